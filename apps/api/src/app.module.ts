@@ -1,0 +1,95 @@
+/** Everything that the api consists of, by capability. What is started, and when, is in api-process.ts. */
+import { ApolloDriver, type ApolloDriverConfig } from '@nestjs/apollo';
+import type { DynamicModule } from '@nestjs/common';
+import { GraphQLModule } from '@nestjs/graphql';
+import type { Logger } from '@paceline/runtime';
+import { ClusterSpecsResolver } from './cluster-specs/cluster-specs.resolver.js';
+import { ClusterSpecs } from './cluster-specs/cluster-specs.js';
+import { Database } from './database/database.js';
+import { DatasetsResolver } from './datasets/datasets.resolver.js';
+import { Datasets } from './datasets/datasets.js';
+import { Control } from './dispatch/control.js';
+import { DispatchSignal } from './dispatch/dispatch-signal.js';
+import { Dispatcher } from './dispatch/dispatcher.js';
+import { Outbox } from './dispatch/outbox.js';
+import { Placements } from './dispatch/placements.js';
+import { Queues } from './dispatch/queues.js';
+import { Reconciler } from './dispatch/reconciler.js';
+import { RedisConnections } from './dispatch/redis-connections.js';
+import { Seats } from './dispatch/seats.js';
+import { Tokens } from './dispatch/tokens.js';
+import { Settings } from './environment.js';
+import { FleetView } from './fleet/fleet-view.js';
+import { FleetResolver } from './fleet/fleet.resolver.js';
+import { Fleet } from './fleet/fleet.js';
+import { graphqlOptions } from './graphql/graphql.options.js';
+import { NodeResolver } from './graphql/node.resolver.js';
+import { SubscriptionServer } from './graphql/subscription-server.js';
+import { Subscriptions } from './graphql/subscriptions.js';
+import { HealthController } from './http/health.controller.js';
+import { MetricsController } from './http/metrics.controller.js';
+import { OpenApiController } from './http/openapi.controller.js';
+import { Prometheus } from './http/prometheus.js';
+import { RunsController } from './http/runs.controller.js';
+import { LOGGER } from './logger.js';
+import { ReportsConsumer } from './reports/consumer.js';
+import { FleetReports } from './reports/fleet-reports.js';
+import { JournalStore } from './reports/journal-store.js';
+import { CreateRun } from './runs/create-run.js';
+import { LiveRun } from './runs/live-run.js';
+import { Metrics } from './runs/metrics.js';
+import { RunSignals } from './runs/run-signals.js';
+import { Runs } from './runs/runs.js';
+import { RunsResolver, RunSubscriptionsResolver, StepTaskResolver } from './runs/runs.resolver.js';
+import { StatusMoves } from './runs/status-moves.js';
+import { Weights } from './runs/weights.js';
+import { Authentication } from './teams/authentication.js';
+import { Bootstrap } from './teams/bootstrap.js';
+import { TeamsResolver } from './teams/teams.resolver.js';
+import { TeamsService } from './teams/teams.service.js';
+
+const database = [Database];
+const teams = [Authentication, Bootstrap, TeamsService, TeamsResolver];
+const datasets = [Datasets, DatasetsResolver];
+const clusterSpecs = [ClusterSpecs, ClusterSpecsResolver];
+const fleet = [Fleet, FleetView, FleetResolver];
+const runs = [
+  CreateRun,
+  LiveRun,
+  Metrics,
+  Runs,
+  RunsResolver,
+  RunSignals,
+  RunSubscriptionsResolver,
+  StatusMoves,
+  StepTaskResolver,
+  Weights,
+];
+const dispatch = [Control, Dispatcher, DispatchSignal, Outbox, Placements, Queues, Reconciler, RedisConnections, Seats, Tokens];
+const reports = [FleetReports, JournalStore, ReportsConsumer];
+const graphql = [NodeResolver, Subscriptions, SubscriptionServer];
+const http = [Prometheus];
+
+export class AppModule {
+  static with(settings: Settings, log: Logger): DynamicModule {
+    return {
+      module: AppModule,
+      imports: [GraphQLModule.forRoot<ApolloDriverConfig>({ driver: ApolloDriver, ...graphqlOptions(log) })],
+      controllers: [HealthController, MetricsController, OpenApiController, RunsController],
+      providers: [
+        { provide: Settings, useValue: settings },
+        { provide: LOGGER, useValue: log },
+        ...database,
+        ...teams,
+        ...datasets,
+        ...clusterSpecs,
+        ...fleet,
+        ...runs,
+        ...dispatch,
+        ...reports,
+        ...graphql,
+        ...http,
+      ],
+    };
+  }
+}

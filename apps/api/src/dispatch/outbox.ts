@@ -1,0 +1,129 @@
+/**
+ * Jobs leave for Redis from here and nowhere else. A row is written in the transaction that decided the job; sending adds the job under
+ * the row's id and then marks the row. A crash in between sends it again, and BullMQ ignores an id that it has: one job per row.
+ *
+ * The payload is put together when it is sent (spec, model, a fresh token), so rows stay small. A placement of a run with several servers
+ * waits until as many servers are there, because a server that has claimed its part holds it only for a while.
+ */
+import { Inject, Injectable } from '@nestjs/common';
+import { placementJobSchema, stepTaskJobSchema, type PlacementJob, type ServerAddress, type StepTaskJob } from '@paceline/jobs';
+import type { ModelDescription } from '@paceline/spec';
+import type { Logger } from '@paceline/runtime';
+import { Database } from '../database/database.js';
+import type { Prisma } from '../generated/prisma/client.js';
+import { Fleet } from '../fleet/fleet.js';
+import { LOGGER } from '../logger.js';
+import { specOf } from '../runs/run-row.js';
+import { isOver } from '../runs/run-status.js';
+import { priorityOf, Queues, type PreparedJob } from './queues.js';
+import { Tokens } from './tokens.js';
+
+type Row = Prisma.OutboxGetPayload<{ include: { run: true } }>;
+
+const BATCH = 50;
+/** A worker looks this often whether it should give its seat to another run. */
+const SLICE_MS = 3_000;
+const SWEEP_EVERY_MS = 60_000;
+const KEPT_AFTER_SENDING_MS = 3_600_000;
+
+@Injectable()
+export class Outbox {
+  private sweptAt = 0;
+
+  constructor(
+    private readonly database: Database,
+    private readonly queues: Queues,
+    private readonly tokens: Tokens,
+    private readonly fleet: Fleet,
+    @Inject(LOGGER) private readonly log: Logger,
+  ) {}
+
+  /** Sends what waits, at most one batch. @returns how many were sent @throws RedisUnavailableError, or when PostgreSQL is away */
+  async send(): Promise<number> {
+    const enough = Math.max(1, await this.liveServers());
+    const rows = await this.database.outbox.findMany({
+      where: { sentAt: null, NOT: { kind: 'placement', run: { serverCount: { gt: enough } } } },
+      orderBy: { id: 'asc' },
+      take: BATCH,
+      include: { run: true },
+    });
+    const jobs: PreparedJob[] = [];
+    for (const row of rows) {
+      const job = row.run.attempt === row.attempt && !isOver(row.run.status) ? await this.prepare(row) : undefined;
+      if (job) jobs.push(job);
+    }
+    await this.queues.add(jobs);
+    if (rows.length > 0)
+      await this.database.outbox.updateMany({ where: { id: { in: rows.map(({ id }) => id) } }, data: { sentAt: new Date() } });
+    await this.sweep();
+    return jobs.length;
+  }
+
+  private async prepare(row: Row): Promise<PreparedJob | undefined> {
+    const job = row.kind === 'placement' ? await this.placement(row) : await this.stepTask(row);
+    if (!job) return undefined;
+    const schema = job.payload.kind === 'placement' ? placementJobSchema : stepTaskJobSchema;
+    const checked = schema.safeParse(job.payload);
+    // Both sides check; a job that the other side would refuse is a fault of ours and must not be repeated for ever.
+    if (checked.success) return job;
+    this.log.error({ jobId: row.jobId, issue: checked.error.issues[0] }, 'a job does not fit its contract and was not sent');
+    return undefined;
+  }
+
+  private async placement(row: Row): Promise<PreparedJob> {
+    const { run, attempt, jobId } = row;
+    const { index } = row.payload as { index: number };
+    const spec = specOf(run);
+    const payload: PlacementJob = {
+      kind: 'placement',
+      runId: run.id,
+      attempt,
+      index,
+      servers: spec.strategy.servers,
+      spec,
+      model: run.model as unknown as ModelDescription,
+      trainExamples: run.trainExamples,
+      evalExamples: run.evalExamples,
+      token: await this.tokens.sign({ run: run.id, attempt, role: 'server' }),
+    };
+    return { jobId, payload };
+  }
+
+  private async stepTask(row: Row): Promise<PreparedJob | undefined> {
+    const { run, attempt, jobId } = row;
+    const { stepTaskId } = row.payload as { stepTaskId: string };
+    const task = await this.database.stepTask.findUnique({ where: { id: stepTaskId } });
+    const servers = await this.addresses(run.id, attempt);
+    if (task?.state !== 'OPEN' || servers.length === 0) return undefined;
+    const payload: StepTaskJob = {
+      kind: 'step-task',
+      stepTaskId,
+      runId: run.id,
+      attempt,
+      seat: task.seat,
+      n: task.n,
+      spec: specOf(run),
+      model: run.model as unknown as ModelDescription,
+      servers,
+      sliceMs: SLICE_MS,
+      heldSeats: task.heldSeats,
+      token: await this.tokens.sign({ run: run.id, attempt, role: 'worker' }),
+    };
+    return { jobId, payload, priority: priorityOf(task.heldSeats) };
+  }
+
+  private async addresses(runId: string, attempt: number): Promise<ServerAddress[]> {
+    const rows = await this.database.runServer.findMany({ where: { runId, attempt, claimedAt: { not: null } }, orderBy: { index: 'asc' } });
+    return rows.map(({ index, serverId, host, port, unixPath }) => ({ index, serverId: serverId!, host: host!, port: port!, unixPath }));
+  }
+
+  private async liveServers(): Promise<number> {
+    return (await this.fleet.list('server')).filter((row) => this.fleet.isAlive(row) && this.fleet.isCompatible(row)).length;
+  }
+
+  private async sweep(): Promise<void> {
+    if (Date.now() - this.sweptAt < SWEEP_EVERY_MS) return;
+    this.sweptAt = Date.now();
+    await this.database.outbox.deleteMany({ where: { sentAt: { lt: new Date(Date.now() - KEPT_AFTER_SENDING_MS) } } });
+  }
+}

@@ -1,0 +1,46 @@
+import { expect, it } from 'vitest';
+import { queuedReason, waitsForServers, type FleetCounts } from './waiting-reason.js';
+
+const counts = (changes: Partial<FleetCounts>): FleetCounts => ({
+  liveServers: 0,
+  liveWorkers: 0,
+  idleWorkers: 0,
+  incompatible: [],
+  ...changes,
+});
+
+it.each<[string, Partial<FleetCounts>, number, number, string]>([
+  [
+    'nothing is there',
+    {},
+    1,
+    0,
+    'waits for 1 parameter server: none is connected; waits for a worker: none is connected; start one with `paceline up`',
+  ],
+  ['no worker', { liveServers: 1 }, 1, 1, 'waits for a worker: none is connected; start one with `paceline up`'],
+  ['no server', { liveWorkers: 2 }, 2, 0, 'waits for 2 parameter servers: none is connected; start one with `paceline up`'],
+  [
+    'too few servers',
+    { liveServers: 1, liveWorkers: 1 },
+    3,
+    0,
+    'waits for 3 parameter servers: only one is connected; start more, or ask for fewer (strategy.servers)',
+  ],
+  ['claims under way', { liveServers: 3, liveWorkers: 1 }, 3, 2, 'waits for 3 parameter servers to take their parts: 2 of 3 have'],
+  ['everything is there', { liveServers: 1, liveWorkers: 1 }, 1, 1, 'is about to be set up'],
+  [
+    'a worker of another release',
+    { liveServers: 1, incompatible: [{ role: 'worker', id: 'w1', protocolVersion: 2 }] },
+    1,
+    1,
+    'waits for a worker: worker w1 speaks protocol 2, this control plane speaks 1; run the same release everywhere',
+  ],
+])('says it when %s', (_, changes, servers, claimed, reason) => {
+  expect(queuedReason(counts(changes), servers, claimed)).toBe(reason);
+});
+
+it('names a server of another release too', () => {
+  expect(waitsForServers(counts({ incompatible: [{ role: 'server', id: 's1', protocolVersion: 9 }] }), 1, 0)).toContain(
+    'server s1 speaks protocol 9',
+  );
+});

@@ -1,0 +1,42 @@
+/** The environment of the api, parsed once at its start. Everything behind it gets `Settings` and never reads process.env. */
+import { readEnvironment, VARIABLES } from '@paceline/runtime';
+
+export const ENVIRONMENT = {
+  DATABASE_URL: VARIABLES.DATABASE_URL,
+  REDIS_URL: VARIABLES.REDIS_URL,
+  PACELINE_HOST: VARIABLES.PACELINE_HOST,
+  PACELINE_PORT: VARIABLES.PACELINE_PORT,
+  PACELINE_TOKEN_SECRET: VARIABLES.PACELINE_TOKEN_SECRET,
+  PACELINE_BOOTSTRAP_KEY: VARIABLES.PACELINE_BOOTSTRAP_KEY,
+  PACELINE_DASHBOARD_DIR: VARIABLES.PACELINE_DASHBOARD_DIR,
+  // Only for handing out weights: without it the api answers that it has none.
+  PACELINE_DATA_DIR: VARIABLES.PACELINE_DATA_DIR.optional(),
+} as const;
+
+/** Everything the api is told from outside. */
+export class Settings {
+  readonly databaseUrl!: string;
+  readonly redisUrl!: string;
+  readonly host!: string;
+  /** 0 takes a free port. */
+  readonly port!: number;
+  readonly tokenSecret!: string;
+  readonly bootstrapKey?: string | undefined;
+  readonly dashboardDir?: string | undefined;
+  readonly dataDir?: string | undefined;
+}
+
+/** @throws EnvironmentError naming every wrong variable */
+export function readSettings(env: NodeJS.ProcessEnv): Settings {
+  const values = readEnvironment(ENVIRONMENT, env);
+  return {
+    databaseUrl: values.DATABASE_URL,
+    redisUrl: values.REDIS_URL,
+    host: values.PACELINE_HOST,
+    port: values.PACELINE_PORT,
+    tokenSecret: values.PACELINE_TOKEN_SECRET,
+    bootstrapKey: values.PACELINE_BOOTSTRAP_KEY,
+    dashboardDir: values.PACELINE_DASHBOARD_DIR,
+    dataDir: values.PACELINE_DATA_DIR,
+  };
+}

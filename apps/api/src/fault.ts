@@ -1,0 +1,47 @@
+/**
+ * Faults that a caller can meet on any surface, each with a stable code: GraphQL shows it as `extensions.code`, REST as `code` of a
+ * problem document. Results that belong to one operation (invalid input, not found, conflict) are not here: they are members of
+ * its union, see graphql/result.types.ts.
+ */
+export const FAULTS = {
+  UNAUTHENTICATED: { status: 401, title: 'An API key is needed' },
+  TOO_MANY_ATTEMPTS: { status: 429, title: 'Too many wrong API keys' },
+  FORBIDDEN: { status: 403, title: 'This key may not do that' },
+  NOT_FOUND: { status: 404, title: 'There is no such thing' },
+  INVALID_INPUT: { status: 422, title: 'The input is wrong' },
+  BAD_REQUEST: { status: 400, title: 'The request cannot be read' },
+  CONFLICT: { status: 409, title: 'That contradicts what is there' },
+  TOO_LARGE: { status: 413, title: 'The request is too large' },
+  METHOD_NOT_ALLOWED: { status: 405, title: 'That method is not offered here' },
+  UNSUPPORTED_MEDIA_TYPE: { status: 415, title: 'That content type is not understood' },
+  TOO_BUSY: { status: 503, title: 'Too much is being asked at once' },
+  SERVICE_UNAVAILABLE: { status: 503, title: 'A service that the api needs is away' },
+  INTERNAL_SERVER_ERROR: { status: 500, title: 'A fault in Paceline' },
+} as const;
+
+export type FaultCode = keyof typeof FAULTS;
+
+/** Seconds after which asking again makes sense while a database is away. */
+export const RETRY_AFTER_SECONDS = 5;
+
+export class Fault extends Error {
+  override readonly name = 'Fault';
+  constructor(
+    readonly code: FaultCode,
+    message: string,
+    readonly retryAfterSeconds?: number,
+  ) {
+    super(message);
+  }
+
+  get status(): number {
+    return FAULTS[this.code].status;
+  }
+}
+
+export const databaseIsAway = (): Fault =>
+  new Fault(
+    'SERVICE_UNAVAILABLE',
+    'PostgreSQL does not answer; runs go on training, and their state catches up afterwards. Try again shortly.',
+    RETRY_AFTER_SECONDS,
+  );

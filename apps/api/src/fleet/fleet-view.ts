@@ -1,0 +1,75 @@
+/** The fleet as a team sees it: all processes, but runs of other teams stay unseen. */
+import { Injectable } from '@nestjs/common';
+import { Database } from '../database/database.js';
+import type { Viewer } from '../teams/authentication.js';
+import { Fleet, type FleetRow } from './fleet.js';
+import { Server, Worker, WorkerStatus } from './fleet.types.js';
+
+@Injectable()
+export class FleetView {
+  constructor(
+    private readonly fleet: Fleet,
+    private readonly database: Database,
+  ) {}
+
+  async workers(viewer: Viewer): Promise<Worker[]> {
+    const rows = await this.fleet.list('worker');
+    const own = await this.ownRuns(viewer, rows);
+    return rows.map((row) => this.toWorker(row, own));
+  }
+
+  async servers(viewer: Viewer): Promise<Server[]> {
+    const rows = await this.fleet.list('server');
+    const own = await this.ownRuns(viewer, rows);
+    return rows.map((row) => this.toServer(row, own));
+  }
+
+  async worker(viewer: Viewer, id: string): Promise<Worker | null> {
+    const row = await this.fleet.find('worker', id);
+    return row ? this.toWorker(row, await this.ownRuns(viewer, [row])) : null;
+  }
+
+  async server(viewer: Viewer, id: string): Promise<Server | null> {
+    const row = await this.fleet.find('server', id);
+    return row ? this.toServer(row, await this.ownRuns(viewer, [row])) : null;
+  }
+
+  private async ownRuns(viewer: Viewer, rows: readonly FleetRow[]): Promise<ReadonlySet<string>> {
+    const ids = [...new Set(rows.flatMap(({ runId }) => runId ?? []))];
+    if (ids.length === 0) return new Set();
+    const runs = await this.database.run.findMany({ where: { id: { in: ids }, teamId: viewer.teamId }, select: { id: true } });
+    return new Set(runs.map(({ id }) => id));
+  }
+
+  private process(row: FleetRow, own: ReadonlySet<string>) {
+    const status = !this.fleet.isAlive(row)
+      ? WorkerStatus.LOST
+      : !this.fleet.isCompatible(row)
+        ? WorkerStatus.INCOMPATIBLE
+        : row.runId
+          ? WorkerStatus.BUSY
+          : WorkerStatus.IDLE;
+    const { id, host, pid, version, protocolVersion, rssBytes, runId } = row;
+    return {
+      id,
+      name: id,
+      host,
+      pid,
+      version,
+      protocolVersion,
+      rssBytes,
+      status,
+      lastSeenAt: new Date(row.lastSeenMs),
+      startedAt: new Date(row.startedAtMs),
+      runId: runId !== null && own.has(runId) ? runId : null,
+    };
+  }
+
+  private toWorker(row: FleetRow, own: ReadonlySet<string>): Worker {
+    return Object.assign(new Worker(), this.process(row, own), { engine: row.fingerprint });
+  }
+
+  private toServer(row: FleetRow, own: ReadonlySet<string>): Server {
+    return Object.assign(new Server(), this.process(row, own));
+  }
+}

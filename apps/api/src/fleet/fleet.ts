@@ -1,0 +1,198 @@
+/**
+ * Who is there. Workers and servers send a heartbeat every second; the newest is kept in memory and written to PostgreSQL at most
+ * every 2 s, so that other apis and the next start know it too. Nothing for 5 s means LOST.
+ *
+ * Silence proves nothing while nobody could hear: after a start, a lost Redis or a stopped event loop, nobody is declared lost
+ * until the reports have been read without a gap for a while (`canJudge`).
+ */
+import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
+import type { FleetMember } from '@paceline/jobs';
+import { PROTOCOL_VERSION } from '@paceline/protocol';
+import type { Logger } from '@paceline/runtime';
+import { Database } from '../database/database.js';
+import { LOGGER } from '../logger.js';
+import { storable } from '../text-input.js';
+
+export type FleetRole = 'worker' | 'server';
+export interface FleetRow extends Omit<FleetMember, 'startedAtMs'> {
+  readonly startedAtMs: number;
+  readonly lastSeenMs: number;
+  readonly hasLeft: boolean;
+}
+
+export const LOST_AFTER_MS = 5_000;
+const FLUSH_EVERY_MS = 2_000;
+const REFRESH_EVERY_MS = 1_000;
+/** Reports must have been read without a gap for this long before silence counts. */
+const JUDGE_AFTER_MS = LOST_AFTER_MS + 1_500;
+const HEARING_GAP_MS = 3_000;
+const SHOWN_FOR_MS = 600_000;
+const MAX_MEMBERS = 5_000;
+const TABLES = { worker: 'Worker', server: 'Server' } as const;
+
+interface Entry {
+  row: FleetRow;
+  isDirty: boolean;
+}
+
+@Injectable()
+export class Fleet implements OnModuleDestroy {
+  private readonly known: Record<FleetRole, Map<string, Entry>> = { worker: new Map(), server: new Map() };
+  private hearingSince: number | undefined;
+  private heardAt = 0;
+  private refreshedAt = 0;
+  private timer: NodeJS.Timeout | undefined;
+  private flushing: Promise<void> | undefined;
+
+  constructor(
+    private readonly database: Database,
+    @Inject(LOGGER) private readonly log: Logger,
+  ) {}
+
+  start(): void {
+    this.timer = setInterval(() => void (this.flushing ??= this.flush().finally(() => (this.flushing = undefined))), FLUSH_EVERY_MS);
+  }
+
+  async onModuleDestroy(): Promise<void> {
+    clearInterval(this.timer);
+    await this.flushing;
+  }
+
+  heartbeat(role: FleetRole, member: FleetMember): void {
+    const members = this.known[role];
+    if (!members.has(member.id) && members.size >= MAX_MEMBERS) this.forgetOldest(members);
+    members.set(member.id, { row: { ...storable(member), lastSeenMs: Date.now(), hasLeft: false }, isDirty: true });
+  }
+
+  goodbye(role: FleetRole, id: string): void {
+    const entry = this.known[role].get(id);
+    if (entry) this.known[role].set(id, { row: { ...entry.row, hasLeft: true }, isDirty: true });
+  }
+
+  /** The report stream was read just now, whatever was in it. */
+  heard(): void {
+    const now = Date.now();
+    if (this.hearingSince === undefined || now - this.heardAt > HEARING_GAP_MS) this.hearingSince = now;
+    this.heardAt = now;
+  }
+
+  deaf(): void {
+    this.hearingSince = undefined;
+  }
+
+  /** Whether silence means something now. */
+  canJudge(now = Date.now()): boolean {
+    return this.hearingSince !== undefined && now - this.hearingSince >= JUDGE_AFTER_MS && now - this.heardAt <= HEARING_GAP_MS;
+  }
+
+  /** Everybody who was seen lately, those who left excepted. @throws when PostgreSQL is away */
+  async list(role: FleetRole): Promise<FleetRow[]> {
+    return (await this.members(role)).filter((row) => !row.hasLeft);
+  }
+
+  /** Those who left included. @throws when PostgreSQL is away */
+  async members(role: FleetRole): Promise<FleetRow[]> {
+    await this.refresh();
+    const since = Date.now() - SHOWN_FOR_MS;
+    return [...this.known[role].values()].map(({ row }) => row).filter((row) => row.lastSeenMs >= since);
+  }
+
+  async find(role: FleetRole, id: string): Promise<FleetRow | undefined> {
+    return (await this.list(role)).find((row) => row.id === id);
+  }
+
+  isAlive(row: FleetRow, now = Date.now(), silenceMs = LOST_AFTER_MS): boolean {
+    return !row.hasLeft && now - row.lastSeenMs <= silenceMs;
+  }
+
+  isCompatible(row: FleetRow): boolean {
+    return row.protocolVersion === PROTOCOL_VERSION;
+  }
+
+  /** What other apis wrote, and what this one knew before its start. */
+  private async refresh(): Promise<void> {
+    const now = Date.now();
+    if (now - this.refreshedAt < REFRESH_EVERY_MS) return;
+    const where = { lastSeenAt: { gte: new Date(now - SHOWN_FOR_MS) } };
+    const [workers, servers] = await Promise.all([
+      this.database.worker.findMany({ where, take: MAX_MEMBERS }),
+      this.database.server.findMany({ where, take: MAX_MEMBERS }),
+    ]);
+    this.refreshedAt = now;
+    for (const [role, rows] of [
+      ['worker', workers],
+      ['server', servers],
+    ] as const) {
+      for (const row of rows) {
+        const newest = this.known[role].get(row.id)?.row;
+        if (newest && newest.lastSeenMs >= row.lastSeenAt.getTime()) continue;
+        const { id, host, pid, version, protocolVersion, runId } = row;
+        this.known[role].set(id, {
+          isDirty: false,
+          row: {
+            id,
+            host,
+            pid,
+            version,
+            protocolVersion,
+            runId,
+            rssBytes: Number(row.rssBytes),
+            startedAtMs: row.startedAt.getTime(),
+            lastSeenMs: row.lastSeenAt.getTime(),
+            hasLeft: row.leftAt !== null,
+            fingerprint: 'fingerprint' in row ? row.fingerprint : null,
+          },
+        });
+      }
+    }
+  }
+
+  private async flush(): Promise<void> {
+    for (const role of ['worker', 'server'] as const) {
+      const dirty = [...this.known[role].values()].filter((entry) => entry.isDirty);
+      if (dirty.length === 0) continue;
+      for (const entry of dirty) entry.isDirty = false;
+      try {
+        await this.write(
+          role,
+          dirty.map(({ row }) => row),
+        );
+      } catch (error) {
+        for (const entry of dirty) entry.isDirty = true;
+        this.log.debug({ err: (error as Error).message }, 'heartbeats wait for PostgreSQL');
+      }
+    }
+    this.forgetOld();
+  }
+
+  /** One statement for all; an older heartbeat never overwrites a newer one. */
+  private async write(role: FleetRole, rows: readonly FleetRow[]): Promise<void> {
+    const table = TABLES[role];
+    const fingerprint =
+      role === 'worker' ? ['"fingerprint", ', 'x."fingerprint", ', '"fingerprint" = excluded."fingerprint", '] : ['', '', ''];
+    await this.database.$executeRawUnsafe(
+      `INSERT INTO "${table}" ("id", "host", "pid", ${fingerprint[0]}"version", "protocolVersion", "rssBytes", "startedAt", "lastSeenAt", "leftAt", "runId")
+       SELECT x."id", x."host", x."pid", ${fingerprint[1]}x."version", x."protocolVersion", x."rssBytes", to_timestamp(x."startedAtMs" / 1000.0),
+              to_timestamp(x."lastSeenMs" / 1000.0), CASE WHEN x."hasLeft" THEN now() END, x."runId"
+       FROM jsonb_to_recordset($1::jsonb) AS x("id" text, "host" text, "pid" int, "fingerprint" text, "version" text, "protocolVersion" int,
+            "rssBytes" bigint, "startedAtMs" float8, "lastSeenMs" float8, "hasLeft" boolean, "runId" uuid)
+       ON CONFLICT ("id") DO UPDATE SET "host" = excluded."host", "pid" = excluded."pid", ${fingerprint[2]}"version" = excluded."version",
+         "protocolVersion" = excluded."protocolVersion", "rssBytes" = excluded."rssBytes", "startedAt" = excluded."startedAt",
+         "lastSeenAt" = excluded."lastSeenAt", "leftAt" = excluded."leftAt", "runId" = excluded."runId"
+       WHERE "${table}"."lastSeenAt" <= excluded."lastSeenAt"`,
+      JSON.stringify(rows),
+    );
+  }
+
+  private forgetOld(): void {
+    const since = Date.now() - SHOWN_FOR_MS;
+    for (const members of Object.values(this.known)) {
+      for (const [id, { row, isDirty }] of members) if (row.lastSeenMs < since && !isDirty) members.delete(id);
+    }
+  }
+
+  private forgetOldest(members: Map<string, Entry>): void {
+    const [oldest] = [...members].sort(([, a], [, b]) => a.row.lastSeenMs - b.row.lastSeenMs);
+    if (oldest) members.delete(oldest[0]);
+  }
+}

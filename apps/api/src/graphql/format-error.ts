@@ -1,0 +1,28 @@
+/** Errors as clients see them: always with `extensions.code`, never with a stack or a text from inside. */
+import { unwrapResolverError } from '@apollo/server/errors';
+import type { Logger } from '@paceline/runtime';
+import { GraphQLError, type GraphQLFormattedError } from 'graphql';
+import { isDatabaseOutage } from '../database/outage.js';
+import { databaseIsAway, Fault } from '../fault.js';
+
+export function createErrorFormatter(log: Logger): (formatted: GraphQLFormattedError, error: unknown) => GraphQLFormattedError {
+  return (formatted, error) => {
+    const cause = unwrapResolverError(error);
+    const place = {
+      ...(formatted.locations ? { locations: formatted.locations } : {}),
+      ...(formatted.path ? { path: formatted.path } : {}),
+    };
+    const fault = cause instanceof Fault ? cause : isDatabaseOutage(cause) ? databaseIsAway() : undefined;
+    if (fault) {
+      const { code, message, retryAfterSeconds } = fault;
+      return { message, ...place, extensions: { code, ...(retryAfterSeconds ? { retryAfterSeconds } : {}) } };
+    }
+    const code = formatted.extensions?.['code'];
+    // What GraphQL itself says about a request (syntax, validation, coercion of variables) is for its author.
+    if (typeof code === 'string' && code !== 'INTERNAL_SERVER_ERROR') return { message: formatted.message, ...place, extensions: { code } };
+    if (cause instanceof GraphQLError && !cause.originalError && code !== 'INTERNAL_SERVER_ERROR')
+      return { message: cause.message, ...place, extensions: { code: 'BAD_REQUEST' } };
+    log.error({ err: cause as Error, path: formatted.path }, 'a GraphQL operation failed');
+    return { message: 'A fault in Paceline; the log of the api says more.', ...place, extensions: { code: 'INTERNAL_SERVER_ERROR' } };
+  };
+}

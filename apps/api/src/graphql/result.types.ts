@@ -1,0 +1,56 @@
+/** What can go wrong in one operation, as members of its result union. REST turns the same objects into problem documents. */
+import { Field, ObjectType } from '@nestjs/graphql';
+import type { SpecIssue } from '@paceline/spec';
+
+@ObjectType()
+export class FieldIssue {
+  @Field({ description: 'The field in the words of the input, for example `strategy.servers`.' })
+  path!: string;
+  @Field()
+  message!: string;
+}
+
+@ObjectType({ description: 'The input is wrong; every issue names its field. Nothing was changed.' })
+export class InvalidInput {
+  @Field({ description: 'INVALID_INPUT' })
+  readonly code: string = 'INVALID_INPUT';
+  @Field()
+  readonly message: string;
+  @Field(() => [FieldIssue])
+  readonly issues: FieldIssue[];
+
+  constructor(issues: readonly SpecIssue[]) {
+    this.issues = [...issues];
+    this.message = issues
+      .map(({ path, message }) => `${path}: ${message}`)
+      .join('; ')
+      .slice(0, 2000);
+  }
+}
+
+@ObjectType({ description: 'There is no such thing, or it belongs to another team.' })
+export class NotFound {
+  @Field({ description: 'NOT_FOUND' })
+  readonly code: string = 'NOT_FOUND';
+  @Field()
+  readonly message: string;
+
+  constructor(what: string) {
+    this.message = `There is no ${what}.`;
+  }
+}
+
+@ObjectType({
+  description:
+    'The input is right but contradicts what is there: a name taken, a run already over, an idempotency key used for something else.',
+})
+export class Conflict {
+  @Field({ description: 'CONFLICT' })
+  readonly code: string = 'CONFLICT';
+  @Field()
+  readonly message: string;
+
+  constructor(message: string) {
+    this.message = message;
+  }
+}

@@ -1,0 +1,25 @@
+import { createParamDecorator, type ExecutionContext } from '@nestjs/common';
+import { GqlExecutionContext } from '@nestjs/graphql';
+import type { FastifyRequest } from 'fastify';
+import { Fault } from '../fault.js';
+import type { Viewer } from '../teams/authentication.js';
+
+/** A request after `http/gate.ts` has let it in. */
+export type AuthenticatedRequest = FastifyRequest & { viewer?: Viewer };
+
+/** Everything a GraphQL operation knows of its caller. */
+export interface GraphqlContext {
+  readonly viewer: Viewer;
+  /** Ends when the caller goes away; subscriptions listen to it. */
+  readonly signal?: AbortSignal;
+}
+
+/** The caller, in resolvers and controllers. */
+export const CurrentViewer = createParamDecorator((_: unknown, context: ExecutionContext): Viewer => {
+  const viewer =
+    context.getType<string>() === 'graphql'
+      ? GqlExecutionContext.create(context).getContext<GraphqlContext>().viewer
+      : context.switchToHttp().getRequest<AuthenticatedRequest>().viewer;
+  if (!viewer) throw new Fault('UNAUTHENTICATED', 'No API key was sent.');
+  return viewer;
+});

@@ -1,0 +1,17 @@
+import { Controller, Get, Res } from '@nestjs/common';
+import type { FastifyReply } from 'fastify';
+import { Prometheus } from './prometheus.js';
+
+@Controller('metrics')
+export class MetricsController {
+  constructor(private readonly prometheus: Prometheus) {}
+
+  @Get()
+  async read(@Res() reply: FastifyReply): Promise<void> {
+    const { registry } = this.prometheus;
+    await reply
+      .header('cache-control', 'no-store')
+      .type(registry.contentType)
+      .send(await registry.metrics());
+  }
+}

@@ -1,0 +1,148 @@
+/** Runs over REST: the same operations, rules and results as GraphQL, with problem documents for what goes wrong. */
+import { Body, Controller, Get, Headers, HttpCode, Param, Post, Query, Req, Res } from '@nestjs/common';
+import type { FastifyReply } from 'fastify';
+import { Fault } from '../fault.js';
+import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
+import { CurrentViewer, type AuthenticatedRequest } from '../graphql/viewer.decorator.js';
+import { CreateRun } from '../runs/create-run.js';
+import { progressOf, resultTypeOf } from '../runs/run-row.js';
+import { ACTIVE_STATUSES, RUN_MOVES, type RunStatus } from '../runs/run-status.js';
+import { Run } from '../runs/run.types.js';
+import { Runs } from '../runs/runs.js';
+import { Weights } from '../runs/weights.js';
+import type { Viewer } from '../teams/authentication.js';
+import { PROBLEM, problemOf, sendFault } from './problem.filter.js';
+
+@Controller('api/v1/runs')
+export class RunsController {
+  constructor(
+    private readonly runs: Runs,
+    private readonly createRuns: CreateRun,
+    private readonly weights: Weights,
+  ) {}
+
+  @Post()
+  @HttpCode(201)
+  async create(
+    @CurrentViewer() viewer: Viewer,
+    @Body() body: unknown,
+    @Query('clusterSpecId') clusterSpecId: string | undefined,
+    @Headers('idempotency-key') idempotencyKey: string | undefined,
+    @Res() reply: FastifyReply,
+  ): Promise<void> {
+    const result = await this.createRuns.create(viewer, body ?? {}, { clusterSpecId, idempotencyKey });
+    if (!(result instanceof Run)) return sendResult(reply, result);
+    await reply
+      .status(201)
+      .header('location', `/api/v1/runs/${result.id}`)
+      .send(await this.toJson(result));
+  }
+
+  @Get()
+  async list(@CurrentViewer() viewer: Viewer, @Query() query: Record<string, string | undefined>) {
+    const { first, after, status } = query;
+    const { edges, pageInfo, totalCount } = await this.runs.list(viewer, {
+      first: wholeNumber('first', first),
+      after,
+      status: statuses(status),
+    });
+    return { items: edges.map(({ node }) => summary(node)), nextCursor: pageInfo.hasNextPage ? pageInfo.endCursor : null, totalCount };
+  }
+
+  @Get(':id')
+  async find(@CurrentViewer() viewer: Viewer, @Param('id') id: string) {
+    return this.toJson(await this.existing(viewer, id));
+  }
+
+  @Post(':id/cancel')
+  @HttpCode(202)
+  async cancel(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Res() reply: FastifyReply): Promise<void> {
+    const result = await this.runs.cancel(viewer, id);
+    if (result instanceof NotFound || result instanceof Conflict) return sendResult(reply, result);
+    await reply.status(202).send(await this.toJson(result.run));
+  }
+
+  @Get(':id/events')
+  async events(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Query() query: Record<string, string | undefined>) {
+    const run = await this.existing(viewer, id);
+    const { edges, pageInfo } = await this.runs.events(run, { first: wholeNumber('first', query['first']), after: query['after'] });
+    return { items: edges.map(({ node }) => node), nextCursor: pageInfo.hasNextPage ? pageInfo.endCursor : null };
+  }
+
+  /** The trained weights as a safetensors file. */
+  @Get(':id/weights')
+  async download(
+    @CurrentViewer() viewer: Viewer,
+    @Param('id') id: string,
+    @Req() request: AuthenticatedRequest,
+    @Res() reply: FastifyReply,
+  ): Promise<void> {
+    const run = await this.existing(viewer, id);
+    const file = await this.weights.open(run);
+    if (file instanceof NotFound) {
+      sendFault(request, reply, new Fault('NOT_FOUND', file.message));
+      return;
+    }
+    await reply
+      .headers({
+        'content-type': 'application/octet-stream',
+        'content-length': String(file.bytes),
+        'content-disposition': `attachment; filename="${id}.safetensors"`,
+        'cache-control': 'no-store',
+        etag: `"${file.sha256}"`,
+      })
+      .send(file.stream);
+  }
+
+  private async existing(viewer: Viewer, id: string): Promise<Run> {
+    const run = await this.runs.find(viewer, id);
+    if (!run) throw new Fault('NOT_FOUND', 'There is no run with this id.');
+    return run;
+  }
+
+  private async toJson(run: Run) {
+    return { ...summary(run), spec: run.spec, ledger: await this.runs.ledger(run), result: resultTypeOf(run.row) };
+  }
+}
+
+function summary(run: Run) {
+  const { id, name, status, statusReason, statusChangedAt, attempt, createdAt, startedAt, finishedAt, parameterCount } = run;
+  return {
+    id,
+    name,
+    status,
+    statusReason,
+    statusChangedAt,
+    attempt,
+    createdAt,
+    startedAt,
+    finishedAt,
+    parameterCount,
+    progress: progressOf(run.row),
+  };
+}
+
+async function sendResult(reply: FastifyReply, result: InvalidInput | NotFound | Conflict): Promise<void> {
+  const code = result instanceof InvalidInput ? 'INVALID_INPUT' : result instanceof NotFound ? 'NOT_FOUND' : 'CONFLICT';
+  const problem = problemOf(code, result.message, result instanceof InvalidInput ? result.issues : undefined);
+  await reply.status(problem.status).type(PROBLEM).send(problem);
+}
+
+function wholeNumber(name: string, text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  if (!/^\d{1,9}$/.test(text)) throw new Fault('INVALID_INPUT', `${name}: must be a whole number`);
+  return Number(text);
+}
+
+function statuses(text: string | undefined): RunStatus[] | undefined {
+  if (text === undefined) return undefined;
+  if (text === 'active') return ACTIVE_STATUSES;
+  const given = text.split(',');
+  const unknown = given.find((status) => !Object.hasOwn(RUN_MOVES, status));
+  if (unknown !== undefined)
+    throw new Fault(
+      'INVALID_INPUT',
+      `status: there is no status ${JSON.stringify(unknown.slice(0, 40))}; there are ${Object.keys(RUN_MOVES).join(', ')}, and active for all that are not over`,
+    );
+  return given as RunStatus[];
+}

@@ -1,0 +1,103 @@
+/** Reports that are not journals: who is there, who took a placement, whose seat failed. */
+import { Inject, Injectable } from '@nestjs/common';
+import type { Report } from '@paceline/jobs';
+import type { Logger } from '@paceline/runtime';
+import { Database } from '../database/database.js';
+import { DispatchSignal } from '../dispatch/dispatch-signal.js';
+import { Placements } from '../dispatch/placements.js';
+import { Fleet } from '../fleet/fleet.js';
+import { LOGGER } from '../logger.js';
+import { RunSignals } from '../runs/run-signals.js';
+import { isOver } from '../runs/run-status.js';
+import { StatusMoves } from '../runs/status-moves.js';
+import { storable } from '../text-input.js';
+
+type Of<K extends Report['kind']> = Extract<Report, { kind: K }>;
+
+@Injectable()
+export class FleetReports {
+  constructor(
+    private readonly database: Database,
+    private readonly fleet: Fleet,
+    private readonly placements: Placements,
+    private readonly moves: StatusMoves,
+    private readonly signals: RunSignals,
+    private readonly dispatch: DispatchSignal,
+    @Inject(LOGGER) private readonly log: Logger,
+  ) {}
+
+  /** @throws when PostgreSQL is away; storing the same report again changes nothing that matters */
+  async take(report: Exclude<Report, { kind: 'journal' }>): Promise<void> {
+    switch (report.kind) {
+      case 'heartbeat':
+        return this.fleet.heartbeat(report.role, report.member);
+      case 'goodbye':
+        this.fleet.goodbye(report.role, report.id);
+        return this.dispatch.wake();
+      case 'server.claimed':
+        return this.serverClaimed(report);
+      case 'server.failed':
+        return this.serverFailed(report);
+      case 'seat.failed':
+        return this.seatFailed(report);
+      case 'seat.left':
+        return this.seatLeft(report);
+    }
+  }
+
+  /** The first claim of a part counts; another server that took a copy of the job finds itself missing in `start`. */
+  private async serverClaimed({ runId, attempt, address }: Of<'server.claimed'>): Promise<void> {
+    const { index, serverId, host, port, unixPath } = storable(address);
+    const { count } = await this.database.runServer.updateMany({
+      where: { runId, attempt, index, claimedAt: null, run: { attempt } },
+      data: { serverId, host, port, unixPath, claimedAt: new Date() },
+    });
+    if (count > 0) this.dispatch.wake();
+    else this.log.info({ run: runId, attempt, index, server: serverId }, 'a second claim of a placement was ignored');
+  }
+
+  private async serverFailed({ runId, attempt, index, code, message }: Of<'server.failed'>): Promise<void> {
+    if (await this.moves.move(runId, attempt, { to: 'FAILED', reason: `parameter server ${index} failed (${code}): ${message}` }))
+      this.dispatch.wake();
+  }
+
+  private async seatFailed(report: Of<'seat.failed'>): Promise<void> {
+    const { runId, attempt, seat, workerId, code, message, serverIndex } = report;
+    if (serverIndex !== null) {
+      const server = await this.database.runServer.findUnique({ where: { runId_attempt_index: { runId, attempt, index: serverIndex } } });
+      if (server?.serverId) this.placements.suspect(server.serverId);
+    }
+    const known = await this.database.transact(async (transaction) => {
+      const run = await this.moves.lock(transaction, runId);
+      if (run?.attempt !== attempt || isOver(run.status)) return false;
+      await transaction.attempt.updateMany({
+        where: { runId, number: attempt },
+        data: { seatFailures: { increment: 1 }, lastFailureAt: new Date() },
+      });
+      await transaction.stepTask.updateMany({
+        where: { runId, attempt, seat, state: 'OPEN' },
+        data: { state: 'CLOSED', closedAt: new Date(), closeReason: storable(`${workerId}: ${code}`) },
+      });
+      await this.moves.addEvents(transaction, run, [
+        {
+          attempt,
+          type: 'seat.failed',
+          message: `worker ${workerId} could not take or keep seat ${seat} (${code}): ${message}`,
+          data: { workerId, seat, code, serverIndex },
+          at: new Date(),
+        },
+      ]);
+      return true;
+    });
+    if (known) this.signals.changed(runId);
+  }
+
+  /** A planned leave: the seat is free before the coordinator's next state says so. */
+  private async seatLeft({ runId, attempt, seat, n, reason }: Of<'seat.left'>): Promise<void> {
+    const { count } = await this.database.stepTask.updateMany({
+      where: { runId, attempt, seat, n, state: { not: 'CLOSED' } },
+      data: { state: 'CLOSED', closedAt: new Date(), closeReason: storable(reason) },
+    });
+    if (count > 0) this.dispatch.wake();
+  }
+}

@@ -1,0 +1,67 @@
+/**
+ * Metrics on reading. A series is asked for by name and thinned in SQL to so many buckets, so a run of ten million rounds and one of a
+ * hundred cost the browser the same. A bucket keeps its extremes: a spike is seen however far one zooms out.
+ */
+import { Injectable } from '@nestjs/common';
+import { Database } from '../database/database.js';
+import type { SpecIssue } from '@paceline/spec';
+import { Fault } from '../fault.js';
+import type { MetricPoint, MetricSeries, Run } from './run.types.js';
+
+export const METRIC_NAMES = ['loss', 'accuracy', 'examplesPerSecond', 'roundMs'] as const;
+export type MetricName = (typeof METRIC_NAMES)[number];
+export const MAX_POINTS = 2_000;
+
+export interface MetricsArgs {
+  readonly names: readonly string[];
+  readonly fromRound?: number | null | undefined;
+  readonly toRound?: number | null | undefined;
+  readonly maxPoints?: number | null | undefined;
+}
+
+@Injectable()
+export class Metrics {
+  constructor(private readonly database: Database) {}
+
+  /** @throws Fault INVALID_INPUT */
+  async series(run: Run, { names, fromRound, toRound, maxPoints }: MetricsArgs): Promise<MetricSeries[]> {
+    const points = maxPoints ?? 300;
+    const issues: SpecIssue[] = [];
+    const unknown = names.find((name) => !(METRIC_NAMES as readonly string[]).includes(name));
+    if (unknown !== undefined)
+      issues.push({
+        path: 'names',
+        message: `there is no metric ${JSON.stringify(unknown.slice(0, 60))}; there are ${METRIC_NAMES.join(', ')}`,
+      });
+    if (names.length === 0 || names.length > METRIC_NAMES.length)
+      issues.push({ path: 'names', message: `name 1 to ${METRIC_NAMES.length} metrics` });
+    if (points < 1 || points > MAX_POINTS) issues.push({ path: 'maxPoints', message: `must be from 1 to ${MAX_POINTS}` });
+    if (issues.length > 0) throw new Fault('INVALID_INPUT', issues.map(({ path, message }) => `${path}: ${message}`).join('; '));
+    const from = Math.max(0, fromRound ?? 0);
+    const to = toRound ?? 2 ** 31 - 1;
+    return Promise.all(
+      [...new Set(names)].map(async (name) => ({ name, points: await this.buckets(run, name as MetricName, from, to, points) })),
+    );
+  }
+
+  private buckets({ id, attempt }: Run, name: MetricName, from: number, to: number, points: number): Promise<MetricPoint[]> {
+    // The name is one of the constants above, so it may stand in the statement.
+    return this.database.$queryRawUnsafe<MetricPoint[]>(
+      `WITH chosen AS (
+         SELECT "round", "rounds", "${name}" AS value, greatest("examples", 1)::float8 AS weight, "at",
+                min("round") OVER () AS first, max("round") OVER () AS last
+         FROM "Metric" WHERE "runId" = $1::uuid AND "attempt" = $2 AND "round" BETWEEN $3 AND $4 AND "${name}" IS NOT NULL
+       )
+       SELECT max("round") AS "round", sum("rounds")::int AS "rounds", sum(value * weight) / sum(weight) AS "value",
+              min(value) AS "min", max(value) AS "max", (extract(epoch FROM max("at")) * 1000)::float8 AS "atMs"
+       FROM chosen
+       GROUP BY floor(("round" - first)::float8 * $5 / (last - first + 1))
+       ORDER BY 1`,
+      id,
+      attempt,
+      from,
+      to,
+      points,
+    );
+  }
+}

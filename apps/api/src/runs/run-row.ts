@@ -1,0 +1,82 @@
+/** What is read of a run's row, and what follows from it alone. The model description stays out: it may be large and only jobs need it. */
+import type { CoordinatorState, RunResult } from '@paceline/jobs';
+import type { RunSpec } from '@paceline/spec';
+import type { Prisma } from '../generated/prisma/client.js';
+import { isOver } from './run-status.js';
+import { Run, RunProgress, RunResultType } from './run.types.js';
+
+export const WITHOUT_MODEL = { model: true } as const satisfies Prisma.RunOmit;
+export type RunRow = Prisma.RunGetPayload<{ omit: typeof WITHOUT_MODEL }>;
+
+/** `Run.coordinator`: the newest state, which report it came in, and the newest metric. */
+export interface StoredCoordinator extends CoordinatorState {
+  readonly attempt: number;
+  readonly streamId: string;
+  readonly latest: { epoch: number; loss: number | null; accuracy: number | null; examplesPerSecond: number } | null;
+}
+
+export const specOf = (row: Pick<RunRow, 'spec'>): RunSpec => row.spec as unknown as RunSpec;
+/** Of the present attempt only: what an older one reported says nothing about this one. */
+export const coordinatorOf = (row: Pick<RunRow, 'coordinator' | 'attempt'>): StoredCoordinator | null => {
+  const stored = row.coordinator as unknown as StoredCoordinator | null;
+  return stored?.attempt === row.attempt ? stored : null;
+};
+export const resultOf = (row: Pick<RunRow, 'result'>): RunResult | null => row.result as unknown as RunResult | null;
+
+export function toRun(row: RunRow): Run {
+  const { id, name, status, statusReason, statusChangedAt, spec, attempt, createdAt, startedAt, finishedAt } = row;
+  return Object.assign(new Run(), {
+    id,
+    name,
+    status,
+    statusReason,
+    statusChangedAt,
+    spec,
+    attempt,
+    createdAt,
+    startedAt,
+    finishedAt,
+    parameterCount: Number(row.parameterCount),
+    row,
+  });
+}
+
+export function progressOf(row: RunRow): RunProgress {
+  const spec = specOf(row);
+  const coordinator = coordinatorOf(row);
+  const over = isOver(row.status);
+  const round = over ? Math.max(coordinator?.round ?? 0, resultOf(row)?.rounds ?? 0) : (coordinator?.round ?? 0);
+  const totalRounds = Number(row.totalRounds);
+  const perEpoch = Number(row.roundsPerEpoch);
+  const speed = coordinator?.latest?.examplesPerSecond ?? null;
+  const left = totalRounds - round;
+  return {
+    phase: coordinator?.phase ?? 'waiting',
+    round,
+    totalRounds,
+    epoch: Math.floor(Math.max(0, Math.min(round, totalRounds - 1)) / perEpoch),
+    totalEpochs: totalRounds / perEpoch,
+    loss: coordinator?.latest?.loss ?? null,
+    accuracy: coordinator?.latest?.accuracy ?? null,
+    examplesPerSecond: over ? (resultOf(row)?.examplesPerSecond ?? speed) : speed,
+    etaSeconds: over || row.status !== 'RUNNING' || !speed ? null : (left * spec.globalBatch) / speed,
+    workers: over ? 0 : new Set(coordinator?.seats.map(({ workerId }) => workerId)).size,
+    replicas: spec.replicas,
+    waitingFor: over ? null : (coordinator?.waitingFor ?? null),
+  };
+}
+
+/** Examples that rounds 0..rounds-1 have, by the schedule: whole epochs, then full batches. */
+export function expectedExamples(row: RunRow, rounds: number): number {
+  const { globalBatch, dropRemainder } = specOf(row);
+  const perEpoch = Number(row.roundsPerEpoch);
+  const examplesPerEpoch = dropRemainder ? perEpoch * globalBatch : row.trainExamples;
+  return Math.floor(rounds / perEpoch) * examplesPerEpoch + (rounds % perEpoch) * globalBatch;
+}
+
+export function resultTypeOf(row: RunRow): RunResultType | null {
+  const result = resultOf(row);
+  if (!result) return null;
+  const { weightsFile, ...rest } = result;
+  return { ...rest, weightsUrl: weightsFile === null ? null : `/api/v1/runs/${row.id}/weights` };
+}

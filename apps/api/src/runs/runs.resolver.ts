@@ -1,0 +1,191 @@
+/** GraphQL operations on runs. Nothing is decided here: rules are in create-run.ts and runs.ts, live reading in live-run.ts. */
+import { Args, ID, Int, Mutation, Parent, Query, ResolveField, Resolver, Subscription } from '@nestjs/graphql';
+import { specFromSurface } from '@paceline/spec';
+import { ClusterSpec } from '../cluster-specs/cluster-spec.types.js';
+import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
+import { Fault } from '../fault.js';
+import { FleetView } from '../fleet/fleet-view.js';
+import { Worker } from '../fleet/fleet.types.js';
+import { CurrentViewer } from '../graphql/viewer.decorator.js';
+import { Subscriptions } from '../graphql/subscriptions.js';
+import type { Viewer } from '../teams/authentication.js';
+import { CreateRun } from './create-run.js';
+import { LiveRun } from './live-run.js';
+import { Metrics } from './metrics.js';
+import { progressOf, resultTypeOf } from './run-row.js';
+import { RunSpecInput } from './run-spec.input.js';
+import type { RunStatus } from './run-status.js';
+import {
+  CancelRunResult,
+  CreateRunResult,
+  CreateRunSuccess,
+  MetricSeries,
+  Run,
+  RunConnection,
+  RunEventConnection,
+  RunEventType,
+  RunLedger,
+  RunMetric,
+  RunProgress,
+  RunResultType,
+  RunServerType,
+  RunStatusChangeType,
+  RunStatusEnum,
+  StepTask,
+} from './run.types.js';
+import { Runs } from './runs.js';
+
+@Resolver(() => Run)
+export class RunsResolver {
+  constructor(
+    private readonly runs: Runs,
+    private readonly createRuns: CreateRun,
+    private readonly measured: Metrics,
+    private readonly clusterSpecs: ClusterSpecs,
+  ) {}
+
+  @Query(() => Run, { nullable: true })
+  run(@CurrentViewer() viewer: Viewer, @Args('id', { type: () => ID }) id: string) {
+    return this.runs.find(viewer, id);
+  }
+
+  @Query(() => RunConnection, { name: 'runs', description: 'Newest first.' })
+  list(
+    @CurrentViewer() viewer: Viewer,
+    @Args('first', { type: () => Int, nullable: true, defaultValue: 20 }) first?: number,
+    @Args('after', { nullable: true }) after?: string,
+    @Args('last', { type: () => Int, nullable: true }) last?: number,
+    @Args('before', { nullable: true }) before?: string,
+    @Args('status', { type: () => [RunStatusEnum], nullable: true }) status?: RunStatus[],
+  ) {
+    return this.runs.list(viewer, { first, after, last, before, status });
+  }
+
+  @Mutation(() => CreateRunResult, {
+    description: 'The same idempotency key with the same input answers with the run that was made first.',
+  })
+  async createRun(
+    @CurrentViewer() viewer: Viewer,
+    @Args('spec', { type: () => RunSpecInput }) spec: object,
+    @Args('clusterSpecId', { type: () => ID, nullable: true }) clusterSpecId?: string,
+    @Args('idempotencyKey', { nullable: true }) idempotencyKey?: string,
+  ) {
+    const result = await this.createRuns.create(viewer, specFromSurface(spec), { clusterSpecId, idempotencyKey });
+    return result instanceof Run ? new CreateRunSuccess(result) : result;
+  }
+
+  @Mutation(() => CancelRunResult, { description: 'The run ends within 10 s; asking twice is the same as asking once.' })
+  cancelRun(@CurrentViewer() viewer: Viewer, @Args('id', { type: () => ID }) id: string) {
+    return this.runs.cancel(viewer, id);
+  }
+
+  @ResolveField(() => ClusterSpec, { nullable: true })
+  clusterSpec(@CurrentViewer() viewer: Viewer, @Parent() run: Run) {
+    return run.row.clusterSpecId ? this.clusterSpecs.find(viewer, run.row.clusterSpecId) : null;
+  }
+
+  @ResolveField(() => RunProgress)
+  progress(@Parent() run: Run) {
+    return progressOf(run.row);
+  }
+
+  @ResolveField(() => RunLedger)
+  ledger(@Parent() run: Run) {
+    return this.runs.ledger(run);
+  }
+
+  @ResolveField(() => RunResultType, { nullable: true })
+  result(@Parent() run: Run) {
+    return resultTypeOf(run.row);
+  }
+
+  @ResolveField(() => [RunStatusChangeType])
+  statusHistory(@Parent() run: Run) {
+    return this.runs.statusHistory(run);
+  }
+
+  @ResolveField(() => [StepTask], { description: 'Step tasks (seats) of the present attempt, newest first.' })
+  stepTasks(@Parent() run: Run) {
+    return this.runs.stepTasks(run);
+  }
+
+  @ResolveField(() => [RunServerType], { description: 'Parameter servers of the present attempt that have claimed their part.' })
+  servers(@Parent() run: Run) {
+    return this.runs.servers(run);
+  }
+
+  @ResolveField(() => RunEventConnection, { description: 'Oldest first.' })
+  events(
+    @Parent() run: Run,
+    @Args('first', { type: () => Int, nullable: true, defaultValue: 50 }) first?: number,
+    @Args('after', { nullable: true }) after?: string,
+    @Args('last', { type: () => Int, nullable: true }) last?: number,
+    @Args('before', { nullable: true }) before?: string,
+  ) {
+    return this.runs.events(run, { first, after, last, before });
+  }
+
+  @ResolveField(() => [MetricSeries], {
+    description: 'Downsampled on the server to at most maxPoints buckets between fromRound and toRound.',
+  })
+  metrics(
+    @Parent() run: Run,
+    @Args('names', { type: () => [String] }) names: string[],
+    @Args('fromRound', { type: () => Int, nullable: true }) fromRound?: number,
+    @Args('toRound', { type: () => Int, nullable: true }) toRound?: number,
+    @Args('maxPoints', { type: () => Int, nullable: true, defaultValue: 300 }) maxPoints?: number,
+  ) {
+    return this.measured.series(run, { names, fromRound, toRound, maxPoints });
+  }
+}
+
+@Resolver(() => StepTask)
+export class StepTaskResolver {
+  constructor(private readonly view: FleetView) {}
+
+  @ResolveField(() => Worker, { nullable: true, description: 'Null when nobody holds the seat, or its worker is long gone.' })
+  worker(@CurrentViewer() viewer: Viewer, @Parent() task: StepTask) {
+    return task.workerId ? this.view.worker(viewer, task.workerId) : null;
+  }
+}
+
+@Resolver()
+export class RunSubscriptionsResolver {
+  constructor(
+    private readonly runs: Runs,
+    private readonly live: LiveRun,
+    private readonly subscriptions: Subscriptions,
+  ) {}
+
+  @Subscription(() => RunEventType, {
+    resolve: (event: RunEventType) => event,
+    description: 'Events of a run with seq > afterSeq, first those stored, then live; ends when the run is over and all were sent.',
+  })
+  async runEvents(
+    @CurrentViewer() viewer: Viewer,
+    @Args('runId', { type: () => ID }) runId: string,
+    @Args('afterSeq', { type: () => Int, nullable: true, defaultValue: 0 }) afterSeq?: number,
+  ) {
+    const run = await this.existing(viewer, runId);
+    return this.subscriptions.open(viewer, (signal) => this.live.events(run.id, Math.max(0, afterSeq ?? 0), signal));
+  }
+
+  @Subscription(() => RunMetric, {
+    resolve: (metric: RunMetric) => metric,
+    description: 'Metric rows as they are stored (at most 10 a second; rows in between are merged), after the round afterRound.',
+  })
+  async runMetrics(
+    @CurrentViewer() viewer: Viewer,
+    @Args('runId', { type: () => ID }) runId: string,
+    @Args('afterRound', { type: () => Int, nullable: true, defaultValue: -1 }) afterRound?: number,
+  ) {
+    const run = await this.existing(viewer, runId);
+    return this.subscriptions.open(viewer, (signal) => this.live.metrics(run.id, run.attempt, afterRound ?? -1, signal));
+  }
+
+  private async existing(viewer: Viewer, runId: string): Promise<Run> {
+    const run = await this.runs.find(viewer, runId);
+    if (!run) throw new Fault('NOT_FOUND', 'There is no run with this id.');
+    return run;
+  }
+}

@@ -1,0 +1,150 @@
+/** Runs of a team: reading, listing, cancelling. Another team's run is not there. */
+import { Injectable } from '@nestjs/common';
+import { Database } from '../database/database.js';
+import { DispatchSignal } from '../dispatch/dispatch-signal.js';
+import { Fleet } from '../fleet/fleet.js';
+import { Conflict, NotFound } from '../graphql/result.types.js';
+import { encodeCursor, readPage, toConnection, type PageArgs } from '../graphql/connections.js';
+import type { Viewer } from '../teams/authentication.js';
+import { isUuid } from '../text-input.js';
+import { RunSignals } from './run-signals.js';
+import { coordinatorOf, expectedExamples, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
+import { isOver, type RunStatus } from './run-status.js';
+import {
+  CancelRunSuccess,
+  RunServerType,
+  StepTask,
+  type Run,
+  type RunEventType,
+  type RunLedger,
+  type RunStatusChangeType,
+} from './run.types.js';
+
+const RUN_CURSOR = [/^\d{1,15}$/, /^[0-9a-f-]{36}$/];
+const EVENT_CURSOR = [/^\d{1,10}$/];
+const MAX_LISTED = 2_000;
+
+@Injectable()
+export class Runs {
+  constructor(
+    private readonly database: Database,
+    private readonly fleet: Fleet,
+    private readonly dispatch: DispatchSignal,
+    private readonly signals: RunSignals,
+  ) {}
+
+  async find(viewer: Viewer, id: string): Promise<Run | null> {
+    const row = await this.findRow(viewer, id);
+    return row && toRun(row);
+  }
+
+  async findRow(viewer: Viewer, id: string): Promise<RunRow | null> {
+    return isUuid(id) ? this.database.run.findFirst({ where: { id, teamId: viewer.teamId }, omit: WITHOUT_MODEL }) : null;
+  }
+
+  /** Newest first. @throws Fault INVALID_INPUT */
+  async list(viewer: Viewer, args: PageArgs & { readonly status?: readonly RunStatus[] | null | undefined }) {
+    const page = readPage('runs', RUN_CURSOR, args, 20);
+    const filter = { teamId: viewer.teamId, ...(args.status ? { status: { in: [...args.status] } } : {}) };
+    const [direction, beyond] = page.backward ? (['asc', 'gt'] as const) : (['desc', 'lt'] as const);
+    const from = page.backward ? page.before : page.after;
+    const at = from && new Date(Number(from[0]));
+    const keyset = from && at ? { OR: [{ createdAt: { [beyond]: at } }, { createdAt: at, id: { [beyond]: from[1]! } }] } : {};
+    const [rows, totalCount] = await Promise.all([
+      this.database.run.findMany({
+        where: { ...filter, ...keyset },
+        orderBy: [{ createdAt: direction }, { id: direction }],
+        take: page.size + 1,
+        omit: WITHOUT_MODEL,
+      }),
+      this.database.run.count({ where: filter }),
+    ]);
+    return { ...toConnection(page, rows, (row) => encodeCursor('runs', row.createdAt.getTime(), row.id), toRun), totalCount };
+  }
+
+  async cancel(viewer: Viewer, id: string): Promise<CancelRunSuccess | NotFound | Conflict> {
+    const row = await this.findRow(viewer, id);
+    if (!row) return new NotFound('run with this id');
+    if (isOver(row.status)) return new Conflict(`The run is over already: ${row.status}.`);
+    const reason = 'is being cancelled';
+    await this.database.run.updateMany({
+      where: { id, cancelRequestedAt: null, attempt: row.attempt, finishedAt: null },
+      data: { cancelRequestedAt: new Date(), statusReason: reason },
+    });
+    this.signals.changed(id);
+    this.dispatch.wake();
+    return new CancelRunSuccess(toRun(await this.database.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL })));
+  }
+
+  /** Oldest first; cursors are numbers of events. @throws Fault INVALID_INPUT */
+  async events({ id: runId }: Run, args: PageArgs) {
+    const page = readPage('events', EVENT_CURSOR, args, 50);
+    const from = page.backward ? page.before : page.after;
+    const rows = await this.database.runEvent.findMany({
+      where: { runId, ...(from ? { seq: page.backward ? { lt: Number(from[0]) } : { gt: Number(from[0]) } } : {}) },
+      orderBy: { seq: page.backward ? 'desc' : 'asc' },
+      take: page.size + 1,
+    });
+    return toConnection(page, rows, ({ seq }) => encodeCursor('events', seq), toEvent);
+  }
+
+  statusHistory({ id: runId }: Run): Promise<RunStatusChangeType[]> {
+    return this.database.runStatusChange.findMany({ where: { runId }, orderBy: { id: 'asc' }, take: MAX_LISTED });
+  }
+
+  async stepTasks({ id: runId, attempt }: Run): Promise<StepTask[]> {
+    const rows = await this.database.stepTask.findMany({ where: { runId, attempt }, orderBy: { createdAt: 'desc' }, take: MAX_LISTED });
+    return rows.map(toStepTask);
+  }
+
+  async stepTask(viewer: Viewer, id: string): Promise<StepTask | null> {
+    const row = await this.database.stepTask.findFirst({ where: { id, run: { teamId: viewer.teamId } } });
+    return row && toStepTask(row);
+  }
+
+  async servers({ id: runId, attempt }: Run): Promise<RunServerType[]> {
+    const [rows, started, members] = await Promise.all([
+      this.database.runServer.findMany({ where: { runId, attempt, claimedAt: { not: null } }, orderBy: { index: 'asc' } }),
+      this.database.attempt.findUnique({ where: { runId_number: { runId, number: attempt } }, select: { startedAt: true } }),
+      this.fleet.members('server'),
+    ]);
+    return rows.map(({ index, serverId, host, port }) => {
+      const member = members.find((candidate) => candidate.id === serverId);
+      const isLost = member !== undefined && !this.fleet.isAlive(member);
+      return Object.assign(new RunServerType(), {
+        index,
+        serverId: serverId!,
+        address: `${host}:${port}`,
+        state: isLost ? 'LOST' : started?.startedAt ? 'STARTED' : 'CLAIMED',
+      });
+    });
+  }
+
+  /** Sums of what was committed in the present attempt, checked against what the schedule says these rounds have. */
+  async ledger({ id: runId, attempt, row }: Run): Promise<RunLedger> {
+    const [sums] = await this.database.$queryRaw<{ rounds: bigint | null; examples: bigint | null }[]>`
+      SELECT sum("toRound" - "fromRound" + 1)::bigint AS "rounds", sum("examples")::bigint AS "examples"
+      FROM "LedgerRange" WHERE "runId" = ${runId}::uuid AND "attempt" = ${attempt}`;
+    const committedRounds = Number(sums?.rounds ?? 0);
+    const coordinator = coordinatorOf(row);
+    return {
+      committedRounds,
+      committedExamples: Number(sums?.examples ?? 0),
+      expectedExamples: expectedExamples(row, committedRounds),
+      refusedFrames: coordinator?.refusedFrames ?? 0,
+      refusedConnections: coordinator?.refusedConnections ?? 0,
+    };
+  }
+}
+
+export const toEvent = ({ seq, type, message, data, at, attempt }: RunEventType): RunEventType => ({
+  seq,
+  type,
+  message,
+  data,
+  at,
+  attempt,
+});
+
+const toStepTask = ({ id, seat, n, state, replicas, createdAt, workerId }: StepTask): StepTask =>
+  Object.assign(new StepTask(), { id, seat, n, state, replicas, createdAt, workerId });

@@ -1,0 +1,82 @@
+import { Injectable } from '@nestjs/common';
+import { Database } from '../database/database.js';
+import { Fault } from '../fault.js';
+import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
+import { isUuid, readName } from '../text-input.js';
+import { generateApiKey } from './api-keys.js';
+import type { Viewer } from './authentication.js';
+import {
+  CreateApiKeySuccess,
+  CreateTeamSuccess,
+  RevokeApiKeySuccess,
+  toApiKey,
+  toTeam,
+  type ApiKey,
+  type Team,
+  type ViewerType,
+} from './team.types.js';
+
+const MAX_TEAMS = 1_000;
+const MAX_KEYS_PER_TEAM = 200;
+
+@Injectable()
+export class TeamsService {
+  constructor(private readonly database: Database) {}
+
+  async viewer(viewer: Viewer): Promise<ViewerType> {
+    const row = await this.database.apiKey.findUniqueOrThrow({ where: { id: viewer.apiKeyId }, include: { team: true } });
+    return { team: toTeam(row.team), apiKey: toApiKey(row), isAdmin: viewer.isAdmin };
+  }
+
+  /** The viewer's own team, or any for an administrator. */
+  async team(viewer: Viewer, id: string): Promise<Team | null> {
+    if (!isUuid(id) || (id !== viewer.teamId && !viewer.isAdmin)) return null;
+    const row = await this.database.team.findUnique({ where: { id } });
+    return row && toTeam(row);
+  }
+
+  async apiKey(viewer: Viewer, id: string): Promise<ApiKey | null> {
+    const row = isUuid(id) ? await this.database.apiKey.findFirst({ where: { id, ...this.visible(viewer) } }) : null;
+    return row && toApiKey(row);
+  }
+
+  async apiKeysOf(viewer: Viewer, teamId: string): Promise<ApiKey[]> {
+    if (teamId !== viewer.teamId && !viewer.isAdmin) return [];
+    const rows = await this.database.apiKey.findMany({ where: { teamId }, orderBy: { createdAt: 'asc' }, take: MAX_KEYS_PER_TEAM * 2 });
+    return rows.map(toApiKey);
+  }
+
+  /** @throws Fault FORBIDDEN for keys that are not an administrator's */
+  async createTeam(viewer: Viewer, givenName: string): Promise<CreateTeamSuccess | InvalidInput | Conflict> {
+    if (!viewer.isAdmin) throw new Fault('FORBIDDEN', 'Only the administrator (the bootstrap key) makes teams.');
+    const { name, issues } = readName('name', givenName);
+    if (issues.length > 0) return new InvalidInput(issues);
+    if ((await this.database.team.count()) >= MAX_TEAMS) return new Conflict(`There are ${MAX_TEAMS} teams already.`);
+    const { count } = await this.database.team.createMany({ data: { name }, skipDuplicates: true });
+    if (count === 0) return new Conflict(`There is a team ${JSON.stringify(name)} already.`);
+    return new CreateTeamSuccess(toTeam(await this.database.team.findUniqueOrThrow({ where: { name } })));
+  }
+
+  async createApiKey(viewer: Viewer, teamId: string, givenName: string): Promise<CreateApiKeySuccess | InvalidInput | NotFound> {
+    const { name, issues } = readName('name', givenName);
+    if (!(await this.team(viewer, teamId))) return new NotFound('team with this id');
+    if (issues.length > 0) return new InvalidInput(issues);
+    if ((await this.database.apiKey.count({ where: { teamId, revokedAt: null } })) >= MAX_KEYS_PER_TEAM) {
+      return new InvalidInput([{ path: 'teamId', message: `the team has ${MAX_KEYS_PER_TEAM} keys; revoke one first` }]);
+    }
+    const { key, prefix, hash } = generateApiKey();
+    const row = await this.database.apiKey.create({ data: { teamId, name, prefix, hash } });
+    return new CreateApiKeySuccess(toApiKey(row), key);
+  }
+
+  /** Works at once: keys are looked up for each request. */
+  async revokeApiKey(viewer: Viewer, id: string): Promise<RevokeApiKeySuccess | NotFound> {
+    if (!(await this.apiKey(viewer, id))) return new NotFound('API key with this id');
+    await this.database.apiKey.updateMany({ where: { id, revokedAt: null }, data: { revokedAt: new Date() } });
+    return new RevokeApiKeySuccess(toApiKey(await this.database.apiKey.findUniqueOrThrow({ where: { id } })));
+  }
+
+  private visible(viewer: Viewer) {
+    return viewer.isAdmin ? {} : { teamId: viewer.teamId };
+  }
+}

@@ -1,0 +1,10 @@
+#!/usr/bin/env node
+/** The `paceline` command: runs the built program beside it. */
+import { existsSync } from 'node:fs';
+
+const main = new URL('../dist/main.js', import.meta.url);
+if (existsSync(main)) await import(main.href);
+else {
+  process.stderr.write('Paceline is not built yet. Run: npm run build\n');
+  process.exitCode = 78;
+}

@@ -1,0 +1,60 @@
+/** What every command gets, and how it ends: with an exit code. */
+import { createClient, type PacelineClient } from '@paceline/client';
+import { UserError } from '@paceline/runtime';
+import { readConfiguration } from './configuration.js';
+import type { Terminal } from './terminal/terminal.js';
+
+export interface CommandContext {
+  readonly terminal: Terminal;
+  readonly env: NodeJS.ProcessEnv;
+  /** A client for the configured api. @throws UserError NO_KEY */
+  connect(): PacelineClient;
+}
+
+export function createContext(terminal: Terminal, env: NodeJS.ProcessEnv): CommandContext {
+  return {
+    terminal,
+    env,
+    connect() {
+      const { url, apiKey } = readConfiguration(env, (text) => terminal.note(`${terminal.style('yellow', 'warning', 'stderr')} ${text}`));
+      if (!apiKey) {
+        throw new UserError('NO_KEY', `There is no api key for ${url}.`, {
+          hint: '`paceline up` starts a local stack and writes its key; for another api set PACELINE_URL and PACELINE_API_KEY.',
+          exit: 'keyRefused',
+        });
+      }
+      return createClient({ url, apiKey });
+    },
+  };
+}
+
+/** Aborted by the first Ctrl-C; a second one ends the process at once. */
+export function interruptSignal(): { readonly signal: AbortSignal; dispose(): void } {
+  const controller = new AbortController();
+  const onInterrupt = (): void => {
+    if (controller.signal.aborted) process.exit(130);
+    controller.abort();
+  };
+  process.on('SIGINT', onInterrupt);
+  process.on('SIGTERM', onInterrupt);
+  return {
+    signal: controller.signal,
+    dispose: () => {
+      process.off('SIGINT', onInterrupt);
+      process.off('SIGTERM', onInterrupt);
+    },
+  };
+}
+
+/** A whole number given on the command line. @throws UserError FLAG_INVALID */
+export function wholeNumber(flag: string, minimum: number, maximum: number): (text: string) => number {
+  return (text) => {
+    const value = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
+    if (value >= minimum && value <= maximum) return value;
+    throw new UserError(
+      'FLAG_INVALID',
+      `${flag} ${JSON.stringify(text.slice(0, 40))} is not a whole number from ${minimum} to ${maximum}.`,
+      { exit: 'usage' },
+    );
+  };
+}

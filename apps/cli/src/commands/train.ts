@@ -1,0 +1,116 @@
+/** `paceline train`: a spec from a file and flags becomes a run; its progress is shown until it is over or Ctrl-C detaches. */
+import { randomUUID } from 'node:crypto';
+import { PacelineApiError, type PacelineClient, type Run } from '@paceline/client';
+import { EXIT, UserError } from '@paceline/runtime';
+import { parseRunSpec, type RunSpec, type RunSpecInput, type SpecIssue } from '@paceline/spec';
+import type { Command } from 'commander';
+import { interruptSignal, type CommandContext } from '../command.js';
+import { SpecError, type LocatedIssue } from '../failure.js';
+import { readSpecFile, type SpecFile } from '../spec/spec-file.js';
+import { mergeFlags, specFlags, specOptions, type SpecFlag } from '../spec/spec-flags.js';
+import { clean } from '../terminal/clean.js';
+import { finishWatching } from './run.js';
+
+export interface TrainOptions {
+  readonly detach?: boolean;
+  readonly clusterSpec?: string;
+}
+
+export function addTrain(
+  program: Command,
+  act: (
+    action: (context: CommandContext, command: Command, file: string | undefined) => Promise<number>,
+  ) => (...args: unknown[]) => Promise<void>,
+): void {
+  const flags = specFlags();
+  const command = program
+    .command('train')
+    .summary('start a run and show its progress')
+    .description(
+      'Starts a run from a spec file, flags, or both (flags win), and shows its progress until it is over.\n' +
+        'Ctrl-C detaches: the run goes on, and `paceline run ID --watch` returns to it.',
+    )
+    .argument('[spec]', 'a run spec in YAML or JSON; without it the defaults train an MLP on MNIST')
+    .option('--detach', 'return as soon as the run is created')
+    .option('--cluster-spec <id>', 'train on the servers and workers of this cluster spec');
+  for (const option of specOptions(flags)) command.addOption(option);
+  command.action(act((context, self, file) => train(context, self, file, flags)));
+}
+
+async function train(context: CommandContext, command: Command, file: string | undefined, flags: readonly SpecFlag[]): Promise<number> {
+  const { terminal } = context;
+  const options = command.opts<TrainOptions>();
+  const specFile = file === undefined ? undefined : readSpecFile(file);
+  const given = givenFlags(command, flags);
+  const spec = readSpec(specFile, given, flags);
+  const client = context.connect();
+  try {
+    const run = await createRun(client, spec, options.clusterSpec, specFile, given, flags);
+    if (options.detach) {
+      if (terminal.json) terminal.document({ runId: run.id, name: run.name, status: run.status });
+      terminal.print(`${run.id}`);
+      terminal.note(`The run goes on. See it with: paceline run ${run.id} --watch`);
+      return EXIT.ok;
+    }
+    terminal.note(`run ${terminal.style('bold', run.id, 'stderr')}  ${clean(run.name)}`);
+    const interrupt = interruptSignal();
+    try {
+      return await finishWatching(client, run.id, terminal, interrupt.signal, 0);
+    } finally {
+      interrupt.dispose();
+    }
+  } finally {
+    await client.close();
+  }
+}
+
+/** Values of the flags that stand on the command line, by flag name. */
+function givenFlags(command: Command, flags: readonly SpecFlag[]): Map<string, unknown> {
+  const values = new Map<string, unknown>();
+  for (const { name } of flags) {
+    const attribute = name.replace(/-([a-z])/g, (_, letter: string) => letter.toUpperCase());
+    if (command.getOptionValueSource(attribute) === 'cli') values.set(name, command.getOptionValue(attribute));
+  }
+  return values;
+}
+
+/** @throws SpecError with every wrong field and where it was written */
+export function readSpec(file: SpecFile | undefined, given: ReadonlyMap<string, unknown>, flags: readonly SpecFlag[]): RunSpec {
+  const result = parseRunSpec(mergeFlags(file?.value ?? {}, given, flags));
+  if (result.ok) return result.spec;
+  throw new SpecError('The run spec is wrong.', locate(result.issues, file, given, flags));
+}
+
+function locate(
+  issues: readonly SpecIssue[],
+  file: SpecFile | undefined,
+  given: ReadonlyMap<string, unknown>,
+  flags: readonly SpecFlag[],
+): LocatedIssue[] {
+  return issues.map((issue) => {
+    const flag = flags.find(({ field, name }) => given.has(name) && (field.path === issue.path || field.specPath === issue.path));
+    return { ...issue, at: flag ? `--${flag.name}` : file?.at(issue.path) };
+  });
+}
+
+/** The key makes a repetition after a lost answer harmless. */
+async function createRun(
+  client: PacelineClient,
+  spec: RunSpecInput,
+  clusterSpecId: string | undefined,
+  file: SpecFile | undefined,
+  given: ReadonlyMap<string, unknown>,
+  flags: readonly SpecFlag[],
+): Promise<Run> {
+  const idempotencyKey = randomUUID();
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await client.createRun(spec, { idempotencyKey, clusterSpecId });
+    } catch (error) {
+      if (!(error instanceof PacelineApiError)) throw error;
+      if (error.code === 'INVALID_INPUT') throw new SpecError(error.message, locate(error.issues, file, given, flags));
+      if (error.code === 'NOT_FOUND') throw new UserError('NOT_FOUND', error.message, { exit: 'notFound', cause: error });
+      if (error.code !== 'TIMEOUT' || attempt === 2) throw error;
+    }
+  }
+}

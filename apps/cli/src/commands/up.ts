@@ -1,0 +1,225 @@
+/** `paceline up` and `paceline down`: the long-running local stack. */
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { availableParallelism, hostname } from 'node:os';
+import { join } from 'node:path';
+import { createClient, PacelineApiError } from '@paceline/client';
+import {
+  DEFAULT_RESTART,
+  endProcess,
+  EXIT,
+  isPortFree,
+  onShutdown,
+  readEnvironment,
+  requestShutdown,
+  userDirectories,
+  UserError,
+  VARIABLES,
+  type SupervisorEvent,
+} from '@paceline/runtime';
+import type { Command } from 'commander';
+import { wholeNumber, type CommandContext } from '../command.js';
+import { readConfiguration, writeConfiguration } from '../configuration.js';
+import { newApiKey, newTokenSecret, startLocalStack, type LocalStack } from '../stack/local-stack.js';
+import { lockStack, runningStack, type StackLock } from '../stack/stack-lock.js';
+import { clean } from '../terminal/clean.js';
+import type { Terminal } from '../terminal/terminal.js';
+
+type Act = (
+  action: (context: CommandContext, command: Command, argument: string) => Promise<number>,
+) => (...args: unknown[]) => Promise<void>;
+
+export const DEFAULT_PORT = 4100;
+const STOP_DEADLINE_MS = 40_000;
+
+export function addStackCommands(program: Command, act: Act): void {
+  program
+    .command('up')
+    .summary('run everything on this machine')
+    .description(
+      'Starts PostgreSQL, Redis, the api with the dashboard, parameter servers and workers on this machine, and keeps them running until Ctrl-C or `paceline down`.\n' +
+        'DATABASE_URL and REDIS_URL use databases of your own. Data is kept in a per-user folder (PACELINE_HOME chooses another).',
+    )
+    .option('--workers <n>', 'worker processes', wholeNumber('--workers', 0, 64), Math.max(1, Math.min(4, availableParallelism())))
+    .option('--servers <n>', 'parameter-server processes', wholeNumber('--servers', 1, 64), 1)
+    .option('--port <n>', 'port of the api and the dashboard; 0 takes a free one', wholeNumber('--port', 0, 65_535), DEFAULT_PORT)
+    .option('--host <address>', 'address to listen on; others can reach it with 0.0.0.0', '127.0.0.1')
+    .action(act(up));
+  program
+    .command('down')
+    .summary('stop what `up` started')
+    .description('Stops the local stack of `paceline up` and waits until nothing of it runs.')
+    .action(act(down));
+}
+
+interface UpOptions {
+  readonly workers: number;
+  readonly servers: number;
+  readonly port: number;
+  readonly host: string;
+}
+
+async function up({ terminal, env }: CommandContext, command: Command): Promise<number> {
+  const options = command.opts<UpOptions>();
+  const { data: dataDir } = userDirectories(env);
+  const { DATABASE_URL: databaseUrl, REDIS_URL: redisUrl } = readEnvironment(
+    { DATABASE_URL: VARIABLES.DATABASE_URL.optional(), REDIS_URL: VARIABLES.REDIS_URL.optional() },
+    env,
+  );
+  makeDataDir(dataDir);
+  const lock = lockStack(dataDir);
+  let stack: LocalStack | undefined;
+  let failure: number = EXIT.ok;
+  const stopping = new AbortController();
+  // From here on a signal ends everything, also while it is still starting.
+  const starting = begin();
+  onShutdown(
+    async (reason) => {
+      stopping.abort();
+      if (reason !== 'requested') terminal.note('stopping');
+      await (stack ?? (await starting.catch(() => undefined)))?.stop(); // why it did not start is told where it is awaited
+      lock.release();
+    },
+    { deadlineMs: STOP_DEADLINE_MS, exitCode: (reason) => (reason === 'requested' ? failure : EXIT.ok) },
+  );
+
+  async function begin(): Promise<LocalStack> {
+    if (options.port !== 0 && !(await isPortFree(options.port, options.host))) throw portTaken(options.port);
+    const secrets = readSecrets(dataDir);
+    return startLocalStack({
+      ...options,
+      dataDir,
+      temporary: false,
+      databaseUrl,
+      redisUrl,
+      ...secrets,
+      restart: DEFAULT_RESTART,
+      signal: stopping.signal,
+      onStep: (text) => terminal.note(terminal.style('dim', text, 'stderr')),
+      onEvent: (event) => noteEvent(event, terminal, lock, () => stack),
+    });
+  }
+
+  try {
+    stack = await starting;
+    const apiKey = await ensureKey(stack.url, readSecrets(dataDir).bootstrapKey, env, terminal);
+    lock.update({ url: stack.url, processes: stack.processes() });
+    announce(stack, apiKey, dataDir, terminal);
+  } catch (error) {
+    if (stopping.signal.aborted) return new Promise(() => undefined); // the shutdown handler exits
+    await stack?.stop();
+    lock.release();
+    throw error;
+  }
+  const reason = await stack.failed;
+  terminal.note(`${terminal.style('red', 'error', 'stderr')} ${clean(reason, 1000)}`);
+  failure = EXIT.unavailable;
+  requestShutdown();
+  return new Promise(() => undefined); // the shutdown handler exits
+}
+
+function makeDataDir(dataDir: string): void {
+  try {
+    mkdirSync(dataDir, { recursive: true });
+  } catch (error) {
+    throw new UserError(
+      'DATA_DIR_UNUSABLE',
+      `The data folder ${dataDir} cannot be made (${(error as NodeJS.ErrnoException).code ?? String(error)}).`,
+      {
+        hint: 'Set PACELINE_HOME to a folder that you may write.',
+        exit: 'configuration',
+        cause: error,
+      },
+    );
+  }
+}
+
+function portTaken(port: number): UserError {
+  return new UserError('PORT_TAKEN', `Port ${port} for the api is taken by another program.`, {
+    hint: `Choose another one: paceline up --port ${port + 1} (0 takes a free one).`,
+    exit: 'configuration',
+  });
+}
+
+interface Secrets {
+  readonly tokenSecret: string;
+  readonly bootstrapKey: string;
+}
+
+/** Made at the first start and kept, so that keys and tokens outlive a restart. */
+function readSecrets(dataDir: string): Secrets {
+  const file = join(dataDir, 'secrets.json');
+  if (existsSync(file)) {
+    const { tokenSecret, bootstrapKey } = JSON.parse(readFileSync(file, 'utf8')) as Partial<Secrets>;
+    if (typeof tokenSecret === 'string' && typeof bootstrapKey === 'string') return { tokenSecret, bootstrapKey };
+  }
+  const secrets = { tokenSecret: newTokenSecret(), bootstrapKey: newApiKey() };
+  writeFileSync(`${file}.new`, JSON.stringify(secrets), { mode: 0o600 });
+  renameSync(`${file}.new`, file);
+  return secrets;
+}
+
+/** A key of its own for the command line, written to the configuration unless a working one is there. */
+async function ensureKey(url: string, bootstrapKey: string, env: NodeJS.ProcessEnv, terminal: Terminal): Promise<string> {
+  const present = readConfiguration({ ...env, PACELINE_URL: '', PACELINE_API_KEY: '' }, (text) => terminal.note(text));
+  if (present.apiKey) {
+    try {
+      await createClient({ url, apiKey: present.apiKey }).viewer();
+      if (present.url !== url) writeConfiguration({ url, apiKey: present.apiKey }, env);
+      return present.apiKey;
+    } catch (error) {
+      if (!(error instanceof PacelineApiError) || error.code !== 'UNAUTHENTICATED') throw error;
+      terminal.note(`The key in ${present.file} belongs to another api; it is replaced.`);
+    }
+  }
+  const admin = createClient({ url, apiKey: bootstrapKey });
+  const { team } = await admin.viewer();
+  const { secret } = await admin.createApiKey(team.id, `paceline on ${clean(hostname(), 60)}`);
+  writeConfiguration({ url, apiKey: secret }, env);
+  return secret;
+}
+
+function announce(stack: LocalStack, apiKey: string, dataDir: string, terminal: Terminal): void {
+  if (terminal.json)
+    terminal.document({
+      url: stack.url,
+      apiKey,
+      pid: process.pid,
+      dataDir,
+      logDir: stack.logDir,
+      processes: stack.processes(),
+      services: stack.services,
+    });
+  const line = (name: string, value: string): void => terminal.print(`  ${terminal.style('dim', name.padEnd(11))} ${value}`);
+  terminal.print(`${terminal.style('green', 'Paceline is running.')} Ctrl-C stops it.`);
+  line('dashboard', terminal.style('bold', stack.url));
+  line('api key', apiKey);
+  line('PostgreSQL', stack.services.postgres);
+  line('Redis', stack.services.redis);
+  line('logs', stack.logDir);
+  line('data', dataDir);
+  terminal.print('Train something in another terminal: npx paceline train');
+}
+
+function noteEvent(event: SupervisorEvent, terminal: Terminal, lock: StackLock, stack: () => LocalStack | undefined): void {
+  if (event.state === 'BACKOFF') terminal.note(`${terminal.style('yellow', event.name, 'stderr')} ${event.message}`);
+  const running = stack();
+  if (!running || event.state !== 'READY') return;
+  terminal.note(`${terminal.style('green', event.name, 'stderr')} runs again (pid ${event.pid})`);
+  lock.update({ processes: running.processes() });
+}
+
+async function down({ terminal, env }: CommandContext): Promise<number> {
+  const { data: dataDir } = userDirectories(env);
+  const running = runningStack(dataDir);
+  if (!running) {
+    if (terminal.json) terminal.document({ stopped: false, reason: 'not running' });
+    terminal.print(`Nothing runs for ${dataDir}.`);
+    return EXIT.ok;
+  }
+  const inTime = await endProcess(running.pid, { deadlineMs: STOP_DEADLINE_MS + 5000 });
+  if (terminal.json) terminal.document({ stopped: true, pid: running.pid, killed: !inTime });
+  terminal.print(
+    inTime ? `Stopped (pid ${running.pid}).` : `It did not end in time and was killed (pid ${running.pid}); its processes end with it.`,
+  );
+  return EXIT.ok;
+}

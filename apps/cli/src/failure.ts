@@ -1,0 +1,103 @@
+/** From an error to what people and programs see: a text with what to do, a JSON document, an exit code. No stack unless asked for. */
+import { PacelineApiError } from '@paceline/client';
+import { EXIT, UserError, type ExitName } from '@paceline/runtime';
+import type { SpecIssue } from '@paceline/spec';
+import { clean, cleanLines } from './terminal/clean.js';
+import type { Terminal } from './terminal/terminal.js';
+
+/** Wrong fields of a run spec, each with where it was written. */
+export class SpecError extends UserError {
+  override readonly name = 'SpecError';
+  readonly issues: readonly LocatedIssue[];
+
+  constructor(message: string, issues: readonly LocatedIssue[]) {
+    super('SPEC_INVALID', message, {
+      exit: 'badSpec',
+      hint: 'The fields of a run spec are described in docs/reference/run-spec.md; `paceline train --help` lists the flags.',
+    });
+    this.issues = issues;
+  }
+}
+
+export interface LocatedIssue extends SpecIssue {
+  /** `spec.yaml:4:7` or `--learning-rate`. */
+  readonly at?: string | undefined;
+}
+
+export interface Failure {
+  readonly code: string;
+  readonly message: string;
+  readonly hint: string | undefined;
+  readonly issues: readonly LocatedIssue[];
+  readonly exit: ExitName;
+}
+
+export function describeFailure(error: unknown): Failure {
+  if (error instanceof SpecError)
+    return { code: error.code, message: error.message, hint: error.hint, issues: error.issues, exit: error.exit };
+  if (error instanceof UserError) return { code: error.code, message: error.message, hint: error.hint, issues: [], exit: error.exit };
+  if (error instanceof PacelineApiError) return describeApiError(error);
+  const { code, message } = (error ?? {}) as { code?: unknown; message?: unknown };
+  return {
+    code: typeof code === 'string' ? code : 'INTERNAL',
+    message: `A fault in Paceline: ${typeof message === 'string' ? message : String(error)}`,
+    hint: 'PACELINE_DEBUG=1 shows where. Please report it with that output.',
+    issues: [],
+    exit: 'internal',
+  };
+}
+
+const API_CODES: Readonly<Record<string, { readonly exit: ExitName; readonly hint?: string }>> = {
+  UNREACHABLE: { exit: 'unavailable', hint: 'Is it running? `paceline up` starts a local one; PACELINE_URL points to another.' },
+  TIMEOUT: { exit: 'temporary', hint: 'Try again; `paceline doctor` checks what the api needs.' },
+  BAD_ANSWER: { exit: 'unavailable', hint: 'Check PACELINE_URL.' },
+  INVALID_URL: { exit: 'configuration', hint: 'Check PACELINE_URL.' },
+  UNAVAILABLE: { exit: 'unavailable', hint: 'Try again; `paceline doctor` checks what the api needs.' },
+  SERVICE_UNAVAILABLE: { exit: 'unavailable' },
+  TOO_BUSY: { exit: 'temporary' },
+  TOO_MANY_ATTEMPTS: { exit: 'keyRefused' },
+  UNAUTHENTICATED: { exit: 'keyRefused', hint: 'Set PACELINE_API_KEY to a valid key; `paceline up` writes one for the local stack.' },
+  FORBIDDEN: { exit: 'keyRefused' },
+  NOT_FOUND: { exit: 'notFound', hint: '`paceline runs` lists the runs of your team.' },
+  INVALID_INPUT: { exit: 'badSpec' },
+  BAD_USER_INPUT: { exit: 'badSpec' },
+  CONFLICT: { exit: 'unsuccessful' },
+};
+
+function describeApiError(error: PacelineApiError): Failure {
+  const known = API_CODES[error.code];
+  const wait = error.retryAfterMs === undefined ? '' : ` Wait ${Math.ceil(error.retryAfterMs / 1000)} s.`;
+  const hint = `${known?.hint ?? ''}${wait}`.trim();
+  return {
+    code: error.code,
+    message: error.message,
+    hint: hint || undefined,
+    issues: error.issues,
+    exit: known?.exit ?? (error.isTemporary ? 'unavailable' : 'internal'),
+  };
+}
+
+/** Prints it in the terminal's form. @returns the exit code */
+export function reportFailure(error: unknown, terminal: Terminal): number {
+  const failure = describeFailure(error);
+  const { code, message, hint, issues, exit } = failure;
+  if (terminal.json) {
+    terminal.document({ error: { code, message, ...(hint ? { hint } : {}), ...(issues.length > 0 ? { issues } : {}) } });
+  } else {
+    terminal.note(
+      `${terminal.style('red', 'error', 'stderr')} ${cleanLines(message)} ${terminal.style('dim', `[${clean(code)}]`, 'stderr')}`,
+    );
+    for (const issue of issues) {
+      const at = issue.at ? `${clean(issue.at)}  ` : '';
+      terminal.note(
+        `  ${terminal.style('dim', at, 'stderr')}${terminal.style('bold', clean(issue.path), 'stderr')}: ${clean(issue.message, 1000)}`,
+      );
+    }
+    if (hint) terminal.note(cleanLines(hint));
+  }
+  if (terminal.debug && error instanceof Error)
+    terminal.note(
+      `\n${error.stack ?? error.message}${error.cause === undefined ? '' : `\ncaused by ${String((error.cause as Error).stack ?? error.cause)}`}`,
+    );
+  return EXIT[exit];
+}

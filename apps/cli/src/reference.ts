@@ -1,0 +1,95 @@
+/** docs/reference/cli.md, made from the command tree, the exit codes and the variables. A test compares the file with this. */
+import { EXIT, EXIT_MEANINGS, VARIABLES, type ExitName } from '@paceline/runtime';
+import type { Command, Option } from 'commander';
+import { buildProgram } from './program.js';
+import { createTerminal } from './terminal/terminal.js';
+
+/** Variables that only the command line reads. */
+const CLI_VARIABLES: Readonly<Record<string, string>> = {
+  PACELINE_URL: 'address of the api, before the configuration file',
+  PACELINE_API_KEY: 'api key, before the configuration file',
+  PACELINE_HOME: 'one folder for data, cache and configuration',
+  PACELINE_REDIS_SOURCE: 'takes Redis from path, npm, pip, apt or docker only',
+  PACELINE_DEBUG: 'shows stacks of errors',
+  NO_COLOR: 'prints without colours',
+};
+
+export function cliReference(): string {
+  const program = buildProgram({
+    env: {},
+    terminal: (options) => createTerminal(options, {}),
+    setExitCode: () => {
+      throw new Error('the reference runs no command');
+    },
+  });
+  return [
+    '# The command line',
+    '',
+    '<!-- Made from the command tree by apps/cli/src/reference.ts: npx vitest run apps/cli/src/reference -u -->',
+    '',
+    '`npx paceline` in this repository, or `npm start` for `paceline up`. Results go to stdout, progress and errors to stderr.',
+    '`--json` prints one JSON document on stdout instead of text, also for errors: `{"error": {"code", "message", "hint", "issues"}}`.',
+    '',
+    ...section(program, 'Every command'),
+    ...program.commands.filter((command) => command.name() !== 'help').flatMap((command) => ['', ...section(command)]),
+    '',
+    '## Exit codes',
+    '',
+    ...rows(
+      ['code', 'name', 'meaning'],
+      Object.entries(EXIT).map(([name, code]) => [String(code), name, EXIT_MEANINGS[name as ExitName]]),
+    ),
+    '',
+    '## Files',
+    '',
+    '| what | where |',
+    '|---|---|',
+    '| configuration: `{"url", "apiKey"}`, mode 0600 | `$XDG_CONFIG_HOME/paceline/config.json`, else `~/.config/paceline/config.json` |',
+    '| local stack: databases, weights, logs | `$XDG_DATA_HOME/paceline`, else `~/.local/share/paceline`; for root `/var/lib/paceline` |',
+    '| downloads | `$XDG_CACHE_HOME/paceline`, else `~/.cache/paceline` |',
+    '',
+    'With `PACELINE_HOME` all three are below that folder.',
+    '',
+    '## Variables',
+    '',
+    ...rows(
+      ['variable', 'what for'],
+      [
+        ...Object.entries(CLI_VARIABLES).map(([name, description]) => [`\`${name}\``, description]),
+        ...Object.entries(VARIABLES).map(([name, schema]) => [`\`${name}\``, schema.description ?? '']),
+      ],
+    ),
+    '',
+  ].join('\n');
+}
+
+function section(command: Command, title?: string): string[] {
+  const args = command.registeredArguments
+    .map((argument) => (argument.required ? `<${argument.name()}>` : `[${argument.name()}]`))
+    .join(' ');
+  const options = command.options.filter((option) => !option.hidden);
+  return [
+    `## ${title ?? `paceline ${command.name()}${args ? ` ${args}` : ''}`}`,
+    '',
+    command.description(),
+    '',
+    ...(options.length > 0
+      ? rows(
+          ['flag', 'what'],
+          options.map((option) => [`\`${option.flags}\``, describe(option)]),
+        )
+      : []),
+  ];
+}
+
+function describe(option: Option): string {
+  // Of this machine, so not the same everywhere.
+  if (option.long === '--workers') return `${option.description} (default: one per core, at most 4)`;
+  return option.defaultValue === undefined ? option.description : `${option.description} (default: ${String(option.defaultValue)})`;
+}
+
+function rows(titles: readonly string[], cells: readonly (readonly string[])[]): string[] {
+  const line = (texts: readonly string[]): string =>
+    `| ${texts.map((text) => text.replace(/\|/g, '\\|').replace(/\n/g, ' ')).join(' | ')} |`;
+  return [line(titles), `|${titles.map(() => '---').join('|')}|`, ...cells.map(line)];
+}

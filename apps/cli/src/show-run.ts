@@ -1,0 +1,96 @@
+/** What is printed of a run. */
+import type { Run, RunStatus, RunSummary } from '@paceline/client';
+import { clean } from './terminal/clean.js';
+import { ago, count, decimals, duration, table } from './terminal/format.js';
+import type { Style, Terminal } from './terminal/terminal.js';
+
+const STATUS_STYLES: Partial<Record<RunStatus, Style>> = {
+  SUCCEEDED: 'green',
+  FAILED: 'red',
+  CANCELLED: 'yellow',
+  RUNNING: 'cyan',
+  RECOVERING: 'yellow',
+  PAUSED: 'yellow',
+};
+
+export function paintStatus(status: RunStatus, terminal: Terminal): string {
+  const style = STATUS_STYLES[status];
+  return style ? terminal.style(style, status) : status;
+}
+
+export function printRuns(runs: readonly RunSummary[], terminal: Terminal, nowMs: number): void {
+  const columns = [
+    { title: 'ID', drop: 0 },
+    { title: 'NAME', least: 8 },
+    { title: 'STATUS' },
+    { title: 'ROUND', align: 'right', drop: 2 },
+    { title: 'LOSS', align: 'right', drop: 3 },
+    { title: 'ACCURACY', align: 'right', drop: 1 },
+    { title: 'EXAMPLES/S', align: 'right', drop: 5 },
+    { title: 'CREATED', drop: 4 },
+  ] as const;
+  const rows = runs.map((run) => [
+    run.id,
+    clean(run.name, 60),
+    run.status,
+    run.progress.totalRounds > 0 ? `${run.progress.round}/${run.progress.totalRounds}` : '–',
+    decimals(run.result?.loss ?? run.progress.loss, 4),
+    decimals(run.result?.accuracy ?? run.progress.accuracy, 4),
+    count(run.result?.examplesPerSecond ?? run.progress.examplesPerSecond ?? Number.NaN),
+    ago(run.createdAt, nowMs),
+  ]);
+  const width = terminal.stdout.isTTY ? terminal.stdout.columns() : 200;
+  const lines = table(columns, rows, {
+    width,
+    paintTitle: (text) => terminal.style('bold', text),
+    paint: (text, row, column) => (column === 2 ? paintStatus(runs[row]!.status, terminal) : text),
+  });
+  for (const line of lines) terminal.print(line);
+}
+
+export function printRun(run: Run, terminal: Terminal, nowMs: number): void {
+  const { progress, ledger, result } = run;
+  const line = (name: string, value: string): void => terminal.print(`${terminal.style('dim', name.padEnd(12))} ${value}`);
+  terminal.print(`${terminal.style('bold', clean(run.name))}  ${paintStatus(run.status, terminal)}`);
+  if (run.statusReason) line('because', clean(run.statusReason, 1000));
+  line('id', run.id);
+  line('created', `${clean(run.createdAt)} (${ago(run.createdAt, nowMs)})`);
+  line('model', modelName(run));
+  line('parameters', count(run.parameterCount));
+  line('replicas', `${progress.replicas} on ${progress.workers} worker${progress.workers === 1 ? '' : 's'}`);
+  line('attempt', String(run.attempt));
+  if (progress.totalRounds > 0)
+    line('rounds', `${progress.round} of ${progress.totalRounds}, epoch ${decimals(progress.epoch, 0)} of ${progress.totalEpochs}`);
+  line('examples', `${count(ledger.committedExamples)} committed of ${count(ledger.expectedExamples)} expected`);
+  if (ledger.refusedFrames + ledger.refusedConnections > 0)
+    line('refused', `${ledger.refusedFrames} frames, ${ledger.refusedConnections} connections`);
+  for (const server of run.servers)
+    line(`server ${server.index}`, `${clean(server.serverId)}  ${clean(server.address)}  ${clean(server.state)}`);
+  for (const task of run.stepTasks)
+    line(
+      `seat ${task.seat}`,
+      `${task.worker ? clean(task.worker.name) : 'nobody'}  ${clean(task.state)}  replicas ${task.replicas.join(', ') || 'none'}`,
+    );
+  if (!result) return;
+  printResult(run, terminal);
+  if (result.weightsUrl) line('weights', clean(result.weightsUrl));
+}
+
+/** The result in a few lines. */
+export function printResult(run: RunSummary, terminal: Terminal): void {
+  const { result } = run;
+  if (!result) return;
+  const line = (name: string, value: string): void => terminal.print(`${terminal.style('dim', name.padEnd(12))} ${value}`);
+  if (result.accuracy !== null) line('accuracy', terminal.style('bold', `${(result.accuracy * 100).toFixed(2)} %`));
+  if (result.loss !== null) line('loss', decimals(result.loss, 4));
+  line(
+    'trained',
+    `${count(result.trainedExamples)} examples in ${result.rounds} rounds, ${duration(result.trainingMs / 1000)}, ${count(result.examplesPerSecond)} examples/s`,
+  );
+  line('weights', `sha256 ${clean(result.weightsSha256)}`);
+}
+
+function modelName({ spec }: Run): string {
+  const { model, dataset } = spec as { model?: unknown; dataset?: unknown };
+  return clean(`${typeof model === 'string' ? model : 'own topology'} on ${String(dataset)}`);
+}

@@ -1,0 +1,101 @@
+/**
+ * A run spec in a YAML or JSON file. Whatever is wrong is told with line and column: a text that is no YAML or JSON at once, a field that the
+ * schema refuses by looking its path up in the document.
+ */
+import { readFileSync, statSync } from 'node:fs';
+import { UserError } from '@paceline/runtime';
+import { isMap, LineCounter, parseDocument, type Document } from 'yaml';
+import { SpecError } from '../failure.js';
+import { jsonFault } from './json-fault.js';
+
+export interface SpecFile {
+  readonly name: string;
+  readonly value: Record<string, unknown>;
+  /** `name:line:column` of a field, or of its nearest parent that is written there. */
+  at(path: string): string | undefined;
+}
+
+const MAX_BYTES = 4 * 1024 * 1024;
+/** Anchors used more often than this are an attempt to blow the document up. */
+const MAX_ALIASES = 20;
+
+/** @throws UserError SPEC_FILE_* or SpecError with line and column */
+export function readSpecFile(file: string): SpecFile {
+  const text = readText(file);
+  if (file.endsWith('.json')) requireJson(file, text);
+  const lines = new LineCounter();
+  const document = parseDocument(text, { lineCounter: lines, uniqueKeys: true, version: '1.2', schema: 'core', prettyErrors: false });
+  const [first] = document.errors;
+  if (first) {
+    const issues = document.errors
+      .slice(0, 5)
+      .map((error) => ({ path: '(file)', message: error.message, at: place(file, lines, error.pos[0]) }));
+    throw new SpecError(`${file} is not valid YAML.`, issues);
+  }
+  const value: unknown = toValue(file, document);
+  if (value === null || typeof value !== 'object' || Array.isArray(value)) {
+    throw new SpecError(`${file} holds no run spec.`, [
+      { path: '(file)', message: 'must hold fields such as `model: mlp`', at: `${file}:1:1` },
+    ]);
+  }
+  return { name: file, value: value as Record<string, unknown>, at: (path) => locate(file, document, lines, path) };
+}
+
+function readText(file: string): string {
+  try {
+    const stat = statSync(file);
+    if (!stat.isFile()) throw new UserError('SPEC_FILE_UNREADABLE', `${file} is not a file.`, { exit: 'notFound' });
+    if (stat.size > MAX_BYTES)
+      throw new UserError('SPEC_FILE_TOO_LARGE', `${file} is ${stat.size} bytes long; a run spec has at most ${MAX_BYTES}.`, {
+        exit: 'badSpec',
+      });
+    const text = readFileSync(file, 'utf8');
+    return text.startsWith('\uFEFF') ? text.slice(1) : text;
+  } catch (error) {
+    if (error instanceof UserError) throw error;
+    const { code } = error as NodeJS.ErrnoException;
+    throw new UserError(
+      'SPEC_FILE_UNREADABLE',
+      code === 'ENOENT' ? `There is no file ${file}.` : `${file} cannot be read (${code ?? String(error)}).`,
+      { exit: 'notFound', cause: error },
+    );
+  }
+}
+
+/** YAML accepts more than JSON does; a .json file must be JSON. */
+function requireJson(file: string, text: string): void {
+  const fault = jsonFault(text);
+  if (!fault) return;
+  const before = text.slice(0, fault.offset).split('\n');
+  const at = `${file}:${before.length}:${before.at(-1)!.length + 1}`;
+  throw new SpecError(`${file} is not valid JSON.`, [{ path: '(file)', message: fault.message, at }]);
+}
+
+function toValue(file: string, document: Document): unknown {
+  try {
+    return document.toJS({ maxAliasCount: MAX_ALIASES });
+  } catch (error) {
+    throw new SpecError(`${file} cannot be used.`, [{ path: '(file)', message: (error as Error).message, at: `${file}:1:1` }]);
+  }
+}
+
+function locate(file: string, document: Document, lines: LineCounter, path: string): string | undefined {
+  const keys = path.split('.').map((key) => (/^\d+$/.test(key) ? Number(key) : key));
+  for (let length = keys.length; length > 0; length--) {
+    const wanted = keys.slice(0, length);
+    const parent = wanted.length === 1 ? document.contents : document.getIn(wanted.slice(0, -1), true);
+    // The key itself is what people look for; its value may stand on the next line.
+    const pair = isMap(parent)
+      ? parent.items.find((item) => String((item.key as { value?: unknown } | null)?.value) === String(wanted.at(-1)))
+      : undefined;
+    const node = (pair?.key ?? (wanted.length > 0 ? document.getIn(wanted, true) : undefined)) as
+      { range?: [number, number, number] | null } | undefined;
+    if (node?.range) return place(file, lines, node.range[0]);
+  }
+  return undefined;
+}
+
+function place(file: string, lines: LineCounter, offset: number): string {
+  const { line, col } = lines.linePos(offset);
+  return `${file}:${line}:${col}`;
+}

@@ -1,0 +1,212 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describeSurface, parseRunSpec, runSpecSchema } from '@paceline/spec';
+import fc from 'fast-check';
+import { afterAll, describe, expect, it } from 'vitest';
+import { readSpec } from '../commands/train.js';
+import { SpecError } from '../failure.js';
+import { jsonFault } from './json-fault.js';
+import { readSpecFile } from './spec-file.js';
+import { mergeFlags, specFlags, specOptions } from './spec-flags.js';
+
+const temp = mkdtempSync(join(tmpdir(), 'paceline-spec-'));
+afterAll(() => rmSync(temp, { recursive: true, force: true }));
+const file = (name: string, text: string): string => {
+  const path = join(temp, name);
+  writeFileSync(path, text);
+  return path;
+};
+const issuesOf = (act: () => unknown): readonly unknown[] => {
+  try {
+    act();
+  } catch (error) {
+    expect(error).toBeInstanceOf(SpecError);
+    return (error as SpecError).issues.map(({ path, at, message }) => [path, at?.replace(`${temp}/`, ''), message]);
+  }
+  return expect.unreachable();
+};
+
+describe('flags', () => {
+  it('exist for every field, with short names in optimizer, strategy and length', () => {
+    const names = Object.fromEntries(specFlags().map(({ field, name }) => [field.path, name]));
+    expect(Object.keys(names)).toEqual(
+      describeSurface()
+        .filter((field) => field.kind !== 'group')
+        .map((field) => field.path),
+    );
+    expect(names).toMatchObject({
+      globalBatch: 'global-batch',
+      'optimizer.name': 'optimizer',
+      'optimizer.learningRate': 'learning-rate',
+      'strategy.servers': 'servers',
+      'length.epochs': 'epochs',
+      'checkpoint.final': 'checkpoint-final',
+      modelTopology: 'model-topology',
+    });
+  });
+
+  it('appear for a field that is added to the schema, with its description and default', () => {
+    const extended = runSpecSchema.safeExtend({ warmupRounds: runSpecSchema.shape.seed.describe('Rounds with a growing rate.') });
+    const flags = specFlags(describeSurface(extended));
+    const option = specOptions(flags).find((candidate) => candidate.long === '--warmup-rounds');
+    expect(option?.description).toBe('Rounds with a growing rate. Default 42.');
+    expect(option?.parseArg?.('12', undefined)).toBe(12);
+  });
+
+  it('must not be ambiguous', () => {
+    const clash = runSpecSchema.safeExtend({ epochs: runSpecSchema.shape.seed });
+    expect(() => specFlags(describeSurface(clash))).toThrow('epochs and length.epochs would both be --epochs');
+  });
+
+  it('are converted or refused with the flag named', () => {
+    const parse = (long: string, text: string): unknown =>
+      specOptions(specFlags()).find((option) => option.long === long)!.parseArg!(text, undefined);
+    expect(parse('--learning-rate', '1e-2')).toBe(0.01);
+    expect(parse('--metrics', 'accuracy')).toEqual(['accuracy']);
+    expect(parse('--metrics', '')).toEqual([]);
+    for (const [long, text] of [
+      ['--replicas', '4.5'],
+      ['--replicas', ''],
+      ['--seed', '0x10'],
+      ['--learning-rate', 'fast'],
+      ['--optimizer', 'lamb'],
+      ['--metrics', 'accuracy,f1'],
+      ['--model-topology', '/nowhere'],
+    ] as const) {
+      expect(() => parse(long, text), `${long} ${text}`).toThrow(
+        expect.objectContaining({ code: 'FLAG_INVALID', message: expect.stringContaining(long) }),
+      );
+    }
+  });
+
+  it('read a topology, bare or inside a model.json', () => {
+    const parse = specOptions(specFlags()).find((option) => option.long === '--model-topology')!.parseArg!;
+    const topology = { class_name: 'Sequential', config: { layers: [] } };
+    for (const text of [topology, { modelTopology: topology }, { modelTopology: { model_config: topology } }])
+      expect(parse(file('m.json', JSON.stringify(text)), undefined)).toEqual(topology);
+  });
+
+  const merged = (fromFile: Record<string, unknown>, given: Record<string, unknown>): unknown =>
+    mergeFlags(fromFile, new Map(Object.entries(given)));
+
+  it('win over the file, field by field', () => {
+    expect(
+      merged({ seed: 1, replicas: 2, optimizer: { name: 'adam', learningRate: 1, beta1: 0.5 } }, { seed: 9, 'learning-rate': 0.1 }),
+    ).toEqual({ seed: 9, replicas: 2, optimizer: { name: 'adam', learningRate: 0.1, beta1: 0.5 } });
+  });
+
+  it('replace what cannot stand beside them', () => {
+    expect(merged({ length: { rounds: 5 } }, { epochs: 2 })).toEqual({ length: { epochs: 2 } });
+    expect(merged({ optimizer: { name: 'momentum', momentum: 0.5 } }, { optimizer: 'adam', 'learning-rate': 0.01 })).toEqual({
+      optimizer: { name: 'adam', learningRate: 0.01 },
+    });
+    expect(merged({ model: 'cnn' }, { 'model-topology': { class_name: 'Sequential', config: {} } })).toEqual({
+      model: { topology: { class_name: 'Sequential', config: {} } },
+    });
+    expect(merged({ modelTopology: {} }, { model: 'cnn' })).toEqual({ model: 'cnn' });
+    expect(merged({ model: { topology: {} } }, { model: 'cnn' })).toEqual({ model: 'cnn' });
+  });
+
+  it('fill a group from its default where a field alone would not say which member is meant', () => {
+    const result = parseRunSpec(merged({}, { 'learning-rate': 0.2, servers: 3 }));
+    expect(result).toMatchObject({
+      ok: true,
+      spec: { optimizer: { name: 'momentum', learningRate: 0.2, momentum: 0.9 }, strategy: { kind: 'parameter-server', servers: 3 } },
+    });
+  });
+
+  it('do not change the file that they are laid over', () => {
+    const fromFile = { optimizer: { name: 'adam' } };
+    merged(fromFile, { 'learning-rate': 0.2 });
+    expect(fromFile).toEqual({ optimizer: { name: 'adam' } });
+  });
+});
+
+describe('spec files', () => {
+  const read = (path: string, given: Record<string, unknown> = {}): unknown =>
+    readSpec(readSpecFile(path), new Map(Object.entries(given)), specFlags());
+
+  it('are YAML or JSON', () => {
+    expect(read(file('a.yaml', '# mine\nmodel: cnn\nlength:\n  rounds: 7\n'))).toMatchObject({ model: 'cnn', length: { rounds: 7 } });
+    expect(read(file('a.json', '\uFEFF{"model": "cnn", "seed": 3}'))).toMatchObject({ model: 'cnn', seed: 3 });
+  });
+
+  it('name line and column of every wrong field, and the flag where the value came from one', () => {
+    const path = file(
+      'wrong.yaml',
+      'model: mpl\noptimizer:\n  name: adam\n  learningRate: -1\nstrategy:\n    kind: parameter-server\n    servers: 1000\nreplicaz: 2\n',
+    );
+    const issues = issuesOf(() => read(path, { seed: -1 })) as string[][];
+    expect(issues.map(([field, at]) => [field, at])).toEqual([
+      ['model', 'wrong.yaml:1:1'],
+      ['optimizer.learningRate', 'wrong.yaml:4:3'],
+      ['strategy.servers', 'wrong.yaml:7:5'],
+      ['seed', '--seed'],
+      ['replicaz', 'wrong.yaml:8:1'],
+    ]);
+  });
+
+  it.each([
+    ['tab.yaml', 'model: mlp\n\tseed: 1\n', '2:'],
+    ['open.yaml', 'a: [1\nb: 2', '2:1'],
+    ['twice.yaml', 'seed: 1\nseed: 2\n', '2:1'],
+    ['broken.json', '{"model": "mlp",\n "seed": }', '2:10'],
+    ['end.json', '{"model": "mlp"', '1:16'],
+    ['comma.json', '{"seed": 1,\n}', '2:1'],
+    ['quotes.json', "{'seed': 1}", '1:2'],
+  ])('%s is refused with its place', (name, text, place) => {
+    const [[field, at]] = issuesOf(() => readSpecFile(file(name, text))) as [string[]];
+    expect(field).toBe('(file)');
+    expect(at).toContain(`${name}:${place}`);
+  });
+
+  it('that are empty, a list, a bomb of aliases, too large or not there are refused', () => {
+    for (const text of ['', '- a\n', '"text"', '~']) expect(issuesOf(() => readSpecFile(file('x.yaml', text)))).toHaveLength(1);
+    const bomb = `a: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d]\n`;
+    expect(issuesOf(() => readSpecFile(file('bomb.yaml', bomb)))).toHaveLength(1);
+    expect(() => readSpecFile(file('large.yaml', `# ${'x'.repeat(4 * 1024 * 1024)}`))).toThrow(
+      expect.objectContaining({ code: 'SPEC_FILE_TOO_LARGE' }),
+    );
+    expect(() => readSpecFile(join(temp, 'none.yaml'))).toThrow(
+      expect.objectContaining({ code: 'SPEC_FILE_UNREADABLE', exit: 'notFound' }),
+    );
+    expect(() => readSpecFile(temp)).toThrow(expect.objectContaining({ code: 'SPEC_FILE_UNREADABLE' }));
+  });
+
+  it('cannot reach a prototype', () => {
+    expect(issuesOf(() => read(file('proto.yaml', '__proto__:\n  polluted: 1\n')))).toHaveLength(1);
+    expect(({} as Record<string, unknown>)['polluted']).toBeUndefined();
+  });
+});
+
+describe('the place of a JSON fault', () => {
+  const isJson = (text: string): boolean => {
+    try {
+      JSON.parse(text);
+      return true;
+    } catch {
+      return false;
+    }
+  };
+
+  it('is found for exactly those texts that JSON.parse refuses', () => {
+    const nearJson = fc
+      .tuple(fc.json(), fc.nat(), fc.constantFrom('', ',', '}', ']', '"', ':', '1', 'x', '\\', '\n', '-', '.'))
+      .map(([text, at, added]) => text.slice(0, at % (text.length + 1)) + added + text.slice((at % (text.length + 1)) + 1));
+    fc.assert(
+      fc.property(fc.oneof(fc.json(), nearJson, fc.string()), (text) => {
+        expect(jsonFault(text) === undefined, text).toBe(isJson(text));
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
+  it('is where the text up to there could still become JSON', () => {
+    expect(jsonFault('[1, 2, oops]')).toEqual({ offset: 7, message: '"oops" is no JSON' });
+    expect(jsonFault('{"a": 01}')).toEqual({ offset: 7, message: '1 stands where "," or "}" must stand' });
+    expect(jsonFault('"no end')).toMatchObject({ offset: 0 });
+  });
+
+  it('needs no stack for deep nesting', () => expect(jsonFault('['.repeat(1e6))).toMatchObject({ offset: 1e6 }));
+});

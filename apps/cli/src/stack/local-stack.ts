@@ -1,0 +1,275 @@
+/**
+ * Everything that a machine of its own needs, as OS processes:
+ *
+ *     PostgreSQL ──> api ─┐
+ *     Redis ──> api, ps × S, workers × W ─> ready
+ *
+ * PostgreSQL and Redis are embedded unless an address is given. What can start side by side does; what failed to start is reported with the last
+ * lines of its log, and everything else is ended again. Restarts follow `restart` of the supervisor.
+ */
+import { randomBytes } from 'node:crypto';
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import {
+  findFreePort,
+  guardDirectory,
+  startPostgres,
+  startRedis,
+  superviseChild,
+  UserError,
+  type ReadyInfo,
+  type RestartPolicy,
+  type RunningService,
+  type SupervisedChild,
+  type SupervisorEvent,
+} from '@paceline/runtime';
+
+export interface LocalStackOptions {
+  /** Databases, weights and logs are below it. */
+  readonly dataDir: string;
+  /** Databases without fsync, removed at the end. */
+  readonly temporary: boolean;
+  readonly servers: number;
+  readonly workers: number;
+  readonly host: string;
+  /** 0 takes a free port. */
+  readonly port: number;
+  readonly databaseUrl?: string | undefined;
+  readonly redisUrl?: string | undefined;
+  readonly tokenSecret: string;
+  readonly bootstrapKey: string;
+  readonly restart?: RestartPolicy;
+  /** Ends it, also while it is still starting: `startLocalStack` then rejects once nothing is left. */
+  readonly signal?: AbortSignal;
+  readonly onStep?: (text: string) => void;
+  readonly onEvent?: (event: SupervisorEvent) => void;
+}
+
+export interface LocalStack {
+  /** Origin of the api and the dashboard. */
+  readonly url: string;
+  readonly logDir: string;
+  readonly services: { readonly postgres: string; readonly redis: string };
+  readonly children: readonly SupervisedChild[];
+  processes(): { name: string; pid: number }[];
+  /** TCP addresses of the parameter servers, as a cluster spec names them. */
+  serverAddresses(): string[];
+  /** Settles when a part cannot be kept running. */
+  readonly failed: Promise<string>;
+  stop(): Promise<void>;
+}
+
+const READY_DEADLINE_MS = 60_000;
+/** A Unix socket's path has at most 107 bytes; `/ps-xxxxxxxx.sock` needs 17. */
+const LONGEST_SOCKET_DIR = 88;
+
+const appMain = (app: string): string => fileURLToPath(new URL(`../../../${app}/dist/main.js`, import.meta.url));
+export const dashboardDir = (): string => fileURLToPath(new URL('../../../dashboard/dist', import.meta.url));
+
+/** In the form that the api gives its own keys. */
+export const newApiKey = (): string => `pcl_${randomBytes(6).toString('hex')}_${randomBytes(24).toString('base64url')}`;
+export const newTokenSecret = (): string => randomBytes(32).toString('hex');
+
+/** @throws UserError, StartError */
+export async function startLocalStack(options: LocalStackOptions): Promise<LocalStack> {
+  const starter = new Starter(options);
+  const abort = (): void => void starter.stop();
+  options.signal?.addEventListener('abort', abort, { once: true });
+  try {
+    return await starter.start();
+  } catch (error) {
+    await starter.stop();
+    throw error;
+  }
+}
+
+class Starter {
+  readonly #services: RunningService[] = [];
+  readonly #children: SupervisedChild[] = [];
+  readonly #logDir: string;
+  readonly #socketDir: string;
+  readonly #releaseSocketDir: () => void;
+  #port = 0;
+  #stopping: Promise<void> | undefined;
+
+  constructor(private readonly options: LocalStackOptions) {
+    for (const app of ['api', 'ps', 'worker']) {
+      if (!existsSync(appMain(app)))
+        throw new UserError('NOT_BUILT', `${appMain(app)} does not exist.`, { hint: 'Run: npm run build', exit: 'configuration' });
+    }
+    this.#logDir = join(options.dataDir, 'logs');
+    mkdirSync(this.#logDir, { recursive: true, mode: 0o700 });
+    this.#socketDir = mkdtempSync(join(tmpdir().length < LONGEST_SOCKET_DIR - 20 ? tmpdir() : '/tmp', 'paceline-sock-'));
+    this.#releaseSocketDir = guardDirectory(this.#socketDir);
+  }
+
+  async start(): Promise<LocalStack> {
+    const { options } = this;
+    const step = options.onStep ?? (() => undefined);
+    // An api that is started again must have the address that everybody knows.
+    this.#port = options.port === 0 && options.restart ? await findFreePort(options.host) : options.port;
+    const postgres = this.#postgres(step);
+    const redis = this.#redis(step);
+    const rest = redis.then(async ({ url: redisUrl }) => {
+      const members = [
+        ...Array.from({ length: options.servers }, (_, i) => this.#launch(`ps-${i + 1}`, 'ps', this.#serverEnvironment(redisUrl))),
+        ...Array.from({ length: options.workers }, (_, i) => this.#launch(`worker-${i + 1}`, 'worker', this.#workerEnvironment(redisUrl))),
+      ];
+      step(
+        `starting ${options.servers} parameter server${options.servers === 1 ? '' : 's'} and ${options.workers} worker${options.workers === 1 ? '' : 's'}`,
+      );
+      await Promise.all(members.map((member) => member.ready));
+    });
+    const api = Promise.all([postgres, redis]).then(async ([database, queue]) => {
+      step('starting the api and migrating the database');
+      const child = this.#launch('api', 'api', this.#apiEnvironment(database.url, queue.url));
+      return addressOf(await child.ready, options);
+    });
+    // All are waited for, so that a failure of one does not leave another still starting behind the clean-up.
+    const [address, members, database, queue] = await Promise.allSettled([api, rest, postgres, redis]);
+    for (const part of [database, queue, members, address]) if (part.status === 'rejected') throw part.reason as Error;
+    return {
+      url: (address as PromiseFulfilledResult<string>).value,
+      logDir: this.#logDir,
+      services: {
+        postgres: (database as PromiseFulfilledResult<Service>).value.text,
+        redis: (queue as PromiseFulfilledResult<Service>).value.text,
+      },
+      children: this.#children,
+      processes: () => this.#children.flatMap((child) => (child.pid() === undefined ? [] : [{ name: child.name, pid: child.pid()! }])),
+      serverAddresses: () =>
+        this.#children.flatMap((child) => {
+          const address = /[^/\s]+:\d+$/.exec(String(child.info()?.['address'] ?? ''))?.[0];
+          return child.name.startsWith('ps-') && address ? [address] : [];
+        }),
+      failed: this.#failure(),
+      stop: () => this.stop(),
+    };
+  }
+
+  stop(): Promise<void> {
+    return (this.#stopping ??= this.#stop());
+  }
+
+  /** Workers first, then servers, then the api, then what they all use: nobody has to complain about a missing peer. */
+  async #stop(): Promise<void> {
+    for (const role of ['worker', 'ps', 'api'])
+      await Promise.all(this.#children.filter((child) => child.name.startsWith(role)).map((child) => child.stop()));
+    await Promise.all(this.#services.map((service) => service.stop()));
+    rmSync(this.#socketDir, { recursive: true, force: true });
+    this.#releaseSocketDir();
+  }
+
+  async #postgres(step: (text: string) => void): Promise<Service> {
+    const { databaseUrl, dataDir, temporary } = this.options;
+    if (databaseUrl) return { url: databaseUrl, text: 'from DATABASE_URL' };
+    step('starting PostgreSQL and Redis');
+    const service = await this.#keep(startPostgres({ dataDir: join(dataDir, 'postgres'), temporary }));
+    return { url: service.url, text: `embedded, port ${service.port}` };
+  }
+
+  async #redis(step: (text: string) => void): Promise<Service> {
+    const { redisUrl, dataDir, temporary } = this.options;
+    if (redisUrl) return { url: redisUrl, text: 'from REDIS_URL' };
+    const service = await this.#keep(startRedis({ dataDir: join(dataDir, 'redis'), temporary, onProgress: step }));
+    return { url: service.url, text: `embedded (${service.source}), port ${service.port}` };
+  }
+
+  /** A database that became ready after everything else was stopped is stopped too. */
+  async #keep<S extends RunningService>(starting: Promise<S>): Promise<S> {
+    const service = await starting;
+    if (this.#stopping) {
+      await service.stop();
+      throw stopped();
+    }
+    this.#services.push(service);
+    return service;
+  }
+
+  #launch(name: string, app: string, env: NodeJS.ProcessEnv): SupervisedChild {
+    if (this.#stopping) throw stopped();
+    const { restart, onEvent } = this.options;
+    const child = superviseChild({
+      name,
+      command: process.execPath,
+      args: [appMain(app)],
+      env,
+      logFile: join(this.#logDir, `${name}.log`),
+      readyDeadlineMs: READY_DEADLINE_MS,
+      ...(restart ? { restart } : {}),
+      ...(onEvent ? { onEvent } : {}),
+    });
+    this.#children.push(child);
+    return child;
+  }
+
+  #failure(): Promise<string> {
+    const ofServices = this.#services.map((service) => service.ended.then(() => `a database ended; its log is ${service.logFile}`));
+    const ofChildren = this.#children.map((child) =>
+      child.failed.then((event) => `${event.name}: ${event.message}; its log is ${child.logFile}`),
+    );
+    return new Promise((resolve) => {
+      // What ends because it was told to is no failure.
+      for (const reason of [...ofServices, ...ofChildren]) void reason.then((text) => this.#stopping ?? resolve(text));
+    });
+  }
+
+  #apiEnvironment(databaseUrl: string, redisUrl: string): NodeJS.ProcessEnv {
+    const { host, tokenSecret, bootstrapKey, dataDir } = this.options;
+    return {
+      ...inherited(),
+      DATABASE_URL: databaseUrl,
+      REDIS_URL: redisUrl,
+      PACELINE_HOST: host,
+      PACELINE_PORT: String(this.#port),
+      PACELINE_TOKEN_SECRET: tokenSecret,
+      PACELINE_BOOTSTRAP_KEY: bootstrapKey,
+      PACELINE_DATA_DIR: join(dataDir, 'data'),
+      ...(existsSync(join(dashboardDir(), 'index.html')) ? { PACELINE_DASHBOARD_DIR: dashboardDir() } : {}),
+    };
+  }
+
+  #serverEnvironment(redisUrl: string): NodeJS.ProcessEnv {
+    const { tokenSecret, dataDir } = this.options;
+    const transport = process.env['PACELINE_TRANSPORT'] || 'auto';
+    return {
+      ...inherited(),
+      REDIS_URL: redisUrl,
+      PACELINE_TOKEN_SECRET: tokenSecret,
+      PACELINE_DATA_DIR: join(dataDir, 'data'),
+      PACELINE_SOCKET_DIR: this.#socketDir,
+      PACELINE_TRANSPORT: transport,
+    };
+  }
+
+  #workerEnvironment(redisUrl: string): NodeJS.ProcessEnv {
+    return { ...inherited(), REDIS_URL: redisUrl, PACELINE_TRANSPORT: process.env['PACELINE_TRANSPORT'] || 'auto' };
+  }
+}
+
+const stopped = (): UserError => new UserError('STOPPED', 'The local stack was stopped while it was starting.', { exit: 'interrupted' });
+
+interface Service {
+  readonly url: string;
+  /** For people; holds no password. */
+  readonly text: string;
+}
+
+/** What a process gets from the user's environment. Addresses and secrets of other stacks do not pass. */
+function inherited(): NodeJS.ProcessEnv {
+  const names = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'LC_ALL', 'TZ', 'NODE_OPTIONS', 'NODE_EXTRA_CA_CERTS', 'PACELINE_LOG_LEVEL'];
+  return {
+    NODE_ENV: 'production',
+    ...Object.fromEntries(names.flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]]))),
+  };
+}
+
+function addressOf(info: ReadyInfo, { host }: LocalStackOptions): string {
+  // 0.0.0.0 is every address of the machine; people open the one that works everywhere.
+  if (typeof info['url'] === 'string') return new URL(info['url']).origin.replace(/\/\/(0\.0\.0\.0|\[::\])(?=:|$)/, '//127.0.0.1');
+  const { port } = info;
+  if (typeof port !== 'number') throw new Error(`the api's ready line names no port: ${JSON.stringify(info)}`);
+  return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
+}

@@ -1,0 +1,100 @@
+/**
+ * Shows a run until it is over: a progress line that is drawn again and again, with its events above. Two sources side by side:
+ *
+ *  - the subscription of events, which continues after the last one when the connection breaks;
+ *  - the progress, asked for a few times a second, which also decides that the run is over.
+ *
+ * An api that is away is no reason to stop: training goes on without it.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { FINAL_STATUSES, PacelineApiError, type PacelineClient, type RunEvent, type RunSummary } from '@paceline/client';
+import { clean } from './terminal/clean.js';
+import { createLiveLine, type LiveLine } from './terminal/live-line.js';
+import { progressLine } from './terminal/progress-line.js';
+import type { Terminal } from './terminal/terminal.js';
+
+const POLL_MS = 250;
+const POLL_PLAIN_MS = 1000;
+/** After this long without an answer watching stops with the error. */
+const AWAY_DEADLINE_MS = 10 * 60_000;
+const LAST_EVENTS_DEADLINE_MS = 3000;
+/** Events that say nothing to somebody who looks at the progress line. */
+const QUIET_EVENTS: ReadonlySet<string> = new Set(['view.changed', 'frame.refused', 'journal.gap', 'evaluation.started']);
+
+export interface WatchOptions {
+  readonly signal: AbortSignal;
+  /** Events up to this number are not shown again. */
+  readonly afterSeq?: number;
+}
+
+/** @returns the run when it is over, undefined when the signal came first */
+export async function watchRun(
+  client: PacelineClient,
+  runId: string,
+  terminal: Terminal,
+  { signal, afterSeq = 0 }: WatchOptions,
+): Promise<RunSummary | undefined> {
+  const live = createLiveLine(terminal.stderr);
+  const stop = new AbortController();
+  const both = AbortSignal.any([signal, stop.signal]);
+  const events = showEvents(client, runId, terminal, live, both, afterSeq);
+  try {
+    const run = await pollUntilOver(client, runId, terminal, live, both);
+    // The last events are waited for, but not for ever; an abort ends the wait.
+    if (run) await Promise.race([events, sleep(LAST_EVENTS_DEADLINE_MS, undefined, { signal: both, ref: false }).catch(() => undefined)]);
+    return run;
+  } finally {
+    stop.abort();
+    live.finish();
+    await events;
+  }
+}
+
+async function pollUntilOver(
+  client: PacelineClient,
+  runId: string,
+  terminal: Terminal,
+  live: LiveLine,
+  signal: AbortSignal,
+): Promise<RunSummary | undefined> {
+  let lastAnswerAt = performance.now();
+  while (!signal.aborted) {
+    try {
+      const run = await client.runProgress(runId);
+      lastAnswerAt = performance.now();
+      if (!run) throw new PacelineApiError('NOT_FOUND', `There is no run ${clean(runId, 60)}.`);
+      if (FINAL_STATUSES.has(run.status)) return run;
+      live.update(progressLine(run, { width: terminal.stderr.isTTY ? terminal.stderr.columns() - 1 : 120, unicode: terminal.unicode }));
+    } catch (error) {
+      if (!(error instanceof PacelineApiError) || !error.isTemporary || performance.now() - lastAnswerAt > AWAY_DEADLINE_MS) throw error;
+      live.update(`the api is away (${error.code}); the run goes on, trying again`);
+    }
+    await sleep(terminal.stderr.isTTY ? POLL_MS : POLL_PLAIN_MS, undefined, { signal }).catch(() => undefined); // an abort ends the loop
+  }
+  return undefined;
+}
+
+/** Never throws: when events cannot be had, the progress says why. */
+async function showEvents(
+  client: PacelineClient,
+  runId: string,
+  terminal: Terminal,
+  live: LiveLine,
+  signal: AbortSignal,
+  afterSeq: number,
+): Promise<void> {
+  try {
+    for await (const event of client.runEvents(runId, { afterSeq, signal, reconnectForMs: AWAY_DEADLINE_MS })) {
+      if (!QUIET_EVENTS.has(event.type)) live.above(eventLine(event, terminal));
+    }
+  } catch (error) {
+    if (!(error instanceof PacelineApiError)) throw error;
+    live.above(terminal.style('yellow', `events are not shown: ${clean(error.message)}`, 'stderr'));
+  }
+}
+
+export function eventLine(event: RunEvent, terminal: Terminal): string {
+  const time = new Date(event.at);
+  const at = Number.isNaN(time.getTime()) ? '' : `${time.toTimeString().slice(0, 8)} `;
+  return `${terminal.style('dim', at, 'stderr')}${clean(event.message)}`;
+}

@@ -1,0 +1,50 @@
+import { useSyncExternalStore, type ReactNode } from 'react';
+import type { ViewerResult } from './graphql/operations.js';
+import { ConnectionState } from './live/ConnectionState.js';
+import { Logo } from './parts/Logo.js';
+import { Problem } from './parts/Problem.js';
+import { Link, routeOf, useAddress } from './router.js';
+import { RunPage } from './run/RunPage.js';
+import { RunsPage } from './runs/RunsPage.js';
+import { useApi } from './session/api-context.js';
+import { Session } from './session/Session.js';
+import { plainText } from './text/plain-text.js';
+
+export function App(): ReactNode {
+  return <Session>{(viewer, signOut) => <Shell viewer={viewer} signOut={signOut} />}</Session>;
+}
+
+function Shell({ viewer, signOut }: { viewer: ViewerResult['viewer']; signOut: () => void }): ReactNode {
+  const { connection } = useApi();
+  const state = useSyncExternalStore(connection.subscribe, connection.state);
+  return (
+    <>
+      <a className="skip" href="#content">
+        Skip to content
+      </a>
+      <header className="bar">
+        <Link to="/" className="brand" label="Paceline: all runs">
+          <Logo /> Paceline
+        </Link>
+        <ConnectionState state={state} />
+        <span className="who" title={`API key ${plainText(viewer.apiKey.name, 60)} (${plainText(viewer.apiKey.prefix, 30)}…)`}>
+          {plainText(viewer.team.name, 60)}
+        </span>
+        <button type="button" className="button quiet" onClick={signOut}>
+          Sign out
+        </button>
+      </header>
+      <main id="content" tabIndex={-1}>
+        <Page />
+      </main>
+    </>
+  );
+}
+
+function Page(): ReactNode {
+  const { pathname, search } = useAddress();
+  const route = routeOf(pathname);
+  if (route.page === 'runs') return <RunsPage search={search} />;
+  if (route.page === 'run') return <RunPage key={route.id} id={route.id} />;
+  return <Problem title="There is no such page" text="The address may be mistyped." />;
+}

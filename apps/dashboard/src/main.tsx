@@ -1,0 +1,10 @@
+import { createRoot } from 'react-dom/client';
+import { App } from './App.js';
+import 'uplot/dist/uPlot.min.css';
+import './styles/tokens.css';
+import './styles/page.css';
+import './styles/parts.css';
+import './styles/runs.css';
+import './styles/run.css';
+
+createRoot(document.getElementById('app')!).render(<App />);

@@ -1,0 +1,48 @@
+import type { ReactNode } from 'react';
+import { Card, Facts } from '../parts/Card.js';
+import { count } from '../text/format.js';
+import type { RunDetails } from './RunPage.js';
+
+/** What was committed, counted by the coordinator from (round, replica) rows, and what was refused. */
+export function Ledger({ run: { ledger, progress } }: { run: RunDetails }): ReactNode {
+  return (
+    <Card title="Ledger">
+      <Facts
+        facts={[
+          ['Committed rounds', <Of part={ledger.committedRounds} whole={progress.totalRounds} key="rounds" />],
+          ['Committed examples', <Examples committed={ledger.committedExamples} expected={ledger.expectedExamples} key="examples" />],
+          ['Refused frames', <Refused number={ledger.refusedFrames} key="frames" />],
+          ['Refused connections', <Refused number={ledger.refusedConnections} key="connections" />],
+        ]}
+      />
+    </Card>
+  );
+}
+
+function Of({ part, whole }: { part: number; whole: number }): ReactNode {
+  return (
+    <>
+      {count(part)} <span className="faint">of {count(whole)}</span>
+    </>
+  );
+}
+
+/** `expected` is what the committed rounds must have had: another number means that an example was lost or counted twice. */
+function Examples({ committed, expected }: { committed: number; expected: number }): ReactNode {
+  if (committed !== expected) {
+    return (
+      <span className="warn">
+        {count(committed)} instead of {count(expected)}
+      </span>
+    );
+  }
+  return (
+    <>
+      {count(committed)} {committed > 0 && <span className="exact">each exactly once</span>}
+    </>
+  );
+}
+
+function Refused({ number }: { number: number }): ReactNode {
+  return <span className={number > 0 ? 'warn' : ''}>{count(number)}</span>;
+}

@@ -1,0 +1,76 @@
+/** One run, live: its state is asked for every second, its metrics and events come by subscription. */
+import { useCallback, useEffect, useRef, type ReactNode } from 'react';
+import { Run, type RunResult } from '../graphql/operations.js';
+import { usePoll } from '../live/use-poll.js';
+import { Loading } from '../parts/Loading.js';
+import { Problem } from '../parts/Problem.js';
+import { isOver, statusLabel } from '../parts/Status.js';
+import { useApi } from '../session/api-context.js';
+import { percent } from '../text/format.js';
+import { plainText } from '../text/plain-text.js';
+import { Charts } from './Charts.js';
+import { EventList } from './EventList.js';
+import { Ledger } from './Ledger.js';
+import { Outcome } from './Outcome.js';
+import { RunHead } from './RunHead.js';
+import { Servers } from './Servers.js';
+import { Spec } from './Spec.js';
+import { StatusHistory } from './StatusHistory.js';
+import { Summary } from './Summary.js';
+import { useEvents } from './use-events.js';
+import { useMetrics } from './use-metrics.js';
+import { Workers } from './Workers.js';
+
+export type RunDetails = NonNullable<RunResult['run']>;
+
+const REFRESH_MS = 1_000;
+const OVER_REFRESH_MS = 10_000;
+
+export function RunPage({ id }: { id: string }): ReactNode {
+  const { ask } = useApi();
+  const load = useCallback(async (signal: AbortSignal) => (await ask(Run, { id }, signal)).run, [ask, id]);
+  // What a run that is over still changes (a late ledger range, the address of the weights) is worth a slow look.
+  const over = useRef(false);
+  const { data: run, trouble, refused, refresh } = usePoll('run', load, over.current ? OVER_REFRESH_MS : REFRESH_MS);
+  over.current = run ? isOver(run.status) : false;
+
+  if (refused) return <Problem title="This run cannot be shown" text={refused.message} />;
+  if (run === null)
+    return <Problem title="There is no such run" text="It does not exist, or it belongs to another team than this API key." />;
+  if (run === undefined) return <Loading trouble={trouble} />;
+  return <ShownRun run={run} refresh={refresh} />;
+}
+
+function ShownRun({ run, refresh }: { run: RunDetails; refresh: () => void }): ReactNode {
+  const events = useEvents(run.id, refresh);
+  const metrics = useMetrics(run.id, run.attempt);
+  useTitle(run);
+  return (
+    <article className="run" aria-label={`Run ${plainText(run.name, 100)}`}>
+      <RunHead run={run} onCancelled={refresh} />
+      <Summary run={run} />
+      <div className="run-main">
+        <Charts run={run} metrics={metrics} />
+        <EventList {...events} attempts={run.attempt} />
+        <Spec run={run} />
+      </div>
+      <div className="run-side">
+        {run.result && <Outcome result={run.result} name={plainText(run.name, 100)} />}
+        <Workers run={run} />
+        <Servers servers={run.servers} over={isOver(run.status)} />
+        <Ledger run={run} />
+        <StatusHistory changes={run.statusHistory} attempts={run.attempt} />
+      </div>
+      <p className="visually-hidden" role="status">
+        Run {plainText(run.name, 100)}: {statusLabel(run.status)}
+      </p>
+    </article>
+  );
+}
+
+function useTitle({ name, status, progress }: RunDetails): void {
+  const state = status === 'RUNNING' ? percent(progress.totalRounds > 0 ? progress.round / progress.totalRounds : 0) : statusLabel(status);
+  useEffect(() => {
+    document.title = `${state} · ${plainText(name, 60)} · Paceline`;
+  }, [name, state]);
+}

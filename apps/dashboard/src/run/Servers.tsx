@@ -1,0 +1,40 @@
+import type { ReactNode } from 'react';
+import { Card } from '../parts/Card.js';
+import { plainText } from '../text/plain-text.js';
+import type { RunDetails } from './RunPage.js';
+
+/** @param over the state of a server says nothing about a run that is over */
+export function Servers({ servers, over }: { servers: RunDetails['servers']; over: boolean }): ReactNode {
+  return (
+    <Card title="Parameter servers">
+      {servers.length === 0 ? (
+        <p className="nothing">{over ? 'None had claimed a shard.' : 'None has claimed a shard yet.'}</p>
+      ) : (
+        <table className="members">
+          <thead>
+            <tr>
+              <th scope="col">Server</th>
+              <th scope="col">Shard</th>
+              {!over && <th scope="col">State</th>}
+            </tr>
+          </thead>
+          <tbody>
+            {servers.map((server) => (
+              <tr key={server.index}>
+                <th scope="row">
+                  {plainText(server.serverId, 60) || 'none yet'}
+                  <span className="note">{plainText(server.address, 120)}</span>
+                </th>
+                <td>
+                  {server.index}
+                  {server.index === 0 && <span className="note">coordinator</span>}
+                </td>
+                {!over && <td>{plainText(server.state, 30).toLowerCase()}</td>}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+    </Card>
+  );
+}

@@ -1,0 +1,27 @@
+import type { ReactNode } from 'react';
+import { Card } from '../parts/Card.js';
+import { Status } from '../parts/Status.js';
+import { count, dateAndTime, timeOfDay } from '../text/format.js';
+import { sentence } from '../text/plain-text.js';
+import type { RunDetails } from './RunPage.js';
+
+export function StatusHistory({ changes, attempts }: { changes: RunDetails['statusHistory']; attempts: number }): ReactNode {
+  return (
+    <Card title="Status history" className="history-card">
+      <ol className="history">
+        {changes.map((change, i) => (
+          <li key={i}>
+            <Status status={change.to} past={i < changes.length - 1} />
+            <time dateTime={change.at} title={dateAndTime(change.at)}>
+              {timeOfDay(change.at)}
+            </time>
+            <span className="note">
+              {sentence(change.reason, 500)}
+              {attempts > 1 && ` · attempt ${count(change.attempt)}`}
+            </span>
+          </li>
+        ))}
+      </ol>
+    </Card>
+  );
+}

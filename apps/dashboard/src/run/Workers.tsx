@@ -1,0 +1,75 @@
+/** Who computes which replicas: one line per seat that is held, one for all that are open. */
+import type { ReactNode } from 'react';
+import { Card } from '../parts/Card.js';
+import { isOver } from '../parts/Status.js';
+import { bytes, count, ranges } from '../text/format.js';
+import { plainText } from '../text/plain-text.js';
+import type { RunDetails } from './RunPage.js';
+
+type Seat = RunDetails['stepTasks'][number];
+
+export function Workers({ run }: { run: RunDetails }): ReactNode {
+  const held = run.stepTasks.filter((seat) => seat.worker !== null && !isClosed(seat)).sort((a, b) => a.seat - b.seat);
+  const open = run.stepTasks.filter((seat) => seat.worker === null && !isClosed(seat));
+  const over = isOver(run.status);
+  return (
+    <Card
+      title="Workers"
+      aside={
+        <span className="faint">
+          {count(run.progress.replicas)} {run.progress.replicas === 1 ? 'replica' : 'replicas'}
+        </span>
+      }
+    >
+      {held.length > 0 && (
+        <table className="members">
+          <thead>
+            <tr>
+              <th scope="col">Worker</th>
+              <th scope="col">Seat</th>
+              <th scope="col">Replicas</th>
+              <th scope="col">Memory</th>
+            </tr>
+          </thead>
+          <tbody>
+            {held.map((seat) => (
+              <WorkerLine key={seat.id} seat={seat} worker={seat.worker!} />
+            ))}
+          </tbody>
+        </table>
+      )}
+      {held.length === 0 && <p className="nothing">{over ? 'The run is over; its seats are free.' : 'No worker has a seat yet.'}</p>}
+      {!over && open.length > 0 && (
+        <p className="nothing">
+          {open.length === 1 ? 'Seat' : 'Seats'} {ranges(open.map(({ seat }) => seat))} {open.length === 1 ? 'is' : 'are'} open: more
+          workers may join.
+        </p>
+      )}
+    </Card>
+  );
+}
+
+const isClosed = (seat: Seat): boolean => seat.state.toUpperCase() === 'CLOSED';
+
+function WorkerLine({ seat, worker }: { seat: Seat; worker: NonNullable<Seat['worker']> }): ReactNode {
+  // The fingerprint names the engine first, then everything that its bits depend on.
+  const engine = plainText(worker.engine, 300);
+  const where = `${plainText(worker.host, 100)}, pid ${worker.pid}`;
+  return (
+    <tr>
+      <th scope="row">
+        {plainText(worker.name, 60)}
+        {worker.status === 'LOST' && <span className="lost"> lost</span>}
+        <span className="note">{where}</span>
+        {engine && (
+          <span className="note" title={engine}>
+            {engine.split(';')[0]}
+          </span>
+        )}
+      </th>
+      <td>{seat.seat}</td>
+      <td>{ranges(seat.replicas)}</td>
+      <td>{bytes(worker.rssBytes)}</td>
+    </tr>
+  );
+}

@@ -1,0 +1,58 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { NO_METRICS, fromHistory, lastRound, thinned, withRows, type Point, type Row } from './series.js';
+
+const row = (round: number, loss: number | null = round): Row => ({ round, rounds: 1, loss, accuracy: null, examplesPerSecond: 10 });
+const point = (round: number, value: number, rounds = 1): Point => ({ round, rounds, value, min: value, max: value });
+
+describe('series of metrics', () => {
+  it('appends live rows behind the history and drops what it knows', () => {
+    const history = fromHistory([{ name: 'loss', points: [point(3, 2, 4), point(7, 1, 4)] }]);
+    const metrics = withRows(history, [row(6), row(7), row(8, 0.5)], 100);
+    expect(metrics.loss.map((p) => [p.round, p.value])).toEqual([
+      [3, 2],
+      [7, 1],
+      [8, 0.5],
+    ]);
+  });
+  it('is the same however the rows are cut into batches and repeated', () => {
+    const rows = Array.from({ length: 60 }, (_, i) => row(i, i % 7));
+    fc.assert(
+      fc.property(fc.array(fc.tuple(fc.integer({ min: 0, max: 59 }), fc.integer({ min: 1, max: 20 })), { maxLength: 30 }), (replays) => {
+        let metrics = NO_METRICS;
+        for (const [start, length] of replays) {
+          // A reconnect never skips ahead of what was seen.
+          const from = Math.min(start, lastRound(metrics) + 1);
+          metrics = withRows(metrics, rows.slice(from, from + length), 1000);
+        }
+        expect(metrics).toEqual(withRows(NO_METRICS, rows.slice(0, lastRound(metrics) + 1), 1000));
+      }),
+    );
+  });
+  it('leaves out what a row does not have', () => {
+    const metrics = withRows(NO_METRICS, [row(0, null), row(1, Number.NaN), row(2, 1)], 10);
+    expect(metrics.loss.map((p) => p.round)).toEqual([2]);
+    expect(metrics.accuracy).toEqual([]);
+    expect(lastRound(metrics)).toBe(2);
+    expect(lastRound(NO_METRICS)).toBe(-1);
+  });
+  it('keeps its size bounded, its ends, its extremes, its rounds and its mean', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.double({ min: -1e6, max: 1e6, noNaN: true }), { minLength: 1, maxLength: 300 }),
+        fc.integer({ min: 1, max: 20 }),
+        (values, max) => {
+          const points = values.map((value, round) => point(round, value));
+          const kept = thinned(points, max);
+          expect(kept.length).toBeLessThanOrEqual(2 * max);
+          expect(kept.at(-1)!.round).toBe(values.length - 1);
+          expect(Math.min(...kept.map((p) => p.min))).toBe(Math.min(...values));
+          expect(Math.max(...kept.map((p) => p.max))).toBe(Math.max(...values));
+          expect(kept.reduce((sum, p) => sum + p.rounds, 0)).toBe(values.length);
+          const mean = kept.reduce((sum, p) => sum + p.value * p.rounds, 0) / values.length;
+          expect(mean).toBeCloseTo(values.reduce((a, b) => a + b, 0) / values.length, 4);
+        },
+      ),
+    );
+  });
+});

@@ -1,0 +1,64 @@
+import { useEffect, useState } from 'react';
+import { ApiFault, asFault } from '../graphql/api-fault.js';
+import { Metrics, RunMetrics, type RunMetricsResult } from '../graphql/operations.js';
+import { follow, pauseUntilNudged } from '../live/follow.js';
+import { preceded } from '../live/preceded.js';
+import { useApi, type Api } from '../session/api-context.js';
+import { LiveMetrics } from './live-metrics.js';
+import { METRIC_NAMES, NO_METRICS, fromHistory, type MetricsByName } from './series.js';
+
+const MAX_POINTS = 300;
+/** Charts are drawn at most this often; rows in between wait. */
+const DRAW_EVERY_MS = 200;
+const HISTORY_EVERY_MS = 15_000;
+const LAST_WORDS_MS = 3_000;
+const CHANNEL = 'metrics';
+
+/** @param attempt a new attempt may have gone back to an earlier round, so it starts from the history again */
+export function useMetrics(runId: string, attempt: number): MetricsByName {
+  const api = useApi();
+  const [metrics, setMetrics] = useState<MetricsByName>(NO_METRICS);
+
+  useEffect(() => {
+    const controller = new AbortController();
+    const held = new LiveMetrics(MAX_POINTS);
+    const timer = setInterval(() => setMetrics(held.draw()), DRAW_EVERY_MS);
+    followMetrics(api, runId, held, controller.signal)
+      // The page itself says why a run cannot be shown; without metrics its charts stay empty.
+      .catch((error: unknown) => void (controller.signal.aborted || api.onFault(asFault(error))))
+      .finally(() => {
+        clearInterval(timer);
+        if (!controller.signal.aborted) setMetrics(held.draw());
+        api.connection.forget(CHANNEL);
+      });
+    return () => {
+      controller.abort();
+      clearInterval(timer);
+    };
+  }, [api, runId, attempt]);
+
+  return metrics;
+}
+
+/** Ends when the run is over, with its whole history. @throws ApiFault */
+async function followMetrics({ ask, live, connection }: Api, runId: string, held: LiveMetrics, signal: AbortSignal): Promise<void> {
+  const load = async (): Promise<void> => {
+    held.asking(performance.now());
+    const answer = await ask(Metrics, { id: runId, names: METRIC_NAMES, maxPoints: MAX_POINTS }, signal);
+    if (!answer.run) throw new ApiFault('REFUSED', 'There is no such run.');
+    held.answered(fromHistory(answer.run.metrics));
+  };
+  const followed = {
+    open: () => preceded(load, () => live.subscribe(RunMetrics, { runId, afterRound: held.afterRound })),
+    accept: ({ runMetrics }: RunMetricsResult) => {
+      held.add(runMetrics);
+      // A fault shows in the subscription as well, which then starts from the history again.
+      if (held.ageMs(performance.now()) > HISTORY_EVERY_MS) load().catch(() => undefined);
+    },
+    onState: (state: 'live' | 'lost') => connection.report(CHANNEL, state),
+    signal,
+  };
+  await follow(followed);
+  await pauseUntilNudged(LAST_WORDS_MS, signal);
+  if (!signal.aborted) await follow(followed);
+}

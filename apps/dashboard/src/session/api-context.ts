@@ -1,0 +1,25 @@
+/** What a signed-in page uses to talk to the api. */
+import { createContext, useContext } from 'react';
+import type { ApiFault } from '../graphql/api-fault.js';
+import type { Live } from '../graphql/live.js';
+import type { Operation } from '../graphql/operation.js';
+import type { Connection } from '../live/connection.js';
+
+export interface Api {
+  /** @throws ApiFault */
+  readonly ask: <Result, Variables>(operation: Operation<Result, Variables>, variables: Variables, signal?: AbortSignal) => Promise<Result>;
+  /** Fetches a file of the api with the key. @throws ApiFault */
+  readonly download: (path: string) => Promise<Blob>;
+  readonly live: Live;
+  readonly connection: Connection;
+  /** Ends the session when the key is not accepted any more; true when it did. */
+  readonly onFault: (fault: ApiFault) => boolean;
+}
+
+export const ApiContext = createContext<Api | undefined>(undefined);
+
+export function useApi(): Api {
+  const api = useContext(ApiContext);
+  if (!api) throw new Error('useApi outside of a session');
+  return api;
+}

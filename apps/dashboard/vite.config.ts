@@ -1,0 +1,22 @@
+import react from '@vitejs/plugin-react';
+import { defineConfig } from 'vite';
+
+/**
+ * The api serves dist/ with the policy `default-src 'self'`: no inline script or style, no data: address, so nothing is inlined here.
+ * `npm run dev -w @paceline/dashboard` shows the sources against the api at PACELINE_URL.
+ */
+const api = process.env['PACELINE_URL'] ?? 'http://127.0.0.1:4100';
+
+export default defineConfig({
+  root: import.meta.dirname,
+  plugins: [react()],
+  build: {
+    outDir: 'dist',
+    emptyOutDir: true,
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    target: 'es2022',
+    reportCompressedSize: true,
+  },
+  server: { proxy: { '/graphql': { target: api, ws: true }, '/api': { target: api } } },
+});

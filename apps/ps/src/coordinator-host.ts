@@ -1,0 +1,186 @@
+/** The coordinator's surroundings on server 0: clock, journal carrier, connections of the other servers, collection of the weights. */
+import { Coordinator, Journal, type Connection, type EvaluationResult, type FrameReceiver } from '@paceline/exchange';
+import type { PlacementJob, RunResult } from '@paceline/jobs';
+import { replicaRows, shardChunks, type Layout, type Schedule } from '@paceline/learning';
+import { ProtocolError, checkAttempt } from '@paceline/protocol';
+import { WeightsCollector } from './collector.js';
+import { JournalPublisher } from './journal-publisher.js';
+import type { ServerContext } from './server-context.js';
+
+const TICK_MS = 100;
+/** A clock that stood still for this long: the process was stopped, and what its members sent meanwhile is not read yet. */
+const STALL_MS = 1_000;
+const COLLECT_DEADLINE_MS = 60_000;
+/** A finished run's journal waits this long for the api before the server forgets it. */
+const DRAIN_DEADLINE_MS = 600_000;
+
+export class CoordinatorHost {
+  readonly machine: Coordinator;
+  private readonly journal: Journal;
+  private readonly publisher: JournalPublisher;
+  private readonly servers = new Map<number, Connection>();
+  private readonly serverOfChunk = new Map<number, number>();
+  private collector: WeightsCollector | undefined;
+  private outcome: 'finished' | 'cancelled' | 'failed' | undefined;
+  private ticker: NodeJS.Timeout | undefined;
+  private nextTickMs = 0;
+
+  constructor(
+    private readonly job: PlacementJob,
+    private readonly layout: Layout,
+    schedule: Schedule,
+    private readonly context: ServerContext,
+    private readonly weightsFile: string | null,
+    private readonly hooks: {
+      /** Runs what may fail for this run alone. */
+      guard(act: () => void): void;
+      onOver(): void;
+    },
+  ) {
+    const { spec } = job;
+    for (let server = 0; server < job.servers; server++)
+      for (const chunk of shardChunks(layout, job.servers, server)) this.serverOfChunk.set(chunk, server);
+    this.journal = new Journal({ now: Date.now });
+    this.machine = new Coordinator({
+      attempt: job.attempt,
+      replicas: spec.replicas,
+      servers: job.servers,
+      schedule: {
+        totalRounds: schedule.totalRounds,
+        examplesIn: (round) => schedule.round(round).count,
+        epochOf: (round) => schedule.round(round).epoch,
+        replicaExamples: (round, replica) => {
+          const { from, to } = replicaRows(schedule.round(round).count, spec.replicas, replica);
+          return to - from;
+        },
+      },
+      evalExamples: job.evalExamples,
+      journal: this.journal,
+      now: () => performance.now(),
+      stepDeadlineMs: spec.stepDeadlineMs,
+      collectWeights: (evaluation) => void this.collect(evaluation),
+      onOver: (outcome) => {
+        this.outcome = outcome;
+        hooks.onOver();
+      },
+    });
+    this.publisher = new JournalPublisher({
+      redis: context.redis,
+      runId: job.runId,
+      attempt: job.attempt,
+      journal: this.journal,
+      state: () => this.state(schedule.totalRounds),
+      onCancel: () => this.machine.cancel(),
+    });
+  }
+
+  /** The attempt is placed: from here on the api hears of it and deadlines run. */
+  begin(): void {
+    this.publisher.start();
+    this.nextTickMs = performance.now();
+    this.ticker = setInterval(() => this.tick(), TICK_MS);
+  }
+
+  /** Tells servers that the coordinator lives; call it every second. */
+  heartbeat(): void {
+    this.machine.heartbeat();
+  }
+
+  async flush(): Promise<void> {
+    await this.publisher.flush();
+  }
+
+  /** Without a word: the attempt never began here. */
+  close(): void {
+    clearInterval(this.ticker);
+    this.publisher.stop();
+  }
+
+  /** A server of the attempt (its token is good). */
+  admitServer(index: number, connection: Connection): FrameReceiver {
+    if (this.servers.has(index)) throw new ProtocolError('SEAT_TAKEN', `server ${index} is connected already`);
+    this.servers.set(index, connection);
+    const receiver: FrameReceiver = {
+      payloadFor: (header) => {
+        if (!this.collector) throw new ProtocolError('BAD_FRAME', 'nothing was pulled');
+        return this.collector.payloadFor(header);
+      },
+      data: (header, payload) => this.collector?.data(header, payload),
+      message: (message, header) => {
+        if (message.type !== 'refused') checkAttempt(header, this.job.attempt);
+        this.hooks.guard(() => this.machine.serverMessage(index, message));
+      },
+      closed: ({ description }) => this.hooks.guard(() => this.machine.serverLost(index, description)),
+    };
+    connection.setReceiver(receiver);
+    this.machine.serverJoined(index, connection);
+    return receiver;
+  }
+
+  /** The attempt is over: goes on publishing until the api has stored the journal, then calls `gone`. */
+  drain(gone: () => void): void {
+    clearInterval(this.ticker);
+    const deadline = Date.now() + DRAIN_DEADLINE_MS;
+    const wait = setInterval(() => {
+      if (!this.publisher.isDrained && Date.now() < deadline) return;
+      if (!this.publisher.isDrained)
+        this.context.log.error({ run: this.job.runId, entries: this.journal.pending }, 'the api never collected the end of this journal');
+      clearInterval(wait);
+      this.publisher.stop();
+      gone();
+    }, TICK_MS);
+  }
+
+  private tick(): void {
+    const now = performance.now();
+    const late = now - this.nextTickMs;
+    // After a stall, sockets are read before anybody is called silent.
+    this.nextTickMs = now + (late > STALL_MS ? STALL_MS : 0);
+    if (late >= 0 && late <= STALL_MS) this.hooks.guard(() => this.machine.tick());
+  }
+
+  private state(totalRounds: number) {
+    const { machine } = this;
+    const phase = this.outcome ?? machine.phase;
+    const { frames, connections } = this.context.refusals();
+    return {
+      phase,
+      round: machine.round,
+      totalRounds,
+      view: machine.view,
+      seats: this.outcome ? [] : machine.seats(),
+      refusedFrames: frames,
+      refusedConnections: connections,
+      waitingFor: machine.waitingFor(),
+    };
+  }
+
+  private async collect(evaluation: EvaluationResult): Promise<void> {
+    const { machine, job } = this;
+    this.collector = new WeightsCollector({
+      layout: this.layout,
+      generation: machine.round,
+      serverOf: (chunk) => this.serverOfChunk.get(chunk)!,
+      connectionTo: (server) => this.servers.get(server)!,
+      numbers: () => machine.numbers(),
+      file: this.weightsFile,
+      metadata: { format: 'paceline', run: job.runId, attempt: String(job.attempt), round: String(machine.round) },
+      deadlineMs: COLLECT_DEADLINE_MS,
+    });
+    try {
+      const weightsSha256 = await this.collector.collect();
+      const result: RunResult = {
+        rounds: machine.round,
+        ...evaluation,
+        examplesPerSecond: machine.trainingMs > 0 ? (machine.trainedExamples / machine.trainingMs) * 1000 : 0,
+        trainedExamples: machine.trainedExamples,
+        weightsSha256,
+        weightsFile: this.weightsFile,
+        trainingMs: machine.trainingMs,
+      };
+      machine.weightsCollected({ ...result });
+    } catch (error) {
+      machine.fail(`the weights could not be written: ${(error as Error).message}`);
+    }
+  }
+}

@@ -1,0 +1,306 @@
+/**
+ * One attempt of a run as this server process holds it: its shard and, on server 0, the coordinator beside it. Both speak
+ * through connections only: server 0 reaches its coordinator over an in-process pair, the others over sockets.
+ *
+ *   worker ── hello ──> gate ──> admitWorker ── gradients ──> Shard ── REDUCED ──> Coordinator ── COMMIT ──> all
+ */
+import path from 'node:path';
+import { Shard, ShardLink, memoryPair, type Connection, type FrameReceiver } from '@paceline/exchange';
+import type { PlacementJob, ServerAddress } from '@paceline/jobs';
+import {
+  createLayout,
+  createSchedule,
+  layoutHash,
+  ReductionTree,
+  shardChunks,
+  validNode,
+  type Layout,
+  type Schedule,
+} from '@paceline/learning';
+import { ProtocolError, checkAttempt, type Message, type MessageOf } from '@paceline/protocol';
+import { CoordinatorHost } from './coordinator-host.js';
+import { ParameterStore } from './parameter-store.js';
+import type { ServerContext } from './server-context.js';
+
+const HEARTBEAT_MS = 1_000;
+/** Workers and servers speak every second; who says nothing for this long is behind a dead link, or stopped. */
+const SILENT_AFTER_MS = 10_000;
+/** When the run is over, workers hear it from the coordinator and go; connections of those that do not are closed. */
+const GO_AFTER_MS = 3_000;
+
+export class HostedRun {
+  readonly layout: Layout;
+  readonly layoutHash: string;
+  readonly schedule: Schedule;
+  readonly coordinator: CoordinatorHost | undefined;
+  readonly counters = { droppedFrames: 0 };
+  private readonly shard: Shard;
+  private toCoordinator: Connection | undefined;
+  private readonly untold: Message[] = [];
+  private readonly heart: NodeJS.Timeout;
+  private lastBeatMs = performance.now();
+  /** When something came last, by connection: of the workers, and to the coordinator. */
+  private readonly heardMs = new Map<Connection, number>();
+  private hasStarted = false;
+  private over = false;
+
+  constructor(
+    readonly job: PlacementJob,
+    private readonly context: ServerContext,
+    /** Called once, when nothing of the run is left here. */
+    private readonly onGone: (run: HostedRun) => void,
+  ) {
+    const { spec } = job;
+    this.layout = createLayout(job.model);
+    this.layoutHash = layoutHash(this.layout);
+    this.schedule = createSchedule({
+      examples: job.trainExamples,
+      globalBatch: spec.globalBatch,
+      dropRemainder: spec.dropRemainder,
+      length: spec.length,
+    });
+    const owned = shardChunks(this.layout, job.servers, job.index);
+    const store = new ParameterStore({
+      layout: this.layout,
+      owned,
+      model: job.model,
+      optimizer: spec.optimizer,
+      seed: spec.seed,
+      examplesIn: (round) => this.schedule.round(round).count,
+    });
+    this.shard = new Shard({
+      index: job.index,
+      attempt: job.attempt,
+      replicas: spec.replicas,
+      chunks: store.chunks,
+      initial: store.initial,
+      createReduction: (ops) => new ReductionTree(spec.replicas, ops),
+      isValidNode: (lo, hi) => validNode(spec.replicas, lo, hi),
+      update: (chunk, round, paramIn, paramOut, gradient) => store.update(chunk, round, paramIn, paramOut, gradient),
+      tellCoordinator: (message) => this.tell(message),
+      onDropped: () => void this.counters.droppedFrames++,
+    });
+    this.heart = setInterval(() => this.beat(), HEARTBEAT_MS);
+    if (job.index === 0) {
+      const file = spec.checkpoint.final ? path.join(context.dataDir, 'runs', job.runId, `weights-a${job.attempt}.safetensors`) : null;
+      this.coordinator = new CoordinatorHost(job, this.layout, this.schedule, context, file, {
+        guard: (act) => this.guard(act),
+        onOver: () => this.end(),
+      });
+    }
+  }
+
+  get describe(): string {
+    return `run ${this.job.runId} attempt ${this.job.attempt} server ${this.job.index}`;
+  }
+
+  get isOver(): boolean {
+    return this.over;
+  }
+
+  /** All servers of the attempt are claimed: connect to the coordinator. */
+  async start(servers: readonly ServerAddress[]): Promise<void> {
+    this.hasStarted = true;
+    if (this.coordinator) {
+      const [here, there] = memoryPair();
+      this.coordinator.begin();
+      this.coordinator.admitServer(0, there);
+      this.joinCoordinator(here);
+      return;
+    }
+    const connection = await this.context.connectTo(servers[0]!);
+    if (this.over) return connection.close();
+    this.joinCoordinator(connection);
+    connection.sendMessage(
+      {
+        type: 'hello',
+        token: this.job.token,
+        run: this.job.runId,
+        role: 'server',
+        id: this.context.serverId,
+        host: this.context.host,
+        seat: this.job.index,
+        n: 0,
+        fingerprint: '',
+        layout: this.layoutHash,
+      },
+      { attempt: this.job.attempt, term: 0, view: 0, round: 0 },
+    );
+    this.flushUntold();
+  }
+
+  /** A worker's connection whose token is good. @throws ProtocolError */
+  admitWorker(hello: MessageOf<'hello'>, connection: Connection): FrameReceiver {
+    if (this.over) throw new ProtocolError('RUN_OVER');
+    if (hello.layout !== this.layoutHash) throw new ProtocolError('LAYOUT_MISMATCH');
+    this.coordinator?.machine.memberJoined(hello, connection);
+    const link = this.shard.attach(hello.id, connection, true);
+    const heard = (): void => {
+      this.heardMs.set(connection, performance.now());
+      this.coordinator?.machine.memberHeard(hello.id, connection);
+    };
+    heard();
+    const receiver: FrameReceiver = {
+      payloadFor: (header) => {
+        heard();
+        return this.shard.payloadFor(link, header);
+      },
+      data: (header) => {
+        heard();
+        this.guard(() => this.shard.data(link, header));
+      },
+      message: (message, header) => {
+        heard();
+        checkAttempt(header, this.job.attempt);
+        this.guard(() => this.workerMessage(link, message));
+      },
+      closed: ({ description }) => {
+        this.heardMs.delete(connection);
+        this.guard(() => {
+          this.shard.detach(link);
+          this.coordinator?.machine.memberClosed(hello.id, connection, description);
+        });
+      },
+    };
+    connection.setReceiver(receiver);
+    return receiver;
+  }
+
+  /** Another server's connection to the coordinator. @throws ProtocolError */
+  admitServer(hello: MessageOf<'hello'>, connection: Connection): FrameReceiver {
+    if (this.over) throw new ProtocolError('RUN_OVER');
+    if (!this.coordinator || hello.seat < 1 || hello.seat >= this.job.servers)
+      throw new ProtocolError('TOKEN_WRONG_RUN', 'the coordinator is server 0');
+    if (hello.layout !== this.layoutHash) throw new ProtocolError('LAYOUT_MISMATCH');
+    return this.coordinator.admitServer(hello.seat, connection);
+  }
+
+  /** Ends this server's part at once: a newer attempt, or the process ends. */
+  stop(why: string): void {
+    if (this.over) return;
+    if (!this.hasStarted) return this.drop();
+    this.coordinator?.machine.fail(why);
+    this.end();
+  }
+
+  /** Lets a part go that never began: its place was given to another server, or its run needs none any more. Nobody is told. */
+  drop(): void {
+    if (this.over) return;
+    this.coordinator?.close();
+    this.release();
+    this.onGone(this);
+  }
+
+  /** Tells the api what the journal holds, without waiting for the next turn. */
+  async flush(): Promise<void> {
+    await this.coordinator?.flush();
+  }
+
+  private workerMessage(link: ShardLink, message: Message): void {
+    if (message.type === 'pull') return this.shard.onPull(link, message.generation, message.chunk);
+    if (this.coordinator) return this.coordinator.machine.memberMessage(link.id, message);
+    if (message.type !== 'heartbeat') throw new ProtocolError('BAD_MESSAGE', `${message.type} is for the coordinator`);
+  }
+
+  private joinCoordinator(connection: Connection): void {
+    this.toCoordinator = connection;
+    this.heardMs.set(connection, performance.now());
+    const link = new ShardLink('coordinator', connection, false);
+    connection.setReceiver({
+      payloadFor: () => {
+        throw new ProtocolError('BAD_FRAME', 'the coordinator sends no data');
+      },
+      data: () => undefined,
+      message: (message, header) => {
+        this.heardMs.set(connection, performance.now());
+        if (message.type !== 'refused') checkAttempt(header, this.job.attempt);
+        this.guard(() => this.coordinatorMessage(link, message));
+      },
+      closed: ({ description }) => {
+        this.heardMs.delete(connection);
+        if (this.over) return;
+        this.context.log.warn({ run: this.job.runId, why: description }, 'the coordinator is gone');
+        this.end();
+      },
+    });
+    if (this.coordinator) this.flushUntold();
+  }
+
+  private coordinatorMessage(link: ShardLink, message: Message): void {
+    switch (message.type) {
+      case 'view':
+        return this.shard.onView(message.view, message.term, message.members);
+      case 'commit':
+        return this.shard.onCommit(message.round, message.view, message.term, message.members);
+      case 'pull':
+        return this.shard.onPull(link, message.generation, message.chunk);
+      case 'end':
+        return this.end();
+      case 'refused':
+      case 'heartbeat':
+        return;
+      default:
+        throw new ProtocolError('BAD_MESSAGE', `the coordinator does not send ${message.type} to a server`);
+    }
+  }
+
+  private tell(message: Message): void {
+    if (this.toCoordinator)
+      this.toCoordinator.sendMessage(message, {
+        attempt: this.job.attempt,
+        term: this.shard.term,
+        view: this.shard.view,
+        round: this.shard.round,
+      });
+    else this.untold.push(message);
+  }
+
+  private flushUntold(): void {
+    for (const message of this.untold.splice(0)) this.tell(message);
+  }
+
+  /** Every second: says that this server lives, and closes connections on which nothing comes any more. */
+  private beat(): void {
+    const now = performance.now();
+    const wasStopped = now - this.lastBeatMs > 3 * HEARTBEAT_MS;
+    this.lastBeatMs = now;
+    this.shard.heartbeat();
+    this.coordinator?.heartbeat();
+    if (this.toCoordinator) this.tell({ type: 'heartbeat', progress: this.shard.round });
+    for (const [connection, heardMs] of this.heardMs) {
+      // After a stop of this process its sockets hold what it did not read.
+      if (wasStopped) this.heardMs.set(connection, now);
+      else if (now - heardMs > SILENT_AFTER_MS)
+        connection.close(new ProtocolError('SILENT_PEER', `nothing heard for ${Math.round(now - heardMs)} ms`));
+    }
+  }
+
+  /** Protocol errors go to the peer. Anything else is ours: this run fails loudly, the server's other runs go on. */
+  private guard(act: () => void): void {
+    try {
+      act();
+    } catch (error) {
+      if (error instanceof ProtocolError) throw error;
+      this.context.log.error({ err: error as Error, run: this.job.runId }, 'a run failed inside the server');
+      this.context.reportFailed(this.job, (error as Error).name, (error as Error).message);
+      this.stop(`server ${this.job.index}: ${(error as Error).message}`);
+    }
+  }
+
+  private end(): void {
+    if (this.over) return;
+    this.release();
+    if (this.coordinator) this.coordinator.drain(() => this.onGone(this));
+    else this.onGone(this);
+  }
+
+  private release(): void {
+    this.over = true;
+    clearInterval(this.heart);
+    this.shard.end();
+    this.toCoordinator?.close();
+    setTimeout(() => {
+      for (const connection of this.heardMs.keys()) connection.close(new ProtocolError('RUN_OVER'));
+    }, GO_AFTER_MS).unref();
+  }
+}

@@ -1,0 +1,105 @@
+/**
+ * Carries a coordinator's journal to the api over Redis and its wishes back, off the path of any round. Everything here may
+ * fail for as long as it likes: the journal keeps what is not acknowledged, and training does not notice.
+ */
+import type { Journal, NumberedEntry } from '@paceline/exchange';
+import { controlFor, readControl, sendReport, type CoordinatorState, type JournalEntry } from '@paceline/jobs';
+import type { Redis } from 'ioredis';
+
+const PERIOD_MS = 250;
+const STATE_EVERY_MS = 1_000;
+/**
+ * Without an acknowledgement for this long the oldest batch is sent again, alone, until one comes: an api that is away for
+ * hours must not find hours of repetitions in Redis.
+ */
+const RESEND_AFTER_MS = 3_000;
+const BATCHES_PER_PERIOD = 10;
+
+export interface JournalPublisherOptions {
+  readonly redis: Redis;
+  readonly runId: string;
+  readonly attempt: number;
+  readonly journal: Journal;
+  state(): CoordinatorState;
+  onCancel(): void;
+}
+
+export class JournalPublisher {
+  private timer: NodeJS.Timeout | undefined;
+  private stopped = false;
+  private sent = 0;
+  private lastStateMs = 0;
+  private lastAckMs = Date.now();
+  private isProbing = false;
+
+  constructor(private readonly options: JournalPublisherOptions) {}
+
+  start(): void {
+    this.timer = setTimeout(() => void this.period(), 0);
+  }
+
+  /** True when the api has stored everything. */
+  get isDrained(): boolean {
+    return this.options.journal.pending === 0;
+  }
+
+  /** Publishes now what is not published yet, as far as Redis takes it. */
+  async flush(): Promise<void> {
+    await this.publish().catch(() => undefined); // Redis is away, and this process ends: the api will miss its heartbeats
+  }
+
+  stop(): void {
+    this.stopped = true;
+    clearTimeout(this.timer);
+  }
+
+  private async period(): Promise<void> {
+    try {
+      await this.readControl();
+      await this.publish();
+    } catch {
+      // Redis is away: nothing is lost, the journal holds it; everything unacknowledged is sent again when it is back.
+      this.sent = 0;
+    }
+    if (!this.stopped) this.timer = setTimeout(() => void this.period(), PERIOD_MS);
+  }
+
+  private async readControl(): Promise<void> {
+    const { runId, attempt, journal } = this.options;
+    const control = await readControl(this.options.redis, runId);
+    const ack = Number(controlFor(control.ack, attempt));
+    const before = journal.pending;
+    if (Number.isSafeInteger(ack)) journal.acknowledge(ack);
+    if (journal.pending < before || journal.pending === 0) {
+      this.lastAckMs = Date.now();
+      // What was sent before the silence may be gone: all of it follows the first batch.
+      this.isProbing = false;
+    }
+    if (controlFor(control.action, attempt) === 'cancel') this.options.onCancel();
+  }
+
+  private async publish(): Promise<void> {
+    const { journal, runId, attempt, redis } = this.options;
+    const now = Date.now();
+    if (now - this.lastAckMs > RESEND_AFTER_MS) {
+      this.sent = 0;
+      this.lastAckMs = now;
+      this.isProbing = true;
+    }
+    for (let i = 0; i < BATCHES_PER_PERIOD; i++) {
+      const entries = this.isProbing && this.sent > 0 ? [] : journal.batch(200, this.sent);
+      if (entries.length === 0 && now - this.lastStateMs < STATE_EVERY_MS) return;
+      await sendReport(redis, {
+        kind: 'journal',
+        runId,
+        attempt,
+        after: this.sent,
+        entries: entries as (NumberedEntry & JournalEntry)[],
+        state: this.options.state(),
+      });
+      this.lastStateMs = now;
+      if (entries.length === 0) return;
+      this.sent = entries.at(-1)!.n;
+    }
+  }
+}

@@ -1,0 +1,165 @@
+/**
+ * Claims placements (ROUNDS §7): a short job each, not a lock held for a run.
+ *
+ *   take job → allocate the shard → complete the job → report `server.claimed` with the address, again and again (the report
+ *   may be lost on its way) until `start` is in the run's control hash (all servers claimed) → connect to the coordinator.
+ *
+ * A placement whose `start` names another server is dropped without a word, so is one of a run that is cancelled; where
+ * `start` never comes, the attempt has failed. An attempt that has ended here is not begun again by a job that comes twice.
+ */
+import {
+  HandQueue,
+  PLACEMENT_QUEUE,
+  controlFor,
+  placementJobSchema,
+  readControl,
+  sendReport,
+  serverAddressSchema,
+  type PlacementJob,
+  type ServerAddress,
+} from '@paceline/jobs';
+import type { Redis } from 'ioredis';
+import { z } from 'zod';
+import { HostedRun } from './hosted-run.js';
+import type { ServerContext } from './server-context.js';
+
+const PERIOD_MS = 100;
+const START_POLL_MS = 100;
+const START_DEADLINE_MS = 120_000;
+const CLAIM_EVERY_MS = 2_000;
+/** Attempts remembered, so that a job that comes twice does not begin one twice. */
+const MAX_BEGUN = 1_000;
+/** Runs that one server process holds at a time. */
+const MAX_RUNS = 16;
+
+const startSchema = z.object({ attempt: z.int(), servers: z.array(serverAddressSchema).min(1) });
+
+export class PlacementLoop {
+  readonly runs = new Map<string, HostedRun>();
+  /** Highest attempt of a run that began here, over or not. */
+  private readonly begun = new Map<string, number>();
+  private readonly queue: HandQueue<PlacementJob>;
+  private timer: NodeJS.Timeout | undefined;
+  private stopped = false;
+
+  constructor(
+    redisUrl: string,
+    private readonly redis: Redis,
+    private readonly context: ServerContext,
+    private readonly address: Omit<ServerAddress, 'index'>,
+  ) {
+    this.queue = new HandQueue(PLACEMENT_QUEUE, placementJobSchema, redisUrl, context.serverId);
+  }
+
+  start(): void {
+    this.timer = setTimeout(() => void this.period(), 0);
+  }
+
+  async stop(why: string): Promise<void> {
+    this.stopped = true;
+    clearTimeout(this.timer);
+    const runs = [...this.runs.values()];
+    for (const run of runs) run.stop(why);
+    await Promise.all([this.queue.close(), ...runs.map((run) => run.flush())]);
+  }
+
+  private async period(): Promise<void> {
+    try {
+      if (this.runs.size < MAX_RUNS) await this.claimNext();
+    } catch (error) {
+      // Redis is away; placements wait for it as everybody else does.
+      this.context.log.debug({ err: error as Error }, 'no placement could be taken');
+    }
+    if (!this.stopped) this.timer = setTimeout(() => void this.period(), PERIOD_MS);
+  }
+
+  private async claimNext(): Promise<void> {
+    const held = await this.queue.take();
+    if (!held) return;
+    const job = held.payload;
+    const present = this.runs.get(job.runId);
+    if (present && present.job.attempt === job.attempt && !present.isOver) {
+      // One process holds one shard of a run; another server process has to take this one.
+      await held.complete(present.job.index === job.index ? 'claimed already' : 'declined: holds another shard of the run');
+      return;
+    }
+    if (Math.max(present?.job.attempt ?? 0, (this.begun.get(job.runId) ?? -1) + 1) > job.attempt) {
+      await held.complete('stale attempt');
+      return;
+    }
+    present?.stop(`attempt ${job.attempt} has begun`);
+    try {
+      const run = new HostedRun(job, this.context, (gone) => this.forget(gone));
+      this.runs.set(job.runId, run);
+      this.context.log.info({ run: job.runId, attempt: job.attempt, index: job.index }, 'placement claimed');
+      void this.waitForStart(run);
+    } catch (error) {
+      this.context.log.error({ err: error as Error, run: job.runId }, 'a placement failed');
+      this.context.reportFailed(job, (error as Error).name, (error as Error).message);
+    }
+    await held.complete('claimed');
+  }
+
+  private async waitForStart(run: HostedRun): Promise<void> {
+    const { runId, attempt, index } = run.job;
+    const deadline = Date.now() + START_DEADLINE_MS;
+    let nextClaimMs = 0;
+    while (!this.stopped && !run.isOver && this.runs.get(runId) === run) {
+      const { servers, cancelled } = await this.readStart(run);
+      if (cancelled) return this.drop(run, 'the run was cancelled');
+      if (servers) {
+        const own = servers.find((server) => server.index === index);
+        if (own?.serverId !== this.context.serverId) return this.drop(run, `server ${index} was placed on ${own?.serverId ?? 'nobody'}`);
+        return this.startRun(run, servers);
+      }
+      if (Date.now() > deadline) {
+        this.context.reportFailed(run.job, 'NOT_STARTED', `the other servers were not placed within ${START_DEADLINE_MS / 1000} s`);
+        return this.drop(run, 'it was not started');
+      }
+      if (Date.now() > nextClaimMs) {
+        nextClaimMs = Date.now() + CLAIM_EVERY_MS;
+        const claim = { kind: 'server.claimed', runId, attempt, address: { index, ...this.address } } as const;
+        await sendReport(this.redis, claim).catch((error: Error) =>
+          this.context.log.debug({ err: error, run: runId }, 'a claim could not be reported'),
+        );
+      }
+      await new Promise((resolve) => setTimeout(resolve, START_POLL_MS));
+    }
+  }
+
+  private drop(run: HostedRun, why: string): void {
+    this.context.log.info({ run: run.job.runId, index: run.job.index, why }, 'placement dropped');
+    run.drop();
+  }
+
+  private async readStart({ job: { runId, attempt } }: HostedRun): Promise<{ servers?: readonly ServerAddress[]; cancelled?: boolean }> {
+    try {
+      const { start, action } = await readControl(this.redis, runId);
+      const parsed = start ? startSchema.safeParse(JSON.parse(start)) : undefined;
+      return {
+        cancelled: controlFor(action, attempt) === 'cancel',
+        ...(parsed?.success && parsed.data.attempt === attempt ? { servers: parsed.data.servers } : {}),
+      };
+    } catch {
+      return {}; // Redis is away: asked again until the deadline
+    }
+  }
+
+  private async startRun(run: HostedRun, servers: readonly ServerAddress[]): Promise<void> {
+    const { runId, attempt } = run.job;
+    this.begun.delete(runId); // the newest last
+    this.begun.set(runId, attempt);
+    if (this.begun.size > MAX_BEGUN) this.begun.delete(this.begun.keys().next().value!);
+    try {
+      await run.start(servers);
+    } catch (error) {
+      this.context.reportFailed(run.job, (error as Error).name, (error as Error).message);
+      run.stop((error as Error).message);
+    }
+  }
+
+  private forget(run: HostedRun): void {
+    if (this.runs.get(run.job.runId) === run) this.runs.delete(run.job.runId);
+    this.context.log.info({ run: run.job.runId, attempt: run.job.attempt }, 'run left this server');
+  }
+}

@@ -1,0 +1,111 @@
+/** Wires one parameter-server process: listener, gate, placements, heartbeats. `main.ts` starts it. */
+import { randomBytes } from 'node:crypto';
+import { mkdir } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import path from 'node:path';
+import { connect, listen, type SocketListener } from '@paceline/exchange';
+import { connectRedis, sendReport, startHeartbeats, type FleetReporter, type PlacementJob } from '@paceline/jobs';
+import { PROTOCOL_VERSION } from '@paceline/protocol';
+import { createLogger, readEnvironment, VARIABLES } from '@paceline/runtime';
+import { Gate } from './gate.js';
+import { PlacementLoop } from './placement-loop.js';
+import type { ServerContext } from './server-context.js';
+
+const CONNECT_DEADLINE_MS = 5_000;
+/** A member that joins is sent two generations of the shard at once. Queued bytes are references into the arenas, which are bounded. */
+const MAX_QUEUED_BYTES = 2 ** 31;
+
+export const ENVIRONMENT = {
+  REDIS_URL: VARIABLES.REDIS_URL,
+  PACELINE_TOKEN_SECRET: VARIABLES.PACELINE_TOKEN_SECRET,
+  PACELINE_DATA_DIR: VARIABLES.PACELINE_DATA_DIR,
+  PACELINE_DATA_HOST: VARIABLES.PACELINE_DATA_HOST,
+  PACELINE_DATA_PORT: VARIABLES.PACELINE_DATA_PORT,
+  PACELINE_SOCKET_DIR: VARIABLES.PACELINE_SOCKET_DIR,
+  PACELINE_TRANSPORT: VARIABLES.PACELINE_TRANSPORT,
+};
+
+export interface ServerProcess {
+  readonly id: string;
+  readonly address: string;
+  stop(why: string): Promise<void>;
+}
+
+/** @throws EnvironmentError, ListenError */
+export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess> {
+  const settings = readEnvironment(ENVIRONMENT, env);
+  const serverId = `ps-${randomBytes(4).toString('hex')}`;
+  const log = createLogger('ps', { server: serverId });
+  const redis = connectRedis(settings.REDIS_URL, serverId);
+  const gate = new Gate(settings.PACELINE_TOKEN_SECRET, log, (runId) => placements.runs.get(runId));
+  const listener = await openListener(serverId, settings, gate);
+  const context: ServerContext = {
+    serverId,
+    host: hostname(),
+    dataDir: path.resolve(settings.PACELINE_DATA_DIR),
+    redis,
+    log,
+    connectTo: (address) =>
+      connect(address, { deadlineMs: CONNECT_DEADLINE_MS, transport: settings.PACELINE_TRANSPORT, maxQueuedBytes: MAX_QUEUED_BYTES }),
+    reportFailed: (job: PlacementJob, code, message) => {
+      const report = {
+        kind: 'server.failed',
+        runId: job.runId,
+        attempt: job.attempt,
+        index: job.index,
+        code: code.slice(0, 100),
+        message: message.slice(0, 2000),
+      } as const;
+      sendReport(redis, report).catch((error: Error) => log.error({ err: error, report }, 'a failure could not be reported'));
+    },
+    refusals: () => ({ frames: dropped(), connections: gate.refusedConnections }),
+  };
+  const placements = new PlacementLoop(settings.REDIS_URL, redis, context, {
+    serverId,
+    host: settings.PACELINE_DATA_HOST,
+    port: listener.port!,
+    unixPath: listener.unixPath,
+  });
+  const dropped = () => [...placements.runs.values()].reduce((sum, run) => sum + run.counters.droppedFrames, 0);
+  const startedAtMs = Date.now();
+  const fleet: FleetReporter = startHeartbeats(redis, 'server', () => ({
+    id: serverId,
+    host: hostname(),
+    pid: process.pid,
+    protocolVersion: PROTOCOL_VERSION,
+    version: '0.1.0',
+    startedAtMs,
+    fingerprint: null,
+    rssBytes: process.memoryUsage.rss(),
+    runId: [...placements.runs.keys()][0] ?? null,
+  }));
+  placements.start();
+  return {
+    id: serverId,
+    address: listener.address,
+    async stop(why) {
+      await placements.stop(why);
+      await fleet.stop();
+      await listener.close();
+      redis.disconnect();
+    },
+  };
+}
+
+async function openListener(
+  serverId: string,
+  settings: ReturnType<typeof readEnvironment<typeof ENVIRONMENT>>,
+  gate: Gate,
+): Promise<SocketListener> {
+  const directory = settings.PACELINE_SOCKET_DIR;
+  if (directory !== undefined) await mkdir(directory, { recursive: true, mode: 0o700 });
+  return listen(
+    {
+      host: settings.PACELINE_DATA_HOST,
+      port: settings.PACELINE_DATA_PORT,
+      unixPath: directory === undefined || settings.PACELINE_TRANSPORT === 'tcp' ? undefined : path.join(directory, `${serverId}.sock`),
+    },
+    gate.accept,
+    { maxQueuedBytes: MAX_QUEUED_BYTES },
+  );
+}

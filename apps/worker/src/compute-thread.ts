@@ -1,0 +1,105 @@
+/**
+ * The compute thread: owns the engine. It takes messages in order, works synchronously (tf.js operations block anyway) and
+ * answers with contributions and gradient nodes. See compute-protocol.ts for who owns which memory.
+ */
+import { parentPort, workerData } from 'node:worker_threads';
+import { openDataset } from '@paceline/data';
+import { createEngine } from '@paceline/engine';
+import { Arena, ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
+import { createLayout } from '@paceline/learning';
+import { BatchLoader } from './batch-loader.js';
+import { BatchPlan } from './batch-plan.js';
+import { CELL_COMMITTED, CELL_PROGRESS, type ComputeInit, type FromCompute, type ToCompute } from './compute-protocol.js';
+import { ReplicaSteps } from './replica-steps.js';
+
+const MAX_GRADIENT_BYTES = ARENA_MAXIMUM_BYTES;
+const EVALUATION_BATCH = 500;
+
+const port = parentPort!;
+const init = workerData as ComputeInit;
+const cells = new Int32Array(init.cells);
+const send = (message: FromCompute): void => port.postMessage(message);
+
+const { spec, description } = init;
+const layout = createLayout(description);
+const dataset = await openDataset(spec.dataset);
+const engine = await createEngine({ spec, description, layout });
+const gradients = Arena.create({ initialBytes: layout.totalLength * 4 * 3 + (1 << 20), maximumBytes: MAX_GRADIENT_BYTES });
+const exampleLength = description.inputShape.reduce((product, n) => product * n, 1);
+const plan = new BatchPlan({ spec, examples: dataset.train.count, exampleLength });
+const loader = new BatchLoader(plan, dataset, Math.min(2 * spec.replicas, 16));
+const generations = [0, 1].map((i) => new Float32Array(init.parameters, i * layout.totalLength * 4, layout.totalLength));
+
+const steps = new ReplicaSteps(engine, loader, gradients, layout.totalLength, spec.replicas, {
+  contribution: (round, replica, examples, sums) => send({ kind: 'contribution', round, replica, examples, sums }),
+  node: (round, lo, hi, pointer) => send({ kind: 'node', round, lo, hi, pointer }),
+  progress: () => void Atomics.add(cells, CELL_PROGRESS, 1),
+  isObsolete: (round) => Atomics.load(cells, CELL_COMMITTED) > round,
+});
+
+let loaded = -1;
+function load(generation: number): void {
+  if (loaded === generation) return;
+  engine.load(generations[generation & 1]!);
+  loaded = generation;
+}
+
+function evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
+  load(generation);
+  for (const { from, to } of blocks) {
+    const sums = engine.metricNames.map(() => 0);
+    let examples = 0;
+    for (let at = from; at < to; at += EVALUATION_BATCH) {
+      const count = Math.min(EVALUATION_BATCH, to - at);
+      const x = new Float32Array(count * exampleLength);
+      const y = new Int32Array(count);
+      dataset.evaluation.gather(
+        Int32Array.from({ length: count }, (_, i) => at + i),
+        0,
+        count,
+        x,
+        y,
+      );
+      const result = engine.evaluate({ x, y, count });
+      examples += result.count;
+      result.metricSums.forEach((value, i) => (sums[i]! += value));
+      Atomics.add(cells, CELL_PROGRESS, 1);
+    }
+    send({ kind: 'evaluated', generation, from, to, examples, sums });
+  }
+}
+
+function handle(message: ToCompute): void {
+  switch (message.kind) {
+    case 'free':
+      return gradients.free(message.pointer);
+    case 'step':
+      if (Atomics.load(cells, CELL_COMMITTED) > message.round) return;
+      load(message.round);
+      loader.forget(message.round);
+      steps.run(message.round, message.replicas);
+      return loader.prefetch(message.round + 1, message.replicas);
+    case 'evaluate':
+      return evaluate(message.generation, message.blocks);
+    case 'stop':
+      engine.dispose();
+      void loader.stop();
+      return port.close();
+  }
+}
+
+port.on('message', (message: ToCompute) => {
+  try {
+    handle(message);
+  } catch (error) {
+    const round = message.kind === 'step' ? message.round : -1;
+    send({
+      kind: 'failed',
+      code: (error as Error).name.slice(0, 100),
+      message: (error as Error).message,
+      round: Math.max(round, 0),
+      replica: -1,
+    });
+  }
+});
+send({ kind: 'ready', fingerprint: engine.fingerprint, gradients: gradients.memory });

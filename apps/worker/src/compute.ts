@@ -1,0 +1,122 @@
+/** The main thread's side of the compute thread: starts it, passes steps on, and gives gradient memory back. */
+import { Worker } from 'node:worker_threads';
+import type { ComputePort, GradientNode } from '@paceline/exchange';
+import type { StepTaskJob } from '@paceline/jobs';
+import { Arena } from '@paceline/kernels';
+import { CELL_COMMITTED, CELL_PROGRESS, CELLS, type ComputeInit, type FromCompute, type ToCompute } from './compute-protocol.js';
+
+const START_DEADLINE_MS = 60_000;
+
+export interface ComputeEvents {
+  contribution(round: number, replica: number, examples: number, sums: readonly number[]): void;
+  node(node: GradientNode): void;
+  evaluated(generation: number, from: number, to: number, examples: number, sums: readonly number[]): void;
+  failed(code: string, message: string, round: number, replica: number): void;
+}
+
+export class ComputeStartError extends Error {
+  override readonly name = 'ComputeStartError';
+}
+
+export class Compute implements ComputePort {
+  private readonly cells: Int32Array;
+  private gradients: Arena | undefined;
+  fingerprint = '';
+  private stopped = false;
+
+  private constructor(
+    private readonly thread: Worker,
+    cells: SharedArrayBuffer,
+    private readonly bytesPerNode: number,
+  ) {
+    this.cells = new Int32Array(cells);
+  }
+
+  /** Starts the thread: loads the engine and the dataset. @throws ComputeStartError */
+  static async start(job: StepTaskJob, parameters: SharedArrayBuffer, bytesPerNode: number): Promise<Compute> {
+    const cells = new SharedArrayBuffer(CELLS * 4);
+    const init: ComputeInit = { spec: job.spec, description: job.model, parameters, cells };
+    const thread = new Worker(new URL('./compute-thread.js', import.meta.url), { workerData: init });
+    const compute = new Compute(thread, cells, bytesPerNode);
+    await compute.ready();
+    return compute;
+  }
+
+  listen(events: ComputeEvents): void {
+    this.thread.on('message', (message: FromCompute) => this.pass(message, events));
+    this.thread.on('error', (error) => events.failed('ENGINE_CRASHED', (error as Error).message, 0, -1));
+    this.thread.on('exit', (code) => {
+      if (!this.stopped) events.failed('ENGINE_EXITED', `the compute thread ended with code ${code}`, 0, -1);
+    });
+  }
+
+  /** A count that moves whenever the thread moves. */
+  get progress(): number {
+    return Atomics.load(this.cells, CELL_PROGRESS);
+  }
+
+  step(round: number, replicas: readonly number[]): void {
+    this.post({ kind: 'step', round, replicas });
+  }
+
+  evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
+    this.post({ kind: 'evaluate', generation, blocks });
+  }
+
+  committed(round: number): void {
+    Atomics.store(this.cells, CELL_COMMITTED, round + 1);
+  }
+
+  async stop(): Promise<void> {
+    this.stopped = true;
+    await this.thread.terminate();
+  }
+
+  private post(message: ToCompute): void {
+    if (!this.stopped) this.thread.postMessage(message);
+  }
+
+  private ready(): Promise<void> {
+    const { thread } = this;
+    return new Promise((resolve, reject) => {
+      const settle = (act: () => void): void => {
+        clearTimeout(timer);
+        thread.off('error', onError).off('exit', onExit).off('message', onMessage);
+        act();
+      };
+      const fail = (message: string): void =>
+        settle(() => {
+          void thread.terminate();
+          reject(new ComputeStartError(message));
+        });
+      const timer = setTimeout(() => fail(`the engine was not ready after ${START_DEADLINE_MS} ms`), START_DEADLINE_MS);
+      const onError = (error: unknown): void => fail((error as Error).message);
+      const onExit = (code: number): void => fail(`the compute thread ended with code ${code} before it was ready`);
+      const onMessage = (message: FromCompute): void => {
+        if (message.kind !== 'ready') return fail(message.kind === 'failed' ? message.message : `unexpected ${message.kind}`);
+        this.gradients = Arena.attach(message.gradients);
+        this.fingerprint = message.fingerprint;
+        settle(resolve);
+      };
+      thread.on('error', onError).on('exit', onExit).on('message', onMessage);
+    });
+  }
+
+  private pass(message: FromCompute, events: ComputeEvents): void {
+    switch (message.kind) {
+      case 'contribution':
+        return events.contribution(message.round, message.replica, message.examples, message.sums);
+      case 'node': {
+        const { round, lo, hi, pointer } = message;
+        const bytes = this.gradients!.bytes(pointer, this.bytesPerNode);
+        return events.node({ round, lo, hi, bytes, release: () => this.post({ kind: 'free', pointer }) });
+      }
+      case 'evaluated':
+        return events.evaluated(message.generation, message.from, message.to, message.examples, message.sums);
+      case 'failed':
+        return events.failed(message.code, message.message, message.round, message.replica);
+      case 'ready':
+        throw new Error('the compute thread was ready twice');
+    }
+  }
+}

@@ -1,0 +1,78 @@
+/**
+ * The replica steps of one round on one worker, added up through the canonical tree (ROUNDS §3): for the replicas it is
+ * given it computes the maximal complete nodes, each by recursion, left child before right, and hands a node on as soon as it
+ * is complete, while the next one computes.
+ *
+ * Memory: one flat vector per level of the tree in progress, plus one per finished node until its round is committed.
+ */
+import type { Engine } from '@paceline/engine';
+import type { Arena } from '@paceline/kernels';
+import { maximalNodes, split } from '@paceline/learning';
+import type { BatchLoader } from './batch-loader.js';
+
+export interface StepOutputs {
+  contribution(round: number, replica: number, examples: number, sums: readonly number[]): void;
+  node(round: number, lo: number, hi: number, pointer: number): void;
+  /** Called whenever work has moved on. */
+  progress(): void;
+  /** True when the round is committed already (others were faster): the rest is not needed. */
+  isObsolete(round: number): boolean;
+}
+
+export class ReplicaSteps {
+  constructor(
+    private readonly engine: Engine,
+    private readonly loader: BatchLoader,
+    private readonly gradients: Arena,
+    /** Float32 elements of the flat vector. */
+    private readonly length: number,
+    private readonly replicas: number,
+    private readonly outputs: StepOutputs,
+  ) {}
+
+  /** Computes the given replicas of a round with the parameters that the engine has loaded. */
+  run(round: number, replicas: readonly number[]): void {
+    for (const node of maximalNodes(this.replicas, new Set(replicas))) {
+      const pointer = this.compute(round, node.lo, node.hi);
+      if (pointer === undefined) return;
+      this.outputs.node(round, node.lo, node.hi, pointer);
+    }
+  }
+
+  private compute(round: number, lo: number, hi: number): number | undefined {
+    if (hi - lo === 1) return this.leaf(round, lo);
+    const middle = split(lo, hi);
+    const left = this.compute(round, lo, middle);
+    if (left === undefined) return undefined;
+    const right = this.compute(round, middle, hi);
+    if (right === undefined) {
+      this.gradients.free(left);
+      return undefined;
+    }
+    this.gradients.kernels.add(left, right, this.length);
+    this.gradients.free(right);
+    return left;
+  }
+
+  private leaf(round: number, replica: number): number | undefined {
+    if (this.outputs.isObsolete(round)) return undefined;
+    const pointer = this.gradients.alloc(this.length * 4);
+    const batches = this.loader.take(round, replica);
+    if (batches.length === 0) {
+      // No rows: explicit +0, no model run.
+      this.gradients.kernels.fill(pointer, this.length, 0);
+      this.outputs.contribution(
+        round,
+        replica,
+        0,
+        this.engine.metricNames.map(() => 0),
+      );
+    } else {
+      const { count, metricSums } = this.engine.step({ round, replica, batches, out: this.gradients.f32(pointer, this.length) });
+      this.outputs.contribution(round, replica, count, metricSums);
+    }
+    this.loader.release(round, replica);
+    this.outputs.progress();
+    return pointer;
+  }
+}

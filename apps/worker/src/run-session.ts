@@ -1,0 +1,140 @@
+/**
+ * One seat in one run, from HELLO to the end: memory, compute thread, member and connections, with the clocks around them.
+ *
+ *   servers ── parameter chunks ──> shared memory ──> compute thread ── gradient nodes ──> servers
+ */
+import { hostname } from 'node:os';
+import { Member } from '@paceline/exchange';
+import type { StepTaskJob } from '@paceline/jobs';
+import { createLayout, createSchedule, layoutHash, shardChunks } from '@paceline/learning';
+import { datasetInfo } from '@paceline/data';
+import type { Logger } from '@paceline/runtime';
+import { Compute } from './compute.js';
+import { ServerLinks } from './server-links.js';
+
+const HEARTBEAT_MS = 500;
+const TICK_MS = 100;
+const GIVE_UP_MS = 3_000;
+
+export type SessionEnd =
+  | { readonly kind: 'ended'; readonly outcome: 'finished' | 'cancelled' | 'failed'; readonly message: string }
+  | { readonly kind: 'given-up'; readonly code: string; readonly message: string; readonly serverIndex: number | null };
+
+export class RunSession {
+  readonly ended: Promise<SessionEnd>;
+  private finish!: (end: SessionEnd) => void;
+  private readonly timers: NodeJS.Timeout[] = [];
+  private isOver = false;
+
+  private constructor(
+    readonly job: StepTaskJob,
+    private readonly compute: Compute,
+    readonly member: Member,
+    private readonly links: ServerLinks,
+    private readonly log: Logger,
+  ) {
+    this.ended = new Promise((resolve) => (this.finish = resolve));
+  }
+
+  /** Starts the engine, then connects. @throws ComputeStartError */
+  static async start(job: StepTaskJob, workerId: string, transport: 'auto' | 'unix' | 'tcp', log: Logger): Promise<RunSession> {
+    const layout = createLayout(job.model);
+    const bytes = layout.totalLength * 4;
+    const parameters = new SharedArrayBuffer(2 * bytes);
+    const halves = [new Uint8Array(parameters, 0, bytes), new Uint8Array(parameters, bytes, bytes)];
+    const { spec } = job;
+    const { totalRounds } = createSchedule({
+      examples: datasetInfo(spec.dataset).trainExamples,
+      globalBatch: spec.globalBatch,
+      dropRemainder: spec.dropRemainder,
+      length: spec.length,
+    });
+    const compute = await Compute.start(job, parameters, bytes);
+    const owners = new Map<number, number>();
+    for (let server = 0; server < job.servers.length; server++)
+      for (const chunk of shardChunks(layout, job.servers.length, server)) owners.set(chunk, server);
+    const member = new Member({
+      id: workerId,
+      attempt: job.attempt,
+      servers: job.servers.length,
+      totalRounds,
+      chunks: layout.chunks.map(({ index, offset, length }) => ({
+        index,
+        byteOffset: offset * 4,
+        byteLength: length * 4,
+        server: owners.get(index)!,
+      })),
+      store: { bytes: (generation) => halves[generation & 1]! },
+      compute,
+      now: () => performance.now(),
+      onEnd: (outcome, message) => session.end({ kind: 'ended', outcome, message }),
+    });
+    const links = new ServerLinks({
+      job,
+      member,
+      transport,
+      giveUpMs: GIVE_UP_MS,
+      hello: () => ({
+        token: job.token,
+        run: job.runId,
+        role: 'worker',
+        id: workerId,
+        host: hostname(),
+        seat: job.seat,
+        n: job.n,
+        fingerprint: compute.fingerprint,
+        layout: layoutHash(layout),
+      }),
+      onGivenUp: (code, message, serverIndex) => session.end({ kind: 'given-up', code, message, serverIndex }),
+    });
+    const session = new RunSession(job, compute, member, links, log);
+    session.begin();
+    return session;
+  }
+
+  get fingerprint(): string {
+    return this.compute.fingerprint;
+  }
+
+  /** Asks the coordinator to let this member go; after the deadline it goes anyway. */
+  leave(reason: string, deadlineMs: number): void {
+    this.member.leave(reason);
+    this.timers.push(
+      setTimeout(
+        () => this.end({ kind: 'ended', outcome: 'finished', message: `left without a word after ${deadlineMs} ms: ${reason}` }),
+        deadlineMs,
+      ),
+    );
+  }
+
+  private begin(): void {
+    const { member, compute, links } = this;
+    compute.listen({
+      contribution: (round, replica, examples, sums) => member.contribution(round, replica, examples, sums),
+      node: (node) => member.node(node),
+      evaluated: (generation, from, to, examples, sums) => member.evaluated(generation, from, to, examples, sums),
+      failed: (code, message, round, replica) => {
+        this.log.error({ run: this.job.runId, code, message, round }, 'the compute thread failed');
+        member.failed(code, message, round, replica);
+        this.end({ kind: 'given-up', code, message, serverIndex: null });
+      },
+    });
+    this.timers.push(
+      setInterval(() => member.heartbeat(compute.progress), HEARTBEAT_MS),
+      setInterval(() => {
+        member.tick();
+        links.tick();
+      }, TICK_MS),
+    );
+    links.open();
+  }
+
+  private end(end: SessionEnd): void {
+    if (this.isOver) return;
+    this.isOver = true;
+    for (const timer of this.timers) clearTimeout(timer);
+    this.links.close();
+    this.member.end('finished', 'the session is over');
+    void this.compute.stop().then(() => this.finish(end));
+  }
+}

@@ -1,0 +1,44 @@
+/** Wires one worker process: Redis, heartbeats, the seat loop. `main.ts` starts it. */
+import { randomBytes } from 'node:crypto';
+import { hostname } from 'node:os';
+import { connectRedis, startHeartbeats } from '@paceline/jobs';
+import { PROTOCOL_VERSION } from '@paceline/protocol';
+import { createLogger, readEnvironment, VARIABLES } from '@paceline/runtime';
+import { SeatLoop } from './seat-loop.js';
+
+export const ENVIRONMENT = { REDIS_URL: VARIABLES.REDIS_URL, PACELINE_TRANSPORT: VARIABLES.PACELINE_TRANSPORT };
+
+export interface WorkerProcess {
+  readonly id: string;
+  stop(): Promise<void>;
+}
+
+/** @throws EnvironmentError */
+export function startWorker(env: NodeJS.ProcessEnv): WorkerProcess {
+  const settings = readEnvironment(ENVIRONMENT, env);
+  const id = `worker-${randomBytes(4).toString('hex')}`;
+  const log = createLogger('worker', { worker: id });
+  const redis = connectRedis(settings.REDIS_URL, id);
+  const seats = new SeatLoop({ redisUrl: settings.REDIS_URL, redis, workerId: id, transport: settings.PACELINE_TRANSPORT, log });
+  const startedAtMs = Date.now();
+  const fleet = startHeartbeats(redis, 'worker', () => ({
+    id,
+    host: hostname(),
+    pid: process.pid,
+    protocolVersion: PROTOCOL_VERSION,
+    version: '0.1.0',
+    startedAtMs,
+    fingerprint: seats.fingerprint,
+    rssBytes: process.memoryUsage.rss(),
+    runId: seats.runId,
+  }));
+  seats.start();
+  return {
+    id,
+    async stop() {
+      await seats.stop();
+      await fleet.stop();
+      redis.disconnect();
+    },
+  };
+}

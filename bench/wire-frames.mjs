@@ -1,0 +1,81 @@
+/** The transport alone: the same bytes as framed data of @paceline/exchange, received into regions, with no sums. */
+import { connect, listen } from '@paceline/exchange';
+import { FrameType } from '@paceline/protocol';
+
+const NUMBERS = { attempt: 1, term: 0, view: 0, round: 0 };
+const FIELDS = { ...NUMBERS, codec: 0, nodeLo: 0, nodeHi: 1 };
+const sharedBytes = (bytes) => new Uint8Array(new SharedArrayBuffer(bytes));
+
+export const hello = (id) => ({
+  type: 'hello',
+  token: 'bench',
+  run: '00000000-0000-4000-8000-000000000000',
+  role: 'worker',
+  id,
+  host: 'localhost',
+  seat: 0,
+  n: 1,
+  fingerprint: '',
+  layout: '',
+});
+
+/** @returns {Promise<{address: object, close: () => Promise<void>}>} */
+export async function serveFrames({ listenAt, workers, totalBytes, chunkBytes, options }) {
+  const chunks = Math.ceil(totalBytes / chunkBytes);
+  const arrived = new Uint32Array(chunks);
+  const connections = [];
+  const parameters = sharedBytes(chunkBytes);
+  const listener = await listen(
+    listenAt,
+    (connection) => {
+      connections.push(connection);
+      const regions = Array.from({ length: 4 }, () => sharedBytes(chunkBytes));
+      connection.setReceiver({
+        payloadFor: (header) => regions[header.chunk % regions.length].subarray(0, header.length),
+        data: (header) => {
+          if (++arrived[header.chunk] < workers) return;
+          arrived[header.chunk] = 0;
+          for (const each of connections)
+            each.sendData({ ...FIELDS, type: FrameType.parameters, chunk: header.chunk }, parameters.subarray(0, header.length));
+        },
+        message: () => {},
+        closed: () => {},
+      });
+    },
+    options,
+  );
+  return {
+    address: { host: listener.host ?? '127.0.0.1', port: listener.port ?? 0, unixPath: listener.unixPath },
+    close: () => listener.close(),
+  };
+}
+
+/** @returns {Promise<{round: () => Promise<void>, close: () => void}>} */
+export async function workFrames({ address, id, totalBytes, chunkBytes, options }) {
+  const gradient = sharedBytes(totalBytes);
+  const parameters = sharedBytes(totalBytes);
+  let left = 0;
+  let whole = () => {};
+  const connection = await connect(address, { deadlineMs: 5000, transport: address.unixPath ? 'unix' : 'tcp', ...options });
+  connection.setReceiver({
+    payloadFor: (header) => parameters.subarray(header.chunk * chunkBytes, header.chunk * chunkBytes + header.length),
+    data: () => {
+      if (--left === 0) whole();
+    },
+    message: () => {},
+    closed: (reason) => void `closed: ${reason.description}`,
+  });
+  connection.sendMessage(hello(id), NUMBERS);
+  return {
+    round: () =>
+      new Promise((resolve) => {
+        whole = resolve;
+        left = Math.ceil(totalBytes / chunkBytes);
+        for (let chunk = 0; chunk * chunkBytes < totalBytes; chunk++) {
+          const payload = gradient.subarray(chunk * chunkBytes, Math.min((chunk + 1) * chunkBytes, totalBytes));
+          connection.sendData({ ...FIELDS, type: FrameType.gradient, chunk }, payload);
+        }
+      }),
+    close: () => connection.close(),
+  };
+}

@@ -1,0 +1,156 @@
+/**
+ * The whole data plane: Coordinator and Shard at the server, Member at each worker, as apps/ps and apps/worker use them,
+ * with the reduction tree of @paceline/learning and the SIMD kernels. Gradients of one replica per worker are added up and SGD is applied chunk
+ * by chunk; a round ends with its COMMIT and all its new parameters. Only the computation of gradients is left out.
+ */
+import { Coordinator, Journal, Member, Shard, acquireRegion, connect, listen, memoryPair } from '@paceline/exchange';
+import { Arena } from '@paceline/kernels';
+import { ReductionTree, maximalNodes, validNode } from '@paceline/learning';
+import { hello } from './wire-frames.mjs';
+
+const ATTEMPT = 1;
+const NUMBERS = { attempt: ATTEMPT, term: 0, view: 0, round: 0 };
+const LEARNING_RATE = 0.01;
+/** Nothing here sends heartbeats: the deadlines of the real processes are not what is measured. */
+const NEVER_MS = 1e9;
+
+function chunkGrid(totalBytes, chunkBytes) {
+  return Array.from({ length: Math.ceil(totalBytes / chunkBytes) }, (_, index) => ({
+    index,
+    byteOffset: index * chunkBytes,
+    byteLength: Math.min(chunkBytes, totalBytes - index * chunkBytes),
+    server: 0,
+  }));
+}
+
+function nothing() {}
+
+/** @returns {Promise<{address: object, close: () => Promise<void>}>} */
+export async function serveRounds({ listenAt, workers, totalBytes, chunkBytes, options }) {
+  // Two generations, and a gradient per worker in flight.
+  const arena = Arena.create({ initialBytes: 1 << 20, maximumBytes: Math.min(1 << 30, (2 + workers) * totalBytes + (64 << 20)) });
+  const chunks = chunkGrid(totalBytes, chunkBytes).map(({ index, byteLength }) => ({ index, length: byteLength / 4, arena }));
+  const initial = chunks.map(({ length }) => acquireRegion(arena, length));
+  for (const region of initial) arena.kernels.fill(region.pointer, region.length, 1);
+  const journal = new Journal({ now: Date.now });
+  const coordinator = new Coordinator({
+    attempt: ATTEMPT,
+    replicas: workers,
+    servers: 1,
+    schedule: { totalRounds: 1e9, examplesIn: () => workers, epochOf: () => 0, replicaExamples: () => 1 },
+    evalExamples: 0,
+    journal,
+    now: () => performance.now(),
+    collectWeights: nothing,
+    onOver: nothing,
+    heartbeatDeadlineMs: NEVER_MS,
+    stepDeadlineMs: NEVER_MS,
+  });
+  const [here, there] = memoryPair();
+  const shard = new Shard({
+    index: 0,
+    attempt: ATTEMPT,
+    replicas: workers,
+    chunks,
+    initial,
+    createReduction: (operations) => new ReductionTree(workers, operations),
+    isValidNode: (lo, hi) => validNode(workers, lo, hi),
+    update: (chunk, _round, paramIn, paramOut, gradient) =>
+      arena.kernels.sgd(paramIn.pointer, paramOut.pointer, gradient.pointer, chunk.length, LEARNING_RATE, 1 / workers),
+    tellCoordinator: (message) => here.sendMessage(message, { ...NUMBERS, round: shard.round }),
+  });
+  here.setReceiver({
+    payloadFor: nothing,
+    data: nothing,
+    message: (message) => {
+      if (message.type === 'view') shard.onView(message.view, message.term, message.members);
+      else if (message.type === 'commit') shard.onCommit(message.round, message.view, message.term, message.members);
+    },
+    closed: nothing,
+  });
+  there.setReceiver({ payloadFor: nothing, data: nothing, message: (message) => coordinator.serverMessage(0, message), closed: nothing });
+  coordinator.serverJoined(0, there);
+  const admit = (connection) => {
+    let link;
+    let id;
+    connection.setReceiver({
+      payloadFor: (header) => shard.payloadFor(link, header),
+      data: (header) => shard.data(link, header),
+      message: (message) => {
+        if (message.type !== 'hello') return coordinator.memberMessage(id, message);
+        id = message.id;
+        coordinator.memberJoined(message, connection);
+        link = shard.attach(id, connection, true);
+      },
+      closed: ({ description }) => {
+        shard.detach(link);
+        coordinator.memberClosed(id, connection, description);
+      },
+    });
+  };
+  const listener = await listen(listenAt, admit, options);
+  return {
+    address: { host: listener.host ?? '127.0.0.1', port: listener.port ?? 0, unixPath: listener.unixPath },
+    close: async () => {
+      shard.end();
+      here.close();
+      await listener.close();
+    },
+  };
+}
+
+/** @returns {Promise<{round: () => Promise<void>, close: () => void}>} */
+export async function workRounds({ address, id, seat, workers, totalBytes, chunkBytes, options }) {
+  const arena = Arena.create({ initialBytes: 3 * totalBytes + (1 << 20), maximumBytes: 3 * totalBytes + (2 << 20) });
+  const generations = [0, 1].map(() => arena.bytes(arena.alloc(totalBytes), totalBytes));
+  const pointer = arena.alloc(totalBytes);
+  arena.kernels.fill(pointer, totalBytes / 4, 0.5);
+  const gradient = arena.bytes(pointer, totalBytes);
+  /** The round that may start: parameters are here, the round before is committed. */
+  let due;
+  let whenDue = nothing;
+  const contribute = () => {
+    const { round, replicas } = due;
+    due = undefined;
+    for (const replica of replicas) member.contribution(round, replica, 1, [0, 0]);
+    for (const { lo, hi } of maximalNodes(workers, new Set(replicas))) member.node({ round, lo, hi, bytes: gradient, release: nothing });
+  };
+  const member = new Member({
+    id,
+    attempt: ATTEMPT,
+    chunks: chunkGrid(totalBytes, chunkBytes),
+    servers: 1,
+    totalRounds: 1e9,
+    store: { bytes: (generation) => generations[generation & 1] },
+    compute: {
+      step: (round, replicas) => {
+        due = { round, replicas };
+        // Until all workers are there some hold more than one replica: those rounds run by themselves.
+        if (replicas.length > 1) contribute();
+        else whenDue();
+      },
+      evaluate: nothing,
+      committed: nothing,
+    },
+    now: () => performance.now(),
+    onEnd: nothing,
+  });
+  const untilDue = () => (due ? Promise.resolve() : new Promise((resolve) => (whenDue = resolve)));
+  const connection = await connect(address, { deadlineMs: 5000, transport: address.unixPath ? 'unix' : 'tcp', ...options });
+  connection.setReceiver({
+    payloadFor: (header) => member.payloadFor(header),
+    data: (header) => member.data(header),
+    message: (message) => member.message(0, message),
+    closed: nothing,
+  });
+  connection.sendMessage({ ...hello(id), seat }, NUMBERS);
+  member.attach(0, connection);
+  await untilDue();
+  return {
+    round: () => {
+      contribute();
+      return untilDue();
+    },
+    close: () => connection.close(),
+  };
+}

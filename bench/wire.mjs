@@ -1,0 +1,129 @@
+/**
+ * bench wire: push–pull of 100 MB with one parameter server and two workers, in GB/s
+ *
+ * Three processes on one host; 25 million float32 parameters. In a round every worker pushes a gradient of 100 MB in chunks of
+ * 1 MiB; the server adds them up and applies SGD chunk by chunk, and sends the 100 MB of new parameters back to every
+ * worker while later gradients still arrive.
+ *
+ * GB/s is counted as in the usual test of TensorFlow's ParameterServerStrategy (each step reads the 100 MB variable
+ * and pushes 100 MB into it; k steps over all workers make k × 200 MB): workers × (pushed + pulled bytes) × rounds ÷ wall time,
+ * 1 GB = 10^9 bytes; a byte that one process writes and another reads counts once. Time runs from telling all workers to
+ * start until the last one says that its last round is over. A figure is the median of the repetitions.
+ *
+ * Three paths, taken in turn within each repetition so that they meet the same machine:
+ *   raw     sockets of node:net with the same streams, bytes and dependencies, nothing else (wire-raw.mjs)
+ *   frames  the transport of @paceline/exchange, without sums (wire-frames.mjs)
+ *   rounds  Coordinator, Shard and Member with the kernels: what a run does, apart from computing gradients (wire-rounds.mjs)
+ * Over TCP the last two carry payload checksums, as a run does by default; --no-checksum leaves them out.
+ */
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+
+const { values: flags } = parseArgs({
+  options: {
+    json: { type: 'boolean', default: false },
+    'no-checksum': { type: 'boolean', default: false },
+    megabytes: { type: 'string', default: '100' },
+    workers: { type: 'string', default: '2' },
+    rounds: { type: 'string', default: '10' },
+    repetitions: { type: 'string', default: '5' },
+    paths: { type: 'string', default: 'raw,frames,rounds' },
+    transports: { type: 'string', default: 'unix,tcp' },
+    'chunk-kib': { type: 'string', default: '1024' },
+  },
+});
+const workers = Number(flags.workers);
+const rounds = Number(flags.rounds);
+const totalBytes = Number(flags.megabytes) * 1e6;
+const chunkBytes = Number(flags['chunk-kib']) * 1024;
+const folder = mkdtempSync(join(tmpdir(), 'paceline-bench-'));
+const children = [];
+
+function start() {
+  const child = fork(new URL('./wire-process.mjs', import.meta.url), { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+  child.once('exit', (code, signal) => {
+    if (!ending) throw new Error(`a process of the bench ended: ${signal ?? code}`);
+  });
+  children.push(child);
+  return child;
+}
+
+async function ask(child, request) {
+  const answer = once(child, 'message', { signal: AbortSignal.timeout(120_000) });
+  child.send(request);
+  return (await answer)[0];
+}
+
+const median = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
+const cpuMs = ({ cpu }) => (cpu.user + cpu.system) / 1000;
+
+/** Touches both generations' memory once and lets the code be compiled. */
+const WARM_UP_ROUNDS = 3;
+
+/** One repetition: fresh connections, rounds to warm up, then the measured rounds. */
+async function measure(path, transport, server, crew) {
+  const unixPath = join(folder, 's');
+  const listenAt =
+    path === 'raw'
+      ? transport === 'unix'
+        ? { path: unixPath }
+        : { host: '127.0.0.1', port: 0 }
+      : transport === 'unix'
+        ? { unixPath }
+        : { port: 0 };
+  const shared = { totalBytes, chunkBytes, bufferBytes: 1 << 20, workers, options: flags['no-checksum'] ? { checksum: false } : {} };
+  const { address } = await ask(server, { verb: 'serve', path, options: { ...shared, listenAt } });
+  await Promise.all(
+    crew.map((worker, i) => ask(worker, { verb: 'work', path, options: { ...shared, address, id: `worker-${i}`, seat: i } })),
+  );
+  await Promise.all(crew.map((worker) => ask(worker, { verb: 'rounds', rounds: WARM_UP_ROUNDS })));
+  const before = await ask(server, { verb: 'cpu' });
+  const startMs = performance.now();
+  const spent = await Promise.all(crew.map((worker) => ask(worker, { verb: 'rounds', rounds })));
+  const seconds = (performance.now() - startMs) / 1000;
+  const serverCpuMs = (cpuMs(await ask(server, { verb: 'cpu' })) - cpuMs(before)) / rounds;
+  const workerCpuMs = spent.reduce((sum, each) => sum + cpuMs(each), 0) / rounds / workers;
+  await Promise.all(crew.map((worker) => ask(worker, { verb: 'close' })));
+  await ask(server, { verb: 'close' });
+  return { gigabytesPerSecond: (workers * 2 * totalBytes * rounds) / seconds / 1e9, serverCpuMs, workerCpuMs };
+}
+
+let ending = false;
+try {
+  const server = start();
+  const crew = Array.from({ length: workers }, start);
+  const cases = flags.transports.split(',').flatMap((transport) => flags.paths.split(',').map((path) => ({ transport, path, runs: [] })));
+  for (let repetition = 0; repetition < Number(flags.repetitions); repetition++) {
+    for (const each of cases) each.runs.push(await measure(each.path, each.transport, server, crew));
+  }
+  const rows = cases.map(({ transport, path, runs }) => ({
+    transport,
+    path,
+    gigabytesPerSecond: median(runs.map((run) => run.gigabytesPerSecond)),
+    runs: runs.map((run) => run.gigabytesPerSecond),
+    serverCpuMs: median(runs.map((run) => run.serverCpuMs)),
+    workerCpuMs: median(runs.map((run) => run.workerCpuMs)),
+  }));
+  for (const row of rows) {
+    row.ofRaw = row.gigabytesPerSecond / rows.find((each) => each.transport === row.transport && each.path === 'raw')?.gigabytesPerSecond;
+  }
+  if (flags.json) console.log(JSON.stringify({ bench: 'wire', workers, servers: 1, totalBytes, chunkBytes, rounds, rows }));
+  else {
+    console.log(`push-pull of ${totalBytes / 1e6} MB, 1 server, ${workers} workers, ${rounds} rounds, median of ${flags.repetitions}`);
+    for (const row of rows) {
+      const spread = `${Math.min(...row.runs).toFixed(2)}–${Math.max(...row.runs).toFixed(2)}`;
+      const cpu = `CPU per round: server ${row.serverCpuMs.toFixed(0)} ms, worker ${row.workerCpuMs.toFixed(0)} ms`;
+      console.log(
+        `${row.transport.padEnd(5)} ${row.path.padEnd(7)} ${row.gigabytesPerSecond.toFixed(2)} GB/s (${spread}), ${(row.ofRaw * 100).toFixed(0).padStart(3)} % of raw; ${cpu}`,
+      );
+    }
+  }
+} finally {
+  ending = true;
+  for (const child of children) child.kill();
+  rmSync(folder, { recursive: true, force: true });
+}

@@ -1,0 +1,115 @@
+/**
+ * Lint holds what needs syntax or types: import directions, forgotten promises, sizes, swallowed errors.
+ * What can be read from names and texts is held by tools/tidy; how code looks is Prettier's.
+ */
+import tseslint from 'typescript-eslint';
+import paceline from './tools/tidy/eslint-boundaries.mjs';
+
+const PROSE_DOES_NOT_COUNT = { skipBlankLines: true, skipComments: true };
+
+const sizes = {
+  'max-lines': ['error', { max: 400, ...PROSE_DOES_NOT_COUNT }],
+  'max-lines-per-function': ['error', { max: 70, ...PROSE_DOES_NOT_COUNT, IIFEs: true }],
+  'max-params': ['error', 8],
+};
+
+const nothingIsSwallowed = {
+  'no-empty': ['error', { allowEmptyCatch: false }],
+  'no-unsafe-finally': 'error',
+  'no-ex-assign': 'error',
+  'no-restricted-syntax': [
+    'error',
+    {
+      selector: 'CatchClause > BlockStatement[body.length=0]',
+      message: 'An empty catch swallows a failure: handle it, count it, or rethrow it.',
+    },
+    {
+      selector: "CallExpression[callee.property.name='catch'] > ArrowFunctionExpression > BlockStatement[body.length=0]",
+      message: 'An empty .catch swallows a failure: handle it, count it, or say in the code why it cannot matter.',
+    },
+  ],
+};
+
+const plainMistakes = {
+  eqeqeq: ['error', 'always', { null: 'ignore' }],
+  'no-constant-condition': ['error', { checkLoops: 'allExceptWhileTrue' }],
+  'no-debugger': 'error',
+  'no-dupe-else-if': 'error',
+  'no-fallthrough': 'error',
+  'no-self-compare': 'error',
+  'no-template-curly-in-string': 'error',
+  'no-unreachable-loop': 'error',
+  'no-useless-assignment': 'error',
+  'no-useless-catch': 'error',
+  'no-var': 'error',
+  'prefer-const': 'error',
+  'no-restricted-imports': [
+    'error',
+    {
+      paths: [{ name: '@paceline/testkit', message: 'testkit is for tests; what is installed for users must not need it.' }],
+      patterns: [
+        {
+          group: ['@paceline/*/src/*', '@paceline/*/dist/*'],
+          message: 'Import the package by its name: a library is used through its index.ts.',
+        },
+        { regex: '^\\.{1,2}(/.*)?/index\\.js$', message: 'Inside a library import the file itself: through index.ts it would be a cycle.' },
+      ],
+    },
+  ],
+};
+
+const types = {
+  '@typescript-eslint/no-explicit-any': 'error',
+  '@typescript-eslint/no-unused-vars': ['error', { argsIgnorePattern: '^_', varsIgnorePattern: '^_', ignoreRestSiblings: true }],
+  '@typescript-eslint/no-require-imports': 'error',
+  '@typescript-eslint/ban-ts-comment': ['error', { 'ts-expect-error': 'allow-with-description', minimumDescriptionLength: 10 }],
+};
+
+/** These need the type checker: a promise that nobody waits for is how a process hangs or dies late. */
+const typed = {
+  '@typescript-eslint/no-floating-promises': ['error', { ignoreVoid: true }],
+  '@typescript-eslint/no-misused-promises': ['error', { checksVoidReturn: { arguments: false, attributes: false } }],
+  '@typescript-eslint/await-thenable': 'error',
+  '@typescript-eslint/only-throw-error': 'error',
+  '@typescript-eslint/prefer-promise-reject-errors': 'error',
+  '@typescript-eslint/switch-exhaustiveness-check': ['error', { considerDefaultExhaustiveForUnions: true }],
+  '@typescript-eslint/restrict-plus-operands': 'error',
+};
+
+export default tseslint.config(
+  {
+    ignores: [
+      '**/node_modules/**',
+      '**/dist/**',
+      '**/generated/**',
+      '**/coverage/**',
+      '.nx/**',
+      '.paceline/**',
+      '**/.paceline/**',
+      'libs/kernels/assembly/**', // AssemblyScript: its own compiler checks it
+      'libs/*/build/**',
+    ],
+  },
+  { linterOptions: { reportUnusedDisableDirectives: 'error' } },
+  {
+    files: ['**/*.{js,mjs,ts,tsx,mts}'],
+    plugins: { '@typescript-eslint': tseslint.plugin, paceline },
+    languageOptions: { parser: tseslint.parser, parserOptions: { ecmaFeatures: { jsx: true } } },
+    rules: { ...sizes, ...nothingIsSwallowed, ...plainMistakes, ...types },
+  },
+  {
+    // Tools, tests and benchmarks stand above all packages and may use any.
+    files: ['{libs,apps}/*/src/**/*.{ts,tsx}'],
+    rules: { 'paceline/boundaries': ['error', paceline.options] },
+  },
+  {
+    files: ['{libs,apps}/*/src/**/*.{ts,tsx}', 'test/**/*.ts', 'tools/**/*.ts', 'bench/**/*.ts'],
+    languageOptions: { parserOptions: { project: ['./tsconfig.lint.json'], tsconfigRootDir: import.meta.dirname } },
+    rules: typed,
+  },
+  {
+    // A test is a list of scenarios: its describe blocks are long, and it may use the testkit.
+    files: ['**/*.test.{ts,tsx}', 'test/**', 'libs/testkit/**', 'bench/**'],
+    rules: { 'max-lines-per-function': 'off', 'no-restricted-imports': 'off' },
+  },
+);

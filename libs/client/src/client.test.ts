@@ -1,0 +1,209 @@
+/** The client against a small server that speaks the contract in docs/reference/schema.graphql over real sockets. */
+import { readFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import { join } from 'node:path';
+import { buildSchema, execute, graphql, parse, subscribe, validate, type GraphQLSchema } from 'graphql';
+import { useServer } from 'graphql-ws/use/ws';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { WebSocketServer, type WebSocket } from 'ws';
+import { createClient, type PacelineClient } from './client.js';
+import { DOCUMENTS } from './documents.js';
+import { PacelineApiError } from './api-error.js';
+
+const sdl = readFileSync(join(import.meta.dirname, '../../../docs/reference/schema.graphql'), 'utf8');
+const schema: GraphQLSchema = buildSchema(/\binput RunSpecInput\b(?=\s*\{)/.test(sdl) ? sdl : `${sdl}\nscalar RunSpecInput`);
+
+describe('documents', () => {
+  it.each(Object.entries(DOCUMENTS))('%s fits the schema', (_name, document) => {
+    expect(validate(schema, parse(document)).map(String)).toEqual([]);
+  });
+
+  it('cover every query, mutation and subscription', () => {
+    const all = Object.values(DOCUMENTS).join('\n');
+    for (const type of [schema.getQueryType(), schema.getMutationType(), schema.getSubscriptionType()]) {
+      for (const field of Object.keys(type!.getFields())) expect(all, field).toMatch(new RegExp(`\\b${field}\\b`));
+    }
+  });
+});
+
+/** What the server under test does; set by each test. */
+interface Behaviour {
+  root: Record<string, unknown>;
+  /** Events that exist; the connection is cut once after `cutAfter` of them were sent. */
+  events: number;
+  cutAfter: number;
+  status: number;
+}
+let behaviour: Behaviour;
+let http: Server;
+let sockets: WebSocketServer;
+let url: string;
+let client: PacelineClient;
+const seen: { authorization?: string | undefined; afterSeq: number[]; variables?: unknown } = { afterSeq: [] };
+
+beforeAll(async () => {
+  http = createServer((request, response) => {
+    let text = '';
+    request.on('data', (chunk: Buffer) => (text += chunk.toString()));
+    request.on('end', async () => {
+      seen.authorization = request.headers.authorization;
+      if (behaviour.status !== 200) {
+        response.writeHead(behaviour.status, { 'retry-after': '2', 'content-type': 'application/problem+json' });
+        return response.end(JSON.stringify({ title: 'Unavailable', detail: 'PostgreSQL is away.' }));
+      }
+      const { query, variables } = JSON.parse(text) as { query: string; variables: Record<string, unknown> };
+      seen.variables = variables;
+      const result = await graphql({ schema, source: query, variableValues: variables, rootValue: behaviour.root });
+      response.writeHead(200, { 'content-type': 'application/json' });
+      return response.end(JSON.stringify(result));
+    });
+  });
+  sockets = new WebSocketServer({ server: http, path: '/graphql' });
+  useServer(
+    {
+      schema,
+      execute,
+      subscribe,
+      parse,
+      validate, // this module's copies: graphql refuses a schema of another one
+      onConnect: ({ connectionParams }) => connectionParams?.['authorization'] === 'Bearer key',
+      roots: {
+        subscription: {
+          runEvents: async function* ({ afterSeq }: { afterSeq: number }) {
+            seen.afterSeq.push(afterSeq);
+            for (let seq = afterSeq + 1; seq <= behaviour.events; seq++) {
+              yield { runEvents: { seq, type: 'x', message: `event ${seq}`, data: {}, at: '2026-01-01T00:00:00Z', attempt: 1 } };
+              if (seq === behaviour.cutAfter) {
+                behaviour.cutAfter = -1;
+                await new Promise((done) => setTimeout(done, 30)); // so that the item is on the wire
+                for (const socket of sockets.clients) (socket as WebSocket).terminate();
+                await new Promise((done) => setTimeout(done, 10));
+              }
+            }
+          },
+        },
+      },
+    },
+    sockets,
+  );
+  await new Promise<void>((done) => http.listen(0, '127.0.0.1', done));
+  url = `http://127.0.0.1:${(http.address() as { port: number }).port}`;
+});
+beforeEach(() => {
+  behaviour = { root: {}, events: 0, cutAfter: -1, status: 200 };
+  seen.afterSeq = [];
+  client = createClient({ url, apiKey: 'key', timeoutMs: 2000 });
+  return () => client.close();
+});
+afterAll(async () => {
+  sockets.close();
+  http.closeAllConnections();
+  await new Promise((done) => http.close(done));
+});
+
+describe('requests', () => {
+  it('sends the key and returns typed data', async () => {
+    behaviour.root = {
+      datasets: () => [
+        {
+          id: '1',
+          name: 'mnist',
+          title: 'MNIST',
+          trainExamples: 60000,
+          evalExamples: 10000,
+          inputShape: [28, 28, 1],
+          classes: 10,
+          license: 'x',
+          source: 'y',
+        },
+      ],
+    };
+    expect((await client.datasets())[0]).toMatchObject({ name: 'mnist', trainExamples: 60_000 });
+    expect(seen.authorization).toBe('Bearer key');
+  });
+
+  it('turns the other members of a result union into errors with code and issues', async () => {
+    behaviour.root = {
+      createRun: () => ({
+        __typename: 'InvalidInput',
+        code: 'INVALID_INPUT',
+        message: 'The spec is wrong.',
+        issues: [{ path: 'replicas', message: 'too many' }],
+      }),
+    };
+    await expect(client.createRun({ replicas: 9 })).rejects.toMatchObject({
+      name: 'PacelineApiError',
+      code: 'INVALID_INPUT',
+      issues: [{ path: 'replicas', message: 'too many' }],
+    });
+  });
+
+  it('sends a topology in its own field', async () => {
+    behaviour.root = { createRun: () => ({ __typename: 'NotFound', code: 'NOT_FOUND', message: 'x' }) };
+    const topology = { class_name: 'Sequential', config: { layers: [] } };
+    await expect(client.createRun({ model: { topology }, seed: 3 }, { idempotencyKey: 'k' })).rejects.toMatchObject({ code: 'NOT_FOUND' });
+    expect(seen.variables).toEqual({ spec: { modelTopology: topology, seed: 3 }, idempotencyKey: 'k' });
+  });
+
+  it('says which codes are temporary: no server, no answer, a service away', async () => {
+    const away = createClient({ url: 'http://127.0.0.1:1', timeoutMs: 2000 });
+    await expect(away.viewer()).rejects.toMatchObject({ code: 'UNREACHABLE', isTemporary: true });
+    behaviour.root = { datasets: () => new Promise(() => undefined) };
+    await expect(createClient({ url, timeoutMs: 100 }).datasets()).rejects.toMatchObject({ code: 'TIMEOUT', isTemporary: true });
+    behaviour.status = 503;
+    await expect(client.datasets()).rejects.toMatchObject({
+      code: 'UNAVAILABLE',
+      message: 'PostgreSQL is away.',
+      retryAfterMs: 2000,
+      isTemporary: true,
+    });
+    behaviour.status = 401;
+    await expect(client.datasets()).rejects.toMatchObject({ code: 'UNAUTHENTICATED', isTemporary: false });
+  });
+
+  it('refuses an address that is none', () => {
+    expect(() => createClient({ url: 'localhost:4100' })).toThrow(PacelineApiError);
+  });
+});
+
+describe('subscriptions', () => {
+  const collect = async (options = {}): Promise<number[]> => {
+    const numbers: number[] = [];
+    for await (const event of client.runEvents('run', options)) numbers.push(event.seq);
+    return numbers;
+  };
+
+  it('end when the server completes them', async () => {
+    behaviour.events = 3;
+    expect(await collect({ afterSeq: 1 })).toEqual([2, 3]);
+  });
+
+  it('continue after the last item when the connection is cut, without loss or repetition', async () => {
+    behaviour.events = 200;
+    behaviour.cutAfter = 77;
+    const connection: string[] = [];
+    expect(await collect({ onConnection: (state: string) => connection.push(state) })).toEqual(
+      Array.from({ length: 200 }, (_, i) => i + 1),
+    );
+    expect(behaviour.cutAfter, 'the cut has happened').toBe(-1);
+    expect(seen.afterSeq).toEqual([0, 77]);
+    expect(connection).toEqual(['lost', 'back']);
+  });
+
+  it('give up after reconnectForMs, and at once when the key is refused', async () => {
+    const away = createClient({ url: 'http://127.0.0.1:1' });
+    await expect(away.runEvents('run', { reconnectForMs: 200 }).next()).rejects.toMatchObject({ code: 'UNREACHABLE' });
+    const stranger = createClient({ url, apiKey: 'wrong' });
+    await expect(stranger.runEvents('run').next()).rejects.toMatchObject({ code: 'UNAUTHENTICATED' });
+    await stranger.close();
+  });
+
+  it('end when aborted', async () => {
+    const controller = new AbortController();
+    behaviour.events = 1e9;
+    let count = 0;
+    for await (const _event of client.runEvents('run', { signal: controller.signal })) if (++count === 5) controller.abort();
+    expect(count).toBeGreaterThanOrEqual(5);
+    expect(count).toBeLessThan(1000);
+  });
+});

@@ -1,0 +1,244 @@
+/** The typed client of the api: one method for each query, mutation and subscription of docs/reference/schema.graphql. */
+import type { RunSpecInput } from '@paceline/spec';
+import { PacelineApiError } from './api-error.js';
+import { DOCUMENTS } from './documents.js';
+import { getJson, postGraphql, type HttpOptions } from './http.js';
+import type {
+  ApiKey,
+  ClusterSpec,
+  Dataset,
+  MetricSeries,
+  Page,
+  Run,
+  RunEvent,
+  RunMetric,
+  RunStatus,
+  RunSummary,
+  Server,
+  Team,
+  Viewer,
+  Worker,
+} from './schema-types.js';
+import { openSocket, resumable, type SubscriptionOptions, type SubscriptionSocket } from './subscription.js';
+
+export interface ClientOptions {
+  /** Origin of the api, e.g. `http://127.0.0.1:4100`. */
+  readonly url: string;
+  readonly apiKey?: string | undefined;
+  /** For one request. */
+  readonly timeoutMs?: number;
+}
+
+export interface FollowOptions extends Partial<SubscriptionOptions> {
+  /** Only what comes after this number; by default everything. */
+  readonly afterSeq?: number;
+}
+
+export interface MetricsQuery {
+  readonly names: readonly string[];
+  readonly fromRound?: number;
+  readonly toRound?: number;
+  readonly maxPoints?: number;
+}
+
+const DEFAULT_TIMEOUT_MS = 15_000;
+const DEFAULT_RECONNECT_FOR_MS = 60_000;
+
+/** @throws PacelineApiError INVALID_URL */
+export function createClient(options: ClientOptions): PacelineClient {
+  if (!URL.canParse(options.url) || !/^https?:$/.test(new URL(options.url).protocol)) {
+    throw new PacelineApiError(
+      'INVALID_URL',
+      `${JSON.stringify(options.url)} is no address of an api; it looks like http://127.0.0.1:4100.`,
+    );
+  }
+  return new PacelineClient(options);
+}
+
+/** All methods throw PacelineApiError and nothing else. */
+export class PacelineClient {
+  readonly #http: HttpOptions;
+  #socket: SubscriptionSocket | undefined;
+
+  constructor({ url, apiKey, timeoutMs = DEFAULT_TIMEOUT_MS }: ClientOptions) {
+    this.#http = { url, apiKey, timeoutMs };
+  }
+
+  get url(): string {
+    return this.#http.url;
+  }
+
+  /* ---------- queries ---------- */
+
+  async viewer(): Promise<Viewer> {
+    return this.#query('viewer');
+  }
+  /** The type of any object of the team, by its id; null when there is none. */
+  async node(id: string): Promise<{ __typename: string; id: string } | null> {
+    return this.#query('node', { id });
+  }
+  async team(id: string): Promise<Team | null> {
+    return this.#query('team', { id });
+  }
+  async clusterSpecs(): Promise<readonly ClusterSpec[]> {
+    return this.#query('clusterSpecs');
+  }
+  async datasets(): Promise<readonly Dataset[]> {
+    return this.#query('datasets');
+  }
+  async run(id: string): Promise<Run | null> {
+    return this.#query('run', { id });
+  }
+  /** What lists and progress bars need of a run. */
+  async runProgress(id: string): Promise<RunSummary | null> {
+    return this.#query('runProgress', { id }, 'run');
+  }
+  /** Newest first. */
+  async runs(
+    query: { readonly first?: number; readonly after?: string; readonly status?: readonly RunStatus[] } = {},
+  ): Promise<Page<RunSummary>> {
+    const connection = await this.#query<Connection<RunSummary> & { totalCount: number }>('runs', query);
+    return { ...pageOf(connection), totalCount: connection.totalCount };
+  }
+  /** Stored events, oldest first; with `last`, the newest of them. */
+  async events(
+    runId: string,
+    query: { readonly first?: number; readonly after?: string; readonly last?: number } = {},
+  ): Promise<Omit<Page<RunEvent>, 'totalCount'>> {
+    const run = await this.#query<{ events: Connection<RunEvent> } | null>(
+      query.last === undefined ? 'eventsOfRun' : 'lastEventsOfRun',
+      { id: runId, ...query },
+      'run',
+    );
+    return pageOf(found(run, runId).events);
+  }
+  /** Downsampled by the server. */
+  async metrics(runId: string, query: MetricsQuery): Promise<readonly MetricSeries[]> {
+    const run = await this.#query<{ metrics: MetricSeries[] } | null>('metricsOfRun', { id: runId, ...query }, 'run');
+    return found(run, runId).metrics;
+  }
+  async workers(): Promise<readonly Worker[]> {
+    return this.#query('workers');
+  }
+  async servers(): Promise<readonly Server[]> {
+    return this.#query('servers');
+  }
+
+  /* ---------- mutations ---------- */
+
+  /** Needs the bootstrap key. */
+  async createTeam(name: string): Promise<Team> {
+    return (await this.#mutate<{ team: Team }>('createTeam', { name })).team;
+  }
+  /** The secret is returned here once. */
+  async createApiKey(teamId: string, name: string): Promise<{ readonly apiKey: ApiKey; readonly secret: string }> {
+    const { apiKey, secret } = await this.#mutate<{ apiKey: ApiKey; secret: string }>('createApiKey', { teamId, name });
+    return { apiKey, secret };
+  }
+  async revokeApiKey(id: string): Promise<ApiKey> {
+    return (await this.#mutate<{ apiKey: ApiKey }>('revokeApiKey', { id })).apiKey;
+  }
+  async createClusterSpec(input: {
+    readonly name: string;
+    readonly servers?: readonly string[];
+    readonly workers?: readonly string[];
+  }): Promise<ClusterSpec> {
+    return (await this.#mutate<{ clusterSpec: ClusterSpec }>('createClusterSpec', { input })).clusterSpec;
+  }
+  /** With the same idempotencyKey and spec, the run that was created first is returned. */
+  async createRun(
+    spec: RunSpecInput,
+    options: { readonly clusterSpecId?: string | undefined; readonly idempotencyKey?: string | undefined } = {},
+  ): Promise<Run> {
+    return (await this.#mutate<{ run: Run }>('createRun', { spec: toGraphqlSpec(spec), ...options })).run;
+  }
+  async cancelRun(id: string): Promise<Run> {
+    return (await this.#mutate<{ run: Run }>('cancelRun', { id })).run;
+  }
+
+  /* ---------- subscriptions ---------- */
+
+  /** Events after `afterSeq`, stored ones first, then live; ends when the run is over. A broken connection is taken up again. */
+  runEvents(runId: string, { afterSeq = 0, ...options }: FollowOptions = {}): AsyncGenerator<RunEvent, void, void> {
+    const resume = (last: number | undefined) => ({ runId, afterSeq: last ?? afterSeq });
+    return resumable<RunEvent>(
+      this.#open(),
+      { query: DOCUMENTS.runEvents, field: 'runEvents', resume },
+      (event) => event.seq,
+      withDefaults(options),
+    );
+  }
+  /** Metric rows after the round `afterRound`; at most 10 a second. */
+  runMetrics(
+    runId: string,
+    { afterRound = -1, ...options }: Partial<SubscriptionOptions> & { readonly afterRound?: number } = {},
+  ): AsyncGenerator<RunMetric, void, void> {
+    const resume = (last: number | undefined) => ({ runId, afterRound: last ?? afterRound });
+    return resumable<RunMetric>(
+      this.#open(),
+      { query: DOCUMENTS.runMetrics, field: 'runMetrics', resume },
+      (metric) => metric.round,
+      withDefaults(options),
+    );
+  }
+
+  /* ---------- REST ---------- */
+
+  /** `/readyz`: whether the api and what it needs work. Needs no key. */
+  async readiness(): Promise<{ readonly ready: boolean; readonly report: unknown }> {
+    const { status, body } = await getJson(this.#http, '/readyz');
+    return { ready: status === 200, report: body };
+  }
+
+  /** Closes the WebSocket; running subscriptions end. */
+  async close(): Promise<void> {
+    await this.#socket?.dispose();
+    this.#socket = undefined;
+  }
+
+  #open(): SubscriptionSocket {
+    const url = new URL('/graphql', this.#http.url);
+    url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
+    return (this.#socket ??= openSocket(url.href, this.#http.apiKey, this.#http.timeoutMs));
+  }
+
+  async #query<T>(name: keyof typeof DOCUMENTS, variables: Readonly<Record<string, unknown>> = {}, field: string = name): Promise<T> {
+    const data = await postGraphql(this.#http, DOCUMENTS[name], variables);
+    return data[field] as T;
+  }
+
+  /** Members of the result union other than success become errors with their code. */
+  async #mutate<T>(name: keyof typeof DOCUMENTS, variables: Readonly<Record<string, unknown>>): Promise<T> {
+    const result = await this.#query<{ __typename: string; code?: string; message?: string; issues?: PacelineApiError['issues'] }>(
+      name,
+      variables,
+    );
+    if (result.__typename.endsWith('Success')) return result as T;
+    throw new PacelineApiError(result.code ?? result.__typename, result.message ?? result.__typename, { issues: result.issues ?? [] });
+  }
+}
+
+interface Connection<T> {
+  readonly edges: readonly { readonly node: T }[];
+  readonly pageInfo: { readonly hasNextPage: boolean; readonly endCursor: string | null };
+}
+
+function pageOf<T>({ edges, pageInfo }: Connection<T>): { nodes: readonly T[]; nextCursor: string | null } {
+  return { nodes: edges.map((edge) => edge.node), nextCursor: pageInfo.hasNextPage ? pageInfo.endCursor : null };
+}
+
+function found<T>(run: T | null, runId: string): T {
+  if (run === null) throw new PacelineApiError('NOT_FOUND', `There is no run ${runId}.`);
+  return run;
+}
+
+function withDefaults(options: Partial<SubscriptionOptions>): SubscriptionOptions {
+  return { reconnectForMs: DEFAULT_RECONNECT_FOR_MS, ...options };
+}
+
+/** GraphQL has no input unions, so a topology travels in a field of its own. */
+function toGraphqlSpec(spec: RunSpecInput): Record<string, unknown> {
+  const { model, ...rest } = spec;
+  if (model === undefined) return rest;
+  return typeof model === 'string' ? { ...rest, model } : { ...rest, modelTopology: model.topology };
+}

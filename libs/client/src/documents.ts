@@ -1,0 +1,52 @@
+/** Every GraphQL document that the client sends. A test validates them against docs/reference/schema.graphql. */
+
+const API_KEY = 'id name prefix createdAt lastUsedAt revokedAt';
+const TEAM = `id name createdAt apiKeys { ${API_KEY} }`;
+const CLUSTER_SPEC = 'id name createdAt servers workers';
+const MEMBER = 'id name status host pid version protocolVersion rssBytes lastSeenAt startedAt runId';
+const RUN_SUMMARY = `id name status statusReason statusChangedAt attempt createdAt startedAt finishedAt parameterCount
+  progress { phase round totalRounds epoch totalEpochs loss accuracy examplesPerSecond etaSeconds workers replicas waitingFor }
+  result { rounds loss accuracy examplesPerSecond trainedExamples trainingMs weightsSha256 weightsUrl }`;
+const RUN = `${RUN_SUMMARY} spec clusterSpec { ${CLUSTER_SPEC} }
+  ledger { committedRounds committedExamples expectedExamples refusedFrames refusedConnections }
+  statusHistory { from to reason attempt at }
+  stepTasks { id seat n state worker { id name } replicas createdAt }
+  servers { index serverId address state }`;
+const EVENT = 'seq type message data at attempt';
+const INVALID_INPUT = '... on InvalidInput { code message issues { path message } }';
+const NOT_FOUND = '... on NotFound { code message }';
+const CONFLICT = '... on Conflict { code message }';
+
+export const DOCUMENTS = {
+  viewer: `query viewer { viewer { isAdmin apiKey { ${API_KEY} } team { ${TEAM} } } }`,
+  node: `query node($id: ID!) { node(id: $id) { __typename id } }`,
+  team: `query team($id: ID!) { team(id: $id) { ${TEAM} } }`,
+  clusterSpecs: `query clusterSpecs { clusterSpecs { ${CLUSTER_SPEC} } }`,
+  datasets: `query datasets { datasets { id name title trainExamples evalExamples inputShape classes license source } }`,
+  run: `query run($id: ID!) { run(id: $id) { ${RUN} } }`,
+  runs: `query runs($first: Int, $after: String, $status: [RunStatus!]) {
+    runs(first: $first, after: $after, status: $status) { totalCount edges { node { ${RUN_SUMMARY} } } pageInfo { hasNextPage endCursor } } }`,
+  runProgress: `query runProgress($id: ID!) { run(id: $id) { ${RUN_SUMMARY} } }`,
+  eventsOfRun: `query eventsOfRun($id: ID!, $first: Int, $after: String) {
+    run(id: $id) { events(first: $first, after: $after) { edges { node { ${EVENT} } } pageInfo { hasNextPage endCursor } } } }`,
+  lastEventsOfRun: `query lastEventsOfRun($id: ID!, $last: Int) {
+    run(id: $id) { events(first: null, last: $last) { edges { node { ${EVENT} } } pageInfo { hasNextPage endCursor } } } }`,
+  metricsOfRun: `query metricsOfRun($id: ID!, $names: [String!]!, $fromRound: Int, $toRound: Int, $maxPoints: Int) {
+    run(id: $id) { metrics(names: $names, fromRound: $fromRound, toRound: $toRound, maxPoints: $maxPoints) { name points { round rounds value min max atMs } } } }`,
+  workers: `query workers { workers { ${MEMBER} engine } }`,
+  servers: `query servers { servers { ${MEMBER} } }`,
+  createTeam: `mutation createTeam($name: String!) { createTeam(name: $name) {
+    __typename ... on CreateTeamSuccess { team { ${TEAM} } } ${INVALID_INPUT} ${CONFLICT} } }`,
+  createApiKey: `mutation createApiKey($teamId: ID!, $name: String!) { createApiKey(teamId: $teamId, name: $name) {
+    __typename ... on CreateApiKeySuccess { apiKey { ${API_KEY} } secret } ${INVALID_INPUT} ${NOT_FOUND} } }`,
+  revokeApiKey: `mutation revokeApiKey($id: ID!) { revokeApiKey(id: $id) { __typename ... on RevokeApiKeySuccess { apiKey { ${API_KEY} } } ${NOT_FOUND} } }`,
+  createClusterSpec: `mutation createClusterSpec($input: CreateClusterSpecInput!) { createClusterSpec(input: $input) {
+    __typename ... on CreateClusterSpecSuccess { clusterSpec { ${CLUSTER_SPEC} } } ${INVALID_INPUT} ${CONFLICT} } }`,
+  createRun: `mutation createRun($spec: RunSpecInput!, $clusterSpecId: ID, $idempotencyKey: String) {
+    createRun(spec: $spec, clusterSpecId: $clusterSpecId, idempotencyKey: $idempotencyKey) {
+    __typename ... on CreateRunSuccess { run { ${RUN} } } ${INVALID_INPUT} ${NOT_FOUND} ${CONFLICT} } }`,
+  cancelRun: `mutation cancelRun($id: ID!) { cancelRun(id: $id) { __typename ... on CancelRunSuccess { run { ${RUN} } } ${NOT_FOUND} ${CONFLICT} } }`,
+  runEvents: `subscription runEvents($runId: ID!, $afterSeq: Int) { runEvents(runId: $runId, afterSeq: $afterSeq) { ${EVENT} } }`,
+  runMetrics: `subscription runMetrics($runId: ID!, $afterRound: Int) {
+    runMetrics(runId: $runId, afterRound: $afterRound) { seq round rounds epoch loss accuracy examplesPerSecond roundMs } }`,
+} as const;

@@ -1,0 +1,4 @@
+export * from './api-error.js';
+export { createClient, PacelineClient, type ClientOptions, type FollowOptions, type MetricsQuery } from './client.js';
+export * from './schema-types.js';
+export { DOCUMENTS } from './documents.js';

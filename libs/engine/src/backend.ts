@@ -1,0 +1,87 @@
+/**
+ * Starts a tf.js backend in this thread and says precisely what it is: two engines with one fingerprint compute the same
+ * bits from the same inputs.
+ */
+import { createRequire } from 'node:module';
+import path from 'node:path';
+import * as tf from '@tensorflow/tfjs-core';
+import '@tensorflow/tfjs-backend-cpu';
+import { setThreadsCount, setWasmPaths, version_wasm, type BackendWasm } from '@tensorflow/tfjs-backend-wasm';
+import type { RunSpec } from '@paceline/spec';
+import { CpuMemory, WasmMemory, type TensorMemory } from './tensor-memory.js';
+import { installTrainingKernels } from './wasm/install.js';
+
+export interface StartedBackend {
+  readonly name: RunSpec['engine'];
+  /** Engine, version, instruction set, threads, flags. At most 300 characters. */
+  readonly fingerprint: string;
+  readonly memory: TensorMemory;
+  /** Makes this the backend of the thread's next operations. Synchronous: the backend has been started. */
+  activate(): void;
+}
+
+/** Raised when a kernel of ours computes different bits than before, so that old and new workers do not mix. */
+const KERNELS_REVISION = 1;
+
+/** One thread: XNNPACK would cut the work by the number of threads, and a worker process has one compute thread per device. */
+const WASM_THREADS = 1;
+
+export async function startBackend(name: RunSpec['engine']): Promise<StartedBackend> {
+  // Without this the cpu backend greets every user with an advertisement on the console.
+  tf.enableProdMode();
+  if (name === 'wasm') {
+    setThreadsCount(WASM_THREADS);
+    // The package finds its own files in Node; the explicit folder keeps that true when this code is bundled.
+    const require = createRequire(import.meta.url);
+    setWasmPaths(path.dirname(require.resolve('@tensorflow/tfjs-backend-wasm')) + path.sep);
+    installTrainingKernels();
+  }
+  if (!(await tf.setBackend(name))) throw new Error(`tf.js could not start its backend ${name}`);
+  if (name === 'wasm') refuseNullMemory(tf.backend() as BackendWasm);
+  const memory = name === 'wasm' ? new WasmMemory() : new CpuMemory();
+  return {
+    name,
+    fingerprint: await fingerprintOf(name),
+    memory,
+    activate: () => {
+      // setBackend is asynchronous only for a backend that has not been started.
+      if (tf.getBackend() !== name) void tf.setBackend(name);
+    },
+  };
+}
+
+/** The heap of the engine is full: a run with this model and batch cannot go on here. */
+export class EngineMemoryError extends Error {
+  readonly code = 'ENGINE_MEMORY';
+}
+
+const MAX_ALLOCATION_BYTES = 2 ** 31;
+const guarded = new WeakSet<object>();
+
+/** When the heap is full, malloc answers 0 and tf.js would go on writing tensors over the module's own data. */
+function refuseNullMemory({ wasm }: BackendWasm): void {
+  if (guarded.has(wasm)) return;
+  guarded.add(wasm);
+  const allocator = wasm as unknown as { _malloc(bytes: number): number; _free(address: number): void };
+  // Emscripten's first call of an export replaces the export's stub on the module: it must have happened before ours is put there.
+  allocator._free(allocator._malloc(1));
+  const malloc = allocator._malloc.bind(wasm);
+  allocator._malloc = (bytes) => {
+    // Close to 4 GiB the allocator's rounding overflows, and sizes beyond wrap around: it would answer with too little.
+    const address = bytes < MAX_ALLOCATION_BYTES ? malloc(bytes) : 0;
+    if (address === 0 && bytes > 0) {
+      throw new EngineMemoryError(
+        `no ${bytes} bytes are left in the wasm engine's heap of 4 GiB: use a larger \`accumulate\`, a smaller batch or a smaller model`,
+      );
+    }
+    return address;
+  };
+}
+
+async function fingerprintOf(name: RunSpec['engine']): Promise<string> {
+  const parts = [`tfjs-${name} ${name === 'wasm' ? version_wasm : tf.version_core}`, `kernels ${KERNELS_REVISION}`];
+  if (name === 'wasm') parts.push(`simd ${(await tf.env().getAsync('WASM_HAS_SIMD_SUPPORT')) ? 'yes' : 'no'}`, `threads ${WASM_THREADS}`);
+  // Math.exp and Math.log belong to V8 and may change with it in the last bit.
+  parts.push(`v8 ${process.versions.v8}`);
+  return parts.join('; ');
+}

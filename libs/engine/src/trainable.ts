@@ -1,0 +1,66 @@
+/** Can this model be trained on this engine with this loss? Answered from tables, without running anything. */
+import { layersOf, type RunSpec } from '@paceline/spec';
+import type { BuiltModel } from './build-model.js';
+import { ModelError } from './model-error.js';
+import type { PlannedModel } from './topology.js';
+
+interface Gap {
+  readonly layers: readonly string[];
+  /** The config key that brings the layer into the gap; the layer itself if absent. */
+  readonly key?: string;
+  readonly applies: (config: Readonly<Record<string, unknown>>, engine: RunSpec['engine']) => boolean;
+  readonly message: string;
+}
+
+const isDilated = ({ dilation_rate: rate }: Readonly<Record<string, unknown>>): boolean => [rate ?? 1].flat().some((value) => value !== 1);
+
+/** What tf.js 4.22 cannot differentiate, found by training every allowed layer on every engine (layers.test.ts). */
+const GAPS: readonly Gap[] = [
+  {
+    layers: ['ThresholdedReLU'],
+    applies: () => true,
+    message: 'tf.js has no gradient for ThresholdedReLU: use ReLU or LeakyReLU',
+  },
+  {
+    layers: ['Conv1D'],
+    key: 'padding',
+    applies: (config) => config['padding'] === 'causal',
+    message: 'tf.js has no causal padding: pad the input and use "valid"',
+  },
+  {
+    layers: ['Conv1D', 'Conv2D', 'Conv2DTranspose'],
+    key: 'dilation_rate',
+    applies: isDilated,
+    message: 'tf.js has no gradient for dilated convolutions: use dilation_rate 1',
+  },
+  {
+    layers: ['UpSampling2D'],
+    applies: (config, engine) => engine === 'cpu' && config['interpolation'] !== 'bilinear',
+    message:
+      'engine cpu computes wrong gradients for nearest-neighbour upsampling of more than one example: use engine wasm or interpolation "bilinear"',
+  },
+];
+
+/** @throws ModelError */
+export function checkTrainable(
+  built: BuiltModel,
+  plan: PlannedModel,
+  root: string,
+  spec: Pick<RunSpec, 'model' | 'loss' | 'engine'>,
+): void {
+  if (typeof spec.model !== 'string') {
+    for (const { layer, path } of layersOf(spec.model.topology)) {
+      const gap = GAPS.find(({ layers, applies }) => layers.includes(layer.class_name) && applies(layer.config, spec.engine));
+      if (gap) throw new ModelError([root, ...path, ...(gap.key ? ['config', gap.key] : [])].map(String).join('.'), gap.message);
+    }
+  }
+  const last = built.model.outputs[0]!.sourceLayer;
+  const planned = plan.layers.find((layer) => layer.name === last.name);
+  const isSoftmax = planned?.className === 'Softmax' || planned?.config['activation'] === 'softmax';
+  if (isSoftmax && spec.loss !== 'meanSquaredError') {
+    throw new ModelError(
+      planned?.path ?? root,
+      `the loss ${spec.loss} takes logits, but the model ends in a softmax: use activation "linear" there (the loss applies the softmax)`,
+    );
+  }
+}

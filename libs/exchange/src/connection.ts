@@ -1,0 +1,64 @@
+/**
+ * The one interface of all transports: in-process, Unix socket, TCP. A connection carries frames in order, both ways, and
+ * says when it is closed. It knows nothing of rounds.
+ */
+import type { FrameHeader, Message, ProtocolError } from '@paceline/protocol';
+
+export type TransportKind = 'memory' | 'unix' | 'tcp';
+
+/** Where received bytes go and who handles them. One receiver per connection. */
+export interface FrameReceiver {
+  /**
+   * Called when the header of a data frame (gradient, parameters) is known and checked, before its payload is read:
+   * returns exactly `header.length` bytes to receive into (an arena region, or scratch for what will be dropped).
+   * @throws ProtocolError to refuse: the connection is closed with that code.
+   */
+  payloadFor(header: FrameHeader): Uint8Array;
+  /** A whole data frame has come; `payload` is what payloadFor returned. */
+  data(header: FrameHeader, payload: Uint8Array): void;
+  /** A control message has come, already schema-checked. */
+  message(message: Message, header: FrameHeader): void;
+  /** Called once, whatever the cause; a partial frame has been dropped (`payload` of an unfinished data frame is given back). */
+  closed(reason: ConnectionClosed): void;
+}
+
+export interface ConnectionClosed {
+  /** The local or remote protocol error that ended it, if there was one. */
+  readonly error?: ProtocolError | undefined;
+  readonly description: string;
+  /** The region that payloadFor had handed out for a frame that never became whole. */
+  readonly unfinished?: { header: FrameHeader; payload: Uint8Array } | undefined;
+}
+
+/** The numbers that order a frame (ROUNDS §1); zero where a message does not need one. */
+export interface FrameNumbers {
+  attempt: number;
+  term: number;
+  view: number;
+  round: number;
+}
+
+export interface Connection {
+  readonly kind: TransportKind;
+  /** For logs: path or address of the peer. */
+  readonly remote: string;
+  /** Bytes handed to `send` and not yet taken by the operating system. */
+  readonly queuedBytes: number;
+  /** Bytes received so far, headers included. It moves while a large frame is on its way: a peer on a slow link is not silent. */
+  readonly receivedBytes: number;
+  readonly isOpen: boolean;
+  setReceiver(receiver: FrameReceiver): void;
+  sendMessage(message: Message, numbers: FrameNumbers): void;
+  /**
+   * Sends a data frame. `payload` must not change before `onFlushed` (called exactly once: when the bytes have left, or when the connection closed).
+   * Sending on a closed connection only calls `onFlushed`.
+   */
+  sendData(header: Omit<FrameHeader, 'length' | 'payloadCrc' | 'flags'>, payload: Uint8Array, onFlushed?: () => void): void;
+  /** Closes at once; with an error, a `refused` message is sent first as far as the socket takes it. */
+  close(error?: ProtocolError): void;
+}
+
+export interface Listener {
+  readonly address: string;
+  close(): Promise<void>;
+}

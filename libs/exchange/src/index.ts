@@ -1,0 +1,16 @@
+export * from './connection.js';
+export * from './rounds/state-table.js';
+export * from './rounds/regions.js';
+export * from './rounds/assignment.js';
+export * from './rounds/shard.js';
+export * from './rounds/journal.js';
+export * from './rounds/coordinator-table.js';
+export * from './rounds/coordinator.js';
+export * from './rounds/member.js';
+export { memoryPair } from './transports/memory.js';
+export { connect, type ConnectOptions, type ServerAddress } from './transports/connect.js';
+export { listen, type ListenAddress, type ListenOptions, type SocketListener } from './transports/listen.js';
+export { type ConnectionOptions } from './transports/limits.js';
+export { createCounters, type TransportCounters } from './transports/counters.js';
+export { ConnectError, ListenError, type ConnectErrorCode, type ListenErrorCode } from './transports/errors.js';
+export * from './rounds/protocol-tables.js';

@@ -1,0 +1,61 @@
+import { expect, test } from 'vitest';
+import { Journal, type NumberedEntry } from './journal.js';
+
+const MAX = 40;
+
+function trained(journal: Journal, from: number, to: number): void {
+  for (let round = from; round < to; round++) {
+    journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples: 10 });
+    journal.append({
+      kind: 'metric',
+      round,
+      rounds: 1,
+      epoch: 0,
+      loss: round,
+      accuracy: null,
+      examples: 10,
+      examplesPerSecond: 1,
+      roundMs: 1,
+    });
+  }
+}
+
+/** What a reader has that stores each number once. */
+function store(stored: Map<number, NumberedEntry>, entries: readonly NumberedEntry[]): void {
+  for (const entry of entries) if (!stored.has(entry.n)) stored.set(entry.n, { ...entry });
+}
+
+test('a full journal loses no round of the ledger and no example of the metrics, whatever part of it was stored before', () => {
+  for (const seen of [0, 1, 3, 8, 20]) {
+    const journal = new Journal({ now: () => 0, maxEntries: MAX });
+    const stored = new Map<number, NumberedEntry>();
+    for (let round = 0; round < 12; round++) {
+      trained(journal, round, round + 1);
+      store(stored, journal.batch(seen)); // published as it comes; the reader is gone after `seen` entries
+    }
+    trained(journal, 12, 400);
+    expect(journal.pending).toBeLessThanOrEqual(MAX + 24);
+    store(stored, journal.batch(1_000));
+    const entries = [...stored.values()].sort((a, b) => a.n - b.n);
+    let next = 0;
+    for (const entry of entries) {
+      if (entry.kind !== 'ledger') continue;
+      expect(entry.fromRound).toBe(next);
+      expect(entry.examples).toBe(10 * (entry.toRound + 1 - entry.fromRound));
+      next = entry.toRound + 1;
+    }
+    expect(next).toBe(400);
+    const metrics = entries.filter((entry) => entry.kind === 'metric');
+    expect(metrics.reduce((sum, metric) => sum + metric.rounds, 0)).toBe(400);
+    expect(metrics.at(-1)!.round).toBe(399);
+  }
+});
+
+test('events that nobody collects are dropped behind a marker that says how many', () => {
+  const journal = new Journal({ now: () => 0, maxEntries: MAX });
+  for (let i = 0; i < 200; i++) journal.append({ kind: 'event', type: 'worker.joined', message: `${i}`, data: {} });
+  expect(journal.pending).toBeLessThanOrEqual(MAX + 1);
+  const gaps = journal.batch(1_000).filter((entry) => entry.kind === 'event' && entry.type === 'journal.gap');
+  expect(gaps.length).toBeGreaterThan(0);
+  expect(journal.batch(1_000).at(-1)).toMatchObject({ message: '199' });
+});

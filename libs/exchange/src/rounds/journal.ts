@@ -1,0 +1,154 @@
+/**
+ * The coordinator's journal (ROUNDS §7): events, metrics and ledger ranges wait here, numbered (attempt, n), until the api has
+ * stored and acknowledged them. Redis only carries them: whatever is not acknowledged is published again.
+ *
+ * It is bounded and never blocks training. When it is full, neighbouring ledger ranges are merged and pairs of metrics are
+ * thinned into one row that says how many rounds it stands for; a part of the room is kept for events. If events alone
+ * overflow (an api away for very long), the oldest are dropped behind a gap marker. Entries that were published keep what
+ * they say: the api may have stored one and not another, and then would miss what was merged away.
+ */
+export interface EventEntry {
+  kind: 'event';
+  type: string;
+  message: string;
+  data: Record<string, unknown>;
+}
+export interface MetricEntry {
+  kind: 'metric';
+  round: number;
+  rounds: number;
+  epoch: number;
+  loss: number | null;
+  accuracy: number | null;
+  examples: number;
+  examplesPerSecond: number;
+  roundMs: number;
+}
+export interface LedgerEntry {
+  kind: 'ledger';
+  fromRound: number;
+  toRound: number;
+  examples: number;
+}
+export type Entry = EventEntry | MetricEntry | LedgerEntry;
+export type NumberedEntry = Entry & { n: number; atMs: number };
+
+export interface JournalOptions {
+  readonly now: () => number;
+  /** Unpublished entries kept at most; a quarter is reserved for events. */
+  readonly maxEntries?: number;
+  /** Neighbouring ledger ranges that nobody has read yet are merged up to this many rounds. */
+  readonly ledgerRounds?: number;
+}
+
+export class Journal {
+  private entries: NumberedEntry[] = [];
+  private nextNumber = 1;
+  /** Highest number handed out by `batch`: entries up to it must not change any more, since the api may have stored them. */
+  private published = 0;
+  private acknowledged = 0;
+
+  constructor(private readonly options: JournalOptions) {}
+
+  get pending(): number {
+    return this.entries.length;
+  }
+
+  get lastNumber(): number {
+    return this.nextNumber - 1;
+  }
+
+  append(entry: Entry): void {
+    if (entry.kind === 'ledger' && this.mergeLedger(entry)) return;
+    this.entries.push({ ...entry, n: this.nextNumber++, atMs: this.options.now() });
+    const max = this.options.maxEntries ?? 20_000;
+    if (this.entries.length > max && this.entries.length - this.publishedCount() > max) this.shrink(max);
+  }
+
+  /** The oldest unacknowledged entries. Reading fixes them: they are not merged any more. */
+  batch(most = 200, after = 0): NumberedEntry[] {
+    const batch = this.entries.filter((entry) => entry.n > after).slice(0, most);
+    const last = batch.at(-1);
+    if (last) this.published = Math.max(this.published, last.n);
+    return batch;
+  }
+
+  /** The api has stored everything up to n. Numbers never go back, and a number not yet given is ignored. */
+  acknowledge(n: number): void {
+    if (!Number.isSafeInteger(n) || n <= this.acknowledged || n > this.lastNumber) return;
+    this.acknowledged = n;
+    this.entries = this.entries.filter((entry) => entry.n > n);
+  }
+
+  private publishedCount(): number {
+    const first = this.entries.findIndex((entry) => entry.n > this.published);
+    return first < 0 ? this.entries.length : first;
+  }
+
+  private mergeLedger(entry: LedgerEntry): boolean {
+    for (let i = this.entries.length - 1; i >= 0 && i >= this.entries.length - 64; i--) {
+      const last = this.entries[i]!;
+      if (last.kind !== 'ledger') continue;
+      if (last.n <= this.published || last.toRound + 1 !== entry.fromRound) return false;
+      if (last.toRound - last.fromRound + 1 >= (this.options.ledgerRounds ?? 1000)) return false;
+      last.toRound = entry.toRound;
+      last.examples += entry.examples;
+      return true;
+    }
+    return false;
+  }
+
+  /** Makes room: thins metrics to half, merges ledger ranges, and only then drops the oldest events behind a marker. */
+  private shrink(max: number): void {
+    const events = this.entries.filter((entry) => entry.kind === 'event');
+    const eventRoom = Math.max(1, Math.floor(max / 4));
+    let droppedEvents = 0;
+    let oldestKept = 0;
+    if (events.length > eventRoom && events.length > max / 2) {
+      droppedEvents = events.length - eventRoom;
+      oldestKept = events[droppedEvents]!.n;
+    }
+    const kept: NumberedEntry[] = [];
+    let metric: (NumberedEntry & MetricEntry) | undefined;
+    let ledger: (NumberedEntry & LedgerEntry) | undefined;
+    for (const entry of this.entries) {
+      if (entry.kind === 'event') {
+        if (entry.n >= oldestKept) kept.push(entry);
+      } else if (entry.n <= this.published) {
+        kept.push(entry);
+      } else if (entry.kind === 'ledger') {
+        if (ledger && ledger.toRound + 1 === entry.fromRound) {
+          ledger.toRound = entry.toRound;
+          ledger.examples += entry.examples;
+        } else kept.push((ledger = entry));
+      } else if (metric) {
+        mergeMetric(metric, entry);
+        metric = undefined;
+      } else kept.push((metric = entry));
+    }
+    this.entries = kept;
+    if (droppedEvents > 0) {
+      this.append({
+        kind: 'event',
+        type: 'journal.gap',
+        message: `${droppedEvents} older events were dropped because nobody collected them`,
+        data: { droppedEvents },
+      });
+    }
+  }
+}
+
+/** Merges `from` into `into`, weighted by examples. */
+export function mergeMetric(into: MetricEntry, from: MetricEntry): void {
+  const examples = into.examples + from.examples;
+  const mean = (a: number | null, b: number | null) =>
+    a === null || b === null || examples === 0 ? null : (a * into.examples + b * from.examples) / examples;
+  into.loss = mean(into.loss, from.loss);
+  into.accuracy = mean(into.accuracy, from.accuracy);
+  into.roundMs = (into.roundMs * into.rounds + from.roundMs * from.rounds) / (into.rounds + from.rounds);
+  into.examplesPerSecond = from.examplesPerSecond;
+  into.rounds += from.rounds;
+  into.round = from.round;
+  into.epoch = from.epoch;
+  into.examples = examples;
+}

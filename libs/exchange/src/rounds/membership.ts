@@ -1,0 +1,107 @@
+/** The members of a run and the replicas that each computes: who is there, and who should compute what. Decides nothing by itself. */
+import type { Members, Message, MessageOf } from '@paceline/protocol';
+import type { Connection, FrameNumbers } from '../connection.js';
+import { balancedAssignment, coverOrphans, sameAssignment } from './assignment.js';
+
+export interface CoordinatedMember {
+  readonly id: string;
+  readonly host: string;
+  readonly seat: number;
+  readonly n: number;
+  readonly connection: Connection;
+  up: boolean;
+  /** Shards whose socket to this member is closed. */
+  readonly brokenShards: Set<number>;
+  awaySinceMs: number | undefined;
+  leaving: string | undefined;
+  lastHeardMs: number;
+  progress: number;
+  lastProgressMs: number;
+  replicas: number[];
+  /** What it owed when it went away: losses of these count if it is lost in the same round. */
+  owed: { round: number; replicas: number[] } | undefined;
+}
+
+type Assignment = ReadonlyMap<string, number[]>;
+
+export class Membership {
+  private readonly members = new Map<string, CoordinatedMember>();
+
+  constructor(
+    private readonly replicas: number,
+    private readonly now: () => number,
+  ) {}
+
+  get(id: string): CoordinatedMember | undefined {
+    return this.members.get(id);
+  }
+
+  all(): CoordinatedMember[] {
+    return [...this.members.values()];
+  }
+
+  /** Those that compute: connected everywhere, as far as is known. */
+  live(): CoordinatedMember[] {
+    return this.all().filter((member) => member.up && member.awaySinceMs === undefined);
+  }
+
+  /** The live ones as VIEW and COMMIT name them. */
+  list(): Members {
+    return this.live().map(({ id, seat, n, replicas }) => ({ id, seat, n, replicas }));
+  }
+
+  holderOf(seat: number): CoordinatedMember | undefined {
+    return this.all().find((member) => member.seat === seat);
+  }
+
+  /** Takes a worker in, or back with the replicas that it had. */
+  add(hello: MessageOf<'hello'>, connection: Connection): void {
+    const { id, host, seat, n } = hello;
+    const previous = this.members.get(id);
+    const now = this.now();
+    this.members.set(id, {
+      ...{ id, host, seat, n, connection, up: true, brokenShards: new Set<number>(), awaySinceMs: undefined, leaving: undefined },
+      ...{ lastHeardMs: now, progress: previous?.progress ?? -1, lastProgressMs: now, replicas: previous?.replicas ?? [], owed: undefined },
+    });
+  }
+
+  remove(id: string): boolean {
+    return this.members.delete(id);
+  }
+
+  /** Also to members that are away because a shard lost them: they stay in step and know that nothing is theirs. */
+  send(message: Message, numbers: FrameNumbers): void {
+    for (const member of this.members.values()) if (member.up) member.connection.sendMessage(message, numbers);
+  }
+
+  /** In the middle of a round: what gives replicas without a live holder to the live members; undefined when there is nothing to do. */
+  cover(): Assignment | undefined {
+    const live = this.live();
+    const held = new Set(live.flatMap((member) => member.replicas));
+    const orphans = Array.from({ length: this.replicas }, (_, replica) => replica).filter((replica) => !held.has(replica));
+    if (live.length === 0 || orphans.length === 0) return undefined;
+    if (orphans.length === this.replicas) return this.balanced(live);
+    return coverOrphans(new Map(live.map(({ id, replicas }) => [id, replicas])), orphans);
+  }
+
+  /** Between rounds: balanced blocks over `staying`; undefined when that is what they have. */
+  rebalance(staying: readonly CoordinatedMember[]): Assignment | undefined {
+    const target = this.balanced(staying);
+    const present = this.all().filter(({ id, replicas }) => replicas.length > 0 || target.has(id));
+    return sameAssignment(new Map(present.map(({ id, replicas }) => [id, replicas])), target) ? undefined : target;
+  }
+
+  /** Whoever is given something new has its whole step deadline for it, however long it had nothing to do. */
+  assign(assignment: Assignment): void {
+    for (const member of this.members.values()) {
+      const replicas = assignment.get(member.id) ?? [];
+      if (replicas.some((replica) => !member.replicas.includes(replica))) member.lastProgressMs = this.now();
+      member.replicas = replicas;
+    }
+  }
+
+  private balanced(members: readonly CoordinatedMember[]): Assignment {
+    const ids = members.map(({ id }) => id);
+    return balancedAssignment(ids, this.replicas);
+  }
+}

@@ -1,0 +1,26 @@
+/** The state tables as a page: docs/protocol-tables.md is this text, and a test compares the two. */
+import { COORDINATOR_ROWS } from './coordinator-table.js';
+import { MEMBER_ROWS } from './member.js';
+import { SHARD_ROWS } from './shard.js';
+import type { StateRows } from './state-table.js';
+
+const TABLES: readonly { title: string; where: string; rows: StateRows<string> }[] = [
+  { title: 'Shard', where: 'libs/exchange/src/rounds/shard.ts', rows: SHARD_ROWS },
+  { title: 'Coordinator', where: 'libs/exchange/src/rounds/coordinator.ts', rows: COORDINATOR_ROWS },
+  { title: 'Member (worker side)', where: 'libs/exchange/src/rounds/member.ts', rows: MEMBER_ROWS },
+];
+
+/** Markdown of all state tables. */
+export function printProtocolTables(): string {
+  const parts = ['# Protocol state tables', '', 'Printed from the tables that the machines run on: `npm run docs`.', ''];
+  for (const { title, where, rows } of TABLES) {
+    parts.push(`## ${title}`, '', `\`${where}\``, '', '| row | state | event | does | next |', '|---|---|---|---|---|');
+    for (const [name, { from, event, does, next }] of Object.entries(rows)) {
+      parts.push(
+        `| ${name} | ${from === 'any' ? 'any' : from.join(', ')} | ${event} | ${does} | ${next === '–' ? '–' : next.join(', ')} |`,
+      );
+    }
+    parts.push('');
+  }
+  return parts.join('\n');
+}

@@ -1,0 +1,64 @@
+/** What committed rounds add up to: the ledger, a metric per round, and how fast it goes. Counted from (round, replica) rows. */
+import type { RoundSchedule } from './coordinator-table.js';
+import type { Journal } from './journal.js';
+
+/** Weight of the newest round in the smoothed rate: about 20 rounds. */
+const SMOOTHING = 0.05;
+
+export interface Contribution {
+  readonly examples: number;
+  /** Sums over the examples: loss, then accuracy. */
+  readonly sums: readonly number[];
+}
+
+export class RoundLedger {
+  private startedMs: number | undefined;
+  private rate = 0;
+  lastCommitMs: number;
+  trainedExamples = 0;
+  /** From the start of the first round to the newest commit. */
+  trainingMs = 0;
+
+  constructor(
+    private readonly schedule: RoundSchedule,
+    private readonly journal: Journal,
+    private readonly now: () => number,
+  ) {
+    this.lastCommitMs = now();
+  }
+
+  get hasBegun(): boolean {
+    return this.startedMs !== undefined;
+  }
+
+  begin(): void {
+    this.startedMs = this.now();
+    this.lastCommitMs = this.startedMs;
+  }
+
+  /** Round `round` is committed with one contribution of each replica, in their order. */
+  commit(round: number, contributions: Iterable<Contribution>): void {
+    let examples = 0;
+    const sums: number[] = [];
+    for (const row of contributions) {
+      examples += row.examples;
+      row.sums.forEach((value, i) => (sums[i] = (sums[i] ?? 0) + value));
+    }
+    const at = this.now();
+    const roundMs = Math.max(at - this.lastCommitMs, 0.001);
+    this.lastCommitMs = at;
+    this.trainingMs = at - (this.startedMs ?? at);
+    const rate = (examples / roundMs) * 1000;
+    this.rate = this.rate === 0 ? rate : this.rate + (rate - this.rate) * SMOOTHING;
+    this.trainedExamples += examples;
+    this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples });
+    this.journal.append({
+      ...{ kind: 'metric', round, rounds: 1, epoch: this.schedule.epochOf(round) },
+      ...{ loss: mean(sums[0], examples), accuracy: mean(sums[1], examples), examples, examplesPerSecond: this.rate, roundMs },
+    });
+  }
+}
+
+function mean(sum: number | undefined, count: number): number | null {
+  return sum === undefined || count === 0 || !Number.isFinite(sum) ? null : sum / count;
+}

@@ -1,0 +1,64 @@
+/** The servers of an attempt as its coordinator sees them: who is there, who is missing, who has fallen silent. */
+import type { Message } from '@paceline/protocol';
+import type { Connection, FrameNumbers } from '../connection.js';
+
+export interface ServerDeadlines {
+  /** A server that says nothing for this long is lost. */
+  readonly silentMs: number;
+  /** All have to connect within this of the first. */
+  readonly completeMs: number;
+}
+
+export class ServerWatch {
+  private readonly servers = new Map<number, { readonly connection: Connection; lastHeardMs: number }>();
+  private firstMs: number | undefined;
+
+  constructor(
+    private readonly count: number,
+    private readonly deadlines: ServerDeadlines,
+    private readonly now: () => number,
+  ) {}
+
+  get isComplete(): boolean {
+    return this.servers.size === this.count;
+  }
+
+  /** Indices that are not connected. */
+  get missing(): number[] {
+    return Array.from({ length: this.count }, (_, index) => index).filter((index) => !this.servers.has(index));
+  }
+
+  add(index: number, connection: Connection): void {
+    this.firstMs ??= this.now();
+    this.servers.set(index, { connection, lastHeardMs: this.now() });
+  }
+
+  /** False when it was not there. */
+  remove(index: number): boolean {
+    return this.servers.delete(index);
+  }
+
+  /** Something has come from it. False when it is not there. */
+  heard(index: number): boolean {
+    const server = this.servers.get(index);
+    if (server) server.lastHeardMs = this.now();
+    return server !== undefined;
+  }
+
+  send(message: Message, numbers: FrameNumbers): void {
+    for (const { connection } of this.servers.values()) connection.sendMessage(message, numbers);
+  }
+
+  /** A server that is silent past its deadline, with the time since it was heard. */
+  silent(): { index: number; silentMs: number } | undefined {
+    for (const [index, { lastHeardMs }] of this.servers) {
+      const silentMs = Math.round(this.now() - lastHeardMs);
+      if (silentMs > this.deadlines.silentMs) return { index, silentMs };
+    }
+    return undefined;
+  }
+
+  get isLate(): boolean {
+    return this.firstMs !== undefined && !this.isComplete && this.now() - this.firstMs > this.deadlines.completeMs;
+  }
+}

@@ -1,0 +1,391 @@
+/**
+ * A shard of the parameters during synchronous rounds with plan `streaming` (ROUNDS §4, server side).
+ *
+ * It gathers tree nodes per chunk; a chunk whose tree is complete is updated at once from generation k into k+1 and streamed
+ * to all members, while other chunks still arrive. When all its chunks are applied it tells the coordinator REDUCED(k); on
+ * COMMIT(k) generation k is let go. Applied chunks are never undone. A frame from a newer view or of round k+1 is held,
+ * unapplied, until this shard's own VIEW or COMMIT has come; older ones are dropped and counted.
+ *
+ * The machine takes no clock and owns no socket: links are handed in, and the optimizer is the plugged-in `update`.
+ */
+import type { Arena } from '@paceline/kernels';
+import { Codec, FrameType, ProtocolError, checkAttempt, type FrameHeader, type Members, type Message } from '@paceline/protocol';
+import type { Connection, FrameNumbers } from '../connection.js';
+import { Region, acquireRegion, regionSum } from './regions.js';
+import { StateTable, type StateRows } from './state-table.js';
+
+export type ShardState = 'GATHERING' | 'REDUCED' | 'OVER';
+
+export const SHARD_ROWS = {
+  chunkHeld: {
+    from: ['GATHERING', 'REDUCED'],
+    event: 'gradient chunk of a newer view or of round k+1',
+    does: 'hold it unapplied, at most one round per member',
+    next: '–',
+  },
+  chunkStale: {
+    from: ['GATHERING', 'REDUCED'],
+    event: 'gradient chunk that is applied, of an older round, inside a node that has come, or from somebody who is no member',
+    does: 'drop it and count',
+    next: '–',
+  },
+  chunkKept: {
+    from: ['GATHERING'],
+    event: 'gradient chunk of round k',
+    does: 'add it to the tree of its chunk; it replaces nodes that it contains',
+    next: '–',
+  },
+  chunkComplete: {
+    from: ['GATHERING'],
+    event: 'the tree of a chunk is complete',
+    does: 'apply the optimizer once from generation k into k+1; send the new chunk to all members that read what they are sent; when it was the last one tell the coordinator REDUCED(k)',
+    next: ['REDUCED'],
+  },
+  nothingOwned: {
+    from: ['GATHERING'],
+    event: 'a round begins and the shard owns no chunk',
+    does: 'tell the coordinator REDUCED(k)',
+    next: ['REDUCED'],
+  },
+  view: {
+    from: ['GATHERING', 'REDUCED'],
+    event: 'VIEW',
+    does: 'take the members; applied chunks stay; look at held frames again',
+    next: '–',
+  },
+  commit: {
+    from: ['REDUCED'],
+    event: 'COMMIT(k)',
+    does: 'let generation k go; k+1 becomes the present generation; look at held frames again',
+    next: ['GATHERING'],
+  },
+  commitRepeated: { from: 'any', event: 'COMMIT of an earlier round', does: 'nothing: it was done', next: '–' },
+  join: {
+    from: ['GATHERING', 'REDUCED'],
+    event: 'a member connects',
+    does: 'WELCOME with the bitmap of applied chunks; send generation k, then the k+1 chunks so far',
+    next: '–',
+  },
+  pull: {
+    from: ['GATHERING', 'REDUCED'],
+    event: 'PULL(generation, chunk)',
+    does: 'send that chunk if it is there and the member reads what it is sent',
+    next: '–',
+  },
+  end: { from: 'any', event: 'END', does: 'let everything go', next: ['OVER'] },
+} as const satisfies StateRows<ShardState>;
+
+/** The reduction tree of one chunk; libs/learning has the implementation. */
+export interface ChunkReduction {
+  insert(node: { lo: number; hi: number }, region: Region): 'dropped' | 'kept' | 'complete';
+  takeRoot(): Region;
+  missingLeaves(): number[];
+  dispose(): void;
+}
+
+export interface OwnedChunk {
+  /** Index in the layout's grid. */
+  readonly index: number;
+  /** Float32 elements. */
+  readonly length: number;
+  /** Parameters, slots and gradients of a chunk lie in one arena. */
+  readonly arena: Arena;
+}
+
+export interface ShardOptions {
+  readonly index: number;
+  readonly attempt: number;
+  readonly replicas: number;
+  readonly chunks: readonly OwnedChunk[];
+  /** Generation 0, one region per owned chunk, in their order. */
+  readonly initial: readonly Region[];
+  createReduction(ops: typeof regionSum): ChunkReduction;
+  isValidNode(lo: number, hi: number): boolean;
+  /** Applies round `round` to one chunk: reads paramIn and gradient (sum over examples), writes paramOut. */
+  update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region): void;
+  tellCoordinator(message: Message): void;
+  /** A refused or dropped frame, for the counters. */
+  onDropped?(reason: string): void;
+}
+
+/** Headers and control messages in a link's queue, beside the chunks. */
+const QUEUE_SLACK_BYTES = 1 << 20;
+
+interface ChunkState {
+  readonly chunk: OwnedChunk;
+  current: Region;
+  next: Region | undefined;
+  tree: ChunkReduction;
+}
+
+interface HeldFrame {
+  readonly header: FrameHeader;
+  readonly region: Region;
+}
+
+/** One connection of a worker (or of the coordinator collecting weights) to this shard. */
+export class ShardLink {
+  /** By round, chunk and node: what is sent again replaces what was sent. */
+  readonly held = new Map<string, HeldFrame>();
+  /** Region of the data frame whose payload is being received; undefined when it is received into scratch. */
+  receiving: Region | undefined;
+  constructor(
+    readonly id: string,
+    readonly connection: Connection,
+    /** Collectors only pull; they are sent no streams. */
+    readonly streams: boolean,
+  ) {}
+}
+
+export class Shard {
+  readonly table = new StateTable<ShardState, typeof SHARD_ROWS>('shard', SHARD_ROWS, 'GATHERING');
+  private readonly states: ChunkState[];
+  private readonly byIndex = new Map<number, ChunkState>();
+  private readonly links = new Set<ShardLink>();
+  private members: Members = [];
+  private memberIds = new Set<string>();
+  private applied = 0;
+  private readonly generationBytes: number;
+  private scratch = new Uint8Array(0);
+  round = 0;
+  view = 0;
+  term = 0;
+
+  constructor(private readonly options: ShardOptions) {
+    this.states = options.chunks.map((chunk, i) => ({
+      chunk,
+      current: options.initial[i]!,
+      next: undefined,
+      tree: options.createReduction(regionSum),
+    }));
+    this.generationBytes = options.chunks.reduce((sum, { length }) => sum + length * 4, 0);
+    for (const state of this.states) this.byIndex.set(state.chunk.index, state);
+    if (this.states.length === 0) this.reportReduced('nothingOwned');
+  }
+
+  private numbers(): FrameNumbers {
+    return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
+  }
+
+  /** Admits a connection whose HELLO the gate has accepted. */
+  attach(id: string, connection: Connection, streams: boolean): ShardLink {
+    this.table.take('join');
+    for (const old of this.links) if (old.id === id && old.streams === streams) this.detach(old, true);
+    const link = new ShardLink(id, connection, streams);
+    this.links.add(link);
+    const bitmap = new Uint8Array(Math.ceil(this.states.length / 8));
+    this.states.forEach((state, i) => {
+      if (state.next) bitmap[i >> 3]! |= 1 << (i & 7);
+    });
+    connection.sendMessage(
+      {
+        type: 'welcome',
+        id,
+        server: this.options.index,
+        round: this.round,
+        view: this.view,
+        term: this.term,
+        applied: Buffer.from(bitmap).toString('base64'),
+        phase: this.table.state,
+      },
+      this.numbers(),
+    );
+    if (streams) {
+      for (const state of this.states) this.sendChunk(link, this.round, state.chunk.index, state.current);
+      for (const state of this.states) if (state.next) this.sendChunk(link, this.round + 1, state.chunk.index, state.next);
+      this.options.tellCoordinator({ type: 'member-link', id, up: true });
+    }
+    return link;
+  }
+
+  /** A connection is gone. Held frames go with it; what is in the trees stays (it is pure). */
+  detach(link: ShardLink, replaced = false): void {
+    if (!this.links.delete(link)) return;
+    link.receiving?.release();
+    link.receiving = undefined;
+    for (const held of link.held.values()) held.region.release();
+    link.held.clear();
+    if (replaced) link.connection.close();
+    else if (link.streams && this.memberIds.has(link.id) && this.table.state !== 'OVER') {
+      this.options.tellCoordinator({ type: 'member-link', id: link.id, up: false });
+    }
+  }
+
+  /**
+   * Where the payload of a gradient frame goes: a region of the chunk's arena, or scratch when it will be dropped.
+   * @throws ProtocolError for everything that a member never sends.
+   */
+  payloadFor(link: ShardLink, header: FrameHeader): Uint8Array {
+    const { options } = this;
+    if (header.type !== FrameType.gradient) throw new ProtocolError('BAD_FRAME', 'a server takes no parameters');
+    checkAttempt(header, options.attempt);
+    if (header.codec !== Codec.none) throw new ProtocolError('BAD_CODEC');
+    const state = this.byIndex.get(header.chunk);
+    if (!state) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
+    if (header.length !== state.chunk.length * 4)
+      throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk} has ${state.chunk.length * 4} bytes, not ${header.length}`);
+    if (!options.isValidNode(header.nodeLo, header.nodeHi)) throw new ProtocolError('BAD_NODE', `[${header.nodeLo}, ${header.nodeHi})`);
+    if (header.round > this.round + 1) throw new ProtocolError('BAD_ROUND', `round ${header.round}, this server gathers ${this.round}`);
+    if (!link.streams) throw new ProtocolError('NOT_A_MEMBER', 'this connection may only pull');
+    const stale = header.round < this.round || (header.round === this.round && state.next !== undefined) || this.table.state === 'OVER';
+    if (stale) return this.scratchOf(header.length);
+    if (link.held.size > this.heldBound()) throw new ProtocolError('BAD_ROUND', 'more frames ahead of the view than one round has');
+    link.receiving = acquireRegion(state.chunk.arena, state.chunk.length);
+    return link.receiving.bytes;
+  }
+
+  /** A whole gradient frame has come. */
+  data(link: ShardLink, header: FrameHeader): void {
+    const region = link.receiving;
+    link.receiving = undefined;
+    if (!region) return this.dropped('stale');
+    if (this.table.state === 'OVER' || header.round < this.round) {
+      region.release();
+      return this.dropped('stale');
+    }
+    if (header.view > this.view || header.round > this.round) {
+      this.table.take('chunkHeld');
+      const key = `${header.round}/${header.chunk}/${header.nodeLo}-${header.nodeHi}`;
+      link.held.get(key)?.region.release();
+      link.held.set(key, { header, region });
+      return;
+    }
+    if (!this.memberIds.has(link.id)) {
+      // Late pushes of somebody who was declared lost, mostly; it sends again when a view has it back.
+      region.release();
+      return this.dropped('not a member');
+    }
+    this.gather(header, region);
+  }
+
+  onView(view: number, term: number, members: Members): void {
+    if (view <= this.view || this.table.state === 'OVER') return;
+    this.table.take('view');
+    this.setMembers(view, term, members);
+    this.releaseHeld();
+  }
+
+  onCommit(round: number, view: number, term: number, members: Members | undefined): void {
+    if (round < this.round || this.table.state === 'OVER') return this.table.take('commitRepeated');
+    if (round > this.round) throw new Error(`shard ${this.options.index}: COMMIT(${round}) in round ${this.round}`);
+    this.table.take('commit', 'GATHERING');
+    for (const state of this.states) {
+      state.current.release();
+      state.current = state.next!;
+      state.next = undefined;
+      state.tree = this.options.createReduction(regionSum);
+    }
+    this.applied = 0;
+    this.round++;
+    if (members) this.setMembers(view, term, members);
+    if (this.states.length === 0) this.reportReduced('nothingOwned');
+    else this.releaseHeld();
+  }
+
+  onPull(link: ShardLink, generation: number, chunk: number): void {
+    if (this.table.state === 'OVER') return;
+    const state = this.byIndex.get(chunk);
+    if (!state) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${chunk}`);
+    this.table.take('pull');
+    const region = generation === this.round ? state.current : generation === this.round + 1 ? state.next : undefined;
+    if (region) this.sendChunk(link, generation, chunk, region);
+  }
+
+  /** Tells members and collectors that this process lives; call it every second. */
+  heartbeat(): void {
+    for (const link of this.links) link.connection.sendMessage({ type: 'heartbeat', progress: this.round }, this.numbers());
+  }
+
+  /** Replicas whose gradient some chunk still lacks, for messages about what a round waits for. */
+  missingReplicas(): number[] {
+    const missing = new Set<number>();
+    for (const state of this.states) if (!state.next) for (const leaf of state.tree.missingLeaves()) missing.add(leaf);
+    return [...missing].sort((a, b) => a - b);
+  }
+
+  end(): void {
+    if (this.table.state === 'OVER') return;
+    this.table.take('end', 'OVER');
+    for (const link of [...this.links]) this.detach(link);
+    for (const state of this.states) {
+      state.tree.dispose();
+      state.next?.release();
+      state.current.release();
+    }
+  }
+
+  private setMembers(view: number, term: number, members: Members): void {
+    this.view = view;
+    this.term = term;
+    this.members = members;
+    this.memberIds = new Set(this.members.map((member) => member.id));
+  }
+
+  private gather(header: FrameHeader, region: Region): void {
+    const state = this.byIndex.get(header.chunk)!;
+    if (state.next) {
+      region.release();
+      return this.dropped('applied');
+    }
+    const outcome = state.tree.insert({ lo: header.nodeLo, hi: header.nodeHi }, region);
+    if (outcome === 'dropped') return this.dropped('duplicate');
+    this.table.take('chunkKept');
+    if (outcome === 'complete') this.apply(state);
+  }
+
+  private apply(state: ChunkState): void {
+    const gradient = state.tree.takeRoot();
+    const next = acquireRegion(state.chunk.arena, state.chunk.length);
+    this.options.update(state.chunk, this.round, state.current, next, gradient);
+    gradient.release();
+    state.next = next;
+    this.applied++;
+    for (const link of this.links) if (link.streams) this.sendChunk(link, this.round + 1, state.chunk.index, next);
+    if (this.applied === this.states.length) this.reportReduced('chunkComplete');
+    else this.table.take('chunkComplete');
+  }
+
+  private reportReduced(row: 'chunkComplete' | 'nothingOwned'): void {
+    this.table.take(row, 'REDUCED');
+    this.options.tellCoordinator({ type: 'reduced', round: this.round });
+  }
+
+  /** To a peer that has two generations still to read nothing is sent: it pulls what it misses when it has read them. */
+  private sendChunk(link: ShardLink, generation: number, chunk: number, region: Region): void {
+    if (link.connection.queuedBytes > 2 * this.generationBytes + QUEUE_SLACK_BYTES) return;
+    region.retain();
+    link.connection.sendData(
+      { type: FrameType.parameters, codec: Codec.none, ...this.numbers(), round: generation, nodeLo: 0, nodeHi: 0, chunk },
+      region.bytes,
+      () => region.release(),
+    );
+  }
+
+  private releaseHeld(): void {
+    for (const link of [...this.links]) {
+      for (const [key, { header, region }] of [...link.held]) {
+        if (header.view > this.view || header.round > this.round) continue;
+        link.held.delete(key);
+        if (header.round < this.round || !this.memberIds.has(link.id)) {
+          region.release();
+          this.dropped('stale');
+        } else this.gather(header, region);
+      }
+    }
+  }
+
+  private heldBound(): number {
+    // A tree over R replicas has less than 2·R nodes.
+    return this.states.length * 2 * this.options.replicas;
+  }
+
+  private scratchOf(bytes: number): Uint8Array {
+    if (this.scratch.length < bytes) this.scratch = new Uint8Array(bytes);
+    return this.scratch.subarray(0, bytes);
+  }
+
+  private dropped(reason: string): void {
+    if (this.table.allows('chunkStale')) this.table.take('chunkStale');
+    this.options.onDropped?.(reason);
+  }
+}

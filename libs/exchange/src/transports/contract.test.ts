@@ -1,0 +1,303 @@
+/** One suite for every transport: what `Connection` promises, held by memory, Unix sockets, TCP, and both reading ways of sockets. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Arena } from '@paceline/kernels';
+import { FrameType, HEADER_BYTES, ProtocolError, type FrameHeader, type Message } from '@paceline/protocol';
+import { afterEach, describe, expect, it } from 'vitest';
+import type { Connection, ConnectionClosed, FrameReceiver } from '../connection.js';
+import { connect } from './connect.js';
+import { createCounters } from './counters.js';
+import type { ConnectionOptions } from './limits.js';
+import { listen } from './listen.js';
+import { memoryPair } from './memory.js';
+
+const HELLO: Message = {
+  type: 'hello',
+  token: 'token',
+  run: '00000000-0000-4000-8000-000000000000',
+  role: 'worker',
+  id: 'worker-1',
+  host: 'here',
+  seat: 0,
+  n: 1,
+  fingerprint: '',
+  layout: '',
+};
+const NUMBERS = { attempt: 1, term: 0, view: 0, round: 0 };
+const WAIT_MS = 10_000;
+
+/** Receives into a shared WebAssembly memory, as the apps do, and remembers what came. */
+class Recorder implements FrameReceiver {
+  readonly arena = Arena.create({ initialBytes: 10 << 20, maximumBytes: 10 << 20 });
+  readonly frames: { header: FrameHeader; payload: Uint8Array }[] = [];
+  readonly messages: Message[] = [];
+  readonly handedOut: Uint8Array[] = [];
+  readonly closedReasons: ConnectionClosed[] = [];
+  keepCopies = true;
+  private used = 0;
+  private readonly waiting = new Set<() => void>();
+
+  payloadFor(header: FrameHeader): Uint8Array {
+    if (this.used + header.length > this.arena.bytesCapacity) this.used = 0;
+    const region = this.arena.bytes(this.used, header.length);
+    this.used += header.length;
+    this.handedOut.push(region);
+    return region;
+  }
+  data(header: FrameHeader, payload: Uint8Array): void {
+    this.frames.push({ header, payload: this.keepCopies ? payload.slice() : payload });
+    this.changed();
+  }
+  message(message: Message): void {
+    this.messages.push(message);
+    this.changed();
+  }
+  closed(reason: ConnectionClosed): void {
+    this.closedReasons.push(reason);
+    this.changed();
+  }
+  private changed(): void {
+    for (const check of this.waiting) check();
+  }
+  /** Resolves when `condition` holds; says what it waited for when it never does. */
+  until(what: string, condition: () => boolean): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        this.waiting.delete(check);
+        reject(new Error(`waited ${WAIT_MS} ms for ${what}`));
+      }, WAIT_MS);
+      const check = (): void => {
+        if (!condition()) return;
+        clearTimeout(timer);
+        this.waiting.delete(check);
+        resolve();
+      };
+      this.waiting.add(check);
+      check();
+    });
+  }
+}
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+interface Pair {
+  readonly near: Connection;
+  readonly far: Connection;
+  readonly nearSees: Recorder;
+  readonly farSees: Recorder;
+}
+
+type MakePair = (options?: ConnectionOptions) => Promise<Pair>;
+
+function socketPair(kind: 'unix' | 'tcp', directReads: boolean): MakePair {
+  return async (options = {}) => {
+    const folder = mkdtempSync(join(tmpdir(), 'paceline-wire-'));
+    cleanups.push(() => rmSync(folder, { recursive: true }));
+    const farSees = new Recorder();
+    let far!: Connection;
+    const listener = await listen(
+      kind === 'unix' ? { unixPath: join(folder, 's') } : { port: 0 },
+      (connection) => {
+        far = connection;
+        connection.setReceiver(farSees);
+      },
+      { directReads, ...options },
+    );
+    cleanups.push(() => listener.close());
+    const near = await connect(
+      { host: '127.0.0.1', port: listener.port ?? 0, unixPath: listener.unixPath },
+      { deadlineMs: WAIT_MS, transport: kind, directReads, ...options },
+    );
+    const nearSees = new Recorder();
+    near.setReceiver(nearSees);
+    near.sendMessage(HELLO, NUMBERS);
+    await farSees.until('the hello', () => farSees.messages.length === 1);
+    farSees.messages.length = 0;
+    return { near, far, nearSees, farSees };
+  };
+}
+
+const memory: MakePair = async (options) => {
+  const [near, far] = memoryPair(options);
+  const nearSees = new Recorder();
+  const farSees = new Recorder();
+  near.setReceiver(nearSees);
+  far.setReceiver(farSees);
+  return { near, far, nearSees, farSees };
+};
+
+function dataFields(chunk: number): Omit<FrameHeader, 'length' | 'payloadCrc' | 'flags'> {
+  return { type: FrameType.gradient, codec: 0, attempt: 3, term: 4, view: 5, round: 6, nodeLo: 7, nodeHi: 8, chunk };
+}
+
+/** `bytes` bytes of shared memory that follow from `seed`. */
+function payloadOf(bytes: number, seed: number): Uint8Array {
+  const payload = new Uint8Array(new SharedArrayBuffer(bytes));
+  for (let i = 0, x = seed * 2654435761 + 1; i < bytes; i++, x = (x * 1103515245 + 12345) >>> 0) payload[i] = x >>> 16;
+  return payload;
+}
+
+const same = (a: Uint8Array, b: Uint8Array): boolean => Buffer.from(a).equals(Buffer.from(b));
+
+describe.each<[string, MakePair]>([
+  ['memory', memory],
+  ['unix', socketPair('unix', true)],
+  ['tcp', socketPair('tcp', true)],
+  ['unix by data events', socketPair('unix', false)],
+  ['tcp by data events', socketPair('tcp', false)],
+])('a connection over %s', (_name, makePair) => {
+  it('brings frames and messages in the order they were sent, both ways at once', async () => {
+    const pair = await makePair();
+    const sizes = [0, 1, 43, 44, 4095, 4096, 4097, 65_536, 1 << 20, 3, 0, (1 << 20) + 5, 200_000];
+    const payloads = sizes.map((bytes, i) => payloadOf(bytes, i));
+    for (const connection of [pair.near, pair.far]) {
+      payloads.forEach((payload, i) => {
+        connection.sendData(dataFields(i), payload);
+        connection.sendMessage({ type: 'heartbeat', progress: i }, NUMBERS);
+      });
+    }
+    for (const sees of [pair.nearSees, pair.farSees]) {
+      await sees.until('all frames', () => sees.messages.length === sizes.length);
+      expect(sees.frames.map(({ header }) => header.chunk)).toEqual(sizes.map((_, i) => i));
+      expect(sees.messages).toEqual(sizes.map((_, i) => ({ type: 'heartbeat', progress: i })));
+      expect(sees.frames.every(({ payload }, i) => same(payload, payloads[i]!))).toBe(true);
+      expect(sees.frames[5]!.header).toMatchObject({ ...dataFields(5), length: 4096 });
+    }
+  });
+
+  it('receives into the region that payloadFor gave, in shared memory', async () => {
+    const pair = await makePair();
+    pair.farSees.keepCopies = false;
+    const payload = payloadOf(300_000, 9);
+    pair.near.sendData(dataFields(0), payload);
+    await pair.farSees.until('the frame', () => pair.farSees.frames.length === 1);
+    expect(pair.farSees.frames[0]!.payload).toBe(pair.farSees.handedOut[0]);
+    expect(same(pair.farSees.handedOut[0]!, payload)).toBe(true);
+  });
+
+  it('closes on request: both sides hear it once, later sends only flush', async () => {
+    const pair = await makePair();
+    pair.near.close();
+    expect(pair.near.isOpen).toBe(false);
+    expect(pair.nearSees.closedReasons).toHaveLength(0);
+    await pair.nearSees.until('closed here', () => pair.nearSees.closedReasons.length > 0);
+    await pair.farSees.until('closed there', () => pair.farSees.closedReasons.length > 0);
+    let flushed = 0;
+    pair.near.sendData(dataFields(0), payloadOf(10, 0), () => flushed++);
+    pair.near.sendMessage({ type: 'heartbeat', progress: 0 }, NUMBERS);
+    pair.near.close();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(flushed).toBe(1);
+    expect(pair.near.queuedBytes).toBe(0);
+    expect([pair.nearSees.closedReasons.length, pair.farSees.closedReasons.length]).toEqual([1, 1]);
+  });
+
+  it('tells the peer why it refuses', async () => {
+    const counters = createCounters();
+    const pair = await makePair({ counters });
+    pair.far.close(new ProtocolError('SEAT_TAKEN', 'seat 3 is held by worker-9'));
+    await pair.nearSees.until('closed', () => pair.nearSees.closedReasons.length > 0);
+    expect(pair.nearSees.messages).toEqual([{ type: 'refused', code: 'SEAT_TAKEN', message: 'SEAT_TAKEN: seat 3 is held by worker-9' }]);
+    expect(pair.nearSees.closedReasons[0]!.error).toMatchObject({ code: 'SEAT_TAKEN', message: 'SEAT_TAKEN: seat 3 is held by worker-9' });
+    expect(counters.refused).toEqual({ SEAT_TAKEN: 1 });
+  });
+
+  it('keeps a payload until it has left and says so exactly once', async () => {
+    const pair = await makePair();
+    pair.farSees.keepCopies = false;
+    const payload = payloadOf(1 << 20, 1);
+    const flushes = new Array<number>(48).fill(0);
+    flushes.forEach((_, i) => pair.near.sendData(dataFields(i), payload, () => flushes[i]!++));
+    expect(pair.near.queuedBytes).toBeGreaterThan(40 << 20);
+    expect(flushes.some((count) => count > 0)).toBe(false);
+    await pair.farSees.until('48 frames', () => pair.farSees.frames.length === 48);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(new Set(flushes)).toEqual(new Set([1]));
+    expect(pair.near.queuedBytes).toBe(0);
+  });
+
+  it('can be fed from onFlushed, thousands of frames deep', async () => {
+    const pair = await makePair();
+    const payload = payloadOf(100, 1);
+    let sent = 0;
+    const next = (): void => {
+      if (sent < 5000) pair.near.sendData(dataFields(sent++), payload, next);
+    };
+    next();
+    await pair.farSees.until('5000 frames', () => pair.farSees.frames.length === 5000);
+    expect(pair.farSees.frames.at(-1)!.header.chunk).toBe(4999);
+    pair.near.close();
+    sent = 0;
+    next();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect(sent).toBe(5000);
+  });
+
+  it('closes a slow consumer at the bound and gives every payload back', async () => {
+    const counters = createCounters();
+    const pair = await makePair({ maxQueuedBytes: 8 << 20, counters, lingerMs: 50 });
+    const payload = payloadOf(1 << 20, 1);
+    let flushed = 0;
+    for (let i = 0; i < 40; i++) pair.near.sendData(dataFields(i), payload, () => flushed++);
+    expect(pair.near.isOpen).toBe(false);
+    await pair.nearSees.until('closed', () => pair.nearSees.closedReasons.length > 0);
+    expect(pair.nearSees.closedReasons[0]!.error).toMatchObject({ code: 'SLOW_CONSUMER' });
+    expect(counters.refused).toEqual({ SLOW_CONSUMER: 1 });
+    await pair.farSees.until('closed there', () => pair.farSees.closedReasons.length > 0);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    expect(flushed).toBe(40);
+    expect(pair.near.queuedBytes).toBe(0);
+  });
+
+  it.each(['payloadFor', 'data', 'message'] as const)('refuses the peer with what %s throws', async (method) => {
+    const pair = await makePair();
+    pair.farSees[method] = () => {
+      throw new ProtocolError('UNKNOWN_CHUNK', 'chunk 7');
+    };
+    if (method === 'message') pair.near.sendMessage({ type: 'heartbeat', progress: 0 }, NUMBERS);
+    else pair.near.sendData(dataFields(7), payloadOf(100_000, 1));
+    pair.near.sendData(dataFields(8), payloadOf(100_000, 1));
+    await pair.nearSees.until('closed', () => pair.nearSees.closedReasons.length > 0);
+    expect(pair.nearSees.closedReasons[0]!.error?.message).toBe('UNKNOWN_CHUNK: chunk 7');
+    expect(pair.farSees.closedReasons.map(({ error }) => error?.code)).toEqual(['UNKNOWN_CHUNK']);
+    expect(pair.farSees.frames).toHaveLength(0);
+  });
+
+  it('is heard when it refuses a peer that goes on sending', async () => {
+    const pair = await makePair({ lingerMs: 5000 });
+    pair.farSees.payloadFor = () => {
+      throw new ProtocolError('STALE_FENCE', 'attempt 1, present is 2');
+    };
+    const payload = payloadOf(1 << 20, 1);
+    for (let i = 0; i < 64; i++) pair.near.sendData(dataFields(i), payload);
+    await pair.nearSees.until('closed', () => pair.nearSees.closedReasons.length > 0);
+    expect(pair.nearSees.closedReasons[0]!.error?.message).toBe('STALE_FENCE: attempt 1, present is 2');
+    await pair.farSees.until('closed there', () => pair.farSees.closedReasons.length > 0);
+  });
+
+  it('delivers a last message that is sent right before the close', async () => {
+    const pair = await makePair();
+    pair.near.sendData(dataFields(0), payloadOf(3 << 20, 1));
+    pair.far.sendData(dataFields(0), payloadOf(3 << 20, 1));
+    pair.near.sendMessage({ type: 'end', outcome: 'finished', message: 'all rounds done' }, NUMBERS);
+    pair.near.close();
+    await pair.farSees.until('closed', () => pair.farSees.closedReasons.length > 0);
+    expect(pair.farSees.messages).toEqual([{ type: 'end', outcome: 'finished', message: 'all rounds done' }]);
+  });
+
+  it('counts frames and bytes', async () => {
+    const counters = createCounters();
+    const pair = await makePair({ counters });
+    const before = { ...counters };
+    pair.near.sendData(dataFields(0), payloadOf(1000, 1));
+    await pair.farSees.until('the frame', () => pair.farSees.frames.length === 1);
+    expect(counters.framesOut - before.framesOut).toBe(1);
+    expect(counters.framesIn - before.framesIn).toBe(1);
+    expect(counters.bytesOut - before.bytesOut).toBe(HEADER_BYTES + 1000);
+    expect(counters.bytesIn - before.bytesIn).toBe(HEADER_BYTES + 1000);
+  });
+});

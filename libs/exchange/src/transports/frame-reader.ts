@@ -1,0 +1,144 @@
+/**
+ * Turns a byte stream into frames without copying payloads: the caller asks `destination()` where the next bytes go,
+ * puts up to that many there (a read of the operating system, or a copy), and says `filled(n)`.
+ *
+ *   HEADER   bytes go to a small scratch; once 44 have come, the header is checked and the sink gives the payload's region
+ *   PAYLOAD  bytes go straight into the region; when it is full, checksum, sink, back to HEADER
+ *   STOPPED  bytes go to the scratch and are forgotten
+ *
+ * The scratch is a little longer than a header so that control messages and headers come in one read; what it holds of a
+ * data payload (at most 4 KiB of about 1 MiB) is copied over.
+ */
+import { crc32 } from 'node:zlib';
+import {
+  decodeHeader,
+  decodeMessage,
+  FrameFlag,
+  FrameType,
+  HEADER_BYTES,
+  ProtocolError,
+  type FrameHeader,
+  type Message,
+} from '@paceline/protocol';
+import { MAX_HELLO_BYTES } from './limits.js';
+
+/** Who gets the frames. Any of these may throw ProtocolError to refuse. */
+export interface FrameSink {
+  payloadFor(header: FrameHeader): Uint8Array;
+  data(header: FrameHeader, payload: Uint8Array): void;
+  message(message: Message, header: FrameHeader): void;
+}
+
+const SCRATCH_BYTES = HEADER_BYTES + 4096;
+
+export class FrameReader {
+  private readonly scratch = new Uint8Array(SCRATCH_BYTES);
+  private scratchBytes = 0;
+  private header: FrameHeader | null = null;
+  private payload: Uint8Array = this.scratch;
+  private payloadBytes = 0;
+  /** CRC-32 of what has come of the payload: taken read by read, while the bytes are in the cache. */
+  private payloadCrc = 0;
+  private stopped = false;
+
+  /** @param helloFirst refuse everything until a control message `hello` has come. */
+  constructor(
+    private readonly sink: FrameSink,
+    private helloFirst: boolean,
+  ) {}
+
+  /** Where the next bytes go; never empty. */
+  destination(): Uint8Array {
+    if (this.stopped) return this.scratch;
+    return this.header ? this.payload.subarray(this.payloadBytes) : this.scratch.subarray(this.scratchBytes);
+  }
+
+  /**
+   * `count` bytes have been put at the start of the last destination.
+   * @throws ProtocolError the stream can not go on: BAD_FRAME, PROTOCOL_VERSION, BAD_CHECKSUM, BAD_MESSAGE, HELLO_EXPECTED, or what the sink refused with
+   */
+  filled(count: number): void {
+    if (this.stopped) return;
+    if (this.header) return this.grow(this.header, count);
+    this.scratchBytes += count;
+    this.parseScratch();
+  }
+
+  /** Takes bytes that lie elsewhere, with a copy. @throws ProtocolError as `filled` */
+  feed(bytes: Uint8Array): void {
+    let position = 0;
+    while (position < bytes.length && !this.stopped) {
+      const target = this.destination();
+      const count = Math.min(target.length, bytes.length - position);
+      target.set(bytes.subarray(position, position + count));
+      this.filled(count);
+      position += count;
+    }
+  }
+
+  /** Ends the parsing for good; returns the data frame that never became whole. */
+  stop(): { header: FrameHeader; payload: Uint8Array } | undefined {
+    const { header, payload } = this;
+    this.stopped = true;
+    this.header = null;
+    this.payload = this.scratch;
+    return header && header.type !== FrameType.control ? { header, payload } : undefined;
+  }
+
+  private parseScratch(): void {
+    let position = 0;
+    while (!this.stopped && this.scratchBytes - position >= HEADER_BYTES) {
+      const header = decodeHeader(this.scratch, position);
+      position += HEADER_BYTES;
+      const payload = this.regionFor(header);
+      if (this.stopped) return;
+      const count = Math.min(header.length, this.scratchBytes - position);
+      if (count > 0) payload.set(this.scratch.subarray(position, position + count));
+      position += count;
+      this.header = header;
+      this.payload = payload;
+      this.payloadBytes = 0;
+      this.payloadCrc = 0;
+      this.grow(header, count);
+      if (this.header) break;
+    }
+    if (this.stopped) return;
+    this.scratch.copyWithin(0, position, this.scratchBytes);
+    this.scratchBytes -= position;
+  }
+
+  /** `count` more bytes of the payload have come. */
+  private grow(header: FrameHeader, count: number): void {
+    const from = this.payloadBytes;
+    this.payloadBytes += count;
+    const checked = (header.flags & FrameFlag.payloadChecksum) !== 0;
+    if (checked) this.payloadCrc = crc32(this.payload.subarray(from, this.payloadBytes), this.payloadCrc);
+    if (this.payloadBytes < header.length) return;
+    if (checked && this.payloadCrc !== header.payloadCrc) throw new ProtocolError('BAD_CHECKSUM');
+    this.finish(header);
+  }
+
+  private regionFor(header: FrameHeader): Uint8Array {
+    if (this.helloFirst && (header.type !== FrameType.control || header.length > MAX_HELLO_BYTES))
+      throw new ProtocolError('HELLO_EXPECTED');
+    if (header.type === FrameType.control) return new Uint8Array(header.length);
+    const payload = this.sink.payloadFor(header);
+    if (payload.length !== header.length) {
+      throw new Error(`payloadFor gave ${payload.length} bytes for a frame of ${header.length}`);
+    }
+    return payload;
+  }
+
+  private finish(header: FrameHeader): void {
+    const { payload } = this;
+    this.header = null;
+    this.payload = this.scratch;
+    if (header.type !== FrameType.control) return this.sink.data(header, payload);
+    const message = decodeMessage(payload);
+    if (this.helloFirst) {
+      if (message.type !== 'hello') throw new ProtocolError('HELLO_EXPECTED');
+      this.helloFirst = false;
+    }
+    this.sink.message(message, header);
+  }
+}

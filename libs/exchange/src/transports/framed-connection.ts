@@ -1,0 +1,302 @@
+/**
+ * A Connection over a byte stream: the one framing of all transports.
+ *
+ *   OPEN     frames go both ways. Sent frames wait in a queue; one batch at a time is with the stream (a vectored write, so
+ *            payloads are never joined), and `onFlushed` follows when it has left.
+ *   CLOSING  entered once, by either side or by a fault. No frame is delivered any more, waiting data frames are given up, waiting
+ *            control messages and the `refused` still leave. What the peer sends is read and dropped: its end is noticed at
+ *            once, and no unread bytes turn the end of a TCP connection into a reset that destroys the last message.
+ *   CLOSED   the stream is gone: the peer closed too, or the linger time is over.
+ *
+ * The receiver hears `closed` once, in a later turn than the call that caused it, and no region is touched after that, except
+ * that a payload being sent stays in use until its `onFlushed`.
+ *
+ * A ProtocolError thrown by the receiver refuses the peer. Any other error is a fault of this process: the connection is
+ * closed and the error goes on, to be loud.
+ */
+import {
+  encodeHeader,
+  encodeMessage,
+  FrameFlag,
+  FrameType,
+  HEADER_BYTES,
+  MAX_CHUNK_BYTES,
+  MAX_CONTROL_BYTES,
+  ProtocolError,
+  type FrameHeader,
+  type Message,
+} from '@paceline/protocol';
+import type { Connection, ConnectionClosed, FrameNumbers, FrameReceiver, TransportKind } from '../connection.js';
+import type { ByteConsumer, ByteStream } from './byte-stream.js';
+import { countRefused } from './counters.js';
+import { FrameReader, type FrameSink } from './frame-reader.js';
+import { MAX_DRAINED_BYTES, type ResolvedOptions } from './limits.js';
+import { sendingChecksums } from './payload-checksums.js';
+
+interface OutgoingFrame {
+  /** Header, and for control messages the payload too. */
+  readonly head: Uint8Array;
+  readonly payload: Uint8Array | null;
+  /** Whether the checksum of the payload was taken. */
+  readonly checksum: boolean;
+  readonly bytes: number;
+  readonly onFlushed: (() => void) | undefined;
+}
+
+/** One write takes about this much: a larger one frees its regions later, a smaller one costs more turns. */
+const BATCH_BYTES = 1 << 20;
+const BATCH_FRAMES = 64;
+const NO_NUMBERS: FrameNumbers = { attempt: 0, term: 0, view: 0, round: 0 };
+
+export class FramedConnection implements Connection, ByteConsumer, FrameSink {
+  private readonly reader: FrameReader;
+  private stream!: ByteStream;
+  private receiver: FrameReceiver | undefined;
+  private queue: OutgoingFrame[] = [];
+  private inFlight: readonly OutgoingFrame[] | undefined;
+  private state: 'open' | 'closing' | 'closed' = 'open';
+  private ended = false;
+  private parsing = false;
+  private drainedBytes = 0;
+  private lingerTimer: NodeJS.Timeout | undefined;
+  private refusedByPeer: ProtocolError | undefined;
+  queuedBytes = 0;
+  receivedBytes = 0;
+
+  /** @param admit on accepted connections: called when the hello has come; it must set the receiver before it returns. */
+  constructor(
+    private readonly options: ResolvedOptions,
+    private readonly admit?: () => void,
+    private readonly whenGone?: () => void,
+  ) {
+    this.reader = new FrameReader(this, admit !== undefined);
+  }
+
+  /** Called once, before anything else. An accepted connection reads at once, any other when it has a receiver. */
+  attach(stream: ByteStream): void {
+    this.stream = stream;
+    if (this.admit) stream.setReading(true);
+  }
+
+  get kind(): TransportKind {
+    return this.stream.kind;
+  }
+
+  get remote(): string {
+    return this.stream.remote;
+  }
+
+  get isOpen(): boolean {
+    return this.state === 'open';
+  }
+
+  setReceiver(receiver: FrameReceiver): void {
+    this.receiver = receiver;
+    if (this.state === 'open') this.stream.setReading(true);
+  }
+
+  sendMessage(message: Message, numbers: FrameNumbers): void {
+    if (this.state === 'open') this.enqueue(controlFrame(message, numbers));
+  }
+
+  sendData(fields: Omit<FrameHeader, 'length' | 'payloadCrc' | 'flags'>, payload: Uint8Array, onFlushed?: () => void): void {
+    if (payload.length > MAX_CHUNK_BYTES)
+      throw new RangeError(`a payload of ${payload.length} bytes is over the bound of ${MAX_CHUNK_BYTES}`);
+    if (this.state !== 'open') {
+      if (onFlushed) process.nextTick(onFlushed);
+      return;
+    }
+    const checksum = this.options.checksum ?? this.kind === 'tcp';
+    const head = Buffer.allocUnsafe(HEADER_BYTES);
+    const header: FrameHeader = {
+      ...fields,
+      flags: checksum ? FrameFlag.payloadChecksum : 0,
+      length: payload.length,
+      payloadCrc: checksum ? sendingChecksums.take(payload) : 0,
+    };
+    encodeHeader(header, head);
+    this.enqueue({ head, payload, checksum, bytes: HEADER_BYTES + payload.length, onFlushed });
+  }
+
+  close(error?: ProtocolError): void {
+    this.shutDown({ error, description: error ? error.message : 'closed by this side' }, error);
+  }
+
+  /** For listeners: ends the connection without any wait. */
+  destroy(): void {
+    this.shutDown({ description: 'destroyed by this side' });
+    this.stream.destroy();
+  }
+
+  // What the reader calls.
+
+  payloadFor(header: FrameHeader): Uint8Array {
+    return this.receiver!.payloadFor(header);
+  }
+
+  data(header: FrameHeader, payload: Uint8Array): void {
+    this.options.counters.framesIn++;
+    this.receiver!.data(header, payload);
+  }
+
+  message(message: Message, header: FrameHeader): void {
+    this.options.counters.framesIn++;
+    if (!this.receiver) {
+      this.admit?.();
+      if (this.state !== 'open') return;
+      if (!this.receiver) throw new Error('a new connection was taken without setting its receiver');
+    }
+    this.receiver!.message(message, header);
+    if (message.type === 'refused') {
+      const detail = message.message.startsWith(`${message.code}: `) ? message.message.slice(message.code.length + 2) : message.message;
+      this.refusedByPeer = new ProtocolError(message.code, detail);
+      this.shutDown({ error: this.refusedByPeer, description: `refused by the peer: ${message.message}` });
+    }
+  }
+
+  // What the stream calls.
+
+  destination(): Uint8Array {
+    return this.reader.destination();
+  }
+
+  filled(count: number): void {
+    this.take(count, () => this.reader.filled(count));
+  }
+
+  fed(bytes: Uint8Array): void {
+    this.take(bytes.length, () => this.reader.feed(bytes));
+  }
+
+  streamEnded(): void {
+    this.shutDown({ description: 'closed by the peer' });
+    this.stream.destroy();
+  }
+
+  streamClosed(cause: Error | undefined): void {
+    if (this.state === 'closed') return;
+    this.shutDown({ description: cause ? `the connection broke: ${cause.message}` : 'closed by the peer' });
+    this.state = 'closed';
+    clearTimeout(this.lingerTimer);
+    const left = [...(this.inFlight ?? []), ...this.queue];
+    this.inFlight = undefined;
+    this.queue = [];
+    this.release(left);
+    this.whenGone?.();
+  }
+
+  private take(count: number, parse: () => void): void {
+    this.options.counters.bytesIn += count;
+    this.receivedBytes += count;
+    if (this.state !== 'open') {
+      this.drainedBytes += count;
+      if (this.drainedBytes > MAX_DRAINED_BYTES) this.stream.destroy();
+      return;
+    }
+    this.parsing = true;
+    try {
+      parse();
+    } catch (error) {
+      if (error instanceof ProtocolError) return this.close(error);
+      this.shutDown({ description: `a fault of this process: ${(error as Error).message}` });
+      throw error;
+    } finally {
+      this.parsing = false;
+    }
+  }
+
+  private enqueue(frame: OutgoingFrame): void {
+    this.queue.push(frame);
+    this.queuedBytes += frame.bytes;
+    this.options.counters.framesOut++;
+    this.options.counters.bytesOut += frame.bytes;
+    if (this.queuedBytes > this.options.maxQueuedBytes) {
+      this.close(new ProtocolError('SLOW_CONSUMER', `${this.queuedBytes} bytes wait for ${this.remote}, which does not read them`));
+      return;
+    }
+    this.pump();
+  }
+
+  /** Hands the next batch to the stream, if it is idle. */
+  private pump(): void {
+    if (this.inFlight || this.state === 'closed') return;
+    if (this.queue.length === 0) {
+      if (this.state === 'closing' && !this.ended) {
+        this.ended = true;
+        this.stream.end();
+      }
+      return;
+    }
+    const parts: Uint8Array[] = [];
+    let count = 0;
+    for (let bytes = 0; count < this.queue.length && count < BATCH_FRAMES && bytes < BATCH_BYTES; count++) {
+      const { head, payload, bytes: frameBytes } = this.queue[count]!;
+      parts.push(head);
+      if (payload && payload.length > 0) parts.push(payload);
+      bytes += frameBytes;
+    }
+    const batch = this.queue.splice(0, count);
+    this.inFlight = batch;
+    this.stream.write(parts, () => {
+      if (this.inFlight !== batch) return;
+      this.inFlight = undefined;
+      for (const frame of batch) this.letGo(frame);
+      for (const frame of batch) frame.onFlushed?.();
+      this.pump();
+    });
+  }
+
+  private shutDown(reason: ConnectionClosed, refusal?: ProtocolError): void {
+    if (this.state !== 'open') return;
+    this.state = 'closing';
+    const unfinished = this.reader.stop();
+    // Between reads the operating system still holds the region of an unfinished frame: stop reading, at the price of a reset.
+    if (unfinished && !this.parsing) this.stream.setReading(false);
+    const dropped = this.queue.filter((frame) => frame.payload);
+    this.queue = this.queue.filter((frame) => !frame.payload);
+    this.release(dropped);
+    if (refusal) {
+      countRefused(this.options.counters, refusal.code);
+      const frame = controlFrame({ type: 'refused', code: refusal.code, message: refusal.message.slice(0, 2000) }, NO_NUMBERS);
+      this.queue.push(frame);
+      this.queuedBytes += frame.bytes;
+    }
+    this.lingerTimer = setTimeout(() => this.stream.destroy(), this.options.lingerMs);
+    this.pump();
+    const { receiver } = this;
+    if (receiver) process.nextTick(() => receiver.closed({ ...reason, unfinished }));
+  }
+
+  private letGo(frame: OutgoingFrame): void {
+    this.queuedBytes -= frame.bytes;
+    if (frame.checksum) sendingChecksums.release(frame.payload!);
+  }
+
+  private release(frames: readonly OutgoingFrame[]): void {
+    for (const frame of frames) {
+      this.letGo(frame);
+      if (frame.onFlushed) process.nextTick(frame.onFlushed);
+    }
+  }
+}
+
+function controlFrame(message: Message, numbers: FrameNumbers): OutgoingFrame {
+  const text = encodeMessage(message);
+  if (text.length > MAX_CONTROL_BYTES)
+    throw new RangeError(`a ${message.type} message of ${text.length} bytes is over the bound of ${MAX_CONTROL_BYTES}`);
+  const head = Buffer.allocUnsafe(HEADER_BYTES + text.length);
+  const header: FrameHeader = {
+    ...numbers,
+    type: FrameType.control,
+    codec: 0,
+    flags: 0,
+    nodeLo: 0,
+    nodeHi: 0,
+    chunk: 0,
+    length: text.length,
+    payloadCrc: 0,
+  };
+  encodeHeader(header, head);
+  head.set(text, HEADER_BYTES);
+  return { head, payload: null, checksum: false, bytes: head.length, onFlushed: undefined };
+}

@@ -1,0 +1,87 @@
+/**
+ * A byte stream over a socket of node:net that reads straight into the receiver's regions.
+ *
+ * A client socket is made with `onread`, whose buffer function is asked anew before every read. `net.createServer` ignores
+ * `onread` (Node 20 to 24), so an accepted socket hands its handle over to a new socket that has it. That touches
+ * the private field `_handle`: a contract test holds it, and where the field is not as expected, or on request, 'data' events
+ * and one more copy do the same work.
+ */
+import { Socket, type OnReadOpts, type SocketConstructorOpts } from 'node:net';
+import type { ByteConsumer, ByteStream } from './byte-stream.js';
+import { KEEP_ALIVE_DELAY_MS } from './limits.js';
+
+export class SocketStream implements ByteStream {
+  private cause: Error | undefined;
+
+  constructor(
+    private readonly socket: Socket,
+    readonly kind: 'unix' | 'tcp',
+    readonly remote: string,
+    readonly direct: boolean,
+    consumer: ByteConsumer,
+  ) {
+    if (kind === 'tcp') {
+      socket.setNoDelay(true);
+      socket.setKeepAlive(true, KEEP_ALIVE_DELAY_MS);
+    }
+    socket.pause();
+    if (!direct) socket.on('data', (bytes) => consumer.fed(bytes));
+    socket.on('error', (error) => (this.cause = error));
+    socket.on('end', () => consumer.streamEnded());
+    socket.on('close', () => consumer.streamClosed(this.cause));
+  }
+
+  write(parts: readonly Uint8Array[], done: () => void): void {
+    const { socket } = this;
+    socket.cork();
+    for (let i = 0; i < parts.length - 1; i++) socket.write(parts[i]!);
+    socket.write(parts.at(-1)!, done);
+    socket.uncork();
+  }
+
+  setReading(on: boolean): void {
+    if (on) this.socket.resume();
+    else this.socket.pause();
+  }
+
+  end(): void {
+    this.socket.end();
+  }
+
+  destroy(): void {
+    this.socket.destroy();
+  }
+}
+
+/** A socket, not yet connected, that reads where `consumer` says. */
+export function socketReadingInPlace(consumer: ByteConsumer, handle?: object): Socket {
+  const onread: OnReadOpts = {
+    buffer: () => consumer.destination(),
+    callback: (count) => {
+      consumer.filled(count);
+      return true;
+    },
+  };
+  // The types of the constructor know neither `onread` (which is documented) nor `handle`.
+  const options = handle ? { handle, onread, readable: true, writable: true, pauseOnCreate: true } : { onread };
+  return new Socket(options as SocketConstructorOpts);
+}
+
+interface SocketWithHandle {
+  _handle: { useUserBuffer?: unknown } | null;
+}
+
+/**
+ * Moves the handle of an accepted, paused socket to a new socket that reads in place.
+ * Returns undefined, and leaves `accepted` as it was, where this version of Node does not have what it takes.
+ */
+export function adoptAccepted(accepted: Socket, consumer: ByteConsumer): Socket | undefined {
+  const inner = accepted as unknown as SocketWithHandle;
+  const handle = inner._handle;
+  if (!handle || typeof handle.useUserBuffer !== 'function') return undefined;
+  inner._handle = null;
+  const socket = socketReadingInPlace(consumer, handle);
+  // Without its handle the first socket is only an entry in the server's count of connections.
+  accepted.destroy();
+  return socket;
+}

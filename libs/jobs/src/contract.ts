@@ -1,0 +1,280 @@
+/**
+ * Everything that passes between api, servers and workers through Redis, and nothing else does.
+ *
+ *   queue  paceline-placements   api → ps       "claim server `index` of this attempt" (short claim jobs)
+ *   queue  paceline-step-tasks   api → worker   one seat in a run for a slice of 2–5 s
+ *   stream {prefix}:reports      ps, worker → api   journal entries, heartbeats, claims
+ *   hash   {prefix}:control:{runId}   api → coordinator   acknowledged journal number, wanted action
+ *
+ * Redis carries, PostgreSQL remembers: every key here may vanish (FLUSHALL) and the reconciler of the api makes it again.
+ * Payloads are schema-checked on both sides; a forged or oversized one is refused and counted.
+ */
+import { z } from 'zod';
+import { runSpecSchema, type ModelDescription } from '@paceline/spec';
+
+export const PLACEMENT_QUEUE = 'paceline-placements';
+export const STEP_TASK_QUEUE = 'paceline-step-tasks';
+export const KEY_PREFIX = 'paceline';
+export const REPORT_STREAM = `${KEY_PREFIX}:reports`;
+export const controlKey = (runId: string): string => `${KEY_PREFIX}:control:${runId}`;
+/** Entries kept in the report stream (approximate trim); the journals hold what the api has not acknowledged. */
+export const REPORT_STREAM_MAX_ENTRIES = 50_000;
+
+const uuid = z.uuid();
+const shape = z
+  .array(
+    z
+      .int()
+      .min(0)
+      .max(2 ** 31),
+  )
+  .max(8);
+
+export const modelDescriptionSchema: z.ZodType<ModelDescription> = z.strictObject({
+  variables: z
+    .array(
+      z.strictObject({
+        path: z.string().min(1).max(300),
+        shape,
+        section: z.enum(['trainable', 'state']),
+        initializer: z.strictObject({ className: z.string().max(100), config: z.record(z.string(), z.unknown()) }),
+      }),
+    )
+    .min(1)
+    .max(10_000),
+  inputShape: shape,
+  outputShape: shape,
+  parameterCount: z.int().min(1),
+  stateCount: z.int().min(0),
+});
+
+/** Where a server listens: both are tried, the Unix socket first when it exists on this host. */
+export const serverAddressSchema = z.strictObject({
+  index: z.int().min(0).max(1023),
+  serverId: z.string().min(1).max(100),
+  host: z.string().min(1).max(255),
+  port: z.int().min(1).max(65_535),
+  unixPath: z.string().max(107).nullable(),
+});
+export type ServerAddress = z.output<typeof serverAddressSchema>;
+
+/**
+ * Claim job for server `index` of (run, attempt). All claims of an attempt must be taken before any can start: the ps that takes one
+ * reports `server.claimed` with its address at once; the api then enqueues `start` = the peers' addresses through the control hash.
+ */
+export const placementJobSchema = z.strictObject({
+  kind: z.literal('placement'),
+  runId: uuid,
+  attempt: z.int().min(1),
+  index: z.int().min(0),
+  servers: z.int().min(1),
+  spec: runSpecSchema,
+  model: modelDescriptionSchema,
+  /** Examples in the training and evaluation splits. */
+  trainExamples: z.int().min(1),
+  evalExamples: z.int().min(0),
+  /** Token this server shows to the coordinator (role `server`). */
+  token: z.string().max(4096),
+});
+export type PlacementJob = z.output<typeof placementJobSchema>;
+
+/** A seat: `seat` is 0..R-1 and `n` counts how often the seat was made; the coordinator owns seats (ROUNDS §7). */
+export const stepTaskJobSchema = z.strictObject({
+  kind: z.literal('step-task'),
+  stepTaskId: uuid,
+  runId: uuid,
+  attempt: z.int().min(1),
+  seat: z.int().min(0),
+  n: z.int().min(0),
+  spec: runSpecSchema,
+  model: modelDescriptionSchema,
+  servers: z.array(serverAddressSchema).min(1),
+  /** After this long in the seat the worker looks whether a waiting task should have it instead. */
+  sliceMs: z.int().min(100).max(600_000),
+  /** Seats held in this run when the task was made: the fairness rule of `shouldYield` compares them. */
+  heldSeats: z.int().min(0),
+  /** Token for HELLO (role `worker`). */
+  token: z.string().max(4096),
+});
+export type StepTaskJob = z.output<typeof stepTaskJobSchema>;
+
+/** Claims of the data-plane token (JWT, HS256, signed by api with PACELINE_TOKEN_SECRET, checked by ps at HELLO). */
+export const tokenClaimsSchema = z.object({
+  run: uuid,
+  attempt: z.int().min(1),
+  role: z.enum(['worker', 'server']),
+  /** Seconds since the epoch; longer than any api outage that a run should survive (default 24 h). */
+  exp: z.int(),
+});
+export type TokenClaims = z.output<typeof tokenClaimsSchema>;
+export const TOKEN_ISSUER = 'paceline-api';
+export const TOKEN_AUDIENCE = 'paceline-data-plane';
+
+/* ---------- reports: ps, worker → api ---------- */
+
+const entryBase = { n: z.int().min(1), atMs: z.int() };
+/** Numbered entries of a coordinator's journal: published again until the api has acknowledged them (control hash field `ack`). */
+export const journalEntrySchema = z.discriminatedUnion('kind', [
+  z.strictObject({
+    ...entryBase,
+    kind: z.literal('event'),
+    type: z.enum([
+      'training.started',
+      'worker.joined',
+      'worker.left',
+      'worker.away',
+      'worker.back',
+      'worker.lost',
+      'view.changed',
+      'evaluation.started',
+      'weights.written',
+      'run.finished',
+      'run.cancelled',
+      'run.failed',
+      'frame.refused',
+      'journal.gap',
+    ]),
+    message: z.string().max(2000),
+    data: z.record(z.string(), z.unknown()),
+  }),
+  z.strictObject({
+    ...entryBase,
+    kind: z.literal('metric'),
+    round: z.int().min(0),
+    /** How many rounds this row stands for: 1, or more after the journal had to thin. */
+    rounds: z.int().min(1),
+    epoch: z.int().min(0),
+    /** Mean over the examples of the round(s). */
+    loss: z.number().nullable(),
+    accuracy: z.number().nullable(),
+    examples: z.int().min(0),
+    examplesPerSecond: z.number().min(0),
+    roundMs: z.number().min(0),
+  }),
+  z.strictObject({
+    ...entryBase,
+    kind: z.literal('ledger'),
+    /** Committed rounds [fromRound, toRound], both inclusive, with the examples counted from (round, replica) rows. */
+    fromRound: z.int().min(0),
+    toRound: z.int().min(0),
+    examples: z.int().min(0),
+  }),
+]);
+export type JournalEntry = z.output<typeof journalEntrySchema>;
+
+export const fleetMemberSchema = z.strictObject({
+  id: z.string().min(1).max(100),
+  host: z.string().max(255),
+  pid: z.int().min(1),
+  protocolVersion: z.int().min(0),
+  version: z.string().max(50),
+  startedAtMs: z.int(),
+  /** Engine fingerprint of a worker: engine, version, instruction set, threads, flags. Null for servers. */
+  fingerprint: z.string().max(300).nullable(),
+  rssBytes: z.int().min(0),
+  runId: uuid.nullable(),
+});
+export type FleetMember = z.output<typeof fleetMemberSchema>;
+
+export const reportSchema = z.discriminatedUnion('kind', [
+  /** Every 1 s from each worker and server process. Unnumbered: the newest wins. */
+  z.strictObject({ kind: z.literal('heartbeat'), role: z.enum(['worker', 'server']), member: fleetMemberSchema }),
+  z.strictObject({ kind: z.literal('goodbye'), role: z.enum(['worker', 'server']), id: z.string().max(100) }),
+  z.strictObject({ kind: z.literal('server.claimed'), runId: uuid, attempt: z.int(), address: serverAddressSchema }),
+  /** A server could not start its part; the attempt ends with this reason. */
+  z.strictObject({
+    kind: z.literal('server.failed'),
+    runId: uuid,
+    attempt: z.int(),
+    index: z.int(),
+    code: z.string().max(100),
+    message: z.string().max(2000),
+  }),
+  /** From a worker: it cannot take or keep its seat (engine missing, model refused, server unreachable for 3 s...). */
+  z.strictObject({
+    kind: z.literal('seat.failed'),
+    runId: uuid,
+    attempt: z.int(),
+    seat: z.int(),
+    workerId: z.string().max(100),
+    code: z.string().max(100),
+    message: z.string().max(2000),
+    serverIndex: z.int().nullable(),
+  }),
+  z.strictObject({
+    kind: z.literal('seat.left'),
+    runId: uuid,
+    attempt: z.int(),
+    seat: z.int(),
+    n: z.int(),
+    workerId: z.string().max(100),
+    reason: z.string().max(300),
+  }),
+  /** From a coordinator: journal entries, oldest first, at most 200, plus its present state. At least every 1 s. */
+  z.strictObject({
+    kind: z.literal('journal'),
+    runId: uuid,
+    attempt: z.int(),
+    entries: z.array(journalEntrySchema).max(200),
+    /**
+     * Number of the entry before the first one, 0 when the report begins with the oldest unacknowledged entry: nothing between the two is
+     * left in the journal. Tells gaps of a journal that had to thin from reports that were lost.
+     */
+    after: z.int().min(0).optional(),
+    state: z.strictObject({
+      phase: z.enum(['waiting', 'training', 'evaluating', 'finished', 'cancelled', 'failed']),
+      round: z.int().min(0),
+      totalRounds: z.int().min(0),
+      view: z.int().min(0),
+      /** Seats that are held, with who holds them and which replicas they compute. */
+      seats: z.array(z.strictObject({ seat: z.int(), n: z.int(), workerId: z.string().max(100), replicas: z.array(z.int()) })).max(1024),
+      refusedFrames: z.int().min(0),
+      refusedConnections: z.int().min(0),
+      waitingFor: z.string().max(300).nullable(),
+    }),
+  }),
+]);
+export type Report = z.output<typeof reportSchema>;
+export type CoordinatorState = Extract<Report, { kind: 'journal' }>['state'];
+
+/** `data` of the `run.finished` event. */
+export const runResultSchema = z.strictObject({
+  rounds: z.int(),
+  /** Mean loss and accuracy on the evaluation split; null where the dataset has none. */
+  loss: z.number().nullable(),
+  accuracy: z.number().nullable(),
+  examplesPerSecond: z.number(),
+  trainedExamples: z.int(),
+  weightsSha256: z.string().regex(/^[0-9a-f]{64}$/),
+  /** Path of the safetensors file on the coordinator's host, null when checkpoint.final is false. */
+  weightsFile: z.string().nullable(),
+  trainingMs: z.number(),
+});
+export type RunResult = z.output<typeof runResultSchema>;
+
+/* ---------- control: api → coordinator, a Redis hash per run, read by polling (every 250 ms) ---------- */
+
+/** Fields of `controlKey(runId)`. Values are strings; `start` is JSON. */
+export interface ControlFields {
+  /** Highest journal number stored by the api, as `attempt:n`. */
+  ack?: string;
+  /** Wanted of the attempt, as `attempt:cancel`. */
+  action?: string;
+  /** JSON {attempt, servers: ServerAddress[]}: all servers are claimed, begin. Every server of the attempt waits for it. */
+  start?: string;
+}
+
+/** Job ids hold no ':' and are no integers; re-creations are numbered because BullMQ ignores the id of a kept finished job. */
+export const placementJobId = (runId: string, attempt: number, index: number, made: number): string =>
+  `place-${runId}-a${attempt}-i${index}-m${made}`;
+export const stepTaskJobId = (runId: string, attempt: number, seat: number, n: number): string =>
+  `step-${runId}-a${attempt}-s${seat}-n${n}`;
+
+/**
+ * Fairness at the end of a slice. A worker yields to a waiting task of another run when that run holds no seat at all,
+ * or when handing over one seat would still leave its own run with at least as many as the other.
+ */
+export function shouldYield(own: { runId: string; heldSeats: number }, waiting: { runId: string; heldSeats: number } | undefined): boolean {
+  if (!waiting || waiting.runId === own.runId) return false;
+  return waiting.heldSeats === 0 || waiting.heldSeats + 1 <= own.heldSeats - 1;
+}

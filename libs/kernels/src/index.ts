@@ -1,0 +1,5 @@
+export { Arena, ArenaFullError, ARENA_MAXIMUM_BYTES, type ArenaOptions } from './arena.js';
+export { KernelsMissingError, type Kernels } from './kernels.js';
+export { measureKernels, type KernelMeasurement, type MeasureOptions } from './measure.js';
+export * as references from './references.js';
+export type { SharedMemory } from './webassembly.js';

@@ -1,0 +1,92 @@
+/**
+ * The compiled kernels bound to one memory. The module is compiled once per thread; an instance per memory is a few
+ * kilobytes. `dist/kernels.wasm` is found from src/ (tests) and from dist/ (what is installed) alike.
+ */
+import { readFileSync } from 'node:fs';
+import { webAssembly, type CompiledModule, type SharedMemory } from './webassembly.js';
+
+/**
+ * Kernels over one shared memory. Pointers are byte offsets (64-byte alignment is fastest, none is required), counts are
+ * float32 elements. Source and destination are equal or do not overlap. All arithmetic is float32 without fused
+ * multiply-add, so results are bitwise those of `references` (bits of a NaN apart). A range outside of the memory throws
+ * WebAssembly.RuntimeError.
+ */
+export interface Kernels {
+  /** dst += src. IEEE signs: −0 + +0 = +0, −0 + −0 = −0. */
+  add(dst: number, src: number, n: number): void;
+  /** dst = src · factor (rounded to float32 first); dst may be src. */
+  scaleInto(dst: number, src: number, n: number, factor: number): void;
+  fill(dst: number, n: number, value: number): void;
+  /** dst = src, overlapping or not. */
+  copy(dst: number, src: number, n: number): void;
+  /** False when an element is NaN or infinite. */
+  allFinite(src: number, n: number): boolean;
+  /** Σ x², accumulated in float64 over 8 lanes in a fixed order. */
+  sumOfSquares(src: number, n: number): number;
+  /** w = w − (grad · gradScale) · learningRate; paramIn may be paramOut, here and below. */
+  sgd(paramIn: number, paramOut: number, grad: number, n: number, learningRate: number, gradScale: number): void;
+  /** v = momentum · v − learningRate · g, with g = grad · gradScale; w += v, or with nesterov w += momentum · v − learningRate · g. */
+  momentum(
+    paramIn: number,
+    paramOut: number,
+    velocity: number,
+    grad: number,
+    n: number,
+    learningRate: number,
+    momentum: number,
+    nesterov: boolean,
+    gradScale: number,
+  ): void;
+  /** m += (g − m)(1 − beta1); v += (g² − v)(1 − beta2); w −= m · stepSize / (√v + epsilon). */
+  adam(
+    paramIn: number,
+    paramOut: number,
+    m: number,
+    v: number,
+    grad: number,
+    n: number,
+    stepSize: number,
+    beta1: number,
+    beta2: number,
+    epsilon: number,
+    gradScale: number,
+  ): void;
+}
+
+/** The kernels have not been compiled: a fresh clone was not built. */
+export class KernelsMissingError extends Error {
+  override readonly name = 'KernelsMissingError';
+  readonly code = 'KERNELS_MISSING';
+  constructor(path: string, cause: unknown) {
+    super(`The compiled kernels (${path}) cannot be read: run "npm run build" first.`, { cause });
+  }
+}
+
+/** Exports of the module: booleans are integers there. */
+interface CompiledKernels extends Omit<Kernels, 'allFinite'> {
+  allFinite(src: number, n: number): number;
+}
+
+let compiled: CompiledModule | undefined;
+
+function compile(): CompiledModule {
+  const url = new URL('../dist/kernels.wasm', import.meta.url);
+  let bytes: Buffer;
+  try {
+    bytes = readFileSync(url);
+  } catch (cause) {
+    throw new KernelsMissingError('libs/kernels/dist/kernels.wasm', cause);
+  }
+  return new webAssembly.Module(bytes);
+}
+
+/**
+ * Kernels over `memory`, which is shared and at most 1 GiB.
+ * @throws KernelsMissingError when the package was not built
+ */
+export function instantiateKernels(memory: SharedMemory): Kernels {
+  compiled ??= compile();
+  const exports = new webAssembly.Instance(compiled, { env: { memory } }).exports as CompiledKernels;
+  // The exports themselves, not wrappers: JavaScript's ToInt32 makes 0/1 of booleans at the boundary.
+  return Object.freeze({ ...exports, allFinite: (src: number, n: number) => exports.allFinite(src, n) !== 0 });
+}

@@ -1,0 +1,110 @@
+/**
+ * What every kernel computes, in plain TypeScript: the definition that the SIMD code is compared with, bit for bit, and
+ * the baseline that the micro-benchmark shows beside it. One Math.fround per operation stands for float32 arithmetic.
+ * Array lengths are those of the first argument; nothing here allocates more than a few numbers.
+ */
+const f32 = Math.fround;
+
+/** dst += src */
+export function add(dst: Float32Array, src: Float32Array): void {
+  for (let i = 0; i < dst.length; i++) dst[i] = f32(dst[i]! + src[i]!);
+}
+
+/** dst = src · factor */
+export function scaleInto(dst: Float32Array, src: Float32Array, factor: number): void {
+  const rounded = f32(factor);
+  for (let i = 0; i < dst.length; i++) dst[i] = f32(src[i]! * rounded);
+}
+
+export function fill(dst: Float32Array, value: number): void {
+  for (let i = 0; i < dst.length; i++) dst[i] = value;
+}
+
+export function copy(dst: Float32Array, src: Float32Array): void {
+  for (let i = 0; i < dst.length; i++) dst[i] = src[i]!;
+}
+
+export function allFinite(src: Float32Array): boolean {
+  for (let i = 0; i < src.length; i++) if (!Number.isFinite(src[i]!)) return false;
+  return true;
+}
+
+/** Σ x² in float64; element i goes to lane i mod 8. */
+export function sumOfSquares(src: Float32Array): number {
+  const s = new Float64Array(8);
+  for (let i = 0; i < src.length; i++) s[i & 7]! += src[i]! * src[i]!;
+  return s[0]! + s[1]! + (s[2]! + s[3]!) + (s[4]! + s[5]! + (s[6]! + s[7]!));
+}
+
+export interface SgdRates {
+  readonly learningRate: number;
+  /** Multiplies the gradient first: 1 / examples, for gradients of a sum. */
+  readonly gradScale: number;
+}
+
+/** w = w − (grad · gradScale) · learningRate */
+export function sgd(paramIn: Float32Array, paramOut: Float32Array, grad: Float32Array, rates: SgdRates): void {
+  const rate = f32(rates.learningRate);
+  const scale = f32(rates.gradScale);
+  for (let i = 0; i < paramIn.length; i++) {
+    const g = f32(grad[i]! * scale);
+    paramOut[i] = f32(paramIn[i]! - f32(g * rate));
+  }
+}
+
+export interface MomentumRates extends SgdRates {
+  readonly momentum: number;
+  readonly nesterov: boolean;
+}
+
+/** v = momentum · v − learningRate · g; w += v, or with nesterov w += momentum · v − learningRate · g (Keras' SGD). */
+export function momentum(
+  paramIn: Float32Array,
+  paramOut: Float32Array,
+  velocity: Float32Array,
+  grad: Float32Array,
+  rates: MomentumRates,
+): void {
+  const rate = f32(rates.learningRate);
+  const scale = f32(rates.gradScale);
+  const decay = f32(rates.momentum);
+  for (let i = 0; i < paramIn.length; i++) {
+    const step = f32(f32(grad[i]! * scale) * rate);
+    const v = f32(f32(velocity[i]! * decay) - step);
+    velocity[i] = v;
+    paramOut[i] = f32(paramIn[i]! + (rates.nesterov ? f32(f32(v * decay) - step) : v));
+  }
+}
+
+export interface AdamRates {
+  /** The bias-corrected step size of the round: learningRate · √(1 − beta2^t) / (1 − beta1^t). */
+  readonly stepSize: number;
+  readonly beta1: number;
+  readonly beta2: number;
+  readonly epsilon: number;
+  readonly gradScale: number;
+}
+
+/** Adam as Keras has it (Kingma & Ba 2015, the form before section 2.1): epsilon is added to √v without bias correction. */
+export function adam(
+  paramIn: Float32Array,
+  paramOut: Float32Array,
+  m: Float32Array,
+  v: Float32Array,
+  grad: Float32Array,
+  rates: AdamRates,
+): void {
+  const step = f32(rates.stepSize);
+  const rest1 = f32(1 - rates.beta1);
+  const rest2 = f32(1 - rates.beta2);
+  const epsilon = f32(rates.epsilon);
+  const scale = f32(rates.gradScale);
+  for (let i = 0; i < paramIn.length; i++) {
+    const g = f32(grad[i]! * scale);
+    const m1 = f32(m[i]! + f32(f32(g - m[i]!) * rest1));
+    const v1 = f32(v[i]! + f32(f32(f32(g * g) - v[i]!) * rest2));
+    m[i] = m1;
+    v[i] = v1;
+    paramOut[i] = f32(paramIn[i]! - f32(f32(m1 * step) / f32(f32(Math.sqrt(v1)) + epsilon)));
+  }
+}

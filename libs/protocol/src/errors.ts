@@ -1,0 +1,48 @@
+/**
+ * The closed catalogue of what the data plane refuses, with what to do about it. docs/errors.md lists the same codes;
+ * a test compares both. Control-plane codes live with the api.
+ */
+export const DATA_PLANE_ERRORS = {
+  BAD_FRAME: 'The bytes are no frame: wrong magic, wrong header check, impossible length. Is something else talking to this port?',
+  BAD_CHECKSUM: 'A payload does not match its checksum; the connection is closed and the sender sends again.',
+  PROTOCOL_VERSION: 'The peer speaks another protocol version; upgrade so that both sides run the same release.',
+  TOKEN_MISSING: 'HELLO carries no token; take a step task or a placement, which brings one.',
+  TOKEN_INVALID: 'The token is not signed by this control plane, or has expired.',
+  TOKEN_WRONG_RUN: 'The token was issued for another run or role.',
+  HELLO_EXPECTED: 'The first frame of a connection must be HELLO, within its deadline.',
+  RUN_UNKNOWN: 'This server holds no part of that run.',
+  STALE_FENCE: 'The frame belongs to an older attempt of the run; it can change nothing. Stop, and take a new step task.',
+  SEAT_TAKEN: 'Another worker holds this seat; complete the step task and take another.',
+  FINGERPRINT_MISMATCH: 'This engine is not the one that the run is pinned to; start the worker with the engine named in the message.',
+  LAYOUT_MISMATCH: 'The worker built other variables than the servers hold; run the same release on both sides.',
+  NOT_A_MEMBER: 'The sender is not a member of the present view.',
+  UNKNOWN_CHUNK: 'The chunk is not owned by this server.',
+  WRONG_LENGTH: 'The payload length differs from what the layout says for this chunk.',
+  BAD_NODE: "The tree node is none of the reduction tree over the run's replicas.",
+  BAD_ROUND: 'The round is too far ahead of this server.',
+  BAD_CODEC: 'The codec is not the one of the run.',
+  BAD_MESSAGE: 'A control message does not fit its schema.',
+  SLOW_CONSUMER: 'The peer does not read what it is sent, and the bound on queued bytes is reached.',
+  SILENT_PEER: 'Nothing was heard from the peer within the deadline.',
+  SERVER_FULL: 'The server has no memory or no place for more; start another server.',
+  RUN_OVER: 'The run is over.',
+} as const;
+
+export type DataPlaneErrorCode = keyof typeof DATA_PLANE_ERRORS;
+
+/** Thrown where a peer broke the protocol; the connection is closed with this code, counted, and the process goes on. */
+export class ProtocolError extends Error {
+  override readonly name = 'ProtocolError';
+  constructor(
+    readonly code: DataPlaneErrorCode,
+    detail?: string,
+  ) {
+    super(detail ? `${code}: ${detail}` : `${code}: ${DATA_PLANE_ERRORS[code]}`);
+  }
+}
+
+/** Every frame carries the attempt that its connection was opened for. @throws ProtocolError STALE_FENCE, RUN_UNKNOWN */
+export function checkAttempt(header: { readonly attempt: number }, present: number): void {
+  if (header.attempt < present) throw new ProtocolError('STALE_FENCE', `attempt ${header.attempt}, present is ${present}`);
+  if (header.attempt > present) throw new ProtocolError('RUN_UNKNOWN', `attempt ${header.attempt} is not known here`);
+}

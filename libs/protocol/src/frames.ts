@@ -1,0 +1,101 @@
+/**
+ * Frames: a fixed little-endian header of 44 bytes, then a raw payload.
+ *
+ *   0  u32 magic 'PCLN'        16  u32 view          32  u32 payload length, bytes
+ *   4  u8  protocol version    20  u32 round         36  u32 payload CRC-32 (0 without the flag)
+ *   5  u8  frame type          24  u16 node lo       40  u32 CRC-32 of bytes 0..39
+ *   6  u8  codec               26  u16 node hi
+ *   7  u8  flags               28  u32 chunk
+ *   8  u32 attempt             12  u32 term
+ *
+ * The header check makes a length trustworthy before anything is allocated for it. For GRADIENT, `round` is the round the
+ * gradient belongs to; for PARAMETERS it is the generation (round k reads generation k and makes k+1).
+ */
+import { crc32 } from 'node:zlib';
+import { ProtocolError } from './errors.js';
+
+/** Raised when header, messages or their meaning change; both sides must be equal. */
+export const PROTOCOL_VERSION = 1;
+export const HEADER_BYTES = 44;
+const MAGIC = 0x4e4c4350;
+
+export const FrameType = { control: 1, gradient: 2, parameters: 3 } as const;
+export type FrameType = (typeof FrameType)[keyof typeof FrameType];
+export const Codec = { none: 0 } as const;
+export const FrameFlag = { payloadChecksum: 1 } as const;
+
+/** A control message never needs more; a data payload never more than one chunk of the largest grid. */
+export const MAX_CONTROL_BYTES = 1 << 20;
+export const MAX_CHUNK_BYTES = 4 << 20;
+
+export interface FrameHeader {
+  type: FrameType;
+  codec: number;
+  flags: number;
+  attempt: number;
+  term: number;
+  view: number;
+  round: number;
+  nodeLo: number;
+  nodeHi: number;
+  chunk: number;
+  /** Bytes. */
+  length: number;
+  /** CRC-32 of the payload when the flag is set, else 0. */
+  payloadCrc: number;
+}
+
+/** Writes a header into 44 bytes of `target` at `offset`. Values are taken modulo their width: callers keep them in range. */
+export function encodeHeader(header: FrameHeader, target: Uint8Array, offset = 0): void {
+  const view = new DataView(target.buffer, target.byteOffset + offset, HEADER_BYTES);
+  view.setUint32(0, MAGIC, true);
+  view.setUint8(4, PROTOCOL_VERSION);
+  view.setUint8(5, header.type);
+  view.setUint8(6, header.codec);
+  view.setUint8(7, header.flags);
+  view.setUint32(8, header.attempt, true);
+  view.setUint32(12, header.term, true);
+  view.setUint32(16, header.view, true);
+  view.setUint32(20, header.round, true);
+  view.setUint16(24, header.nodeLo, true);
+  view.setUint16(26, header.nodeHi, true);
+  view.setUint32(28, header.chunk, true);
+  view.setUint32(32, header.length, true);
+  view.setUint32(36, header.payloadCrc, true);
+  view.setUint32(40, crc32(target.subarray(offset, offset + 40)), true);
+}
+
+/**
+ * Reads and checks a header.
+ * @throws ProtocolError BAD_FRAME, PROTOCOL_VERSION
+ */
+export function decodeHeader(source: Uint8Array, offset = 0): FrameHeader {
+  const view = new DataView(source.buffer, source.byteOffset + offset, HEADER_BYTES);
+  if (view.getUint32(0, true) !== MAGIC) throw new ProtocolError('BAD_FRAME', 'wrong magic');
+  if (view.getUint32(40, true) !== crc32(source.subarray(offset, offset + 40))) throw new ProtocolError('BAD_FRAME', 'wrong header check');
+  const version = view.getUint8(4);
+  if (version !== PROTOCOL_VERSION) {
+    throw new ProtocolError('PROTOCOL_VERSION', `the peer speaks protocol ${version}, this side speaks ${PROTOCOL_VERSION}`);
+  }
+  const type = view.getUint8(5);
+  const length = view.getUint32(32, true);
+  if (type !== FrameType.control && type !== FrameType.gradient && type !== FrameType.parameters) {
+    throw new ProtocolError('BAD_FRAME', `unknown frame type ${type}`);
+  }
+  const bound = type === FrameType.control ? MAX_CONTROL_BYTES : MAX_CHUNK_BYTES;
+  if (length > bound) throw new ProtocolError('BAD_FRAME', `a payload of ${length} bytes is over the bound of ${bound}`);
+  return {
+    type,
+    codec: view.getUint8(6),
+    flags: view.getUint8(7),
+    attempt: view.getUint32(8, true),
+    term: view.getUint32(12, true),
+    view: view.getUint32(16, true),
+    round: view.getUint32(20, true),
+    nodeLo: view.getUint16(24, true),
+    nodeHi: view.getUint16(26, true),
+    chunk: view.getUint32(28, true),
+    length,
+    payloadCrc: view.getUint32(36, true),
+  };
+}

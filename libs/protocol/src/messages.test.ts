@@ -1,0 +1,162 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { DATA_PLANE_ERRORS, ProtocolError } from './errors.js';
+import { MAX_CONTROL_BYTES } from './frames.js';
+import { decodeMessage, encodeMessage, messageSchema, type Message } from './messages.js';
+
+const members = [{ id: 'worker-1', seat: 0, n: 1, replicas: [0, 1] }];
+/** One of each type. */
+const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
+  hello: {
+    type: 'hello',
+    token: 'a.b.c',
+    run: '0f2f1d3c-8c5b-4f7e-9a53-0c9f4d1b2a3e',
+    role: 'worker',
+    id: 'worker-1',
+    host: 'node-7',
+    seat: 3,
+    n: 2,
+    fingerprint: 'wasm/simd',
+    layout: 'ab12',
+  },
+  welcome: { type: 'welcome', id: 'worker-1', server: 0, round: 7, view: 2, term: 1, applied: 'AA==', phase: 'GATHERING' },
+  refused: { type: 'refused', code: 'SEAT_TAKEN', message: 'SEAT_TAKEN: seat 3' },
+  view: { type: 'view', view: 2, term: 1, round: 7, members },
+  commit: { type: 'commit', round: 7, view: 2, term: 1, members },
+  contribution: { type: 'contribution', round: 7, replica: 1, examples: 32, sums: [12.5, 30] },
+  reduced: { type: 'reduced', round: 7 },
+  'member-link': { type: 'member-link', id: 'worker-1', up: false },
+  heartbeat: { type: 'heartbeat', progress: 12 },
+  pull: { type: 'pull', generation: 7, chunk: 3 },
+  evaluate: { type: 'evaluate', generation: 7, blocks: [{ from: 0, to: 100 }] },
+  evaluated: { type: 'evaluated', generation: 7, from: 0, to: 100, examples: 100, sums: [1, 2] },
+  leave: { type: 'leave', reason: 'the slice is over' },
+  failed: { type: 'failed', code: 'OUT_OF_MEMORY', message: 'no memory', round: 7, replica: -1 },
+  end: { type: 'end', outcome: 'finished', message: 'done' },
+};
+
+const encode = (value: unknown): Uint8Array => Buffer.from(JSON.stringify(value));
+
+function codeOf(payload: Uint8Array): string {
+  try {
+    decodeMessage(payload);
+  } catch (error) {
+    if (error instanceof ProtocolError) return error.code;
+    throw error;
+  }
+  return 'accepted';
+}
+
+describe('control messages', () => {
+  it.each(Object.values(EXAMPLES))('$type comes back as it was sent', (message) => {
+    expect(decodeMessage(encodeMessage(message))).toEqual(message);
+  });
+
+  it.each(Object.values(EXAMPLES))('$type is refused without one of its fields, and with one more', (message) => {
+    for (const field of Object.keys(message)) {
+      const { [field as 'type']: _left, ...rest } = message;
+      if (message.type === 'commit' && field === 'members') continue;
+      expect(codeOf(encode(rest)), field).toBe('BAD_MESSAGE');
+    }
+    expect(codeOf(encode({ ...message, more: 1 }))).toBe('BAD_MESSAGE');
+  });
+
+  it.each(Object.values(EXAMPLES))('$type is refused with a field of another kind, and the error names the field', (message) => {
+    for (const [field, value] of Object.entries(message)) {
+      if (field === 'type') continue;
+      const other = typeof value === 'object' ? 'text' : { not: 'this' };
+      expect(() => decodeMessage(encode({ ...message, [field]: other })), field).toThrow(`BAD_MESSAGE: ${field}`);
+    }
+  });
+
+  it.each<[string, Message['type'], object]>([
+    ['a fraction as a round', 'commit', { round: 1.5 }],
+    ['a negative round', 'reduced', { round: -1 }],
+    ['a round beyond 32 bits', 'reduced', { round: 2 ** 32 }],
+    ['an empty id', 'hello', { id: '' }],
+    ['a run that is no UUID', 'hello', { run: '../../etc' }],
+    ['a token without bound', 'hello', { token: 'x'.repeat(4097) }],
+    ['a role that does not exist', 'hello', { role: 'admin' }],
+    ['a code that is not in the catalogue', 'refused', { code: 'NO_SUCH_CODE' }],
+    ['too many metric sums', 'contribution', { sums: new Array(17).fill(0) }],
+    ['a replica list without bound', 'view', { members: [{ ...members[0], replicas: new Array(1025).fill(0) }] }],
+    ['a text without bound', 'leave', { reason: 'x'.repeat(301) }],
+    ['infinite sums', 'contribution', { sums: [null] }],
+  ])('refuses %s', (_what, type, change) => {
+    expect(codeOf(encode({ ...EXAMPLES[type], ...change }))).toBe('BAD_MESSAGE');
+  });
+
+  it('takes neither prototypes nor keys that JSON smuggles', () => {
+    for (const text of [
+      '{"type":"heartbeat","progress":1,"__proto__":{"up":true}}',
+      '{"type":"heartbeat","progress":1,"constructor":{}}',
+    ]) {
+      expect(codeOf(Buffer.from(text))).toBe('BAD_MESSAGE');
+    }
+    expect(({} as Record<string, unknown>).up).toBeUndefined();
+  });
+
+  it('makes of arbitrary bytes nothing but BAD_MESSAGE', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
+        expect(codeOf(bytes)).toBe('BAD_MESSAGE');
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('makes of arbitrary JSON nothing but BAD_MESSAGE, or what its schema says', () => {
+    const types = Object.keys(EXAMPLES) as Message['type'][];
+    const twisted = fc
+      .tuple(fc.constantFrom(...types), fc.string(), fc.jsonValue())
+      .chain(([type, key, value]) =>
+        fc.constantFrom<unknown>(
+          { type, [key]: value },
+          { ...EXAMPLES[type], [key]: value },
+          { ...EXAMPLES[type], seat: value, members: value, id: value },
+        ),
+      );
+    fc.assert(
+      fc.property(fc.oneof(fc.jsonValue(), twisted), (value) => {
+        const payload = encode(value);
+        if (codeOf(payload) === 'accepted') expect(messageSchema.safeParse(decodeMessage(payload)).success).toBe(true);
+        else expect(codeOf(payload)).toBe('BAD_MESSAGE');
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('survives nesting that would exhaust a naive reader', () => {
+    const depth = MAX_CONTROL_BYTES / 2;
+    expect(codeOf(Buffer.from('['.repeat(depth) + ']'.repeat(depth)))).toBe('BAD_MESSAGE');
+  });
+
+  it('keeps errors short, whatever the peer sends', () => {
+    expect.assertions(2);
+    for (const value of [{ type: 'x'.repeat(100_000) }, { type: 'leave', reason: 'y'.repeat(100_000) }]) {
+      try {
+        decodeMessage(encode(value));
+      } catch (error) {
+        expect((error as Error).message.length).toBeLessThan(400);
+      }
+    }
+  });
+});
+
+describe('the error catalogue', () => {
+  it('says for every code what happened, in a sentence', () => {
+    for (const [code, text] of Object.entries(DATA_PLANE_ERRORS)) {
+      expect(code).toMatch(/^[A-Z][A-Z_]+$/);
+      expect(text).toMatch(/^[A-Z].{10,}[.?]$/);
+    }
+  });
+
+  it('gives the advice of the catalogue when there is no detail', () => {
+    expect(new ProtocolError('SEAT_TAKEN').message).toBe(`SEAT_TAKEN: ${DATA_PLANE_ERRORS.SEAT_TAKEN}`);
+    expect(new ProtocolError('SEAT_TAKEN', 'seat 3')).toMatchObject({
+      code: 'SEAT_TAKEN',
+      message: 'SEAT_TAKEN: seat 3',
+      name: 'ProtocolError',
+    });
+  });
+});

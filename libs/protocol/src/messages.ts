@@ -1,0 +1,117 @@
+/**
+ * Control messages: the JSON payload of frames of type `control`. Small, schema-checked on arrival, and few: about
+ * four per member and round. Everything bulky travels as gradient or parameter frames.
+ *
+ *   who → whom                 messages
+ *   worker → every server      hello, heartbeat, pull, leave
+ *   worker → coordinator       contribution, evaluated, failed
+ *   server → worker            welcome, refused
+ *   coordinator → worker       view, commit, evaluate, end
+ *   server → coordinator       hello, reduced, member-link
+ *   coordinator → server       welcome, view, commit, pull, end
+ */
+import { z } from 'zod';
+import { DATA_PLANE_ERRORS, ProtocolError, type DataPlaneErrorCode } from './errors.js';
+
+const id = z.string().min(1).max(100);
+const count = z
+  .int()
+  .min(0)
+  .max(2 ** 40);
+const u32 = z
+  .int()
+  .min(0)
+  .max(2 ** 32 - 1);
+const replicaList = z.array(z.int().min(0).max(65_535)).max(1024);
+const sums = z.array(z.number()).max(16);
+
+export const membersSchema = z.array(z.strictObject({ id, seat: z.int().min(0), n: z.int().min(0), replicas: replicaList })).max(4096);
+/** Who computes which replicas. A member with no replicas stands by. */
+export type Members = z.output<typeof membersSchema>;
+
+export const messageSchema = z.discriminatedUnion('type', [
+  /** First frame of every connection. `n` is how often the seat was made; servers give their index as `seat`. */
+  z.strictObject({
+    type: z.literal('hello'),
+    token: z.string().max(4096),
+    run: z.uuid(),
+    role: z.enum(['worker', 'server']),
+    id,
+    host: z.string().max(255),
+    seat: z.int().min(0).max(65_535),
+    n: z.int().min(0),
+    /** Engine fingerprint; empty for servers. */
+    fingerprint: z.string().max(300),
+    /** Hash of the layout that the peer derived. */
+    layout: z.string().max(64),
+  }),
+  /**
+   * The peer is admitted. `round` is the round this server gathers; generation `round` follows, then what is applied of `round` + 1.
+   * `applied` is the bitmap (base64, bit per owned chunk in order of its index in the shard) of chunks of `round` that are applied.
+   */
+  z.strictObject({
+    type: z.literal('welcome'),
+    id,
+    server: z.int().min(0),
+    round: u32,
+    view: u32,
+    term: u32,
+    applied: z.string().max(65_536),
+    phase: z.string().max(30),
+  }),
+  z.strictObject({
+    type: z.literal('refused'),
+    code: z.enum(Object.keys(DATA_PLANE_ERRORS) as [DataPlaneErrorCode, ...DataPlaneErrorCode[]]),
+    message: z.string().max(2000),
+  }),
+  /** Membership `view`, in force at once, for `round` (which is still gathered) and later ones. */
+  z.strictObject({ type: z.literal('view'), view: u32, term: u32, round: u32, members: membersSchema }),
+  /** Round `round` is committed: generation `round` may go. `view` and `members` hold for the next round. */
+  z.strictObject({ type: z.literal('commit'), round: u32, view: u32, term: u32, members: membersSchema.optional() }),
+  /** The replica step of (round, replica) is done: its examples and metric sums (loss first). Sent before its gradient. */
+  z.strictObject({ type: z.literal('contribution'), round: u32, replica: z.int().min(0), examples: count, sums }),
+  /** All chunks of the shard are applied for `round`. */
+  z.strictObject({ type: z.literal('reduced'), round: u32 }),
+  /** A shard's view of a worker's socket: closed, or back. */
+  z.strictObject({ type: z.literal('member-link'), id, up: z.boolean() }),
+  /** `progress` is a count that moves whenever the compute thread moves. */
+  z.strictObject({ type: z.literal('heartbeat'), progress: count }),
+  /** Ask for one chunk of a generation (a transfer was cut, or the coordinator collects the weights). */
+  z.strictObject({ type: z.literal('pull'), generation: u32, chunk: u32 }),
+  /** Measure generation `generation` on rows [from, to) of the evaluation split. */
+  z.strictObject({ type: z.literal('evaluate'), generation: u32, blocks: z.array(z.strictObject({ from: count, to: count })).max(4096) }),
+  z.strictObject({ type: z.literal('evaluated'), generation: u32, from: count, to: count, examples: count, sums }),
+  /** A worker gives its replicas back, at the latest after the present round. */
+  z.strictObject({ type: z.literal('leave'), reason: z.string().max(300) }),
+  /** A worker's compute thread cannot do its part (an engine fault); its replicas go to others. */
+  z.strictObject({
+    type: z.literal('failed'),
+    code: z.string().max(100),
+    message: z.string().max(2000),
+    round: u32,
+    replica: z.int().min(-1),
+  }),
+  z.strictObject({ type: z.literal('end'), outcome: z.enum(['finished', 'cancelled', 'failed']), message: z.string().max(2000) }),
+]);
+export type Message = z.output<typeof messageSchema>;
+export type MessageOf<T extends Message['type']> = Extract<Message, { type: T }>;
+
+const encoder = new TextEncoder();
+
+export function encodeMessage(message: Message): Uint8Array {
+  return encoder.encode(JSON.stringify(message));
+}
+
+/** @throws ProtocolError BAD_MESSAGE */
+export function decodeMessage(payload: Uint8Array): Message {
+  let value: unknown;
+  try {
+    value = JSON.parse(Buffer.from(payload).toString('utf8'));
+  } catch (cause) {
+    throw new ProtocolError('BAD_MESSAGE', `not JSON: ${(cause as Error).message.slice(0, 100)}`);
+  }
+  const result = messageSchema.safeParse(value);
+  if (result.success) return result.data;
+  const issue = result.error.issues[0]!;
+  throw new ProtocolError('BAD_MESSAGE', `${issue.path.join('.') || 'type'}: ${issue.message}`.slice(0, 300));
+}

@@ -1,0 +1,104 @@
+import { Writable } from 'node:stream';
+import { describe, expect, it } from 'vitest';
+import { EnvironmentError, readEnvironment, VARIABLES } from './environment.js';
+import { EXIT, EXIT_MEANINGS } from './exit-codes.js';
+import { createHealthRegistry } from './health.js';
+import { createLogger, redactText } from './logging.js';
+import { userDirectories } from './user-directories.js';
+
+describe('the environment', () => {
+  it('fills defaults, converts numbers and counts an empty variable as not set', () => {
+    const { PACELINE_PORT, PACELINE_HOST } = VARIABLES;
+    expect(readEnvironment({ PACELINE_PORT, PACELINE_HOST }, { PACELINE_PORT: '8080', PACELINE_HOST: '' })).toEqual({
+      PACELINE_PORT: 8080,
+      PACELINE_HOST: '127.0.0.1',
+    });
+  });
+
+  it('names every wrong variable at once, says what it is for, and never repeats a value', () => {
+    const { DATABASE_URL, REDIS_URL, PACELINE_PORT, PACELINE_TOKEN_SECRET } = VARIABLES;
+    const env = { DATABASE_URL: 'mysql://root:hunter2@db/x', PACELINE_PORT: '70000', PACELINE_TOKEN_SECRET: 'short-secret' };
+    try {
+      readEnvironment({ DATABASE_URL, REDIS_URL, PACELINE_PORT, PACELINE_TOKEN_SECRET }, env);
+      expect.unreachable();
+    } catch (error) {
+      expect(error).toBeInstanceOf(EnvironmentError);
+      const { issues, message, exitCode } = error as EnvironmentError;
+      expect(issues.map((issue) => issue.variable).sort()).toEqual(['DATABASE_URL', 'PACELINE_PORT', 'PACELINE_TOKEN_SECRET', 'REDIS_URL']);
+      expect(message).toContain('REDIS_URL: is not set (Redis for the queues and reports)');
+      expect(message).toContain('openssl rand -hex 32');
+      expect(message).not.toMatch(/hunter2|short-secret/);
+      expect(exitCode).toBe(EXIT.configuration);
+    }
+  });
+
+  it('describes every variable', () => {
+    for (const [name, schema] of Object.entries(VARIABLES)) expect(schema.description, name).toBeTruthy();
+  });
+});
+
+describe('exit codes', () => {
+  it('are distinct and each has a meaning', () => {
+    expect(new Set(Object.values(EXIT)).size).toBe(Object.keys(EXIT).length);
+    expect(Object.keys(EXIT_MEANINGS)).toEqual(Object.keys(EXIT));
+  });
+});
+
+describe('user directories', () => {
+  it('follow XDG and PACELINE_HOME', () => {
+    expect(userDirectories({ PACELINE_HOME: '/srv/p' })).toEqual({ data: '/srv/p', cache: '/srv/p/cache', config: '/srv/p/config' });
+    const xdg = userDirectories({ HOME: '/home/a', XDG_DATA_HOME: '/data', XDG_CACHE_HOME: 'relative-is-ignored' });
+    expect(xdg).toEqual({ data: '/data/paceline', cache: '/home/a/.cache/paceline', config: '/home/a/.config/paceline' });
+  });
+});
+
+describe('logs', () => {
+  const logged = (log: (logger: ReturnType<typeof createLogger>) => void): string => {
+    let text = '';
+    const destination = new Writable({ write: (chunk: Buffer, _encoding, done) => ((text += chunk.toString()), done()) });
+    log(createLogger('test', {}, destination));
+    return text;
+  };
+
+  it('hold no secret, by key or in a text', () => {
+    const token = 'eyJhbGciOiJIUzI1NiJ9.eyJydW4iOiJhYmNkZWYifQ.c2lnbmF0dXJlMTIzNA';
+    const text = logged((logger) => {
+      logger.info(
+        { password: 'hunter2', job: { token: 'tok-hunter2' }, REDIS_URL: 'redis://:hunter2@h:1' },
+        'connecting to postgresql://paceline:hunter2@127.0.0.1:5432/x',
+      );
+      logger.error(new Error(`refused Bearer hunter2hunter2 and ${token}`));
+    });
+    expect(text).not.toContain('hunter2');
+    expect(text).not.toContain(token);
+    expect(JSON.parse(text.split('\n')[0]!)).toMatchObject({
+      name: 'test',
+      level: 'info',
+      password: '***',
+      msg: 'connecting to postgresql://paceline:***@127.0.0.1:5432/x',
+    });
+  });
+
+  it('stay whole where nothing is secret', () => {
+    expect(redactText('round 12 on 127.0.0.1:4100, see https://example.org/a:b')).toBe(
+      'round 12 on 127.0.0.1:4100, see https://example.org/a:b',
+    );
+  });
+});
+
+describe('health', () => {
+  it('runs all checks with their deadlines and reports which one fails', async () => {
+    const health = createHealthRegistry();
+    health.register('fine', () => undefined);
+    health.register('broken', () => Promise.reject(new Error('no route')));
+    health.register('slow', () => new Promise(() => undefined), { timeoutMs: 20 });
+    const report = await health.check();
+    expect(report.status).toBe('failing');
+    expect(report.checks).toMatchObject({
+      fine: { status: 'ok' },
+      broken: { message: 'no route' },
+      slow: { message: 'no answer after 20 ms' },
+    });
+    expect(() => health.register('fine', () => undefined)).toThrow(/twice/);
+  });
+});

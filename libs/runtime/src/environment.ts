@@ -1,0 +1,108 @@
+/**
+ * The environment is parsed once per process, at its start, by one schema whose keys are the variable names.
+ * Everything that is wrong is reported together, each with what to do, before anything is opened.
+ *
+ * `VARIABLES` describes every variable of Paceline; an app picks those it reads:
+ *
+ *     const env = readEnvironment({ REDIS_URL: VARIABLES.REDIS_URL, PACELINE_PORT: VARIABLES.PACELINE_PORT });
+ *
+ * An empty variable counts as not set, as compose files and shells produce them.
+ */
+import { z } from 'zod';
+import { UserError } from './user-error.js';
+
+export interface EnvironmentIssue {
+  readonly variable: string;
+  readonly message: string;
+  /** What the variable is for. */
+  readonly description: string;
+}
+
+/** Code ENVIRONMENT_INVALID, exit 78. `issues` names every wrong variable; values are never repeated, they may be secrets. */
+export class EnvironmentError extends UserError {
+  override readonly name = 'EnvironmentError';
+  readonly issues: readonly EnvironmentIssue[];
+
+  constructor(issues: readonly EnvironmentIssue[]) {
+    const lines = issues.map((issue) => `  ${issue.variable}: ${issue.message}${issue.description ? ` (${issue.description})` : ''}`);
+    super('ENVIRONMENT_INVALID', `The environment is wrong:\n${lines.join('\n')}`, {
+      exit: 'configuration',
+      hint: `Set ${issues.map((issue) => issue.variable).join(', ')} and start again.`,
+    });
+    this.issues = issues;
+  }
+}
+
+const urlOf = (protocols: RegExp, example: string) =>
+  z
+    .string()
+    .refine((value) => URL.canParse(value) && protocols.test(new URL(value).protocol), { error: `must be an address like ${example}` });
+
+const port = z
+  .string()
+  .regex(/^\d{1,5}$/, 'must be a port number from 0 to 65535')
+  .transform(Number)
+  .refine((n) => n <= 65_535, 'must be a port number from 0 to 65535');
+const directory = z.string().refine((value) => !value.includes('\0'), 'must be a path');
+
+/** Every variable that a process of Paceline reads. `describe` is what people read in errors and in the reference. */
+export const VARIABLES = {
+  DATABASE_URL: urlOf(/^postgres(ql)?:$/, 'postgresql://user:password@host:5432/paceline').describe('PostgreSQL of the api'),
+  REDIS_URL: urlOf(/^rediss?:$/, 'redis://:password@host:6379').describe('Redis for the queues and reports'),
+  PACELINE_HOST: z.string().min(1).default('127.0.0.1').describe('address that the api listens on'),
+  PACELINE_PORT: port.default(4100).describe('port that the api listens on; 0 takes a free one'),
+  PACELINE_TOKEN_SECRET: z
+    .string()
+    .min(32, 'must be at least 32 characters')
+    .describe('secret that signs data-plane tokens, the same for api and ps; make one with: openssl rand -hex 32'),
+  PACELINE_BOOTSTRAP_KEY: z
+    .string()
+    .min(20, 'must be at least 20 characters')
+    .optional()
+    .describe('api key of the administrator, made at the first start when not set'),
+  PACELINE_DASHBOARD_DIR: directory.optional().describe('folder with the built dashboard'),
+  PACELINE_DATA_DIR: directory.describe('folder for weights and datasets'),
+  PACELINE_DATA_HOST: z.string().min(1).default('127.0.0.1').describe('address on which a parameter server is reached by workers'),
+  PACELINE_DATA_PORT: port.default(0).describe('port of the data plane; 0 takes a free one'),
+  PACELINE_SOCKET_DIR: directory.optional().describe('folder for Unix sockets of the data plane'),
+  PACELINE_TRANSPORT: z
+    .enum(['auto', 'unix', 'tcp'], { error: 'must be auto, unix or tcp' })
+    .default('auto')
+    .describe('transport of the data plane'),
+  PACELINE_LOG_LEVEL: z
+    .enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], {
+      error: 'must be fatal, error, warn, info, debug, trace or silent',
+    })
+    .default('info')
+    .describe('how much is logged to stderr'),
+  PACELINE_PARENT_PID: z
+    .string()
+    .regex(/^\d{1,10}$/, 'must be a process id')
+    .transform(Number)
+    .optional()
+    .describe('process that this one ends with'),
+} as const;
+
+type Shape = Readonly<Record<string, z.ZodType>>;
+type Values<S extends Shape> = { readonly [K in keyof S]: z.output<S[K]> };
+
+/**
+ * Reads and checks the variables of `shape`.
+ * @throws EnvironmentError naming every wrong variable
+ */
+export function readEnvironment<S extends Shape>(shape: S, env: NodeJS.ProcessEnv = process.env): Values<S> {
+  const given = Object.fromEntries(
+    Object.keys(shape).flatMap((key) => (env[key] === undefined || env[key] === '' ? [] : [[key, env[key]]])),
+  );
+  const result = z.object(shape).safeParse(given);
+  if (result.success) return result.data as Values<S>;
+  const issues = result.error.issues.map((issue): EnvironmentIssue => {
+    const variable = String(issue.path[0]);
+    return {
+      variable,
+      message: given[variable] === undefined ? 'is not set' : issue.message,
+      description: shape[variable]?.description ?? '',
+    };
+  });
+  throw new EnvironmentError(issues);
+}

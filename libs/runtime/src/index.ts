@@ -1,0 +1,17 @@
+export * from './end-process.js';
+export * from './environment.js';
+export * from './exit-codes.js';
+export * from './exit-with-error.js';
+export * from './free-port.js';
+export * from './health.js';
+export * from './logging.js';
+export * from './orphan-guard.js';
+export { startPostgres, tail, type RunningService, type ServiceOptions } from './postgres.js';
+export { canReach, postgresBinaries, type PostgresBinaries } from './postgres-binaries.js';
+export * from './ready.js';
+export { startRedis, type RedisOptions, type RunningRedis } from './redis.js';
+export { findRedis, REDIS_SOURCES, type RedisBinary, type RedisSource } from './redis-sources.js';
+export * from './shutdown.js';
+export * from './supervisor.js';
+export * from './user-directories.js';
+export * from './user-error.js';

@@ -1,0 +1,163 @@
+/** Ready line, shutdown, orphan guard and supervision, each with real processes that run the built package. */
+import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { endProcess, isAlive } from './end-process.js';
+import { waitForReady } from './ready.js';
+import { superviseChild, type SupervisedChild, type SupervisorEvent } from './supervisor.js';
+
+const root = join(import.meta.dirname, '..');
+const dist = JSON.stringify(join(root, 'dist/index.js'));
+const temp = mkdtempSync(join(tmpdir(), 'paceline-processes-'));
+const children: ChildProcess[] = [];
+const supervised: SupervisedChild[] = [];
+
+function run(script: string, stdio: 'pipe' | 'ipc' = 'pipe', env: NodeJS.ProcessEnv = {}): ChildProcess {
+  const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
+    stdio: ['ignore', 'pipe', 'pipe', ...(stdio === 'ipc' ? (['ipc'] as const) : [])],
+    env: { ...process.env, ...env },
+  });
+  children.push(child);
+  return child;
+}
+
+const exitOf = (child: ChildProcess): Promise<number | string | null> =>
+  new Promise((done) => child.once('exit', (code, signal) => done(code ?? signal)));
+
+async function until(what: string, check: () => boolean, deadlineMs = 8000): Promise<void> {
+  const end = performance.now() + deadlineMs;
+  while (!check()) {
+    if (performance.now() > end) throw new Error(`waited ${deadlineMs} ms for: ${what}`);
+    await sleep(20);
+  }
+}
+
+beforeAll(() => execFileSync(process.execPath, [join(root, '../../node_modules/typescript/bin/tsc'), '-b', root]), 60_000);
+afterEach(async () => {
+  await Promise.all(supervised.splice(0).map((child) => child.stop()));
+  for (const child of children.splice(0)) await endProcess(child, { signal: 'SIGKILL' });
+});
+afterAll(() => rmSync(temp, { recursive: true, force: true }));
+
+describe('the ready line', () => {
+  it('is found between other output', async () => {
+    const child = run(
+      `import { announceReady } from ${dist}; console.log('noise'); announceReady({ role: 'ps', id: 'p1', port: 7 }); setTimeout(() => {}, 60000)`,
+    );
+    expect(await waitForReady(child, 8000)).toEqual({ role: 'ps', id: 'p1', port: 7 });
+  });
+
+  it('fails when the process ends first, or not in time', async () => {
+    await expect(waitForReady(run('process.exit(78)'), 8000, 'ps')).rejects.toMatchObject({
+      code: 'START_FAILED',
+      childExitCode: 78,
+      message: expect.stringContaining('ps ended'),
+    });
+    await expect(waitForReady(run('setTimeout(() => {}, 60000)'), 300, 'ps')).rejects.toMatchObject({ code: 'START_TIMEOUT' });
+  });
+});
+
+describe('shutdown', () => {
+  const waiting = `import { announceReady, onShutdown } from ${dist};
+    onShutdown(async (reason) => { await new Promise((r) => setTimeout(r, Number(process.env.TAKES))); console.error('ended by ' + reason); }, { deadlineMs: 500 });
+    announceReady({ role: 'x', id: '1' }); setInterval(() => {}, 1000);`;
+
+  it('runs the handler on SIGTERM and exits 0', async () => {
+    const child = run(waiting, 'pipe', { TAKES: '50' });
+    await waitForReady(child, 8000);
+    child.kill('SIGTERM');
+    expect(await exitOf(child)).toBe(0);
+  });
+
+  it('exits with 70 when the handler passes its deadline, and at once on a second signal', async () => {
+    const slow = run(waiting, 'pipe', { TAKES: '60000' });
+    await waitForReady(slow, 8000);
+    slow.kill('SIGTERM');
+    expect(await exitOf(slow)).toBe(70);
+    const twice = run(waiting, 'pipe', { TAKES: '60000' });
+    await waitForReady(twice, 8000);
+    twice.kill('SIGINT');
+    await sleep(50);
+    twice.kill('SIGINT');
+    expect(await exitOf(twice)).toBe(130);
+  });
+
+  it('ends the process when its launcher is SIGKILLed, with PACELINE_PARENT_PID or an IPC channel', async () => {
+    for (const stdio of [`['ignore', 'pipe', 'inherit']`, `['ignore', 'pipe', 'inherit', 'ipc']`]) {
+      const watch = stdio.includes('ipc') ? '' : ', PACELINE_PARENT_PID: String(process.pid)';
+      const launcher = run(`import { spawn } from 'node:child_process'; import { waitForReady } from ${dist};
+        const child = spawn(process.execPath, ['--input-type=module', '-e', ${JSON.stringify(waiting)}], { stdio: ${stdio}, detached: true, env: { ...process.env, TAKES: '0'${watch} } });
+        await waitForReady(child, 8000); process.stdout.write('PACELINE_READY ' + JSON.stringify({ role: 'launcher', id: String(child.pid) }) + '\\n');`);
+      const pid = Number((await waitForReady(launcher, 8000)).id);
+      expect(isAlive(pid)).toBe(true);
+      launcher.kill('SIGKILL');
+      await until('the orphan to end', () => !isAlive(pid));
+    }
+  });
+});
+
+describe('the orphan guard', () => {
+  it('ends processes that watch nothing, and removes folders, when the launcher is SIGKILLed', async () => {
+    const folder = join(temp, 'with blanks and "quotes"');
+    mkdirSync(folder);
+    const launcher = run(`import { spawn } from 'node:child_process'; import { guardProcess, guardDirectory } from ${dist};
+      const stays = spawn('sleep', ['300'], { detached: true, stdio: 'ignore' }); const released = spawn('sleep', ['300'], { detached: true, stdio: 'ignore' });
+      guardDirectory(${JSON.stringify(folder)}); guardProcess(stays.pid); guardProcess(released.pid)();
+      process.stdout.write('PACELINE_READY ' + JSON.stringify({ role: 'launcher', id: stays.pid + ' ' + released.pid }) + '\\n'); setInterval(() => {}, 1000);`);
+    const [stays, released] = (await waitForReady(launcher, 8000)).id.split(' ').map(Number) as [number, number];
+    await sleep(100);
+    launcher.kill('SIGKILL');
+    await until('the guarded process to end', () => !isAlive(stays));
+    await until('the guarded folder to go', () => !existsSync(folder));
+    expect(isAlive(released)).toBe(true);
+    await endProcess(released);
+  });
+});
+
+describe('supervision', () => {
+  const ready = `import { announceReady, onShutdown } from ${dist}; onShutdown(() => {}); announceReady({ role: 'x', id: String(process.pid) }); setInterval(() => {}, 1000);`;
+  const start = (name: string, script: string, restarts: number, events: SupervisorEvent[] = []): SupervisedChild => {
+    const child = superviseChild({
+      name,
+      command: process.execPath,
+      args: ['--input-type=module', '-e', script],
+      env: process.env,
+      logFile: join(temp, `${name}.log`),
+      restart: { firstDelayMs: 10, maxDelayMs: 40, settledMs: 60_000, restarts, windowMs: 60_000 },
+      onEvent: (event) => events.push(event),
+    });
+    supervised.push(child);
+    return child;
+  };
+
+  it('starts a killed process again and leaves nothing after stop', async () => {
+    const events: SupervisorEvent[] = [];
+    const child = start('worker', ready, 5, events);
+    const first = Number((await child.ready).id);
+    process.kill(first, 'SIGKILL');
+    await until('another process to be ready', () => child.state() === 'READY' && child.pid() !== first);
+    expect(child.restarts()).toBe(1);
+    const second = child.pid()!;
+    await child.stop();
+    expect(isAlive(second)).toBe(false);
+    expect(events.map((event) => event.state)).toEqual(['STARTING', 'READY', 'BACKOFF', 'STARTING', 'READY', 'STOPPING', 'STOPPED']);
+    expect(events[2]!.message).toBe('ended by SIGKILL; starting again in 10 ms');
+  });
+
+  it('gives up when the budget is used, with the last lines of its log', async () => {
+    const child = start('ps', `console.error('cannot bind'); process.exit(1)`, 2);
+    await expect(child.ready).rejects.toThrow(/2 restarts in 60 s are used up\n[^]*cannot bind/);
+    expect(child.state()).toBe('FAILED');
+    expect(child.restarts()).toBe(2);
+    expect(readFileSync(child.logFile, 'utf8').match(/cannot bind/g)).toHaveLength(3);
+  });
+
+  it('does not try a mistake in the configuration again', async () => {
+    const child = start('api', 'process.exit(78)', 5);
+    expect((await child.failed).message).toMatch(/code 78; this is a mistake in its configuration/);
+    expect(child.restarts()).toBe(0);
+  });
+});

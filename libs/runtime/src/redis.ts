@@ -1,0 +1,206 @@
+/**
+ * An embedded Redis for the local stack and the tests: 127.0.0.1 only, with a random password (given by stdin, so neither the process list
+ * nor a file shows it), `maxmemory-policy noeviction` (BullMQ loses jobs otherwise) and an append-only file written every second.
+ */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { chmodSync, closeSync, mkdirSync, openSync, rmSync, statSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { join, resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { endProcess } from './end-process.js';
+import { BIND_ATTEMPTS, findFreePort, isPortFree } from './free-port.js';
+import { guardDirectory, guardProcess } from './orphan-guard.js';
+import { tail, type RunningService, type ServiceOptions } from './postgres.js';
+import { findRedis, REDIS_IMAGE, type RedisBinary, type RedisSource } from './redis-sources.js';
+import { UserError } from './user-error.js';
+
+export interface RunningRedis extends RunningService {
+  readonly source: RedisSource;
+  readonly version: string;
+}
+
+export interface RedisOptions extends ServiceOptions {
+  /** Told when a candidate has to be downloaded. */
+  readonly onProgress?: (text: string) => void;
+}
+
+const HOST = '127.0.0.1';
+
+/** @throws UserError REDIS_* or PORT_TAKEN with what to do */
+export async function startRedis(options: RedisOptions): Promise<RunningRedis> {
+  const { temporary = false, deadlineMs = 15_000 } = options;
+  const dataDir = resolve(options.dataDir);
+  const binary = await findRedis(options.onProgress);
+  const keepDirectory = temporary ? guardDirectory(dataDir) : undefined;
+  mkdirSync(dataDir, { recursive: true });
+  chmodSync(dataDir, 0o700);
+  const password = randomBytes(24).toString('base64url');
+  const logFile = join(dataDir, 'redis.log');
+  try {
+    const { child, pid, port } = await startOnSomePort(binary, {
+      dataDir,
+      logFile,
+      password,
+      wanted: options.port ?? 0,
+      deadlineMs,
+      temporary,
+    });
+    const release = guardProcess(pid, { isDatabase: true });
+    const ended = new Promise<void>((done) => {
+      if (child.exitCode !== null || child.signalCode !== null) done();
+      child.once('exit', () => done());
+    });
+    let stopping: Promise<void> | undefined;
+    const stop = async (): Promise<void> => {
+      await endProcess(child, { deadlineMs: 10_000 });
+      release();
+      if (temporary) await rm(dataDir, { recursive: true, force: true });
+      keepDirectory?.();
+    };
+    return {
+      url: `redis://:${password}@${HOST}:${port}`,
+      host: HOST,
+      port,
+      pid,
+      logFile,
+      ended,
+      source: binary.source,
+      version: binary.version,
+      stop: () => (stopping ??= stop()),
+    };
+  } catch (error) {
+    if (temporary) rmSync(dataDir, { recursive: true, force: true });
+    keepDirectory?.();
+    throw error;
+  }
+}
+
+interface Plan {
+  readonly dataDir: string;
+  readonly logFile: string;
+  readonly password: string;
+  readonly wanted: number;
+  readonly deadlineMs: number;
+  readonly temporary: boolean;
+}
+
+async function startOnSomePort(binary: RedisBinary, plan: Plan): Promise<{ child: ChildProcess; pid: number; port: number }> {
+  for (let attempt = 1; ; attempt++) {
+    const port = plan.wanted === 0 ? await findFreePort() : plan.wanted;
+    const logFrom = sizeOf(plan.logFile);
+    const child = spawnRedis(binary, plan, port);
+    const outcome = await becameReady(child, port, plan);
+    if (outcome === 'ready') return { child, pid: child.pid!, port };
+    await endProcess(child, { deadlineMs: 2000 });
+    const log = tail(plan.logFile, Math.min(3000, sizeOf(plan.logFile) - logFrom)).trim();
+    const portTaken =
+      /already in use|Could not create server TCP listening socket|port is already allocated/i.test(log) ||
+      (outcome === 'ended' && !(await isPortFree(port)));
+    if (portTaken && plan.wanted === 0 && attempt < BIND_ATTEMPTS) continue;
+    throw portTaken
+      ? new UserError('PORT_TAKEN', `Port ${port} for Redis is taken.`, {
+          hint: 'Stop what listens there, or choose another port.',
+          exit: 'configuration',
+        })
+      : new UserError(
+          'REDIS_START_FAILED',
+          `Redis (${binary.command}) ${outcome === 'timeout' ? `was not ready after ${plan.deadlineMs} ms` : 'ended at its start'}:\n${log}`,
+          {
+            hint: `The whole log is ${plan.logFile}. REDIS_URL uses a Redis of your own instead.`,
+            exit: 'unavailable',
+          },
+        );
+  }
+}
+
+function spawnRedis(binary: RedisBinary, plan: Plan, port: number): ChildProcess {
+  const inDocker = binary.source === 'docker';
+  const config = [
+    inDocker ? 'bind 0.0.0.0' : `bind ${HOST}`,
+    `port ${inDocker ? 6379 : port}`,
+    `requirepass ${plan.password}`,
+    `dir ${JSON.stringify(inDocker ? '/data' : plan.dataDir)}`,
+    'daemonize no',
+    'logfile ""',
+    'loglevel notice',
+    'save ""',
+    'maxmemory-policy noeviction',
+    plan.temporary ? 'appendonly no' : 'appendonly yes',
+    'appendfsync everysec',
+    'tcp-keepalive 60',
+    '',
+  ].join('\n');
+  const { uid, gid } = statSync(plan.dataDir);
+  const [command, args]: [string, string[]] = inDocker
+    ? [
+        binary.command,
+        [
+          'run',
+          '--rm',
+          '--interactive',
+          '--publish',
+          `${HOST}:${port}:6379`,
+          '--volume',
+          `${plan.dataDir}:/data`,
+          '--user',
+          `${uid}:${gid}`,
+          REDIS_IMAGE,
+          'redis-server',
+          '-',
+        ],
+      ]
+    : [binary.command, ['-']];
+  const log = openSync(plan.logFile, 'a', 0o600);
+  try {
+    const env = {
+      PATH: process.env['PATH'],
+      HOME: process.env['HOME'],
+      LC_ALL: 'C',
+      ...(binary.libraryPath ? { LD_LIBRARY_PATH: binary.libraryPath } : {}),
+    };
+    const child = spawn(command, args, { detached: true, cwd: plan.dataDir, stdio: ['pipe', log, log], env });
+    child.on('error', () => undefined); // seen as an end without a pid
+    child.stdin!.on('error', () => undefined); // it ended before it read its configuration: reported from its log
+    child.stdin!.end(config);
+    return child;
+  } finally {
+    closeSync(log);
+  }
+}
+
+async function becameReady(child: ChildProcess, port: number, plan: Plan): Promise<'ready' | 'ended' | 'timeout'> {
+  const until = performance.now() + plan.deadlineMs;
+  while (performance.now() < until) {
+    if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return 'ended';
+    if (await answersPing(port, plan.password)) return 'ready';
+    await sleep(15);
+  }
+  return 'timeout';
+}
+
+/** AUTH and PING by hand: whoever else took the port does not know the password. */
+function answersPing(port: number, password: string): Promise<boolean> {
+  return new Promise((done) => {
+    let received = '';
+    const socket = connect({ host: HOST, port });
+    const finish = (ok: boolean): void => {
+      socket.destroy();
+      done(ok);
+    };
+    socket.setTimeout(1000, () => finish(false));
+    socket.on('error', () => finish(false));
+    socket.on('close', () => finish(false));
+    socket.on('connect', () => socket.write(`AUTH ${password}\r\nPING\r\n`));
+    socket.on('data', (chunk) => {
+      received = (received + chunk.toString('latin1')).slice(-200);
+      if (received.includes('+PONG')) finish(true);
+      else if (received.startsWith('-')) finish(false); // still loading its file, or somebody else's server
+    });
+  });
+}
+
+function sizeOf(file: string): number {
+  return statSync(file, { throwIfNoEntry: false })?.size ?? 0;
+}

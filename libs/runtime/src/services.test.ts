@@ -1,0 +1,133 @@
+/** Embedded PostgreSQL and Redis, started for real. */
+import { chmodSync, existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { createServer, type Server } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { isAlive } from './end-process.js';
+import { startPostgres, type RunningService } from './postgres.js';
+import { startRedis } from './redis.js';
+import { findRedis } from './redis-sources.js';
+
+const temp = mkdtempSync(join(tmpdir(), 'paceline-services-'));
+const running: RunningService[] = [];
+const keep = <S extends RunningService>(service: S): S => (running.push(service), service);
+const savedEnvironment = { ...process.env };
+let blocker: Server;
+let takenPort: number;
+
+beforeAll(async () => {
+  chmodSync(temp, 0o711); // PostgreSQL's user must pass through when the tests run as root
+  blocker = createServer();
+  await new Promise<void>((done) => blocker.listen(0, '127.0.0.1', done));
+  takenPort = (blocker.address() as { port: number }).port;
+});
+afterEach(async () => {
+  process.env = { ...savedEnvironment };
+  await Promise.all(running.splice(0).map((service) => service.stop()));
+});
+afterAll(() => {
+  blocker.close();
+  rmSync(temp, { recursive: true, force: true });
+});
+
+async function query(url: string, text: string): Promise<pg.QueryResult> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  try {
+    return await client.query(text);
+  } finally {
+    await client.end();
+  }
+}
+
+describe('embedded PostgreSQL', () => {
+  it('keeps its data between starts, listens on loopback only and asks for the password', async () => {
+    process.env['PGHOST'] = 'wrong.invalid';
+    process.env['PGPORT'] = '1';
+    const dataDir = join(temp, 'pg');
+    const first = keep(await startPostgres({ dataDir }));
+    await query(first.url, 'CREATE TABLE kept (n int); INSERT INTO kept VALUES (7)');
+    const settings = await query(
+      first.url,
+      `SELECT name, setting FROM pg_settings WHERE name IN ('listen_addresses', 'unix_socket_directories', 'fsync') ORDER BY name`,
+    );
+    expect(settings.rows).toEqual([
+      { name: 'fsync', setting: 'on' },
+      { name: 'listen_addresses', setting: '127.0.0.1' },
+      { name: 'unix_socket_directories', setting: '' },
+    ]);
+    await expect(query(first.url.replace(/:[^:@]+@/, ':wrong@'), 'SELECT 1')).rejects.toThrow(/password authentication failed/);
+    expect(statSync(join(dataDir, 'password')).mode & 0o777).toBe(0o600);
+    await first.stop();
+    expect(isAlive(first.pid)).toBe(false);
+    const second = keep(await startPostgres({ dataDir }));
+    expect((await query(second.url, 'SELECT n FROM kept')).rows).toEqual([{ n: 7 }]);
+  });
+
+  it('removes a temporary folder at the end', async () => {
+    const dataDir = join(temp, 'pg-temporary');
+    const service = await startPostgres({ dataDir, temporary: true });
+    await service.stop();
+    expect(existsSync(dataDir)).toBe(false);
+  });
+
+  it('says so when the wanted port is taken', async () => {
+    await expect(startPostgres({ dataDir: join(temp, 'pg-port'), port: takenPort, temporary: true })).rejects.toMatchObject({
+      code: 'PORT_TAKEN',
+      exit: 'configuration',
+    });
+    expect(existsSync(join(temp, 'pg-port'))).toBe(false);
+  });
+});
+
+describe('embedded Redis', () => {
+  it('asks for the password, evicts nothing and keeps its data between starts', async () => {
+    const dataDir = join(temp, 'redis');
+    const first = keep(await startRedis({ dataDir }));
+    const redis = new Redis(first.url, { lazyConnect: true, retryStrategy: () => null });
+    await redis.connect();
+    expect(await redis.config('GET', 'maxmemory-policy')).toEqual(['maxmemory-policy', 'noeviction']);
+    expect(await redis.config('GET', 'bind')).toEqual(['bind', '127.0.0.1']);
+    await redis.set('kept', '7');
+    redis.disconnect();
+    const stranger = new Redis({
+      host: first.host,
+      port: first.port,
+      lazyConnect: true,
+      enableReadyCheck: false,
+      retryStrategy: () => null,
+    });
+    stranger.on('error', () => undefined);
+    await expect(stranger.connect().then(() => stranger.get('kept'))).rejects.toThrow(/NOAUTH/);
+    stranger.disconnect();
+    await first.stop();
+    const second = keep(await startRedis({ dataDir }));
+    const again = new Redis(second.url, { retryStrategy: () => null });
+    expect(await again.get('kept')).toBe('7');
+    again.disconnect();
+  });
+
+  it('says so when the wanted port is taken', async () => {
+    await expect(startRedis({ dataDir: join(temp, 'redis-port'), port: takenPort, temporary: true })).rejects.toMatchObject({
+      code: 'PORT_TAKEN',
+    });
+  });
+
+  it('names every candidate and what to install when there is none', async () => {
+    process.env['PATH'] = temp;
+    process.env['PACELINE_HOME'] = join(temp, 'home');
+    process.env['PACELINE_REDIS_SOURCE'] = 'path';
+    await expect(findRedis()).rejects.toMatchObject({
+      code: 'REDIS_NOT_FOUND',
+      hint: expect.stringContaining('apt install redis-server'),
+      message: expect.stringContaining('neither redis-server nor valkey-server'),
+    });
+    process.env['PACELINE_REDIS_SOURCE'] = 'pip';
+    await expect(findRedis()).rejects.toThrow('pip: python3 is not on PATH');
+    process.env['PACELINE_REDIS_SOURCE'] = 'memcached';
+    await expect(findRedis()).rejects.toMatchObject({ code: 'REDIS_SOURCE_UNKNOWN' });
+  });
+});

@@ -1,0 +1,235 @@
+/**
+ * Keeps one process of the local stack running.
+ *
+ *     STARTING --ready line--> READY --ends--> BACKOFF --delay--> STARTING
+ *     STARTING --ends | deadline--> BACKOFF
+ *     BACKOFF  --budget used up--> FAILED
+ *     any      --ends with a usage or configuration code--> FAILED    (starting it again would give the same)
+ *     any      --stop()--> STOPPING --ended--> STOPPED
+ *
+ * The delay doubles from `firstDelayMs` to `maxDelayMs` and falls back once the process was ready for `settledMs`. `restarts` within
+ * `windowMs` are the budget. Without `restart` the first end is FAILED.
+ *
+ * The child has its own session (Ctrl-C reaches the supervisor alone), PACELINE_PARENT_PID (it ends itself when the supervisor dies), and stands
+ * on the orphan guard's list (it is ended when it does not).
+ */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { closeSync, mkdirSync, openSync, renameSync, statSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { endProcess } from './end-process.js';
+import { EXIT } from './exit-codes.js';
+import { guardProcess } from './orphan-guard.js';
+import { tail } from './postgres.js';
+import { StartError, waitForReady, type ReadyInfo } from './ready.js';
+
+export type ChildState = 'STARTING' | 'READY' | 'BACKOFF' | 'FAILED' | 'STOPPING' | 'STOPPED';
+
+export interface RestartPolicy {
+  readonly firstDelayMs: number;
+  readonly maxDelayMs: number;
+  readonly settledMs: number;
+  readonly restarts: number;
+  readonly windowMs: number;
+}
+
+export const DEFAULT_RESTART: RestartPolicy = { firstDelayMs: 200, maxDelayMs: 10_000, settledMs: 30_000, restarts: 20, windowMs: 300_000 };
+
+export interface SuperviseOptions {
+  readonly name: string;
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly env: NodeJS.ProcessEnv;
+  readonly cwd?: string;
+  /** stderr is appended here; moved to `.1` at a start when larger than 10 MiB. */
+  readonly logFile: string;
+  readonly readyDeadlineMs?: number;
+  readonly stopDeadlineMs?: number;
+  readonly restart?: RestartPolicy;
+  readonly onEvent?: (event: SupervisorEvent) => void;
+}
+
+export interface SupervisorEvent {
+  readonly name: string;
+  readonly state: ChildState;
+  readonly pid: number | undefined;
+  /** For people: why it ended, when it starts again. */
+  readonly message: string;
+}
+
+export interface SupervisedChild {
+  readonly name: string;
+  readonly logFile: string;
+  state(): ChildState;
+  pid(): number | undefined;
+  /** Of the newest start. */
+  info(): ReadyInfo | undefined;
+  restarts(): number;
+  /** The first ready line. Rejects with StartError when the child is FAILED or stopped before. */
+  readonly ready: Promise<ReadyInfo>;
+  /** Settles with the last event when the child is FAILED; never when it is stopped first. */
+  readonly failed: Promise<SupervisorEvent>;
+  /** SIGTERM, the deadline, SIGKILL. Settles when nothing is left. */
+  stop(): Promise<void>;
+}
+
+const LOG_BYTES_MAX = 10 * 1024 * 1024;
+const PERMANENT: ReadonlySet<number> = new Set([EXIT.usage, EXIT.configuration]);
+
+export function superviseChild(options: SuperviseOptions): SupervisedChild {
+  return new Supervisor(options);
+}
+
+class Supervisor implements SupervisedChild {
+  readonly name: string;
+  readonly logFile: string;
+  readonly ready: Promise<ReadyInfo>;
+  readonly failed: Promise<SupervisorEvent>;
+  #state: ChildState = 'STARTING';
+  #child: ChildProcess | undefined;
+  #info: ReadyInfo | undefined;
+  #restartTimes: number[] = [];
+  #restartCount = 0;
+  #delayMs: number;
+  #wake: (() => void) | undefined;
+  #resolveReady!: (info: ReadyInfo) => void;
+  #rejectReady!: (error: Error) => void;
+  #resolveFailed!: (event: SupervisorEvent) => void;
+  readonly #finished: Promise<void>;
+
+  constructor(private readonly options: SuperviseOptions) {
+    this.name = options.name;
+    this.logFile = options.logFile;
+    this.#delayMs = options.restart?.firstDelayMs ?? 0;
+    this.ready = new Promise((resolve, reject) => {
+      this.#resolveReady = resolve;
+      this.#rejectReady = reject;
+    });
+    this.ready.catch(() => undefined); // whoever wants it awaits it; a stop before readiness is no unhandled rejection
+    this.failed = new Promise((resolve) => (this.#resolveFailed = resolve));
+    this.#finished = this.#run();
+  }
+
+  state(): ChildState {
+    return this.#state;
+  }
+  pid(): number | undefined {
+    return this.#child?.pid;
+  }
+  info(): ReadyInfo | undefined {
+    return this.#info;
+  }
+  restarts(): number {
+    return this.#restartCount;
+  }
+
+  async stop(): Promise<void> {
+    if (this.#state !== 'FAILED' && this.#state !== 'STOPPED' && this.#state !== 'STOPPING') {
+      this.#enter('STOPPING', 'asked to stop');
+      this.#wake?.();
+      if (this.#child) await endProcess(this.#child, { deadlineMs: this.options.stopDeadlineMs ?? 10_000 });
+    }
+    await this.#finished;
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#isStopping()) {
+      const { reason, code, readyForMs } = await this.#runOnce();
+      if (this.#isStopping()) break;
+      const delayMs = this.#nextDelay(code, readyForMs);
+      if (typeof delayMs === 'string') {
+        const event = this.#enter('FAILED', `${reason}; ${delayMs}`);
+        const lastLines = tail(this.logFile, 2000).trim().split('\n').slice(-8).join('\n');
+        this.#rejectReady(new StartError('START_FAILED', `${this.name}: ${event.message}${lastLines ? `\n${lastLines}` : ''}`, code));
+        this.#resolveFailed(event);
+        return;
+      }
+      this.#enter('BACKOFF', `${reason}; starting again in ${delayMs} ms`);
+      await this.#sleep(delayMs);
+    }
+    this.#enter('STOPPED', 'stopped');
+    this.#rejectReady(new StartError('START_FAILED', `${this.name} was stopped before it was ready`, null));
+  }
+
+  async #runOnce(): Promise<{ reason: string; code: number | null; readyForMs: number }> {
+    this.#enter('STARTING', 'starting');
+    const child = (this.#child = this.#spawn());
+    const release = child.pid === undefined ? undefined : guardProcess(child.pid);
+    const ended = new Promise<{ reason: string; code: number | null }>((resolve) => {
+      child.once('error', (error) => resolve({ reason: `could not be started: ${error.message}`, code: null }));
+      child.once('exit', (code, signal) => resolve({ reason: signal ? `ended by ${signal}` : `ended with code ${code}`, code }));
+    });
+    let readyAt: number | undefined;
+    let tooLate: string | undefined;
+    try {
+      this.#info = await waitForReady(child, this.options.readyDeadlineMs ?? 60_000, this.name);
+      readyAt = performance.now();
+      if (!this.#isStopping()) this.#enter('READY', 'ready');
+      this.#resolveReady(this.#info);
+    } catch (error) {
+      if (!(error instanceof StartError)) throw error;
+      if (error.code === 'START_TIMEOUT') {
+        tooLate = error.message;
+        await endProcess(child, { deadlineMs: this.options.stopDeadlineMs ?? 10_000 });
+      }
+    }
+    const { reason, code } = await ended;
+    release?.();
+    this.#child = undefined;
+    return { reason: tooLate ?? reason, code, readyForMs: readyAt === undefined ? 0 : performance.now() - readyAt };
+  }
+
+  /** @returns the delay, or why there is none */
+  #nextDelay(code: number | null, readyForMs: number): number | string {
+    const policy = this.options.restart;
+    if (code !== null && PERMANENT.has(code)) return 'this is a mistake in its configuration, so it is not started again';
+    if (!policy) return 'it is not started again';
+    const now = performance.now();
+    this.#restartTimes = this.#restartTimes.filter((at) => now - at < policy.windowMs);
+    if (this.#restartTimes.length >= policy.restarts)
+      return `${policy.restarts} restarts in ${Math.round(policy.windowMs / 1000)} s are used up`;
+    this.#restartTimes.push(now);
+    this.#restartCount += 1;
+    if (readyForMs >= policy.settledMs) this.#delayMs = policy.firstDelayMs;
+    const delayMs = this.#delayMs;
+    this.#delayMs = Math.min(policy.maxDelayMs, this.#delayMs * 2);
+    return delayMs;
+  }
+
+  #spawn(): ChildProcess {
+    const { command, args, env, cwd } = this.options;
+    mkdirSync(dirname(this.logFile), { recursive: true });
+    if ((statSync(this.logFile, { throwIfNoEntry: false })?.size ?? 0) > LOG_BYTES_MAX) renameSync(this.logFile, `${this.logFile}.1`);
+    const log = openSync(this.logFile, 'a', 0o600);
+    try {
+      return spawn(command, args, {
+        detached: true,
+        stdio: ['ignore', 'pipe', log],
+        env: { ...env, PACELINE_PARENT_PID: String(process.pid) },
+        ...(cwd === undefined ? {} : { cwd }),
+      });
+    } finally {
+      closeSync(log);
+    }
+  }
+
+  #isStopping(): boolean {
+    return this.#state === 'STOPPING' || this.#state === 'STOPPED';
+  }
+
+  #enter(state: ChildState, message: string): SupervisorEvent {
+    this.#state = state;
+    const event = { name: this.name, state, pid: this.#child?.pid, message };
+    this.options.onEvent?.(event);
+    return event;
+  }
+
+  #sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.#wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+}

@@ -1,0 +1,5 @@
+export * from './limits.js';
+export * from './run-spec.js';
+export * from './model-topology.js';
+export * from './layout.js';
+export * from './surface.js';

@@ -1,0 +1,27 @@
+/**
+ * What api, servers and workers have to agree on about a model before a byte moves: the ordered variables.
+ * Plain data (it travels in job payloads); offsets and the chunk grid are derived from it by libs/learning.
+ */
+
+/** `trainable` variables get gradients; `state` is what layers carry without them (moving averages of batch normalisation). */
+export type Section = 'trainable' | 'state';
+
+export interface VariableSpec {
+  /** Unique path, `layer/weight`, e.g. `dense_1/kernel`. */
+  readonly path: string;
+  readonly shape: readonly number[];
+  readonly section: Section;
+  /** tf.js initializer by class name and config: the servers compute the initial value as a pure function of (seed, path, index). */
+  readonly initializer: { readonly className: string; readonly config: Readonly<Record<string, unknown>> };
+}
+
+export interface ModelDescription {
+  /** Trainable variables first, then state, each in model order. */
+  readonly variables: readonly VariableSpec[];
+  /** Shape of one input example, e.g. [784] or [28, 28, 1]. */
+  readonly inputShape: readonly number[];
+  /** Shape of one output, e.g. [10]. */
+  readonly outputShape: readonly number[];
+  readonly parameterCount: number;
+  readonly stateCount: number;
+}

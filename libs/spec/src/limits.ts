@@ -1,0 +1,18 @@
+/**
+ * Every bound that a person can meet, in one place. Units are in the names.
+ * The numbers are chosen so that one request can never claim more memory than a server has: see docs/limits in ARCHITECTURE.
+ */
+export const LIMITS = {
+  replicas: 1024,
+  servers: 64,
+  globalBatchExamples: 65_536,
+  accumulateMicroBatches: 1024,
+  epochs: 100_000,
+  rounds: 100_000_000,
+  modelLayers: 512,
+  modelDepth: 24,
+  modelParameters: 1 << 28,
+  modelTopologyBytes: 1 << 20,
+  nameCharacters: 100,
+  seedMax: 2 ** 32 - 1,
+} as const;

@@ -1,0 +1,174 @@
+/**
+ * The run spec: what a person describes when they ask for a run. This schema is the only place where its fields are
+ * written down: TypeScript types, the GraphQL input, the OpenAPI document, the CLI flags and docs/reference/run-spec.md
+ * are derived from it (see `surface.ts`), so a new field appears on every surface or on none.
+ *
+ * Rules for a field: `.describe()` says what it is, in one sentence with its unit; a default where most people want the
+ * same thing; bounds always.
+ */
+import { z } from 'zod';
+import { LIMITS } from './limits.js';
+import { modelTopologySchema } from './model-topology.js';
+
+export const MODEL_ZOO = ['mlp', 'mlp-dropout', 'cnn'] as const;
+export const DATASETS = ['mnist'] as const;
+export const LOSSES = ['sparseCategoricalCrossentropy', 'categoricalCrossentropy', 'meanSquaredError'] as const;
+export const METRICS = ['accuracy'] as const;
+export const ENGINES = ['wasm', 'cpu'] as const;
+
+const positiveRate = (what: string) => z.number().positive().max(1e3).describe(what);
+const decay = (what: string) => z.number().min(0).lt(1).describe(what);
+
+export const optimizerSchema = z.discriminatedUnion('name', [
+  z.strictObject({
+    name: z.literal('sgd'),
+    learningRate: positiveRate('Step size.').default(0.1),
+  }),
+  z.strictObject({
+    name: z.literal('momentum'),
+    learningRate: positiveRate('Step size.').default(0.05),
+    momentum: decay('Velocity kept per round.').default(0.9),
+    nesterov: z.boolean().describe('Look ahead along the velocity (Sutskever et al. 2013).').default(false),
+  }),
+  z.strictObject({
+    name: z.literal('adam'),
+    learningRate: positiveRate('Step size.').default(0.001),
+    beta1: decay('Decay of the first moment.').default(0.9),
+    beta2: decay('Decay of the second moment.').default(0.999),
+    epsilon: z.number().positive().max(1).describe('Added to the root of the second moment (Kingma & Ba 2015).').default(1e-7),
+  }),
+]);
+
+export const modelSchema = z.union([
+  z.enum(MODEL_ZOO).describe('A model of the built-in zoo.'),
+  z.strictObject({
+    topology: modelTopologySchema.describe('tf.js Layers topology (the modelTopology of model.json). Nothing in it is executed.'),
+  }),
+]);
+
+export const strategySchema = z.discriminatedUnion('kind', [
+  z.strictObject({
+    kind: z.literal('parameter-server'),
+    mode: z.enum(['sync']).describe('When gradients are applied: sync applies all replicas at once.').default('sync'),
+    servers: z.int().min(1).max(LIMITS.servers).describe('Parameter-server processes that share the parameters.').default(1),
+    accumulate: z
+      .int()
+      .min(1)
+      .max(LIMITS.accumulateMicroBatches)
+      .describe('Micro-batches per replica and round; their gradients add up before anything is sent.')
+      .default(1),
+  }),
+]);
+
+export const lengthSchema = z.union([
+  z.strictObject({ epochs: z.int().min(1).max(LIMITS.epochs).describe('Passes over the training split.') }),
+  z.strictObject({ rounds: z.int().min(1).max(LIMITS.rounds).describe('Synchronous rounds (optimizer updates).') }),
+]);
+
+export const checkpointSchema = z.strictObject({
+  final: z.boolean().describe('Write the trained weights as safetensors when the run succeeds.').default(true),
+});
+
+export const runSpecSchema = z
+  .strictObject({
+    name: z
+      .string()
+      .trim()
+      .min(1)
+      .max(LIMITS.nameCharacters)
+      .regex(/^[^\p{Cc}\p{Cf}]*$/u, 'must not contain control characters')
+      .describe('A name for people.')
+      .default('run'),
+    model: modelSchema.describe('What is trained: a zoo name or a tf.js Layers topology.').default('mlp'),
+    dataset: z.enum(DATASETS).describe('A registered dataset.').default('mnist'),
+    loss: z
+      .enum(LOSSES)
+      .describe('Loss, summed over examples by the replicas and averaged by the servers; the model ends in logits.')
+      .default('sparseCategoricalCrossentropy'),
+    metrics: z.array(z.enum(METRICS)).max(METRICS.length).describe('Measured per round and in the final evaluation.').default(['accuracy']),
+    optimizer: optimizerSchema
+      .describe('The update the servers apply.')
+      .default({ name: 'momentum', learningRate: 0.05, momentum: 0.9, nesterov: false }),
+    globalBatch: z.int().min(1).max(LIMITS.globalBatchExamples).describe('Examples per round over all replicas.').default(256),
+    replicas: z
+      .int()
+      .min(1)
+      .max(LIMITS.replicas)
+      .describe('Logical data-parallel copies; fixed for the run, however many workers compute them.')
+      .default(4),
+    dropRemainder: z.boolean().describe('Drop the ragged last round of an epoch instead of training on it.').default(false),
+    strategy: strategySchema
+      .describe('How the run is distributed.')
+      .default({ kind: 'parameter-server', mode: 'sync', servers: 1, accumulate: 1 }),
+    length: lengthSchema.describe('How long to train: epochs or rounds.').default({ epochs: 5 }),
+    seed: z
+      .int()
+      .min(0)
+      .max(LIMITS.seedMax)
+      .describe('Seeds the initial weights, the order of examples and every random layer.')
+      .default(42),
+    engine: z.enum(ENGINES).describe('tf.js backend on the workers.').default('wasm'),
+    stepDeadlineMs: z
+      .int()
+      .min(1_000)
+      .max(3_600_000)
+      .describe('A worker without progress for this long is declared lost, in milliseconds.')
+      .default(60_000),
+    checkpoint: checkpointSchema.describe('What is kept of the weights.').default({ final: true }),
+  })
+  .superRefine((spec, ctx) => {
+    if (spec.globalBatch < spec.replicas) {
+      ctx.addIssue({
+        code: 'custom',
+        path: ['globalBatch'],
+        message: `globalBatch (${spec.globalBatch}) must be at least replicas (${spec.replicas}), so that every replica gets an example`,
+      });
+    }
+    const perReplica = Math.floor(spec.globalBatch / spec.replicas);
+    if (perReplica >= 1 && spec.strategy.accumulate > perReplica) {
+      ctx.addIssue({
+        code: 'custom',
+        path: ['strategy', 'accumulate'],
+        message: `accumulate (${spec.strategy.accumulate}) must not exceed the ${perReplica} examples that a replica gets per round`,
+      });
+    }
+  });
+
+/** A validated run spec: every default filled in. */
+export type RunSpec = z.output<typeof runSpecSchema>;
+/** What a person may write: defaults may be left out. */
+export type RunSpecInput = z.input<typeof runSpecSchema>;
+export type OptimizerSpec = z.output<typeof optimizerSchema>;
+export type ModelSpec = z.output<typeof modelSchema>;
+
+/** One thing that is wrong with a spec: `path` names the field in the words of the spec (`strategy.servers`). */
+export interface SpecIssue {
+  readonly path: string;
+  readonly message: string;
+}
+
+export type SpecResult = { readonly ok: true; readonly spec: RunSpec } | { readonly ok: false; readonly issues: readonly SpecIssue[] };
+
+/** Validates untrusted input. Never throws; at most 20 issues are returned, each naming its field. */
+export function parseRunSpec(input: unknown): SpecResult {
+  const result = runSpecSchema.safeParse(input);
+  if (result.success) return { ok: true, spec: result.data };
+  return { ok: false, issues: flattenIssues(result.error.issues).slice(0, 20) };
+}
+
+function flattenIssues(issues: readonly z.core.$ZodIssue[], prefix: readonly PropertyKey[] = []): SpecIssue[] {
+  return issues.flatMap((issue) => {
+    const path = [...prefix, ...issue.path];
+    if (issue.code === 'unrecognized_keys') {
+      return issue.keys.map((key) => ({ path: [...path, key].map(String).join('.'), message: 'unknown field' }));
+    }
+    if (issue.code === 'invalid_union' && issue.errors.length > 0) {
+      // The branch that got furthest is the one the person meant.
+      const depth = (branch: readonly z.core.$ZodIssue[]) => Math.max(...branch.map((i) => i.path.length));
+      const best = [...issue.errors].sort((a, b) => depth(b) - depth(a))[0]!;
+      if (depth(best) > 0) return flattenIssues(best, path);
+      return [{ path: path.map(String).join('.'), message: issue.errors.flatMap((b) => b.map((i) => i.message)).join('; or ') }];
+    }
+    return [{ path: path.map(String).join('.') || '(spec)', message: issue.message }];
+  });
+}

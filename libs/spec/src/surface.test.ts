@@ -1,0 +1,69 @@
+import { describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { parseRunSpec, runSpecSchema } from './run-spec.js';
+import { describeSurface, specFromSurface, specJsonSchema } from './surface.js';
+
+const fields = describeSurface();
+const field = (path: string) => fields.find((candidate) => candidate.path === path);
+
+describe('the surface of the run spec', () => {
+  it('has every field of the schema, with its kind, bounds, default and a sentence', () => {
+    expect(Object.keys(runSpecSchema.shape).filter((key) => !field(key))).toEqual([]);
+    expect(field('globalBatch')).toMatchObject({
+      kind: 'integer',
+      minimum: 1,
+      maximum: 65_536,
+      default: 256,
+      required: false,
+      onlyWith: [],
+    });
+    expect(field('seed')).toMatchObject({ kind: 'integer', minimum: 0, maximum: 2 ** 32 - 1 });
+    expect(field('name')).toMatchObject({ kind: 'string', maxLength: 100, default: 'run' });
+    expect(field('dropRemainder')).toMatchObject({ kind: 'boolean', default: false });
+    expect(field('metrics')).toMatchObject({ kind: 'enum-list', enumValues: ['accuracy'] });
+    for (const { path, description } of fields.filter(({ enumValues }) => !enumValues)) expect(description, path).toMatch(/\.$/);
+  });
+
+  it('lays unions of objects flat: every member has its fields, a shared one is one field', () => {
+    expect(field('optimizer')).toMatchObject({ kind: 'group', default: { name: 'momentum' } });
+    expect(field('optimizer.name')).toMatchObject({ kind: 'enum', enumValues: ['sgd', 'momentum', 'adam'], onlyWith: [] });
+    expect(field('optimizer.learningRate')).toMatchObject({ kind: 'number', exclusiveMinimum: 0, maximum: 1000, onlyWith: [] });
+    expect(field('optimizer.learningRate')).not.toHaveProperty('default'); // each member has its own
+    expect(field('optimizer.momentum')).toMatchObject({ minimum: 0, exclusiveMaximum: 1, default: 0.9, onlyWith: ['name: momentum'] });
+    expect(field('length.epochs')).toMatchObject({ kind: 'integer', minimum: 1, required: false });
+  });
+
+  it('puts the object of a mixed union beside its scalar, and back', () => {
+    expect(field('model')).toMatchObject({ kind: 'enum', enumValues: ['mlp', 'mlp-dropout', 'cnn'] });
+    expect(field('modelTopology')).toMatchObject({ kind: 'json', specPath: 'model.topology' });
+    expect(specFromSurface({ modelTopology: { class_name: 'Sequential' } })).toEqual({ model: { topology: { class_name: 'Sequential' } } });
+    // Both at once is left for the schema to refuse.
+    expect(parseRunSpec(specFromSurface({ model: 'mlp', modelTopology: {} }))).toMatchObject({
+      ok: false,
+      issues: [{ path: 'modelTopology', message: 'unknown field' }],
+    });
+  });
+
+  it('takes null as not given, except inside JSON', () => {
+    expect(specFromSurface({ seed: null, optimizer: { name: 'sgd', momentum: null }, modelTopology: { a: null } })).toEqual({
+      optimizer: { name: 'sgd' },
+      model: { topology: { a: null } },
+    });
+    expect(parseRunSpec(specFromSurface({ length: { rounds: 3, epochs: null } }))).toMatchObject({
+      ok: true,
+      spec: { length: { rounds: 3 } },
+    });
+    for (const odd of [null, 5, 'x', [1]]) expect(specFromSurface(odd)).toEqual(odd);
+  });
+
+  it('refuses a schema that it cannot show, loudly', () => {
+    expect(() => describeSurface(z.strictObject({ when: z.date() }))).toThrow(/when: a surface cannot show a date/);
+    expect(() => describeSurface(z.strictObject({ x: z.union([z.string(), z.number()]) }))).toThrow(/x: a union of several scalars/);
+  });
+
+  it('is a JSON Schema in which defaults may be left out', () => {
+    const schema = specJsonSchema() as { required?: string[]; properties: Record<string, object> };
+    expect(schema.required).toBeUndefined();
+    expect(schema.properties['globalBatch']).toMatchObject({ type: 'integer', minimum: 1, maximum: 65_536, default: 256 });
+  });
+});

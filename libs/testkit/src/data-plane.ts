@@ -1,0 +1,266 @@
+/**
+ * A data plane without a control plane: real Redis, real parameter servers and workers, and a dispatcher of a hundred lines
+ * that places one run after the other, keeps one seat open, and collects the journal. Tests of the round protocol use it
+ * where PostgreSQL and the api would only be in the way; tests of the whole use the api.
+ */
+import { randomUUID } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { describeModel } from '@paceline/engine';
+import { datasetInfo } from '@paceline/data';
+import {
+  PLACEMENT_QUEUE,
+  REPORT_STREAM,
+  STEP_TASK_QUEUE,
+  TOKEN_AUDIENCE,
+  TOKEN_ISSUER,
+  controlKey,
+  placementJobId,
+  reportSchema,
+  runResultSchema,
+  stepTaskJobId,
+  type CoordinatorState,
+  type JournalEntry,
+  type PlacementJob,
+  type Report,
+  type RunResult,
+  type ServerAddress,
+  type StepTaskJob,
+} from '@paceline/jobs';
+import { startRedis, type RunningRedis } from '@paceline/runtime';
+import { parseRunSpec, type ModelDescription, type RunSpec, type RunSpecInput } from '@paceline/spec';
+import { Queue } from 'bullmq';
+import { Redis } from 'ioredis';
+import { SignJWT } from 'jose';
+import { startProcess, type TestProcess } from './processes.js';
+
+const PERIOD_MS = 50;
+
+export interface RunView {
+  readonly id: string;
+  readonly spec: RunSpec;
+  readonly model: ModelDescription;
+  readonly entries: JournalEntry[];
+  readonly reports: Report[];
+  state: CoordinatorState | undefined;
+  servers: ServerAddress[];
+}
+
+export class DataPlane {
+  readonly servers: TestProcess[] = [];
+  readonly workers: TestProcess[] = [];
+  readonly secret = 'a secret of a test that is long enough to be one';
+  private readonly runs = new Map<string, RunView>();
+  private readonly seats = new Map<string, { made: Map<number, number>; open: { seat: number; n: number } | undefined; sinceMs: number }>();
+  private readonly placements: Queue;
+  private readonly steps: Queue;
+  private readonly redisClient: Redis;
+  private lastId = '0';
+  private timer: NodeJS.Timeout | undefined;
+  private stopped = false;
+
+  private constructor(
+    readonly redis: RunningRedis,
+    readonly folder: string,
+    readonly transport: 'auto' | 'unix' | 'tcp',
+  ) {
+    this.redisClient = new Redis(redis.url, { maxRetriesPerRequest: null });
+    this.redisClient.on('error', () => undefined); // tests stop Redis on purpose
+    const connection = () => {
+      const client = new Redis(redis.url, { maxRetriesPerRequest: null });
+      client.on('error', () => undefined); // as above
+      return client;
+    };
+    this.placements = new Queue(PLACEMENT_QUEUE, { connection: connection() });
+    this.steps = new Queue(STEP_TASK_QUEUE, { connection: connection() });
+  }
+
+  static async start(options: { servers: number; workers: number; transport?: 'auto' | 'unix' | 'tcp' }): Promise<DataPlane> {
+    const folder = await mkdtemp(path.join(tmpdir(), 'paceline-test-'));
+    const redis = await startRedis({ dataDir: path.join(folder, 'redis'), temporary: true });
+    const plane = new DataPlane(redis, folder, options.transport ?? 'auto');
+    try {
+      await Promise.all([
+        ...Array.from({ length: options.servers }, () => plane.addServer()),
+        ...Array.from({ length: options.workers }, () => plane.addWorker()),
+      ]);
+    } catch (error) {
+      await plane.stop();
+      throw error;
+    }
+    void plane.period();
+    return plane;
+  }
+
+  async addServer(): Promise<TestProcess> {
+    const server = await startProcess(
+      'ps',
+      {
+        REDIS_URL: this.redis.url,
+        PACELINE_TOKEN_SECRET: this.secret,
+        PACELINE_DATA_DIR: path.join(this.folder, 'data'),
+        PACELINE_SOCKET_DIR: path.join(this.folder, 's'),
+        PACELINE_TRANSPORT: this.transport,
+      },
+      this.folder,
+    );
+    this.servers.push(server);
+    return server;
+  }
+
+  async addWorker(): Promise<TestProcess> {
+    const worker = await startProcess('worker', { REDIS_URL: this.redis.url, PACELINE_TRANSPORT: this.transport }, this.folder);
+    this.workers.push(worker);
+    return worker;
+  }
+
+  /** Places a run; it begins when its servers have claimed it. */
+  async train(input: RunSpecInput): Promise<RunView> {
+    const parsed = parseRunSpec(input);
+    if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
+    const { spec } = parsed;
+    const run: RunView = {
+      id: randomUUID(),
+      spec,
+      model: await describeModel(spec),
+      entries: [],
+      reports: [],
+      state: undefined,
+      servers: [],
+    };
+    this.runs.set(run.id, run);
+    this.seats.set(run.id, { made: new Map(), open: undefined, sinceMs: 0 });
+    const info = datasetInfo(spec.dataset);
+    for (let index = 0; index < spec.strategy.servers; index++) {
+      const job: PlacementJob = {
+        kind: 'placement',
+        runId: run.id,
+        attempt: 1,
+        index,
+        servers: spec.strategy.servers,
+        spec,
+        model: run.model,
+        trainExamples: info.trainExamples,
+        evalExamples: info.evalExamples,
+        token: await this.token(run.id, 'server'),
+      };
+      await this.placements.add('placement', job, { jobId: placementJobId(run.id, 1, index, 0) });
+    }
+    return run;
+  }
+
+  token(run: string, role: 'worker' | 'server', attempt = 1, secret = this.secret, expiresIn = '1h'): Promise<string> {
+    return new SignJWT({ run, role, attempt })
+      .setProtectedHeader({ alg: 'HS256' })
+      .setIssuer(TOKEN_ISSUER)
+      .setAudience(TOKEN_AUDIENCE)
+      .setExpirationTime(expiresIn)
+      .sign(new TextEncoder().encode(secret));
+  }
+
+  /** Waits until the run has finished. @throws Error when it fails or takes longer */
+  async finished(run: RunView, deadlineMs = 60_000): Promise<RunResult> {
+    const entry = await this.until(run, `run ${run.id} to finish`, deadlineMs, () =>
+      run.entries.find((e) => e.kind === 'event' && ['run.finished', 'run.failed', 'run.cancelled'].includes(e.type)),
+    );
+    if (entry.kind !== 'event' || entry.type !== 'run.finished') throw new Error(`the run did not finish: ${JSON.stringify(entry)}`);
+    return runResultSchema.parse(entry.data);
+  }
+
+  /** Waits for a condition on what the journal has told. */
+  async until<T>(run: RunView, what: string, deadlineMs: number, condition: () => T | undefined | false): Promise<T> {
+    const deadline = Date.now() + deadlineMs;
+    for (;;) {
+      const value = condition();
+      if (value) return value;
+      if (Date.now() > deadline) {
+        throw new Error(
+          `waited ${deadlineMs} ms for ${what}; state ${JSON.stringify(run.state)}, last ${JSON.stringify(run.entries.filter((e) => e.kind === 'event').slice(-3))}, reports ${JSON.stringify(run.reports.slice(-3))}`,
+        );
+      }
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.stopped = true;
+    clearTimeout(this.timer);
+    await Promise.all([...this.workers, ...this.servers].map((p) => p.kill('SIGKILL')));
+    await Promise.allSettled([this.placements.disconnect(), this.steps.disconnect()]);
+    this.redisClient.disconnect();
+    await this.redis.stop();
+    await rm(this.folder, { recursive: true, force: true });
+  }
+
+  private async period(): Promise<void> {
+    try {
+      await this.readReports();
+      for (const run of this.runs.values()) await this.keepSeat(run);
+    } catch (error) {
+      if (!this.stopped && !/Connection|closed|ECONN|LOADING/i.test(String(error))) throw error;
+    }
+    if (!this.stopped) this.timer = setTimeout(() => void this.period(), PERIOD_MS);
+  }
+
+  private async readReports(): Promise<void> {
+    const streams = await this.redisClient.xread('COUNT', 500, 'STREAMS', REPORT_STREAM, this.lastId);
+    for (const [, rows] of streams ?? []) {
+      for (const [id, fields] of rows) {
+        this.lastId = id;
+        await this.take(reportSchema.parse(JSON.parse(fields[1]!)));
+      }
+    }
+  }
+
+  private async take(report: Report): Promise<void> {
+    if (report.kind === 'heartbeat' || report.kind === 'goodbye') return;
+    const run = this.runs.get(report.runId);
+    if (!run) return;
+    if (report.kind !== 'journal') run.reports.push(report);
+    if (report.kind === 'server.claimed') {
+      // The first claim counts; a second server finds itself missing in `start`.
+      if (!run.servers.some((s) => s.index === report.address.index))
+        run.servers = [...run.servers, report.address].sort((a, b) => a.index - b.index);
+      if (run.servers.length === run.spec.strategy.servers)
+        await this.redisClient.hset(controlKey(run.id), 'start', JSON.stringify({ attempt: 1, servers: run.servers }));
+    }
+    if (report.kind !== 'journal') return;
+    run.state = report.state;
+    let last = run.entries.at(-1)?.n ?? 0;
+    for (const entry of report.entries) if (entry.n === last + 1) (run.entries.push(entry), (last = entry.n));
+    await this.redisClient.hset(controlKey(run.id), 'ack', `1:${last}`);
+  }
+
+  /** Keeps exactly one seat open while the run has fewer than it has replicas. */
+  private async keepSeat(run: RunView): Promise<void> {
+    const seats = this.seats.get(run.id)!;
+    if (!run.state || !['waiting', 'training', 'evaluating'].includes(run.state.phase) || run.servers.length < run.spec.strategy.servers)
+      return;
+    const held = run.state.seats;
+    if (seats.open && held.some((s) => s.seat === seats.open!.seat && s.n === seats.open!.n)) seats.open = undefined;
+    // Taken by somebody who died with it: made again; a late second holder is told SEAT_TAKEN.
+    if (seats.open && Date.now() - seats.sinceMs > 4_000) seats.open = undefined;
+    if (seats.open || held.length >= run.spec.replicas) return;
+    const seat = Array.from({ length: run.spec.replicas }, (_, i) => i).find((i) => !held.some((s) => s.seat === i))!;
+    const n = (seats.made.get(seat) ?? -1) + 1;
+    seats.made.set(seat, n);
+    seats.open = { seat, n };
+    seats.sinceMs = Date.now();
+    const job: StepTaskJob = {
+      kind: 'step-task',
+      stepTaskId: randomUUID(),
+      runId: run.id,
+      attempt: 1,
+      seat,
+      n,
+      spec: run.spec,
+      model: run.model,
+      servers: run.servers,
+      sliceMs: 2_000,
+      heldSeats: held.length,
+      token: await this.token(run.id, 'worker'),
+    };
+    await this.steps.add('step-task', job, { jobId: stepTaskJobId(run.id, 1, seat, n), priority: held.length + 1, attempts: 1 });
+  }
+}

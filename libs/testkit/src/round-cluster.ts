@@ -1,0 +1,377 @@
+/**
+ * The real Coordinator, Shard and Member machines in one process over in-process connections, with a tiny replica step in
+ * place of an engine. For tests of the protocol that want hundreds of rounds and kills at chosen moments in a second.
+ */
+import {
+  Coordinator,
+  Journal,
+  Member,
+  Shard,
+  ShardLink,
+  acquireRegion,
+  memoryPair,
+  type Connection,
+  type GradientNode,
+} from '@paceline/exchange';
+import { Arena } from '@paceline/kernels';
+import { ReductionTree, createLayout, maximalNodes, replicaRows, shardChunks, split, validNode, type Layout } from '@paceline/learning';
+import { ProtocolError, type Message } from '@paceline/protocol';
+import type { ModelDescription } from '@paceline/spec';
+
+export interface RoundClusterOptions {
+  readonly replicas: number;
+  readonly servers: number;
+  readonly rounds: number;
+  /** Examples of a round. */
+  readonly examples: number;
+  /** Servers that never come: the last ones. */
+  readonly absentServers?: number;
+}
+
+const TRAINABLE = 40_000;
+const STATE = 100;
+
+export const tinyModel: ModelDescription = {
+  variables: [
+    { path: 'a/kernel', shape: [TRAINABLE], section: 'trainable', initializer: { className: 'Zeros', config: {} } },
+    { path: 'a/mean', shape: [STATE], section: 'state', initializer: { className: 'Zeros', config: {} } },
+  ],
+  inputShape: [1],
+  outputShape: [1],
+  parameterCount: TRAINABLE,
+  stateCount: STATE,
+};
+
+/** The replica step of the tests: any pure function whose sums depend on the order of addition will do. */
+export function tinyStep(weights: Float32Array, round: number, replica: number, count: number, out: Float32Array): void {
+  for (let i = 0; i < out.length; i++)
+    out[i] = count === 0 ? 0 : Math.fround(Math.sin(i * 0.37 + replica * 1.9 + round) * (1 + replica) + weights[i]! * 0.01) * count;
+}
+
+const RATE = 0.05;
+
+/** What any cluster must arrive at: replicas in order, the tree by recursion, one update. */
+export function expectedWeights({ replicas, rounds, examples }: RoundClusterOptions): Float32Array {
+  const length = TRAINABLE + STATE;
+  let weights = new Float32Array(length);
+  for (let round = 0; round < rounds; round++) {
+    const sum = (lo: number, hi: number): Float32Array => {
+      if (hi - lo === 1) {
+        const out = new Float32Array(length);
+        const { from, to } = replicaRows(examples, replicas, lo);
+        tinyStep(weights, round, lo, to - from, out);
+        return out;
+      }
+      const middle = split(lo, hi);
+      const left = sum(lo, middle);
+      const right = sum(middle, hi);
+      return left.map((value, i) => value + right[i]!);
+    };
+    const total = sum(0, replicas);
+    const scale = Math.fround(1 / examples);
+    weights = weights.map((w, i) => {
+      const g = Math.fround(total[i]! * scale);
+      return i < TRAINABLE ? w - Math.fround(g * Math.fround(RATE)) : g;
+    });
+  }
+  return weights;
+}
+
+export class TestMember {
+  readonly machine: Member;
+  readonly connections: Connection[] = [];
+  /** Steps that this member was asked for: `round/replica`. */
+  readonly computed: string[] = [];
+  /** Called before a node is handed over; return false to keep it (a member that hangs or dies here). */
+  onNode: (round: number, lo: number, hi: number) => boolean = () => true;
+  frozen = false;
+  /** Lateness of what the coordinator says to this member, in milliseconds; order is kept. */
+  messageDelayMs = 0;
+  /** Parameter chunks that never arrive. */
+  dropsData: (generation: number, chunk: number) => boolean = () => false;
+  /** Everything that a server said, for tests that say it again. */
+  readonly heard: Message[] = [];
+  private readonly flat = [new Float32Array(TRAINABLE + STATE), new Float32Array(TRAINABLE + STATE)];
+
+  constructor(
+    readonly id: string,
+    readonly seat: number,
+    private readonly cluster: RoundCluster,
+  ) {
+    const { layout, options } = cluster;
+    const owners = new Map<number, number>();
+    for (let s = 0; s < options.servers; s++) for (const chunk of shardChunks(layout, options.servers, s)) owners.set(chunk, s);
+    this.machine = new Member({
+      id,
+      attempt: 1,
+      servers: options.servers,
+      totalRounds: options.rounds,
+      now: () => cluster.now(),
+      chunks: layout.chunks.map(({ index, offset, length }) => ({
+        index,
+        byteOffset: offset * 4,
+        byteLength: length * 4,
+        server: owners.get(index)!,
+      })),
+      store: { bytes: (generation) => new Uint8Array(this.flat[generation & 1]!.buffer) },
+      compute: {
+        step: (round, replicas) => void setImmediate(() => this.step(round, replicas)),
+        committed: () => undefined,
+        evaluate: (generation, blocks) => {
+          for (const { from, to } of blocks) this.machine.evaluated(generation, from, to, to - from, [(to - from) * 0.5, to - from]);
+        },
+      },
+      onEnd: () => undefined,
+    });
+  }
+
+  connect(server: number): Connection {
+    const [near, far] = memoryPair();
+    this.connections[server] = near;
+    near.setReceiver({
+      payloadFor: (header) => this.machine.payloadFor(header),
+      data: (header) => !this.frozen && !this.dropsData(header.round, header.chunk) && this.machine.data(header),
+      message: (message) => {
+        if (this.messageDelayMs > 0) setTimeout(() => this.hear(server, near, message), this.messageDelayMs);
+        else this.hear(server, near, message);
+      },
+      closed: () => this.machine.detach(server, near),
+    });
+    this.cluster.admit(this, server, far);
+    return near;
+  }
+
+  private hear(server: number, near: Connection, message: Message): void {
+    if (this.frozen) return;
+    this.heard.push(message);
+    if (message.type === 'welcome') this.machine.attach(server, near);
+    if (message.type !== 'refused') this.machine.message(server, message);
+    else this.cluster.refusals.push(message.code);
+  }
+
+  /** As SIGKILL: all sockets close at once. */
+  kill(): void {
+    this.frozen = true;
+    for (const connection of this.connections) connection.close();
+  }
+
+  private step(round: number, replicas: readonly number[]): void {
+    const { options } = this.cluster;
+    const weights = this.flat[round & 1]!.slice();
+    const compute = (lo: number, hi: number): Float32Array => {
+      if (hi - lo === 1) {
+        const out = new Float32Array(weights.length);
+        const { from, to } = replicaRows(options.examples, options.replicas, lo);
+        tinyStep(weights, round, lo, to - from, out);
+        this.computed.push(`${round}/${lo}`);
+        this.machine.contribution(round, lo, to - from, [to - from, 0]);
+        return out;
+      }
+      const middle = split(lo, hi);
+      const left = compute(lo, middle);
+      const right = compute(middle, hi);
+      return left.map((value, i) => value + right[i]!);
+    };
+    for (const { lo, hi } of maximalNodes(options.replicas, new Set(replicas))) {
+      if (this.frozen) return;
+      const sum = compute(lo, hi);
+      if (!this.onNode(round, lo, hi)) return;
+      const node: GradientNode = { round, lo, hi, bytes: new Uint8Array(sum.buffer), release: () => void this.cluster.nodesReleased++ };
+      this.cluster.nodesMade++;
+      this.machine.node(node);
+    }
+  }
+}
+
+export class RoundCluster {
+  /** All clusters of this test file, so that a last test can name the table rows that no test has taken. */
+  static readonly all: RoundCluster[] = [];
+  readonly layout: Layout = createLayout(tinyModel);
+  readonly arena = Arena.create({ initialBytes: 1 << 20, maximumBytes: 1 << 28 });
+  readonly coordinator: Coordinator;
+  readonly shards: Shard[];
+  readonly journal: Journal;
+  readonly members: TestMember[] = [];
+  readonly refusals: string[] = [];
+  readonly drops: string[] = [];
+  nodesMade = 0;
+  nodesReleased = 0;
+  /** Lateness of what the coordinator says to each shard, in milliseconds; order is kept. */
+  shardDelayMs: number[] = [];
+  /** Servers that send no heartbeats. */
+  readonly silentServers = new Set<number>();
+  outcome: { outcome: string; message: string } | undefined;
+  private offsetMs = 0;
+
+  constructor(readonly options: RoundClusterOptions) {
+    RoundCluster.all.push(this);
+    this.journal = new Journal({ now: () => this.now() });
+    this.coordinator = new Coordinator({
+      attempt: 1,
+      replicas: options.replicas,
+      servers: options.servers,
+      evalExamples: 1200,
+      journal: this.journal,
+      now: () => this.now(),
+      schedule: {
+        totalRounds: options.rounds,
+        examplesIn: () => options.examples,
+        epochOf: () => 0,
+        replicaExamples: (_, replica) => {
+          const { from, to } = replicaRows(options.examples, options.replicas, replica);
+          return to - from;
+        },
+      },
+      collectWeights: () => this.coordinator.weightsCollected({}),
+      onOver: (outcome, message) => void (this.outcome = { outcome, message }),
+    });
+    this.shards = Array.from({ length: options.servers - (options.absentServers ?? 0) }, (_, index) => this.makeShard(index));
+  }
+
+  now(): number {
+    return performance.now() + this.offsetMs;
+  }
+
+  /** Lets time pass and deadlines fire. */
+  advance(ms: number): void {
+    this.offsetMs += ms;
+    this.shards.forEach(
+      (_, index) => this.silentServers.has(index) || this.coordinator.serverMessage(index, { type: 'heartbeat', progress: 0 }),
+    );
+    this.coordinator.tick();
+    for (const member of this.members) member.machine.tick();
+  }
+
+  join(id = `w${this.members.length}`, seat = this.members.length): TestMember {
+    const member = new TestMember(id, seat, this);
+    this.members.push(member);
+    for (let server = 0; server < this.shards.length; server++) member.connect(server);
+    return member;
+  }
+
+  admit(member: TestMember, server: number, connection: Connection): void {
+    const shard = this.shards[server]!;
+    try {
+      if (server === 0) {
+        this.coordinator.memberJoined(
+          {
+            type: 'hello',
+            token: '',
+            run: '',
+            role: 'worker',
+            id: member.id,
+            host: member.id,
+            seat: member.seat,
+            n: 0,
+            fingerprint: 'test',
+            layout: '',
+          },
+          connection,
+        );
+      }
+    } catch (error) {
+      connection.close(error as ProtocolError);
+      return;
+    }
+    const link = shard.attach(member.id, connection, true);
+    connection.setReceiver({
+      payloadFor: (header) => shard.payloadFor(link, header),
+      data: (header) => shard.data(link, header),
+      message: (message) => {
+        if (message.type === 'pull') shard.onPull(link, message.generation, message.chunk);
+        else if (server === 0) this.coordinator.memberMessage(member.id, message);
+      },
+      closed: ({ description }) => {
+        shard.detach(link);
+        if (server === 0) this.coordinator.memberClosed(member.id, connection, description);
+      },
+    });
+  }
+
+  /** `machine.row` of every row taken so far. */
+  takenRows(): string[] {
+    const tables = [
+      this.coordinator.table,
+      ...this.shards.map((shard) => shard.table),
+      ...this.members.map((member) => member.machine.table),
+    ];
+    return tables.flatMap((table) => [...table.taken.keys()].map((row) => `${table.name}.${row}`));
+  }
+
+  /** Waits for the end of the attempt, whatever it is. @throws Error past the deadline, saying what was waited for */
+  async finished(deadlineMs = 10_000): Promise<void> {
+    const deadline = Date.now() + deadlineMs;
+    while (!this.outcome) {
+      if (Date.now() > deadline)
+        throw new Error(
+          `not over after ${deadlineMs} ms: round ${this.coordinator.round}, waiting for ${this.coordinator.waitingFor() ?? this.members.map((m) => m.machine.waitingFor()).join('; ')}`,
+        );
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
+  async round(k: number): Promise<void> {
+    const deadline = Date.now() + 10_000;
+    while (this.coordinator.round < k && !this.outcome) {
+      if (Date.now() > deadline) throw new Error(`round ${k} did not come: round ${this.coordinator.round}`);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
+  /** The weights of the last generation as a member has them. */
+  weightsOf(member: TestMember): Float32Array {
+    return new Float32Array(new Uint8Array(member.machine['options'].store.bytes(this.options.rounds)).slice().buffer);
+  }
+
+  private makeShard(index: number): Shard {
+    const { layout, options, arena } = this;
+    const chunks = shardChunks(layout, options.servers, index).map((i) => ({ index: i, length: layout.chunks[i]!.length, arena }));
+    const [near, far] = memoryPair();
+    const shard = new Shard({
+      index,
+      attempt: 1,
+      replicas: options.replicas,
+      chunks,
+      initial: chunks.map(({ length }) => {
+        const region = acquireRegion(arena, length);
+        arena.kernels.fill(region.pointer, length, 0);
+        return region;
+      }),
+      createReduction: (ops) => new ReductionTree(options.replicas, ops),
+      isValidNode: (lo, hi) => validNode(options.replicas, lo, hi),
+      update: (chunk, _round, paramIn, paramOut, gradient) => {
+        const scale = Math.fround(1 / options.examples);
+        if (layout.chunks[chunk.index]!.section === 'state')
+          arena.kernels.scaleInto(paramOut.pointer, gradient.pointer, chunk.length, scale);
+        else arena.kernels.sgd(paramIn.pointer, paramOut.pointer, gradient.pointer, chunk.length, RATE, scale);
+      },
+      tellCoordinator: (message) => near.sendMessage(message, { attempt: 1, term: 0, view: 0, round: 0 }),
+      onDropped: (reason) => void this.drops.push(reason),
+    });
+    const link = new ShardLink('coordinator', near, false);
+    near.setReceiver({
+      payloadFor: () => new Uint8Array(0),
+      data: () => undefined,
+      message: (message) => {
+        const delay = this.shardDelayMs[index] ?? 0;
+        if (delay > 0) setTimeout(() => toShard(shard, link, message), delay);
+        else toShard(shard, link, message);
+      },
+      closed: () => undefined,
+    });
+    far.setReceiver({
+      payloadFor: () => new Uint8Array(0),
+      data: () => undefined,
+      message: (message) => this.coordinator.serverMessage(index, message),
+      closed: ({ description }) => this.coordinator.serverLost(index, description),
+    });
+    this.coordinator.serverJoined(index, far);
+    return shard;
+  }
+}
+
+function toShard(shard: Shard, link: ShardLink, message: Message): void {
+  if (message.type === 'view') shard.onView(message.view, message.term, message.members);
+  else if (message.type === 'commit') shard.onCommit(message.round, message.view, message.term, message.members);
+  else if (message.type === 'pull') shard.onPull(link, message.generation, message.chunk);
+}

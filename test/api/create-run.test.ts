@@ -1,0 +1,250 @@
+/** From a spec to a run: what is refused and how it is said, what happens twice, and who sees it. */
+import { GraphQLList, GraphQLNonNull, getNamedType, type GraphQLField } from 'graphql';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { buildSchema } from '../../apps/api/src/reference.js';
+import { ControlPlane, CREATE_RUN, createRun, type Caller } from './services.js';
+
+let plane: ControlPlane;
+let caller: Caller;
+beforeAll(async () => {
+  plane = await ControlPlane.start();
+  caller = await plane.team('builders');
+});
+afterAll(() => plane?.stop());
+
+const issuesOf = async (spec: object) => {
+  const { data, errors } = await caller.gql(CREATE_RUN, { spec });
+  expect(errors).toBeUndefined();
+  expect(data.createRun.__typename, JSON.stringify(data)).toBe('InvalidInput');
+  return data.createRun.issues as { path: string; message: string }[];
+};
+const countRuns = async () => (await caller.gql('{ runs { totalCount } }')).data.runs.totalCount as number;
+const dense = (units: unknown, name = 'd') => ({ class_name: 'Dense', config: { name, units, activation: 'linear', use_bias: true } });
+const sequential = (...layers: object[]) => ({ class_name: 'Sequential', config: { name: 'm', layers } });
+
+describe('a spec is refused, its field is named and nothing is written', () => {
+  it.each<[string, object, string, RegExp]>([
+    ['unknown dataset', { dataset: 'cifar' }, 'dataset', /mnist/],
+    ['unknown zoo model', { model: 'gpt' }, 'model', /mlp/],
+    ['unknown optimizer', { optimizer: { name: 'lion' } }, 'optimizer.name', /./],
+    ['a field of another optimizer', { optimizer: { name: 'sgd', momentum: 0.9 } }, 'optimizer.momentum', /unknown field/],
+    ['unknown loss', { loss: 'hinge' }, 'loss', /./],
+    ['unknown engine', { engine: 'cuda' }, 'engine', /./],
+    ['fewer examples than replicas', { globalBatch: 3, replicas: 4 }, 'globalBatch', /at least replicas/],
+    [
+      'more micro-batches than examples',
+      { globalBatch: 8, replicas: 4, strategy: { kind: 'parameter-server', accumulate: 3 } },
+      'strategy.accumulate',
+      /2 examples/,
+    ],
+    ['zero replicas', { replicas: 0 }, 'replicas', /./],
+    ['a thousand servers', { strategy: { kind: 'parameter-server', servers: 1000 } }, 'strategy.servers', /64/],
+    ['a batch that drops every round', { globalBatch: 65536, dropRemainder: true }, 'globalBatch', /no round is left/],
+    ['more rounds than supported', { globalBatch: 4, length: { epochs: 100000 } }, 'length', /100000000/],
+    ['a negative rate', { optimizer: { name: 'sgd', learningRate: -1 } }, 'optimizer.learningRate', /./],
+    ['a name with an escape sequence', { name: 'x\u001b[2J' }, 'name', /control/],
+    [
+      'a model of the wrong shape',
+      { modelTopology: sequential({ class_name: 'Dense', config: { name: 'a', units: 10, batch_input_shape: [null, 99] } }) },
+      'model.topology',
+      /99/,
+    ],
+    [
+      'a model with too few outputs',
+      { modelTopology: sequential({ class_name: 'Dense', config: { name: 'a', units: 9, batch_input_shape: [null, 784] } }) },
+      'model.topology',
+      /10/,
+    ],
+    [
+      'a Lambda layer',
+      { modelTopology: sequential({ class_name: 'Lambda', config: { function: 'process.exit()' } }) },
+      'model.topology.config.layers.0.class_name',
+      /not allowed/,
+    ],
+    [
+      'units of 2^31',
+      {
+        modelTopology: sequential(
+          { class_name: 'Dense', config: { name: 'a', units: 2 ** 31, batch_input_shape: [null, 784] } },
+          dense(10),
+        ),
+      },
+      'model.topology',
+      /./,
+    ],
+    ['a topology without layers', { modelTopology: { class_name: 'Sequential', config: {} } }, 'model.topology.config.layers', /non-empty/],
+    ['a topology that is a list', { modelTopology: [] }, 'model.topology', /object/],
+    [
+      'ten thousand layers',
+      { modelTopology: sequential(...Array.from({ length: 10_000 }, (_, i) => dense(1, `d${i}`))) },
+      'model.topology.config.layers',
+      /512/,
+    ],
+  ])('%s', async (_, spec, path, message) => {
+    const before = await countRuns();
+    const issues = await issuesOf(spec);
+    const found = issues.find((issue) => issue.path.startsWith(path));
+    expect(found, JSON.stringify(issues).slice(0, 500)).toBeDefined();
+    expect(found!.message).toMatch(message);
+    expect(await countRuns()).toBe(before);
+  });
+
+  it('nested far deeper than any model', async () => {
+    let deep: object = {};
+    for (let i = 0; i < 2_000; i++) deep = { config: deep };
+    expect((await issuesOf({ modelTopology: { class_name: 'Sequential', config: { layers: [deep] } } }))[0]!.message).toMatch(/deeper/);
+  });
+
+  it('with numbers that GraphQL itself cannot read, also by the name of the field', async () => {
+    for (const [field, value] of [
+      ['globalBatch', 1e30],
+      ['replicas', 2.5],
+      ['seed', 'many'],
+    ] as const) {
+      const { status, errors } = await caller.gql(CREATE_RUN, { spec: { [field]: value } });
+      expect(status).toBe(400);
+      expect(errors?.[0]?.message).toContain(`spec.${field}`);
+      expect(errors?.[0]?.extensions.code).toBe('BAD_USER_INPUT');
+    }
+  });
+
+  it("with fields that are not a person's to set", async () => {
+    for (const field of ['status', 'teamId', 'attempt', 'id', 'quota']) {
+      const graphql = await caller.gql(CREATE_RUN, { spec: { [field]: 'x' } });
+      expect(graphql.errors?.[0]?.message, field).toContain(field);
+      const rest = await caller.post('/api/v1/runs').send({ [field]: 'x' });
+      expect([rest.status, rest.body.code, rest.body.issues]).toEqual([422, 'INVALID_INPUT', [{ path: field, message: 'unknown field' }]]);
+    }
+  });
+
+  it('when it is not JSON, or too large', async () => {
+    const broken = await caller.post('/api/v1/runs').set('content-type', 'application/json').send('{"name":');
+    expect([broken.status, broken.body.code]).toEqual([400, 'BAD_REQUEST']);
+    const large = await caller.post('/api/v1/runs').send({ name: 'x'.repeat(1_700_000) });
+    expect([large.status, large.body.code]).toEqual([413, 'TOO_LARGE']);
+    const polluted = await caller.post('/api/v1/runs').set('content-type', 'application/json').send('{"__proto__": {"name": "x"}}');
+    expect(polluted.status).toBe(400);
+  });
+});
+
+describe('a run', () => {
+  it('gets every default, a history with reasons, and says what it waits for', async () => {
+    const { data } = await caller.gql(CREATE_RUN, { spec: { name: ' first ', length: { rounds: 10, epochs: null } } });
+    const { run } = data.createRun;
+    expect(run).toMatchObject({
+      name: 'first',
+      status: 'QUEUED',
+      attempt: 1,
+      parameterCount: 235_146,
+      spec: { replicas: 4, globalBatch: 256, seed: 42, length: { rounds: 10 } },
+    });
+    expect(run.statusReason).toMatch(/waits for 1 parameter server: none is connected/);
+    const detail = await caller.gql(
+      'query($id: ID!) { run(id: $id) { progress { totalRounds totalEpochs } statusHistory { from to attempt } events { edges { node { seq type } } } } }',
+      { id: run.id },
+    );
+    expect(detail.data.run.progress.totalRounds).toBe(10);
+    expect(detail.data.run.statusHistory.slice(0, 2)).toEqual([
+      { from: null, to: 'PENDING', attempt: 1 },
+      { from: 'PENDING', to: 'QUEUED', attempt: 1 },
+    ]);
+    expect(detail.data.run.events.edges[0].node).toEqual({ seq: 1, type: 'run.created' });
+  });
+
+  it('takes a topology, and a cluster spec that bounds its servers', async () => {
+    const made = await caller.gql(
+      'mutation { createClusterSpec(input: { name: "two", servers: ["10.0.0.1:7000", "10.0.0.2:7000"], workers: ["w1:7001"] }) { ... on CreateClusterSpecSuccess { clusterSpec { id servers } } } }',
+    );
+    const { id } = made.data.createClusterSpec.clusterSpec;
+    const topology = sequential({ class_name: 'Flatten', config: { name: 'f', batch_input_shape: [null, 28, 28, 1] } }, dense(10));
+    const { data } = await caller.gql(CREATE_RUN, {
+      spec: { modelTopology: topology, strategy: { kind: 'parameter-server', servers: 2 } },
+      clusterSpecId: id,
+    });
+    expect(data.createRun.run).toMatchObject({ parameterCount: 7_850, clusterSpec: { id } });
+    const three = await caller.gql(CREATE_RUN, { spec: { strategy: { kind: 'parameter-server', servers: 3 } }, clusterSpecId: id });
+    expect(three.data.createRun.issues).toEqual([{ path: 'strategy.servers', message: expect.stringContaining('lists 2') }]);
+    const unknown = await caller.gql(CREATE_RUN, { spec: {}, clusterSpecId: '0190c5a5-0000-7000-8000-000000000000' });
+    expect(unknown.data.createRun.__typename).toBe('NotFound');
+    const twice = await caller.gql('mutation { createClusterSpec(input: { name: "two" }) { __typename } }');
+    expect(twice.data.createClusterSpec.__typename).toBe('Conflict');
+    const wrong = await caller.gql(
+      'mutation { createClusterSpec(input: { name: "bad", servers: ["a:1", "http://x/"] }) { ... on InvalidInput { issues { path } } } }',
+    );
+    expect(wrong.data.createClusterSpec.issues).toEqual([{ path: 'servers.1' }]);
+  });
+
+  it('is made once per idempotency key, also when asked ten times at once; another spec under the key is a conflict', async () => {
+    const before = await countRuns();
+    const ids = await Promise.all(Array.from({ length: 10 }, () => createRun(caller, { seed: 7 }, { idempotencyKey: 'once' })));
+    expect(new Set(ids).size).toBe(1);
+    expect(await countRuns()).toBe(before + 1);
+    const other = await caller.gql(CREATE_RUN, { spec: { seed: 8 }, idempotencyKey: 'once' });
+    expect(other.data.createRun).toMatchObject({ __typename: 'Conflict', code: 'CONFLICT' });
+    const overRest = await caller.post('/api/v1/runs').set('idempotency-key', 'once').send({ seed: 7 });
+    expect([overRest.status, overRest.body.id]).toEqual([201, ids[0]]);
+    // Another team's key of the same name is its own.
+    const stranger = await plane.team('strangers-with-keys');
+    expect(await createRun(stranger, { seed: 8 }, { idempotencyKey: 'once' })).not.toBe(ids[0]);
+  });
+});
+
+describe('another team', () => {
+  /** Every operation that takes an id, with how it is asked about the other team's things. A new one must be added here. */
+  const covered: Record<string, string> = {
+    'Query.node': 'query($id: ID!) { found: node(id: $id) { __typename } }',
+    'Query.team': 'query($id: ID!) { found: team(id: $id) { name } }',
+    'Query.run': 'query($id: ID!) { found: run(id: $id) { name } }',
+    'Mutation.createApiKey': 'mutation($id: ID!) { found: createApiKey(teamId: $id, name: "x") { __typename } }',
+    'Mutation.revokeApiKey': 'mutation($id: ID!) { found: revokeApiKey(id: $id) { __typename } }',
+    'Mutation.createRun': 'mutation($id: ID!) { found: createRun(spec: {}, clusterSpecId: $id) { __typename } }',
+    'Mutation.cancelRun': 'mutation($id: ID!) { found: cancelRun(id: $id) { __typename } }',
+    'Subscription.runEvents': '', // live.test.ts
+    'Subscription.runMetrics': '',
+  };
+
+  it('finds nothing under any id, by any operation or path', async () => {
+    const owner = await plane.team('owners');
+    const stranger = await plane.team('strangers');
+    const runId = await createRun(owner, { name: 'secret' });
+    const spec = await owner.gql(
+      'mutation { createClusterSpec(input: { name: "c" }) { ... on CreateClusterSpecSuccess { clusterSpec { id } } } }',
+    );
+    const viewer = await owner.gql('{ viewer { apiKey { id } } }');
+    const ids = [runId, spec.data.createClusterSpec.clusterSpec.id, viewer.data.viewer.apiKey.id, owner.teamId];
+    for (const id of ids) {
+      expect((await owner.gql(covered['Query.node']!, { id })).data.found, 'its owner finds it').not.toBeNull();
+      for (const [operation, query] of Object.entries(covered).filter(([, text]) => text)) {
+        const { data, errors } = await stranger.gql(query, { id });
+        expect(errors, operation).toBeUndefined();
+        expect(data.found === null || data.found.__typename === 'NotFound', `${operation} ${JSON.stringify(data)}`).toBe(true);
+      }
+    }
+    for (const path of ['', '/events', '/weights']) {
+      const { status, body } = await stranger.get(`/api/v1/runs/${runId}${path}`);
+      expect([status, body.code], path).toEqual([404, 'NOT_FOUND']);
+    }
+    expect((await stranger.post(`/api/v1/runs/${runId}/cancel`)).status).toBe(404);
+    const lists = await stranger.gql(
+      '{ runs { totalCount edges { node { id } } } clusterSpecs { id } viewer { team { apiKeys { id } } } }',
+    );
+    expect(JSON.stringify(lists.data)).not.toMatch(new RegExp(ids.slice(0, 3).join('|')));
+    expect((await owner.gql('query($id: ID!) { run(id: $id) { status } }', { id: runId })).data.run.status).toBe('QUEUED');
+  });
+
+  it('is asked about here for every field that takes an id', async () => {
+    const schema = await buildSchema();
+    const takesId = (field: GraphQLField<unknown, unknown>) =>
+      field.args.some(
+        ({ type }) =>
+          !(type instanceof GraphQLList || (type instanceof GraphQLNonNull && type.ofType instanceof GraphQLList)) &&
+          getNamedType(type).name === 'ID',
+      );
+    const found = [schema.getQueryType()!, schema.getMutationType()!, schema.getSubscriptionType()!].flatMap((type) =>
+      Object.values(type.getFields())
+        .filter(takesId)
+        .map((field) => `${type.name}.${field.name}`),
+    );
+    expect(found.sort()).toEqual(Object.keys(covered).sort());
+  });
+});

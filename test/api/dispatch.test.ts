@@ -1,0 +1,346 @@
+/** From a run to jobs and back: outbox, servers, seats, cancelling, and what happens when Redis forgets or a server dies. */
+import { controlKey, stepTaskJobId } from '@paceline/jobs';
+import { jwtVerify } from 'jose';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { Database } from '../../apps/api/src/database/database.js';
+import { Dispatcher } from '../../apps/api/src/dispatch/dispatcher.js';
+import { Queues } from '../../apps/api/src/dispatch/queues.js';
+import { Coordinator, ScriptedFleet } from './scripted-fleet.js';
+import { ControlPlane, createRun, TOKEN_SECRET, until } from './services.js';
+
+let plane: ControlPlane;
+let fleet: ScriptedFleet;
+beforeAll(async () => void (plane = await ControlPlane.start()));
+afterAll(() => plane?.stop());
+beforeEach(async () => {
+  await plane.reset();
+  fleet = await new ScriptedFleet(plane.redis.url).ready();
+});
+afterEach(() => fleet?.stop());
+
+const waiting = (kind: 'placement' | 'step-task') => plane.api.app.get(Queues).waitingIds(kind);
+const runOf = async (id: string) =>
+  (
+    await plane.admin.gql(
+      'query($id: ID!) { run(id: $id) { status statusReason stepTasks { seat n state replicas worker { id } } servers { index serverId state } } }',
+      { id },
+    )
+  ).data.run;
+const statusOf = async (id: string, status: string, deadlineMs?: number) =>
+  until(`run ${status}`, async () => (await runOf(id)).status === status && runOf(id), deadlineMs);
+const openTasks = async (id: string) => (await runOf(id)).stepTasks.filter((task: { state: string }) => task.state === 'OPEN');
+
+async function running(
+  spec: object = {},
+): Promise<{ id: string; coordinator: Coordinator; server: { id: string; stop: () => void }; worker: { id: string; stop: () => void } }> {
+  const server = fleet.beat('server');
+  const worker = fleet.beat('worker');
+  const id = await createRun(plane.admin, spec);
+  const coordinator = await fleet.claim(id, [server.id]);
+  const { payload } = await fleet.takeStepTask();
+  await coordinator.train(worker.id, payload);
+  await statusOf(id, 'RUNNING');
+  return { id, coordinator, server, worker };
+}
+
+describe('the outbox', () => {
+  it('sends each job once, also when an api died between adding it and saying so', async () => {
+    const id = await createRun(plane.admin);
+    const [jobId] = await until('the placement', async () => (await waiting('placement')).length === 1 && waiting('placement'));
+    const database = plane.api.app.get(Database);
+    await database.outbox.updateMany({ data: { sentAt: null } });
+    await until('it was sent again', async () => (await database.outbox.count({ where: { sentAt: null } })) === 0);
+    expect(await waiting('placement')).toEqual([jobId]);
+    // And when its job was done meanwhile, it is not done twice.
+    const held = await fleet.takePlacement();
+    expect(held.payload).toMatchObject({ runId: id, attempt: 1, index: 0, servers: 1, trainExamples: 60_000 });
+    await fleet.report({
+      kind: 'server.claimed',
+      runId: id,
+      attempt: 1,
+      address: { index: 0, serverId: 'ps-1', host: 'h', port: 1, unixPath: null },
+    });
+    await held.complete('claimed');
+    await database.outbox.updateMany({ where: { kind: 'placement' }, data: { sentAt: null } });
+    await until('it was sent again', async () => (await database.outbox.count({ where: { sentAt: null, kind: 'placement' } })) === 0);
+    expect(await waiting('placement')).toEqual([]);
+  });
+
+  it('sends exactly one job for a run whose api died before it could enqueue, when two others start together', async () => {
+    await plane.api.app.get(Dispatcher).onModuleDestroy();
+    const id = await createRun(plane.admin);
+    await new Promise((resolve) => setTimeout(resolve, 700));
+    expect(await waiting('placement')).toEqual([]);
+    await plane.api.stop();
+    const [second] = await Promise.all([plane.startApi(), plane.startApi()]);
+    plane.api = second;
+    await until('the placement', async () => (await waiting('placement')).length > 0);
+    await new Promise((resolve) => setTimeout(resolve, 700));
+    expect(await waiting('placement')).toEqual([`place-${id}-a1-i0-m0`]);
+  });
+
+  it('holds placements of several servers back until so many are there, and does not let them block others', async () => {
+    fleet.beat('server');
+    const two = await createRun(plane.admin, { strategy: { kind: 'parameter-server', servers: 2 } });
+    const one = await createRun(plane.admin);
+    await until('the placement of the small run', async () => (await waiting('placement')).some((jobId) => jobId.includes(one)));
+    expect((await waiting('placement')).some((jobId) => jobId.includes(two))).toBe(false);
+    expect(await until('a reason', async () => /only one is connected/.exec((await runOf(two)).statusReason)?.[0])).toBeTruthy();
+    fleet.beat('server');
+    await until('both placements', async () => (await waiting('placement')).filter((jobId) => jobId.includes(two)).length === 2);
+  });
+});
+
+describe('a run that waits', () => {
+  it('says for what: no server, no worker, a worker of another protocol; and stays QUEUED', async () => {
+    const id = await createRun(plane.admin);
+    const reason = (pattern: RegExp) => until(String(pattern), async () => pattern.test((await runOf(id)).statusReason));
+    await reason(/waits for 1 parameter server: none is connected; waits for a worker: none is connected; start one with `paceline up`/);
+    const server = fleet.beat('server');
+    await fleet.claim(id, [server.id]);
+    await reason(/^waits for a worker: none is connected; start one with `paceline up`$/);
+    const old = fleet.beat('worker', 'worker-old', { protocolVersion: 2 });
+    await reason(/^waits for a worker: worker worker-old speaks protocol 2, this control plane speaks 1/);
+    expect((await plane.admin.gql('{ workers { id status } }')).data.workers).toEqual([{ id: old.id, status: 'INCOMPATIBLE' }]);
+    expect((await runOf(id)).status).toBe('QUEUED');
+    fleet.beat('worker', 'worker-new');
+    await statusOf(id, 'PROVISIONING');
+  });
+
+  it('gives servers and workers tokens for this run, attempt and role only', async () => {
+    const server = fleet.beat('server');
+    const id = await createRun(plane.admin);
+    const held = await fleet.takePlacement();
+    const verify = async (token: string) =>
+      (await jwtVerify(token, new TextEncoder().encode(TOKEN_SECRET), { issuer: 'paceline-api', audience: 'paceline-data-plane' })).payload;
+    const payload = await verify(held.payload.token);
+    expect(payload).toMatchObject({ run: id, attempt: 1, role: 'server' });
+    expect(payload.exp! - payload.iat!).toBe(86_400);
+    await fleet.report({
+      kind: 'server.claimed',
+      runId: id,
+      attempt: 1,
+      address: { index: 0, serverId: server.id, host: 'h', port: 1, unixPath: null },
+    });
+    await held.complete('claimed');
+    expect(await verify((await fleet.takeStepTask()).payload.token)).toMatchObject({ run: id, attempt: 1, role: 'worker' });
+  });
+});
+
+describe('servers', () => {
+  it('start with the first that claimed a part; a second claim changes nothing', async () => {
+    const id = await createRun(plane.admin);
+    const held = await fleet.takePlacement();
+    const claim = (serverId: string) =>
+      fleet.report({ kind: 'server.claimed', runId: id, attempt: 1, address: { index: 0, serverId, host: 'h', port: 1, unixPath: null } });
+    await claim('ps-first');
+    await claim('ps-second');
+    await held.complete('claimed');
+    const start = await until('the start', async () => (await fleet.redis.hget(controlKey(id), 'start')) ?? undefined);
+    expect(JSON.parse(start)).toMatchObject({ attempt: 1, servers: [{ serverId: 'ps-first' }] });
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    expect((await runOf(id)).servers).toEqual([{ index: 0, serverId: 'ps-first', state: 'STARTED' }]);
+  });
+
+  it('that stop before the start are replaced', async () => {
+    const [first, second] = [fleet.beat('server', 'ps-first'), fleet.beat('server', 'ps-second')];
+    const id = await createRun(plane.admin, { strategy: { kind: 'parameter-server', servers: 2 } });
+    const held = await fleet.takePlacement();
+    const { index } = held.payload;
+    await fleet.report({
+      kind: 'server.claimed',
+      runId: id,
+      attempt: 1,
+      address: { index, serverId: first.id, host: 'h', port: 1, unixPath: null },
+    });
+    await held.complete('claimed');
+    await until('the claim', async () => (await runOf(id)).servers.length === 1);
+    first.stop();
+    await fleet.report({ kind: 'goodbye', role: 'server', id: first.id });
+    fleet.beat('server', 'ps-third');
+    await until('the part is free again', async () => (await runOf(id)).servers.length === 0);
+    await fleet.claim(id, [second.id, 'ps-third']);
+    expect((await runOf(id)).servers.map((server: { serverId: string }) => server.serverId).sort()).toEqual(['ps-second', 'ps-third']);
+  });
+
+  it('that fall silent end the run with a reason that names server and round, and the others are told to stop', async () => {
+    const { id, coordinator, server } = await running();
+    await coordinator.publish(coordinator.rounds(0, 11), { round: 12 });
+    server.stop();
+    const stopped = performance.now();
+    const run = await statusOf(id, 'FAILED', 20_000);
+    expect(performance.now() - stopped).toBeGreaterThan(4_000);
+    expect(run.statusReason).toMatch(new RegExp(`parameter server 0 \\(${server.id}\\) was lost in round 12.*recovery`));
+    await coordinator.publish([], {});
+    await until('the stop', async () => (await fleet.redis.hget(controlKey(id), 'action')) === '1:cancel');
+  });
+
+  it('that report a failure end the run at once', async () => {
+    const { id } = await running();
+    await fleet.report({ kind: 'server.failed', runId: id, attempt: 1, index: 0, code: 'RangeError', message: 'out of memory' });
+    expect((await statusOf(id, 'FAILED', 3_000)).statusReason).toBe('parameter server 0 failed (RangeError): out of memory');
+  });
+
+  it('are not called lost because the api was away', async () => {
+    const { id, coordinator, server } = await running();
+    server.stop();
+    await new Promise((resolve) => setTimeout(resolve, 700));
+    await plane.api.stop();
+    await new Promise((resolve) => setTimeout(resolve, 7_000));
+    plane.api = await plane.startApi();
+    // What the new api knows of the server is seven seconds old, and for a while nothing newer comes.
+    await new Promise((resolve) => setTimeout(resolve, 3_000));
+    fleet.beat('server', server.id);
+    await new Promise((resolve) => setTimeout(resolve, 5_000));
+    expect((await runOf(id)).status).toBe('RUNNING');
+    await coordinator.finish();
+    await statusOf(id, 'SUCCEEDED');
+  }, 60_000);
+});
+
+describe('seats', () => {
+  it('are opened one at a time until every replica has a worker, and again when one is left', async () => {
+    const server = fleet.beat('server');
+    const worker = fleet.beat('worker');
+    const id = await createRun(plane.admin, { replicas: 2 });
+    const coordinator = await fleet.claim(id, [server.id]);
+    const first = await fleet.takeStepTask();
+    expect(first.payload).toMatchObject({ runId: id, seat: 0, n: 0, heldSeats: 0, servers: [{ serverId: server.id }] });
+    await coordinator.seat(worker.id, first.payload, [0]);
+    const second = await fleet.takeStepTask();
+    expect(second.payload).toMatchObject({ seat: 1, n: 0, heldSeats: 1 });
+    await coordinator.seat('worker-b', second.payload, [1]);
+    await until(
+      'both are held',
+      async () => (await runOf(id)).stepTasks.filter((task: { state: string }) => task.state === 'HELD').length === 2,
+    );
+    await new Promise((resolve) => setTimeout(resolve, 900));
+    expect(await waiting('step-task')).toEqual([]);
+    expect((await runOf(id)).stepTasks).toHaveLength(2);
+    // The worker of seat 0 leaves: the same seat, made once more.
+    await coordinator.publish([], { seats: coordinator.state.seats.filter(({ seat }) => seat === 1) });
+    expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: 0, n: 1, heldSeats: 1 });
+  });
+
+  it('of the run with fewer workers are taken first, also after that has changed', async () => {
+    const { id: rich, coordinator } = await running();
+    await until('the second seat', async () => (await waiting('step-task')).length === 1);
+    const poor = await createRun(plane.admin);
+    await fleet.claim(poor, [fleet.beat('server').id]);
+    await until('both seats', async () => (await waiting('step-task')).length === 2);
+    // The rich run loses its only worker: now its open seat is as urgent, and its data says so.
+    await coordinator.publish([], { seats: [] });
+    const job = stepTaskJobId(rich, 1, 1, 0);
+    await until('the new priority', async () => (await fleet.redis.hget(`bull:paceline-step-tasks:${job}`, 'priority')) === '1');
+    await coordinator.seat('worker-x', { seat: 0, n: 0 });
+    await until('the old priority', async () => (await fleet.redis.hget(`bull:paceline-step-tasks:${job}`, 'priority')) === '2');
+    expect((await fleet.takeStepTask()).payload).toMatchObject({ runId: poor, heldSeats: 0 });
+    expect((await fleet.takeStepTask()).payload).toMatchObject({ runId: rich, heldSeats: 1 });
+  });
+
+  it('that fail are made again after a pause, and a run that no worker can hold fails with the last reason', async () => {
+    const server = fleet.beat('server');
+    fleet.beat('worker');
+    const id = await createRun(plane.admin);
+    await fleet.claim(id, [server.id]);
+    const fail = async (message: string) =>
+      fleet.report({
+        kind: 'seat.failed',
+        runId: id,
+        attempt: 1,
+        seat: 0,
+        workerId: 'worker-a',
+        code: 'ENGINE_MISSING',
+        message,
+        serverIndex: null,
+      });
+    const held = await fleet.takeStepTask();
+    await fail('no wasm here');
+    await held.complete('given-up');
+    expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: 0, n: 1 });
+    for (let i = 0; i < 7; i++) await fail(`no wasm here, ${i}`);
+    expect((await statusOf(id, 'FAILED')).statusReason).toMatch(
+      /no worker can take a seat: 8 failed in a row; the last one: worker worker-a could not take or keep seat 0 \(ENGINE_MISSING\): no wasm here, 6/,
+    );
+  });
+
+  it('that nobody asked for are swept out of the queue', async () => {
+    const queues = plane.api.app.get(Queues);
+    const { id } = await running();
+    const held = await until('the open seat', async () => (await waiting('step-task'))[0]);
+    await queues.add([
+      { jobId: `step-${id}-a1-s9-n9`, payload: { kind: 'step-task' } as never },
+      { jobId: 'forged', payload: { kind: 'step-task', seat: 'x'.repeat(1000) } as never },
+    ]);
+    await until('only the real one is left', async () => String(await waiting('step-task')) === held, 8_000);
+  });
+});
+
+describe('Redis is flushed', () => {
+  it('while a run waits for its servers: the placement comes back once', async () => {
+    const id = await createRun(plane.admin);
+    await until('the placement', async () => (await waiting('placement')).length === 1);
+    await fleet.redis.flushall();
+    await until('the placement again', async () => (await waiting('placement')).length === 1);
+    expect(await waiting('placement')).toEqual([`place-${id}-a1-i0-m1`]);
+  });
+
+  it('in the middle of a run: start, acknowledgement and the open seat come back, and the journal goes on', async () => {
+    const { id, coordinator } = await running();
+    await coordinator.publish(coordinator.rounds(0, 9), { round: 10 });
+    await until('the acknowledgement', async () => (await fleet.redis.hget(controlKey(id), 'ack')) === `1:${coordinator.n}`);
+    const [before] = await openTasks(id);
+    await fleet.redis.flushall();
+    await until('the start', () => fleet.redis.hget(controlKey(id), 'start'));
+    await until('the acknowledgement', async () => (await fleet.redis.hget(controlKey(id), 'ack')) === `1:${coordinator.n}`);
+    expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: before.seat, n: before.n + 1 });
+    await coordinator.publish(coordinator.rounds(10, 19), { round: 20 });
+    await until('the journal', async () => (await fleet.redis.hget(controlKey(id), 'ack')) === `1:${coordinator.n}`);
+    const { data } = await plane.admin.gql(
+      'query($id: ID!) { run(id: $id) { status ledger { committedRounds committedExamples expectedExamples } stepTasks { state } } }',
+      { id },
+    );
+    expect(data.run).toMatchObject({
+      status: 'RUNNING',
+      ledger: { committedRounds: 20, committedExamples: 5_120, expectedExamples: 5_120 },
+    });
+    expect(data.run.stepTasks.filter((task: { state: string }) => task.state === 'HELD')).toHaveLength(1);
+  });
+});
+
+describe('cancelling', () => {
+  const CANCEL = 'mutation($id: ID!) { cancelRun(id: $id) { __typename ... on Conflict { message } } }';
+  const cancel = async (id: string) => (await plane.admin.gql(CANCEL, { id })).data.cancelRun;
+
+  it('a run that waits ends it and takes its jobs back', async () => {
+    const id = await createRun(plane.admin);
+    await until('the placement', async () => (await waiting('placement')).length === 1);
+    expect((await cancel(id)).__typename).toBe('CancelRunSuccess');
+    await statusOf(id, 'CANCELLED', 3_000);
+    await until('no job', async () => (await waiting('placement')).length === 0);
+    expect(await cancel(id)).toMatchObject({ __typename: 'Conflict', message: expect.stringContaining('CANCELLED') });
+  });
+
+  it('a running one asks its coordinator, twice is once, and what that says counts', async () => {
+    const { id, coordinator } = await running();
+    await cancel(id);
+    await until('the wish', async () => (await fleet.redis.hget(controlKey(id), 'action')) === '1:cancel');
+    expect((await cancel(id)).__typename).toBe('CancelRunSuccess');
+    expect((await runOf(id)).status).toBe('RUNNING');
+    await coordinator.publish([{ kind: 'event', type: 'run.cancelled', message: 'cancelled in round 3', data: { round: 3 } }], {
+      phase: 'cancelled',
+      seats: [],
+    });
+    expect((await statusOf(id, 'CANCELLED', 3_000)).statusReason).toBe('cancelled in round 3');
+  });
+
+  it('one whose coordinator is deaf ends it within about ten seconds all the same', async () => {
+    const { id } = await running();
+    const asked = performance.now();
+    await cancel(id);
+    const run = await statusOf(id, 'CANCELLED', 13_000);
+    expect(performance.now() - asked).toBeGreaterThan(9_000);
+    expect(run.statusReason).toMatch(/did not confirm/);
+    await until('no job', async () => (await waiting('step-task')).length === 0);
+  });
+});

@@ -1,0 +1,160 @@
+/** PostgreSQL and Redis go away in the middle of a run and come back: what is asked meanwhile is answered, and nothing is lost. */
+import { controlKey } from '@paceline/jobs';
+import { createClient } from 'graphql-ws';
+import request from 'supertest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { WebSocket } from 'ws';
+import { Coordinator, ScriptedFleet } from './scripted-fleet.js';
+import { ControlPlane, createRun, until } from './services.js';
+
+let plane: ControlPlane;
+let fleet: ScriptedFleet;
+let serverId: string;
+beforeAll(async () => {
+  plane = await ControlPlane.start({ durable: true });
+  fleet = await new ScriptedFleet(plane.redis.url).ready();
+  serverId = fleet.beat('server').id;
+  fleet.beat('worker', 'worker-a');
+});
+afterAll(async () => {
+  await fleet?.stop();
+  await plane?.stop();
+});
+
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function training(): Promise<Coordinator> {
+  const id = await createRun(plane.admin);
+  const coordinator = await fleet.claim(id, [serverId]);
+  await coordinator.train('worker-a', (await fleet.takeStepTask()).payload);
+  await until('RUNNING', async () => (await statusOf(id)) === 'RUNNING');
+  return coordinator;
+}
+const statusOf = async (id: string) => (await plane.admin.gql('query($id: ID!) { run(id: $id) { status } }', { id })).data?.run?.status;
+const ledgerOf = async (id: string) =>
+  (
+    await plane.admin.gql(
+      'query($id: ID!) { run(id: $id) { ledger { committedRounds committedExamples } events(last: 1) { edges { node { seq } } } } }',
+      { id },
+    )
+  ).data.run;
+
+describe('PostgreSQL is away', () => {
+  it('answers 503 with Retry-After, acknowledges nothing, keeps subscribers, and catches up', async () => {
+    const coordinator = await training();
+    const { runId } = coordinator;
+    await coordinator.publish(coordinator.rounds(0, 9), { round: 10 });
+    await until('the first acknowledgement', async () => (await fleet.redis.hget(controlKey(runId), 'ack')) === `1:${coordinator.n}`);
+    const acknowledged = coordinator.n;
+    const { port } = plane.postgres;
+    const subscriber = createClient({
+      url: plane.api.url.replace('http', 'ws') + '/graphql',
+      webSocketImpl: WebSocket,
+      connectionParams: { apiKey: plane.adminKey },
+      retryAttempts: 0,
+    });
+    const seen: number[] = [];
+    const followed = (async () => {
+      const query = 'subscription($runId: ID!) { runEvents(runId: $runId) { seq } }';
+      for await (const { data, errors } of subscriber.iterate<{ runEvents: { seq: number } }>({ query, variables: { runId } })) {
+        if (errors) throw new Error(JSON.stringify(errors));
+        seen.push(data!.runEvents.seq);
+      }
+    })();
+    await until('the first events', () => seen.length > 2);
+    await plane.postgres.stop();
+
+    const sent = performance.now();
+    const graphql = await plane.admin.gql('{ viewer { isAdmin } }');
+    expect([graphql.status, graphql.errors?.[0]?.extensions.code, Number(graphql.headers['retry-after']) > 0]).toEqual([
+      503,
+      'SERVICE_UNAVAILABLE',
+      true,
+    ]);
+    const rest = await plane.admin.get('/api/v1/runs');
+    expect([rest.status, rest.body.code, Number(rest.headers['retry-after']) > 0]).toEqual([503, 'SERVICE_UNAVAILABLE', true]);
+    expect(rest.body.detail).toContain('PostgreSQL');
+    expect((await plane.admin.gql('mutation { createRun(spec: {}) { __typename } }')).status).toBe(503);
+    expect(performance.now() - sent).toBeLessThan(10_000);
+    expect((await request(plane.api.url).get('/healthz')).status).toBe(200);
+    const ready = await request(plane.api.url).get('/readyz');
+    expect([ready.status, ready.body.checks.postgresql.status, ready.body.checks.redis.status]).toEqual([503, 'failing', 'ok']);
+    const refused = new Promise<number>((resolve) => {
+      createClient({
+        url: plane.api.url.replace('http', 'ws') + '/graphql',
+        webSocketImpl: WebSocket,
+        connectionParams: { apiKey: plane.adminKey },
+        lazy: false,
+        retryAttempts: 0,
+        onNonLazyError: () => undefined,
+        on: { closed: (event) => resolve((event as { code: number }).code) },
+      });
+    });
+    expect(await refused).toBe(4503);
+
+    // The coordinator goes on, and sends what is not acknowledged again, as its journal does.
+    const entries = coordinator.number(coordinator.rounds(10, 49));
+    coordinator.state.round = 50;
+    for (let i = 0; i < 4; i++) {
+      await coordinator.send(entries, { after: 0 });
+      await pause(1_000);
+    }
+    await coordinator.send(coordinator.number([coordinator.event('during the outage')]));
+    expect(await fleet.redis.hget(controlKey(runId), 'ack')).toBe(`1:${acknowledged}`);
+
+    plane.postgres = await plane.startPostgres(true, port);
+    await until('the acknowledgement', async () => (await fleet.redis.hget(controlKey(runId), 'ack')) === `1:${coordinator.n}`, 20_000);
+    await until('a run again', async () => (await plane.admin.gql('{ viewer { isAdmin } }')).status === 200);
+    expect(await ledgerOf(runId)).toMatchObject({ ledger: { committedRounds: 50, committedExamples: 50 * 256 } });
+    expect(await statusOf(runId)).toBe('RUNNING');
+    // Long enough for the silence of the outage to have been taken for the server's, if it were.
+    await pause(8_000);
+    expect(await statusOf(runId)).toBe('RUNNING');
+    await createRun(plane.admin, { name: 'after' });
+    await coordinator.finish();
+    await until('SUCCEEDED', async () => (await statusOf(runId)) === 'SUCCEEDED');
+    // Who subscribed before the outage saw all of it, once, and the end.
+    await followed;
+    await subscriber.dispose();
+    const { events } = await ledgerOf(runId);
+    expect(seen).toEqual(Array.from({ length: events.edges[0].node.seq }, (_, i) => i + 1));
+  }, 90_000);
+});
+
+describe('Redis is away', () => {
+  it('the api stays, runs that are made meanwhile wait in the outbox, and no server is called lost', async () => {
+    await until('the clean queue', async () => (await fleet.stepTasks.take().catch(() => undefined)) === undefined);
+    for (let held = await fleet.placements.take(); held; held = await fleet.placements.take()) await held.complete('dropped');
+    const coordinator = await training();
+    const { port } = plane.redis;
+    await plane.redis.stop();
+    await pause(7_000);
+    expect((await request(plane.api.url).get('/readyz')).body.checks).toMatchObject({
+      postgresql: { status: 'ok' },
+      redis: { status: 'failing' },
+    });
+    const id = await createRun(plane.admin, { name: 'made without Redis' });
+    expect(await statusOf(coordinator.runId)).toBe('RUNNING');
+    // The embedded Redis makes a new password at each start; the api knows the old one.
+    const password = new URL(plane.redis.url).password;
+    plane.redis = await plane.startRedis(true, port);
+    const { Redis } = await import('ioredis');
+    const admin = new Redis(plane.redis.url);
+    await admin.config('SET', 'requirepass', password);
+    admin.disconnect();
+    const held = await until(
+      'the placement',
+      async () => {
+        const job = await fleet.placements.take().catch(() => undefined);
+        return job?.payload.runId === id && job;
+      },
+      15_000,
+    );
+    expect(held.payload.index).toBe(0);
+    await fleet.ready();
+    await coordinator.send(coordinator.number(coordinator.rounds(0, 9)), { after: 0 });
+    await until('the journal', async () => (await ledgerOf(coordinator.runId)).ledger.committedRounds === 10, 15_000);
+    await pause(8_000);
+    expect(await statusOf(coordinator.runId)).toBe('RUNNING');
+  }, 90_000);
+});

@@ -1,0 +1,91 @@
+/** What is printed from the code is as printed, and a field that is added to the run spec appears on every surface of the api. */
+import 'reflect-metadata';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { NestFactory } from '@nestjs/core';
+import { Args, GraphQLSchemaBuilderModule, GraphQLSchemaFactory, Query, Resolver } from '@nestjs/graphql';
+import { describeSurface, runSpecSchema, specFromSurface, specJsonSchema } from '@paceline/spec';
+import { printType } from 'graphql';
+import { describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { openApiDocument } from '../../apps/api/src/http/openapi.js';
+import { referencePages } from '../../apps/api/src/reference.js';
+import { defineSpecInput } from '../../apps/api/src/runs/run-spec.input.js';
+import { isOver, mayMove, RUN_MOVES, type RunStatus } from '../../apps/api/src/runs/run-status.js';
+
+it('the reference pages are as the code prints them (node apps/api/dist/write-reference.js)', async () => {
+  for (const [name, text] of Object.entries(await referencePages())) {
+    expect(readFileSync(join(import.meta.dirname, '../../docs', name), 'utf8'), name).toBe(text);
+  }
+});
+
+describe('a field that is added to the run spec', () => {
+  const warmup = z.int().min(0).max(500).describe('Rounds until the full step size.').default(10);
+  const decay = z
+    .union([z.enum(['none', 'cosine']), z.strictObject({ steps: z.int().min(1).max(100).describe('Steps of the decay.') })])
+    .describe('How the step size falls.')
+    .default('none');
+  const extended = z.strictObject({ ...runSpecSchema.shape, warmupRounds: warmup, decay });
+
+  it('is a GraphQL input field with its bounds and default in words', async () => {
+    const Input = defineSpecInput('ExtendedSpecInput', describeSurface(extended));
+    class Probe {
+      probe(spec: object): string {
+        return JSON.stringify(spec);
+      }
+    }
+    // Decorators by hand: no tsconfig applies to this folder.
+    Reflect.defineMetadata('design:paramtypes', [Object], Probe.prototype, 'probe');
+    Args('spec', { type: () => Input })(Probe.prototype, 'probe', 0);
+    Query(() => String)(Probe.prototype, 'probe', Object.getOwnPropertyDescriptor(Probe.prototype, 'probe')!);
+    Resolver()(Probe);
+    const app = await NestFactory.createApplicationContext(GraphQLSchemaBuilderModule, { logger: false });
+    const schema = await app.get(GraphQLSchemaFactory).create([Probe]);
+    await app.close();
+    const printed = printType(schema.getType('ExtendedSpecInput')!);
+    expect(printed).toMatch(/Rounds until the full step size\. At least 0, at most 500\. Default: 10\.\s*"""\s+warmupRounds: Int/);
+    expect(printed).toMatch(/decay: String/);
+    expect(printed).toMatch(/decaySteps: Int/);
+    expect(printed).toMatch(/globalBatch: Int/);
+  });
+
+  it('is in the OpenAPI document', () => {
+    const document = openApiDocument(specJsonSchema(extended)) as {
+      components: { schemas: { RunSpec: { properties: Record<string, object> } } };
+    };
+    expect(document.components.schemas.RunSpec.properties['warmupRounds']).toMatchObject({
+      type: 'integer',
+      minimum: 0,
+      maximum: 500,
+      default: 10,
+    });
+    expect(document.components.schemas.RunSpec.properties['replicas']).toMatchObject({ type: 'integer', default: 4 });
+  });
+
+  it('comes back from the flat form in the form of the spec', () => {
+    const fields = describeSurface(extended);
+    expect(specFromSurface({ decaySteps: 5, warmupRounds: null, optimizer: { name: 'sgd', momentum: null } }, fields)).toEqual({
+      decay: { steps: 5 },
+      optimizer: { name: 'sgd' },
+    });
+    expect(extended.safeParse(specFromSurface({ decaySteps: 5 }, fields)).data).toMatchObject({ decay: { steps: 5 }, warmupRounds: 10 });
+  });
+});
+
+describe('the table of moves', () => {
+  const statuses = Object.keys(RUN_MOVES) as RunStatus[];
+
+  it('lets every status that is not over end in FAILED and CANCELLED, and nothing leave what is over', () => {
+    for (const status of statuses) {
+      if (isOver(status)) expect(RUN_MOVES[status]).toEqual([]);
+      else expect([mayMove(status, 'FAILED'), mayMove(status, 'CANCELLED'), mayMove(status, status)]).toEqual([true, true, false]);
+    }
+  });
+
+  it('reaches every status from PENDING, and SUCCEEDED only from where rounds are committed', () => {
+    const reached = new Set<RunStatus>(['PENDING']);
+    for (const status of reached) for (const next of RUN_MOVES[status]) reached.add(next);
+    expect([...reached].sort()).toEqual([...statuses].sort());
+    expect(statuses.filter((status) => mayMove(status, 'SUCCEEDED'))).toEqual(['RUNNING', 'PAUSING']);
+  });
+});

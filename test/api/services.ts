@@ -1,0 +1,164 @@
+/** A real PostgreSQL, a real Redis and apis on them, each on a free port, all ended by `stop`. */
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createLogger, startPostgres, startRedis, type RunningRedis, type RunningService } from '@paceline/runtime';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import request from 'supertest';
+import { startApi, type RunningApi } from '../../apps/api/src/api-process.js';
+import type { Settings } from '../../apps/api/src/environment.js';
+
+export const TOKEN_SECRET = 'a secret of more than thirty-two characters';
+
+export interface GraphqlReply {
+  readonly status: number;
+  readonly headers: Record<string, string>;
+  // Tests look into answers by hand; a wrong path fails them.
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any
+  readonly data: any;
+  readonly errors: { message: string; path?: string[]; extensions: { code: string } }[] | undefined;
+}
+
+/** Everything that one key can do. */
+export interface Caller {
+  readonly key: string;
+  gql(query: string, variables?: object): Promise<GraphqlReply>;
+  get(path: string): request.Test;
+  post(path: string): request.Test;
+}
+
+export class ControlPlane {
+  readonly folder = join(tmpdir(), `paceline-api-test-${process.pid}-${randomBytes(4).toString('hex')}`);
+  readonly dataDir = join(this.folder, 'data');
+  readonly adminKey = `pcl_${randomBytes(6).toString('hex')}_${randomBytes(24).toString('base64url')}`;
+  postgres!: RunningService;
+  redis!: RunningRedis;
+  api!: RunningApi;
+  private readonly apis: RunningApi[] = [];
+
+  /** @param options.durable PostgreSQL and Redis keep their data when they are stopped and started again */
+  static async start({ durable = false, settings = {} }: { durable?: boolean; settings?: Partial<Settings> } = {}): Promise<ControlPlane> {
+    const plane = new ControlPlane();
+    mkdirSync(plane.dataDir, { recursive: true });
+    try {
+      [plane.postgres, plane.redis] = await Promise.all([plane.startPostgres(durable), plane.startRedis(durable)]);
+      plane.api = await plane.startApi(settings);
+    } catch (error) {
+      await plane.stop();
+      throw error;
+    }
+    return plane;
+  }
+
+  startPostgres(durable = true, port = 0): Promise<RunningService> {
+    return startPostgres({ dataDir: `${this.folder}-postgres`, temporary: !durable, port });
+  }
+
+  startRedis(durable = true, port = 0): Promise<RunningRedis> {
+    return startRedis({ dataDir: `${this.folder}-redis`, temporary: !durable, port });
+  }
+
+  settings(): Settings {
+    return {
+      databaseUrl: this.postgres.url,
+      redisUrl: this.redis.url,
+      host: '127.0.0.1',
+      port: 0,
+      tokenSecret: TOKEN_SECRET,
+      bootstrapKey: this.adminKey,
+      dataDir: this.dataDir,
+    };
+  }
+
+  /** Another api on the same PostgreSQL and Redis. */
+  async startApi(settings: Partial<Settings> = {}): Promise<RunningApi> {
+    const api = await startApi({ ...this.settings(), ...settings }, createLogger('api'));
+    this.apis.push(api);
+    return api;
+  }
+
+  as(key: string, api = this.api): Caller {
+    const authorization = `Bearer ${key}`;
+    return {
+      key,
+      async gql(query, variables = {}) {
+        const { status, headers, body } = await request(api.url)
+          .post('/graphql')
+          .set('authorization', authorization)
+          .send({ query, variables });
+        return { status, headers, data: body.data, errors: body.errors };
+      },
+      get: (path) => request(api.url).get(path).set('authorization', authorization),
+      post: (path) => request(api.url).post(path).set('authorization', authorization),
+    };
+  }
+
+  get admin(): Caller {
+    return this.as(this.adminKey);
+  }
+
+  /** A new team with one key. */
+  async team(name: string): Promise<Caller & { teamId: string }> {
+    const made = await this.admin.gql('mutation($name: String!) { createTeam(name: $name) { ... on CreateTeamSuccess { team { id } } } }', {
+      name,
+    });
+    const teamId: string = made.data.createTeam.team.id;
+    const key = await this.admin.gql(
+      'mutation($id: ID!) { createApiKey(teamId: $id, name: "test") { ... on CreateApiKeySuccess { secret } } }',
+      { id: teamId },
+    );
+    return { ...this.as(key.data.createApiKey.secret), teamId };
+  }
+
+  /** As if everything had just been installed: for tests that would meet each other's servers and jobs. */
+  async reset(): Promise<void> {
+    for (const api of this.apis.splice(0)) await api.stop();
+    const client = new pg.Client({ connectionString: this.postgres.url });
+    await client.connect();
+    await client.query('TRUNCATE "Team", "Dataset", "Worker", "Server" CASCADE');
+    await client.end();
+    const redis = new Redis(this.redis.url);
+    await redis.flushall();
+    redis.disconnect();
+    this.api = await this.startApi();
+  }
+
+  async stop(): Promise<void> {
+    for (const api of this.apis) await api.stop();
+    await Promise.all([this.postgres?.stop(), this.redis?.stop()]);
+    for (const folder of [this.folder, `${this.folder}-postgres`, `${this.folder}-redis`]) rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Waits until `look` returns something true-ish, at most `deadlineMs`. @throws Error that says what was waited for */
+export async function until<T>(
+  what: string,
+  look: () => Promise<T | undefined | false> | T | undefined | false,
+  deadlineMs = 10_000,
+): Promise<T> {
+  const end = performance.now() + deadlineMs;
+  for (;;) {
+    const found = await look();
+    if (found) return found;
+    if (performance.now() > end) throw new Error(`waited ${deadlineMs} ms for: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 40));
+  }
+}
+
+export const CREATE_RUN = `mutation($spec: RunSpecInput!, $clusterSpecId: ID, $idempotencyKey: String) {
+  createRun(spec: $spec, clusterSpecId: $clusterSpecId, idempotencyKey: $idempotencyKey) {
+    __typename
+    ... on CreateRunSuccess { run { id name status statusReason spec attempt parameterCount clusterSpec { id } } }
+    ... on InvalidInput { code message issues { path message } }
+    ... on NotFound { code message }
+    ... on Conflict { code message }
+  }
+}`;
+
+export async function createRun(caller: Caller, spec: object = {}, rest: object = {}): Promise<string> {
+  const { data, errors } = await caller.gql(CREATE_RUN, { spec, ...rest });
+  if (data?.createRun?.__typename !== 'CreateRunSuccess') throw new Error(`no run was made: ${JSON.stringify(errors ?? data)}`);
+  return data.createRun.run.id as string;
+}

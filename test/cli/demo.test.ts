@@ -1,0 +1,106 @@
+/** `npm run demo`, without npm and made short: what it prints, and that nothing is left, whatever ended it. */
+import { readdirSync } from 'node:fs';
+import { EXIT } from '@paceline/runtime';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { allGone, commandOf, createHome, familyOf, until, type Home, type Running } from './command-line.js';
+
+let home: Home;
+beforeEach(() => {
+  home = createHome();
+});
+afterEach(() => home.dispose());
+
+/** Databases of the machine that must not be touched, and a client library's variables. */
+const HOSTILE = {
+  DATABASE_URL: 'postgresql://x:x@nowhere.invalid/x',
+  REDIS_URL: 'redis://nowhere.invalid',
+  PGHOST: 'nowhere.invalid',
+  PACELINE_URL: 'http://nowhere.invalid',
+  PACELINE_API_KEY: 'x',
+};
+const demo = (...args: string[]): Running => home.startTool('tools/demo.mjs', args, HOSTILE);
+/** Of its temporary folders; the home itself is PACELINE_HOME. */
+const leftFolders = (): string[] => readdirSync(home.folder).filter((name) => name.startsWith('paceline-'));
+const isTraining = (running: Running) =>
+  until('training to begin', () => /round [1-9]/.test(running.stderr()) || running.child.exitCode !== null, 100_000);
+
+describe('the demo', () => {
+  it('trains, evaluates, prints one JSON line, and leaves nothing', async () => {
+    const running = demo('--json', '--epochs', '1', '--batch', '600', '--workers', '1', '--replicas', '2', '--seed', '5');
+    await isTraining(running);
+    const family = familyOf(running.child.pid!);
+    const { exit, stdout, stderr } = await running.finished;
+    expect(exit, stderr).toBe(0);
+    expect(stdout.split('\n')).toHaveLength(2);
+    expect(JSON.parse(stdout)).toEqual({
+      runId: expect.stringMatching(/^[0-9a-f-]{36}$/),
+      accuracy: expect.any(Number),
+      loss: expect.any(Number),
+      rounds: 100,
+      examplesPerSecond: expect.any(Number),
+      workers: 1,
+      replicas: 2,
+      weightsSha256: expect.stringMatching(/^[0-9a-f]{64}$/),
+    });
+    expect((JSON.parse(stdout) as { accuracy: number }).accuracy).toBeGreaterThan(0.93);
+    expect(stderr).toMatch(/dashboard http:\/\/127\.0\.0\.1:\d+/);
+    expect(stderr).toContain('npm start');
+    await allGone(family, 2000);
+    expect(leftFolders()).toEqual([]);
+  });
+
+  it('survives the kill of a worker, stays up with --keep, and ends by Ctrl-C', async () => {
+    const running = demo('--keep', '--epochs', '1', '--batch', '600', '--workers', '2');
+    await isTraining(running);
+    const worker = familyOf(running.child.pid!).find((pid) => pid !== running.child.pid && commandOf(pid).includes('apps/worker/'))!;
+    process.kill(worker, 'SIGKILL');
+    await until('the result', () => /stays up at/.test(running.stderr()) || running.child.exitCode !== null, 90_000);
+    expect(running.stdout()).toMatch(/SUCCEEDED[^]*accuracy/);
+    expect(running.stderr()).toContain('ended by SIGKILL; starting again');
+    const url = /stays up at (\S+)/.exec(running.stderr())![1]!;
+    expect((await fetch(`${url}/healthz`)).status).toBe(200);
+    const family = familyOf(running.child.pid!);
+    running.child.kill('SIGINT');
+    expect((await running.finished).exit).toBe(0);
+    await allGone(family, 2000);
+    expect(leftFolders()).toEqual([]);
+  });
+
+  it('leaves nothing after a SIGKILL in the middle', async () => {
+    const running = demo('--epochs', '50');
+    await isTraining(running);
+    const family = familyOf(running.child.pid!);
+    running.child.kill('SIGKILL');
+    await running.finished;
+    await allGone(family);
+    await until('its folders to be removed', () => leftFolders().length === 0);
+  });
+
+  it('leaves nothing after Ctrl-C while it is still starting', async () => {
+    const running = demo();
+    await until('it to start', () => running.stderr().includes('starting'));
+    const family = familyOf(running.child.pid!);
+    running.child.kill('SIGINT');
+    expect((await running.finished).exit).toBe(EXIT.interrupted);
+    await allGone(family);
+    expect(leftFolders()).toEqual([]);
+  });
+
+  it('refuses impossible flags before anything is started', async () => {
+    const mistakes = [
+      [['--replicas', '0'], EXIT.badSpec, /replicas/],
+      [['--batch', '3'], EXIT.badSpec, /globalBatch/],
+      [['--model', 'resnet'], EXIT.badSpec, /model/],
+      [['--accumulate', '1000'], EXIT.badSpec, /accumulate/],
+      [['--epochs', 'many'], EXIT.badSpec, /epochs/],
+      [['--workers', '0'], EXIT.usage, /--workers "0"/],
+      [['--wat'], EXIT.usage, /unknown option '--wat'/],
+    ] as const;
+    const results = await Promise.all(mistakes.map(([args]) => demo(...args).finished));
+    mistakes.forEach(([, exit, message], i) => {
+      expect(results[i]!.stderr).toMatch(message);
+      expect(results[i]!.exit, results[i]!.stderr).toBe(exit);
+    });
+    expect(leftFolders()).toEqual([]);
+  });
+});

@@ -1,0 +1,106 @@
+/** What people get wrong: an exit code, one clear message, never a stack. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import { join } from 'node:path';
+import { EXIT, findFreePort } from '@paceline/runtime';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createHome, type Home } from './command-line.js';
+
+let home: Home;
+let server: Server;
+let url: string;
+
+beforeAll(async () => {
+  home = createHome();
+  // Something that is not the api.
+  server = createServer((_request, response) => response.writeHead(404, { 'content-type': 'text/html' }).end('<h1>nginx</h1>'));
+  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+  url = `http://127.0.0.1:${(server.address() as { port: number }).port}`;
+});
+afterAll(async () => {
+  server.close();
+  await home.dispose();
+});
+
+const KEY = { PACELINE_API_KEY: 'pcl_0123456789ab_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' };
+/** Nobody listens there. */
+const NOBODY = { ...KEY, PACELINE_URL: `http://127.0.0.1:${await findFreePort()}` };
+
+describe('mistakes', () => {
+  it.each<[string, string[], NodeJS.ProcessEnv, number, RegExp]>([
+    ['no command', [], {}, EXIT.usage, /Usage: paceline/],
+    ['an unknown command', ['trian'], {}, EXIT.usage, /unknown command 'trian' – did you mean train\?/],
+    ['an unknown flag', ['train', '--replica', '3'], {}, EXIT.usage, /unknown option '--replica' – did you mean --replicas\?/],
+    ['a missing argument', ['run'], {}, EXIT.usage, /missing required argument 'id'/],
+    ['a flag that is no number', ['train', '--seed', 'abc'], {}, EXIT.usage, /--seed "abc" is not a whole number/],
+    ['an unknown model', ['train', '--model', 'mpl'], {}, EXIT.usage, /--model "mpl" is not one of mlp/],
+    ['a huge number', ['train', '--replicas', '1e99'], {}, EXIT.usage, /--replicas/],
+    ['too many replicas', ['train', '--replicas', '99999999999'], {}, EXIT.badSpec, /--replicas {2}replicas: /],
+    ['an impossible batch', ['train', '--global-batch', '3', '--replicas', '4'], {}, EXIT.badSpec, /must be at least replicas \(4\)/],
+    ['a spec file that is not there', ['train', 'nowhere.yaml'], {}, EXIT.notFound, /There is no file nowhere\.yaml/],
+    ['no key', ['runs'], {}, EXIT.keyRefused, /There is no api key/],
+    ['nobody at the address', ['runs'], NOBODY, EXIT.unavailable, /cannot be reached \(ECONNREFUSED\)[^]*paceline up/],
+    ['an address that is none', ['runs'], { ...KEY, PACELINE_URL: 'localhost' }, EXIT.configuration, /"localhost" is no address/],
+    ['a bad number of workers', ['up', '--workers', '9999'], {}, EXIT.usage, /--workers "9999" is not a whole number from 0 to 64/],
+    [
+      'a DATABASE_URL that is none',
+      ['up'],
+      { DATABASE_URL: 'mysql://u:hunter2@h/d' },
+      EXIT.configuration,
+      /DATABASE_URL: must be an address like postgresql/,
+    ],
+    ['an unknown source of Redis', ['doctor'], { PACELINE_REDIS_SOURCE: 'x' }, EXIT.unsuccessful, /PACELINE_REDIS_SOURCE/],
+  ])('%s', async (_name, args, env, exit, message) => {
+    const result = await home.run(args, env);
+    const text = result.stdout + result.stderr;
+    expect(text).toMatch(message);
+    expect(result.exit, text).toBe(exit);
+    expect(text).not.toMatch(/^\s+at .*:\d+:\d+\)?$/m);
+    expect(text).not.toContain('hunter2');
+  });
+
+  it('an address where something else answers', async () => {
+    const result = await home.run(['runs'], { ...KEY, PACELINE_URL: url });
+    expect(result).toMatchObject({ exit: EXIT.unavailable, stdout: '' });
+    expect(result.stderr).toContain('is that address the Paceline api?');
+  });
+
+  it('are JSON with --json, wherever it stands', async () => {
+    for (const args of [
+      ['--json', 'runs'],
+      ['runs', '--json'],
+    ]) {
+      const { exit, stdout, stderr } = await home.run(args, NOBODY);
+      expect(exit).toBe(EXIT.unavailable);
+      expect(JSON.parse(stdout)).toMatchObject({ error: { code: 'UNREACHABLE', hint: expect.any(String) } });
+      expect(stderr).toBe('');
+    }
+    expect(JSON.parse((await home.run(['nope', '--json'])).stdout)).toMatchObject({ error: { code: 'USAGE' } });
+  });
+
+  it('show their stack only with --debug', async () => {
+    expect((await home.run(['runs', '--debug'], NOBODY)).stderr).toMatch(/^\s+at .*:\d+:\d+\)?$/m);
+    expect((await home.run(['runs'], { ...NOBODY, PACELINE_DEBUG: '1' })).stderr).toMatch(/caused by/);
+  });
+
+  it('in a spec file are told with line and column', async () => {
+    writeFileSync(join(home.folder, 'spec.yaml'), 'model: mlp\noptimizer:\n  name: adam\n  momentum: 0.9\n');
+    const { exit, stderr } = await home.run(['train', 'spec.yaml']);
+    expect(exit).toBe(EXIT.badSpec);
+    expect(stderr).toContain('spec.yaml:4:3  optimizer.momentum: unknown field');
+  });
+
+  it('a key file that others can read is repaired', async () => {
+    mkdirSync(join(home.folder, 'config'), { recursive: true });
+    writeFileSync(join(home.folder, 'config/config.json'), JSON.stringify({ url: NOBODY.PACELINE_URL, apiKey: 'k' }), { mode: 0o666 });
+    const { exit, stderr } = await home.run(['runs']);
+    expect(stderr).toContain('it is 600 now');
+    expect(exit).toBe(EXIT.unavailable);
+  });
+
+  it('a reader that goes away is no fault', async () => {
+    const running = home.start(['train', '--help']);
+    running.child.stdout!.destroy();
+    expect(await running.finished).toMatchObject({ exit: 0, stderr: '' });
+  });
+});

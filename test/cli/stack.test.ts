@@ -1,0 +1,221 @@
+/** `paceline up` with everything around it, as people use it on one machine: real databases, servers and workers. */
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { EXIT } from '@paceline/runtime';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { allGone, createHome, familyOf, until, type Home, type Running } from './command-line.js';
+
+let home: Home;
+let up: Running;
+let announced: {
+  url: string;
+  apiKey: string;
+  pid: number;
+  processes: { name: string; pid: number }[];
+  services: { postgres: string; redis: string };
+};
+/** Long enough not to end by itself while a test looks at it. */
+const LONG = ['--rounds', '1000000', '--replicas', '2', '--global-batch', '64'];
+
+/** `HOSTILE` would break every client library that reads it: the stack must not. */
+const HOSTILE = { PGHOST: 'nowhere.invalid', PGPORT: '1', PGUSER: 'nobody', PGPASSWORD: 'x' };
+
+beforeAll(async () => {
+  home = createHome();
+  up = home.start(['up', '--json', '--port', '0', '--workers', '2'], HOSTILE);
+  announced = JSON.parse(
+    await until('up to be ready', () => up.stdout() || (up.child.exitCode === null ? undefined : up.stderr()), 90_000),
+  ) as typeof announced;
+});
+afterAll(() => home.dispose());
+
+async function json<T = Record<string, unknown>>(...args: string[]): Promise<T> {
+  const { exit, stdout, stderr } = await home.run([...args, '--json']);
+  expect(exit, stderr).toBe(0);
+  return JSON.parse(stdout) as T;
+}
+
+async function statusOf(runId: string): Promise<string> {
+  return (await json<{ status: string }>('run', runId)).status;
+}
+
+describe('up', () => {
+  it('says where everything is, and writes the key into a private file', async () => {
+    expect(announced).toMatchObject({
+      pid: up.child.pid,
+      services: { postgres: expect.stringContaining('embedded'), redis: expect.stringContaining('embedded') },
+    });
+    expect(announced.processes.map(({ name }) => name).sort()).toEqual(['api', 'ps-1', 'worker-1', 'worker-2']);
+    const file = join(home.folder, 'config/config.json');
+    expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual({ url: announced.url, apiKey: announced.apiKey });
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    expect(statSync(join(home.folder, 'secrets.json')).mode & 0o777).toBe(0o600);
+    const dashboard = await fetch(announced.url);
+    expect(dashboard.status).toBe(200);
+    expect(await dashboard.text()).toContain('<title>');
+  });
+
+  it('says that it runs already when it is asked again', async () => {
+    const again = await home.run(['up', '--port', '0']);
+    expect(again.exit).toBe(EXIT.temporary);
+    expect(again.stderr).toContain(`runs already (pid ${announced.pid}`);
+    expect(again.stderr).toContain(announced.url);
+  });
+
+  it('shows its workers and servers, and is healthy for the doctor', async () => {
+    const fleet = await until('the fleet to report', async () => {
+      const { workers, servers } = await json<{ workers: { pid: number }[]; servers: unknown[] }>('workers');
+      return workers.length === 2 && servers.length === 1 ? workers : undefined;
+    });
+    expect(fleet.map(({ pid }) => pid).sort()).toEqual(
+      announced.processes
+        .filter(({ name }) => name.startsWith('worker'))
+        .map(({ pid }) => pid)
+        .sort(),
+    );
+    const table = await home.run(['workers']);
+    expect(table.stdout).toMatch(/^ROLE +NAME +STATUS/);
+    const { checks } = await json<{ checks: { name: string; status: string; message: string }[] }>('doctor');
+    expect(checks.filter(({ status }) => status !== 'ok')).toEqual([]);
+    expect(checks.find(({ name }) => name === 'api')!.message).toContain('belongs to team');
+  });
+});
+
+describe('a run', () => {
+  it('is trained with a progress that ends in its result', async () => {
+    const { exit, stdout, stderr } = await home.run(['train', '--rounds', '30', '--global-batch', '200', '--name', 'short']);
+    expect(exit, stderr).toBe(0);
+    expect(stdout).toMatch(/^SUCCEEDED[^]*accuracy +\d[^]*weights +sha256 [0-9a-f]{64}/);
+    expect(stderr).toMatch(/run [0-9a-f-]{36} {2}short/);
+    expect(stderr, 'no drawing where there is no terminal').not.toContain('\u001b');
+  });
+
+  it('has the same result again for the same spec file, as JSON too', async () => {
+    writeFileSync(join(home.folder, 'spec.yaml'), 'name: twice\nlength: { rounds: 12 }\nglobalBatch: 96\nreplicas: 3\nseed: 7\n');
+    const first = await json<{ status: string; result: { weightsSha256: string; rounds: number } }>('train', 'spec.yaml');
+    const second = await json<typeof first>('train', 'spec.yaml');
+    const other = await json<typeof first>('train', 'spec.yaml', '--seed', '8');
+    expect(first).toMatchObject({ status: 'SUCCEEDED', result: { rounds: 12 } });
+    expect(second.result.weightsSha256).toBe(first.result.weightsSha256);
+    expect(other.result.weightsSha256).not.toBe(first.result.weightsSha256);
+  });
+
+  it('goes on after --detach, is listed and shown, and ends by cancel', async () => {
+    const { runId } = await json<{ runId: string }>('train', '--detach', '--name', 'evil\u200b name', ...LONG).catch(() => ({ runId: '' }));
+    expect(runId, 'a name with format characters is refused').toBe('');
+    const detached = await home.run(['train', '--detach', '--name', 'long', ...LONG]);
+    expect(detached.exit, detached.stderr).toBe(0);
+    const id = detached.stdout.trim();
+    expect(detached.stderr).toContain(`paceline run ${id} --watch`);
+    await until('it to run', async () => (await statusOf(id)) === 'RUNNING');
+    expect((await home.run(['runs'])).stdout).toMatch(new RegExp(`^${id} +long +RUNNING`, 'm'));
+    const shown = await home.run(['run', id, '--events', '5']);
+    expect(shown.stdout).toMatch(/^long {2}RUNNING[^]*replicas +2 on \d worker[^]*server 0[^]*seat 0/);
+    const cancelled = await home.run(['cancel', id]);
+    expect(cancelled.exit).toBe(0);
+    await until('it to be cancelled', async () => (await statusOf(id)) === 'CANCELLED');
+    const again = await home.run(['cancel', id]);
+    expect([again.exit, again.stderr]).toEqual([EXIT.unsuccessful, expect.stringContaining('[CONFLICT]')]);
+    expect((await home.run(['run', id, '--watch'])).exit, 'a run that was cancelled is no success').toBe(EXIT.unsuccessful);
+  });
+
+  it('goes on when Ctrl-C detaches from it, and can be returned to', async () => {
+    const training = home.start(['train', ...LONG]);
+    const id = await until('its id', () => /run ([0-9a-f-]{36})/.exec(training.stderr())?.[1]);
+    await until('its progress', () => training.stderr().includes('round '));
+    training.child.kill('SIGINT');
+    const { exit, stderr } = await training.finished;
+    expect(exit).toBe(EXIT.interrupted);
+    expect(stderr).toContain(`Return to it with: paceline run ${id} --watch`);
+    expect(await statusOf(id)).toBe('RUNNING');
+    const watching = home.start(['run', id, '--watch']);
+    await until('its progress again', () => watching.stderr().includes('round '));
+    await home.run(['cancel', id]);
+    expect(await watching.finished).toMatchObject({ exit: EXIT.unsuccessful, stdout: expect.stringContaining('CANCELLED') });
+  });
+
+  it('that is not there, or is none of ours, is not found', async () => {
+    const absent = [
+      ['run', '01a1fe42-ecf7-739d-bc94-6d36d2ce8924'],
+      ['cancel', '01a1fe42-ecf7-739d-bc94-6d36d2ce8924'],
+      ['run', '../../etc'],
+      ['cancel', 'nonsense'],
+    ];
+    const results = await Promise.all(absent.map((args) => home.run(args)));
+    expect(results.map(({ exit }) => exit)).toEqual(absent.map(() => EXIT.notFound));
+    for (const { stderr } of results) expect(stderr).toContain('[NOT_FOUND]');
+  });
+
+  it('needs a key that is right', async () => {
+    const wrong = await home.run(['runs'], { PACELINE_API_KEY: 'pcl_0123456789ab_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' });
+    expect([wrong.exit, wrong.stderr]).toEqual([EXIT.keyRefused, expect.stringContaining('[UNAUTHENTICATED]')]);
+    const doctor = await home.run(['doctor'], { PACELINE_API_KEY: 'wrong' });
+    expect([doctor.exit, doctor.stdout]).toEqual([EXIT.unsuccessful, expect.stringMatching(/failed +api/)]);
+  });
+});
+
+describe('supervision', () => {
+  it('starts a killed worker again while a run goes on, and a killed api, which everybody finds again', async () => {
+    const id = (await home.run(['train', '--detach', ...LONG])).stdout.trim();
+    await until('it to run', async () => (await statusOf(id)) === 'RUNNING');
+    for (const name of ['worker-1', 'api']) {
+      const { pid } = announced.processes.find((process) => process.name === name)!;
+      process.kill(pid, 'SIGKILL');
+      await until(`${name} to run again`, () => up.stderr().includes(`${name} runs again`));
+    }
+    expect(up.stderr()).toContain('worker-1 ended by SIGKILL; starting again in 200 ms');
+    const before = await until('the api to answer', () =>
+      json<{ status: string; progress: { round: number } }>('run', id).catch(() => undefined),
+    );
+    expect(before.status).toBe('RUNNING');
+    await until('the run to go on', async () => (await json<typeof before>('run', id)).progress.round > before.progress.round);
+    await home.run(['cancel', id]);
+  });
+});
+
+describe('down', () => {
+  it('ends everything and keeps the data for the next up', async () => {
+    const family = familyOf(announced.pid);
+    expect(family.length).toBeGreaterThan(8);
+    const { exit, stdout } = await home.run(['down']);
+    expect([exit, stdout]).toEqual([0, `Stopped (pid ${announced.pid}).\n`]);
+    expect((await up.finished).exit).toBe(0);
+    await allGone(family, 2000);
+    expect(existsSync(join(home.folder, 'up.pid.json'))).toBe(false);
+    expect(await json('down')).toEqual({ stopped: false, reason: 'not running' });
+
+    const { apiKey } = announced;
+    up = home.start(['up', '--json', '--port', '0', '--workers', '1']);
+    announced = JSON.parse(await until('up to be ready again', () => up.stdout(), 90_000)) as typeof announced;
+    expect(announced.apiKey, 'the key still works').toBe(apiKey);
+    const { runs } = await json<{ runs: { name: string; status: string }[] }>('runs');
+    expect(runs.find(({ name }) => name === 'short')).toMatchObject({ status: 'SUCCEEDED' });
+  });
+
+  it('is not needed after a SIGKILL: nothing is left, and the next up works', async () => {
+    const family = familyOf(announced.pid);
+    up.child.kill('SIGKILL');
+    await up.finished;
+    await allGone(family);
+    up = home.start(['up', '--json', '--port', '0', '--workers', '1']);
+    announced = JSON.parse(await until('up to be ready after the kill', () => up.stdout(), 90_000)) as typeof announced;
+    const next = familyOf(announced.pid);
+    up.child.kill('SIGINT');
+    expect((await up.finished).exit).toBe(0);
+    await allGone(next, 2000);
+  });
+});
+
+describe('a port', () => {
+  it('that is taken is named before anything is started', async () => {
+    const blocker = createServer();
+    await new Promise<void>((done) => blocker.listen(0, '127.0.0.1', done));
+    const { port } = blocker.address() as { port: number };
+    const { exit, stderr } = await home.run(['up', '--port', String(port)]);
+    blocker.close();
+    expect(exit).toBe(EXIT.configuration);
+    expect(stderr).toContain(`Port ${port} for the api is taken`);
+    expect(existsSync(join(home.folder, 'up.pid.json'))).toBe(false);
+  });
+});

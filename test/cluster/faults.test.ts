@@ -1,0 +1,93 @@
+/** Processes that stop, go, hang or come twice: each wait ends, and says what it waited for. */
+import { readFileSync } from 'node:fs';
+import { afterEach, expect, test } from 'vitest';
+import { PLACEMENT_QUEUE, placementJobId, type PlacementJob } from '@paceline/jobs';
+import type { RunSpecInput } from '@paceline/spec';
+import { DataPlane, type RunView } from '@paceline/testkit';
+import { Queue } from 'bullmq';
+import { trainReference } from '../numerics/reference.js';
+
+let plane: DataPlane | undefined;
+afterEach(async () => {
+  await plane?.stop();
+  plane = undefined;
+});
+
+const spec = (rounds: number, servers = 1): RunSpecInput => ({
+  ...{ model: 'mlp', globalBatch: 128, replicas: 4, length: { rounds }, seed: 7 },
+  strategy: { kind: 'parameter-server', mode: 'sync', servers, accumulate: 1 },
+});
+
+const eventOf = (run: RunView, type: string) => run.entries.find((entry) => entry.kind === 'event' && entry.type === type);
+
+async function begun(run: RunView, round = 10): Promise<void> {
+  await plane!.until(run, `round ${round}`, 60_000, () => (run.state?.round ?? 0) >= round);
+}
+
+test('a worker that is stopped for a while is replaced, and changes nothing when it goes on', async () => {
+  plane = await DataPlane.start({ servers: 2, workers: 2 });
+  const run = await plane.train(spec(150, 2));
+  await begun(run);
+  await plane.until(run, 'both workers', 30_000, () => run.state?.seats.length === 2);
+  const { child } = plane.workers[0]!;
+  child.kill('SIGSTOP');
+  try {
+    await plane.until(run, 'the loss', 15_000, () => eventOf(run, 'worker.lost'));
+  } finally {
+    child.kill('SIGCONT');
+  }
+  const result = await plane.finished(run, 120_000);
+  expect(result.weightsSha256).toBe((await trainReference(run.spec)).weightsSha256);
+}, 240_000);
+
+test('a coordinator that is told to stop says so before it goes, within five seconds', async () => {
+  plane = await DataPlane.start({ servers: 1, workers: 1 });
+  const run = await plane.train(spec(50_000));
+  await begun(run);
+  const startedMs = Date.now();
+  await plane.servers[0]!.kill('SIGTERM');
+  expect(Date.now() - startedMs).toBeLessThan(5_000);
+  expect(plane.servers[0]!.child.exitCode).toBe(0);
+  const failed = await plane.until(run, 'the reason', 5_000, () => eventOf(run, 'run.failed'));
+  expect(failed).toMatchObject({ message: expect.stringContaining('was stopped (SIGTERM)') as string });
+}, 120_000);
+
+test('a server that is stopped ends the attempt with its name; the worker gives its seat up', async () => {
+  plane = await DataPlane.start({ servers: 2, workers: 1 });
+  const run = await plane.train(spec(50_000, 2));
+  await begun(run);
+  const second = plane.servers.find((server) => server.ready.id === run.servers[1]!.serverId)!;
+  second.child.kill('SIGSTOP');
+  const failed = await plane.until(run, 'the failure', 20_000, () => eventOf(run, 'run.failed'));
+  expect(failed).toMatchObject({
+    message: expect.stringMatching(/^parameter server 1 was lost in round \d+: nothing heard for/) as string,
+  });
+  await plane.until(run, 'the worker to leave', 10_000, () =>
+    run.reports.some(({ kind }) => kind === 'seat.left' || kind === 'seat.failed'),
+  );
+}, 120_000);
+
+test('a placement that comes twice: the second server lets it go without a word, and a finished attempt is not begun again', async () => {
+  plane = await DataPlane.start({ servers: 2, workers: 1 });
+  const run = await plane.train(spec(300));
+  await begun(run, 1);
+  const first = run.servers[0]!;
+  const queue = new Queue(PLACEMENT_QUEUE, { connection: { url: plane.redis.url } });
+  try {
+    const [job] = (await queue.getJobs(['completed'])) as { data: PlacementJob }[];
+    for (let i = 1; i <= 6; i++) await queue.add('placement', job!.data, { jobId: placementJobId(run.id, 1, 0, i) });
+    await plane.finished(run, 60_000);
+    for (let i = 7; i <= 12; i++) await queue.add('placement', job!.data, { jobId: placementJobId(run.id, 1, 0, i) });
+    const deadline = Date.now() + 10_000;
+    while ((await queue.getWaitingCount()) > 0 && Date.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 50));
+    await new Promise((resolve) => setTimeout(resolve, 1_500));
+  } finally {
+    await queue.close();
+  }
+  const second = plane.servers.find((server) => server.ready.id !== first.serverId)!;
+  expect(readFileSync(second.logFile, 'utf8')).toContain('placement dropped');
+  expect(run.servers).toEqual([first]);
+  expect(eventOf(run, 'run.failed')).toBeUndefined();
+  expect(run.entries.filter((entry) => entry.kind === 'event' && entry.type === 'training.started')).toHaveLength(1);
+  expect(run.state?.phase).toBe('finished');
+}, 120_000);

@@ -1,0 +1,177 @@
+/** The whole system, from createRun to trained weights: every process real, everything seen through the api. */
+import { PROTOCOL_VERSION } from '@paceline/protocol';
+import { REPORT_STREAM, type Report } from '@paceline/jobs';
+import { Stack } from '@paceline/testkit';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import {
+  ENDLESS,
+  eventsOf,
+  examplesBefore,
+  expectComplete,
+  idle,
+  logged,
+  ofRounds,
+  reference,
+  runOf,
+  tensorsSha256,
+  typesOf,
+  untilRound,
+  untilStatus,
+} from './whole-runs.js';
+
+const SHORT = ofRounds(30);
+const MEDIUM = ofRounds(150);
+
+let stack: Stack;
+beforeAll(async () => {
+  await Promise.all([reference(SHORT), reference(MEDIUM)]);
+  stack = await Stack.start({ servers: 1, workers: 2 });
+});
+afterAll(() => stack?.stop());
+
+test('a run from createRun to its weights', async () => {
+  const followed: number[] = [];
+  const { id } = await stack.client.createRun({ ...SHORT, name: 'from end to end' });
+  for await (const event of stack.client.runEvents(id)) followed.push(event.seq);
+  const run = await expectComplete(stack, id, SHORT);
+  expect(run.result!.loss).toBeLessThan(1.5);
+  expect(run.result!.accuracy).toBeGreaterThan(0.5);
+  expect(followed, 'the subscription gives every event once and ends with the run').toEqual(
+    (await eventsOf(stack, id)).map(({ seq }) => seq),
+  );
+
+  const response = await fetch(new URL(run.result!.weightsUrl!, stack.url), { headers: { authorization: `Bearer ${stack.key}` } });
+  expect(response.status).toBe(200);
+  expect(tensorsSha256(Buffer.from(await response.arrayBuffer()))).toBe(run.result!.weightsSha256);
+  const listed = (await (
+    await fetch(`${stack.url}/api/v1/runs/${id}`, { headers: { authorization: `Bearer ${stack.key}` } })
+  ).json()) as Record<string, unknown>;
+  expect(listed).toMatchObject({ id, status: 'SUCCEEDED', result: { weightsSha256: run.result!.weightsSha256 } });
+});
+
+test('each job is placed once', async () => {
+  const { id } = await stack.client.createRun(SHORT);
+  await expectComplete(stack, id, SHORT);
+  expect(stack.servers.flatMap((server) => logged(server, 'placement claimed', id))).toHaveLength(1);
+  const taken = stack.workers
+    .flatMap((worker) => logged(worker, 'step task taken', id))
+    .map(({ seat, n }) => `${String(seat)}.${String(n)}`);
+  expect(new Set(taken).size).toBe(taken.length);
+  expect(taken.length).toBeGreaterThanOrEqual(1);
+});
+
+describe('cancelRun', () => {
+  test('a running run is CANCELLED within 10 s, its workers are idle again and the next run works', async () => {
+    const { id } = await stack.client.createRun(ENDLESS);
+    await untilRound(stack, id, 5, 60_000, 2);
+    await stack.client.cancelRun(id);
+    const run = await untilStatus(stack, id, ['CANCELLED'], 10_000);
+    expect(run.statusReason).not.toMatch(/did not confirm/);
+    expect(run.ledger.committedRounds).toBeGreaterThanOrEqual(5);
+    expect(run.ledger.committedExamples).toBe(examplesBefore(run.ledger.committedRounds));
+    await stack.until('an idle fleet', 10_000, () => idle(stack));
+    const next = await stack.client.createRun(SHORT);
+    await expectComplete(stack, next.id, SHORT);
+  });
+
+  test('cancelling twice, and a run that is over, is refused with what it is', async () => {
+    const { id } = await stack.client.createRun(ENDLESS);
+    await stack.client.cancelRun(id);
+    await untilStatus(stack, id, ['CANCELLED'], 10_000);
+    await expect(stack.client.cancelRun(id)).rejects.toMatchObject({
+      code: 'CONFLICT',
+      message: expect.stringContaining('CANCELLED') as string,
+    });
+  });
+});
+
+describe('two runs at once share the fleet', () => {
+  for (const [workers, spec] of [
+    [2, SHORT],
+    [1, MEDIUM],
+  ] as const) {
+    test(`on ${workers} worker${workers === 1 ? '' : 's'}: both progress and both finish`, { timeout: 180_000 }, async () => {
+      await stack.haveWorkers(workers);
+      const first = await stack.client.createRun(ENDLESS);
+      await untilRound(stack, first.id, 5, 60_000, workers);
+      const second = await stack.client.createRun(spec);
+      await untilRound(stack, second.id, 3);
+      if (workers === 2) {
+        const roundBefore = (await runOf(stack, first.id)).progress.round;
+        await untilRound(stack, first.id, roundBefore + 3);
+      }
+      await expectComplete(stack, second.id, spec);
+      const before = (await runOf(stack, first.id)).progress.round;
+      // The whole fleet is the first run's again.
+      await untilRound(stack, first.id, before + 3, 60_000, workers);
+      expect(typesOf(await eventsOf(stack, first.id))).toContain('worker.left');
+      await stack.client.cancelRun(first.id);
+      await untilStatus(stack, first.id, ['CANCELLED'], 10_000);
+    });
+  }
+});
+
+describe('without a worker', () => {
+  test('a run stays QUEUED and says what it waits for; it can be cancelled; it goes when a worker comes', async () => {
+    await stack.haveWorkers(0);
+    const { id } = await stack.client.createRun(SHORT);
+    const cancelled = await stack.client.createRun(SHORT);
+    for (const run of [id, cancelled.id]) {
+      await stack.until('the reason', 15_000, async () => {
+        const { status, statusReason } = await runOf(stack, run);
+        return (
+          (status === 'QUEUED' && /waits for a worker: none is connected; start one/.test(statusReason ?? '')) || { status, statusReason }
+        );
+      });
+    }
+    await stack.client.cancelRun(cancelled.id);
+    await untilStatus(stack, cancelled.id, ['CANCELLED'], 10_000);
+    expect((await runOf(stack, id)).status).toBe('QUEUED');
+    await stack.addWorker();
+    await expectComplete(stack, id, SHORT);
+  });
+
+  test('a worker of another protocol version is INCOMPATIBLE, gets no run, and the reason says so', async () => {
+    await stack.haveWorkers(0);
+    const redis = new Redis(stack.redis.url);
+    const stranger = 'worker-of-tomorrow';
+    const beat = (): void => {
+      const report: Report = {
+        kind: 'heartbeat',
+        role: 'worker',
+        member: {
+          id: stranger,
+          host: 'elsewhere',
+          pid: 4711,
+          protocolVersion: PROTOCOL_VERSION + 1,
+          version: '9.0.0',
+          startedAtMs: Date.now(),
+          fingerprint: null,
+          rssBytes: 1,
+          runId: null,
+        },
+      };
+      void redis.xadd(REPORT_STREAM, '*', 'report', JSON.stringify(report));
+    };
+    const heart = setInterval(beat, 500);
+    try {
+      const { id } = await stack.client.createRun(SHORT);
+      await stack.until('the reason to name the version', 15_000, async () => {
+        const { status, statusReason } = await runOf(stack, id);
+        const isRight = status === 'QUEUED' && statusReason?.includes(`worker ${stranger} speaks protocol ${PROTOCOL_VERSION + 1}`);
+        return isRight || { status, statusReason };
+      });
+      expect((await stack.client.workers()).find((worker) => worker.id === stranger)).toMatchObject({
+        status: 'INCOMPATIBLE',
+        protocolVersion: PROTOCOL_VERSION + 1,
+      });
+      await stack.addWorker();
+      const run = await expectComplete(stack, id, SHORT);
+      expect(run.stepTasks.map(({ worker }) => worker?.id)).not.toContain(stranger);
+    } finally {
+      clearInterval(heart);
+      redis.disconnect();
+    }
+  });
+});

@@ -1,0 +1,169 @@
+/** What a run must have left behind when it is over, seen through the api as its users see it. */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { FINAL_STATUSES, type Run, type RunEvent, type RunStatus } from '@paceline/client';
+import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
+import type { Stack, TestProcess } from '@paceline/testkit';
+import pg from 'pg';
+import { expect } from 'vitest';
+import { trainReference } from '../numerics/reference.js';
+
+/** 4 replicas with 64 examples each: about 15 ms of computing per round on one core. */
+export const SPEC = { model: 'mlp', globalBatch: 256, replicas: 4, seed: 11 } as const satisfies RunSpecInput;
+export const ofRounds = (rounds: number): RunSpecInput => ({ ...SPEC, length: { rounds } });
+const EXAMPLES = 60_000;
+const ROUNDS_PER_EPOCH = Math.ceil(EXAMPLES / SPEC.globalBatch);
+/** Examples of the rounds before this one; the last round of an epoch is ragged. */
+export const examplesBefore = (round: number): number =>
+  Math.floor(round / ROUNDS_PER_EPOCH) * EXAMPLES + (round % ROUNDS_PER_EPOCH) * SPEC.globalBatch;
+/** A run that nobody waits for: it ends by a cancel or by a fault. */
+export const ENDLESS = ofRounds(1_000_000);
+
+const references = new Map<string, Promise<string>>();
+let lastReference: Promise<unknown> = Promise.resolve();
+/** Hash of the weights that the independent reference reaches. It computes in this thread: ask before the clock of a fault runs. */
+export function reference(input: RunSpecInput): Promise<string> {
+  const parsed = parseRunSpec(input);
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
+  const key = JSON.stringify(parsed.spec);
+  const known = references.get(key) ?? lastReference.then(() => trainReference(parsed.spec)).then(({ weightsSha256 }) => weightsSha256);
+  references.set(key, known);
+  lastReference = known.catch(() => undefined); // a thread has one engine at a time; who asked hears of the failure
+  return known;
+}
+
+export async function runOf(stack: Stack, id: string): Promise<Run> {
+  const run = await stack.client.run(id);
+  if (!run) throw new Error(`the api does not know run ${id}`);
+  return run;
+}
+
+const inShort = ({ status, statusReason, progress, stepTasks }: Run) => ({
+  status,
+  statusReason,
+  phase: progress.phase,
+  round: progress.round,
+  waitingFor: progress.waitingFor,
+  seats: stepTasks.map(({ seat, n, state, worker }) => `${seat}.${n} ${state} ${worker?.id ?? ''}`),
+});
+
+/** @returns the run, as soon as it is in one of the statuses @throws Error when it ends otherwise or takes longer */
+export async function untilStatus(stack: Stack, id: string, wanted: readonly RunStatus[], deadlineMs: number): Promise<Run> {
+  let run!: Run;
+  await stack.until(`run ${id} to be ${wanted.join(' or ')}`, deadlineMs, async () => {
+    run = await runOf(stack, id);
+    return wanted.includes(run.status) || FINAL_STATUSES.has(run.status) || inShort(run);
+  });
+  if (!wanted.includes(run.status)) throw new Error(`the run is not ${wanted.join(' or ')}: ${JSON.stringify(inShort(run))}`);
+  return run;
+}
+
+export async function untilRound(stack: Stack, id: string, round: number, deadlineMs = 60_000, seats = 1): Promise<Run> {
+  let run!: Run;
+  await stack.until(`run ${id} to reach round ${round} with ${seats} workers`, deadlineMs, async () => {
+    run = await runOf(stack, id);
+    if (FINAL_STATUSES.has(run.status)) throw new Error(`it ended before: ${JSON.stringify(inShort(run))}`);
+    return (run.progress.round >= round && run.progress.workers >= seats) || inShort(run);
+  });
+  return run;
+}
+
+export async function eventsOf(stack: Stack, id: string): Promise<RunEvent[]> {
+  const events: RunEvent[] = [];
+  for (let after: string | undefined; ;) {
+    const page = await stack.client.events(id, { first: 100, ...(after ? { after } : {}) });
+    events.push(...page.nodes);
+    if (page.nextCursor === null) return events;
+    after = page.nextCursor;
+  }
+}
+
+export const typesOf = (events: readonly RunEvent[]): string[] => events.map(({ type }) => type);
+
+/** One point per stored row, for runs of at most 2000 rounds. */
+export async function lossOf(stack: Stack, id: string) {
+  const [series] = await stack.client.metrics(id, { names: ['loss'], maxPoints: 2_000 });
+  return series!.points;
+}
+
+/** Committed rounds as stored: what the api adds up must not only fit by chance. */
+async function ledgerOf(stack: Stack, id: string) {
+  const client = new pg.Client({ connectionString: stack.postgres.url });
+  await client.connect();
+  try {
+    const { rows } = await client.query<{ fromRound: number; toRound: number; examples: string }>(
+      'SELECT "fromRound", "toRound", "examples" FROM "LedgerRange" WHERE "runId" = $1 ORDER BY "fromRound"',
+      [id],
+    );
+    return rows;
+  } finally {
+    await client.end();
+  }
+}
+
+/** SUCCEEDED with everything stored once: every round in the ledger and in the metrics, events without a gap, the reference's weights. */
+export async function expectComplete(stack: Stack, id: string, input: RunSpecInput, deadlineMs = 90_000): Promise<Run> {
+  const { rounds } = input.length as { rounds: number };
+  await untilStatus(stack, id, ['SUCCEEDED'], deadlineMs);
+  // The end of a journal may arrive before reports that were lost on the way and are sent again.
+  await stack.until('every round in the ledger', 15_000, async () => {
+    const { ledger } = await runOf(stack, id);
+    return ledger.committedRounds >= rounds || ledger;
+  });
+  const run = await runOf(stack, id);
+  const examples = examplesBefore(rounds);
+  expect(run.result).toMatchObject({ rounds, trainedExamples: examples, weightsSha256: await reference(input) });
+  expect(run.attempt).toBe(1);
+  expect(run.ledger).toMatchObject({ committedRounds: rounds, committedExamples: examples, expectedExamples: examples });
+  let next = 0;
+  for (const range of await ledgerOf(stack, id)) {
+    expect(range.fromRound, 'the ledger goes on where it was').toBe(next);
+    expect(Number(range.examples)).toBe(examplesBefore(range.toRound + 1) - examplesBefore(range.fromRound));
+    next = range.toRound + 1;
+  }
+  expect(next).toBe(rounds);
+  let covered = 0;
+  for (const point of await lossOf(stack, id)) {
+    expect(point.round, 'each metric goes on where the last one ended').toBe(covered + point.rounds - 1);
+    covered += point.rounds;
+  }
+  expect(covered, 'rounds with metrics').toBe(rounds);
+  const events = await eventsOf(stack, id);
+  expect(events.map(({ seq }) => seq)).toEqual(events.map((_, i) => i + 1));
+  for (const once of ['training.started', 'evaluation.started', 'run.finished'])
+    expect(
+      typesOf(events).filter((type) => type === once),
+      once,
+    ).toHaveLength(1);
+  expect(run.statusHistory.map(({ to }) => to).slice(-3)).toEqual(['PROVISIONING', 'RUNNING', 'SUCCEEDED']);
+  return run;
+}
+
+/** SHA-256 over the tensors of a safetensors file in the order of their offsets, which is layout order. */
+export function tensorsSha256(file: Buffer): string {
+  const headerBytes = Number(file.readBigUInt64LE(0));
+  const header = JSON.parse(file.toString('utf8', 8, 8 + headerBytes)) as Record<
+    string,
+    { dtype?: string; data_offsets?: [number, number] }
+  >;
+  const hash = createHash('sha256');
+  const tensors = Object.entries(header).flatMap(([name, { data_offsets }]) => (name === '__metadata__' ? [] : [data_offsets!]));
+  for (const [from, to] of tensors.sort((a, b) => a[0] - b[0])) hash.update(file.subarray(8 + headerBytes + from, 8 + headerBytes + to));
+  return hash.digest('hex');
+}
+
+/** Lines of a process's log with this message about this run. */
+export function logged(member: TestProcess, message: string, run: string): Record<string, unknown>[] {
+  return readFileSync(member.logFile, 'utf8')
+    .split('\n')
+    .flatMap((line) => {
+      if (!line.includes(run) || !line.includes(message)) return [];
+      const entry = JSON.parse(line) as Record<string, unknown>;
+      return entry['msg'] === message && entry['run'] === run ? [entry] : [];
+    });
+}
+
+export const idle = async (stack: Stack): Promise<unknown> => {
+  const members = [...(await stack.client.workers()), ...(await stack.client.servers())].filter(({ status }) => status !== 'LOST');
+  return members.every(({ status }) => status === 'IDLE') || members.map(({ id, status, runId }) => `${id} ${status} ${runId}`);
+};

@@ -1,0 +1,22 @@
+import { defineConfig } from 'vitest/config';
+
+const conditions = ['paceline-source', 'module', 'node', 'development|production'];
+
+/**
+ * Tests that need more than one file: real processes, databases, a browser, or the whole tree. One at a time, each in a
+ * fork of its own, with time for processes to start. `npm test -- api` runs one folder; see tools/test.mjs.
+ */
+export default defineConfig({
+  root: import.meta.dirname + '/..',
+  // Frameworks outside the transform load graphql's CommonJS build; a second copy (its ES build) would refuse their schemas.
+  resolve: { conditions, alias: [{ find: /^graphql$/, replacement: import.meta.dirname + '/../node_modules/graphql/index.js' }] },
+  ssr: { resolve: { conditions } },
+  test: {
+    include: ['test/**/*.test.ts', 'tools/**/*.test.ts'],
+    pool: 'forks',
+    fileParallelism: false,
+    testTimeout: 120_000,
+    hookTimeout: 180_000,
+    teardownTimeout: 30_000,
+  },
+});

@@ -1,0 +1,399 @@
+/**
+ * The dashboard as a person uses it: a real browser, the real api, and real servers and workers that train. The scenarios stand in the
+ * order in which the cluster grows: nothing, a queue without anybody, a run that trains, an api that dies, a server that dies.
+ */
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import type { BrowserContext, Page } from 'playwright-core';
+import { startBrowser, type TestBrowser } from './chromium.js';
+import { Watcher } from './watcher.js';
+import { startLiar } from './liar.js';
+import { startWebStack, type WebStack } from './stack.js';
+import type { TestProcess } from '@paceline/testkit';
+
+/** Generous: the browser, two databases and the trainers share the machine. */
+const WAIT_MS = 40_000;
+
+let stack: WebStack;
+let browser: TestBrowser;
+let context: BrowserContext;
+let page: Page;
+let watcher: Watcher;
+
+beforeAll(async () => {
+  [stack, browser] = await Promise.all([startWebStack(), startBrowser()]);
+});
+afterAll(async () => {
+  await browser?.close();
+  await stack?.stop();
+});
+beforeEach(async () => {
+  context = await browser.context();
+  context.setDefaultTimeout(WAIT_MS);
+  page = await context.newPage();
+  watcher = new Watcher(page);
+});
+afterEach(async () => {
+  await context.close();
+  // Nothing may be refused by the content policy, thrown, or written to the console, whatever the scenario was.
+  expect(watcher.complaints).toEqual([]);
+});
+
+const open = (path = '/'): Promise<unknown> => page.goto(`${stack.url}${path}#key=${stack.key}`);
+const heading = (name: string | RegExp) => page.getByRole('heading', { name, level: 1 });
+const card = (name: string) => page.getByRole('region', { name, exact: true });
+const sidewaysScroll = (): Promise<number> =>
+  page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+
+describe('signing in', () => {
+  it('says what to do about a wrong key, and takes a right one for this tab', async () => {
+    watcher.expect(/401/);
+    await page.goto(stack.url);
+    await page.getByLabel('API key').fill('two words');
+    await page.getByRole('button', { name: 'Sign in' }).click();
+    await expect.poll(() => page.getByRole('alert').textContent()).toContain('a key is one word');
+
+    await page.getByLabel('API key').fill('pcl_wrong_key');
+    await page.keyboard.press('Enter');
+    await page.getByText('This key is not accepted').waitFor();
+    // The wrong key is selected, so that the next one replaces it.
+    await page.keyboard.insertText(` ${stack.key} `);
+    await page.keyboard.press('Enter');
+    await heading('Runs').waitFor();
+    expect(await stored(page)).toEqual({ tab: stack.key, device: null });
+    await page.reload();
+    await heading('Runs').waitFor();
+    const other = await context.newPage();
+    await other.goto(stack.url);
+    await other.getByLabel('API key').waitFor();
+  });
+
+  it('remembers the key on request, and forgets it on sign out', async () => {
+    await page.goto(stack.url);
+    await page.getByLabel('API key').fill(stack.key);
+    await page.getByLabel('Remember on this device').check();
+    await page.getByRole('button', { name: 'Sign in' }).click();
+    await heading('Runs').waitFor();
+    expect(await stored(page)).toEqual({ tab: null, device: stack.key });
+    const other = await context.newPage();
+    await other.goto(stack.url);
+    await other.getByRole('button', { name: 'Sign out' }).click();
+    await other.getByLabel('API key').waitFor();
+    expect(await stored(other)).toEqual({ tab: null, device: null });
+  });
+
+  it('takes a key from the link once and removes it from the address', async () => {
+    await open('/?status=failed');
+    await heading('Runs').waitFor();
+    expect(page.url()).toBe(`${stack.url}/?status=failed`);
+    await page.goBack().catch(() => undefined); // to about:blank: the address with the key is not in the history
+    expect(page.url()).not.toContain(stack.key);
+  });
+});
+
+describe('without anybody to train', () => {
+  it('shows how to start a run while there is none', async () => {
+    await open();
+    await page.getByRole('heading', { name: 'No runs yet' }).waitFor();
+    expect(await page.locator('.command code').textContent()).toMatch(/^npx paceline train/);
+  });
+
+  it('shows a new run at once, says what it waits for, and cancels it after a confirmation', async () => {
+    await open();
+    await page.getByRole('heading', { name: 'No runs yet' }).waitFor();
+    const { id } = await stack.client.createRun({ name: '<img src=x onerror=alert(1)>' });
+    await page.getByRole('link', { name: '<img src=x onerror=alert(1)>' }).click();
+    await heading('<img src=x onerror=alert(1)>').waitFor();
+    expect(page.url()).toBe(`${stack.url}/runs/${id}`);
+    await page.getByText('Waits for 1 parameter server').first().waitFor();
+
+    await page.getByRole('button', { name: 'Cancel run' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.waitFor();
+    // The harmless answer has the focus, and Escape is one too.
+    expect(await dialog.getByRole('button', { name: 'Keep running' }).evaluate((button) => button === document.activeElement)).toBe(true);
+    await page.keyboard.press('Escape');
+    await dialog.waitFor({ state: 'hidden' });
+    expect((await stack.client.run(id))!.status).toBe('QUEUED');
+
+    await page.getByRole('button', { name: 'Cancel run' }).click();
+    await dialog.getByRole('button', { name: 'Cancel run' }).click();
+    await page.locator('.run-title .status', { hasText: 'Cancelled' }).waitFor();
+    expect(await page.getByRole('button', { name: 'Cancel run' }).count()).toBe(0);
+    expect((await stack.client.run(id))!.status).toBe('CANCELLED');
+  });
+
+  it('pages by keyset and filters by status, all in the address', async () => {
+    for (let i = 0; i < 21; i++) await stack.client.cancelRun((await stack.client.createRun({ name: `sweep ${i}` })).id);
+    await open('/?status=cancelled');
+    const names = page.locator('.row-link');
+    await page.getByRole('link', { name: 'sweep 20', exact: true }).waitFor();
+    expect(await names.count()).toBe(20);
+    await page.getByRole('link', { name: 'Older' }).click();
+    await page.getByRole('link', { name: 'sweep 0', exact: true }).waitFor();
+    expect(await names.count()).toBe(2);
+    expect(page.url()).toContain('after=');
+    await page.reload();
+    await page.getByRole('link', { name: 'sweep 0', exact: true }).waitFor();
+    await page.getByRole('link', { name: 'Newest' }).click();
+    await page.getByRole('link', { name: 'sweep 20', exact: true }).waitFor();
+    await page.getByRole('link', { name: 'Active' }).click();
+    await page.getByRole('heading', { name: 'Nothing is running' }).waitFor();
+    await page.goBack();
+    await page.getByRole('link', { name: 'sweep 20', exact: true }).waitFor();
+  });
+
+  it('closes its connection when a run is left, and opens it again for the next', async () => {
+    const { id } = await stack.client.createRun({ name: 'waits' });
+    const [first] = await Promise.all([page.waitForEvent('websocket'), open(`/runs/${id}`)]);
+    await page.getByText('PENDING → QUEUED').waitFor();
+    const closed = first.waitForEvent('close');
+    await page.getByRole('link', { name: 'Runs', exact: true }).click();
+    await closed;
+    const [second] = await Promise.all([page.waitForEvent('websocket'), page.getByRole('link', { name: 'waits', exact: true }).click()]);
+    await page.getByText('PENDING → QUEUED').waitFor();
+    expect([first.isClosed(), second.isClosed()]).toEqual([true, false]);
+    await stack.client.cancelRun(id);
+  });
+
+  it('waits for an api that is away when it is opened', async () => {
+    await open();
+    await heading('Runs').waitFor();
+    watcher.expect(/503|Failed to load/);
+    await page.route('**/graphql', (route) =>
+      route.fulfill({ status: 503, json: { errors: [{ message: 'PostgreSQL does not answer' }] } }),
+    );
+    await page.reload();
+    await page.getByText('PostgreSQL does not answer Trying again…').waitFor();
+    await page.unroute('**/graphql');
+    await heading('Runs').waitFor();
+  });
+
+  it('tells a run that is not there from one that is', async () => {
+    await open('/runs/0198c7a5-0000-7000-8000-000000000000');
+    await heading('There is no such run').waitFor();
+    await page.goto(`${stack.url}/nowhere`);
+    await heading('There is no such page').waitFor();
+  });
+
+  it('can be used with the keyboard alone', async () => {
+    await open();
+    await page.getByRole('link', { name: 'sweep 20', exact: true }).waitFor();
+    await page.keyboard.press('Tab');
+    expect(await page.evaluate(() => document.activeElement?.textContent)).toBe('Skip to content');
+    await page.keyboard.press('Enter');
+    expect(await page.evaluate(() => document.activeElement?.id)).toBe('content');
+    await page.getByRole('link', { name: 'sweep 20', exact: true }).focus();
+    await page.keyboard.press('Enter');
+    await heading('sweep 20').waitFor();
+    expect(await page.evaluate(() => document.activeElement?.tagName)).toBe('H1');
+  });
+});
+
+describe('with a server that tells lies', () => {
+  it('shows markup, escapes and bidirectional tricks as plain text', async () => {
+    const { id } = await stack.client.createRun({ name: '</script><script>alert(2)</script>' });
+    const liar = await startLiar(stack.redisUrl, id);
+    try {
+      await open(`/runs/${id}`);
+      await page.locator('.event', { hasText: '<img src=x onerror="alert(3)"> red evil & "quoted"' }).waitFor();
+      await page.locator('.reason.bad', { hasText: '<b>bold</b> lie' }).waitFor();
+      expect(await page.locator('main img:not(.chart-place), main script, main b').count()).toBe(0);
+      const text = (await page.locator('main').textContent())!.replaceAll('\n', ''); // the spec as JSON has lines
+      expect(text).not.toMatch(/[\p{Cc}\p{Cf}]/u);
+      expect(await page.title()).toBe('Failed · </script><script>alert(2)</script> · Paceline');
+    } finally {
+      await liar.stop();
+    }
+  });
+});
+
+describe('with a cluster that trains', () => {
+  const fleet: TestProcess[] = [];
+  beforeAll(async () => {
+    fleet.push(...(await Promise.all([stack.start('ps'), stack.start('worker'), stack.start('worker')])));
+  });
+
+  it('shows a run from the first round to its weights', async () => {
+    const { id } = await stack.client.createRun({ name: 'digits', length: { epochs: 1 } });
+    await open(`/runs/${id}`);
+    await page.locator('.run-title .status', { hasText: 'Running' }).waitFor();
+    await page.locator('.connection[data-state=live]').waitFor();
+    // Who computes which: both workers have a seat, and all four replicas are held.
+    await expect.poll(() => card('Workers').locator('tbody tr').count(), { timeout: WAIT_MS }).toBe(2);
+    const replicas = async () =>
+      (await card('Workers').locator('tbody td:nth-child(3)').allTextContents()).flatMap((text) => text.split(', ').flatMap(spread)).sort();
+    await expect.poll(replicas, { timeout: WAIT_MS }).toEqual([0, 1, 2, 3]);
+    await expect.poll(() => card('Parameter servers').locator('tbody tr').count()).toBe(1);
+
+    await page.locator('.run-title .status', { hasText: 'Succeeded' }).waitFor({ timeout: 2 * WAIT_MS });
+    const run = (await stack.client.run(id))!;
+    const result = run.result!;
+    await card('Result').waitFor();
+    expect(await card('Result').locator('code').textContent()).toBe(result.weightsSha256);
+    expect(await card('Result').textContent()).toContain(`${(result.accuracy! * 100).toFixed(2)}`);
+    expect(result.accuracy).toBeGreaterThan(0.9);
+    expect(await page.getByRole('progressbar', { name: 'Progress of the run' }).getAttribute('aria-valuenow')).toBe('100');
+    await expect.poll(() => card('Ledger').textContent()).toContain('60,000 each exactly once');
+    expect(await page.getByRole('img', { name: /^Training loss: from / }).getAttribute('aria-label')).toContain(
+      `round ${run.progress.totalRounds}`,
+    );
+    await expect.poll(() => missingSeqs(page, id), { timeout: WAIT_MS }).toEqual([]);
+
+    const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download weights' }).click()]);
+    expect(download.suggestedFilename()).toBe('digits.safetensors');
+    const bytes = await streamed(await download.createReadStream());
+    expect(bytes.length).toBeGreaterThan(run.parameterCount * 4);
+    expect(JSON.parse(bytes.subarray(8, 8 + Number(bytes.readBigUInt64LE())).toString())).toBeTypeOf('object');
+  });
+
+  it('draws a curve that is read with the arrow keys, under a policy that allows nothing inline', async () => {
+    await page.route(/\/runs\//, async (route) => {
+      const response = await route.fetch();
+      expect(response.headers()['content-security-policy']).toContain("default-src 'self'");
+      await route.fulfill({ response, headers: { ...response.headers(), 'content-security-policy': "default-src 'self'" } });
+    });
+    // An answer that was changed on the way has no address, and Chromium lets it open no socket to this machine.
+    watcher.expect(/ERR_BLOCKED_BY_LOCAL_NETWORK_ACCESS_CHECKS/);
+    const { nodes } = await stack.client.runs({ status: ['SUCCEEDED'] });
+    await open(`/runs/${nodes[0]!.id}`);
+    const chart = page.getByRole('img', { name: /^Training loss: from / });
+    await chart.focus();
+    await page.keyboard.press('Home');
+    const reading = card('Training loss').locator('.reading');
+    const first = await reading.textContent();
+    expect(first).toMatch(/^[12]\.\d+ rounds? 1\b/);
+    await page.keyboard.press('ArrowRight');
+    expect(await reading.textContent()).not.toBe(first);
+    await page.getByRole('button', { name: 'Logarithmic scale' }).click();
+    expect(await page.getByRole('button', { name: 'Logarithmic scale' }).getAttribute('aria-pressed')).toBe('true');
+    // The line is on the canvas: some pixels have the accent colour.
+    const inked = await chart.locator('canvas').evaluate((canvas: HTMLCanvasElement) => {
+      const { data } = canvas.getContext('2d')!.getImageData(0, 0, canvas.width, canvas.height);
+      let count = 0;
+      for (let i = 0; i < data.length; i += 4) if (data[i + 3]! > 200 && data[i + 2]! > 180 && data[i]! < 90) count++;
+      return count;
+    });
+    expect(inked).toBeGreaterThan(200);
+  });
+
+  it('says that the api is away, and has lost nothing when it is back', async () => {
+    const { id } = await stack.client.createRun({ name: 'long', length: { epochs: 60 } });
+    await open(`/runs/${id}`);
+    await page.locator('.run-title .status', { hasText: 'Running' }).waitFor();
+    await expect.poll(() => roundShown(page), { timeout: WAIT_MS }).toBeGreaterThan(20);
+
+    watcher.expect(/ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE_CHUNKED_ENCODING|WebSocket connection/);
+    await stack.api().kill('SIGKILL');
+    await page.locator('.connection[data-state=lost]').waitFor();
+    const before = await roundShown(page);
+    const [, server, worker] = [fleet[1]!, fleet[0]!, fleet[2]!];
+    expect(server.child.exitCode).toBeNull();
+    await worker.kill('SIGKILL'); // its events are written while nobody stores them
+    await new Promise((resolve) => setTimeout(resolve, 4_000));
+    await stack.startApi();
+    await page.locator('.connection[data-state=live]').waitFor();
+    await expect.poll(() => roundShown(page), { timeout: WAIT_MS }).toBeGreaterThan(before + 20);
+    await page.locator('.event', { hasText: 'worker.lost' }).first().waitFor();
+
+    await page.getByRole('button', { name: 'Cancel run' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Cancel run' }).click();
+    await page.locator('.run-title .status', { hasText: 'Cancelled' }).waitFor();
+    await expect.poll(() => missingSeqs(page, id), { timeout: WAIT_MS }).toEqual([]);
+    // Every round that was measured is in the curve, and the page holds what a fresh page asks for.
+    const { round } = (await stack.client.run(id))!.progress;
+    await expect.poll(() => gapsIn(page, round), { timeout: WAIT_MS, interval: 1_000 }).toEqual([]);
+    const label = () => page.getByRole('img', { name: /^Training loss: from / }).getAttribute('aria-label');
+    const rounds = /round ([\d,]+)\. Arrow/.exec((await label())!)![1];
+    await page.reload();
+    await expect.poll(async () => /round ([\d,]+)\. Arrow/.exec((await label())!)![1], { timeout: WAIT_MS }).toBe(rounds);
+  });
+
+  it('says why a run failed when its server is killed', async () => {
+    const { id } = await stack.client.createRun({ name: 'doomed', length: { epochs: 60 } });
+    await open(`/runs/${id}`);
+    await page.locator('.run-title .status', { hasText: 'Running' }).waitFor();
+    await fleet[0]!.kill('SIGKILL');
+    await page.locator('.run-title .status', { hasText: 'Failed' }).waitFor();
+    await expect.poll(() => page.locator('.reason.bad').textContent()).toMatch(/^Parameter server 0 .*create the run again/);
+    await page.getByRole('link', { name: 'Runs', exact: true }).click();
+    await page.locator('tr', { hasText: 'doomed' }).locator('.row-reason', { hasText: 'Parameter server 0' }).waitFor();
+  });
+
+  it('fits on a phone, in both colour schemes', async () => {
+    const { nodes } = await stack.client.runs();
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+      await page.setViewportSize({ width: 390, height: 800 });
+      await open();
+      await page.locator('.row-link').first().waitFor();
+      expect(await sidewaysScroll()).toBe(0);
+      await page.goto(`${stack.url}/runs/${nodes.find(({ name }) => name === 'digits')!.id}`);
+      await card('Result').waitFor();
+      expect(await sidewaysScroll()).toBe(0);
+      const ground = await page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+      expect(ground).toBe(colorScheme === 'light' ? 'rgb(245, 246, 248)' : 'rgb(15, 18, 22)');
+    }
+  });
+
+  it('signs out when the key is revoked', async () => {
+    watcher.expect(/401|WebSocket/);
+    const { team, apiKey } = await stack.client.viewer();
+    const other = await stack.client.createApiKey(team.id, 'to be revoked');
+    await page.goto(`${stack.url}/#key=${other.secret}`);
+    await heading('Runs').waitFor();
+    expect(apiKey.id).not.toBe(other.apiKey.id);
+    await stack.client.revokeApiKey(other.apiKey.id);
+    await page.getByText('This key is not accepted').waitFor();
+    expect(await stored(page)).toEqual({ tab: null, device: null });
+  });
+});
+
+/** "0–2" as [0, 1, 2], and the dash of a worker that waits for its first replica as a number that is none */
+function spread(range: string): number[] {
+  if (range === '–') return [-1];
+  const [from = Number.NaN, to = from] = range.split('–').map(Number);
+  return Array.from({ length: to - from + 1 }, (_, i) => from + i);
+}
+
+const stored = (tab: Page) =>
+  tab.evaluate(() => ({ tab: sessionStorage.getItem('paceline.key'), device: localStorage.getItem('paceline.key') }));
+
+const roundShown = async (tab: Page): Promise<number> => {
+  const text = (await tab.locator('.chart').first().locator('.reading').textContent()) ?? '';
+  return Number(/([\d,]+)$/.exec(text)?.[1]?.replaceAll(',', '') ?? -1);
+};
+
+/** Rounds at which the loss curve misses or repeats something, as the arrow keys read its points: each continues the one before. */
+async function gapsIn(tab: Page, lastRound: number): Promise<number[]> {
+  const read = await roundsRead(tab);
+  const gaps = read.filter(([from], i) => from !== (i === 0 ? 1 : read[i - 1]![1] + 1)).map(([from]) => from);
+  return read.at(-1)![1] === lastRound ? gaps : [...gaps, lastRound];
+}
+
+/** First and last round of each point. */
+async function roundsRead(tab: Page): Promise<[number, number][]> {
+  await tab.getByRole('img', { name: /^Training loss: from / }).focus();
+  const reading = tab.locator('.chart').first().locator('.reading .faint');
+  const read: [number, number][] = [];
+  for (let key = 'Home'; ; key = 'ArrowRight') {
+    await tab.keyboard.press(key);
+    const [from = Number.NaN, to = from] = ((await reading.textContent()) ?? '').replaceAll(',', '').match(/\d+/g)!.map(Number);
+    if (read.at(-1)?.[1] === to) return read;
+    read.push([from, to]);
+  }
+}
+
+/** Numbers of events that are stored and not shown, or shown and not stored, or shown twice. */
+async function missingSeqs(tab: Page, runId: string): Promise<number[]> {
+  const seen = await tab.locator('.event').evaluateAll((lines) => lines.map((line) => Number((line as HTMLElement).dataset['seq'])));
+  const stored = (await stack.client.events(runId, { last: 100 })).nodes.map(({ seq }) => seq);
+  expect(stored.length).toBeGreaterThan(3);
+  expect(stored.length).toBeLessThan(100);
+  return [...stored.filter((seq) => seen.filter((shown) => shown === seq).length !== 1), ...seen.filter((seq) => !stored.includes(seq))];
+}
+
+async function streamed(stream: AsyncIterable<Uint8Array>): Promise<Buffer> {
+  const pieces: Uint8Array[] = [];
+  for await (const piece of stream) pieces.push(piece);
+  return Buffer.concat(pieces);
+}

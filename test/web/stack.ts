@@ -1,0 +1,81 @@
+/** A whole control plane for the dashboard: PostgreSQL, Redis and the api that serves apps/dashboard/dist, on free ports. */
+import { randomBytes } from 'node:crypto';
+import { existsSync, mkdirSync, mkdtempSync, chmodSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createClient, type PacelineClient } from '@paceline/client';
+import { findFreePort, guardDirectory, startPostgres, startRedis, type RunningService } from '@paceline/runtime';
+import { startProcess, type TestProcess } from '@paceline/testkit';
+
+const DASHBOARD = join(import.meta.dirname, '../../apps/dashboard/dist');
+
+export interface WebStack {
+  readonly url: string;
+  readonly redisUrl: string;
+  /** Of the team `web`. */
+  readonly key: string;
+  readonly client: PacelineClient;
+  readonly api: () => TestProcess;
+  startApi(): Promise<void>;
+  start(app: 'ps' | 'worker'): Promise<TestProcess>;
+  stop(): Promise<void>;
+}
+
+export async function startWebStack(): Promise<WebStack> {
+  if (!existsSync(join(DASHBOARD, 'index.html'))) throw new Error('The dashboard is not built. Run: npm run build');
+  const folder = mkdtempSync(join(tmpdir(), 'paceline-web-'));
+  chmodSync(folder, 0o711); // PostgreSQL runs as another user when root starts it
+  const keepFolder = guardDirectory(folder);
+  const started: (RunningService | TestProcess)[] = [];
+  const stop = async (): Promise<void> => {
+    for (const part of started.reverse()) await ('kill' in part ? part.kill('SIGTERM') : part.stop());
+    rmSync(folder, { recursive: true, force: true });
+    keepFolder();
+  };
+  try {
+    return await assemble(folder, started, stop);
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+async function assemble(folder: string, started: (RunningService | TestProcess)[], stop: () => Promise<void>): Promise<WebStack> {
+  const keep = <T extends RunningService | TestProcess>(part: T): T => (started.push(part), part);
+  const postgres = keep(await startPostgres({ dataDir: join(folder, 'postgres'), temporary: true }));
+  const redis = keep(await startRedis({ dataDir: join(folder, 'redis'), temporary: true }));
+  const dataDir = join(folder, 'data');
+  const socketDir = join(folder, 'sockets');
+  for (const made of [dataDir, socketDir]) mkdirSync(made);
+  const port = await findFreePort();
+  const adminKey = `pcl_${randomBytes(6).toString('hex')}_${randomBytes(24).toString('base64url')}`;
+  const secret = { PACELINE_TOKEN_SECRET: randomBytes(32).toString('hex') };
+  const ofApi = {
+    ...secret,
+    DATABASE_URL: postgres.url,
+    REDIS_URL: redis.url,
+    PACELINE_PORT: String(port),
+    PACELINE_BOOTSTRAP_KEY: adminKey,
+    PACELINE_DASHBOARD_DIR: DASHBOARD,
+    PACELINE_DATA_DIR: dataDir,
+  };
+  const ofServer = { ...secret, REDIS_URL: redis.url, PACELINE_DATA_DIR: dataDir, PACELINE_SOCKET_DIR: socketDir };
+  let api: TestProcess;
+  const startApi = async (): Promise<void> => {
+    api = keep(await startProcess('api', ofApi, folder));
+  };
+  await startApi();
+  const url = `http://127.0.0.1:${port}`;
+  const admin = createClient({ url, apiKey: adminKey });
+  const { secret: key } = await admin.createApiKey((await admin.createTeam('web')).id, 'browser');
+  return {
+    url,
+    redisUrl: redis.url,
+    key,
+    client: createClient({ url, apiKey: key }),
+    api: () => api,
+    startApi,
+    start: async (app) => keep(await startProcess(app, app === 'ps' ? ofServer : { REDIS_URL: redis.url }, folder)),
+    stop,
+  };
+}

@@ -1,0 +1,109 @@
+/**
+ * The parts of the suite and how their results are counted. tools/test.mjs runs them; a part is either a `check`
+ * (a command that holds or does not, counted as one) or a set of vitest tests.
+ */
+
+/**
+ * @typedef {object} Part
+ * @property {string} name what `npm test -- NAME` runs alone
+ * @property {string} holds one line on what it checks
+ * @property {string[]} [check] a command whose exit status is the result
+ * @property {string[]} [tests] arguments for `vitest run`
+ * @property {boolean} [needsBuild] it starts built processes
+ * @property {number} deadlineMs the part is ended after this long and counts as failed
+ */
+
+const SECOND_MS = 1000;
+const inFolder = (folder) => ['--config', 'test/vitest.config.ts', `${folder}/`];
+
+/** @type {Part[]} in the order of a full run: what fails fast comes first */
+export const PARTS = [
+  {
+    name: 'build',
+    holds: 'kernels, libraries, processes and dashboard compile',
+    check: ['node', 'tools/build.mjs'],
+    deadlineMs: 300 * SECOND_MS,
+  },
+  {
+    name: 'types',
+    holds: 'tests and tools satisfy the compiler too',
+    check: ['tsc', '-p', 'tsconfig.lint.json'],
+    deadlineMs: 300 * SECOND_MS,
+  },
+  {
+    name: 'format',
+    holds: 'Prettier has nothing to change',
+    check: ['prettier', '--check', '--log-level', 'warn', '.'],
+    deadlineMs: 300 * SECOND_MS,
+  },
+  { name: 'lint', holds: 'import directions, promises, sizes', check: ['eslint', '.', '--max-warnings', '0'], deadlineMs: 300 * SECOND_MS },
+  { name: 'unit', holds: 'tests beside the code', tests: ['--config', 'vitest.config.ts'], deadlineMs: 420 * SECOND_MS },
+  { name: 'tidy', holds: 'house rules, docs, deployment files', tests: inFolder('tools'), deadlineMs: 300 * SECOND_MS },
+  {
+    name: 'numerics',
+    holds: 'equal bits, and agreement with the independent reference',
+    tests: inFolder('test/numerics'),
+    needsBuild: true,
+    deadlineMs: 420 * SECOND_MS,
+  },
+  {
+    name: 'api',
+    holds: 'GraphQL and REST on real PostgreSQL and Redis',
+    tests: inFolder('test/api'),
+    needsBuild: true,
+    deadlineMs: 600 * SECOND_MS,
+  },
+  { name: 'cluster', holds: 'real processes, with faults', tests: inFolder('test/cluster'), needsBuild: true, deadlineMs: 900 * SECOND_MS },
+  { name: 'cli', holds: 'the command line as people use it', tests: inFolder('test/cli'), needsBuild: true, deadlineMs: 480 * SECOND_MS },
+  { name: 'web', holds: 'the dashboard in headless Chromium', tests: inFolder('test/web'), needsBuild: true, deadlineMs: 480 * SECOND_MS },
+];
+
+/** Parts that only read the tree share the two cores with the unit tests; what measures time or starts processes runs alone. */
+export const SIDE_BY_SIDE = [
+  ['types', 'format', 'lint'],
+  ['unit', 'tidy'],
+];
+
+/**
+ * @typedef {{passed: number, failed: number, skipped: number, notes: string[]}} Count
+ */
+
+/** @param {number} exitStatus @returns {Count} */
+export function countCheck(exitStatus) {
+  return exitStatus === 0 ? { passed: 1, failed: 0, skipped: 0, notes: [] } : { passed: 0, failed: 1, skipped: 0, notes: [] };
+}
+
+/**
+ * Counts a vitest JSON report. A file that could not be loaded, a run that ended badly although no test failed, and a
+ * part without a test are failures too: each is how a broken suite looks green.
+ * @param {any} report parsed, or undefined when vitest wrote none
+ * @param {number} exitStatus
+ * @returns {Count}
+ */
+export function countTests(report, exitStatus) {
+  if (!report) return { passed: 0, failed: 1, skipped: 0, notes: ['vitest wrote no report'] };
+  const count = {
+    passed: report.numPassedTests,
+    failed: report.numFailedTests,
+    skipped: report.numPendingTests + report.numTodoTests,
+    notes: [],
+  };
+  const unloaded = report.testResults.filter((file) => file.status === 'failed' && file.assertionResults.length === 0);
+  for (const file of unloaded) count.notes.push(`could not load ${file.name}`);
+  count.failed += unloaded.length;
+  if (count.passed + count.failed === 0) {
+    count.notes.push('ran no test');
+    count.failed = 1;
+  } else if (exitStatus !== 0 && count.failed === 0) {
+    count.notes.push(`vitest ended with status ${exitStatus} although no test failed (an unhandled error?)`);
+    count.failed = 1;
+  }
+  return count;
+}
+
+/** @param {Count[]} counts */
+export function summary(counts) {
+  const sum = (key) => counts.reduce((total, count) => total + count[key], 0);
+  const skipped = sum('skipped');
+  return `${sum('passed')} passed, ${sum('failed')} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`;
+}

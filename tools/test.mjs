@@ -1,0 +1,195 @@
+/**
+ * `npm test`: the whole suite, in an order that fails fast, on two cores. `npm test -- api cluster` runs parts of it;
+ * flags after the names go to vitest (`npm test -- cluster -t "killed worker"`). The last line is the sum of all parts.
+ *
+ * Everything it starts is in a process group of its own and is ended when it is interrupted or past its deadline,
+ * first by SIGINT so that tests can clean up, then by SIGKILL.
+ */
+import { spawn, spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { delimiter, join } from 'node:path';
+import { PARTS, SIDE_BY_SIDE, countCheck, countTests, summary } from './test-parts.mjs';
+
+const root = join(import.meta.dirname, '..');
+const reports = mkdtempSync(join(tmpdir(), 'paceline-test-'));
+const environment = { ...process.env, PATH: join(root, 'node_modules', '.bin') + delimiter + process.env.PATH };
+const GRACE_MS = 8000;
+
+/** Process groups that are running, by the pid of their first process. */
+const running = new Set();
+/** @type {Map<string, import('./test-parts.mjs').Count & {seconds: number}>} */
+const results = new Map();
+let interrupted = false;
+
+/** `pid` and everything that descends from it, groups of their own included (Linux; elsewhere the group has to do). */
+function familyOf(pid) {
+  if (!existsSync('/proc/self/stat')) return [pid];
+  const childrenOf = new Map();
+  for (const entry of readdirSync('/proc')) {
+    if (!/^\d+$/.test(entry)) continue;
+    const parent = parentOf(entry);
+    if (parent !== undefined) childrenOf.set(parent, [...(childrenOf.get(parent) ?? []), Number(entry)]);
+  }
+  const family = [pid];
+  for (let i = 0; i < family.length; i++) family.push(...(childrenOf.get(family[i]) ?? []));
+  return family;
+}
+
+function parentOf(entry) {
+  try {
+    const stat = readFileSync(`/proc/${entry}/stat`, 'utf8');
+    return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
+  } catch {
+    return undefined; // it ended while we looked
+  }
+}
+
+function signal(pid, name) {
+  try {
+    process.kill(pid, name);
+  } catch (error) {
+    if (error.code !== 'ESRCH') throw error;
+  }
+}
+
+/** Ends a group and waits for it; what has not ended after the grace time is killed. */
+function end(pid) {
+  const family = familyOf(pid);
+  signal(-pid, 'SIGINT');
+  return new Promise((resolve) => {
+    const deadline = Date.now() + GRACE_MS;
+    const look = setInterval(() => {
+      if (running.has(pid) && Date.now() < deadline) return;
+      clearInterval(look);
+      for (const member of family) signal(member, 'SIGKILL');
+      resolve();
+    }, 50);
+  });
+}
+
+/** Runs a command; its output is shown as it comes when it runs alone, and in one piece when others run beside it. */
+function execute(command, { alone, deadlineMs }) {
+  return new Promise((resolve) => {
+    const child = spawn(command[0], command.slice(1), { cwd: root, env: environment, detached: true, stdio: ['ignore', 'pipe', 'pipe'] });
+    running.add(child.pid);
+    const pieces = [];
+    const take = (piece) => (alone ? process.stdout.write(piece) : pieces.push(piece));
+    child.stdout.on('data', take);
+    child.stderr.on('data', take);
+    const timer = setTimeout(() => {
+      take(`past its deadline of ${deadlineMs / 1000} s: ended\n`);
+      void end(child.pid);
+    }, deadlineMs);
+    const done = (status) => {
+      clearTimeout(timer);
+      running.delete(child.pid);
+      if (!alone) process.stdout.write(Buffer.concat(pieces.map((piece) => Buffer.from(piece))));
+      resolve(status);
+    };
+    child.on('error', (error) => {
+      take(`${command[0]}: ${error.message}\n`);
+      done(127);
+    });
+    child.on('close', (code) => done(code ?? 1));
+  });
+}
+
+async function runPart(part, { alone, flags }) {
+  if (interrupted) return;
+  const started = Date.now();
+  if (alone) console.log(`\n── ${part.name}: ${part.holds}`);
+  let count;
+  if (part.check) {
+    count = countCheck(await execute(part.check, { alone, deadlineMs: part.deadlineMs }));
+  } else {
+    const file = join(reports, `${part.name}.json`);
+    const command = ['vitest', 'run', ...part.tests, '--reporter=default', '--reporter=json', `--outputFile.json=${file}`, ...flags];
+    const status = await execute(command, { alone, deadlineMs: part.deadlineMs });
+    count = countTests(existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : undefined, status);
+  }
+  const seconds = (Date.now() - started) / 1000;
+  results.set(part.name, { ...count, seconds });
+  if (!alone) console.log(`── ${part.name}: ${count.failed === 0 ? 'holds' : 'FAILED'} after ${seconds.toFixed(1)} s`);
+}
+
+/** True when every package of the lockfile that this platform needs lies in node_modules. */
+function installIsComplete() {
+  if (!existsSync(join(root, 'node_modules'))) return false;
+  const { packages } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
+  return Object.entries(packages).every(
+    ([path, entry]) => !path.includes('node_modules/') || entry.optional || entry.devOptional || entry.peer || existsSync(join(root, path)),
+  );
+}
+
+function install() {
+  console.log('node_modules is missing or incomplete: npm ci');
+  const { status } = spawnSync('npm', ['ci', '--no-audit', '--no-fund'], { cwd: root, stdio: ['ignore', 'inherit', 'inherit'] });
+  if (status !== 0) throw new Error(`npm ci failed with status ${status}: the suite cannot run without its packages`);
+}
+
+function choose(names) {
+  const unknown = names.filter((name) => !PARTS.some((part) => part.name === name));
+  if (unknown.length > 0) {
+    console.error(
+      `no part is called ${unknown.join(', ')}; there are:\n${PARTS.map((part) => `  ${part.name.padEnd(10)}${part.holds}`).join('\n')}`,
+    );
+    process.exit(2);
+  }
+  const wanted = PARTS.filter((part) => names.length === 0 || names.includes(part.name));
+  const build = PARTS.find((part) => part.name === 'build');
+  return wanted.includes(build) || !wanted.some((part) => part.needsBuild) ? wanted : [build, ...wanted];
+}
+
+/** A part is not run when the build that it starts processes from has failed. */
+const blocked = (part) => part.needsBuild && results.get('build')?.failed;
+
+async function runAll(parts, flags) {
+  const named = (name) => parts.find((part) => part.name === name);
+  const lanes = SIDE_BY_SIDE.map((lane) => lane.map(named).filter(Boolean)).filter((lane) => lane.length > 0);
+  const together = lanes.length > 1;
+  if (named('build')) await runPart(named('build'), { alone: true, flags });
+  await Promise.all(
+    lanes.map(async (lane) => {
+      for (const part of lane) await runPart(part, { alone: !together, flags });
+    }),
+  );
+  for (const part of parts.filter((candidate) => candidate.name !== 'build' && !SIDE_BY_SIDE.flat().includes(candidate.name))) {
+    if (blocked(part)) results.set(part.name, { passed: 0, failed: 1, skipped: 0, notes: ['not run: the build failed'], seconds: 0 });
+    else await runPart(part, { alone: true, flags });
+  }
+}
+
+function report(parts, startedMs) {
+  console.log('\npart        passed  failed  skipped  seconds');
+  for (const { name } of parts) {
+    const count = results.get(name) ?? { passed: 0, failed: 1, skipped: 0, notes: ['not run: interrupted'], seconds: 0 };
+    results.set(name, count);
+    const row = [count.passed, count.failed, count.skipped].map((n) => String(n).padStart(7)).join(' ');
+    console.log(`${name.padEnd(11)}${row} ${count.seconds.toFixed(1).padStart(9)}${count.notes.map((note) => `  ${note}`).join(';')}`);
+  }
+  console.log(`in ${((Date.now() - startedMs) / 1000).toFixed(0)} s`);
+}
+
+for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP']) {
+  process.on(name, () => {
+    if (interrupted) return;
+    interrupted = true;
+    void Promise.all([...running].map(end));
+  });
+}
+
+const startedMs = Date.now();
+const words = process.argv.slice(2);
+const firstFlag = words.findIndex((word) => word.startsWith('-'));
+const parts = choose(firstFlag < 0 ? words : words.slice(0, firstFlag));
+try {
+  if (!installIsComplete()) install();
+  await runAll(parts, firstFlag < 0 ? [] : words.slice(firstFlag));
+} finally {
+  rmSync(reports, { recursive: true, force: true });
+}
+report(parts, startedMs);
+const counts = [...results.values()];
+process.exitCode = interrupted ? 130 : counts.some((count) => count.failed > 0) ? 1 : 0;
+console.log(summary(counts));

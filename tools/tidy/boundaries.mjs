@@ -1,0 +1,110 @@
+/**
+ * Who may import whom, and why: the one table that lint (eslint.config.mjs), tools/tidy and docs/ARCHITECTURE.md read.
+ * `mayImport` names our own packages; `mayNotUse` names packages from the registry (regular expressions on the import path).
+ * Every reason ends up in the lint message, so it is written for the person who has just been refused.
+ */
+
+const CONTROL_PLANE = ['^@prisma/', '^prisma$', '^pg$', '^@apollo/', '^@nestjs/'];
+const QUEUES = ['^bullmq$', '^ioredis$'];
+const ENGINES = ['^@tensorflow/'];
+
+const PURE = 'it is pure: no socket, no database, no queue, no tf.js, so that the simulator and the tests run it as it is';
+
+/** @type {Record<string, {mayImport: string[], mayNotUse: string[], reason: string}>} */
+export const BOUNDARIES = {
+  spec: {
+    mayImport: [],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
+    reason: 'the run spec is what every process, the CLI and the browser agree on; it must not pull any of them in',
+  },
+  protocol: {
+    mayImport: [],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
+    reason: 'frames and messages are the contract of the data plane; a second implementation must be able to read them alone',
+  },
+  kernels: {
+    mayImport: [],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
+    reason: 'kernels are loops over memory; they know neither models nor rounds',
+  },
+  learning: { mayImport: ['kernels', 'spec'], mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES], reason: PURE },
+  exchange: {
+    mayImport: ['protocol', 'kernels'],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
+    reason:
+      'rounds move and add vectors and do not know what is learned; apps/ps plugs the optimizer in as an update handler, and no round waits for a database or a queue',
+  },
+  engine: {
+    mayImport: ['spec', 'learning'],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES],
+    reason: 'an engine turns (parameters, state, rows, key) into gradients and knows nothing of sockets, queues or databases',
+  },
+  data: {
+    mayImport: ['spec'],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
+    reason: 'data sources give rows by index, whoever computes with them',
+  },
+  storage: {
+    mayImport: ['spec'],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
+    reason: 'files and their hashes are written the same way for any model and any process',
+  },
+  jobs: {
+    mayImport: ['spec', 'protocol'],
+    mayNotUse: [...CONTROL_PLANE, ...ENGINES],
+    reason: 'Redis carries small, schema-checked messages and no tensors; what computes or stores stays behind the processes',
+  },
+  runtime: {
+    mayImport: [],
+    mayNotUse: ['^@prisma/', '^prisma$', '^@nestjs/', '^bullmq$', ...ENGINES],
+    reason: 'it starts and watches processes of every kind, so it must not depend on what they do',
+  },
+  client: {
+    mayImport: ['spec'],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
+    reason: 'the SDK speaks to the API over the network only; it is installed where no server code is',
+  },
+  testkit: {
+    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'engine', 'data', 'storage', 'jobs', 'runtime', 'client'],
+    mayNotUse: ['^@prisma/'],
+    reason: 'it starts the real processes and looks at them from outside; it must not look into the database behind the api',
+  },
+  api: {
+    mayImport: ['spec', 'protocol', 'learning', 'engine', 'storage', 'jobs', 'runtime', 'data'],
+    mayNotUse: [],
+    reason: 'the control plane never touches the data plane: no tensor in GraphQL, JSON, Redis or PostgreSQL',
+  },
+  worker: {
+    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'engine', 'data', 'jobs', 'runtime'],
+    mayNotUse: CONTROL_PLANE,
+    reason: 'only apps/api opens PostgreSQL; a worker takes step tasks and talks to servers',
+  },
+  ps: {
+    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'storage', 'jobs', 'runtime'],
+    mayNotUse: [...CONTROL_PLANE, ...ENGINES],
+    reason: 'a server adds, updates and commits; it never runs a model and never opens PostgreSQL',
+  },
+  cli: {
+    mayImport: ['spec', 'client', 'runtime'],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
+    reason: 'the CLI uses the API like everybody else and starts processes; it never reads a database or a queue',
+  },
+  dashboard: {
+    mayImport: ['spec', 'client'],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES, '^node:'],
+    reason: 'the dashboard runs in a browser and sees the API only',
+  },
+};
+
+/** testkit is for tests: what is installed for users must not need it. */
+export const TEST_ONLY = ['testkit'];
+
+export const APPS = ['api', 'worker', 'ps', 'cli', 'dashboard'];
+
+/** The constraints as `@nx/enforce-module-boundaries` wants them. */
+export function nxConstraints() {
+  return Object.entries(BOUNDARIES).map(([name, { mayImport }]) => ({
+    sourceTag: `name:${name}`,
+    onlyDependOnLibsWithTags: [...mayImport, ...TEST_ONLY].map((target) => `name:${target}`),
+  }));
+}
