@@ -73,6 +73,8 @@ export const placementJobSchema = z.strictObject({
   /** Examples in the training and evaluation splits. */
   trainExamples: z.int().min(1),
   evalExamples: z.int().min(0),
+  /** The checkpoint that the attempt begins with (of any attempt or run, for the same model); null begins at round 0. */
+  restore: z.strictObject({ runId: uuid, attempt: z.int().min(1), round: z.int().min(0) }).nullable(),
   /** Token this server shows to the coordinator (role `server`). */
   token: z.string().max(4096),
 });
@@ -133,6 +135,17 @@ export const journalEntrySchema = z.discriminatedUnion('kind', [
       'run.failed',
       'frame.refused',
       'journal.gap',
+      'checkpoint.written',
+      'checkpoint.failed',
+      'run.paused',
+      'run.restored',
+      'round.skipped',
+      'replica.dropped',
+      'token.reissued',
+      'scale.changed',
+      'standby.ready',
+      'standby.lost',
+      'standby.promoted',
     ]),
     message: z.string().max(2000),
     data: z.record(z.string(), z.unknown()),
@@ -222,7 +235,7 @@ export const reportSchema = z.discriminatedUnion('kind', [
      */
     after: z.int().min(0).optional(),
     state: z.strictObject({
-      phase: z.enum(['waiting', 'training', 'evaluating', 'finished', 'cancelled', 'failed']),
+      phase: z.enum(['waiting', 'training', 'pausing', 'evaluating', 'finished', 'paused', 'cancelled', 'failed']),
       round: z.int().min(0),
       totalRounds: z.int().min(0),
       view: z.int().min(0),
@@ -252,14 +265,44 @@ export const runResultSchema = z.strictObject({
 });
 export type RunResult = z.output<typeof runResultSchema>;
 
+/** `data` of the `checkpoint.written` event. */
+export const checkpointRecordSchema = z.strictObject({
+  attempt: z.int().min(1),
+  /** Generation: rounds that are committed in it. */
+  round: z.int().min(0),
+  bytes: z.int().min(0),
+  /** Of the manifest. */
+  sha256: z.string().regex(/^[0-9a-f]{64}$/),
+  /** Mean training loss since the checkpoint before; null where there is none. */
+  loss: z.number().nullable(),
+  reason: z.enum(['cadence', 'pause', 'final', 'shutdown']),
+});
+export type CheckpointRecord = z.output<typeof checkpointRecordSchema>;
+
+/**
+ * Why an attempt failed, in `data.cause` of the `run.failed` event. The control plane starts a new attempt from the newest
+ * checkpoint after a recoverable one, as long as the run's restart budget lasts.
+ */
+export const FAILURE_CAUSES = {
+  SERVER_LOST: { isRecoverable: true, meaning: 'a parameter server of the attempt is gone' },
+  STOPPED: { isRecoverable: true, meaning: 'a parameter server was told to stop' },
+  NON_FINITE_ROLLBACK: { isRecoverable: true, meaning: 'a gradient had NaN or infinity, and the run wants to go back' },
+  NON_FINITE: { isRecoverable: false, meaning: 'a gradient had NaN or infinity' },
+  POISON_ROUND: { isRecoverable: false, meaning: 'one replica has lost its worker again and again in one round' },
+  INTERNAL: { isRecoverable: true, meaning: 'something broke inside a server' },
+} as const;
+export type FailureCause = keyof typeof FAILURE_CAUSES;
+
 /* ---------- control: api → coordinator, a Redis hash per run, read by polling (every 250 ms) ---------- */
 
 /** Fields of `controlKey(runId)`. Values are strings; `start` is JSON. */
 export interface ControlFields {
   /** Highest journal number stored by the api, as `attempt:n`. */
   ack?: string;
-  /** Wanted of the attempt, as `attempt:cancel`. */
+  /** Wanted of the attempt, as `attempt:cancel` or `attempt:pause`. */
   action?: string;
+  /** Workers that the run wants to hold seats at most, as `attempt:n`; the coordinator lets surplus ones go at a commit. */
+  workers?: string;
   /** JSON {attempt, servers: ServerAddress[]}: all servers are claimed, begin. Every server of the attempt waits for it. */
   start?: string;
 }

@@ -9,6 +9,7 @@ export const LIMITS = {
   accumulateMicroBatches: 1024,
   epochs: 100_000,
   rounds: 100_000_000,
+  stalenessBound: 1000,
   modelLayers: 512,
   modelDepth: 24,
   modelParameters: 1 << 28,

@@ -15,6 +15,8 @@ export const DATASETS = ['mnist'] as const;
 export const LOSSES = ['sparseCategoricalCrossentropy', 'categoricalCrossentropy', 'meanSquaredError'] as const;
 export const METRICS = ['accuracy'] as const;
 export const ENGINES = ['wasm', 'cpu'] as const;
+export const MODES = ['sync', 'async', 'ssp'] as const;
+export const NON_FINITE_POLICIES = ['fail', 'skip', 'rollback'] as const;
 
 const positiveRate = (what: string) => z.number().positive().max(1e3).describe(what);
 const decay = (what: string) => z.number().min(0).lt(1).describe(what);
@@ -49,7 +51,12 @@ export const modelSchema = z.union([
 export const strategySchema = z.discriminatedUnion('kind', [
   z.strictObject({
     kind: z.literal('parameter-server'),
-    mode: z.enum(['sync']).describe('When gradients are applied: sync applies all replicas at once.').default('sync'),
+    mode: z
+      .enum(MODES)
+      .describe(
+        'When gradients are applied: sync applies all replicas at once; async applies each as it comes; ssp is async within a bound on staleness.',
+      )
+      .default('sync'),
     servers: z.int().min(1).max(LIMITS.servers).describe('Parameter-server processes that share the parameters.').default(1),
     accumulate: z
       .int()
@@ -57,8 +64,45 @@ export const strategySchema = z.discriminatedUnion('kind', [
       .max(LIMITS.accumulateMicroBatches)
       .describe('Micro-batches per replica and round; their gradients add up before anything is sent.')
       .default(1),
+    stalenessBound: z
+      .int()
+      .min(0)
+      .max(LIMITS.stalenessBound)
+      .describe('With mode ssp: rounds that the fastest replica may be ahead of the slowest (Ho et al. 2013).')
+      .default(4),
+    stalenessScaledRate: z
+      .boolean()
+      .describe('With mode async or ssp: divide the step size of an update by 1 + its staleness (Zhang et al. 2016).')
+      .default(false),
+    delayCompensation: z
+      .number()
+      .min(0)
+      .max(10)
+      .describe('With mode async or ssp: lambda of DC-ASGD (Zheng et al. 2017); 0 is off.')
+      .default(0),
+    backupReplicas: z
+      .int()
+      .min(0)
+      .max(LIMITS.replicas - 1)
+      .describe('With mode sync: replicas that a round does not wait for (Chen et al. 2016); above 0 no equal bits are promised.')
+      .default(0),
+    standby: z
+      .int()
+      .min(0)
+      .max(1)
+      .describe('Standby servers per shard: 1 lets a lost server be replaced without redoing a round.')
+      .default(0),
   }),
 ]);
+
+export const gradientSchema = z.strictObject({
+  clipNorm: positiveRate('Scale the gradient of each variable down to at most this L2 norm.').optional(),
+  clipGlobalNorm: positiveRate('Scale the whole gradient down to at most this L2 norm (Pascanu et al. 2013).').optional(),
+  nonFinite: z
+    .enum(NON_FINITE_POLICIES)
+    .describe('A gradient with NaN or infinity: fail ends the run, skip leaves the round out, rollback goes back to the last checkpoint.')
+    .default('fail'),
+});
 
 export const lengthSchema = z.union([
   z.strictObject({ epochs: z.int().min(1).max(LIMITS.epochs).describe('Passes over the training split.') }),
@@ -67,6 +111,15 @@ export const lengthSchema = z.union([
 
 export const checkpointSchema = z.strictObject({
   final: z.boolean().describe('Write the trained weights as safetensors when the run succeeds.').default(true),
+  everyRounds: z.int().min(1).max(LIMITS.rounds).describe('Write a checkpoint each time this many rounds are committed.').optional(),
+  everySeconds: z
+    .number()
+    .min(0)
+    .max(86_400)
+    .describe('Write a checkpoint when this many seconds have passed since the last one; 0 is never.')
+    .default(30),
+  keepLast: z.int().min(1).max(1000).describe('Newest checkpoints that are kept.').default(3),
+  keepBest: z.boolean().describe('Keep the checkpoint with the lowest training loss too.').default(true),
 });
 
 export const runSpecSchema = z
@@ -97,9 +150,8 @@ export const runSpecSchema = z
       .describe('Logical data-parallel copies; fixed for the run, however many workers compute them.')
       .default(4),
     dropRemainder: z.boolean().describe('Drop the ragged last round of an epoch instead of training on it.').default(false),
-    strategy: strategySchema
-      .describe('How the run is distributed.')
-      .default({ kind: 'parameter-server', mode: 'sync', servers: 1, accumulate: 1 }),
+    strategy: strategySchema.describe('How the run is distributed.').prefault({ kind: 'parameter-server' }),
+    gradient: gradientSchema.describe('What is done to the gradient before the update.').prefault({}),
     length: lengthSchema.describe('How long to train: epochs or rounds.').default({ epochs: 5 }),
     seed: z
       .int()
@@ -114,7 +166,13 @@ export const runSpecSchema = z
       .max(3_600_000)
       .describe('A worker without progress for this long is declared lost, in milliseconds.')
       .default(60_000),
-    checkpoint: checkpointSchema.describe('What is kept of the weights.').default({ final: true }),
+    checkpoint: checkpointSchema.describe('What is kept of the weights, and how often.').prefault({}),
+    restarts: z
+      .int()
+      .min(0)
+      .max(100)
+      .describe('Attempts that may be started anew after failures, over all causes; progress gives them back.')
+      .default(5),
   })
   .superRefine((spec, ctx) => {
     if (spec.globalBatch < spec.replicas) {
@@ -132,7 +190,45 @@ export const runSpecSchema = z
         message: `accumulate (${spec.strategy.accumulate}) must not exceed the ${perReplica} examples that a replica gets per round`,
       });
     }
+    for (const [field, message] of modeConflicts(spec)) ctx.addIssue({ code: 'custom', path: field.split('.'), message });
   });
+
+/** Options that say nothing, or promise what cannot be kept, with the mode of the run. */
+function modeConflicts({
+  strategy,
+  gradient,
+  replicas,
+}: {
+  strategy: z.output<typeof strategySchema>;
+  gradient: z.output<typeof gradientSchema>;
+  replicas: number;
+}): [field: string, message: string][] {
+  const { mode, stalenessScaledRate, delayCompensation, backupReplicas, standby } = strategy;
+  const conflicts: [string, string][] = [];
+  const needsSync = (field: string, isAsked: boolean): void => {
+    if (isAsked && mode !== 'sync') conflicts.push([field, `needs mode sync; the mode is ${mode}`]);
+  };
+  if (mode === 'sync' && stalenessScaledRate)
+    conflicts.push(['strategy.stalenessScaledRate', 'needs mode async or ssp: a synchronous update is never stale']);
+  if (mode === 'sync' && delayCompensation > 0)
+    conflicts.push(['strategy.delayCompensation', 'needs mode async or ssp: a synchronous update has no delay']);
+  needsSync('strategy.backupReplicas', backupReplicas > 0);
+  needsSync('strategy.standby', standby > 0);
+  needsSync('gradient.clipNorm', gradient.clipNorm !== undefined);
+  needsSync('gradient.clipGlobalNorm', gradient.clipGlobalNorm !== undefined);
+  if (backupReplicas >= replicas)
+    conflicts.push(['strategy.backupReplicas', `must be below replicas (${replicas}), so that a round waits for somebody`]);
+  return conflicts;
+}
+
+/**
+ * What the round does with a complete chunk (ROUNDS §4): `streaming` applies it at once; `two-phase` first hears of all
+ * chunks, because what is done to one depends on the others.
+ */
+export function roundPlan({ strategy, gradient }: Pick<RunSpec, 'strategy' | 'gradient'>): 'streaming' | 'two-phase' {
+  const dependsOnAll = gradient.clipNorm !== undefined || gradient.clipGlobalNorm !== undefined || gradient.nonFinite === 'skip';
+  return strategy.mode === 'sync' && (dependsOnAll || strategy.backupReplicas > 0) ? 'two-phase' : 'streaming';
+}
 
 /** A validated run spec: every default filled in. */
 export type RunSpec = z.output<typeof runSpecSchema>;

@@ -178,6 +178,9 @@ function unwrap(schema: AnySchema): Unwrapped {
       found = { default: current._zod.def.defaultValue, ...found };
       required = false;
       current = current._zod.def.innerType;
+    } else if (current instanceof z.core.$ZodPrefault) {
+      required = false; // its fields have defaults of their own
+      current = current._zod.def.innerType;
     } else if (current instanceof z.core.$ZodOptional || current instanceof z.core.$ZodNullable) {
       required = false;
       current = current._zod.def.innerType;

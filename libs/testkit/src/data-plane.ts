@@ -143,6 +143,7 @@ export class DataPlane {
         model: run.model,
         trainExamples: info.trainExamples,
         evalExamples: info.evalExamples,
+        restore: null,
         token: await this.token(run.id, 'server'),
       };
       await this.placements.add('placement', job, { jobId: placementJobId(run.id, 1, index, 0) });

@@ -84,6 +84,7 @@ export class Outbox {
       model: run.model as unknown as ModelDescription,
       trainExamples: run.trainExamples,
       evalExamples: run.evalExamples,
+      restore: null,
       token: await this.tokens.sign({ run: run.id, attempt, role: 'server' }),
     };
     return { jobId, payload };
