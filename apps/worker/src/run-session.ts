@@ -4,17 +4,18 @@
  *   servers ── parameter chunks ──> shared memory ──> compute thread ── gradient nodes ──> servers
  */
 import { hostname } from 'node:os';
-import { Member } from '@paceline/exchange';
-import type { StepTaskJob } from '@paceline/jobs';
+import { Member, ServerLinks, connect, processClock } from '@paceline/exchange';
+import type { ServerAddress, StepTaskJob } from '@paceline/jobs';
 import { createLayout, createSchedule, layoutHash, shardChunks } from '@paceline/learning';
 import { datasetInfo } from '@paceline/data';
 import type { Logger } from '@paceline/runtime';
 import { Compute } from './compute.js';
-import { ServerLinks } from './server-links.js';
 
 const HEARTBEAT_MS = 500;
 const TICK_MS = 100;
-const GIVE_UP_MS = 3_000;
+const CONNECT_DEADLINE_MS = 2_000;
+/** A finished node is queued whole; the bytes are references into the gradient arena, which is bounded. */
+const MAX_QUEUED_BYTES = 2 ** 31;
 
 export type SessionEnd =
   | { readonly kind: 'ended'; readonly outcome: 'finished' | 'cancelled' | 'failed'; readonly message: string }
@@ -30,7 +31,7 @@ export class RunSession {
     readonly job: StepTaskJob,
     private readonly compute: Compute,
     readonly member: Member,
-    private readonly links: ServerLinks,
+    private readonly links: ServerLinks<ServerAddress>,
     private readonly log: Logger,
   ) {
     this.ended = new Promise((resolve) => (this.finish = resolve));
@@ -70,10 +71,11 @@ export class RunSession {
       onEnd: (outcome, message) => session.end({ kind: 'ended', outcome, message }),
     });
     const links = new ServerLinks({
-      job,
+      servers: job.servers,
+      attempt: job.attempt,
       member,
-      transport,
-      giveUpMs: GIVE_UP_MS,
+      clock: processClock,
+      connect: (server) => connect(server, { deadlineMs: CONNECT_DEADLINE_MS, transport, maxQueuedBytes: MAX_QUEUED_BYTES }),
       hello: () => ({
         token: job.token,
         run: job.runId,

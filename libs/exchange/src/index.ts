@@ -1,4 +1,7 @@
+export * from './clock.js';
 export * from './connection.js';
+export * from './links/silence.js';
+export * from './links/server-links.js';
 export * from './rounds/state-table.js';
 export * from './rounds/regions.js';
 export * from './rounds/assignment.js';
@@ -10,7 +13,9 @@ export * from './rounds/member.js';
 export { memoryPair } from './transports/memory.js';
 export { connect, type ConnectOptions, type ServerAddress } from './transports/connect.js';
 export { listen, type ListenAddress, type ListenOptions, type SocketListener } from './transports/listen.js';
-export { type ConnectionOptions } from './transports/limits.js';
+export { type ByteConsumer, type ByteStream } from './transports/byte-stream.js';
+export { FramedConnection } from './transports/framed-connection.js';
+export { resolveOptions, type ConnectionOptions } from './transports/limits.js';
 export { createCounters, type TransportCounters } from './transports/counters.js';
 export { ConnectError, ListenError, type ConnectErrorCode, type ListenErrorCode } from './transports/errors.js';
 export * from './rounds/protocol-tables.js';

@@ -26,6 +26,7 @@ import {
   type FrameHeader,
   type Message,
 } from '@paceline/protocol';
+import type { CancelTimer } from '../clock.js';
 import type { Connection, ConnectionClosed, FrameNumbers, FrameReceiver, TransportKind } from '../connection.js';
 import type { ByteConsumer, ByteStream } from './byte-stream.js';
 import { countRefused } from './counters.js';
@@ -58,7 +59,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   private ended = false;
   private parsing = false;
   private drainedBytes = 0;
-  private lingerTimer: NodeJS.Timeout | undefined;
+  private cancelLinger: CancelTimer | undefined;
   private refusedByPeer: ProtocolError | undefined;
   queuedBytes = 0;
   receivedBytes = 0;
@@ -103,7 +104,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     if (payload.length > MAX_CHUNK_BYTES)
       throw new RangeError(`a payload of ${payload.length} bytes is over the bound of ${MAX_CHUNK_BYTES}`);
     if (this.state !== 'open') {
-      if (onFlushed) process.nextTick(onFlushed);
+      if (onFlushed) this.options.clock.soon(onFlushed);
       return;
     }
     const checksum = this.options.checksum ?? this.kind === 'tcp';
@@ -177,7 +178,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     if (this.state === 'closed') return;
     this.shutDown({ description: cause ? `the connection broke: ${cause.message}` : 'closed by the peer' });
     this.state = 'closed';
-    clearTimeout(this.lingerTimer);
+    this.cancelLinger?.();
     const left = [...(this.inFlight ?? []), ...this.queue];
     this.inFlight = undefined;
     this.queue = [];
@@ -261,10 +262,10 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
       this.queue.push(frame);
       this.queuedBytes += frame.bytes;
     }
-    this.lingerTimer = setTimeout(() => this.stream.destroy(), this.options.lingerMs);
+    this.cancelLinger = this.options.clock.after(this.options.lingerMs, () => this.stream.destroy());
     this.pump();
     const { receiver } = this;
-    if (receiver) process.nextTick(() => receiver.closed({ ...reason, unfinished }));
+    if (receiver) this.options.clock.soon(() => receiver.closed({ ...reason, unfinished }));
   }
 
   private letGo(frame: OutgoingFrame): void {
@@ -275,7 +276,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   private release(frames: readonly OutgoingFrame[]): void {
     for (const frame of frames) {
       this.letGo(frame);
-      if (frame.onFlushed) process.nextTick(frame.onFlushed);
+      if (frame.onFlushed) this.options.clock.soon(frame.onFlushed);
     }
   }
 }

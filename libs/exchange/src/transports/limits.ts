@@ -1,4 +1,5 @@
 /** The bounds of a connection, each with its default; what is reached is refused with a typed error. */
+import { processClock, type Clock } from '../clock.js';
 import { createCounters, type TransportCounters } from './counters.js';
 
 export interface ConnectionOptions {
@@ -12,6 +13,8 @@ export interface ConnectionOptions {
   readonly lingerMs?: number;
   /** Where frames, bytes and refusals are counted; several connections may share one. */
   readonly counters?: TransportCounters;
+  /** Times the linger, and says what a later turn is. Default: that of the process. */
+  readonly clock?: Clock;
 }
 
 export type ResolvedOptions = Required<Omit<ConnectionOptions, 'checksum'>> & { readonly checksum: boolean | undefined };
@@ -31,5 +34,6 @@ export function resolveOptions(options: ConnectionOptions): ResolvedOptions {
     directReads: options.directReads ?? true,
     lingerMs: options.lingerMs ?? DEFAULT_LINGER_MS,
     counters: options.counters ?? createCounters(),
+    clock: options.clock ?? processClock,
   };
 }
