@@ -72,6 +72,22 @@ describe('a journal', () => {
     expect(run.events.map((event: { seq: number }) => event.seq)).toEqual(run.events.map((_: unknown, i: number) => i + 1));
   });
 
+  it('of an asynchronous run brings the staleness of its updates', async () => {
+    const coordinator = await training();
+    const rows = coordinator
+      .rounds(0, 3)
+      .map((entry, i) =>
+        entry.kind === 'metric' ? { ...entry, staleness: i < 4 ? 0.5 : 2, stalenessCounts: i < 4 ? [2, 2] : [0, 1, 2, 1] } : entry,
+      );
+    await coordinator.publish(rows);
+    await acknowledged(coordinator);
+    const { data } = await plane.admin.gql(
+      'query($id: ID!) { run(id: $id) { staleness metrics(names: ["staleness"], maxPoints: 1) { points { value min max rounds } } } }',
+      { id: coordinator.runId },
+    );
+    expect(data.run).toEqual({ staleness: [4, 6, 4, 2], metrics: [{ points: [{ value: 1.25, min: 0.5, max: 2, rounds: 4 }] }] });
+  });
+
   it('that had to thin has gaps, and they do not stop it', async () => {
     const coordinator = await training();
     const entries = coordinator.number(coordinator.rounds(0, 9)).filter(({ n }) => n % 3 !== 0);

@@ -163,6 +163,9 @@ export const journalEntrySchema = z.discriminatedUnion('kind', [
     examples: z.int().min(0),
     examplesPerSecond: z.number().min(0),
     roundMs: z.number().min(0),
+    /** Modes async and ssp: mean staleness of the updates, and how many had 0, 1, 2, …; the last place counts the rest. */
+    staleness: z.number().min(0).optional(),
+    stalenessCounts: z.array(z.int().min(0)).max(64).optional(),
   }),
   z.strictObject({
     ...entryBase,

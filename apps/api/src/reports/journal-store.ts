@@ -99,8 +99,10 @@ export class JournalStore {
       run,
       of('event').map(({ n, atMs, type, message, data }) => ({ attempt, n, type, message, data, at: new Date(atMs) })),
     );
-    const metrics = of('metric').map(({ kind: _kind, atMs, ...metric }) => ({
+    const metrics = of('metric').map(({ kind: _kind, atMs, staleness, stalenessCounts, ...metric }) => ({
       ...metric,
+      staleness: staleness ?? null,
+      stalenessCounts: stalenessCounts ?? [],
       runId,
       attempt,
       seq: ++run.lastMetricSeq,

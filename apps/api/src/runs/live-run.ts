@@ -128,5 +128,9 @@ function merge(rows: readonly MetricRow[]): RunMetric {
         (row) => row.roundMs,
         (row) => row.rounds,
       ) ?? last.roundMs,
+    staleness: mean(
+      (row) => row.staleness,
+      (row) => row.rounds,
+    ),
   };
 }

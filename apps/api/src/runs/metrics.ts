@@ -8,7 +8,7 @@ import type { SpecIssue } from '@paceline/spec';
 import { Fault } from '../fault.js';
 import type { MetricPoint, MetricSeries, Run } from './run.types.js';
 
-export const METRIC_NAMES = ['loss', 'accuracy', 'examplesPerSecond', 'roundMs'] as const;
+export const METRIC_NAMES = ['loss', 'accuracy', 'examplesPerSecond', 'roundMs', 'staleness'] as const;
 export type MetricName = (typeof METRIC_NAMES)[number];
 export const MAX_POINTS = 2_000;
 
@@ -42,6 +42,16 @@ export class Metrics {
     return Promise.all(
       [...new Set(names)].map(async (name) => ({ name, points: await this.buckets(run, name as MetricName, from, to, points) })),
     );
+  }
+
+  /** Updates of the present attempt by their staleness, the last place for all beyond; empty in synchronous runs. */
+  async staleness({ id, attempt }: Run): Promise<number[]> {
+    const rows = await this.database.$queryRaw<{ count: number }[]>`
+      SELECT sum(place.count)::float8 AS "count"
+      FROM "Metric", unnest("stalenessCounts") WITH ORDINALITY AS place(count, staleness)
+      WHERE "runId" = ${id}::uuid AND "attempt" = ${attempt}
+      GROUP BY place.staleness ORDER BY place.staleness`;
+    return rows.map(({ count }) => count);
   }
 
   private buckets({ id, attempt }: Run, name: MetricName, from: number, to: number, points: number): Promise<MetricPoint[]> {

@@ -235,6 +235,8 @@ export class RunMetric {
   examplesPerSecond!: number;
   @Field(() => Float)
   roundMs!: number;
+  @Field(() => Float, { nullable: true, description: 'Modes async and ssp: mean staleness of the updates. Null in mode sync.' })
+  staleness!: number | null;
 }
 
 @ObjectType()

@@ -1,5 +1,5 @@
 /** GraphQL operations on runs. Nothing is decided here: rules are in create-run.ts and runs.ts, live reading in live-run.ts. */
-import { Args, ID, Int, Mutation, Parent, Query, ResolveField, Resolver, Subscription } from '@nestjs/graphql';
+import { Args, Float, ID, Int, Mutation, Parent, Query, ResolveField, Resolver, Subscription } from '@nestjs/graphql';
 import { specFromSurface } from '@paceline/spec';
 import { ClusterSpec } from '../cluster-specs/cluster-spec.types.js';
 import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
@@ -136,6 +136,13 @@ export class RunsResolver {
     @Args('maxPoints', { type: () => Int, nullable: true, defaultValue: 300 }) maxPoints?: number,
   ) {
     return this.measured.series(run, { names, fromRound, toRound, maxPoints });
+  }
+
+  @ResolveField(() => [Float], {
+    description: 'Modes async and ssp: how many updates had staleness 0, 1, 2, …, the last place counting all beyond. Empty in mode sync.',
+  })
+  staleness(@Parent() run: Run) {
+    return this.measured.staleness(run);
   }
 }
 

@@ -23,6 +23,9 @@ export interface MetricEntry {
   examples: number;
   examplesPerSecond: number;
   roundMs: number;
+  /** Modes async and ssp: mean staleness of the updates, and how many had 0, 1, 2, …; the last place counts the rest. */
+  staleness?: number;
+  stalenessCounts?: number[];
 }
 export interface LedgerEntry {
   kind: 'ledger';
@@ -146,9 +149,20 @@ export function mergeMetric(into: MetricEntry, from: MetricEntry): void {
   into.loss = mean(into.loss, from.loss);
   into.accuracy = mean(into.accuracy, from.accuracy);
   into.roundMs = (into.roundMs * into.rounds + from.roundMs * from.rounds) / (into.rounds + from.rounds);
+  mergeStaleness(into, from);
   into.examplesPerSecond = from.examplesPerSecond;
   into.rounds += from.rounds;
   into.round = from.round;
   into.epoch = from.epoch;
   into.examples = examples;
+}
+
+/** Means are weighted by their updates: the counts say how many there were. */
+function mergeStaleness(into: MetricEntry, from: MetricEntry): void {
+  if (into.staleness === undefined || from.staleness === undefined) return;
+  const [a, b] = [into.stalenessCounts ?? [], from.stalenessCounts ?? []];
+  const updates = (counts: readonly number[]) => counts.reduce((sum, count) => sum + count, 0);
+  const total = updates(a) + updates(b);
+  if (total > 0) into.staleness = (into.staleness * updates(a) + from.staleness * updates(b)) / total;
+  into.stalenessCounts = Array.from({ length: Math.max(a.length, b.length) }, (_, i) => (a[i] ?? 0) + (b[i] ?? 0));
 }
