@@ -1,5 +1,5 @@
 /** The coordinator's surroundings on server 0: clock, journal carrier, connections of the other servers, collection of the weights. */
-import { Coordinator, Journal, type Connection, type EvaluationResult, type FrameReceiver } from '@paceline/exchange';
+import { Coordinator, Journal, type Connection, type EvaluationResult, type FrameReceiver, type Outcome } from '@paceline/exchange';
 import type { PlacementJob, RunResult } from '@paceline/jobs';
 import { replicaRows, shardChunks, type Layout, type Schedule } from '@paceline/learning';
 import { ProtocolError, checkAttempt } from '@paceline/protocol';
@@ -21,7 +21,7 @@ export class CoordinatorHost {
   private readonly servers = new Map<number, Connection>();
   private readonly serverOfChunk = new Map<number, number>();
   private collector: WeightsCollector | undefined;
-  private outcome: 'finished' | 'cancelled' | 'failed' | undefined;
+  private outcome: Outcome | undefined;
   private ticker: NodeJS.Timeout | undefined;
   private nextTickMs = 0;
 

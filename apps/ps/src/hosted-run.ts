@@ -231,7 +231,7 @@ export class HostedRun {
       case 'view':
         return this.shard.onView(message.view, message.term, message.members);
       case 'commit':
-        return this.shard.onCommit(message.round, message.view, message.term, message.members);
+        return this.shard.onCommit(message);
       case 'pull':
         return this.shard.onPull(link, message.generation, message.chunk);
       case 'end':

@@ -4,7 +4,7 @@
  *   servers ── parameter chunks ──> shared memory ──> compute thread ── gradient nodes ──> servers
  */
 import { hostname } from 'node:os';
-import { Member, ServerLinks, connect, processClock } from '@paceline/exchange';
+import { Member, ServerLinks, connect, processClock, type Outcome } from '@paceline/exchange';
 import type { ServerAddress, StepTaskJob } from '@paceline/jobs';
 import { createLayout, createSchedule, layoutHash, shardChunks } from '@paceline/learning';
 import { datasetInfo } from '@paceline/data';
@@ -18,7 +18,7 @@ const CONNECT_DEADLINE_MS = 2_000;
 const MAX_QUEUED_BYTES = 2 ** 31;
 
 export type SessionEnd =
-  | { readonly kind: 'ended'; readonly outcome: 'finished' | 'cancelled' | 'failed'; readonly message: string }
+  | { readonly kind: 'ended'; readonly outcome: Outcome; readonly message: string }
   | { readonly kind: 'given-up'; readonly code: string; readonly message: string; readonly serverIndex: number | null };
 
 export class RunSession {

@@ -8,6 +8,7 @@ export * from './rounds/assignment.js';
 export * from './rounds/shard.js';
 export * from './rounds/journal.js';
 export * from './rounds/coordinator-table.js';
+export { type CompletedCut, type CutCadence, type CutReason } from './rounds/cuts.js';
 export * from './rounds/coordinator.js';
 export * from './rounds/member.js';
 export { memoryPair } from './transports/memory.js';

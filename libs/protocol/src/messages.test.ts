@@ -22,7 +22,7 @@ const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
   welcome: { type: 'welcome', id: 'worker-1', server: 0, round: 7, view: 2, term: 1, applied: 'AA==', phase: 'GATHERING' },
   refused: { type: 'refused', code: 'SEAT_TAKEN', message: 'SEAT_TAKEN: seat 3' },
   view: { type: 'view', view: 2, term: 1, round: 7, members },
-  commit: { type: 'commit', round: 7, view: 2, term: 1, members },
+  commit: { type: 'commit', round: 7, view: 2, term: 1, members, cut: true },
   contribution: { type: 'contribution', round: 7, replica: 1, examples: 32, sums: [12.5, 30] },
   reduced: { type: 'reduced', round: 7 },
   'member-link': { type: 'member-link', id: 'worker-1', up: false },
@@ -32,6 +32,14 @@ const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
   evaluated: { type: 'evaluated', generation: 7, from: 0, to: 100, examples: 100, sums: [1, 2] },
   leave: { type: 'leave', reason: 'the slice is over' },
   failed: { type: 'failed', code: 'OUT_OF_MEMORY', message: 'no memory', round: 7, replica: -1 },
+  'cut-written': {
+    type: 'cut-written',
+    generation: 8,
+    file: { server: 1, key: 'runs/x/shard-1.safetensors', bytes: 4096, sha256: 'ab'.repeat(32), tensors: ['parameters/3'] },
+  },
+  'cut-failed': { type: 'cut-failed', generation: 8, code: 'DISK_FULL', message: 'no space' },
+  'non-finite': { type: 'non-finite', round: 7, chunk: 3 },
+  stopping: { type: 'stopping', reason: 'SIGTERM' },
   end: { type: 'end', outcome: 'finished', message: 'done' },
 };
 
@@ -55,7 +63,7 @@ describe('control messages', () => {
   it.each(Object.values(EXAMPLES))('$type is refused without one of its fields, and with one more', (message) => {
     for (const field of Object.keys(message)) {
       const { [field as 'type']: _left, ...rest } = message;
-      if (message.type === 'commit' && field === 'members') continue;
+      if (message.type === 'commit' && (field === 'members' || field === 'cut')) continue;
       expect(codeOf(encode(rest)), field).toBe('BAD_MESSAGE');
     }
     expect(codeOf(encode({ ...message, more: 1 }))).toBe('BAD_MESSAGE');

@@ -7,7 +7,7 @@
  *   worker → coordinator       contribution, evaluated, failed
  *   server → worker            welcome, refused
  *   coordinator → worker       view, commit, evaluate, end
- *   server → coordinator       hello, reduced, member-link
+ *   server → coordinator       hello, reduced, member-link, cut-written, cut-failed, non-finite, stopping
  *   coordinator → server       welcome, view, commit, pull, end
  */
 import { z } from 'zod';
@@ -28,6 +28,16 @@ const sums = z.array(z.number()).max(16);
 export const membersSchema = z.array(z.strictObject({ id, seat: z.int().min(0), n: z.int().min(0), replicas: replicaList })).max(4096);
 /** Who computes which replicas. A member with no replicas stands by. */
 export type Members = z.output<typeof membersSchema>;
+
+/** One server's part of a checkpoint, as it lies in the store. */
+export const cutFileSchema = z.strictObject({
+  server: z.int().min(0),
+  key: z.string().max(1000),
+  bytes: count,
+  sha256: z.string().regex(/^[0-9a-f]{64}$/),
+  tensors: z.array(z.string().max(300)).max(16_384),
+});
+export type CutFile = z.output<typeof cutFileSchema>;
 
 export const messageSchema = z.discriminatedUnion('type', [
   /** First frame of every connection. `n` is how often the seat was made; servers give their index as `seat`. */
@@ -66,8 +76,25 @@ export const messageSchema = z.discriminatedUnion('type', [
   }),
   /** Membership `view`, in force at once, for `round` (which is still gathered) and later ones. */
   z.strictObject({ type: z.literal('view'), view: u32, term: u32, round: u32, members: membersSchema }),
-  /** Round `round` is committed: generation `round` may go. `view` and `members` hold for the next round. */
-  z.strictObject({ type: z.literal('commit'), round: u32, view: u32, term: u32, members: membersSchema.optional() }),
+  /**
+   * Round `round` is committed: generation `round` may go. `view` and `members` hold for the next round. With `cut`, to servers only:
+   * take a snapshot of generation `round` + 1 before anything else happens to it, and write it.
+   */
+  z.strictObject({
+    type: z.literal('commit'),
+    round: u32,
+    view: u32,
+    term: u32,
+    members: membersSchema.optional(),
+    cut: z.boolean().optional(),
+  }),
+  /** A shard's part of the checkpoint of `generation` is stored. */
+  z.strictObject({ type: z.literal('cut-written'), generation: u32, file: cutFileSchema }),
+  z.strictObject({ type: z.literal('cut-failed'), generation: u32, code: z.string().max(100), message: z.string().max(2000) }),
+  /** The gradient of a chunk has NaN or infinity; nothing of the chunk is applied. */
+  z.strictObject({ type: z.literal('non-finite'), round: u32, chunk: u32 }),
+  /** A server was told to end: the attempt has until its deadline to take a last checkpoint. */
+  z.strictObject({ type: z.literal('stopping'), reason: z.string().max(300) }),
   /** The replica step of (round, replica) is done: its examples and metric sums (loss first). Sent before its gradient. */
   z.strictObject({ type: z.literal('contribution'), round: u32, replica: z.int().min(0), examples: count, sums }),
   /** All chunks of the shard are applied for `round`. */
@@ -91,7 +118,7 @@ export const messageSchema = z.discriminatedUnion('type', [
     round: u32,
     replica: z.int().min(-1),
   }),
-  z.strictObject({ type: z.literal('end'), outcome: z.enum(['finished', 'cancelled', 'failed']), message: z.string().max(2000) }),
+  z.strictObject({ type: z.literal('end'), outcome: z.enum(['finished', 'paused', 'cancelled', 'failed']), message: z.string().max(2000) }),
 ]);
 export type Message = z.output<typeof messageSchema>;
 export type MessageOf<T extends Message['type']> = Extract<Message, { type: T }>;

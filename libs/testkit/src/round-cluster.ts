@@ -3,13 +3,17 @@
  * place of an engine. For tests of the protocol that want hundreds of rounds and kills at chosen moments in a second.
  */
 import {
+  COORDINATOR_ROWS,
   Coordinator,
+  MEMBER_ROWS,
+  SHARD_ROWS,
   Journal,
   Member,
   Shard,
   ShardLink,
   acquireRegion,
   memoryPair,
+  type CoordinatorOptions,
   type Connection,
   type GradientNode,
 } from '@paceline/exchange';
@@ -26,6 +30,17 @@ export interface RoundClusterOptions {
   readonly examples: number;
   /** Servers that never come: the last ones. */
   readonly absentServers?: number;
+  readonly cuts?: CoordinatorOptions['cuts'];
+  /** Begin with what another cluster has cut. */
+  readonly restore?: TakenCut;
+  /** The cut is never written. */
+  readonly holdsCuts?: boolean;
+}
+
+/** A checkpoint of the tests: the parameters by chunk. */
+export interface TakenCut {
+  readonly generation: number;
+  readonly chunks: Map<number, Float32Array>;
 }
 
 const TRAINABLE = 40_000;
@@ -85,6 +100,8 @@ export class TestMember {
   /** Called before a node is handed over; return false to keep it (a member that hangs or dies here). */
   onNode: (round: number, lo: number, hi: number) => boolean = () => true;
   frozen = false;
+  /** A value that spoils the gradient of (round, replica). */
+  spoil: (round: number, replica: number) => number | undefined = () => undefined;
   /** Lateness of what the coordinator says to this member, in milliseconds; order is kept. */
   messageDelayMs = 0;
   /** Parameter chunks that never arrive. */
@@ -163,6 +180,7 @@ export class TestMember {
         const out = new Float32Array(weights.length);
         const { from, to } = replicaRows(options.examples, options.replicas, lo);
         tinyStep(weights, round, lo, to - from, out);
+        out[7] = this.spoil(round, lo) ?? out[7]!;
         this.computed.push(`${round}/${lo}`);
         this.machine.contribution(round, lo, to - from, [to - from, 0]);
         return out;
@@ -201,6 +219,7 @@ export class RoundCluster {
   /** Servers that send no heartbeats. */
   readonly silentServers = new Set<number>();
   outcome: { outcome: string; message: string } | undefined;
+  readonly cuts = new Map<number, TakenCut>();
   private offsetMs = 0;
 
   constructor(readonly options: RoundClusterOptions) {
@@ -221,6 +240,12 @@ export class RoundCluster {
           const { from, to } = replicaRows(options.examples, options.replicas, replica);
           return to - from;
         },
+      },
+      ...(options.cuts ? { cuts: options.cuts } : {}),
+      firstRound: options.restore?.generation ?? 0,
+      firstExamples: (options.restore?.generation ?? 0) * options.examples,
+      publishCut: (cut) => {
+        if (!options.holdsCuts) this.coordinator.cutPublished(cut.generation, { bytes: 1, sha256: 'ab', loss: cut.loss });
       },
       collectWeights: () => this.coordinator.weightsCollected({}),
       onOver: (outcome, message) => void (this.outcome = { outcome, message }),
@@ -323,20 +348,33 @@ export class RoundCluster {
     return new Float32Array(new Uint8Array(member.machine['options'].store.bytes(this.options.rounds)).slice().buffer);
   }
 
-  private makeShard(index: number): Shard {
+  private makeShard(shardIndex: number): Shard {
     const { layout, options, arena } = this;
-    const chunks = shardChunks(layout, options.servers, index).map((i) => ({ index: i, length: layout.chunks[i]!.length, arena }));
+    const chunks = shardChunks(layout, options.servers, shardIndex).map((i) => ({ index: i, length: layout.chunks[i]!.length, arena }));
     const [near, far] = memoryPair();
     const shard = new Shard({
-      index,
+      index: shardIndex,
       attempt: 1,
       replicas: options.replicas,
       chunks,
-      initial: chunks.map(({ length }) => {
+      initial: chunks.map(({ index, length }) => {
         const region = acquireRegion(arena, length);
-        arena.kernels.fill(region.pointer, length, 0);
+        const restored = options.restore?.chunks.get(index);
+        if (restored) region.floats.set(restored);
+        else arena.kernels.fill(region.pointer, length, 0);
         return region;
       }),
+      firstRound: options.restore?.generation ?? 0,
+      onCut: (generation, regions) => {
+        const cut = this.cuts.get(generation) ?? { generation, chunks: new Map<number, Float32Array>() };
+        this.cuts.set(generation, cut);
+        regions.forEach((region, i) => {
+          cut.chunks.set(chunks[i]!.index, region.floats.slice());
+          region.release();
+        });
+        const file = { server: shardIndex, key: `shard-${shardIndex}`, bytes: 1, sha256: '00'.repeat(32), tensors: [] };
+        near.sendMessage({ type: 'cut-written', generation, file }, { attempt: 1, term: 0, view: 0, round: 0 });
+      },
       createReduction: (ops) => new ReductionTree(options.replicas, ops),
       isValidNode: (lo, hi) => validNode(options.replicas, lo, hi),
       update: (chunk, _round, paramIn, paramOut, gradient) => {
@@ -353,7 +391,7 @@ export class RoundCluster {
       payloadFor: () => new Uint8Array(0),
       data: () => undefined,
       message: (message) => {
-        const delay = this.shardDelayMs[index] ?? 0;
+        const delay = this.shardDelayMs[shardIndex] ?? 0;
         if (delay > 0) setTimeout(() => toShard(shard, link, message), delay);
         else toShard(shard, link, message);
       },
@@ -362,16 +400,29 @@ export class RoundCluster {
     far.setReceiver({
       payloadFor: () => new Uint8Array(0),
       data: () => undefined,
-      message: (message) => this.coordinator.serverMessage(index, message),
-      closed: ({ description }) => this.coordinator.serverLost(index, description),
+      message: (message) => this.coordinator.serverMessage(shardIndex, message),
+      closed: ({ description }) => this.coordinator.serverLost(shardIndex, description),
     });
-    this.coordinator.serverJoined(index, far);
+    this.coordinator.serverJoined(shardIndex, far);
     return shard;
   }
 }
 
 function toShard(shard: Shard, link: ShardLink, message: Message): void {
   if (message.type === 'view') shard.onView(message.view, message.term, message.members);
-  else if (message.type === 'commit') shard.onCommit(message.round, message.view, message.term, message.members);
+  else if (message.type === 'commit') shard.onCommit(message);
   else if (message.type === 'pull') shard.onPull(link, message.generation, message.chunk);
+}
+
+/** Rows of checkpoints and stops: round-cuts.test.ts takes them, everything else is taken by round-cluster.test.ts. */
+export const CUT_ROWS: readonly string[] = [
+  'shard.nonFinite',
+  ...['cutWritten', 'cutSettled', 'stop', 'stopped', 'nonFinite'].map((row) => `coordinator.${row}`),
+];
+
+/** `machine.row` of every row that no cluster of this test file has taken. */
+export function rowsNeverTaken(): string[] {
+  const taken = new Set(RoundCluster.all.flatMap((cluster) => cluster.takenRows()));
+  const rows = Object.entries({ shard: SHARD_ROWS, coordinator: COORDINATOR_ROWS, member: MEMBER_ROWS });
+  return rows.flatMap(([machine, table]) => Object.keys(table).map((row) => `${machine}.${row}`)).filter((row) => !taken.has(row));
 }

@@ -1,38 +1,39 @@
 /** The coordinator's state table, and what it is given. The machine is in coordinator.ts. */
+import type { CompletedCut, CutCadence } from './cuts.js';
 import type { Journal } from './journal.js';
 import type { StateRows } from './state-table.js';
 
-export type CoordinatorState = 'GATHERING' | 'EVALUATING' | 'COLLECTING' | 'OVER';
+export type CoordinatorState = 'GATHERING' | 'EVALUATING' | 'COLLECTING' | 'STOPPING' | 'OVER';
 
 export const COORDINATOR_ROWS = {
   serverJoins: { from: ['GATHERING'], event: 'a server connects', does: 'count it in; training starts when all are there', next: '–' },
   serverLost: {
-    from: ['GATHERING', 'EVALUATING', 'COLLECTING'],
+    from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
     event: "a server's connection closes, or nothing is heard from it for 10 s",
     does: 'end the attempt: FAILED, naming the server and the round',
     next: ['OVER'],
   },
   join: {
-    from: ['GATHERING', 'EVALUATING', 'COLLECTING'],
+    from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
     event: 'a worker connects',
     does: 'take it into the members; orphaned replicas are given to it at once (new view), else it gets its share at the next commit',
     next: '–',
   },
   seatTaken: { from: 'any', event: 'a worker connects for a seat that another holds', does: 'refuse it: SEAT_TAKEN', next: '–' },
   away: {
-    from: ['GATHERING', 'EVALUATING', 'COLLECTING'],
+    from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
     event: "a member's socket to the coordinator or to a shard closes",
     does: 'new view: its replicas go to the others at once; its seat is kept for 3 s',
     next: '–',
   },
   lost: {
-    from: ['GATHERING', 'EVALUATING', 'COLLECTING'],
+    from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
     event: 'a member is away, silent or without progress past its deadline',
     does: 'free its seat; count the loss of each replica it owed; the fifth loss of one (round, replica) is a poison round: FAILED',
     next: ['OVER'],
   },
   leave: {
-    from: ['GATHERING', 'EVALUATING', 'COLLECTING'],
+    from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
     event: 'a member asks to leave',
     does: 'let it go at the next commit (at once when it owes nothing)',
     next: '–',
@@ -48,8 +49,38 @@ export const COORDINATOR_ROWS = {
   commit: {
     from: ['GATHERING'],
     event: 'all shards REDUCED(k) and all contributions in',
-    does: 'COMMIT(k) to shards, then members; the ledger moves; rebalance; after the last round evaluate',
-    next: ['EVALUATING', 'COLLECTING'],
+    does: 'COMMIT(k) to shards, then members; the ledger moves; rebalance; cut where a checkpoint is due; after the last round evaluate',
+    next: ['EVALUATING', 'COLLECTING', 'STOPPING'],
+  },
+  cutWritten: {
+    from: 'any',
+    event: 'a shard has written its part of a checkpoint',
+    does: 'when all have, publish the manifest',
+    next: '–',
+  },
+  cutSettled: {
+    from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
+    event: 'the checkpoint is published, or has failed, or is past its deadline',
+    does: 'journal it; a run that waited for it to stop is over',
+    next: ['OVER'],
+  },
+  stop: {
+    from: ['GATHERING'],
+    event: 'the control plane wants a pause, or a server was told to end',
+    does: 'finish the round and take a last checkpoint with its commit; past the deadline stop on the one before and say how many rounds will be redone',
+    next: ['OVER'],
+  },
+  stopped: {
+    from: ['GATHERING', 'STOPPING'],
+    event: 'the last checkpoint is not there within the deadline, or none is needed',
+    does: 'END to all: paused, or failed with the cause STOPPED',
+    next: ['OVER'],
+  },
+  nonFinite: {
+    from: ['GATHERING'],
+    event: 'a gradient of round k has NaN or infinity',
+    does: 'END to all: FAILED, naming round and server',
+    next: ['OVER'],
   },
   evaluated: {
     from: ['EVALUATING'],
@@ -64,13 +95,13 @@ export const COORDINATOR_ROWS = {
     next: ['OVER'],
   },
   cancel: {
-    from: ['GATHERING', 'EVALUATING', 'COLLECTING'],
+    from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
     event: 'the control plane wants the run cancelled',
     does: 'END to all',
     next: ['OVER'],
   },
   fail: {
-    from: ['GATHERING', 'EVALUATING', 'COLLECTING'],
+    from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
     event: 'the attempt cannot go on',
     does: 'END to all, with the reason',
     next: ['OVER'],
@@ -84,6 +115,11 @@ export interface RoundSchedule {
   epochOf(round: number): number;
   replicaExamples(round: number, replica: number): number;
 }
+
+export type Outcome = 'finished' | 'paused' | 'cancelled' | 'failed';
+
+/** Why an attempt failed: what the control plane does next depends on it. */
+export type Cause = 'SERVER_LOST' | 'STOPPED' | 'NON_FINITE' | 'NON_FINITE_ROLLBACK' | 'POISON_ROUND' | 'INTERNAL';
 
 export interface EvaluationResult {
   readonly loss: number | null;
@@ -99,14 +135,27 @@ export interface CoordinatorOptions {
   readonly evalExamples: number;
   readonly journal: Journal;
   now(): number;
+  /** Rounds that are committed in the checkpoint that the attempt begins with; 0 without one. */
+  readonly firstRound?: number;
+  /** Examples that were committed before this attempt. */
+  readonly firstExamples?: number;
+  /** When checkpoints are taken; none are without it. */
+  readonly cuts?: CutCadence & { readonly final: boolean };
+  /** Called when all shards have written their part: stores the manifest, then calls `cutPublished` or `cutFailed`. */
+  publishCut?(cut: CompletedCut): void;
+  /** What follows from a gradient with NaN or infinity, where the shards cannot leave the round out. */
+  readonly nonFinite?: 'fail' | 'rollback';
   /** Called once after evaluation: collects and writes the weights, then calls `weightsCollected`. */
   collectWeights(evaluation: EvaluationResult): void;
   /** Called once when the attempt is over, whatever the outcome. */
-  onOver(outcome: 'finished' | 'cancelled' | 'failed', message: string): void;
+  onOver(outcome: Outcome, message: string): void;
   readonly heartbeatDeadlineMs?: number;
   readonly stepDeadlineMs?: number;
   readonly awayMs?: number;
   /** A server that says nothing for this long is lost; all have to connect within `serversDeadlineMs` of the first. */
   readonly serverDeadlineMs?: number;
   readonly serversDeadlineMs?: number;
+  /** A stop waits this long for the round, and as long again for its checkpoint. */
+  readonly pauseDeadlineMs?: number;
+  readonly shutdownDeadlineMs?: number;
 }

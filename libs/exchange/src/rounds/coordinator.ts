@@ -9,17 +9,28 @@
  * harmless, the step is pure), and its seat is kept for `awayMs`, in case it comes back. After the last round the live
  * members measure the evaluation split, the weights are collected, and the run is over.
  *
+ * A checkpoint is cut by a COMMIT (cuts.ts). A pause, or a server that has to end, waits for the present round, cuts with its
+ * commit, and ends the attempt when the checkpoint is published.
+ *
  * The machine takes its clock as an argument; `tick` must be called every 100 ms or so.
  */
-import { ProtocolError, type DataPlaneErrorCode, type Members, type Message, type MessageOf } from '@paceline/protocol';
+import { ProtocolError, type Members, type Message, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
-import { COORDINATOR_ROWS, type CoordinatorOptions, type CoordinatorState, type EvaluationResult } from './coordinator-table.js';
+import {
+  COORDINATOR_ROWS,
+  type Cause,
+  type CoordinatorOptions,
+  type CoordinatorState,
+  type EvaluationResult,
+  type Outcome,
+} from './coordinator-table.js';
+import { Attendance } from './attendance.js';
 import { Evaluation } from './evaluation.js';
-import { LossCounter, MAX_LOSSES } from './loss-counter.js';
 import { Membership, type CoordinatedMember as Member } from './membership.js';
 import { RoundLedger, type Contribution } from './round-ledger.js';
 import { ServerWatch } from './server-watch.js';
 import { StateTable } from './state-table.js';
+import { Stops, type StopReason } from './stops.js';
 
 export class Coordinator {
   readonly table = new StateTable<CoordinatorState, typeof COORDINATOR_ROWS>('coordinator', COORDINATOR_ROWS, 'GATHERING');
@@ -28,23 +39,49 @@ export class Coordinator {
   private readonly ledger: RoundLedger;
   private readonly contributions = new Map<number, Contribution>();
   private readonly reduced = new Set<number>();
-  private readonly losses = new LossCounter();
-  private fingerprint: string | undefined;
+  private readonly attendance: Attendance;
   private evaluation: Evaluation | undefined;
-  private membershipChanged = false;
-  round = 0;
+  private readonly stops: Stops;
+  /** The result, while the final checkpoint is still being written. */
+  private result: Record<string, unknown> | undefined;
+  round: number;
   view = 1;
   term = 1;
 
   constructor(private readonly options: CoordinatorOptions) {
     const { servers, serverDeadlineMs = 10_000, serversDeadlineMs = 30_000, schedule, journal } = options;
     this.members = new Membership(options.replicas, options.now);
+    this.attendance = new Attendance(this.members, options, options.now, {
+      take: (row) => this.table.take(row),
+      event: (type, message, data) => this.event(type, message, data),
+      numbers: () => this.numbers(),
+      round: () => this.round,
+      isOver: () => this.isOver(),
+      lastWorkMs: () => this.ledger.lastCommitMs,
+      owes: (member) => this.owes(member),
+      owedReplicas: (member) => this.owedReplicas(member),
+      mayGoNow: (member) => this.mayGoNow(member),
+      wentAway: (member) => this.coverFor(member),
+      cameBack: () => {
+        this.coverNow();
+        this.evaluation?.offer(this.members.live(), this.sendBlocks);
+      },
+      removed: (member) => this.coverFor(member),
+      poisoned: (replica, message) => this.over('lost', 'failed', message, { cause: 'POISON_ROUND', replica }),
+    });
     this.servers = new ServerWatch(servers, { silentMs: serverDeadlineMs, completeMs: serversDeadlineMs }, options.now);
-    this.ledger = new RoundLedger(schedule, journal, options.now);
+    this.ledger = new RoundLedger(schedule, journal, options.now, options.firstExamples ?? 0);
+    this.round = options.firstRound ?? 0;
+    this.stops = new Stops(options, (type, message, data) => this.event(type, message, data));
   }
 
   get trainedExamples(): number {
     return this.ledger.trainedExamples;
+  }
+
+  /** Over the rounds of this attempt. */
+  get examplesPerSecond(): number {
+    return this.ledger.trainingMs > 0 ? (this.ledger.attemptExamples / this.ledger.trainingMs) * 1000 : 0;
   }
 
   get trainingMs(): number {
@@ -55,8 +92,9 @@ export class Coordinator {
     return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
   }
 
-  get phase(): 'waiting' | 'training' | 'evaluating' | 'finished' {
+  get phase(): 'waiting' | 'training' | 'pausing' | 'evaluating' | 'finished' {
     if (this.table.state === 'OVER') return 'finished';
+    if (this.table.state === 'STOPPING' || this.stops.isAsked) return 'pausing';
     if (this.table.state !== 'GATHERING') return 'evaluating';
     return this.waitingFor() === null ? 'training' : 'waiting';
   }
@@ -84,14 +122,30 @@ export class Coordinator {
 
   serverLost(index: number, why: string): void {
     if (this.table.state === 'OVER' || !this.servers.remove(index)) return;
-    this.over('serverLost', 'failed', `parameter server ${index} was lost in round ${this.round}: ${why}`);
+    this.over('serverLost', 'failed', `parameter server ${index} was lost in round ${this.round}: ${why}`, {
+      cause: 'SERVER_LOST',
+      server: index,
+    });
   }
 
   serverMessage(index: number, message: Message): void {
     if (this.table.state === 'OVER' || !this.servers.heard(index) || message.type === 'heartbeat') return;
-    if (message.type === 'reduced') this.onReduced(index, message.round);
-    else if (message.type === 'member-link') this.onMemberLink(index, message);
-    else throw new ProtocolError('BAD_MESSAGE', `a server does not send ${message.type} to the coordinator`);
+    switch (message.type) {
+      case 'reduced':
+        return this.onReduced(index, message.round);
+      case 'member-link':
+        return this.attendance.link(index, message);
+      case 'cut-written':
+        return this.onCutWritten(index, message);
+      case 'cut-failed':
+        return this.cutFailed(message.generation, `parameter server ${index}: ${message.code}: ${message.message}`);
+      case 'non-finite':
+        return this.onNonFinite(index, message.round);
+      case 'stopping':
+        return this.stop('shutdown', `parameter server ${index}: ${message.reason}`);
+      default:
+        throw new ProtocolError('BAD_MESSAGE', `a server does not send ${message.type} to the coordinator`);
+    }
   }
 
   // ---- members ----
@@ -99,22 +153,7 @@ export class Coordinator {
   /** Admits a worker, or takes back one that was away. @throws ProtocolError RUN_OVER, SEAT_TAKEN, FINGERPRINT_MISMATCH */
   memberJoined(hello: MessageOf<'hello'>, connection: Connection): void {
     if (this.table.state === 'OVER') throw new ProtocolError('RUN_OVER');
-    const holder = this.members.holderOf(hello.seat);
-    if (holder && (holder.id !== hello.id || hello.n < holder.n)) {
-      this.table.take('seatTaken');
-      throw new ProtocolError('SEAT_TAKEN', `seat ${hello.seat} is held by ${holder.id}`);
-    }
-    this.fingerprint ??= hello.fingerprint;
-    if (this.fingerprint !== hello.fingerprint) {
-      throw new ProtocolError('FINGERPRINT_MISMATCH', `the run is pinned to ${this.fingerprint}, this worker has ${hello.fingerprint}`);
-    }
-    this.table.take('join');
-    const previous = this.members.get(hello.id);
-    if (previous?.connection.isOpen && previous.connection !== connection) previous.connection.close();
-    this.members.add(hello, connection);
-    if (previous) this.memberEvent('worker.back', hello, 'is back');
-    else this.memberEvent('worker.joined', hello, 'joined');
-    this.membershipChanged = true;
+    this.attendance.join(hello, connection);
     if (this.table.state === 'GATHERING') {
       if (this.servers.isComplete) this.coverNow();
       this.begin();
@@ -126,33 +165,25 @@ export class Coordinator {
   }
 
   memberClosed(id: string, connection: Connection, why: string): void {
-    const member = this.members.get(id);
-    if (!member || member.connection !== connection || this.table.state === 'OVER') return;
-    member.up = false;
-    if (member.leaving !== undefined) return this.remove(member, 'worker.left', member.leaving);
-    this.goAway(member, why);
+    if (!this.isOver()) this.attendance.closed(id, connection, why);
   }
 
   memberMessage(id: string, message: Message): void {
     const member = this.members.get(id);
     if (!member || this.table.state === 'OVER') return;
-    const now = this.options.now();
-    member.lastHeardMs = now;
+    member.lastHeardMs = this.options.now();
     switch (message.type) {
       case 'heartbeat':
-        if (message.progress !== member.progress) {
-          member.progress = message.progress;
-          member.lastProgressMs = now;
-        }
+        this.attendance.heartbeat(member, message.progress);
         return;
       case 'contribution':
         return this.onContribution(member, message);
       case 'evaluated':
         return this.onEvaluated(message);
       case 'leave':
-        return this.onLeave(member, message.reason);
+        return this.attendance.leave(member, message.reason);
       case 'failed':
-        return this.lose(member, `${message.code}: ${message.message}`, 'NOT_A_MEMBER');
+        return this.attendance.lose(member, `${message.code}: ${message.message}`, 'NOT_A_MEMBER');
       default:
         throw new ProtocolError('BAD_MESSAGE', `a worker does not send ${message.type} to the coordinator`);
     }
@@ -167,24 +198,17 @@ export class Coordinator {
   /** Deadlines. Call it every 100 ms or so. */
   tick(): void {
     if (this.table.state === 'OVER') return;
-    const now = this.options.now();
     const silent = this.servers.silent();
     if (silent) return this.serverLost(silent.index, `nothing heard for ${silent.silentMs} ms`);
-    if (this.servers.isLate) return this.fail(`waited too long for ${this.waitingFor()}`);
-    for (const member of this.members.all()) {
-      if (member.awaySinceMs !== undefined) {
-        if (now - member.awaySinceMs > (this.options.awayMs ?? 3000))
-          this.lose(member, 'its socket closed and it did not come back', 'SILENT_PEER');
-      } else if (now - member.lastHeardMs > (this.options.heartbeatDeadlineMs ?? 3000)) {
-        this.lose(member, `nothing heard for ${Math.round(now - member.lastHeardMs)} ms`, 'SILENT_PEER');
-      } else if (
-        this.owes(member) &&
-        now - Math.max(member.lastProgressMs, this.ledger.lastCommitMs) > (this.options.stepDeadlineMs ?? 60_000)
-      ) {
-        this.lose(member, 'its compute thread makes no progress', 'NOT_A_MEMBER');
-      }
-      if (this.isOver()) return;
+    if (this.servers.isLate) {
+      const why = `waited too long for ${this.waitingFor()}`;
+      return this.over('fail', 'failed', why, { cause: 'SERVER_LOST', servers: this.servers.missing });
     }
+    const late = this.stops.lateCut();
+    if (late) this.cutFailed(late.generation, late.why);
+    if (!this.isOver() && this.stops.isPastDeadline && this.table.allows('stopped')) this.endStopped();
+    if (this.isOver()) return;
+    this.attendance.tick();
   }
 
   /** Tells the servers that the coordinator lives; call it every second. */
@@ -196,8 +220,39 @@ export class Coordinator {
 
   weightsCollected(data: Record<string, unknown>): void {
     if (this.table.state === 'OVER') return;
+    if (this.stops.isFinalUnderWay) {
+      this.result = data; // the final checkpoint is still being written: its end, whatever it is, comes back here
+      return;
+    }
     this.event('run.finished', `finished after ${this.round} rounds`, data);
     this.over('collected', 'finished', 'the run is finished');
+  }
+
+  // ---- checkpoints and stops ----
+
+  /** The manifest of a cut is stored. */
+  cutPublished(generation: number, record: { readonly bytes: number; readonly sha256: string; readonly loss: number | null }): void {
+    if (!this.isOver() && this.stops.published(generation, record)) this.afterCut();
+  }
+
+  /** The checkpoint before it stays the newest, and training goes on. */
+  cutFailed(generation: number, why: string): void {
+    if (!this.isOver() && this.stops.failed(generation, why)) this.afterCut();
+  }
+
+  /** Finishes the round, takes a checkpoint and ends the attempt as paused. After the last round there is nothing to pause. */
+  pause(): void {
+    this.stop('pause', 'a pause was asked for');
+  }
+
+  /** The same before this process, or the one of another server, ends: the attempt fails with the cause STOPPED. */
+  shutdown(why: string): void {
+    this.stop('shutdown', why);
+  }
+
+  /** Most members that may compute; surplus ones are let go at the next commit. */
+  setWorkerTarget(workers: number): void {
+    this.attendance.setTarget(workers);
   }
 
   cancel(): void {
@@ -206,9 +261,9 @@ export class Coordinator {
     this.over('cancel', 'cancelled', 'the run was cancelled');
   }
 
-  fail(message: string): void {
+  fail(message: string, cause: Cause = 'INTERNAL'): void {
     if (this.table.state === 'OVER') return;
-    this.over('fail', 'failed', message);
+    this.over('fail', 'failed', message, { cause });
   }
 
   // ---- inside ----
@@ -235,9 +290,50 @@ export class Coordinator {
         servers: this.options.servers,
         replicas: this.options.replicas,
         totalRounds: this.options.schedule.totalRounds,
-        fingerprint: this.fingerprint ?? '',
+        fingerprint: this.attendance.fingerprint ?? '',
       },
     );
+    // Restored from a checkpoint of its last round: only the measuring is left.
+    if (this.round >= this.options.schedule.totalRounds) this.startEvaluation();
+  }
+
+  private stop(reason: StopReason, why: string): void {
+    if (this.table.state !== 'GATHERING' || !this.stops.ask(reason, why)) return;
+    this.table.take('stop');
+    if (this.isAtCheckpoint() || !this.options.cuts) this.endStopped();
+  }
+
+  /** Nothing is committed since the newest checkpoint, and nobody is about to commit anything. */
+  private isAtCheckpoint(): boolean {
+    return this.round === this.stops.newest && (!this.ledger.hasBegun || this.waitingFor() !== null);
+  }
+
+  /** The attempt ends on its newest checkpoint. */
+  private endStopped(): void {
+    const { reason, message, redone } = this.stops.ending(this.round);
+    if (reason === 'pause') {
+      this.event('run.paused', message, { round: this.stops.newest, redone });
+      this.over('stopped', 'paused', message);
+    } else this.over('stopped', 'failed', message, { cause: 'STOPPED', redone });
+  }
+
+  private afterCut(): void {
+    this.table.take('cutSettled');
+    if (this.table.state === 'STOPPING') this.endStopped();
+    else if (this.result) this.weightsCollected(this.result);
+  }
+
+  private onCutWritten(index: number, { generation, file }: MessageOf<'cut-written'>): void {
+    this.table.take('cutWritten');
+    const cut = this.stops.written(index, generation, file);
+    if (cut) this.options.publishCut?.(cut);
+  }
+
+  private onNonFinite(index: number, round: number): void {
+    if (this.table.state !== 'GATHERING' || round !== this.round) return;
+    const cause = this.options.nonFinite === 'rollback' ? 'NON_FINITE_ROLLBACK' : 'NON_FINITE';
+    const message = `a gradient of round ${round} has NaN or infinity (found by parameter server ${index})`;
+    this.over('nonFinite', 'failed', message, { cause, server: index });
   }
 
   /** In the middle of a round: gives replicas without a live holder to the live members, in a new view. */
@@ -265,76 +361,20 @@ export class Coordinator {
     member.connection.sendMessage(message, this.numbers());
   };
 
-  private onMemberLink(index: number, message: MessageOf<'member-link'>): void {
-    const member = this.members.get(message.id);
-    if (!member) return;
-    if (message.up) {
-      member.brokenShards.delete(index);
-      if (member.brokenShards.size === 0 && member.up && member.awaySinceMs !== undefined) {
-        member.awaySinceMs = undefined;
-        this.membershipChanged = true;
-        this.memberEvent('worker.back', member, 'is back');
-        this.coverNow();
-        this.evaluation?.offer(this.members.live(), this.sendBlocks);
-      }
-    } else {
-      member.brokenShards.add(index);
-      this.goAway(member, `its socket to parameter server ${index} closed`);
-    }
+  private owedReplicas(member: Member): number[] | undefined {
+    if (this.table.state !== 'GATHERING') return undefined;
+    return member.replicas.filter((replica) => !this.contributions.has(replica));
   }
 
-  private goAway(member: Member, why: string): void {
-    if (member.awaySinceMs !== undefined) return;
-    this.table.take('away');
-    member.awaySinceMs = this.options.now();
-    this.membershipChanged = true;
-    this.memberEvent('worker.away', member, 'is away', why);
-    if (this.table.state === 'GATHERING') {
-      member.owed = { round: this.round, replicas: member.replicas.filter((replica) => !this.contributions.has(replica)) };
-      this.coverNow();
-    } else this.evaluation?.withdraw(member.id, this.members.live(), this.sendBlocks);
+  private mayGoNow(member: Member): boolean {
+    if (this.table.state === 'GATHERING') return member.replicas.length === 0 || this.waitingFor() !== null;
+    return this.table.state !== 'EVALUATING' || !this.evaluation?.owes(member.id);
   }
 
-  /** @param code tells the worker whether it may come back at once (SILENT_PEER) or has to give up its seat */
-  private lose(member: Member, why: string, code: DataPlaneErrorCode): void {
-    this.goAway(member, why);
-    this.table.take('lost');
-    this.remove(member, 'worker.lost', why);
-    if (member.connection.isOpen) member.connection.close(new ProtocolError(code, why));
-    this.countLosses(member);
-  }
-
-  private remove(member: Member, type: 'worker.lost' | 'worker.left', why: string): void {
-    if (!this.members.remove(member.id)) return;
-    this.membershipChanged = true;
-    this.memberEvent(type, member, type === 'worker.lost' ? 'was lost' : 'left', why);
+  /** Somebody is not there any more: what it had goes to the others. */
+  private coverFor(member: Member): void {
     if (this.table.state === 'GATHERING') this.coverNow();
     else this.evaluation?.withdraw(member.id, this.members.live(), this.sendBlocks);
-  }
-
-  private countLosses({ id, host, owed }: Member): void {
-    if (owed?.round !== this.round || this.table.state !== 'GATHERING') return;
-    const poisoned = this.losses.count(owed.replicas, host, this.options.now());
-    if (poisoned === undefined) return;
-    this.over(
-      'lost',
-      'failed',
-      `poison round: replica ${poisoned} of round ${this.round} has lost its worker ${MAX_LOSSES} times; the last one was ${id}`,
-    );
-  }
-
-  private onLeave(member: Member, reason: string): void {
-    this.table.take('leave');
-    member.leaving = reason;
-    this.membershipChanged = true;
-    if (this.table.state === 'GATHERING' && member.replicas.length > 0 && this.waitingFor() === null) return;
-    if (this.table.state === 'EVALUATING' && this.evaluation?.owes(member.id)) return;
-    this.letGo(member);
-  }
-
-  private letGo(member: Member): void {
-    member.connection.sendMessage({ type: 'end', outcome: 'finished', message: 'you have left the run' }, this.numbers());
-    this.remove(member, 'worker.left', member.leaving ?? 'left');
   }
 
   private onContribution(member: Member, message: MessageOf<'contribution'>): void {
@@ -342,7 +382,7 @@ export class Coordinator {
       return this.table.take('contributionStale');
     const expected = this.options.schedule.replicaExamples(this.round, message.replica);
     if (message.examples !== expected) {
-      return this.lose(
+      return this.attendance.lose(
         member,
         `it counted ${message.examples} examples for replica ${message.replica} of round ${this.round}, the schedule says ${expected}`,
         'NOT_A_MEMBER',
@@ -370,22 +410,27 @@ export class Coordinator {
     const committed = this.round;
     this.contributions.clear();
     this.reduced.clear();
-    this.losses.clear();
+    this.attendance.committed();
     this.round++;
-    const leaving = this.members.all().filter((m) => m.leaving !== undefined && m.up);
+    const leaving = this.attendance.leaving();
     const members = this.rebalance(leaving);
     const message: Message = { type: 'commit', round: committed, view: this.view, term: this.term, ...(members ? { members } : {}) };
     this.table.take('commit');
-    this.servers.send(message, this.numbers());
+    const cut = this.stops.beginCut(this.round, () => this.ledger.takeMeanLoss());
+    this.servers.send(cut ? { ...message, cut: true } : message, this.numbers());
     this.members.send(message, this.numbers());
     if (last) this.startEvaluation();
-    for (const member of leaving) if (!last || !this.evaluation?.owes(member.id)) this.letGo(member);
+    else if (this.stops.isAsked) {
+      this.table.take('commit', 'STOPPING');
+      this.stops.extend();
+    }
+    for (const member of leaving) if (!last || !this.evaluation?.owes(member.id)) this.attendance.letGo(member);
   }
 
   /** At a commit: balanced blocks over everybody who stays. Returns the members when the view has changed. */
   private rebalance(leaving: readonly Member[]): Members | undefined {
-    if (!this.membershipChanged) return undefined;
-    this.membershipChanged = false;
+    if (!this.attendance.hasChanged) return undefined;
+    this.attendance.hasChanged = false;
     const staying = this.members.live().filter((member) => !leaving.includes(member));
     const assignment = this.members.rebalance(staying);
     if (!assignment) return undefined;
@@ -417,7 +462,8 @@ export class Coordinator {
     if (this.table.state !== 'EVALUATING' || !this.evaluation) return;
     const result = this.evaluation.done(message);
     this.table.take('evaluated');
-    for (const member of this.members.all()) if (member.leaving !== undefined && !this.evaluation.owes(member.id)) this.letGo(member);
+    for (const member of this.members.all())
+      if (member.leaving !== undefined && !this.evaluation.owes(member.id)) this.attendance.letGo(member);
     if (result) this.startCollecting(result);
   }
 
@@ -428,21 +474,17 @@ export class Coordinator {
   }
 
   private over(
-    row: 'collected' | 'cancel' | 'serverLost' | 'fail' | 'lost',
-    outcome: 'finished' | 'cancelled' | 'failed',
+    row: 'collected' | 'cancel' | 'serverLost' | 'fail' | 'lost' | 'stopped' | 'nonFinite',
+    outcome: Outcome,
     message: string,
+    failure: Record<string, unknown> & { readonly cause?: Cause } = {},
   ): void {
     this.table.take(row, 'OVER');
-    if (outcome === 'failed') this.event('run.failed', message, { round: this.round });
+    if (outcome === 'failed') this.event('run.failed', message, { round: this.round, newest: this.stops.newest, ...failure });
     const end: Message = { type: 'end', outcome, message: message.slice(0, 2000) };
     this.members.send(end, this.numbers());
     this.servers.send(end, this.numbers());
     this.options.onOver(outcome, message);
-  }
-
-  private memberEvent(type: string, { id, seat }: { readonly id: string; readonly seat: number }, what: string, why?: string): void {
-    const message = why === undefined ? `worker ${id} ${what} in round ${this.round}` : `worker ${id} ${what}: ${why}`;
-    this.event(type, message, { workerId: id, seat, round: this.round });
   }
 
   private event(type: string, message: string, data: Record<string, unknown>): void {

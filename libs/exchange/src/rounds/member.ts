@@ -18,6 +18,7 @@ import {
   type MessageOf,
 } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
+import type { Outcome } from './coordinator-table.js';
 import { StateTable, type StateRows } from './state-table.js';
 
 export type MemberState = 'SYNCING' | 'READY' | 'OVER';
@@ -106,7 +107,7 @@ export interface MemberOptions {
   readonly compute: ComputePort;
   now(): number;
   /** The coordinator ended this member's part. */
-  onEnd(outcome: 'finished' | 'cancelled' | 'failed', message: string): void;
+  onEnd(outcome: Outcome, message: string): void;
   /** The view gave this member other replicas, or the round moved: for status reports. */
   onRound?(round: number, replicas: readonly number[]): void;
   /** A chunk that is missing for this long while its round could start is pulled again. */
@@ -285,7 +286,7 @@ export class Member {
     return `COMMIT of round ${this.round}`;
   }
 
-  end(outcome: 'finished' | 'cancelled' | 'failed', message: string): void {
+  end(outcome: Outcome, message: string): void {
     if (this.table.state === 'OVER') return;
     this.table.take('end', 'OVER');
     this.releaseNodes();

@@ -14,16 +14,22 @@ export interface Contribution {
 export class RoundLedger {
   private startedMs: number | undefined;
   private rate = 0;
+  private lossSum = 0;
+  private lossExamples = 0;
   lastCommitMs: number;
-  trainedExamples = 0;
-  /** From the start of the first round to the newest commit. */
+  trainedExamples: number;
+  /** From the start of the attempt's first round to its newest commit, and the examples committed in that time. */
   trainingMs = 0;
+  attemptExamples = 0;
 
   constructor(
     private readonly schedule: RoundSchedule,
     private readonly journal: Journal,
     private readonly now: () => number,
+    /** Examples that were committed before this attempt. */
+    firstExamples: number,
   ) {
+    this.trainedExamples = firstExamples;
     this.lastCommitMs = now();
   }
 
@@ -51,11 +57,24 @@ export class RoundLedger {
     const rate = (examples / roundMs) * 1000;
     this.rate = this.rate === 0 ? rate : this.rate + (rate - this.rate) * SMOOTHING;
     this.trainedExamples += examples;
+    this.attemptExamples += examples;
+    if (sums[0] !== undefined) {
+      this.lossSum += sums[0];
+      this.lossExamples += examples;
+    }
     this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples });
     this.journal.append({
       ...{ kind: 'metric', round, rounds: 1, epoch: this.schedule.epochOf(round) },
       ...{ loss: mean(sums[0], examples), accuracy: mean(sums[1], examples), examples, examplesPerSecond: this.rate, roundMs },
     });
+  }
+
+  /** Mean loss of the rounds since it was asked for last. */
+  takeMeanLoss(): number | null {
+    const loss = mean(this.lossExamples === 0 ? undefined : this.lossSum, this.lossExamples);
+    this.lossSum = 0;
+    this.lossExamples = 0;
+    return loss;
   }
 }
 

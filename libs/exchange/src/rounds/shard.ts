@@ -9,7 +9,16 @@
  * The machine takes no clock and owns no socket: links are handed in, and the optimizer is the plugged-in `update`.
  */
 import type { Arena } from '@paceline/kernels';
-import { Codec, FrameType, ProtocolError, checkAttempt, type FrameHeader, type Members, type Message } from '@paceline/protocol';
+import {
+  Codec,
+  FrameType,
+  ProtocolError,
+  checkAttempt,
+  type FrameHeader,
+  type Members,
+  type Message,
+  type MessageOf,
+} from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 import { Region, acquireRegion, regionSum } from './regions.js';
 import { StateTable, type StateRows } from './state-table.js';
@@ -41,6 +50,12 @@ export const SHARD_ROWS = {
     does: 'apply the optimizer once from generation k into k+1; send the new chunk to all members that read what they are sent; when it was the last one tell the coordinator REDUCED(k)',
     next: ['REDUCED'],
   },
+  nonFinite: {
+    from: ['GATHERING'],
+    event: 'the tree of a chunk is complete and has NaN or infinity',
+    does: 'apply nothing of it; tell the coordinator',
+    next: '–',
+  },
   nothingOwned: {
     from: ['GATHERING'],
     event: 'a round begins and the shard owns no chunk',
@@ -56,7 +71,7 @@ export const SHARD_ROWS = {
   commit: {
     from: ['REDUCED'],
     event: 'COMMIT(k)',
-    does: 'let generation k go; k+1 becomes the present generation; look at held frames again',
+    does: 'let generation k go; k+1 becomes the present generation; with `cut` hand it to the checkpoint first; look at held frames again',
     next: ['GATHERING'],
   },
   commitRepeated: { from: 'any', event: 'COMMIT of an earlier round', does: 'nothing: it was done', next: '–' },
@@ -97,12 +112,19 @@ export interface ShardOptions {
   readonly attempt: number;
   readonly replicas: number;
   readonly chunks: readonly OwnedChunk[];
-  /** Generation 0, one region per owned chunk, in their order. */
+  /** The generation that the attempt begins with, one region per owned chunk, in their order. */
   readonly initial: readonly Region[];
+  /** Its number: rounds committed before; 0 without a checkpoint. */
+  readonly firstRound?: number;
   createReduction(ops: typeof regionSum): ChunkReduction;
   isValidNode(lo: number, hi: number): boolean;
   /** Applies round `round` to one chunk: reads paramIn and gradient (sum over examples), writes paramOut. */
   update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region): void;
+  /**
+   * A checkpoint takes generation `generation`: one region per owned chunk, in their order, retained for whoever writes them. The slots
+   * are still those of that generation, and stay it until the next `update` of their chunk.
+   */
+  onCut?(generation: number, regions: readonly Region[]): void;
   tellCoordinator(message: Message): void;
   /** A refused or dropped frame, for the counters. */
   onDropped?(reason: string): void;
@@ -147,11 +169,12 @@ export class Shard {
   private applied = 0;
   private readonly generationBytes: number;
   private scratch = new Uint8Array(0);
-  round = 0;
+  round: number;
   view = 0;
   term = 0;
 
   constructor(private readonly options: ShardOptions) {
+    this.round = options.firstRound ?? 0;
     this.states = options.chunks.map((chunk, i) => ({
       chunk,
       current: options.initial[i]!,
@@ -265,7 +288,7 @@ export class Shard {
     this.releaseHeld();
   }
 
-  onCommit(round: number, view: number, term: number, members: Members | undefined): void {
+  onCommit({ round, view, term, members, cut }: Omit<MessageOf<'commit'>, 'type'>): void {
     if (round < this.round || this.table.state === 'OVER') return this.table.take('commitRepeated');
     if (round > this.round) throw new Error(`shard ${this.options.index}: COMMIT(${round}) in round ${this.round}`);
     this.table.take('commit', 'GATHERING');
@@ -278,6 +301,10 @@ export class Shard {
     this.applied = 0;
     this.round++;
     if (members) this.setMembers(view, term, members);
+    if (cut) {
+      const regions = this.states.map((state) => state.current.retain());
+      this.options.onCut?.(this.round, regions);
+    }
     if (this.states.length === 0) this.reportReduced('nothingOwned');
     else this.releaseHeld();
   }
@@ -335,6 +362,11 @@ export class Shard {
 
   private apply(state: ChunkState): void {
     const gradient = state.tree.takeRoot();
+    if (!gradient.arena.kernels.allFinite(gradient.pointer, gradient.length)) {
+      this.table.take('nonFinite');
+      gradient.release();
+      return this.options.tellCoordinator({ type: 'non-finite', round: this.round, chunk: state.chunk.index });
+    }
     const next = acquireRegion(state.chunk.arena, state.chunk.length);
     this.options.update(state.chunk, this.round, state.current, next, gradient);
     gradient.release();

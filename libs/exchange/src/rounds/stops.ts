@@ -1,0 +1,118 @@
+/**
+ * How the coordinator keeps checkpoints and comes to a stop before the end: cuts.ts with its events, and a pause or the end of a
+ * server with its deadlines.
+ *
+ *   a stop is asked for → the present round is committed within the deadline → that commit cuts → the checkpoint is published
+ *   within the deadline again → the attempt ends on it. Whatever does not come in time: it ends on the checkpoint before.
+ */
+import type { CutFile } from '@paceline/protocol';
+import type { CoordinatorOptions } from './coordinator-table.js';
+import { Cuts, type CompletedCut, type CutReason } from './cuts.js';
+
+export type StopReason = 'pause' | 'shutdown';
+
+interface Stop {
+  readonly reason: StopReason;
+  readonly why: string;
+  readonly deadlineMs: number;
+  byMs: number;
+}
+
+type JournalEvent = (type: string, message: string, data: Record<string, unknown>) => void;
+
+const NO_CADENCE = { everyRounds: 0, everyMs: 0, deadlineMs: 60_000 };
+
+export class Stops {
+  private readonly cuts: Cuts;
+  private stop: Stop | undefined;
+
+  constructor(
+    private readonly options: CoordinatorOptions,
+    private readonly journal: JournalEvent,
+  ) {
+    this.cuts = new Cuts(options.servers, options.cuts ?? NO_CADENCE, options.firstRound ?? 0, options.now);
+  }
+
+  get isAsked(): boolean {
+    return this.stop !== undefined;
+  }
+
+  /** Generation of the newest checkpoint that is known to be complete: where a new attempt would begin. */
+  get newest(): number {
+    return this.cuts.newest;
+  }
+
+  /** The final checkpoint is being written: the run waits for it, however it ends. */
+  get isFinalUnderWay(): boolean {
+    return this.cuts.reason === 'final';
+  }
+
+  /** The cut that the commit before `generation` takes, if it takes one; it begins with this call. */
+  beginCut(generation: number, takeMeanLoss: () => number | null): boolean {
+    const reason = this.reasonToCut(generation);
+    if (reason) this.cuts.begin(generation, reason, takeMeanLoss());
+    return reason !== undefined;
+  }
+
+  private reasonToCut(generation: number): CutReason | undefined {
+    const { cuts, schedule } = this.options;
+    if (!cuts) return undefined;
+    if (generation === schedule.totalRounds) return cuts.final ? 'final' : undefined;
+    if (this.stop) return this.stop.reason;
+    return this.cuts.isDue(generation) ? 'cadence' : undefined;
+  }
+
+  /** Returns the cut when the last part of it has come. */
+  written(server: number, generation: number, file: CutFile): CompletedCut | undefined {
+    return this.cuts.written(server, generation, file);
+  }
+
+  /** False when it is none that is under way. */
+  published(generation: number, record: { readonly bytes: number; readonly sha256: string; readonly loss: number | null }): boolean {
+    const { reason } = this.cuts;
+    if (!this.cuts.settle(generation, true)) return false;
+    const { bytes, sha256, loss } = record;
+    this.journal('checkpoint.written', `checkpoint of round ${generation} written: ${bytes} bytes`, {
+      ...{ attempt: this.options.attempt, round: generation, reason, bytes, sha256, loss },
+    });
+    return true;
+  }
+
+  /** False when it is none that is under way. */
+  failed(generation: number, why: string): boolean {
+    if (!this.cuts.settle(generation, false)) return false;
+    this.journal('checkpoint.failed', `no checkpoint of round ${generation}: ${why}`, { round: generation, newest: this.newest });
+    return true;
+  }
+
+  /** The cut that has run past its deadline, or undefined. */
+  lateCut(): { generation: number; why: string } | undefined {
+    return this.cuts.late();
+  }
+
+  /** False when nothing new is asked: a server that has to end is more urgent than a pause. */
+  ask(reason: StopReason, why: string): boolean {
+    if (this.stop && (this.stop.reason === 'shutdown' || reason === 'pause')) return false;
+    const { pauseDeadlineMs = 4_500, shutdownDeadlineMs = 1_500 } = this.options;
+    this.stop = { reason, why, deadlineMs: reason === 'pause' ? pauseDeadlineMs : shutdownDeadlineMs, byMs: 0 };
+    this.extend();
+    return true;
+  }
+
+  /** The round is committed: as long again for its checkpoint. */
+  extend(): void {
+    if (this.stop) this.stop.byMs = this.options.now() + this.stop.deadlineMs;
+  }
+
+  get isPastDeadline(): boolean {
+    return this.stop !== undefined && this.options.now() > this.stop.byMs;
+  }
+
+  /** How the attempt ends in round `round`. */
+  ending(round: number): { readonly reason: StopReason; readonly message: string; readonly redone: number } {
+    const { reason, why } = this.stop!;
+    const redone = round - this.newest;
+    const again = redone > 0 ? `, ${redone} round(s) will be redone` : '';
+    return { reason, redone, message: `${why}; stopped at the checkpoint of round ${this.newest}${again}` };
+  }
+}
