@@ -4,6 +4,7 @@ import { join, posix } from 'node:path';
 import { LEARNING_ERRORS } from '@paceline/learning';
 import { DATA_PLANE_ERRORS } from '@paceline/protocol';
 import { ALLOWED_LAYERS, describeSurface } from '@paceline/spec';
+import { STORAGE_ERRORS } from '@paceline/storage';
 import { describe, expect, it } from 'vitest';
 import { FAULTS } from '../../apps/api/src/fault.js';
 import { printRunSpecPage } from '../run-spec-page.mjs';
@@ -40,6 +41,11 @@ describe('docs/errors.md', () => {
   it('has every data-plane code in the words of the catalogue', () => {
     const rows = Object.fromEntries(rowsOf(section(textOf(ERRORS), 'Data plane')).map(([name, meaning]) => [namesIn(name!)[0], meaning]));
     expect(rows).toEqual(DATA_PLANE_ERRORS);
+  });
+
+  it('has every storage code in the words of the catalogue', () => {
+    const rows = Object.fromEntries(rowsOf(section(textOf(ERRORS), 'Storage')).map(([name, meaning]) => [namesIn(name!)[0], meaning]));
+    expect(rows).toEqual(STORAGE_ERRORS);
   });
 
   it("has every code of the api's catalogue, with its status and title", () => {

@@ -3,3 +3,4 @@ export * from './run-spec.js';
 export * from './model-topology.js';
 export * from './layout.js';
 export * from './surface.js';
+export * from './comparable-config.js';

@@ -1,1 +1,23 @@
+export * from './errors.js';
+export * from './disk.js';
+export { checkKey, type ObjectBody, type ObjectStore, type PutOptions, type StoredObject } from './object-store.js';
+export { LocalStore } from './local-store.js';
+export { openStore } from './open-store.js';
 export * from './safetensors.js';
+export * from './safetensors-reader.js';
+export { canonicalJson, configHash } from './canonical-json.js';
+export {
+  checkpointPrefix,
+  checkpointsPrefix,
+  LEDGER_EXCEPTIONS_MAX,
+  MANIFEST_VERSION,
+  manifestKey,
+  manifestSchema,
+  shardKey,
+  type CheckpointId,
+  type Manifest,
+  type ShardFile,
+} from './manifest.js';
+export { isInLineage, type Lineage, type RetentionPolicy } from './retention.js';
+export { Checkpoints, type CheckpointSummary, type TensorSource, type WriterTime, type WriteShardOptions } from './checkpoints.js';
+export { CheckpointReader } from './checkpoint-reader.js';

@@ -12,13 +12,16 @@ export interface TensorEntry {
   readonly shape: readonly number[];
 }
 
+/** Bytes of a float32 tensor. */
+export const tensorBytes = (shape: readonly number[]): number => shape.reduce((product, n) => product * n, 1) * 4;
+
 /** Header bytes of float32 tensors laid one after the other, padded with spaces to a multiple of 8. */
 export function safetensorsHeader(tensors: readonly TensorEntry[], metadata: Readonly<Record<string, string>> = {}): Uint8Array {
   const header: Record<string, unknown> = Object.create(null) as Record<string, unknown>;
   header['__metadata__'] = metadata;
   let offset = 0;
   for (const { name, shape } of tensors) {
-    const bytes = shape.reduce((product, n) => product * n, 1) * 4;
+    const bytes = tensorBytes(shape);
     header[name] = { dtype: 'F32', shape, data_offsets: [offset, offset + bytes] };
     offset += bytes;
   }
@@ -49,7 +52,7 @@ export class SafetensorsWriter {
     await mkdir(path.dirname(target), { recursive: true });
     const temporary = `${target}.${process.pid}.partial`;
     const file = await open(temporary, 'w', 0o600);
-    const expected = tensors.reduce((sum, { shape }) => sum + shape.reduce((product, n) => product * n, 1) * 4, 0);
+    const expected = tensors.reduce((sum, { shape }) => sum + tensorBytes(shape), 0);
     const writer = new SafetensorsWriter(file, temporary, target, expected);
     await file.appendFile(safetensorsHeader(tensors, metadata));
     return writer;

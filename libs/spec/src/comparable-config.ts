@@ -1,0 +1,80 @@
+/**
+ * The part of a run spec that decides which numbers come out. A checkpoint is continued only under the same part; what a
+ * person may change in between (how long, how many servers, how often a checkpoint, deadlines, the name) is not in it.
+ *
+ * It names what it takes instead of what it leaves out, and a test holds every field of the spec to one of the two lists, so
+ * that a new field has to be put somewhere.
+ */
+import type { RunSpec } from './run-spec.js';
+
+export type ConfigValue = null | boolean | number | string | readonly ConfigValue[] | { readonly [name: string]: ConfigValue };
+export type ComparableConfig = Readonly<Record<string, ConfigValue>>;
+
+export const COMPARABLE_FIELDS = [
+  'model',
+  'dataset',
+  'loss',
+  'optimizer',
+  'globalBatch',
+  'replicas',
+  'dropRemainder',
+  'strategy',
+  'gradient',
+  'seed',
+  'engine',
+] as const satisfies readonly (keyof RunSpec)[];
+
+export const COMPARABLE_STRATEGY_FIELDS = [
+  'kind',
+  'mode',
+  'accumulate',
+  'stalenessBound',
+  'stalenessScaledRate',
+  'delayCompensation',
+  'backupReplicas',
+] as const satisfies readonly (keyof RunSpec['strategy'])[];
+
+/** Plain JSON, without undefined members. */
+export function comparableConfig(spec: RunSpec): ComparableConfig {
+  const strategy = Object.fromEntries(COMPARABLE_STRATEGY_FIELDS.map((field) => [field, spec.strategy[field]]));
+  const fields = Object.fromEntries(COMPARABLE_FIELDS.map((field) => [field, field === 'strategy' ? strategy : spec[field]]));
+  return JSON.parse(JSON.stringify(fields)) as ComparableConfig;
+}
+
+/** One difference between two configs; undefined where one of them has no such field. */
+export interface ConfigDifference {
+  /** In the words of the spec: `optimizer.learningRate`. */
+  readonly path: string;
+  readonly was: ConfigValue | undefined;
+  readonly is: ConfigValue | undefined;
+}
+
+const isObject = (value: ConfigValue | undefined): value is { readonly [name: string]: ConfigValue } =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** What differs, by the paths of the fields; empty when the two say the same. Arrays are compared as a whole. */
+export function configDifferences(was: ComparableConfig, is: ComparableConfig): ConfigDifference[] {
+  const differences: ConfigDifference[] = [];
+  const compare = (path: string, a: ConfigValue | undefined, b: ConfigValue | undefined): void => {
+    if (isObject(a) && isObject(b)) {
+      for (const name of [...new Set([...Object.keys(a), ...Object.keys(b)])].sort())
+        compare(path === '' ? name : `${path}.${name}`, member(a, name), member(b, name));
+    } else if (!isSame(a, b)) differences.push({ path, was: a, is: b });
+  };
+  compare('', was, is);
+  return differences;
+}
+
+/** Own members only: a config read from a file may name `constructor` or `__proto__`. */
+const member = (object: { readonly [name: string]: ConfigValue }, name: string): ConfigValue | undefined =>
+  Object.hasOwn(object, name) ? object[name] : undefined;
+
+function isSame(a: ConfigValue | undefined, b: ConfigValue | undefined): boolean {
+  if (Array.isArray(a) && Array.isArray(b))
+    return a.length === b.length && a.every((value, i) => isSame(value as ConfigValue, b[i] as ConfigValue));
+  if (isObject(a) && isObject(b)) {
+    const names = Object.keys(a);
+    return names.length === Object.keys(b).length && names.every((name) => isSame(member(a, name), member(b, name)));
+  }
+  return a === b;
+}

@@ -1,0 +1,27 @@
+/** The closed catalogue of what the object store and the checkpoints refuse. docs/errors.md lists the same codes; a test compares both. */
+export const STORAGE_ERRORS = {
+  ALREADY_EXISTS: 'There is an object under that key already, and it is not overwritten.',
+  NO_SUCH_OBJECT: 'There is no object under that key.',
+  DISK_FULL: 'The disk of the store is full; what was written before is intact. Make room, or keep fewer checkpoints.',
+  STORE_UNAVAILABLE: 'The store does not answer, or not in time. Is the disk mounted, is the S3 endpoint reachable?',
+  STORE_FORBIDDEN:
+    'The store may not be read or written with these rights. Check the owner of the folder, or the AWS_* credentials and the bucket policy.',
+  STORE_URL_INVALID: 'The address of the store is none: it is a folder, or s3://bucket/prefix?endpoint=...&region=...',
+  BAD_KEY: 'The key names no place inside the store.',
+  CHECKPOINT_INVALID: 'The checkpoint is incomplete or damaged and is not loaded; an older one of the run may be whole.',
+  SAFETENSORS_INVALID: 'The file is no whole safetensors file; the message says what is wrong with it. Write it again from where it came.',
+  WRITE_ABORTED: 'The write was given up before it was complete; nothing of it is visible.',
+} as const;
+
+export type StorageErrorCode = keyof typeof STORAGE_ERRORS;
+
+export class StorageError extends Error {
+  override readonly name = 'StorageError';
+  constructor(
+    readonly code: StorageErrorCode,
+    detail: string,
+    options?: { cause?: unknown },
+  ) {
+    super(`${code}: ${detail}`, options);
+  }
+}

@@ -1,0 +1,61 @@
+/** Which checkpoints stay: pure, over what a survey has found. */
+import type { Cut } from './checkpoint-survey.js';
+import type { CheckpointId } from './manifest.js';
+
+/**
+ * Where the present attempt comes from: `parents` are the checkpoints that it descends from. What an older attempt wrote after the
+ * checkpoint that it was left at belongs to no line of the present weights.
+ */
+export interface Lineage {
+  readonly attempt: number;
+  readonly parents: readonly { readonly runId?: string | undefined; readonly attempt: number; readonly round: number }[];
+}
+
+export interface RetentionPolicy {
+  readonly keepLast: number;
+  /** Keep the one with the lowest loss too. */
+  readonly keepBest: boolean;
+  /** Kept whatever else says: what another run begins with, for example. */
+  readonly keep?: readonly { readonly attempt: number; readonly round: number }[];
+  /** Without it, that of the newest complete checkpoint. */
+  readonly lineage?: Lineage;
+}
+
+/** By attempt, then by round. */
+export const compareCuts = (a: CheckpointId, b: CheckpointId): number => a.attempt - b.attempt || a.round - b.round;
+
+/** The present attempt, any newer one (nothing is known against it), and of the parents' attempts what lies up to the parent. */
+export const isInLineage = (id: CheckpointId, { attempt, parents }: Lineage): boolean =>
+  id.attempt >= attempt ||
+  parents.some((parent) => (parent.runId ?? id.runId) === id.runId && parent.attempt === id.attempt && id.round <= parent.round);
+
+/** What the policy lets go, oldest first. Nothing when there is no complete checkpoint, and never anything newer than the newest one. */
+export function chooseForRemoval(cuts: readonly Cut[], policy: RetentionPolicy): Cut[] {
+  const complete = cuts.filter(({ manifest }) => manifest !== null).sort((a, b) => compareCuts(b.id, a.id));
+  const lineage = policy.lineage ?? ownLineage(complete[0]);
+  const valid = lineage ? complete.filter(({ id }) => isInLineage(id, lineage)) : [];
+  const newest = valid[0];
+  if (!lineage || !newest) return [];
+  const kept = new Set<Cut>(valid.slice(0, Math.max(1, policy.keepLast)));
+  const best = policy.keepBest ? lowestLoss(valid) : undefined;
+  if (best) kept.add(best);
+  const isPinned = ({ id }: Cut): boolean => (policy.keep ?? []).some(({ attempt, round }) => attempt === id.attempt && round === id.round);
+  return cuts
+    .filter((cut) => compareCuts(cut.id, newest.id) < 0 || !isInLineage(cut.id, lineage))
+    .filter((cut) => !kept.has(cut) && !isPinned(cut))
+    .sort((a, b) => compareCuts(a.id, b.id));
+}
+
+function ownLineage(newest: Cut | undefined): Lineage | undefined {
+  return newest?.manifest ? { attempt: newest.id.attempt, parents: newest.manifest.lineage } : undefined;
+}
+
+/** The newest of the lowest; a loss that is null or no number is no candidate. */
+function lowestLoss(newestFirst: readonly Cut[]): Cut | undefined {
+  let best: Cut | undefined;
+  for (const cut of newestFirst) {
+    const loss = cut.manifest?.loss ?? null;
+    if (loss !== null && (best === undefined || loss < best.manifest!.loss!)) best = cut;
+  }
+  return best;
+}
