@@ -174,6 +174,8 @@ export const journalEntrySchema = z.discriminatedUnion('kind', [
     fromRound: z.int().min(0),
     toRound: z.int().min(0),
     examples: z.int().min(0),
+    /** Examples of these rounds that are in no update: of replicas that were too late, or of rounds that were left out. */
+    dropped: z.int().min(0).optional(),
   }),
 ]);
 export type JournalEntry = z.output<typeof journalEntrySchema>;

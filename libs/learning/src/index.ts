@@ -1,7 +1,9 @@
+export * from './clip.js';
 export * from './digest.js';
 export * from './errors.js';
 export { computeFans, createInitialValues, initialValues, INITIALIZERS, type InitialValues } from './initializers.js';
 export * from './layout.js';
+export { LeafReduction } from './leaf-reduction.js';
 export * from './optimizers.js';
 export { CounterStream, normalQuantile, streamKey, type StreamKey } from './random.js';
 export * from './sampler.js';

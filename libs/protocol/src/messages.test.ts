@@ -39,6 +39,10 @@ const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
   },
   'cut-failed': { type: 'cut-failed', generation: 8, code: 'DISK_FULL', message: 'no space' },
   'non-finite': { type: 'non-finite', round: 7, chunk: 3 },
+  'replica-complete': { type: 'replica-complete', round: 7, replica: 3 },
+  include: { type: 'include', round: 7, replicas: [0, 1, 3] },
+  scalars: { type: 'scalars', round: 7, chunks: [{ chunk: 3, isFinite: true, squares: [[0, 1.5]] }] },
+  decision: { type: 'decision', round: 7, skip: false, examples: 256, scale: 0.5, variables: [[0, 0.25]] },
   stopping: { type: 'stopping', reason: 'SIGTERM' },
   end: { type: 'end', outcome: 'finished', message: 'done' },
 };

@@ -7,8 +7,9 @@
  *   worker → coordinator       contribution, evaluated, failed
  *   server → worker            welcome, refused
  *   coordinator → worker       view, commit, evaluate, end
- *   server → coordinator       hello, reduced, member-link, cut-written, cut-failed, non-finite, stopping
- *   coordinator → server       welcome, view, commit, pull, end
+ *   server → coordinator       hello, reduced, member-link, cut-written, cut-failed, non-finite, stopping,
+ *                              replica-complete, scalars
+ *   coordinator → server       welcome, view, commit, pull, include, decision, end
  */
 import { z } from 'zod';
 import { DATA_PLANE_ERRORS, ProtocolError, type DataPlaneErrorCode } from './errors.js';
@@ -93,6 +94,27 @@ export const messageSchema = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('cut-failed'), generation: u32, code: z.string().max(100), message: z.string().max(2000) }),
   /** The gradient of a chunk has NaN or infinity; nothing of the chunk is applied. */
   z.strictObject({ type: z.literal('non-finite'), round: u32, chunk: u32 }),
+  /** Plan two-phase, backup replicas: the gradient of `replica` has come for all chunks of the shard. */
+  z.strictObject({ type: z.literal('replica-complete'), round: u32, replica: z.int().min(0) }),
+  /** Plan two-phase, backup replicas: these count in the round, for every chunk; the others are left out. */
+  z.strictObject({ type: z.literal('include'), round: u32, replicas: replicaList.min(1) }),
+  /** Plan two-phase: every chunk of the shard is added up; nothing is applied before the decision. `squares` is Σ g² by variable. */
+  z.strictObject({
+    type: z.literal('scalars'),
+    round: u32,
+    chunks: z
+      .array(z.strictObject({ chunk: u32, isFinite: z.boolean(), squares: z.array(z.tuple([u32, z.number().min(0)])).max(10_000) }))
+      .max(4096),
+  }),
+  /** Plan two-phase: apply the round, over `examples`, scaled as a whole and by variable; or leave it out. */
+  z.strictObject({
+    type: z.literal('decision'),
+    round: u32,
+    skip: z.boolean(),
+    examples: count,
+    scale: z.number().min(0).max(1),
+    variables: z.array(z.tuple([u32, z.number().min(0).max(1)])).max(10_000),
+  }),
   /** A server was told to end: the attempt has until its deadline to take a last checkpoint. */
   z.strictObject({ type: z.literal('stopping'), reason: z.string().max(300) }),
   /** The replica step of (round, replica) is done: its examples and metric sums (loss first). Sent before its gradient. */

@@ -16,11 +16,24 @@ import {
   type CoordinatorOptions,
   type Connection,
   type GradientNode,
+  type TwoPhaseOptions,
 } from '@paceline/exchange';
 import { Arena } from '@paceline/kernels';
-import { ReductionTree, createLayout, maximalNodes, replicaRows, shardChunks, split, validNode, type Layout } from '@paceline/learning';
+import {
+  LeafReduction,
+  ReductionTree,
+  createLayout,
+  judgeRound,
+  maximalNodes,
+  replicaRows,
+  shardChunks,
+  split,
+  validNode,
+  type ClipRules,
+  type Layout,
+} from '@paceline/learning';
 import { ProtocolError, type Message } from '@paceline/protocol';
-import type { ModelDescription } from '@paceline/spec';
+import { RATE, STATE, TRAINABLE, tinyModel, tinyStep } from './tiny-model.js';
 
 export interface RoundClusterOptions {
   readonly replicas: number;
@@ -33,6 +46,7 @@ export interface RoundClusterOptions {
   readonly cuts?: CoordinatorOptions['cuts'];
   /** Begin with what another cluster has cut. */
   readonly restore?: TakenCut;
+  readonly twoPhase?: { readonly backupReplicas: number; readonly clip?: ClipRules; readonly skipsNonFinite?: boolean };
   /** The cut is never written. */
   readonly holdsCuts?: boolean;
 }
@@ -41,55 +55,6 @@ export interface RoundClusterOptions {
 export interface TakenCut {
   readonly generation: number;
   readonly chunks: Map<number, Float32Array>;
-}
-
-const TRAINABLE = 40_000;
-const STATE = 100;
-
-export const tinyModel: ModelDescription = {
-  variables: [
-    { path: 'a/kernel', shape: [TRAINABLE], section: 'trainable', initializer: { className: 'Zeros', config: {} } },
-    { path: 'a/mean', shape: [STATE], section: 'state', initializer: { className: 'Zeros', config: {} } },
-  ],
-  inputShape: [1],
-  outputShape: [1],
-  parameterCount: TRAINABLE,
-  stateCount: STATE,
-};
-
-/** The replica step of the tests: any pure function whose sums depend on the order of addition will do. */
-export function tinyStep(weights: Float32Array, round: number, replica: number, count: number, out: Float32Array): void {
-  for (let i = 0; i < out.length; i++)
-    out[i] = count === 0 ? 0 : Math.fround(Math.sin(i * 0.37 + replica * 1.9 + round) * (1 + replica) + weights[i]! * 0.01) * count;
-}
-
-const RATE = 0.05;
-
-/** What any cluster must arrive at: replicas in order, the tree by recursion, one update. */
-export function expectedWeights({ replicas, rounds, examples }: RoundClusterOptions): Float32Array {
-  const length = TRAINABLE + STATE;
-  let weights = new Float32Array(length);
-  for (let round = 0; round < rounds; round++) {
-    const sum = (lo: number, hi: number): Float32Array => {
-      if (hi - lo === 1) {
-        const out = new Float32Array(length);
-        const { from, to } = replicaRows(examples, replicas, lo);
-        tinyStep(weights, round, lo, to - from, out);
-        return out;
-      }
-      const middle = split(lo, hi);
-      const left = sum(lo, middle);
-      const right = sum(middle, hi);
-      return left.map((value, i) => value + right[i]!);
-    };
-    const total = sum(0, replicas);
-    const scale = Math.fround(1 / examples);
-    weights = weights.map((w, i) => {
-      const g = Math.fround(total[i]! * scale);
-      return i < TRAINABLE ? w - Math.fround(g * Math.fround(RATE)) : g;
-    });
-  }
-  return weights;
 }
 
 export class TestMember {
@@ -190,7 +155,10 @@ export class TestMember {
       const right = compute(middle, hi);
       return left.map((value, i) => value + right[i]!);
     };
-    for (const { lo, hi } of maximalNodes(options.replicas, new Set(replicas))) {
+    const nodes = options.twoPhase?.backupReplicas
+      ? replicas.map((replica) => ({ lo: replica, hi: replica + 1 }))
+      : maximalNodes(options.replicas, new Set(replicas));
+    for (const { lo, hi } of nodes) {
       if (this.frozen) return;
       const sum = compute(lo, hi);
       if (!this.onNode(round, lo, hi)) return;
@@ -220,6 +188,8 @@ export class RoundCluster {
   readonly silentServers = new Set<number>();
   outcome: { outcome: string; message: string } | undefined;
   readonly cuts = new Map<number, TakenCut>();
+  /** `round/chunk` of every application of the optimizer. */
+  readonly applications: string[] = [];
   private offsetMs = 0;
 
   constructor(readonly options: RoundClusterOptions) {
@@ -244,6 +214,7 @@ export class RoundCluster {
       ...(options.cuts ? { cuts: options.cuts } : {}),
       firstRound: options.restore?.generation ?? 0,
       firstExamples: (options.restore?.generation ?? 0) * options.examples,
+      ...(options.twoPhase ? { twoPhase: this.decider(options.twoPhase) } : {}),
       publishCut: (cut) => {
         if (!options.holdsCuts) this.coordinator.cutPublished(cut.generation, { bytes: 1, sha256: 'ab', loss: cut.loss });
       },
@@ -348,6 +319,21 @@ export class RoundCluster {
     return new Float32Array(new Uint8Array(member.machine['options'].store.bytes(this.options.rounds)).slice().buffer);
   }
 
+  private decider({ backupReplicas, clip = {}, skipsNonFinite = false }: NonNullable<RoundClusterOptions['twoPhase']>): TwoPhaseOptions {
+    return {
+      backupReplicas,
+      decide: (_round, replicas, chunks) => {
+        const examples = replicas.reduce((sum, replica) => {
+          const { from, to } = replicaRows(this.options.examples, this.options.replicas, replica);
+          return sum + to - from;
+        }, 0);
+        const { isFinite, scale } = judgeRound(chunks, examples, clip);
+        if (!isFinite && !skipsNonFinite) return 'non-finite';
+        return { skip: !isFinite, examples, scale, variables: [] };
+      },
+    };
+  }
+
   private makeShard(shardIndex: number): Shard {
     const { layout, options, arena } = this;
     const chunks = shardChunks(layout, options.servers, shardIndex).map((i) => ({ index: i, length: layout.chunks[i]!.length, arena }));
@@ -375,10 +361,26 @@ export class RoundCluster {
         const file = { server: shardIndex, key: `shard-${shardIndex}`, bytes: 1, sha256: '00'.repeat(32), tensors: [] };
         near.sendMessage({ type: 'cut-written', generation, file }, { attempt: 1, term: 0, view: 0, round: 0 });
       },
-      createReduction: (ops) => new ReductionTree(options.replicas, ops),
+      createReduction: (ops) =>
+        options.twoPhase?.backupReplicas ? new LeafReduction(options.replicas, ops) : new ReductionTree(options.replicas, ops),
+      ...(options.twoPhase
+        ? {
+            twoPhase: {
+              hasBackups: options.twoPhase.backupReplicas > 0,
+              measure: (chunk, gradient) => ({
+                isFinite: arena.kernels.allFinite(gradient.pointer, chunk.length),
+                squares:
+                  layout.chunks[chunk.index]!.section === 'state'
+                    ? []
+                    : [[0, finite(arena.kernels.sumOfSquares(gradient.pointer, chunk.length))]],
+              }),
+            },
+          }
+        : {}),
       isValidNode: (lo, hi) => validNode(options.replicas, lo, hi),
-      update: (chunk, _round, paramIn, paramOut, gradient) => {
-        const scale = Math.fround(1 / options.examples);
+      update: (chunk, round, paramIn, paramOut, gradient, decision) => {
+        this.applications.push(`${round}/${chunk.index}`);
+        const scale = Math.fround(Math.fround(1 / (decision?.examples ?? options.examples)) * Math.fround(decision?.scale ?? 1));
         if (layout.chunks[chunk.index]!.section === 'state')
           arena.kernels.scaleInto(paramOut.pointer, gradient.pointer, chunk.length, scale);
         else arena.kernels.sgd(paramIn.pointer, paramOut.pointer, gradient.pointer, chunk.length, RATE, scale);
@@ -408,11 +410,21 @@ export class RoundCluster {
   }
 }
 
+const finite = (value: number): number => (Number.isFinite(value) ? value : 0);
+
 function toShard(shard: Shard, link: ShardLink, message: Message): void {
   if (message.type === 'view') shard.onView(message.view, message.term, message.members);
   else if (message.type === 'commit') shard.onCommit(message);
+  else if (message.type === 'include') shard.onInclude(message);
+  else if (message.type === 'decision') shard.onDecision(message);
   else if (message.type === 'pull') shard.onPull(link, message.generation, message.chunk);
 }
+
+/** Rows of plan two-phase: round-decisions.test.ts takes them. */
+export const DECISION_ROWS: readonly string[] = [
+  ...['chunkGathered', 'replicaComplete', 'include', 'decision', 'decisionRepeated'].map((row) => `shard.${row}`),
+  ...['replicaComplete', 'scalars'].map((row) => `coordinator.${row}`),
+];
 
 /** Rows of checkpoints and stops: round-cuts.test.ts takes them, everything else is taken by round-cluster.test.ts. */
 export const CUT_ROWS: readonly string[] = [

@@ -1,6 +1,7 @@
 /** Checkpoints, pauses, stops and scaling of the real machines, in one process. */
 import { expect, test } from 'vitest';
-import { CUT_ROWS, RoundCluster, expectedWeights, rowsNeverTaken, type RoundClusterOptions } from './round-cluster.js';
+import { CUT_ROWS, RoundCluster, rowsNeverTaken, type RoundClusterOptions } from './round-cluster.js';
+import { expectedWeights } from './tiny-model.js';
 
 const base: RoundClusterOptions = {
   replicas: 4,

@@ -1,7 +1,8 @@
 /** Faults of the round protocol that need a hand on the clock or on a single connection. */
 import { expect, test } from 'vitest';
 import { FrameType, type FrameHeader } from '@paceline/protocol';
-import { RoundCluster, expectedWeights, type RoundClusterOptions } from './round-cluster.js';
+import { RoundCluster, type RoundClusterOptions } from './round-cluster.js';
+import { expectedWeights } from './tiny-model.js';
 
 const base: RoundClusterOptions = { replicas: 4, servers: 1, rounds: 6, examples: 37 };
 const turn = () => new Promise((resolve) => setImmediate(resolve));

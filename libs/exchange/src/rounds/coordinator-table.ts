@@ -1,4 +1,5 @@
 /** The coordinator's state table, and what it is given. The machine is in coordinator.ts. */
+import type { TwoPhaseOptions } from './agreement.js';
 import type { CompletedCut, CutCadence } from './cuts.js';
 import type { Journal } from './journal.js';
 import type { StateRows } from './state-table.js';
@@ -46,9 +47,21 @@ export const COORDINATOR_ROWS = {
   },
   contributionStale: { from: 'any', event: 'contribution of another round', does: 'drop it', next: '–' },
   reduced: { from: ['GATHERING'], event: 'REDUCED(k) from a shard', does: 'count it', next: '–' },
+  replicaComplete: {
+    from: ['GATHERING'],
+    event: 'a shard has all chunks of a replica, with backup replicas',
+    does: 'when R − b are complete on all shards, fix the set: INCLUDE(k) to the shards',
+    next: '–',
+  },
+  scalars: {
+    from: ['GATHERING'],
+    event: 'the scalars of a shard, plan two-phase',
+    does: 'when those of all shards are there, decide: DECISION(k) to the shards, or FAILED where the gradient is not finite and the run wants that',
+    next: ['OVER'],
+  },
   commit: {
     from: ['GATHERING'],
-    event: 'all shards REDUCED(k) and all contributions in',
+    event: 'all shards REDUCED(k) and all contributions that count in',
     does: 'COMMIT(k) to shards, then members; the ledger moves; rebalance; cut where a checkpoint is due; after the last round evaluate',
     next: ['EVALUATING', 'COLLECTING', 'STOPPING'],
   },
@@ -139,10 +152,14 @@ export interface CoordinatorOptions {
   readonly firstRound?: number;
   /** Examples that were committed before this attempt. */
   readonly firstExamples?: number;
+  /** Examples of those rounds that were left out. */
+  readonly firstDropped?: number;
   /** When checkpoints are taken; none are without it. */
   readonly cuts?: CutCadence & { readonly final: boolean };
   /** Called when all shards have written their part: stores the manifest, then calls `cutPublished` or `cutFailed`. */
   publishCut?(cut: CompletedCut): void;
+  /** Plan two-phase; without it the plan is streaming. */
+  readonly twoPhase?: TwoPhaseOptions;
   /** What follows from a gradient with NaN or infinity, where the shards cannot leave the round out. */
   readonly nonFinite?: 'fail' | 'rollback';
   /** Called once after evaluation: collects and writes the weights, then calls `weightsCollected`. */

@@ -24,6 +24,7 @@ import {
   type EvaluationResult,
   type Outcome,
 } from './coordinator-table.js';
+import { Agreement } from './agreement.js';
 import { Attendance } from './attendance.js';
 import { Evaluation } from './evaluation.js';
 import { Membership, type CoordinatedMember as Member } from './membership.js';
@@ -42,6 +43,7 @@ export class Coordinator {
   private readonly attendance: Attendance;
   private evaluation: Evaluation | undefined;
   private readonly stops: Stops;
+  private readonly agreement: Agreement | undefined;
   /** The result, while the final checkpoint is still being written. */
   private result: Record<string, unknown> | undefined;
   round: number;
@@ -70,13 +72,21 @@ export class Coordinator {
       poisoned: (replica, message) => this.over('lost', 'failed', message, { cause: 'POISON_ROUND', replica }),
     });
     this.servers = new ServerWatch(servers, { silentMs: serverDeadlineMs, completeMs: serversDeadlineMs }, options.now);
-    this.ledger = new RoundLedger(schedule, journal, options.now, options.firstExamples ?? 0);
+    this.ledger = new RoundLedger(schedule, journal, options.now, {
+      examples: options.firstExamples ?? 0,
+      dropped: options.firstDropped ?? 0,
+    });
     this.round = options.firstRound ?? 0;
+    if (options.twoPhase) this.agreement = new Agreement(servers, options.replicas, options.twoPhase);
     this.stops = new Stops(options, (type, message, data) => this.event(type, message, data));
   }
 
   get trainedExamples(): number {
     return this.ledger.trainedExamples;
+  }
+
+  get droppedExamples(): number {
+    return this.ledger.droppedExamples;
   }
 
   /** Over the rounds of this attempt. */
@@ -116,7 +126,7 @@ export class Coordinator {
   serverJoined(index: number, connection: Connection): void {
     this.table.take('serverJoins');
     this.servers.add(index, connection);
-    this.sendView(connection);
+    connection.sendMessage(this.viewMessage(), this.numbers());
     this.begin();
   }
 
@@ -141,6 +151,9 @@ export class Coordinator {
         return this.cutFailed(message.generation, `parameter server ${index}: ${message.code}: ${message.message}`);
       case 'non-finite':
         return this.onNonFinite(index, message.round);
+      case 'replica-complete':
+      case 'scalars':
+        return this.onAgreement(index, message);
       case 'stopping':
         return this.stop('shutdown', `parameter server ${index}: ${message.reason}`);
       default:
@@ -159,7 +172,7 @@ export class Coordinator {
       this.begin();
     }
     // The newcomer learns the present view even when nothing was given to it.
-    this.sendView(connection);
+    connection.sendMessage(this.viewMessage(), this.numbers());
     // What was sent over an earlier connection, or came back over it, may be lost with it.
     this.evaluation?.withdraw(hello.id, this.members.live(), this.sendBlocks);
   }
@@ -282,17 +295,11 @@ export class Coordinator {
     if (this.ledger.hasBegun || this.waitingFor() !== null) return;
     this.ledger.begin();
     this.coverNow();
-    this.event(
-      'training.started',
-      `training started with ${this.members.live().length} worker(s), ${this.options.servers} server(s), ${this.options.replicas} replicas`,
-      {
-        workers: this.members.live().length,
-        servers: this.options.servers,
-        replicas: this.options.replicas,
-        totalRounds: this.options.schedule.totalRounds,
-        fingerprint: this.attendance.fingerprint ?? '',
-      },
-    );
+    const { servers, replicas, schedule } = this.options;
+    const workers = this.members.live().length;
+    this.event('training.started', `training started with ${workers} worker(s), ${servers} server(s), ${replicas} replicas`, {
+      ...{ workers, servers, replicas, totalRounds: schedule.totalRounds, fingerprint: this.attendance.fingerprint ?? '' },
+    });
     // Restored from a checkpoint of its last round: only the measuring is left.
     if (this.round >= this.options.schedule.totalRounds) this.startEvaluation();
   }
@@ -331,27 +338,25 @@ export class Coordinator {
 
   private onNonFinite(index: number, round: number): void {
     if (this.table.state !== 'GATHERING' || round !== this.round) return;
+    this.notFinite('nonFinite', `a gradient of round ${round} has NaN or infinity (found by parameter server ${index})`, { server: index });
+  }
+
+  private notFinite(row: 'nonFinite' | 'scalars', message: string, data: Record<string, unknown>): void {
     const cause = this.options.nonFinite === 'rollback' ? 'NON_FINITE_ROLLBACK' : 'NON_FINITE';
-    const message = `a gradient of round ${round} has NaN or infinity (found by parameter server ${index})`;
-    this.over('nonFinite', 'failed', message, { cause, server: index });
+    this.over(row, 'failed', message, { cause, ...data });
   }
 
   /** In the middle of a round: gives replicas without a live holder to the live members, in a new view. */
   private coverNow(): void {
-    const assignment = this.members.cover();
-    if (!assignment) return;
-    this.members.assign(assignment);
+    if (!this.members.cover()) return;
     this.view++;
-    const message: Message = { type: 'view', view: this.view, term: this.term, round: this.round, members: this.members.list() };
+    const message = this.viewMessage();
     this.servers.send(message, this.numbers());
     this.members.send(message, this.numbers());
   }
 
-  private sendView(connection: Connection): void {
-    connection.sendMessage(
-      { type: 'view', view: this.view, term: this.term, round: this.round, members: this.members.list() },
-      this.numbers(),
-    );
+  private viewMessage(): Message {
+    return { type: 'view', view: this.view, term: this.term, round: this.round, members: this.members.list() };
   }
 
   /** Hands blocks of the evaluation to a member, which has its whole step deadline for them. */
@@ -368,7 +373,7 @@ export class Coordinator {
 
   private mayGoNow(member: Member): boolean {
     if (this.table.state === 'GATHERING') return member.replicas.length === 0 || this.waitingFor() !== null;
-    return this.table.state !== 'EVALUATING' || !this.evaluation?.owes(member.id);
+    return !this.owes(member);
   }
 
   /** Somebody is not there any more: what it had goes to the others. */
@@ -401,12 +406,23 @@ export class Coordinator {
     this.tryCommit();
   }
 
+  private onAgreement(index: number, message: MessageOf<'replica-complete'> | MessageOf<'scalars'>): void {
+    if (this.table.state !== 'GATHERING' || message.round !== this.round || !this.agreement) return;
+    const answer = this.agreement.hear(index, message);
+    if (answer === 'non-finite') return this.notFinite('scalars', `a gradient of round ${this.round} has NaN or infinity`, {});
+    this.table.take(message.type === 'scalars' ? 'scalars' : 'replicaComplete');
+    if (answer) this.servers.send(answer, this.numbers());
+  }
+
   private tryCommit(): void {
-    if (this.reduced.size < this.options.servers || this.contributions.size < this.options.replicas) return;
-    const last = this.round + 1 === this.options.schedule.totalRounds;
     // In the order of the replicas, whoever came first: sums of floats depend on it.
-    const inOrder = Array.from({ length: this.options.replicas }, (_, replica) => this.contributions.get(replica)!);
-    this.ledger.commit(this.round, inOrder);
+    const included = this.agreement ? this.agreement.included : this.members.replicas;
+    if (this.reduced.size < this.options.servers || !included?.every((replica) => this.contributions.has(replica))) return;
+    const last = this.round + 1 === this.options.schedule.totalRounds;
+    const rows = included.map((replica) => this.contributions.get(replica)!);
+    if (this.agreement?.decision?.skip) this.ledger.skip(this.round);
+    else this.ledger.commit(this.round, rows);
+    this.agreement?.reset();
     const committed = this.round;
     this.contributions.clear();
     this.reduced.clear();
@@ -432,20 +448,12 @@ export class Coordinator {
     if (!this.attendance.hasChanged) return undefined;
     this.attendance.hasChanged = false;
     const staying = this.members.live().filter((member) => !leaving.includes(member));
-    const assignment = this.members.rebalance(staying);
-    if (!assignment) return undefined;
-    this.members.assign(assignment);
+    if (!this.members.rebalance(staying)) return undefined;
     this.view++;
-    this.event(
-      'view.changed',
-      `view ${this.view}: ${staying.map((m) => `${m.id} has [${m.replicas.join(' ')}]`).join(', ') || 'no members'}`,
-      {
-        view: this.view,
-        round: this.round,
-        members: this.members.list(),
-      },
-    );
-    return this.members.list();
+    const members = this.members.list();
+    const said = staying.map(({ id, replicas }) => `${id} has [${replicas.join(' ')}]`).join(', ') || 'no members';
+    this.event('view.changed', `view ${this.view}: ${said}`, { view: this.view, round: this.round, members });
+    return members;
   }
 
   private startEvaluation(): void {
@@ -474,7 +482,7 @@ export class Coordinator {
   }
 
   private over(
-    row: 'collected' | 'cancel' | 'serverLost' | 'fail' | 'lost' | 'stopped' | 'nonFinite',
+    row: 'collected' | 'cancel' | 'serverLost' | 'fail' | 'lost' | 'stopped' | 'nonFinite' | 'scalars',
     outcome: Outcome,
     message: string,
     failure: Record<string, unknown> & { readonly cause?: Cause } = {},

@@ -32,6 +32,8 @@ export interface LedgerEntry {
   fromRound: number;
   toRound: number;
   examples: number;
+  /** Examples of these rounds that are in no update. */
+  dropped?: number;
 }
 export type Entry = EventEntry | MetricEntry | LedgerEntry;
 export type NumberedEntry = Entry & { n: number; atMs: number };
@@ -94,8 +96,7 @@ export class Journal {
       if (last.kind !== 'ledger') continue;
       if (last.n <= this.published || last.toRound + 1 !== entry.fromRound) return false;
       if (last.toRound - last.fromRound + 1 >= (this.options.ledgerRounds ?? 1000)) return false;
-      last.toRound = entry.toRound;
-      last.examples += entry.examples;
+      mergeLedger(last, entry);
       return true;
     }
     return false;
@@ -121,8 +122,7 @@ export class Journal {
         kept.push(entry);
       } else if (entry.kind === 'ledger') {
         if (ledger && ledger.toRound + 1 === entry.fromRound) {
-          ledger.toRound = entry.toRound;
-          ledger.examples += entry.examples;
+          mergeLedger(ledger, entry);
         } else kept.push((ledger = entry));
       } else if (metric) {
         mergeMetric(metric, entry);
@@ -139,6 +139,12 @@ export class Journal {
       });
     }
   }
+}
+
+function mergeLedger(into: LedgerEntry, from: LedgerEntry): void {
+  into.toRound = from.toRound;
+  into.examples += from.examples;
+  if (from.dropped !== undefined) into.dropped = (into.dropped ?? 0) + from.dropped;
 }
 
 /** Merges `from` into `into`, weighted by examples. */

@@ -27,10 +27,15 @@ type Assignment = ReadonlyMap<string, number[]>;
 export class Membership {
   private readonly members = new Map<string, CoordinatedMember>();
 
+  /** 0 .. R−1. */
+  readonly replicas: readonly number[];
+
   constructor(
-    private readonly replicas: number,
+    count: number,
     private readonly now: () => number,
-  ) {}
+  ) {
+    this.replicas = Array.from({ length: count }, (_, replica) => replica);
+  }
 
   get(id: string): CoordinatedMember | undefined {
     return this.members.get(id);
@@ -74,25 +79,33 @@ export class Membership {
     for (const member of this.members.values()) if (member.up) member.connection.sendMessage(message, numbers);
   }
 
-  /** In the middle of a round: what gives replicas without a live holder to the live members; undefined when there is nothing to do. */
-  cover(): Assignment | undefined {
+  /** In the middle of a round: gives replicas without a live holder to the live members. False when there is nothing to do. */
+  cover(): boolean {
+    const assignment = this.covering();
+    if (assignment) this.assign(assignment);
+    return assignment !== undefined;
+  }
+
+  private covering(): Assignment | undefined {
     const live = this.live();
     const held = new Set(live.flatMap((member) => member.replicas));
-    const orphans = Array.from({ length: this.replicas }, (_, replica) => replica).filter((replica) => !held.has(replica));
+    const orphans = this.replicas.filter((replica) => !held.has(replica));
     if (live.length === 0 || orphans.length === 0) return undefined;
-    if (orphans.length === this.replicas) return this.balanced(live);
+    if (orphans.length === this.replicas.length) return this.balanced(live);
     return coverOrphans(new Map(live.map(({ id, replicas }) => [id, replicas])), orphans);
   }
 
-  /** Between rounds: balanced blocks over `staying`; undefined when that is what they have. */
-  rebalance(staying: readonly CoordinatedMember[]): Assignment | undefined {
+  /** Between rounds: balanced blocks over `staying`. False when that is what they have. */
+  rebalance(staying: readonly CoordinatedMember[]): boolean {
     const target = this.balanced(staying);
     const present = this.all().filter(({ id, replicas }) => replicas.length > 0 || target.has(id));
-    return sameAssignment(new Map(present.map(({ id, replicas }) => [id, replicas])), target) ? undefined : target;
+    if (sameAssignment(new Map(present.map(({ id, replicas }) => [id, replicas])), target)) return false;
+    this.assign(target);
+    return true;
   }
 
   /** Whoever is given something new has its whole step deadline for it, however long it had nothing to do. */
-  assign(assignment: Assignment): void {
+  private assign(assignment: Assignment): void {
     for (const member of this.members.values()) {
       const replicas = assignment.get(member.id) ?? [];
       if (replicas.some((replica) => !member.replicas.includes(replica))) member.lastProgressMs = this.now();
@@ -102,6 +115,6 @@ export class Membership {
 
   private balanced(members: readonly CoordinatedMember[]): Assignment {
     const ids = members.map(({ id }) => id);
-    return balancedAssignment(ids, this.replicas);
+    return balancedAssignment(ids, this.replicas.length);
   }
 }

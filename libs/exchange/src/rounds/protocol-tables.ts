@@ -1,7 +1,7 @@
 /** The state tables as a page: docs/protocol-tables.md is this text, and a test compares the two. */
 import { COORDINATOR_ROWS } from './coordinator-table.js';
 import { MEMBER_ROWS } from './member.js';
-import { SHARD_ROWS } from './shard.js';
+import { SHARD_ROWS } from './shard-table.js';
 import type { StateRows } from './state-table.js';
 
 const TABLES: readonly { title: string; where: string; rows: StateRows<string> }[] = [

@@ -4,6 +4,7 @@ import type { Journal } from './journal.js';
 
 /** Weight of the newest round in the smoothed rate: about 20 rounds. */
 const SMOOTHING = 0.05;
+const DROP_EVENT_EVERY_MS = 5_000;
 
 export interface Contribution {
   readonly examples: number;
@@ -16,20 +17,25 @@ export class RoundLedger {
   private rate = 0;
   private lossSum = 0;
   private lossExamples = 0;
+  private unsaidDrops = { rounds: 0, examples: 0 };
+  private lastDropEventMs = -Infinity;
   lastCommitMs: number;
   trainedExamples: number;
   /** From the start of the attempt's first round to its newest commit, and the examples committed in that time. */
   trainingMs = 0;
   attemptExamples = 0;
+  /** Of committed rounds, but in no update: of replicas that were too late, and of rounds that were left out. */
+  droppedExamples: number;
 
   constructor(
     private readonly schedule: RoundSchedule,
     private readonly journal: Journal,
     private readonly now: () => number,
     /** Examples that were committed before this attempt. */
-    firstExamples: number,
+    first: { readonly examples: number; readonly dropped: number },
   ) {
-    this.trainedExamples = firstExamples;
+    this.trainedExamples = first.examples;
+    this.droppedExamples = first.dropped;
     this.lastCommitMs = now();
   }
 
@@ -42,7 +48,7 @@ export class RoundLedger {
     this.lastCommitMs = this.startedMs;
   }
 
-  /** Round `round` is committed with one contribution of each replica, in their order. */
+  /** Round `round` is committed with one contribution of each replica that counts, in their order; what the others had is dropped. */
   commit(round: number, contributions: Iterable<Contribution>): void {
     let examples = 0;
     const sums: number[] = [];
@@ -50,6 +56,8 @@ export class RoundLedger {
       examples += row.examples;
       row.sums.forEach((value, i) => (sums[i] = (sums[i] ?? 0) + value));
     }
+    const dropped = this.schedule.examplesIn(round) - examples;
+    if (dropped > 0) this.drop(round, dropped);
     const at = this.now();
     const roundMs = Math.max(at - this.lastCommitMs, 0.001);
     this.lastCommitMs = at;
@@ -62,10 +70,37 @@ export class RoundLedger {
       this.lossSum += sums[0];
       this.lossExamples += examples;
     }
-    this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples });
+    this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples, ...(dropped > 0 ? { dropped } : {}) });
     this.journal.append({
       ...{ kind: 'metric', round, rounds: 1, epoch: this.schedule.epochOf(round) },
       ...{ loss: mean(sums[0], examples), accuracy: mean(sums[1], examples), examples, examplesPerSecond: this.rate, roundMs },
+    });
+  }
+
+  /** Round `round` is committed and changes nothing: its gradient was not finite. */
+  skip(round: number): void {
+    const dropped = this.schedule.examplesIn(round);
+    this.lastCommitMs = this.now();
+    this.droppedExamples += dropped;
+    this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples: 0, dropped });
+    this.journal.append({
+      ...{ kind: 'event', type: 'round.skipped', message: `round ${round} is left out: its gradient has NaN or infinity` },
+      data: { round, examples: dropped },
+    });
+  }
+
+  /** Replicas that were too late. Said once in a while: a slow worker is late in every round. */
+  private drop(round: number, examples: number): void {
+    this.droppedExamples += examples;
+    this.unsaidDrops.rounds++;
+    this.unsaidDrops.examples += examples;
+    if (this.now() - this.lastDropEventMs < DROP_EVENT_EVERY_MS) return;
+    const { rounds, examples: all } = this.unsaidDrops;
+    this.unsaidDrops = { rounds: 0, examples: 0 };
+    this.lastDropEventMs = this.now();
+    this.journal.append({
+      ...{ kind: 'event', type: 'replica.dropped', message: `${all} examples of ${rounds} round(s) came too late and were dropped` },
+      data: { round, rounds, examples: all },
     });
   }
 

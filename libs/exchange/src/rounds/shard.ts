@@ -1,134 +1,19 @@
 /**
- * A shard of the parameters during synchronous rounds with plan `streaming` (ROUNDS §4, server side).
+ * A shard of the parameters during synchronous rounds (ROUNDS §4, server side).
  *
  * It gathers tree nodes per chunk; a chunk whose tree is complete is updated at once from generation k into k+1 and streamed
  * to all members, while other chunks still arrive. When all its chunks are applied it tells the coordinator REDUCED(k); on
- * COMMIT(k) generation k is let go. Applied chunks are never undone. A frame from a newer view or of round k+1 is held,
+ * COMMIT(k) generation k is let go. That is plan `streaming`. With plan `two-phase` it keeps the sums of all chunks, reports their
+ * scalars, and applies all of them, scaled, or none, when the coordinator has decided. Applied chunks are never undone. A frame from a newer view or of round k+1 is held,
  * unapplied, until this shard's own VIEW or COMMIT has come; older ones are dropped and counted.
  *
  * The machine takes no clock and owns no socket: links are handed in, and the optimizer is the plugged-in `update`.
  */
-import type { Arena } from '@paceline/kernels';
-import {
-  Codec,
-  FrameType,
-  ProtocolError,
-  checkAttempt,
-  type FrameHeader,
-  type Members,
-  type Message,
-  type MessageOf,
-} from '@paceline/protocol';
+import { Codec, FrameType, ProtocolError, checkAttempt, type FrameHeader, type Members, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 import { Region, acquireRegion, regionSum } from './regions.js';
-import { StateTable, type StateRows } from './state-table.js';
-
-export type ShardState = 'GATHERING' | 'REDUCED' | 'OVER';
-
-export const SHARD_ROWS = {
-  chunkHeld: {
-    from: ['GATHERING', 'REDUCED'],
-    event: 'gradient chunk of a newer view or of round k+1',
-    does: 'hold it unapplied, at most one round per member',
-    next: '–',
-  },
-  chunkStale: {
-    from: ['GATHERING', 'REDUCED'],
-    event: 'gradient chunk that is applied, of an older round, inside a node that has come, or from somebody who is no member',
-    does: 'drop it and count',
-    next: '–',
-  },
-  chunkKept: {
-    from: ['GATHERING'],
-    event: 'gradient chunk of round k',
-    does: 'add it to the tree of its chunk; it replaces nodes that it contains',
-    next: '–',
-  },
-  chunkComplete: {
-    from: ['GATHERING'],
-    event: 'the tree of a chunk is complete',
-    does: 'apply the optimizer once from generation k into k+1; send the new chunk to all members that read what they are sent; when it was the last one tell the coordinator REDUCED(k)',
-    next: ['REDUCED'],
-  },
-  nonFinite: {
-    from: ['GATHERING'],
-    event: 'the tree of a chunk is complete and has NaN or infinity',
-    does: 'apply nothing of it; tell the coordinator',
-    next: '–',
-  },
-  nothingOwned: {
-    from: ['GATHERING'],
-    event: 'a round begins and the shard owns no chunk',
-    does: 'tell the coordinator REDUCED(k)',
-    next: ['REDUCED'],
-  },
-  view: {
-    from: ['GATHERING', 'REDUCED'],
-    event: 'VIEW',
-    does: 'take the members; applied chunks stay; look at held frames again',
-    next: '–',
-  },
-  commit: {
-    from: ['REDUCED'],
-    event: 'COMMIT(k)',
-    does: 'let generation k go; k+1 becomes the present generation; with `cut` hand it to the checkpoint first; look at held frames again',
-    next: ['GATHERING'],
-  },
-  commitRepeated: { from: 'any', event: 'COMMIT of an earlier round', does: 'nothing: it was done', next: '–' },
-  join: {
-    from: ['GATHERING', 'REDUCED'],
-    event: 'a member connects',
-    does: 'WELCOME with the bitmap of applied chunks; send generation k, then the k+1 chunks so far',
-    next: '–',
-  },
-  pull: {
-    from: ['GATHERING', 'REDUCED'],
-    event: 'PULL(generation, chunk)',
-    does: 'send that chunk if it is there and the member reads what it is sent',
-    next: '–',
-  },
-  end: { from: 'any', event: 'END', does: 'let everything go', next: ['OVER'] },
-} as const satisfies StateRows<ShardState>;
-
-/** The reduction tree of one chunk; libs/learning has the implementation. */
-export interface ChunkReduction {
-  insert(node: { lo: number; hi: number }, region: Region): 'dropped' | 'kept' | 'complete';
-  takeRoot(): Region;
-  missingLeaves(): number[];
-  dispose(): void;
-}
-
-export interface OwnedChunk {
-  /** Index in the layout's grid. */
-  readonly index: number;
-  /** Float32 elements. */
-  readonly length: number;
-  /** Parameters, slots and gradients of a chunk lie in one arena. */
-  readonly arena: Arena;
-}
-
-export interface ShardOptions {
-  readonly index: number;
-  readonly attempt: number;
-  readonly replicas: number;
-  readonly chunks: readonly OwnedChunk[];
-  /** The generation that the attempt begins with, one region per owned chunk, in their order. */
-  readonly initial: readonly Region[];
-  /** Its number: rounds committed before; 0 without a checkpoint. */
-  readonly firstRound?: number;
-  createReduction(ops: typeof regionSum): ChunkReduction;
-  isValidNode(lo: number, hi: number): boolean;
-  /** Applies round `round` to one chunk: reads paramIn and gradient (sum over examples), writes paramOut. */
-  update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region): void;
-  /**
-   * A checkpoint takes generation `generation`: one region per owned chunk, in their order, retained for whoever writes them. The slots
-   * are still those of that generation, and stay it until the next `update` of their chunk.
-   */
-  onCut?(generation: number, regions: readonly Region[]): void;
-  tellCoordinator(message: Message): void;
-  /** A refused or dropped frame, for the counters. */
-  onDropped?(reason: string): void;
-}
+import { SHARD_ROWS, type ChunkReduction, type OwnedChunk, type ShardOptions, type ShardState } from './shard-table.js';
+import { StateTable } from './state-table.js';
 
 /** Headers and control messages in a link's queue, beside the chunks. */
 const QUEUE_SLACK_BYTES = 1 << 20;
@@ -138,6 +23,8 @@ interface ChunkState {
   current: Region;
   next: Region | undefined;
   tree: ChunkReduction;
+  /** Plan two-phase: the gradient, while the decision is not there. */
+  sum: Region | undefined;
 }
 
 interface HeldFrame {
@@ -167,6 +54,10 @@ export class Shard {
   private members: Members = [];
   private memberIds = new Set<string>();
   private applied = 0;
+  /** Plan two-phase: chunks whose sum is there. */
+  private gathered = 0;
+  /** With backup replicas: chunks that have come, by replica. */
+  private readonly leaves: Uint32Array;
   private readonly generationBytes: number;
   private scratch = new Uint8Array(0);
   round: number;
@@ -175,15 +66,17 @@ export class Shard {
 
   constructor(private readonly options: ShardOptions) {
     this.round = options.firstRound ?? 0;
+    this.leaves = new Uint32Array(options.replicas);
     this.states = options.chunks.map((chunk, i) => ({
       chunk,
       current: options.initial[i]!,
       next: undefined,
       tree: options.createReduction(regionSum),
+      sum: undefined,
     }));
     this.generationBytes = options.chunks.reduce((sum, { length }) => sum + length * 4, 0);
     for (const state of this.states) this.byIndex.set(state.chunk.index, state);
-    if (this.states.length === 0) this.reportReduced('nothingOwned');
+    if (this.states.length === 0) this.nothingOwned();
   }
 
   private numbers(): FrameNumbers {
@@ -250,7 +143,7 @@ export class Shard {
     if (!options.isValidNode(header.nodeLo, header.nodeHi)) throw new ProtocolError('BAD_NODE', `[${header.nodeLo}, ${header.nodeHi})`);
     if (header.round > this.round + 1) throw new ProtocolError('BAD_ROUND', `round ${header.round}, this server gathers ${this.round}`);
     if (!link.streams) throw new ProtocolError('NOT_A_MEMBER', 'this connection may only pull');
-    const stale = header.round < this.round || (header.round === this.round && state.next !== undefined) || this.table.state === 'OVER';
+    const stale = header.round < this.round || (header.round === this.round && this.isDone(state)) || this.table.state === 'OVER';
     if (stale) return this.scratchOf(header.length);
     if (link.held.size > this.heldBound()) throw new ProtocolError('BAD_ROUND', 'more frames ahead of the view than one round has');
     link.receiving = acquireRegion(state.chunk.arena, state.chunk.length);
@@ -299,13 +192,15 @@ export class Shard {
       state.tree = this.options.createReduction(regionSum);
     }
     this.applied = 0;
+    this.gathered = 0;
+    this.leaves.fill(0);
     this.round++;
     if (members) this.setMembers(view, term, members);
     if (cut) {
       const regions = this.states.map((state) => state.current.retain());
       this.options.onCut?.(this.round, regions);
     }
-    if (this.states.length === 0) this.reportReduced('nothingOwned');
+    if (this.states.length === 0) this.nothingOwned();
     else this.releaseHeld();
   }
 
@@ -326,7 +221,7 @@ export class Shard {
   /** Replicas whose gradient some chunk still lacks, for messages about what a round waits for. */
   missingReplicas(): number[] {
     const missing = new Set<number>();
-    for (const state of this.states) if (!state.next) for (const leaf of state.tree.missingLeaves()) missing.add(leaf);
+    for (const state of this.states) if (!this.isDone(state)) for (const leaf of state.tree.missingLeaves()) missing.add(leaf);
     return [...missing].sort((a, b) => a - b);
   }
 
@@ -336,6 +231,7 @@ export class Shard {
     for (const link of [...this.links]) this.detach(link);
     for (const state of this.states) {
       state.tree.dispose();
+      state.sum?.release();
       state.next?.release();
       state.current.release();
     }
@@ -348,20 +244,80 @@ export class Shard {
     this.memberIds = new Set(this.members.map((member) => member.id));
   }
 
+  /** What comes for the chunk in this round is not needed any more. */
+  private isDone(state: ChunkState): boolean {
+    return state.next !== undefined || state.sum !== undefined || this.table.state === 'DECIDING';
+  }
+
   private gather(header: FrameHeader, region: Region): void {
     const state = this.byIndex.get(header.chunk)!;
-    if (state.next) {
+    if (this.isDone(state) || this.table.state === 'REDUCED') {
       region.release();
       return this.dropped('applied');
     }
     const outcome = state.tree.insert({ lo: header.nodeLo, hi: header.nodeHi }, region);
     if (outcome === 'dropped') return this.dropped('duplicate');
     this.table.take('chunkKept');
-    if (outcome === 'complete') this.apply(state);
+    if (this.options.twoPhase?.hasBackups) this.countLeaf(header.nodeLo);
+    else if (outcome === 'complete' && this.options.twoPhase) this.keepSum(state);
+    else if (outcome === 'complete') this.apply(state);
+  }
+
+  private keepSum(state: ChunkState): void {
+    state.sum = state.tree.takeRoot!();
+    this.gathered++;
+    if (this.gathered === this.states.length) this.reportScalars('chunkGathered');
+    else this.table.take('chunkGathered');
+  }
+
+  private countLeaf(replica: number): void {
+    this.leaves[replica]!++;
+    if (this.leaves[replica] !== this.states.length) return;
+    this.table.take('replicaComplete');
+    this.options.tellCoordinator({ type: 'replica-complete', round: this.round, replica });
+  }
+
+  /** Which replicas count. */
+  onInclude({ round, replicas }: Omit<MessageOf<'include'>, 'type'>): void {
+    if (round !== this.round || this.table.state !== 'GATHERING') return this.table.take('decisionRepeated');
+    const included = new Set(replicas);
+    for (const state of this.states) state.sum = state.tree.takeSum!(included);
+    this.reportScalars('include');
+  }
+
+  onDecision({ round, ...decision }: Omit<MessageOf<'decision'>, 'type'>): void {
+    if (round !== this.round || this.table.state !== 'DECIDING') return this.table.take('decisionRepeated');
+    for (const state of this.states) {
+      const sum = state.sum!;
+      state.sum = undefined;
+      if (decision.skip) state.next = state.current.retain();
+      else {
+        state.next = acquireRegion(state.chunk.arena, state.chunk.length);
+        this.options.update(state.chunk, this.round, state.current, state.next, sum, decision);
+      }
+      sum.release();
+      this.applied++;
+      this.publish(state);
+    }
+    this.reportReduced('decision');
+  }
+
+  private reportScalars(row: 'chunkGathered' | 'include' | 'nothingOwned'): void {
+    this.table.take(row, 'DECIDING');
+    const chunks = this.states.map(({ chunk, sum }) => ({ chunk: chunk.index, ...this.options.twoPhase!.measure(chunk, sum!) }));
+    this.options.tellCoordinator({ type: 'scalars', round: this.round, chunks });
+  }
+
+  private nothingOwned(): void {
+    const { twoPhase, replicas } = this.options;
+    if (!twoPhase) return this.reportReduced('nothingOwned');
+    if (!twoPhase.hasBackups) return this.reportScalars('nothingOwned');
+    for (let replica = 0; replica < replicas; replica++)
+      this.options.tellCoordinator({ type: 'replica-complete', round: this.round, replica });
   }
 
   private apply(state: ChunkState): void {
-    const gradient = state.tree.takeRoot();
+    const gradient = state.tree.takeRoot!();
     if (!gradient.arena.kernels.allFinite(gradient.pointer, gradient.length)) {
       this.table.take('nonFinite');
       gradient.release();
@@ -372,12 +328,16 @@ export class Shard {
     gradient.release();
     state.next = next;
     this.applied++;
-    for (const link of this.links) if (link.streams) this.sendChunk(link, this.round + 1, state.chunk.index, next);
+    this.publish(state);
     if (this.applied === this.states.length) this.reportReduced('chunkComplete');
     else this.table.take('chunkComplete');
   }
 
-  private reportReduced(row: 'chunkComplete' | 'nothingOwned'): void {
+  private publish(state: ChunkState): void {
+    for (const link of this.links) if (link.streams) this.sendChunk(link, this.round + 1, state.chunk.index, state.next!);
+  }
+
+  private reportReduced(row: 'chunkComplete' | 'decision' | 'nothingOwned'): void {
     this.table.take(row, 'REDUCED');
     this.options.tellCoordinator({ type: 'reduced', round: this.round });
   }
