@@ -2,3 +2,5 @@ export * from './processes.js';
 export * from './data-plane.js';
 export * from './pace.js';
 export * from './stack.js';
+export * from './checkpoint-fixture.js';
+export * from './faulty-disk.js';
