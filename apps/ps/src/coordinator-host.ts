@@ -1,8 +1,20 @@
 /** The coordinator's surroundings on server 0: clock, journal carrier, connections of the other servers, collection of the weights. */
-import { Coordinator, Journal, type Connection, type EvaluationResult, type FrameReceiver, type Outcome } from '@paceline/exchange';
+import {
+  Coordinator,
+  Journal,
+  type CompletedCut,
+  type Connection,
+  type CoordinatorOptions,
+  type EvaluationResult,
+  type FrameReceiver,
+  type Outcome,
+} from '@paceline/exchange';
 import type { PlacementJob, RunResult } from '@paceline/jobs';
-import { replicaRows, shardChunks, type Layout, type Schedule } from '@paceline/learning';
+import { judgeRound, replicaRows, shardChunks, type Layout, type Schedule } from '@paceline/learning';
 import { ProtocolError, checkAttempt } from '@paceline/protocol';
+import { roundPlan, type RunSpec } from '@paceline/spec';
+import type { Manifest } from '@paceline/storage';
+import { CheckpointPublisher } from './checkpoint-publisher.js';
 import { WeightsCollector } from './collector.js';
 import { JournalPublisher } from './journal-publisher.js';
 import type { ServerContext } from './server-context.js';
@@ -13,11 +25,14 @@ const STALL_MS = 1_000;
 const COLLECT_DEADLINE_MS = 60_000;
 /** A finished run's journal waits this long for the api before the server forgets it. */
 const DRAIN_DEADLINE_MS = 600_000;
+/** A checkpoint that is not stored after this long has failed; the run goes on. */
+const CUT_DEADLINE_MS = 120_000;
 
 export class CoordinatorHost {
   readonly machine: Coordinator;
   private readonly journal: Journal;
   private readonly publisher: JournalPublisher;
+  private readonly checkpoints: CheckpointPublisher;
   private readonly servers = new Map<number, Connection>();
   private readonly serverOfChunk = new Map<number, number>();
   private collector: WeightsCollector | undefined;
@@ -31,6 +46,8 @@ export class CoordinatorHost {
     schedule: Schedule,
     private readonly context: ServerContext,
     private readonly weightsFile: string | null,
+    /** The manifest of the checkpoint that the attempt begins with. */
+    parent: Manifest | undefined,
     private readonly hooks: {
       /** Runs what may fail for this run alone. */
       guard(act: () => void): void;
@@ -41,18 +58,32 @@ export class CoordinatorHost {
     for (let server = 0; server < job.servers; server++)
       for (const chunk of shardChunks(layout, job.servers, server)) this.serverOfChunk.set(chunk, server);
     this.journal = new Journal({ now: Date.now });
+    const { checkpoints } = context;
+    this.checkpoints = new CheckpointPublisher({ checkpoints, job, layout, schedule, parent, nowMs: Date.now });
+    const replicaExamples = (round: number, replica: number): number => {
+      const { from, to } = replicaRows(schedule.round(round).count, spec.replicas, replica);
+      return to - from;
+    };
     this.machine = new Coordinator({
       attempt: job.attempt,
+      firstRound: parent?.round ?? 0,
+      ...(parent ? { firstLedger: parent.ledger } : {}),
+      cuts: {
+        everyRounds: spec.checkpoint.everyRounds ?? 0,
+        everyMs: spec.checkpoint.everySeconds * 1000,
+        final: spec.checkpoint.final,
+        deadlineMs: CUT_DEADLINE_MS,
+      },
+      publishCut: (cut) => void this.publishCut(cut),
+      ...twoPhaseOf(spec, replicaExamples),
+      nonFinite: spec.gradient.nonFinite === 'rollback' ? 'rollback' : 'fail',
       replicas: spec.replicas,
       servers: job.servers,
       schedule: {
         totalRounds: schedule.totalRounds,
         examplesIn: (round) => schedule.round(round).count,
         epochOf: (round) => schedule.round(round).epoch,
-        replicaExamples: (round, replica) => {
-          const { from, to } = replicaRows(schedule.round(round).count, spec.replicas, replica);
-          return to - from;
-        },
+        replicaExamples,
       },
       evalExamples: job.evalExamples,
       journal: this.journal,
@@ -71,6 +102,8 @@ export class CoordinatorHost {
       journal: this.journal,
       state: () => this.state(schedule.totalRounds),
       onCancel: () => this.machine.cancel(),
+      onPause: () => this.machine.pause(),
+      onWorkers: (workers) => this.machine.setWorkerTarget(workers),
     });
   }
 
@@ -155,6 +188,21 @@ export class CoordinatorHost {
     };
   }
 
+  private async publishCut(cut: CompletedCut): Promise<void> {
+    const { machine, hooks, context, job } = this;
+    try {
+      const record = await this.checkpoints.publish(cut);
+      hooks.guard(() => machine.cutPublished(cut.generation, record));
+    } catch (error) {
+      hooks.guard(() => machine.cutFailed(cut.generation, (error as Error).message));
+      return;
+    }
+    // Old ones that stay cost room, and nothing else.
+    await this.checkpoints
+      .sweep()
+      .catch((error: Error) => context.log.warn({ err: error, run: job.runId }, 'old checkpoints could not be removed'));
+  }
+
   private async collect(evaluation: EvaluationResult): Promise<void> {
     const { machine, job } = this;
     this.collector = new WeightsCollector({
@@ -172,7 +220,7 @@ export class CoordinatorHost {
       const result: RunResult = {
         rounds: machine.round,
         ...evaluation,
-        examplesPerSecond: machine.trainingMs > 0 ? (machine.trainedExamples / machine.trainingMs) * 1000 : 0,
+        examplesPerSecond: machine.examplesPerSecond,
         trainedExamples: machine.trainedExamples,
         weightsSha256,
         weightsFile: this.weightsFile,
@@ -183,4 +231,21 @@ export class CoordinatorHost {
       machine.fail(`the weights could not be written: ${(error as Error).message}`);
     }
   }
+}
+
+/** What the coordinator needs of plan two-phase, when the run has it. */
+function twoPhaseOf(spec: RunSpec, replicaExamples: (round: number, replica: number) => number): Pick<CoordinatorOptions, 'twoPhase'> {
+  if (roundPlan(spec) === 'streaming') return {};
+  const { clipNorm, clipGlobalNorm, nonFinite } = spec.gradient;
+  return {
+    twoPhase: {
+      backupReplicas: spec.strategy.backupReplicas,
+      decide: (round, replicas, chunks) => {
+        const examples = replicas.reduce((sum, replica) => sum + replicaExamples(round, replica), 0);
+        const { isFinite, scale, variables } = judgeRound(chunks, examples, { clipNorm, clipGlobalNorm });
+        if (!isFinite && nonFinite !== 'skip') return 'non-finite';
+        return { skip: !isFinite, examples, scale, variables: variables.map(([variable, factor]) => [variable, factor]) };
+      },
+    },
+  };
 }

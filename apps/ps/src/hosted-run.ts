@@ -11,6 +11,7 @@ import {
   createLayout,
   createSchedule,
   layoutHash,
+  LeafReduction,
   ReductionTree,
   shardChunks,
   validNode,
@@ -18,8 +19,12 @@ import {
   type Schedule,
 } from '@paceline/learning';
 import { ProtocolError, checkAttempt, type Message, type MessageOf } from '@paceline/protocol';
+import { roundPlan } from '@paceline/spec';
+import type { Manifest } from '@paceline/storage';
+import { CheckpointWriter } from './checkpoint-writer.js';
 import { CoordinatorHost } from './coordinator-host.js';
 import { ParameterStore } from './parameter-store.js';
+import { openCheckpoint } from './restore.js';
 import type { ServerContext } from './server-context.js';
 
 const HEARTBEAT_MS = 1_000;
@@ -27,14 +32,17 @@ const HEARTBEAT_MS = 1_000;
 const SILENT_AFTER_MS = 10_000;
 /** When the run is over, workers hear it from the coordinator and go; connections of those that do not are closed. */
 const GO_AFTER_MS = 3_000;
+const SHUTDOWN_POLL_MS = 20;
 
 export class HostedRun {
   readonly layout: Layout;
   readonly layoutHash: string;
   readonly schedule: Schedule;
-  readonly coordinator: CoordinatorHost | undefined;
+  private coordinator: CoordinatorHost | undefined;
   readonly counters = { droppedFrames: 0 };
   private readonly shard: Shard;
+  private readonly store: ParameterStore;
+  private readonly writer: CheckpointWriter;
   private toCoordinator: Connection | undefined;
   private readonly untold: Message[] = [];
   private readonly heart: NodeJS.Timeout;
@@ -60,34 +68,64 @@ export class HostedRun {
       length: spec.length,
     });
     const owned = shardChunks(this.layout, job.servers, job.index);
-    const store = new ParameterStore({
+    const { backupReplicas } = spec.strategy;
+    this.store = new ParameterStore({
       layout: this.layout,
       owned,
       model: job.model,
       optimizer: spec.optimizer,
       seed: spec.seed,
+      gradientsInFlight: backupReplicas > 0 ? spec.replicas : 3,
       examplesIn: (round) => this.schedule.round(round).count,
     });
-    this.shard = new Shard({
+    const { runId, attempt, index, servers } = job;
+    this.writer = new CheckpointWriter({
+      ...{ checkpoints: context.checkpoints, runId, attempt, index, servers },
+      tell: (message) => this.guard(() => this.tell(message)),
+    });
+    this.shard = this.makeShard(backupReplicas > 0);
+    this.heart = setInterval(() => this.beat(), HEARTBEAT_MS);
+  }
+
+  private makeShard(hasBackups: boolean): Shard {
+    const { job, store } = this;
+    const { replicas } = job.spec;
+    return new Shard({
       index: job.index,
       attempt: job.attempt,
-      replicas: spec.replicas,
+      replicas,
       chunks: store.chunks,
       initial: store.initial,
-      createReduction: (ops) => new ReductionTree(spec.replicas, ops),
-      isValidNode: (lo, hi) => validNode(spec.replicas, lo, hi),
-      update: (chunk, round, paramIn, paramOut, gradient) => store.update(chunk, round, paramIn, paramOut, gradient),
+      firstRound: job.restore?.round ?? 0,
+      createReduction: (ops) => (hasBackups ? new LeafReduction(replicas, ops) : new ReductionTree(replicas, ops)),
+      isValidNode: (lo, hi) => (hasBackups ? hi === lo + 1 && hi <= replicas : validNode(replicas, lo, hi)),
+      update: (...args) => store.update(...args),
+      ...(roundPlan(job.spec) === 'two-phase'
+        ? { twoPhase: { hasBackups, measure: (chunk, gradient) => store.measure(chunk, gradient) } }
+        : {}),
+      onCut: (generation, regions) => this.writer.start(store.takeSnapshot(generation, regions)),
       tellCoordinator: (message) => this.tell(message),
       onDropped: () => void this.counters.droppedFrames++,
     });
-    this.heart = setInterval(() => this.beat(), HEARTBEAT_MS);
-    if (job.index === 0) {
-      const file = spec.checkpoint.final ? path.join(context.dataDir, 'runs', job.runId, `weights-a${job.attempt}.safetensors`) : null;
-      this.coordinator = new CoordinatorHost(job, this.layout, this.schedule, context, file, {
-        guard: (act) => this.guard(act),
-        onOver: () => this.end(),
-      });
-    }
+  }
+
+  /**
+   * Loads the checkpoint that the attempt begins with, where there is one; server 0 makes its coordinator.
+   * @throws StorageError when it cannot be used, with what is wrong with it
+   */
+  async prepare(): Promise<void> {
+    const checkpoint = await openCheckpoint(this.context.checkpoints, this.job, this.layout);
+    if (checkpoint) await this.store.restore(checkpoint);
+    if (!this.over && this.job.index === 0) this.coordinator = this.makeCoordinator(checkpoint?.manifest);
+  }
+
+  private makeCoordinator(parent: Manifest | undefined): CoordinatorHost {
+    const { job, context } = this;
+    const weights = path.join(context.dataDir, 'runs', job.runId, `weights-a${job.attempt}.safetensors`);
+    return new CoordinatorHost(job, this.layout, this.schedule, context, job.spec.checkpoint.final ? weights : null, parent, {
+      guard: (act) => this.guard(act),
+      onOver: () => this.end(),
+    });
   }
 
   get describe(): string {
@@ -175,12 +213,22 @@ export class HostedRun {
     return this.coordinator.admitServer(hello.seat, connection);
   }
 
-  /** Ends this server's part at once: a newer attempt, or the process ends. */
+  /** Ends this server's part at once: a newer attempt, or something broke. */
   stop(why: string): void {
     if (this.over) return;
     if (!this.hasStarted) return this.drop();
     this.coordinator?.machine.fail(why);
     this.end();
+  }
+
+  /** This process has to end: the attempt takes a last checkpoint, as far as that is done within the deadline. */
+  async shutdown(why: string, deadlineMs: number): Promise<void> {
+    if (this.over || !this.hasStarted) return this.stop(why);
+    if (this.coordinator) this.coordinator.machine.shutdown(why);
+    else this.tell({ type: 'stopping', reason: why.slice(0, 300) });
+    const deadline = performance.now() + deadlineMs;
+    while (!this.over && performance.now() < deadline) await new Promise((resolve) => setTimeout(resolve, SHUTDOWN_POLL_MS));
+    this.stop(why);
   }
 
   /** Lets a part go that never began: its place was given to another server, or its run needs none any more. Nobody is told. */
@@ -219,7 +267,9 @@ export class HostedRun {
       closed: ({ description }) => {
         this.heardMs.delete(connection);
         if (this.over) return;
+        // With its coordinator the attempt is over. Who hears of it first tells the control plane, so that a new one can begin.
         this.context.log.warn({ run: this.job.runId, why: description }, 'the coordinator is gone');
+        this.context.reportFailed(this.job, 'COORDINATOR_LOST', `the coordinator of the attempt is gone: ${description}`);
         this.end();
       },
     });
@@ -232,6 +282,10 @@ export class HostedRun {
         return this.shard.onView(message.view, message.term, message.members);
       case 'commit':
         return this.shard.onCommit(message);
+      case 'include':
+        return this.shard.onInclude(message);
+      case 'decision':
+        return this.shard.onDecision(message);
       case 'pull':
         return this.shard.onPull(link, message.generation, message.chunk);
       case 'end':
@@ -297,6 +351,7 @@ export class HostedRun {
   private release(): void {
     this.over = true;
     clearInterval(this.heart);
+    this.writer.abandon();
     this.shard.end();
     this.toCoordinator?.close();
     setTimeout(() => {

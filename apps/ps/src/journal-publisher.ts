@@ -22,6 +22,9 @@ export interface JournalPublisherOptions {
   readonly journal: Journal;
   state(): CoordinatorState;
   onCancel(): void;
+  onPause(): void;
+  /** Most workers that the run wants. */
+  onWorkers(workers: number): void;
 }
 
 export class JournalPublisher {
@@ -75,7 +78,11 @@ export class JournalPublisher {
       // What was sent before the silence may be gone: all of it follows the first batch.
       this.isProbing = false;
     }
-    if (controlFor(control.action, attempt) === 'cancel') this.options.onCancel();
+    const action = controlFor(control.action, attempt);
+    if (action === 'cancel') this.options.onCancel();
+    if (action === 'pause') this.options.onPause();
+    const workers = Number(controlFor(control.workers, attempt));
+    if (Number.isSafeInteger(workers) && workers >= 1) this.options.onWorkers(workers);
   }
 
   private async publish(): Promise<void> {

@@ -3,12 +3,15 @@
  * belongs to a chunk lies in one arena, because the kernels work inside one WebAssembly memory.
  *
  * Memory, in bytes, for a shard of P parameter and S state bytes with s slots: 2·(P + S) + s·P + gradients in flight
- * (at most one partial tree per chunk and member; a planning allowance of 3·(P + S) is kept free for them).
+ * (at most one partial tree per chunk and member; a planning allowance of 3·(P + S) is kept free for them; with backup replicas
+ * every leaf is kept, R·(P + S)) + while a checkpoint is written (P + S) + s·P (snapshot.ts).
  */
-import { acquireRegion, type OwnedChunk, type Region } from '@paceline/exchange';
-import { Arena } from '@paceline/kernels';
+import { acquireRegion, type ChunkScalars, type OwnedChunk, type Region, type RoundDecision } from '@paceline/exchange';
+import { Arena, ArenaFullError } from '@paceline/kernels';
 import { createInitialValues, createOptimizer, type InitialValues, type Layout, type Optimizer } from '@paceline/learning';
 import type { ModelDescription, OptimizerSpec } from '@paceline/spec';
+import type { CheckpointReader } from '@paceline/storage';
+import { parametersName, slotName, Snapshot } from './snapshot.js';
 
 const ARENA_MAX_BYTES = 1 << 30;
 const ARENA_PLAN_BYTES = 640 << 20;
@@ -21,18 +24,22 @@ export interface ParameterStoreOptions {
   readonly model: ModelDescription;
   readonly optimizer: OptimizerSpec;
   readonly seed: number;
+  /** Gradients of a chunk that may be kept at once. */
+  readonly gradientsInFlight: number;
   /** Examples of a round: the sum-gradient is scaled once by its inverse. */
   examplesIn(round: number): number;
 }
 
 export class ParameterStore {
   readonly chunks: OwnedChunk[] = [];
-  /** Generation 0: a pure function of the seed, computed here for the shard's part alone. */
+  /** The generation to begin with: a pure function of the seed, computed here for the shard's part alone, until `restore` overwrites it. */
   readonly initial: Region[] = [];
   private readonly optimizer: Optimizer;
   private readonly initialValues: InitialValues;
   private readonly slots = new Map<number, number[]>();
   private readonly sections = new Map<number, 'trainable' | 'state'>();
+  /** The cut that is being written: its slots are preserved before they change. */
+  snapshot: Snapshot | undefined;
 
   constructor(private readonly options: ParameterStoreOptions) {
     this.optimizer = createOptimizer(options.optimizer);
@@ -42,13 +49,15 @@ export class ParameterStore {
   }
 
   /** Applies the optimizer (or, for state, the weighted mean) of round `round` to one chunk. */
-  update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region): void {
-    const scale = Math.fround(1 / this.options.examplesIn(round));
+  update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region, decision?: RoundDecision): void {
+    const scale = Math.fround(1 / (decision?.examples ?? this.options.examplesIn(round)));
     const { kernels } = chunk.arena;
     if (this.sections.get(chunk.index) === 'state') {
       kernels.scaleInto(paramOut.pointer, gradient.pointer, chunk.length, scale);
       return;
     }
+    this.preserve(chunk);
+    if (decision) this.clipVariables(chunk, gradient, decision);
     this.optimizer.apply(kernels, {
       paramIn: paramIn.pointer,
       paramOut: paramOut.pointer,
@@ -56,13 +65,74 @@ export class ParameterStore {
       slots: this.slots.get(chunk.index)!,
       count: chunk.length,
       step: round + 1,
-      gradScale: scale,
+      gradScale: decision ? Math.fround(scale * Math.fround(decision.scale)) : scale,
+    });
+  }
+
+  /** What a two-phase round has to know of a chunk before anything is applied. */
+  measure(chunk: OwnedChunk, gradient: Region): Omit<ChunkScalars, 'chunk'> {
+    const { kernels } = chunk.arena;
+    const isFinite = kernels.allFinite(gradient.pointer, chunk.length);
+    if (!isFinite || this.sections.get(chunk.index) === 'state') return { isFinite, squares: [] };
+    const squares = this.piecesOf(chunk).map(({ variable, from, to }): [number, number] => [
+      variable,
+      kernels.sumOfSquares(gradient.pointer + from * 4, to - from),
+    ]);
+    return { isFinite, squares };
+  }
+
+  /** Overwrites generation and slots with those of a checkpoint. @throws StorageError */
+  async restore(checkpoint: CheckpointReader): Promise<void> {
+    for (const [i, { index, arena, length }] of this.chunks.entries()) {
+      this.initial[i]!.bytes.set(await checkpoint.tensor(parametersName(index)));
+      for (const [slot, pointer] of (this.slots.get(index) ?? []).entries())
+        arena.bytes(pointer, length * 4).set(await checkpoint.tensor(slotName(this.optimizer.slots[slot]!.name, index)));
+    }
+  }
+
+  /** A cut: `regions` are the parameters of `generation`, by chunk; the slots are still its own. */
+  takeSnapshot(generation: number, regions: readonly Region[]): Snapshot {
+    this.snapshot = new Snapshot(generation, this.chunks, regions, (chunk) =>
+      (this.slots.get(chunk) ?? []).map((pointer, slot) => ({ name: this.optimizer.slots[slot]!.name, pointer })),
+    );
+    return this.snapshot;
+  }
+
+  /** A checkpoint must not cost the run: where there is no room for a copy the cut is given up. */
+  private preserve(chunk: OwnedChunk): void {
+    try {
+      this.snapshot?.preserve(chunk.index);
+    } catch (error) {
+      if (!(error instanceof ArenaFullError)) throw error;
+      this.snapshot?.abandon(error);
+      this.snapshot = undefined;
+    }
+  }
+
+  private clipVariables(chunk: OwnedChunk, gradient: Region, { variables }: RoundDecision): void {
+    if (variables.length === 0) return;
+    const scales = new Map(variables);
+    for (const { variable, from, to } of this.piecesOf(chunk)) {
+      const scale = scales.get(variable);
+      const pointer = gradient.pointer + from * 4;
+      if (scale !== undefined) chunk.arena.kernels.scaleInto(pointer, pointer, to - from, Math.fround(scale));
+    }
+  }
+
+  /** The parts of variables that lie in a chunk; elements from its start. */
+  private piecesOf(chunk: OwnedChunk): { variable: number; from: number; to: number }[] {
+    const { variables, chunks } = this.options.layout;
+    const { offset, length } = chunks[chunk.index]!;
+    return variables.flatMap((each, variable) => {
+      const from = Math.max(0, each.offset - offset);
+      const to = Math.min(length, each.offset + each.length - offset);
+      return from < to ? [{ variable, from, to }] : [];
     });
   }
 
   private placeChunks(): void {
-    const { layout, owned } = this.options;
-    const copies = 5 + this.optimizer.slots.length;
+    const { layout, owned, gradientsInFlight } = this.options;
+    const copies = 3 + gradientsInFlight + 2 * this.optimizer.slots.length;
     let group: number[] = [];
     let planned = 0;
     const close = () => {

@@ -18,6 +18,7 @@ import {
   type PlacementJob,
   type ServerAddress,
 } from '@paceline/jobs';
+import { StorageError } from '@paceline/storage';
 import type { Redis } from 'ioredis';
 import { z } from 'zod';
 import { HostedRun } from './hosted-run.js';
@@ -29,6 +30,8 @@ const START_DEADLINE_MS = 120_000;
 const CLAIM_EVERY_MS = 2_000;
 /** Attempts remembered, so that a job that comes twice does not begin one twice. */
 const MAX_BEGUN = 1_000;
+/** A process that ends gives its runs this long for a last checkpoint. */
+const RUN_SHUTDOWN_MS = 3_200;
 /** Runs that one server process holds at a time. */
 const MAX_RUNS = 16;
 
@@ -59,8 +62,11 @@ export class PlacementLoop {
     this.stopped = true;
     clearTimeout(this.timer);
     const runs = [...this.runs.values()];
-    for (const run of runs) run.stop(why);
-    await Promise.all([this.queue.close(), ...runs.map((run) => run.flush())]);
+    const ended = runs.map(async (run) => {
+      await run.shutdown(why, RUN_SHUTDOWN_MS);
+      await run.flush();
+    });
+    await Promise.all([this.queue.close(), ...ended]);
   }
 
   private async period(): Promise<void> {
@@ -92,7 +98,7 @@ export class PlacementLoop {
       const run = new HostedRun(job, this.context, (gone) => this.forget(gone));
       this.runs.set(job.runId, run);
       this.context.log.info({ run: job.runId, attempt: job.attempt, index: job.index }, 'placement claimed');
-      void this.waitForStart(run);
+      void this.prepare(run);
     } catch (error) {
       this.context.log.error({ err: error as Error, run: job.runId }, 'a placement failed');
       this.context.reportFailed(job, (error as Error).name, (error as Error).message);
@@ -100,8 +106,21 @@ export class PlacementLoop {
     await held.complete('claimed');
   }
 
+  private async prepare(run: HostedRun): Promise<void> {
+    try {
+      await run.prepare();
+      await this.waitForStart(run);
+    } catch (error) {
+      const code = error instanceof StorageError ? error.code : (error as Error).name;
+      this.context.log.error({ err: error as Error, run: run.job.runId, restore: run.job.restore }, 'a placement failed');
+      this.context.reportFailed(run.job, code, (error as Error).message);
+      return this.drop(run, code);
+    }
+  }
+
   private async waitForStart(run: HostedRun): Promise<void> {
     const { runId, attempt, index } = run.job;
+    const storage = await this.context.checkpoints.store.identity();
     const deadline = Date.now() + START_DEADLINE_MS;
     let nextClaimMs = 0;
     while (!this.stopped && !run.isOver && this.runs.get(runId) === run) {
@@ -118,7 +137,7 @@ export class PlacementLoop {
       }
       if (Date.now() > nextClaimMs) {
         nextClaimMs = Date.now() + CLAIM_EVERY_MS;
-        const claim = { kind: 'server.claimed', runId, attempt, address: { index, ...this.address } } as const;
+        const claim = { kind: 'server.claimed', runId, attempt, address: { index, ...this.address }, storage } as const;
         await sendReport(this.redis, claim).catch((error: Error) =>
           this.context.log.debug({ err: error, run: runId }, 'a claim could not be reported'),
         );

@@ -7,6 +7,7 @@ import { connect, listen, type SocketListener } from '@paceline/exchange';
 import { connectRedis, sendReport, startHeartbeats, type FleetReporter, type PlacementJob } from '@paceline/jobs';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { createLogger, readEnvironment, VARIABLES } from '@paceline/runtime';
+import { Checkpoints, openStore } from '@paceline/storage';
 import { Gate } from './gate.js';
 import { PlacementLoop } from './placement-loop.js';
 import type { ServerContext } from './server-context.js';
@@ -19,6 +20,7 @@ export const ENVIRONMENT = {
   REDIS_URL: VARIABLES.REDIS_URL,
   PACELINE_TOKEN_SECRET: VARIABLES.PACELINE_TOKEN_SECRET,
   PACELINE_DATA_DIR: VARIABLES.PACELINE_DATA_DIR,
+  PACELINE_CHECKPOINT_STORE: VARIABLES.PACELINE_CHECKPOINT_STORE,
   PACELINE_DATA_HOST: VARIABLES.PACELINE_DATA_HOST,
   PACELINE_DATA_PORT: VARIABLES.PACELINE_DATA_PORT,
   PACELINE_SOCKET_DIR: VARIABLES.PACELINE_SOCKET_DIR,
@@ -39,10 +41,13 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
   const redis = connectRedis(settings.REDIS_URL, serverId);
   const gate = new Gate(settings.PACELINE_TOKEN_SECRET, log, (runId) => placements.runs.get(runId));
   const listener = await openListener(serverId, settings, gate);
+  const dataDir = path.resolve(settings.PACELINE_DATA_DIR);
+  const store = openStore(settings.PACELINE_CHECKPOINT_STORE ?? dataDir);
   const context: ServerContext = {
     serverId,
     host: hostname(),
-    dataDir: path.resolve(settings.PACELINE_DATA_DIR),
+    dataDir,
+    checkpoints: new Checkpoints(store),
     redis,
     log,
     connectTo: (address) =>

@@ -30,7 +30,7 @@ const plan = new BatchPlan({ spec, examples: dataset.train.count, exampleLength 
 const loader = new BatchLoader(plan, dataset, Math.min(2 * spec.replicas, 16));
 const generations = [0, 1].map((i) => new Float32Array(init.parameters, i * layout.totalLength * 4, layout.totalLength));
 
-const steps = new ReplicaSteps(engine, loader, gradients, layout.totalLength, spec.replicas, {
+const steps = new ReplicaSteps(engine, loader, gradients, layout.totalLength, spec.replicas, spec.strategy.backupReplicas > 0, {
   contribution: (round, replica, examples, sums) => send({ kind: 'contribution', round, replica, examples, sums }),
   node: (round, lo, hi, pointer) => send({ kind: 'node', round, lo, hi, pointer }),
   progress: () => void Atomics.add(cells, CELL_PROGRESS, 1),

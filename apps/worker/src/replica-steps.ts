@@ -27,12 +27,17 @@ export class ReplicaSteps {
     /** Float32 elements of the flat vector. */
     private readonly length: number,
     private readonly replicas: number,
+    /** Every replica is a node of its own: a round with backup replicas chooses among them. */
+    private readonly leavesOnly: boolean,
     private readonly outputs: StepOutputs,
   ) {}
 
   /** Computes the given replicas of a round with the parameters that the engine has loaded. */
   run(round: number, replicas: readonly number[]): void {
-    for (const node of maximalNodes(this.replicas, new Set(replicas))) {
+    const nodes = this.leavesOnly
+      ? replicas.map((replica) => ({ lo: replica, hi: replica + 1 }))
+      : maximalNodes(this.replicas, new Set(replicas));
+    for (const node of nodes) {
       const pointer = this.compute(round, node.lo, node.hi);
       if (pointer === undefined) return;
       this.outputs.node(round, node.lo, node.hi, pointer);

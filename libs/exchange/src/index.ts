@@ -10,6 +10,7 @@ export * from './rounds/shard-table.js';
 export * from './rounds/shard.js';
 export * from './rounds/journal.js';
 export * from './rounds/coordinator-table.js';
+export { type LedgerException, type LedgerState } from './rounds/round-ledger.js';
 export { type CompletedCut, type CutCadence, type CutReason } from './rounds/cuts.js';
 export * from './rounds/coordinator.js';
 export * from './rounds/member.js';

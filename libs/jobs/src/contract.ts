@@ -198,7 +198,14 @@ export const reportSchema = z.discriminatedUnion('kind', [
   /** Every 1 s from each worker and server process. Unnumbered: the newest wins. */
   z.strictObject({ kind: z.literal('heartbeat'), role: z.enum(['worker', 'server']), member: fleetMemberSchema }),
   z.strictObject({ kind: z.literal('goodbye'), role: z.enum(['worker', 'server']), id: z.string().max(100) }),
-  z.strictObject({ kind: z.literal('server.claimed'), runId: uuid, attempt: z.int(), address: serverAddressSchema }),
+  z.strictObject({
+    kind: z.literal('server.claimed'),
+    runId: uuid,
+    attempt: z.int(),
+    address: serverAddressSchema,
+    /** Identity of the checkpoint store that the server sees: equal on all servers of an attempt, or the attempt is refused. */
+    storage: z.string().max(300).optional(),
+  }),
   /** A server could not start its part; the attempt ends with this reason. */
   z.strictObject({
     kind: z.literal('server.failed'),

@@ -14,10 +14,10 @@ export async function sendReport(redis: Redis, report: Report): Promise<void> {
 
 /** @throws RedisUnavailableError */
 export async function readControl(redis: Redis, runId: string): Promise<ControlFields> {
-  const [ack, action, start] = await withDeadline('control of a run', DEADLINE_MS, () =>
-    redis.hmget(controlKey(runId), 'ack', 'action', 'start'),
+  const [ack, action, start, workers] = await withDeadline('control of a run', DEADLINE_MS, () =>
+    redis.hmget(controlKey(runId), 'ack', 'action', 'start', 'workers'),
   );
-  return { ...(ack ? { ack } : {}), ...(action ? { action } : {}), ...(start ? { start } : {}) };
+  return { ...(ack ? { ack } : {}), ...(action ? { action } : {}), ...(start ? { start } : {}), ...(workers ? { workers } : {}) };
 }
 
 /** The attempt's part of a control field `attempt:value`; undefined when it speaks of another attempt. */

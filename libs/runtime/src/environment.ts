@@ -62,6 +62,12 @@ export const VARIABLES = {
     .describe('api key of the administrator, made at the first start when not set'),
   PACELINE_DASHBOARD_DIR: directory.optional().describe('folder with the built dashboard'),
   PACELINE_DATA_DIR: directory.describe('folder for weights and datasets'),
+  PACELINE_CHECKPOINT_STORE: z
+    .string()
+    .optional()
+    .describe(
+      'where checkpoints lie: a folder that all parameter servers share, or s3://bucket/prefix?endpoint=...; PACELINE_DATA_DIR when not set',
+    ),
   PACELINE_DATA_HOST: z.string().min(1).default('127.0.0.1').describe('address on which a parameter server is reached by workers'),
   PACELINE_DATA_PORT: port.default(0).describe('port of the data plane; 0 takes a free one'),
   PACELINE_SOCKET_DIR: directory.optional().describe('folder for Unix sockets of the data plane'),

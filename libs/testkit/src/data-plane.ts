@@ -39,9 +39,11 @@ const PERIOD_MS = 50;
 
 export interface RunView {
   readonly id: string;
-  readonly spec: RunSpec;
+  spec: RunSpec;
   readonly model: ModelDescription;
-  readonly entries: JournalEntry[];
+  attempt: number;
+  /** Of the present attempt. */
+  entries: JournalEntry[];
   readonly reports: Report[];
   state: CoordinatorState | undefined;
   servers: ServerAddress[];
@@ -124,31 +126,52 @@ export class DataPlane {
       id: randomUUID(),
       spec,
       model: await describeModel(spec),
+      attempt: 1,
       entries: [],
       reports: [],
       state: undefined,
       servers: [],
     };
     this.runs.set(run.id, run);
+    await this.place(run, null);
+    return run;
+  }
+
+  /** Another attempt of the run, from a checkpoint of an earlier one (null: from the beginning), perhaps on another number of servers. */
+  async trainAgain(run: RunView, restore: { attempt: number; round: number } | null, servers = run.spec.strategy.servers): Promise<void> {
+    run.spec = { ...run.spec, strategy: { ...run.spec.strategy, servers } };
+    run.attempt++;
+    run.entries = [];
+    run.servers = [];
+    run.state = undefined;
+    await this.place(run, restore && { runId: run.id, ...restore });
+  }
+
+  /** What the api would write into the control hash of the run: `action` and `workers` hold for the present attempt. */
+  async control(run: RunView, field: 'action' | 'workers', value: string): Promise<void> {
+    await this.redisClient.hset(controlKey(run.id), field, `${run.attempt}:${value}`);
+  }
+
+  private async place(run: RunView, restore: PlacementJob['restore']): Promise<void> {
+    const { spec, attempt } = run;
     this.seats.set(run.id, { made: new Map(), open: undefined, sinceMs: 0 });
     const info = datasetInfo(spec.dataset);
     for (let index = 0; index < spec.strategy.servers; index++) {
       const job: PlacementJob = {
         kind: 'placement',
         runId: run.id,
-        attempt: 1,
+        attempt,
         index,
         servers: spec.strategy.servers,
         spec,
         model: run.model,
         trainExamples: info.trainExamples,
         evalExamples: info.evalExamples,
-        restore: null,
-        token: await this.token(run.id, 'server'),
+        restore,
+        token: await this.token(run.id, 'server', attempt),
       };
-      await this.placements.add('placement', job, { jobId: placementJobId(run.id, 1, index, 0) });
+      await this.placements.add('placement', job, { jobId: placementJobId(run.id, attempt, index, 0) });
     }
-    return run;
   }
 
   token(run: string, role: 'worker' | 'server', attempt = 1, secret = this.secret, expiresIn = '1h'): Promise<string> {
@@ -162,11 +185,23 @@ export class DataPlane {
 
   /** Waits until the run has finished. @throws Error when it fails or takes longer */
   async finished(run: RunView, deadlineMs = 60_000): Promise<RunResult> {
-    const entry = await this.until(run, `run ${run.id} to finish`, deadlineMs, () =>
-      run.entries.find((e) => e.kind === 'event' && ['run.finished', 'run.failed', 'run.cancelled'].includes(e.type)),
-    );
+    const entry = await this.ended(run, deadlineMs);
     if (entry.kind !== 'event' || entry.type !== 'run.finished') throw new Error(`the run did not finish: ${JSON.stringify(entry)}`);
     return runResultSchema.parse(entry.data);
+  }
+
+  /** Waits for the last event of the attempt, whatever it is. */
+  ended(run: RunView, deadlineMs = 60_000): Promise<JournalEntry> {
+    return this.until(run, `attempt ${run.attempt} of run ${run.id} to end`, deadlineMs, () =>
+      run.entries.find((e) => e.kind === 'event' && ['run.finished', 'run.failed', 'run.cancelled', 'run.paused'].includes(e.type)),
+    );
+  }
+
+  /** Waits for an event of the present attempt. */
+  event(run: RunView, type: string, deadlineMs = 20_000): Promise<JournalEntry & { kind: 'event' }> {
+    return this.until(run, `event ${type}`, deadlineMs, () =>
+      run.entries.find((e): e is JournalEntry & { kind: 'event' } => e.kind === 'event' && e.type === type),
+    );
   }
 
   /** Waits for a condition on what the journal has told. */
@@ -217,20 +252,20 @@ export class DataPlane {
   private async take(report: Report): Promise<void> {
     if (report.kind === 'heartbeat' || report.kind === 'goodbye') return;
     const run = this.runs.get(report.runId);
-    if (!run) return;
+    if (!run || report.attempt !== run.attempt) return;
     if (report.kind !== 'journal') run.reports.push(report);
     if (report.kind === 'server.claimed') {
       // The first claim counts; a second server finds itself missing in `start`.
       if (!run.servers.some((s) => s.index === report.address.index))
         run.servers = [...run.servers, report.address].sort((a, b) => a.index - b.index);
       if (run.servers.length === run.spec.strategy.servers)
-        await this.redisClient.hset(controlKey(run.id), 'start', JSON.stringify({ attempt: 1, servers: run.servers }));
+        await this.redisClient.hset(controlKey(run.id), 'start', JSON.stringify({ attempt: run.attempt, servers: run.servers }));
     }
     if (report.kind !== 'journal') return;
     run.state = report.state;
     let last = run.entries.at(-1)?.n ?? 0;
     for (const entry of report.entries) if (entry.n === last + 1) (run.entries.push(entry), (last = entry.n));
-    await this.redisClient.hset(controlKey(run.id), 'ack', `1:${last}`);
+    await this.redisClient.hset(controlKey(run.id), 'ack', `${run.attempt}:${last}`);
   }
 
   /** Keeps exactly one seat open while the run has fewer than it has replicas. */
@@ -252,7 +287,7 @@ export class DataPlane {
       kind: 'step-task',
       stepTaskId: randomUUID(),
       runId: run.id,
-      attempt: 1,
+      attempt: run.attempt,
       seat,
       n,
       spec: run.spec,
@@ -260,8 +295,8 @@ export class DataPlane {
       servers: run.servers,
       sliceMs: 2_000,
       heldSeats: held.length,
-      token: await this.token(run.id, 'worker'),
+      token: await this.token(run.id, 'worker', run.attempt),
     };
-    await this.steps.add('step-task', job, { jobId: stepTaskJobId(run.id, 1, seat, n), priority: held.length + 1, attempts: 1 });
+    await this.steps.add('step-task', job, { jobId: stepTaskJobId(run.id, run.attempt, seat, n), priority: held.length + 1, attempts: 1 });
   }
 }

@@ -213,7 +213,7 @@ export class RoundCluster {
       },
       ...(options.cuts ? { cuts: options.cuts } : {}),
       firstRound: options.restore?.generation ?? 0,
-      firstExamples: (options.restore?.generation ?? 0) * options.examples,
+      firstLedger: { examples: (options.restore?.generation ?? 0) * options.examples, exceptions: [] },
       ...(options.twoPhase ? { twoPhase: this.decider(options.twoPhase) } : {}),
       publishCut: (cut) => {
         if (!options.holdsCuts) this.coordinator.cutPublished(cut.generation, { bytes: 1, sha256: 'ab', loss: cut.loss });

@@ -2,6 +2,7 @@
 import type { TwoPhaseOptions } from './agreement.js';
 import type { CompletedCut, CutCadence } from './cuts.js';
 import type { Journal } from './journal.js';
+import type { LedgerState } from './round-ledger.js';
 import type { StateRows } from './state-table.js';
 
 export type CoordinatorState = 'GATHERING' | 'EVALUATING' | 'COLLECTING' | 'STOPPING' | 'OVER';
@@ -150,10 +151,8 @@ export interface CoordinatorOptions {
   now(): number;
   /** Rounds that are committed in the checkpoint that the attempt begins with; 0 without one. */
   readonly firstRound?: number;
-  /** Examples that were committed before this attempt. */
-  readonly firstExamples?: number;
-  /** Examples of those rounds that were left out. */
-  readonly firstDropped?: number;
+  /** What the ledger held in that checkpoint. */
+  readonly firstLedger?: LedgerState;
   /** When checkpoints are taken; none are without it. */
   readonly cuts?: CutCadence & { readonly final: boolean };
   /** Called when all shards have written their part: stores the manifest, then calls `cutPublished` or `cutFailed`. */

@@ -28,7 +28,7 @@ import { Agreement } from './agreement.js';
 import { Attendance } from './attendance.js';
 import { Evaluation } from './evaluation.js';
 import { Membership, type CoordinatedMember as Member } from './membership.js';
-import { RoundLedger, type Contribution } from './round-ledger.js';
+import { RoundLedger, type Contribution, type LedgerState } from './round-ledger.js';
 import { ServerWatch } from './server-watch.js';
 import { StateTable } from './state-table.js';
 import { Stops, type StopReason } from './stops.js';
@@ -72,10 +72,7 @@ export class Coordinator {
       poisoned: (replica, message) => this.over('lost', 'failed', message, { cause: 'POISON_ROUND', replica }),
     });
     this.servers = new ServerWatch(servers, { silentMs: serverDeadlineMs, completeMs: serversDeadlineMs }, options.now);
-    this.ledger = new RoundLedger(schedule, journal, options.now, {
-      examples: options.firstExamples ?? 0,
-      dropped: options.firstDropped ?? 0,
-    });
+    this.ledger = new RoundLedger(schedule, journal, options.now, options.firstLedger);
     this.round = options.firstRound ?? 0;
     if (options.twoPhase) this.agreement = new Agreement(servers, options.replicas, options.twoPhase);
     this.stops = new Stops(options, (type, message, data) => this.event(type, message, data));
@@ -85,8 +82,9 @@ export class Coordinator {
     return this.ledger.trainedExamples;
   }
 
-  get droppedExamples(): number {
-    return this.ledger.droppedExamples;
+  /** What a checkpoint of the present generation keeps of the ledger. */
+  ledgerState(): LedgerState {
+    return this.ledger.state();
   }
 
   /** Over the rounds of this attempt. */
@@ -432,7 +430,7 @@ export class Coordinator {
     const members = this.rebalance(leaving);
     const message: Message = { type: 'commit', round: committed, view: this.view, term: this.term, ...(members ? { members } : {}) };
     this.table.take('commit');
-    const cut = this.stops.beginCut(this.round, () => this.ledger.takeMeanLoss());
+    const cut = this.stops.beginCut(this.round, () => this.ledger.cut());
     this.servers.send(cut ? { ...message, cut: true } : message, this.numbers());
     this.members.send(message, this.numbers());
     if (last) this.startEvaluation();

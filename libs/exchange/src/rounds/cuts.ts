@@ -9,15 +9,21 @@
  * goes on, and the checkpoint before it stays the newest.
  */
 import type { CutFile } from '@paceline/protocol';
+import type { LedgerState } from './round-ledger.js';
 
 export type CutReason = 'cadence' | 'pause' | 'final' | 'shutdown';
 
-export interface CompletedCut {
+/** What belongs to the generation that is cut; later rounds change it. */
+export interface CutContent {
+  /** Mean training loss since the cut before; null where there is none. */
+  readonly loss: number | null;
+  readonly ledger: LedgerState;
+}
+
+export interface CompletedCut extends CutContent {
   /** Committed rounds in it. */
   readonly generation: number;
   readonly reason: CutReason;
-  /** Mean training loss since the cut before; null where there is none. */
-  readonly loss: number | null;
   /** One per server, by index. */
   readonly files: readonly CutFile[];
 }
@@ -34,7 +40,7 @@ export interface CutCadence {
 interface UnderWay {
   readonly generation: number;
   readonly reason: CutReason;
-  readonly loss: number | null;
+  readonly content: CutContent;
   readonly sinceMs: number;
   readonly files: Map<number, CutFile>;
 }
@@ -74,8 +80,8 @@ export class Cuts {
   }
 
   /** A cut begins; one that was under way is superseded. */
-  begin(generation: number, reason: CutReason, loss: number | null): void {
-    this.underWay = { generation, reason, loss, sinceMs: this.now(), files: new Map() };
+  begin(generation: number, reason: CutReason, content: CutContent): void {
+    this.underWay = { generation, reason, content, sinceMs: this.now(), files: new Map() };
     this.lastAttempted = generation;
     this.lastMs = this.now();
   }
@@ -87,7 +93,7 @@ export class Cuts {
     cut.files.set(server, file);
     if (cut.files.size < this.servers) return undefined;
     const files = Array.from({ length: this.servers }, (_, index) => cut.files.get(index)!);
-    return { generation, reason: cut.reason, loss: cut.loss, files };
+    return { generation, reason: cut.reason, ...cut.content, files };
   }
 
   /** It is over, well or not. False when it is none that is under way (superseded, or past its deadline). */

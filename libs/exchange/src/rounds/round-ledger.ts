@@ -1,5 +1,6 @@
 /** What committed rounds add up to: the ledger, a metric per round, and how fast it goes. Counted from (round, replica) rows. */
 import type { RoundSchedule } from './coordinator-table.js';
+import type { CutContent } from './cuts.js';
 import type { Journal } from './journal.js';
 
 /** Weight of the newest round in the smoothed rate: about 20 rounds. */
@@ -11,6 +12,24 @@ export interface Contribution {
   /** Sums over the examples: loss, then accuracy. */
   readonly sums: readonly number[];
 }
+
+/** Rows of committed rounds that are in no update. */
+export interface LedgerException {
+  readonly round: number;
+  readonly examples: number;
+  readonly why: string;
+}
+
+/** The ledger of all committed rounds, as checkpoints keep it. */
+export interface LedgerState {
+  /** In updates. */
+  readonly examples: number;
+  readonly exceptions: readonly LedgerException[];
+}
+
+/** Exceptions that are kept one by one; older ones are added up into one. */
+const MAX_EXCEPTIONS = 1_000;
+const EMPTY: LedgerState = { examples: 0, exceptions: [] };
 
 export class RoundLedger {
   private startedMs: number | undefined;
@@ -24,18 +43,18 @@ export class RoundLedger {
   /** From the start of the attempt's first round to its newest commit, and the examples committed in that time. */
   trainingMs = 0;
   attemptExamples = 0;
-  /** Of committed rounds, but in no update: of replicas that were too late, and of rounds that were left out. */
-  droppedExamples: number;
+  private readonly exceptions: LedgerException[];
 
   constructor(
     private readonly schedule: RoundSchedule,
     private readonly journal: Journal,
     private readonly now: () => number,
     /** Examples that were committed before this attempt. */
-    first: { readonly examples: number; readonly dropped: number },
+    /** That of the checkpoint that the attempt begins with. */
+    first: LedgerState = EMPTY,
   ) {
     this.trainedExamples = first.examples;
-    this.droppedExamples = first.dropped;
+    this.exceptions = [...first.exceptions];
     this.lastCommitMs = now();
   }
 
@@ -81,7 +100,7 @@ export class RoundLedger {
   skip(round: number): void {
     const dropped = this.schedule.examplesIn(round);
     this.lastCommitMs = this.now();
-    this.droppedExamples += dropped;
+    this.except({ round, examples: dropped, why: 'NaN or infinity' });
     this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples: 0, dropped });
     this.journal.append({
       ...{ kind: 'event', type: 'round.skipped', message: `round ${round} is left out: its gradient has NaN or infinity` },
@@ -91,7 +110,7 @@ export class RoundLedger {
 
   /** Replicas that were too late. Said once in a while: a slow worker is late in every round. */
   private drop(round: number, examples: number): void {
-    this.droppedExamples += examples;
+    this.except({ round, examples, why: 'too late' });
     this.unsaidDrops.rounds++;
     this.unsaidDrops.examples += examples;
     if (this.now() - this.lastDropEventMs < DROP_EVENT_EVERY_MS) return;
@@ -104,12 +123,23 @@ export class RoundLedger {
     });
   }
 
-  /** Mean loss of the rounds since it was asked for last. */
-  takeMeanLoss(): number | null {
+  state(): LedgerState {
+    return { examples: this.trainedExamples, exceptions: [...this.exceptions] };
+  }
+
+  private except(exception: LedgerException): void {
+    this.exceptions.push(exception);
+    if (this.exceptions.length <= MAX_EXCEPTIONS) return;
+    const [first, second] = this.exceptions.splice(0, 2) as [LedgerException, LedgerException];
+    this.exceptions.unshift({ round: second.round, examples: first.examples + second.examples, why: 'several, up to this round' });
+  }
+
+  /** What a cut of this moment keeps, with the mean loss of the rounds since the last one. */
+  cut(): CutContent {
     const loss = mean(this.lossExamples === 0 ? undefined : this.lossSum, this.lossExamples);
     this.lossSum = 0;
     this.lossExamples = 0;
-    return loss;
+    return { loss, ledger: this.state() };
   }
 }
 

@@ -7,7 +7,7 @@
  */
 import type { CutFile } from '@paceline/protocol';
 import type { CoordinatorOptions } from './coordinator-table.js';
-import { Cuts, type CompletedCut, type CutReason } from './cuts.js';
+import { Cuts, type CompletedCut, type CutContent, type CutReason } from './cuts.js';
 
 export type StopReason = 'pause' | 'shutdown';
 
@@ -48,9 +48,9 @@ export class Stops {
   }
 
   /** The cut that the commit before `generation` takes, if it takes one; it begins with this call. */
-  beginCut(generation: number, takeMeanLoss: () => number | null): boolean {
+  beginCut(generation: number, content: () => CutContent): boolean {
     const reason = this.reasonToCut(generation);
-    if (reason) this.cuts.begin(generation, reason, takeMeanLoss());
+    if (reason) this.cuts.begin(generation, reason, content());
     return reason !== undefined;
   }
 

@@ -1,0 +1,21 @@
+/** Opening the checkpoint that an attempt begins with, and holding it to the run: never another model, never other numbers. */
+import type { PlacementJob } from '@paceline/jobs';
+import { layoutHash, type Layout } from '@paceline/learning';
+import { comparableConfig, configDifferences } from '@paceline/spec';
+import { StorageError, type CheckpointReader, type Checkpoints } from '@paceline/storage';
+
+/** @throws StorageError CHECKPOINT_INVALID, CONFIG_CHANGED, STORE_UNAVAILABLE */
+export async function openCheckpoint(checkpoints: Checkpoints, job: PlacementJob, layout: Layout): Promise<CheckpointReader | undefined> {
+  if (!job.restore) return undefined;
+  const reader = await checkpoints.open(job.restore);
+  const { manifest } = reader;
+  const place = `the checkpoint of round ${manifest.round} (attempt ${manifest.attempt}) of run ${manifest.runId}`;
+  const differences = configDifferences(manifest.config, comparableConfig(job.spec));
+  if (differences.length > 0) {
+    const shown = differences.slice(0, 10).map(({ path, was, is }) => `${path}: ${JSON.stringify(was)} → ${JSON.stringify(is)}`);
+    throw new StorageError('CONFIG_CHANGED', `${place} was written by another configuration: ${shown.join('; ')}`);
+  }
+  if (manifest.layoutHash !== layoutHash(layout))
+    throw new StorageError('CHECKPOINT_INVALID', `${place} has other variables than the model`);
+  return reader;
+}
