@@ -2,8 +2,8 @@ import { defineConfig } from 'vitest/config';
 
 /** Unit tests run from the sources: the `paceline-source` export condition of our packages points at src/. */
 export default defineConfig({
-  resolve: { conditions: ['paceline-source', 'module', 'node', 'development|production'] },
-  ssr: { resolve: { conditions: ['paceline-source', 'module', 'node', 'development|production'] } },
+  resolve: { conditions: ['paceline-source', 'node', 'development|production'] },
+  ssr: { resolve: { conditions: ['paceline-source', 'node', 'development|production'] } },
   test: {
     include: ['libs/**/src/**/*.test.ts', 'apps/**/src/**/*.test.{ts,tsx}'],
     testTimeout: 20_000,

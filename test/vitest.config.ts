@@ -1,6 +1,6 @@
 import { defineConfig } from 'vitest/config';
 
-const conditions = ['paceline-source', 'module', 'node', 'development|production'];
+const conditions = ['paceline-source', 'node', 'development|production'];
 
 /**
  * Tests that need more than one file: real processes, databases, a browser, or the whole tree. One at a time, each in a

@@ -2,6 +2,8 @@ export * from './errors.js';
 export * from './disk.js';
 export { checkKey, type ObjectBody, type ObjectStore, type PutOptions, type StoredObject } from './object-store.js';
 export { LocalStore } from './local-store.js';
+export { S3Store } from './s3-store.js';
+export { parseS3Url, type S3Location } from './s3-location.js';
 export { openStore } from './open-store.js';
 export * from './safetensors.js';
 export * from './safetensors-reader.js';

@@ -4,3 +4,4 @@ export * from './pace.js';
 export * from './stack.js';
 export * from './checkpoint-fixture.js';
 export * from './faulty-disk.js';
+export * from './s3-server.js';
