@@ -163,22 +163,24 @@ describe('servers', () => {
     expect((await runOf(id)).servers.map((server: { serverId: string }) => server.serverId).sort()).toEqual(['ps-second', 'ps-third']);
   });
 
-  it('that fall silent end the run with a reason that names server and round, and the others are told to stop', async () => {
-    const { id, coordinator, server } = await running();
+  it('that fall silent end a run without restarts with a reason that names server and round, and the others are told to stop', async () => {
+    const { id, coordinator, server } = await running({ restarts: 0 });
     await coordinator.publish(coordinator.rounds(0, 11), { round: 12 });
     server.stop();
     const stopped = performance.now();
     const run = await statusOf(id, 'FAILED', 20_000);
     expect(performance.now() - stopped).toBeGreaterThan(4_000);
-    expect(run.statusReason).toMatch(new RegExp(`parameter server 0 \\(${server.id}\\) was lost in round 12.*recovery`));
+    expect(run.statusReason).toMatch(new RegExp(`parameter server 0 \\(${server.id}\\) was lost in round 12; the run has no restarts`));
     await coordinator.publish([], {});
     await until('the stop', async () => (await fleet.redis.hget(controlKey(id), 'action')) === '1:cancel');
   });
 
-  it('that report a failure end the run at once', async () => {
-    const { id } = await running();
+  it('that report a failure end a run without restarts at once', async () => {
+    const { id } = await running({ restarts: 0 });
     await fleet.report({ kind: 'server.failed', runId: id, attempt: 1, index: 0, code: 'RangeError', message: 'out of memory' });
-    expect((await statusOf(id, 'FAILED', 3_000)).statusReason).toBe('parameter server 0 failed (RangeError): out of memory');
+    expect((await statusOf(id, 'FAILED', 3_000)).statusReason).toBe(
+      'parameter server 0 failed (RangeError): out of memory; the run has no restarts (restarts: 0)',
+    );
   });
 
   it('are not called lost because the api was away', async () => {

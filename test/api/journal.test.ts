@@ -131,10 +131,20 @@ describe('a journal', () => {
   it('ends its run: with a result, with a failure, and with a result that cannot be read', async () => {
     const [good, bad, broken] = [await training(), await training(), await training()];
     await good.finish();
-    await bad.publish([{ kind: 'event', type: 'run.failed', message: 'poison round 7: replica 2 lost its holder 5 times', data: {} }], {
-      phase: 'failed',
-      seats: [],
-    });
+    await bad.publish(
+      [
+        {
+          kind: 'event',
+          type: 'run.failed',
+          message: 'poison round 7: replica 2 lost its holder 5 times',
+          data: { cause: 'POISON_ROUND' },
+        },
+      ],
+      {
+        phase: 'failed',
+        seats: [],
+      },
+    );
     await broken.finish({ weightsSha256: 'short' });
     await Promise.all([good, bad, broken].map(acknowledged));
     const { data } = await plane.admin.gql(

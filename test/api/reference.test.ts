@@ -11,7 +11,7 @@ import { z } from 'zod';
 import { openApiDocument } from '../../apps/api/src/http/openapi.js';
 import { referencePages } from '../../apps/api/src/reference.js';
 import { defineSpecInput } from '../../apps/api/src/runs/run-spec.input.js';
-import { isOver, mayMove, RUN_MOVES, type RunStatus } from '../../apps/api/src/runs/run-status.js';
+import { isOver, mayMove, RUN_MOVES, type RunStatus } from '@paceline/jobs';
 
 it('the reference pages are as the code prints them (node apps/api/dist/write-reference.js)', async () => {
   for (const [name, text] of Object.entries(await referencePages())) {

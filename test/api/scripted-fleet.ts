@@ -3,6 +3,7 @@
  * but when and what is up to the test.
  */
 import { randomBytes } from 'node:crypto';
+import { createServer, type AddressInfo } from 'node:net';
 import {
   connectRedis,
   HandQueue,
@@ -31,6 +32,8 @@ export class ScriptedFleet {
   readonly placements: HandQueue<PlacementJob>;
   readonly stepTasks: HandQueue<StepTaskJob>;
   private readonly timers: NodeJS.Timeout[] = [];
+  /** Scripted servers are there as long as somebody listens at their port: all share this one. */
+  private readonly door = createServer((socket) => socket.destroy());
 
   constructor(readonly redisUrl: string) {
     this.redis = connectRedis(redisUrl, 'scripted-fleet');
@@ -40,7 +43,12 @@ export class ScriptedFleet {
 
   async ready(): Promise<this> {
     await until('Redis', () => this.redis.status === 'ready');
+    await new Promise<void>((resolve) => this.door.listen(0, '127.0.0.1', resolve));
     return this;
+  }
+
+  get port(): number {
+    return (this.door.address() as AddressInfo).port;
   }
 
   report(report: Report): Promise<void> {
@@ -84,25 +92,37 @@ export class ScriptedFleet {
   }
 
   /** Takes every placement of a run, as servers `ids`, and waits for the start. */
-  async claim(runId: string, ids: readonly string[]): Promise<Coordinator> {
+  async claim(
+    runId: string,
+    ids: readonly string[],
+    { port = this.port, storage }: { port?: number; storage?: readonly string[] } = {},
+  ): Promise<Coordinator> {
+    let attempt = 1;
     for (const serverId of ids) {
       const held = await this.takePlacement();
       if (held.payload.runId !== runId) throw new Error(`took a placement of run ${held.payload.runId}`);
-      const { attempt, index } = held.payload;
+      const { index } = held.payload;
+      attempt = held.payload.attempt;
       await this.report({
         kind: 'server.claimed',
         runId,
         attempt,
-        address: { index, serverId, host: '127.0.0.1', port: 7000 + index, unixPath: null },
+        address: { index, serverId, host: '127.0.0.1', port, unixPath: null },
+        ...(storage ? { storage: storage[index]! } : {}),
       });
       await held.complete('claimed');
     }
-    await until('the start', async () => (await readControl(this.redis, runId)).start);
-    return new Coordinator(this, runId, 1);
+    const isStarted = async () =>
+      (JSON.parse((await readControl(this.redis, runId)).start ?? '{}') as { attempt?: number }).attempt === attempt;
+    await until('the start', isStarted);
+    const coordinator = new Coordinator(this, runId, attempt);
+    this.timers.push(coordinator.beating);
+    return coordinator;
   }
 
   async stop(): Promise<void> {
     for (const timer of this.timers) clearInterval(timer);
+    this.door.close();
     await this.placements.close();
     await this.stepTasks.close();
     this.redis.disconnect();
@@ -112,6 +132,8 @@ export class ScriptedFleet {
 /** A coordinator's journal: numbers entries and sends them with its state. */
 export class Coordinator {
   n = 0;
+  /** A coordinator reports every second, whatever happens. */
+  readonly beating = setInterval(() => void this.send([]).catch(() => undefined), 1_000);
   state: CoordinatorState = {
     phase: 'waiting',
     round: 0,
@@ -128,6 +150,11 @@ export class Coordinator {
     readonly runId: string,
     readonly attempt: number,
   ) {}
+
+  /** Nothing is heard of it any more. */
+  fallSilent(): void {
+    clearInterval(this.beating);
+  }
 
   number(entries: readonly Unnumbered[]): JournalEntry[] {
     return entries.map((entry) => ({ ...entry, n: ++this.n, atMs: Date.now() }) as JournalEntry);
@@ -191,6 +218,7 @@ export class Coordinator {
       trainingMs: 33_000,
       ...changes,
     };
+    this.fallSilent();
     return this.publish([{ kind: 'event', type: 'run.finished', message: 'finished after 1175 rounds', data }], {
       phase: 'finished',
       seats: [],

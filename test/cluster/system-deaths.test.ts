@@ -99,23 +99,48 @@ describe('workers', () => {
 
 describe('parameter servers', () => {
   for (const index of [1, 0]) {
-    test(`server ${index}${index === 0 ? ', the coordinator,' : ''} is SIGKILLed: FAILED within 15 s, naming server and round; the next run works`, async () => {
+    test(`server ${index}${index === 0 ? ', the coordinator,' : ''} is SIGKILLed: another takes its place and the weights are the same`, async () => {
       await stack.haveWorkers(2);
       while (stack.servers.length < 2) await stack.addServer();
-      const { id } = await stack.client.createRun({ ...ENDLESS, strategy: { kind: 'parameter-server', mode: 'sync', servers: 2 } });
+      const { id } = await stack.client.createRun({ ...LONG, strategy: { kind: 'parameter-server', mode: 'sync', servers: 2 } });
       const { servers } = await untilRound(stack, id, 10, 60_000, 2);
       const name = servers.find((server) => server.index === index)!.serverId;
       const victim = stack.servers.find(({ ready }) => ready.id === name)!;
       await stack.end(victim, 'SIGKILL');
       expect(victim.child.signalCode).toBe('SIGKILL');
-      const run = await untilStatus(stack, id, ['FAILED'], 15_000);
-      expect(run.statusReason).toMatch(new RegExp(`parameter server ${index}\\b.* in round \\d+`));
-      await stack.until('an idle fleet', 20_000, () => idle(stack));
+      await stack.until('the next attempt', 15_000, async () => {
+        const { attempt, status, statusReason } = await runOf(stack, id);
+        return attempt === 2 || { status, statusReason };
+      });
+      const { statusHistory } = await runOf(stack, id);
+      expect(statusHistory.find(({ to }) => to === 'RECOVERING')!.reason).toMatch(
+        new RegExp(`parameter server ${index}\\b.* in round \\d+`),
+      );
       await stack.addServer();
-      const next = await stack.client.createRun(SHORT);
-      await expectComplete(stack, next.id, SHORT);
+      await expectComplete(stack, id, LONG, { attempts: 2, deadlineMs: 120_000 });
+      await stack.until('an idle fleet', 20_000, () => idle(stack));
     });
   }
+
+  test('one is SIGKILLed and the run has no restarts: FAILED within 15 s, naming server and round; the next run works', async () => {
+    await stack.haveWorkers(2);
+    while (stack.servers.length < 2) await stack.addServer();
+    const { id } = await stack.client.createRun({
+      ...ENDLESS,
+      restarts: 0,
+      strategy: { kind: 'parameter-server', mode: 'sync', servers: 2 },
+    });
+    const { servers } = await untilRound(stack, id, 10, 60_000, 2);
+    const victim = stack.servers.find(({ ready }) => ready.id === servers[1]!.serverId)!;
+    await stack.end(victim, 'SIGKILL');
+    expect(victim.child.signalCode).toBe('SIGKILL');
+    const run = await untilStatus(stack, id, ['FAILED'], 15_000);
+    expect(run.statusReason).toMatch(/parameter server 1\b.* in round \d+.*no restarts/);
+    await stack.until('an idle fleet', 20_000, () => idle(stack));
+    await stack.addServer();
+    const next = await stack.client.createRun(SHORT);
+    await expectComplete(stack, next.id, SHORT);
+  });
 });
 
 describe('the api', () => {
@@ -174,7 +199,7 @@ function childrenOf(pid: number): number[] {
 
 test('SIGTERM in the middle of a run, to all one after the other: each exits with 0 in time and nothing is left', async () => {
   await stack.haveWorkers(2);
-  const { id } = await stack.client.createRun(ENDLESS);
+  const { id } = await stack.client.createRun({ ...ENDLESS, restarts: 0 });
   const { servers } = await untilRound(stack, id, 5, 60_000, 2);
   const coordinator = stack.servers.find(({ ready }) => ready.id === servers[0]!.serverId)!;
   await expectPoliteEnd(coordinator, 8_000);

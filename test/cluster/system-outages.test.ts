@@ -79,7 +79,7 @@ test('20 s without the api and with a Redis that does not answer and then has lo
   await expectRoundsBetween(id, from, to);
   await expectUndisturbed(id);
   const next = await stack.client.createRun(SHORT);
-  await expectComplete(stack, next.id, SHORT, 60_000);
+  await expectComplete(stack, next.id, SHORT, { deadlineMs: 60_000 });
 });
 
 test('10 s without PostgreSQL: the api says 503 and when to come back, training goes on, the state catches up', async () => {

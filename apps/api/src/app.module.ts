@@ -11,17 +11,18 @@ import { Datasets } from './datasets/datasets.js';
 import { Control } from './dispatch/control.js';
 import { DispatchSignal } from './dispatch/dispatch-signal.js';
 import { Dispatcher } from './dispatch/dispatcher.js';
+import { Executor } from './dispatch/executor.js';
+import { JobSightings } from './dispatch/job-sightings.js';
 import { Outbox } from './dispatch/outbox.js';
-import { Placements } from './dispatch/placements.js';
 import { Queues } from './dispatch/queues.js';
 import { Reconciler } from './dispatch/reconciler.js';
 import { RedisConnections } from './dispatch/redis-connections.js';
-import { Seats } from './dispatch/seats.js';
 import { Tokens } from './dispatch/tokens.js';
 import { Settings } from './environment.js';
 import { FleetView } from './fleet/fleet-view.js';
 import { FleetResolver } from './fleet/fleet.resolver.js';
 import { Fleet } from './fleet/fleet.js';
+import { ServerSightings } from './fleet/server-sightings.js';
 import { graphqlOptions } from './graphql/graphql.options.js';
 import { NodeResolver } from './graphql/node.resolver.js';
 import { SubscriptionServer } from './graphql/subscription-server.js';
@@ -35,6 +36,7 @@ import { LOGGER } from './logger.js';
 import { ReportsConsumer } from './reports/consumer.js';
 import { FleetReports } from './reports/fleet-reports.js';
 import { JournalStore } from './reports/journal-store.js';
+import { Attempts } from './runs/attempts.js';
 import { CreateRun } from './runs/create-run.js';
 import { LiveRun } from './runs/live-run.js';
 import { Metrics } from './runs/metrics.js';
@@ -52,8 +54,9 @@ const database = [Database];
 const teams = [Authentication, Bootstrap, TeamsService, TeamsResolver];
 const datasets = [Datasets, DatasetsResolver];
 const clusterSpecs = [ClusterSpecs, ClusterSpecsResolver];
-const fleet = [Fleet, FleetView, FleetResolver];
+const fleet = [Fleet, FleetView, FleetResolver, ServerSightings];
 const runs = [
+  Attempts,
   CreateRun,
   LiveRun,
   Metrics,
@@ -65,7 +68,7 @@ const runs = [
   StepTaskResolver,
   Weights,
 ];
-const dispatch = [Control, Dispatcher, DispatchSignal, Outbox, Placements, Queues, Reconciler, RedisConnections, Seats, Tokens];
+const dispatch = [Control, Dispatcher, DispatchSignal, Executor, JobSightings, Outbox, Queues, Reconciler, RedisConnections, Tokens];
 const reports = [FleetReports, JournalStore, ReportsConsumer];
 const graphql = [NodeResolver, Subscriptions, SubscriptionServer];
 const http = [Prometheus];

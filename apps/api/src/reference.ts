@@ -7,7 +7,7 @@ import { ClusterSpecsResolver } from './cluster-specs/cluster-specs.resolver.js'
 import { DatasetsResolver } from './datasets/datasets.resolver.js';
 import { FleetResolver } from './fleet/fleet.resolver.js';
 import { NodeResolver } from './graphql/node.resolver.js';
-import { RUN_MOVES, RUN_STATUS_MEANINGS, type RunStatus } from './runs/run-status.js';
+import { RUN_MOVES, RUN_STATUS_MEANINGS, type RunStatus } from '@paceline/jobs';
 import { RunsResolver, RunSubscriptionsResolver, StepTaskResolver } from './runs/runs.resolver.js';
 import { TeamsResolver } from './teams/teams.resolver.js';
 
@@ -39,7 +39,7 @@ export function printRunStatusPage(): string {
   return `# Statuses of a run
 
 Every change is a compare-and-set on the status and the attempt, is kept with its reason and time (\`statusHistory\`), and is an
-event of the run (\`status.changed\`). A move that is not in this table is refused. Printed from \`apps/api/src/runs/run-status.ts\`.
+event of the run (\`status.changed\`). A move that is not in this table is refused. Printed from \`libs/jobs/src/lifecycle/run-status.ts\`.
 
 | Status | Meaning | May become |
 | --- | --- | --- |

@@ -3,7 +3,7 @@
  * flush it is simply written again.
  */
 import { Injectable } from '@nestjs/common';
-import { controlKey, withDeadline, type ControlFields, type ServerAddress } from '@paceline/jobs';
+import { controlKey, withDeadline, type ControlFields } from '@paceline/jobs';
 import { RedisConnections } from './redis-connections.js';
 
 const DEADLINE_MS = 2_000;
@@ -37,7 +37,3 @@ export class Control {
     });
   }
 }
-
-export const startField = (attempt: number, servers: readonly ServerAddress[]): string => JSON.stringify({ attempt, servers });
-export const ackField = (attempt: number, n: bigint | number): string => `${attempt}:${n}`;
-export const cancelField = (attempt: number): string => `${attempt}:cancel`;

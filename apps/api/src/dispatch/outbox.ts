@@ -6,7 +6,14 @@
  * waits until as many servers are there, because a server that has claimed its part holds it only for a while.
  */
 import { Inject, Injectable } from '@nestjs/common';
-import { placementJobSchema, stepTaskJobSchema, type PlacementJob, type ServerAddress, type StepTaskJob } from '@paceline/jobs';
+import {
+  hasLiveAttempt,
+  placementJobSchema,
+  stepTaskJobSchema,
+  type PlacementJob,
+  type ServerAddress,
+  type StepTaskJob,
+} from '@paceline/jobs';
 import type { ModelDescription } from '@paceline/spec';
 import type { Logger } from '@paceline/runtime';
 import { Database } from '../database/database.js';
@@ -14,7 +21,7 @@ import type { Prisma } from '../generated/prisma/client.js';
 import { Fleet } from '../fleet/fleet.js';
 import { LOGGER } from '../logger.js';
 import { specOf } from '../runs/run-row.js';
-import { isOver } from '../runs/run-status.js';
+import { addressOf } from './run-picture.js';
 import { priorityOf, Queues, type PreparedJob } from './queues.js';
 import { Tokens } from './tokens.js';
 
@@ -49,7 +56,7 @@ export class Outbox {
     });
     const jobs: PreparedJob[] = [];
     for (const row of rows) {
-      const job = row.run.attempt === row.attempt && !isOver(row.run.status) ? await this.prepare(row) : undefined;
+      const job = row.run.attempt === row.attempt && hasLiveAttempt(row.run.status) ? await this.prepare(row) : undefined;
       if (job) jobs.push(job);
     }
     await this.queues.add(jobs);
@@ -70,10 +77,13 @@ export class Outbox {
     return undefined;
   }
 
-  private async placement(row: Row): Promise<PreparedJob> {
+  private async placement(row: Row): Promise<PreparedJob | undefined> {
     const { run, attempt, jobId } = row;
     const { index } = row.payload as { index: number };
     const spec = specOf(run);
+    const origin = await this.database.attempt.findUnique({ where: { runId_number: { runId: run.id, number: attempt } } });
+    if (!origin) return undefined;
+    const { parentRunId, parentNumber, parentRound } = origin;
     const payload: PlacementJob = {
       kind: 'placement',
       runId: run.id,
@@ -84,7 +94,7 @@ export class Outbox {
       model: run.model as unknown as ModelDescription,
       trainExamples: run.trainExamples,
       evalExamples: run.evalExamples,
-      restore: null,
+      restore: parentNumber === null ? null : { runId: parentRunId ?? run.id, attempt: parentNumber, round: Number(parentRound) },
       token: await this.tokens.sign({ run: run.id, attempt, role: 'server' }),
     };
     return { jobId, payload };
@@ -115,7 +125,7 @@ export class Outbox {
 
   private async addresses(runId: string, attempt: number): Promise<ServerAddress[]> {
     const rows = await this.database.runServer.findMany({ where: { runId, attempt, claimedAt: { not: null } }, orderBy: { index: 'asc' } });
-    return rows.map(({ index, serverId, host, port, unixPath }) => ({ index, serverId: serverId!, host: host!, port: port!, unixPath }));
+    return rows.flatMap((row) => addressOf(row) ?? []);
   }
 
   private async liveServers(): Promise<number> {

@@ -1,23 +1,18 @@
 /**
- * Compares what should be with what is, for every active run, a few times a second: servers claimed, seat open, control hash there, wish
- * to cancel fulfilled, status right. It repairs what Redis lost and needs no memory of its own, so any api can take over.
+ * Looks at every run that is not over, a few times a second: reads rows, control hash and fleet, asks `reconcile` (libs/jobs) what
+ * to do next and has it done. What Redis lost comes back this way, and any api can take over.
  */
 import { Injectable } from '@nestjs/common';
-import { RedisUnavailableError } from '@paceline/jobs';
+import { hasLiveAttempt, reconcile, RedisUnavailableError, type FleetPicture, type RunPicture } from '@paceline/jobs';
 import { Database } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
-import { Fleet } from '../fleet/fleet.js';
-import { isOver } from '../runs/run-status.js';
-import { StatusMoves } from '../runs/status-moves.js';
-import { readActiveRuns, RUNS_PER_TICK, type ActiveRun } from './active-run.js';
-import { ackField, cancelField, Control } from './control.js';
-import { Placements } from './placements.js';
+import { ServerSightings } from '../fleet/server-sightings.js';
+import { Control } from './control.js';
+import { Executor } from './executor.js';
+import { JobSightings } from './job-sightings.js';
 import { Queues } from './queues.js';
-import { Seats } from './seats.js';
-import { queuedReason, waitsForWorker, type FleetCounts } from './waiting-reason.js';
+import { readActiveRuns, RUNS_PER_TICK, toPicture } from './run-picture.js';
 
-/** A coordinator that does not answer to a cancel for this long is not waited for. */
-export const CANCEL_DEADLINE_MS = 10_000;
 const SWEEP_EVERY_MS = 2_000;
 
 @Injectable()
@@ -27,85 +22,54 @@ export class Reconciler {
 
   constructor(
     private readonly database: Database,
-    private readonly fleet: Fleet,
+    private readonly sightings: ServerSightings,
     private readonly control: Control,
-    private readonly placements: Placements,
-    private readonly seats: Seats,
+    private readonly jobs: JobSightings,
+    private readonly executor: Executor,
     private readonly queues: Queues,
-    private readonly moves: StatusMoves,
   ) {}
 
   /** @returns runs that could not be looked at, with why @throws when PostgreSQL or Redis is away */
   async tick(): Promise<{ runId: string; error: Error }[]> {
-    const rows = await readActiveRuns(this.database, this.position);
-    this.position = rows.length === RUNS_PER_TICK ? rows.at(-1)!.row.id : undefined;
-    const controls = await this.control.read(rows.map(({ row }) => row.id));
-    const servers = await this.fleet.members('server');
-    const counts = await this.fleetCounts();
+    const runs = await this.read();
+    const fleet = await this.sightings.picture(
+      runs.flatMap(({ servers }) => servers.flatMap(({ claim }) => (claim ? [claim.address] : []))),
+    );
     const failed: { runId: string; error: Error }[] = [];
-    for (const row of rows) {
-      const run: ActiveRun = { ...row, control: controls.get(row.row.id) ?? {} };
+    for (const run of runs) {
       try {
-        await this.reconcile(run, servers, counts);
+        await this.reconcile(run, fleet);
       } catch (error) {
         if (error instanceof RedisUnavailableError || isDatabaseOutage(error)) throw error; // the next run would meet it too
-        failed.push({ runId: run.row.id, error: error as Error });
+        failed.push({ runId: run.runId, error: error as Error });
       }
     }
     await this.sweepQueues();
     return failed;
   }
 
-  private async reconcile(run: ActiveRun, servers: Awaited<ReturnType<Fleet['members']>>, counts: FleetCounts): Promise<void> {
-    const { row, attempt, control } = run;
-    if (row.cancelRequestedAt) return this.cancel(run);
-    const hasStarted = await this.placements.reconcile(run, servers);
-    if (!control.ack && attempt.storedN > 0n) await this.control.write(row.id, { ack: ackField(row.attempt, attempt.storedN) });
-    if (hasStarted) await this.seats.reconcile(run);
-    if (row.status !== 'QUEUED' && row.status !== 'PROVISIONING') return;
-    const noWorker = waitsForWorker(counts);
-    if (row.status === 'QUEUED') {
-      if (hasStarted && !noWorker)
-        await this.moves.move(row.id, row.attempt, {
-          to: 'PROVISIONING',
-          reason: 'its servers are set up; a worker is about to take the first seat',
-        });
-      else await this.moves.explain(row.id, row.attempt, 'QUEUED', queuedReason(counts, run.serversNeeded, run.claimed.length));
-    } else await this.moves.explain(row.id, row.attempt, 'PROVISIONING', noWorker ?? this.provisioningReason(run, counts));
+  private async read(): Promise<RunPicture[]> {
+    const rows = await readActiveRuns(this.database, this.position);
+    this.position = rows.length === RUNS_PER_TICK ? rows.at(-1)!.id : undefined;
+    const controls = await this.control.read(rows.map(({ id }) => id));
+    const pictures: RunPicture[] = [];
+    for (const row of rows) {
+      const hasFailures = row.attempts.some(({ number, seatFailures }) => number === row.attempt && seatFailures > 0);
+      const failure = hasFailures ? await this.lastSeatFailure(row.id, row.attempt) : null;
+      const picture = toPicture(row, controls.get(row.id) ?? {}, failure);
+      if (picture) pictures.push(picture);
+    }
+    return pictures;
   }
 
-  private provisioningReason(run: ActiveRun, counts: FleetCounts): string {
-    if ((run.coordinator?.seats.length ?? 0) > 0) return 'a worker has its seat and loads parameters and data';
-    return counts.idleWorkers > 0
-      ? 'its servers are set up; a worker is about to take the first seat'
-      : 'waits for a worker: all are busy with other runs';
+  private async reconcile(run: RunPicture, fleet: FleetPicture): Promise<void> {
+    const now = Date.now();
+    for (const action of reconcile(run, fleet, await this.jobs.of(run, now), now)) await this.executor.carryOut(run, action);
   }
 
-  private async cancel(run: ActiveRun): Promise<void> {
-    const { row, control } = run;
-    const action = cancelField(row.attempt);
-    if (control.action !== action) await this.control.write(row.id, { action });
-    const waitedMs = Date.now() - row.cancelRequestedAt!.getTime();
-    const hasCoordinator = run.claimed.some(({ index }) => index === 0);
-    if (hasCoordinator && waitedMs < CANCEL_DEADLINE_MS) return;
-    const reason = hasCoordinator
-      ? `cancelled; its coordinator did not confirm within ${CANCEL_DEADLINE_MS / 1000} s`
-      : 'cancelled before it began';
-    await this.moves.move(row.id, row.attempt, { to: 'CANCELLED', reason });
-  }
-
-  private async fleetCounts(): Promise<FleetCounts> {
-    const [workers, servers] = await Promise.all([this.fleet.list('worker'), this.fleet.list('server')]);
-    const alive = { worker: workers.filter((row) => this.fleet.isAlive(row)), server: servers.filter((row) => this.fleet.isAlive(row)) };
-    const right = alive.worker.filter((row) => this.fleet.isCompatible(row));
-    return {
-      liveWorkers: right.length,
-      idleWorkers: right.filter(({ runId }) => runId === null).length,
-      liveServers: alive.server.filter((row) => this.fleet.isCompatible(row)).length,
-      incompatible: (['worker', 'server'] as const).flatMap((role) =>
-        alive[role].filter((row) => !this.fleet.isCompatible(row)).map(({ id, protocolVersion }) => ({ role, id, protocolVersion })),
-      ),
-    };
+  private async lastSeatFailure(runId: string, attempt: number): Promise<string | null> {
+    const last = await this.database.runEvent.findFirst({ where: { runId, attempt, type: 'seat.failed' }, orderBy: { seq: 'desc' } });
+    return last?.message ?? null;
   }
 
   /** Jobs that wait for nothing: of runs that are over, of seats that were closed while a dead worker held the job, forged ones. */
@@ -137,7 +101,7 @@ export class Reconciler {
       server.made === Number(n) &&
       !server.claimedAt &&
       server.run.attempt === Number(attempt) &&
-      !isOver(server.run.status)
+      hasLiveAttempt(server.run.status)
     );
   }
 }

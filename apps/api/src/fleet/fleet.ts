@@ -6,7 +6,7 @@
  * until the reports have been read without a gap for a while (`canJudge`).
  */
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
-import type { FleetMember } from '@paceline/jobs';
+import { LOST_AFTER_MS, type FleetMember } from '@paceline/jobs';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import type { Logger } from '@paceline/runtime';
 import { Database } from '../database/database.js';
@@ -20,7 +20,6 @@ export interface FleetRow extends Omit<FleetMember, 'startedAtMs'> {
   readonly hasLeft: boolean;
 }
 
-export const LOST_AFTER_MS = 5_000;
 const FLUSH_EVERY_MS = 2_000;
 const REFRESH_EVERY_MS = 1_000;
 /** Reports must have been read without a gap for this long before silence counts. */
@@ -82,7 +81,12 @@ export class Fleet implements OnModuleDestroy {
 
   /** Whether silence means something now. */
   canJudge(now = Date.now()): boolean {
-    return this.hearingSince !== undefined && now - this.hearingSince >= JUDGE_AFTER_MS && now - this.heardAt <= HEARING_GAP_MS;
+    return this.hearingForMs(now) >= JUDGE_AFTER_MS;
+  }
+
+  /** For how long reports have been read without a gap. */
+  hearingForMs(now = Date.now()): number {
+    return this.hearingSince === undefined || now - this.heardAt > HEARING_GAP_MS ? 0 : now - this.hearingSince;
   }
 
   /** Everybody who was seen lately, those who left excepted. @throws when PostgreSQL is away */

@@ -1,6 +1,6 @@
 /** The OpenAPI 3.1 document. The run spec comes from its zod schema (libs/spec); a test compares the paths with the router's. */
 import { specJsonSchema } from '@paceline/spec';
-import { RUN_MOVES } from '../runs/run-status.js';
+import { RUN_MOVES } from '@paceline/jobs';
 import { FAULTS } from '../fault.js';
 
 type Json = Record<string, unknown>;

@@ -6,7 +6,7 @@ import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
 import { CurrentViewer, type AuthenticatedRequest } from '../graphql/viewer.decorator.js';
 import { CreateRun } from '../runs/create-run.js';
 import { progressOf, resultTypeOf } from '../runs/run-row.js';
-import { ACTIVE_STATUSES, RUN_MOVES, type RunStatus } from '../runs/run-status.js';
+import { ACTIVE_STATUSES, RUN_MOVES, type RunStatus } from '@paceline/jobs';
 import { Run } from '../runs/run.types.js';
 import { Runs } from '../runs/runs.js';
 import { Weights } from '../runs/weights.js';
@@ -136,7 +136,7 @@ function wholeNumber(name: string, text: string | undefined): number | undefined
 
 function statuses(text: string | undefined): RunStatus[] | undefined {
   if (text === undefined) return undefined;
-  if (text === 'active') return ACTIVE_STATUSES;
+  if (text === 'active') return [...ACTIVE_STATUSES];
   const given = text.split(',');
   const unknown = given.find((status) => !Object.hasOwn(RUN_MOVES, status));
   if (unknown !== undefined)

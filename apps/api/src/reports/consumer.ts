@@ -9,10 +9,10 @@
  */
 import { hostname } from 'node:os';
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
-import { RedisUnavailableError, REPORT_STREAM, reportSchema, withDeadline, type Report } from '@paceline/jobs';
+import { ackField, cancelField, RedisUnavailableError, REPORT_STREAM, reportSchema, withDeadline, type Report } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import { isDatabaseOutage } from '../database/outage.js';
-import { ackField, cancelField, Control } from '../dispatch/control.js';
+import { Control } from '../dispatch/control.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { RedisConnections } from '../dispatch/redis-connections.js';
 import { Fleet } from '../fleet/fleet.js';

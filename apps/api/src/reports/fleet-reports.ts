@@ -1,14 +1,14 @@
 /** Reports that are not journals: who is there, who took a placement, whose seat failed. */
 import { Inject, Injectable } from '@nestjs/common';
-import type { Report } from '@paceline/jobs';
+import { causeOfComplaint, hasLiveAttempt, type Report } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import { Database } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
-import { Placements } from '../dispatch/placements.js';
 import { Fleet } from '../fleet/fleet.js';
+import { ServerSightings } from '../fleet/server-sightings.js';
 import { LOGGER } from '../logger.js';
+import { Attempts } from '../runs/attempts.js';
 import { RunSignals } from '../runs/run-signals.js';
-import { isOver } from '../runs/run-status.js';
 import { StatusMoves } from '../runs/status-moves.js';
 import { storable } from '../text-input.js';
 
@@ -19,7 +19,8 @@ export class FleetReports {
   constructor(
     private readonly database: Database,
     private readonly fleet: Fleet,
-    private readonly placements: Placements,
+    private readonly sightings: ServerSightings,
+    private readonly attempts: Attempts,
     private readonly moves: StatusMoves,
     private readonly signals: RunSignals,
     private readonly dispatch: DispatchSignal,
@@ -46,30 +47,34 @@ export class FleetReports {
   }
 
   /** The first claim of a part counts; another server that took a copy of the job finds itself missing in `start`. */
-  private async serverClaimed({ runId, attempt, address }: Of<'server.claimed'>): Promise<void> {
+  private async serverClaimed({ runId, attempt, address, storage }: Of<'server.claimed'>): Promise<void> {
     const { index, serverId, host, port, unixPath } = storable(address);
     const { count } = await this.database.runServer.updateMany({
       where: { runId, attempt, index, claimedAt: null, run: { attempt } },
-      data: { serverId, host, port, unixPath, claimedAt: new Date() },
+      data: { serverId, host, port, unixPath, storage: storage === undefined ? null : storable(storage), claimedAt: new Date() },
     });
     if (count > 0) this.dispatch.wake();
     else this.log.info({ run: runId, attempt, index, server: serverId }, 'a second claim of a placement was ignored');
   }
 
   private async serverFailed({ runId, attempt, index, code, message }: Of<'server.failed'>): Promise<void> {
-    if (await this.moves.move(runId, attempt, { to: 'FAILED', reason: `parameter server ${index} failed (${code}): ${message}` }))
-      this.dispatch.wake();
+    const end = {
+      kind: 'failed',
+      cause: causeOfComplaint(code),
+      message: `parameter server ${index} failed (${code}): ${message}`,
+    } as const;
+    if (await this.attempts.endNow(runId, attempt, end)) this.dispatch.wake();
   }
 
   private async seatFailed(report: Of<'seat.failed'>): Promise<void> {
     const { runId, attempt, seat, workerId, code, message, serverIndex } = report;
     if (serverIndex !== null) {
       const server = await this.database.runServer.findUnique({ where: { runId_attempt_index: { runId, attempt, index: serverIndex } } });
-      if (server?.serverId) this.placements.suspect(server.serverId);
+      if (server?.serverId) this.sightings.suspect(server.serverId);
     }
     const known = await this.database.transact(async (transaction) => {
       const run = await this.moves.lock(transaction, runId);
-      if (run?.attempt !== attempt || isOver(run.status)) return false;
+      if (run?.attempt !== attempt || !hasLiveAttempt(run.status)) return false;
       await transaction.attempt.updateMany({
         where: { runId, number: attempt },
         data: { seatFailures: { increment: 1 }, lastFailureAt: new Date() },

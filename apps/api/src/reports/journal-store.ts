@@ -4,19 +4,29 @@
  *     entries n > stored  ->  events, metrics, ledger ranges, each once (unique on run, attempt, n)
  *     stored              ->  moves to the report's last n when nothing is missing before it
  *     state               ->  the run's newest picture, unless a newer report was stored already
- *     run.* events        ->  moves of the status
+ *     outcomes            ->  checkpoints and moves of the status, when everything before them is stored
  *
- * The acknowledgement is written after the commit, so what is acknowledged is stored; a crash in between costs a repetition, which
- * changes nothing. Reports of an older attempt are acknowledged and dropped: an old fence writes nothing.
+ * So a checkpoint that is known here has its whole history here, and whatever attempt begins with it. The acknowledgement is written after the commit, so what is acknowledged is stored; a crash in between costs a repetition, which
+ * changes nothing. Reports of an older attempt are acknowledged and dropped: an old fence writes nothing. Nothing that counts is lost
+ * with them: an attempt begins with a checkpoint that is known here, and rounds beyond it are void.
  */
 import { Injectable } from '@nestjs/common';
-import { runResultSchema, type CoordinatorState, type JournalEntry, type Report } from '@paceline/jobs';
+import {
+  causeOfFailure,
+  checkpointRecordSchema,
+  hasLiveAttempt,
+  runResultSchema,
+  type AttemptEnd,
+  type CoordinatorState,
+  type JournalEntry,
+  type Report,
+} from '@paceline/jobs';
 import { Database, type Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import type { StoredCoordinator } from '../runs/run-row.js';
 import { RunSignals } from '../runs/run-signals.js';
-import { isOver } from '../runs/run-status.js';
-import { StatusMoves, type LockedRun, type Move } from '../runs/status-moves.js';
+import { Attempts } from '../runs/attempts.js';
+import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
 
 export type JournalReport = Extract<Report, { kind: 'journal' }>;
 
@@ -31,13 +41,17 @@ export interface Stored {
 }
 
 type Entry<K extends JournalEntry['kind']> = Extract<JournalEntry, { kind: K }>;
-const LIVE_PHASES: readonly string[] = ['waiting', 'training', 'evaluating'];
+const LIVE_PHASES: readonly string[] = ['waiting', 'training', 'pausing', 'evaluating'];
+/** Events that change more than the history; applied in order. */
+const OUTCOMES: readonly string[] = ['run.finished', 'run.failed', 'run.cancelled', 'run.paused', 'checkpoint.written'];
+type Outcome = Pick<Entry<'event'>, 'message' | 'data' | 'atMs'> & { readonly type: string };
 
 @Injectable()
 export class JournalStore {
   constructor(
     private readonly database: Database,
     private readonly moves: StatusMoves,
+    private readonly attempts: Attempts,
     private readonly signals: RunSignals,
   ) {}
 
@@ -57,16 +71,18 @@ export class JournalStore {
       return { ack: { attempt: report.attempt, n: BigInt(last) }, mustStop: isLive, newEntries: 0, changed: false };
     }
     const { storedN } = await transaction.attempt.findUniqueOrThrow({ where: { runId_number: { runId: run.id, number: run.attempt } } });
-    const entries = await this.newEntries(transaction, run, report.entries, storedN);
+    const { entries, hadLater } = await this.newEntries(transaction, run, report.entries, storedN);
     await this.insert(transaction, run, entries);
     const n = await this.highWater(transaction, run, report, storedN);
     const metrics = entries.filter((entry) => entry.kind === 'metric');
     const changed = await this.keepState(transaction, run, report.state, streamId, metrics.at(-1));
     const before = run.status;
-    await this.followStatus(transaction, run, report.state, entries);
+    const mayHaveOutcomes = n > storedN && (hadLater || entries.some((entry) => entry.kind === 'event' && OUTCOMES.includes(entry.type)));
+    const outcomes = mayHaveOutcomes ? await this.outcomes(transaction, run, storedN, n) : [];
+    await this.followStatus(transaction, run, report.state, entries, outcomes);
     return {
       ack: { attempt: run.attempt, n },
-      mustStop: isOver(run.status) && isLive && !entries.some(({ kind }) => kind === 'event'),
+      mustStop: !hasLiveAttempt(run.status) && isLive && !entries.some(({ kind }) => kind === 'event'),
       newEntries: entries.length,
       changed: changed || run.status !== before,
     };
@@ -78,9 +94,9 @@ export class JournalStore {
     run: LockedRun,
     entries: readonly JournalEntry[],
     storedN: bigint,
-  ): Promise<JournalEntry[]> {
+  ): Promise<{ entries: JournalEntry[]; hadLater: boolean }> {
     const beyond = entries.filter(({ n }) => BigInt(n) > storedN);
-    if (beyond.length === 0) return [];
+    if (beyond.length === 0) return { entries: [], hadLater: false };
     const where = { runId: run.id, attempt: run.attempt, n: { gt: storedN } };
     const [events, metrics, ledger] = await Promise.all([
       transaction.runEvent.findMany({ where, select: { n: true } }),
@@ -88,7 +104,7 @@ export class JournalStore {
       transaction.ledgerRange.findMany({ where, select: { n: true } }),
     ]);
     const known = new Set([...events, ...metrics, ...ledger].map(({ n }) => Number(n)));
-    return beyond.filter(({ n }) => !known.has(n));
+    return { entries: beyond.filter(({ n }) => !known.has(n)), hadLater: known.size > 0 };
   }
 
   private async insert(transaction: Transaction, run: LockedRun, entries: readonly JournalEntry[]): Promise<void> {
@@ -156,40 +172,69 @@ export class JournalStore {
     run: LockedRun,
     { phase }: CoordinatorState,
     entries: readonly JournalEntry[],
+    outcomes: readonly Outcome[],
   ): Promise<void> {
-    const events = entries.filter((entry) => entry.kind === 'event');
-    const isTraining = phase === 'training' || phase === 'evaluating' || events.some(({ type }) => type === 'training.started');
-    if (isTraining || events.some(({ type }) => type === 'run.finished')) await this.becomeRunning(transaction, run);
-    for (const event of events) {
-      const move = endOf(event);
-      if (move) await this.moves.apply(transaction, run, move);
+    const isTraining =
+      phase === 'training' ||
+      phase === 'evaluating' ||
+      entries.some((entry) => entry.kind === 'event' && entry.type === 'training.started');
+    if (isTraining || outcomes.some(({ type }) => type === 'run.finished')) await this.becomeRunning(transaction, run);
+    for (const outcome of outcomes) {
+      if (outcome.type === 'checkpoint.written') {
+        await this.keepCheckpoint(transaction, run, outcome);
+        continue;
+      }
+      const { end, result } = endOf(outcome);
+      await this.attempts.end(transaction, run, end, result ? { result } : {});
     }
+  }
+
+  /** Outcomes with numbers in (after, upTo], in order: of this report, or stored before what came before them. */
+  private async outcomes(transaction: Transaction, run: LockedRun, after: bigint, upTo: bigint): Promise<Outcome[]> {
+    const rows = await transaction.runEvent.findMany({
+      where: { runId: run.id, attempt: run.attempt, n: { gt: after, lte: upTo }, type: { in: [...OUTCOMES] } },
+      orderBy: { n: 'asc' },
+    });
+    return rows.map(({ type, message, data, at }) => ({ type, message, data: data as Record<string, unknown>, atMs: at.getTime() }));
+  }
+
+  private async keepCheckpoint(transaction: Transaction, run: LockedRun, { data, atMs }: Outcome): Promise<void> {
+    const parsed = checkpointRecordSchema.safeParse(data);
+    // Its event stays in the history; a record that cannot be read, or speaks of another attempt, is nothing to restore from.
+    if (!parsed.success || parsed.data.attempt !== run.attempt) return;
+    const { attempt, round, ...record } = parsed.data;
+    await transaction.checkpoint.createMany({
+      data: [{ runId: run.id, attempt, round, ...record, createdAt: new Date(atMs) }],
+      skipDuplicates: true,
+    });
   }
 
   private async becomeRunning(transaction: Transaction, run: LockedRun): Promise<void> {
     if (run.status === 'QUEUED') await this.moves.apply(transaction, run, { to: 'PROVISIONING', reason: 'its servers are set up' });
-    if (run.status === 'PROVISIONING') await this.moves.apply(transaction, run, { to: 'RUNNING', reason: 'training began' });
+    if (run.status === 'PROVISIONING')
+      await this.moves.apply(transaction, run, {
+        to: 'RUNNING',
+        reason: run.attempt === 1 ? 'training began' : `training goes on in attempt ${run.attempt}`,
+      });
   }
 }
 
-/** What the coordinator's last event means for the run. */
-function endOf(event: Entry<'event'>): Move | undefined {
-  switch (event.type) {
+/** What the coordinator's last word means. */
+function endOf({ type, message, data }: Outcome): { end: AttemptEnd; result?: Prisma.InputJsonObject } {
+  switch (type) {
     case 'run.finished': {
-      const result = runResultSchema.safeParse(event.data);
-      if (!result.success)
-        return {
-          to: 'FAILED',
-          reason: `the coordinator's result cannot be read: ${result.error.issues[0]?.path.join('.')} ${result.error.issues[0]?.message}`,
-        };
-      return { to: 'SUCCEEDED', reason: event.message, set: { result: result.data } };
+      const result = runResultSchema.safeParse(data);
+      if (result.success) return { end: { kind: 'finished', message }, result: result.data };
+      const [issue] = result.error.issues;
+      const why = `the coordinator's result cannot be read: ${issue?.path.join('.')} ${issue?.message}`;
+      return { end: { kind: 'failed', cause: 'RESULT_UNREADABLE', message: why } };
     }
-    case 'run.failed':
-      return { to: 'FAILED', reason: event.message };
+    case 'run.paused':
+      return { end: { kind: 'paused', message } };
     case 'run.cancelled':
-      return { to: 'CANCELLED', reason: event.message };
+      return { end: { kind: 'cancelled', message } };
     default:
-      return undefined;
+      return { end: { kind: 'failed', cause: causeOfFailure(data['cause']), message } };
   }
 }
 

@@ -5,19 +5,18 @@
 import { createHash } from 'node:crypto';
 import { Injectable } from '@nestjs/common';
 import { datasetInfo, type DatasetInfo } from '@paceline/data';
-import { placementJobId } from '@paceline/jobs';
 import { LIMITS, parseRunSpec, type ModelDescription, type RunSpec, type SpecIssue } from '@paceline/spec';
 import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
 import { Database, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
-import { waitsForServers } from '../dispatch/waiting-reason.js';
 import { Fleet } from '../fleet/fleet.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
 import type { Viewer } from '../teams/authentication.js';
+import { placeServers } from './attempts.js';
 import { ModelDescriptions } from './model-description.js';
 import { toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
-import { ACTIVE_STATUSES } from './run-status.js';
+import { ACTIVE_STATUSES, waitsForServers } from '@paceline/jobs';
 import type { Run } from './run.types.js';
 import { StatusMoves } from './status-moves.js';
 
@@ -62,7 +61,8 @@ export class CreateRun {
     const earlier = idempotencyKey ? await this.earlierRun(viewer, idempotencyKey, inputHash) : undefined;
     if (earlier) return earlier;
     if (
-      (await this.database.run.count({ where: { teamId: viewer.teamId, status: { in: ACTIVE_STATUSES } } })) >= MAX_ACTIVE_RUNS_PER_TEAM
+      (await this.database.run.count({ where: { teamId: viewer.teamId, status: { in: [...ACTIVE_STATUSES] } } })) >=
+      MAX_ACTIVE_RUNS_PER_TEAM
     ) {
       return new Conflict(`The team has ${MAX_ACTIVE_RUNS_PER_TEAM} runs that are not over; cancel some or wait.`);
     }
@@ -166,17 +166,7 @@ export class CreateRun {
     const { id: runId } = created;
     if (idempotency) await transaction.idempotencyKey.create({ data: { teamId: viewer.teamId, runId, ...idempotency } });
     await transaction.attempt.create({ data: { runId, number: FIRST_ATTEMPT } });
-    const indices = Array.from({ length: spec.strategy.servers }, (_, index) => index);
-    await transaction.runServer.createMany({ data: indices.map((index) => ({ runId, attempt: FIRST_ATTEMPT, index })) });
-    await transaction.outbox.createMany({
-      data: indices.map((index) => ({
-        runId,
-        attempt: FIRST_ATTEMPT,
-        kind: 'placement',
-        jobId: placementJobId(runId, FIRST_ATTEMPT, index, 0),
-        payload: { index },
-      })),
-    });
+    await placeServers(transaction, runId, FIRST_ATTEMPT, spec.strategy.servers);
     await transaction.runStatusChange.create({ data: { runId, from: null, to: 'PENDING', reason: 'created', attempt: FIRST_ATTEMPT } });
     const locked = (await this.moves.lock(transaction, runId))!;
     await this.moves.addEvents(transaction, locked, [

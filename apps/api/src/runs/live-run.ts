@@ -6,8 +6,9 @@
 import { Injectable } from '@nestjs/common';
 import { Database } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
+import { alongLineage, readLineage } from './lineage.js';
 import { RunSignals } from './run-signals.js';
-import { isOver } from './run-status.js';
+import { isOver } from '@paceline/jobs';
 import type { RunEventType, RunMetric } from './run.types.js';
 import { toEvent } from './runs.js';
 
@@ -47,20 +48,28 @@ export class LiveRun {
     }
   }
 
-  /** At most ten rows a second: what came in between is merged into them. What is stored already comes as up to ten rows at once. */
-  async *metrics(runId: string, attempt: number, afterRound: number, signal: AbortSignal): AsyncGenerator<RunMetric, void, undefined> {
+  /**
+   * Along the lineage, each round in one row: what is redone after a restore was seen before. At most ten rows a second: what came in between is merged into them. What is stored already comes as up to ten rows
+   * at once.
+   */
+  async *metrics(runId: string, afterRound: number, signal: AbortSignal): AsyncGenerator<RunMetric, void, undefined> {
     const watch = this.signals.watch(runId);
     let cursor = 0;
+    let lastRound = afterRound;
     try {
       while (!signal.aborted) {
-        const where = { runId, attempt, seq: { gt: cursor }, round: { gt: afterRound } };
-        const seen = await this.look(runId, () => this.database.metric.findMany({ where, orderBy: { seq: 'asc' }, take: METRIC_BATCH }));
+        const seen = await this.look(runId, async ({ attempt }) => {
+          const parts = alongLineage(await readLineage(this.database, runId, attempt));
+          const where = { runId, seq: { gt: cursor }, round: { gt: lastRound }, OR: parts };
+          return this.database.metric.findMany({ where, orderBy: { seq: 'asc' }, take: METRIC_BATCH });
+        });
         const rows = seen?.rows ?? [];
         const isHistory = cursor === 0 || rows.length === METRIC_BATCH || seen?.over;
         const groups = split(rows, isHistory ? ROWS_PER_SECOND : 1);
         for (const group of groups) {
           if (signal.aborted) return;
           cursor = group.at(-1)!.seq;
+          lastRound = Math.max(lastRound, group.at(-1)!.round);
           yield merge(group);
         }
         if (rows.length > 0) await pause((groups.length * 1_000) / ROWS_PER_SECOND, signal);
@@ -73,10 +82,13 @@ export class LiveRun {
   }
 
   /** Rows, and whether the run was over before they were read. Undefined while PostgreSQL is away: its subscribers stay, and miss nothing. */
-  private async look<T>(runId: string, read: () => Promise<T[]>): Promise<{ rows: T[]; over: boolean } | undefined> {
+  private async look<T>(
+    runId: string,
+    read: (run: { attempt: number }) => Promise<T[]>,
+  ): Promise<{ rows: T[]; over: boolean } | undefined> {
     try {
-      const run = await this.database.run.findUnique({ where: { id: runId }, select: { status: true } });
-      return { over: run === null || isOver(run.status), rows: await read() };
+      const run = await this.database.run.findUnique({ where: { id: runId }, select: { status: true, attempt: true } });
+      return { over: run === null || isOver(run.status), rows: run ? await read(run) : [] };
     } catch (error) {
       if (isDatabaseOutage(error)) return undefined;
       throw error;

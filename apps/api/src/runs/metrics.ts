@@ -1,11 +1,14 @@
 /**
  * Metrics on reading. A series is asked for by name and thinned in SQL to so many buckets, so a run of ten million rounds and one of a
- * hundred cost the browser the same. A bucket keeps its extremes: a spike is seen however far one zooms out.
+ * hundred cost the browser the same. A bucket keeps its extremes: a spike is seen however far one zooms out. It follows
+ * the lineage of the weights: rounds that a restore made void are left out.
  */
 import { Injectable } from '@nestjs/common';
-import { Database } from '../database/database.js';
+import type { LineagePart } from '@paceline/jobs';
 import type { SpecIssue } from '@paceline/spec';
+import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
+import { lineageColumns, readLineage } from './lineage.js';
 import type { MetricPoint, MetricSeries, Run } from './run.types.js';
 
 export const METRIC_NAMES = ['loss', 'accuracy', 'examplesPerSecond', 'roundMs', 'staleness'] as const;
@@ -39,28 +42,44 @@ export class Metrics {
     if (issues.length > 0) throw new Fault('INVALID_INPUT', issues.map(({ path, message }) => `${path}: ${message}`).join('; '));
     const from = Math.max(0, fromRound ?? 0);
     const to = toRound ?? 2 ** 31 - 1;
+    const lineage = await readLineage(this.database, run.id, run.attempt);
     return Promise.all(
-      [...new Set(names)].map(async (name) => ({ name, points: await this.buckets(run, name as MetricName, from, to, points) })),
+      [...new Set(names)].map(async (name) => ({
+        name,
+        points: await this.buckets(run.id, lineage, name as MetricName, from, to, points),
+      })),
     );
   }
 
-  /** Updates of the present attempt by their staleness, the last place for all beyond; empty in synchronous runs. */
+  /** Updates along the lineage by their staleness, the last place for all beyond; empty in synchronous runs. */
   async staleness({ id, attempt }: Run): Promise<number[]> {
+    const [attempts, starts, ends] = lineageColumns(await readLineage(this.database, id, attempt));
     const rows = await this.database.$queryRaw<{ count: number }[]>`
       SELECT sum(place.count)::float8 AS "count"
-      FROM "Metric", unnest("stalenessCounts") WITH ORDINALITY AS place(count, staleness)
-      WHERE "runId" = ${id}::uuid AND "attempt" = ${attempt}
+      FROM "Metric" JOIN unnest(${attempts}::int[], ${starts}::int[], ${ends}::int[]) AS part(number, lo, hi)
+                      ON "attempt" = part.number AND "round" >= part.lo AND "round" < part.hi,
+           unnest("stalenessCounts") WITH ORDINALITY AS place(count, staleness)
+      WHERE "runId" = ${id}::uuid
       GROUP BY place.staleness ORDER BY place.staleness`;
     return rows.map(({ count }) => count);
   }
 
-  private buckets({ id, attempt }: Run, name: MetricName, from: number, to: number, points: number): Promise<MetricPoint[]> {
+  private buckets(
+    id: string,
+    lineage: readonly LineagePart[],
+    name: MetricName,
+    from: number,
+    to: number,
+    points: number,
+  ): Promise<MetricPoint[]> {
+    const [attempts, starts, ends] = lineageColumns(lineage);
     // The name is one of the constants above, so it may stand in the statement.
     return this.database.$queryRawUnsafe<MetricPoint[]>(
       `WITH chosen AS (
          SELECT "round", "rounds", "${name}" AS value, greatest("examples", 1)::float8 AS weight, "at",
                 min("round") OVER () AS first, max("round") OVER () AS last
-         FROM "Metric" WHERE "runId" = $1::uuid AND "attempt" = $2 AND "round" BETWEEN $3 AND $4 AND "${name}" IS NOT NULL
+         FROM "Metric" JOIN unnest($2::int[], $6::int[], $7::int[]) AS part(number, lo, hi) ON "attempt" = part.number AND "round" >= part.lo AND "round" < part.hi
+         WHERE "runId" = $1::uuid AND "round" BETWEEN $3 AND $4 AND "${name}" IS NOT NULL
        )
        SELECT max("round") AS "round", sum("rounds")::int AS "rounds", sum(value * weight) / sum(weight) AS "value",
               min(value) AS "min", max(value) AS "max", (extract(epoch FROM max("at")) * 1000)::float8 AS "atMs"
@@ -68,10 +87,12 @@ export class Metrics {
        GROUP BY floor(("round" - first)::float8 * $5 / (last - first + 1))
        ORDER BY 1`,
       id,
-      attempt,
+      attempts,
       from,
       to,
       points,
+      starts,
+      ends,
     );
   }
 }

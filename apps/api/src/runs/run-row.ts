@@ -2,7 +2,7 @@
 import type { CoordinatorState, RunResult } from '@paceline/jobs';
 import type { RunSpec } from '@paceline/spec';
 import type { Prisma } from '../generated/prisma/client.js';
-import { isOver } from './run-status.js';
+import { isOver } from '@paceline/jobs';
 import { Run, RunProgress, RunResultType } from './run.types.js';
 
 export const WITHOUT_MODEL = { model: true } as const satisfies Prisma.RunOmit;
@@ -66,8 +66,8 @@ export function progressOf(row: RunRow): RunProgress {
   };
 }
 
-/** Examples that rounds 0..rounds-1 have, by the schedule: whole epochs, then full batches. */
-export function expectedExamples(row: RunRow, rounds: number): number {
+/** Examples that rounds 0..rounds-1 have, by the schedule of the spec: whole epochs, then full batches. */
+export function scheduledExamples(row: RunRow, rounds: number): number {
   const { globalBatch, dropRemainder } = specOf(row);
   const perEpoch = Number(row.roundsPerEpoch);
   const examplesPerEpoch = dropRemainder ? perEpoch * globalBatch : row.trainExamples;

@@ -4,7 +4,7 @@ import { JsonScalar } from '../graphql/json.scalar.js';
 import { Node, PageInfo } from '../graphql/node.type.js';
 import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
 import { RunStatus as RunStatusEnum } from '../generated/prisma/enums.js';
-import { RUN_STATUS_MEANINGS, type RunStatus } from './run-status.js';
+import { RUN_STATUS_MEANINGS, type RunStatus } from '@paceline/jobs';
 import type { RunRow } from './run-row.js';
 
 registerEnumType(RunStatusEnum, {

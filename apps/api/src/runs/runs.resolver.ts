@@ -14,7 +14,7 @@ import { LiveRun } from './live-run.js';
 import { Metrics } from './metrics.js';
 import { progressOf, resultTypeOf } from './run-row.js';
 import { RunSpecInput } from './run-spec.input.js';
-import type { RunStatus } from './run-status.js';
+import type { RunStatus } from '@paceline/jobs';
 import {
   CancelRunResult,
   CreateRunResult,
@@ -187,7 +187,7 @@ export class RunSubscriptionsResolver {
     @Args('afterRound', { type: () => Int, nullable: true, defaultValue: -1 }) afterRound?: number,
   ) {
     const run = await this.existing(viewer, runId);
-    return this.subscriptions.open(viewer, (signal) => this.live.metrics(run.id, run.attempt, afterRound ?? -1, signal));
+    return this.subscriptions.open(viewer, (signal) => this.live.metrics(run.id, afterRound ?? -1, signal));
   }
 
   private async existing(viewer: Viewer, runId: string): Promise<Run> {

@@ -1,5 +1,6 @@
 /** Runs of a team: reading, listing, cancelling. Another team's run is not there. */
 import { Injectable } from '@nestjs/common';
+import { firstRoundOf, isOver, type RunStatus } from '@paceline/jobs';
 import { Database } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { Fleet } from '../fleet/fleet.js';
@@ -7,9 +8,9 @@ import { Conflict, NotFound } from '../graphql/result.types.js';
 import { encodeCursor, readPage, toConnection, type PageArgs } from '../graphql/connections.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid } from '../text-input.js';
+import { lineageColumns, readLineage } from './lineage.js';
 import { RunSignals } from './run-signals.js';
-import { coordinatorOf, expectedExamples, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
-import { isOver, type RunStatus } from './run-status.js';
+import { coordinatorOf, scheduledExamples, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
 import {
   CancelRunSuccess,
   RunServerType,
@@ -120,17 +121,33 @@ export class Runs {
     });
   }
 
-  /** Sums of what was committed in the present attempt, checked against what the schedule says these rounds have. */
-  async ledger({ id: runId, attempt, row }: Run): Promise<RunLedger> {
-    const [sums] = await this.database.$queryRaw<{ rounds: bigint | null; examples: bigint | null }[]>`
-      SELECT sum("toRound" - "fromRound" + 1)::bigint AS "rounds", sum("examples")::bigint AS "examples"
-      FROM "LedgerRange" WHERE "runId" = ${runId}::uuid AND "attempt" = ${attempt}`;
-    const committedRounds = Number(sums?.rounds ?? 0);
+  /**
+   * What was committed along the lineage, counted from ranges of (round, replica) rows, beside what the schedule of the spec gives the
+   * rounds from the first to the last of them: a range that is missing or counted twice makes a difference.
+   */
+  async ledger({ id: runId, attempt, status, row }: Run): Promise<RunLedger> {
+    const lineage = await readLineage(this.database, runId, attempt);
+    const [attempts, starts, ends] = lineageColumns(lineage);
+    // A range that the journal has merged over the cut counts up to the cut.
+    const ranges = await this.database.$queryRaw<
+      { rounds: bigint | null; examples: bigint | null; end: number | null; cut: number | null }[]
+    >`
+      SELECT sum("toRound" - "fromRound" + 1)::bigint AS "rounds", sum("examples")::bigint AS "examples", max("toRound") + 1 AS "end", NULL::int AS "cut"
+        FROM "LedgerRange" JOIN unnest(${attempts}::int[], ${starts}::int[], ${ends}::int[]) AS part(number, lo, hi) ON "attempt" = part.number
+       WHERE "runId" = ${runId}::uuid AND "fromRound" >= part.lo AND "toRound" < part.hi
+      UNION ALL
+      SELECT part.hi - "fromRound", 0, part.hi, "fromRound"
+        FROM "LedgerRange" JOIN unnest(${attempts}::int[], ${starts}::int[], ${ends}::int[]) AS part(number, lo, hi) ON "attempt" = part.number
+       WHERE "runId" = ${runId}::uuid AND "fromRound" >= part.lo AND "fromRound" < part.hi AND "toRound" >= part.hi`;
+    const scheduled = (from: number, to: number): number => scheduledExamples(row, to) - scheduledExamples(row, from);
+    const counted = ranges.map(({ examples, cut, end }) => (cut === null ? Number(examples ?? 0) : scheduled(cut, end ?? cut)));
+    const first = firstRoundOf(lineage);
+    const last = status === 'SUCCEEDED' ? Number(row.totalRounds) : Math.max(first, ...ranges.map(({ end }) => end ?? 0));
     const coordinator = coordinatorOf(row);
     return {
-      committedRounds,
-      committedExamples: Number(sums?.examples ?? 0),
-      expectedExamples: expectedExamples(row, committedRounds),
+      committedRounds: ranges.reduce((sum, { rounds }) => sum + Number(rounds ?? 0), 0),
+      committedExamples: counted.reduce((sum, examples) => sum + examples, 0),
+      expectedExamples: scheduled(first, last),
       refusedFrames: coordinator?.refusedFrames ?? 0,
       refusedConnections: coordinator?.refusedConnections ?? 0,
     };

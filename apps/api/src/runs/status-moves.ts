@@ -3,15 +3,16 @@ import { Injectable } from '@nestjs/common';
 import { Database, type Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { storable } from '../text-input.js';
+import { coordinatorOf } from './run-row.js';
 import { RunSignals } from './run-signals.js';
-import { isOver, mayMove, type RunStatus } from './run-status.js';
+import { hasLiveAttempt, isOver, mayMove, type RunStatus } from '@paceline/jobs';
 
 /** A run's row, locked until the transaction ends. `seq` numbers are taken from it by whoever holds it. */
 export interface LockedRun {
   readonly id: string;
   status: RunStatus;
   statusReason: string | null;
-  readonly attempt: number;
+  attempt: number;
   lastEventSeq: number;
   lastMetricSeq: number;
 }
@@ -29,6 +30,8 @@ export interface NewEvent {
 export interface Move {
   readonly to: RunStatus;
   readonly reason: string;
+  /** Of an end of the attempt, for its history. */
+  readonly cause?: string;
   /** Fields that change together with the status. */
   readonly set?: Prisma.RunUncheckedUpdateManyInput;
 }
@@ -60,7 +63,7 @@ export class StatusMoves {
   }
 
   /** Under the lock. */
-  async apply(transaction: Transaction, run: LockedRun, { to, reason, set }: Move): Promise<boolean> {
+  async apply(transaction: Transaction, run: LockedRun, { to, reason, cause, set }: Move): Promise<boolean> {
     if (!mayMove(run.status, to)) return false;
     const from = run.status;
     const at = new Date();
@@ -73,24 +76,36 @@ export class StatusMoves {
         status: to,
         statusReason: text,
         statusChangedAt: at,
-        ...(to === 'RUNNING' ? { startedAt: at } : {}),
         ...(isOver(to) ? { finishedAt: at } : {}),
         ...set,
       },
     });
+    if (to === 'RUNNING') await transaction.run.updateMany({ where: { id: run.id, startedAt: null }, data: { startedAt: at } });
     await transaction.runStatusChange.create({ data: { runId: run.id, from, to, reason: text, attempt: run.attempt, at } });
     await this.addEvents(transaction, run, [
       { attempt: run.attempt, type: 'status.changed', message: `${from} → ${to}: ${text}`, data: { from, to, reason: text }, at },
     ]);
-    if (isOver(to)) {
-      await transaction.outbox.deleteMany({ where: { runId: run.id, sentAt: null } });
-      await transaction.attempt.updateMany({ where: { runId: run.id, number: run.attempt }, data: { endedAt: at } });
-      await transaction.stepTask.updateMany({
-        where: { runId: run.id, state: { not: 'CLOSED' } },
-        data: { state: 'CLOSED', closedAt: at, closeReason: `the run is ${to}` },
-      });
-    }
+    if (hasLiveAttempt(from) && !hasLiveAttempt(to)) await this.endAttempt(transaction, run, at, cause ?? to);
     return true;
+  }
+
+  /** Nothing of the attempt is asked of the fleet any more. */
+  private async endAttempt(transaction: Transaction, run: LockedRun, at: Date, cause: string): Promise<void> {
+    await transaction.outbox.deleteMany({ where: { runId: run.id, sentAt: null } });
+    const { coordinator } = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { coordinator: true } });
+    await transaction.attempt.updateMany({
+      where: { runId: run.id, number: run.attempt, endedAt: null },
+      data: {
+        endedAt: at,
+        endCause: cause,
+        endReason: run.statusReason,
+        endRound: coordinatorOf({ coordinator, attempt: run.attempt })?.round ?? null,
+      },
+    });
+    await transaction.stepTask.updateMany({
+      where: { runId: run.id, state: { not: 'CLOSED' } },
+      data: { state: 'CLOSED', closedAt: at, closeReason: `the run is ${run.status}` },
+    });
   }
 
   /** Under the lock: gives the events their numbers. */

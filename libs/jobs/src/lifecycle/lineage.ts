@@ -1,0 +1,96 @@
+/**
+ * Which rounds of which attempts count. An attempt takes up from a checkpoint of an earlier one; what that one did beyond
+ * the checkpoint's round is void. Following the parents from the present attempt gives the lineage of the current weights:
+ *
+ *     attempt 1   0 ───────── 100 ┄┄┄ 130 (void)
+ *     attempt 2                └──── 150 ┄┄ 155 (void)
+ *     attempt 3                       └──────────>        lineage: 1 [0, 100), 2 [100, 150), 3 [150, ∞)
+ *
+ * Metrics, ledger and checkpoints are read along it, so each round counts once.
+ */
+export interface AttemptOrigin {
+  readonly number: number;
+  /** The run whose checkpoint the attempt began with, when that is another one. */
+  readonly parentRunId: string | null;
+  /** The attempt that wrote the checkpoint; null when the attempt began at round 0. */
+  readonly parentNumber: number | null;
+  /** Rounds that are committed in the checkpoint. */
+  readonly parentRound: number | null;
+}
+
+/** Rounds [fromRound, toRound) of the attempt count. */
+export interface LineagePart {
+  readonly attempt: number;
+  readonly fromRound: number;
+  /** Infinity for the present attempt. */
+  readonly toRound: number;
+}
+
+/** The present attempt first. A parent has a smaller number, so this ends whatever is stored. */
+export function lineageOf(attempts: readonly AttemptOrigin[], present: number): LineagePart[] {
+  const parts: LineagePart[] = [];
+  let toRound = Infinity;
+  let number: number | null = present;
+  while (number !== null) {
+    const attempt = attempts.find((candidate) => candidate.number === number);
+    if (!attempt) break;
+    const fromRound = attempt.parentNumber === null ? 0 : (attempt.parentRound ?? 0);
+    parts.push({ attempt: attempt.number, fromRound: Math.min(fromRound, toRound), toRound });
+    toRound = Math.min(fromRound, toRound);
+    const isOwn: boolean = attempt.parentRunId === null && attempt.parentNumber !== null && attempt.parentNumber < number;
+    number = isOwn ? attempt.parentNumber : null;
+  }
+  return parts;
+}
+
+/** The first round that this run trained itself: 0, or where it took up another run's checkpoint. */
+export const firstRoundOf = (lineage: readonly LineagePart[]): number => lineage.at(-1)?.fromRound ?? 0;
+
+export interface StoredCheckpoint {
+  readonly attempt: number;
+  readonly round: number;
+  /** A server could not load it, or it was removed. */
+  readonly isGone: boolean;
+}
+
+export interface RestorePoint {
+  readonly runId: string;
+  readonly attempt: number;
+  readonly round: number;
+}
+
+export type RestoreDecision =
+  | { readonly kind: 'checkpoint'; readonly restore: RestorePoint }
+  /** Round 0: the initial weights follow from the seed. */
+  | { readonly kind: 'beginning' }
+  /** The run began with another run's checkpoint, and that is gone: there is nothing that it could go on from. */
+  | { readonly kind: 'nothing' };
+
+/**
+ * What the attempt after `present` begins with: the newest usable checkpoint of the lineage, else what the run began with.
+ * @param isOriginGone whether the foreign checkpoint that the run began with cannot be loaded any more
+ */
+export function nextRestore(
+  runId: string,
+  attempts: readonly AttemptOrigin[],
+  present: number,
+  checkpoints: readonly StoredCheckpoint[],
+  isOriginGone = false,
+): RestoreDecision {
+  const lineage = lineageOf(attempts, present);
+  const usable = checkpoints
+    .filter(({ isGone, attempt, round }) => !isGone && lineage.some((part) => part.attempt === attempt && round <= part.toRound))
+    .sort((a, b) => b.round - a.round || b.attempt - a.attempt);
+  const [newest] = usable;
+  if (newest) return { kind: 'checkpoint', restore: { runId, attempt: newest.attempt, round: newest.round } };
+  const first = attempts.find(({ number }) => number === lineage.at(-1)?.attempt);
+  const origin = foreignOrigin(first);
+  if (!origin) return { kind: 'beginning' };
+  return isOriginGone ? { kind: 'nothing' } : { kind: 'checkpoint', restore: origin };
+}
+
+/** The checkpoint of another run that an attempt began with. */
+export function foreignOrigin(attempt: AttemptOrigin | undefined): RestorePoint | undefined {
+  if (!attempt || attempt.parentRunId === null || attempt.parentNumber === null || attempt.parentRound === null) return undefined;
+  return { runId: attempt.parentRunId, attempt: attempt.parentNumber, round: attempt.parentRound };
+}

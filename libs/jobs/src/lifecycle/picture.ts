@@ -1,0 +1,116 @@
+/**
+ * What the dispatcher looks at and what it may do: the arguments and results of `reconcile`. The api fills the picture from
+ * PostgreSQL, Redis and its reports and carries the actions out; the simulator does both in memory.
+ */
+import type { ControlFields, CoordinatorState, ServerAddress } from '../contract.js';
+import type { AttemptEnd } from './attempt-end.js';
+import type { RunStatus } from './run-status.js';
+import type { FleetCounts } from './waiting-reason.js';
+
+export interface ServerPicture {
+  readonly index: number;
+  /** How often its placement was made before. */
+  readonly made: number;
+  readonly madeAtMs: number;
+  /** Null until a server process has claimed the part. */
+  readonly claim: { readonly address: ServerAddress; readonly atMs: number; readonly storage: string | null } | null;
+}
+
+export interface TaskPicture {
+  readonly id: string;
+  readonly seat: number;
+  readonly n: number;
+  readonly workerId: string | null;
+  readonly replicas: readonly number[];
+  /** Seats held in the run when its job was made. */
+  readonly heldSeats: number;
+  readonly createdAtMs: number;
+  readonly heldAtMs: number | null;
+}
+
+/** One run with everything of its present attempt. */
+export interface RunPicture {
+  readonly runId: string;
+  readonly status: RunStatus;
+  readonly statusReason: string | null;
+  readonly attempt: number;
+  readonly cancelRequestedAtMs: number | null;
+  readonly pauseRequestedAtMs: number | null;
+  /** When a RECOVERING run's next attempt begins. */
+  readonly nextAttemptAtMs: number | null;
+  readonly serversNeeded: number;
+  readonly replicas: number;
+  /** Seats that may be held at most; null is one per replica. */
+  readonly workersWanted: number | null;
+  /** Committed rounds that the attempt began with. */
+  readonly fromRound: number;
+  readonly attemptStartedAtMs: number | null;
+  /** Highest journal number that is stored. */
+  readonly storedN: number;
+  readonly seatFailures: number;
+  readonly lastSeatFailureAtMs: number | null;
+  readonly lastSeatFailure: string | null;
+  readonly servers: readonly ServerPicture[];
+  readonly openTasks: readonly TaskPicture[];
+  readonly heldTasks: readonly TaskPicture[];
+  /** What the coordinator of this attempt reported last. */
+  readonly coordinator: (Pick<CoordinatorState, 'phase' | 'round' | 'seats' | 'waitingFor'> & { readonly atMs: number }) | null;
+  readonly control: ControlFields;
+}
+
+/** A server process as the api sees it. */
+export interface ServerSighting {
+  readonly silentMs: number;
+  /** It said goodbye. */
+  readonly hasLeft: boolean;
+  /** A worker said lately that it cannot reach it. */
+  readonly isSuspected: boolean;
+  /** Nobody listens at its port. */
+  readonly isRefused: boolean;
+}
+
+export interface FleetPicture {
+  readonly servers: ReadonlyMap<string, ServerSighting>;
+  /** Whether silence means something: reports have been read without a gap for a while. */
+  readonly canJudge: boolean;
+  /** For how long reports have been read without a gap. */
+  readonly hearingForMs: number;
+  readonly counts: FleetCounts;
+}
+
+/** `unsent`: its row in the outbox has not been sent yet. */
+export type JobState = 'unsent' | 'waiting' | 'active' | 'over' | 'missing';
+export interface JobSighting {
+  readonly state: JobState;
+  /** Since when it has been in no queue, as far as the dispatcher knows. */
+  readonly notWaitingSinceMs: number;
+}
+
+export type DispatchAction =
+  | { readonly kind: 'write-control'; readonly fields: ControlFields }
+  | { readonly kind: 'mark-started' }
+  | {
+      readonly kind: 'make-placement-again';
+      readonly index: number;
+      readonly made: number;
+      readonly serverId: string | null;
+      readonly why: string;
+    }
+  | { readonly kind: 'open-seat'; readonly seat: number; readonly heldSeats: number }
+  | { readonly kind: 'close-seat'; readonly task: TaskPicture; readonly why: string }
+  | {
+      readonly kind: 'hold-seat';
+      readonly seat: number;
+      readonly n: number;
+      readonly workerId: string;
+      readonly replicas: readonly number[];
+      readonly isNew: boolean;
+    }
+  | { readonly kind: 'forget-seat-failures' }
+  | { readonly kind: 'reprioritise-seat'; readonly task: TaskPicture; readonly heldSeats: number }
+  | { readonly kind: 'move'; readonly to: RunStatus; readonly reason: string }
+  | { readonly kind: 'explain'; readonly reason: string }
+  /** `afterEnd` says what follows. */
+  | { readonly kind: 'end-attempt'; readonly end: AttemptEnd }
+  /** From the checkpoint that `nextRestore` names. */
+  | { readonly kind: 'begin-attempt'; readonly reason: string };

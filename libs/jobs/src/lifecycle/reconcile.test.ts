@@ -1,0 +1,261 @@
+import { describe, expect, it } from 'vitest';
+import type { DispatchAction, FleetPicture, JobSighting, RunPicture, ServerSighting } from './picture.js';
+import { CANCEL_DEADLINE_MS, jobsInQuestion, PAUSE_DEADLINE_MS, reconcile } from './reconcile.js';
+
+const NOW = 1_000_000;
+const RUN_ID = '0190c5a5-0000-7000-8000-000000000000';
+const address = { index: 0, serverId: 'ps-a', host: 'h', port: 1, unixPath: null };
+const server = { index: 0, made: 0, madeAtMs: NOW - 60_000, claim: { address, atMs: NOW - 59_000, storage: null } };
+const START = JSON.stringify({ attempt: 3, servers: [address] });
+const task = { id: 't', seat: 0, n: 0, workerId: null, replicas: [], heldSeats: 0, createdAtMs: NOW - 50_000, heldAtMs: null };
+const JOB = `step-${RUN_ID}-a3-s0-n0`;
+
+const run = (changes: Partial<RunPicture> = {}): RunPicture => ({
+  runId: RUN_ID,
+  status: 'RUNNING',
+  statusReason: 'training began',
+  attempt: 3,
+  cancelRequestedAtMs: null,
+  pauseRequestedAtMs: null,
+  nextAttemptAtMs: null,
+  serversNeeded: 1,
+  replicas: 2,
+  workersWanted: null,
+  fromRound: 40,
+  attemptStartedAtMs: NOW - 58_000,
+  storedN: 0,
+  seatFailures: 0,
+  lastSeatFailureAtMs: null,
+  lastSeatFailure: null,
+  servers: [server],
+  openTasks: [],
+  heldTasks: [0, 1].map((seat) => ({ ...task, id: `t${seat}`, seat, workerId: `w${seat}`, replicas: [seat], heldAtMs: NOW - 40_000 })),
+  coordinator: {
+    phase: 'training',
+    round: 50,
+    seats: [0, 1].map((seat) => ({ seat, n: 0, workerId: `w${seat}`, replicas: [seat] })),
+    waitingFor: null,
+    atMs: NOW - 500,
+  },
+  control: { start: START },
+  ...changes,
+});
+const fleet = (sighting: Partial<ServerSighting> | null = {}, changes: Partial<FleetPicture> = {}): FleetPicture => ({
+  servers: new Map(sighting ? [['ps-a', { silentMs: 500, hasLeft: false, isSuspected: false, isRefused: false, ...sighting }]] : []),
+  canJudge: true,
+  hearingForMs: 60_000,
+  counts: { liveServers: 1, liveWorkers: 2, idleWorkers: 0, incompatible: [] },
+  ...changes,
+});
+const decide = (picture: RunPicture, seen = fleet(), jobs = new Map<string, JobSighting>()): DispatchAction[] =>
+  reconcile(picture, seen, jobs, NOW);
+const lostEnd = (cause = 'SERVER_LOST', message: unknown = expect.stringContaining('parameter server 0 (ps-a)')) => [
+  { kind: 'end-attempt', end: { kind: 'failed', cause, message } },
+];
+const unclaimed = { ...server, claim: null };
+const beforeStart = { status: 'QUEUED', attemptStartedAtMs: null, coordinator: null, heldTasks: [], control: {} } as const;
+
+it('a run that is as it should be is left alone', () => {
+  expect(decide(run())).toEqual([]);
+  for (const status of ['SUCCEEDED', 'FAILED', 'CANCELLED', 'PENDING'] as const) expect(decide(run({ status }))).toEqual([]);
+});
+
+describe('a server', () => {
+  it.each<[string, Partial<ServerSighting> | null, Partial<FleetPicture>, boolean]>([
+    ['silent for 5 s', { silentMs: 5_001 }, {}, true],
+    ['silent for 5 s while nobody could hear', { silentMs: 60_000 }, { canJudge: false, hearingForMs: 100 }, false],
+    ['silent for a while', { silentMs: 4_900 }, {}, false],
+    ['suspected and silent', { silentMs: 2_600, isSuspected: true }, {}, true],
+    ['suspected, and it beats', { silentMs: 900, isSuspected: true }, {}, false],
+    [
+      'refusing and silent, heard for a short time only',
+      { silentMs: 1_600, isRefused: true },
+      { canJudge: false, hearingForMs: 2_600 },
+      true,
+    ],
+    ['refusing, and it beats', { silentMs: 900, isRefused: true }, {}, false],
+    ['of whom nothing is known', null, {}, true],
+  ])('that is %s', (_, sighting, changes, isLost) => {
+    expect(decide(run(), fleet(sighting, changes))).toEqual(isLost ? lostEnd() : []);
+  });
+
+  it('that said goodbye ends the attempt as stopped, before the start it is replaced', () => {
+    expect(decide(run(), fleet({ hasLeft: true }))).toEqual(lostEnd('STOPPED'));
+    expect(decide(run(beforeStart), fleet({ hasLeft: true }))).toContainEqual(
+      expect.objectContaining({ kind: 'make-placement-again', index: 0, made: 0, serverId: 'ps-a' }),
+    );
+  });
+
+  it('whose coordinator says nothing for 20 s ends the attempt, though its process lives', () => {
+    const silent = { ...run().coordinator!, atMs: NOW - 20_001 };
+    expect(decide(run({ coordinator: silent }))).toEqual(
+      lostEnd('COORDINATOR_SILENT', expect.stringContaining('has not reported for 20 s')),
+    );
+    expect(decide(run({ coordinator: null, heldTasks: [], attemptStartedAtMs: NOW - 19_000 }))).not.toContainEqual(
+      expect.objectContaining({ kind: 'end-attempt' }),
+    );
+    expect(decide(run({ coordinator: silent }), fleet({}, { hearingForMs: 10_000 }))).toEqual([]);
+  });
+
+  it('that is claimed with the others begins; different places for checkpoints end it before', () => {
+    const second = { ...server, index: 1, claim: { address: { ...address, index: 1, serverId: 'ps-b' }, atMs: NOW - 1_000, storage: 'b' } };
+    const both = { ...beforeStart, serversNeeded: 2, servers: [{ ...server, claim: { ...server.claim, storage: 'a' } }, second] };
+    const seen = fleet(
+      {},
+      {
+        servers: new Map([
+          ['ps-a', fleet().servers.get('ps-a')!],
+          ['ps-b', fleet().servers.get('ps-a')!],
+        ]),
+      },
+    );
+    expect(decide(run(both), seen)).toEqual(lostEnd('STORAGE_NOT_SHARED', expect.stringContaining('(a, b)')));
+    const shared = { ...both, servers: [server, { ...second, claim: { ...second.claim, storage: null } }] };
+    expect(decide(run(shared), seen).map(({ kind }) => kind)).toEqual(['mark-started', 'write-control', 'open-seat', 'move']);
+  });
+
+  it.each<[JobSighting['state'], boolean]>([
+    ['missing', true],
+    ['over', true],
+    ['waiting', false],
+    ['active', false],
+    ['unsent', false],
+  ])('whose job is %s is asked for again: %s', (state, isMade) => {
+    const picture = run({ ...beforeStart, servers: [unclaimed] });
+    const [jobId] = jobsInQuestion(picture, NOW).placements;
+    const actions = decide(picture, fleet(), new Map([[jobId!, { state, notWaitingSinceMs: NOW }]]));
+    expect(actions.some(({ kind }) => kind === 'make-placement-again')).toBe(isMade);
+    expect(jobsInQuestion({ ...picture, servers: [{ ...unclaimed, madeAtMs: NOW - 1_000 }] }, NOW).placements).toEqual([]);
+  });
+});
+
+describe('wishes', () => {
+  it('to cancel are written once, and not waited for for ever', () => {
+    const asked = run({ cancelRequestedAtMs: NOW - 1_000 });
+    expect(decide(asked)).toEqual([{ kind: 'write-control', fields: { action: '3:cancel' } }]);
+    expect(decide({ ...asked, control: { action: '3:cancel' } })).toEqual([]);
+    const late = { ...asked, control: { action: '3:cancel' }, cancelRequestedAtMs: NOW - CANCEL_DEADLINE_MS };
+    expect(decide(late)).toEqual([{ kind: 'move', to: 'CANCELLED', reason: expect.stringContaining('did not confirm') }]);
+    expect(decide({ ...asked, ...beforeStart })).toContainEqual({ kind: 'move', to: 'CANCELLED', reason: 'cancelled before it began' });
+  });
+
+  it('to pause are written, close the open seat, and end the attempt at the deadline', () => {
+    const asked = run({ status: 'PAUSING', pauseRequestedAtMs: NOW - 100, openTasks: [{ ...task, seat: 2 }] });
+    expect(decide(asked)).toEqual([
+      { kind: 'write-control', fields: { action: '3:pause' } },
+      { kind: 'close-seat', task: { ...task, seat: 2 }, why: 'the run is about to pause' },
+    ]);
+    expect(decide({ ...asked, pauseRequestedAtMs: NOW - PAUSE_DEADLINE_MS })).toContainEqual(
+      expect.objectContaining({ kind: 'end-attempt', end: expect.objectContaining({ cause: 'COORDINATOR_SILENT' }) }),
+    );
+  });
+
+  it('for fewer workers go to the coordinator, and no seat beyond them is offered', () => {
+    expect(decide(run({ workersWanted: 1 }))).toEqual([{ kind: 'write-control', fields: { workers: '3:1' } }]);
+    const one = { ...run().coordinator!, seats: run().coordinator!.seats.slice(0, 1) };
+    const held = run({
+      workersWanted: 1,
+      coordinator: one,
+      heldTasks: run().heldTasks.slice(0, 1),
+      control: { start: START, workers: '3:1' },
+    });
+    expect(decide(held)).toEqual([]);
+    expect(decide({ ...held, workersWanted: 2 })).toContainEqual({ kind: 'open-seat', seat: 1, heldSeats: 1 });
+    expect(decide({ ...held, openTasks: [{ ...task, seat: 1 }] })).toContainEqual(expect.objectContaining({ kind: 'close-seat' }));
+    // More than replicas is as many as replicas.
+    expect(decide(run({ workersWanted: 9 }))).toEqual([{ kind: 'write-control', fields: { workers: '3:2' } }]);
+  });
+});
+
+describe('a run without a live attempt', () => {
+  it('tells whoever holds a part to let go, and begins again when its pause is over', () => {
+    const waiting = run({ status: 'RECOVERING', nextAttemptAtMs: NOW + 1, control: {} });
+    expect(decide(waiting)).toEqual([{ kind: 'write-control', fields: { action: '3:cancel' } }]);
+    expect(decide({ ...waiting, control: { action: '3:cancel' }, nextAttemptAtMs: NOW })).toEqual([
+      { kind: 'begin-attempt', reason: 'attempt 4 begins' },
+    ]);
+    expect(decide(run({ status: 'PAUSED', control: { action: '3:cancel' } }))).toEqual([]);
+    expect(jobsInQuestion(waiting, NOW)).toEqual({ placements: [], seats: [] });
+  });
+});
+
+describe('what Redis lost', () => {
+  it('is written again', () => {
+    expect(decide(run({ control: {}, storedN: 7 }))).toEqual([
+      { kind: 'write-control', fields: { start: START } },
+      { kind: 'write-control', fields: { ack: '3:7' } },
+    ]);
+  });
+
+  it.each<[JobSighting['state'], number, string[]]>([
+    ['missing', 3_000, ['close-seat', 'open-seat']],
+    ['missing', 1_000, []],
+    ['over', 3_000, ['close-seat', 'open-seat']],
+    ['active', 29_000, []],
+    ['active', 31_000, ['close-seat', 'open-seat']],
+    ['waiting', 0, []],
+    ['unsent', 0, []],
+  ])('a seat whose job is %s for %i ms', (state, forMs, kinds) => {
+    const one = { ...run().coordinator!, seats: [] };
+    const picture = run({ coordinator: one, heldTasks: [], openTasks: [task] });
+    expect(jobsInQuestion(picture, NOW).seats).toEqual([JOB]);
+    const actions = decide(picture, fleet(), new Map([[JOB, { state, notWaitingSinceMs: NOW - forMs }]]));
+    expect(actions.map(({ kind }) => kind)).toEqual(kinds);
+  });
+});
+
+describe('seats', () => {
+  it('follow the coordinator', () => {
+    const [first] = run().heldTasks;
+    const coordinator = { ...run().coordinator!, seats: [{ seat: 1, n: 4, workerId: 'w9', replicas: [0, 1] }] };
+    const actions = decide(run({ coordinator, heldTasks: [first!], seatFailures: 1, lastSeatFailureAtMs: NOW - 100 }));
+    expect(actions).toEqual([
+      { kind: 'hold-seat', seat: 1, n: 4, workerId: 'w9', replicas: [0, 1], isNew: true },
+      { kind: 'forget-seat-failures' },
+      { kind: 'close-seat', task: first, why: 'its worker left the seat' },
+    ]);
+  });
+
+  it('are offered again after a pause that doubles, and at last given up', () => {
+    const none = { ...run().coordinator!, seats: [] };
+    const picture = (seatFailures: number, agoMs: number) =>
+      decide(run({ coordinator: none, heldTasks: [], seatFailures, lastSeatFailureAtMs: NOW - agoMs, lastSeatFailure: 'no wasm' }));
+    expect(picture(2, 999)).toEqual([]);
+    expect(picture(2, 1_000)).toEqual([{ kind: 'open-seat', seat: 0, heldSeats: 0 }]);
+    expect(picture(8, 60_000)).toEqual(lostEnd('NO_WORKER_FITS', expect.stringContaining('8 failed in a row; the last one: no wasm')));
+  });
+});
+
+describe('the reason', () => {
+  const noSeat = { coordinator: { ...run().coordinator!, phase: 'waiting', seats: [] }, heldTasks: [] } as const;
+  const reasonOf = (picture: RunPicture, changes: Partial<FleetPicture['counts']> = {}) =>
+    decide(picture, fleet({}, { counts: { ...fleet().counts, ...changes } })).flatMap((action) =>
+      'reason' in action ? [action.reason] : [],
+    );
+
+  it.each<[string, RunPicture, Partial<FleetPicture['counts']>, RegExp]>([
+    [
+      'QUEUED',
+      run({ ...beforeStart, servers: [unclaimed] }),
+      { liveServers: 0 },
+      /^waits for 1 parameter server: none .* \(attempt 3, from round 40\)$/,
+    ],
+    ['PROVISIONING, busy', run({ ...noSeat, status: 'PROVISIONING' }), {}, /all are busy/],
+    [
+      'PROVISIONING, nobody takes the seat',
+      run({ ...noSeat, status: 'PROVISIONING', lastSeatFailure: 'no wasm' }),
+      { idleWorkers: 2 },
+      /2 idle, but none has taken the first seat; the last that tried: no wasm/,
+    ],
+    [
+      'RUNNING without workers',
+      run({ coordinator: { ...run().coordinator!, waitingFor: 'a worker' } }),
+      { liveWorkers: 0 },
+      /none is connected/,
+    ],
+    ['RUNNING, waiting', run({ coordinator: { ...run().coordinator!, waitingFor: 'server 1' } }), {}, /^waits for server 1$/],
+    ['RUNNING again', run({ statusReason: 'waits for server 1' }), {}, /^training goes on$/],
+  ])('of %s', (_, picture, counts, reason) => {
+    expect(reasonOf(picture, counts)).toEqual([expect.stringMatching(reason)]);
+  });
+});

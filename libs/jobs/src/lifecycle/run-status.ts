@@ -1,0 +1,63 @@
+/**
+ * The life of a run as one table: which status may follow which. The control plane makes every move by compare-and-set on
+ * (status, attempt), so two apis, a late report or a cancel at the same moment cannot both win. docs/reference/run-status.md
+ * prints this table.
+ *
+ *     PENDING ─> QUEUED ─> PROVISIONING ─> RUNNING ─> SUCCEEDED | FAILED | CANCELLED
+ *                  ^ ^                       │ │          │
+ *                  │ └───── RECOVERING <─────┘ └> PAUSING │ extended
+ *                  │                                │     │
+ *                  └──────────── PAUSED <───────────┘     │
+ *                  └──────────────────────────────────────┘
+ */
+export const RUN_STATUSES = [
+  'PENDING',
+  'QUEUED',
+  'PROVISIONING',
+  'RUNNING',
+  'PAUSING',
+  'PAUSED',
+  'RECOVERING',
+  'SUCCEEDED',
+  'FAILED',
+  'CANCELLED',
+] as const;
+export type RunStatus = (typeof RUN_STATUSES)[number];
+
+/** From each status, where it may go. */
+export const RUN_MOVES: Readonly<Record<RunStatus, readonly RunStatus[]>> = {
+  PENDING: ['QUEUED', 'FAILED', 'CANCELLED'],
+  QUEUED: ['PROVISIONING', 'RECOVERING', 'PAUSED', 'FAILED', 'CANCELLED'],
+  PROVISIONING: ['RUNNING', 'RECOVERING', 'PAUSED', 'FAILED', 'CANCELLED'],
+  RUNNING: ['PAUSING', 'RECOVERING', 'SUCCEEDED', 'FAILED', 'CANCELLED'],
+  PAUSING: ['PAUSED', 'SUCCEEDED', 'FAILED', 'CANCELLED'],
+  PAUSED: ['QUEUED', 'FAILED', 'CANCELLED'],
+  RECOVERING: ['QUEUED', 'PAUSED', 'FAILED', 'CANCELLED'],
+  SUCCEEDED: ['QUEUED'],
+  FAILED: [],
+  CANCELLED: [],
+};
+
+export const RUN_STATUS_MEANINGS: Readonly<Record<RunStatus, string>> = {
+  PENDING: 'Accepted; nothing was asked of the fleet yet.',
+  QUEUED: 'Waits for parameter servers or for a worker; the reason says for which.',
+  PROVISIONING: 'Its servers hold their parts, and a worker is about to take the first seat.',
+  RUNNING: 'Rounds are being committed, or the final evaluation is under way.',
+  PAUSING: 'Finishes its round and writes a checkpoint to pause.',
+  PAUSED: 'Stands still and holds nothing of the fleet until it is resumed.',
+  RECOVERING: 'Lost a part of its attempt; the next attempt begins shortly, from its last checkpoint.',
+  SUCCEEDED: 'Trained to its end; the result is there. Only an extension goes on from here.',
+  FAILED: 'Ended without a result; the reason says why.',
+  CANCELLED: 'Ended because somebody asked for it.',
+};
+
+const OVER: ReadonlySet<RunStatus> = new Set(['SUCCEEDED', 'FAILED', 'CANCELLED']);
+/** Nothing happens to it any more by itself. */
+export const isOver = (status: RunStatus): boolean => OVER.has(status);
+
+export const ACTIVE_STATUSES: readonly RunStatus[] = RUN_STATUSES.filter((status) => !isOver(status));
+
+/** In these, the present attempt holds servers or asks for them; in the others it is over and the next has not begun. */
+export const hasLiveAttempt = (status: RunStatus): boolean => ['QUEUED', 'PROVISIONING', 'RUNNING', 'PAUSING'].includes(status);
+
+export const mayMove = (from: RunStatus, to: RunStatus): boolean => RUN_MOVES[from].includes(to);

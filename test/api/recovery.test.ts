@@ -1,0 +1,249 @@
+/** Attempts end and others take up: what is restored, what counts, what old ones may still say, and when it is enough. */
+import { controlKey, type CheckpointRecord } from '@paceline/jobs';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { Database } from '../../apps/api/src/database/database.js';
+import { Coordinator, ScriptedFleet } from './scripted-fleet.js';
+import { ControlPlane, createRun, until } from './services.js';
+
+let plane: ControlPlane;
+let fleet: ScriptedFleet;
+beforeAll(async () => {
+  plane = await ControlPlane.start();
+  fleet = await new ScriptedFleet(plane.redis.url).ready();
+});
+afterEach(async () => {
+  await fleet.stop();
+  await plane.reset();
+  fleet = await new ScriptedFleet(plane.redis.url).ready();
+});
+afterAll(async () => {
+  await fleet?.stop();
+  await plane?.stop();
+});
+
+const RUN = `query($id: ID!) { run(id: $id) {
+  status statusReason attempt startedAt finishedAt progress { round phase }
+  ledger { committedRounds committedExamples expectedExamples }
+  metrics(names: ["loss"], maxPoints: 2000) { points { round rounds } }
+  statusHistory { from to attempt }
+} }`;
+const runOf = async (id: string) => (await plane.admin.gql(RUN, { id })).data.run;
+const statusOf = (id: string, status: string, deadlineMs = 10_000) =>
+  until(
+    `status ${status}`,
+    async () => {
+      const run = await runOf(id);
+      return run.status === status && run;
+    },
+    deadlineMs,
+  );
+const controlOf = (id: string, field: string) => fleet.redis.hget(controlKey(id), field);
+
+async function trainOn(
+  id: string,
+  server: { id: string },
+  worker: { id: string },
+  options?: Parameters<ScriptedFleet['claim']>[2],
+): Promise<Coordinator> {
+  const coordinator = await fleet.claim(id, [server.id], options);
+  const { payload } = await fleet.takeStepTask();
+  await coordinator.train(worker.id, payload);
+  await statusOf(id, 'RUNNING');
+  return coordinator;
+}
+
+async function running(spec: object = {}, options?: Parameters<ScriptedFleet['claim']>[2]) {
+  const [server, worker] = [fleet.beat('server'), fleet.beat('worker')];
+  const id = await createRun(plane.admin, spec);
+  return { id, server, worker, coordinator: await trainOn(id, server, worker, options) };
+}
+
+const checkpoint = (attempt: number, round: number, changes: Partial<CheckpointRecord> = {}) => ({
+  kind: 'event' as const,
+  type: 'checkpoint.written' as const,
+  message: `checkpoint of round ${round}`,
+  data: { attempt, round, bytes: 1000, sha256: 'cd'.repeat(32), loss: 0.5, reason: 'cadence', ...changes },
+});
+const failed = (cause: string) => ({ kind: 'event' as const, type: 'run.failed' as const, message: `failed: ${cause}`, data: { cause } });
+const acknowledged = (coordinator: Coordinator) =>
+  until('the acknowledgement', async () => (await controlOf(coordinator.runId, 'ack')) === `${coordinator.attempt}:${coordinator.n}`);
+const placementOf = async (id: string) => {
+  const held = await fleet.takePlacement();
+  expect(held.payload.runId).toBe(id);
+  return held;
+};
+
+describe('an attempt that loses its server', () => {
+  it('is followed by one that takes up from the newest checkpoint; only the lineage counts, and the old voice changes nothing', async () => {
+    const { id, coordinator, server, worker } = await running();
+    await coordinator.publish([...coordinator.rounds(0, 9), checkpoint(1, 10), ...coordinator.rounds(10, 19), checkpoint(1, 20)], {
+      round: 20,
+    });
+    await coordinator.publish(coordinator.rounds(20, 29), { round: 30 });
+    await acknowledged(coordinator);
+    server.stop();
+    await fleet.report({ kind: 'goodbye', role: 'server', id: server.id });
+    const second = fleet.beat('server');
+    const held = await placementOf(id);
+    expect(held.payload).toMatchObject({ attempt: 2, index: 0, restore: { runId: id, attempt: 1, round: 20 } });
+    expect(await controlOf(id, 'action')).toBe('1:cancel');
+    const waiting = await runOf(id);
+    expect(waiting).toMatchObject({ status: 'QUEUED', attempt: 2, progress: { round: 20, phase: 'waiting' } });
+    expect(waiting.statusHistory.slice(-2)).toEqual([
+      { from: 'RUNNING', to: 'RECOVERING', attempt: 1 },
+      { from: 'RECOVERING', to: 'QUEUED', attempt: 2 },
+    ]);
+    await fleet.report({
+      kind: 'server.claimed',
+      runId: id,
+      attempt: 2,
+      address: { index: 0, serverId: second.id, host: '127.0.0.1', port: fleet.port, unixPath: null },
+    });
+    await held.complete('claimed');
+    // The server of the first attempt was not dead after all: what it says is acknowledged and forgotten.
+    await coordinator.publish([...coordinator.rounds(30, 39), checkpoint(1, 40), failed('POISON_ROUND')], { round: 40 });
+    await until('the old acknowledgement', async () => (await controlOf(id, 'ack')) === `1:${coordinator.n}`);
+    expect(await runOf(id)).toMatchObject({ status: expect.not.stringContaining('FAILED'), ledger: { committedRounds: 20 } });
+    coordinator.fallSilent();
+
+    const next = new Coordinator(fleet, id, 2);
+    const { payload } = await fleet.takeStepTask();
+    expect(payload).toMatchObject({ attempt: 2, seat: 0, n: 0 });
+    await next.train(worker.id, payload);
+    await next.publish(next.rounds(20, 24), { round: 25 });
+    await acknowledged(next);
+    const run = await runOf(id);
+    expect(run).toMatchObject({
+      status: 'RUNNING',
+      attempt: 2,
+      progress: { round: 25 },
+      ledger: { committedRounds: 25, committedExamples: 25 * 256, expectedExamples: 25 * 256 },
+    });
+    const points: { round: number; rounds: number }[] = run.metrics[0].points;
+    expect(points.map(({ round }) => round)).toEqual(Array.from({ length: 25 }, (_, i) => i));
+    expect(points.every(({ rounds }) => rounds === 1)).toBe(true);
+    next.fallSilent();
+  });
+
+  it('begins again at round 0 when there is no checkpoint', async () => {
+    const { id, coordinator } = await running();
+    await coordinator.publish(coordinator.rounds(0, 9), { round: 10 });
+    await coordinator.publish([failed('SERVER_LOST')], { phase: 'failed', seats: [] });
+    coordinator.fallSilent();
+    expect((await placementOf(id)).payload).toMatchObject({ attempt: 2, restore: null });
+    expect(await runOf(id)).toMatchObject({
+      progress: { round: 0 },
+      ledger: { committedRounds: 0, expectedExamples: 0 },
+      metrics: [{ points: [] }],
+    });
+  });
+
+  it('is noticed in less than three seconds when nobody listens at its port any more', async () => {
+    const { id, server, coordinator } = await running({}, { port: 1 });
+    coordinator.fallSilent();
+    server.stop();
+    const died = performance.now();
+    await until('the end of the attempt', async () =>
+      (await runOf(id)).statusHistory.some(({ to }: { to: string }) => to === 'RECOVERING'),
+    );
+    expect(performance.now() - died).toBeLessThan(3_000);
+  });
+
+  it('is noticed when its process lives and its coordinator says nothing for twenty seconds', async () => {
+    const { id, coordinator } = await running();
+    coordinator.fallSilent();
+    await until('the end of the attempt', async () => (await runOf(id)).attempt === 2, 40_000);
+    const { statusHistory } = (await plane.admin.gql('query($id: ID!) { run(id: $id) { statusHistory { to reason } } }', { id })).data.run;
+    expect(statusHistory.find(({ to }: { to: string }) => to === 'RECOVERING').reason).toMatch(
+      /coordinator .* has not reported for 2\d s; 4 of 5 restarts are left/,
+    );
+  }, 60_000);
+
+  it('whose checkpoint cannot be loaded is followed by one from the checkpoint before, without a charge', async () => {
+    const { id, coordinator } = await running({ restarts: 1 });
+    await coordinator.publish([checkpoint(1, 10), checkpoint(1, 20), failed('STOPPED')], { phase: 'failed', round: 20, seats: [] });
+    coordinator.fallSilent();
+    const invalid = async (attempt: number, round: number) => {
+      const held = await placementOf(id);
+      expect(held.payload).toMatchObject({ attempt, restore: { round } });
+      await fleet.report({
+        kind: 'server.failed',
+        runId: id,
+        attempt,
+        index: 0,
+        code: 'CHECKPOINT_INVALID',
+        message: `shard 0 of round ${round} is torn`,
+      });
+      await held.complete('failed');
+    };
+    await invalid(2, 20);
+    await invalid(3, 10);
+    expect((await placementOf(id)).payload).toMatchObject({ attempt: 4, restore: null });
+  });
+});
+
+describe('the restart budget', () => {
+  const lose = async (id: string, attempt: number) => {
+    const held = await placementOf(id);
+    expect(held.payload.attempt).toBe(attempt);
+    await fleet.report({ kind: 'server.failed', runId: id, attempt, index: 0, code: 'RangeError', message: 'out of memory' });
+    await held.complete('failed');
+  };
+
+  it('ends a run that gets nowhere, with the reason and the count', async () => {
+    const { id, coordinator } = await running({ restarts: 2 });
+    await coordinator.publish([failed('INTERNAL')], { phase: 'failed', seats: [] });
+    coordinator.fallSilent();
+    await lose(id, 2);
+    await lose(id, 3);
+    expect((await statusOf(id, 'FAILED')).statusReason).toBe(
+      'parameter server 0 failed (RangeError): out of memory; the restart budget (restarts: 2) is spent: started anew 2 times',
+    );
+  });
+
+  it('does not apply to what another attempt would meet too', async () => {
+    const { id, coordinator } = await running();
+    await coordinator.publish([failed('NON_FINITE')], { phase: 'failed', seats: [] });
+    expect(await statusOf(id, 'FAILED')).toMatchObject({ statusReason: 'failed: NON_FINITE', attempt: 1 });
+  });
+});
+
+it('a result counts only when everything before it is stored', async () => {
+  const { id, coordinator } = await running();
+  const early = coordinator.number([...coordinator.rounds(0, 4), checkpoint(1, 5)]);
+  await coordinator.finish();
+  await new Promise((resolve) => setTimeout(resolve, 700));
+  expect((await runOf(id)).status).toBe('RUNNING');
+  await coordinator.send(early);
+  // The finish was stored before, and is told again, as a journal does.
+  const database = plane.api.app.get(Database);
+  const last = await database.runEvent.findFirstOrThrow({ where: { runId: id, type: 'run.finished' } });
+  await coordinator.send([
+    {
+      kind: 'event',
+      n: Number(last.n),
+      atMs: last.at.getTime(),
+      type: 'run.finished',
+      message: last.message,
+      data: last.data as Record<string, unknown>,
+    },
+  ]);
+  await statusOf(id, 'SUCCEEDED');
+  expect(await database.checkpoint.count({ where: { runId: id } })).toBe(1);
+});
+
+it('servers that would write checkpoints to different places are told so before the start', async () => {
+  const servers = [fleet.beat('server'), fleet.beat('server')];
+  fleet.beat('worker');
+  const id = await createRun(plane.admin, { strategy: { kind: 'parameter-server', servers: 2 } });
+  const claiming = fleet.claim(
+    id,
+    servers.map((server) => server.id),
+    { storage: ['file://a/data', 'file://b/data'] },
+  );
+  claiming.catch(() => undefined);
+  expect(await statusOf(id, 'FAILED')).toMatchObject({
+    statusReason: expect.stringMatching(/different places \(file:\/\/a\/data, file:\/\/b\/data\).*one shared folder or bucket/),
+  });
+  await expect(claiming).rejects.toThrow('the start');
+});
