@@ -108,7 +108,7 @@ describe('an attempt that loses its server', () => {
 
     const next = new Coordinator(fleet, id, 2);
     const { payload } = await fleet.takeStepTask();
-    expect(payload).toMatchObject({ attempt: 2, seat: 0, n: 0 });
+    expect(payload, 'no seat of the first attempt is left').toMatchObject({ attempt: 2, seat: 0, n: 0 });
     await next.train(worker.id, payload);
     await next.publish(next.rounds(20, 24), { round: 25 });
     await acknowledged(next);

@@ -64,7 +64,11 @@ export class Reconciler {
 
   private async reconcile(run: RunPicture, fleet: FleetPicture): Promise<void> {
     const now = Date.now();
-    for (const action of reconcile(run, fleet, await this.jobs.of(run, now), now)) await this.executor.carryOut(run, action);
+    const actions = reconcile(run, fleet, await this.jobs.of(run, now), now);
+    // A worker that took a seat of the attempt before would look for servers that are gone.
+    if (actions.some(({ kind }) => kind === 'begin-attempt')) this.sweptAt = 0;
+    await this.sweepQueues();
+    for (const action of actions) await this.executor.carryOut(run, action);
   }
 
   private async lastSeatFailure(runId: string, attempt: number): Promise<string | null> {

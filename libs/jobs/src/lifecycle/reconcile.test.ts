@@ -227,7 +227,7 @@ describe('seats', () => {
 });
 
 describe('the reason', () => {
-  const noSeat = { coordinator: { ...run().coordinator!, phase: 'waiting', seats: [] }, heldTasks: [] } as const;
+  const noSeat: Partial<RunPicture> = { coordinator: { ...run().coordinator!, phase: 'waiting', seats: [] }, heldTasks: [] };
   const reasonOf = (picture: RunPicture, changes: Partial<FleetPicture['counts']> = {}) =>
     decide(picture, fleet({}, { counts: { ...fleet().counts, ...changes } })).flatMap((action) =>
       'reason' in action ? [action.reason] : [],
