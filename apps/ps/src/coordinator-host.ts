@@ -140,7 +140,9 @@ export class CoordinatorHost {
       },
       data: (header, payload) => this.collector?.data(header, payload),
       message: (message, header) => {
-        if (message.type !== 'refused') checkAttempt(header, this.job.attempt);
+        // The connection closes with what the server refused: serverLost names it.
+        if (message.type === 'refused') return;
+        checkAttempt(header, this.job.attempt);
         this.hooks.guard(() => this.machine.serverMessage(index, message));
       },
       closed: ({ description }) => this.hooks.guard(() => this.machine.serverLost(index, description)),

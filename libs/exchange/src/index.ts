@@ -1,5 +1,6 @@
 export * from './clock.js';
 export * from './connection.js';
+export * from './links/paced-tick.js';
 export * from './links/silence.js';
 export * from './links/server-links.js';
 export * from './rounds/state-table.js';

@@ -14,6 +14,7 @@
  * A ProtocolError thrown by the receiver refuses the peer. Any other error is a fault of this process: the connection is
  * closed and the error goes on, to be loud.
  */
+import { crc32 } from 'node:zlib';
 import {
   encodeHeader,
   encodeMessage,
@@ -60,6 +61,8 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   private parsing = false;
   private drainedBytes = 0;
   private cancelLinger: CancelTimer | undefined;
+  /** Why it closed before there was a receiver to tell. */
+  private unheard: ConnectionClosed | undefined;
   private refusedByPeer: ProtocolError | undefined;
   queuedBytes = 0;
   receivedBytes = 0;
@@ -93,11 +96,14 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
 
   setReceiver(receiver: FrameReceiver): void {
     this.receiver = receiver;
+    const { unheard } = this;
+    this.unheard = undefined;
+    if (unheard) this.options.clock.soon(() => receiver.closed(unheard));
     if (this.state === 'open') this.stream.setReading(true);
   }
 
   sendMessage(message: Message, numbers: FrameNumbers): void {
-    if (this.state === 'open') this.enqueue(controlFrame(message, numbers));
+    if (this.state === 'open') this.enqueue(controlFrame(message, numbers, this.checks));
   }
 
   sendData(fields: Omit<FrameHeader, 'length' | 'payloadCrc' | 'flags'>, payload: Uint8Array, onFlushed?: () => void): void {
@@ -107,7 +113,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
       if (onFlushed) this.options.clock.soon(onFlushed);
       return;
     }
-    const checksum = this.options.checksum ?? this.kind === 'tcp';
+    const checksum = this.checks;
     const head = Buffer.allocUnsafe(HEADER_BYTES);
     const header: FrameHeader = {
       ...fields,
@@ -258,7 +264,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     this.release(dropped);
     if (refusal) {
       countRefused(this.options.counters, refusal.code);
-      const frame = controlFrame({ type: 'refused', code: refusal.code, message: refusal.message.slice(0, 2000) }, NO_NUMBERS);
+      const frame = controlFrame({ type: 'refused', code: refusal.code, message: refusal.message.slice(0, 2000) }, NO_NUMBERS, this.checks);
       this.queue.push(frame);
       this.queuedBytes += frame.bytes;
     }
@@ -266,6 +272,12 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     this.pump();
     const { receiver } = this;
     if (receiver) this.options.clock.soon(() => receiver.closed({ ...reason, unfinished }));
+    else this.unheard = reason;
+  }
+
+  /** Whether what leaves here carries a checksum. */
+  private get checks(): boolean {
+    return this.options.checksum ?? this.kind === 'tcp';
   }
 
   private letGo(frame: OutgoingFrame): void {
@@ -281,7 +293,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   }
 }
 
-function controlFrame(message: Message, numbers: FrameNumbers): OutgoingFrame {
+function controlFrame(message: Message, numbers: FrameNumbers, checksum: boolean): OutgoingFrame {
   const text = encodeMessage(message);
   if (text.length > MAX_CONTROL_BYTES)
     throw new RangeError(`a ${message.type} message of ${text.length} bytes is over the bound of ${MAX_CONTROL_BYTES}`);
@@ -290,12 +302,13 @@ function controlFrame(message: Message, numbers: FrameNumbers): OutgoingFrame {
     ...numbers,
     type: FrameType.control,
     codec: 0,
-    flags: 0,
+    flags: checksum ? FrameFlag.payloadChecksum : 0,
     nodeLo: 0,
     nodeHi: 0,
     chunk: 0,
     length: text.length,
-    payloadCrc: 0,
+    // A flipped digit would still be a message: of another round, or another replica.
+    payloadCrc: checksum ? crc32(text) : 0,
   };
   encodeHeader(header, head);
   head.set(text, HEADER_BYTES);

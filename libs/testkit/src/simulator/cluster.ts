@@ -1,0 +1,170 @@
+/**
+ * A whole run in one process: servers, workers and the part of the control plane that places them, on a simulated network under
+ * virtual time. Every protocol machine in it is the one that apps/ps and apps/worker import.
+ *
+ *   Control ── places servers, offers seats, collects the journal ──> SimServer × S (HostedAttempt) ═══ SimWorker × N
+ *                                                       Watch: invariants after every event
+ */
+import type { Coordinator, Member, Shard } from '@paceline/exchange';
+import { shardChunks } from '@paceline/learning';
+import type { ProtocolError } from '@paceline/protocol';
+import { Checks } from './checks.js';
+import { Control, type StepTask } from './control.js';
+import { Network, type NetworkWeather } from './network.js';
+import type { SimProcess } from './process.js';
+import { HostedAttempt, SimServer } from './sim-server.js';
+import { SimWorker } from './sim-worker.js';
+import { Reference, TinyRun, type RunShape } from './tiny-run.js';
+import { Watch } from './watch.js';
+import { World } from './world.js';
+
+export type { StepTask };
+
+/** A deliberate mistake, put into the machines as they are made: the simulator's own test. */
+export interface Plant {
+  member?(member: Member, cluster: Cluster): void;
+  coordinator?(coordinator: Coordinator, cluster: Cluster): void;
+  shard?(shard: Shard, cluster: Cluster): void;
+}
+
+export interface ClusterOptions {
+  readonly seed: number;
+  readonly shape: RunShape;
+  readonly workers: number;
+  readonly weather: NetworkWeather;
+  readonly stepMs: readonly [number, number];
+  readonly stepDeadlineMs: number;
+  readonly plant?: Plant | undefined;
+}
+
+export interface TakenRows {
+  readonly name: string;
+  readonly rows: object;
+  readonly taken: ReadonlyMap<PropertyKey, number>;
+}
+
+/** What honest peers may be refused with, by the faults that lead there. */
+const EXPECTED_REFUSALS = new Set([
+  'SEAT_TAKEN', // a seat that was offered twice, or came back late
+  'SILENT_PEER',
+  'RUN_OVER',
+  'STALE_FENCE',
+  'RUN_UNKNOWN', // a placement that has not begun, or has gone
+  'NOT_A_MEMBER', // lost by the step deadline, or reported failed
+  'HELLO_EXPECTED', // a HELLO that did not come in time
+  'SLOW_CONSUMER',
+]);
+const AFTER_A_BIT_FLIP = new Set(['BAD_FRAME', 'BAD_CHECKSUM']);
+
+export class Cluster {
+  readonly world: World;
+  readonly network: Network;
+  readonly checks: Checks;
+  readonly run: TinyRun;
+  readonly reference: Reference;
+  readonly control: Control;
+  readonly watch: Watch;
+  readonly servers: SimServer[] = [];
+  readonly workers: SimWorker[] = [];
+  /** Attempts' parts, dead ones too, until the seed is over. */
+  readonly hosted: HostedAttempt[] = [];
+  readonly tables: TakenRows[] = [];
+  readonly runId = '00000000-0000-4000-8000-000000000001';
+  readonly plant: Plant | undefined;
+  readonly stepMs: readonly [number, number];
+  readonly stepDeadlineMs: number;
+  nodesInUse = 0;
+  /** Why this seed's run may fail: a fault that the protocol does not survive was injected. */
+  mayFail: string | undefined;
+  private workersMade = 0;
+
+  constructor(readonly options: ClusterOptions) {
+    this.world = new World(options.seed);
+    this.checks = new Checks(this.world);
+    this.network = new Network(this.world, options.weather);
+    this.run = new TinyRun(options.shape);
+    this.reference = new Reference(this.run);
+    this.plant = options.plant;
+    this.stepMs = options.stepMs;
+    this.stepDeadlineMs = options.stepDeadlineMs;
+    this.watch = new Watch(this);
+    this.world.afterEvent = () => this.watch.afterEvent();
+    this.control = new Control(this);
+    for (let index = 0; index < options.shape.servers; index++) this.startServer(index);
+    for (let i = 0; i < options.workers; i++) this.startWorker();
+    this.control.begin();
+  }
+
+  startServer(index: number): SimServer {
+    const generation = this.servers[index] ? Number(this.servers[index].address.split('.').at(-1)) + 1 : 0;
+    const server = new SimServer(index, `server-host-${index}`, generation, this);
+    this.servers[index] = server;
+    return server;
+  }
+
+  startWorker(host?: string): SimWorker {
+    const number = this.workersMade++;
+    const worker = new SimWorker(`w${number}`, host ?? `worker-host-${number}`, this);
+    this.workers.push(worker);
+    return worker;
+  }
+
+  liveWorkers(): SimWorker[] {
+    return this.workers.filter((worker) => worker.process.isAlive);
+  }
+
+  ownerOf(chunk: number): number {
+    const { layout, shape } = this.run;
+    for (let server = 0; server < shape.servers; server++) if (shardChunks(layout, shape.servers, server).includes(chunk)) return server;
+    throw new Error(`chunk ${chunk} has no owner`);
+  }
+
+  // ---- what the processes tell ----
+
+  /** An error that is no ProtocolError left a machine. */
+  crashed(process: SimProcess, error: Error): void {
+    this.checks.fail('crash', `${process.name}: ${error.stack ?? error.message}`);
+  }
+
+  refused(by: string, error: ProtocolError | undefined): void {
+    if (!error || EXPECTED_REFUSALS.has(error.code)) return;
+    if (AFTER_A_BIT_FLIP.has(error.code) && this.network.fired.has('bit flip in a frame')) return;
+    this.checks.fail('refusal', `${by}: ${error.message}`);
+  }
+
+  applied(part: HostedAttempt, chunk: number, round: number): void {
+    this.watch.applied(part, chunk, round);
+  }
+
+  attemptPartOver(part: HostedAttempt): void {
+    this.control.partOver(part);
+  }
+
+  /** What every machine waits for, for the report of a run that does not end. */
+  waitingFor(): string[] {
+    const lines: string[] = [];
+    for (const part of this.hosted) {
+      const { shard, coordinator, server } = part;
+      const life = server.process.isAlive ? (server.process.isFrozen ? ' (stopped)' : '') : ' (dead)';
+      lines.push(
+        `${server.process.name}${life}: shard ${shard.table.state} round ${shard.round} view ${shard.view}, lacks replicas [${shard.table.state === 'GATHERING' ? shard.missingReplicas().join(' ') : ''}]`,
+      );
+      if (coordinator) {
+        const seats = coordinator.seats().map((seat) => `${seat.workerId}=[${seat.replicas.join(' ')}]`);
+        lines.push(
+          `${server.process.name}: coordinator ${coordinator.table.state} round ${coordinator.round} view ${coordinator.view}, waits for ${coordinator.waitingFor() ?? 'the round'}; ${seats.join(' ')}`,
+        );
+      }
+    }
+    for (const worker of this.liveWorkers()) {
+      const member = worker.session?.member;
+      const life = worker.process.isFrozen ? ' (stopped)' : '';
+      lines.push(
+        member
+          ? `${worker.id}${life}: member ${member.table.state} round ${member.round} view ${member.view} [${member.replicas.join(' ')}], waits for ${member.waitingFor()}`
+          : `${worker.id}${life}: waits for a step task`,
+      );
+    }
+    return lines;
+  }
+}

@@ -1,0 +1,272 @@
+/**
+ * Which faults a seed suffers, and when. Each seed draws a subset of the kinds (swarm testing: a seed that has everything all the
+ * time finds less than seeds that have one thing often), then one after the other at random times, until faults stop.
+ */
+import type { Cluster } from './cluster.js';
+import type { SimWorker } from './sim-worker.js';
+
+export type FaultKind = keyof typeof FAULTS;
+
+interface Fault {
+  /** The attempt may end of it: today no server may be lost. */
+  readonly endsAttempt?: boolean;
+  /** False when there was nothing to do it to. */
+  inject(cluster: Cluster): boolean;
+}
+
+const pickWorker = (cluster: Cluster, seated = true): SimWorker | undefined => {
+  const candidates = cluster.liveWorkers().filter((worker) => !seated || worker.session);
+  return candidates.length > 0 ? cluster.world.random.pick(candidates) : undefined;
+};
+
+const later = (cluster: Cluster, from: number, to: number, label: string, act: () => void): void =>
+  void cluster.world.schedule(cluster.world.random.between(from, to), label, act);
+
+const sockets = (cluster: Cluster) => [...cluster.network.streams].filter((stream) => stream.remote !== 'memory' && stream.isOpen);
+
+export const FAULTS = {
+  'kill a worker': {
+    inject(cluster) {
+      const worker = pickWorker(cluster);
+      if (!worker) return false;
+      worker.process.kill();
+      later(cluster, 100, 3_000, 'worker restarts', () => cluster.startWorker());
+      return true;
+    },
+  },
+  'lose a worker host': {
+    inject(cluster) {
+      const worker = pickWorker(cluster);
+      if (!worker) return false;
+      cluster.network.block(worker.process.host, '*');
+      cluster.network.block('*', worker.process.host);
+      worker.process.kill();
+      later(cluster, 100, 3_000, 'worker restarts elsewhere', () => cluster.startWorker());
+      return true;
+    },
+  },
+  'stop a worker': {
+    inject(cluster) {
+      const worker = pickWorker(cluster);
+      if (!worker || worker.process.isFrozen) return false;
+      worker.process.freeze();
+      later(cluster, 50, cluster.world.random.pick([500, 5_000, 60_000]), 'worker goes on', () => worker.process.thaw());
+      return true;
+    },
+  },
+  'hang a compute thread': {
+    inject(cluster) {
+      const worker = pickWorker(cluster);
+      if (!worker || worker.hangs) return false;
+      worker.hangs = true;
+      later(cluster, 100, 90_000, 'compute thread goes on', () => (worker.hangs = false));
+      return true;
+    },
+  },
+  'slow a worker': {
+    inject(cluster) {
+      const worker = pickWorker(cluster, false);
+      if (!worker) return false;
+      worker.stepMs = [cluster.stepMs[0] * 10, cluster.stepMs[1] * 10];
+      return true;
+    },
+  },
+  'add a worker': {
+    inject(cluster) {
+      if (cluster.liveWorkers().length >= 6) return false;
+      cluster.startWorker();
+      return true;
+    },
+  },
+  'a worker leaves': {
+    inject(cluster) {
+      const worker = pickWorker(cluster);
+      if (!worker || cluster.liveWorkers().length < 2) return false;
+      worker.leave();
+      return true;
+    },
+  },
+  'an engine fails': {
+    inject(cluster) {
+      const worker = pickWorker(cluster);
+      if (!worker || worker.process.isFrozen) return false;
+      worker.process.run(() => worker.session?.failCompute('ENGINE_CRASHED'));
+      return true;
+    },
+  },
+  'break a connection': {
+    inject(cluster) {
+      const open = sockets(cluster);
+      if (open.length === 0) return false;
+      const stream = cluster.world.random.pick(open);
+      if (isBetweenServers(stream)) allowFailure(cluster, 'a connection between servers broke');
+      stream.break();
+      return true;
+    },
+  },
+  'flip a bit': {
+    inject(cluster) {
+      const open = sockets(cluster);
+      if (open.length === 0) return false;
+      const stream = cluster.world.random.pick(open);
+      if (isBetweenServers(stream)) allowFailure(cluster, 'a bit between servers was flipped');
+      stream.flipNext = true;
+      return true;
+    },
+  },
+  'one-way partition': {
+    inject(cluster) {
+      const worker = pickWorker(cluster);
+      const { random } = cluster.world;
+      if (!worker) return false;
+      const server = random.pick(cluster.servers).process.host;
+      const [from, to] = random.chance(0.5) ? [worker.process.host, server] : [server, worker.process.host];
+      cluster.network.block(from, to);
+      later(cluster, 50, random.pick([1_000, 5_000, 30_000]), 'partition heals', () => cluster.network.unblock(from, to));
+      return true;
+    },
+  },
+  partition: {
+    inject(cluster) {
+      const worker = pickWorker(cluster);
+      const { random } = cluster.world;
+      if (!worker) return false;
+      const { host } = worker.process;
+      const server = random.chance(0.5) ? '*' : random.pick(cluster.servers).process.host;
+      const ways =
+        server === '*'
+          ? [
+              [host, '*'],
+              ['*', host],
+            ]
+          : [
+              [host, server],
+              [server, host],
+            ];
+      for (const [from, to] of ways) cluster.network.block(from!, to!);
+      later(cluster, 50, random.pick([1_000, 5_000, 30_000]), 'partition heals', () => {
+        for (const [from, to] of ways) cluster.network.unblock(from!, to!);
+      });
+      return true;
+    },
+  },
+  'clock jumps': {
+    inject(cluster) {
+      const { random } = cluster.world;
+      const process = random.pick([...cluster.liveWorkers(), ...cluster.servers]).process;
+      // Before all servers are connected there is one deadline for that, and nobody to be forgiven.
+      if (process.name.startsWith('ps') && cluster.control.coordinatorPart?.coordinator?.phase === 'waiting') return false;
+      return process.jump(random.pick([500, 2_500, 8_000, 70_000]));
+    },
+  },
+  'clock runs fast or slow': {
+    inject(cluster) {
+      const { random } = cluster.world;
+      random.pick([...cluster.liveWorkers(), ...cluster.servers]).process.setRate(random.pick([0.5, 0.9, 1, 1.1, 2]));
+      return true;
+    },
+  },
+  'step task delivered twice': {
+    inject(cluster) {
+      cluster.control.deliveriesPerTask = 2;
+      return true;
+    },
+  },
+  'control plane away': {
+    inject(cluster) {
+      if (cluster.control.isAway) return false;
+      cluster.control.isAway = true;
+      later(cluster, 100, 30_000, 'control plane back', () => (cluster.control.isAway = false));
+      return true;
+    },
+  },
+  'kill a server': {
+    endsAttempt: true,
+    inject(cluster) {
+      const server = cluster.world.random.pick(cluster.servers);
+      if (!server.process.isAlive) return false;
+      server.process.kill();
+      return true;
+    },
+  },
+  'stop a server': {
+    endsAttempt: true,
+    inject(cluster) {
+      const server = cluster.world.random.pick(cluster.servers);
+      if (!server.process.isAlive || server.process.isFrozen) return false;
+      server.process.freeze();
+      later(cluster, 50, cluster.world.random.pick([500, 5_000, 30_000]), 'server goes on', () => server.process.thaw());
+      return true;
+    },
+  },
+  cancel: {
+    endsAttempt: true,
+    inject(cluster) {
+      const part = cluster.control.coordinatorPart;
+      if (!part?.server.process.isAlive || part.server.process.isFrozen || !part.hasStarted || part.over) return false;
+      part.server.process.run(() => part.coordinator!.cancel());
+      return true;
+    },
+  },
+} as const satisfies Record<string, Fault>;
+
+export const FAULT_KINDS = Object.keys(FAULTS) as FaultKind[];
+
+function isBetweenServers(stream: { process: { name: string }; remote: string }): boolean {
+  return stream.process.name.startsWith('ps') && stream.remote.includes('ps');
+}
+
+function allowFailure(cluster: Cluster, why: string): void {
+  cluster.mayFail ??= why;
+}
+
+export interface FaultPlan {
+  readonly kinds: readonly FaultKind[];
+  /** Mean time between two faults. */
+  readonly everyMs: number;
+  /** No fault starts after this; what was stopped, cut or slowed is put right. */
+  readonly untilMs: number;
+}
+
+export function scheduleFaults(cluster: Cluster, plan: FaultPlan): void {
+  const { world } = cluster;
+  if (plan.kinds.length === 0) return;
+  const next = (): void => {
+    const waitMs = -Math.log(1 - world.random.float()) * plan.everyMs;
+    if (world.nowMs + waitMs > plan.untilMs) return;
+    world.schedule(waitMs, 'fault', () => {
+      injectFault(cluster, world.random.pick(plan.kinds));
+      next();
+    });
+  };
+  next();
+}
+
+export function injectFault(cluster: Cluster, kind: FaultKind): boolean {
+  const fault: Fault = FAULTS[kind];
+  if (cluster.control.outcome || !fault.inject(cluster)) return false;
+  if (fault.endsAttempt) allowFailure(cluster, kind);
+  cluster.network.count(kind);
+  cluster.world.note(kind);
+  cluster.world.recent.push(`${cluster.world.nowMs.toFixed(3)} FAULT ${kind}`);
+  return true;
+}
+
+/** Everything is put right: from here on the run has to end by itself. */
+export function endFaults(cluster: Cluster): void {
+  const { network, control } = cluster;
+  network.heal();
+  control.isAway = false;
+  control.deliveriesPerTask = 1;
+  for (const { process } of cluster.servers) {
+    process.thaw();
+    process.setRate(1);
+  }
+  for (const worker of cluster.liveWorkers()) {
+    worker.process.thaw();
+    worker.process.setRate(1);
+    worker.hangs = false;
+    worker.stepMs = cluster.stepMs;
+  }
+  if (cluster.liveWorkers().length === 0) cluster.startWorker();
+}

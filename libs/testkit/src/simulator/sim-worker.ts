@@ -1,0 +1,251 @@
+/**
+ * A worker process: takes a step task, joins with the real Member over the real ServerLinks, computes tiny steps, and takes the
+ * next task when the seat is over. Its wiring follows apps/worker/src/run-session.ts line by line.
+ *
+ *   idle ── step task ──> session: Member + ServerLinks + compute ── ended or given up ──> idle
+ */
+import { Member, ServerLinks, type ComputePort } from '@paceline/exchange';
+import { maximalNodes, shardChunks, split } from '@paceline/learning';
+import type { Cluster, StepTask } from './cluster.js';
+import { SimProcess } from './process.js';
+
+const HEARTBEAT_MS = 500;
+const TICK_MS = 100;
+const CONNECT_DEADLINE_MS = 2_000;
+const AFTER_FAILURE_MS = 1_000;
+const LEAVE_DEADLINE_MS = 10_000;
+
+export class SimWorker {
+  readonly process: SimProcess;
+  session: Session | undefined;
+  /** Milliseconds of a replica step. */
+  stepMs: readonly [number, number];
+  /** The compute thread stands still. */
+  hangs = false;
+
+  constructor(
+    readonly id: string,
+    host: string,
+    private readonly cluster: Cluster,
+  ) {
+    this.process = new SimProcess(cluster.world, id, host, (error) => cluster.crashed(this.process, error));
+    this.stepMs = cluster.stepMs;
+    this.process.after(0, () => this.lookForWork());
+  }
+
+  leave(): void {
+    this.session?.leave('the worker is shutting down', 3_000);
+  }
+
+  private lookForWork(): void {
+    if (this.session) return;
+    const task = this.cluster.control.takeTask(this.id);
+    if (!task) return void this.process.after(100, () => this.lookForWork());
+    // Loading the engine takes a while.
+    this.process.after(this.cluster.world.random.between(1, 200), () => this.sit(task));
+  }
+
+  private sit(task: StepTask): void {
+    this.session = new Session(task, this, this.cluster, (failure) => {
+      this.session = undefined;
+      this.cluster.control.taskOver(task, failure);
+      this.process.after(failure && failure !== 'SEAT_TAKEN' ? AFTER_FAILURE_MS : 100, () => this.lookForWork());
+    });
+  }
+}
+
+export class Session {
+  readonly member: Member;
+  private readonly links: ServerLinks<{ index: number; serverId: string; address: string }>;
+  private readonly cancel: (() => void)[] = [];
+  private readonly compute: TinyCompute;
+  private isOver = false;
+
+  constructor(
+    readonly task: StepTask,
+    worker: SimWorker,
+    private readonly cluster: Cluster,
+    private readonly finish: (failure: string | undefined) => void,
+  ) {
+    const { run } = cluster;
+    const { process } = worker;
+    const owners = new Map<number, number>();
+    const servers = run.shape.servers;
+    for (let server = 0; server < servers; server++)
+      for (const chunk of shardChunks(run.layout, servers, server)) owners.set(chunk, server);
+    const halves = [new Uint8Array(run.layout.totalLength * 4), new Uint8Array(run.layout.totalLength * 4)];
+    const weights = (generation: number) => new Float32Array(halves[generation & 1]!.buffer);
+    this.compute = new TinyCompute(worker, cluster, weights);
+    this.member = new Member({
+      id: worker.id,
+      attempt: task.attempt,
+      servers,
+      totalRounds: run.schedule.totalRounds,
+      chunks: run.layout.chunks.map(({ index, offset, length }) => ({
+        index,
+        byteOffset: offset * 4,
+        byteLength: length * 4,
+        server: owners.get(index)!,
+      })),
+      store: { bytes: (generation) => halves[generation & 1]! },
+      compute: this.compute,
+      now: () => process.now(),
+      onEnd: () => this.end(undefined),
+    });
+    cluster.plant?.member?.(this.member, cluster);
+    const { member } = this;
+    this.compute.member = member;
+    this.links = new ServerLinks({
+      servers: task.servers,
+      attempt: task.attempt,
+      member,
+      clock: process,
+      connect: (server) => cluster.network.connect(process, server.address, CONNECT_DEADLINE_MS),
+      hello: () => ({
+        token: `worker/${task.attempt}`,
+        run: task.runId,
+        role: 'worker',
+        id: worker.id,
+        host: process.host,
+        seat: task.seat,
+        n: task.n,
+        fingerprint: 'tiny',
+        layout: '',
+      }),
+      onGivenUp: (code) => this.end(code),
+    });
+    cluster.tables.push(member.table);
+    this.cancel.push(
+      process.every(HEARTBEAT_MS, () => member.heartbeat(this.compute.progress)),
+      process.every(TICK_MS, () => {
+        member.tick();
+        this.links.tick();
+      }),
+    );
+    this.links.open();
+  }
+
+  leave(reason: string, deadlineMs = LEAVE_DEADLINE_MS): void {
+    this.member.leave(reason);
+    this.cancel.push(this.compute.worker.process.after(deadlineMs, () => this.end(undefined)));
+  }
+
+  /** As an error of the compute thread. */
+  failCompute(code: string): void {
+    this.member.failed(code, 'planned by the simulator', this.member.round, -1);
+    this.end(code);
+  }
+
+  private end(failure: string | undefined): void {
+    if (this.isOver) return;
+    this.isOver = true;
+    for (const cancel of this.cancel) cancel();
+    this.links.close();
+    this.member.end('finished', 'the session is over');
+    this.compute.stop();
+    this.finish(failure);
+  }
+}
+
+/** The compute thread: one request after the other, each replica takes its time; nodes are added up as apps/worker/src/replica-steps.ts does. */
+class TinyCompute implements ComputePort {
+  member!: Member;
+  progress = 0;
+  private readonly queue: (() => void)[] = [];
+  private busy = false;
+  private stopped = false;
+  private committedRound = -1;
+
+  constructor(
+    readonly worker: SimWorker,
+    private readonly cluster: Cluster,
+    private readonly weights: (generation: number) => Float32Array,
+  ) {}
+
+  step(round: number, replicas: readonly number[]): void {
+    this.enqueue(() => this.begin(round, replicas));
+  }
+
+  evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
+    for (const { from, to } of blocks)
+      this.enqueue(() =>
+        this.takeTime(1, () => {
+          this.member.evaluated(generation, from, to, to - from, [(to - from) * 0.5, to - from]);
+          this.next();
+        }),
+      );
+  }
+
+  committed(round: number): void {
+    this.committedRound = Math.max(this.committedRound, round);
+  }
+
+  stop(): void {
+    this.stopped = true;
+  }
+
+  private enqueue(work: () => void): void {
+    this.queue.push(work);
+    if (!this.busy) this.next();
+  }
+
+  private next(): void {
+    const work = this.queue.shift();
+    this.busy = work !== undefined;
+    work?.();
+  }
+
+  private takeTime(replicas: number, act: () => void): void {
+    const [from, to] = this.worker.stepMs;
+    const wait = (): void =>
+      void this.worker.process.after(this.cluster.world.random.between(from, to) * replicas, () => {
+        if (this.stopped) return;
+        if (this.worker.hangs) return wait();
+        this.progress++;
+        act();
+      });
+    wait();
+  }
+
+  private begin(round: number, replicas: readonly number[]): void {
+    // Loaded at once, as the thread copies the parameters into the engine before it starts.
+    const weights = this.weights(round).slice();
+    const nodes = maximalNodes(this.cluster.run.shape.replicas, new Set(replicas));
+    const nextNode = (): void => {
+      const node = nodes.shift();
+      if (!node) return this.next();
+      this.takeTime(node.hi - node.lo, () => {
+        if (this.committedRound >= round) return this.next();
+        const sum = this.add(weights, round, node.lo, node.hi);
+        const bytes = new Uint8Array(sum.buffer);
+        this.cluster.nodesInUse++;
+        this.member.node({
+          ...{ round, lo: node.lo, hi: node.hi, bytes },
+          release: () => {
+            this.cluster.nodesInUse--;
+            // Whoever reads it from here on reads what is no number.
+            sum.fill(Number.NaN);
+          },
+        });
+        nextNode();
+      });
+    };
+    nextNode();
+  }
+
+  private add(weights: Float32Array, round: number, lo: number, hi: number): Float32Array {
+    const { run } = this.cluster;
+    if (hi - lo === 1) {
+      const out = new Float32Array(weights.length);
+      run.step(weights, round, lo, out);
+      const examples = run.replicaExamples(round, lo);
+      this.member.contribution(round, lo, examples, [examples, 0]);
+      return out;
+    }
+    const middle = split(lo, hi);
+    const left = this.add(weights, round, lo, middle);
+    const right = this.add(weights, round, middle, hi);
+    for (let i = 0; i < left.length; i++) left[i]! += right[i]!;
+    return left;
+  }
+}

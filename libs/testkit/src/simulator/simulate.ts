@@ -1,0 +1,111 @@
+/**
+ * One seed: a random shape, weather and fault plan, run to its end. Two modes:
+ *   safety    faults at any time; whatever happens, no invariant breaks
+ *   liveness  faults stop after a while; then the run must end within its deadline, else the seed fails and says what every
+ *             machine waits for
+ */
+import { Cluster, type ClusterOptions, type Plant } from './cluster.js';
+import type { Violation } from './checks.js';
+import { FAULT_KINDS, FAULTS, endFaults, scheduleFaults, type FaultKind, type FaultPlan } from './faults.js';
+import { Random } from './random.js';
+import { randomShape, type RunShape } from './tiny-run.js';
+
+export type CheckMode = 'safety' | 'liveness';
+
+export interface SeedOptions {
+  readonly seed: number;
+  readonly check?: CheckMode | undefined;
+  /** Instead of what the seed draws. */
+  readonly shape?: Partial<RunShape> | undefined;
+  readonly workers?: number | undefined;
+  readonly kinds?: readonly FaultKind[] | undefined;
+  readonly stepMs?: readonly [number, number] | undefined;
+  readonly plant?: Plant | undefined;
+  /** Called when everything stands, before anything moves: for scenarios that place their faults themselves. */
+  readonly arrange?: ((cluster: Cluster) => void) | undefined;
+}
+
+export interface SeedResult {
+  readonly seed: number;
+  readonly check: CheckMode;
+  readonly violation: Violation | undefined;
+  readonly outcome: string;
+  readonly message: string;
+  readonly events: number;
+  readonly virtualMs: number;
+  readonly traceHash: number;
+  readonly rounds: number;
+  readonly fired: ReadonlyMap<string, number>;
+  readonly tables: Cluster['tables'];
+  /** For a failing seed: the newest events and what everybody waits for. */
+  readonly recent: readonly string[];
+  readonly waitingFor: readonly string[];
+  readonly describe: string;
+}
+
+/** After the faults have stopped: losing everybody, taking seats again, and the slowest rounds. */
+const LIVENESS_DEADLINE_MS = 240_000;
+const SAFETY_END_MS = 120_000;
+
+export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
+  // The plan has a stream of its own: what it draws does not shift what the run draws.
+  const random = new Random(options.seed, 1);
+  const check = options.check ?? (random.chance(0.6) ? 'liveness' : 'safety');
+  const shape = { ...randomShape(random), ...options.shape };
+  const cluster = new Cluster(clusterOptions(options, random, shape));
+  const plan = faultPlan(options, random);
+  options.arrange?.(cluster);
+  scheduleFaults(cluster, plan);
+  if (check === 'liveness') {
+    cluster.world.schedule(plan.untilMs, 'faults end', () => endFaults(cluster));
+    cluster.world.schedule(plan.untilMs + LIVENESS_DEADLINE_MS, 'deadline', () => {
+      if (!cluster.control.outcome)
+        cluster.checks.fail('liveness', `the run did not end within ${LIVENESS_DEADLINE_MS} ms after the last fault`);
+    });
+  } else cluster.world.schedule(SAFETY_END_MS, 'enough', () => cluster.world.stop());
+  await cluster.world.run(Number.POSITIVE_INFINITY);
+  const waitingFor = cluster.checks.violation ? cluster.waitingFor() : [];
+  if (!cluster.checks.violation) cluster.watch.afterRun();
+  return {
+    ...{ seed: options.seed, check, violation: cluster.checks.violation },
+    outcome: cluster.control.outcome?.outcome ?? 'unfinished',
+    message: cluster.control.outcome?.message ?? '',
+    events: cluster.world.eventCount,
+    virtualMs: cluster.world.nowMs,
+    traceHash: cluster.world.traceHash,
+    rounds: cluster.watch.committedRounds,
+    fired: cluster.network.fired,
+    tables: cluster.tables,
+    recent: cluster.checks.violation ? cluster.world.recent.slice(-60) : [],
+    waitingFor,
+    describe: `${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
+  };
+}
+
+function clusterOptions({ seed, workers, stepMs, plant }: SeedOptions, random: Random, shape: RunShape): ClusterOptions {
+  const slow = random.pick([0.05, 0.5, 5, 50]);
+  const drawn = {
+    workers: random.int(1, 5),
+    weather: {
+      latencyMs: [slow * 0.2, slow * random.pick([1, 2, 5])] as const,
+      spikes: random.pick([0, 0, 0.01, 0.1]),
+      bytesPerMs: random.pick([20, 1_000, 10_000, 1_000_000]),
+      windowBytes: random.pick([slow < 5 ? 64 : 2_000, 4_000, 1_000_000]),
+      cuts: random.pick([0, 0.2, 0.9]),
+    },
+    stepMs: random.pick<readonly [number, number]>([
+      [0.1, 2],
+      [5, 40],
+      [50, 400],
+    ]),
+    stepDeadlineMs: random.pick([10_000, 60_000]),
+  };
+  return { ...drawn, seed, shape, plant, workers: workers ?? drawn.workers, stepMs: stepMs ?? drawn.stepMs };
+}
+
+function faultPlan({ kinds }: SeedOptions, random: Random): FaultPlan {
+  const ending = random.chance(0.15);
+  const share = random.pick([0.1, 0.3, 0.6]);
+  const drawn = FAULT_KINDS.filter((kind) => random.chance(share) && (ending || !('endsAttempt' in FAULTS[kind])));
+  return { kinds: kinds ?? drawn, everyMs: random.pick([20, 100, 500, 3_000]), untilMs: random.pick([500, 5_000, 30_000]) };
+}

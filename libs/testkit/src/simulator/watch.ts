@@ -1,0 +1,174 @@
+/** The invariants, looked at after every event, and at the end of the run. */
+import type { Coordinator, NumberedEntry, Shard } from '@paceline/exchange';
+import type { Cluster } from './cluster.js';
+import type { HostedAttempt } from './sim-server.js';
+
+export class Watch {
+  private readonly shardRounds = new Map<Shard, number>();
+  private readonly memberRounds = new Map<object, number>();
+  private readonly coordinatorRounds = new Map<Coordinator, { round: number; view: number }>();
+  private readonly appliedOnce = new Set<string>();
+  private ledgerTo = -1;
+  private ledgerExamples = 0;
+  /** Highest round that any coordinator has committed, plus one. */
+  committedRounds = 0;
+
+  constructor(private readonly cluster: Cluster) {}
+
+  afterEvent(): void {
+    const { cluster } = this;
+    for (const part of cluster.hosted) {
+      if (part.over) continue;
+      this.shard(part);
+      if (part.coordinator) this.coordinator(part, part.coordinator);
+    }
+    for (const worker of cluster.workers) {
+      const member = worker.session?.member;
+      if (!member) continue;
+      const before = this.memberRounds.get(member) ?? 0;
+      if (member.round !== before) {
+        cluster.checks.expect(member.round > before, 'I1', () => `member ${worker.id} went from round ${before} to ${member.round}`);
+        this.memberRounds.set(member, member.round);
+      }
+    }
+  }
+
+  applied(part: HostedAttempt, chunk: number, round: number): void {
+    const key = `${part.attempt}/${round}/${chunk}`;
+    this.cluster.checks.expect(
+      !this.appliedOnce.has(key),
+      'I2',
+      () => `round ${round} was applied twice to chunk ${chunk} in attempt ${part.attempt}`,
+    );
+    this.cluster.checks.expect(
+      part.attempt === this.cluster.control.attempt,
+      'I7',
+      () => `attempt ${part.attempt} applied round ${round} while attempt ${this.cluster.control.attempt} is present`,
+    );
+    this.appliedOnce.add(key);
+  }
+
+  /** An entry of the journal as the api stores it. */
+  stored(entry: NumberedEntry): void {
+    if (entry.kind !== 'ledger') return;
+    const { checks, run } = this.cluster;
+    checks.expect(entry.fromRound === this.ledgerTo + 1, 'I4', () => `the ledger goes from round ${this.ledgerTo} to ${entry.fromRound}`);
+    let examples = 0;
+    for (let round = entry.fromRound; round <= entry.toRound; round++) examples += run.schedule.round(round).count;
+    checks.expect(
+      examples === entry.examples,
+      'I4',
+      () => `rounds ${entry.fromRound}–${entry.toRound} have ${examples} examples, the ledger says ${entry.examples}`,
+    );
+    this.ledgerTo = entry.toRound;
+    this.ledgerExamples += entry.examples;
+  }
+
+  runOver(outcome: string, message: string): void {
+    const { cluster } = this;
+    const { checks, run } = cluster;
+    if (outcome === 'finished') {
+      let all = 0;
+      for (let round = 0; round < run.schedule.totalRounds; round++) all += run.schedule.round(round).count;
+      checks.expect(this.ledgerExamples === all, 'I4', () => `${this.ledgerExamples} examples are in the ledger, the schedule has ${all}`);
+    } else if (message.startsWith('poison round')) {
+      checks.expect(
+        this.lossesInjected() >= 5,
+        'liveness',
+        () => `${this.lossesInjected()} losses were injected, and the run failed: ${message}`,
+      );
+    } else checks.expect(cluster.mayFail !== undefined, 'liveness', () => `the run ${outcome} without a cause: ${message}`);
+    cluster.world.note(`run ${outcome}`);
+    // What is left gets the time to say goodbye; then everything must have been given back.
+    cluster.world.schedule(30_000, 'the end', () => cluster.world.stop());
+  }
+
+  /** After the seed: what lives on must hold nothing any more. */
+  afterRun(): void {
+    const { cluster } = this;
+    const ended = cluster.control.outcome !== undefined;
+    for (const part of cluster.hosted) {
+      part.shard.end();
+      const leaked = part.releaseMemory();
+      const { process } = part.server;
+      if (ended && process.isAlive && !process.isFrozen)
+        cluster.checks.expect(leaked === 0, 'I10', () => `server ${part.server.index} kept ${leaked} bytes of its arena`);
+    }
+  }
+
+  /** Faults that cost a replica its holder. */
+  private lossesInjected(): number {
+    const kinds = [
+      'break a connection',
+      'flip a bit',
+      'kill a worker',
+      'lose a worker host',
+      'stop a worker',
+      'hang a compute thread',
+      'an engine fails',
+      'partition',
+      'one-way partition',
+      'clock jumps',
+    ];
+    return kinds.reduce((sum, kind) => sum + (this.cluster.network.fired.get(kind) ?? 0), 0);
+  }
+
+  private shard(part: HostedAttempt): void {
+    const { shard } = part;
+    const before = this.shardRounds.get(shard) ?? 0;
+    if (shard.round === before) return;
+    this.cluster.checks.expect(shard.round > before, 'I1', () => `shard ${part.server.index} went from round ${before} to ${shard.round}`);
+    this.shardRounds.set(shard, shard.round);
+    this.bounded(part);
+  }
+
+  private coordinator(part: HostedAttempt, coordinator: Coordinator): void {
+    const { checks, hosted, run } = this.cluster;
+    const before = this.coordinatorRounds.get(coordinator) ?? { round: 0, view: 1 };
+    if (coordinator.round === before.round && coordinator.view === before.view) return;
+    checks.expect(coordinator.round >= before.round, 'I1', () => `the coordinator went from round ${before.round} to ${coordinator.round}`);
+    checks.expect(coordinator.view >= before.view, 'I1', () => `the coordinator went from view ${before.view} to ${coordinator.view}`);
+    if (coordinator.round > before.round) {
+      const committed = coordinator.round - 1;
+      for (const other of hosted) {
+        if (other.attempt !== part.attempt) continue;
+        const { shard } = other;
+        const has = shard.round > committed || (shard.round === committed && shard.table.state !== 'GATHERING');
+        checks.expect(
+          has,
+          'I2',
+          () => `round ${committed} was committed, and shard ${other.server.index} is ${shard.table.state} in round ${shard.round}`,
+        );
+      }
+      let examples = 0;
+      for (let round = 0; round < coordinator.round; round++) examples += run.schedule.round(round).count;
+      checks.expect(
+        coordinator.trainedExamples === examples,
+        'I4',
+        () => `${coordinator.trainedExamples} examples after ${coordinator.round} rounds, the schedule says ${examples}`,
+      );
+      this.committedRounds = Math.max(this.committedRounds, coordinator.round);
+    }
+    const held = new Map<number, string>();
+    for (const { seat, workerId } of coordinator.seats()) {
+      checks.expect(!held.has(seat), 'refusal', () => `seat ${seat} is held by ${held.get(seat)} and ${workerId}`);
+      held.set(seat, workerId);
+    }
+    this.coordinatorRounds.set(coordinator, { round: coordinator.round, view: coordinator.view });
+  }
+
+  /** Arena blocks are of 64 bytes here (every chunk is that small): count them against what the protocol allows. */
+  private bounded(part: HostedAttempt): void {
+    const { run, network, checks } = this.cluster;
+    const { replicas } = run.shape;
+    let links = 0;
+    for (const stream of network.streams) if (stream.process === part.server.process) links++;
+    const owned = run.layout.chunks.length;
+    const blocks = owned * (2 + run.optimizer.slots.length + replicas) + links * (owned * 2 * replicas + 1 + owned * 2);
+    checks.expect(
+      part.arena.bytesInUse <= blocks * 64,
+      'I10',
+      () => `server ${part.server.index} holds ${part.arena.bytesInUse} bytes, its bound is ${blocks * 64}`,
+    );
+  }
+}
