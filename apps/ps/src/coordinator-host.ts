@@ -2,6 +2,8 @@
 import {
   Coordinator,
   Journal,
+  PacedTick,
+  processClock,
   type CompletedCut,
   type Connection,
   type CoordinatorOptions,
@@ -20,8 +22,6 @@ import { JournalPublisher } from './journal-publisher.js';
 import type { ServerContext } from './server-context.js';
 
 const TICK_MS = 100;
-/** A clock that stood still for this long: the process was stopped, and what its members sent meanwhile is not read yet. */
-const STALL_MS = 1_000;
 const COLLECT_DEADLINE_MS = 60_000;
 /** A finished run's journal waits this long for the api before the server forgets it. */
 const DRAIN_DEADLINE_MS = 600_000;
@@ -38,7 +38,6 @@ export class CoordinatorHost {
   private collector: WeightsCollector | undefined;
   private outcome: Outcome | undefined;
   private ticker: NodeJS.Timeout | undefined;
-  private nextTickMs = 0;
 
   constructor(
     private readonly job: PlacementJob,
@@ -110,8 +109,8 @@ export class CoordinatorHost {
   /** The attempt is placed: from here on the api hears of it and deadlines run. */
   begin(): void {
     this.publisher.start();
-    this.nextTickMs = performance.now();
-    this.ticker = setInterval(() => this.tick(), TICK_MS);
+    const paced = new PacedTick(processClock);
+    this.ticker = setInterval(() => paced.isDue() && this.hooks.guard(() => this.machine.tick()), TICK_MS);
   }
 
   /** Tells servers that the coordinator lives; call it every second. */
@@ -164,14 +163,6 @@ export class CoordinatorHost {
       this.publisher.stop();
       gone();
     }, TICK_MS);
-  }
-
-  private tick(): void {
-    const now = performance.now();
-    const late = now - this.nextTickMs;
-    // After a stall, sockets are read before anybody is called silent.
-    this.nextTickMs = now + (late > STALL_MS ? STALL_MS : 0);
-    if (late >= 0 && late <= STALL_MS) this.hooks.guard(() => this.machine.tick());
   }
 
   private state(totalRounds: number) {

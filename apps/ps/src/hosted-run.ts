@@ -5,7 +5,7 @@
  *   worker ── hello ──> gate ──> admitWorker ── gradients ──> Shard ── REDUCED ──> Coordinator ── COMMIT ──> all
  */
 import path from 'node:path';
-import { Shard, ShardLink, memoryPair, type Connection, type FrameReceiver } from '@paceline/exchange';
+import { Shard, ShardLink, SilenceWatch, memoryPair, processClock, type Connection, type FrameReceiver } from '@paceline/exchange';
 import type { PlacementJob, ServerAddress } from '@paceline/jobs';
 import {
   createLayout,
@@ -46,9 +46,8 @@ export class HostedRun {
   private toCoordinator: Connection | undefined;
   private readonly untold: Message[] = [];
   private readonly heart: NodeJS.Timeout;
-  private lastBeatMs = performance.now();
-  /** When something came last, by connection: of the workers, and to the coordinator. */
-  private readonly heardMs = new Map<Connection, number>();
+  /** The connections of the workers, and to the coordinator. */
+  private readonly silence = new SilenceWatch(processClock, { silentAfterMs: SILENT_AFTER_MS, tickMs: HEARTBEAT_MS });
   private hasStarted = false;
   private over = false;
 
@@ -174,7 +173,7 @@ export class HostedRun {
     this.coordinator?.machine.memberJoined(hello, connection);
     const link = this.shard.attach(hello.id, connection, true);
     const heard = (): void => {
-      this.heardMs.set(connection, performance.now());
+      this.silence.heard(connection);
       this.coordinator?.machine.memberHeard(hello.id, connection);
     };
     heard();
@@ -193,7 +192,7 @@ export class HostedRun {
         this.guard(() => this.workerMessage(link, message));
       },
       closed: ({ description }) => {
-        this.heardMs.delete(connection);
+        this.silence.forget(connection);
         this.guard(() => {
           this.shard.detach(link);
           this.coordinator?.machine.memberClosed(hello.id, connection, description);
@@ -252,7 +251,7 @@ export class HostedRun {
 
   private joinCoordinator(connection: Connection): void {
     this.toCoordinator = connection;
-    this.heardMs.set(connection, performance.now());
+    this.silence.heard(connection);
     const link = new ShardLink('coordinator', connection, false);
     connection.setReceiver({
       payloadFor: () => {
@@ -260,12 +259,12 @@ export class HostedRun {
       },
       data: () => undefined,
       message: (message, header) => {
-        this.heardMs.set(connection, performance.now());
+        this.silence.heard(connection);
         if (message.type !== 'refused') checkAttempt(header, this.job.attempt);
         this.guard(() => this.coordinatorMessage(link, message));
       },
       closed: ({ description }) => {
-        this.heardMs.delete(connection);
+        this.silence.forget(connection);
         if (this.over) return;
         // With its coordinator the attempt is over. Who hears of it first tells the control plane, so that a new one can begin.
         this.context.log.warn({ run: this.job.runId, why: description }, 'the coordinator is gone');
@@ -315,18 +314,10 @@ export class HostedRun {
 
   /** Every second: says that this server lives, and closes connections on which nothing comes any more. */
   private beat(): void {
-    const now = performance.now();
-    const wasStopped = now - this.lastBeatMs > 3 * HEARTBEAT_MS;
-    this.lastBeatMs = now;
     this.shard.heartbeat();
     this.coordinator?.heartbeat();
     if (this.toCoordinator) this.tell({ type: 'heartbeat', progress: this.shard.round });
-    for (const [connection, heardMs] of this.heardMs) {
-      // After a stop of this process its sockets hold what it did not read.
-      if (wasStopped) this.heardMs.set(connection, now);
-      else if (now - heardMs > SILENT_AFTER_MS)
-        connection.close(new ProtocolError('SILENT_PEER', `nothing heard for ${Math.round(now - heardMs)} ms`));
-    }
+    this.silence.tick();
   }
 
   /** Protocol errors go to the peer. Anything else is ours: this run fails loudly, the server's other runs go on. */
@@ -355,7 +346,7 @@ export class HostedRun {
     this.shard.end();
     this.toCoordinator?.close();
     setTimeout(() => {
-      for (const connection of this.heardMs.keys()) connection.close(new ProtocolError('RUN_OVER'));
+      for (const connection of this.silence.connections()) connection.close(new ProtocolError('RUN_OVER'));
     }, GO_AFTER_MS).unref();
   }
 }

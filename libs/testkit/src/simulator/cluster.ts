@@ -69,6 +69,8 @@ export class Cluster {
   /** Attempts' parts, dead ones too, until the seed is over. */
   readonly hosted: HostedAttempt[] = [];
   readonly tables: TakenRows[] = [];
+  /** Why connections of servers were closed, by code. */
+  readonly refusals = new Map<string, number>();
   readonly runId = '00000000-0000-4000-8000-000000000001';
   readonly plant: Plant | undefined;
   readonly stepMs: readonly [number, number];
@@ -127,7 +129,9 @@ export class Cluster {
   }
 
   refused(by: string, error: ProtocolError | undefined): void {
-    if (!error || EXPECTED_REFUSALS.has(error.code)) return;
+    if (!error) return;
+    this.refusals.set(error.code, (this.refusals.get(error.code) ?? 0) + 1);
+    if (EXPECTED_REFUSALS.has(error.code)) return;
     if (AFTER_A_BIT_FLIP.has(error.code) && this.network.fired.has('bit flip in a frame')) return;
     this.checks.fail('refusal', `${by}: ${error.message}`);
   }

@@ -2,7 +2,7 @@
  * The part of the control plane that a run needs to move: it places the servers of an attempt, offers one seat as long as fewer are
  * held than the run has replicas, and collects the journal. It may be away (an api or Redis that is down) without any round noticing.
  */
-import type { NumberedEntry } from '@paceline/exchange';
+import type { NumberedEntry, Outcome } from '@paceline/exchange';
 import type { Cluster } from './cluster.js';
 import type { HostedAttempt } from './sim-server.js';
 
@@ -23,12 +23,10 @@ interface OpenTask {
   deliveries: number;
 }
 
-export type RunOutcome = 'finished' | 'cancelled' | 'failed';
-
 export class Control {
   attempt = 0;
   /** The end of the run as the control plane has learned it. */
-  outcome: { readonly outcome: RunOutcome; readonly message: string } | undefined;
+  outcome: { readonly outcome: Outcome; readonly message: string } | undefined;
   isAway = false;
   /** How often a step task is handed out. */
   deliveriesPerTask = 1;
@@ -132,7 +130,7 @@ export class Control {
     this.open = { task: { runId: cluster.runId, attempt: this.attempt, seat, n, servers }, takenAtMs: undefined, deliveries: 0 };
   }
 
-  private over(outcome: RunOutcome, message: string): void {
+  private over(outcome: Outcome, message: string): void {
     if (this.outcome) return;
     this.outcome = { outcome, message };
     this.cluster.watch.runOver(outcome, message);

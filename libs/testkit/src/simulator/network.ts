@@ -179,6 +179,11 @@ export class SimStream implements ByteStream {
     return this.open;
   }
 
+  /** A write is under way. */
+  get isSending(): boolean {
+    return this.leaving !== undefined;
+  }
+
   private get inMemory(): boolean {
     return this.peer?.process === this.process;
   }

@@ -11,6 +11,7 @@ import {
   SilenceWatch,
   acquireRegion,
   type Connection,
+  type Outcome,
   type FrameReceiver,
   type OwnedChunk,
   type Region,
@@ -96,7 +97,7 @@ export class HostedAttempt {
   readonly coordinator: Coordinator | undefined;
   readonly journal: Journal | undefined;
   readonly arena: Arena;
-  outcome: { outcome: 'finished' | 'cancelled' | 'failed'; message: string } | undefined;
+  outcome: { outcome: Outcome; message: string } | undefined;
   private readonly slots = new Map<number, number[]>();
   private toCoordinator: Connection | undefined;
   private untold: Message[] = [];
@@ -305,7 +306,7 @@ export class HostedAttempt {
       case 'view':
         return this.shard.onView(message.view, message.term, message.members);
       case 'commit':
-        return this.shard.onCommit(message.round, message.view, message.term, message.members);
+        return this.shard.onCommit(message);
       case 'pull':
         return this.shard.onPull(link, message.generation, message.chunk);
       case 'end':

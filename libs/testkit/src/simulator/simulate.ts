@@ -57,7 +57,8 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   options.arrange?.(cluster);
   scheduleFaults(cluster, plan);
   if (check === 'liveness') {
-    cluster.world.schedule(plan.untilMs, 'faults end', () => endFaults(cluster));
+    // Whoever arranges faults by hand ends them too.
+    if (!options.arrange) cluster.world.schedule(plan.untilMs, 'faults end', () => endFaults(cluster));
     cluster.world.schedule(plan.untilMs + LIVENESS_DEADLINE_MS, 'deadline', () => {
       if (!cluster.control.outcome)
         cluster.checks.fail('liveness', `the run did not end within ${LIVENESS_DEADLINE_MS} ms after the last fault`);

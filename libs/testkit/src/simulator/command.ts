@@ -1,0 +1,121 @@
+/**
+ * `npm run simulate -- --seeds N [--seed S] [--check safety|liveness] [--jobs J] [--json]`: seeds S, S+1, … over all cores, what they found, and
+ * which rows of the state tables they took. Ends with 1 when a seed failed; a single seed (`--seed S` alone) is shown in full.
+ */
+import { availableParallelism } from 'node:os';
+import { parseArgs } from 'node:util';
+import { Worker } from 'node:worker_threads';
+import { INVARIANTS } from './checks.js';
+import type { SeedsOrder } from './seeds-thread.js';
+import { simulateSeed, type CheckMode } from './simulate.js';
+import { NOT_REACHED, addSeed, addTally, coverage, emptyTally, neverTaken, type FailedSeed, type Tally } from './tally.js';
+
+const SHOWN_FAILURES = 5;
+
+interface Order {
+  readonly first: number;
+  readonly seeds: number;
+  readonly jobs: number;
+  readonly check: CheckMode | undefined;
+  readonly json: boolean;
+}
+
+function order(): Order {
+  const { values } = parseArgs({
+    options: {
+      seeds: { type: 'string' },
+      seed: { type: 'string' },
+      check: { type: 'string' },
+      jobs: { type: 'string' },
+      json: { type: 'boolean', default: false },
+    },
+  });
+  const whole = (name: 'seeds' | 'seed' | 'jobs', fallback: number): number => {
+    const value = Number(values[name] ?? fallback);
+    if (!Number.isSafeInteger(value) || value < (name === 'seed' ? 0 : 1))
+      throw new Error(`--${name} ${values[name]}: a whole number is needed`);
+    return value;
+  };
+  if (values.check !== undefined && values.check !== 'safety' && values.check !== 'liveness')
+    throw new Error(`--check ${values.check}: use safety or liveness`);
+  const seeds = whole('seeds', values.seed === undefined ? 1_000 : 1);
+  return {
+    first: whole('seed', 1),
+    seeds,
+    jobs: Math.min(whole('jobs', availableParallelism()), seeds),
+    check: values.check,
+    json: values.json,
+  };
+}
+
+async function run({ first, seeds, jobs, check, json }: Order): Promise<Tally> {
+  const tally = emptyTally();
+  if (jobs === 1) {
+    for (let i = 0; i < seeds; i++) addSeed(tally, await simulateSeed({ seed: first + i, check }));
+    return tally;
+  }
+  await Promise.all(
+    Array.from({ length: jobs }, (_, job) => {
+      const workerData: SeedsOrder = { first: first + job, step: jobs, count: Math.floor((seeds - job - 1) / jobs) + 1, check };
+      const thread = new Worker(new URL('./seeds-thread.js', import.meta.url), { workerData });
+      return new Promise<void>((resolve, reject) => {
+        thread.on('message', (part: Tally) => {
+          addTally(tally, part);
+          if (!json) process.stderr.write(`\r${tally.seeds} of ${seeds} seeds, ${tally.failed.length} failed`);
+        });
+        thread.on('error', reject);
+        thread.on('exit', (code) => (code === 0 ? resolve() : reject(new Error(`a thread ended with code ${code}`))));
+      });
+    }),
+  );
+  if (!json) process.stderr.write('\n');
+  return tally;
+}
+
+function show({ seed, check, violation, describe, recent, waitingFor }: FailedSeed): string {
+  return [
+    `seed ${seed} (${check}) failed after ${Math.round(violation.atMs)} ms: ${violation.invariant}: ${INVARIANTS[violation.invariant]}`,
+    `  ${violation.message}`,
+    `  ${describe}`,
+    `  replay: npm run simulate -- --seed ${seed} --check ${check}`,
+    ...(waitingFor.length > 0 ? ['  what everybody waits for:', ...waitingFor.map((line) => `    ${line}`)] : []),
+    '  the newest events:',
+    ...recent.slice(-25).map((line) => `    ${line}`),
+  ].join('\n');
+}
+
+const wanted = order();
+const startedMs = performance.now();
+const tally = await run(wanted);
+const seconds = (performance.now() - startedMs) / 1000;
+const never = neverTaken(tally);
+if (wanted.json) {
+  process.stdout.write(
+    `${JSON.stringify({ ...tally, seconds, seedsPerSecond: tally.seeds / seconds, jobs: wanted.jobs, neverTaken: never })}\n`,
+  );
+} else {
+  const lines = (counts: Record<string, number>): string =>
+    Object.entries(counts)
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([key, count]) => `  ${String(count).padStart(9)}  ${key}`)
+      .join('\n');
+  const rows = Object.fromEntries(coverage(tally).map(({ row, count }) => [row, count]));
+  process.stdout.write(
+    [
+      `rows of the state tables, and how often they were taken\n${lines(rows)}`,
+      `faults\n${lines(tally.fired)}`,
+      `outcomes\n${lines(tally.outcomes)}`,
+      `never taken: ${never.length > 0 ? never.join(', ') : 'none'}${Object.keys(NOT_REACHED).length > 0 ? ` (not reachable: ${Object.keys(NOT_REACHED).join(', ')})` : ''}`,
+      `${tally.seeds} seeds, ${tally.rounds} rounds, ${tally.events} events in ${seconds.toFixed(1)} s: ${(tally.seeds / seconds).toFixed(0)} seeds/s on ${wanted.jobs} thread(s)`,
+      ...tally.failed.slice(0, SHOWN_FAILURES).map(show),
+      tally.failed.length > 0
+        ? `${tally.failed.length} seed(s) failed: ${tally.failed
+            .map(({ seed }) => seed)
+            .slice(0, 50)
+            .join(' ')}`
+        : 'no seed failed',
+      '',
+    ].join('\n\n'),
+  );
+}
+process.exitCode = tally.failed.length > 0 ? 1 : 0;

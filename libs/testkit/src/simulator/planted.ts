@@ -1,0 +1,110 @@
+/**
+ * Planted mistakes: each is put into a machine of the real class as it is made, and the simulator has to find it. What a mistake
+ * costs, which invariant shows it and within how many seeds, stands beside it; the test holds it to that.
+ */
+import { acquireRegion, type OwnedChunk, type Region } from '@paceline/exchange';
+import type { MessageOf } from '@paceline/protocol';
+import type { Invariant } from './checks.js';
+import type { Plant } from './cluster.js';
+import type { FaultKind } from './faults.js';
+
+export interface PlantedBug {
+  readonly name: string;
+  readonly mistake: string;
+  /** Any of these shows it. */
+  readonly shownBy: readonly Invariant[];
+  /** It must be found within so many seeds, from 1 on. */
+  readonly withinSeeds: number;
+  readonly kinds: readonly FaultKind[];
+  readonly plant: Plant;
+}
+
+/** Private parts of the machines that a mistake is put into. */
+interface OpenShard {
+  readonly byIndex: ReadonlyMap<number, { readonly chunk: OwnedChunk; readonly next: Region | undefined }>;
+  readonly scratch: Uint8Array;
+  readonly options: { update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region): void };
+}
+interface OpenCoordinator {
+  readonly reduced: Set<number>;
+  tryCommit(): void;
+}
+interface OpenMember {
+  onView(message: MessageOf<'view'>): void;
+}
+
+export const PLANTED: readonly PlantedBug[] = [
+  {
+    name: 'apply twice',
+    mistake: 'a shard applies a gradient that comes again after its chunk was applied',
+    shownBy: ['I2'],
+    withinSeeds: 40,
+    kinds: ['one-way partition', 'slow a worker', 'add a worker'],
+    plant: {
+      shard(shard) {
+        const machine = shard as unknown as OpenShard;
+        const data = shard.data.bind(shard);
+        shard.data = (link, header) => {
+          const state = machine.byIndex.get(header.chunk);
+          if (state?.next && header.round === shard.round && !link.receiving) {
+            const gradient = acquireRegion(state.chunk.arena, state.chunk.length);
+            gradient.bytes.set(machine.scratch.subarray(0, header.length));
+            machine.options.update(state.chunk, shard.round, state.next, state.next, gradient);
+            gradient.release();
+          }
+          data(link, header);
+        };
+      },
+    },
+  },
+  {
+    name: 'commit before all shards',
+    mistake: 'the coordinator commits when all shards but one are reduced',
+    shownBy: ['I2'],
+    withinSeeds: 10,
+    kinds: [],
+    plant: {
+      coordinator(coordinator, { run }) {
+        const machine = coordinator as unknown as OpenCoordinator;
+        const tryCommit = machine.tryCommit.bind(coordinator);
+        machine.tryCommit = () => {
+          const { servers } = run.shape;
+          if (servers > 1 && machine.reduced.size === servers - 1)
+            for (let server = 0; server < servers; server++) machine.reduced.add(server);
+          tryCommit();
+        };
+      },
+    },
+  },
+  {
+    name: 'view ignored in assignment',
+    mistake: 'a member goes on with the replicas of its first view: what others lost is computed by nobody',
+    shownBy: ['liveness'],
+    withinSeeds: 20,
+    kinds: ['kill a worker', 'add a worker'],
+    plant: {
+      member(member) {
+        const machine = member as unknown as OpenMember;
+        const onView = machine.onView.bind(member);
+        machine.onView = (message) => {
+          if (member.view === 0) onView(message);
+        };
+      },
+    },
+  },
+  {
+    name: 'old frames gathered',
+    mistake: 'a shard takes gradients of any round into the tree of the present one',
+    shownBy: ['I8', 'liveness'],
+    withinSeeds: 30,
+    kinds: ['stop a worker', 'one-way partition', 'partition', 'break a connection', 'slow a worker'],
+    plant: {
+      shard(shard) {
+        const data = shard.data.bind(shard);
+        const payloadFor = shard.payloadFor.bind(shard);
+        shard.payloadFor = (link, header) => payloadFor(link, { ...header, round: shard.round });
+        shard.data = (link, header) => data(link, { ...header, round: shard.round });
+      },
+    },
+  },
+];

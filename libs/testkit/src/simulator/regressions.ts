@@ -1,0 +1,21 @@
+/** Seeds that failed once, with what they found. Each stays a test: it must not fail again. */
+import type { SeedOptions } from './simulate.js';
+
+export interface Regression extends SeedOptions {
+  readonly found: string;
+}
+
+export const REGRESSIONS: readonly Regression[] = [
+  {
+    ...{ seed: 2, check: 'liveness', kinds: ['flip a bit'] },
+    found: 'control messages had no checksum: a flipped bit arrived as another message, or as no JSON',
+  },
+  {
+    ...{ seed: 17, check: 'liveness', kinds: ['break a connection'] },
+    found: 'a connection that broke before it had a receiver told nobody: its member waited for ever',
+  },
+  {
+    ...{ seed: 41, check: 'liveness', kinds: ['clock jumps'] },
+    found: 'after a stall the coordinator forgave silence for one tick instead of a whole period',
+  },
+];

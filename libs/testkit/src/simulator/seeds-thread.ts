@@ -1,0 +1,22 @@
+/** A thread that simulates its share of the seeds and posts a tally now and then; `npm run simulate` starts one per core. */
+import { parentPort, workerData } from 'node:worker_threads';
+import { simulateSeed, type CheckMode } from './simulate.js';
+import { addSeed, emptyTally } from './tally.js';
+
+export interface SeedsOrder {
+  readonly first: number;
+  readonly count: number;
+  /** Every `step`-th seed from `first` on is this thread's. */
+  readonly step: number;
+  readonly check: CheckMode | undefined;
+}
+
+const POST_EVERY = 50;
+const { first, count, step, check } = workerData as SeedsOrder;
+let tally = emptyTally();
+for (let i = 0; i < count; i++) {
+  addSeed(tally, await simulateSeed({ seed: first + i * step, check }));
+  if (tally.seeds < POST_EVERY && i + 1 < count) continue;
+  parentPort!.postMessage(tally);
+  tally = emptyTally();
+}

@@ -1,0 +1,87 @@
+/** What many seeds add up to: rows of the state tables that were taken, faults that fired, outcomes, and seeds that failed. */
+import { COORDINATOR_ROWS, MEMBER_ROWS, SHARD_ROWS, type StateRows } from '@paceline/exchange';
+import type { Violation } from './checks.js';
+import type { SeedResult } from './simulate.js';
+
+export const TABLES: Readonly<Record<string, StateRows<string>>> = {
+  coordinator: COORDINATOR_ROWS,
+  shard: SHARD_ROWS,
+  member: MEMBER_ROWS,
+};
+
+/** Rows that no seed can take today, each with the reason. */
+const ONE_COORDINATOR = 'connections keep their order, so only another coordinator can say old things';
+const NO_CHECKPOINTS = 'checkpoints, stops and gradients that are no numbers are not simulated yet';
+export const NOT_REACHED: Readonly<Record<string, string>> = {
+  'coordinator.cutWritten': NO_CHECKPOINTS,
+  'coordinator.cutSettled': NO_CHECKPOINTS,
+  'coordinator.stop': NO_CHECKPOINTS,
+  'coordinator.stopped': NO_CHECKPOINTS,
+  'coordinator.nonFinite': NO_CHECKPOINTS,
+  'shard.nonFinite': NO_CHECKPOINTS,
+  'shard.commitRepeated': ONE_COORDINATOR,
+  'member.viewOld': ONE_COORDINATOR,
+  'member.commitOld': ONE_COORDINATOR,
+};
+
+export interface FailedSeed {
+  readonly seed: number;
+  readonly check: string;
+  readonly violation: Violation;
+  readonly describe: string;
+  readonly recent: readonly string[];
+  readonly waitingFor: readonly string[];
+}
+
+/** Plain data: it travels between threads. */
+export interface Tally {
+  seeds: number;
+  events: number;
+  rounds: number;
+  rows: Record<string, number>;
+  fired: Record<string, number>;
+  outcomes: Record<string, number>;
+  failed: FailedSeed[];
+}
+
+export function emptyTally(): Tally {
+  return { seeds: 0, events: 0, rounds: 0, rows: {}, fired: {}, outcomes: {}, failed: [] };
+}
+
+export function addSeed(tally: Tally, result: SeedResult): void {
+  tally.seeds++;
+  tally.events += result.events;
+  tally.rounds += result.rounds;
+  for (const { name, taken } of result.tables) for (const [row, count] of taken) add(tally.rows, `${name}.${String(row)}`, count);
+  for (const [fault, count] of result.fired) add(tally.fired, fault, count);
+  add(tally.outcomes, `${result.check}: ${result.outcome}`, 1);
+  const { seed, check, violation, describe, recent, waitingFor } = result;
+  if (violation) tally.failed.push({ seed, check, violation, describe, recent, waitingFor });
+}
+
+export function addTally(into: Tally, from: Tally): void {
+  into.seeds += from.seeds;
+  into.events += from.events;
+  into.rounds += from.rounds;
+  for (const part of ['rows', 'fired', 'outcomes'] as const)
+    for (const [key, count] of Object.entries(from[part])) add(into[part], key, count);
+  into.failed.push(...from.failed);
+}
+
+/** Every row of every table, with how often it was taken. */
+export function coverage(tally: Tally): { readonly row: string; readonly count: number }[] {
+  return Object.entries(TABLES).flatMap(([name, rows]) =>
+    Object.keys(rows).map((row) => ({ row: `${name}.${row}`, count: tally.rows[`${name}.${row}`] ?? 0 })),
+  );
+}
+
+/** Rows that were never taken and are not known as unreachable. */
+export function neverTaken(tally: Tally): string[] {
+  return coverage(tally)
+    .filter(({ row, count }) => count === 0 && !(row in NOT_REACHED))
+    .map(({ row }) => row);
+}
+
+function add(counts: Record<string, number>, key: string, count: number): void {
+  counts[key] = (counts[key] ?? 0) + count;
+}
