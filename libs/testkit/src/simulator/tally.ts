@@ -20,10 +20,15 @@ export const NOT_REACHED: Readonly<Record<string, string>> = {
   'coordinator.nonFinite': NO_CHECKPOINTS,
   'shard.nonFinite': NO_CHECKPOINTS,
   ...Object.fromEntries(
-    ['shard.chunkGathered', 'shard.replicaComplete', 'shard.include', 'shard.decision', 'shard.decisionRepeated'].map((row) => [
-      row,
-      'plan two-phase is not simulated yet',
-    ]),
+    [
+      'coordinator.replicaComplete',
+      'coordinator.scalars',
+      'shard.chunkGathered',
+      'shard.replicaComplete',
+      'shard.include',
+      'shard.decision',
+      'shard.decisionRepeated',
+    ].map((row) => [row, 'plan two-phase is not simulated yet']),
   ),
   'shard.commitRepeated': ONE_COORDINATOR,
   'member.viewOld': ONE_COORDINATOR,
