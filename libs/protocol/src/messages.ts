@@ -24,7 +24,15 @@ const u32 = z
   .min(0)
   .max(2 ** 32 - 1);
 const replicaList = z.array(z.int().min(0).max(65_535)).max(1024);
-const sums = z.array(z.number()).max(16);
+/** Sums over examples. JSON has no NaN and no infinity: they travel as null, and are NaN again. */
+const sums = z
+  .array(
+    z
+      .number()
+      .nullable()
+      .transform((value) => value ?? NaN),
+  )
+  .max(16);
 
 export const membersSchema = z.array(z.strictObject({ id, seat: z.int().min(0), n: z.int().min(0), replicas: replicaList })).max(4096);
 /** Who computes which replicas. A member with no replicas stands by. */
