@@ -15,6 +15,13 @@ export { type LedgerException, type LedgerState } from './rounds/round-ledger.js
 export { type CompletedCut, type CutCadence, type CutReason } from './rounds/cuts.js';
 export * from './rounds/coordinator.js';
 export * from './rounds/member.js';
+export * from './tokens/marks.js';
+export * from './tokens/token-source.js';
+export { STALENESS_PLACES } from './tokens/token-ledger.js';
+export * from './tokens/token-coordinator-table.js';
+export * from './tokens/token-coordinator.js';
+export * from './tokens/token-shard.js';
+export * from './tokens/token-member.js';
 export { memoryPair } from './transports/memory.js';
 export { connect, type ConnectOptions, type ServerAddress } from './transports/connect.js';
 export { listen, type ListenAddress, type ListenOptions, type SocketListener } from './transports/listen.js';

@@ -141,6 +141,30 @@ function horizontal(x: v128): f64 {
   return f64x2.extract_lane(x, 0) + f64x2.extract_lane(x, 1);
 }
 
+/** g = grad · gradScale; grad = g + lambda · g · g · (now − then). */
+export function compensateDelay(grad: usize, now: usize, then: usize, n: u32, lambda: f32, gradScale: f32): void {
+  const lambdas = f32x4.splat(lambda);
+  const scales = f32x4.splat(gradScale);
+  let lines = (<usize>n) >> 2;
+  while (lines) {
+    const g = f32x4.mul(v128.load(grad), scales);
+    const moved = f32x4.sub(v128.load(now), v128.load(then));
+    v128.store(grad, f32x4.add(g, f32x4.mul(f32x4.mul(f32x4.mul(lambdas, g), g), moved)));
+    grad += LANES;
+    now += LANES;
+    then += LANES;
+    lines--;
+  }
+  const end = grad + (((<usize>n) & 3) << 2);
+  while (grad < end) {
+    const g = load<f32>(grad) * gradScale;
+    store<f32>(grad, g + lambda * g * g * (load<f32>(now) - load<f32>(then)));
+    grad += 4;
+    now += 4;
+    then += 4;
+  }
+}
+
 /** w = w − (grad · gradScale) · learningRate */
 export function sgd(paramIn: usize, paramOut: usize, grad: usize, n: u32, learningRate: f32, gradScale: f32): void {
   const rates = f32x4.splat(learningRate);

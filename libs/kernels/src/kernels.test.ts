@@ -121,6 +121,21 @@ describe('kernels give the bits of their references', () => {
     );
   });
 
+  it('compensateDelay', () => {
+    fc.assert(
+      fc.property(arrays(3), value, value, (drawn, lambda, scale) => {
+        const [grad, now, then] = place(drawn);
+        kernels.compensateDelay(grad!.pointer, now!.pointer, then!.pointer, drawn.n, lambda, scale);
+        references.compensateDelay(grad!.reference, now!.reference, then!.reference, lambda, scale);
+        for (const { view, reference, guards } of [grad!, now!, then!]) {
+          expectSameBits(view, reference);
+          expect(guards().every((x) => x === Math.fround(GUARD))).toBe(true);
+        }
+      }),
+      { numRuns: 300 },
+    );
+  });
+
   it('fill and copy', () => {
     check(3, ([a, b, c], n) => {
       kernels.fill(a!.pointer, n, 0.1);

@@ -23,6 +23,8 @@ export interface Kernels {
   allFinite(src: number, n: number): boolean;
   /** Σ x², accumulated in float64 over 8 lanes in a fixed order. */
   sumOfSquares(src: number, n: number): number;
+  /** DC-ASGD (Zheng et al. 2017), in place: with g = grad · gradScale, grad = g + ((lambda · g) · g) · (now − then). */
+  compensateDelay(grad: number, now: number, then: number, n: number, lambda: number, gradScale: number): void;
   /** w = w − (grad · gradScale) · learningRate; paramIn may be paramOut, here and below. */
   sgd(paramIn: number, paramOut: number, grad: number, n: number, learningRate: number, gradScale: number): void;
   /** v = momentum · v − learningRate · g, with g = grad · gradScale; w += v, or with nesterov w += momentum · v − learningRate · g. */

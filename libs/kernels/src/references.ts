@@ -36,6 +36,16 @@ export function sumOfSquares(src: Float32Array): number {
   return s[0]! + s[1]! + (s[2]! + s[3]!) + (s[4]! + s[5]! + (s[6]! + s[7]!));
 }
 
+/** DC-ASGD: with g = grad · gradScale, grad = g + ((lambda · g) · g) · (now − then). */
+export function compensateDelay(grad: Float32Array, now: Float32Array, then: Float32Array, lambda: number, gradScale: number): void {
+  const l = f32(lambda);
+  const scale = f32(gradScale);
+  for (let i = 0; i < grad.length; i++) {
+    const g = f32(grad[i]! * scale);
+    grad[i] = f32(g + f32(f32(f32(l * g) * g) * f32(now[i]! - then[i]!)));
+  }
+}
+
 export interface SgdRates {
   readonly learningRate: number;
   /** Multiplies the gradient first: 1 / examples, for gradients of a sum. */

@@ -7,5 +7,6 @@ export { LeafReduction } from './leaf-reduction.js';
 export * from './optimizers.js';
 export { CounterStream, normalQuantile, streamKey, type StreamKey } from './random.js';
 export * from './sampler.js';
+export * from './token-update.js';
 export * from './tree.js';
 export * from './layout-hash.js';

@@ -26,6 +26,8 @@ export interface OptimizerUpdate {
   readonly step: number;
   /** Multiplies the gradient: 1 / examples of the round. */
   readonly gradScale: number;
+  /** Divides the step size: 1 + staleness, in asynchronous runs that ask for it. */
+  readonly rateDivisor?: number;
 }
 
 export interface Optimizer {
@@ -40,7 +42,7 @@ export function createOptimizer(spec: OptimizerSpec): Optimizer {
       return {
         name: spec.name,
         slots: [],
-        apply: (kernels, u) => kernels.sgd(u.paramIn, u.paramOut, u.grad, u.count, spec.learningRate, u.gradScale),
+        apply: (kernels, u) => kernels.sgd(u.paramIn, u.paramOut, u.grad, u.count, spec.learningRate / (u.rateDivisor ?? 1), u.gradScale),
       };
     case 'momentum':
       return {
@@ -53,7 +55,7 @@ export function createOptimizer(spec: OptimizerSpec): Optimizer {
             u.slots[0]!,
             u.grad,
             u.count,
-            spec.learningRate,
+            spec.learningRate / (u.rateDivisor ?? 1),
             spec.momentum,
             spec.nesterov,
             u.gradScale,
@@ -74,7 +76,7 @@ export function createOptimizer(spec: OptimizerSpec): Optimizer {
             u.slots[1]!,
             u.grad,
             u.count,
-            adamStepSize(spec, u.step),
+            adamStepSize(spec, u.step) / (u.rateDivisor ?? 1),
             spec.beta1,
             spec.beta2,
             spec.epsilon,

@@ -3,13 +3,13 @@
  * four per member and round. Everything bulky travels as gradient or parameter frames.
  *
  *   who → whom                 messages
- *   worker → every server      hello, heartbeat, pull, leave
- *   worker → coordinator       contribution, evaluated, failed
+ *   worker → every server      hello, heartbeat, pull, fetch, leave
+ *   worker → coordinator       contribution, evaluated, token-non-finite, failed
  *   server → worker            welcome, refused
- *   coordinator → worker       view, commit, evaluate, end
- *   server → coordinator       hello, reduced, member-link, cut-written, cut-failed, non-finite, stopping,
+ *   coordinator → worker       view, commit, tokens, evaluate, end
+ *   server → coordinator       hello, reduced, applied, member-link, cut-written, cut-failed, non-finite, stopping,
  *                              replica-complete, scalars
- *   coordinator → server       welcome, view, commit, pull, include, decision, end
+ *   coordinator → server       welcome, view, commit, drop, pull, include, decision, end
  */
 import { z } from 'zod';
 import { DATA_PLANE_ERRORS, ProtocolError, type DataPlaneErrorCode } from './errors.js';
@@ -33,6 +33,8 @@ const sums = z
       .transform((value) => value ?? NaN),
   )
   .max(16);
+/** Modes async and ssp: the batch of replica `replica` in round `round` of the schedule. */
+const token = { round: u32, replica: z.int().min(0).max(65_535) };
 
 export const membersSchema = z.array(z.strictObject({ id, seat: z.int().min(0), n: z.int().min(0), replicas: replicaList })).max(4096);
 /** Who computes which replicas. A member with no replicas stands by. */
@@ -148,6 +150,16 @@ export const messageSchema = z.discriminatedUnion('type', [
     round: u32,
     replica: z.int().min(-1),
   }),
+  /** All tokens that this member holds now, in the order to compute them; what is not named any more is counted, or somebody else's. */
+  z.strictObject({ type: z.literal('tokens'), tokens: z.array(z.strictObject(token)).max(8), waitsFor: z.string().max(300).nullable() }),
+  /** Send all chunks of the shard as they are now, to compute this token from; replica −1: to measure the evaluation split with. */
+  z.strictObject({ type: z.literal('fetch'), round: u32, replica: z.int().min(-1).max(65_535) }),
+  /** The shard is done with a token: its update is applied (or left out), `staleness` updates after its parameters were fetched. */
+  z.strictObject({ type: z.literal('applied'), ...token, staleness: count }),
+  /** Leave a token out: its gradient was not finite, and the run wants to skip such. */
+  z.strictObject({ type: z.literal('drop'), ...token }),
+  /** A worker's gradient of a token has NaN or infinity. It is not pushed. */
+  z.strictObject({ type: z.literal('token-non-finite'), ...token }),
   z.strictObject({ type: z.literal('end'), outcome: z.enum(['finished', 'paused', 'cancelled', 'failed']), message: z.string().max(2000) }),
 ]);
 export type Message = z.output<typeof messageSchema>;

@@ -18,6 +18,11 @@ export interface AttendanceDeadlines {
   readonly awayMs?: number | undefined;
 }
 
+export interface Owed {
+  readonly round: number;
+  readonly replicas: readonly number[];
+}
+
 export interface AttendanceHooks {
   take(row: 'join' | 'seatTaken' | 'away' | 'lost' | 'leave'): void;
   event(type: string, message: string, data: Record<string, unknown>): void;
@@ -28,8 +33,10 @@ export interface AttendanceHooks {
   lastWorkMs(): number;
   /** The member has something to compute, so that its progress must move. */
   owes(member: Member): boolean;
-  /** What is lost if it is lost now: replicas of the present round that it has not computed. */
-  owedReplicas(member: Member): number[] | undefined;
+  /** What is lost if it is lost now: replicas of a round that it was to compute and has not. */
+  owed(member: Member): Owed | undefined;
+  /** It is not done by somebody else meanwhile. */
+  isStillOwed(owed: Owed): boolean;
   /** A leaving member that owes nothing may go at once. */
   mayGoNow(member: Member): boolean;
   /** It is not there for now: others have to do its part. */
@@ -142,6 +149,11 @@ export class Attendance {
     this.countLosses(member);
   }
 
+  /** A token is counted: nobody is lost over it any more. */
+  counted(round: number, replica: number): void {
+    this.losses.forget(round, replica);
+  }
+
   /** The round is committed. */
   committed(): void {
     this.losses.clear();
@@ -172,8 +184,7 @@ export class Attendance {
     member.awaySinceMs = this.now();
     this.hasChanged = true;
     this.event('worker.away', member, 'is away', why);
-    const replicas = this.hooks.owedReplicas(member);
-    if (replicas) member.owed = { round: this.hooks.round(), replicas };
+    member.owed = this.hooks.owed(member);
     this.hooks.wentAway(member);
   }
 
@@ -185,8 +196,8 @@ export class Attendance {
   }
 
   private countLosses({ id, host, owed }: Member): void {
-    if (!owed || owed.round !== this.hooks.round() || this.hooks.isOver()) return;
-    const replica = this.losses.count(owed.replicas, host, this.now());
+    if (!owed || this.hooks.isOver() || !this.hooks.isStillOwed(owed)) return;
+    const replica = this.losses.count(owed.round, owed.replicas, host, this.now());
     if (replica === undefined) return;
     const lost = `replica ${replica} of round ${owed.round} has lost its worker ${MAX_LOSSES} times`;
     this.hooks.poisoned(replica, `poison round: ${lost}; the last one was ${id}`);

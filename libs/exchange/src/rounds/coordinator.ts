@@ -25,7 +25,7 @@ import {
   type Outcome,
 } from './coordinator-table.js';
 import { Agreement } from './agreement.js';
-import { Attendance } from './attendance.js';
+import { Attendance, type Owed } from './attendance.js';
 import { Evaluation } from './evaluation.js';
 import { Membership, type CoordinatedMember as Member } from './membership.js';
 import { RoundLedger, type Contribution, type LedgerState } from './round-ledger.js';
@@ -61,7 +61,8 @@ export class Coordinator {
       isOver: () => this.isOver(),
       lastWorkMs: () => this.ledger.lastCommitMs,
       owes: (member) => this.owes(member),
-      owedReplicas: (member) => this.owedReplicas(member),
+      owed: (member) => this.owed(member),
+      isStillOwed: ({ round }) => round === this.round,
       mayGoNow: (member) => this.mayGoNow(member),
       wentAway: (member) => this.coverFor(member),
       cameBack: () => {
@@ -364,9 +365,9 @@ export class Coordinator {
     member.connection.sendMessage(message, this.numbers());
   };
 
-  private owedReplicas(member: Member): number[] | undefined {
+  private owed(member: Member): Owed | undefined {
     if (this.table.state !== 'GATHERING') return undefined;
-    return member.replicas.filter((replica) => !this.contributions.has(replica));
+    return { round: this.round, replicas: member.replicas.filter((replica) => !this.contributions.has(replica)) };
   }
 
   private mayGoNow(member: Member): boolean {

@@ -19,7 +19,7 @@ export interface CoordinatedMember {
   lastProgressMs: number;
   replicas: number[];
   /** What it owed when it went away: losses of these count if it is lost in the same round. */
-  owed: { round: number; replicas: number[] } | undefined;
+  owed: { readonly round: number; readonly replicas: readonly number[] } | undefined;
 }
 
 type Assignment = ReadonlyMap<string, number[]>;

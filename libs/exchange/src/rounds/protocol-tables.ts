@@ -1,4 +1,7 @@
 /** The state tables as a page: docs/protocol-tables.md is this text, and a test compares the two. */
+import { TOKEN_COORDINATOR_ROWS } from '../tokens/token-coordinator-table.js';
+import { TOKEN_MEMBER_ROWS } from '../tokens/token-member.js';
+import { TOKEN_SHARD_ROWS } from '../tokens/token-shard.js';
 import { COORDINATOR_ROWS } from './coordinator-table.js';
 import { MEMBER_ROWS } from './member.js';
 import { SHARD_ROWS } from './shard-table.js';
@@ -8,6 +11,9 @@ const TABLES: readonly { title: string; where: string; rows: StateRows<string> }
   { title: 'Shard', where: 'libs/exchange/src/rounds/shard.ts', rows: SHARD_ROWS },
   { title: 'Coordinator', where: 'libs/exchange/src/rounds/coordinator.ts', rows: COORDINATOR_ROWS },
   { title: 'Member (worker side)', where: 'libs/exchange/src/rounds/member.ts', rows: MEMBER_ROWS },
+  { title: 'Shard, modes async and ssp', where: 'libs/exchange/src/tokens/token-shard.ts', rows: TOKEN_SHARD_ROWS },
+  { title: 'Coordinator, modes async and ssp', where: 'libs/exchange/src/tokens/token-coordinator.ts', rows: TOKEN_COORDINATOR_ROWS },
+  { title: 'Member, modes async and ssp', where: 'libs/exchange/src/tokens/token-member.ts', rows: TOKEN_MEMBER_ROWS },
 ];
 
 /** Markdown of all state tables. */

@@ -22,6 +22,11 @@ export class Region {
     return this.arena.f32(this.pointer, this.length);
   }
 
+  /** Somebody else reads it: a socket, a copy that is kept. It must not be written. */
+  get isShared(): boolean {
+    return this.references > 1;
+  }
+
   retain(): this {
     if (this.references <= 0) throw new Error('a released region was retained');
     this.references++;

@@ -47,6 +47,11 @@ export class Stops {
     return this.cuts.reason === 'final';
   }
 
+  /** Whether `generation` would be cut now. */
+  wantsCut(generation: number): boolean {
+    return this.reasonToCut(generation) !== undefined;
+  }
+
   /** The cut that the commit before `generation` takes, if it takes one; it begins with this call. */
   beginCut(generation: number, content: () => CutContent): boolean {
     const reason = this.reasonToCut(generation);

@@ -1,0 +1,415 @@
+/**
+ * What the coordinator of an attempt does in every mode: it watches the servers, lets workers take part (attendance.ts), has the evaluation
+ * split measured and the weights collected, keeps checkpoints and comes to a stop (stops.ts), and ends the attempt. How work is
+ * given out and counted is the mode's, in the class that extends this one.
+ *
+ * The machine takes its clock as an argument; `tick` must be called every 100 ms or so.
+ */
+import { ProtocolError, type Message, type MessageOf } from '@paceline/protocol';
+import type { Connection, FrameNumbers } from '../connection.js';
+import { Attendance, type Owed } from './attendance.js';
+import type { Cause, CoordinatorOptions, EvaluationResult, Outcome } from './coordinator-table.js';
+import { Evaluation } from './evaluation.js';
+import { Membership, type CoordinatedMember as Member } from './membership.js';
+import { ServerWatch } from './server-watch.js';
+import { Stops, type StopReason } from './stops.js';
+
+/** Rows and states that the tables of all coordinators have. */
+type AttemptRow =
+  | ('serverJoins' | 'serverLost' | 'join' | 'seatTaken' | 'away' | 'lost' | 'leave')
+  | ('cutWritten' | 'cutSettled' | 'stop' | 'stopped' | 'evaluated' | 'collected' | 'cancel' | 'fail');
+interface AttemptTable {
+  /** Every state besides these four is one of training. */
+  readonly state: 'EVALUATING' | 'COLLECTING' | 'STOPPING' | 'OVER' | (string & {});
+  allows(row: AttemptRow): boolean;
+  take(row: AttemptRow, next?: 'EVALUATING' | 'COLLECTING' | 'STOPPING' | 'OVER'): void;
+}
+const AFTER_TRAINING: readonly string[] = ['EVALUATING', 'COLLECTING', 'STOPPING', 'OVER'];
+
+/** What is trained so far. */
+interface AttemptLedger {
+  readonly hasBegun: boolean;
+  begin(): void;
+  readonly trainedExamples: number;
+  readonly attemptExamples: number;
+  readonly trainingMs: number;
+  takeMeanLoss(): number | null;
+}
+
+export type AttemptOptions = Omit<CoordinatorOptions, 'nonFinite'>;
+
+export abstract class AttemptCoordinator<Options extends AttemptOptions> {
+  protected readonly members: Membership;
+  protected readonly servers: ServerWatch;
+  protected readonly attendance: Attendance;
+  protected readonly stops: Stops;
+  protected evaluation: Evaluation | undefined;
+  /** The result, while the final checkpoint is still being written. */
+  private result: Record<string, unknown> | undefined;
+  view = 1;
+  term = 1;
+
+  constructor(protected readonly options: Options) {
+    const { servers, serverDeadlineMs = 10_000, serversDeadlineMs = 30_000 } = options;
+    this.members = new Membership(options.replicas, options.now);
+    this.attendance = new Attendance(this.members, options, options.now, {
+      take: (row) => this.table.take(row),
+      event: (type, message, data) => this.event(type, message, data),
+      numbers: () => this.numbers(),
+      round: () => this.round,
+      isOver: () => this.isOver(),
+      lastWorkMs: () => this.lastWorkMs(),
+      owes: (member) => this.owes(member),
+      owed: (member) => (this.isTraining() ? this.owed(member) : undefined),
+      isStillOwed: (owed) => this.isStillOwed(owed),
+      mayGoNow: (member) => this.mayGoNow(member),
+      wentAway: (member) => this.coverFor(member),
+      cameBack: () => {
+        if (this.isTraining()) this.cover();
+        this.evaluation?.offer(this.members.live(), this.sendBlocks);
+      },
+      removed: (member) => this.coverFor(member),
+      poisoned: (replica, message) => this.over('lost', 'failed', message, { cause: 'POISON_ROUND', replica }),
+    });
+    this.servers = new ServerWatch(servers, { silentMs: serverDeadlineMs, completeMs: serversDeadlineMs }, options.now);
+    this.stops = new Stops(options, (type, message, data) => this.event(type, message, data));
+  }
+
+  abstract readonly table: AttemptTable;
+  protected abstract readonly ledger: AttemptLedger;
+  /** Rounds that are done. */
+  abstract get round(): number;
+  /** Members have changed, or servers are complete: gives out what has no live holder, in a new view where there is one. */
+  protected abstract cover(): void;
+  /** The member has something to compute, so that its progress must move. */
+  protected abstract owesWork(member: Member): boolean;
+  protected abstract owed(member: Member): Owed | undefined;
+  protected abstract isStillOwed(owed: Owed): boolean;
+  /** When work was last given out to all: no progress is expected before. */
+  protected abstract lastWorkMs(): number;
+  protected abstract contributed(member: Member, message: MessageOf<'contribution'>): void;
+  /** A message that only one mode has. @throws ProtocolError BAD_MESSAGE */
+  protected abstract serverSaid(index: number, message: Message): void;
+  /** A message that only one mode has. @throws ProtocolError BAD_MESSAGE */
+  protected abstract memberSaid(member: Member, message: Message): void;
+  /** A stop was asked for: the next cut takes it. */
+  protected abstract comeToStop(): void;
+  /** All rounds are done: moves to EVALUATING, or to COLLECTING where nothing is measured, and calls `startEvaluation`. */
+  protected abstract finishTraining(): void;
+
+  get trainedExamples(): number {
+    return this.ledger.trainedExamples;
+  }
+
+  /** Over the rounds of this attempt. */
+  get examplesPerSecond(): number {
+    return this.ledger.trainingMs > 0 ? (this.ledger.attemptExamples / this.ledger.trainingMs) * 1000 : 0;
+  }
+
+  get trainingMs(): number {
+    return this.ledger.trainingMs;
+  }
+
+  numbers(): FrameNumbers {
+    return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
+  }
+
+  get phase(): 'waiting' | 'training' | 'pausing' | 'evaluating' | 'finished' {
+    if (this.table.state === 'OVER') return 'finished';
+    if (this.table.state === 'STOPPING' || this.stops.isAsked) return 'pausing';
+    if (!this.isTraining()) return 'evaluating';
+    return this.waitingFor() === null ? 'training' : 'waiting';
+  }
+
+  /** What keeps the run from going on, in words, or null. */
+  waitingFor(): string | null {
+    if (this.table.state === 'OVER') return null;
+    if (!this.servers.isComplete) return `parameter server ${this.servers.missing.join(', ')} to connect to the coordinator`;
+    if (this.members.live().length === 0) return 'a worker to take a step task';
+    return null;
+  }
+
+  seats(): { seat: number; n: number; workerId: string; replicas: number[] }[] {
+    return this.members.all().map((member) => {
+      const { seat, n, id: workerId } = member;
+      return { seat, n, workerId, replicas: this.replicasOf(member) };
+    });
+  }
+
+  // ---- servers ----
+
+  serverJoined(index: number, connection: Connection): void {
+    this.table.take('serverJoins');
+    this.servers.add(index, connection);
+    connection.sendMessage(this.viewMessage(), this.numbers());
+    this.begin();
+  }
+
+  serverLost(index: number, why: string): void {
+    if (this.table.state === 'OVER' || !this.servers.remove(index)) return;
+    const message = `parameter server ${index} was lost in round ${this.round}: ${why}`;
+    this.over('serverLost', 'failed', message, { cause: 'SERVER_LOST', server: index });
+  }
+
+  serverMessage(index: number, message: Message): void {
+    if (this.table.state === 'OVER' || !this.servers.heard(index) || message.type === 'heartbeat') return;
+    switch (message.type) {
+      case 'member-link':
+        return this.attendance.link(index, message);
+      case 'cut-written':
+        return this.onCutWritten(index, message);
+      case 'cut-failed':
+        return this.cutFailed(message.generation, `parameter server ${index}: ${message.code}: ${message.message}`);
+      case 'stopping':
+        return this.stop('shutdown', `parameter server ${index}: ${message.reason}`);
+      default:
+        return this.serverSaid(index, message);
+    }
+  }
+
+  // ---- members ----
+
+  /** Admits a worker, or takes back one that was away. @throws ProtocolError RUN_OVER, SEAT_TAKEN, FINGERPRINT_MISMATCH */
+  memberJoined(hello: MessageOf<'hello'>, connection: Connection): void {
+    if (this.table.state === 'OVER') throw new ProtocolError('RUN_OVER');
+    this.attendance.join(hello, connection);
+    if (this.isTraining()) {
+      if (this.servers.isComplete) this.cover();
+      this.begin();
+    }
+    // The newcomer learns the present view even when nothing was given to it.
+    connection.sendMessage(this.viewMessage(), this.numbers());
+    // What was sent over an earlier connection, or came back over it, may be lost with it.
+    this.evaluation?.withdraw(hello.id, this.members.live(), this.sendBlocks);
+  }
+
+  memberClosed(id: string, connection: Connection, why: string): void {
+    if (!this.isOver()) this.attendance.closed(id, connection, why);
+  }
+
+  memberMessage(id: string, message: Message): void {
+    const member = this.members.get(id);
+    if (!member || this.table.state === 'OVER') return;
+    member.lastHeardMs = this.options.now();
+    switch (message.type) {
+      case 'heartbeat':
+        return this.attendance.heartbeat(member, message.progress);
+      case 'contribution':
+        return this.contributed(member, message);
+      case 'evaluated':
+        return this.onEvaluated(message);
+      case 'leave':
+        return this.attendance.leave(member, message.reason);
+      case 'failed':
+        return this.attendance.lose(member, `${message.code}: ${message.message}`, 'NOT_A_MEMBER');
+      default:
+        return this.memberSaid(member, message);
+    }
+  }
+
+  /** Something else than a message has come: a gradient on its way can hold up heartbeats for longer than their deadline. */
+  memberHeard(id: string, connection: Connection): void {
+    const member = this.members.get(id);
+    if (member?.connection === connection) member.lastHeardMs = this.options.now();
+  }
+
+  /** Deadlines. Call it every 100 ms or so. */
+  tick(): void {
+    if (this.table.state === 'OVER') return;
+    const silent = this.servers.silent();
+    if (silent) return this.serverLost(silent.index, `nothing heard for ${silent.silentMs} ms`);
+    if (this.servers.isLate) {
+      const why = `waited too long for ${this.waitingFor()}`;
+      return this.over('fail', 'failed', why, { cause: 'SERVER_LOST', servers: this.servers.missing });
+    }
+    const late = this.stops.lateCut();
+    if (late) this.cutFailed(late.generation, late.why);
+    if (!this.isOver() && this.stops.isPastDeadline && this.table.allows('stopped')) this.endStopped();
+    if (this.isOver()) return;
+    this.attendance.tick();
+  }
+
+  /** Tells the servers that the coordinator lives; call it every second. */
+  heartbeat(): void {
+    this.servers.send({ type: 'heartbeat', progress: this.round }, this.numbers());
+  }
+
+  // ---- outcomes ----
+
+  weightsCollected(data: Record<string, unknown>): void {
+    if (this.table.state === 'OVER') return;
+    if (this.stops.isFinalUnderWay) {
+      this.result = data; // the final checkpoint is still being written: its end, whatever it is, comes back here
+      return;
+    }
+    this.event('run.finished', `finished after ${this.round} rounds`, data);
+    this.over('collected', 'finished', 'the run is finished');
+  }
+
+  cancel(): void {
+    if (this.table.state === 'OVER') return;
+    this.event('run.cancelled', `cancelled in round ${this.round}`, { round: this.round });
+    this.over('cancel', 'cancelled', 'the run was cancelled');
+  }
+
+  fail(message: string, cause: Cause = 'INTERNAL'): void {
+    if (this.table.state === 'OVER') return;
+    this.over('fail', 'failed', message, { cause });
+  }
+
+  // ---- checkpoints and stops ----
+
+  /** The manifest of a cut is stored. */
+  cutPublished(generation: number, record: { readonly bytes: number; readonly sha256: string; readonly loss: number | null }): void {
+    if (!this.isOver() && this.stops.published(generation, record)) this.afterCut();
+  }
+
+  /** The checkpoint before it stays the newest, and training goes on. */
+  cutFailed(generation: number, why: string): void {
+    if (!this.isOver() && this.stops.failed(generation, why)) this.afterCut();
+  }
+
+  /** Finishes the round, takes a checkpoint and ends the attempt as paused. After the last round there is nothing to pause. */
+  pause(): void {
+    this.stop('pause', 'a pause was asked for');
+  }
+
+  /** The same before this process, or the one of another server, ends: the attempt fails with the cause STOPPED. */
+  shutdown(why: string): void {
+    this.stop('shutdown', why);
+  }
+
+  /** Most members that may compute; surplus ones are let go at the next commit. */
+  setWorkerTarget(workers: number): void {
+    this.attendance.setTarget(workers);
+  }
+
+  // ---- for the modes ----
+
+  protected isOver(): boolean {
+    return this.table.state === 'OVER';
+  }
+
+  protected isTraining(): boolean {
+    return !AFTER_TRAINING.includes(this.table.state);
+  }
+
+  protected viewMessage(): Message {
+    return { type: 'view', view: this.view, term: this.term, round: this.round, members: this.members.list() };
+  }
+
+  protected replicasOf(member: Member): number[] {
+    return member.replicas;
+  }
+
+  /** A leaving member that owes nothing may go at once. */
+  protected mayGoNow(member: Member): boolean {
+    if (this.isTraining()) return !this.owesWork(member) || this.waitingFor() !== null;
+    return this.table.state !== 'EVALUATING' || !this.evaluation?.owes(member.id);
+  }
+
+  /** All rounds are done (and the state has moved to EVALUATING, or to COLLECTING where nothing is measured). */
+  protected startEvaluation(): void {
+    if (this.options.evalExamples === 0) return this.options.collectWeights({ loss: null, accuracy: null });
+    this.evaluation = new Evaluation(this.round, this.options.evalExamples);
+    const what = `all ${this.round} rounds are committed; measuring ${this.options.evalExamples} evaluation examples`;
+    this.event('evaluation.started', what, { round: this.round });
+    this.evaluation.offer(this.members.live(), this.sendBlocks);
+  }
+
+  protected over(
+    row: 'collected' | 'cancel' | 'serverLost' | 'fail' | 'lost' | 'stopped',
+    outcome: Outcome,
+    message: string,
+    failure: Record<string, unknown> & { readonly cause?: Cause } = {},
+  ): void {
+    this.table.take(row, 'OVER');
+    if (outcome === 'failed') this.event('run.failed', message, { round: this.round, newest: this.stops.newest, ...failure });
+    const end: Message = { type: 'end', outcome, message: message.slice(0, 2000) };
+    this.members.send(end, this.numbers());
+    this.servers.send(end, this.numbers());
+    this.options.onOver(outcome, message);
+  }
+
+  protected event(type: string, message: string, data: Record<string, unknown>): void {
+    this.options.journal.append({ kind: 'event', type, message: message.slice(0, 2000), data });
+  }
+
+  // ---- inside ----
+
+  private owes(member: Member): boolean {
+    if (this.table.state === 'EVALUATING') return this.evaluation?.owes(member.id) ?? false;
+    return this.isTraining() && this.owesWork(member); // at rest its progress moves too
+  }
+
+  /** First start: everything is there, so work is handed out. */
+  private begin(): void {
+    if (this.ledger.hasBegun || this.waitingFor() !== null) return;
+    this.ledger.begin();
+    this.cover();
+    const { servers, replicas, schedule } = this.options;
+    const workers = this.members.live().length;
+    this.event('training.started', `training started with ${workers} worker(s), ${servers} server(s), ${replicas} replicas`, {
+      ...{ workers, servers, replicas, totalRounds: schedule.totalRounds, fingerprint: this.attendance.fingerprint ?? '' },
+    });
+    // Restored from a checkpoint of its last round: only the measuring is left.
+    if (this.round >= schedule.totalRounds) this.finishTraining();
+  }
+
+  private stop(reason: StopReason, why: string): void {
+    if (!this.isTraining() || !this.stops.ask(reason, why)) return;
+    this.table.take('stop');
+    if (this.isAtCheckpoint() || !this.options.cuts) this.endStopped();
+    else this.comeToStop();
+  }
+
+  /** Nothing is committed since the newest checkpoint, and nobody is about to commit anything. */
+  private isAtCheckpoint(): boolean {
+    return this.round === this.stops.newest && (!this.ledger.hasBegun || this.waitingFor() !== null);
+  }
+
+  /** The attempt ends on its newest checkpoint. */
+  private endStopped(): void {
+    const { reason, message, redone } = this.stops.ending(this.round);
+    if (reason === 'pause') {
+      this.event('run.paused', message, { round: this.stops.newest, redone });
+      this.over('stopped', 'paused', message);
+    } else this.over('stopped', 'failed', message, { cause: 'STOPPED', redone });
+  }
+
+  private afterCut(): void {
+    this.table.take('cutSettled');
+    if (this.table.state === 'STOPPING') this.endStopped();
+    else if (this.result) this.weightsCollected(this.result);
+  }
+
+  private onCutWritten(index: number, { generation, file }: MessageOf<'cut-written'>): void {
+    this.table.take('cutWritten');
+    const cut = this.stops.written(index, generation, file);
+    if (cut) this.options.publishCut?.(cut);
+  }
+
+  /** Hands blocks of the evaluation to a member, which has its whole step deadline for them. */
+  private readonly sendBlocks = (id: string, message: Message): void => {
+    const member = this.members.get(id)!;
+    member.lastProgressMs = this.options.now();
+    member.connection.sendMessage(message, this.numbers());
+  };
+
+  /** Somebody is not there any more: what it had goes to the others. */
+  private coverFor(member: Member): void {
+    if (this.isTraining()) this.cover();
+    else this.evaluation?.withdraw(member.id, this.members.live(), this.sendBlocks);
+  }
+
+  private onEvaluated(message: MessageOf<'evaluated'>): void {
+    if (this.table.state !== 'EVALUATING' || !this.evaluation) return;
+    const result: EvaluationResult | undefined = this.evaluation.done(message);
+    this.table.take('evaluated', result && 'COLLECTING');
+    for (const member of this.members.all())
+      if (member.leaving !== undefined && !this.evaluation.owes(member.id)) this.attendance.letGo(member);
+    if (!result) return;
+    this.evaluation = undefined;
+    this.options.collectWeights(result);
+  }
+}

@@ -1,0 +1,84 @@
+/**
+ * Which tokens are done: a low-water mark, below which all are, and the set of those beyond it (ROUNDS §5). The coordinator has one for
+ * the run, each shard has one for itself.
+ *
+ * Token (k, r) has the number k·R + r. Tokens without rows (the ragged last round of an epoch) are nobody's work: the mark passes them by itself.
+ */
+
+/** One replica batch: the rows of `replica` in round `round` of the schedule. */
+export interface Token {
+  readonly round: number;
+  readonly replica: number;
+}
+
+/** What the tokens of a run are; libs/learning has the schedule. */
+export interface TokenPlan {
+  readonly replicas: number;
+  readonly totalRounds: number;
+  /** Rows of a token; 0 for one that nobody computes. */
+  replicaExamples(round: number, replica: number): number;
+}
+
+export class TokenMarks {
+  private mark: number;
+  private readonly beyond = new Set<number>();
+  private readonly total: number;
+
+  /** @param fromRound rounds that are done from the start: those of the checkpoint */
+  constructor(
+    private readonly plan: TokenPlan,
+    fromRound = 0,
+  ) {
+    this.mark = fromRound * plan.replicas;
+    this.total = plan.totalRounds * plan.replicas;
+    this.advance();
+  }
+
+  numberOf({ round, replica }: Token): number {
+    return round * this.plan.replicas + replica;
+  }
+
+  tokenOf(number: number): Token {
+    return { round: Math.floor(number / this.plan.replicas), replica: number % this.plan.replicas };
+  }
+
+  /** Number of the first token that is not done. */
+  get lowWater(): number {
+    return this.mark;
+  }
+
+  /** How many tokens are done, in whatever order: the update that comes next is the (count + 1)-th. */
+  get count(): number {
+    return this.mark + this.beyond.size;
+  }
+
+  /** Rounds of which every token is done. */
+  get rounds(): number {
+    return Math.floor(this.mark / this.plan.replicas);
+  }
+
+  get isComplete(): boolean {
+    return this.mark === this.total;
+  }
+
+  has(token: Token): boolean {
+    const number = this.numberOf(token);
+    return number < this.mark || this.beyond.has(number) || this.isEmpty(number);
+  }
+
+  /** @throws Error when it is done already: no token is applied, or counted, twice */
+  add(token: Token): void {
+    if (this.has(token)) throw new Error(`token ${token.replica} of round ${token.round} is done already`);
+    this.beyond.add(this.numberOf(token));
+    this.advance();
+  }
+
+  private advance(): void {
+    while (this.mark < this.total && (this.beyond.delete(this.mark) || this.isEmpty(this.mark))) this.mark++;
+  }
+
+  private isEmpty(number: number): boolean {
+    const { round, replica } = this.tokenOf(number);
+    return this.plan.replicaExamples(round, replica) === 0;
+  }
+}

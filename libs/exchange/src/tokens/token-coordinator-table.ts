@@ -1,0 +1,137 @@
+/** State table and options of the coordinator of modes async and ssp. The machine is in token-coordinator.ts. */
+import type { AttemptOptions } from '../rounds/attempt-coordinator.js';
+import type { StateRows } from '../rounds/state-table.js';
+
+export type TokenCoordinatorState = 'ISSUING' | 'DRAINING' | 'EVALUATING' | 'COLLECTING' | 'STOPPING' | 'OVER';
+
+const TRAINING = ['ISSUING', 'DRAINING'] as const;
+const LIVE = [...TRAINING, 'EVALUATING', 'COLLECTING', 'STOPPING'] as const;
+
+export const TOKEN_COORDINATOR_ROWS = {
+  serverJoins: { from: TRAINING, event: 'a server connects', does: 'count it in; training starts when all are there', next: '–' },
+  serverLost: {
+    from: LIVE,
+    event: "a server's connection closes, or nothing is heard from it for 10 s",
+    does: 'end the attempt: FAILED, naming the server and the round',
+    next: ['OVER'],
+  },
+  join: {
+    from: LIVE,
+    event: 'a worker connects',
+    does: 'take it into the members (new view); in mode ssp replicas are balanced anew; issue tokens to it',
+    next: '–',
+  },
+  seatTaken: { from: 'any', event: 'a worker connects for a seat that another holds', does: 'refuse it: SEAT_TAKEN', next: '–' },
+  away: {
+    from: LIVE,
+    event: "a member's socket to the coordinator or to a shard closes",
+    does: 'take its tokens back, new view, in mode ssp its replicas (and their clocks) go to the others; its seat is kept for 3 s',
+    next: '–',
+  },
+  lost: {
+    from: LIVE,
+    event: 'a member is away, silent or without progress past its deadline',
+    does: 'free its seat; count the loss of the token that it computed; the fifth loss of one token is a poison round: FAILED',
+    next: ['OVER'],
+  },
+  leave: { from: LIVE, event: 'a member asks to leave', does: 'issue nothing more to it; let it go when it holds no token', next: '–' },
+  issue: {
+    from: TRAINING,
+    event: 'a live member holds fewer than two tokens, and the mode has one for it',
+    does: 'TOKENS to the member, with all that it holds',
+    next: '–',
+  },
+  reissue: {
+    from: TRAINING,
+    event: 'a token that was taken back is issued to another',
+    does: 'journal it, with the shards that have it already; they apply nothing twice',
+    next: '–',
+  },
+  wait: {
+    from: TRAINING,
+    event: 'a member holds no token and there is none for it: the staleness bound, a checkpoint, the end',
+    does: 'tell it what it waits for',
+    next: '–',
+  },
+  contribution: {
+    from: TRAINING,
+    event: 'contribution of a token that is not counted',
+    does: 'check its example count against the schedule; keep the first',
+    next: '–',
+  },
+  contributionStale: { from: 'any', event: 'contribution of a token that is counted, or not issued', does: 'drop it', next: '–' },
+  applied: { from: TRAINING, event: 'a shard is done with a token', does: 'note the shard and the staleness', next: '–' },
+  appliedStale: { from: 'any', event: 'a shard is done with a token that is counted', does: 'nothing', next: '–' },
+  nonFinite: {
+    from: TRAINING,
+    event: 'a gradient has NaN or infinity',
+    does: 'policy skip: DROP to all shards, the rows are logged as dropped; fail and rollback: FAILED with that cause',
+    next: '–',
+  },
+  nonFiniteStale: { from: 'any', event: 'a gradient has NaN or infinity, of a token that is counted', does: 'nothing', next: '–' },
+  counted: {
+    from: TRAINING,
+    event: 'all shards are done with a token and its contribution is in',
+    does: 'count it: marks, ledger, clocks; issue; when it was the last one cut, if the run keeps checkpoints, and evaluate',
+    next: ['EVALUATING', 'COLLECTING'],
+  },
+  drain: {
+    from: ['ISSUING'],
+    event: 'a checkpoint is due, or a stop was asked for',
+    does: 'issue no token of a round that is not begun; what is begun is finished',
+    next: ['DRAINING'],
+  },
+  drained: {
+    from: ['DRAINING'],
+    event: 'all tokens of all begun rounds are counted',
+    does: 'COMMIT with `cut` to the shards, which now all hold the same rounds and nothing beyond; go on, or stop',
+    next: ['ISSUING', 'STOPPING'],
+  },
+  cutWritten: {
+    from: 'any',
+    event: 'a shard has written its part of a checkpoint',
+    does: 'when all have, publish the manifest',
+    next: '–',
+  },
+  cutSettled: {
+    from: LIVE,
+    event: 'the checkpoint is published, or has failed, or is past its deadline',
+    does: 'journal it; a run that waited for it to stop is over',
+    next: '–',
+  },
+  stop: {
+    from: TRAINING,
+    event: 'the control plane wants a pause, or a server was told to end',
+    does: 'drain and take a last checkpoint; past the deadline stop on the one before and say how many rounds will be redone',
+    next: '–',
+  },
+  stopped: {
+    from: [...TRAINING, 'STOPPING'],
+    event: 'the last checkpoint is there, or not there within the deadline, or none is needed',
+    does: 'END to all: paused, or failed with the cause STOPPED',
+    next: ['OVER'],
+  },
+  evaluated: {
+    from: ['EVALUATING'],
+    event: 'measures of a block of the evaluation split',
+    does: 'add them in block order; when all are there collect the weights',
+    next: ['COLLECTING'],
+  },
+  collected: {
+    from: ['COLLECTING'],
+    event: 'the weights are collected and written',
+    does: 'END to all; the run is finished',
+    next: ['OVER'],
+  },
+  cancel: { from: LIVE, event: 'the control plane wants the run cancelled', does: 'END to all', next: ['OVER'] },
+  fail: { from: LIVE, event: 'the attempt cannot go on', does: 'END to all, with the reason', next: ['OVER'] },
+} as const satisfies StateRows<TokenCoordinatorState>;
+
+export interface TokenCoordinatorOptions extends AttemptOptions {
+  /** async: free tokens; ssp: clocks of replicas, at most `stalenessBound` rounds apart. */
+  readonly mode: 'async' | 'ssp';
+  readonly stalenessBound: number;
+  readonly nonFinite: 'fail' | 'skip' | 'rollback';
+  /** Servers that own a chunk: a token counts when all of them are done with it. */
+  readonly shards: readonly number[];
+}

@@ -1,0 +1,302 @@
+/**
+ * The coordinator of modes async and ssp (ROUNDS §5): it issues tokens, counts them when every shard is done with them, and
+ * keeps the ledger. Members, deadlines, evaluation, stops and the end are those of every mode (attempt-coordinator.ts).
+ *
+ *   TOKENS → a member fetches parameters, computes, pushes to every shard → APPLIED from each shard → the token is counted
+ *
+ * A member holds two tokens at most: one that it computes and one that it goes on with while the first is applied. TOKENS always
+ * names all that a member holds, so it can be sent again at any time. Tokens of a member that goes are taken back and issued again;
+ * a shard applies each token once, whoever pushes it, so what the first holder has pushed stays.
+ *
+ * A checkpoint is cut between rounds: nothing of a round that is not begun is issued until all that is begun is counted, and then every
+ * shard holds exactly the rounds before the cut, as in mode sync.
+ */
+import { ProtocolError, type Message, type MessageOf } from '@paceline/protocol';
+import type { Owed } from '../rounds/attendance.js';
+import { AttemptCoordinator } from '../rounds/attempt-coordinator.js';
+import type { CoordinatedMember as Member } from '../rounds/membership.js';
+import type { Contribution } from '../rounds/round-ledger.js';
+import { StateTable } from '../rounds/state-table.js';
+import { TokenMarks, type Token } from './marks.js';
+import { TOKEN_COORDINATOR_ROWS, type TokenCoordinatorOptions, type TokenCoordinatorState } from './token-coordinator-table.js';
+import { TokenLedger } from './token-ledger.js';
+import { ClockedTokens, FreeTokens, type TokenSource } from './token-source.js';
+
+/** One to compute, one to go on with. */
+const TOKENS_HELD = 2;
+
+interface IssuedToken {
+  readonly token: Token;
+  holder: string | undefined;
+  /** Shards that are done with it. */
+  readonly shards: Set<number>;
+  /** Of the slowest shard. */
+  staleness: number;
+  contribution: Contribution | undefined;
+  isDropped: boolean;
+}
+
+export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions> {
+  override readonly table = new StateTable<TokenCoordinatorState, typeof TOKEN_COORDINATOR_ROWS>(
+    'token-coordinator',
+    TOKEN_COORDINATOR_ROWS,
+    'ISSUING',
+  );
+  readonly marks: TokenMarks;
+  protected override readonly ledger: TokenLedger;
+  private readonly source: TokenSource;
+  /** Issued and not counted, by number. */
+  private readonly issued = new Map<number, IssuedToken>();
+  /** Numbers of tokens by member, in the order in which it computes them. */
+  private readonly held = new Map<string, readonly number[]>();
+  /** What a member without a token was told to wait for. */
+  private readonly waits = new Map<string, string>();
+
+  constructor(options: TokenCoordinatorOptions) {
+    super(options);
+    const { schedule, replicas, journal, now, mode, stalenessBound, firstRound = 0, firstExamples = 0 } = options;
+    const plan = {
+      ...{ replicas, totalRounds: schedule.totalRounds },
+      replicaExamples: (round: number, replica: number) => schedule.replicaExamples(round, replica),
+    };
+    this.marks = new TokenMarks(plan, firstRound);
+    this.source = mode === 'ssp' ? new ClockedTokens(plan, this.marks, stalenessBound) : new FreeTokens(plan, this.marks);
+    this.ledger = new TokenLedger(schedule, replicas, this.marks, journal, now, firstExamples);
+  }
+
+  /** As many as R updates make one, whichever rounds of the schedule they belong to. */
+  override get round(): number {
+    return Math.floor(this.marks.count / this.options.replicas);
+  }
+
+  override memberJoined(
+    hello: MessageOf<'hello'>,
+    connection: Parameters<AttemptCoordinator<TokenCoordinatorOptions>['memberJoined']>[1],
+  ): void {
+    // Over a new connection it begins anew: what it held is issued again, to it or to another.
+    if (this.members.get(hello.id) && this.members.holderOf(hello.seat)?.id === hello.id) this.takeBack(hello.id);
+    super.memberJoined(hello, connection);
+  }
+
+  /** Membership has changed: tokens of those who are gone come back, in mode ssp replicas are balanced over those who stay. */
+  protected override cover(): void {
+    const live = this.members.live();
+    for (const id of this.held.keys()) if (!live.some((member) => member.id === id)) this.takeBack(id);
+    if (this.options.mode === 'ssp') this.members.rebalance(live.filter(({ leaving }) => leaving === undefined));
+    this.view++;
+    const view = this.viewMessage();
+    this.servers.send(view, this.numbers());
+    this.members.send(view, this.numbers());
+    this.issue();
+  }
+
+  protected override owesWork({ id }: Member): boolean {
+    return this.heldBy(id).length > 0;
+  }
+
+  /** The token that it computes; the one after it waits for nothing but this. */
+  protected override owed({ id }: Member): Owed | undefined {
+    const computing = this.heldBy(id).find((number) => !this.issued.get(number)!.contribution);
+    if (computing === undefined) return undefined;
+    const { round, replica } = this.marks.tokenOf(computing);
+    return { round, replicas: [replica] };
+  }
+
+  protected override isStillOwed({ round, replicas }: Owed): boolean {
+    return !this.marks.has({ round, replica: replicas[0]! });
+  }
+
+  protected override lastWorkMs(): number {
+    return 0; // whoever is given a token has its whole step deadline from then on
+  }
+
+  protected override replicasOf(member: Member): number[] {
+    if (this.options.mode === 'ssp') return member.replicas;
+    return [...new Set(this.heldBy(member.id).map((number) => this.marks.tokenOf(number).replica))];
+  }
+
+  protected override contributed(member: Member, message: MessageOf<'contribution'>): void {
+    const issued = this.find(message);
+    if (!issued) return this.table.take('contributionStale');
+    const { round, replica } = issued.token;
+    const expected = this.options.schedule.replicaExamples(round, replica);
+    if (message.examples !== expected) {
+      const what = `it counted ${message.examples} examples for replica ${replica} of round ${round}, the schedule says ${expected}`;
+      return this.attendance.lose(member, what, 'NOT_A_MEMBER');
+    }
+    this.table.take('contribution');
+    issued.contribution ??= { examples: message.examples, sums: message.sums };
+    this.tryCount(issued);
+  }
+
+  protected override memberSaid(_: Member, message: Message): void {
+    if (message.type !== 'token-non-finite')
+      throw new ProtocolError('BAD_MESSAGE', `a worker does not send ${message.type} to the coordinator`);
+    const issued = this.find(message);
+    if (!issued || issued.isDropped) return this.table.take('nonFiniteStale');
+    this.table.take('nonFinite');
+    const { round, replica } = issued.token;
+    const what = `the gradient of replica ${replica} in round ${round} has NaN or infinity`;
+    if (this.options.nonFinite === 'fail') return this.fail(what, 'NON_FINITE');
+    if (this.options.nonFinite === 'rollback') return this.fail(what, 'NON_FINITE_ROLLBACK');
+    issued.isDropped = true;
+    const examples = this.options.schedule.replicaExamples(round, replica);
+    this.event('replica.dropped', `${what}: its ${examples} examples are left out`, { round, replica, examples, cause: 'NON_FINITE' });
+    this.servers.send({ type: 'drop', round, replica }, this.numbers());
+  }
+
+  protected override serverSaid(index: number, message: Message): void {
+    if (message.type !== 'applied') throw new ProtocolError('BAD_MESSAGE', `a server does not send ${message.type} to the coordinator`);
+    const issued = this.find(message);
+    if (!issued || issued.shards.has(index)) return this.table.take('appliedStale');
+    this.table.take('applied');
+    issued.shards.add(index);
+    issued.staleness = Math.max(issued.staleness, message.staleness);
+    this.tryCount(issued);
+  }
+
+  protected override comeToStop(): void {
+    this.drain();
+    this.tryCut();
+  }
+
+  protected override finishTraining(): void {
+    this.table.take('counted', this.options.evalExamples === 0 ? 'COLLECTING' : 'EVALUATING');
+    this.startEvaluation();
+  }
+
+  private find(token: Token): IssuedToken | undefined {
+    return token.replica < this.options.replicas && this.isTraining() ? this.issued.get(this.marks.numberOf(token)) : undefined;
+  }
+
+  private heldBy(id: string): readonly number[] {
+    return this.held.get(id) ?? [];
+  }
+
+  /** The member does not hold them any more, and is told so if it still listens. */
+  private takeBack(id: string): void {
+    for (const number of this.heldBy(id)) {
+      const issued = this.issued.get(number)!;
+      issued.holder = undefined;
+      this.source.giveBack(issued.token);
+    }
+    this.held.delete(id);
+    this.waits.delete(id);
+    const member = this.members.get(id);
+    if (member) this.tell(member);
+  }
+
+  private tryCount(issued: IssuedToken): void {
+    const { token, shards, contribution, isDropped, staleness, holder } = issued;
+    if (shards.size < this.options.shards.length || (!contribution && !isDropped)) return;
+    const number = this.marks.numberOf(token);
+    this.marks.add(token);
+    this.source.done(token);
+    this.attendance.counted(token.round, token.replica);
+    this.issued.delete(number);
+    if (holder !== undefined)
+      this.held.set(
+        holder,
+        this.heldBy(holder).filter((other) => other !== number),
+      );
+    this.ledger.count(token, contribution && !isDropped ? { ...contribution, staleness } : undefined);
+    if (this.marks.isComplete) return this.completed();
+    this.table.take('counted');
+    if (this.table.state === 'ISSUING' && this.stops.wantsCut(this.round)) this.drain();
+    this.tryCut();
+    if (this.isTraining()) this.issue(holder === undefined ? undefined : this.members.get(holder));
+    this.letLeave();
+  }
+
+  private completed(): void {
+    this.source.limit(Infinity);
+    if (this.stops.beginCut(this.round, () => this.ledger.takeMeanLoss())) this.sendCut();
+    for (const member of this.members.all()) this.tell(member);
+    this.finishTraining();
+    this.letLeave();
+  }
+
+  /** From here on no round is begun. */
+  private drain(): void {
+    if (this.table.state !== 'ISSUING') return;
+    this.table.take('drain', 'DRAINING');
+    this.source.limit(this.source.issuedRounds);
+  }
+
+  private tryCut(): void {
+    const { replicas } = this.options;
+    if (this.table.state !== 'DRAINING' || this.issued.size > 0 || this.marks.count < this.source.issuedRounds * replicas) return;
+    if (this.marks.isComplete) return;
+    if (this.stops.beginCut(this.round, () => this.ledger.takeMeanLoss())) this.sendCut();
+    if (this.stops.isAsked) {
+      this.table.take('drained', 'STOPPING');
+      return this.stops.extend();
+    }
+    this.table.take('drained', 'ISSUING');
+    this.source.limit(Infinity);
+  }
+
+  /** The shards hold all rounds before this one and nothing of it: as a COMMIT leaves them in mode sync. */
+  private sendCut(): void {
+    this.servers.send({ type: 'commit', round: this.round - 1, view: this.view, term: this.term, cut: true }, this.numbers());
+  }
+
+  private letLeave(): void {
+    for (const member of this.attendance.leaving())
+      if (this.heldBy(member.id).length === 0 && !this.evaluation?.owes(member.id)) this.attendance.letGo(member);
+  }
+
+  /** Gives every live member its first token before anybody gets a second. @param changed a member whose tokens are not what it knows */
+  private issue(changed?: Member): void {
+    const told = new Set<Member>(changed ? [changed] : []);
+    if (this.isTraining() && this.ledger.hasBegun && this.waitingFor() === null) {
+      const live = this.members.live().filter(({ leaving }) => leaving === undefined);
+      for (let most = 1; most <= TOKENS_HELD; most++) for (const member of live) if (this.issueUpTo(member, most)) told.add(member);
+    }
+    for (const member of told) this.tell(member);
+  }
+
+  /** True when the member has to be told. */
+  private issueUpTo(member: Member, most: number): boolean {
+    const held = this.heldBy(member.id);
+    if (held.length >= most) return false;
+    const next = this.source.next(member.replicas);
+    if ('waitsFor' in next) {
+      if (held.length > 0 || this.waits.get(member.id) === next.waitsFor) return false;
+      this.table.take('wait');
+      this.waits.set(member.id, next.waitsFor);
+      return true;
+    }
+    this.waits.delete(member.id);
+    if (held.length === 0) member.lastProgressMs = this.options.now();
+    const number = this.marks.numberOf(next);
+    this.held.set(member.id, [...held, number]);
+    const before = this.issued.get(number);
+    if (before) this.reissue(before, member);
+    else {
+      this.table.take('issue');
+      this.issued.set(number, {
+        ...{ token: next, holder: member.id, shards: new Set<number>(), staleness: 0, contribution: undefined, isDropped: false },
+      });
+    }
+    return true;
+  }
+
+  private reissue(issued: IssuedToken, member: Member): void {
+    this.table.take('reissue');
+    issued.holder = member.id;
+    const { round, replica } = issued.token;
+    const appliedAt = [...issued.shards].sort((a, b) => a - b);
+    const partly = appliedAt.length === 0 ? '' : `; parameter server ${appliedAt.join(', ')} has applied it already`;
+    const what = `the token of replica ${replica} in round ${round} goes to ${member.id}${partly}`;
+    this.event('token.reissued', what, { round, replica, workerId: member.id, appliedAt });
+  }
+
+  /** All that the member holds: what is not named it may let go. */
+  private tell(member: Member): void {
+    if (!member.up) return;
+    const tokens = this.heldBy(member.id).map((number) => this.marks.tokenOf(number));
+    const waitsFor = tokens.length === 0 ? (this.waits.get(member.id)?.slice(0, 300) ?? null) : null;
+    member.connection.sendMessage({ type: 'tokens', tokens, waitsFor }, this.numbers());
+  }
+}

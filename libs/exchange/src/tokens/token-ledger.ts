@@ -1,0 +1,133 @@
+/**
+ * What counted tokens add up to. The ledger goes by rounds of the schedule, a round when the last of its tokens is counted, so that its
+ * examples are those of the round to the last one. Metrics go by time: R updates make a row, whichever rounds they belong to, so that a slow
+ * worker does not hold up the curves.
+ */
+import type { RoundSchedule } from '../rounds/coordinator-table.js';
+import type { Journal, MetricEntry } from '../rounds/journal.js';
+import type { Contribution } from '../rounds/round-ledger.js';
+import type { Token, TokenMarks } from './marks.js';
+
+/** Weight of the newest row in the smoothed rate: about 20 rounds. */
+const SMOOTHING = 0.05;
+/** Places of a staleness histogram; the last one counts everything beyond. */
+export const STALENESS_PLACES = 64;
+
+export interface CountedUpdate extends Contribution {
+  /** Updates that its slowest shard had applied since the parameters were fetched. */
+  readonly staleness: number;
+}
+
+export class TokenLedger {
+  private startedMs: number | undefined;
+  private rowSinceMs: number;
+  private rate = 0;
+  private row = emptyRow();
+  private rowsDone: number;
+  private ledgerRounds: number;
+  /** Trained examples of rounds that are not complete. */
+  private readonly open = new Map<number, number>();
+  private lossSum = 0;
+  private lossExamples = 0;
+  trainedExamples: number;
+  /** From the start of the attempt to its newest counted token, and the examples counted in that time. */
+  trainingMs = 0;
+  attemptExamples = 0;
+
+  constructor(
+    private readonly schedule: RoundSchedule,
+    private readonly replicas: number,
+    private readonly marks: TokenMarks,
+    private readonly journal: Journal,
+    private readonly now: () => number,
+    /** Examples that were counted before this attempt. */
+    firstExamples: number,
+  ) {
+    this.trainedExamples = firstExamples;
+    this.rowSinceMs = now();
+    this.ledgerRounds = marks.rounds;
+    this.rowsDone = marks.rounds;
+  }
+
+  get hasBegun(): boolean {
+    return this.startedMs !== undefined;
+  }
+
+  begin(): void {
+    this.startedMs = this.rowSinceMs = this.now();
+  }
+
+  /** A token is counted (it is in the marks): with its update, or without when it was left out. */
+  count(token: Token, update: CountedUpdate | undefined): void {
+    this.trainingMs = this.now() - (this.startedMs ?? this.now());
+    if (update) {
+      this.trainedExamples += update.examples;
+      this.attemptExamples += update.examples;
+      if (update.sums[0] !== undefined) {
+        this.lossSum += update.sums[0];
+        this.lossExamples += update.examples;
+      }
+      this.open.set(token.round, (this.open.get(token.round) ?? 0) + update.examples);
+      addTo(this.row, update);
+    }
+    for (; this.ledgerRounds < this.marks.rounds; this.ledgerRounds++) {
+      const examples = this.open.get(this.ledgerRounds) ?? 0;
+      this.open.delete(this.ledgerRounds);
+      this.journal.append({ kind: 'ledger', fromRound: this.ledgerRounds, toRound: this.ledgerRounds, examples });
+    }
+    const rows = Math.floor(this.marks.count / this.replicas);
+    if (rows > this.rowsDone) this.writeRow(rows);
+  }
+
+  /** Mean loss since it was asked for last. */
+  takeMeanLoss(): number | null {
+    const loss = meanOf(this.lossExamples === 0 ? undefined : this.lossSum, this.lossExamples);
+    this.lossSum = 0;
+    this.lossExamples = 0;
+    return loss;
+  }
+
+  private writeRow(rows: number): void {
+    const { examples, sums, updates, stalenessSum, stalenessCounts } = this.row;
+    const rounds = rows - this.rowsDone;
+    const at = this.now();
+    const roundMs = Math.max(at - this.rowSinceMs, 0.001) / rounds;
+    const rate = (examples / rounds / roundMs) * 1000;
+    this.rate = this.rate === 0 ? rate : this.rate + (rate - this.rate) * SMOOTHING;
+    const entry: MetricEntry = {
+      ...{ kind: 'metric', round: rows - 1, rounds, epoch: this.schedule.epochOf(rows - 1) },
+      ...{ loss: meanOf(sums[0], examples), accuracy: meanOf(sums[1], examples), examples, examplesPerSecond: this.rate, roundMs },
+      ...(updates === 0 ? {} : { staleness: stalenessSum / updates, stalenessCounts }),
+    };
+    this.journal.append(entry);
+    this.row = emptyRow();
+    this.rowsDone = rows;
+    this.rowSinceMs = at;
+  }
+}
+
+function meanOf(sum: number | undefined, examples: number): number | null {
+  return sum === undefined || examples === 0 || !Number.isFinite(sum) ? null : sum / examples;
+}
+
+interface Row {
+  examples: number;
+  updates: number;
+  stalenessSum: number;
+  readonly sums: number[];
+  readonly stalenessCounts: number[];
+}
+
+function emptyRow(): Row {
+  return { examples: 0, updates: 0, stalenessSum: 0, sums: [], stalenessCounts: [] };
+}
+
+function addTo(row: Row, { examples, sums, staleness }: CountedUpdate): void {
+  row.examples += examples;
+  row.updates++;
+  row.stalenessSum += staleness;
+  sums.forEach((value, i) => (row.sums[i] = (row.sums[i] ?? 0) + value));
+  const place = Math.min(staleness, STALENESS_PLACES - 1);
+  while (row.stalenessCounts.length <= place) row.stalenessCounts.push(0);
+  row.stalenessCounts[place]!++;
+}

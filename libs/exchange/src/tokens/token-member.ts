@@ -1,0 +1,378 @@
+/**
+ * A worker's side of a run in modes async and ssp (ROUNDS §5).
+ *
+ *   TOKENS → FETCH to every server → all chunks are there → compute → contribution and gradient to every shard → the next token
+ *
+ * The fetch of the next token follows the gradient of this one on the same connections, so a shard answers it with its own update
+ * applied, and no round trip to the coordinator lies between. A gradient is kept until TOKENS names its token no more. When the connection to
+ * the coordinator breaks, all tokens are taken back there: everything is let go here too, and fetched anew. The machine owns no
+ * socket, no thread and no clock.
+ */
+import { Codec, FrameType, ProtocolError, checkAttempt, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
+import type { Connection, FrameNumbers } from '../connection.js';
+import type { Outcome } from '../rounds/coordinator-table.js';
+import type { GradientNode, MemberChunk } from '../rounds/member.js';
+import { StateTable, type StateRows } from '../rounds/state-table.js';
+import type { Token } from './marks.js';
+
+export type TokenMemberState = 'WAITING' | 'FETCHING' | 'COMPUTING' | 'OVER';
+
+export const TOKEN_MEMBER_ROWS = {
+  welcome: {
+    from: ['WAITING', 'FETCHING', 'COMPUTING'],
+    event: 'WELCOME from a server',
+    does: 'send contributions and gradients of held tokens again; fetch again what was being fetched',
+    next: '–',
+  },
+  tokens: {
+    from: ['WAITING', 'FETCHING', 'COMPUTING'],
+    event: 'TOKENS',
+    does: 'let gradients of tokens go that are not named; a token that is not named is fetched anew if it comes again; start the first one',
+    next: '–',
+  },
+  view: { from: ['WAITING', 'FETCHING', 'COMPUTING'], event: 'VIEW', does: 'take its number and members', next: '–' },
+  fetch: {
+    from: ['WAITING'],
+    event: 'a token is held that is not computed, or blocks of the evaluation split are',
+    does: 'FETCH to every server',
+    next: ['FETCHING'],
+  },
+  parameters: { from: ['FETCHING'], event: 'chunk of the token that is fetched', does: 'keep it', next: '–' },
+  complete: { from: ['FETCHING'], event: 'the last chunk has come', does: 'compute', next: ['COMPUTING', 'WAITING'] },
+  parametersStale: { from: 'any', event: 'any other chunk', does: 'drop it', next: '–' },
+  computed: {
+    from: ['COMPUTING'],
+    event: 'the compute thread has the gradient',
+    does: 'contribution to the coordinator, the gradient to every shard; go on with the next token',
+    next: ['WAITING'],
+  },
+  obsolete: { from: ['COMPUTING'], event: 'the same, of a token that was taken back', does: 'let it go', next: ['WAITING'] },
+  nonFinite: { from: ['COMPUTING'], event: 'the gradient has NaN or infinity', does: 'say so, push nothing', next: ['WAITING'] },
+  measured: { from: ['COMPUTING'], event: 'measures of a block', does: 'EVALUATED to the coordinator', next: ['WAITING'] },
+  detached: {
+    from: 'any',
+    event: 'the connection to the coordinator closes',
+    does: 'the tokens are taken back there: let everything go',
+    next: '–',
+  },
+  end: { from: 'any', event: 'END or leave granted', does: 'let everything go', next: ['OVER'] },
+} as const satisfies StateRows<TokenMemberState>;
+
+/** What the member asks of the compute thread; answers come through `contribution` and `node`, `nonFinite`, `evaluated`, `failed`. */
+export interface TokenComputePort {
+  /** Compute a token from the parameters that are in the store now. @param next the token that follows, as far as is known: its rows can be prepared */
+  token(token: Token, next: Token | undefined): void;
+  /** Measure blocks of the evaluation split with the parameters that are in the store now. */
+  evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void;
+}
+
+export interface TokenMemberOptions {
+  readonly id: string;
+  readonly attempt: number;
+  readonly chunks: readonly MemberChunk[];
+  readonly servers: number;
+  /** The flat vector in shared memory. It is written only while nothing computes. */
+  readonly store: Uint8Array;
+  readonly compute: TokenComputePort;
+  /** The coordinator ended this member's part. */
+  onEnd(outcome: Outcome, message: string): void;
+}
+
+interface SentGradient {
+  readonly node: GradientNode;
+  /** Socket writes that still read its memory, plus one until its token is counted. */
+  holds: number;
+}
+
+interface HeldToken {
+  readonly token: Token;
+  contribution: MessageOf<'contribution'> | undefined;
+  gradient: SentGradient | undefined;
+  isNonFinite: boolean;
+}
+
+type Blocks = readonly { from: number; to: number }[];
+interface Work {
+  readonly round: number;
+  /** −1: the evaluation split. */
+  readonly replica: number;
+  readonly blocks: Blocks;
+  /** Its token was taken back meanwhile. */
+  isObsolete: boolean;
+}
+
+export class TokenMember {
+  readonly table = new StateTable<TokenMemberState, typeof TOKEN_MEMBER_ROWS>('token-member', TOKEN_MEMBER_ROWS, 'WAITING');
+  private readonly connections: (Connection | undefined)[];
+  private held: HeldToken[] = [];
+  private work: Work | undefined;
+  private measures: { generation: number; blocks: Blocks }[] = [];
+  /** Blocks that the compute thread owes, and what was told of others: told again after WELCOME. */
+  private measuring = 0;
+  private told: MessageOf<'evaluated'>[] = [];
+  private readonly have: Uint8Array;
+  private missing = 0;
+  private scratch = new Uint8Array(0);
+  private restBeats = 0;
+  private waitsFor: string | undefined;
+  replicas: readonly number[] = [];
+  /** Seats held in the run, for the fairness rule at the end of a slice. */
+  heldSeats = 0;
+  view = 0;
+  term = 0;
+
+  constructor(private readonly options: TokenMemberOptions) {
+    this.connections = Array.from({ length: options.servers }, () => undefined);
+    this.have = new Uint8Array(options.chunks.length);
+  }
+
+  get round(): number {
+    return this.work?.round ?? 0;
+  }
+
+  /** A connection to a server is open and welcomed. */
+  attach(server: number, connection: Connection): void {
+    this.connections[server] = connection;
+  }
+
+  detach(server: number, connection: Connection): void {
+    if (this.connections[server] !== connection) return;
+    this.connections[server] = undefined;
+    if (server !== 0 || this.table.state === 'OVER') return;
+    this.table.take('detached');
+    this.keep([]);
+    this.measures = [];
+  }
+
+  /** Where a parameter chunk goes. @throws ProtocolError */
+  payloadFor(header: FrameHeader): Uint8Array {
+    if (header.type !== FrameType.parameters) throw new ProtocolError('BAD_FRAME', 'a worker takes no gradients');
+    checkAttempt(header, this.options.attempt);
+    const chunk = this.options.chunks[header.chunk];
+    if (!chunk) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
+    if (header.length !== chunk.byteLength)
+      throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk} has ${chunk.byteLength} bytes, not ${header.length}`);
+    if (!this.isWanted(header)) return this.scratchOf(header.length);
+    return this.options.store.subarray(chunk.byteOffset, chunk.byteOffset + chunk.byteLength);
+  }
+
+  /** A whole parameter chunk has come. */
+  data(header: FrameHeader): void {
+    if (!this.isWanted(header)) return this.table.take('parametersStale');
+    this.table.take('parameters');
+    this.have[header.chunk] = 1;
+    if (--this.missing === 0) this.complete();
+  }
+
+  message(server: number, message: Message): void {
+    if (this.table.state === 'OVER') return;
+    switch (message.type) {
+      case 'welcome':
+        return this.onWelcome(server);
+      case 'view':
+        this.table.take('view');
+        this.view = Math.max(this.view, message.view);
+        this.term = message.term;
+        this.heldSeats = message.members.length;
+        this.replicas = message.members.find(({ id }) => id === this.options.id)?.replicas ?? [];
+        return;
+      case 'tokens':
+        this.table.take('tokens');
+        this.waitsFor = message.waitsFor ?? undefined;
+        this.keep(message.tokens);
+        return this.start();
+      case 'evaluate':
+        this.measures.push({ generation: message.generation, blocks: message.blocks });
+        return this.start();
+      case 'end':
+        return this.end(message.outcome, message.message);
+      case 'heartbeat':
+        return;
+      default:
+        throw new ProtocolError('BAD_MESSAGE', `a server does not send ${message.type} to a worker`);
+    }
+  }
+
+  // ---- from the compute thread ----
+
+  contribution(round: number, replica: number, examples: number, sums: readonly number[]): void {
+    const held = this.find({ round, replica });
+    if (!held || this.work?.isObsolete) return;
+    held.contribution = { type: 'contribution', round, replica, examples, sums: [...sums] };
+    this.send(0, held.contribution);
+  }
+
+  /** The gradient of a token: sums of the trainable section, changes of the state section. */
+  node(node: GradientNode): void {
+    if (this.table.state === 'OVER') return node.release();
+    const held = this.find({ round: node.round, replica: node.lo });
+    if (!held || !this.work || this.work.isObsolete) {
+      node.release();
+      return this.idle('obsolete');
+    }
+    held.gradient = { node, holds: 1 };
+    for (const chunk of this.options.chunks) this.sendChunk(held.gradient, chunk);
+    this.idle('computed');
+  }
+
+  nonFinite(round: number, replica: number): void {
+    if (this.table.state === 'OVER') return;
+    const held = this.find({ round, replica });
+    if (!held || !this.work || this.work.isObsolete) return this.idle('obsolete');
+    held.isNonFinite = true;
+    this.send(0, { type: 'token-non-finite', round, replica });
+    this.idle('nonFinite');
+  }
+
+  evaluated(generation: number, from: number, to: number, examples: number, sums: readonly number[]): void {
+    if (this.table.state === 'OVER') return;
+    const message: MessageOf<'evaluated'> = { type: 'evaluated', generation, from, to, examples, sums: [...sums] };
+    this.told.push(message);
+    this.send(0, message);
+    if (--this.measuring > 0) this.table.take('measured');
+    else this.idle('measured');
+  }
+
+  failed(code: string, message: string, round: number, replica: number): void {
+    this.send(0, { type: 'failed', code: code.slice(0, 100), message: message.slice(0, 2000), round, replica });
+  }
+
+  // ---- from the worker ----
+
+  leave(reason: string): void {
+    this.send(0, { type: 'leave', reason: reason.slice(0, 300) });
+  }
+
+  /** Says that this process lives, and by `progress` that its compute thread moves: for one that owes nothing the number moves by itself. */
+  heartbeat(computed: number): void {
+    if (this.table.state !== 'COMPUTING') this.restBeats++;
+    const progress = computed + this.restBeats;
+    for (let server = 0; server < this.connections.length; server++) this.send(server, { type: 'heartbeat', progress });
+  }
+
+  /** Nothing here waits for a time: what a broken connection loses is asked for again at WELCOME. */
+  tick(): void {}
+
+  /** What the member waits for, for deadlines and logs. */
+  waitingFor(): string {
+    const broken = this.connections.findIndex((c) => !c?.isOpen);
+    if (broken >= 0) return `the connection to parameter server ${broken}`;
+    if (this.table.state === 'FETCHING') return `parameters for replica ${this.work!.replica} of round ${this.work!.round}`;
+    if (this.table.state === 'COMPUTING') return `its own token of replica ${this.work!.replica} in round ${this.work!.round}`;
+    return this.waitsFor ?? 'a token';
+  }
+
+  end(outcome: Outcome, message: string): void {
+    if (this.table.state === 'OVER') return;
+    this.keep([]);
+    this.table.take('end', 'OVER');
+    this.options.onEnd(outcome, message);
+  }
+
+  // ---- inside ----
+
+  private numbers(): FrameNumbers {
+    return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
+  }
+
+  private send(server: number, message: Message): void {
+    this.connections[server]?.sendMessage(message, this.numbers());
+  }
+
+  private find({ round, replica }: Token): HeldToken | undefined {
+    return this.held.find(({ token }) => token.round === round && token.replica === replica);
+  }
+
+  /** These are the tokens that it holds; of all others it lets go. */
+  private keep(tokens: readonly Token[]): void {
+    const before = this.held;
+    this.held = tokens.map((token) => this.find(token) ?? { token, contribution: undefined, gradient: undefined, isNonFinite: false });
+    for (const old of before) if (old.gradient && !this.held.includes(old)) this.unhold(old.gradient);
+    if (this.work && this.work.replica >= 0 && !this.find(this.work)) this.work.isObsolete = true;
+  }
+
+  private start(): void {
+    if (this.table.state !== 'WAITING') return;
+    const todo = this.held.find(({ gradient, isNonFinite }) => !gradient && !isNonFinite);
+    const measure = todo ? undefined : this.measures.shift();
+    if (todo) this.work = { ...todo.token, blocks: [], isObsolete: false };
+    else if (measure) this.work = { round: measure.generation, replica: -1, blocks: measure.blocks, isObsolete: false };
+    else return;
+    this.table.take('fetch', 'FETCHING');
+    this.have.fill(0);
+    this.missing = this.options.chunks.length;
+    const owners = new Set(this.options.chunks.map(({ server }) => server));
+    for (const server of owners) this.fetchFrom(server);
+  }
+
+  private fetchFrom(server: number): void {
+    this.send(server, { type: 'fetch', round: this.work!.round, replica: this.work!.replica });
+  }
+
+  private isWanted({ round, nodeLo, nodeHi, chunk }: FrameHeader): boolean {
+    if (this.table.state !== 'FETCHING' || !this.work || this.have[chunk]) return false;
+    return round === this.work.round && nodeHi === this.work.replica + 1 && nodeLo === Math.max(this.work.replica, 0);
+  }
+
+  private complete(): void {
+    const { round, replica, blocks, isObsolete } = this.work!;
+    if (isObsolete) {
+      this.table.take('complete', 'WAITING');
+      return this.start();
+    }
+    this.table.take('complete', 'COMPUTING');
+    if (replica < 0) {
+      this.measuring = blocks.length;
+      return this.options.compute.evaluate(round, blocks);
+    }
+    const token = this.find({ round, replica })!.token;
+    this.options.compute.token(token, this.held.find((held) => held.token !== token && !held.gradient && !held.isNonFinite)?.token);
+  }
+
+  private idle(row: 'computed' | 'obsolete' | 'nonFinite' | 'measured'): void {
+    this.table.take(row, 'WAITING');
+    this.work = undefined;
+    this.start();
+  }
+
+  private onWelcome(server: number): void {
+    this.table.take('welcome');
+    if (server === 0) {
+      for (const { contribution, isNonFinite, token } of this.held) {
+        if (contribution) this.send(0, contribution);
+        if (isNonFinite) this.send(0, { type: 'token-non-finite', ...token });
+      }
+      for (const message of this.told) this.send(0, message);
+    }
+    for (const { gradient } of this.held)
+      for (const chunk of this.options.chunks) if (gradient && chunk.server === server) this.sendChunk(gradient, chunk);
+    if (this.table.state !== 'FETCHING') return;
+    for (const { index, server: owner } of this.options.chunks) {
+      if (owner !== server || !this.have[index]) continue;
+      this.have[index] = 0; // its chunks are of one moment, or none of them count
+      this.missing++;
+    }
+    if (this.options.chunks.some((chunk) => chunk.server === server)) this.fetchFrom(server);
+  }
+
+  private sendChunk(gradient: SentGradient, chunk: MemberChunk): void {
+    const connection = this.connections[chunk.server];
+    if (!connection?.isOpen) return;
+    const { round, lo, hi, bytes } = gradient.node;
+    gradient.holds++;
+    connection.sendData(
+      { type: FrameType.gradient, codec: Codec.none, ...this.numbers(), round, nodeLo: lo, nodeHi: hi, chunk: chunk.index },
+      bytes.subarray(chunk.byteOffset, chunk.byteOffset + chunk.byteLength),
+      () => this.unhold(gradient),
+    );
+  }
+
+  private unhold(gradient: SentGradient): void {
+    if (--gradient.holds === 0) gradient.node.release();
+  }
+
+  private scratchOf(bytes: number): Uint8Array {
+    if (this.scratch.length < bytes) this.scratch = new Uint8Array(bytes);
+    return this.scratch.subarray(0, bytes);
+  }
+}

@@ -1,0 +1,60 @@
+/** What every run in modes async and ssp must come to, and what a lone worker must. */
+import { expect } from 'vitest';
+import { RATE, STATE, TRAINABLE, tinyStep } from './tiny-model.js';
+import type { TokenCluster } from './token-cluster.js';
+
+const f32 = Math.fround;
+
+/** Rows of the ledger, one per round of the schedule. */
+export function ledgerOf(cluster: TokenCluster): number[] {
+  return cluster
+    .entries()
+    .flatMap((entry) => (entry.kind === 'ledger' ? Array.from({ length: entry.toRound - entry.fromRound + 1 }, () => entry) : []))
+    .map((entry) => (entry.toRound === entry.fromRound ? entry.examples : NaN));
+}
+
+/** I2 and I4: every token once at every shard that owns chunks, every example once in the ledger, and the run finished. */
+export function expectComplete(cluster: TokenCluster, dropped: readonly string[] = []): void {
+  const { rounds, replicas, servers } = cluster.options;
+  expect(cluster.outcome).toEqual({ outcome: 'finished', message: 'the run is finished' });
+  for (let server = 0; server < Math.min(servers, 2); server++) {
+    const applied = cluster.applied.filter((update) => update.server === server).map(({ round, replica }) => `${round}/${replica}`);
+    expect(new Set(applied).size, 'a token was applied twice').toBe(applied.length);
+    const wanted = Array.from({ length: rounds * replicas }, (_, t) => ({ round: Math.floor(t / replicas), replica: t % replicas }))
+      .filter(({ round, replica }) => cluster.examplesOf(round, replica) > 0)
+      .map(({ round, replica }) => `${round}/${replica}`)
+      .filter((key) => !dropped.includes(key));
+    expect([...applied].sort()).toEqual(wanted.sort());
+  }
+  const ranges = cluster.entries().filter((entry) => entry.kind === 'ledger');
+  let next = cluster.options.restore?.generation ?? 0;
+  for (const { fromRound, toRound } of ranges) {
+    expect(fromRound).toBe(next);
+    next = toRound + 1;
+  }
+  expect(next).toBe(rounds);
+  const lost = dropped.map((key) => key.split('/').map(Number) as [number, number]).map(([k, r]) => cluster.examplesOf(k, r));
+  const all = Array.from({ length: rounds }, (_, round) => cluster.examplesIn(round)).reduce((a, b) => a + b, 0);
+  expect(ranges.reduce((sum, { examples }) => sum + examples, 0)).toBe(all - lost.reduce((a, b) => a + b, 0));
+  expect(cluster.coordinator.trainedExamples).toBe(all - lost.reduce((a, b) => a + b, 0));
+}
+
+/** Plain sequential SGD over the tokens in order, in float32. */
+export function sequentialWeights(cluster: TokenCluster): Float32Array {
+  const weights = new Float32Array(TRAINABLE + STATE);
+  for (let round = 0; round < cluster.options.rounds; round++) {
+    for (let replica = 0; replica < cluster.options.replicas; replica++) {
+      const count = cluster.examplesOf(round, replica);
+      if (count === 0) continue;
+      const out = new Float32Array(weights.length);
+      tinyStep(weights, round, replica, count, out);
+      const mean = f32(1 / count);
+      for (let i = 0; i < weights.length; i++) {
+        const g = f32(out[i]! * mean);
+        if (i < TRAINABLE) weights[i] = f32(weights[i]! - f32(g * f32(RATE)));
+        else weights[i] = f32(weights[i]! + f32(g - weights[i]!));
+      }
+    }
+  }
+  return weights;
+}
