@@ -11,6 +11,7 @@ import { Attendance, type Owed } from './attendance.js';
 import type { Cause, CoordinatorOptions, EvaluationResult, Outcome } from './coordinator-table.js';
 import { Evaluation } from './evaluation.js';
 import { Membership, type CoordinatedMember as Member } from './membership.js';
+import type { LedgerState } from './round-ledger.js';
 import { ServerWatch } from './server-watch.js';
 import { Stops, type StopReason } from './stops.js';
 
@@ -33,7 +34,7 @@ interface AttemptLedger {
   readonly trainedExamples: number;
   readonly attemptExamples: number;
   readonly trainingMs: number;
-  takeMeanLoss(): number | null;
+  state(): LedgerState;
 }
 
 export type AttemptOptions = Omit<CoordinatorOptions, 'nonFinite'>;
@@ -99,6 +100,11 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
 
   get trainedExamples(): number {
     return this.ledger.trainedExamples;
+  }
+
+  /** What a checkpoint of the present generation keeps of the ledger. */
+  ledgerState(): LedgerState {
+    return this.ledger.state();
   }
 
   /** Over the rounds of this attempt. */

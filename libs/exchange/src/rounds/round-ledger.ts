@@ -29,7 +29,14 @@ export interface LedgerState {
 
 /** Exceptions that are kept one by one; older ones are added up into one. */
 const MAX_EXCEPTIONS = 1_000;
-const EMPTY: LedgerState = { examples: 0, exceptions: [] };
+export const EMPTY_LEDGER: LedgerState = { examples: 0, exceptions: [] };
+
+export function keepException(exceptions: LedgerException[], exception: LedgerException): void {
+  exceptions.push(exception);
+  if (exceptions.length <= MAX_EXCEPTIONS) return;
+  const [first, second] = exceptions.splice(0, 2) as [LedgerException, LedgerException];
+  exceptions.unshift({ round: second.round, examples: first.examples + second.examples, why: 'several, up to this round' });
+}
 
 export class RoundLedger {
   private startedMs: number | undefined;
@@ -51,7 +58,7 @@ export class RoundLedger {
     private readonly now: () => number,
     /** Examples that were committed before this attempt. */
     /** That of the checkpoint that the attempt begins with. */
-    first: LedgerState = EMPTY,
+    first: LedgerState = EMPTY_LEDGER,
   ) {
     this.trainedExamples = first.examples;
     this.exceptions = [...first.exceptions];
@@ -100,7 +107,7 @@ export class RoundLedger {
   skip(round: number): void {
     const dropped = this.schedule.examplesIn(round);
     this.lastCommitMs = this.now();
-    this.except({ round, examples: dropped, why: 'NaN or infinity' });
+    keepException(this.exceptions, { round, examples: dropped, why: 'NaN or infinity' });
     this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples: 0, dropped });
     this.journal.append({
       ...{ kind: 'event', type: 'round.skipped', message: `round ${round} is left out: its gradient has NaN or infinity` },
@@ -110,7 +117,7 @@ export class RoundLedger {
 
   /** Replicas that were too late. Said once in a while: a slow worker is late in every round. */
   private drop(round: number, examples: number): void {
-    this.except({ round, examples, why: 'too late' });
+    keepException(this.exceptions, { round, examples, why: 'too late' });
     this.unsaidDrops.rounds++;
     this.unsaidDrops.examples += examples;
     if (this.now() - this.lastDropEventMs < DROP_EVENT_EVERY_MS) return;
@@ -125,13 +132,6 @@ export class RoundLedger {
 
   state(): LedgerState {
     return { examples: this.trainedExamples, exceptions: [...this.exceptions] };
-  }
-
-  private except(exception: LedgerException): void {
-    this.exceptions.push(exception);
-    if (this.exceptions.length <= MAX_EXCEPTIONS) return;
-    const [first, second] = this.exceptions.splice(0, 2) as [LedgerException, LedgerException];
-    this.exceptions.unshift({ round: second.round, examples: first.examples + second.examples, why: 'several, up to this round' });
   }
 
   /** What a cut of this moment keeps, with the mean loss of the rounds since the last one. */

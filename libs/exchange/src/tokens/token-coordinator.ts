@@ -54,14 +54,14 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
 
   constructor(options: TokenCoordinatorOptions) {
     super(options);
-    const { schedule, replicas, journal, now, mode, stalenessBound, firstRound = 0, firstExamples = 0 } = options;
+    const { schedule, replicas, journal, now, mode, stalenessBound, firstRound = 0, firstLedger } = options;
     const plan = {
       ...{ replicas, totalRounds: schedule.totalRounds },
       replicaExamples: (round: number, replica: number) => schedule.replicaExamples(round, replica),
     };
     this.marks = new TokenMarks(plan, firstRound);
     this.source = mode === 'ssp' ? new ClockedTokens(plan, this.marks, stalenessBound) : new FreeTokens(plan, this.marks);
-    this.ledger = new TokenLedger(schedule, replicas, this.marks, journal, now, firstExamples);
+    this.ledger = new TokenLedger(schedule, replicas, this.marks, journal, now, firstLedger);
   }
 
   /** As many as R updates make one, whichever rounds of the schedule they belong to. */
@@ -210,7 +210,7 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
 
   private completed(): void {
     this.source.limit(Infinity);
-    if (this.stops.beginCut(this.round, () => this.ledger.takeMeanLoss())) this.sendCut();
+    if (this.stops.beginCut(this.round, () => this.ledger.cut())) this.sendCut();
     for (const member of this.members.all()) this.tell(member);
     this.finishTraining();
     this.letLeave();
@@ -227,7 +227,7 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     const { replicas } = this.options;
     if (this.table.state !== 'DRAINING' || this.issued.size > 0 || this.marks.count < this.source.issuedRounds * replicas) return;
     if (this.marks.isComplete) return;
-    if (this.stops.beginCut(this.round, () => this.ledger.takeMeanLoss())) this.sendCut();
+    if (this.stops.beginCut(this.round, () => this.ledger.cut())) this.sendCut();
     if (this.stops.isAsked) {
       this.table.take('drained', 'STOPPING');
       return this.stops.extend();

@@ -5,7 +5,8 @@
  */
 import type { RoundSchedule } from '../rounds/coordinator-table.js';
 import type { Journal, MetricEntry } from '../rounds/journal.js';
-import type { Contribution } from '../rounds/round-ledger.js';
+import type { CutContent } from '../rounds/cuts.js';
+import { EMPTY_LEDGER, keepException, type Contribution, type LedgerException, type LedgerState } from '../rounds/round-ledger.js';
 import type { Token, TokenMarks } from './marks.js';
 
 /** Weight of the newest row in the smoothed rate: about 20 rounds. */
@@ -27,6 +28,7 @@ export class TokenLedger {
   private ledgerRounds: number;
   /** Trained examples of rounds that are not complete. */
   private readonly open = new Map<number, number>();
+  private readonly exceptions: LedgerException[];
   private lossSum = 0;
   private lossExamples = 0;
   trainedExamples: number;
@@ -40,10 +42,11 @@ export class TokenLedger {
     private readonly marks: TokenMarks,
     private readonly journal: Journal,
     private readonly now: () => number,
-    /** Examples that were counted before this attempt. */
-    firstExamples: number,
+    /** That of the checkpoint that the attempt begins with. */
+    first: LedgerState = EMPTY_LEDGER,
   ) {
-    this.trainedExamples = firstExamples;
+    this.trainedExamples = first.examples;
+    this.exceptions = [...first.exceptions];
     this.rowSinceMs = now();
     this.ledgerRounds = marks.rounds;
     this.rowsDone = marks.rounds;
@@ -55,6 +58,10 @@ export class TokenLedger {
 
   begin(): void {
     this.startedMs = this.rowSinceMs = this.now();
+  }
+
+  state(): LedgerState {
+    return { examples: this.trainedExamples, exceptions: [...this.exceptions] };
   }
 
   /** A token is counted (it is in the marks): with its update, or without when it was left out. */
@@ -69,22 +76,29 @@ export class TokenLedger {
       }
       this.open.set(token.round, (this.open.get(token.round) ?? 0) + update.examples);
       addTo(this.row, update);
+    } else {
+      const examples = this.schedule.replicaExamples(token.round, token.replica);
+      keepException(this.exceptions, { round: token.round, examples, why: 'NaN or infinity' });
     }
     for (; this.ledgerRounds < this.marks.rounds; this.ledgerRounds++) {
       const examples = this.open.get(this.ledgerRounds) ?? 0;
       this.open.delete(this.ledgerRounds);
-      this.journal.append({ kind: 'ledger', fromRound: this.ledgerRounds, toRound: this.ledgerRounds, examples });
+      const dropped = this.schedule.examplesIn(this.ledgerRounds) - examples;
+      this.journal.append({
+        ...{ kind: 'ledger', fromRound: this.ledgerRounds, toRound: this.ledgerRounds, examples },
+        ...(dropped > 0 ? { dropped } : {}),
+      });
     }
     const rows = Math.floor(this.marks.count / this.replicas);
     if (rows > this.rowsDone) this.writeRow(rows);
   }
 
-  /** Mean loss since it was asked for last. */
-  takeMeanLoss(): number | null {
+  /** What a cut of this moment keeps, with the mean loss since the last one. */
+  cut(): CutContent {
     const loss = meanOf(this.lossExamples === 0 ? undefined : this.lossSum, this.lossExamples);
     this.lossSum = 0;
     this.lossExamples = 0;
-    return loss;
+    return { loss, ledger: this.state() };
   }
 
   private writeRow(rows: number): void {
