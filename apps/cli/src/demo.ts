@@ -39,6 +39,8 @@ interface DemoOptions {
   readonly batch?: number;
   readonly accumulate?: number;
   readonly seed?: number;
+  readonly mode?: string;
+  readonly stalenessBound?: number;
   readonly keep?: boolean;
   readonly json?: boolean;
 }
@@ -73,6 +75,8 @@ function parseOptions(argv: readonly string[]): DemoOptions {
     .option('--batch <n>', 'examples per round over all replicas', Number)
     .option('--accumulate <n>', 'micro-batches per replica and round', Number)
     .option('--seed <n>', 'seeds weights, order and random layers', Number)
+    .option('--mode <name>', 'when gradients are applied: sync, async or ssp (default: sync)')
+    .option('--staleness-bound <n>', 'with --mode ssp: rounds that one replica may be ahead of another', Number)
     .option('--keep', 'leave the cluster running afterwards, until Ctrl-C')
     .option('--json', 'print one JSON line on stdout; everything else goes to stderr')
     .exitOverride()
@@ -81,15 +85,16 @@ function parseOptions(argv: readonly string[]): DemoOptions {
 }
 
 /** @throws SpecError naming the field, before anything is started */
-function readSpec({ replicas, model, epochs, batch, accumulate, seed, servers }: DemoOptions): RunSpec {
+function readSpec({ replicas, model, epochs, batch, accumulate, seed, servers, mode, stalenessBound }: DemoOptions): RunSpec {
   const given = Object.entries({ replicas, model, globalBatch: batch, seed }).filter(([, value]) => value !== undefined);
+  const strategy = Object.entries({ accumulate, mode, stalenessBound }).filter(([, value]) => value !== undefined);
   const result = parseRunSpec(
     specFromSurface({
       name: 'demo',
       ...Object.fromEntries(given),
       optimizer: OPTIMIZER,
       length: { epochs: epochs ?? EPOCHS },
-      strategy: { kind: 'parameter-server', servers, ...(accumulate === undefined ? {} : { accumulate }) },
+      strategy: { kind: 'parameter-server', servers, ...Object.fromEntries(strategy) },
     }),
   );
   if (!result.ok) throw new SpecError('The run spec is wrong.', result.issues);
@@ -173,7 +178,7 @@ async function train(
     terminal.note(`PostgreSQL ${stack.services.postgres}; Redis ${stack.services.redis}`);
     terminal.note(`dashboard ${terminal.style('bold', stack.url, 'stderr')}  key ${secret}`);
     terminal.note(
-      `run ${run.id}: ${typeof spec.model === 'string' ? spec.model : 'own model'} on ${spec.dataset}, ${spec.replicas} replicas on ${options.workers} worker${options.workers === 1 ? '' : 's'}`,
+      `run ${run.id}: ${typeof spec.model === 'string' ? spec.model : 'own model'} on ${spec.dataset}, ${spec.replicas} replicas on ${options.workers} worker${options.workers === 1 ? '' : 's'}, mode ${spec.strategy.mode}`,
     );
     const stackFailed = new AbortController();
     void stack.failed.then((reason) => stackFailed.abort(reason));
@@ -222,9 +227,15 @@ async function conclude(run: RunSummary, stack: LocalStack, spec: RunSpec, optio
   if (!options.keep) terminal.note('  npm run demo -- --keep        the same, and leave the dashboard up');
   terminal.note('  npm start                     run Paceline on this machine for longer');
   terminal.note('  npx paceline train --help     train with your own settings, in another terminal');
-  const usesDefaults = [options.replicas, options.model, options.epochs, options.batch, options.accumulate, options.seed].every(
-    (value) => value === undefined,
-  );
+  const usesDefaults = [
+    options.replicas,
+    options.model,
+    options.epochs,
+    options.batch,
+    options.accumulate,
+    options.seed,
+    options.mode,
+  ].every((value) => value === undefined);
   if (usesDefaults && (accuracy ?? 0) < EXPECTED_ACCURACY) {
     terminal.note(`${terminal.style('red', 'error', 'stderr')} the accuracy is below ${EXPECTED_ACCURACY}, which these settings reach`);
     return EXIT.unsuccessful;

@@ -1,25 +1,24 @@
 /** The coordinator's surroundings on server 0: clock, journal carrier, connections of the other servers, collection of the weights. */
 import {
-  Coordinator,
   Journal,
   PacedTick,
   processClock,
   type CompletedCut,
   type Connection,
-  type CoordinatorOptions,
   type EvaluationResult,
   type FrameReceiver,
   type Outcome,
 } from '@paceline/exchange';
 import type { PlacementJob, RunResult } from '@paceline/jobs';
-import { judgeRound, replicaRows, shardChunks, type Layout, type Schedule } from '@paceline/learning';
+import { shardChunks, type Layout, type Schedule } from '@paceline/learning';
 import { ProtocolError, checkAttempt } from '@paceline/protocol';
-import { roundPlan, type RunSpec } from '@paceline/spec';
 import type { Manifest } from '@paceline/storage';
 import { CheckpointPublisher } from './checkpoint-publisher.js';
 import { WeightsCollector } from './collector.js';
+import { createCoordinator, type CoordinatorMachine } from './coordinator-machine.js';
 import { JournalPublisher } from './journal-publisher.js';
 import type { ServerContext } from './server-context.js';
+import { examplesOf } from './shard-machine.js';
 
 const TICK_MS = 100;
 const COLLECT_DEADLINE_MS = 60_000;
@@ -29,7 +28,7 @@ const DRAIN_DEADLINE_MS = 600_000;
 const CUT_DEADLINE_MS = 120_000;
 
 export class CoordinatorHost {
-  readonly machine: Coordinator;
+  readonly machine: CoordinatorMachine;
   private readonly journal: Journal;
   private readonly publisher: JournalPublisher;
   private readonly checkpoints: CheckpointPublisher;
@@ -59,11 +58,7 @@ export class CoordinatorHost {
     this.journal = new Journal({ now: Date.now });
     const { checkpoints } = context;
     this.checkpoints = new CheckpointPublisher({ checkpoints, job, layout, schedule, parent, nowMs: Date.now });
-    const replicaExamples = (round: number, replica: number): number => {
-      const { from, to } = replicaRows(schedule.round(round).count, spec.replicas, replica);
-      return to - from;
-    };
-    this.machine = new Coordinator({
+    this.machine = createCoordinator(job, layout, {
       attempt: job.attempt,
       firstRound: parent?.round ?? 0,
       ...(parent ? { firstLedger: parent.ledger } : {}),
@@ -74,15 +69,13 @@ export class CoordinatorHost {
         deadlineMs: CUT_DEADLINE_MS,
       },
       publishCut: (cut) => void this.publishCut(cut),
-      ...twoPhaseOf(spec, replicaExamples),
-      nonFinite: spec.gradient.nonFinite === 'rollback' ? 'rollback' : 'fail',
       replicas: spec.replicas,
       servers: job.servers,
       schedule: {
         totalRounds: schedule.totalRounds,
         examplesIn: (round) => schedule.round(round).count,
         epochOf: (round) => schedule.round(round).epoch,
-        replicaExamples,
+        replicaExamples: examplesOf(schedule, spec.replicas),
       },
       evalExamples: job.evalExamples,
       journal: this.journal,
@@ -224,21 +217,4 @@ export class CoordinatorHost {
       machine.fail(`the weights could not be written: ${(error as Error).message}`);
     }
   }
-}
-
-/** What the coordinator needs of plan two-phase, when the run has it. */
-function twoPhaseOf(spec: RunSpec, replicaExamples: (round: number, replica: number) => number): Pick<CoordinatorOptions, 'twoPhase'> {
-  if (roundPlan(spec) === 'streaming') return {};
-  const { clipNorm, clipGlobalNorm, nonFinite } = spec.gradient;
-  return {
-    twoPhase: {
-      backupReplicas: spec.strategy.backupReplicas,
-      decide: (round, replicas, chunks) => {
-        const examples = replicas.reduce((sum, replica) => sum + replicaExamples(round, replica), 0);
-        const { isFinite, scale, variables } = judgeRound(chunks, examples, { clipNorm, clipGlobalNorm });
-        if (!isFinite && nonFinite !== 'skip') return 'non-finite';
-        return { skip: !isFinite, examples, scale, variables: variables.map(([variable, factor]) => [variable, factor]) };
-      },
-    },
-  };
 }

@@ -5,27 +5,17 @@
  *   worker ── hello ──> gate ──> admitWorker ── gradients ──> Shard ── REDUCED ──> Coordinator ── COMMIT ──> all
  */
 import path from 'node:path';
-import { Shard, ShardLink, SilenceWatch, memoryPair, processClock, type Connection, type FrameReceiver } from '@paceline/exchange';
+import { ShardLink, SilenceWatch, memoryPair, processClock, type Connection, type FrameReceiver } from '@paceline/exchange';
 import type { PlacementJob, ServerAddress } from '@paceline/jobs';
-import {
-  createLayout,
-  createSchedule,
-  layoutHash,
-  LeafReduction,
-  ReductionTree,
-  shardChunks,
-  validNode,
-  type Layout,
-  type Schedule,
-} from '@paceline/learning';
+import { createLayout, createSchedule, layoutHash, shardChunks, type Layout, type Schedule } from '@paceline/learning';
 import { ProtocolError, checkAttempt, type Message, type MessageOf } from '@paceline/protocol';
-import { roundPlan } from '@paceline/spec';
 import type { Manifest } from '@paceline/storage';
 import { CheckpointWriter } from './checkpoint-writer.js';
 import { CoordinatorHost } from './coordinator-host.js';
 import { ParameterStore } from './parameter-store.js';
 import { openCheckpoint } from './restore.js';
 import type { ServerContext } from './server-context.js';
+import { copiesInFlight, createShard, type HostedShard } from './shard-machine.js';
 
 const HEARTBEAT_MS = 1_000;
 /** Workers and servers speak every second; who says nothing for this long is behind a dead link, or stopped. */
@@ -40,7 +30,7 @@ export class HostedRun {
   readonly schedule: Schedule;
   private coordinator: CoordinatorHost | undefined;
   readonly counters = { droppedFrames: 0 };
-  private readonly shard: Shard;
+  private readonly hosted: HostedShard;
   private readonly store: ParameterStore;
   private readonly writer: CheckpointWriter;
   private toCoordinator: Connection | undefined;
@@ -67,14 +57,13 @@ export class HostedRun {
       length: spec.length,
     });
     const owned = shardChunks(this.layout, job.servers, job.index);
-    const { backupReplicas } = spec.strategy;
     this.store = new ParameterStore({
       layout: this.layout,
       owned,
       model: job.model,
       optimizer: spec.optimizer,
       seed: spec.seed,
-      gradientsInFlight: backupReplicas > 0 ? spec.replicas : 3,
+      gradientsInFlight: copiesInFlight(spec),
       examplesIn: (round) => this.schedule.round(round).count,
     });
     const { runId, attempt, index, servers } = job;
@@ -82,30 +71,16 @@ export class HostedRun {
       ...{ checkpoints: context.checkpoints, runId, attempt, index, servers },
       tell: (message) => this.guard(() => this.tell(message)),
     });
-    this.shard = this.makeShard(backupReplicas > 0);
-    this.heart = setInterval(() => this.beat(), HEARTBEAT_MS);
-  }
-
-  private makeShard(hasBackups: boolean): Shard {
-    const { job, store } = this;
-    const { replicas } = job.spec;
-    return new Shard({
-      index: job.index,
-      attempt: job.attempt,
-      replicas,
-      chunks: store.chunks,
-      initial: store.initial,
-      firstRound: job.restore?.round ?? 0,
-      createReduction: (ops) => (hasBackups ? new LeafReduction(replicas, ops) : new ReductionTree(replicas, ops)),
-      isValidNode: (lo, hi) => (hasBackups ? hi === lo + 1 && hi <= replicas : validNode(replicas, lo, hi)),
-      update: (...args) => store.update(...args),
-      ...(roundPlan(job.spec) === 'two-phase'
-        ? { twoPhase: { hasBackups, measure: (chunk, gradient) => store.measure(chunk, gradient) } }
-        : {}),
-      onCut: (generation, regions) => this.writer.start(store.takeSnapshot(generation, regions)),
+    this.hosted = createShard(job, this.store, this.schedule, {
+      onCut: (snapshot) => this.writer.start(snapshot),
       tellCoordinator: (message) => this.tell(message),
       onDropped: () => void this.counters.droppedFrames++,
     });
+    this.heart = setInterval(() => this.beat(), HEARTBEAT_MS);
+  }
+
+  private get shard(): HostedShard['machine'] {
+    return this.hosted.machine;
   }
 
   /**
@@ -244,7 +219,7 @@ export class HostedRun {
   }
 
   private workerMessage(link: ShardLink, message: Message): void {
-    if (message.type === 'pull') return this.shard.onPull(link, message.generation, message.chunk);
+    if (this.hosted.fromWorker(link, message)) return;
     if (this.coordinator) return this.coordinator.machine.memberMessage(link.id, message);
     if (message.type !== 'heartbeat') throw new ProtocolError('BAD_MESSAGE', `${message.type} is for the coordinator`);
   }
@@ -276,25 +251,9 @@ export class HostedRun {
   }
 
   private coordinatorMessage(link: ShardLink, message: Message): void {
-    switch (message.type) {
-      case 'view':
-        return this.shard.onView(message.view, message.term, message.members);
-      case 'commit':
-        return this.shard.onCommit(message);
-      case 'include':
-        return this.shard.onInclude(message);
-      case 'decision':
-        return this.shard.onDecision(message);
-      case 'pull':
-        return this.shard.onPull(link, message.generation, message.chunk);
-      case 'end':
-        return this.end();
-      case 'refused':
-      case 'heartbeat':
-        return;
-      default:
-        throw new ProtocolError('BAD_MESSAGE', `the coordinator does not send ${message.type} to a server`);
-    }
+    if (message.type === 'end') return this.end();
+    if (message.type === 'refused' || message.type === 'heartbeat' || this.hosted.fromCoordinator(link, message)) return;
+    throw new ProtocolError('BAD_MESSAGE', `the coordinator does not send ${message.type} to a server`);
   }
 
   private tell(message: Message): void {

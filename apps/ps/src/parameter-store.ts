@@ -4,11 +4,20 @@
  *
  * Memory, in bytes, for a shard of P parameter and S state bytes with s slots: 2·(P + S) + s·P + gradients in flight
  * (at most one partial tree per chunk and member; a planning allowance of 3·(P + S) is kept free for them; with backup replicas
- * every leaf is kept, R·(P + S)) + while a checkpoint is written (P + S) + s·P (snapshot.ts).
+ * every leaf is kept, R·(P + S); in modes async and ssp up to two tokens of each worker, and with the delay compensation the parameters
+ * that they were computed from, as far as they have changed since) + while a checkpoint is written (P + S) + s·P (snapshot.ts).
  */
-import { acquireRegion, type ChunkScalars, type OwnedChunk, type Region, type RoundDecision } from '@paceline/exchange';
+import { acquireRegion, type ChunkScalars, type OwnedChunk, type Region, type RoundDecision, type TokenUpdate } from '@paceline/exchange';
 import { Arena, ArenaFullError } from '@paceline/kernels';
-import { createInitialValues, createOptimizer, type InitialValues, type Layout, type Optimizer } from '@paceline/learning';
+import {
+  applyTokenUpdate,
+  createInitialValues,
+  createOptimizer,
+  type InitialValues,
+  type Layout,
+  type Optimizer,
+  type TokenUpdateOptions,
+} from '@paceline/learning';
 import type { ModelDescription, OptimizerSpec } from '@paceline/spec';
 import type { CheckpointReader } from '@paceline/storage';
 import { parametersName, slotName, Snapshot } from './snapshot.js';
@@ -66,6 +75,24 @@ export class ParameterStore {
       count: chunk.length,
       step: round + 1,
       gradScale: decision ? Math.fround(scale * Math.fround(decision.scale)) : scale,
+    });
+  }
+
+  /** Applies the update of one token (modes async and ssp) to one chunk. @param examples of the token */
+  updateToken(
+    chunk: OwnedChunk,
+    { step, staleness, fetched }: TokenUpdate,
+    paramIn: Region,
+    paramOut: Region,
+    gradient: Region,
+    examples: number,
+    options: TokenUpdateOptions,
+  ): void {
+    const section = this.sections.get(chunk.index)!;
+    if (section === 'trainable') this.preserve(chunk);
+    applyTokenUpdate(chunk.arena.kernels, this.optimizer, options, {
+      ...{ section, paramIn: paramIn.pointer, paramOut: paramOut.pointer, grad: gradient.pointer, count: chunk.length },
+      ...{ slots: this.slots.get(chunk.index) ?? [], examples, step, staleness, fetched: fetched?.pointer },
     });
   }
 

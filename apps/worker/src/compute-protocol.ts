@@ -2,10 +2,12 @@
  * What the main thread and the compute thread of a worker say to each other. The main thread does sockets and never
  * computes; the compute thread holds the engine and never waits for a socket. Bulk data lies in shared memory:
  *
- *   parameter memory   two generations of the flat vector; the main thread writes, the compute thread reads
+ *   parameter memory   two generations of the flat vector (one vector in modes async and ssp); the main thread writes, the compute
+ *                      thread reads
  *   gradient memory    gradient nodes; the compute thread allocates, writes and frees, the main thread reads
  *   control cells      [progress, committed round]; Atomics
  */
+import type { Token } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
 import type { RunSpec, ModelDescription } from '@paceline/spec';
 
@@ -22,6 +24,8 @@ export interface ComputeInit {
 
 export type ToCompute =
   | { readonly kind: 'step'; readonly round: number; readonly replicas: readonly number[] }
+  /** Modes async and ssp: compute a token from the parameters that are there now; `next` is what follows, as far as is known. */
+  | { readonly kind: 'token'; readonly token: Token; readonly next: Token | undefined }
   | { readonly kind: 'evaluate'; readonly generation: number; readonly blocks: readonly { from: number; to: number }[] }
   | { readonly kind: 'free'; readonly pointer: number }
   | { readonly kind: 'stop' };
@@ -44,4 +48,5 @@ export type FromCompute =
       readonly examples: number;
       readonly sums: readonly number[];
     }
+  | { readonly kind: 'non-finite'; readonly round: number; readonly replica: number }
   | { readonly kind: 'failed'; readonly code: string; readonly message: string; readonly round: number; readonly replica: number };

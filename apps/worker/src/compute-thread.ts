@@ -11,6 +11,7 @@ import { BatchLoader } from './batch-loader.js';
 import { BatchPlan } from './batch-plan.js';
 import { CELL_COMMITTED, CELL_PROGRESS, type ComputeInit, type FromCompute, type ToCompute } from './compute-protocol.js';
 import { ReplicaSteps } from './replica-steps.js';
+import { TokenSteps } from './token-steps.js';
 
 const MAX_GRADIENT_BYTES = ARENA_MAXIMUM_BYTES;
 const EVALUATION_BATCH = 500;
@@ -28,7 +29,10 @@ const gradients = Arena.create({ initialBytes: layout.totalLength * 4 * 3 + (1 <
 const exampleLength = description.inputShape.reduce((product, n) => product * n, 1);
 const plan = new BatchPlan({ spec, examples: dataset.train.count, exampleLength });
 const loader = new BatchLoader(plan, dataset, Math.min(2 * spec.replicas, 16));
-const generations = [0, 1].map((i) => new Float32Array(init.parameters, i * layout.totalLength * 4, layout.totalLength));
+const isAsynchronous = spec.strategy.mode !== 'sync';
+const generations = (isAsynchronous ? [0] : [0, 1]).map(
+  (i) => new Float32Array(init.parameters, i * layout.totalLength * 4, layout.totalLength),
+);
 
 const steps = new ReplicaSteps(engine, loader, gradients, layout.totalLength, spec.replicas, spec.strategy.backupReplicas > 0, {
   contribution: (round, replica, examples, sums) => send({ kind: 'contribution', round, replica, examples, sums }),
@@ -37,8 +41,16 @@ const steps = new ReplicaSteps(engine, loader, gradients, layout.totalLength, sp
   isObsolete: (round) => Atomics.load(cells, CELL_COMMITTED) > round,
 });
 
+const tokens = new TokenSteps(engine, loader, gradients, layout, generations[0]!, {
+  contribution: (round, replica, examples, sums) => send({ kind: 'contribution', round, replica, examples, sums }),
+  node: (round, lo, hi, pointer) => send({ kind: 'node', round, lo, hi, pointer }),
+  nonFinite: (round, replica) => send({ kind: 'non-finite', round, replica }),
+  progress: () => void Atomics.add(cells, CELL_PROGRESS, 1),
+});
+
 let loaded = -1;
 function load(generation: number): void {
+  if (isAsynchronous) return engine.load(generations[0]!); // it changes without a number
   if (loaded === generation) return;
   engine.load(generations[generation & 1]!);
   loaded = generation;
@@ -79,6 +91,9 @@ function handle(message: ToCompute): void {
       loader.forget(message.round);
       steps.run(message.round, message.replicas);
       return loader.prefetch(message.round + 1, message.replicas);
+    case 'token':
+      load(message.token.round);
+      return tokens.run(message.token, message.next);
     case 'evaluate':
       return evaluate(message.generation, message.blocks);
     case 'stop':
@@ -92,7 +107,7 @@ port.on('message', (message: ToCompute) => {
   try {
     handle(message);
   } catch (error) {
-    const round = message.kind === 'step' ? message.round : -1;
+    const round = message.kind === 'step' ? message.round : message.kind === 'token' ? message.token.round : -1;
     send({
       kind: 'failed',
       code: (error as Error).name.slice(0, 100),

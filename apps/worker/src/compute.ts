@@ -1,6 +1,6 @@
 /** The main thread's side of the compute thread: starts it, passes steps on, and gives gradient memory back. */
 import { Worker } from 'node:worker_threads';
-import type { ComputePort, GradientNode } from '@paceline/exchange';
+import type { ComputePort, GradientNode, Token, TokenComputePort } from '@paceline/exchange';
 import type { StepTaskJob } from '@paceline/jobs';
 import { Arena } from '@paceline/kernels';
 import { CELL_COMMITTED, CELL_PROGRESS, CELLS, type ComputeInit, type FromCompute, type ToCompute } from './compute-protocol.js';
@@ -11,6 +11,8 @@ export interface ComputeEvents {
   contribution(round: number, replica: number, examples: number, sums: readonly number[]): void;
   node(node: GradientNode): void;
   evaluated(generation: number, from: number, to: number, examples: number, sums: readonly number[]): void;
+  /** The gradient of a token has NaN or infinity. */
+  nonFinite(round: number, replica: number): void;
   failed(code: string, message: string, round: number, replica: number): void;
 }
 
@@ -18,7 +20,7 @@ export class ComputeStartError extends Error {
   override readonly name = 'ComputeStartError';
 }
 
-export class Compute implements ComputePort {
+export class Compute implements ComputePort, TokenComputePort {
   private readonly cells: Int32Array;
   private gradients: Arena | undefined;
   fingerprint = '';
@@ -57,6 +59,10 @@ export class Compute implements ComputePort {
 
   step(round: number, replicas: readonly number[]): void {
     this.post({ kind: 'step', round, replicas });
+  }
+
+  token(token: Token, next: Token | undefined): void {
+    this.post({ kind: 'token', token, next });
   }
 
   evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
@@ -113,6 +119,8 @@ export class Compute implements ComputePort {
       }
       case 'evaluated':
         return events.evaluated(message.generation, message.from, message.to, message.examples, message.sums);
+      case 'non-finite':
+        return events.nonFinite(message.round, message.replica);
       case 'failed':
         return events.failed(message.code, message.message, message.round, message.replica);
       case 'ready':

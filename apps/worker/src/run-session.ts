@@ -4,9 +4,9 @@
  *   servers ── parameter chunks ──> shared memory ──> compute thread ── gradient nodes ──> servers
  */
 import { hostname } from 'node:os';
-import { Member, ServerLinks, connect, processClock, type Outcome } from '@paceline/exchange';
+import { Member, ServerLinks, TokenMember, connect, processClock, type Outcome } from '@paceline/exchange';
 import type { ServerAddress, StepTaskJob } from '@paceline/jobs';
-import { createLayout, createSchedule, layoutHash, shardChunks } from '@paceline/learning';
+import { createLayout, createSchedule, layoutHash, shardChunks, type Layout } from '@paceline/learning';
 import { datasetInfo } from '@paceline/data';
 import type { Logger } from '@paceline/runtime';
 import { Compute } from './compute.js';
@@ -30,7 +30,7 @@ export class RunSession {
   private constructor(
     readonly job: StepTaskJob,
     private readonly compute: Compute,
-    readonly member: Member,
+    readonly member: RunMember,
     private readonly links: ServerLinks<ServerAddress>,
     private readonly log: Logger,
   ) {
@@ -41,35 +41,11 @@ export class RunSession {
   static async start(job: StepTaskJob, workerId: string, transport: 'auto' | 'unix' | 'tcp', log: Logger): Promise<RunSession> {
     const layout = createLayout(job.model);
     const bytes = layout.totalLength * 4;
-    const parameters = new SharedArrayBuffer(2 * bytes);
-    const halves = [new Uint8Array(parameters, 0, bytes), new Uint8Array(parameters, bytes, bytes)];
-    const { spec } = job;
-    const { totalRounds } = createSchedule({
-      examples: datasetInfo(spec.dataset).trainExamples,
-      globalBatch: spec.globalBatch,
-      dropRemainder: spec.dropRemainder,
-      length: spec.length,
-    });
+    const parameters = new SharedArrayBuffer(job.spec.strategy.mode === 'sync' ? 2 * bytes : bytes);
     const compute = await Compute.start(job, parameters, bytes);
-    const owners = new Map<number, number>();
-    for (let server = 0; server < job.servers.length; server++)
-      for (const chunk of shardChunks(layout, job.servers.length, server)) owners.set(chunk, server);
-    const member = new Member({
-      id: workerId,
-      attempt: job.attempt,
-      servers: job.servers.length,
-      totalRounds,
-      chunks: layout.chunks.map(({ index, offset, length }) => ({
-        index,
-        byteOffset: offset * 4,
-        byteLength: length * 4,
-        server: owners.get(index)!,
-      })),
-      store: { bytes: (generation) => halves[generation & 1]! },
-      compute,
-      now: () => performance.now(),
-      onEnd: (outcome, message) => session.end({ kind: 'ended', outcome, message }),
-    });
+    const member = createMember(job, workerId, layout, parameters, compute, (outcome, message) =>
+      session.end({ kind: 'ended', outcome, message }),
+    );
     const links = new ServerLinks({
       servers: job.servers,
       attempt: job.attempt,
@@ -114,6 +90,9 @@ export class RunSession {
     compute.listen({
       contribution: (round, replica, examples, sums) => member.contribution(round, replica, examples, sums),
       node: (node) => member.node(node),
+      nonFinite: (round, replica) => {
+        if (member instanceof TokenMember) member.nonFinite(round, replica);
+      },
       evaluated: (generation, from, to, examples, sums) => member.evaluated(generation, from, to, examples, sums),
       failed: (code, message, round, replica) => {
         this.log.error({ run: this.job.runId, code, message, round }, 'the compute thread failed');
@@ -139,4 +118,34 @@ export class RunSession {
     this.member.end('finished', 'the session is over');
     void this.compute.stop().then(() => this.finish(end));
   }
+}
+
+type RunMember = Member | TokenMember;
+
+/** The machine on the worker's side by the mode of the run. @param parameters two generations in mode sync, one vector otherwise */
+function createMember(
+  { spec, attempt, servers }: StepTaskJob,
+  id: string,
+  layout: Layout,
+  parameters: SharedArrayBuffer,
+  compute: Compute,
+  onEnd: (outcome: Outcome, message: string) => void,
+): RunMember {
+  const owners = new Map<number, number>();
+  for (let server = 0; server < servers.length; server++)
+    for (const chunk of shardChunks(layout, servers.length, server)) owners.set(chunk, server);
+  const chunks = layout.chunks.map(({ index, offset, length }) => ({
+    ...{ index, byteOffset: offset * 4, byteLength: length * 4, server: owners.get(index)! },
+  }));
+  if (spec.strategy.mode !== 'sync')
+    return new TokenMember({ id, attempt, servers: servers.length, chunks, store: new Uint8Array(parameters), compute, onEnd });
+  const bytes = layout.totalLength * 4;
+  const { totalRounds } = createSchedule({
+    ...{ examples: datasetInfo(spec.dataset).trainExamples, globalBatch: spec.globalBatch },
+    ...{ dropRemainder: spec.dropRemainder, length: spec.length },
+  });
+  return new Member({
+    ...{ id, attempt, servers: servers.length, totalRounds, chunks, compute, onEnd, now: () => performance.now() },
+    store: { bytes: (generation) => new Uint8Array(parameters, (generation & 1) * bytes, bytes) },
+  });
 }

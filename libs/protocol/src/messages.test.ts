@@ -44,7 +44,7 @@ const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
   scalars: { type: 'scalars', round: 7, chunks: [{ chunk: 3, isFinite: true, squares: [[0, 1.5]] }] },
   decision: { type: 'decision', round: 7, skip: false, examples: 256, scale: 0.5, variables: [[0, 0.25]] },
   stopping: { type: 'stopping', reason: 'SIGTERM' },
-  tokens: { type: 'tokens', tokens: [{ round: 7, replica: 1 }], waitsFor: null },
+  tokens: { type: 'tokens', tokens: [{ round: 7, replica: 1 }], waitsFor: 'replica 3 to catch up' },
   fetch: { type: 'fetch', round: 7, replica: -1 },
   applied: { type: 'applied', round: 7, replica: 1, staleness: 3 },
   drop: { type: 'drop', round: 7, replica: 1 },

@@ -1,0 +1,38 @@
+/** The coordinator of a run by its mode. Both have one face; what they are given differs in a few things. */
+import { Coordinator, TokenCoordinator, type CoordinatorOptions } from '@paceline/exchange';
+import type { PlacementJob } from '@paceline/jobs';
+import { judgeRound, shardChunks, type Layout } from '@paceline/learning';
+import { roundPlan, type RunSpec } from '@paceline/spec';
+
+export type CoordinatorMachine = Coordinator | TokenCoordinator;
+
+/** @param common what the coordinators of all modes are given */
+export function createCoordinator(
+  { spec, servers }: PlacementJob,
+  layout: Layout,
+  common: Omit<CoordinatorOptions, 'nonFinite' | 'twoPhase'>,
+): CoordinatorMachine {
+  const { mode, stalenessBound } = spec.strategy;
+  const { nonFinite } = spec.gradient;
+  if (mode === 'sync')
+    return new Coordinator({ ...common, ...twoPhaseOf(spec, common.schedule), nonFinite: nonFinite === 'rollback' ? 'rollback' : 'fail' });
+  const shards = Array.from({ length: servers }, (_, index) => index).filter((index) => shardChunks(layout, servers, index).length > 0);
+  return new TokenCoordinator({ ...common, mode, stalenessBound, nonFinite, shards });
+}
+
+/** What the coordinator needs of plan two-phase, when the run has it. */
+function twoPhaseOf(spec: RunSpec, { replicaExamples }: CoordinatorOptions['schedule']): Pick<CoordinatorOptions, 'twoPhase'> {
+  if (roundPlan(spec) === 'streaming') return {};
+  const { clipNorm, clipGlobalNorm, nonFinite } = spec.gradient;
+  return {
+    twoPhase: {
+      backupReplicas: spec.strategy.backupReplicas,
+      decide: (round, replicas, chunks) => {
+        const examples = replicas.reduce((sum, replica) => sum + replicaExamples(round, replica), 0);
+        const { isFinite, scale, variables } = judgeRound(chunks, examples, { clipNorm, clipGlobalNorm });
+        if (!isFinite && nonFinite !== 'skip') return 'non-finite';
+        return { skip: !isFinite, examples, scale, variables: variables.map(([variable, factor]) => [variable, factor]) };
+      },
+    },
+  };
+}

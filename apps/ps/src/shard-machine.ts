@@ -1,0 +1,109 @@
+/** The shard of a run by its mode, behind one face: what differs is which messages it takes, and from whom. */
+import { Shard, TokenShard, type ShardLink } from '@paceline/exchange';
+import type { PlacementJob } from '@paceline/jobs';
+import { LeafReduction, ReductionTree, replicaRows, validNode, type Schedule } from '@paceline/learning';
+import type { Message } from '@paceline/protocol';
+import { roundPlan, type RunSpec } from '@paceline/spec';
+import type { ParameterStore } from './parameter-store.js';
+import type { Snapshot } from './snapshot.js';
+
+export interface ShardHooks {
+  /** A checkpoint takes what the shard has now. */
+  onCut(snapshot: Snapshot): void;
+  tellCoordinator(message: Message): void;
+  onDropped(): void;
+}
+
+export interface HostedShard {
+  readonly machine: Shard | TokenShard;
+  /** False when the message is not for the shard. */
+  fromWorker(link: ShardLink, message: Message): boolean;
+  /** False when the coordinator sends no such message. */
+  fromCoordinator(link: ShardLink, message: Message): boolean;
+}
+
+/** Gradients of a chunk, and copies of it, that may be kept at once: what the arenas are planned for. */
+export function copiesInFlight({ replicas, strategy }: RunSpec): number {
+  const { mode, backupReplicas, delayCompensation } = strategy;
+  if (mode !== 'sync') return replicas * (delayCompensation > 0 ? 2 : 1) + 2;
+  return backupReplicas > 0 ? replicas : 3;
+}
+
+/** Rows of (round, replica) by the schedule. */
+export function examplesOf(schedule: Schedule, replicas: number): (round: number, replica: number) => number {
+  return (round, replica) => {
+    const { from, to } = replicaRows(schedule.round(round).count, replicas, replica);
+    return to - from;
+  };
+}
+
+export function createShard(job: PlacementJob, store: ParameterStore, schedule: Schedule, hooks: ShardHooks): HostedShard {
+  return job.spec.strategy.mode === 'sync' ? synchronous(job, store, hooks) : asynchronous(job, store, schedule, hooks);
+}
+
+function synchronous({ spec, index, attempt, restore }: PlacementJob, store: ParameterStore, hooks: ShardHooks): HostedShard {
+  const { replicas } = spec;
+  const hasBackups = spec.strategy.backupReplicas > 0;
+  const machine = new Shard({
+    ...{ index, attempt, replicas, chunks: store.chunks, initial: store.initial, firstRound: restore?.round ?? 0 },
+    createReduction: (ops) => (hasBackups ? new LeafReduction(replicas, ops) : new ReductionTree(replicas, ops)),
+    isValidNode: (lo, hi) => (hasBackups ? hi === lo + 1 && hi <= replicas : validNode(replicas, lo, hi)),
+    update: (...args) => store.update(...args),
+    ...(roundPlan(spec) === 'two-phase' ? { twoPhase: { hasBackups, measure: (chunk, gradient) => store.measure(chunk, gradient) } } : {}),
+    onCut: (generation, regions) => hooks.onCut(store.takeSnapshot(generation, regions)),
+    tellCoordinator: (message) => hooks.tellCoordinator(message),
+    onDropped: () => hooks.onDropped(),
+  });
+  return {
+    machine,
+    fromWorker: (link, message) => {
+      if (message.type !== 'pull') return false;
+      machine.onPull(link, message.generation, message.chunk);
+      return true;
+    },
+    fromCoordinator: (link, message) => {
+      if (message.type === 'view') machine.onView(message.view, message.term, message.members);
+      else if (message.type === 'commit') machine.onCommit(message);
+      else if (message.type === 'include') machine.onInclude(message);
+      else if (message.type === 'decision') machine.onDecision(message);
+      else if (message.type === 'pull') machine.onPull(link, message.generation, message.chunk);
+      else return false;
+      return true;
+    },
+  };
+}
+
+function asynchronous(job: PlacementJob, store: ParameterStore, schedule: Schedule, hooks: ShardHooks): HostedShard {
+  const { spec, index, attempt, restore } = job;
+  const { delayCompensation, stalenessScaledRate } = spec.strategy;
+  const replicaExamples = examplesOf(schedule, spec.replicas);
+  const machine = new TokenShard({
+    ...{ index, attempt, chunks: store.chunks, initial: store.initial, firstRound: restore?.round ?? 0 },
+    plan: { replicas: spec.replicas, totalRounds: schedule.totalRounds, replicaExamples },
+    keepsFetched: delayCompensation > 0,
+    update: (chunk, update, paramIn, paramOut, gradient) => {
+      const { round, replica } = update.token;
+      const examples = replicaExamples(round, replica);
+      store.updateToken(chunk, update, paramIn, paramOut, gradient, examples, { delayCompensation, stalenessScaledRate });
+    },
+    onCut: (generation, regions) => hooks.onCut(store.takeSnapshot(generation, regions)),
+    tellCoordinator: (message) => hooks.tellCoordinator(message),
+    onDropped: () => hooks.onDropped(),
+  });
+  return {
+    machine,
+    fromWorker: (link, message) => {
+      if (message.type !== 'fetch') return false;
+      machine.onFetch(link, message.round, message.replica);
+      return true;
+    },
+    fromCoordinator: (link, message) => {
+      if (message.type === 'view') machine.onView(message.view, message.term, message.members);
+      else if (message.type === 'commit') machine.onCommit(message);
+      else if (message.type === 'drop') machine.onDrop(message.round, message.replica);
+      else if (message.type === 'pull') machine.onPull(link, message.generation, message.chunk);
+      else return false;
+      return true;
+    },
+  };
+}
