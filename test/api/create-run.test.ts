@@ -199,6 +199,10 @@ describe('another team', () => {
     'Mutation.revokeApiKey': 'mutation($id: ID!) { found: revokeApiKey(id: $id) { __typename } }',
     'Mutation.createRun': 'mutation($id: ID!) { found: createRun(spec: {}, clusterSpecId: $id) { __typename } }',
     'Mutation.cancelRun': 'mutation($id: ID!) { found: cancelRun(id: $id) { __typename } }',
+    'Mutation.pauseRun': 'mutation($id: ID!) { found: pauseRun(id: $id) { __typename } }',
+    'Mutation.resumeRun': 'mutation($id: ID!) { found: resumeRun(id: $id, servers: 2) { __typename } }',
+    'Mutation.scaleRun': 'mutation($id: ID!) { found: scaleRun(id: $id, workers: 1) { __typename } }',
+    'Mutation.extendRun': 'mutation($id: ID!) { found: extendRun(id: $id, epochs: 1) { __typename } }',
     'Subscription.runEvents': '', // live.test.ts
     'Subscription.runMetrics': '',
   };
@@ -220,11 +224,16 @@ describe('another team', () => {
         expect(data.found === null || data.found.__typename === 'NotFound', `${operation} ${JSON.stringify(data)}`).toBe(true);
       }
     }
-    for (const path of ['', '/events', '/weights']) {
+    for (const path of ['', '/events', '/weights', '/attempts', '/checkpoints']) {
       const { status, body } = await stranger.get(`/api/v1/runs/${runId}${path}`);
       expect([status, body.code], path).toEqual([404, 'NOT_FOUND']);
     }
-    expect((await stranger.post(`/api/v1/runs/${runId}/cancel`)).status).toBe(404);
+    for (const path of ['cancel', 'pause', 'resume', 'scale', 'extend'])
+      expect((await stranger.post(`/api/v1/runs/${runId}/${path}`)).status, path).toBe(404);
+    const theirs = await stranger.gql('mutation($id: ID!) { createRun(spec: {}, resumeFrom: { runId: $id }) { __typename } }', {
+      id: runId,
+    });
+    expect(theirs.data.createRun.__typename).toBe('NotFound');
     const lists = await stranger.gql(
       '{ runs { totalCount edges { node { id } } } clusterSpecs { id } viewer { team { apiKeys { id } } } }',
     );

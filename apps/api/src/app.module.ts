@@ -40,6 +40,7 @@ import { Attempts } from './runs/attempts.js';
 import { CreateRun } from './runs/create-run.js';
 import { LiveRun } from './runs/live-run.js';
 import { Metrics } from './runs/metrics.js';
+import { RunRequests } from './runs/run-requests.js';
 import { RunSignals } from './runs/run-signals.js';
 import { Runs } from './runs/runs.js';
 import { RunsResolver, RunSubscriptionsResolver, StepTaskResolver } from './runs/runs.resolver.js';
@@ -61,6 +62,7 @@ const runs = [
   LiveRun,
   Metrics,
   Runs,
+  RunRequests,
   RunsResolver,
   RunSignals,
   RunSubscriptionsResolver,

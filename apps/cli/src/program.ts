@@ -2,6 +2,7 @@
 import { EXIT } from '@paceline/runtime';
 import { Command, CommanderError } from 'commander';
 import { createContext, type CommandContext } from './command.js';
+import { addChangeCommands } from './commands/change.js';
 import { addDoctor } from './commands/doctor.js';
 import { addRunCommands } from './commands/run.js';
 import { addTrain } from './commands/train.js';
@@ -44,6 +45,7 @@ export function buildProgram(environment: ProgramEnvironment): Command {
   addStackCommands(program, act);
   addTrain(program, act);
   addRunCommands(program, act);
+  addChangeCommands(program, act);
   addDoctor(program, act);
   for (const command of [program, ...program.commands]) {
     command.exitOverride();

@@ -1,5 +1,5 @@
 /** What is printed of a run. */
-import type { Run, RunStatus, RunSummary } from '@paceline/client';
+import type { Run, RunAttempt, RunStatus, RunSummary } from '@paceline/client';
 import { clean } from './terminal/clean.js';
 import { ago, count, decimals, duration, table } from './terminal/format.js';
 import type { Style, Terminal } from './terminal/terminal.js';
@@ -58,7 +58,8 @@ export function printRun(run: Run, terminal: Terminal, nowMs: number): void {
   line('model', modelName(run));
   line('parameters', count(run.parameterCount));
   line('replicas', `${progress.replicas} on ${progress.workers} worker${progress.workers === 1 ? '' : 's'}`);
-  line('attempt', String(run.attempt));
+  line('attempt', `${run.attempt}, ${run.restartsLeft} restart${run.restartsLeft === 1 ? '' : 's'} left`);
+  if (run.attempts.length > 1) for (const attempt of run.attempts) line(`attempt ${attempt.number}`, attemptLine(attempt, nowMs));
   if (progress.totalRounds > 0)
     line('rounds', `${progress.round} of ${progress.totalRounds}, epoch ${decimals(progress.epoch, 0)} of ${progress.totalEpochs}`);
   line('examples', `${count(ledger.committedExamples)} committed of ${count(ledger.expectedExamples)} expected`);
@@ -74,6 +75,13 @@ export function printRun(run: Run, terminal: Terminal, nowMs: number): void {
   if (!result) return;
   printResult(run, terminal);
   if (result.weightsUrl) line('weights', clean(result.weightsUrl));
+}
+
+function attemptLine({ createdAt, endedAt, endCause, endReason, endRound, fromRound, parentRunId }: RunAttempt, nowMs: number): string {
+  const from = `from round ${fromRound}${parentRunId === null ? '' : ` of run ${clean(parentRunId, 40)}`}, began ${ago(createdAt, nowMs)}`;
+  if (endedAt === null) return from;
+  const round = endRound === null ? '' : ` in round ${endRound}`;
+  return `${from}; ${clean(endCause ?? 'ended', 40)}${round}: ${clean(endReason ?? '', 300)}`;
 }
 
 /** The result in a few lines. */

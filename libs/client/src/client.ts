@@ -10,6 +10,7 @@ import type {
   MetricSeries,
   Page,
   Run,
+  RunCheckpoint,
   RunEvent,
   RunMetric,
   RunStatus,
@@ -117,6 +118,11 @@ export class PacelineClient {
     const run = await this.#query<{ metrics: MetricSeries[] } | null>('metricsOfRun', { id: runId, ...query }, 'run');
     return found(run, runId).metrics;
   }
+  /** Newest first; those that were removed again are left out. */
+  async checkpoints(runId: string): Promise<readonly RunCheckpoint[]> {
+    const run = await this.#query<{ checkpoints: RunCheckpoint[] } | null>('checkpointsOfRun', { id: runId }, 'run');
+    return found(run, runId).checkpoints;
+  }
   async workers(): Promise<readonly Worker[]> {
     return this.#query('workers');
   }
@@ -148,12 +154,33 @@ export class PacelineClient {
   /** With the same idempotencyKey and spec, the run that was created first is returned. */
   async createRun(
     spec: RunSpecInput,
-    options: { readonly clusterSpecId?: string | undefined; readonly idempotencyKey?: string | undefined } = {},
+    options: {
+      readonly clusterSpecId?: string | undefined;
+      readonly idempotencyKey?: string | undefined;
+      /** Begin with a checkpoint of another run: its newest, or that of the round. */
+      readonly resumeFrom?: { readonly runId: string; readonly round?: number } | undefined;
+    } = {},
   ): Promise<Run> {
     return (await this.#mutate<{ run: Run }>('createRun', { spec: toGraphqlSpec(spec), ...options })).run;
   }
   async cancelRun(id: string): Promise<Run> {
     return (await this.#mutate<{ run: Run }>('cancelRun', { id })).run;
+  }
+  /** PAUSED within 10 s, with a checkpoint of the last committed round. */
+  async pauseRun(id: string): Promise<Run> {
+    return (await this.#mutate<{ run: Run }>('pauseRun', { id })).run;
+  }
+  /** Goes on from the last checkpoint; `servers` is another number of parameter servers. */
+  async resumeRun(id: string, options: { readonly servers?: number | undefined } = {}): Promise<Run> {
+    return (await this.#mutate<{ run: Run }>('resumeRun', { id, ...options })).run;
+  }
+  /** How many workers may hold a seat at the same time, 1 to replicas. */
+  async scaleRun(id: string, workers: number): Promise<Run> {
+    return (await this.#mutate<{ run: Run }>('scaleRun', { id, workers })).run;
+  }
+  /** So many rounds or epochs more, for a PAUSED or SUCCEEDED run. */
+  async extendRun(id: string, more: { readonly rounds: number } | { readonly epochs: number }): Promise<Run> {
+    return (await this.#mutate<{ run: Run }>('extendRun', { id, ...more })).run;
   }
 
   /* ---------- subscriptions ---------- */

@@ -4,18 +4,21 @@ const API_KEY = 'id name prefix createdAt lastUsedAt revokedAt';
 const TEAM = `id name createdAt apiKeys { ${API_KEY} }`;
 const CLUSTER_SPEC = 'id name createdAt servers workers';
 const MEMBER = 'id name status host pid version protocolVersion rssBytes lastSeenAt startedAt runId';
-const RUN_SUMMARY = `id name status statusReason statusChangedAt attempt createdAt startedAt finishedAt parameterCount
+const RUN_SUMMARY = `id name status statusReason statusChangedAt attempt restartsLeft workersWanted createdAt startedAt finishedAt parameterCount
   progress { phase round totalRounds epoch totalEpochs loss accuracy examplesPerSecond etaSeconds workers replicas waitingFor }
   result { rounds loss accuracy examplesPerSecond trainedExamples trainingMs weightsSha256 weightsUrl }`;
 const RUN = `${RUN_SUMMARY} spec clusterSpec { ${CLUSTER_SPEC} }
   ledger { committedRounds committedExamples expectedExamples refusedFrames refusedConnections }
   statusHistory { from to reason attempt at }
   stepTasks { id seat n state worker { id name } replicas createdAt }
-  servers { index serverId address state }`;
+  servers { index serverId address state }
+  attempts { number createdAt startedAt endedAt endCause endReason endRound fromRound parentNumber parentRunId }`;
+const CHECKPOINT = 'attempt round totalRounds bytes sha256 loss reason state createdAt';
 const EVENT = 'seq type message data at attempt';
 const INVALID_INPUT = '... on InvalidInput { code message issues { path message } }';
 const NOT_FOUND = '... on NotFound { code message }';
 const CONFLICT = '... on Conflict { code message }';
+const CHANGED = `__typename ... on ChangeRunSuccess { run { ${RUN} } } ${INVALID_INPUT} ${NOT_FOUND} ${CONFLICT}`;
 
 export const DOCUMENTS = {
   viewer: `query viewer { viewer { isAdmin apiKey { ${API_KEY} } team { ${TEAM} } } }`,
@@ -42,10 +45,15 @@ export const DOCUMENTS = {
   revokeApiKey: `mutation revokeApiKey($id: ID!) { revokeApiKey(id: $id) { __typename ... on RevokeApiKeySuccess { apiKey { ${API_KEY} } } ${NOT_FOUND} } }`,
   createClusterSpec: `mutation createClusterSpec($input: CreateClusterSpecInput!) { createClusterSpec(input: $input) {
     __typename ... on CreateClusterSpecSuccess { clusterSpec { ${CLUSTER_SPEC} } } ${INVALID_INPUT} ${CONFLICT} } }`,
-  createRun: `mutation createRun($spec: RunSpecInput!, $clusterSpecId: ID, $idempotencyKey: String) {
-    createRun(spec: $spec, clusterSpecId: $clusterSpecId, idempotencyKey: $idempotencyKey) {
+  createRun: `mutation createRun($spec: RunSpecInput!, $clusterSpecId: ID, $idempotencyKey: String, $resumeFrom: ResumeFromInput) {
+    createRun(spec: $spec, clusterSpecId: $clusterSpecId, idempotencyKey: $idempotencyKey, resumeFrom: $resumeFrom) {
     __typename ... on CreateRunSuccess { run { ${RUN} } } ${INVALID_INPUT} ${NOT_FOUND} ${CONFLICT} } }`,
   cancelRun: `mutation cancelRun($id: ID!) { cancelRun(id: $id) { __typename ... on CancelRunSuccess { run { ${RUN} } } ${NOT_FOUND} ${CONFLICT} } }`,
+  pauseRun: `mutation pauseRun($id: ID!) { pauseRun(id: $id) { ${CHANGED} } }`,
+  resumeRun: `mutation resumeRun($id: ID!, $servers: Int) { resumeRun(id: $id, servers: $servers) { ${CHANGED} } }`,
+  scaleRun: `mutation scaleRun($id: ID!, $workers: Int!) { scaleRun(id: $id, workers: $workers) { ${CHANGED} } }`,
+  extendRun: `mutation extendRun($id: ID!, $rounds: Int, $epochs: Int) { extendRun(id: $id, rounds: $rounds, epochs: $epochs) { ${CHANGED} } }`,
+  checkpointsOfRun: `query checkpointsOfRun($id: ID!) { run(id: $id) { checkpoints { ${CHECKPOINT} } } }`,
   runEvents: `subscription runEvents($runId: ID!, $afterSeq: Int) { runEvents(runId: $runId, afterSeq: $afterSeq) { ${EVENT} } }`,
   runMetrics: `subscription runMetrics($runId: ID!, $afterRound: Int) {
     runMetrics(runId: $runId, afterRound: $afterRound) { seq round rounds epoch loss accuracy examplesPerSecond roundMs } }`,

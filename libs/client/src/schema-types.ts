@@ -5,7 +5,7 @@ export type RunStatus =
   'PENDING' | 'QUEUED' | 'PROVISIONING' | 'RUNNING' | 'PAUSING' | 'PAUSED' | 'RECOVERING' | 'SUCCEEDED' | 'FAILED' | 'CANCELLED';
 export type MemberStatus = 'IDLE' | 'BUSY' | 'LOST' | 'INCOMPATIBLE';
 
-/** Statuses that a run never leaves. */
+/** Statuses that a run never leaves by itself. */
 export const FINAL_STATUSES: ReadonlySet<RunStatus> = new Set(['SUCCEEDED', 'FAILED', 'CANCELLED']);
 
 export interface ApiKey {
@@ -130,6 +130,40 @@ export interface RunServer {
   readonly state: string;
 }
 
+/** One uninterrupted life of a run. */
+export interface RunAttempt {
+  readonly number: number;
+  readonly createdAt: string;
+  /** When its servers were told to begin. */
+  readonly startedAt: string | null;
+  readonly endedAt: string | null;
+  /** Why it ended, in one word, for example SERVER_LOST. */
+  readonly endCause: string | null;
+  readonly endReason: string | null;
+  readonly endRound: number | null;
+  /** Committed rounds of the checkpoint that it began with; 0 without one. */
+  readonly fromRound: number;
+  /** The attempt that wrote this checkpoint. */
+  readonly parentNumber: number | null;
+  /** The run of this checkpoint, when it is another one. */
+  readonly parentRunId: string | null;
+}
+
+export interface RunCheckpoint {
+  readonly attempt: number;
+  /** Committed rounds in it. */
+  readonly round: number;
+  readonly totalRounds: number;
+  readonly bytes: number;
+  readonly sha256: string;
+  readonly loss: number | null;
+  /** cadence, pause, final or shutdown. */
+  readonly reason: string;
+  /** USABLE; VOID: a restore went back before it; INVALID: a server could not load it. */
+  readonly state: string;
+  readonly createdAt: string;
+}
+
 /** What lists show. */
 export interface RunSummary {
   readonly id: string;
@@ -138,6 +172,10 @@ export interface RunSummary {
   readonly statusReason: string | null;
   readonly statusChangedAt: string;
   readonly attempt: number;
+  /** Attempts that may still be started after failures without progress. */
+  readonly restartsLeft: number;
+  /** Workers that may hold a seat at the same time. */
+  readonly workersWanted: number;
   readonly createdAt: string;
   readonly startedAt: string | null;
   readonly finishedAt: string | null;
@@ -153,6 +191,8 @@ export interface Run extends RunSummary {
   readonly statusHistory: readonly RunStatusChange[];
   readonly stepTasks: readonly StepTask[];
   readonly servers: readonly RunServer[];
+  /** Newest first. */
+  readonly attempts: readonly RunAttempt[];
 }
 
 export interface RunEvent {

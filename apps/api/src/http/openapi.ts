@@ -13,6 +13,7 @@ const text = { type: 'string' };
 const integer = { type: 'integer' };
 const number = { type: 'number' };
 const time = { type: 'string', format: 'date-time' };
+const list = (name: string): Json => ({ type: 'object', properties: { items: { type: 'array', items: ref(name) } } });
 
 const query = (name: string, description: string, schema: Json): Json => ({ name, in: 'query', required: false, description, schema });
 const runId: Json = { name: 'id', in: 'path', required: true, schema: { type: 'string', format: 'uuid' } };
@@ -32,6 +33,8 @@ const summary: Json = {
   statusReason: nullable(text),
   statusChangedAt: time,
   attempt: integer,
+  restartsLeft: integer,
+  workersWanted: integer,
   createdAt: time,
   startedAt: nullable(time),
   finishedAt: nullable(time),
@@ -54,6 +57,8 @@ function runPaths(): Json {
             description: 'The same key with the same spec answers with the run that was made first.',
           },
           query('clusterSpecId', 'A cluster spec of the team.', { type: 'string', format: 'uuid' }),
+          query('resumeFromRun', 'Begin with a checkpoint of this run.', { type: 'string', format: 'uuid' }),
+          query('resumeFromRound', 'Committed rounds in it; by default the newest.', integer),
         ],
         requestBody: { required: true, content: { 'application/json': { schema: ref('RunSpec') } } },
         responses: {
@@ -107,6 +112,23 @@ function runByIdPaths(): Json {
         },
       },
     },
+    ...changePaths(),
+    '/api/v1/runs/{id}/attempts': {
+      get: {
+        operationId: 'listRunAttempts',
+        summary: 'Attempts of a run, newest first.',
+        parameters: [runId],
+        responses: { '200': json(list('Attempt'), 'All of them.'), '404': problem('No such run.'), ...refusals },
+      },
+    },
+    '/api/v1/runs/{id}/checkpoints': {
+      get: {
+        operationId: 'listRunCheckpoints',
+        summary: 'Checkpoints of a run, newest first.',
+        parameters: [runId],
+        responses: { '200': json(list('Checkpoint'), 'Those that are kept.'), '404': problem('No such run.'), ...refusals },
+      },
+    },
     '/api/v1/runs/{id}/events': {
       get: {
         operationId: 'listRunEvents',
@@ -137,6 +159,35 @@ function runByIdPaths(): Json {
   };
 }
 
+/** Requests that change a run: the same answers everywhere. */
+function changePaths(): Json {
+  const change = (name: string, operationId: string, summary: string, body?: Json): Json => ({
+    [`/api/v1/runs/{id}/${name}`]: {
+      post: {
+        operationId,
+        summary,
+        parameters: [runId],
+        ...(body
+          ? { requestBody: { required: false, content: { 'application/json': { schema: { type: 'object', properties: body } } } } }
+          : {}),
+        responses: {
+          '202': json(ref('Run'), 'It is done, or under way.'),
+          '404': problem('No such run.'),
+          '409': problem('Its status does not allow it.'),
+          '422': problem('A number is wrong.'),
+          ...refusals,
+        },
+      },
+    },
+  });
+  return {
+    ...change('pause', 'pauseRun', 'Write a checkpoint and stand still, within 10 s.'),
+    ...change('resume', 'resumeRun', 'Go on from the last checkpoint.', { servers: integer }),
+    ...change('scale', 'scaleRun', 'How many workers may hold a seat.', { workers: integer }),
+    ...change('extend', 'extendRun', 'So many rounds or epochs more.', { rounds: integer, epochs: integer }),
+  };
+}
+
 function otherPaths(): Json {
   return {
     '/api/v1/openapi.json': {
@@ -158,6 +209,41 @@ function otherPaths(): Json {
         operationId: 'getMetrics',
         summary: 'Prometheus metrics; without a key from the same host.',
         responses: { '200': { description: 'Text format 0.0.4.' }, '401': problem('No key.') },
+      },
+    },
+  };
+}
+
+/** What a run was before. */
+function historySchemas(): Json {
+  return {
+    Attempt: {
+      type: 'object',
+      properties: {
+        number: integer,
+        createdAt: time,
+        startedAt: nullable(time),
+        endedAt: nullable(time),
+        endCause: nullable(text),
+        endReason: nullable(text),
+        endRound: nullable(integer),
+        fromRound: integer,
+        parentNumber: nullable(integer),
+        parentRunId: nullable(text),
+      },
+    },
+    Checkpoint: {
+      type: 'object',
+      properties: {
+        attempt: integer,
+        round: integer,
+        totalRounds: integer,
+        bytes: integer,
+        sha256: text,
+        loss: nullable(number),
+        reason: text,
+        state: text,
+        createdAt: time,
       },
     },
   };
@@ -214,6 +300,7 @@ function schemas(spec: Json): Json {
       type: 'object',
       properties: { seq: integer, type: text, message: text, data: { type: 'object' }, at: time, attempt: integer },
     },
+    ...historySchemas(),
     Problem: {
       type: 'object',
       description: 'RFC 9457.',

@@ -8,6 +8,7 @@ import { CreateRun } from '../runs/create-run.js';
 import { progressOf, resultTypeOf } from '../runs/run-row.js';
 import { ACTIVE_STATUSES, RUN_MOVES, type RunStatus } from '@paceline/jobs';
 import { Run } from '../runs/run.types.js';
+import { RunRequests } from '../runs/run-requests.js';
 import { Runs } from '../runs/runs.js';
 import { Weights } from '../runs/weights.js';
 import type { Viewer } from '../teams/authentication.js';
@@ -18,6 +19,7 @@ export class RunsController {
   constructor(
     private readonly runs: Runs,
     private readonly createRuns: CreateRun,
+    private readonly requests: RunRequests,
     private readonly weights: Weights,
   ) {}
 
@@ -27,10 +29,16 @@ export class RunsController {
     @CurrentViewer() viewer: Viewer,
     @Body() body: unknown,
     @Query('clusterSpecId') clusterSpecId: string | undefined,
+    @Query('resumeFromRun') resumeFromRun: string | undefined,
+    @Query('resumeFromRound') resumeFromRound: string | undefined,
     @Headers('idempotency-key') idempotencyKey: string | undefined,
     @Res() reply: FastifyReply,
   ): Promise<void> {
-    const result = await this.createRuns.create(viewer, body ?? {}, { clusterSpecId, idempotencyKey });
+    const result = await this.createRuns.create(viewer, body ?? {}, {
+      clusterSpecId,
+      idempotencyKey,
+      resumeFrom: resumeFromRun === undefined ? null : { runId: resumeFromRun, round: wholeNumber('resumeFromRound', resumeFromRound) },
+    });
     if (!(result instanceof Run)) return sendResult(reply, result);
     await reply
       .status(201)
@@ -57,9 +65,43 @@ export class RunsController {
   @Post(':id/cancel')
   @HttpCode(202)
   async cancel(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Res() reply: FastifyReply): Promise<void> {
-    const result = await this.runs.cancel(viewer, id);
-    if (result instanceof NotFound || result instanceof Conflict) return sendResult(reply, result);
-    await reply.status(202).send(await this.toJson(result.run));
+    await this.answer(reply, await this.requests.cancel(viewer, id));
+  }
+
+  @Post(':id/pause')
+  @HttpCode(202)
+  async pause(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Res() reply: FastifyReply): Promise<void> {
+    await this.answer(reply, await this.requests.pause(viewer, id));
+  }
+
+  @Post(':id/resume')
+  @HttpCode(202)
+  async resume(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Body() body: unknown, @Res() reply: FastifyReply): Promise<void> {
+    const { servers } = numbersOf(body, ['servers']);
+    await this.answer(reply, await this.requests.resume(viewer, id, servers));
+  }
+
+  @Post(':id/scale')
+  @HttpCode(202)
+  async scale(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Body() body: unknown, @Res() reply: FastifyReply): Promise<void> {
+    const { workers } = numbersOf(body, ['workers']);
+    await this.answer(reply, await this.requests.scale(viewer, id, workers ?? Number.NaN));
+  }
+
+  @Post(':id/extend')
+  @HttpCode(202)
+  async extend(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Body() body: unknown, @Res() reply: FastifyReply): Promise<void> {
+    await this.answer(reply, await this.requests.extend(viewer, id, numbersOf(body, ['rounds', 'epochs'])));
+  }
+
+  @Get(':id/attempts')
+  async attempts(@CurrentViewer() viewer: Viewer, @Param('id') id: string) {
+    return { items: await this.runs.attempts(await this.existing(viewer, id)) };
+  }
+
+  @Get(':id/checkpoints')
+  async checkpoints(@CurrentViewer() viewer: Viewer, @Param('id') id: string) {
+    return { items: await this.runs.checkpoints(await this.existing(viewer, id)) };
   }
 
   @Get(':id/events')
@@ -100,13 +142,31 @@ export class RunsController {
     return run;
   }
 
+  private async answer(reply: FastifyReply, result: Run | InvalidInput | NotFound | Conflict): Promise<void> {
+    if (!(result instanceof Run)) return sendResult(reply, result);
+    await reply.status(202).send(await this.toJson(result));
+  }
+
   private async toJson(run: Run) {
     return { ...summary(run), spec: run.spec, ledger: await this.runs.ledger(run), result: resultTypeOf(run.row) };
   }
 }
 
 function summary(run: Run) {
-  const { id, name, status, statusReason, statusChangedAt, attempt, createdAt, startedAt, finishedAt, parameterCount } = run;
+  const {
+    id,
+    name,
+    status,
+    statusReason,
+    statusChangedAt,
+    attempt,
+    restartsLeft,
+    workersWanted,
+    createdAt,
+    startedAt,
+    finishedAt,
+    parameterCount,
+  } = run;
   return {
     id,
     name,
@@ -114,6 +174,8 @@ function summary(run: Run) {
     statusReason,
     statusChangedAt,
     attempt,
+    restartsLeft,
+    workersWanted,
     createdAt,
     startedAt,
     finishedAt,
@@ -126,6 +188,16 @@ async function sendResult(reply: FastifyReply, result: InvalidInput | NotFound |
   const code = result instanceof InvalidInput ? 'INVALID_INPUT' : result instanceof NotFound ? 'NOT_FOUND' : 'CONFLICT';
   const problem = problemOf(code, result.message, result instanceof InvalidInput ? result.issues : undefined);
   await reply.status(problem.status).type(PROBLEM).send(problem);
+}
+
+/** Numbers of a JSON body, by name. @throws Fault INVALID_INPUT for anything else in it */
+function numbersOf<Name extends string>(body: unknown, names: readonly Name[]): { [name in Name]?: number } {
+  const given = Object.entries((body ?? {}) as object) as [Name, unknown][];
+  for (const [name, value] of given) {
+    if (!names.includes(name)) throw new Fault('INVALID_INPUT', `${String(name).slice(0, 60)}: unknown field`);
+    if (typeof value !== 'number') throw new Fault('INVALID_INPUT', `${name}: must be a number`);
+  }
+  return Object.fromEntries(given) as { [name in Name]?: number };
 }
 
 function wholeNumber(name: string, text: string | undefined): number | undefined {

@@ -207,6 +207,7 @@ export class JournalStore {
       data: [{ runId: run.id, attempt, round, ...record, createdAt: new Date(atMs) }],
       skipDuplicates: true,
     });
+    await this.attempts.forgetRemoved(transaction, run);
   }
 
   private async becomeRunning(transaction: Transaction, run: LockedRun): Promise<void> {

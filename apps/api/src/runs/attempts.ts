@@ -7,7 +7,16 @@
  *     begin ──> attempt + 1, its parent (attempt, round), its servers and their outbox rows; QUEUED
  */
 import { Injectable } from '@nestjs/common';
-import { afterEnd, nextRestore, placementJobId, type AfterEnd, type AttemptEnd, type RestoreDecision } from '@paceline/jobs';
+import {
+  afterEnd,
+  letGo,
+  lineageOf,
+  nextRestore,
+  placementJobId,
+  type AfterEnd,
+  type AttemptEnd,
+  type RestoreDecision,
+} from '@paceline/jobs';
 import { Database, type Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { coordinatorOf, specOf } from './run-row.js';
@@ -131,6 +140,24 @@ export class Attempts {
     const where = restore ? `from the checkpoint of round ${round}` : 'from round 0';
     await this.moves.apply(transaction, run, { to: 'QUEUED', reason: `${reason} ${where}` });
     return true;
+  }
+
+  /** Under the lock: marks what the servers remove after a new checkpoint. */
+  async forgetRemoved(transaction: Transaction, run: Pick<LockedRun, 'id' | 'attempt'>): Promise<void> {
+    const runId = run.id;
+    const [{ spec }, attempts, rows] = await Promise.all([
+      transaction.run.findUniqueOrThrow({ where: { id: runId }, select: { spec: true } }),
+      transaction.attempt.findMany({ where: { runId } }),
+      transaction.checkpoint.findMany({ where: { runId, invalidAt: null, removedAt: null } }),
+    ]);
+    const lineage = lineageOf(attempts.map(toOrigin), run.attempt);
+    const present = rows.map(({ attempt, round, loss }) => ({ attempt, round, loss, isGone: false }));
+    const gone = letGo(lineage, present, specOf({ spec }).checkpoint);
+    if (gone.length === 0) return;
+    await transaction.checkpoint.updateMany({
+      where: { runId, OR: gone.map(({ attempt, round }) => ({ attempt, round })) },
+      data: { removedAt: new Date() },
+    });
   }
 
   /** What the attempt after the present one begins with. */

@@ -13,16 +13,19 @@ import { Fleet } from '../fleet/fleet.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
 import type { Viewer } from '../teams/authentication.js';
-import { placeServers } from './attempts.js';
+import { placeServers, waitingAt } from './attempts.js';
 import { ModelDescriptions } from './model-description.js';
+import { findResumePoint, type ResumeFrom } from './resume-from.js';
 import { toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
-import { ACTIVE_STATUSES, waitsForServers } from '@paceline/jobs';
+import { ACTIVE_STATUSES, waitsForServers, type RestorePoint } from '@paceline/jobs';
 import type { Run } from './run.types.js';
 import { StatusMoves } from './status-moves.js';
 
 export interface CreateRunOptions {
   readonly clusterSpecId?: string | null | undefined;
   readonly idempotencyKey?: string | null | undefined;
+  /** Begins with another run's checkpoint instead of the initial weights. */
+  readonly resumeFrom?: ResumeFrom | null | undefined;
 }
 
 interface Prepared {
@@ -32,6 +35,7 @@ interface Prepared {
   readonly clusterSpecId: string | null;
   readonly roundsPerEpoch: number;
   readonly totalRounds: number;
+  readonly from: RestorePoint | null;
 }
 
 const MAX_ACTIVE_RUNS_PER_TEAM = 200;
@@ -56,7 +60,7 @@ export class CreateRun {
     if (!('spec' in prepared)) return prepared;
     const { idempotencyKey } = options;
     const inputHash = createHash('sha256')
-      .update(JSON.stringify([prepared.spec, prepared.clusterSpecId]))
+      .update(JSON.stringify([prepared.spec, prepared.clusterSpecId, ...(prepared.from ? [prepared.from] : [])]))
       .digest('hex');
     const earlier = idempotencyKey ? await this.earlierRun(viewer, idempotencyKey, inputHash) : undefined;
     if (earlier) return earlier;
@@ -87,7 +91,7 @@ export class CreateRun {
   private async prepare(
     viewer: Viewer,
     input: unknown,
-    { clusterSpecId, idempotencyKey }: CreateRunOptions,
+    { clusterSpecId, idempotencyKey, resumeFrom }: CreateRunOptions,
   ): Promise<Prepared | InvalidInput | NotFound> {
     const parsed = parseRunSpec(input);
     if (!parsed.ok) return new InvalidInput(parsed.issues);
@@ -108,6 +112,9 @@ export class CreateRun {
       });
     }
     if (issues.length > 0) return new InvalidInput(issues);
+    const from = resumeFrom ? await findResumePoint(this.database, viewer, resumeFrom, spec, length.totalRounds) : null;
+    if (from instanceof NotFound) return from;
+    if (from && 'issues' in from) return new InvalidInput(from.issues);
     const described = await this.models.of(spec);
     if ('issues' in described) return new InvalidInput(described.issues);
     const { model } = described;
@@ -119,7 +126,7 @@ export class CreateRun {
         },
       ]);
     }
-    return { spec, model, dataset, clusterSpecId: clusterSpec?.id ?? null, ...length };
+    return { spec, model, dataset, clusterSpecId: clusterSpec?.id ?? null, from, ...length };
   }
 
   private async earlierRun(viewer: Viewer, key: string, inputHash: string): Promise<Run | Conflict | undefined> {
@@ -144,7 +151,7 @@ export class CreateRun {
     reason: string,
     idempotency: { key: string; inputHash: string } | undefined,
   ): Promise<RunRow> {
-    const { spec, model, dataset, clusterSpecId, roundsPerEpoch, totalRounds } = prepared;
+    const { spec, model, dataset, clusterSpecId, roundsPerEpoch, totalRounds, from } = prepared;
     const created = await transaction.run.create({
       data: {
         teamId: viewer.teamId,
@@ -160,12 +167,14 @@ export class CreateRun {
         parameterCount: model.parameterCount,
         totalRounds,
         roundsPerEpoch,
+        ...(from ? { coordinator: waitingAt(FIRST_ATTEMPT, from.round) } : {}),
       },
       omit: WITHOUT_MODEL,
     });
     const { id: runId } = created;
     if (idempotency) await transaction.idempotencyKey.create({ data: { teamId: viewer.teamId, runId, ...idempotency } });
-    await transaction.attempt.create({ data: { runId, number: FIRST_ATTEMPT } });
+    const parent = from ? { parentRunId: from.runId, parentNumber: from.attempt, parentRound: from.round } : {};
+    await transaction.attempt.create({ data: { runId, number: FIRST_ATTEMPT, ...parent } });
     await placeServers(transaction, runId, FIRST_ATTEMPT, spec.strategy.servers);
     await transaction.runStatusChange.create({ data: { runId, from: null, to: 'PENDING', reason: 'created', attempt: FIRST_ATTEMPT } });
     const locked = (await this.moves.lock(transaction, runId))!;
@@ -174,7 +183,7 @@ export class CreateRun {
         attempt: FIRST_ATTEMPT,
         type: 'run.created',
         message: `run ${JSON.stringify(spec.name)} was created`,
-        data: { apiKeyId: viewer.apiKeyId },
+        data: { apiKeyId: viewer.apiKeyId, ...(from ? { from: { ...from } } : {}) },
         at: new Date(),
       },
     ]);

@@ -1,8 +1,7 @@
 /** What is read of a run's row, and what follows from it alone. The model description stays out: it may be large and only jobs need it. */
-import type { CoordinatorState, RunResult } from '@paceline/jobs';
+import { hasLiveAttempt, isOver, restartsLeft, type CoordinatorState, type RunResult } from '@paceline/jobs';
 import type { RunSpec } from '@paceline/spec';
 import type { Prisma } from '../generated/prisma/client.js';
-import { isOver } from '@paceline/jobs';
 import { Run, RunProgress, RunResultType } from './run.types.js';
 
 export const WITHOUT_MODEL = { model: true } as const satisfies Prisma.RunOmit;
@@ -33,6 +32,11 @@ export function toRun(row: RunRow): Run {
     statusChangedAt,
     spec,
     attempt,
+    restartsLeft: restartsLeft(
+      { used: row.restartsUsed, total: row.restartsTotal, bestRound: Number(row.bestRound) },
+      specOf(row).restarts,
+    ),
+    workersWanted: row.workersWanted ?? specOf(row).replicas,
     createdAt,
     startedAt,
     finishedAt,
@@ -60,9 +64,9 @@ export function progressOf(row: RunRow): RunProgress {
     accuracy: coordinator?.latest?.accuracy ?? null,
     examplesPerSecond: over ? (resultOf(row)?.examplesPerSecond ?? speed) : speed,
     etaSeconds: over || row.status !== 'RUNNING' || !speed ? null : (left * spec.globalBatch) / speed,
-    workers: over ? 0 : new Set(coordinator?.seats.map(({ workerId }) => workerId)).size,
+    workers: !hasLiveAttempt(row.status) ? 0 : new Set(coordinator?.seats.map(({ workerId }) => workerId)).size,
     replicas: spec.replicas,
-    waitingFor: over ? null : (coordinator?.waitingFor ?? null),
+    waitingFor: !hasLiveAttempt(row.status) ? null : (coordinator?.waitingFor ?? null),
   };
 }
 

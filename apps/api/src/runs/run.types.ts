@@ -1,5 +1,5 @@
 /** Runs as GraphQL shows them. `row` on Run is what the fields with a resolver of their own are read from (runs.resolver.ts). */
-import { createUnionType, Field, Float, Int, ObjectType, registerEnumType } from '@nestjs/graphql';
+import { createUnionType, Field, Float, ID, InputType, Int, ObjectType, registerEnumType } from '@nestjs/graphql';
 import { JsonScalar } from '../graphql/json.scalar.js';
 import { Node, PageInfo } from '../graphql/node.type.js';
 import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
@@ -25,8 +25,12 @@ export class Run implements Node {
   statusChangedAt!: Date;
   @Field(() => JsonScalar, { description: 'The run spec with every default filled in.' })
   spec!: unknown;
-  @Field(() => Int, { description: 'Raised whenever the run is restarted or rolled back.' })
+  @Field(() => Int, { description: 'Raised whenever the run is restarted, resumed or rolled back.' })
   attempt!: number;
+  @Field(() => Int, { description: 'Attempts that may still be started after failures without progress.' })
+  restartsLeft!: number;
+  @Field(() => Int, { description: 'Workers that may hold a seat at the same time (scaleRun).' })
+  workersWanted!: number;
   @Field()
   createdAt!: Date;
   @Field(() => Date, { nullable: true, description: 'When training began.' })
@@ -141,6 +145,52 @@ export class RunServerType {
   address!: string;
   @Field({ description: 'CLAIMED, STARTED or LOST.' })
   state!: string;
+}
+
+@ObjectType({ description: 'One uninterrupted life of a run.' })
+export class RunAttempt {
+  @Field(() => Int)
+  number!: number;
+  @Field()
+  createdAt!: Date;
+  @Field(() => Date, { nullable: true, description: 'When its servers were told to begin.' })
+  startedAt!: Date | null;
+  @Field(() => Date, { nullable: true })
+  endedAt!: Date | null;
+  @Field(() => String, { nullable: true, description: 'Why it ended, in one word, for example SERVER_LOST.' })
+  endCause!: string | null;
+  @Field(() => String, { nullable: true })
+  endReason!: string | null;
+  @Field(() => Int, { nullable: true, description: 'Committed rounds when it ended.' })
+  endRound!: number | null;
+  @Field(() => Int, { description: 'Committed rounds of the checkpoint that it began with; 0 without one.' })
+  fromRound!: number;
+  @Field(() => Int, { nullable: true, description: 'The attempt that wrote this checkpoint.' })
+  parentNumber!: number | null;
+  @Field(() => ID, { nullable: true, description: 'The run of this checkpoint, when it is another one.' })
+  parentRunId!: string | null;
+}
+
+@ObjectType({ description: 'A complete checkpoint.' })
+export class RunCheckpoint {
+  @Field(() => Int)
+  attempt!: number;
+  @Field(() => Int, { description: 'Committed rounds in it.' })
+  round!: number;
+  @Field(() => Int)
+  totalRounds!: number;
+  @Field(() => Float)
+  bytes!: number;
+  @Field({ description: 'SHA-256 of its manifest.' })
+  sha256!: string;
+  @Field(() => Float, { nullable: true, description: 'Mean training loss since the checkpoint before.' })
+  loss!: number | null;
+  @Field({ description: 'cadence, pause, final or shutdown.' })
+  reason!: string;
+  @Field({ description: 'USABLE; VOID: a restore went back before it; INVALID: a server could not load it.' })
+  state!: string;
+  @Field()
+  createdAt!: Date;
 }
 
 @ObjectType('RunEvent')
@@ -260,6 +310,27 @@ export class CancelRunSuccess {
 export const CreateRunResult = createUnionType({
   name: 'CreateRunResult',
   types: () => [CreateRunSuccess, InvalidInput, NotFound, Conflict] as const,
+});
+@ObjectType()
+export class ChangeRunSuccess {
+  @Field(() => Run)
+  readonly run: Run;
+  constructor(run: Run) {
+    this.run = run;
+  }
+}
+
+@InputType({ description: 'A checkpoint of another run of the team.' })
+export class ResumeFromInput {
+  @Field(() => ID)
+  runId!: string;
+  @Field(() => Int, { nullable: true, description: 'Committed rounds in it; by default the newest.' })
+  round?: number | null;
+}
+
+export const ChangeRunResult = createUnionType({
+  name: 'ChangeRunResult',
+  types: () => [ChangeRunSuccess, InvalidInput, NotFound, Conflict] as const,
 });
 export const CancelRunResult = createUnionType({ name: 'CancelRunResult', types: () => [CancelRunSuccess, NotFound, Conflict] as const });
 

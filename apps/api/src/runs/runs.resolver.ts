@@ -13,14 +13,21 @@ import { CreateRun } from './create-run.js';
 import { LiveRun } from './live-run.js';
 import { Metrics } from './metrics.js';
 import { progressOf, resultTypeOf } from './run-row.js';
+import { RunRequests } from './run-requests.js';
 import { RunSpecInput } from './run-spec.input.js';
 import type { RunStatus } from '@paceline/jobs';
 import {
   CancelRunResult,
+  CancelRunSuccess,
+  ChangeRunResult,
+  ChangeRunSuccess,
   CreateRunResult,
   CreateRunSuccess,
   MetricSeries,
+  ResumeFromInput,
   Run,
+  RunAttempt,
+  RunCheckpoint,
   RunConnection,
   RunEventConnection,
   RunEventType,
@@ -40,6 +47,7 @@ export class RunsResolver {
   constructor(
     private readonly runs: Runs,
     private readonly createRuns: CreateRun,
+    private readonly requests: RunRequests,
     private readonly measured: Metrics,
     private readonly clusterSpecs: ClusterSpecs,
   ) {}
@@ -69,14 +77,66 @@ export class RunsResolver {
     @Args('spec', { type: () => RunSpecInput }) spec: object,
     @Args('clusterSpecId', { type: () => ID, nullable: true }) clusterSpecId?: string,
     @Args('idempotencyKey', { nullable: true }) idempotencyKey?: string,
+    @Args('resumeFrom', { type: () => ResumeFromInput, nullable: true, description: 'Begin with a checkpoint of another run.' })
+    resumeFrom?: ResumeFromInput,
   ) {
-    const result = await this.createRuns.create(viewer, specFromSurface(spec), { clusterSpecId, idempotencyKey });
+    const result = await this.createRuns.create(viewer, specFromSurface(spec), { clusterSpecId, idempotencyKey, resumeFrom });
     return result instanceof Run ? new CreateRunSuccess(result) : result;
   }
 
   @Mutation(() => CancelRunResult, { description: 'The run ends within 10 s; asking twice is the same as asking once.' })
-  cancelRun(@CurrentViewer() viewer: Viewer, @Args('id', { type: () => ID }) id: string) {
-    return this.runs.cancel(viewer, id);
+  async cancelRun(@CurrentViewer() viewer: Viewer, @Args('id', { type: () => ID }) id: string) {
+    const result = await this.requests.cancel(viewer, id);
+    return result instanceof Run ? new CancelRunSuccess(result) : result;
+  }
+
+  @Mutation(() => ChangeRunResult, {
+    description: 'A RUNNING run writes a checkpoint at its next commit and is PAUSED within 10 s; one that only waits, at once.',
+  })
+  async pauseRun(@CurrentViewer() viewer: Viewer, @Args('id', { type: () => ID }) id: string) {
+    return changed(await this.requests.pause(viewer, id));
+  }
+
+  @Mutation(() => ChangeRunResult, { description: 'A PAUSED run goes on from its last checkpoint, on other servers if wanted.' })
+  async resumeRun(
+    @CurrentViewer() viewer: Viewer,
+    @Args('id', { type: () => ID }) id: string,
+    @Args('servers', { type: () => Int, nullable: true, description: 'Parameter servers from here on.' }) servers?: number,
+  ) {
+    return changed(await this.requests.resume(viewer, id, servers));
+  }
+
+  @Mutation(() => ChangeRunResult, { description: 'How many workers may hold a seat, 1 to replicas; surplus ones leave at a commit.' })
+  async scaleRun(
+    @CurrentViewer() viewer: Viewer,
+    @Args('id', { type: () => ID }) id: string,
+    @Args('workers', { type: () => Int }) workers: number,
+  ) {
+    return changed(await this.requests.scale(viewer, id, workers));
+  }
+
+  @Mutation(() => ChangeRunResult, {
+    description: 'So many rounds or epochs more for a PAUSED or SUCCEEDED run, in a new attempt from its last checkpoint.',
+  })
+  async extendRun(
+    @CurrentViewer() viewer: Viewer,
+    @Args('id', { type: () => ID }) id: string,
+    @Args('rounds', { type: () => Int, nullable: true }) rounds?: number,
+    @Args('epochs', { type: () => Int, nullable: true }) epochs?: number,
+  ) {
+    return changed(
+      await this.requests.extend(viewer, id, { ...(rounds === undefined ? {} : { rounds }), ...(epochs === undefined ? {} : { epochs }) }),
+    );
+  }
+
+  @ResolveField(() => [RunAttempt], { description: 'Newest first.' })
+  attempts(@Parent() run: Run) {
+    return this.runs.attempts(run);
+  }
+
+  @ResolveField(() => [RunCheckpoint], { description: 'Newest first; those that were removed again are not shown.' })
+  checkpoints(@Parent() run: Run) {
+    return this.runs.checkpoints(run);
   }
 
   @ResolveField(() => ClusterSpec, { nullable: true })
@@ -145,6 +205,8 @@ export class RunsResolver {
     return this.measured.staleness(run);
   }
 }
+
+const changed = <T extends object>(result: Run | T) => (result instanceof Run ? new ChangeRunSuccess(result) : result);
 
 @Resolver(() => StepTask)
 export class StepTaskResolver {

@@ -1,18 +1,16 @@
-/** Runs of a team: reading, listing, cancelling. Another team's run is not there. */
+/** Runs of a team: reading and listing. Another team's run is not there. */
 import { Injectable } from '@nestjs/common';
-import { firstRoundOf, isOver, type RunStatus } from '@paceline/jobs';
+import { firstRoundOf, type RunStatus } from '@paceline/jobs';
 import { Database } from '../database/database.js';
-import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { Fleet } from '../fleet/fleet.js';
-import { Conflict, NotFound } from '../graphql/result.types.js';
 import { encodeCursor, readPage, toConnection, type PageArgs } from '../graphql/connections.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid } from '../text-input.js';
 import { lineageColumns, readLineage } from './lineage.js';
-import { RunSignals } from './run-signals.js';
 import { coordinatorOf, scheduledExamples, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
 import {
-  CancelRunSuccess,
+  RunAttempt,
+  RunCheckpoint,
   RunServerType,
   StepTask,
   type Run,
@@ -30,8 +28,6 @@ export class Runs {
   constructor(
     private readonly database: Database,
     private readonly fleet: Fleet,
-    private readonly dispatch: DispatchSignal,
-    private readonly signals: RunSignals,
   ) {}
 
   async find(viewer: Viewer, id: string): Promise<Run | null> {
@@ -63,20 +59,6 @@ export class Runs {
     return { ...toConnection(page, rows, (row) => encodeCursor('runs', row.createdAt.getTime(), row.id), toRun), totalCount };
   }
 
-  async cancel(viewer: Viewer, id: string): Promise<CancelRunSuccess | NotFound | Conflict> {
-    const row = await this.findRow(viewer, id);
-    if (!row) return new NotFound('run with this id');
-    if (isOver(row.status)) return new Conflict(`The run is over already: ${row.status}.`);
-    const reason = 'is being cancelled';
-    await this.database.run.updateMany({
-      where: { id, cancelRequestedAt: null, attempt: row.attempt, finishedAt: null },
-      data: { cancelRequestedAt: new Date(), statusReason: reason },
-    });
-    this.signals.changed(id);
-    this.dispatch.wake();
-    return new CancelRunSuccess(toRun(await this.database.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL })));
-  }
-
   /** Oldest first; cursors are numbers of events. @throws Fault INVALID_INPUT */
   async events({ id: runId }: Run, args: PageArgs) {
     const page = readPage('events', EVENT_CURSOR, args, 50);
@@ -101,6 +83,54 @@ export class Runs {
   async stepTask(viewer: Viewer, id: string): Promise<StepTask | null> {
     const row = await this.database.stepTask.findFirst({ where: { id, run: { teamId: viewer.teamId } } });
     return row && toStepTask(row);
+  }
+
+  /** Newest first, with how the restart budget stands on the run itself. */
+  async attempts({ id: runId }: Run): Promise<RunAttempt[]> {
+    const rows = await this.database.attempt.findMany({ where: { runId }, orderBy: { number: 'desc' }, take: MAX_LISTED });
+    return rows.map(({ number, createdAt, startedAt, endedAt, endCause, endReason, endRound, parentNumber, parentRound, parentRunId }) =>
+      Object.assign(new RunAttempt(), {
+        number,
+        createdAt,
+        startedAt,
+        endedAt,
+        endCause,
+        endReason,
+        endRound: endRound === null ? null : Number(endRound),
+        fromRound: Number(parentRound ?? 0),
+        parentNumber,
+        parentRunId,
+      }),
+    );
+  }
+
+  /** Newest first; removed ones are not shown. */
+  async checkpoints({ id: runId, attempt, row }: Run): Promise<RunCheckpoint[]> {
+    const [rows, lineage] = await Promise.all([
+      this.database.checkpoint.findMany({
+        where: { runId, removedAt: null },
+        orderBy: [{ attempt: 'desc' }, { round: 'desc' }],
+        take: MAX_LISTED,
+      }),
+      readLineage(this.database, runId, attempt),
+    ]);
+    return rows.map(({ bytes, invalidAt, ...checkpoint }) =>
+      Object.assign(new RunCheckpoint(), {
+        attempt: checkpoint.attempt,
+        round: checkpoint.round,
+        totalRounds: Number(row.totalRounds),
+        bytes: Number(bytes),
+        sha256: checkpoint.sha256,
+        loss: checkpoint.loss,
+        reason: checkpoint.reason,
+        createdAt: checkpoint.createdAt,
+        state: invalidAt
+          ? 'INVALID'
+          : lineage.some((part) => part.attempt === checkpoint.attempt && checkpoint.round <= part.toRound)
+            ? 'USABLE'
+            : 'VOID',
+      }),
+    );
   }
 
   async servers({ id: runId, attempt }: Run): Promise<RunServerType[]> {

@@ -14,6 +14,7 @@ import { hasLiveAttempt, type RunStatus } from './run-status.js';
 /** Causes that the control plane sees by itself, beside those that coordinators name. */
 const OWN_CAUSES = {
   CHECKPOINT_INVALID: { isRecoverable: true, meaning: 'the checkpoint that the attempt was to begin with cannot be loaded' },
+  CONFIG_CHANGED: { isRecoverable: false, meaning: 'the checkpoint was trained with another config' },
   COORDINATOR_SILENT: { isRecoverable: true, meaning: 'the coordinator of the attempt reports nothing any more' },
   NO_WORKER_FITS: { isRecoverable: false, meaning: 'every worker that took a seat had to give it up' },
   RESULT_UNREADABLE: { isRecoverable: false, meaning: 'the result of the coordinator does not fit its schema' },
@@ -102,6 +103,7 @@ const COMPLAINTS: Readonly<Record<string, AttemptEndCause>> = {
   COORDINATOR_LOST: 'SERVER_LOST',
   NOT_STARTED: 'SERVER_LOST',
   CHECKPOINT_INVALID: 'CHECKPOINT_INVALID',
+  CONFIG_CHANGED: 'CONFIG_CHANGED',
 };
 export const causeOfComplaint = (code: string): AttemptEndCause => (Object.hasOwn(COMPLAINTS, code) ? COMPLAINTS[code]! : 'INTERNAL');
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { firstRoundOf, lineageOf, nextRestore, type AttemptOrigin, type RestoreDecision, type StoredCheckpoint } from './lineage.js';
+import { firstRoundOf, letGo, lineageOf, nextRestore, type AttemptOrigin, type RestoreDecision, type StoredCheckpoint } from './lineage.js';
 
 const RUN = 'run';
 const attempt = (
@@ -53,6 +53,29 @@ describe('the lineage', () => {
     expect(lineage).toEqual(parts.map(([number, fromRound, toRound]) => ({ attempt: number, fromRound, toRound })));
     expect(firstRoundOf(lineage)).toBe(parts.at(-1)![1]);
   });
+});
+
+it('a run keeps its newest checkpoints and the best of its lineage, never a better one that a restore made void', () => {
+  const attempts = [attempt(1), attempt(2, 1, 100)];
+  const rows = [
+    { ...at(1, 50), loss: 0.2 },
+    { ...at(1, 100), loss: 0.3 },
+    { ...at(1, 120), loss: 0.1 },
+    { ...at(2, 110), loss: null },
+    { ...at(2, 120), loss: 0.4 },
+  ];
+  const gone = (keepLast: number, keepBest: boolean) =>
+    letGo(lineageOf(attempts, 2), rows, { keepLast, keepBest }).map((row) => [row.attempt, row.round]);
+  expect(gone(2, true)).toEqual([
+    [1, 100],
+    [1, 120],
+  ]);
+  expect(gone(2, false)).toEqual([
+    [1, 50],
+    [1, 100],
+    [1, 120],
+  ]);
+  expect(gone(9, true)).toEqual([[1, 120]]);
 });
 
 describe('the next attempt begins', () => {

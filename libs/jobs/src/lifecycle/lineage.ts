@@ -59,6 +59,27 @@ export interface RestorePoint {
   readonly round: number;
 }
 
+/**
+ * What a run lets go after a new checkpoint, as the servers do it (spec.checkpoint): all but the newest `keepLast` of the lineage
+ * and, if wanted, the one with the lowest loss.
+ */
+export function letGo<C extends StoredCheckpoint & { readonly loss: number | null }>(
+  lineage: readonly LineagePart[],
+  checkpoints: readonly C[],
+  { keepLast, keepBest }: { readonly keepLast: number; readonly keepBest: boolean },
+): C[] {
+  const newestFirst = checkpoints
+    .filter(({ isGone, attempt, round }) => !isGone && lineage.some((part) => part.attempt === attempt && round <= part.toRound))
+    .sort((a, b) => b.attempt - a.attempt || b.round - a.round);
+  const kept = new Set(newestFirst.slice(0, Math.max(1, keepLast)));
+  const best = newestFirst.reduce<C | undefined>(
+    (lowest, candidate) => (candidate.loss !== null && (lowest === undefined || candidate.loss < lowest.loss!) ? candidate : lowest),
+    undefined,
+  );
+  if (keepBest && best) kept.add(best);
+  return checkpoints.filter((checkpoint) => !checkpoint.isGone && !kept.has(checkpoint));
+}
+
 export type RestoreDecision =
   | { readonly kind: 'checkpoint'; readonly restore: RestorePoint }
   /** Round 0: the initial weights follow from the seed. */

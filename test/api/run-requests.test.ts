@@ -1,0 +1,270 @@
+/** Pause, resume, cancel, scale, extend, begin with another run's checkpoint: in every status, twice, over GraphQL and REST. */
+import { controlKey, type CheckpointRecord } from '@paceline/jobs';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { Coordinator, ScriptedFleet } from './scripted-fleet.js';
+import { ControlPlane, CREATE_RUN, createRun, until } from './services.js';
+
+let plane: ControlPlane;
+let fleet: ScriptedFleet;
+beforeAll(async () => {
+  plane = await ControlPlane.start();
+  fleet = await new ScriptedFleet(plane.redis.url).ready();
+});
+afterEach(async () => {
+  await fleet.stop();
+  await plane.reset();
+  fleet = await new ScriptedFleet(plane.redis.url).ready();
+});
+afterAll(async () => {
+  await fleet?.stop();
+  await plane?.stop();
+});
+
+const SUCCESS =
+  '__typename ... on ChangeRunSuccess { run { status attempt } } ... on Conflict { message } ... on InvalidInput { message issues { path } }';
+const ask = async (request: string, id: string, rest = '') =>
+  (
+    await plane.admin.gql(
+      `mutation($id: ID!) { ${request}Run(id: $id${rest}) { ${request === 'cancel' ? '__typename ... on Conflict { message }' : SUCCESS} } }`,
+      { id },
+    )
+  ).data[`${request}Run`];
+const runOf = async (id: string) =>
+  (
+    await plane.admin.gql(
+      `query($id: ID!) { run(id: $id) { status statusReason attempt spec result { rounds } finishedAt workersWanted restartsLeft progress { round totalRounds workers }
+         attempts { number fromRound parentNumber parentRunId endCause endRound } checkpoints { attempt round state reason } stepTasks { state } } }`,
+      { id },
+    )
+  ).data.run;
+const statusOf = (id: string, status: string, deadlineMs = 12_000) =>
+  until(`status ${status}`, async () => ((await runOf(id)).status === status ? runOf(id) : undefined), deadlineMs);
+const actionOf = (id: string) => fleet.redis.hget(controlKey(id), 'action');
+const written = (attempt: number, round: number, reason: CheckpointRecord['reason'] = 'cadence') => ({
+  kind: 'event' as const,
+  type: 'checkpoint.written' as const,
+  message: `checkpoint of round ${round}`,
+  data: { attempt, round, bytes: 1000, sha256: 'cd'.repeat(32), loss: 1 / (1 + round), reason },
+});
+const paused = (round: number) => ({
+  kind: 'event' as const,
+  type: 'run.paused' as const,
+  message: `paused in round ${round}`,
+  data: { round },
+});
+
+async function running(spec: object = {}) {
+  const [server, worker] = [fleet.beat('server'), fleet.beat('worker')];
+  const id = await createRun(plane.admin, spec);
+  const coordinator = await fleet.claim(id, [server.id]);
+  const { payload } = await fleet.takeStepTask();
+  await coordinator.train(worker.id, payload);
+  await statusOf(id, 'RUNNING');
+  return { id, coordinator, server, worker };
+}
+
+/** As a coordinator pauses: the cut, its checkpoint, the word. */
+async function pausedAt(id: string, coordinator: Coordinator, round: number) {
+  await ask('pause', id);
+  await until('the wish', async () => (await actionOf(id)) === `${coordinator.attempt}:pause`);
+  await coordinator.publish([written(coordinator.attempt, round, 'pause'), paused(round)], { phase: 'paused', round, seats: [] });
+  coordinator.fallSilent();
+  return statusOf(id, 'PAUSED');
+}
+
+describe('pause', () => {
+  it('asks the coordinator, and the run stands on the checkpoint of the cut until it is resumed', async () => {
+    const { id, coordinator } = await running();
+    await coordinator.publish(coordinator.rounds(0, 9), { round: 10 });
+    expect(await ask('pause', id)).toEqual({ __typename: 'ChangeRunSuccess', run: { status: 'PAUSING', attempt: 1 } });
+    expect((await ask('pause', id)).run.status, 'twice is once').toBe('PAUSING');
+    expect((await ask('resume', id)).message).toMatch(/about to pause/);
+    const run = await pausedAt(id, coordinator, 10);
+    expect(run).toMatchObject({
+      statusReason: 'paused in round 10',
+      finishedAt: null,
+      progress: { round: 10, workers: 0 },
+      attempts: [{ number: 1, endCause: 'PAUSED', endRound: 10 }],
+      checkpoints: [{ attempt: 1, round: 10, state: 'USABLE', reason: 'pause' }],
+    });
+    expect(run.stepTasks.every(({ state }: { state: string }) => state === 'CLOSED')).toBe(true);
+    expect((await ask('pause', id)).run.status).toBe('PAUSED');
+    expect(await ask('resume', id)).toEqual({ __typename: 'ChangeRunSuccess', run: { status: 'QUEUED', attempt: 2 } });
+    expect((await ask('resume', id)).run, 'twice is once').toEqual({ status: 'QUEUED', attempt: 2 });
+    const held = await fleet.takePlacement();
+    expect(held.payload).toMatchObject({ attempt: 2, servers: 1, restore: { runId: id, attempt: 1, round: 10 } });
+  });
+
+  it('ends within ten seconds though the coordinator is deaf, on the last checkpoint', async () => {
+    const { id, coordinator } = await running();
+    await coordinator.publish([...coordinator.rounds(0, 9), written(1, 5)], { round: 10 });
+    const asked = performance.now();
+    await ask('pause', id);
+    const run = await statusOf(id, 'PAUSED', 12_000);
+    expect(performance.now() - asked).toBeLessThan(11_000);
+    expect(run.statusReason).toMatch(/did not confirm .* rounds after that are redone/);
+    await until('the deaf one is told to let go', async () => (await actionOf(id)) === '1:cancel');
+    await ask('resume', id);
+    expect((await fleet.takePlacement()).payload).toMatchObject({ attempt: 2, restore: { round: 5 } });
+  }, 30_000);
+
+  it('of a run that waits is at once, and its jobs are taken back', async () => {
+    const id = await createRun(plane.admin);
+    expect((await ask('pause', id)).run.status).toBe('PAUSED');
+    expect(await actionOf(id).then((action) => action === null || action === '1:cancel')).toBe(true);
+    expect((await ask('resume', id, ', servers: 2')).run).toEqual({ status: 'QUEUED', attempt: 2 });
+    expect(await runOf(id)).toMatchObject({ spec: { strategy: { servers: 2 } } });
+    expect((await ask('cancel', id)).__typename).toBe('CancelRunSuccess');
+    await statusOf(id, 'CANCELLED');
+    for (const [request, rest] of [['pause'], ['resume'], ['cancel'], ['scale', ', workers: 1'], ['extend', ', rounds: 1']] as const)
+      expect(await ask(request, id, rest), request).toMatchObject({
+        __typename: 'Conflict',
+        message: 'The run is over already: CANCELLED.',
+      });
+  });
+
+  it('of a run that loses its server while it pauses leaves it PAUSED on its last checkpoint', async () => {
+    const { id, coordinator, server } = await running({ restarts: 0 });
+    await coordinator.publish([...coordinator.rounds(0, 9), written(1, 8)], { round: 10 });
+    await ask('pause', id);
+    await fleet.report({
+      kind: 'server.failed',
+      runId: id,
+      attempt: 1,
+      index: 0,
+      code: 'COORDINATOR_LOST',
+      message: `${server.id} is gone`,
+    });
+    expect((await statusOf(id, 'PAUSED')).attempts[0]).toMatchObject({ endCause: 'SERVER_LOST', endRound: 10 });
+  });
+});
+
+it('a paused run is cancelled at once; one that recovers too', async () => {
+  const { id, coordinator } = await running();
+  await pausedAt(id, coordinator, 3);
+  await ask('cancel', id);
+  expect((await runOf(id)).status).toBe('CANCELLED');
+});
+
+describe('scale', () => {
+  it('goes to the coordinator, opens no seat beyond it, and outlives a flush and an attempt', async () => {
+    const { id, coordinator } = await running();
+    const workersOf = () => fleet.redis.hget(controlKey(id), 'workers');
+    expect(await ask('scale', id, ', workers: 5')).toMatchObject({ __typename: 'InvalidInput', issues: [{ path: 'workers' }] });
+    expect((await ask('scale', id, ', workers: 0')).message).toMatch(/from 1 to 4.*pause it/);
+    expect((await ask('scale', id, ', workers: 1')).__typename).toBe('ChangeRunSuccess');
+    await until('the wish', async () => (await workersOf()) === '1:1');
+    await until('no open seat', async () => !(await runOf(id)).stepTasks.some(({ state }: { state: string }) => state === 'OPEN'));
+    await fleet.redis.del(controlKey(id));
+    await until('the wish again', async () => (await workersOf()) === '1:1');
+    await ask('scale', id, ', workers: 3');
+    await until('the new wish', async () => (await workersOf()) === '1:3');
+    await until('an open seat', async () => (await runOf(id)).stepTasks.some(({ state }: { state: string }) => state === 'OPEN'));
+    expect((await runOf(id)).workersWanted).toBe(3);
+    await pausedAt(id, coordinator, 2);
+    await ask('resume', id);
+    await until('the wish of the next attempt', async () => (await workersOf()) === '2:3');
+  });
+});
+
+describe('extend', () => {
+  it('lets a run that SUCCEEDED go on from its last checkpoint, with its history', async () => {
+    const { id, coordinator } = await running({ length: { epochs: 5 } });
+    expect((await ask('extend', id, ', epochs: 1')).message).toMatch(/Pause the run first/);
+    await coordinator.publish([written(1, 1175, 'final')], { round: 1175 });
+    await coordinator.finish();
+    expect((await statusOf(id, 'SUCCEEDED')).result).toEqual({ rounds: 1175 });
+    expect((await ask('extend', id)).issues).toEqual([{ path: 'rounds' }]);
+    expect((await ask('extend', id, ', rounds: 2, epochs: 2')).issues).toEqual([{ path: 'rounds' }]);
+    expect((await ask('extend', id, ', epochs: -1')).issues).toEqual([{ path: 'epochs' }]);
+    expect((await ask('extend', id, ', epochs: 2')).run).toEqual({ status: 'QUEUED', attempt: 2 });
+    expect(await runOf(id)).toMatchObject({
+      spec: { length: { epochs: 7 } },
+      result: null,
+      finishedAt: null,
+      progress: { round: 1175, totalRounds: 1645 },
+      attempts: [
+        { number: 2, fromRound: 1175, parentNumber: 1, parentRunId: null, endCause: null },
+        { number: 1, endCause: 'FINISHED', endRound: 1175 },
+      ],
+    });
+    expect((await fleet.takePlacement()).payload).toMatchObject({ attempt: 2, spec: { length: { epochs: 7 } }, restore: { round: 1175 } });
+  });
+
+  it('of a paused run adds rounds and resumes it; without a checkpoint a finished one cannot go on', async () => {
+    const { id, coordinator } = await running();
+    await pausedAt(id, coordinator, 4);
+    expect((await ask('extend', id, ', rounds: 100')).run).toEqual({ status: 'QUEUED', attempt: 2 });
+    expect((await runOf(id)).spec.length).toEqual({ rounds: 1275 });
+    await (await fleet.takePlacement()).complete('claimed');
+    await ask('cancel', id);
+    await statusOf(id, 'CANCELLED');
+    const other = await running();
+    await other.coordinator.finish();
+    await statusOf(other.id, 'SUCCEEDED');
+    expect((await ask('extend', other.id, ', rounds: 1')).message).toMatch(/no checkpoint to go on from/);
+  });
+});
+
+describe("a run that begins with another run's checkpoint", () => {
+  const RESUME = CREATE_RUN.replace('$clusterSpecId: ID', '$clusterSpecId: ID, $resumeFrom: ResumeFromInput').replace(
+    'clusterSpecId: $clusterSpecId',
+    'clusterSpecId: $clusterSpecId, resumeFrom: $resumeFrom',
+  );
+  const begin = async (spec: object, resumeFrom: object) => (await plane.admin.gql(RESUME, { spec, resumeFrom })).data.createRun;
+
+  it('counts from there, and is refused with the differences when its config is another', async () => {
+    const { id, coordinator } = await running();
+    await coordinator.publish([...coordinator.rounds(0, 9), written(1, 5), written(1, 10)], { round: 10 });
+    await pausedAt(id, coordinator, 12);
+    const refused = await begin({ optimizer: { name: 'sgd' }, seed: 1 }, { runId: id });
+    expect(refused.issues.map(({ path }: { path: string }) => path)).toEqual(expect.arrayContaining(['optimizer.name', 'seed']));
+    expect(refused.issues.find(({ path }: { path: string }) => path === 'seed').message).toBe(
+      'is 1, and the checkpoint was trained with 42',
+    );
+    expect((await begin({}, { runId: id, round: 7 })).message).toMatch(/no usable checkpoint of round 7/);
+    expect((await begin({ length: { rounds: 12 } }, { runId: id })).issues).toEqual([
+      { path: 'length', message: expect.stringContaining('12 committed rounds') },
+    ]);
+    const { run } = await begin({ name: 'second' }, { runId: id, round: 10 });
+    expect((await fleet.takePlacement()).payload).toMatchObject({
+      runId: run.id,
+      attempt: 1,
+      restore: { runId: id, attempt: 1, round: 10 },
+    });
+    expect(await runOf(run.id)).toMatchObject({
+      progress: { round: 10 },
+      attempts: [{ number: 1, fromRound: 10, parentNumber: 1, parentRunId: id }],
+    });
+  });
+
+  it('fails when that checkpoint cannot be loaded: there is nothing else to go on from', async () => {
+    const { id, coordinator } = await running();
+    await pausedAt(id, coordinator, 4);
+    const { run } = await begin({}, { runId: id });
+    const held = await fleet.takePlacement();
+    await fleet.report({ kind: 'server.failed', runId: run.id, attempt: 1, index: 0, code: 'CHECKPOINT_INVALID', message: 'torn' });
+    await held.complete('failed');
+    expect((await statusOf(run.id, 'FAILED')).statusReason).toMatch(/cannot be loaded any more/);
+    expect((await runOf(id)).checkpoints).toMatchObject([{ round: 4, state: 'INVALID' }]);
+  });
+});
+
+it('the same over REST, with problem documents', async () => {
+  const id = await createRun(plane.admin);
+  const post = (path: string, body: object = {}) => plane.admin.post(`/api/v1/runs/${id}/${path}`).send(body);
+  expect((await post('scale', { workers: 9 })).body).toMatchObject({ status: 422, code: 'INVALID_INPUT', issues: [{ path: 'workers' }] });
+  expect((await post('scale', { workers: 'two' })).status).toBe(422);
+  expect((await post('scale', { workers: 2, status: 1 })).body.detail).toMatch(/status: unknown field/);
+  expect((await post('scale', { workers: 2 })).body).toMatchObject({ workersWanted: 2, restartsLeft: 5 });
+  const pausedRun = await post('pause');
+  expect([pausedRun.status, pausedRun.body.status]).toEqual([202, 'PAUSED']);
+  expect((await post('resume', { servers: 65 })).body).toMatchObject({ status: 422, issues: [{ path: 'servers' }] });
+  expect((await post('resume')).body).toMatchObject({ status: 'QUEUED', attempt: 2 });
+  expect((await post('extend', { rounds: 5 })).body).toMatchObject({ status: 409, code: 'CONFLICT' });
+  expect((await plane.admin.get(`/api/v1/runs/${id}/attempts`)).body.items).toMatchObject([
+    { number: 2 },
+    { number: 1, endCause: 'PAUSED' },
+  ]);
+  expect((await plane.admin.get(`/api/v1/runs/${id}/checkpoints`)).body).toEqual({ items: [] });
+});
