@@ -1,5 +1,5 @@
 /** What every run in modes async and ssp must come to, and what a lone worker must. */
-import { expect } from 'vitest';
+import assert from 'node:assert/strict';
 import { RATE, STATE, TRAINABLE, tinyStep } from './tiny-model.js';
 import type { TokenCluster } from './token-cluster.js';
 
@@ -16,27 +16,31 @@ export function ledgerOf(cluster: TokenCluster): number[] {
 /** I2 and I4: every token once at every shard that owns chunks, every example once in the ledger, and the run finished. */
 export function expectComplete(cluster: TokenCluster, dropped: readonly string[] = []): void {
   const { rounds, replicas, servers } = cluster.options;
-  expect(cluster.outcome).toEqual({ outcome: 'finished', message: 'the run is finished' });
+  assert.deepEqual(cluster.outcome, { outcome: 'finished', message: 'the run is finished' });
   for (let server = 0; server < Math.min(servers, 2); server++) {
     const applied = cluster.applied.filter((update) => update.server === server).map(({ round, replica }) => `${round}/${replica}`);
-    expect(new Set(applied).size, 'a token was applied twice').toBe(applied.length);
+    assert.equal(new Set(applied).size, applied.length, 'a token was applied twice');
     const wanted = Array.from({ length: rounds * replicas }, (_, t) => ({ round: Math.floor(t / replicas), replica: t % replicas }))
       .filter(({ round, replica }) => cluster.examplesOf(round, replica) > 0)
       .map(({ round, replica }) => `${round}/${replica}`)
       .filter((key) => !dropped.includes(key));
-    expect([...applied].sort()).toEqual(wanted.sort());
+    assert.deepEqual([...applied].sort(), wanted.sort());
   }
   const ranges = cluster.entries().filter((entry) => entry.kind === 'ledger');
   let next = cluster.options.restore?.generation ?? 0;
   for (const { fromRound, toRound } of ranges) {
-    expect(fromRound).toBe(next);
+    assert.equal(fromRound, next);
     next = toRound + 1;
   }
-  expect(next).toBe(rounds);
+  assert.equal(next, rounds);
   const lost = dropped.map((key) => key.split('/').map(Number) as [number, number]).map(([k, r]) => cluster.examplesOf(k, r));
   const all = Array.from({ length: rounds }, (_, round) => cluster.examplesIn(round)).reduce((a, b) => a + b, 0);
-  expect(ranges.reduce((sum, { examples }) => sum + examples, 0)).toBe(all - lost.reduce((a, b) => a + b, 0));
-  expect(cluster.coordinator.trainedExamples).toBe(all - lost.reduce((a, b) => a + b, 0));
+  const trained = all - lost.reduce((a, b) => a + b, 0);
+  assert.equal(
+    ranges.reduce((sum, { examples }) => sum + examples, 0),
+    trained,
+  );
+  assert.equal(cluster.coordinator.trainedExamples, trained);
 }
 
 /** Plain sequential SGD over the tokens in order, in float32. */

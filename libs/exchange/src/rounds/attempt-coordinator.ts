@@ -27,6 +27,9 @@ interface AttemptTable {
 }
 const AFTER_TRAINING: readonly string[] = ['EVALUATING', 'COLLECTING', 'STOPPING', 'OVER'];
 
+/** What the event of a failure tells besides its message. */
+type Failure = Record<string, unknown> & { readonly cause?: Cause };
+
 /** What is trained so far. */
 interface AttemptLedger {
   readonly hasBegun: boolean;
@@ -93,7 +96,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   protected abstract serverSaid(index: number, message: Message): void;
   /** A message that only one mode has. @throws ProtocolError BAD_MESSAGE */
   protected abstract memberSaid(member: Member, message: Message): void;
-  /** A stop was asked for: the next cut takes it. */
+  /** A stop was asked for: leads to the next cut, which takes it. */
   protected abstract comeToStop(): void;
   /** All rounds are done: moves to EVALUATING, or to COLLECTING where nothing is measured, and calls `startEvaluation`. */
   protected abstract finishTraining(): void;
@@ -327,9 +330,14 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     row: 'collected' | 'cancel' | 'serverLost' | 'fail' | 'lost' | 'stopped',
     outcome: Outcome,
     message: string,
-    failure: Record<string, unknown> & { readonly cause?: Cause } = {},
+    failure: Failure = {},
   ): void {
     this.table.take(row, 'OVER');
+    this.conclude(outcome, message, failure);
+  }
+
+  /** The state is OVER: says so to everybody. */
+  protected conclude(outcome: Outcome, message: string, failure: Failure = {}): void {
     if (outcome === 'failed') this.event('run.failed', message, { round: this.round, newest: this.stops.newest, ...failure });
     const end: Message = { type: 'end', outcome, message: message.slice(0, 2000) };
     this.members.send(end, this.numbers());
