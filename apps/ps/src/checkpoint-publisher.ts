@@ -15,8 +15,16 @@ export interface CheckpointPublisherOptions {
   nowMs(): number;
 }
 
+/** A checkpoint of this attempt that the control plane may not know yet. */
+interface Published {
+  readonly round: number;
+  /** Number of the journal when it was told. */
+  readonly toldAs: number;
+}
+
 export class CheckpointPublisher {
   private readonly lineage: Manifest['lineage'];
+  private readonly published: Published[] = [];
 
   constructor(private readonly options: CheckpointPublisherOptions) {
     const { parent, job } = options;
@@ -31,12 +39,25 @@ export class CheckpointPublisher {
     return { bytes: cut.files.reduce((sum, { bytes }) => sum + bytes, 0), sha256, loss: cut.loss };
   }
 
-  /** Removes what the run does not want to keep. @throws StorageError */
-  async sweep(): Promise<void> {
+  /** The checkpoint of `round` was told to the control plane by the journal up to number `toldAs`. */
+  told(round: number, toldAs: number): void {
+    this.published.push({ round, toldAs });
+  }
+
+  /**
+   * Removes what the run does not want to keep, but never the newest one that the control plane knows: if this process dies now, the
+   * next attempt begins there.
+   * @param acknowledged number up to which the control plane has stored the journal
+   * @throws StorageError
+   */
+  async sweep(acknowledged: number): Promise<void> {
     const { checkpoints, job } = this.options;
     const { keepLast, keepBest } = job.spec.checkpoint;
     const parents = this.lineage.map(({ runId, ...rest }) => (runId === undefined ? rest : { ...rest, runId }));
-    await checkpoints.sweep(job.runId, { keepLast, keepBest, lineage: { attempt: job.attempt, parents } });
+    while (this.published.length > 1 && this.published[1]!.toldAs <= acknowledged) this.published.shift();
+    const known = this.published[0];
+    const keep = known && known.toldAs <= acknowledged ? [{ attempt: job.attempt, round: known.round }] : this.lineage.slice(-1);
+    await checkpoints.sweep(job.runId, { keepLast, keepBest, keep, lineage: { attempt: job.attempt, parents } });
   }
 
   private manifest(cut: CompletedCut): Manifest {

@@ -179,13 +179,14 @@ export class CoordinatorHost {
     try {
       const record = await this.checkpoints.publish(cut);
       hooks.guard(() => machine.cutPublished(cut.generation, record));
+      this.checkpoints.told(cut.generation, this.journal.lastNumber);
     } catch (error) {
       hooks.guard(() => machine.cutFailed(cut.generation, (error as Error).message));
       return;
     }
     // Old ones that stay cost room, and nothing else.
     await this.checkpoints
-      .sweep()
+      .sweep(this.journal.acknowledgedNumber)
       .catch((error: Error) => context.log.warn({ err: error, run: job.runId }, 'old checkpoints could not be removed'));
   }
 

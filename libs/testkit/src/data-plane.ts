@@ -47,6 +47,8 @@ export interface RunView {
   readonly reports: Report[];
   state: CoordinatorState | undefined;
   servers: ServerAddress[];
+  /** Seats that are offered at most. */
+  workers: number;
 }
 
 export class DataPlane {
@@ -131,6 +133,7 @@ export class DataPlane {
       reports: [],
       state: undefined,
       servers: [],
+      workers: spec.replicas,
     };
     this.runs.set(run.id, run);
     await this.place(run, null);
@@ -149,6 +152,7 @@ export class DataPlane {
 
   /** What the api would write into the control hash of the run: `action` and `workers` hold for the present attempt. */
   async control(run: RunView, field: 'action' | 'workers', value: string): Promise<void> {
+    if (field === 'workers') run.workers = Number(value);
     await this.redisClient.hset(controlKey(run.id), field, `${run.attempt}:${value}`);
   }
 
@@ -277,7 +281,7 @@ export class DataPlane {
     if (seats.open && held.some((s) => s.seat === seats.open!.seat && s.n === seats.open!.n)) seats.open = undefined;
     // Taken by somebody who died with it: made again; a late second holder is told SEAT_TAKEN.
     if (seats.open && Date.now() - seats.sinceMs > 4_000) seats.open = undefined;
-    if (seats.open || held.length >= run.spec.replicas) return;
+    if (seats.open || held.length >= Math.min(run.spec.replicas, run.workers)) return;
     const seat = Array.from({ length: run.spec.replicas }, (_, i) => i).find((i) => !held.some((s) => s.seat === i))!;
     const n = (seats.made.get(seat) ?? -1) + 1;
     seats.made.set(seat, n);

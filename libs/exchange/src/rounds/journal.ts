@@ -63,6 +63,11 @@ export class Journal {
     return this.nextNumber - 1;
   }
 
+  /** Everything up to it is stored. */
+  get acknowledgedNumber(): number {
+    return this.acknowledged;
+  }
+
   append(entry: Entry): void {
     if (entry.kind === 'ledger' && this.mergeLedger(entry)) return;
     this.entries.push({ ...entry, n: this.nextNumber++, atMs: this.options.now() });
