@@ -363,6 +363,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     this.cover();
     const { servers, replicas, schedule } = this.options;
     const workers = this.members.live().length;
+    if (this.round > 0) this.event('run.restored', `goes on from the checkpoint of round ${this.round}`, { round: this.round });
     this.event('training.started', `training started with ${workers} worker(s), ${servers} server(s), ${replicas} replicas`, {
       ...{ workers, servers, replicas, totalRounds: schedule.totalRounds, fingerprint: this.attendance.fingerprint ?? '' },
     });

@@ -1,0 +1,146 @@
+/**
+ * bench recovery: how long a run stands still when a process of it is killed: worker, server, server with a standby
+ *
+ * One long run of the MNIST MLP on real processes for each kind. Again and again, once the run goes steadily, a process of it is
+ * SIGKILLed and another started in its place. The figure is the time from the kill to the next committed round, less one round of
+ * the run; for a server without a standby that round is the first one of the next attempt, rounds that are redone come after it.
+ */
+import { parseArgs } from 'node:util';
+import { DataPlane, Stack } from '@paceline/testkit';
+
+const { values: flags } = parseArgs({
+  options: {
+    json: { type: 'boolean', default: false },
+    kinds: { type: 'string', default: 'worker,server,standby' },
+    kills: { type: 'string', default: '10' },
+    batch: { type: 'string', default: '256' },
+  },
+});
+const kills = Number(flags.kills);
+const DEADLINE_MS = 60_000;
+const STEADY_ROUNDS = 15;
+const median = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const spec = (strategy) => ({
+  model: 'mlp',
+  globalBatch: Number(flags.batch),
+  replicas: 4,
+  length: { rounds: 1_000_000 },
+  restarts: 100,
+  checkpoint: { everyRounds: 10, final: false },
+  strategy: { kind: 'parameter-server', ...strategy },
+});
+
+async function until(what, condition) {
+  const deadline = Date.now() + DEADLINE_MS;
+  for (;;) {
+    const value = await condition();
+    if (value !== undefined && value !== false) return value;
+    if (Date.now() > deadline) throw new Error(`waited ${DEADLINE_MS} ms for ${what}`);
+    await sleep(20);
+  }
+}
+
+/** Commits as the coordinator dated them. */
+const stillMs = (commits, killedMs, lastRound) => {
+  const before = commits.filter(({ atMs }) => atMs <= killedMs).slice(-50);
+  const after = commits.find(({ atMs, round }) => atMs > killedMs && (lastRound === undefined || round >= lastRound));
+  const roundMs = median(before.slice(1).map(({ atMs }, i) => atMs - before[i].atMs));
+  return after && { stillMs: after.atMs - killedMs - roundMs, roundMs };
+};
+
+async function workerKills() {
+  const plane = await DataPlane.start({ servers: 1, workers: 2 });
+  const results = [];
+  try {
+    const run = await plane.train(spec({ servers: 1 }));
+    const commits = () => run.entries.filter(({ kind }) => kind === 'metric');
+    while (results.length < kills) {
+      const seats = await until('two workers with replicas', () => {
+        const held = run.state?.seats.filter(({ replicas }) => replicas.length > 0) ?? [];
+        return held.length === 2 && held;
+      });
+      const round = run.state.round;
+      await until('steady rounds', () => run.state.round >= round + STEADY_ROUNDS);
+      const victim = plane.workers.find(({ ready }) => ready.id === seats[results.length % 2].workerId);
+      const killedMs = Date.now();
+      await victim.kill('SIGKILL');
+      results.push(await until('the next committed round', () => stillMs(commits(), killedMs)));
+      await plane.addWorker();
+    }
+  } finally {
+    await plane.stop();
+  }
+  return results;
+}
+
+async function serverKills(standby) {
+  const stack = await Stack.start({ servers: standby ? 5 : 3, workers: 2 });
+  const results = [];
+  try {
+    const { id } = await stack.client.createRun(spec({ servers: 2, standby }));
+    const commits = async (fromRound) => {
+      const [series] = await stack.client.metrics(id, { names: ['loss'], fromRound: Math.max(0, fromRound), maxPoints: 2_000 });
+      return series.points;
+    };
+    while (results.length < kills) {
+      const begun = await until('both workers', async () => {
+        const run = await stack.client.run(id);
+        return run.status === 'RUNNING' && run.progress.workers === 2 && run;
+      });
+      const run = await until('steady rounds', async () => {
+        const now = await stack.client.run(id);
+        return now.progress.round >= begun.progress.round + STEADY_ROUNDS && now;
+      });
+      const index = results.length % 2;
+      const server = run.servers.find((each) => each.index === index && (each.role === undefined || each.role === 'PRIMARY'));
+      const victim = stack.servers.find(({ ready }) => ready.id === server.serverId);
+      const old = await commits(run.progress.round - 60);
+      const killedMs = Date.now();
+      await stack.end(victim, 'SIGKILL');
+      results.push(
+        await until('the next committed round', async () => {
+          const now = await stack.client.run(id);
+          if (!standby && now.attempt === run.attempt) return undefined;
+          const fresh = (await commits(Math.max(0, run.progress.round - 60))).filter(({ atMs }) => atMs > killedMs + 5);
+          return stillMs([...old.filter(({ atMs }) => atMs <= killedMs), ...fresh], killedMs);
+        }),
+      );
+      process.stderr.write(`${standby ? 'standby' : 'server'} ${index}: ${Math.round(results.at(-1).stillMs)} ms\n`);
+      await stack.addServer();
+      // A standby is placed with an attempt: a pause and a resume give the run one again.
+      if (standby && results.length < kills) {
+        await stack.client.pauseRun(id);
+        await until('the pause', async () => (await stack.client.run(id)).status === 'PAUSED');
+        await stack.client.resumeRun(id);
+      }
+    }
+  } finally {
+    await stack.stop();
+  }
+  return results;
+}
+
+const KINDS = {
+  worker: ['a worker', workerKills],
+  server: ['a parameter server, without standby', () => serverKills(0)],
+  standby: ['a parameter server, with a standby', () => serverKills(1)],
+};
+const rows = [];
+for (const kind of flags.kinds.split(',')) {
+  const [what, measure] = KINDS[kind] ?? [];
+  if (!measure) throw new Error(`--kinds takes ${Object.keys(KINDS).join(', ')}`);
+  const results = await measure();
+  const still = results.map((result) => result.stillMs);
+  rows.push({
+    killed: what,
+    kills: results.length,
+    medianMs: Math.round(median(still)),
+    lowestMs: Math.round(Math.min(...still)),
+    highestMs: Math.round(Math.max(...still)),
+    roundMs: Math.round(median(results.map((result) => result.roundMs))),
+  });
+}
+if (flags.json) console.log(JSON.stringify({ bench: 'recovery', rows }));
+else console.table(rows);
+process.exit(0);
