@@ -204,14 +204,15 @@ export class CoordinatorHost {
     });
     try {
       const weightsSha256 = await this.collector.collect();
+      const { ledger } = machine;
       const result: RunResult = {
         rounds: machine.round,
         ...evaluation,
-        examplesPerSecond: machine.examplesPerSecond,
-        trainedExamples: machine.trainedExamples,
+        examplesPerSecond: ledger.trainingMs > 0 ? (ledger.attemptExamples / ledger.trainingMs) * 1000 : 0,
+        trainedExamples: ledger.trainedExamples,
         weightsSha256,
         weightsFile: this.weightsFile,
-        trainingMs: machine.trainingMs,
+        trainingMs: ledger.trainingMs,
       };
       machine.weightsCollected({ ...result });
     } catch (error) {

@@ -1,4 +1,5 @@
 export * from './contract.js';
+export * from './arbiter.js';
 export * from './redis.js';
 export * from './reports.js';
 export * from './hand-queue.js';

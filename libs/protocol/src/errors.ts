@@ -25,6 +25,8 @@ export const DATA_PLANE_ERRORS = {
   SLOW_CONSUMER: 'The peer does not read what it is sent, and the bound on queued bytes is reached.',
   SILENT_PEER: 'Nothing was heard from the peer within the deadline.',
   SERVER_FULL: 'The server has no memory or no place for more; start another server.',
+  NOT_PRIMARY: 'This server stands by for the shard, or is taking it over; try the other address, and this one again a little later.',
+  STALE_TERM: 'The frame or the server belongs to an older term: another server has taken over; it can change nothing.',
   RUN_OVER: 'The run is over.',
 } as const;
 

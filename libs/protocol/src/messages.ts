@@ -7,7 +7,9 @@
  *   worker → coordinator       contribution, evaluated, token-non-finite, failed
  *   server → worker            welcome, refused
  *   coordinator → worker       view, commit, tokens, evaluate, end
- *   server → coordinator       hello, reduced, applied, member-link, cut-written, cut-failed, non-finite, stopping,
+ *   standby → its primary      hello, replicated
+ *   primary → its standby      view, decision, commit, end, and reduced chunks as gradient frames of the root node
+ *   server → coordinator       hello, standing, standby-link, reduced, applied, member-link, cut-written, cut-failed, non-finite, stopping,
  *                              replica-complete, scalars
  *   coordinator → server       welcome, view, commit, drop, pull, include, decision, end
  */
@@ -50,13 +52,21 @@ export const cutFileSchema = z.strictObject({
 });
 export type CutFile = z.output<typeof cutFileSchema>;
 
+const decisionFields = {
+  skip: z.boolean(),
+  examples: count,
+  scale: z.number().min(0).max(1),
+  variables: z.array(z.tuple([u32, z.number().min(0).max(1)])).max(10_000),
+};
+const decisionSchema = z.strictObject(decisionFields);
+
 export const messageSchema = z.discriminatedUnion('type', [
   /** First frame of every connection. `n` is how often the seat was made; servers give their index as `seat`. */
   z.strictObject({
     type: z.literal('hello'),
     token: z.string().max(4096),
     run: z.uuid(),
-    role: z.enum(['worker', 'server']),
+    role: z.enum(['worker', 'server', 'standby']),
     id,
     host: z.string().max(255),
     seat: z.int().min(0).max(65_535),
@@ -117,13 +127,19 @@ export const messageSchema = z.discriminatedUnion('type', [
       .max(4096),
   }),
   /** Plan two-phase: apply the round, over `examples`, scaled as a whole and by variable; or leave it out. */
+  z.strictObject({ type: z.literal('decision'), round: u32, ...decisionFields }),
+  /** A standby has applied a reduced chunk that its primary has forwarded (or had applied it before). */
+  z.strictObject({ type: z.literal('replicated'), round: u32, chunk: u32 }),
+  /** A primary's standby is connected, or was dropped: from then on the loss of this server is, or is not, covered. */
+  z.strictObject({ type: z.literal('standby-link'), up: z.boolean(), id: id.nullable(), why: z.string().max(300) }),
+  /** Where a server stands that joins a coordinator: the first word after HELLO. With `term` it says that it has taken over its shard. */
   z.strictObject({
-    type: z.literal('decision'),
+    type: z.literal('standing'),
     round: u32,
-    skip: z.boolean(),
-    examples: count,
-    scale: z.number().min(0).max(1),
-    variables: z.array(z.tuple([u32, z.number().min(0).max(1)])).max(10_000),
+    view: u32,
+    term: u32,
+    isReduced: z.boolean(),
+    decision: decisionSchema.optional(),
   }),
   /** A server was told to end: the attempt has until its deadline to take a last checkpoint. */
   z.strictObject({ type: z.literal('stopping'), reason: z.string().max(300) }),

@@ -26,7 +26,7 @@ test('a run that begins with any checkpoint of another ends with the same bits',
       const worker = second.join();
       await second.finished();
       expect(second.outcome?.outcome).toBe('finished');
-      expect(second.coordinator.trainedExamples).toBe(base.rounds * base.examples);
+      expect(second.coordinator.ledger.trainedExamples).toBe(base.rounds * base.examples);
       expect(second.weightsOf(worker)).toEqual(expectedWeights(base));
     }
   }

@@ -87,8 +87,8 @@ test('with one backup replica a worker that never answers delays nobody; what it
   const { examples, dropped } = ledgerOf(cluster);
   expect(examples + dropped).toBe(base.rounds * base.examples);
   expect(dropped).toBeGreaterThan(0);
-  expect(cluster.coordinator.trainedExamples).toBe(examples);
-  expect(cluster.coordinator.ledgerState().exceptions.reduce((sum, row) => sum + row.examples, 0)).toBe(dropped);
+  expect(cluster.coordinator.ledger.trainedExamples).toBe(examples);
+  expect(cluster.coordinator.ledger.state().exceptions.reduce((sum, row) => sum + row.examples, 0)).toBe(dropped);
 });
 
 test('with backup replicas and everybody in time, each round counts exactly R − b, the same on all shards', async () => {

@@ -1,17 +1,20 @@
 /**
  * A member's connections to all servers of its run. A broken one is opened again at once and then with pauses; when a server
  * cannot be reached for `giveUpMs`, does not answer HELLO, or breaks off again and again, the seat is given up with the server
- * named. Clock and transport are arguments: the worker and the simulator run this same file.
+ * named. A shard with a standby has two addresses, tried in turn: whoever does not lead it says NOT_PRIMARY, and as long as
+ * somebody says so the seat is kept. Clock and transport are arguments: the worker and the simulator run this same file.
  */
 import { ProtocolError, checkAttempt, type DataPlaneErrorCode, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
 import type { Clock } from '../clock.js';
-import type { Connection } from '../connection.js';
+import type { Connection, FrameNumbers } from '../connection.js';
 import { SilenceWatch } from './silence.js';
 
 const PAUSE_MS = 100;
 const TICK_MS = 100;
 const SILENT_AFTER_MS = 10_000;
 const WELCOME_DEADLINE_MS = 5_000;
+/** With another address to try, a server that is stopped is not waited for as long. */
+const WELCOME_OR_OTHER_MS = 1_000;
 export const GIVE_UP_MS = 3_000;
 
 /** What the links need of the machine on the worker's side. */
@@ -22,6 +25,8 @@ export interface LinkedMember {
   data(header: FrameHeader): void;
   message(server: number, message: Message): void;
   waitingFor(): string;
+  /** Where the member stands: a coordinator that has just taken over learns from it which rounds are committed. */
+  numbers(): FrameNumbers;
 }
 
 export interface LinkedServer {
@@ -31,6 +36,8 @@ export interface LinkedServer {
 
 export interface LinkOptions<Server extends LinkedServer> {
   readonly servers: readonly Server[];
+  /** Second addresses, of the shards that have a standby. */
+  readonly standbys?: readonly Server[];
   readonly attempt: number;
   readonly member: LinkedMember;
   readonly clock: Clock;
@@ -56,6 +63,14 @@ export class ServerLinks<Server extends LinkedServer> {
   open(): void {
     const { servers, clock } = this.options;
     for (const server of servers) void this.keep(server, clock.now(), undefined);
+  }
+
+  /** The other address of the shard, or the same where it has one. */
+  private other(server: Server): Server {
+    const { servers, standbys = [] } = this.options;
+    const standby = standbys.find(({ index }) => index === server.index);
+    if (!standby) return server;
+    return server.serverId === standby.serverId ? servers.find(({ index }) => index === server.index)! : standby;
   }
 
   close(): void {
@@ -87,6 +102,7 @@ export class ServerLinks<Server extends LinkedServer> {
         return this.use(server, connection, sinceMs);
       } catch (error) {
         trouble = (error as Error).message;
+        server = this.other(server);
       }
     }
   }
@@ -96,10 +112,14 @@ export class ServerLinks<Server extends LinkedServer> {
     this.connections.add(connection);
     this.silence.heard(connection);
     const openedMs = clock.now();
+    const other = this.other(server);
     let welcomed = false;
-    const cancelUnanswered = clock.after(WELCOME_DEADLINE_MS, () =>
-      connection.close(new ProtocolError('SILENT_PEER', `no answer to HELLO within ${WELCOME_DEADLINE_MS} ms`)),
+    let standsBy = false;
+    const welcomeMs = other === server ? WELCOME_DEADLINE_MS : WELCOME_OR_OTHER_MS;
+    const cancelUnanswered = clock.after(welcomeMs, () =>
+      connection.close(new ProtocolError('SILENT_PEER', `no answer to HELLO within ${welcomeMs} ms`)),
     );
+    const ends = (code: DataPlaneErrorCode): boolean => isFinal(code) && !(code === 'RUN_UNKNOWN' && other !== server);
     connection.setReceiver({
       payloadFor: (header) => member.payloadFor(header),
       data: (header) => {
@@ -109,7 +129,8 @@ export class ServerLinks<Server extends LinkedServer> {
       message: (message, header) => {
         this.silence.heard(connection);
         if (message.type === 'refused') {
-          if (isFinal(message.code)) this.giveUp(message.code, message.message, server.index);
+          standsBy ||= message.code === 'NOT_PRIMARY';
+          if (ends(message.code)) this.giveUp(message.code, message.message, server.index);
           return;
         }
         checkAttempt(header, attempt);
@@ -126,13 +147,13 @@ export class ServerLinks<Server extends LinkedServer> {
         this.silence.forget(connection);
         member.detach(server.index, connection);
         if (this.closed) return;
-        if (error && isFinal(error.code)) return this.giveUp(error.code, error.message, server.index);
+        if (error && ends(error.code)) return this.giveUp(error.code, error.message, server.index);
         // What held for a while and breaks is opened again at once; what breaks at once counts with the trouble before it.
         const held = welcomed && clock.now() - openedMs > this.giveUpMs;
-        void this.keep(server, held ? clock.now() : sinceMs, held ? undefined : description);
+        void this.keep(other, held || standsBy ? clock.now() : sinceMs, held ? undefined : description);
       },
     });
-    connection.sendMessage({ type: 'hello', ...this.options.hello() }, { attempt, term: 0, view: 0, round: 0 });
+    connection.sendMessage({ type: 'hello', ...this.options.hello() }, { ...member.numbers(), attempt });
   }
 
   private giveUp(code: string, message: string, serverIndex: number): void {
@@ -144,5 +165,5 @@ export class ServerLinks<Server extends LinkedServer> {
 
 /** A broken frame or a slow moment is worth another connection; a refusal is not, nor a seat that was taken away for a reason. */
 function isFinal(code: DataPlaneErrorCode): boolean {
-  return !['BAD_FRAME', 'BAD_CHECKSUM', 'SLOW_CONSUMER', 'SILENT_PEER'].includes(code);
+  return !['BAD_FRAME', 'BAD_CHECKSUM', 'SLOW_CONSUMER', 'SILENT_PEER', 'NOT_PRIMARY', 'STALE_TERM'].includes(code);
 }

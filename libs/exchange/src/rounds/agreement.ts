@@ -66,7 +66,9 @@ export class Agreement {
 
   /** The scalars of a shard. Returns the decision to tell, when they were the last. */
   private gathered(server: number, { round, chunks }: MessageOf<'scalars'>): Message | 'non-finite' | undefined {
-    if (this.decision || !this.included) return undefined;
+    // A shard that was taken over has gathered again: it is told the same.
+    if (this.decision) return { type: 'decision', round, ...this.decision };
+    if (!this.included) return undefined;
     this.scalars.set(server, chunks);
     if (this.scalars.size < this.servers) return undefined;
     const decision = this.options.decide(round, this.included, [...this.scalars.values()].flat());

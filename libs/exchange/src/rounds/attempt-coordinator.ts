@@ -54,7 +54,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   term = 1;
 
   constructor(protected readonly options: Options) {
-    const { servers, serverDeadlineMs = 10_000, serversDeadlineMs = 30_000 } = options;
+    const { servers, serverDeadlineMs = 10_000, serversDeadlineMs = 30_000, takeoverDeadlineMs: takeoverMs = 300_000 } = options;
     this.members = new Membership(options.replicas, options.now);
     this.attendance = new Attendance(this.members, options, options.now, {
       take: (row) => this.table.take(row),
@@ -75,12 +75,13 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
       removed: (member) => this.coverFor(member),
       poisoned: (replica, message) => this.over('lost', 'failed', message, { cause: 'POISON_ROUND', replica }),
     });
-    this.servers = new ServerWatch(servers, { silentMs: serverDeadlineMs, completeMs: serversDeadlineMs }, options.now);
+    const completeMs = options.succession ? takeoverMs : serversDeadlineMs;
+    this.servers = new ServerWatch(servers, { silentMs: serverDeadlineMs, completeMs, takeoverMs }, options.now);
     this.stops = new Stops(options, (type, message, data) => this.event(type, message, data));
   }
 
   abstract readonly table: AttemptTable;
-  protected abstract readonly ledger: AttemptLedger;
+  abstract readonly ledger: AttemptLedger;
   /** Rounds that are done. */
   abstract get round(): number;
   /** Members have changed, or servers are complete: gives out what has no live holder, in a new view where there is one. */
@@ -133,9 +134,15 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   /** What keeps the run from going on, in words, or null. */
   waitingFor(): string | null {
     if (this.table.state === 'OVER') return null;
-    if (!this.servers.isComplete) return `parameter server ${this.servers.missing.join(', ')} to connect to the coordinator`;
+    const servers = this.waitingForServers();
+    if (servers !== null) return servers;
     if (this.members.live().length === 0) return 'a worker to take a step task';
     return null;
+  }
+
+  protected waitingForServers(): string | null {
+    const { missing } = this.servers;
+    return missing.length > 0 ? `parameter server ${missing.join(', ')} to connect to the coordinator` : null;
   }
 
   seats(): { seat: number; n: number; workerId: string; replicas: number[] }[] {
@@ -155,9 +162,14 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   }
 
   serverLost(index: number, why: string): void {
-    if (this.table.state === 'OVER' || !this.servers.remove(index)) return;
+    if (this.table.state === 'OVER' || !this.servers.remove(index) || this.isCovered(index, why)) return;
     const message = `parameter server ${index} was lost in round ${this.round}: ${why}`;
     this.over('serverLost', 'failed', message, { cause: 'SERVER_LOST', server: index });
+  }
+
+  /** Whether somebody takes the place of a server that is lost. */
+  protected isCovered(_index: number, _why: string): boolean {
+    return false;
   }
 
   serverMessage(index: number, message: Message): void {
@@ -357,16 +369,18 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   }
 
   /** First start: everything is there, so work is handed out. */
-  private begin(): void {
+  protected begin(): void {
     if (this.ledger.hasBegun || this.waitingFor() !== null) return;
     this.ledger.begin();
     this.cover();
     const { servers, replicas, schedule } = this.options;
     const workers = this.members.live().length;
-    if (this.round > 0) this.event('run.restored', `goes on from the checkpoint of round ${this.round}`, { round: this.round });
-    this.event('training.started', `training started with ${workers} worker(s), ${servers} server(s), ${replicas} replicas`, {
-      ...{ workers, servers, replicas, totalRounds: schedule.totalRounds, fingerprint: this.attendance.fingerprint ?? '' },
-    });
+    if (!this.options.succession) {
+      if (this.round > 0) this.event('run.restored', `goes on from the checkpoint of round ${this.round}`, { round: this.round });
+      this.event('training.started', `training started with ${workers} worker(s), ${servers} server(s), ${replicas} replicas`, {
+        ...{ workers, servers, replicas, totalRounds: schedule.totalRounds, fingerprint: this.attendance.fingerprint ?? '' },
+      });
+    }
     // Restored from a checkpoint of its last round: only the measuring is left.
     if (this.round >= schedule.totalRounds) this.finishTraining();
   }

@@ -4,16 +4,58 @@ import type { CompletedCut, CutCadence } from './cuts.js';
 import type { Journal } from './journal.js';
 import type { LedgerState } from './round-ledger.js';
 import type { StateRows } from './state-table.js';
+import type { Succession } from './takeover.js';
 
 export type CoordinatorState = 'GATHERING' | 'EVALUATING' | 'COLLECTING' | 'STOPPING' | 'OVER';
 
 export const COORDINATOR_ROWS = {
-  serverJoins: { from: ['GATHERING'], event: 'a server connects', does: 'count it in; training starts when all are there', next: '–' },
+  serverJoins: {
+    from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
+    event: 'a server connects',
+    does: 'count it in; training starts when all are there',
+    next: '–',
+  },
   serverLost: {
     from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
     event: "a server's connection closes, or nothing is heard from it for 10 s",
     does: 'end the attempt: FAILED, naming the server and the round',
     next: ['OVER'],
+  },
+  serverAway: {
+    from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
+    event: 'a server with a standby is lost',
+    does: 'wait for the standby to take over; give up a checkpoint that was being written; commit only what the lost server had REDUCED',
+    next: '–',
+  },
+  serverTakenOver: {
+    from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
+    event: 'a standby joins in a higher term, in the place of its primary',
+    does: 'take its term; COMMIT(k) again if it lacks it; ask it again for weights that are being collected',
+    next: '–',
+  },
+  standbyLink: {
+    from: 'any',
+    event: "a server's standby follows, or was dropped",
+    does: 'journal it; from here on its loss is covered, or is not',
+    next: '–',
+  },
+  succeeded: {
+    from: ['GATHERING'],
+    event: 'promoted: all servers have said where they stand',
+    does: 'the highest round is the present one: COMMIT the one before it to whoever lacks it; write the ledger that is not stored; new view; let workers come back',
+    next: '–',
+  },
+  regathered: {
+    from: ['GATHERING'],
+    event: 'promoted: all workers are back, or their grace is over',
+    does: 'give replicas without a worker to the others; go on',
+    next: '–',
+  },
+  committedElsewhere: {
+    from: ['GATHERING'],
+    event: 'promoted: a worker comes back that has COMMIT(k), which no server has',
+    does: 'COMMIT(k) to all: every server is REDUCED(k)',
+    next: ['EVALUATING', 'COLLECTING', 'STOPPING'],
   },
   join: {
     from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
@@ -153,6 +195,10 @@ export interface CoordinatorOptions {
   readonly firstRound?: number;
   /** What the ledger held in that checkpoint. */
   readonly firstLedger?: LedgerState;
+  /** This coordinator takes the place of one that is gone. */
+  readonly succession?: Succession;
+  /** While weights are collected a server was taken over: what it still owes is asked for again. */
+  serverTakenOver?(index: number): void;
   /** When checkpoints are taken; none are without it. */
   readonly cuts?: CutCadence & { readonly final: boolean };
   /** Called when all shards have written their part: stores the manifest, then calls `cutPublished` or `cutFailed`. */
@@ -171,6 +217,9 @@ export interface CoordinatorOptions {
   /** A server that says nothing for this long is lost; all have to connect within `serversDeadlineMs` of the first. */
   readonly serverDeadlineMs?: number;
   readonly serversDeadlineMs?: number;
+  /** A server with a standby is waited for this long; the grace for workers after a takeover of the coordinator. */
+  readonly takeoverDeadlineMs?: number;
+  readonly graceMs?: number;
   /** A stop waits this long for the round, and as long again for its checkpoint. */
   readonly pauseDeadlineMs?: number;
   readonly shutdownDeadlineMs?: number;

@@ -22,26 +22,69 @@ import { AttemptCoordinator } from './attempt-coordinator.js';
 import { COORDINATOR_ROWS, type CoordinatorOptions, type CoordinatorState } from './coordinator-table.js';
 import type { CoordinatedMember as Member } from './membership.js';
 import { RoundLedger, type Contribution } from './round-ledger.js';
+import { ServerTakeovers } from './server-takeovers.js';
 import { StateTable } from './state-table.js';
+import type { Connection } from '../connection.js';
 
 export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
   override readonly table = new StateTable<CoordinatorState, typeof COORDINATOR_ROWS>('coordinator', COORDINATOR_ROWS, 'GATHERING');
-  protected override readonly ledger: RoundLedger;
+  override readonly ledger: RoundLedger;
   private readonly contributions = new Map<number, Contribution>();
   private readonly reduced = new Set<number>();
   private readonly agreement: Agreement | undefined;
+  private readonly takeovers: ServerTakeovers;
   override round: number;
 
   constructor(options: CoordinatorOptions) {
     super(options);
     this.ledger = new RoundLedger(options.schedule, options.journal, options.now, options.firstLedger);
     this.round = options.firstRound ?? 0;
+    this.term = options.succession?.term ?? 1;
     if (options.twoPhase) this.agreement = new Agreement(options.servers, options.replicas, options.twoPhase);
+    this.takeovers = new ServerTakeovers(this, options, this.servers, this.members, this.ledger, {
+      event: (type, message, data) => this.event(type, message, data),
+      viewMessage: () => this.viewMessage(),
+      cutLost: (why) => this.stops.underWay !== undefined && this.cutFailed(this.stops.underWay, why),
+      reduced: this.reduced,
+      decided: (decision) => decision && this.agreement && (this.agreement.decision = decision),
+      tryCommit: () => this.tryCommit(),
+      moveOn: () => this.moveOn(),
+      begin: () => this.begin(),
+    });
+  }
+
+  protected override waitingForServers(): string | null {
+    return this.takeovers.waitingFor();
+  }
+
+  protected override isCovered(index: number, why: string): boolean {
+    return this.takeovers.covers(index, why);
+  }
+
+  override serverJoined(index: number, connection: Connection): void {
+    if (!this.takeovers.isAsking) return super.serverJoined(index, connection);
+    this.table.take('serverJoins');
+    this.servers.add(index, connection);
+  }
+
+  /**
+   * @param knownRound the round that the worker is in: after a takeover it may know of a commit that no server has heard of
+   * @throws ProtocolError NOT_PRIMARY while this coordinator does not know where the servers stand
+   */
+  override memberJoined(hello: MessageOf<'hello'>, connection: Connection, knownRound = 0): void {
+    this.takeovers.memberComes(knownRound);
+    super.memberJoined(hello, connection);
+    if (this.takeovers.isUnderWay) this.takeovers.memberBack(hello.id);
+  }
+
+  override tick(): void {
+    this.takeovers.tick();
+    super.tick();
   }
 
   /** In the middle of a round: gives replicas without a live holder to the live members, in a new view. */
   protected override cover(): void {
-    if (!this.members.cover()) return;
+    if (this.takeovers.isUnderWay || !this.members.cover()) return;
     this.view++;
     const message = this.viewMessage();
     this.servers.send(message, this.numbers());
@@ -70,6 +113,9 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
 
   protected override serverSaid(index: number, message: Message): void {
     switch (message.type) {
+      case 'standing':
+      case 'standby-link':
+        return this.takeovers.hear(index, message);
       case 'reduced':
         return this.onReduced(index, message.round);
       case 'non-finite':
@@ -120,6 +166,7 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
   }
 
   private onReduced(index: number, round: number): void {
+    if (this.takeovers.keepsReduced(index, round)) return;
     if (this.table.state !== 'GATHERING' || round !== this.round) return;
     this.table.take('reduced');
     this.reduced.add(index);
@@ -138,10 +185,15 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
     // In the order of the replicas, whoever came first: sums of floats depend on it.
     const included = this.agreement ? this.agreement.included : this.members.replicas;
     if (this.reduced.size < this.options.servers || !included?.every((replica) => this.contributions.has(replica))) return;
-    const last = this.round + 1 === this.options.schedule.totalRounds;
     const rows = included.map((replica) => this.contributions.get(replica)!);
     if (this.agreement?.decision?.skip) this.ledger.skip(this.round);
     else this.ledger.commit(this.round, rows);
+    this.moveOn();
+  }
+
+  /** The present round is committed. */
+  private moveOn(): void {
+    const last = this.round + 1 === this.options.schedule.totalRounds;
     this.agreement?.reset();
     const committed = this.round;
     this.contributions.clear();

@@ -44,16 +44,21 @@ export interface JournalOptions {
   readonly maxEntries?: number;
   /** Neighbouring ledger ranges that nobody has read yet are merged up to this many rounds. */
   readonly ledgerRounds?: number;
+  /** Entries that a coordinator before this one has written in the attempt, and that are stored: the numbers go on after them. */
+  readonly storedN?: number;
 }
 
 export class Journal {
   private entries: NumberedEntry[] = [];
-  private nextNumber = 1;
+  private nextNumber: number;
   /** Highest number handed out by `batch`: entries up to it must not change any more, since the api may have stored them. */
-  private published = 0;
-  private acknowledged = 0;
+  private published: number;
+  private acknowledged: number;
 
-  constructor(private readonly options: JournalOptions) {}
+  constructor(private readonly options: JournalOptions) {
+    this.published = this.acknowledged = options.storedN ?? 0;
+    this.nextNumber = this.acknowledged + 1;
+  }
 
   get pending(): number {
     return this.entries.length;

@@ -25,6 +25,18 @@ export type MemberState = 'SYNCING' | 'READY' | 'OVER';
 
 export const MEMBER_ROWS = {
   welcome: { from: ['SYNCING', 'READY'], event: 'WELCOME from a server', does: 'send again what the bitmap of round k lacks', next: '–' },
+  takenOver: {
+    from: ['SYNCING', 'READY'],
+    event: 'WELCOME from a server in a higher term',
+    does: 'its standby has taken the shard over: forget chunks of k+1 of that shard, the new term publishes them again',
+    next: '–',
+  },
+  staleTerm: {
+    from: 'any',
+    event: 'WELCOME or a chunk of an older term than the shard has',
+    does: 'refuse it: STALE_TERM; it comes from a former primary',
+    next: '–',
+  },
   parameters: {
     from: ['SYNCING', 'READY'],
     event: 'chunk of generation k or k+1',
@@ -147,9 +159,12 @@ export class Member {
   view = 0;
   term = 0;
   private roundKnown = false;
+  /** The term in which each server has spoken last: a former primary speaks in an older one. */
+  private readonly terms: number[];
 
   constructor(private readonly options: MemberOptions) {
     this.connections = new Array<Connection | undefined>(options.servers).fill(undefined);
+    this.terms = new Array<number>(options.servers).fill(0);
     const empty = (): Slot => ({ generation: -1, have: new Uint8Array(options.chunks.length), count: 0 });
     this.slots = [empty(), empty()];
     this.ownedBy = Array.from({ length: options.servers }, (_, server) => options.chunks.filter((chunk) => chunk.server === server));
@@ -175,6 +190,7 @@ export class Member {
     checkAttempt(header, this.options.attempt);
     const chunk = this.options.chunks[header.chunk];
     if (!chunk) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
+    this.checkTerm(chunk.server, header.term);
     if (header.length !== chunk.byteLength)
       throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk} has ${chunk.byteLength} bytes, not ${header.length}`);
     const slot = this.table.state === 'OVER' ? undefined : this.slotFor(header.round);
@@ -301,6 +317,10 @@ export class Member {
   }
 
   private onWelcome(server: number, message: MessageOf<'welcome'>): void {
+    this.checkTerm(server, message.term);
+    // Term 1 is the first; whoever speaks in a higher one that is news has taken over, or follows somebody who has.
+    if (message.term > Math.max(this.terms[server]!, 1)) this.takenOver(server);
+    this.terms[server] = message.term;
     this.table.take('welcome');
     if (server === 0) this.moveTo(message.round);
     if (message.round > this.round) return;
@@ -311,6 +331,24 @@ export class Member {
       if ((applied[i >> 3] ?? 0) & (1 << (i & 7))) return;
       for (const node of this.nodes) this.sendChunk(node, chunk);
     });
+  }
+
+  /** @throws ProtocolError STALE_TERM */
+  private checkTerm(server: number, term: number): void {
+    if (term >= this.terms[server]!) return;
+    this.table.take('staleTerm');
+    throw new ProtocolError('STALE_TERM', `parameter server ${server} speaks in term ${term}, its shard is in term ${this.terms[server]}`);
+  }
+
+  /** Generations that are committed stay: the standby had them whole before they were. */
+  private takenOver(server: number): void {
+    this.table.take('takenOver');
+    const slot = this.slots[(this.round + 1) & 1]!;
+    if (slot.generation !== this.round + 1) return;
+    for (const { index } of this.ownedBy[server]!) {
+      if (slot.have[index]) slot.count--;
+      slot.have[index] = 0;
+    }
   }
 
   private onView(message: MessageOf<'view'>): void {
@@ -337,7 +375,7 @@ export class Member {
 
   private takeMembers(view: number, term: number, members: Members): void {
     this.view = view;
-    this.term = term;
+    this.term = Math.max(this.term, term);
     this.heldSeats = members.length;
     this.replicas = members.find((member) => member.id === this.options.id)?.replicas ?? [];
     this.options.onRound?.(this.round, this.replicas);

@@ -4,7 +4,9 @@ import { TOKEN_MEMBER_ROWS } from '../tokens/token-member.js';
 import { TOKEN_SHARD_ROWS } from '../tokens/token-shard.js';
 import { COORDINATOR_ROWS } from './coordinator-table.js';
 import { MEMBER_ROWS } from './member.js';
+import { REPLICATION_ROWS } from './replication.js';
 import { SHARD_ROWS } from './shard-table.js';
+import { STANDBY_ROWS } from './standby.js';
 import type { StateRows } from './state-table.js';
 
 const TABLES: readonly { title: string; where: string; rows: StateRows<string> }[] = [
@@ -14,6 +16,8 @@ const TABLES: readonly { title: string; where: string; rows: StateRows<string> }
   { title: 'Shard, modes async and ssp', where: 'libs/exchange/src/tokens/token-shard.ts', rows: TOKEN_SHARD_ROWS },
   { title: 'Coordinator, modes async and ssp', where: 'libs/exchange/src/tokens/token-coordinator.ts', rows: TOKEN_COORDINATOR_ROWS },
   { title: 'Member, modes async and ssp', where: 'libs/exchange/src/tokens/token-member.ts', rows: TOKEN_MEMBER_ROWS },
+  { title: 'Replication (a primary with a standby)', where: 'libs/exchange/src/rounds/replication.ts', rows: REPLICATION_ROWS },
+  { title: 'Standby', where: 'libs/exchange/src/rounds/standby.ts', rows: STANDBY_ROWS },
 ];
 
 /** Markdown of all state tables. */

@@ -130,6 +130,35 @@ export class RoundLedger {
     });
   }
 
+  /**
+   * A coordinator takes over in round `round`: the rows of committed rounds that are not stored are written again from the schedule.
+   * What their contributions said is gone with the coordinator before.
+   */
+  succeed(round: number, ledgerFrom: number): void {
+    this.trainedExamples = 0;
+    for (let k = 0; k < round; k++) this.trainedExamples += this.schedule.examplesIn(k);
+    for (let k = ledgerFrom; k < round; k++)
+      this.journal.append({ kind: 'ledger', fromRound: k, toRound: k, examples: this.schedule.examplesIn(k) });
+    if (ledgerFrom >= round) return;
+    this.journal.append({
+      ...{ kind: 'event', type: 'journal.gap', message: `no metrics of rounds ${ledgerFrom} to ${round - 1}: their coordinator is gone` },
+      data: { fromRound: ledgerFrom, toRound: round - 1 },
+    });
+  }
+
+  /** Round `round` is committed, but what its contributions said is not known. */
+  commitUnseen(round: number): void {
+    const examples = this.schedule.examplesIn(round);
+    this.trainedExamples += examples;
+    this.attemptExamples += examples;
+    this.lastCommitMs = this.now();
+    this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples });
+    this.journal.append({
+      ...{ kind: 'event', type: 'journal.gap', message: `no metrics of round ${round}: its coordinator is gone` },
+      data: { fromRound: round, toRound: round },
+    });
+  }
+
   state(): LedgerState {
     return { examples: this.trainedExamples, exceptions: [...this.exceptions] };
   }

@@ -7,11 +7,16 @@ export interface ServerDeadlines {
   readonly silentMs: number;
   /** All have to connect within this of the first. */
   readonly completeMs: number;
+  /** A shard with a standby is waited for this long: while the control plane is away, nobody is promoted. */
+  readonly takeoverMs?: number;
 }
 
 export class ServerWatch {
   private readonly servers = new Map<number, { readonly connection: Connection; lastHeardMs: number }>();
-  private firstMs: number | undefined;
+  /** Since when not all are there, from the first on. */
+  private incompleteSinceMs: number | undefined;
+  /** Servers whose loss a standby covers, with its id. */
+  readonly covered = new Map<number, string>();
 
   constructor(
     private readonly count: number,
@@ -29,13 +34,23 @@ export class ServerWatch {
   }
 
   add(index: number, connection: Connection): void {
-    this.firstMs ??= this.now();
+    if (this.servers.size === 0) this.incompleteSinceMs ??= this.now();
     this.servers.set(index, { connection, lastHeardMs: this.now() });
   }
 
   /** False when it was not there. */
   remove(index: number): boolean {
+    if (this.isComplete) this.incompleteSinceMs = this.now();
     return this.servers.delete(index);
+  }
+
+  connectionOf(index: number): Connection | undefined {
+    return this.servers.get(index)?.connection;
+  }
+
+  /** One that is not there, and that its standby takes over. */
+  isAwaited(index: number): boolean {
+    return this.covered.has(index) && !this.servers.has(index);
   }
 
   /** Something has come from it. False when it is not there. */
@@ -59,6 +74,9 @@ export class ServerWatch {
   }
 
   get isLate(): boolean {
-    return this.firstMs !== undefined && !this.isComplete && this.now() - this.firstMs > this.deadlines.completeMs;
+    if (this.incompleteSinceMs === undefined || this.isComplete) return false;
+    const { completeMs, takeoverMs = completeMs } = this.deadlines;
+    const allowedMs = this.missing.some((index) => this.covered.has(index)) ? takeoverMs : completeMs;
+    return this.now() - this.incompleteSinceMs > allowedMs;
   }
 }

@@ -94,6 +94,24 @@ export const SHARD_ROWS = {
     does: 'send that chunk if it is there and the member reads what it is sent',
     next: '–',
   },
+  replica: {
+    from: ['GATHERING'],
+    event: 'standby: a reduced chunk of round k from the primary, or the decision to leave the round out',
+    does: 'apply the optimizer once from generation k into k+1, as decided',
+    next: ['REDUCED'],
+  },
+  promoted: {
+    from: ['GATHERING', 'DECIDING', 'REDUCED'],
+    event: 'standby: the arbiter has promoted this server',
+    does: 'take the new term; what is applied of round k stays, the rest is gathered',
+    next: '–',
+  },
+  toldAgain: {
+    from: ['DECIDING'],
+    event: 'another coordinator has taken over',
+    does: 'report the scalars of all chunks again',
+    next: '–',
+  },
   end: { from: 'any', event: 'END', does: 'let everything go', next: ['OVER'] },
 } as const satisfies StateRows<ShardState>;
 
@@ -145,6 +163,8 @@ export interface ShardOptions {
    */
   onCut?(generation: number, regions: readonly Region[]): void;
   tellCoordinator(message: Message): void;
+  /** A chunk is reduced and about to be applied: the standby is sent the sum. With a decision the update may write to it. */
+  onReduced?(round: number, chunk: number, gradient: Region, decision?: RoundDecision): void;
   /** A refused or dropped frame, for the counters. */
   onDropped?(reason: string): void;
 }

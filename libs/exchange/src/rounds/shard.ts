@@ -11,6 +11,7 @@
  */
 import { Codec, FrameType, ProtocolError, checkAttempt, type FrameHeader, type Members, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
+import type { RoundDecision } from './agreement.js';
 import { Region, acquireRegion, regionSum } from './regions.js';
 import { SHARD_ROWS, type ChunkReduction, type OwnedChunk, type ShardOptions, type ShardState } from './shard-table.js';
 import { StateTable } from './state-table.js';
@@ -56,6 +57,8 @@ export class Shard {
   private applied = 0;
   /** Plan two-phase: chunks whose sum is there. */
   private gathered = 0;
+  /** Plan two-phase: what was decided about the present round. */
+  private decision: RoundDecision | undefined;
   /** With backup replicas: chunks that have come, by replica. */
   private readonly leaves: Uint32Array;
   private readonly generationBytes: number;
@@ -79,7 +82,7 @@ export class Shard {
     if (this.states.length === 0) this.nothingOwned();
   }
 
-  private numbers(): FrameNumbers {
+  numbers(): FrameNumbers {
     return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
   }
 
@@ -184,7 +187,9 @@ export class Shard {
   onCommit({ round, view, term, members, cut }: Omit<MessageOf<'commit'>, 'type'>): void {
     if (round < this.round || this.table.state === 'OVER') return this.table.take('commitRepeated');
     if (round > this.round) throw new Error(`shard ${this.options.index}: COMMIT(${round}) in round ${this.round}`);
+    if (this.states.length === 0 && this.table.state === 'DECIDING') this.table.take('decision', 'REDUCED');
     this.table.take('commit', 'GATHERING');
+    this.decision = undefined;
     for (const state of this.states) {
       state.current.release();
       state.current = state.next!;
@@ -225,6 +230,68 @@ export class Shard {
     return [...missing].sort((a, b) => a - b);
   }
 
+  /** Standby: where the sum of a reduced chunk goes; undefined when it is applied already. @throws ProtocolError */
+  regionForReplica(header: FrameHeader): Region | undefined {
+    const state = this.byIndex.get(header.chunk);
+    if (!state) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
+    if (header.length !== state.chunk.length * 4) throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk}`);
+    if (header.round > this.round) throw new ProtocolError('BAD_ROUND', `round ${header.round}, this standby is in ${this.round}`);
+    if (header.round < this.round || state.next) return undefined;
+    return acquireRegion(state.chunk.arena, state.chunk.length);
+  }
+
+  /** Standby: applies what the primary has reduced. */
+  applyReplica(header: FrameHeader, gradient: Region): void {
+    const state = this.byIndex.get(header.chunk)!;
+    if (header.round !== this.round || state.next || this.table.state !== 'GATHERING') return gradient.release();
+    state.next = acquireRegion(state.chunk.arena, state.chunk.length);
+    this.options.update(state.chunk, this.round, state.current, state.next, gradient, this.decision);
+    gradient.release();
+    this.applied++;
+    this.table.take('replica', this.applied === this.states.length ? 'REDUCED' : undefined);
+  }
+
+  /** Standby, plan two-phase: what comes next is applied like this, or not at all. Returns the chunks that are done with it. */
+  decideReplica({ round, ...decision }: Omit<MessageOf<'decision'>, 'type'>): number[] {
+    if (round !== this.round || this.table.state !== 'GATHERING') return [];
+    this.decision = copyOf(decision);
+    if (!decision.skip) return [];
+    for (const state of this.states) state.next ??= state.current.retain();
+    this.applied = this.states.length;
+    this.table.take('replica', 'REDUCED');
+    return this.chunkIndices();
+  }
+
+  chunkIndices(): number[] {
+    return this.states.map(({ chunk }) => chunk.index);
+  }
+
+  /** Standby: it is the primary now. It stands where its former primary had it; links come, and the coordinator is told. */
+  promote(term: number): void {
+    this.table.take('promoted');
+    this.term = Math.max(this.term, term);
+  }
+
+  /** Where this shard stands, for a coordinator that it joins. */
+  standing(): MessageOf<'standing'> {
+    // Without chunks there is nothing that could be missing.
+    const isReduced = this.table.state === 'REDUCED' || this.states.length === 0;
+    return {
+      ...{ type: 'standing', round: this.round, view: this.view, term: this.term, isReduced },
+      ...(isReduced && this.decision ? { decision: this.decision } : {}),
+    };
+  }
+
+  /** The members as this shard knows them, for a coordinator that begins here. */
+  known(): { readonly view: number; readonly members: Members } {
+    return { view: this.view, members: this.members };
+  }
+
+  /** Another coordinator has taken over: it has not heard what the one before was told. */
+  tellAgain(): void {
+    if (this.table.state === 'DECIDING') this.reportScalars('toldAgain');
+  }
+
   end(): void {
     if (this.table.state === 'OVER') return;
     this.table.take('end', 'OVER');
@@ -239,7 +306,7 @@ export class Shard {
 
   private setMembers(view: number, term: number, members: Members): void {
     this.view = view;
-    this.term = term;
+    this.term = Math.max(this.term, term);
     this.members = members;
     this.memberIds = new Set(this.members.map((member) => member.id));
   }
@@ -292,6 +359,7 @@ export class Shard {
       state.sum = undefined;
       if (decision.skip) state.next = state.current.retain();
       else {
+        this.options.onReduced?.(this.round, state.chunk.index, sum, decision);
         state.next = acquireRegion(state.chunk.arena, state.chunk.length);
         this.options.update(state.chunk, this.round, state.current, state.next, sum, decision);
       }
@@ -299,10 +367,11 @@ export class Shard {
       this.applied++;
       this.publish(state);
     }
+    this.decision = copyOf(decision);
     this.reportReduced('decision');
   }
 
-  private reportScalars(row: 'chunkGathered' | 'include' | 'nothingOwned'): void {
+  private reportScalars(row: 'chunkGathered' | 'include' | 'nothingOwned' | 'toldAgain'): void {
     this.table.take(row, 'DECIDING');
     const chunks = this.states.map(({ chunk, sum }) => ({ chunk: chunk.index, ...this.options.twoPhase!.measure(chunk, sum!) }));
     this.options.tellCoordinator({ type: 'scalars', round: this.round, chunks });
@@ -323,6 +392,7 @@ export class Shard {
       gradient.release();
       return this.options.tellCoordinator({ type: 'non-finite', round: this.round, chunk: state.chunk.index });
     }
+    this.options.onReduced?.(this.round, state.chunk.index, gradient);
     const next = acquireRegion(state.chunk.arena, state.chunk.length);
     this.options.update(state.chunk, this.round, state.current, next, gradient);
     gradient.release();
@@ -381,3 +451,6 @@ export class Shard {
     this.options.onDropped?.(reason);
   }
 }
+
+/** Without what a message has besides. */
+const copyOf = ({ skip, examples, scale, variables }: RoundDecision): RoundDecision => ({ skip, examples, scale, variables });

@@ -30,7 +30,7 @@ export class Stops {
     private readonly options: CoordinatorOptions,
     private readonly journal: JournalEvent,
   ) {
-    this.cuts = new Cuts(options.servers, options.cuts ?? NO_CADENCE, options.firstRound ?? 0, options.now);
+    this.cuts = new Cuts(options.servers, options.cuts ?? NO_CADENCE, options.succession?.newest ?? options.firstRound ?? 0, options.now);
   }
 
   get isAsked(): boolean {
@@ -40,6 +40,11 @@ export class Stops {
   /** Generation of the newest checkpoint that is known to be complete: where a new attempt would begin. */
   get newest(): number {
     return this.cuts.newest;
+  }
+
+  /** Rounds in the checkpoint that is being written, if one is. */
+  get underWay(): number | undefined {
+    return this.cuts.generation;
   }
 
   /** The final checkpoint is being written: the run waits for it, however it ends. */

@@ -43,7 +43,7 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     'ISSUING',
   );
   readonly marks: TokenMarks;
-  protected override readonly ledger: TokenLedger;
+  override readonly ledger: TokenLedger;
   private readonly source: TokenSource;
   /** Issued and not counted, by number. */
   private readonly issued = new Map<number, IssuedToken>();

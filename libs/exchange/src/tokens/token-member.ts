@@ -271,7 +271,7 @@ export class TokenMember {
 
   // ---- inside ----
 
-  private numbers(): FrameNumbers {
+  numbers(): FrameNumbers {
     return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
   }
 

@@ -1,5 +1,6 @@
 /** What many seeds add up to: rows of the state tables that were taken, faults that fired, outcomes, and seeds that failed. */
 import { COORDINATOR_ROWS, MEMBER_ROWS, SHARD_ROWS, type StateRows } from '@paceline/exchange';
+import { STANDBY_CLUSTER_ROWS } from '../standby-cluster.js';
 import type { Violation } from './checks.js';
 import type { SeedResult } from './simulate.js';
 
@@ -29,6 +30,9 @@ export const NOT_REACHED: Readonly<Record<string, string>> = {
       'shard.decision',
       'shard.decisionRepeated',
     ].map((row) => [row, 'plan two-phase is not simulated yet']),
+  ),
+  ...Object.fromEntries(
+    STANDBY_CLUSTER_ROWS.map((row) => [row, 'standbys are not simulated yet; standby.test.ts takes these rows in one process']),
   ),
   'shard.commitRepeated': ONE_COORDINATOR,
   'member.viewOld': ONE_COORDINATOR,

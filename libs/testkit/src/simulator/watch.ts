@@ -143,9 +143,9 @@ export class Watch {
       let examples = 0;
       for (let round = 0; round < coordinator.round; round++) examples += run.schedule.round(round).count;
       checks.expect(
-        coordinator.trainedExamples === examples,
+        coordinator.ledger.trainedExamples === examples,
         'I4',
-        () => `${coordinator.trainedExamples} examples after ${coordinator.round} rounds, the schedule says ${examples}`,
+        () => `${coordinator.ledger.trainedExamples} examples after ${coordinator.round} rounds, the schedule says ${examples}`,
       );
       this.committedRounds = Math.max(this.committedRounds, coordinator.round);
     }

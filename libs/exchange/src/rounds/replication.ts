@@ -1,0 +1,247 @@
+/**
+ * The primary's side of a standby (ROUNDS §5): every reduced chunk goes to the standby, and REDUCED(k) waits for its word.
+ *
+ *   WAITING ── standby connects ──> PAIRED ── chunk reduced → forward → acknowledged ──> REDUCED(k) may go to the coordinator
+ *      │ not within its deadline       │ link breaks
+ *      └───────────> ASKING <──────────┘    the arbiter is asked to drop the standby, again and again until it answers
+ *                      ├── dropped ──> ALONE      what waited goes on; the loss of this server ends the attempt, as without a standby
+ *                      └── deposed ──> DEPOSED    the standby was promoted: this server stops and changes nothing any more
+ *
+ * Between the broken link and the answer nothing is committed, because the coordinator lacks this shard's REDUCED: whichever side wins,
+ * it has everything that was committed. The machine takes its clock and its arbiter as arguments; `tick` runs its deadlines.
+ */
+import { Codec, FrameType, ProtocolError, type Message } from '@paceline/protocol';
+import type { Connection, FrameNumbers } from '../connection.js';
+import { acquireRegion, type Region } from './regions.js';
+import { StateTable, type StateRows } from './state-table.js';
+
+export type ReplicationState = 'WAITING' | 'PAIRED' | 'ASKING' | 'ALONE' | 'DEPOSED';
+
+export const REPLICATION_ROWS = {
+  paired: {
+    from: ['WAITING'],
+    event: 'the standby connects',
+    does: 'join the coordinator and tell it that the loss of this server is covered; from here on REDUCED(k) waits for the standby',
+    next: ['PAIRED'],
+  },
+  refused: {
+    from: 'any',
+    event: 'a standby connects where none is waited for, or a second one',
+    does: 'refuse it: SEAT_TAKEN',
+    next: '–',
+  },
+  forwarded: { from: ['PAIRED'], event: 'a chunk is reduced', does: 'send its gradient to the standby', next: '–' },
+  kept: { from: ['ASKING', 'ALONE'], event: 'a chunk is reduced', does: 'nothing: no standby reads it', next: '–' },
+  acknowledged: {
+    from: ['PAIRED'],
+    event: 'the standby has applied a chunk',
+    does: 'when it was the last one of the round send REDUCED(k)',
+    next: '–',
+  },
+  broken: {
+    from: ['WAITING', 'PAIRED'],
+    event: 'the standby does not come within its deadline, is silent, or its link closes',
+    does: 'ask the arbiter to drop it; hold REDUCED(k) until it answers',
+    next: ['ASKING'],
+  },
+  dropped: {
+    from: ['ASKING'],
+    event: 'the arbiter has dropped the standby',
+    does: 'tell the coordinator; send REDUCED(k) if it waited; go on alone',
+    next: ['ALONE'],
+  },
+  deposed: {
+    from: ['WAITING', 'PAIRED', 'ASKING'],
+    event: 'the arbiter has promoted the standby',
+    does: 'stop: close all connections',
+    next: ['DEPOSED'],
+  },
+} as const satisfies StateRows<ReplicationState>;
+
+export interface ReplicationOptions {
+  readonly replicas: number;
+  now(): number;
+  numbers(): FrameNumbers;
+  /** Asks the arbiter to drop the standby. Called again every `askEveryMs` until `answered`. */
+  askToDrop(): void;
+  /** To the coordinator; what comes before this shard has joined it is kept there. */
+  tellCoordinator(message: Message): void;
+  /** The standby is there, or is not waited for any more: the shard may join the coordinator. Called once. */
+  onReady(): void;
+  /** Another server has this shard now. Called once. */
+  onDeposed(): void;
+  readonly waitMs?: number;
+  readonly silentMs?: number;
+  readonly askEveryMs?: number;
+}
+
+export class Replication {
+  readonly table = new StateTable<ReplicationState, typeof REPLICATION_ROWS>('replication', REPLICATION_ROWS, 'WAITING');
+  private standby: { readonly id: string; readonly connection: Connection } | undefined;
+  /** Chunks of the present round that the standby has not acknowledged. */
+  private readonly pending = new Set<number>();
+  private heldReduced: Message | undefined;
+  private sinceMs: number;
+  private heardMs: number;
+  private askedMs = -Infinity;
+  private isReady = false;
+  private lastTickMs: number;
+  private why = '';
+
+  constructor(private readonly options: ReplicationOptions) {
+    this.sinceMs = this.heardMs = this.lastTickMs = options.now();
+  }
+
+  /** What the shard waits for, or null. */
+  waitingFor(): string | null {
+    if (this.table.state === 'WAITING') return 'its standby to connect';
+    if (this.table.state === 'ASKING') return `the arbiter to drop its standby (${this.why})`;
+    return this.heldReduced ? 'its standby to acknowledge the round' : null;
+  }
+
+  /** The round is reduced here, but not at the standby. */
+  get holdsBack(): boolean {
+    return this.heldReduced !== undefined;
+  }
+
+  /** The standby has shown its token. @throws ProtocolError SEAT_TAKEN */
+  join(id: string, connection: Connection): void {
+    if (this.table.state !== 'WAITING') {
+      this.table.take('refused');
+      throw new ProtocolError('SEAT_TAKEN', 'no standby is waited for');
+    }
+    this.table.take('paired', 'PAIRED');
+    this.standby = { id, connection };
+    this.heardMs = this.options.now();
+    this.ready();
+    this.options.tellCoordinator({ type: 'standby-link', up: true, id, why: 'it follows' });
+    connection.sendMessage({ type: 'heartbeat', progress: 0 }, this.options.numbers());
+  }
+
+  message(connection: Connection, message: Message): void {
+    if (this.standby?.connection !== connection || this.table.state !== 'PAIRED') return;
+    this.heardMs = this.options.now();
+    if (message.type === 'heartbeat') return;
+    if (message.type !== 'replicated') throw new ProtocolError('BAD_MESSAGE', `a standby does not send ${message.type}`);
+    if (message.round !== this.options.numbers().round || !this.pending.delete(message.chunk)) return;
+    this.table.take('acknowledged');
+    this.release();
+  }
+
+  closed(connection: Connection, why: string): void {
+    if (this.standby?.connection === connection && this.table.state === 'PAIRED') this.breakOff(`its link closed: ${why}`);
+  }
+
+  /** A chunk is reduced; called before it is applied, while the gradient still is the sum. */
+  reduced(round: number, chunk: number, gradient: Region, willChange: boolean): void {
+    const { standby } = this;
+    if (this.table.state !== 'PAIRED' || !standby) return this.table.take('kept');
+    this.table.take('forwarded');
+    this.pending.add(chunk);
+    // What the update writes to is copied; the socket reads it later.
+    const region = willChange ? copyOf(gradient) : gradient.retain();
+    standby.connection.sendData(
+      {
+        ...{ type: FrameType.gradient, codec: Codec.none, ...this.options.numbers() },
+        ...{ round, nodeLo: 0, nodeHi: this.options.replicas, chunk },
+      },
+      region.bytes,
+      () => region.release(),
+    );
+  }
+
+  /** Everything that the shard tells the coordinator goes through here: REDUCED(k) waits for the standby. */
+  tell(message: Message): void {
+    if (message.type !== 'reduced') return this.options.tellCoordinator(message);
+    this.heldReduced = message;
+    this.release();
+  }
+
+  /** These chunks are not forwarded, but the standby has to say that it is done with them: the round is left out. */
+  expect(chunks: readonly number[]): void {
+    if (this.table.state === 'PAIRED') for (const chunk of chunks) this.pending.add(chunk);
+  }
+
+  /** VIEW, COMMIT and DECISION in the order in which the shard has them. */
+  follow(message: Message): void {
+    if (this.table.state === 'PAIRED') this.standby?.connection.sendMessage(message, this.options.numbers());
+  }
+
+  /** The arbiter's word; `isPrimary` is false when the standby has won. */
+  answered({ isPrimary, hasStandby }: { readonly isPrimary: boolean; readonly hasStandby: boolean }): void {
+    const { state } = this.table;
+    if (state === 'DEPOSED' || state === 'ALONE') return;
+    if (!isPrimary) {
+      this.table.take('deposed', 'DEPOSED');
+      this.letGo();
+      return this.options.onDeposed();
+    }
+    if (hasStandby || state !== 'ASKING') return;
+    this.table.take('dropped', 'ALONE');
+    this.letGo();
+    this.options.tellCoordinator({ type: 'standby-link', up: false, id: null, why: this.why.slice(0, 300) });
+    this.pending.clear();
+    this.ready();
+    this.release();
+  }
+
+  heartbeat(): void {
+    this.follow({ type: 'heartbeat', progress: this.options.numbers().round });
+  }
+
+  /** Deadlines. Call it every 100 ms or so. */
+  tick(): void {
+    const { waitMs = 15_000, silentMs = 10_000, askEveryMs = 500 } = this.options;
+    const now = this.options.now();
+    // Who was stopped himself finds in his sockets what came meanwhile.
+    if (now - this.lastTickMs > 1_500) this.heardMs = now;
+    this.lastTickMs = now;
+    if (this.table.state === 'WAITING' && now - this.sinceMs > waitMs) this.breakOff(`it did not connect within ${waitMs} ms`);
+    if (this.table.state === 'PAIRED' && now - this.heardMs > silentMs)
+      this.breakOff(`nothing heard for ${Math.round(now - this.heardMs)} ms`);
+    if (this.table.state === 'ASKING' && now - this.askedMs >= askEveryMs) this.ask();
+  }
+
+  /** The run is over, or this server's part in it. */
+  end(message?: Message): void {
+    if (message) this.follow(message);
+    this.letGo();
+  }
+
+  private breakOff(why: string): void {
+    this.table.take('broken', 'ASKING');
+    this.why = why;
+    this.letGo();
+    this.ask();
+  }
+
+  private ask(): void {
+    this.askedMs = this.options.now();
+    this.options.askToDrop();
+  }
+
+  private ready(): void {
+    if (this.isReady) return;
+    this.isReady = true;
+    this.options.onReady();
+  }
+
+  private release(): void {
+    if (!this.heldReduced || this.table.state === 'ASKING' || this.table.state === 'DEPOSED' || this.pending.size > 0) return;
+    const message = this.heldReduced;
+    this.heldReduced = undefined;
+    this.options.tellCoordinator(message);
+  }
+
+  private letGo(): void {
+    const { standby } = this;
+    this.standby = undefined;
+    standby?.connection.close();
+  }
+}
+
+function copyOf(gradient: Region): Region {
+  const copy = acquireRegion(gradient.arena, gradient.length);
+  copy.floats.set(gradient.floats);
+  return copy;
+}

@@ -1,0 +1,223 @@
+/**
+ * The standby's side (ROUNDS §5): a shard without links that its primary keeps in step, until it is dropped, promoted, or the run ends.
+ *
+ *   FOLLOWING ── reduced chunk → apply once, acknowledge; COMMIT, VIEW in the primary's order
+ *      │ the link closes or is silent
+ *   ASKING ── the arbiter is asked to be promoted, again and again until it answers
+ *      ├── promoted ──> PROMOTED    the shard goes on as primary, in the new term, at the round where it stands
+ *      └── refused ───> OVER        the primary has gone on alone, or the attempt is over
+ *
+ * What it has at the break holds everything that was committed: REDUCED(k) of its primary waited for it. Chunks that the primary had
+ * applied and not forwarded are gathered again; workers keep their gradients until COMMIT.
+ */
+import { FrameType, ProtocolError, checkAttempt, type FrameHeader, type Message } from '@paceline/protocol';
+import type { Connection, FrameNumbers } from '../connection.js';
+import type { Region } from './regions.js';
+import type { Shard } from './shard.js';
+import { StateTable, type StateRows } from './state-table.js';
+
+export type StandbyState = 'FOLLOWING' | 'ASKING' | 'PROMOTED' | 'OVER';
+
+export const STANDBY_ROWS = {
+  chunk: { from: ['FOLLOWING'], event: 'a reduced chunk of round k', does: 'apply it once; acknowledge', next: '–' },
+  chunkRepeated: { from: ['FOLLOWING'], event: 'a reduced chunk that is applied', does: 'acknowledge it again', next: '–' },
+  order: { from: ['FOLLOWING'], event: 'VIEW, DECISION or COMMIT from the primary', does: 'follow it', next: '–' },
+  staleTerm: { from: 'any', event: 'a frame of an older term', does: 'refuse it: STALE_TERM', next: '–' },
+  late: { from: ['ASKING', 'PROMOTED', 'OVER'], event: 'a frame of the former primary', does: 'drop it', next: '–' },
+  broken: {
+    from: ['FOLLOWING'],
+    event: 'the primary cannot be reached, is silent, or its link closes',
+    does: 'ask the arbiter to be promoted',
+    next: ['ASKING'],
+  },
+  promoted: {
+    from: ['ASKING'],
+    event: 'the arbiter grants it, with the new term',
+    does: 'join the coordinator as the shard (index 0: become the coordinator); publish what is applied of round k again',
+    next: ['PROMOTED'],
+  },
+  refused: {
+    from: ['FOLLOWING', 'ASKING'],
+    event: 'the arbiter has dropped this standby',
+    does: 'let everything go',
+    next: ['OVER'],
+  },
+  end: { from: 'any', event: 'END', does: 'let everything go', next: ['OVER'] },
+} as const satisfies StateRows<StandbyState>;
+
+export interface StandbyOptions {
+  readonly attempt: number;
+  shard(): Shard;
+  now(): number;
+  /** Asks the arbiter to be promoted, in the term that this standby follows. Called again every `askEveryMs` until it answers. */
+  askToPromote(): void;
+  /** Called once, with the shard in the new term. */
+  onPromoted(): void;
+  /** Called once: nothing is left for this server to do. */
+  onOver(why: string): void;
+  readonly silentMs?: number;
+  readonly askEveryMs?: number;
+}
+
+export class Standby {
+  readonly table = new StateTable<StandbyState, typeof STANDBY_ROWS>('standby', STANDBY_ROWS, 'FOLLOWING');
+  private connection: Connection | undefined;
+  private receiving: Region | undefined;
+  private scratch = new Uint8Array(0);
+  private heardMs: number;
+  private lastTickMs: number;
+  private askedMs = -Infinity;
+  private why = '';
+
+  constructor(private readonly options: StandbyOptions) {
+    this.heardMs = this.lastTickMs = options.now();
+  }
+
+  waitingFor(): string | null {
+    return this.table.state === 'ASKING' ? `the arbiter to promote it (${this.why})` : null;
+  }
+
+  /** The link to the primary is open; HELLO is sent by the caller. */
+  linked(connection: Connection): void {
+    this.connection = connection;
+    this.heardMs = this.options.now();
+  }
+
+  /** @throws ProtocolError for what a primary does not send */
+  payloadFor(header: FrameHeader): Uint8Array {
+    const { attempt } = this.options;
+    const shard = this.options.shard();
+    this.heardMs = this.options.now();
+    if (header.type !== FrameType.gradient) throw new ProtocolError('BAD_FRAME', 'a primary forwards gradients');
+    checkAttempt(header, attempt);
+    this.checkTerm(header);
+    if (this.table.state !== 'FOLLOWING') return this.scratchOf(header.length);
+    this.receiving = shard.regionForReplica(header);
+    return this.receiving?.bytes ?? this.scratchOf(header.length);
+  }
+
+  data(header: FrameHeader): void {
+    const region = this.receiving;
+    this.receiving = undefined;
+    if (this.table.state !== 'FOLLOWING') {
+      region?.release();
+      return this.table.take('late');
+    }
+    if (region) {
+      this.table.take('chunk');
+      this.options.shard().applyReplica(header, region);
+    } else this.table.take('chunkRepeated');
+    this.connection?.sendMessage({ type: 'replicated', round: header.round, chunk: header.chunk }, this.numbers());
+  }
+
+  message(message: Message, header: FrameHeader): void {
+    if (message.type === 'refused') return;
+    this.heardMs = this.options.now();
+    checkAttempt(header, this.options.attempt);
+    this.checkTerm(header);
+    if (this.table.state !== 'FOLLOWING') return this.table.take('late');
+    const shard = this.options.shard();
+    switch (message.type) {
+      case 'heartbeat':
+        return;
+      case 'view':
+        this.table.take('order');
+        return shard.onView(message.view, message.term, message.members);
+      case 'decision':
+        this.table.take('order');
+        for (const chunk of shard.decideReplica(message))
+          this.connection?.sendMessage({ type: 'replicated', round: message.round, chunk }, this.numbers());
+        return;
+      case 'commit':
+        this.table.take('order');
+        // A checkpoint is the primary's to write.
+        return shard.onCommit({ ...message, cut: false });
+      case 'end':
+        return this.end('the run is over');
+      default:
+        throw new ProtocolError('BAD_MESSAGE', `a primary does not send ${message.type} to its standby`);
+    }
+  }
+
+  closed(connection: Connection, why: string): void {
+    if (this.connection === connection) this.broken(`its link closed: ${why}`);
+  }
+
+  /** The primary is gone, or was never there. */
+  broken(why: string): void {
+    if (this.table.state !== 'FOLLOWING') return;
+    this.table.take('broken', 'ASKING');
+    this.why = why;
+    this.letGo();
+    this.ask();
+  }
+
+  /** The arbiter's word. */
+  answered({ isPrimary, isStandby, term }: { readonly isPrimary: boolean; readonly isStandby: boolean; readonly term: number }): void {
+    const { state } = this.table;
+    if (state === 'PROMOTED' || state === 'OVER' || (isStandby && !isPrimary)) return;
+    if (isPrimary) {
+      if (state !== 'ASKING') return;
+      this.table.take('promoted', 'PROMOTED');
+      this.options.shard().promote(term);
+      return this.options.onPromoted();
+    }
+    this.table.take('refused', 'OVER');
+    this.letGo();
+    this.options.onOver('the arbiter has dropped this standby');
+  }
+
+  heartbeat(): void {
+    this.connection?.sendMessage({ type: 'heartbeat', progress: this.options.shard().round }, this.numbers());
+  }
+
+  /** Deadlines. Call it every 100 ms or so. */
+  tick(): void {
+    const { silentMs = 10_000, askEveryMs = 500 } = this.options;
+    const now = this.options.now();
+    // Who was stopped himself finds in his sockets what came meanwhile.
+    if (now - this.lastTickMs > 1_500) this.heardMs = now;
+    this.lastTickMs = now;
+    if (this.table.state === 'FOLLOWING' && now - this.heardMs > silentMs)
+      this.broken(`nothing heard from the primary for ${Math.round(now - this.heardMs)} ms`);
+    if (this.table.state === 'ASKING' && now - this.askedMs >= askEveryMs) this.ask();
+  }
+
+  end(why: string): void {
+    if (this.table.state === 'OVER' || this.table.state === 'PROMOTED') return;
+    this.table.take('end', 'OVER');
+    this.letGo();
+    this.options.onOver(why);
+  }
+
+  private numbers(): FrameNumbers {
+    const { attempt } = this.options;
+    const shard = this.options.shard();
+    return { attempt, term: shard.term, view: shard.view, round: shard.round };
+  }
+
+  /** @throws ProtocolError STALE_TERM */
+  private checkTerm(header: FrameHeader): void {
+    if (header.term >= this.options.shard().term) return;
+    this.table.take('staleTerm');
+    throw new ProtocolError('STALE_TERM', `term ${header.term}, present is ${this.options.shard().term}`);
+  }
+
+  private ask(): void {
+    this.askedMs = this.options.now();
+    this.options.askToPromote();
+  }
+
+  private letGo(): void {
+    const { connection } = this;
+    this.connection = undefined;
+    this.receiving?.release();
+    this.receiving = undefined;
+    connection?.close();
+  }
+
+  private scratchOf(bytes: number): Uint8Array {
+    if (this.scratch.length < bytes) this.scratch = new Uint8Array(bytes);
+    return this.scratch.subarray(0, bytes);
+  }
+}

@@ -1,0 +1,128 @@
+/**
+ * How a coordinator begins in the place of one that is gone (ROUNDS §4, last row): it asks before it says anything.
+ *
+ *   ASKING        every shard joins and says where it stands; workers are told NOT_PRIMARY meanwhile
+ *      │  all are there: whoever has COMMIT(k) proves it for all others, which are REDUCED(k); nobody is more than one round apart
+ *   REGATHERING   workers come back to the replicas that they had, and tell again what they have told in this round
+ *      │  all are back, or their grace is over
+ *   DONE          replicas without a worker go to the others; the round goes on
+ */
+import type { Members, MessageOf } from '@paceline/protocol';
+
+/** What the standby of the coordinator knows when it is promoted; the arbiter's grant has the rest. */
+export interface Succession {
+  readonly term: number;
+  /** The highest view that its shard has seen, and its members. */
+  readonly view: number;
+  readonly members: Members;
+  /** First round whose ledger row the control plane has not stored. */
+  readonly ledgerFrom: number;
+  /** Rounds in the newest checkpoint that the control plane knows. */
+  readonly newest: number;
+}
+
+type Standing = Omit<MessageOf<'standing'>, 'type'>;
+
+/** Where the run stands, as all servers together say. */
+export interface Resolution {
+  readonly round: number;
+  readonly view: number;
+  readonly term: number;
+  /** Some server lacks the last COMMIT. */
+  readonly behind: boolean;
+  /** Servers that are REDUCED in `round`. */
+  readonly reduced: readonly number[];
+  /** Plan two-phase: what was decided about it. */
+  readonly decision: Standing['decision'];
+}
+
+export class Takeover {
+  private phase: 'ASKING' | 'REGATHERING' | 'DONE' = 'ASKING';
+  private readonly standings = new Map<number, Standing>();
+  private readonly awaited: Set<string>;
+  private graceUntilMs = 0;
+
+  constructor(
+    readonly succession: Succession,
+    private readonly servers: number,
+    private readonly now: () => number,
+    private readonly graceMs = 1_500,
+  ) {
+    this.awaited = new Set(succession.members.map(({ id }) => id));
+  }
+
+  get isAsking(): boolean {
+    return this.phase === 'ASKING';
+  }
+
+  get isDone(): boolean {
+    return this.phase === 'DONE';
+  }
+
+  get waitingFor(): string | null {
+    if (this.phase === 'DONE') return null;
+    if (this.phase === 'REGATHERING') return `worker ${[...this.awaited].slice(0, 4).join(', ')} to come back after the takeover`;
+    const missing = Array.from({ length: this.servers }, (_, index) => index).filter((index) => !this.standings.has(index));
+    return `parameter server ${missing.join(', ')} to say where it stands after the takeover`;
+  }
+
+  forget(server: number): void {
+    this.standings.delete(server);
+  }
+
+  /** True when it was the last one. */
+  stands(server: number, standing: Standing): boolean {
+    this.standings.set(server, standing);
+    return this.phase === 'ASKING' && this.standings.size === this.servers;
+  }
+
+  /** REDUCED(k) of a server that has said before where it stands. */
+  reduced(server: number, round: number): void {
+    const standing = this.standings.get(server);
+    if (standing?.round === round) this.standings.set(server, { ...standing, isReduced: true });
+  }
+
+  /**
+   * The round to gather: the highest that anybody is in. Servers that are `behind` lack its COMMIT only.
+   * @throws Error when a server is further behind, or has not reduced what another has committed: a broken invariant
+   */
+  resolve(): Resolution {
+    const all = [...this.standings];
+    const round = Math.max(...all.map(([, standing]) => standing.round));
+    for (const [server, standing] of all) {
+      if (standing.round === round || (standing.round === round - 1 && standing.isReduced)) continue;
+      throw new Error(
+        `parameter server ${server} stands in round ${standing.round}, another one in ${round}: it cannot have been committed`,
+      );
+    }
+    this.phase = this.awaited.size === 0 ? 'DONE' : 'REGATHERING';
+    this.graceUntilMs = this.now() + this.graceMs;
+    return {
+      round,
+      view: Math.max(this.succession.view, ...all.map(([, standing]) => standing.view)) + 1,
+      term: Math.max(this.succession.term, ...all.map(([, standing]) => standing.term)),
+      behind: all.some(([, standing]) => standing.round < round),
+      decision: all.find(([, standing]) => standing.round === round && standing.decision)?.[1].decision,
+      reduced: all.filter(([, standing]) => standing.round === round && standing.isReduced).map(([server]) => server),
+    };
+  }
+
+  /** A worker is back. True when nobody is waited for any more. */
+  back(id: string): boolean {
+    this.awaited.delete(id);
+    return this.phase === 'REGATHERING' && this.awaited.size === 0;
+  }
+
+  get isPastGrace(): boolean {
+    return this.phase === 'REGATHERING' && this.now() > this.graceUntilMs;
+  }
+
+  finish(): void {
+    this.phase = 'DONE';
+  }
+
+  /** What a worker had in the round before it was cut off. */
+  replicasOf(id: string): readonly number[] {
+    return this.succession.members.find((member) => member.id === id)?.replicas ?? [];
+  }
+}
