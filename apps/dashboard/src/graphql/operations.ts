@@ -79,6 +79,8 @@ export type RunResult = {
     readonly statusChangedAt: string;
     readonly spec: unknown;
     readonly attempt: number;
+    readonly restartsLeft: number;
+    readonly workersWanted: number;
     readonly createdAt: string;
     readonly startedAt: string | null;
     readonly finishedAt: string | null;
@@ -146,12 +148,31 @@ export type RunResult = {
       readonly address: string;
       readonly state: string;
     }>;
+    readonly attempts: ReadonlyArray<{
+      readonly number: number;
+      readonly createdAt: string;
+      readonly endedAt: string | null;
+      readonly endCause: string | null;
+      readonly endReason: string | null;
+      readonly endRound: number | null;
+      readonly fromRound: number;
+      readonly parentRunId: string | null;
+    }>;
+    readonly checkpoints: ReadonlyArray<{
+      readonly attempt: number;
+      readonly round: number;
+      readonly bytes: number;
+      readonly loss: number | null;
+      readonly reason: string;
+      readonly state: string;
+      readonly createdAt: string;
+    }>;
   } | null;
 };
 export type RunVariables = { readonly id: string };
 export const Run: Operation<RunResult, RunVariables> = {
   name: 'Run',
-  text: 'query Run($id: ID!) { run(id: $id) { id name status statusReason statusChangedAt spec attempt createdAt startedAt finishedAt parameterCount clusterSpec { name } progress { ...Progress } ledger { committedRounds committedExamples expectedExamples refusedFrames refusedConnections } result { rounds loss accuracy examplesPerSecond trainedExamples trainingMs weightsSha256 weightsUrl } statusHistory { from to reason attempt at } stepTasks { id seat n state replicas worker { id name status host pid engine rssBytes } } servers { index serverId address state } } } fragment Progress on RunProgress { phase round totalRounds epoch totalEpochs loss accuracy examplesPerSecond etaSeconds workers replicas waitingFor }',
+  text: 'query Run($id: ID!) { run(id: $id) { id name status statusReason statusChangedAt spec attempt restartsLeft workersWanted createdAt startedAt finishedAt parameterCount clusterSpec { name } progress { ...Progress } ledger { committedRounds committedExamples expectedExamples refusedFrames refusedConnections } result { rounds loss accuracy examplesPerSecond trainedExamples trainingMs weightsSha256 weightsUrl } statusHistory { from to reason attempt at } stepTasks { id seat n state replicas worker { id name status host pid engine rssBytes } } servers { index serverId address state } attempts { number createdAt endedAt endCause endReason endRound fromRound parentRunId } checkpoints { attempt round bytes loss reason state createdAt } } } fragment Progress on RunProgress { phase round totalRounds epoch totalEpochs loss accuracy examplesPerSecond etaSeconds workers replicas waitingFor }',
 };
 
 export type EventsResult = {
@@ -222,6 +243,96 @@ export type CancelRunVariables = { readonly id: string };
 export const CancelRun: Operation<CancelRunResult, CancelRunVariables> = {
   name: 'CancelRun',
   text: 'mutation CancelRun($id: ID!) { cancelRun(id: $id) { __typename ... on CancelRunSuccess { run { status } } ... on NotFound { code message } ... on Conflict { code message } } }',
+};
+
+export type PauseRunResult = {
+  readonly pauseRun:
+    | {
+        readonly __typename: 'ChangeRunSuccess';
+        readonly run: {
+          readonly status: RunStatus;
+        };
+      }
+    | {
+        readonly __typename: 'InvalidInput';
+        readonly code: string;
+        readonly message: string;
+      }
+    | {
+        readonly __typename: 'NotFound';
+        readonly code: string;
+        readonly message: string;
+      }
+    | {
+        readonly __typename: 'Conflict';
+        readonly code: string;
+        readonly message: string;
+      };
+};
+export type PauseRunVariables = { readonly id: string };
+export const PauseRun: Operation<PauseRunResult, PauseRunVariables> = {
+  name: 'PauseRun',
+  text: 'mutation PauseRun($id: ID!) { pauseRun(id: $id) { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } } }',
+};
+
+export type ResumeRunResult = {
+  readonly resumeRun:
+    | {
+        readonly __typename: 'ChangeRunSuccess';
+        readonly run: {
+          readonly status: RunStatus;
+        };
+      }
+    | {
+        readonly __typename: 'InvalidInput';
+        readonly code: string;
+        readonly message: string;
+      }
+    | {
+        readonly __typename: 'NotFound';
+        readonly code: string;
+        readonly message: string;
+      }
+    | {
+        readonly __typename: 'Conflict';
+        readonly code: string;
+        readonly message: string;
+      };
+};
+export type ResumeRunVariables = { readonly id: string };
+export const ResumeRun: Operation<ResumeRunResult, ResumeRunVariables> = {
+  name: 'ResumeRun',
+  text: 'mutation ResumeRun($id: ID!) { resumeRun(id: $id) { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } } }',
+};
+
+export type ScaleRunResult = {
+  readonly scaleRun:
+    | {
+        readonly __typename: 'ChangeRunSuccess';
+        readonly run: {
+          readonly status: RunStatus;
+        };
+      }
+    | {
+        readonly __typename: 'InvalidInput';
+        readonly code: string;
+        readonly message: string;
+      }
+    | {
+        readonly __typename: 'NotFound';
+        readonly code: string;
+        readonly message: string;
+      }
+    | {
+        readonly __typename: 'Conflict';
+        readonly code: string;
+        readonly message: string;
+      };
+};
+export type ScaleRunVariables = { readonly id: string; readonly workers: number };
+export const ScaleRun: Operation<ScaleRunResult, ScaleRunVariables> = {
+  name: 'ScaleRun',
+  text: 'mutation ScaleRun($id: ID!, $workers: Int!) { scaleRun(id: $id, workers: $workers) { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } } }',
 };
 
 export type RunEventsResult = {

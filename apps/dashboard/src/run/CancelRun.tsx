@@ -29,7 +29,7 @@ export function CancelRun({ id, name, onCancelled }: { id: string; name: string;
   };
   return (
     <>
-      <button type="button" className="button danger run-cancel" disabled={state.asked} onClick={open}>
+      <button type="button" className="button danger" disabled={state.asked} onClick={open}>
         {state.asked ? 'Cancelling…' : 'Cancel run'}
       </button>
       <dialog

@@ -3,10 +3,10 @@ import { CopyButton } from '../parts/CopyButton.js';
 import { Status, isOver } from '../parts/Status.js';
 import { Link } from '../router.js';
 import { plainText, sentence } from '../text/plain-text.js';
-import { CancelRun } from './CancelRun.js';
+import { RunActions } from './RunActions.js';
 import type { RunDetails } from './RunPage.js';
 
-export function RunHead({ run, onCancelled }: { run: RunDetails; onCancelled: () => void }): ReactNode {
+export function RunHead({ run, onChanged }: { run: RunDetails; onChanged: () => void }): ReactNode {
   const heading = useRef<HTMLHeadingElement>(null);
   // Whoever came by keyboard or screen reader goes on reading here.
   useEffect(() => heading.current?.focus({ preventScroll: true }), []);
@@ -23,7 +23,7 @@ export function RunHead({ run, onCancelled }: { run: RunDetails; onCancelled: ()
         </h1>
         <Status status={run.status} />
         {run.attempt > 1 && <span className="faint">attempt {run.attempt}</span>}
-        {!isOver(run.status) && <CancelRun id={run.id} name={plainText(run.name, 100)} onCancelled={onCancelled} />}
+        <RunActions run={run} onChanged={onChanged} />
       </div>
       {reason && <p className={`reason ${run.status === 'FAILED' ? 'bad' : ''}`}>{reason}</p>}
       {waitingFor && waitingFor !== reason && !isOver(run.status) && <p className="reason">Waiting for {waitingFor}</p>}

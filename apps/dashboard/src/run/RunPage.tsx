@@ -8,7 +8,9 @@ import { isOver, statusLabel } from '../parts/Status.js';
 import { useApi } from '../session/api-context.js';
 import { percent } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
+import { Attempts } from './Attempts.js';
 import { Charts } from './Charts.js';
+import { Checkpoints } from './Checkpoints.js';
 import { EventList } from './EventList.js';
 import { Ledger } from './Ledger.js';
 import { Outcome } from './Outcome.js';
@@ -47,7 +49,7 @@ function ShownRun({ run, refresh }: { run: RunDetails; refresh: () => void }): R
   useTitle(run);
   return (
     <article className="run" aria-label={`Run ${plainText(run.name, 100)}`}>
-      <RunHead run={run} onCancelled={refresh} />
+      <RunHead run={run} onChanged={refresh} />
       <Summary run={run} />
       <div className="run-main">
         <Charts run={run} metrics={metrics} />
@@ -58,6 +60,8 @@ function ShownRun({ run, refresh }: { run: RunDetails; refresh: () => void }): R
         {run.result && <Outcome result={run.result} name={plainText(run.name, 100)} />}
         <Workers run={run} />
         <Servers servers={run.servers} over={isOver(run.status)} />
+        <Attempts run={run} />
+        <Checkpoints checkpoints={run.checkpoints} attempts={run.attempt} />
         <Ledger run={run} />
         <StatusHistory changes={run.statusHistory} attempts={run.attempt} />
       </div>

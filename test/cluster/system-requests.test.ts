@@ -1,0 +1,61 @@
+/** What people ask of a run with real processes: pause and resume, other numbers of servers and workers, more rounds. The weights do not depend on it. */
+import { pace, Stack, type Pace } from '@paceline/testkit';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { expectComplete, idle, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
+
+const LONG = ofRounds(200);
+const SHARE = 0.1;
+
+let stack: Stack;
+let slow: Pace | undefined;
+beforeAll(async () => {
+  await reference(LONG);
+  stack = await Stack.start({ servers: 2, workers: 2 });
+});
+afterEach(() => slow?.end());
+afterAll(() => stack?.stop());
+
+/** Slows the workers down, so that a run of 200 rounds is still under way when it is asked for something. */
+const slowDown = (): Pace => (slow = pace(() => stack.workers.map(({ child }) => child.pid!), SHARE));
+
+test('pause, and resume on two servers instead of one: PAUSED within 10 s with a checkpoint, an idle fleet, the same weights', async () => {
+  const { id } = await stack.client.createRun(LONG);
+  await untilRound(stack, id, 10, 60_000, 2);
+  slowDown();
+  const asked = performance.now();
+  await stack.client.pauseRun(id);
+  const paused = await untilStatus(stack, id, ['PAUSED'], 12_000);
+  expect(performance.now() - asked).toBeLessThan(11_000);
+  slow!.end();
+  const [newest] = await stack.client.checkpoints(id);
+  expect(newest).toMatchObject({ attempt: 1, round: paused.progress.round, reason: 'pause', state: 'USABLE' });
+  expect(paused.ledger.committedRounds, 'nothing is committed beyond the cut').toBe(newest!.round);
+  await stack.until('an idle fleet', 20_000, () => idle(stack));
+  await stack.client.resumeRun(id, { servers: 2 });
+  const run = await expectComplete(stack, id, LONG, { attempts: 2 });
+  expect(run.attempts[0]).toMatchObject({ number: 2, fromRound: newest!.round, parentNumber: 1 });
+  expect(run.restartsLeft, 'a pause is no failure').toBe(run.spec.restarts);
+});
+
+test('fewer workers, then more: the surplus one leaves and comes back, the same weights', async () => {
+  const { id } = await stack.client.createRun(LONG);
+  await untilRound(stack, id, 5, 60_000, 2);
+  slowDown();
+  await stack.client.scaleRun(id, 1);
+  await stack.until('one worker', 20_000, async () => (await runOf(stack, id)).progress.workers === 1 || (await runOf(stack, id)).progress);
+  await stack.client.scaleRun(id, 2);
+  await stack.until(
+    'two workers',
+    30_000,
+    async () => (await runOf(stack, id)).progress.workers === 2 || (await runOf(stack, id)).progress,
+  );
+  slow!.end();
+  await expectComplete(stack, id, LONG);
+});
+
+test('extended by 100 rounds after its end: the weights of a run of 200 rounds', async () => {
+  const { id } = await stack.client.createRun(ofRounds(100));
+  await untilStatus(stack, id, ['SUCCEEDED'], 90_000);
+  await stack.client.extendRun(id, { rounds: 100 });
+  await expectComplete(stack, id, LONG, { attempts: 2 });
+});
