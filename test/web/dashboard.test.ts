@@ -309,12 +309,12 @@ describe('with a cluster that trains', () => {
   });
 
   it('says why a run failed when its server is killed', async () => {
-    const { id } = await stack.client.createRun({ name: 'doomed', length: { epochs: 60 } });
+    const { id } = await stack.client.createRun({ name: 'doomed', length: { epochs: 60 }, restarts: 0 });
     await open(`/runs/${id}`);
     await page.locator('.run-title .status', { hasText: 'Running' }).waitFor();
     await fleet[0]!.kill('SIGKILL');
     await page.locator('.run-title .status', { hasText: 'Failed' }).waitFor();
-    await expect.poll(() => page.locator('.reason.bad').textContent()).toMatch(/^Parameter server 0 .*create the run again/);
+    await expect.poll(() => page.locator('.reason.bad').textContent()).toMatch(/^Parameter server 0 .*the run has no restarts/);
     await page.getByRole('link', { name: 'Runs', exact: true }).click();
     await page.locator('tr', { hasText: 'doomed' }).locator('.row-reason', { hasText: 'Parameter server 0' }).waitFor();
   });

@@ -10,7 +10,7 @@ export function Attempts({ run }: { run: RunDetails }): ReactNode {
   if (attempts.length < 2 && !attempts.some(({ fromRound }) => fromRound > 0)) return null;
   return (
     <Card title="Attempts">
-      <table className="members">
+      <table className="members attempts">
         <thead>
           <tr>
             <th scope="col">Attempt</th>

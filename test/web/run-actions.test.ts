@@ -1,0 +1,70 @@
+/** Pausing, resuming and scaling a run in a real browser, with real servers and workers; what is shown of attempts and checkpoints. */
+import type { BrowserContext, Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { startBrowser, type TestBrowser } from './chromium.js';
+import { startWebStack, type WebStack } from './stack.js';
+import { Watcher } from './watcher.js';
+
+const WAIT_MS = 60_000;
+
+let stack: WebStack;
+let browser: TestBrowser;
+let context: BrowserContext;
+let page: Page;
+let watcher: Watcher;
+beforeAll(async () => {
+  [stack, browser] = await Promise.all([startWebStack(), startBrowser()]);
+  await Promise.all([stack.start('ps'), stack.start('worker')]);
+  context = await browser.context();
+  context.setDefaultTimeout(WAIT_MS);
+  page = await context.newPage();
+  watcher = new Watcher(page);
+});
+afterAll(async () => {
+  await context?.close();
+  await browser?.close();
+  await stack?.stop();
+});
+
+const card = (name: string) => page.getByRole('region', { name, exact: true });
+const shot = async (name: string): Promise<void> => {
+  const folder = process.env['PACELINE_SCREENSHOTS'];
+  if (folder) await page.screenshot({ path: `${folder}/${name}.png`, fullPage: true });
+};
+
+it('a run is paused, stands on its checkpoint, gets fewer workers and goes on in a second attempt', async () => {
+  const { id } = await stack.client.createRun({ name: 'long one', length: { rounds: 100_000 } });
+  await page.goto(`${stack.url}/runs/${id}#key=${stack.key}`);
+  await page.getByRole('heading', { name: 'long one', level: 1 }).waitFor();
+  await page.locator('.run-title').getByText('Running', { exact: true }).waitFor();
+  expect(await card('Attempts').count(), 'one attempt is no news').toBe(0);
+
+  await page.getByRole('button', { name: 'Pause run' }).click();
+  await page.locator('.run-title').getByText('Paused', { exact: true }).waitFor();
+  await card('Checkpoints').getByText('pause').waitFor();
+  await shot('paused-light');
+
+  await page.getByRole('button', { name: 'Workers…' }).click();
+  await page.getByLabel('Workers, 1 to 4').fill('1');
+  await shot('workers-dialog');
+  await page.getByRole('button', { name: 'Set' }).click();
+  await expect.poll(async () => (await stack.client.run(id))!.workersWanted, { timeout: 10_000 }).toBe(1);
+
+  await page.getByRole('button', { name: 'Resume run' }).click();
+  await page.locator('.run-title').getByText('Running', { exact: true }).waitFor();
+  const row = card('Attempts').getByRole('row').nth(2);
+  await expect.poll(() => row.textContent()).toMatch(/^1.*paused in round \d/);
+  expect((await stack.client.run(id))!.attempt).toBe(2);
+  await page.emulateMedia({ colorScheme: 'dark' });
+  await shot('resumed-dark');
+  await page.setViewportSize({ width: 390, height: 844 });
+  const sidewaysScroll = () => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  await expect.poll(sidewaysScroll, { timeout: 5_000 }).toBe(0);
+  await shot('resumed-dark-390');
+  await page.emulateMedia({ colorScheme: 'light' });
+  await shot('resumed-light-390');
+  await stack.client.cancelRun(id);
+  await page.locator('.run-title').getByText('Cancelled', { exact: true }).waitFor();
+  expect(await page.getByRole('button', { name: /Pause run|Resume run|Workers|Cancel run/ }).count()).toBe(0);
+  expect(watcher.complaints).toEqual([]);
+});
