@@ -12,9 +12,11 @@ describe('spec facts', () => {
       Dataset: 'mnist',
       Optimizer: 'momentum, learning rate 0.05, momentum 0.9',
       'Global batch': '256',
-      Strategy: 'parameter-server, mode sync, servers 1, accumulate 1',
+      Strategy:
+        'parameter-server, mode sync, servers 1, accumulate 1, staleness bound 4, delay compensation 0, backup replicas 0, standby 0',
       Length: '5 epochs',
-      Checkpoint: 'final yes',
+      Checkpoint: 'final yes, every seconds 30, keep last 3, keep best yes',
+      Restarts: '5',
       'Drop remainder': 'no',
     });
     expect(Object.keys(facts).length).toBe(Object.keys(parsed.spec).length - 1);

@@ -28,6 +28,8 @@ const LABELS: Readonly<Record<string, string>> = {
   engine: 'Engine',
   stepDeadlineMs: 'Step deadline (ms)',
   checkpoint: 'Checkpoint',
+  gradient: 'Gradient',
+  restarts: 'Restarts',
 };
 
 /** Fields that count something are written as people say it: 5 epochs. */
