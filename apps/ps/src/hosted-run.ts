@@ -39,6 +39,8 @@ export class HostedRun {
   /** The connections of the workers, and to the coordinator. */
   private readonly silence = new SilenceWatch(processClock, { silentAfterMs: SILENT_AFTER_MS, tickMs: HEARTBEAT_MS });
   private hasStarted = false;
+  /** What the attempt begins with is in memory: nobody is sent parameters before. */
+  private isPrepared = false;
   private over = false;
 
   constructor(
@@ -90,6 +92,7 @@ export class HostedRun {
   async prepare(): Promise<void> {
     const checkpoint = await openCheckpoint(this.context.checkpoints, this.job, this.layout);
     if (checkpoint) await this.store.restore(checkpoint);
+    this.isPrepared = true;
     if (!this.over && this.job.index === 0) this.coordinator = this.makeCoordinator(checkpoint?.manifest);
   }
 
@@ -144,6 +147,7 @@ export class HostedRun {
   /** A worker's connection whose token is good. @throws ProtocolError */
   admitWorker(hello: MessageOf<'hello'>, connection: Connection): FrameReceiver {
     if (this.over) throw new ProtocolError('RUN_OVER');
+    if (!this.isPrepared) throw new ProtocolError('RUN_UNKNOWN', 'the attempt is still loading');
     if (hello.layout !== this.layoutHash) throw new ProtocolError('LAYOUT_MISMATCH');
     this.coordinator?.machine.memberJoined(hello, connection);
     const link = this.shard.attach(hello.id, connection, true);

@@ -12,7 +12,9 @@ import { Checks } from './checks.js';
 import { Control, type StepTask } from './control.js';
 import { Network, type NetworkWeather } from './network.js';
 import type { SimProcess } from './process.js';
-import { HostedAttempt, SimServer } from './sim-server.js';
+import type { HostedAttempt } from './hosted-attempt.js';
+import { SimServer } from './sim-server.js';
+import { SharedDisk, type DiskPlant } from './sim-storage.js';
 import { SimWorker } from './sim-worker.js';
 import { Reference, TinyRun, type RunShape } from './tiny-run.js';
 import { Watch } from './watch.js';
@@ -25,6 +27,7 @@ export interface Plant {
   member?(member: Member, cluster: Cluster): void;
   coordinator?(coordinator: Coordinator, cluster: Cluster): void;
   shard?(shard: Shard, cluster: Cluster): void;
+  readonly disk?: DiskPlant;
 }
 
 export interface ClusterOptions {
@@ -62,6 +65,7 @@ export class Cluster {
   readonly checks: Checks;
   readonly run: TinyRun;
   readonly reference: Reference;
+  readonly disk: SharedDisk;
   readonly control: Control;
   readonly watch: Watch;
   readonly servers: SimServer[] = [];
@@ -78,6 +82,10 @@ export class Cluster {
   nodesInUse = 0;
   /** Why this seed's run may fail: a fault that the protocol does not survive was injected. */
   mayFail: string | undefined;
+  /** Why a published checkpoint may be unreadable: its bits were flipped. */
+  mayLoseCheckpoints: string | undefined;
+  /** How attempts ended, by the row of the table of libs/jobs. */
+  readonly ends = new Map<string, number>();
   private workersMade = 0;
 
   constructor(readonly options: ClusterOptions) {
@@ -89,12 +97,21 @@ export class Cluster {
     this.plant = options.plant;
     this.stepMs = options.stepMs;
     this.stepDeadlineMs = options.stepDeadlineMs;
+    this.disk = new SharedDisk(this);
     this.watch = new Watch(this);
     this.world.afterEvent = () => this.watch.afterEvent();
     this.control = new Control(this);
     for (let index = 0; index < options.shape.servers; index++) this.startServer(index);
     for (let i = 0; i < options.workers; i++) this.startWorker();
     this.control.begin();
+  }
+
+  /** A supervisor starts it again, as another process. */
+  restartServer(index: number): void {
+    const { world } = this;
+    world.schedule(world.random.between(100, 3_000), `server ${index} restarts`, () => {
+      if (!this.servers[index]!.process.isAlive) this.startServer(index);
+    });
   }
 
   startServer(index: number): SimServer {

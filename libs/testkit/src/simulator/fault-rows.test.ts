@@ -1,12 +1,13 @@
 /** The fault rows of the protocol, each placed by hand in a run and asserted to have fired. Bits are compared in every one (I8). */
 import { expect, test } from 'vitest';
 import type { Cluster } from './cluster.js';
+import { CRASHES } from '../faulty-disk.js';
 import { injectFault } from './faults.js';
 import type { SimWorker } from './sim-worker.js';
 import { simulateSeed, type SeedOptions, type SeedResult } from './simulate.js';
 
 const base: SeedOptions = { seed: 1, check: 'liveness', kinds: [], stepMs: [20, 60] };
-const shape = { servers: 2, replicas: 4, rounds: 8, evalExamples: 400 } as const;
+const shape = { servers: 2, replicas: 4, rounds: 8, evalExamples: 400, cutEveryRounds: 2 } as const;
 
 /** Acts once, after the first event that makes the condition true. */
 function when(cluster: Cluster, condition: () => boolean, act: () => void): void {
@@ -53,7 +54,7 @@ test('1: a worker killed half-way through a frame: the frame is dropped, others 
     );
   });
   expect(result.fired.get('killed half-way through a frame')).toBeGreaterThan(0);
-  expect(result.outcome).toBe('finished');
+  expect(result.outcome).toBe('SUCCEEDED');
 });
 
 test('2: a worker stopped for 60 s is lost and replaced; when it goes on its seat is refused', async () => {
@@ -77,14 +78,14 @@ test('2: a worker stopped for 60 s is lost and replaced; when it goes on its sea
     expect.stringContaining(stopped!.id) as string,
   ]);
   expect(cluster.refusals.get('SEAT_TAKEN')).toBeGreaterThan(0);
-  expect(result.outcome).toBe('finished');
+  expect(result.outcome).toBe('SUCCEEDED');
 });
 
 test('3: a step task delivered twice: the second worker is refused, nothing is applied twice', async () => {
   const { result, cluster } = await play({ ...base, shape, workers: 3 }, (cluster) => void (cluster.control.deliveriesPerTask = 2));
   expect(result.fired.get('step task delivered twice')).toBeGreaterThan(0);
   expect(cluster.refusals.get('SEAT_TAKEN')).toBeGreaterThan(0);
-  expect(result.outcome).toBe('finished');
+  expect(result.outcome).toBe('SUCCEEDED');
 });
 
 test('4: the holder of one replica dies five times in one round: a poison round, named, and no endless loop', async () => {
@@ -104,7 +105,7 @@ test('4: the holder of one replica dies five times in one round: a poison round,
     };
   });
   expect(result).toMatchObject({
-    outcome: 'failed',
+    outcome: 'FAILED',
     message: expect.stringMatching(/^poison round: replica \d of round 3 has lost its worker 5 times/u) as string,
   });
   expect(kills).toBeLessThan(10);
@@ -126,7 +127,7 @@ test('11: replies to a worker are lost for 20 s: what it sends again is dropped 
     );
   });
   expect(result.fired.get('one-way partition')).toBe(1);
-  expect(result.outcome).toBe('finished');
+  expect(result.outcome).toBe('SUCCEEDED');
 });
 
 test('13: one worker ten times slower: synchronous rounds wait for it', async () => {
@@ -137,7 +138,7 @@ test('13: one worker ten times slower: synchronous rounds wait for it', async ()
       () => (seated(cluster)[0]!.stepMs = [200, 600]),
     );
   });
-  expect(result.outcome).toBe('finished');
+  expect(result.outcome).toBe('SUCCEEDED');
   expect(events(cluster, 'worker.lost')).toEqual([]);
 });
 
@@ -153,7 +154,7 @@ test('14: a bit flipped in a frame is detected, the connection opened again, and
   });
   expect(result.fired.get('bit flip in a frame')).toBeGreaterThan(0);
   expect((cluster.refusals.get('BAD_CHECKSUM') ?? 0) + (cluster.refusals.get('BAD_FRAME') ?? 0)).toBeGreaterThan(0);
-  expect(result.outcome).toBe('finished');
+  expect(result.outcome).toBe('SUCCEEDED');
 });
 
 test('17: 1 → 4 → 2 → 3 workers during a run: the bits are those of a fixed fleet', async () => {
@@ -189,21 +190,187 @@ test('17: 1 → 4 → 2 → 3 workers during a run: the bits are those of a fixe
     );
   });
   expect(seen).toEqual([1, 4, 2, 3]);
-  expect(result.outcome).toBe('finished');
+  expect(result.outcome).toBe('SUCCEEDED');
 });
 
-test('5: a server killed between update and reply ends the attempt, named; nothing is applied twice', async () => {
-  const { result } = await play({ ...base, shape, workers: 2 }, (cluster) => {
+/** Kills a server process and has it started again, as a supervisor does. */
+function kill(cluster: Cluster, index: number): void {
+  cluster.servers[index]!.process.kill();
+  cluster.restartServer(index);
+}
+
+const secondAttempt = (cluster: Cluster): number[] =>
+  cluster.hosted.filter(({ attempt }) => attempt === 2).map(({ restore }) => restore?.round ?? 0);
+
+for (const index of [0, 1])
+  test(`5 and 7: server ${index} killed between update and reply: all shards return to one common round, and nothing is applied twice`, async () => {
+    const { result, cluster } = await play({ ...base, shape, workers: 2 }, (cluster) => {
+      when(
+        cluster,
+        () => round(cluster) >= 3 && cluster.control.checkpoints.length > 0 && cluster.hosted[index]!.shard.table.state === 'REDUCED',
+        () => kill(cluster, index),
+      );
+    });
+    expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 2 });
+    expect(result.ends.get('restart')).toBe(1);
+    expect(secondAttempt(cluster)).toHaveLength(2);
+    expect(new Set(secondAttempt(cluster)).size).toBe(1);
+    expect(secondAttempt(cluster)[0]).toBeGreaterThan(0);
+  });
+
+test(
+  '6: the power goes at every boundary of a checkpoint that is written: what is published loads, and the run ends with its bits',
+  { timeout: 120_000 },
+  async () => {
+    let cuts = 0;
+    let last = 0;
+    for (let boundary = 0; boundary < 60; boundary++) {
+      const crash = CRASHES[boundary % CRASHES.length]!;
+      let hit = false;
+      const { result } = await play(
+        { ...base, seed: 3, shape: { ...shape, cutEveryRounds: 1, rounds: 4, evalExamples: 0 }, workers: 1, stepMs: [1, 3] },
+        (cluster) => {
+          let writes = 0;
+          cluster.disk.present.before = ({ kind }) => {
+            if (hit || kind === 'read' || kind === 'list' || writes++ !== boundary) return;
+            hit = true;
+            cluster.disk.losePower(crash);
+            for (const server of [0, 1]) kill(cluster, server);
+          };
+        },
+      );
+      if (!hit) break;
+      last = boundary;
+      cuts += result.checkpoints;
+      expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 2 });
+    }
+    expect(last).toBeGreaterThan(30);
+    expect(cuts).toBeGreaterThan(0);
+  },
+);
+
+test('14: a bit flipped in the newest checkpoint: the attempt begins with the one before', async () => {
+  const { result, cluster } = await play({ ...base, shape: { ...shape, rounds: 12 }, workers: 2 }, (cluster) => {
     when(
       cluster,
-      () => round(cluster) >= 2 && cluster.hosted[1]!.shard.table.state === 'REDUCED',
+      () => cluster.control.checkpoints.length >= 2,
       () => {
-        cluster.mayFail = 'a server was killed';
-        cluster.hosted[1]!.server.process.kill();
+        cluster.mayLoseCheckpoints = 'a bit was flipped on the disk';
+        const newest = cluster.control.checkpoints.at(-1)!;
+        for (const file of cluster.disk.present.files()) if (file.includes(`a1-r${newest.round}/`)) cluster.disk.present.flip(file, 20, 3);
+        kill(cluster, 1);
       },
     );
   });
-  expect(result).toMatchObject({ outcome: 'failed', message: expect.stringContaining('parameter server 1 was lost') as string });
+  expect(result.outcome).toBe('SUCCEEDED');
+  expect(result.ends.get('otherCheckpoint')).toBeGreaterThan(0);
+  expect(cluster.control.checkpoints.filter(({ isGone }) => isGone).length).toBeGreaterThan(0);
+});
+
+test('15: a disk that is full: no checkpoint, an event that says so, and the run goes on', async () => {
+  const { result, cluster } = await play({ ...base, shape, workers: 2 }, (cluster) => {
+    when(
+      cluster,
+      () => cluster.control.checkpoints.length >= 1,
+      () => (cluster.disk.isFull = true),
+    );
+  });
+  expect(result.fired.get('write to a full disk')).toBeGreaterThan(0);
+  expect(events(cluster, 'checkpoint.failed').length).toBeGreaterThan(0);
+  expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
+});
+
+for (const at of [0, 1, 3, 7])
+  test(`18: paused after ${at} rounds: PAUSED within 10 s with nothing left running, and resumed to the same bits`, async () => {
+    let askedMs = 0;
+    let pausedMs = 0;
+    const { result, cluster } = await play({ ...base, shape, workers: 2 }, (cluster) => {
+      when(
+        cluster,
+        () => round(cluster) >= at && cluster.control.status === 'RUNNING' && seated(cluster).length > 0,
+        () => {
+          askedMs = cluster.world.nowMs;
+          cluster.control.pause();
+        },
+      );
+      when(
+        cluster,
+        () => cluster.control.status === 'PAUSED',
+        () => {
+          pausedMs = cluster.world.nowMs;
+          cluster.world.schedule(5_000, 'resume', () => {
+            expect(cluster.hosted.every(({ over }) => over)).toBe(true);
+            expect(cluster.workers.every(({ session }) => session === undefined)).toBe(true);
+            cluster.control.resume();
+          });
+        },
+      );
+    });
+    expect(result.outcome).toBe('SUCCEEDED');
+    if (pausedMs > 0) expect(pausedMs - askedMs).toBeLessThan(10_000);
+    else expect(cluster.watch.committedRounds).toBe(shape.rounds); // it was faster than the pause
+    expect(at < 7 ? pausedMs : 1).toBeGreaterThan(0);
+  });
+
+test('18: SIGTERM to a server: a last checkpoint, and the next attempt begins with it', async () => {
+  const { result, cluster } = await play({ ...base, shape: { ...shape, cutEveryRounds: 100 }, workers: 2 }, (cluster) => {
+    when(
+      cluster,
+      () => round(cluster) === 3,
+      () => {
+        const server = cluster.servers[1]!;
+        server.process.onKill(() => cluster.restartServer(1));
+        server.process.run(() => server.hosted!.shutdown(4_000));
+      },
+    );
+  });
+  expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 2 });
+  expect(secondAttempt(cluster).every((restored) => restored >= 3)).toBe(true);
+});
+
+test('18: cancelled in the middle of a round: CANCELLED within 10 s with nothing left running', async () => {
+  let askedMs = 0;
+  let endedMs = 0;
+  const { result, cluster } = await play({ ...base, shape, workers: 2 }, (cluster) => {
+    cluster.mayFail = 'cancel';
+    when(
+      cluster,
+      () => round(cluster) >= 3,
+      () => {
+        askedMs = cluster.world.nowMs;
+        cluster.control.cancel();
+      },
+    );
+    when(
+      cluster,
+      () => cluster.control.isOver,
+      () => (endedMs = cluster.world.nowMs),
+    );
+  });
+  expect(result.outcome).toBe('CANCELLED');
+  expect(endedMs - askedMs).toBeLessThan(10_000);
+  expect(cluster.hosted.every(({ over }) => over)).toBe(true);
+});
+
+test('8 and 9: the control plane away for 30 s: rounds go on, and its picture catches up', async () => {
+  let before = 0;
+  const { result, cluster } = await play({ ...base, shape: { ...shape, rounds: 100 }, workers: 2, stepMs: [100, 300] }, (cluster) => {
+    when(
+      cluster,
+      () => round(cluster) >= 3,
+      () => {
+        before = round(cluster);
+        cluster.control.isAway = true;
+        cluster.world.schedule(30_000, 'back', () => {
+          before = round(cluster) - before;
+          cluster.control.isAway = false;
+        });
+      },
+    );
+  });
+  expect(before).toBeGreaterThan(10);
+  expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
+  expect(cluster.watch.ledgerTo).toBe(99);
 });
 
 test('a fault that has nothing to act on says so', async () => {

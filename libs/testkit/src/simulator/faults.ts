@@ -2,13 +2,14 @@
  * Which faults a seed suffers, and when. Each seed draws a subset of the kinds (swarm testing: a seed that has everything all the
  * time finds less than seeds that have one thing often), then one after the other at random times, until faults stop.
  */
+import { CRASHES } from '../faulty-disk.js';
 import type { Cluster } from './cluster.js';
 import type { SimWorker } from './sim-worker.js';
 
 export type FaultKind = keyof typeof FAULTS;
 
 interface Fault {
-  /** The attempt may end of it: today no server may be lost. */
+  /** The run ends of it. */
   readonly endsAttempt?: boolean;
   /** False when there was nothing to do it to. */
   inject(cluster: Cluster): boolean;
@@ -99,7 +100,6 @@ export const FAULTS = {
       const open = sockets(cluster);
       if (open.length === 0) return false;
       const stream = cluster.world.random.pick(open);
-      if (isBetweenServers(stream)) allowFailure(cluster, 'a connection between servers broke');
       stream.break();
       return true;
     },
@@ -109,7 +109,6 @@ export const FAULTS = {
       const open = sockets(cluster);
       if (open.length === 0) return false;
       const stream = cluster.world.random.pick(open);
-      if (isBetweenServers(stream)) allowFailure(cluster, 'a bit between servers was flipped');
       stream.flipNext = true;
       return true;
     },
@@ -181,16 +180,15 @@ export const FAULTS = {
     },
   },
   'kill a server': {
-    endsAttempt: true,
     inject(cluster) {
       const server = cluster.world.random.pick(cluster.servers);
       if (!server.process.isAlive) return false;
       server.process.kill();
+      cluster.restartServer(server.index);
       return true;
     },
   },
   'stop a server': {
-    endsAttempt: true,
     inject(cluster) {
       const server = cluster.world.random.pick(cluster.servers);
       if (!server.process.isAlive || server.process.isFrozen) return false;
@@ -199,22 +197,70 @@ export const FAULTS = {
       return true;
     },
   },
+  'shut a server down': {
+    inject(cluster) {
+      const server = cluster.world.random.pick(cluster.servers);
+      if (!server.process.isAlive || server.process.isFrozen || !server.hosted || server.hosted.over) return false;
+      server.process.run(() => server.hosted!.shutdown(4_000));
+      server.process.onKill(() => cluster.restartServer(server.index));
+      return true;
+    },
+  },
+  'lose power': {
+    inject(cluster) {
+      if (cluster.servers.some(({ process }) => !process.isAlive)) return false;
+      const crash = cluster.world.random.pick(CRASHES);
+      for (const { process, index } of cluster.servers) {
+        process.kill();
+        cluster.restartServer(index);
+      }
+      cluster.disk.losePower(crash);
+      return true;
+    },
+  },
+  'fill the disk': {
+    inject(cluster) {
+      if (cluster.disk.isFull) return false;
+      cluster.disk.isFull = true;
+      later(cluster, 500, 20_000, 'the disk has room again', () => (cluster.disk.isFull = false));
+      return true;
+    },
+  },
+  'slow the disk': {
+    inject(cluster) {
+      cluster.disk.slownessMs = cluster.world.random.pick([1, 20, 500]);
+      return true;
+    },
+  },
+  'flip a bit on the disk': {
+    inject(cluster) {
+      // Names of files that are being written hold random parts: only what is whole can be chosen again.
+      const files = cluster.disk.present.files().filter((file) => !file.endsWith('.partial'));
+      if (files.length === 0) return false;
+      cluster.disk.present.flip(cluster.world.random.pick(files), cluster.world.random.int(0, 40), cluster.world.random.int(0, 7));
+      cluster.mayLoseCheckpoints = 'a bit was flipped on the disk';
+      return true;
+    },
+  },
+  'pause and resume': {
+    inject(cluster) {
+      if (!cluster.control.pause()) return false;
+      later(cluster, 10, 15_000, 'resume', () => cluster.control.resume());
+      return true;
+    },
+  },
   cancel: {
     endsAttempt: true,
     inject(cluster) {
-      const part = cluster.control.coordinatorPart;
-      if (!part?.server.process.isAlive || part.server.process.isFrozen || !part.hasStarted || part.over) return false;
-      part.server.process.run(() => part.coordinator!.cancel());
+      if (cluster.control.isOver) return false;
+      allowFailure(cluster, 'cancel');
+      cluster.control.cancel();
       return true;
     },
   },
 } as const satisfies Record<string, Fault>;
 
 export const FAULT_KINDS = Object.keys(FAULTS) as FaultKind[];
-
-function isBetweenServers(stream: { process: { name: string }; remote: string }): boolean {
-  return stream.process.name.startsWith('ps') && stream.remote.includes('ps');
-}
 
 function allowFailure(cluster: Cluster, why: string): void {
   cluster.mayFail ??= why;
@@ -244,7 +290,7 @@ export function scheduleFaults(cluster: Cluster, plan: FaultPlan): void {
 
 export function injectFault(cluster: Cluster, kind: FaultKind): boolean {
   const fault: Fault = FAULTS[kind];
-  if (cluster.control.outcome || !fault.inject(cluster)) return false;
+  if (cluster.control.isOver || !fault.inject(cluster)) return false;
   if (fault.endsAttempt) allowFailure(cluster, kind);
   cluster.network.count(kind);
   cluster.world.note(kind);
@@ -258,10 +304,15 @@ export function endFaults(cluster: Cluster): void {
   network.heal();
   control.isAway = false;
   control.deliveriesPerTask = 1;
-  for (const { process } of cluster.servers) {
+  cluster.disk.isFull = false;
+  cluster.disk.slownessMs = 2;
+  for (const { process, index } of cluster.servers) {
     process.thaw();
     process.setRate(1);
+    if (!process.isAlive) cluster.restartServer(index);
   }
+  control.resume();
+  cluster.world.schedule(30_000, 'resume', () => control.resume());
   for (const worker of cluster.liveWorkers()) {
     worker.process.thaw();
     worker.process.setRate(1);

@@ -80,7 +80,7 @@ export const PLANTED: readonly PlantedBug[] = [
     name: 'view ignored in assignment',
     mistake: 'a member goes on with the replicas of its first view: what others lost is computed by nobody',
     shownBy: ['liveness'],
-    withinSeeds: 20,
+    withinSeeds: 50,
     kinds: ['kill a worker', 'add a worker'],
     plant: {
       member(member) {
@@ -106,5 +106,13 @@ export const PLANTED: readonly PlantedBug[] = [
         shard.data = (link, header) => data(link, { ...header, round: shard.round });
       },
     },
+  },
+  {
+    name: 'rename before fsync',
+    mistake: 'files of a checkpoint, and the folder that names them, are not synced before they count as written',
+    shownBy: ['I5'],
+    withinSeeds: 30,
+    kinds: ['lose power'],
+    plant: { disk: { ignoresSync: true } },
   },
 ];

@@ -48,7 +48,7 @@ export class SimWorker {
   private sit(task: StepTask): void {
     this.session = new Session(task, this, this.cluster, (failure) => {
       this.session = undefined;
-      this.cluster.control.taskOver(task, failure);
+      this.cluster.control.taskOver(task);
       this.process.after(failure && failure !== 'SEAT_TAKEN' ? AFTER_FAILURE_MS : 100, () => this.lookForWork());
     });
   }

@@ -35,6 +35,9 @@ export interface SeedResult {
   readonly virtualMs: number;
   readonly traceHash: number;
   readonly rounds: number;
+  readonly attempts: number;
+  readonly checkpoints: number;
+  readonly ends: ReadonlyMap<string, number>;
   readonly fired: ReadonlyMap<string, number>;
   readonly tables: Cluster['tables'];
   /** For a failing seed: the newest events and what everybody waits for. */
@@ -60,7 +63,7 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
     // Whoever arranges faults by hand ends them too.
     if (!options.arrange) cluster.world.schedule(plan.untilMs, 'faults end', () => endFaults(cluster));
     cluster.world.schedule(plan.untilMs + LIVENESS_DEADLINE_MS, 'deadline', () => {
-      if (!cluster.control.outcome)
+      if (!cluster.control.isOver)
         cluster.checks.fail('liveness', `the run did not end within ${LIVENESS_DEADLINE_MS} ms after the last fault`);
     });
   } else cluster.world.schedule(SAFETY_END_MS, 'enough', () => cluster.world.stop());
@@ -69,12 +72,15 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   if (!cluster.checks.violation) cluster.watch.afterRun();
   return {
     ...{ seed: options.seed, check, violation: cluster.checks.violation },
-    outcome: cluster.control.outcome?.outcome ?? 'unfinished',
-    message: cluster.control.outcome?.message ?? '',
+    outcome: cluster.control.status,
+    message: cluster.control.reason,
     events: cluster.world.eventCount,
     virtualMs: cluster.world.nowMs,
     traceHash: cluster.world.traceHash,
     rounds: cluster.watch.committedRounds,
+    attempts: cluster.control.attempt,
+    checkpoints: cluster.watch.written,
+    ends: cluster.ends,
     fired: cluster.network.fired,
     tables: cluster.tables,
     recent: cluster.checks.violation ? cluster.world.recent.slice(-60) : [],

@@ -16,6 +16,8 @@ export interface RunShape {
   readonly globalBatch: number;
   readonly rounds: number;
   readonly evalExamples: number;
+  /** Rounds between two checkpoints; 0 for none. */
+  readonly cutEveryRounds: number;
   readonly optimizer: OptimizerSpec;
 }
 
@@ -34,6 +36,7 @@ export function randomShape(random: Random): RunShape {
     globalBatch: random.int(3, 20),
     rounds: random.int(3, 9),
     evalExamples: random.pick([0, 400, 1200]),
+    cutEveryRounds: random.pick([0, 1, 2, 3]),
     optimizer: random.pick<OptimizerSpec>([
       { name: 'sgd', learningRate: 0.1 },
       { name: 'momentum', learningRate: 0.05, momentum: 0.9, nesterov: false },

@@ -1,17 +1,21 @@
 /** The invariants, looked at after every event, and at the end of the run. */
 import type { Coordinator, NumberedEntry, Shard } from '@paceline/exchange';
 import type { Cluster } from './cluster.js';
-import type { HostedAttempt } from './sim-server.js';
+import type { CheckpointId } from '@paceline/storage';
+import type { HostedAttempt } from './hosted-attempt.js';
 
 export class Watch {
   private readonly shardRounds = new Map<Shard, number>();
   private readonly memberRounds = new Map<object, number>();
   private readonly coordinatorRounds = new Map<Coordinator, { round: number; view: number }>();
   private readonly appliedOnce = new Set<string>();
-  private ledgerTo = -1;
+  /** The last round in the ledger that the control plane has stored. */
+  ledgerTo = -1;
   private ledgerExamples = 0;
   /** Highest round that any coordinator has committed, plus one. */
   committedRounds = 0;
+  /** Checkpoints that the journal has told of. */
+  written = 0;
 
   constructor(private readonly cluster: Cluster) {}
 
@@ -40,11 +44,6 @@ export class Watch {
       'I2',
       () => `round ${round} was applied twice to chunk ${chunk} in attempt ${part.attempt}`,
     );
-    this.cluster.checks.expect(
-      part.attempt === this.cluster.control.attempt,
-      'I7',
-      () => `attempt ${part.attempt} applied round ${round} while attempt ${this.cluster.control.attempt} is present`,
-    );
     this.appliedOnce.add(key);
   }
 
@@ -64,10 +63,45 @@ export class Watch {
     this.ledgerExamples += entry.examples;
   }
 
+  /** An attempt begins with `round` committed rounds: the only way in which rounds go back. */
+  restored(round: number, attempt: number): void {
+    const { checks, run, world } = this.cluster;
+    checks.expect(
+      round <= this.committedRounds,
+      'I1',
+      () => `attempt ${attempt} begins at round ${round}, and ${this.committedRounds} were committed`,
+    );
+    world.note('restore', round);
+    this.ledgerTo = round - 1;
+    this.ledgerExamples = 0;
+    for (let k = 0; k < round; k++) this.ledgerExamples += run.schedule.round(k).count;
+  }
+
+  /** The journal says that a checkpoint is complete: then it is, with the bits of its round. */
+  checkpointWritten(id: CheckpointId): void {
+    const { cluster } = this;
+    this.written++;
+    cluster.world.microtasksWait = true;
+    void cluster.disk.fault(id).then((fault) => {
+      if (fault !== undefined && cluster.mayLoseCheckpoints === undefined)
+        cluster.checks.fail('I5', `the checkpoint of round ${id.round}, attempt ${id.attempt}, is no checkpoint: ${fault}`);
+    });
+  }
+
+  /** A checkpoint that the journal had told of could not be loaded. */
+  notLoaded(id: CheckpointId, error: Error): void {
+    const { checks, mayLoseCheckpoints } = this.cluster;
+    checks.expect(
+      mayLoseCheckpoints !== undefined,
+      'I5',
+      () => `the checkpoint of round ${id.round}, attempt ${id.attempt}, was published and cannot be loaded: ${error.message}`,
+    );
+  }
+
   runOver(outcome: string, message: string): void {
     const { cluster } = this;
     const { checks, run } = cluster;
-    if (outcome === 'finished') {
+    if (outcome === 'SUCCEEDED') {
       let all = 0;
       for (let round = 0; round < run.schedule.totalRounds; round++) all += run.schedule.round(round).count;
       checks.expect(this.ledgerExamples === all, 'I4', () => `${this.ledgerExamples} examples are in the ledger, the schedule has ${all}`);
@@ -86,14 +120,22 @@ export class Watch {
   /** After the seed: what lives on must hold nothing any more. */
   afterRun(): void {
     const { cluster } = this;
-    const ended = cluster.control.outcome !== undefined;
+    const ended = cluster.control.isOver;
     for (const part of cluster.hosted) {
       part.shard.end();
-      const leaked = part.releaseMemory();
+      const leaked = part.memory.release();
       const { process } = part.server;
       if (ended && process.isAlive && !process.isFrozen)
         cluster.checks.expect(leaked === 0, 'I10', () => `server ${part.server.index} kept ${leaked} bytes of its arena`);
     }
+  }
+
+  /** An attempt is started anew: only a fault that costs a server may be the cause. */
+  restarted(reason: string): void {
+    const { checks, network } = this.cluster;
+    const causes = ['kill a server', 'stop a server', 'shut a server down', 'lose power', 'broken connection', 'bit flip in a frame'];
+    const isCaused = this.cluster.hosted.some(({ server }) => !server.process.isAlive) || causes.some((cause) => network.fired.has(cause));
+    checks.expect(isCaused, 'liveness', () => `the attempt was started anew without a cause: ${reason}`);
   }
 
   /** Faults that cost a replica its holder. */
@@ -115,7 +157,7 @@ export class Watch {
 
   private shard(part: HostedAttempt): void {
     const { shard } = part;
-    const before = this.shardRounds.get(shard) ?? 0;
+    const before = this.shardRounds.get(shard) ?? part.restore?.round ?? 0;
     if (shard.round === before) return;
     this.cluster.checks.expect(shard.round > before, 'I1', () => `shard ${part.server.index} went from round ${before} to ${shard.round}`);
     this.shardRounds.set(shard, shard.round);
@@ -124,7 +166,7 @@ export class Watch {
 
   private coordinator(part: HostedAttempt, coordinator: Coordinator): void {
     const { checks, hosted, run } = this.cluster;
-    const before = this.coordinatorRounds.get(coordinator) ?? { round: 0, view: 1 };
+    const before = this.coordinatorRounds.get(coordinator) ?? { round: part.restore?.round ?? 0, view: 1 };
     if (coordinator.round === before.round && coordinator.view === before.view) return;
     checks.expect(coordinator.round >= before.round, 'I1', () => `the coordinator went from round ${before.round} to ${coordinator.round}`);
     checks.expect(coordinator.view >= before.view, 'I1', () => `the coordinator went from view ${before.view} to ${coordinator.view}`);
@@ -166,9 +208,9 @@ export class Watch {
     const owned = run.layout.chunks.length;
     const blocks = owned * (2 + run.optimizer.slots.length + replicas) + links * (owned * 2 * replicas + 1 + owned * 2);
     checks.expect(
-      part.arena.bytesInUse <= blocks * 64,
+      part.memory.arena.bytesInUse <= blocks * 64,
       'I10',
-      () => `server ${part.server.index} holds ${part.arena.bytesInUse} bytes, its bound is ${blocks * 64}`,
+      () => `server ${part.server.index} holds ${part.memory.arena.bytesInUse} bytes, its bound is ${blocks * 64}`,
     );
   }
 }

@@ -1,0 +1,381 @@
+/**
+ * One attempt as a simulated server holds it: the shard, its checkpoints and, on server 0, the coordinator. The wiring follows
+ * apps/ps/src/hosted-run.ts and coordinator-host.ts line by line; what it adds is that everything is watched.
+ */
+import {
+  Coordinator,
+  Journal,
+  PacedTick,
+  Shard,
+  ShardLink,
+  SilenceWatch,
+  type CompletedCut,
+  type Connection,
+  type Outcome,
+  type FrameReceiver,
+  type Region,
+} from '@paceline/exchange';
+import type { RestorePoint } from '@paceline/jobs';
+import { ReductionTree, validNode } from '@paceline/learning';
+import { ProtocolError, checkAttempt, type Message, type MessageOf } from '@paceline/protocol';
+import { StorageError, type Checkpoints, type Manifest } from '@paceline/storage';
+import type { Cluster } from './cluster.js';
+import type { SimServer } from './sim-server.js';
+import { ShardMemory } from './shard-memory.js';
+import { manifestOf } from './sim-storage.js';
+
+const HEARTBEAT_MS = 1_000;
+const SILENT_AFTER_MS = 10_000;
+const TICK_MS = 100;
+const GO_AFTER_MS = 3_000;
+
+export class HostedAttempt {
+  readonly shard: Shard;
+  coordinator: Coordinator | undefined;
+  journal: Journal | undefined;
+  private readonly checkpoints: Checkpoints;
+  private writing: AbortController | undefined;
+  readonly memory: ShardMemory;
+  outcome: { outcome: Outcome; message: string } | undefined;
+  private toCoordinator: Connection | undefined;
+  private untold: Message[] = [];
+  private readonly silence: SilenceWatch;
+  private readonly serverLinks = new Map<number, Connection>();
+  private readonly cancel: (() => void)[] = [];
+  private readonly collected = new Map<number, Uint8Array>();
+  over = false;
+  hasStarted = false;
+  private isPrepared = false;
+
+  constructor(
+    readonly attempt: number,
+    readonly restore: RestorePoint | undefined,
+    readonly server: SimServer,
+    private readonly cluster: Cluster,
+  ) {
+    const { run } = cluster;
+    const { shape } = run;
+    const { process, index } = server;
+    this.memory = new ShardMemory(cluster, index);
+    this.checkpoints = cluster.disk.checkpointsOf(process);
+    this.shard = new Shard({
+      ...{ index, attempt, replicas: shape.replicas, chunks: this.memory.chunks },
+      initial: this.memory.initial,
+      firstRound: restore?.round ?? 0,
+      createReduction: (ops) => new ReductionTree(shape.replicas, ops),
+      isValidNode: (lo, hi) => validNode(shape.replicas, lo, hi),
+      update: (chunk, round, paramIn, paramOut, gradient) => {
+        cluster.applied(this, chunk.index, round);
+        this.memory.update(chunk, round, paramIn, paramOut, gradient);
+      },
+      onCut: (generation, regions) => this.cut(generation, regions),
+      tellCoordinator: (message) => this.tell(message),
+      onDropped: (reason) => cluster.world.note(`dropped: ${reason}`),
+    });
+    this.silence = new SilenceWatch(process, { silentAfterMs: SILENT_AFTER_MS, tickMs: HEARTBEAT_MS });
+    this.cancel.push(process.every(HEARTBEAT_MS, () => this.beat()));
+    cluster.tables.push(this.shard.table);
+    cluster.plant?.shard?.(this.shard, cluster);
+  }
+
+  /** Loads the checkpoint that the attempt begins with; server 0 makes its coordinator. @throws StorageError */
+  async prepare(): Promise<void> {
+    const { restore } = this;
+    const reader = restore && (await this.checkpoints.open(restore));
+    if (reader) await this.memory.restore(reader);
+    this.isPrepared = true;
+    if (!this.over && this.server.index === 0) this.coordinator = this.makeCoordinator(reader?.manifest);
+  }
+
+  private makeCoordinator(parent: Manifest | undefined): Coordinator {
+    const { cluster, attempt } = this;
+    const { run } = cluster;
+    const { shape } = run;
+    const { process } = this.server;
+    this.journal = new Journal({ now: () => process.now() });
+    const coordinator = new Coordinator({
+      ...{ attempt, replicas: shape.replicas, servers: shape.servers, evalExamples: shape.evalExamples, journal: this.journal },
+      firstRound: parent?.round ?? 0,
+      ...(parent ? { firstLedger: parent.ledger } : {}),
+      schedule: {
+        totalRounds: run.schedule.totalRounds,
+        examplesIn: (round) => run.schedule.round(round).count,
+        epochOf: (round) => run.schedule.round(round).epoch,
+        replicaExamples: (round, replica) => run.replicaExamples(round, replica),
+      },
+      cuts: { everyRounds: shape.cutEveryRounds, everyMs: 0, deadlineMs: 20_000, final: shape.cutEveryRounds > 0 },
+      publishCut: (cut) => void this.publishCut(cut, parent),
+      now: () => process.now(),
+      stepDeadlineMs: cluster.stepDeadlineMs,
+      collectWeights: () => this.collect(),
+      onOver: (outcome, message) => {
+        this.outcome = { outcome, message };
+        this.end();
+      },
+    });
+    cluster.plant?.coordinator?.(coordinator, cluster);
+    cluster.tables.push(coordinator.table);
+    return coordinator;
+  }
+
+  /** As apps/ps/src/checkpoint-writer.ts: in the background, one at a time; a newer cut gives up an older one. */
+  private cut(generation: number, regions: readonly Region[]): void {
+    this.writing?.abort();
+    const writing = new AbortController();
+    this.writing = writing;
+    const { run, runId } = this.cluster;
+    const tensors = this.memory.tensors(regions);
+    const id = { runId, attempt: this.attempt, round: generation };
+    this.checkpoints.writeShard(id, this.server.index, tensors, { servers: run.shape.servers, signal: writing.signal }).then(
+      (file) => this.server.process.run(() => !writing.signal.aborted && this.tell({ type: 'cut-written', generation, file })),
+      (error: Error) =>
+        this.server.process.run(() => {
+          if (this.writing !== writing || this.over) return;
+          const code = error instanceof StorageError ? error.code : error.name;
+          this.tell({ type: 'cut-failed', generation, code, message: error.message.slice(0, 2000) });
+        }),
+    );
+  }
+
+  private async publishCut(cut: CompletedCut, parent: Manifest | undefined): Promise<void> {
+    const { cluster, attempt, server } = this;
+    const id = { runId: cluster.runId, attempt, round: cut.generation };
+    try {
+      const { sha256 } = await this.checkpoints.publish(manifestOf(cluster, id, cut, parent));
+      const bytes = cut.files.reduce((sum, file) => sum + file.bytes, 0);
+      server.process.run(() => this.coordinator!.cutPublished(cut.generation, { bytes, sha256, loss: cut.loss }));
+    } catch (error) {
+      server.process.run(() => this.coordinator!.cutFailed(cut.generation, (error as Error).message));
+    }
+  }
+
+  /** SIGTERM: a last checkpoint within the deadline, then the process ends. */
+  shutdown(deadlineMs: number): void {
+    const { process } = this.server;
+    if (this.over || !this.hasStarted) this.stop('the server is shutting down');
+    else if (this.coordinator) this.coordinator.shutdown('the server is shutting down');
+    else this.tell({ type: 'stopping', reason: 'the server is shutting down' });
+    const startedMs = process.now();
+    const poll = (): void => {
+      if (!this.over && process.now() - startedMs < deadlineMs) return void process.after(20, poll);
+      this.stop('the server is shutting down');
+      process.after(200, () => this.cluster.world.schedule(0, `${process.name} exits`, () => process.kill()));
+    };
+    poll();
+  }
+
+  /** All servers of the attempt are placed and have loaded what they begin with. */
+  start(coordinatorAddress: string): void {
+    const { process } = this.server;
+    if (this.over) return;
+    this.hasStarted = true;
+    if (this.coordinator) {
+      const [here, there] = this.cluster.network.pair(process);
+      const { coordinator } = this;
+      const paced = new PacedTick(process);
+      this.cancel.push(process.every(TICK_MS, () => paced.isDue() && coordinator.tick()));
+      this.admitCoordinated(0, there);
+      this.joinCoordinator(here);
+      return;
+    }
+    void this.cluster.network.connect(process, coordinatorAddress, 5_000).then(
+      (connection) => {
+        if (this.over) return connection.close();
+        this.joinCoordinator(connection);
+        connection.sendMessage(
+          {
+            ...{
+              type: 'hello',
+              token: `server/${this.attempt}`,
+              run: this.cluster.runId,
+              role: 'server',
+              id: process.name,
+              host: process.host,
+            },
+            seat: this.server.index,
+            n: 0,
+            fingerprint: '',
+            layout: '',
+          },
+          { attempt: this.attempt, term: 0, view: 0, round: 0 },
+        );
+        for (const message of this.untold.splice(0)) this.tell(message);
+      },
+      () => this.end(),
+    );
+  }
+
+  admitWorker(hello: MessageOf<'hello'>, connection: Connection): FrameReceiver {
+    if (this.over) throw new ProtocolError('RUN_OVER');
+    if (!this.isPrepared) throw new ProtocolError('RUN_UNKNOWN', 'the attempt is still loading');
+    this.coordinator?.memberJoined(hello, connection);
+    const link = this.shard.attach(hello.id, connection, true);
+    const heard = (): void => {
+      this.silence.heard(connection);
+      this.coordinator?.memberHeard(hello.id, connection);
+    };
+    heard();
+    const receiver: FrameReceiver = {
+      payloadFor: (header) => {
+        heard();
+        return this.shard.payloadFor(link, header);
+      },
+      data: (header) => {
+        heard();
+        this.shard.data(link, header);
+      },
+      message: (message, header) => {
+        heard();
+        checkAttempt(header, this.attempt);
+        this.workerMessage(link, message);
+      },
+      closed: ({ description, error }) => {
+        this.cluster.refused(this.server.process.name, error);
+        this.silence.forget(connection);
+        this.shard.detach(link);
+        this.coordinator?.memberClosed(hello.id, connection, description);
+      },
+    };
+    connection.setReceiver(receiver);
+    return receiver;
+  }
+
+  admitServer(hello: MessageOf<'hello'>, connection: Connection): FrameReceiver {
+    if (this.over) throw new ProtocolError('RUN_OVER');
+    if (!this.isPrepared) throw new ProtocolError('RUN_UNKNOWN', 'the attempt is still loading');
+    if (!this.coordinator || hello.seat < 1) throw new ProtocolError('TOKEN_WRONG_RUN', 'the coordinator is server 0');
+    return this.admitCoordinated(hello.seat, connection);
+  }
+
+  /** A newer attempt, or the process ends. */
+  stop(why: string): void {
+    if (this.over) return;
+    this.coordinator?.fail(why);
+    this.end();
+  }
+
+  private workerMessage(link: ShardLink, message: Message): void {
+    if (message.type === 'pull') return this.shard.onPull(link, message.generation, message.chunk);
+    if (this.coordinator) return this.coordinator.memberMessage(link.id, message);
+    if (message.type !== 'heartbeat') throw new ProtocolError('BAD_MESSAGE', `${message.type} is for the coordinator`);
+  }
+
+  private admitCoordinated(index: number, connection: Connection): FrameReceiver {
+    if (this.serverLinks.has(index)) throw new ProtocolError('SEAT_TAKEN', `server ${index} is connected already`);
+    this.serverLinks.set(index, connection);
+    const coordinator = this.coordinator!;
+    const receiver: FrameReceiver = {
+      payloadFor: (header) => {
+        const chunk = this.cluster.run.layout.chunks[header.chunk];
+        if (!chunk || header.round !== coordinator.round) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
+        return new Uint8Array(header.length);
+      },
+      data: (header, payload) => this.onCollected(header.chunk, payload),
+      message: (message, header) => {
+        if (message.type === 'refused') return;
+        checkAttempt(header, this.attempt);
+        coordinator.serverMessage(index, message);
+      },
+      closed: ({ description, error }) => {
+        this.cluster.refused(this.server.process.name, error);
+        coordinator.serverLost(index, description);
+      },
+    };
+    connection.setReceiver(receiver);
+    coordinator.serverJoined(index, connection);
+    return receiver;
+  }
+
+  private joinCoordinator(connection: Connection): void {
+    this.toCoordinator = connection;
+    this.silence.heard(connection);
+    const link = new ShardLink('coordinator', connection, false);
+    connection.setReceiver({
+      payloadFor: () => {
+        throw new ProtocolError('BAD_FRAME', 'the coordinator sends no data');
+      },
+      data: () => undefined,
+      message: (message, header) => {
+        this.silence.heard(connection);
+        if (message.type !== 'refused') checkAttempt(header, this.attempt);
+        this.coordinatorMessage(link, message);
+      },
+      closed: ({ error }) => {
+        this.cluster.refused(this.server.process.name, error);
+        this.silence.forget(connection);
+        if (!this.over) this.end();
+      },
+    });
+    if (this.coordinator) for (const message of this.untold.splice(0)) this.tell(message);
+  }
+
+  private coordinatorMessage(link: ShardLink, message: Message): void {
+    switch (message.type) {
+      case 'view':
+        return this.shard.onView(message.view, message.term, message.members);
+      case 'commit':
+        return this.shard.onCommit(message);
+      case 'pull':
+        return this.shard.onPull(link, message.generation, message.chunk);
+      case 'end':
+        return this.end();
+      case 'refused':
+      case 'heartbeat':
+        return;
+      default:
+        throw new ProtocolError('BAD_MESSAGE', `the coordinator does not send ${message.type} to a server`);
+    }
+  }
+
+  private tell(message: Message): void {
+    if (!this.toCoordinator) return void this.untold.push(message);
+    const { term, view, round } = this.shard;
+    this.toCoordinator.sendMessage(message, { attempt: this.attempt, term, view, round });
+  }
+
+  private beat(): void {
+    this.shard.heartbeat();
+    this.coordinator?.heartbeat();
+    if (this.toCoordinator) this.tell({ type: 'heartbeat', progress: this.shard.round });
+    this.silence.tick();
+  }
+
+  private end(): void {
+    if (this.over) return;
+    this.over = true;
+    for (const cancel of this.cancel) cancel();
+    this.writing?.abort();
+    this.shard.end();
+    this.toCoordinator?.close();
+    this.server.process.after(GO_AFTER_MS, () => {
+      for (const connection of this.silence.connections()) connection.close(new ProtocolError('RUN_OVER'));
+    });
+    this.cluster.attemptPartOver(this);
+  }
+
+  // ---- the weights at the end ----
+
+  private collect(): void {
+    for (const { index } of this.cluster.run.layout.chunks) {
+      const owner = this.cluster.ownerOf(index);
+      this.serverLinks
+        .get(owner)!
+        .sendMessage({ type: 'pull', generation: this.coordinator!.round, chunk: index }, this.coordinator!.numbers());
+    }
+  }
+
+  private onCollected(chunk: number, payload: Uint8Array): void {
+    this.collected.set(chunk, payload);
+    const { layout } = this.cluster.run;
+    if (this.collected.size < layout.chunks.length) return;
+    for (const { index, offset, length } of layout.chunks) {
+      const values = new Float32Array(this.collected.get(index)!.buffer as ArrayBuffer);
+      this.cluster.checks.expect(
+        this.cluster.reference.holds(this.coordinator!.round, { offset, length }, values),
+        'I8',
+        () => `the collected chunk ${index} is not that of the undisturbed run`,
+      );
+    }
+    this.coordinator!.weightsCollected({});
+  }
+}
