@@ -321,7 +321,7 @@ test('18: SIGTERM to a server: a last checkpoint, and the next attempt begins wi
         const server = cluster.servers[1]!;
         server.process.onKill(() => cluster.restartServer(1));
         cluster.network.count('shut a server down');
-      server.process.run(() => server.hosted!.shutdown(4_000));
+        server.process.run(() => server.hosted!.shutdown(4_000));
       },
     );
   });
