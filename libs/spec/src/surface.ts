@@ -179,7 +179,9 @@ function unwrap(schema: AnySchema): Unwrapped {
       required = false;
       current = current._zod.def.innerType;
     } else if (current instanceof z.core.$ZodPrefault) {
-      required = false; // its fields have defaults of their own
+      // Its fields have defaults of their own: what they add up to is the default of the group.
+      found = { default: z.parse(current, undefined), ...found };
+      required = false;
       current = current._zod.def.innerType;
     } else if (current instanceof z.core.$ZodOptional || current instanceof z.core.$ZodNullable) {
       required = false;
