@@ -63,6 +63,7 @@ export function printRun(run: Run, terminal: Terminal, nowMs: number): void {
   if (progress.totalRounds > 0)
     line('rounds', `${progress.round} of ${progress.totalRounds}, epoch ${decimals(progress.epoch, 0)} of ${progress.totalEpochs}`);
   line('examples', `${count(ledger.committedExamples)} committed of ${count(ledger.expectedExamples)} expected`);
+  if (ledger.droppedExamples > 0) line('dropped', `${count(ledger.droppedExamples)} examples came too late or were left out`);
   if (ledger.refusedFrames + ledger.refusedConnections > 0)
     line('refused', `${ledger.refusedFrames} frames, ${ledger.refusedConnections} connections`);
   for (const server of run.servers)

@@ -70,6 +70,8 @@ export interface RunProgress {
 export interface RunLedger {
   readonly committedRounds: number;
   readonly committedExamples: number;
+  /** Of committed rounds, but in no update. */
+  readonly droppedExamples: number;
   readonly expectedExamples: number;
   readonly refusedFrames: number;
   readonly refusedConnections: number;

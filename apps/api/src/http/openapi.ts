@@ -277,6 +277,7 @@ function schemas(spec: Json): Json {
   const ledger = {
     committedRounds: integer,
     committedExamples: number,
+    droppedExamples: number,
     expectedExamples: number,
     refusedFrames: number,
     refusedConnections: number,

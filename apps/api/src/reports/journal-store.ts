@@ -128,7 +128,10 @@ export class JournalStore {
       await transaction.metric.createMany({ data: metrics });
       await transaction.run.updateMany({ where: { id: runId }, data: { lastMetricSeq: run.lastMetricSeq } });
     }
-    const ledger = of('ledger').map(({ n, fromRound, toRound, examples }) => ({ runId, attempt, n, fromRound, toRound, examples }));
+    const ledger = of('ledger').map(({ n, fromRound, toRound, examples, dropped }) => ({
+      ...{ runId, attempt, n, fromRound, toRound, examples },
+      dropped: dropped ?? 0,
+    }));
     if (ledger.length > 0) await transaction.ledgerRange.createMany({ data: ledger });
   }
 

@@ -77,7 +77,11 @@ export class RunLedger {
   committedRounds!: number;
   @Field(() => Float)
   committedExamples!: number;
-  @Field(() => Float, { description: 'Examples that the committed rounds must have had.' })
+  @Field(() => Float, {
+    description: 'Examples of committed rounds that are in no update: of replicas that were too late, or of rounds that were left out.',
+  })
+  droppedExamples!: number;
+  @Field(() => Float, { description: 'Examples that the committed rounds must have had: those committed and those dropped.' })
   expectedExamples!: number;
   @Field(() => Float, { description: 'Frames that the servers refused or dropped: old, double, or of nobody.' })
   refusedFrames!: number;

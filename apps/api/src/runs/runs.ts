@@ -160,13 +160,14 @@ export class Runs {
     const [attempts, starts, ends] = lineageColumns(lineage);
     // A range that the journal has merged over the cut counts up to the cut.
     const ranges = await this.database.$queryRaw<
-      { rounds: bigint | null; examples: bigint | null; end: number | null; cut: number | null }[]
+      { rounds: bigint | null; examples: bigint | null; dropped: bigint | null; end: number | null; cut: number | null }[]
     >`
-      SELECT sum("toRound" - "fromRound" + 1)::bigint AS "rounds", sum("examples")::bigint AS "examples", max("toRound") + 1 AS "end", NULL::int AS "cut"
+      SELECT sum("toRound" - "fromRound" + 1)::bigint AS "rounds", sum("examples")::bigint AS "examples", sum("dropped")::bigint AS "dropped",
+             max("toRound") + 1 AS "end", NULL::int AS "cut"
         FROM "LedgerRange" JOIN unnest(${attempts}::int[], ${starts}::int[], ${ends}::int[]) AS part(number, lo, hi) ON "attempt" = part.number
        WHERE "runId" = ${runId}::uuid AND "fromRound" >= part.lo AND "toRound" < part.hi
       UNION ALL
-      SELECT part.hi - "fromRound", 0, part.hi, "fromRound"
+      SELECT part.hi - "fromRound", 0, 0, part.hi, "fromRound"
         FROM "LedgerRange" JOIN unnest(${attempts}::int[], ${starts}::int[], ${ends}::int[]) AS part(number, lo, hi) ON "attempt" = part.number
        WHERE "runId" = ${runId}::uuid AND "fromRound" >= part.lo AND "fromRound" < part.hi AND "toRound" >= part.hi`;
     const scheduled = (from: number, to: number): number => scheduledExamples(row, to) - scheduledExamples(row, from);
@@ -177,6 +178,7 @@ export class Runs {
     return {
       committedRounds: ranges.reduce((sum, { rounds }) => sum + Number(rounds ?? 0), 0),
       committedExamples: counted.reduce((sum, examples) => sum + examples, 0),
+      droppedExamples: ranges.reduce((sum, { dropped }) => sum + Number(dropped ?? 0), 0),
       expectedExamples: scheduled(first, last),
       refusedFrames: coordinator?.refusedFrames ?? 0,
       refusedConnections: coordinator?.refusedConnections ?? 0,

@@ -10,7 +10,11 @@ export function Ledger({ run: { ledger, progress } }: { run: RunDetails }): Reac
       <Facts
         facts={[
           ['Committed rounds', <Of part={ledger.committedRounds} whole={progress.totalRounds} key="rounds" />],
-          ['Committed examples', <Examples committed={ledger.committedExamples} expected={ledger.expectedExamples} key="examples" />],
+          [
+            'Committed examples',
+            <Examples committed={ledger.committedExamples} expected={ledger.expectedExamples - ledger.droppedExamples} key="examples" />,
+          ],
+          ...(ledger.droppedExamples > 0 ? [['Dropped examples', count(ledger.droppedExamples)] as const] : []),
           ['Refused frames', <Refused number={ledger.refusedFrames} key="frames" />],
           ['Refused connections', <Refused number={ledger.refusedConnections} key="connections" />],
         ]}

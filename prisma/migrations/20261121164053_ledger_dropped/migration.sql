@@ -1,0 +1,2 @@
+-- AlterTable
+ALTER TABLE "LedgerRange" ADD COLUMN     "dropped" BIGINT NOT NULL DEFAULT 0;
