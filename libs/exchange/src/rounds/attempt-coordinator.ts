@@ -73,6 +73,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
         this.evaluation?.offer(this.members.live(), this.sendBlocks);
       },
       removed: (member) => this.coverFor(member),
+      serversSpeak: () => this.servers.allSpeak,
       poisoned: (replica, message) => this.over('lost', 'failed', message, { cause: 'POISON_ROUND', replica }),
     });
     const completeMs = options.succession ? takeoverMs : serversDeadlineMs;

@@ -44,6 +44,8 @@ export interface AttendanceHooks {
   cameBack(member: Member): void;
   /** It is no member any more. */
   removed(member: Member): void;
+  /** False while a server is away or silent: a member that is lost then is no poison. */
+  serversSpeak(): boolean;
   /** The same replica has lost its worker too often in one round. */
   poisoned(replica: number, message: string): void;
 }
@@ -196,7 +198,7 @@ export class Attendance {
   }
 
   private countLosses({ id, host, owed }: Member): void {
-    if (!owed || this.hooks.isOver() || !this.hooks.isStillOwed(owed)) return;
+    if (!owed || this.hooks.isOver() || !this.hooks.serversSpeak() || !this.hooks.isStillOwed(owed)) return;
     const replica = this.losses.count(owed.round, owed.replicas, host, this.now());
     if (replica === undefined) return;
     const lost = `replica ${replica} of round ${owed.round} has lost its worker ${MAX_LOSSES} times`;

@@ -2,6 +2,9 @@
 import type { Message } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 
+/** Three of a server's heartbeats. */
+const SPEAKS_WITHIN_MS = 3_000;
+
 export interface ServerDeadlines {
   /** A server that says nothing for this long is lost. */
   readonly silentMs: number;
@@ -62,6 +65,11 @@ export class ServerWatch {
 
   send(message: Message, numbers: FrameNumbers): void {
     for (const { connection } of this.servers.values()) connection.sendMessage(message, numbers);
+  }
+
+  /** All are connected and speak. While one does not, members come and go because of it, and not of what they compute. */
+  get allSpeak(): boolean {
+    return this.isComplete && [...this.servers.values()].every(({ lastHeardMs }) => this.now() - lastHeardMs <= SPEAKS_WITHIN_MS);
   }
 
   /** A server that is silent past its deadline, with the time since it was heard. */

@@ -165,10 +165,11 @@ export class Control {
     cluster.hosted.push(...parts);
     world.microtasksWait = true;
     void Promise.all(parts.map((part) => part.prepare())).then(
-      () => this.attempt === attempt && this.start(parts),
+      // The attempt may be over before everybody has loaded.
+      () => this.parts === parts && this.start(parts),
       (error: Error) => {
-        if (this.attempt !== attempt || !restore)
-          return this.attempt === attempt && this.attemptOver({ kind: 'failed', cause: 'INTERNAL', message: error.message });
+        if (this.parts !== parts) return;
+        if (!restore) return this.attemptOver({ kind: 'failed', cause: 'INTERNAL', message: error.message });
         const gone = this.checkpoints.find((known) => known.attempt === restore.attempt && known.round === restore.round);
         if (gone) gone.isGone = true;
         cluster.watch.notLoaded(restore, error);
@@ -193,6 +194,8 @@ export class Control {
     const { world } = this.cluster;
     const part = this.coordinatorPart;
     const process = this.parts[0]!.server.process;
+    if (this.status === 'PROVISIONING' && this.parts.some(({ server }) => !server.process.isAlive))
+      return this.attemptOver({ kind: 'failed', cause: 'SERVER_LOST', message: 'a server was lost before the attempt began' });
     if (!process.isAlive || process.isFrozen || !part) {
       if (this.parts.some(({ server }) => !server.process.isAlive) || world.nowMs - this.lastHeardMs > COORDINATOR_SILENT_MS)
         if (world.nowMs - this.lastHeardMs > (process.isAlive ? COORDINATOR_SILENT_MS : 500))

@@ -18,4 +18,8 @@ export const REGRESSIONS: readonly Regression[] = [
     ...{ seed: 9, check: 'liveness', kinds: ['clock jumps'] },
     found: 'after a stall the coordinator forgave silence for one tick instead of a whole period',
   },
+  {
+    ...{ seed: 1575, check: 'liveness' },
+    found: 'a server that was away made a poison round: the run failed for good where another attempt was due',
+  },
 ];

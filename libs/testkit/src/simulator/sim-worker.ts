@@ -48,6 +48,8 @@ export class SimWorker {
   private sit(task: StepTask): void {
     this.session = new Session(task, this, this.cluster, (failure) => {
       this.session = undefined;
+      // The compute thread goes with its session; the next one is another.
+      this.hangs = false;
       this.cluster.control.taskOver(task);
       this.process.after(failure && failure !== 'SEAT_TAKEN' ? AFTER_FAILURE_MS : 100, () => this.lookForWork());
     });
