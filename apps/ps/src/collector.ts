@@ -24,6 +24,8 @@ export interface CollectorOptions {
 
 export class WeightsCollector {
   private readonly arrived = new Map<number, Uint8Array>();
+  /** Asked for and not there. */
+  private readonly outstanding = new Set<number>();
   private wake: (() => void) | undefined;
 
   constructor(private readonly options: CollectorOptions) {}
@@ -38,6 +40,7 @@ export class WeightsCollector {
   }
 
   data(header: FrameHeader, payload: Uint8Array): void {
+    if (!this.outstanding.delete(header.chunk)) return;
     this.arrived.set(header.chunk, payload);
     this.wake?.();
   }
@@ -70,7 +73,13 @@ export class WeightsCollector {
     return digest.hex();
   }
 
+  /** Another server has taken over the shard: what the one before still owed. */
+  askAgain(server: number): void {
+    for (const chunk of this.outstanding) if (this.options.serverOf(chunk) === server) this.ask(chunk);
+  }
+
   private ask(chunk: number): void {
+    this.outstanding.add(chunk);
     this.options
       .connectionTo(this.options.serverOf(chunk))
       .sendMessage({ type: 'pull', generation: this.options.generation, chunk }, this.options.numbers());

@@ -8,6 +8,7 @@ import {
   type EvaluationResult,
   type FrameReceiver,
   type Outcome,
+  type Succession,
 } from '@paceline/exchange';
 import type { PlacementJob, RunResult } from '@paceline/jobs';
 import { shardChunks, type Layout, type Schedule } from '@paceline/learning';
@@ -26,6 +27,13 @@ const COLLECT_DEADLINE_MS = 60_000;
 const DRAIN_DEADLINE_MS = 600_000;
 /** A checkpoint that is not stored after this long has failed; the run goes on. */
 const CUT_DEADLINE_MS = 120_000;
+
+/** What a coordinator is told that takes the place of another. */
+export interface Successor {
+  readonly succession: Succession;
+  /** Highest journal number of the coordinator before that is stored. */
+  readonly storedN: number;
+}
 
 export class CoordinatorHost {
   readonly machine: CoordinatorMachine;
@@ -50,12 +58,14 @@ export class CoordinatorHost {
       /** Runs what may fail for this run alone. */
       guard(act: () => void): void;
       onOver(): void;
+      readonly successor?: Successor;
     },
   ) {
     const { spec } = job;
     for (let server = 0; server < job.servers; server++)
       for (const chunk of shardChunks(layout, job.servers, server)) this.serverOfChunk.set(chunk, server);
-    this.journal = new Journal({ now: Date.now });
+    const { successor } = hooks;
+    this.journal = new Journal({ now: Date.now, ...(successor ? { storedN: successor.storedN } : {}) });
     const { checkpoints } = context;
     this.checkpoints = new CheckpointPublisher({ checkpoints, job, layout, schedule, parent, nowMs: Date.now });
     this.machine = createCoordinator(job, layout, {
@@ -68,6 +78,8 @@ export class CoordinatorHost {
         final: spec.checkpoint.final,
         deadlineMs: CUT_DEADLINE_MS,
       },
+      ...(successor ? { succession: successor.succession } : {}),
+      serverTakenOver: (index) => this.collector?.askAgain(index),
       publishCut: (cut) => void this.publishCut(cut),
       replicas: spec.replicas,
       servers: job.servers,
@@ -92,6 +104,7 @@ export class CoordinatorHost {
       runId: job.runId,
       attempt: job.attempt,
       journal: this.journal,
+      term: () => this.machine.term,
       state: () => this.state(schedule.totalRounds),
       onCancel: () => this.machine.cancel(),
       onPause: () => this.machine.pause(),
@@ -123,8 +136,12 @@ export class CoordinatorHost {
 
   /** A server of the attempt (its token is good). */
   admitServer(index: number, connection: Connection): FrameReceiver {
-    if (this.servers.has(index)) throw new ProtocolError('SEAT_TAKEN', `server ${index} is connected already`);
+    const former = this.servers.get(index);
+    if (former?.isOpen && this.job.spec.strategy.standby === 0)
+      throw new ProtocolError('SEAT_TAKEN', `server ${index} is connected already`);
+    if (former?.isOpen) this.machine.serverLost(index, 'it has come again');
     this.servers.set(index, connection);
+    former?.close();
     const receiver: FrameReceiver = {
       payloadFor: (header) => {
         if (!this.collector) throw new ProtocolError('BAD_FRAME', 'nothing was pulled');
@@ -135,9 +152,12 @@ export class CoordinatorHost {
         // The connection closes with what the server refused: serverLost names it.
         if (message.type === 'refused') return;
         checkAttempt(header, this.job.attempt);
-        this.hooks.guard(() => this.machine.serverMessage(index, message));
+        if (this.servers.get(index) === connection) this.hooks.guard(() => this.machine.serverMessage(index, message));
       },
-      closed: ({ description }) => this.hooks.guard(() => this.machine.serverLost(index, description)),
+      closed: ({ description }) => {
+        // Its successor may be here already.
+        if (this.servers.get(index) === connection) this.hooks.guard(() => this.machine.serverLost(index, description));
+      },
     };
     connection.setReceiver(receiver);
     this.machine.serverJoined(index, connection);

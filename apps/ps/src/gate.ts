@@ -51,7 +51,7 @@ export class Gate {
         }
         started = true;
         if (message.type !== 'hello') throw new ProtocolError('HELLO_EXPECTED');
-        void this.admit(message, header.attempt, connection, early);
+        void this.admit(message, header, connection, early);
       },
       // Refusals of `admit` come here too: closing with an error tells its own receiver.
       closed: ({ error }) => {
@@ -60,7 +60,12 @@ export class Gate {
     });
   };
 
-  private async admit(hello: MessageOf<'hello'>, attempt: number, connection: Connection, early: readonly Early[]): Promise<void> {
+  private async admit(
+    hello: MessageOf<'hello'>,
+    { attempt, round }: FrameHeader,
+    connection: Connection,
+    early: readonly Early[],
+  ): Promise<void> {
     try {
       const claims = await this.verify(hello);
       const run = this.findRun(hello.run);
@@ -70,7 +75,7 @@ export class Gate {
       if (attempt !== run.job.attempt || claims.attempt !== attempt)
         throw new ProtocolError('RUN_UNKNOWN', `attempt ${attempt} is not known here`);
       if (!connection.isOpen) return;
-      const receiver = hello.role === 'worker' ? run.admitWorker(hello, connection) : run.admitServer(hello, connection);
+      const receiver = hello.role === 'worker' ? run.admitWorker(hello, connection, round) : run.admitServer(hello, connection);
       for (const { message, header } of early) receiver.message(message, header);
     } catch (error) {
       const refusal = error instanceof ProtocolError ? error : new ProtocolError('SERVER_FULL', (error as Error).message);
@@ -94,7 +99,8 @@ export class Gate {
     } catch (cause) {
       throw new ProtocolError('TOKEN_INVALID', (cause as Error).message.slice(0, 200));
     }
-    if (claims.run !== hello.run || claims.role !== hello.role) throw new ProtocolError('TOKEN_WRONG_RUN');
+    if (claims.run !== hello.run || claims.role !== (hello.role === 'standby' ? 'server' : hello.role))
+      throw new ProtocolError('TOKEN_WRONG_RUN');
     return claims;
   }
 

@@ -5,13 +5,14 @@
  *   worker ── hello ──> gate ──> admitWorker ── gradients ──> Shard ── REDUCED ──> Coordinator ── COMMIT ──> all
  */
 import path from 'node:path';
-import { ShardLink, SilenceWatch, memoryPair, processClock, type Connection, type FrameReceiver } from '@paceline/exchange';
+import { Shard, ShardLink, SilenceWatch, memoryPair, processClock, type Connection, type FrameReceiver } from '@paceline/exchange';
 import type { PlacementJob, ServerAddress } from '@paceline/jobs';
 import { createLayout, createSchedule, layoutHash, shardChunks, type Layout, type Schedule } from '@paceline/learning';
 import { ProtocolError, checkAttempt, type Message, type MessageOf } from '@paceline/protocol';
 import type { Manifest } from '@paceline/storage';
 import { CheckpointWriter } from './checkpoint-writer.js';
-import { CoordinatorHost } from './coordinator-host.js';
+import { CoordinatorHost, type Successor } from './coordinator-host.js';
+import { HostedPlace } from './hosted-place.js';
 import { ParameterStore } from './parameter-store.js';
 import { openCheckpoint } from './restore.js';
 import type { ServerContext } from './server-context.js';
@@ -38,6 +39,10 @@ export class HostedRun {
   private readonly heart: NodeJS.Timeout;
   /** The connections of the workers, and to the coordinator. */
   private readonly silence = new SilenceWatch(processClock, { silentAfterMs: SILENT_AFTER_MS, tickMs: HEARTBEAT_MS });
+  /** With standbys in the run: what joins the coordinator, and both servers of the shard. */
+  private hostedPlace: HostedPlace | undefined;
+  /** The manifest of the checkpoint that the attempt begins with. */
+  private parent: Manifest | undefined;
   private hasStarted = false;
   /** What the attempt begins with is in memory: nobody is sent parameters before. */
   private isPrepared = false;
@@ -76,6 +81,7 @@ export class HostedRun {
     this.hosted = createShard(job, this.store, this.schedule, {
       onCut: (snapshot) => this.writer.start(snapshot),
       tellCoordinator: (message) => this.tell(message),
+      onReduced: (...args) => this.hostedPlace?.place.reduced(...args),
       onDropped: () => void this.counters.droppedFrames++,
     });
     this.heart = setInterval(() => this.beat(), HEARTBEAT_MS);
@@ -93,15 +99,17 @@ export class HostedRun {
     const checkpoint = await openCheckpoint(this.context.checkpoints, this.job, this.layout);
     if (checkpoint) await this.store.restore(checkpoint);
     this.isPrepared = true;
-    if (!this.over && this.job.index === 0) this.coordinator = this.makeCoordinator(checkpoint?.manifest);
+    this.parent = checkpoint?.manifest;
+    if (!this.over && this.job.index === 0 && this.job.role !== 'standby') this.coordinator = this.makeCoordinator();
   }
 
-  private makeCoordinator(parent: Manifest | undefined): CoordinatorHost {
-    const { job, context } = this;
+  private makeCoordinator(successor?: Successor): CoordinatorHost {
+    const { job, context, parent } = this;
     const weights = path.join(context.dataDir, 'runs', job.runId, `weights-a${job.attempt}.safetensors`);
     return new CoordinatorHost(job, this.layout, this.schedule, context, job.spec.checkpoint.final ? weights : null, parent, {
       guard: (act) => this.guard(act),
       onOver: () => this.end(),
+      ...(successor ? { successor } : {}),
     });
   }
 
@@ -114,15 +122,10 @@ export class HostedRun {
   }
 
   /** All servers of the attempt are claimed: connect to the coordinator. */
-  async start(servers: readonly ServerAddress[]): Promise<void> {
+  async start(servers: readonly ServerAddress[], standbys: readonly ServerAddress[] = []): Promise<void> {
     this.hasStarted = true;
-    if (this.coordinator) {
-      const [here, there] = memoryPair();
-      this.coordinator.begin();
-      this.coordinator.admitServer(0, there);
-      this.joinCoordinator(here);
-      return;
-    }
+    if (standbys.length > 0) return this.startPlace(servers, standbys);
+    if (this.coordinator) return this.joinCoordinator(this.coordinateHere(this.coordinator));
     const connection = await this.context.connectTo(servers[0]!);
     if (this.over) return connection.close();
     this.joinCoordinator(connection);
@@ -144,12 +147,58 @@ export class HostedRun {
     this.flushUntold();
   }
 
+  private coordinateHere(coordinator: CoordinatorHost): Connection {
+    const [here, there] = memoryPair();
+    coordinator.begin();
+    coordinator.admitServer(0, there);
+    return here;
+  }
+
+  private startPlace(servers: readonly ServerAddress[], standbys: readonly ServerAddress[]): void {
+    const { job, context, layoutHash, shard } = this;
+    if (!(shard instanceof Shard)) throw new Error('a standby follows rounds; the mode of this run has none');
+    this.hostedPlace = new HostedPlace({
+      ...{ job, shard, servers, standbys, context, layoutHash },
+      coordinate: (successor) => {
+        if (successor) this.coordinator = this.makeCoordinator(successor);
+        return this.coordinateHere(this.coordinator!);
+      },
+      onOver: (why) => this.leavePlace(why),
+      guard: (act) => this.guard(act),
+    });
+    this.flushUntold();
+    this.hostedPlace.place.start();
+  }
+
+  /** Nothing is left to do here: the run is over, the coordinator is gone for good, or another server has this place. */
+  private leavePlace(why: string): void {
+    if (this.over) return;
+    const { job, context } = this;
+    const { replication, standby } = this.hostedPlace!.place;
+    context.log.warn({ run: job.runId, index: job.index, why }, 'this server leaves its place in the run');
+    if (replication?.table.state !== 'DEPOSED') {
+      if (why.startsWith('the coordinator is gone') && standby?.table.state !== 'OVER') context.reportFailed(job, 'COORDINATOR_LOST', why);
+      return this.end();
+    }
+    this.coordinator?.close();
+    this.release();
+    for (const connection of this.silence.connections()) connection.close(new ProtocolError('NOT_PRIMARY', why));
+    this.onGone(this);
+  }
+
+  /** @throws ProtocolError NOT_PRIMARY where workers and servers have nothing to ask for */
+  private checkPrimary(): void {
+    const isPrimary = this.hostedPlace ? this.hostedPlace.place.isPrimary : this.job.role !== 'standby';
+    if (!isPrimary || (this.job.index === 0 && !this.coordinator)) throw new ProtocolError('NOT_PRIMARY');
+  }
+
   /** A worker's connection whose token is good. @throws ProtocolError */
-  admitWorker(hello: MessageOf<'hello'>, connection: Connection): FrameReceiver {
+  admitWorker(hello: MessageOf<'hello'>, connection: Connection, knownRound: number): FrameReceiver {
     if (this.over) throw new ProtocolError('RUN_OVER');
     if (!this.isPrepared) throw new ProtocolError('RUN_UNKNOWN', 'the attempt is still loading');
     if (hello.layout !== this.layoutHash) throw new ProtocolError('LAYOUT_MISMATCH');
-    this.coordinator?.machine.memberJoined(hello, connection);
+    this.checkPrimary();
+    this.coordinator?.machine.memberJoined(hello, connection, knownRound);
     const link = this.shard.attach(hello.id, connection, true);
     const heard = (): void => {
       this.silence.heard(connection);
@@ -185,6 +234,11 @@ export class HostedRun {
   /** Another server's connection to the coordinator. @throws ProtocolError */
   admitServer(hello: MessageOf<'hello'>, connection: Connection): FrameReceiver {
     if (this.over) throw new ProtocolError('RUN_OVER');
+    if (hello.role === 'standby') {
+      if (!this.hostedPlace || hello.seat !== this.job.index) throw new ProtocolError('NOT_PRIMARY');
+      return this.hostedPlace.place.admitStandby(hello.id, connection);
+    }
+    if (this.job.index === 0) this.checkPrimary();
     if (!this.coordinator || hello.seat < 1 || hello.seat >= this.job.servers)
       throw new ProtocolError('TOKEN_WRONG_RUN', 'the coordinator is server 0');
     if (hello.layout !== this.layoutHash) throw new ProtocolError('LAYOUT_MISMATCH');
@@ -261,7 +315,8 @@ export class HostedRun {
   }
 
   private tell(message: Message): void {
-    if (this.toCoordinator)
+    if (this.hostedPlace) this.hostedPlace.place.tell(message);
+    else if (this.toCoordinator)
       this.toCoordinator.sendMessage(message, {
         attempt: this.job.attempt,
         term: this.shard.term,
@@ -280,6 +335,7 @@ export class HostedRun {
     this.shard.heartbeat();
     this.coordinator?.heartbeat();
     if (this.toCoordinator) this.tell({ type: 'heartbeat', progress: this.shard.round });
+    this.hostedPlace?.place.heartbeat();
     this.silence.tick();
   }
 
@@ -306,6 +362,7 @@ export class HostedRun {
     this.over = true;
     clearInterval(this.heart);
     this.writer.abandon();
+    this.hostedPlace?.end();
     this.shard.end();
     this.toCoordinator?.close();
     setTimeout(() => {

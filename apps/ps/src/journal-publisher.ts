@@ -20,6 +20,8 @@ export interface JournalPublisherOptions {
   readonly runId: string;
   readonly attempt: number;
   readonly journal: Journal;
+  /** Of the coordinator. */
+  term(): number;
   state(): CoordinatorState;
   onCancel(): void;
   onPause(): void;
@@ -100,6 +102,7 @@ export class JournalPublisher {
         kind: 'journal',
         runId,
         attempt,
+        term: this.options.term(),
         after: this.sent,
         entries: entries as (NumberedEntry & JournalEntry)[],
         state: this.options.state(),

@@ -35,7 +35,11 @@ const RUN_SHUTDOWN_MS = 3_200;
 /** Runs that one server process holds at a time. */
 const MAX_RUNS = 16;
 
-const startSchema = z.object({ attempt: z.int(), servers: z.array(serverAddressSchema).min(1) });
+const startSchema = z.object({
+  attempt: z.int(),
+  servers: z.array(serverAddressSchema).min(1),
+  standbys: z.array(serverAddressSchema).optional(),
+});
 
 export class PlacementLoop {
   readonly runs = new Map<string, HostedRun>();
@@ -86,7 +90,9 @@ export class PlacementLoop {
     const present = this.runs.get(job.runId);
     if (present && present.job.attempt === job.attempt && !present.isOver) {
       // One process holds one shard of a run; another server process has to take this one.
-      await held.complete(present.job.index === job.index ? 'claimed already' : 'declined: holds another shard of the run');
+      await held.complete(
+        present.job.index === job.index && present.job.role === job.role ? 'claimed already' : 'declined: holds another shard of the run',
+      );
       return;
     }
     if (Math.max(present?.job.attempt ?? 0, (this.begun.get(job.runId) ?? -1) + 1) > job.attempt) {
@@ -119,17 +125,17 @@ export class PlacementLoop {
   }
 
   private async waitForStart(run: HostedRun): Promise<void> {
-    const { runId, attempt, index } = run.job;
+    const { runId, attempt, index, role = 'primary' } = run.job;
     const storage = await this.context.checkpoints.store.identity();
     const deadline = Date.now() + START_DEADLINE_MS;
     let nextClaimMs = 0;
     while (!this.stopped && !run.isOver && this.runs.get(runId) === run) {
-      const { servers, cancelled } = await this.readStart(run);
+      const { servers, standbys = [], cancelled } = await this.readStart(run);
       if (cancelled) return this.drop(run, 'the run was cancelled');
       if (servers) {
-        const own = servers.find((server) => server.index === index);
+        const own = (role === 'standby' ? standbys : servers).find((server) => server.index === index);
         if (own?.serverId !== this.context.serverId) return this.drop(run, `server ${index} was placed on ${own?.serverId ?? 'nobody'}`);
-        return this.startRun(run, servers);
+        return this.startRun(run, servers, standbys);
       }
       if (Date.now() > deadline) {
         this.context.reportFailed(run.job, 'NOT_STARTED', `the other servers were not placed within ${START_DEADLINE_MS / 1000} s`);
@@ -137,7 +143,7 @@ export class PlacementLoop {
       }
       if (Date.now() > nextClaimMs) {
         nextClaimMs = Date.now() + CLAIM_EVERY_MS;
-        const claim = { kind: 'server.claimed', runId, attempt, address: { index, ...this.address }, storage } as const;
+        const claim = { kind: 'server.claimed', runId, attempt, role, address: { index, ...this.address }, storage } as const;
         await sendReport(this.redis, claim).catch((error: Error) =>
           this.context.log.debug({ err: error, run: runId }, 'a claim could not be reported'),
         );
@@ -151,26 +157,30 @@ export class PlacementLoop {
     run.drop();
   }
 
-  private async readStart({ job: { runId, attempt } }: HostedRun): Promise<{ servers?: readonly ServerAddress[]; cancelled?: boolean }> {
+  private async readStart({
+    job: { runId, attempt },
+  }: HostedRun): Promise<{ servers?: readonly ServerAddress[]; standbys?: readonly ServerAddress[]; cancelled?: boolean }> {
     try {
       const { start, action } = await readControl(this.redis, runId);
       const parsed = start ? startSchema.safeParse(JSON.parse(start)) : undefined;
       return {
         cancelled: controlFor(action, attempt) === 'cancel',
-        ...(parsed?.success && parsed.data.attempt === attempt ? { servers: parsed.data.servers } : {}),
+        ...(parsed?.success && parsed.data.attempt === attempt
+          ? { servers: parsed.data.servers, standbys: parsed.data.standbys ?? [] }
+          : {}),
       };
     } catch {
       return {}; // Redis is away: asked again until the deadline
     }
   }
 
-  private async startRun(run: HostedRun, servers: readonly ServerAddress[]): Promise<void> {
+  private async startRun(run: HostedRun, servers: readonly ServerAddress[], standbys: readonly ServerAddress[]): Promise<void> {
     const { runId, attempt } = run.job;
     this.begun.delete(runId); // the newest last
     this.begun.set(runId, attempt);
     if (this.begun.size > MAX_BEGUN) this.begun.delete(this.begun.keys().next().value!);
     try {
-      await run.start(servers);
+      await run.start(servers, standbys);
     } catch (error) {
       this.context.reportFailed(run.job, (error as Error).name, (error as Error).message);
       run.stop((error as Error).message);

@@ -1,5 +1,5 @@
 /** The shard of a run by its mode, behind one face: what differs is which messages it takes, and from whom. */
-import { Shard, TokenShard, type ShardLink } from '@paceline/exchange';
+import { Shard, TokenShard, type Region, type ShardLink } from '@paceline/exchange';
 import type { PlacementJob } from '@paceline/jobs';
 import { LeafReduction, ReductionTree, replicaRows, validNode, type Schedule } from '@paceline/learning';
 import type { Message } from '@paceline/protocol';
@@ -12,6 +12,8 @@ export interface ShardHooks {
   onCut(snapshot: Snapshot): void;
   tellCoordinator(message: Message): void;
   onDropped(): void;
+  /** A chunk is reduced, before it is applied; the update may write to it. */
+  onReduced(round: number, chunk: number, gradient: Region, willChange: boolean): void;
 }
 
 export interface HostedShard {
@@ -52,6 +54,7 @@ function synchronous({ spec, index, attempt, restore }: PlacementJob, store: Par
     ...(roundPlan(spec) === 'two-phase' ? { twoPhase: { hasBackups, measure: (chunk, gradient) => store.measure(chunk, gradient) } } : {}),
     onCut: (generation, regions) => hooks.onCut(store.takeSnapshot(generation, regions)),
     tellCoordinator: (message) => hooks.tellCoordinator(message),
+    onReduced: (round, chunk, gradient, decision) => hooks.onReduced(round, chunk, gradient, decision !== undefined),
     onDropped: () => hooks.onDropped(),
   });
   return {

@@ -48,6 +48,7 @@ export class RunSession {
     );
     const links = new ServerLinks({
       servers: job.servers,
+      ...(job.standbys ? { standbys: job.standbys } : {}),
       attempt: job.attempt,
       member,
       clock: processClock,

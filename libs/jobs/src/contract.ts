@@ -75,6 +75,8 @@ export const placementJobSchema = z.strictObject({
   evalExamples: z.int().min(0),
   /** The checkpoint that the attempt begins with (of any attempt or run, for the same model); null begins at round 0. */
   restore: z.strictObject({ runId: uuid, attempt: z.int().min(1), round: z.int().min(0) }).nullable(),
+  /** With `strategy.standby` a shard has two placements; without it there are primaries alone. */
+  role: z.enum(['primary', 'standby']).optional(),
   /** Token this server shows to the coordinator (role `server`). */
   token: z.string().max(4096),
 });
@@ -91,6 +93,8 @@ export const stepTaskJobSchema = z.strictObject({
   spec: runSpecSchema,
   model: modelDescriptionSchema,
   servers: z.array(serverAddressSchema).min(1),
+  /** Second addresses, of the shards that have a standby. */
+  standbys: z.array(serverAddressSchema).optional(),
   /** After this long in the seat the worker looks whether a waiting task should have it instead. */
   sliceMs: z.int().min(100).max(600_000),
   /** Seats held in this run when the task was made: the fairness rule of `shouldYield` compares them. */
@@ -202,9 +206,24 @@ export const reportSchema = z.discriminatedUnion('kind', [
     kind: z.literal('server.claimed'),
     runId: uuid,
     attempt: z.int(),
+    role: z.enum(['primary', 'standby']).optional(),
     address: serverAddressSchema,
     /** Identity of the checkpoint store that the server sees: equal on all servers of an attempt, or the attempt is refused. */
     storage: z.string().max(300).optional(),
+  }),
+  /**
+   * A primary wants its standby dropped, or a standby wants to be promoted: one of the two wins. The answer goes to the control hash
+   * (`leadFieldName`); asked again until it is there.
+   */
+  z.strictObject({
+    kind: z.literal('lead.asked'),
+    runId: uuid,
+    attempt: z.int(),
+    index: z.int().min(0),
+    serverId: z.string().min(1).max(100),
+    want: z.enum(['drop', 'promote']),
+    /** That the server is in. */
+    term: z.int().min(0),
   }),
   /** A server could not start its part; the attempt ends with this reason. */
   z.strictObject({
@@ -241,6 +260,8 @@ export const reportSchema = z.discriminatedUnion('kind', [
     runId: uuid,
     attempt: z.int(),
     entries: z.array(journalEntrySchema).max(200),
+    /** Of the coordinator that writes the journal; what one of an older term says is refused. */
+    term: z.int().min(1).optional(),
     /**
      * Number of the entry before the first one, 0 when the report begins with the oldest unacknowledged entry: nothing between the two is
      * left in the journal. Tells gaps of a journal that had to thin from reports that were lost.
@@ -319,9 +340,29 @@ export interface ControlFields {
   start?: string;
 }
 
+/** Who leads the shard of an index: a field of the control hash, written when the arbiter has decided. JSON of `leadSchema`. */
+export const leadFieldName = (index: number): string => `lead${index}`;
+export const leadSchema = z.object({
+  attempt: z.int().min(1),
+  index: z.int().min(0),
+  term: z.int().min(1),
+  primary: z.string().max(100),
+  standby: z.string().max(100).nullable(),
+  /** Index 0, for a coordinator that takes over: highest journal number stored, first round without a ledger row, newest checkpoint. */
+  storedN: z.int().min(0).optional(),
+  ledgerFrom: z.int().min(0).optional(),
+  newest: z.int().min(0).optional(),
+});
+export type LeadAnswer = z.output<typeof leadSchema>;
+
 /** Job ids hold no ':' and are no integers; re-creations are numbered because BullMQ ignores the id of a kept finished job. */
-export const placementJobId = (runId: string, attempt: number, index: number, made: number): string =>
-  `place-${runId}-a${attempt}-i${index}-m${made}`;
+export const placementJobId = (
+  runId: string,
+  attempt: number,
+  index: number,
+  made: number,
+  role: 'primary' | 'standby' = 'primary',
+): string => `place-${runId}-a${attempt}-i${index}${role === 'standby' ? '-standby' : ''}-m${made}`;
 export const stepTaskJobId = (runId: string, attempt: number, seat: number, n: number): string =>
   `step-${runId}-a${attempt}-s${seat}-n${n}`;
 

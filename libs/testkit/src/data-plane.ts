@@ -13,6 +13,8 @@ import {
   PLACEMENT_QUEUE,
   REPORT_STREAM,
   STEP_TASK_QUEUE,
+  arbitrate,
+  leadFieldName,
   TOKEN_AUDIENCE,
   TOKEN_ISSUER,
   controlKey,
@@ -21,6 +23,8 @@ import {
   runResultSchema,
   stepTaskJobId,
   type CoordinatorState,
+  type Lead,
+  type LeadAnswer,
   type JournalEntry,
   type PlacementJob,
   type Report,
@@ -47,6 +51,9 @@ export interface RunView {
   readonly reports: Report[];
   state: CoordinatorState | undefined;
   servers: ServerAddress[];
+  /** Of the shards that have one. */
+  standbys: ServerAddress[];
+  leads: Lead[];
   /** Seats that are offered at most. */
   workers: number;
 }
@@ -133,6 +140,8 @@ export class DataPlane {
       reports: [],
       state: undefined,
       servers: [],
+      standbys: [],
+      leads: [],
       workers: spec.replicas,
     };
     this.runs.set(run.id, run);
@@ -146,6 +155,8 @@ export class DataPlane {
     run.attempt++;
     run.entries = [];
     run.servers = [];
+    run.standbys = [];
+    run.leads = [];
     run.state = undefined;
     await this.place(run, restore && { runId: run.id, ...restore });
   }
@@ -160,7 +171,9 @@ export class DataPlane {
     const { spec, attempt } = run;
     this.seats.set(run.id, { made: new Map(), open: undefined, sinceMs: 0 });
     const info = datasetInfo(spec.dataset);
-    for (let index = 0; index < spec.strategy.servers; index++) {
+    const roles = spec.strategy.standby > 0 ? (['primary', 'standby'] as const) : (['primary'] as const);
+    const places = Array.from({ length: spec.strategy.servers }, (_, index) => roles.map((role) => ({ index, role }))).flat();
+    for (const { index, role } of places) {
       const job: PlacementJob = {
         kind: 'placement',
         runId: run.id,
@@ -172,9 +185,15 @@ export class DataPlane {
         trainExamples: info.trainExamples,
         evalExamples: info.evalExamples,
         restore,
+        role,
         token: await this.token(run.id, 'server', attempt),
       };
-      await this.placements.add('placement', job, { jobId: placementJobId(run.id, attempt, index, 0) });
+      const isClaimed = () => (role === 'standby' ? run.standbys : run.servers).some((address) => address.index === index);
+      // A process that holds one place of the run declines the others: made again until somebody takes it who can.
+      for (let made = 0; made === 0 || (roles.length > 1 && !isClaimed() && made < 40); made++) {
+        await this.placements.add('placement', job, { jobId: placementJobId(run.id, attempt, index, made, role) });
+        for (let i = 0; roles.length > 1 && i < 15 && !isClaimed(); i++) await new Promise((resolve) => setTimeout(resolve, 50));
+      }
     }
   }
 
@@ -258,18 +277,41 @@ export class DataPlane {
     const run = this.runs.get(report.runId);
     if (!run || report.attempt !== run.attempt) return;
     if (report.kind !== 'journal') run.reports.push(report);
-    if (report.kind === 'server.claimed') {
-      // The first claim counts; a second server finds itself missing in `start`.
-      if (!run.servers.some((s) => s.index === report.address.index))
-        run.servers = [...run.servers, report.address].sort((a, b) => a.index - b.index);
-      if (run.servers.length === run.spec.strategy.servers)
-        await this.redisClient.hset(controlKey(run.id), 'start', JSON.stringify({ attempt: run.attempt, servers: run.servers }));
-    }
+    if (report.kind === 'server.claimed') await this.claim(run, report);
+    if (report.kind === 'lead.asked') await this.arbitrate(run, report);
     if (report.kind !== 'journal') return;
+    if ((report.term ?? 1) < (run.leads.find(({ index }) => index === 0)?.term ?? 1)) return; // a coordinator that was replaced
     run.state = report.state;
     let last = run.entries.at(-1)?.n ?? 0;
     for (const entry of report.entries) if (entry.n === last + 1) (run.entries.push(entry), (last = entry.n));
     await this.redisClient.hset(controlKey(run.id), 'ack', `${run.attempt}:${last}`);
+  }
+
+  private async claim(run: RunView, { address, role }: Report & { kind: 'server.claimed' }): Promise<void> {
+    // The first claim counts; a second server finds itself missing in `start`.
+    const place = role === 'standby' ? 'standbys' : 'servers';
+    if (!run[place].some((s) => s.index === address.index)) run[place] = [...run[place], address].sort((a, b) => a.index - b.index);
+    const { servers, standby } = run.spec.strategy;
+    if (run.servers.length < servers || run.standbys.length < standby * servers) return;
+    if (run.leads.length === 0)
+      run.leads = run.servers.map(({ index, serverId }) => ({
+        ...{ index, term: 1, primary: serverId, standby: run.standbys.find((other) => other.index === index)?.serverId ?? null },
+      }));
+    const start = { attempt: run.attempt, servers: run.servers, ...(standby > 0 ? { standbys: run.standbys } : {}) };
+    await this.redisClient.hset(controlKey(run.id), 'start', JSON.stringify(start));
+  }
+
+  /** The arbiter of the tests. */
+  private async arbitrate(run: RunView, { index, serverId, want }: Report & { kind: 'lead.asked' }): Promise<void> {
+    const lead = arbitrate(run.leads, { index, serverId, want });
+    if (!lead) return;
+    run.leads = run.leads.map((other) => (other.index === index ? lead : other));
+    const ledger = run.entries.filter((entry) => entry.kind === 'ledger').at(-1);
+    const answer: LeadAnswer = {
+      ...{ attempt: run.attempt, ...lead, storedN: run.entries.at(-1)?.n ?? 0, newest: 0 },
+      ledgerFrom: ledger?.kind === 'ledger' ? ledger.toRound + 1 : 0,
+    };
+    await this.redisClient.hset(controlKey(run.id), leadFieldName(index), JSON.stringify(answer));
   }
 
   /** Keeps exactly one seat open while the run has fewer than it has replicas. */
@@ -297,6 +339,7 @@ export class DataPlane {
       spec: run.spec,
       model: run.model,
       servers: run.servers,
+      ...(run.standbys.length > 0 ? { standbys: run.standbys } : {}),
       sliceMs: 2_000,
       heldSeats: held.length,
       token: await this.token(run.id, 'worker', run.attempt),

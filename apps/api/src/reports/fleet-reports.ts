@@ -37,6 +37,10 @@ export class FleetReports {
         return this.dispatch.wake();
       case 'server.claimed':
         return this.serverClaimed(report);
+      case 'lead.asked':
+        // No standby is placed for runs of this control plane: nobody is dropped or promoted.
+        this.log.warn({ report }, 'asked about a shard that has no standby');
+        return;
       case 'server.failed':
         return this.serverFailed(report);
       case 'seat.failed':

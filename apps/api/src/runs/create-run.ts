@@ -104,6 +104,8 @@ export class CreateRun {
     const dataset = datasetInfo(spec.dataset);
     const length = lengthOf(spec, dataset);
     const issues: SpecIssue[] = [...length.issues];
+    if (spec.strategy.standby > 0)
+      issues.push({ path: 'strategy.standby', message: 'this control plane places no standby servers yet; leave it at 0' });
     const { servers } = spec.strategy;
     if (clusterSpec && clusterSpec.servers.length > 0 && servers > clusterSpec.servers.length) {
       issues.push({

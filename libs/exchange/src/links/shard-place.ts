@@ -18,6 +18,8 @@ import { Standby } from '../rounds/standby.js';
 import type { LinkedServer } from './server-links.js';
 
 const PAUSE_MS = 50;
+/** A standby that was told of the end closes its link; after this long its primary does. */
+const HANG_UP_MS = 1_000;
 /** A coordinator speaks every second; with another address to try, one that is stopped is not waited for longer. */
 const ANSWER_MS = 2_500;
 const SILENT_MS = 10_000;
@@ -187,10 +189,12 @@ export class ShardPlace<Address extends LinkedServer> {
       this.toCoordinator.close(new ProtocolError('SILENT_PEER', `nothing heard from the coordinator for ${silentMs} ms`));
   }
 
-  end(): void {
+  /** @param isRunOver the standby is told, so that it does not take over */
+  end(isRunOver = false): void {
     if (this.isOver) return;
     this.isOver = true;
-    this.replication?.end();
+    const link = this.replication?.end(isRunOver ? { type: 'end', outcome: 'finished', message: 'the run is over here' } : undefined);
+    if (link) this.options.clock.after(HANG_UP_MS, () => link.close());
     this.standby?.end('the run is over here');
     this.toCoordinator?.close();
   }

@@ -202,10 +202,13 @@ export class Replication {
     if (this.table.state === 'ASKING' && now - this.askedMs >= askEveryMs) this.ask();
   }
 
-  /** The run is over, or this server's part in it. */
-  end(message?: Message): void {
+  /** This server's part is over. With `message` the standby is told that the run is, and hangs up itself: its link is returned. */
+  end(message?: Message): Connection | undefined {
+    const { standby } = this;
     if (message) this.follow(message);
-    this.letGo();
+    if (!message || !standby) this.letGo();
+    this.standby = undefined;
+    return message && standby?.connection;
   }
 
   private breakOff(why: string): void {

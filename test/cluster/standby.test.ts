@@ -1,0 +1,50 @@
+/** Real processes: a primary is killed in mid-run, its standby takes over, and the weights are those of an undisturbed run. */
+import { afterEach, expect, test } from 'vitest';
+import type { RunSpecInput } from '@paceline/spec';
+import { DataPlane, type RunView } from '@paceline/testkit';
+import { trainReference } from '../numerics/reference.js';
+
+let plane: DataPlane | undefined;
+afterEach(async () => {
+  await plane?.stop();
+  plane = undefined;
+});
+
+const spec = (rounds: number): RunSpecInput => ({
+  ...{ model: 'mlp', globalBatch: 128, replicas: 4, length: { rounds }, seed: 7 },
+  strategy: { kind: 'parameter-server', mode: 'sync', servers: 2, standby: 1, accumulate: 1 },
+});
+
+async function begun(rounds: number): Promise<RunView> {
+  plane = await DataPlane.start({ servers: 4, workers: 2 });
+  const run = await plane.train(spec(rounds));
+  await plane.until(run, 'round 20', 60_000, () => (run.state?.round ?? 0) >= 20);
+  await plane.until(run, 'both standbys', 10_000, () => events(run, 'standby.ready').length === 2);
+  return run;
+}
+
+const events = (run: RunView, type: string) =>
+  run.entries.flatMap((entry) => (entry.kind === 'event' && entry.type === type ? [entry] : []));
+const processOf = (serverId: string) => plane!.servers.find((server) => server.ready.id === serverId)!;
+/** Rounds of the ledger, in the order in which they were written. */
+const ledger = (run: RunView): number[] =>
+  run.entries.flatMap((entry) =>
+    entry.kind === 'ledger' ? Array.from({ length: entry.toRound - entry.fromRound + 1 }, (_, i) => entry.fromRound + i) : [],
+  );
+
+for (const index of [0, 1])
+  test(`SIGKILL of primary ${index}: its standby goes on within two seconds, and no committed round is lost`, async () => {
+    const rounds = 200;
+    const run = await begun(rounds);
+    const victim = processOf(run.servers[index]!.serverId);
+    const killedAtMs = Date.now();
+    await victim.kill('SIGKILL');
+    const result = await plane!.finished(run, 90_000);
+    expect(victim.child.signalCode).toBe('SIGKILL');
+    expect(events(run, 'standby.promoted')).toMatchObject([{ data: { server: index, term: 2 } }]);
+    const next = run.entries.find((entry) => entry.kind === 'metric' && entry.atMs > events(run, 'standby.promoted')[0]!.atMs)!;
+    console.log(`primary ${index}: ${next.atMs - killedAtMs} ms from the kill to the next committed round`);
+    expect(next.atMs - killedAtMs).toBeLessThan(2_000);
+    expect(ledger(run)).toEqual(Array.from({ length: rounds }, (_, round) => round));
+    expect(result.weightsSha256).toBe((await trainReference(run.spec)).weightsSha256);
+  }, 180_000);
