@@ -1,4 +1,4 @@
-/** Real processes: a primary is killed in mid-run, its standby takes over, and the weights are those of an undisturbed run. */
+/** Real processes: a primary is killed or stopped in mid-run, its standby takes over, and the weights are those of an undisturbed run. */
 import { afterEach, expect, test } from 'vitest';
 import type { RunSpecInput } from '@paceline/spec';
 import { DataPlane, type RunView } from '@paceline/testkit';
@@ -48,3 +48,17 @@ for (const index of [0, 1])
     expect(ledger(run)).toEqual(Array.from({ length: rounds }, (_, round) => round));
     expect(result.weightsSha256).toBe((await trainReference(run.spec)).weightsSha256);
   }, 180_000);
+
+test('SIGSTOP of primary 1 until it is replaced, then SIGCONT: it changes nothing', async () => {
+  const run = await begun(150);
+  const { child } = processOf(run.servers[1]!.serverId);
+  child.kill('SIGSTOP');
+  try {
+    await plane!.until(run, 'the takeover', 25_000, () => events(run, 'standby.promoted').length === 1);
+  } finally {
+    child.kill('SIGCONT');
+  }
+  const result = await plane!.finished(run, 90_000);
+  expect(events(run, 'standby.lost').map(({ message }) => message)).toEqual([expect.stringContaining('nothing heard for') as string]);
+  expect(result.weightsSha256).toBe((await trainReference(run.spec)).weightsSha256);
+}, 180_000);
