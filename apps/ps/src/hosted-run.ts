@@ -177,7 +177,8 @@ export class HostedRun {
     const { replication, standby } = this.hostedPlace!.place;
     context.log.warn({ run: job.runId, index: job.index, why }, 'this server leaves its place in the run');
     if (replication?.table.state !== 'DEPOSED') {
-      if (why.startsWith('the coordinator is gone') && standby?.table.state !== 'OVER') context.reportFailed(job, 'COORDINATOR_LOST', why);
+      if (why.startsWith('the coordinator is gone') && standby?.table.state !== 'OVER')
+        context.reportFailed(job, 'COORDINATOR_LOST', `parameter server 0 was lost in round ${this.shard.round}: ${why}`);
       return this.end();
     }
     this.coordinator?.close();
@@ -301,7 +302,11 @@ export class HostedRun {
         if (this.over) return;
         // With its coordinator the attempt is over. Who hears of it first tells the control plane, so that a new one can begin.
         this.context.log.warn({ run: this.job.runId, why: description }, 'the coordinator is gone');
-        this.context.reportFailed(this.job, 'COORDINATOR_LOST', `the coordinator of the attempt is gone: ${description}`);
+        this.context.reportFailed(
+          this.job,
+          'COORDINATOR_LOST',
+          `parameter server 0, the coordinator, was lost in round ${this.shard.round}: ${description}`,
+        );
         this.end();
       },
     });

@@ -65,7 +65,8 @@ export class FleetReports {
     const end = {
       kind: 'failed',
       cause: causeOfComplaint(code),
-      message: `parameter server ${index} failed (${code}): ${message}`,
+      // Its own words name another server than the one that speaks.
+      message: code === 'COORDINATOR_LOST' ? message : `parameter server ${index} failed (${code}): ${message}`,
     } as const;
     if (await this.attempts.endNow(runId, attempt, end)) this.dispatch.wake();
   }
