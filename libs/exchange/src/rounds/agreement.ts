@@ -5,7 +5,8 @@
  *   with b backup replicas    replica complete on every shard, R − b times → include (one set, for every chunk, the state and the
  *                             example count) → scalars of the sums over that set → decision
  *
- * Which replicas are the first R − b is timing: no promise of bits with b > 0.
+ * Which replicas are the first R − b is timing: no promise of bits with b > 0. A round of fewer examples than replicas has replicas
+ * without any, and those are done first: the set has at least one that has some, or there would be no mean to apply.
  */
 import type { Message, MessageOf } from '@paceline/protocol';
 
@@ -34,6 +35,7 @@ export class Agreement {
     private readonly servers: number,
     private readonly replicas: number,
     private readonly options: TwoPhaseOptions,
+    private readonly replicaExamples: (round: number, replica: number) => number,
   ) {
     this.reset();
   }
@@ -60,6 +62,7 @@ export class Agreement {
     if (servers.size < this.servers || this.complete.includes(replica)) return undefined;
     this.complete.push(replica);
     if (this.complete.length < this.replicas - this.options.backupReplicas) return undefined;
+    if (!this.complete.some((each) => this.replicaExamples(round, each) > 0)) return undefined;
     this.included = [...this.complete].sort((a, b) => a - b);
     return { type: 'include', round, replicas: [...this.included] };
   }

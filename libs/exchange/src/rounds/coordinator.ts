@@ -40,7 +40,9 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
     this.ledger = new RoundLedger(options.schedule, options.journal, options.now, options.firstLedger);
     this.round = options.firstRound ?? 0;
     this.term = options.succession?.term ?? 1;
-    if (options.twoPhase) this.agreement = new Agreement(options.servers, options.replicas, options.twoPhase);
+    const { servers, replicas, schedule, twoPhase } = options;
+    const examplesOf = (round: number, replica: number) => schedule.replicaExamples(round, replica);
+    if (twoPhase) this.agreement = new Agreement(servers, replicas, twoPhase, examplesOf);
     this.takeovers = new ServerTakeovers(this, options, this.servers, this.members, this.ledger, {
       event: (type, message, data) => this.event(type, message, data),
       viewMessage: () => this.viewMessage(),

@@ -13,10 +13,11 @@ import { Control, type StepTask } from './control.js';
 import { Network, type NetworkWeather } from './network.js';
 import type { SimProcess } from './process.js';
 import type { HostedAttempt } from './hosted-attempt.js';
+import { Reference } from './reference.js';
 import { SimServer } from './sim-server.js';
 import { SharedDisk, type DiskPlant } from './sim-storage.js';
 import { SimWorker } from './sim-worker.js';
-import { Reference, TinyRun, type RunShape } from './tiny-run.js';
+import { TinyRun, type RunShape } from './tiny-run.js';
 import { Watch } from './watch.js';
 import { World } from './world.js';
 

@@ -225,6 +225,8 @@ export class Control {
     cluster.world.note(`attempt over: ${next.row}`);
     cluster.ends.set(next.row, (cluster.ends.get(next.row) ?? 0) + 1);
     if (next.row === 'restart') cluster.watch.restarted(next.reason);
+    // The device that computed it is not asked again: the same rounds, once more, are finite.
+    if (end.kind === 'failed' && end.cause === 'NON_FINITE_ROLLBACK') cluster.run.spoiled.clear();
     this.count = next.count;
     this.parts = [];
     this.open = undefined;

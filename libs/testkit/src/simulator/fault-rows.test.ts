@@ -3,11 +3,12 @@ import { expect, test } from 'vitest';
 import type { Cluster } from './cluster.js';
 import { CRASHES } from '../faulty-disk.js';
 import { injectFault } from './faults.js';
+import { STREAMING } from './gradient-shape.js';
 import type { SimWorker } from './sim-worker.js';
 import { simulateSeed, type SeedOptions, type SeedResult } from './simulate.js';
 
 const base: SeedOptions = { seed: 1, check: 'liveness', kinds: [], stepMs: [20, 60] };
-const shape = { servers: 2, replicas: 4, rounds: 8, evalExamples: 400, cutEveryRounds: 2 } as const;
+const shape = { servers: 2, replicas: 4, rounds: 8, evalExamples: 400, cutEveryRounds: 2, gradient: STREAMING } as const;
 
 /** Acts once, after the first event that makes the condition true. */
 function when(cluster: Cluster, condition: () => boolean, act: () => void): void {

@@ -249,6 +249,19 @@ export const FAULTS = {
       return true;
     },
   },
+  'spoil a gradient': {
+    inject(cluster) {
+      const { run, watch, world } = cluster;
+      // Nobody computes it yet.
+      const round = watch.committedRounds + 1 + world.random.int(0, 1);
+      if (run.spoiled.size > 2 || round >= run.schedule.totalRounds) return false;
+      const element = world.random.int(0, run.layout.totalLength - 1);
+      const value = world.random.pick([Number.NaN, Infinity, -Infinity]);
+      run.spoiled.set(`${round}/${world.random.int(0, run.shape.replicas - 1)}`, { element, value });
+      if (run.shape.gradient.nonFinite === 'fail') allowFailure(cluster, 'a gradient that is no number');
+      return true;
+    },
+  },
   cancel: {
     endsAttempt: true,
     inject(cluster) {

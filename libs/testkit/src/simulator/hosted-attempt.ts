@@ -16,10 +16,10 @@ import {
   type Region,
 } from '@paceline/exchange';
 import type { RestorePoint } from '@paceline/jobs';
-import { ReductionTree, validNode } from '@paceline/learning';
 import { ProtocolError, checkAttempt, type Message, type MessageOf } from '@paceline/protocol';
 import { StorageError, type Checkpoints, type Manifest } from '@paceline/storage';
 import type { Cluster } from './cluster.js';
+import { coordinatorPlan, shardPlan } from './gradient-shape.js';
 import type { SimServer } from './sim-server.js';
 import { ShardMemory } from './shard-memory.js';
 import { manifestOf } from './sim-storage.js';
@@ -62,11 +62,10 @@ export class HostedAttempt {
       ...{ index, attempt, replicas: shape.replicas, chunks: this.memory.chunks },
       initial: this.memory.initial,
       firstRound: restore?.round ?? 0,
-      createReduction: (ops) => new ReductionTree(shape.replicas, ops),
-      isValidNode: (lo, hi) => validNode(shape.replicas, lo, hi),
-      update: (chunk, round, paramIn, paramOut, gradient) => {
+      ...shardPlan(run),
+      update: (chunk, round, paramIn, paramOut, gradient, decision) => {
         cluster.applied(this, chunk.index, round);
-        this.memory.update(chunk, round, paramIn, paramOut, gradient);
+        this.memory.update(chunk, round, paramIn, paramOut, gradient, decision);
       },
       onCut: (generation, regions) => this.cut(generation, regions),
       tellCoordinator: (message) => this.tell(message),
@@ -97,6 +96,7 @@ export class HostedAttempt {
       ...{ attempt, replicas: shape.replicas, servers: shape.servers, evalExamples: shape.evalExamples, journal: this.journal },
       firstRound: parent?.round ?? 0,
       ...(parent ? { firstLedger: parent.ledger } : {}),
+      ...coordinatorPlan(run),
       schedule: {
         totalRounds: run.schedule.totalRounds,
         examplesIn: (round) => run.schedule.round(round).count,
@@ -315,6 +315,11 @@ export class HostedAttempt {
         return this.shard.onView(message.view, message.term, message.members);
       case 'commit':
         return this.shard.onCommit(message);
+      case 'include':
+        if (!this.over) this.cluster.watch.included(message.round, message.replicas);
+        return this.shard.onInclude(message);
+      case 'decision':
+        return this.shard.onDecision(message);
       case 'pull':
         return this.shard.onPull(link, message.generation, message.chunk);
       case 'end':

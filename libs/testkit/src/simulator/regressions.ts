@@ -22,4 +22,13 @@ export const REGRESSIONS: readonly Regression[] = [
     ...{ seed: 1575, check: 'liveness' },
     found: 'a server that was away made a poison round: the run failed for good where another attempt was due',
   },
+  {
+    ...{
+      seed: 3,
+      check: 'liveness',
+      kinds: [],
+      shape: { replicas: 5, examples: 11, globalBatch: 10, gradient: { nonFinite: 'fail', backupReplicas: 2 } },
+    },
+    found: 'with backup replicas a round of fewer examples than replicas took the empty ones, which are done first: weights became NaN',
+  },
 ];

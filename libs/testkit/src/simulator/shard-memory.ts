@@ -1,9 +1,10 @@
 /** The memory of one simulated shard, as apps/ps/src/parameter-store.ts: parameters, slots, the update, what a checkpoint takes and gives. */
-import { acquireRegion, type OwnedChunk, type Region } from '@paceline/exchange';
+import { acquireRegion, type OwnedChunk, type Region, type RoundDecision } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
 import { shardChunks } from '@paceline/learning';
 import type { CheckpointReader, TensorSource } from '@paceline/storage';
 import type { Cluster } from './cluster.js';
+import { scaled } from './gradient-shape.js';
 import { parametersName, slotName } from './sim-storage.js';
 import { giveArena, takeArena } from './tiny-run.js';
 
@@ -55,10 +56,12 @@ export class ShardMemory {
     });
   }
 
-  update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region): void {
+  update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region, decision?: RoundDecision): void {
     const { run, reference, checks } = this.cluster;
     const { kernels } = chunk.arena;
-    const gradScale = Math.fround(1 / run.schedule.round(round).count);
+    const gradScale = decision
+      ? scaled(run, kernels, chunk.index, gradient.pointer, decision)
+      : Math.fround(1 / run.schedule.round(round).count);
     const place = run.layout.chunks[chunk.index]!;
     if (place.section === 'state') kernels.scaleInto(paramOut.pointer, gradient.pointer, chunk.length, gradScale);
     else
@@ -66,6 +69,11 @@ export class ShardMemory {
         ...{ paramIn: paramIn.pointer, paramOut: paramOut.pointer, grad: gradient.pointer, slots: this.slots.get(chunk.index)! },
         ...{ count: chunk.length, step: round + 1, gradScale },
       });
+    checks.expect(
+      kernels.allFinite(paramOut.pointer, chunk.length),
+      'I8',
+      () => `chunk ${chunk.index} of generation ${round + 1} on server ${this.server} has what is no number`,
+    );
     checks.expect(
       reference.holds(round + 1, place, paramOut.floats),
       'I8',

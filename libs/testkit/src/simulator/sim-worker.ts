@@ -212,7 +212,11 @@ class TinyCompute implements ComputePort {
   private begin(round: number, replicas: readonly number[]): void {
     // Loaded at once, as the thread copies the parameters into the engine before it starts.
     const weights = this.weights(round).slice();
-    const nodes = maximalNodes(this.cluster.run.shape.replicas, new Set(replicas));
+    const { shape } = this.cluster.run;
+    const nodes =
+      shape.gradient.backupReplicas > 0
+        ? replicas.map((replica) => ({ lo: replica, hi: replica + 1 }))
+        : maximalNodes(shape.replicas, new Set(replicas));
     const nextNode = (): void => {
       const node = nodes.shift();
       if (!node) return this.next();
@@ -239,7 +243,7 @@ class TinyCompute implements ComputePort {
     const { run } = this.cluster;
     if (hi - lo === 1) {
       const out = new Float32Array(weights.length);
-      run.step(weights, round, lo, out);
+      run.workerStep(weights, round, lo, out);
       const examples = run.replicaExamples(round, lo);
       this.member.contribution(round, lo, examples, [examples, 0]);
       return out;

@@ -7,6 +7,7 @@
 import { Cluster, type ClusterOptions, type Plant } from './cluster.js';
 import type { Violation } from './checks.js';
 import { FAULT_KINDS, FAULTS, endFaults, scheduleFaults, type FaultKind, type FaultPlan } from './faults.js';
+import { randomGradient } from './gradient-shape.js';
 import { Random } from './random.js';
 import { randomShape, type RunShape } from './tiny-run.js';
 
@@ -54,7 +55,9 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   // The plan has a stream of its own: what it draws does not shift what the run draws.
   const random = new Random(options.seed, 1);
   const check = options.check ?? (random.chance(0.6) ? 'liveness' : 'safety');
-  const shape = { ...randomShape(random), ...options.shape };
+  const drawn = { ...randomShape(random), ...options.shape };
+  // From a stream of its own too: seeds with plan streaming stay what they were.
+  const shape = { gradient: randomGradient(new Random(options.seed, 2), drawn.replicas), ...drawn };
   const cluster = new Cluster(clusterOptions(options, random, shape));
   const plan = faultPlan(options, random);
   options.arrange?.(cluster);
@@ -85,7 +88,7 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
     tables: cluster.tables,
     recent: cluster.checks.violation ? cluster.world.recent.slice(-60) : [],
     waitingFor,
-    describe: `${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
+    describe: `${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}, ${JSON.stringify(shape.gradient)}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
   };
 }
 
@@ -113,6 +116,8 @@ function clusterOptions({ seed, workers, stepMs, plant }: SeedOptions, random: R
 function faultPlan({ kinds }: SeedOptions, random: Random): FaultPlan {
   const ending = random.chance(0.15);
   const share = random.pick([0.1, 0.3, 0.6]);
+  // Before the kinds: one more of them changes nothing for seeds that name theirs.
+  const times = { everyMs: random.pick([20, 100, 500, 3_000]), untilMs: random.pick([500, 5_000, 30_000]) };
   const drawn = FAULT_KINDS.filter((kind) => random.chance(share) && (ending || !('endsAttempt' in FAULTS[kind])));
-  return { kinds: kinds ?? drawn, everyMs: random.pick([20, 100, 500, 3_000]), untilMs: random.pick([500, 5_000, 30_000]) };
+  return { kinds: kinds ?? drawn, ...times };
 }

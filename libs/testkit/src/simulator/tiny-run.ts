@@ -1,11 +1,12 @@
 /**
  * A run small enough that thousands go by in a minute, and real enough that its bits mean something: a handful of chunks of a few
  * float32, the real schedule, tree and optimizer, and a replica step whose sums depend on the order of addition and on every
- * weight. `Reference` computes the same run in a plain loop, undisturbed: what any disturbed one must arrive at (I8).
+ * weight. reference.ts computes the same run in a plain loop.
  */
 import { Arena } from '@paceline/kernels';
-import { createOptimizer, createSchedule, replicaRows, split, type Layout, type Optimizer, type Schedule } from '@paceline/learning';
+import { createOptimizer, createSchedule, replicaRows, type Layout, type Optimizer, type Schedule } from '@paceline/learning';
 import type { OptimizerSpec } from '@paceline/spec';
+import type { GradientShape } from './gradient-shape.js';
 import type { Random } from './random.js';
 
 export interface RunShape {
@@ -19,9 +20,10 @@ export interface RunShape {
   /** Rounds between two checkpoints; 0 for none. */
   readonly cutEveryRounds: number;
   readonly optimizer: OptimizerSpec;
+  readonly gradient: GradientShape;
 }
 
-export function randomShape(random: Random): RunShape {
+export function randomShape(random: Random): Omit<RunShape, 'gradient'> {
   const trainable = random.int(1, 5);
   const states = random.int(0, 1);
   const chunks = Array.from({ length: trainable + states }, (_, i) => ({
@@ -49,6 +51,8 @@ export class TinyRun {
   readonly layout: Layout;
   readonly schedule: Schedule;
   readonly optimizer: Optimizer;
+  /** Replica gradients that are no numbers, by `round/replica`: the element, and what stands there. */
+  readonly spoiled = new Map<string, { readonly element: number; readonly value: number }>();
 
   constructor(readonly shape: RunShape) {
     let offset = 0;
@@ -77,6 +81,19 @@ export class TinyRun {
     return Math.fround(Math.sin(element * 1.7 + 0.3));
   }
 
+  /** What a worker computes: as `step`, with what was spoiled. */
+  workerStep(weights: Float32Array, round: number, replica: number, out: Float32Array): void {
+    this.step(weights, round, replica, out);
+    const spoiled = this.spoiled.get(`${round}/${replica}`);
+    if (spoiled) out[spoiled.element] = spoiled.value;
+  }
+
+  /** The sum over these replicas has NaN or infinity, and the run leaves such rounds out. */
+  isLeftOut(round: number, replicas: readonly number[]): boolean {
+    if (this.spoiled.size === 0 || this.shape.gradient.nonFinite !== 'skip') return false;
+    return replicas.some((replica) => this.spoiled.has(`${round}/${replica}`));
+  }
+
   /** Sum gradient (and new state times examples) of one replica: a pure function, as ROUNDS §2 wants it. */
   step(weights: Float32Array, round: number, replica: number, out: Float32Array): void {
     const count = this.replicaExamples(round, replica);
@@ -100,67 +117,4 @@ export function takeArena(): Arena {
 /** Only an arena of which nothing is in use may be used again; any other is left to the garbage collector. */
 export function giveArena(arena: Arena): void {
   if (arena.bytesInUse === 0) arenas.push(arena);
-}
-
-/** The undisturbed run, generation by generation. */
-export class Reference {
-  private readonly generations: Float32Array[] = [];
-  private readonly slots: Float32Array[];
-
-  constructor(private readonly run: TinyRun) {
-    const { layout, optimizer } = run;
-    this.generations.push(Float32Array.from({ length: layout.totalLength }, (_, i) => run.initialValue(i)));
-    this.slots = optimizer.slots.map(({ initialValue }) => new Float32Array(layout.totalLength).fill(initialValue));
-  }
-
-  generation(k: number): Float32Array {
-    while (this.generations.length <= k) this.advance();
-    return this.generations[k]!;
-  }
-
-  /** True when `values` are bit for bit the chunk of generation k. */
-  holds(k: number, chunk: { readonly offset: number; readonly length: number }, values: Float32Array): boolean {
-    const expected = this.generation(k);
-    const a = new Uint32Array(expected.buffer, chunk.offset * 4, chunk.length);
-    const b = new Uint32Array(values.buffer, values.byteOffset, chunk.length);
-    for (let i = 0; i < chunk.length; i++) if (a[i] !== b[i]) return false;
-    return true;
-  }
-
-  private advance(): void {
-    const { run, slots } = this;
-    const { layout, optimizer, shape, schedule } = run;
-    const round = this.generations.length - 1;
-    const weights = this.generations[round]!;
-    const sum = (lo: number, hi: number): Float32Array => {
-      if (hi - lo === 1) {
-        const out = new Float32Array(weights.length);
-        run.step(weights, round, lo, out);
-        return out;
-      }
-      const middle = split(lo, hi);
-      const left = sum(lo, middle);
-      const right = sum(middle, hi);
-      for (let i = 0; i < left.length; i++) left[i]! += right[i]!;
-      return left;
-    };
-    const total = sum(0, shape.replicas);
-    const gradScale = Math.fround(1 / schedule.round(round).count);
-    const arena = takeArena();
-    const length = layout.totalLength;
-    const place = (values: Float32Array): number => {
-      const pointer = arena.alloc(length * 4);
-      arena.f32(pointer, length).set(values);
-      return pointer;
-    };
-    const pointers = { paramIn: place(weights), paramOut: place(weights), grad: place(total), slots: slots.map(place) };
-    if (layout.trainableLength > 0)
-      optimizer.apply(arena.kernels, { ...pointers, count: layout.trainableLength, step: round + 1, gradScale });
-    const next = Float32Array.from(arena.f32(pointers.paramOut, length));
-    for (let i = layout.trainableLength; i < length; i++) next[i] = Math.fround(total[i]! * gradScale);
-    slots.forEach((slot, i) => slot.set(arena.f32(pointers.slots[i]!, length)));
-    for (const pointer of [pointers.paramIn, pointers.paramOut, pointers.grad, ...pointers.slots]) arena.free(pointer);
-    giveArena(arena);
-    this.generations.push(next);
-  }
 }

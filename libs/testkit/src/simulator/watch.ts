@@ -52,20 +52,27 @@ export class Watch {
     if (entry.kind !== 'ledger') return;
     const { checks, run } = this.cluster;
     checks.expect(entry.fromRound === this.ledgerTo + 1, 'I4', () => `the ledger goes from round ${this.ledgerTo} to ${entry.fromRound}`);
+    const { reference } = this.cluster;
     let examples = 0;
-    for (let round = entry.fromRound; round <= entry.toRound; round++) examples += run.schedule.round(round).count;
+    let scheduled = 0;
+    for (let round = entry.fromRound; round <= entry.toRound; round++) {
+      examples += reference.examplesIn(round);
+      scheduled += run.schedule.round(round).count;
+    }
     checks.expect(
-      examples === entry.examples,
+      examples === entry.examples && examples + (entry.dropped ?? 0) === scheduled,
       'I4',
-      () => `rounds ${entry.fromRound}–${entry.toRound} have ${examples} examples, the ledger says ${entry.examples}`,
+      () =>
+        `rounds ${entry.fromRound}–${entry.toRound} have ${examples} of ${scheduled} examples in updates, the ledger says ${entry.examples}, and ${entry.dropped ?? 0} dropped`,
     );
+    if (entry.dropped) this.cluster.network.count('examples dropped and logged');
     this.ledgerTo = entry.toRound;
     this.ledgerExamples += entry.examples;
   }
 
   /** An attempt begins with `round` committed rounds: the only way in which rounds go back. */
   restored(round: number, attempt: number): void {
-    const { checks, run, world } = this.cluster;
+    const { checks, reference, world } = this.cluster;
     checks.expect(
       round <= this.committedRounds,
       'I1',
@@ -73,8 +80,20 @@ export class Watch {
     );
     world.note('restore', round);
     this.ledgerTo = round - 1;
-    this.ledgerExamples = 0;
-    for (let k = 0; k < round; k++) this.ledgerExamples += run.schedule.round(k).count;
+    reference.restart(round);
+    this.ledgerExamples = reference.examplesBefore(round);
+  }
+
+  /** With backup replicas: a shard is told which replicas count. All are told the same, in one round. */
+  included(round: number, replicas: readonly number[]): void {
+    const { checks, reference, run } = this.cluster;
+    const { gradient, replicas: all } = run.shape;
+    checks.expect(reference.fix(round, replicas), 'I2', () => `round ${round} has two sets of replicas, one is [${replicas.join(' ')}]`);
+    checks.expect(
+      replicas.length >= all - gradient.backupReplicas,
+      'I4',
+      () => `${replicas.length} of ${all} replicas count in round ${round}, with ${gradient.backupReplicas} backup replicas`,
+    );
   }
 
   /** The journal says that a checkpoint is complete: then it is, with the bits of its round. */
@@ -100,11 +119,16 @@ export class Watch {
 
   runOver(outcome: string, message: string): void {
     const { cluster } = this;
-    const { checks, run } = cluster;
+    const { checks, reference, run } = cluster;
     if (outcome === 'SUCCEEDED') {
-      let all = 0;
-      for (let round = 0; round < run.schedule.totalRounds; round++) all += run.schedule.round(round).count;
-      checks.expect(this.ledgerExamples === all, 'I4', () => `${this.ledgerExamples} examples are in the ledger, the schedule has ${all}`);
+      const all = reference.examplesBefore(run.schedule.totalRounds);
+      checks.expect(this.ledgerExamples === all, 'I4', () => `${this.ledgerExamples} examples are in the ledger, updates have ${all}`);
+      const { nonFinite, backupReplicas } = run.shape.gradient;
+      checks.expect(
+        run.spoiled.size === 0 || nonFinite === 'skip' || backupReplicas > 0,
+        'I8',
+        () => `the run finished, and nobody has seen that [${[...run.spoiled.keys()].join(' ')}] is no number`,
+      );
     } else if (message.startsWith('poison round') && cluster.mayFail !== 'a poison round') {
       checks.expect(
         this.lossesInjected() >= 5,
@@ -132,8 +156,9 @@ export class Watch {
 
   /** An attempt is started anew: only a fault that costs a server may be the cause. */
   restarted(reason: string): void {
-    const { checks, network } = this.cluster;
+    const { checks, network, run } = this.cluster;
     const causes = ['kill a server', 'stop a server', 'shut a server down', 'lose power', 'broken connection', 'bit flip in a frame'];
+    if (run.shape.gradient.nonFinite === 'rollback') causes.push('spoil a gradient');
     const isCaused = this.cluster.hosted.some(({ server }) => !server.process.isAlive) || causes.some((cause) => network.fired.has(cause));
     checks.expect(isCaused, 'liveness', () => `the attempt was started anew without a cause: ${reason}`);
   }
@@ -165,7 +190,7 @@ export class Watch {
   }
 
   private coordinator(part: HostedAttempt, coordinator: Coordinator): void {
-    const { checks, hosted, run } = this.cluster;
+    const { checks, hosted, reference } = this.cluster;
     const before = this.coordinatorRounds.get(coordinator) ?? { round: part.restore?.round ?? 0, view: 1 };
     if (coordinator.round === before.round && coordinator.view === before.view) return;
     checks.expect(coordinator.round >= before.round, 'I1', () => `the coordinator went from round ${before.round} to ${coordinator.round}`);
@@ -175,19 +200,18 @@ export class Watch {
       for (const other of hosted) {
         if (other.attempt !== part.attempt) continue;
         const { shard } = other;
-        const has = shard.round > committed || (shard.round === committed && shard.table.state !== 'GATHERING');
+        const has = shard.round > committed || (shard.round === committed && !['GATHERING', 'DECIDING'].includes(shard.table.state));
         checks.expect(
           has,
           'I2',
           () => `round ${committed} was committed, and shard ${other.server.index} is ${shard.table.state} in round ${shard.round}`,
         );
       }
-      let examples = 0;
-      for (let round = 0; round < coordinator.round; round++) examples += run.schedule.round(round).count;
+      const examples = reference.examplesBefore(coordinator.round);
       checks.expect(
         coordinator.ledger.trainedExamples === examples,
         'I4',
-        () => `${coordinator.ledger.trainedExamples} examples after ${coordinator.round} rounds, the schedule says ${examples}`,
+        () => `${coordinator.ledger.trainedExamples} examples after ${coordinator.round} rounds, updates have ${examples}`,
       );
       this.committedRounds = Math.max(this.committedRounds, coordinator.round);
     }

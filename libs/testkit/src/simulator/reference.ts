@@ -1,0 +1,136 @@
+/**
+ * The undisturbed run, generation by generation, in a plain loop: what any disturbed one must arrive at, bit for bit (I8).
+ *
+ * With backup replicas timing chooses which replicas count, and no bits are promised. Then the loop is told the choice of every round
+ * (`fix`), and what is compared is that all chunks, the ledger and every checkpoint follow that one choice. An attempt that begins with a
+ * checkpoint chooses anew from there (`restart`).
+ */
+import { judgeRound, split } from '@paceline/learning';
+import { isTwoPhase, measure, scaled } from './gradient-shape.js';
+import { giveArena, takeArena, type TinyRun } from './tiny-run.js';
+
+interface Generation {
+  readonly weights: Float32Array;
+  readonly slots: readonly Float32Array[];
+}
+
+export class Reference {
+  private readonly generations: Generation[];
+  private readonly chosen = new Map<number, readonly number[]>();
+  private readonly all: readonly number[];
+
+  constructor(private readonly run: TinyRun) {
+    const { layout, optimizer, shape } = run;
+    this.all = Array.from({ length: shape.replicas }, (_, replica) => replica);
+    this.generations = [
+      {
+        weights: Float32Array.from({ length: layout.totalLength }, (_, i) => run.initialValue(i)),
+        slots: optimizer.slots.map(({ initialValue }) => new Float32Array(layout.totalLength).fill(initialValue)),
+      },
+    ];
+  }
+
+  generation(k: number): Float32Array {
+    while (this.generations.length <= k) this.advance();
+    return this.generations[k]!.weights;
+  }
+
+  /** True when `values` are bit for bit the chunk of generation k. */
+  holds(k: number, chunk: { readonly offset: number; readonly length: number }, values: Float32Array): boolean {
+    const expected = this.generation(k);
+    const a = new Uint32Array(expected.buffer, chunk.offset * 4, chunk.length);
+    const b = new Uint32Array(values.buffer, values.byteOffset, chunk.length);
+    for (let i = 0; i < chunk.length; i++) if (a[i] !== b[i]) return false;
+    return true;
+  }
+
+  /** Examples of a round that are in its update. */
+  examplesIn(round: number): number {
+    const included = this.includedIn(round);
+    if (this.run.isLeftOut(round, included)) return 0;
+    if (included === this.all) return this.run.schedule.round(round).count;
+    return included.reduce((sum, replica) => sum + this.run.replicaExamples(round, replica), 0);
+  }
+
+  examplesBefore(round: number): number {
+    let examples = 0;
+    for (let k = 0; k < round; k++) examples += this.examplesIn(k);
+    return examples;
+  }
+
+  /** Replicas that count in a round with backup replicas. Returns false when others were chosen before. */
+  fix(round: number, replicas: readonly number[]): boolean {
+    const before = this.chosen.get(round);
+    if (before) return String(before) === String(replicas);
+    this.chosen.set(round, replicas);
+    return true;
+  }
+
+  /** An attempt begins with `round` committed rounds: what was chosen after them is forgotten. */
+  restart(round: number): void {
+    if (this.run.shape.gradient.backupReplicas === 0) return;
+    this.generations.length = Math.min(this.generations.length, round + 1);
+    for (const k of this.chosen.keys()) if (k >= round) this.chosen.delete(k);
+  }
+
+  private includedIn(round: number): readonly number[] {
+    if (this.run.shape.gradient.backupReplicas === 0) return this.all;
+    const included = this.chosen.get(round);
+    if (!included) throw new Error(`nothing was chosen in round ${round}`);
+    return included;
+  }
+
+  private advance(): void {
+    const { run } = this;
+    const { layout, optimizer, shape } = run;
+    const round = this.generations.length - 1;
+    const { weights, slots } = this.generations[round]!;
+    const included = this.includedIn(round);
+    if (run.isLeftOut(round, included)) return void this.generations.push({ weights: weights.slice(), slots });
+    const total = this.sum(weights, round, new Set(included), 0, shape.replicas)!;
+    const arena = takeArena();
+    const { kernels } = arena;
+    const length = layout.totalLength;
+    const place = (values: Float32Array): number => {
+      const pointer = arena.alloc(length * 4);
+      arena.f32(pointer, length).set(values);
+      return pointer;
+    };
+    const pointers = { paramIn: place(weights), paramOut: place(weights), grad: place(total), slots: slots.map(place) };
+    const examples = this.examplesIn(round);
+    let gradScale = Math.fround(1 / examples);
+    if (isTwoPhase(shape.gradient)) {
+      const scalars = layout.chunks.map(({ index, offset }) => ({
+        chunk: index,
+        ...measure(run, kernels, index, pointers.grad + offset * 4),
+      }));
+      const verdict = judgeRound(scalars, examples, shape.gradient);
+      for (const { index, offset, section } of layout.chunks) {
+        const scale = scaled(run, kernels, index, pointers.grad + offset * 4, { ...verdict, examples });
+        if (section === 'trainable') gradScale = scale;
+      }
+    }
+    if (layout.trainableLength > 0) optimizer.apply(kernels, { ...pointers, count: layout.trainableLength, step: round + 1, gradScale });
+    const next = Float32Array.from(arena.f32(pointers.paramOut, length));
+    for (let i = layout.trainableLength; i < length; i++) next[i] = Math.fround(total[i]! * Math.fround(1 / examples));
+    this.generations.push({ weights: next, slots: pointers.slots.map((pointer) => Float32Array.from(arena.f32(pointer, length))) });
+    for (const pointer of [pointers.paramIn, pointers.paramOut, pointers.grad, ...pointers.slots]) arena.free(pointer);
+    giveArena(arena);
+  }
+
+  /** By the rule of the reduction tree; a node with one child that counts is that child. */
+  private sum(weights: Float32Array, round: number, included: ReadonlySet<number>, lo: number, hi: number): Float32Array | undefined {
+    if (hi - lo === 1) {
+      if (!included.has(lo)) return undefined;
+      const out = new Float32Array(weights.length);
+      this.run.step(weights, round, lo, out);
+      return out;
+    }
+    const middle = split(lo, hi);
+    const left = this.sum(weights, round, included, lo, middle);
+    const right = this.sum(weights, round, included, middle, hi);
+    if (!left || !right) return left ?? right;
+    for (let i = 0; i < left.length; i++) left[i]! += right[i]!;
+    return left;
+  }
+}
