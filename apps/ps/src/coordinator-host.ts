@@ -96,6 +96,7 @@ export class CoordinatorHost {
       collectWeights: (evaluation) => void this.collect(evaluation),
       onOver: (outcome) => {
         this.outcome = outcome;
+        void this.publisher.flush(); // the next attempt begins with what this journal says last
         hooks.onOver();
       },
     });
@@ -198,7 +199,9 @@ export class CoordinatorHost {
     const { machine, hooks, context, job } = this;
     try {
       const record = await this.checkpoints.publish(cut);
-      hooks.guard(() => machine.cutPublished(cut.generation, record));
+      let isTold = false;
+      hooks.guard(() => void (isTold = machine.cutPublished(cut.generation, record)));
+      if (!isTold) return; // superseded, or too late: it is no reason to let an older one go
       this.checkpoints.told(cut.generation, this.journal.lastNumber);
     } catch (error) {
       hooks.guard(() => machine.cutFailed(cut.generation, (error as Error).message));

@@ -14,19 +14,28 @@ export function createCoordinator(
 ): CoordinatorMachine {
   const { mode, stalenessBound } = spec.strategy;
   const { nonFinite } = spec.gradient;
-  if (mode === 'sync')
-    return new Coordinator({ ...common, ...twoPhaseOf(spec, common.schedule), nonFinite: nonFinite === 'rollback' ? 'rollback' : 'fail' });
   const shards = Array.from({ length: servers }, (_, index) => index).filter((index) => shardChunks(layout, servers, index).length > 0);
+  if (mode === 'sync')
+    return new Coordinator({
+      ...common,
+      ...twoPhaseOf(spec, common.schedule, shards.length),
+      nonFinite: nonFinite === 'rollback' ? 'rollback' : 'fail',
+    });
   return new TokenCoordinator({ ...common, mode, stalenessBound, nonFinite, shards });
 }
 
 /** What the coordinator needs of plan two-phase, when the run has it. */
-function twoPhaseOf(spec: RunSpec, { replicaExamples }: CoordinatorOptions['schedule']): Pick<CoordinatorOptions, 'twoPhase'> {
+function twoPhaseOf(
+  spec: RunSpec,
+  { replicaExamples }: CoordinatorOptions['schedule'],
+  shards: number,
+): Pick<CoordinatorOptions, 'twoPhase'> {
   if (roundPlan(spec) === 'streaming') return {};
   const { clipNorm, clipGlobalNorm, nonFinite } = spec.gradient;
   return {
     twoPhase: {
       backupReplicas: spec.strategy.backupReplicas,
+      shards,
       decide: (round, replicas, chunks) => {
         const examples = replicas.reduce((sum, replica) => sum + replicaExamples(round, replica), 0);
         const { isFinite, scale, variables } = judgeRound(chunks, examples, { clipNorm, clipGlobalNorm });

@@ -209,7 +209,11 @@ export class HostedRun {
     const receiver: FrameReceiver = {
       payloadFor: (header) => {
         heard();
-        return this.shard.payloadFor(link, header);
+        let payload: Uint8Array | undefined;
+        // No room for it: this run fails, the server's other runs go on.
+        this.guard(() => (payload = this.shard.payloadFor(link, header)));
+        if (!payload) throw new ProtocolError('RUN_OVER');
+        return payload;
       },
       data: (header) => {
         heard();

@@ -4,10 +4,17 @@ import { layoutHash, type Layout } from '@paceline/learning';
 import { comparableConfig, configDifferences } from '@paceline/spec';
 import { StorageError, type CheckpointReader, type Checkpoints } from '@paceline/storage';
 
-/** @throws StorageError CHECKPOINT_INVALID, CONFIG_CHANGED, STORE_UNAVAILABLE */
+/** @throws StorageError CHECKPOINT_INVALID, CHECKPOINT_ELSEWHERE, CONFIG_CHANGED, STORE_UNAVAILABLE */
 export async function openCheckpoint(checkpoints: Checkpoints, job: PlacementJob, layout: Layout): Promise<CheckpointReader | undefined> {
   if (!job.restore) return undefined;
-  const reader = await checkpoints.open(job.restore);
+  const reader = await checkpoints.open(job.restore).catch(async (error: unknown) => {
+    // Nothing of the run at all: the checkpoint is whole, this server looks into another store.
+    if (!(error instanceof StorageError) || error.code !== 'CHECKPOINT_INVALID' || (await checkpoints.list(job.restore!.runId)).length > 0)
+      throw error;
+    throw new StorageError('CHECKPOINT_ELSEWHERE', `no checkpoint of run ${job.restore!.runId} lies in ${checkpoints.store.place}`, {
+      cause: error,
+    });
+  });
   const { manifest } = reader;
   const place = `the checkpoint of round ${manifest.round} (attempt ${manifest.attempt}) of run ${manifest.runId}`;
   const differences = configDifferences(manifest.config, comparableConfig(job.spec));

@@ -28,7 +28,8 @@ export interface HostedShard {
 export function copiesInFlight({ replicas, strategy }: RunSpec): number {
   const { mode, backupReplicas, delayCompensation } = strategy;
   if (mode !== 'sync') return replicas * (delayCompensation > 0 ? 2 : 1) + 2;
-  return backupReplicas > 0 ? replicas : 3;
+  // The tree of a chunk keeps at most half of the leaves apart, when no worker holds neighbours.
+  return backupReplicas > 0 ? replicas : Math.min(Math.max(3, Math.ceil(replicas / 2) + 1), 8);
 }
 
 /** Rows of (round, replica) by the schedule. */

@@ -9,6 +9,8 @@ export const STORAGE_ERRORS = {
   STORE_URL_INVALID: 'The address of the store is none: it is a folder, or s3://bucket/prefix?endpoint=...&region=...',
   BAD_KEY: 'The key names no place inside the store.',
   CHECKPOINT_INVALID: 'The checkpoint is incomplete or damaged and is not loaded; an older one of the run may be whole.',
+  CHECKPOINT_ELSEWHERE:
+    'This store holds no checkpoint of the run: it is not the one that they were written to. Give all parameter servers the same PACELINE_CHECKPOINT_STORE, and mount it.',
   CONFIG_CHANGED:
     'The checkpoint was written by another configuration; the message shows the difference. Train with the same one, or begin anew.',
   SAFETENSORS_INVALID: 'The file is no whole safetensors file; the message says what is wrong with it. Write it again from where it came.',

@@ -33,6 +33,8 @@ export const isInLineage = (id: CheckpointId, { attempt, parents }: Lineage): bo
 export function chooseForRemoval(cuts: readonly Cut[], policy: RetentionPolicy): Cut[] {
   const complete = cuts.filter(({ manifest }) => manifest !== null).sort((a, b) => compareCuts(b.id, a.id));
   const lineage = policy.lineage ?? ownLineage(complete[0]);
+  // A newer attempt has begun to write: what stays is its business, whoever asks here has not heard that it is over.
+  if (lineage && cuts.some(({ id }) => id.attempt > lineage.attempt)) return [];
   const valid = lineage ? complete.filter(({ id }) => isInLineage(id, lineage)) : [];
   const newest = valid[0];
   if (!lineage || !newest) return [];

@@ -103,6 +103,19 @@ test('with backup replicas and everybody in time, each round counts exactly R âˆ
   expect(weights[1]).toEqual(weights[0]);
 });
 
+test('a ragged round with fewer examples than backup replicas counts replicas that have some: weights stay finite', async () => {
+  for (const examples of [1, 2, 3, 5]) {
+    const cluster = new RoundCluster({ ...base, replicas: 5, examples, twoPhase: { backupReplicas: 3 } });
+    const workers = [cluster.join(), cluster.join()];
+    await cluster.finished();
+    expect(cluster.outcome?.outcome).toBe('finished');
+    expect(cluster.weightsOf(workers[0]!).every(Number.isFinite), `${examples} examples`).toBe(true);
+    const { examples: counted, dropped } = ledgerOf(cluster);
+    expect(counted).toBeGreaterThanOrEqual(base.rounds);
+    expect(counted + dropped).toBe(base.rounds * examples);
+  }
+});
+
 test('a decision that comes again changes nothing', async () => {
   const cluster = new RoundCluster({ ...base, twoPhase: { backupReplicas: 0 } });
   const worker = cluster.join();

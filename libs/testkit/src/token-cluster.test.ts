@@ -180,6 +180,19 @@ for (const mode of MODES) {
       }
     });
 
+    test('cuts before rounds with fewer examples than replicas, and with servers that own nothing', async () => {
+      const cuts = { everyRounds: 1, everyMs: 0, deadlineMs: 10_000, final: true };
+      for (const servers of [2, 5]) {
+        const run = cluster({ mode, replicas: 5, lastExamples: 2, servers, cuts });
+        run.join();
+        run.join();
+        await run.finished();
+        expect(run.outcome?.outcome).toBe('finished');
+        if (servers === 2) expectComplete(run);
+        expect(run.cuts.length).toBeGreaterThan(1);
+      }
+    });
+
     test('a checkpoint is cut between rounds, and a run that begins with it ends with the same bits', async () => {
       const cuts = { everyRounds: 3, everyMs: 0, deadlineMs: 10_000, final: true };
       const run = cluster({ mode, rounds: 10, cuts });

@@ -5,8 +5,7 @@
  *   with b backup replicas    replica complete on every shard, R − b times → include (one set, for every chunk, the state and the
  *                             example count) → scalars of the sums over that set → decision
  *
- * Which replicas are the first R − b is timing: no promise of bits with b > 0. A round of fewer examples than replicas has replicas
- * without any, and those are done first: the set has at least one that has some, or there would be no mean to apply.
+ * In a ragged round R is the number of replicas that have rows, and at least one counts. Which ones are the first R − b is timing: no promise of bits with b > 0.
  */
 import type { Message, MessageOf } from '@paceline/protocol';
 
@@ -16,6 +15,8 @@ export type RoundDecision = Omit<MessageOf<'decision'>, 'type' | 'round'>;
 
 export interface TwoPhaseOptions {
   readonly backupReplicas: number;
+  /** Servers that own chunks; all of them when it is not said. Replicas are complete without the others. */
+  readonly shards?: number;
   /**
    * Decides from the scalars of all chunks; `replicas` are those that count. libs/learning has the arithmetic. `non-finite` when some
    * gradient has NaN or infinity and the run does not want to leave the round out.
@@ -35,7 +36,8 @@ export class Agreement {
     private readonly servers: number,
     private readonly replicas: number,
     private readonly options: TwoPhaseOptions,
-    private readonly replicaExamples: (round: number, replica: number) => number,
+    /** Whether a replica has examples in a round. One that has none is complete before anybody else, and must not take a place. */
+    private readonly hasRows: (round: number, replica: number) => boolean,
   ) {
     this.reset();
   }
@@ -56,13 +58,14 @@ export class Agreement {
 
   /** All chunks of a shard have come from a replica. Returns what to tell the shards, when the set is fixed by it. */
   private replicaComplete(server: number, { round, replica }: MessageOf<'replica-complete'>): Message | undefined {
-    if (this.included || replica >= this.replicas) return undefined;
+    if (this.included || replica >= this.replicas || !this.hasRows(round, replica)) return undefined;
     const servers = this.completeOn.get(replica) ?? new Set<number>();
     this.completeOn.set(replica, servers.add(server));
-    if (servers.size < this.servers || this.complete.includes(replica)) return undefined;
+    if (servers.size < (this.options.shards ?? this.servers) || this.complete.includes(replica)) return undefined;
     this.complete.push(replica);
-    if (this.complete.length < this.replicas - this.options.backupReplicas) return undefined;
-    if (!this.complete.some((each) => this.replicaExamples(round, each) > 0)) return undefined;
+    let withRows = 0;
+    for (let each = 0; each < this.replicas; each++) if (this.hasRows(round, each)) withRows++;
+    if (this.complete.length < Math.max(1, withRows - this.options.backupReplicas)) return undefined;
     this.included = [...this.complete].sort((a, b) => a - b);
     return { type: 'include', round, replicas: [...this.included] };
   }

@@ -137,7 +137,9 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     if (this.table.state === 'OVER') return null;
     const servers = this.waitingForServers();
     if (servers !== null) return servers;
-    if (this.members.live().length === 0) return 'a worker to take a step task';
+    if (this.members.live().length === 0 && this.table.state !== 'COLLECTING') return 'a worker to take a step task';
+    if (this.table.state === 'STOPPING') return 'its last checkpoint to be written';
+    if (this.table.state === 'COLLECTING') return this.result ? 'its final checkpoint to be written' : 'its weights to be collected';
     return null;
   }
 
@@ -281,9 +283,11 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
 
   // ---- checkpoints and stops ----
 
-  /** The manifest of a cut is stored. */
-  cutPublished(generation: number, record: { readonly bytes: number; readonly sha256: string; readonly loss: number | null }): void {
-    if (!this.isOver() && this.stops.published(generation, record)) this.afterCut();
+  /** The manifest of a cut is stored. False when nobody waits for it any more: then nobody is told of it. */
+  cutPublished(generation: number, record: { readonly bytes: number; readonly sha256: string; readonly loss: number | null }): boolean {
+    if (this.isOver() || !this.stops.published(generation, record)) return false;
+    this.afterCut();
+    return true;
   }
 
   /** The checkpoint before it stays the newest, and training goes on. */

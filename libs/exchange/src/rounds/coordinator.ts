@@ -40,9 +40,13 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
     this.ledger = new RoundLedger(options.schedule, options.journal, options.now, options.firstLedger);
     this.round = options.firstRound ?? 0;
     this.term = options.succession?.term ?? 1;
-    const { servers, replicas, schedule, twoPhase } = options;
-    const examplesOf = (round: number, replica: number) => schedule.replicaExamples(round, replica);
-    if (twoPhase) this.agreement = new Agreement(servers, replicas, twoPhase, examplesOf);
+    if (options.twoPhase)
+      this.agreement = new Agreement(
+        options.servers,
+        options.replicas,
+        options.twoPhase,
+        (round, replica) => options.schedule.replicaExamples(round, replica) > 0,
+      );
     this.takeovers = new ServerTakeovers(this, options, this.servers, this.members, this.ledger, {
       event: (type, message, data) => this.event(type, message, data),
       viewMessage: () => this.viewMessage(),
@@ -98,7 +102,8 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
   }
 
   protected override owed(member: Member): Owed {
-    return { round: this.round, replicas: member.replicas.filter((replica) => !this.contributions.has(replica)) };
+    // Also those whose contribution has come: the gradient follows it, and handing that over may be what kills.
+    return { round: this.round, replicas: [...member.replicas] };
   }
 
   protected override isStillOwed({ round }: Owed): boolean {

@@ -378,11 +378,9 @@ export class Shard {
   }
 
   private nothingOwned(): void {
-    const { twoPhase, replicas } = this.options;
+    const { twoPhase } = this.options;
     if (!twoPhase) return this.reportReduced('nothingOwned');
-    if (!twoPhase.hasBackups) return this.reportScalars('nothingOwned');
-    for (let replica = 0; replica < replicas; replica++)
-      this.options.tellCoordinator({ type: 'replica-complete', round: this.round, replica });
+    if (!twoPhase.hasBackups) this.reportScalars('nothingOwned'); // with backup replicas it answers to INCLUDE
   }
 
   private apply(state: ChunkState): void {

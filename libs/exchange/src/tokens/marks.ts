@@ -57,6 +57,11 @@ export class TokenMarks {
     return Math.floor(this.mark / this.plan.replicas);
   }
 
+  /** Some token is done that is not below the mark. */
+  get hasBeyond(): boolean {
+    return this.beyond.size > 0;
+  }
+
   get isComplete(): boolean {
     return this.mark === this.total;
   }

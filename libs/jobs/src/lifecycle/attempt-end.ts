@@ -103,6 +103,7 @@ const COMPLAINTS: Readonly<Record<string, AttemptEndCause>> = {
   COORDINATOR_LOST: 'SERVER_LOST',
   NOT_STARTED: 'SERVER_LOST',
   CHECKPOINT_INVALID: 'CHECKPOINT_INVALID',
+  CHECKPOINT_ELSEWHERE: 'STORAGE_NOT_SHARED',
   CONFIG_CHANGED: 'CONFIG_CHANGED',
 };
 export const causeOfComplaint = (code: string): AttemptEndCause => (Object.hasOwn(COMPLAINTS, code) ? COMPLAINTS[code]! : 'INTERNAL');
