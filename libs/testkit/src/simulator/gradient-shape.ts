@@ -4,7 +4,7 @@
  */
 import type { CoordinatorOptions, OwnedChunk, Region, ShardOptions } from '@paceline/exchange';
 import type { Kernels } from '@paceline/kernels';
-import { LeafReduction, ReductionTree, judgeRound, validNode, type RoundVerdict } from '@paceline/learning';
+import { LeafReduction, ReductionTree, type RoundVerdict, judgeRound, shardChunks, validNode } from '@paceline/learning';
 import type { Random } from './random.js';
 import type { TinyRun } from './tiny-run.js';
 
@@ -37,13 +37,15 @@ export const isTwoPhase = ({ clipNorm, clipGlobalNorm, nonFinite, backupReplicas
 export const variableOf = (chunk: number): number => chunk >> 1;
 
 export function coordinatorPlan(run: TinyRun): Pick<CoordinatorOptions, 'twoPhase' | 'nonFinite'> {
-  const { gradient } = run.shape;
+  const { gradient, servers } = run.shape;
   const { nonFinite, backupReplicas } = gradient;
   if (!isTwoPhase(gradient)) return { nonFinite: nonFinite === 'rollback' ? 'rollback' : 'fail' };
   return {
     nonFinite: nonFinite === 'rollback' ? 'rollback' : 'fail',
     twoPhase: {
       backupReplicas,
+      shards: Array.from({ length: servers }, (_, server) => shardChunks(run.layout, servers, server)).filter(({ length }) => length > 0)
+        .length,
       decide: (round, replicas, chunks) => {
         const examples = replicas.reduce((sum, replica) => sum + run.replicaExamples(round, replica), 0);
         const { isFinite, scale, variables } = judgeRound(chunks, examples, gradient);

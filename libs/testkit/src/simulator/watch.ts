@@ -88,11 +88,15 @@ export class Watch {
   included(round: number, replicas: readonly number[]): void {
     const { checks, reference, run } = this.cluster;
     const { gradient, replicas: all } = run.shape;
+    const withRows = Array.from({ length: all }, (_, replica) => replica).filter(
+      (replica) => run.replicaExamples(round, replica) > 0,
+    ).length;
     checks.expect(reference.fix(round, replicas), 'I2', () => `round ${round} has two sets of replicas, one is [${replicas.join(' ')}]`);
     checks.expect(
-      replicas.length >= all - gradient.backupReplicas,
+      replicas.length >= Math.max(1, withRows - gradient.backupReplicas) &&
+        replicas.every((replica) => run.replicaExamples(round, replica) > 0),
       'I4',
-      () => `${replicas.length} of ${all} replicas count in round ${round}, with ${gradient.backupReplicas} backup replicas`,
+      () => `${replicas.length} of ${withRows} replicas with rows count in round ${round}, with ${gradient.backupReplicas} backup replicas`,
     );
   }
 
