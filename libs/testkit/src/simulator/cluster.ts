@@ -29,6 +29,8 @@ export interface Plant {
   coordinator?(coordinator: Coordinator, cluster: Cluster): void;
   shard?(shard: Shard, cluster: Cluster): void;
   readonly disk?: DiskPlant;
+  /** Gate and receivers take what is of an older attempt. */
+  readonly believesOldAttempts?: boolean;
 }
 
 export interface ClusterOptions {

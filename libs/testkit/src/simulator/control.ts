@@ -236,6 +236,12 @@ export class Control {
 
   private collectJournal(part: HostedAttempt): void {
     const { random } = this.cluster.world;
+    const { checks } = this.cluster;
+    checks.expect(
+      part.attempt === this.attempt,
+      'I7',
+      () => `attempt ${part.attempt} writes to the run, which is in attempt ${this.attempt}`,
+    );
     const entries = part.journal!.batch(20, random.chance(0.3) ? 0 : this.lastStored);
     for (const entry of entries) {
       if (entry.n <= this.lastStored) continue;

@@ -113,6 +113,9 @@ export const FAULTS = {
       return true;
     },
   },
+  'replay a connection': {
+    inject: ({ network }) => network.recordings.replay(network),
+  },
   'one-way partition': {
     inject(cluster) {
       const worker = pickWorker(cluster);

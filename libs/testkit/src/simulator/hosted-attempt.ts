@@ -16,9 +16,10 @@ import {
   type Region,
 } from '@paceline/exchange';
 import type { RestorePoint } from '@paceline/jobs';
-import { ProtocolError, checkAttempt, type Message, type MessageOf } from '@paceline/protocol';
+import { ProtocolError, checkAttempt, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
 import { StorageError, type Checkpoints, type Manifest } from '@paceline/storage';
 import type { Cluster } from './cluster.js';
+import { fenced } from './fences.js';
 import { coordinatorPlan, shardPlan } from './gradient-shape.js';
 import type { SimServer } from './sim-server.js';
 import { ShardMemory } from './shard-memory.js';
@@ -222,12 +223,11 @@ export class HostedAttempt {
       },
       data: (header) => {
         heard();
-        this.shard.data(link, header);
+        fenced(this, this.cluster, header.attempt, 'a gradient', () => this.shard.data(link, header));
       },
       message: (message, header) => {
         heard();
-        checkAttempt(header, this.attempt);
-        this.workerMessage(link, message);
+        this.received(header, message, () => this.workerMessage(link, message));
       },
       closed: ({ description, error }) => {
         this.cluster.refused(this.server.process.name, error);
@@ -254,6 +254,14 @@ export class HostedAttempt {
     this.end();
   }
 
+  /** The fence that every message passes, and what came of it. */
+  private received(header: FrameHeader, { type }: Message, hand: () => void): void {
+    fenced(this, this.cluster, header.attempt, `a message (${type})`, () => {
+      if (!this.cluster.plant?.believesOldAttempts) checkAttempt(header, this.attempt);
+      hand();
+    });
+  }
+
   private workerMessage(link: ShardLink, message: Message): void {
     if (message.type === 'pull') return this.shard.onPull(link, message.generation, message.chunk);
     if (this.coordinator) return this.coordinator.memberMessage(link.id, message);
@@ -273,8 +281,7 @@ export class HostedAttempt {
       data: (header, payload) => this.onCollected(header.chunk, payload),
       message: (message, header) => {
         if (message.type === 'refused') return;
-        checkAttempt(header, this.attempt);
-        coordinator.serverMessage(index, message);
+        this.received(header, message, () => coordinator.serverMessage(index, message));
       },
       closed: ({ description, error }) => {
         this.cluster.refused(this.server.process.name, error);
@@ -297,8 +304,7 @@ export class HostedAttempt {
       data: () => undefined,
       message: (message, header) => {
         this.silence.heard(connection);
-        if (message.type !== 'refused') checkAttempt(header, this.attempt);
-        this.coordinatorMessage(link, message);
+        if (message.type !== 'refused') this.received(header, message, () => this.coordinatorMessage(link, message));
       },
       closed: ({ error }) => {
         this.cluster.refused(this.server.process.name, error);

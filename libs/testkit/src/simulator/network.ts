@@ -10,7 +10,8 @@
  * A killed process leaves a prefix of what it was writing, then its end; a lost host leaves nothing at all.
  */
 import { FramedConnection, resolveOptions, type ByteConsumer, type ByteStream, type Connection } from '@paceline/exchange';
-import type { SimProcess } from './process.js';
+import { SimProcess } from './process.js';
+import { Recordings } from './replay.js';
 import type { ScheduledEvent, World } from './world.js';
 
 export interface NetworkWeather {
@@ -35,6 +36,7 @@ export class Network {
   /** `from→to` between hosts, '*' for all: bytes wait until the entry goes. */
   private readonly blocked = new Set<string>();
   readonly fired = new Map<string, number>();
+  readonly recordings = new Recordings();
 
   constructor(
     readonly world: World,
@@ -86,18 +88,37 @@ export class Network {
         const near = new FramedConnection(resolveOptions({ clock: from, checksum: true, maxQueuedBytes: 2 ** 31 }));
         const nearStream = new SimStream(this, from, near, address);
         near.attach(nearStream);
-        target.process.run(() =>
-          target.accept((consumer) => {
-            const farStream = new SimStream(this, target.process, consumer, from.name);
-            nearStream.peer = farStream;
-            farStream.peer = nearStream;
-            return farStream;
-          }),
-        );
+        nearStream.onWritten = this.recordings.begin(address, from.host, nearStream);
+        this.meet(nearStream, target, from.name);
         settle(`${from.name} connected to ${address}`, () => resolve(near));
       };
       this.world.schedule(this.latency(), `${from.name} connects to ${address}`, attempt);
     });
+  }
+
+  isListening(address: string): boolean {
+    return this.listeners.get(address)?.process.isAlive ?? false;
+  }
+
+  /** A stream without framing, to an address that is listened at. */
+  openRaw(host: string, address: string, consumer: ByteConsumer): SimStream {
+    const process = new SimProcess(this.world, 'replay', host, (error) => {
+      throw error;
+    });
+    const stream = new SimStream(this, process, consumer, address);
+    this.meet(stream, this.listeners.get(address)!, process.name);
+    return stream;
+  }
+
+  private meet(near: SimStream, target: { readonly process: SimProcess; readonly accept: Listener }, name: string): void {
+    target.process.run(() =>
+      target.accept((consumer) => {
+        const far = new SimStream(this, target.process, consumer, name);
+        near.peer = far;
+        far.peer = near;
+        return far;
+      }),
+    );
   }
 
   /** Two connections inside one process, as memoryPair: no host, no weather. */
@@ -150,6 +171,8 @@ export class SimStream implements ByteStream {
   peer: SimStream | undefined;
   /** Flip a bit of the next piece that this stream sends. */
   flipNext = false;
+  /** Takes whole writes as they leave. */
+  onWritten: ((bytes: Uint8Array) => void) | undefined;
   /** Sent by this side and not yet in the peer's inbox, in order. */
   private readonly travelling: { piece: Piece; arriveMs: number }[] = [];
   private travelEvent: ScheduledEvent | undefined;
@@ -289,6 +312,7 @@ export class SimStream implements ByteStream {
       this.leaving = undefined;
       // The bytes are read now: a region that was reused too early shows.
       const bytes = Buffer.concat(leaving.parts);
+      this.onWritten?.(bytes);
       if (this.flipNext) {
         this.flipNext = false;
         this.network.count('bit flip in a frame');

@@ -23,7 +23,10 @@ export interface PlantedBug {
 interface OpenShard {
   readonly byIndex: ReadonlyMap<number, { readonly chunk: OwnedChunk; readonly next: Region | undefined }>;
   readonly scratch: Uint8Array;
-  readonly options: { update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region): void };
+  readonly options: {
+    readonly attempt: number;
+    update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region): void;
+  };
 }
 interface OpenCoordinator {
   readonly reduced: Set<number>;
@@ -104,6 +107,21 @@ export const PLANTED: readonly PlantedBug[] = [
         const payloadFor = shard.payloadFor.bind(shard);
         shard.payloadFor = (link, header) => payloadFor(link, { ...header, round: shard.round });
         shard.data = (link, header) => data(link, { ...header, round: shard.round });
+      },
+    },
+  },
+  {
+    name: 'fence check dropped',
+    mistake: 'HELLO, gradients and messages of an older attempt are taken for those of the present one',
+    shownBy: ['I7'],
+    withinSeeds: 30,
+    kinds: ['kill a server', 'replay a connection'],
+    plant: {
+      believesOldAttempts: true,
+      shard(shard) {
+        const { attempt } = (shard as unknown as OpenShard).options;
+        const payloadFor = shard.payloadFor.bind(shard);
+        shard.payloadFor = (link, header) => payloadFor(link, { ...header, attempt });
       },
     },
   },

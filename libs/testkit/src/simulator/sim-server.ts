@@ -3,6 +3,7 @@ import type { Connection } from '@paceline/exchange';
 import type { RestorePoint } from '@paceline/jobs';
 import { ProtocolError, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
 import type { Cluster } from './cluster.js';
+import { fenced } from './fences.js';
 import { HostedAttempt } from './hosted-attempt.js';
 import { SimProcess } from './process.js';
 
@@ -60,10 +61,13 @@ export class SimServer {
     try {
       const { hosted } = this;
       if (!hosted) throw new ProtocolError('RUN_UNKNOWN');
-      if (attempt < hosted.attempt) throw new ProtocolError('STALE_FENCE', `attempt ${attempt}, present is ${hosted.attempt}`);
-      if (attempt !== hosted.attempt) throw new ProtocolError('RUN_UNKNOWN', `attempt ${attempt} is not known here`);
+      if (attempt < hosted.attempt && !this.cluster.plant?.believesOldAttempts)
+        throw new ProtocolError('STALE_FENCE', `attempt ${attempt}, present is ${hosted.attempt}`);
+      if (attempt > hosted.attempt) throw new ProtocolError('RUN_UNKNOWN', `attempt ${attempt} is not known here`);
       if (!connection.isOpen) return;
-      const receiver = hello.role === 'worker' ? hosted.admitWorker(hello, connection) : hosted.admitServer(hello, connection);
+      const receiver = fenced(hosted, this.cluster, attempt, 'a HELLO', () =>
+        hello.role === 'worker' ? hosted.admitWorker(hello, connection) : hosted.admitServer(hello, connection),
+      );
       for (const { message, header } of early) receiver.message(message, header);
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error;

@@ -118,6 +118,6 @@ function faultPlan({ kinds }: SeedOptions, random: Random): FaultPlan {
   const share = random.pick([0.1, 0.3, 0.6]);
   // Before the kinds: one more of them changes nothing for seeds that name theirs.
   const times = { everyMs: random.pick([20, 100, 500, 3_000]), untilMs: random.pick([500, 5_000, 30_000]) };
-  const drawn = FAULT_KINDS.filter((kind) => random.chance(share) && (ending || !('endsAttempt' in FAULTS[kind])));
+  const drawn = FAULT_KINDS.filter((kind) => ('endsAttempt' in FAULTS[kind] ? ending : random.chance(share)));
   return { kinds: kinds ?? drawn, ...times };
 }

@@ -2,6 +2,7 @@
 import type { Coordinator, NumberedEntry, Shard } from '@paceline/exchange';
 import type { Cluster } from './cluster.js';
 import type { CheckpointId } from '@paceline/storage';
+import { checkBounds } from './bounds.js';
 import type { HostedAttempt } from './hosted-attempt.js';
 
 export class Watch {
@@ -24,6 +25,7 @@ export class Watch {
     for (const part of cluster.hosted) {
       if (part.over) continue;
       this.shard(part);
+      if (part.server.process.isAlive) checkBounds(part, cluster);
       if (part.coordinator) this.coordinator(part, part.coordinator);
     }
     for (const worker of cluster.workers) {
@@ -177,6 +179,7 @@ export class Watch {
       'stop a worker',
       'hang a compute thread',
       'an engine fails',
+      'replay a connection',
       'partition',
       'one-way partition',
       'clock jumps',
@@ -190,7 +193,6 @@ export class Watch {
     if (shard.round === before) return;
     this.cluster.checks.expect(shard.round > before, 'I1', () => `shard ${part.server.index} went from round ${before} to ${shard.round}`);
     this.shardRounds.set(shard, shard.round);
-    this.bounded(part);
   }
 
   private coordinator(part: HostedAttempt, coordinator: Coordinator): void {
@@ -225,20 +227,5 @@ export class Watch {
       held.set(seat, workerId);
     }
     this.coordinatorRounds.set(coordinator, { round: coordinator.round, view: coordinator.view });
-  }
-
-  /** Arena blocks are of 64 bytes here (every chunk is that small): count them against what the protocol allows. */
-  private bounded(part: HostedAttempt): void {
-    const { run, network, checks } = this.cluster;
-    const { replicas } = run.shape;
-    let links = 0;
-    for (const stream of network.streams) if (stream.process === part.server.process) links++;
-    const owned = run.layout.chunks.length;
-    const blocks = owned * (2 + run.optimizer.slots.length + replicas) + links * (owned * 2 * replicas + 1 + owned * 2);
-    checks.expect(
-      part.memory.arena.bytesInUse <= blocks * 64,
-      'I10',
-      () => `server ${part.server.index} holds ${part.memory.arena.bytesInUse} bytes, its bound is ${blocks * 64}`,
-    );
   }
 }

@@ -1,0 +1,43 @@
+/** I10 while a run goes on, after every event: what a server keeps has stated bounds. */
+import type { Connection } from '@paceline/exchange';
+import type { Cluster } from './cluster.js';
+import type { HostedAttempt } from './hosted-attempt.js';
+
+/** Blocks of an arena are of 64 bytes here: every chunk is that small. */
+const BLOCK_BYTES = 64;
+/** Control messages that a slow peer leaves in its queue. */
+const QUEUE_SLACK_BYTES = 1 << 20;
+/** Events of one attempt, beside what each round writes. */
+const JOURNAL_SLACK_ENTRIES = 500;
+
+interface OpenShard {
+  readonly links: ReadonlySet<{ readonly id: string; readonly held: ReadonlyMap<string, unknown>; readonly connection: Connection }>;
+  readonly generationBytes: number;
+}
+
+export function checkBounds(part: HostedAttempt, cluster: Cluster): void {
+  const { checks, run, network } = cluster;
+  const { server, shard, journal, memory, coordinator, restore } = part;
+  const { replicas } = run.shape;
+  const owned = memory.chunks.length;
+  const bytes = memory.arena.bytesInUse;
+  const base = owned * (2 + run.optimizer.slots.length + replicas);
+  if (bytes > base * BLOCK_BYTES) {
+    let links = 0;
+    for (const stream of network.streams) if (stream.process === server.process) links++;
+    const bound = (base + links * (owned * 2 * replicas + 1 + owned * 2)) * BLOCK_BYTES;
+    checks.expect(bytes <= bound, 'I10', () => `server ${server.index} holds ${bytes} bytes, its bound is ${bound}`);
+  }
+  const { links, generationBytes } = shard as unknown as OpenShard;
+  for (const { id, held, connection } of links) {
+    // A tree over R replicas has less than 2·R nodes, and one frame is under way.
+    const most = owned * 2 * replicas + 1;
+    checks.expect(held.size <= most, 'I10', () => `server ${server.index} holds ${held.size} frames of ${id} ahead, its bound is ${most}`);
+    const queue = 3 * generationBytes + QUEUE_SLACK_BYTES;
+    const { queuedBytes } = connection;
+    checks.expect(queuedBytes <= queue, 'I10', () => `server ${server.index} queues ${queuedBytes} bytes for ${id}, its bound is ${queue}`);
+  }
+  if (!journal || !coordinator) return;
+  const most = 2 * (coordinator.round - (restore?.round ?? 0)) + JOURNAL_SLACK_ENTRIES;
+  checks.expect(journal.pending <= most, 'I10', () => `the journal has ${journal.pending} entries, its bound is ${most}`);
+}
