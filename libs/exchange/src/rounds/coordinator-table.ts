@@ -93,7 +93,7 @@ export const COORDINATOR_ROWS = {
   replicaComplete: {
     from: ['GATHERING'],
     event: 'a shard has all chunks of a replica, with backup replicas',
-    does: 'when R − b are complete on all shards, and one of them has examples, fix the set: INCLUDE(k) to the shards',
+    does: 'when R − b of the replicas that have examples are complete on all shards, fix the set: INCLUDE(k) to the shards',
     next: '–',
   },
   scalars: {
