@@ -8,6 +8,7 @@ import { ClusterSpecs } from './cluster-specs/cluster-specs.js';
 import { Database } from './database/database.js';
 import { DatasetsResolver } from './datasets/datasets.resolver.js';
 import { Datasets } from './datasets/datasets.js';
+import { Arbiter } from './dispatch/arbiter.js';
 import { Control } from './dispatch/control.js';
 import { DispatchSignal } from './dispatch/dispatch-signal.js';
 import { Dispatcher } from './dispatch/dispatcher.js';
@@ -70,7 +71,19 @@ const runs = [
   StepTaskResolver,
   Weights,
 ];
-const dispatch = [Control, Dispatcher, DispatchSignal, Executor, JobSightings, Outbox, Queues, Reconciler, RedisConnections, Tokens];
+const dispatch = [
+  Arbiter,
+  Control,
+  Dispatcher,
+  DispatchSignal,
+  Executor,
+  JobSightings,
+  Outbox,
+  Queues,
+  Reconciler,
+  RedisConnections,
+  Tokens,
+];
 const reports = [FleetReports, JournalStore, ReportsConsumer];
 const graphql = [NodeResolver, Subscriptions, SubscriptionServer];
 const http = [Prometheus];

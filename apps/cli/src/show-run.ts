@@ -67,7 +67,10 @@ export function printRun(run: Run, terminal: Terminal, nowMs: number): void {
   if (ledger.refusedFrames + ledger.refusedConnections > 0)
     line('refused', `${ledger.refusedFrames} frames, ${ledger.refusedConnections} connections`);
   for (const server of run.servers)
-    line(`server ${server.index}`, `${clean(server.serverId)}  ${clean(server.address)}  ${clean(server.state)}`);
+    line(
+      `${server.role === 'STANDBY' ? 'standby' : 'server'} ${server.index}`,
+      `${clean(server.serverId)}  ${clean(server.address)}  ${clean(server.state)}${server.term > 1 ? `  took over in term ${server.term}` : ''}`,
+    );
   for (const task of run.stepTasks)
     line(
       `seat ${task.seat}`,

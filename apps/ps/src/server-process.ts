@@ -58,6 +58,7 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
         runId: job.runId,
         attempt: job.attempt,
         index: job.index,
+        serverId: context.serverId,
         code: code.slice(0, 100),
         message: message.slice(0, 2000),
       } as const;

@@ -11,7 +11,7 @@ const RUN = `${RUN_SUMMARY} spec clusterSpec { ${CLUSTER_SPEC} }
   ledger { committedRounds committedExamples droppedExamples expectedExamples refusedFrames refusedConnections }
   statusHistory { from to reason attempt at }
   stepTasks { id seat n state worker { id name } replicas createdAt }
-  servers { index serverId address state }
+  servers { index role term serverId address state }
   attempts { number createdAt startedAt endedAt endCause endReason endRound fromRound parentNumber parentRunId }`;
 const CHECKPOINT = 'attempt round totalRounds bytes sha256 loss reason state createdAt';
 const EVENT = 'seq type message data at attempt';

@@ -127,6 +127,10 @@ export interface StepTask {
 
 export interface RunServer {
   readonly index: number;
+  /** PRIMARY, or STANDBY of a shard that has two servers. */
+  readonly role: string;
+  /** Raised by each takeover of a standby inside the attempt; 1 at the start. */
+  readonly term: number;
   readonly serverId: string;
   readonly address: string;
   readonly state: string;

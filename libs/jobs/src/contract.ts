@@ -231,6 +231,8 @@ export const reportSchema = z.discriminatedUnion('kind', [
     runId: uuid,
     attempt: z.int(),
     index: z.int(),
+    /** Which of the two, where the shard has a standby. */
+    serverId: z.string().max(100).optional(),
     code: z.string().max(100),
     message: z.string().max(2000),
   }),
@@ -336,12 +338,14 @@ export interface ControlFields {
   action?: string;
   /** Workers that the run wants to hold seats at most, as `attempt:n`; the coordinator lets surplus ones go at a commit. */
   workers?: string;
-  /** JSON {attempt, servers: ServerAddress[]}: all servers are claimed, begin. Every server of the attempt waits for it. */
+  /** JSON {attempt, servers: ServerAddress[], standbys?}: all servers are claimed, begin. Every server of the attempt waits for it. */
   start?: string;
+  /** What the arbiter has decided about a shard: JSON of `leadSchema`, under `leadFieldName`. */
+  [lead: `lead${number}`]: string;
 }
 
 /** Who leads the shard of an index: a field of the control hash, written when the arbiter has decided. JSON of `leadSchema`. */
-export const leadFieldName = (index: number): string => `lead${index}`;
+export const leadFieldName = (index: number): `lead${number}` => `lead${index}`;
 export const leadSchema = z.object({
   attempt: z.int().min(1),
   index: z.int().min(0),

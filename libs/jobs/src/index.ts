@@ -13,4 +13,5 @@ export * from './lifecycle/requests.js';
 export * from './lifecycle/restarts.js';
 export * from './lifecycle/run-status.js';
 export * from './lifecycle/seating.js';
+export * from './lifecycle/shards.js';
 export * from './lifecycle/waiting-reason.js';

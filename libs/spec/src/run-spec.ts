@@ -214,6 +214,11 @@ function modeConflicts({
     conflicts.push(['strategy.delayCompensation', 'needs mode async or ssp: a synchronous update has no delay']);
   needsSync('strategy.backupReplicas', backupReplicas > 0);
   needsSync('strategy.standby', standby > 0);
+  if (standby > 0 && backupReplicas > 0)
+    conflicts.push([
+      'strategy.standby',
+      'does not go with backupReplicas: what a lost coordinator had decided to leave out of a round is not known to its standby; set one of both to 0',
+    ]);
   needsSync('gradient.clipNorm', gradient.clipNorm !== undefined);
   needsSync('gradient.clipGlobalNorm', gradient.clipGlobalNorm !== undefined);
   if (backupReplicas >= replicas)

@@ -9,6 +9,7 @@ import { Database } from '../database/database.js';
 import { LOGGER } from '../logger.js';
 import { Attempts } from '../runs/attempts.js';
 import { StatusMoves } from '../runs/status-moves.js';
+import { Arbiter } from './arbiter.js';
 import { Control } from './control.js';
 import { Queues } from './queues.js';
 
@@ -22,6 +23,7 @@ export class Executor {
     private readonly control: Control,
     private readonly moves: StatusMoves,
     private readonly attempts: Attempts,
+    private readonly arbiter: Arbiter,
     @Inject(LOGGER) private readonly log: Logger,
   ) {}
 
@@ -36,6 +38,8 @@ export class Executor {
         return;
       case 'make-placement-again':
         return this.makePlacementAgain(run, action);
+      case 'tell-lead':
+        return this.arbiter.tell(runId, attempt, action.index);
       case 'open-seat':
         return this.openSeat(run, action);
       case 'close-seat':
@@ -66,11 +70,11 @@ export class Executor {
 
   private async makePlacementAgain(
     { runId, attempt }: RunPicture,
-    { index, made, serverId, why }: Of<'make-placement-again'>,
+    { index, role, made, serverId, why }: Of<'make-placement-again'>,
   ): Promise<void> {
     await this.database.transact(async (transaction) => {
       const { count } = await transaction.runServer.updateMany({
-        where: { runId, attempt, index, made, serverId, run: { attempt } },
+        where: { runId, attempt, index, role, made, serverId, run: { attempt } },
         data: {
           made: made + 1,
           madeAt: new Date(),
@@ -84,10 +88,14 @@ export class Executor {
       });
       if (count === 0) return;
       await transaction.outbox.create({
-        data: { runId, attempt, kind: 'placement', jobId: placementJobId(runId, attempt, index, made + 1), payload: { index } },
+        data: {
+          ...{ runId, attempt, kind: 'placement' },
+          jobId: placementJobId(runId, attempt, index, made + 1, role),
+          payload: { index, role },
+        },
       });
     });
-    this.log.info({ run: runId, index, made: made + 1, why }, 'a placement was made again');
+    this.log.info({ run: runId, index, role, made: made + 1, why }, 'a placement was made again');
   }
 
   private async openSeat({ runId, attempt }: RunPicture, { seat, heldSeats }: Of<'open-seat'>): Promise<void> {

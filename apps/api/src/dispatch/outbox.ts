@@ -9,6 +9,7 @@ import { Inject, Injectable } from '@nestjs/common';
 import {
   hasLiveAttempt,
   placementJobSchema,
+  shardsOf,
   stepTaskJobSchema,
   type PlacementJob,
   type ServerAddress,
@@ -21,7 +22,7 @@ import type { Prisma } from '../generated/prisma/client.js';
 import { Fleet } from '../fleet/fleet.js';
 import { LOGGER } from '../logger.js';
 import { specOf } from '../runs/run-row.js';
-import { addressOf } from './run-picture.js';
+import { addressOf, placeOf } from './run-picture.js';
 import { priorityOf, Queues, type PreparedJob } from './queues.js';
 import { Tokens } from './tokens.js';
 
@@ -79,7 +80,8 @@ export class Outbox {
 
   private async placement(row: Row): Promise<PreparedJob | undefined> {
     const { run, attempt, jobId } = row;
-    const { index } = row.payload as { index: number };
+    // A row that was written before there were standbys names no role.
+    const { index, role = 'primary' } = row.payload as { index: number; role?: PlacementJob['role'] };
     const spec = specOf(run);
     const origin = await this.database.attempt.findUnique({ where: { runId_number: { runId: run.id, number: attempt } } });
     if (!origin) return undefined;
@@ -90,6 +92,7 @@ export class Outbox {
       attempt,
       index,
       servers: spec.strategy.servers,
+      role,
       spec,
       model: run.model as unknown as ModelDescription,
       trainExamples: run.trainExamples,
@@ -104,7 +107,7 @@ export class Outbox {
     const { run, attempt, jobId } = row;
     const { stepTaskId } = row.payload as { stepTaskId: string };
     const task = await this.database.stepTask.findUnique({ where: { id: stepTaskId } });
-    const servers = await this.addresses(run.id, attempt);
+    const { servers, standbys } = await this.addresses(run.id, attempt);
     if (task?.state !== 'OPEN' || servers.length === 0) return undefined;
     const payload: StepTaskJob = {
       kind: 'step-task',
@@ -116,6 +119,7 @@ export class Outbox {
       spec: specOf(run),
       model: run.model as unknown as ModelDescription,
       servers,
+      ...(standbys.length > 0 ? { standbys } : {}),
       sliceMs: SLICE_MS,
       heldSeats: task.heldSeats,
       token: await this.tokens.sign({ run: run.id, attempt, role: 'worker' }),
@@ -123,9 +127,14 @@ export class Outbox {
     return { jobId, payload, priority: priorityOf(task.heldSeats) };
   }
 
-  private async addresses(runId: string, attempt: number): Promise<ServerAddress[]> {
-    const rows = await this.database.runServer.findMany({ where: { runId, attempt, claimedAt: { not: null } }, orderBy: { index: 'asc' } });
-    return rows.flatMap((row) => addressOf(row) ?? []);
+  /** Of those who lead now, and of the standbys that are left. */
+  private async addresses(runId: string, attempt: number): Promise<{ servers: ServerAddress[]; standbys: ServerAddress[] }> {
+    const rows = await this.database.runServer.findMany({ where: { runId, attempt, claimedAt: { not: null } } });
+    const shards = shardsOf(rows.map((row) => ({ ...placeOf(row), address: addressOf(row) })));
+    return {
+      servers: shards.flatMap(({ leader }) => leader.address ?? []),
+      standbys: shards.flatMap(({ standby }) => standby?.address ?? []),
+    };
   }
 
   private async liveServers(): Promise<number> {

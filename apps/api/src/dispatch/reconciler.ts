@@ -14,6 +14,8 @@ import { Queues } from './queues.js';
 import { readActiveRuns, RUNS_PER_TICK, toPicture } from './run-picture.js';
 
 const SWEEP_EVERY_MS = 2_000;
+/** `placementJobId` and `stepTaskJobId`. */
+const JOB_ID = /^(?:step|place)-([0-9a-f-]{36})-a(\d+)-[si](\d+)(-standby)?-[nm](\d+)$/;
 
 @Injectable()
 export class Reconciler {
@@ -87,7 +89,7 @@ export class Reconciler {
   }
 
   private async isWanted(kind: 'step-task' | 'placement', jobId: string): Promise<boolean> {
-    const [, runId, attempt, part, n] = /^(?:step|place)-([0-9a-f-]{36})-a(\d+)-[si](\d+)-[nm](\d+)$/.exec(jobId) ?? [];
+    const [, runId, attempt, part, standby, n] = JOB_ID.exec(jobId) ?? [];
     if (!runId || attempt === undefined || part === undefined || n === undefined) return false;
     if (kind === 'step-task') {
       return (
@@ -97,7 +99,7 @@ export class Reconciler {
       );
     }
     const server = await this.database.runServer.findUnique({
-      where: { runId_attempt_index: { runId, attempt: Number(attempt), index: Number(part) } },
+      where: { runId_attempt_index_role: { runId, attempt: Number(attempt), index: Number(part), role: standby ? 'standby' : 'primary' } },
       include: { run: { select: { status: true, attempt: true } } },
     });
     return (

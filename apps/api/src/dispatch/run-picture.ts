@@ -2,13 +2,13 @@
 import { ACTIVE_STATUSES, type ControlFields, type RunPicture, type ServerAddress, type TaskPicture } from '@paceline/jobs';
 import type { Database } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
-import { coordinatorOf, specOf, WITHOUT_MODEL } from '../runs/run-row.js';
+import { coordinatorOf, serverProcesses, specOf, WITHOUT_MODEL } from '../runs/run-row.js';
 
 const INCLUDE = {
   omit: WITHOUT_MODEL,
   include: {
     attempts: { orderBy: { number: 'desc' }, take: 1 },
-    servers: { orderBy: [{ attempt: 'desc' }, { index: 'asc' }], take: 64 },
+    servers: { orderBy: [{ attempt: 'desc' }, { index: 'asc' }], take: 128 },
     stepTasks: { where: { state: { not: 'CLOSED' } } },
   },
 } as const satisfies Prisma.RunDefaultArgs;
@@ -43,7 +43,8 @@ export function toPicture(row: Row, control: ControlFields, lastSeatFailure: str
     cancelRequestedAtMs: msOf(row.cancelRequestedAt),
     pauseRequestedAtMs: msOf(row.pauseRequestedAt),
     nextAttemptAtMs: msOf(row.nextAttemptAt),
-    serversNeeded: spec.strategy.servers,
+    serversNeeded: serverProcesses(spec),
+    standby: spec.strategy.standby,
     replicas: spec.replicas,
     workersWanted: row.workersWanted,
     fromRound: Number(attempt.parentRound ?? 0),
@@ -54,13 +55,19 @@ export function toPicture(row: Row, control: ControlFields, lastSeatFailure: str
     lastSeatFailure,
     servers: row.servers
       .filter((server) => server.attempt === row.attempt)
-      .map((server) => ({ index: server.index, made: server.made, madeAtMs: server.madeAt.getTime(), claim: claimOf(server) })),
+      .map((server) => ({ ...placeOf(server), made: server.made, madeAtMs: server.madeAt.getTime(), claim: claimOf(server) })),
     openTasks: tasks.filter(({ state }) => state === 'OPEN').map(toTask),
     heldTasks: tasks.filter(({ state }) => state === 'HELD').map(toTask),
     coordinator: coordinator && { ...coordinator, atMs: row.coordinatorAt!.getTime() },
     control,
   };
 }
+
+/** As `shardsOf` reads it. */
+export const placeOf = ({ index, role, term, droppedAt }: Pick<Row['servers'][number], 'index' | 'role' | 'term' | 'droppedAt'>) => ({
+  ...{ index, role, term },
+  isDropped: droppedAt !== null,
+});
 
 const msOf = (date: Date | null): number | null => date?.getTime() ?? null;
 

@@ -1,9 +1,11 @@
 /** Reports that are not journals: who is there, who took a placement, whose seat failed. */
 import { Inject, Injectable } from '@nestjs/common';
-import { causeOfComplaint, hasLiveAttempt, type Report } from '@paceline/jobs';
+import { causeOfComplaint, hasLiveAttempt, shardsOf, type Report } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import { Database } from '../database/database.js';
+import { Arbiter } from '../dispatch/arbiter.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
+import { placeOf } from '../dispatch/run-picture.js';
 import { Fleet } from '../fleet/fleet.js';
 import { ServerSightings } from '../fleet/server-sightings.js';
 import { LOGGER } from '../logger.js';
@@ -22,6 +24,7 @@ export class FleetReports {
     private readonly sightings: ServerSightings,
     private readonly attempts: Attempts,
     private readonly moves: StatusMoves,
+    private readonly arbiter: Arbiter,
     private readonly signals: RunSignals,
     private readonly dispatch: DispatchSignal,
     @Inject(LOGGER) private readonly log: Logger,
@@ -38,9 +41,7 @@ export class FleetReports {
       case 'server.claimed':
         return this.serverClaimed(report);
       case 'lead.asked':
-        // No standby is placed for runs of this control plane: nobody is dropped or promoted.
-        this.log.warn({ report }, 'asked about a shard that has no standby');
-        return;
+        return this.leadAsked(report);
       case 'server.failed':
         return this.serverFailed(report);
       case 'seat.failed':
@@ -51,17 +52,27 @@ export class FleetReports {
   }
 
   /** The first claim of a part counts; another server that took a copy of the job finds itself missing in `start`. */
-  private async serverClaimed({ runId, attempt, address, storage }: Of<'server.claimed'>): Promise<void> {
+  private async serverClaimed({ runId, attempt, role = 'primary', address, storage }: Of<'server.claimed'>): Promise<void> {
     const { index, serverId, host, port, unixPath } = storable(address);
     const { count } = await this.database.runServer.updateMany({
-      where: { runId, attempt, index, claimedAt: null, run: { attempt } },
+      where: { runId, attempt, index, role, claimedAt: null, run: { attempt } },
       data: { serverId, host, port, unixPath, storage: storage === undefined ? null : storable(storage), claimedAt: new Date() },
     });
     if (count > 0) this.dispatch.wake();
     else this.log.info({ run: runId, attempt, index, server: serverId }, 'a second claim of a placement was ignored');
   }
 
-  private async serverFailed({ runId, attempt, index, code, message }: Of<'server.failed'>): Promise<void> {
+  private async leadAsked(report: Of<'lead.asked'>): Promise<void> {
+    const lead = await this.arbiter.decide(report);
+    if (lead) this.dispatch.wake();
+    this.log.warn({ run: report.runId, index: report.index, server: report.serverId, want: report.want, lead }, 'the arbiter was asked');
+  }
+
+  private async serverFailed({ runId, attempt, index, serverId, code, message }: Of<'server.failed'>): Promise<void> {
+    if (serverId !== undefined && !(await this.isNeeded(runId, attempt, serverId))) {
+      this.log.warn({ run: runId, index, server: serverId, code, message }, 'a server failed that leads no shard');
+      return;
+    }
     const end = {
       kind: 'failed',
       cause: causeOfComplaint(code),
@@ -71,11 +82,28 @@ export class FleetReports {
     if (await this.attempts.endNow(runId, attempt, end)) this.dispatch.wake();
   }
 
+  /** After the start, a standby or a server that was replaced is not: its shard goes on without it. */
+  private async isNeeded(runId: string, attempt: number, serverId: string): Promise<boolean> {
+    const row = await this.database.attempt.findUnique({
+      where: { runId_number: { runId, number: attempt } },
+      select: { startedAt: true },
+    });
+    if (!row?.startedAt) return true;
+    const rows = await this.database.runServer.findMany({ where: { runId, attempt, serverId } });
+    const shards = await this.shards(runId, attempt);
+    return rows.length === 0 || shards.some(({ leader }) => leader.serverId === serverId);
+  }
+
+  private async shards(runId: string, attempt: number) {
+    const rows = await this.database.runServer.findMany({ where: { runId, attempt } });
+    return shardsOf(rows.map((row) => ({ ...placeOf(row), serverId: row.serverId })));
+  }
+
   private async seatFailed(report: Of<'seat.failed'>): Promise<void> {
     const { runId, attempt, seat, workerId, code, message, serverIndex } = report;
     if (serverIndex !== null) {
-      const server = await this.database.runServer.findUnique({ where: { runId_attempt_index: { runId, attempt, index: serverIndex } } });
-      if (server?.serverId) this.sightings.suspect(server.serverId);
+      const leader = (await this.shards(runId, attempt)).find(({ index }) => index === serverIndex)?.leader;
+      if (leader?.serverId) this.sightings.suspect(leader.serverId);
     }
     const known = await this.database.transact(async (transaction) => {
       const run = await this.moves.lock(transaction, runId);

@@ -8,7 +8,8 @@
  *
  * So a checkpoint that is known here has its whole history here, and whatever attempt begins with it. The acknowledgement is written after the commit, so what is acknowledged is stored; a crash in between costs a repetition, which
  * changes nothing. Reports of an older attempt are acknowledged and dropped: an old fence writes nothing. Nothing that counts is lost
- * with them: an attempt begins with a checkpoint that is known here, and rounds beyond it are void.
+ * with them: an attempt begins with a checkpoint that is known here, and rounds beyond it are void. Inside an attempt the term is the
+ * fence: what a coordinator says that was replaced by its standby is refused (dispatch/arbiter.ts).
  */
 import { Injectable } from '@nestjs/common';
 import {
@@ -70,7 +71,12 @@ export class JournalStore {
       const last = report.entries.at(-1)?.n ?? 0;
       return { ack: { attempt: report.attempt, n: BigInt(last) }, mustStop: isLive, newEntries: 0, changed: false };
     }
-    const { storedN } = await transaction.attempt.findUniqueOrThrow({ where: { runId_number: { runId: run.id, number: run.attempt } } });
+    const { storedN, fence } = await transaction.attempt.findUniqueOrThrow({
+      where: { runId_number: { runId: run.id, number: run.attempt } },
+      select: { storedN: true, fence: true },
+    });
+    // A coordinator whose place a standby has taken: refused, not acknowledged; it learns from the arbiter that it has lost.
+    if ((report.term ?? 1) < fence) return { ack: undefined, mustStop: false, newEntries: 0, changed: false };
     const { entries, hadLater } = await this.newEntries(transaction, run, report.entries, storedN);
     await this.insert(transaction, run, entries);
     const n = await this.highWater(transaction, run, report, storedN);

@@ -17,6 +17,7 @@ import {
   type AttemptEnd,
   type RestoreDecision,
 } from '@paceline/jobs';
+import type { RunSpec } from '@paceline/spec';
 import { Database, type Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { coordinatorOf, specOf } from './run-row.js';
@@ -135,8 +136,8 @@ export class Attempts {
     });
     run.attempt = number;
     await transaction.attempt.create({ data: { runId: run.id, number, ...parent } });
-    const { serverCount } = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { serverCount: true } });
-    await placeServers(transaction, run.id, number, serverCount);
+    const row = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { spec: true } });
+    await placeServers(transaction, run.id, number, specOf(row));
     const where = restore ? `from the checkpoint of round ${round}` : 'from round 0';
     await this.moves.apply(transaction, run, { to: 'QUEUED', reason: `${reason} ${where}` });
     return true;
@@ -197,16 +198,22 @@ export const toOrigin = ({
 }) => ({ number, parentNumber, parentRunId, parentRound: parentRound === null ? null : Number(parentRound) });
 
 /** The parts of an attempt, and the placement jobs that offer them. */
-export async function placeServers(transaction: Transaction, runId: string, attempt: number, servers: number): Promise<void> {
-  const indices = Array.from({ length: servers }, (_, index) => index);
-  await transaction.runServer.createMany({ data: indices.map((index) => ({ runId, attempt, index })) });
+export async function placeServers(
+  transaction: Transaction,
+  runId: string,
+  attempt: number,
+  { strategy: { servers, standby } }: Pick<RunSpec, 'strategy'>,
+): Promise<void> {
+  const roles = standby > 0 ? (['primary', 'standby'] as const) : (['primary'] as const);
+  const places = Array.from({ length: servers }, (_, index) => roles.map((role) => ({ index, role }))).flat();
+  await transaction.runServer.createMany({ data: places.map((place) => ({ runId, attempt, ...place })) });
   await transaction.outbox.createMany({
-    data: indices.map((index) => ({
+    data: places.map(({ index, role }) => ({
       runId,
       attempt,
       kind: 'placement',
-      jobId: placementJobId(runId, attempt, index, 0),
-      payload: { index },
+      jobId: placementJobId(runId, attempt, index, 0, role),
+      payload: { index, role },
     })),
   });
 }

@@ -16,7 +16,7 @@ import type { Viewer } from '../teams/authentication.js';
 import { placeServers, waitingAt } from './attempts.js';
 import { ModelDescriptions } from './model-description.js';
 import { findResumePoint, type ResumeFrom } from './resume-from.js';
-import { toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
+import { serverProcesses, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
 import { ACTIVE_STATUSES, waitsForServers, type RestorePoint } from '@paceline/jobs';
 import type { Run } from './run.types.js';
 import { StatusMoves } from './status-moves.js';
@@ -70,7 +70,8 @@ export class CreateRun {
     ) {
       return new Conflict(`The team has ${MAX_ACTIVE_RUNS_PER_TEAM} runs that are not over; cancel some or wait.`);
     }
-    const reason = waitsForServers(await this.fleetCounts(), prepared.spec.strategy.servers, 0);
+    const { standby } = prepared.spec.strategy;
+    const reason = waitsForServers(await this.fleetCounts(), { serversNeeded: serverProcesses(prepared.spec), standby }, 0);
     try {
       const row = await this.database.transact((transaction) =>
         this.insert(transaction, viewer, prepared, reason, idempotencyKey ? { key: idempotencyKey, inputHash } : undefined),
@@ -104,13 +105,11 @@ export class CreateRun {
     const dataset = datasetInfo(spec.dataset);
     const length = lengthOf(spec, dataset);
     const issues: SpecIssue[] = [...length.issues];
-    if (spec.strategy.standby > 0)
-      issues.push({ path: 'strategy.standby', message: 'this control plane places no standby servers yet; leave it at 0' });
-    const { servers } = spec.strategy;
+    const servers = serverProcesses(spec);
     if (clusterSpec && clusterSpec.servers.length > 0 && servers > clusterSpec.servers.length) {
       issues.push({
         path: 'strategy.servers',
-        message: `${servers} servers, but the cluster spec ${JSON.stringify(clusterSpec.name)} lists ${clusterSpec.servers.length}`,
+        message: `${servers} servers${spec.strategy.standby > 0 ? ' with the standbys' : ''}, but the cluster spec ${JSON.stringify(clusterSpec.name)} lists ${clusterSpec.servers.length}`,
       });
     }
     if (issues.length > 0) return new InvalidInput(issues);
@@ -165,7 +164,7 @@ export class CreateRun {
         model: model as unknown as Prisma.InputJsonObject,
         trainExamples: dataset.trainExamples,
         evalExamples: dataset.evalExamples,
-        serverCount: spec.strategy.servers,
+        serverCount: serverProcesses(spec),
         parameterCount: model.parameterCount,
         totalRounds,
         roundsPerEpoch,
@@ -177,7 +176,7 @@ export class CreateRun {
     if (idempotency) await transaction.idempotencyKey.create({ data: { teamId: viewer.teamId, runId, ...idempotency } });
     const parent = from ? { parentRunId: from.runId, parentNumber: from.attempt, parentRound: from.round } : {};
     await transaction.attempt.create({ data: { runId, number: FIRST_ATTEMPT, ...parent } });
-    await placeServers(transaction, runId, FIRST_ATTEMPT, spec.strategy.servers);
+    await placeServers(transaction, runId, FIRST_ATTEMPT, spec);
     await transaction.runStatusChange.create({ data: { runId, from: null, to: 'PENDING', reason: 'created', attempt: FIRST_ATTEMPT } });
     const locked = (await this.moves.lock(transaction, runId))!;
     await this.moves.addEvents(transaction, locked, [

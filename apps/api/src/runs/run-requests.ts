@@ -13,7 +13,7 @@ import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid } from '../text-input.js';
 import { Attempts } from './attempts.js';
-import { specOf, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
+import { serverProcesses, specOf, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
 import { RunSignals } from './run-signals.js';
 import type { Run } from './run.types.js';
 import { StatusMoves, type LockedRun } from './status-moves.js';
@@ -135,10 +135,10 @@ function serversIssue(servers: number): SpecIssue | undefined {
   return { path: 'servers', message: `must be a whole number from 1 to ${LIMITS.servers}` };
 }
 
-const withServers = (spec: RunSpec, servers: number): Changes => ({
-  spec: { ...spec, strategy: { ...spec.strategy, servers } } as unknown as Prisma.InputJsonObject,
-  serverCount: servers,
-});
+function withServers(former: RunSpec, servers: number): Changes {
+  const spec = { ...former, strategy: { ...former.strategy, servers } };
+  return { spec: spec as unknown as Prisma.InputJsonObject, serverCount: serverProcesses(spec) };
+}
 
 /** Epochs stay epochs where the run is measured in them; otherwise all is rounds. */
 function lengthen(

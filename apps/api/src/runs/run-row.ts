@@ -84,3 +84,6 @@ export function resultTypeOf(row: RunRow): RunResultType | null {
   const { weightsFile, ...rest } = result;
   return { ...rest, weightsUrl: weightsFile === null ? null : `/api/v1/runs/${row.id}/weights` };
 }
+
+/** Server processes that a run needs: each holds one place of it. */
+export const serverProcesses = ({ strategy: { servers, standby } }: Pick<RunSpec, 'strategy'>): number => servers * (1 + standby);

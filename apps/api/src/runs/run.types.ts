@@ -143,6 +143,10 @@ export class StepTask implements Node {
 export class RunServerType {
   @Field(() => Int)
   index!: number;
+  @Field({ description: 'PRIMARY, or STANDBY of a shard that has two servers.' })
+  role!: string;
+  @Field(() => Int, { description: 'Raised by each takeover of a standby inside the attempt; 1 at the start.' })
+  term!: number;
   @Field()
   serverId!: string;
   @Field()

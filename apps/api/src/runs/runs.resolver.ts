@@ -169,7 +169,9 @@ export class RunsResolver {
     return this.runs.stepTasks(run);
   }
 
-  @ResolveField(() => [RunServerType], { description: 'Parameter servers of the present attempt that have claimed their part.' })
+  @ResolveField(() => [RunServerType], {
+    description: 'Parameter servers of the present attempt that have claimed their part, standbys after their primaries.',
+  })
   servers(@Parent() run: Run) {
     return this.runs.servers(run);
   }

@@ -135,15 +135,20 @@ export class Runs {
 
   async servers({ id: runId, attempt }: Run): Promise<RunServerType[]> {
     const [rows, started, members] = await Promise.all([
-      this.database.runServer.findMany({ where: { runId, attempt, claimedAt: { not: null } }, orderBy: { index: 'asc' } }),
+      this.database.runServer.findMany({
+        where: { runId, attempt, claimedAt: { not: null }, droppedAt: null },
+        orderBy: [{ index: 'asc' }, { role: 'asc' }],
+      }),
       this.database.attempt.findUnique({ where: { runId_number: { runId, number: attempt } }, select: { startedAt: true } }),
       this.fleet.members('server'),
     ]);
-    return rows.map(({ index, serverId, host, port }) => {
+    return rows.map(({ index, role, term, serverId, host, port }) => {
       const member = members.find((candidate) => candidate.id === serverId);
       const isLost = member !== undefined && !this.fleet.isAlive(member);
       return Object.assign(new RunServerType(), {
         index,
+        role: role === 'standby' && rows.some((other) => other.index === index && other.role === 'primary') ? 'STANDBY' : 'PRIMARY',
+        term,
         serverId: serverId!,
         address: `${host}:${port}`,
         state: isLost ? 'LOST' : started?.startedAt ? 'STARTED' : 'CLAIMED',

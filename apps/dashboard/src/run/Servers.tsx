@@ -3,6 +3,11 @@ import { Card } from '../parts/Card.js';
 import { plainText } from '../text/plain-text.js';
 import type { RunDetails } from './RunPage.js';
 
+function noteOf({ index, role, term }: RunDetails['servers'][number]): string {
+  if (role === 'STANDBY') return 'standby';
+  return [index === 0 ? 'coordinator' : '', term > 1 ? `since term ${term}` : ''].filter((text) => text !== '').join(' ');
+}
+
 /** @param over the state of a server says nothing about a run that is over */
 export function Servers({ servers, over }: { servers: RunDetails['servers']; over: boolean }): ReactNode {
   return (
@@ -20,14 +25,14 @@ export function Servers({ servers, over }: { servers: RunDetails['servers']; ove
           </thead>
           <tbody>
             {servers.map((server) => (
-              <tr key={server.index}>
+              <tr key={`${server.index} ${server.role}`}>
                 <th scope="row">
                   {plainText(server.serverId, 60) || 'none yet'}
                   <span className="note">{plainText(server.address, 120)}</span>
                 </th>
                 <td>
                   {server.index}
-                  {server.index === 0 && <span className="note">coordinator</span>}
+                  {noteOf(server) && <span className="note">{noteOf(server)}</span>}
                 </td>
                 {!over && <td>{plainText(server.state, 30).toLowerCase()}</td>}
               </tr>

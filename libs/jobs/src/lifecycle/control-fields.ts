@@ -1,9 +1,22 @@
 /** What the control plane writes into a run's control hash. Every field names its attempt, so an older one changes nothing. */
-import type { ServerAddress } from '../contract.js';
+import { leadSchema, type ServerAddress } from '../contract.js';
+import type { Lead } from '../arbiter.js';
 
-export const startField = (attempt: number, servers: readonly ServerAddress[]): string => JSON.stringify({ attempt, servers });
+export const startField = (attempt: number, servers: readonly ServerAddress[], standbys: readonly ServerAddress[] = []): string =>
+  JSON.stringify({ attempt, servers, ...(standbys.length > 0 ? { standbys } : {}) });
 export const ackField = (attempt: number, n: bigint | number): string => `${attempt}:${n}`;
 /** Also for an attempt that is over here, while somebody may still go on with it. */
 export const cancelField = (attempt: number): string => `${attempt}:cancel`;
 export const pauseField = (attempt: number): string => `${attempt}:pause`;
 export const workersField = (attempt: number, workers: number): string => `${attempt}:${workers}`;
+
+/** Whether the field of a shard says what the arbiter has decided about it. */
+export function saysLead(field: string | undefined, attempt: number, { term, primary, standby }: Lead): boolean {
+  if (field === undefined) return false;
+  try {
+    const said = leadSchema.parse(JSON.parse(field));
+    return said.attempt === attempt && said.term === term && said.primary === primary && said.standby === standby;
+  } catch {
+    return false; // written by nobody that we know: written again
+  }
+}

@@ -9,6 +9,12 @@ import type { FleetCounts } from './waiting-reason.js';
 
 export interface ServerPicture {
   readonly index: number;
+  /** That it was placed in. */
+  readonly role: 'primary' | 'standby';
+  /** Of the takeover by which it came to lead; 1 at the start. */
+  readonly term: number;
+  /** The arbiter has taken its place from it. */
+  readonly isDropped: boolean;
   /** How often its placement was made before. */
   readonly made: number;
   readonly madeAtMs: number;
@@ -38,7 +44,10 @@ export interface RunPicture {
   readonly pauseRequestedAtMs: number | null;
   /** When a RECOVERING run's next attempt begins. */
   readonly nextAttemptAtMs: number | null;
+  /** Server processes: one for each shard, and one more for each standby. */
   readonly serversNeeded: number;
+  /** Standbys of a shard, 0 or 1. */
+  readonly standby: number;
   readonly replicas: number;
   /** Seats that may be held at most; null is one per replica. */
   readonly workersWanted: number | null;
@@ -92,10 +101,13 @@ export type DispatchAction =
   | {
       readonly kind: 'make-placement-again';
       readonly index: number;
+      readonly role: 'primary' | 'standby';
       readonly made: number;
       readonly serverId: string | null;
       readonly why: string;
     }
+  /** What the arbiter has decided about the shard is not in the control hash any more. */
+  | { readonly kind: 'tell-lead'; readonly index: number }
   | { readonly kind: 'open-seat'; readonly seat: number; readonly heldSeats: number }
   | { readonly kind: 'close-seat'; readonly task: TaskPicture; readonly why: string }
   | {

@@ -6,11 +6,13 @@
  *        └──────┴────────── made + 1 ─────────────┘
  *
  * After the start a lost server ends the attempt: its part of the parameters is gone. Lost is who said goodbye, who is silent,
- * and, sooner, who is silent while nobody listens at its port or a worker cannot reach it.
+ * and, sooner, who is silent while nobody listens at its port or a worker cannot reach it. A shard that has a standby is lost
+ * with both of its servers: while one of the two lives, the arbiter settles who leads.
  */
-import { placementJobId } from '../contract.js';
-import { startField } from './control-fields.js';
+import { leadFieldName, placementJobId } from '../contract.js';
+import { saysLead, startField } from './control-fields.js';
 import type { DispatchAction, FleetPicture, JobSighting, RunPicture, ServerPicture } from './picture.js';
+import { leadOf, shardsOf } from './shards.js';
 
 /** Heartbeats come every second. */
 export const LOST_AFTER_MS = 5_000;
@@ -23,6 +25,8 @@ const MAKE_AGAIN_AFTER_MS = 2_000;
 const MAKE_AGAIN_AT_MOST_MS = 15_000;
 /** A coordinator reports every second, on a server that lives. */
 export const COORDINATOR_SILENCE_MS = 20_000;
+/** A standby that lives asks to be promoted within its heartbeat deadline; one that does not is of no use. */
+export const TAKEOVER_WITHIN_MS = 20_000;
 
 interface Lost {
   readonly server: ServerPicture;
@@ -51,11 +55,8 @@ export function place(run: RunPicture, fleet: FleetPicture, jobs: ReadonlyMap<st
   }
   const silent = silentCoordinator(run, fleet, now);
   if (silent) return { actions: [silent], hasStarted: false };
-  const start = startField(
-    run.attempt,
-    claims.map(({ address }) => address),
-  );
-  const actions: DispatchAction[] = [];
+  const actions: DispatchAction[] = lostLeads(run);
+  const start = startOf(run);
   if (run.attemptStartedAtMs === null) actions.push({ kind: 'mark-started' });
   if (run.control.start !== start) actions.push({ kind: 'write-control', fields: { start } });
   return { actions, hasStarted: true };
@@ -65,7 +66,23 @@ export function place(run: RunPicture, fleet: FleetPicture, jobs: ReadonlyMap<st
 export function placementsInQuestion(run: RunPicture, now: number): string[] {
   return run.servers
     .filter((server) => isOverdue(server, now))
-    .map(({ index, made }) => placementJobId(run.runId, run.attempt, index, made));
+    .map(({ index, made, role }) => placementJobId(run.runId, run.attempt, index, made, role));
+}
+
+/** What the servers began with: a takeover changes nothing of it, they ask the arbiter. */
+function startOf({ attempt, servers }: RunPicture): string {
+  const of = (role: ServerPicture['role']) =>
+    servers.flatMap((server) => (server.claim && server.role === role ? server.claim.address : []));
+  return startField(attempt, of('primary'), of('standby'));
+}
+
+/** Decisions of the arbiter that Redis has lost, or that never came there. */
+function lostLeads({ servers, attempt, control }: RunPicture): DispatchAction[] {
+  const missing = shardsOf(servers).filter((shard) => {
+    const lead = leadOf(shard, ({ claim }) => claim?.address.serverId ?? '');
+    return shard.isDecided && !saysLead(control[leadFieldName(shard.index)], attempt, lead);
+  });
+  return missing.map(({ index }) => ({ kind: 'tell-lead', index }));
 }
 
 const isOverdue = ({ claim, made, madeAtMs }: ServerPicture, now: number): boolean =>
@@ -74,16 +91,17 @@ const isOverdue = ({ claim, made, madeAtMs }: ServerPicture, now: number): boole
 function remake(run: RunPicture, jobs: ReadonlyMap<string, JobSighting>, now: number): DispatchAction[] {
   return run.servers
     .filter((server) => isOverdue(server, now))
-    .flatMap(({ index, made }) => {
-      const state = jobs.get(placementJobId(run.runId, run.attempt, index, made))?.state;
+    .flatMap(({ index, made, role }) => {
+      const state = jobs.get(placementJobId(run.runId, run.attempt, index, made, role))?.state;
       if (state !== 'missing' && state !== 'over') return [];
-      return [{ kind: 'make-placement-again', index, made, serverId: null, why: `its job was ${state}` } as const];
+      return [{ kind: 'make-placement-again', index, role, made, serverId: null, why: `its job was ${state}` } as const];
     });
 }
 
-const replace = ({ server: { index, made }, serverId }: Lost): DispatchAction => ({
+const replace = ({ server: { index, made, role }, serverId }: Lost): DispatchAction => ({
   kind: 'make-placement-again',
   index,
+  role,
   made,
   serverId,
   why: `server ${serverId} was lost before the start`,
@@ -91,26 +109,34 @@ const replace = ({ server: { index, made }, serverId }: Lost): DispatchAction =>
 
 function lostEnd(run: RunPicture, { server, serverId, why }: Lost) {
   const round = run.coordinator?.round ?? run.fromRound;
-  const cause = why === 'was stopped' ? 'STOPPED' : 'SERVER_LOST';
+  const cause = why.startsWith('was stopped') ? 'STOPPED' : 'SERVER_LOST';
   return { kind: 'failed', cause, message: `parameter server ${server.index} (${serverId}) ${why} in round ${round}` } as const;
 }
 
+/** Before the start, any server that is lost; after it, the leader of a shard that nobody takes over. */
 function lostServer(run: RunPicture, fleet: FleetPicture, now: number): Lost | undefined {
-  for (const server of run.servers) {
-    if (!server.claim) continue;
-    const { serverId } = server.claim.address;
-    const seen = fleet.servers.get(serverId);
-    if (seen?.hasLeft) return { server, serverId, why: 'was stopped' };
-    if (seen?.isRefused && seen.silentMs > REFUSED_SILENCE_MS && fleet.hearingForMs >= REFUSED_HEARING_MS)
-      return { server, serverId, why: 'was lost' };
-    if (!fleet.canJudge) continue;
-    if (!seen) {
-      if (now - server.claim.atMs > 2 * LOST_AFTER_MS) return { server, serverId, why: 'was lost' };
-      continue;
-    }
-    if (seen.silentMs > (seen.isSuspected ? SUSPECTED_SILENCE_MS : LOST_AFTER_MS)) return { server, serverId, why: 'was lost' };
+  const lost = (server: ServerPicture) => isLost(server, fleet, now);
+  if (run.attemptStartedAtMs === null) return run.servers.map(lost).find((found) => found !== undefined);
+  for (const { leader, standby } of shardsOf(run.servers)) {
+    const found = lost(leader);
+    if (!found) continue;
+    const silentMs = fleet.servers.get(found.serverId)?.silentMs ?? 0;
+    if (!standby || Math.min(silentMs, fleet.hearingForMs) > TAKEOVER_WITHIN_MS) return found;
+    if (lost(standby)) return { ...found, why: `${found.why}, and its standby ${standby.claim!.address.serverId} too,` };
   }
   return undefined;
+}
+
+function isLost(server: ServerPicture, fleet: FleetPicture, now: number): Lost | undefined {
+  if (!server.claim) return undefined;
+  const { serverId } = server.claim.address;
+  const seen = fleet.servers.get(serverId);
+  const wasLost = { server, serverId, why: 'was lost' };
+  if (seen?.hasLeft) return { server, serverId, why: 'was stopped' };
+  if (seen?.isRefused && seen.silentMs > REFUSED_SILENCE_MS && fleet.hearingForMs >= REFUSED_HEARING_MS) return wasLost;
+  if (!fleet.canJudge) return undefined;
+  if (!seen) return now - server.claim.atMs > 2 * LOST_AFTER_MS ? wasLost : undefined;
+  return seen.silentMs > (seen.isSuspected ? SUSPECTED_SILENCE_MS : LOST_AFTER_MS) ? wasLost : undefined;
 }
 
 /** Its process lives, but nobody there speaks of the attempt: nobody owns the run. */

@@ -5,7 +5,12 @@ import { CANCEL_DEADLINE_MS, jobsInQuestion, PAUSE_DEADLINE_MS, reconcile } from
 const NOW = 1_000_000;
 const RUN_ID = '0190c5a5-0000-7000-8000-000000000000';
 const address = { index: 0, serverId: 'ps-a', host: 'h', port: 1, unixPath: null };
-const server = { index: 0, made: 0, madeAtMs: NOW - 60_000, claim: { address, atMs: NOW - 59_000, storage: null } };
+const server = {
+  ...({ index: 0, role: 'primary', term: 1, isDropped: false } as const),
+  made: 0,
+  madeAtMs: NOW - 60_000,
+  claim: { address, atMs: NOW - 59_000, storage: null },
+};
 const START = JSON.stringify({ attempt: 3, servers: [address] });
 const task = { id: 't', seat: 0, n: 0, workerId: null, replicas: [], heldSeats: 0, createdAtMs: NOW - 50_000, heldAtMs: null };
 const JOB = `step-${RUN_ID}-a3-s0-n0`;
@@ -19,6 +24,7 @@ const run = (changes: Partial<RunPicture> = {}): RunPicture => ({
   pauseRequestedAtMs: null,
   nextAttemptAtMs: null,
   serversNeeded: 1,
+  standby: 0,
   replicas: 2,
   workersWanted: null,
   fromRound: 40,

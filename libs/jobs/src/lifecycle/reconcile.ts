@@ -77,7 +77,7 @@ function status(run: RunPicture, fleet: FleetPicture, hasStarted: boolean, now: 
   if (run.status === 'QUEUED') {
     if (hasStarted && !noWorker) return [{ kind: 'move', to: 'PROVISIONING', reason: ABOUT_TO }];
     const claimed = run.servers.filter(({ claim }) => claim !== null).length;
-    return explain(queuedReason(fleet.counts, run.serversNeeded, claimed) + lineageNote(run));
+    return explain(queuedReason(fleet.counts, run, claimed) + lineageNote(run));
   }
   if (run.status === 'PROVISIONING') return explain(noWorker ?? provisioningReason(run, fleet, now));
   if (run.status !== 'RUNNING' || !run.coordinator) return [];

@@ -35,12 +35,22 @@ it.each<[string, Partial<FleetCounts>, number, number, string]>([
     1,
     'waits for a worker: worker w1 speaks protocol 2, this control plane speaks 1; run the same release everywhere',
   ],
-])('says it when %s', (_, changes, servers, claimed, reason) => {
-  expect(queuedReason(counts(changes), servers, claimed)).toBe(reason);
+])('says it when %s', (_, changes, serversNeeded, claimed, reason) => {
+  expect(queuedReason(counts(changes), { serversNeeded, standby: 0 }, claimed)).toBe(reason);
 });
 
 it('names a server of another release too', () => {
-  expect(waitsForServers(counts({ incompatible: [{ role: 'server', id: 's1', protocolVersion: 9 }] }), 1, 0)).toContain(
-    'server s1 speaks protocol 9',
+  expect(
+    waitsForServers(counts({ incompatible: [{ role: 'server', id: 's1', protocolVersion: 9 }] }), { serversNeeded: 1, standby: 0 }, 0),
+  ).toContain('server s1 speaks protocol 9');
+});
+
+it('counts processes where shards have standbys', () => {
+  const needed = { serversNeeded: 4, standby: 1 };
+  expect(waitsForServers(counts({ liveServers: 3 }), needed, 0)).toBe(
+    'waits for 2 parameter servers with a standby each: needs 4 server processes, 3 are free; start more, or ask for fewer (strategy.servers, strategy.standby)',
+  );
+  expect(waitsForServers(counts({ liveServers: 4 }), needed, 3)).toBe(
+    'waits for 2 parameter servers with a standby each to take their parts: 3 of 4 have',
   );
 });

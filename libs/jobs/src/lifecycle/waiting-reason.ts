@@ -9,16 +9,26 @@ export interface FleetCounts {
   readonly incompatible: readonly { readonly role: 'worker' | 'server'; readonly id: string; readonly protocolVersion: number }[];
 }
 
+/** What a run asks of the servers. */
+export interface NeededServers {
+  /** Processes, standbys among them. */
+  readonly serversNeeded: number;
+  readonly standby: number;
+}
+
 const START = 'start one with `paceline up`';
 const plural = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
 
 export function waitsForServers(
   { liveServers, incompatible = [] }: Partial<FleetCounts> & { liveServers: number },
-  needed: number,
+  { serversNeeded: needed, standby }: NeededServers,
   claimed: number,
 ): string {
-  const what = `waits for ${plural(needed, 'parameter server')}`;
+  const shards = plural(needed / (1 + standby), 'parameter server');
+  const what = `waits for ${standby === 0 ? shards : `${shards} with a standby each`}`;
   if (liveServers === 0) return `${what}: none is connected; ${otherVersion(incompatible, 'server') ?? START}`;
+  if (liveServers < needed && standby > 0)
+    return `${what}: needs ${needed} server processes, ${liveServers} ${liveServers === 1 ? 'is' : 'are'} free; start more, or ask for fewer (strategy.servers, strategy.standby)`;
   if (liveServers < needed)
     return `${what}: ${liveServers === 1 ? 'only one is' : `only ${liveServers} are`} connected; start more, or ask for fewer (strategy.servers)`;
   return claimed === 0 ? `${what} to take their parts` : `${what} to take their parts: ${claimed} of ${needed} have`;
@@ -38,9 +48,9 @@ function otherVersion(incompatible: FleetCounts['incompatible'], role: 'worker' 
 }
 
 /** The reason of a run that is QUEUED: servers first, then workers; both when both are missing. */
-export function queuedReason(counts: FleetCounts, servers: number, claimed: number): string {
+export function queuedReason(counts: FleetCounts, needed: NeededServers, claimed: number): string {
   const worker = waitsForWorker(counts);
-  let server = claimed < servers ? waitsForServers(counts, servers, claimed) : undefined;
+  let server = claimed < needed.serversNeeded ? waitsForServers(counts, needed, claimed) : undefined;
   if (worker?.endsWith(START)) server = server?.replace(`; ${START}`, ''); // said once is enough
   return [server, worker].filter((text) => text !== undefined).join('; ') || 'is about to be set up';
 }
