@@ -247,7 +247,7 @@ export class ShardPlace<Address extends LinkedServer> {
     const { clock } = options;
     this.toCoordinator = connection;
     this.heardMs = clock.now();
-    const link = new ShardLink('coordinator', connection, false);
+    const coordinator = new ShardLink('coordinator', connection, false);
     const hasOther = dialled !== undefined && dialled.addresses.length > 1;
     const cancelUnanswered = hasOther
       ? clock.after(ANSWER_MS, () => connection.close(new ProtocolError('SILENT_PEER', `no answer to HELLO within ${ANSWER_MS} ms`)))
@@ -263,7 +263,7 @@ export class ShardPlace<Address extends LinkedServer> {
         cancelUnanswered();
         checkAttempt(header, options.attempt);
         this.checkTerm(header);
-        options.guard(() => this.fromCoordinator(link, message));
+        options.guard(() => this.fromCoordinator(coordinator, message));
       },
       closed: ({ description }) => {
         cancelUnanswered();
@@ -276,6 +276,9 @@ export class ShardPlace<Address extends LinkedServer> {
     const numbers = shard.numbers();
     if (dialled) connection.sendMessage(options.hello('server'), numbers);
     if (options.standbys.length > 0) connection.sendMessage(this.standing(), numbers);
+    // A coordinator that has taken over has not heard it yet.
+    const link = this.hasJoined ? this.replication?.standbyLink : undefined;
+    if (link) connection.sendMessage(link, numbers);
     this.hasJoined = true;
     for (const message of this.untold.splice(0)) this.send(message);
   }

@@ -10,7 +10,7 @@
  * Between the broken link and the answer nothing is committed, because the coordinator lacks this shard's REDUCED: whichever side wins,
  * it has everything that was committed. The machine takes its clock and its arbiter as arguments; `tick` runs its deadlines.
  */
-import { Codec, FrameType, ProtocolError, type Message } from '@paceline/protocol';
+import { Codec, FrameType, ProtocolError, type Message, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 import { acquireRegion, type Region } from './regions.js';
 import { StateTable, type StateRows } from './state-table.js';
@@ -80,6 +80,7 @@ export class Replication {
   private standby: { readonly id: string; readonly connection: Connection } | undefined;
   /** Chunks of the present round that the standby has not acknowledged. */
   private readonly pending = new Set<number>();
+  private standbyId: string | undefined;
   private heldReduced: Message | undefined;
   private sinceMs: number;
   private heardMs: number;
@@ -99,6 +100,17 @@ export class Replication {
     return this.heldReduced ? 'its standby to acknowledge the round' : null;
   }
 
+  /**
+   * For a coordinator that has not heard it: whether the loss of this server is covered. While the arbiter is asked it is, because
+   * the standby may win.
+   */
+  get standbyLink(): MessageOf<'standby-link'> | undefined {
+    const { state } = this.table;
+    if ((state === 'PAIRED' || state === 'ASKING') && this.standbyId !== undefined)
+      return { type: 'standby-link', up: true, id: this.standbyId, why: 'it follows' };
+    return state === 'ALONE' ? { type: 'standby-link', up: false, id: null, why: this.why.slice(0, 300) } : undefined;
+  }
+
   /** The round is reduced here, but not at the standby. */
   get holdsBack(): boolean {
     return this.heldReduced !== undefined;
@@ -112,6 +124,7 @@ export class Replication {
     }
     this.table.take('paired', 'PAIRED');
     this.standby = { id, connection };
+    this.standbyId = id;
     this.heardMs = this.options.now();
     this.ready();
     this.options.tellCoordinator({ type: 'standby-link', up: true, id, why: 'it follows' });

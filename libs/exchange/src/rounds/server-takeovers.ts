@@ -92,6 +92,7 @@ export class ServerTakeovers {
 
   private link(index: number, { up, id, why }: MessageOf<'standby-link'>): void {
     this.coordinator.table.take('standbyLink');
+    if (up && this.servers.covered.get(index) === id) return; // said again by a server whose connection broke
     if (up && id !== null) this.servers.covered.set(index, id);
     else this.servers.covered.delete(index);
     const message = up ? `standby ${id} follows parameter server ${index}` : `parameter server ${index} goes on without a standby: ${why}`;
