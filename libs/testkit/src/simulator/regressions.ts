@@ -1,4 +1,5 @@
 /** Seeds that failed once, with what they found. Each stays a test: it must not fail again. */
+import { STREAMING } from './gradient-shape.js';
 import type { SeedOptions } from './simulate.js';
 
 export interface Regression extends SeedOptions {
@@ -30,5 +31,16 @@ export const REGRESSIONS: readonly Regression[] = [
       shape: { replicas: 5, examples: 11, globalBatch: 10, gradient: { nonFinite: 'fail', backupReplicas: 2 } },
     },
     found: 'with backup replicas a round of fewer examples than replicas took the empty ones, which are done first: weights became NaN',
+  },
+  {
+    ...{
+      seed: 1,
+      check: 'liveness',
+      kinds: [],
+      workers: 1,
+      stepMs: [2_600, 2_700],
+      shape: { replicas: 4, rounds: 3, gradient: STREAMING },
+    },
+    found: 'the simulated compute thread counted progress by node: a worker that was slow, and alone, was taken for stuck five times',
   },
 ];

@@ -197,16 +197,18 @@ class TinyCompute implements ComputePort {
     work?.();
   }
 
+  /** Progress is counted by replica, as apps/worker/src/replica-steps.ts does: a slow worker is not a stuck one. */
   private takeTime(replicas: number, act: () => void): void {
     const [from, to] = this.worker.stepMs;
-    const wait = (): void =>
-      void this.worker.process.after(this.cluster.world.random.between(from, to) * replicas, () => {
+    const wait = (left: number): void =>
+      void this.worker.process.after(this.cluster.world.random.between(from, to), () => {
         if (this.stopped) return;
-        if (this.worker.hangs) return wait();
+        if (this.worker.hangs) return wait(left);
         this.progress++;
+        if (left > 1) return wait(left - 1);
         act();
       });
-    wait();
+    wait(replicas);
   }
 
   private begin(round: number, replicas: readonly number[]): void {
