@@ -48,6 +48,15 @@ export function printRuns(runs: readonly RunSummary[], terminal: Terminal, nowMs
   for (const line of lines) terminal.print(line);
 }
 
+/** `0 62 %, 1 30 %, 2 8 %`: shares of the updates by how many others came between reading the parameters and updating them. */
+export function stalenessLine(updates: readonly number[]): string {
+  const all = updates.reduce((sum, number) => sum + number, 0);
+  const shares = updates.map((number, staleness) => [staleness, (100 * number) / all] as const).filter(([, share]) => share >= 0.5);
+  return shares
+    .map(([staleness, share]) => `${staleness}${staleness === updates.length - 1 ? '+' : ''}: ${Math.round(share)} %`)
+    .join(', ');
+}
+
 export function printRun(run: Run, terminal: Terminal, nowMs: number): void {
   const { progress, ledger, result } = run;
   const line = (name: string, value: string): void => terminal.print(`${terminal.style('dim', name.padEnd(12))} ${value}`);
@@ -63,6 +72,7 @@ export function printRun(run: Run, terminal: Terminal, nowMs: number): void {
   if (progress.totalRounds > 0)
     line('rounds', `${progress.round} of ${progress.totalRounds}, epoch ${decimals(progress.epoch, 0)} of ${progress.totalEpochs}`);
   line('examples', `${count(ledger.committedExamples)} committed of ${count(ledger.expectedExamples)} expected`);
+  if (run.staleness.length > 0) line('staleness', stalenessLine(run.staleness));
   if (ledger.droppedExamples > 0) line('dropped', `${count(ledger.droppedExamples)} examples came too late or were left out`);
   if (ledger.refusedFrames + ledger.refusedConnections > 0)
     line('refused', `${ledger.refusedFrames} frames, ${ledger.refusedConnections} connections`);

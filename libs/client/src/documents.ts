@@ -8,6 +8,7 @@ const RUN_SUMMARY = `id name status statusReason statusChangedAt attempt restart
   progress { phase round totalRounds epoch totalEpochs loss accuracy examplesPerSecond etaSeconds workers replicas waitingFor }
   result { rounds loss accuracy examplesPerSecond trainedExamples trainingMs weightsSha256 weightsUrl }`;
 const RUN = `${RUN_SUMMARY} spec clusterSpec { ${CLUSTER_SPEC} }
+  staleness
   ledger { committedRounds committedExamples droppedExamples expectedExamples refusedFrames refusedConnections }
   statusHistory { from to reason attempt at }
   stepTasks { id seat n state worker { id name } replicas createdAt }

@@ -194,6 +194,8 @@ export interface Run extends RunSummary {
   readonly spec: RunSpec;
   readonly clusterSpec: ClusterSpec | null;
   readonly ledger: RunLedger;
+  /** Modes async and ssp: updates by their staleness 0, 1, 2, …, the last place for all beyond. Empty in mode sync. */
+  readonly staleness: readonly number[];
   readonly statusHistory: readonly RunStatusChange[];
   readonly stepTasks: readonly StepTask[];
   readonly servers: readonly RunServer[];

@@ -102,6 +102,7 @@ export type RunResult = {
       readonly replicas: number;
       readonly waitingFor: string | null;
     };
+    readonly staleness: ReadonlyArray<number>;
     readonly ledger: {
       readonly committedRounds: number;
       readonly committedExamples: number;
@@ -175,7 +176,7 @@ export type RunResult = {
 export type RunVariables = { readonly id: string };
 export const Run: Operation<RunResult, RunVariables> = {
   name: 'Run',
-  text: 'query Run($id: ID!) { run(id: $id) { id name status statusReason statusChangedAt spec attempt restartsLeft workersWanted createdAt startedAt finishedAt parameterCount clusterSpec { name } progress { ...Progress } ledger { committedRounds committedExamples droppedExamples expectedExamples refusedFrames refusedConnections } result { rounds loss accuracy examplesPerSecond trainedExamples trainingMs weightsSha256 weightsUrl } statusHistory { from to reason attempt at } stepTasks { id seat n state replicas worker { id name status host pid engine rssBytes } } servers { index role term serverId address state } attempts { number createdAt endedAt endCause endReason endRound fromRound parentRunId } checkpoints { attempt round bytes loss reason state createdAt } } } fragment Progress on RunProgress { phase round totalRounds epoch totalEpochs loss accuracy examplesPerSecond etaSeconds workers replicas waitingFor }',
+  text: 'query Run($id: ID!) { run(id: $id) { id name status statusReason statusChangedAt spec attempt restartsLeft workersWanted createdAt startedAt finishedAt parameterCount clusterSpec { name } progress { ...Progress } staleness ledger { committedRounds committedExamples droppedExamples expectedExamples refusedFrames refusedConnections } result { rounds loss accuracy examplesPerSecond trainedExamples trainingMs weightsSha256 weightsUrl } statusHistory { from to reason attempt at } stepTasks { id seat n state replicas worker { id name status host pid engine rssBytes } } servers { index role term serverId address state } attempts { number createdAt endedAt endCause endReason endRound fromRound parentRunId } checkpoints { attempt round bytes loss reason state createdAt } } } fragment Progress on RunProgress { phase round totalRounds epoch totalEpochs loss accuracy examplesPerSecond etaSeconds workers replicas waitingFor }',
 };
 
 export type EventsResult = {

@@ -4,7 +4,7 @@ import { count } from '../text/format.js';
 import type { RunDetails } from './RunPage.js';
 
 /** What was committed, counted by the coordinator from (round, replica) rows, and what was refused. */
-export function Ledger({ run: { ledger, progress } }: { run: RunDetails }): ReactNode {
+export function Ledger({ run: { ledger, progress, staleness } }: { run: RunDetails }): ReactNode {
   return (
     <Card title="Ledger">
       <Facts
@@ -15,12 +15,23 @@ export function Ledger({ run: { ledger, progress } }: { run: RunDetails }): Reac
             <Examples committed={ledger.committedExamples} expected={ledger.expectedExamples - ledger.droppedExamples} key="examples" />,
           ],
           ...(ledger.droppedExamples > 0 ? [['Dropped examples', count(ledger.droppedExamples)] as const] : []),
+          ...(staleness.length > 0 ? [['Staleness of updates', shares(staleness)] as const] : []),
           ['Refused frames', <Refused number={ledger.refusedFrames} key="frames" />],
           ['Refused connections', <Refused number={ledger.refusedConnections} key="connections" />],
         ]}
       />
     </Card>
   );
+}
+
+/** Shares of the updates by how many others came between reading the parameters and updating them. */
+function shares(updates: readonly number[]): string {
+  const all = updates.reduce((sum, number) => sum + number, 0);
+  return updates
+    .map((number, staleness) => [staleness, Math.round((100 * number) / all)] as const)
+    .filter(([, share]) => share > 0)
+    .map(([staleness, share]) => `${staleness}${staleness === updates.length - 1 ? '+' : ''}: ${share} %`)
+    .join(', ');
 }
 
 function Of({ part, whole }: { part: number; whole: number }): ReactNode {
