@@ -57,9 +57,12 @@ export class TokenMarks {
     return Math.floor(this.mark / this.plan.replicas);
   }
 
-  /** Some token is done that is not below the mark. */
-  get hasBeyond(): boolean {
-    return this.beyond.size > 0;
+  /** True when every token before round `rounds` is done and none beyond. Tokens without rows at the start of that round count for nothing. */
+  isCutAt(rounds: number): boolean {
+    const from = rounds * this.plan.replicas;
+    if (this.mark < from || this.beyond.size > 0) return false;
+    for (let number = from; number < this.mark; number++) if (!this.isEmpty(number)) return false;
+    return true;
   }
 
   get isComplete(): boolean {

@@ -61,7 +61,7 @@ export const TOKEN_COORDINATOR_ROWS = {
   },
   contributionStale: { from: 'any', event: 'contribution of a token that is counted, or not issued', does: 'drop it', next: '–' },
   applied: { from: TRAINING, event: 'a shard is done with a token', does: 'note the shard and the staleness', next: '–' },
-  appliedStale: { from: 'any', event: 'a shard is done with a token that is counted', does: 'nothing', next: '–' },
+  appliedStale: { from: 'any', event: 'a shard is done with a token that is counted, or has no chunks', does: 'nothing', next: '–' },
   nonFinite: {
     from: TRAINING,
     event: 'a gradient has NaN or infinity',
@@ -84,7 +84,7 @@ export const TOKEN_COORDINATOR_ROWS = {
   drained: {
     from: ['DRAINING'],
     event: 'all tokens of all begun rounds are counted',
-    does: 'COMMIT with `cut` to the shards, which now all hold the same rounds and nothing beyond; go on, or stop',
+    does: 'COMMIT with `cut` to the shards, which now all hold the same rounds and nothing beyond; go on in a new view, or stop',
     next: ['ISSUING', 'STOPPING'],
   },
   cutWritten: {

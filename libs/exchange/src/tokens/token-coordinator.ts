@@ -83,11 +83,15 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     const live = this.members.live();
     for (const id of this.held.keys()) if (!live.some((member) => member.id === id)) this.takeBack(id);
     if (this.options.mode === 'ssp') this.members.rebalance(live.filter(({ leaving }) => leaving === undefined));
+    this.nextView();
+    this.issue();
+  }
+
+  private nextView(): void {
     this.view++;
     const view = this.viewMessage();
     this.servers.send(view, this.numbers());
     this.members.send(view, this.numbers());
-    this.issue();
   }
 
   protected override owesWork({ id }: Member): boolean {
@@ -148,7 +152,8 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
   protected override serverSaid(index: number, message: Message): void {
     if (message.type !== 'applied') throw new ProtocolError('BAD_MESSAGE', `a server does not send ${message.type} to the coordinator`);
     const issued = this.find(message);
-    if (!issued || issued.shards.has(index)) return this.table.take('appliedStale');
+    // DROP goes to all servers; a token waits for those that own chunks.
+    if (!issued || issued.shards.has(index) || !this.options.shards.includes(index)) return this.table.take('appliedStale');
     this.table.take('applied');
     issued.shards.add(index);
     issued.staleness = Math.max(issued.staleness, message.staleness);
@@ -227,7 +232,11 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     const { replicas } = this.options;
     if (this.table.state !== 'DRAINING' || this.issued.size > 0 || this.marks.count < this.source.issuedRounds * replicas) return;
     if (this.marks.isComplete) return;
-    if (this.stops.beginCut(this.round, () => this.ledger.cut())) this.sendCut();
+    if (this.stops.beginCut(this.round, () => this.ledger.cut())) {
+      this.sendCut();
+      // A token issued from here on may reach a shard before COMMIT does; the view that its gradient names makes the shard wait.
+      this.nextView();
+    }
     if (this.stops.isAsked) {
       this.table.take('drained', 'STOPPING');
       return this.stops.extend();

@@ -36,8 +36,8 @@ export const TOKEN_SHARD_ROWS = {
   },
   gradientHeld: {
     from: ['SERVING'],
-    event: 'a whole gradient of a newer view, from somebody who is no member yet',
-    does: 'hold it until VIEW has come',
+    event: 'a whole gradient of a newer view',
+    does: 'hold it until VIEW has come, and the COMMIT with `cut` that may precede it',
     next: '–',
   },
   applied: {
@@ -257,8 +257,8 @@ export class TokenShard {
     if (this.table.state === 'OVER' || !cut) return;
     this.table.take('cut');
     const generation = round + 1;
-    // A shard without chunks applies no tokens; one with them has done exactly those of the rounds before (empty ones count by themselves).
-    if (this.current.length > 0 && (this.marks.rounds !== generation || this.marks.hasBeyond))
+    // A server without chunks has no part in any token, and an empty part in every checkpoint.
+    if (this.options.chunks.length > 0 && !this.marks.isCutAt(generation))
       throw new Error(`shard ${this.options.index}: a cut of round ${generation} with ${this.marks.count} tokens done`);
     this.options.onCut?.(
       generation,
@@ -330,11 +330,12 @@ export class TokenShard {
       releaseAll(gathering);
       return this.dropped('stale');
     }
+    // The view that is on its way may bring its sender, or a cut that comes before this token.
+    if (gathering.view > this.view) {
+      work.held.push(gathering);
+      return this.table.take('gradientHeld');
+    }
     if (!this.memberIds.has(link.id)) {
-      if (gathering.view > this.view) {
-        work.held.push(gathering);
-        return this.table.take('gradientHeld');
-      }
       // Late pushes of somebody who was declared lost, mostly: the token is issued again.
       releaseAll(gathering);
       return this.dropped('not a member');

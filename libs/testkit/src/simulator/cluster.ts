@@ -5,7 +5,7 @@
  *   Control ── places servers, offers seats, collects the journal ──> SimServer × S (HostedAttempt) ═══ SimWorker × N
  *                                                       Watch: invariants after every event
  */
-import type { Coordinator, Member, Shard } from '@paceline/exchange';
+import { Shard, type Coordinator, type Member, type TokenCoordinator, type TokenMember, type TokenShard } from '@paceline/exchange';
 import { shardChunks } from '@paceline/learning';
 import type { ProtocolError } from '@paceline/protocol';
 import { Checks } from './checks.js';
@@ -17,6 +17,7 @@ import { Reference } from './reference.js';
 import { SimServer } from './sim-server.js';
 import { SharedDisk, type DiskPlant } from './sim-storage.js';
 import { SimWorker } from './sim-worker.js';
+import { TokenWatch } from './token-watch.js';
 import { TinyRun, type RunShape } from './tiny-run.js';
 import { Watch } from './watch.js';
 import { World } from './world.js';
@@ -28,6 +29,9 @@ export interface Plant {
   member?(member: Member, cluster: Cluster): void;
   coordinator?(coordinator: Coordinator, cluster: Cluster): void;
   shard?(shard: Shard, cluster: Cluster): void;
+  tokenMember?(member: TokenMember, cluster: Cluster): void;
+  tokenCoordinator?(coordinator: TokenCoordinator, cluster: Cluster): void;
+  tokenShard?(shard: TokenShard, cluster: Cluster): void;
   readonly disk?: DiskPlant;
   /** Gate and receivers take what is of an older attempt. */
   readonly believesOldAttempts?: boolean;
@@ -71,6 +75,8 @@ export class Cluster {
   readonly disk: SharedDisk;
   readonly control: Control;
   readonly watch: Watch;
+  /** In modes async and ssp. */
+  readonly tokens: TokenWatch | undefined;
   readonly servers: SimServer[] = [];
   readonly workers: SimWorker[] = [];
   /** Attempts' parts, dead ones too, until the seed is over. */
@@ -102,6 +108,8 @@ export class Cluster {
     this.stepDeadlineMs = options.stepDeadlineMs;
     this.disk = new SharedDisk(this);
     this.watch = new Watch(this);
+    this.tokens = options.shape.tokens && new TokenWatch(this, options.shape.tokens);
+    if (options.shape.tokens?.nonFinite === 'fail' && options.shape.tokens.nanShare > 0) this.mayFail = 'gradients with NaN';
     this.world.afterEvent = () => this.watch.afterEvent();
     this.control = new Control(this);
     for (let index = 0; index < options.shape.servers; index++) this.startServer(index);
@@ -141,6 +149,12 @@ export class Cluster {
     throw new Error(`chunk ${chunk} has no owner`);
   }
 
+  /** True when these are the bits of the chunk after `round` rounds of the attempt: those of the undisturbed run, or those that were cut. */
+  holdsRound(attempt: number, round: number, chunk: number, values: Float32Array): boolean {
+    if (this.tokens) return this.tokens.heldAtCut(attempt, round, chunk, values);
+    return this.reference.holds(round, this.run.layout.chunks[chunk]!, values);
+  }
+
   // ---- what the processes tell ----
 
   /** An error that is no ProtocolError left a machine. */
@@ -171,7 +185,7 @@ export class Cluster {
       const { shard, coordinator, server } = part;
       const life = server.process.isAlive ? (server.process.isFrozen ? ' (stopped)' : '') : ' (dead)';
       lines.push(
-        `${server.process.name}${life}: shard ${shard.table.state} round ${shard.round} view ${shard.view}, lacks replicas [${shard.table.state === 'GATHERING' ? shard.missingReplicas().join(' ') : ''}]`,
+        `${server.process.name}${life}: shard ${shard.table.state} round ${shard.round} view ${shard.view}, lacks replicas [${shard instanceof Shard && shard.table.state === 'GATHERING' ? shard.missingReplicas().join(' ') : ''}]`,
       );
       if (coordinator) {
         const seats = coordinator.seats().map((seat) => `${seat.workerId}=[${seat.replicas.join(' ')}]`);

@@ -1,5 +1,5 @@
 /**
- * `npm run simulate -- --seeds N [--seed S] [--check safety|liveness] [--jobs J] [--json]`: seeds S, S+1, … over all cores, what they found, and
+ * `npm run simulate -- --seeds N [--seed S] [--check safety|liveness] [--mode sync|async|ssp] [--jobs J] [--json]`: seeds S, S+1, … over all cores, what they found, and
  * which rows of the state tables they took. Ends with 1 when a seed failed; a single seed (`--seed S` alone) is shown in full.
  */
 import { availableParallelism } from 'node:os';
@@ -9,6 +9,7 @@ import { INVARIANTS } from './checks.js';
 import type { SeedsOrder } from './seeds-thread.js';
 import { simulateSeed, type CheckMode } from './simulate.js';
 import { NOT_REACHED, addSeed, addTally, coverage, emptyTally, neverTaken, type FailedSeed, type Tally } from './tally.js';
+import { RUN_MODES, drawMode, type RunMode } from './token-run.js';
 
 const SHOWN_FAILURES = 5;
 
@@ -17,6 +18,8 @@ interface Order {
   readonly seeds: number;
   readonly jobs: number;
   readonly check: CheckMode | undefined;
+  /** Without it each seed draws one. */
+  readonly mode: RunMode | undefined;
   readonly json: boolean;
 }
 
@@ -26,6 +29,7 @@ function order(): Order {
       seeds: { type: 'string' },
       seed: { type: 'string' },
       check: { type: 'string' },
+      mode: { type: 'string' },
       jobs: { type: 'string' },
       json: { type: 'boolean', default: false },
     },
@@ -38,25 +42,28 @@ function order(): Order {
   };
   if (values.check !== undefined && values.check !== 'safety' && values.check !== 'liveness')
     throw new Error(`--check ${values.check}: use safety or liveness`);
+  const mode = RUN_MODES.find((known) => known === values.mode);
+  if (values.mode !== undefined && !mode) throw new Error(`--mode ${values.mode}: use ${RUN_MODES.join(', ')}`);
   const seeds = whole('seeds', values.seed === undefined ? 1_000 : 1);
   return {
     first: whole('seed', 1),
     seeds,
     jobs: Math.min(whole('jobs', availableParallelism()), seeds),
     check: values.check,
+    mode,
     json: values.json,
   };
 }
 
-async function run({ first, seeds, jobs, check, json }: Order): Promise<Tally> {
+async function run({ first, seeds, jobs, check, mode, json }: Order): Promise<Tally> {
   const tally = emptyTally();
   if (jobs === 1) {
-    for (let i = 0; i < seeds; i++) addSeed(tally, await simulateSeed({ seed: first + i, check }));
+    for (let i = 0; i < seeds; i++) addSeed(tally, await simulateSeed({ seed: first + i, check, mode: mode ?? drawMode(first + i) }));
     return tally;
   }
   await Promise.all(
     Array.from({ length: jobs }, (_, job) => {
-      const workerData: SeedsOrder = { first: first + job, step: jobs, count: Math.floor((seeds - job - 1) / jobs) + 1, check };
+      const workerData: SeedsOrder = { first: first + job, step: jobs, count: Math.floor((seeds - job - 1) / jobs) + 1, check, mode };
       const thread = new Worker(new URL('./seeds-thread.js', import.meta.url), { workerData });
       return new Promise<void>((resolve, reject) => {
         thread.on('message', (part: Tally) => {
@@ -72,12 +79,12 @@ async function run({ first, seeds, jobs, check, json }: Order): Promise<Tally> {
   return tally;
 }
 
-function show({ seed, check, violation, describe, recent, waitingFor }: FailedSeed): string {
+function show({ seed, check, mode, violation, describe, recent, waitingFor }: FailedSeed): string {
   return [
-    `seed ${seed} (${check}) failed after ${Math.round(violation.atMs)} ms: ${violation.invariant}: ${INVARIANTS[violation.invariant]}`,
+    `seed ${seed} (${check}, ${mode}) failed after ${Math.round(violation.atMs)} ms: ${violation.invariant}: ${INVARIANTS[violation.invariant]}`,
     `  ${violation.message}`,
     `  ${describe}`,
-    `  replay: npm run simulate -- --seed ${seed} --check ${check}`,
+    `  replay: npm run simulate -- --seed ${seed} --check ${check} --mode ${mode}`,
     ...(waitingFor.length > 0 ? ['  what everybody waits for:', ...waitingFor.map((line) => `    ${line}`)] : []),
     '  the newest events:',
     ...recent.slice(-25).map((line) => `    ${line}`),

@@ -7,7 +7,7 @@ import { STREAMING } from './gradient-shape.js';
 import type { SimWorker } from './sim-worker.js';
 import { simulateSeed, type SeedOptions, type SeedResult } from './simulate.js';
 
-const base: SeedOptions = { seed: 1, check: 'liveness', kinds: [], stepMs: [20, 60] };
+const base: SeedOptions = { seed: 1, check: 'liveness', mode: 'sync', kinds: [], stepMs: [20, 60] };
 const shape = { servers: 2, replicas: 4, rounds: 8, evalExamples: 400, cutEveryRounds: 2, gradient: STREAMING } as const;
 
 /** Acts once, after the first event that makes the condition true. */

@@ -9,11 +9,15 @@ import {
   Shard,
   ShardLink,
   SilenceWatch,
+  TokenShard,
   type CompletedCut,
   type Connection,
+  type CoordinatorOptions,
   type Outcome,
   type FrameReceiver,
   type Region,
+  type ShardOptions,
+  type TokenCoordinator,
 } from '@paceline/exchange';
 import type { RestorePoint } from '@paceline/jobs';
 import { ProtocolError, checkAttempt, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
@@ -24,6 +28,7 @@ import { coordinatorPlan, shardPlan } from './gradient-shape.js';
 import type { SimServer } from './sim-server.js';
 import { ShardMemory } from './shard-memory.js';
 import { manifestOf } from './sim-storage.js';
+import { createTokenCoordinator, createTokenShard } from './token-parts.js';
 
 const HEARTBEAT_MS = 1_000;
 const SILENT_AFTER_MS = 10_000;
@@ -31,8 +36,8 @@ const TICK_MS = 100;
 const GO_AFTER_MS = 3_000;
 
 export class HostedAttempt {
-  readonly shard: Shard;
-  coordinator: Coordinator | undefined;
+  readonly shard: Shard | TokenShard;
+  coordinator: Coordinator | TokenCoordinator | undefined;
   journal: Journal | undefined;
   private readonly checkpoints: Checkpoints;
   private writing: AbortController | undefined;
@@ -59,23 +64,33 @@ export class HostedAttempt {
     const { process, index } = server;
     this.memory = new ShardMemory(cluster, index);
     this.checkpoints = cluster.disk.checkpointsOf(process);
-    this.shard = new Shard({
-      ...{ index, attempt, replicas: shape.replicas, chunks: this.memory.chunks },
+    const hooks = {
+      onCut: (generation: number, regions: readonly Region[]) => this.cut(generation, regions),
+      tellCoordinator: (message: Message) => this.tell(message),
+    };
+    this.shard = shape.tokens ? createTokenShard(this, cluster, shape.tokens, hooks) : this.makeShard(hooks);
+    this.silence = new SilenceWatch(process, { silentAfterMs: SILENT_AFTER_MS, tickMs: HEARTBEAT_MS });
+    this.cancel.push(process.every(HEARTBEAT_MS, () => this.beat()));
+    cluster.tables.push(this.shard.table);
+  }
+
+  private makeShard(hooks: Pick<ShardOptions, 'onCut' | 'tellCoordinator'>): Shard {
+    const { cluster, attempt, restore } = this;
+    const { replicas } = cluster.run.shape;
+    const shard = new Shard({
+      ...{ index: this.server.index, attempt, replicas, chunks: this.memory.chunks },
       initial: this.memory.initial,
       firstRound: restore?.round ?? 0,
-      ...shardPlan(run),
+      ...shardPlan(cluster.run),
       update: (chunk, round, paramIn, paramOut, gradient, decision) => {
         cluster.applied(this, chunk.index, round);
         this.memory.update(chunk, round, paramIn, paramOut, gradient, decision);
       },
-      onCut: (generation, regions) => this.cut(generation, regions),
-      tellCoordinator: (message) => this.tell(message),
+      ...hooks,
       onDropped: (reason) => cluster.world.note(`dropped: ${reason}`),
     });
-    this.silence = new SilenceWatch(process, { silentAfterMs: SILENT_AFTER_MS, tickMs: HEARTBEAT_MS });
-    this.cancel.push(process.every(HEARTBEAT_MS, () => this.beat()));
-    cluster.tables.push(this.shard.table);
-    cluster.plant?.shard?.(this.shard, cluster);
+    cluster.plant?.shard?.(shard, cluster);
+    return shard;
   }
 
   /** Loads the checkpoint that the attempt begins with; server 0 makes its coordinator. @throws StorageError */
@@ -87,13 +102,13 @@ export class HostedAttempt {
     if (!this.over && this.server.index === 0) this.coordinator = this.makeCoordinator(reader?.manifest);
   }
 
-  private makeCoordinator(parent: Manifest | undefined): Coordinator {
+  private makeCoordinator(parent: Manifest | undefined): Coordinator | TokenCoordinator {
     const { cluster, attempt } = this;
     const { run } = cluster;
     const { shape } = run;
     const { process } = this.server;
     this.journal = new Journal({ now: () => process.now() });
-    const coordinator = new Coordinator({
+    const common: CoordinatorOptions = {
       ...{ attempt, replicas: shape.replicas, servers: shape.servers, evalExamples: shape.evalExamples, journal: this.journal },
       firstRound: parent?.round ?? 0,
       ...(parent ? { firstLedger: parent.ledger } : {}),
@@ -113,8 +128,9 @@ export class HostedAttempt {
         this.outcome = { outcome, message };
         this.end();
       },
-    });
-    cluster.plant?.coordinator?.(coordinator, cluster);
+    };
+    const coordinator = shape.tokens ? createTokenCoordinator(common, cluster, shape.tokens) : new Coordinator(common);
+    if (coordinator instanceof Coordinator) cluster.plant?.coordinator?.(coordinator, cluster);
     cluster.tables.push(coordinator.table);
     return coordinator;
   }
@@ -263,7 +279,9 @@ export class HostedAttempt {
   }
 
   private workerMessage(link: ShardLink, message: Message): void {
-    if (message.type === 'pull') return this.shard.onPull(link, message.generation, message.chunk);
+    if (this.shard instanceof TokenShard) {
+      if (message.type === 'fetch') return this.shard.onFetch(link, message.round, message.replica);
+    } else if (message.type === 'pull') return this.shard.onPull(link, message.generation, message.chunk);
     if (this.coordinator) return this.coordinator.memberMessage(link.id, message);
     if (message.type !== 'heartbeat') throw new ProtocolError('BAD_MESSAGE', `${message.type} is for the coordinator`);
   }
@@ -323,11 +341,14 @@ export class HostedAttempt {
         return this.shard.onCommit(message);
       case 'include':
         if (!this.over) this.cluster.watch.included(message.round, message.replicas);
-        return this.shard.onInclude(message);
+        return this.synchronous(message).onInclude(message);
       case 'decision':
-        return this.shard.onDecision(message);
+        return this.synchronous(message).onDecision(message);
       case 'pull':
         return this.shard.onPull(link, message.generation, message.chunk);
+      case 'drop':
+        if (!(this.shard instanceof TokenShard)) throw new ProtocolError('BAD_MESSAGE', 'mode sync drops no tokens');
+        return this.shard.onDrop(message.round, message.replica);
       case 'end':
         return this.end();
       case 'refused':
@@ -336,6 +357,11 @@ export class HostedAttempt {
       default:
         throw new ProtocolError('BAD_MESSAGE', `the coordinator does not send ${message.type} to a server`);
     }
+  }
+
+  private synchronous({ type }: Message): Shard {
+    if (this.shard instanceof TokenShard) throw new ProtocolError('BAD_MESSAGE', `${type} is of mode sync`);
+    return this.shard;
   }
 
   private tell(message: Message): void {
@@ -381,10 +407,14 @@ export class HostedAttempt {
     if (this.collected.size < layout.chunks.length) return;
     for (const { index, offset, length } of layout.chunks) {
       const values = new Float32Array(this.collected.get(index)!.buffer as ArrayBuffer);
+      const { tokens, reference } = this.cluster;
+      const isRight = tokens
+        ? tokens.collected(this.attempt, index, values)
+        : reference.holds(this.coordinator!.round, { offset, length }, values);
       this.cluster.checks.expect(
-        this.cluster.reference.holds(this.coordinator!.round, { offset, length }, values),
+        isRight,
         'I8',
-        () => `the collected chunk ${index} is not that of the undisturbed run`,
+        () => `the collected chunk ${index} is not that of the ${tokens ? 'shard' : 'undisturbed run'}`,
       );
     }
     this.coordinator!.weightsCollected({});

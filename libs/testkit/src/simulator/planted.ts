@@ -7,6 +7,7 @@ import type { MessageOf } from '@paceline/protocol';
 import type { Invariant } from './checks.js';
 import type { Plant } from './cluster.js';
 import type { FaultKind } from './faults.js';
+import type { RunMode } from './token-run.js';
 
 export interface PlantedBug {
   readonly name: string;
@@ -17,6 +18,8 @@ export interface PlantedBug {
   readonly withinSeeds: number;
   readonly kinds: readonly FaultKind[];
   readonly plant: Plant;
+  /** Mode sync when it is not said. */
+  readonly mode?: RunMode;
 }
 
 /** Private parts of the machines that a mistake is put into. */

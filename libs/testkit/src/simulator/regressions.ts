@@ -43,4 +43,20 @@ export const REGRESSIONS: readonly Regression[] = [
     },
     found: 'the simulated compute thread counted progress by node: a worker that was slow, and alone, was taken for stuck five times',
   },
+  {
+    ...{ seed: 3, check: 'liveness', mode: 'ssp' },
+    found: 'a server without chunks could not take part in a cut: it had no tokens, and ended with an error',
+  },
+  {
+    ...{ seed: 8, check: 'liveness', mode: 'ssp', kinds: ['break a connection'] },
+    found: 'a dropped token was counted when a server without chunks had answered in place of one that owns chunks',
+  },
+  {
+    ...{ seed: 11, check: 'liveness', mode: 'async' },
+    found: 'a cut with replicas without rows at the start of its round was taken for one that holds tokens of that round',
+  },
+  {
+    ...{ seed: 108, check: 'liveness', mode: 'ssp' },
+    found: 'a token issued after a cut reached a shard before the COMMIT of the cut',
+  },
 ];

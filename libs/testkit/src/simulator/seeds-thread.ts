@@ -2,6 +2,7 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import { simulateSeed, type CheckMode } from './simulate.js';
 import { addSeed, emptyTally } from './tally.js';
+import { drawMode, type RunMode } from './token-run.js';
 
 export interface SeedsOrder {
   readonly first: number;
@@ -9,13 +10,15 @@ export interface SeedsOrder {
   /** Every `step`-th seed from `first` on is this thread's. */
   readonly step: number;
   readonly check: CheckMode | undefined;
+  readonly mode: RunMode | undefined;
 }
 
 const POST_EVERY = 50;
-const { first, count, step, check } = workerData as SeedsOrder;
+const { first, count, step, check, mode } = workerData as SeedsOrder;
 let tally = emptyTally();
 for (let i = 0; i < count; i++) {
-  addSeed(tally, await simulateSeed({ seed: first + i * step, check }));
+  const seed = first + i * step;
+  addSeed(tally, await simulateSeed({ seed, check, mode: mode ?? drawMode(seed) }));
   if (tally.seeds < POST_EVERY && i + 1 < count) continue;
   parentPort!.postMessage(tally);
   tally = emptyTally();

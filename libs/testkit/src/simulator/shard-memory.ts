@@ -1,7 +1,7 @@
 /** The memory of one simulated shard, as apps/ps/src/parameter-store.ts: parameters, slots, the update, what a checkpoint takes and gives. */
-import { acquireRegion, type OwnedChunk, type Region, type RoundDecision } from '@paceline/exchange';
+import { acquireRegion, type OwnedChunk, type Region, type RoundDecision, type TokenUpdate } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
-import { shardChunks } from '@paceline/learning';
+import { applyTokenUpdate, shardChunks, type TokenUpdateOptions } from '@paceline/learning';
 import type { CheckpointReader, TensorSource } from '@paceline/storage';
 import type { Cluster } from './cluster.js';
 import { scaled } from './gradient-shape.js';
@@ -29,14 +29,14 @@ export class ShardMemory {
 
   /** @throws StorageError */
   async restore(reader: CheckpointReader): Promise<void> {
-    const { run, reference, checks } = this.cluster;
-    const { round } = reader.manifest;
+    const { run, checks } = this.cluster;
+    const { round, attempt } = reader.manifest;
     for (const [i, { index, length }] of this.chunks.entries()) {
       const region = this.initial[i]!;
       region.bytes.set(await reader.tensor(parametersName(index)));
       for (const [k, pointer] of (this.slots.get(index) ?? []).entries())
         this.arena.bytes(pointer, length * 4).set(await reader.tensor(slotName(run.optimizer.slots[k]!.name, index)));
-      const isRight = reference.holds(round, run.layout.chunks[index]!, region.floats);
+      const isRight = this.cluster.holdsRound(attempt, round, index, region.floats);
       checks.expect(isRight, 'I5', () => `chunk ${index} was restored to other bits than those of round ${round}`);
     }
   }
@@ -79,6 +79,22 @@ export class ShardMemory {
       'I8',
       () => `chunk ${chunk.index} of generation ${round + 1} on server ${this.server} is not that of the undisturbed run`,
     );
+  }
+
+  updateToken(
+    chunk: OwnedChunk,
+    { token, step, staleness, fetched }: TokenUpdate,
+    paramIn: Region,
+    paramOut: Region,
+    gradient: Region,
+    options: TokenUpdateOptions,
+  ): void {
+    const { run } = this.cluster;
+    applyTokenUpdate(chunk.arena.kernels, run.optimizer, options, {
+      ...{ section: run.layout.chunks[chunk.index]!.section, paramIn: paramIn.pointer, paramOut: paramOut.pointer, grad: gradient.pointer },
+      ...{ slots: this.slots.get(chunk.index) ?? [], count: chunk.length, examples: run.replicaExamples(token.round, token.replica) },
+      ...{ step, staleness, fetched: fetched?.pointer },
+    });
   }
 
   /** After the run: slots are the memory's own; everything else must have been given back. Returns the bytes that were not. */

@@ -119,12 +119,12 @@ export class SharedDisk {
 
   /** What is wrong with a checkpoint; undefined when it is there with the bits of the undisturbed run. */
   async fault(id: CheckpointId): Promise<string | undefined> {
-    const { reference, run } = this.cluster;
+    const { cluster } = this;
     try {
       const reader = await this.checkpoints().open(id);
-      for (const chunk of run.layout.chunks) {
+      for (const chunk of cluster.run.layout.chunks) {
         const bytes = await reader.tensor(parametersName(chunk.index));
-        if (!reference.holds(id.round, chunk, new Float32Array(Uint8Array.from(bytes).buffer)))
+        if (!cluster.holdsRound(id.attempt, id.round, chunk.index, new Float32Array(Uint8Array.from(bytes).buffer)))
           return `chunk ${chunk.index} has other bits`;
       }
       return undefined;
@@ -148,7 +148,7 @@ export function manifestOf(cluster: Cluster, id: CheckpointId, cut: CompletedCut
   return {
     ...{ version: 1, ...id, lineage: parent ? [...parent.lineage, { attempt: parent.attempt, round: parent.round }] : [] },
     ...{ createdAtMs: Math.round(world.nowMs), servers: run.shape.servers, replicas: run.shape.replicas, layoutHash: 'tiny' },
-    ...{ chunks: run.layout.chunks.length, ...SPEC, mode: 'sync', schedule: { totalRounds, roundsPerEpoch } },
+    ...{ chunks: run.layout.chunks.length, ...SPEC, mode: run.shape.tokens?.mode ?? 'sync', schedule: { totalRounds, roundsPerEpoch } },
     sampler: { epoch: Math.floor(id.round / roundsPerEpoch), roundInEpoch: id.round % roundsPerEpoch },
     ledger: { examples: cut.ledger.examples, exceptions: [...cut.ledger.exceptions] },
     optimizer: { name: run.optimizer.name, slots: run.optimizer.slots.map(({ name }) => name) },

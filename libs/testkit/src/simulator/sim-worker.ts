@@ -4,10 +4,11 @@
  *
  *   idle ── step task ──> session: Member + ServerLinks + compute ── ended or given up ──> idle
  */
-import { Member, ServerLinks, type ComputePort } from '@paceline/exchange';
+import { Member, ServerLinks, type ComputePort, type MemberOptions, type TokenMember } from '@paceline/exchange';
 import { maximalNodes, shardChunks, split } from '@paceline/learning';
 import type { Cluster, StepTask } from './cluster.js';
 import { SimProcess } from './process.js';
+import { createTokenMember, type TokenCompute } from './token-compute.js';
 
 const HEARTBEAT_MS = 500;
 const TICK_MS = 100;
@@ -57,10 +58,10 @@ export class SimWorker {
 }
 
 export class Session {
-  readonly member: Member;
+  readonly member: Member | TokenMember;
   private readonly links: ServerLinks<{ index: number; serverId: string; address: string }>;
   private readonly cancel: (() => void)[] = [];
-  private readonly compute: TinyCompute;
+  private readonly compute: TinyCompute | TokenCompute;
   private isOver = false;
 
   constructor(
@@ -75,28 +76,20 @@ export class Session {
     const servers = run.shape.servers;
     for (let server = 0; server < servers; server++)
       for (const chunk of shardChunks(run.layout, servers, server)) owners.set(chunk, server);
-    const halves = [new Uint8Array(run.layout.totalLength * 4), new Uint8Array(run.layout.totalLength * 4)];
-    const weights = (generation: number) => new Float32Array(halves[generation & 1]!.buffer);
-    this.compute = new TinyCompute(worker, cluster, weights);
-    this.member = new Member({
-      id: worker.id,
-      attempt: task.attempt,
-      servers,
-      totalRounds: run.schedule.totalRounds,
+    const options = {
+      ...{ id: worker.id, attempt: task.attempt, servers },
       chunks: run.layout.chunks.map(({ index, offset, length }) => ({
         index,
         byteOffset: offset * 4,
         byteLength: length * 4,
         server: owners.get(index)!,
       })),
-      store: { bytes: (generation) => halves[generation & 1]! },
-      compute: this.compute,
-      now: () => process.now(),
       onEnd: () => this.end(undefined),
-    });
-    cluster.plant?.member?.(this.member, cluster);
-    const { member } = this;
-    this.compute.member = member;
+    };
+    const part = cluster.tokens ? createTokenMember(options, worker, cluster) : createMember(options, worker, cluster);
+    const { member, compute } = part;
+    this.member = member;
+    this.compute = compute;
     this.links = new ServerLinks({
       servers: task.servers,
       attempt: task.attempt,
@@ -147,6 +140,24 @@ export class Session {
     this.compute.stop();
     this.finish(failure);
   }
+}
+
+type SessionOptions = Pick<MemberOptions, 'id' | 'attempt' | 'servers' | 'chunks' | 'onEnd'>;
+
+function createMember(options: SessionOptions, worker: SimWorker, cluster: Cluster): { member: Member; compute: TinyCompute } {
+  const { layout, schedule } = cluster.run;
+  const halves = [new Uint8Array(layout.totalLength * 4), new Uint8Array(layout.totalLength * 4)];
+  const compute = new TinyCompute(worker, cluster, (generation) => new Float32Array(halves[generation & 1]!.buffer));
+  const member = new Member({
+    ...options,
+    totalRounds: schedule.totalRounds,
+    store: { bytes: (generation) => halves[generation & 1]! },
+    compute,
+    now: () => worker.process.now(),
+  });
+  cluster.plant?.member?.(member, cluster);
+  compute.member = member;
+  return { member, compute };
 }
 
 /** The compute thread: one request after the other, each replica takes its time; nodes are added up as apps/worker/src/replica-steps.ts does. */

@@ -7,15 +7,20 @@
 import { Cluster, type ClusterOptions, type Plant } from './cluster.js';
 import type { Violation } from './checks.js';
 import { FAULT_KINDS, FAULTS, endFaults, scheduleFaults, type FaultKind, type FaultPlan } from './faults.js';
-import { randomGradient } from './gradient-shape.js';
+import { STREAMING, randomGradient } from './gradient-shape.js';
 import { Random } from './random.js';
 import { randomShape, type RunShape } from './tiny-run.js';
+import { randomTokens, type RunMode, type TokenShape } from './token-run.js';
 
 export type CheckMode = 'safety' | 'liveness';
 
 export interface SeedOptions {
   readonly seed: number;
   readonly check?: CheckMode | undefined;
+  /** Mode sync when it is not said. */
+  readonly mode?: RunMode | undefined;
+  /** In place of what the seed draws for modes async and ssp. */
+  readonly tokens?: Partial<TokenShape> | undefined;
   /** Instead of what the seed draws. */
   readonly shape?: Partial<RunShape> | undefined;
   readonly workers?: number | undefined;
@@ -29,6 +34,7 @@ export interface SeedOptions {
 export interface SeedResult {
   readonly seed: number;
   readonly check: CheckMode;
+  readonly mode: RunMode;
   readonly violation: Violation | undefined;
   readonly outcome: string;
   readonly message: string;
@@ -55,9 +61,12 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   // The plan has a stream of its own: what it draws does not shift what the run draws.
   const random = new Random(options.seed, 1);
   const check = options.check ?? (random.chance(0.6) ? 'liveness' : 'safety');
-  const drawn = { ...randomShape(random), ...options.shape };
+  const mode = options.mode ?? 'sync';
+  const tokens = mode === 'sync' ? undefined : { ...randomTokens(options.seed, mode), ...options.tokens };
+  const drawn = { ...randomShape(random), tokens, ...options.shape };
   // From a stream of its own too: seeds with plan streaming stay what they were.
-  const shape = { gradient: randomGradient(new Random(options.seed, 2), drawn.replicas), ...drawn };
+  const gradient = tokens ? STREAMING : randomGradient(new Random(options.seed, 2), drawn.replicas);
+  const shape = { gradient, ...drawn };
   const cluster = new Cluster(clusterOptions(options, random, shape));
   const plan = faultPlan(options, random);
   options.arrange?.(cluster);
@@ -74,7 +83,7 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   const waitingFor = cluster.checks.violation ? cluster.waitingFor() : [];
   if (!cluster.checks.violation) cluster.watch.afterRun();
   return {
-    ...{ seed: options.seed, check, violation: cluster.checks.violation },
+    ...{ seed: options.seed, check, mode, violation: cluster.checks.violation },
     outcome: cluster.control.status,
     message: cluster.control.reason,
     events: cluster.world.eventCount,
@@ -88,7 +97,7 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
     tables: cluster.tables,
     recent: cluster.checks.violation ? cluster.world.recent.slice(-60) : [],
     waitingFor,
-    describe: `${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}, ${JSON.stringify(shape.gradient)}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
+    describe: `${mode}${tokens ? ` ${JSON.stringify(tokens)}` : ''}: ${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}, ${JSON.stringify(shape.gradient)}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
   };
 }
 

@@ -1,6 +1,7 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { PLANTED } from './planted.js';
+import { PLANTED_TOKENS } from './token-planted.js';
 import { REGRESSIONS } from './regressions.js';
 import { simulateSeed } from './simulate.js';
 import { addSeed, emptyTally, neverTaken } from './tally.js';
@@ -10,14 +11,18 @@ const SMOKE_SEEDS = 120;
 
 test('seeds of random faults break no invariant, end, and take every row of every state table', { timeout: 120_000 }, async () => {
   const tally = emptyTally();
-  for (let seed = 1; seed <= SMOKE_SEEDS; seed++) addSeed(tally, await simulateSeed({ seed }));
+  for (let seed = 1; seed <= SMOKE_SEEDS; seed++) addSeed(tally, await simulateSeed({ seed, mode: 'sync' }));
   expect(tally.failed.map(({ seed, violation }) => `${seed}: ${violation.invariant}: ${violation.message}`)).toEqual([]);
   expect(neverTaken(tally)).toEqual([]);
 });
 
 test('a seed replays exactly, and another seed is another run', async () => {
   for (const seed of [5, 21, 44]) {
-    const [first, second, other] = [await simulateSeed({ seed }), await simulateSeed({ seed }), await simulateSeed({ seed: seed + 1 })];
+    const [first, second, other] = [
+      await simulateSeed({ seed, mode: 'sync' }),
+      await simulateSeed({ seed, mode: 'sync' }),
+      await simulateSeed({ seed: seed + 1, mode: 'sync' }),
+    ];
     expect(first.events).toBeGreaterThan(100);
     expect([second.traceHash, second.events, second.virtualMs]).toEqual([first.traceHash, first.events, first.virtualMs]);
     expect(other.traceHash).not.toBe(first.traceHash);
@@ -26,13 +31,13 @@ test('a seed replays exactly, and another seed is another run', async () => {
 
 for (const { found, ...options } of REGRESSIONS)
   test(`seed ${options.seed} stays clean: ${found}`, async () => {
-    expect((await simulateSeed(options)).violation).toBeUndefined();
+    expect((await simulateSeed({ mode: 'sync', ...options })).violation).toBeUndefined();
   });
 
-for (const { name, shownBy, withinSeeds, kinds, plant } of PLANTED)
+for (const { name, shownBy, withinSeeds, kinds, plant, mode = 'sync' } of [...PLANTED, ...PLANTED_TOKENS])
   test(`planted: ${name} is found within ${withinSeeds} seeds`, { timeout: 60_000 }, async () => {
     for (let seed = 1; seed <= withinSeeds; seed++) {
-      const { violation } = await simulateSeed({ seed, check: 'liveness', kinds, plant });
+      const { violation } = await simulateSeed({ seed, check: 'liveness', mode, kinds, plant });
       if (!violation) continue;
       expect(shownBy).toContain(violation.invariant);
       return;
@@ -57,7 +62,19 @@ test('the simulator runs the machines that the apps run, and has no state machin
       ),
     );
   const [ofSimulator, ofApps] = [imports(simulator), imports(apps)];
-  for (const machine of ['Coordinator', 'Shard', 'ShardLink', 'Member', 'Journal', 'ServerLinks', 'SilenceWatch', 'PacedTick'])
+  for (const machine of [
+    'Coordinator',
+    'Shard',
+    'ShardLink',
+    'Member',
+    'TokenCoordinator',
+    'TokenShard',
+    'TokenMember',
+    'Journal',
+    'ServerLinks',
+    'SilenceWatch',
+    'PacedTick',
+  ])
     expect([machine, ofSimulator.has(machine), ofApps.has(machine)]).toEqual([machine, true, true]);
   expect(isIn(/new StateTable/u)).toBe(false);
   expect(isIn(/from '[^']*apps\//u)).toBe(false);

@@ -1,13 +1,25 @@
 /** What many seeds add up to: rows of the state tables that were taken, faults that fired, outcomes, and seeds that failed. */
-import { COORDINATOR_ROWS, MEMBER_ROWS, SHARD_ROWS, type StateRows } from '@paceline/exchange';
+import {
+  COORDINATOR_ROWS,
+  MEMBER_ROWS,
+  SHARD_ROWS,
+  TOKEN_COORDINATOR_ROWS,
+  TOKEN_MEMBER_ROWS,
+  TOKEN_SHARD_ROWS,
+  type StateRows,
+} from '@paceline/exchange';
 import { STANDBY_CLUSTER_ROWS } from '../standby-cluster.js';
 import type { Violation } from './checks.js';
 import type { SeedResult } from './simulate.js';
+import { TOKEN_ROWS_NOT_REACHED } from './token-run.js';
 
 export const TABLES: Readonly<Record<string, StateRows<string>>> = {
   coordinator: COORDINATOR_ROWS,
   shard: SHARD_ROWS,
   member: MEMBER_ROWS,
+  'token-coordinator': TOKEN_COORDINATOR_ROWS,
+  'token-shard': TOKEN_SHARD_ROWS,
+  'token-member': TOKEN_MEMBER_ROWS,
 };
 
 /** Rows that no seed can take today, each with the reason. */
@@ -16,6 +28,7 @@ export const NOT_REACHED: Readonly<Record<string, string>> = {
   ...Object.fromEntries(
     STANDBY_CLUSTER_ROWS.map((row) => [row, 'standbys are not simulated yet; standby.test.ts takes these rows in one process']),
   ),
+  ...TOKEN_ROWS_NOT_REACHED,
   'shard.commitRepeated': ONE_COORDINATOR,
   'shard.decisionRepeated': ONE_COORDINATOR,
   'member.viewOld': ONE_COORDINATOR,
@@ -25,6 +38,7 @@ export const NOT_REACHED: Readonly<Record<string, string>> = {
 export interface FailedSeed {
   readonly seed: number;
   readonly check: string;
+  readonly mode: string;
   readonly violation: Violation;
   readonly describe: string;
   readonly recent: readonly string[];
@@ -52,9 +66,9 @@ export function addSeed(tally: Tally, result: SeedResult): void {
   tally.rounds += result.rounds;
   for (const { name, taken } of result.tables) for (const [row, count] of taken) add(tally.rows, `${name}.${String(row)}`, count);
   for (const [fault, count] of result.fired) add(tally.fired, fault, count);
-  add(tally.outcomes, `${result.check}: ${result.outcome}`, 1);
-  const { seed, check, violation, describe, recent, waitingFor } = result;
-  if (violation) tally.failed.push({ seed, check, violation, describe, recent, waitingFor });
+  add(tally.outcomes, `${result.mode}, ${result.check}: ${result.outcome}`, 1);
+  const { seed, check, mode, violation, describe, recent, waitingFor } = result;
+  if (violation) tally.failed.push({ seed, check, mode, violation, describe, recent, waitingFor });
 }
 
 export function addTally(into: Tally, from: Tally): void {
@@ -66,9 +80,11 @@ export function addTally(into: Tally, from: Tally): void {
   into.failed.push(...from.failed);
 }
 
-/** Every row of every table, with how often it was taken. */
+/** Every row of the tables of machines that ran (those of a mode run together), with how often it was taken. */
 export function coverage(tally: Tally): { readonly row: string; readonly count: number }[] {
-  return Object.entries(TABLES).flatMap(([name, rows]) =>
+  const ran = new Set(Object.keys(tally.rows).map((row) => row.slice(0, row.indexOf('.'))));
+  const tables = Object.entries(TABLES).filter(([name]) => ran.has(name));
+  return tables.flatMap(([name, rows]) =>
     Object.keys(rows).map((row) => ({ row: `${name}.${row}`, count: tally.rows[`${name}.${row}`] ?? 0 })),
   );
 }

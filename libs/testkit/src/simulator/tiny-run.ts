@@ -8,6 +8,7 @@ import { createOptimizer, createSchedule, replicaRows, type Layout, type Optimiz
 import type { OptimizerSpec } from '@paceline/spec';
 import type { GradientShape } from './gradient-shape.js';
 import type { Random } from './random.js';
+import type { TokenShape } from './token-run.js';
 
 export interface RunShape {
   readonly servers: number;
@@ -21,6 +22,8 @@ export interface RunShape {
   readonly cutEveryRounds: number;
   readonly optimizer: OptimizerSpec;
   readonly gradient: GradientShape;
+  /** Modes async and ssp; undefined is mode sync. */
+  readonly tokens?: TokenShape | undefined;
 }
 
 export function randomShape(random: Random): Omit<RunShape, 'gradient'> {

@@ -1,12 +1,12 @@
 /** The invariants, looked at after every event, and at the end of the run. */
-import type { Coordinator, NumberedEntry, Shard } from '@paceline/exchange';
+import { Coordinator, type NumberedEntry, type Shard, type TokenShard } from '@paceline/exchange';
 import type { Cluster } from './cluster.js';
 import type { CheckpointId } from '@paceline/storage';
 import { checkBounds } from './bounds.js';
 import type { HostedAttempt } from './hosted-attempt.js';
 
 export class Watch {
-  private readonly shardRounds = new Map<Shard, number>();
+  private readonly shardRounds = new Map<Shard | TokenShard, number>();
   private readonly memberRounds = new Map<object, number>();
   private readonly coordinatorRounds = new Map<Coordinator, { round: number; view: number }>();
   private readonly appliedOnce = new Set<string>();
@@ -24,11 +24,14 @@ export class Watch {
     const { cluster } = this;
     for (const part of cluster.hosted) {
       if (part.over) continue;
+      cluster.tokens?.afterEvent(part);
+      if (cluster.tokens) continue;
       this.shard(part);
       if (part.server.process.isAlive) checkBounds(part, cluster);
-      if (part.coordinator) this.coordinator(part, part.coordinator);
+      if (part.coordinator instanceof Coordinator) this.coordinator(part, part.coordinator);
     }
-    for (const worker of cluster.workers) {
+    // In modes async and ssp a member's tokens come in any order.
+    for (const worker of cluster.tokens ? [] : cluster.workers) {
       const member = worker.session?.member;
       if (!member) continue;
       const before = this.memberRounds.get(member) ?? 0;
@@ -52,14 +55,15 @@ export class Watch {
   /** An entry of the journal as the api stores it. */
   stored(entry: NumberedEntry): void {
     if (entry.kind !== 'ledger') return;
-    const { checks, run } = this.cluster;
+    const { checks, run, tokens } = this.cluster;
     checks.expect(entry.fromRound === this.ledgerTo + 1, 'I4', () => `the ledger goes from round ${this.ledgerTo} to ${entry.fromRound}`);
     const { reference } = this.cluster;
     let examples = 0;
     let scheduled = 0;
     for (let round = entry.fromRound; round <= entry.toRound; round++) {
-      examples += reference.examplesIn(round);
-      scheduled += run.schedule.round(round).count;
+      const { count } = run.schedule.round(round);
+      examples += tokens ? count - tokens.droppedIn(round) : reference.examplesIn(round);
+      scheduled += count;
     }
     checks.expect(
       examples === entry.examples && examples + (entry.dropped ?? 0) === scheduled,
@@ -83,7 +87,16 @@ export class Watch {
     world.note('restore', round);
     this.ledgerTo = round - 1;
     reference.restart(round);
-    this.ledgerExamples = reference.examplesBefore(round);
+    this.ledgerExamples = this.examplesBefore(round);
+  }
+
+  /** Examples that are in updates of the rounds before this one. */
+  private examplesBefore(round: number): number {
+    const { reference, run, tokens } = this.cluster;
+    if (!tokens) return reference.examplesBefore(round);
+    let examples = 0;
+    for (let k = 0; k < round; k++) examples += run.schedule.round(k).count - tokens.droppedIn(k);
+    return examples;
   }
 
   /** With backup replicas: a shard is told which replicas count. All are told the same, in one round. */
@@ -125,9 +138,9 @@ export class Watch {
 
   runOver(outcome: string, message: string): void {
     const { cluster } = this;
-    const { checks, reference, run } = cluster;
+    const { checks, run } = cluster;
     if (outcome === 'SUCCEEDED') {
-      const all = reference.examplesBefore(run.schedule.totalRounds);
+      const all = this.examplesBefore(run.schedule.totalRounds);
       checks.expect(this.ledgerExamples === all, 'I4', () => `${this.ledgerExamples} examples are in the ledger, updates have ${all}`);
       const { nonFinite, backupReplicas } = run.shape.gradient;
       checks.expect(

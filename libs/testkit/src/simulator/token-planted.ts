@@ -1,0 +1,82 @@
+/** Planted mistakes of modes async and ssp; planted.ts says what they are for. */
+import type { ShardLink, Token } from '@paceline/exchange';
+import type { FrameHeader } from '@paceline/protocol';
+import type { PlantedBug } from './planted.js';
+
+/** Private parts of the machines that a mistake is put into. */
+interface OpenShard {
+  readonly links: ReadonlyMap<ShardLink, { readonly gathering: ReadonlyMap<number, { readonly regions: ReadonlyMap<number, object> }> }>;
+  finish(token: Token): void;
+  tellApplied(token: Token, staleness: number): void;
+}
+interface OpenCoordinator {
+  readonly issued: ReadonlyMap<number, { readonly shards: Set<number> }>;
+  tryCount(issued: { readonly shards: Set<number> }): void;
+  readonly source: { readonly clocks: number[]; next(replicas: readonly number[]): unknown };
+}
+
+export const PLANTED_TOKENS: readonly PlantedBug[] = [
+  {
+    name: 'bit before the last chunk',
+    mistake: 'a shard marks a token and says APPLIED when all of its chunks but one have come',
+    shownBy: ['I2'],
+    withinSeeds: 10,
+    kinds: [],
+    mode: 'async',
+    plant: {
+      tokenShard(shard, { run }) {
+        const machine = shard as unknown as OpenShard;
+        const data = shard.data.bind(shard);
+        shard.data = (link: ShardLink, header: FrameHeader) => {
+          data(link, header);
+          const token = { round: header.round, replica: header.nodeLo };
+          const gathering = machine.links.get(link)?.gathering.get(shard.marks.numberOf(token));
+          if (gathering?.regions.size !== Math.floor(run.layout.chunks.length / run.shape.servers) - 1) return;
+          machine.finish(token);
+          machine.tellApplied(token, 0);
+        };
+      },
+    },
+  },
+  {
+    name: 'counted at one shard',
+    mistake: 'the coordinator counts a token when the first shard is done with it',
+    shownBy: ['I2'],
+    withinSeeds: 10,
+    kinds: [],
+    mode: 'async',
+    plant: {
+      tokenCoordinator(coordinator, { run }) {
+        const machine = coordinator as unknown as OpenCoordinator;
+        const tryCount = machine.tryCount.bind(coordinator);
+        machine.tryCount = (issued) => {
+          if (issued.shards.size > 0) for (let server = 0; server < run.shape.servers; server++) issued.shards.add(server);
+          tryCount(issued);
+        };
+      },
+    },
+  },
+  {
+    name: 'clock not moved with its replica',
+    mistake:
+      'in mode ssp the clocks of replicas that a member does not hold are not looked at: who takes over a replica goes ahead of the others',
+    shownBy: ['I3', 'crash'],
+    withinSeeds: 20,
+    kinds: ['kill a worker', 'slow a worker', 'add a worker'],
+    mode: 'ssp',
+    plant: {
+      tokenCoordinator(coordinator) {
+        const { source } = coordinator as unknown as OpenCoordinator;
+        const next = source.next.bind(source);
+        source.next = (replicas) => {
+          const clocks = [...source.clocks];
+          const own = Math.min(...replicas.map((replica) => clocks[replica]!));
+          clocks.forEach((clock, replica) => (source.clocks[replica] = replicas.length > 0 ? Math.max(clock, own) : clock));
+          const token = next(replicas);
+          clocks.forEach((clock, replica) => (source.clocks[replica] = clock));
+          return token;
+        };
+      },
+    },
+  },
+];

@@ -1,0 +1,57 @@
+/**
+ * What a seed of modes async and ssp adds to the shape of its run, and which of its gradients are no numbers. Both follow from the seed by
+ * a stream of their own, so a seed of mode sync means what it would mean without them.
+ */
+import { Random } from './random.js';
+import type { TinyRun } from './tiny-run.js';
+
+export type RunMode = 'sync' | 'async' | 'ssp';
+export const RUN_MODES: readonly RunMode[] = ['sync', 'async', 'ssp'];
+
+export interface TokenShape {
+  readonly mode: 'async' | 'ssp';
+  readonly stalenessBound: number;
+  readonly delayCompensation: number;
+  readonly stalenessScaledRate: boolean;
+  readonly nonFinite: 'fail' | 'skip';
+  /** Share of the tokens whose gradients have NaN, and which ones those are. */
+  readonly nanShare: number;
+  readonly nanSalt: number;
+}
+
+/** Streams of randomness: of the mode, of what it adds, of gradients. */
+const [MODE, SHAPE, GRADIENTS] = [4, 3, 5] as const;
+
+/** Of a seed that does not say. */
+export function drawMode(seed: number): RunMode {
+  return new Random(seed, MODE).pick(['sync', 'sync', 'async', 'ssp']);
+}
+
+export function randomTokens(seed: number, mode: 'async' | 'ssp'): TokenShape {
+  const random = new Random(seed, SHAPE);
+  return {
+    mode,
+    stalenessBound: random.pick([0, 1, 2, 4]),
+    delayCompensation: random.pick([0, 0, 0.5]),
+    stalenessScaledRate: random.chance(0.3),
+    nonFinite: random.chance(0.1) ? 'fail' : 'skip',
+    nanShare: random.pick([0, 0, 0.02, 0.15]),
+    nanSalt: random.int(0, 1000),
+  };
+}
+
+/** Whoever computes the token finds the same. */
+export function isNonFinite({ shape }: TinyRun, round: number, replica: number): boolean {
+  const { tokens } = shape;
+  if (!tokens || tokens.nanShare === 0) return false;
+  return new Random(tokens.nanSalt + round * 1_009 + replica * 7, GRADIENTS).float() < tokens.nanShare;
+}
+
+/** Rows of the token tables that no seed takes, or one in thousands, each with the reason; token-cluster.test.ts takes them, moment by moment. */
+export const TOKEN_ROWS_NOT_REACHED: Readonly<Record<string, string>> = {
+  'token-shard.dropRepeated': 'whether a gradient has NaN follows from its token here, so nobody has pushed what another drops',
+  'token-coordinator.contributionStale':
+    'a connection that breaks takes what it carried with it, and a token that is held is not counted by another',
+  'token-coordinator.nonFiniteStale': 'as contributionStale',
+  'token-member.parametersStale': 'a shard answers a FETCH once, over the connection on which it came',
+};

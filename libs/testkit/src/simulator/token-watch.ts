@@ -1,0 +1,267 @@
+/**
+ * The invariants of modes async and ssp, looked at after every event. What a shard applies is followed token by token and compared with what its
+ * marks say, with what workers have computed, and with what the coordinator counts; in mode ssp every issued token is held against the bound.
+ * Bits differ with timing here, so a checkpoint is compared with what the shards held when it was cut.
+ */
+import { TokenCoordinator, TokenShard, type Region, type Token, type TokenUpdate } from '@paceline/exchange';
+import type { Cluster } from './cluster.js';
+import type { HostedAttempt } from './hosted-attempt.js';
+import { isNonFinite, type TokenShape } from './token-run.js';
+
+interface ShardSeen {
+  count: number;
+  /** Chunks to which each token was applied, by its number. */
+  readonly applied: Map<number, Set<number>>;
+}
+
+interface CoordinatorSeen {
+  count: number;
+  view: number;
+  readonly counted: Set<number>;
+  /** Numbers of tokens that were ever issued. */
+  readonly issued: Set<number>;
+}
+
+/** Private part of the coordinator: what it has issued is told to members alone. */
+interface OpenCoordinator {
+  readonly issued: ReadonlyMap<number, { readonly token: Token }>;
+}
+
+const TOKENS_OF_WORKER = 4;
+
+export class TokenWatch {
+  private readonly shards = new Map<HostedAttempt, ShardSeen>();
+  private readonly coordinators = new Map<TokenCoordinator, CoordinatorSeen>();
+  /** Gradients by attempt and token, as workers have computed them. */
+  private readonly gradients = new Map<string, Float32Array[]>();
+  /** What chunks held when they were cut, by attempt, round and chunk. */
+  private readonly cuts = new Map<string, Float32Array>();
+  /** What chunks hold, by attempt and chunk. */
+  private readonly present = new Map<string, Float32Array>();
+  /** The highest staleness that any shard has measured. */
+  highestStaleness = 0;
+
+  constructor(
+    private readonly cluster: Cluster,
+    readonly shape: TokenShape,
+  ) {}
+
+  afterEvent(part: HostedAttempt): void {
+    if (part.shard instanceof TokenShard) this.shard(part, part.shard);
+    if (part.coordinator instanceof TokenCoordinator) this.coordinator(part, part.coordinator);
+  }
+
+  /** A worker begins to compute. */
+  begun(attempt: number, token: Token): void {
+    if (this.shape.mode !== 'ssp') return;
+    const part = this.cluster.hosted.find((known) => known.attempt === attempt && known.coordinator);
+    if (part?.coordinator instanceof TokenCoordinator) this.withinBound(part.coordinator, token, 'is computed');
+  }
+
+  computed(attempt: number, token: Token, gradient: Float32Array): void {
+    const key = `${attempt}/${this.numberOf(token)}`;
+    this.gradients.set(key, [...(this.gradients.get(key) ?? []), gradient.slice()]);
+  }
+
+  /** Before a shard applies a gradient to a chunk. */
+  applying(part: HostedAttempt, chunk: number, { token, staleness, step }: TokenUpdate, gradient: Region): void {
+    const { checks, run } = this.cluster;
+    const number = this.numberOf(token);
+    const seen = this.seenOf(part);
+    const what = `the token of replica ${token.replica} in round ${token.round} at server ${part.server.index}, attempt ${part.attempt}`;
+    let chunks = seen.applied.get(number);
+    if (!chunks) seen.applied.set(number, (chunks = new Set()));
+    checks.expect(!chunks.has(chunk), 'I2', () => `${what} was applied twice to chunk ${chunk}`);
+    checks.expect(token.round >= (part.restore?.round ?? 0), 'I2', () => `${what} is in the checkpoint that the attempt began with`);
+    chunks.add(chunk);
+    const { offset, length } = run.layout.chunks[chunk]!;
+    const isComputed = (this.gradients.get(`${part.attempt}/${number}`) ?? []).some((all) =>
+      sameBits(all.subarray(offset, offset + length), gradient.floats),
+    );
+    checks.expect(isComputed, 'I2', () => `${what}: nobody has computed the gradient that was applied to chunk ${chunk}`);
+    checks.expect(staleness >= 0 && step > 0, 'I3', () => `${what} has staleness ${staleness} and step ${step}`);
+    this.highestStaleness = Math.max(this.highestStaleness, staleness);
+    if (this.shape.mode !== 'ssp') return;
+    // Fetched when every clock was at k − bound at least; nobody is issued more than k + bound until it is counted.
+    const most = (2 * this.shape.stalenessBound + 1) * run.shape.replicas - 1;
+    checks.expect(staleness <= most, 'I3', () => `${what} has staleness ${staleness}, the bound allows ${most}`);
+  }
+
+  /** After it. */
+  applied(part: HostedAttempt, chunk: number, params: Region): void {
+    this.present.set(`${part.attempt}/${chunk}`, params.floats.slice());
+  }
+
+  /** Every shard cuts the same set: all rounds before the cut, and nothing beyond. */
+  cut(part: HostedAttempt, generation: number, regions: readonly Region[]): void {
+    const { checks } = this.cluster;
+    const { marks } = part.shard as TokenShard;
+    if (part.memory.chunks.length === 0) return;
+    for (const token of this.tokens())
+      checks.expect(
+        marks.has(token) === token.round < generation,
+        'I2',
+        () =>
+          `server ${part.server.index} cuts round ${generation} ${marks.has(token) ? 'with' : 'without'} replica ${token.replica} of round ${token.round}`,
+      );
+    part.memory.chunks.forEach(({ index }, place) =>
+      this.cuts.set(`${part.attempt}/${generation}/${index}`, regions[place]!.floats.slice()),
+    );
+  }
+
+  /** True when these are the bits that the chunk had when the checkpoint was cut. */
+  heldAtCut(attempt: number, round: number, chunk: number, values: Float32Array): boolean {
+    const held = this.cuts.get(`${attempt}/${round}/${chunk}`);
+    return held !== undefined && sameBits(held, values);
+  }
+
+  /** The weights at the end are what the shards hold. */
+  collected(attempt: number, chunk: number, values: Float32Array): boolean {
+    const held = this.present.get(`${attempt}/${chunk}`);
+    return held === undefined || sameBits(held, values);
+  }
+
+  /** Examples that a round leaves out: those of gradients that are no numbers. */
+  droppedIn(round: number): number {
+    const { run } = this.cluster;
+    let examples = 0;
+    for (let replica = 0; replica < run.shape.replicas; replica++)
+      if (isNonFinite(run, round, replica)) examples += run.replicaExamples(round, replica);
+    return examples;
+  }
+
+  private shard(part: HostedAttempt, shard: TokenShard): void {
+    const { checks, run } = this.cluster;
+    const seen = this.seenOf(part);
+    const { count } = shard.marks;
+    if (count === seen.count) return;
+    checks.expect(count > seen.count, 'I1', () => `shard ${part.server.index} went from ${seen.count} tokens to ${count}`);
+    seen.count = count;
+    const owned = part.memory.chunks.length;
+    if (owned === 0) return;
+    for (const token of this.tokens()) {
+      if (token.round < (part.restore?.round ?? 0)) continue;
+      const chunks = seen.applied.get(this.numberOf(token))?.size ?? 0;
+      const isDropped = chunks === 0 && isNonFinite(run, token.round, token.replica);
+      const isRight = shard.marks.has(token) ? chunks === owned || isDropped : chunks === 0;
+      checks.expect(
+        isRight,
+        'I2',
+        () =>
+          `replica ${token.replica} of round ${token.round} is ${shard.marks.has(token) ? '' : 'not '}marked at server ${part.server.index}, and applied to ${chunks} of ${owned} chunks`,
+      );
+    }
+    this.bounded(part);
+  }
+
+  private coordinator(part: HostedAttempt, coordinator: TokenCoordinator): void {
+    const { checks, watch } = this.cluster;
+    let seen = this.coordinators.get(coordinator);
+    if (!seen) this.coordinators.set(coordinator, (seen = { count: -1, view: 0, counted: new Set(), issued: new Set() }));
+    for (const [number, { token }] of (coordinator as unknown as OpenCoordinator).issued) {
+      if (seen.issued.has(number)) continue;
+      seen.issued.add(number);
+      if (this.shape.mode === 'ssp') this.withinBound(coordinator, token, 'is issued');
+    }
+    if (coordinator.marks.count === seen.count && coordinator.view === seen.view) return;
+    const { count, view } = seen;
+    checks.expect(coordinator.marks.count >= count, 'I1', () => `the coordinator went from ${count} tokens to ${coordinator.marks.count}`);
+    checks.expect(coordinator.view >= view, 'I1', () => `the coordinator went from view ${view} to ${coordinator.view}`);
+    seen.count = coordinator.marks.count;
+    seen.view = coordinator.view;
+    watch.committedRounds = Math.max(watch.committedRounds, coordinator.marks.rounds);
+    this.counted(part, coordinator, seen);
+    const held = new Map<number, string>();
+    for (const { seat, workerId } of coordinator.seats()) {
+      checks.expect(!held.has(seat), 'refusal', () => `seat ${seat} is held by ${held.get(seat)} and ${workerId}`);
+      held.set(seat, workerId);
+    }
+  }
+
+  /** What is counted is at every shard, and in the ledger. */
+  private counted(part: HostedAttempt, coordinator: TokenCoordinator, seen: CoordinatorSeen): void {
+    const { checks, hosted, run } = this.cluster;
+    const shards = hosted.filter(({ attempt, memory }) => attempt === part.attempt && memory.chunks.length > 0);
+    let examples = 0;
+    let dropped = 0;
+    for (const token of this.tokens()) {
+      if (!coordinator.marks.has(token)) continue;
+      const rows = run.replicaExamples(token.round, token.replica);
+      if (isNonFinite(run, token.round, token.replica)) dropped += rows;
+      else examples += rows;
+      const number = this.numberOf(token);
+      if (seen.counted.has(number)) continue;
+      seen.counted.add(number);
+      for (const { shard, server } of shards)
+        checks.expect(
+          (shard as TokenShard).marks.has(token),
+          'I2',
+          () => `replica ${token.replica} of round ${token.round} is counted, and server ${server.index} has not applied it`,
+        );
+    }
+    const ledger = coordinator.ledger.state();
+    const exceptions = ledger.exceptions.reduce((sum, exception) => sum + exception.examples, 0);
+    checks.expect(
+      ledger.examples === examples && exceptions === dropped,
+      'I4',
+      () => `the ledger has ${ledger.examples} examples and ${exceptions} dropped; ${examples} and ${dropped} are counted`,
+    );
+  }
+
+  private withinBound(coordinator: TokenCoordinator, { round, replica }: Token, what: string): void {
+    const { shape, schedule } = this.cluster.run;
+    let slowest = schedule.totalRounds;
+    for (let other = 0; other < shape.replicas; other++) {
+      let clock = 0;
+      while (clock < slowest && coordinator.marks.has({ round: clock, replica: other })) clock++;
+      slowest = Math.min(slowest, clock);
+    }
+    const bound = this.shape.stalenessBound;
+    this.cluster.checks.expect(
+      round <= slowest + bound,
+      'I3',
+      () => `the token of replica ${replica} in round ${round} ${what}, the slowest clock is ${slowest} and the bound ${bound}`,
+    );
+  }
+
+  /** Arena blocks are of 64 bytes here: present, slots, gradients on their way or held, what sockets read, what was fetched. */
+  private bounded(part: HostedAttempt): void {
+    const { run, network, checks, workers } = this.cluster;
+    let links = 0;
+    for (const stream of network.streams) if (stream.process === part.server.process) links++;
+    const owned = part.memory.chunks.length;
+    const ofLinks = links * (owned * 2 * TOKENS_OF_WORKER + 1);
+    const blocks = owned * (2 + run.optimizer.slots.length) + ofLinks + workers.length * owned * TOKENS_OF_WORKER;
+    const { bytesInUse } = part.memory.arena;
+    checks.expect(
+      bytesInUse <= blocks * 64,
+      'I10',
+      () => `server ${part.server.index} holds ${bytesInUse} bytes, its bound is ${blocks * 64}`,
+    );
+  }
+
+  private seenOf(part: HostedAttempt): ShardSeen {
+    let seen = this.shards.get(part);
+    if (!seen) this.shards.set(part, (seen = { count: (part.restore?.round ?? 0) * this.cluster.run.shape.replicas, applied: new Map() }));
+    return seen;
+  }
+
+  private numberOf({ round, replica }: Token): number {
+    return round * this.cluster.run.shape.replicas + replica;
+  }
+
+  /** Those that have rows. */
+  private *tokens(): Iterable<Token> {
+    const { run } = this.cluster;
+    for (let round = 0; round < run.schedule.totalRounds; round++)
+      for (let replica = 0; replica < run.shape.replicas; replica++) if (run.replicaExamples(round, replica) > 0) yield { round, replica };
+  }
+}
+
+function sameBits(a: Float32Array, b: Float32Array): boolean {
+  if (a.length !== b.length) return false;
+  const x = new Uint32Array(a.buffer, a.byteOffset, a.length);
+  const y = new Uint32Array(b.buffer, b.byteOffset, b.length);
+  for (let i = 0; i < x.length; i++) if (x[i] !== y[i]) return false;
+  return true;
+}
