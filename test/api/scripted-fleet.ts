@@ -149,6 +149,7 @@ export class Coordinator {
     private readonly fleet: ScriptedFleet,
     readonly runId: string,
     readonly attempt: number,
+    readonly term = 1,
   ) {}
 
   /** Nothing is heard of it any more. */
@@ -168,6 +169,7 @@ export class Coordinator {
       attempt,
       entries: [...entries],
       state: this.state,
+      term: this.term,
       ...(after === undefined ? {} : { after }),
     });
   }

@@ -18,7 +18,7 @@ const spec = (rounds: number): RunSpecInput => ({
 async function begun(rounds: number): Promise<RunView> {
   plane = await DataPlane.start({ servers: 4, workers: 2 });
   const run = await plane.train(spec(rounds));
-  await plane.until(run, 'round 20', 60_000, () => (run.state?.round ?? 0) >= 20);
+  await plane.until(run, 'round 8', 60_000, () => (run.state?.round ?? 0) >= 8);
   await plane.until(run, 'both standbys', 10_000, () => events(run, 'standby.ready').length === 2);
   return run;
 }
@@ -34,7 +34,7 @@ const ledger = (run: RunView): number[] =>
 
 for (const index of [0, 1])
   test(`SIGKILL of primary ${index}: its standby goes on within two seconds, and no committed round is lost`, async () => {
-    const rounds = 200;
+    const rounds = 60;
     const run = await begun(rounds);
     const victim = processOf(run.servers[index]!.serverId);
     const killedAtMs = Date.now();
@@ -50,7 +50,7 @@ for (const index of [0, 1])
   }, 180_000);
 
 test('SIGSTOP of primary 1 until it is replaced, then SIGCONT: it changes nothing', async () => {
-  const run = await begun(150);
+  const run = await begun(50);
   const { child } = processOf(run.servers[1]!.serverId);
   child.kill('SIGSTOP');
   try {
