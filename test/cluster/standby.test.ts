@@ -1,31 +1,35 @@
 /** Real processes: a primary is killed or stopped in mid-run, its standby takes over, and the weights are those of an undisturbed run. */
-import { afterEach, expect, test } from 'vitest';
-import type { RunSpecInput } from '@paceline/spec';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
 import { DataPlane, type RunView } from '@paceline/testkit';
 import { trainReference } from '../numerics/reference.js';
 
-let plane: DataPlane | undefined;
-afterEach(async () => {
-  await plane?.stop();
-  plane = undefined;
-});
-
-const spec = (rounds: number): RunSpecInput => ({
-  ...{ model: 'mlp', globalBatch: 128, replicas: 4, length: { rounds }, seed: 7 },
+const ROUNDS = 60;
+const SPEC: RunSpecInput = {
+  ...{ model: 'mlp', globalBatch: 128, replicas: 4, length: { rounds: ROUNDS }, seed: 7 },
   strategy: { kind: 'parameter-server', mode: 'sync', servers: 2, standby: 1, accumulate: 1 },
-});
+};
 
-async function begun(rounds: number): Promise<RunView> {
+let plane: DataPlane;
+let undisturbed: string;
+beforeAll(async () => {
+  const parsed = parseRunSpec(SPEC);
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
+  undisturbed = (await trainReference(parsed.spec)).weightsSha256;
   plane = await DataPlane.start({ servers: 4, workers: 2 });
-  const run = await plane.train(spec(rounds));
+}, 90_000);
+afterAll(() => plane?.stop());
+
+async function begun(): Promise<RunView> {
+  const run = await plane.train(SPEC);
+  await plane.until(run, 'both standbys', 60_000, () => events(run, 'standby.ready').length === 2);
   await plane.until(run, 'round 8', 60_000, () => (run.state?.round ?? 0) >= 8);
-  await plane.until(run, 'both standbys', 10_000, () => events(run, 'standby.ready').length === 2);
   return run;
 }
 
 const events = (run: RunView, type: string) =>
   run.entries.flatMap((entry) => (entry.kind === 'event' && entry.type === type ? [entry] : []));
-const processOf = (serverId: string) => plane!.servers.find((server) => server.ready.id === serverId)!;
+const processOf = (serverId: string) => plane.servers.find((server) => server.ready.id === serverId)!;
 /** Rounds of the ledger, in the order in which they were written. */
 const ledger = (run: RunView): number[] =>
   run.entries.flatMap((entry) =>
@@ -34,31 +38,31 @@ const ledger = (run: RunView): number[] =>
 
 for (const index of [0, 1])
   test(`SIGKILL of primary ${index}: its standby goes on within two seconds, and no committed round is lost`, async () => {
-    const rounds = 60;
-    const run = await begun(rounds);
+    const run = await begun();
     const victim = processOf(run.servers[index]!.serverId);
     const killedAtMs = Date.now();
     await victim.kill('SIGKILL');
-    const result = await plane!.finished(run, 90_000);
+    const result = await plane.finished(run, 90_000);
     expect(victim.child.signalCode).toBe('SIGKILL');
     expect(events(run, 'standby.promoted')).toMatchObject([{ data: { server: index, term: 2 } }]);
     const next = run.entries.find((entry) => entry.kind === 'metric' && entry.atMs > events(run, 'standby.promoted')[0]!.atMs)!;
     console.log(`primary ${index}: ${next.atMs - killedAtMs} ms from the kill to the next committed round`);
     expect(next.atMs - killedAtMs).toBeLessThan(2_000);
-    expect(ledger(run)).toEqual(Array.from({ length: rounds }, (_, round) => round));
-    expect(result.weightsSha256).toBe((await trainReference(run.spec)).weightsSha256);
+    expect(ledger(run)).toEqual(Array.from({ length: ROUNDS }, (_, round) => round));
+    expect(result.weightsSha256).toBe(undisturbed);
+    await plane.addServer(); // for the next test
   }, 180_000);
 
 test('SIGSTOP of primary 1 until it is replaced, then SIGCONT: it changes nothing', async () => {
-  const run = await begun(50);
+  const run = await begun();
   const { child } = processOf(run.servers[1]!.serverId);
   child.kill('SIGSTOP');
   try {
-    await plane!.until(run, 'the takeover', 25_000, () => events(run, 'standby.promoted').length === 1);
+    await plane.until(run, 'the takeover', 25_000, () => events(run, 'standby.promoted').length === 1);
   } finally {
     child.kill('SIGCONT');
   }
-  const result = await plane!.finished(run, 90_000);
+  const result = await plane.finished(run, 90_000);
   expect(events(run, 'standby.lost').map(({ message }) => message)).toEqual([expect.stringContaining('nothing heard for') as string]);
-  expect(result.weightsSha256).toBe((await trainReference(run.spec)).weightsSha256);
+  expect(result.weightsSha256).toBe(undisturbed);
 }, 180_000);

@@ -15,12 +15,12 @@ beforeAll(async () => {
 }, 120_000);
 afterAll(() => stack?.stop());
 
-const leaderOf = async (id: string, index: number) =>
+const primaryOf = async (id: string, index: number) =>
   (await runOf(stack, id)).servers.find((server) => server.index === index && server.role === 'PRIMARY')!;
 
 /** @returns how long after the kill a round was committed by the servers that are left, at most */
 async function kill(id: string, index: number): Promise<number> {
-  const { serverId } = await leaderOf(id, index);
+  const { serverId } = await primaryOf(id, index);
   const victim = stack.servers.find(({ ready }) => ready.id === serverId)!;
   const fromMs = Date.now();
   await stack.end(victim, 'SIGKILL');

@@ -132,7 +132,7 @@ export class Outbox {
     const rows = await this.database.runServer.findMany({ where: { runId, attempt, claimedAt: { not: null } } });
     const shards = shardsOf(rows.map((row) => ({ ...placeOf(row), address: addressOf(row) })));
     return {
-      servers: shards.flatMap(({ leader }) => leader.address ?? []),
+      servers: shards.flatMap(({ primary }) => primary.address ?? []),
       standbys: shards.flatMap(({ standby }) => standby?.address ?? []),
     };
   }

@@ -12,6 +12,7 @@ import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import { ackField, cancelField, RedisUnavailableError, REPORT_STREAM, reportSchema, withDeadline, type Report } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import { isDatabaseOutage } from '../database/outage.js';
+import { Arbiter } from '../dispatch/arbiter.js';
 import { Control } from '../dispatch/control.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { RedisConnections } from '../dispatch/redis-connections.js';
@@ -49,6 +50,7 @@ export class ReportsConsumer implements OnModuleDestroy {
     private readonly journal: JournalStore,
     private readonly reports: FleetReports,
     private readonly control: Control,
+    private readonly arbiter: Arbiter,
     private readonly fleet: Fleet,
     private readonly dispatch: DispatchSignal,
     @Inject(LOGGER) private readonly log: Logger,
@@ -165,6 +167,7 @@ export class ReportsConsumer implements OnModuleDestroy {
   }
 
   private async store(report: Report, id: string): Promise<void> {
+    if (report.kind === 'lead.asked') return this.leadAsked(report);
     if (report.kind !== 'journal') return this.reports.take(report);
     const { ack, mustStop, newEntries, changed } = await this.journal.store(report, id);
     this.counters.journalEntries += newEntries;
@@ -175,6 +178,14 @@ export class ReportsConsumer implements OnModuleDestroy {
         ...(mustStop ? { action: cancelField(report.attempt) } : {}),
       });
     }
+  }
+
+  /** Answered here and now: a shard stands still meanwhile. */
+  private async leadAsked(report: Extract<Report, { kind: 'lead.asked' }>): Promise<void> {
+    const { runId, attempt, index, serverId, want } = report;
+    const lead = await this.arbiter.decide(report);
+    if (lead) this.dispatch.wake();
+    this.log.info({ run: runId, attempt, index, server: serverId, want, lead }, 'the arbiter was asked');
   }
 
   private pause(delayMs: number): Promise<void> {

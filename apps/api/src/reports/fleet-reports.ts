@@ -3,7 +3,6 @@ import { Inject, Injectable } from '@nestjs/common';
 import { causeOfComplaint, hasLiveAttempt, shardsOf, type Report } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import { Database } from '../database/database.js';
-import { Arbiter } from '../dispatch/arbiter.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { placeOf } from '../dispatch/run-picture.js';
 import { Fleet } from '../fleet/fleet.js';
@@ -24,14 +23,13 @@ export class FleetReports {
     private readonly sightings: ServerSightings,
     private readonly attempts: Attempts,
     private readonly moves: StatusMoves,
-    private readonly arbiter: Arbiter,
     private readonly signals: RunSignals,
     private readonly dispatch: DispatchSignal,
     @Inject(LOGGER) private readonly log: Logger,
   ) {}
 
   /** @throws when PostgreSQL is away; storing the same report again changes nothing that matters */
-  async take(report: Exclude<Report, { kind: 'journal' }>): Promise<void> {
+  async take(report: Exclude<Report, { kind: 'journal' | 'lead.asked' }>): Promise<void> {
     switch (report.kind) {
       case 'heartbeat':
         return this.fleet.heartbeat(report.role, report.member);
@@ -40,8 +38,6 @@ export class FleetReports {
         return this.dispatch.wake();
       case 'server.claimed':
         return this.serverClaimed(report);
-      case 'lead.asked':
-        return this.leadAsked(report);
       case 'server.failed':
         return this.serverFailed(report);
       case 'seat.failed':
@@ -60,12 +56,6 @@ export class FleetReports {
     });
     if (count > 0) this.dispatch.wake();
     else this.log.info({ run: runId, attempt, index, server: serverId }, 'a second claim of a placement was ignored');
-  }
-
-  private async leadAsked(report: Of<'lead.asked'>): Promise<void> {
-    const lead = await this.arbiter.decide(report);
-    if (lead) this.dispatch.wake();
-    this.log.warn({ run: report.runId, index: report.index, server: report.serverId, want: report.want, lead }, 'the arbiter was asked');
   }
 
   private async serverFailed({ runId, attempt, index, serverId, code, message }: Of<'server.failed'>): Promise<void> {
@@ -91,7 +81,7 @@ export class FleetReports {
     if (!row?.startedAt) return true;
     const rows = await this.database.runServer.findMany({ where: { runId, attempt, serverId } });
     const shards = await this.shards(runId, attempt);
-    return rows.length === 0 || shards.some(({ leader }) => leader.serverId === serverId);
+    return rows.length === 0 || shards.some(({ primary }) => primary.serverId === serverId);
   }
 
   private async shards(runId: string, attempt: number) {
@@ -102,8 +92,8 @@ export class FleetReports {
   private async seatFailed(report: Of<'seat.failed'>): Promise<void> {
     const { runId, attempt, seat, workerId, code, message, serverIndex } = report;
     if (serverIndex !== null) {
-      const leader = (await this.shards(runId, attempt)).find(({ index }) => index === serverIndex)?.leader;
-      if (leader?.serverId) this.sightings.suspect(leader.serverId);
+      const primary = (await this.shards(runId, attempt)).find(({ index }) => index === serverIndex)?.primary;
+      if (primary?.serverId) this.sightings.suspect(primary.serverId);
     }
     const known = await this.database.transact(async (transaction) => {
       const run = await this.moves.lock(transaction, runId);

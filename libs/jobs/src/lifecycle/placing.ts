@@ -113,12 +113,12 @@ function lostEnd(run: RunPicture, { server, serverId, why }: Lost) {
   return { kind: 'failed', cause, message: `parameter server ${server.index} (${serverId}) ${why} in round ${round}` } as const;
 }
 
-/** Before the start, any server that is lost; after it, the leader of a shard that nobody takes over. */
+/** Before the start, any server that is lost; after it, the primary of a shard that nobody takes over. */
 function lostServer(run: RunPicture, fleet: FleetPicture, now: number): Lost | undefined {
   const lost = (server: ServerPicture) => isLost(server, fleet, now);
   if (run.attemptStartedAtMs === null) return run.servers.map(lost).find((found) => found !== undefined);
-  for (const { leader, standby } of shardsOf(run.servers)) {
-    const found = lost(leader);
+  for (const { primary, standby } of shardsOf(run.servers)) {
+    const found = lost(primary);
     if (!found) continue;
     const silentMs = fleet.servers.get(found.serverId)?.silentMs ?? 0;
     if (!standby || Math.min(silentMs, fleet.hearingForMs) > TAKEOVER_WITHIN_MS) return found;

@@ -3,7 +3,7 @@
  * places away and gives a standby that it promotes its term:
  *
  *     primary, standby ── standby dropped ──> primary
- *                      └─ primary dropped, standby's term raised ──> standby leads
+ *                      └─ primary dropped, standby's term raised ──> standby is the primary
  */
 import { type Lead } from '../arbiter.js';
 
@@ -16,8 +16,9 @@ export interface Place {
 
 export interface ShardPlaces<P extends Place> {
   readonly index: number;
-  readonly leader: P;
-  /** Follows the leader and may take its place. */
+  /** Who leads now. */
+  readonly primary: P;
+  /** Follows the primary and may take its place. */
   readonly standby: P | undefined;
   /** The arbiter was asked about it. */
   readonly isDecided: boolean;
@@ -29,17 +30,17 @@ export function shardsOf<P extends Place>(places: readonly P[]): ShardPlaces<P>[
   return indices.flatMap((index) => {
     const own = places.filter((place) => place.index === index);
     const find = (role: Place['role']) => own.find((place) => place.role === role && !place.isDropped);
-    const [primary, standby] = [find('primary'), find('standby')];
-    const leader = primary ?? standby;
-    if (!leader) return [];
-    return [{ index, leader, standby: primary && standby, isDecided: own.some(({ isDropped }) => isDropped) }];
+    const [placed, standby] = [find('primary'), find('standby')];
+    const primary = placed ?? standby;
+    if (!primary) return [];
+    return [{ index, primary, standby: placed && standby, isDecided: own.some(({ isDropped }) => isDropped) }];
   });
 }
 
 /** For `arbitrate`, which knows servers by their ids. */
-export const leadOf = <P extends Place>({ index, leader, standby }: ShardPlaces<P>, idOf: (place: P) => string): Lead => ({
+export const leadOf = <P extends Place>({ index, primary, standby }: ShardPlaces<P>, idOf: (place: P) => string): Lead => ({
   index,
-  term: leader.term,
-  primary: idOf(leader),
+  term: primary.term,
+  primary: idOf(primary),
   standby: standby ? idOf(standby) : null,
 });
