@@ -8,7 +8,7 @@ import path from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { DataPlane, pace, Stack, type RunView, type TestProcess } from '@paceline/testkit';
 import type { RunSpecInput } from '@paceline/spec';
-import { expectComplete, eventsOf, ofRounds, reference, runOf, typesOf, untilRound, untilStatus } from './whole-runs.js';
+import { expectComplete, eventsOf, ofRounds, reference, runOf, typesOf, untilRound } from './whole-runs.js';
 
 let plane: DataPlane | undefined;
 let stack: Stack | undefined;
