@@ -43,7 +43,7 @@ export class ScriptedFleet {
 
   async ready(): Promise<this> {
     await until('Redis', () => this.redis.status === 'ready');
-    await new Promise<void>((resolve) => this.door.listen(0, '127.0.0.1', resolve));
+    if (!this.door.listening) await new Promise<void>((resolve) => this.door.listen(0, '127.0.0.1', resolve));
     return this;
   }
 
