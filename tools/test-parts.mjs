@@ -10,6 +10,7 @@
  * @property {string[]} [check] a command whose exit status is the result
  * @property {string[]} [tests] arguments for `vitest run`
  * @property {boolean} [needsBuild] it starts built processes
+ * @property {boolean} [onlyByName] no part of a full run
  * @property {number} deadlineMs the part is ended after this long and counts as failed
  */
 
@@ -56,19 +57,26 @@ export const PARTS = [
   {
     name: 'cluster',
     holds: 'real processes, with faults',
-    // Mostly waiting for deadlines and outages, each file on processes, ports and folders of its own: two at a time.
-    tests: [...inFolder('test/cluster'), '--fileParallelism', '--maxWorkers=2'],
+    tests: inFolder('test/cluster'),
     needsBuild: true,
     deadlineMs: 900 * SECOND_MS,
   },
   { name: 'cli', holds: 'the command line as people use it', tests: inFolder('test/cli'), needsBuild: true, deadlineMs: 480 * SECOND_MS },
   { name: 'web', holds: 'the dashboard in headless Chromium', tests: inFolder('test/web'), needsBuild: true, deadlineMs: 480 * SECOND_MS },
+  {
+    name: 'soak',
+    holds: 'longer runs on real processes: fault rows, standbys, asynchronous modes, memory; only when it is named',
+    tests: inFolder('test/soak'),
+    needsBuild: true,
+    deadlineMs: 900 * SECOND_MS,
+    onlyByName: true,
+  },
 ];
 
-/** Parts that only read the tree share the two cores with the unit tests; what measures time or starts processes runs alone. */
+/** Lanes that share the two cores: what only reads the tree, and the api's tests, which mostly wait. What measures time runs alone. */
 export const SIDE_BY_SIDE = [
-  ['types', 'format', 'lint'],
-  ['unit', 'tidy'],
+  ['types', 'format', 'lint', 'api'],
+  ['unit', 'tidy', 'numerics'],
 ];
 
 /**

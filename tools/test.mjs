@@ -136,10 +136,12 @@ function choose(names) {
     );
     process.exit(2);
   }
-  const wanted = PARTS.filter((part) => names.length === 0 || names.includes(part.name));
+  const wanted = PARTS.filter((part) => (names.length === 0 ? !part.onlyByName : names.includes(part.name)));
   const build = PARTS.find((part) => part.name === 'build');
   return wanted.includes(build) || !wanted.some((part) => part.needsBuild) ? wanted : [build, ...wanted];
 }
+
+const NOT_BUILT = { passed: 0, failed: 1, skipped: 0, notes: ['not run: the build failed'], seconds: 0 };
 
 /** A part is not run when the build that it starts processes from has failed. */
 const blocked = (part) => part.needsBuild && results.get('build')?.failed;
@@ -151,11 +153,14 @@ async function runAll(parts, flags) {
   if (named('build')) await runPart(named('build'), { alone: true, flags });
   await Promise.all(
     lanes.map(async (lane) => {
-      for (const part of lane) await runPart(part, { alone: !together, flags });
+      for (const part of lane) {
+        if (blocked(part)) results.set(part.name, NOT_BUILT);
+        else await runPart(part, { alone: !together, flags });
+      }
     }),
   );
   for (const part of parts.filter((candidate) => candidate.name !== 'build' && !SIDE_BY_SIDE.flat().includes(candidate.name))) {
-    if (blocked(part)) results.set(part.name, { passed: 0, failed: 1, skipped: 0, notes: ['not run: the build failed'], seconds: 0 });
+    if (blocked(part)) results.set(part.name, NOT_BUILT);
     else await runPart(part, { alone: true, flags });
   }
 }

@@ -1,6 +1,6 @@
 /**
  * Rows of the list of faults on real processes, by their numbers. Rows 1, 2, 7, 8 and 9 have tests of their own in
- * system-deaths.test.ts and system-outages.test.ts, row 6 at every write boundary in checkpoint-kill.test.ts; all of them on the
+ * test/cluster/system-deaths.test.ts and test/cluster/system-outages.test.ts, row 6 at every write boundary in checkpoint-kill.test.ts; all of them on the
  * simulator stand in libs/testkit/src/simulator. Each test asserts that its fault has fired.
  */
 import { readdirSync } from 'node:fs';
@@ -8,7 +8,7 @@ import path from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { DataPlane, pace, Stack, type RunView, type TestProcess } from '@paceline/testkit';
 import type { RunSpecInput } from '@paceline/spec';
-import { expectComplete, eventsOf, ofRounds, reference, runOf, typesOf, untilRound } from './whole-runs.js';
+import { expectComplete, eventsOf, ofRounds, reference, runOf, typesOf, untilRound } from '../cluster/whole-runs.js';
 
 let plane: DataPlane | undefined;
 let stack: Stack | undefined;
