@@ -8,7 +8,7 @@ import path from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { DataPlane, pace, Stack, type RunView, type TestProcess } from '@paceline/testkit';
 import type { RunSpecInput } from '@paceline/spec';
-import { expectComplete, eventsOf, ofRounds, reference, runOf, typesOf, untilRound } from '../cluster/whole-runs.js';
+import { expectComplete, eventsOf, ofRounds, reference, runOf, typesOf, untilRound, untilStatus } from '../cluster/whole-runs.js';
 
 let plane: DataPlane | undefined;
 let stack: Stack | undefined;
@@ -70,9 +70,12 @@ test('5, 6, 7: a server killed at any moment, while it writes checkpoints all th
     await stack.until('the next attempt', 20_000, async () => (await runOf(stack!, id)).attempt > attempt);
     await stack.addServer();
   }
-  await expectComplete(stack, id, input, { attempts: 4, deadlineMs: 120_000 });
+  // Three kills, and now and then an attempt that met one of them while it was being placed.
+  const { attempt: last } = await untilStatus(stack, id, ['SUCCEEDED'], 120_000);
+  expect(last).toBeGreaterThanOrEqual(4);
+  await expectComplete(stack, id, input, { attempts: last });
   const restored = (await eventsOf(stack, id)).filter(({ type }) => type === 'run.restored');
-  expect(restored.length, typesOf(await eventsOf(stack, id)).join()).toBe(3);
+  expect(restored.length, typesOf(await eventsOf(stack, id)).join()).toBeGreaterThanOrEqual(3);
 });
 
 test('17: 1 → 4 → 2 → 3 workers during a run: the weights of a fixed fleet', async () => {
