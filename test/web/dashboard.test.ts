@@ -191,7 +191,7 @@ describe('without anybody to train', () => {
 
 describe('with a server that tells lies', () => {
   it('shows markup, escapes and bidirectional tricks as plain text', async () => {
-    const { id } = await stack.client.createRun({ name: '</script><script>alert(2)</script>' });
+    const { id } = await stack.client.createRun({ name: '</script><script>alert(2)</script>', restarts: 0 });
     const liar = await startLiar(stack.redisUrl, id);
     try {
       await open(`/runs/${id}`);
