@@ -13,7 +13,6 @@ import { Control } from './dispatch/control.js';
 import { DispatchSignal } from './dispatch/dispatch-signal.js';
 import { Dispatcher } from './dispatch/dispatcher.js';
 import { Executor } from './dispatch/executor.js';
-import { JobSightings } from './dispatch/job-sightings.js';
 import { Outbox } from './dispatch/outbox.js';
 import { Queues } from './dispatch/queues.js';
 import { Reconciler } from './dispatch/reconciler.js';
@@ -71,19 +70,7 @@ const runs = [
   StepTaskResolver,
   Weights,
 ];
-const dispatch = [
-  Arbiter,
-  Control,
-  Dispatcher,
-  DispatchSignal,
-  Executor,
-  JobSightings,
-  Outbox,
-  Queues,
-  Reconciler,
-  RedisConnections,
-  Tokens,
-];
+const dispatch = [Arbiter, Control, Dispatcher, DispatchSignal, Executor, Outbox, Queues, Reconciler, RedisConnections, Tokens];
 const reports = [FleetReports, JournalStore, ReportsConsumer];
 const graphql = [NodeResolver, Subscriptions, SubscriptionServer];
 const http = [Prometheus];

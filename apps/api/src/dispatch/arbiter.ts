@@ -9,12 +9,21 @@
  * fence), and what was stored of it beyond a gap is taken back: the successor writes those numbers and rounds itself.
  */
 import { Injectable } from '@nestjs/common';
-import { arbitrate, hasLiveAttempt, leadFieldName, leadOf, shardsOf, type Lead, type LeadAnswer, type Report } from '@paceline/jobs';
+import {
+  arbitrate,
+  hasLiveAttempt,
+  leadFieldName,
+  leadOf,
+  placeOf,
+  shardsOf,
+  type Lead,
+  type LeadAnswer,
+  type Report,
+} from '@paceline/jobs';
 import { Database, type Transaction } from '../database/database.js';
 import { RunSignals } from '../runs/run-signals.js';
 import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
 import { Control } from './control.js';
-import { placeOf } from './run-picture.js';
 
 type Asked = Pick<Extract<Report, { kind: 'lead.asked' }>, 'runId' | 'attempt' | 'index' | 'serverId' | 'want'>;
 

@@ -3,7 +3,16 @@
  * check, which gives jobs of dead workers back to the queue, runs here and nowhere else (ROUNDS §7).
  */
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
-import { PLACEMENT_QUEUE, STEP_TASK_QUEUE, withDeadline, type PlacementJob, type StepTaskJob } from '@paceline/jobs';
+import {
+  PLACEMENT_QUEUE,
+  priorityOf,
+  STEP_TASK_QUEUE,
+  withDeadline,
+  type JobKind,
+  type JobState,
+  type PreparedJob,
+  type StepTaskJob,
+} from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import { Queue, Worker, type Job, type JobsOptions } from 'bullmq';
 import { Redis } from 'ioredis';
@@ -21,17 +30,10 @@ const JOB_OPTIONS: JobsOptions = {
   removeOnFail: { age: 3_600, count: 1_000 },
 };
 
-export type JobState = 'waiting' | 'active' | 'over' | 'missing';
-export interface PreparedJob {
-  readonly jobId: string;
-  readonly payload: PlacementJob | StepTaskJob;
-  readonly priority?: number;
-}
-
 @Injectable()
 export class Queues implements OnModuleDestroy {
   private readonly connections: Redis[] = [];
-  private readonly queues: Record<'placement' | 'step-task', Queue>;
+  private readonly queues: Record<JobKind, Queue>;
   private readonly stalledCheckers: Worker[] = [];
 
   constructor(
@@ -76,7 +78,7 @@ export class Queues implements OnModuleDestroy {
   }
 
   /** @throws RedisUnavailableError */
-  async stateOf(kind: 'placement' | 'step-task', jobId: string): Promise<JobState> {
+  async stateOf(kind: JobKind, jobId: string): Promise<Exclude<JobState, 'unsent'>> {
     const state = await withDeadline('state of a job', DEADLINE_MS, () => this.queues[kind].getJobState(jobId));
     if (state === 'active') return 'active';
     if (state === 'completed' || state === 'failed') return 'over';
@@ -94,7 +96,7 @@ export class Queues implements OnModuleDestroy {
   }
 
   /** Takes a job back unless somebody holds it. @throws RedisUnavailableError */
-  async remove(kind: 'placement' | 'step-task', jobId: string): Promise<void> {
+  async remove(kind: JobKind, jobId: string): Promise<void> {
     await withDeadline('remove a job', DEADLINE_MS, async () => {
       await this.queues[kind].remove(jobId).catch((error: Error) => {
         if (!/locked/i.test(error.message)) throw error; // its holder completes it
@@ -103,7 +105,7 @@ export class Queues implements OnModuleDestroy {
   }
 
   /** Ids of jobs that wait, at most 1000. @throws RedisUnavailableError */
-  async waitingIds(kind: 'placement' | 'step-task'): Promise<string[]> {
+  async waitingIds(kind: JobKind): Promise<string[]> {
     const jobs = await withDeadline('waiting jobs', DEADLINE_MS, () =>
       this.queues[kind].getJobs(['waiting', 'prioritized', 'delayed'], 0, 999),
     );
@@ -111,7 +113,7 @@ export class Queues implements OnModuleDestroy {
   }
 
   /** @throws RedisUnavailableError */
-  counts(kind: 'placement' | 'step-task'): Promise<Record<string, number>> {
+  counts(kind: JobKind): Promise<Record<string, number>> {
     return withDeadline('job counts', DEADLINE_MS, () =>
       this.queues[kind].getJobCounts('waiting', 'prioritized', 'active', 'failed', 'completed'),
     );
@@ -145,6 +147,3 @@ export class Queues implements OnModuleDestroy {
     return redis;
   }
 }
-
-/** Runs with fewer seats come first; BullMQ's highest priority is 1. */
-export const priorityOf = (heldSeats: number): number => heldSeats + 1;

@@ -2,11 +2,10 @@
  * Who is there. Workers and servers send a heartbeat every second; the newest is kept in memory and written to PostgreSQL at most
  * every 2 s, so that other apis and the next start know it too. Nothing for 5 s means LOST.
  *
- * Silence proves nothing while nobody could hear: after a start, a lost Redis or a stopped event loop, nobody is declared lost
- * until the reports have been read without a gap for a while (`canJudge`).
+ * Silence proves nothing while nobody could hear: `Hearing` (libs/jobs) says when it does.
  */
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
-import { LOST_AFTER_MS, type FleetMember } from '@paceline/jobs';
+import { Hearing, LOST_AFTER_MS, type FleetMember } from '@paceline/jobs';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import type { Logger } from '@paceline/runtime';
 import { Database } from '../database/database.js';
@@ -22,9 +21,6 @@ export interface FleetRow extends Omit<FleetMember, 'startedAtMs'> {
 
 const FLUSH_EVERY_MS = 2_000;
 const REFRESH_EVERY_MS = 1_000;
-/** Reports must have been read without a gap for this long before silence counts. */
-const JUDGE_AFTER_MS = LOST_AFTER_MS + 1_500;
-const HEARING_GAP_MS = 3_000;
 const SHOWN_FOR_MS = 600_000;
 const MAX_MEMBERS = 5_000;
 const TABLES = { worker: 'Worker', server: 'Server' } as const;
@@ -37,8 +33,7 @@ interface Entry {
 @Injectable()
 export class Fleet implements OnModuleDestroy {
   private readonly known: Record<FleetRole, Map<string, Entry>> = { worker: new Map(), server: new Map() };
-  private hearingSince: number | undefined;
-  private heardAt = 0;
+  private readonly hearing = new Hearing();
   private refreshedAt = 0;
   private timer: NodeJS.Timeout | undefined;
   private flushing: Promise<void> | undefined;
@@ -70,23 +65,21 @@ export class Fleet implements OnModuleDestroy {
 
   /** The report stream was read just now, whatever was in it. */
   heard(): void {
-    const now = Date.now();
-    if (this.hearingSince === undefined || now - this.heardAt > HEARING_GAP_MS) this.hearingSince = now;
-    this.heardAt = now;
+    this.hearing.heard(Date.now());
   }
 
   deaf(): void {
-    this.hearingSince = undefined;
+    this.hearing.deaf();
   }
 
   /** Whether silence means something now. */
   canJudge(now = Date.now()): boolean {
-    return this.hearingForMs(now) >= JUDGE_AFTER_MS;
+    return this.hearing.canJudge(now);
   }
 
   /** For how long reports have been read without a gap. */
   hearingForMs(now = Date.now()): number {
-    return this.hearingSince === undefined || now - this.heardAt > HEARING_GAP_MS ? 0 : now - this.hearingSince;
+    return this.hearing.forMs(now);
   }
 
   /** Everybody who was seen lately, those who left excepted. @throws when PostgreSQL is away */

@@ -1,15 +1,16 @@
-/**
- * Reads the report stream as one consumer of a group, so that several apis share it.
- *
- *     read a batch -> check each against the contract -> store -> acknowledge to the coordinator -> XACK, XDEL
- *
- * Redis away: nothing is lost, journals are sent again; the group is made again after a flush. PostgreSQL away: the batch is held and
- * tried again, nothing is acknowledged, and coordinators keep what they have. A report that can never be stored is counted, logged and
- * dropped, so that one bad report does not stop the others.
- */
+/** The ReportReader of libs/jobs over a Redis stream with a consumer group, and where each kind of report goes. */
 import { hostname } from 'node:os';
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
-import { ackField, cancelField, RedisUnavailableError, REPORT_STREAM, reportSchema, withDeadline, type Report } from '@paceline/jobs';
+import {
+  ackField,
+  cancelField,
+  REPORT_STREAM,
+  ReportReader,
+  withDeadline,
+  type Report,
+  type ReportPorts,
+  type StreamMessage,
+} from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import { isDatabaseOutage } from '../database/outage.js';
 import { Arbiter } from '../dispatch/arbiter.js';
@@ -27,21 +28,11 @@ const BLOCK_MS = 500;
 const READ_DEADLINE_MS = 3_000;
 /** Reports that another api read and never finished are taken over after this long. */
 const TAKE_OVER_AFTER_MS = 30_000;
-const LONGEST_PAUSE_MS = 2_000;
-const MAX_REPORT_CHARACTERS = 1 << 20;
-
-interface Message {
-  readonly id: string;
-  readonly text: string | undefined;
-}
 
 @Injectable()
 export class ReportsConsumer implements OnModuleDestroy {
-  /** For /metrics. */
-  readonly counters = { taken: 0, refused: 0, failed: 0, journalEntries: 0, readAtMs: 0 };
   private readonly name = `${hostname()}-${process.pid}`;
-  private stopped = false;
-  private loop: Promise<void> | undefined;
+  private readonly reader: ReportReader;
   private takenOverAt = 0;
   private wake: (() => void) | undefined;
 
@@ -51,38 +42,38 @@ export class ReportsConsumer implements OnModuleDestroy {
     private readonly reports: FleetReports,
     private readonly control: Control,
     private readonly arbiter: Arbiter,
-    private readonly fleet: Fleet,
+    fleet: Fleet,
     private readonly dispatch: DispatchSignal,
     @Inject(LOGGER) private readonly log: Logger,
-  ) {}
+  ) {
+    this.reader = new ReportReader({
+      read: () => this.read(),
+      makeGroup: () => this.makeGroup(),
+      isMissingGroup,
+      store: (report, id) => this.store(report, id),
+      confirm: (ids) => this.confirm(ids),
+      isDatabaseOutage,
+      pause: (ms) => this.pause(ms),
+      wakeUp: () => this.wake?.(),
+      heard: () => fleet.heard(),
+      deaf: () => fleet.deaf(),
+      told: (what, { error, ...detail }) => this.tell(what, error, detail),
+    });
+  }
+
+  /** For /metrics. */
+  get counters(): ReportReader['counters'] {
+    return this.reader.counters;
+  }
 
   start(): void {
-    this.loop = this.run();
+    this.reader.start();
   }
 
   async onModuleDestroy(): Promise<void> {
-    this.stopped = true;
-    this.wake?.();
+    const stopped = this.reader.stop();
     this.redis.reader.disconnect(); // ends a blocking read
-    await this.loop;
-  }
-
-  private async run(): Promise<void> {
-    let failures = 0;
-    while (!this.stopped) {
-      try {
-        const batch = await this.read();
-        failures = 0;
-        this.fleet.heard();
-        if (batch.length > 0) await this.process(batch);
-      } catch (error) {
-        if (this.stopped) return;
-        this.fleet.deaf();
-        if (isMissingGroup(error)) await this.makeGroup().catch(() => failures++);
-        else if (failures++ === 0) this.log.warn({ err: (error as Error).message }, 'the report stream cannot be read; trying again');
-        if (failures > 0) await this.pause(Math.min(100 * 2 ** failures, LONGEST_PAUSE_MS));
-      }
-    }
+    await stopped;
   }
 
   private async makeGroup(): Promise<void> {
@@ -93,7 +84,7 @@ export class ReportsConsumer implements OnModuleDestroy {
     });
   }
 
-  private async read(): Promise<Message[]> {
+  private async read(): Promise<StreamMessage[]> {
     const abandoned = await this.takeOver();
     if (abandoned.length > 0) return abandoned;
     const reply = (await withDeadline('read reports', READ_DEADLINE_MS, () =>
@@ -103,7 +94,7 @@ export class ReportsConsumer implements OnModuleDestroy {
     return (reply?.[0]?.[1] ?? []).map(toMessage);
   }
 
-  private async takeOver(): Promise<Message[]> {
+  private async takeOver(): Promise<StreamMessage[]> {
     if (Date.now() - this.takenOverAt < TAKE_OVER_AFTER_MS) return [];
     const reply = await withDeadline('abandoned reports', READ_DEADLINE_MS, () =>
       this.redis.commands.xautoclaim(REPORT_STREAM, GROUP, this.name, TAKE_OVER_AFTER_MS, '0', 'COUNT', BATCH),
@@ -114,14 +105,7 @@ export class ReportsConsumer implements OnModuleDestroy {
     return found;
   }
 
-  private async process(batch: readonly Message[]): Promise<void> {
-    for (const message of batch) {
-      const report = this.parse(message);
-      if (!report) continue;
-      await this.untilStored(report, message.id);
-      if (this.stopped) return; // not confirmed: it is read again
-    }
-    const ids = batch.map(({ id }) => id);
+  private async confirm(ids: readonly string[]): Promise<void> {
     await withDeadline('confirm reports', READ_DEADLINE_MS, () =>
       this.redis.commands
         .multi()
@@ -129,41 +113,6 @@ export class ReportsConsumer implements OnModuleDestroy {
         .xdel(REPORT_STREAM, ...ids)
         .exec(),
     );
-  }
-
-  private parse({ id, text }: Message): Report | undefined {
-    try {
-      if (text !== undefined && text.length <= MAX_REPORT_CHARACTERS) {
-        const parsed = reportSchema.safeParse(JSON.parse(text));
-        if (parsed.success) return parsed.data;
-        this.log.debug({ id, issue: parsed.error.issues[0] }, 'a report does not fit the contract');
-      }
-    } catch (error) {
-      this.log.debug({ id, err: (error as Error).message }, 'a report is not JSON');
-    }
-    this.counters.refused++;
-    return undefined;
-  }
-
-  /** Returns when the report is stored, can never be stored, or the api stops. */
-  private async untilStored(report: Report, id: string): Promise<void> {
-    for (let failures = 0; !this.stopped; failures++) {
-      try {
-        await this.store(report, id);
-        this.counters.taken++;
-        return;
-      } catch (error) {
-        if (error instanceof RedisUnavailableError) return; // stored, but not acknowledged: it comes again and is acknowledged then
-        if (!isDatabaseOutage(error)) {
-          this.counters.failed++;
-          this.log.error({ err: error as Error, kind: report.kind, id }, 'a report could not be stored and was dropped');
-          return;
-        }
-        this.fleet.deaf();
-        if (failures === 0) this.log.warn({ err: (error as Error).message }, 'reports wait for PostgreSQL');
-        await this.pause(Math.min(100 * 2 ** failures, LONGEST_PAUSE_MS));
-      }
-    }
   }
 
   private async store(report: Report, id: string): Promise<void> {
@@ -188,6 +137,14 @@ export class ReportsConsumer implements OnModuleDestroy {
     this.log.info({ run: runId, attempt, index, server: serverId, want, lead }, 'the arbiter was asked');
   }
 
+  private tell(what: Parameters<ReportPorts['told']>[0], error: Error | undefined, detail: object): void {
+    const err = error?.message;
+    if (what === 'dropped') this.log.error({ ...detail, err: error }, 'a report could not be stored and was dropped');
+    else if (what === 'waiting') this.log.warn({ ...detail, err }, 'reports wait for PostgreSQL');
+    else if (what === 'unreadable') this.log.warn({ ...detail, err }, 'the report stream cannot be read; trying again');
+    else this.log.debug({ ...detail, err }, 'a report does not fit the contract');
+  }
+
   private pause(delayMs: number): Promise<void> {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, delayMs);
@@ -201,7 +158,7 @@ export class ReportsConsumer implements OnModuleDestroy {
 
 const isMissingGroup = (error: unknown): boolean => error instanceof Error && /NOGROUP|UNBLOCKED/.test(error.message);
 
-function toMessage([id, fields]: [string, string[]]): Message {
+function toMessage([id, fields]: [string, string[]]): StreamMessage {
   const at = fields.indexOf('report');
   return { id, text: at >= 0 && at % 2 === 0 ? fields[at + 1] : undefined };
 }

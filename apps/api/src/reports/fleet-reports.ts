@@ -1,10 +1,9 @@
 /** Reports that are not journals: who is there, who took a placement, whose seat failed. */
 import { Inject, Injectable } from '@nestjs/common';
-import { causeOfComplaint, hasLiveAttempt, shardsOf, type Report } from '@paceline/jobs';
+import { causeOfComplaint, hasLiveAttempt, placeOf, shardsOf, type Report } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import { Database } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
-import { placeOf } from '../dispatch/run-picture.js';
 import { Fleet } from '../fleet/fleet.js';
 import { ServerSightings } from '../fleet/server-sightings.js';
 import { LOGGER } from '../logger.js';

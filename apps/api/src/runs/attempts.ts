@@ -9,10 +9,14 @@
 import { Injectable } from '@nestjs/common';
 import {
   afterEnd,
+  coordinatorOf,
   letGo,
   lineageOf,
   nextRestore,
-  placementJobId,
+  originOf,
+  parentOf,
+  placesOf,
+  waitingAt,
   type AfterEnd,
   type AttemptEnd,
   type RestoreDecision,
@@ -20,7 +24,7 @@ import {
 import type { RunSpec } from '@paceline/spec';
 import { Database, type Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
-import { coordinatorOf, specOf } from './run-row.js';
+import { specOf } from './run-row.js';
 import { RunSignals } from './run-signals.js';
 import { StatusMoves, type LockedRun } from './status-moves.js';
 
@@ -116,11 +120,6 @@ export class Attempts {
     }
     const restore = from.kind === 'checkpoint' ? from.restore : null;
     const round = restore?.round ?? 0;
-    const parent = restore && {
-      parentNumber: restore.attempt,
-      parentRound: restore.round,
-      parentRunId: restore.runId === run.id ? null : restore.runId,
-    };
     const number = run.attempt + 1;
     await transaction.run.updateMany({
       where: { id: run.id },
@@ -135,7 +134,7 @@ export class Attempts {
       },
     });
     run.attempt = number;
-    await transaction.attempt.create({ data: { runId: run.id, number, ...parent } });
+    await transaction.attempt.create({ data: { runId: run.id, number, ...parentOf(run.id, restore) } });
     const row = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { spec: true } });
     await placeServers(transaction, run.id, number, specOf(row));
     const where = restore ? `from the checkpoint of round ${round}` : 'from round 0';
@@ -151,7 +150,7 @@ export class Attempts {
       transaction.attempt.findMany({ where: { runId } }),
       transaction.checkpoint.findMany({ where: { runId, invalidAt: null, removedAt: null } }),
     ]);
-    const lineage = lineageOf(attempts.map(toOrigin), run.attempt);
+    const lineage = lineageOf(attempts.map(originOf), run.attempt);
     const present = rows.map(({ attempt, round, loss }) => ({ attempt, round, loss, isGone: false }));
     const gone = letGo(lineage, present, specOf({ spec }).checkpoint);
     if (gone.length === 0) return;
@@ -177,7 +176,7 @@ export class Attempts {
       }));
     return nextRestore(
       run.id,
-      attempts.map(toOrigin),
+      attempts.map(originOf),
       run.attempt,
       checkpoints.map(({ attempt, round }) => ({ attempt, round, isGone: false })),
       foreign !== undefined && (!origin || origin.invalidAt !== null || origin.removedAt !== null),
@@ -185,50 +184,16 @@ export class Attempts {
   }
 }
 
-export const toOrigin = ({
-  number,
-  parentNumber,
-  parentRound,
-  parentRunId,
-}: {
-  number: number;
-  parentNumber: number | null;
-  parentRound: bigint | null;
-  parentRunId: string | null;
-}) => ({ number, parentNumber, parentRunId, parentRound: parentRound === null ? null : Number(parentRound) });
-
 /** The parts of an attempt, and the placement jobs that offer them. */
 export async function placeServers(
   transaction: Transaction,
   runId: string,
   attempt: number,
-  { strategy: { servers, standby } }: Pick<RunSpec, 'strategy'>,
+  spec: Pick<RunSpec, 'strategy'>,
 ): Promise<void> {
-  const roles = standby > 0 ? (['primary', 'standby'] as const) : (['primary'] as const);
-  const places = Array.from({ length: servers }, (_, index) => roles.map((role) => ({ index, role }))).flat();
-  await transaction.runServer.createMany({ data: places.map((place) => ({ runId, attempt, ...place })) });
+  const places = placesOf(runId, attempt, spec);
+  await transaction.runServer.createMany({ data: places.map(({ index, role }) => ({ runId, attempt, index, role })) });
   await transaction.outbox.createMany({
-    data: places.map(({ index, role }) => ({
-      runId,
-      attempt,
-      kind: 'placement',
-      jobId: placementJobId(runId, attempt, index, 0, role),
-      payload: { index, role },
-    })),
+    data: places.map(({ index, role, jobId }) => ({ runId, attempt, kind: 'placement', jobId, payload: { index, role } })),
   });
 }
-
-/** What is shown of an attempt before its coordinator speaks: the round that it begins with. */
-export const waitingAt = (attempt: number, round: number) => ({
-  attempt,
-  streamId: '0-0',
-  latest: null,
-  phase: 'waiting',
-  round,
-  totalRounds: 0,
-  view: 0,
-  seats: [],
-  refusedFrames: 0,
-  refusedConnections: 0,
-  waitingFor: null,
-});

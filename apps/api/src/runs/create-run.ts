@@ -13,11 +13,11 @@ import { Fleet } from '../fleet/fleet.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
 import type { Viewer } from '../teams/authentication.js';
-import { placeServers, waitingAt } from './attempts.js';
+import { placeServers } from './attempts.js';
 import { ModelDescriptions } from './model-description.js';
 import { findResumePoint, type ResumeFrom } from './resume-from.js';
-import { serverProcesses, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
-import { ACTIVE_STATUSES, waitsForServers, type RestorePoint } from '@paceline/jobs';
+import { toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
+import { ACTIVE_STATUSES, serverProcesses, waitingAt, waitsForServers, type RestorePoint } from '@paceline/jobs';
 import type { Run } from './run.types.js';
 import { StatusMoves } from './status-moves.js';
 
@@ -168,7 +168,7 @@ export class CreateRun {
         parameterCount: model.parameterCount,
         totalRounds,
         roundsPerEpoch,
-        ...(from ? { coordinator: waitingAt(FIRST_ATTEMPT, from.round) } : {}),
+        ...(from ? { coordinator: waitingAt(FIRST_ATTEMPT, from.round) as unknown as Prisma.InputJsonObject } : {}),
       },
       omit: WITHOUT_MODEL,
     });

@@ -1,14 +1,13 @@
 /** The lineage of a run's present weights (libs/jobs), as it is stored, and conditions that read rows along it. */
-import { lineageOf, type LineagePart } from '@paceline/jobs';
+import { lineageOf, originOf, type LineagePart } from '@paceline/jobs';
 import type { Database } from '../database/database.js';
-import { toOrigin } from './attempts.js';
 
 /** PostgreSQL's largest integer stands for "no end yet". */
 const NO_END = 2 ** 31 - 1;
 
 export async function readLineage(database: Database, runId: string, present: number): Promise<LineagePart[]> {
   const attempts = await database.attempt.findMany({ where: { runId }, orderBy: { number: 'asc' } });
-  return lineageOf(attempts.map(toOrigin), present);
+  return lineageOf(attempts.map(originOf), present);
 }
 
 /** Metric rows that count. */

@@ -1,11 +1,10 @@
 /** The checkpoint of another run that a new run begins with: whether it is there, and whether the new spec may go on from it. */
-import { lineageOf, type RestorePoint } from '@paceline/jobs';
+import { lineageOf, originOf, type RestorePoint } from '@paceline/jobs';
 import { comparableConfig, configDifferences, type ConfigDifference, type RunSpec, type SpecIssue } from '@paceline/spec';
 import type { Database } from '../database/database.js';
 import { NotFound } from '../graphql/result.types.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid } from '../text-input.js';
-import { toOrigin } from './attempts.js';
 import { specOf } from './run-row.js';
 
 export interface ResumeFrom {
@@ -25,7 +24,7 @@ export async function findResumePoint(
     ? await database.run.findFirst({ where: { id: runId, teamId: viewer.teamId }, include: { attempts: true } })
     : null;
   if (!origin) return new NotFound('run with this id to resume from');
-  const lineage = lineageOf(origin.attempts.map(toOrigin), origin.attempt);
+  const lineage = lineageOf(origin.attempts.map(originOf), origin.attempt);
   const rows = await database.checkpoint.findMany({
     where: { runId, invalidAt: null, removedAt: null, ...(round === undefined || round === null ? {} : { round }) },
     orderBy: [{ round: 'desc' }, { attempt: 'desc' }],

@@ -4,7 +4,7 @@
  * is under way changes nothing. Another team's run is not there.
  */
 import { Injectable } from '@nestjs/common';
-import { answerRequest, type RequestAnswer, type RunRequest } from '@paceline/jobs';
+import { answerRequest, serverProcesses, type RequestAnswer, type RunRequest } from '@paceline/jobs';
 import { LIMITS, type RunSpec, type SpecIssue } from '@paceline/spec';
 import { Database, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
@@ -13,7 +13,7 @@ import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid } from '../text-input.js';
 import { Attempts } from './attempts.js';
-import { serverProcesses, specOf, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
+import { specOf, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
 import { RunSignals } from './run-signals.js';
 import type { Run } from './run.types.js';
 import { StatusMoves, type LockedRun } from './status-moves.js';

@@ -1,5 +1,5 @@
 /** What is read of a run's row, and what follows from it alone. The model description stays out: it may be large and only jobs need it. */
-import { hasLiveAttempt, isOver, restartsLeft, type CoordinatorState, type RunResult } from '@paceline/jobs';
+import { coordinatorOf, hasLiveAttempt, isOver, restartsLeft, type RunResult } from '@paceline/jobs';
 import type { RunSpec } from '@paceline/spec';
 import type { Prisma } from '../generated/prisma/client.js';
 import { Run, RunProgress, RunResultType } from './run.types.js';
@@ -7,19 +7,7 @@ import { Run, RunProgress, RunResultType } from './run.types.js';
 export const WITHOUT_MODEL = { model: true } as const satisfies Prisma.RunOmit;
 export type RunRow = Prisma.RunGetPayload<{ omit: typeof WITHOUT_MODEL }>;
 
-/** `Run.coordinator`: the newest state, which report it came in, and the newest metric. */
-export interface StoredCoordinator extends CoordinatorState {
-  readonly attempt: number;
-  readonly streamId: string;
-  readonly latest: { epoch: number; loss: number | null; accuracy: number | null; examplesPerSecond: number } | null;
-}
-
 export const specOf = (row: Pick<RunRow, 'spec'>): RunSpec => row.spec as unknown as RunSpec;
-/** Of the present attempt only: what an older one reported says nothing about this one. */
-export const coordinatorOf = (row: Pick<RunRow, 'coordinator' | 'attempt'>): StoredCoordinator | null => {
-  const stored = row.coordinator as unknown as StoredCoordinator | null;
-  return stored?.attempt === row.attempt ? stored : null;
-};
 export const resultOf = (row: Pick<RunRow, 'result'>): RunResult | null => row.result as unknown as RunResult | null;
 
 export function toRun(row: RunRow): Run {
@@ -84,6 +72,3 @@ export function resultTypeOf(row: RunRow): RunResultType | null {
   const { weightsFile, ...rest } = result;
   return { ...rest, weightsUrl: weightsFile === null ? null : `/api/v1/runs/${row.id}/weights` };
 }
-
-/** Server processes that a run needs: each holds one place of it. */
-export const serverProcesses = ({ strategy: { servers, standby } }: Pick<RunSpec, 'strategy'>): number => servers * (1 + standby);

@@ -1,13 +1,13 @@
 /** Runs of a team: reading and listing. Another team's run is not there. */
 import { Injectable } from '@nestjs/common';
-import { firstRoundOf, type RunStatus } from '@paceline/jobs';
+import { coordinatorOf, firstRoundOf, type RunStatus } from '@paceline/jobs';
 import { Database } from '../database/database.js';
 import { Fleet } from '../fleet/fleet.js';
 import { encodeCursor, readPage, toConnection, type PageArgs } from '../graphql/connections.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid } from '../text-input.js';
 import { lineageColumns, readLineage } from './lineage.js';
-import { coordinatorOf, scheduledExamples, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
+import { scheduledExamples, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
 import {
   RunAttempt,
   RunCheckpoint,

@@ -3,9 +3,8 @@ import { Injectable } from '@nestjs/common';
 import { Database, type Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { storable } from '../text-input.js';
-import { coordinatorOf } from './run-row.js';
 import { RunSignals } from './run-signals.js';
-import { hasLiveAttempt, isOver, mayMove, type RunStatus } from '@paceline/jobs';
+import { coordinatorOf, hasLiveAttempt, isOver, mayMove, type RunStatus } from '@paceline/jobs';
 
 /** A run's row, locked until the transaction ends. `seq` numbers are taken from it by whoever holds it. */
 export interface LockedRun {

@@ -1,22 +1,22 @@
 /** States of the jobs that decide something now, and since when each has not been waiting: the only memory of the dispatcher, and it may lose it. */
-import { Injectable } from '@nestjs/common';
-import type { JobSighting, RunPicture } from '@paceline/jobs';
-import { jobsInQuestion } from '@paceline/jobs';
-import { Database } from '../database/database.js';
-import { Queues } from './queues.js';
+import type { JobSighting, JobState, RunPicture } from '../lifecycle/picture.js';
+import { jobsInQuestion } from '../lifecycle/reconcile.js';
+import type { JobKind } from './outbox.js';
 
 const MAX_REMEMBERED = 10_000;
 
-@Injectable()
+export interface JobSightingsPorts {
+  stateOf(kind: JobKind, jobId: string): Promise<Exclude<JobState, 'unsent'>>;
+  /** Its row in the outbox has not been sent yet. */
+  isUnsent(jobId: string): Promise<boolean>;
+}
+
 export class JobSightings {
   private readonly notWaitingSince = new Map<string, number>();
 
-  constructor(
-    private readonly database: Database,
-    private readonly queues: Queues,
-  ) {}
+  constructor(private readonly ports: JobSightingsPorts) {}
 
-  /** @throws RedisUnavailableError, or when PostgreSQL is away */
+  /** @throws what the ports throw */
   async of(run: RunPicture, now: number): Promise<Map<string, JobSighting>> {
     const { placements, seats } = jobsInQuestion(run, now);
     const sightings = new Map<string, JobSighting>();
@@ -25,9 +25,9 @@ export class JobSightings {
     return sightings;
   }
 
-  private async look(kind: 'placement' | 'step-task', jobId: string, now: number): Promise<JobSighting> {
-    const seen = await this.queues.stateOf(kind, jobId);
-    const isUnsent = seen === 'missing' && (await this.database.outbox.count({ where: { jobId, sentAt: null } })) > 0;
+  private async look(kind: JobKind, jobId: string, now: number): Promise<JobSighting> {
+    const seen = await this.ports.stateOf(kind, jobId);
+    const isUnsent = seen === 'missing' && (await this.ports.isUnsent(jobId));
     const state = isUnsent ? 'unsent' : seen;
     if (state === 'waiting' || state === 'unsent') {
       this.notWaitingSince.delete(jobId);

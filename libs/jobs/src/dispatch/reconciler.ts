@@ -1,0 +1,102 @@
+/**
+ * Looks at every run that is not over, a few times a second: reads rows, control hash and fleet, asks `reconcile` what to do next and
+ * has it done. What Redis lost comes back this way, and any api can take over.
+ */
+import type { ServerAddress } from '../contract.js';
+import type { DispatchAction, FleetPicture, JobSighting, RunPicture } from '../lifecycle/picture.js';
+import { reconcile } from '../lifecycle/reconcile.js';
+import { hasLiveAttempt, type RunStatus } from '../lifecycle/run-status.js';
+import type { JobKind } from './outbox.js';
+
+const SWEEP_EVERY_MS = 2_000;
+/** `placementJobId` and `stepTaskJobId`. */
+const JOB_ID = /^(?:step|place)-([0-9a-f-]{36})-a(\d+)-[si](\d+)(-standby)?-[nm](\d+)$/;
+
+/** What a job's id says of it. */
+export interface JobName {
+  readonly runId: string;
+  readonly attempt: number;
+  /** Seat of a step task, index of a placement. */
+  readonly part: number;
+  readonly role: 'primary' | 'standby';
+  readonly n: number;
+}
+
+export interface ReconcilerPorts {
+  now(): number;
+  /** Runs that are not over, each consistent in itself; with many of them, calls take turns. */
+  readRuns(): Promise<readonly RunPicture[]>;
+  /** @param placed servers that hold a part of one of the runs */
+  fleet(placed: readonly ServerAddress[]): Promise<FleetPicture>;
+  jobs(run: RunPicture, now: number): Promise<ReadonlyMap<string, JobSighting>>;
+  /** Checks again, under the lock or by compare-and-set, that the run is still what the decision was made for. */
+  carryOut(run: RunPicture, action: DispatchAction): Promise<void>;
+  /** Ids of jobs that wait. */
+  waitingIds(kind: JobKind): Promise<readonly string[]>;
+  /** Whether its row still asks for it. */
+  isWanted(kind: JobKind, name: JobName): Promise<boolean>;
+  remove(kind: JobKind, jobId: string): Promise<void>;
+  /** A store is away: the next run would meet it too. */
+  isOutage(error: unknown): boolean;
+}
+
+export class Reconciler {
+  private sweptAtMs = -Infinity;
+
+  constructor(private readonly ports: ReconcilerPorts) {}
+
+  /** @returns runs that could not be looked at, with why @throws when a store is away */
+  async tick(): Promise<{ runId: string; error: Error }[]> {
+    const { ports } = this;
+    const runs = await ports.readRuns();
+    const fleet = await ports.fleet(runs.flatMap(({ servers }) => servers.flatMap(({ claim }) => (claim ? [claim.address] : []))));
+    const failed: { runId: string; error: Error }[] = [];
+    for (const run of runs) {
+      try {
+        await this.reconcile(run, fleet);
+      } catch (error) {
+        if (ports.isOutage(error)) throw error;
+        failed.push({ runId: run.runId, error: error as Error });
+      }
+    }
+    await this.sweepQueues();
+    return failed;
+  }
+
+  private async reconcile(run: RunPicture, fleet: FleetPicture): Promise<void> {
+    const { ports } = this;
+    const now = ports.now();
+    const actions = reconcile(run, fleet, await ports.jobs(run, now), now);
+    // A worker that took a seat of the attempt before would look for servers that are gone.
+    if (actions.some(({ kind }) => kind === 'begin-attempt')) this.sweptAtMs = -Infinity;
+    await this.sweepQueues();
+    for (const action of actions) await ports.carryOut(run, action);
+  }
+
+  /** Jobs that wait for nothing: of runs that are over, of seats that were closed while a dead worker held the job, forged ones. */
+  private async sweepQueues(): Promise<void> {
+    const { ports } = this;
+    if (ports.now() - this.sweptAtMs < SWEEP_EVERY_MS) return;
+    this.sweptAtMs = ports.now();
+    for (const kind of ['step-task', 'placement'] as const) {
+      for (const id of await ports.waitingIds(kind)) {
+        const name = jobNameOf(id);
+        if (!name || !(await ports.isWanted(kind, name))) await ports.remove(kind, id);
+      }
+    }
+  }
+}
+
+/** Undefined for an id that we never give. */
+export function jobNameOf(jobId: string): JobName | undefined {
+  const [, runId, attempt, part, standby, n] = JOB_ID.exec(jobId) ?? [];
+  if (!runId || attempt === undefined || part === undefined || n === undefined) return undefined;
+  return { runId, attempt: Number(attempt), part: Number(part), role: standby ? 'standby' : 'primary', n: Number(n) };
+}
+
+/** A placement job is wanted as long as nobody has claimed the part that it offers. */
+export const isPlacementWanted = (
+  server: { readonly made: number; readonly claimedAt: Date | null } | null,
+  run: { readonly attempt: number; readonly status: RunStatus } | undefined,
+  { attempt, n }: Pick<JobName, 'attempt' | 'n'>,
+): boolean => server?.made === n && !server.claimedAt && run?.attempt === attempt && hasLiveAttempt(run.status);
