@@ -27,6 +27,7 @@ COPY --from=build /app/libs/learning/dist libs/learning/dist
 COPY --from=build /app/libs/exchange/dist libs/exchange/dist
 COPY --from=build /app/libs/storage/dist libs/storage/dist
 COPY --from=build /app/libs/jobs/dist libs/jobs/dist
+COPY --from=build /app/libs/hosting/dist libs/hosting/dist
 COPY --from=build /app/libs/runtime/dist libs/runtime/dist
 COPY --from=build /app/apps/ps/dist apps/ps/dist
 

@@ -9,7 +9,7 @@ import {
   HandQueue,
   PLACEMENT_QUEUE,
   placementJobSchema,
-  readControl,
+  redisControlPlane,
   sendReport,
   STEP_TASK_QUEUE,
   stepTaskJobSchema,
@@ -113,7 +113,7 @@ export class ScriptedFleet {
       await held.complete('claimed');
     }
     const isStarted = async () =>
-      (JSON.parse((await readControl(this.redis, runId)).start ?? '{}') as { attempt?: number }).attempt === attempt;
+      (JSON.parse((await redisControlPlane(this.redis).readControl(runId)).start ?? '{}') as { attempt?: number }).attempt === attempt;
     await until('the start', isStarted);
     const coordinator = new Coordinator(this, runId, attempt);
     this.timers.push(coordinator.beating);

@@ -54,6 +54,11 @@ export const BOUNDARIES = {
     mayNotUse: [...CONTROL_PLANE, ...ENGINES],
     reason: 'Redis carries small, schema-checked messages and no tensors; what computes or stores stays behind the processes',
   },
+  hosting: {
+    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'storage', 'jobs'],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES, '^node:'],
+    reason: 'what a server holds of a run takes clock, network, disk and queue as arguments, so that the simulator runs it as it is',
+  },
   runtime: {
     mayImport: [],
     mayNotUse: ['^@prisma/', '^prisma$', '^@nestjs/', '^bullmq$', ...ENGINES],
@@ -65,7 +70,9 @@ export const BOUNDARIES = {
     reason: 'the SDK speaks to the API over the network only; it is installed where no server code is',
   },
   testkit: {
-    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'engine', 'data', 'storage', 'jobs', 'runtime', 'client'],
+    mayImport: [
+      ...['spec', 'protocol', 'kernels', 'learning', 'exchange', 'engine', 'data', 'storage', 'jobs', 'hosting', 'runtime', 'client'],
+    ],
     mayNotUse: ['^@prisma/'],
     reason: 'it starts the real processes and looks at them from outside; it must not look into the database behind the api',
   },
@@ -80,7 +87,7 @@ export const BOUNDARIES = {
     reason: 'only apps/api opens PostgreSQL; a worker takes step tasks and talks to servers',
   },
   ps: {
-    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'storage', 'jobs', 'runtime'],
+    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'storage', 'jobs', 'hosting', 'runtime'],
     mayNotUse: [...CONTROL_PLANE, ...ENGINES],
     reason: 'a server adds, updates and commits; it never runs a model and never opens PostgreSQL',
   },

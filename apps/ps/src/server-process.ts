@@ -3,14 +3,23 @@ import { randomBytes } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import path from 'node:path';
-import { connect, listen, type SocketListener } from '@paceline/exchange';
-import { connectRedis, sendReport, startHeartbeats, type FleetReporter, type PlacementJob } from '@paceline/jobs';
+import { connect, listen, memoryPair, processClock, type SocketListener } from '@paceline/exchange';
+import { Gate, PlacementLoop, type ServerContext } from '@paceline/hosting';
+import {
+  HandQueue,
+  PLACEMENT_QUEUE,
+  connectRedis,
+  placementJobSchema,
+  redisControlPlane,
+  startHeartbeats,
+  type FleetReporter,
+} from '@paceline/jobs';
+import { Arena } from '@paceline/kernels';
+import { createLayout } from '@paceline/learning';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { createLogger, readEnvironment, VARIABLES } from '@paceline/runtime';
-import { Checkpoints, openStore } from '@paceline/storage';
-import { Gate } from './gate.js';
-import { PlacementLoop } from './placement-loop.js';
-import type { ServerContext } from './server-context.js';
+import { Checkpoints, SafetensorsWriter, openStore } from '@paceline/storage';
+import { tokenVerifier } from './token-verifier.js';
 
 const CONNECT_DEADLINE_MS = 5_000;
 /** A member that joins is sent two generations of the shard at once. Queued bytes are references into the arenas, which are bounded. */
@@ -39,34 +48,31 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
   const serverId = `ps-${randomBytes(4).toString('hex')}`;
   const log = createLogger('ps', { server: serverId });
   const redis = connectRedis(settings.REDIS_URL, serverId);
-  const gate = new Gate(settings.PACELINE_TOKEN_SECRET, log, (runId) => placements.runs.get(runId));
+  const gate = new Gate(tokenVerifier(settings.PACELINE_TOKEN_SECRET), log, (runId) => placements.runs.get(runId));
   const listener = await openListener(serverId, settings, gate);
   const dataDir = path.resolve(settings.PACELINE_DATA_DIR);
   const store = openStore(settings.PACELINE_CHECKPOINT_STORE ?? dataDir);
   const context: ServerContext = {
     serverId,
     host: hostname(),
-    dataDir,
+    clock: processClock,
+    wallMs: Date.now,
+    controlPlane: redisControlPlane(redis),
     checkpoints: new Checkpoints(store),
-    redis,
+    weights: {
+      pathOf: ({ runId, attempt }) => path.join(dataDir, 'runs', runId, `weights-a${attempt}.safetensors`),
+      create: (...args) => SafetensorsWriter.create(...args),
+    },
     log,
     connectTo: (address) =>
       connect(address, { deadlineMs: CONNECT_DEADLINE_MS, transport: settings.PACELINE_TRANSPORT, maxQueuedBytes: MAX_QUEUED_BYTES }),
-    reportFailed: (job: PlacementJob, code, message) => {
-      const report = {
-        kind: 'server.failed',
-        runId: job.runId,
-        attempt: job.attempt,
-        index: job.index,
-        serverId: context.serverId,
-        code: code.slice(0, 100),
-        message: message.slice(0, 2000),
-      } as const;
-      sendReport(redis, report).catch((error: Error) => log.error({ err: error, report }, 'a failure could not be reported'));
-    },
+    memoryPair: () => memoryPair(),
+    createArena: (options) => Arena.create(options),
+    layoutOf: createLayout,
     refusals: () => ({ frames: dropped(), connections: gate.refusedConnections }),
   };
-  const placements = new PlacementLoop(settings.REDIS_URL, redis, context, {
+  const queue = new HandQueue(PLACEMENT_QUEUE, placementJobSchema, settings.REDIS_URL, serverId);
+  const placements = new PlacementLoop(queue, context, {
     serverId,
     host: settings.PACELINE_DATA_HOST,
     port: listener.port!,

@@ -7,21 +7,13 @@
 import { Queue, Worker, type Job } from 'bullmq';
 import { Redis } from 'ioredis';
 import type { z } from 'zod';
+import type { HeldJob, JobQueue } from './control-plane.js';
 import { withDeadline } from './redis.js';
-
-export interface HeldJob<T> {
-  readonly id: string;
-  readonly payload: T;
-  /** Extends the lock; false when it has gone. */
-  keep(): Promise<boolean>;
-  /** False when the job had gone. */
-  complete(result: string): Promise<boolean>;
-}
 
 const LOCK_MS = 30_000;
 const DEADLINE_MS = 2_000;
 
-export class HandQueue<T> {
+export class HandQueue<T> implements JobQueue<T> {
   private readonly worker: Worker;
   private readonly queue: Queue;
   private taken = 0;

@@ -2,6 +2,7 @@ export * from './contract.js';
 export * from './arbiter.js';
 export * from './redis.js';
 export * from './reports.js';
+export * from './control-plane.js';
 export * from './hand-queue.js';
 export * from './dispatch/dispatch-loop.js';
 export * from './dispatch/hearing.js';

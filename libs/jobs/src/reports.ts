@@ -1,6 +1,6 @@
 /** Reports to the api: appended to one Redis stream, and at most so many are kept. */
 import type { Redis } from 'ioredis';
-import { REPORT_STREAM, REPORT_STREAM_MAX_ENTRIES, controlKey, type ControlFields, type FleetMember, type Report } from './contract.js';
+import { REPORT_STREAM, REPORT_STREAM_MAX_ENTRIES, type FleetMember, type Report } from './contract.js';
 import { withDeadline } from './redis.js';
 
 const DEADLINE_MS = 1_500;
@@ -10,14 +10,6 @@ export async function sendReport(redis: Redis, report: Report): Promise<void> {
   await withDeadline(`report ${report.kind}`, DEADLINE_MS, () =>
     redis.xadd(REPORT_STREAM, 'MAXLEN', '~', REPORT_STREAM_MAX_ENTRIES, '*', 'report', JSON.stringify(report)),
   );
-}
-
-/** @throws RedisUnavailableError */
-export async function readControl(redis: Redis, runId: string): Promise<ControlFields> {
-  const [ack, action, start, workers] = await withDeadline('control of a run', DEADLINE_MS, () =>
-    redis.hmget(controlKey(runId), 'ack', 'action', 'start', 'workers'),
-  );
-  return { ...(ack ? { ack } : {}), ...(action ? { action } : {}), ...(start ? { start } : {}), ...(workers ? { workers } : {}) };
 }
 
 /** The attempt's part of a control field `attempt:value`; undefined when it speaks of another attempt. */

@@ -1,6 +1,6 @@
 /**
  * What a simulated run does with gradients before they are applied (ROUNDS §4, §5): its plan, clipping, what follows from NaN and
- * infinity, backup replicas. Given to the machines as apps/ps/src/coordinator-machine.ts, shard-machine.ts and parameter-store.ts do.
+ * infinity, backup replicas. Given to the machines as libs/hosting/src/coordinator-machine.ts, shard-machine.ts and parameter-store.ts do.
  */
 import type { CoordinatorOptions, OwnedChunk, Region, ShardOptions } from '@paceline/exchange';
 import type { Kernels } from '@paceline/kernels';

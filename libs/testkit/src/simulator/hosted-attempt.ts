@@ -1,6 +1,6 @@
 /**
  * One attempt as a simulated server holds it: the shard, its checkpoints and, on server 0, the coordinator. The wiring follows
- * apps/ps/src/hosted-run.ts and coordinator-host.ts line by line; what it adds is that everything is watched.
+ * libs/hosting/src/hosted-run.ts and coordinator-host.ts line by line; what it adds is that everything is watched.
  */
 import {
   Coordinator,
@@ -135,7 +135,7 @@ export class HostedAttempt {
     return coordinator;
   }
 
-  /** As apps/ps/src/checkpoint-writer.ts: in the background, one at a time; a newer cut gives up an older one. */
+  /** As libs/hosting/src/checkpoint-writer.ts: in the background, one at a time; a newer cut gives up an older one. */
   private cut(generation: number, regions: readonly Region[]): void {
     this.writing?.abort();
     const writing = new AbortController();

@@ -1,4 +1,4 @@
-/** The memory of one simulated shard, as apps/ps/src/parameter-store.ts: parameters, slots, the update, what a checkpoint takes and gives. */
+/** The memory of one simulated shard, as libs/hosting/src/parameter-store.ts: parameters, slots, the update, what a checkpoint takes and gives. */
 import { acquireRegion, type OwnedChunk, type Region, type RoundDecision, type TokenUpdate } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
 import { applyTokenUpdate, shardChunks, type TokenUpdateOptions } from '@paceline/learning';

@@ -1,4 +1,4 @@
-/** A parameter server process: listens, admits by HELLO as apps/ps/src/gate.ts does, and hands the connection to the attempt that it holds. */
+/** A parameter server process: listens, admits by HELLO as libs/hosting/src/gate.ts does, and hands the connection to the attempt that it holds. */
 import type { Connection } from '@paceline/exchange';
 import type { RestorePoint } from '@paceline/jobs';
 import { ProtocolError, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
@@ -30,7 +30,7 @@ export class SimServer {
     return this.hosted;
   }
 
-  /** As apps/ps/src/gate.ts: the token takes a turn to verify, then run and attempt are compared. */
+  /** As libs/hosting/src/gate.ts: the token takes a turn to verify, then run and attempt are compared. */
   private accept(connection: Connection): void {
     let started = false;
     const early: { message: Message; header: FrameHeader }[] = [];

@@ -1,13 +1,12 @@
 /**
  * Who may speak to this server (DESIGN §4). The transport has already insisted on a HELLO; here its token is checked
- * (HS256, issuer, audience, expiry, run, role, attempt) before anything of a run is touched.
+ * (`TokenVerifier`, then run, role and attempt) before anything of a run is touched.
  */
 import { type Connection } from '@paceline/exchange';
-import { TOKEN_AUDIENCE, TOKEN_ISSUER, tokenClaimsSchema, type TokenClaims } from '@paceline/jobs';
+import type { TokenClaims } from '@paceline/jobs';
 import { ProtocolError, type DataPlaneErrorCode, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
-import type { Logger } from '@paceline/runtime';
-import { jwtVerify } from 'jose';
 import type { HostedRun } from './hosted-run.js';
+import type { Log } from './server-context.js';
 
 /** Messages a peer may send before its token is checked; an honest one sends none. */
 const MAX_EARLY_MESSAGES = 16;
@@ -17,18 +16,18 @@ interface Early {
   readonly header: FrameHeader;
 }
 
+/** What a token says that is whole, signed and not expired. @throws ProtocolError TOKEN_INVALID */
+export type TokenVerifier = (token: string) => Promise<TokenClaims>;
+
 export class Gate {
   /** Connections refused, by code. */
   readonly refused = new Map<DataPlaneErrorCode, number>();
-  private readonly secret: Uint8Array;
 
   constructor(
-    secret: string,
-    private readonly log: Logger,
+    private readonly verifyToken: TokenVerifier,
+    private readonly log: Log,
     private readonly findRun: (runId: string) => HostedRun | undefined,
-  ) {
-    this.secret = new TextEncoder().encode(secret);
-  }
+  ) {}
 
   get refusedConnections(): number {
     return [...this.refused.values()].reduce((sum, n) => sum + n, 0);
@@ -87,18 +86,7 @@ export class Gate {
 
   private async verify(hello: MessageOf<'hello'>): Promise<TokenClaims> {
     if (hello.token === '') throw new ProtocolError('TOKEN_MISSING');
-    let claims: TokenClaims;
-    try {
-      const { payload } = await jwtVerify(hello.token, this.secret, {
-        algorithms: ['HS256'],
-        issuer: TOKEN_ISSUER,
-        audience: TOKEN_AUDIENCE,
-        requiredClaims: ['exp'],
-      });
-      claims = tokenClaimsSchema.parse(payload);
-    } catch (cause) {
-      throw new ProtocolError('TOKEN_INVALID', (cause as Error).message.slice(0, 200));
-    }
+    const claims = await this.verifyToken(hello.token);
     if (claims.run !== hello.run || claims.role !== (hello.role === 'standby' ? 'server' : hello.role))
       throw new ProtocolError('TOKEN_WRONG_RUN');
     return claims;

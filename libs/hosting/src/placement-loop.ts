@@ -7,22 +7,12 @@
  * A placement whose `start` names another server is dropped without a word, so is one of a run that is cancelled; where
  * `start` never comes, the attempt has failed. An attempt that has ended here is not begun again by a job that comes twice.
  */
-import {
-  HandQueue,
-  PLACEMENT_QUEUE,
-  controlFor,
-  placementJobSchema,
-  readControl,
-  sendReport,
-  serverAddressSchema,
-  type PlacementJob,
-  type ServerAddress,
-} from '@paceline/jobs';
+import type { CancelTimer } from '@paceline/exchange';
+import { controlFor, serverAddressSchema, type JobQueue, type PlacementJob, type ServerAddress } from '@paceline/jobs';
 import { StorageError } from '@paceline/storage';
-import type { Redis } from 'ioredis';
 import { z } from 'zod';
 import { HostedRun } from './hosted-run.js';
-import type { ServerContext } from './server-context.js';
+import { reportFailed, type ServerContext } from './server-context.js';
 
 const PERIOD_MS = 100;
 const START_POLL_MS = 100;
@@ -45,26 +35,22 @@ export class PlacementLoop {
   readonly runs = new Map<string, HostedRun>();
   /** Highest attempt of a run that began here, over or not. */
   private readonly begun = new Map<string, number>();
-  private readonly queue: HandQueue<PlacementJob>;
-  private timer: NodeJS.Timeout | undefined;
+  private cancelTimer: CancelTimer | undefined;
   private stopped = false;
 
   constructor(
-    redisUrl: string,
-    private readonly redis: Redis,
+    private readonly queue: JobQueue<PlacementJob>,
     private readonly context: ServerContext,
     private readonly address: Omit<ServerAddress, 'index'>,
-  ) {
-    this.queue = new HandQueue(PLACEMENT_QUEUE, placementJobSchema, redisUrl, context.serverId);
-  }
+  ) {}
 
   start(): void {
-    this.timer = setTimeout(() => void this.period(), 0);
+    this.next(0);
   }
 
   async stop(why: string): Promise<void> {
     this.stopped = true;
-    clearTimeout(this.timer);
+    this.cancelTimer?.();
     const runs = [...this.runs.values()];
     const ended = runs.map(async (run) => {
       await run.shutdown(why, RUN_SHUTDOWN_MS);
@@ -80,7 +66,11 @@ export class PlacementLoop {
       // Redis is away; placements wait for it as everybody else does.
       this.context.log.debug({ err: error as Error }, 'no placement could be taken');
     }
-    if (!this.stopped) this.timer = setTimeout(() => void this.period(), PERIOD_MS);
+    if (!this.stopped) this.next(PERIOD_MS);
+  }
+
+  private next(ms: number): void {
+    this.cancelTimer = this.context.clock.after(ms, () => void this.period());
   }
 
   private async claimNext(): Promise<void> {
@@ -107,7 +97,7 @@ export class PlacementLoop {
       void this.prepare(run);
     } catch (error) {
       this.context.log.error({ err: error as Error, run: job.runId }, 'a placement failed');
-      this.context.reportFailed(job, (error as Error).name, (error as Error).message);
+      reportFailed(this.context, job, (error as Error).name, (error as Error).message);
     }
     await held.complete('claimed');
   }
@@ -119,16 +109,17 @@ export class PlacementLoop {
     } catch (error) {
       const code = error instanceof StorageError ? error.code : (error as Error).name;
       this.context.log.error({ err: error as Error, run: run.job.runId, restore: run.job.restore }, 'a placement failed');
-      this.context.reportFailed(run.job, code, (error as Error).message);
+      reportFailed(this.context, run.job, code, (error as Error).message);
       return this.drop(run, code);
     }
   }
 
   private async waitForStart(run: HostedRun): Promise<void> {
     const { runId, attempt, index, role = 'primary' } = run.job;
-    const storage = await this.context.checkpoints.store.identity();
-    const deadline = Date.now() + START_DEADLINE_MS;
-    let nextClaimMs = 0;
+    const { clock, checkpoints, controlPlane } = this.context;
+    const storage = await checkpoints.store.identity();
+    const deadline = clock.now() + START_DEADLINE_MS;
+    let nextClaimMs = -Infinity;
     while (!this.stopped && !run.isOver && this.runs.get(runId) === run) {
       const { servers, standbys = [], cancelled } = await this.readStart(run);
       if (cancelled) return this.drop(run, 'the run was cancelled');
@@ -137,18 +128,18 @@ export class PlacementLoop {
         if (own?.serverId !== this.context.serverId) return this.drop(run, `server ${index} was placed on ${own?.serverId ?? 'nobody'}`);
         return this.startRun(run, servers, standbys);
       }
-      if (Date.now() > deadline) {
-        this.context.reportFailed(run.job, 'NOT_STARTED', `the other servers were not placed within ${START_DEADLINE_MS / 1000} s`);
+      if (clock.now() > deadline) {
+        reportFailed(this.context, run.job, 'NOT_STARTED', `the other servers were not placed within ${START_DEADLINE_MS / 1000} s`);
         return this.drop(run, 'it was not started');
       }
-      if (Date.now() > nextClaimMs) {
-        nextClaimMs = Date.now() + CLAIM_EVERY_MS;
+      if (clock.now() > nextClaimMs) {
+        nextClaimMs = clock.now() + CLAIM_EVERY_MS;
         const claim = { kind: 'server.claimed', runId, attempt, role, address: { index, ...this.address }, storage } as const;
-        await sendReport(this.redis, claim).catch((error: Error) =>
-          this.context.log.debug({ err: error, run: runId }, 'a claim could not be reported'),
-        );
+        await controlPlane
+          .sendReport(claim)
+          .catch((error: Error) => this.context.log.debug({ err: error, run: runId }, 'a claim could not be reported'));
       }
-      await new Promise((resolve) => setTimeout(resolve, START_POLL_MS));
+      await new Promise<void>((resolve) => clock.after(START_POLL_MS, resolve));
     }
   }
 
@@ -161,7 +152,7 @@ export class PlacementLoop {
     job: { runId, attempt },
   }: HostedRun): Promise<{ servers?: readonly ServerAddress[]; standbys?: readonly ServerAddress[]; cancelled?: boolean }> {
     try {
-      const { start, action } = await readControl(this.redis, runId);
+      const { start, action } = await this.context.controlPlane.readControl(runId);
       const parsed = start ? startSchema.safeParse(JSON.parse(start)) : undefined;
       return {
         cancelled: controlFor(action, attempt) === 'cancel',
@@ -182,7 +173,7 @@ export class PlacementLoop {
     try {
       await run.start(servers, standbys);
     } catch (error) {
-      this.context.reportFailed(run.job, (error as Error).name, (error as Error).message);
+      reportFailed(this.context, run.job, (error as Error).name, (error as Error).message);
       run.stop((error as Error).message);
     }
   }

@@ -3,14 +3,16 @@
  * and writes the safetensors file. It runs at the coordinator after evaluation; nothing moves any more by then.
  */
 import { FrameType, ProtocolError, type FrameHeader } from '@paceline/protocol';
-import type { Connection, FrameNumbers } from '@paceline/exchange';
+import type { Clock, Connection, FrameNumbers } from '@paceline/exchange';
 import { createWeightsDigest, type Layout } from '@paceline/learning';
-import { SafetensorsWriter } from '@paceline/storage';
+import type { WeightsFiles } from './server-context.js';
 
 const WINDOW_CHUNKS = 8;
 
 export interface CollectorOptions {
   readonly layout: Layout;
+  readonly clock: Clock;
+  readonly files: WeightsFiles;
   readonly generation: number;
   /** Owner of each chunk. */
   serverOf(chunk: number): number;
@@ -52,7 +54,7 @@ export class WeightsCollector {
     const writer =
       file === null
         ? undefined
-        : await SafetensorsWriter.create(
+        : await this.options.files.create(
             file,
             layout.variables.map(({ path, shape }) => ({ name: path, shape })),
             this.options.metadata,
@@ -86,22 +88,21 @@ export class WeightsCollector {
   }
 
   private async take(chunk: number): Promise<Uint8Array> {
-    const deadline = Date.now() + this.options.deadlineMs;
+    const { clock, deadlineMs } = this.options;
+    const deadline = clock.now() + deadlineMs;
     for (;;) {
       const bytes = this.arrived.get(chunk);
       if (bytes) {
         this.arrived.delete(chunk);
         return bytes;
       }
-      const left = deadline - Date.now();
+      const left = deadline - clock.now();
       if (left <= 0)
-        throw new Error(
-          `chunk ${chunk} did not come from parameter server ${this.options.serverOf(chunk)} within ${this.options.deadlineMs} ms`,
-        );
+        throw new Error(`chunk ${chunk} did not come from parameter server ${this.options.serverOf(chunk)} within ${deadlineMs} ms`);
       await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, left);
+        const cancel = clock.after(left, resolve);
         this.wake = () => {
-          clearTimeout(timer);
+          cancel();
           resolve();
         };
       });

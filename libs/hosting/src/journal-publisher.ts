@@ -1,10 +1,9 @@
 /**
- * Carries a coordinator's journal to the api over Redis and its wishes back, off the path of any round. Everything here may
+ * Carries a coordinator's journal to the api and its wishes back, off the path of any round. Everything here may
  * fail for as long as it likes: the journal keeps what is not acknowledged, and training does not notice.
  */
-import type { Journal, NumberedEntry } from '@paceline/exchange';
-import { controlFor, readControl, sendReport, type CoordinatorState, type JournalEntry } from '@paceline/jobs';
-import type { Redis } from 'ioredis';
+import type { CancelTimer, Clock, Journal, NumberedEntry } from '@paceline/exchange';
+import { controlFor, type ControlPlane, type CoordinatorState, type JournalEntry } from '@paceline/jobs';
 
 const PERIOD_MS = 250;
 const STATE_EVERY_MS = 1_000;
@@ -16,7 +15,8 @@ const RESEND_AFTER_MS = 3_000;
 const BATCHES_PER_PERIOD = 10;
 
 export interface JournalPublisherOptions {
-  readonly redis: Redis;
+  readonly controlPlane: ControlPlane;
+  readonly clock: Clock;
   readonly runId: string;
   readonly attempt: number;
   readonly journal: Journal;
@@ -30,17 +30,19 @@ export interface JournalPublisherOptions {
 }
 
 export class JournalPublisher {
-  private timer: NodeJS.Timeout | undefined;
+  private cancelTimer: CancelTimer | undefined;
   private stopped = false;
   private sent = 0;
-  private lastStateMs = 0;
-  private lastAckMs = Date.now();
+  private lastStateMs = -Infinity;
+  private lastAckMs: number;
   private isProbing = false;
 
-  constructor(private readonly options: JournalPublisherOptions) {}
+  constructor(private readonly options: JournalPublisherOptions) {
+    this.lastAckMs = options.clock.now();
+  }
 
   start(): void {
-    this.timer = setTimeout(() => void this.period(), 0);
+    this.next(0);
   }
 
   /** True when the api has stored everything. */
@@ -55,7 +57,7 @@ export class JournalPublisher {
 
   stop(): void {
     this.stopped = true;
-    clearTimeout(this.timer);
+    this.cancelTimer?.();
   }
 
   private async period(): Promise<void> {
@@ -66,17 +68,21 @@ export class JournalPublisher {
       // Redis is away: nothing is lost, the journal holds it; everything unacknowledged is sent again when it is back.
       this.sent = 0;
     }
-    if (!this.stopped) this.timer = setTimeout(() => void this.period(), PERIOD_MS);
+    if (!this.stopped) this.next(PERIOD_MS);
+  }
+
+  private next(ms: number): void {
+    this.cancelTimer = this.options.clock.after(ms, () => void this.period());
   }
 
   private async readControl(): Promise<void> {
-    const { runId, attempt, journal } = this.options;
-    const control = await readControl(this.options.redis, runId);
+    const { runId, attempt, journal, clock, controlPlane } = this.options;
+    const control = await controlPlane.readControl(runId);
     const ack = Number(controlFor(control.ack, attempt));
     const before = journal.pending;
     if (Number.isSafeInteger(ack)) journal.acknowledge(ack);
     if (journal.pending < before || journal.pending === 0) {
-      this.lastAckMs = Date.now();
+      this.lastAckMs = clock.now();
       // What was sent before the silence may be gone: all of it follows the first batch.
       this.isProbing = false;
     }
@@ -88,8 +94,8 @@ export class JournalPublisher {
   }
 
   private async publish(): Promise<void> {
-    const { journal, runId, attempt, redis } = this.options;
-    const now = Date.now();
+    const { journal, runId, attempt, controlPlane, clock } = this.options;
+    const now = clock.now();
     if (now - this.lastAckMs > RESEND_AFTER_MS) {
       this.sent = 0;
       this.lastAckMs = now;
@@ -98,7 +104,7 @@ export class JournalPublisher {
     for (let i = 0; i < BATCHES_PER_PERIOD; i++) {
       const entries = this.isProbing && this.sent > 0 ? [] : journal.batch(200, this.sent);
       if (entries.length === 0 && now - this.lastStateMs < STATE_EVERY_MS) return;
-      await sendReport(redis, {
+      await controlPlane.sendReport({
         kind: 'journal',
         runId,
         attempt,

@@ -1,23 +1,13 @@
 /**
- * The place of a run's shard on this server when the run has standbys: ShardPlace with sockets, the real clock, and the arbiter behind Redis.
+ * The place of a run's shard on this server when the run has standbys: ShardPlace with the clock, the connections and the control plane of its server.
  *
  *   ask ── report `lead.asked` ──> arbiter ── field of the control hash ──> read every 100 ms while this server waits for it
  */
-import { ShardPlace, processClock, type Connection, type Shard, type Succession } from '@paceline/exchange';
-import {
-  controlKey,
-  leadFieldName,
-  leadSchema,
-  sendReport,
-  withDeadline,
-  type LeadAnswer,
-  type PlacementJob,
-  type ServerAddress,
-} from '@paceline/jobs';
+import { ShardPlace, type CancelTimer, type Connection, type Shard, type Succession } from '@paceline/exchange';
+import { leadFieldName, leadSchema, type LeadAnswer, type PlacementJob, type ServerAddress } from '@paceline/jobs';
 import type { ServerContext } from './server-context.js';
 
 const TICK_MS = 100;
-const READ_DEADLINE_MS = 1_000;
 
 export interface HostedPlaceOptions {
   readonly job: PlacementJob;
@@ -34,7 +24,7 @@ export interface HostedPlaceOptions {
 
 export class HostedPlace {
   readonly place: ShardPlace<ServerAddress>;
-  private readonly ticker: NodeJS.Timeout;
+  private readonly cancelTicker: CancelTimer;
   private isReading = false;
   private answer: LeadAnswer | undefined;
 
@@ -43,7 +33,7 @@ export class HostedPlace {
     const { runId, attempt, index, token } = job;
     this.place = new ShardPlace<ServerAddress>({
       ...{ index, attempt, replicas: job.spec.replicas, serverId: context.serverId, isStandby: job.role === 'standby' },
-      ...{ servers, standbys, clock: processClock },
+      ...{ servers, standbys, clock: context.clock },
       connect: (address) => context.connectTo(address),
       hello: (role) => ({
         ...{ type: 'hello', token, run: runId, role, id: context.serverId, host: context.host, seat: index, n: 0 },
@@ -51,9 +41,9 @@ export class HostedPlace {
       }),
       ask: (want, term) => {
         const report = { kind: 'lead.asked', runId, attempt, index, serverId: context.serverId, want, term } as const;
-        sendReport(context.redis, report).catch((error: Error) =>
-          context.log.debug({ err: error, report }, 'the arbiter could not be asked'),
-        );
+        context.controlPlane
+          .sendReport(report)
+          .catch((error: Error) => context.log.debug({ err: error, report }, 'the arbiter could not be asked'));
       },
       coordinatorHere: (isPromoted) => options.coordinate(isPromoted ? this.successor() : undefined),
       onPromoted: () => context.log.warn({ run: runId, index, term: shard.term }, 'this standby is the primary now'),
@@ -61,11 +51,11 @@ export class HostedPlace {
       guard: (act) => options.guard(act),
     });
     this.place.use(shard);
-    this.ticker = setInterval(() => this.tick(), TICK_MS);
+    this.cancelTicker = context.clock.every(TICK_MS, () => this.tick());
   }
 
   end(): void {
-    clearInterval(this.ticker);
+    this.cancelTicker();
     this.place.end(true);
   }
 
@@ -78,10 +68,8 @@ export class HostedPlace {
     const { job, context } = this.options;
     this.isReading = true;
     try {
-      const text = await withDeadline('the answer of the arbiter', READ_DEADLINE_MS, () =>
-        context.redis.hget(controlKey(job.runId), leadFieldName(job.index)),
-      );
-      const parsed = text === null ? undefined : leadSchema.safeParse(JSON.parse(text));
+      const { [leadFieldName(job.index)]: text } = await context.controlPlane.readControl(job.runId, [job.index]);
+      const parsed = text === undefined ? undefined : leadSchema.safeParse(JSON.parse(text));
       if (!parsed?.success || parsed.data.attempt !== job.attempt) return;
       this.answer = parsed.data;
       this.place.answered(parsed.data);

@@ -8,7 +8,7 @@
  * that they were computed from, as far as they have changed since) + while a checkpoint is written (P + S) + s·P (snapshot.ts).
  */
 import { acquireRegion, type ChunkScalars, type OwnedChunk, type Region, type RoundDecision, type TokenUpdate } from '@paceline/exchange';
-import { Arena, ArenaFullError } from '@paceline/kernels';
+import { ArenaFullError, type Arena, type ArenaOptions } from '@paceline/kernels';
 import {
   applyTokenUpdate,
   createInitialValues,
@@ -35,6 +35,7 @@ export interface ParameterStoreOptions {
   readonly seed: number;
   /** Gradients of a chunk that may be kept at once. */
   readonly gradientsInFlight: number;
+  createArena(options: ArenaOptions): Arena;
   /** Examples of a round: the sum-gradient is scaled once by its inverse. */
   examplesIn(round: number): number;
 }
@@ -165,7 +166,7 @@ export class ParameterStore {
     const close = () => {
       if (group.length === 0) return;
       const initialBytes = Math.min(ARENA_MAX_BYTES, Math.ceil((planned * 0.6) / PAGE_BYTES + 16) * PAGE_BYTES);
-      const arena = Arena.create({ initialBytes, maximumBytes: ARENA_MAX_BYTES });
+      const arena = this.options.createArena({ initialBytes, maximumBytes: ARENA_MAX_BYTES });
       for (const index of group) this.chunks.push({ index, length: layout.chunks[index]!.length, arena });
       group = [];
       planned = 0;

@@ -2,7 +2,7 @@
 import {
   Journal,
   PacedTick,
-  processClock,
+  type CancelTimer,
   type CompletedCut,
   type Connection,
   type EvaluationResult,
@@ -44,7 +44,7 @@ export class CoordinatorHost {
   private readonly serverOfChunk = new Map<number, number>();
   private collector: WeightsCollector | undefined;
   private outcome: Outcome | undefined;
-  private ticker: NodeJS.Timeout | undefined;
+  private cancelTicker: CancelTimer | undefined;
 
   constructor(
     private readonly job: PlacementJob,
@@ -62,12 +62,13 @@ export class CoordinatorHost {
     },
   ) {
     const { spec } = job;
+    const { clock } = context;
     for (let server = 0; server < job.servers; server++)
       for (const chunk of shardChunks(layout, job.servers, server)) this.serverOfChunk.set(chunk, server);
     const { successor } = hooks;
-    this.journal = new Journal({ now: Date.now, ...(successor ? { storedN: successor.storedN } : {}) });
+    this.journal = new Journal({ now: () => context.wallMs(), ...(successor ? { storedN: successor.storedN } : {}) });
     const { checkpoints } = context;
-    this.checkpoints = new CheckpointPublisher({ checkpoints, job, layout, schedule, parent, nowMs: Date.now });
+    this.checkpoints = new CheckpointPublisher({ checkpoints, job, layout, schedule, parent, nowMs: () => context.wallMs() });
     this.machine = createCoordinator(job, layout, {
       attempt: job.attempt,
       firstRound: parent?.round ?? 0,
@@ -91,7 +92,7 @@ export class CoordinatorHost {
       },
       evalExamples: job.evalExamples,
       journal: this.journal,
-      now: () => performance.now(),
+      now: () => clock.now(),
       stepDeadlineMs: spec.stepDeadlineMs,
       collectWeights: (evaluation) => void this.collect(evaluation),
       onOver: (outcome) => {
@@ -101,7 +102,7 @@ export class CoordinatorHost {
       },
     });
     this.publisher = new JournalPublisher({
-      redis: context.redis,
+      ...{ controlPlane: context.controlPlane, clock },
       runId: job.runId,
       attempt: job.attempt,
       journal: this.journal,
@@ -116,8 +117,9 @@ export class CoordinatorHost {
   /** The attempt is placed: from here on the api hears of it and deadlines run. */
   begin(): void {
     this.publisher.start();
-    const paced = new PacedTick(processClock);
-    this.ticker = setInterval(() => paced.isDue() && this.hooks.guard(() => this.machine.tick()), TICK_MS);
+    const { clock } = this.context;
+    const paced = new PacedTick(clock);
+    this.cancelTicker = clock.every(TICK_MS, () => paced.isDue() && this.hooks.guard(() => this.machine.tick()));
   }
 
   /** Tells servers that the coordinator lives; call it every second. */
@@ -131,7 +133,7 @@ export class CoordinatorHost {
 
   /** Without a word: the attempt never began here. */
   close(): void {
-    clearInterval(this.ticker);
+    this.cancelTicker?.();
     this.publisher.stop();
   }
 
@@ -167,16 +169,17 @@ export class CoordinatorHost {
 
   /** The attempt is over: goes on publishing until the api has stored the journal, then calls `gone`. */
   drain(gone: () => void): void {
-    clearInterval(this.ticker);
-    const deadline = Date.now() + DRAIN_DEADLINE_MS;
-    const wait = setInterval(() => {
-      if (!this.publisher.isDrained && Date.now() < deadline) return;
+    this.cancelTicker?.();
+    const { clock } = this.context;
+    const deadline = clock.now() + DRAIN_DEADLINE_MS;
+    const cancel = clock.every(TICK_MS, () => {
+      if (!this.publisher.isDrained && clock.now() < deadline) return;
       if (!this.publisher.isDrained)
         this.context.log.error({ run: this.job.runId, entries: this.journal.pending }, 'the api never collected the end of this journal');
-      clearInterval(wait);
+      cancel();
       this.publisher.stop();
       gone();
-    }, TICK_MS);
+    });
   }
 
   private state(totalRounds: number) {
@@ -216,7 +219,7 @@ export class CoordinatorHost {
   private async collect(evaluation: EvaluationResult): Promise<void> {
     const { machine, job } = this;
     this.collector = new WeightsCollector({
-      layout: this.layout,
+      ...{ layout: this.layout, clock: this.context.clock, files: this.context.weights },
       generation: machine.round,
       serverOf: (chunk) => this.serverOfChunk.get(chunk)!,
       connectionTo: (server) => this.servers.get(server)!,

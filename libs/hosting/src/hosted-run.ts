@@ -4,10 +4,9 @@
  *
  *   worker ── hello ──> gate ──> admitWorker ── gradients ──> Shard ── REDUCED ──> Coordinator ── COMMIT ──> all
  */
-import path from 'node:path';
-import { Shard, ShardLink, SilenceWatch, memoryPair, processClock, type Connection, type FrameReceiver } from '@paceline/exchange';
+import { Shard, ShardLink, SilenceWatch, type CancelTimer, type Connection, type FrameReceiver } from '@paceline/exchange';
 import type { PlacementJob, ServerAddress } from '@paceline/jobs';
-import { createLayout, createSchedule, layoutHash, shardChunks, type Layout, type Schedule } from '@paceline/learning';
+import { createSchedule, layoutHash, shardChunks, type Layout, type Schedule } from '@paceline/learning';
 import { ProtocolError, checkAttempt, type Message, type MessageOf } from '@paceline/protocol';
 import type { Manifest } from '@paceline/storage';
 import { CheckpointWriter } from './checkpoint-writer.js';
@@ -15,7 +14,7 @@ import { CoordinatorHost, type Successor } from './coordinator-host.js';
 import { HostedPlace } from './hosted-place.js';
 import { ParameterStore } from './parameter-store.js';
 import { openCheckpoint } from './restore.js';
-import type { ServerContext } from './server-context.js';
+import { reportFailed, type ServerContext } from './server-context.js';
 import { copiesInFlight, createShard, type HostedShard } from './shard-machine.js';
 
 const HEARTBEAT_MS = 1_000;
@@ -36,9 +35,9 @@ export class HostedRun {
   private readonly writer: CheckpointWriter;
   private toCoordinator: Connection | undefined;
   private readonly untold: Message[] = [];
-  private readonly heart: NodeJS.Timeout;
+  private readonly cancelHeart: CancelTimer;
   /** The connections of the workers, and to the coordinator. */
-  private readonly silence = new SilenceWatch(processClock, { silentAfterMs: SILENT_AFTER_MS, tickMs: HEARTBEAT_MS });
+  private readonly silence: SilenceWatch;
   /** With standbys in the run: what joins the coordinator, and both servers of the shard. */
   private hostedPlace: HostedPlace | undefined;
   /** The manifest of the checkpoint that the attempt begins with. */
@@ -55,7 +54,7 @@ export class HostedRun {
     private readonly onGone: (run: HostedRun) => void,
   ) {
     const { spec } = job;
-    this.layout = createLayout(job.model);
+    this.layout = context.layoutOf(job.model);
     this.layoutHash = layoutHash(this.layout);
     this.schedule = createSchedule({
       examples: job.trainExamples,
@@ -64,7 +63,9 @@ export class HostedRun {
       length: spec.length,
     });
     const owned = shardChunks(this.layout, job.servers, job.index);
+    this.silence = new SilenceWatch(context.clock, { silentAfterMs: SILENT_AFTER_MS, tickMs: HEARTBEAT_MS });
     this.store = new ParameterStore({
+      createArena: (options) => context.createArena(options),
       layout: this.layout,
       owned,
       model: job.model,
@@ -84,7 +85,7 @@ export class HostedRun {
       onReduced: (...args) => this.hostedPlace?.place.reduced(...args),
       onDropped: () => void this.counters.droppedFrames++,
     });
-    this.heart = setInterval(() => this.beat(), HEARTBEAT_MS);
+    this.cancelHeart = context.clock.every(HEARTBEAT_MS, () => this.beat());
   }
 
   private get shard(): HostedShard['machine'] {
@@ -105,8 +106,8 @@ export class HostedRun {
 
   private makeCoordinator(successor?: Successor): CoordinatorHost {
     const { job, context, parent } = this;
-    const weights = path.join(context.dataDir, 'runs', job.runId, `weights-a${job.attempt}.safetensors`);
-    return new CoordinatorHost(job, this.layout, this.schedule, context, job.spec.checkpoint.final ? weights : null, parent, {
+    const weights = job.spec.checkpoint.final ? context.weights.pathOf(job) : null;
+    return new CoordinatorHost(job, this.layout, this.schedule, context, weights, parent, {
       guard: (act) => this.guard(act),
       onOver: () => this.end(),
       ...(successor ? { successor } : {}),
@@ -148,7 +149,7 @@ export class HostedRun {
   }
 
   private coordinateHere(coordinator: CoordinatorHost): Connection {
-    const [here, there] = memoryPair();
+    const [here, there] = this.context.memoryPair();
     coordinator.begin();
     coordinator.admitServer(0, there);
     return here;
@@ -178,7 +179,7 @@ export class HostedRun {
     context.log.warn({ run: job.runId, index: job.index, why }, 'this server leaves its place in the run');
     if (replication?.table.state !== 'DEPOSED') {
       if (why.startsWith('the coordinator is gone') && standby?.table.state !== 'OVER')
-        context.reportFailed(job, 'COORDINATOR_LOST', `parameter server 0 was lost in round ${this.shard.round}: ${why}`);
+        reportFailed(context, job, 'COORDINATOR_LOST', `parameter server 0 was lost in round ${this.shard.round}: ${why}`);
       return this.end();
     }
     this.coordinator?.close();
@@ -263,8 +264,9 @@ export class HostedRun {
     if (this.over || !this.hasStarted) return this.stop(why);
     if (this.coordinator) this.coordinator.machine.shutdown(why);
     else this.tell({ type: 'stopping', reason: why.slice(0, 300) });
-    const deadline = performance.now() + deadlineMs;
-    while (!this.over && performance.now() < deadline) await new Promise((resolve) => setTimeout(resolve, SHUTDOWN_POLL_MS));
+    const { clock } = this.context;
+    const deadline = clock.now() + deadlineMs;
+    while (!this.over && clock.now() < deadline) await new Promise<void>((resolve) => clock.after(SHUTDOWN_POLL_MS, resolve));
     this.stop(why);
   }
 
@@ -306,7 +308,8 @@ export class HostedRun {
         if (this.over) return;
         // With its coordinator the attempt is over. Who hears of it first tells the control plane, so that a new one can begin.
         this.context.log.warn({ run: this.job.runId, why: description }, 'the coordinator is gone');
-        this.context.reportFailed(
+        reportFailed(
+          this.context,
           this.job,
           'COORDINATOR_LOST',
           `parameter server 0, the coordinator, was lost in round ${this.shard.round}: ${description}`,
@@ -355,7 +358,7 @@ export class HostedRun {
     } catch (error) {
       if (error instanceof ProtocolError) throw error;
       this.context.log.error({ err: error as Error, run: this.job.runId }, 'a run failed inside the server');
-      this.context.reportFailed(this.job, (error as Error).name, (error as Error).message);
+      reportFailed(this.context, this.job, (error as Error).name, (error as Error).message);
       this.stop(`server ${this.job.index}: ${(error as Error).message}`);
     }
   }
@@ -369,13 +372,13 @@ export class HostedRun {
 
   private release(): void {
     this.over = true;
-    clearInterval(this.heart);
+    this.cancelHeart();
     this.writer.abandon();
     this.hostedPlace?.end();
     this.shard.end();
     this.toCoordinator?.close();
-    setTimeout(() => {
+    this.context.clock.after(GO_AFTER_MS, () => {
       for (const connection of this.silence.connections()) connection.close(new ProtocolError('RUN_OVER'));
-    }, GO_AFTER_MS).unref();
+    });
   }
 }
