@@ -194,7 +194,7 @@ export class CoordinatorHost {
       seats: this.outcome ? [] : machine.seats(),
       refusedFrames: frames,
       refusedConnections: connections,
-      waitingFor: machine.waitingFor(),
+      waitingFor: machine.explain(),
     };
   }
 

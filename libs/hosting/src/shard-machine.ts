@@ -71,6 +71,7 @@ function synchronous({ spec, index, attempt, restore }: PlacementJob, store: Par
       else if (message.type === 'include') machine.onInclude(message);
       else if (message.type === 'decision') machine.onDecision(message);
       else if (message.type === 'pull') machine.onPull(link, message.generation, message.chunk);
+      else if (message.type === 'tell-again') machine.tellAgain();
       else return false;
       return true;
     },
@@ -106,7 +107,7 @@ function asynchronous(job: PlacementJob, store: ParameterStore, schedule: Schedu
       else if (message.type === 'commit') machine.onCommit(message);
       else if (message.type === 'drop') machine.onDrop(message.round, message.replica);
       else if (message.type === 'pull') machine.onPull(link, message.generation, message.chunk);
-      else return false;
+      else return message.type === 'tell-again'; // its workers push again, and that is answered
       return true;
     },
   };

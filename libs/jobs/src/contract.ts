@@ -321,6 +321,7 @@ export type CheckpointRecord = z.output<typeof checkpointRecordSchema>;
 export const FAILURE_CAUSES = {
   SERVER_LOST: { isRecoverable: true, meaning: 'a parameter server of the attempt is gone' },
   STOPPED: { isRecoverable: true, meaning: 'a parameter server was told to stop' },
+  STALLED: { isRecoverable: true, meaning: 'a round stood still for long, though all its members were there' },
   NON_FINITE_ROLLBACK: { isRecoverable: true, meaning: 'a gradient had NaN or infinity, and the run wants to go back' },
   NON_FINITE: { isRecoverable: false, meaning: 'a gradient had NaN or infinity' },
   POISON_ROUND: { isRecoverable: false, meaning: 'one replica has lost its worker again and again in one round' },

@@ -6,12 +6,12 @@
  *   worker → every server      hello, heartbeat, pull, fetch, leave
  *   worker → coordinator       contribution, evaluated, token-non-finite, failed
  *   server → worker            welcome, refused
- *   coordinator → worker       view, commit, tokens, evaluate, end
+ *   coordinator → worker       view, commit, tokens, evaluate, tell-again, end
  *   standby → its primary      hello, replicated
  *   primary → its standby      view, decision, commit, end, and reduced chunks as gradient frames of the root node
  *   server → coordinator       hello, standing, standby-link, reduced, applied, member-link, cut-written, cut-failed, non-finite, stopping,
  *                              replica-complete, scalars
- *   coordinator → server       welcome, view, commit, drop, pull, include, decision, end
+ *   coordinator → server       welcome, view, commit, drop, pull, include, decision, tell-again, end
  */
 import { z } from 'zod';
 import { DATA_PLANE_ERRORS, ProtocolError, type DataPlaneErrorCode } from './errors.js';
@@ -132,7 +132,10 @@ export const messageSchema = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('replicated'), round: u32, chunk: u32 }),
   /** A primary's standby is connected, or was dropped: from then on the loss of this server is, or is not, covered. */
   z.strictObject({ type: z.literal('standby-link'), up: z.boolean(), id: id.nullable(), why: z.string().max(300) }),
-  /** Where a server stands that joins a coordinator: the first word after HELLO. With `term` it says that it has taken over its shard. */
+  /**
+   * Where a server stands: the first word after HELLO of one that joins a coordinator, where there are standbys, and the answer to
+   * `tell-again`. With `term` it says that it has taken over its shard. `missing` are replicas that some chunk of it lacks.
+   */
   z.strictObject({
     type: z.literal('standing'),
     round: u32,
@@ -140,6 +143,7 @@ export const messageSchema = z.discriminatedUnion('type', [
     term: u32,
     isReduced: z.boolean(),
     decision: decisionSchema.optional(),
+    missing: replicaList.optional(),
   }),
   /** A server was told to end: the attempt has until its deadline to take a last checkpoint. */
   z.strictObject({ type: z.literal('stopping'), reason: z.string().max(300) }),
@@ -149,8 +153,13 @@ export const messageSchema = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('reduced'), round: u32 }),
   /** A shard's view of a worker's socket: closed, or back. */
   z.strictObject({ type: z.literal('member-link'), id, up: z.boolean() }),
-  /** `progress` is a count that moves whenever the compute thread moves. */
-  z.strictObject({ type: z.literal('heartbeat'), progress: count }),
+  /**
+   * `progress` is a count that moves whenever the compute thread moves. A worker that `rests` computes nothing, has nothing left to send,
+   * and was sent nothing since its heartbeat before.
+   */
+  z.strictObject({ type: z.literal('heartbeat'), progress: count, rests: z.boolean().optional() }),
+  /** The present round stands still: say and send again what belongs to it. Whoever has it already drops it. */
+  z.strictObject({ type: z.literal('tell-again') }),
   /** Ask for one chunk of a generation (a transfer was cut, or the coordinator collects the weights). */
   z.strictObject({ type: z.literal('pull'), generation: u32, chunk: u32 }),
   /** Measure generation `generation` on rows [from, to) of the evaluation split. */

@@ -432,6 +432,12 @@ export const CUT_ROWS: readonly string[] = [
   ...['cutWritten', 'cutSettled', 'stop', 'stopped', 'nonFinite'].map((row) => `coordinator.${row}`),
 ];
 
+/** Work that stands still: stall.test.ts of the simulator takes these rows. */
+export const STALL_ROWS: readonly string[] = [
+  ...['', 'token-'].flatMap((mode) => ['askedAgain', 'undelivered', 'stalled'].map((row) => `${mode}coordinator.${row}`)),
+  ...['member.toldAgain', 'token-member.toldAgain'],
+];
+
 /** `machine.row` of every row that no cluster of this test file has taken. */
 export function rowsNeverTaken(): string[] {
   const taken = new Set(RoundCluster.all.flatMap((cluster) => cluster.takenRows()));

@@ -289,6 +289,10 @@ export class ShardPlace<Address extends LinkedServer> {
     return { ...standing, isReduced: standing.isReduced && this.replication?.holdsBack !== true };
   }
 
+  private tellAgain(): void {
+    this.shard.tellAgain(this.replication?.holdsBack === true);
+  }
+
   /** @throws ProtocolError STALE_TERM when a former coordinator speaks */
   private checkTerm({ term }: FrameHeader): void {
     if (term < this.coordinatorTerm) throw new ProtocolError('STALE_TERM', `term ${term}, present is ${this.coordinatorTerm}`);
@@ -301,7 +305,7 @@ export class ShardPlace<Address extends LinkedServer> {
       case 'view':
         replication?.follow(message);
         shard.onView(message.view, message.term, message.members);
-        if (message.term > this.toldTerm && this.toldTerm > 0) shard.tellAgain();
+        if (message.term > this.toldTerm && this.toldTerm > 0) this.tellAgain();
         this.toldTerm = message.term;
         return;
       case 'include':
@@ -319,6 +323,8 @@ export class ShardPlace<Address extends LinkedServer> {
       case 'end':
         replication?.follow(message);
         return this.over('the run is over');
+      case 'tell-again':
+        return this.tellAgain();
       case 'heartbeat':
         return;
       default:

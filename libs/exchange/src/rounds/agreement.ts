@@ -56,6 +56,13 @@ export class Agreement {
     return message.type === 'scalars' ? this.gathered(server, message) : this.replicaComplete(server, message);
   }
 
+  /** What the shards were told about the round, for one that has not heard it. */
+  said(round: number): Message[] {
+    if (!this.included) return [];
+    const include: Message[] = this.options.backupReplicas > 0 ? [{ type: 'include', round, replicas: [...this.included] }] : [];
+    return this.decision ? [...include, { type: 'decision', round, ...this.decision }] : include;
+  }
+
   /** All chunks of a shard have come from a replica. Returns what to tell the shards, when the set is fixed by it. */
   private replicaComplete(server: number, { round, replica }: MessageOf<'replica-complete'>): Message | undefined {
     if (this.included || replica >= this.replicas || !this.hasRows(round, replica)) return undefined;

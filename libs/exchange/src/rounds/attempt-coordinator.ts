@@ -13,11 +13,12 @@ import { Evaluation } from './evaluation.js';
 import { Membership, type CoordinatedMember as Member } from './membership.js';
 import type { LedgerState } from './round-ledger.js';
 import { ServerWatch } from './server-watch.js';
+import { StallWatch, TELL_AGAIN, some } from './stall.js';
 import { Stops, type StopReason } from './stops.js';
 
 /** Rows and states that the tables of all coordinators have. */
 type AttemptRow =
-  | ('serverJoins' | 'serverLost' | 'join' | 'seatTaken' | 'away' | 'lost' | 'leave')
+  | ('serverJoins' | 'serverLost' | 'join' | 'seatTaken' | 'away' | 'lost' | 'leave' | 'askedAgain' | 'undelivered' | 'stalled')
   | ('cutWritten' | 'cutSettled' | 'stop' | 'stopped' | 'evaluated' | 'collected' | 'cancel' | 'fail');
 interface AttemptTable {
   /** Every state besides these four is one of training. */
@@ -25,6 +26,8 @@ interface AttemptTable {
   allows(row: AttemptRow): boolean;
   take(row: AttemptRow, next?: 'EVALUATING' | 'COLLECTING' | 'STOPPING' | 'OVER'): void;
 }
+/** A round that takes longer is explained, though somebody is at work on it. */
+const EXPLAINED_AFTER_MS = 15_000;
 const AFTER_TRAINING: readonly string[] = ['EVALUATING', 'COLLECTING', 'STOPPING', 'OVER'];
 
 /** What the event of a failure tells besides its message. */
@@ -47,9 +50,13 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   protected readonly servers: ServerWatch;
   protected readonly attendance: Attendance;
   protected readonly stops: Stops;
+  protected readonly stall: StallWatch;
   protected evaluation: Evaluation | undefined;
   /** The result, while the final checkpoint is still being written. */
   private result: Record<string, unknown> | undefined;
+  private lastMovedMs = 0;
+  /** Replicas that a shard lacks, by server: what it answered when it was asked again. */
+  protected readonly missing = new Map<number, readonly number[]>();
   view = 1;
   term = 1;
 
@@ -69,6 +76,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
       mayGoNow: (member) => this.mayGoNow(member),
       wentAway: (member) => this.coverFor(member),
       cameBack: () => {
+        this.stall.excused();
         if (this.isTraining()) this.cover();
         this.evaluation?.offer(this.members.live(), this.sendBlocks);
       },
@@ -78,6 +86,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     });
     const completeMs = options.succession ? takeoverMs : serversDeadlineMs;
     this.servers = new ServerWatch(servers, { silentMs: serverDeadlineMs, completeMs, takeoverMs }, options.now);
+    this.stall = new StallWatch(options.now, options.stall);
     this.stops = new Stops(options, (type, message, data) => this.event(type, message, data));
   }
 
@@ -98,6 +107,12 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   protected abstract serverSaid(index: number, message: Message): void;
   /** A message that only one mode has. @throws ProtocolError BAD_MESSAGE */
   protected abstract memberSaid(member: Member, message: Message): void;
+  /** The present work stands still: what was told to members and servers is told again, in a new view. */
+  protected abstract askAgain(): void;
+  /** What the present round lacks, in words. */
+  protected abstract lacks(): string;
+  /** Members whose part of it is missing. */
+  protected abstract undelivered(): Member[];
   /** A stop was asked for: leads to the next cut, which takes it. */
   protected abstract comeToStop(): void;
   /** All rounds are done: moves to EVALUATING, or to COLLECTING where nothing is measured, and calls `startEvaluation`. */
@@ -141,6 +156,14 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     if (this.table.state === 'STOPPING') return 'its last checkpoint to be written';
     if (this.table.state === 'COLLECTING') return this.result ? 'its final checkpoint to be written' : 'its weights to be collected';
     return null;
+  }
+
+  /** Like `waitingFor`, and also what a round lacks that has not moved for long, though everything that it needs is there. */
+  explain(): string | null {
+    const waitingFor = this.waitingFor();
+    if (waitingFor !== null || !this.canStall()) return waitingFor;
+    const isLong = this.options.now() - this.lastMovedMs > EXPLAINED_AFTER_MS;
+    return isLong || this.stall.isStalled ? this.lacking() : null;
   }
 
   protected waitingForServers(): string | null {
@@ -197,6 +220,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   memberJoined(hello: MessageOf<'hello'>, connection: Connection, _knownRound = 0): void {
     if (this.table.state === 'OVER') throw new ProtocolError('RUN_OVER');
     this.attendance.join(hello, connection);
+    this.stall.excused();
     if (this.isTraining()) {
       if (this.servers.isComplete) this.cover();
       this.begin();
@@ -217,7 +241,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     member.lastHeardMs = this.options.now();
     switch (message.type) {
       case 'heartbeat':
-        return this.attendance.heartbeat(member, message.progress);
+        return this.attendance.heartbeat(member, message);
       case 'contribution':
         return this.contributed(member, message);
       case 'evaluated':
@@ -251,6 +275,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     if (!this.isOver() && this.stops.isPastDeadline && this.table.allows('stopped')) this.endStopped();
     if (this.isOver()) return;
     this.attendance.tick();
+    if (!this.isOver()) this.watchStall();
   }
 
   /** Tells the servers that the coordinator lives; call it every second. */
@@ -310,6 +335,57 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     this.attendance.setTarget(workers);
   }
 
+  // ---- work that stands still ----
+
+  /** Something new has come that brings the present work on. */
+  protected moved(): void {
+    this.lastMovedMs = this.options.now();
+    this.stall.moved();
+  }
+
+  private canStall(): boolean {
+    return this.ledger.hasBegun && (this.isTraining() || this.table.state === 'EVALUATING');
+  }
+
+  private watchStall(): void {
+    const isAtWork = (member: Member): boolean => !member.rests && this.owes(member);
+    if (!this.canStall() || this.waitingFor() !== null || !this.servers.allSpeak || this.members.live().some(isAtWork))
+      return this.stall.excused();
+    // A shard with a standby may wait for the arbiter, and says nothing of it here.
+    const { takeoverDeadlineMs = 300_000 } = this.options;
+    switch (this.stall.due(this.servers.covered.size > 0 ? takeoverDeadlineMs : 0)) {
+      case 'ask':
+        return this.ask();
+      case 'drop':
+        this.table.take('undelivered');
+        for (const member of this.owing()) this.attendance.lose(member, `it rests, and lacks ${this.lacking()}`, 'SILENT_PEER');
+        return;
+      case 'end':
+        return this.over('stalled', 'failed', `round ${this.round} stands still: it waits for ${this.lacking()}`, { cause: 'STALLED' });
+    }
+  }
+
+  private ask(): void {
+    this.table.take('askedAgain');
+    const message = `round ${this.round} stands still, though everybody is there: it waits for ${this.lacking()}; all are asked again`;
+    this.event('round.stalled', message, { round: this.round });
+    this.missing.clear();
+    if (this.isTraining()) this.askAgain();
+    this.servers.send(TELL_AGAIN, this.numbers());
+    this.members.send(TELL_AGAIN, this.numbers());
+    for (const member of this.owing()) this.evaluation?.withdraw(member.id, this.members.live(), this.sendBlocks);
+  }
+
+  private owing(): Member[] {
+    if (this.isTraining()) return this.undelivered();
+    return this.members.live().filter(({ id }) => this.evaluation?.owes(id));
+  }
+
+  private lacking(): string {
+    if (this.isTraining()) return this.lacks();
+    return `measures of the evaluation split from worker ${some(this.owing().map(({ id }) => id))}`;
+  }
+
   // ---- for the modes ----
 
   protected isOver(): boolean {
@@ -344,7 +420,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   }
 
   protected over(
-    row: 'collected' | 'cancel' | 'serverLost' | 'fail' | 'lost' | 'stopped',
+    row: 'collected' | 'cancel' | 'serverLost' | 'fail' | 'lost' | 'stopped' | 'stalled',
     outcome: Outcome,
     message: string,
     failure: Failure = {},
@@ -377,6 +453,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   protected begin(): void {
     if (this.ledger.hasBegun || this.waitingFor() !== null) return;
     this.ledger.begin();
+    this.moved();
     this.cover();
     const { servers, replicas, schedule } = this.options;
     const workers = this.members.live().length;
@@ -438,6 +515,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
 
   private onEvaluated(message: MessageOf<'evaluated'>): void {
     if (this.table.state !== 'EVALUATING' || !this.evaluation) return;
+    this.moved();
     const result: EvaluationResult | undefined = this.evaluation.done(message);
     this.table.take('evaluated', result && 'COLLECTING');
     for (const member of this.members.all())

@@ -92,7 +92,8 @@ export class Attendance {
     else this.goAway(member, why);
   }
 
-  heartbeat(member: Member, progress: number): void {
+  heartbeat(member: Member, { progress, rests = false }: MessageOf<'heartbeat'>): void {
+    member.rests = rests;
     if (progress === member.progress) return;
     member.progress = progress;
     member.lastProgressMs = this.now();

@@ -3,6 +3,7 @@ import type { TwoPhaseOptions } from './agreement.js';
 import type { CompletedCut, CutCadence } from './cuts.js';
 import type { Journal } from './journal.js';
 import type { LedgerState } from './round-ledger.js';
+import type { StallDeadlines } from './stall.js';
 import type { StateRows } from './state-table.js';
 import type { Succession } from './takeover.js';
 
@@ -150,6 +151,24 @@ export const COORDINATOR_ROWS = {
     does: 'END to all; the run is finished',
     next: ['OVER'],
   },
+  askedAgain: {
+    from: ['GATHERING', 'EVALUATING'],
+    event: 'for 5 s nobody is at work and nothing has come, though everybody is there and speaks',
+    does: 'journal what is missing; new view; TELL-AGAIN to all: members push again, shards say again where they stand; blocks of the evaluation are given out anew',
+    next: '–',
+  },
+  undelivered: {
+    from: ['GATHERING', 'EVALUATING'],
+    event: 'nothing has come of it for 7 s',
+    does: 'lose the members whose part is missing: they come back over new connections, and others do their work',
+    next: '–',
+  },
+  stalled: {
+    from: ['GATHERING', 'EVALUATING'],
+    event: 'nothing has come of that for 10 s either (where a shard has a standby, as long as a takeover may take)',
+    does: 'END to all: FAILED with the cause STALLED, naming what is missing',
+    next: ['OVER'],
+  },
   cancel: {
     from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
     event: 'the control plane wants the run cancelled',
@@ -175,7 +194,7 @@ export interface RoundSchedule {
 export type Outcome = 'finished' | 'paused' | 'cancelled' | 'failed';
 
 /** Why an attempt failed: what the control plane does next depends on it. */
-export type Cause = 'SERVER_LOST' | 'STOPPED' | 'NON_FINITE' | 'NON_FINITE_ROLLBACK' | 'POISON_ROUND' | 'INTERNAL';
+export type Cause = 'SERVER_LOST' | 'STOPPED' | 'STALLED' | 'NON_FINITE' | 'NON_FINITE_ROLLBACK' | 'POISON_ROUND' | 'INTERNAL';
 
 export interface EvaluationResult {
   readonly loss: number | null;
@@ -214,6 +233,8 @@ export interface CoordinatorOptions {
   readonly heartbeatDeadlineMs?: number;
   readonly stepDeadlineMs?: number;
   readonly awayMs?: number;
+  /** When work that stands still is asked for again, and given up. */
+  readonly stall?: StallDeadlines;
   /** A server that says nothing for this long is lost; all have to connect within `serversDeadlineMs` of the first. */
   readonly serverDeadlineMs?: number;
   readonly serversDeadlineMs?: number;

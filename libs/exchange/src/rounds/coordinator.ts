@@ -23,6 +23,7 @@ import { COORDINATOR_ROWS, type CoordinatorOptions, type CoordinatorState } from
 import type { CoordinatedMember as Member } from './membership.js';
 import { RoundLedger, type Contribution } from './round-ledger.js';
 import { ServerTakeovers } from './server-takeovers.js';
+import { some } from './stall.js';
 import { StateTable } from './state-table.js';
 import type { Connection } from '../connection.js';
 
@@ -114,6 +115,41 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
     return this.ledger.lastCommitMs;
   }
 
+  protected override askAgain(): void {
+    this.view++;
+    const message = this.viewMessage();
+    this.servers.send(message, this.numbers());
+    this.members.send(message, this.numbers());
+    for (const said of this.agreement?.said(this.round) ?? []) this.servers.send(said, this.numbers());
+  }
+
+  protected override lacks(): string {
+    const untold = this.untold();
+    if (untold.length > 0) return `the contribution of replica ${some(untold)}, held by ${this.holdersOf(untold)}`;
+    const waiting = this.servers.indices.filter((index) => !this.reduced.has(index));
+    const each = waiting.map((index) => {
+      const missing = this.missing.get(index) ?? [];
+      const what = missing.length > 0 ? `gather replica ${some(missing)}, held by ${this.holdersOf(missing)}` : 'be done with the round';
+      return `parameter server ${index} to ${what}`;
+    });
+    return each.length > 0 ? some(each, 4) : 'its commit';
+  }
+
+  protected override undelivered(): Member[] {
+    const missing = new Set([...this.untold(), ...[...this.missing.values()].flat()]);
+    return this.members.live().filter(({ replicas }) => replicas.some((replica) => missing.has(replica)));
+  }
+
+  /** Replicas that count, and whose contribution has not come. */
+  private untold(): number[] {
+    return (this.agreement?.included ?? this.members.replicas).filter((replica) => !this.contributions.has(replica));
+  }
+
+  private holdersOf(replicas: readonly number[]): string {
+    const holders = this.members.live().filter((member) => member.replicas.some((replica) => replicas.includes(replica)));
+    return some(holders.map(({ id }) => `worker ${id}`)) || 'nobody';
+  }
+
   protected override comeToStop(): void {
     // The commit of the present round cuts.
   }
@@ -121,6 +157,8 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
   protected override serverSaid(index: number, message: Message): void {
     switch (message.type) {
       case 'standing':
+        if (message.round === this.round) this.missing.set(index, message.missing ?? []);
+        return this.takeovers.hear(index, message);
       case 'standby-link':
         return this.takeovers.hear(index, message);
       case 'reduced':
@@ -167,8 +205,10 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
       );
     }
     this.table.take('contribution');
-    if (!this.contributions.has(message.replica))
+    if (!this.contributions.has(message.replica)) {
       this.contributions.set(message.replica, { examples: message.examples, sums: message.sums });
+      this.moved();
+    }
     this.tryCommit();
   }
 
@@ -176,6 +216,7 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
     if (this.takeovers.keepsReduced(index, round)) return;
     if (this.table.state !== 'GATHERING' || round !== this.round) return;
     this.table.take('reduced');
+    if (!this.reduced.has(index)) this.moved();
     this.reduced.add(index);
     this.tryCommit();
   }
@@ -185,6 +226,8 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
     const answer = this.agreement.hear(index, message);
     if (answer === 'non-finite') return this.notFinite('scalars', `a gradient of round ${this.round} has NaN or infinity`, {});
     this.table.take(message.type === 'scalars' ? 'scalars' : 'replicaComplete');
+    // What is told again, because the round stands still, is nothing new.
+    if (!this.stall.isStalled) this.moved();
     if (answer) this.servers.send(answer, this.numbers());
   }
 
@@ -203,6 +246,8 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
     const last = this.round + 1 === this.options.schedule.totalRounds;
     this.agreement?.reset();
     const committed = this.round;
+    this.moved();
+    this.missing.clear();
     this.contributions.clear();
     this.reduced.clear();
     this.attendance.committed();

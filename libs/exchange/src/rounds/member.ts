@@ -19,6 +19,7 @@ import {
 } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 import type { Outcome } from './coordinator-table.js';
+import { RestWatch } from './stall.js';
 import { StateTable, type StateRows } from './state-table.js';
 
 export type MemberState = 'SYNCING' | 'READY' | 'OVER';
@@ -68,6 +69,12 @@ export const MEMBER_ROWS = {
     from: ['SYNCING', 'READY'],
     event: 'the compute thread has added up a tree node',
     does: 'send its chunks to the servers that own them',
+    next: '–',
+  },
+  toldAgain: {
+    from: ['SYNCING', 'READY'],
+    event: 'TELL-AGAIN: the round stands still',
+    does: 'send contributions again, and every node that no server has applied',
     next: '–',
   },
   evaluate: { from: ['SYNCING', 'READY'], event: 'EVALUATE', does: 'measure the blocks when the generation is complete', next: '–' },
@@ -150,6 +157,7 @@ export class Member {
   /** Blocks of the evaluation split that the compute thread owes. */
   private measuring = 0;
   private restBeats = 0;
+  private readonly rest = new RestWatch();
   private pendingEvaluation: { generation: number; blocks: { from: number; to: number }[] } | undefined;
   private lastChunkMs: number;
   replicas: readonly number[] = [];
@@ -187,6 +195,7 @@ export class Member {
   /** Where a parameter chunk goes. @throws ProtocolError */
   payloadFor(header: FrameHeader): Uint8Array {
     if (header.type !== FrameType.parameters) throw new ProtocolError('BAD_FRAME', 'a worker takes no gradients');
+    this.rest.moved();
     checkAttempt(header, this.options.attempt);
     const chunk = this.options.chunks[header.chunk];
     if (!chunk) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
@@ -201,6 +210,7 @@ export class Member {
 
   /** A whole parameter chunk has come. */
   data(header: FrameHeader): void {
+    this.rest.moved();
     if (this.table.state === 'OVER') return;
     const slot = this.slots[header.round & 1]!;
     if (slot.generation !== header.round) return this.table.take('parametersStale');
@@ -226,6 +236,10 @@ export class Member {
         this.table.take('evaluate');
         this.pendingEvaluation = { generation: message.generation, blocks: [...(this.pendingEvaluation?.blocks ?? []), ...message.blocks] };
         return this.start();
+      case 'tell-again':
+        this.table.take('toldAgain');
+        this.tellAgain();
+        return this.sendNodes();
       case 'end':
         return this.end(message.outcome, message.message);
       case 'heartbeat':
@@ -275,9 +289,11 @@ export class Member {
    */
   heartbeat(computed: number): void {
     const covered = (replica: number): boolean => this.nodes.some(({ lo, hi }) => lo <= replica && replica < hi);
-    if (this.measuring === 0 && [...this.asked].every(covered)) this.restBeats++;
+    const isComputing = this.measuring > 0 || ![...this.asked].every(covered);
+    if (!isComputing) this.restBeats++;
+    const rests = this.rest.rests(isComputing, this.connections);
     const progress = computed + this.restBeats;
-    for (const connection of this.connections) connection?.sendMessage({ type: 'heartbeat', progress }, this.numbers());
+    for (const connection of this.connections) connection?.sendMessage({ type: 'heartbeat', progress, rests }, this.numbers());
   }
 
   /** Pulls chunks of the present generation that do not come by themselves (a transfer was cut). Call it every 100 ms or so. */
@@ -326,7 +342,7 @@ export class Member {
     if (message.round > this.round) return;
     // A server that has not yet seen COMMIT(k-1) holds what is sent for k; its bitmap speaks of the round before.
     const applied = message.round === this.round ? Buffer.from(message.applied, 'base64') : Buffer.alloc(0);
-    if (server === 0) for (const message of this.told) this.connections[0]?.sendMessage(message, this.numbers());
+    if (server === 0) this.tellAgain();
     this.ownedBy[server]!.forEach((chunk, i) => {
       if ((applied[i >> 3] ?? 0) & (1 << (i & 7))) return;
       for (const node of this.nodes) this.sendChunk(node, chunk);
@@ -357,8 +373,16 @@ export class Member {
     this.moveTo(message.round);
     const isNew = message.view > this.view;
     this.takeMembers(message.view, message.term, message.members);
-    if (isNew) for (const node of this.nodes) for (const chunk of this.options.chunks) this.sendChunk(node, chunk);
+    if (isNew) this.sendNodes();
     this.start();
+  }
+
+  private tellAgain(): void {
+    for (const message of this.told) this.connections[0]?.sendMessage(message, this.numbers());
+  }
+
+  private sendNodes(): void {
+    for (const node of this.nodes) for (const chunk of this.options.chunks) this.sendChunk(node, chunk);
   }
 
   private onCommit(message: MessageOf<'commit'>): void {

@@ -16,6 +16,8 @@ export interface CoordinatedMember {
   leaving: string | undefined;
   lastHeardMs: number;
   progress: number;
+  /** As its last heartbeat says: it computes, sends and receives nothing. */
+  rests: boolean;
   lastProgressMs: number;
   replicas: number[];
   /** What it owed when it went away: losses of these count if it is lost in the same round. */
@@ -66,7 +68,14 @@ export class Membership {
     const now = this.now();
     this.members.set(id, {
       ...{ id, host, seat, n, connection, up: true, brokenShards: new Set<number>(), awaySinceMs: undefined, leaving: undefined },
-      ...{ lastHeardMs: now, progress: previous?.progress ?? -1, lastProgressMs: now, replicas: previous?.replicas ?? [], owed: undefined },
+      ...{
+        lastHeardMs: now,
+        progress: previous?.progress ?? -1,
+        rests: false,
+        lastProgressMs: now,
+        replicas: previous?.replicas ?? [],
+        owed: undefined,
+      },
     });
   }
 

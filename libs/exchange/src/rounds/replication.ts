@@ -40,7 +40,8 @@ export const REPLICATION_ROWS = {
   },
   broken: {
     from: ['WAITING', 'PAIRED'],
-    event: 'the standby does not come within its deadline, is silent, or its link closes',
+    event:
+      'the standby does not come within its deadline, is silent, has been sent everything and acknowledges nothing for 10 s, or its link closes',
     does: 'ask the arbiter to drop it; hold REDUCED(k) until it answers',
     next: ['ASKING'],
   },
@@ -72,6 +73,7 @@ export interface ReplicationOptions {
   onDeposed(): void;
   readonly waitMs?: number;
   readonly silentMs?: number;
+  readonly acknowledgeMs?: number;
   readonly askEveryMs?: number;
 }
 
@@ -84,6 +86,8 @@ export class Replication {
   private heldReduced: Message | undefined;
   private sinceMs: number;
   private heardMs: number;
+  /** When the standby was last sent something to acknowledge, or has acknowledged something. */
+  private movedMs = 0;
   private askedMs = -Infinity;
   private isReady = false;
   private lastTickMs: number;
@@ -138,6 +142,7 @@ export class Replication {
     if (message.type !== 'replicated') throw new ProtocolError('BAD_MESSAGE', `a standby does not send ${message.type}`);
     if (message.round !== this.options.numbers().round || !this.pending.delete(message.chunk)) return;
     this.table.take('acknowledged');
+    this.movedMs = this.heardMs;
     this.release();
   }
 
@@ -150,6 +155,7 @@ export class Replication {
     const { standby } = this;
     if (this.table.state !== 'PAIRED' || !standby) return this.table.take('kept');
     this.table.take('forwarded');
+    this.movedMs = this.options.now();
     this.pending.add(chunk);
     // What the update writes to is copied; the socket reads it later.
     const region = willChange ? copyOf(gradient) : gradient.retain();
@@ -172,6 +178,7 @@ export class Replication {
 
   /** These chunks are not forwarded, but the standby has to say that it is done with them: the round is left out. */
   expect(chunks: readonly number[]): void {
+    this.movedMs = this.options.now();
     if (this.table.state === 'PAIRED') for (const chunk of chunks) this.pending.add(chunk);
   }
 
@@ -204,14 +211,18 @@ export class Replication {
 
   /** Deadlines. Call it every 100 ms or so. */
   tick(): void {
-    const { waitMs = 15_000, silentMs = 10_000, askEveryMs = 500 } = this.options;
+    const { waitMs = 15_000, silentMs = 10_000, acknowledgeMs = 10_000, askEveryMs = 500 } = this.options;
     const now = this.options.now();
     // Who was stopped himself finds in his sockets what came meanwhile.
-    if (now - this.lastTickMs > 1_500) this.heardMs = now;
+    if (now - this.lastTickMs > 1_500) this.heardMs = this.movedMs = now;
+    const isOwed = this.pending.size > 0 && this.standby?.connection.queuedBytes === 0;
+    if (!isOwed) this.movedMs = now;
     this.lastTickMs = now;
     if (this.table.state === 'WAITING' && now - this.sinceMs > waitMs) this.breakOff(`it did not connect within ${waitMs} ms`);
     if (this.table.state === 'PAIRED' && now - this.heardMs > silentMs)
       this.breakOff(`nothing heard for ${Math.round(now - this.heardMs)} ms`);
+    if (this.table.state === 'PAIRED' && now - this.movedMs > acknowledgeMs)
+      this.breakOff(`it has not acknowledged chunk ${[...this.pending][0]} of the round for ${Math.round(now - this.movedMs)} ms`);
     if (this.table.state === 'ASKING' && now - this.askedMs >= askEveryMs) this.ask();
   }
 

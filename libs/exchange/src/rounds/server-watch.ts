@@ -31,9 +31,13 @@ export class ServerWatch {
     return this.servers.size === this.count;
   }
 
+  get indices(): number[] {
+    return Array.from({ length: this.count }, (_, index) => index);
+  }
+
   /** Indices that are not connected. */
   get missing(): number[] {
-    return Array.from({ length: this.count }, (_, index) => index).filter((index) => !this.servers.has(index));
+    return this.indices.filter((index) => !this.servers.has(index));
   }
 
   add(index: number, connection: Connection): void {

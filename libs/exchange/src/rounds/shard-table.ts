@@ -107,9 +107,9 @@ export const SHARD_ROWS = {
     next: '–',
   },
   toldAgain: {
-    from: ['DECIDING'],
-    event: 'another coordinator has taken over',
-    does: 'report the scalars of all chunks again',
+    from: ['GATHERING', 'DECIDING', 'REDUCED'],
+    event: 'another coordinator has taken over, or TELL-AGAIN: the round stands still',
+    does: 'say where it stands and which replicas it lacks; report complete replicas and the scalars of all chunks again',
     next: '–',
   },
   end: { from: 'any', event: 'END', does: 'let everything go', next: ['OVER'] },

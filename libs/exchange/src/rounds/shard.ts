@@ -287,9 +287,19 @@ export class Shard {
     return { view: this.view, members: this.members };
   }
 
-  /** Another coordinator has taken over: it has not heard what the one before was told. */
-  tellAgain(): void {
-    if (this.table.state === 'DECIDING') this.reportScalars('toldAgain');
+  /**
+   * The coordinator lacks something that it was told: another one has taken over, or the round stands still.
+   * @param isHeldBack what is reduced here is not so at the standby yet
+   */
+  tellAgain(isHeldBack = false): void {
+    if (this.table.state === 'OVER') return;
+    const standing = this.standing();
+    const missing = this.table.state === 'GATHERING' ? this.missingReplicas() : [];
+    this.options.tellCoordinator({ ...standing, isReduced: standing.isReduced && !isHeldBack, missing });
+    if (this.table.state === 'DECIDING') return this.reportScalars('toldAgain');
+    this.table.take('toldAgain');
+    if (this.table.state === 'GATHERING' && this.options.twoPhase?.hasBackups)
+      this.leaves.forEach((chunks, replica) => chunks > 0 && this.tellComplete(replica));
   }
 
   end(): void {
@@ -339,6 +349,10 @@ export class Shard {
 
   private countLeaf(replica: number): void {
     this.leaves[replica]!++;
+    this.tellComplete(replica);
+  }
+
+  private tellComplete(replica: number): void {
     if (this.leaves[replica] !== this.states.length) return;
     this.table.take('replicaComplete');
     this.options.tellCoordinator({ type: 'replica-complete', round: this.round, replica });

@@ -123,6 +123,24 @@ export const TOKEN_COORDINATOR_ROWS = {
     does: 'END to all; the run is finished',
     next: ['OVER'],
   },
+  askedAgain: {
+    from: [...TRAINING, 'EVALUATING'],
+    event: 'for 5 s nobody is at work and nothing has come, though everybody is there and speaks',
+    does: 'journal what is missing; new view; TELL-AGAIN to all: members push and fetch again, tokens to leave out are named again; blocks of the evaluation are given out anew',
+    next: '–',
+  },
+  undelivered: {
+    from: [...TRAINING, 'EVALUATING'],
+    event: 'nothing has come of it for 7 s',
+    does: 'lose the members whose part is missing: they come back over new connections, and others do their work',
+    next: '–',
+  },
+  stalled: {
+    from: [...TRAINING, 'EVALUATING'],
+    event: 'nothing has come of that for 10 s either (where a shard has a standby, as long as a takeover may take)',
+    does: 'END to all: FAILED with the cause STALLED, naming what is missing',
+    next: ['OVER'],
+  },
   cancel: { from: LIVE, event: 'the control plane wants the run cancelled', does: 'END to all', next: ['OVER'] },
   fail: { from: LIVE, event: 'the attempt cannot go on', does: 'END to all, with the reason', next: ['OVER'] },
 } as const satisfies StateRows<TokenCoordinatorState>;

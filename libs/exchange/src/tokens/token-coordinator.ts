@@ -16,6 +16,7 @@ import type { Owed } from '../rounds/attendance.js';
 import { AttemptCoordinator } from '../rounds/attempt-coordinator.js';
 import type { CoordinatedMember as Member } from '../rounds/membership.js';
 import type { Contribution } from '../rounds/round-ledger.js';
+import { some } from '../rounds/stall.js';
 import { StateTable } from '../rounds/state-table.js';
 import { TokenMarks, type Token } from './marks.js';
 import { TOKEN_COORDINATOR_ROWS, type TokenCoordinatorOptions, type TokenCoordinatorState } from './token-coordinator-table.js';
@@ -129,6 +130,7 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
       return this.attendance.lose(member, what, 'NOT_A_MEMBER');
     }
     this.table.take('contribution');
+    if (!issued.contribution) this.moved();
     issued.contribution ??= { examples: message.examples, sums: message.sums };
     this.tryCount(issued);
   }
@@ -155,9 +157,32 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     // DROP goes to all servers; a token waits for those that own chunks.
     if (!issued || issued.shards.has(index) || !this.options.shards.includes(index)) return this.table.take('appliedStale');
     this.table.take('applied');
+    this.moved();
     issued.shards.add(index);
     issued.staleness = Math.max(issued.staleness, message.staleness);
     this.tryCount(issued);
+  }
+
+  /** Members are told again what they hold, shards what they have to leave out. */
+  protected override askAgain(): void {
+    this.nextView();
+    for (const member of this.members.live()) this.tell(member);
+    for (const { token, isDropped } of this.issued.values()) if (isDropped) this.servers.send({ type: 'drop', ...token }, this.numbers());
+    this.issue();
+  }
+
+  protected override lacks(): string {
+    const each = [...this.issued.values()].map(({ token: { round, replica }, holder, shards, contribution, isDropped }) => {
+      const waiting = this.options.shards.filter((index) => !shards.has(index));
+      const where = waiting.length > 0 ? ` to be done at parameter server ${some(waiting)}` : ' to be counted';
+      const what = contribution || isDropped ? where : `${where}, and its contribution`;
+      return `the token of replica ${replica} in round ${round} (${holder ?? 'nobody'})${what}`;
+    });
+    return some(each, 4) || 'a token to be issued';
+  }
+
+  protected override undelivered(): Member[] {
+    return this.members.live().filter(({ id }) => this.heldBy(id).length > 0);
   }
 
   protected override comeToStop(): void {

@@ -12,6 +12,7 @@ import { Codec, FrameType, ProtocolError, checkAttempt, type FrameHeader, type M
 import type { Connection, FrameNumbers } from '../connection.js';
 import type { Outcome } from '../rounds/coordinator-table.js';
 import type { GradientNode, MemberChunk } from '../rounds/member.js';
+import { RestWatch } from '../rounds/stall.js';
 import { StateTable, type StateRows } from '../rounds/state-table.js';
 import type { Token } from './marks.js';
 
@@ -28,6 +29,12 @@ export const TOKEN_MEMBER_ROWS = {
     from: ['WAITING', 'FETCHING', 'COMPUTING'],
     event: 'TOKENS',
     does: 'let gradients of tokens go that are not named; a token that is not named is fetched anew if it comes again; start the first one',
+    next: '–',
+  },
+  toldAgain: {
+    from: ['WAITING', 'FETCHING', 'COMPUTING'],
+    event: 'TELL-AGAIN: nothing moves',
+    does: 'send contributions and gradients of held tokens again; fetch again what was being fetched',
     next: '–',
   },
   view: { from: ['WAITING', 'FETCHING', 'COMPUTING'], event: 'VIEW', does: 'take its number and members', next: '–' },
@@ -114,6 +121,7 @@ export class TokenMember {
   private missing = 0;
   private scratch = new Uint8Array(0);
   private restBeats = 0;
+  private readonly rest = new RestWatch();
   private waitsFor: string | undefined;
   replicas: readonly number[] = [];
   /** Seats held in the run, for the fairness rule at the end of a slice. */
@@ -147,6 +155,7 @@ export class TokenMember {
   /** Where a parameter chunk goes. @throws ProtocolError */
   payloadFor(header: FrameHeader): Uint8Array {
     if (header.type !== FrameType.parameters) throw new ProtocolError('BAD_FRAME', 'a worker takes no gradients');
+    this.rest.moved();
     checkAttempt(header, this.options.attempt);
     const chunk = this.options.chunks[header.chunk];
     if (!chunk) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
@@ -158,6 +167,7 @@ export class TokenMember {
 
   /** A whole parameter chunk has come. */
   data(header: FrameHeader): void {
+    this.rest.moved();
     if (!this.isWanted(header)) return this.table.take('parametersStale');
     this.table.take('parameters');
     this.have[header.chunk] = 1;
@@ -168,7 +178,8 @@ export class TokenMember {
     if (this.table.state === 'OVER') return;
     switch (message.type) {
       case 'welcome':
-        return this.onWelcome(server);
+        this.table.take('welcome');
+        return this.sendAgain(server);
       case 'view':
         this.table.take('view');
         this.view = Math.max(this.view, message.view);
@@ -184,6 +195,9 @@ export class TokenMember {
       case 'evaluate':
         this.measures.push({ generation: message.generation, blocks: message.blocks });
         return this.start();
+      case 'tell-again':
+        this.table.take('toldAgain');
+        return this.connections.forEach((_, index) => this.sendAgain(index));
       case 'end':
         return this.end(message.outcome, message.message);
       case 'heartbeat':
@@ -245,9 +259,11 @@ export class TokenMember {
 
   /** Says that this process lives, and by `progress` that its compute thread moves: for one that owes nothing the number moves by itself. */
   heartbeat(computed: number): void {
-    if (this.table.state !== 'COMPUTING') this.restBeats++;
+    const isComputing = this.table.state === 'COMPUTING';
+    if (!isComputing) this.restBeats++;
+    const rests = this.rest.rests(isComputing, this.connections);
     const progress = computed + this.restBeats;
-    for (let server = 0; server < this.connections.length; server++) this.send(server, { type: 'heartbeat', progress });
+    for (let server = 0; server < this.connections.length; server++) this.send(server, { type: 'heartbeat', progress, rests });
   }
 
   /** Nothing here waits for a time: what a broken connection loses is asked for again at WELCOME. */
@@ -335,8 +351,7 @@ export class TokenMember {
     this.start();
   }
 
-  private onWelcome(server: number): void {
-    this.table.take('welcome');
+  private sendAgain(server: number): void {
     if (server === 0) {
       for (const { contribution, isNonFinite, token } of this.held) {
         if (contribution) this.send(0, contribution);

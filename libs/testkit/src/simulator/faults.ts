@@ -2,8 +2,10 @@
  * Which faults a seed suffers, and when. Each seed draws a subset of the kinds (swarm testing: a seed that has everything all the
  * time finds less than seeds that have one thing often), then one after the other at random times, until faults stop.
  */
+import { FrameType, HEADER_BYTES, decodeHeader } from '@paceline/protocol';
 import { CRASHES } from '../faulty-disk.js';
 import type { Cluster } from './cluster.js';
+import type { SimStream } from './network.js';
 import type { SimWorker } from './sim-worker.js';
 
 export type FaultKind = keyof typeof FAULTS;
@@ -22,6 +24,16 @@ const pickWorker = (cluster: Cluster, seated = true): SimWorker | undefined => {
 
 const later = (cluster: Cluster, from: number, to: number, label: string, act: () => void): void =>
   void cluster.world.schedule(cluster.world.random.between(from, to), label, act);
+
+/** Whether whole frames hold a gradient or parameters. */
+export function holdsData(frames: Uint8Array): boolean {
+  for (let at = 0; at < frames.length;) {
+    const { type, length } = decodeHeader(frames, at);
+    if (type !== FrameType.control) return true;
+    at += HEADER_BYTES + length;
+  }
+  return false;
+}
 
 const sockets = (cluster: Cluster) => [...cluster.network.streams].filter((stream) => stream.remote !== 'memory' && stream.isOpen);
 
@@ -267,6 +279,27 @@ export const FAULTS = {
       return true;
     },
   },
+  /** Whole frames on a connection that holds: what no network does, and a mistake in our own code may. */
+  'eat frames': {
+    inject(cluster) {
+      const { network, world, servers } = cluster;
+      const { random } = world;
+      const chosen = random.pick([...network.streams].filter(({ isOpen }) => isOpen));
+      if (!chosen || network.eats) return false;
+      if (random.chance(0.6)) {
+        network.eats = (stream) => stream === chosen && !(network.eats = undefined);
+        return true;
+      }
+      // Nothing bulky gets through on one connection, or to one server, for a while.
+      const { host } = random.pick(servers).process;
+      const isEaten = random.chance(0.5)
+        ? (stream: SimStream) => stream === chosen
+        : ({ remote }: SimStream) => remote.startsWith(`${host}/`);
+      network.eats = (stream, frames) => isEaten(stream) && holdsData(frames);
+      later(cluster, 500, 60_000, 'frames get through again', () => (network.eats = undefined));
+      return true;
+    },
+  },
   cancel: {
     endsAttempt: true,
     inject(cluster) {
@@ -320,6 +353,7 @@ export function injectFault(cluster: Cluster, kind: FaultKind): boolean {
 export function endFaults(cluster: Cluster): void {
   const { network, control } = cluster;
   network.heal();
+  network.eats = undefined;
   control.isAway = false;
   control.deliveriesPerTask = 1;
   cluster.disk.isFull = false;

@@ -34,6 +34,7 @@ const HEARTBEAT_MS = 1_000;
 const SILENT_AFTER_MS = 10_000;
 const TICK_MS = 100;
 const GO_AFTER_MS = 3_000;
+const COLLECT_DEADLINE_MS = 60_000;
 
 export class HostedAttempt {
   readonly shard: Shard | TokenShard;
@@ -349,6 +350,8 @@ export class HostedAttempt {
       case 'drop':
         if (!(this.shard instanceof TokenShard)) throw new ProtocolError('BAD_MESSAGE', 'mode sync drops no tokens');
         return this.shard.onDrop(message.round, message.replica);
+      case 'tell-again':
+        return this.shard instanceof Shard ? this.shard.tellAgain() : undefined;
       case 'end':
         return this.end();
       case 'refused':
@@ -393,6 +396,7 @@ export class HostedAttempt {
   // ---- the weights at the end ----
 
   private collect(): void {
+    this.cancel.push(this.server.process.after(COLLECT_DEADLINE_MS, () => this.coordinator!.fail('the weights could not be written')));
     for (const { index } of this.cluster.run.layout.chunks) {
       const owner = this.cluster.ownerOf(index);
       this.serverLinks

@@ -12,6 +12,8 @@ const SMOKE_SEEDS = 120;
 test('seeds of random faults break no invariant, end, and take every row of every state table', { timeout: 120_000 }, async () => {
   const tally = emptyTally();
   for (let seed = 1; seed <= SMOKE_SEEDS; seed++) addSeed(tally, await simulateSeed({ seed, mode: 'sync' }));
+  for (const kinds of [['eat frames'], ['stop a worker', 'slow a worker']] as const)
+    for (let seed = 1; seed <= 15; seed++) addSeed(tally, await simulateSeed({ seed, mode: 'sync', check: 'liveness', kinds }));
   expect(tally.failed.map(({ seed, violation }) => `${seed}: ${violation.invariant}: ${violation.message}`)).toEqual([]);
   expect(neverTaken(tally)).toEqual([]);
 });

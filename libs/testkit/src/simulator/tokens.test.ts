@@ -13,7 +13,12 @@ test('seeds of modes async and ssp break no invariant, end, and take every row o
   const tally = emptyTally();
   for (let seed = 1; seed <= SMOKE_SEEDS; seed++)
     for (const mode of ['async', 'ssp'] as const) addSeed(tally, await simulateSeed({ seed, mode }));
-  const named = [['cancel'], ['stop a worker', 'partition'], ['step task delivered twice', 'add a worker', 'kill a worker']] as const;
+  const named = [
+    ['cancel'],
+    ['eat frames'],
+    ['stop a worker', 'partition'],
+    ['step task delivered twice', 'add a worker', 'kill a worker'],
+  ] as const;
   for (const kinds of named)
     for (let seed = 1; seed <= 5; seed++)
       addSeed(tally, await simulateSeed({ seed, mode: 'async', check: 'liveness', kinds, stepMs: seed % 2 === 0 ? [5, 40] : [50, 400] }));

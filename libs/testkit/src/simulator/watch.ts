@@ -1,6 +1,6 @@
 /** The invariants, looked at after every event, and at the end of the run. */
 import { Coordinator, type NumberedEntry, type Shard, type TokenShard } from '@paceline/exchange';
-import type { Cluster } from './cluster.js';
+import type { Cluster, TakenRows } from './cluster.js';
 import type { CheckpointId } from '@paceline/storage';
 import { checkBounds } from './bounds.js';
 import type { HostedAttempt } from './hosted-attempt.js';
@@ -164,6 +164,7 @@ export class Watch {
   afterRun(): void {
     const { cluster } = this;
     const ended = cluster.control.isOver;
+    this.nobodyStalled();
     for (const part of cluster.hosted) {
       part.shard.end();
       const leaked = part.memory.release();
@@ -173,10 +174,30 @@ export class Watch {
     }
   }
 
+  /** Work that stands still is asked for again; where nothing was lost on its way, somebody has not done his part. */
+  private nobodyStalled(): void {
+    const { checks, network, tables } = this.cluster;
+    const asked = (tables as readonly TakenRows[]).filter(({ taken }) => taken.has('askedAgain'));
+    checks.expect(
+      asked.length === 0 ||
+        ['eaten frame', 'partition', 'one-way partition', 'lose a worker host'].some((cause) => network.fired.has(cause)),
+      'liveness',
+      () => `a ${asked[0]!.name} had to ask everybody again, and nothing was lost on its way`,
+    );
+  }
+
   /** An attempt is started anew: only a fault that costs a server may be the cause. */
   restarted(reason: string): void {
     const { checks, network, run } = this.cluster;
-    const causes = ['kill a server', 'stop a server', 'shut a server down', 'lose power', 'broken connection', 'bit flip in a frame'];
+    const causes = [
+      'kill a server',
+      'stop a server',
+      'shut a server down',
+      'lose power',
+      'broken connection',
+      'bit flip in a frame',
+      'eaten frame',
+    ];
     if (run.shape.gradient.nonFinite === 'rollback') causes.push('spoil a gradient');
     const isCaused = this.cluster.hosted.some(({ server }) => !server.process.isAlive) || causes.some((cause) => network.fired.has(cause));
     checks.expect(isCaused, 'liveness', () => `the attempt was started anew without a cause: ${reason}`);
@@ -187,6 +208,7 @@ export class Watch {
     const kinds = [
       'break a connection',
       'flip a bit',
+      'eaten frame',
       'kill a worker',
       'lose a worker host',
       'stop a worker',
