@@ -144,6 +144,7 @@ export const journalEntrySchema = z.discriminatedUnion('kind', [
       'run.paused',
       'run.restored',
       'round.skipped',
+      'round.stalled',
       'replica.dropped',
       'token.reissued',
       'scale.changed',

@@ -30,6 +30,7 @@ const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
   standing: { type: 'standing', round: 7, view: 2, term: 1, isReduced: true },
   'member-link': { type: 'member-link', id: 'worker-1', up: false },
   heartbeat: { type: 'heartbeat', progress: 12 },
+  'tell-again': { type: 'tell-again' },
   pull: { type: 'pull', generation: 7, chunk: 3 },
   evaluate: { type: 'evaluate', generation: 7, blocks: [{ from: 0, to: 100 }] },
   evaluated: { type: 'evaluated', generation: 7, from: 0, to: 100, examples: 100, sums: [1, 2] },

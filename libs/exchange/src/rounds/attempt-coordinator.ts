@@ -158,12 +158,12 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     return null;
   }
 
-  /** Like `waitingFor`, and also what a round lacks that has not moved for long, though everything that it needs is there. */
+  /** Like `waitingFor`, in at most 300 characters, and also what a round lacks that has not moved for long, though everything that it needs is there. */
   explain(): string | null {
     const waitingFor = this.waitingFor();
     if (waitingFor !== null || !this.canStall()) return waitingFor;
     const isLong = this.options.now() - this.lastMovedMs > EXPLAINED_AFTER_MS;
-    return isLong || this.stall.isStalled ? this.lacking() : null;
+    return isLong || this.stall.isStalled ? this.lacking().slice(0, 300) : null;
   }
 
   protected waitingForServers(): string | null {
@@ -353,16 +353,14 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
       return this.stall.excused();
     // A shard with a standby may wait for the arbiter, and says nothing of it here.
     const { takeoverDeadlineMs = 300_000 } = this.options;
-    switch (this.stall.due(this.servers.covered.size > 0 ? takeoverDeadlineMs : 0)) {
-      case 'ask':
-        return this.ask();
-      case 'drop':
-        this.table.take('undelivered');
-        for (const member of this.owing()) this.attendance.lose(member, `it rests, and lacks ${this.lacking()}`, 'SILENT_PEER');
-        return;
-      case 'end':
-        return this.over('stalled', 'failed', `round ${this.round} stands still: it waits for ${this.lacking()}`, { cause: 'STALLED' });
+    const step = this.stall.due(this.servers.covered.size > 0 ? takeoverDeadlineMs : 0);
+    if (step === 'ask') this.ask();
+    if (step === 'drop') {
+      this.table.take('undelivered');
+      for (const member of this.owing()) this.attendance.lose(member, `it rests, and lacks ${this.lacking()}`, 'SILENT_PEER');
     }
+    const why = `round ${this.round} stands still: it waits for ${this.lacking()}`;
+    if (step === 'end') this.over('stalled', 'failed', why, { cause: 'STALLED' });
   }
 
   private ask(): void {
