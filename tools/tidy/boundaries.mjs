@@ -35,7 +35,7 @@ export const BOUNDARIES = {
       'rounds move and add vectors and do not know what is learned; apps/ps plugs the optimizer in as an update handler, and no round waits for a database or a queue',
   },
   engine: {
-    mayImport: ['spec', 'learning'],
+    mayImport: ['spec', 'kernels', 'learning'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES],
     reason: 'an engine turns (parameters, state, rows, key) into gradients and knows nothing of sockets, queues or databases',
   },

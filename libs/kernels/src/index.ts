@@ -2,4 +2,13 @@ export { Arena, ArenaFullError, ARENA_MAXIMUM_BYTES, type ArenaOptions } from '.
 export { KernelsMissingError, type Kernels } from './kernels.js';
 export { measureKernels, type KernelMeasurement, type MeasureOptions } from './measure.js';
 export * as references from './references.js';
-export type { SharedMemory } from './webassembly.js';
+export {
+  hasRelaxedSimd,
+  instantiateTrainingKernels,
+  readTrainingModule,
+  type DepthwiseWindow,
+  type PoolWindow,
+  type TrainingKernels,
+  type TrainingVariant,
+} from './training.js';
+export type { PlainMemory, SharedMemory } from './webassembly.js';

@@ -11,12 +11,19 @@ export interface SharedMemory {
   grow(pages: number): number;
 }
 
+/** A `WebAssembly.Memory` that is not shared. */
+export interface PlainMemory {
+  /** Detached and replaced when the memory grows. */
+  readonly buffer: ArrayBuffer;
+}
+
 export type CompiledModule = object;
 
 interface WebAssemblyNamespace {
   readonly Memory: new (descriptor: { initial: number; maximum: number; shared: true }) => SharedMemory;
   readonly Module: new (bytes: Uint8Array) => CompiledModule;
-  readonly Instance: new (module: CompiledModule, imports: { env: { memory: SharedMemory } }) => { readonly exports: object };
+  readonly Instance: new (module: CompiledModule, imports: { env: { memory: SharedMemory | PlainMemory } }) => { readonly exports: object };
+  readonly validate: (bytes: Uint8Array) => boolean;
 }
 
 export const webAssembly = (globalThis as unknown as { WebAssembly: WebAssemblyNamespace }).WebAssembly;

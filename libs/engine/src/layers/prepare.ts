@@ -3,8 +3,12 @@ import type * as tfl from '@tensorflow/tfjs-layers';
 import type { StartedBackend } from '../backend.js';
 import type { Randomness } from '../randomness.js';
 import { normaliseInPasses } from './batch-norm.js';
+import { fuseConv } from './conv.js';
 import { fuseDense } from './dense.js';
 import { drawFromStreams } from './random-layers.js';
+
+/** Layers that have kernels of their own on the wasm backend. */
+const FUSED: Readonly<Record<string, (layer: tfl.layers.Layer) => void>> = { Dense: fuseDense, Conv2D: fuseConv };
 
 interface Wrapper {
   readonly layer?: tfl.layers.Layer;
@@ -18,7 +22,7 @@ export function prepareLayers(model: tfl.LayersModel, backend: StartedBackend, r
     for (const part of withInner(layer)) {
       drawFromStreams(part, randomness);
       if (part.getClassName() === 'BatchNormalization') normaliseInPasses(part, backend.memory);
-      if (backend.name === 'wasm' && part.getClassName() === 'Dense') fuseDense(part);
+      if (backend.name === 'wasm') FUSED[part.getClassName()]?.(part);
     }
   }
 }

@@ -2,39 +2,32 @@
 import * as tf from '@tensorflow/tfjs-core';
 import '@tensorflow/tfjs-backend-cpu';
 import '@tensorflow/tfjs-backend-wasm';
-import { convBackpropFilter, convBackpropInput } from './conv-kernels.js';
+import { convBackpropFilter, convBackpropInput, convGradient, convKernel } from './conv-kernels.js';
 import { denseGradient, denseKernel } from './dense-kernel.js';
-import { explicitTranspose } from './matmul-kernel.js';
-import { maxPoolGradient } from './max-pool-grad.js';
-import { borrowed, unsortedSegmentSum } from './missing-kernels.js';
+import { batchMatMul, explicitTranspose } from './matmul-kernel.js';
+import { depthwiseKernels, unsortedSegmentSum } from './missing-kernels.js';
+import { passKernels } from './passes.js';
+import { averagePoolGradient, maxPoolGradient } from './pool-kernels.js';
 
 let isInstalled = false;
 
 export function installTrainingKernels(): void {
   if (isInstalled) return;
   isInstalled = true;
-  const stockMatMul = stockKernel(tf.BatchMatMul);
-  const stockFusedMatMul = stockKernel(tf._FusedMatMul);
-  replaceKernel(stockMatMul, explicitTranspose(stockMatMul.kernelFunc));
-  replaceKernel(stockFusedMatMul, explicitTranspose(stockFusedMatMul.kernelFunc));
-  const stockConvInput = stockKernel(tf.Conv2DBackpropInput);
-  replaceKernel(stockConvInput, convBackpropInput(stockConvInput.kernelFunc));
-  replaceKernel(stockKernel(tf.MaxPoolGrad), maxPoolGradient);
-  tf.registerKernel(convBackpropFilter);
-  tf.registerKernel(unsortedSegmentSum);
-  for (const name of [tf.DepthwiseConv2dNativeBackpropFilter, tf.DepthwiseConv2dNativeBackpropInput]) tf.registerKernel(borrowed(name));
-  tf.registerKernel(denseKernel(stockFusedMatMul.kernelFunc));
-  tf.registerGradient(denseGradient);
-}
-
-function stockKernel(kernelName: string): tf.KernelConfig {
-  const kernel = tf.getKernel(kernelName, 'wasm');
-  if (!kernel) throw new Error(`the wasm backend has no kernel ${kernelName}: it is not the version that this library was written for`);
-  return kernel;
+  replaceKernel(tf.BatchMatMul, batchMatMul);
+  replaceKernel(tf._FusedMatMul, explicitTranspose);
+  replaceKernel(tf.Conv2DBackpropInput, convBackpropInput);
+  replaceKernel(tf.MaxPoolGrad, () => maxPoolGradient);
+  replaceKernel(tf.AvgPoolGrad, () => averagePoolGradient);
+  for (const kernel of [convBackpropFilter, unsortedSegmentSum, ...depthwiseKernels(), ...passKernels, denseKernel, convKernel])
+    tf.registerKernel(kernel);
+  for (const gradient of [denseGradient, convGradient]) tf.registerGradient(gradient);
 }
 
 /** The stock set-up runs as before, it binds the C++ function. */
-function replaceKernel(stock: tf.KernelConfig, kernelFunc: tf.KernelFunc): void {
-  tf.unregisterKernel(stock.kernelName, 'wasm');
-  tf.registerKernel({ ...stock, kernelFunc });
+function replaceKernel(kernelName: string, replacement: (stock: tf.KernelFunc) => tf.KernelFunc): void {
+  const stock = tf.getKernel(kernelName, 'wasm');
+  if (!stock) throw new Error(`the wasm backend has no kernel ${kernelName}: it is not the version that this library was written for`);
+  tf.unregisterKernel(kernelName, 'wasm');
+  tf.registerKernel({ ...stock, kernelFunc: replacement(stock.kernelFunc) });
 }

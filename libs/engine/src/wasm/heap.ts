@@ -1,0 +1,79 @@
+/**
+ * The heap of the wasm backend as the training kernels see it: tensors by address, and scratch memory that is kept from
+ * step to step. The kernels are a second WebAssembly module over the backend's own memory, so nothing is copied between them.
+ */
+import { instantiateTrainingKernels, type PlainMemory, type TrainingKernels, type TrainingVariant } from '@paceline/kernels';
+import type * as tf from '@tensorflow/tfjs-core';
+import type { BackendWasm } from '@tensorflow/tfjs-backend-wasm';
+
+/** What Emscripten puts on its module beside what the type says. */
+interface EmscriptenModule {
+  readonly asm: { readonly memory: PlainMemory };
+  _malloc(bytes: number): number;
+  _free(address: number): void;
+}
+
+/** Named, because two that are in use at the same time must not be one. */
+type ScratchName = 'packed' | 'table' | 'edge' | 'image' | 'state';
+
+const EDGE_BYTES = 128;
+
+export class Heap {
+  readonly kernels: TrainingKernels;
+  private readonly scratches = new Map<ScratchName, { address: number; bytes: number }>();
+  private readonly module: EmscriptenModule;
+
+  constructor(
+    private readonly backend: BackendWasm,
+    variant: TrainingVariant,
+  ) {
+    this.module = backend.wasm as unknown as EmscriptenModule;
+    this.kernels = instantiateTrainingKernels(this.module.asm.memory, variant);
+  }
+
+  address({ dataId }: tf.TensorInfo): number {
+    return this.backend.dataIdMap.get(dataId).memoryOffset;
+  }
+
+  /** A new float32 tensor, not cleared. */
+  output(shape: readonly number[]): tf.TensorInfo {
+    return this.backend.makeOutput(shape as number[], 'float32');
+  }
+
+  dispose({ dataId }: tf.TensorInfo): void {
+    this.backend.disposeData(dataId);
+  }
+
+  /** Memory of at least this size until the next call with the same name; what it holds is undefined. */
+  scratch(name: ScratchName, bytes: number): number {
+    const present = this.scratches.get(name);
+    if (present && present.bytes >= bytes) return present.address;
+    if (present) {
+      this.scratches.delete(name);
+      this.module._free(present.address);
+    }
+    const address = this.module._malloc(bytes) >>> 0;
+    this.scratches.set(name, { address, bytes });
+    return address;
+  }
+
+  /** Where the products keep the last, partial columns of a tile. */
+  get edge(): number {
+    return this.scratch('edge', EDGE_BYTES);
+  }
+}
+
+const heaps = new WeakMap<object, Heap>();
+let variant: TrainingVariant = 'plain';
+
+/** Chooses the variant of the kernels; before the first of them runs in this thread. */
+export function chooseVariant(chosen: TrainingVariant): void {
+  variant = chosen;
+}
+
+/** The heap of the backend that a kernel was called with. */
+export function heapOf(backend: unknown): Heap {
+  let heap = heaps.get(backend as object);
+  if (!heap) heaps.set(backend as object, (heap = new Heap(backend as BackendWasm, variant)));
+  return heap;
+}

@@ -1,0 +1,42 @@
+/** Small kernels that the gradients of ours are made of. Inputs are float32 tensors. */
+import * as tf from '@tensorflow/tfjs-core';
+import { heapOf } from './heap.js';
+
+const RELU_GRADIENT = 'PacelineReluGradient';
+const SUM_ROWS = 'PacelineSumRows';
+
+/** dy where y > 0, else 0; y is the output of relu. */
+export function reluGradient(dy: tf.Tensor, y: tf.Tensor): tf.Tensor {
+  return tf.engine().runKernel(RELU_GRADIENT, { dy, y });
+}
+
+/** Sums over all dimensions but the last. */
+export function sumRows(x: tf.Tensor): tf.Tensor {
+  return tf.engine().runKernel(SUM_ROWS, { x });
+}
+
+export const passKernels: readonly tf.KernelConfig[] = [
+  {
+    kernelName: RELU_GRADIENT,
+    backendName: 'wasm',
+    kernelFunc: ({ inputs, backend }) => {
+      const { dy, y } = inputs as { dy: tf.TensorInfo; y: tf.TensorInfo };
+      const heap = heapOf(backend);
+      const dz = heap.output(dy.shape);
+      heap.kernels.reluGradient(heap.address(dy), heap.address(y), heap.address(dz), tf.util.sizeFromShape(dy.shape));
+      return dz;
+    },
+  },
+  {
+    kernelName: SUM_ROWS,
+    backendName: 'wasm',
+    kernelFunc: ({ inputs, backend }) => {
+      const { x } = inputs as { x: tf.TensorInfo };
+      const heap = heapOf(backend);
+      const columns = x.shape.at(-1)!;
+      const out = heap.output([columns]);
+      heap.kernels.sumRows(heap.address(x), tf.util.sizeFromShape(x.shape.slice(0, -1)), columns, heap.address(out));
+      return out;
+    },
+  },
+];

@@ -1,0 +1,4 @@
+export * from './passes';
+export * from './pooling';
+export * from './products';
+export * from './recurrent';

@@ -1,0 +1,144 @@
+/**
+ * Gradients of 2-D pooling, images [n, h, w, c]. `dx` must be zero. Windows are cut at the borders of the image.
+ * max: to the first largest value of a window, row by row, as in TensorFlow. average: dy / cells of the window inside the image.
+ */
+
+export function maxPoolGradient(
+  x: usize,
+  dy: usize,
+  dx: usize,
+  images: u32,
+  h: i32,
+  w: i32,
+  c: u32,
+  p: i32,
+  q: i32,
+  filterH: i32,
+  filterW: i32,
+  strideH: i32,
+  strideW: i32,
+  top: i32,
+  left: i32,
+): void {
+  const pixel = <usize>c << 2;
+  const row = <usize>w * pixel;
+  for (let n: u32 = 0; n < images; n++) {
+    for (let i: i32 = 0; i < p; i++) {
+      const y0 = max(0, i * strideH - top);
+      const y1 = min(h, i * strideH - top + filterH);
+      for (let j: i32 = 0; j < q; j++) {
+        const x0 = max(0, j * strideW - left);
+        const x1 = min(w, j * strideW - left + filterW);
+        maxWindow(x + y0 * row + x0 * pixel, dx + y0 * row + x0 * pixel, dy, row, pixel, y1 - y0, x1 - x0, c);
+        dy += pixel;
+      }
+    }
+    x += h * row;
+    dx += h * row;
+  }
+}
+
+function maxWindow(x: usize, dx: usize, dy: usize, row: usize, pixel: usize, rows: i32, columns: i32, c: u32): void {
+  let k: u32 = 0;
+  for (; k + 4 <= c; k += 4) {
+    let best = v128.load(x);
+    let at = i32x4.splat(0);
+    let cell = 0;
+    for (let i = 0; i < rows; i++) {
+      let from = x + i * row;
+      for (let j = 0; j < columns; j++) {
+        const value = v128.load(from);
+        const larger = f32x4.gt(value, best);
+        best = v128.bitselect(value, best, larger);
+        at = v128.bitselect(i32x4.splat(cell), at, larger);
+        from += pixel;
+        cell++;
+      }
+    }
+    const gradient = v128.load(dy);
+    cell = 0;
+    for (let i = 0; i < rows; i++) {
+      let to = dx + i * row;
+      for (let j = 0; j < columns; j++) {
+        v128.store(to, f32x4.add(v128.load(to), v128.and(gradient, i32x4.eq(at, i32x4.splat(cell)))));
+        to += pixel;
+        cell++;
+      }
+    }
+    x += 16;
+    dx += 16;
+    dy += 16;
+  }
+  for (; k < c; k++) {
+    let best = load<f32>(x);
+    let at: usize = 0;
+    for (let i = 0; i < rows; i++) {
+      for (let j = 0; j < columns; j++) {
+        const offset = i * row + j * pixel;
+        const value = load<f32>(x + offset);
+        if (value > best) {
+          best = value;
+          at = offset;
+        }
+      }
+    }
+    store<f32>(dx + at, load<f32>(dx + at) + load<f32>(dy));
+    x += 4;
+    dx += 4;
+    dy += 4;
+  }
+}
+
+export function averagePoolGradient(
+  dy: usize,
+  dx: usize,
+  images: u32,
+  h: i32,
+  w: i32,
+  c: u32,
+  p: i32,
+  q: i32,
+  filterH: i32,
+  filterW: i32,
+  strideH: i32,
+  strideW: i32,
+  top: i32,
+  left: i32,
+): void {
+  const pixel = <usize>c << 2;
+  const row = <usize>w * pixel;
+  for (let n: u32 = 0; n < images; n++) {
+    for (let i: i32 = 0; i < p; i++) {
+      const y0 = max(0, i * strideH - top);
+      const y1 = min(h, i * strideH - top + filterH);
+      for (let j: i32 = 0; j < q; j++) {
+        const x0 = max(0, j * strideW - left);
+        const x1 = min(w, j * strideW - left + filterW);
+        const share: f32 = 1 / <f32>((y1 - y0) * (x1 - x0));
+        for (let r = y0; r < y1; r++) {
+          for (let s = x0; s < x1; s++) addScaled(dx + r * row + s * pixel, dy, c, share);
+        }
+        dy += pixel;
+      }
+    }
+    dx += h * row;
+  }
+}
+
+function addScaled(to: usize, from: usize, n: u32, factor: f32): void {
+  const factors = f32x4.splat(factor);
+  let lines = n >> 2;
+  while (lines) {
+    v128.store(to, f32x4.add(v128.load(to), f32x4.mul(v128.load(from), factors)));
+    to += 16;
+    from += 16;
+    lines--;
+  }
+  let rest = n & 3;
+  while (rest) {
+    store<f32>(to, load<f32>(to) + load<f32>(from) * factor);
+    to += 4;
+    from += 4;
+    rest--;
+  }
+}

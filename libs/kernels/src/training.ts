@@ -1,0 +1,174 @@
+/**
+ * The training kernels over a plain (not shared) WebAssembly memory that somebody else owns: the heap of the tf.js wasm backend.
+ * The module has no data of its own and allocates nothing; whoever calls it names every byte that it may touch.
+ */
+import { readFileSync } from 'node:fs';
+import { KernelsMissingError } from './kernels.js';
+import { webAssembly, type CompiledModule, type PlainMemory } from './webassembly.js';
+
+/**
+ * Addresses are byte offsets into the memory, strides and names with Bytes are bytes, counts are float32 elements. Described with shapes in
+ * assembly/training. Equal inputs give equal bits in every process with the same variant of the module.
+ */
+export interface TrainingKernels {
+  tabulate(table: number, base: number, stride: number, n: number): void;
+  tabulateWindows(
+    table: number,
+    base: number,
+    images: number,
+    rows: number,
+    columns: number,
+    imageStride: number,
+    rowStride: number,
+    columnStride: number,
+  ): void;
+  packBias(bias: number, n: number, packed: number, panelBytes: number): void;
+  packPlain(b: number, stride: number, k: number, n: number, packed: number, panelBytes: number): void;
+  packTransposed(b: number, stride: number, k: number, n: number, packed: number, panelBytes: number): void;
+  multiplyRows(
+    table: number,
+    m: number,
+    offset: number,
+    runs: number,
+    run: number,
+    jump: number,
+    packed: number,
+    n: number,
+    c: number,
+    ldc: number,
+    begin: number,
+    relu: number,
+    edge: number,
+  ): void;
+  multiplyColumns(
+    table: number,
+    k: number,
+    offset: number,
+    m: number,
+    packed: number,
+    n: number,
+    c: number,
+    ldc: number,
+    begin: number,
+    relu: number,
+    edge: number,
+  ): void;
+  spreadWindows(
+    table: number,
+    dy: number,
+    p: number,
+    q: number,
+    depth: number,
+    packed: number,
+    cellBytes: number,
+    filterH: number,
+    filterW: number,
+    dx: number,
+    rowBytes: number,
+    n: number,
+    strideH: number,
+    strideW: number,
+    edge: number,
+  ): void;
+  relu(x: number, y: number, n: number): void;
+  reluGradient(dy: number, y: number, dz: number, n: number): void;
+  sumRows(x: number, rows: number, columns: number, out: number): void;
+  addSegments(x: number, ids: number, rows: number, width: number, segments: number, out: number): void;
+  copyRows(from: number, fromStride: number, to: number, toStride: number, rows: number, bytes: number): void;
+  addRows(from: number, fromStride: number, to: number, toStride: number, rows: number, n: number): void;
+  fillZero(to: number, bytes: number): void;
+  maxPoolGradient(x: number, dy: number, dx: number, ...window: PoolWindow): void;
+  averagePoolGradient(dy: number, dx: number, ...window: PoolWindow): void;
+  depthwiseGradients(x: number, filter: number, dy: number, dx: number, dFilter: number, ...window: DepthwiseWindow): void;
+  lstmForward(gates: number, before: number, c: number, h: number, batch: number, units: number, hard: number): void;
+  lstmBackward(
+    gates: number,
+    before: number,
+    c: number,
+    dh: number,
+    dc: number,
+    dz: number,
+    batch: number,
+    units: number,
+    hard: number,
+  ): void;
+  gruForward(x: number, inner: number, before: number, h: number, batch: number, units: number, hard: number): void;
+  gruBackward(
+    gates: number,
+    inner: number,
+    before: number,
+    dh: number,
+    dx: number,
+    dInner: number,
+    batch: number,
+    units: number,
+    hard: number,
+  ): void;
+}
+
+/** How a window goes over images [images, h, w, c] to outputs [images, p, q, c]. */
+export type PoolWindow = [
+  images: number,
+  h: number,
+  w: number,
+  c: number,
+  p: number,
+  q: number,
+  filterH: number,
+  filterW: number,
+  strideH: number,
+  strideW: number,
+  top: number,
+  left: number,
+];
+
+export type DepthwiseWindow = [
+  images: number,
+  h: number,
+  w: number,
+  c: number,
+  multiplier: number,
+  p: number,
+  q: number,
+  filterH: number,
+  filterW: number,
+  strideH: number,
+  strideW: number,
+  top: number,
+  left: number,
+];
+
+/** plain: one rounding per operation, the same on every machine. relaxed: fused multiply-add where the processor has it. */
+export type TrainingVariant = 'plain' | 'relaxed';
+
+/** The smallest module that uses f32x4.relaxed_madd: () → v128. */
+// prettier-ignore
+const RELAXED_PROBE = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 15, 1, 13, 0,
+  65, 0, 253, 17, 65, 0, 253, 17, 65, 0, 253, 17, 253, 133, 2, 11);
+
+/** Whether this Node has relaxed SIMD: from version 22, before with --experimental-wasm-relaxed-simd. */
+export function hasRelaxedSimd(): boolean {
+  return webAssembly.validate(RELAXED_PROBE);
+}
+
+const FILES: Readonly<Record<TrainingVariant, string>> = { plain: 'training.wasm', relaxed: 'training-relaxed.wasm' };
+const compiled = new Map<TrainingVariant, CompiledModule>();
+
+/** The compiled module, for those who look into it (tests). */
+export function readTrainingModule(variant: TrainingVariant): Uint8Array {
+  try {
+    return readFileSync(new URL(`../dist/${FILES[variant]}`, import.meta.url));
+  } catch (cause) {
+    throw new KernelsMissingError(`libs/kernels/dist/${FILES[variant]}`, cause);
+  }
+}
+
+/**
+ * The training kernels over `memory`.
+ * @throws KernelsMissingError when the package was not built; WebAssembly.CompileError for `relaxed` where Node has no relaxed SIMD
+ */
+export function instantiateTrainingKernels(memory: PlainMemory, variant: TrainingVariant = 'plain'): TrainingKernels {
+  let module = compiled.get(variant);
+  if (!module) compiled.set(variant, (module = new webAssembly.Module(readTrainingModule(variant))));
+  return new webAssembly.Instance(module, { env: { memory } }).exports as TrainingKernels;
+}
