@@ -36,7 +36,8 @@ ${lines(rows, (r) => `    c${r}0 = f32x4.max(c${r}0, zero); c${r}1 = f32x4.max(c
 ${lines(rows, (r) => `  v128.store(c, c${r}0); v128.store(c, c${r}1, 16);${r + 1 < rows.length ? ' c += ldc;' : ''}`)}`;
 }
 
-const multiplyAdd = (relaxed, sum, a, b) => (relaxed ? `f32x4.relaxed_madd(${a}, ${b}, ${sum})` : `f32x4.add(${sum}, f32x4.mul(${a}, ${b}))`);
+const multiplyAdd = (relaxed, sum, a, b) =>
+  relaxed ? `f32x4.relaxed_madd(${a}, ${b}, ${sum})` : `f32x4.add(${sum}, f32x4.mul(${a}, ${b}))`;
 
 /** One k: `address(r)` says where the element of row r lies. */
 function one(rows, relaxed, address) {

@@ -9,6 +9,7 @@
 import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { LIMITS, type VariableSpec } from '@paceline/spec';
+import { registerResetAfterGru } from './layers/reset-after.js';
 import { messageOf, ModelError } from './model-error.js';
 import type { Edge, PlannedLayer, PlannedModel } from './topology.js';
 
@@ -58,6 +59,7 @@ interface LayerInternals {
  * @throws ModelError
  */
 export function buildModel(plan: PlannedModel, root: string, allocate: boolean): BuiltModel {
+  registerResetAfterGru();
   const paths = new Map(plan.layers.map((layer) => [layer.name, layer.path]));
   const pathOf = (name: string): string => paths.get(name) ?? root;
   const added = new Map<unknown, AddedWeight>();

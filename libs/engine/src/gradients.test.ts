@@ -20,6 +20,7 @@ const rows: readonly Layer[] = [
 ];
 const dense = (units: number, activation = 'linear'): Layer => ['Dense', { units, activation }];
 const conv = (config: Record<string, unknown> = {}): Layer => ['Conv2D', { filters: 3, kernel_size: 3, ...config }];
+const gru = (config: Record<string, unknown> = {}): Layer => ['GRU', { units: 6, reset_after: true, ...config }];
 const flat = (...layers: readonly Layer[]): Model => sequential(input, ...layers, flatten, out10);
 const of = (...layers: readonly Layer[]): Model => sequential(input, ...layers, out10);
 const onImage = (...layers: readonly Layer[]): Model => flat(...image, ...layers);
@@ -67,9 +68,12 @@ const MODELS: readonly (readonly [string, Model])[] = [
     onRows(['Conv1D', { filters: 4, kernel_size: 3, strides: 2, activation: 'relu' }], ['Conv1D', { filters: 2, kernel_size: 2 }]),
   ],
   ['Conv2D', onImage(conv({ activation: 'relu' }), conv({ kernel_size: [3, 2], padding: 'same' }))],
+  ['wide Conv2D', onImage(conv({ filters: 11, activation: 'tanh' }), conv({ filters: 17, kernel_size: [2, 3] }))],
+  ['Conv2D of single pixels', onImage(conv({ filters: 5 }), conv({ filters: 9, kernel_size: 1, strides: 2, use_bias: false }))],
   ['strided Conv2D', onImage(conv({ strides: 2 }), conv({ kernel_size: 4, strides: 3, padding: 'same' }))],
   ['Conv2D with channels first', onImage(['Permute', { dims: [3, 1, 2] }], conv({ data_format: 'channels_first' }))],
   ['DepthwiseConv2D', onImage(['DepthwiseConv2D', { kernel_size: 3, depth_multiplier: 2 }], ['DepthwiseConv2D', { kernel_size: 3 }])],
+  ['strided, padded DepthwiseConv2D', onImage(conv({ filters: 5 }), ['DepthwiseConv2D', { kernel_size: 3, strides: 2, padding: 'same' }])],
   ['SeparableConv2D', onImage(['SeparableConv2D', { filters: 4, kernel_size: 3 }], ['SeparableConv2D', { filters: 2, kernel_size: 3 }])],
   [
     'Conv2DTranspose',
@@ -81,6 +85,7 @@ const MODELS: readonly (readonly [string, Model])[] = [
   ],
   ['max pooling', onImage(conv(), ['MaxPooling2D', { pool_size: [3, 3], strides: [2, 2], padding: 'same' }])],
   ['average pooling', onImage(conv(), ['AveragePooling2D', { pool_size: [2, 2] }])],
+  ['overlapping average pooling', onImage(conv(), ['AveragePooling2D', { pool_size: [3, 3], strides: [2, 2] }])],
   ['pooling of rows', onRows(dense(3), ['MaxPooling1D', { pool_size: 2 }], ['AveragePooling1D', { pool_size: 2 }])],
   ['global average pooling', of(...image, conv(), ['GlobalAveragePooling2D'])],
   ['global max pooling', of(...image, conv(), ['GlobalMaxPooling2D'])],
@@ -114,7 +119,23 @@ const MODELS: readonly (readonly [string, Model])[] = [
   ['RepeatVector', flat(dense(6), ['RepeatVector', { n: 3 }])],
   ['Masking and SimpleRNN', onRows(['Masking', { mask_value: 2 }], ['SimpleRNN', { units: 4, return_sequences: true }])],
   ['LSTM', of(...rows, ['LSTM', { units: 5 }])],
+  ['LSTM as in Keras', onRows(['LSTM', { units: 9, recurrent_activation: 'sigmoid', return_sequences: true }])],
+  ['LSTM backwards, without bias', of(...rows, ['LSTM', { units: 4, use_bias: false, go_backwards: true }])],
+  ['LSTM with dropout', of(...rows, ['LSTM', { units: 4, dropout: 0.2, recurrent_dropout: 0.2 }])],
+  ['LSTM with another activation', of(...rows, ['LSTM', { units: 4, activation: 'softsign' }])],
+  ['LSTM behind a mask', of(...rows, ['Masking', { mask_value: 2 }], ['LSTM', { units: 4 }])],
+  ['LSTM on LSTM', of(...rows, ['LSTM', { units: 8, return_sequences: true }], ['LSTM', { units: 7 }])],
   ['GRU', of(...rows, ['GRU', { units: 5 }])],
+  ['GRU as in Keras', onRows(['GRU', { units: 9, recurrent_activation: 'sigmoid', reset_after: true, return_sequences: true }])],
+  ['GRU on GRU, reset after', of(...rows, gru({ return_sequences: true }), gru({ units: 4, use_bias: false }))],
+  ['GRU with dropout, reset after', of(...rows, gru({ dropout: 0.2, recurrent_dropout: 0.2 }))],
+  [
+    'bidirectional GRU, reset after',
+    onRows([
+      'Bidirectional',
+      { merge_mode: 'sum', layer: { class_name: 'GRU', config: { units: 3, reset_after: true, return_sequences: true } } },
+    ]),
+  ],
   [
     'Bidirectional',
     onRows(['Bidirectional', { merge_mode: 'concat', layer: { class_name: 'LSTM', config: { units: 3, return_sequences: true } } }]),

@@ -6,9 +6,15 @@ import { normaliseInPasses } from './batch-norm.js';
 import { fuseConv } from './conv.js';
 import { fuseDense } from './dense.js';
 import { drawFromStreams } from './random-layers.js';
+import { fuseRecurrent } from './recurrent.js';
 
 /** Layers that have kernels of their own on the wasm backend. */
-const FUSED: Readonly<Record<string, (layer: tfl.layers.Layer) => void>> = { Dense: fuseDense, Conv2D: fuseConv };
+const FUSED: Readonly<Record<string, (layer: tfl.layers.Layer) => void>> = {
+  Dense: fuseDense,
+  Conv2D: fuseConv,
+  LSTM: fuseRecurrent,
+  GRU: fuseRecurrent,
+};
 
 interface Wrapper {
   readonly layer?: tfl.layers.Layer;

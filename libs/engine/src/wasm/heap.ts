@@ -8,13 +8,13 @@ import type { BackendWasm } from '@tensorflow/tfjs-backend-wasm';
 
 /** What Emscripten puts on its module beside what the type says. */
 interface EmscriptenModule {
-  readonly asm: { readonly memory: PlainMemory };
+  readonly asm?: { readonly memory?: PlainMemory };
   _malloc(bytes: number): number;
   _free(address: number): void;
 }
 
 /** Named, because two that are in use at the same time must not be one. */
-type ScratchName = 'packed' | 'table' | 'edge' | 'image' | 'state';
+type ScratchName = 'packed' | 'weights' | 'table' | 'edge' | 'image' | 'zeros' | 'carry' | 'carryCell';
 
 const EDGE_BYTES = 128;
 
@@ -28,7 +28,10 @@ export class Heap {
     variant: TrainingVariant,
   ) {
     this.module = backend.wasm as unknown as EmscriptenModule;
-    this.kernels = instantiateTrainingKernels(this.module.asm.memory, variant);
+    const memory = this.module.asm?.memory;
+    if (!memory)
+      throw new Error('the wasm backend does not show its memory: it is not the version that this library was written for');
+    this.kernels = instantiateTrainingKernels(memory, variant);
   }
 
   address({ dataId }: tf.TensorInfo): number {

@@ -6,7 +6,8 @@ import { convBackpropFilter, convBackpropInput, convGradient, convKernel } from 
 import { denseGradient, denseKernel } from './dense-kernel.js';
 import { batchMatMul, explicitTranspose } from './matmul-kernel.js';
 import { depthwiseKernels, unsortedSegmentSum } from './missing-kernels.js';
-import { passKernels } from './passes.js';
+import { passKernels, shareClone } from './passes.js';
+import { recurrentGradients, recurrentKernels } from './recurrent-kernels.js';
 import { averagePoolGradient, maxPoolGradient } from './pool-kernels.js';
 
 let isInstalled = false;
@@ -17,11 +18,20 @@ export function installTrainingKernels(): void {
   replaceKernel(tf.BatchMatMul, batchMatMul);
   replaceKernel(tf._FusedMatMul, explicitTranspose);
   replaceKernel(tf.Conv2DBackpropInput, convBackpropInput);
+  replaceKernel(tf.Identity, () => shareClone);
   replaceKernel(tf.MaxPoolGrad, () => maxPoolGradient);
   replaceKernel(tf.AvgPoolGrad, () => averagePoolGradient);
-  for (const kernel of [convBackpropFilter, unsortedSegmentSum, ...depthwiseKernels(), ...passKernels, denseKernel, convKernel])
+  for (const kernel of [
+    convBackpropFilter,
+    unsortedSegmentSum,
+    ...depthwiseKernels(),
+    ...passKernels,
+    ...recurrentKernels,
+    denseKernel,
+    convKernel,
+  ])
     tf.registerKernel(kernel);
-  for (const gradient of [denseGradient, convGradient]) tf.registerGradient(gradient);
+  for (const gradient of [denseGradient, convGradient, ...recurrentGradients]) tf.registerGradient(gradient);
 }
 
 /** The stock set-up runs as before, it binds the C++ function. */

@@ -1,5 +1,6 @@
 /** Small kernels that the gradients of ours are made of. Inputs are float32 tensors. */
 import * as tf from '@tensorflow/tfjs-core';
+import type { BackendWasm } from '@tensorflow/tfjs-backend-wasm';
 import { heapOf } from './heap.js';
 
 const RELU_GRADIENT = 'PacelineReluGradient';
@@ -40,3 +41,13 @@ export const passKernels: readonly tf.KernelConfig[] = [
     },
   },
 ];
+
+/**
+ * The tape clones every tensor that a gradient will need, and the stock kernel copies it. A clone shares the values here, as
+ * it does in the other backends: nothing writes to a tensor that has been handed out.
+ */
+export const shareClone: tf.KernelFunc = ({ inputs, backend }) => {
+  const { dataId, shape, dtype } = inputs['x'] as tf.TensorInfo;
+  (backend as BackendWasm).incRef(dataId);
+  return { dataId, shape, dtype };
+};

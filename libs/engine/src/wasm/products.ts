@@ -56,9 +56,39 @@ export function multiply(heap: Heap, product: Product): void {
   }
 }
 
-function pack({ kernels }: Heap, { b, transposeB, n, k, bias }: Product, from: number, count: number, packed: number): void {
+function pack({ kernels }: Heap, { b, transposeB, n, k, bias }: PackRequest, from: number, count: number, packed: number): void {
   const bytes = panelBytes(count);
   kernels.packBias(bias ?? 0, n, packed, bytes);
   if (transposeB) kernels.packTransposed(b + from * FLOAT, k * FLOAT, count, n, packed + PANEL_HEAD_BYTES, bytes);
   else kernels.packPlain(b + from * n * FLOAT, n * FLOAT, count, n, packed + PANEL_HEAD_BYTES, bytes);
+}
+
+/** B [k, n] packed once for many products. */
+export interface PackedMatrix {
+  readonly address: number;
+  readonly k: number;
+  readonly n: number;
+}
+
+export interface PackRequest {
+  readonly b: number;
+  readonly transposeB?: boolean;
+  readonly k: number;
+  readonly n: number;
+  readonly bias?: number | undefined;
+}
+
+/** Valid until the next call that asks for the same scratch memory: `multiply` does not. */
+export function packMatrix(heap: Heap, request: PackRequest): PackedMatrix {
+  const { k, n } = request;
+  const address = heap.scratch('weights', packedBytes(k, n));
+  pack(heap, request, 0, k, address);
+  return { address, k, n };
+}
+
+/** C[m, n] = A[m, k] · packed + bias, or C += A · packed. */
+export function multiplyPacked(heap: Heap, a: number, m: number, { address, k, n }: PackedMatrix, c: number, accumulate: boolean): void {
+  const table = heap.scratch('table', m * FLOAT);
+  heap.kernels.tabulate(table, a, k * FLOAT, m);
+  heap.kernels.multiplyRows(table, m, 0, 1, k, 0, address, n, c, n * FLOAT, accumulate ? 1 : 0, 0, heap.edge);
 }

@@ -49,8 +49,8 @@ export function relu(x: usize, y: usize, n: u32): void {
 
 /** out[j] = Σ over rows of x[row, j]; a bias' gradient. */
 export function sumRows(x: usize, rows: u32, columns: u32, out: usize): void {
-  memory.fill(out, 0, <usize>columns << 2);
-  const stride = <usize>columns << 2;
+  memory.fill(out, 0, (<usize>columns) << 2);
+  const stride = (<usize>columns) << 2;
   for (let from: u32 = 0; from < rows; from += RUN) {
     const count = min(RUN, rows - from);
     sumRun(x, stride, count, columns, out);
@@ -61,7 +61,7 @@ export function sumRows(x: usize, rows: u32, columns: u32, out: usize): void {
 function sumRun(x: usize, stride: usize, rows: u32, columns: u32, out: usize): void {
   let j: u32 = 0;
   for (; j + 16 <= columns; j += 16) {
-    let from = x + (<usize>j << 2);
+    let from = x + ((<usize>j) << 2);
     let s0 = f32x4.splat(0);
     let s1 = s0;
     let s2 = s0;
@@ -73,27 +73,27 @@ function sumRun(x: usize, stride: usize, rows: u32, columns: u32, out: usize): v
       s3 = f32x4.add(s3, v128.load(from, 48));
       from += stride;
     }
-    const to = out + (<usize>j << 2);
+    const to = out + ((<usize>j) << 2);
     v128.store(to, f32x4.add(v128.load(to), s0));
     v128.store(to, f32x4.add(v128.load(to, 16), s1), 16);
     v128.store(to, f32x4.add(v128.load(to, 32), s2), 32);
     v128.store(to, f32x4.add(v128.load(to, 48), s3), 48);
   }
   for (; j < columns; j++) {
-    let from = x + (<usize>j << 2);
+    let from = x + ((<usize>j) << 2);
     let sum: f32 = 0;
     for (let r: u32 = 0; r < rows; r++) {
       sum += load<f32>(from);
       from += stride;
     }
-    const to = out + (<usize>j << 2);
+    const to = out + ((<usize>j) << 2);
     store<f32>(to, load<f32>(to) + sum);
   }
 }
 
 /** out[id[i], ·] += x[i, ·] for ids within [0, segments): the gradient of gather. `out` begins as it is. */
 export function addSegments(x: usize, ids: usize, rows: u32, width: u32, segments: u32, out: usize): void {
-  const bytes = <usize>width << 2;
+  const bytes = (<usize>width) << 2;
   for (let i: u32 = 0; i < rows; i++) {
     const id = load<u32>(ids);
     ids += 4;
@@ -165,7 +165,7 @@ export function depthwiseGradients(
   top: i32,
   left: i32,
 ): void {
-  const pixel = <usize>c << 2;
+  const pixel = (<usize>c) << 2;
   const outPixel = pixel * multiplier;
   for (let n: u32 = 0; n < images; n++) {
     for (let i = 0; i < filterH; i++) {

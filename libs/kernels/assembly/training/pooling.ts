@@ -20,7 +20,7 @@ export function maxPoolGradient(
   top: i32,
   left: i32,
 ): void {
-  const pixel = <usize>c << 2;
+  const pixel = (<usize>c) << 2;
   const row = <usize>w * pixel;
   for (let n: u32 = 0; n < images; n++) {
     for (let i: i32 = 0; i < p; i++) {
@@ -105,7 +105,7 @@ export function averagePoolGradient(
   top: i32,
   left: i32,
 ): void {
-  const pixel = <usize>c << 2;
+  const pixel = (<usize>c) << 2;
   const row = <usize>w * pixel;
   for (let n: u32 = 0; n < images; n++) {
     for (let i: i32 = 0; i < p; i++) {

@@ -37,7 +37,7 @@ export function tabulateWindows(
   for (let n: u32 = 0; n < images; n++) {
     for (let p: u32 = 0; p < rows; p++) {
       tabulate(table, base + n * imageStride + p * rowStride, columnStride, columns);
-      table += <usize>columns << 2;
+      table += (<usize>columns) << 2;
     }
   }
 }
@@ -45,10 +45,10 @@ export function tabulateWindows(
 /** The bias of every panel; without one (0) zeros. */
 export function packBias(bias: usize, n: u32, packed: usize, panelBytes: usize): void {
   for (let from: u32 = 0; from < n; from += 8) {
-    if (bias && n - from >= 8) memory.copy(packed, bias + (<usize>from << 2), 32);
+    if (bias && n - from >= 8) memory.copy(packed, bias + ((<usize>from) << 2), 32);
     else {
       memory.fill(packed, 0, 32);
-      if (bias) memory.copy(packed, bias + (<usize>from << 2), <usize>(n - from) << 2);
+      if (bias) memory.copy(packed, bias + ((<usize>from) << 2), (<usize>(n - from)) << 2);
     }
     packed += panelBytes;
   }
@@ -58,7 +58,7 @@ export function packBias(bias: usize, n: u32, packed: usize, panelBytes: usize):
 export function packPlain(b: usize, stride: usize, k: u32, n: u32, packed: usize, panelBytes: usize): void {
   const whole = n & ~7;
   for (let i: u32 = 0; i < k; i++) {
-    let to = packed + (<usize>i << 5);
+    let to = packed + ((<usize>i) << 5);
     let from = b + i * stride;
     let j: u32 = 0;
     for (; j < whole; j += 8) {
@@ -81,7 +81,7 @@ export function packPlain(b: usize, stride: usize, k: u32, n: u32, packed: usize
 /** B transposed: element (k, j) at b + j·stride + 4·k. */
 export function packTransposed(b: usize, stride: usize, k: u32, n: u32, packed: usize, panelBytes: usize): void {
   for (let j: u32 = 0; j < n; j += 4) {
-    const to = packed + <usize>(j >> 3) * panelBytes + (<usize>(j & 4) << 2);
+    const to = packed + <usize>(j >> 3) * panelBytes + ((<usize>(j & 4)) << 2);
     if (n - j >= 4) packFour(b + j * stride, stride, k, to);
     else packFew(b + j * stride, stride, k, n - j, to);
   }
@@ -137,7 +137,7 @@ function packFour(b: usize, stride: usize, k: u32, to: usize): void {
 
 function packFew(b: usize, stride: usize, k: u32, n: u32, to: usize): void {
   for (let i: u32 = 0; i < k; i++) {
-    for (let j: u32 = 0; j < 4; j++) store<f32>(to + (<usize>j << 2), j < n ? load<f32>(b + j * stride + (<usize>i << 2)) : 0);
+    for (let j: u32 = 0; j < 4; j++) store<f32>(to + ((<usize>j) << 2), j < n ? load<f32>(b + j * stride + ((<usize>i) << 2)) : 0);
     to += 32;
   }
 }
@@ -161,7 +161,7 @@ export function multiplyRows(
   relu: u32,
   edge: usize,
 ): void {
-  const panelBytes = <usize>(runs * run + 1) << 5;
+  const panelBytes = (<usize>(runs * run + 1)) << 5;
   const block = blockOf(BLOCK_OF_ROWS / (runs * run * 4 + 1));
   for (let from: u32 = 0; from < m; from += block) {
     const to = min(m, from + block);
@@ -170,8 +170,8 @@ export function multiplyRows(
       const columns = min<u32>(8, n - j);
       for (let r = from; r < to; r += TILE) {
         const rows = min(TILE, to - r);
-        const at = table + (<usize>r << 2);
-        const into = c + r * ldc + (<usize>j << 2);
+        const at = table + ((<usize>r) << 2);
+        const into = c + r * ldc + ((<usize>j) << 2);
         if (columns == 8) tileOfRows(rows, at, offset, runs, run, jump, panel, into, ldc, begin, relu);
         else {
           if (begin) copyTile(into, ldc, edge, 32, rows, columns);
@@ -197,7 +197,7 @@ export function multiplyColumns(
   relu: u32,
   edge: usize,
 ): void {
-  const panelBytes = <usize>(k + 1) << 5;
+  const panelBytes = (<usize>(k + 1)) << 5;
   const block = blockOf(BLOCK_OF_COLUMNS / (k * 4 + 1));
   for (let from: u32 = 0; from < m; from += block) {
     const to = min(m, from + block);
@@ -206,8 +206,8 @@ export function multiplyColumns(
       const columns = min<u32>(8, n - j);
       for (let r = from; r < to; r += TILE) {
         const rows = min(TILE, to - r);
-        const at = offset + (<usize>r << 2);
-        const into = c + r * ldc + (<usize>j << 2);
+        const at = offset + ((<usize>r) << 2);
+        const into = c + r * ldc + ((<usize>j) << 2);
         if (columns == 8) tileOfColumns(rows, table, k, at, panel, into, ldc, begin, relu);
         else {
           if (begin) copyTile(into, ldc, edge, 32, rows, columns);
@@ -252,7 +252,7 @@ function tileOfColumns(rows: u32, table: usize, k: u32, offset: usize, b: usize,
 
 function copyTile(from: usize, fromStride: usize, to: usize, toStride: usize, rows: u32, columns: u32): void {
   for (let r: u32 = 0; r < rows; r++) {
-    for (let j: u32 = 0; j < columns; j++) store<f32>(to + (<usize>j << 2), load<f32>(from + (<usize>j << 2)));
+    for (let j: u32 = 0; j < columns; j++) store<f32>(to + ((<usize>j) << 2), load<f32>(from + ((<usize>j) << 2)));
     from += fromStride;
     to += toStride;
   }
@@ -279,13 +279,13 @@ export function spreadWindows(
   strideW: u32,
   edge: usize,
 ): void {
-  const pixel = <usize>n << 2;
-  tabulate(table, dy, <usize>depth << 2, p * q);
+  const pixel = (<usize>n) << 2;
+  tabulate(table, dy, (<usize>depth) << 2, p * q);
   for (let i: u32 = 0; i < filterH; i++) {
     for (let j: u32 = 0; j < filterW; j++) {
       for (let r: u32 = 0; r < p; r++) {
         const into = dx + (r * strideH + i) * rowBytes + j * pixel;
-        multiplyRows(table + (<usize>(r * q) << 2), q, 0, 1, depth, 0, packed, n, into, strideW * pixel, 1, 0, edge);
+        multiplyRows(table + ((<usize>(r * q)) << 2), q, 0, 1, depth, 0, packed, n, into, strideW * pixel, 1, 0, edge);
       }
       packed += cellBytes;
     }
