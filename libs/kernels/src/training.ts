@@ -143,7 +143,7 @@ export type TrainingVariant = 'plain' | 'relaxed';
 
 /** The smallest module that uses f32x4.relaxed_madd: () → v128. */
 // prettier-ignore
-const RELAXED_PROBE = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 15, 1, 13, 0,
+const RELAXED_PROBE = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 19, 1, 17, 0,
   65, 0, 253, 17, 65, 0, 253, 17, 65, 0, 253, 17, 253, 133, 2, 11);
 
 /** Whether this Node has relaxed SIMD: from version 22, before with --experimental-wasm-relaxed-simd. */

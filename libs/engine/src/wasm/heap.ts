@@ -29,8 +29,7 @@ export class Heap {
   ) {
     this.module = backend.wasm as unknown as EmscriptenModule;
     const memory = this.module.asm?.memory;
-    if (!memory)
-      throw new Error('the wasm backend does not show its memory: it is not the version that this library was written for');
+    if (!memory) throw new Error('the wasm backend does not show its memory: it is not the version that this library was written for');
     this.kernels = instantiateTrainingKernels(memory, variant);
   }
 
