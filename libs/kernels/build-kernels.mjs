@@ -54,5 +54,5 @@ function write(outFile, binary) {
 
 const shared = ['--enable', 'threads', '--sharedMemory', '--maximumMemory', String(MAXIMUM_PAGES)];
 write('kernels.wasm', await compile('assembly/kernels.ts', 'kernels.wasm', shared));
-write('training.wasm', await compile('assembly/training/index.ts', 'training.wasm', []));
-write('training-relaxed.wasm', await compile('assembly/training/index.ts', 'training-relaxed.wasm', ['--enable', 'relaxed-simd'], true));
+write('training.wasm', await compile('assembly/training/module.ts', 'training.wasm', []));
+write('training-relaxed.wasm', await compile('assembly/training/module.ts', 'training-relaxed.wasm', ['--enable', 'relaxed-simd'], true));
