@@ -4,6 +4,7 @@ import { Command, CommanderError } from 'commander';
 import { createContext, type CommandContext } from './command.js';
 import { addChangeCommands } from './commands/change.js';
 import { addDoctor } from './commands/doctor.js';
+import { addEngineCommands } from './commands/engine.js';
 import { addRunCommands } from './commands/run.js';
 import { addTrain } from './commands/train.js';
 import { addStackCommands } from './commands/up.js';
@@ -47,7 +48,8 @@ export function buildProgram(environment: ProgramEnvironment): Command {
   addRunCommands(program, act);
   addChangeCommands(program, act);
   addDoctor(program, act);
-  for (const command of [program, ...program.commands]) {
+  addEngineCommands(program, act);
+  for (const command of [program, ...program.commands, ...program.commands.flatMap(({ commands }) => commands)]) {
     command.exitOverride();
     command.configureOutput({ writeErr: () => undefined, outputError: () => undefined });
     command.showSuggestionAfterError();

@@ -31,7 +31,10 @@ export function cliReference(): string {
     '`--json` prints one JSON document on stdout instead of text, also for errors: `{"error": {"code", "message", "hint", "issues"}}`.',
     '',
     ...section(program, 'Every command'),
-    ...program.commands.filter((command) => command.name() !== 'help').flatMap((command) => ['', ...section(command)]),
+    ...program.commands
+      .filter((command) => command.name() !== 'help')
+      .flatMap((command) => [command, ...command.commands.filter((inner) => inner.name() !== 'help')])
+      .flatMap((command) => ['', ...section(command)]),
     '',
     '## Exit codes',
     '',
@@ -68,8 +71,9 @@ function section(command: Command, title?: string): string[] {
     .map((argument) => (argument.required ? `<${argument.name()}>` : `[${argument.name()}]`))
     .join(' ');
   const options = command.options.filter((option) => !option.hidden);
+  const names = command.parent?.parent ? `${command.parent.name()} ${command.name()}` : command.name();
   return [
-    `## ${title ?? `paceline ${command.name()}${args ? ` ${args}` : ''}`}`,
+    `## ${title ?? `paceline ${names}${args ? ` ${args}` : ''}`}`,
     '',
     command.description(),
     '',

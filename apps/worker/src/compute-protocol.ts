@@ -9,14 +9,22 @@
  */
 import type { Token } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
-import type { RunSpec, ModelDescription } from '@paceline/spec';
+import type { BackendName, RunSpec, ModelDescription } from '@paceline/spec';
 
 export const CELL_PROGRESS = 0;
 export const CELL_COMMITTED = 1;
 export const CELLS = 2;
 
+/** What the compute thread is to compute with. */
+export interface EngineChoice {
+  readonly backend: BackendName;
+  /** Folder of a tfjs-node package, for the backend `tensorflow`. */
+  readonly tensorflowPackage?: string | undefined;
+}
+
 export interface ComputeInit {
   readonly spec: RunSpec;
+  readonly engine: EngineChoice;
   readonly description: ModelDescription;
   readonly parameters: SharedArrayBuffer;
   readonly cells: SharedArrayBuffer;

@@ -24,7 +24,7 @@ const send = (message: FromCompute): void => port.postMessage(message);
 const { spec, description } = init;
 const layout = createLayout(description);
 const dataset = await openDataset(spec.dataset);
-const engine = await createEngine({ spec, description, layout });
+const engine = await createEngine({ spec, ...init.engine, description, layout });
 const gradients = Arena.create({ initialBytes: layout.totalLength * 4 * 3 + (1 << 20), maximumBytes: MAX_GRADIENT_BYTES });
 const exampleLength = description.inputShape.reduce((product, n) => product * n, 1);
 const plan = new BatchPlan({ spec, examples: dataset.train.count, exampleLength });

@@ -3,7 +3,15 @@ import { Worker } from 'node:worker_threads';
 import type { ComputePort, GradientNode, Token, TokenComputePort } from '@paceline/exchange';
 import type { StepTaskJob } from '@paceline/jobs';
 import { Arena } from '@paceline/kernels';
-import { CELL_COMMITTED, CELL_PROGRESS, CELLS, type ComputeInit, type FromCompute, type ToCompute } from './compute-protocol.js';
+import {
+  CELL_COMMITTED,
+  CELL_PROGRESS,
+  CELLS,
+  type ComputeInit,
+  type EngineChoice,
+  type FromCompute,
+  type ToCompute,
+} from './compute-protocol.js';
 
 const START_DEADLINE_MS = 60_000;
 
@@ -18,6 +26,14 @@ export interface ComputeEvents {
 
 export class ComputeStartError extends Error {
   override readonly name = 'ComputeStartError';
+
+  constructor(
+    message: string,
+    /** What the compute thread failed with, where that has a code. */
+    readonly code = 'COMPUTE_START',
+  ) {
+    super(message);
+  }
 }
 
 export class Compute implements ComputePort, TokenComputePort {
@@ -35,9 +51,9 @@ export class Compute implements ComputePort, TokenComputePort {
   }
 
   /** Starts the thread: loads the engine and the dataset. @throws ComputeStartError */
-  static async start(job: StepTaskJob, parameters: SharedArrayBuffer, bytesPerNode: number): Promise<Compute> {
+  static async start(job: StepTaskJob, engine: EngineChoice, parameters: SharedArrayBuffer, bytesPerNode: number): Promise<Compute> {
     const cells = new SharedArrayBuffer(CELLS * 4);
-    const init: ComputeInit = { spec: job.spec, description: job.model, parameters, cells };
+    const init: ComputeInit = { spec: job.spec, engine, description: job.model, parameters, cells };
     const thread = new Worker(new URL('./compute-thread.js', import.meta.url), { workerData: init });
     const compute = new Compute(thread, cells, bytesPerNode);
     await compute.ready();
@@ -90,13 +106,16 @@ export class Compute implements ComputePort, TokenComputePort {
         thread.off('error', onError).off('exit', onExit).off('message', onMessage);
         act();
       };
-      const fail = (message: string): void =>
+      const fail = (message: string, code?: string): void =>
         settle(() => {
           void thread.terminate();
-          reject(new ComputeStartError(message));
+          reject(new ComputeStartError(message, code));
         });
       const timer = setTimeout(() => fail(`the engine was not ready after ${START_DEADLINE_MS} ms`), START_DEADLINE_MS);
-      const onError = (error: unknown): void => fail((error as Error).message);
+      const onError = (error: unknown): void => {
+        const { message, code } = error as Error & { code?: unknown };
+        fail(message, typeof code === 'string' ? code : undefined);
+      };
       const onExit = (code: number): void => fail(`the compute thread ended with code ${code} before it was ready`);
       const onMessage = (message: FromCompute): void => {
         if (message.kind !== 'ready') return fail(message.kind === 'failed' ? message.message : `unexpected ${message.kind}`);

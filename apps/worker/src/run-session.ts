@@ -10,6 +10,8 @@ import { createLayout, createSchedule, layoutHash, shardChunks, type Layout } fr
 import { datasetInfo } from '@paceline/data';
 import type { Logger } from '@paceline/runtime';
 import { Compute } from './compute.js';
+import type { EngineChoice } from './compute-protocol.js';
+import type { SeatLoopOptions } from './seat-loop.js';
 
 const HEARTBEAT_MS = 500;
 const TICK_MS = 100;
@@ -38,11 +40,15 @@ export class RunSession {
   }
 
   /** Starts the engine, then connects. @throws ComputeStartError */
-  static async start(job: StepTaskJob, workerId: string, transport: 'auto' | 'unix' | 'tcp', log: Logger): Promise<RunSession> {
+  static async start(
+    job: StepTaskJob,
+    engine: EngineChoice,
+    { workerId, transport, log }: Pick<SeatLoopOptions, 'workerId' | 'transport' | 'log'>,
+  ): Promise<RunSession> {
     const layout = createLayout(job.model);
     const bytes = layout.totalLength * 4;
     const parameters = new SharedArrayBuffer(job.spec.strategy.mode === 'sync' ? 2 * bytes : bytes);
-    const compute = await Compute.start(job, parameters, bytes);
+    const compute = await Compute.start(job, engine, parameters, bytes);
     const member = createMember(job, workerId, layout, parameters, compute, (outcome, message) =>
       session.end({ kind: 'ended', outcome, message }),
     );

@@ -15,6 +15,7 @@ import {
 } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import type { Redis } from 'ioredis';
+import { engineFor } from './engine-choice.js';
 import { RunSession, type SessionEnd } from './run-session.js';
 
 const IDLE_MS = 100;
@@ -71,20 +72,21 @@ export class SeatLoop {
 
   private async sit(held: HeldJob<StepTaskJob>): Promise<void> {
     const job = held.payload;
-    const { log, workerId, transport } = this.options;
+    const { log } = this.options;
     log.info({ run: job.runId, attempt: job.attempt, seat: job.seat, n: job.n }, 'step task taken');
     const keep = setInterval(() => void held.keep(), KEEP_LOCK_MS);
     let end: SessionEnd;
     let slice: NodeJS.Timeout | undefined;
     try {
-      const session = await RunSession.start(job, workerId, transport, log);
+      const session = await RunSession.start(job, engineFor(job.spec.engine), this.options);
       this.session = session;
       this.fingerprint = session.fingerprint;
       if (this.stopped) session.leave('the worker is shutting down', SHUTDOWN_LEAVE_MS);
       slice = setInterval(() => void this.endOfSlice(session), job.sliceMs);
       end = await session.ended;
     } catch (error) {
-      end = { kind: 'given-up', code: (error as Error).name, message: (error as Error).message, serverIndex: null };
+      const { name, message, code = name } = error as Error & { code?: string };
+      end = { kind: 'given-up', code, message, serverIndex: null };
     } finally {
       clearInterval(keep);
       clearInterval(slice);

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { connectRedis, startHeartbeats } from '@paceline/jobs';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
-import { createLogger, readEnvironment, VARIABLES } from '@paceline/runtime';
+import { createLogger, prepareForTensorflow, readEnvironment, VARIABLES } from '@paceline/runtime';
 import { SeatLoop } from './seat-loop.js';
 
 export const ENVIRONMENT = { REDIS_URL: VARIABLES.REDIS_URL, PACELINE_TRANSPORT: VARIABLES.PACELINE_TRANSPORT };
@@ -16,6 +16,7 @@ export interface WorkerProcess {
 /** @throws EnvironmentError */
 export function startWorker(env: NodeJS.ProcessEnv): WorkerProcess {
   const settings = readEnvironment(ENVIRONMENT, env);
+  prepareForTensorflow();
   const id = `worker-${randomBytes(4).toString('hex')}`;
   const log = createLogger('worker', { worker: id });
   const redis = connectRedis(settings.REDIS_URL, id);

@@ -7,14 +7,27 @@ import path from 'node:path';
 import * as tf from '@tensorflow/tfjs-core';
 import '@tensorflow/tfjs-backend-cpu';
 import { setThreadsCount, setWasmPaths, version_wasm, type BackendWasm } from '@tensorflow/tfjs-backend-wasm';
-import type { RunSpec } from '@paceline/spec';
+import type { BackendName } from '@paceline/spec';
+import { EngineUnavailableError } from './engine-unavailable.js';
 import { CpuMemory, WasmMemory, type TensorMemory } from './tensor-memory.js';
+import { tensorflowFingerprint } from './tensorflow/fingerprint.js';
+import { loadTensorflowPackage } from './tensorflow/load-package.js';
+import { TensorflowMemory } from './tensorflow/tensorflow-memory.js';
 import { installTrainingKernels } from './wasm/install.js';
 
+export interface EngineDevice {
+  readonly name: string;
+  /** CPU or GPU. */
+  readonly type: string;
+  readonly memoryBytes: number;
+}
+
 export interface StartedBackend {
-  readonly name: RunSpec['engine'];
+  readonly name: BackendName;
   /** Engine, version, instruction set, threads, flags. At most 300 characters. */
   readonly fingerprint: string;
+  /** What it computes on, as far as the engine says; GPUs among them. */
+  readonly devices: readonly EngineDevice[];
   readonly memory: TensorMemory;
   /** Makes this the backend of the thread's next operations. Synchronous: the backend has been started. */
   activate(): void;
@@ -26,28 +39,66 @@ const KERNELS_REVISION = 2;
 /** One thread: XNNPACK would cut the work by the number of threads, and a worker process has one compute thread per device. */
 const WASM_THREADS = 1;
 
-export async function startBackend(name: RunSpec['engine']): Promise<StartedBackend> {
+/**
+ * @param tensorflowPackage folder of a tfjs-node package with its binary, for `tensorflow`
+ * @throws EngineUnavailableError
+ */
+export async function startBackend(name: BackendName, tensorflowPackage?: string): Promise<StartedBackend> {
   // Without this the cpu backend greets every user with an advertisement on the console.
   tf.enableProdMode();
-  if (name === 'wasm') {
-    setThreadsCount(WASM_THREADS);
-    // The package finds its own files in Node; the explicit folder keeps that true when this code is bundled.
-    const require = createRequire(import.meta.url);
-    setWasmPaths(path.dirname(require.resolve('@tensorflow/tfjs-backend-wasm')) + path.sep);
-    installTrainingKernels();
-  }
-  if (!(await tf.setBackend(name))) throw new Error(`tf.js could not start its backend ${name}`);
-  if (name === 'wasm') refuseNullMemory(tf.backend() as BackendWasm);
-  const memory = name === 'wasm' ? new WasmMemory() : new CpuMemory();
+  const { fingerprint, devices = [] } = await STARTERS[name](tensorflowPackage);
   return {
     name,
-    fingerprint: await fingerprintOf(name),
-    memory,
+    fingerprint,
+    devices,
+    memory: name === 'wasm' ? new WasmMemory() : name === 'tensorflow' ? new TensorflowMemory() : new CpuMemory(),
     activate: () => {
       // setBackend is asynchronous only for a backend that has not been started.
       if (tf.getBackend() !== name) void tf.setBackend(name);
     },
   };
+}
+
+interface Started {
+  readonly fingerprint: string;
+  readonly devices?: readonly EngineDevice[];
+}
+
+/** Each makes its backend the present one. */
+const STARTERS: Readonly<Record<BackendName, (tensorflowPackage?: string) => Promise<Started>>> = {
+  async wasm() {
+    setThreadsCount(WASM_THREADS);
+    // The package finds its own files in Node; the explicit folder keeps that true when this code is bundled.
+    const require = createRequire(import.meta.url);
+    setWasmPaths(path.dirname(require.resolve('@tensorflow/tfjs-backend-wasm')) + path.sep);
+    installTrainingKernels();
+    await use('wasm');
+    refuseNullMemory(tf.backend() as BackendWasm);
+    const simd = (await tf.env().getAsync('WASM_HAS_SIMD_SUPPORT')) ? 'yes' : 'no';
+    return ours(`tfjs-wasm ${version_wasm}`, `simd ${simd}`, `threads ${WASM_THREADS}`);
+  },
+  async cpu() {
+    await use('cpu');
+    return ours(`tfjs-cpu ${tf.version_core}`);
+  },
+  async tensorflow(tensorflowPackage) {
+    if (tensorflowPackage === undefined)
+      throw new EngineUnavailableError(
+        'TensorFlow is not installed here: run `paceline engine install tensorflow`, or take `engine: wasm`.',
+      );
+    const loaded = loadTensorflowPackage(tensorflowPackage);
+    await use('tensorflow');
+    return { fingerprint: tensorflowFingerprint(loaded), devices: loaded.binding.listDevices?.() ?? [] };
+  },
+};
+
+async function use(name: BackendName): Promise<void> {
+  if (!(await tf.setBackend(name))) throw new Error(`tf.js could not start its backend ${name}`);
+}
+
+/** Math.exp and Math.log belong to V8 and may change with it in the last bit. */
+function ours(engine: string, ...more: readonly string[]): Started {
+  return { fingerprint: [engine, `kernels ${KERNELS_REVISION}`, ...more, `v8 ${process.versions.v8}`].join('; ') };
 }
 
 /** The heap of the engine is full: a run with this model and batch cannot go on here. */
@@ -76,12 +127,4 @@ function refuseNullMemory({ wasm }: BackendWasm): void {
     }
     return address;
   };
-}
-
-async function fingerprintOf(name: RunSpec['engine']): Promise<string> {
-  const parts = [`tfjs-${name} ${name === 'wasm' ? version_wasm : tf.version_core}`, `kernels ${KERNELS_REVISION}`];
-  if (name === 'wasm') parts.push(`simd ${(await tf.env().getAsync('WASM_HAS_SIMD_SUPPORT')) ? 'yes' : 'no'}`, `threads ${WASM_THREADS}`);
-  // Math.exp and Math.log belong to V8 and may change with it in the last bit.
-  parts.push(`v8 ${process.versions.v8}`);
-  return parts.join('; ');
 }

@@ -5,9 +5,9 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { Layout } from '@paceline/learning';
-import type { ModelDescription, RunSpec } from '@paceline/spec';
+import type { BackendName, ModelDescription, RunSpec } from '@paceline/spec';
 import * as tf from '@tensorflow/tfjs-core';
-import { startBackend, type StartedBackend } from './backend.js';
+import { startBackend, type EngineDevice, type StartedBackend } from './backend.js';
 import { buildModel, type BuiltModel } from './build-model.js';
 import { descriptionOf, planModel } from './describe.js';
 import { prepareLayers } from './layers/prepare.js';
@@ -44,6 +44,7 @@ export interface Sums {
 export interface Engine {
   /** Engine, version, instruction set, threads, flags. Equal fingerprints compute equal bits. */
   readonly fingerprint: string;
+  readonly devices: readonly EngineDevice[];
   readonly metricNames: readonly string[];
   /** Takes over parameters and state from a flat vector in the order of the layout, which may be a view over shared memory. */
   load(flat: Float32Array): void;
@@ -57,6 +58,10 @@ export interface Engine {
 
 export interface EngineOptions {
   readonly spec: Pick<RunSpec, 'model' | 'loss' | 'metrics' | 'engine' | 'seed'>;
+  /** What computes; what the spec names when it is left out. */
+  readonly backend?: BackendName | undefined;
+  /** Folder of a tfjs-node package, for the backend `tensorflow`. */
+  readonly tensorflowPackage?: string | undefined;
   readonly description: ModelDescription;
   readonly layout: Layout;
 }
@@ -64,9 +69,11 @@ export interface EngineOptions {
 /**
  * Builds the run's model on its backend. Parameters are zero until `load`.
  * @throws ModelError when the model cannot be built or differs from the description (another release made it)
+ * @throws EngineUnavailableError
  */
-export async function createEngine({ spec, description, layout }: EngineOptions): Promise<Engine> {
-  const backend = await startBackend(spec.engine);
+export async function createEngine(options: EngineOptions): Promise<Engine> {
+  const { spec, description, layout, tensorflowPackage } = options;
+  const backend = await startBackend(options.backend ?? spec.engine, tensorflowPackage);
   const { plan, root } = planModel(spec);
   const built = buildModel(plan, root, true);
   // Compared by value: PostgreSQL's jsonb keeps no order of keys.
@@ -77,6 +84,7 @@ export async function createEngine({ spec, description, layout }: EngineOptions)
 
 class TfjsEngine implements Engine {
   readonly fingerprint: string;
+  readonly devices: readonly EngineDevice[];
   readonly metricNames: readonly string[];
   private readonly randomness = new Randomness();
   private readonly variables: VariableStore;
@@ -91,6 +99,7 @@ class TfjsEngine implements Engine {
     private readonly built: BuiltModel,
   ) {
     this.fingerprint = backend.fingerprint;
+    this.devices = backend.devices;
     this.metricNames = ['loss', ...spec.metrics];
     this.exampleLength = description.inputShape.reduce((a, b) => a * b, 1);
     this.variables = new VariableStore(layout, built.weights, backend.memory);

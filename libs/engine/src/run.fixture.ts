@@ -28,11 +28,11 @@ export const sequential = (
   },
 });
 
-export async function loadedEngine(input: RunSpecInput): Promise<Loaded> {
+export async function loadedEngine(input: RunSpecInput, tensorflowPackage?: string): Promise<Loaded> {
   const spec = specOf(input);
   const description = await describeModel(spec);
   const layout = createLayout(description);
-  const engine = await createEngine({ spec, description, layout });
+  const engine = await createEngine({ spec, description, layout, tensorflowPackage });
   const flat = new Float32Array(new SharedArrayBuffer(layout.totalLength * 4));
   createInitialValues(description, spec.seed).fill(0, flat);
   engine.load(flat);

@@ -1,16 +1,18 @@
 /**
  * Reaches the values behind tensors without tf.js's own copies: `dataSync` of the wasm backend slices the heap, and
- * `Variable.assign` allocates. Parameters are written straight behind the variables, gradients are read where they lie.
+ * `Variable.assign` allocates. Parameters are written straight behind the variables, gradients are copied once, from where they lie.
  */
 import * as tf from '@tensorflow/tfjs-core';
 import type { BackendWasm } from '@tensorflow/tfjs-backend-wasm';
 import type { MathBackendCPU } from '@tensorflow/tfjs-backend-cpu';
 
 export interface TensorMemory {
-  /** The live values of a float32 tensor, for reading and writing. Valid until the next tf.js operation. */
+  /** The values of a float32 tensor, to read: where they lie, or a copy where JavaScript cannot reach them. Valid until the next tf.js operation. */
   values(tensor: tf.TensorInfo): Float32Array;
-  /** Must follow every write to the values of a tensor that operations have used already. */
-  overwritten(tensor: tf.TensorInfo): void;
+  /** Copies them, once. `out` has their length. */
+  copyTo(tensor: tf.TensorInfo, out: Float32Array): void;
+  /** Overwrites the values of a variable. */
+  write(tensor: tf.TensorInfo, values: Float32Array): void;
 }
 
 export class WasmMemory implements TensorMemory {
@@ -20,12 +22,17 @@ export class WasmMemory implements TensorMemory {
     return this.backend.typedArrayFromHeap(tensor) as Float32Array;
   }
 
+  copyTo(tensor: tf.TensorInfo, out: Float32Array): void {
+    out.set(this.values(tensor));
+  }
+
   /**
    * XNNPACK keeps operators with packed copies of the weights, by tensor id: after a write they would go on computing with
    * the old values. Telling the C++ side that the tensor was disposed drops them; the memory stays ours, so it is
    * registered again at once.
    */
-  overwritten(tensor: tf.TensorInfo): void {
+  write(tensor: tf.TensorInfo, values: Float32Array): void {
+    this.values(tensor).set(values);
     const { id, memoryOffset } = this.backend.dataIdMap.get(tensor.dataId);
     const { tfjs } = this.backend.wasm;
     tfjs.disposeData(id);
@@ -40,7 +47,12 @@ export class CpuMemory implements TensorMemory {
     return this.backend.data.get(tensor.dataId).values as Float32Array;
   }
 
-  overwritten(): void {
-    // The JavaScript backend reads the values anew in every operation.
+  copyTo(tensor: tf.TensorInfo, out: Float32Array): void {
+    out.set(this.values(tensor));
+  }
+
+  /** The JavaScript backend reads the values anew in every operation. */
+  write(tensor: tf.TensorInfo, values: Float32Array): void {
+    this.values(tensor).set(values);
   }
 }

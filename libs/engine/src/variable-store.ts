@@ -36,13 +36,13 @@ export class VariableStore {
   load(flat: Float32Array): void {
     this.checkLength(flat);
     this.loadedState.set(flat.subarray(this.layout.trainableLength));
-    for (const { place, tensor } of this.placed) this.write(tensor, flat.subarray(place.offset, place.offset + place.length));
+    for (const { place, tensor } of this.placed) this.memory.write(tensor, flat.subarray(place.offset, place.offset + place.length));
   }
 
   restoreState(): void {
     for (const { place, tensor } of this.state()) {
       const from = place.offset - this.layout.trainableLength;
-      this.write(tensor, this.loadedState.subarray(from, from + place.length));
+      this.memory.write(tensor, this.loadedState.subarray(from, from + place.length));
     }
   }
 
@@ -64,18 +64,16 @@ export class VariableStore {
         if (isFirst) out.fill(0, place.offset, place.offset + place.length);
         continue;
       }
+      if (isFirst) {
+        this.memory.copyTo(gradient, out.subarray(place.offset, place.offset + place.length));
+        continue;
+      }
       const values = this.memory.values(gradient);
-      if (isFirst) out.set(values, place.offset);
-      else for (let i = 0; i < place.length; i++) out[place.offset + i] = out[place.offset + i]! + values[i]!;
+      for (let i = 0; i < place.length; i++) out[place.offset + i] = out[place.offset + i]! + values[i]!;
     }
   }
 
   private state(): readonly Placed[] {
     return this.placed.slice(this.trainable.length);
-  }
-
-  private write(tensor: tf.Variable, values: Float32Array): void {
-    this.memory.values(tensor).set(values);
-    this.memory.overwritten(tensor);
   }
 }

@@ -14,7 +14,10 @@ export const MODEL_ZOO = ['mlp', 'mlp-dropout', 'cnn'] as const;
 export const DATASETS = ['mnist'] as const;
 export const LOSSES = ['sparseCategoricalCrossentropy', 'categoricalCrossentropy', 'meanSquaredError'] as const;
 export const METRICS = ['accuracy'] as const;
-export const ENGINES = ['wasm', 'cpu'] as const;
+/** What computes on a worker. */
+export const BACKENDS = ['wasm', 'cpu', 'tensorflow'] as const;
+export type BackendName = (typeof BACKENDS)[number];
+export const ENGINES = BACKENDS;
 export const MODES = ['sync', 'async', 'ssp'] as const;
 export const NON_FINITE_POLICIES = ['fail', 'skip', 'rollback'] as const;
 
@@ -159,7 +162,10 @@ export const runSpecSchema = z
       .max(LIMITS.seedMax)
       .describe('Seeds the initial weights, the order of examples and every random layer.')
       .default(42),
-    engine: z.enum(ENGINES).describe('tf.js backend on the workers.').default('wasm'),
+    engine: z
+      .enum(ENGINES)
+      .describe('What computes on the workers: wasm everywhere, tensorflow where it is installed (docs/engines.md), cpu for comparison.')
+      .default('wasm'),
     stepDeadlineMs: z
       .int()
       .min(1_000)

@@ -13,6 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import {
+  engineVariables,
   findFreePort,
   guardDirectory,
   startPostgres,
@@ -115,7 +116,9 @@ class Starter {
     const rest = redis.then(async ({ url: redisUrl }) => {
       const members = [
         ...Array.from({ length: options.servers }, (_, i) => this.#launch(`ps-${i + 1}`, 'ps', this.#serverEnvironment(redisUrl))),
-        ...Array.from({ length: options.workers }, (_, i) => this.#launch(`worker-${i + 1}`, 'worker', this.#workerEnvironment(redisUrl))),
+        ...Array.from({ length: options.workers }, (_, i) =>
+          this.#launch(`worker-${i + 1}`, 'worker', this.#workerEnvironment(redisUrl, i)),
+        ),
       ];
       step(
         `starting ${options.servers} parameter server${options.servers === 1 ? '' : 's'} and ${options.workers} worker${options.workers === 1 ? '' : 's'}`,
@@ -244,8 +247,13 @@ class Starter {
     };
   }
 
-  #workerEnvironment(redisUrl: string): NodeJS.ProcessEnv {
-    return { ...inherited(), REDIS_URL: redisUrl, PACELINE_TRANSPORT: process.env['PACELINE_TRANSPORT'] || 'auto' };
+  #workerEnvironment(redisUrl: string, index: number): NodeJS.ProcessEnv {
+    return {
+      ...inherited(),
+      ...engineVariables(index),
+      REDIS_URL: redisUrl,
+      PACELINE_TRANSPORT: process.env['PACELINE_TRANSPORT'] || 'auto',
+    };
   }
 }
 

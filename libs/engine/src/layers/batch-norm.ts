@@ -111,10 +111,13 @@ function momentsOf(values: Float32Array, extent: Extent): { mean: Float64Array; 
   return { mean, variance };
 }
 
-/** average ← average · momentum + batch · (1 − momentum), in place. */
+/** average ← average · momentum + batch · (1 − momentum). */
 function moveAverage(variable: tfl.LayerVariable, batch: Float64Array, momentum: number, memory: TensorMemory): void {
   const average = memory.values(variable.read());
-  for (let c = 0; c < average.length; c++) average[c] = average[c]! * momentum + batch[c]! * (1 - momentum);
+  memory.write(
+    variable.read(),
+    average.map((value, c) => value * momentum + batch[c]! * (1 - momentum)),
+  );
 }
 
 /** Calls `visit` for every run of neighbouring values of one channel: [from, to). */

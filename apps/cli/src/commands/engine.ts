@@ -1,0 +1,173 @@
+/** `paceline engine`: what a worker on this machine can compute with; installing, trying and removing TensorFlow. */
+import { spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import {
+  engineFolders,
+  EXIT,
+  hasNvidiaDevice,
+  installTensorflow,
+  prepareForTensorflow,
+  removeEngineFolder,
+  tensorflowEngines,
+  UserError,
+  type TensorflowEngine,
+} from '@paceline/runtime';
+import { Argument, type Command } from 'commander';
+import type { CommandContext } from '../command.js';
+import { clean } from '../terminal/clean.js';
+import { bytes } from '../terminal/format.js';
+
+type Act = (
+  action: (context: CommandContext, command: Command, argument: string) => Promise<number>,
+) => (...args: unknown[]) => Promise<void>;
+
+interface Trial {
+  readonly fingerprint: string;
+  readonly devices: readonly { readonly name: string; readonly type: string; readonly memoryBytes: number }[];
+  readonly examples: number;
+  readonly msPerStep: number;
+}
+
+const TRIAL_DEADLINE_MS = 120_000;
+const TRIAL_MS = 1_000;
+const NOT_INSTALLED = 'Install it: paceline engine install tensorflow';
+const only = (...names: readonly string[]): Argument => new Argument('<engine>', names.join(' or ')).choices(names);
+
+export function addEngineCommands(program: Command, act: Act): void {
+  const engine = program
+    .command('engine')
+    .summary('engines of this machine: list, install, test, remove')
+    .description(
+      'What the workers of this machine compute with. wasm comes with Paceline; tensorflow is built here, for this user (docs/engines.md).',
+    );
+  engine
+    .command('list')
+    .description('Shows the engines that a worker of this machine can load, and where TensorFlow lies.')
+    .action(act((context) => list(context)));
+  engine
+    .command('install')
+    .description(
+      'Builds the tensorflow engine: downloads TensorFlow from PyPI and @tensorflow/tfjs-node from npm (hashes are checked), compiles the addon, tries it. ' +
+        'Needs python3 with pip, npm, and g++ or clang++; no root. Ended at any point, it goes on from there the next time.',
+    )
+    .addArgument(only('tensorflow'))
+    .option('--cuda', 'with NVIDIA GPUs: several GB of CUDA libraries more')
+    .action(act((context, command) => install(context, command.opts<{ cuda?: boolean }>().cuda === true)));
+  engine
+    .command('test')
+    .description('Computes gradient steps in a process of its own, and says version, devices and milliseconds per step.')
+    .addArgument(only('tensorflow', 'wasm', 'cpu'))
+    .action(act((context, _command, name) => test(context, name)));
+  engine
+    .command('remove')
+    .description('Removes what `install` built or began to build. Workers that run keep what they have loaded.')
+    .addArgument(only('tensorflow'))
+    .action(act((context) => remove(context)));
+}
+
+async function list({ terminal, env }: CommandContext): Promise<number> {
+  const found = tensorflowEngines(env);
+  const rows = [
+    { name: 'wasm', source: 'comes with Paceline' },
+    { name: 'cpu', source: 'comes with Paceline; slow, for comparison' },
+    ...found.map(({ name, source, packageDir }) => ({
+      name: 'tensorflow',
+      source: `${name}, ${source === 'project' ? 'of this project' : 'installed'} (${packageDir})`,
+    })),
+  ];
+  if (terminal.json) terminal.document({ engines: rows, hasNvidiaDevice: hasNvidiaDevice() });
+  for (const { name, source } of rows) terminal.print(`${terminal.style('bold', name.padEnd(11))} ${clean(source)}`);
+  if (found.length === 0) terminal.print(`${terminal.style('bold', 'tensorflow'.padEnd(11))} is not installed. ${NOT_INSTALLED}`);
+  return EXIT.ok;
+}
+
+async function install({ terminal, env }: CommandContext, cuda: boolean): Promise<number> {
+  const from = performance.now();
+  let trial: Trial | undefined;
+  const { engine, isNew } = await installTensorflow({
+    ...{ variant: cuda ? 'cuda' : 'cpu', env },
+    onStep: (text) => terminal.note(`${text} …`),
+    trial: async ({ packageDir }) => void (trial = await tryEngine('tensorflow', packageDir, env)),
+  });
+  const seconds = Math.round((performance.now() - from) / 1000);
+  if (terminal.json) terminal.document({ engine, isNew, ...(trial ? { trial } : {}) });
+  terminal.print(isNew ? `${engine.name} is installed, after ${seconds} s.` : `${engine.name} is installed already.`);
+  if (trial) showTrial({ terminal }, trial);
+  return EXIT.ok;
+}
+
+async function test({ terminal, env }: CommandContext, name: string): Promise<number> {
+  const engine = name === 'tensorflow' ? firstEngine(env) : undefined;
+  const trial = await tryEngine(name, engine?.packageDir, env);
+  if (terminal.json) terminal.document({ ...(engine ? { engine } : {}), trial });
+  if (engine) terminal.print(`${engine.name} (${engine.packageDir})`);
+  showTrial({ terminal }, trial);
+  return EXIT.ok;
+}
+
+function firstEngine(env: NodeJS.ProcessEnv): TensorflowEngine {
+  const [engine] = tensorflowEngines(env);
+  if (!engine) throw new UserError('ENGINE_NOT_INSTALLED', 'TensorFlow is not installed here.', { hint: NOT_INSTALLED, exit: 'notFound' });
+  return engine;
+}
+
+async function remove({ terminal, env }: CommandContext): Promise<number> {
+  const folders = engineFolders(env);
+  for (const folder of folders) removeEngineFolder(folder);
+  if (terminal.json) terminal.document({ removed: folders.map(({ name }) => name) });
+  terminal.print(folders.length === 0 ? 'Nothing is installed.' : `Removed ${folders.map(({ name }) => name).join(', ')}.`);
+  return EXIT.ok;
+}
+
+function showTrial({ terminal }: Pick<CommandContext, 'terminal'>, { fingerprint, devices, examples, msPerStep }: Trial): void {
+  terminal.print(clean(fingerprint, 300));
+  // What TensorFlow says of a CPU's memory is a constant.
+  for (const { name, type, memoryBytes } of devices.filter((device) => device.type === 'GPU'))
+    terminal.print(`${clean(type)} ${clean(name)}, ${bytes(memoryBytes)}`);
+  terminal.print(`${msPerStep.toFixed(2)} ms per gradient step of ${examples} examples (the model mlp)`);
+}
+
+/** The command line does not load engines: a process of its own does, from where the packages are resolved. */
+const SCRIPT = `
+import { runTrial } from '@paceline/engine';
+import { parseRunSpec } from '@paceline/spec';
+const { backend, tensorflowPackage, measureMs } = JSON.parse(process.argv[1]);
+const { spec } = parseRunSpec({ model: 'mlp', globalBatch: 128, replicas: 1 });
+try {
+  console.log(JSON.stringify(await runTrial({ spec, backend, tensorflowPackage, measureMs })));
+  process.exit(0);
+} catch (error) {
+  console.error(error.message);
+  process.exit(1);
+}`;
+
+/** @throws UserError ENGINE_BROKEN */
+function tryEngine(backend: string, tensorflowPackage: string | undefined, env: NodeJS.ProcessEnv): Promise<Trial> {
+  const request = JSON.stringify({ backend, tensorflowPackage, measureMs: TRIAL_MS });
+  const child = spawn(process.execPath, ['--input-type=module', '-e', SCRIPT, request], {
+    cwd: fileURLToPath(new URL('.', import.meta.url)),
+    env: prepareForTensorflow({ ...env }),
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: TRIAL_DEADLINE_MS,
+    killSignal: 'SIGKILL',
+  });
+  const said = { stdout: '', stderr: '' };
+  child.stdout.on('data', (chunk: Buffer) => (said.stdout += String(chunk).slice(0, 100_000)));
+  child.stderr.on('data', (chunk: Buffer) => (said.stderr = (said.stderr + String(chunk)).slice(-10_000)));
+  return new Promise((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', (code, signal) => {
+      if (code === 0) return resolve(JSON.parse(said.stdout.trim().split('\n').at(-1)!) as Trial);
+      const why = signal ? `its process was ended by ${signal}` : (said.stderr.trim().split('\n').at(-1) ?? `exit code ${code}`);
+      reject(
+        new UserError('ENGINE_BROKEN', `The ${backend} engine does not work here: ${why}`, {
+          hint:
+            backend === 'tensorflow'
+              ? 'Build it anew: paceline engine remove tensorflow, then paceline engine install tensorflow.'
+              : undefined,
+          exit: 'unsuccessful',
+        }),
+      );
+    });
+  });
+}

@@ -1,0 +1,100 @@
+/**
+ * Loads the backend of a @tensorflow/tfjs-node package into this thread, on our tf.js core. Its own entry point would load the whole union
+ * package beside it: a second core, webgl, layers, the protobufs. Only two of its files are needed; what they ask for is put into
+ * `require.cache` before, so that they find our modules, wherever the package lies. Nothing in the package is changed.
+ */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { createRequire, Module } from 'node:module';
+import path from 'node:path';
+import type { DataId, KernelBackend } from '@tensorflow/tfjs-core';
+import * as tf from '@tensorflow/tfjs-core';
+import { EngineUnavailableError } from '../engine-unavailable.js';
+
+/** The addon. `readTensorInto` and `listDevices` are there when Paceline built it. */
+export interface TensorflowBinding {
+  readonly TF_Version: string;
+  isUsingGpuDevice(): boolean;
+  /** May keep the array and use its memory until the tensor is deleted. */
+  createTensor(shape: readonly number[], dtype: number, values: Float32Array): number;
+  deleteTensor(id: number): void;
+  tensorDataSync(id: number): Float32Array;
+  readTensorInto?(id: number, out: Float32Array): void;
+  listDevices?(): { readonly name: string; readonly type: string; readonly memoryBytes: number }[];
+}
+
+export interface TensorflowBackend extends KernelBackend {
+  readonly binding: TensorflowBinding;
+  readonly tensorMap: {
+    get(dataId: DataId): { readonly shape: number[]; readonly dtype: number; id: number; values: Float32Array | null };
+  };
+}
+
+export interface LoadedPackage {
+  /** Of the package. */
+  readonly version: string;
+  readonly binding: TensorflowBinding;
+}
+
+const require = createRequire(import.meta.url);
+let loaded: { readonly packageDir: string; readonly result: LoadedPackage } | undefined;
+
+/** Registers the backend `tensorflow`. Once per thread. @throws EngineUnavailableError */
+export function loadTensorflowPackage(packageDir: string): LoadedPackage {
+  if (loaded) {
+    if (loaded.packageDir === packageDir) return loaded.result;
+    throw new Error(`this thread has loaded TensorFlow from ${loaded.packageDir} already`);
+  }
+  try {
+    loaded = { packageDir, result: load(packageDir) };
+    return loaded.result;
+  } catch (error) {
+    throw new EngineUnavailableError(
+      `TensorFlow cannot be loaded from ${packageDir}: ${(error as Error).message.split('\n')[0]!.slice(0, 300)}. ` +
+        'Run `paceline engine remove tensorflow` and `paceline engine install tensorflow`, or take `engine: wasm`.',
+      { cause: error },
+    );
+  }
+}
+
+function load(packageDir: string): LoadedPackage {
+  const fromPackage = createRequire(path.join(packageDir, 'package.json'));
+  const manifest = JSON.parse(readFileSync(path.join(packageDir, 'package.json'), 'utf8')) as { name: string; version: string };
+  restoreUtil();
+  const core = require('@tensorflow/tfjs-core') as unknown;
+  for (const name of ['@tensorflow/tfjs', '@tensorflow/tfjs-core']) provide(fromPackage.resolve(name), core);
+  // Summaries for TensorBoard, which nothing here writes.
+  provide(fromPackage.resolve('./dist/proto/api_pb'), {});
+  const binding = fromPackage(bindingFile(packageDir)) as TensorflowBinding;
+  fromPackage('./dist/register_all_kernels');
+  const { NodeJSKernelBackend } = fromPackage('./dist/nodejs_kernel_backend') as {
+    NodeJSKernelBackend: new (binding: TensorflowBinding, packageName: string) => TensorflowBackend;
+  };
+  tf.registerBackend('tensorflow', () => new NodeJSKernelBackend(binding, manifest.name), 0);
+  return { version: manifest.version, binding };
+}
+
+function provide(file: string, exports: unknown): void {
+  if (require.cache[file]) return;
+  const module = new Module(file);
+  Object.assign(module, { filename: file, loaded: true, exports });
+  require.cache[file] = module;
+}
+
+/** The package calls a function of `util` that Node 23 has taken out and Node 22 warns of. In this thread only. */
+function restoreUtil(): void {
+  (require('node:util') as { isNullOrUndefined: unknown }).isNullOrUndefined = (value: unknown) => value === null || value === undefined;
+}
+
+/** The binary for the newest Node-API that is there. */
+function bindingFile(packageDir: string): string {
+  const lib = path.join(packageDir, 'lib');
+  const files = existsSync(lib)
+    ? readdirSync(lib)
+        .sort()
+        .reverse()
+        .map((napi) => path.join(lib, napi, 'tfjs_binding.node'))
+    : [];
+  const found = files.find(existsSync);
+  if (!found) throw new Error('the package has no binary');
+  return found;
+}

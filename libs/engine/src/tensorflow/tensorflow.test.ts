@@ -1,0 +1,80 @@
+import { existsSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { batchOf, bitsOf, largestDifference, loadedEngine, rowsOf, sequential } from '../run.fixture.js';
+
+/** Where `paceline engine install tensorflow` puts it. */
+function installedPackage(): string | undefined {
+  const { PACELINE_HOME, XDG_CACHE_HOME } = process.env;
+  const cache = PACELINE_HOME ? join(PACELINE_HOME, 'cache') : join(XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'paceline');
+  const folder = join(cache, 'engines/tensorflow-2.21.0-cpu/package');
+  return existsSync(folder) ? folder : undefined;
+}
+const packageDir = installedPackage();
+for (const name of ['TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS', 'TF_DETERMINISTIC_OPS']) process.env[name] ??= '1';
+process.env['TF_CPP_MIN_LOG_LEVEL'] ??= '2';
+
+const rows = [
+  ['InputLayer', { batch_input_shape: [null, 784] }],
+  ['Reshape', { target_shape: [28, 28] }],
+] as const;
+const MODELS = [
+  ['the MLP', 'mlp'],
+  ['the MLP with batch normalisation and dropout', 'mlp-dropout'],
+  ['the CNN', 'cnn'],
+  ['an LSTM', sequential(...rows, ['LSTM', { units: 16 }], ['Dense', { units: 10 }])],
+] as const;
+
+describe.skipIf(!packageDir)('the tensorflow engine (needs `paceline engine install tensorflow`)', () => {
+  it.each(MODELS)('has the gradients of the wasm engine for %s', async (_, model) => {
+    const native = await loadedEngine({ model, engine: 'tensorflow' }, packageDir);
+    const wasm = await loadedEngine({ model, engine: 'wasm' });
+    const batches = [batchOf(24), rowsOf(batchOf(24, 5), 0, 8)];
+    const [a, b] = [native, wasm].map(({ engine, layout }) => {
+      const out = new Float32Array(new SharedArrayBuffer(layout.totalLength * 4)).fill(Number.NaN);
+      const sums = engine.step({ round: 1, replica: 0, batches, out });
+      return { out, sums, evaluated: engine.evaluate(batches[0]!) };
+    });
+    const scale = b!.out.reduce((largest, value) => Math.max(largest, Math.abs(value)), 0);
+    expect(largestDifference(a!.out, b!.out, scale * 0.01)).toBeLessThan(1e-3);
+    expect(a!.sums.metricSums[0]).toBeCloseTo(b!.sums.metricSums[0]!, 2);
+    expect(a!.evaluated.metricSums[0]).toBeCloseTo(b!.evaluated.metricSums[0]!, 2);
+    native.engine.dispose();
+    wasm.engine.dispose();
+  });
+
+  it('gives the same bits whatever was computed before, follows every load, and keeps no tensors', async () => {
+    const { engine, layout, flat } = await loadedEngine({ model: 'cnn', engine: 'tensorflow' }, packageDir);
+    const batch = batchOf(16);
+    const step = (): Buffer => {
+      const out = new Float32Array(layout.totalLength).fill(Number.NaN);
+      engine.step({ round: 3, replica: 1, batches: [batch], out });
+      return bitsOf(out);
+    };
+    const first = step();
+    const before = engine.memory();
+    engine.load(flat.map((value) => value * 1.5));
+    expect(step().equals(first)).toBe(false);
+    engine.load(flat);
+    expect(step().equals(first)).toBe(true);
+    expect(engine.memory().tensors).toBe(before.tensors);
+    engine.dispose();
+  });
+
+  it('says what its bits depend on', async () => {
+    const { engine } = await loadedEngine({ model: 'mlp', engine: 'tensorflow' }, packageDir);
+    expect(engine.fingerprint).toMatch(
+      /^tfjs-tensorflow 4\.22\.0; TensorFlow 2\.21\.\d; device cpu; threads 1\/1; onednn (yes|no); deterministic yes; /,
+    );
+    expect(engine.fingerprint.length).toBeLessThanOrEqual(300);
+    engine.dispose();
+  });
+});
+
+it('without an installation there is one line of what to do', async () => {
+  await expect(loadedEngine({ model: 'mlp', engine: 'tensorflow' })).rejects.toMatchObject({
+    code: 'ENGINE_UNAVAILABLE',
+    message: 'TensorFlow is not installed here: run `paceline engine install tensorflow`, or take `engine: wasm`.',
+  });
+});
