@@ -142,6 +142,55 @@ describe('servers', () => {
     expect((await runOf(id)).servers).toEqual([{ index: 0, serverId: 'ps-first', state: 'STARTED' }]);
   });
 
+  it('have their part while they load: it is not offered again, and a copy of its job that fails ends nothing', async () => {
+    fleet.beat('server', 'ps-first');
+    const id = await createRun(plane.admin, { restarts: 0 });
+    const held = await fleet.takePlacement();
+    const report = (serverId: string, loading?: boolean) =>
+      fleet.report({
+        ...{ kind: 'server.claimed', runId: id, attempt: 1, address: { index: 0, serverId, host: 'h', port: 1, unixPath: null } },
+        ...(loading ? { loading } : {}),
+      });
+    await report('ps-first', true);
+    await held.complete('claimed');
+    await until('the reason', async () => /waits for parameter server 0 to load/.test((await runOf(id)).statusReason));
+    await fleet.report({
+      kind: 'server.failed',
+      runId: id,
+      attempt: 1,
+      index: 0,
+      serverId: 'ps-second',
+      code: 'RangeError',
+      message: 'out of memory',
+    });
+    await new Promise((resolve) => setTimeout(resolve, 4_500));
+    expect(await waiting('placement')).toEqual([]);
+    expect(await fleet.redis.hget(controlKey(id), 'start')).toBeNull();
+    await report('ps-first');
+    await until('the start', async () => (await fleet.redis.hget(controlKey(id), 'start')) ?? undefined);
+    await fleet.report({
+      kind: 'server.failed',
+      runId: id,
+      attempt: 1,
+      index: 0,
+      serverId: 'ps-second',
+      code: 'RangeError',
+      message: 'out of memory',
+    });
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    expect((await runOf(id)).status).not.toBe('FAILED');
+  });
+
+  it('that wait to begin are told when the run has failed meanwhile', async () => {
+    fleet.beat('server', 'ps-first');
+    const id = await createRun(plane.admin, { restarts: 0, strategy: { kind: 'parameter-server', servers: 1 } });
+    const held = await fleet.takePlacement();
+    await fleet.report({ kind: 'server.failed', runId: id, attempt: 1, index: 0, code: 'RangeError', message: 'out of memory' });
+    await held.complete('failed');
+    await statusOf(id, 'FAILED', 3_000);
+    await until('the word', async () => (await fleet.redis.hget(controlKey(id), 'action')) === '1:cancel');
+  });
+
   it('that stop before the start are replaced', async () => {
     const [first, second] = [fleet.beat('server', 'ps-first'), fleet.beat('server', 'ps-second')];
     const id = await createRun(plane.admin, { strategy: { kind: 'parameter-server', servers: 2 } });
@@ -290,14 +339,14 @@ describe('Redis is flushed', () => {
   it('in the middle of a run: start, acknowledgement and the open seat come back, and the journal goes on', async () => {
     const { id, coordinator } = await running();
     await coordinator.publish(coordinator.rounds(0, 9), { round: 10 });
-    await until('the acknowledgement', async () => (await fleet.redis.hget(controlKey(id), 'ack')) === `1:${coordinator.n}`);
+    await until('the acknowledgement', async () => (await fleet.redis.hget(controlKey(id), 'ack1')) === `${coordinator.n}`);
     const [before] = await openTasks(id);
     await fleet.redis.flushall();
     await until('the start', () => fleet.redis.hget(controlKey(id), 'start'));
-    await until('the acknowledgement', async () => (await fleet.redis.hget(controlKey(id), 'ack')) === `1:${coordinator.n}`);
+    await until('the acknowledgement', async () => (await fleet.redis.hget(controlKey(id), 'ack1')) === `${coordinator.n}`);
     expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: before.seat, n: before.n + 1 });
     await coordinator.publish(coordinator.rounds(10, 19), { round: 20 });
-    await until('the journal', async () => (await fleet.redis.hget(controlKey(id), 'ack')) === `1:${coordinator.n}`);
+    await until('the journal', async () => (await fleet.redis.hget(controlKey(id), 'ack1')) === `${coordinator.n}`);
     const { data } = await plane.admin.gql(
       'query($id: ID!) { run(id: $id) { status ledger { committedRounds committedExamples expectedExamples } stepTasks { state } } }',
       { id },

@@ -44,7 +44,7 @@ describe('PostgreSQL is away', () => {
     const coordinator = await training();
     const { runId } = coordinator;
     await coordinator.publish(coordinator.rounds(0, 9), { round: 10 });
-    await until('the first acknowledgement', async () => (await fleet.redis.hget(controlKey(runId), 'ack')) === `1:${coordinator.n}`);
+    await until('the first acknowledgement', async () => (await fleet.redis.hget(controlKey(runId), 'ack1')) === `${coordinator.n}`);
     const acknowledged = coordinator.n;
     const { port } = plane.postgres;
     const subscriber = createClient({
@@ -100,10 +100,10 @@ describe('PostgreSQL is away', () => {
       await pause(1_000);
     }
     await coordinator.send(coordinator.number([coordinator.event('during the outage')]));
-    expect(await fleet.redis.hget(controlKey(runId), 'ack')).toBe(`1:${acknowledged}`);
+    expect(await fleet.redis.hget(controlKey(runId), 'ack1')).toBe(`${acknowledged}`);
 
     plane.postgres = await plane.startPostgres(true, port);
-    await until('the acknowledgement', async () => (await fleet.redis.hget(controlKey(runId), 'ack')) === `1:${coordinator.n}`, 20_000);
+    await until('the acknowledgement', async () => (await fleet.redis.hget(controlKey(runId), 'ack1')) === `${coordinator.n}`, 20_000);
     await until('a run again', async () => (await plane.admin.gql('{ viewer { isAdmin } }')).status === 200);
     expect(await ledgerOf(runId)).toMatchObject({ ledger: { committedRounds: 50, committedExamples: 50 * 256 } });
     expect(await statusOf(runId)).toBe('RUNNING');

@@ -1,5 +1,5 @@
 /** Attempts end and others take up: what is restored, what counts, what old ones may still say, and when it is enough. */
-import { controlKey, type CheckpointRecord } from '@paceline/jobs';
+import { ackFieldName, controlKey, type CheckpointRecord } from '@paceline/jobs';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { Database } from '../../apps/api/src/database/database.js';
 import { Coordinator, ScriptedFleet } from './scripted-fleet.js';
@@ -66,7 +66,7 @@ const checkpoint = (attempt: number, round: number, changes: Partial<CheckpointR
 });
 const failed = (cause: string) => ({ kind: 'event' as const, type: 'run.failed' as const, message: `failed: ${cause}`, data: { cause } });
 const acknowledged = (coordinator: Coordinator) =>
-  until('the acknowledgement', async () => (await controlOf(coordinator.runId, 'ack')) === `${coordinator.attempt}:${coordinator.n}`);
+  until('the acknowledgement', async () => (await controlOf(coordinator.runId, ackFieldName(coordinator.attempt))) === `${coordinator.n}`);
 const placementOf = async (id: string) => {
   const held = await fleet.takePlacement();
   expect(held.payload.runId).toBe(id);
@@ -102,7 +102,7 @@ describe('an attempt that loses its server', () => {
     await held.complete('claimed');
     // The server of the first attempt was not dead after all: what it says is acknowledged and forgotten.
     await coordinator.publish([...coordinator.rounds(30, 39), checkpoint(1, 40), failed('POISON_ROUND')], { round: 40 });
-    await until('the old acknowledgement', async () => (await controlOf(id, 'ack')) === `1:${coordinator.n}`);
+    await until('the old acknowledgement', async () => (await controlOf(id, 'ack1')) === `${coordinator.n}`);
     expect(await runOf(id)).toMatchObject({ status: expect.not.stringContaining('FAILED'), ledger: { committedRounds: 20 } });
     coordinator.fallSilent();
 

@@ -33,7 +33,7 @@ const leadChanges = async (id: string): Promise<string[]> =>
   (await runOf(id)).events.edges.flatMap(({ node }: { node: { type: string; message: string } }) =>
     node.type === 'lead.changed' ? [node.message] : [],
   );
-const ackOf = (id: string) => fleet.redis.hget(controlKey(id), 'ack');
+const ackOf = (id: string) => fleet.redis.hget(controlKey(id), 'ack1');
 
 interface Scripted {
   readonly id: string;
@@ -67,7 +67,7 @@ async function running(): Promise<Scripted> {
   expect(payload.standbys!.map(({ serverId }) => serverId)).toEqual(['s0', 's1']);
   await coordinator.train('w', payload);
   await coordinator.publish(coordinator.rounds(0, 29), { round: 30 });
-  await until('the acknowledgement', async () => (await ackOf(id)) === `1:${coordinator.n}`);
+  await until('the acknowledgement', async () => (await ackOf(id)) === `${coordinator.n}`);
   return { id, coordinator, beats };
 }
 
@@ -152,7 +152,7 @@ it('what a coordinator says that was replaced is refused, and its successor goes
   successor.n = storedN;
   successor.state = { ...former.state, round: 35 };
   await successor.publish(successor.rounds(30, 34));
-  await until('its acknowledgement', async () => (await ackOf(id)) === `1:${successor.n}`);
+  await until('its acknowledgement', async () => (await ackOf(id)) === `${successor.n}`);
   expect(await runOf(id)).toMatchObject({
     ...{ status: 'RUNNING', attempt: 1, progress: { round: 35 } },
     ledger: { committedRounds: 35, committedExamples: 35 * 256, expectedExamples: 35 * 256 },

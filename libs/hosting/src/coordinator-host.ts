@@ -69,6 +69,9 @@ export class CoordinatorHost {
     this.journal = new Journal({ now: () => context.wallMs(), ...(successor ? { storedN: successor.storedN } : {}) });
     const { checkpoints } = context;
     this.checkpoints = new CheckpointPublisher({ checkpoints, job, layout, schedule, parent, nowMs: () => context.wallMs() });
+    // What the coordinator before has told stays the newest that the control plane knows, until something of this one is.
+    const told = successor?.succession.newest ?? 0;
+    if (told > (parent?.round ?? 0)) this.checkpoints.told(told, 0);
     this.machine = createCoordinator(job, layout, {
       attempt: job.attempt,
       firstRound: parent?.round ?? 0,

@@ -68,7 +68,8 @@ export class HostedPlace {
     const { job, context } = this.options;
     this.isReading = true;
     try {
-      const { [leadFieldName(job.index)]: text } = await context.controlPlane.readControl(job.runId, [job.index]);
+      const field = leadFieldName(job.index);
+      const { [field]: text } = await context.controlPlane.readControl(job.runId, [field]);
       const parsed = text === undefined ? undefined : leadSchema.safeParse(JSON.parse(text));
       if (!parsed?.success || parsed.data.attempt !== job.attempt) return;
       this.answer = parsed.data;

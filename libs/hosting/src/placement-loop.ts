@@ -1,8 +1,8 @@
 /**
  * Claims placements (ROUNDS §7): a short job each, not a lock held for a run.
  *
- *   take job → allocate the shard → complete the job → report `server.claimed` with the address, again and again (the report
- *   may be lost on its way) until `start` is in the run's control hash (all servers claimed) → connect to the coordinator.
+ *   take job → allocate the shard → complete the job → report `server.claimed` with the address, `loading` while the checkpoint is
+ *   read, again and again (the report may be lost on its way) until `start` is in the run's control hash (all servers claimed) → connect to the coordinator.
  *
  * A placement whose `start` names another server is dropped without a word, so is one of a run that is cancelled; where
  * `start` never comes, the attempt has failed. An attempt that has ended here is not begun again by a job that comes twice.
@@ -16,6 +16,8 @@ import { reportFailed, type ServerContext } from './server-context.js';
 
 const PERIOD_MS = 100;
 const START_POLL_MS = 100;
+/** All others wait for it. */
+const LOADED_POLL_MS = 25;
 const START_DEADLINE_MS = 120_000;
 const CLAIM_EVERY_MS = 2_000;
 /** Attempts remembered, so that a job that comes twice does not begin one twice. */
@@ -103,10 +105,11 @@ export class PlacementLoop {
   }
 
   private async prepare(run: HostedRun): Promise<void> {
+    const loaded = { since: undefined as number | undefined };
     try {
-      await run.prepare();
-      await this.waitForStart(run);
+      await Promise.all([run.prepare().then(() => (loaded.since = this.context.clock.now())), this.waitForStart(run, loaded)]);
     } catch (error) {
+      if (run.isOver) return; // it was dropped while it loaded
       const code = error instanceof StorageError ? error.code : (error as Error).name;
       this.context.log.error({ err: error as Error, run: run.job.runId, restore: run.job.restore }, 'a placement failed');
       reportFailed(this.context, run.job, code, (error as Error).message);
@@ -114,32 +117,36 @@ export class PlacementLoop {
     }
   }
 
-  private async waitForStart(run: HostedRun): Promise<void> {
+  /** @param loaded since when it has what it begins with */
+  private async waitForStart(run: HostedRun, loaded: { readonly since: number | undefined }): Promise<void> {
     const { runId, attempt, index, role = 'primary' } = run.job;
     const { clock, checkpoints, controlPlane } = this.context;
     const storage = await checkpoints.store.identity();
-    const deadline = clock.now() + START_DEADLINE_MS;
     let nextClaimMs = -Infinity;
+    let saidLoaded = false;
     while (!this.stopped && !run.isOver && this.runs.get(runId) === run) {
       const { servers, standbys = [], cancelled } = await this.readStart(run);
-      if (cancelled) return this.drop(run, 'the run was cancelled');
+      const isLoaded = loaded.since !== undefined;
+      if (cancelled) return this.drop(run, 'the attempt is over');
       if (servers) {
         const own = (role === 'standby' ? standbys : servers).find((server) => server.index === index);
         if (own?.serverId !== this.context.serverId) return this.drop(run, `server ${index} was placed on ${own?.serverId ?? 'nobody'}`);
-        return this.startRun(run, servers, standbys);
+        if (isLoaded) return this.startRun(run, servers, standbys);
       }
-      if (clock.now() > deadline) {
+      if (loaded.since !== undefined && clock.now() - loaded.since > START_DEADLINE_MS) {
         reportFailed(this.context, run.job, 'NOT_STARTED', `the other servers were not placed within ${START_DEADLINE_MS / 1000} s`);
         return this.drop(run, 'it was not started');
       }
-      if (clock.now() > nextClaimMs) {
+      if (clock.now() > nextClaimMs || isLoaded !== saidLoaded) {
         nextClaimMs = clock.now() + CLAIM_EVERY_MS;
-        const claim = { kind: 'server.claimed', runId, attempt, role, address: { index, ...this.address }, storage } as const;
+        saidLoaded = isLoaded;
+        const address = { index, ...this.address };
+        const claim = { kind: 'server.claimed', runId, attempt, role, address, storage, ...(isLoaded ? {} : { loading: true }) } as const;
         await controlPlane
           .sendReport(claim)
           .catch((error: Error) => this.context.log.debug({ err: error, run: runId }, 'a claim could not be reported'));
       }
-      await new Promise<void>((resolve) => clock.after(START_POLL_MS, resolve));
+      await new Promise<void>((resolve) => clock.after(isLoaded ? START_POLL_MS : LOADED_POLL_MS, resolve));
     }
   }
 

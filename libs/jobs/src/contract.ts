@@ -119,7 +119,7 @@ export const TOKEN_AUDIENCE = 'paceline-data-plane';
 /* ---------- reports: ps, worker → api ---------- */
 
 const entryBase = { n: z.int().min(1), atMs: z.int() };
-/** Numbered entries of a coordinator's journal: published again until the api has acknowledged them (control hash field `ack`). */
+/** Numbered entries of a coordinator's journal: published again until the api has acknowledged them (`ackFieldName` in the control hash). */
 export const journalEntrySchema = z.discriminatedUnion('kind', [
   z.strictObject({
     ...entryBase,
@@ -209,6 +209,8 @@ export const reportSchema = z.discriminatedUnion('kind', [
     attempt: z.int(),
     role: z.enum(['primary', 'standby']).optional(),
     address: serverAddressSchema,
+    /** It has taken the part, and still loads the parameters that it begins with; it says so again when it has. */
+    loading: z.boolean().optional(),
     /** Identity of the checkpoint store that the server sees: equal on all servers of an attempt, or the attempt is refused. */
     storage: z.string().max(300).optional(),
   }),
@@ -334,8 +336,8 @@ export type FailureCause = keyof typeof FAILURE_CAUSES;
 
 /** Fields of `controlKey(runId)`. Values are strings; `start` is JSON. */
 export interface ControlFields {
-  /** Highest journal number stored by the api, as `attempt:n`. */
-  ack?: string;
+  /** Highest journal number of an attempt that is stored, under `ackFieldName`: an attempt that is over may still be waiting for its own. */
+  [ack: `ack${number}`]: string;
   /** Wanted of the attempt, as `attempt:cancel` or `attempt:pause`. */
   action?: string;
   /** Workers that the run wants to hold seats at most, as `attempt:n`; the coordinator lets surplus ones go at a commit. */
@@ -360,6 +362,8 @@ export const leadSchema = z.object({
   newest: z.int().min(0).optional(),
 });
 export type LeadAnswer = z.output<typeof leadSchema>;
+
+export const ackFieldName = (attempt: number): `ack${number}` => `ack${attempt}`;
 
 /** Job ids hold no ':' and are no integers; re-creations are numbered because BullMQ ignores the id of a kept finished job. */
 export const placementJobId = (

@@ -3,19 +3,22 @@
  * are taken by hand (`JobQueue`). Over Redis here and in `hand-queue.ts`; the simulator has both in memory.
  */
 import type { Redis } from 'ioredis';
-import { controlKey, leadFieldName, type ControlFields, type Report } from './contract.js';
+import { controlKey, type ControlFields, type Report } from './contract.js';
 import { withDeadline } from './redis.js';
 import { sendReport } from './reports.js';
 
 const DEADLINE_MS = 1_500;
 
+/** Fields of which there is one per shard, or per attempt. */
+export type NumberedField = `lead${number}` | `ack${number}`;
+
 export interface ControlPlane {
   /**
    * Fields of the control hash of a run, as they are: what speaks of another attempt is the reader's to leave out.
-   * @param leads indices of the shards whose lead is wanted too
+   * @param also fields that are wanted besides those that everybody reads
    * @throws RedisUnavailableError
    */
-  readControl(runId: string, leads?: readonly number[]): Promise<ControlFields>;
+  readControl(runId: string, also?: readonly NumberedField[]): Promise<ControlFields>;
   /** Appended to the report stream; it may be lost on its way. @throws RedisUnavailableError */
   sendReport(report: Report): Promise<void>;
 }
@@ -40,13 +43,13 @@ export interface HeldJob<T> {
 
 export function redisControlPlane(redis: Redis): ControlPlane {
   return {
-    readControl: (runId, leads = []) => readControl(redis, runId, leads),
+    readControl: (runId, also = []) => readControl(redis, runId, also),
     sendReport: (report) => sendReport(redis, report),
   };
 }
 
-async function readControl(redis: Redis, runId: string, leads: readonly number[]): Promise<ControlFields> {
-  const names = ['ack', 'action', 'start', 'workers', ...leads.map(leadFieldName)];
+async function readControl(redis: Redis, runId: string, also: readonly NumberedField[]): Promise<ControlFields> {
+  const names = ['action', 'start', 'workers', ...also];
   const values = await withDeadline('control of a run', DEADLINE_MS, () => redis.hmget(controlKey(runId), ...names));
   return Object.fromEntries(names.flatMap((name, i) => (values[i] ? [[name, values[i]]] : [])));
 }

@@ -17,6 +17,7 @@ import {
   leadFieldName,
   TOKEN_AUDIENCE,
   TOKEN_ISSUER,
+  ackFieldName,
   controlKey,
   placementJobId,
   reportSchema,
@@ -277,14 +278,14 @@ export class DataPlane {
     const run = this.runs.get(report.runId);
     if (!run || report.attempt !== run.attempt) return;
     if (report.kind !== 'journal') run.reports.push(report);
-    if (report.kind === 'server.claimed') await this.claim(run, report);
+    if (report.kind === 'server.claimed' && !report.loading) await this.claim(run, report);
     if (report.kind === 'lead.asked') await this.arbitrate(run, report);
     if (report.kind !== 'journal') return;
     if ((report.term ?? 1) < (run.leads.find(({ index }) => index === 0)?.term ?? 1)) return; // a coordinator that was replaced
     run.state = report.state;
     let last = run.entries.at(-1)?.n ?? 0;
     for (const entry of report.entries) if (entry.n === last + 1) (run.entries.push(entry), (last = entry.n));
-    await this.redisClient.hset(controlKey(run.id), 'ack', `${run.attempt}:${last}`);
+    await this.redisClient.hset(controlKey(run.id), ackFieldName(run.attempt), `${last}`);
   }
 
   private async claim(run: RunView, { address, role }: Report & { kind: 'server.claimed' }): Promise<void> {

@@ -84,6 +84,7 @@ export class Executor {
           unixPath: null,
           storage: null,
           claimedAt: null,
+          isLoading: false,
         },
       });
       if (count === 0) return;

@@ -16,7 +16,7 @@ import { ServerSightings } from '../fleet/server-sightings.js';
 import { Control } from './control.js';
 import { Executor } from './executor.js';
 import { Queues } from './queues.js';
-import { readActiveRuns, RUNS_PER_TICK } from './run-picture.js';
+import { readRunsInHand, RUNS_PER_TICK } from './run-picture.js';
 
 @Injectable()
 export class Reconciler {
@@ -53,7 +53,7 @@ export class Reconciler {
   }
 
   private async read(): Promise<RunPicture[]> {
-    const rows = await readActiveRuns(this.database, this.position);
+    const rows = await readRunsInHand(this.database, this.position);
     this.position = rows.length === RUNS_PER_TICK ? rows.at(-1)!.id : undefined;
     const controls = await this.control.read(rows.map(({ id }) => id));
     const pictures: RunPicture[] = [];

@@ -16,10 +16,19 @@ const INCLUDE = {
 /** At most this many runs are looked at in one tick; with more, ticks take turns. */
 export const RUNS_PER_TICK = 100;
 
-/** The runs that are not over, after the one named, by id: the rows that `pictureOf` (libs/jobs) reads. */
-export function readActiveRuns(database: Database, afterId: string | undefined): Promise<Prisma.RunGetPayload<typeof INCLUDE>[]> {
+/** For so long whoever still holds a part of a run that has ended is told so; servers that wait to begin do not wait longer by themselves. */
+const TOLD_FOR_MS = 180_000;
+
+/** The runs that are not over, or ended without a result lately, after the one named, by id: the rows that `pictureOf` (libs/jobs) reads. */
+export function readRunsInHand(database: Database, afterId: string | undefined): Promise<Prisma.RunGetPayload<typeof INCLUDE>[]> {
   return database.run.findMany({
-    where: { status: { in: [...ACTIVE_STATUSES] }, ...(afterId ? { id: { gt: afterId } } : {}) },
+    where: {
+      OR: [
+        { status: { in: [...ACTIVE_STATUSES] } },
+        { status: { in: ['FAILED', 'CANCELLED'] }, finishedAt: { gt: new Date(Date.now() - TOLD_FOR_MS) } },
+      ],
+      ...(afterId ? { id: { gt: afterId } } : {}),
+    },
     orderBy: { id: 'asc' },
     take: RUNS_PER_TICK,
     ...INCLUDE,

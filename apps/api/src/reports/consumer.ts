@@ -2,7 +2,7 @@
 import { hostname } from 'node:os';
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import {
-  ackField,
+  ackFields,
   cancelField,
   REPORT_STREAM,
   ReportReader,
@@ -123,7 +123,7 @@ export class ReportsConsumer implements OnModuleDestroy {
     if (changed) this.dispatch.wake();
     if (ack && (report.entries.length > 0 || mustStop)) {
       await this.control.write(report.runId, {
-        ack: ackField(ack.attempt, ack.n),
+        ...ackFields(ack.attempt, ack.n),
         ...(mustStop ? { action: cancelField(report.attempt) } : {}),
       });
     }

@@ -1,6 +1,6 @@
 /** Reports that are not journals: who is there, who took a placement, whose seat failed. */
 import { Inject, Injectable } from '@nestjs/common';
-import { causeOfComplaint, hasLiveAttempt, placeOf, shardsOf, type Report } from '@paceline/jobs';
+import { causeOfComplaint, complaintCounts, hasLiveAttempt, placeOf, shardsOf, type Report } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import { Database } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
@@ -46,20 +46,31 @@ export class FleetReports {
     }
   }
 
-  /** The first claim of a part counts; another server that took a copy of the job finds itself missing in `start`. */
-  private async serverClaimed({ runId, attempt, role = 'primary', address, storage }: Of<'server.claimed'>): Promise<void> {
+  /**
+   * The first claim of a part counts, at once, though its server still loads; another server that took a copy of the job finds itself
+   * missing in `start`.
+   */
+  private async serverClaimed({ runId, attempt, role = 'primary', address, storage, loading }: Of<'server.claimed'>): Promise<void> {
     const { index, serverId, host, port, unixPath } = storable(address);
+    const isLoading = loading ?? false;
     const { count } = await this.database.runServer.updateMany({
       where: { runId, attempt, index, role, claimedAt: null, run: { attempt } },
-      data: { serverId, host, port, unixPath, storage: storage === undefined ? null : storable(storage), claimedAt: new Date() },
+      data: { serverId, host, port, unixPath, storage: storage === undefined ? null : storable(storage), claimedAt: new Date(), isLoading },
     });
+    if (count === 0 && !isLoading) {
+      const loaded = await this.database.runServer.updateMany({
+        where: { runId, attempt, index, role, serverId, isLoading: true, run: { attempt } },
+        data: { isLoading: false },
+      });
+      if (loaded.count > 0) return this.dispatch.wake();
+    }
     if (count > 0) this.dispatch.wake();
     else this.log.info({ run: runId, attempt, index, server: serverId }, 'a second claim of a placement was ignored');
   }
 
   private async serverFailed({ runId, attempt, index, serverId, code, message }: Of<'server.failed'>): Promise<void> {
-    if (serverId !== undefined && !(await this.isNeeded(runId, attempt, serverId))) {
-      this.log.warn({ run: runId, index, server: serverId, code, message }, 'a server failed that leads no shard');
+    if (!(await this.counts({ runId, attempt, index, serverId }))) {
+      this.log.warn({ run: runId, index, server: serverId, code, message }, 'a server failed that has no part in the attempt');
       return;
     }
     const end = {
@@ -71,27 +82,24 @@ export class FleetReports {
     if (await this.attempts.endNow(runId, attempt, end)) this.dispatch.wake();
   }
 
-  /** After the start, a standby or a server that was replaced is not: its shard goes on without it. */
-  private async isNeeded(runId: string, attempt: number, serverId: string): Promise<boolean> {
+  private async counts(complaint: Pick<Of<'server.failed'>, 'runId' | 'attempt' | 'index' | 'serverId'>): Promise<boolean> {
+    const { runId, attempt } = complaint;
     const row = await this.database.attempt.findUnique({
       where: { runId_number: { runId, number: attempt } },
       select: { startedAt: true },
     });
-    if (!row?.startedAt) return true;
-    const rows = await this.database.runServer.findMany({ where: { runId, attempt, serverId } });
-    const shards = await this.shards(runId, attempt);
-    return rows.length === 0 || shards.some(({ primary }) => primary.serverId === serverId);
+    return complaintCounts(await this.places(runId, attempt), Boolean(row?.startedAt), complaint);
   }
 
-  private async shards(runId: string, attempt: number) {
+  private async places(runId: string, attempt: number) {
     const rows = await this.database.runServer.findMany({ where: { runId, attempt } });
-    return shardsOf(rows.map((row) => ({ ...placeOf(row), serverId: row.serverId })));
+    return rows.map((row) => ({ ...placeOf(row), serverId: row.serverId }));
   }
 
   private async seatFailed(report: Of<'seat.failed'>): Promise<void> {
     const { runId, attempt, seat, workerId, code, message, serverIndex } = report;
     if (serverIndex !== null) {
-      const primary = (await this.shards(runId, attempt)).find(({ index }) => index === serverIndex)?.primary;
+      const primary = shardsOf(await this.places(runId, attempt)).find(({ index }) => index === serverIndex)?.primary;
       if (primary?.serverId) this.sightings.suspect(primary.serverId);
     }
     const known = await this.database.transact(async (transaction) => {

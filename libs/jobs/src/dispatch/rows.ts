@@ -56,6 +56,8 @@ export interface StoredServer {
   readonly unixPath: string | null;
   readonly storage: string | null;
   readonly claimedAt: Date | null;
+  /** The claim counts from the start; the server says again when it has loaded what it begins with. */
+  readonly isLoading?: boolean;
   readonly droppedAt: Date | null;
 }
 
@@ -139,7 +141,7 @@ const msOf = (date: Date | null): number | null => date?.getTime() ?? null;
 
 function claimOf(server: StoredServer): ServerPicture['claim'] {
   const address = addressOf(server);
-  return address && { address, atMs: server.claimedAt!.getTime(), storage: server.storage };
+  return address && { address, atMs: server.claimedAt!.getTime(), storage: server.storage, isLoading: server.isLoading ?? false };
 }
 
 /** Where a claimed part is served; null before its claim. */

@@ -19,7 +19,13 @@ export interface ServerPicture {
   readonly made: number;
   readonly madeAtMs: number;
   /** Null until a server process has claimed the part. */
-  readonly claim: { readonly address: ServerAddress; readonly atMs: number; readonly storage: string | null } | null;
+  readonly claim: {
+    readonly address: ServerAddress;
+    readonly atMs: number;
+    readonly storage: string | null;
+    /** It loads what it begins with; nothing is started before. */
+    readonly isLoading?: boolean;
+  } | null;
 }
 
 export interface TaskPicture {

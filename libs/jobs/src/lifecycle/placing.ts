@@ -1,7 +1,7 @@
 /**
  * Parameter servers of an attempt: every index is claimed by one server process, then all are told to begin.
  *
- *     placement job waits ─ server.claimed ─> claimed ─ all claimed ─> `start` in the control hash
+ *     placement job waits ─ server.claimed ─> claimed, loading ─> loaded ─ all have ─> `start` in the control hash
  *        ^      │ job gone (flush, declined)      │ server lost before the start
  *        └──────┴────────── made + 1 ─────────────┘
  *
@@ -23,6 +23,8 @@ const REFUSED_HEARING_MS = 2_500;
 /** A claim is reported at once; a job that is gone for this long without a claim is made again. */
 const MAKE_AGAIN_AFTER_MS = 2_000;
 const MAKE_AGAIN_AT_MOST_MS = 15_000;
+/** Parameters that are not loaded by then will not be: another server is tried. */
+export const LOADING_AT_MOST_MS = 600_000;
 /** A coordinator reports every second, on a server that lives. */
 export const COORDINATOR_SILENCE_MS = 20_000;
 /** A standby that lives asks to be promoted within its heartbeat deadline; one that does not is of no use. */
@@ -46,7 +48,7 @@ export function place(run: RunPicture, fleet: FleetPicture, jobs: ReadonlyMap<st
     const action: DispatchAction = run.attemptStartedAtMs === null ? replace(lost) : { kind: 'end-attempt', end: lostEnd(run, lost) };
     return { actions: [action], hasStarted: false };
   }
-  const claims = run.servers.flatMap(({ claim }) => (claim ? [claim] : []));
+  const claims = run.servers.flatMap(({ claim }) => (claim && !claim.isLoading ? [claim] : []));
   if (claims.length < run.serversNeeded) return { actions: remake(run, jobs, now), hasStarted: false };
   const storages = [...new Set(claims.flatMap(({ storage }) => (storage === null ? [] : [storage])))];
   if (storages.length > 1 && run.attemptStartedAtMs === null) {
@@ -98,13 +100,13 @@ function remake(run: RunPicture, jobs: ReadonlyMap<string, JobSighting>, now: nu
     });
 }
 
-const replace = ({ server: { index, made, role }, serverId }: Lost): DispatchAction => ({
+const replace = ({ server: { index, made, role }, serverId, why }: Lost): DispatchAction => ({
   kind: 'make-placement-again',
   index,
   role,
   made,
   serverId,
-  why: `server ${serverId} was lost before the start`,
+  why: `server ${serverId} ${why} before the start`,
 });
 
 function lostEnd(run: RunPicture, { server, serverId, why }: Lost) {
@@ -132,6 +134,8 @@ function isLost(server: ServerPicture, fleet: FleetPicture, now: number): Lost |
   const { serverId } = server.claim.address;
   const seen = fleet.servers.get(serverId);
   const wasLost = { server, serverId, why: 'was lost' };
+  if (server.claim.isLoading && now - server.claim.atMs > LOADING_AT_MOST_MS)
+    return { server, serverId, why: `had not loaded its part within ${LOADING_AT_MOST_MS / 60_000} minutes` };
   if (seen?.hasLeft) return { server, serverId, why: 'was stopped' };
   if (seen?.isRefused && seen.silentMs > REFUSED_SILENCE_MS && fleet.hearingForMs >= REFUSED_HEARING_MS) return wasLost;
   if (!fleet.canJudge) return undefined;

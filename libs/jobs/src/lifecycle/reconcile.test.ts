@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { DispatchAction, FleetPicture, JobSighting, RunPicture, ServerSighting } from './picture.js';
+import { LOADING_AT_MOST_MS } from './placing.js';
+import { complaintCounts, type Place } from './shards.js';
 import { CANCEL_DEADLINE_MS, jobsInQuestion, PAUSE_DEADLINE_MS, reconcile } from './reconcile.js';
 
 const NOW = 1_000_000;
@@ -63,7 +65,56 @@ const beforeStart = { status: 'QUEUED', attemptStartedAtMs: null, coordinator: n
 
 it('a run that is as it should be is left alone', () => {
   expect(decide(run())).toEqual([]);
-  for (const status of ['SUCCEEDED', 'FAILED', 'CANCELLED', 'PENDING'] as const) expect(decide(run({ status }))).toEqual([]);
+  for (const status of ['SUCCEEDED', 'PENDING'] as const) expect(decide(run({ status }))).toEqual([]);
+});
+
+it('whoever still holds a part of a run that has ended, or waits to begin, is told so once', () => {
+  for (const status of ['FAILED', 'CANCELLED'] as const) {
+    expect(decide(run({ status }))).toEqual([{ kind: 'write-control', fields: { action: '3:cancel' } }]);
+    expect(decide(run({ status, control: { action: '3:cancel' } }))).toEqual([]);
+  }
+});
+
+describe('a server that loads what it begins with', () => {
+  const loading = (forMs: number) => ({ ...server, claim: { ...server.claim, atMs: NOW - forMs, isLoading: true } });
+  const placed = (forMs: number) => run({ ...beforeStart, servers: [loading(forMs)] });
+  const kinds = (picture: RunPicture, seen = fleet()) => decide(picture, seen).map(({ kind }) => kind);
+
+  it('has its part: nobody else is offered it, nothing is started, and the reason says so', () => {
+    expect(decide(placed(60_000))).toEqual([
+      { kind: 'explain', reason: 'waits for parameter server 0 to load the parameters to begin with (attempt 3, from round 40)' },
+    ]);
+    expect(jobsInQuestion(placed(60_000), NOW).placements).toEqual([]);
+  });
+
+  it('is replaced when it is lost, or does not come to an end', () => {
+    expect(kinds(placed(60_000), fleet({ hasLeft: true }))).toContain('make-placement-again');
+    expect(decide(placed(LOADING_AT_MOST_MS + 1))).toContainEqual(
+      expect.objectContaining({
+        kind: 'make-placement-again',
+        why: 'server ps-a had not loaded its part within 10 minutes before the start',
+      }),
+    );
+  });
+});
+
+describe('the complaint of a server', () => {
+  const place = (serverId: string | null, changes: Partial<Place> = {}) => ({
+    ...({ index: 0, role: 'primary', term: 1, isDropped: false } as const),
+    serverId,
+    ...changes,
+  });
+  it.each([
+    ['of whoever has the part, before the start', [place('ps-a')], false, 'ps-a', true],
+    ['of a copy, before the start', [place('ps-b')], false, 'ps-a', false],
+    ['of a part that nobody has yet', [place(null)], false, 'ps-a', true],
+    ['of its primary, after the start', [place('ps-a')], true, 'ps-a', true],
+    ['of a copy, after the start', [place('ps-b')], true, 'ps-a', false],
+    ['of a standby, after the start', [place('ps-b'), place('ps-a', { role: 'standby' })], true, 'ps-a', false],
+    ['without a name', [place('ps-b')], true, undefined, true],
+  ])('%s', (_, places, hasStarted, serverId, counts) => {
+    expect(complaintCounts(places, hasStarted, { index: 0, serverId })).toBe(counts);
+  });
 });
 
 describe('a server', () => {
@@ -189,7 +240,7 @@ describe('what Redis lost', () => {
   it('is written again', () => {
     expect(decide(run({ control: {}, storedN: 7 }))).toEqual([
       { kind: 'write-control', fields: { start: START } },
-      { kind: 'write-control', fields: { ack: '3:7' } },
+      { kind: 'write-control', fields: { ack3: '7' } },
     ]);
   });
 

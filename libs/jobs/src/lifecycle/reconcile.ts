@@ -1,11 +1,12 @@
 /**
  * The dispatcher's mind: compares what should be with what is for one run and says what to do next. It needs no memory of its
  * own, so any api can take over, and repairs what Redis lost. The api calls it a few times a second for every run that is not
- * over; the simulator calls the same function.
+ * over, or was ended lately: whoever still holds a part of it, or waits to begin, is told so. The simulator calls the same function.
  *
  *     stored rows, control hash, fleet, time ──> reconcile ──> actions (dispatch/executor.ts of the api carries them out)
  */
-import { ackField, cancelField, pauseField, workersField } from './control-fields.js';
+import { ackFieldName } from '../contract.js';
+import { ackFields, cancelField, pauseField, workersField } from './control-fields.js';
 import type { DispatchAction, FleetPicture, JobSighting, RunPicture } from './picture.js';
 import { place, placementsInQuestion } from './placing.js';
 import { hasLiveAttempt, isOver } from './run-status.js';
@@ -26,12 +27,14 @@ export function jobsInQuestion(run: RunPicture, now: number): { placements: stri
 }
 
 export function reconcile(run: RunPicture, fleet: FleetPicture, jobs: ReadonlyMap<string, JobSighting>, now: number): DispatchAction[] {
-  if (isOver(run.status) || run.status === 'PENDING') return [];
+  if (run.status === 'PENDING' || run.status === 'SUCCEEDED') return [];
+  if (isOver(run.status)) return letGo(run);
   if (!hasLiveAttempt(run.status)) return [...letGo(run), ...restart(run, now)];
   if (run.cancelRequestedAtMs !== null) return cancel(run, run.cancelRequestedAtMs, now);
   const { actions, hasStarted } = place(run, fleet, jobs, now);
   if (actions.some(({ kind }) => kind === 'end-attempt')) return actions;
-  if (!run.control.ack && run.storedN > 0) actions.push({ kind: 'write-control', fields: { ack: ackField(run.attempt, run.storedN) } });
+  if (!run.control[ackFieldName(run.attempt)] && run.storedN > 0)
+    actions.push({ kind: 'write-control', fields: ackFields(run.attempt, run.storedN) });
   if (run.status === 'PAUSING') actions.push(...pause(run, now));
   const workers = workersField(run.attempt, seatLimit(run));
   if (run.workersWanted !== null && run.control.workers !== workers) actions.push({ kind: 'write-control', fields: { workers } });
@@ -77,7 +80,8 @@ function status(run: RunPicture, fleet: FleetPicture, hasStarted: boolean, now: 
   if (run.status === 'QUEUED') {
     if (hasStarted && !noWorker) return [{ kind: 'move', to: 'PROVISIONING', reason: ABOUT_TO }];
     const claimed = run.servers.filter(({ claim }) => claim !== null).length;
-    return explain(queuedReason(fleet.counts, run, claimed) + lineageNote(run));
+    const loading = run.servers.filter(({ claim }) => claim?.isLoading).map(({ index }) => index);
+    return explain(queuedReason(fleet.counts, run, claimed, loading) + lineageNote(run));
   }
   if (run.status === 'PROVISIONING') return explain(noWorker ?? provisioningReason(run, fleet, now));
   if (run.status !== 'RUNNING' || !run.coordinator) return [];

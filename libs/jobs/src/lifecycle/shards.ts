@@ -37,6 +37,20 @@ export function shardsOf<P extends Place>(places: readonly P[]): ShardPlaces<P>[
   });
 }
 
+/**
+ * Whether the complaint of a server ends the attempt. Before the start that of whoever may have the part does, and not that of a copy of a
+ * job that another server has taken; after it that of a server that leads a shard: others may fail, the shard goes on without them.
+ */
+export function complaintCounts(
+  places: readonly (Place & { readonly serverId: string | null })[],
+  hasStarted: boolean,
+  { index, serverId }: { readonly index: number; readonly serverId?: string | undefined },
+): boolean {
+  if (serverId === undefined) return true;
+  if (hasStarted) return shardsOf(places).some(({ primary }) => primary.serverId === serverId);
+  return places.some((place) => place.index === index && (place.serverId === null || place.serverId === serverId));
+}
+
 /** For `arbitrate`, which knows servers by their ids. */
 export const leadOf = <P extends Place>({ index, primary, standby }: ShardPlaces<P>, idOf: (place: P) => string): Lead => ({
   index,

@@ -48,9 +48,10 @@ function otherVersion(incompatible: FleetCounts['incompatible'], role: 'worker' 
 }
 
 /** The reason of a run that is QUEUED: servers first, then workers; both when both are missing. */
-export function queuedReason(counts: FleetCounts, needed: NeededServers, claimed: number): string {
+export function queuedReason(counts: FleetCounts, needed: NeededServers, claimed: number, loading: readonly number[] = []): string {
   const worker = waitsForWorker(counts);
   let server = claimed < needed.serversNeeded ? waitsForServers(counts, needed, claimed) : undefined;
   if (worker?.endsWith(START)) server = server?.replace(`; ${START}`, ''); // said once is enough
+  if (!server && loading.length > 0) server = `waits for parameter server ${loading.join(', ')} to load the parameters to begin with`;
   return [server, worker].filter((text) => text !== undefined).join('; ') || 'is about to be set up';
 }

@@ -1,0 +1,56 @@
+import { Journal, type Clock } from '@paceline/exchange';
+import { ackFieldName, type ControlFields, type Report } from '@paceline/jobs';
+import { expect, test } from 'vitest';
+import { JournalPublisher } from './journal-publisher.js';
+
+type JournalReport = Extract<Report, { kind: 'journal' }>;
+
+test('the journals of two attempts drain side by side: each hears only what is stored of its own', async () => {
+  const timers: { atMs: number; act: () => void }[] = [];
+  let nowMs = 0;
+  const clock: Clock = {
+    now: () => nowMs,
+    every: () => () => undefined,
+    soon: (act) => void timers.push({ atMs: nowMs, act }),
+    after: (ms, act) => {
+      const timer = { atMs: nowMs + ms, act };
+      timers.push(timer);
+      return () => void timers.splice(timers.indexOf(timer), 1);
+    },
+  };
+  const control: ControlFields = {};
+  const reports: JournalReport[] = [];
+  const journals = [1, 2].map((attempt) => {
+    const journal = new Journal({ now: () => nowMs });
+    for (let i = 0; i < 3 * attempt; i++) journal.append({ kind: 'event', type: 'worker.joined', message: `${attempt}`, data: {} });
+    const publisher = new JournalPublisher({
+      ...{ clock, runId: '00000000-0000-4000-8000-000000000001', attempt, journal, term: () => 1 },
+      controlPlane: {
+        readControl: () => Promise.resolve({ ...control }),
+        sendReport: (report) => Promise.resolve(void reports.push(report as JournalReport)),
+      },
+      state: () => ({}) as JournalReport['state'],
+      ...{ onCancel: () => undefined, onPause: () => undefined, onWorkers: () => undefined },
+    });
+    publisher.start();
+    return journal;
+  });
+  const run = async (forMs: number): Promise<void> => {
+    for (const until = nowMs + forMs; nowMs < until; nowMs += 50) {
+      for (const timer of timers.splice(0))
+        if (timer.atMs <= nowMs) timer.act();
+        else timers.push(timer);
+      for (let turn = 0; turn < 20; turn++) await Promise.resolve();
+    }
+  };
+  await run(500);
+  // What is stored of the newer attempt comes last, as it does while the older one drains.
+  control[ackFieldName(1)] = '2';
+  control[ackFieldName(2)] = '6';
+  await run(500);
+  expect(journals.map(({ pending }) => pending)).toEqual([1, 0]);
+  expect(reports.filter(({ entries }) => entries.length > 0).map(({ attempt }) => attempt)).toEqual([1, 2]);
+  control[ackFieldName(1)] = '3';
+  await run(500);
+  expect(journals.map(({ pending }) => pending)).toEqual([0, 0]);
+});

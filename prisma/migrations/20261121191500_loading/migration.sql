@@ -1,0 +1,2 @@
+-- AlterTable
+ALTER TABLE "RunServer" ADD COLUMN     "isLoading" BOOLEAN NOT NULL DEFAULT false;
