@@ -3,9 +3,12 @@ export { KernelsMissingError, type Kernels } from './kernels.js';
 export { measureKernels, type KernelMeasurement, type MeasureOptions } from './measure.js';
 export * as references from './references.js';
 export {
+  EDGE_BYTES,
   hasRelaxedSimd,
   instantiateTrainingKernels,
+  ProductMode,
   readTrainingModule,
+  TILE_BYTES_PER_K,
   type DepthwiseWindow,
   type PoolWindow,
   type TrainingKernels,

@@ -29,6 +29,17 @@ export interface TrainingKernels {
     table: number,
     m: number,
     offset: number,
+    k: number,
+    packed: number,
+    n: number,
+    c: number,
+    ldc: number,
+    mode: ProductMode,
+    edge: number,
+  ): void;
+  multiplyWindows(
+    table: number,
+    m: number,
     runs: number,
     run: number,
     jump: number,
@@ -36,7 +47,6 @@ export interface TrainingKernels {
     n: number,
     c: number,
     ldc: number,
-    begin: number,
     relu: number,
     edge: number,
   ): void;
@@ -49,8 +59,8 @@ export interface TrainingKernels {
     n: number,
     c: number,
     ldc: number,
-    begin: number,
-    relu: number,
+    mode: Exclude<ProductMode, ProductMode.BiasRelu>,
+    tile: number,
     edge: number,
   ): void;
   spreadWindows(
@@ -105,6 +115,20 @@ export interface TrainingKernels {
     hard: number,
   ): void;
 }
+
+/** How a product begins and ends. */
+export enum ProductMode {
+  /** C = A·B + bias */
+  Bias = 0,
+  /** C = max(0, A·B + bias) */
+  BiasRelu = 1,
+  /** C += A·B */
+  Add = 2,
+}
+
+/** Scratch of the products: for the last columns of C, and for a packed tile of a transposed A, per k. */
+export const EDGE_BYTES = 160;
+export const TILE_BYTES_PER_K = 20;
 
 /** How a window goes over images [images, h, w, c] to outputs [images, p, q, c]. */
 export type PoolWindow = [

@@ -3,6 +3,7 @@
  * those of tf.js: x [n, h, w, c], dy [n, p, q, k], filter [i, j, c, k]; dilation 1.
  */
 import * as tf from '@tensorflow/tfjs-core';
+import { ProductMode, TILE_BYTES_PER_K } from '@paceline/kernels';
 import { heapOf, type Heap } from './heap.js';
 import { packedBytes, panelBytes, PANEL_HEAD_BYTES } from './products.js';
 import { reluGradient, sumRows } from './passes.js';
@@ -40,7 +41,7 @@ export const convKernel: tf.KernelConfig = {
     const jump = windows.rowBytes - run * FLOAT;
     const relu = activation === 'relu' ? 1 : 0;
     const [rows, to] = [info.filterHeight, heap.address(out)];
-    heap.kernels.multiplyRows(windows.table, windows.count, 0, rows, run, jump, packed, k, to, k * FLOAT, 0, relu, heap.edge);
+    heap.kernels.multiplyWindows(windows.table, windows.count, rows, run, jump, packed, k, to, k * FLOAT, relu, heap.edge);
     return out;
   },
 };
@@ -76,6 +77,7 @@ export const convBackpropFilter: tf.KernelConfig = {
     const [run, k] = [info.filterWidth * info.inChannels, info.outChannels];
     const block = Math.min(windows.count, BLOCK_OF_PIXELS);
     const packed = heap.scratch('packed', packedBytes(block, k));
+    const tile = heap.scratch('tile', block * TILE_BYTES_PER_K);
     const { kernels, edge } = heap;
     const [from, to] = [heap.address(dy), heap.address(out)];
     for (let at = 0; at < windows.count; at += block) {
@@ -84,8 +86,8 @@ export const convBackpropFilter: tf.KernelConfig = {
       kernels.packPlain(from + at * k * FLOAT, k * FLOAT, count, k, packed + PANEL_HEAD_BYTES, panelBytes(count));
       for (let row = 0; row < info.filterHeight; row++) {
         const into = to + row * run * k * FLOAT;
-        const [table, begin] = [windows.table + at * FLOAT, at > 0 ? 1 : 0];
-        kernels.multiplyColumns(table, count, row * windows.rowBytes, run, packed, k, into, k * FLOAT, begin, 0, edge);
+        const [table, mode] = [windows.table + at * FLOAT, at > 0 ? ProductMode.Add : ProductMode.Bias] as const;
+        kernels.multiplyColumns(table, count, row * windows.rowBytes, run, packed, k, into, k * FLOAT, mode, tile, edge);
       }
     }
     return out;

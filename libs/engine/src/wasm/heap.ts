@@ -2,7 +2,7 @@
  * The heap of the wasm backend as the training kernels see it: tensors by address, and scratch memory that is kept from
  * step to step. The kernels are a second WebAssembly module over the backend's own memory, so nothing is copied between them.
  */
-import { instantiateTrainingKernels, type PlainMemory, type TrainingKernels, type TrainingVariant } from '@paceline/kernels';
+import { EDGE_BYTES, instantiateTrainingKernels, type PlainMemory, type TrainingKernels, type TrainingVariant } from '@paceline/kernels';
 import type * as tf from '@tensorflow/tfjs-core';
 import type { BackendWasm } from '@tensorflow/tfjs-backend-wasm';
 
@@ -14,9 +14,7 @@ interface EmscriptenModule {
 }
 
 /** Named, because two that are in use at the same time must not be one. */
-type ScratchName = 'packed' | 'weights' | 'table' | 'edge' | 'image' | 'zeros' | 'carry' | 'carryCell';
-
-const EDGE_BYTES = 128;
+type ScratchName = 'packed' | 'weights' | 'table' | 'edge' | 'tile' | 'image' | 'zeros' | 'carry' | 'carryCell';
 
 export class Heap {
   readonly kernels: TrainingKernels;

@@ -1,4 +1,5 @@
 /** Matrix products on the heap: C = op(A)·op(B) + bias, row-major float32, in blocks that stay in the cache. */
+import { ProductMode, TILE_BYTES_PER_K } from '@paceline/kernels';
 import type { Heap } from './heap.js';
 
 const FLOAT = 4;
@@ -20,6 +21,7 @@ export interface Product {
   readonly c: number;
   /** Address of [n] floats. */
   readonly bias?: number | undefined;
+  /** Not with transposeA or accumulate. */
   readonly relu?: boolean;
   /** C += instead of C =; without bias. */
   readonly accumulate?: boolean;
@@ -33,26 +35,23 @@ export const PANEL_HEAD_BYTES = PANEL * FLOAT;
 
 export function multiply(heap: Heap, product: Product): void {
   const { a, m, n, k, c } = product;
-  if (m === 0 || n === 0) return;
   const { kernels, edge } = heap;
   const block = product.transposeA ? Math.min(k, BLOCK_OF_COLUMNS) : k;
   const packed = heap.scratch('packed', packedBytes(block, n));
   const table = heap.scratch('table', Math.max(m, k) * FLOAT);
-  const relu = product.relu ? 1 : 0;
+  const mode = product.accumulate ? ProductMode.Add : ProductMode.Bias;
   if (!product.transposeA) {
     pack(heap, product, 0, k, packed);
     kernels.tabulate(table, a, k * FLOAT, m);
-    kernels.multiplyRows(table, m, 0, 1, k, 0, packed, n, c, n * FLOAT, product.accumulate ? 1 : 0, relu, edge);
+    kernels.multiplyRows(table, m, 0, k, packed, n, c, n * FLOAT, product.relu ? ProductMode.BiasRelu : mode, edge);
     return;
   }
+  const tile = heap.scratch('tile', block * TILE_BYTES_PER_K);
   kernels.tabulate(table, a, m * FLOAT, k);
-  for (let from = 0; from < k || from === 0; from += block) {
+  for (let from = 0; from < k; from += block) {
     const count = Math.min(block, k - from);
-    const isLast = from + count >= k;
     pack(heap, product, from, count, packed);
-    const begin = from > 0 || product.accumulate ? 1 : 0;
-    kernels.multiplyColumns(table + from * FLOAT, count, 0, m, packed, n, c, n * FLOAT, begin, isLast ? relu : 0, edge);
-    if (isLast) return;
+    kernels.multiplyColumns(table + from * FLOAT, count, 0, m, packed, n, c, n * FLOAT, from > 0 ? ProductMode.Add : mode, tile, edge);
   }
 }
 
@@ -90,5 +89,6 @@ export function packMatrix(heap: Heap, request: PackRequest): PackedMatrix {
 export function multiplyPacked(heap: Heap, a: number, m: number, { address, k, n }: PackedMatrix, c: number, accumulate: boolean): void {
   const table = heap.scratch('table', m * FLOAT);
   heap.kernels.tabulate(table, a, k * FLOAT, m);
-  heap.kernels.multiplyRows(table, m, 0, 1, k, 0, address, n, c, n * FLOAT, accumulate ? 1 : 0, 0, heap.edge);
+  const mode = accumulate ? ProductMode.Add : ProductMode.Bias;
+  heap.kernels.multiplyRows(table, m, 0, k, address, n, c, n * FLOAT, mode, heap.edge);
 }

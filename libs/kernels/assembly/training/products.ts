@@ -6,13 +6,47 @@
  * serve plain products, products with a transposed operand, and convolutions, whose rows are windows of an image.
  * Strides and offsets are in bytes, counts in floats.
  */
-import { columns1, columns2, columns3, columns4, rows1, rows2, rows3, rows4 } from './micro-kernels';
+import {
+  rows1Add,
+  rows1Bias,
+  rows1Relu,
+  rows2Add,
+  rows2Bias,
+  rows2Relu,
+  rows3Add,
+  rows3Bias,
+  rows3Relu,
+  rows4Add,
+  rows4Bias,
+  rows4Relu,
+  rows5Add,
+  rows5Bias,
+  rows5Relu,
+  tile1Add,
+  tile1Bias,
+  tile2Add,
+  tile2Bias,
+  tile3Add,
+  tile3Bias,
+  tile4Add,
+  tile4Bias,
+  tile5Add,
+  tile5Bias,
+  windows1,
+  windows2,
+  windows3,
+  windows4,
+} from './micro-kernels';
 
-const TILE: u32 = 4;
+const TILE: u32 = 5;
+const WINDOW_TILE: u32 = 4;
 /** Bytes of A that one pass over the panels of B reads again and again: half of a second-level cache of 512 KiB. */
-const BLOCK_OF_ROWS: u32 = 1 << 18;
-/** The same for a transposed A, which is read in pieces of a cache line: half of a first-level cache. */
-const BLOCK_OF_COLUMNS: u32 = 1 << 14;
+const BLOCK_BYTES: u32 = 1 << 18;
+
+/** How a product begins and ends. */
+const FROM_BIAS: u32 = 0;
+const FROM_BIAS_RELU: u32 = 1;
+const ADDED: u32 = 2;
 
 /** table[i] = base + i·stride */
 export function tabulate(table: usize, base: usize, stride: usize, n: u32): void {
@@ -143,26 +177,23 @@ function packFew(b: usize, stride: usize, k: u32, n: u32, to: usize): void {
 }
 
 /**
- * C[m × n] = A·B for A by rows: row r at table[r] + offset, `runs` runs of `run` floats, `jump` bytes from the end of a run to the next one.
- * `begin` 0: from the bias; 1: added to C. `edge` is 128 bytes of scratch.
+ * C[m × n] = A·B for A by rows: row r at table[r] + offset. `mode` 0: from the bias; 1: then relu; 2: added to C.
+ * `edge` is 160 bytes of scratch.
  */
 export function multiplyRows(
   table: usize,
   m: u32,
   offset: usize,
-  runs: u32,
-  run: u32,
-  jump: usize,
+  k: u32,
   packed: usize,
   n: u32,
   c: usize,
   ldc: usize,
-  begin: u32,
-  relu: u32,
+  mode: u32,
   edge: usize,
 ): void {
-  const panelBytes = (<usize>(runs * run + 1)) << 5;
-  const block = blockOf(BLOCK_OF_ROWS / (runs * run * 4 + 1));
+  const panelBytes = (<usize>(k + 1)) << 5;
+  const block = max<u32>(4, BLOCK_BYTES / (k * 4 + 1) / TILE) * TILE;
   for (let from: u32 = 0; from < m; from += block) {
     const to = min(m, from + block);
     for (let j: u32 = 0; j < n; j += 8) {
@@ -172,10 +203,10 @@ export function multiplyRows(
         const rows = min(TILE, to - r);
         const at = table + ((<usize>r) << 2);
         const into = c + r * ldc + ((<usize>j) << 2);
-        if (columns == 8) tileOfRows(rows, at, offset, runs, run, jump, panel, into, ldc, begin, relu);
+        if (columns == 8) tileOfRows(rows, at, offset, k, panel, into, ldc, mode);
         else {
-          if (begin) copyTile(into, ldc, edge, 32, rows, columns);
-          tileOfRows(rows, at, offset, runs, run, jump, panel, edge, 32, begin, relu);
+          if (mode > FROM_BIAS_RELU) copyTile(into, ldc, edge, 32, rows, columns);
+          tileOfRows(rows, at, offset, k, panel, edge, 32, mode);
           copyTile(edge, 32, into, ldc, rows, columns);
         }
       }
@@ -183,7 +214,48 @@ export function multiplyRows(
   }
 }
 
-/** C[m × n] = A·B for A by columns: element (r, k) at table[k] + offset + 4·r. */
+/**
+ * A convolution: row r of A is a window at table[r], `runs` rows of `run` floats, `jump` bytes from the end of one to the next.
+ * From the bias, with relu or without.
+ */
+export function multiplyWindows(
+  table: usize,
+  m: u32,
+  runs: u32,
+  run: u32,
+  jump: usize,
+  packed: usize,
+  n: u32,
+  c: usize,
+  ldc: usize,
+  relu: u32,
+  edge: usize,
+): void {
+  const panelBytes = (<usize>(runs * run + 1)) << 5;
+  const block = max<u32>(4, BLOCK_BYTES / (runs * run * 4 + 1) / WINDOW_TILE) * WINDOW_TILE;
+  for (let from: u32 = 0; from < m; from += block) {
+    const to = min(m, from + block);
+    for (let j: u32 = 0; j < n; j += 8) {
+      const panel = packed + <usize>(j >> 3) * panelBytes;
+      const columns = min<u32>(8, n - j);
+      for (let r = from; r < to; r += WINDOW_TILE) {
+        const rows = min(WINDOW_TILE, to - r);
+        const at = table + ((<usize>r) << 2);
+        const into = c + r * ldc + ((<usize>j) << 2);
+        if (columns == 8) tileOfWindows(rows, at, runs, run, jump, panel, into, ldc, relu);
+        else {
+          tileOfWindows(rows, at, runs, run, jump, panel, edge, 32, relu);
+          copyTile(edge, 32, into, ldc, rows, columns);
+        }
+      }
+    }
+  }
+}
+
+/**
+ * C[m × n] = A·B for A by columns: element (r, k) at table[k] + offset + 4·r. A is packed a tile of rows at a time into `tile`,
+ * 20·k bytes, and used for all panels of B. `mode` 0: from the bias; 2: added to C.
+ */
 export function multiplyColumns(
   table: usize,
   k: u32,
@@ -193,61 +265,96 @@ export function multiplyColumns(
   n: u32,
   c: usize,
   ldc: usize,
-  begin: u32,
-  relu: u32,
+  mode: u32,
+  tile: usize,
   edge: usize,
 ): void {
   const panelBytes = (<usize>(k + 1)) << 5;
-  const block = blockOf(BLOCK_OF_COLUMNS / (k * 4 + 1));
-  for (let from: u32 = 0; from < m; from += block) {
-    const to = min(m, from + block);
+  for (let r: u32 = 0; r < m; r += TILE) {
+    const rows = min(TILE, m - r);
+    packTile(table, offset + ((<usize>r) << 2), k, rows, tile);
+    let panel = packed;
     for (let j: u32 = 0; j < n; j += 8) {
-      const panel = packed + <usize>(j >> 3) * panelBytes;
       const columns = min<u32>(8, n - j);
-      for (let r = from; r < to; r += TILE) {
-        const rows = min(TILE, to - r);
-        const at = offset + ((<usize>r) << 2);
-        const into = c + r * ldc + ((<usize>j) << 2);
-        if (columns == 8) tileOfColumns(rows, table, k, at, panel, into, ldc, begin, relu);
-        else {
-          if (begin) copyTile(into, ldc, edge, 32, rows, columns);
-          tileOfColumns(rows, table, k, at, panel, edge, 32, begin, relu);
-          copyTile(edge, 32, into, ldc, rows, columns);
-        }
+      const into = c + r * ldc + ((<usize>j) << 2);
+      if (columns == 8) tileOfColumns(rows, tile, k, panel, into, ldc, mode);
+      else {
+        if (mode) copyTile(into, ldc, edge, 32, rows, columns);
+        tileOfColumns(rows, tile, k, panel, edge, 32, mode);
+        copyTile(edge, 32, into, ldc, rows, columns);
       }
+      panel += panelBytes;
     }
   }
 }
 
-/** A multiple of the tile, at least four tiles. */
-function blockOf(rows: u32): u32 {
-  return max<u32>(4, rows / TILE) * TILE;
+function packTile(table: usize, offset: usize, k: u32, rows: u32, tile: usize): void {
+  if (rows == TILE) {
+    while (k) {
+      const from = <usize>load<u32>(table) + offset;
+      v128.store(tile, v128.load(from));
+      store<f32>(tile, load<f32>(from, 16), 16);
+      table += 4;
+      tile += 20;
+      k--;
+    }
+    return;
+  }
+  while (k) {
+    let from = <usize>load<u32>(table) + offset;
+    for (let r: u32 = 0; r < rows; r++) {
+      store<f32>(tile, load<f32>(from));
+      from += 4;
+      tile += 4;
+    }
+    table += 4;
+    k--;
+  }
 }
 
-function tileOfRows(
-  rows: u32,
-  table: usize,
-  offset: usize,
-  runs: u32,
-  run: u32,
-  jump: usize,
-  b: usize,
-  c: usize,
-  ldc: usize,
-  begin: u32,
-  relu: u32,
-): void {
-  if (rows == 4) rows4(table, offset, runs, run, jump, b, c, ldc, begin, relu);
-  else if (rows == 3) rows3(table, offset, runs, run, jump, b, c, ldc, begin, relu);
-  else if (rows == 2) rows2(table, offset, runs, run, jump, b, c, ldc, begin, relu);
-  else rows1(table, offset, runs, run, jump, b, c, ldc, begin, relu);
+function tileOfRows(rows: u32, table: usize, offset: usize, k: u32, b: usize, c: usize, ldc: usize, mode: u32): void {
+  if (mode == FROM_BIAS) {
+    if (rows == 5) rows5Bias(table, offset, k, b, c, ldc);
+    else if (rows == 4) rows4Bias(table, offset, k, b, c, ldc);
+    else if (rows == 3) rows3Bias(table, offset, k, b, c, ldc);
+    else if (rows == 2) rows2Bias(table, offset, k, b, c, ldc);
+    else rows1Bias(table, offset, k, b, c, ldc);
+  } else if (mode == FROM_BIAS_RELU) {
+    if (rows == 5) rows5Relu(table, offset, k, b, c, ldc);
+    else if (rows == 4) rows4Relu(table, offset, k, b, c, ldc);
+    else if (rows == 3) rows3Relu(table, offset, k, b, c, ldc);
+    else if (rows == 2) rows2Relu(table, offset, k, b, c, ldc);
+    else rows1Relu(table, offset, k, b, c, ldc);
+  } else {
+    if (rows == 5) rows5Add(table, offset, k, b, c, ldc);
+    else if (rows == 4) rows4Add(table, offset, k, b, c, ldc);
+    else if (rows == 3) rows3Add(table, offset, k, b, c, ldc);
+    else if (rows == 2) rows2Add(table, offset, k, b, c, ldc);
+    else rows1Add(table, offset, k, b, c, ldc);
+  }
 }
 
-function tileOfColumns(rows: u32, table: usize, k: u32, offset: usize, b: usize, c: usize, ldc: usize, begin: u32, relu: u32): void {
-  if (rows == 4) columns4(table, k, offset, b, c, ldc, begin, relu);
-  else if (rows == 3) columns3(table, k, offset, b, c, ldc, begin, relu);
-  else if (rows == 2) columns2(table, k, offset, b, c, ldc, begin, relu);
-  else columns1(table, k, offset, b, c, ldc, begin, relu);
+function tileOfWindows(rows: u32, table: usize, runs: u32, run: u32, jump: usize, b: usize, c: usize, ldc: usize, relu: u32): void {
+  if (rows == 4) windows4(table, runs, run, jump, b, c, ldc, relu);
+  else if (rows == 3) windows3(table, runs, run, jump, b, c, ldc, relu);
+  else if (rows == 2) windows2(table, runs, run, jump, b, c, ldc, relu);
+  else windows1(table, runs, run, jump, b, c, ldc, relu);
+}
+
+function tileOfColumns(rows: u32, tile: usize, k: u32, b: usize, c: usize, ldc: usize, mode: u32): void {
+  if (mode == FROM_BIAS) {
+    if (rows == 5) tile5Bias(tile, k, b, c, ldc);
+    else if (rows == 4) tile4Bias(tile, k, b, c, ldc);
+    else if (rows == 3) tile3Bias(tile, k, b, c, ldc);
+    else if (rows == 2) tile2Bias(tile, k, b, c, ldc);
+    else tile1Bias(tile, k, b, c, ldc);
+  } else {
+    if (rows == 5) tile5Add(tile, k, b, c, ldc);
+    else if (rows == 4) tile4Add(tile, k, b, c, ldc);
+    else if (rows == 3) tile3Add(tile, k, b, c, ldc);
+    else if (rows == 2) tile2Add(tile, k, b, c, ldc);
+    else tile1Add(tile, k, b, c, ldc);
+  }
 }
 
 function copyTile(from: usize, fromStride: usize, to: usize, toStride: usize, rows: u32, columns: u32): void {
@@ -285,7 +392,7 @@ export function spreadWindows(
     for (let j: u32 = 0; j < filterW; j++) {
       for (let r: u32 = 0; r < p; r++) {
         const into = dx + (r * strideH + i) * rowBytes + j * pixel;
-        multiplyRows(table + ((<usize>(r * q)) << 2), q, 0, 1, depth, 0, packed, n, into, strideW * pixel, 1, 0, edge);
+        multiplyRows(table + ((<usize>(r * q)) << 2), q, 0, depth, packed, n, into, strideW * pixel, ADDED, edge);
       }
       packed += cellBytes;
     }

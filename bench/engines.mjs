@@ -1,0 +1,261 @@
+/**
+ * bench engines: one gradient step of each model on one thread, engines side by side, in milliseconds
+ *
+ * Each path has a process of its own (kernels are registered per process) and does what a compute thread does in a round:
+ * takes over the parameters, computes the gradients of one batch and copies them into a flat vector. All paths run in turn within each
+ * repetition, so that they meet the same machine; a figure is the median of the repetitions' medians. The stock wasm backend
+ * cannot train the CNN. With `--peer-python PYTHON` TensorFlow computes the same step compiled as a graph (engines-tensorflow.py), with `--tfjs-node FOLDER`
+ * (an installed @tensorflow/tfjs-node) tf.js on its native library. `--only mlp,cnn` picks models.
+ *
+ * `--steady STEPS` instead runs the engine for so many steps of the MLP and looks at tensors and memory.
+ */
+import { fork, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createRequire } from 'node:module';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+
+const { values: flags } = parseArgs({
+  options: {
+    json: { type: 'boolean', default: false },
+    only: { type: 'string', default: 'mlp,cnn,lstm,gru' },
+    steps: { type: 'string', default: '20' },
+    repetitions: { type: 'string', default: '7' },
+    'peer-python': { type: 'string' },
+    'tfjs-node': { type: 'string' },
+    relaxed: { type: 'boolean', default: false },
+    steady: { type: 'string' },
+    child: { type: 'string' },
+  },
+});
+const steps = Number(flags.steps);
+const repetitions = Number(flags.repetitions);
+const median = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
+
+const sequential = (...layers) => ({
+  topology: { class_name: 'Sequential', config: { layers: layers.map(([class_name, config]) => ({ class_name, config })) } },
+});
+const rows = ['InputLayer', { batch_input_shape: [null, 28, 28] }];
+/** What the engine trains; batch sizes as in the table of the docs. The recurrent layers are those of Keras' defaults. */
+const MODELS = {
+  mlp: { batch: 128, model: 'mlp' },
+  cnn: { batch: 32, model: 'cnn' },
+  lstm: { batch: 64, model: sequential(rows, ['LSTM', { units: 128, recurrent_activation: 'sigmoid' }], ['Dense', { units: 10 }]) },
+  gru: {
+    batch: 64,
+    model: sequential(rows, ['GRU', { units: 128, recurrent_activation: 'sigmoid', reset_after: true }], ['Dense', { units: 10 }]),
+  },
+};
+/** Nothing of tf.js alone trains a convolution on wasm, or a GRU that resets after the product anywhere. */
+const TRAINED_BY = {
+  stock: ['mlp', 'lstm'],
+  engine: Object.keys(MODELS),
+  'tfjs-node': ['mlp', 'cnn', 'lstm'],
+  tensorflow: Object.keys(MODELS),
+};
+const NAMES = {
+  stock: 'tf.js wasm, stock',
+  engine: 'paceline wasm',
+  'tfjs-node': 'tf.js on TensorFlow (tfjs-node)',
+  tensorflow: 'TensorFlow, graph (Python)',
+};
+
+const batchOf = (count) => ({
+  x: Float32Array.from({ length: count * 784 }, (_, i) => ((i * 37) % 101) / 101),
+  y: Int32Array.from({ length: count }, (_, i) => i % 10),
+});
+
+async function engineStep(name) {
+  const [{ createEngine, describeModel }, { createInitialValues, createLayout }, { parseRunSpec }] = await Promise.all([
+    import('@paceline/engine'),
+    import('@paceline/learning'),
+    import('@paceline/spec'),
+  ]);
+  const { batch: count, model } = MODELS[name];
+  const { spec } = parseRunSpec({ model });
+  const description = await describeModel(spec);
+  const layout = createLayout(description);
+  const engine = await createEngine({ spec, description, layout });
+  const [flat, out] = [0, 1].map(() => new Float32Array(new SharedArrayBuffer(layout.totalLength * 4)));
+  createInitialValues(description, spec.seed).fill(0, flat);
+  const batches = [{ ...batchOf(count), count }];
+  let round = 0;
+  const step = () => {
+    engine.load(flat);
+    engine.step({ round: round++, replica: 0, batches, out });
+  };
+  return { step, engine };
+}
+
+/** The same with tf.js alone: its layers, its loss, its copies. */
+function tfjsStep(tf, tfl, name) {
+  const { layers } = tfl;
+  const { batch: count } = MODELS[name];
+  const dense = (units, activation) => layers.dense({ units, activation });
+  const inputShape = { mlp: [784], cnn: [28, 28, 1], lstm: [28, 28] }[name];
+  const stacks = {
+    mlp: () => [layers.dense({ units: 256, activation: 'relu', inputShape }), dense(128, 'relu'), dense(10)],
+    cnn: () => [
+      layers.conv2d({ filters: 32, kernelSize: 3, activation: 'relu', inputShape }),
+      layers.maxPooling2d({ poolSize: 2 }),
+      layers.conv2d({ filters: 64, kernelSize: 3, activation: 'relu' }),
+      layers.maxPooling2d({ poolSize: 2 }),
+      layers.flatten(),
+      dense(128, 'relu'),
+      dense(10),
+    ],
+    lstm: () => [layers.lstm({ units: 128, recurrentActivation: 'sigmoid', recurrentInitializer: 'glorotNormal', inputShape }), dense(10)],
+  };
+  const net = tfl.sequential({ layers: stacks[name]() });
+  const { x, y } = batchOf(count);
+  const values = net.getWeights().map((weight) => weight.dataSync());
+  const out = new Float32Array(values.reduce((sum, { length }) => sum + length, 0));
+  const variables = net.trainableWeights.map((weight) => weight.read());
+  const labels = tf.oneHot(tf.tensor1d(y, 'int32'), 10);
+  return () =>
+    tf.tidy(() => {
+      net.setWeights(net.weights.map((weight, i) => tf.tensor(values[i], weight.shape)));
+      const input = tf.tensor(x, [count, ...inputShape]);
+      const { grads } = tf.variableGrads(
+        () => tf.losses.softmaxCrossEntropy(labels, net.apply(input, { training: true }), 1, 0, tf.Reduction.SUM),
+        variables,
+      );
+      let offset = 0;
+      for (const variable of variables) {
+        out.set(grads[variable.name].dataSync(), offset);
+        offset += variable.size;
+      }
+    });
+}
+
+async function stepper(kind, name) {
+  if (kind === 'engine') return (await engineStep(name)).step;
+  if (kind === 'tfjs-node') {
+    const native = createRequire(path.resolve(flags['tfjs-node'], 'package.json'))('@tensorflow/tfjs-node');
+    return tfjsStep(native, native, name);
+  }
+  const [tf, tfl, { setThreadsCount }] = await Promise.all([
+    import('@tensorflow/tfjs-core'),
+    import('@tensorflow/tfjs-layers'),
+    import('@tensorflow/tfjs-backend-wasm'),
+  ]);
+  setThreadsCount(1);
+  await tf.setBackend('wasm');
+  return tfjsStep(tf, tfl, name);
+}
+
+/** In the child: a name comes in, a median goes out. */
+async function serve(kind) {
+  const steppers = new Map();
+  process.on('message', async (name) => {
+    if (!steppers.has(name)) {
+      const step = await stepper(kind, name);
+      for (let i = 0; i < 10; i++) step();
+      steppers.set(name, step);
+    }
+    const step = steppers.get(name);
+    const times = Array.from({ length: steps }, () => {
+      const startMs = performance.now();
+      step();
+      return performance.now() - startMs;
+    });
+    process.send(median(times));
+  });
+  process.send('ready');
+}
+
+/** One path as a function from the name of a model to a median in milliseconds. */
+async function startJavaScript(kind) {
+  const args = ['--child', kind, '--steps', flags.steps, ...(flags['tfjs-node'] ? ['--tfjs-node', flags['tfjs-node']] : [])];
+  const child = fork(new URL(import.meta.url), args, { env: { ...process.env, TF_CPP_MIN_LOG_LEVEL: '3', OMP_NUM_THREADS: '1' } });
+  const answer = async () => (await once(child, 'message', { signal: AbortSignal.timeout(180_000) }))[0];
+  await answer();
+  return {
+    measure: (name) => {
+      const waiting = answer();
+      child.send(name);
+      return waiting;
+    },
+    stop: () => child.kill(),
+  };
+}
+
+async function startPython() {
+  const script = fileURLToPath(new URL('engines-tensorflow.py', import.meta.url));
+  const child = spawn(path.resolve(flags['peer-python']), [script, flags.steps], { stdio: ['pipe', 'pipe', 'ignore'] });
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const answer = async () => {
+    const { value, done } = await lines.next();
+    if (done) throw new Error(`${flags['peer-python']} ended without an answer: does it have tensorflow and numpy?`);
+    return value;
+  };
+  await answer();
+  return {
+    measure: async (name) => {
+      child.stdin.write(`${name}\n`);
+      return Number((await answer()).split(' ')[0]);
+    },
+    stop: () => child.kill(),
+  };
+}
+
+async function compare() {
+  const kinds = ['stock', 'engine', ...(flags['tfjs-node'] ? ['tfjs-node'] : []), ...(flags['peer-python'] ? ['tensorflow'] : [])];
+  const paths = await Promise.all(kinds.map((kind) => (kind === 'tensorflow' ? startPython() : startJavaScript(kind))));
+  const medians = new Map();
+  try {
+    for (let repetition = 0; repetition < repetitions; repetition++) {
+      for (const name of flags.only.split(',')) {
+        for (const [i, kind] of kinds.entries()) {
+          if (!TRAINED_BY[kind].includes(name)) continue;
+          const key = `${name} ${kind}`;
+          medians.set(key, [...(medians.get(key) ?? []), await paths[i].measure(name)]);
+        }
+      }
+    }
+  } finally {
+    for (const { stop } of paths) stop();
+  }
+  return flags.only.split(',').flatMap((name) => {
+    const ours = median(medians.get(`${name} engine`));
+    return kinds
+      .filter((kind) => medians.has(`${name} ${kind}`))
+      .map((kind) => {
+        const values = medians.get(`${name} ${kind}`);
+        const stepMs = median(values);
+        return {
+          model: name,
+          batch: MODELS[name].batch,
+          engine: NAMES[kind],
+          repetitions: values.length,
+          stepMs: Number(stepMs.toFixed(2)),
+          lowest: Number(Math.min(...values).toFixed(2)),
+          highest: Number(Math.max(...values).toFixed(2)),
+          ours: Number((ours / stepMs).toFixed(2)),
+        };
+      });
+  });
+}
+
+/** Tensors and memory over many steps; the first tenth is for V8 to settle. */
+async function steady(count) {
+  const { step, engine } = await engineStep('mlp');
+  const settled = Math.ceil(count / 10);
+  for (let i = 0; i < settled; i++) step();
+  const [tensors, rss] = [engine.memory().tensors, process.memoryUsage.rss()];
+  for (let i = settled; i < count; i++) step();
+  const after = engine.memory().tensors;
+  return [
+    { model: 'mlp', steps: count, tensors, tensorsAfter: after, rssGrowthMB: Number(((process.memoryUsage.rss() - rss) / 1e6).toFixed(1)) },
+  ];
+}
+
+if (flags.child) await serve(flags.child);
+else {
+  const table = flags.steady ? await steady(Number(flags.steady)) : await compare();
+  if (flags.json) console.log(JSON.stringify({ bench: 'engines', rows: table }));
+  else console.table(table);
+  process.exit(0);
+}
