@@ -5,7 +5,7 @@
  * takes over the parameters, computes the gradients of one batch and copies them into a flat vector. All paths run in turn within each
  * repetition, so that they meet the same machine; a figure is the median of the repetitions' medians. The stock wasm backend
  * cannot train the CNN. With `--peer-python PYTHON` TensorFlow computes the same step compiled as a graph (engines-tensorflow.py), with `--tfjs-node FOLDER`
- * (an installed @tensorflow/tfjs-node) tf.js on its native library. `--only mlp,cnn` picks models.
+ * (where @tensorflow/tfjs-node is installed) tf.js on its native library. `--only mlp,cnn` picks models; `--relaxed` computes with fused multiply-add.
  *
  * `--steady STEPS` instead runs the engine for so many steps of the MLP and looks at tensors and memory.
  */
@@ -77,7 +77,7 @@ async function engineStep(name) {
   const { spec } = parseRunSpec({ model });
   const description = await describeModel(spec);
   const layout = createLayout(description);
-  const engine = await createEngine({ spec, description, layout });
+  const engine = await createEngine({ spec, description, layout, relaxedSimd: flags.relaxed });
   const [flat, out] = [0, 1].map(() => new Float32Array(new SharedArrayBuffer(layout.totalLength * 4)));
   createInitialValues(description, spec.seed).fill(0, flat);
   const batches = [{ ...batchOf(count), count }];
@@ -168,7 +168,14 @@ async function serve(kind) {
 
 /** One path as a function from the name of a model to a median in milliseconds. */
 async function startJavaScript(kind) {
-  const args = ['--child', kind, '--steps', flags.steps, ...(flags['tfjs-node'] ? ['--tfjs-node', flags['tfjs-node']] : [])];
+  const args = [
+    '--child',
+    kind,
+    '--steps',
+    flags.steps,
+    ...(flags.relaxed ? ['--relaxed'] : []),
+    ...(flags['tfjs-node'] ? ['--tfjs-node', flags['tfjs-node']] : []),
+  ];
   const child = fork(new URL(import.meta.url), args, { env: { ...process.env, TF_CPP_MIN_LOG_LEVEL: '3', OMP_NUM_THREADS: '1' } });
   const answer = async () => (await once(child, 'message', { signal: AbortSignal.timeout(180_000) }))[0];
   await answer();

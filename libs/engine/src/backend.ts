@@ -7,8 +7,14 @@ import path from 'node:path';
 import * as tf from '@tensorflow/tfjs-core';
 import '@tensorflow/tfjs-backend-cpu';
 import { setThreadsCount, setWasmPaths, version_wasm, type BackendWasm } from '@tensorflow/tfjs-backend-wasm';
+import type * as tfl from '@tensorflow/tfjs-layers';
+import { hasRelaxedSimd } from '@paceline/kernels';
 import type { BackendName } from '@paceline/spec';
 import { EngineUnavailableError } from './engine-unavailable.js';
+import { normaliseInKernels, normaliseInPasses } from './layers/batch-norm.js';
+import { fuseConv } from './layers/conv.js';
+import { fuseDense } from './layers/dense.js';
+import { fuseRecurrent } from './layers/recurrent.js';
 import { CpuMemory, WasmMemory, type TensorMemory } from './tensor-memory.js';
 import { tensorflowFingerprint } from './tensorflow/fingerprint.js';
 import { loadTensorflowPackage } from './tensorflow/load-package.js';
@@ -31,33 +37,54 @@ export interface StartedBackend {
   readonly memory: TensorMemory;
   /** Makes this the backend of the thread's next operations. Synchronous: the backend has been started. */
   activate(): void;
+  /** Lets a layer of a freshly built model use what this backend has kernels for. */
+  fuse(layer: tfl.layers.Layer): void;
+}
+
+export interface BackendOptions {
+  /** Folder of a tfjs-node package with its binary, for `tensorflow`. */
+  readonly tensorflowPackage?: string | undefined;
+  /** Fused multiply-add in the products of `wasm`, where Node has relaxed SIMD: other bits, so another fingerprint. */
+  readonly relaxedSimd?: boolean | undefined;
 }
 
 /** Raised when a kernel of ours computes different bits than before, so that old and new workers do not mix. */
-const KERNELS_REVISION = 2;
+const KERNELS_REVISION = 3;
 
 /** One thread: XNNPACK would cut the work by the number of threads, and a worker process has one compute thread per device. */
 const WASM_THREADS = 1;
 
-/**
- * @param tensorflowPackage folder of a tfjs-node package with its binary, for `tensorflow`
- * @throws EngineUnavailableError
- */
-export async function startBackend(name: BackendName, tensorflowPackage?: string): Promise<StartedBackend> {
+/** @throws EngineUnavailableError */
+export async function startBackend(name: BackendName, options: BackendOptions = {}): Promise<StartedBackend> {
   // Without this the cpu backend greets every user with an advertisement on the console.
   tf.enableProdMode();
-  const { fingerprint, devices = [] } = await STARTERS[name](tensorflowPackage);
+  const { fingerprint, devices = [] } = await STARTERS[name](options);
+  const memory = name === 'wasm' ? new WasmMemory() : name === 'tensorflow' ? new TensorflowMemory() : new CpuMemory();
+  const fused = name === 'wasm' ? FUSED_ON_WASM : FUSED_ELSEWHERE;
   return {
     name,
     fingerprint,
     devices,
-    memory: name === 'wasm' ? new WasmMemory() : name === 'tensorflow' ? new TensorflowMemory() : new CpuMemory(),
+    memory,
     activate: () => {
       // setBackend is asynchronous only for a backend that has not been started.
       if (tf.getBackend() !== name) void tf.setBackend(name);
     },
+    fuse: (layer) => fused[layer.getClassName()]?.(layer, memory),
   };
 }
+
+type Fused = Readonly<Record<string, (layer: tfl.layers.Layer, memory: TensorMemory) => void>>;
+
+/** Layers that have kernels of their own. */
+const FUSED_ON_WASM: Fused = {
+  Dense: fuseDense,
+  Conv2D: fuseConv,
+  BatchNormalization: normaliseInKernels,
+  LSTM: fuseRecurrent,
+  GRU: fuseRecurrent,
+};
+const FUSED_ELSEWHERE: Fused = { BatchNormalization: normaliseInPasses };
 
 interface Started {
   readonly fingerprint: string;
@@ -65,23 +92,25 @@ interface Started {
 }
 
 /** Each makes its backend the present one. */
-const STARTERS: Readonly<Record<BackendName, (tensorflowPackage?: string) => Promise<Started>>> = {
-  async wasm() {
+const STARTERS: Readonly<Record<BackendName, (options: BackendOptions) => Promise<Started>>> = {
+  async wasm({ relaxedSimd = false }) {
+    if (relaxedSimd && !hasRelaxedSimd())
+      throw new EngineUnavailableError(`Node ${process.version} has no relaxed SIMD: use Node 22 or newer, or leave the option out.`);
     setThreadsCount(WASM_THREADS);
     // The package finds its own files in Node; the explicit folder keeps that true when this code is bundled.
     const require = createRequire(import.meta.url);
     setWasmPaths(path.dirname(require.resolve('@tensorflow/tfjs-backend-wasm')) + path.sep);
-    installTrainingKernels();
+    installTrainingKernels(relaxedSimd ? 'relaxed' : 'plain');
     await use('wasm');
     refuseNullMemory(tf.backend() as BackendWasm);
-    const simd = (await tf.env().getAsync('WASM_HAS_SIMD_SUPPORT')) ? 'yes' : 'no';
+    const simd = relaxedSimd ? 'relaxed' : (await tf.env().getAsync('WASM_HAS_SIMD_SUPPORT')) ? 'yes' : 'no';
     return ours(`tfjs-wasm ${version_wasm}`, `simd ${simd}`, `threads ${WASM_THREADS}`);
   },
   async cpu() {
     await use('cpu');
     return ours(`tfjs-cpu ${tf.version_core}`);
   },
-  async tensorflow(tensorflowPackage) {
+  async tensorflow({ tensorflowPackage }) {
     if (tensorflowPackage === undefined)
       throw new EngineUnavailableError(
         'TensorFlow is not installed here: run `paceline engine install tensorflow`, or take `engine: wasm`.',

@@ -1,5 +1,6 @@
 import type { BackendWasm } from '@tensorflow/tfjs-backend-wasm';
 import * as tf from '@tensorflow/tfjs-core';
+import { hasRelaxedSimd } from '@paceline/kernels';
 import { afterEach, describe, expect, it } from 'vitest';
 import { EngineMemoryError } from './backend.js';
 import { ModelError } from './model-error.js';
@@ -194,6 +195,14 @@ it('says what it is, and refuses a description of another model', async () => {
     createEngine({ spec: { ...loaded.spec, model: 'mlp-dropout' }, description: loaded.description, layout: loaded.layout }),
   ).rejects.toThrow('same release');
   expect(new ModelError('model', 'x').code).toBe('INVALID_MODEL');
+});
+
+it('computes with fused multiply-add only where Node has it, and never in a thread that has begun without', async () => {
+  const loaded = await load({ model: 'mlp' });
+  const { createEngine } = await import('./engine.js');
+  const { spec, description, layout } = loaded;
+  const relaxed = createEngine({ spec, description, layout, relaxedSimd: true });
+  await expect(relaxed).rejects.toThrow(hasRelaxedSimd() ? 'plain kernels already' : 'Node 22');
 });
 
 it('fails loudly when the heap is full, instead of writing over itself', async () => {

@@ -7,7 +7,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Layout } from '@paceline/learning';
 import type { BackendName, ModelDescription, RunSpec } from '@paceline/spec';
 import * as tf from '@tensorflow/tfjs-core';
-import { startBackend, type EngineDevice, type StartedBackend } from './backend.js';
+import { startBackend, type BackendOptions, type EngineDevice, type StartedBackend } from './backend.js';
 import { buildModel, type BuiltModel } from './build-model.js';
 import { descriptionOf, planModel } from './describe.js';
 import { prepareLayers } from './layers/prepare.js';
@@ -42,6 +42,7 @@ export interface Sums {
 }
 
 export interface Engine {
+  readonly name: BackendName;
   /** Engine, version, instruction set, threads, flags. Equal fingerprints compute equal bits. */
   readonly fingerprint: string;
   readonly devices: readonly EngineDevice[];
@@ -56,12 +57,10 @@ export interface Engine {
   dispose(): void;
 }
 
-export interface EngineOptions {
+export interface EngineOptions extends BackendOptions {
   readonly spec: Pick<RunSpec, 'model' | 'loss' | 'metrics' | 'engine' | 'seed'>;
   /** What computes; what the spec names when it is left out. */
   readonly backend?: BackendName | undefined;
-  /** Folder of a tfjs-node package, for the backend `tensorflow`. */
-  readonly tensorflowPackage?: string | undefined;
   readonly description: ModelDescription;
   readonly layout: Layout;
 }
@@ -72,8 +71,8 @@ export interface EngineOptions {
  * @throws EngineUnavailableError
  */
 export async function createEngine(options: EngineOptions): Promise<Engine> {
-  const { spec, description, layout, tensorflowPackage } = options;
-  const backend = await startBackend(options.backend ?? spec.engine, tensorflowPackage);
+  const { spec, description, layout } = options;
+  const backend = await startBackend(options.backend ?? spec.engine, options);
   const { plan, root } = planModel(spec);
   const built = buildModel(plan, root, true);
   // Compared by value: PostgreSQL's jsonb keeps no order of keys.
@@ -83,6 +82,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
 }
 
 class TfjsEngine implements Engine {
+  readonly name: BackendName;
   readonly fingerprint: string;
   readonly devices: readonly EngineDevice[];
   readonly metricNames: readonly string[];
@@ -98,13 +98,14 @@ class TfjsEngine implements Engine {
     private readonly backend: StartedBackend,
     private readonly built: BuiltModel,
   ) {
+    this.name = backend.name;
     this.fingerprint = backend.fingerprint;
     this.devices = backend.devices;
     this.metricNames = ['loss', ...spec.metrics];
     this.exampleLength = description.inputShape.reduce((a, b) => a * b, 1);
     this.variables = new VariableStore(layout, built.weights, backend.memory);
     this.regularizers = built.model.layers.flatMap((layer) => (layer as unknown as { losses: (() => tf.Scalar)[] }).losses);
-    prepareLayers(built.model, backend, this.randomness);
+    prepareLayers(built.model, (layer) => backend.fuse(layer), this.randomness);
   }
 
   load(flat: Float32Array): void {

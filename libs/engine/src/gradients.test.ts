@@ -61,6 +61,10 @@ const MODELS: readonly (readonly [string, Model])[] = [
     'batch normalisation along another axis, without scale and centre',
     onImage(conv(), ['BatchNormalization', { axis: 1, scale: false, center: false }]),
   ],
+  [
+    'batch normalisation of six channels, without centre',
+    onImage(conv({ filters: 6 }), ['BatchNormalization', { center: false, epsilon: 0.01 }], ['Activation', { activation: 'tanh' }]),
+  ],
   ['layer normalisation', of(dense(12), ['LayerNormalization'])],
   ['dense layers on rows', onRows(dense(5, 'relu'), ['Permute', { dims: [2, 1] }])],
   [

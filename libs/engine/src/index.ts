@@ -1,4 +1,4 @@
-export { EngineMemoryError, type EngineDevice } from './backend.js';
+export { EngineMemoryError, type BackendOptions, type EngineDevice } from './backend.js';
 export { EngineUnavailableError } from './engine-unavailable.js';
 export { describeModel, type DescribeOptions, type ExampleShape, type ModelPart } from './describe.js';
 export { DescribeBusyError, describeModelInThread, type DescribeInThreadOptions } from './describe-thread.js';

@@ -90,6 +90,21 @@ export interface TrainingKernels {
   maxPoolGradient(x: number, dy: number, dx: number, ...window: PoolWindow): void;
   averagePoolGradient(dy: number, dx: number, ...window: PoolWindow): void;
   depthwiseGradients(x: number, filter: number, dy: number, dx: number, dFilter: number, ...window: DepthwiseWindow): void;
+  moments(x: number, rows: number, channels: number, mean: number, variance: number): void;
+  normalise(x: number, y: number, rows: number, channels: number, mean: number, scale: number, gamma: number, beta: number): void;
+  normaliseSums(x: number, dy: number, rows: number, channels: number, mean: number, scale: number, dGamma: number, dBeta: number): void;
+  normaliseGradient(
+    x: number,
+    dy: number,
+    dx: number,
+    rows: number,
+    channels: number,
+    mean: number,
+    scale: number,
+    gamma: number,
+    dGamma: number,
+    dBeta: number,
+  ): void;
   lstmForward(gates: number, before: number, c: number, h: number, batch: number, units: number, hard: number): void;
   lstmBackward(
     gates: number,

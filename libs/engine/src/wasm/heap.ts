@@ -35,6 +35,11 @@ export class Heap {
     return this.backend.dataIdMap.get(dataId).memoryOffset;
   }
 
+  /** The live values of a float32 tensor; valid until the next allocation. */
+  floats(tensor: tf.TensorInfo): Float32Array {
+    return this.backend.typedArrayFromHeap(tensor) as Float32Array;
+  }
+
   /** A new float32 tensor, not cleared. */
   output(shape: readonly number[]): tf.TensorInfo {
     return this.backend.makeOutput(shape as number[], 'float32');
@@ -66,10 +71,14 @@ export class Heap {
 const heaps = new WeakMap<object, Heap>();
 let variant: TrainingVariant = 'plain';
 
-/** Chooses the variant of the kernels; before the first of them runs in this thread. */
+/** Chooses the variant of the kernels. A thread has one: engines with another one would change the bits of the first. */
 export function chooseVariant(chosen: TrainingVariant): void {
+  if (chosen !== variant && isInUse) throw new Error(`this thread computes with the ${variant} kernels already`);
   variant = chosen;
+  isInUse = true;
 }
+
+let isInUse = false;
 
 /** The heap of the backend that a kernel was called with. */
 export function heapOf(backend: unknown): Heap {

@@ -1,18 +1,22 @@
 /** Puts our kernels and gradients in place of what the stock wasm backend is slow at or lacks. Once per thread. */
 import * as tf from '@tensorflow/tfjs-core';
+import type { TrainingVariant } from '@paceline/kernels';
 import '@tensorflow/tfjs-backend-cpu';
 import '@tensorflow/tfjs-backend-wasm';
 import { convBackpropFilter, convBackpropInput, convGradient, convKernel } from './conv-kernels.js';
 import { denseGradient, denseKernel } from './dense-kernel.js';
+import { chooseVariant } from './heap.js';
 import { batchMatMul, explicitTranspose } from './matmul-kernel.js';
 import { depthwiseKernels, unsortedSegmentSum } from './missing-kernels.js';
+import { normGradient, normKernels } from './norm-kernels.js';
 import { passKernels, shareClone } from './passes.js';
 import { recurrentGradients, recurrentKernels } from './recurrent-kernels.js';
 import { averagePoolGradient, maxPoolGradient } from './pool-kernels.js';
 
 let isInstalled = false;
 
-export function installTrainingKernels(): void {
+export function installTrainingKernels(variant: TrainingVariant): void {
+  chooseVariant(variant);
   if (isInstalled) return;
   isInstalled = true;
   replaceKernel(tf.BatchMatMul, batchMatMul);
@@ -26,12 +30,13 @@ export function installTrainingKernels(): void {
     unsortedSegmentSum,
     ...depthwiseKernels(),
     ...passKernels,
+    ...normKernels,
     ...recurrentKernels,
     denseKernel,
     convKernel,
   ])
     tf.registerKernel(kernel);
-  for (const gradient of [denseGradient, convGradient, ...recurrentGradients]) tf.registerGradient(gradient);
+  for (const gradient of [denseGradient, convGradient, normGradient, ...recurrentGradients]) tf.registerGradient(gradient);
 }
 
 /** The stock set-up runs as before, it binds the C++ function. */

@@ -5,6 +5,7 @@ import { heapOf } from './heap.js';
 
 const RELU_GRADIENT = 'PacelineReluGradient';
 const SUM_ROWS = 'PacelineSumRows';
+const EMPTY = 'PacelineEmpty';
 
 /** dy where y > 0, else 0; y is the output of relu. */
 export function reluGradient(dy: tf.Tensor, y: tf.Tensor): tf.Tensor {
@@ -16,7 +17,17 @@ export function sumRows(x: tf.Tensor): tf.Tensor {
   return tf.engine().runKernel(SUM_ROWS, { x });
 }
 
+/** A tensor whose values are yet to be written by the kernel that it is handed to. */
+export function empty(shape: number[]): tf.Tensor {
+  return tf.engine().runKernel(EMPTY, {}, { shape });
+}
+
 export const passKernels: readonly tf.KernelConfig[] = [
+  {
+    kernelName: EMPTY,
+    backendName: 'wasm',
+    kernelFunc: ({ backend, attrs }) => heapOf(backend).output(attrs!['shape'] as number[]),
+  },
   {
     kernelName: RELU_GRADIENT,
     backendName: 'wasm',

@@ -8,10 +8,10 @@
  */
 import * as tf from '@tensorflow/tfjs-core';
 import { heapOf, type Heap } from './heap.js';
+import { empty } from './passes.js';
 import { multiply, multiplyPacked, packMatrix } from './products.js';
 
 const FLOAT = 4;
-const EMPTY = 'PacelineEmpty';
 const LSTM = 'PacelineLstm';
 const LSTM_GRADIENT = 'PacelineLstmGradient';
 const GRU = 'PacelineGru';
@@ -51,10 +51,6 @@ export function gru(x: tf.Tensor3D, weights: Weights, attrs: RecurrentAttrs): tf
 function run(kernel: string, x: tf.Tensor3D, { w, u, bias }: Weights, attrs: RecurrentAttrs, workspaces: tf.NamedTensorMap): tf.Tensor {
   const steps = tf.transpose(x, [1, 0, 2]);
   return tf.engine().runKernel(kernel, { x: steps, w, u, ...(bias ? { bias } : {}), ...workspaces }, { ...attrs });
-}
-
-function empty(shape: number[]): tf.Tensor {
-  return tf.engine().runKernel(EMPTY, {}, { shape });
 }
 
 type Call = Parameters<tf.KernelFunc>[0];
@@ -217,11 +213,6 @@ function rowSums(heap: Heap, { steps, batch, gates }: Sizes, sources: readonly n
 }
 
 export const recurrentKernels: readonly tf.KernelConfig[] = [
-  {
-    kernelName: EMPTY,
-    backendName: 'wasm',
-    kernelFunc: ({ backend, attrs }) => heapOf(backend).output(attrs!['shape'] as number[]),
-  },
   { kernelName: LSTM, backendName: 'wasm', kernelFunc: lstmForward },
   { kernelName: LSTM_GRADIENT, backendName: 'wasm', kernelFunc: lstmBackward },
   { kernelName: GRU, backendName: 'wasm', kernelFunc: gruForward },

@@ -1,3 +1,4 @@
+export * from './normalising';
 export * from './passes';
 export * from './pooling';
 export * from './products';
