@@ -116,6 +116,37 @@ export function countTests(report, exitStatus) {
   return count;
 }
 
+const ERROR_LINES = 8;
+const LINE_CHARACTERS = 300;
+
+/** The first lines of an error or the last ones of an output, without colours, each of bounded length. */
+const shortened = (lines) => lines.filter((line) => line.trim() !== '').map((line) => `    ${line.trimEnd().slice(0, LINE_CHARACTERS)}`);
+const plainLines = (text) => text.replace(/\u001b\[[0-9;]*m/g, '').split('\n');
+
+/**
+ * What went wrong in a part, for the end of a log that somebody else reads: names and the first lines of each error. The
+ * journal is whole up to the moment at which vitest crashed or was ended, and tells what it was doing then.
+ * @param {{name: string, failed: number, journal?: string, output: string}} part journal: lines of tools/test-journal.mjs; output: its end
+ * @returns {string[]} lines; none for a part in which nothing failed and nothing had to be tried again
+ */
+export function failureLines({ name, failed, journal = '', output }) {
+  const entries = journal
+    .split('\n')
+    .filter((line) => line.endsWith('}'))
+    .map((line) => JSON.parse(line));
+  const lines = [];
+  const tell = (what, text) => lines.push(`${name}: ${what}`, ...shortened(plainLines(text)).slice(0, ERROR_LINES));
+  for (const entry of entries) {
+    if (entry.failed) tell(`FAILED ${entry.failed}`, entry.error);
+    if (entry.again) tell(`passed at the second try: ${entry.again}`, entry.error);
+  }
+  const ended = new Set(entries.map((entry) => entry.ended));
+  for (const { begun } of entries) if (begun && !ended.has(begun)) tell(`FAILED ${begun}`, 'it had not ended when vitest did');
+  if (failed > 0 && !lines.some((line) => line.startsWith(`${name}: FAILED`)))
+    lines.push(`${name}: FAILED, and this is the end of what it wrote`, ...shortened(plainLines(output)).slice(-2 * ERROR_LINES));
+  return lines;
+}
+
 /** @param {Count[]} counts */
 export function summary(counts) {
   const sum = (key) => counts.reduce((total, count) => total + count[key], 0);

@@ -1,6 +1,7 @@
 /**
  * `npm test`: the whole suite, in an order that fails fast, on two cores. `npm test -- api cluster` runs parts of it;
- * flags after the names go to vitest (`npm test -- cluster -t "killed worker"`). The last line is the sum of all parts.
+ * flags after the names go to vitest (`npm test -- cluster -t "killed worker"`). At the end it names what failed; the last line is the
+ * sum of all parts.
  *
  * Everything it starts is in a process group of its own and is ended when it is interrupted or past its deadline,
  * first by SIGINT so that tests can clean up, then by SIGKILL.
@@ -9,17 +10,21 @@ import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
-import { PARTS, SIDE_BY_SIDE, countCheck, countTests, summary } from './test-parts.mjs';
+import { PARTS, SIDE_BY_SIDE, countCheck, countTests, failureLines, summary } from './test-parts.mjs';
 
 const root = join(import.meta.dirname, '..');
 const reports = mkdtempSync(join(tmpdir(), 'paceline-test-'));
 const environment = { ...process.env, PATH: join(root, 'node_modules', '.bin') + delimiter + process.env.PATH };
 const GRACE_MS = 8000;
+/** Of a part's output, kept to be shown again when it fails without saying which test did. */
+const OUTPUT_END_CHARACTERS = 8000;
 
 /** Process groups that are running, by the pid of their first process. */
 const running = new Set();
 /** @type {Map<string, import('./test-parts.mjs').Count & {seconds: number}>} */
 const results = new Map();
+/** What went wrong, for the end. */
+const failures = [];
 let interrupted = false;
 
 /** `pid` and everything that descends from it, groups of their own included (Linux; elsewhere the group has to do). */
@@ -69,12 +74,22 @@ function end(pid) {
 }
 
 /** Runs a command; its output is shown as it comes when it runs alone, and in one piece when others run beside it. */
-function execute(command, { alone, deadlineMs }) {
+function execute(command, { alone, deadlineMs, env = {} }) {
   return new Promise((resolve) => {
-    const child = spawn(command[0], command.slice(1), { cwd: root, env: environment, detached: true, stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(command[0], command.slice(1), {
+      cwd: root,
+      env: { ...environment, ...env },
+      detached: true,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     running.add(child.pid);
     const pieces = [];
-    const take = (piece) => (alone ? process.stdout.write(piece) : pieces.push(piece));
+    let outputEnd = '';
+    const take = (piece) => {
+      outputEnd = (outputEnd + String(piece)).slice(-OUTPUT_END_CHARACTERS);
+      if (alone) process.stdout.write(piece);
+      else pieces.push(piece);
+    };
     child.stdout.on('data', take);
     child.stderr.on('data', take);
     const timer = setTimeout(() => {
@@ -85,7 +100,7 @@ function execute(command, { alone, deadlineMs }) {
       clearTimeout(timer);
       running.delete(child.pid);
       if (!alone) process.stdout.write(Buffer.concat(pieces.map((piece) => Buffer.from(piece))));
-      resolve(status);
+      resolve({ status, outputEnd });
     };
     child.on('error', (error) => {
       take(`${command[0]}: ${error.message}\n`);
@@ -95,21 +110,41 @@ function execute(command, { alone, deadlineMs }) {
   });
 }
 
+async function runCheck(part, alone) {
+  const { status, outputEnd } = await execute(part.check, { alone, deadlineMs: part.deadlineMs });
+  return { count: countCheck(status), output: outputEnd };
+}
+
+/** A report that vitest was ended in the middle of is none. */
+function parsed(report) {
+  try {
+    return report && JSON.parse(report);
+  } catch {
+    return undefined;
+  }
+}
+
+async function runTests(part, alone, flags) {
+  const [file, journalFile] = ['json', 'journal'].map((kind) => join(reports, `${part.name}.${kind}`));
+  const reporters = ['default', 'json', join(import.meta.dirname, 'test-journal.mjs')].map((name) => `--reporter=${name}`);
+  const command = ['vitest', 'run', ...part.tests, ...reporters, `--outputFile.json=${file}`, ...flags];
+  const { status, outputEnd } = await execute(command, {
+    alone,
+    deadlineMs: part.deadlineMs,
+    env: { PACELINE_TEST_JOURNAL: journalFile },
+  });
+  const text = (path) => (existsSync(path) ? readFileSync(path, 'utf8') : undefined);
+  return { count: countTests(parsed(text(file)), status), journal: text(journalFile), output: outputEnd };
+}
+
 async function runPart(part, { alone, flags }) {
   if (interrupted) return;
   const started = Date.now();
   if (alone) console.log(`\n── ${part.name}: ${part.holds}`);
-  let count;
-  if (part.check) {
-    count = countCheck(await execute(part.check, { alone, deadlineMs: part.deadlineMs }));
-  } else {
-    const file = join(reports, `${part.name}.json`);
-    const command = ['vitest', 'run', ...part.tests, '--reporter=default', '--reporter=json', `--outputFile.json=${file}`, ...flags];
-    const status = await execute(command, { alone, deadlineMs: part.deadlineMs });
-    count = countTests(existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : undefined, status);
-  }
+  const { count, journal, output } = await (part.check ? runCheck(part, alone) : runTests(part, alone, flags));
   const seconds = (Date.now() - started) / 1000;
   results.set(part.name, { ...count, seconds });
+  failures.push(...failureLines({ name: part.name, failed: count.failed, journal, output }));
   if (!alone) console.log(`── ${part.name}: ${count.failed === 0 ? 'holds' : 'FAILED'} after ${seconds.toFixed(1)} s`);
 }
 
@@ -173,6 +208,7 @@ function report(parts, startedMs) {
     const row = [count.passed, count.failed, count.skipped].map((n) => String(n).padStart(7)).join(' ');
     console.log(`${name.padEnd(11)}${row} ${count.seconds.toFixed(1).padStart(9)}${count.notes.map((note) => `  ${note}`).join(';')}`);
   }
+  if (failures.length > 0) console.log(`\n${failures.join('\n')}\n`);
   console.log(`in ${((Date.now() - startedMs) / 1000).toFixed(0)} s`);
 }
 

@@ -2,7 +2,7 @@
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { PARTS, countCheck, countTests, summary } from '../test-parts.mjs';
+import { PARTS, countCheck, countTests, failureLines, summary } from '../test-parts.mjs';
 import { repositoryRoot } from './tree.js';
 
 const report = (passed: number, failed: number, files: { status: string; assertionResults: unknown[]; name: string }[] = []) => ({
@@ -38,6 +38,34 @@ describe('a part counts', () => {
       { passed: 1, failed: 0 },
       { passed: 0, failed: 1 },
     ]);
+  });
+});
+
+describe('at the end of the log stands', () => {
+  const journal = (...entries: object[]) => entries.map((entry) => JSON.stringify(entry)).join('\n');
+  const lines = (failed: number, text: string, output = '') => failureLines({ name: 'api', failed, journal: text, output });
+  it('nothing about a part that holds', () => {
+    expect(lines(0, journal({ begun: 'a' }, { ended: 'a' }), 'all is well')).toEqual([]);
+  });
+  it('the name and the first lines of the error of every test that failed, without colours', () => {
+    const error = ['\u001b[31mAssertionError\u001b[39m: expected 1 to be 2', '', ...Array.from({ length: 50 }, () => '  at a line')].join(
+      '\n',
+    );
+    const told = lines(1, journal({ begun: 'a' }, { ended: 'a' }, { failed: 'a', error }));
+    expect(told.slice(0, 3)).toEqual(['api: FAILED a', '    AssertionError: expected 1 to be 2', '      at a line']);
+    expect(told.length).toBeLessThan(12);
+  });
+  it('what passed at the second try only', () => {
+    expect(lines(0, journal({ begun: 'a' }, { ended: 'a' }, { again: 'a', error: 'late' }))).toEqual([
+      'api: passed at the second try: a',
+      '    late',
+    ]);
+  });
+  it('what was running when vitest crashed, though the last line of its journal is torn', () => {
+    expect(lines(1, `${journal({ begun: 'a' }, { ended: 'a' }, { begun: 'b' })}\n{"beg`, 'killed')[0]).toBe('api: FAILED b');
+  });
+  it('the end of the output of what failed without a word', () => {
+    expect(lines(1, '', 'first\n\nlast\n')).toEqual(['api: FAILED, and this is the end of what it wrote', '    first', '    last']);
   });
 });
 

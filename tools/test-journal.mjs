@@ -1,0 +1,58 @@
+/**
+ * A vitest reporter that writes what fails as it happens, one JSON object per line, to the file that PACELINE_TEST_JOURNAL names.
+ * vitest's own report is written at the end: a run that crashes or is ended at its deadline has none, but it has this.
+ *
+ *     {begun: NAME}  {ended: NAME}  {failed: NAME, error}  {again: NAME, error}: passed, but not at the first try
+ */
+import { appendFileSync } from 'node:fs';
+
+/** The message, the place in a file of ours, and the cause. */
+function messageOf(errors) {
+  return errors
+    .map((error) => {
+      const text = String(error.stack || error.message || error);
+      const ours = text.split('\n').filter((line) => !/^\s+at .*(node_modules|node:|<anonymous>)/.test(line));
+      return [...ours, ...(error.cause ? [messageOf([error.cause])] : [])].join('\n');
+    })
+    .join('\n');
+}
+
+export default class TestJournal {
+  #file = process.env.PACELINE_TEST_JOURNAL;
+
+  #write(entry) {
+    if (this.#file) appendFileSync(this.#file, `${JSON.stringify(entry)}\n`);
+  }
+
+  onTestModuleQueued(module) {
+    this.#write({ begun: module.relativeModuleId });
+  }
+
+  onTestCaseReady(test) {
+    this.#write({ begun: nameOf(test) });
+  }
+
+  onTestCaseResult(test) {
+    const { state, errors = [] } = test.result();
+    const name = nameOf(test);
+    this.#write({ ended: name });
+    if (state === 'failed') this.#write({ failed: name, error: messageOf(errors) });
+    else if (test.diagnostic()?.flaky) this.#write({ again: name, error: messageOf(errors) });
+  }
+
+  /** Hooks that fail, and files that cannot be loaded, belong to no test. */
+  onTestSuiteResult(suite) {
+    if (suite.errors().length > 0) this.#write({ failed: nameOf(suite), error: messageOf(suite.errors()) });
+  }
+
+  onTestModuleEnd(module) {
+    this.#write({ ended: module.relativeModuleId });
+    if (module.errors().length > 0) this.#write({ failed: module.relativeModuleId, error: messageOf(module.errors()) });
+  }
+
+  onTestRunEnd(_modules, errors) {
+    if (errors.length > 0) this.#write({ failed: 'outside of every test', error: messageOf(errors) });
+  }
+}
+
+const nameOf = (entity) => `${entity.module.relativeModuleId} > ${entity.fullName}`;
