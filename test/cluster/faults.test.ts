@@ -1,10 +1,11 @@
 /** Processes that stop, go, hang or come twice: each wait ends, and says what it waited for. */
 import { readFileSync } from 'node:fs';
 import { afterEach, expect, test } from 'vitest';
-import { PLACEMENT_QUEUE, placementJobId, type PlacementJob } from '@paceline/jobs';
+import { controlKey, PLACEMENT_QUEUE, placementJobId, type PlacementJob } from '@paceline/jobs';
 import type { RunSpecInput } from '@paceline/spec';
 import { DataPlane, type RunView } from '@paceline/testkit';
 import { Queue } from 'bullmq';
+import { Redis } from 'ioredis';
 import { trainReference } from '../numerics/reference.js';
 
 let plane: DataPlane | undefined;
@@ -91,3 +92,17 @@ test('a placement that comes twice: the second server lets it go without a word,
   expect(run.entries.filter((entry) => entry.kind === 'event' && entry.type === 'training.started')).toHaveLength(1);
   expect(run.state?.phase).toBe('finished');
 }, 120_000);
+
+test('a cancel that is there together with the start: the coordinator confirms it, nobody waits for a deadline', async () => {
+  plane = await DataPlane.start({ servers: 1, workers: 0 });
+  const first = await plane.train(spec(10));
+  const servers = await plane.until(first, 'its server', 10_000, () => first.servers.length === 1 && first.servers);
+  const { child } = plane.servers[0]!;
+  child.kill('SIGSTOP'); // it reads both at once, as a slow one does
+  const run = await plane.train(spec(10));
+  const redis = new Redis(plane.redis.url);
+  await redis.hset(controlKey(run.id), { start: JSON.stringify({ attempt: 1, servers }), action: '1:cancel' });
+  redis.disconnect();
+  child.kill('SIGCONT');
+  await plane.event(run, 'run.cancelled', 5_000);
+});

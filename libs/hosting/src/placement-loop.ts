@@ -127,7 +127,9 @@ export class PlacementLoop {
     while (!this.stopped && !run.isOver && this.runs.get(runId) === run) {
       const { servers, standbys = [], cancelled } = await this.readStart(run);
       const isLoaded = loaded.since !== undefined;
-      if (cancelled) return this.drop(run, 'the attempt is over');
+      // A coordinator that was started says itself that it is cancelled: somebody waits for its word.
+      const isAwaited = servers !== undefined && index === 0 && role === 'primary';
+      if (cancelled && !isAwaited) return this.drop(run, 'the attempt is over');
       if (servers) {
         const own = (role === 'standby' ? standbys : servers).find((server) => server.index === index);
         if (own?.serverId !== this.context.serverId) return this.drop(run, `server ${index} was placed on ${own?.serverId ?? 'nobody'}`);

@@ -13,8 +13,8 @@ import { hasLiveAttempt, isOver } from './run-status.js';
 import { seat, seatLimit, seatsInQuestion } from './seating.js';
 import { queuedReason, waitsForWorker } from './waiting-reason.js';
 
-/** A coordinator that does not answer to a cancel for this long is not waited for. */
-export const CANCEL_DEADLINE_MS = 10_000;
+/** A coordinator that does not answer to a cancel for this long is not waited for: the run is over within 10 s. */
+export const CANCEL_DEADLINE_MS = 9_000;
 /** Within this a RUNNING run is PAUSED, with its cut or on its last checkpoint. */
 export const PAUSE_DEADLINE_MS = 9_000;
 /** A worker that could take the seat has this long before the reason says that none does. */
