@@ -25,9 +25,7 @@ afterAll(async () => {
   await plane?.stop();
 });
 
-const ackOf = (id: string, attempt = 1) => fleet.redis.hget(controlKey(id), ackFieldName(attempt));
-const acknowledged = (coordinator: Coordinator) =>
-  until(`acknowledgement of ${coordinator.n}`, async () => (await ackOf(coordinator.runId, coordinator.attempt)) === `${coordinator.n}`);
+const ackOf = (id: string) => fleet.control(id, ackFieldName(1));
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function training(caller: Caller = plane.admin): Promise<Coordinator> {
@@ -38,7 +36,7 @@ async function training(caller: Caller = plane.admin): Promise<Coordinator> {
     return task.payload.runId === id && task;
   });
   await coordinator.train('worker-a', held.payload);
-  await acknowledged(coordinator);
+  await coordinator.acknowledged();
   return coordinator;
 }
 
@@ -62,7 +60,7 @@ describe('a journal', () => {
     await pause(400);
     expect(await ackOf(runId)).toBe(`${first.at(-1)!.n}`);
     await coordinator.send(entries, { after: 0 });
-    await acknowledged(coordinator);
+    await coordinator.acknowledged();
     await coordinator.send(second);
     await coordinator.send(entries);
     await pause(500);
@@ -80,7 +78,7 @@ describe('a journal', () => {
         entry.kind === 'metric' ? { ...entry, staleness: i < 4 ? 0.5 : 2, stalenessCounts: i < 4 ? [2, 2] : [0, 1, 2, 1] } : entry,
       );
     await coordinator.publish(rows);
-    await acknowledged(coordinator);
+    await coordinator.acknowledged();
     const { data } = await plane.admin.gql(
       'query($id: ID!) { run(id: $id) { staleness metrics(names: ["staleness"], maxPoints: 1) { points { value min max rounds } } } }',
       { id: coordinator.runId },
@@ -107,7 +105,7 @@ describe('a journal', () => {
     await coordinator.publish([...coordinator.rounds(0, 5), { kind: 'event', type: 'run.failed', message: 'an old voice', data: {} }], {
       round: 6,
     });
-    await acknowledged(coordinator);
+    await coordinator.acknowledged();
     await until('it is told to stop', async () => (await fleet.redis.hget(controlKey(coordinator.runId), 'action')) === '1:cancel');
     const after = await stored(coordinator.runId);
     expect([after.status, after.events.length, after.ledger.committedRounds]).toEqual([before.status, before.events.length, 0]);
@@ -117,7 +115,7 @@ describe('a journal', () => {
   it('moves the progress of its run, and an older state that comes late does not move it back', async () => {
     const coordinator = await training();
     await coordinator.publish(coordinator.rounds(0, 9), { round: 10, refusedFrames: 3 });
-    await acknowledged(coordinator);
+    await coordinator.acknowledged();
     expect(await stored(coordinator.runId)).toMatchObject({
       status: 'RUNNING',
       progress: { round: 10, epoch: 0, loss: 0.2, examplesPerSecond: 9_000, workers: 1, phase: 'training' },
@@ -146,7 +144,7 @@ describe('a journal', () => {
       },
     );
     await broken.finish({ weightsSha256: 'short' });
-    await Promise.all([good, bad, broken].map(acknowledged));
+    await Promise.all([good, bad, broken].map((coordinator) => coordinator.acknowledged()));
     const { data } = await plane.admin.gql(
       'query($id: ID!) { run(id: $id) { status finishedAt result { accuracy weightsSha256 weightsUrl } progress { round etaSeconds workers } stepTasks { state } } }',
       { id: good.runId },
@@ -161,7 +159,7 @@ describe('a journal', () => {
     expect((await stored(broken.runId)).statusReason).toMatch(/result cannot be read: weightsSha256/);
     // Over is over.
     await good.publish([{ kind: 'event', type: 'run.failed', message: 'too late', data: {} }]);
-    await acknowledged(good);
+    await good.acknowledged();
     expect((await stored(good.runId)).status).toBe('SUCCEEDED');
   });
 
@@ -195,7 +193,7 @@ describe('a journal', () => {
     await coordinator.publish([
       { kind: 'event', type: 'view.changed', message: 'nul \0 and half \ud800 a pair', data: { '\0': ['\udfff'] } },
     ]);
-    await acknowledged(coordinator);
+    await coordinator.acknowledged();
     expect(counters.refused - refusedBefore).toBe(5);
     expect((await stored(coordinator.runId)).events.at(-1)).toMatchObject({ message: 'nul \ufffd and half \ufffd a pair' });
     await until('the stream is empty', async () => (await fleet.redis.xlen(REPORT_STREAM)) < 5);
@@ -350,7 +348,7 @@ it('entries are numbered by the journal, whatever arrives first', async () => {
   for (let i = 0; i < 40; i += 10)
     await Promise.all([coordinator.send(entries.slice(i, i + 10)), coordinator.send(entries.slice(0, i + 5))]);
   await coordinator.send(entries, { after: 0 });
-  await acknowledged(coordinator);
+  await coordinator.acknowledged();
   const run = await stored(coordinator.runId);
   const texts = run.events.map((event: { message: string }) => event.message).filter((text: string) => /^e\d+$/.test(text));
   expect([...texts].sort()).toEqual(entries.map((entry) => (entry as { message: string }).message).sort());

@@ -1,25 +1,13 @@
 /** Attempts end and others take up: what is restored, what counts, what old ones may still say, and when it is enough. */
-import { ackFieldName, controlKey, type CheckpointRecord } from '@paceline/jobs';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { Database } from '../../apps/api/src/database/database.js';
-import { Coordinator, ScriptedFleet } from './scripted-fleet.js';
-import { ControlPlane, createRun, until } from './services.js';
+import { Fleet } from '../../apps/api/src/fleet/fleet.js';
+import { checkpointWritten, Coordinator, onAFreshPlane, type ScriptedFleet } from './scripted-fleet.js';
+import { createRun, until, untilStatus, type ControlPlane } from './services.js';
 
 let plane: ControlPlane;
 let fleet: ScriptedFleet;
-beforeAll(async () => {
-  plane = await ControlPlane.start();
-  fleet = await new ScriptedFleet(plane.redis.url).ready();
-});
-afterEach(async () => {
-  await fleet.stop();
-  await plane.reset();
-  fleet = await new ScriptedFleet(plane.redis.url).ready();
-});
-afterAll(async () => {
-  await fleet?.stop();
-  await plane?.stop();
-});
+onAFreshPlane((given) => ({ plane, fleet } = given));
 
 const RUN = `query($id: ID!) { run(id: $id) {
   status statusReason attempt startedAt finishedAt progress { round phase }
@@ -28,45 +16,9 @@ const RUN = `query($id: ID!) { run(id: $id) {
   statusHistory { from to attempt }
 } }`;
 const runOf = async (id: string) => (await plane.admin.gql(RUN, { id })).data.run;
-const statusOf = (id: string, status: string, deadlineMs = 10_000) =>
-  until(
-    `status ${status}`,
-    async () => {
-      const run = await runOf(id);
-      return run.status === status && run;
-    },
-    deadlineMs,
-  );
-const controlOf = (id: string, field: string) => fleet.redis.hget(controlKey(id), field);
-
-async function trainOn(
-  id: string,
-  server: { id: string },
-  worker: { id: string },
-  options?: Parameters<ScriptedFleet['claim']>[2],
-): Promise<Coordinator> {
-  const coordinator = await fleet.claim(id, [server.id], options);
-  const { payload } = await fleet.takeStepTask();
-  await coordinator.train(worker.id, payload);
-  await statusOf(id, 'RUNNING');
-  return coordinator;
-}
-
-async function running(spec: object = {}, options?: Parameters<ScriptedFleet['claim']>[2]) {
-  const [server, worker] = [fleet.beat('server'), fleet.beat('worker')];
-  const id = await createRun(plane.admin, spec);
-  return { id, server, worker, coordinator: await trainOn(id, server, worker, options) };
-}
-
-const checkpoint = (attempt: number, round: number, changes: Partial<CheckpointRecord> = {}) => ({
-  kind: 'event' as const,
-  type: 'checkpoint.written' as const,
-  message: `checkpoint of round ${round}`,
-  data: { attempt, round, bytes: 1000, sha256: 'cd'.repeat(32), loss: 0.5, reason: 'cadence', ...changes },
-});
+const statusOf = (id: string, status: string) => untilStatus(() => runOf(id), status);
+const running = (...args: [spec?: object, options?: { port: number }]) => fleet.training(plane, ...args);
 const failed = (cause: string) => ({ kind: 'event' as const, type: 'run.failed' as const, message: `failed: ${cause}`, data: { cause } });
-const acknowledged = (coordinator: Coordinator) =>
-  until('the acknowledgement', async () => (await controlOf(coordinator.runId, ackFieldName(coordinator.attempt))) === `${coordinator.n}`);
 const placementOf = async (id: string) => {
   const held = await fleet.takePlacement();
   expect(held.payload.runId).toBe(id);
@@ -76,17 +28,20 @@ const placementOf = async (id: string) => {
 describe('an attempt that loses its server', () => {
   it('is followed by one that takes up from the newest checkpoint; only the lineage counts, and the old voice changes nothing', async () => {
     const { id, coordinator, server, worker } = await running();
-    await coordinator.publish([...coordinator.rounds(0, 9), checkpoint(1, 10), ...coordinator.rounds(10, 19), checkpoint(1, 20)], {
-      round: 20,
-    });
+    await coordinator.publish(
+      [...coordinator.rounds(0, 9), checkpointWritten(1, 10), ...coordinator.rounds(10, 19), checkpointWritten(1, 20)],
+      {
+        round: 20,
+      },
+    );
     await coordinator.publish(coordinator.rounds(20, 29), { round: 30 });
-    await acknowledged(coordinator);
+    await coordinator.acknowledged();
     server.stop();
     await fleet.report({ kind: 'goodbye', role: 'server', id: server.id });
     const second = fleet.beat('server');
     const held = await placementOf(id);
     expect(held.payload).toMatchObject({ attempt: 2, index: 0, restore: { runId: id, attempt: 1, round: 20 } });
-    expect(await controlOf(id, 'action')).toBe('1:cancel');
+    expect(await fleet.control(id, 'action')).toBe('1:cancel');
     const waiting = await runOf(id);
     expect(waiting).toMatchObject({ status: 'QUEUED', attempt: 2, progress: { round: 20, phase: 'waiting' } });
     expect(waiting.statusHistory.slice(-2)).toEqual([
@@ -101,8 +56,8 @@ describe('an attempt that loses its server', () => {
     });
     await held.complete('claimed');
     // The server of the first attempt was not dead after all: what it says is acknowledged and forgotten.
-    await coordinator.publish([...coordinator.rounds(30, 39), checkpoint(1, 40), failed('POISON_ROUND')], { round: 40 });
-    await until('the old acknowledgement', async () => (await controlOf(id, 'ack1')) === `${coordinator.n}`);
+    await coordinator.publish([...coordinator.rounds(30, 39), checkpointWritten(1, 40), failed('POISON_ROUND')], { round: 40 });
+    await coordinator.acknowledged();
     expect(await runOf(id)).toMatchObject({ status: expect.not.stringContaining('FAILED'), ledger: { committedRounds: 20 } });
     coordinator.fallSilent();
 
@@ -111,7 +66,7 @@ describe('an attempt that loses its server', () => {
     expect(payload, 'no seat of the first attempt is left').toMatchObject({ attempt: 2, seat: 0, n: 0 });
     await next.train(worker.id, payload);
     await next.publish(next.rounds(20, 24), { round: 25 });
-    await acknowledged(next);
+    await next.acknowledged();
     const run = await runOf(id);
     expect(run).toMatchObject({
       status: 'RUNNING',
@@ -152,16 +107,27 @@ describe('an attempt that loses its server', () => {
   it('is noticed when its process lives and its coordinator says nothing for twenty seconds', async () => {
     const { id, coordinator } = await running();
     coordinator.fallSilent();
-    await until('the end of the attempt', async () => (await runOf(id)).attempt === 2, 40_000);
+    await coordinator.acknowledged();
+    // The api hears of everybody else.
+    vi.spyOn(plane.api.app.get(Fleet), 'hearingForMs').mockReturnValue(60_000);
+    await plane.passTime(id, 15_000);
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    expect(await runOf(id)).toMatchObject({ status: 'RUNNING', attempt: 1 });
+    await plane.passTime(id, 5_000);
+    await until('the end of the attempt', async () => (await runOf(id)).attempt === 2);
     const { statusHistory } = (await plane.admin.gql('query($id: ID!) { run(id: $id) { statusHistory { to reason } } }', { id })).data.run;
     expect(statusHistory.find(({ to }: { to: string }) => to === 'RECOVERING').reason).toMatch(
       /coordinator .* has not reported for 2\d s; 4 of 5 restarts are left/,
     );
-  }, 60_000);
+  });
 
   it('whose checkpoint cannot be loaded is followed by one from the checkpoint before, without a charge', async () => {
     const { id, coordinator } = await running({ restarts: 1 });
-    await coordinator.publish([checkpoint(1, 10), checkpoint(1, 20), failed('STOPPED')], { phase: 'failed', round: 20, seats: [] });
+    await coordinator.publish([checkpointWritten(1, 10), checkpointWritten(1, 20), failed('STOPPED')], {
+      phase: 'failed',
+      round: 20,
+      seats: [],
+    });
     coordinator.fallSilent();
     const invalid = async (attempt: number, round: number) => {
       const held = await placementOf(id);
@@ -210,7 +176,7 @@ describe('the restart budget', () => {
 
 it('a result counts only when everything before it is stored', async () => {
   const { id, coordinator } = await running();
-  const early = coordinator.number([...coordinator.rounds(0, 4), checkpoint(1, 5)]);
+  const early = coordinator.number([...coordinator.rounds(0, 4), checkpointWritten(1, 5)]);
   await coordinator.finish();
   await new Promise((resolve) => setTimeout(resolve, 700));
   expect((await runOf(id)).status).toBe('RUNNING');
@@ -236,14 +202,13 @@ it('servers that would write checkpoints to different places are told so before 
   const servers = [fleet.beat('server'), fleet.beat('server')];
   fleet.beat('worker');
   const id = await createRun(plane.admin, { strategy: { kind: 'parameter-server', servers: 2 } });
-  const claiming = fleet.claim(
+  await fleet.claimPlaces(
     id,
     servers.map((server) => server.id),
     { storage: ['file://a/data', 'file://b/data'] },
   );
-  claiming.catch(() => undefined);
   expect(await statusOf(id, 'FAILED')).toMatchObject({
     statusReason: expect.stringMatching(/different places \(file:\/\/a\/data, file:\/\/b\/data\).*one shared folder or bucket/),
   });
-  await expect(claiming).rejects.toThrow('the start');
+  expect(await fleet.control(id, 'start')).toBeNull();
 });

@@ -5,14 +5,16 @@
 import { randomBytes } from 'node:crypto';
 import { createServer, type AddressInfo } from 'node:net';
 import {
+  ackFieldName,
   connectRedis,
+  controlKey,
   HandQueue,
   PLACEMENT_QUEUE,
   placementJobSchema,
-  redisControlPlane,
   sendReport,
   STEP_TASK_QUEUE,
   stepTaskJobSchema,
+  type CheckpointRecord,
   type CoordinatorState,
   type FleetMember,
   type HeldJob,
@@ -23,9 +25,59 @@ import {
 } from '@paceline/jobs';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import type { Redis } from 'ioredis';
-import { until } from './services.js';
+import { afterAll, afterEach, beforeAll } from 'vitest';
+import { ControlPlane, createRun, until, untilStatus } from './services.js';
 
 type Unnumbered = JournalEntry extends infer E ? (E extends JournalEntry ? Omit<E, 'n' | 'atMs'> : never) : never;
+
+/** A checkpoint as a coordinator's journal tells of it. */
+export const checkpointWritten = (attempt: number, round: number, changes: Partial<CheckpointRecord> = {}) => ({
+  kind: 'event' as const,
+  type: 'checkpoint.written' as const,
+  message: `checkpoint of round ${round}`,
+  data: { attempt, round, bytes: 1000, sha256: 'cd'.repeat(32), loss: 1 / (1 + round), reason: 'cadence', ...changes },
+});
+
+/**
+ * For files whose tests would meet each other's servers and jobs: each test finds the control plane as if it had just been
+ * installed, with a fleet that nobody belongs to yet. `take` is told both before each test.
+ */
+export function onAFreshPlane(take: (given: { plane: ControlPlane; fleet: ScriptedFleet }) => void): void {
+  let plane: ControlPlane | undefined;
+  let fleet: ScriptedFleet | undefined;
+  const begin = async (): Promise<void> => {
+    fleet = await new ScriptedFleet(plane!.redis.url).ready();
+    take({ plane: plane!, fleet });
+  };
+  beforeAll(async () => {
+    plane = await ControlPlane.start();
+    await begin();
+  });
+  afterEach(async () => {
+    await fleet?.stop();
+    await plane!.reset();
+    await begin();
+  });
+  afterAll(async () => {
+    await fleet?.stop();
+    await plane?.stop();
+  });
+}
+
+type Beat = ReturnType<ScriptedFleet['beat']>;
+interface ClaimOptions {
+  readonly port?: number;
+  /** Of the servers, by index. */
+  readonly storage?: readonly string[];
+}
+
+/** A run that trains on a server and a worker of its own. */
+export interface Training {
+  readonly id: string;
+  readonly coordinator: Coordinator;
+  readonly server: Beat;
+  readonly worker: Beat;
+}
 
 export class ScriptedFleet {
   readonly redis: Redis;
@@ -83,20 +135,43 @@ export class ScriptedFleet {
     return { id, stop: () => clearInterval(timer) };
   }
 
-  async takePlacement(deadlineMs = 10_000): Promise<HeldJob<PlacementJob>> {
+  async takePlacement(deadlineMs?: number): Promise<HeldJob<PlacementJob>> {
     return until('a placement job', () => this.placements.take().catch(() => undefined), deadlineMs);
   }
 
-  async takeStepTask(deadlineMs = 10_000): Promise<HeldJob<StepTaskJob>> {
+  async takeStepTask(deadlineMs?: number): Promise<HeldJob<StepTaskJob>> {
     return until('a step task', () => this.stepTasks.take().catch(() => undefined), deadlineMs);
   }
 
+  /** A field of the control hash of a run. */
+  control(runId: string, field: string): Promise<string | null> {
+    return this.redis.hget(controlKey(runId), field);
+  }
+
+  /** Makes a run and has it train until it is RUNNING. */
+  async training(plane: ControlPlane, spec: object = {}, options?: ClaimOptions): Promise<Training> {
+    const [server, worker] = [this.beat('server'), this.beat('worker')];
+    const id = await createRun(plane.admin, spec);
+    const coordinator = await this.claim(id, [server.id], options);
+    await coordinator.train(worker.id, (await this.takeStepTask()).payload);
+    const read = async (): Promise<unknown> =>
+      (await plane.admin.gql('query($id: ID!) { run(id: $id) { status statusReason } }', { id })).data.run;
+    await untilStatus(read, 'RUNNING');
+    return { id, coordinator, server, worker };
+  }
+
   /** Takes every placement of a run, as servers `ids`, and waits for the start. */
-  async claim(
-    runId: string,
-    ids: readonly string[],
-    { port = this.port, storage }: { port?: number; storage?: readonly string[] } = {},
-  ): Promise<Coordinator> {
+  async claim(runId: string, ids: readonly string[], options?: ClaimOptions): Promise<Coordinator> {
+    const attempt = await this.claimPlaces(runId, ids, options);
+    const isStarted = async () => (JSON.parse((await this.control(runId, 'start')) ?? '{}') as { attempt?: number }).attempt === attempt;
+    await until('the start', isStarted);
+    const coordinator = new Coordinator(this, runId, attempt);
+    this.timers.push(coordinator.beating);
+    return coordinator;
+  }
+
+  /** @returns the attempt */
+  async claimPlaces(runId: string, ids: readonly string[], { port = this.port, storage }: ClaimOptions = {}): Promise<number> {
     let attempt = 1;
     for (const serverId of ids) {
       const held = await this.takePlacement();
@@ -112,12 +187,7 @@ export class ScriptedFleet {
       });
       await held.complete('claimed');
     }
-    const isStarted = async () =>
-      (JSON.parse((await redisControlPlane(this.redis).readControl(runId)).start ?? '{}') as { attempt?: number }).attempt === attempt;
-    await until('the start', isStarted);
-    const coordinator = new Coordinator(this, runId, attempt);
-    this.timers.push(coordinator.beating);
-    return coordinator;
+    return attempt;
   }
 
   async stop(): Promise<void> {
@@ -155,6 +225,12 @@ export class Coordinator {
   /** Nothing is heard of it any more. */
   fallSilent(): void {
     clearInterval(this.beating);
+  }
+
+  /** Waits until the api has stored everything that was numbered. */
+  acknowledged(): Promise<unknown> {
+    const { fleet, runId, attempt } = this;
+    return until(`the acknowledgement of ${this.n}`, async () => (await fleet.control(runId, ackFieldName(attempt))) === `${this.n}`);
   }
 
   number(entries: readonly Unnumbered[]): JournalEntry[] {

@@ -125,6 +125,17 @@ export class ControlPlane {
     this.api = await this.startApi();
   }
 
+  /** As if so much time had gone by since anything that the run, or its servers and workers, are waited for: what is stored moves back. */
+  async passTime(runId: string, ms: number): Promise<void> {
+    const client = new pg.Client({ connectionString: this.postgres.url });
+    await client.connect();
+    const back = (...columns: string[]): string => columns.map((name) => `"${name}" = "${name}" - $1 * interval '1 ms'`).join(', ');
+    await client.query(`UPDATE "Run" SET ${back('cancelRequestedAt', 'pauseRequestedAt', 'coordinatorAt')} WHERE "id" = $2`, [ms, runId]);
+    await client.query(`UPDATE "Attempt" SET ${back('startedAt')} WHERE "runId" = $2`, [ms, runId]);
+    for (const table of ['Server', 'Worker']) await client.query(`UPDATE "${table}" SET ${back('lastSeenAt')}`, [ms]);
+    await client.end();
+  }
+
   async stop(): Promise<void> {
     for (const api of this.apis) await api.stop();
     await Promise.all([this.postgres?.stop(), this.redis?.stop()]);
@@ -136,7 +147,7 @@ export class ControlPlane {
 export async function until<T>(
   what: string,
   look: () => Promise<T | undefined | false> | T | undefined | false,
-  deadlineMs = 10_000,
+  deadlineMs = 20_000,
 ): Promise<T> {
   const end = performance.now() + deadlineMs;
   for (;;) {
@@ -145,6 +156,20 @@ export async function until<T>(
     if (performance.now() > end) throw new Error(`waited ${deadlineMs} ms for: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 40));
   }
+}
+
+/** Reads a run again and again until it has this status. @returns it as it was read then @throws Error that says how it was last seen */
+// Tests look into answers by hand; a wrong path fails them.
+// eslint-disable-next-line @typescript-eslint/no-explicit-any
+export async function untilStatus(read: () => Promise<any>, status: string, deadlineMs?: number): Promise<any> {
+  let last: { status: string; statusReason?: string } | undefined;
+  const isThere = async (): Promise<unknown> => {
+    last = await read();
+    return last?.status === status && last;
+  };
+  return until(`status ${status}`, isThere, deadlineMs).catch((error: Error) => {
+    throw new Error(`${error.message}; last seen ${last?.status}: ${last?.statusReason}`);
+  });
 }
 
 export const CREATE_RUN = `mutation($spec: RunSpecInput!, $clusterSpecId: ID, $idempotencyKey: String) {

@@ -1,24 +1,12 @@
 /** Runs with a standby per shard, through scripted servers: both are placed, one of two that ask wins, and what the loser says is refused. */
-import { controlKey, leadSchema, type LeadAnswer } from '@paceline/jobs';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { Coordinator, ScriptedFleet } from './scripted-fleet.js';
-import { ControlPlane, createRun, until } from './services.js';
+import { leadSchema, type LeadAnswer } from '@paceline/jobs';
+import { describe, expect, it } from 'vitest';
+import { Coordinator, onAFreshPlane, type ScriptedFleet } from './scripted-fleet.js';
+import { createRun, until, type ControlPlane } from './services.js';
 
 let plane: ControlPlane;
 let fleet: ScriptedFleet;
-beforeAll(async () => {
-  plane = await ControlPlane.start();
-  fleet = await new ScriptedFleet(plane.redis.url).ready();
-});
-afterEach(async () => {
-  await fleet.stop();
-  await plane.reset();
-  fleet = await new ScriptedFleet(plane.redis.url).ready();
-});
-afterAll(async () => {
-  await fleet?.stop();
-  await plane?.stop();
-});
+onAFreshPlane((given) => ({ plane, fleet } = given));
 
 const RUN = `query($id: ID!) { run(id: $id) {
   status statusReason attempt progress { round } servers { index role term serverId }
@@ -26,14 +14,13 @@ const RUN = `query($id: ID!) { run(id: $id) {
 } }`;
 const runOf = async (id: string) => (await plane.admin.gql(RUN, { id })).data.run;
 const leadOf = async (id: string, index: number): Promise<LeadAnswer | undefined> => {
-  const text = await fleet.redis.hget(controlKey(id), `lead${index}`);
+  const text = await fleet.control(id, `lead${index}`);
   return text === null ? undefined : leadSchema.parse(JSON.parse(text));
 };
 const leadChanges = async (id: string): Promise<string[]> =>
   (await runOf(id)).events.edges.flatMap(({ node }: { node: { type: string; message: string } }) =>
     node.type === 'lead.changed' ? [node.message] : [],
   );
-const ackOf = (id: string) => fleet.redis.hget(controlKey(id), 'ack1');
 
 interface Scripted {
   readonly id: string;
@@ -56,7 +43,7 @@ async function running(): Promise<Scripted> {
     await held.complete('claimed');
   }
   const start = await until('the start', async () => {
-    const text = await fleet.redis.hget(controlKey(id), 'start');
+    const text = await fleet.control(id, 'start');
     return text !== null && (JSON.parse(text) as Record<string, { serverId: string }[]>);
   });
   expect(start['servers']!.map(({ serverId }) => serverId)).toEqual(['p0', 'p1']);
@@ -67,7 +54,7 @@ async function running(): Promise<Scripted> {
   expect(payload.standbys!.map(({ serverId }) => serverId)).toEqual(['s0', 's1']);
   await coordinator.train('w', payload);
   await coordinator.publish(coordinator.rounds(0, 29), { round: 30 });
-  await until('the acknowledgement', async () => (await ackOf(id)) === `${coordinator.n}`);
+  await coordinator.acknowledged();
   return { id, coordinator, beats };
 }
 
@@ -152,7 +139,7 @@ it('what a coordinator says that was replaced is refused, and its successor goes
   successor.n = storedN;
   successor.state = { ...former.state, round: 35 };
   await successor.publish(successor.rounds(30, 34));
-  await until('its acknowledgement', async () => (await ackOf(id)) === `${successor.n}`);
+  await successor.acknowledged();
   expect(await runOf(id)).toMatchObject({
     ...{ status: 'RUNNING', attempt: 1, progress: { round: 35 } },
     ledger: { committedRounds: 35, committedExamples: 35 * 256, expectedExamples: 35 * 256 },

@@ -32,7 +32,7 @@ export function problemOf(code: FaultCode, detail: string, issues?: readonly Fie
 
 /** Sends a fault in the language of the path: GraphQL's error list at /graphql, a problem document elsewhere. */
 export function sendFault(request: FastifyRequest, reply: FastifyReply, fault: Fault): FastifyReply {
-  const { code, message, status, retryAfterSeconds } = fault;
+  const { code, message, status, retryAfterSeconds, issues } = fault;
   void reply.status(status).header('cache-control', 'no-store');
   if (retryAfterSeconds) void reply.header('retry-after', String(retryAfterSeconds));
   if (code === 'UNAUTHENTICATED') void reply.header('www-authenticate', 'Bearer realm="paceline"');
@@ -41,7 +41,7 @@ export function sendFault(request: FastifyRequest, reply: FastifyReply, fault: F
       .type('application/json; charset=utf-8')
       .send({ errors: [{ message, extensions: { code, ...(retryAfterSeconds ? { retryAfterSeconds } : {}) } }] });
   }
-  return reply.type(PROBLEM).send(problemOf(code, message));
+  return reply.type(PROBLEM).send(problemOf(code, message, issues));
 }
 
 const CODES_BY_STATUS: Readonly<Record<number, FaultCode>> = {

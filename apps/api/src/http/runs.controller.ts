@@ -1,9 +1,9 @@
 /** Runs over REST: the same operations, rules and results as GraphQL, with problem documents for what goes wrong. */
-import { Body, Controller, Get, Headers, HttpCode, Param, Post, Query, Req, Res } from '@nestjs/common';
+import { Body, Controller, Get, Headers, HttpCode, Param, Post, Query, Res } from '@nestjs/common';
 import type { FastifyReply } from 'fastify';
 import { Fault } from '../fault.js';
 import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
-import { CurrentViewer, type AuthenticatedRequest } from '../graphql/viewer.decorator.js';
+import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import { CreateRun } from '../runs/create-run.js';
 import { progressOf, resultTypeOf } from '../runs/run-row.js';
 import { ACTIVE_STATUSES, RUN_MOVES, type RunStatus } from '@paceline/jobs';
@@ -12,7 +12,6 @@ import { RunRequests } from '../runs/run-requests.js';
 import { Runs } from '../runs/runs.js';
 import { Weights } from '../runs/weights.js';
 import type { Viewer } from '../teams/authentication.js';
-import { PROBLEM, problemOf, sendFault } from './problem.filter.js';
 
 @Controller('api/v1/runs')
 export class RunsController {
@@ -34,16 +33,16 @@ export class RunsController {
     @Headers('idempotency-key') idempotencyKey: string | undefined,
     @Res() reply: FastifyReply,
   ): Promise<void> {
-    const result = await this.createRuns.create(viewer, body ?? {}, {
+    const asked = this.createRuns.create(viewer, body ?? {}, {
       clusterSpecId,
       idempotencyKey,
       resumeFrom: resumeFromRun === undefined ? null : { runId: resumeFromRun, round: wholeNumber('resumeFromRound', resumeFromRound) },
     });
-    if (!(result instanceof Run)) return sendResult(reply, result);
+    const run = accepted(await asked);
     await reply
       .status(201)
-      .header('location', `/api/v1/runs/${result.id}`)
-      .send(await this.toJson(result));
+      .header('location', `/api/v1/runs/${run.id}`)
+      .send(await this.toJson(run));
   }
 
   @Get()
@@ -64,34 +63,32 @@ export class RunsController {
 
   @Post(':id/cancel')
   @HttpCode(202)
-  async cancel(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Res() reply: FastifyReply): Promise<void> {
-    await this.answer(reply, await this.requests.cancel(viewer, id));
+  cancel(@CurrentViewer() viewer: Viewer, @Param('id') id: string) {
+    return this.answer(this.requests.cancel(viewer, id));
   }
 
   @Post(':id/pause')
   @HttpCode(202)
-  async pause(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Res() reply: FastifyReply): Promise<void> {
-    await this.answer(reply, await this.requests.pause(viewer, id));
+  pause(@CurrentViewer() viewer: Viewer, @Param('id') id: string) {
+    return this.answer(this.requests.pause(viewer, id));
   }
 
   @Post(':id/resume')
   @HttpCode(202)
-  async resume(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Body() body: unknown, @Res() reply: FastifyReply): Promise<void> {
-    const { servers } = numbersOf(body, ['servers']);
-    await this.answer(reply, await this.requests.resume(viewer, id, servers));
+  resume(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Body() body: unknown) {
+    return this.answer(this.requests.resume(viewer, id, numbersOf(body, ['servers']).servers));
   }
 
   @Post(':id/scale')
   @HttpCode(202)
-  async scale(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Body() body: unknown, @Res() reply: FastifyReply): Promise<void> {
-    const { workers } = numbersOf(body, ['workers']);
-    await this.answer(reply, await this.requests.scale(viewer, id, workers ?? Number.NaN));
+  scale(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Body() body: unknown) {
+    return this.answer(this.requests.scale(viewer, id, numbersOf(body, ['workers']).workers ?? Number.NaN));
   }
 
   @Post(':id/extend')
   @HttpCode(202)
-  async extend(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Body() body: unknown, @Res() reply: FastifyReply): Promise<void> {
-    await this.answer(reply, await this.requests.extend(viewer, id, numbersOf(body, ['rounds', 'epochs'])));
+  extend(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Body() body: unknown) {
+    return this.answer(this.requests.extend(viewer, id, numbersOf(body, ['rounds', 'epochs'])));
   }
 
   @Get(':id/attempts')
@@ -113,18 +110,10 @@ export class RunsController {
 
   /** The trained weights as a safetensors file. */
   @Get(':id/weights')
-  async download(
-    @CurrentViewer() viewer: Viewer,
-    @Param('id') id: string,
-    @Req() request: AuthenticatedRequest,
-    @Res() reply: FastifyReply,
-  ): Promise<void> {
+  async download(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Res() reply: FastifyReply): Promise<void> {
     const run = await this.existing(viewer, id);
     const file = await this.weights.open(run);
-    if (file instanceof NotFound) {
-      sendFault(request, reply, new Fault('NOT_FOUND', file.message));
-      return;
-    }
+    if (file instanceof NotFound) throw new Fault('NOT_FOUND', file.message);
     await reply
       .headers({
         'content-type': 'application/octet-stream',
@@ -142,9 +131,9 @@ export class RunsController {
     return run;
   }
 
-  private async answer(reply: FastifyReply, result: Run | InvalidInput | NotFound | Conflict): Promise<void> {
-    if (!(result instanceof Run)) return sendResult(reply, result);
-    await reply.status(202).send(await this.toJson(result));
+  /** @throws Fault when the request was refused */
+  private async answer(asked: Promise<Run | InvalidInput | NotFound | Conflict>) {
+    return this.toJson(accepted(await asked));
   }
 
   private async toJson(run: Run) {
@@ -184,10 +173,11 @@ function summary(run: Run) {
   };
 }
 
-async function sendResult(reply: FastifyReply, result: InvalidInput | NotFound | Conflict): Promise<void> {
-  const code = result instanceof InvalidInput ? 'INVALID_INPUT' : result instanceof NotFound ? 'NOT_FOUND' : 'CONFLICT';
-  const problem = problemOf(code, result.message, result instanceof InvalidInput ? result.issues : undefined);
-  await reply.status(problem.status).type(PROBLEM).send(problem);
+/** @throws Fault for what an operation refuses */
+function accepted(result: Run | InvalidInput | NotFound | Conflict): Run {
+  if (result instanceof Run) return result;
+  if (result instanceof InvalidInput) throw new Fault('INVALID_INPUT', result.message, undefined, result.issues);
+  throw new Fault(result instanceof NotFound ? 'NOT_FOUND' : 'CONFLICT', result.message);
 }
 
 /** Numbers of a JSON body, by name. @throws Fault INVALID_INPUT for anything else in it */
