@@ -37,7 +37,6 @@ test('checkpoints come with the rounds, the newest and the best are kept, and an
   for (const [round, servers] of [
     [24, 1],
     [32, 3],
-    [40, 2],
   ] as const) {
     await plane.trainAgain(run, { attempt: round === 24 ? 1 : run.attempt, round }, servers);
     const again = await plane.finished(run);

@@ -6,7 +6,6 @@ import type { RunSpecInput } from '@paceline/spec';
 import { DataPlane, type RunView } from '@paceline/testkit';
 import { Queue } from 'bullmq';
 import { Redis } from 'ioredis';
-import { trainReference } from '../numerics/reference.js';
 
 let plane: DataPlane | undefined;
 afterEach(async () => {
@@ -24,34 +23,6 @@ const eventOf = (run: RunView, type: string) => run.entries.find((entry) => entr
 async function begun(run: RunView, round = 10): Promise<void> {
   await plane!.until(run, `round ${round}`, 60_000, () => (run.state?.round ?? 0) >= round);
 }
-
-test('a worker that is stopped for a while is replaced, and changes nothing when it goes on', async () => {
-  plane = await DataPlane.start({ servers: 2, workers: 2 });
-  const run = await plane.train(spec(150, 2));
-  await begun(run);
-  await plane.until(run, 'both workers', 30_000, () => run.state?.seats.length === 2);
-  const { child } = plane.workers[0]!;
-  child.kill('SIGSTOP');
-  try {
-    await plane.until(run, 'the loss', 15_000, () => eventOf(run, 'worker.lost'));
-  } finally {
-    child.kill('SIGCONT');
-  }
-  const result = await plane.finished(run, 120_000);
-  expect(result.weightsSha256).toBe((await trainReference(run.spec)).weightsSha256);
-}, 240_000);
-
-test('a coordinator that is told to stop says so before it goes, within five seconds', async () => {
-  plane = await DataPlane.start({ servers: 1, workers: 1 });
-  const run = await plane.train(spec(50_000));
-  await begun(run);
-  const startedMs = Date.now();
-  await plane.servers[0]!.kill('SIGTERM');
-  expect(Date.now() - startedMs).toBeLessThan(5_000);
-  expect(plane.servers[0]!.child.exitCode).toBe(0);
-  const failed = await plane.until(run, 'the reason', 5_000, () => eventOf(run, 'run.failed'));
-  expect(failed).toMatchObject({ message: expect.stringContaining('was stopped (SIGTERM)') as string });
-}, 120_000);
 
 test('a server that is stopped ends the attempt with its name; the worker gives its seat up', async () => {
   plane = await DataPlane.start({ servers: 2, workers: 1 });

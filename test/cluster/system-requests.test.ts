@@ -1,9 +1,9 @@
-/** What people ask of a run with real processes: pause and resume, other numbers of servers and workers, more rounds. The weights do not depend on it. */
+/** What people ask of a run with real processes: pause and resume, other numbers of servers and workers. The weights do not depend on it. */
 import { pace, Stack, type Pace } from '@paceline/testkit';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { expectComplete, idle, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
 
-const LONG = ofRounds(200);
+const LONG = ofRounds(120);
 const SHARE = 0.1;
 
 let stack: Stack;
@@ -15,7 +15,7 @@ beforeAll(async () => {
 afterEach(() => slow?.end());
 afterAll(() => stack?.stop());
 
-/** Slows the workers down, so that a run of 200 rounds is still under way when it is asked for something. */
+/** Slows the workers down, so that a run of 120 rounds is still under way when it is asked for something. */
 const slowDown = (): Pace => (slow = pace(() => stack.workers.map(({ child }) => child.pid!), SHARE));
 
 test('pause, and resume on two servers instead of one: PAUSED within 10 s with a checkpoint, an idle fleet, the same weights', async () => {
@@ -51,11 +51,4 @@ test('fewer workers, then more: the surplus one leaves and comes back, the same 
   );
   slow!.end();
   await expectComplete(stack, id, LONG);
-});
-
-test('extended by 100 rounds after its end: the weights of a run of 200 rounds', async () => {
-  const { id } = await stack.client.createRun(ofRounds(100));
-  await untilStatus(stack, id, ['SUCCEEDED'], 90_000);
-  await stack.client.extendRun(id, { rounds: 100 });
-  await expectComplete(stack, id, LONG, { attempts: 2 });
 });

@@ -1,27 +1,29 @@
 /** The whole system, from createRun to trained weights: every process real, everything seen through the api. */
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { REPORT_STREAM, type Report } from '@paceline/jobs';
-import { Stack } from '@paceline/testkit';
+import { pace, Stack } from '@paceline/testkit';
 import { Redis } from 'ioredis';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
   ENDLESS,
   eventsOf,
   examplesBefore,
   expectComplete,
+  expectShared,
+  expectUndisturbed,
   idle,
   logged,
   ofRounds,
   reference,
   runOf,
   tensorsSha256,
-  typesOf,
   untilRound,
   untilStatus,
 } from './whole-runs.js';
 
 const SHORT = ofRounds(30);
-const MEDIUM = ofRounds(150);
+const MEDIUM = ofRounds(120);
 
 let stack: Stack;
 beforeAll(async () => {
@@ -41,6 +43,13 @@ test('a run from createRun to its weights', async () => {
     (await eventsOf(stack, id)).map(({ seq }) => seq),
   );
 
+  expect(stack.servers.flatMap((server) => logged(server, 'placement claimed', id))).toHaveLength(1);
+  const taken = stack.workers
+    .flatMap((worker) => logged(worker, 'step task taken', id))
+    .map(({ seat, n }) => `${String(seat)}.${String(n)}`);
+  expect(new Set(taken).size, 'each job is placed once').toBe(taken.length);
+  expect(taken.length).toBeGreaterThanOrEqual(1);
+
   const response = await fetch(new URL(run.result!.weightsUrl!, stack.url), { headers: { authorization: `Bearer ${stack.key}` } });
   expect(response.status).toBe(200);
   expect(tensorsSha256(Buffer.from(await response.arrayBuffer()))).toBe(run.result!.weightsSha256);
@@ -50,15 +59,26 @@ test('a run from createRun to its weights', async () => {
   expect(listed).toMatchObject({ id, status: 'SUCCEEDED', result: { weightsSha256: run.result!.weightsSha256 } });
 });
 
-test('each job is placed once', async () => {
-  const { id } = await stack.client.createRun(SHORT);
-  await expectComplete(stack, id, SHORT);
-  expect(stack.servers.flatMap((server) => logged(server, 'placement claimed', id))).toHaveLength(1);
-  const taken = stack.workers
-    .flatMap((worker) => logged(worker, 'step task taken', id))
-    .map(({ seat, n }) => `${String(seat)}.${String(n)}`);
-  expect(new Set(taken).size).toBe(taken.length);
-  expect(taken.length).toBeGreaterThanOrEqual(1);
+test('FLUSHALL and cut connections in the middle of a run: nothing is lost or doubled', async () => {
+  const redis = new Redis(stack.redis.url);
+  const paced = pace(() => stack.workers.map(({ child }) => child.pid!), 0.1);
+  try {
+    const { id } = await stack.client.createRun(MEDIUM);
+    await untilRound(stack, id, 5, 60_000, 2);
+    for (let i = 0; i < 2; i++) {
+      await stack.until('something to flush', 10_000, async () => (await redis.dbsize()) > 0);
+      await redis.flushall();
+      await redis.client('KILL', 'TYPE', 'normal');
+      await sleep(1_500);
+      expect((await runOf(stack, id)).status).toBe('RUNNING');
+    }
+    paced.end();
+    await expectComplete(stack, id, MEDIUM);
+    await expectUndisturbed(stack, id);
+  } finally {
+    paced.end();
+    redis.disconnect();
+  }
 });
 
 describe('cancelRun', () => {
@@ -86,30 +106,9 @@ describe('cancelRun', () => {
   });
 });
 
-describe('two runs at once share the fleet', () => {
-  for (const [workers, spec] of [
-    [2, SHORT],
-    [1, MEDIUM],
-  ] as const) {
-    test(`on ${workers} worker${workers === 1 ? '' : 's'}: both progress and both finish`, { timeout: 180_000 }, async () => {
-      await stack.haveWorkers(workers);
-      const first = await stack.client.createRun(ENDLESS);
-      await untilRound(stack, first.id, 5, 60_000, workers);
-      const second = await stack.client.createRun(spec);
-      await untilRound(stack, second.id, 3);
-      if (workers === 2) {
-        const roundBefore = (await runOf(stack, first.id)).progress.round;
-        await untilRound(stack, first.id, roundBefore + 3);
-      }
-      await expectComplete(stack, second.id, spec);
-      const before = (await runOf(stack, first.id)).progress.round;
-      // The whole fleet is the first run's again.
-      await untilRound(stack, first.id, before + 3, 60_000, workers);
-      expect(typesOf(await eventsOf(stack, first.id))).toContain('worker.left');
-      await stack.client.cancelRun(first.id);
-      await untilStatus(stack, first.id, ['CANCELLED'], 10_000);
-    });
-  }
+test('two runs at once share one worker: both progress and both finish', { timeout: 180_000 }, async () => {
+  await stack.haveWorkers(1);
+  await expectShared(stack, MEDIUM, 1);
 });
 
 describe('without a worker', () => {

@@ -1,7 +1,8 @@
 /** What a run must have left behind when it is over, seen through the api as its users see it. */
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { FINAL_STATUSES, type Run, type RunEvent, type RunStatus } from '@paceline/client';
+import { isAlive } from '@paceline/runtime';
 import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
 import type { Stack, TestProcess } from '@paceline/testkit';
 import pg from 'pg';
@@ -154,6 +155,52 @@ export async function expectComplete(
     ).toHaveLength(1);
   expect(run.statusHistory.map(({ to }) => to).slice(-3)).toEqual(['PROVISIONING', 'RUNNING', 'SUCCEEDED']);
   return run;
+}
+
+/** Nobody left, was lost or joined again: an outage was not noticed where the training is. */
+export async function expectUndisturbed(stack: Stack, id: string): Promise<void> {
+  const types = typesOf(await eventsOf(stack, id));
+  for (const type of ['worker.lost', 'worker.left', 'worker.away', 'seat.failed', 'journal.gap']) expect(types).not.toContain(type);
+  expect(types.filter((type) => type === 'worker.joined')).toHaveLength(2);
+}
+
+/** A second run comes while one has all the workers: both progress, and the first has its workers back afterwards. */
+export async function expectShared(stack: Stack, spec: RunSpecInput, workers: number): Promise<void> {
+  const first = await stack.client.createRun(ENDLESS);
+  await untilRound(stack, first.id, 5, 60_000, workers);
+  const second = await stack.client.createRun(spec);
+  await untilRound(stack, second.id, 3);
+  if (workers > 1) await untilRound(stack, first.id, (await runOf(stack, first.id)).progress.round + 3);
+  await expectComplete(stack, second.id, spec);
+  await untilRound(stack, first.id, (await runOf(stack, first.id)).progress.round + 3, 60_000, workers);
+  expect(typesOf(await eventsOf(stack, first.id))).toContain('worker.left');
+  await stack.client.cancelRun(first.id);
+  await untilStatus(stack, first.id, ['CANCELLED'], 10_000);
+}
+
+/** SIGTERM: exit code 0 in time, and no process of it is left. */
+export async function expectPoliteEnd(stack: Stack, member: TestProcess, withinMs: number): Promise<void> {
+  const pid = member.child.pid!;
+  const children = childrenOf(pid);
+  const from = performance.now();
+  await stack.end(member, 'SIGTERM');
+  expect(performance.now() - from, `ms until the ${member.app} was gone`).toBeLessThan(withinMs);
+  expect({ code: member.child.exitCode, signal: member.child.signalCode }).toEqual({ code: 0, signal: null });
+  expect([pid, ...children].filter(isAlive)).toEqual([]);
+}
+
+function childrenOf(pid: number): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((other) => {
+      try {
+        const text = readFileSync(`/proc/${other}/stat`, 'latin1');
+        return Number(text.slice(text.lastIndexOf(') ') + 2).split(' ')[1]) === pid;
+      } catch {
+        return false; // it ended while we looked
+      }
+    });
 }
 
 /** SHA-256 over the tensors of a safetensors file in the order of their offsets, which is layout order. */

@@ -7,20 +7,19 @@ import { pace, Stack, type Pace } from '@paceline/testkit';
 import { Redis } from 'ioredis';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
-import { eventsOf, expectComplete, lossOf, ofRounds, reference, runOf, typesOf, untilRound, untilStatus } from './whole-runs.js';
+import { expectComplete, expectUndisturbed, lossOf, ofRounds, reference, runOf, untilRound, untilStatus } from '../cluster/whole-runs.js';
 
-const LONG = ofRounds(400);
-const MEDIUM = ofRounds(150);
+const LONG = ofRounds(500);
 const SHORT = ofRounds(20);
-/** Of a core, per worker: about 8 rounds a second. */
-const SHARE = 0.1;
+/** Of a core, per worker: about 5 rounds a second. */
+const SHARE = 0.05;
 /** At both ends of an outage, when the fault is still being made or mended. */
 const MARGIN_MS = 1_000;
 
 let stack: Stack;
 let slow: Pace | undefined;
 beforeAll(async () => {
-  for (const spec of [SHORT, MEDIUM, LONG]) await reference(spec);
+  for (const spec of [SHORT, LONG]) await reference(spec);
   stack = await Stack.start({ servers: 1, workers: 2 });
 });
 beforeEach(async () => void (await stack.haveWorkers(2)));
@@ -36,13 +35,6 @@ async function expectRoundsBetween(id: string, fromMs: number, toMs: number): Pr
   const step = (toMs - MARGIN_MS - from) / 5;
   const counts = Array.from({ length: 5 }, (_, i) => times.filter((at) => at >= from + i * step && at < from + (i + 1) * step).length);
   expect(Math.min(...counts), `rounds in each fifth of the outage: ${counts.join(', ')}`).toBeGreaterThan(0);
-}
-
-/** Nobody left, was lost or joined again: the outage was not noticed where the training is. */
-async function expectUndisturbed(id: string): Promise<void> {
-  const types = typesOf(await eventsOf(stack, id));
-  for (const type of ['worker.lost', 'worker.left', 'worker.away', 'seat.failed', 'journal.gap']) expect(types).not.toContain(type);
-  expect(types.filter((type) => type === 'worker.joined')).toHaveLength(2);
 }
 
 /** Redis comes back empty: reports that nobody has read are lost, and only the journal still has them. */
@@ -77,12 +69,12 @@ test('20 s without the api and with a Redis that does not answer and then has lo
   paced.end();
   await expectComplete(stack, id, LONG);
   await expectRoundsBetween(id, from, to);
-  await expectUndisturbed(id);
+  await expectUndisturbed(stack, id);
   const next = await stack.client.createRun(SHORT);
   await expectComplete(stack, next.id, SHORT, { deadlineMs: 60_000 });
 });
 
-test('10 s without PostgreSQL: the api says 503 and when to come back, training goes on, the state catches up', async () => {
+test('9: 30 s without PostgreSQL: the api says 503 and when to come back, training goes on, the state catches up', async () => {
   const { id } = await stack.client.createRun(LONG);
   await untilRound(stack, id, 5, 60_000, 2);
   const paced = slowDown();
@@ -98,7 +90,7 @@ test('10 s without PostgreSQL: the api says 503 and when to come back, training 
   await expect(stack.client.createRun(SHORT)).rejects.toMatchObject({ httpStatus: 503 });
   expect((await fetch(`${stack.url}/healthz`)).status).toBe(200);
   expect((await fetch(`${stack.url}/readyz`)).status).toBe(503);
-  await sleep(Math.max(0, from + 10_000 - Date.now()));
+  await sleep(Math.max(0, from + 30_000 - Date.now()));
   const to = Date.now();
   await stack.startPostgres();
   await stack.until('the state to catch up', 30_000, async () => {
@@ -109,28 +101,7 @@ test('10 s without PostgreSQL: the api says 503 and when to come back, training 
   paced.end();
   await expectComplete(stack, id, LONG);
   await expectRoundsBetween(id, from, to);
-  await expectUndisturbed(id);
-});
-
-test('FLUSHALL and cut connections in the middle of a run: nothing is lost or doubled', async () => {
-  const redis = new Redis(stack.redis.url);
-  try {
-    const { id } = await stack.client.createRun(MEDIUM);
-    await untilRound(stack, id, 5, 60_000, 2);
-    const paced = slowDown();
-    for (let i = 0; i < 3; i++) {
-      await stack.until('something to flush', 10_000, async () => (await redis.dbsize()) > 0);
-      await redis.flushall();
-      await redis.client('KILL', 'TYPE', 'normal');
-      await sleep(1_500);
-      expect((await runOf(stack, id)).status).toBe('RUNNING');
-    }
-    paced.end();
-    await expectComplete(stack, id, MEDIUM);
-    await expectUndisturbed(id);
-  } finally {
-    redis.disconnect();
-  }
+  await expectUndisturbed(stack, id);
 });
 
 test('FLUSHALL while a run waits for a worker: its jobs are made again', async () => {
