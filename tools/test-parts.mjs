@@ -16,6 +16,8 @@
 
 const SECOND_MS = 1000;
 const inFolder = (folder) => ['--config', 'test/vitest.config.ts', `${folder}/`];
+/** For tests that mostly wait: files side by side, each with databases and processes of its own. */
+const filesAtATime = (count) => ['--fileParallelism', `--maxWorkers=${count}`];
 
 /** @type {Part[]} in the order of a full run: what fails fast comes first */
 export const PARTS = [
@@ -50,14 +52,14 @@ export const PARTS = [
   {
     name: 'api',
     holds: 'GraphQL and REST on real PostgreSQL and Redis',
-    tests: inFolder('test/api'),
+    tests: [...inFolder('test/api'), ...filesAtATime(3)],
     needsBuild: true,
     deadlineMs: 600 * SECOND_MS,
   },
   {
     name: 'cluster',
     holds: 'real processes, with faults',
-    tests: inFolder('test/cluster'),
+    tests: [...inFolder('test/cluster'), ...filesAtATime(2)],
     needsBuild: true,
     deadlineMs: 900 * SECOND_MS,
   },
@@ -68,15 +70,22 @@ export const PARTS = [
     holds: 'longer runs on real processes: fault rows, standbys, asynchronous modes, memory; only when it is named',
     tests: inFolder('test/soak'),
     needsBuild: true,
-    deadlineMs: 900 * SECOND_MS,
+    deadlineMs: 2400 * SECOND_MS,
     onlyByName: true,
   },
 ];
 
-/** Lanes that share the two cores: what only reads the tree, and the api's tests, which mostly wait. What measures time runs alone. */
-export const SIDE_BY_SIDE = [
-  ['types', 'format', 'lint', 'api'],
-  ['unit', 'tidy', 'numerics'],
+/**
+ * Stages follow one another; the lanes of a stage share the two cores: what waits runs beside what computes. No test may depend
+ * on having a core for itself.
+ */
+export const STAGES = [
+  [
+    ['types', 'format', 'lint', 'api'],
+    ['unit', 'tidy', 'numerics'],
+  ],
+  [['cluster']],
+  [['cli'], ['web']],
 ];
 
 /**

@@ -10,7 +10,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
-import { PARTS, SIDE_BY_SIDE, countCheck, countTests, failureLines, summary } from './test-parts.mjs';
+import { PARTS, STAGES, countCheck, countTests, failureLines, summary } from './test-parts.mjs';
 
 const root = join(import.meta.dirname, '..');
 const reports = mkdtempSync(join(tmpdir(), 'paceline-test-'));
@@ -181,22 +181,18 @@ const NOT_BUILT = { passed: 0, failed: 1, skipped: 0, notes: ['not run: the buil
 /** A part is not run when the build that it starts processes from has failed. */
 const blocked = (part) => part.needsBuild && results.get('build')?.failed;
 
-async function runAll(parts, flags) {
-  const named = (name) => parts.find((part) => part.name === name);
-  const lanes = SIDE_BY_SIDE.map((lane) => lane.map(named).filter(Boolean)).filter((lane) => lane.length > 0);
-  const together = lanes.length > 1;
-  if (named('build')) await runPart(named('build'), { alone: true, flags });
-  await Promise.all(
-    lanes.map(async (lane) => {
-      for (const part of lane) {
-        if (blocked(part)) results.set(part.name, NOT_BUILT);
-        else await runPart(part, { alone: !together, flags });
-      }
-    }),
-  );
-  for (const part of parts.filter((candidate) => candidate.name !== 'build' && !SIDE_BY_SIDE.flat().includes(candidate.name))) {
+async function runLane(lane, options) {
+  for (const part of lane) {
     if (blocked(part)) results.set(part.name, NOT_BUILT);
-    else await runPart(part, { alone: true, flags });
+    else await runPart(part, options);
+  }
+}
+
+async function runAll(parts, flags) {
+  const others = parts.filter(({ name }) => name !== 'build' && !STAGES.flat(2).includes(name));
+  for (const stage of [[['build']], ...STAGES, ...others.map(({ name }) => [[name]])]) {
+    const lanes = stage.map((lane) => parts.filter(({ name }) => lane.includes(name))).filter((lane) => lane.length > 0);
+    await Promise.all(lanes.map((lane) => runLane(lane, { alone: lanes.length === 1, flags })));
   }
 }
 

@@ -48,7 +48,7 @@ test('checkpoints come with the rounds, the newest and the best are kept, and an
 
 test('a pause ends on a checkpoint of the present round; the next attempt goes on with it', async () => {
   const run = await plane.train(withServers(2));
-  await plane.until(run, 'some rounds', 20_000, () => (run.state?.round ?? 0) >= 3);
+  await plane.until(run, 'some rounds', 60_000, () => (run.state?.round ?? 0) >= 3);
   const askedMs = performance.now();
   await plane.control(run, 'action', 'pause');
   const paused = await plane.event(run, 'run.paused');
@@ -60,7 +60,7 @@ test('a pause ends on a checkpoint of the present round; the next attempt goes o
 
 test('a server that is told to end takes a last checkpoint first, and nothing is redone', async () => {
   const run = await plane.train(withServers(2));
-  await plane.until(run, 'some rounds', 20_000, () => (run.state?.round ?? 0) >= 3);
+  await plane.until(run, 'some rounds', 60_000, () => (run.state?.round ?? 0) >= 3);
   const server = plane.servers.find(({ ready }) => ready.id === run.servers[1]!.serverId)!;
   await server.kill('SIGTERM');
   const failed = await plane.event(run, 'run.failed');

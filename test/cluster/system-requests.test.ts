@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { expectComplete, idle, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
 
 const LONG = ofRounds(120);
-const SHARE = 0.1;
+const SHARE = 0.2;
 
 let stack: Stack;
 let slow: Pace | undefined;
@@ -43,6 +43,11 @@ test('fewer workers, then more: the surplus one leaves and comes back, the same 
   slowDown();
   await stack.client.scaleRun(id, 1);
   await stack.until('one worker', 20_000, async () => (await runOf(stack, id)).progress.workers === 1 || (await runOf(stack, id)).progress);
+  // The one that comes back loads at its own speed.
+  slow!.end();
+  const { stepTasks } = await runOf(stack, id);
+  const seated = stack.workers.filter(({ ready }) => stepTasks.some(({ state, worker }) => state === 'HELD' && worker?.id === ready.id));
+  slow = pace(() => seated.map(({ child }) => child.pid!), SHARE / 2);
   await stack.client.scaleRun(id, 2);
   await stack.until(
     'two workers',

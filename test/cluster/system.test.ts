@@ -27,7 +27,7 @@ const MEDIUM = ofRounds(120);
 
 let stack: Stack;
 beforeAll(async () => {
-  await Promise.all([reference(SHORT), reference(MEDIUM)]);
+  await Promise.all([reference(SHORT), reference(MEDIUM), reference(ofRounds(60))]);
   stack = await Stack.start({ servers: 1, workers: 2 });
 });
 afterAll(() => stack?.stop());
@@ -108,7 +108,7 @@ describe('cancelRun', () => {
 
 test('two runs at once share one worker: both progress and both finish', { timeout: 180_000 }, async () => {
   await stack.haveWorkers(1);
-  await expectShared(stack, MEDIUM, 1);
+  await expectShared(stack, ofRounds(60), 1);
 });
 
 describe('without a worker', () => {

@@ -171,7 +171,7 @@ export async function expectShared(stack: Stack, spec: RunSpecInput, workers: nu
   const second = await stack.client.createRun(spec);
   await untilRound(stack, second.id, 3);
   if (workers > 1) await untilRound(stack, first.id, (await runOf(stack, first.id)).progress.round + 3);
-  await expectComplete(stack, second.id, spec);
+  await expectComplete(stack, second.id, spec, { deadlineMs: 150_000 });
   await untilRound(stack, first.id, (await runOf(stack, first.id)).progress.round + 3, 60_000, workers);
   expect(typesOf(await eventsOf(stack, first.id))).toContain('worker.left');
   await stack.client.cancelRun(first.id);
@@ -189,7 +189,7 @@ export async function expectPoliteEnd(stack: Stack, member: TestProcess, withinM
   expect([pid, ...children].filter(isAlive)).toEqual([]);
 }
 
-function childrenOf(pid: number): number[] {
+export function childrenOf(pid: number): number[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
     .map(Number)

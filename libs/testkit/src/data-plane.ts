@@ -41,6 +41,8 @@ import { SignJWT } from 'jose';
 import { startProcess, type TestProcess } from './processes.js';
 
 const PERIOD_MS = 50;
+/** A worker that loads an engine on a busy machine takes its time; who is offered the seat meanwhile only makes it later. */
+const RESEAT_AFTER_MS = 20_000;
 
 export interface RunView {
   readonly id: string;
@@ -323,7 +325,7 @@ export class DataPlane {
     const held = run.state.seats;
     if (seats.open && held.some((s) => s.seat === seats.open!.seat && s.n === seats.open!.n)) seats.open = undefined;
     // Taken by somebody who died with it: made again; a late second holder is told SEAT_TAKEN.
-    if (seats.open && Date.now() - seats.sinceMs > 4_000) seats.open = undefined;
+    if (seats.open && Date.now() - seats.sinceMs > RESEAT_AFTER_MS) seats.open = undefined;
     if (seats.open || held.length >= Math.min(run.spec.replicas, run.workers)) return;
     const seat = Array.from({ length: run.spec.replicas }, (_, i) => i).find((i) => !held.some((s) => s.seat === i))!;
     const n = (seats.made.get(seat) ?? -1) + 1;

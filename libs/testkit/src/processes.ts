@@ -6,7 +6,7 @@ import path from 'node:path';
 import { endProcess, waitForReady, type ReadyInfo } from '@paceline/runtime';
 
 const APPS = new URL('../../../apps/', import.meta.url);
-const READY_DEADLINE_MS = 30_000;
+const READY_DEADLINE_MS = 60_000;
 
 export interface TestProcess {
   readonly app: 'api' | 'ps' | 'worker';
