@@ -5,6 +5,28 @@ import { JournalPublisher } from './journal-publisher.js';
 
 type JournalReport = Extract<Report, { kind: 'journal' }>;
 
+test('a report is never longer than what is taken, however long its entries are', async () => {
+  const lengths: number[] = [];
+  const journal = new Journal({ now: () => 0 });
+  const members = Array.from({ length: 1024 }, (_, seat) => ({ id: `worker-${seat}`.padEnd(100, 'x'), seat, n: 0, replicas: [seat] }));
+  for (let view = 0; view < 30; view++)
+    journal.append({ kind: 'event', type: 'view.changed', message: `view ${view}`, data: { view, members } });
+  const waiting: (() => void)[] = [];
+  const publisher = new JournalPublisher({
+    ...{ runId: '00000000-0000-4000-8000-000000000001', attempt: 1, journal, term: () => 1 },
+    clock: { now: () => 0, soon: () => undefined, every: () => () => undefined, after: (_, act) => (waiting.push(act), () => undefined) },
+    controlPlane: {
+      readControl: () => Promise.resolve({}),
+      sendReport: (report) => Promise.resolve(void lengths.push(JSON.stringify(report).length)),
+    },
+    state: () => ({ seats: members }) as unknown as JournalReport['state'],
+    ...{ onCancel: () => undefined, onPause: () => undefined, onWorkers: () => undefined },
+  });
+  for (let period = 0; period < 3; period++) await publisher.flush();
+  expect(lengths.length).toBeGreaterThan(9);
+  expect(Math.max(...lengths)).toBeLessThan(1 << 20);
+});
+
 test('the journals of two attempts drain side by side: each hears only what is stored of its own', async () => {
   const timers: { atMs: number; act: () => void }[] = [];
   let nowMs = 0;

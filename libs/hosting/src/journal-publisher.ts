@@ -13,6 +13,9 @@ const STATE_EVERY_MS = 1_000;
  */
 const RESEND_AFTER_MS = 3_000;
 const BATCHES_PER_PERIOD = 10;
+const BATCH_ENTRIES = 200;
+/** A report of more than 1 MiB is not taken; views of many members make long entries. */
+const BATCH_CHARACTERS = 500_000;
 
 export interface JournalPublisherOptions {
   readonly controlPlane: ControlPlane;
@@ -103,7 +106,7 @@ export class JournalPublisher {
       this.isProbing = true;
     }
     for (let i = 0; i < BATCHES_PER_PERIOD; i++) {
-      const entries = this.isProbing && this.sent > 0 ? [] : journal.batch(200, this.sent);
+      const entries = this.isProbing && this.sent > 0 ? [] : fitting(journal.batch(BATCH_ENTRIES, this.sent));
       if (entries.length === 0 && now - this.lastStateMs < STATE_EVERY_MS) return;
       await controlPlane.sendReport({
         kind: 'journal',
@@ -119,4 +122,11 @@ export class JournalPublisher {
       this.sent = entries.at(-1)!.n;
     }
   }
+}
+
+/** The first of them that fit into a report, and one at least. */
+function fitting(entries: readonly NumberedEntry[]): readonly NumberedEntry[] {
+  let characters = 0;
+  const count = entries.findIndex((entry, i) => (characters += JSON.stringify(entry).length) > BATCH_CHARACTERS && i > 0);
+  return count < 0 ? entries : entries.slice(0, count);
 }

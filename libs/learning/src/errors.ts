@@ -6,6 +6,7 @@ export const LEARNING_ERRORS = {
   LAYOUT_ORDER: 'Trainable variables must come before the state.',
   LAYOUT_COUNT: 'The counts of the model description differ from its variables: both sides must run the same release.',
   LAYOUT_TOO_LARGE: 'The model has more parameters than a run may have: make layers smaller.',
+  LAYOUT_TOO_MANY: 'The model has more variables than a run may have: use fewer and larger layers.',
   SCHEDULE_IMPOSSIBLE: 'The dataset, the global batch and the length of the run do not go together.',
   INITIALIZER_UNKNOWN: 'The initializer is none of those that are known: use one of the tf.js initializers named in the message.',
   INITIALIZER_CONFIG: "The initializer's configuration does not fit.",

@@ -93,6 +93,7 @@ describe('the layout', () => {
     ['LAYOUT_SHAPE', () => createLayout(describe_([variable('a', [1, 1, 1, 1, 1, 1, 1, 1, 1])]))],
     ['LAYOUT_TOO_LARGE', () => createLayout(describe_([variable('a', new Array<number>(8).fill(2 ** 31))]))],
     ['LAYOUT_TOO_LARGE', () => createLayout(describe_([variable('a', [LIMITS.modelParameters]), variable('b', [1])]))],
+    ['LAYOUT_TOO_MANY', () => createLayout(describe_(Array.from({ length: LIMITS.modelVariables + 1 }, (_, i) => variable(`v${i}`, [1]))))],
     ['LAYOUT_DUPLICATE', () => createLayout(describe_([variable('a', [1]), variable('a', [2])]))],
     ['LAYOUT_ORDER', () => createLayout(describe_([variable('a', [1]), variable('b', [1], 'state'), variable('c', [1])]))],
     ['LAYOUT_ORDER', () => createLayout(describe_([variable('b', [1], 'state'), variable('c', [1])]))],

@@ -54,6 +54,12 @@ export interface Layout {
  * @throws LearningError LAYOUT_*
  */
 export function createLayout(description: Pick<ModelDescription, 'variables' | 'parameterCount' | 'stateCount'>): Layout {
+  if (description.variables.length > LIMITS.modelVariables)
+    throw new LearningError(
+      'LAYOUT_TOO_MANY',
+      `${description.variables.length} variables, more than ${LIMITS.modelVariables}`,
+      'variables',
+    );
   const variables: LayoutVariable[] = [];
   const paths = new Set<string>();
   let trainableLength = 0;

@@ -13,6 +13,8 @@ export const LIMITS = {
   modelLayers: 512,
   modelDepth: 24,
   modelParameters: 1 << 28,
+  /** Norms and scales by variable travel in control messages. */
+  modelVariables: 8192,
   modelTopologyBytes: 1 << 20,
   nameCharacters: 100,
   seedMax: 2 ** 32 - 1,

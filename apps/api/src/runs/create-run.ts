@@ -127,6 +127,14 @@ export class CreateRun {
         },
       ]);
     }
+    if (model.variables.length > LIMITS.modelVariables) {
+      return new InvalidInput([
+        {
+          path: 'model',
+          message: `has ${model.variables.length} variables; at most ${LIMITS.modelVariables} are supported: use fewer and larger layers`,
+        },
+      ]);
+    }
     return { spec, model, dataset, clusterSpecId: clusterSpec?.id ?? null, from, ...length };
   }
 

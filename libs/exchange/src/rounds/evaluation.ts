@@ -5,6 +5,8 @@
 import type { Message, MessageOf } from '@paceline/protocol';
 
 const BLOCK_EXAMPLES = 500;
+/** A control message is small: more of them go in several. */
+const BLOCKS_PER_MESSAGE = 1_000;
 
 interface Block {
   readonly from: number;
@@ -40,10 +42,15 @@ export class Evaluation {
       if (block.holder !== undefined || block.result) continue;
       const { id } = live[turn++ % live.length]!;
       block.holder = id;
-      given.set(id, [...(given.get(id) ?? []), block]);
+      const own = given.get(id);
+      if (own) own.push(block);
+      else given.set(id, [block]);
     }
-    for (const [id, blocks] of given)
-      send(id, { type: 'evaluate', generation: this.generation, blocks: blocks.map(({ from, to }) => ({ from, to })) });
+    for (const [id, all] of given)
+      for (let first = 0; first < all.length; first += BLOCKS_PER_MESSAGE) {
+        const blocks = all.slice(first, first + BLOCKS_PER_MESSAGE).map(({ from, to }) => ({ from, to }));
+        send(id, { type: 'evaluate', generation: this.generation, blocks });
+      }
   }
 
   withdraw(id: string, live: readonly { id: string }[], send: Send): void {

@@ -65,7 +65,7 @@ export const TOKEN_COORDINATOR_ROWS = {
   nonFinite: {
     from: TRAINING,
     event: 'a gradient has NaN or infinity',
-    does: 'policy skip: DROP to all shards, the rows are logged as dropped; fail and rollback: FAILED with that cause',
+    does: 'policy skip: DROP to all shards, the rows are logged as dropped (unless all shards have another gradient of it); fail and rollback: FAILED with that cause',
     next: '–',
   },
   nonFiniteStale: { from: 'any', event: 'a gradient has NaN or infinity, of a token that is counted', does: 'nothing', next: '–' },

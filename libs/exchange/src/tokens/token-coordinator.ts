@@ -145,9 +145,17 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     const what = `the gradient of replica ${replica} in round ${round} has NaN or infinity`;
     if (this.options.nonFinite === 'fail') return this.fail(what, 'NON_FINITE');
     if (this.options.nonFinite === 'rollback') return this.fail(what, 'NON_FINITE_ROLLBACK');
-    issued.isDropped = true;
     const examples = this.options.schedule.replicaExamples(round, replica);
-    this.event('replica.dropped', `${what}: its ${examples} examples are left out`, { round, replica, examples, cause: 'NON_FINITE' });
+    const appliedAt = [...issued.shards].sort((a, b) => a - b);
+    if (appliedAt.length === this.options.shards.length) {
+      // Its holder before found another gradient, which is in all parameters; what it measured went with it.
+      issued.contribution ??= { examples, sums: [] };
+      return this.tryCount(issued);
+    }
+    issued.isDropped = true;
+    const partly = appliedAt.length === 0 ? '' : `; parameter server ${appliedAt.join(', ')} has applied that of its holder before`;
+    const data = { round, replica, examples, cause: 'NON_FINITE', appliedAt };
+    this.event('replica.dropped', `${what}: its ${examples} examples are left out${partly}`, data);
     this.servers.send({ type: 'drop', round, replica }, this.numbers());
   }
 

@@ -102,7 +102,7 @@ export class TokenLedger {
   }
 
   private writeRow(rows: number): void {
-    const { examples, sums, updates, stalenessSum, stalenessCounts } = this.row;
+    const { examples, measured, sums, updates, stalenessSum, stalenessCounts } = this.row;
     const rounds = rows - this.rowsDone;
     const at = this.now();
     const roundMs = Math.max(at - this.rowSinceMs, 0.001) / rounds;
@@ -110,7 +110,7 @@ export class TokenLedger {
     this.rate = this.rate === 0 ? rate : this.rate + (rate - this.rate) * SMOOTHING;
     const entry: MetricEntry = {
       ...{ kind: 'metric', round: rows - 1, rounds, epoch: this.schedule.epochOf(rows - 1) },
-      ...{ loss: meanOf(sums[0], examples), accuracy: meanOf(sums[1], examples), examples, examplesPerSecond: this.rate, roundMs },
+      ...{ loss: meanOf(sums[0], measured), accuracy: meanOf(sums[1], measured), examples, examplesPerSecond: this.rate, roundMs },
       ...(updates === 0 ? {} : { staleness: stalenessSum / updates, stalenessCounts }),
     };
     this.journal.append(entry);
@@ -126,6 +126,8 @@ function meanOf(sum: number | undefined, examples: number): number | null {
 
 interface Row {
   examples: number;
+  /** Of them, those whose sums are known. */
+  measured: number;
   updates: number;
   stalenessSum: number;
   readonly sums: number[];
@@ -133,11 +135,12 @@ interface Row {
 }
 
 function emptyRow(): Row {
-  return { examples: 0, updates: 0, stalenessSum: 0, sums: [], stalenessCounts: [] };
+  return { examples: 0, measured: 0, updates: 0, stalenessSum: 0, sums: [], stalenessCounts: [] };
 }
 
 function addTo(row: Row, { examples, sums, staleness }: CountedUpdate): void {
   row.examples += examples;
+  if (sums.length > 0) row.measured += examples;
   row.updates++;
   row.stalenessSum += staleness;
   sums.forEach((value, i) => (row.sums[i] = (row.sums[i] ?? 0) + value));

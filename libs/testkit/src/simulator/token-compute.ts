@@ -43,7 +43,7 @@ export class TokenCompute implements TokenComputePort {
     // Loaded at once, as the thread copies the parameters into the engine before it starts.
     const weights = store.slice();
     this.takeTime(() => {
-      if (isNonFinite(run, round, replica)) return this.member.nonFinite(round, replica);
+      if (this.findsNaN(token)) return this.member.nonFinite(round, replica);
       const out = new Float32Array(weights.length);
       run.step(weights, round, replica, out);
       const examples = run.replicaExamples(round, replica);
@@ -73,6 +73,13 @@ export class TokenCompute implements TokenComputePort {
       this.member.evaluated(generation, from, to, to - from, [(to - from) * 0.5, to - from]);
       if (!isLast) this.evaluate(generation, rest);
     });
+  }
+
+  private findsNaN({ round, replica }: Token): boolean {
+    const { run } = this.cluster;
+    const { nonFinite, disagree } = run.shape.tokens!;
+    if (nonFinite === 'rollback' && this.attempt > 1) return false;
+    return isNonFinite(run, round, replica) && !(disagree && Number(this.worker.id.slice(1)) % 2 === 0);
   }
 
   stop(): void {

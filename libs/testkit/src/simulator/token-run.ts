@@ -13,10 +13,12 @@ export interface TokenShape {
   readonly stalenessBound: number;
   readonly delayCompensation: number;
   readonly stalenessScaledRate: boolean;
-  readonly nonFinite: 'fail' | 'skip';
+  readonly nonFinite: 'fail' | 'skip' | 'rollback';
   /** Share of the tokens whose gradients have NaN, and which ones those are. */
   readonly nanShare: number;
   readonly nanSalt: number;
+  /** Every other worker computes numbers where the rest find NaN: they began from other parameters. */
+  readonly disagree: boolean;
 }
 
 /** Streams of randomness: of the mode, of what it adds, of gradients. */
@@ -37,10 +39,12 @@ export function randomTokens(seed: number, mode: 'async' | 'ssp'): TokenShape {
     nonFinite: random.chance(0.1) ? 'fail' : 'skip',
     nanShare: random.pick([0, 0, 0.02, 0.15]),
     nanSalt: random.int(0, 1000),
+    disagree: random.chance(0.3),
+    ...(random.chance(0.1) ? { nonFinite: 'rollback' as const } : {}),
   };
 }
 
-/** Whoever computes the token finds the same. */
+/** Whether the gradient of a token has NaN, for the workers that find it. With `rollback` the attempts after the first one find none. */
 export function isNonFinite({ shape }: TinyRun, round: number, replica: number): boolean {
   const { tokens } = shape;
   if (!tokens || tokens.nanShare === 0) return false;

@@ -24,7 +24,7 @@ interface CoordinatorSeen {
 
 /** Private part of the coordinator: what it has issued is told to members alone. */
 interface OpenCoordinator {
-  readonly issued: ReadonlyMap<number, { readonly token: Token }>;
+  readonly issued: ReadonlyMap<number, { readonly token: Token; readonly isDropped: boolean }>;
 }
 
 const TOKENS_OF_WORKER = 4;
@@ -38,6 +38,8 @@ export class TokenWatch {
   private readonly cuts = new Map<string, Float32Array>();
   /** What chunks hold, by attempt and chunk. */
   private readonly present = new Map<string, Float32Array>();
+  /** Tokens that are left out, in the lineage of the present attempt: workers may disagree about one, so it is what the coordinator says. */
+  private readonly left = new Set<number>();
   /** The highest staleness that any shard has measured. */
   highestStaleness = 0;
 
@@ -126,7 +128,7 @@ export class TokenWatch {
     const { run } = this.cluster;
     let examples = 0;
     for (let replica = 0; replica < run.shape.replicas; replica++)
-      if (isNonFinite(run, round, replica)) examples += run.replicaExamples(round, replica);
+      if (this.left.has(this.numberOf({ round, replica }))) examples += run.replicaExamples(round, replica);
     return examples;
   }
 
@@ -142,7 +144,7 @@ export class TokenWatch {
     for (const token of this.tokens()) {
       if (token.round < (part.restore?.round ?? 0)) continue;
       const chunks = seen.applied.get(this.numberOf(token))?.size ?? 0;
-      const isDropped = chunks === 0 && isNonFinite(run, token.round, token.replica);
+      const isDropped = chunks === 0 && this.left.has(this.numberOf(token)) && isNonFinite(run, token.round, token.replica);
       const isRight = shard.marks.has(token) ? chunks === owned || isDropped : chunks === 0;
       checks.expect(
         isRight,
@@ -158,8 +160,10 @@ export class TokenWatch {
     const { checks, watch } = this.cluster;
     let seen = this.coordinators.get(coordinator);
     if (!seen) this.coordinators.set(coordinator, (seen = { count: -1, view: 0, counted: new Set(), issued: new Set() }));
-    for (const [number, { token }] of (coordinator as unknown as OpenCoordinator).issued) {
+    for (const [number, { token, isDropped }] of (coordinator as unknown as OpenCoordinator).issued) {
+      if (isDropped) this.left.add(number);
       if (seen.issued.has(number)) continue;
+      if (!isDropped) this.left.delete(number); // of an attempt before
       seen.issued.add(number);
       if (this.shape.mode === 'ssp') this.withinBound(coordinator, token, 'is issued');
     }
@@ -187,7 +191,7 @@ export class TokenWatch {
     for (const token of this.tokens()) {
       if (!coordinator.marks.has(token)) continue;
       const rows = run.replicaExamples(token.round, token.replica);
-      if (isNonFinite(run, token.round, token.replica)) dropped += rows;
+      if (this.left.has(this.numberOf(token))) dropped += rows;
       else examples += rows;
       const number = this.numberOf(token);
       if (seen.counted.has(number)) continue;

@@ -1,0 +1,61 @@
+/** The longest messages of the largest run that the limits allow: each is taken by its schema, and fits into a control frame. */
+import { createLayout } from '@paceline/learning';
+import { MAX_CONTROL_BYTES, decodeMessage, encodeMessage, type Message } from '@paceline/protocol';
+import { LIMITS } from '@paceline/spec';
+import { describe, expect, test } from 'vitest';
+
+const LONGEST_NUMBER = -1.2345678901234567e-300;
+const u32 = 2 ** 32 - 1;
+const largest = createLayout({
+  variables: [
+    { path: 'w', shape: [LIMITS.modelParameters - 1], section: 'trainable', initializer: { name: 'zeros', config: {} } },
+    { path: 's', shape: [1], section: 'state', initializer: { name: 'zeros', config: {} } },
+  ] as never,
+  parameterCount: LIMITS.modelParameters - 1,
+  stateCount: 1,
+});
+const chunks = Array.from({ length: largest.chunks.length }, (_, index) => index);
+const replicas = Array.from({ length: LIMITS.replicas }, (_, replica) => replica);
+const variables = Array.from({ length: LIMITS.modelVariables }, (_, variable): [number, number] => [variable, Math.abs(LONGEST_NUMBER)]);
+const numbers = { view: u32, term: u32, round: u32 };
+/** As many as there may be seats, with the longest ids. */
+const members = replicas.map((replica) => ({ id: `w${replica}`.padEnd(100, '"'), seat: replica, n: u32, replicas: [replica] }));
+const decision = { skip: false, examples: LIMITS.globalBatchExamples, scale: Math.abs(LONGEST_NUMBER), variables };
+/** Every variable once, and each border between two chunks cuts one in two. */
+const scalars = chunks.map((chunk) => ({
+  ...{ chunk, isFinite: true },
+  squares: variables.filter((_, i) => i % chunks.length === chunk).concat([[chunk, Math.abs(LONGEST_NUMBER)]]),
+}));
+/** Parameters, and two slots. */
+const tensors = ['parameters', 'firstMoment', 'secondMoment'].flatMap((name) => chunks.map((chunk) => `${name}/${chunk}`));
+
+const LONGEST: readonly Message[] = [
+  { type: 'view', ...numbers, members },
+  { type: 'commit', ...numbers, members, cut: true },
+  {
+    type: 'welcome',
+    id: 'w',
+    server: 0,
+    ...numbers,
+    applied: Buffer.alloc(Math.ceil(chunks.length / 8), 255).toString('base64'),
+    phase: 'GATHERING',
+  },
+  { type: 'scalars', round: u32, chunks: scalars },
+  { type: 'decision', round: u32, ...decision },
+  { type: 'standing', ...numbers, isReduced: true, decision, missing: replicas },
+  { type: 'include', round: u32, replicas },
+  { type: 'cut-written', generation: u32, file: { server: 63, key: 'k'.repeat(300), bytes: 2 ** 32, sha256: 'ab'.repeat(32), tensors } },
+  { type: 'evaluate', generation: u32, blocks: Array.from({ length: 1000 }, (_, i) => ({ from: i * 500, to: (i + 1) * 500 })) },
+];
+
+test('the largest model has 1,025 chunks', () => {
+  expect(chunks.length).toBe(1025);
+});
+
+describe('the longest', () => {
+  test.each(LONGEST.map((message) => [message.type, message] as const))('%s', (_, message) => {
+    const bytes = encodeMessage(message);
+    expect(bytes.length).toBeLessThan(MAX_CONTROL_BYTES);
+    expect(decodeMessage(bytes)).toEqual(message);
+  });
+});
