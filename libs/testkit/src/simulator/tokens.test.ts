@@ -1,7 +1,7 @@
 /** Seeds of modes async and ssp, and fault row 13: a worker ten times slower blocks ssp at the bound, and async not at all. */
 import { TokenCoordinator } from '@paceline/exchange';
 import { expect, test } from 'vitest';
-import { injectFault } from './faults.js';
+import { holdsData, injectFault } from './faults.js';
 import type { Cluster } from './cluster.js';
 import { simulateSeed, type SeedOptions } from './simulate.js';
 import { addSeed, emptyTally, neverTaken } from './tally.js';
@@ -74,4 +74,53 @@ test('13: one worker ten times slower, mode async: nobody blocks, and the others
   expect([outcome, fired]).toEqual(['SUCCEEDED', 1]);
   expect(ahead).toBeGreaterThan(2);
   expect(waits).toEqual([]);
+});
+
+interface Issued {
+  readonly issued: ReadonlyMap<
+    number,
+    { readonly holder: string | undefined; readonly shards: ReadonlySet<number>; readonly contribution: unknown }
+  >;
+}
+
+/** Worker w0 finds numbers, w1 finds NaN. What w0 sends is eaten where `eats` says so, and w0 dies when `shards` servers have applied a token of it. */
+async function withTwoMinds(shards: number, eats: (toServer: string, frames: Uint8Array) => boolean) {
+  const dropped: { message: string; data: Record<string, unknown> }[] = [];
+  let cluster!: Cluster;
+  const result = await simulateSeed({
+    ...{ seed: 3, mode: 'async', check: 'liveness', kinds: [], workers: 2, stepMs: [20, 30] },
+    shape: { servers: 2, replicas: 4, examples: 32, globalBatch: 8, rounds: 6, evalExamples: 0, cutEveryRounds: 0 },
+    tokens: { nonFinite: 'skip', nanShare: 1, disagree: true },
+    arrange: (made) => {
+      cluster = made;
+      made.network.eats = ({ process, remote }, frames) => process.name === 'w0' && eats(remote, frames);
+      const before = made.world.afterEvent;
+      made.world.afterEvent = () => {
+        before();
+        const coordinator = made.control.coordinatorPart?.coordinator as unknown as Issued | undefined;
+        const w0 = made.workers[0]!;
+        if (!coordinator || !w0.process.isAlive) return;
+        for (const { holder, shards: done, contribution } of coordinator.issued.values())
+          if (w0.process.isAlive && holder === 'w0' && done.size === shards && (shards < 2 || !contribution)) w0.process.kill();
+      };
+    },
+  });
+  expect(result).toMatchObject({ violation: undefined, outcome: 'SUCCEEDED', attempts: 1 });
+  expect(result.fired.get('eaten frame')).toBeGreaterThan(0);
+  for (const entry of cluster.control.journal) if (entry.kind === 'event' && entry.type === 'replica.dropped') dropped.push(entry);
+  return { dropped, examples: cluster.watch.ledgerExamples };
+}
+
+test('two workers disagree about NaN, and one server has applied the token: it is left out, and the event says where it is applied', async () => {
+  const { dropped } = await withTwoMinds(1, (server, frames) => server.startsWith('server-host-1') && holdsData(frames));
+  const [partly, ...others] = dropped.filter(({ data }) => (data['appliedAt'] as number[]).length > 0);
+  expect(others).toEqual([]);
+  expect(partly!.message).toMatch(/its 2 examples are left out; parameter server 0 has applied that of its holder before/u);
+});
+
+test('two workers disagree about NaN, and all servers have applied the token: it counts', async () => {
+  const { dropped, examples } = await withTwoMinds(2, (_, frames) => Buffer.from(frames).includes('"type":"contribution"'));
+  expect(dropped.length).toBeGreaterThan(0);
+  expect(dropped.length).toBeLessThan(24);
+  expect(examples).toBe((24 - dropped.length) * 2);
 });

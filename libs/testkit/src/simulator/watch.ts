@@ -12,7 +12,7 @@ export class Watch {
   private readonly appliedOnce = new Set<string>();
   /** The last round in the ledger that the control plane has stored. */
   ledgerTo = -1;
-  private ledgerExamples = 0;
+  ledgerExamples = 0;
   /** Highest round that any coordinator has committed, plus one. */
   committedRounds = 0;
   /** Checkpoints that the journal has told of. */
