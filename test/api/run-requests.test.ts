@@ -248,3 +248,34 @@ it('the same over REST, with problem documents', async () => {
   ]);
   expect((await plane.admin.get(`/api/v1/runs/${id}/checkpoints`)).body).toEqual({ items: [] });
 });
+
+it('arguments that no request can have are typed refusals, and nothing changes', async () => {
+  const { id, coordinator } = await running();
+  const FOREIGN = '0190c5a5-0000-7000-8000-00000000dead';
+  const post = async (run: string, path: string, body: unknown): Promise<number> => {
+    const answer = await plane.admin.post(`/api/v1/runs/${run}/${path}`).send(body as object);
+    expect(answer.body, `${path} ${JSON.stringify(body)}`).toMatchObject({ type: expect.any(String), title: expect.any(String) });
+    return answer.status;
+  };
+  const before = await runOf(id);
+  for (const value of [-1, 0, 0.5, 1e9, 1e308, 2 ** 53, '1', null, [1], { a: 1 }, true])
+    for (const [path, name] of [
+      ['scale', 'workers'],
+      ['extend', 'rounds'],
+      ['extend', 'epochs'],
+    ] as const)
+      expect(await post(id, path, { [name]: value }), `${path} ${name} ${JSON.stringify(value)}`).toBeOneOf([400, 409, 422]);
+  for (const body of [{}, [], [1], { rounds: 1, epochs: 1 }, { workers: 1, __proto__x: 1 }, { constructor: 1 }])
+    for (const path of ['scale', 'extend'])
+      expect(await post(id, path, body), `${path} ${JSON.stringify(body)}`).toBeOneOf([400, 409, 422]);
+  for (const path of ['pause', 'resume', 'scale', 'extend', 'cancel']) {
+    expect(await post(FOREIGN, path, path === 'scale' ? { workers: 1 } : path === 'extend' ? { rounds: 1 } : {})).toBe(404);
+    expect(await post('no-id', path, path === 'scale' ? { workers: 1 } : path === 'extend' ? { rounds: 1 } : {})).toBe(404);
+  }
+  expect((await plane.admin.get(`/api/v1/runs/${FOREIGN}/checkpoints`)).status).toBe(404);
+  expect(await runOf(id)).toEqual(before);
+  await pausedAt(id, coordinator, 3);
+  for (const value of [-1, 0, 65, 0.5, 1e308, 'x']) expect(await post(id, 'resume', { servers: value })).toBeOneOf([400, 422]);
+  for (const rounds of [-1, 0, 1.5, 1e9, 1e308]) expect(await post(id, 'extend', { rounds })).toBeOneOf([400, 422]);
+  expect((await runOf(id)).status).toBe('PAUSED');
+});

@@ -68,3 +68,20 @@ it('a run is paused, stands on its checkpoint, gets fewer workers and goes on in
   expect(await page.getByRole('button', { name: /Pause run|Resume run|Workers|Cancel run/ }).count()).toBe(0);
   expect(watcher.complaints).toEqual([]);
 });
+
+it('a run that has finished is trained for longer', async () => {
+  const { id } = await stack.client.createRun({ name: 'short one', length: { rounds: 5 } });
+  await page.setViewportSize({ width: 1280, height: 900 });
+  await page.goto(`${stack.url}/runs/${id}#key=${stack.key}`);
+  await page.getByRole('heading', { name: 'short one', level: 1 }).waitFor();
+  await page.locator('.run-title').getByText('Succeeded', { exact: true }).waitFor();
+  await page.getByRole('button', { name: 'Extend run…' }).click();
+  await page.getByLabel('Rounds more').fill('7');
+  await shot('extend-dialog');
+  await page.getByRole('button', { name: 'Extend', exact: true }).click();
+  await expect.poll(async () => (await stack.client.run(id))!.progress.totalRounds, { timeout: 10_000 }).toBe(12);
+  await expect.poll(async () => (await stack.client.run(id))!.status, { timeout: WAIT_MS }).toBe('SUCCEEDED');
+  await page.locator('.run-title').getByText('Succeeded', { exact: true }).waitFor();
+  expect((await stack.client.run(id))!.attempt).toBe(2);
+  expect(watcher.complaints).toEqual([]);
+});

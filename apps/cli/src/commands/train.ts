@@ -14,6 +14,13 @@ import { finishWatching } from './run.js';
 export interface TrainOptions {
   readonly detach?: boolean;
   readonly clusterSpec?: string;
+  readonly resumeFrom?: ResumeFrom;
+}
+
+/** A checkpoint of another run: its newest, or that of a round. */
+interface ResumeFrom {
+  readonly runId: string;
+  readonly round?: number;
 }
 
 export function addTrain(
@@ -32,7 +39,8 @@ export function addTrain(
     )
     .argument('[spec]', 'a run spec in YAML or JSON; without it the defaults train an MLP on MNIST')
     .option('--detach', 'return as soon as the run is created')
-    .option('--cluster-spec <id>', 'train on the servers and workers of this cluster spec');
+    .option('--cluster-spec <id>', 'train on the servers and workers of this cluster spec')
+    .option('--resume-from <run>', 'begin with the newest checkpoint of another run, or with that of a round: RUN@ROUND', resumePoint);
   for (const option of specOptions(flags)) command.addOption(option);
   command.action(act((context, self, file) => train(context, self, file, flags)));
 }
@@ -45,7 +53,7 @@ async function train(context: CommandContext, command: Command, file: string | u
   const spec = readSpec(specFile, given, flags);
   const client = context.connect();
   try {
-    const run = await createRun(client, spec, options.clusterSpec, specFile, given, flags);
+    const run = await createRun(client, spec, options, specFile, given, flags);
     if (options.detach) {
       if (terminal.json) terminal.document({ runId: run.id, name: run.name, status: run.status });
       terminal.print(`${run.id}`);
@@ -62,6 +70,17 @@ async function train(context: CommandContext, command: Command, file: string | u
   } finally {
     await client.close();
   }
+}
+
+/** @throws UserError FLAG_INVALID */
+export function resumePoint(text: string): ResumeFrom {
+  const [, runId, round] = /^([0-9a-f-]{36})(?:@(\d{1,10}))?$/i.exec(text) ?? [];
+  if (runId !== undefined) return { runId, ...(round === undefined ? {} : { round: Number(round) }) };
+  const said = JSON.stringify(text.slice(0, 80));
+  throw new UserError('FLAG_INVALID', `--resume-from ${said} is not the id of a run, or ID@ROUND.`, {
+    hint: '`paceline checkpoints ID` lists the checkpoints of a run.',
+    exit: 'usage',
+  });
 }
 
 /** Values of the flags that stand on the command line, by flag name. */
@@ -97,7 +116,7 @@ function locate(
 async function createRun(
   client: PacelineClient,
   spec: RunSpecInput,
-  clusterSpecId: string | undefined,
+  { clusterSpec: clusterSpecId, resumeFrom }: TrainOptions,
   file: SpecFile | undefined,
   given: ReadonlyMap<string, unknown>,
   flags: readonly SpecFlag[],
@@ -105,7 +124,7 @@ async function createRun(
   const idempotencyKey = randomUUID();
   for (let attempt = 1; ; attempt++) {
     try {
-      return await client.createRun(spec, { idempotencyKey, clusterSpecId });
+      return await client.createRun(spec, { idempotencyKey, clusterSpecId, resumeFrom });
     } catch (error) {
       if (!(error instanceof PacelineApiError)) throw error;
       if (error.code === 'INVALID_INPUT') throw new SpecError(error.message, locate(error.issues, file, given, flags));

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describeSurface, parseRunSpec, runSpecSchema } from '@paceline/spec';
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
-import { readSpec } from '../commands/train.js';
+import { readSpec, resumePoint } from '../commands/train.js';
 import { SpecError } from '../failure.js';
 import { jsonFault } from './json-fault.js';
 import { readSpecFile } from './spec-file.js';
@@ -209,4 +209,15 @@ describe('the place of a JSON fault', () => {
   });
 
   it('needs no stack for deep nesting', () => expect(jsonFault('['.repeat(1e6))).toMatchObject({ offset: 1e6 }));
+});
+
+describe('--resume-from', () => {
+  const RUN = '0190c5a5-0000-7000-8000-000000000000';
+  it('is the id of a run, or of a checkpoint in it', () => {
+    expect(resumePoint(RUN)).toEqual({ runId: RUN });
+    expect(resumePoint(`${RUN}@40`)).toEqual({ runId: RUN, round: 40 });
+  });
+  it.each(['', 'newest', `${RUN}@`, `${RUN}@-1`, `${RUN}@1.5`, `${RUN}@12345678901`, `${RUN} ; rm`])('%j is refused', (text) => {
+    expect(() => resumePoint(text)).toThrow(/is not the id of a run, or ID@ROUND/u);
+  });
 });

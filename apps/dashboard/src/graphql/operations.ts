@@ -339,6 +339,36 @@ export const ScaleRun: Operation<ScaleRunResult, ScaleRunVariables> = {
   text: 'mutation ScaleRun($id: ID!, $workers: Int!) { scaleRun(id: $id, workers: $workers) { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } } }',
 };
 
+export type ExtendRunResult = {
+  readonly extendRun:
+    | {
+        readonly __typename: 'ChangeRunSuccess';
+        readonly run: {
+          readonly status: RunStatus;
+        };
+      }
+    | {
+        readonly __typename: 'InvalidInput';
+        readonly code: string;
+        readonly message: string;
+      }
+    | {
+        readonly __typename: 'NotFound';
+        readonly code: string;
+        readonly message: string;
+      }
+    | {
+        readonly __typename: 'Conflict';
+        readonly code: string;
+        readonly message: string;
+      };
+};
+export type ExtendRunVariables = { readonly id: string; readonly rounds: number };
+export const ExtendRun: Operation<ExtendRunResult, ExtendRunVariables> = {
+  name: 'ExtendRun',
+  text: 'mutation ExtendRun($id: ID!, $rounds: Int!) { extendRun(id: $id, rounds: $rounds) { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } } }',
+};
+
 export type RunEventsResult = {
   readonly runEvents: {
     readonly seq: number;

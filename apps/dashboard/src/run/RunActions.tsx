@@ -1,12 +1,15 @@
-/** What may be asked of a run in its status: pause or resume at once; workers by a small dialog; cancelling after a confirmation. */
+/** What may be asked of a run in its status: pause or resume at once; workers, and rounds more, by a small dialog; cancelling after a confirmation. */
 import { useId, useRef, useState, type ReactNode } from 'react';
 import { asFault } from '../graphql/api-fault.js';
-import { PauseRun, ResumeRun, ScaleRun } from '../graphql/operations.js';
+import { ExtendRun, PauseRun, ResumeRun, ScaleRun } from '../graphql/operations.js';
 import { isOver } from '../parts/Status.js';
 import { useApi } from '../session/api-context.js';
 import { plainText } from '../text/plain-text.js';
 import { CancelRun } from './CancelRun.js';
 import type { RunDetails } from './RunPage.js';
+
+/** `rounds` of a spec; the api says when the sum is beyond it. */
+const MOST_ROUNDS = 100_000_000;
 
 type Answer = { readonly __typename: string; readonly message?: string };
 
@@ -35,8 +38,22 @@ export function RunActions({ run, onChanged }: { run: RunDetails; onChanged: () 
     }
     return false;
   };
-  if (isOver(status)) return null;
   const isPaused = status === 'PAUSED';
+  const isFinished = status === 'SUCCEEDED';
+  if (isOver(status) && !isFinished) return null;
+  const extend = <ExtendRunDialog busy={busy} send={(rounds) => request(async () => (await ask(ExtendRun, { id, rounds })).extendRun)} />;
+  const said = (
+    <p className="problem" role="alert">
+      {problem}
+    </p>
+  );
+  if (isFinished)
+    return (
+      <div className="run-actions">
+        {extend}
+        {said}
+      </div>
+    );
   return (
     <div className="run-actions">
       {isPaused ? (
@@ -58,55 +75,69 @@ export function RunActions({ run, onChanged }: { run: RunDetails; onChanged: () 
           {status === 'PAUSING' ? 'Pausing…' : 'Pause run'}
         </button>
       )}
+      {isPaused && extend}
       <ScaleRunDialog run={run} busy={busy} send={(workers) => request(async () => (await ask(ScaleRun, { id, workers })).scaleRun)} />
       <CancelRun id={id} name={plainText(run.name, 100)} onCancelled={onChanged} />
-      <p className="problem" role="alert">
-        {problem}
-      </p>
+      {said}
     </div>
   );
 }
 
-function ScaleRunDialog({ run, busy, send }: { run: RunDetails; busy: boolean; send: (workers: number) => Promise<boolean> }): ReactNode {
+/** A dialog that asks for one whole number. */
+function NumberDialog({
+  busy,
+  button,
+  title,
+  explanation,
+  label,
+  max,
+  initial,
+  submit,
+  send,
+}: {
+  busy: boolean;
+  button: string;
+  title: string;
+  explanation: string;
+  label: string;
+  max: number;
+  initial: () => string;
+  submit: string;
+  send: (value: number) => Promise<boolean>;
+}): ReactNode {
   const dialog = useRef<HTMLDialogElement>(null);
   const titleId = useId();
   const inputId = useId();
-  const [workers, setWorkers] = useState('');
-  const { replicas } = run.progress;
-  if (replicas < 2) return null;
+  const [value, setValue] = useState('');
   const open = (): void => {
-    setWorkers(String(run.workersWanted));
+    setValue(initial());
     dialog.current?.showModal();
-  };
-  const submit = async (): Promise<void> => {
-    await send(Number(workers));
-    dialog.current?.close();
   };
   return (
     <>
       <button type="button" className="button" disabled={busy} onClick={open}>
-        Workers…
+        {button}
       </button>
       <dialog ref={dialog} className="card dialog" aria-labelledby={titleId}>
-        <h2 id={titleId}>Workers of this run</h2>
-        <p>At most so many workers hold a seat at the same time. The weights do not depend on it.</p>
+        <h2 id={titleId}>{title}</h2>
+        <p>{explanation}</p>
         <form
           onSubmit={(event) => {
             event.preventDefault();
-            void submit();
+            void send(Number(value)).then(() => dialog.current?.close());
           }}
         >
           <div className="field">
-            <label htmlFor={inputId}>Workers, 1 to {replicas}</label>
+            <label htmlFor={inputId}>{label}</label>
             <input
               id={inputId}
               type="number"
               required
               min={1}
-              max={replicas}
+              max={max}
               step={1}
-              value={workers}
-              onChange={(event) => setWorkers(event.target.value)}
+              value={value}
+              onChange={(event) => setValue(event.target.value)}
             />
           </div>
           <div className="dialog-buttons">
@@ -114,11 +145,47 @@ function ScaleRunDialog({ run, busy, send }: { run: RunDetails; busy: boolean; s
               Leave as it is
             </button>
             <button type="submit" className="button" disabled={busy}>
-              Set
+              {submit}
             </button>
           </div>
         </form>
       </dialog>
     </>
+  );
+}
+
+type Send = (value: number) => Promise<boolean>;
+
+function ScaleRunDialog({ run, busy, send }: { run: RunDetails; busy: boolean; send: Send }): ReactNode {
+  const { replicas } = run.progress;
+  if (replicas < 2) return null;
+  return (
+    <NumberDialog
+      busy={busy}
+      button="Workers…"
+      title="Workers of this run"
+      explanation="At most so many workers hold a seat at the same time. The weights do not depend on it."
+      label={`Workers, 1 to ${replicas}`}
+      max={replicas}
+      initial={() => String(run.workersWanted)}
+      submit="Set"
+      send={send}
+    />
+  );
+}
+
+function ExtendRunDialog({ busy, send }: { busy: boolean; send: Send }): ReactNode {
+  return (
+    <NumberDialog
+      busy={busy}
+      button="Extend run…"
+      title="Train this run for longer"
+      explanation="It goes on from its last checkpoint, in a new attempt."
+      label="Rounds more"
+      max={MOST_ROUNDS}
+      initial={() => ''}
+      submit="Extend"
+      send={send}
+    />
   );
 }
