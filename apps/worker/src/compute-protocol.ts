@@ -7,6 +7,7 @@
  *   gradient memory    gradient nodes; the compute thread allocates, writes and frees, the main thread reads
  *   control cells      [progress, committed round]; Atomics
  */
+import type { EngineDevice } from '@paceline/engine';
 import type { Token } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
 import type { BackendName, RunSpec, ModelDescription } from '@paceline/spec';
@@ -39,7 +40,12 @@ export type ToCompute =
   | { readonly kind: 'stop' };
 
 export type FromCompute =
-  | { readonly kind: 'ready'; readonly fingerprint: string; readonly gradients: Arena['memory'] }
+  | {
+      readonly kind: 'ready';
+      readonly fingerprint: string;
+      readonly devices: readonly EngineDevice[];
+      readonly gradients: Arena['memory'];
+    }
   | {
       readonly kind: 'contribution';
       readonly round: number;

@@ -117,4 +117,4 @@ port.on('message', (message: ToCompute) => {
     });
   }
 });
-send({ kind: 'ready', fingerprint: engine.fingerprint, gradients: gradients.memory });
+send({ kind: 'ready', fingerprint: engine.fingerprint, devices: engine.devices, gradients: gradients.memory });

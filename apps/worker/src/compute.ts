@@ -1,6 +1,7 @@
 /** The main thread's side of the compute thread: starts it, passes steps on, and gives gradient memory back. */
 import { Worker } from 'node:worker_threads';
 import type { ComputePort, GradientNode, Token, TokenComputePort } from '@paceline/exchange';
+import type { EngineDevice } from '@paceline/engine';
 import type { StepTaskJob } from '@paceline/jobs';
 import { Arena } from '@paceline/kernels';
 import {
@@ -40,6 +41,7 @@ export class Compute implements ComputePort, TokenComputePort {
   private readonly cells: Int32Array;
   private gradients: Arena | undefined;
   fingerprint = '';
+  devices: readonly EngineDevice[] = [];
   private stopped = false;
 
   private constructor(
@@ -121,6 +123,7 @@ export class Compute implements ComputePort, TokenComputePort {
         if (message.kind !== 'ready') return fail(message.kind === 'failed' ? message.message : `unexpected ${message.kind}`);
         this.gradients = Arena.attach(message.gradients);
         this.fingerprint = message.fingerprint;
+        this.devices = message.devices;
         settle(resolve);
       };
       thread.on('error', onError).on('exit', onExit).on('message', onMessage);

@@ -1,9 +1,180 @@
-/** Which engine a worker computes a run with. */
-import { tensorflowEngines } from '@paceline/runtime';
-import type { RunSpec } from '@paceline/spec';
+/**
+ * Which engine a worker computes a run with.
+ *
+ *     engine: wasm, cpu, tensorflow   that one; without TensorFlow the compute thread refuses to start and says what to do
+ *     engine: auto                    the fastest here for this model; of an attempt that has begun, the one that it is pinned to
+ *     engine: mixed                   the fastest here, whatever the others take
+ *
+ * What is fastest is measured, each engine in a process of its own and on made-up rows, once per machine, model and batch: the result is kept in the
+ * user's cache folder. Several workers of one machine that start together wait for the first one's result.
+ */
+import { createHash } from 'node:crypto';
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { cpus } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { runTrialInProcess, type TrialRequest, type TrialResult } from '@paceline/engine';
+import type { EngineRecord, StepTaskJob } from '@paceline/jobs';
+import { lockFile, tensorflowEngines, userDirectories, type Logger, type TensorflowEngine } from '@paceline/runtime';
 import type { EngineChoice } from './compute-protocol.js';
 
-/** Looked up for each seat: what is installed meanwhile is found. Without TensorFlow the compute thread refuses to start, with what to do. */
-export function engineFor(wanted: RunSpec['engine']): EngineChoice {
-  return wanted === 'tensorflow' ? { backend: wanted, tensorflowPackage: tensorflowEngines()[0]?.packageDir } : { backend: wanted };
+export interface MeasuredChoice extends EngineChoice {
+  /** Known when it was measured. */
+  readonly fingerprint?: string;
+  readonly examplesPerSecond?: number;
+}
+
+export interface ChooserOptions {
+  readonly log: Pick<Logger, 'info' | 'warn'>;
+  /** Where results are kept. */
+  readonly folder?: string;
+  readonly tensorflow?: () => readonly TensorflowEngine[];
+  readonly trial?: (request: TrialRequest) => Promise<TrialResult>;
+}
+
+const MEASURE_MS = 700;
+/** A seat has to be taken within 30 s. */
+const TRIAL_DEADLINE_MS = 9_000;
+const WAIT_FOR_OTHER_MS = 20_000;
+const KEPT_RESULTS = 200;
+const LOOK_EVERY_MS = 30_000;
+
+const MEASURED = ['wasm', 'tensorflow'] as const;
+type Result = Pick<TrialResult, 'fingerprint' | 'examples' | 'msPerStep'> & { readonly backend: (typeof MEASURED)[number] };
+
+export class EngineUnfitError extends Error {
+  override readonly name = 'EngineUnfitError';
+  readonly code = 'ENGINE_UNAVAILABLE';
+}
+
+export class EngineChooser {
+  private measured: readonly Result[] = [];
+  private available: readonly string[] = [];
+  private lookAgainAt = 0;
+  private readonly folder: string;
+  private readonly tensorflow: () => readonly TensorflowEngine[];
+  private readonly trial: (request: TrialRequest) => Promise<TrialResult>;
+
+  constructor(private readonly options: ChooserOptions) {
+    this.folder = options.folder ?? join(userDirectories().cache, 'engine-trials');
+    this.tensorflow = options.tensorflow ?? (() => tensorflowEngines());
+    this.trial = options.trial ?? ((request) => runTrialInProcess(request, process.env, TRIAL_DEADLINE_MS));
+  }
+
+  /** What this worker could compute with, and how fast it was in the run that it measured last: for its record. */
+  record(chosen: string | null): EngineRecord[] {
+    const now = performance.now();
+    // Asked for every second: the disk is looked at less often.
+    if (now >= this.lookAgainAt) {
+      this.lookAgainAt = now + LOOK_EVERY_MS;
+      this.available = ['wasm', 'cpu', ...(this.tensorflow().length > 0 ? ['tensorflow'] : [])];
+    }
+    return this.available.map((name) => {
+      const result = this.measured.find(({ backend }) => backend === name);
+      const examplesPerSecond = result ? Math.round(speedOf(result) * 10) / 10 : null;
+      return { name, fingerprint: result?.fingerprint ?? null, examplesPerSecond, isChosen: chosen?.startsWith(`tfjs-${name} `) ?? false };
+    });
+  }
+
+  /**
+   * The engines to try for this seat, in order: the next one when the run turns out to be pinned to another.
+   * @throws EngineUnfitError when the run is pinned to an engine that is not here
+   */
+  async choose(job: Pick<StepTaskJob, 'spec' | 'model' | 'fingerprint'>): Promise<MeasuredChoice[]> {
+    const { engine } = job.spec;
+    const tensorflowPackage = this.tensorflow()[0]?.packageDir;
+    if (engine === 'tensorflow') return [{ backend: engine, tensorflowPackage }];
+    if (engine === 'wasm' || engine === 'cpu') return [{ backend: engine }];
+    this.measured = await this.measure(job);
+    const choices = [...this.measured]
+      .sort((a, b) => speedOf(b) - speedOf(a))
+      .map((result): MeasuredChoice => {
+        const { backend, fingerprint } = result;
+        return { backend, fingerprint, examplesPerSecond: speedOf(result), ...(backend === 'tensorflow' ? { tensorflowPackage } : {}) };
+      });
+    if (choices.length === 0) return [{ backend: 'wasm' }]; // it is told by the compute thread what does not work
+    if (engine === 'mixed' || !job.fingerprint) return choices;
+    const pinned = choices.filter(({ fingerprint }) => fingerprint === job.fingerprint);
+    if (pinned.length > 0) return pinned;
+    throw new EngineUnfitError(
+      `the run is pinned to ${job.fingerprint}; this worker has ${choices.map(({ fingerprint }) => fingerprint).join(' and ')}`,
+    );
+  }
+
+  private async measure(job: Pick<StepTaskJob, 'spec' | 'model'>): Promise<readonly Result[]> {
+    const tensorflow = this.tensorflow()[0];
+    const key = keyOf(job, tensorflow);
+    const file = join(this.folder, `${key}.json`);
+    const until = performance.now() + WAIT_FOR_OTHER_MS;
+    for (;;) {
+      const known = readResults(file);
+      if (known) return known;
+      const lock = lockFile(`${file}.lock`);
+      if ('release' in lock) {
+        try {
+          return readResults(file) ?? (await this.measureNow(job, tensorflow, file));
+        } finally {
+          lock.release();
+        }
+      }
+      if (performance.now() > until) return this.measured;
+      await sleep(200);
+    }
+  }
+
+  private async measureNow({ spec }: Pick<StepTaskJob, 'spec'>, tensorflow: TensorflowEngine | undefined, file: string): Promise<Result[]> {
+    const results: Result[] = [];
+    for (const backend of MEASURED.filter((name) => name === 'wasm' || tensorflow)) {
+      const tensorflowPackage = backend === 'tensorflow' ? tensorflow?.packageDir : undefined;
+      try {
+        const { fingerprint, examples, msPerStep } = await this.trial({ spec, backend, tensorflowPackage, measureMs: MEASURE_MS });
+        results.push({ backend, fingerprint, examples, msPerStep });
+        this.options.log.info({ backend, fingerprint, examples, msPerStep }, 'engine measured');
+      } catch (error) {
+        this.options.log.warn({ backend, err: error as Error }, 'an engine does not work here and is left out');
+      }
+    }
+    // A trial that fails may work the next time: only what is complete is kept.
+    if (results.length === (tensorflow ? 2 : 1)) keep(file, results);
+    return results;
+  }
+}
+
+const speedOf = ({ examples, msPerStep }: Result): number => (examples / msPerStep) * 1000;
+
+/** Everything that the speed depends on: model, step, engines, Node and processor. */
+function keyOf({ spec, model }: Pick<StepTaskJob, 'spec' | 'model'>, tensorflow: TensorflowEngine | undefined): string {
+  const step = [spec.model, spec.loss, spec.globalBatch, spec.replicas, spec.strategy.accumulate, model.inputShape];
+  const machine = [process.version, cpus()[0]?.model ?? '', cpus().length, process.env['CUDA_VISIBLE_DEVICES'] ?? ''];
+  const engine = tensorflow ? [tensorflow.name, tensorflow.packageDir, statSync(tensorflow.packageDir).mtimeMs] : [];
+  return createHash('sha256')
+    .update(JSON.stringify([step, machine, engine, RESULT_REVISION]))
+    .digest('hex')
+    .slice(0, 32);
+}
+
+/** Raised when the engines of this release are faster or slower than before. */
+const RESULT_REVISION = 1;
+
+const isResult = ({ backend, fingerprint, examples, msPerStep }: Result): boolean =>
+  MEASURED.includes(backend) && typeof fingerprint === 'string' && examples > 0 && msPerStep > 0;
+
+function readResults(file: string): Result[] | undefined {
+  try {
+    const results = JSON.parse(readFileSync(file, 'utf8')) as Result[];
+    return Array.isArray(results) && results.every(isResult) ? results : undefined;
+  } catch {
+    return undefined; // not there, or of another release
+  }
+}
+
+function keep(file: string, results: readonly Result[]): void {
+  const folder = join(file, '..');
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(`${file}.${process.pid}`, JSON.stringify(results));
+  renameSync(`${file}.${process.pid}`, file);
+  const all = readdirSync(folder).filter((name) => name.endsWith('.json'));
+  if (all.length <= KEPT_RESULTS) return;
+  const oldest = all.map((name) => ({ name, at: statSync(join(folder, name)).mtimeMs })).sort((a, b) => a.at - b.at);
+  for (const { name } of oldest.slice(0, all.length - KEPT_RESULTS)) rmSync(join(folder, name), { force: true });
 }

@@ -10,7 +10,7 @@ import { createLayout, createSchedule, layoutHash, shardChunks, type Layout } fr
 import { datasetInfo } from '@paceline/data';
 import type { Logger } from '@paceline/runtime';
 import { Compute } from './compute.js';
-import type { EngineChoice } from './compute-protocol.js';
+import type { MeasuredChoice } from './engine-choice.js';
 import type { SeatLoopOptions } from './seat-loop.js';
 
 const HEARTBEAT_MS = 500;
@@ -42,7 +42,7 @@ export class RunSession {
   /** Starts the engine, then connects. @throws ComputeStartError */
   static async start(
     job: StepTaskJob,
-    engine: EngineChoice,
+    engine: MeasuredChoice,
     { workerId, transport, log }: Pick<SeatLoopOptions, 'workerId' | 'transport' | 'log'>,
   ): Promise<RunSession> {
     const layout = createLayout(job.model);
@@ -68,6 +68,7 @@ export class RunSession {
         seat: job.seat,
         n: job.n,
         fingerprint: compute.fingerprint,
+        ...(job.spec.engine === 'mixed' && engine.examplesPerSecond ? { speed: engine.examplesPerSecond } : {}),
         layout: layoutHash(layout),
       }),
       onGivenUp: (code, message, serverIndex) => session.end({ kind: 'given-up', code, message, serverIndex }),
@@ -79,6 +80,10 @@ export class RunSession {
 
   get fingerprint(): string {
     return this.compute.fingerprint;
+  }
+
+  get devices(): Compute['devices'] {
+    return this.compute.devices;
   }
 
   /** Asks the coordinator to let this member go; after the deadline it goes anyway. */

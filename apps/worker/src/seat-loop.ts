@@ -13,9 +13,10 @@ import {
   type Report,
   type StepTaskJob,
 } from '@paceline/jobs';
+import type { EngineDevice } from '@paceline/engine';
 import type { Logger } from '@paceline/runtime';
 import type { Redis } from 'ioredis';
-import { engineFor } from './engine-choice.js';
+import { EngineChooser, type MeasuredChoice } from './engine-choice.js';
 import { RunSession, type SessionEnd } from './run-session.js';
 
 const IDLE_MS = 100;
@@ -39,12 +40,16 @@ export class SeatLoop {
   private session: RunSession | undefined;
   private running: Promise<void> | undefined;
 
+  readonly engines: EngineChooser;
+
   constructor(private readonly options: SeatLoopOptions) {
+    this.engines = new EngineChooser({ log: options.log });
     this.queue = new HandQueue(STEP_TASK_QUEUE, stepTaskJobSchema, options.redisUrl, options.workerId);
   }
 
   /** Engine fingerprint of the present or last session; null before the first. */
   fingerprint: string | null = null;
+  devices: readonly EngineDevice[] = [];
 
   /** The run that this worker is in. */
   get runId(): string | null {
@@ -76,26 +81,46 @@ export class SeatLoop {
     log.info({ run: job.runId, attempt: job.attempt, seat: job.seat, n: job.n }, 'step task taken');
     const keep = setInterval(() => void held.keep(), KEEP_LOCK_MS);
     let end: SessionEnd;
-    let slice: NodeJS.Timeout | undefined;
     try {
-      const session = await RunSession.start(job, engineFor(job.spec.engine), this.options);
-      this.session = session;
-      this.fingerprint = session.fingerprint;
-      if (this.stopped) session.leave('the worker is shutting down', SHUTDOWN_LEAVE_MS);
-      slice = setInterval(() => void this.endOfSlice(session), job.sliceMs);
-      end = await session.ended;
+      end = await this.sitWithAny(job, await this.engines.choose(job));
     } catch (error) {
-      const { name, message, code = name } = error as Error & { code?: string };
-      end = { kind: 'given-up', code, message, serverIndex: null };
+      end = givenUp(error);
     } finally {
       clearInterval(keep);
-      clearInterval(slice);
-      this.session = undefined;
     }
     log.info({ run: job.runId, seat: job.seat, end }, 'seat left');
     await this.report(job, end);
     await held.complete(end.kind);
     if (end.kind === 'given-up' && end.code !== 'SEAT_TAKEN') await pause(AFTER_FAILURE_MS);
+  }
+
+  /** The run may be pinned to another engine than the fastest here, or that one may not start: then the next. */
+  private async sitWithAny(job: StepTaskJob, choices: readonly MeasuredChoice[]): Promise<SessionEnd> {
+    for (const [i, choice] of choices.entries()) {
+      const end = await this.sitWith(job, choice);
+      const isOfEngine = end.kind === 'given-up' && ENGINE_CODES.includes(end.code);
+      if (!isOfEngine || this.stopped || i === choices.length - 1) return end;
+      this.options.log.info({ run: job.runId, backend: choice.backend, end }, 'this engine does not go with the run; trying the next');
+    }
+    throw new Error('there is no engine to choose from');
+  }
+
+  private async sitWith(job: StepTaskJob, choice: MeasuredChoice): Promise<SessionEnd> {
+    let slice: NodeJS.Timeout | undefined;
+    try {
+      const session = await RunSession.start(job, choice, this.options);
+      this.session = session;
+      this.fingerprint = session.fingerprint;
+      this.devices = session.devices;
+      if (this.stopped) session.leave('the worker is shutting down', SHUTDOWN_LEAVE_MS);
+      slice = setInterval(() => void this.endOfSlice(session), job.sliceMs);
+      return await session.ended;
+    } catch (error) {
+      return givenUp(error);
+    } finally {
+      clearInterval(slice);
+      this.session = undefined;
+    }
   }
 
   private async endOfSlice(session: RunSession): Promise<void> {
@@ -127,6 +152,14 @@ export class SeatLoop {
           };
     await sendReport(redis, report).catch((error: Error) => log.warn({ err: error, report }, 'the end of a seat could not be reported'));
   }
+}
+
+/** What another engine of this worker may do better. */
+const ENGINE_CODES: readonly string[] = ['FINGERPRINT_MISMATCH', 'ENGINE_UNAVAILABLE'];
+
+function givenUp(error: unknown): SessionEnd {
+  const { name, message, code = name } = error as Error & { code?: string };
+  return { kind: 'given-up', code, message, serverIndex: null };
 }
 
 function pause(ms: number): Promise<void> {

@@ -6,6 +6,8 @@ import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { createLogger, prepareForTensorflow, readEnvironment, VARIABLES } from '@paceline/runtime';
 import { SeatLoop } from './seat-loop.js';
 
+const MAX_DEVICES = 16;
+
 export const ENVIRONMENT = { REDIS_URL: VARIABLES.REDIS_URL, PACELINE_TRANSPORT: VARIABLES.PACELINE_TRANSPORT };
 
 export interface WorkerProcess {
@@ -30,6 +32,8 @@ export function startWorker(env: NodeJS.ProcessEnv): WorkerProcess {
     version: '0.1.0',
     startedAtMs,
     fingerprint: seats.fingerprint,
+    engines: seats.engines.record(seats.fingerprint),
+    devices: seats.devices.slice(0, MAX_DEVICES),
     rssBytes: process.memoryUsage.rss(),
     runId: seats.runId,
   }));

@@ -37,7 +37,7 @@ export const DOCUMENTS = {
     run(id: $id) { events(first: null, last: $last) { edges { node { ${EVENT} } } pageInfo { hasNextPage endCursor } } } }`,
   metricsOfRun: `query metricsOfRun($id: ID!, $names: [String!]!, $fromRound: Int, $toRound: Int, $maxPoints: Int) {
     run(id: $id) { metrics(names: $names, fromRound: $fromRound, toRound: $toRound, maxPoints: $maxPoints) { name points { round rounds value min max atMs } } } }`,
-  workers: `query workers { workers { ${MEMBER} engine } }`,
+  workers: `query workers { workers { ${MEMBER} engine engines { name fingerprint examplesPerSecond isChosen } devices { name type memoryBytes } } }`,
   servers: `query servers { servers { ${MEMBER} } }`,
   createTeam: `mutation createTeam($name: String!) { createTeam(name: $name) {
     __typename ... on CreateTeamSuccess { team { ${TEAM} } } ${INVALID_INPUT} ${CONFLICT} } }`,

@@ -112,6 +112,15 @@ export interface FleetMember {
 export interface Worker extends FleetMember {
   /** Engine fingerprint, null until the engine is loaded. */
   readonly engine: string | null;
+  readonly engines: readonly WorkerEngine[];
+  readonly devices: readonly { readonly name: string; readonly type: string; readonly memoryBytes: number }[];
+}
+export interface WorkerEngine {
+  readonly name: string;
+  readonly fingerprint: string | null;
+  /** Of the model that the worker measured last. */
+  readonly examplesPerSecond: number | null;
+  readonly isChosen: boolean;
 }
 export type Server = FleetMember;
 

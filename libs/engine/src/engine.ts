@@ -5,7 +5,7 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { Layout } from '@paceline/learning';
-import type { BackendName, ModelDescription, RunSpec } from '@paceline/spec';
+import { BACKENDS, type BackendName, type ModelDescription, type RunSpec } from '@paceline/spec';
 import * as tf from '@tensorflow/tfjs-core';
 import { startBackend, type BackendOptions, type EngineDevice, type StartedBackend } from './backend.js';
 import { buildModel, type BuiltModel } from './build-model.js';
@@ -59,7 +59,7 @@ export interface Engine {
 
 export interface EngineOptions extends BackendOptions {
   readonly spec: Pick<RunSpec, 'model' | 'loss' | 'metrics' | 'engine' | 'seed'>;
-  /** What computes; what the spec names when it is left out. */
+  /** What computes. When it is left out: what the spec names, and wasm where that leaves it open. */
   readonly backend?: BackendName | undefined;
   readonly description: ModelDescription;
   readonly layout: Layout;
@@ -72,7 +72,7 @@ export interface EngineOptions extends BackendOptions {
  */
 export async function createEngine(options: EngineOptions): Promise<Engine> {
   const { spec, description, layout } = options;
-  const backend = await startBackend(options.backend ?? spec.engine, options);
+  const backend = await startBackend(options.backend ?? BACKENDS.find((name) => name === spec.engine) ?? 'wasm', options);
   const { plan, root } = planModel(spec);
   const built = buildModel(plan, root, true);
   // Compared by value: PostgreSQL's jsonb keeps no order of keys.

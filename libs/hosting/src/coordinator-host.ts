@@ -97,6 +97,8 @@ export class CoordinatorHost {
       journal: this.journal,
       now: () => clock.now(),
       stepDeadlineMs: spec.stepDeadlineMs,
+      fingerprint: job.fingerprint,
+      mixedEngines: spec.engine === 'mixed',
       collectWeights: (evaluation) => void this.collect(evaluation),
       onOver: (outcome) => {
         this.outcome = outcome;

@@ -77,6 +77,8 @@ export const placementJobSchema = z.strictObject({
   restore: z.strictObject({ runId: uuid, attempt: z.int().min(1), round: z.int().min(0) }).nullable(),
   /** With `strategy.standby` a shard has two placements; without it there are primaries alone. */
   role: z.enum(['primary', 'standby']).optional(),
+  /** Engine fingerprint of the run's earlier attempts, which this one goes on with (`engine: auto`). */
+  fingerprint: z.string().max(300).optional(),
   /** Token this server shows to the coordinator (role `server`). */
   token: z.string().max(4096),
 });
@@ -97,6 +99,8 @@ export const stepTaskJobSchema = z.strictObject({
   standbys: z.array(serverAddressSchema).optional(),
   /** After this long in the seat the worker looks whether a waiting task should have it instead. */
   sliceMs: z.int().min(100).max(600_000),
+  /** Engine fingerprint that the run is pinned to, as far as the api knows (`engine: auto`). */
+  fingerprint: z.string().max(300).optional(),
   /** Seats held in this run when the task was made: the fairness rule of `shouldYield` compares them. */
   heldSeats: z.int().min(0),
   /** Token for HELLO (role `worker`). */
@@ -185,6 +189,18 @@ export const journalEntrySchema = z.discriminatedUnion('kind', [
 ]);
 export type JournalEntry = z.output<typeof journalEntrySchema>;
 
+/** What a worker could compute with; the speed is of the model that it measured last. */
+export const engineRecordSchema = z.strictObject({
+  name: z.string().max(30),
+  fingerprint: z.string().max(300).nullable(),
+  examplesPerSecond: z.number().min(0).nullable(),
+  isChosen: z.boolean(),
+});
+export type EngineRecord = z.output<typeof engineRecordSchema>;
+
+export const engineDeviceSchema = z.strictObject({ name: z.string().max(200), type: z.string().max(30), memoryBytes: z.number().min(0) });
+export type EngineDeviceRecord = z.output<typeof engineDeviceSchema>;
+
 export const fleetMemberSchema = z.strictObject({
   id: z.string().min(1).max(100),
   host: z.string().max(255),
@@ -194,6 +210,10 @@ export const fleetMemberSchema = z.strictObject({
   startedAtMs: z.int(),
   /** Engine fingerprint of a worker: engine, version, instruction set, threads, flags. Null for servers. */
   fingerprint: z.string().max(300).nullable(),
+  /** Of a worker. */
+  engines: z.array(engineRecordSchema).max(8).optional(),
+  /** That its engine computes on, as far as it says; GPUs among them. */
+  devices: z.array(engineDeviceSchema).max(16).optional(),
   rssBytes: z.int().min(0),
   runId: uuid.nullable(),
 });

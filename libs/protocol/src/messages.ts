@@ -73,6 +73,8 @@ export const messageSchema = z.discriminatedUnion('type', [
     n: z.int().min(0),
     /** Engine fingerprint; empty for servers. */
     fingerprint: z.string().max(300),
+    /** Of a worker in a run whose engines are mixed: examples per second, as it measured. */
+    speed: z.number().positive().max(1e12).optional(),
     /** Hash of the layout that the peer derived. */
     layout: z.string().max(64),
   }),

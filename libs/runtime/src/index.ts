@@ -16,6 +16,7 @@ export * from './supervisor.js';
 export { engineVariables, prepareForTensorflow } from './tensorflow/environment.js';
 export { installTensorflow, type InstallOptions, type Installed } from './tensorflow/install.js';
 export { engineFolders, hasNvidiaDevice, removeEngineFolder, tensorflowEngines, type TensorflowEngine } from './tensorflow/installation.js';
+export { lockFile } from './tensorflow/process-lock.js';
 export { TENSORFLOW_VARIANTS, type TensorflowVariant } from './tensorflow/pins.js';
 export * from './user-directories.js';
 export * from './user-error.js';

@@ -17,7 +17,7 @@ export const METRICS = ['accuracy'] as const;
 /** What computes on a worker. */
 export const BACKENDS = ['wasm', 'cpu', 'tensorflow'] as const;
 export type BackendName = (typeof BACKENDS)[number];
-export const ENGINES = BACKENDS;
+export const ENGINES = [...BACKENDS, 'auto', 'mixed'] as const;
 export const MODES = ['sync', 'async', 'ssp'] as const;
 export const NON_FINITE_POLICIES = ['fail', 'skip', 'rollback'] as const;
 
@@ -164,7 +164,10 @@ export const runSpecSchema = z
       .default(42),
     engine: z
       .enum(ENGINES)
-      .describe('What computes on the workers: wasm everywhere, tensorflow where it is installed (docs/engines.md), cpu for comparison.')
+      .describe(
+        'What computes on the workers: wasm everywhere, tensorflow where it is installed, cpu for comparison. auto: the fastest of the first worker, ' +
+          'for all of the run. mixed: the fastest of each worker, replicas by speed, without equal bits.',
+      )
       .default('wasm'),
     stepDeadlineMs: z
       .int()

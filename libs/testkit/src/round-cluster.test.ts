@@ -322,3 +322,25 @@ test('every row of the state tables was taken by some test', () => {
   const elsewhere = [...CUT_ROWS, ...DECISION_ROWS, ...STALL_ROWS, ...STANDBY_CLUSTER_ROWS];
   expect(rowsNeverTaken().filter((row) => !elsewhere.includes(row))).toEqual([]);
 });
+
+test('mixed engines: workers of other fingerprints take part, the fast ones get more replicas, and every example counts once', async () => {
+  const options = { ...base, replicas: 8, rounds: 8, mixedEngines: true };
+  const cluster = new RoundCluster(options);
+  const fast = cluster.join('fast', 0, { fingerprint: 'tfjs-tensorflow', speed: 3000 });
+  const slow = cluster.join('slow', 1, { fingerprint: 'tfjs-wasm', speed: 1000 });
+  await cluster.finished();
+  const replicasIn = (member: typeof fast, round: number): number => member.computed.filter((step) => step.startsWith(`${round}/`)).length;
+  expect([replicasIn(fast, 7), replicasIn(slow, 7)]).toEqual([6, 2]);
+  expect(cluster.coordinator.ledger.trainedExamples).toBe(options.rounds * options.examples);
+  // The arithmetic is that of any assignment: only what the engines round differently may differ.
+  expect(cluster.weightsOf(fast)).toEqual(expectedWeights(options));
+});
+
+test('a run that is pinned to an engine admits no other, also when that one comes first', async () => {
+  const cluster = new RoundCluster({ ...base, fingerprint: 'tfjs-tensorflow' });
+  const other = cluster.join('other', 0, { fingerprint: 'tfjs-wasm' });
+  cluster.join('right', 0, { fingerprint: 'tfjs-tensorflow' });
+  await cluster.finished();
+  expect(other.computed).toEqual([]);
+  expect(cluster.outcome?.outcome).toBe('finished');
+});

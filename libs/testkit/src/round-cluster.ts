@@ -44,6 +44,10 @@ export interface RoundClusterOptions {
   /** Servers that never come: the last ones. */
   readonly absentServers?: number;
   readonly cuts?: CoordinatorOptions['cuts'];
+  /** Workers of any engine take part; by their speed they get replicas. */
+  readonly mixedEngines?: boolean;
+  /** The engine that the run is pinned to from the start. */
+  readonly fingerprint?: string;
   /** Begin with what another cluster has cut. */
   readonly restore?: TakenCut;
   readonly twoPhase?: { readonly backupReplicas: number; readonly clip?: ClipRules; readonly skipsNonFinite?: boolean };
@@ -79,6 +83,7 @@ export class TestMember {
     readonly id: string,
     readonly seat: number,
     private readonly cluster: RoundCluster,
+    readonly engine: { readonly fingerprint: string; readonly speed?: number } = { fingerprint: 'test' },
   ) {
     const { layout, options } = cluster;
     const owners = new Map<number, number>();
@@ -212,6 +217,7 @@ export class RoundCluster {
         },
       },
       ...(options.cuts ? { cuts: options.cuts } : {}),
+      ...{ fingerprint: options.fingerprint, mixedEngines: options.mixedEngines ?? false },
       firstRound: options.restore?.generation ?? 0,
       firstLedger: { examples: (options.restore?.generation ?? 0) * options.examples, exceptions: [] },
       ...(options.twoPhase ? { twoPhase: this.decider(options.twoPhase) } : {}),
@@ -238,8 +244,8 @@ export class RoundCluster {
     for (const member of this.members) member.machine.tick();
   }
 
-  join(id = `w${this.members.length}`, seat = this.members.length): TestMember {
-    const member = new TestMember(id, seat, this);
+  join(id = `w${this.members.length}`, seat = this.members.length, engine?: TestMember['engine']): TestMember {
+    const member = new TestMember(id, seat, this, engine);
     this.members.push(member);
     for (let server = 0; server < this.shards.length; server++) member.connect(server);
     return member;
@@ -259,7 +265,7 @@ export class RoundCluster {
             host: member.id,
             seat: member.seat,
             n: 0,
-            fingerprint: 'test',
+            ...member.engine,
             layout: '',
           },
           connection,

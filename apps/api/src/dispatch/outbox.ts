@@ -2,6 +2,7 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { placementJobOf, priorityOf, sendOutbox, stepTaskJobOf, type PlacementJob, type PreparedJob } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
+import type { RunSpec } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { Fleet } from '../fleet/fleet.js';
@@ -58,7 +59,7 @@ export class Outbox {
     const origin = await this.database.attempt.findUnique({ where: { runId_number: { runId: run.id, number: attempt } } });
     if (!origin) return undefined;
     const token = await this.tokens.sign({ run: run.id, attempt, role: 'server' });
-    return { jobId, payload: placementJobOf(run, origin, { index, role }, token) };
+    return { jobId, payload: placementJobOf(run, origin, { index, role }, token, await this.pinnedFingerprint(run)) };
   }
 
   private async stepTask({ run, attempt, jobId, payload }: Row): Promise<PreparedJob | undefined> {
@@ -67,8 +68,17 @@ export class Outbox {
       this.database.stepTask.findUnique({ where: { id: stepTaskId } }),
       this.database.runServer.findMany({ where: { runId: run.id, attempt, claimedAt: { not: null } } }),
     ]);
-    const job = stepTaskJobOf(run, task, places, await this.tokens.sign({ run: run.id, attempt, role: 'worker' }));
+    const token = await this.tokens.sign({ run: run.id, attempt, role: 'worker' });
+    const job = stepTaskJobOf(run, task, places, token, await this.pinnedFingerprint(run));
     return job && { jobId, payload: job, priority: priorityOf(job.heldSeats) };
+  }
+
+  /** With `engine: auto` the engine of the run's first worker holds for the whole run, in its later attempts too. */
+  private async pinnedFingerprint({ id, spec }: Row['run']): Promise<string | undefined> {
+    if ((spec as Partial<RunSpec>).engine !== 'auto') return undefined;
+    const first = await this.database.runEvent.findFirst({ where: { runId: id, type: 'training.started' }, orderBy: { seq: 'asc' } });
+    const { fingerprint } = (first?.data ?? {}) as { fingerprint?: unknown };
+    return typeof fingerprint === 'string' && fingerprint !== '' ? fingerprint : undefined;
   }
 
   private async liveServers(): Promise<number> {

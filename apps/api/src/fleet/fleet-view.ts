@@ -66,7 +66,11 @@ export class FleetView {
   }
 
   private toWorker(row: FleetRow, own: ReadonlySet<string>): Worker {
-    return Object.assign(new Worker(), this.process(row, own), { engine: row.fingerprint });
+    return Object.assign(new Worker(), this.process(row, own), {
+      engine: row.fingerprint,
+      engines: row.engines ?? [],
+      devices: row.devices ?? [],
+    });
   }
 
   private toServer(row: FleetRow, own: ReadonlySet<string>): Server {

@@ -5,7 +5,7 @@
  * Silence proves nothing while nobody could hear: `Hearing` (libs/jobs) says when it does.
  */
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
-import { Hearing, LOST_AFTER_MS, type FleetMember } from '@paceline/jobs';
+import { Hearing, LOST_AFTER_MS, type EngineDeviceRecord, type EngineRecord, type FleetMember } from '@paceline/jobs';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import type { Logger } from '@paceline/runtime';
 import { Database } from '../database/database.js';
@@ -137,7 +137,7 @@ export class Fleet implements OnModuleDestroy {
             startedAtMs: row.startedAt.getTime(),
             lastSeenMs: row.lastSeenAt.getTime(),
             hasLeft: row.leftAt !== null,
-            fingerprint: 'fingerprint' in row ? row.fingerprint : null,
+            ...('fingerprint' in row ? engineOf(row) : { fingerprint: null }),
           },
         });
       }
@@ -165,15 +165,19 @@ export class Fleet implements OnModuleDestroy {
   /** One statement for all; an older heartbeat never overwrites a newer one. */
   private async write(role: FleetRole, rows: readonly FleetRow[]): Promise<void> {
     const table = TABLES[role];
-    const fingerprint =
-      role === 'worker' ? ['"fingerprint", ', 'x."fingerprint", ', '"fingerprint" = excluded."fingerprint", '] : ['', '', ''];
+    const columns = role === 'worker' ? ['"fingerprint"', '"engines"', '"devices"'] : [];
+    const [own, given, replaced] = [
+      columns.map((column) => `${column}, `),
+      columns.map((column) => (column === '"fingerprint"' ? `x.${column}, ` : `coalesce(x.${column}, '[]'), `)),
+      columns.map((column) => `${column} = excluded.${column}, `),
+    ].map((texts) => texts.join(''));
     await this.database.$executeRawUnsafe(
-      `INSERT INTO "${table}" ("id", "host", "pid", ${fingerprint[0]}"version", "protocolVersion", "rssBytes", "startedAt", "lastSeenAt", "leftAt", "runId")
-       SELECT x."id", x."host", x."pid", ${fingerprint[1]}x."version", x."protocolVersion", x."rssBytes", to_timestamp(x."startedAtMs" / 1000.0),
+      `INSERT INTO "${table}" ("id", "host", "pid", ${own}"version", "protocolVersion", "rssBytes", "startedAt", "lastSeenAt", "leftAt", "runId")
+       SELECT x."id", x."host", x."pid", ${given}x."version", x."protocolVersion", x."rssBytes", to_timestamp(x."startedAtMs" / 1000.0),
               to_timestamp(x."lastSeenMs" / 1000.0), CASE WHEN x."hasLeft" THEN now() END, x."runId"
-       FROM jsonb_to_recordset($1::jsonb) AS x("id" text, "host" text, "pid" int, "fingerprint" text, "version" text, "protocolVersion" int,
+       FROM jsonb_to_recordset($1::jsonb) AS x("id" text, "host" text, "pid" int, "fingerprint" text, "engines" jsonb, "devices" jsonb, "version" text, "protocolVersion" int,
             "rssBytes" bigint, "startedAtMs" float8, "lastSeenMs" float8, "hasLeft" boolean, "runId" uuid)
-       ON CONFLICT ("id") DO UPDATE SET "host" = excluded."host", "pid" = excluded."pid", ${fingerprint[2]}"version" = excluded."version",
+       ON CONFLICT ("id") DO UPDATE SET "host" = excluded."host", "pid" = excluded."pid", ${replaced}"version" = excluded."version",
          "protocolVersion" = excluded."protocolVersion", "rssBytes" = excluded."rssBytes", "startedAt" = excluded."startedAt",
          "lastSeenAt" = excluded."lastSeenAt", "leftAt" = excluded."leftAt", "runId" = excluded."runId"
        WHERE "${table}"."lastSeenAt" <= excluded."lastSeenAt"`,
@@ -193,3 +197,10 @@ export class Fleet implements OnModuleDestroy {
     if (oldest) members.delete(oldest[0]);
   }
 }
+
+/** Written by heartbeats, which were checked. */
+const engineOf = ({ fingerprint, engines, devices }: { fingerprint: string | null; engines: unknown; devices: unknown }) => ({
+  fingerprint,
+  engines: engines as EngineRecord[],
+  devices: devices as EngineDeviceRecord[],
+});

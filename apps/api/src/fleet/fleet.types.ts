@@ -39,11 +39,37 @@ abstract class FleetProcess {
   runId!: string | null;
 }
 
+@ObjectType({ description: 'An engine that a worker can load.' })
+export class WorkerEngine {
+  @Field({ description: 'wasm, tensorflow or cpu.' })
+  name!: string;
+  @Field(() => String, { nullable: true, description: 'Known when it was measured.' })
+  fingerprint!: string | null;
+  @Field(() => Float, { nullable: true, description: 'Gradient steps of the model that this worker measured last; null before.' })
+  examplesPerSecond!: number | null;
+  @Field({ description: 'It is the engine of the present or last seat.' })
+  isChosen!: boolean;
+}
+
+@ObjectType({ description: 'What an engine computes on, as far as it says.' })
+export class WorkerDevice {
+  @Field()
+  name!: string;
+  @Field({ description: 'CPU or GPU.' })
+  type!: string;
+  @Field(() => Float)
+  memoryBytes!: number;
+}
+
 @ObjectType({ implements: () => [Node], description: 'A process that computes gradients.' })
 export class Worker extends FleetProcess implements Node {
   id!: string;
   @Field(() => String, { nullable: true, description: 'Engine, version, instruction set, threads, flags.' })
   engine!: string | null;
+  @Field(() => [WorkerEngine], { description: 'What it could compute with.' })
+  engines!: WorkerEngine[];
+  @Field(() => [WorkerDevice])
+  devices!: WorkerDevice[];
 }
 
 @ObjectType({ implements: () => [Node], description: 'A parameter-server process.' })

@@ -1,11 +1,11 @@
 /** `paceline run ID`, `runs`, `cancel ID` and `workers`: what the api knows, as tables or JSON. */
-import { FINAL_STATUSES, PacelineApiError, type PacelineClient, type RunStatus } from '@paceline/client';
+import { FINAL_STATUSES, PacelineApiError, type PacelineClient, type RunStatus, type Worker } from '@paceline/client';
 import { EXIT } from '@paceline/runtime';
 import type { Command } from 'commander';
 import { interruptSignal, wholeNumber, type CommandContext } from '../command.js';
 import { paintStatus, printResult, printRun, printRuns } from '../show-run.js';
 import { clean } from '../terminal/clean.js';
-import { ago, bytes, table } from '../terminal/format.js';
+import { ago, bytes, count, table } from '../terminal/format.js';
 import type { Terminal } from '../terminal/terminal.js';
 import { eventLine, watchRun } from '../watch-run.js';
 
@@ -146,7 +146,7 @@ async function workers(context: CommandContext): Promise<number> {
   ] as const;
   const now = Date.now();
   const rows = [
-    ...fleet.map((member) => ({ role: 'worker', member, engine: member.engine })),
+    ...fleet.map((member) => ({ role: 'worker', member, engine: engineText(member) })),
     ...servers.map((member) => ({ role: 'ps', member, engine: null })),
   ].map(({ role, member, engine }) => [
     role,
@@ -162,4 +162,12 @@ async function workers(context: CommandContext): Promise<number> {
   const width = terminal.stdout.isTTY ? terminal.stdout.columns() : 240;
   for (const line of table(columns, rows, { width, paintTitle: (text) => terminal.style('bold', text) })) terminal.print(line);
   return EXIT.ok;
+}
+
+/** The chosen engine, and how fast each is where it was measured: `tfjs-wasm 4.22.0 (wasm 12.3k/s, tensorflow 9.1k/s)`. */
+function engineText({ engine, engines }: Worker): string | null {
+  const measured = engines.filter(({ examplesPerSecond }) => examplesPerSecond !== null);
+  const speeds = measured.map(({ name, examplesPerSecond }) => `${name} ${count(examplesPerSecond!)}/s`).join(', ');
+  if (engine === null) return engines.length === 0 ? null : engines.map(({ name }) => name).join(', ');
+  return `${engine.split(';')[0]!}${speeds ? ` (${speeds})` : ''}`;
 }

@@ -141,6 +141,11 @@ export type RunResult = {
         readonly host: string;
         readonly pid: number;
         readonly engine: string | null;
+        readonly engines: ReadonlyArray<{
+          readonly name: string;
+          readonly examplesPerSecond: number | null;
+          readonly isChosen: boolean;
+        }>;
         readonly rssBytes: number;
       } | null;
     }>;
@@ -176,7 +181,7 @@ export type RunResult = {
 export type RunVariables = { readonly id: string };
 export const Run: Operation<RunResult, RunVariables> = {
   name: 'Run',
-  text: 'query Run($id: ID!) { run(id: $id) { id name status statusReason statusChangedAt spec attempt restartsLeft workersWanted createdAt startedAt finishedAt parameterCount clusterSpec { name } progress { ...Progress } staleness ledger { committedRounds committedExamples droppedExamples expectedExamples refusedFrames refusedConnections } result { rounds loss accuracy examplesPerSecond trainedExamples trainingMs weightsSha256 weightsUrl } statusHistory { from to reason attempt at } stepTasks { id seat n state replicas worker { id name status host pid engine rssBytes } } servers { index role term serverId address state } attempts { number createdAt endedAt endCause endReason endRound fromRound parentRunId } checkpoints { attempt round bytes loss reason state createdAt } } } fragment Progress on RunProgress { phase round totalRounds epoch totalEpochs loss accuracy examplesPerSecond etaSeconds workers replicas waitingFor }',
+  text: 'query Run($id: ID!) { run(id: $id) { id name status statusReason statusChangedAt spec attempt restartsLeft workersWanted createdAt startedAt finishedAt parameterCount clusterSpec { name } progress { ...Progress } staleness ledger { committedRounds committedExamples droppedExamples expectedExamples refusedFrames refusedConnections } result { rounds loss accuracy examplesPerSecond trainedExamples trainingMs weightsSha256 weightsUrl } statusHistory { from to reason attempt at } stepTasks { id seat n state replicas worker { id name status host pid engine engines { name examplesPerSecond isChosen } rssBytes } } servers { index role term serverId address state } attempts { number createdAt endedAt endCause endReason endRound fromRound parentRunId } checkpoints { attempt round bytes loss reason state createdAt } } } fragment Progress on RunProgress { phase round totalRounds epoch totalEpochs loss accuracy examplesPerSecond etaSeconds workers replicas waitingFor }',
 };
 
 export type EventsResult = {

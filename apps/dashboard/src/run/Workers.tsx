@@ -54,6 +54,10 @@ const isClosed = (seat: Seat): boolean => seat.state.toUpperCase() === 'CLOSED';
 function WorkerLine({ seat, worker }: { seat: Seat; worker: NonNullable<Seat['worker']> }): ReactNode {
   // The fingerprint names the engine first, then everything that its bits depend on.
   const engine = plainText(worker.engine, 300);
+  const speeds = worker.engines
+    .filter(({ examplesPerSecond }) => examplesPerSecond !== null)
+    .map(({ name, examplesPerSecond }) => `${plainText(name, 30)} ${count(Math.round(examplesPerSecond!))}/s`)
+    .join(', ');
   const where = `${plainText(worker.host, 100)}, pid ${worker.pid}`;
   return (
     <tr>
@@ -64,6 +68,7 @@ function WorkerLine({ seat, worker }: { seat: Seat; worker: NonNullable<Seat['wo
         {engine && (
           <span className="note" title={engine}>
             {engine.split(';')[0]}
+            {speeds && ` (${speeds})`}
           </span>
         )}
       </th>

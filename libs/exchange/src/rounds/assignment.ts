@@ -18,6 +18,30 @@ export function balancedAssignment(members: readonly string[], replicas: number)
   return result;
 }
 
+/**
+ * Contiguous blocks whose sizes make the slowest block as fast as it can be: each next replica goes to the member that would be done with it first.
+ * A member may get none when it would hold up the others with one.
+ */
+export function weightedAssignment(
+  members: readonly { readonly id: string; readonly speed: number }[],
+  replicas: number,
+): Map<string, number[]> {
+  const sizes = members.map(() => 0);
+  for (let replica = 0; replica < replicas && members.length > 0; replica++) {
+    let best = 0;
+    for (let i = 1; i < members.length; i++) if ((sizes[i]! + 1) / members[i]!.speed < (sizes[best]! + 1) / members[best]!.speed) best = i;
+    sizes[best] = sizes[best]! + 1;
+  }
+  let from = 0;
+  return new Map(
+    members.map(({ id }, i) => {
+      const block = Array.from({ length: sizes[i]! }, (_, j) => from + j);
+      from += block.length;
+      return [id, block];
+    }),
+  );
+}
+
 /** Gives orphaned replicas to the members that hold fewest, leaving everything else where it is (used in the middle of a round). */
 export function coverOrphans(current: ReadonlyMap<string, readonly number[]>, orphans: readonly number[]): Map<string, number[]> {
   const result = new Map<string, number[]>([...current].map(([id, replicas]) => [id, [...replicas]]));

@@ -12,7 +12,9 @@ import type { Connection, FrameNumbers } from '../connection.js';
 import { LossCounter, MAX_LOSSES } from './loss-counter.js';
 import type { CoordinatedMember as Member, Membership } from './membership.js';
 
-export interface AttendanceDeadlines {
+export interface AttendanceOptions {
+  readonly fingerprint?: string | undefined;
+  readonly mixedEngines?: boolean;
   readonly heartbeatDeadlineMs?: number | undefined;
   readonly stepDeadlineMs?: number | undefined;
   readonly awayMs?: number | undefined;
@@ -59,7 +61,7 @@ export class Attendance {
 
   constructor(
     private readonly members: Membership,
-    private readonly deadlines: AttendanceDeadlines,
+    private readonly options: AttendanceOptions,
     private readonly now: () => number,
     private readonly hooks: AttendanceHooks,
   ) {}
@@ -71,8 +73,8 @@ export class Attendance {
       this.hooks.take('seatTaken');
       throw new ProtocolError('SEAT_TAKEN', `seat ${hello.seat} is held by ${holder.id}`);
     }
-    this.fingerprint ??= hello.fingerprint;
-    if (this.fingerprint !== hello.fingerprint) {
+    this.fingerprint ??= this.options.mixedEngines ? 'mixed' : (this.options.fingerprint ?? hello.fingerprint);
+    if (!this.options.mixedEngines && this.fingerprint !== hello.fingerprint) {
       throw new ProtocolError('FINGERPRINT_MISMATCH', `the run is pinned to ${this.fingerprint}, this worker has ${hello.fingerprint}`);
     }
     this.hooks.take('join');
@@ -118,7 +120,7 @@ export class Attendance {
   /** Deadlines. */
   tick(): void {
     const now = this.now();
-    const { heartbeatDeadlineMs = 3000, stepDeadlineMs = 60_000, awayMs = 3000 } = this.deadlines;
+    const { heartbeatDeadlineMs = 3000, stepDeadlineMs = 60_000, awayMs = 3000 } = this.options;
     for (const member of this.members.all()) {
       if (member.awaySinceMs !== undefined) {
         if (now - member.awaySinceMs > awayMs) this.lose(member, 'its socket closed and it did not come back', 'SILENT_PEER');

@@ -230,6 +230,10 @@ export interface CoordinatorOptions {
   collectWeights(evaluation: EvaluationResult): void;
   /** Called once when the attempt is over, whatever the outcome. */
   onOver(outcome: Outcome, message: string): void;
+  /** That earlier attempts of the run were pinned to; without it the first worker's holds. */
+  readonly fingerprint?: string | undefined;
+  /** Workers of any fingerprint take part, and get replicas by their speed. */
+  readonly mixedEngines?: boolean;
   readonly heartbeatDeadlineMs?: number;
   readonly stepDeadlineMs?: number;
   readonly awayMs?: number;

@@ -1,13 +1,15 @@
 /** The members of a run and the replicas that each computes: who is there, and who should compute what. Decides nothing by itself. */
 import type { Members, Message, MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
-import { balancedAssignment, coverOrphans, sameAssignment } from './assignment.js';
+import { balancedAssignment, coverOrphans, sameAssignment, weightedAssignment } from './assignment.js';
 
 export interface CoordinatedMember {
   readonly id: string;
   readonly host: string;
   readonly seat: number;
   readonly n: number;
+  /** Examples per second, where engines are mixed. */
+  readonly speed: number | undefined;
   readonly connection: Connection;
   up: boolean;
   /** Shards whose socket to this member is closed. */
@@ -63,11 +65,11 @@ export class Membership {
 
   /** Takes a worker in, or back with the replicas that it had. */
   add(hello: MessageOf<'hello'>, connection: Connection): void {
-    const { id, host, seat, n } = hello;
+    const { id, host, seat, n, speed } = hello;
     const previous = this.members.get(id);
     const now = this.now();
     this.members.set(id, {
-      ...{ id, host, seat, n, connection, up: true, brokenShards: new Set<number>(), awaySinceMs: undefined, leaving: undefined },
+      ...{ id, host, seat, n, speed, connection, up: true, brokenShards: new Set<number>(), awaySinceMs: undefined, leaving: undefined },
       ...{
         lastHeardMs: now,
         progress: previous?.progress ?? -1,
@@ -124,6 +126,12 @@ export class Membership {
 
   private balanced(members: readonly CoordinatedMember[]): Assignment {
     const ids = members.map(({ id }) => id);
-    return balancedAssignment(ids, this.replicas.length);
+    const speeds = members.flatMap(({ speed }) => speed ?? []);
+    if (speeds.length === 0) return balancedAssignment(ids, this.replicas.length);
+    const mean = speeds.reduce((a, b) => a + b, 0) / speeds.length;
+    return weightedAssignment(
+      members.map(({ id, speed = mean }) => ({ id, speed })),
+      this.replicas.length,
+    );
   }
 }

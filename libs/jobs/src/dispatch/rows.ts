@@ -215,6 +215,7 @@ export function placementJobOf(
   { number, parentRunId, parentNumber, parentRound }: Pick<StoredAttempt, 'number' | 'parentRunId' | 'parentNumber' | 'parentRound'>,
   { index, role }: { readonly index: number; readonly role: 'primary' | 'standby' },
   token: string,
+  fingerprint?: string,
 ): PlacementJob {
   const spec = specOf(run);
   return {
@@ -229,6 +230,7 @@ export function placementJobOf(
     trainExamples: run.trainExamples,
     evalExamples: run.evalExamples,
     restore: parentNumber === null ? null : { runId: parentRunId ?? run.id, attempt: parentNumber, round: Number(parentRound) },
+    ...(fingerprint ? { fingerprint } : {}),
     token,
   };
 }
@@ -242,6 +244,7 @@ export function stepTaskJobOf(
   task: StoredTask | null,
   places: readonly StoredServer[],
   token: string,
+  fingerprint?: string,
 ): StepTaskJob | undefined {
   const shards = shardsOf(places.map((row) => ({ ...placeOf(row), address: addressOf(row) })));
   const servers = shards.flatMap(({ primary }) => primary.address ?? []);
@@ -260,6 +263,7 @@ export function stepTaskJobOf(
     ...(standbys.length > 0 ? { standbys } : {}),
     sliceMs: SLICE_MS,
     heldSeats: task.heldSeats,
+    ...(fingerprint ? { fingerprint } : {}),
     token,
   };
 }

@@ -1,0 +1,82 @@
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { TrialRequest, TrialResult } from '@paceline/engine';
+import type { TensorflowEngine } from '@paceline/runtime';
+import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
+import { expect, it, onTestFinished } from 'vitest';
+import { EngineChooser } from './engine-choice.js';
+
+const MODEL = { variables: [], inputShape: [784], outputShape: [10], parameterCount: 0, stateCount: 0 };
+const jobOf = (input: RunSpecInput, fingerprint?: string) => {
+  const result = parseRunSpec(input);
+  if (!result.ok) throw new Error('spec');
+  return { spec: result.spec, model: MODEL, ...(fingerprint ? { fingerprint } : {}) };
+};
+
+function chooser(msPerStep: Readonly<Record<string, number | Error>>, hasTensorflow = true, folder?: string) {
+  const directory = folder ?? mkdtempSync(join(tmpdir(), 'paceline-choice-'));
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+  const trials: string[] = [];
+  const engine: TensorflowEngine = { source: 'installed', packageDir: import.meta.dirname, name: 'tensorflow-test', variant: 'cpu' };
+  const log = { info: () => undefined, warn: () => undefined };
+  const chooser = new EngineChooser({
+    ...{ log, folder: directory },
+    tensorflow: () => (hasTensorflow ? [engine] : []),
+    trial: async ({ backend }: TrialRequest): Promise<TrialResult> => {
+      trials.push(backend);
+      await new Promise((done) => setTimeout(done, 20));
+      const ms = msPerStep[backend]!;
+      if (ms instanceof Error) throw ms;
+      return { backend, fingerprint: `tfjs-${backend} 1; test`, devices: [], examples: 64, msPerStep: ms };
+    },
+  });
+  return { chooser, trials, directory };
+}
+
+it('auto takes the fastest, measured once for a model, and says so in the record', async () => {
+  const { chooser: first, trials, directory } = chooser({ wasm: 8, tensorflow: 2 });
+  const choices = await first.choose(jobOf({ engine: 'auto' }));
+  expect(choices.map(({ backend }) => backend)).toEqual(['tensorflow', 'wasm']);
+  expect(choices[0]).toMatchObject({ tensorflowPackage: import.meta.dirname, examplesPerSecond: 32_000 });
+  const again = chooser({ wasm: 1, tensorflow: 2 }, true, directory);
+  expect((await again.chooser.choose(jobOf({ engine: 'auto' })))[0]!.backend).toBe('tensorflow');
+  expect([...trials, ...again.trials]).toEqual(['wasm', 'tensorflow']);
+  expect((await again.chooser.choose(jobOf({ engine: 'auto', model: 'cnn' })))[0]!.backend).toBe('wasm');
+  expect(first.record('tfjs-tensorflow 1; test')).toEqual([
+    { name: 'wasm', fingerprint: 'tfjs-wasm 1; test', examplesPerSecond: 8000, isChosen: false },
+    { name: 'cpu', fingerprint: null, examplesPerSecond: null, isChosen: false },
+    { name: 'tensorflow', fingerprint: 'tfjs-tensorflow 1; test', examplesPerSecond: 32_000, isChosen: true },
+  ]);
+});
+
+it('workers that start together measure once', async () => {
+  const { chooser: one, trials, directory } = chooser({ wasm: 8, tensorflow: 2 });
+  const two = chooser({ wasm: 8, tensorflow: 2 }, true, directory);
+  const both = await Promise.all([one, two.chooser].map((worker) => worker.choose(jobOf({ engine: 'mixed' }))));
+  expect(both.map(([choice]) => choice!.backend)).toEqual(['tensorflow', 'tensorflow']);
+  expect([...trials, ...two.trials].sort()).toEqual(['tensorflow', 'wasm']);
+});
+
+it('a pinned run takes the engine that it is pinned to, or says that this worker has another', async () => {
+  const { chooser: worker } = chooser({ wasm: 8, tensorflow: 2 });
+  const pinned = await worker.choose(jobOf({ engine: 'auto' }, 'tfjs-wasm 1; test'));
+  expect(pinned.map(({ backend }) => backend)).toEqual(['wasm']);
+  await expect(worker.choose(jobOf({ engine: 'auto' }, 'tfjs-wasm 2; test'))).rejects.toMatchObject({
+    code: 'ENGINE_UNAVAILABLE',
+    message: 'the run is pinned to tfjs-wasm 2; test; this worker has tfjs-tensorflow 1; test and tfjs-wasm 1; test',
+  });
+});
+
+it('an engine that does not work is left out, and tried again the next time', async () => {
+  const { chooser: worker, directory } = chooser({ wasm: 8, tensorflow: new Error('no such library') });
+  expect((await worker.choose(jobOf({ engine: 'auto' }))).map(({ backend }) => backend)).toEqual(['wasm']);
+  expect(readdirSync(directory)).toEqual([]);
+});
+
+it('an engine that the spec names is not measured', async () => {
+  const { chooser: worker, trials } = chooser({}, false);
+  expect(await worker.choose(jobOf({ engine: 'wasm' }))).toEqual([{ backend: 'wasm' }]);
+  expect(await worker.choose(jobOf({ engine: 'tensorflow' }))).toEqual([{ backend: 'tensorflow', tensorflowPackage: undefined }]);
+  expect(trials).toEqual([]);
+});

@@ -1,0 +1,3 @@
+-- AlterTable
+ALTER TABLE "Worker" ADD COLUMN     "devices" JSONB NOT NULL DEFAULT '[]',
+ADD COLUMN     "engines" JSONB NOT NULL DEFAULT '[]';
