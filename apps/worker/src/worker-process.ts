@@ -4,11 +4,16 @@ import { hostname } from 'node:os';
 import { connectRedis, startHeartbeats } from '@paceline/jobs';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { createLogger, prepareForTensorflow, readEnvironment, VARIABLES } from '@paceline/runtime';
+import { reportPredecessor } from './predecessor.js';
 import { SeatLoop } from './seat-loop.js';
 
 const MAX_DEVICES = 16;
 
-export const ENVIRONMENT = { REDIS_URL: VARIABLES.REDIS_URL, PACELINE_TRANSPORT: VARIABLES.PACELINE_TRANSPORT };
+export const ENVIRONMENT = {
+  REDIS_URL: VARIABLES.REDIS_URL,
+  PACELINE_TRANSPORT: VARIABLES.PACELINE_TRANSPORT,
+  PACELINE_PREDECESSOR: VARIABLES.PACELINE_PREDECESSOR,
+};
 
 export interface WorkerProcess {
   readonly id: string;
@@ -37,6 +42,7 @@ export function startWorker(env: NodeJS.ProcessEnv): WorkerProcess {
     rssBytes: process.memoryUsage.rss(),
     runId: seats.runId,
   }));
+  void reportPredecessor(redis, settings.PACELINE_PREDECESSOR, log);
   seats.start();
   return {
     id,

@@ -259,6 +259,8 @@ export const reportSchema = z.discriminatedUnion('kind', [
     code: z.string().max(100),
     message: z.string().max(2000),
   }),
+  /** From a worker: the process in whose place it was started has ended by itself. `how` is in words: `ended by SIGSEGV`. */
+  z.strictObject({ kind: z.literal('worker.died'), workerId: z.string().min(1).max(100), how: z.string().max(300) }),
   /** From a worker: it cannot take or keep its seat (engine missing, model refused, server unreachable for 3 s...). */
   z.strictObject({
     kind: z.literal('seat.failed'),

@@ -81,6 +81,11 @@ export const VARIABLES = {
     })
     .default('info')
     .describe('how much is logged to stderr'),
+  PACELINE_PREDECESSOR: z
+    .string()
+    .max(300)
+    .optional()
+    .describe('id and end of the process in whose place this one was started; set by its supervisor'),
   PACELINE_PARENT_PID: z
     .string()
     .regex(/^\d{1,10}$/, 'must be a process id')

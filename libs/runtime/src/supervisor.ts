@@ -11,7 +11,7 @@
  * `windowMs` are the budget. Without `restart` the first end is FAILED.
  *
  * The child has its own session (Ctrl-C reaches the supervisor alone), PACELINE_PARENT_PID (it ends itself when the supervisor dies), and stands
- * on the orphan guard's list (it is ended when it does not).
+ * on the orphan guard's list (it is ended when it does not). The one that takes its place learns how it ended (PACELINE_PREDECESSOR).
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, renameSync, statSync } from 'node:fs';
@@ -87,6 +87,8 @@ class Supervisor implements SupervisedChild {
   #state: ChildState = 'STARTING';
   #child: ChildProcess | undefined;
   #info: ReadyInfo | undefined;
+  /** Id and end of the last process. */
+  #predecessor: string | undefined;
   #restartTimes: number[] = [];
   #restartCount = 0;
   #delayMs: number;
@@ -175,6 +177,7 @@ class Supervisor implements SupervisedChild {
     const { reason, code } = await ended;
     release?.();
     this.#child = undefined;
+    if (readyAt !== undefined && this.#info) this.#predecessor = `${this.#info.id} ${tooLate ?? reason}`.slice(0, 300);
     return { reason: tooLate ?? reason, code, readyForMs: readyAt === undefined ? 0 : performance.now() - readyAt };
   }
 
@@ -204,7 +207,11 @@ class Supervisor implements SupervisedChild {
       return spawn(command, args, {
         detached: true,
         stdio: ['ignore', 'pipe', log],
-        env: { ...env, PACELINE_PARENT_PID: String(process.pid) },
+        env: {
+          ...env,
+          PACELINE_PARENT_PID: String(process.pid),
+          ...(this.#predecessor ? { PACELINE_PREDECESSOR: this.#predecessor } : {}),
+        },
         ...(cwd === undefined ? {} : { cwd }),
       });
     } finally {

@@ -12,6 +12,9 @@ import { RunSignals } from '../runs/run-signals.js';
 import { StatusMoves } from '../runs/status-moves.js';
 import { storable } from '../text-input.js';
 
+/** Signals that a process gets from its own code. */
+const CRASHES = /SIG(SEGV|BUS|ILL|FPE|ABRT|TRAP)/;
+
 type Of<K extends Report['kind']> = Extract<Report, { kind: K }>;
 
 @Injectable()
@@ -41,6 +44,8 @@ export class FleetReports {
         return this.serverFailed(report);
       case 'seat.failed':
         return this.seatFailed(report);
+      case 'worker.died':
+        return this.workerDied(report);
       case 'seat.left':
         return this.seatLeft(report);
     }
@@ -125,6 +130,24 @@ export class FleetReports {
       return true;
     });
     if (known) this.signals.changed(runId);
+  }
+
+  /** Its run goes on without it; this says why. */
+  private async workerDied({ workerId, how }: Of<'worker.died'>): Promise<void> {
+    const row = (await this.fleet.members('worker')).find(({ id }) => id === workerId);
+    this.log.warn({ worker: workerId, how, run: row?.runId }, 'a worker process died');
+    if (!row?.runId || row.hasLeft) return;
+    const { runId } = row;
+    await this.database.transact(async (transaction) => {
+      const run = await this.moves.lock(transaction, runId);
+      if (!run || !hasLiveAttempt(run.status)) return;
+      const message = `the process of worker ${workerId} ${how}${CRASHES.test(how) ? ': native code of its engine has crashed' : ''}; its replicas are computed by others`;
+      await this.moves.addEvents(transaction, run, [
+        { attempt: run.attempt, type: 'worker.died', message: storable(message), data: { workerId, how: storable(how) }, at: new Date() },
+      ]);
+    });
+    this.fleet.goodbye('worker', workerId);
+    this.signals.changed(runId);
   }
 
   /** A planned leave: the seat is free before the coordinator's next state says so. */

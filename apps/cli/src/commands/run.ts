@@ -30,7 +30,7 @@ export function addRunCommands(program: Command, act: Act): void {
     )
     .argument('<id>', 'id of the run')
     .option('--watch', 'show its progress until it is over')
-    .option('--events <n>', 'show its last events too', wholeNumber('--events', 1, 500))
+    .option('--events <n>', 'show its last events too', wholeNumber('--events', 1, 100))
     .action(act(run));
   program
     .command('cancel')
