@@ -276,7 +276,7 @@ export class DataPlane {
   }
 
   private async take(report: Report): Promise<void> {
-    if (report.kind === 'heartbeat' || report.kind === 'goodbye') return;
+    if (report.kind === 'heartbeat' || report.kind === 'goodbye' || report.kind === 'worker.died') return;
     const run = this.runs.get(report.runId);
     if (!run || report.attempt !== run.attempt) return;
     if (report.kind !== 'journal') run.reports.push(report);
