@@ -4,7 +4,7 @@ import { mkdir } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import path from 'node:path';
 import { connect, listen, memoryPair, processClock, type SocketListener } from '@paceline/exchange';
-import { Gate, PlacementLoop, type ServerContext } from '@paceline/hosting';
+import { Gate, HostedRun, PlacementLoop, type ServerContext } from '@paceline/hosting';
 import {
   HandQueue,
   PLACEMENT_QUEUE,
@@ -72,11 +72,9 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
     refusals: () => ({ frames: dropped(), connections: gate.refusedConnections }),
   };
   const queue = new HandQueue(PLACEMENT_QUEUE, placementJobSchema, settings.REDIS_URL, serverId);
-  const placements = new PlacementLoop(queue, context, {
-    serverId,
-    host: settings.PACELINE_DATA_HOST,
-    port: listener.port!,
-    unixPath: listener.unixPath,
+  const placements = new PlacementLoop<HostedRun>({
+    ...{ queue, context, address: { serverId, host: settings.PACELINE_DATA_HOST, port: listener.port!, unixPath: listener.unixPath } },
+    createRun: (job, onGone) => new HostedRun(job, context, onGone),
   });
   const dropped = () => [...placements.runs.values()].reduce((sum, run) => sum + run.counters.droppedFrames, 0);
   const startedAtMs = Date.now();

@@ -5,7 +5,7 @@
  */
 import { hostname } from 'node:os';
 import { Member, ServerLinks, TokenMember, connect, processClock, type Outcome } from '@paceline/exchange';
-import type { ServerAddress, StepTaskJob } from '@paceline/jobs';
+import type { Seat, ServerAddress, StepTaskJob } from '@paceline/jobs';
 import { createLayout, createSchedule, layoutHash, shardChunks, type Layout } from '@paceline/learning';
 import { datasetInfo } from '@paceline/data';
 import type { Logger } from '@paceline/runtime';
@@ -23,7 +23,7 @@ export type SessionEnd =
   | { readonly kind: 'ended'; readonly outcome: Outcome; readonly message: string }
   | { readonly kind: 'given-up'; readonly code: string; readonly message: string; readonly serverIndex: number | null };
 
-export class RunSession {
+export class RunSession implements Seat {
   readonly ended: Promise<SessionEnd>;
   private finish!: (end: SessionEnd) => void;
   private readonly timers: NodeJS.Timeout[] = [];
@@ -76,6 +76,10 @@ export class RunSession {
     const session = new RunSession(job, compute, member, links, log);
     session.begin();
     return session;
+  }
+
+  get heldSeats(): number {
+    return this.member.heldSeats;
   }
 
   get fingerprint(): string {

@@ -7,3 +7,4 @@ export * from './coordinator-machine.js';
 export * from './shard-machine.js';
 export * from './parameter-store.js';
 export * from './snapshot.js';
+export * from './journal-publisher.js';

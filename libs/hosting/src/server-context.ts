@@ -52,7 +52,12 @@ export interface Log {
 }
 
 /** This server cannot do its part: the attempt ends with that. */
-export function reportFailed({ controlPlane, serverId, log }: ServerContext, job: PlacementJob, code: string, message: string): void {
+export function reportFailed(
+  { controlPlane, serverId, log }: Pick<ServerContext, 'controlPlane' | 'serverId' | 'log'>,
+  job: PlacementJob,
+  code: string,
+  message: string,
+): void {
   const { runId, attempt, index } = job;
   const why = { code: code.slice(0, 100), message: message.slice(0, 2000) };
   const report = { kind: 'server.failed', runId, attempt, index, serverId, ...why } as const;

@@ -228,6 +228,8 @@ export const reportSchema = z.discriminatedUnion('kind', [
     runId: uuid,
     attempt: z.int(),
     role: z.enum(['primary', 'standby']).optional(),
+    /** Of the placement that it took: a claim of one that was made again counts no more. */
+    made: z.int().min(0).optional(),
     address: serverAddressSchema,
     /** It has taken the part, and still loads the parameters that it begins with; it says so again when it has. */
     loading: z.boolean().optional(),
@@ -366,9 +368,26 @@ export interface ControlFields {
   workers?: string;
   /** JSON {attempt, servers: ServerAddress[], standbys?}: all servers are claimed, begin. Every server of the attempt waits for it. */
   start?: string;
+  /**
+   * JSON of `claimsSchema`: whose claims count, while a part finds no server. Who sees another in its place lets go, and is free for
+   * the part that is missing.
+   */
+  claims?: string;
   /** What the arbiter has decided about a shard: JSON of `leadSchema`, under `leadFieldName`. */
   [lead: `lead${number}`]: string;
 }
+
+export const claimsSchema = z.object({
+  attempt: z.int().min(1),
+  claims: z
+    .array(
+      z.object({
+        ...{ index: z.int().min(0), role: z.enum(['primary', 'standby']), made: z.int().min(0), serverId: z.string().max(100) },
+      }),
+    )
+    .max(2_048),
+});
+export type Claims = z.output<typeof claimsSchema>;
 
 /** Who leads the shard of an index: a field of the control hash, written when the arbiter has decided. JSON of `leadSchema`. */
 export const leadFieldName = (index: number): `lead${number}` => `lead${index}`;

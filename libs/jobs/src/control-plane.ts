@@ -39,6 +39,8 @@ export interface HeldJob<T> {
   keep(): Promise<boolean>;
   /** False when the job had gone. */
   complete(result: string): Promise<boolean>;
+  /** It waits again, first of all, for somebody else; false when it had gone. */
+  giveBack(): Promise<boolean>;
 }
 
 export function redisControlPlane(redis: Redis): ControlPlane {
@@ -49,7 +51,7 @@ export function redisControlPlane(redis: Redis): ControlPlane {
 }
 
 async function readControl(redis: Redis, runId: string, also: readonly NumberedField[]): Promise<ControlFields> {
-  const names = ['action', 'start', 'workers', ...also];
+  const names = ['action', 'start', 'workers', 'claims', ...also];
   const values = await withDeadline('control of a run', DEADLINE_MS, () => redis.hmget(controlKey(runId), ...names));
   return Object.fromEntries(names.flatMap((name, i) => (values[i] ? [[name, values[i]]] : [])));
 }

@@ -68,6 +68,7 @@ export class HandQueue<T> implements JobQueue<T> {
       keep: () => withDeadline('extend lock', DEADLINE_MS, () => job.extendLock(token, LOCK_MS)).then((kept) => kept === 1, gone),
       complete: (result) =>
         withDeadline('complete job', DEADLINE_MS, () => job.moveToCompleted(result, token, false)).then(() => true, gone),
+      giveBack: () => withDeadline('give a job back', DEADLINE_MS, () => job.moveToWait(token)).then(() => true, gone),
     };
   }
 

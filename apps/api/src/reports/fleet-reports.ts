@@ -55,11 +55,11 @@ export class FleetReports {
    * The first claim of a part counts, at once, though its server still loads; another server that took a copy of the job finds itself
    * missing in `start`.
    */
-  private async serverClaimed({ runId, attempt, role = 'primary', address, storage, loading }: Of<'server.claimed'>): Promise<void> {
+  private async serverClaimed({ runId, attempt, role = 'primary', made, address, storage, loading }: Of<'server.claimed'>): Promise<void> {
     const { index, serverId, host, port, unixPath } = storable(address);
     const isLoading = loading ?? false;
     const { count } = await this.database.runServer.updateMany({
-      where: { runId, attempt, index, role, claimedAt: null, run: { attempt } },
+      where: { runId, attempt, index, role, claimedAt: null, run: { attempt }, ...(made === undefined ? {} : { made }) },
       data: { serverId, host, port, unixPath, storage: storage === undefined ? null : storable(storage), claimedAt: new Date(), isLoading },
     });
     if (count === 0 && !isLoading) {

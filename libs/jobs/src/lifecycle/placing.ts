@@ -5,12 +5,15 @@
  *        ^      │ job gone (flush, declined)      │ server lost before the start
  *        └──────┴────────── made + 1 ─────────────┘
  *
+ * A job that came twice makes two servers hold one part, and one of them is missing elsewhere: as long as a part finds no server,
+ * the control hash says whose claims count, and the others let go.
+ *
  * After the start a lost server ends the attempt: its part of the parameters is gone. Lost is who said goodbye, who is silent,
  * and, sooner, who is silent while nobody listens at its port or a worker cannot reach it. A shard that has a standby is lost
  * with both of its servers: while one of the two lives, the arbiter settles who leads.
  */
 import { leadFieldName, placementJobId } from '../contract.js';
-import { saysLead, startField } from './control-fields.js';
+import { claimsField, saysLead, startField } from './control-fields.js';
 import type { DispatchAction, FleetPicture, JobSighting, RunPicture, ServerPicture } from './picture.js';
 import { leadOf, shardsOf } from './shards.js';
 
@@ -49,7 +52,7 @@ export function place(run: RunPicture, fleet: FleetPicture, jobs: ReadonlyMap<st
     return { actions: [action], hasStarted: false };
   }
   const claims = run.servers.flatMap(({ claim }) => (claim && !claim.isLoading ? [claim] : []));
-  if (claims.length < run.serversNeeded) return { actions: remake(run, jobs, now), hasStarted: false };
+  if (claims.length < run.serversNeeded) return { actions: [...tellClaims(run, now), ...remake(run, jobs, now)], hasStarted: false };
   const storages = [...new Set(claims.flatMap(({ storage }) => (storage === null ? [] : [storage])))];
   if (storages.length > 1 && run.attemptStartedAtMs === null) {
     const message = `its servers would write checkpoints to different places (${storages.slice(0, 4).join(', ')}), so none could be whole: give all servers one shared folder or bucket, or ask for one server (strategy.servers: 1)`;
@@ -89,6 +92,15 @@ function lostLeads({ servers, attempt, control }: RunPicture): DispatchAction[] 
 
 const isOverdue = ({ claim, made, madeAtMs }: ServerPicture, now: number): boolean =>
   claim === null && now - madeAtMs >= Math.min(MAKE_AGAIN_AFTER_MS * 2 ** Math.min(made, 4), MAKE_AGAIN_AT_MOST_MS);
+
+function tellClaims({ servers, attempt, control }: RunPicture, now: number): DispatchAction[] {
+  if (!servers.some((server) => isOverdue(server, now))) return [];
+  const claims = claimsField(
+    attempt,
+    servers.flatMap(({ index, role, made, claim }) => (claim ? [{ index, role, made, serverId: claim.address.serverId }] : [])),
+  );
+  return control.claims === claims ? [] : [{ kind: 'write-control', fields: { claims } }];
+}
 
 function remake(run: RunPicture, jobs: ReadonlyMap<string, JobSighting>, now: number): DispatchAction[] {
   return run.servers

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { DispatchAction, FleetPicture, JobSighting, RunPicture, ServerSighting } from './picture.js';
+import { claimantOf } from './control-fields.js';
 import { LOADING_AT_MOST_MS } from './placing.js';
 import { complaintCounts, type Place } from './shards.js';
 import { CANCEL_DEADLINE_MS, jobsInQuestion, PAUSE_DEADLINE_MS, reconcile } from './reconcile.js';
@@ -73,6 +74,30 @@ it('whoever still holds a part of a run that has ended, or waits to begin, is to
     expect(decide(run({ status }))).toEqual([{ kind: 'write-control', fields: { action: '3:cancel' } }]);
     expect(decide(run({ status, control: { action: '3:cancel' } }))).toEqual([]);
   }
+});
+
+describe('a part that finds no server, where a job came twice', () => {
+  const missing = { ...server, index: 1, claim: null, madeAtMs: NOW - 3_000 };
+  const picture = (control: RunPicture['control'] = {}) => run({ ...beforeStart, serversNeeded: 2, servers: [server, missing], control });
+  const claims = JSON.stringify({ attempt: 3, claims: [{ index: 0, role: 'primary', made: 0, serverId: 'ps-a' }] });
+
+  it('has the control hash say whose claims count, once', () => {
+    expect(decide(picture())).toContainEqual({ kind: 'write-control', fields: { claims } });
+    expect(decide(picture({ claims })).filter(({ kind }) => kind === 'write-control')).toEqual([]);
+    const early = run({ ...beforeStart, serversNeeded: 2, servers: [server, { ...missing, madeAtMs: NOW - 500 }] });
+    expect(decide(early).filter(({ kind }) => kind === 'write-control')).toEqual([]);
+  });
+
+  it.each([
+    ['another has the part by the same placement', { attempt: 3, index: 0, made: 0 }, 'ps-a'],
+    ['another has it by a later one', { attempt: 3, index: 0, made: -1 }, 'ps-a'],
+    ['what is told is of a placement before', { attempt: 3, index: 0, made: 1 }, undefined],
+    ['what is told is of another attempt', { attempt: 4, index: 0, made: 0 }, undefined],
+    ['nobody has the part', { attempt: 3, index: 1, made: 0 }, undefined],
+  ])('%s', (_, part, claimant) => {
+    expect(claimantOf(claims, { role: 'primary', ...part })).toBe(claimant);
+    expect(claimantOf('{', { role: 'primary', ...part })).toBeUndefined();
+  });
 });
 
 describe('a server that loads what it begins with', () => {

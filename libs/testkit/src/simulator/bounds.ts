@@ -17,7 +17,7 @@ interface OpenShard {
 
 export function checkBounds(part: HostedAttempt, cluster: Cluster): void {
   const { checks, run, network } = cluster;
-  const { server, shard, journal, memory, coordinator, restore } = part;
+  const { server, index, shard, journal, memory, coordinator, restore } = part;
   const { replicas } = run.shape;
   const owned = memory.chunks.length;
   const bytes = memory.arena.bytesInUse;
@@ -26,16 +26,16 @@ export function checkBounds(part: HostedAttempt, cluster: Cluster): void {
     let links = 0;
     for (const stream of network.streams) if (stream.process === server.process) links++;
     const bound = (base + links * (owned * 2 * replicas + 1 + owned * 2)) * BLOCK_BYTES;
-    checks.expect(bytes <= bound, 'I10', () => `server ${server.index} holds ${bytes} bytes, its bound is ${bound}`);
+    checks.expect(bytes <= bound, 'I10', () => `server ${index} holds ${bytes} bytes, its bound is ${bound}`);
   }
   const { links, generationBytes } = shard as unknown as OpenShard;
   for (const { id, held, connection } of links) {
     // A tree over R replicas has less than 2·R nodes, and one frame is under way.
     const most = owned * 2 * replicas + 1;
-    checks.expect(held.size <= most, 'I10', () => `server ${server.index} holds ${held.size} frames of ${id} ahead, its bound is ${most}`);
+    checks.expect(held.size <= most, 'I10', () => `server ${index} holds ${held.size} frames of ${id} ahead, its bound is ${most}`);
     const queue = 3 * generationBytes + QUEUE_SLACK_BYTES;
     const { queuedBytes } = connection;
-    checks.expect(queuedBytes <= queue, 'I10', () => `server ${server.index} queues ${queuedBytes} bytes for ${id}, its bound is ${queue}`);
+    checks.expect(queuedBytes <= queue, 'I10', () => `server ${index} queues ${queuedBytes} bytes for ${id}, its bound is ${queue}`);
   }
   if (!journal || !coordinator) return;
   const most = 2 * (coordinator.round - (restore?.round ?? 0)) + JOURNAL_SLACK_ENTRIES;

@@ -1,7 +1,7 @@
 /** What is asserted at every step, I1–I10 of the invariants, and how a violation ends a seed. */
 import type { World } from './world.js';
 
-export type Invariant = 'I1' | 'I2' | 'I3' | 'I4' | 'I5' | 'I6' | 'I7' | 'I8' | 'I9' | 'I10' | 'crash' | 'refusal' | 'liveness';
+export type Invariant = 'I1' | 'I2' | 'I3' | 'I4' | 'I5' | 'I6' | 'I7' | 'I8' | 'I9' | 'I10' | 'crash' | 'outbox' | 'refusal' | 'liveness';
 
 export const INVARIANTS: Readonly<Record<Invariant, string>> = {
   I1: 'the round never goes back except by a logged restore',
@@ -15,6 +15,7 @@ export const INVARIANTS: Readonly<Record<Invariant, string>> = {
   I9: 'no run stays unowned',
   I10: 'memory and queues stay bounded, and all of it is given back',
   crash: 'no machine breaks an invariant of its own (an error that is no protocol error)',
+  outbox: 'a job that was decided is enqueued once, and again only when Redis has lost it',
   refusal: 'honest peers are not refused for what they send',
   liveness: 'when faults have stopped, the run ends within its deadline',
 };

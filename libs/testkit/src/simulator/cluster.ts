@@ -1,19 +1,23 @@
 /**
- * A whole run in one process: servers, workers and the part of the control plane that places them, on a simulated network under
- * virtual time. Every protocol machine in it is the one that apps/ps and apps/worker import.
+ * A whole run in one process: apis with PostgreSQL and Redis, servers and workers, on a simulated network under virtual time. Every
+ * machine in it is one that the apps import.
  *
- *   Control ── places servers, offers seats, collects the journal ──> SimServer × S (HostedAttempt) ═══ SimWorker × N
+ *   SimApi × A ── SimPostgres, SimRedis ── placements, seats, journal ──> SimServer × S (HostedAttempt) ═══ SimWorker × N
  *                                                       Watch: invariants after every event
  */
 import { Shard, type Coordinator, type Member, type TokenCoordinator, type TokenMember, type TokenShard } from '@paceline/exchange';
 import { shardChunks } from '@paceline/learning';
 import type { ProtocolError } from '@paceline/protocol';
 import { Checks } from './checks.js';
-import { Control, type StepTask } from './control.js';
+import type { ControlFields, PreparedJob } from '@paceline/jobs';
+import { Control } from './control.js';
 import { Network, type NetworkWeather } from './network.js';
 import type { SimProcess } from './process.js';
 import type { HostedAttempt } from './hosted-attempt.js';
 import { Reference } from './reference.js';
+import { SimApi } from './sim-api.js';
+import { SimPostgres } from './sim-postgres.js';
+import { SimRedis } from './sim-redis.js';
 import { SimServer } from './sim-server.js';
 import { SharedDisk, type DiskPlant } from './sim-storage.js';
 import { SimWorker } from './sim-worker.js';
@@ -21,8 +25,6 @@ import { TokenWatch } from './token-watch.js';
 import { TinyRun, type RunShape } from './tiny-run.js';
 import { Watch } from './watch.js';
 import { World } from './world.js';
-
-export type { StepTask };
 
 /** A deliberate mistake, put into the machines as they are made: the simulator's own test. */
 export interface Plant {
@@ -35,12 +37,18 @@ export interface Plant {
   readonly disk?: DiskPlant;
   /** Gate and receivers take what is of an older attempt. */
   readonly believesOldAttempts?: boolean;
+  /** What an api enqueues in place of these jobs. */
+  outbox?(jobs: readonly PreparedJob[], api: string): readonly PreparedJob[];
+  /** What an api writes into the control hash in place of this. */
+  control?(fields: ControlFields, attempt: number): ControlFields;
 }
 
 export interface ClusterOptions {
   readonly seed: number;
   readonly shape: RunShape;
   readonly workers: number;
+  /** Api processes that run at the same time. */
+  readonly apis: number;
   readonly weather: NetworkWeather;
   readonly stepMs: readonly [number, number];
   readonly stepDeadlineMs: number;
@@ -73,12 +81,15 @@ export class Cluster {
   readonly run: TinyRun;
   readonly reference: Reference;
   readonly disk: SharedDisk;
+  readonly redis: SimRedis;
+  readonly postgres: SimPostgres;
   readonly control: Control;
   readonly watch: Watch;
   /** In modes async and ssp. */
   readonly tokens: TokenWatch | undefined;
   readonly servers: SimServer[] = [];
   readonly workers: SimWorker[] = [];
+  readonly apis: SimApi[] = [];
   /** Attempts' parts, dead ones too, until the seed is over. */
   readonly hosted: HostedAttempt[] = [];
   readonly tables: TakenRows[] = [];
@@ -96,6 +107,7 @@ export class Cluster {
   /** How attempts ended, by the row of the table of libs/jobs. */
   readonly ends = new Map<string, number>();
   private workersMade = 0;
+  private apisMade = 0;
 
   constructor(readonly options: ClusterOptions) {
     this.world = new World(options.seed);
@@ -111,10 +123,13 @@ export class Cluster {
     this.tokens = options.shape.tokens && new TokenWatch(this, options.shape.tokens);
     if (options.shape.tokens?.nonFinite === 'fail' && options.shape.tokens.nanShare > 0) this.mayFail = 'gradients with NaN';
     this.world.afterEvent = () => this.watch.afterEvent();
+    this.redis = new SimRedis(this);
+    this.postgres = new SimPostgres(this);
     this.control = new Control(this);
+    this.control.begin();
+    for (let i = 0; i < options.apis; i++) this.startApi();
     for (let index = 0; index < options.shape.servers; index++) this.startServer(index);
     for (let i = 0; i < options.workers; i++) this.startWorker();
-    this.control.begin();
   }
 
   /** A supervisor starts it again, as another process. */
@@ -126,10 +141,28 @@ export class Cluster {
   }
 
   startServer(index: number): SimServer {
-    const generation = this.servers[index] ? Number(this.servers[index].address.split('.').at(-1)) + 1 : 0;
+    const generation = this.servers[index] ? this.servers[index].generation + 1 : 0;
     const server = new SimServer(index, `server-host-${index}`, generation, this);
     this.servers[index] = server;
     return server;
+  }
+
+  startApi(): SimApi {
+    const api = new SimApi(`api${this.apisMade++}`, this);
+    this.apis.push(api);
+    return api;
+  }
+
+  /** A supervisor starts another in place of one that has died. */
+  restartApi(): void {
+    const { world } = this;
+    world.schedule(world.random.between(100, 3_000), 'an api restarts', () => {
+      if (this.liveApis().length < this.options.apis) this.startApi();
+    });
+  }
+
+  liveApis(): SimApi[] {
+    return this.apis.filter(({ process }) => process.isAlive);
   }
 
   startWorker(host?: string): SimWorker {
@@ -175,7 +208,7 @@ export class Cluster {
   }
 
   attemptPartOver(part: HostedAttempt): void {
-    this.control.partOver(part);
+    this.world.note(`part ${part.index} of attempt ${part.attempt} over`);
   }
 
   /** What every machine waits for, for the report of a run that does not end. */
@@ -185,7 +218,7 @@ export class Cluster {
       const { shard, coordinator, server } = part;
       const life = server.process.isAlive ? (server.process.isFrozen ? ' (stopped)' : '') : ' (dead)';
       lines.push(
-        `${server.process.name}${life}: shard ${shard.table.state} round ${shard.round} view ${shard.view}, lacks replicas [${shard instanceof Shard && shard.table.state === 'GATHERING' ? shard.missingReplicas().join(' ') : ''}]`,
+        `${server.process.name}${life} attempt ${part.attempt}${part.over ? ' (over)' : ''}: shard ${part.index} ${shard.table.state} round ${shard.round} view ${shard.view}, lacks replicas [${shard instanceof Shard && shard.table.state === 'GATHERING' ? shard.missingReplicas().join(' ') : ''}]`,
       );
       if (coordinator) {
         const seats = coordinator.seats().map((seat) => `${seat.workerId}=[${seat.replicas.join(' ')}]`);
@@ -203,6 +236,19 @@ export class Cluster {
           : `${worker.id}${life}: waits for a step task`,
       );
     }
+    lines.push(...this.controlPlaneWaits());
     return lines;
+  }
+
+  private controlPlaneWaits(): string[] {
+    const { rows, isAway } = this.postgres;
+    const control = this.redis.control(this.runId);
+    const open = rows.tasks.values().filter(({ state }) => state !== 'CLOSED');
+    const places = rows.servers.values().filter(({ attempt }) => attempt === this.control.attempt);
+    return [
+      `run ${this.control.status} in attempt ${this.control.attempt}: ${this.control.reason}`,
+      `places ${places.map(({ index, made, serverId }) => `${index}/m${made}=${serverId ?? '–'}`).join(' ')}; seats ${open.map(({ seat, n, state }) => `${seat}/${n} ${state}`).join(' ')}`,
+      `apis ${this.apis.map(({ name, process }) => `${name}${process.isAlive ? (process.isFrozen ? ' (stopped)' : '') : ' (dead)'}`).join(' ')}; PostgreSQL ${isAway ? 'away' : 'here'}, Redis ${this.redis.isAway ? 'away' : 'here'} with ${this.redis.jobCount} jobs and ${this.redis.reportCount} reports; control ${JSON.stringify(control).slice(0, 300)}`,
+    ];
   }
 }

@@ -5,12 +5,13 @@
 import { FrameType, HEADER_BYTES, decodeHeader } from '@paceline/protocol';
 import { CRASHES } from '../faulty-disk.js';
 import type { Cluster } from './cluster.js';
+import { CONTROL_PLANE_FAULTS } from './control-plane-faults.js';
 import type { SimStream } from './network.js';
 import type { SimWorker } from './sim-worker.js';
 
 export type FaultKind = keyof typeof FAULTS;
 
-interface Fault {
+export interface Fault {
   /** The run ends of it. */
   readonly endsAttempt?: boolean;
   /** False when there was nothing to do it to. */
@@ -182,18 +183,11 @@ export const FAULTS = {
   },
   'step task delivered twice': {
     inject(cluster) {
-      cluster.control.deliveriesPerTask = 2;
+      cluster.redis.deliveriesPerJob = 2;
       return true;
     },
   },
-  'control plane away': {
-    inject(cluster) {
-      if (cluster.control.isAway) return false;
-      cluster.control.isAway = true;
-      later(cluster, 100, 30_000, 'control plane back', () => (cluster.control.isAway = false));
-      return true;
-    },
-  },
+  ...CONTROL_PLANE_FAULTS,
   'kill a server': {
     inject(cluster) {
       const server = cluster.world.random.pick(cluster.servers);
@@ -216,7 +210,7 @@ export const FAULTS = {
     inject(cluster) {
       const server = cluster.world.random.pick(cluster.servers);
       if (!server.process.isAlive || server.process.isFrozen || !server.hosted || server.hosted.over) return false;
-      server.process.run(() => server.hosted!.shutdown(4_000));
+      server.process.run(() => server.shutdown());
       server.process.onKill(() => cluster.restartServer(server.index));
       return true;
     },
@@ -250,7 +244,7 @@ export const FAULTS = {
   'flip a bit on the disk': {
     inject(cluster) {
       // Names of files that are being written hold random parts: only what is whole can be chosen again.
-      const files = cluster.disk.present.files().filter((file) => !file.endsWith('.partial'));
+      const files = cluster.disk.present.files().filter((file) => !file.endsWith('.partial') && !file.endsWith('store-identity.json'));
       if (files.length === 0) return false;
       cluster.disk.present.flip(cluster.world.random.pick(files), cluster.world.random.int(0, 40), cluster.world.random.int(0, 7));
       cluster.mayLoseCheckpoints = 'a bit was flipped on the disk';
@@ -304,9 +298,9 @@ export const FAULTS = {
     endsAttempt: true,
     inject(cluster) {
       if (cluster.control.isOver) return false;
+      if (!cluster.control.isReachable) return false;
       allowFailure(cluster, 'cancel');
-      cluster.control.cancel();
-      return true;
+      return cluster.control.cancel();
     },
   },
 } as const satisfies Record<string, Fault>;
@@ -351,11 +345,14 @@ export function injectFault(cluster: Cluster, kind: FaultKind): boolean {
 
 /** Everything is put right: from here on the run has to end by itself. */
 export function endFaults(cluster: Cluster): void {
-  const { network, control } = cluster;
+  const { network, control, postgres, redis } = cluster;
   network.heal();
   network.eats = undefined;
-  control.isAway = false;
-  control.deliveriesPerTask = 1;
+  postgres.comeBack();
+  redis.comeBack();
+  redis.deliveriesPerJob = 1;
+  for (const { process } of cluster.liveApis()) process.thaw();
+  for (let lacking = cluster.options.apis - cluster.liveApis().length; lacking > 0; lacking--) cluster.restartApi();
   cluster.disk.isFull = false;
   cluster.disk.slownessMs = 2;
   for (const { process, index } of cluster.servers) {

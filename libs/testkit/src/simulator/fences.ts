@@ -26,7 +26,7 @@ export function fenced<T>(part: HostedAttempt, cluster: Cluster, attempt: number
     cluster.checks.expect(
       moves(part) === before,
       'I7',
-      () => `${what} of attempt ${attempt} moved server ${part.server.index}, which is in attempt ${part.attempt}`,
+      () => `${what} of attempt ${attempt} moved server ${part.index}, which is in attempt ${part.attempt}`,
     );
   }
 }

@@ -19,7 +19,8 @@ import {
   type ShardOptions,
   type TokenCoordinator,
 } from '@paceline/exchange';
-import type { RestorePoint } from '@paceline/jobs';
+import { reportFailed, type JournalPublisher, type PlacedRun } from '@paceline/hosting';
+import type { PlacementJob, RestorePoint, ServerAddress } from '@paceline/jobs';
 import { ProtocolError, checkAttempt, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
 import { StorageError, type Checkpoints, type Manifest } from '@paceline/storage';
 import type { Cluster } from './cluster.js';
@@ -28,18 +29,25 @@ import { coordinatorPlan, shardPlan } from './gradient-shape.js';
 import type { SimServer } from './sim-server.js';
 import { ShardMemory } from './shard-memory.js';
 import { manifestOf } from './sim-storage.js';
+import { publisherOf, restored, WeightsCollection } from './coordinator-surroundings.js';
+import { addressOf } from './tiny-spec.js';
 import { createTokenCoordinator, createTokenShard } from './token-parts.js';
 
 const HEARTBEAT_MS = 1_000;
 const SILENT_AFTER_MS = 10_000;
 const TICK_MS = 100;
 const GO_AFTER_MS = 3_000;
-const COLLECT_DEADLINE_MS = 60_000;
+const DRAIN_DEADLINE_MS = 600_000;
 
-export class HostedAttempt {
+export class HostedAttempt implements PlacedRun {
+  readonly attempt: number;
+  /** Of the shard that it holds. */
+  readonly index: number;
+  readonly restore: RestorePoint | undefined;
   readonly shard: Shard | TokenShard;
   coordinator: Coordinator | TokenCoordinator | undefined;
   journal: Journal | undefined;
+  private publisher: JournalPublisher | undefined;
   private readonly checkpoints: Checkpoints;
   private writing: AbortController | undefined;
   readonly memory: ShardMemory;
@@ -49,21 +57,24 @@ export class HostedAttempt {
   private readonly silence: SilenceWatch;
   private readonly serverLinks = new Map<number, Connection>();
   private readonly cancel: (() => void)[] = [];
-  private readonly collected = new Map<number, Uint8Array>();
+  private collection: WeightsCollection | undefined;
   over = false;
   hasStarted = false;
   private isPrepared = false;
 
   constructor(
-    readonly attempt: number,
-    readonly restore: RestorePoint | undefined,
+    readonly job: PlacementJob,
     readonly server: SimServer,
     private readonly cluster: Cluster,
+    private readonly onGone: (part: HostedAttempt) => void,
   ) {
     const { run } = cluster;
     const { shape } = run;
-    const { process, index } = server;
-    this.memory = new ShardMemory(cluster, index);
+    const { process } = server;
+    this.attempt = job.attempt;
+    this.index = job.index;
+    this.restore = job.restore ?? undefined;
+    this.memory = new ShardMemory(cluster, this.index);
     this.checkpoints = cluster.disk.checkpointsOf(process);
     const hooks = {
       onCut: (generation: number, regions: readonly Region[]) => this.cut(generation, regions),
@@ -79,7 +90,7 @@ export class HostedAttempt {
     const { cluster, attempt, restore } = this;
     const { replicas } = cluster.run.shape;
     const shard = new Shard({
-      ...{ index: this.server.index, attempt, replicas, chunks: this.memory.chunks },
+      ...{ index: this.index, attempt, replicas, chunks: this.memory.chunks },
       initial: this.memory.initial,
       firstRound: restore?.round ?? 0,
       ...shardPlan(cluster.run),
@@ -96,11 +107,9 @@ export class HostedAttempt {
 
   /** Loads the checkpoint that the attempt begins with; server 0 makes its coordinator. @throws StorageError */
   async prepare(): Promise<void> {
-    const { restore } = this;
-    const reader = restore && (await this.checkpoints.open(restore));
-    if (reader) await this.memory.restore(reader);
+    const reader = await restored(this, this.checkpoints, this.cluster);
     this.isPrepared = true;
-    if (!this.over && this.server.index === 0) this.coordinator = this.makeCoordinator(reader?.manifest);
+    if (!this.over && this.index === 0) this.coordinator = this.makeCoordinator(reader?.manifest);
   }
 
   private makeCoordinator(parent: Manifest | undefined): Coordinator | TokenCoordinator {
@@ -108,7 +117,7 @@ export class HostedAttempt {
     const { run } = cluster;
     const { shape } = run;
     const { process } = this.server;
-    this.journal = new Journal({ now: () => process.now() });
+    this.journal = new Journal({ now: () => Math.floor(process.now()) });
     const common: CoordinatorOptions = {
       ...{ attempt, replicas: shape.replicas, servers: shape.servers, evalExamples: shape.evalExamples, journal: this.journal },
       firstRound: parent?.round ?? 0,
@@ -124,15 +133,19 @@ export class HostedAttempt {
       publishCut: (cut) => void this.publishCut(cut, parent),
       now: () => process.now(),
       stepDeadlineMs: cluster.stepDeadlineMs,
-      collectWeights: () => this.collect(),
+      collectWeights: () => this.collection!.begin(),
       onOver: (outcome, message) => {
         this.outcome = { outcome, message };
+        void this.publisher!.flush(); // the next attempt begins with what this journal says last
         this.end();
       },
     };
     const coordinator = shape.tokens ? createTokenCoordinator(common, cluster, shape.tokens) : new Coordinator(common);
     if (coordinator instanceof Coordinator) cluster.plant?.coordinator?.(coordinator, cluster);
     cluster.tables.push(coordinator.table);
+    this.collection = new WeightsCollection(this, coordinator, this.serverLinks, cluster);
+    this.cancel.push(() => this.collection?.stop());
+    this.publisher = publisherOf(this, coordinator, this.journal, cluster);
     return coordinator;
   }
 
@@ -144,7 +157,7 @@ export class HostedAttempt {
     const { run, runId } = this.cluster;
     const tensors = this.memory.tensors(regions);
     const id = { runId, attempt: this.attempt, round: generation };
-    this.checkpoints.writeShard(id, this.server.index, tensors, { servers: run.shape.servers, signal: writing.signal }).then(
+    this.checkpoints.writeShard(id, this.index, tensors, { servers: run.shape.servers, signal: writing.signal }).then(
       (file) => this.server.process.run(() => !writing.signal.aborted && this.tell({ type: 'cut-written', generation, file })),
       (error: Error) =>
         this.server.process.run(() => {
@@ -167,23 +180,34 @@ export class HostedAttempt {
     }
   }
 
-  /** SIGTERM: a last checkpoint within the deadline, then the process ends. */
-  shutdown(deadlineMs: number): void {
-    const { process } = this.server;
-    if (this.over || !this.hasStarted) this.stop('the server is shutting down');
-    else if (this.coordinator) this.coordinator.shutdown('the server is shutting down');
-    else this.tell({ type: 'stopping', reason: 'the server is shutting down' });
-    const startedMs = process.now();
-    const poll = (): void => {
-      if (!this.over && process.now() - startedMs < deadlineMs) return void process.after(20, poll);
-      this.stop('the server is shutting down');
-      process.after(200, () => this.cluster.world.schedule(0, `${process.name} exits`, () => process.kill()));
-    };
-    poll();
+  get isOver(): boolean {
+    return this.over;
   }
 
-  /** All servers of the attempt are placed and have loaded what they begin with. */
-  start(coordinatorAddress: string): void {
+  /** SIGTERM: a last checkpoint within the deadline. */
+  async shutdown(why: string, deadlineMs: number): Promise<void> {
+    const { process } = this.server;
+    if (this.over || !this.hasStarted) return this.stop(why);
+    if (this.coordinator) this.coordinator.shutdown(why);
+    else this.tell({ type: 'stopping', reason: why });
+    const startedMs = process.now();
+    while (!this.over && process.now() - startedMs < deadlineMs) await new Promise<void>((resolve) => process.after(20, resolve));
+    this.stop(why);
+  }
+
+  async flush(): Promise<void> {
+    await this.publisher?.flush();
+  }
+
+  /** It never began: its place was given to another server, or its run needs none any more. */
+  drop(): void {
+    if (this.over) return;
+    this.release();
+    this.onGone(this);
+  }
+
+  /** All servers of the attempt are claimed. */
+  async start(servers: readonly ServerAddress[]): Promise<void> {
     const { process } = this.server;
     if (this.over) return;
     this.hasStarted = true;
@@ -191,36 +215,30 @@ export class HostedAttempt {
       const [here, there] = this.cluster.network.pair(process);
       const { coordinator } = this;
       const paced = new PacedTick(process);
+      this.publisher!.start();
       this.cancel.push(process.every(TICK_MS, () => paced.isDue() && coordinator.tick()));
       this.admitCoordinated(0, there);
       this.joinCoordinator(here);
       return;
     }
-    void this.cluster.network.connect(process, coordinatorAddress, 5_000).then(
-      (connection) => {
-        if (this.over) return connection.close();
-        this.joinCoordinator(connection);
-        connection.sendMessage(
-          {
-            ...{
-              type: 'hello',
-              token: `server/${this.attempt}`,
-              run: this.cluster.runId,
-              role: 'server',
-              id: process.name,
-              host: process.host,
-            },
-            seat: this.server.index,
-            n: 0,
-            fingerprint: '',
-            layout: '',
-          },
-          { attempt: this.attempt, term: 0, view: 0, round: 0 },
-        );
-        for (const message of this.untold.splice(0)) this.tell(message);
+    const connection = await this.cluster.network.connect(process, addressOf(servers[0]!), 5_000);
+    if (this.over) return connection.close();
+    this.joinCoordinator(connection);
+    connection.sendMessage(
+      {
+        ...{
+          type: 'hello',
+          token: `server/${this.attempt}`,
+          run: this.cluster.runId,
+          role: 'server',
+          id: process.name,
+          host: process.host,
+        },
+        ...{ seat: this.index, n: 0, fingerprint: '', layout: '' },
       },
-      () => this.end(),
+      { attempt: this.attempt, term: 0, view: 0, round: 0 },
     );
+    for (const message of this.untold.splice(0)) this.tell(message);
   }
 
   admitWorker(hello: MessageOf<'hello'>, connection: Connection): FrameReceiver {
@@ -267,6 +285,7 @@ export class HostedAttempt {
   /** A newer attempt, or the process ends. */
   stop(why: string): void {
     if (this.over) return;
+    if (!this.hasStarted) return this.drop();
     this.coordinator?.fail(why);
     this.end();
   }
@@ -297,7 +316,7 @@ export class HostedAttempt {
         if (!chunk || header.round !== coordinator.round) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
         return new Uint8Array(header.length);
       },
-      data: (header, payload) => this.onCollected(header.chunk, payload),
+      data: (header, payload) => this.collection!.collected(header.chunk, payload),
       message: (message, header) => {
         if (message.type === 'refused') return;
         this.received(header, message, () => coordinator.serverMessage(index, message));
@@ -325,10 +344,13 @@ export class HostedAttempt {
         this.silence.heard(connection);
         if (message.type !== 'refused') this.received(header, message, () => this.coordinatorMessage(link, message));
       },
-      closed: ({ error }) => {
+      closed: ({ error, description }) => {
         this.cluster.refused(this.server.process.name, error);
         this.silence.forget(connection);
-        if (!this.over) this.end();
+        if (this.over) return;
+        const message = `parameter server 0, the coordinator, was lost in round ${this.shard.round}: ${description}`;
+        reportFailed(this.server, this.job, 'COORDINATOR_LOST', message);
+        this.end();
       },
     });
     if (this.coordinator) for (const message of this.untold.splice(0)) this.tell(message);
@@ -382,6 +404,12 @@ export class HostedAttempt {
 
   private end(): void {
     if (this.over) return;
+    this.release();
+    if (this.publisher) this.drain(this.publisher);
+    else this.onGone(this);
+  }
+
+  private release(): void {
     this.over = true;
     for (const cancel of this.cancel) cancel();
     this.writing?.abort();
@@ -393,34 +421,15 @@ export class HostedAttempt {
     this.cluster.attemptPartOver(this);
   }
 
-  // ---- the weights at the end ----
-
-  private collect(): void {
-    this.cancel.push(this.server.process.after(COLLECT_DEADLINE_MS, () => this.coordinator!.fail('the weights could not be written')));
-    for (const { index } of this.cluster.run.layout.chunks) {
-      const owner = this.cluster.ownerOf(index);
-      this.serverLinks
-        .get(owner)!
-        .sendMessage({ type: 'pull', generation: this.coordinator!.round, chunk: index }, this.coordinator!.numbers());
-    }
-  }
-
-  private onCollected(chunk: number, payload: Uint8Array): void {
-    this.collected.set(chunk, payload);
-    const { layout } = this.cluster.run;
-    if (this.collected.size < layout.chunks.length) return;
-    for (const { index, offset, length } of layout.chunks) {
-      const values = new Float32Array(this.collected.get(index)!.buffer as ArrayBuffer);
-      const { tokens, reference } = this.cluster;
-      const isRight = tokens
-        ? tokens.collected(this.attempt, index, values)
-        : reference.holds(this.coordinator!.round, { offset, length }, values);
-      this.cluster.checks.expect(
-        isRight,
-        'I8',
-        () => `the collected chunk ${index} is not that of the ${tokens ? 'shard' : 'undisturbed run'}`,
-      );
-    }
-    this.coordinator!.weightsCollected({});
+  /** The attempt is over: goes on publishing until the api has stored the journal. */
+  private drain(publisher: JournalPublisher): void {
+    const { process } = this.server;
+    const startedMs = process.now();
+    const cancel = process.every(TICK_MS, () => {
+      if (!publisher.isDrained && process.now() - startedMs < DRAIN_DEADLINE_MS) return;
+      cancel();
+      publisher.stop();
+      this.onGone(this);
+    });
   }
 }

@@ -59,4 +59,12 @@ export const REGRESSIONS: readonly Regression[] = [
     ...{ seed: 108, check: 'liveness', mode: 'ssp' },
     found: 'a token issued after a cut reached a shard before the COMMIT of the cut',
   },
+  {
+    ...{ seed: 1, check: 'liveness', kinds: ['step task delivered twice'], shape: { servers: 3, gradient: STREAMING } },
+    found: 'a placement that came twice left two servers with one part, and nobody for another, until they gave up after two minutes',
+  },
+  {
+    ...{ seed: 1, check: 'liveness', kinds: ['kill a server'], shape: { servers: 3, gradient: STREAMING } },
+    found: 'servers that hold a part used up the placements of other parts, which were made again up to 15 s later each time',
+  },
 ];

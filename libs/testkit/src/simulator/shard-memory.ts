@@ -13,6 +13,7 @@ export class ShardMemory {
   readonly chunks: readonly OwnedChunk[];
   readonly initial: readonly Region[];
   private readonly slots = new Map<number, number[]>();
+  private slotBytes = 0;
 
   constructor(
     private readonly cluster: Cluster,
@@ -97,6 +98,11 @@ export class ShardMemory {
     });
   }
 
+  /** Nothing but slots is held. */
+  get isIdle(): boolean {
+    return this.arena.bytesInUse <= this.slotBytes;
+  }
+
   /** After the run: slots are the memory's own; everything else must have been given back. Returns the bytes that were not. */
   release(): number {
     for (const pointers of this.slots.values()) for (const pointer of pointers) this.arena.free(pointer);
@@ -115,7 +121,9 @@ export class ShardMemory {
       this.slots.set(
         chunk.index,
         optimizer.slots.map(({ initialValue }) => {
+          const before = chunk.arena.bytesInUse;
           const pointer = chunk.arena.alloc(chunk.length * 4);
+          this.slotBytes += chunk.arena.bytesInUse - before;
           chunk.arena.kernels.fill(pointer, chunk.length, initialValue);
           return pointer;
         }),

@@ -1,36 +1,92 @@
-/** A parameter server process: listens, admits by HELLO as libs/hosting/src/gate.ts does, and hands the connection to the attempt that it holds. */
+/**
+ * A parameter server process: takes placements with the loop that apps/ps runs, listens, admits by HELLO as the gate does, and hands
+ * the connection to the part of the run that it holds. It says every second that it lives.
+ */
 import type { Connection } from '@paceline/exchange';
-import type { RestorePoint } from '@paceline/jobs';
-import { ProtocolError, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
+import { PlacementLoop, type Log } from '@paceline/hosting';
+import type { ControlPlane, PlacementJob, ServerAddress } from '@paceline/jobs';
+import { PROTOCOL_VERSION, ProtocolError, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
+import type { Checkpoints } from '@paceline/storage';
 import type { Cluster } from './cluster.js';
 import { fenced } from './fences.js';
 import { HostedAttempt } from './hosted-attempt.js';
 import { SimProcess } from './process.js';
+import { addressOf } from './tiny-spec.js';
+
+const HEARTBEAT_MS = 1_000;
+const DATA_PORT = 7_000;
 
 export class SimServer {
   readonly process: SimProcess;
-  readonly address: string;
-  hosted: HostedAttempt | undefined;
+  readonly serverId: string;
+  readonly controlPlane: ControlPlane;
+  readonly checkpoints: Checkpoints;
+  readonly clock: SimProcess;
+  readonly log: Log;
+  private readonly placements: PlacementLoop<HostedAttempt>;
 
   constructor(
+    /** Of the process, not of what it holds. */
     readonly index: number,
     host: string,
-    generation: number,
+    readonly generation: number,
     private readonly cluster: Cluster,
   ) {
-    this.address = `${host}/ps${index}.${generation}`;
-    this.process = new SimProcess(cluster.world, `ps${index}.${generation}`, host, (error) => cluster.crashed(this.process, error));
-    cluster.network.listen(this.address, this.process, (framed) => framed((connection) => this.accept(connection)));
+    this.serverId = `ps${index}.${generation}`;
+    const address: Omit<ServerAddress, 'index'> = { serverId: this.serverId, host, port: DATA_PORT + generation, unixPath: null };
+    this.process = new SimProcess(cluster.world, this.serverId, host, (error) => cluster.crashed(this.process, error));
+    this.clock = this.process;
+    this.controlPlane = cluster.redis.controlPlane(this.process);
+    this.checkpoints = cluster.disk.checkpointsOf(this.process);
+    this.log = logOf(this.serverId, cluster);
+    cluster.network.listen(addressOf(address), this.process, (framed) => framed((connection) => this.accept(connection)));
+    this.placements = new PlacementLoop<HostedAttempt>({
+      ...{ queue: cluster.redis.queue<PlacementJob>('placement', this.process), context: this, address },
+      createRun: (job, onGone) => {
+        const part = new HostedAttempt(job, this, cluster, onGone);
+        cluster.hosted.push(part);
+        return part;
+      },
+    });
+    this.process.every(HEARTBEAT_MS, () => this.heartbeat());
+    this.process.run(() => {
+      this.heartbeat();
+      this.placements.start();
+    });
   }
 
-  /** A newer attempt ends the part of an older one. */
-  place(attempt: number, restore: RestorePoint | undefined): HostedAttempt {
-    this.hosted?.stop('a newer attempt of the run begins');
-    this.hosted = new HostedAttempt(attempt, restore, this, this.cluster);
-    return this.hosted;
+  get hosted(): HostedAttempt | undefined {
+    return this.placements.runs.get(this.cluster.runId);
   }
 
-  /** As libs/hosting/src/gate.ts: the token takes a turn to verify, then run and attempt are compared. */
+  /** SIGTERM: its part takes a last checkpoint, it says goodbye, and the process ends. */
+  shutdown(): void {
+    const goodbye = () => this.controlPlane.sendReport({ kind: 'goodbye', role: 'server', id: this.serverId }).catch(() => undefined);
+    void this.placements
+      .stop('the server is shutting down')
+      .then(goodbye)
+      .then(() => this.cluster.world.schedule(0, `${this.serverId} exits`, () => this.process.kill()));
+  }
+
+  private heartbeat(): void {
+    const { serverId: id, process, cluster } = this;
+    const member = {
+      ...{
+        id,
+        host: process.host,
+        pid: 1,
+        protocolVersion: PROTOCOL_VERSION,
+        version: '0',
+        startedAtMs: 0,
+        fingerprint: null,
+        rssBytes: 0,
+      },
+      runId: this.hosted ? cluster.runId : null,
+    };
+    void this.controlPlane.sendReport({ kind: 'heartbeat', role: 'server', member }).catch(() => undefined);
+  }
+
+  /** As the gate does: the token takes a turn to verify, then run and attempt are compared. */
   private accept(connection: Connection): void {
     let started = false;
     const early: { message: Message; header: FrameHeader }[] = [];
@@ -74,4 +130,14 @@ export class SimServer {
       connection.close(error);
     }
   }
+}
+
+/** What it tells stands among the newest events of a seed that failed. */
+function logOf(serverId: string, { world }: Cluster): Log {
+  const line =
+    (level: string) =>
+    (_fields: Readonly<Record<string, unknown>>, message: string): void => {
+      world.recent.push(`${world.nowMs.toFixed(3)} ${serverId} ${level}: ${message}`);
+    };
+  return { debug: () => undefined, info: line('info'), warn: line('warn'), error: line('error') };
 }

@@ -1,24 +1,24 @@
 /**
- * A worker process: takes a step task, joins with the real Member over the real ServerLinks, computes tiny steps, and takes the
- * next task when the seat is over. Its wiring follows apps/worker/src/run-session.ts line by line.
+ * A worker process: takes step tasks with the loop that apps/worker runs, joins with the real Member over the real ServerLinks, and
+ * computes tiny steps. The wiring of a session follows apps/worker/src/run-session.ts line by line.
  *
  *   idle ── step task ──> session: Member + ServerLinks + compute ── ended or given up ──> idle
  */
-import { Member, ServerLinks, type ComputePort, type MemberOptions, type TokenMember } from '@paceline/exchange';
+import { Member, ServerLinks, type ComputePort, type MemberOptions, type Outcome, type TokenMember } from '@paceline/exchange';
+import { SeatLoop, SHUTDOWN_LEAVE_MS, type Seat, type SeatEnd, type ServerAddress, type StepTaskJob } from '@paceline/jobs';
 import { maximalNodes, shardChunks, split } from '@paceline/learning';
-import type { Cluster, StepTask } from './cluster.js';
+import type { Cluster } from './cluster.js';
 import { SimProcess } from './process.js';
+import { addressOf } from './tiny-spec.js';
 import { createTokenMember, type TokenCompute } from './token-compute.js';
 
 const HEARTBEAT_MS = 500;
 const TICK_MS = 100;
 const CONNECT_DEADLINE_MS = 2_000;
-const AFTER_FAILURE_MS = 1_000;
-const LEAVE_DEADLINE_MS = 10_000;
 
 export class SimWorker {
   readonly process: SimProcess;
-  session: Session | undefined;
+  private readonly seats: SeatLoop<Session>;
   /** Milliseconds of a replica step. */
   stepMs: readonly [number, number];
   /** The compute thread stands still. */
@@ -31,45 +31,51 @@ export class SimWorker {
   ) {
     this.process = new SimProcess(cluster.world, id, host, (error) => cluster.crashed(this.process, error));
     this.stepMs = cluster.stepMs;
-    this.process.after(0, () => this.lookForWork());
-  }
-
-  leave(): void {
-    this.session?.leave('the worker is shutting down', 3_000);
-  }
-
-  private lookForWork(): void {
-    if (this.session) return;
-    const task = this.cluster.control.takeTask(this.id);
-    if (!task) return void this.process.after(100, () => this.lookForWork());
-    // Loading the engine takes a while.
-    this.process.after(this.cluster.world.random.between(1, 200), () => this.sit(task));
-  }
-
-  private sit(task: StepTask): void {
-    this.session = new Session(task, this, this.cluster, (failure) => {
-      this.session = undefined;
-      // The compute thread goes with its session; the next one is another.
-      this.hangs = false;
-      this.cluster.control.taskOver(task);
-      this.process.after(failure && failure !== 'SEAT_TAKEN' ? AFTER_FAILURE_MS : 100, () => this.lookForWork());
+    const { redis } = cluster;
+    this.seats = new SeatLoop<Session>({
+      ...{ queue: redis.queue<StepTaskJob>('step-task', this.process), controlPlane: redis.controlPlane(this.process) },
+      ...{ workerId: id, clock: this.process },
+      start: (job) => this.sit(job),
+      told: (what, { seat, n }) => cluster.world.note(`${id}: seat ${seat}/${n} ${what}`),
     });
+    this.process.after(0, () => this.seats.start());
+  }
+
+  /** Where it sits now. */
+  get session(): Session | undefined {
+    return this.seats.present;
+  }
+
+  /** SIGTERM to its seat alone: the process stays. */
+  leave(): void {
+    this.session?.leave('the worker is shutting down', SHUTDOWN_LEAVE_MS);
+  }
+
+  private async sit(job: StepTaskJob): Promise<Session> {
+    const { world } = this.cluster;
+    // Loading the engine takes a while.
+    await new Promise<void>((resolve) => this.process.after(world.random.between(1, 200), resolve));
+    // The compute thread goes with its session; the next one is another.
+    this.hangs = false;
+    return new Session(job, this, this.cluster);
   }
 }
 
-export class Session {
+export class Session implements Seat {
+  readonly ended: Promise<SeatEnd>;
+  private finish!: (end: SeatEnd) => void;
   readonly member: Member | TokenMember;
-  private readonly links: ServerLinks<{ index: number; serverId: string; address: string }>;
+  private readonly links: ServerLinks<ServerAddress>;
   private readonly cancel: (() => void)[] = [];
   private readonly compute: TinyCompute | TokenCompute;
   private isOver = false;
 
   constructor(
-    readonly task: StepTask,
+    readonly task: StepTaskJob,
     worker: SimWorker,
     private readonly cluster: Cluster,
-    private readonly finish: (failure: string | undefined) => void,
   ) {
+    this.ended = new Promise((resolve) => (this.finish = resolve));
     const { run } = cluster;
     const { process } = worker;
     const owners = new Map<number, number>();
@@ -84,7 +90,7 @@ export class Session {
         byteLength: length * 4,
         server: owners.get(index)!,
       })),
-      onEnd: () => this.end(undefined),
+      onEnd: (outcome: Outcome, message: string) => this.end({ kind: 'ended', message: `${outcome}: ${message}` }),
     };
     const part = cluster.tokens ? createTokenMember(options, worker, cluster) : createMember(options, worker, cluster);
     const { member, compute } = part;
@@ -95,7 +101,7 @@ export class Session {
       attempt: task.attempt,
       member,
       clock: process,
-      connect: (server) => cluster.network.connect(process, server.address, CONNECT_DEADLINE_MS),
+      connect: (server) => cluster.network.connect(process, addressOf(server), CONNECT_DEADLINE_MS),
       hello: () => ({
         token: `worker/${task.attempt}`,
         run: task.runId,
@@ -107,7 +113,7 @@ export class Session {
         fingerprint: 'tiny',
         layout: '',
       }),
-      onGivenUp: (code) => this.end(code),
+      onGivenUp: (code, message, serverIndex) => this.end({ kind: 'given-up', code, message, serverIndex }),
     });
     cluster.tables.push(member.table);
     this.cancel.push(
@@ -120,25 +126,33 @@ export class Session {
     this.links.open();
   }
 
-  leave(reason: string, deadlineMs = LEAVE_DEADLINE_MS): void {
+  get heldSeats(): number {
+    return this.member.heldSeats;
+  }
+
+  leave(reason: string, deadlineMs: number): void {
     this.member.leave(reason);
-    this.cancel.push(this.compute.worker.process.after(deadlineMs, () => this.end(undefined)));
+    this.cancel.push(
+      this.compute.worker.process.after(deadlineMs, () => this.end({ kind: 'ended', message: `left without a word: ${reason}` })),
+    );
   }
 
   /** As an error of the compute thread. */
   failCompute(code: string): void {
-    this.member.failed(code, 'planned by the simulator', this.member.round, -1);
-    this.end(code);
+    const message = 'planned by the simulator';
+    this.member.failed(code, message, this.member.round, -1);
+    this.end({ kind: 'given-up', code, message, serverIndex: null });
   }
 
-  private end(failure: string | undefined): void {
+  private end(end: SeatEnd): void {
     if (this.isOver) return;
     this.isOver = true;
     for (const cancel of this.cancel) cancel();
     this.links.close();
     this.member.end('finished', 'the session is over');
     this.compute.stop();
-    this.finish(failure);
+    this.cluster.world.microtasksWait = true;
+    this.finish(end);
   }
 }
 

@@ -24,6 +24,7 @@ export interface SeedOptions {
   /** Instead of what the seed draws. */
   readonly shape?: Partial<RunShape> | undefined;
   readonly workers?: number | undefined;
+  readonly apis?: number | undefined;
   readonly kinds?: readonly FaultKind[] | undefined;
   readonly stepMs?: readonly [number, number] | undefined;
   readonly plant?: Plant | undefined;
@@ -91,7 +92,7 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
     traceHash: cluster.world.traceHash,
     rounds: cluster.watch.committedRounds,
     attempts: cluster.control.attempt,
-    checkpoints: cluster.watch.written,
+    checkpoints: cluster.watch.checkpoints,
     ends: cluster.ends,
     fired: cluster.network.fired,
     tables: cluster.tables,
@@ -101,7 +102,9 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   };
 }
 
-function clusterOptions({ seed, workers, stepMs, plant }: SeedOptions, random: Random, shape: RunShape): ClusterOptions {
+function clusterOptions({ seed, workers, apis, stepMs, plant }: SeedOptions, random: Random, shape: RunShape): ClusterOptions {
+  // From a stream of its own, so that it shifts nothing that the run draws.
+  const drawnApis = new Random(seed, 5).pick([1, 1, 2]);
   const slow = random.pick([0.05, 0.5, 5, 50]);
   const drawn = {
     workers: random.int(1, 5),
@@ -119,7 +122,7 @@ function clusterOptions({ seed, workers, stepMs, plant }: SeedOptions, random: R
     ]),
     stepDeadlineMs: random.pick([10_000, 60_000]),
   };
-  return { ...drawn, seed, shape, plant, workers: workers ?? drawn.workers, stepMs: stepMs ?? drawn.stepMs };
+  return { ...drawn, seed, shape, plant, apis: apis ?? drawnApis, workers: workers ?? drawn.workers, stepMs: stepMs ?? drawn.stepMs };
 }
 
 function faultPlan({ kinds }: SeedOptions, random: Random): FaultPlan {

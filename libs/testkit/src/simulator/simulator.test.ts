@@ -1,13 +1,14 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { PLANTED } from './planted.js';
+import { PLANTED_CONTROL } from './control-planted.js';
 import { PLANTED_TOKENS } from './token-planted.js';
 import { REGRESSIONS } from './regressions.js';
 import { simulateSeed } from './simulate.js';
 import { addSeed, emptyTally, neverTaken } from './tally.js';
 
 /** Enough to take every row; more are for `npm run simulate`. */
-const SMOKE_SEEDS = 120;
+const SMOKE_SEEDS = 200;
 
 test('seeds of random faults break no invariant, end, and take every row of every state table', { timeout: 120_000 }, async () => {
   const tally = emptyTally();
@@ -36,7 +37,7 @@ for (const { found, ...options } of REGRESSIONS)
     expect((await simulateSeed({ mode: 'sync', ...options })).violation).toBeUndefined();
   });
 
-for (const { name, shownBy, withinSeeds, kinds, plant, mode = 'sync' } of [...PLANTED, ...PLANTED_TOKENS])
+for (const { name, shownBy, withinSeeds, kinds, plant, mode = 'sync' } of [...PLANTED, ...PLANTED_TOKENS, ...PLANTED_CONTROL])
   test(`planted: ${name} is found within ${withinSeeds} seeds`, { timeout: 60_000 }, async () => {
     for (let seed = 1; seed <= withinSeeds; seed++) {
       const { violation } = await simulateSeed({ seed, check: 'liveness', mode, kinds, plant });
@@ -56,11 +57,13 @@ test('the simulator runs the machines that the apps run, and has no state machin
       .join('\n');
   const simulator = text(here);
   const isIn = (pattern: RegExp): boolean => pattern.test(simulator);
-  const apps = ['ps', 'worker'].map((app) => text(new URL(`../../../../apps/${app}/src/`, here))).join('\n');
+  const apps = ['apps/ps', 'apps/worker', 'apps/api', 'libs/hosting']
+    .map((app) => text(new URL(`../../../../${app}/src/`, here)))
+    .join('\n');
   const imports = (source: string): Set<string> =>
     new Set(
-      [...source.matchAll(/import (?:type )?\{(?<names>[^}]*)\} from '@paceline\/exchange'/gu)].flatMap(({ groups }) =>
-        groups!['names']!.split(',').map((name) => name.trim().replace(/^type /u, '')),
+      [...source.matchAll(/import (?:type )?\{(?<names>[^}]*)\} from '@paceline\/(?:exchange|jobs|hosting)'/gu)].flatMap(({ groups }) =>
+        groups!['names']!.split(',').map((name) => name.trim().replace(/^type | as .*$/gu, '')),
       ),
     );
   const [ofSimulator, ofApps] = [imports(simulator), imports(apps)];
@@ -76,6 +79,16 @@ test('the simulator runs the machines that the apps run, and has no state machin
     'ServerLinks',
     'SilenceWatch',
     'PacedTick',
+    'DispatchLoop',
+    'Reconciler',
+    'ReportReader',
+    'JobSightings',
+    'Hearing',
+    'sendOutbox',
+    'afterEnd',
+    'nextRestore',
+    'highWaterOf',
+    'SeatLoop',
   ])
     expect([machine, ofSimulator.has(machine), ofApps.has(machine)]).toEqual([machine, true, true]);
   expect(isIn(/new StateTable/u)).toBe(false);

@@ -13,9 +13,9 @@ export function createTokenShard(
   hooks: { onCut(generation: number, regions: readonly Region[]): void; tellCoordinator(message: Message): void },
 ): TokenShard {
   const { run } = cluster;
-  const { memory, attempt, restore, server } = part;
+  const { memory, attempt, restore, index } = part;
   const shard = new TokenShard({
-    ...{ index: server.index, attempt, chunks: memory.chunks, initial: memory.initial, firstRound: restore?.round ?? 0 },
+    ...{ index, attempt, chunks: memory.chunks, initial: memory.initial, firstRound: restore?.round ?? 0 },
     plan: {
       ...{ replicas: run.shape.replicas, totalRounds: run.schedule.totalRounds },
       replicaExamples: (round, replica) => run.replicaExamples(round, replica),

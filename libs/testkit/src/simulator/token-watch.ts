@@ -56,7 +56,7 @@ export class TokenWatch {
   /** A worker begins to compute. */
   begun(attempt: number, token: Token): void {
     if (this.shape.mode !== 'ssp') return;
-    const part = this.cluster.hosted.find((known) => known.attempt === attempt && known.coordinator);
+    const part = this.cluster.hosted.find((known) => known.attempt === attempt && known.hasStarted && known.coordinator);
     if (part?.coordinator instanceof TokenCoordinator) this.withinBound(part.coordinator, token, 'is computed');
   }
 
@@ -70,7 +70,7 @@ export class TokenWatch {
     const { checks, run } = this.cluster;
     const number = this.numberOf(token);
     const seen = this.seenOf(part);
-    const what = `the token of replica ${token.replica} in round ${token.round} at server ${part.server.index}, attempt ${part.attempt}`;
+    const what = `the token of replica ${token.replica} in round ${token.round} at server ${part.index}, attempt ${part.attempt}`;
     let chunks = seen.applied.get(number);
     if (!chunks) seen.applied.set(number, (chunks = new Set()));
     checks.expect(!chunks.has(chunk), 'I2', () => `${what} was applied twice to chunk ${chunk}`);
@@ -104,7 +104,7 @@ export class TokenWatch {
         marks.has(token) === token.round < generation,
         'I2',
         () =>
-          `server ${part.server.index} cuts round ${generation} ${marks.has(token) ? 'with' : 'without'} replica ${token.replica} of round ${token.round}`,
+          `server ${part.index} cuts round ${generation} ${marks.has(token) ? 'with' : 'without'} replica ${token.replica} of round ${token.round}`,
       );
     part.memory.chunks.forEach(({ index }, place) =>
       this.cuts.set(`${part.attempt}/${generation}/${index}`, regions[place]!.floats.slice()),
@@ -137,7 +137,7 @@ export class TokenWatch {
     const seen = this.seenOf(part);
     const { count } = shard.marks;
     if (count === seen.count) return;
-    checks.expect(count > seen.count, 'I1', () => `shard ${part.server.index} went from ${seen.count} tokens to ${count}`);
+    checks.expect(count > seen.count, 'I1', () => `shard ${part.index} went from ${seen.count} tokens to ${count}`);
     seen.count = count;
     const owned = part.memory.chunks.length;
     if (owned === 0) return;
@@ -150,7 +150,7 @@ export class TokenWatch {
         isRight,
         'I2',
         () =>
-          `replica ${token.replica} of round ${token.round} is ${shard.marks.has(token) ? '' : 'not '}marked at server ${part.server.index}, and applied to ${chunks} of ${owned} chunks`,
+          `replica ${token.replica} of round ${token.round} is ${shard.marks.has(token) ? '' : 'not '}marked at server ${part.index}, and applied to ${chunks} of ${owned} chunks`,
       );
     }
     this.bounded(part);
@@ -185,7 +185,7 @@ export class TokenWatch {
   /** What is counted is at every shard, and in the ledger. */
   private counted(part: HostedAttempt, coordinator: TokenCoordinator, seen: CoordinatorSeen): void {
     const { checks, hosted, run } = this.cluster;
-    const shards = hosted.filter(({ attempt, memory }) => attempt === part.attempt && memory.chunks.length > 0);
+    const shards = hosted.filter(({ attempt, memory, hasStarted }) => attempt === part.attempt && hasStarted && memory.chunks.length > 0);
     let examples = 0;
     let dropped = 0;
     for (const token of this.tokens()) {
@@ -196,11 +196,11 @@ export class TokenWatch {
       const number = this.numberOf(token);
       if (seen.counted.has(number)) continue;
       seen.counted.add(number);
-      for (const { shard, server } of shards)
+      for (const { shard, index } of shards)
         checks.expect(
           (shard as TokenShard).marks.has(token),
           'I2',
-          () => `replica ${token.replica} of round ${token.round} is counted, and server ${server.index} has not applied it`,
+          () => `replica ${token.replica} of round ${token.round} is counted, and server ${index} has not applied it`,
         );
     }
     const ledger = coordinator.ledger.state();
@@ -237,11 +237,7 @@ export class TokenWatch {
     const ofLinks = links * (owned * 2 * TOKENS_OF_WORKER + 1);
     const blocks = owned * (2 + run.optimizer.slots.length) + ofLinks + workers.length * owned * TOKENS_OF_WORKER;
     const { bytesInUse } = part.memory.arena;
-    checks.expect(
-      bytesInUse <= blocks * 64,
-      'I10',
-      () => `server ${part.server.index} holds ${bytesInUse} bytes, its bound is ${blocks * 64}`,
-    );
+    checks.expect(bytesInUse <= blocks * 64, 'I10', () => `server ${part.index} holds ${bytesInUse} bytes, its bound is ${blocks * 64}`);
   }
 
   private seenOf(part: HostedAttempt): ShardSeen {

@@ -7,7 +7,7 @@ import { simulateSeed, type SeedOptions } from './simulate.js';
 import { addSeed, emptyTally, neverTaken } from './tally.js';
 
 /** With the faults that are asked for by name these take every row. */
-const SMOKE_SEEDS = 25;
+const SMOKE_SEEDS = 30;
 
 test('seeds of modes async and ssp break no invariant, end, and take every row of the token tables', { timeout: 120_000 }, async () => {
   const tally = emptyTally();
@@ -16,6 +16,7 @@ test('seeds of modes async and ssp break no invariant, end, and take every row o
   const named = [
     ['cancel'],
     ['eat frames'],
+    ['shut a server down'],
     ['stop a worker', 'partition'],
     ['step task delivered twice', 'add a worker', 'kill a worker'],
   ] as const;

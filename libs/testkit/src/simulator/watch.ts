@@ -1,9 +1,15 @@
 /** The invariants, looked at after every event, and at the end of the run. */
 import { Coordinator, type NumberedEntry, type Shard, type TokenShard } from '@paceline/exchange';
+import { isOver, mayMove, type AfterEnd, type AttemptEnd, type PreparedJob, type RunStatus } from '@paceline/jobs';
 import type { Cluster, TakenRows } from './cluster.js';
 import type { CheckpointId } from '@paceline/storage';
 import { checkBounds } from './bounds.js';
 import type { HostedAttempt } from './hosted-attempt.js';
+
+/** Faults after which a job that was enqueued may be missing, and is enqueued again. */
+const LOSSES_OF_REDIS = ['flush Redis', 'restart Redis'];
+/** A placement that is lost is made again after 15 s at the latest, a coordinator that is silent is given up after 20 s. */
+const UNOWNED_AT_MOST_MS = 60_000;
 
 export class Watch {
   private readonly shardRounds = new Map<Shard | TokenShard, number>();
@@ -16,12 +22,16 @@ export class Watch {
   /** Highest round that any coordinator has committed, plus one. */
   committedRounds = 0;
   /** Checkpoints that the journal has told of. */
-  written = 0;
+  checkpoints = 0;
+  /** Jobs that were enqueued, by what they ask for, with the id. */
+  private readonly enqueuedOnce = new Map<string, string>();
+  private unownedSinceMs: number | undefined;
 
   constructor(private readonly cluster: Cluster) {}
 
   afterEvent(): void {
     const { cluster } = this;
+    this.owned();
     for (const part of cluster.hosted) {
       if (part.over) continue;
       cluster.tokens?.afterEvent(part);
@@ -76,6 +86,78 @@ export class Watch {
     this.ledgerExamples += entry.examples;
   }
 
+  /** The run's row got another status (I6). */
+  moved(from: RunStatus, to: RunStatus, reason: string): void {
+    const { checks, world } = this.cluster;
+    checks.expect(mayMove(from, to), 'I6', () => `the run went from ${from} to ${to}: ${reason}`);
+    world.note(`status ${to}`);
+    world.recent.push(`${world.nowMs.toFixed(3)} STATUS ${to}: ${reason}`);
+    if (isOver(to)) this.runOver(to, reason);
+  }
+
+  /** An entry of a journal is written among the rows of the run (I7). */
+  entryWritten(attempt: number, present: number): void {
+    this.cluster.checks.expect(attempt === present, 'I7', () => `attempt ${attempt} writes to the run, which is in attempt ${present}`);
+  }
+
+  /** Everything up to `n` is stored: now it counts, in the order in which it was written. */
+  storedUpTo(attempt: number, after: number, n: number): void {
+    const { control, postgres } = this.cluster;
+    for (let number = after + 1; number <= n; number++) {
+      const row = postgres.rows.entries.get(`${attempt}/${number}`);
+      if (!row) continue;
+      const { attempt: _attempt, ...entry } = row;
+      control.journal.push(entry as NumberedEntry);
+      this.stored(entry as NumberedEntry);
+    }
+  }
+
+  /** An attempt of the run has ended, as the table of libs/jobs says. */
+  attemptEnded({ row, reason }: AfterEnd, end: AttemptEnd): void {
+    const { cluster } = this;
+    cluster.world.note(`attempt over: ${row}`);
+    cluster.ends.set(row, (cluster.ends.get(row) ?? 0) + 1);
+    if (row === 'restart') this.restarted(reason);
+    // The device that computed it is not asked again: the same rounds, once more, are finite.
+    if (end.kind === 'failed' && end.cause === 'NON_FINITE_ROLLBACK') cluster.run.spoiled.clear();
+  }
+
+  /** A job has come into a queue that did not have its id. */
+  enqueued({ jobId, payload }: PreparedJob): void {
+    const { checks, network } = this.cluster;
+    const part = payload.kind === 'placement' ? `${payload.index}/${payload.role}` : `${payload.seat}/${payload.n}`;
+    const made = payload.kind === 'placement' ? /-m(?<made>\d+)$/u.exec(jobId)?.groups?.['made'] : '';
+    const what = `${payload.kind} ${payload.attempt}/${part}/${made}`;
+    const before = this.enqueuedOnce.get(what);
+    const isLost = LOSSES_OF_REDIS.some((fault) => network.fired.has(fault));
+    checks.expect(
+      before === undefined || (before === jobId && isLost),
+      'outbox',
+      () => `${what} was enqueued as ${before}, and again as ${jobId}`,
+    );
+    this.enqueuedOnce.set(what, jobId);
+  }
+
+  /** I9: as long as stores and an api are there, a run that is not over has somebody who goes on with it, or is about to be given to one. */
+  private owned(): void {
+    const { control, hosted, postgres, redis, checks, world } = this.cluster;
+    const { status, attempt } = control;
+    const needsOwner = status === 'QUEUED' || status === 'PROVISIONING' || status === 'RUNNING' || status === 'PAUSING';
+    const owner = hosted.find((part) => part.attempt === attempt && part.coordinator !== undefined && !part.over);
+    const isOwned =
+      !needsOwner || (owner !== undefined && owner.hasStarted && owner.server.process.isAlive && !owner.server.process.isFrozen);
+    const isStalled = postgres.isAway || redis.isAway || !control.isReachable || postgres.lockHolder?.isFrozen === true;
+    if (isOwned || isStalled || this.cluster.servers.some(({ process }) => !process.isAlive || process.isFrozen))
+      return void (this.unownedSinceMs = undefined);
+    this.unownedSinceMs ??= world.nowMs;
+    const unownedMs = world.nowMs - this.unownedSinceMs;
+    checks.expect(
+      unownedMs <= UNOWNED_AT_MOST_MS,
+      'I9',
+      () => `nobody has gone on with the run for ${Math.round(unownedMs)} ms: ${control.reason}`,
+    );
+  }
+
   /** An attempt begins with `round` committed rounds: the only way in which rounds go back. */
   restored(round: number, attempt: number): void {
     const { checks, reference, world } = this.cluster;
@@ -118,7 +200,7 @@ export class Watch {
   /** The journal says that a checkpoint is complete: then it is, with the bits of its round. */
   checkpointWritten(id: CheckpointId): void {
     const { cluster } = this;
-    this.written++;
+    this.checkpoints++;
     cluster.world.microtasksWait = true;
     void cluster.disk.fault(id).then((fault) => {
       if (fault !== undefined && cluster.mayLoseCheckpoints === undefined)
@@ -157,7 +239,19 @@ export class Watch {
     } else checks.expect(cluster.mayFail !== undefined, 'liveness', () => `the run ${outcome} without a cause: ${message}`);
     cluster.world.note(`run ${outcome}`);
     // What is left gets the time to say goodbye; then everything must have been given back.
-    cluster.world.schedule(30_000, 'the end', () => cluster.world.stop());
+    const look = (left: number): void =>
+      void cluster.world.schedule(1_000, 'the end?', () => (left === 0 || this.isQuiet() ? cluster.world.stop() : look(left - 1)));
+    look(30);
+  }
+
+  /** Nobody who lives holds anything of the run. */
+  private isQuiet(): boolean {
+    const { hosted, servers, workers } = this.cluster;
+    return (
+      hosted.every(({ over, memory, server }) => (over && memory.isIdle) || !server.process.isAlive) &&
+      servers.every((server) => !server.process.isAlive || server.hosted === undefined) &&
+      workers.every(({ session, process }) => !session || !process.isAlive)
+    );
   }
 
   /** After the seed: what lives on must hold nothing any more. */
@@ -170,7 +264,7 @@ export class Watch {
       const leaked = part.memory.release();
       const { process } = part.server;
       if (ended && process.isAlive && !process.isFrozen)
-        cluster.checks.expect(leaked === 0, 'I10', () => `server ${part.server.index} kept ${leaked} bytes of its arena`);
+        cluster.checks.expect(leaked === 0, 'I10', () => `server ${part.index} kept ${leaked} bytes of its arena`);
     }
   }
 
@@ -197,6 +291,7 @@ export class Watch {
       'broken connection',
       'bit flip in a frame',
       'eaten frame',
+      'write to a full disk',
     ];
     if (run.shape.gradient.nonFinite === 'rollback') causes.push('spoil a gradient');
     if (run.shape.tokens?.nonFinite === 'rollback' && reason.includes('NaN or infinity')) return;
@@ -227,7 +322,7 @@ export class Watch {
     const { shard } = part;
     const before = this.shardRounds.get(shard) ?? part.restore?.round ?? 0;
     if (shard.round === before) return;
-    this.cluster.checks.expect(shard.round > before, 'I1', () => `shard ${part.server.index} went from round ${before} to ${shard.round}`);
+    this.cluster.checks.expect(shard.round > before, 'I1', () => `shard ${part.index} went from round ${before} to ${shard.round}`);
     this.shardRounds.set(shard, shard.round);
   }
 
@@ -240,13 +335,13 @@ export class Watch {
     if (coordinator.round > before.round) {
       const committed = coordinator.round - 1;
       for (const other of hosted) {
-        if (other.attempt !== part.attempt) continue;
+        if (other.attempt !== part.attempt || !other.hasStarted) continue;
         const { shard } = other;
         const has = shard.round > committed || (shard.round === committed && !['GATHERING', 'DECIDING'].includes(shard.table.state));
         checks.expect(
           has,
           'I2',
-          () => `round ${committed} was committed, and shard ${other.server.index} is ${shard.table.state} in round ${shard.round}`,
+          () => `round ${committed} was committed, and shard ${other.index} is ${shard.table.state} in round ${shard.round}`,
         );
       }
       const examples = reference.examplesBefore(coordinator.round);

@@ -1,0 +1,141 @@
+/**
+ * PostgreSQL in memory: the rows of one run. A transaction is carried out in one piece, or not at all when it throws; what is
+ * committed stays, whatever happens to the store or to who asked. It also holds the lock of the api that reconciles, as long as that
+ * one's connection lives.
+ */
+import type {
+  CheckpointRecord,
+  JobKind,
+  JournalEntry,
+  RunStatus,
+  StoredAttempt,
+  StoredRun,
+  StoredServer,
+  StoredTask,
+} from '@paceline/jobs';
+import type { Cluster } from './cluster.js';
+import type { SimProcess } from './process.js';
+import { SimStore } from './sim-store.js';
+import { Table, UndoLog } from './undo-log.js';
+
+const DEADLINE_MS = 2_000;
+
+/** As `isDatabaseOutage` of the api tells it from a fault. */
+export class DatabaseOutage extends Error {}
+
+export interface RunRow extends StoredRun {
+  readonly restartsUsed: number;
+  readonly restartsTotal: number;
+  readonly bestRound: number;
+  /** Of the newest seat that failed. */
+  readonly lastSeatFailure: string | null;
+}
+export interface AttemptRow extends StoredAttempt {
+  readonly storedN: number;
+  readonly parentRound: number | null;
+  readonly fence: number;
+  readonly endedAt: Date | null;
+}
+export interface OutboxRow {
+  readonly id: number;
+  readonly jobId: string;
+  readonly kind: JobKind;
+  readonly attempt: number;
+  readonly place?: { readonly index: number; readonly role: 'primary' | 'standby' };
+  readonly taskId?: string;
+  readonly isSent: boolean;
+}
+export type EntryRow = JournalEntry & { readonly attempt: number };
+export interface CheckpointRow extends CheckpointRecord {
+  readonly isInvalid: boolean;
+  readonly isRemoved: boolean;
+}
+export interface FleetRow {
+  readonly id: string;
+  readonly lastSeenMs: number;
+  readonly hasLeft: boolean;
+}
+
+export class Rows {
+  readonly runs: Table<string, RunRow>;
+  readonly attempts: Table<number, AttemptRow>;
+  /** By `placeKey`. */
+  readonly servers: Table<string, StoredServer>;
+  readonly tasks: Table<string, StoredTask>;
+  readonly outbox: Table<number, OutboxRow>;
+  /** By `attempt/n`. */
+  readonly entries: Table<string, EntryRow>;
+  /** By `attempt/round`. */
+  readonly checkpoints: Table<string, CheckpointRow>;
+  readonly fleet: Table<string, FleetRow>;
+  private lastId = 0;
+
+  constructor(log: UndoLog) {
+    const table = <K, V>() => new Table<K, V>(log);
+    [this.runs, this.attempts, this.servers, this.tasks] = [table(), table(), table(), table()];
+    [this.outbox, this.entries, this.checkpoints, this.fleet] = [table(), table(), table(), table()];
+  }
+
+  nextId(): number {
+    return ++this.lastId;
+  }
+}
+
+export const placeKey = ({ attempt, index, role }: { attempt: number; index: number; role: string }): string =>
+  `${attempt}/${index}/${role}`;
+
+export class SimPostgres extends SimStore {
+  readonly rows: Rows;
+  private readonly log: UndoLog;
+  private holder: SimProcess | undefined;
+
+  constructor(cluster: Cluster) {
+    super(cluster, 'postgres');
+    this.log = new UndoLog(() => 0, 0);
+    this.rows = new Rows(this.log);
+  }
+
+  protected outage(what: string): Error {
+    return new DatabaseOutage(`PostgreSQL did not answer: ${what}`);
+  }
+
+  /** All connections end, and with them the lock. */
+  goAway(): void {
+    this.isAway = true;
+    this.holder = undefined;
+  }
+
+  comeBack(): void {
+    this.isAway = false;
+  }
+
+  /** @throws DatabaseOutage: it is not known whether it was committed */
+  transact<T>(from: SimProcess, what: string, act: (rows: Rows) => T): Promise<T> {
+    return this.call(from, what, DEADLINE_MS, () => this.now(act));
+  }
+
+  /** At once, for who stands outside of the simulation. */
+  now<T>(act: (rows: Rows) => T): T {
+    this.log.forget();
+    try {
+      return act(this.rows);
+    } catch (error) {
+      this.log.undoAll();
+      throw error;
+    }
+  }
+
+  /** True for the one api that holds the lock: a dead one's connection ends with it. */
+  holdLock(from: SimProcess): Promise<boolean> {
+    return this.call(from, 'hold the lock', DEADLINE_MS, () => {
+      if (!this.holder?.isAlive && from.isAlive) this.holder = from;
+      return this.holder === from;
+    });
+  }
+
+  get lockHolder(): SimProcess | undefined {
+    return this.holder;
+  }
+}
+
+export type { RunStatus };
