@@ -4,7 +4,7 @@ import { mkdir } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import path from 'node:path';
 import { connect, listen, memoryPair, processClock, type SocketListener } from '@paceline/exchange';
-import { Gate, HostedRun, PlacementLoop, type ServerContext } from '@paceline/hosting';
+import { Gate, HostedRun, ParameterStore, PlacementLoop, type ServerContext } from '@paceline/hosting';
 import {
   HandQueue,
   PLACEMENT_QUEUE,
@@ -67,7 +67,7 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
     connectTo: (address) =>
       connect(address, { deadlineMs: CONNECT_DEADLINE_MS, transport: settings.PACELINE_TRANSPORT, maxQueuedBytes: MAX_QUEUED_BYTES }),
     memoryPair: () => memoryPair(),
-    createArena: (options) => Arena.create(options),
+    createStore: (plan) => new ParameterStore({ ...plan, createArena: (options) => Arena.create(options) }),
     layoutOf: createLayout,
     refusals: () => ({ frames: dropped(), connections: gate.refusedConnections }),
   };

@@ -37,13 +37,13 @@ export interface Successor {
 
 export class CoordinatorHost {
   readonly machine: CoordinatorMachine;
-  private readonly journal: Journal;
+  readonly journal: Journal;
   private readonly publisher: JournalPublisher;
   private readonly checkpoints: CheckpointPublisher;
   private readonly servers = new Map<number, Connection>();
   private readonly serverOfChunk = new Map<number, number>();
   private collector: WeightsCollector | undefined;
-  private outcome: Outcome | undefined;
+  outcome: Outcome | undefined;
   private cancelTicker: CancelTimer | undefined;
 
   constructor(
@@ -148,6 +148,8 @@ export class CoordinatorHost {
     if (former?.isOpen && this.job.spec.strategy.standby === 0)
       throw new ProtocolError('SEAT_TAKEN', `server ${index} is connected already`);
     if (former?.isOpen) this.machine.serverLost(index, 'it has come again');
+    // Nothing covered the loss: the attempt has ended with it.
+    if (this.outcome) throw new ProtocolError('RUN_OVER');
     this.servers.set(index, connection);
     former?.close();
     const receiver: FrameReceiver = {

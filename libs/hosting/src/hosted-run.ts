@@ -12,7 +12,7 @@ import type { Manifest } from '@paceline/storage';
 import { CheckpointWriter } from './checkpoint-writer.js';
 import { CoordinatorHost, type Successor } from './coordinator-host.js';
 import { HostedPlace } from './hosted-place.js';
-import { ParameterStore } from './parameter-store.js';
+import type { ParameterStore } from './parameter-store.js';
 import { openCheckpoint } from './restore.js';
 import { reportFailed, type ServerContext } from './server-context.js';
 import { copiesInFlight, createShard, type HostedShard } from './shard-machine.js';
@@ -28,10 +28,11 @@ export class HostedRun {
   readonly layout: Layout;
   readonly layoutHash: string;
   readonly schedule: Schedule;
-  private coordinator: CoordinatorHost | undefined;
+  /** On server 0, once there is one. */
+  coordinator: CoordinatorHost | undefined;
   readonly counters = { droppedFrames: 0 };
   private readonly hosted: HostedShard;
-  private readonly store: ParameterStore;
+  readonly store: ParameterStore;
   private readonly writer: CheckpointWriter;
   private toCoordinator: Connection | undefined;
   private readonly untold: Message[] = [];
@@ -42,7 +43,8 @@ export class HostedRun {
   private hostedPlace: HostedPlace | undefined;
   /** The manifest of the checkpoint that the attempt begins with. */
   private parent: Manifest | undefined;
-  private hasStarted = false;
+  /** All servers of the attempt are claimed, and it was told so. */
+  hasStarted = false;
   /** What the attempt begins with is in memory: nobody is sent parameters before. */
   private isPrepared = false;
   private over = false;
@@ -64,16 +66,12 @@ export class HostedRun {
     });
     const owned = shardChunks(this.layout, job.servers, job.index);
     this.silence = new SilenceWatch(context.clock, { silentAfterMs: SILENT_AFTER_MS, tickMs: HEARTBEAT_MS });
-    this.store = new ParameterStore({
-      createArena: (options) => context.createArena(options),
-      layout: this.layout,
-      owned,
-      model: job.model,
-      optimizer: spec.optimizer,
-      seed: spec.seed,
+    const plan = {
+      ...{ layout: this.layout, owned, model: job.model, optimizer: spec.optimizer, seed: spec.seed },
       gradientsInFlight: copiesInFlight(spec),
-      examplesIn: (round) => this.schedule.round(round).count,
-    });
+      examplesIn: (round: number) => this.schedule.round(round).count,
+    };
+    this.store = context.createStore(plan, job);
     const { runId, attempt, index, servers } = job;
     this.writer = new CheckpointWriter({
       ...{ checkpoints: context.checkpoints, runId, attempt, index, servers },
@@ -86,9 +84,10 @@ export class HostedRun {
       onDropped: () => void this.counters.droppedFrames++,
     });
     this.cancelHeart = context.clock.every(HEARTBEAT_MS, () => this.beat());
+    context.observer?.hosted(this);
   }
 
-  private get shard(): HostedShard['machine'] {
+  get shard(): HostedShard['machine'] {
     return this.hosted.machine;
   }
 
@@ -107,15 +106,18 @@ export class HostedRun {
   private makeCoordinator(successor?: Successor): CoordinatorHost {
     const { job, context, parent } = this;
     const weights = job.spec.checkpoint.final ? context.weights.pathOf(job) : null;
-    return new CoordinatorHost(job, this.layout, this.schedule, context, weights, parent, {
+    const host = new CoordinatorHost(job, this.layout, this.schedule, context, weights, parent, {
       guard: (act) => this.guard(act),
       onOver: () => this.end(),
       ...(successor ? { successor } : {}),
     });
+    context.observer?.coordinates(this, host);
+    return host;
   }
 
-  get describe(): string {
-    return `run ${this.job.runId} attempt ${this.job.attempt} server ${this.job.index}`;
+  /** With standbys in the run: this server's place in its shard. */
+  get place(): HostedPlace['place'] | undefined {
+    return this.hostedPlace?.place;
   }
 
   get isOver(): boolean {
@@ -167,6 +169,7 @@ export class HostedRun {
       onOver: (why) => this.leavePlace(why),
       guard: (act) => this.guard(act),
     });
+    context.observer?.placed(this);
     this.flushUntold();
     this.hostedPlace.place.start();
   }

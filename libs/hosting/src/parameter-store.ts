@@ -26,7 +26,8 @@ const ARENA_MAX_BYTES = 1 << 30;
 const ARENA_PLAN_BYTES = 640 << 20;
 const PAGE_BYTES = 65_536;
 
-export interface ParameterStoreOptions {
+/** What the store of one shard has to hold. */
+export interface StorePlan {
   readonly layout: Layout;
   /** Chunk indices of this shard. */
   readonly owned: readonly number[];
@@ -35,18 +36,21 @@ export interface ParameterStoreOptions {
   readonly seed: number;
   /** Gradients of a chunk that may be kept at once. */
   readonly gradientsInFlight: number;
-  createArena(options: ArenaOptions): Arena;
   /** Examples of a round: the sum-gradient is scaled once by its inverse. */
   examplesIn(round: number): number;
+}
+
+export interface ParameterStoreOptions extends StorePlan {
+  createArena(options: ArenaOptions): Arena;
 }
 
 export class ParameterStore {
   readonly chunks: OwnedChunk[] = [];
   /** The generation to begin with: a pure function of the seed, computed here for the shard's part alone, until `restore` overwrites it. */
   readonly initial: Region[] = [];
-  private readonly optimizer: Optimizer;
+  protected readonly optimizer: Optimizer;
   private readonly initialValues: InitialValues;
-  private readonly slots = new Map<number, number[]>();
+  protected readonly slots = new Map<number, number[]>();
   private readonly sections = new Map<number, 'trainable' | 'state'>();
   /** The cut that is being written: its slots are preserved before they change. */
   snapshot: Snapshot | undefined;

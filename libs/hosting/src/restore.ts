@@ -8,8 +8,8 @@ import { StorageError, type CheckpointReader, type Checkpoints } from '@paceline
 export async function openCheckpoint(checkpoints: Checkpoints, job: PlacementJob, layout: Layout): Promise<CheckpointReader | undefined> {
   if (!job.restore) return undefined;
   const reader = await checkpoints.open(job.restore).catch(async (error: unknown) => {
-    // Nothing of the run at all: the checkpoint is whole, this server looks into another store.
-    if (!(error instanceof StorageError) || error.code !== 'CHECKPOINT_INVALID' || (await checkpoints.list(job.restore!.runId)).length > 0)
+    // Nothing of the run at all, not even what is damaged: the checkpoint is whole, this server looks into another store.
+    if (!(error instanceof StorageError) || error.code !== 'CHECKPOINT_INVALID' || (await checkpoints.hasAny(job.restore!.runId)))
       throw error;
     throw new StorageError('CHECKPOINT_ELSEWHERE', `no checkpoint of run ${job.restore!.runId} lies in ${checkpoints.store.place}`, {
       cause: error,

@@ -4,10 +4,12 @@
  */
 import type { Clock, Connection } from '@paceline/exchange';
 import type { ControlPlane, PlacementJob, ServerAddress } from '@paceline/jobs';
-import type { Arena, ArenaOptions } from '@paceline/kernels';
 import type { Layout } from '@paceline/learning';
 import type { ModelDescription } from '@paceline/spec';
 import type { Checkpoints, TensorEntry } from '@paceline/storage';
+import type { CoordinatorHost } from './coordinator-host.js';
+import type { HostedRun } from './hosted-run.js';
+import type { ParameterStore, StorePlan } from './parameter-store.js';
 
 export interface ServerContext {
   readonly serverId: string;
@@ -23,11 +25,19 @@ export interface ServerContext {
   connectTo(address: ServerAddress): Promise<Connection>;
   /** Two ends of one connection inside this process. */
   memoryPair(): [Connection, Connection];
-  createArena(options: ArenaOptions): Arena;
+  createStore(plan: StorePlan, job: PlacementJob): ParameterStore;
   /** The same on every server and worker of a run. @throws LearningError */
   layoutOf(model: ModelDescription): Layout;
   /** Refused frames and connections of the whole process. */
   refusals(): { frames: number; connections: number };
+  readonly observer?: HostingObserver;
+}
+
+/** Hears of what comes into being, before anything is said to it. For tests and the simulator: it looks, and takes no part. */
+export interface HostingObserver {
+  hosted(run: HostedRun): void;
+  coordinates(run: HostedRun, coordinator: CoordinatorHost): void;
+  placed(run: HostedRun): void;
 }
 
 /** Where the weights of a run that has finished go. */

@@ -148,6 +148,11 @@ export class Checkpoints {
       .map(summaryOf);
   }
 
+  /** Whether anything of the run's checkpoints lies here, whole or not. @throws StorageError STORE_UNAVAILABLE */
+  async hasAny(runId: string): Promise<boolean> {
+    return (await this.store.list(checkpointsPrefix(runId))).length > 0;
+  }
+
   /** @throws StorageError CHECKPOINT_INVALID naming the file and the reason, STORE_UNAVAILABLE */
   async open(id: CheckpointId): Promise<CheckpointReader> {
     const key = manifestKey(id);

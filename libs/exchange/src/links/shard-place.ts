@@ -141,7 +141,9 @@ export class ShardPlace<Address extends LinkedServer> {
       },
       data: () => undefined,
       message: (message, header) => {
-        if (message.type !== 'refused') checkAttempt(header, options.attempt);
+        // The connection closes with what the standby refused: `closed` says it.
+        if (message.type === 'refused') return;
+        checkAttempt(header, options.attempt);
         options.guard(() => replication.message(connection, message));
       },
       closed: ({ description }) => options.guard(() => replication.closed(connection, description)),

@@ -28,6 +28,8 @@ interface AttemptTable {
 }
 /** A round that takes longer is explained, though somebody is at work on it. */
 const EXPLAINED_AFTER_MS = 15_000;
+/** For the servers to find a coordinator that has taken over; Redis or the api may be away for half of that. */
+const SUCCESSOR_WAITS_MS = 60_000;
 const AFTER_TRAINING: readonly string[] = ['EVALUATING', 'COLLECTING', 'STOPPING', 'OVER'];
 
 /** What the event of a failure tells besides its message. */
@@ -84,7 +86,8 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
       serversSpeak: () => this.servers.allSpeak,
       poisoned: (replica, message) => this.over('lost', 'failed', message, { cause: 'POISON_ROUND', replica }),
     });
-    const completeMs = options.succession ? takeoverMs : serversDeadlineMs;
+    // Who was just promoted has heard from the arbiter; but the coordinator before may have told the others of the end.
+    const completeMs = options.succession ? Math.min(takeoverMs, SUCCESSOR_WAITS_MS) : serversDeadlineMs;
     this.servers = new ServerWatch(servers, { silentMs: serverDeadlineMs, completeMs, takeoverMs }, options.now);
     this.stall = new StallWatch(options.now, options.stall);
     this.stops = new Stops(options, (type, message, data) => this.event(type, message, data));

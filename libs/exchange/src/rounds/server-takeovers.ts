@@ -80,7 +80,8 @@ export class ServerTakeovers {
     this.succession?.forget(index);
     table.take('serverAway');
     const data = { server: index, round };
-    this.hooks.event('standby.lost', `parameter server ${index} was lost in round ${round}: ${why}; its standby takes over`, data);
+    const next = this.servers.covered.has(index) ? 'its standby takes over' : 'it may come again';
+    this.hooks.event('standby.lost', `parameter server ${index} was lost in round ${round}: ${why}; ${next}`, data);
     this.hooks.cutLost(`parameter server ${index} was lost`);
     return true;
   }

@@ -1,7 +1,7 @@
 /** I10 while a run goes on, after every event: what a server keeps has stated bounds. */
 import type { Connection } from '@paceline/exchange';
 import type { Cluster } from './cluster.js';
-import type { HostedAttempt } from './hosted-attempt.js';
+import type { Part } from './part.js';
 
 /** Blocks of an arena are of 64 bytes here: every chunk is that small. */
 const BLOCK_BYTES = 64;
@@ -15,27 +15,29 @@ interface OpenShard {
   readonly generationBytes: number;
 }
 
-export function checkBounds(part: HostedAttempt, cluster: Cluster): void {
+export function checkBounds(part: Part, cluster: Cluster): void {
   const { checks, run, network } = cluster;
-  const { server, index, shard, journal, memory, coordinator, restore } = part;
+  const { server, shard, journal, memory, coordinator, restore } = part;
+  const slots = run.optimizer.slots.length;
   const { replicas } = run.shape;
   const owned = memory.chunks.length;
   const bytes = memory.arena.bytesInUse;
-  const base = owned * (2 + run.optimizer.slots.length + replicas);
+  // Two generations, slots, gradients; one generation and copies of slots while a checkpoint is written; what a standby has not taken yet.
+  const base = owned * (2 + slots + replicas + (1 + slots) + (part.isStandby ? 0 : 2 * run.shape.standby));
   if (bytes > base * BLOCK_BYTES) {
     let links = 0;
     for (const stream of network.streams) if (stream.process === server.process) links++;
     const bound = (base + links * (owned * 2 * replicas + 1 + owned * 2)) * BLOCK_BYTES;
-    checks.expect(bytes <= bound, 'I10', () => `server ${index} holds ${bytes} bytes, its bound is ${bound}`);
+    checks.expect(bytes <= bound, 'I10', () => `${part.name} holds ${bytes} bytes, its bound is ${bound}`);
   }
   const { links, generationBytes } = shard as unknown as OpenShard;
   for (const { id, held, connection } of links) {
     // A tree over R replicas has less than 2·R nodes, and one frame is under way.
     const most = owned * 2 * replicas + 1;
-    checks.expect(held.size <= most, 'I10', () => `server ${index} holds ${held.size} frames of ${id} ahead, its bound is ${most}`);
+    checks.expect(held.size <= most, 'I10', () => `${part.name} holds ${held.size} frames of ${id} ahead, its bound is ${most}`);
     const queue = 3 * generationBytes + QUEUE_SLACK_BYTES;
     const { queuedBytes } = connection;
-    checks.expect(queuedBytes <= queue, 'I10', () => `server ${index} queues ${queuedBytes} bytes for ${id}, its bound is ${queue}`);
+    checks.expect(queuedBytes <= queue, 'I10', () => `${part.name} queues ${queuedBytes} bytes for ${id}, its bound is ${queue}`);
   }
   if (!journal || !coordinator) return;
   const most = 2 * (coordinator.round - (restore?.round ?? 0)) + JOURNAL_SLACK_ENTRIES;

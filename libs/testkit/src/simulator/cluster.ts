@@ -2,18 +2,26 @@
  * A whole run in one process: apis with PostgreSQL and Redis, servers and workers, on a simulated network under virtual time. Every
  * machine in it is one that the apps import.
  *
- *   SimApi × A ── SimPostgres, SimRedis ── placements, seats, journal ──> SimServer × S (HostedAttempt) ═══ SimWorker × N
+ *   SimApi × A ── SimPostgres, SimRedis ── placements, seats, journal ──> SimServer × S (PlacementLoop, Gate, HostedRun) ═══ SimWorker × N
  *                                                       Watch: invariants after every event
  */
-import { Shard, type Coordinator, type Member, type TokenCoordinator, type TokenMember, type TokenShard } from '@paceline/exchange';
-import { shardChunks } from '@paceline/learning';
+import {
+  Coordinator,
+  Shard,
+  type Member,
+  type Standby,
+  type TokenCoordinator,
+  type TokenMember,
+  type TokenShard,
+} from '@paceline/exchange';
+import type { HostedRun } from '@paceline/hosting';
 import type { ProtocolError } from '@paceline/protocol';
 import { Checks } from './checks.js';
 import type { ControlFields, PreparedJob } from '@paceline/jobs';
 import { Control } from './control.js';
 import { Network, type NetworkWeather } from './network.js';
 import type { SimProcess } from './process.js';
-import type { HostedAttempt } from './hosted-attempt.js';
+import type { Part } from './part.js';
 import { Reference } from './reference.js';
 import { SimApi } from './sim-api.js';
 import { SimPostgres } from './sim-postgres.js';
@@ -31,6 +39,7 @@ export interface Plant {
   member?(member: Member, cluster: Cluster): void;
   coordinator?(coordinator: Coordinator, cluster: Cluster): void;
   shard?(shard: Shard, cluster: Cluster): void;
+  standby?(standby: Standby, cluster: Cluster): void;
   tokenMember?(member: TokenMember, cluster: Cluster): void;
   tokenCoordinator?(coordinator: TokenCoordinator, cluster: Cluster): void;
   tokenShard?(shard: TokenShard, cluster: Cluster): void;
@@ -71,6 +80,8 @@ const EXPECTED_REFUSALS = new Set([
   'NOT_A_MEMBER', // lost by the step deadline, or reported failed
   'HELLO_EXPECTED', // a HELLO that did not come in time
   'SLOW_CONSUMER',
+  'NOT_PRIMARY', // the other server of a shard leads it
+  'STALE_TERM',
 ]);
 const AFTER_A_BIT_FLIP = new Set(['BAD_FRAME', 'BAD_CHECKSUM']);
 
@@ -91,7 +102,7 @@ export class Cluster {
   readonly workers: SimWorker[] = [];
   readonly apis: SimApi[] = [];
   /** Attempts' parts, dead ones too, until the seed is over. */
-  readonly hosted: HostedAttempt[] = [];
+  readonly hosted: Part[] = [];
   readonly tables: TakenRows[] = [];
   /** Why connections of servers were closed, by code. */
   readonly refusals = new Map<string, number>();
@@ -113,7 +124,7 @@ export class Cluster {
     this.world = new World(options.seed);
     this.checks = new Checks(this.world);
     this.network = new Network(this.world, options.weather);
-    this.run = new TinyRun(options.shape);
+    this.run = new TinyRun(options.shape, options.stepDeadlineMs);
     this.reference = new Reference(this.run);
     this.plant = options.plant;
     this.stepMs = options.stepMs;
@@ -128,23 +139,16 @@ export class Cluster {
     this.control = new Control(this);
     this.control.begin();
     for (let i = 0; i < options.apis; i++) this.startApi();
-    for (let index = 0; index < options.shape.servers; index++) this.startServer(index);
+    for (let slot = 0; slot < options.shape.servers * (1 + options.shape.standby); slot++) this.startServer(slot);
     for (let i = 0; i < options.workers; i++) this.startWorker();
   }
 
   /** A supervisor starts it again, as another process. */
-  restartServer(index: number): void {
+  restartServer(slot: number): void {
     const { world } = this;
-    world.schedule(world.random.between(100, 3_000), `server ${index} restarts`, () => {
-      if (!this.servers[index]!.process.isAlive) this.startServer(index);
+    world.schedule(world.random.between(100, 3_000), `server process ${slot} restarts`, () => {
+      if (!this.servers[slot]!.process.isAlive) this.startServer(slot);
     });
-  }
-
-  startServer(index: number): SimServer {
-    const generation = this.servers[index] ? this.servers[index].generation + 1 : 0;
-    const server = new SimServer(index, `server-host-${index}`, generation, this);
-    this.servers[index] = server;
-    return server;
   }
 
   startApi(): SimApi {
@@ -165,6 +169,29 @@ export class Cluster {
     return this.apis.filter(({ process }) => process.isAlive);
   }
 
+  startServer(slot: number): SimServer {
+    const server = new SimServer(slot, `server-host-${slot}`, (this.servers[slot]?.generation ?? -1) + 1, this);
+    this.servers[slot] = server;
+    return server;
+  }
+
+  /** The server process that holds this shard of the newest attempt, as long as it lives. */
+  serverOf(index: number, isStandby = false): SimServer | undefined {
+    return this.partOf(index, isStandby)?.server;
+  }
+
+  /** The newest part of this shard. */
+  partOf(index: number, isStandby = false): Part | undefined {
+    return this.hosted.findLast((part) => part.index === index && part.isStandby === isStandby);
+  }
+
+  /** The part of the newest attempt whose coordinator leads, once there is one. */
+  get coordinatorPart(): Part | undefined {
+    const parts = this.hosted.filter((part) => part.coordinator && part.attempt === this.control.attempt);
+    const started = parts.filter(({ run }) => run.hasStarted).sort((a, b) => b.coordinator!.term - a.coordinator!.term);
+    return started[0] ?? parts.at(-1);
+  }
+
   startWorker(host?: string): SimWorker {
     const number = this.workersMade++;
     const worker = new SimWorker(`w${number}`, host ?? `worker-host-${number}`, this);
@@ -174,12 +201,6 @@ export class Cluster {
 
   liveWorkers(): SimWorker[] {
     return this.workers.filter((worker) => worker.process.isAlive);
-  }
-
-  ownerOf(chunk: number): number {
-    const { layout, shape } = this.run;
-    for (let server = 0; server < shape.servers; server++) if (shardChunks(layout, shape.servers, server).includes(chunk)) return server;
-    throw new Error(`chunk ${chunk} has no owner`);
   }
 
   /** True when these are the bits of the chunk after `round` rounds of the attempt: those of the undisturbed run, or those that were cut. */
@@ -198,27 +219,42 @@ export class Cluster {
   refused(by: string, error: ProtocolError | undefined): void {
     if (!error) return;
     this.refusals.set(error.code, (this.refusals.get(error.code) ?? 0) + 1);
-    if (EXPECTED_REFUSALS.has(error.code)) return;
+    // Where fences are not looked at, peers are refused for what they said to another attempt.
+    if (EXPECTED_REFUSALS.has(error.code) || this.plant?.believesOldAttempts) return;
     if (AFTER_A_BIT_FLIP.has(error.code) && this.network.fired.has('bit flip in a frame')) return;
     this.checks.fail('refusal', `${by}: ${error.message}`);
   }
 
-  applied(part: HostedAttempt, chunk: number, round: number): void {
-    this.watch.applied(part, chunk, round);
+  /** A server has begun to hold a part of an attempt. */
+  partMade(part: Part): void {
+    const { shard } = part;
+    this.hosted.push(part);
+    this.tables.push(shard.table);
+    if (shard instanceof Shard) this.plant?.shard?.(shard, this);
+    else this.plant?.tokenShard?.(shard, this);
   }
 
-  attemptPartOver(part: HostedAttempt): void {
-    this.world.note(`part ${part.index} of attempt ${part.attempt} over`);
+  coordinatorMade(part: Part, machine: Coordinator | TokenCoordinator): void {
+    this.tables.push(machine.table);
+    this.world.note(`${part.name} coordinates`);
+    if (machine instanceof Coordinator) this.plant?.coordinator?.(machine, this);
+    else this.plant?.tokenCoordinator?.(machine, this);
+  }
+
+  placeMade({ place }: HostedRun): void {
+    if (place?.standby) this.plant?.standby?.(place.standby, this);
+    for (const machine of [place?.replication, place?.standby]) if (machine) this.tables.push(machine.table);
   }
 
   /** What every machine waits for, for the report of a run that does not end. */
   waitingFor(): string[] {
     const lines: string[] = [];
     for (const part of this.hosted) {
+      if (part.attempt < this.control.attempt) continue;
       const { shard, coordinator, server } = part;
       const life = server.process.isAlive ? (server.process.isFrozen ? ' (stopped)' : '') : ' (dead)';
       lines.push(
-        `${server.process.name}${life} attempt ${part.attempt}${part.over ? ' (over)' : ''}: shard ${part.index} ${shard.table.state} round ${shard.round} view ${shard.view}, lacks replicas [${shard instanceof Shard && shard.table.state === 'GATHERING' ? shard.missingReplicas().join(' ') : ''}]`,
+        `${server.process.name}${life}: ${part.name}${part.over ? ', over' : ''}, shard ${shard.table.state} round ${shard.round} view ${shard.view}, lacks replicas [${shard instanceof Shard && shard.table.state === 'GATHERING' ? shard.missingReplicas().join(' ') : ''}], waits for ${part.run.place?.waitingFor() ?? 'nothing else'}`,
       );
       if (coordinator) {
         const seats = coordinator.seats().map((seat) => `${seat.workerId}=[${seat.replicas.join(' ')}]`);

@@ -52,7 +52,7 @@ test('3: a step task delivered twice: the second worker is refused, nothing is a
 test('3: a placement delivered twice: one claim counts, and the server without one takes the part that is missing', async () => {
   const played = await play({ ...base, shape }, ({ redis }) => void (redis.deliveriesPerJob = 2));
   expect(played.result.fired.get('placement delivered twice')).toBeGreaterThan(0);
-  const parts = played.cluster.hosted.filter(({ hasStarted }) => hasStarted);
+  const parts = played.cluster.hosted.filter(({ run }) => run.hasStarted);
   expect(parts.map(({ index }) => index).sort()).toEqual([0, 1]);
   expect(played.cluster.hosted.length).toBeGreaterThan(parts.length);
   expectWhole(played);

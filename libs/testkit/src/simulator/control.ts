@@ -5,10 +5,9 @@
 import { isOver, originOf, type AttemptOrigin, type RunStatus } from '@paceline/jobs';
 import type { NumberedEntry } from '@paceline/exchange';
 import type { Cluster } from './cluster.js';
-import type { HostedAttempt } from './hosted-attempt.js';
+import type { Part } from './part.js';
 import type { CheckpointRow, RunRow } from './sim-postgres.js';
 import { StoredRun } from './stored-run.js';
-import { tinySpec } from './tiny-spec.js';
 
 const EPOCH_MS = 1_700_000_000_000;
 
@@ -17,7 +16,7 @@ export class Control {
 
   /** Run and outbox rows appear in one transaction, as apps/api/src/runs/create-run.ts writes them. */
   begin(): void {
-    this.ask((run) => run.create(tinySpec(this.cluster.run.shape)));
+    this.ask((run) => run.create(this.cluster.run.spec));
   }
 
   private get row(): RunRow | undefined {
@@ -56,10 +55,8 @@ export class Control {
   }
 
   /** The newest attempt's part with the coordinator, once there is one. */
-  get coordinatorPart(): HostedAttempt | undefined {
-    const parts = this.cluster.hosted.filter((part) => part.attempt === this.attempt && part.coordinator !== undefined);
-    // A placement that came twice makes a second one that never begins.
-    return parts.find(({ hasStarted }) => hasStarted) ?? parts[0];
+  get coordinatorPart(): Part | undefined {
+    return this.cluster.coordinatorPart;
   }
 
   pause(): boolean {

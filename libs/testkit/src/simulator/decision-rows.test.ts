@@ -4,7 +4,7 @@ import type { Cluster } from './cluster.js';
 import { STREAMING, type GradientShape } from './gradient-shape.js';
 import { simulateSeed, type SeedOptions, type SeedResult } from './simulate.js';
 
-const shape = { servers: 2, replicas: 4, rounds: 8, evalExamples: 0, cutEveryRounds: 2 } as const;
+const shape = { servers: 2, replicas: 4, rounds: 8, evalExamples: 0, cutEveryRounds: 2, standby: 0 } as const;
 
 async function play(
   gradient: GradientShape,

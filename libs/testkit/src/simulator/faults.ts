@@ -165,6 +165,20 @@ export const FAULTS = {
       return true;
     },
   },
+  'servers lose each other': {
+    inject(cluster) {
+      const { random } = cluster.world;
+      const { servers, network } = cluster;
+      const [one, other] = [random.pick(servers).process.host, random.pick(servers).process.host];
+      if (one === other) return false;
+      const ways = [[one, other] as const, ...(random.chance(0.5) ? [[other, one] as const] : [])];
+      for (const [from, to] of ways) network.block(from, to);
+      later(cluster, 50, random.pick([1_000, 5_000, 30_000]), 'servers hear each other again', () => {
+        for (const [from, to] of ways) network.unblock(from, to);
+      });
+      return true;
+    },
+  },
   'clock jumps': {
     inject(cluster) {
       const { random } = cluster.world;
@@ -193,7 +207,7 @@ export const FAULTS = {
       const server = cluster.world.random.pick(cluster.servers);
       if (!server.process.isAlive) return false;
       server.process.kill();
-      cluster.restartServer(server.index);
+      cluster.restartServer(server.slot);
       return true;
     },
   },
@@ -209,9 +223,9 @@ export const FAULTS = {
   'shut a server down': {
     inject(cluster) {
       const server = cluster.world.random.pick(cluster.servers);
-      if (!server.process.isAlive || server.process.isFrozen || !server.hosted || server.hosted.over) return false;
+      if (!server.process.isAlive || server.process.isFrozen || !server.hosted || server.hosted.over || server.isEnding) return false;
       server.process.run(() => server.shutdown());
-      server.process.onKill(() => cluster.restartServer(server.index));
+      server.process.onKill(() => cluster.restartServer(server.slot));
       return true;
     },
   },
@@ -219,9 +233,9 @@ export const FAULTS = {
     inject(cluster) {
       if (cluster.servers.some(({ process }) => !process.isAlive)) return false;
       const crash = cluster.world.random.pick(CRASHES);
-      for (const { process, index } of cluster.servers) {
+      for (const { process, slot } of cluster.servers) {
         process.kill();
-        cluster.restartServer(index);
+        cluster.restartServer(slot);
       }
       cluster.disk.losePower(crash);
       return true;
@@ -244,7 +258,7 @@ export const FAULTS = {
   'flip a bit on the disk': {
     inject(cluster) {
       // Names of files that are being written hold random parts: only what is whole can be chosen again.
-      const files = cluster.disk.present.files().filter((file) => !file.endsWith('.partial') && !file.endsWith('store-identity.json'));
+      const files = cluster.disk.present.files().filter((file) => !file.endsWith('.partial') && file.includes('/checkpoints/'));
       if (files.length === 0) return false;
       cluster.disk.present.flip(cluster.world.random.pick(files), cluster.world.random.int(0, 40), cluster.world.random.int(0, 7));
       cluster.mayLoseCheckpoints = 'a bit was flipped on the disk';
@@ -355,10 +369,10 @@ export function endFaults(cluster: Cluster): void {
   for (let lacking = cluster.options.apis - cluster.liveApis().length; lacking > 0; lacking--) cluster.restartApi();
   cluster.disk.isFull = false;
   cluster.disk.slownessMs = 2;
-  for (const { process, index } of cluster.servers) {
+  for (const { process, slot } of cluster.servers) {
     process.thaw();
     process.setRate(1);
-    if (!process.isAlive) cluster.restartServer(index);
+    if (!process.isAlive) cluster.restartServer(slot);
   }
   control.resume();
   cluster.world.schedule(30_000, 'resume', () => control.resume());

@@ -11,7 +11,7 @@ async function play(step: (cluster: Cluster) => void): Promise<{ result: SeedRes
   let cluster: Cluster | undefined;
   const result = await simulateSeed({
     ...{ seed: 2, check: 'liveness', kinds: [], stepMs: [20, 60], workers: 2 },
-    shape: { servers: 2, replicas: 4, rounds: 20, evalExamples: 400, cutEveryRounds: 2, gradient: STREAMING },
+    shape: { servers: 2, replicas: 4, rounds: 20, evalExamples: 400, cutEveryRounds: 2, standby: 0, gradient: STREAMING },
     arrange: (made) => {
       cluster = made;
       const before = made.world.afterEvent;

@@ -1,10 +1,9 @@
 /**
  * What a simulated run does with gradients before they are applied (ROUNDS §4, §5): its plan, clipping, what follows from NaN and
- * infinity, backup replicas. Given to the machines as libs/hosting/src/coordinator-machine.ts, shard-machine.ts and parameter-store.ts do.
+ * infinity, backup replicas; and the same arithmetic for the reference, beside that of ParameterStore.
  */
-import type { CoordinatorOptions, OwnedChunk, Region, ShardOptions } from '@paceline/exchange';
 import type { Kernels } from '@paceline/kernels';
-import { LeafReduction, ReductionTree, type RoundVerdict, judgeRound, shardChunks, validNode } from '@paceline/learning';
+import type { RoundVerdict } from '@paceline/learning';
 import type { Random } from './random.js';
 import type { TinyRun } from './tiny-run.js';
 
@@ -36,43 +35,7 @@ export const isTwoPhase = ({ clipNorm, clipGlobalNorm, nonFinite, backupReplicas
 /** Pairs of chunks make a variable: some lie on two servers. */
 export const variableOf = (chunk: number): number => chunk >> 1;
 
-export function coordinatorPlan(run: TinyRun): Pick<CoordinatorOptions, 'twoPhase' | 'nonFinite'> {
-  const { gradient, servers } = run.shape;
-  const { nonFinite, backupReplicas } = gradient;
-  if (!isTwoPhase(gradient)) return { nonFinite: nonFinite === 'rollback' ? 'rollback' : 'fail' };
-  return {
-    nonFinite: nonFinite === 'rollback' ? 'rollback' : 'fail',
-    twoPhase: {
-      backupReplicas,
-      shards: Array.from({ length: servers }, (_, server) => shardChunks(run.layout, servers, server)).filter(({ length }) => length > 0)
-        .length,
-      decide: (round, replicas, chunks) => {
-        const examples = replicas.reduce((sum, replica) => sum + run.replicaExamples(round, replica), 0);
-        const { isFinite, scale, variables } = judgeRound(chunks, examples, gradient);
-        if (!isFinite && nonFinite !== 'skip') return 'non-finite';
-        return { skip: !isFinite, examples, scale, variables: variables.map(([variable, factor]) => [variable, factor]) };
-      },
-    },
-  };
-}
-
-export function shardPlan(run: TinyRun): Pick<ShardOptions, 'twoPhase' | 'createReduction' | 'isValidNode'> {
-  const { replicas, gradient } = run.shape;
-  const hasBackups = gradient.backupReplicas > 0;
-  return {
-    createReduction: (ops) => (hasBackups ? new LeafReduction(replicas, ops) : new ReductionTree(replicas, ops)),
-    isValidNode: (lo, hi) => (hasBackups ? hi === lo + 1 && hi <= replicas : validNode(replicas, lo, hi)),
-    ...(isTwoPhase(gradient)
-      ? {
-          twoPhase: {
-            hasBackups,
-            measure: (chunk: OwnedChunk, sum: Region) => measure(run, chunk.arena.kernels, chunk.index, sum.pointer),
-          },
-        }
-      : {}),
-  };
-}
-
+/** What the reference has of a chunk of a sum, as ParameterStore.measure. */
 export function measure(run: TinyRun, kernels: Kernels, chunk: number, pointer: number) {
   const { length, section } = run.layout.chunks[chunk]!;
   const isFinite = kernels.allFinite(pointer, length);

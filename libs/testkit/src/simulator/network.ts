@@ -10,6 +10,7 @@
  * A killed process leaves a prefix of what it was writing, then its end; a lost host leaves nothing at all.
  */
 import { FramedConnection, resolveOptions, type ByteConsumer, type ByteStream, type Connection } from '@paceline/exchange';
+import type { ServerAddress } from '@paceline/jobs';
 import { SimProcess } from './process.js';
 import { Recordings } from './replay.js';
 import type { ScheduledEvent, World } from './world.js';
@@ -27,6 +28,9 @@ export interface NetworkWeather {
 }
 
 const LONGEST_MS = 800;
+
+/** As the network knows it: host, then the rest. */
+export const addressOf = ({ host, port }: Pick<ServerAddress, 'host' | 'port'>): string => `${host}/${port}`;
 
 type Listener = (stream: (consumer: ByteConsumer) => ByteStream) => void;
 

@@ -7,6 +7,8 @@ import type { MessageOf } from '@paceline/protocol';
 import type { Invariant } from './checks.js';
 import type { Plant } from './cluster.js';
 import type { FaultKind } from './faults.js';
+import { STREAMING } from './gradient-shape.js';
+import type { RunShape } from './tiny-run.js';
 import type { RunMode } from './token-run.js';
 
 export interface PlantedBug {
@@ -18,6 +20,8 @@ export interface PlantedBug {
   readonly withinSeeds: number;
   readonly kinds: readonly FaultKind[];
   readonly plant: Plant;
+  /** What the run has to have for the mistake to matter. */
+  readonly shape?: Partial<RunShape>;
   /** Mode sync when it is not said. */
   readonly mode?: RunMode;
 }
@@ -34,6 +38,9 @@ interface OpenShard {
 interface OpenCoordinator {
   readonly reduced: Set<number>;
   tryCommit(): void;
+}
+interface OpenStandby {
+  readonly options: { shard(): { readonly term: number } };
 }
 interface OpenMember {
   onView(message: MessageOf<'view'>): void;
@@ -101,7 +108,7 @@ export const PLANTED: readonly PlantedBug[] = [
   {
     name: 'old frames gathered',
     mistake: 'a shard takes gradients of any round into the tree of the present one',
-    shownBy: ['I8', 'liveness'],
+    shownBy: ['I8', 'liveness', 'crash'],
     withinSeeds: 30,
     kinds: ['stop a worker', 'one-way partition', 'partition', 'break a connection', 'slow a worker'],
     plant: {
@@ -129,11 +136,27 @@ export const PLANTED: readonly PlantedBug[] = [
     },
   },
   {
+    name: 'standby promoted without term',
+    mistake: 'a standby that the arbiter promotes goes on in the term of its primary',
+    shownBy: ['I7'],
+    withinSeeds: 10,
+    kinds: ['kill a server', 'stop a server', 'servers lose each other'],
+    shape: { standby: 1, rounds: 9, gradient: STREAMING },
+    plant: {
+      standby(standby) {
+        const machine = standby as unknown as OpenStandby;
+        const answered = standby.answered.bind(standby);
+        standby.answered = (lead) => answered({ ...lead, term: machine.options.shard().term });
+      },
+    },
+  },
+  {
     name: 'rename before fsync',
     mistake: 'files of a checkpoint, and the folder that names them, are not synced before they count as written',
-    shownBy: ['I5'],
+    shownBy: ['I5', 'liveness'],
     withinSeeds: 30,
     kinds: ['lose power'],
+    shape: { cutEveryRounds: 1, rounds: 12 },
     plant: { disk: { ignoresSync: true } },
   },
 ];

@@ -24,7 +24,7 @@ export class Reference {
     this.all = Array.from({ length: shape.replicas }, (_, replica) => replica);
     this.generations = [
       {
-        weights: Float32Array.from({ length: layout.totalLength }, (_, i) => run.initialValue(i)),
+        weights: run.initial.slice(),
         slots: optimizer.slots.map(({ initialValue }) => new Float32Array(layout.totalLength).fill(initialValue)),
       },
     ];

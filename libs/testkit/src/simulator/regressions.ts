@@ -44,6 +44,20 @@ export const REGRESSIONS: readonly Regression[] = [
     found: 'the simulated compute thread counted progress by node: a worker that was slow, and alone, was taken for stuck five times',
   },
   {
+    ...{ seed: 6, check: 'liveness', kinds: ['flip a bit on the disk', 'kill a server'] },
+    shape: { cutEveryRounds: 2, rounds: 9, standby: 0, gradient: STREAMING },
+    found: 'a bit flipped in the only manifest was taken for a server that looks into another store: the run failed for good',
+  },
+  {
+    ...{ seed: 2, check: 'liveness', kinds: ['servers lose each other', 'break a connection', 'kill a server'] },
+    shape: { standby: 1, servers: 2, rounds: 9, gradient: STREAMING },
+    found: 'a server that came again before its coordinator knew that it was gone broke the coordinator',
+  },
+  {
+    ...{ seed: 5, check: 'liveness', kinds: ['flip a bit'], shape: { standby: 1, gradient: STREAMING } },
+    found: 'a coordinator that took over waited five minutes for servers that the one before had told of the end',
+  },
+  {
     ...{ seed: 3, check: 'liveness', mode: 'ssp' },
     found: 'a server without chunks could not take part in a cut: it had no tokens, and ended with an error',
   },

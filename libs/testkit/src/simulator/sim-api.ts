@@ -11,6 +11,7 @@ import {
   Hearing,
   isPlacementWanted,
   JobSightings,
+  leadFieldName,
   LOST_AFTER_MS,
   placementJobOf,
   priorityOf,
@@ -19,6 +20,7 @@ import {
   RedisUnavailableError,
   ReportReader,
   sendOutbox,
+  serverProcesses,
   stepTaskJobId,
   stepTaskJobOf,
   type ControlFields,
@@ -36,8 +38,9 @@ import type { Cluster } from './cluster.js';
 import { SimProcess } from './process.js';
 import { DatabaseOutage, placeKey, type FleetRow, type OutboxRow } from './sim-postgres.js';
 import { MissingGroupError } from './sim-redis.js';
+import { decideLead, readLead } from './stored-lead.js';
 import { StoredRun } from './stored-run.js';
-import { addressOf, jobRunOf } from './tiny-spec.js';
+import { addressOf } from './network.js';
 
 const STALLED_CHECK_EVERY_MS = 5_000;
 /** A server that is silent for so long is looked at: whether somebody listens at its port. */
@@ -141,7 +144,7 @@ export class SimApi {
   private unsent(): (OutboxRow & { run: RunHead })[] {
     const { rows } = this.cluster.postgres;
     const run = rows.runs.get(this.cluster.runId)!;
-    const enough = Math.max(1, this.liveServers().length) >= this.cluster.run.shape.servers;
+    const enough = Math.max(1, this.liveServers().length) >= serverProcesses(this.cluster.run.spec);
     return rows.outbox
       .values()
       .filter(({ isSent, kind }) => !isSent && (kind !== 'placement' || enough))
@@ -151,7 +154,9 @@ export class SimApi {
 
   private prepare({ jobId, attempt, place, taskId }: OutboxRow): PreparedJob | undefined {
     const { rows } = this.cluster.postgres;
-    const run = jobRunOf(this.cluster, rows.runs.get(this.cluster.runId)!);
+    const { shape, model } = this.cluster.run;
+    const { id, spec } = rows.runs.get(this.cluster.runId)!;
+    const run = { id, spec, model, trainExamples: shape.examples, evalExamples: shape.evalExamples };
     if (place) return { jobId, payload: placementJobOf(run, rows.attempts.get(attempt)!, place, `server/${attempt}`) };
     const places = rows.servers.values().filter((server) => server.attempt === attempt && server.claimedAt !== null);
     const job = stepTaskJobOf(run, rows.tasks.get(taskId!) ?? null, places, `worker/${attempt}`);
@@ -193,7 +198,7 @@ export class SimApi {
   private async carryOut(run: RunPicture, action: DispatchAction): Promise<void> {
     const { redis, runId } = this.cluster;
     if (action.kind === 'write-control') return redis.writeControl(this.process, runId, this.planted(action.fields, run.attempt));
-    if (action.kind === 'tell-lead') return;
+    if (action.kind === 'tell-lead') return this.tellLead(run.attempt, action.index);
     const jobId = 'task' in action ? stepTaskJobId(runId, run.attempt, action.task.seat, action.task.n) : '';
     if (action.kind === 'reprioritise-seat') {
       const { heldSeats } = action;
@@ -205,6 +210,13 @@ export class SimApi {
     }
     await this.transact(action.kind, (stored) => stored.carryOut(run, action));
     if (action.kind === 'close-seat') await redis.remove(this.process, jobId);
+  }
+
+  /** As dispatch/arbiter.ts. */
+  private async tellLead(attempt: number, index: number): Promise<void> {
+    const { redis, runId } = this.cluster;
+    const answer = await this.transact('read the lead', (run) => readLead(run, attempt, index));
+    if (answer) await redis.writeControl(this.process, runId, { [leadFieldName(index)]: JSON.stringify(answer) });
   }
 
   private planted(fields: ControlFields, attempt: number): ControlFields {
@@ -301,6 +313,9 @@ export class SimApi {
         this.heartbeat(report.id, true);
         return this.loop.wake();
       case 'lead.asked':
+        if (await this.transact(report.kind, (run) => decideLead(run, report))) await this.tellLead(report.attempt, report.index);
+        return this.loop.wake();
+      case 'worker.died':
         return;
       case 'journal':
         return this.storeJournal(report, id);

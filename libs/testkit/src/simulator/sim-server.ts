@@ -1,143 +1,163 @@
 /**
- * A parameter server process: takes placements with the loop that apps/ps runs, listens, admits by HELLO as the gate does, and hands
- * the connection to the part of the run that it holds. It says every second that it lives.
+ * A parameter server process: the gate and the placement loop of libs/hosting, with the clock, the connections, the disk and the control plane
+ * of a simulated process. What apps/ps/src/server-process.ts gives from the real ones.
  */
 import type { Connection } from '@paceline/exchange';
-import { PlacementLoop, type Log } from '@paceline/hosting';
-import type { ControlPlane, PlacementJob, ServerAddress } from '@paceline/jobs';
-import { PROTOCOL_VERSION, ProtocolError, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
-import type { Checkpoints } from '@paceline/storage';
+import { Gate, HostedRun, PlacementLoop, type Log, type ServerContext, type WeightsFile } from '@paceline/hosting';
+import { RedisUnavailableError, type ControlPlane, type PlacementJob, type ServerAddress, type TokenClaims } from '@paceline/jobs';
+import { PROTOCOL_VERSION, ProtocolError } from '@paceline/protocol';
+import { StorageError } from '@paceline/storage';
 import type { Cluster } from './cluster.js';
-import { fenced } from './fences.js';
-import { HostedAttempt } from './hosted-attempt.js';
+import { ServerConnection } from './fences.js';
+import { addressOf } from './network.js';
+import { Part } from './part.js';
 import { SimProcess } from './process.js';
-import { addressOf } from './tiny-spec.js';
+import { WatchedStore } from './watched-store.js';
 
 const HEARTBEAT_MS = 1_000;
-const DATA_PORT = 7_000;
+const CONNECT_DEADLINE_MS = 5_000;
+const EXIT_DEADLINE_MS = 5_000;
+const PORT = 4_200;
+/** Any day will do. */
+const WALL_ZERO_MS = 1_800_000_000_000;
 
 export class SimServer {
   readonly process: SimProcess;
-  readonly serverId: string;
-  readonly controlPlane: ControlPlane;
-  readonly checkpoints: Checkpoints;
-  readonly clock: SimProcess;
-  readonly log: Log;
-  private readonly placements: PlacementLoop<HostedAttempt>;
+  readonly address: Omit<ServerAddress, 'index'>;
+  readonly loop: PlacementLoop<HostedRun>;
+  private readonly controlPlane: ControlPlane;
+  private readonly gate: Gate;
+  /** It was told to end. */
+  isEnding = false;
+  private readonly parts = new Map<HostedRun, Part>();
 
   constructor(
-    /** Of the process, not of what it holds. */
-    readonly index: number,
+    /** Place in `cluster.servers`; a process that is started again has the same. */
+    readonly slot: number,
     host: string,
     readonly generation: number,
-    private readonly cluster: Cluster,
+    readonly cluster: Cluster,
   ) {
-    this.serverId = `ps${index}.${generation}`;
-    const address: Omit<ServerAddress, 'index'> = { serverId: this.serverId, host, port: DATA_PORT + generation, unixPath: null };
-    this.process = new SimProcess(cluster.world, this.serverId, host, (error) => cluster.crashed(this.process, error));
-    this.clock = this.process;
+    this.process = new SimProcess(cluster.world, `ps${slot}.${generation}`, host, (error) => cluster.crashed(this.process, error));
+    this.address = { serverId: this.process.name, host, port: PORT + generation, unixPath: null };
     this.controlPlane = cluster.redis.controlPlane(this.process);
-    this.checkpoints = cluster.disk.checkpointsOf(this.process);
-    this.log = logOf(this.serverId, cluster);
-    cluster.network.listen(addressOf(address), this.process, (framed) => framed((connection) => this.accept(connection)));
-    this.placements = new PlacementLoop<HostedAttempt>({
-      ...{ queue: cluster.redis.queue<PlacementJob>('placement', this.process), context: this, address },
-      createRun: (job, onGone) => {
-        const part = new HostedAttempt(job, this, cluster, onGone);
-        cluster.hosted.push(part);
-        return part;
-      },
+    const context = this.context();
+    this.loop = new PlacementLoop<HostedRun>({
+      ...{ queue: cluster.redis.queue<PlacementJob>('placement', this.process), context, address: this.address },
+      createRun: (job, onGone) => new HostedRun(job, context, onGone),
     });
+    this.gate = new Gate(
+      (token) => this.claims(token),
+      context.log,
+      (runId) => this.loop.runs.get(runId),
+    );
+    cluster.network.listen(addressOf(this.address), this.process, (framed) =>
+      framed((connection) => this.gate.accept(this.watched(connection))),
+    );
     this.process.every(HEARTBEAT_MS, () => this.heartbeat());
     this.process.run(() => {
       this.heartbeat();
-      this.placements.start();
+      this.loop.start();
     });
   }
 
-  get hosted(): HostedAttempt | undefined {
-    return this.placements.runs.get(this.cluster.runId);
+  /** The part that it holds now, or the last one that has not gone yet. */
+  get hosted(): Part | undefined {
+    const run = this.loop.runs.get(this.cluster.runId);
+    return run && this.parts.get(run);
   }
 
-  /** SIGTERM: its part takes a last checkpoint, it says goodbye, and the process ends. */
+  /** SIGTERM: a last checkpoint within the deadline, then the process ends. */
   shutdown(): void {
-    const goodbye = () => this.controlPlane.sendReport({ kind: 'goodbye', role: 'server', id: this.serverId }).catch(() => undefined);
-    void this.placements
-      .stop('the server is shutting down')
-      .then(goodbye)
-      .then(() => this.cluster.world.schedule(0, `${this.serverId} exits`, () => this.process.kill()));
+    const { world } = this.cluster;
+    this.isEnding = true;
+    const exit = (): void => void world.schedule(0, `${this.process.name} exits`, () => this.process.kill());
+    this.process.after(EXIT_DEADLINE_MS, exit);
+    const goodbye = () => this.controlPlane.sendReport({ kind: 'goodbye', role: 'server', id: this.process.name }).catch(() => undefined); // Redis is away: the api misses its heartbeats
+    void this.loop.stop('the server is shutting down').then(goodbye).then(exit);
   }
 
   private heartbeat(): void {
-    const { serverId: id, process, cluster } = this;
+    const { process, cluster } = this;
     const member = {
-      ...{
-        id,
-        host: process.host,
-        pid: 1,
-        protocolVersion: PROTOCOL_VERSION,
-        version: '0',
-        startedAtMs: 0,
-        fingerprint: null,
-        rssBytes: 0,
-      },
-      runId: this.hosted ? cluster.runId : null,
+      ...{ id: process.name, host: process.host, pid: 1, protocolVersion: PROTOCOL_VERSION, version: '0', startedAtMs: 0 },
+      ...{ fingerprint: null, rssBytes: 0, runId: this.hosted ? cluster.runId : null },
     };
-    void this.controlPlane.sendReport({ kind: 'heartbeat', role: 'server', member }).catch(() => undefined);
+    void this.controlPlane.sendReport({ kind: 'heartbeat', role: 'server', member }).catch(() => undefined); // the next one is newer
   }
 
-  /** As the gate does: the token takes a turn to verify, then run and attempt are compared. */
-  private accept(connection: Connection): void {
-    let started = false;
-    const early: { message: Message; header: FrameHeader }[] = [];
-    connection.setReceiver({
-      payloadFor: () => {
-        throw new ProtocolError('HELLO_EXPECTED');
+  private context(): ServerContext {
+    const { cluster, process } = this;
+    const { network, world } = cluster;
+    return {
+      ...{ serverId: process.name, host: process.host, clock: process, log: this.log() },
+      wallMs: () => WALL_ZERO_MS + Math.round(world.nowMs),
+      controlPlane: this.controlPlane,
+      checkpoints: cluster.disk.checkpointsOf(process),
+      weights: { pathOf: () => 'weights', create: () => Promise.resolve(this.weights()) },
+      connectTo: (address) =>
+        network.connect(process, addressOf(address), CONNECT_DEADLINE_MS).then((connection) => this.watched(connection)),
+      memoryPair: () => network.pair(process).map((end) => this.watched(end)) as [Connection, Connection],
+      createStore: (plan) => new WatchedStore(plan, cluster),
+      layoutOf: () => cluster.run.layout,
+      refusals: () => ({ frames: 0, connections: this.gate.refusedConnections }),
+      observer: {
+        hosted: (run) => {
+          const part = new Part(run, this);
+          this.parts.set(run, part);
+          cluster.partMade(part);
+        },
+        coordinates: (run, { machine }) => cluster.coordinatorMade(this.parts.get(run)!, machine),
+        placed: (run) => cluster.placeMade(run),
       },
-      data: () => undefined,
-      message: (message, header) => {
-        if (started) {
-          if (early.push({ message, header }) > 16) throw new ProtocolError('HELLO_EXPECTED', 'too many messages before WELCOME');
-          return;
-        }
-        started = true;
-        if (message.type !== 'hello') throw new ProtocolError('HELLO_EXPECTED');
-        this.process.after(0.05, () => this.admit(message, header.attempt, connection, early));
-      },
-      closed: ({ error }) => this.cluster.refused(this.process.name, error),
-    });
-  }
-
-  private admit(
-    hello: MessageOf<'hello'>,
-    attempt: number,
-    connection: Connection,
-    early: readonly { message: Message; header: FrameHeader }[],
-  ): void {
-    try {
-      const { hosted } = this;
-      if (!hosted) throw new ProtocolError('RUN_UNKNOWN');
-      if (attempt < hosted.attempt && !this.cluster.plant?.believesOldAttempts)
-        throw new ProtocolError('STALE_FENCE', `attempt ${attempt}, present is ${hosted.attempt}`);
-      if (attempt > hosted.attempt) throw new ProtocolError('RUN_UNKNOWN', `attempt ${attempt} is not known here`);
-      if (!connection.isOpen) return;
-      const receiver = fenced(hosted, this.cluster, attempt, 'a HELLO', () =>
-        hello.role === 'worker' ? hosted.admitWorker(hello, connection) : hosted.admitServer(hello, connection),
-      );
-      for (const { message, header } of early) receiver.message(message, header);
-    } catch (error) {
-      if (!(error instanceof ProtocolError)) throw error;
-      connection.close(error);
-    }
-  }
-}
-
-/** What it tells stands among the newest events of a seed that failed. */
-function logOf(serverId: string, { world }: Cluster): Log {
-  const line =
-    (level: string) =>
-    (_fields: Readonly<Record<string, unknown>>, message: string): void => {
-      world.recent.push(`${world.nowMs.toFixed(3)} ${serverId} ${level}: ${message}`);
     };
-  return { debug: () => undefined, info: line('info'), warn: line('warn'), error: line('error') };
+  }
+
+  private watched(connection: Connection): Connection {
+    return new ServerConnection(connection, this.process.name, () => this.hosted, this.cluster);
+  }
+
+  /** A token is its role and attempt; to look at the signature takes a turn. */
+  private claims(token: string): Promise<TokenClaims> {
+    const [role, attempt] = token.split('/');
+    const present = this.hosted?.attempt;
+    const claims = {
+      run: this.cluster.runId,
+      role: role as TokenClaims['role'],
+      attempt: this.cluster.plant?.believesOldAttempts && present !== undefined ? present : Number(attempt),
+      exp: 2 ** 40,
+    };
+    return new Promise((resolve) => this.process.after(0.05, () => resolve(claims)));
+  }
+
+  /** What a server logs as an error of its own is one, as far as it is none of the surroundings. */
+  private log(): Log {
+    const note = (_fields: object, message: string): void => this.cluster.world.note(message);
+    const error: Log['error'] = ({ err }, message) => {
+      this.cluster.world.note(message);
+      const isExpected = [StorageError, ProtocolError, RedisUnavailableError].some((kind) => err instanceof kind);
+      if (err instanceof Error && !isExpected) this.cluster.crashed(this.process, err);
+    };
+    return { debug: () => undefined, info: note, warn: note, error };
+  }
+
+  /** The collected weights are those of the undisturbed run; in modes async and ssp those that the shards hold. */
+  private weights(): WeightsFile {
+    const { cluster } = this;
+    const attempt = this.hosted!.attempt;
+    let next = 0;
+    return {
+      append: (bytes) => {
+        const { run, tokens, reference, checks } = cluster;
+        const chunk = run.layout.chunks[next++]!;
+        const values = new Float32Array(Uint8Array.from(bytes).buffer);
+        const isRight = tokens ? tokens.collected(attempt, chunk.index, values) : reference.holds(run.schedule.totalRounds, chunk, values);
+        const expected = tokens ? 'shard' : 'undisturbed run';
+        checks.expect(isRight, 'I8', () => `the collected chunk ${chunk.index} is not that of the ${expected}`);
+        return Promise.resolve();
+      },
+      finish: () => Promise.resolve(),
+      abort: () => Promise.resolve(),
+    };
+  }
 }

@@ -3,24 +3,11 @@
  * loses what was not synced when the power goes. Every operation takes virtual time in the process that wants it, and none is finished
  * for a process that has died meanwhile.
  */
-import {
-  Checkpoints,
-  LocalStore,
-  StorageError,
-  configHash,
-  type CheckpointId,
-  type Disk,
-  type DiskFile,
-  type Manifest,
-} from '@paceline/storage';
-import { comparableConfig, parseRunSpec } from '@paceline/spec';
-import type { CompletedCut } from '@paceline/exchange';
+import { Checkpoints, LocalStore, StorageError, type CheckpointId, type Disk, type DiskFile } from '@paceline/storage';
+import { parametersName } from '@paceline/hosting';
 import { FaultyDisk, diskError, type Crash } from '../faulty-disk.js';
 import type { Cluster } from './cluster.js';
 import type { SimProcess } from './process.js';
-
-export const parametersName = (chunk: number): string => `parameters/${chunk}`;
-export const slotName = (slot: string, chunk: number): string => `slots/${slot}/${chunk}`;
 
 const PLACE = '/data';
 
@@ -78,14 +65,16 @@ export class SharedDisk {
           } else resolve(this.present);
         });
       });
-    const fileOf = (file: DiskFile): DiskFile => ({
+    // The mark by which servers know the store is made once, before anything counts.
+    const isIgnored = (place: string): boolean => ignoresSync && place.includes('/checkpoints');
+    const fileOf = (file: DiskFile, place: string): DiskFile => ({
       write: async (bytes) => {
         await turn(true);
         await file.write(bytes);
       },
       sync: async () => {
         await turn();
-        if (!ignoresSync) await file.sync();
+        if (!isIgnored(place)) await file.sync();
       },
       close: async () => {
         await turn();
@@ -100,7 +89,7 @@ export class SharedDisk {
           await disk.makeFolder(PLACE);
           await disk.syncFolder('/');
         }
-        return fileOf(await disk.create(file));
+        return fileOf(await disk.create(file), file);
       },
       rename: async (from, to) => (await turn()).rename(from, to),
       link: async (from, to) => (await turn()).link(from, to),
@@ -109,7 +98,7 @@ export class SharedDisk {
       removeFolder: async (folder) => (await turn()).removeFolder(folder),
       syncFolder: async (folder) => {
         const disk = await turn();
-        if (!ignoresSync) await disk.syncFolder(folder);
+        if (!isIgnored(folder)) await disk.syncFolder(folder);
       },
       read: async (file, from, to) => (await turn()).read(file, from, to),
       size: async (file) => (await turn()).size(file),
@@ -129,29 +118,14 @@ export class SharedDisk {
       }
       return undefined;
     } catch (error) {
-      if (error instanceof StorageError) return error.message;
+      if (error instanceof StorageError) return (await this.hasNewer(id)) ? undefined : error.message;
       throw error;
     }
   }
-}
 
-const SPEC = (() => {
-  const parsed = parseRunSpec({});
-  if (!parsed.ok) throw new Error('the default spec is valid');
-  const config = { ...comparableConfig(parsed.spec) } as Manifest['config'];
-  return { config, configHash: configHash(parsed.spec) };
-})();
-
-export function manifestOf(cluster: Cluster, id: CheckpointId, cut: CompletedCut, parent: Manifest | undefined): Manifest {
-  const { run, world } = cluster;
-  const { roundsPerEpoch, totalRounds } = run.schedule;
-  return {
-    ...{ version: 1, ...id, lineage: parent ? [...parent.lineage, { attempt: parent.attempt, round: parent.round }] : [] },
-    ...{ createdAtMs: Math.round(world.nowMs), servers: run.shape.servers, replicas: run.shape.replicas, layoutHash: 'tiny' },
-    ...{ chunks: run.layout.chunks.length, ...SPEC, mode: run.shape.tokens?.mode ?? 'sync', schedule: { totalRounds, roundsPerEpoch } },
-    sampler: { epoch: Math.floor(id.round / roundsPerEpoch), roundInEpoch: id.round % roundsPerEpoch },
-    ledger: { examples: cut.ledger.examples, exceptions: [...cut.ledger.exceptions] },
-    optimizer: { name: run.optimizer.name, slots: run.optimizer.slots.map(({ name }) => name) },
-    ...{ residuals: [], loss: cut.loss, reason: cut.reason, shards: [...cut.files] },
-  };
+  /** A checkpoint may be swept before the control plane has read of it, as soon as there are newer ones. */
+  private async hasNewer({ runId, attempt, round }: CheckpointId): Promise<boolean> {
+    const all = await this.checkpoints().list(runId);
+    return all.some((other) => other.attempt >= attempt && other.round > round);
+  }
 }

@@ -8,8 +8,9 @@ import { Member, ServerLinks, type ComputePort, type MemberOptions, type Outcome
 import { SeatLoop, SHUTDOWN_LEAVE_MS, type Seat, type SeatEnd, type ServerAddress, type StepTaskJob } from '@paceline/jobs';
 import { maximalNodes, shardChunks, split } from '@paceline/learning';
 import type { Cluster } from './cluster.js';
+import { TermFence, WorkerConnection } from './fences.js';
+import { addressOf } from './network.js';
 import { SimProcess } from './process.js';
-import { addressOf } from './tiny-spec.js';
 import { createTokenMember, type TokenCompute } from './token-compute.js';
 
 const HEARTBEAT_MS = 500;
@@ -95,13 +96,17 @@ export class Session implements Seat {
     const part = cluster.tokens ? createTokenMember(options, worker, cluster) : createMember(options, worker, cluster);
     const { member, compute } = part;
     this.member = member;
+    const terms = Array.from({ length: servers }, () => new TermFence());
     this.compute = compute;
     this.links = new ServerLinks({
-      servers: task.servers,
+      ...{ servers: task.servers, ...(task.standbys ? { standbys: task.standbys } : {}) },
       attempt: task.attempt,
       member,
       clock: process,
-      connect: (server) => cluster.network.connect(process, addressOf(server), CONNECT_DEADLINE_MS),
+      connect: async (server) => {
+        const connection = await cluster.network.connect(process, addressOf(server), CONNECT_DEADLINE_MS);
+        return new WorkerConnection(connection, terms[server.index]!, { name: worker.id, tables: () => [member.table] }, cluster);
+      },
       hello: () => ({
         token: `worker/${task.attempt}`,
         run: task.runId,
@@ -111,7 +116,7 @@ export class Session implements Seat {
         seat: task.seat,
         n: task.n,
         fingerprint: 'tiny',
-        layout: '',
+        layout: run.layoutHash,
       }),
       onGivenUp: (code, message, serverIndex) => this.end({ kind: 'given-up', code, message, serverIndex }),
     });

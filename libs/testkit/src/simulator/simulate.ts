@@ -56,6 +56,8 @@ export interface SeedResult {
 
 /** After the faults have stopped: losing everybody, taking seats again, and the slowest rounds. */
 const LIVENESS_DEADLINE_MS = 240_000;
+/** With standbys a coordinator waits up to five minutes for one of them to be promoted, as the control plane may be away. */
+const WITH_STANDBYS_MS = 450_000;
 const SAFETY_END_MS = 120_000;
 
 export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
@@ -67,7 +69,9 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   const drawn = { ...randomShape(random), tokens, ...options.shape };
   // From a stream of its own too: seeds with plan streaming stay what they were.
   const gradient = tokens ? STREAMING : randomGradient(new Random(options.seed, 2), drawn.replicas);
-  const shape = { gradient, ...drawn };
+  const standby = new Random(options.seed, 6).chance(0.4) ? 1 : 0;
+  const whole: RunShape = { gradient, standby, ...drawn };
+  const shape = tokens || whole.gradient.backupReplicas > 0 ? { ...whole, standby: 0 as const } : whole;
   const cluster = new Cluster(clusterOptions(options, random, shape));
   const plan = faultPlan(options, random);
   options.arrange?.(cluster);
@@ -75,9 +79,9 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   if (check === 'liveness') {
     // Whoever arranges faults by hand ends them too.
     if (!options.arrange) cluster.world.schedule(plan.untilMs, 'faults end', () => endFaults(cluster));
-    cluster.world.schedule(plan.untilMs + LIVENESS_DEADLINE_MS, 'deadline', () => {
-      if (!cluster.control.isOver)
-        cluster.checks.fail('liveness', `the run did not end within ${LIVENESS_DEADLINE_MS} ms after the last fault`);
+    const deadlineMs = shape.standby > 0 ? WITH_STANDBYS_MS : LIVENESS_DEADLINE_MS;
+    cluster.world.schedule(plan.untilMs + deadlineMs, 'deadline', () => {
+      if (!cluster.control.isOver) cluster.checks.fail('liveness', `the run did not end within ${deadlineMs} ms after the last fault`);
     });
   } else cluster.world.schedule(SAFETY_END_MS, 'enough', () => cluster.world.stop());
   await cluster.world.run(Number.POSITIVE_INFINITY);
@@ -98,7 +102,7 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
     tables: cluster.tables,
     recent: cluster.checks.violation ? cluster.world.recent.slice(-60) : [],
     waitingFor,
-    describe: `${mode}${tokens ? ` ${JSON.stringify(tokens)}` : ''}: ${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}, ${JSON.stringify(shape.gradient)}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
+    describe: `${mode}${shape.standby > 0 ? ' with standbys' : ''}${tokens ? ` ${JSON.stringify(tokens)}` : ''}: ${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}, ${JSON.stringify(shape.gradient)}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
   };
 }
 

@@ -1,5 +1,7 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import { expect, test } from 'vitest';
+import type { FaultKind } from './faults.js';
+import { STREAMING } from './gradient-shape.js';
 import { PLANTED } from './planted.js';
 import { PLANTED_CONTROL } from './control-planted.js';
 import { PLANTED_TOKENS } from './token-planted.js';
@@ -8,13 +10,26 @@ import { simulateSeed } from './simulate.js';
 import { addSeed, emptyTally, neverTaken } from './tally.js';
 
 /** Enough to take every row; more are for `npm run simulate`. */
-const SMOKE_SEEDS = 200;
+const SMOKE_SEEDS = 160;
+const STANDBY_SEEDS = 40;
 
-test('seeds of random faults break no invariant, end, and take every row of every state table', { timeout: 120_000 }, async () => {
+/** What makes standbys take over. */
+const LOSING_SERVERS: readonly FaultKind[] = [
+  'kill a server',
+  'stop a server',
+  'servers lose each other',
+  'break a connection',
+  'replay a connection',
+];
+
+test('seeds of random faults break no invariant, end, and take every row of every state table', { timeout: 240_000 }, async () => {
   const tally = emptyTally();
   for (let seed = 1; seed <= SMOKE_SEEDS; seed++) addSeed(tally, await simulateSeed({ seed, mode: 'sync' }));
   for (const kinds of [['eat frames'], ['stop a worker', 'slow a worker']] as const)
     for (let seed = 1; seed <= 15; seed++) addSeed(tally, await simulateSeed({ seed, mode: 'sync', check: 'liveness', kinds }));
+  const shape = { standby: 1, rounds: 9, gradient: STREAMING } as const;
+  for (let seed = 1; seed <= STANDBY_SEEDS; seed++)
+    addSeed(tally, await simulateSeed({ seed, check: 'liveness', kinds: LOSING_SERVERS, shape }));
   expect(tally.failed.map(({ seed, violation }) => `${seed}: ${violation.invariant}: ${violation.message}`)).toEqual([]);
   expect(neverTaken(tally)).toEqual([]);
 });
@@ -37,10 +52,10 @@ for (const { found, ...options } of REGRESSIONS)
     expect((await simulateSeed({ mode: 'sync', ...options })).violation).toBeUndefined();
   });
 
-for (const { name, shownBy, withinSeeds, kinds, plant, mode = 'sync' } of [...PLANTED, ...PLANTED_TOKENS, ...PLANTED_CONTROL])
+for (const { name, shownBy, withinSeeds, kinds, plant, shape, mode = 'sync' } of [...PLANTED, ...PLANTED_TOKENS, ...PLANTED_CONTROL])
   test(`planted: ${name} is found within ${withinSeeds} seeds`, { timeout: 60_000 }, async () => {
     for (let seed = 1; seed <= withinSeeds; seed++) {
-      const { violation } = await simulateSeed({ seed, check: 'liveness', mode, kinds, plant });
+      const { violation } = await simulateSeed({ seed, check: 'liveness', mode, kinds, plant, shape });
       if (!violation) continue;
       expect(shownBy).toContain(violation.invariant);
       return;
@@ -57,28 +72,37 @@ test('the simulator runs the machines that the apps run, and has no state machin
       .join('\n');
   const simulator = text(here);
   const isIn = (pattern: RegExp): boolean => pattern.test(simulator);
-  const apps = ['apps/ps', 'apps/worker', 'apps/api', 'libs/hosting']
-    .map((app) => text(new URL(`../../../../${app}/src/`, here)))
-    .join('\n');
-  const imports = (source: string): Set<string> =>
+  const hosting = text(new URL('../../../hosting/src/', here));
+  const apps = ['ps', 'worker'].map((app) => text(new URL(`../../../../apps/${app}/src/`, here))).join('\n');
+  const imports = (source: string, library: string): Set<string> =>
     new Set(
-      [...source.matchAll(/import (?:type )?\{(?<names>[^}]*)\} from '@paceline\/(?:exchange|jobs|hosting)'/gu)].flatMap(({ groups }) =>
+      [...source.matchAll(new RegExp(`import (?:type )?\\{(?<names>[^}]*)\\} from '@paceline/${library}'`, 'gu'))].flatMap(({ groups }) =>
         groups!['names']!.split(',').map((name) => name.trim().replace(/^type | as .*$/gu, '')),
       ),
     );
-  const [ofSimulator, ofApps] = [imports(simulator), imports(apps)];
-  for (const machine of [
+  // What servers hold of a run, with its machines.
+  for (const part of ['PlacementLoop', 'Gate', 'ParameterStore', 'ServerContext'])
+    expect([part, imports(simulator, 'hosting').has(part), imports(apps, 'hosting').has(part)]).toEqual([part, true, true]);
+  const machines = [
     'Coordinator',
     'Shard',
     'ShardLink',
-    'Member',
+    'ShardPlace',
     'TokenCoordinator',
     'TokenShard',
-    'TokenMember',
     'Journal',
-    'ServerLinks',
     'SilenceWatch',
     'PacedTick',
+  ];
+  for (const machine of machines) expect([machine, imports(hosting, 'exchange').has(machine)]).toEqual([machine, true]);
+  for (const made of machines) expect([made, isIn(new RegExp(`new ${made}\\(`, 'u'))]).toEqual([made, false]);
+  expect(/setTimeout|setInterval|setImmediate|Math\.random|Date\.now|performance\.now|from 'node:/u.test(hosting)).toBe(false);
+  // What workers run.
+  for (const machine of ['Member', 'TokenMember', 'ServerLinks'])
+    expect([machine, imports(simulator, 'exchange').has(machine), imports(apps, 'exchange').has(machine)]).toEqual([machine, true, true]);
+  // What apis run, and the loop in which workers take step tasks.
+  const api = text(new URL('../../../../apps/api/src/', here));
+  for (const part of [
     'DispatchLoop',
     'Reconciler',
     'ReportReader',
@@ -88,9 +112,10 @@ test('the simulator runs the machines that the apps run, and has no state machin
     'afterEnd',
     'nextRestore',
     'highWaterOf',
-    'SeatLoop',
+    'arbitrate',
   ])
-    expect([machine, ofSimulator.has(machine), ofApps.has(machine)]).toEqual([machine, true, true]);
+    expect([part, imports(simulator, 'jobs').has(part), imports(api, 'jobs').has(part)]).toEqual([part, true, true]);
+  expect([imports(simulator, 'jobs').has('SeatLoop'), imports(apps, 'jobs').has('SeatLoop')]).toEqual([true, true]);
   expect(isIn(/new StateTable/u)).toBe(false);
   expect(isIn(/from '[^']*apps\//u)).toBe(false);
   // The one real clock is that of the command line, for seeds per second.

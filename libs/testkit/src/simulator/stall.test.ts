@@ -19,8 +19,9 @@ const shape = {
   globalBatch: 8,
   evalExamples: 400,
   cutEveryRounds: 2,
+  standby: 0,
   gradient: STREAMING,
-};
+} as const;
 
 interface Played {
   readonly result: SeedResult;
@@ -31,12 +32,14 @@ interface Played {
 }
 
 const isFromWorker = ({ process }: SimStream): boolean => process.name.startsWith('w');
-const isToServer = ({ remote }: SimStream, index: number): boolean => remote.startsWith(`server-host-${index}`);
+/** To the process that has held this shard from the start. */
+const isToServer = ({ remote }: SimStream, cluster: Cluster, index: number): boolean =>
+  remote.startsWith(`${cluster.hosted.find((part) => part.index === index)!.server.process.host}/`);
 
 /** From round 3 on every write of these connections is looked at, until the time `forMs` is over. */
 async function eating(
   options: Partial<SeedOptions>,
-  eats: (stream: SimStream, bytes: Uint8Array) => boolean,
+  eats: (stream: SimStream, bytes: Uint8Array, cluster: Cluster) => boolean,
   forMs = Infinity,
 ): Promise<Played> {
   let cluster!: Cluster;
@@ -58,7 +61,7 @@ async function eating(
           });
         if ((made.control.coordinatorPart?.coordinator?.round ?? 0) < 3 && eatenAtMs === 0) return;
         made.network.eats ??= (stream, bytes) => {
-          const isEaten = (eatenAtMs === 0 || made.world.nowMs - eatenAtMs < forMs) && eats(stream, bytes);
+          const isEaten = (eatenAtMs === 0 || made.world.nowMs - eatenAtMs < forMs) && eats(stream, bytes, made);
           if (isEaten && eatenAtMs === 0) eatenAtMs = made.world.nowMs;
           return isEaten;
         };
@@ -90,8 +93,8 @@ test.each(RUN_MODES)('one gradient is eaten, mode %s: it is asked for again, and
 });
 
 test.each(RUN_MODES)('one worker delivers nothing to one server, mode %s: it is lost, and others do its part', async (mode) => {
-  const isDeaf = (stream: SimStream): boolean => stream.process.name === 'w0' && isToServer(stream, 1);
-  const { result, events } = await eating({ mode }, (stream, bytes) => isDeaf(stream) && holdsData(bytes), 20_000);
+  const isDeaf = (stream: SimStream, cluster: Cluster): boolean => stream.process.name === 'w0' && isToServer(stream, cluster, 1);
+  const { result, events } = await eating({ mode }, (stream, bytes, cluster) => isDeaf(stream, cluster) && holdsData(bytes), 20_000);
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
   expect(events.find(({ type }) => type === 'worker.lost')?.message).toMatch(/w0 was lost: it rests, and lacks/u);
 });
@@ -99,7 +102,7 @@ test.each(RUN_MODES)('one worker delivers nothing to one server, mode %s: it is 
 test.each(RUN_MODES)('nothing reaches one server, mode %s: the attempt ends and says what it waited for', async (mode) => {
   const { result, events, eatenAtMs } = await eating(
     { mode },
-    (stream, bytes) => isFromWorker(stream) && isToServer(stream, 1) && holdsData(bytes),
+    (stream, bytes, cluster) => isFromWorker(stream) && isToServer(stream, cluster, 1) && holdsData(bytes),
     60_000,
   );
   expect(result).toMatchObject({ outcome: 'SUCCEEDED' });
@@ -144,7 +147,7 @@ test.each(['scalars', 'decision', 'include', 'replica-complete'])(
 
 test('the rows of a stall are taken in both kinds of coordinator', async () => {
   for (const mode of ['sync', 'async'] as const) {
-    const { result } = await eating({ mode }, (stream, bytes) => isToServer(stream, 1) && holdsData(bytes), 60_000);
+    const { result } = await eating({ mode }, (stream, bytes, cluster) => isToServer(stream, cluster, 1) && holdsData(bytes), 60_000);
     expect(rowsTaken(result, /coordinator/u)).toEqual(expect.arrayContaining(['askedAgain', 'undelivered', 'stalled']));
   }
 });

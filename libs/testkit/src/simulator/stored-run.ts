@@ -53,8 +53,8 @@ export type FleetReport = Of<'server.claimed' | 'server.failed' | 'seat.failed' 
 /** One transaction's view of the run: made for it, and thrown away with it. */
 export class StoredRun {
   constructor(
-    private readonly cluster: Cluster,
-    private readonly rows: Rows,
+    readonly cluster: Cluster,
+    readonly rows: Rows,
     /** The wall clock of the api that writes. */
     private readonly wallMs: number,
   ) {}
@@ -67,7 +67,7 @@ export class StoredRun {
     return this.rows.runs.get(this.id)!;
   }
 
-  private get attempt(): AttemptRow {
+  get attempt(): AttemptRow {
     return this.rows.attempts.get(this.run.attempt)!;
   }
 
@@ -79,12 +79,12 @@ export class StoredRun {
     this.rows.runs.set(this.id, { ...this.run, ...change });
   }
 
-  private setAttempt(number: number, change: Partial<AttemptRow>): void {
+  setAttempt(number: number, change: Partial<AttemptRow>): void {
     const row = this.rows.attempts.get(number);
     if (row) this.rows.attempts.set(number, { ...row, ...change });
   }
 
-  private date(afterMs = 0): Date {
+  date(afterMs = 0): Date {
     return new Date(this.wallMs + afterMs);
   }
 
@@ -156,6 +156,7 @@ export class StoredRun {
     );
     if (after.to === undefined) return false;
     if (end.kind === 'failed' && end.cause === 'CHECKPOINT_INVALID' && attempt.parentNumber !== null) {
+      cluster.watch.notLoaded({ runId: this.id, attempt: attempt.parentNumber, round: attempt.parentRound ?? 0 }, end.message);
       const key = `${attempt.parentNumber}/${attempt.parentRound}`;
       const checkpoint = this.rows.checkpoints.get(key);
       if (checkpoint) this.rows.checkpoints.set(key, { ...checkpoint, isInvalid: true });

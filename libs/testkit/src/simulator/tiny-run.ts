@@ -4,11 +4,24 @@
  * weight. reference.ts computes the same run in a plain loop.
  */
 import { Arena } from '@paceline/kernels';
-import { createOptimizer, createSchedule, replicaRows, type Layout, type Optimizer, type Schedule } from '@paceline/learning';
-import type { OptimizerSpec } from '@paceline/spec';
+import {
+  createInitialValues,
+  createOptimizer,
+  createSchedule,
+  layoutHash,
+  replicaRows,
+  type Layout,
+  type LayoutVariable,
+  type Optimizer,
+  type Schedule,
+} from '@paceline/learning';
+import { runSpecSchema, type ModelDescription, type OptimizerSpec, type RunSpec } from '@paceline/spec';
 import type { GradientShape } from './gradient-shape.js';
 import type { Random } from './random.js';
 import type { TokenShape } from './token-run.js';
+
+/** Attempts that may be started anew. */
+export const RESTARTS = 10;
 
 export interface RunShape {
   readonly servers: number;
@@ -21,24 +34,27 @@ export interface RunShape {
   /** Rounds between two checkpoints; 0 for none. */
   readonly cutEveryRounds: number;
   readonly optimizer: OptimizerSpec;
+  /** Standby servers per shard. */
+  readonly standby: 0 | 1;
   readonly gradient: GradientShape;
   /** Modes async and ssp; undefined is mode sync. */
   readonly tokens?: TokenShape | undefined;
 }
 
-export function randomShape(random: Random): Omit<RunShape, 'gradient'> {
+export function randomShape(random: Random): Omit<RunShape, 'gradient' | 'standby'> {
   const trainable = random.int(1, 5);
   const states = random.int(0, 1);
   const chunks = Array.from({ length: trainable + states }, (_, i) => ({
     length: random.int(1, 6),
     section: i < trainable ? ('trainable' as const) : ('state' as const),
   }));
+  const replicas = random.int(1, 8);
   return {
     servers: random.int(1, 3),
-    replicas: random.int(1, 8),
+    replicas,
     chunks,
     examples: random.int(5, 60),
-    globalBatch: random.int(3, 20),
+    globalBatch: random.int(Math.max(3, replicas), 20),
     rounds: random.int(3, 9),
     evalExamples: random.pick([0, 400, 1200]),
     cutEveryRounds: random.pick([0, 1, 2, 3]),
@@ -50,22 +66,81 @@ export function randomShape(random: Random): Omit<RunShape, 'gradient'> {
   };
 }
 
+/** Spec and model as the api would have them, so that servers and workers are given what they are given in production. */
+function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
+  const { servers, standby, tokens, gradient, cutEveryRounds } = shape;
+  const { nonFinite, clipNorm, clipGlobalNorm, backupReplicas } = gradient;
+  return runSpecSchema.parse({
+    ...{ globalBatch: shape.globalBatch, replicas: shape.replicas, optimizer: shape.optimizer, length: { rounds: shape.rounds } },
+    ...{ stepDeadlineMs, restarts: RESTARTS, seed: 1 },
+    strategy: {
+      ...{ kind: 'parameter-server', mode: tokens?.mode ?? 'sync', servers, standby, backupReplicas },
+      ...(tokens && {
+        stalenessBound: tokens.stalenessBound,
+        delayCompensation: tokens.delayCompensation,
+        stalenessScaledRate: tokens.stalenessScaledRate,
+      }),
+    },
+    gradient: {
+      nonFinite: tokens?.nonFinite ?? nonFinite,
+      ...(clipNorm === undefined ? {} : { clipNorm }),
+      ...(clipGlobalNorm === undefined ? {} : { clipGlobalNorm }),
+    },
+    checkpoint: { everySeconds: 0, final: cutEveryRounds > 0, ...(cutEveryRounds > 0 ? { everyRounds: cutEveryRounds } : {}) },
+  });
+}
+
+/** Pairs of chunks make a variable, so that some lie on two servers; one chunk of state is one variable. */
+function layoutOf({ chunks: shapes }: RunShape): Layout {
+  const variables: LayoutVariable[] = [];
+  let offset = 0;
+  const chunks = shapes.map(({ length, section }, index) => {
+    const last = variables.at(-1);
+    if (section === 'trainable' && index % 2 === 1 && last) variables[variables.length - 1] = widened(last, length);
+    else variables.push({ path: `v${variables.length}`, shape: [length], section, offset, length });
+    offset += length;
+    return { index, section, offset: offset - length, length };
+  });
+  const stateLength = shapes.reduce((sum, { length, section }) => sum + (section === 'state' ? length : 0), 0);
+  return { variables, trainableLength: offset - stateLength, stateLength, totalLength: offset, chunks };
+}
+
+const widened = (variable: LayoutVariable, by: number): LayoutVariable => ({
+  ...variable,
+  shape: [variable.length + by],
+  length: variable.length + by,
+});
+
+function modelOf({ variables, trainableLength, stateLength }: Layout): ModelDescription {
+  const initializer = { className: 'RandomUniform', config: { minval: -1, maxval: 1 } };
+  return {
+    variables: variables.map(({ path, shape, section }) => ({ path, shape: [...shape], section, initializer })),
+    ...{ inputShape: [1], outputShape: [1], parameterCount: trainableLength, stateCount: stateLength },
+  };
+}
+
 export class TinyRun {
+  readonly spec: RunSpec;
+  readonly model: ModelDescription;
   readonly layout: Layout;
+  readonly layoutHash: string;
+  /** Generation 0. */
+  readonly initial: Float32Array;
   readonly schedule: Schedule;
   readonly optimizer: Optimizer;
   /** Replica gradients that are no numbers, by `round/replica`: the element, and what stands there. */
   readonly spoiled = new Map<string, { readonly element: number; readonly value: number }>();
 
-  constructor(readonly shape: RunShape) {
-    let offset = 0;
-    const chunks = shape.chunks.map(({ length, section }, index) => {
-      const chunk = { index, section, offset, length };
-      offset += length;
-      return chunk;
-    });
-    const stateLength = shape.chunks.reduce((sum, { length, section }) => sum + (section === 'state' ? length : 0), 0);
-    this.layout = { variables: [], trainableLength: offset - stateLength, stateLength, totalLength: offset, chunks };
+  constructor(
+    readonly shape: RunShape,
+    stepDeadlineMs: number,
+  ) {
+    this.spec = specOf(shape, stepDeadlineMs);
+    this.layout = layoutOf(shape);
+    this.layoutHash = layoutHash(this.layout);
+    this.model = modelOf(this.layout);
+    this.initial = new Float32Array(this.layout.totalLength);
+    createInitialValues(this.model, this.spec.seed).fill(0, this.initial);
     this.schedule = createSchedule({
       examples: shape.examples,
       globalBatch: shape.globalBatch,
@@ -78,10 +153,6 @@ export class TinyRun {
   replicaExamples(round: number, replica: number): number {
     const { from, to } = replicaRows(this.schedule.round(round).count, this.shape.replicas, replica);
     return to - from;
-  }
-
-  initialValue(element: number): number {
-    return Math.fround(Math.sin(element * 1.7 + 0.3));
   }
 
   /** What a worker computes: as `step`, with what was spoiled. */

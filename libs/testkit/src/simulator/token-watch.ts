@@ -5,7 +5,7 @@
  */
 import { TokenCoordinator, TokenShard, type Region, type Token, type TokenUpdate } from '@paceline/exchange';
 import type { Cluster } from './cluster.js';
-import type { HostedAttempt } from './hosted-attempt.js';
+import type { Part } from './part.js';
 import { isNonFinite, type TokenShape } from './token-run.js';
 
 interface ShardSeen {
@@ -30,7 +30,7 @@ interface OpenCoordinator {
 const TOKENS_OF_WORKER = 4;
 
 export class TokenWatch {
-  private readonly shards = new Map<HostedAttempt, ShardSeen>();
+  private readonly shards = new Map<Part, ShardSeen>();
   private readonly coordinators = new Map<TokenCoordinator, CoordinatorSeen>();
   /** Gradients by attempt and token, as workers have computed them. */
   private readonly gradients = new Map<string, Float32Array[]>();
@@ -48,7 +48,7 @@ export class TokenWatch {
     readonly shape: TokenShape,
   ) {}
 
-  afterEvent(part: HostedAttempt): void {
+  afterEvent(part: Part): void {
     if (part.shard instanceof TokenShard) this.shard(part, part.shard);
     if (part.coordinator instanceof TokenCoordinator) this.coordinator(part, part.coordinator);
   }
@@ -56,7 +56,7 @@ export class TokenWatch {
   /** A worker begins to compute. */
   begun(attempt: number, token: Token): void {
     if (this.shape.mode !== 'ssp') return;
-    const part = this.cluster.hosted.find((known) => known.attempt === attempt && known.hasStarted && known.coordinator);
+    const part = this.cluster.hosted.find((known) => known.attempt === attempt && known.run.hasStarted && known.coordinator);
     if (part?.coordinator instanceof TokenCoordinator) this.withinBound(part.coordinator, token, 'is computed');
   }
 
@@ -66,11 +66,11 @@ export class TokenWatch {
   }
 
   /** Before a shard applies a gradient to a chunk. */
-  applying(part: HostedAttempt, chunk: number, { token, staleness, step }: TokenUpdate, gradient: Region): void {
+  applying(part: Part, chunk: number, { token, staleness, step }: TokenUpdate, gradient: Region): void {
     const { checks, run } = this.cluster;
     const number = this.numberOf(token);
     const seen = this.seenOf(part);
-    const what = `the token of replica ${token.replica} in round ${token.round} at server ${part.index}, attempt ${part.attempt}`;
+    const what = `the token of replica ${token.replica} in round ${token.round} at ${part.name}, attempt ${part.attempt}`;
     let chunks = seen.applied.get(number);
     if (!chunks) seen.applied.set(number, (chunks = new Set()));
     checks.expect(!chunks.has(chunk), 'I2', () => `${what} was applied twice to chunk ${chunk}`);
@@ -90,12 +90,12 @@ export class TokenWatch {
   }
 
   /** After it. */
-  applied(part: HostedAttempt, chunk: number, params: Region): void {
+  applied(part: Part, chunk: number, params: Region): void {
     this.present.set(`${part.attempt}/${chunk}`, params.floats.slice());
   }
 
   /** Every shard cuts the same set: all rounds before the cut, and nothing beyond. */
-  cut(part: HostedAttempt, generation: number, regions: readonly Region[]): void {
+  cut(part: Part, generation: number, regions: readonly Region[]): void {
     const { checks } = this.cluster;
     const { marks } = part.shard as TokenShard;
     if (part.memory.chunks.length === 0) return;
@@ -104,7 +104,7 @@ export class TokenWatch {
         marks.has(token) === token.round < generation,
         'I2',
         () =>
-          `server ${part.index} cuts round ${generation} ${marks.has(token) ? 'with' : 'without'} replica ${token.replica} of round ${token.round}`,
+          `${part.name} cuts round ${generation} ${marks.has(token) ? 'with' : 'without'} replica ${token.replica} of round ${token.round}`,
       );
     part.memory.chunks.forEach(({ index }, place) =>
       this.cuts.set(`${part.attempt}/${generation}/${index}`, regions[place]!.floats.slice()),
@@ -132,12 +132,12 @@ export class TokenWatch {
     return examples;
   }
 
-  private shard(part: HostedAttempt, shard: TokenShard): void {
+  private shard(part: Part, shard: TokenShard): void {
     const { checks, run } = this.cluster;
     const seen = this.seenOf(part);
     const { count } = shard.marks;
     if (count === seen.count) return;
-    checks.expect(count > seen.count, 'I1', () => `shard ${part.index} went from ${seen.count} tokens to ${count}`);
+    checks.expect(count > seen.count, 'I1', () => `the shard of ${part.name} went from ${seen.count} tokens to ${count}`);
     seen.count = count;
     const owned = part.memory.chunks.length;
     if (owned === 0) return;
@@ -150,13 +150,13 @@ export class TokenWatch {
         isRight,
         'I2',
         () =>
-          `replica ${token.replica} of round ${token.round} is ${shard.marks.has(token) ? '' : 'not '}marked at server ${part.index}, and applied to ${chunks} of ${owned} chunks`,
+          `replica ${token.replica} of round ${token.round} is ${shard.marks.has(token) ? '' : 'not '}marked at ${part.name}, and applied to ${chunks} of ${owned} chunks`,
       );
     }
     this.bounded(part);
   }
 
-  private coordinator(part: HostedAttempt, coordinator: TokenCoordinator): void {
+  private coordinator(part: Part, coordinator: TokenCoordinator): void {
     const { checks, watch } = this.cluster;
     let seen = this.coordinators.get(coordinator);
     if (!seen) this.coordinators.set(coordinator, (seen = { count: -1, view: 0, counted: new Set(), issued: new Set() }));
@@ -183,9 +183,9 @@ export class TokenWatch {
   }
 
   /** What is counted is at every shard, and in the ledger. */
-  private counted(part: HostedAttempt, coordinator: TokenCoordinator, seen: CoordinatorSeen): void {
+  private counted(part: Part, coordinator: TokenCoordinator, seen: CoordinatorSeen): void {
     const { checks, hosted, run } = this.cluster;
-    const shards = hosted.filter(({ attempt, memory, hasStarted }) => attempt === part.attempt && hasStarted && memory.chunks.length > 0);
+    const shards = hosted.filter((other) => other.attempt === part.attempt && other.counts && other.memory.chunks.length > 0);
     let examples = 0;
     let dropped = 0;
     for (const token of this.tokens()) {
@@ -196,11 +196,11 @@ export class TokenWatch {
       const number = this.numberOf(token);
       if (seen.counted.has(number)) continue;
       seen.counted.add(number);
-      for (const { shard, index } of shards)
+      for (const holder of shards)
         checks.expect(
-          (shard as TokenShard).marks.has(token),
+          (holder.shard as TokenShard).marks.has(token),
           'I2',
-          () => `replica ${token.replica} of round ${token.round} is counted, and server ${index} has not applied it`,
+          () => `replica ${token.replica} of round ${token.round} is counted, and ${holder.name} has not applied it`,
         );
     }
     const ledger = coordinator.ledger.state();
@@ -229,18 +229,19 @@ export class TokenWatch {
   }
 
   /** Arena blocks are of 64 bytes here: present, slots, gradients on their way or held, what sockets read, what was fetched. */
-  private bounded(part: HostedAttempt): void {
+  private bounded(part: Part): void {
     const { run, network, checks, workers } = this.cluster;
     let links = 0;
     for (const stream of network.streams) if (stream.process === part.server.process) links++;
     const owned = part.memory.chunks.length;
     const ofLinks = links * (owned * 2 * TOKENS_OF_WORKER + 1);
-    const blocks = owned * (2 + run.optimizer.slots.length) + ofLinks + workers.length * owned * TOKENS_OF_WORKER;
+    const slots = run.optimizer.slots.length;
+    const blocks = owned * (2 + slots + (1 + slots)) + ofLinks + workers.length * owned * TOKENS_OF_WORKER;
     const { bytesInUse } = part.memory.arena;
-    checks.expect(bytesInUse <= blocks * 64, 'I10', () => `server ${part.index} holds ${bytesInUse} bytes, its bound is ${blocks * 64}`);
+    checks.expect(bytesInUse <= blocks * 64, 'I10', () => `${part.name} holds ${bytesInUse} bytes, its bound is ${blocks * 64}`);
   }
 
-  private seenOf(part: HostedAttempt): ShardSeen {
+  private seenOf(part: Part): ShardSeen {
     let seen = this.shards.get(part);
     if (!seen) this.shards.set(part, (seen = { count: (part.restore?.round ?? 0) * this.cluster.run.shape.replicas, applied: new Map() }));
     return seen;

@@ -1,10 +1,11 @@
 /** The invariants, looked at after every event, and at the end of the run. */
-import { Coordinator, type NumberedEntry, type Shard, type TokenShard } from '@paceline/exchange';
+import { Coordinator, Shard, type NumberedEntry, type TokenShard } from '@paceline/exchange';
 import { isOver, mayMove, type AfterEnd, type AttemptEnd, type PreparedJob, type RunStatus } from '@paceline/jobs';
 import type { Cluster, TakenRows } from './cluster.js';
 import type { CheckpointId } from '@paceline/storage';
 import { checkBounds } from './bounds.js';
-import type { HostedAttempt } from './hosted-attempt.js';
+import type { Part } from './part.js';
+import type { SimServer } from './sim-server.js';
 
 /** Faults after which a job that was enqueued may be missing, and is enqueued again. */
 const LOSSES_OF_REDIS = ['flush Redis', 'restart Redis'];
@@ -16,6 +17,7 @@ export class Watch {
   private readonly memberRounds = new Map<object, number>();
   private readonly coordinatorRounds = new Map<Coordinator, { round: number; view: number }>();
   private readonly appliedOnce = new Set<string>();
+  private readonly primaries = new Map<string, SimServer>();
   /** The last round in the ledger that the control plane has stored. */
   ledgerTo = -1;
   ledgerExamples = 0;
@@ -37,6 +39,7 @@ export class Watch {
       cluster.tokens?.afterEvent(part);
       if (cluster.tokens) continue;
       this.shard(part);
+      this.leads(part);
       if (part.server.process.isAlive) checkBounds(part, cluster);
       if (part.coordinator instanceof Coordinator) this.coordinator(part, part.coordinator);
     }
@@ -52,12 +55,26 @@ export class Watch {
     }
   }
 
-  applied(part: HostedAttempt, chunk: number, round: number): void {
-    const key = `${part.attempt}/${round}/${chunk}`;
+  /** A shard has one primary in each term: whoever takes over does so in a term of its own. */
+  private leads({ run, attempt, index, shard, server }: Part): void {
+    if (!run.place?.isPrimary || !(shard instanceof Shard)) return;
+    const key = `${attempt}/${index}/${shard.term}`;
+    const primary = this.primaries.get(key);
+    if (primary === undefined) this.primaries.set(key, server);
+    else
+      this.cluster.checks.expect(
+        primary === server,
+        'I7',
+        () => `${primary!.process.name} and ${server.process.name} both lead parameter server ${index} in term ${shard.term}`,
+      );
+  }
+
+  applied(part: Part, chunk: number, round: number): void {
+    const key = `${part.attempt}/${part.server.process.name}/${round}/${chunk}`;
     this.cluster.checks.expect(
       !this.appliedOnce.has(key),
       'I2',
-      () => `round ${round} was applied twice to chunk ${chunk} in attempt ${part.attempt}`,
+      () => `round ${round} was applied twice to chunk ${chunk} in attempt ${part.attempt} by ${part.name}`,
     );
     this.appliedOnce.add(key);
   }
@@ -140,12 +157,12 @@ export class Watch {
 
   /** I9: as long as stores and an api are there, a run that is not over has somebody who goes on with it, or is about to be given to one. */
   private owned(): void {
-    const { control, hosted, postgres, redis, checks, world } = this.cluster;
+    const { control, postgres, redis, checks, world } = this.cluster;
     const { status, attempt } = control;
     const needsOwner = status === 'QUEUED' || status === 'PROVISIONING' || status === 'RUNNING' || status === 'PAUSING';
-    const owner = hosted.find((part) => part.attempt === attempt && part.coordinator !== undefined && !part.over);
+    const owner = this.cluster.coordinatorPart;
     const isOwned =
-      !needsOwner || (owner !== undefined && owner.hasStarted && owner.server.process.isAlive && !owner.server.process.isFrozen);
+      !needsOwner || (owner !== undefined && owner.attempt === attempt && owner.run.hasStarted && !owner.over && owner.isRunning);
     const isStalled = postgres.isAway || redis.isAway || !control.isReachable || postgres.lockHolder?.isFrozen === true;
     if (isOwned || isStalled || this.cluster.servers.some(({ process }) => !process.isAlive || process.isFrozen))
       return void (this.unownedSinceMs = undefined);
@@ -209,12 +226,12 @@ export class Watch {
   }
 
   /** A checkpoint that the journal had told of could not be loaded. */
-  notLoaded(id: CheckpointId, error: Error): void {
+  notLoaded(id: CheckpointId, why: string): void {
     const { checks, mayLoseCheckpoints } = this.cluster;
     checks.expect(
       mayLoseCheckpoints !== undefined,
       'I5',
-      () => `the checkpoint of round ${id.round}, attempt ${id.attempt}, was published and cannot be loaded: ${error.message}`,
+      () => `the checkpoint of round ${id.round}, attempt ${id.attempt}, was published and cannot be loaded: ${why}`,
     );
   }
 
@@ -248,7 +265,7 @@ export class Watch {
   private isQuiet(): boolean {
     const { hosted, servers, workers } = this.cluster;
     return (
-      hosted.every(({ over, memory, server }) => (over && memory.isIdle) || !server.process.isAlive) &&
+      hosted.every(({ over, server }) => over || !server.process.isAlive) &&
       servers.every((server) => !server.process.isAlive || server.hosted === undefined) &&
       workers.every(({ session, process }) => !session || !process.isAlive)
     );
@@ -262,19 +279,19 @@ export class Watch {
     for (const part of cluster.hosted) {
       part.shard.end();
       const leaked = part.memory.release();
-      const { process } = part.server;
-      if (ended && process.isAlive && !process.isFrozen)
-        cluster.checks.expect(leaked === 0, 'I10', () => `server ${part.index} kept ${leaked} bytes of its arena`);
+      if (ended && part.isRunning) cluster.checks.expect(leaked === 0, 'I10', () => `${part.name} kept ${leaked} bytes of its arena`);
     }
   }
 
   /** Work that stands still is asked for again; where nothing was lost on its way, somebody has not done his part. */
   private nobodyStalled(): void {
-    const { checks, network, tables } = this.cluster;
+    const { checks, network, run, tables } = this.cluster;
     const asked = (tables as readonly TakenRows[]).filter(({ taken }) => taken.has('askedAgain'));
+    const causes = ['eaten frame', 'partition', 'one-way partition', 'servers lose each other', 'lose a worker host'];
+    // A primary whose standby has gone without a word holds its shard back until it notices.
+    if (run.shape.standby > 0) causes.push('kill a server', 'stop a server', 'shut a server down', 'lose power', 'break a connection');
     checks.expect(
-      asked.length === 0 ||
-        ['eaten frame', 'partition', 'one-way partition', 'lose a worker host'].some((cause) => network.fired.has(cause)),
+      asked.length === 0 || causes.some((cause) => network.fired.has(cause)),
       'liveness',
       () => `a ${asked[0]!.name} had to ask everybody again, and nothing was lost on its way`,
     );
@@ -285,9 +302,11 @@ export class Watch {
     const { checks, network, run } = this.cluster;
     const causes = [
       'kill a server',
+      'servers lose each other',
       'stop a server',
       'shut a server down',
       'lose power',
+      'write to a full disk',
       'broken connection',
       'bit flip in a frame',
       'eaten frame',
@@ -318,15 +337,15 @@ export class Watch {
     return kinds.reduce((sum, kind) => sum + (this.cluster.network.fired.get(kind) ?? 0), 0);
   }
 
-  private shard(part: HostedAttempt): void {
+  private shard(part: Part): void {
     const { shard } = part;
     const before = this.shardRounds.get(shard) ?? part.restore?.round ?? 0;
     if (shard.round === before) return;
-    this.cluster.checks.expect(shard.round > before, 'I1', () => `shard ${part.index} went from round ${before} to ${shard.round}`);
+    this.cluster.checks.expect(shard.round > before, 'I1', () => `the shard of ${part.name} went from round ${before} to ${shard.round}`);
     this.shardRounds.set(shard, shard.round);
   }
 
-  private coordinator(part: HostedAttempt, coordinator: Coordinator): void {
+  private coordinator(part: Part, coordinator: Coordinator): void {
     const { checks, hosted, reference } = this.cluster;
     const before = this.coordinatorRounds.get(coordinator) ?? { round: part.restore?.round ?? 0, view: 1 };
     if (coordinator.round === before.round && coordinator.view === before.view) return;
@@ -335,13 +354,14 @@ export class Watch {
     if (coordinator.round > before.round) {
       const committed = coordinator.round - 1;
       for (const other of hosted) {
-        if (other.attempt !== part.attempt || !other.hasStarted) continue;
+        // A standby without chunks has nothing to be behind with.
+        if (other.attempt !== part.attempt || !other.counts || (other.isStandby && other.memory.chunks.length === 0)) continue;
         const { shard } = other;
         const has = shard.round > committed || (shard.round === committed && !['GATHERING', 'DECIDING'].includes(shard.table.state));
         checks.expect(
           has,
           'I2',
-          () => `round ${committed} was committed, and shard ${other.index} is ${shard.table.state} in round ${shard.round}`,
+          () => `round ${committed} was committed, and the shard of ${other.name} is ${shard.table.state} in round ${shard.round}`,
         );
       }
       const examples = reference.examplesBefore(coordinator.round);
