@@ -28,7 +28,11 @@ export function Summary({ run }: { run: RunDetails }): ReactNode {
 /** The epoch that is being trained, counted from one. */
 export function epochText({ progress: { round, totalRounds, totalEpochs } }: Pick<RunDetails, 'progress'>): string {
   if (totalRounds <= 0 || totalEpochs <= 0) return '';
-  const total = Number.isInteger(totalEpochs) ? count(totalEpochs) : totalEpochs.toFixed(1);
+  const total = Number.isInteger(totalEpochs)
+    ? count(totalEpochs)
+    : totalEpochs < 0.1
+      ? totalEpochs.toPrecision(1)
+      : totalEpochs.toFixed(1);
   const current = Math.min(Math.ceil(totalEpochs), Math.floor((round / totalRounds) * totalEpochs) + 1);
   return `Epoch ${count(current)} of ${total}`;
 }
