@@ -28,6 +28,8 @@ export interface StackOptions {
   readonly servers?: number;
   readonly workers?: number;
   readonly transport?: 'auto' | 'unix' | 'tcp';
+  /** Of the api's environment, beside what it needs. */
+  readonly apiEnv?: Readonly<Record<string, string>>;
 }
 
 const PERIOD_MS = 100;
@@ -51,13 +53,16 @@ export class Stack {
   private readonly keepFolder = guardDirectory(this.folder);
   private port = 0;
 
-  private constructor(private readonly transport: 'auto' | 'unix' | 'tcp') {
+  private constructor(
+    private readonly transport: 'auto' | 'unix' | 'tcp',
+    private readonly apiEnv: Readonly<Record<string, string>>,
+  ) {
     chmodSync(this.folder, 0o711); // PostgreSQL runs as another user when root starts it
     for (const made of ['data', 's']) mkdirSync(path.join(this.folder, made));
   }
 
-  static async start({ servers = 1, workers = 1, transport = 'auto' }: StackOptions = {}): Promise<Stack> {
-    const stack = new Stack(transport);
+  static async start({ servers = 1, workers = 1, transport = 'auto', apiEnv = {} }: StackOptions = {}): Promise<Stack> {
+    const stack = new Stack(transport, apiEnv);
     try {
       await stack.begin(servers, workers);
       return stack;
@@ -92,6 +97,7 @@ export class Stack {
   /** Also after it was ended: it comes back on the same address. */
   async startApi(): Promise<TestProcess> {
     const env = {
+      ...this.apiEnv,
       ...this.secret,
       DATABASE_URL: this.postgres.url,
       REDIS_URL: this.redis.url,
