@@ -40,7 +40,7 @@ const KEPT_RESULTS = 200;
 const LOOK_EVERY_MS = 30_000;
 
 const MEASURED = ['wasm', 'tensorflow'] as const;
-type Result = Pick<TrialResult, 'fingerprint' | 'examples' | 'msPerStep'> & { readonly backend: (typeof MEASURED)[number] };
+type Result = Pick<TrialResult, 'fingerprint' | 'examples' | 'fastestMs'> & { readonly backend: (typeof MEASURED)[number] };
 
 export class EngineUnfitError extends Error {
   override readonly name = 'EngineUnfitError';
@@ -127,8 +127,13 @@ export class EngineChooser {
     for (const backend of MEASURED.filter((name) => name === 'wasm' || tensorflow)) {
       const tensorflowPackage = backend === 'tensorflow' ? tensorflow?.packageDir : undefined;
       try {
-        const { fingerprint, examples, msPerStep } = await this.trial({ spec, backend, tensorflowPackage, measureMs: MEASURE_MS });
-        results.push({ backend, fingerprint, examples, msPerStep });
+        const { fingerprint, examples, msPerStep, fastestMs } = await this.trial({
+          spec,
+          backend,
+          tensorflowPackage,
+          measureMs: MEASURE_MS,
+        });
+        results.push({ backend, fingerprint, examples, fastestMs });
         this.options.log.info({ backend, fingerprint, examples, msPerStep }, 'engine measured');
       } catch (error) {
         this.options.log.warn({ backend, err: error as Error }, 'an engine does not work here and is left out');
@@ -140,7 +145,7 @@ export class EngineChooser {
   }
 }
 
-const speedOf = ({ examples, msPerStep }: Result): number => (examples / msPerStep) * 1000;
+const speedOf = ({ examples, fastestMs }: Result): number => (examples / fastestMs) * 1000;
 
 /** Everything that the speed depends on: model, step, engines, Node and processor. */
 function keyOf({ spec, model }: Pick<StepTaskJob, 'spec' | 'model'>, tensorflow: TensorflowEngine | undefined): string {
@@ -154,10 +159,10 @@ function keyOf({ spec, model }: Pick<StepTaskJob, 'spec' | 'model'>, tensorflow:
 }
 
 /** Raised when the engines of this release are faster or slower than before. */
-const RESULT_REVISION = 1;
+const RESULT_REVISION = 2;
 
-const isResult = ({ backend, fingerprint, examples, msPerStep }: Result): boolean =>
-  MEASURED.includes(backend) && typeof fingerprint === 'string' && examples > 0 && msPerStep > 0;
+const isResult = ({ backend, fingerprint, examples, fastestMs }: Result): boolean =>
+  MEASURED.includes(backend) && typeof fingerprint === 'string' && examples > 0 && fastestMs > 0;
 
 function readResults(file: string): Result[] | undefined {
   try {

@@ -1,0 +1,32 @@
+import { expect, it } from 'vitest';
+import { engineVariables, prepareForTensorflow } from './environment.js';
+
+it('each worker of a machine gets a GPU of its own, in turn', () => {
+  const device = (index: number, env: NodeJS.ProcessEnv, gpus: number) => engineVariables(index, env, gpus)['CUDA_VISIBLE_DEVICES'];
+  expect([0, 1, 2].map((index) => device(index, {}, 2))).toEqual(['0', '1', '0']);
+  expect([0, 1].map((index) => device(index, { CUDA_VISIBLE_DEVICES: '3,5' }, 8))).toEqual(['3', '5']);
+  expect(device(0, {}, 0)).toBeUndefined();
+});
+
+it('no GPU stays no GPU', () => {
+  for (const CUDA_VISIBLE_DEVICES of ['', '-1']) expect(engineVariables(1, { CUDA_VISIBLE_DEVICES }, 4)).toEqual({ CUDA_VISIBLE_DEVICES });
+});
+
+it('passes on what finds and steers an engine, and nothing else', () => {
+  const env = {
+    TF_NUM_INTRAOP_THREADS: '4',
+    PACELINE_HOME: '/x',
+    XDG_CACHE_HOME: '/c',
+    DATABASE_URL: 'secret',
+    AWS_SECRET_ACCESS_KEY: 's',
+  };
+  expect(engineVariables(0, env, 0)).toEqual({ TF_NUM_INTRAOP_THREADS: '4', PACELINE_HOME: '/x', XDG_CACHE_HOME: '/c' });
+});
+
+it('what the user has set stays', () => {
+  expect(prepareForTensorflow({ TF_NUM_INTRAOP_THREADS: '4' })).toMatchObject({
+    TF_NUM_INTRAOP_THREADS: '4',
+    TF_NUM_INTEROP_THREADS: '1',
+    TF_DETERMINISTIC_OPS: '1',
+  });
+});
