@@ -1,6 +1,6 @@
 /**
- * Rows of the list of faults on real processes, by their numbers. Rows 1, 2, 7, 8 and 9 have tests of their own in
- * test/cluster/system-deaths.test.ts and test/cluster/system-outages.test.ts, row 6 at every write boundary in checkpoint-kill.test.ts; all of them on the
+ * Rows of the list of faults on real processes, by their numbers; short ones are in test/cluster/fault-rows.test.ts. Rows 1, 2, 7, 8 and
+ * 9 have tests of their own in test/cluster/system-deaths.test.ts and test/cluster/system-outages.test.ts, row 6 at every write boundary in checkpoint-kill.test.ts; all of them on the
  * simulator stand in libs/testkit/src/simulator. Each test asserts that its fault has fired.
  */
 import { readdirSync } from 'node:fs';
@@ -9,6 +9,7 @@ import { afterEach, expect, test } from 'vitest';
 import { DataPlane, pace, Stack, type RunView, type TestProcess } from '@paceline/testkit';
 import type { RunSpecInput } from '@paceline/spec';
 import { expectComplete, eventsOf, ofRounds, reference, runOf, typesOf, untilRound, untilStatus } from '../cluster/whole-runs.js';
+import { hasOpen, SLOW_DISK, WRITES_CHECKPOINT } from './moments.js';
 
 let plane: DataPlane | undefined;
 let stack: Stack | undefined;
@@ -22,6 +23,7 @@ const spec = (rounds: number, more: Partial<RunSpecInput> = {}): RunSpecInput =>
   ...{ model: 'mlp', globalBatch: 64, replicas: 4, length: { rounds }, seed: 21 },
   ...more,
 });
+const hasEvent = (run: RunView, type: string): boolean => run.entries.some((entry) => entry.kind === 'event' && entry.type === type);
 const holderOf = (run: RunView, workers: readonly TestProcess[]): TestProcess | undefined =>
   workers.find(({ ready }) => run.state?.seats.some(({ workerId, replicas }) => workerId === ready.id && replicas.length > 0));
 
@@ -114,34 +116,46 @@ test('17: 1 → 4 → 2 → 3 workers during a run: the weights of a fixed fleet
 });
 
 test('18: pause and cancel at every phase: over or paused within ten seconds, and the checkpoint leads to the same weights', async () => {
-  plane = await DataPlane.start({ servers: 1, workers: 0 });
+  plane = await DataPlane.start({ servers: 1, workers: 1, serverEnv: SLOW_DISK });
+  const { workers, servers } = plane;
   const input = spec(60, { checkpoint: { everyRounds: 1, keepLast: 1 } });
+  const { weightsSha256: undisturbed } = await plane.finished(await plane.train(input));
+  await workers.pop()!.kill('SIGTERM');
+  const isIn = (from: number, to: number, run: RunView) =>
+    run.state?.phase === 'training' && run.state.round >= from && run.state.round < to;
   const phases: [string, (run: RunView) => boolean][] = [
     ['before there is a worker', (run) => run.state?.phase === 'waiting'],
-    ['in the first rounds', (run) => run.state?.phase === 'training'],
-    ['while checkpoints are written', (run) => (run.state?.round ?? 0) >= 20],
-    ['while it is evaluated', (run) => run.entries.some((entry) => entry.kind === 'event' && entry.type === 'evaluation.started')],
+    ['in the first rounds', (run) => isIn(0, 30, run)],
+    ['while a checkpoint is written', (run) => isIn(10, 50, run) && hasOpen(servers[0]!, WRITES_CHECKPOINT)],
+    ['while it is evaluated', (run) => hasEvent(run, 'evaluation.started') && !hasEvent(run, 'run.finished')],
   ];
-  let undisturbed: string | undefined;
   for (const [what, isThere] of phases) {
     for (const action of ['pause', 'cancel'] as const) {
+      if (what !== phases[0]![0] && workers.length === 0) await plane.addWorker();
       const run = await plane.train(input);
-      await plane.until(run, what, 40_000, () => isThere(run));
-      const askedMs = performance.now();
-      await plane.control(run, 'action', action);
-      const end = await plane.ended(run, 12_000);
-      expect(performance.now() - askedMs, `${action} ${what}`).toBeLessThan(10_000);
-      if (end.kind !== 'event') throw new Error('an event ends a run');
-      // After the last round there is nothing to pause, and a cancel may come too late.
-      const expected = action === 'pause' ? ['run.paused', 'run.finished'] : ['run.cancelled', 'run.finished'];
-      expect(expected).toContain(end.type);
-      if (end.type === 'run.finished') undisturbed ??= String(end.data['weightsSha256']);
-      if (end.type !== 'run.paused') continue;
-      const round = Number(end.data['round']);
-      if (plane.workers.length === 0) await plane.addWorker();
+      const isSeated = ({ ready }: TestProcess): boolean => run.state?.seats.some(({ workerId }) => workerId === ready.id) ?? false;
+      const slow = pace(() => workers.filter(isSeated).map(({ child }) => child.pid!), 0.1);
+      try {
+        await plane.until(run, what, 40_000, () => isThere(run));
+        const askedMs = performance.now();
+        await plane.control(run, 'action', action);
+        const end = await plane.ended(run, 12_000);
+        expect(performance.now() - askedMs, `${action} ${what}`).toBeLessThan(10_000);
+        // After the last round there is nothing to pause.
+        const isTooLate = action === 'pause' && what === 'while it is evaluated';
+        const expected = isTooLate ? 'run.finished' : action === 'pause' ? 'run.paused' : 'run.cancelled';
+        expect({ what, action, end: end.kind === 'event' && end.type }).toEqual({ what, action, end: expected });
+      } finally {
+        slow.end();
+      }
+      if (!hasEvent(run, 'run.paused')) continue;
+      const { data } = await plane.event(run, 'run.paused');
+      const round = Number(data['round']);
+      if (workers.length === 0) await plane.addWorker();
       await plane.trainAgain(run, round === 0 ? null : { attempt: 1, round });
       const { weightsSha256 } = await plane.finished(run);
-      expect(weightsSha256, `${what}, paused in round ${round}`).toBe((undisturbed ??= weightsSha256));
+      expect(weightsSha256, `${what}, paused in round ${round}`).toBe(undisturbed);
+      if (what === phases[0]![0]) await workers.pop()!.kill('SIGTERM');
     }
   }
-});
+}, 300_000);

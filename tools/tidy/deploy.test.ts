@@ -302,4 +302,18 @@ describe('continuous integration', () => {
     expect(Math.min(...strategy.matrix.node)).toBe(least);
     expect(strategy.matrix.node).toContain(22);
   });
+
+  it('the workflow runs the soak and many seeds of the simulator every night, and they are commands', () => {
+    const workflow = parse(textOf('.github/workflows/ci.yml')) as {
+      on: { schedule: { cron: string }[] };
+      jobs: { nightly: { if: string; steps: { run?: string }[] } };
+    };
+    expect(workflow.on.schedule).toHaveLength(1);
+    const { if: condition, steps } = workflow.jobs.nightly;
+    expect(condition).toContain("'schedule'");
+    const commands = steps.flatMap(({ run }) => run ?? []);
+    expect(commands).toEqual(expect.arrayContaining(['npm run soak', 'npm run simulate -- --seeds 10000']));
+    const { scripts } = jsonOf('package.json') as { scripts: Record<string, string> };
+    for (const [, script] of commands.join('\n').matchAll(/npm run (\S+)/g)) expect(Object.keys(scripts)).toContain(script);
+  });
 });

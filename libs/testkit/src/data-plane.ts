@@ -78,6 +78,7 @@ export class DataPlane {
     readonly redis: RunningRedis,
     readonly folder: string,
     readonly transport: 'auto' | 'unix' | 'tcp',
+    private readonly serverEnv: Readonly<Record<string, string>>,
   ) {
     this.redisClient = new Redis(redis.url, { maxRetriesPerRequest: null });
     this.redisClient.on('error', () => undefined); // tests stop Redis on purpose
@@ -90,10 +91,16 @@ export class DataPlane {
     this.steps = new Queue(STEP_TASK_QUEUE, { connection: connection() });
   }
 
-  static async start(options: { servers: number; workers: number; transport?: 'auto' | 'unix' | 'tcp' }): Promise<DataPlane> {
+  /** @param options.serverEnv beside the environment that every server of it gets */
+  static async start(options: {
+    servers: number;
+    workers: number;
+    transport?: 'auto' | 'unix' | 'tcp';
+    serverEnv?: Readonly<Record<string, string>>;
+  }): Promise<DataPlane> {
     const folder = await mkdtemp(path.join(tmpdir(), 'paceline-test-'));
     const redis = await startRedis({ dataDir: path.join(folder, 'redis'), temporary: true });
-    const plane = new DataPlane(redis, folder, options.transport ?? 'auto');
+    const plane = new DataPlane(redis, folder, options.transport ?? 'auto', options.serverEnv ?? {});
     try {
       await Promise.all([
         ...Array.from({ length: options.servers }, () => plane.addServer()),
@@ -116,6 +123,7 @@ export class DataPlane {
         PACELINE_DATA_DIR: path.join(this.folder, 'data'),
         PACELINE_SOCKET_DIR: path.join(this.folder, 's'),
         PACELINE_TRANSPORT: this.transport,
+        ...this.serverEnv,
       },
       this.folder,
     );
