@@ -31,7 +31,7 @@ ${lines(rows, (r) => `  let c${r}0 = v128.load(from), c${r}1 = v128.load(from, 1
 }
 
 function end(rows, relu) {
-  const value = (name) => (relu ? `f32x4.max(${name}, f32x4.splat(0))` : name);
+  const value = (name) => (relu ? `f32x4.pmax(${name}, f32x4.splat(0))` : name);
   return lines(
     rows,
     (r) => `  v128.store(c, ${value(`c${r}0`)}); v128.store(c, ${value(`c${r}1`)}, 16);${r + 1 < rows.length ? ' c += ldc;' : ''}`,
@@ -99,7 +99,7 @@ ${begin}
     runs--;
   }
   if (relu) {
-${lines(rows, (r) => `    c${r}0 = f32x4.max(c${r}0, f32x4.splat(0)); c${r}1 = f32x4.max(c${r}1, f32x4.splat(0));`)}
+${lines(rows, (r) => `    c${r}0 = f32x4.pmax(c${r}0, f32x4.splat(0)); c${r}1 = f32x4.pmax(c${r}1, f32x4.splat(0));`)}
   }
 ${end(rows, false)}
 }

@@ -88,6 +88,7 @@ const MODELS: readonly (readonly [string, Model])[] = [
     ),
   ],
   ['max pooling', onImage(conv(), ['MaxPooling2D', { pool_size: [3, 3], strides: [2, 2], padding: 'same' }])],
+  ['max pooling of two by two', onImage(conv({ filters: 8, activation: 'tanh' }), ['MaxPooling2D', { pool_size: [2, 2] }])],
   ['average pooling', onImage(conv(), ['AveragePooling2D', { pool_size: [2, 2] }])],
   ['overlapping average pooling', onImage(conv(), ['AveragePooling2D', { pool_size: [3, 3], strides: [2, 2] }])],
   ['pooling of rows', onRows(dense(3), ['MaxPooling1D', { pool_size: 2 }], ['AveragePooling1D', { pool_size: 2 }])],

@@ -33,7 +33,7 @@ export function relu(x: usize, y: usize, n: u32): void {
   const zero = f32x4.splat(0);
   let lines = n >> 2;
   while (lines) {
-    v128.store(y, f32x4.max(v128.load(x), zero));
+    v128.store(y, f32x4.pmax(v128.load(x), zero));
     x += 16;
     y += 16;
     lines--;

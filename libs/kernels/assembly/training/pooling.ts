@@ -22,6 +22,8 @@ export function maxPoolGradient(
 ): void {
   const pixel = (<usize>c) << 2;
   const row = <usize>w * pixel;
+  const isTwo = filterH == 2 && filterW == 2 && strideH >= 2 && strideW >= 2;
+  const isPlain = isTwo && top == 0 && left == 0 && (p - 1) * strideH + 2 <= h && (q - 1) * strideW + 2 <= w && (c & 3) == 0;
   for (let n: u32 = 0; n < images; n++) {
     for (let i: i32 = 0; i < p; i++) {
       const y0 = max(0, i * strideH - top);
@@ -29,12 +31,40 @@ export function maxPoolGradient(
       for (let j: i32 = 0; j < q; j++) {
         const x0 = max(0, j * strideW - left);
         const x1 = min(w, j * strideW - left + filterW);
-        maxWindow(x + y0 * row + x0 * pixel, dx + y0 * row + x0 * pixel, dy, row, pixel, y1 - y0, x1 - x0, c);
+        const offset = <usize>y0 * row + <usize>x0 * pixel;
+        if (isPlain) maxOfFour(x + offset, dx + offset, dy, row, pixel, c);
+        else maxWindow(x + offset, dx + offset, dy, row, pixel, y1 - y0, x1 - x0, c);
         dy += pixel;
       }
     }
     x += h * row;
     dx += h * row;
+  }
+}
+
+/** Windows of 2 × 2 that do not overlap: every cell is written once. */
+function maxOfFour(x: usize, dx: usize, dy: usize, row: usize, pixel: usize, c: u32): void {
+  for (let k: u32 = 0; k < c; k += 4) {
+    const x0 = v128.load(x);
+    const x1 = v128.load(x + pixel);
+    const x2 = v128.load(x + row);
+    const x3 = v128.load(x + row + pixel);
+    const gradient = v128.load(dy);
+    // A cell is chosen when it is larger than all before it and no later one is larger still.
+    const by1 = f32x4.gt(x1, x0);
+    const best1 = v128.bitselect(x1, x0, by1);
+    const by2 = f32x4.gt(x2, best1);
+    const best2 = v128.bitselect(x2, best1, by2);
+    const by3 = f32x4.gt(x3, best2);
+    const not3 = v128.andnot(gradient, by3);
+    const not2 = v128.andnot(not3, by2);
+    v128.store(dx, v128.andnot(not2, by1));
+    v128.store(dx + pixel, v128.and(not2, by1));
+    v128.store(dx + row, v128.and(not3, by2));
+    v128.store(dx + row + pixel, v128.and(gradient, by3));
+    x += 16;
+    dx += 16;
+    dy += 16;
   }
 }
 
