@@ -3,8 +3,8 @@
  *
  * Each path has a process of its own (kernels are registered per process) and does what a compute thread does in a round:
  * takes over the parameters, computes the gradients of one batch and copies them into a flat vector. All paths run in turn within each
- * repetition, so that they meet the same machine; a figure is the median of the repetitions' medians. The stock wasm backend
- * cannot train the CNN. With `--peer-python PYTHON` TensorFlow computes the same step compiled as a graph (engines-tensorflow.py), with `--tfjs-node FOLDER`
+ * repetition, so that they meet the same machine; a figure is the median of the repetitions' medians, `ours` the engine's divided by the row's. cpuMs is
+ * the processor time of a step, which others on the machine disturb less. The stock wasm backend cannot train the CNN. With `--peer-python PYTHON` TensorFlow computes the same step compiled as a graph (engines-tensorflow.py), with `--tfjs-node FOLDER`
  * (where @tensorflow/tfjs-node is installed) tf.js on its native library. `--only mlp,cnn` picks models; `--relaxed` computes with fused multiply-add.
  *
  * `--steady STEPS` instead runs the engine for so many steps of the MLP and looks at tensors and memory.
@@ -146,7 +146,7 @@ async function stepper(kind, name) {
   return tfjsStep(tf, tfl, name);
 }
 
-/** In the child: a name comes in, a median goes out. */
+/** In the child: a name comes in, the median step in milliseconds and the processor time of a step go out. */
 async function serve(kind) {
   const steppers = new Map();
   process.on('message', async (name) => {
@@ -156,17 +156,19 @@ async function serve(kind) {
       steppers.set(name, step);
     }
     const step = steppers.get(name);
+    const cpuBefore = process.cpuUsage();
     const times = Array.from({ length: steps }, () => {
       const startMs = performance.now();
       step();
       return performance.now() - startMs;
     });
-    process.send(median(times));
+    const { user, system } = process.cpuUsage(cpuBefore);
+    process.send({ wallMs: median(times), cpuMs: (user + system) / 1000 / steps });
   });
   process.send('ready');
 }
 
-/** One path as a function from the name of a model to a median in milliseconds. */
+/** One path as a function from the name of a model to its times. */
 async function startJavaScript(kind) {
   const args = [
     '--child',
@@ -202,7 +204,8 @@ async function startPython() {
   return {
     measure: async (name) => {
       child.stdin.write(`${name}\n`);
-      return Number((await answer()).split(' ')[0]);
+      const [wallMs, cpuMs] = (await answer()).split(' ').map(Number);
+      return { wallMs, cpuMs };
     },
     stop: () => child.kill(),
   };
@@ -226,25 +229,31 @@ async function compare() {
     for (const { stop } of paths) stop();
   }
   return flags.only.split(',').flatMap((name) => {
-    const ours = median(medians.get(`${name} engine`));
+    const ours = figures(medians.get(`${name} engine`));
     return kinds
       .filter((kind) => medians.has(`${name} ${kind}`))
       .map((kind) => {
         const values = medians.get(`${name} ${kind}`);
-        const stepMs = median(values);
+        const { stepMs, cpuMs } = figures(values);
+        const wall = values.map(({ wallMs }) => wallMs);
         return {
           model: name,
           batch: MODELS[name].batch,
           engine: NAMES[kind],
           repetitions: values.length,
-          stepMs: Number(stepMs.toFixed(2)),
-          lowest: Number(Math.min(...values).toFixed(2)),
-          highest: Number(Math.max(...values).toFixed(2)),
-          ours: Number((ours / stepMs).toFixed(2)),
+          ...{ stepMs, lowest: round(Math.min(...wall)), highest: round(Math.max(...wall)), cpuMs },
+          ours: round(ours.stepMs / stepMs),
+          oursCpu: round(ours.cpuMs / cpuMs),
         };
       });
   });
 }
+
+const round = (value) => Number(value.toFixed(2));
+const figures = (values) => ({
+  stepMs: round(median(values.map(({ wallMs }) => wallMs))),
+  cpuMs: round(median(values.map(({ cpuMs }) => cpuMs))),
+});
 
 /** Tensors and memory over many steps; the first tenth is for V8 to settle. */
 async function steady(count) {
