@@ -2,14 +2,15 @@
  * Writes the inner loops of the matrix products as AssemblyScript: tiles of up to 5 rows × 8 columns whose sums stay in
  * registers, one k at a time. Which form is fast is decided by V8's register allocation. In GFLOPS on one core (Node 20, x86-64):
  * 5 × 8 43 where nothing but its addresses is alive around the loop, else 23; 4 × 8 35–39 also then; 6 × 8 29, unrolled twice 41 or 28;
- * 4 × 12 and 3 × 16 32; 4 × 8 unrolled 29. So what differs between uses is a function of its own here, not a parameter.
+ * 4 × 12 and 3 × 16 32; 4 × 8 unrolled 29. A max(0, ·) at the end costs 5 × 8 half of its speed, so relu is a pass of its own. What differs between uses
+ * is a function of its own here, not a parameter.
  *
  * A tile adds up in the order of k, one multiplication and one addition at a time, so the bits of an element depend on its row of
  * A and its column of B alone, not on where in the matrix the tile lies. `relaxed` uses fused multiply-add where the machine has it.
  *
  * rowsN…: row r of A begins at table[r] + offset. windowsN: the same in `runs` runs of `run` floats, `jump` bytes apart.
  * tileN…: A is packed, N floats for every k. All: a panel of packed B (8 floats of bias, then 8 floats for every k); C is written
- * at c with rows `ldc` bytes apart. …Bias starts from the bias, …Relu too and ends with max(0, ·), …Add starts from what C holds.
+ * at c with rows `ldc` bytes apart. …Bias starts from the bias, …Add from what C holds.
  */
 const TILE_ROWS = 5;
 /** With the runs of a window alive around the loop. */
@@ -30,12 +31,8 @@ function beginAdd(rows) {
 ${lines(rows, (r) => `  let c${r}0 = v128.load(from), c${r}1 = v128.load(from, 16);${r + 1 < rows.length ? ' from += ldc;' : ''}`)}`;
 }
 
-function end(rows, relu) {
-  const value = (name) => (relu ? `f32x4.pmax(${name}, f32x4.splat(0))` : name);
-  return lines(
-    rows,
-    (r) => `  v128.store(c, ${value(`c${r}0`)}); v128.store(c, ${value(`c${r}1`)}, 16);${r + 1 < rows.length ? ' c += ldc;' : ''}`,
-  );
+function end(rows) {
+  return lines(rows, (r) => `  v128.store(c, ${`c${r}0`}); v128.store(c, ${`c${r}1`}, 16);${r + 1 < rows.length ? ' c += ldc;' : ''}`);
 }
 
 const multiplyAdd = (relaxed, sum, a, b) =>
@@ -49,9 +46,8 @@ ${lines(rows, (r) => `      { const x = v128.load_splat<f32>(${address(r)}); c${
 }
 
 const STARTS = {
-  Bias: (rows) => [beginBias(rows), end(rows, false)],
-  Relu: (rows) => [beginBias(rows), end(rows, true)],
-  Add: (rows) => [beginAdd(rows), end(rows, false)],
+  Bias: (rows) => [beginBias(rows), end(rows)],
+  Add: (rows) => [beginAdd(rows), end(rows)],
 };
 
 function rowsKernel(count, relaxed, start) {
@@ -101,7 +97,7 @@ ${begin}
   if (relu) {
 ${lines(rows, (r) => `    c${r}0 = f32x4.pmax(c${r}0, f32x4.splat(0)); c${r}1 = f32x4.pmax(c${r}1, f32x4.splat(0));`)}
   }
-${end(rows, false)}
+${end(rows)}
 }
 `;
 }
@@ -110,7 +106,7 @@ ${end(rows, false)}
 export function microKernels(relaxed) {
   const counts = (most) => range(most).map((i) => i + 1);
   const plain = counts(TILE_ROWS).flatMap((count) => [
-    ...['Bias', 'Relu', 'Add'].map((start) => rowsKernel(count, relaxed, start)),
+    ...['Bias', 'Add'].map((start) => rowsKernel(count, relaxed, start)),
     ...['Bias', 'Add'].map((start) => tileKernel(count, relaxed, start)),
   ]);
   return [...plain, ...counts(WINDOW_ROWS).map((count) => windowsKernel(count, relaxed))].join('\n');

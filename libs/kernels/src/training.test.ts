@@ -73,9 +73,10 @@ function multiply(variant: TrainingVariant, shape: Shape): { got: Float32Array; 
   if (transposeB) kernels.packTransposed(b, k * 4, k, n, packed + 32, panel);
   else kernels.packPlain(b, n * 4, k, n, packed + 32, panel);
   kernels.tabulate(table, a, (transposeA ? m : k) * 4, transposeA ? k : m);
-  const mode = accumulate ? ProductMode.Add : relu ? ProductMode.BiasRelu : ProductMode.Bias;
+  const mode = accumulate ? ProductMode.Add : ProductMode.Bias;
   if (!transposeA) kernels.multiplyRows(table, m, 0, k, packed, n, c, n * 4, mode, edge);
-  else kernels.multiplyColumns(table, k, 0, m, packed, n, c, n * 4, mode as ProductMode.Bias | ProductMode.Add, tile, edge);
+  else kernels.multiplyColumns(table, k, 0, m, packed, n, c, n * 4, mode, tile, edge);
+  if (relu) kernels.relu(c, c, m * n);
   return { got: heap.slice(c / 4, c / 4 + m * n), want, guards: guards.map((at) => heap[at]!) };
 }
 
@@ -90,7 +91,7 @@ const shapes = fc
     accumulate: fc.boolean(),
     relu: fc.boolean(),
   })
-  .map((shape) => ({ ...shape, relu: shape.relu && !shape.accumulate && !shape.transposeA }));
+  .map((shape) => ({ ...shape, relu: shape.relu && !shape.accumulate }));
 
 const variants: TrainingVariant[] = hasRelaxedSimd() ? ['plain', 'relaxed'] : ['plain'];
 

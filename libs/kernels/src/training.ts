@@ -59,7 +59,7 @@ export interface TrainingKernels {
     n: number,
     c: number,
     ldc: number,
-    mode: Exclude<ProductMode, ProductMode.BiasRelu>,
+    mode: ProductMode,
     tile: number,
     edge: number,
   ): void;
@@ -131,14 +131,12 @@ export interface TrainingKernels {
   ): void;
 }
 
-/** How a product begins and ends. */
+/** How a product begins. */
 export enum ProductMode {
   /** C = A·B + bias */
   Bias = 0,
-  /** C = max(0, A·B + bias) */
-  BiasRelu = 1,
   /** C += A·B */
-  Add = 2,
+  Add = 1,
 }
 
 /** Scratch of the products: for the last columns of C, and for a packed tile of a transposed A, per k. */

@@ -24,7 +24,8 @@ export const denseKernel: tf.KernelConfig = {
     const out = heap.output([m, n]);
     const relu = (attrs as unknown as DenseAttrs).activation === 'relu';
     const [a, b, c] = [x, w, out].map((tensor) => heap.address(tensor)) as [number, number, number];
-    multiply(heap, { a, b, c, m, n, k, relu, bias: bias && heap.address(bias) });
+    multiply(heap, { a, b, c, m, n, k, bias: bias && heap.address(bias) });
+    if (relu) heap.kernels.relu(c, c, m * n);
     return out;
   },
 };

@@ -21,8 +21,6 @@ export interface Product {
   readonly c: number;
   /** Address of [n] floats. */
   readonly bias?: number | undefined;
-  /** Not with transposeA or accumulate. */
-  readonly relu?: boolean;
   /** C += instead of C =; without bias. */
   readonly accumulate?: boolean;
 }
@@ -43,7 +41,7 @@ export function multiply(heap: Heap, product: Product): void {
   if (!product.transposeA) {
     pack(heap, product, 0, k, packed);
     kernels.tabulate(table, a, k * FLOAT, m);
-    kernels.multiplyRows(table, m, 0, k, packed, n, c, n * FLOAT, product.relu ? ProductMode.BiasRelu : mode, edge);
+    kernels.multiplyRows(table, m, 0, k, packed, n, c, n * FLOAT, mode, edge);
     return;
   }
   const tile = heap.scratch('tile', block * TILE_BYTES_PER_K);

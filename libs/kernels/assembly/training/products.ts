@@ -9,19 +9,14 @@
 import {
   rows1Add,
   rows1Bias,
-  rows1Relu,
   rows2Add,
   rows2Bias,
-  rows2Relu,
   rows3Add,
   rows3Bias,
-  rows3Relu,
   rows4Add,
   rows4Bias,
-  rows4Relu,
   rows5Add,
   rows5Bias,
-  rows5Relu,
   tile1Add,
   tile1Bias,
   tile2Add,
@@ -43,10 +38,9 @@ const WINDOW_TILE: u32 = 4;
 /** Bytes of A that one pass over the panels of B reads again and again: half of a second-level cache of 512 KiB. */
 const BLOCK_BYTES: u32 = 1 << 18;
 
-/** How a product begins and ends. */
+/** How a product begins. */
 const FROM_BIAS: u32 = 0;
-const FROM_BIAS_RELU: u32 = 1;
-const ADDED: u32 = 2;
+const ADDED: u32 = 1;
 
 /** table[i] = base + i·stride */
 export function tabulate(table: usize, base: usize, stride: usize, n: u32): void {
@@ -177,7 +171,7 @@ function packFew(b: usize, stride: usize, k: u32, n: u32, to: usize): void {
 }
 
 /**
- * C[m × n] = A·B for A by rows: row r at table[r] + offset. `mode` 0: from the bias; 1: then relu; 2: added to C.
+ * C[m × n] = A·B for A by rows: row r at table[r] + offset. `mode` 0: from the bias; 1: added to C.
  * `edge` is 160 bytes of scratch.
  */
 export function multiplyRows(
@@ -205,7 +199,7 @@ export function multiplyRows(
         const into = c + r * ldc + ((<usize>j) << 2);
         if (columns == 8) tileOfRows(rows, at, offset, k, panel, into, ldc, mode);
         else {
-          if (mode > FROM_BIAS_RELU) copyTile(into, ldc, edge, 32, rows, columns);
+          if (mode == ADDED) copyTile(into, ldc, edge, 32, rows, columns);
           tileOfRows(rows, at, offset, k, panel, edge, 32, mode);
           copyTile(edge, 32, into, ldc, rows, columns);
         }
@@ -254,7 +248,7 @@ export function multiplyWindows(
 
 /**
  * C[m × n] = A·B for A by columns: element (r, k) at table[k] + offset + 4·r. A is packed a tile of rows at a time into `tile`,
- * 20·k bytes, and used for all panels of B. `mode` 0: from the bias; 2: added to C.
+ * 20·k bytes, and used for all panels of B. `mode` 0: from the bias; 1: added to C.
  */
 export function multiplyColumns(
   table: usize,
@@ -279,7 +273,7 @@ export function multiplyColumns(
       const into = c + r * ldc + ((<usize>j) << 2);
       if (columns == 8) tileOfColumns(rows, tile, k, panel, into, ldc, mode);
       else {
-        if (mode) copyTile(into, ldc, edge, 32, rows, columns);
+        if (mode == ADDED) copyTile(into, ldc, edge, 32, rows, columns);
         tileOfColumns(rows, tile, k, panel, edge, 32, mode);
         copyTile(edge, 32, into, ldc, rows, columns);
       }
@@ -319,12 +313,6 @@ function tileOfRows(rows: u32, table: usize, offset: usize, k: u32, b: usize, c:
     else if (rows == 3) rows3Bias(table, offset, k, b, c, ldc);
     else if (rows == 2) rows2Bias(table, offset, k, b, c, ldc);
     else rows1Bias(table, offset, k, b, c, ldc);
-  } else if (mode == FROM_BIAS_RELU) {
-    if (rows == 5) rows5Relu(table, offset, k, b, c, ldc);
-    else if (rows == 4) rows4Relu(table, offset, k, b, c, ldc);
-    else if (rows == 3) rows3Relu(table, offset, k, b, c, ldc);
-    else if (rows == 2) rows2Relu(table, offset, k, b, c, ldc);
-    else rows1Relu(table, offset, k, b, c, ldc);
   } else {
     if (rows == 5) rows5Add(table, offset, k, b, c, ldc);
     else if (rows == 4) rows4Add(table, offset, k, b, c, ldc);
