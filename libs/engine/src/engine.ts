@@ -10,6 +10,7 @@ import * as tf from '@tensorflow/tfjs-core';
 import { startBackend, type BackendOptions, type EngineDevice, type StartedBackend } from './backend.js';
 import { buildModel, type BuiltModel } from './build-model.js';
 import { descriptionOf, planModel } from './describe.js';
+import { Housekeeping } from './housekeeping.js';
 import { prepareLayers } from './layers/prepare.js';
 import { differentiableLoss, evaluateLoss, type Scored } from './loss.js';
 import { Randomness } from './randomness.js';
@@ -87,6 +88,7 @@ class TfjsEngine implements Engine {
   readonly devices: readonly EngineDevice[];
   readonly metricNames: readonly string[];
   private readonly randomness = new Randomness();
+  private readonly housekeeping = new Housekeeping();
   private readonly variables: VariableStore;
   private readonly exampleLength: number;
   private readonly regularizers: readonly (() => tf.Scalar)[];
@@ -131,6 +133,7 @@ class TfjsEngine implements Engine {
     }
     if (total.count === 0) out.fill(0);
     else this.variables.writeState(out, total.count);
+    this.housekeeping.afterStep();
     return this.sums(total.count, total);
   }
 
