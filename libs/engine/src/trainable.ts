@@ -39,6 +39,12 @@ const GAPS: readonly Gap[] = [
     message:
       'engine cpu computes wrong gradients for nearest-neighbour upsampling of more than one example: use engine wasm or interpolation "bilinear"',
   },
+  {
+    layers: ['AveragePooling1D', 'AveragePooling2D'],
+    key: 'padding',
+    applies: (config, engine) => engine === 'cpu' && config['padding'] === 'same',
+    message: 'engine cpu computes wrong gradients at the borders of padded average pooling: use engine wasm or padding "valid"',
+  },
 ];
 
 /** @throws ModelError */
