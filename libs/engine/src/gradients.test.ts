@@ -127,6 +127,8 @@ const MODELS: readonly (readonly [string, Model])[] = [
   ['LSTM as in Keras', onRows(['LSTM', { units: 9, recurrent_activation: 'sigmoid', return_sequences: true }])],
   ['LSTM backwards, without bias', of(...rows, ['LSTM', { units: 4, use_bias: false, go_backwards: true }])],
   ['LSTM with dropout', of(...rows, ['LSTM', { units: 4, dropout: 0.2, recurrent_dropout: 0.2 }])],
+  ['LSTM with dropout of its inputs', of(...rows, ['LSTM', { units: 6, dropout: 0.3, return_sequences: true }], ['GlobalMaxPooling1D'])],
+  ['GRU with dropout of its inputs', of(...rows, gru({ dropout: 0.3 }))],
   ['LSTM with another activation', of(...rows, ['LSTM', { units: 4, activation: 'softsign' }])],
   ['LSTM behind a mask', of(...rows, ['Masking', { mask_value: 2 }], ['LSTM', { units: 4 }])],
   ['LSTM on LSTM', of(...rows, ['LSTM', { units: 8, return_sequences: true }], ['LSTM', { units: 7 }])],

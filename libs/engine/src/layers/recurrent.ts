@@ -25,8 +25,14 @@ interface RecurrentInternals {
 
 const GATES: ReadonlySet<string> = new Set(['sigmoid', 'hardSigmoid']);
 
+/** One mask for all steps of a sequence, drawn as tf.js draws it. */
+function dropped(x: tf.Tensor3D, rate: number): tf.Tensor3D {
+  if (!(rate > 0 && rate < 1)) return x;
+  return tf.mul(x, tf.dropout(tf.ones([x.shape[0], 1, x.shape[2]]), rate));
+}
+
 /**
- * Masks, dropout inside of the cell, states that are handed in or out and other activations stay with tf.js, and so does a GRU
+ * Masks, dropout of the state, states that are handed in or out and other activations stay with tf.js, and so does a GRU
  * with the reset gate before the product.
  */
 export function fuseRecurrent(layer: tfl.layers.Layer): void {
@@ -38,11 +44,14 @@ export function fuseRecurrent(layer: tfl.layers.Layer): void {
   if (recurrent.stateful || recurrent.returnState || (kernel === gru && !cell.resetAfter)) return;
   const stock = recurrent.call.bind(recurrent);
   recurrent.call = (inputs, kwargs) => {
-    const isDropping = kwargs.training === true && (cell.dropout > 0 || cell.recurrentDropout > 0);
+    const isDropping = kwargs.training === true && cell.recurrentDropout > 0;
     if (isDropping || kwargs.mask != null || kwargs.initialState != null) return stock(inputs, kwargs);
     const x = (Array.isArray(inputs) ? inputs[0]! : inputs) as tf.Tensor3D;
     const weights = { w: cell.kernel.read(), u: cell.recurrentKernel.read(), bias: cell.bias?.read() };
     const attrs = { hard: gates === 'hardSigmoid', sequences: recurrent.returnSequences };
-    return tf.tidy(() => kernel(recurrent.goBackwards ? tf.reverse(x, 1) : x, weights, attrs));
+    return tf.tidy(() => {
+      const forwards = recurrent.goBackwards ? tf.reverse(x, 1) : x;
+      return kernel(kwargs.training === true ? dropped(forwards, cell.dropout) : forwards, weights, attrs);
+    });
   };
 }
