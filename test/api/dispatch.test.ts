@@ -1,9 +1,11 @@
 /** From a run to jobs and back: outbox, servers, seats, cancelling, and what happens when Redis forgets or a server dies. */
-import { stepTaskJobId } from '@paceline/jobs';
+import { stepTaskJobId, type RunPicture } from '@paceline/jobs';
+import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { jwtVerify } from 'jose';
 import { describe, expect, it } from 'vitest';
 import { Database } from '../../apps/api/src/database/database.js';
 import { Dispatcher } from '../../apps/api/src/dispatch/dispatcher.js';
+import { Executor } from '../../apps/api/src/dispatch/executor.js';
 import { Queues } from '../../apps/api/src/dispatch/queues.js';
 import { onAFreshPlane, type ScriptedFleet } from './scripted-fleet.js';
 import { createRun, TOKEN_SECRET, until, untilStatus, type ControlPlane } from './services.js';
@@ -81,8 +83,9 @@ describe('a run that waits', () => {
     const server = fleet.beat('server');
     await fleet.claim(id, [server.id]);
     await reason(/^waits for a worker: none is connected; start one with `paceline up`$/);
-    const old = fleet.beat('worker', 'worker-old', { protocolVersion: 2 });
-    await reason(/^waits for a worker: worker worker-old speaks protocol 2, this control plane speaks 1/);
+    const old = fleet.beat('worker', 'worker-old', { protocolVersion: PROTOCOL_VERSION - 1 });
+    const versions = `speaks protocol ${PROTOCOL_VERSION - 1}, this control plane speaks ${PROTOCOL_VERSION}`;
+    await reason(new RegExp(`^waits for a worker: worker worker-old ${versions}`));
     expect((await plane.admin.gql('{ workers { id status } }')).data.workers).toEqual([{ id: old.id, status: 'INCOMPATIBLE' }]);
     expect((await runOf(id)).status).toBe('QUEUED');
     fleet.beat('worker', 'worker-new');
@@ -295,6 +298,23 @@ describe('seats', () => {
     expect((await statusOf(id, 'FAILED')).statusReason).toMatch(
       /no worker can take a seat: 8 failed in a row; the last one: worker worker-a could not take or keep seat 0 \(ENGINE_MISSING\): no wasm here, 6/,
     );
+  });
+
+  it('of a run that has ended meanwhile are not revived by what was decided before', async () => {
+    const { id, coordinator } = await running();
+    const { attempt, stepTasks } = await plane.api.app
+      .get(Database)
+      .run.findUniqueOrThrow({ where: { id }, select: { attempt: true, stepTasks: { where: { state: 'HELD' } } } });
+    await coordinator.finish();
+    await statusOf(id, 'SUCCEEDED');
+    const [held] = stepTasks;
+    const executor = plane.api.app.get(Executor);
+    const picture = { runId: id, attempt } as RunPicture;
+    const { seat, n, workerId, replicas } = held!;
+    await executor.carryOut(picture, { kind: 'hold-seat', seat, n, workerId: workerId!, replicas, isNew: false });
+    await executor.carryOut(picture, { kind: 'open-seat', seat: 3, heldSeats: 1 });
+    const states = (await runOf(id)).stepTasks.map(({ state }: { state: string }) => state);
+    expect(new Set(states)).toEqual(new Set(['CLOSED']));
   });
 
   it('that nobody asked for are swept out of the queue', async () => {

@@ -12,6 +12,7 @@ import {
   claimantOf,
   controlFor,
   jobNameOf,
+  LOADING_AT_MOST_MS,
   serverAddressSchema,
   type HeldJob,
   type JobQueue,
@@ -30,7 +31,8 @@ const MAX_GIVEN_BACK = 16;
 const START_POLL_MS = 100;
 /** All others wait for it. */
 const LOADED_POLL_MS = 25;
-const START_DEADLINE_MS = 120_000;
+/** The control plane replaces whoever does not load; this is for a server that it does not know of any more. */
+const START_DEADLINE_MS = 2 * LOADING_AT_MOST_MS;
 const CLAIM_EVERY_MS = 2_000;
 /** Attempts remembered, so that a job that comes twice does not begin one twice. */
 const MAX_BEGUN = 1_000;
@@ -207,7 +209,7 @@ export class PlacementLoop<R extends PlacedRun> {
         if (isLoaded) return this.startRun(run, servers, standbys);
       }
       if (loaded.since !== undefined && clock.now() - loaded.since > START_DEADLINE_MS) {
-        reportFailed(this.context, run.job, 'NOT_STARTED', `the other servers were not placed within ${START_DEADLINE_MS / 1000} s`);
+        reportFailed(this.context, run.job, 'NOT_STARTED', `the other servers were not placed within ${START_DEADLINE_MS / 60_000} minutes`);
         return this.drop(run, 'it was not started');
       }
       if (clock.now() > nextClaimMs || isLoaded !== saidLoaded) {

@@ -3,9 +3,9 @@
  * run is still what the decision was made for: another api or a report may have been quicker.
  */
 import { Inject, Injectable } from '@nestjs/common';
-import { placementJobId, stepTaskJobId, type DispatchAction, type RunPicture } from '@paceline/jobs';
+import { hasLiveAttempt, placementJobId, stepTaskJobId, type DispatchAction, type RunPicture } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
-import { Database } from '../database/database.js';
+import { Database, type Transaction } from '../database/database.js';
 import { LOGGER } from '../logger.js';
 import { Attempts } from '../runs/attempts.js';
 import { StatusMoves } from '../runs/status-moves.js';
@@ -50,9 +50,7 @@ export class Executor {
         await this.database.attempt.updateMany({ where: { runId, number: attempt }, data: { seatFailures: 0 } });
         return;
       case 'reprioritise-seat':
-        await this.queues.reprioritise(stepTaskJobId(runId, attempt, action.task.seat, action.task.n), action.heldSeats);
-        await this.database.stepTask.updateMany({ where: { id: action.task.id }, data: { heldSeats: action.heldSeats } });
-        return;
+        return this.reprioritise(run, action);
       case 'move':
         await this.moves.move(runId, attempt, { to: action.to, reason: action.reason });
         return;
@@ -100,10 +98,8 @@ export class Executor {
   }
 
   private async openSeat({ runId, attempt }: RunPicture, { seat, heldSeats }: Of<'open-seat'>): Promise<void> {
-    await this.database.transact(async (transaction) => {
-      const locked = await this.moves.lock(transaction, runId);
-      if (locked?.attempt !== attempt) return;
-      const open = await transaction.stepTask.count({ where: { runId, attempt, state: 'OPEN' } });
+    await this.whileLive(runId, attempt, async (transaction) => {
+      const open = await transaction.stepTask.count({ where: { runId, attempt, seat, state: 'OPEN' } });
       if (open > 0) return;
       const { _max } = await transaction.stepTask.aggregate({ where: { runId, attempt, seat }, _max: { n: true } });
       const n = (_max.n ?? -1) + 1;
@@ -123,14 +119,29 @@ export class Executor {
   }
 
   private async holdSeat({ runId, attempt }: RunPicture, { seat, n, workerId, replicas, isNew }: Of<'hold-seat'>): Promise<void> {
-    await this.database.stepTask.updateMany({
-      where: { runId, attempt, seat, n },
-      data: {
-        state: 'HELD',
-        workerId,
-        replicas: [...replicas],
-        ...(isNew ? { heldAt: new Date(), closedAt: null, closeReason: null } : {}),
-      },
+    await this.whileLive(runId, attempt, async (transaction) => {
+      await transaction.stepTask.updateMany({
+        where: { runId, attempt, seat, n },
+        data: {
+          state: 'HELD',
+          workerId,
+          replicas: [...replicas],
+          ...(isNew ? { heldAt: new Date(), closedAt: null, closeReason: null } : {}),
+        },
+      });
+    });
+  }
+
+  private async reprioritise({ runId, attempt }: RunPicture, { task, heldSeats }: Of<'reprioritise-seat'>): Promise<void> {
+    await this.queues.reprioritise(stepTaskJobId(runId, attempt, task.seat, task.n), heldSeats);
+    await this.database.stepTask.updateMany({ where: { id: task.id, state: 'OPEN', run: { attempt } }, data: { heldSeats } });
+  }
+
+  /** Under the lock of the run, as long as the attempt lives: an end closes its seats, and none is revived after it. */
+  private async whileLive(runId: string, attempt: number, act: (transaction: Transaction) => Promise<void>): Promise<void> {
+    await this.database.transact(async (transaction) => {
+      const locked = await this.moves.lock(transaction, runId);
+      if (locked?.attempt === attempt && hasLiveAttempt(locked.status)) await act(transaction);
     });
   }
 }

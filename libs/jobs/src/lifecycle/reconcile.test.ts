@@ -3,6 +3,7 @@ import type { DispatchAction, FleetPicture, JobSighting, RunPicture, ServerSight
 import { claimantOf } from './control-fields.js';
 import { LOADING_AT_MOST_MS } from './placing.js';
 import { complaintCounts, type Place } from './shards.js';
+import { SEATED_WITHIN_MS } from './seating.js';
 import { CANCEL_DEADLINE_MS, jobsInQuestion, PAUSE_DEADLINE_MS, reconcile } from './reconcile.js';
 
 const NOW = 1_000_000;
@@ -273,8 +274,8 @@ describe('what Redis lost', () => {
     ['missing', 3_000, ['close-seat', 'open-seat']],
     ['missing', 1_000, []],
     ['over', 3_000, ['close-seat', 'open-seat']],
-    ['active', 29_000, []],
-    ['active', 31_000, ['close-seat', 'open-seat']],
+    ['active', SEATED_WITHIN_MS - 1_000, []],
+    ['active', SEATED_WITHIN_MS + 1_000, ['close-seat', 'open-seat']],
     ['waiting', 0, []],
     ['unsent', 0, []],
   ])('a seat whose job is %s for %i ms', (state, forMs, kinds) => {
@@ -296,6 +297,42 @@ describe('seats', () => {
       { kind: 'forget-seat-failures' },
       { kind: 'close-seat', task: first, why: 'its worker left the seat' },
     ]);
+  });
+
+  describe('that workers have taken, whose engines take 45 s to start', () => {
+    const [one] = run().coordinator!.seats;
+    const taken = { ...task, id: 't1', seat: 1 };
+    const picture = (held: boolean, openTasks: RunPicture['openTasks'] = [taken], changes: Partial<RunPicture> = {}) => {
+      const coordinator = { ...run().coordinator!, seats: held ? [one!] : [] };
+      return run({ replicas: 4, coordinator, heldTasks: held ? run().heldTasks.slice(0, 1) : [], openTasks, ...changes });
+    };
+    const sighting = (state: JobSighting['state'], forMs = 45_000) => ({ state, notWaitingSinceMs: NOW - forMs });
+    const jobOf = (seat: number) => `step-${RUN_ID}-a3-s${seat}-n0`;
+    const starting = new Map([[jobOf(1), sighting('active')]]);
+
+    it('stay theirs, and the next one waits meanwhile', () => {
+      expect(decide(picture(true), fleet(), starting)).toEqual([{ kind: 'open-seat', seat: 2, heldSeats: 2 }]);
+      const next = { ...task, id: 't2', seat: 2, heldSeats: 1 };
+      const both = new Map([...starting, [jobOf(2), sighting('waiting')]]);
+      expect(decide(picture(true, [taken, next]), fleet(), both)).toEqual([{ kind: 'reprioritise-seat', task: next, heldSeats: 2 }]);
+    });
+
+    it('are as many as the run may have, at most', () => {
+      expect(decide(picture(true, [taken], { replicas: 2 }), fleet(), starting)).toEqual([]);
+    });
+
+    it('are one until a worker has shown that the run can be held', () => {
+      expect(decide(picture(false), fleet(), starting)).toEqual([]);
+    });
+
+    it('and that another worker holds by now, are closed', () => {
+      const again = { ...task, id: 't9', n: 1 };
+      const jobs = new Map([[`step-${RUN_ID}-a3-s0-n1`, sighting('active', 1_000)]]);
+      expect(decide(picture(true, [again]), fleet(), jobs)).toEqual([
+        { kind: 'close-seat', task: again, why: 'another worker holds its seat' },
+        { kind: 'open-seat', seat: 1, heldSeats: 1 },
+      ]);
+    });
   });
 
   it('are offered again after a pause that doubles, and at last given up', () => {

@@ -1,17 +1,20 @@
 /**
  * Seats of a run (ROUNDS §7). The coordinator owns them: what it reports is true, and the rows follow.
  *
- *     OPEN ─ reported as held ─> HELD ─ not reported any more ─> CLOSED
- *       └── its job is gone and nobody holds the seat ─────────────^
+ *     OPEN, waits ─ a worker takes its job ─> OPEN, taken ─ reported as held ─> HELD ─ not reported any more ─> CLOSED
+ *       │                                       │ not held in time, or another holds the seat                     ^
+ *       └── its job is gone ────────────────────┴─────────────────────────────────────────────────────────────────┘
  *
- * As long as fewer seats are held than the run may have, exactly one seat is open: an idle worker finds it, a busy one sees
- * that another run waits. A seat that failed is made again after a pause that doubles.
+ * As long as fewer seats are held or taken than the run may have, one seat waits: an idle worker finds it, a busy one sees that
+ * another run waits. The first worker that is seated shows that the run can be held; from then on the next seat waits while
+ * workers start their engines for those they took, so that they start side by side. A seat that failed is made again after a pause
+ * that doubles.
  */
 import { stepTaskJobId } from '../contract.js';
 import type { DispatchAction, JobSighting, RunPicture, TaskPicture } from './picture.js';
 
-/** From taking a job to being seated, a worker loads its engine and its data. */
-const SEATED_WITHIN_MS = 30_000;
+/** From taking a job to being seated: a worker gives its engine 60 s to start with its data, and then connects to the servers. */
+export const SEATED_WITHIN_MS = 90_000;
 /** A worker that finished its job is seated or not; the coordinator's next state tells. */
 const STATE_GRACE_MS = 2_500;
 const FIRST_PAUSE_MS = 500;
@@ -45,12 +48,25 @@ export function seat(run: RunPicture, jobs: ReadonlyMap<string, JobSighting>, no
     const message = `no worker can take a seat: ${run.seatFailures} failed in a row; the last one: ${run.lastSeatFailure ?? 'unknown'}`;
     return [...actions, { kind: 'end-attempt', end: { kind: 'failed', cause: 'NO_WORKER_FITS', message } }];
   }
-  const [first, ...others] = open;
+  const taken: TaskPicture[] = [];
+  const waiting: TaskPicture[] = [];
+  for (const task of open) {
+    const why = whyOver(run, task, jobs, now);
+    if (why !== undefined) close(task, why);
+    else (jobs.get(seatJobId(run, task))?.state === 'active' ? taken : waiting).push(task);
+  }
+  const [first, ...others] = waiting;
   for (const task of others) close(task, 'another seat is open');
-  if (held >= seatLimit(run)) {
-    if (first) close(first, held >= run.replicas ? 'every replica has a worker' : 'the run has as many workers as it wants');
-  } else if (!first) actions.push(...openSeat(run, held, now));
-  else actions.push(...keepOpen(run, first, held, jobs, now));
+  const limit = seatLimit(run);
+  if (held >= limit) {
+    const why = held >= run.replicas ? 'every replica has a worker' : 'the run has as many workers as it wants';
+    for (const task of [...taken, ...(first ? [first] : [])]) close(task, why);
+  } else if (held + taken.length >= limit) {
+    if (first) close(first, 'workers are about to take all seats');
+  } else if (!first) {
+    if (held > 0 || taken.length === 0) actions.push(...openSeat(run, taken, now));
+  } else if (jobs.get(seatJobId(run, first))?.state === 'waiting' && first.heldSeats !== held + taken.length)
+    actions.push({ kind: 'reprioritise-seat', task: first, heldSeats: held + taken.length });
   return actions;
 }
 
@@ -78,22 +94,23 @@ function follow(run: RunPicture): DispatchAction[] {
   return actions;
 }
 
-function keepOpen(run: RunPicture, task: TaskPicture, held: number, jobs: ReadonlyMap<string, JobSighting>, now: number): DispatchAction[] {
+/** Why an open task will not lead to a held seat any more. */
+function whyOver(run: RunPicture, task: TaskPicture, jobs: ReadonlyMap<string, JobSighting>, now: number): string | undefined {
+  if (run.coordinator?.seats.some(({ seat: held }) => held === task.seat)) return 'another worker holds its seat';
   const job = jobs.get(seatJobId(run, task));
-  if (!job || job.state === 'unsent') return [];
-  if (job.state === 'waiting') return task.heldSeats === held ? [] : [{ kind: 'reprioritise-seat', task, heldSeats: held }];
+  if (!job || job.state === 'unsent' || job.state === 'waiting') return undefined;
   const graceMs = job.state === 'active' ? SEATED_WITHIN_MS : STATE_GRACE_MS;
-  if (now - job.notWaitingSinceMs < graceMs) return [];
-  const why = job.state === 'active' ? 'its worker did not take the seat in time' : `its job was ${job.state} and nobody holds the seat`;
-  return [{ kind: 'close-seat', task, why }, ...openSeat(run, held, now)];
+  if (now - job.notWaitingSinceMs < graceMs) return undefined;
+  return job.state === 'active' ? 'its worker did not take the seat in time' : `its job was ${job.state} and nobody holds the seat`;
 }
 
-function openSeat(run: RunPicture, heldSeats: number, now: number): DispatchAction[] {
+/** @param taken seats that workers are about to hold */
+function openSeat(run: RunPicture, taken: readonly TaskPicture[], now: number): DispatchAction[] {
   const { seatFailures, lastSeatFailureAtMs } = run;
   const pauseMs = seatFailures === 0 ? 0 : Math.min(FIRST_PAUSE_MS * 2 ** (seatFailures - 1), LONGEST_PAUSE_MS);
   if (lastSeatFailureAtMs !== null && now - lastSeatFailureAtMs < pauseMs) return [];
-  const taken = new Set(run.coordinator?.seats.map((held) => held.seat));
+  const occupied = new Set([...(run.coordinator?.seats ?? []), ...taken].map((each) => each.seat));
   let free = 0;
-  while (taken.has(free)) free++;
-  return [{ kind: 'open-seat', seat: free, heldSeats }];
+  while (occupied.has(free)) free++;
+  return [{ kind: 'open-seat', seat: free, heldSeats: occupied.size }];
 }
