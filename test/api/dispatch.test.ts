@@ -112,6 +112,22 @@ describe('a run that waits', () => {
   });
 });
 
+describe('a job that is given back', () => {
+  it('waits again, before those that waited, and its holder has it no more', async () => {
+    const [first, second] = [await createRun(plane.admin), await createRun(plane.admin)];
+    await until('both placements', async () => (await waiting('placement')).length === 2);
+    const held = await fleet.takePlacement();
+    expect(await held.giveBack()).toBe(true);
+    expect(await plane.api.app.get(Queues).stateOf('placement', held.id)).toBe('waiting');
+    expect([await held.giveBack(), await held.complete('too late')]).toEqual([false, false]);
+    const again = await fleet.takePlacement();
+    expect(again.payload).toEqual(held.payload);
+    expect(await again.complete('claimed')).toBe(true);
+    const other = await fleet.takePlacement();
+    expect(new Set([again.payload.runId, other.payload.runId])).toEqual(new Set([first, second]));
+  });
+});
+
 describe('servers', () => {
   it('start with the first that claimed a part; a second claim changes nothing', async () => {
     const id = await createRun(plane.admin);

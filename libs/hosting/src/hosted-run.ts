@@ -48,6 +48,7 @@ export class HostedRun {
   /** What the attempt begins with is in memory: nobody is sent parameters before. */
   private isPrepared = false;
   private over = false;
+  private readonly released = new AbortController();
 
   constructor(
     readonly job: PlacementJob,
@@ -97,7 +98,7 @@ export class HostedRun {
    */
   async prepare(): Promise<void> {
     const checkpoint = await openCheckpoint(this.context.checkpoints, this.job, this.layout);
-    if (checkpoint) await this.store.restore(checkpoint);
+    if (checkpoint) await this.store.restore(checkpoint, this.released.signal);
     this.isPrepared = true;
     this.parent = checkpoint?.manifest;
     if (!this.over && this.job.index === 0 && this.job.role !== 'standby') this.coordinator = this.makeCoordinator();
@@ -375,6 +376,7 @@ export class HostedRun {
 
   private release(): void {
     this.over = true;
+    this.released.abort();
     this.cancelHeart();
     this.writer.abandon();
     this.hostedPlace?.end();

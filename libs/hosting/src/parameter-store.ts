@@ -113,12 +113,16 @@ export class ParameterStore {
     return { isFinite, squares };
   }
 
-  /** Overwrites generation and slots with those of a checkpoint. @throws StorageError */
-  async restore(checkpoint: CheckpointReader): Promise<void> {
+  /**
+   * Overwrites generation and slots with those of a checkpoint.
+   * @param signal nobody waits for it any more: the rest is not read
+   * @throws StorageError
+   */
+  async restore(checkpoint: Pick<CheckpointReader, 'tensor'>, signal?: AbortSignal): Promise<void> {
     for (const [i, { index, arena, length }] of this.chunks.entries()) {
-      this.initial[i]!.bytes.set(await checkpoint.tensor(parametersName(index)));
+      this.initial[i]!.bytes.set(await checkpoint.tensor(parametersName(index), signal));
       for (const [slot, pointer] of (this.slots.get(index) ?? []).entries())
-        arena.bytes(pointer, length * 4).set(await checkpoint.tensor(slotName(this.optimizer.slots[slot]!.name, index)));
+        arena.bytes(pointer, length * 4).set(await checkpoint.tensor(slotName(this.optimizer.slots[slot]!.name, index), signal));
     }
   }
 

@@ -209,7 +209,12 @@ export class PlacementLoop<R extends PlacedRun> {
         if (isLoaded) return this.startRun(run, servers, standbys);
       }
       if (loaded.since !== undefined && clock.now() - loaded.since > START_DEADLINE_MS) {
-        reportFailed(this.context, run.job, 'NOT_STARTED', `the other servers were not placed within ${START_DEADLINE_MS / 60_000} minutes`);
+        reportFailed(
+          this.context,
+          run.job,
+          'NOT_STARTED',
+          `the other servers were not placed within ${START_DEADLINE_MS / 60_000} minutes`,
+        );
         return this.drop(run, 'it was not started');
       }
       if (clock.now() > nextClaimMs || isLoaded !== saidLoaded) {

@@ -43,21 +43,26 @@ export class CheckpointReader {
     return (await this.find(name)).tensor.shape;
   }
 
-  /** Little-endian float32 bytes. @throws StorageError CHECKPOINT_INVALID naming the file and the reason, STORE_UNAVAILABLE */
-  async tensor(name: string): Promise<Uint8Array> {
-    const { shard, tensor } = await this.find(name);
+  /**
+   * Little-endian float32 bytes.
+   * @param signal nobody wants them any more: also the verification of the file ends, for all that wait for it
+   * @throws StorageError CHECKPOINT_INVALID naming the file and the reason, STORE_UNAVAILABLE
+   */
+  async tensor(name: string, signal?: AbortSignal): Promise<Uint8Array> {
+    signal?.throwIfAborted();
+    const { shard, tensor } = await this.find(name, signal);
     const bytes = await this.store.read(shard.key, tensor.from, tensor.to);
     if (bytes.length !== tensor.to - tensor.from || crc32(bytes) !== tensor.crc32)
       throw invalid(shard.key, `the data of ${name} differs from what was verified`);
     return bytes;
   }
 
-  private async find(name: string): Promise<{ shard: ShardFile; tensor: VerifiedTensor }> {
+  private async find(name: string, signal?: AbortSignal): Promise<{ shard: ShardFile; tensor: VerifiedTensor }> {
     const shard = this.shardOf.get(name);
     if (!shard) throw invalid(this.place, `it has no tensor ${name}`);
     let verification = this.verified.get(shard.key);
     if (!verification) {
-      verification = verifyShard(this.store, shard);
+      verification = verifyShard(this.store, shard, signal);
       this.verified.set(shard.key, verification);
       verification.catch(() => this.verified.delete(shard.key));
     }
@@ -70,7 +75,7 @@ export class CheckpointReader {
   }
 }
 
-async function verifyShard(store: ObjectStore, shard: ShardFile): Promise<ReadonlyMap<string, VerifiedTensor>> {
+async function verifyShard(store: ObjectStore, shard: ShardFile, signal?: AbortSignal): Promise<ReadonlyMap<string, VerifiedTensor>> {
   try {
     const headerBytes = safetensorsHeaderBytes(await store.read(shard.key, 0, 8), shard.bytes);
     const header = await store.read(shard.key, 8, 8 + headerBytes);
@@ -80,6 +85,7 @@ async function verifyShard(store: ObjectStore, shard: ShardFile): Promise<Readon
     const hash = createHash('sha256');
     let position = 0;
     for await (const piece of store.stream(shard.key)) {
+      signal?.throwIfAborted();
       hash.update(piece);
       crcs.add(position, piece);
       position += piece.length;

@@ -116,6 +116,8 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   protected abstract lacks(): string;
   /** Members whose part of it is missing. */
   protected abstract undelivered(): Member[];
+  /** A shard that is waited for has a standby. */
+  protected abstract mayAwaitArbiter(): boolean;
   /** A stop was asked for: leads to the next cut, which takes it. */
   protected abstract comeToStop(): void;
   /** All rounds are done: moves to EVALUATING, or to COLLECTING where nothing is measured, and calls `startEvaluation`. */
@@ -355,8 +357,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     if (!this.canStall() || this.waitingFor() !== null || !this.servers.allSpeak || this.members.live().some(isAtWork))
       return this.stall.excused();
     // A shard with a standby may wait for the arbiter, and says nothing of it here.
-    const { takeoverDeadlineMs = 300_000 } = this.options;
-    const step = this.stall.due(this.servers.covered.size > 0 ? takeoverDeadlineMs : 0);
+    const step = this.stall.due(this.mayAwaitArbiter() ? (this.options.takeoverDeadlineMs ?? 300_000) : 0);
     if (step === 'ask') this.ask();
     if (step === 'drop') {
       this.table.take('undelivered');

@@ -165,7 +165,7 @@ export const COORDINATOR_ROWS = {
   },
   stalled: {
     from: ['GATHERING', 'EVALUATING'],
-    event: 'nothing has come of that for 10 s either (where a shard has a standby, as long as a takeover may take)',
+    event: 'nothing has come of that for 10 s either (where a shard that is not done has a standby, as long as a takeover may take)',
     does: 'END to all: FAILED with the cause STALLED, naming what is missing',
     next: ['OVER'],
   },

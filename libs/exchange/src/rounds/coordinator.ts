@@ -126,13 +126,22 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
   protected override lacks(): string {
     const untold = this.untold();
     if (untold.length > 0) return `the contribution of replica ${some(untold)}, held by ${this.holdersOf(untold)}`;
-    const waiting = this.servers.indices.filter((index) => !this.reduced.has(index));
-    const each = waiting.map((index) => {
+    const each = this.undone().map((index) => {
       const missing = this.missing.get(index) ?? [];
       const what = missing.length > 0 ? `gather replica ${some(missing)}, held by ${this.holdersOf(missing)}` : 'be done with the round';
       return `parameter server ${index} to ${what}`;
     });
     return each.length > 0 ? some(each, 4) : 'its commit';
+  }
+
+  private undone(): number[] {
+    return this.servers.indices.filter((index) => !this.reduced.has(index));
+  }
+
+  /** In an evaluation any shard may hold back the parameters that are measured. */
+  protected override mayAwaitArbiter(): boolean {
+    const shards = this.isTraining() ? this.undone() : this.servers.indices;
+    return shards.some((index) => this.servers.covered.has(index));
   }
 
   protected override undelivered(): Member[] {

@@ -74,7 +74,7 @@ export const MEMBER_ROWS = {
   toldAgain: {
     from: ['SYNCING', 'READY'],
     event: 'TELL-AGAIN: the round stands still',
-    does: 'send contributions again, and every node that no server has applied',
+    does: 'send contributions again, and every node that no server has applied, unless a VIEW has just had them sent',
     next: '–',
   },
   evaluate: { from: ['SYNCING', 'READY'], event: 'EVALUATE', does: 'measure the blocks when the generation is complete', next: '–' },
@@ -151,6 +151,8 @@ export class Member {
   private readonly ownedBy: MemberChunk[][];
   private scratch = new Uint8Array(0);
   private nodes: SentNode[] = [];
+  /** The last VIEW has had all nodes sent again. */
+  private areRepeated = false;
   /** What was told to the coordinator in this round: told again after WELCOME, since it may have been lost with a connection. */
   private told: MessageOf<'contribution' | 'evaluated'>[] = [];
   private asked = new Set<number>();
@@ -239,7 +241,8 @@ export class Member {
       case 'tell-again':
         this.table.take('toldAgain');
         this.tellAgain();
-        return this.sendNodes();
+        if (!this.areRepeated) this.sendNodes();
+        return void (this.areRepeated = false);
       case 'end':
         return this.end(message.outcome, message.message);
       case 'heartbeat':
@@ -259,6 +262,7 @@ export class Member {
   node(node: GradientNode): void {
     if (node.round !== this.round || this.table.state === 'OVER') return node.release();
     this.table.take('node');
+    this.areRepeated = false;
     const sent: SentNode = { ...node, release: () => node.release(), holds: 1 };
     this.nodes.push(sent);
     for (const chunk of this.options.chunks) this.sendChunk(sent, chunk);
@@ -374,6 +378,7 @@ export class Member {
     const isNew = message.view > this.view;
     this.takeMembers(message.view, message.term, message.members);
     if (isNew) this.sendNodes();
+    this.areRepeated ||= isNew;
     this.start();
   }
 

@@ -179,6 +179,11 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     this.issue();
   }
 
+  /** Standbys follow rounds; here there are none. */
+  protected override mayAwaitArbiter(): boolean {
+    return false;
+  }
+
   protected override lacks(): string {
     const each = [...this.issued.values()].map(({ token: { round, replica }, holder, shards, contribution, isDropped }) => {
       const waiting = this.options.shards.filter((index) => !shards.has(index));

@@ -1,3 +1,4 @@
+import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { expect, it } from 'vitest';
 import { queuedReason, waitsForServers, type FleetCounts } from './waiting-reason.js';
 
@@ -30,10 +31,10 @@ it.each<[string, Partial<FleetCounts>, number, number, string]>([
   ['everything is there', { liveServers: 1, liveWorkers: 1 }, 1, 1, 'is about to be set up'],
   [
     'a worker of another release',
-    { liveServers: 1, incompatible: [{ role: 'worker', id: 'w1', protocolVersion: 2 }] },
+    { liveServers: 1, incompatible: [{ role: 'worker', id: 'w1', protocolVersion: PROTOCOL_VERSION + 1 }] },
     1,
     1,
-    'waits for a worker: worker w1 speaks protocol 2, this control plane speaks 1; run the same release everywhere',
+    `waits for a worker: worker w1 speaks protocol ${PROTOCOL_VERSION + 1}, this control plane speaks ${PROTOCOL_VERSION}; run the same release everywhere`,
   ],
 ])('says it when %s', (_, changes, serversNeeded, claimed, reason) => {
   expect(queuedReason(counts(changes), { serversNeeded, standby: 0 }, claimed)).toBe(reason);
