@@ -117,6 +117,8 @@ export class Cluster {
   mayLoseCheckpoints: string | undefined;
   /** How attempts ended, by the row of the table of libs/jobs. */
   readonly ends = new Map<string, number>();
+  /** Moves of the run's status, `FROM>TO`. */
+  readonly moves = new Map<string, number>();
   private workersMade = 0;
   private apisMade = 0;
 

@@ -188,7 +188,7 @@ export class SimApi {
 
   private async readRuns(): Promise<RunPicture[]> {
     const { cluster } = this;
-    const pictureWith = await this.transact('read runs', (run) => (control: ControlFields) => run.picture(control));
+    const pictureWith = await this.transact('read runs', (run) => run.pictureWith());
     // The rows are read before the control hash, and another api may write between the two.
     const controls = await cluster.redis.readControl(this.process, [cluster.runId]);
     const picture = pictureWith(controls.get(cluster.runId) ?? {});

@@ -46,6 +46,7 @@ export interface SeedResult {
   readonly attempts: number;
   readonly checkpoints: number;
   readonly ends: ReadonlyMap<string, number>;
+  readonly moves: ReadonlyMap<string, number>;
   readonly fired: ReadonlyMap<string, number>;
   readonly tables: Cluster['tables'];
   /** For a failing seed: the newest events and what everybody waits for. */
@@ -98,6 +99,7 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
     attempts: cluster.control.attempt,
     checkpoints: cluster.watch.checkpoints,
     ends: cluster.ends,
+    moves: cluster.moves,
     fired: cluster.network.fired,
     tables: cluster.tables,
     recent: cluster.checks.violation ? cluster.world.recent.slice(-60) : [],

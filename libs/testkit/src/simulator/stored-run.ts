@@ -100,18 +100,16 @@ export class StoredRun {
     this.move('QUEUED', 'accepted');
   }
 
-  picture(control: ControlFields): RunPicture | undefined {
-    const { rows, run } = this;
-    return pictureOf(
-      {
-        ...run,
-        attempts: [this.attempt],
-        servers: rows.servers.values(),
-        stepTasks: rows.tasks.values().filter(({ state }) => state !== 'CLOSED'),
-      },
-      control,
-      this.attempt.seatFailures > 0 ? run.lastSeatFailure : null,
-    );
+  /** What is stored now, to be compared with a control hash that is read afterwards. */
+  pictureWith(): (control: ControlFields) => RunPicture | undefined {
+    const { rows, run, attempt } = this;
+    const stored = {
+      ...run,
+      attempts: [attempt],
+      servers: [...rows.servers.values()],
+      stepTasks: [...rows.tasks.values()].filter(({ state }) => state !== 'CLOSED'),
+    };
+    return (control) => pictureOf(stored, control, attempt.seatFailures > 0 ? run.lastSeatFailure : null);
   }
 
   // ---- moves ----

@@ -10,19 +10,25 @@ import {
   TOKEN_SHARD_ROWS,
   type StateRows,
 } from '@paceline/exchange';
+import { ATTEMPT_END_ROWS, RUN_MOVES } from '@paceline/jobs';
 import type { Violation } from './checks.js';
 import type { SeedResult } from './simulate.js';
 import { TOKEN_ROWS_NOT_REACHED } from './token-run.js';
 
-export const TABLES: Readonly<Record<string, StateRows<string>>> = {
-  coordinator: COORDINATOR_ROWS,
-  shard: SHARD_ROWS,
-  member: MEMBER_ROWS,
-  replication: REPLICATION_ROWS,
-  standby: STANDBY_ROWS,
-  'token-coordinator': TOKEN_COORDINATOR_ROWS,
-  'token-shard': TOKEN_SHARD_ROWS,
-  'token-member': TOKEN_MEMBER_ROWS,
+const rowsOf = (table: StateRows<string>): string[] => Object.keys(table);
+
+/** Rows of the machines, then of the control plane: what an attempt's end is followed by, and the moves of a run's status. */
+const TABLES: Readonly<Record<string, readonly string[]>> = {
+  coordinator: rowsOf(COORDINATOR_ROWS),
+  shard: rowsOf(SHARD_ROWS),
+  member: rowsOf(MEMBER_ROWS),
+  replication: rowsOf(REPLICATION_ROWS),
+  standby: rowsOf(STANDBY_ROWS),
+  'token-coordinator': rowsOf(TOKEN_COORDINATOR_ROWS),
+  'token-shard': rowsOf(TOKEN_SHARD_ROWS),
+  'token-member': rowsOf(TOKEN_MEMBER_ROWS),
+  'attempt-end': Object.keys(ATTEMPT_END_ROWS),
+  'run-status': Object.entries(RUN_MOVES).flatMap(([from, to]) => to.map((next) => `${from}>${next}`)),
 };
 
 /** Rows that no seed can take today, each with the reason. */
@@ -71,6 +77,8 @@ export function addSeed(tally: Tally, result: SeedResult): void {
   tally.events += result.events;
   tally.rounds += result.rounds;
   for (const { name, taken } of result.tables) for (const [row, count] of taken) add(tally.rows, `${name}.${String(row)}`, count);
+  for (const [row, count] of result.ends) add(tally.rows, `attempt-end.${row}`, count);
+  for (const [move, count] of result.moves) add(tally.rows, `run-status.${move}`, count);
   for (const [fault, count] of result.fired) add(tally.fired, fault, count);
   add(tally.outcomes, `${result.mode}, ${result.check}: ${result.outcome}`, 1);
   const { seed, check, mode, violation, describe, recent, waitingFor } = result;
@@ -91,7 +99,7 @@ export function coverage(tally: Tally): { readonly row: string; readonly count: 
   const ran = new Set(Object.keys(tally.rows).map((row) => row.slice(0, row.indexOf('.'))));
   const tables = Object.entries(TABLES).filter(([name]) => ran.has(name));
   return tables.flatMap(([name, rows]) =>
-    Object.keys(rows).map((row) => ({ row: `${name}.${row}`, count: tally.rows[`${name}.${row}`] ?? 0 })),
+    rows.map((row) => ({ row: `${name}.${row}`, count: tally.rows[`${name}.${row}`] ?? 0 })),
   );
 }
 

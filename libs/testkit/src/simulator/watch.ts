@@ -105,7 +105,8 @@ export class Watch {
 
   /** The run's row got another status (I6). */
   moved(from: RunStatus, to: RunStatus, reason: string): void {
-    const { checks, world } = this.cluster;
+    const { checks, world, moves } = this.cluster;
+    moves.set(`${from}>${to}`, (moves.get(`${from}>${to}`) ?? 0) + 1);
     checks.expect(mayMove(from, to), 'I6', () => `the run went from ${from} to ${to}: ${reason}`);
     world.note(`status ${to}`);
     world.recent.push(`${world.nowMs.toFixed(3)} STATUS ${to}: ${reason}`);
