@@ -79,12 +79,13 @@ async function run({ first, seeds, jobs, check, mode, json }: Order): Promise<Ta
   return tally;
 }
 
-function show({ seed, check, mode, violation, describe, recent, waitingFor }: FailedSeed): string {
+/** @param given the check mode, where the command named one: a seed that draws it draws other faults too */
+function show({ seed, check, mode, violation, describe, recent, waitingFor }: FailedSeed, given: CheckMode | undefined): string {
   return [
     `seed ${seed} (${check}, ${mode}) failed after ${Math.round(violation.atMs)} ms: ${violation.invariant}: ${INVARIANTS[violation.invariant]}`,
     `  ${violation.message}`,
     `  ${describe}`,
-    `  replay: npm run simulate -- --seed ${seed} --check ${check} --mode ${mode}`,
+    `  replay: npm run simulate -- --seed ${seed}${given ? ` --check ${given}` : ''} --mode ${mode}`,
     ...(waitingFor.length > 0 ? ['  what everybody waits for:', ...waitingFor.map((line) => `    ${line}`)] : []),
     '  the newest events:',
     ...recent.slice(-25).map((line) => `    ${line}`),
@@ -114,7 +115,7 @@ if (wanted.json) {
       `outcomes\n${lines(tally.outcomes)}`,
       `never taken: ${never.length > 0 ? never.join(', ') : 'none'}${Object.keys(NOT_REACHED).length > 0 ? ` (not reachable: ${Object.keys(NOT_REACHED).join(', ')})` : ''}`,
       `${tally.seeds} seeds, ${tally.rounds} rounds, ${tally.events} events in ${seconds.toFixed(1)} s: ${(tally.seeds / seconds).toFixed(0)} seeds/s on ${wanted.jobs} thread(s)`,
-      ...tally.failed.slice(0, SHOWN_FAILURES).map(show),
+      ...tally.failed.slice(0, SHOWN_FAILURES).map((failed) => show(failed, wanted.check)),
       tally.failed.length > 0
         ? `${tally.failed.length} seed(s) failed: ${tally.failed
             .map(({ seed }) => seed)

@@ -98,9 +98,7 @@ export function addTally(into: Tally, from: Tally): void {
 export function coverage(tally: Tally): { readonly row: string; readonly count: number }[] {
   const ran = new Set(Object.keys(tally.rows).map((row) => row.slice(0, row.indexOf('.'))));
   const tables = Object.entries(TABLES).filter(([name]) => ran.has(name));
-  return tables.flatMap(([name, rows]) =>
-    rows.map((row) => ({ row: `${name}.${row}`, count: tally.rows[`${name}.${row}`] ?? 0 })),
-  );
+  return tables.flatMap(([name, rows]) => rows.map((row) => ({ row: `${name}.${row}`, count: tally.rows[`${name}.${row}`] ?? 0 })));
 }
 
 /** Rows that were never taken and are not known as unreachable. */
