@@ -12,7 +12,7 @@ export * from './rounds/shard-table.js';
 export * from './rounds/shard.js';
 export * from './rounds/replication.js';
 export * from './rounds/standby.js';
-export type { Succession } from './rounds/takeover.js';
+export type { KnownNumbers, Succession } from './rounds/takeover.js';
 export * from './rounds/journal.js';
 export * from './rounds/coordinator-table.js';
 export { type LedgerException, type LedgerState } from './rounds/round-ledger.js';

@@ -61,7 +61,7 @@ export class Gate {
 
   private async admit(
     hello: MessageOf<'hello'>,
-    { attempt, round }: FrameHeader,
+    { attempt, round, view }: FrameHeader,
     connection: Connection,
     early: readonly Early[],
   ): Promise<void> {
@@ -74,7 +74,7 @@ export class Gate {
       if (attempt !== run.job.attempt || claims.attempt !== attempt)
         throw new ProtocolError('RUN_UNKNOWN', `attempt ${attempt} is not known here`);
       if (!connection.isOpen) return;
-      const receiver = hello.role === 'worker' ? run.admitWorker(hello, connection, round) : run.admitServer(hello, connection);
+      const receiver = hello.role === 'worker' ? run.admitWorker(hello, connection, { round, view }) : run.admitServer(hello, connection);
       for (const { message, header } of early) receiver.message(message, header);
     } catch (error) {
       const refusal = error instanceof ProtocolError ? error : new ProtocolError('SERVER_FULL', (error as Error).message);

@@ -4,7 +4,15 @@
  *
  *   worker ── hello ──> gate ──> admitWorker ── gradients ──> Shard ── REDUCED ──> Coordinator ── COMMIT ──> all
  */
-import { Shard, ShardLink, SilenceWatch, type CancelTimer, type Connection, type FrameReceiver } from '@paceline/exchange';
+import {
+  Shard,
+  ShardLink,
+  SilenceWatch,
+  type CancelTimer,
+  type Connection,
+  type FrameReceiver,
+  type KnownNumbers,
+} from '@paceline/exchange';
 import type { PlacementJob, ServerAddress } from '@paceline/jobs';
 import { createSchedule, layoutHash, shardChunks, type Layout, type Schedule } from '@paceline/learning';
 import { ProtocolError, checkAttempt, type Message, type MessageOf } from '@paceline/protocol';
@@ -199,12 +207,12 @@ export class HostedRun {
   }
 
   /** A worker's connection whose token is good. @throws ProtocolError */
-  admitWorker(hello: MessageOf<'hello'>, connection: Connection, knownRound: number): FrameReceiver {
+  admitWorker(hello: MessageOf<'hello'>, connection: Connection, known: KnownNumbers): FrameReceiver {
     if (this.over) throw new ProtocolError('RUN_OVER');
     if (!this.isPrepared) throw new ProtocolError('RUN_UNKNOWN', 'the attempt is still loading');
     if (hello.layout !== this.layoutHash) throw new ProtocolError('LAYOUT_MISMATCH');
     this.checkPrimary();
-    this.coordinator?.machine.memberJoined(hello, connection, knownRound);
+    this.coordinator?.machine.memberJoined(hello, connection, known);
     const link = this.shard.attach(hello.id, connection, true);
     const heard = (): void => {
       this.silence.heard(connection);

@@ -192,7 +192,7 @@ export class StandbyServer {
     if (!this.place.isPrimary) throw new ProtocolError('NOT_PRIMARY');
     if (hello.role === 'server') return this.admitServer(hello, header, connection);
     if (this.index === 0 && !this.coordinator) throw new ProtocolError('NOT_PRIMARY');
-    this.coordinator?.memberJoined(hello, connection, header.round);
+    this.coordinator?.memberJoined(hello, connection, header);
     const link = this.shard.attach(hello.id, connection, true);
     return {
       payloadFor: (frame) => this.shard.payloadFor(link, frame),

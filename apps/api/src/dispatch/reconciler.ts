@@ -9,6 +9,7 @@ import {
   type JobKind,
   type JobName,
   type RunPicture,
+  type SeatFailure,
 } from '@paceline/jobs';
 import { Database } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
@@ -66,9 +67,11 @@ export class Reconciler {
     return pictures;
   }
 
-  private async lastSeatFailure(runId: string, attempt: number): Promise<string | null> {
+  private async lastSeatFailure(runId: string, attempt: number): Promise<SeatFailure | null> {
     const last = await this.database.runEvent.findFirst({ where: { runId, attempt, type: 'seat.failed' }, orderBy: { seq: 'desc' } });
-    return last?.message ?? null;
+    if (!last) return null;
+    const { code } = last.data as { code?: unknown };
+    return { code: typeof code === 'string' ? code : '', message: last.message };
   }
 
   private async isWanted(kind: JobKind, name: JobName): Promise<boolean> {

@@ -1,6 +1,6 @@
 /** Reports that are not journals: who is there, who took a placement, whose seat failed. */
 import { Inject, Injectable } from '@nestjs/common';
-import { causeOfComplaint, complaintCounts, hasLiveAttempt, placeOf, shardsOf, type Report } from '@paceline/jobs';
+import { causeOfComplaint, complaintCounts, hasLiveAttempt, placeOf, seatFailureOf, shardsOf, type Report } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import { Database } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
@@ -102,7 +102,7 @@ export class FleetReports {
   }
 
   private async seatFailed(report: Of<'seat.failed'>): Promise<void> {
-    const { runId, attempt, seat, workerId, code, message, serverIndex } = report;
+    const { runId, attempt, seat, workerId, code, serverIndex } = report;
     if (serverIndex !== null) {
       const primary = shardsOf(await this.places(runId, attempt)).find(({ index }) => index === serverIndex)?.primary;
       if (primary?.serverId) this.sightings.suspect(primary.serverId);
@@ -122,7 +122,7 @@ export class FleetReports {
         {
           attempt,
           type: 'seat.failed',
-          message: `worker ${workerId} could not take or keep seat ${seat} (${code}): ${message}`,
+          message: seatFailureOf(report).message,
           data: { workerId, seat, code, serverIndex },
           at: new Date(),
         },

@@ -222,7 +222,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   // ---- members ----
 
   /** Admits a worker, or takes back one that was away. @throws ProtocolError RUN_OVER, SEAT_TAKEN, FINGERPRINT_MISMATCH */
-  memberJoined(hello: MessageOf<'hello'>, connection: Connection, _knownRound = 0): void {
+  memberJoined(hello: MessageOf<'hello'>, connection: Connection, _known?: Pick<FrameNumbers, 'round' | 'view'>): void {
     if (this.table.state === 'OVER') throw new ProtocolError('RUN_OVER');
     this.attendance.join(hello, connection);
     this.stall.excused();

@@ -25,6 +25,7 @@ import { RoundLedger, type Contribution } from './round-ledger.js';
 import { ServerTakeovers } from './server-takeovers.js';
 import { some } from './stall.js';
 import { StateTable } from './state-table.js';
+import type { KnownNumbers } from './takeover.js';
 import type { Connection } from '../connection.js';
 
 export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
@@ -75,13 +76,15 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
   }
 
   /**
-   * @param knownRound the round that the worker is in: after a takeover it may know of a commit that no server has heard of
+   * @param known the round that the worker is in, and its view: after a takeover it may know of a commit, and of views, that no
+   *   server has heard of
    * @throws ProtocolError NOT_PRIMARY while this coordinator does not know where the servers stand
    */
-  override memberJoined(hello: MessageOf<'hello'>, connection: Connection, knownRound = 0): void {
-    this.takeovers.memberComes(knownRound);
+  override memberJoined(hello: MessageOf<'hello'>, connection: Connection, known?: KnownNumbers): void {
+    const isAhead = known !== undefined && this.takeovers.memberComes(known);
     super.memberJoined(hello, connection);
     if (this.takeovers.isUnderWay) this.takeovers.memberBack(hello.id);
+    else if (isAhead) this.sendView();
   }
 
   override tick(): void {
@@ -93,6 +96,10 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
   protected override cover(): void {
     if (this.takeovers.isUnderWay || !this.members.cover()) return;
     this.view++;
+    this.sendView();
+  }
+
+  private sendView(): void {
     const message = this.viewMessage();
     this.servers.send(message, this.numbers());
     this.members.send(message, this.numbers());
@@ -117,9 +124,7 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
 
   protected override askAgain(): void {
     this.view++;
-    const message = this.viewMessage();
-    this.servers.send(message, this.numbers());
-    this.members.send(message, this.numbers());
+    this.sendView();
     for (const said of this.agreement?.said(this.round) ?? []) this.servers.send(said, this.numbers());
   }
 

@@ -50,6 +50,8 @@ export class RoundLedger {
   /** From the start of the attempt's first round to its newest commit, and the examples committed in that time. */
   trainingMs = 0;
   attemptExamples = 0;
+  /** Rounds before it are in the stored ledger: a coordinator before has told of them, though its servers may not have heard their COMMIT. */
+  private storedTo = 0;
   private readonly exceptions: LedgerException[];
 
   constructor(
@@ -96,6 +98,7 @@ export class RoundLedger {
       this.lossSum += sums[0];
       this.lossExamples += examples;
     }
+    if (round < this.storedTo) return;
     this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples, ...(dropped > 0 ? { dropped } : {}) });
     this.journal.append({
       ...{ kind: 'metric', round, rounds: 1, epoch: this.schedule.epochOf(round) },
@@ -108,6 +111,7 @@ export class RoundLedger {
     const dropped = this.schedule.examplesIn(round);
     this.lastCommitMs = this.now();
     keepException(this.exceptions, { round, examples: dropped, why: 'NaN or infinity' });
+    if (round < this.storedTo) return;
     this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples: 0, dropped });
     this.journal.append({
       ...{ kind: 'event', type: 'round.skipped', message: `round ${round} is left out: its gradient has NaN or infinity` },
@@ -135,6 +139,7 @@ export class RoundLedger {
    * What their contributions said is gone with the coordinator before.
    */
   succeed(round: number, ledgerFrom: number): void {
+    this.storedTo = ledgerFrom;
     this.trainedExamples = 0;
     for (let k = 0; k < round; k++) this.trainedExamples += this.schedule.examplesIn(k);
     for (let k = ledgerFrom; k < round; k++)
@@ -152,6 +157,7 @@ export class RoundLedger {
     this.trainedExamples += examples;
     this.attemptExamples += examples;
     this.lastCommitMs = this.now();
+    if (round < this.storedTo) return;
     this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples });
     this.journal.append({
       ...{ kind: 'event', type: 'journal.gap', message: `no metrics of round ${round}: its coordinator is gone` },

@@ -7,7 +7,7 @@ import type { CoordinatorOptions, CoordinatorState } from './coordinator-table.j
 import type { Membership } from './membership.js';
 import type { RoundLedger } from './round-ledger.js';
 import type { ServerWatch } from './server-watch.js';
-import { Takeover, type Resolution } from './takeover.js';
+import { Takeover, type KnownNumbers, type Resolution } from './takeover.js';
 
 type Row = 'serverAway' | 'serverTakenOver' | 'standbyLink' | 'succeeded' | 'regathered' | 'committedElsewhere';
 
@@ -120,12 +120,20 @@ export class ServerTakeovers {
 
   // ---- workers, after this coordinator has succeeded another ----
 
-  /** @throws ProtocolError NOT_PRIMARY while the servers are asked */
-  memberComes(knownRound: number): void {
+  /**
+   * A worker's views come from the coordinator before, which may have told it more of them than any server: what it holds in such a view
+   * counts as ahead of the shards, and a lower one is an old one to it. The numbers go on after the highest.
+   * @returns whether they had to: all others have to be told
+   * @throws ProtocolError NOT_PRIMARY while the servers are asked
+   */
+  memberComes(known: KnownNumbers): boolean {
     const { coordinator } = this;
     if (this.isAsking && coordinator.table.state !== 'OVER') throw new ProtocolError('NOT_PRIMARY', this.waitingFor() ?? undefined);
-    if (this.hasSucceeded && knownRound > coordinator.round && coordinator.table.allows('committedElsewhere'))
-      this.commitElsewhere(knownRound);
+    if (!this.hasSucceeded || coordinator.table.state === 'OVER') return false;
+    const isAhead = known.view > coordinator.view;
+    if (isAhead) coordinator.view = known.view + 1;
+    if (known.round > coordinator.round && coordinator.table.allows('committedElsewhere')) this.commitElsewhere(known.round);
+    return isAhead;
   }
 
   memberBack(id: string): void {

@@ -21,6 +21,12 @@ export interface Succession {
   readonly newest: number;
 }
 
+/** Where a worker stands that comes to a coordinator, as its HELLO says. */
+export interface KnownNumbers {
+  readonly round: number;
+  readonly view: number;
+}
+
 type Standing = Omit<MessageOf<'standing'>, 'type'>;
 
 /** Where the run stands, as all servers together say. */

@@ -11,6 +11,7 @@ import {
   type ServerAddress,
   type StepTaskJob,
 } from '../contract.js';
+import type { SeatFailure } from '../lifecycle/attempt-end.js';
 import type { AttemptOrigin, RestorePoint } from '../lifecycle/lineage.js';
 import type { RunPicture, ServerPicture, TaskPicture } from '../lifecycle/picture.js';
 import type { RunStatus } from '../lifecycle/run-status.js';
@@ -97,7 +98,7 @@ export function coordinatorOf(row: Pick<StoredRun, 'coordinator' | 'attempt'>): 
 }
 
 /** Undefined when the row of its attempt is not there yet (another api is about to write it). */
-export function pictureOf(row: StoredRunRows, control: ControlFields, lastSeatFailure: string | null): RunPicture | undefined {
+export function pictureOf(row: StoredRunRows, control: ControlFields, lastSeatFailure: SeatFailure | null): RunPicture | undefined {
   const attempt = row.attempts.find(({ number }) => number === row.attempt);
   if (!attempt) return undefined;
   const spec = specOf(row);

@@ -108,6 +108,30 @@ const COMPLAINTS: Readonly<Record<string, AttemptEndCause>> = {
 };
 export const causeOfComplaint = (code: string): AttemptEndCause => (Object.hasOwn(COMPLAINTS, code) ? COMPLAINTS[code]! : 'INTERNAL');
 
+/** Why a worker gave its seat up: its code, and what the history says of it. */
+export interface SeatFailure {
+  readonly code: string;
+  readonly message: string;
+}
+
+export const seatFailureOf = (report: { workerId: string; seat: number; code: string; message: string }): SeatFailure => ({
+  code: report.code,
+  message: `worker ${report.workerId} could not take or keep seat ${report.seat} (${report.code}): ${report.message}`,
+});
+
+/** Codes that speak of the servers, not of the worker: it would fit, and they are gone or cannot be reached. */
+const CODES_OF_SERVERS: readonly string[] = ['RUN_UNKNOWN', 'SERVER_UNREACHABLE', 'NOT_PRIMARY'];
+
+/** What ends an attempt whose seats nobody could hold, `failures` in a row. */
+export function endOfSeats(failures: number, last: SeatFailure | null): AttemptEnd {
+  const cause = last && CODES_OF_SERVERS.includes(last.code) ? 'SERVER_LOST' : 'NO_WORKER_FITS';
+  return {
+    kind: 'failed',
+    cause,
+    message: `no worker can take a seat: ${failures} failed in a row; the last one: ${last?.message ?? 'unknown'}`,
+  };
+}
+
 /** The cause that a coordinator names in `run.failed`; one that is not known is fatal no more than INTERNAL is. */
 export const causeOfFailure = (cause: unknown): FailureCause =>
   typeof cause === 'string' && Object.hasOwn(FAILURE_CAUSES, cause) ? (cause as FailureCause) : 'INTERNAL';

@@ -3,7 +3,7 @@
  * PostgreSQL, Redis and its reports and carries the actions out; the simulator does both in memory.
  */
 import type { ControlFields, CoordinatorState, ServerAddress } from '../contract.js';
-import type { AttemptEnd } from './attempt-end.js';
+import type { AttemptEnd, SeatFailure } from './attempt-end.js';
 import type { RunStatus } from './run-status.js';
 import type { FleetCounts } from './waiting-reason.js';
 
@@ -64,7 +64,7 @@ export interface RunPicture {
   readonly storedN: number;
   readonly seatFailures: number;
   readonly lastSeatFailureAtMs: number | null;
-  readonly lastSeatFailure: string | null;
+  readonly lastSeatFailure: SeatFailure | null;
   readonly servers: readonly ServerPicture[];
   readonly openTasks: readonly TaskPicture[];
   readonly heldTasks: readonly TaskPicture[];

@@ -337,11 +337,13 @@ describe('seats', () => {
 
   it('are offered again after a pause that doubles, and at last given up', () => {
     const none = { ...run().coordinator!, seats: [] };
-    const picture = (seatFailures: number, agoMs: number) =>
-      decide(run({ coordinator: none, heldTasks: [], seatFailures, lastSeatFailureAtMs: NOW - agoMs, lastSeatFailure: 'no wasm' }));
+    const picture = (seatFailures: number, agoMs: number, lastSeatFailure = { code: 'ENGINE_UNKNOWN', message: 'no wasm' }) =>
+      decide(run({ coordinator: none, heldTasks: [], seatFailures, lastSeatFailureAtMs: NOW - agoMs, lastSeatFailure }));
     expect(picture(2, 999)).toEqual([]);
     expect(picture(2, 1_000)).toEqual([{ kind: 'open-seat', seat: 0, heldSeats: 0 }]);
     expect(picture(8, 60_000)).toEqual(lostEnd('NO_WORKER_FITS', expect.stringContaining('8 failed in a row; the last one: no wasm')));
+    for (const code of ['RUN_UNKNOWN', 'SERVER_UNREACHABLE'])
+      expect(picture(8, 60_000, { code, message: 'gone' })).toEqual(lostEnd('SERVER_LOST', expect.stringContaining('the last one: gone')));
   });
 });
 
@@ -362,7 +364,7 @@ describe('the reason', () => {
     ['PROVISIONING, busy', run({ ...noSeat, status: 'PROVISIONING' }), {}, /all are busy/],
     [
       'PROVISIONING, nobody takes the seat',
-      run({ ...noSeat, status: 'PROVISIONING', lastSeatFailure: 'no wasm' }),
+      run({ ...noSeat, status: 'PROVISIONING', lastSeatFailure: { code: 'ENGINE_UNKNOWN', message: 'no wasm' } }),
       { idleWorkers: 2 },
       /2 idle, but none has taken the first seat; the last that tried: no wasm/,
     ],

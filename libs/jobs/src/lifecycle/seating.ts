@@ -11,6 +11,7 @@
  * that doubles.
  */
 import { stepTaskJobId } from '../contract.js';
+import { endOfSeats } from './attempt-end.js';
 import type { DispatchAction, JobSighting, RunPicture, TaskPicture } from './picture.js';
 
 /** From taking a job to being seated: a worker gives its engine 60 s to start with its data, and then connects to the servers. */
@@ -19,7 +20,7 @@ export const SEATED_WITHIN_MS = 90_000;
 const STATE_GRACE_MS = 2_500;
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 15_000;
-/** With nobody in a seat, so many failures in a row end the attempt: no worker of the fleet can run it. */
+/** With nobody in a seat, so many failures in a row end the attempt: no worker of the fleet can run it, or its servers are gone. */
 export const MAX_SEAT_FAILURES = 8;
 /** Nobody needs another seat for what is left. */
 const LAST_PHASES: readonly string[] = ['pausing', 'evaluating', 'finished', 'paused', 'cancelled', 'failed'];
@@ -45,8 +46,7 @@ export function seat(run: RunPicture, jobs: ReadonlyMap<string, JobSighting>, no
     return actions;
   }
   if (held === 0 && run.seatFailures >= MAX_SEAT_FAILURES) {
-    const message = `no worker can take a seat: ${run.seatFailures} failed in a row; the last one: ${run.lastSeatFailure ?? 'unknown'}`;
-    return [...actions, { kind: 'end-attempt', end: { kind: 'failed', cause: 'NO_WORKER_FITS', message } }];
+    return [...actions, { kind: 'end-attempt', end: endOfSeats(run.seatFailures, run.lastSeatFailure) }];
   }
   const taken: TaskPicture[] = [];
   const waiting: TaskPicture[] = [];

@@ -96,7 +96,7 @@ const wanted = order();
 const startedMs = performance.now();
 const tally = await run(wanted);
 const seconds = (performance.now() - startedMs) / 1000;
-const never = neverTaken(tally);
+const never = neverTaken(tally, true);
 if (wanted.json) {
   process.stdout.write(
     `${JSON.stringify({ ...tally, seconds, seedsPerSecond: tally.seeds / seconds, jobs: wanted.jobs, neverTaken: never })}\n`,

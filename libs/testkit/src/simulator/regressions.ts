@@ -81,4 +81,21 @@ export const REGRESSIONS: readonly Regression[] = [
     ...{ seed: 1, check: 'liveness', kinds: ['kill a server'], shape: { servers: 3, gradient: STREAMING } },
     found: 'servers that hold a part used up the placements of other parts, which were made again up to 15 s later each time',
   },
+  {
+    seed: 624,
+    found: 'a successor waited for servers that had gone, and the workers that found none of them failed the run for good: NO_WORKER_FITS',
+  },
+  {
+    seed: 530,
+    found: 'as seed 624, where the former coordinator had told the others of an end that was not one',
+  },
+  {
+    seed: 877,
+    found: 'a successor committed a round again whose ledger row its predecessor had stored: the row was there twice',
+  },
+  {
+    seed: 244,
+    found:
+      'a successor counted its views from below those that workers knew: what they sent was kept as ahead of it until the stall watch asked',
+  },
 ];

@@ -12,6 +12,7 @@ import type {
   StoredRun,
   StoredServer,
   StoredTask,
+  SeatFailure,
 } from '@paceline/jobs';
 import type { Cluster } from './cluster.js';
 import type { SimProcess } from './process.js';
@@ -28,7 +29,7 @@ export interface RunRow extends StoredRun {
   readonly restartsTotal: number;
   readonly bestRound: number;
   /** Of the newest seat that failed. */
-  readonly lastSeatFailure: string | null;
+  readonly lastSeatFailure: SeatFailure | null;
 }
 export interface AttemptRow extends StoredAttempt {
   readonly storedN: number;

@@ -28,6 +28,7 @@ import {
   placeOf,
   placesOf,
   refusalOf,
+  seatFailureOf,
   showsTraining,
   stepTaskJobId,
   waitingAt,
@@ -344,12 +345,13 @@ export class StoredRun {
     } else this.seatFailed(report);
   }
 
-  private seatFailed({ attempt, seat, workerId, code, message }: Of<'seat.failed'>): void {
+  private seatFailed(report: Of<'seat.failed'>): void {
+    const { attempt, seat, code } = report;
     if (!hasLiveAttempt(this.run.status)) return;
     this.setAttempt(attempt, { seatFailures: this.attempt.seatFailures + 1, lastFailureAt: this.date() });
     for (const task of this.rows.tasks.values())
       if (task.attempt === attempt && task.seat === seat && task.state === 'OPEN') this.closeTask(task.id, code);
-    this.set({ lastSeatFailure: `worker ${workerId} could not take or keep seat ${seat} (${code}): ${message}` });
+    this.set({ lastSeatFailure: seatFailureOf(report) });
   }
 
   /** As apps/api/src/reports/journal-store.ts. */
