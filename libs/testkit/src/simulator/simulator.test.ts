@@ -12,6 +12,8 @@ import { addSeed, emptyTally, neverTaken } from './tally.js';
 /** Enough to take every row; more are for `npm run simulate`. */
 const SMOKE_SEEDS = 160;
 const STANDBY_SEEDS = 40;
+/** Seed 17 is the first whose round stands still to the end. */
+const EATEN_SEEDS = 20;
 
 /** What makes standbys take over. */
 const LOSING_SERVERS: readonly FaultKind[] = [
@@ -26,7 +28,7 @@ test('seeds of random faults break no invariant, end, and take every row of ever
   const tally = emptyTally();
   for (let seed = 1; seed <= SMOKE_SEEDS; seed++) addSeed(tally, await simulateSeed({ seed, mode: 'sync' }));
   for (const kinds of [['eat frames'], ['stop a worker', 'slow a worker']] as const)
-    for (let seed = 1; seed <= 15; seed++) addSeed(tally, await simulateSeed({ seed, mode: 'sync', check: 'liveness', kinds }));
+    for (let seed = 1; seed <= EATEN_SEEDS; seed++) addSeed(tally, await simulateSeed({ seed, mode: 'sync', check: 'liveness', kinds }));
   const shape = { standby: 1, rounds: 9, gradient: STREAMING } as const;
   for (let seed = 1; seed <= STANDBY_SEEDS; seed++)
     addSeed(tally, await simulateSeed({ seed, check: 'liveness', kinds: LOSING_SERVERS, shape }));
