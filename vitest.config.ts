@@ -6,7 +6,7 @@ export default defineConfig({
   ssr: { resolve: { conditions: ['paceline-source', 'node', 'development|production'] } },
   test: {
     include: ['libs/**/src/**/*.test.ts', 'apps/**/src/**/*.test.{ts,tsx}'],
-    testTimeout: 20_000,
+    testTimeout: 60_000,
     hookTimeout: 60_000,
     fileParallelism: true,
     maxWorkers: 2,

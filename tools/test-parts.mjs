@@ -40,7 +40,7 @@ export const PARTS = [
     deadlineMs: 300 * SECOND_MS,
   },
   { name: 'lint', holds: 'import directions, promises, sizes', check: ['eslint', '.', '--max-warnings', '0'], deadlineMs: 300 * SECOND_MS },
-  { name: 'unit', holds: 'tests beside the code', tests: ['--config', 'vitest.config.ts'], deadlineMs: 420 * SECOND_MS },
+  { name: 'unit', holds: 'tests beside the code', tests: ['--config', 'vitest.config.ts'], deadlineMs: 720 * SECOND_MS },
   { name: 'tidy', holds: 'house rules, docs, deployment files', tests: inFolder('tools'), deadlineMs: 300 * SECOND_MS },
   {
     name: 'numerics',
