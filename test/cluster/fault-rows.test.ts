@@ -11,7 +11,8 @@ const spec = (rounds: number, more: Partial<RunSpecInput> = {}): RunSpecInput =>
   strategy: { kind: 'parameter-server', servers: 2 },
   ...more,
 });
-const ROUNDS = 60;
+/** So many that the run outlasts the start of three engines, also where rounds are fast. */
+const ROUNDS = 240;
 
 let plane: DataPlane;
 let undisturbed: string;
@@ -24,9 +25,13 @@ afterAll(() => plane?.stop());
 const computing = (run: RunView): TestProcess[] =>
   plane.workers.filter(({ ready }) => run.state?.seats.some(({ workerId, replicas }) => workerId === ready.id && replicas.length > 0));
 
-/** Those that compute for it are slowed down while `act` goes on. */
+/** Those that compute for it are slowed down while `act` goes on; who has left a seat too, or it would stay stopped. */
 async function slowly(run: RunView, act: () => Promise<void>): Promise<void> {
-  const slow = pace(() => computing(run).map(({ child }) => child.pid!), 0.1);
+  const slowed = new Set<number>();
+  const slow = pace(() => {
+    for (const { child } of computing(run)) slowed.add(child.pid!);
+    return [...slowed];
+  }, 0.1);
   await act().finally(() => slow.end());
   expect(slow.stops).toBeGreaterThan(0);
 }

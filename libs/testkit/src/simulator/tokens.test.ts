@@ -14,6 +14,7 @@ test('seeds of modes async and ssp break no invariant, end, and take every row o
   for (let seed = 1; seed <= SMOKE_SEEDS; seed++)
     for (const mode of ['async', 'ssp'] as const) addSeed(tally, await simulateSeed({ seed, mode }));
   const named = [
+    ['a worker leaves'],
     ['cancel'],
     ['eat frames'],
     ['shut a server down'],
