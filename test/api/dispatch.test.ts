@@ -318,9 +318,11 @@ describe('seats', () => {
 
   it('of a run that has ended meanwhile are not revived by what was decided before', async () => {
     const { id, coordinator } = await running();
-    const { attempt, stepTasks } = await plane.api.app
-      .get(Database)
-      .run.findUniqueOrThrow({ where: { id }, select: { attempt: true, stepTasks: { where: { state: 'HELD' } } } });
+    const { attempt, stepTasks } = await until('the held seat', async () => {
+      const select = { attempt: true, stepTasks: { where: { state: 'HELD' } } } as const;
+      const run = await plane.api.app.get(Database).run.findUniqueOrThrow({ where: { id }, select });
+      return run.stepTasks.length > 0 && run;
+    });
     await coordinator.finish();
     await statusOf(id, 'SUCCEEDED');
     const [held] = stepTasks;
