@@ -4,8 +4,10 @@
  * Each path has a process of its own (kernels are registered per process) and does what a compute thread does in a round:
  * takes over the parameters, computes the gradients of one batch and copies them into a flat vector. All paths run in turn within each
  * repetition, so that they meet the same machine; a figure is the median of the repetitions' medians, `ours` the engine's divided by the row's. cpuMs is
- * the processor time of a step, which others on the machine disturb less. The stock wasm backend cannot train the CNN. With `--peer-python PYTHON` TensorFlow computes the same step compiled as a graph (engines-tensorflow.py), with `--tfjs-node FOLDER`
- * (where @tensorflow/tfjs-node is installed) tf.js on its native library. `--only mlp,cnn` picks models; `--relaxed` computes with fused multiply-add.
+ * the processor time of a step, which others on the machine disturb less. The stock wasm backend cannot train the CNN. The tensorflow
+ * engine is measured where it is installed (`paceline engine install tensorflow`). With `--peer-python PYTHON` TensorFlow computes the same
+ * step compiled as a graph (engines-tensorflow.py), with `--tfjs-node FOLDER` (where @tensorflow/tfjs-node is installed) stock tf.js runs on
+ * its native library. `--only mlp,cnn` picks models; `--relaxed` computes with fused multiply-add.
  *
  * `--steady STEPS` instead runs the engine for so many steps of the MLP and looks at tensors and memory.
  */
@@ -16,6 +18,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { prepareForTensorflow, tensorflowEngines } from '@paceline/runtime';
 
 const { values: flags } = parseArgs({
   options: {
@@ -52,12 +55,14 @@ const MODELS = {
 const TRAINED_BY = {
   stock: ['mlp', 'lstm'],
   engine: Object.keys(MODELS),
+  native: ['mlp', 'cnn', 'lstm'],
   'tfjs-node': ['mlp', 'cnn', 'lstm'],
   tensorflow: Object.keys(MODELS),
 };
 const NAMES = {
   stock: 'tf.js wasm, stock',
   engine: 'paceline wasm',
+  native: 'paceline tensorflow',
   'tfjs-node': 'tf.js on TensorFlow (tfjs-node)',
   tensorflow: 'TensorFlow, graph (Python)',
 };
@@ -67,7 +72,7 @@ const batchOf = (count) => ({
   y: Int32Array.from({ length: count }, (_, i) => i % 10),
 });
 
-async function engineStep(name) {
+async function engineStep(name, options = {}) {
   const [{ createEngine, describeModel }, { createInitialValues, createLayout }, { parseRunSpec }] = await Promise.all([
     import('@paceline/engine'),
     import('@paceline/learning'),
@@ -77,7 +82,7 @@ async function engineStep(name) {
   const { spec } = parseRunSpec({ model });
   const description = await describeModel(spec);
   const layout = createLayout(description);
-  const engine = await createEngine({ spec, description, layout, relaxedSimd: flags.relaxed });
+  const engine = await createEngine({ spec, description, layout, relaxedSimd: flags.relaxed, ...options });
   const [flat, out] = [0, 1].map(() => new Float32Array(new SharedArrayBuffer(layout.totalLength * 4)));
   createInitialValues(description, spec.seed).fill(0, flat);
   const batches = [{ ...batchOf(count), count }];
@@ -132,6 +137,8 @@ function tfjsStep(tf, tfl, name) {
 
 async function stepper(kind, name) {
   if (kind === 'engine') return (await engineStep(name)).step;
+  if (kind === 'native')
+    return (await engineStep(name, { backend: 'tensorflow', tensorflowPackage: tensorflowEngines()[0].packageDir })).step;
   if (kind === 'tfjs-node') {
     const native = createRequire(path.resolve(flags['tfjs-node'], 'package.json'))('@tensorflow/tfjs-node');
     return tfjsStep(native, native, name);
@@ -178,8 +185,10 @@ async function startJavaScript(kind) {
     ...(flags.relaxed ? ['--relaxed'] : []),
     ...(flags['tfjs-node'] ? ['--tfjs-node', flags['tfjs-node']] : []),
   ];
-  const child = fork(new URL(import.meta.url), args, { env: { ...process.env, TF_CPP_MIN_LOG_LEVEL: '3', OMP_NUM_THREADS: '1' } });
-  const answer = async () => (await once(child, 'message', { signal: AbortSignal.timeout(180_000) }))[0];
+  const child = fork(new URL(import.meta.url), args, { env: prepareForTensorflow({ ...process.env, OMP_NUM_THREADS: '1' }) });
+  const gone = new AbortController();
+  child.once('exit', () => gone.abort(new Error(`the process for "${NAMES[kind]}" ended; what it said is above`)));
+  const answer = async () => (await once(child, 'message', { signal: AbortSignal.any([gone.signal, AbortSignal.timeout(180_000)]) }))[0];
   await answer();
   return {
     measure: (name) => {
@@ -212,7 +221,14 @@ async function startPython() {
 }
 
 async function compare() {
-  const kinds = ['stock', 'engine', ...(flags['tfjs-node'] ? ['tfjs-node'] : []), ...(flags['peer-python'] ? ['tensorflow'] : [])];
+  const native = tensorflowEngines().length > 0 ? ['native'] : [];
+  const kinds = [
+    'stock',
+    'engine',
+    ...native,
+    ...(flags['tfjs-node'] ? ['tfjs-node'] : []),
+    ...(flags['peer-python'] ? ['tensorflow'] : []),
+  ];
   const paths = await Promise.all(kinds.map((kind) => (kind === 'tensorflow' ? startPython() : startJavaScript(kind))));
   const medians = new Map();
   try {
