@@ -34,7 +34,7 @@ import {
   type TensorflowEngine,
 } from './installation.js';
 import { TENSORFLOW_PINS, type NpmPin, type PinTable, type TensorflowPins, type TensorflowVariant, type WheelPin } from './pins.js';
-import { lockFile } from './process-lock.js';
+import { lockFile } from '../process-lock.js';
 import { checkSpace, CommandError, findToolchain, runCommand, type Toolchain } from './toolchain.js';
 
 const NPM_DEADLINE_MS = 5 * 60_000;

@@ -1,0 +1,78 @@
+/**
+ * One process at a time: a file with the holder's pid and start time, so that neither a crash nor a pid that was given to another process
+ * leaves it locked, and with what the holder has to tell. A stale file is renamed away before it is replaced: of two that find it, one gets it.
+ */
+import { linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { isAlive, startTicks } from './end-process.js';
+
+export interface Holder {
+  readonly pid: number;
+  readonly ticks: string | null;
+}
+
+export interface HeldLock<T> {
+  /** What others read from now on, in place of what was there. */
+  tell(what: T): void;
+  release(): void;
+}
+
+export type LockResult<T> = HeldLock<T> | { readonly heldBy: number };
+
+/** Private to the user: what a holder tells may be a secret. */
+const MODE = 0o600;
+
+/** @param what the holder tells, beside who it is */
+export function lockFile<T extends object = object>(file: string, what?: T): LockResult<T> {
+  mkdirSync(dirname(file), { recursive: true });
+  const own = `${file}.${process.pid}`;
+  const holder: Holder = { pid: process.pid, ticks: startTicks(process.pid) ?? null };
+  const write = (told: T | undefined): void => writeFileSync(own, JSON.stringify({ ...told, ...holder }), { mode: MODE });
+  const held: HeldLock<T> = {
+    tell(told) {
+      write(told);
+      renameSync(own, file);
+    },
+    release: () => rmSync(file, { force: true }),
+  };
+  write(what);
+  try {
+    for (let attempt = 0; attempt < 10; attempt++) {
+      try {
+        // A link appears with its content, where a file that is created is empty for a moment.
+        linkSync(own, file);
+        return held;
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+      }
+      const running = runningHolder(file);
+      if (running) return { heldBy: running.pid };
+      const stale = `${file}.stale-${process.pid}`;
+      try {
+        renameSync(file, stale);
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+      }
+      // Another one may have taken the lock between the reading and the renaming: it gets it back.
+      if (runningHolder(stale)) linkSync(stale, file);
+      rmSync(stale, { force: true });
+    }
+    return { heldBy: runningHolder(file)?.pid ?? 0 };
+  } finally {
+    rmSync(own, { force: true });
+  }
+}
+
+/** Who holds it and what it tells; undefined when nobody does. */
+export function runningHolder<T extends object = object>(file: string): (Holder & T) | undefined {
+  let holder: Holder & T;
+  try {
+    holder = JSON.parse(readFileSync(file, 'utf8')) as Holder & T;
+  } catch {
+    return undefined; // no file, or one that was cut short: nobody holds it
+  }
+  const { pid, ticks } = holder;
+  if (!Number.isInteger(pid) || pid <= 1 || !isAlive(pid)) return undefined;
+  const now = startTicks(pid);
+  return ticks === null || now === undefined || ticks === now ? holder : undefined;
+}
