@@ -26,8 +26,10 @@ COPY --from=build /app/libs/kernels/dist libs/kernels/dist
 COPY --from=build /app/libs/learning/dist libs/learning/dist
 COPY --from=build /app/libs/exchange/dist libs/exchange/dist
 COPY --from=build /app/libs/engine/dist libs/engine/dist
+COPY --from=build /app/libs/storage/dist libs/storage/dist
 COPY --from=build /app/libs/data/dist libs/data/dist
 COPY --from=build /app/libs/jobs/dist libs/jobs/dist
+COPY --from=build /app/libs/hosting/dist libs/hosting/dist
 COPY --from=build /app/libs/runtime/dist libs/runtime/dist
 COPY --from=build /app/apps/worker/dist apps/worker/dist
 

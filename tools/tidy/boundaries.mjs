@@ -57,7 +57,8 @@ export const BOUNDARIES = {
   hosting: {
     mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'storage', 'jobs'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES, '^node:'],
-    reason: 'what a server holds of a run takes clock, network, disk and queue as arguments, so that the simulator runs it as it is',
+    reason:
+      'what a server or a worker holds of a run takes clock, network, disk, engine and queue as arguments, so that the simulator runs it as it is',
   },
   runtime: {
     mayImport: [],
@@ -82,7 +83,7 @@ export const BOUNDARIES = {
     reason: 'the control plane never touches the data plane: no tensor in GraphQL, JSON, Redis or PostgreSQL',
   },
   worker: {
-    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'engine', 'data', 'jobs', 'runtime'],
+    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'engine', 'data', 'jobs', 'hosting', 'runtime'],
     mayNotUse: CONTROL_PLANE,
     reason: 'only apps/api opens PostgreSQL; a worker takes step tasks and talks to servers',
   },

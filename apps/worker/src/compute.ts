@@ -1,7 +1,8 @@
 /** The main thread's side of the compute thread: starts it, passes steps on, and gives gradient memory back. */
 import { Worker } from 'node:worker_threads';
-import type { ComputePort, GradientNode, Token, TokenComputePort } from '@paceline/exchange';
+import type { Token } from '@paceline/exchange';
 import type { EngineDevice } from '@paceline/engine';
+import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
 import type { StepTaskJob } from '@paceline/jobs';
 import { Arena } from '@paceline/kernels';
 import {
@@ -16,15 +17,6 @@ import {
 
 const START_DEADLINE_MS = 60_000;
 
-export interface ComputeEvents {
-  contribution(round: number, replica: number, examples: number, sums: readonly number[]): void;
-  node(node: GradientNode): void;
-  evaluated(generation: number, from: number, to: number, examples: number, sums: readonly number[]): void;
-  /** The gradient of a token has NaN or infinity. */
-  nonFinite(round: number, replica: number): void;
-  failed(code: string, message: string, round: number, replica: number): void;
-}
-
 export class ComputeStartError extends Error {
   override readonly name = 'ComputeStartError';
 
@@ -37,7 +29,7 @@ export class ComputeStartError extends Error {
   }
 }
 
-export class Compute implements ComputePort, TokenComputePort {
+export class Compute implements SeatCompute {
   private readonly cells: Int32Array;
   private gradients: Arena | undefined;
   fingerprint = '';
@@ -62,7 +54,7 @@ export class Compute implements ComputePort, TokenComputePort {
     return compute;
   }
 
-  listen(events: ComputeEvents): void {
+  listen(events: SeatComputeEvents): void {
     this.thread.on('message', (message: FromCompute) => this.pass(message, events));
     this.thread.on('error', (error) => events.failed('ENGINE_CRASHED', (error as Error).message, 0, -1));
     this.thread.on('exit', (code) => {
@@ -130,7 +122,7 @@ export class Compute implements ComputePort, TokenComputePort {
     });
   }
 
-  private pass(message: FromCompute, events: ComputeEvents): void {
+  private pass(message: FromCompute, events: SeatComputeEvents): void {
     switch (message.kind) {
       case 'contribution':
         return events.contribution(message.round, message.replica, message.examples, message.sums);

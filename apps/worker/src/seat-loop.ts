@@ -14,7 +14,7 @@ import {
 import type { Logger } from '@paceline/runtime';
 import type { Redis } from 'ioredis';
 import { EngineChooser, type MeasuredChoice } from './engine-choice.js';
-import { RunSession } from './run-session.js';
+import { startSession, type RunSession } from './run-session.js';
 
 /** What another engine of this worker may do better. */
 const ENGINE_CODES: readonly string[] = ['FINGERPRINT_MISMATCH', 'ENGINE_UNAVAILABLE'];
@@ -66,9 +66,9 @@ export class SeatLoop {
     if (tries === 0) this.choices = await this.engines.choose(job);
     const choice = this.choices[tries];
     if (!choice) throw new Error('there is no engine to choose from');
-    const session = await RunSession.start(job, choice, this.options);
-    this.fingerprint = session.fingerprint;
-    this.devices = session.devices;
+    const session = await startSession(job, choice, this.options);
+    this.fingerprint = session.compute.fingerprint;
+    this.devices = session.compute.devices;
     return session;
   }
 

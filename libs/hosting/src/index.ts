@@ -8,3 +8,4 @@ export * from './shard-machine.js';
 export * from './parameter-store.js';
 export * from './snapshot.js';
 export * from './journal-publisher.js';
+export * from './seat-session.js';

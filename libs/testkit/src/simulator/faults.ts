@@ -104,7 +104,7 @@ export const FAULTS = {
     inject(cluster) {
       const worker = pickWorker(cluster);
       if (!worker || worker.process.isFrozen) return false;
-      worker.process.run(() => worker.session?.failCompute('ENGINE_CRASHED'));
+      worker.process.run(() => worker.session?.compute.fail('ENGINE_CRASHED'));
       return true;
     },
   },

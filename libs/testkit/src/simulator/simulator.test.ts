@@ -99,9 +99,14 @@ test('the simulator runs the machines that the apps run, and has no state machin
   for (const machine of machines) expect([machine, imports(hosting, 'exchange').has(machine)]).toEqual([machine, true]);
   for (const made of machines) expect([made, isIn(new RegExp(`new ${made}\\(`, 'u'))]).toEqual([made, false]);
   expect(/setTimeout|setInterval|setImmediate|Math\.random|Date\.now|performance\.now|from 'node:/u.test(hosting)).toBe(false);
-  // What workers run.
-  for (const machine of ['Member', 'TokenMember', 'ServerLinks'])
-    expect([machine, imports(simulator, 'exchange').has(machine), imports(apps, 'exchange').has(machine)]).toEqual([machine, true, true]);
+  // What workers hold of a run, with its machines.
+  const worker = text(new URL('../../../../apps/worker/src/', here));
+  for (const part of ['SeatSession', 'SeatCompute', 'parameterBytes'])
+    expect([part, imports(simulator, 'hosting').has(part), imports(worker, 'hosting').has(part)]).toEqual([part, true, true]);
+  for (const machine of ['Member', 'TokenMember', 'ServerLinks']) {
+    expect([machine, imports(hosting, 'exchange').has(machine), imports(worker, 'exchange').has(machine)]).toEqual([machine, true, false]);
+    expect([machine, isIn(new RegExp(`new ${machine}\\(`, 'u'))]).toEqual([machine, false]);
+  }
   // What apis run, and the loop in which workers take step tasks.
   const api = text(new URL('../../../../apps/api/src/', here));
   for (const part of [
