@@ -12,11 +12,22 @@ import { withDeadline } from './redis.js';
 
 const LOCK_MS = 30_000;
 const DEADLINE_MS = 2_000;
+/** A job that came after the deadline is kept this long for the next call. */
+const KEPT_MS = 5_000;
+
+/** A question for the next job that Redis has not answered yet, or whose answer nobody has taken. */
+interface PendingFetch {
+  readonly token: string;
+  readonly answer: Promise<Job | undefined>;
+  /** Set when the deadline has passed. */
+  cancelKeep: (() => void) | undefined;
+}
 
 export class HandQueue<T> implements JobQueue<T> {
   private readonly worker: Worker;
   private readonly queue: Queue;
   private taken = 0;
+  private pending: PendingFetch | undefined;
   /** Jobs refused because their payload does not fit the schema. */
   refused = 0;
 
@@ -49,11 +60,63 @@ export class HandQueue<T> implements JobQueue<T> {
     this.queue.on('error', () => undefined);
   }
 
-  /** The next job, or undefined when none waits. A job with a bad payload is failed for good. @throws RedisUnavailableError */
+  /**
+   * The next job, or undefined when none waits. A job with a bad payload is failed for good. What Redis gives after the deadline is the
+   * answer to the next call: dropped, it would be held by nobody until its lock ends.
+   * @throws RedisUnavailableError
+   */
   async take(): Promise<HeldJob<T> | undefined> {
-    const token = `${this.owner}-${++this.taken}`;
-    const job = (await withDeadline('next job', DEADLINE_MS, () => this.worker.getNextJob(token, { block: false }))) as Job | undefined;
+    const fetch = (this.pending ??= this.fetch());
+    const job = await withDeadline('next job', DEADLINE_MS, () => fetch.answer).catch((error: Error) => {
+      if (this.pending === fetch) fetch.cancelKeep ??= this.keepAtMost(fetch);
+      throw error;
+    });
+    // Somebody else was given it meanwhile, or it was given back.
+    if (this.pending !== fetch) return undefined;
+    this.pending = undefined;
     if (!job) return undefined;
+    // What has come late may have lost its lock since.
+    if (fetch.cancelKeep && (await this.extend(job, fetch.token)) === 0) return undefined;
+    fetch.cancelKeep?.();
+    return this.held(job, fetch.token);
+  }
+
+  private fetch(): PendingFetch {
+    const token = `${this.owner}-${++this.taken}`;
+    const answer = this.worker.getNextJob(token, { block: false }) as Promise<Job | undefined>;
+    const fetch: PendingFetch = { token, answer, cancelKeep: undefined };
+    // Refused by Redis: asked anew. Whoever waits for the answer hears of it.
+    answer.catch(() => {
+      if (this.pending === fetch) this.pending = undefined;
+    });
+    return fetch;
+  }
+
+  /** A late job for which nobody asks soon after it has come waits again, for everybody. */
+  private keepAtMost(fetch: PendingFetch): () => void {
+    let timer: NodeJS.Timeout | undefined;
+    const arm = (job: Job | undefined): void => {
+      if (job && this.pending === fetch) timer = setTimeout(() => void this.giveBackPending(fetch), KEPT_MS).unref();
+    };
+    fetch.answer.then(arm, () => undefined); // refused: `fetch` has seen to it
+    return () => clearTimeout(timer);
+  }
+
+  private async giveBackPending(fetch: PendingFetch | undefined): Promise<void> {
+    if (!fetch || this.pending !== fetch) return;
+    this.pending = undefined;
+    fetch.cancelKeep?.();
+    const gone = () => undefined; // Redis is away, or somebody else has it: its lock ends
+    await withDeadline('give a late job back', DEADLINE_MS, () => fetch.answer.then((job) => job?.moveToWait(fetch.token))).catch(gone);
+  }
+
+  /** 1 when the lock was extended, 0 when it has gone, undefined when Redis does not answer. */
+  private extend(job: Job, token: string): Promise<number | undefined> {
+    const unanswered = () => undefined; // that is what the caller is told
+    return withDeadline('extend lock', DEADLINE_MS, () => job.extendLock(token, LOCK_MS)).catch(unanswered);
+  }
+
+  private async held(job: Job, token: string): Promise<HeldJob<T> | undefined> {
     const parsed = this.schema.safeParse(job.data);
     if (!parsed.success) {
       this.refused++;
@@ -65,7 +128,7 @@ export class HandQueue<T> implements JobQueue<T> {
     return {
       id: job.id!,
       payload: parsed.data,
-      keep: () => withDeadline('extend lock', DEADLINE_MS, () => job.extendLock(token, LOCK_MS)).then((kept) => kept === 1, gone),
+      keep: async () => (await this.extend(job, token)) === 1,
       complete: (result) =>
         withDeadline('complete job', DEADLINE_MS, () => job.moveToCompleted(result, token, false)).then(() => true, gone),
       giveBack: () => withDeadline('give a job back', DEADLINE_MS, () => job.moveToWait(token)).then(() => true, gone),
@@ -80,6 +143,7 @@ export class HandQueue<T> implements JobQueue<T> {
   }
 
   async close(): Promise<void> {
+    await this.giveBackPending(this.pending);
     await withDeadline('close the queue', DEADLINE_MS, async () => {
       await this.worker.close(true);
       await this.queue.close();
