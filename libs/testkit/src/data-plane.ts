@@ -41,7 +41,7 @@ import { SignJWT } from 'jose';
 import { startProcess, type TestProcess } from './processes.js';
 
 const PERIOD_MS = 50;
-/** A worker that loads an engine on a busy machine takes its time; who is offered the seat meanwhile only makes it later. */
+/** A worker that loads an engine on a busy machine takes its time; who is offered the seat meanwhile only makes it later. One that has died is not waited for. */
 const RESEAT_AFTER_MS = 20_000;
 
 export interface RunView {
@@ -64,6 +64,8 @@ export interface RunView {
 export class DataPlane {
   readonly servers: TestProcess[] = [];
   readonly workers: TestProcess[] = [];
+  /** Every worker process that was started, by its id. */
+  private readonly started = new Map<string, TestProcess>();
   readonly secret = 'a secret of a test that is long enough to be one';
   private readonly runs = new Map<string, RunView>();
   private readonly seats = new Map<string, { made: Map<number, number>; open: { seat: number; n: number } | undefined; sinceMs: number }>();
@@ -134,6 +136,7 @@ export class DataPlane {
   async addWorker(): Promise<TestProcess> {
     const worker = await startProcess('worker', { REDIS_URL: this.redis.url, PACELINE_TRANSPORT: this.transport }, this.folder);
     this.workers.push(worker);
+    this.started.set(worker.ready.id, worker);
     return worker;
   }
 
@@ -333,7 +336,7 @@ export class DataPlane {
     const held = run.state.seats;
     if (seats.open && held.some((s) => s.seat === seats.open!.seat && s.n === seats.open!.n)) seats.open = undefined;
     // Taken by somebody who died with it: made again; a late second holder is told SEAT_TAKEN.
-    if (seats.open && Date.now() - seats.sinceMs > RESEAT_AFTER_MS) seats.open = undefined;
+    if (seats.open && (Date.now() - seats.sinceMs > RESEAT_AFTER_MS || (await this.takerDied(run, seats.open)))) seats.open = undefined;
     if (seats.open || held.length >= Math.min(run.spec.replicas, run.workers)) return;
     const seat = Array.from({ length: run.spec.replicas }, (_, i) => i).find((i) => !held.some((s) => s.seat === i))!;
     const n = (seats.made.get(seat) ?? -1) + 1;
@@ -356,5 +359,12 @@ export class DataPlane {
       token: await this.token(run.id, 'worker', run.attempt),
     };
     await this.steps.add('step-task', job, { jobId: stepTaskJobId(run.id, run.attempt, seat, n), priority: held.length + 1, attempts: 1 });
+  }
+
+  /** Whoever holds the lock of the step task is a process of this plane that is gone. */
+  private async takerDied(run: RunView, { seat, n }: { readonly seat: number; readonly n: number }): Promise<boolean> {
+    const token = await this.redisClient.get(this.steps.toKey(`${stepTaskJobId(run.id, run.attempt, seat, n)}:lock`));
+    const taker = token === null ? undefined : this.started.get(token.slice(0, token.lastIndexOf('-')));
+    return taker !== undefined && (taker.child.exitCode !== null || taker.child.signalCode !== null);
   }
 }
