@@ -193,6 +193,25 @@ test('a standby refuses older terms, applies nothing twice, and has one primary;
   expectUndisturbed();
 });
 
+test('plan two-phase: a standby takes no gradient of a round before its DECISION', async () => {
+  start({ twoPhase: { clip: { clipGlobalNorm: 3 }, spoiledRound: 5 } });
+  let refusal: string | undefined;
+  cluster.watch = (server, what, round) => {
+    if (server.id !== 'p1' || what !== 'tells scalars' || refusal !== undefined || cluster.server('s1').shard.round !== round) return;
+    const { shard } = cluster.server('s1');
+    const chunk = shard.chunkIndices()[0]!;
+    const header = { ...({} as FrameHeader), type: FrameType.gradient, round, chunk, length: cluster.layout.chunks[chunk]!.length * 4 };
+    try {
+      refusal = shard.regionForReplica(header) ? 'none' : 'dropped';
+    } catch (error) {
+      refusal = (error as Error).message;
+    }
+  };
+  await cluster.finished();
+  expect(refusal).toMatch(/BAD_ROUND.*the DECISION of round \d has not come/u);
+  expect(cluster.outcome, cluster.describe()).toMatchObject({ outcome: 'finished' });
+});
+
 test('without a standby the loss of a server ends the attempt, as before', async () => {
   start({ standbys: [0] });
   strike('p1', 'forwards', () => cluster.server('p1').kill());

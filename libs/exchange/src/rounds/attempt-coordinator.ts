@@ -68,14 +68,13 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     this.attendance = new Attendance(this.members, options, options.now, {
       take: (row) => this.table.take(row),
       event: (type, message, data) => this.event(type, message, data),
-      numbers: () => this.numbers(),
-      round: () => this.round,
-      isOver: () => this.isOver(),
+      ...{ numbers: () => this.numbers(), round: () => this.round, isOver: () => this.isOver() },
       lastWorkMs: () => this.lastWorkMs(),
       owes: (member) => this.owes(member),
       owed: (member) => (this.isTraining() ? this.owed(member) : undefined),
       isStillOwed: (owed) => this.isStillOwed(owed),
       mayGoNow: (member) => this.mayGoNow(member),
+      comesAgain: (id) => this.comesAgain(id),
       wentAway: (member) => this.coverFor(member),
       cameBack: () => {
         this.stall.excused();
@@ -106,6 +105,8 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   /** When work was last given out to all: no progress is expected before. */
   protected abstract lastWorkMs(): number;
   protected abstract contributed(member: Member, message: MessageOf<'contribution'>): void;
+  /** Over another connection, for the same seat or another. */
+  protected abstract comesAgain(id: string): void;
   /** A message that only one mode has. @throws ProtocolError BAD_MESSAGE */
   protected abstract serverSaid(index: number, message: Message): void;
   /** A message that only one mode has. @throws ProtocolError BAD_MESSAGE */

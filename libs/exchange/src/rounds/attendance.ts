@@ -41,6 +41,8 @@ export interface AttendanceHooks {
   isStillOwed(owed: Owed): boolean;
   /** A leaving member that owes nothing may go at once. */
   mayGoNow(member: Member): boolean;
+  /** A member is about to be taken in once more, for the same seat or another: what it was given went with its former connection. */
+  comesAgain(id: string): void;
   /** It is not there for now: others have to do its part. */
   wentAway(member: Member): void;
   cameBack(member: Member): void;
@@ -77,8 +79,9 @@ export class Attendance {
     if (!this.options.mixedEngines && this.fingerprint !== hello.fingerprint) {
       throw new ProtocolError('FINGERPRINT_MISMATCH', `the run is pinned to ${this.fingerprint}, this worker has ${hello.fingerprint}`);
     }
-    this.hooks.take('join');
     const previous = this.members.get(hello.id);
+    if (previous) this.hooks.comesAgain(hello.id);
+    this.hooks.take('join');
     if (previous?.connection.isOpen && previous.connection !== connection) previous.connection.close();
     this.members.add(hello, connection);
     if (previous) this.event('worker.back', hello, 'is back');

@@ -105,6 +105,10 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
     this.members.send(message, this.numbers());
   }
 
+  protected override comesAgain(): void {
+    // Its replicas stay its own: it is told of them in the view, and computes what it has not.
+  }
+
   protected override owesWork(member: Member): boolean {
     return member.replicas.length > 0;
   }

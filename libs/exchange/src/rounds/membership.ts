@@ -51,12 +51,16 @@ export class Membership {
 
   /** Those that compute: connected everywhere, as far as is known. */
   live(): CoordinatedMember[] {
-    return this.all().filter((member) => member.up && member.awaySinceMs === undefined);
+    return this.all().filter(isLive);
   }
 
-  /** The live ones as VIEW and COMMIT name them. */
+  /**
+   * As VIEW and COMMIT name them: the live ones, and who is away with replicas that nobody could take. Those are in the present view, which
+   * has not changed with their going; a server that was told otherwise under its number would drop what they send when they are back.
+   */
   list(): Members {
-    return this.live().map(({ id, seat, n, replicas }) => ({ id, seat, n, replicas }));
+    const named = this.all().filter((member) => isLive(member) || member.replicas.length > 0);
+    return named.map(({ id, seat, n, replicas }) => ({ id, seat, n, replicas }));
   }
 
   holderOf(seat: number): CoordinatedMember | undefined {
@@ -135,3 +139,5 @@ export class Membership {
     );
   }
 }
+
+const isLive = ({ up, awaySinceMs }: CoordinatedMember): boolean => up && awaySinceMs === undefined;

@@ -237,6 +237,8 @@ export class Shard {
     if (header.length !== state.chunk.length * 4) throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk}`);
     if (header.round > this.round) throw new ProtocolError('BAD_ROUND', `round ${header.round}, this standby is in ${this.round}`);
     if (header.round < this.round || state.next) return undefined;
+    // Unscaled it would be another update than that of the primary, and nobody would notice.
+    if (this.options.twoPhase && !this.decision) throw new ProtocolError('BAD_ROUND', `the DECISION of round ${header.round} has not come`);
     return acquireRegion(state.chunk.arena, state.chunk.length);
   }
 

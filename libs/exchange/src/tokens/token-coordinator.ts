@@ -70,13 +70,9 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     return Math.floor(this.marks.count / this.options.replicas);
   }
 
-  override memberJoined(
-    hello: MessageOf<'hello'>,
-    connection: Parameters<AttemptCoordinator<TokenCoordinatorOptions>['memberJoined']>[1],
-  ): void {
-    // Over a new connection it begins anew: what it held is issued again, to it or to another.
-    if (this.members.get(hello.id) && this.members.holderOf(hello.seat)?.id === hello.id) this.takeBack(hello.id);
-    super.memberJoined(hello, connection);
+  /** Over a new connection it begins anew: what it held is issued again, to it or to another. */
+  protected override comesAgain(id: string): void {
+    this.takeBack(id);
   }
 
   /** Membership has changed: tokens of those who are gone come back, in mode ssp replicas are balanced over those who stay. */

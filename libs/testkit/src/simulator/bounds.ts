@@ -4,7 +4,7 @@ import type { Cluster } from './cluster.js';
 import type { Part } from './part.js';
 
 /** Blocks of an arena are of 64 bytes here: every chunk is that small. */
-const BLOCK_BYTES = 64;
+export const BLOCK_BYTES = 64;
 /** Control messages that a slow peer leaves in its queue. */
 const QUEUE_SLACK_BYTES = 1 << 20;
 /** Events of one attempt, beside what each round writes. */

@@ -98,4 +98,31 @@ export const REGRESSIONS: readonly Regression[] = [
     found:
       'a successor counted its views from below those that workers knew: what they sent was kept as ahead of it until the stall watch asked',
   },
+  {
+    seed: 470,
+    mode: 'ssp',
+    found: 'a worker came again for another seat before its former connection was gone: its tokens were neither taken back nor told to it',
+  },
+  { seed: 4450, mode: 'async', found: 'as seed 470, in mode async' },
+  {
+    seed: 3924,
+    found:
+      'a server that connected while the only worker was away was told of nobody, in the view of all others: it dropped what that worker sent',
+  },
+  {
+    seed: 6784,
+    found: 'a standby that had not heard the DECISION of a round applied its gradients unscaled, and nobody noticed',
+  },
+  {
+    seed: 6919,
+    found: 'the watch: a server without chunks counted as not reduced, because it had not heard a DECISION about nothing',
+  },
+  {
+    seed: 627,
+    found: 'the watch: arenas were looked at before the connection of a worker that was gone had been closed, with what was queued for it',
+  },
+  {
+    seed: 4082,
+    found: 'the watch: with backup replicas a checkpoint was compared with the choices of another attempt, which had begun meanwhile',
+  },
 ];

@@ -262,11 +262,11 @@ export class Watch {
     look(30);
   }
 
-  /** Nobody who lives holds anything of the run. */
+  /** Nobody who lives holds anything of the run. Connections of peers that are gone are closed some seconds after its end, with what was queued for them. */
   private isQuiet(): boolean {
     const { hosted, servers, workers } = this.cluster;
     return (
-      hosted.every(({ over, server }) => over || !server.process.isAlive) &&
+      hosted.every(({ over, server, memory }) => !server.process.isAlive || (over && memory.heldBytes === 0)) &&
       servers.every((server) => !server.process.isAlive || server.hosted === undefined) &&
       workers.every(({ session, process }) => !session || !process.isAlive)
     );
@@ -358,8 +358,10 @@ export class Watch {
       for (const other of hosted) {
         // A standby without chunks has nothing to be behind with.
         if (other.attempt !== part.attempt || !other.counts || (other.isStandby && other.memory.chunks.length === 0)) continue;
-        const { shard } = other;
-        const has = shard.round > committed || (shard.round === committed && !['GATHERING', 'DECIDING'].includes(shard.table.state));
+        const { shard, memory } = other;
+        // A primary without chunks counts as reduced, whether it has heard the DECISION or not: there is nothing to decide there.
+        const isReduced = memory.chunks.length === 0 || !['GATHERING', 'DECIDING'].includes(shard.table.state);
+        const has = shard.round > committed || (shard.round === committed && isReduced);
         checks.expect(
           has,
           'I2',

@@ -4,6 +4,7 @@ import { ParameterStore, type Snapshot, type StorePlan } from '@paceline/hosting
 import type { Arena } from '@paceline/kernels';
 import type { TokenUpdateOptions } from '@paceline/learning';
 import type { CheckpointReader } from '@paceline/storage';
+import { BLOCK_BYTES } from './bounds.js';
 import type { Cluster } from './cluster.js';
 import type { Part } from './part.js';
 import { giveArena, takeArena } from './tiny-run.js';
@@ -48,7 +49,10 @@ export class WatchedStore extends ParameterStore {
 
   override async restore(checkpoint: CheckpointReader): Promise<void> {
     await super.restore(checkpoint);
+    const { part, cluster } = this;
     const { round, attempt } = checkpoint.manifest;
+    // With backup replicas the reference follows the choices of the present attempt alone: of one that is over, and loads still, it knows none.
+    if (part.attempt !== cluster.control.attempt && cluster.run.shape.gradient.backupReplicas > 0) return;
     for (const [i, { index }] of this.chunks.entries()) {
       const isRight = this.cluster.holdsRound(attempt, round, index, this.initial[i]!.floats);
       this.cluster.checks.expect(isRight, 'I5', () => `chunk ${index} was restored to other bits than those of round ${round}`);
@@ -58,6 +62,11 @@ export class WatchedStore extends ParameterStore {
   override takeSnapshot(generation: number, regions: readonly Region[]): Snapshot {
     this.cluster.tokens?.cut(this.part, generation, regions);
     return super.takeSnapshot(generation, regions);
+  }
+
+  /** Beside the slots, which are the store's own. Of a part that is over these are what sockets still read, for peers that take nothing any more. */
+  get heldBytes(): number {
+    return this.arena.bytesInUse - [...this.slots.values()].flat().length * BLOCK_BYTES;
   }
 
   /** After the run: slots are the store's own; everything else must have been given back. Returns the bytes that were not. */
