@@ -7,7 +7,7 @@
  * the processor time of a step, which others on the machine disturb less. The stock wasm backend cannot train the CNN. The tensorflow
  * engine is measured where it is installed (`paceline engine install tensorflow`). With `--peer-python PYTHON` TensorFlow computes the same
  * step compiled as a graph (engines-tensorflow.py), with `--tfjs-node FOLDER` (where @tensorflow/tfjs-node is installed) stock tf.js runs on
- * its native library. `--only mlp,cnn` picks models; `--relaxed` computes with fused multiply-add.
+ * its native library. `--only mlp,cnn` picks models.
  *
  * `--steady STEPS` instead runs the engine for so many steps of the MLP and looks at tensors and memory.
  */
@@ -18,6 +18,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { fusesMultiplyAdd } from '@paceline/kernels';
 import { prepareForTensorflow, tensorflowEngines } from '@paceline/runtime';
 
 const { values: flags } = parseArgs({
@@ -28,7 +29,6 @@ const { values: flags } = parseArgs({
     repetitions: { type: 'string', default: '7' },
     'peer-python': { type: 'string' },
     'tfjs-node': { type: 'string' },
-    relaxed: { type: 'boolean', default: false },
     steady: { type: 'string' },
     child: { type: 'string' },
   },
@@ -55,6 +55,7 @@ const MODELS = {
 const TRAINED_BY = {
   stock: ['mlp', 'lstm'],
   engine: Object.keys(MODELS),
+  relaxed: Object.keys(MODELS),
   native: ['mlp', 'cnn', 'lstm'],
   'tfjs-node': ['mlp', 'cnn', 'lstm'],
   tensorflow: Object.keys(MODELS),
@@ -62,6 +63,7 @@ const TRAINED_BY = {
 const NAMES = {
   stock: 'tf.js wasm, stock',
   engine: 'paceline wasm',
+  relaxed: 'paceline wasm-relaxed',
   native: 'paceline tensorflow',
   'tfjs-node': 'tf.js on TensorFlow (tfjs-node)',
   tensorflow: 'TensorFlow, graph (Python)',
@@ -82,7 +84,7 @@ async function engineStep(name, options = {}) {
   const { spec } = parseRunSpec({ model });
   const description = await describeModel(spec);
   const layout = createLayout(description);
-  const engine = await createEngine({ spec, description, layout, relaxedSimd: flags.relaxed, ...options });
+  const engine = await createEngine({ spec, description, layout, ...options });
   const [flat, out] = [0, 1].map(() => new Float32Array(new SharedArrayBuffer(layout.totalLength * 4)));
   createInitialValues(description, spec.seed).fill(0, flat);
   const batches = [{ ...batchOf(count), count }];
@@ -137,6 +139,7 @@ function tfjsStep(tf, tfl, name) {
 
 async function stepper(kind, name) {
   if (kind === 'engine') return (await engineStep(name)).step;
+  if (kind === 'relaxed') return (await engineStep(name, { backend: 'wasm-relaxed' })).step;
   if (kind === 'native')
     return (await engineStep(name, { backend: 'tensorflow', tensorflowPackage: tensorflowEngines()[0].packageDir })).step;
   if (kind === 'tfjs-node') {
@@ -177,14 +180,7 @@ async function serve(kind) {
 
 /** One path as a function from the name of a model to its times. */
 async function startJavaScript(kind) {
-  const args = [
-    '--child',
-    kind,
-    '--steps',
-    flags.steps,
-    ...(flags.relaxed ? ['--relaxed'] : []),
-    ...(flags['tfjs-node'] ? ['--tfjs-node', flags['tfjs-node']] : []),
-  ];
+  const args = ['--child', kind, '--steps', flags.steps, ...(flags['tfjs-node'] ? ['--tfjs-node', flags['tfjs-node']] : [])];
   const child = fork(new URL(import.meta.url), args, { env: prepareForTensorflow({ ...process.env, OMP_NUM_THREADS: '1' }) });
   const gone = new AbortController();
   child.once('exit', () => gone.abort(new Error(`the process for "${NAMES[kind]}" ended; what it said is above`)));
@@ -225,6 +221,7 @@ async function compare() {
   const kinds = [
     'stock',
     'engine',
+    ...(fusesMultiplyAdd() ? ['relaxed'] : []),
     ...native,
     ...(flags['tfjs-node'] ? ['tfjs-node'] : []),
     ...(flags['peer-python'] ? ['tensorflow'] : []),

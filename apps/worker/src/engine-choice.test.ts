@@ -23,6 +23,7 @@ function chooser(msPerStep: Readonly<Record<string, number | Error>>, hasTensorf
   const chooser = new EngineChooser({
     ...{ log, folder: directory },
     tensorflow: () => (hasTensorflow ? [engine] : []),
+    fusesMultiplyAdd: () => 'wasm-relaxed' in msPerStep,
     trial: async ({ backend }: TrialRequest): Promise<TrialResult> => {
       trials.push(backend);
       await new Promise((done) => setTimeout(done, 20));
@@ -66,6 +67,18 @@ it('a pinned run takes the engine that it is pinned to, or says that this worker
     code: 'ENGINE_UNAVAILABLE',
     message: 'the run is pinned to tfjs-wasm 2; test; this worker has tfjs-tensorflow 1; test and tfjs-wasm 1; test',
   });
+});
+
+it('fused multiply-add is an engine of its own, where the processor has it', async () => {
+  const { chooser: worker, trials } = chooser({ wasm: 8, 'wasm-relaxed': 6 }, false);
+  const choices = await worker.choose(jobOf({ engine: 'auto' }));
+  expect(choices.map(({ backend }) => backend)).toEqual(['wasm-relaxed', 'wasm']);
+  expect(trials).toEqual(['wasm', 'wasm-relaxed']);
+  expect(worker.record('tfjs-wasm-relaxed 1; test').map(({ name, isChosen }) => [name, isChosen])).toEqual([
+    ['wasm', false],
+    ['cpu', false],
+    ['wasm-relaxed', true],
+  ]);
 });
 
 it('an engine that does not work is left out, and tried again the next time', async () => {

@@ -1,9 +1,9 @@
 /**
  * Which engine a worker computes a run with.
  *
- *     engine: wasm, cpu, tensorflow   that one; without TensorFlow the compute thread refuses to start and says what to do
- *     engine: auto                    the fastest here for this model; of an attempt that has begun, the one that it is pinned to
- *     engine: mixed                   the fastest here, whatever the others take
+ *     engine: wasm, wasm-relaxed, cpu, tensorflow   that one; where it is not, the compute thread refuses to start and says what to do
+ *     engine: auto                                  the fastest here for this model; of an attempt that has begun, the one that it is pinned to
+ *     engine: mixed                                 the fastest here, whatever the others take
  *
  * What is fastest is measured, each engine in a process of its own and on made-up rows, once per machine, model and batch: the result is kept in the
  * user's cache folder. Several workers of one machine that start together wait for the first one's result.
@@ -14,6 +14,7 @@ import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { runTrialInProcess, type TrialRequest, type TrialResult } from '@paceline/engine';
+import { fusesMultiplyAdd } from '@paceline/kernels';
 import type { EngineRecord, StepTaskJob } from '@paceline/jobs';
 import { lockFile, tensorflowEngines, userDirectories, type Logger, type TensorflowEngine } from '@paceline/runtime';
 import type { EngineChoice } from './compute-protocol.js';
@@ -29,17 +30,18 @@ export interface ChooserOptions {
   /** Where results are kept. */
   readonly folder?: string;
   readonly tensorflow?: () => readonly TensorflowEngine[];
+  readonly fusesMultiplyAdd?: () => boolean;
   readonly trial?: (request: TrialRequest) => Promise<TrialResult>;
 }
 
 const MEASURE_MS = 700;
 /** A seat has to be taken within 30 s. */
-const TRIAL_DEADLINE_MS = 9_000;
+const TRIAL_DEADLINE_MS = 7_000;
 const WAIT_FOR_OTHER_MS = 20_000;
 const KEPT_RESULTS = 200;
 const LOOK_EVERY_MS = 30_000;
 
-const MEASURED = ['wasm', 'tensorflow'] as const;
+const MEASURED = ['wasm', 'wasm-relaxed', 'tensorflow'] as const;
 type Result = Pick<TrialResult, 'fingerprint' | 'examples' | 'fastestMs'> & { readonly backend: (typeof MEASURED)[number] };
 
 export class EngineUnfitError extends Error {
@@ -53,11 +55,13 @@ export class EngineChooser {
   private lookAgainAt = 0;
   private readonly folder: string;
   private readonly tensorflow: () => readonly TensorflowEngine[];
+  private readonly fuses: () => boolean;
   private readonly trial: (request: TrialRequest) => Promise<TrialResult>;
 
   constructor(private readonly options: ChooserOptions) {
     this.folder = options.folder ?? join(userDirectories().cache, 'engine-trials');
     this.tensorflow = options.tensorflow ?? (() => tensorflowEngines());
+    this.fuses = options.fusesMultiplyAdd ?? fusesMultiplyAdd;
     this.trial = options.trial ?? ((request) => runTrialInProcess(request, process.env, TRIAL_DEADLINE_MS));
   }
 
@@ -67,7 +71,8 @@ export class EngineChooser {
     // Asked for every second: the disk is looked at less often.
     if (now >= this.lookAgainAt) {
       this.lookAgainAt = now + LOOK_EVERY_MS;
-      this.available = ['wasm', 'cpu', ...(this.tensorflow().length > 0 ? ['tensorflow'] : [])];
+      const [wasm, ...others] = this.enginesHere();
+      this.available = [wasm!, 'cpu', ...others];
     }
     return this.available.map((name) => {
       const result = this.measured.find(({ backend }) => backend === name);
@@ -84,7 +89,7 @@ export class EngineChooser {
     const { engine } = job.spec;
     const tensorflowPackage = this.tensorflow()[0]?.packageDir;
     if (engine === 'tensorflow') return [{ backend: engine, tensorflowPackage }];
-    if (engine === 'wasm' || engine === 'cpu') return [{ backend: engine }];
+    if (engine !== 'auto' && engine !== 'mixed') return [{ backend: engine }];
     this.measured = await this.measure(job);
     const choices = [...this.measured]
       .sort((a, b) => speedOf(b) - speedOf(a))
@@ -99,6 +104,12 @@ export class EngineChooser {
     throw new EngineUnfitError(
       `the run is pinned to ${job.fingerprint}; this worker has ${choices.map(({ fingerprint }) => fingerprint).join(' and ')}`,
     );
+  }
+
+  /** Worth measuring; the first one is everywhere. */
+  private enginesHere(): readonly (typeof MEASURED)[number][] {
+    const isHere = { wasm: true, 'wasm-relaxed': this.fuses(), tensorflow: this.tensorflow().length > 0 };
+    return MEASURED.filter((name) => isHere[name]);
   }
 
   private async measure(job: Pick<StepTaskJob, 'spec' | 'model'>): Promise<readonly Result[]> {
@@ -124,7 +135,8 @@ export class EngineChooser {
 
   private async measureNow({ spec }: Pick<StepTaskJob, 'spec'>, tensorflow: TensorflowEngine | undefined, file: string): Promise<Result[]> {
     const results: Result[] = [];
-    for (const backend of MEASURED.filter((name) => name === 'wasm' || tensorflow)) {
+    const here = this.enginesHere();
+    for (const backend of here) {
       const tensorflowPackage = backend === 'tensorflow' ? tensorflow?.packageDir : undefined;
       try {
         const { fingerprint, examples, msPerStep, fastestMs } = await this.trial({
@@ -140,7 +152,7 @@ export class EngineChooser {
       }
     }
     // A trial that fails may work the next time: only what is complete is kept.
-    if (results.length === (tensorflow ? 2 : 1)) keep(file, results);
+    if (results.length === here.length) keep(file, results);
     return results;
   }
 }
@@ -159,7 +171,7 @@ function keyOf({ spec, model }: Pick<StepTaskJob, 'spec' | 'model'>, tensorflow:
 }
 
 /** Raised when the engines of this release are faster or slower than before. */
-const RESULT_REVISION = 2;
+const RESULT_REVISION = 3;
 
 const isResult = ({ backend, fingerprint, examples, fastestMs }: Result): boolean =>
   MEASURED.includes(backend) && typeof fingerprint === 'string' && examples > 0 && fastestMs > 0;

@@ -8,7 +8,7 @@ import * as tf from '@tensorflow/tfjs-core';
 import '@tensorflow/tfjs-backend-cpu';
 import { setThreadsCount, setWasmPaths, version_wasm, type BackendWasm } from '@tensorflow/tfjs-backend-wasm';
 import type * as tfl from '@tensorflow/tfjs-layers';
-import { hasRelaxedSimd } from '@paceline/kernels';
+import { fusesMultiplyAdd, type TrainingVariant } from '@paceline/kernels';
 import type { BackendName } from '@paceline/spec';
 import { EngineUnavailableError } from './engine-unavailable.js';
 import { normaliseInKernels, normaliseInPasses } from './layers/batch-norm.js';
@@ -44,8 +44,6 @@ export interface StartedBackend {
 export interface BackendOptions {
   /** Folder of a tfjs-node package with its binary, for `tensorflow`. */
   readonly tensorflowPackage?: string | undefined;
-  /** Fused multiply-add in the products of `wasm`, where Node has relaxed SIMD: other bits, so another fingerprint. */
-  readonly relaxedSimd?: boolean | undefined;
 }
 
 /** Raised when a kernel of ours computes different bits than before, so that old and new workers do not mix. */
@@ -59,8 +57,9 @@ export async function startBackend(name: BackendName, options: BackendOptions = 
   // Without this the cpu backend greets every user with an advertisement on the console.
   tf.enableProdMode();
   const { fingerprint, devices = [] } = await STARTERS[name](options);
-  const memory = name === 'wasm' ? new WasmMemory() : name === 'tensorflow' ? new TensorflowMemory() : new CpuMemory();
-  const fused = name === 'wasm' ? FUSED_ON_WASM : FUSED_ELSEWHERE;
+  const tfjsName = name === 'wasm-relaxed' ? 'wasm' : name;
+  const memory = tfjsName === 'wasm' ? new WasmMemory() : tfjsName === 'tensorflow' ? new TensorflowMemory() : new CpuMemory();
+  const fused = tfjsName === 'wasm' ? FUSED_ON_WASM : FUSED_ELSEWHERE;
   return {
     name,
     fingerprint,
@@ -68,11 +67,14 @@ export async function startBackend(name: BackendName, options: BackendOptions = 
     memory,
     activate: () => {
       // setBackend is asynchronous only for a backend that has not been started.
-      if (tf.getBackend() !== name) void tf.setBackend(name);
+      if (tf.getBackend() !== tfjsName) void tf.setBackend(tfjsName);
     },
     fuse: (layer) => fused[layer.getClassName()]?.(layer, memory),
   };
 }
+
+/** As tf.js knows it: a thread has one kind of wasm kernels. */
+type TfjsName = Exclude<BackendName, 'wasm-relaxed'>;
 
 type Fused = Readonly<Record<string, (layer: tfl.layers.Layer, memory: TensorMemory) => void>>;
 
@@ -93,18 +95,18 @@ interface Started {
 
 /** Each makes its backend the present one. */
 const STARTERS: Readonly<Record<BackendName, (options: BackendOptions) => Promise<Started>>> = {
-  async wasm({ relaxedSimd = false }) {
-    if (relaxedSimd && !hasRelaxedSimd())
-      throw new EngineUnavailableError(`Node ${process.version} has no relaxed SIMD: use Node 22 or newer, or leave the option out.`);
-    setThreadsCount(WASM_THREADS);
-    // The package finds its own files in Node; the explicit folder keeps that true when this code is bundled.
-    const require = createRequire(import.meta.url);
-    setWasmPaths(path.dirname(require.resolve('@tensorflow/tfjs-backend-wasm')) + path.sep);
-    installTrainingKernels(relaxedSimd ? 'relaxed' : 'plain');
-    await use('wasm');
-    refuseNullMemory(tf.backend() as BackendWasm);
-    const simd = relaxedSimd ? 'relaxed' : (await tf.env().getAsync('WASM_HAS_SIMD_SUPPORT')) ? 'yes' : 'no';
+  async wasm() {
+    await startWasm('plain');
+    const simd = (await tf.env().getAsync('WASM_HAS_SIMD_SUPPORT')) ? 'yes' : 'no';
     return ours(`tfjs-wasm ${version_wasm}`, `simd ${simd}`, `threads ${WASM_THREADS}`);
+  },
+  async 'wasm-relaxed'() {
+    if (!fusesMultiplyAdd())
+      throw new EngineUnavailableError(
+        `This processor, or Node ${process.version}, has no fused multiply-add for WebAssembly: take \`engine: wasm\`.`,
+      );
+    await startWasm('relaxed');
+    return ours(`tfjs-wasm-relaxed ${version_wasm}`, 'simd relaxed, fused', `threads ${WASM_THREADS}`);
   },
   async cpu() {
     await use('cpu');
@@ -121,7 +123,17 @@ const STARTERS: Readonly<Record<BackendName, (options: BackendOptions) => Promis
   },
 };
 
-async function use(name: BackendName): Promise<void> {
+async function startWasm(variant: TrainingVariant): Promise<void> {
+  setThreadsCount(WASM_THREADS);
+  // The package finds its own files in Node; the explicit folder keeps that true when this code is bundled.
+  const require = createRequire(import.meta.url);
+  setWasmPaths(path.dirname(require.resolve('@tensorflow/tfjs-backend-wasm')) + path.sep);
+  installTrainingKernels(variant);
+  await use('wasm');
+  refuseNullMemory(tf.backend() as BackendWasm);
+}
+
+async function use(name: TfjsName): Promise<void> {
   if (!(await tf.setBackend(name))) throw new Error(`tf.js could not start its backend ${name}`);
 }
 

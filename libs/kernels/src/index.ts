@@ -4,7 +4,7 @@ export { measureKernels, type KernelMeasurement, type MeasureOptions } from './m
 export * as references from './references.js';
 export {
   EDGE_BYTES,
-  hasRelaxedSimd,
+  fusesMultiplyAdd,
   instantiateTrainingKernels,
   ProductMode,
   readTrainingModule,

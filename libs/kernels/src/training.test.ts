@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   EDGE_BYTES,
-  hasRelaxedSimd,
+  fusesMultiplyAdd,
   instantiateTrainingKernels,
   ProductMode,
   readTrainingModule,
@@ -93,7 +93,7 @@ const shapes = fc
   })
   .map((shape) => ({ ...shape, relu: shape.relu && !shape.accumulate }));
 
-const variants: TrainingVariant[] = hasRelaxedSimd() ? ['plain', 'relaxed'] : ['plain'];
+const variants: TrainingVariant[] = fusesMultiplyAdd() ? ['plain', 'relaxed'] : ['plain'];
 
 describe.each(variants)('products, %s', (variant) => {
   it('are the sums of the definition, for every shape, and nothing beside them is written', () => {

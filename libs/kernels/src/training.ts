@@ -3,6 +3,7 @@
  * The module has no data of its own and allocates nothing; whoever calls it names every byte that it may touch.
  */
 import { readFileSync } from 'node:fs';
+import { setFlagsFromString } from 'node:v8';
 import { KernelsMissingError } from './kernels.js';
 import { webAssembly, type CompiledModule, type PlainMemory } from './webassembly.js';
 
@@ -178,14 +179,34 @@ export type DepthwiseWindow = [
 /** plain: one rounding per operation, the same on every machine. relaxed: fused multiply-add where the processor has it. */
 export type TrainingVariant = 'plain' | 'relaxed';
 
-/** The smallest module that uses f32x4.relaxed_madd: () → v128. */
-// prettier-ignore
-const RELAXED_PROBE = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 19, 1, 17, 0,
-  65, 0, 253, 17, 65, 0, 253, 17, 65, 0, 253, 17, 253, 133, 2, 11);
+/** v128.const of four times the same float32, by its bytes, the lowest first. */
+const splat = (...float32: readonly number[]): number[] => [0xfd, 0x0c, ...float32, ...float32, ...float32, ...float32];
+const ONE_AND_A_BIT = splat(0x00, 0x08, 0x80, 0x3f); // 1 + 2⁻¹²
 
-/** Whether this Node has relaxed SIMD: from version 22, before with --experimental-wasm-relaxed-simd. */
-export function hasRelaxedSimd(): boolean {
-  return webAssembly.validate(RELAXED_PROBE);
+/**
+ * `probe(): f32` = f32x4.relaxed_madd(1 + 2⁻¹², 1 + 2⁻¹², −(1 + 2⁻¹¹)), lane 0: 2⁻²⁴ where the product is not rounded, 0 where it is.
+ * Sections: types, functions, exports, code (WebAssembly core specification, chapter 5).
+ */
+// prettier-ignore
+const RELAXED_PROBE = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 0x7d, 3, 2, 1, 0, 7, 9, 1, 5, 112, 114, 111, 98, 101, 0, 0,
+  10, 64, 1, 62, 0, ...ONE_AND_A_BIT, ...ONE_AND_A_BIT, ...splat(0x00, 0x10, 0x80, 0xbf), 0xfd, 0x85, 0x02, 0xfd, 0x1f, 0, 0x0b);
+
+let fuses: boolean | undefined;
+
+/**
+ * Whether relaxed SIMD is here (Node 22 on; before it V8 has it behind a flag, which is switched on) and multiplies and adds with one
+ * rounding (processors of x86-64-v3 and arm64). Without that the kernels `relaxed` would compute the bits of `plain`.
+ */
+export function fusesMultiplyAdd(): boolean {
+  fuses ??= probe();
+  return fuses;
+}
+
+function probe(): boolean {
+  if (!webAssembly.validate(RELAXED_PROBE)) setFlagsFromString('--experimental-wasm-relaxed-simd');
+  if (!webAssembly.validate(RELAXED_PROBE)) return false;
+  const { exports } = new webAssembly.Instance(new webAssembly.Module(RELAXED_PROBE), {});
+  return (exports as { probe(): number }).probe() !== 0;
 }
 
 const FILES: Readonly<Record<TrainingVariant, string>> = { plain: 'training.wasm', relaxed: 'training-relaxed.wasm' };

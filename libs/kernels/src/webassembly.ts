@@ -22,7 +22,10 @@ export type CompiledModule = object;
 interface WebAssemblyNamespace {
   readonly Memory: new (descriptor: { initial: number; maximum: number; shared: true }) => SharedMemory;
   readonly Module: new (bytes: Uint8Array) => CompiledModule;
-  readonly Instance: new (module: CompiledModule, imports: { env: { memory: SharedMemory | PlainMemory } }) => { readonly exports: object };
+  readonly Instance: new (
+    module: CompiledModule,
+    imports: { env?: { memory: SharedMemory | PlainMemory } },
+  ) => { readonly exports: object };
   readonly validate: (bytes: Uint8Array) => boolean;
 }
 

@@ -15,7 +15,7 @@ export const DATASETS = ['mnist'] as const;
 export const LOSSES = ['sparseCategoricalCrossentropy', 'categoricalCrossentropy', 'meanSquaredError'] as const;
 export const METRICS = ['accuracy'] as const;
 /** What computes on a worker. */
-export const BACKENDS = ['wasm', 'cpu', 'tensorflow'] as const;
+export const BACKENDS = ['wasm', 'wasm-relaxed', 'cpu', 'tensorflow'] as const;
 export type BackendName = (typeof BACKENDS)[number];
 export const ENGINES = [...BACKENDS, 'auto', 'mixed'] as const;
 export const MODES = ['sync', 'async', 'ssp'] as const;
@@ -165,7 +165,7 @@ export const runSpecSchema = z
     engine: z
       .enum(ENGINES)
       .describe(
-        'What computes on the workers: wasm everywhere, tensorflow where it is installed, cpu for comparison. auto: the fastest of the first worker, ' +
+        'What computes on the workers: wasm everywhere, wasm-relaxed where the processor multiplies and adds in one step, tensorflow where it is installed, cpu for comparison. auto: the fastest of the first worker, ' +
           'for all of the run. mixed: the fastest of each worker, replicas by speed, without equal bits.',
       )
       .default('wasm'),
