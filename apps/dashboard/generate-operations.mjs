@@ -119,8 +119,13 @@ class TypeWriter {
     return selections.flatMap((selection) => {
       if (selection.kind === 'Field') return [selection];
       const fragment = selection.kind === 'FragmentSpread' ? this.fragments.get(selection.name.value) : selection;
-      return fragment.typeCondition.name.value === type.name ? this.flatten(type, fragment.selectionSet.selections) : [];
+      return this.holdsFor(fragment, type) ? this.flatten(type, fragment.selectionSet.selections) : [];
     });
+  }
+
+  holdsFor({ typeCondition }, type) {
+    const wanted = this.schema.getType(typeCondition.name.value);
+    return wanted === type || (isUnionType(wanted) && this.schema.isSubType(wanted, type));
   }
 
   object(type, fields, indent) {

@@ -281,7 +281,7 @@ export type PauseRunResult = {
 export type PauseRunVariables = { readonly id: string };
 export const PauseRun: Operation<PauseRunResult, PauseRunVariables> = {
   name: 'PauseRun',
-  text: 'mutation PauseRun($id: ID!) { pauseRun(id: $id) { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } } }',
+  text: 'mutation PauseRun($id: ID!) { pauseRun(id: $id) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } }',
 };
 
 export type ResumeRunResult = {
@@ -311,7 +311,7 @@ export type ResumeRunResult = {
 export type ResumeRunVariables = { readonly id: string };
 export const ResumeRun: Operation<ResumeRunResult, ResumeRunVariables> = {
   name: 'ResumeRun',
-  text: 'mutation ResumeRun($id: ID!) { resumeRun(id: $id) { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } } }',
+  text: 'mutation ResumeRun($id: ID!) { resumeRun(id: $id) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } }',
 };
 
 export type ScaleRunResult = {
@@ -341,7 +341,7 @@ export type ScaleRunResult = {
 export type ScaleRunVariables = { readonly id: string; readonly workers: number };
 export const ScaleRun: Operation<ScaleRunResult, ScaleRunVariables> = {
   name: 'ScaleRun',
-  text: 'mutation ScaleRun($id: ID!, $workers: Int!) { scaleRun(id: $id, workers: $workers) { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } } }',
+  text: 'mutation ScaleRun($id: ID!, $workers: Int!) { scaleRun(id: $id, workers: $workers) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } }',
 };
 
 export type ExtendRunResult = {
@@ -371,7 +371,7 @@ export type ExtendRunResult = {
 export type ExtendRunVariables = { readonly id: string; readonly rounds: number };
 export const ExtendRun: Operation<ExtendRunResult, ExtendRunVariables> = {
   name: 'ExtendRun',
-  text: 'mutation ExtendRun($id: ID!, $rounds: Int!) { extendRun(id: $id, rounds: $rounds) { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } } }',
+  text: 'mutation ExtendRun($id: ID!, $rounds: Int!) { extendRun(id: $id, rounds: $rounds) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } }',
 };
 
 export type RunEventsResult = {
