@@ -34,6 +34,13 @@ describe('mistakes', () => {
     ['a missing argument', ['run'], {}, EXIT.usage, /missing required argument 'id'/],
     ['a flag that is no number', ['train', '--seed', 'abc'], {}, EXIT.usage, /--seed "abc" is not a whole number/],
     ['an unknown model', ['train', '--model', 'mpl'], {}, EXIT.usage, /--model "mpl" is not one of mlp/],
+    [
+      'an engine that is none yet',
+      ['train', '--engine', 'webgpu'],
+      {},
+      EXIT.badSpec,
+      /webgpu is not available: .*take tensorflow .*else wasm/,
+    ],
     ['a huge number', ['train', '--replicas', '1e99'], {}, EXIT.usage, /--replicas/],
     ['too many replicas', ['train', '--replicas', '99999999999'], {}, EXIT.badSpec, /--replicas {2}replicas: /],
     ['an impossible batch', ['train', '--global-batch', '3', '--replicas', '4'], {}, EXIT.badSpec, /must be at least replicas \(4\)/],
@@ -57,6 +64,18 @@ describe('mistakes', () => {
     expect(result.exit, text).toBe(exit);
     expect(text).not.toMatch(/^\s+at .*:\d+:\d+\)?$/m);
     expect(text).not.toContain('hunter2');
+  });
+
+  it('an engine that is none yet is listed with why, and with what to take', async () => {
+    const text = await home.run(['engine', 'list']);
+    expect(text).toMatchObject({ exit: EXIT.ok });
+    expect(text.stdout).toMatch(/^webgpu +is not available: .* asynchronously.*paceline engine install tensorflow --cuda.*wasm\.$/m);
+    const { engines, unavailable } = JSON.parse((await home.run(['engine', 'list', '--json'])).stdout) as Record<
+      string,
+      { name: string }[]
+    >;
+    expect(engines!.map(({ name }) => name)).not.toContain('webgpu');
+    expect(unavailable).toEqual([{ name: 'webgpu', why: expect.stringMatching(/^not available: /) as string }]);
   });
 
   it('an address where something else answers', async () => {

@@ -24,6 +24,15 @@ describe('the surface of the run spec', () => {
     for (const { path, description } of fields.filter(({ enumValues }) => !enumValues)) expect(description, path).toMatch(/\.$/);
   });
 
+  it('refuses an engine that is none yet with why, and any other word with the list', () => {
+    expect(parseRunSpec({ engine: 'webgpu' } as never)).toMatchObject({
+      ok: false,
+      issues: [{ path: 'engine', message: expect.stringMatching(/^webgpu is not available: .*take tensorflow/) as string }],
+    });
+    const unknown = { ok: false, issues: [{ path: 'engine', message: expect.stringContaining('tensorflow') as string }] };
+    for (const engine of ['metal', 'constructor']) expect(parseRunSpec({ engine } as never)).toMatchObject(unknown);
+  });
+
   it('lays unions of objects flat: every member has its fields, a shared one is one field', () => {
     expect(field('optimizer')).toMatchObject({ kind: 'group', default: { name: 'momentum' } });
     expect(field('optimizer.name')).toMatchObject({ kind: 'enum', enumValues: ['sgd', 'momentum', 'adam'], onlyWith: [] });

@@ -12,6 +12,7 @@ import {
   UserError,
   type TensorflowEngine,
 } from '@paceline/runtime';
+import { UNAVAILABLE_ENGINES } from '@paceline/spec';
 import { Argument, type Command } from 'commander';
 import type { CommandContext } from '../command.js';
 import { clean } from '../terminal/clean.js';
@@ -76,9 +77,11 @@ async function list({ terminal, env }: CommandContext): Promise<number> {
       source: `${name}, ${source === 'project' ? 'of this project' : 'installed'} (${packageDir})`,
     })),
   ];
-  if (terminal.json) terminal.document({ engines: rows, hasNvidiaDevice: hasNvidiaDevice() });
+  const unavailable = Object.entries(UNAVAILABLE_ENGINES).map(([name, why]) => ({ name, why }));
+  if (terminal.json) terminal.document({ engines: rows, unavailable, hasNvidiaDevice: hasNvidiaDevice() });
   for (const { name, source } of rows) terminal.print(`${terminal.style('bold', name.padEnd(13))} ${clean(source)}`);
   if (found.length === 0) terminal.print(`${terminal.style('bold', 'tensorflow'.padEnd(13))} is not installed. ${NOT_INSTALLED}`);
+  for (const { name, why } of unavailable) terminal.print(`${terminal.style('bold', name.padEnd(13))} is ${why}.`);
   return EXIT.ok;
 }
 
