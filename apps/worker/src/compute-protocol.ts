@@ -7,10 +7,11 @@
  *   gradient memory    gradient nodes; the compute thread allocates, writes and frees, the main thread reads
  *   control cells      [progress, committed round]; Atomics
  */
-import type { EngineDevice } from '@paceline/engine';
+import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { Token } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
 import type { BackendName, RunSpec, ModelDescription } from '@paceline/spec';
+import type { Leak } from './leak-guard.js';
 
 export const CELL_PROGRESS = 0;
 export const CELL_COMMITTED = 1;
@@ -29,6 +30,7 @@ export interface ComputeInit {
   readonly description: ModelDescription;
   readonly parameters: SharedArrayBuffer;
   readonly cells: SharedArrayBuffer;
+  readonly leakLimits: LeakLimits;
 }
 
 export type ToCompute =
@@ -62,5 +64,7 @@ export type FromCompute =
       readonly examples: number;
       readonly sums: readonly number[];
     }
+  /** This thread leaks: it goes on until it is ended. */
+  | { readonly kind: 'leak'; readonly leak: Leak }
   | { readonly kind: 'non-finite'; readonly round: number; readonly replica: number }
   | { readonly kind: 'failed'; readonly code: string; readonly message: string; readonly round: number; readonly replica: number };

@@ -2,14 +2,16 @@
  * The compute thread: owns the engine. It takes messages in order, works synchronously (tf.js operations block anyway) and
  * answers with contributions and gradient nodes. See compute-protocol.ts for who owns which memory.
  */
+import { getHeapStatistics } from 'node:v8';
 import { parentPort, workerData } from 'node:worker_threads';
 import { openDataset } from '@paceline/data';
-import { createEngine } from '@paceline/engine';
+import { collectGarbage, createEngine, LeakDetector } from '@paceline/engine';
 import { Arena, ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
 import { BatchLoader } from './batch-loader.js';
 import { BatchPlan } from './batch-plan.js';
 import { CELL_COMMITTED, CELL_PROGRESS, type ComputeInit, type FromCompute, type ToCompute } from './compute-protocol.js';
+import { LeakGuard } from './leak-guard.js';
 import { ReplicaSteps } from './replica-steps.js';
 import { TokenSteps } from './token-steps.js';
 
@@ -34,14 +36,25 @@ const generations = (isAsynchronous ? [0] : [0, 1]).map(
   (i) => new Float32Array(init.parameters, i * layout.totalLength * 4, layout.totalLength),
 );
 
-const steps = new ReplicaSteps(engine, loader, gradients, layout.totalLength, spec.replicas, spec.strategy.backupReplicas > 0, {
+const guard = new LeakGuard(engine, {
+  detector: new LeakDetector(init.leakLimits),
+  limits: init.leakLimits,
+  collect: collectGarbage,
+  rssBytes: () => process.memoryUsage.rss(),
+  heapBytes: () => {
+    const { used_heap_size, external_memory } = getHeapStatistics();
+    return used_heap_size + external_memory;
+  },
+  found: (leak) => send({ kind: 'leak', leak }),
+});
+const steps = new ReplicaSteps(guard, loader, gradients, layout.totalLength, spec.replicas, spec.strategy.backupReplicas > 0, {
   contribution: (round, replica, examples, sums) => send({ kind: 'contribution', round, replica, examples, sums }),
   node: (round, lo, hi, pointer) => send({ kind: 'node', round, lo, hi, pointer }),
   progress: () => void Atomics.add(cells, CELL_PROGRESS, 1),
   isObsolete: (round) => Atomics.load(cells, CELL_COMMITTED) > round,
 });
 
-const tokens = new TokenSteps(engine, loader, gradients, layout, generations[0]!, {
+const tokens = new TokenSteps(guard, loader, gradients, layout, generations[0]!, {
   contribution: (round, replica, examples, sums) => send({ kind: 'contribution', round, replica, examples, sums }),
   node: (round, lo, hi, pointer) => send({ kind: 'node', round, lo, hi, pointer }),
   nonFinite: (round, replica) => send({ kind: 'non-finite', round, replica }),
@@ -90,10 +103,12 @@ function handle(message: ToCompute): void {
       load(message.round);
       loader.forget(message.round);
       steps.run(message.round, message.replicas);
-      return loader.prefetch(message.round + 1, message.replicas);
+      loader.prefetch(message.round + 1, message.replicas);
+      return guard.afterRound();
     case 'token':
       load(message.token.round);
-      return tokens.run(message.token, message.next);
+      tokens.run(message.token, message.next);
+      return guard.afterRound();
     case 'evaluate':
       return evaluate(message.generation, message.blocks);
     case 'stop':

@@ -1,7 +1,7 @@
 /** The main thread's side of the compute thread: starts it, passes steps on, and gives gradient memory back. */
 import { Worker } from 'node:worker_threads';
 import type { Token } from '@paceline/exchange';
-import type { EngineDevice } from '@paceline/engine';
+import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
 import type { StepTaskJob } from '@paceline/jobs';
 import { Arena } from '@paceline/kernels';
@@ -14,6 +14,7 @@ import {
   type FromCompute,
   type ToCompute,
 } from './compute-protocol.js';
+import type { Leak } from './leak-guard.js';
 
 const START_DEADLINE_MS = 60_000;
 
@@ -34,6 +35,8 @@ export class Compute implements SeatCompute {
   private gradients: Arena | undefined;
   fingerprint = '';
   devices: readonly EngineDevice[] = [];
+  /** The thread's memory grows: it has to be ended when the run can do without it. Told once. */
+  onLeak: ((leak: Leak) => void) | undefined;
   private stopped = false;
 
   private constructor(
@@ -45,9 +48,15 @@ export class Compute implements SeatCompute {
   }
 
   /** Starts the thread: loads the engine and the dataset. @throws ComputeStartError */
-  static async start(job: StepTaskJob, engine: EngineChoice, parameters: SharedArrayBuffer, bytesPerNode: number): Promise<Compute> {
+  static async start(
+    job: StepTaskJob,
+    engine: EngineChoice,
+    parameters: SharedArrayBuffer,
+    bytesPerNode: number,
+    leakLimits: LeakLimits,
+  ): Promise<Compute> {
     const cells = new SharedArrayBuffer(CELLS * 4);
-    const init: ComputeInit = { spec: job.spec, engine, description: job.model, parameters, cells };
+    const init: ComputeInit = { spec: job.spec, engine, description: job.model, parameters, cells, leakLimits };
     const thread = new Worker(new URL('./compute-thread.js', import.meta.url), { workerData: init });
     const compute = new Compute(thread, cells, bytesPerNode);
     await compute.ready();
@@ -86,6 +95,7 @@ export class Compute implements SeatCompute {
   async stop(): Promise<void> {
     this.stopped = true;
     await this.thread.terminate();
+    this.gradients = undefined; // the memory is shared with the thread: who still holds this object does not hold that
   }
 
   private post(message: ToCompute): void {
@@ -128,11 +138,14 @@ export class Compute implements SeatCompute {
         return events.contribution(message.round, message.replica, message.examples, message.sums);
       case 'node': {
         const { round, lo, hi, pointer } = message;
-        const bytes = this.gradients!.bytes(pointer, this.bytesPerNode);
+        if (!this.gradients) return; // it has been stopped
+        const bytes = this.gradients.bytes(pointer, this.bytesPerNode);
         return events.node({ round, lo, hi, bytes, release: () => this.post({ kind: 'free', pointer }) });
       }
       case 'evaluated':
         return events.evaluated(message.generation, message.from, message.to, message.examples, message.sums);
+      case 'leak':
+        return this.onLeak?.(message.leak);
       case 'non-finite':
         return events.nonFinite(message.round, message.replica);
       case 'failed':

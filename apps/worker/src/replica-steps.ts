@@ -21,7 +21,7 @@ export interface StepOutputs {
 
 export class ReplicaSteps {
   constructor(
-    private readonly engine: Engine,
+    private readonly engine: Pick<Engine, 'step' | 'metricNames'>,
     private readonly loader: BatchLoader,
     private readonly gradients: Arena,
     /** Float32 elements of the flat vector. */

@@ -7,29 +7,41 @@ import { createLayout } from '@paceline/learning';
 import { datasetInfo } from '@paceline/data';
 import { Compute } from './compute.js';
 import type { MeasuredChoice } from './engine-choice.js';
+import type { Leak } from './leak-guard.js';
 import type { SeatLoopOptions } from './seat-loop.js';
 
 const CONNECT_DEADLINE_MS = 2_000;
+/** A round may be long; its end is waited for, because then nothing is computed twice. */
+const LEAK_LEAVE_DEADLINE_MS = 30_000;
 /** A finished node is queued whole; the bytes are references into the gradient arena, which is bounded. */
 const MAX_QUEUED_BYTES = 2 ** 31;
 
 export type RunSession = SeatSession<Compute>;
 
-/** Starts the engine, then connects. @throws ComputeStartError */
+/**
+ * Starts the engine, then connects.
+ * @param onLeak its engine leaks: the session ends by itself, at the end of a round
+ * @throws ComputeStartError
+ */
 export async function startSession(
   job: StepTaskJob,
   engine: MeasuredChoice,
-  { workerId, transport, log }: Pick<SeatLoopOptions, 'workerId' | 'transport' | 'log'>,
+  { workerId, transport, log, leakLimits }: Pick<SeatLoopOptions, 'workerId' | 'transport' | 'log' | 'leakLimits'>,
+  onLeak: (leak: Leak) => void,
 ): Promise<RunSession> {
   const layout = createLayout(job.model);
   const parameters = new SharedArrayBuffer(parameterBytes(job.spec, layout));
-  const compute = await Compute.start(job, engine, parameters, layout.totalLength * 4);
+  const compute = await Compute.start(job, engine, parameters, layout.totalLength * 4, leakLimits);
   const session = new SeatSession({
     ...{ job, workerId, host: hostname(), compute, parameters, layout, log, clock: processClock },
     trainExamples: datasetInfo(job.spec.dataset).trainExamples,
     speed: job.spec.engine === 'mixed' ? engine.examplesPerSecond || undefined : undefined,
     connect: (server) => connect(server, { deadlineMs: CONNECT_DEADLINE_MS, transport, maxQueuedBytes: MAX_QUEUED_BYTES }),
   });
+  compute.onLeak = (leak) => {
+    onLeak(leak);
+    session.leave('its engine leaks memory and is started anew', LEAK_LEAVE_DEADLINE_MS);
+  };
   session.begin();
   return session;
 }

@@ -1,5 +1,5 @@
 /** The SeatLoop of libs/jobs with a queue of BullMQ, and sessions with a compute thread. */
-import type { EngineDevice } from '@paceline/engine';
+import { collectGarbage, type EngineDevice, type LeakLimits } from '@paceline/engine';
 import { processClock } from '@paceline/exchange';
 import {
   HandQueue,
@@ -12,8 +12,11 @@ import {
   type StepTaskJob,
 } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
+import type { BackendName } from '@paceline/spec';
 import type { Redis } from 'ioredis';
 import { EngineChooser, type MeasuredChoice } from './engine-choice.js';
+import { ProcessMemory } from './process-memory.js';
+import { Recycling } from './recycling.js';
 import { startSession, type RunSession } from './run-session.js';
 
 /** What another engine of this worker may do better. */
@@ -25,6 +28,10 @@ export interface SeatLoopOptions {
   readonly workerId: string;
   readonly transport: 'auto' | 'unix' | 'tcp';
   readonly log: Logger;
+  /** Growth of its memory at which a worker begins anew. */
+  readonly leakLimits: LeakLimits;
+  /** The process holds memory that only its end gives back. */
+  readonly onOutgrown: () => void;
 }
 
 export class SeatLoop {
@@ -32,13 +39,25 @@ export class SeatLoop {
   /** For the present job, the fastest first. */
   private choices: readonly MeasuredChoice[] = [];
   readonly engines: EngineChooser;
+  private readonly recycling: Recycling;
+  private readonly memory: ProcessMemory;
+  /** Of the present or last seat. */
+  private backend: BackendName = 'wasm';
+  private hasLeaked = false;
   /** Engine fingerprint of the present or last session; null before the first. */
   fingerprint: string | null = null;
   devices: readonly EngineDevice[] = [];
 
   constructor(private readonly options: SeatLoopOptions) {
-    const { redisUrl, redis, workerId, log } = options;
+    const { redisUrl, redis, workerId, log, leakLimits } = options;
     this.engines = new EngineChooser({ log });
+    this.recycling = new Recycling({ redis, workerId, log });
+    this.memory = new ProcessMemory({
+      rssBytes: () => process.memoryUsage.rss(),
+      collect: collectGarbage,
+      // Half, because a leak that has been found has reached the whole of it.
+      limitBytes: leakLimits.rssBytes / 2,
+    });
     this.loop = new Loop<RunSession>({
       queue: new HandQueue(STEP_TASK_QUEUE, stepTaskJobSchema, redisUrl, workerId),
       controlPlane: redisControlPlane(redis),
@@ -66,7 +85,12 @@ export class SeatLoop {
     if (tries === 0) this.choices = await this.engines.choose(job);
     const choice = this.choices[tries];
     if (!choice) throw new Error('there is no engine to choose from');
-    const session = await startSession(job, choice, this.options);
+    this.hasLeaked = false;
+    this.backend = choice.backend;
+    const session = await startSession(job, choice, this.options, (leak) => {
+      this.hasLeaked = true;
+      this.recycling.thread(job, leak);
+    });
     this.fingerprint = session.compute.fingerprint;
     this.devices = session.compute.devices;
     return session;
@@ -80,11 +104,21 @@ export class SeatLoop {
     return true;
   }
 
-  private tell(...[what, { runId: run, attempt, seat, n }, { end, error }]: Parameters<LoopOptions<RunSession>['told']>): void {
+  private tell(...[what, job, { end, error }]: Parameters<LoopOptions<RunSession>['told']>): void {
     const { log } = this.options;
+    const { runId: run, attempt, seat, n } = job;
+    if (what === 'left') this.leaveProcess(job);
     if (what === 'taken') log.info({ run, attempt, seat, n }, 'step task taken');
     else if (what === 'left') log.info({ run, seat, end }, 'seat left');
     else if (what === 'unreported') log.warn({ err: error, run, seat, end }, 'the end of a seat could not be reported');
     else log.debug({ err: error, run }, 'the queue cannot be seen; the session goes on');
+  }
+
+  /** Between two seats nothing is lost when the process ends. */
+  private leaveProcess(job: StepTaskJob): void {
+    const outgrownBytes = this.memory.outgrownBytes(this.backend, this.hasLeaked);
+    if (outgrownBytes === undefined) return;
+    this.recycling.process(job, outgrownBytes);
+    this.options.onOutgrown();
   }
 }

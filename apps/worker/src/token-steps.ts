@@ -19,7 +19,7 @@ export interface TokenOutputs {
 
 export class TokenSteps {
   constructor(
-    private readonly engine: Engine,
+    private readonly engine: Pick<Engine, 'step' | 'metricNames'>,
     private readonly loader: BatchLoader,
     private readonly gradients: Arena,
     private readonly layout: Layout,

@@ -13,6 +13,9 @@ export const ENVIRONMENT = {
   REDIS_URL: VARIABLES.REDIS_URL,
   PACELINE_TRANSPORT: VARIABLES.PACELINE_TRANSPORT,
   PACELINE_PREDECESSOR: VARIABLES.PACELINE_PREDECESSOR,
+  PACELINE_LEAK_TENSORS: VARIABLES.PACELINE_LEAK_TENSORS,
+  PACELINE_LEAK_TENSORS_MB: VARIABLES.PACELINE_LEAK_TENSORS_MB,
+  PACELINE_LEAK_RSS_MB: VARIABLES.PACELINE_LEAK_RSS_MB,
 };
 
 export interface WorkerProcess {
@@ -20,14 +23,25 @@ export interface WorkerProcess {
   stop(): Promise<void>;
 }
 
-/** @throws EnvironmentError */
-export function startWorker(env: NodeJS.ProcessEnv): WorkerProcess {
+/**
+ * @param onOutgrown the process holds memory that only its end gives back
+ * @throws EnvironmentError
+ */
+export function startWorker(env: NodeJS.ProcessEnv, onOutgrown: () => void): WorkerProcess {
   const settings = readEnvironment(ENVIRONMENT, env);
   prepareForTensorflow();
   const id = `worker-${randomBytes(4).toString('hex')}`;
   const log = createLogger('worker', { worker: id });
   const redis = connectRedis(settings.REDIS_URL, id);
-  const seats = new SeatLoop({ redisUrl: settings.REDIS_URL, redis, workerId: id, transport: settings.PACELINE_TRANSPORT, log });
+  const seats = new SeatLoop({
+    ...{ redisUrl: settings.REDIS_URL, redis, workerId: id, transport: settings.PACELINE_TRANSPORT, log, onOutgrown },
+    leakLimits: {
+      tensors: settings.PACELINE_LEAK_TENSORS,
+      buffers: settings.PACELINE_LEAK_TENSORS,
+      bytes: settings.PACELINE_LEAK_TENSORS_MB * 1e6,
+      rssBytes: settings.PACELINE_LEAK_RSS_MB * 1e6,
+    },
+  });
   const startedAtMs = Date.now();
   const fleet = startHeartbeats(redis, 'worker', () => ({
     id,

@@ -10,18 +10,20 @@ const STEPS_BETWEEN = 1000;
 
 export class Housekeeping {
   private steps = 0;
-  private collect: (() => void) | undefined;
 
   /** To be called once a step. */
   afterStep(): void {
-    if (++this.steps % STEPS_BETWEEN !== 0) return;
-    this.collect ??= garbageCollector();
-    this.collect();
+    if (++this.steps % STEPS_BETWEEN === 0) collectGarbage();
   }
 }
 
-/** V8's own, which Node shows only with a flag. */
-function garbageCollector(): () => void {
-  setFlagsFromString('--expose-gc');
-  return runInNewContext('gc') as () => void;
+let collect: (() => void) | undefined;
+
+/** A full collection of this thread's JavaScript heap, by V8's own function, which Node shows only with a flag. */
+export function collectGarbage(): void {
+  if (!collect) {
+    setFlagsFromString('--expose-gc');
+    collect = runInNewContext('gc') as () => void;
+  }
+  collect();
 }

@@ -2,6 +2,9 @@ export { EngineMemoryError, type BackendOptions, type EngineDevice } from './bac
 export { EngineUnavailableError } from './engine-unavailable.js';
 export { describeModel, type DescribeOptions, type ExampleShape, type ModelPart } from './describe.js';
 export { DescribeBusyError, describeModelInThread, type DescribeInThreadOptions } from './describe-thread.js';
+export { collectGarbage } from './housekeeping.js';
+export { LeakDetector, type Growth, type LeakLimits, type LeakMeasure, type LeakSample } from './leaks/leak-detector.js';
+export type { Kept } from './leaks/leak-trace.js';
 export { ModelError } from './model-error.js';
 export { createEngine, type Batch, type Engine, type EngineOptions, type StepRequest, type Sums } from './engine.js';
 export { runTrial, runTrialInProcess, type TrialRequest, type TrialResult } from './trial.js';

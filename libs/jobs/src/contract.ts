@@ -263,6 +263,17 @@ export const reportSchema = z.discriminatedUnion('kind', [
   }),
   /** From a worker: the process in whose place it was started has ended by itself. `how` is in words: `ended by SIGSEGV`. */
   z.strictObject({ kind: z.literal('worker.died'), workerId: z.string().min(1).max(100), how: z.string().max(300) }),
+  /** From a worker: its memory grows, so it begins anew: its compute thread, or the whole process when memory remains without one. */
+  z.strictObject({
+    kind: z.literal('worker.recycled'),
+    runId: uuid,
+    attempt: z.int(),
+    workerId: z.string().min(1).max(100),
+    what: z.enum(['thread', 'process']),
+    /** The layer or operation that is suspected, in words. */
+    suspect: z.string().max(300).nullable(),
+    message: z.string().max(1000),
+  }),
   /** From a worker: it cannot take or keep its seat (engine missing, model refused, server unreachable for 3 s...). */
   z.strictObject({
     kind: z.literal('seat.failed'),

@@ -43,6 +43,10 @@ const port = z
   .regex(/^\d{1,5}$/, 'must be a port number from 0 to 65535')
   .transform(Number)
   .refine((n) => n <= 65_535, 'must be a port number from 0 to 65535');
+const wholeNumber = z
+  .string()
+  .regex(/^\d{1,9}$/, 'must be a whole number, 0 to turn it off')
+  .transform(Number);
 const directory = z.string().refine((value) => !value.includes('\0'), 'must be a path');
 
 /** Every variable that a process of Paceline reads. `describe` is what people read in errors and in the reference. */
@@ -75,6 +79,15 @@ export const VARIABLES = {
     .enum(['auto', 'unix', 'tcp'], { error: 'must be auto, unix or tcp' })
     .default('auto')
     .describe('transport of the data plane'),
+  PACELINE_LEAK_TENSORS: wholeNumber
+    .default(200)
+    .describe("more tensors in a worker's engine, rising from round to round, at which it starts its engine anew; 0: never"),
+  PACELINE_LEAK_TENSORS_MB: wholeNumber.default(64).describe('the same for megabytes of tensors; 0: never'),
+  PACELINE_LEAK_RSS_MB: wholeNumber
+    .default(512)
+    .describe(
+      'the same for megabytes of the whole worker; when half of it remains without an engine, the process ends with code 71; 0: never',
+    ),
   PACELINE_LOG_LEVEL: z
     .enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], {
       error: 'must be fatal, error, warn, info, debug, trace or silent',

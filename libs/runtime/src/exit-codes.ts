@@ -11,6 +11,8 @@ export const EXIT = {
   notFound: 66,
   unavailable: 69,
   internal: 70,
+  /** A worker between two seats: its supervisor starts it again. */
+  outgrown: 71,
   temporary: 75,
   keyRefused: 77,
   configuration: 78,
@@ -28,6 +30,7 @@ export const EXIT_MEANINGS: Readonly<Record<ExitName, string>> = {
   notFound: 'There is no such run, file or cluster spec.',
   unavailable: 'A service cannot be reached: the api, PostgreSQL or Redis.',
   internal: 'A fault in Paceline. PACELINE_DEBUG=1 shows where.',
+  outgrown: 'A worker holds memory that only its end gives back (a leak outside of its engine); its supervisor starts it again.',
   temporary: 'Something took longer than its deadline, or `up` runs already; trying again may help.',
   keyRefused: 'The api key is missing, wrong or revoked, or may not do this.',
   configuration: 'The configuration or the environment is wrong, or a port is taken.',

@@ -121,8 +121,9 @@ export class Stack {
     return server;
   }
 
-  async addWorker(): Promise<TestProcess> {
-    const worker = await this.launch('worker', { REDIS_URL: this.redis.url, PACELINE_TRANSPORT: this.transport });
+  /** @param env of its environment, beside what it needs */
+  async addWorker(env: Readonly<Record<string, string>> = {}): Promise<TestProcess> {
+    const worker = await this.launch('worker', { ...env, REDIS_URL: this.redis.url, PACELINE_TRANSPORT: this.transport });
     this.workers.push(worker);
     return worker;
   }

@@ -46,6 +46,8 @@ export class FleetReports {
         return this.seatFailed(report);
       case 'worker.died':
         return this.workerDied(report);
+      case 'worker.recycled':
+        return this.workerRecycled(report);
       case 'seat.left':
         return this.seatLeft(report);
     }
@@ -148,6 +150,21 @@ export class FleetReports {
     });
     this.fleet.goodbye('worker', workerId);
     this.signals.changed(runId);
+  }
+
+  /** It leaves and comes back by itself; this says why. */
+  private async workerRecycled({ runId, attempt, workerId, what, suspect, message }: Of<'worker.recycled'>): Promise<void> {
+    const known = await this.database.transact(async (transaction) => {
+      const run = await this.moves.lock(transaction, runId);
+      if (run?.attempt !== attempt || !hasLiveAttempt(run.status)) return false;
+      const data = { workerId, what, suspect: suspect === null ? null : storable(suspect) };
+      await this.moves.addEvents(transaction, run, [
+        { attempt, type: 'worker.recycled', message: storable(message), data, at: new Date() },
+      ]);
+      return true;
+    });
+    if (known) this.signals.changed(runId);
+    else this.log.warn({ run: runId, worker: workerId, what, suspect }, message);
   }
 
   /** A planned leave: the seat is free before the coordinator's next state says so. */

@@ -250,6 +250,7 @@ class Starter {
   #workerEnvironment(redisUrl: string, index: number): NodeJS.ProcessEnv {
     return {
       ...inherited(),
+      ...passed(LEAK_LIMITS),
       ...engineVariables(index),
       REDIS_URL: redisUrl,
       PACELINE_TRANSPORT: process.env['PACELINE_TRANSPORT'] || 'auto',
@@ -270,8 +271,14 @@ function inherited(): NodeJS.ProcessEnv {
   const names = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'LC_ALL', 'TZ', 'NODE_OPTIONS', 'NODE_EXTRA_CA_CERTS', 'PACELINE_LOG_LEVEL'];
   return {
     NODE_ENV: 'production',
-    ...Object.fromEntries(names.flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]]))),
+    ...passed(names),
   };
+}
+
+const LEAK_LIMITS = ['PACELINE_LEAK_TENSORS', 'PACELINE_LEAK_TENSORS_MB', 'PACELINE_LEAK_RSS_MB'];
+
+function passed(names: readonly string[]): NodeJS.ProcessEnv {
+  return Object.fromEntries(names.flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]])));
 }
 
 function addressOf(info: ReadyInfo, { host }: LocalStackOptions): string {

@@ -316,6 +316,7 @@ export class SimApi {
         if (await this.transact(report.kind, (run) => decideLead(run, report))) await this.tellLead(report.attempt, report.index);
         return this.loop.wake();
       case 'worker.died':
+      case 'worker.recycled':
         return;
       case 'journal':
         return this.storeJournal(report, id);

@@ -1,0 +1,95 @@
+import type { Engine, Growth, Kept, StepRequest } from '@paceline/engine';
+import { expect, it } from 'vitest';
+import { growthInWords, LeakGuard, suspectOf, type Leak } from './leak-guard.js';
+import { ProcessMemory } from './process-memory.js';
+
+const MB = 1e6;
+const LIMITS = { tensors: 200, buffers: 200, bytes: 64 * MB, rssBytes: 512 * MB };
+const GROWTH: Growth = { measure: 'tensors', from: 40, to: 264, rounds: 56, perRound: 4 };
+const RSS_GROWTH: Growth = { measure: 'rssBytes', from: 300 * MB, to: 900 * MB, rounds: 448, perRound: 1.34 * MB };
+const KEPT: Kept = { layer: 'dense_2 (Dense)', op: 'Square', tensors: 2, buffers: 0, bytes: 40 };
+const REQUEST = { round: 0, replica: 0, batches: [], out: new Float32Array(0) } satisfies StepRequest;
+
+/** A guard over an engine whose traced steps leave `keeps` behind in turn, and a detector that speaks in round 3. */
+function guarded({ growth = GROWTH, keeps = [[KEPT]] as Kept[][], rssAfter = 900 * MB, heapGrowth = 0 }) {
+  const seen = { steps: 0, traces: 0, collections: 0, forgotten: [] as string[], leaks: [] as Leak[] };
+  const engine = {
+    metricNames: ['loss'],
+    step: () => (seen.steps++, { count: 1, metricSums: [0] }),
+    trace: () => ({ result: { count: 1, metricSums: [0] }, kept: keeps[seen.traces++ % keeps.length]! }),
+    memory: () => ({ tensors: 40, buffers: 40, bytes: 100 }),
+  } as unknown as Engine;
+  let rounds = 0;
+  const guard = new LeakGuard(engine, {
+    detector: { observe: () => (++rounds === 3 ? growth : undefined), forget: (measure) => seen.forgotten.push(measure) },
+    limits: LIMITS,
+    collect: () => seen.collections++,
+    rssBytes: () => rssAfter,
+    heapBytes: () => (seen.collections > 0 ? 50 * MB + heapGrowth : 50 * MB),
+    found: (leak) => seen.leaks.push(leak),
+  });
+  const round = (): void => {
+    guard.step(REQUEST);
+    guard.afterRound();
+  };
+  return { seen, run: (count: number) => Array.from({ length: count }, round) };
+}
+
+it('after growth one step is traced, and the leak is told once', () => {
+  const { seen, run } = guarded({});
+  run(3);
+  expect(seen).toMatchObject({ steps: 3, traces: 0, collections: 1, leaks: [] });
+  run(50);
+  expect(seen).toMatchObject({ steps: 52, traces: 1, leaks: [{ growth: GROWTH, kept: [KEPT] }] });
+});
+
+it('a leak that is not made in every step has four to show itself', () => {
+  const { seen, run } = guarded({ keeps: [[], [], [KEPT]] });
+  run(10);
+  expect(seen).toMatchObject({ traces: 3, leaks: [{ kept: [KEPT] }] });
+  const never = guarded({ keeps: [[]] });
+  never.run(10);
+  expect(never.seen).toMatchObject({ traces: 4, leaks: [{ kept: [] }] });
+});
+
+it('memory that a collection gives back was no leak', () => {
+  const { seen, run } = guarded({ growth: RSS_GROWTH, rssAfter: 400 * MB });
+  run(20);
+  expect(seen).toMatchObject({ collections: 1, forgotten: ['rssBytes'], traces: 0, leaks: [] });
+});
+
+it('says in words what grows and what is suspected', () => {
+  expect(growthInWords(GROWTH)).toBe('224 more tensors in 56 rounds, 4 more tensors a round');
+  expect(growthInWords(RSS_GROWTH)).toBe('600 MB more memory in 448 rounds, 1.34 MB more memory a round');
+  const leak = { growth: GROWTH, kept: [KEPT], heapGrowthBytes: 0 };
+  expect(suspectOf(leak)).toBe('layer dense_2 (Dense), operation Square: it leaves 2 tensors (40 bytes) behind in a step');
+  expect(suspectOf({ ...leak, kept: [{ ...KEPT, layer: null, tensors: 0, buffers: 3 }] })).toBe(
+    'outside of all layers, operation Square: it leaves 3 values that no tensor names behind in a step',
+  );
+  expect(suspectOf({ ...leak, kept: [] })).toMatch(/^not found/);
+  const memory = { growth: RSS_GROWTH, kept: [], heapGrowthBytes: 500 * MB };
+  expect(suspectOf(memory)).toBe('JavaScript objects of the compute thread (500 MB more)');
+  expect(suspectOf({ ...memory, heapGrowthBytes: 0 })).toMatch(/native code, or another thread$/);
+});
+
+it('a process has outgrown when memory remains that a collection does not give back', () => {
+  let [rss, collectable] = [100 * MB, 0];
+  const options = { rssBytes: () => rss, collect: () => void ((rss -= collectable), (collectable = 0)) };
+  const memory = new ProcessMemory({ ...options, limitBytes: 256 * MB });
+  rss = 300 * MB;
+  expect(memory.outgrownBytes('wasm', false)).toBeUndefined();
+  [rss, collectable] = [900 * MB, 500 * MB];
+  expect(memory.outgrownBytes('wasm', false)).toBeUndefined();
+  rss = 600 * MB;
+  expect(memory.outgrownBytes('wasm', false)).toBe(300 * MB);
+  rss = 250 * MB;
+  expect(memory.outgrownBytes('wasm', false)).toBeUndefined();
+  rss = 510 * MB;
+  expect(memory.outgrownBytes('wasm', false), 'the least that it ever needed is what counts').toBe(260 * MB);
+  rss = 1_000 * MB;
+  expect(memory.outgrownBytes('tensorflow', false), 'a library that stays is no leak').toBeUndefined();
+  rss = 1_300 * MB;
+  expect(memory.outgrownBytes('tensorflow', false)).toBe(300 * MB);
+  expect(memory.outgrownBytes('cpu', true), 'the first seat has leaked').toBe(300 * MB);
+  expect(new ProcessMemory({ ...options, limitBytes: 0 }).outgrownBytes('wasm', true)).toBeUndefined();
+});

@@ -1,0 +1,110 @@
+/**
+ * Watches the compute thread's memory round by round, and says what leaks.
+ *
+ *     WATCHING ── the detector sees growth ──> collected: is it still there? ── no ──> WATCHING, anew
+ *        yes ──> TRACING: the next steps count what they leave behind ── found, or 4 steps ──> TOLD, once
+ *
+ * The steps compute the same as ever; ending the thread is for others (recycling.ts).
+ */
+import type { Engine, Growth, Kept, LeakDetector, LeakLimits, StepRequest, Sums } from '@paceline/engine';
+
+export interface Leak {
+  readonly growth: Growth;
+  /** What one step left behind, most bytes first; empty when it is not tensors that leak. */
+  readonly kept: readonly Kept[];
+  /** Growth of the thread's JavaScript heap in the rounds since the first one, after a collection. */
+  readonly heapGrowthBytes: number;
+}
+
+export interface LeakGuardOptions {
+  readonly detector: Pick<LeakDetector, 'observe' | 'forget'>;
+  readonly limits: LeakLimits;
+  /** Collects the garbage of this thread. */
+  readonly collect: () => void;
+  /** Of the process. */
+  readonly rssBytes: () => number;
+  /** In use, of this thread's JavaScript. */
+  readonly heapBytes: () => number;
+  readonly found: (leak: Leak) => void;
+}
+
+/** A leak that is not made in every step has a few to show itself. */
+const TRACED_STEPS = 4;
+const KEPT_TOLD = 5;
+
+export class LeakGuard implements Pick<Engine, 'step' | 'metricNames'> {
+  private suspected: { readonly growth: Growth; readonly heapGrowthBytes: number } | undefined;
+  private tracesLeft = 0;
+  private kept: readonly Kept[] = [];
+  private isTold = false;
+  private heapAtStart: number | undefined;
+
+  constructor(
+    private readonly engine: Engine,
+    private readonly options: LeakGuardOptions,
+  ) {}
+
+  get metricNames(): readonly string[] {
+    return this.engine.metricNames;
+  }
+
+  step(request: StepRequest): Sums {
+    if (this.tracesLeft === 0) return this.engine.step(request);
+    const { result, kept } = this.engine.trace(request);
+    this.tracesLeft = kept.length > 0 ? 0 : this.tracesLeft - 1;
+    this.kept = kept.slice(0, KEPT_TOLD);
+    return result;
+  }
+
+  /** After the steps of a round, or of a token. */
+  afterRound(): void {
+    if (this.isTold) return;
+    const { engine, options } = this;
+    this.heapAtStart ??= options.heapBytes();
+    if (!this.suspected) {
+      const growth = options.detector.observe({ ...engine.memory(), rssBytes: options.rssBytes() });
+      if (growth) this.suspect(growth);
+    } else if (this.tracesLeft === 0) {
+      this.isTold = true;
+      options.found({ ...this.suspected, kept: this.kept });
+    }
+  }
+
+  private suspect(growth: Growth): void {
+    const { collect, rssBytes, heapBytes, detector, limits } = this.options;
+    collect();
+    if (growth.measure === 'rssBytes' && rssBytes() - growth.from < limits.rssBytes) return detector.forget(growth.measure);
+    this.suspected = { growth, heapGrowthBytes: heapBytes() - this.heapAtStart! };
+    this.tracesLeft = TRACED_STEPS;
+  }
+}
+
+const MB = 1e6;
+const WORDS: Readonly<Record<Growth['measure'], (n: number) => string>> = {
+  tensors: (n) => `${round(n)} more tensors`,
+  buffers: (n) => `${round(n)} more values in its engine`,
+  bytes: (n) => `${round(n / MB)} MB more tensors`,
+  rssBytes: (n) => `${round(n / MB)} MB more memory`,
+};
+const counted = (n: number, what: string): string => `${n} ${what}${n === 1 ? '' : 's'}`;
+const round = (n: number): string => String(Number(n.toPrecision(3)));
+
+/** What is suspected: a layer and its operation, or what is left when it is not tensors. */
+export function suspectOf({ growth, kept: [most], heapGrowthBytes }: Leak): string {
+  if (most) {
+    const what =
+      most.tensors > 0
+        ? `${counted(most.tensors, 'tensor')} (${most.bytes} bytes)`
+        : `${counted(most.buffers, 'value')} that no tensor names`;
+    return `${most.layer ? `layer ${most.layer}` : 'outside of all layers'}, operation ${most.op}: it leaves ${what} behind in a step`;
+  }
+  if (growth.measure !== 'rssBytes') return 'not found: the steps that were looked at left nothing behind';
+  return heapGrowthBytes >= (growth.to - growth.from) / 2
+    ? `JavaScript objects of the compute thread (${round(heapGrowthBytes / MB)} MB more)`
+    : 'no tensor and no JavaScript object of the compute thread: native code, or another thread';
+}
+
+export function growthInWords({ measure, from, to, rounds, perRound }: Growth): string {
+  const more = WORDS[measure];
+  return `${more(to - from)} in ${rounds} rounds, ${more(perRound)} a round`;
+}

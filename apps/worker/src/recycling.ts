@@ -1,0 +1,57 @@
+/** What a worker says of its own leak: reports to the api, which become events of the run; not more than a few of each run. */
+import { sendReport, type StepTaskJob } from '@paceline/jobs';
+import type { Logger } from '@paceline/runtime';
+import type { Redis } from 'ioredis';
+import { growthInWords, suspectOf, type Leak } from './leak-guard.js';
+
+export interface RecyclingOptions {
+  readonly redis: Redis;
+  readonly workerId: string;
+  readonly log: Logger;
+}
+
+type Job = Pick<StepTaskJob, 'runId' | 'attempt'>;
+
+/** An engine that leaks in every seat says nothing new after that; the worker's log has all of them. */
+const REPORTS_PER_RUN = 5;
+
+export class Recycling {
+  /** Of the newest run. */
+  private reported = { runId: '', count: 0 };
+
+  constructor(private readonly options: RecyclingOptions) {}
+
+  /** The compute thread leaks: the worker leaves the run at the end of a round and takes a seat with a new one. */
+  thread(job: Job, leak: Leak): void {
+    const growth = growthInWords(leak.growth);
+    const suspect = suspectOf(leak).slice(0, 300);
+    this.tell(job, 'thread', suspect, {
+      message: `worker ${this.options.workerId} leaks: ${growth}; suspected: ${suspect}; it leaves at the end of its round and starts its engine anew`,
+      details: { ...leak.growth, kept: leak.kept },
+    });
+  }
+
+  /** Memory stays though the compute thread is gone: the process ends and is started again. */
+  process(job: Job, outgrownBytes: number): void {
+    const megabytes = Math.round(outgrownBytes / 1e6);
+    this.tell(job, 'process', null, {
+      message: `worker ${this.options.workerId} still holds ${megabytes} MB more than at its start though its engine has ended: its process ends, to be started again`,
+      details: { outgrownBytes },
+    });
+  }
+
+  private tell(
+    { runId, attempt }: Job,
+    what: 'thread' | 'process',
+    suspect: string | null,
+    { message, details }: { message: string; details: Record<string, unknown> },
+  ): void {
+    const { redis, workerId, log } = this.options;
+    log.warn({ run: runId, attempt, ...details }, message);
+    if (this.reported.runId !== runId) this.reported = { runId, count: 0 };
+    if (++this.reported.count > REPORTS_PER_RUN) return;
+    sendReport(redis, { kind: 'worker.recycled', runId, attempt, workerId, what, suspect, message: message.slice(0, 1000) }).catch(
+      (error: Error) => log.warn({ err: error, run: runId }, 'that this worker leaks could not be reported'),
+    );
+  }
+}

@@ -1,0 +1,62 @@
+/** A worker whose engine leaks begins anew between two rounds: the run has the bits of one without, and says which layer it was. */
+import type { RunSpecInput } from '@paceline/spec';
+import { Stack } from '@paceline/testkit';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { eventsOf, expectComplete, logged, reference, typesOf } from './whole-runs.js';
+
+const LEAKY: RunSpecInput = {
+  model: {
+    topology: {
+      class_name: 'Sequential',
+      config: {
+        layers: [
+          { class_name: 'Dense', config: { name: 'hidden', units: 64, activation: 'relu', batch_input_shape: [null, 784] } },
+          { class_name: 'Dense', config: { name: 'leaky', units: 10 } },
+        ],
+      },
+    },
+  },
+  globalBatch: 256,
+  replicas: 4,
+  seed: 11,
+  length: { rounds: 400 },
+};
+const PLANTED = {
+  NODE_OPTIONS: `--import=${new URL('keeps-tensors.mjs', import.meta.url).href}`,
+  PACELINE_LEAK_TENSORS: '100',
+};
+
+let stack: Stack;
+beforeAll(async () => {
+  await reference(LEAKY);
+  stack = await Stack.start({ servers: 1, workers: 0 });
+});
+afterAll(() => stack?.stop());
+
+test.each([
+  ['the only worker of a run', 1],
+  ['one worker of two', 2],
+])('%s leaks and begins anew', async (_, workers) => {
+  const leaky = await stack.addWorker(PLANTED);
+  if (workers > 1) await stack.addWorker();
+  const { id } = await stack.client.createRun(LEAKY);
+  await expectComplete(stack, id, LEAKY);
+
+  const events = await eventsOf(stack, id);
+  const recycled = events.filter(({ type }) => type === 'worker.recycled');
+  expect(recycled.length).toBeGreaterThanOrEqual(1);
+  const suspect = 'layer leaky (Dense), operation Square: it leaves 1 tensor (2560 bytes) behind in a step';
+  for (const { message, data } of recycled) {
+    expect(data).toEqual({ workerId: leaky.ready.id, what: 'thread', suspect });
+    expect(message).toMatch(
+      new RegExp(`^worker ${leaky.ready.id} leaks: \\d+ more tensors in \\d+ rounds, [\\d.]+ more tensors a round; `),
+    );
+    expect(message).toContain(suspect);
+  }
+  expect(events.find(({ type }) => type === 'worker.left')?.message).toContain('leaks memory');
+  for (const type of ['worker.lost', 'seat.failed']) expect(typesOf(events)).not.toContain(type);
+
+  expect(leaky.child.exitCode, 'the process is the same').toBeNull();
+  expect(logged(leaky, 'step task taken', id).length, 'it has taken a seat again').toBeGreaterThanOrEqual(2);
+  await stack.haveWorkers(0);
+});
