@@ -1,0 +1,82 @@
+/** The number of the view that a coordinator goes on with after it has taken the place of another: higher than anybody has heard of. */
+import type { Message, MessageOf } from '@paceline/protocol';
+import { expect, test } from 'vitest';
+import type { Connection } from '../connection.js';
+import { Coordinator } from './coordinator.js';
+import { Journal } from './journal.js';
+
+/** A peer, and the views that it is told. */
+function peer() {
+  const views: MessageOf<'view'>[] = [];
+  const sendMessage = (message: Message): void => void (message.type === 'view' && views.push(message));
+  const connection = { isOpen: true, queuedBytes: 0, receivedBytes: 0, sendMessage, close: () => undefined } as unknown as Connection;
+  return { connection, views, newest: () => views.at(-1)?.view };
+}
+
+const MEMBERS = [
+  { id: 'w0', seat: 0, n: 0, replicas: [0] },
+  { id: 'w1', seat: 1, n: 0, replicas: [1] },
+];
+
+/** Two servers and two workers in round 3; its standby had seen view 4, another server view `standing`. */
+function succeeded({ standing, members = MEMBERS }: { standing: number; members?: typeof MEMBERS }) {
+  const coordinator = new Coordinator({
+    ...{ attempt: 1, replicas: 2, servers: 2, evalExamples: 0, journal: new Journal({ now: () => 0 }), now: () => 0 },
+    schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
+    succession: { term: 2, view: 4, members, ledgerFrom: 3, newest: 0 },
+    collectWeights: () => undefined,
+    onOver: () => undefined,
+  });
+  const servers = [peer(), peer()];
+  servers.forEach(({ connection }, index) => coordinator.serverJoined(index, connection));
+  for (const [index, view] of [4, standing].entries())
+    coordinator.serverMessage(index, { type: 'standing', round: 3, view, term: index === 0 ? 2 : 1, isReduced: false });
+  const join = (index: number, known?: { round: number; view: number }) => {
+    const worker = peer();
+    const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', host: 'h' } as const;
+    coordinator.memberJoined({ ...hello, id: `w${index}`, seat: index, n: 0, fingerprint: 'f', layout: 'l' }, worker.connection, known);
+    return worker;
+  };
+  return { coordinator, servers, join };
+}
+
+test('it is above that of every server', () => {
+  expect(succeeded({ standing: 4 }).coordinator.view).toBe(5);
+  expect(succeeded({ standing: 9 }).coordinator.view).toBe(10);
+});
+
+test('while workers come back it rises above that of any of them, and all are told at the end', () => {
+  const { coordinator, servers, join } = succeeded({ standing: 4 });
+  const first = join(0, { round: 3, view: 7 });
+  expect(coordinator.view).toBe(8);
+  const second = join(1, { round: 3, view: 6 });
+  expect(coordinator.view).toBeGreaterThan(8);
+  for (const each of [...servers, first, second]) expect(each.newest()).toBe(coordinator.view);
+  for (const each of [first, second]) expect(each.views.map(({ view }) => view).every((view) => view > 7)).toBe(true);
+});
+
+test('a worker that comes later with a higher one makes all others hear a higher one still', () => {
+  const { coordinator, servers, join } = succeeded({ standing: 4 });
+  const first = join(0, { round: 3, view: 4 });
+  join(1, { round: 3, view: 4 });
+  const before = coordinator.view;
+  // Its connection broke meanwhile; what it had been told by the coordinator before was more than any server knew.
+  const again = join(1, { round: 3, view: before + 5 });
+  expect(coordinator.view).toBeGreaterThan(before + 5);
+  for (const each of [...servers, first, again]) expect(each.newest()).toBe(coordinator.view);
+});
+
+test('a lower one changes nothing, and neither does a coordinator that has succeeded nobody believe one', () => {
+  const { coordinator, join } = succeeded({ standing: 4 });
+  join(0, { round: 3, view: 2 });
+  expect(coordinator.view).toBe(5);
+  const fresh = new Coordinator({
+    ...{ attempt: 1, replicas: 1, servers: 1, evalExamples: 0, journal: new Journal({ now: () => 0 }), now: () => 0 },
+    schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
+    collectWeights: () => undefined,
+    onOver: () => undefined,
+  });
+  const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', id: 'w', host: 'h' } as const;
+  fresh.memberJoined({ ...hello, seat: 0, n: 0, fingerprint: 'f', layout: 'l' }, peer().connection, { round: 0, view: 50 });
+  expect(fresh.view).toBeLessThan(50);
+});
