@@ -1,43 +1,15 @@
 /** The fault rows of the control plane, each placed by hand and asserted to have fired. None may end an attempt, lose a run or double it. */
 import { expect, test } from 'vitest';
-import type { Cluster } from './cluster.js';
+import { later, play, round, when, type Played } from './arranged.fixture.js';
 import { STREAMING } from './gradient-shape.js';
 import type { DeathPoint } from './sim-api.js';
-import { simulateSeed, type SeedOptions, type SeedResult } from './simulate.js';
+import type { SeedOptions } from './simulate.js';
 
 const base: SeedOptions = { seed: 1, check: 'liveness', mode: 'sync', kinds: [], stepMs: [100, 300], workers: 2, apis: 1 };
 const shape = { servers: 2, replicas: 4, rounds: 60, evalExamples: 400, cutEveryRounds: 5, gradient: STREAMING } as const;
 
-/** Acts once, after the first event that makes the condition true. */
-function when(cluster: Cluster, condition: () => boolean, act: () => void): void {
-  const before = cluster.world.afterEvent;
-  let done = false;
-  cluster.world.afterEvent = () => {
-    before();
-    if (done || !condition()) return;
-    done = true;
-    act();
-  };
-}
-
-const round = (cluster: Cluster): number => cluster.control.coordinatorPart?.coordinator?.round ?? 0;
-const later = (cluster: Cluster, ms: number, act: () => void): void => void cluster.world.schedule(ms, 'arranged', act);
-
-async function play(options: SeedOptions, arrange: (cluster: Cluster) => void): Promise<{ result: SeedResult; cluster: Cluster }> {
-  let cluster: Cluster | undefined;
-  const result = await simulateSeed({
-    ...options,
-    arrange: (made) => {
-      cluster = made;
-      arrange(made);
-    },
-  });
-  expect(result.violation).toBeUndefined();
-  return { result, cluster: cluster! };
-}
-
 /** The run ended well in its first attempt, and all that it did is stored. */
-function expectWhole({ result, cluster }: { result: SeedResult; cluster: Cluster }): void {
+function expectWhole({ result, cluster }: Played): void {
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1, rounds: shape.rounds });
   expect(cluster.watch.ledgerTo).toBe(shape.rounds - 1);
 }

@@ -1,42 +1,27 @@
 /** Fault rows of plan two-phase, each placed by hand and asserted to have fired: gradients that are no numbers, replicas that are late. */
 import { expect, test } from 'vitest';
+import { events, play, type Played } from './arranged.fixture.js';
 import type { Cluster } from './cluster.js';
 import { STREAMING, type GradientShape } from './gradient-shape.js';
-import { simulateSeed, type SeedOptions, type SeedResult } from './simulate.js';
+import type { SeedOptions } from './simulate.js';
 
 const shape = { servers: 2, replicas: 4, rounds: 8, evalExamples: 0, cutEveryRounds: 2, standby: 0 } as const;
 
-async function play(
-  gradient: GradientShape,
-  arrange: (cluster: Cluster) => void,
-  options: Partial<SeedOptions> = {},
-): Promise<{ result: SeedResult; cluster: Cluster }> {
-  let cluster: Cluster | undefined;
-  const result = await simulateSeed({
-    ...{ seed: 1, check: 'liveness', kinds: [], stepMs: [20, 60], workers: 2, shape: { ...shape, gradient } },
-    ...options,
-    arrange: (made) => {
-      cluster = made;
-      arrange(made);
-    },
-  });
-  expect(result.violation).toBeUndefined();
-  return { result, cluster: cluster! };
-}
+const playWith = (gradient: GradientShape, arrange: (cluster: Cluster) => void, options: Partial<SeedOptions> = {}): Promise<Played> =>
+  play({ seed: 1, check: 'liveness', kinds: [], stepMs: [20, 60], workers: 2, shape: { ...shape, gradient }, ...options }, arrange);
 
 const spoil =
   (...rounds: number[]) =>
   (cluster: Cluster): void => {
     for (const round of rounds) cluster.run.spoiled.set(`${round}/1`, { element: 0, value: round % 2 === 0 ? NaN : Infinity });
   };
-const events = (cluster: Cluster, type: string) => cluster.control.journal.filter((entry) => entry.kind === 'event' && entry.type === type);
 const dropped = (cluster: Cluster): number =>
   cluster.control.journal.reduce((sum, entry) => sum + (entry.kind === 'ledger' ? (entry.dropped ?? 0) : 0), 0);
 
 test('16: NaN and infinity with `skip`: the rounds are left out and counted, the bits are those of a run without them', async () => {
-  const { result, cluster } = await play({ ...STREAMING, nonFinite: 'skip' }, spoil(2, 5));
+  const { result, cluster } = await playWith({ ...STREAMING, nonFinite: 'skip' }, spoil(2, 5));
   expect(result.outcome).toBe('SUCCEEDED');
-  expect(events(cluster, 'round.skipped').map((entry) => (entry as { data: object }).data)).toMatchObject([{ round: 2 }, { round: 5 }]);
+  expect(events(cluster, 'round.skipped').map(({ data }) => data)).toMatchObject([{ round: 2 }, { round: 5 }]);
   const { schedule } = cluster.run;
   expect(dropped(cluster)).toBe(schedule.round(2).count + schedule.round(5).count);
   expect(cluster.reference.generation(3)).toEqual(cluster.reference.generation(2));
@@ -48,7 +33,7 @@ for (const [plan, gradient] of [
   ['two-phase', { ...STREAMING, clipGlobalNorm: 0.5 }],
 ] as const) {
   test(`16: NaN with \`fail\`, plan ${plan}: FAILED, naming the round`, async () => {
-    const { result } = await play(gradient, (cluster) => {
+    const { result } = await playWith(gradient, (cluster) => {
       cluster.mayFail = 'a gradient that is no number';
       spoil(4)(cluster);
     });
@@ -56,7 +41,7 @@ for (const [plan, gradient] of [
   });
 
   test(`16: NaN with \`rollback\`, plan ${plan}: back to the checkpoint before, then the bits of the undisturbed run`, async () => {
-    const { result, cluster } = await play({ ...gradient, nonFinite: 'rollback' }, (cluster) => {
+    const { result, cluster } = await playWith({ ...gradient, nonFinite: 'rollback' }, (cluster) => {
       cluster.network.count('spoil a gradient');
       spoil(5)(cluster);
     });
@@ -69,7 +54,7 @@ for (const [plan, gradient] of [
 }
 
 test('16: what is never finite spends the restart budget and ends as FAILED', async () => {
-  const { result, cluster } = await play({ ...STREAMING, nonFinite: 'rollback' }, (cluster) => {
+  const { result, cluster } = await playWith({ ...STREAMING, nonFinite: 'rollback' }, (cluster) => {
     cluster.mayFail = 'a gradient that is no number';
     cluster.network.count('spoil a gradient');
     spoil(5)(cluster);
@@ -88,7 +73,7 @@ test('13: one worker ten times slower, with a backup replica: rounds do not wait
       cluster.network.count('slow a worker');
     };
     const wide = { ...shape, rounds: 40, examples: 40, globalBatch: 20, gradient };
-    return await play(gradient, slow, { seed: 2, workers: 4, shape: wide });
+    return await playWith(gradient, slow, { seed: 2, workers: 4, shape: wide });
   };
   const [waits, drops] = [await with4(0), await with4(1)];
   expect([waits.result.outcome, drops.result.outcome]).toEqual(['SUCCEEDED', 'SUCCEEDED']);
@@ -100,7 +85,7 @@ test('13: one worker ten times slower, with a backup replica: rounds do not wait
 });
 
 test('backup replicas, a round of fewer examples than replicas: those without any do not make the round', async () => {
-  const { result, cluster } = await play({ ...STREAMING, backupReplicas: 2 }, () => undefined, {
+  const { result, cluster } = await playWith({ ...STREAMING, backupReplicas: 2 }, () => undefined, {
     shape: { ...shape, replicas: 5, examples: 11, globalBatch: 10, rounds: 8, gradient: { ...STREAMING, backupReplicas: 2 } },
   });
   expect(result.outcome).toBe('SUCCEEDED');

@@ -1,45 +1,18 @@
 /** The fault rows of the protocol, each placed by hand in a run and asserted to have fired. Bits are compared in every one (I8). */
 import { expect, test } from 'vitest';
+import { always, events, play, round, when } from './arranged.fixture.js';
 import type { Cluster } from './cluster.js';
 import { CRASHES } from '../faulty-disk.js';
 import { injectFault } from './faults.js';
 import { STREAMING } from './gradient-shape.js';
 import type { SimWorker } from './sim-worker.js';
-import { simulateSeed, type SeedOptions, type SeedResult } from './simulate.js';
+import type { SeedOptions } from './simulate.js';
 
 const base: SeedOptions = { seed: 1, check: 'liveness', mode: 'sync', kinds: [], stepMs: [20, 60] };
 const shape = { servers: 2, replicas: 4, rounds: 8, evalExamples: 400, cutEveryRounds: 2, standby: 0, gradient: STREAMING } as const;
 
-/** Acts once, after the first event that makes the condition true. */
-function when(cluster: Cluster, condition: () => boolean, act: () => void): void {
-  const before = cluster.world.afterEvent;
-  let done = false;
-  cluster.world.afterEvent = () => {
-    before();
-    if (done || !condition()) return;
-    done = true;
-    act();
-  };
-}
-
-const round = (cluster: Cluster): number => cluster.control.coordinatorPart?.coordinator?.round ?? 0;
 const seated = (cluster: Cluster): SimWorker[] =>
   cluster.liveWorkers().filter((worker) => (worker.session?.member.replicas.length ?? 0) > 0);
-const events = (cluster: Cluster, type: string) => cluster.control.journal.filter((entry) => entry.kind === 'event' && entry.type === type);
-
-async function play(options: SeedOptions, arrange: (cluster: Cluster) => void): Promise<{ result: SeedResult; cluster: Cluster }> {
-  let cluster: Cluster | undefined;
-  const result = await simulateSeed({
-    ...base,
-    ...options,
-    arrange: (made) => {
-      cluster = made;
-      arrange(made);
-    },
-  });
-  expect(result.violation).toBeUndefined();
-  return { result, cluster: cluster! };
-}
 
 test('1: a worker killed half-way through a frame: the frame is dropped, others take its replicas, the bits are the same', async () => {
   const { result } = await play({ ...base, shape, workers: 2 }, (cluster) => {
@@ -75,9 +48,7 @@ test('2: a worker stopped for 60 s is lost and replaced; when it goes on its sea
       );
     },
   );
-  expect(events(cluster, 'worker.lost').map((entry) => (entry as { message: string }).message)).toEqual([
-    expect.stringContaining(stopped!.id) as string,
-  ]);
+  expect(events(cluster, 'worker.lost').map(({ message }) => message)).toEqual([expect.stringContaining(stopped!.id) as string]);
   expect(cluster.refusals.get('SEAT_TAKEN')).toBeGreaterThan(0);
   expect(result.outcome).toBe('SUCCEEDED');
 });
@@ -86,17 +57,15 @@ test('4: the holder of one replica dies five times in one round: a poison round,
   let kills = 0;
   const { result } = await play({ ...base, shape, workers: 2, stepMs: [300, 600] }, (cluster) => {
     cluster.mayFail = 'a poison round';
-    const before = cluster.world.afterEvent;
     const told = new Set<SimWorker>();
-    cluster.world.afterEvent = () => {
-      before();
+    always(cluster, () => {
       const holder = seated(cluster).find(({ session }) => session!.member.round === 3 && session!.member.replicas.includes(1));
       if (!holder || kills >= 10 || told.has(holder)) return;
       told.add(holder);
       kills++;
       holder.process.kill();
       cluster.world.schedule(500, 'worker restarts', () => cluster.startWorker());
-    };
+    });
   });
   expect(result).toMatchObject({
     outcome: 'FAILED',
