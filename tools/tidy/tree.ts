@@ -51,7 +51,7 @@ export const textFiles = files.filter((path) => !BINARY.test(path) && path !== '
 
 /** TypeScript of libraries and processes, their tests included. */
 export const sources = files.filter((path) => /^(libs|apps)\/[^/]+\/(src|assembly)\/.*\.tsx?$/.test(path) && !path.endsWith('.d.ts'));
-export const isTest = (path: string): boolean => /\.test\.tsx?$/.test(path) || path.startsWith('test/');
+export const isTest = (path: string): boolean => /\.(test|fixture)\.tsx?$/.test(path) || path.startsWith('test/');
 export const productSources = sources.filter((path) => !isTest(path));
 /** Everything that is code: sources, tools, benchmarks, tests. */
 export const code = files.filter((path) => /\.(tsx?|mjs|js)$/.test(path) && !path.endsWith('.d.ts'));

@@ -9,17 +9,7 @@
  * fence), and what was stored of it beyond a gap is taken back: the successor writes those numbers and rounds itself.
  */
 import { Injectable } from '@nestjs/common';
-import {
-  arbitrate,
-  hasLiveAttempt,
-  leadFieldName,
-  leadOf,
-  placeOf,
-  shardsOf,
-  type Lead,
-  type LeadAnswer,
-  type Report,
-} from '@paceline/jobs';
+import { leadAnswer, leadFieldName, settledLead, type Lead, type Report, type SettledLead } from '@paceline/jobs';
 import { Database, type Transaction } from '../database/database.js';
 import { RunSignals } from '../runs/run-signals.js';
 import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
@@ -39,92 +29,54 @@ export class Arbiter {
   /** @returns what stands now; undefined when nobody leads such a shard @throws RedisUnavailableError, or when PostgreSQL is away */
   async decide(asked: Asked): Promise<Lead | undefined> {
     const { runId, attempt, index } = asked;
-    const { lead, hasChanged } = await this.database.transact(async (transaction) => {
-      const run = await this.moves.lock(transaction, runId);
-      if (run?.attempt !== attempt || !hasLiveAttempt(run.status)) return { lead: undefined, hasChanged: false };
-      return this.inTransaction(transaction, run, asked);
-    });
-    if (hasChanged) this.signals.changed(runId);
+    const { lead, changed } = await this.database.transact(async (transaction) =>
+      this.inTransaction(transaction, await this.moves.lock(transaction, runId), asked),
+    );
+    if (changed) this.signals.changed(runId);
     if (lead) await this.tell(runId, attempt, index);
     return lead;
   }
 
   /** Writes what stands about a shard into the control hash. @throws RedisUnavailableError, or when PostgreSQL is away */
-  async tell(runId: string, attempt: number, index: number): Promise<void> {
-    const answer = await this.database.transact(async (transaction): Promise<LeadAnswer | undefined> => {
-      const lead = (await leadsOf(transaction, runId, attempt)).find((other) => other.index === index);
-      return lead && { attempt, ...lead, ...(index === 0 ? await inheritance(transaction, runId, attempt) : {}) };
+  async tell(runId: string, number: number, index: number): Promise<void> {
+    const answer = await this.database.transact(async (transaction) => {
+      const [run, attempt, places] = await Promise.all([
+        transaction.run.findUnique({ where: { id: runId }, select: { attempt: true } }),
+        transaction.attempt.findUnique({ where: { runId_number: { runId, number } } }),
+        transaction.runServer.findMany({ where: { runId, attempt: number } }),
+      ]);
+      if (!run || !attempt) return undefined;
+      const within = { runId, attempt: number };
+      const [ledger, checkpoint] = await Promise.all([
+        transaction.ledgerRange.aggregate({ where: { ...within, n: { lte: attempt.storedN } }, _max: { toRound: true } }),
+        transaction.checkpoint.aggregate({ where: { ...within, invalidAt: null, removedAt: null }, _max: { round: true } }),
+      ]);
+      const stored = { lastLedgerRound: ledger._max.toRound, newestCheckpoint: checkpoint._max.round };
+      return leadAnswer(run, attempt, places, index, stored);
     });
     if (answer) await this.control.write(runId, { [leadFieldName(index)]: JSON.stringify(answer) });
   }
 
-  private async inTransaction(
-    transaction: Transaction,
-    run: LockedRun,
-    asked: Asked,
-  ): Promise<{ lead: Lead | undefined; hasChanged: boolean }> {
-    const { id: runId, attempt } = run;
-    const { index, serverId } = asked;
-    const before = await leadsOf(transaction, runId, attempt);
-    const present = before.find((lead) => lead.index === index);
-    const lead = arbitrate(before, asked);
-    if (!lead || lead === present) return { lead, hasChanged: false };
-    const isPromoted = lead.term !== present!.term;
-    const dropped = isPromoted ? 'primary' : 'standby';
-    await transaction.runServer.updateMany({
-      where: { runId, attempt, index, role: dropped, droppedAt: null },
-      data: { droppedAt: new Date() },
-    });
-    if (isPromoted)
-      await transaction.runServer.updateMany({ where: { runId, attempt, index, role: 'standby' }, data: { term: lead.term } });
-    if (isPromoted && index === 0) await this.succeed(transaction, runId, attempt, lead.term);
-    const { primary, standby } = present!;
-    await this.moves.addEvents(transaction, run, [
-      {
-        attempt,
-        type: 'lead.changed',
-        message: isPromoted
-          ? `standby ${serverId} leads parameter server ${index} from now on, in place of ${primary} (term ${lead.term})`
-          : `parameter server ${index} (${primary}) goes on without its standby ${standby}`,
-        data: { server: index, term: lead.term, primary: lead.primary, dropped: isPromoted ? primary : standby },
-        at: new Date(),
-      },
-    ]);
-    return { lead, hasChanged: true };
+  private async inTransaction(transaction: Transaction, run: LockedRun | undefined, asked: Asked): Promise<SettledLead> {
+    const { runId, attempt, index } = asked;
+    const now = new Date();
+    const settled = settledLead(run, await transaction.runServer.findMany({ where: { runId, attempt } }), asked, now);
+    const { changed } = settled;
+    if (!changed || !run) return settled;
+    for (const { role, set } of changed.places)
+      await transaction.runServer.update({ where: { runId_attempt_index_role: { runId, attempt, index, role } }, data: set });
+    if (changed.fence !== undefined) await this.succeed(transaction, run, changed.fence);
+    const { message, data } = changed;
+    await this.moves.addEvents(transaction, run, [{ attempt, type: 'lead.changed', message, data, at: now }]);
+    return settled;
   }
 
   /** Nothing of the former coordinator counts any more but what is stored without a gap. Its later events stay in the history. */
-  private async succeed(transaction: Transaction, runId: string, attempt: number, term: number): Promise<void> {
-    const where = { runId_number: { runId, number: attempt } };
-    const { storedN } = await transaction.attempt.update({ where, data: { fence: term } });
+  private async succeed(transaction: Transaction, { id: runId, attempt }: LockedRun, fence: number): Promise<void> {
+    const { storedN } = await transaction.attempt.update({ where: { runId_number: { runId, number: attempt } }, data: { fence } });
     const beyond = { runId, attempt, n: { gt: storedN } };
     await transaction.ledgerRange.deleteMany({ where: beyond });
     await transaction.metric.deleteMany({ where: beyond });
     await transaction.runEvent.updateMany({ where: beyond, data: { n: null } });
   }
-}
-
-async function leadsOf(transaction: Transaction, runId: string, attempt: number): Promise<Lead[]> {
-  const rows = await transaction.runServer.findMany({ where: { runId, attempt, claimedAt: { not: null } } });
-  const places = rows.map((row) => ({ ...placeOf(row), serverId: row.serverId ?? '' }));
-  return shardsOf(places).map((shard) => leadOf(shard, ({ serverId }) => serverId));
-}
-
-/** Where a coordinator that takes over goes on. */
-async function inheritance(transaction: Transaction, runId: string, attempt: number) {
-  const { storedN, parentRound } = await transaction.attempt.findUniqueOrThrow({
-    where: { runId_number: { runId, number: attempt } },
-    select: { storedN: true, parentRound: true },
-  });
-  const firstRound = Number(parentRound ?? 0);
-  const [ledger, checkpoint] = await Promise.all([
-    transaction.ledgerRange.aggregate({ where: { runId, attempt, n: { lte: storedN } }, _max: { toRound: true } }),
-    transaction.checkpoint.aggregate({ where: { runId, attempt, invalidAt: null, removedAt: null }, _max: { round: true } }),
-  ]);
-  const { toRound } = ledger._max;
-  return {
-    storedN: Number(storedN),
-    ledgerFrom: toRound === null ? firstRound : Number(toRound) + 1,
-    newest: Number(checkpoint._max.round ?? firstRound),
-  };
 }

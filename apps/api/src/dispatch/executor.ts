@@ -1,19 +1,25 @@
 /**
- * Carries out what `reconcile` (libs/jobs) has decided. Each action checks again, under the lock or by compare-and-set, that the
- * run is still what the decision was made for: another api or a report may have been quicker.
+ * Carries out what `reconcile` (libs/jobs) has decided, each action in one transaction under the lock of the run's row: `isDue` says whether
+ * the run is still what the decision was made for (another api or a report may have been quicker), and libs/jobs which rows change to what.
  */
 import { Inject, Injectable } from '@nestjs/common';
-import { hasLiveAttempt, placementJobId, stepTaskJobId, type DispatchAction, type RunPicture } from '@paceline/jobs';
+import { closedSeat, heldSeat, isDue, madeAgain, openedSeat, stepTaskJobId, type DispatchAction, type RunPicture } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import { Database, type Transaction } from '../database/database.js';
 import { LOGGER } from '../logger.js';
 import { Attempts } from '../runs/attempts.js';
-import { StatusMoves } from '../runs/status-moves.js';
+import { RunSignals } from '../runs/run-signals.js';
+import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
+import { storable } from '../text-input.js';
 import { Arbiter } from './arbiter.js';
 import { Control } from './control.js';
 import { Queues } from './queues.js';
 
 type Of<K extends DispatchAction['kind']> = Extract<DispatchAction, { kind: K }>;
+/** What is left after those that only Redis is told. */
+type RowAction = Exclude<DispatchAction, { kind: 'write-control' | 'tell-lead' }>;
+/** Those that people see at once. */
+const RUN_ACTIONS: readonly string[] = ['move', 'explain', 'end-attempt', 'begin-attempt'];
 
 @Injectable()
 export class Executor {
@@ -24,124 +30,108 @@ export class Executor {
     private readonly moves: StatusMoves,
     private readonly attempts: Attempts,
     private readonly arbiter: Arbiter,
+    private readonly signals: RunSignals,
     @Inject(LOGGER) private readonly log: Logger,
   ) {}
 
   /** @throws RedisUnavailableError, or when PostgreSQL is away: what was not done is decided again in the next tick */
   async carryOut(run: RunPicture, action: DispatchAction): Promise<void> {
     const { runId, attempt } = run;
+    if (action.kind === 'write-control') return this.control.write(runId, action.fields);
+    if (action.kind === 'tell-lead') return this.arbiter.tell(runId, attempt, action.index);
+    const jobId = 'task' in action ? stepTaskJobId(runId, attempt, action.task.seat, action.task.n) : '';
+    if (action.kind === 'reprioritise-seat') await this.queues.reprioritise(jobId, action.heldSeats);
+    const isDone = await this.database.transact(async (transaction) => {
+      const locked = await this.moves.lock(transaction, runId);
+      return locked !== undefined && isDue(locked, run, action) && (await this.inTransaction(transaction, locked, action));
+    });
+    if (action.kind === 'close-seat') await this.queues.remove('step-task', jobId);
+    if (!isDone) return;
+    if (RUN_ACTIONS.includes(action.kind)) this.signals.changed(runId);
+    this.tell(run, action);
+  }
+
+  /** @returns whether anything has changed */
+  private async inTransaction(transaction: Transaction, run: LockedRun, action: RowAction): Promise<boolean> {
+    const now = new Date();
+    const ofAttempt = { runId: run.id, number: run.attempt };
     switch (action.kind) {
-      case 'write-control':
-        return this.control.write(runId, action.fields);
       case 'mark-started':
-        await this.database.attempt.updateMany({ where: { runId, number: attempt, startedAt: null }, data: { startedAt: new Date() } });
-        return;
+        return hits(transaction.attempt.updateMany({ where: { ...ofAttempt, startedAt: null }, data: { startedAt: now } }));
       case 'make-placement-again':
-        return this.makePlacementAgain(run, action);
-      case 'tell-lead':
-        return this.arbiter.tell(runId, attempt, action.index);
+        return this.makePlacementAgain(transaction, run, action, now);
       case 'open-seat':
-        return this.openSeat(run, action);
-      case 'close-seat':
-        return this.closeSeat(run, action);
+        return this.openSeat(transaction, run, action);
+      case 'close-seat': {
+        const where = { id: action.task.id, state: { not: 'CLOSED' } } as const;
+        return hits(transaction.stepTask.updateMany({ where, data: closedSeat(action.why, now) }));
+      }
       case 'hold-seat':
-        return this.holdSeat(run, action);
+        return this.holdSeat(transaction, run, action, now);
       case 'forget-seat-failures':
-        await this.database.attempt.updateMany({ where: { runId, number: attempt }, data: { seatFailures: 0 } });
-        return;
-      case 'reprioritise-seat':
-        return this.reprioritise(run, action);
+        return hits(transaction.attempt.updateMany({ where: ofAttempt, data: { seatFailures: 0 } }));
+      case 'reprioritise-seat': {
+        const { task, heldSeats } = action;
+        return hits(transaction.stepTask.updateMany({ where: { id: task.id, state: 'OPEN' }, data: { heldSeats } }));
+      }
       case 'move':
-        await this.moves.move(runId, attempt, { to: action.to, reason: action.reason });
-        return;
-      case 'explain':
-        return this.moves.explain(runId, attempt, run.status, action.reason);
+        return this.moves.apply(transaction, run, { to: action.to, reason: action.reason });
+      case 'explain': {
+        const statusReason = storable(action.reason);
+        if (run.statusReason === statusReason) return false;
+        return hits(transaction.run.updateMany({ where: { id: run.id }, data: { statusReason } }));
+      }
       case 'end-attempt':
-        if (await this.attempts.endNow(runId, attempt, action.end))
-          this.log.warn({ run: runId, attempt, end: action.end }, 'an attempt ended');
-        return;
+        return this.attempts.end(transaction, run, action.end);
       case 'begin-attempt':
-        if (await this.attempts.restartNow(runId, attempt, action.reason))
-          this.log.info({ run: runId, attempt: attempt + 1 }, 'an attempt begins');
+        return this.attempts.begin(transaction, run, action.reason);
     }
   }
 
+  private tell({ runId, attempt }: RunPicture, action: RowAction): void {
+    if (action.kind === 'make-placement-again') {
+      const { index, role, made, why } = action;
+      this.log.info({ run: runId, index, role, made: made + 1, why }, 'a placement was made again');
+    } else if (action.kind === 'end-attempt') this.log.warn({ run: runId, attempt, end: action.end }, 'an attempt ended');
+    else if (action.kind === 'begin-attempt') this.log.info({ run: runId, attempt: attempt + 1 }, 'an attempt begins');
+  }
+
   private async makePlacementAgain(
-    { runId, attempt }: RunPicture,
-    { index, role, made, serverId, why }: Of<'make-placement-again'>,
-  ): Promise<void> {
-    await this.database.transact(async (transaction) => {
-      const { count } = await transaction.runServer.updateMany({
-        where: { runId, attempt, index, role, made, serverId, run: { attempt } },
-        data: {
-          made: made + 1,
-          madeAt: new Date(),
-          serverId: null,
-          host: null,
-          port: null,
-          unixPath: null,
-          storage: null,
-          claimedAt: null,
-          isLoading: false,
-        },
-      });
-      if (count === 0) return;
-      await transaction.outbox.create({
-        data: {
-          ...{ runId, attempt, kind: 'placement' },
-          jobId: placementJobId(runId, attempt, index, made + 1, role),
-          payload: { index, role },
-        },
-      });
-    });
-    this.log.info({ run: runId, index, role, made: made + 1, why }, 'a placement was made again');
+    transaction: Transaction,
+    run: LockedRun,
+    action: Of<'make-placement-again'>,
+    now: Date,
+  ): Promise<boolean> {
+    const { id: runId, attempt } = run;
+    const { index, role } = action;
+    const where = { runId_attempt_index_role: { runId, attempt, index, role } };
+    const again = madeAgain(run, await transaction.runServer.findUnique({ where }), action, now);
+    if (!again) return false;
+    await transaction.runServer.update({ where, data: again.place });
+    await transaction.outbox.create({ data: { runId, attempt, kind: 'placement', jobId: again.jobId, payload: { index, role } } });
+    return true;
   }
 
-  private async openSeat({ runId, attempt }: RunPicture, { seat, heldSeats }: Of<'open-seat'>): Promise<void> {
-    await this.whileLive(runId, attempt, async (transaction) => {
-      const open = await transaction.stepTask.count({ where: { runId, attempt, seat, state: 'OPEN' } });
-      if (open > 0) return;
-      const { _max } = await transaction.stepTask.aggregate({ where: { runId, attempt, seat }, _max: { n: true } });
-      const n = (_max.n ?? -1) + 1;
-      const task = await transaction.stepTask.create({ data: { runId, attempt, seat, n, heldSeats } });
-      await transaction.outbox.create({
-        data: { runId, attempt, kind: 'step-task', jobId: stepTaskJobId(runId, attempt, seat, n), payload: { stepTaskId: task.id } },
-      });
-    });
+  private async openSeat(transaction: Transaction, run: LockedRun, action: Of<'open-seat'>): Promise<boolean> {
+    const { id: runId, attempt } = run;
+    const where = { runId, attempt, seat: action.seat };
+    const isOpen = (await transaction.stepTask.count({ where: { ...where, state: 'OPEN' } })) > 0;
+    const { _max } = await transaction.stepTask.aggregate({ where, _max: { n: true } });
+    const opened = openedSeat(run, action, { isOpen, lastN: _max.n });
+    if (!opened) return false;
+    const { jobId, ...row } = opened;
+    const task = await transaction.stepTask.create({ data: { runId, attempt, ...row } });
+    await transaction.outbox.create({ data: { runId, attempt, kind: 'step-task', jobId, payload: { stepTaskId: task.id } } });
+    return true;
   }
 
-  private async closeSeat({ runId, attempt }: RunPicture, { task, why }: Of<'close-seat'>): Promise<void> {
-    await this.database.stepTask.updateMany({
-      where: { id: task.id, state: { not: 'CLOSED' } },
-      data: { state: 'CLOSED', closedAt: new Date(), closeReason: why },
-    });
-    await this.queues.remove('step-task', stepTaskJobId(runId, attempt, task.seat, task.n));
-  }
-
-  private async holdSeat({ runId, attempt }: RunPicture, { seat, n, workerId, replicas, isNew }: Of<'hold-seat'>): Promise<void> {
-    await this.whileLive(runId, attempt, async (transaction) => {
-      await transaction.stepTask.updateMany({
-        where: { runId, attempt, seat, n },
-        data: {
-          state: 'HELD',
-          workerId,
-          replicas: [...replicas],
-          ...(isNew ? { heldAt: new Date(), closedAt: null, closeReason: null } : {}),
-        },
-      });
-    });
-  }
-
-  private async reprioritise({ runId, attempt }: RunPicture, { task, heldSeats }: Of<'reprioritise-seat'>): Promise<void> {
-    await this.queues.reprioritise(stepTaskJobId(runId, attempt, task.seat, task.n), heldSeats);
-    await this.database.stepTask.updateMany({ where: { id: task.id, state: 'OPEN', run: { attempt } }, data: { heldSeats } });
-  }
-
-  /** Under the lock of the run, as long as the attempt lives: an end closes its seats, and none is revived after it. */
-  private async whileLive(runId: string, attempt: number, act: (transaction: Transaction) => Promise<void>): Promise<void> {
-    await this.database.transact(async (transaction) => {
-      const locked = await this.moves.lock(transaction, runId);
-      if (locked?.attempt === attempt && hasLiveAttempt(locked.status)) await act(transaction);
-    });
+  private async holdSeat(transaction: Transaction, run: LockedRun, action: Of<'hold-seat'>, now: Date): Promise<boolean> {
+    const { seat, n } = action;
+    const where = { runId_attempt_seat_n: { runId: run.id, attempt: run.attempt, seat, n } };
+    const held = heldSeat(await transaction.stepTask.findUnique({ where }), action, now);
+    if (held) await transaction.stepTask.update({ where, data: held });
+    return held !== undefined;
   }
 }
+
+const hits = async (updated: Promise<{ readonly count: number }>): Promise<boolean> => (await updated).count > 0;

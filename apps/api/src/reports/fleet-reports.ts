@@ -1,15 +1,15 @@
 /** Reports that are not journals: who is there, who took a placement, whose seat failed. */
 import { Inject, Injectable } from '@nestjs/common';
-import { causeOfComplaint, complaintCounts, hasLiveAttempt, placeOf, seatFailureOf, shardsOf, type Report } from '@paceline/jobs';
+import { claimed, closedSeat, endOfComplaint, failedSeat, hasLiveAttempt, suspectOf, type Report } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
-import { Database } from '../database/database.js';
+import { Database, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { Fleet } from '../fleet/fleet.js';
 import { ServerSightings } from '../fleet/server-sightings.js';
 import { LOGGER } from '../logger.js';
 import { Attempts } from '../runs/attempts.js';
 import { RunSignals } from '../runs/run-signals.js';
-import { StatusMoves } from '../runs/status-moves.js';
+import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
 import { storable } from '../text-input.js';
 
 /** Signals that a process gets from its own code. */
@@ -53,85 +53,62 @@ export class FleetReports {
     }
   }
 
-  /**
-   * The first claim of a part counts, at once, though its server still loads; another server that took a copy of the job finds itself
-   * missing in `start`.
-   */
-  private async serverClaimed({ runId, attempt, role = 'primary', made, address, storage, loading }: Of<'server.claimed'>): Promise<void> {
-    const { index, serverId, host, port, unixPath } = storable(address);
-    const isLoading = loading ?? false;
-    const { count } = await this.database.runServer.updateMany({
-      where: { runId, attempt, index, role, claimedAt: null, run: { attempt }, ...(made === undefined ? {} : { made }) },
-      data: { serverId, host, port, unixPath, storage: storage === undefined ? null : storable(storage), claimedAt: new Date(), isLoading },
+  private async serverClaimed(report: Of<'server.claimed'>): Promise<void> {
+    const { runId, attempt, role = 'primary', address } = report;
+    const { index, serverId } = address;
+    const isTaken = await this.underLock(runId, async (transaction, run) => {
+      const where = { runId_attempt_index_role: { runId, attempt, index, role } };
+      const change = claimed(run, await transaction.runServer.findUnique({ where }), storable(report), new Date());
+      if (change) await transaction.runServer.update({ where, data: change });
+      return change !== undefined;
     });
-    if (count === 0 && !isLoading) {
-      const loaded = await this.database.runServer.updateMany({
-        where: { runId, attempt, index, role, serverId, isLoading: true, run: { attempt } },
-        data: { isLoading: false },
-      });
-      if (loaded.count > 0) return this.dispatch.wake();
-    }
-    if (count > 0) this.dispatch.wake();
+    if (isTaken) this.dispatch.wake();
     else this.log.info({ run: runId, attempt, index, server: serverId }, 'a second claim of a placement was ignored');
   }
 
-  private async serverFailed({ runId, attempt, index, serverId, code, message }: Of<'server.failed'>): Promise<void> {
-    if (!(await this.counts({ runId, attempt, index, serverId }))) {
-      this.log.warn({ run: runId, index, server: serverId, code, message }, 'a server failed that has no part in the attempt');
-      return;
-    }
-    const end = {
-      kind: 'failed',
-      cause: causeOfComplaint(code),
-      // Its own words name another server than the one that speaks.
-      message: code === 'COORDINATOR_LOST' ? message : `parameter server ${index} failed (${code}): ${message}`,
-    } as const;
-    if (await this.attempts.endNow(runId, attempt, end)) this.dispatch.wake();
-  }
-
-  private async counts(complaint: Pick<Of<'server.failed'>, 'runId' | 'attempt' | 'index' | 'serverId'>): Promise<boolean> {
-    const { runId, attempt } = complaint;
-    const row = await this.database.attempt.findUnique({
-      where: { runId_number: { runId, number: attempt } },
-      select: { startedAt: true },
+  private async serverFailed(report: Of<'server.failed'>): Promise<void> {
+    const { runId, attempt, index, serverId, code, message } = report;
+    const outcome = await this.underLock(runId, async (transaction, run) => {
+      const [row, places] = await Promise.all([
+        transaction.attempt.findUnique({ where: { runId_number: { runId, number: attempt } } }),
+        transaction.runServer.findMany({ where: { runId, attempt } }),
+      ]);
+      const end = endOfComplaint(run, row, places, report);
+      if (!end || !run) return 'nobody';
+      return (await this.attempts.end(transaction, run, end)) ? 'ended' : 'late';
     });
-    return complaintCounts(await this.places(runId, attempt), Boolean(row?.startedAt), complaint);
-  }
-
-  private async places(runId: string, attempt: number) {
-    const rows = await this.database.runServer.findMany({ where: { runId, attempt } });
-    return rows.map((row) => ({ ...placeOf(row), serverId: row.serverId }));
+    if (outcome === 'nobody')
+      this.log.warn({ run: runId, index, server: serverId, code, message }, 'a server failed that has no part in the attempt');
+    if (outcome !== 'ended') return;
+    this.signals.changed(runId);
+    this.dispatch.wake();
   }
 
   private async seatFailed(report: Of<'seat.failed'>): Promise<void> {
     const { runId, attempt, seat, workerId, code, serverIndex } = report;
     if (serverIndex !== null) {
-      const primary = shardsOf(await this.places(runId, attempt)).find(({ index }) => index === serverIndex)?.primary;
-      if (primary?.serverId) this.sightings.suspect(primary.serverId);
+      const suspect = suspectOf(await this.database.runServer.findMany({ where: { runId, attempt } }), serverIndex);
+      if (suspect) this.sightings.suspect(suspect);
     }
-    const known = await this.database.transact(async (transaction) => {
-      const run = await this.moves.lock(transaction, runId);
-      if (run?.attempt !== attempt || !hasLiveAttempt(run.status)) return false;
-      await transaction.attempt.updateMany({
-        where: { runId, number: attempt },
-        data: { seatFailures: { increment: 1 }, lastFailureAt: new Date() },
-      });
-      await transaction.stepTask.updateMany({
-        where: { runId, attempt, seat, state: 'OPEN' },
-        data: { state: 'CLOSED', closedAt: new Date(), closeReason: storable(`${workerId}: ${code}`) },
-      });
+    const known = await this.underLock(runId, async (transaction, run) => {
+      const at = new Date();
+      const where = { runId_number: { runId, number: attempt } };
+      const failed = failedSeat(run, await transaction.attempt.findUnique({ where }), storable(report), at);
+      if (!failed || !run) return false;
+      await transaction.attempt.update({ where, data: failed.attempt });
+      await transaction.stepTask.updateMany({ where: { runId, attempt, seat, state: 'OPEN' }, data: failed.closes });
+      const { message } = failed.failure;
       await this.moves.addEvents(transaction, run, [
-        {
-          attempt,
-          type: 'seat.failed',
-          message: seatFailureOf(report).message,
-          data: { workerId, seat, code, serverIndex },
-          at: new Date(),
-        },
+        { attempt, type: 'seat.failed', message, data: { workerId, seat, code, serverIndex }, at },
       ]);
       return true;
     });
     if (known) this.signals.changed(runId);
+  }
+
+  /** @param act what follows is decided from rows that nobody changes meanwhile */
+  private underLock<T>(runId: string, act: (transaction: Transaction, run: LockedRun | undefined) => Promise<T>): Promise<T> {
+    return this.database.transact(async (transaction) => act(transaction, await this.moves.lock(transaction, runId)));
   }
 
   /** Its run goes on without it; this says why. */
@@ -140,8 +117,7 @@ export class FleetReports {
     this.log.warn({ worker: workerId, how, run: row?.runId }, 'a worker process died');
     if (!row?.runId || row.hasLeft) return;
     const { runId } = row;
-    await this.database.transact(async (transaction) => {
-      const run = await this.moves.lock(transaction, runId);
+    await this.underLock(runId, async (transaction, run) => {
       if (!run || !hasLiveAttempt(run.status)) return;
       const message = `the process of worker ${workerId} ${how}${CRASHES.test(how) ? ': native code of its engine has crashed' : ''}; its replicas are computed by others`;
       await this.moves.addEvents(transaction, run, [
@@ -171,7 +147,7 @@ export class FleetReports {
   private async seatLeft({ runId, attempt, seat, n, reason }: Of<'seat.left'>): Promise<void> {
     const { count } = await this.database.stepTask.updateMany({
       where: { runId, attempt, seat, n, state: { not: 'CLOSED' } },
-      data: { state: 'CLOSED', closedAt: new Date(), closeReason: storable(reason) },
+      data: closedSeat(storable(reason), new Date()),
     });
     if (count > 0) this.dispatch.wake();
   }

@@ -14,6 +14,7 @@ import {
   highWaterOf,
   keptStateOf,
   mayHaveOutcomes,
+  movesToRunning,
   mustStop,
   newEntriesOf,
   OUTCOMES,
@@ -31,6 +32,7 @@ import type { Prisma } from '../generated/prisma/client.js';
 import { RunSignals } from '../runs/run-signals.js';
 import { Attempts } from '../runs/attempts.js';
 import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
+import { storable } from '../text-input.js';
 
 export interface Stored {
   /** To be acknowledged; undefined when the report speaks of a run that does not exist. */
@@ -143,7 +145,8 @@ export class JournalStore {
     newest: EntryOf<'metric'> | undefined,
   ): Promise<boolean> {
     const { coordinator } = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { coordinator: true } });
-    const { next, changed } = keptStateOf(coordinator as unknown as StoredCoordinator | null, run.attempt, state, streamId, newest);
+    const kept = keptStateOf(coordinator as unknown as StoredCoordinator | null, run.attempt, storable(state), streamId, newest);
+    const { next, changed } = kept;
     await transaction.run.updateMany({
       where: { id: run.id },
       data: { coordinator: next as unknown as Prisma.InputJsonObject, coordinatorAt: new Date() },
@@ -158,7 +161,7 @@ export class JournalStore {
     entries: readonly JournalEntry[],
     outcomes: readonly JournalOutcome[],
   ): Promise<void> {
-    if (showsTraining(state, entries, outcomes)) await this.becomeRunning(transaction, run);
+    if (showsTraining(state, entries, outcomes)) for (const move of movesToRunning(run)) await this.moves.apply(transaction, run, move);
     for (const outcome of outcomes) {
       if (outcome.type === 'checkpoint.written') {
         await this.keepCheckpoint(transaction, run, outcome);
@@ -187,14 +190,5 @@ export class JournalStore {
       skipDuplicates: true,
     });
     await this.attempts.forgetRemoved(transaction, run);
-  }
-
-  private async becomeRunning(transaction: Transaction, run: LockedRun): Promise<void> {
-    if (run.status === 'QUEUED') await this.moves.apply(transaction, run, { to: 'PROVISIONING', reason: 'its servers are set up' });
-    if (run.status === 'PROVISIONING')
-      await this.moves.apply(transaction, run, {
-        to: 'RUNNING',
-        reason: run.attempt === 1 ? 'training began' : `training goes on in attempt ${run.attempt}`,
-      });
   }
 }

@@ -1,5 +1,5 @@
 /** What is read of a run's row, and what follows from it alone. The model description stays out: it may be large and only jobs need it. */
-import { coordinatorOf, hasLiveAttempt, isOver, restartsLeft, type RunResult } from '@paceline/jobs';
+import { coordinatorOf, hasLiveAttempt, isOver, restartsLeft, type RunChange, type RunResult } from '@paceline/jobs';
 import type { RunSpec } from '@paceline/spec';
 import type { Prisma } from '../generated/prisma/client.js';
 import { Run, RunProgress, RunResultType } from './run.types.js';
@@ -8,6 +8,9 @@ export const WITHOUT_MODEL = { model: true } as const satisfies Prisma.RunOmit;
 export type RunRow = Prisma.RunGetPayload<{ omit: typeof WITHOUT_MODEL }>;
 
 export const specOf = (row: Pick<RunRow, 'spec'>): RunSpec => row.spec as unknown as RunSpec;
+/** What libs/jobs has decided, as Prisma takes it: its JSON columns are of no type that we could name there. */
+export const columnsOf = (change: RunChange) => change as Prisma.RunUncheckedUpdateManyInput;
+
 export const resultOf = (row: Pick<RunRow, 'result'>): RunResult | null => row.result as unknown as RunResult | null;
 
 export function toRun(row: RunRow): Run {

@@ -4,7 +4,7 @@ import { Database, type Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { storable } from '../text-input.js';
 import { RunSignals } from './run-signals.js';
-import { coordinatorOf, hasLiveAttempt, isOver, mayMove, type RunStatus } from '@paceline/jobs';
+import { closedSeat, coordinatorOf, movedTo, type Moved, type RunStatus, type StatusMove } from '@paceline/jobs';
 
 /** A run's row, locked until the transaction ends. `seq` numbers are taken from it by whoever holds it. */
 export interface LockedRun {
@@ -26,14 +26,8 @@ export interface NewEvent {
   readonly at: Date;
 }
 
-export interface Move {
-  readonly to: RunStatus;
-  readonly reason: string;
-  /** Of an end of the attempt, for its history. */
-  readonly cause?: string;
-  /** Fields that change together with the status. */
-  readonly set?: Prisma.RunUncheckedUpdateManyInput;
-}
+/** With the fields that change together with the status. */
+export type Move = StatusMove<Prisma.RunUncheckedUpdateManyInput>;
 
 @Injectable()
 export class StatusMoves {
@@ -62,48 +56,36 @@ export class StatusMoves {
   }
 
   /** Under the lock. */
-  async apply(transaction: Transaction, run: LockedRun, { to, reason, cause, set }: Move): Promise<boolean> {
-    if (!mayMove(run.status, to)) return false;
-    const from = run.status;
+  async apply(transaction: Transaction, run: LockedRun, move: Move): Promise<boolean> {
+    const { to, set } = move;
     const at = new Date();
-    const text = storable(reason).slice(0, 2000);
+    const moved = movedTo(run, { ...move, reason: storable(move.reason) }, at);
+    if (!moved) return false;
+    const from = run.status;
+    const { statusReason: text } = moved.run;
     run.status = to;
     run.statusReason = text;
-    await transaction.run.updateMany({
-      where: { id: run.id },
-      data: {
-        status: to,
-        statusReason: text,
-        statusChangedAt: at,
-        ...(isOver(to) ? { finishedAt: at } : {}),
-        ...set,
-      },
-    });
+    await transaction.run.updateMany({ where: { id: run.id }, data: { ...moved.run, ...set } });
     if (to === 'RUNNING') await transaction.run.updateMany({ where: { id: run.id, startedAt: null }, data: { startedAt: at } });
     await transaction.runStatusChange.create({ data: { runId: run.id, from, to, reason: text, attempt: run.attempt, at } });
     await this.addEvents(transaction, run, [
       { attempt: run.attempt, type: 'status.changed', message: `${from} → ${to}: ${text}`, data: { from, to, reason: text }, at },
     ]);
-    if (hasLiveAttempt(from) && !hasLiveAttempt(to)) await this.endAttempt(transaction, run, at, cause ?? to);
+    if (moved.ends) await this.endAttempt(transaction, run, moved.ends);
     return true;
   }
 
   /** Nothing of the attempt is asked of the fleet any more. */
-  private async endAttempt(transaction: Transaction, run: LockedRun, at: Date, cause: string): Promise<void> {
+  private async endAttempt(transaction: Transaction, run: LockedRun, { why, ...end }: NonNullable<Moved['ends']>): Promise<void> {
     await transaction.outbox.deleteMany({ where: { runId: run.id, sentAt: null } });
     const { coordinator } = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { coordinator: true } });
     await transaction.attempt.updateMany({
       where: { runId: run.id, number: run.attempt, endedAt: null },
-      data: {
-        endedAt: at,
-        endCause: cause,
-        endReason: run.statusReason,
-        endRound: coordinatorOf({ coordinator, attempt: run.attempt })?.round ?? null,
-      },
+      data: { ...end, endRound: coordinatorOf({ coordinator, attempt: run.attempt })?.round ?? null },
     });
     await transaction.stepTask.updateMany({
       where: { runId: run.id, state: { not: 'CLOSED' } },
-      data: { state: 'CLOSED', closedAt: at, closeReason: `the run is ${run.status}` },
+      data: closedSeat(why, end.endedAt),
     });
   }
 
@@ -121,14 +103,5 @@ export class StatusMoves {
       })),
     });
     await transaction.run.updateMany({ where: { id: run.id }, data: { lastEventSeq: run.lastEventSeq } });
-  }
-
-  /** A new reason without a new status. */
-  async explain(runId: string, attempt: number, status: RunStatus, reason: string): Promise<void> {
-    const { count } = await this.database.run.updateMany({
-      where: { id: runId, attempt, status, NOT: { statusReason: reason } },
-      data: { statusReason: reason },
-    });
-    if (count > 0) this.signals.changed(runId);
   }
 }

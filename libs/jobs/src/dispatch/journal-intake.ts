@@ -19,6 +19,7 @@ import {
 } from '../contract.js';
 import { causeOfFailure, type AttemptEnd } from '../lifecycle/attempt-end.js';
 import type { StoredCoordinator } from './rows.js';
+import type { PlainMove, RunHead } from './stored-moves.js';
 
 export type JournalReport = Extract<Report, { kind: 'journal' }>;
 export type EntryOf<K extends JournalEntry['kind']> = Extract<JournalEntry, { kind: K }>;
@@ -52,7 +53,8 @@ export function refusalOf(
 
 /** Entries that are not stored yet. @param known numbers beyond `storedN` that are stored: a gap may be filled out of order */
 export function newEntriesOf(entries: readonly JournalEntry[], storedN: number, known: ReadonlySet<number>): JournalEntry[] {
-  return entries.filter(({ n }) => n > storedN && !known.has(n));
+  const seen = new Set(known);
+  return entries.filter(({ n }) => n > storedN && !seen.has(n) && seen.add(n));
 }
 
 /**
@@ -103,6 +105,14 @@ export function showsTraining(
   if (phase === 'training' || phase === 'evaluating' || outcomes.some(({ type }) => type === 'run.finished')) return true;
   return entries.some((entry) => entry.kind === 'event' && entry.type === 'training.started');
 }
+
+/** One after the other, for a run whose rounds are under way. */
+export const movesToRunning = ({ status, attempt }: RunHead): PlainMove[] => [
+  ...(status === 'QUEUED' ? [{ to: 'PROVISIONING', reason: 'its servers are set up' } as const] : []),
+  ...(status === 'QUEUED' || status === 'PROVISIONING'
+    ? [{ to: 'RUNNING', reason: attempt === 1 ? 'training began' : `training goes on in attempt ${attempt}` } as const]
+    : []),
+];
 
 /** The run is over here, or between attempts, and its coordinator goes on: it has to be told. */
 export const mustStop = (report: JournalReport, hasLiveAttempt: boolean, entries: readonly JournalEntry[]): boolean =>

@@ -200,6 +200,13 @@ export const parentOf = (runId: string, restore: RestorePoint | null) =>
     parentRunId: restore.runId === runId ? null : restore.runId,
   };
 
+/** The checkpoint that an attempt begins with, of this run or of another; null at round 0. */
+export const restoreOf = (
+  runId: string,
+  { parentRunId, parentNumber, parentRound }: Pick<StoredAttempt, 'parentRunId' | 'parentNumber' | 'parentRound'>,
+): RestorePoint | null =>
+  parentNumber === null ? null : { runId: parentRunId ?? runId, attempt: parentNumber, round: Number(parentRound ?? 0) };
+
 // ---- jobs ----
 
 /** The row of a run, as its jobs tell of it. */
@@ -213,7 +220,7 @@ export interface JobRun {
 
 export function placementJobOf(
   run: JobRun,
-  { number, parentRunId, parentNumber, parentRound }: Pick<StoredAttempt, 'number' | 'parentRunId' | 'parentNumber' | 'parentRound'>,
+  attempt: Pick<StoredAttempt, 'number' | 'parentRunId' | 'parentNumber' | 'parentRound'>,
   { index, role }: { readonly index: number; readonly role: 'primary' | 'standby' },
   token: string,
   fingerprint?: string,
@@ -222,7 +229,7 @@ export function placementJobOf(
   return {
     kind: 'placement',
     runId: run.id,
-    attempt: number,
+    attempt: attempt.number,
     index,
     servers: spec.strategy.servers,
     role,
@@ -230,7 +237,7 @@ export function placementJobOf(
     model: run.model as ModelDescription,
     trainExamples: run.trainExamples,
     evalExamples: run.evalExamples,
-    restore: parentNumber === null ? null : { runId: parentRunId ?? run.id, attempt: parentNumber, round: Number(parentRound) },
+    restore: restoreOf(run.id, attempt),
     ...(fingerprint ? { fingerprint } : {}),
     token,
   };

@@ -24,11 +24,12 @@ import type { SimProcess } from './process.js';
 import type { Part } from './part.js';
 import { Reference } from './reference.js';
 import { SimApi } from './sim-api.js';
-import { SimPostgres } from './sim-postgres.js';
+import { SimPostgres, type Rows } from './sim-postgres.js';
 import { SimRedis } from './sim-redis.js';
 import { SimServer } from './sim-server.js';
 import { SharedDisk, type DiskPlant } from './sim-storage.js';
 import { SimWorker } from './sim-worker.js';
+import { StoredRun } from './stored-run.js';
 import { TokenWatch } from './token-watch.js';
 import { TinyRun, type RunShape } from './tiny-run.js';
 import { Watch } from './watch.js';
@@ -175,6 +176,12 @@ export class Cluster {
     const server = new SimServer(slot, `server-host-${slot}`, (this.servers[slot]?.generation ?? -1) + 1, this);
     this.servers[slot] = server;
     return server;
+  }
+
+  /** For one transaction. */
+  stored(rows: Rows, wallMs: number): StoredRun {
+    const { runId, watch, world } = this;
+    return new StoredRun({ runId, rows, wallMs, random: () => world.random.float(), watch });
   }
 
   /** The server process that holds this shard of the newest attempt, as long as it lives. */

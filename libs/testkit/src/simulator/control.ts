@@ -7,7 +7,7 @@ import type { NumberedEntry } from '@paceline/exchange';
 import type { Cluster } from './cluster.js';
 import type { Part } from './part.js';
 import type { CheckpointRow, RunRow } from './sim-postgres.js';
-import { StoredRun } from './stored-run.js';
+import type { StoredRun } from './stored-run.js';
 
 const EPOCH_MS = 1_700_000_000_000;
 
@@ -16,7 +16,9 @@ export class Control {
 
   /** Run and outbox rows appear in one transaction, as apps/api/src/runs/create-run.ts writes them. */
   begin(): void {
-    this.ask((run) => run.create(this.cluster.run.spec));
+    const { spec, schedule } = this.cluster.run;
+    const { totalRounds } = schedule;
+    this.transact((run) => run.create(spec, { totalRounds, roundsPerEpoch: totalRounds }));
   }
 
   private get row(): RunRow | undefined {
@@ -60,16 +62,16 @@ export class Control {
   }
 
   pause(): boolean {
-    return this.isReachable && this.ask((run) => run.pause());
+    return this.isReachable && this.transact((run) => run.ask({ request: 'pause' })).hasChanged;
   }
 
   resume(): boolean {
-    return this.isReachable && this.ask((run) => run.resume());
+    return this.isReachable && this.transact((run) => run.ask({ request: 'resume' })).hasChanged;
   }
 
   cancel(): boolean {
     if (!this.isReachable || this.row?.cancelRequestedAt) return false;
-    this.ask((run) => run.cancel());
+    this.transact((run) => run.ask({ request: 'cancel' }));
     return true;
   }
 
@@ -79,9 +81,9 @@ export class Control {
     return !postgres.isAway && apis.some(({ process }) => process.isAlive && !process.isFrozen);
   }
 
-  private ask<T>(act: (run: StoredRun) => T): T {
+  private transact<T>(act: (run: StoredRun) => T): T {
     const { cluster } = this;
-    const answer = cluster.postgres.now((rows) => act(new StoredRun(cluster, rows, EPOCH_MS + cluster.world.nowMs)));
+    const answer = cluster.postgres.now((rows) => act(cluster.stored(rows, EPOCH_MS + cluster.world.nowMs)));
     for (const api of cluster.apis) if (api.process.isAlive) api.wake();
     return answer;
   }

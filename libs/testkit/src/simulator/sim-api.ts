@@ -20,9 +20,9 @@ import {
   RedisUnavailableError,
   ReportReader,
   sendOutbox,
-  serverProcesses,
   stepTaskJobId,
   stepTaskJobOf,
+  suspectOf,
   type ControlFields,
   type DispatchAction,
   type FleetPicture,
@@ -39,7 +39,8 @@ import { SimProcess } from './process.js';
 import { DatabaseOutage, placeKey, type FleetRow, type OutboxRow } from './sim-postgres.js';
 import { MissingGroupError } from './sim-redis.js';
 import { decideLead, readLead } from './stored-lead.js';
-import { StoredRun } from './stored-run.js';
+import { storeJournal, takeReport } from './stored-reports.js';
+import type { StoredRun } from './stored-run.js';
 import { addressOf } from './network.js';
 
 const STALLED_CHECK_EVERY_MS = 5_000;
@@ -100,7 +101,7 @@ export class SimApi {
   }
 
   private transact<T>(what: string, act: (run: StoredRun) => T): Promise<T> {
-    return this.cluster.postgres.transact(this.process, what, (rows) => act(new StoredRun(this.cluster, rows, this.wallMs)));
+    return this.cluster.postgres.transact(this.process, what, (rows) => act(this.cluster.stored(rows, this.wallMs)));
   }
 
   private isOutage(error: unknown): boolean {
@@ -144,7 +145,7 @@ export class SimApi {
   private unsent(): (OutboxRow & { run: RunHead })[] {
     const { rows } = this.cluster.postgres;
     const run = rows.runs.get(this.cluster.runId)!;
-    const enough = Math.max(1, this.liveServers().length) >= serverProcesses(this.cluster.run.spec);
+    const enough = Math.max(1, this.liveServers().length) >= run.serverCount;
     return rows.outbox
       .values()
       .filter(({ isSent, kind }) => !isSent && (kind !== 'placement' || enough))
@@ -313,8 +314,7 @@ export class SimApi {
         this.heartbeat(report.id, true);
         return this.loop.wake();
       case 'lead.asked':
-        if (await this.transact(report.kind, (run) => decideLead(run, report))) await this.tellLead(report.attempt, report.index);
-        return this.loop.wake();
+        return this.leadAsked(report);
       case 'worker.died':
       case 'worker.recycled':
         return;
@@ -322,20 +322,29 @@ export class SimApi {
         return this.storeJournal(report, id);
       default: {
         if (report.kind === 'seat.failed' && report.serverIndex !== null) this.suspect(report.attempt, report.serverIndex);
-        await this.transact(report.kind, (run) => run.take(report));
+        await this.transact(report.kind, (run) => takeReport(run, report));
         if (report.kind !== 'seat.failed') this.loop.wake();
       }
     }
   }
 
+  private async leadAsked(report: Extract<Report, { kind: 'lead.asked' }>): Promise<void> {
+    const { lead, changed } = await this.transact(report.kind, (run) => decideLead(run, report));
+    if (changed) this.cluster.network.count(changed.isPromoted ? 'standby promoted' : 'standby dropped');
+    if (!lead) return;
+    await this.tellLead(report.attempt, report.index);
+    this.loop.wake();
+  }
+
   private suspect(attempt: number, index: number): void {
-    const server = this.cluster.postgres.rows.servers.get(placeKey({ attempt, index, role: 'primary' }));
-    if (server?.serverId) this.suspected.set(server.serverId, this.wallMs);
+    const places = this.cluster.postgres.rows.servers.values().filter((place) => place.attempt === attempt);
+    const suspect = suspectOf(places, index);
+    if (suspect) this.suspected.set(suspect, this.wallMs);
   }
 
   private async storeJournal(report: Extract<Report, { kind: 'journal' }>, id: string): Promise<void> {
     const { redis, runId } = this.cluster;
-    const { ack, mustStop, changed } = await this.transact('store a journal', (run) => run.storeJournal(report, id));
+    const { ack, mustStop, changed } = await this.transact('store a journal', (run) => storeJournal(run, report, id));
     if (changed) this.loop.wake();
     if (ack && (report.entries.length > 0 || mustStop)) {
       const fields = {

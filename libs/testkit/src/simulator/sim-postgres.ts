@@ -25,6 +25,10 @@ const DEADLINE_MS = 2_000;
 export class DatabaseOutage extends Error {}
 
 export interface RunRow extends StoredRun {
+  readonly finishedAt: Date | null;
+  readonly serverCount: number;
+  readonly totalRounds: number;
+  readonly roundsPerEpoch: number;
   readonly restartsUsed: number;
   readonly restartsTotal: number;
   readonly bestRound: number;
@@ -36,6 +40,16 @@ export interface AttemptRow extends StoredAttempt {
   readonly parentRound: number | null;
   readonly fence: number;
   readonly endedAt: Date | null;
+  readonly endCause: string | null;
+  readonly endReason: string | null;
+  readonly endRound: number | null;
+}
+export interface PlaceRow extends StoredServer {
+  readonly isLoading: boolean;
+}
+export interface TaskRow extends StoredTask {
+  readonly closedAt: Date | null;
+  readonly closeReason: string | null;
 }
 export interface OutboxRow {
   readonly id: number;
@@ -61,8 +75,8 @@ export class Rows {
   readonly runs: Table<string, RunRow>;
   readonly attempts: Table<number, AttemptRow>;
   /** By `placeKey`. */
-  readonly servers: Table<string, StoredServer>;
-  readonly tasks: Table<string, StoredTask>;
+  readonly servers: Table<string, PlaceRow>;
+  readonly tasks: Table<string, TaskRow>;
   readonly outbox: Table<number, OutboxRow>;
   /** By `attempt/n`. */
   readonly entries: Table<string, EntryRow>;

@@ -1,67 +1,73 @@
 /**
- * What the api writes about a run, over rows in memory: the transactions of apps/api/src/runs, dispatch/executor.ts and reports, each
- * in the same order and with the same comparisons. What they decide comes from libs/jobs.
+ * What the api writes about a run, over rows in memory: the transactions of apps/api/src/runs and dispatch/executor.ts. What they decide
+ * comes from libs/jobs; here rows are read and written. stored-run-contract.ts holds this and the api to the same.
  */
 import {
-  afterEnd,
-  answerRequest,
-  causeOfComplaint,
-  checkpointOf,
-  complaintCounts,
+  begunAttempt,
+  closedSeat,
   coordinatorOf,
-  endOf,
-  hasLiveAttempt,
-  highWaterOf,
-  keptStateOf,
-  letGo,
-  lineageOf,
-  mayHaveOutcomes,
-  mayMove,
-  mustStop,
-  newEntriesOf,
+  endedAttempt,
+  heldSeat,
+  isDue,
+  madeAgain,
+  movedTo,
   nextRestore,
+  openedSeat,
   originOf,
-  OUTCOMES,
   parentOf,
   pictureOf,
-  placementJobId,
-  placeOf,
   placesOf,
-  refusalOf,
-  seatFailureOf,
-  showsTraining,
-  stepTaskJobId,
-  waitingAt,
+  requested,
+  serverProcesses,
+  waitsForServers,
+  type AskedOfRun,
   type AttemptEnd,
   type ControlFields,
   type DispatchAction,
-  type JournalEntry,
-  type JournalOutcome,
-  type JournalReport,
-  type Report,
+  type Moved,
+  type RequestStep,
+  type RestoreDecision,
   type RestorePoint,
+  type RunChange,
   type RunPicture,
-  type RunStatus,
+  type StatusMove,
 } from '@paceline/jobs';
 import type { RunSpec } from '@paceline/spec';
-import type { Cluster } from './cluster.js';
-import { placeKey, type AttemptRow, type Rows, type RunRow } from './sim-postgres.js';
+import { placeKey, type AttemptRow, type PlaceRow, type Rows, type RunRow, type TaskRow } from './sim-postgres.js';
+import type { Watch } from './watch.js';
 
-type Of<K extends Report['kind']> = Extract<Report, { kind: K }>;
-type ActionOf<K extends DispatchAction['kind']> = Extract<DispatchAction, { kind: K }>;
-export type FleetReport = Of<'server.claimed' | 'server.failed' | 'seat.failed' | 'seat.left'>;
+type Of<K extends DispatchAction['kind']> = Extract<DispatchAction, { kind: K }>;
+
+/** What is told of transactions while they are carried out. */
+export type RunWitness = Pick<
+  Watch,
+  'moved' | 'attemptEnded' | 'restored' | 'notLoaded' | 'entryWritten' | 'storedUpTo' | 'checkpointWritten'
+>;
+
+export interface StoredRunOptions {
+  readonly runId: string;
+  readonly rows: Rows;
+  /** The wall clock of the api that writes. */
+  readonly wallMs: number;
+  /** Uniform in [0, 1). */
+  random(): number;
+  readonly watch: RunWitness;
+}
 
 /** One transaction's view of the run: made for it, and thrown away with it. */
 export class StoredRun {
-  constructor(
-    readonly cluster: Cluster,
-    readonly rows: Rows,
-    /** The wall clock of the api that writes. */
-    private readonly wallMs: number,
-  ) {}
+  constructor(private readonly options: StoredRunOptions) {}
 
-  private get id(): string {
-    return this.cluster.runId;
+  get id(): string {
+    return this.options.runId;
+  }
+
+  get rows(): Rows {
+    return this.options.rows;
+  }
+
+  get watch(): RunWitness {
+    return this.options.watch;
   }
 
   get run(): RunRow {
@@ -72,11 +78,15 @@ export class StoredRun {
     return this.rows.attempts.get(this.run.attempt)!;
   }
 
-  private get spec(): RunSpec {
+  get spec(): RunSpec {
     return this.run.spec as RunSpec;
   }
 
-  private set(change: Partial<RunRow>): void {
+  get now(): Date {
+    return new Date(this.options.wallMs);
+  }
+
+  set(change: RunChange | Partial<RunRow>): void {
     this.rows.runs.set(this.id, { ...this.run, ...change });
   }
 
@@ -85,20 +95,36 @@ export class StoredRun {
     if (row) this.rows.attempts.set(number, { ...row, ...change });
   }
 
-  date(afterMs = 0): Date {
-    return new Date(this.wallMs + afterMs);
+  places(attempt: number): PlaceRow[] {
+    return this.rows.servers.values().filter((place) => place.attempt === attempt);
+  }
+
+  setPlace(place: { attempt: number; index: number; role: string }, change: Partial<PlaceRow>): void {
+    const key = placeKey(place);
+    const row = this.rows.servers.get(key);
+    if (row) this.rows.servers.set(key, { ...row, ...change });
+  }
+
+  tasks(is: (task: TaskRow) => boolean): TaskRow[] {
+    return this.rows.tasks.values().filter(is);
+  }
+
+  setTask(task: TaskRow, change: Partial<TaskRow>): void {
+    this.rows.tasks.set(task.id, { ...task, ...change });
   }
 
   // ---- beginning and reading ----
 
-  create(spec: RunSpec): void {
+  /** Run, attempt, places and jobs appear in one transaction, as apps/api/src/runs/create-run.ts writes them. */
+  create(spec: RunSpec, { totalRounds, roundsPerEpoch }: { readonly totalRounds: number; readonly roundsPerEpoch: number }): void {
     this.rows.runs.set(this.id, {
       ...{ id: this.id, status: 'PENDING', statusReason: null, attempt: 1, spec, workersWanted: null, lastSeatFailure: null },
-      ...{ cancelRequestedAt: null, pauseRequestedAt: null, nextAttemptAt: null, coordinator: null, coordinatorAt: null },
-      ...{ restartsUsed: 0, restartsTotal: 0, bestRound: 0 },
+      ...{ cancelRequestedAt: null, pauseRequestedAt: null, nextAttemptAt: null, finishedAt: null, coordinator: null, coordinatorAt: null },
+      ...{ restartsUsed: 0, restartsTotal: 0, bestRound: 0, serverCount: serverProcesses(spec), totalRounds, roundsPerEpoch },
     });
     this.addAttempt(1, null);
-    this.move('QUEUED', 'accepted');
+    const needed = { serversNeeded: this.run.serverCount, standby: spec.strategy.standby };
+    this.move({ to: 'QUEUED', reason: waitsForServers({ liveServers: 0 }, needed, 0) });
   }
 
   /** What is stored now, to be compared with a control hash that is read afterwards. */
@@ -107,107 +133,86 @@ export class StoredRun {
     const stored = {
       ...run,
       attempts: [attempt],
-      servers: [...rows.servers.values()],
-      stepTasks: [...rows.tasks.values()].filter(({ state }) => state !== 'CLOSED'),
+      servers: rows.servers.values(),
+      stepTasks: this.tasks(({ state }) => state !== 'CLOSED'),
     };
     return (control) => pictureOf(stored, control, attempt.seatFailures > 0 ? run.lastSeatFailure : null);
   }
 
-  // ---- moves ----
+  // ---- moves, as runs/status-moves.ts ----
 
-  move(to: RunStatus, reason: string, set: Partial<RunRow> = {}): boolean {
-    const { status: from } = this.run;
-    if (!mayMove(from, to)) return false;
-    this.set({ status: to, statusReason: reason, ...set });
-    this.cluster.watch.moved(from, to, reason);
-    if (hasLiveAttempt(from) && !hasLiveAttempt(to)) this.closeAttempt(`the run is ${to}`);
+  move(move: StatusMove): boolean {
+    const from = this.run.status;
+    const moved = movedTo(this.run, move, this.now);
+    if (!moved) return false;
+    this.set({ ...moved.run, ...move.set });
+    this.watch.moved(from, move.to, moved.run.statusReason);
+    if (moved.ends) this.closeAttempt(moved.ends);
     return true;
   }
 
   /** Nothing of the attempt is asked of the fleet any more. */
-  private closeAttempt(why: string): void {
-    for (const row of this.rows.outbox.values()) if (!row.isSent) this.rows.outbox.delete(row.id);
-    this.setAttempt(this.run.attempt, { endedAt: this.date() });
-    for (const task of this.rows.tasks.values()) if (task.state !== 'CLOSED') this.closeTask(task.id, why);
+  private closeAttempt({ why, ...end }: NonNullable<Moved['ends']>): void {
+    const { rows, run } = this;
+    for (const row of rows.outbox.values()) if (!row.isSent) rows.outbox.delete(row.id);
+    if (this.attempt.endedAt === null) this.setAttempt(run.attempt, { ...end, endRound: coordinatorOf(run)?.round ?? null });
+    for (const task of this.tasks(({ state }) => state !== 'CLOSED')) this.setTask(task, closedSeat(why, this.now));
   }
 
-  private closeTask(id: string, _why: string): void {
-    const task = this.rows.tasks.get(id);
-    if (task && task.state !== 'CLOSED') this.rows.tasks.set(id, { ...task, state: 'CLOSED' });
-  }
+  // ---- attempts, as runs/attempts.ts ----
 
-  endNow(attempt: number, end: AttemptEnd): boolean {
-    return this.run.attempt === attempt && this.end(end);
-  }
-
+  /** @returns whether it has ended just now */
   end(end: AttemptEnd): boolean {
-    const { cluster, run, attempt } = this;
-    const after = afterEnd(
-      {
-        status: run.status,
-        isCancelWanted: run.cancelRequestedAt !== null,
-        restarts: this.spec.restarts,
-        count: { used: run.restartsUsed, total: run.restartsTotal, bestRound: run.bestRound },
-        committedRounds: coordinatorOf(run)?.round ?? attempt.parentRound ?? 0,
-      },
-      end,
-      () => cluster.world.random.float(),
-    );
-    if (after.to === undefined) return false;
-    if (end.kind === 'failed' && end.cause === 'CHECKPOINT_INVALID' && attempt.parentNumber !== null) {
-      cluster.watch.notLoaded({ runId: this.id, attempt: attempt.parentNumber, round: attempt.parentRound ?? 0 }, end.message);
-      const key = `${attempt.parentNumber}/${attempt.parentRound}`;
-      const checkpoint = this.rows.checkpoints.get(key);
+    const { after, moves, invalid } = endedAttempt(this.run, this.attempt, end, this.now, () => this.options.random());
+    if (moves.length === 0) return false;
+    if (invalid) {
+      this.watch.notLoaded(invalid, end.message);
+      const key = `${invalid.attempt}/${invalid.round}`;
+      const checkpoint = invalid.runId === this.id ? this.rows.checkpoints.get(key) : undefined;
       if (checkpoint) this.rows.checkpoints.set(key, { ...checkpoint, isInvalid: true });
     }
-    if (after.to === 'PAUSED' && run.status === 'RUNNING') this.move('PAUSING', end.message);
-    cluster.watch.attemptEnded(after, end);
-    this.move(after.to, after.reason, {
-      restartsUsed: after.count.used,
-      restartsTotal: after.count.total,
-      bestRound: after.count.bestRound,
-      nextAttemptAt: after.restartAfterMs === null ? null : this.date(after.restartAfterMs),
-      pauseRequestedAt: null,
-    });
+    const [first] = moves.length > 1 ? moves : [];
+    if (first) this.move(first);
+    this.watch.attemptEnded(after, end);
+    this.move(moves.at(-1)!);
     return true;
   }
 
-  begin(reason: string): boolean {
+  begin(reason: string, set: RunChange = {}): boolean {
+    const { attempt, run, move } = begunAttempt(this.run, this.nextRestore(), reason);
+    if (!attempt) return this.move(move) && false;
+    this.set({ ...set, ...run });
+    const { number, parentNumber, parentRound, parentRunId } = attempt;
+    const isRestored = parentNumber !== undefined && parentRound !== undefined;
+    this.addAttempt(number, isRestored ? { runId: parentRunId ?? this.id, attempt: parentNumber, round: parentRound } : null);
+    return this.move(move);
+  }
+
+  /** There is one run here: none begins with the checkpoint of another. */
+  private nextRestore(): RestoreDecision {
     const { rows, run } = this;
-    const attempts = rows.attempts.values().map(originOf);
     const checkpoints = rows.checkpoints.values().map(({ attempt, round, isInvalid, isRemoved }) => ({
       ...{ attempt, round },
       isGone: isInvalid || isRemoved,
     }));
-    const from = nextRestore(this.id, attempts, run.attempt, checkpoints);
-    if (from.kind === 'nothing') return false;
-    const restore = from.kind === 'checkpoint' ? from.restore : null;
-    const number = run.attempt + 1;
-    this.set({
-      attempt: number,
-      coordinator: waitingAt(number, restore?.round ?? 0),
-      ...{ coordinatorAt: null, nextAttemptAt: null, pauseRequestedAt: null },
-    });
-    this.addAttempt(number, restore);
-    this.move('QUEUED', reason);
-    return true;
+    return nextRestore(this.id, rows.attempts.values().map(originOf), run.attempt, checkpoints);
   }
 
   private addAttempt(number: number, restore: RestorePoint | null): void {
     const { rows } = this;
-    const round = restore?.round ?? null;
     rows.attempts.set(number, {
-      ...{ number, startedAt: null, storedN: 0, seatFailures: 0, lastFailureAt: null, fence: 1, endedAt: null },
+      ...{ number, startedAt: null, storedN: 0, seatFailures: 0, lastFailureAt: null, fence: 1 },
+      ...{ endedAt: null, endCause: null, endReason: null, endRound: null },
       ...{ parentRunId: null, parentNumber: null, parentRound: null, ...parentOf(this.id, restore) },
     });
     for (const { index, role, jobId } of placesOf(this.id, number, this.spec)) {
       rows.servers.set(placeKey({ attempt: number, index, role }), {
-        ...{ attempt: number, index, role, term: 1, made: 0, madeAt: this.date(), serverId: null, host: null, port: null },
-        ...{ unixPath: null, storage: null, claimedAt: null, droppedAt: null },
+        ...{ attempt: number, index, role, term: 1, made: 0, madeAt: this.now, serverId: null, host: null, port: null },
+        ...{ unixPath: null, storage: null, claimedAt: null, isLoading: false, droppedAt: null },
       });
       this.enqueue({ jobId, kind: 'placement', attempt: number, place: { index, role } });
     }
-    this.cluster.watch.restored(round ?? 0, number);
+    this.watch.restored(restore?.round ?? 0, number);
   }
 
   private enqueue(row: Omit<Parameters<Rows['outbox']['set']>[1], 'id' | 'isSent'>): void {
@@ -215,215 +220,102 @@ export class StoredRun {
     this.rows.outbox.set(id, { ...row, id, isSent: false });
   }
 
-  // ---- what people ask ----
+  // ---- what people ask, as runs/run-requests.ts ----
 
-  pause(): boolean {
-    const answer = answerRequest('pause', this.run.status, this.run.cancelRequestedAt !== null);
-    if (answer.does !== 'move' && answer.does !== 'ask') return false;
-    const to = answer.to ?? 'PAUSING';
-    return this.move(to, 'asked for', to === 'PAUSED' ? { nextAttemptAt: null } : { pauseRequestedAt: this.date() });
+  /** @returns what the request came to, and whether it has changed anything */
+  ask(asked: AskedOfRun): { readonly does: RequestStep['does']; readonly hasChanged: boolean } {
+    const step = requested(this.run, asked, this.now);
+    switch (step.does) {
+      case 'move':
+        return { does: 'move', hasChanged: this.move(step.move) };
+      case 'set':
+        this.set(step.run);
+        return { does: 'set', hasChanged: true };
+      case 'begin':
+        if (step.needsCheckpoint && this.nextRestore().kind !== 'checkpoint') return { does: 'refuse', hasChanged: false };
+        return { does: 'begin', hasChanged: this.begin(step.reason, step.run) };
+      default:
+        return { does: step.does, hasChanged: false };
+    }
   }
 
-  resume(): boolean {
-    const answer = answerRequest('resume', this.run.status, this.run.cancelRequestedAt !== null);
-    return answer.does === 'begin' && this.begin('resumed');
-  }
+  // ---- what reconcile says, as dispatch/executor.ts ----
 
-  cancel(): void {
-    const answer = answerRequest('cancel', this.run.status, this.run.cancelRequestedAt !== null);
-    if (answer.does === 'move') this.move(answer.to, 'cancelled');
-    if (answer.does === 'ask') this.set({ cancelRequestedAt: this.date(), statusReason: 'is being cancelled' });
-  }
-
-  // ---- what reconcile says ----
-
-  /** In PostgreSQL; what is left for Redis is the executor's. */
-  carryOut({ attempt, status }: RunPicture, action: DispatchAction): boolean {
-    if (this.run.attempt !== attempt) return false;
+  /** In PostgreSQL; what is left for Redis is the executor's. @returns whether anything has changed */
+  carryOut(decidedFor: Pick<RunPicture, 'attempt' | 'status'>, action: DispatchAction): boolean {
+    const { run, attempt } = this;
+    if (!isDue(run, decidedFor, action)) return false;
     switch (action.kind) {
       case 'mark-started':
-        if (this.attempt.startedAt === null) this.setAttempt(attempt, { startedAt: this.date() });
+        if (attempt.startedAt !== null) return false;
+        this.setAttempt(run.attempt, { startedAt: this.now });
         return true;
       case 'make-placement-again':
-        return this.makePlacementAgain(attempt, action);
+        return this.makePlacementAgain(action);
       case 'open-seat':
-        return this.openSeat(attempt, action);
+        return this.openSeat(action);
       case 'close-seat':
-        this.closeTask(action.task.id, action.why);
-        return true;
+        return this.change(action.task.id, ({ state }) => state !== 'CLOSED', closedSeat(action.why, this.now));
       case 'hold-seat':
-        return this.holdSeat(attempt, action);
+        return this.holdSeat(action);
       case 'forget-seat-failures':
-        this.setAttempt(attempt, { seatFailures: 0 });
+        this.setAttempt(run.attempt, { seatFailures: 0 });
         return true;
-      case 'reprioritise-seat': {
-        const task = this.rows.tasks.get(action.task.id);
-        if (task) this.rows.tasks.set(task.id, { ...task, heldSeats: action.heldSeats });
-        return true;
-      }
+      case 'reprioritise-seat':
+        return this.change(action.task.id, ({ state }) => state === 'OPEN', { heldSeats: action.heldSeats });
       case 'move':
-        return this.move(action.to, action.reason);
+        return this.move({ to: action.to, reason: action.reason });
       case 'explain':
-        if (this.run.status === status) this.set({ statusReason: action.reason });
+        if (run.statusReason === action.reason) return false;
+        this.set({ statusReason: action.reason });
         return true;
       case 'end-attempt':
         return this.end(action.end);
       case 'begin-attempt':
-        return this.run.status === 'RECOVERING' && this.begin(action.reason);
+        return this.begin(action.reason);
       default:
         throw new Error(`${action.kind} is nothing for PostgreSQL`);
     }
   }
 
-  private makePlacementAgain(attempt: number, { index, role, made, serverId }: ActionOf<'make-placement-again'>): boolean {
-    const key = placeKey({ attempt, index, role });
-    const server = this.rows.servers.get(key);
-    if (server?.made !== made || server.serverId !== serverId) return false;
-    this.rows.servers.set(key, {
-      ...server,
-      ...{
-        made: made + 1,
-        madeAt: this.date(),
-        serverId: null,
-        host: null,
-        port: null,
-        unixPath: null,
-        storage: null,
-        claimedAt: null,
-        isLoading: false,
-      },
-    });
-    this.enqueue({ jobId: placementJobId(this.id, attempt, index, made + 1, role), kind: 'placement', attempt, place: { index, role } });
+  private change(taskId: string, condition: (task: TaskRow) => boolean, to: Partial<TaskRow>): boolean {
+    const task = this.rows.tasks.get(taskId);
+    if (!task || !condition(task)) return false;
+    this.setTask(task, to);
     return true;
   }
 
-  private openSeat(attempt: number, { seat, heldSeats }: ActionOf<'open-seat'>): boolean {
-    const tasks = this.rows.tasks.values().filter((task) => task.attempt === attempt);
-    if (tasks.some(({ state }) => state === 'OPEN')) return false;
-    const n = Math.max(-1, ...tasks.filter((task) => task.seat === seat).map((task) => task.n)) + 1;
+  private makePlacementAgain(action: Of<'make-placement-again'>): boolean {
+    const { index, role } = action;
+    const { attempt } = this.run;
+    const again = madeAgain(this.run, this.rows.servers.get(placeKey({ attempt, index, role })) ?? null, action, this.now);
+    if (!again) return false;
+    this.setPlace({ attempt, index, role }, again.place);
+    this.enqueue({ jobId: again.jobId, kind: 'placement', attempt, place: { index, role } });
+    return true;
+  }
+
+  private openSeat(action: Of<'open-seat'>): boolean {
+    const { attempt } = this.run;
+    const rows = this.tasks((task) => task.attempt === attempt && task.seat === action.seat);
+    const lastN = rows.length === 0 ? null : Math.max(...rows.map(({ n }) => n));
+    const opened = openedSeat(this.run, action, { isOpen: rows.some(({ state }) => state === 'OPEN'), lastN });
+    if (!opened) return false;
+    const { jobId, ...seat } = opened;
     const id = `00000000-0000-4000-8000-${String(this.rows.nextId()).padStart(12, '0')}`;
     this.rows.tasks.set(id, {
-      ...{ id, attempt, seat, n, state: 'OPEN', heldSeats, workerId: null, replicas: [], createdAt: this.date(), heldAt: null },
+      ...{ id, attempt, ...seat, state: 'OPEN', workerId: null, replicas: [] },
+      ...{ createdAt: this.now, heldAt: null, closedAt: null, closeReason: null },
     });
-    this.enqueue({ jobId: stepTaskJobId(this.id, attempt, seat, n), kind: 'step-task', attempt, taskId: id });
+    this.enqueue({ jobId, kind: 'step-task', attempt, taskId: id });
     return true;
   }
 
-  private holdSeat(attempt: number, { seat, n, workerId, replicas, isNew }: ActionOf<'hold-seat'>): boolean {
-    for (const task of this.rows.tasks.values())
-      if (task.attempt === attempt && task.seat === seat && task.n === n)
-        this.rows.tasks.set(task.id, { ...task, state: 'HELD', workerId, replicas, ...(isNew ? { heldAt: this.date() } : {}) });
-    return true;
-  }
-
-  // ---- reports ----
-
-  /** The first claim of a part counts. */
-  take(report: FleetReport): void {
-    const { attempt } = report;
-    if (report.kind === 'seat.left') {
-      for (const task of this.rows.tasks.values())
-        if (task.attempt === attempt && task.seat === report.seat && task.n === report.n) this.closeTask(task.id, report.reason);
-      return;
-    }
-    if (this.run.attempt !== attempt) return;
-    if (report.kind === 'server.claimed') {
-      const { role = 'primary', made, address, storage = null, loading: isLoading = false } = report;
-      const key = placeKey({ attempt, index: address.index, role });
-      const server = this.rows.servers.get(key);
-      if (server?.claimedAt === null && (made ?? server.made) === server.made)
-        this.rows.servers.set(key, { ...server, ...address, storage, claimedAt: this.date(), isLoading });
-      else if (server?.serverId === address.serverId && server.isLoading && !isLoading)
-        this.rows.servers.set(key, { ...server, isLoading });
-    } else if (report.kind === 'server.failed') {
-      const { code, index, serverId, message } = report;
-      const places = this.rows.servers.values().filter((place) => place.attempt === attempt);
-      const heard = places.map((place) => ({ ...placeOf(place), serverId: place.serverId }));
-      if (!complaintCounts(heard, this.attempt.startedAt !== null, { index, serverId })) return;
-      const words = code === 'COORDINATOR_LOST' ? message : `parameter server ${index} failed (${code}): ${message}`;
-      this.endNow(attempt, { kind: 'failed', cause: causeOfComplaint(code), message: words });
-    } else this.seatFailed(report);
-  }
-
-  private seatFailed(report: Of<'seat.failed'>): void {
-    const { attempt, seat, code } = report;
-    if (!hasLiveAttempt(this.run.status)) return;
-    this.setAttempt(attempt, { seatFailures: this.attempt.seatFailures + 1, lastFailureAt: this.date() });
-    for (const task of this.rows.tasks.values())
-      if (task.attempt === attempt && task.seat === seat && task.state === 'OPEN') this.closeTask(task.id, code);
-    this.set({ lastSeatFailure: seatFailureOf(report) });
-  }
-
-  /** As apps/api/src/reports/journal-store.ts. */
-  storeJournal(
-    report: JournalReport,
-    streamId: string,
-  ): { ack: { attempt: number; n: number } | undefined; mustStop: boolean; changed: boolean } {
-    const { rows, run } = this;
-    const { storedN, fence } = this.attempt;
-    const refusal = refusalOf(report, { attempt: run.attempt, fence });
-    if (refusal) return { ...refusal, changed: false };
-    const known = new Set(
-      rows.entries
-        .values()
-        .filter(({ attempt, n }) => attempt === run.attempt && n > storedN)
-        .map(({ n }) => n),
-    );
-    const entries = newEntriesOf(report.entries, storedN, known);
-    for (const entry of entries) this.insert(report.attempt, entry);
-    const n = highWaterOf(report, storedN);
-    if (n > storedN) this.setAttempt(run.attempt, { storedN: n });
-    const newest = entries.filter((entry) => entry.kind === 'metric').at(-1);
-    const { next, changed } = keptStateOf(coordinatorOf(run), run.attempt, report.state, streamId, newest);
-    this.set({ coordinator: next, coordinatorAt: this.date() });
-    if (n > storedN) this.cluster.watch.storedUpTo(run.attempt, storedN, n);
-    const outcomes = n > storedN && mayHaveOutcomes(entries, known.size > 0) ? this.outcomes(storedN, n) : [];
-    this.followStatus(report, entries, outcomes);
-    const isLive = hasLiveAttempt(this.run.status);
-    return {
-      ack: { attempt: run.attempt, n },
-      mustStop: mustStop(report, isLive, entries),
-      changed: changed || this.run.status !== run.status,
-    };
-  }
-
-  private insert(attempt: number, entry: JournalEntry): void {
-    this.cluster.watch.entryWritten(attempt, this.run.attempt);
-    this.rows.entries.set(`${attempt}/${entry.n}`, { ...entry, attempt });
-  }
-
-  private outcomes(after: number, upTo: number): JournalOutcome[] {
-    const outcomes: JournalOutcome[] = [];
-    for (let n = after + 1; n <= upTo; n++) {
-      const entry = this.rows.entries.get(`${this.run.attempt}/${n}`);
-      if (entry?.kind === 'event' && OUTCOMES.includes(entry.type)) outcomes.push(entry);
-    }
-    return outcomes;
-  }
-
-  private followStatus({ state }: JournalReport, entries: readonly JournalEntry[], outcomes: readonly JournalOutcome[]): void {
-    if (showsTraining(state, entries, outcomes)) {
-      if (this.run.status === 'QUEUED') this.move('PROVISIONING', 'its servers are set up');
-      if (this.run.status === 'PROVISIONING') this.move('RUNNING', `attempt ${this.run.attempt}`);
-    }
-    for (const outcome of outcomes) {
-      if (outcome.type === 'checkpoint.written') this.keepCheckpoint(outcome);
-      else this.end(endOf(outcome).end);
-    }
-  }
-
-  private keepCheckpoint(outcome: JournalOutcome): void {
-    const { rows, run } = this;
-    const known = checkpointOf(outcome, run.attempt);
-    if (!known) return;
-    const key = `${known.attempt}/${known.round}`;
-    if (!rows.checkpoints.get(key)) rows.checkpoints.set(key, { ...known, isInvalid: false, isRemoved: false });
-    this.cluster.watch.checkpointWritten({ runId: this.id, attempt: known.attempt, round: known.round });
-    const present = rows.checkpoints.values().map((row) => ({ ...row, isGone: row.isInvalid || row.isRemoved }));
-    const lineage = lineageOf(rows.attempts.values().map(originOf), run.attempt);
-    for (const gone of letGo(lineage, present, this.spec.checkpoint)) {
-      const { isGone: _isGone, ...row } = gone;
-      rows.checkpoints.set(`${row.attempt}/${row.round}`, { ...row, isRemoved: true });
-    }
+  private holdSeat(action: Of<'hold-seat'>): boolean {
+    const { attempt } = this.run;
+    const [task] = this.tasks((row) => row.attempt === attempt && row.seat === action.seat && row.n === action.n);
+    const held = heldSeat(task ?? null, action, this.now);
+    if (task && held) this.setTask(task, held);
+    return held !== undefined;
   }
 }

@@ -1,0 +1,80 @@
+/** Rows of seats: what opens, holds and closes one, decided from the rows as they are under the lock of the run. */
+import { stepTaskJobId, type Report } from '../contract.js';
+import { seatFailureOf, type SeatFailure } from '../lifecycle/attempt-end.js';
+import type { DispatchAction } from '../lifecycle/picture.js';
+import { hasLiveAttempt } from '../lifecycle/run-status.js';
+import type { StoredAttempt, StoredTask } from './rows.js';
+import type { RunHead } from './stored-moves.js';
+
+type ActionOf<K extends DispatchAction['kind']> = Extract<DispatchAction, { kind: K }>;
+type SeatFailed = Extract<Report, { kind: 'seat.failed' }>;
+
+/** Columns of a step task. */
+export interface SeatChange {
+  readonly state?: StoredTask['state'];
+  readonly heldSeats?: number;
+  readonly workerId?: string;
+  readonly replicas?: number[];
+  readonly heldAt?: Date;
+  readonly closedAt?: Date | null;
+  readonly closeReason?: string | null;
+}
+
+export interface OpenedSeat {
+  readonly seat: number;
+  readonly n: number;
+  readonly heldSeats: number;
+  readonly jobId: string;
+}
+
+/**
+ * Seats are opened side by side; one and the same waits once, however often it is asked for.
+ * @param present of the seat in this attempt: whether one of its rows is OPEN, and the highest `n`; null without rows
+ */
+export function openedSeat(
+  { id, attempt }: RunHead & { readonly id: string },
+  { seat, heldSeats }: ActionOf<'open-seat'>,
+  present: { readonly isOpen: boolean; readonly lastN: number | null },
+): OpenedSeat | undefined {
+  if (present.isOpen) return undefined;
+  const n = (present.lastN ?? -1) + 1;
+  return { seat, n, heldSeats, jobId: stepTaskJobId(id, attempt, seat, n) };
+}
+
+/**
+ * The coordinator owns the seats: one that it reports as new is held, whatever the row says. One that was held already and is closed by now
+ * (its worker has just left) stays so until the coordinator reports it again.
+ */
+export function heldSeat(
+  task: Pick<StoredTask, 'state'> | null,
+  { workerId, replicas, isNew }: ActionOf<'hold-seat'>,
+  now: Date,
+): SeatChange | undefined {
+  if (!task || (!isNew && task.state !== 'HELD')) return undefined;
+  const held: SeatChange = { state: 'HELD', workerId, replicas: [...replicas] };
+  return isNew ? { ...held, heldAt: now, closedAt: null, closeReason: null } : held;
+}
+
+export const closedSeat = (why: string, now: Date) => ({ state: 'CLOSED', closedAt: now, closeReason: why }) as const satisfies SeatChange;
+
+export interface FailedSeat {
+  readonly attempt: Pick<StoredAttempt, 'seatFailures' | 'lastFailureAt'>;
+  /** For rows of the seat that are OPEN. */
+  readonly closes: ReturnType<typeof closedSeat>;
+  readonly failure: SeatFailure;
+}
+
+/** A worker could not take or keep its seat. Undefined when that concerns nobody any more. */
+export function failedSeat(
+  run: RunHead | undefined,
+  attempt: Pick<StoredAttempt, 'seatFailures'> | null,
+  report: SeatFailed,
+  now: Date,
+): FailedSeat | undefined {
+  if (run?.attempt !== report.attempt || !attempt || !hasLiveAttempt(run.status)) return undefined;
+  return {
+    attempt: { seatFailures: attempt.seatFailures + 1, lastFailureAt: now },
+    closes: closedSeat(`${report.workerId}: ${report.code}`, now),
+    failure: seatFailureOf(report),
+  };
+}

@@ -1,0 +1,105 @@
+/** The contract's run over rows in memory, as the simulator stores one. */
+import { parseRunSpec } from '@paceline/spec';
+import { specInput, type ContractRows, type ContractRun, type ContractSpec } from './stored-contract.fixture.js';
+import { Rows } from './sim-postgres.js';
+import { decideLead, readLead } from './stored-lead.js';
+import { storeJournal, takeReport } from './stored-reports.js';
+import { StoredRun, type RunWitness } from './stored-run.js';
+import { UndoLog } from './undo-log.js';
+
+const NOBODY: RunWitness = {
+  moved: () => undefined,
+  attemptEnded: () => undefined,
+  restored: () => undefined,
+  notLoaded: () => undefined,
+  entryWritten: () => undefined,
+  storedUpTo: () => undefined,
+  checkpointWritten: () => undefined,
+};
+
+/** @param runId of the same run on another side, which it is compared with */
+export function memoryRun(given: ContractSpec, runId = '00000000-0000-4000-8000-000000000001'): ContractRun {
+  const rows = new Rows(new UndoLog(() => 0, 0));
+  const stored = (): StoredRun => new StoredRun({ runId, rows, wallMs: Date.now(), random: Math.random, watch: NOBODY });
+  const parsed = parseRunSpec(specInput(given));
+  if (!parsed.ok) throw new Error(`no spec: ${JSON.stringify(parsed.issues)}`);
+  stored().create(parsed.spec, { totalRounds: given.rounds, roundsPerEpoch: 235 });
+  // Steps of the contract know seats by their numbers; the id is this side's own.
+  const run: ContractRun = {
+    id: runId,
+    carryOut: (decidedFor, action) => {
+      const named = 'task' in action ? { ...action, task: { ...action.task, id: taskId(rows, decidedFor.attempt, action.task) } } : action;
+      stored().carryOut(decidedFor, named);
+      return Promise.resolve();
+    },
+    take: (report) => Promise.resolve(takeReport(stored(), report)),
+    askLead: (asked) => Promise.resolve(void decideLead(stored(), asked)),
+    lead: (attempt, index) => Promise.resolve(readLead(stored(), attempt, index)),
+    journal: (report, streamId) => {
+      const { ack, mustStop } = storeJournal(stored(), report, streamId);
+      return Promise.resolve({ ack, mustStop });
+    },
+    ask: (asked) => {
+      const { does } = stored().ask(asked);
+      return Promise.resolve(does === 'refuse' || does === 'invalid' ? 'refused' : 'done');
+    },
+    rows: () => Promise.resolve(read(stored())),
+  };
+  return run;
+}
+
+const taskId = (rows: Rows, attempt: number, { seat, n }: { seat: number; n: number }): string =>
+  rows.tasks.values().find((task) => task.attempt === attempt && task.seat === seat && task.n === n)?.id ?? '';
+
+function read(stored: StoredRun): ContractRows {
+  const { rows, run, id } = stored;
+  const coordinator = run.coordinator as { attempt: number; phase: string; round: number; seats: unknown[] } | null;
+  return {
+    run: {
+      ...{ status: run.status, statusReason: run.statusReason, attempt: run.attempt },
+      ...{ isCancelWanted: run.cancelRequestedAt !== null, isPauseWanted: run.pauseRequestedAt !== null },
+      ...{ hasNextAttempt: run.nextAttemptAt !== null, isFinished: run.finishedAt !== null, workersWanted: run.workersWanted },
+      ...{ restartsUsed: run.restartsUsed, restartsTotal: run.restartsTotal, bestRound: run.bestRound },
+      ...{ serverCount: run.serverCount, totalRounds: run.totalRounds, length: stored.spec.length },
+      coordinator: coordinator && {
+        ...{ attempt: coordinator.attempt, phase: coordinator.phase, round: coordinator.round, seats: coordinator.seats.length },
+      },
+    },
+    attempts: rows.attempts
+      .values()
+      .map((row) => ({
+        ...{ number: row.number, hasStarted: row.startedAt !== null, hasEnded: row.endedAt !== null },
+        ...{ endCause: row.endCause, endReason: row.endReason, endRound: row.endRound },
+        parent: row.parentNumber === null ? null : ([row.parentNumber, Number(row.parentRound)] as const),
+        ...{ storedN: row.storedN, fence: row.fence, seatFailures: row.seatFailures, hasFailedSeat: row.lastFailureAt !== null },
+      }))
+      .sort((a, b) => a.number - b.number),
+    places: rows.servers
+      .values()
+      .map((row) => ({
+        ...{ attempt: row.attempt, index: row.index, role: row.role, made: row.made, term: row.term, serverId: row.serverId },
+        ...{ port: row.port, storage: row.storage, isClaimed: row.claimedAt !== null, isLoading: row.isLoading },
+        isDropped: row.droppedAt !== null,
+      }))
+      .sort((a, b) => a.attempt - b.attempt || a.index - b.index || (a.role < b.role ? -1 : 1)),
+    seats: rows.tasks
+      .values()
+      .map((row) => ({
+        ...{ attempt: row.attempt, seat: row.seat, n: row.n, state: row.state, heldSeats: row.heldSeats, workerId: row.workerId },
+        ...{ replicas: row.replicas, wasHeld: row.heldAt !== null, closeReason: row.closeReason },
+      }))
+      .sort((a, b) => a.attempt - b.attempt || a.seat - b.seat || a.n - b.n),
+    jobs: rows.outbox
+      .values()
+      .map(({ jobId }) => jobId.replace(`${id}-`, ''))
+      .sort(),
+    checkpoints: rows.checkpoints
+      .values()
+      .map(({ attempt, round, isInvalid, isRemoved }) => ({ attempt, round, isInvalid, isRemoved }))
+      .sort((a, b) => a.attempt - b.attempt || a.round - b.round),
+    entries: rows.entries
+      .values()
+      .map(({ attempt, n }) => `${attempt}/${String(n).padStart(4, '0')}`)
+      .sort(),
+  };
+}

@@ -1,0 +1,273 @@
+/**
+ * The contract of whoever stores a run (libs/testkit), on the api's own classes over a real PostgreSQL. Beside each run stands the same one in
+ * the memory of the simulator: after every step all rows of both are compared, so that what the simulator believes is what the api does.
+ */
+import { createLogger, startPostgres, type RunningService } from '@paceline/runtime';
+import { rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { LeadAnswer, Report, RunPicture, StoredCoordinator } from '@paceline/jobs';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { ClusterSpecs } from '../../apps/api/src/cluster-specs/cluster-specs.js';
+import { Database } from '../../apps/api/src/database/database.js';
+import { migrate } from '../../apps/api/src/database/migrations.js';
+import { Arbiter } from '../../apps/api/src/dispatch/arbiter.js';
+import type { Control } from '../../apps/api/src/dispatch/control.js';
+import { DispatchSignal } from '../../apps/api/src/dispatch/dispatch-signal.js';
+import { Executor } from '../../apps/api/src/dispatch/executor.js';
+import type { Queues } from '../../apps/api/src/dispatch/queues.js';
+import { Fleet } from '../../apps/api/src/fleet/fleet.js';
+import { ServerSightings } from '../../apps/api/src/fleet/server-sightings.js';
+import { FleetReports } from '../../apps/api/src/reports/fleet-reports.js';
+import { JournalStore } from '../../apps/api/src/reports/journal-store.js';
+import { Attempts } from '../../apps/api/src/runs/attempts.js';
+import { CreateRun } from '../../apps/api/src/runs/create-run.js';
+import { RunRequests } from '../../apps/api/src/runs/run-requests.js';
+import { RunSignals } from '../../apps/api/src/runs/run-signals.js';
+import { Run } from '../../apps/api/src/runs/run.types.js';
+import { specOf as specOfRow } from '../../apps/api/src/runs/run-row.js';
+import { StatusMoves } from '../../apps/api/src/runs/status-moves.js';
+import { memoryRun } from '../../libs/testkit/src/simulator/stored-contract-memory.fixture.js';
+import { ATTEMPT_SCENARIOS } from '../../libs/testkit/src/simulator/stored-contract-attempts.fixture.js';
+import { PLACE_SCENARIOS } from '../../libs/testkit/src/simulator/stored-contract-places.fixture.js';
+import {
+  CONTRACT_SPEC,
+  ContractScript,
+  event,
+  ledger,
+  numbered,
+  specInput,
+  specOf,
+  written,
+  type ContractRows,
+  type ContractRun,
+  type ContractSpec,
+} from '../../libs/testkit/src/simulator/stored-contract.fixture.js';
+import { Random } from '../../libs/testkit/src/simulator/random.js';
+
+/** PostgreSQL runs as another user where the tests run as root: the folder is its own. */
+const dataDir = join(tmpdir(), `paceline-stored-run-${process.pid}-postgres`);
+let postgres: RunningService;
+let api: ReturnType<typeof wire>;
+
+/** What the api makes of its settings, without its loops: nothing moves but what a step asks for. Redis is told and never asked. */
+function wire(databaseUrl: string) {
+  const log = createLogger('api');
+  log.level = 'error';
+  const database = new Database(
+    { databaseUrl, redisUrl: '', host: '', port: 0, tokenSecret: 'a secret of more than thirty-two characters' },
+    log,
+  );
+  const told = new Map<string, Record<string, string>>();
+  const control = {
+    write: (runId: string, fields: Record<string, string>) => Promise.resolve(void told.set(runId, { ...told.get(runId), ...fields })),
+  } as unknown as Control;
+  const queues = { remove: () => Promise.resolve(), reprioritise: () => Promise.resolve() } as unknown as Queues;
+  const [signals, dispatch, fleet] = [new RunSignals(), new DispatchSignal(), new Fleet(database, log)];
+  const moves = new StatusMoves(database, signals);
+  const attempts = new Attempts(moves);
+  const arbiter = new Arbiter(database, control, moves, signals);
+  return {
+    ...{ database, told, arbiter },
+    executor: new Executor(database, queues, control, moves, attempts, arbiter, signals, log),
+    reports: new FleetReports(database, fleet, new ServerSightings(fleet), attempts, moves, signals, dispatch, log),
+    journal: new JournalStore(database, moves, attempts, signals),
+    requests: new RunRequests(database, moves, attempts, signals, dispatch),
+    create: new CreateRun(database, new ClusterSpecs(database), fleet, moves, dispatch),
+  };
+}
+
+const viewer = { teamId: '', apiKeyId: '00000000-0000-7000-8000-000000000000', isAdmin: false };
+
+beforeAll(async () => {
+  postgres = await startPostgres({ dataDir, temporary: true, port: 0 });
+  await migrate(postgres.url);
+  api = wire(postgres.url);
+  viewer.teamId = (await api.database.team.create({ data: { name: 'contract' } })).id;
+});
+afterAll(async () => {
+  await api?.database.onApplicationShutdown();
+  await postgres?.stop();
+  rmSync(dataDir, { recursive: true, force: true });
+});
+
+async function apiRun(given: ContractSpec): Promise<ContractRun> {
+  const run = await api.create.create(viewer, specInput(given));
+  if (!(run instanceof Run)) throw new Error(`no run was made: ${JSON.stringify(run)}`);
+  const { id } = run;
+  return {
+    id,
+    async carryOut(decidedFor, action) {
+      const named =
+        'task' in action ? { ...action, task: { ...action.task, id: await taskId(id, decidedFor.attempt, action.task) } } : action;
+      const { attempt, status } = decidedFor;
+      await api.executor.carryOut({ runId: id, attempt, status } as RunPicture, named);
+    },
+    take: (report) => api.reports.take(report),
+    askLead: async (asked) => void (await api.arbiter.decide(asked)),
+    async lead(attempt, index) {
+      api.told.delete(id);
+      await api.arbiter.tell(id, attempt, index);
+      const field = api.told.get(id)?.[`lead${index}`];
+      return field === undefined ? undefined : (JSON.parse(field) as LeadAnswer);
+    },
+    async journal(report, streamId) {
+      const { ack, mustStop } = await api.journal.store(report, streamId);
+      return { ack, mustStop };
+    },
+    async ask(asked) {
+      const { requests } = api;
+      const outcome = await {
+        pause: () => requests.pause(viewer, id),
+        cancel: () => requests.cancel(viewer, id),
+        resume: () => requests.resume(viewer, id, 'servers' in asked ? asked.servers : undefined),
+        scale: () => requests.scale(viewer, id, 'workers' in asked ? asked.workers : 0),
+        extend: () =>
+          requests.extend(viewer, id, asked.request === 'extend' ? { rounds: asked.rounds ?? null, epochs: asked.epochs ?? null } : {}),
+      }[asked.request]();
+      return outcome instanceof Run ? 'done' : 'refused';
+    },
+    rows: () => read(id),
+  };
+}
+
+async function taskId(runId: string, attempt: number, { seat, n }: { seat: number; n: number }): Promise<string> {
+  const row = await api.database.stepTask.findUnique({ where: { runId_attempt_seat_n: { runId, attempt, seat, n } } });
+  return row?.id ?? '00000000-0000-7000-8000-000000000000';
+}
+
+async function read(id: string): Promise<ContractRows> {
+  const { database } = api;
+  const where = { runId: id };
+  const [run, attempts, servers, tasks, outbox, checkpoints, ...entries] = await Promise.all([
+    database.run.findUniqueOrThrow({ where: { id } }),
+    database.attempt.findMany({ where, orderBy: { number: 'asc' } }),
+    database.runServer.findMany({ where, orderBy: [{ attempt: 'asc' }, { index: 'asc' }, { role: 'asc' }] }),
+    database.stepTask.findMany({ where, orderBy: [{ attempt: 'asc' }, { seat: 'asc' }, { n: 'asc' }] }),
+    database.outbox.findMany({ where: { ...where, sentAt: null } }),
+    database.checkpoint.findMany({ where, orderBy: [{ attempt: 'asc' }, { round: 'asc' }] }),
+    database.runEvent.findMany({ where: { ...where, n: { not: null } }, select: { attempt: true, n: true } }),
+    database.metric.findMany({ where, select: { attempt: true, n: true } }),
+    database.ledgerRange.findMany({ where, select: { attempt: true, n: true } }),
+  ]);
+  const coordinator = run.coordinator as StoredCoordinator | null;
+  return {
+    run: {
+      ...{ status: run.status, statusReason: run.statusReason, attempt: run.attempt },
+      ...{ isCancelWanted: run.cancelRequestedAt !== null, isPauseWanted: run.pauseRequestedAt !== null },
+      ...{ hasNextAttempt: run.nextAttemptAt !== null, isFinished: run.finishedAt !== null, workersWanted: run.workersWanted },
+      ...{ restartsUsed: run.restartsUsed, restartsTotal: run.restartsTotal, bestRound: Number(run.bestRound) },
+      ...{ serverCount: run.serverCount, totalRounds: Number(run.totalRounds), length: specOfRow(run).length },
+      coordinator: coordinator && {
+        ...{ attempt: coordinator.attempt, phase: coordinator.phase, round: coordinator.round, seats: coordinator.seats.length },
+      },
+    },
+    attempts: attempts.map((row) => ({
+      ...{ number: row.number, hasStarted: row.startedAt !== null, hasEnded: row.endedAt !== null },
+      ...{ endCause: row.endCause, endReason: row.endReason, endRound: row.endRound === null ? null : Number(row.endRound) },
+      parent: row.parentNumber === null ? null : ([row.parentNumber, Number(row.parentRound)] as const),
+      ...{ storedN: Number(row.storedN), fence: row.fence, seatFailures: row.seatFailures, hasFailedSeat: row.lastFailureAt !== null },
+    })),
+    places: servers.map((row) => ({
+      ...{ attempt: row.attempt, index: row.index, role: row.role, made: row.made, term: row.term, serverId: row.serverId },
+      ...{ port: row.port, storage: row.storage, isClaimed: row.claimedAt !== null, isLoading: row.isLoading },
+      isDropped: row.droppedAt !== null,
+    })),
+    seats: tasks.map((row) => ({
+      ...{ attempt: row.attempt, seat: row.seat, n: row.n, state: row.state, heldSeats: row.heldSeats, workerId: row.workerId },
+      ...{ replicas: row.replicas, wasHeld: row.heldAt !== null, closeReason: row.closeReason },
+    })),
+    jobs: outbox.map(({ jobId }) => jobId.replace(`${id}-`, '')).sort(),
+    checkpoints: checkpoints.map((row) => ({
+      ...{ attempt: row.attempt, round: row.round, isInvalid: row.invalidAt !== null, isRemoved: row.removedAt !== null },
+    })),
+    entries: entries
+      .flat()
+      .map(({ attempt, n }) => `${attempt}/${String(n).padStart(4, '0')}`)
+      .sort(),
+  };
+}
+
+/** Both at once: every step is taken on both, and what comes of it must be equal. */
+async function bothRuns(given: ContractSpec): Promise<ContractRun> {
+  const real = await apiRun(given);
+  const memory = memoryRun(given, real.id);
+  const same = async <T>(what: string, step: (run: ContractRun) => Promise<T>): Promise<T> => {
+    const [ofApi, ofMemory] = [await step(real), await step(memory)];
+    expect(ofMemory, `${what}: in memory, and in the api`).toEqual(ofApi);
+    return ofApi;
+  };
+  return {
+    id: real.id,
+    carryOut: (decidedFor, action) => same(action.kind, (run) => run.carryOut(decidedFor, action)),
+    take: (report) => same(report.kind, (run) => run.take(report)),
+    askLead: (asked) => same(`${asked.serverId} ${asked.want}`, (run) => run.askLead(asked)),
+    lead: (attempt, index) => same('lead', (run) => run.lead(attempt, index)),
+    journal: (report, streamId) => same('journal', (run) => run.journal(report, streamId)),
+    ask: (asked) => same(asked.request, (run) => run.ask(asked)),
+    rows: () => same('rows', (run) => run.rows()),
+  };
+}
+
+for (const scenario of [...PLACE_SCENARIOS, ...ATTEMPT_SCENARIOS])
+  test(scenario.name, async () => {
+    const make = async (): Promise<ContractScript> => new ContractScript(await bothRuns(specOf(scenario)));
+    await scenario.play(await make(), make);
+  });
+
+test('whatever comes in whatever order, both have the same rows', async () => {
+  for (const seed of [1, 2, 3]) {
+    const random = new Random(seed);
+    const script = new ContractScript(await bothRuns({ ...CONTRACT_SPEC, standby: seed === 2 ? 1 : 0, restarts: 20 }));
+    for (let step = 0; step < 60; step++) await anyStep(script, random);
+  }
+});
+
+/** Of the present attempt or another, of what is there or is not. */
+async function anyStep(script: ContractScript, random: Random): Promise<void> {
+  const { run, places, attempts } = await script.run.rows();
+  const attempt = random.chance(0.85) ? run.attempt : run.attempt - random.pick([1, -1]);
+  const status = random.chance(0.9) ? run.status : random.pick(['QUEUED', 'RUNNING', 'RECOVERING'] as const);
+  const [seat, n, index] = [random.int(0, 2), random.int(0, 1), random.int(0, 1)];
+  const role = random.pick(['primary', 'standby'] as const);
+  const place = random.pick(places);
+  const task = { id: '', seat, n, workerId: null, replicas: [], heldSeats: 0, createdAtMs: 0, heldAtMs: null };
+  const act = (action: Parameters<ContractScript['act']>[0]) => script.act(action, { attempt, status });
+  const server = `${role === 'primary' ? 'p' : 's'}${index}-a${attempt}`;
+  const storedN = attempts.find(({ number }) => number === attempt)?.storedN ?? 0;
+  const next = Math.max(1, storedN + random.int(-1, 2));
+  const asked = { kind: 'lead.asked', runId: script.run.id, attempt, index, serverId: server, term: 1 } as const satisfies Partial<Report>;
+  await random.pick<() => Promise<unknown>>([
+    () => script.train(run.attempt, random.int(1, 30)),
+    () => script.begin(),
+    () => script.begin(),
+    () => act({ kind: 'open-seat', seat, heldSeats: n }),
+    () => act({ kind: 'open-seat', seat, heldSeats: n }),
+    () => act({ kind: 'hold-seat', seat, n, workerId: `w${seat}`, replicas: [seat], isNew: random.chance(0.7) }),
+    () => act({ kind: 'close-seat', task, why: 'any' }),
+    () => act({ kind: 'reprioritise-seat', task, heldSeats: random.int(0, 3) }),
+    () =>
+      act({ kind: 'make-placement-again', index: place.index, role: place.role, made: place.made, serverId: place.serverId, why: 'any' }),
+    () => act({ kind: 'make-placement-again', index, role, made: n, serverId: random.pick([null, server]), why: 'any' }),
+    () => script.claim(attempt, index, random.pick([server, 'other']), { role, loading: random.chance(0.3), made: n }),
+    () => act({ kind: 'end-attempt', end: { kind: 'failed', cause: random.pick(['SERVER_LOST', 'CHECKPOINT_INVALID']), message: 'any' } }),
+    () => script.serverFailed(attempt, index, server, random.pick(['NOT_STARTED', 'CHECKPOINT_INVALID'])),
+    () => script.seatFailed(attempt, seat),
+    () => script.seatLeft(attempt, seat, n),
+    () => act({ kind: 'forget-seat-failures' }),
+    () => act({ kind: 'explain', reason: `reason ${seat}` }),
+    () => script.ask({ request: 'pause' }),
+    () => script.ask({ request: 'resume', servers: random.pick([null, null, 2, 3]) }),
+    () => script.ask({ request: 'scale', workers: random.int(0, 5) }),
+    () => script.ask({ request: 'extend', rounds: 10 }),
+    () => script.run.askLead({ ...asked, want: random.pick(['drop', 'promote']) }),
+    () =>
+      script.journal(attempt, numbered(next, [ledger(next), written(attempt, next)]), {
+        state: { phase: 'training', round: next },
+        term: random.int(1, 2),
+      }),
+    () => script.journal(attempt, numbered(next, [event('view.changed'), event('run.paused')])),
+    () => script.journal(attempt, numbered(next + 2, [ledger(next + 2), written(attempt, next + 2)])),
+  ])();
+  await script.run.rows();
+}
