@@ -102,8 +102,9 @@ function handle(message: ToCompute): void {
       if (Atomics.load(cells, CELL_COMMITTED) > message.round) return;
       load(message.round);
       loader.forget(message.round);
+      loader.prefetch(message.round + 1, message.replicas); // it is loaded while this round is computed
       steps.run(message.round, message.replicas);
-      loader.prefetch(message.round + 1, message.replicas);
+      loader.prefetch(message.round + 1, message.replicas); // what had no free slot
       return guard.afterRound();
     case 'token':
       load(message.token.round);
