@@ -6,21 +6,27 @@ import { execFileSync } from 'node:child_process';
 import { afterAll, expect, it } from 'vitest';
 import { createHome, until, type Home } from '../cli/command-line.js';
 
-const why = ((): string | undefined => {
+const WHEEL = 'tensorflow-cpu';
+/** What the installer needs, each with the command that shows it. */
+const NEEDED: Readonly<Record<string, readonly string[]>> = {
+  'python3 with pip': ['python3', '-m', 'pip', '--version'],
+  'g++': ['g++', '--version'],
+  'an index of Python packages with TensorFlow': ['python3', '-m', 'pip', 'index', 'versions', WHEEL],
+  'npm with its registry': ['npm', 'view', '@tensorflow/tfjs-node', 'version'],
+};
+
+/** `pip download` has no dry run, so the index is asked what it has. */
+function answers([command, ...args]: readonly string[]): boolean {
   try {
-    execFileSync(
-      '/bin/sh',
-      ['-c', 'python3 -m pip download --quiet --no-deps --dest /dev/null --dry-run tensorflow-cpu==2.21.0 2>&1; g++ --version'],
-      {
-        stdio: 'ignore',
-        timeout: 60_000,
-      },
-    );
-    return undefined;
+    execFileSync(command!, args, { stdio: 'ignore', timeout: 60_000 });
+    return true;
   } catch {
-    return 'python3 with pip, or g++, is not here';
+    return false;
   }
-})();
+}
+
+const missing = Object.keys(NEEDED).filter((what) => !answers(NEEDED[what]!));
+const why = missing.length > 0 ? `there is no ${missing.join(', no ')}` : undefined;
 
 let home: Home | undefined;
 afterAll(() => home?.dispose());
