@@ -30,14 +30,17 @@ afterAll(async () => {
 
 let name: string;
 let queue: Queue;
+let connection: Redis;
 const open: HandQueue<number>[] = [];
 beforeEach(() => {
   name = `jobs-${randomUUID()}`;
-  queue = new Queue(name, { connection: new Redis(service.url, { maxRetriesPerRequest: null }) });
+  connection = new Redis(service.url, { maxRetriesPerRequest: null });
+  queue = new Queue(name, { connection });
 });
 afterEach(async () => {
   await Promise.all(open.splice(0).map((each) => each.close()));
   await queue.close();
+  connection.disconnect();
 });
 
 /** One that has asked before, so that its connection stands. */

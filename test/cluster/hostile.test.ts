@@ -1,9 +1,18 @@
 /** Clients that have no business on the data plane: closed with a typed error, counted, and the run does not notice. */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { connect as dial } from 'node:net';
+import { connect as dial, createServer, type AddressInfo } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { connect } from '@paceline/exchange';
-import { Codec, FrameType, HEADER_BYTES, encodeHeader, type FrameHeader, type MessageOf } from '@paceline/protocol';
+import {
+  Codec,
+  FrameType,
+  HEADER_BYTES,
+  decodeHeader,
+  decodeMessage,
+  encodeHeader,
+  type FrameHeader,
+  type MessageOf,
+} from '@paceline/protocol';
 import { createLayout, layoutHash } from '@paceline/learning';
 import { DataPlane, type RunView } from '@paceline/testkit';
 
@@ -24,13 +33,15 @@ interface Visit {
   seat?: number;
   layout?: string;
   fingerprint?: string;
+  /** Another way to the server. */
+  port?: number;
   /** Sent after WELCOME. */
   then?: Partial<FrameHeader> & { bytes: number };
 }
 
 /** Says hello and returns the code with which the server refused, or 'welcome'. */
 async function visit(options: Visit): Promise<string> {
-  const server = run.servers[0]!;
+  const server = { ...run.servers[0]!, ...(options.port === undefined ? {} : { port: options.port }) };
   const connection = await connect(server, { deadlineMs: 2_000, transport: 'tcp' });
   const hello: MessageOf<'hello'> = {
     type: 'hello',
@@ -122,6 +133,36 @@ test('frames that no member sends: old fence, unknown chunk, wrong length, bad n
   expect(await send({ bytes: chunk, nodeLo: 1, nodeHi: 3 })).toBe('BAD_NODE');
   expect(await send({ bytes: chunk, round: 4_000_000 })).toBe('BAD_ROUND');
   expect(await send({ bytes: chunk, codec: 9 })).toBe('BAD_CODEC');
+  await expectTrainingGoesOn();
+});
+
+test('a HELLO that was recorded on its way, whole and with a good token, is worth nothing on another connection', async () => {
+  const { port } = run.servers[0]!;
+  const recorded: Buffer[] = [];
+  const proxy = createServer((near) => {
+    const far = dial(port, '127.0.0.1');
+    for (const socket of [near, far]) socket.on('error', () => socket.destroy());
+    near.on('data', (bytes) => void recorded.push(Buffer.from(bytes)));
+    near.pipe(far).pipe(near);
+  });
+  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+  expect(await visit({ port: (proxy.address() as AddressInfo).port, seat: 12 })).toBe('FINGERPRINT_MISMATCH');
+  proxy.close();
+  const heard = await new Promise<Buffer>((resolve, reject) => {
+    const parts: Buffer[] = [];
+    const socket = dial(port, '127.0.0.1', () => socket.write(Buffer.concat(recorded)));
+    socket.setTimeout(8_000, () => socket.destroy(new Error('the server said nothing for 8000 ms')));
+    socket.on('data', (bytes) => void parts.push(bytes));
+    socket.on('end', () => (socket.destroy(), resolve(Buffer.concat(parts))));
+    socket.on('error', reject);
+  });
+  const said = [];
+  for (let at = 0; at < heard.length;) {
+    const { length } = decodeHeader(heard, at);
+    said.push(decodeMessage(heard.subarray(at + HEADER_BYTES, at + HEADER_BYTES + length)));
+    at += HEADER_BYTES + length;
+  }
+  expect(said).toMatchObject([{ type: 'challenge' }, { type: 'refused', code: 'HELLO_REPLAYED' }]);
   await expectTrainingGoesOn();
 });
 

@@ -47,6 +47,8 @@ export interface Connection {
   /** Bytes received so far, headers included. It moves while a large frame is on its way: a peer on a slow link is not silent. */
   readonly receivedBytes: number;
   readonly isOpen: boolean;
+  /** What HELLO has to repeat, on a connection that this side has accepted. Others have none. */
+  readonly challenge: string | undefined;
   setReceiver(receiver: FrameReceiver): void;
   sendMessage(message: Message, numbers: FrameNumbers): void;
   /**

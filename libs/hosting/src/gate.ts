@@ -1,6 +1,6 @@
 /**
  * Who may speak to this server (DESIGN §4). The transport has already insisted on a HELLO; here its token is checked
- * (`TokenVerifier`, then run, role and attempt) before anything of a run is touched.
+ * (`TokenVerifier`, then run, role, attempt, and whether it was said on this connection) before anything of a run is touched.
  */
 import { type Connection } from '@paceline/exchange';
 import type { TokenClaims } from '@paceline/jobs';
@@ -73,6 +73,7 @@ export class Gate {
         throw new ProtocolError('STALE_FENCE', `attempt ${Math.min(attempt, claims.attempt)}, present is ${run.job.attempt}`);
       if (attempt !== run.job.attempt || claims.attempt !== attempt)
         throw new ProtocolError('RUN_UNKNOWN', `attempt ${attempt} is not known here`);
+      if (hello.challenge !== connection.challenge) throw new ProtocolError('HELLO_REPLAYED');
       if (!connection.isOpen) return;
       const receiver = hello.role === 'worker' ? run.admitWorker(hello, connection, { round, view }) : run.admitServer(hello, connection);
       for (const { message, header } of early) receiver.message(message, header);

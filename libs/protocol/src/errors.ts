@@ -10,6 +10,8 @@ export const DATA_PLANE_ERRORS = {
   TOKEN_INVALID: 'The token is not signed by this control plane, or has expired.',
   TOKEN_WRONG_RUN: 'The token was issued for another run or role.',
   HELLO_EXPECTED: 'The first frame of a connection must be HELLO, within its deadline.',
+  HELLO_REPLAYED:
+    'HELLO answers the challenge of another connection: it was recorded and sent again, or came by a proxy that speaks for others.',
   RUN_UNKNOWN: 'This server holds no part of that run.',
   STALE_FENCE: 'The frame belongs to an older attempt of the run; it can change nothing. Stop, and take a new step task.',
   SEAT_TAKEN: 'Another worker holds this seat; complete the step task and take another.',

@@ -3,6 +3,7 @@
  * four per member and round. Everything bulky travels as gradient or parameter frames.
  *
  *   who → whom                 messages
+ *   who accepts → who dials    challenge
  *   worker → every server      hello, heartbeat, pull, fetch, leave
  *   worker → coordinator       contribution, evaluated, token-non-finite, failed
  *   server → worker            welcome, refused
@@ -61,9 +62,13 @@ const decisionFields = {
 const decisionSchema = z.strictObject(decisionFields);
 
 export const messageSchema = z.discriminatedUnion('type', [
-  /** First frame of every connection. `n` is how often the seat was made; servers give their index as `seat`. */
+  /** First frame of who accepts a connection: HELLO has to repeat it, so that one that was recorded on another connection is worth nothing. */
+  z.strictObject({ type: z.literal('challenge'), challenge: z.string().min(1).max(64) }),
+  /** First frame of who dials. `n` is how often the seat was made; servers give their index as `seat`. */
   z.strictObject({
     type: z.literal('hello'),
+    /** What the accepting side has said on this connection; the transport fills it in. */
+    challenge: z.string().max(64).optional(),
     token: z.string().max(4096),
     run: z.uuid(),
     role: z.enum(['worker', 'server', 'standby']),

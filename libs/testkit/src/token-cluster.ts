@@ -166,6 +166,7 @@ export class TestTokenMember {
     return {
       kind: near.kind,
       remote: near.remote,
+      challenge: near.challenge,
       get queuedBytes() {
         return near.queuedBytes;
       },

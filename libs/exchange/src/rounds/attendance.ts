@@ -150,6 +150,7 @@ export class Attendance {
 
   /** @param code tells the worker whether it may come back at once (SILENT_PEER) or has to give up its seat */
   lose(member: Member, why: string, code: DataPlaneErrorCode): void {
+    if (this.hooks.isOver()) return; // the loss of another one has ended the attempt
     this.goAway(member, why);
     this.hooks.take('lost');
     this.remove(member, 'worker.lost', why);

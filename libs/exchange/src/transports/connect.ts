@@ -65,7 +65,7 @@ function open(
   const fault = 'path' in target ? unixPathFault(target.path) : portFault(target.port);
   if (fault) return Promise.reject(new ConnectError('BAD_ADDRESS', name, fault));
   const resolved = resolveOptions(options);
-  const connection = new FramedConnection(resolved);
+  const connection = new FramedConnection(resolved, { kind: 'dials' });
   const socket = resolved.directReads ? socketReadingInPlace(connection) : new Socket();
   return new Promise((resolve, reject) => {
     const leftMs = Math.max(1, deadlineAtMs - performance.now());

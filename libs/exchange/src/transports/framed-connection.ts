@@ -1,6 +1,7 @@
 /**
  * A Connection over a byte stream: the one framing of all transports.
  *
+ *   GREETED  who accepts says its challenge at once; who dials holds what it has to send until that has come, and HELLO repeats it.
  *   OPEN     frames go both ways. Sent frames wait in a queue; one batch at a time is with the stream (a vectored write, so
  *            payloads are never joined), and `onFlushed` follows when it has left.
  *   CLOSING  entered once, by either side or by a fault. No frame is delivered any more, waiting data frames are given up, waiting
@@ -48,7 +49,16 @@ interface OutgoingFrame {
 /** One write takes about this much: a larger one frees its regions later, a smaller one costs more turns. */
 const BATCH_BYTES = 1 << 20;
 const BATCH_FRAMES = 64;
+/** Before the challenge has come a peer has little to say: HELLO and where it stands. */
+const MAX_HELD = 256;
 const NO_NUMBERS: FrameNumbers = { attempt: 0, term: 0, view: 0, round: 0 };
+
+/** How a connection begins. Two ends inside one process know each other. */
+export type Greeting =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'dials' }
+  /** `challenge` is of this connection alone. `admit` is called when the hello has come; it must set the receiver before it returns. */
+  | { readonly kind: 'accepts'; readonly challenge: string; admit(): void };
 
 export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   private readonly reader: FrameReader;
@@ -64,22 +74,28 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   /** Why it closed before there was a receiver to tell. */
   private unheard: ConnectionClosed | undefined;
   private refusedByPeer: ProtocolError | undefined;
+  /** Of who dials: what is to be sent when the challenge has come. */
+  private held: (() => void)[] | undefined;
+  private answer: string | undefined;
   queuedBytes = 0;
   receivedBytes = 0;
 
-  /** @param admit on accepted connections: called when the hello has come; it must set the receiver before it returns. */
   constructor(
     private readonly options: ResolvedOptions,
-    private readonly admit?: () => void,
+    private readonly greeting: Greeting = { kind: 'none' },
     private readonly whenGone?: () => void,
   ) {
-    this.reader = new FrameReader(this, admit !== undefined);
+    this.reader = new FrameReader(this, greeting.kind === 'accepts');
+    if (greeting.kind === 'dials') this.held = [];
   }
 
   /** Called once, before anything else. An accepted connection reads at once, any other when it has a receiver. */
   attach(stream: ByteStream): void {
     this.stream = stream;
-    if (this.admit) stream.setReading(true);
+    const { challenge } = this;
+    if (challenge === undefined) return;
+    stream.setReading(true);
+    this.sendMessage({ type: 'challenge', challenge }, NO_NUMBERS);
   }
 
   get kind(): TransportKind {
@@ -94,6 +110,10 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     return this.state === 'open';
   }
 
+  get challenge(): string | undefined {
+    return this.greeting.kind === 'accepts' ? this.greeting.challenge : undefined;
+  }
+
   setReceiver(receiver: FrameReceiver): void {
     this.receiver = receiver;
     const { unheard } = this;
@@ -103,12 +123,16 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   }
 
   sendMessage(message: Message, numbers: FrameNumbers): void {
-    if (this.state === 'open') this.enqueue(controlFrame(message, numbers, this.checks));
+    if (this.hold(() => this.sendMessage(message, numbers)) || this.state !== 'open') return;
+    const { answer } = this;
+    const isAnswer = message.type === 'hello' && answer !== undefined;
+    this.enqueue(controlFrame(isAnswer ? { ...message, challenge: answer } : message, numbers, this.checks));
   }
 
   sendData(fields: Omit<FrameHeader, 'length' | 'payloadCrc' | 'flags'>, payload: Uint8Array, onFlushed?: () => void): void {
     if (payload.length > MAX_CHUNK_BYTES)
       throw new RangeError(`a payload of ${payload.length} bytes is over the bound of ${MAX_CHUNK_BYTES}`);
+    if (this.hold(() => this.sendData(fields, payload, onFlushed))) return;
     if (this.state !== 'open') {
       if (onFlushed) this.options.clock.soon(onFlushed);
       return;
@@ -138,6 +162,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   // What the reader calls.
 
   payloadFor(header: FrameHeader): Uint8Array {
+    if (this.held) throw new ProtocolError('BAD_FRAME', 'data came before the challenge');
     return this.receiver!.payloadFor(header);
   }
 
@@ -148,8 +173,9 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
 
   message(message: Message, header: FrameHeader): void {
     this.options.counters.framesIn++;
+    if (this.held && message.type !== 'refused') return this.challenged(message);
     if (!this.receiver) {
-      this.admit?.();
+      if (this.greeting.kind === 'accepts') this.greeting.admit();
       if (this.state !== 'open') return;
       if (!this.receiver) throw new Error('a new connection was taken without setting its receiver');
     }
@@ -212,6 +238,26 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     }
   }
 
+  /** True when it has to wait for the challenge. */
+  private hold(act: () => void): boolean {
+    if (!this.held) return false;
+    this.held.push(act);
+    if (this.held.length > MAX_HELD) this.close(new ProtocolError('SLOW_CONSUMER', `${this.remote} has not said its challenge`));
+    return true;
+  }
+
+  private challenged(message: Message): void {
+    if (message.type !== 'challenge') throw new ProtocolError('BAD_MESSAGE', `${message.type} came before the challenge`);
+    this.answer = message.challenge;
+    this.letHeldGo();
+  }
+
+  private letHeldGo(): void {
+    const held = this.held ?? [];
+    this.held = undefined;
+    for (const act of held) act();
+  }
+
   private enqueue(frame: OutgoingFrame): void {
     this.queue.push(frame);
     this.queuedBytes += frame.bytes;
@@ -256,13 +302,16 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   private shutDown(reason: ConnectionClosed, refusal?: ProtocolError): void {
     if (this.state !== 'open') return;
     this.state = 'closing';
+    // Who was not even challenged is told nothing.
+    const isGreeted = this.held === undefined;
+    this.letHeldGo();
     const unfinished = this.reader.stop();
     // Between reads the operating system still holds the region of an unfinished frame: stop reading, at the price of a reset.
     if (unfinished && !this.parsing) this.stream.setReading(false);
     const dropped = this.queue.filter((frame) => frame.payload);
     this.queue = this.queue.filter((frame) => !frame.payload);
     this.release(dropped);
-    if (refusal) {
+    if (refusal && isGreeted) {
       countRefused(this.options.counters, refusal.code);
       const frame = controlFrame({ type: 'refused', code: refusal.code, message: refusal.message.slice(0, 2000) }, NO_NUMBERS, this.checks);
       this.queue.push(frame);

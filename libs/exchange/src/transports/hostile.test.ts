@@ -1,6 +1,6 @@
 /** What strangers, broken peers and killed peers can do to a listener: raw sockets against the real thing. */
 import { mkdtempSync, rmSync } from 'node:fs';
-import { connect as dial, type Socket } from 'node:net';
+import { connect as dial, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -258,6 +258,15 @@ describe.each([
     await stillServes();
   });
 
+  it('gives every connection a challenge of its own, which its hello repeats', async () => {
+    await start();
+    for (let i = 0; i < 20; i++) await stillServes();
+    const said = messages.map((message) => message.type === 'hello' && message.challenge);
+    expect(said).toEqual(connections.map(({ challenge }) => challenge));
+    expect(new Set(said).size).toBe(20);
+    expect(said[0]).toMatch(/^[\w-]{22}$/);
+  });
+
   it('survives arbitrary bytes, before and after a hello', async () => {
     await start({ lingerMs: 100, helloDeadlineMs: 300 });
     const bytes = fc.oneof(fc.uint8Array({ minLength: 44, maxLength: 300 }), fc.constant(frame({}, new Uint8Array(100))));
@@ -273,5 +282,65 @@ describe.each([
       { numRuns: 60 },
     );
     await stillServes();
+  });
+});
+
+describe('who dials', () => {
+  const servers: { close(): void }[] = [];
+  const sockets: Socket[] = [];
+  afterEach(() => {
+    for (const socket of sockets.splice(0)) socket.destroy();
+    for (const server of servers.splice(0)) server.close();
+  });
+
+  /** A connection to somebody who says these bytes at once, with a hello and a frame that wait. */
+  async function dialled(says: Uint8Array) {
+    const seen = { bytes: 0, flushed: 0, codes: [] as (string | undefined)[] };
+    const server = createServer((socket) => {
+      sockets.push(socket.on('data', ({ length }) => (seen.bytes += length)).on('error', () => undefined));
+      if (says.length > 0) socket.write(says);
+    });
+    servers.push(server);
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as { port: number };
+    const connection = await connect({ host: '127.0.0.1', port, unixPath: null }, { deadlineMs: 5_000 });
+    connection.setReceiver({
+      payloadFor: (header) => new Uint8Array(header.length),
+      data: () => undefined,
+      message: () => undefined,
+      closed: ({ error }) => seen.codes.push(error?.code),
+    });
+    connection.sendMessage(HELLO, NUMBERS);
+    const fields = { type: FrameType.gradient, codec: 0, ...NUMBERS, nodeLo: 0, nodeHi: 1, chunk: 0 };
+    connection.sendData(fields, new Uint8Array(100), () => seen.flushed++);
+    return { connection, seen };
+  }
+
+  it('says nothing before it is challenged, and gives up what waits when it closes', async () => {
+    const { connection, seen } = await dialled(new Uint8Array());
+    await sleep(50);
+    connection.close();
+    while (seen.codes.length === 0) await sleep(1);
+    await sleep(20);
+    expect(seen).toEqual({ bytes: 0, flushed: 1, codes: [undefined] });
+  });
+
+  it('says hello and what waited, in order, when it is challenged', async () => {
+    const { seen } = await dialled(control({ type: 'challenge', challenge: 'once' }));
+    while (seen.flushed === 0) await sleep(1);
+    const sent = control({ ...HELLO, challenge: 'once' }).length + HEADER_BYTES + 100;
+    while (seen.bytes < sent) await sleep(1);
+    expect(seen).toEqual({ bytes: sent, flushed: 1, codes: [] });
+  });
+
+  it.each<[string, Uint8Array, string]>([
+    ['another message', control({ type: 'heartbeat', progress: 1 }), 'BAD_MESSAGE'],
+    ['data', frame({}, new Uint8Array(100)), 'BAD_FRAME'],
+    ['a refusal', control({ type: 'refused', code: 'SERVER_FULL', message: 'SERVER_FULL: no' }), 'SERVER_FULL'],
+  ])('closes when %s comes before the challenge', async (_what, says, code) => {
+    const { seen } = await dialled(says);
+    while (seen.codes.length === 0) await sleep(1);
+    await sleep(20);
+    expect(seen).toEqual({ bytes: 0, flushed: 1, codes: [code] });
   });
 });

@@ -3,6 +3,7 @@
  * come whole and well-formed; until then it is one of a bounded number of pending ones, with a deadline. When there are too
  * many, the oldest goes: a peer that says hello at once gets in even while others hold sockets open without a word.
  */
+import { randomBytes } from 'node:crypto';
 import { chmodSync, existsSync } from 'node:fs';
 import { lstat, unlink } from 'node:fs/promises';
 import { connect as dial, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
@@ -46,6 +47,8 @@ export interface SocketListener extends Listener {
 }
 
 const LISTEN_BACKLOG = 1024;
+/** Never the same twice. */
+const CHALLENGE_BYTES = 16;
 const STALE_CHECK_DEADLINE_MS = 1000;
 
 /**
@@ -135,9 +138,13 @@ class Gate {
     }, this.helloDeadlineMs);
     const connection = new FramedConnection(
       this.options,
-      () => {
-        clearTimeout(deadline);
-        this.admit(connection);
+      {
+        kind: 'accepts',
+        challenge: randomBytes(CHALLENGE_BYTES).toString('base64url'),
+        admit: () => {
+          clearTimeout(deadline);
+          this.admit(connection);
+        },
       },
       () => {
         clearTimeout(deadline);

@@ -230,6 +230,7 @@ export class Cluster {
     this.refusals.set(error.code, (this.refusals.get(error.code) ?? 0) + 1);
     // Where fences are not looked at, peers are refused for what they said to another attempt.
     if (EXPECTED_REFUSALS.has(error.code) || this.plant?.believesOldAttempts) return;
+    if (error.code === 'HELLO_REPLAYED' && this.network.fired.has('replay a connection')) return;
     if (AFTER_A_BIT_FLIP.has(error.code) && this.network.fired.has('bit flip in a frame')) return;
     // A standby that lacks a COMMIT, and whose primary has nothing to send again, breaks off.
     if (error.code === 'BAD_ROUND' && this.network.fired.has('eaten frame')) return;

@@ -26,13 +26,17 @@ test('11: a connection of an older attempt comes again, with its frames: refused
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 2 });
 });
 
-test('11: a broken connection comes again beside the new one: late frames change nothing, the worker goes on', async () => {
+test('11: a broken connection comes again beside the new one: its HELLO is refused with HELLO_REPLAYED, the worker goes on', async () => {
   let broken = false;
   let replayed = 0;
-  const { result } = await playSteps((cluster) => {
-    if (!broken && round(cluster) >= 4) broken = injectFault(cluster, 'break a connection');
+  const { result, cluster } = await playSteps((cluster) => {
+    if (!broken && round(cluster) >= 4) {
+      broken = true;
+      [...cluster.network.streams].find(({ isOpen, process }) => isOpen && process.name.startsWith('w'))!.break();
+    }
     if (broken && round(cluster) >= 6 && replayed < 2 && injectFault(cluster, 'replay a connection')) replayed++;
   });
   expect(replayed).toBe(2);
+  expect(cluster.refusals.get('HELLO_REPLAYED')).toBeGreaterThan(0);
   expect(result.outcome).toBe('SUCCEEDED');
 });

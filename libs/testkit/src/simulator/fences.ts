@@ -70,6 +70,9 @@ abstract class TappedConnection implements Connection {
   get isOpen() {
     return this.inner.isOpen;
   }
+  get challenge() {
+    return this.inner.challenge;
+  }
 
   setReceiver(receiver: FrameReceiver): void {
     const tap = this.tap();
@@ -128,6 +131,7 @@ export class ServerConnection extends TappedConnection {
   private helloAttempt: number | undefined;
   /** On a connection that this server has opened: whom it spoke to. */
   private peer: 'coordinator' | 'primary' | undefined;
+  private helloChallenge: string | undefined;
 
   constructor(
     inner: Connection,
@@ -136,6 +140,11 @@ export class ServerConnection extends TappedConnection {
     private readonly cluster: Cluster,
   ) {
     super(inner);
+  }
+
+  /** Who believes what is of an older attempt believes its HELLO too. */
+  override get challenge() {
+    return this.cluster.plant?.believesOldAttempts ? this.helloChallenge : super.challenge;
   }
 
   override sendMessage(...[message, numbers]: Parameters<Connection['sendMessage']>): void {
@@ -154,6 +163,7 @@ export class ServerConnection extends TappedConnection {
     return (header, message, hand) => {
       const part = message?.type === 'hello' ? this.part() : taker;
       if (message?.type === 'hello') this.helloAttempt = header.attempt;
+      if (message?.type === 'hello') this.helloChallenge = message.challenge;
       if (!part || part.over || message?.type === 'refused') return hand(header);
       return this.fenced(part, header, message, hand);
     };

@@ -39,6 +39,7 @@ export class Network {
   private readonly listeners = new Map<string, { readonly process: SimProcess; readonly accept: Listener }>();
   /** `from→to` between hosts, '*' for all: bytes wait until the entry goes. */
   private readonly blocked = new Set<string>();
+  private challenges = 0;
   readonly fired = new Map<string, number>();
   readonly recordings = new Recordings();
   /** True for a write (of whole frames) that is to go nowhere, though its connection holds: no network does that, a mistake in our code may. */
@@ -59,9 +60,11 @@ export class Network {
       process,
       accept: (open) =>
         accept((admit) => {
-          const connection: FramedConnection = new FramedConnection(resolveOptions({ clock: process, checksum: true }), () =>
-            admit(connection),
-          );
+          const challenge = `challenge ${this.challenges++}`;
+          const connection: FramedConnection = new FramedConnection(resolveOptions({ clock: process, checksum: true }), {
+            ...({ kind: 'accepts', challenge } as const),
+            admit: () => admit(connection),
+          });
           connection.attach(open(connection));
         }),
     });
@@ -91,7 +94,7 @@ export class Network {
         }
         if (!target?.process.isAlive)
           return settle('connect: refused', () => reject(new Error(`UNREACHABLE: cannot connect to ${address}`)));
-        const near = new FramedConnection(resolveOptions({ clock: from, checksum: true, maxQueuedBytes: 2 ** 31 }));
+        const near = new FramedConnection(resolveOptions({ clock: from, checksum: true, maxQueuedBytes: 2 ** 31 }), { kind: 'dials' });
         const nearStream = new SimStream(this, from, near, address);
         near.attach(nearStream);
         nearStream.onWritten = this.recordings.begin(address, from.host, nearStream);

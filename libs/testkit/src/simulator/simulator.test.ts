@@ -14,6 +14,8 @@ const SMOKE_SEEDS = 160;
 const STANDBY_SEEDS = 40;
 /** Seed 17 is the first whose round stands still to the end. */
 const EATEN_SEEDS = 20;
+/** In seed 4 a standby whose link breaks at once comes again while the arbiter is asked. */
+const BROKEN_SEEDS = 5;
 
 /** What makes standbys take over. */
 const LOSING_SERVERS: readonly FaultKind[] = [
@@ -32,6 +34,8 @@ test('seeds of random faults break no invariant, end, and take every row of ever
   const shape = { standby: 1, rounds: 9, gradient: STREAMING } as const;
   for (let seed = 1; seed <= STANDBY_SEEDS; seed++)
     addSeed(tally, await simulateSeed({ seed, check: 'liveness', kinds: LOSING_SERVERS, shape }));
+  for (let seed = 1; seed <= BROKEN_SEEDS; seed++)
+    addSeed(tally, await simulateSeed({ seed, check: 'liveness', kinds: ['break a connection'], shape }));
   expect(tally.failed.map(({ seed, violation }) => `${seed}: ${violation.invariant}: ${violation.message}`)).toEqual([]);
   expect(neverTaken(tally)).toEqual([]);
 });

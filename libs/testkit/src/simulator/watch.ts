@@ -289,9 +289,8 @@ export class Watch {
     const { checks, network, run, tables } = this.cluster;
     const asked = (tables as readonly TakenRows[]).filter(({ taken }) => taken.has('askedAgain'));
     const causes = ['eaten frame', 'partition', 'one-way partition', 'servers lose each other', 'lose a worker host'];
-    // A primary whose standby has gone without a word, or is the echo of one that was refused, holds its shard back until it notices.
-    if (run.shape.standby > 0)
-      causes.push('replay a connection', 'kill a server', 'stop a server', 'shut a server down', 'lose power', 'break a connection');
+    // A primary whose standby has gone without a word holds its shard back until it notices.
+    if (run.shape.standby > 0) causes.push('kill a server', 'stop a server', 'shut a server down', 'lose power', 'break a connection');
     checks.expect(
       asked.length === 0 || causes.some((cause) => network.fired.has(cause)),
       'liveness',
@@ -331,7 +330,6 @@ export class Watch {
       'stop a worker',
       'hang a compute thread',
       'an engine fails',
-      'replay a connection',
       'partition',
       'one-way partition',
       'clock jumps',
