@@ -1,7 +1,7 @@
 import type { Engine, Growth, Kept, StepRequest } from '@paceline/engine';
 import { expect, it } from 'vitest';
 import { growthInWords, LeakGuard, suspectOf, type Leak } from './leak-guard.js';
-import { ProcessMemory } from './process-memory.js';
+import { ownBytes, ProcessMemory } from './process-memory.js';
 
 const MB = 1e6;
 const LIMITS = { tensors: 200, buffers: 200, bytes: 64 * MB, rssBytes: 512 * MB };
@@ -74,7 +74,7 @@ it('says in words what grows and what is suspected', () => {
 
 it('a process has outgrown when memory remains that a collection does not give back', () => {
   let [rss, collectable] = [100 * MB, 0];
-  const options = { rssBytes: () => rss, collect: () => void ((rss -= collectable), (collectable = 0)) };
+  const options = { ownBytes: () => rss, collect: () => void ((rss -= collectable), (collectable = 0)) };
   const memory = new ProcessMemory({ ...options, limitBytes: 256 * MB });
   rss = 300 * MB;
   expect(memory.outgrownBytes('wasm', false)).toBeUndefined();
@@ -92,4 +92,11 @@ it('a process has outgrown when memory remains that a collection does not give b
   expect(memory.outgrownBytes('tensorflow', false)).toBe(300 * MB);
   expect(memory.outgrownBytes('cpu', true), 'the first seat has leaked').toBe(300 * MB);
   expect(new ProcessMemory({ ...options, limitBytes: 0 }).outgrownBytes('wasm', true)).toBeUndefined();
+});
+
+it('what a process holds by itself is less than all of its memory, and grows with it', () => {
+  const before = ownBytes();
+  expect(before).toBeLessThanOrEqual(process.memoryUsage.rss());
+  const held = Buffer.alloc(200 * MB, 1);
+  expect(ownBytes() - before).toBeGreaterThan(held.length * 0.9);
 });

@@ -15,7 +15,7 @@ import type { Logger } from '@paceline/runtime';
 import type { BackendName } from '@paceline/spec';
 import type { Redis } from 'ioredis';
 import { EngineChooser, type MeasuredChoice } from './engine-choice.js';
-import { ProcessMemory } from './process-memory.js';
+import { ownBytes, ProcessMemory } from './process-memory.js';
 import { Recycling } from './recycling.js';
 import { startSession, type RunSession } from './run-session.js';
 
@@ -53,7 +53,7 @@ export class SeatLoop {
     this.engines = new EngineChooser({ log });
     this.recycling = new Recycling({ redis, workerId, log });
     this.memory = new ProcessMemory({
-      rssBytes: () => process.memoryUsage.rss(),
+      ownBytes,
       collect: collectGarbage,
       // Half, because a leak that has been found has reached the whole of it.
       limitBytes: leakLimits.rssBytes / 2,
