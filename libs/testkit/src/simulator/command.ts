@@ -1,61 +1,29 @@
 /**
  * `npm run simulate -- --seeds N [--seed S] [--check safety|liveness] [--mode sync|async|ssp] [--jobs J] [--json]`: seeds S, S+1, … over all cores, what they found, and
- * which rows of the state tables they took. Ends with 1 when a seed failed; a single seed (`--seed S` alone) is shown in full.
+ * which rows of the state tables they took. Ends with 1 when a seed failed, or when a row was taken that is said to be out of reach; a single seed (`--seed S` alone) is shown in full.
  */
-import { availableParallelism } from 'node:os';
-import { parseArgs } from 'node:util';
 import { Worker } from 'node:worker_threads';
 import { INVARIANTS } from './checks.js';
 import type { SeedsOrder } from './seeds-thread.js';
+import { USAGE, UsageError, parseCommand, type Command } from './command-line.js';
 import { simulateSeed, type CheckMode } from './simulate.js';
-import { NOT_REACHED, addSeed, addTally, coverage, emptyTally, neverTaken, type FailedSeed, type Tally } from './tally.js';
-import { RUN_MODES, drawMode, type RunMode } from './token-run.js';
+import {
+  NOT_REACHED,
+  RARELY_REACHED,
+  addSeed,
+  addTally,
+  coverage,
+  emptyTally,
+  neverTaken,
+  takenUnreached,
+  type FailedSeed,
+  type Tally,
+} from './tally.js';
+import { drawMode } from './token-run.js';
 
 const SHOWN_FAILURES = 5;
 
-interface Order {
-  readonly first: number;
-  readonly seeds: number;
-  readonly jobs: number;
-  readonly check: CheckMode | undefined;
-  /** Without it each seed draws one. */
-  readonly mode: RunMode | undefined;
-  readonly json: boolean;
-}
-
-function order(): Order {
-  const { values } = parseArgs({
-    options: {
-      seeds: { type: 'string' },
-      seed: { type: 'string' },
-      check: { type: 'string' },
-      mode: { type: 'string' },
-      jobs: { type: 'string' },
-      json: { type: 'boolean', default: false },
-    },
-  });
-  const whole = (name: 'seeds' | 'seed' | 'jobs', fallback: number): number => {
-    const value = Number(values[name] ?? fallback);
-    if (!Number.isSafeInteger(value) || value < (name === 'seed' ? 0 : 1))
-      throw new Error(`--${name} ${values[name]}: a whole number is needed`);
-    return value;
-  };
-  if (values.check !== undefined && values.check !== 'safety' && values.check !== 'liveness')
-    throw new Error(`--check ${values.check}: use safety or liveness`);
-  const mode = RUN_MODES.find((known) => known === values.mode);
-  if (values.mode !== undefined && !mode) throw new Error(`--mode ${values.mode}: use ${RUN_MODES.join(', ')}`);
-  const seeds = whole('seeds', values.seed === undefined ? 1_000 : 1);
-  return {
-    first: whole('seed', 1),
-    seeds,
-    jobs: Math.min(whole('jobs', availableParallelism()), seeds),
-    check: values.check,
-    mode,
-    json: values.json,
-  };
-}
-
-async function run({ first, seeds, jobs, check, mode, json }: Order): Promise<Tally> {
+async function run({ first, seeds, jobs, check, mode, json }: Command): Promise<Tally> {
   const tally = emptyTally();
   if (jobs === 1) {
     for (let i = 0; i < seeds; i++) addSeed(tally, await simulateSeed({ seed: first + i, check, mode: mode ?? drawMode(first + i) }));
@@ -92,15 +60,28 @@ function show({ seed, check, mode, violation, describe, recent, waitingFor }: Fa
   ].join('\n');
 }
 
-const wanted = order();
+function commandOrEnd(): Command {
+  try {
+    const command = parseCommand(process.argv.slice(2));
+    if (command !== 'help') return command;
+    process.stdout.write(USAGE);
+    process.exit(0);
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error;
+    process.stderr.write(`${error.message}\nnpm run simulate -- --help says which flags there are.\n`);
+    process.exit(2);
+  }
+}
+
+const wanted = commandOrEnd();
 const startedMs = performance.now();
 const tally = await run(wanted);
 const seconds = (performance.now() - startedMs) / 1000;
 const never = neverTaken(tally, true);
+const unreached = takenUnreached(tally);
 if (wanted.json) {
-  process.stdout.write(
-    `${JSON.stringify({ ...tally, seconds, seedsPerSecond: tally.seeds / seconds, jobs: wanted.jobs, neverTaken: never })}\n`,
-  );
+  const figures = { seconds, seedsPerSecond: tally.seeds / seconds, jobs: wanted.jobs, neverTaken: never, takenUnreached: unreached };
+  process.stdout.write(`${JSON.stringify({ ...tally, ...figures })}\n`);
 } else {
   const lines = (counts: Record<string, number>): string =>
     Object.entries(counts)
@@ -113,17 +94,18 @@ if (wanted.json) {
       `rows of the state tables, and how often they were taken\n${lines(rows)}`,
       `faults\n${lines(tally.fired)}`,
       `outcomes\n${lines(tally.outcomes)}`,
-      `never taken: ${never.length > 0 ? never.join(', ') : 'none'}${Object.keys(NOT_REACHED).length > 0 ? ` (not reachable: ${Object.keys(NOT_REACHED).join(', ')})` : ''}`,
+      `never taken: ${never.join(', ') || 'none'} (not reachable: ${Object.keys(NOT_REACHED).join(', ')}; rare: ${Object.keys(RARELY_REACHED).join(', ')})`,
+      ...unreached.map((row) => `${row} was taken, and tally.ts says that no seed can: ${NOT_REACHED[row]}`),
       `${tally.seeds} seeds, ${tally.rounds} rounds, ${tally.events} events in ${seconds.toFixed(1)} s: ${(tally.seeds / seconds).toFixed(0)} seeds/s on ${wanted.jobs} thread(s)`,
       ...tally.failed.slice(0, SHOWN_FAILURES).map((failed) => show(failed, wanted.check)),
       tally.failed.length > 0
         ? `${tally.failed.length} seed(s) failed: ${tally.failed
-            .map(({ seed }) => seed)
             .slice(0, 50)
-            .join(' ')}`
+            .map(({ seed, mode }) => `${seed} (${mode})`)
+            .join(', ')}`
         : 'no seed failed',
       '',
     ].join('\n\n'),
   );
 }
-process.exitCode = tally.failed.length > 0 ? 1 : 0;
+process.exitCode = tally.failed.length > 0 || unreached.length > 0 ? 1 : 0;

@@ -1,6 +1,7 @@
 /** Seeds that failed once, with what they found. Each stays a test: it must not fail again. */
 import { STREAMING } from './gradient-shape.js';
 import type { SeedOptions } from './simulate.js';
+import { RESTARTS } from './tiny-run.js';
 
 export interface Regression extends SeedOptions {
   readonly found: string;
@@ -122,7 +123,7 @@ export const REGRESSIONS: readonly Regression[] = [
     found: 'the watch: arenas were looked at before the connection of a worker that was gone had been closed, with what was queued for it',
   },
   {
-    seed: 4082,
+    ...{ seed: 4082, shape: { restarts: RESTARTS } },
     found: 'the watch: with backup replicas a checkpoint was compared with the choices of another attempt, which had begun meanwhile',
   },
 ];

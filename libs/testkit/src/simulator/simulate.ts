@@ -71,7 +71,9 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   // From a stream of its own too: seeds with plan streaming stay what they were.
   const gradient = tokens ? STREAMING : randomGradient(new Random(options.seed, 2), drawn.replicas);
   const standby = new Random(options.seed, 6).chance(0.4) ? 1 : 0;
-  const whole: RunShape = { gradient, standby, ...drawn };
+  // Where the shape is given, so is this.
+  const restarts = options.shape ? undefined : fewRestarts(new Random(options.seed, 7));
+  const whole: RunShape = { gradient, standby, restarts, ...drawn };
   const shape = tokens || whole.gradient.backupReplicas > 0 ? { ...whole, standby: 0 as const } : whole;
   const cluster = new Cluster(clusterOptions(options, random, shape));
   const plan = faultPlan(options, random);
@@ -104,9 +106,12 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
     tables: cluster.tables,
     recent: cluster.checks.violation ? cluster.world.recent.slice(-60) : [],
     waitingFor,
-    describe: `${mode}${shape.standby > 0 ? ' with standbys' : ''}${tokens ? ` ${JSON.stringify(tokens)}` : ''}: ${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}, ${JSON.stringify(shape.gradient)}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
+    describe: `${mode}${shape.standby > 0 ? ' with standbys' : ''}${tokens ? ` ${JSON.stringify(tokens)}` : ''}: ${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}, ${JSON.stringify(shape.gradient)}${shape.restarts === undefined ? '' : `, ${shape.restarts} restarts`}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
   };
 }
+
+/** Of a run that gives up soon. */
+const fewRestarts = (random: Random): number | undefined => (random.chance(0.06) ? random.pick([0, 0, 1, 2]) : undefined);
 
 function clusterOptions({ seed, workers, apis, stepMs, plant }: SeedOptions, random: Random, shape: RunShape): ClusterOptions {
   // From a stream of its own, so that it shifts nothing that the run draws.

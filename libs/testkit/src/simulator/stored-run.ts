@@ -164,7 +164,10 @@ export class StoredRun {
   /** @returns whether it has ended just now */
   end(end: AttemptEnd): boolean {
     const { after, moves, invalid } = endedAttempt(this.run, this.attempt, end, this.now, () => this.options.random());
-    if (moves.length === 0) return false;
+    if (moves.length === 0) {
+      this.watch.attemptEnded(after, end);
+      return false;
+    }
     if (invalid) {
       this.watch.notLoaded(invalid, end.message);
       const key = `${invalid.attempt}/${invalid.round}`;

@@ -20,7 +20,7 @@ import type { GradientShape } from './gradient-shape.js';
 import type { Random } from './random.js';
 import type { TokenShape } from './token-run.js';
 
-/** Attempts that may be started anew. */
+/** Attempts that may be started anew, where a seed does not draw fewer. */
 export const RESTARTS = 10;
 
 export interface RunShape {
@@ -37,6 +37,8 @@ export interface RunShape {
   /** Standby servers per shard. */
   readonly standby: 0 | 1;
   readonly gradient: GradientShape;
+  /** `spec.restarts`; RESTARTS without it. */
+  readonly restarts?: number | undefined;
   /** Modes async and ssp; undefined is mode sync. */
   readonly tokens?: TokenShape | undefined;
 }
@@ -72,7 +74,7 @@ function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
   const { nonFinite, clipNorm, clipGlobalNorm, backupReplicas } = gradient;
   return runSpecSchema.parse({
     ...{ globalBatch: shape.globalBatch, replicas: shape.replicas, optimizer: shape.optimizer, length: { rounds: shape.rounds } },
-    ...{ stepDeadlineMs, restarts: RESTARTS, seed: 1 },
+    ...{ stepDeadlineMs, restarts: shape.restarts ?? RESTARTS, seed: 1 },
     strategy: {
       ...{ kind: 'parameter-server', mode: tokens?.mode ?? 'sync', servers, standby, backupReplicas },
       ...(tokens && {

@@ -51,11 +51,11 @@ export function isNonFinite({ shape }: TinyRun, round: number, replica: number):
   return new Random(tokens.nanSalt + round * 1_009 + replica * 7, GRADIENTS).float() < tokens.nanShare;
 }
 
-/** Rows of the token tables that no seed takes, or one in thousands, each with the reason; token-cluster.test.ts takes them, moment by moment. */
-export const TOKEN_ROWS_NOT_REACHED: Readonly<Record<string, string>> = {
-  'token-shard.dropRepeated': 'whether a gradient has NaN follows from its token here, so nobody has pushed what another drops',
+/** Rows of the token tables that a few seeds in ten thousand take, each with what leads there; token-cluster.test.ts takes them, moment by moment. */
+export const TOKEN_ROWS_RARELY_REACHED: Readonly<Record<string, string>> = {
+  'token-shard.dropRepeated': 'two workers disagree about NaN, and some servers have applied the token; or a DROP is said again',
   'token-coordinator.contributionStale':
-    'a connection that breaks takes what it carried with it, and a token that is held is not counted by another',
+    'a connection that breaks takes what it carried with it; a token that is held is counted only when it was told again',
   'token-coordinator.nonFiniteStale': 'as contributionStale',
-  'token-member.parametersStale': 'a shard answers a FETCH once, over the connection on which it came',
+  'token-member.parametersStale': 'a shard answers a FETCH once; another answer comes when it is fetched again while nothing is lost',
 };

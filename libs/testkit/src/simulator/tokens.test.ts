@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { holdsData, injectFault } from './faults.js';
 import type { Cluster } from './cluster.js';
 import { simulateSeed, type SeedOptions } from './simulate.js';
-import { addSeed, emptyTally, neverTaken } from './tally.js';
+import { addSeed, emptyTally, neverTaken, takenUnreached } from './tally.js';
 
 /** With the faults that are asked for by name these take every row. */
 const SMOKE_SEEDS = 30;
@@ -26,6 +26,7 @@ test('seeds of modes async and ssp break no invariant, end, and take every row o
       addSeed(tally, await simulateSeed({ seed, mode: 'async', check: 'liveness', kinds, stepMs: seed % 2 === 0 ? [5, 40] : [50, 400] }));
   expect(tally.failed.map(({ seed, mode, violation }) => `${seed} ${mode}: ${violation.invariant}: ${violation.message}`)).toEqual([]);
   expect(neverTaken(tally)).toEqual([]);
+  expect(takenUnreached(tally)).toEqual([]);
 });
 
 test('a seed of these modes replays exactly', async () => {

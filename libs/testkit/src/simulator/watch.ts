@@ -6,6 +6,7 @@ import type { CheckpointId } from '@paceline/storage';
 import { checkBounds } from './bounds.js';
 import type { Part } from './part.js';
 import type { SimServer } from './sim-server.js';
+import { RESTARTS } from './tiny-run.js';
 
 /** Faults after which a job that was enqueued may be missing, and is enqueued again. */
 const LOSSES_OF_REDIS = ['flush Redis', 'restart Redis'];
@@ -131,11 +132,13 @@ export class Watch {
   }
 
   /** An attempt of the run has ended, as the table of libs/jobs says. */
-  attemptEnded({ row, reason }: AfterEnd, end: AttemptEnd): void {
+  attemptEnded({ row, to, reason }: AfterEnd, end: AttemptEnd): void {
     const { cluster } = this;
     cluster.world.note(`attempt over: ${row}`);
     cluster.ends.set(row, (cluster.ends.get(row) ?? 0) + 1);
-    if (row === 'restart') this.restarted(reason);
+    if (to === undefined) return;
+    if (row === 'restart' || row === 'budgetSpent') this.restarted(reason);
+    if (row === 'budgetSpent' && cluster.run.spec.restarts < RESTARTS) cluster.mayFail ??= 'a run of few restarts';
     // The device that computed it is not asked again: the same rounds, once more, are finite.
     if (end.kind === 'failed' && end.cause === 'NON_FINITE_ROLLBACK') cluster.run.spoiled.clear();
   }
