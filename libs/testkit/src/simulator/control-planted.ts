@@ -14,7 +14,7 @@ export const PLANTED_CONTROL: readonly PlantedBug[] = [
   {
     name: 'control hash without a fence',
     mistake: 'the end of an attempt is written into the control hash for whichever attempt reads it: the next one is cancelled too',
-    shownBy: ['I9', 'liveness'],
+    shownBy: ['I9'],
     withinSeeds: 10,
     kinds: ['kill a server'],
     plant: {
@@ -27,7 +27,7 @@ export const PLANTED_CONTROL: readonly PlantedBug[] = [
   {
     name: 'acknowledged before it is stored',
     mistake: 'a journal is told that the entry after the last one is stored too: when it is lost on its way, nobody has it',
-    shownBy: ['I4', 'liveness'],
+    shownBy: ['I4'],
     withinSeeds: 10,
     kinds: ['restart Redis', 'flush Redis', 'PostgreSQL away'],
     plant: {

@@ -41,7 +41,7 @@ type Of<K extends DispatchAction['kind']> = Extract<DispatchAction, { kind: K }>
 /** What is told of transactions while they are carried out. */
 export type RunWitness = Pick<
   Watch,
-  'moved' | 'attemptEnded' | 'restored' | 'notLoaded' | 'entryWritten' | 'storedUpTo' | 'checkpointWritten'
+  'moved' | 'attemptEnded' | 'restored' | 'endedAfter' | 'entryWritten' | 'storedUpTo' | 'checkpointWritten'
 >;
 
 export interface StoredRunOptions {
@@ -168,8 +168,9 @@ export class StoredRun {
       this.watch.attemptEnded(after, end);
       return false;
     }
+    const { parentNumber, parentRound } = this.attempt;
+    if (parentNumber !== null) this.watch.endedAfter({ runId: this.id, attempt: parentNumber, round: parentRound ?? 0 }, end);
     if (invalid) {
-      this.watch.notLoaded(invalid, end.message);
       const key = `${invalid.attempt}/${invalid.round}`;
       const checkpoint = invalid.runId === this.id ? this.rows.checkpoints.get(key) : undefined;
       if (checkpoint) this.rows.checkpoints.set(key, { ...checkpoint, isInvalid: true });

@@ -43,9 +43,7 @@ const OF_ANOTHER_RUN =
 export const NOT_REACHED: Readonly<Record<string, string>> = {
   'member.viewOld': `${IN_ORDER}; a successor counts its views on from the highest that its workers know`,
   'member.commitOld': IN_ORDER,
-  'member.staleTerm': `${IN_ORDER}; standby.test.ts takes it`,
   'standby.chunkRepeated': 'a primary forwards each chunk once, and the link of the two is never opened again; standby.test.ts takes it',
-  'standby.late': 'a standby that follows no more has closed its link, and nothing comes over a closed one; standby.test.ts takes it',
   'run-status.PENDING>FAILED': IN_ONE_TRANSACTION,
   'run-status.PENDING>CANCELLED': IN_ONE_TRANSACTION,
   'run-status.PAUSED>FAILED': OF_ANOTHER_RUN,
@@ -59,7 +57,9 @@ export const RARELY_REACHED: Readonly<Record<string, string>> = {
   'shard.commitRepeated': 'a COMMIT that was eaten is said again while an answer is on its way; standby.test.ts takes it',
   'shard.decisionRepeated': 'as shard.commitRepeated, of INCLUDE and DECISION; round-decisions.test.ts takes it',
   'shard.toldAgain': 'a coordinator has taken over, or a round stands still; standby.test.ts takes it',
+  'member.staleTerm': 'a former primary speaks before it knows that its standby has taken over; standby.test.ts takes it',
   'standby.staleTerm': 'its primary speaks before it has heard of the term that its coordinator is in; standby.test.ts takes it',
+  'standby.late': 'the first word of its primary comes after the standby has given it up; standby.test.ts takes it',
   'coordinator.committedElsewhere': 'a worker alone has heard COMMIT before both servers of index 0 were apart; standby.test.ts takes it',
 };
 

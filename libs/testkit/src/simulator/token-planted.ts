@@ -60,7 +60,7 @@ export const PLANTED_TOKENS: readonly PlantedBug[] = [
     name: 'clock not moved with its replica',
     mistake:
       'in mode ssp the clocks of replicas that a member does not hold are not looked at: who takes over a replica goes ahead of the others',
-    shownBy: ['I3', 'crash'],
+    shownBy: ['I3'],
     withinSeeds: 20,
     kinds: ['kill a worker', 'slow a worker', 'add a worker'],
     mode: 'ssp',

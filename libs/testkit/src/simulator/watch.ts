@@ -1,6 +1,6 @@
 /** The invariants, looked at after every event, and at the end of the run. */
 import { Coordinator, Shard, type NumberedEntry, type TokenShard } from '@paceline/exchange';
-import { isOver, mayMove, type AfterEnd, type AttemptEnd, type PreparedJob, type RunStatus } from '@paceline/jobs';
+import { isOver, mayMove, type AfterEnd, type AttemptEnd, type AttemptEndCause, type PreparedJob, type RunStatus } from '@paceline/jobs';
 import type { Cluster, TakenRows } from './cluster.js';
 import type { CheckpointId } from '@paceline/storage';
 import { checkBounds } from './bounds.js';
@@ -10,6 +10,8 @@ import { RESTARTS } from './tiny-run.js';
 
 /** Faults after which a job that was enqueued may be missing, and is enqueued again. */
 const LOSSES_OF_REDIS = ['flush Redis', 'restart Redis'];
+/** Causes that speak of the checkpoint that an attempt begins with. All servers look into one store here. */
+const NOT_LOADED: ReadonlySet<AttemptEndCause> = new Set(['CHECKPOINT_INVALID', 'STORAGE_NOT_SHARED']);
 /** A placement that is lost is made again after 15 s at the latest, a coordinator that is silent is given up after 20 s. */
 const UNOWNED_AT_MOST_MS = 60_000;
 
@@ -229,13 +231,14 @@ export class Watch {
     });
   }
 
-  /** A checkpoint that the journal had told of could not be loaded. */
-  notLoaded(id: CheckpointId, why: string): void {
+  /** An attempt that began with a checkpoint ends: not because what the journal had told of could not be loaded, or was not there at all. */
+  endedAfter({ round, attempt }: CheckpointId, end: AttemptEnd): void {
     const { checks, mayLoseCheckpoints } = this.cluster;
+    const isLost = end.kind === 'failed' && NOT_LOADED.has(end.cause);
     checks.expect(
-      mayLoseCheckpoints !== undefined,
+      !isLost || mayLoseCheckpoints !== undefined,
       'I5',
-      () => `the checkpoint of round ${id.round}, attempt ${id.attempt}, was published and cannot be loaded: ${why}`,
+      () => `the checkpoint of round ${round}, attempt ${attempt}, was published and cannot be loaded: ${end.message}`,
     );
   }
 
