@@ -215,6 +215,13 @@ for (const scenario of [...PLACE_SCENARIOS, ...ATTEMPT_SCENARIOS])
     await scenario.play(await make(), make);
   });
 
+test('an api that stands still inside of a transaction does not keep the row of a run: PostgreSQL ends its session', async () => {
+  const [row] = await api.database.$queryRaw<{ ms: number }[]>`
+    SELECT "setting"::int AS "ms" FROM pg_settings WHERE "name" = 'idle_in_transaction_session_timeout'`;
+  expect(row!.ms).toBeGreaterThan(0);
+  expect(row!.ms).toBeLessThan(10_000); // docs/guarantees.md: another goes on within 15 s, with its own deadlines
+});
+
 test('whatever comes in whatever order, both have the same rows', async () => {
   for (const seed of [1, 2, 3]) {
     const random = new Random(seed);

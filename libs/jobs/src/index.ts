@@ -5,6 +5,7 @@ export * from './reports.js';
 export * from './control-plane.js';
 export * from './hand-queue.js';
 export * from './seat-loop.js';
+export * from './dispatch/dispatch-lock.js';
 export * from './dispatch/dispatch-loop.js';
 export * from './dispatch/hearing.js';
 export * from './dispatch/job-sightings.js';

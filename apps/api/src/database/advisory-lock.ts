@@ -1,34 +1,31 @@
 /**
- * One holder among all apis, as long as its connection lives: a session-level advisory lock on a connection of its own. When
- * the holder dies, PostgreSQL frees the lock with the connection, so nobody has to wait for a lease to run out.
+ * The ports of `DispatchLock` (libs/jobs) on PostgreSQL: a session-level advisory lock on a connection of its own. When the holder dies, the
+ * lock is free with the connection. PostgreSQL itself knows when it was heard last (`state_change` of its session), so nothing has to be
+ * written for that, and ends the session of one that stands still: by its own clock, and by its own list of who holds the lock.
  */
 import pg from 'pg';
 
 const DEADLINE_MS = 3_000;
 
+/** A session without `state_change` (track_activities is off) is never ended. */
+const END_STALE_HOLDER = `
+  SELECT pg_terminate_backend(holder.pid) AS ended
+    FROM pg_locks JOIN pg_stat_activity AS holder USING (pid)
+   WHERE locktype = 'advisory' AND database = holder.datid AND datname = current_database()
+     AND classid = 0 AND objid = $1::bigint::oid AND objsubid = 1 AND granted
+     AND state_change < clock_timestamp() - $2::int * interval '1 ms'`;
+
 export class AdvisoryLock {
   private client: pg.Client | undefined;
 
+  /** @param key below 2^32 */
   constructor(
     private readonly databaseUrl: string,
     private readonly key: number,
   ) {}
 
-  get isHeld(): boolean {
-    return this.client !== undefined;
-  }
-
-  /** True when this process holds the lock now. Checks that the connection still answers. @throws Error when PostgreSQL is away */
-  async hold(): Promise<boolean> {
-    if (this.client) {
-      try {
-        await this.client.query('SELECT 1');
-        return true;
-      } catch (error) {
-        await this.release();
-        throw error;
-      }
-    }
+  /** @throws when PostgreSQL is away */
+  async take(staleMs: number): Promise<'held' | 'another holds it' | 'ended its holder'> {
     const client = new pg.Client({
       connectionString: this.databaseUrl,
       connectionTimeoutMillis: DEADLINE_MS,
@@ -36,20 +33,33 @@ export class AdvisoryLock {
       keepAlive: true,
       application_name: 'paceline-api lock',
     });
-    client.on('error', () => void this.release());
-    await client.connect();
-    const { rows } = await client.query<{ held: boolean }>('SELECT pg_try_advisory_lock($1) AS held', [this.key]);
-    if (rows[0]?.held) {
-      this.client = client;
-      return true;
+    client.on('error', () => void this.release(client));
+    try {
+      await client.connect();
+      const { rows } = await client.query<{ held: boolean }>('SELECT pg_try_advisory_lock($1) AS held', [this.key]);
+      if (rows[0]?.held) {
+        this.client = client;
+        return 'held';
+      }
+      const { rows: ended } = await client.query<{ ended: boolean }>(END_STALE_HOLDER, [this.key, staleMs]);
+      return ended.some((row) => row.ended) ? 'ended its holder' : 'another holds it';
+    } finally {
+      if (this.client !== client) await this.release(client);
     }
-    await client.end();
-    return false;
   }
 
-  async release(): Promise<void> {
-    const { client } = this;
-    this.client = undefined;
+  /** @returns false when the connection that held the lock is gone @throws when PostgreSQL does not answer */
+  async beat(): Promise<boolean> {
+    await this.client?.query('SELECT 1');
+    return this.client !== undefined;
+  }
+
+  letGo(): Promise<void> {
+    return this.release(this.client);
+  }
+
+  private async release(client: pg.Client | undefined): Promise<void> {
+    if (client === this.client) this.client = undefined;
     // A broken connection cannot be ended in order; PostgreSQL has freed the lock already.
     await client?.end().catch(() => undefined);
   }

@@ -10,6 +10,8 @@ const POOL_CONNECTIONS = 12;
 const CONNECT_DEADLINE_MS = 2_000;
 const STATEMENT_DEADLINE_MS = 8_000;
 const TRANSACTION_DEADLINE_MS = 10_000;
+/** An api that is stopped in the middle of a transaction holds the lock of a run's row: PostgreSQL ends it. */
+const STANDSTILL_DEADLINE_MS = 8_000;
 
 /** Inside `Database.transact`. */
 export type Transaction = Prisma.TransactionClient;
@@ -29,6 +31,7 @@ export class Database extends PrismaClient implements OnApplicationShutdown {
         connectionTimeoutMillis: CONNECT_DEADLINE_MS,
         statement_timeout: STATEMENT_DEADLINE_MS,
         query_timeout: STATEMENT_DEADLINE_MS + 1_000,
+        idle_in_transaction_session_timeout: STANDSTILL_DEADLINE_MS,
         keepAlive: true,
         application_name: 'paceline-api',
       },

@@ -4,8 +4,8 @@
  */
 const PRISMA_CODES = new Set(['P1000', 'P1001', 'P1002', 'P1003', 'P1008', 'P1011', 'P1017', 'P2024', 'P2028', 'P2037']);
 const SYSTEM_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EHOSTUNREACH', 'EAI_AGAIN']);
-/** Admin shutdown, crash shutdown, cannot connect now, too many connections, statement timeout; class 08 is "connection exception". */
-const POSTGRES_CODES = new Set(['57P01', '57P02', '57P03', '53300', '57014']);
+/** Admin shutdown, crash shutdown, cannot connect now, too many connections, statement timeout, a transaction that stood still; class 08 is "connection exception". */
+const POSTGRES_CODES = new Set(['57P01', '57P02', '57P03', '53300', '57014', '25P03']);
 const ADAPTER_KINDS = new Set([
   'DatabaseNotReachable',
   'ConnectionClosed',

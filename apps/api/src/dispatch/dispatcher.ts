@@ -1,7 +1,7 @@
 /** The DispatchLoop of libs/jobs with real timers, the outbox, the reconciler, and the lock that one of several apis holds. */
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import type { Logger } from '@paceline/runtime';
-import { DispatchLoop, RedisUnavailableError } from '@paceline/jobs';
+import { DispatchLock, DispatchLockLostError, DispatchLoop, RedisUnavailableError } from '@paceline/jobs';
 import { AdvisoryLock } from '../database/advisory-lock.js';
 import { isDatabaseOutage } from '../database/outage.js';
 import { Settings } from '../environment.js';
@@ -14,7 +14,7 @@ const LOCK_KEY = 7_264_103;
 
 @Injectable()
 export class Dispatcher implements OnModuleDestroy {
-  private readonly lock: AdvisoryLock;
+  private readonly lock: DispatchLock;
   private readonly loop: DispatchLoop;
 
   constructor(
@@ -24,7 +24,19 @@ export class Dispatcher implements OnModuleDestroy {
     signal: DispatchSignal,
     @Inject(LOGGER) private readonly log: Logger,
   ) {
-    this.lock = new AdvisoryLock(settings.databaseUrl, LOCK_KEY);
+    const held = new AdvisoryLock(settings.databaseUrl, LOCK_KEY);
+    this.lock = new DispatchLock({
+      now: () => performance.now(),
+      take: (staleMs) => held.take(staleMs),
+      beat: () => held.beat(),
+      letGo: () => held.letGo(),
+      told: (what) =>
+        log.warn(
+          what === 'lost'
+            ? 'the dispatch lock is lost: this api stood still, or its connection to PostgreSQL has ended'
+            : 'the api that reconciled stood still; this one takes over',
+        ),
+    });
     this.loop = new DispatchLoop({
       after: (ms, act) => {
         const timer = setTimeout(act, ms);
@@ -33,7 +45,7 @@ export class Dispatcher implements OnModuleDestroy {
       random: Math.random,
       sendOutbox: () => outbox.send(),
       holdLock: () => this.lock.hold(),
-      reconcile: () => reconciler.tick(),
+      reconcile: () => reconciler.tick(() => this.lock.confirm()),
       failed: (error, failuresInARow, run) => this.report(error, failuresInARow, run),
     });
     signal.listen(() => this.loop.wake());
@@ -50,12 +62,13 @@ export class Dispatcher implements OnModuleDestroy {
 
   async onModuleDestroy(): Promise<void> {
     await this.loop.stop();
-    await this.lock.release();
+    await this.lock.letGo();
   }
 
   private report(error: Error, failuresInARow: number, run?: string): void {
     const isOutage = error instanceof RedisUnavailableError || isDatabaseOutage(error);
-    if (isOutage && failuresInARow > 1) this.log.debug({ err: error.message, run }, 'dispatch waits');
+    if (error instanceof DispatchLockLostError) this.log.warn({ err: error.message }, 'another api reconciles');
+    else if (isOutage && failuresInARow > 1) this.log.debug({ err: error.message, run }, 'dispatch waits');
     else if (isOutage) this.log.warn({ err: error.message, run }, 'dispatch waits for PostgreSQL or Redis');
     else this.log.error({ err: error, run }, 'dispatch failed');
   }

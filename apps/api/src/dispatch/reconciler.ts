@@ -6,6 +6,7 @@ import {
   pictureOf,
   Reconciler as RunReconciler,
   RedisUnavailableError,
+  type ConfirmLock,
   type JobKind,
   type JobName,
   type RunPicture,
@@ -48,9 +49,9 @@ export class Reconciler {
     });
   }
 
-  /** @returns runs that could not be looked at, with why @throws when PostgreSQL or Redis is away */
-  tick(): Promise<{ runId: string; error: Error }[]> {
-    return this.runs.tick();
+  /** @returns runs that could not be looked at, with why @throws when PostgreSQL or Redis is away, or the lock is lost */
+  tick(confirmLock: ConfirmLock): Promise<{ runId: string; error: Error }[]> {
+    return this.runs.tick(confirmLock);
   }
 
   private async read(): Promise<RunPicture[]> {

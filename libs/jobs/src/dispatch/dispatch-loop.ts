@@ -13,7 +13,7 @@ export interface DispatchPorts {
   sendOutbox(): Promise<number>;
   /** True when this api is the one that reconciles. @throws when PostgreSQL is away */
   holdLock(): Promise<boolean>;
-  /** @returns runs that could not be looked at @throws when a store is away */
+  /** @returns runs that could not be looked at @throws when a store is away, or another api has taken the lock */
   reconcile(): Promise<readonly { readonly runId: string; readonly error: Error }[]>;
   /** @param failuresInARow ticks that failed, this one included; 0 when it was one run alone */
   failed(error: Error, failuresInARow: number, runId?: string): void;

@@ -6,6 +6,7 @@ import type { ServerAddress } from '../contract.js';
 import type { DispatchAction, FleetPicture, JobSighting, RunPicture } from '../lifecycle/picture.js';
 import { reconcile } from '../lifecycle/reconcile.js';
 import { hasLiveAttempt, type RunStatus } from '../lifecycle/run-status.js';
+import { DispatchLockLostError } from './dispatch-lock.js';
 import type { JobKind } from './outbox.js';
 
 const SWEEP_EVERY_MS = 2_000;
@@ -21,6 +22,9 @@ export interface JobName {
   readonly role: 'primary' | 'standby';
   readonly n: number;
 }
+
+/** @throws DispatchLockLostError when another api reconciles by now */
+export type ConfirmLock = () => Promise<void>;
 
 export interface ReconcilerPorts {
   now(): number;
@@ -45,43 +49,51 @@ export class Reconciler {
 
   constructor(private readonly ports: ReconcilerPorts) {}
 
-  /** @returns runs that could not be looked at, with why @throws when a store is away */
-  async tick(): Promise<{ runId: string; error: Error }[]> {
+  /**
+   * @param confirmLock is asked before each action: whether this api is still the one that reconciles
+   * @returns runs that could not be looked at, with why @throws when a store is away, or the lock is lost
+   */
+  async tick(confirmLock: ConfirmLock): Promise<{ runId: string; error: Error }[]> {
     const { ports } = this;
     const runs = await ports.readRuns();
     const fleet = await ports.fleet(runs.flatMap(({ servers }) => servers.flatMap(({ claim }) => (claim ? [claim.address] : []))));
     const failed: { runId: string; error: Error }[] = [];
     for (const run of runs) {
       try {
-        await this.reconcile(run, fleet);
+        await this.reconcile(run, fleet, confirmLock);
       } catch (error) {
-        if (ports.isOutage(error)) throw error;
+        if (ports.isOutage(error) || error instanceof DispatchLockLostError) throw error;
         failed.push({ runId: run.runId, error: error as Error });
       }
     }
-    await this.sweepQueues();
+    await this.sweepQueues(confirmLock);
     return failed;
   }
 
-  private async reconcile(run: RunPicture, fleet: FleetPicture): Promise<void> {
+  private async reconcile(run: RunPicture, fleet: FleetPicture, confirmLock: ConfirmLock): Promise<void> {
     const { ports } = this;
     const now = ports.now();
     const actions = reconcile(run, fleet, await ports.jobs(run, now), now);
     // A worker that took a seat of the attempt before would look for servers that are gone.
     if (actions.some(({ kind }) => kind === 'begin-attempt')) this.sweptAtMs = -Infinity;
-    await this.sweepQueues();
-    for (const action of actions) await ports.carryOut(run, action);
+    await this.sweepQueues(confirmLock);
+    for (const action of actions) {
+      await confirmLock();
+      await ports.carryOut(run, action);
+    }
   }
 
   /** Jobs that wait for nothing: of runs that are over, of seats that were closed while a dead worker held the job, forged ones. */
-  private async sweepQueues(): Promise<void> {
+  private async sweepQueues(confirmLock: ConfirmLock): Promise<void> {
     const { ports } = this;
     if (ports.now() - this.sweptAtMs < SWEEP_EVERY_MS) return;
     this.sweptAtMs = ports.now();
     for (const kind of ['step-task', 'placement'] as const) {
       for (const id of await ports.waitingIds(kind)) {
         const name = jobNameOf(id);
-        if (!name || !(await ports.isWanted(kind, name))) await ports.remove(kind, id);
+        if (name && (await ports.isWanted(kind, name))) continue;
+        await confirmLock();
+        await ports.remove(kind, id);
       }
     }
   }

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { later, play, round, when, type Played } from './arranged.fixture.js';
 import { STREAMING } from './gradient-shape.js';
-import type { DeathPoint } from './sim-api.js';
+import type { DeathPoint, SimApi } from './sim-api.js';
 import type { SeedOptions } from './simulate.js';
 
 const base: SeedOptions = { seed: 1, check: 'liveness', mode: 'sync', kinds: [], stepMs: [100, 300], workers: 2, apis: 1 };
@@ -129,6 +129,51 @@ for (const point of ['before it enqueues', 'after it has enqueued'] satisfies De
     expect(played.cluster.hosted).toHaveLength(2);
     expectWhole(played);
   });
+
+test('the api that reconciles is stopped for 30 s: another takes over and begins the next attempt; the stopped one finds that out', async () => {
+  const STOPPED_MS = 30_000;
+  let stopped: SimApi | undefined;
+  let [stoppedAtMs, takenOverMs, secondBeganMs] = [0, 0, 0];
+  const played = await play({ ...base, shape, apis: 2 }, (cluster) => {
+    const sinceMs = (): number => cluster.world.nowMs - stoppedAtMs;
+    when(
+      cluster,
+      () => round(cluster) >= 5 && cluster.control.checkpoints.length > 0,
+      () => {
+        stopped = cluster.apis.find(({ process }) => process === cluster.postgres.lockHolder)!;
+        stoppedAtMs = cluster.world.nowMs;
+        stopped.process.freeze();
+        cluster.network.count('stop an api');
+        later(cluster, STOPPED_MS, () => stopped!.process.thaw());
+        // Nobody but who reconciles can bring the run on after this.
+        const { process, slot } = cluster.serverOf(1)!;
+        process.kill();
+        cluster.restartServer(slot);
+      },
+    );
+    when(
+      cluster,
+      () => stopped !== undefined && cluster.postgres.lockHolder !== undefined && cluster.postgres.lockHolder !== stopped.process,
+      () => (takenOverMs = sinceMs()),
+    );
+    when(
+      cluster,
+      () => cluster.control.attempt === 2,
+      () => (secondBeganMs = sinceMs()),
+    );
+    when(
+      cluster,
+      () => stopped !== undefined && sinceMs() > STOPPED_MS + 1_000,
+      () => expect(cluster.postgres.lockHolder).not.toBe(stopped!.process),
+    );
+  });
+  expect(played.result.fired.get('dispatch taken over from an api that stood still')).toBe(1);
+  expect(takenOverMs).toBeGreaterThan(5_000);
+  expect(takenOverMs).toBeLessThan(12_000);
+  expect(secondBeganMs).toBeGreaterThan(takenOverMs);
+  expect(secondBeganMs).toBeLessThan(25_000);
+  expect(played.result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 2, rounds: shape.rounds });
+});
 
 test('the api that reconciles is killed: another takes the lock with the connection that ends, and goes on', async () => {
   const played = await play({ ...base, shape, apis: 2 }, (cluster) => {

@@ -7,6 +7,8 @@
 import {
   ackFields,
   cancelField,
+  DispatchLock,
+  DispatchLockLostError,
   DispatchLoop,
   Hearing,
   isPlacementWanted,
@@ -59,6 +61,7 @@ export class SimApi {
   private readonly seen = new Map<string, FleetRow>();
   private readonly suspected = new Map<string, number>();
   private readonly loop: DispatchLoop;
+  private readonly lock: DispatchLock;
   private readonly reader: ReportReader;
   private readonly skewMs: number;
   private wakeReader: (() => void) | undefined;
@@ -70,13 +73,18 @@ export class SimApi {
     const { world } = cluster;
     this.process = new SimProcess(world, name, 'api-host', (error) => cluster.crashed(this.process, error));
     this.skewMs = world.random.between(-20, 20);
+    this.lock = new DispatchLock({
+      ...cluster.postgres.lockPorts(this.process),
+      now: () => this.process.now(),
+      told: (what) => what === 'took over' && cluster.network.count('dispatch taken over from an api that stood still'),
+    });
     const reconciler = this.reconciler();
     this.loop = new DispatchLoop({
       after: (ms, act) => this.process.after(ms, act),
       random: () => world.random.float(),
       sendOutbox: () => this.sendOutbox(),
-      holdLock: () => cluster.postgres.holdLock(this.process),
-      reconcile: () => reconciler.tick(),
+      holdLock: () => this.lock.hold(),
+      reconcile: () => reconciler.tick(() => this.lock.confirm()),
       failed: (error) => this.expectOutage(error),
     });
     this.reader = this.reportReader();
@@ -109,6 +117,7 @@ export class SimApi {
   }
 
   private expectOutage(error: Error): void {
+    if (error instanceof DispatchLockLostError) return;
     if (!this.isOutage(error)) this.cluster.crashed(this.process, error);
   }
 

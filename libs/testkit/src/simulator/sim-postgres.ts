@@ -5,6 +5,7 @@
  */
 import type {
   CheckpointRecord,
+  DispatchLockPorts,
   JobKind,
   JournalEntry,
   RunStatus,
@@ -102,7 +103,7 @@ export const placeKey = ({ attempt, index, role }: { attempt: number; index: num
 export class SimPostgres extends SimStore {
   readonly rows: Rows;
   private readonly log: UndoLog;
-  private holder: SimProcess | undefined;
+  private holder: { readonly process: SimProcess; heardAtMs: number } | undefined;
 
   constructor(cluster: Cluster) {
     super(cluster, 'postgres');
@@ -140,16 +141,39 @@ export class SimPostgres extends SimStore {
     }
   }
 
-  /** True for the one api that holds the lock: a dead one's connection ends with it. */
-  holdLock(from: SimProcess): Promise<boolean> {
-    return this.call(from, 'hold the lock', DEADLINE_MS, () => {
-      if (!this.holder?.isAlive && from.isAlive) this.holder = from;
-      return this.holder === from;
-    });
+  /** The lock of the api that reconciles, on a connection of its own. */
+  lockPorts(from: SimProcess): Pick<DispatchLockPorts, 'take' | 'beat' | 'letGo'> {
+    const { world } = this.cluster;
+    const isHeld = (): boolean => this.lockHolder === from;
+    const call = <T>(what: string, act: () => T): Promise<T> => this.call(from, what, DEADLINE_MS, act);
+    return {
+      take: (staleMs) =>
+        call('hold the lock', () => {
+          const { holder } = this;
+          if (holder?.process.isAlive && holder.process !== from) {
+            if (world.nowMs - holder.heardAtMs <= staleMs) return 'another holds it';
+            this.holder = undefined;
+            return 'ended its holder';
+          }
+          // A connection of its own that is left over is ended when another is made.
+          if (from.isAlive) this.holder = { process: from, heardAtMs: world.nowMs };
+          return 'held';
+        }),
+      beat: () =>
+        call('hold the lock', () => {
+          if (isHeld()) this.holder!.heardAtMs = world.nowMs;
+          return isHeld();
+        }),
+      letGo: () => {
+        if (isHeld()) this.holder = undefined;
+        return Promise.resolve();
+      },
+    };
   }
 
+  /** A dead one's connection ends with it. */
   get lockHolder(): SimProcess | undefined {
-    return this.holder;
+    return this.holder?.process.isAlive ? this.holder.process : undefined;
   }
 }
 
