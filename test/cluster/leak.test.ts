@@ -2,7 +2,7 @@
 import type { RunSpecInput } from '@paceline/spec';
 import { Stack } from '@paceline/testkit';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { eventsOf, expectComplete, logged, reference, typesOf } from './whole-runs.js';
+import { eventsOf, expectComplete, logged, reference, typesOf, untilStatus } from './whole-runs.js';
 
 const LEAKY: RunSpecInput = {
   model: {
@@ -26,6 +26,8 @@ const PLANTED = {
   PACELINE_LEAK_TENSORS: '100',
 };
 
+const SUSPECT = 'layer leaky (Dense), operation Square: it leaves 1 tensor (2560 bytes) behind in a step';
+
 let stack: Stack;
 beforeAll(async () => {
   await reference(LEAKY);
@@ -45,18 +47,32 @@ test.each([
   const events = await eventsOf(stack, id);
   const recycled = events.filter(({ type }) => type === 'worker.recycled');
   expect(recycled.length).toBeGreaterThanOrEqual(1);
-  const suspect = 'layer leaky (Dense), operation Square: it leaves 1 tensor (2560 bytes) behind in a step';
   for (const { message, data } of recycled) {
-    expect(data).toEqual({ workerId: leaky.ready.id, what: 'thread', suspect });
+    expect(data).toEqual({ workerId: leaky.ready.id, what: 'thread', suspect: SUSPECT });
     expect(message).toMatch(
       new RegExp(`^worker ${leaky.ready.id} leaks: \\d+ more tensors in \\d+ rounds, [\\d.]+ more tensors a round; `),
     );
-    expect(message).toContain(suspect);
+    expect(message).toContain(SUSPECT);
   }
   expect(events.find(({ type }) => type === 'worker.left')?.message).toContain('leaks memory');
   for (const type of ['worker.lost', 'seat.failed']) expect(typesOf(events)).not.toContain(type);
 
   expect(leaky.child.exitCode, 'the process is the same').toBeNull();
   expect(logged(leaky, 'step task taken', id).length, 'it has taken a seat again').toBeGreaterThanOrEqual(2);
+  await stack.haveWorkers(0);
+});
+
+test('a worker of an asynchronous run leaks and begins anew between two tokens', async () => {
+  const leaky = await stack.addWorker(PLANTED);
+  const { id } = await stack.client.createRun({ ...LEAKY, length: { rounds: 300 }, strategy: { kind: 'parameter-server', mode: 'async' } });
+  await untilStatus(stack, id, ['SUCCEEDED'], 90_000);
+  const events = await eventsOf(stack, id);
+  expect(events.find(({ type }) => type === 'worker.recycled')?.data).toEqual({
+    workerId: leaky.ready.id,
+    what: 'thread',
+    suspect: SUSPECT,
+  });
+  for (const type of ['worker.lost', 'seat.failed']) expect(typesOf(events)).not.toContain(type);
+  expect(leaky.child.exitCode).toBeNull();
   await stack.haveWorkers(0);
 });
