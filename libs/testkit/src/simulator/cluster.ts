@@ -218,6 +218,11 @@ export class Cluster {
     return this.reference.holds(round, this.run.layout.chunks[chunk]!, values);
   }
 
+  /** With backup replicas the reference follows the choices of the present attempt: of one that is over, and moves still, it knows none. */
+  isFollowed({ attempt }: Pick<Part, 'attempt'>): boolean {
+    return this.run.shape.gradient.backupReplicas === 0 || attempt === this.control.attempt;
+  }
+
   // ---- what the processes tell ----
 
   /** An error that is no ProtocolError left a machine. */

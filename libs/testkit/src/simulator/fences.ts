@@ -179,7 +179,8 @@ export class ServerConnection extends TappedConnection {
   private fenced<T>(part: Part, header: FrameHeader, message: Message | undefined, hand: (header: FrameHeader) => T): T {
     const { cluster, peer } = this;
     const what = message ? `a message (${message.type})` : 'a frame';
-    if (message?.type === 'include' && part.attempt === header.attempt) cluster.watch.included(message.round, message.replicas);
+    if (message?.type === 'include' && part.attempt === header.attempt && cluster.isFollowed(part))
+      cluster.watch.included(message.round, message.replicas);
     if (header.attempt !== part.attempt) {
       cluster.network.count('something of another attempt came');
       const believed = cluster.plant?.believesOldAttempts ? { ...header, attempt: part.attempt } : header;

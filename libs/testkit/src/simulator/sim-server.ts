@@ -151,7 +151,8 @@ export class SimServer {
         const { run, tokens, reference, checks } = cluster;
         const chunk = run.layout.chunks[next++]!;
         const values = new Float32Array(Uint8Array.from(bytes).buffer);
-        const isRight = tokens ? tokens.collected(attempt, chunk.index, values) : reference.holds(run.schedule.totalRounds, chunk, values);
+        const isUndisturbed = () => !cluster.isFollowed({ attempt }) || reference.holds(run.schedule.totalRounds, chunk, values);
+        const isRight = tokens ? tokens.collected(attempt, chunk.index, values) : isUndisturbed();
         const expected = tokens ? 'shard' : 'undisturbed run';
         checks.expect(isRight, 'I8', () => `the collected chunk ${chunk.index} is not that of the ${expected}`);
         return Promise.resolve();

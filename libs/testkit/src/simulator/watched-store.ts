@@ -28,7 +28,7 @@ export class WatchedStore extends ParameterStore {
     super.update(chunk, round, paramIn, paramOut, gradient, decision);
     const what = () => `chunk ${chunk.index} of generation ${round + 1} on ${this.part.name}`;
     checks.expect(chunk.arena.kernels.allFinite(paramOut.pointer, chunk.length), 'I8', () => `${what()} has what is no number`);
-    const isRight = reference.holds(round + 1, run.layout.chunks[chunk.index]!, paramOut.floats);
+    const isRight = !this.cluster.isFollowed(this.part) || reference.holds(round + 1, run.layout.chunks[chunk.index]!, paramOut.floats);
     checks.expect(isRight, 'I8', () => `${what()} is not that of the undisturbed run`);
   }
 
@@ -49,10 +49,8 @@ export class WatchedStore extends ParameterStore {
 
   override async restore(checkpoint: CheckpointReader): Promise<void> {
     await super.restore(checkpoint);
-    const { part, cluster } = this;
     const { round, attempt } = checkpoint.manifest;
-    // With backup replicas the reference follows the choices of the present attempt alone: of one that is over, and loads still, it knows none.
-    if (part.attempt !== cluster.control.attempt && cluster.run.shape.gradient.backupReplicas > 0) return;
+    if (!this.cluster.isFollowed(this.part)) return;
     for (const [i, { index }] of this.chunks.entries()) {
       const isRight = this.cluster.holdsRound(attempt, round, index, this.initial[i]!.floats);
       this.cluster.checks.expect(isRight, 'I5', () => `chunk ${index} was restored to other bits than those of round ${round}`);
