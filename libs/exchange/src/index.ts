@@ -10,6 +10,7 @@ export { type ChunkScalars, type RoundDecision, type TwoPhaseOptions } from './r
 export * from './rounds/assignment.js';
 export * from './rounds/shard-table.js';
 export * from './rounds/shard.js';
+export * from './rounds/shard-link.js';
 export * from './rounds/replication.js';
 export * from './rounds/standby.js';
 export type { KnownNumbers, Succession } from './rounds/takeover.js';
@@ -25,6 +26,8 @@ export { STALENESS_PLACES } from './tokens/token-ledger.js';
 export * from './tokens/token-coordinator-table.js';
 export * from './tokens/token-coordinator.js';
 export * from './tokens/token-shard.js';
+export * from './tokens/token-shard-table.js';
+export { TokenReplication } from './tokens/token-replication.js';
 export * from './tokens/token-member.js';
 export { memoryPair } from './transports/memory.js';
 export { connect, type ConnectOptions, type ServerAddress } from './transports/connect.js';

@@ -3,7 +3,7 @@
  *
  *   ask ── report `lead.asked` ──> arbiter ── field of the control hash ──> read every 100 ms while this server waits for it
  */
-import { ShardPlace, type CancelTimer, type Connection, type Shard, type Succession } from '@paceline/exchange';
+import { ShardPlace, type CancelTimer, type Connection, type Shard, type Succession, type TokenShard } from '@paceline/exchange';
 import { leadFieldName, leadSchema, type LeadAnswer, type PlacementJob, type ServerAddress } from '@paceline/jobs';
 import type { ServerContext } from './server-context.js';
 
@@ -11,7 +11,7 @@ const TICK_MS = 100;
 
 export interface HostedPlaceOptions {
   readonly job: PlacementJob;
-  readonly shard: Shard;
+  readonly shard: Shard | TokenShard;
   readonly servers: readonly ServerAddress[];
   readonly standbys: readonly ServerAddress[];
   readonly context: ServerContext;
@@ -33,6 +33,7 @@ export class HostedPlace {
     const { runId, attempt, index, token } = job;
     this.place = new ShardPlace<ServerAddress>({
       ...{ index, attempt, replicas: job.spec.replicas, serverId: context.serverId, isStandby: job.role === 'standby' },
+      hasTokens: job.spec.strategy.mode !== 'sync',
       ...{ servers, standbys, clock: context.clock },
       connect: (address) => context.connectTo(address),
       hello: (role) => ({

@@ -4,15 +4,7 @@
  *
  *   worker ── hello ──> gate ──> admitWorker ── gradients ──> Shard ── REDUCED ──> Coordinator ── COMMIT ──> all
  */
-import {
-  Shard,
-  ShardLink,
-  SilenceWatch,
-  type CancelTimer,
-  type Connection,
-  type FrameReceiver,
-  type KnownNumbers,
-} from '@paceline/exchange';
+import { ShardLink, SilenceWatch, type CancelTimer, type Connection, type FrameReceiver, type KnownNumbers } from '@paceline/exchange';
 import type { PlacementJob, ServerAddress } from '@paceline/jobs';
 import { createSchedule, layoutHash, shardChunks, type Layout, type Schedule } from '@paceline/learning';
 import { ProtocolError, checkAttempt, type Message, type MessageOf } from '@paceline/protocol';
@@ -90,6 +82,8 @@ export class HostedRun {
       onCut: (snapshot) => this.writer.start(snapshot),
       tellCoordinator: (message) => this.tell(message),
       onReduced: (...args) => this.hostedPlace?.place.reduced(...args),
+      onApplied: (...args) => this.hostedPlace?.place.applied(...args),
+      whenReplicated: (act, cancel) => (this.hostedPlace ? this.hostedPlace.place.whenReplicated(act, cancel) : act()),
       onDropped: () => void this.counters.droppedFrames++,
     });
     this.cancelHeart = context.clock.every(HEARTBEAT_MS, () => this.beat());
@@ -168,7 +162,6 @@ export class HostedRun {
 
   private startPlace(servers: readonly ServerAddress[], standbys: readonly ServerAddress[]): void {
     const { job, context, layoutHash, shard } = this;
-    if (!(shard instanceof Shard)) throw new Error('a standby follows rounds; the mode of this run has none');
     this.hostedPlace = new HostedPlace({
       ...{ job, shard, servers, standbys, context, layoutHash },
       coordinate: (successor) => {
@@ -235,7 +228,7 @@ export class HostedRun {
       message: (message, header) => {
         heard();
         checkAttempt(header, this.job.attempt);
-        this.guard(() => this.workerMessage(link, message));
+        this.guard(() => this.workerMessage(link, message, header.term));
       },
       closed: ({ description }) => {
         this.silence.forget(connection);
@@ -295,8 +288,8 @@ export class HostedRun {
     await this.coordinator?.flush();
   }
 
-  private workerMessage(link: ShardLink, message: Message): void {
-    if (this.hosted.fromWorker(link, message)) return;
+  private workerMessage(link: ShardLink, message: Message, term: number): void {
+    if (this.hosted.fromWorker(link, message, term)) return;
     if (this.coordinator) return this.coordinator.machine.memberMessage(link.id, message);
     if (message.type !== 'heartbeat') throw new ProtocolError('BAD_MESSAGE', `${message.type} is for the coordinator`);
   }
@@ -334,7 +327,7 @@ export class HostedRun {
 
   private coordinatorMessage(link: ShardLink, message: Message): void {
     if (message.type === 'end') return this.end();
-    if (message.type === 'refused' || message.type === 'heartbeat' || this.hosted.fromCoordinator(link, message)) return;
+    if (message.type === 'refused' || message.type === 'heartbeat' || this.shard.fromCoordinator(link, message)) return;
     throw new ProtocolError('BAD_MESSAGE', `the coordinator does not send ${message.type} to a server`);
   }
 

@@ -86,7 +86,7 @@ export class ParameterStore {
   /** Applies the update of one token (modes async and ssp) to one chunk. @param examples of the token */
   updateToken(
     chunk: OwnedChunk,
-    { step, staleness, fetched }: TokenUpdate,
+    { step, staleness, fetched, isCompensated }: TokenUpdate,
     paramIn: Region,
     paramOut: Region,
     gradient: Region,
@@ -97,7 +97,7 @@ export class ParameterStore {
     if (section === 'trainable') this.preserve(chunk);
     applyTokenUpdate(chunk.arena.kernels, this.optimizer, options, {
       ...{ section, paramIn: paramIn.pointer, paramOut: paramOut.pointer, grad: gradient.pointer, count: chunk.length },
-      ...{ slots: this.slots.get(chunk.index) ?? [], examples, step, staleness, fetched: fetched?.pointer },
+      ...{ slots: this.slots.get(chunk.index) ?? [], examples, step, staleness, fetched: fetched?.pointer, isCompensated },
     });
   }
 

@@ -1,5 +1,5 @@
-/** The shard of a run by its mode, behind one face: what differs is which messages it takes, and from whom. */
-import { Shard, TokenShard, type Region, type ShardLink } from '@paceline/exchange';
+/** The shard of a run by its mode, behind one face: what differs is which messages it takes from workers, and what a standby is sent. */
+import { Shard, TokenShard, type AppliedToken, type Region, type ShardLink } from '@paceline/exchange';
 import type { PlacementJob } from '@paceline/jobs';
 import { LeafReduction, ReductionTree, replicaRows, validNode, type Schedule } from '@paceline/learning';
 import type { Message } from '@paceline/protocol';
@@ -14,20 +14,23 @@ export interface ShardHooks {
   onDropped(): void;
   /** A chunk is reduced, before it is applied; the update may write to it. */
   onReduced(round: number, chunk: number, gradient: Region, willChange: boolean): void;
+  /** Modes async and ssp: something was done with a token. */
+  onApplied(applied: AppliedToken, chunks: readonly { readonly index: number; readonly gradient: Region }[]): void;
+  /** Modes async and ssp: acts when the standby, where there is one, has everything that was applied; or cancels. */
+  whenReplicated(act: () => void, cancel: () => void): void;
 }
 
 export interface HostedShard {
   readonly machine: Shard | TokenShard;
-  /** False when the message is not for the shard. */
-  fromWorker(link: ShardLink, message: Message): boolean;
-  /** False when the coordinator sends no such message. */
-  fromCoordinator(link: ShardLink, message: Message): boolean;
+  /** False when the message is not for the shard. @param term that the worker is in */
+  fromWorker(link: ShardLink, message: Message, term: number): boolean;
 }
 
 /** Gradients of a chunk, and copies of it, that may be kept at once: what the arenas are planned for. */
 export function copiesInFlight({ replicas, strategy }: RunSpec): number {
-  const { mode, backupReplicas, delayCompensation } = strategy;
-  if (mode !== 'sync') return replicas * (delayCompensation > 0 ? 2 : 1) + 2;
+  const { mode, backupReplicas, delayCompensation, standby } = strategy;
+  // What a worker has fetched may wait for the standby, as it may be kept for the delay compensation.
+  if (mode !== 'sync') return replicas * (delayCompensation > 0 || standby > 0 ? 2 : 1) + 2;
   // The tree of a chunk keeps at most half of the leaves apart, when no worker holds neighbours.
   return backupReplicas > 0 ? replicas : Math.min(Math.max(3, Math.ceil(replicas / 2) + 1), 8);
 }
@@ -65,16 +68,6 @@ function synchronous({ spec, index, attempt, restore }: PlacementJob, store: Par
       machine.onPull(link, message.generation, message.chunk);
       return true;
     },
-    fromCoordinator: (link, message) => {
-      if (message.type === 'view') machine.onView(message.view, message.term, message.members);
-      else if (message.type === 'commit') machine.onCommit(message);
-      else if (message.type === 'include') machine.onInclude(message);
-      else if (message.type === 'decision') machine.onDecision(message);
-      else if (message.type === 'pull') machine.onPull(link, message.generation, message.chunk);
-      else if (message.type === 'tell-again') machine.tellAgain();
-      else return false;
-      return true;
-    },
   };
 }
 
@@ -93,21 +86,15 @@ function asynchronous(job: PlacementJob, store: ParameterStore, schedule: Schedu
     },
     onCut: (generation, regions) => hooks.onCut(store.takeSnapshot(generation, regions)),
     tellCoordinator: (message) => hooks.tellCoordinator(message),
+    onApplied: (applied, chunks) => hooks.onApplied(applied, chunks),
+    whenReplicated: (act, cancel) => hooks.whenReplicated(act, cancel),
     onDropped: () => hooks.onDropped(),
   });
   return {
     machine,
-    fromWorker: (link, message) => {
+    fromWorker: (link, message, term) => {
       if (message.type !== 'fetch') return false;
-      machine.onFetch(link, message.round, message.replica);
-      return true;
-    },
-    fromCoordinator: (link, message) => {
-      if (message.type === 'view') machine.onView(message.view, message.term, message.members);
-      else if (message.type === 'commit') machine.onCommit(message);
-      else if (message.type === 'drop') machine.onDrop(message.round, message.replica);
-      else if (message.type === 'pull') machine.onPull(link, message.generation, message.chunk);
-      else return message.type === 'tell-again'; // its workers push again, and that is answered
+      machine.onFetch(link, message.round, message.replica, term);
       return true;
     },
   };

@@ -31,6 +31,8 @@ export interface TokenChunkUpdate {
   readonly staleness: number;
   /** The chunk as the worker fetched it; needed for the delay compensation. */
   readonly fetched: number | undefined;
+  /** `grad` is what `applyTokenUpdate` has left there with the same parameters, at another server: the compensation is in it. */
+  readonly isCompensated?: boolean | undefined;
 }
 
 /** @throws Error when the delay compensation lacks the fetched parameters */
@@ -42,7 +44,7 @@ export function applyTokenUpdate(kernels: Kernels, optimizer: Optimizer, options
   }
   const mean = Math.fround(1 / examples);
   const isCompensated = options.delayCompensation > 0;
-  if (isCompensated) {
+  if (isCompensated && !update.isCompensated) {
     if (update.fetched === undefined) throw new Error('delay compensation needs the parameters that were fetched');
     kernels.compensateDelay(grad, paramIn, update.fetched, count, options.delayCompensation, mean);
   }

@@ -8,8 +8,9 @@
  *   worker → coordinator       contribution, evaluated, token-non-finite, failed
  *   server → worker            welcome, refused
  *   coordinator → worker       view, commit, tokens, evaluate, tell-again, end
- *   standby → its primary      hello, replicated
- *   primary → its standby      view, decision, commit, end, and reduced chunks as gradient frames of the root node
+ *   standby → its primary      hello, replicated, updated
+ *   primary → its standby      view, decision, commit, end, and reduced chunks as gradient frames of the root node; modes async and ssp:
+ *                              update, and the chunks of its gradient as frames of its leaf
  *   server → coordinator       hello, standing, standby-link, reduced, applied, member-link, cut-written, cut-failed, non-finite, stopping,
  *                              replica-complete, scalars
  *   coordinator → server       welcome, view, commit, drop, pull, include, decision, tell-again, end
@@ -61,6 +62,19 @@ const decisionFields = {
 };
 const decisionSchema = z.strictObject(decisionFields);
 
+/** Modes async and ssp: the tokens that a shard is done with, by number (round · R + replica). */
+const marksSchema = z.strictObject({
+  /** All before it are done, and of those from it on the ones whose bit is set (base64). */
+  lowWater: count,
+  beyond: z.string().max(200_000),
+  /** The newest of those that it was told to leave out, whether it had applied them or not; `droppedBefore` counts the others. */
+  dropped: z.array(count).max(50_000),
+  droppedBefore: count,
+  /** The `since` of the VIEW that it follows; 0 for none. */
+  since: u32,
+});
+export type ToldMarks = z.output<typeof marksSchema>;
+
 export const messageSchema = z.discriminatedUnion('type', [
   /** First frame of who accepts a connection: HELLO has to repeat it, so that one that was recorded on another connection is worth nothing. */
   z.strictObject({ type: z.literal('challenge'), challenge: z.string().min(1).max(64) }),
@@ -102,8 +116,11 @@ export const messageSchema = z.discriminatedUnion('type', [
     code: z.enum(Object.keys(DATA_PLANE_ERRORS) as [DataPlaneErrorCode, ...DataPlaneErrorCode[]]),
     message: z.string().max(2000),
   }),
-  /** Membership `view`, in force at once, for `round` (which is still gathered) and later ones. */
-  z.strictObject({ type: z.literal('view'), view: u32, term: u32, round: u32, members: membersSchema }),
+  /**
+   * Membership `view`, in force at once, for `round` (which is still gathered) and later ones. Modes async and ssp: `since` is the term in
+   * which this coordinator has taken the place of another; what was fetched for tokens of the one before is applied nowhere any more.
+   */
+  z.strictObject({ type: z.literal('view'), view: u32, term: u32, round: u32, members: membersSchema, since: u32.optional() }),
   /**
    * Round `round` is committed: generation `round` may go. `view` and `members` hold for the next round. With `cut`, to servers only:
    * take a snapshot of generation `round` + 1 before anything else happens to it, and write it.
@@ -151,6 +168,7 @@ export const messageSchema = z.discriminatedUnion('type', [
     isReduced: z.boolean(),
     decision: decisionSchema.optional(),
     missing: replicaList.optional(),
+    marks: marksSchema.optional(),
   }),
   /** A server was told to end: the attempt has until its deadline to take a last checkpoint. */
   z.strictObject({ type: z.literal('stopping'), reason: z.string().max(300) }),
@@ -186,8 +204,15 @@ export const messageSchema = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('tokens'), tokens: z.array(z.strictObject(token)).max(8), waitsFor: z.string().max(300).nullable() }),
   /** Send all chunks of the shard as they are now, to compute this token from; replica −1: to measure the evaluation split with. */
   z.strictObject({ type: z.literal('fetch'), round: u32, replica: z.int().min(-1).max(65_535) }),
-  /** The shard is done with a token: its update is applied (or left out), `staleness` updates after its parameters were fetched. */
-  z.strictObject({ type: z.literal('applied'), ...token, staleness: count }),
+  /** The shard is done with a token: its update is applied (or left out), `staleness` updates after its parameters were fetched. `isDropped`: it knows of the DROP. */
+  z.strictObject({ type: z.literal('applied'), ...token, staleness: count, isDropped: z.boolean().optional() }),
+  /**
+   * To a standby: the `n`-th thing that its primary has done with a token. The chunks of its gradient follow, as they went into the
+   * optimizer (after the delay compensation); with `isDropped` none do.
+   */
+  z.strictObject({ type: z.literal('update'), n: count, ...token, staleness: count, isDropped: z.boolean() }),
+  /** A standby has done everything up to `n`. */
+  z.strictObject({ type: z.literal('updated'), n: count }),
   /** Leave a token out: its gradient was not finite, and the run wants to skip such. */
   z.strictObject({ type: z.literal('drop'), ...token }),
   /** A worker's gradient of a token has NaN or infinity. It is not pushed. */

@@ -230,7 +230,6 @@ function modeConflicts({
   if (mode === 'sync' && delayCompensation > 0)
     conflicts.push(['strategy.delayCompensation', 'needs mode async or ssp: a synchronous update has no delay']);
   needsSync('strategy.backupReplicas', backupReplicas > 0);
-  needsSync('strategy.standby', standby > 0);
   if (standby > 0 && backupReplicas > 0)
     conflicts.push([
       'strategy.standby',

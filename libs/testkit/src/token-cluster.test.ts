@@ -6,6 +6,12 @@ import { TokenCluster, type TokenClusterOptions } from './token-cluster.js';
 
 const base: TokenClusterOptions = { mode: 'async', replicas: 4, servers: 2, rounds: 8, examples: 37 };
 const MODES = ['async', 'ssp'] as const;
+/** Taken where there are standbys: simulator/token-takeovers.test.ts and the tests of shard and member in libs/exchange. */
+const STANDBY_ROWS: readonly string[] = [
+  ...['serverAway', 'serverTakenOver', 'standbyLink', 'succeeded', 'standing'].map((row) => `token-coordinator.${row}`),
+  ...['replica', 'promoted', 'toldAgain'].map((row) => `token-shard.${row}`),
+  ...['takenOver', 'staleTerm'].map((row) => `token-member.${row}`),
+];
 
 let current: TokenCluster[] = [];
 function cluster(options: Partial<TokenClusterOptions> = {}): TokenCluster {
@@ -419,5 +425,5 @@ test('every row of the tables was taken by a test', () => {
     ...rows('token-shard', TOKEN_SHARD_ROWS),
     ...rows('token-member', TOKEN_MEMBER_ROWS),
   ];
-  expect(all.filter((row) => !taken.has(row) && !STALL_ROWS.includes(row))).toEqual([]);
+  expect(all.filter((row) => !taken.has(row) && !STALL_ROWS.includes(row) && !STANDBY_ROWS.includes(row))).toEqual([]);
 });

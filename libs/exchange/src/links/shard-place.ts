@@ -10,11 +10,12 @@
  */
 import { ProtocolError, checkAttempt, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
 import type { Clock } from '../clock.js';
-import type { Connection, FrameReceiver } from '../connection.js';
-import { Replication } from '../rounds/replication.js';
+import type { Connection, FrameNumbers, FrameReceiver } from '../connection.js';
+import { RoundReplication } from '../rounds/replication.js';
 import type { Region } from '../rounds/regions.js';
-import { ShardLink, type Shard } from '../rounds/shard.js';
-import { Standby } from '../rounds/standby.js';
+import { ShardLink } from '../rounds/shard-link.js';
+import { Standby, type Follower } from '../rounds/standby.js';
+import { TokenReplication } from '../tokens/token-replication.js';
 import type { LinkedServer } from './server-links.js';
 
 const PAUSE_MS = 50;
@@ -33,12 +34,26 @@ export interface ShardLead {
   readonly standby: string | null;
 }
 
+/** The shard of a place, whatever the mode of the run. */
+export interface PlacedShard extends Follower {
+  numbers(): FrameNumbers;
+  chunkIndices(): readonly number[];
+  /** Says where it stands, to a coordinator that it joins; where that waits for the standby, as soon as it may. */
+  stand(tell: (standing: Message) => void, isHeldBack: boolean): void;
+  /** @param isHeldBack what is reduced here is not so at the standby yet */
+  tellAgain(isHeldBack: boolean): void;
+  /** False when the coordinator sends no such message. */
+  fromCoordinator(link: ShardLink, message: Message): boolean;
+}
+
 export interface ShardPlaceOptions<Address extends LinkedServer> {
   readonly index: number;
   readonly attempt: number;
   readonly replicas: number;
   readonly serverId: string;
   readonly isStandby: boolean;
+  /** The run is of mode async or ssp. */
+  readonly hasTokens?: boolean;
   /** Primaries by index, and the standbys that there are. */
   readonly servers: readonly Address[];
   readonly standbys: readonly Address[];
@@ -61,9 +76,9 @@ export interface ShardPlaceOptions<Address extends LinkedServer> {
 }
 
 export class ShardPlace<Address extends LinkedServer> {
-  readonly replication: Replication | undefined;
+  readonly replication: RoundReplication | TokenReplication | undefined;
   readonly standby: Standby | undefined;
-  private shard!: Shard;
+  private shard!: PlacedShard;
   private toCoordinator: Connection | undefined;
   private heardMs = 0;
   private coordinatorTerm = 0;
@@ -76,19 +91,18 @@ export class ShardPlace<Address extends LinkedServer> {
     const { isStandby, standbys, index, clock } = options;
     const isPaired = standbys.some((address) => address.index === index);
     const silence = options.silentMs === undefined ? {} : { silentMs: options.silentMs };
-    this.replication =
-      isPaired && !isStandby
-        ? new Replication({
-            replicas: options.replicas,
-            now: () => clock.now(),
-            numbers: () => this.shard.numbers(),
-            askToDrop: () => options.ask('drop', this.shard.term),
-            tellCoordinator: (message) => this.send(message),
-            onReady: () => this.join(false),
-            onDeposed: () => this.over('another server has taken this shard over'),
-            ...silence,
-          })
-        : undefined;
+    const common = {
+      now: () => clock.now(),
+      numbers: () => this.shard.numbers(),
+      askToDrop: () => options.ask('drop', this.shard.term),
+      tellCoordinator: (message: Message) => this.send(message),
+      onReady: () => this.join(false),
+      onDeposed: () => this.over('another server has taken this shard over'),
+      ...silence,
+    };
+    if (!isPaired || isStandby) this.replication = undefined;
+    else if (options.hasTokens) this.replication = new TokenReplication(common);
+    else this.replication = new RoundReplication({ ...common, replicas: options.replicas, chunkIndices: () => this.shard.chunkIndices() });
     this.standby = isStandby
       ? new Standby({
           attempt: options.attempt,
@@ -106,7 +120,7 @@ export class ShardPlace<Address extends LinkedServer> {
   }
 
   /** The shard tells through `tell`, `reduced` and takes what comes; it is made with them. */
-  use(shard: Shard): void {
+  use(shard: PlacedShard): void {
     this.shard = shard;
   }
 
@@ -162,7 +176,18 @@ export class ShardPlace<Address extends LinkedServer> {
 
   /** The shard has reduced a chunk. @param willChange the update writes to the gradient */
   reduced(round: number, chunk: number, gradient: Region, willChange: boolean): void {
-    this.replication?.reduced(round, chunk, gradient, willChange);
+    if (this.replication instanceof RoundReplication) this.replication.reduced(round, chunk, gradient, willChange);
+  }
+
+  /** Modes async and ssp: the shard has done something with a token. The gradients are those that went into the optimizer. */
+  applied(...done: Parameters<TokenReplication['applied']>): void {
+    if (this.replication instanceof TokenReplication) this.replication.applied(...done);
+  }
+
+  /** Modes async and ssp: acts when the standby, where there is one, has everything that the shard has applied; or cancels. */
+  whenReplicated(act: () => void, cancel: () => void): void {
+    if (this.replication instanceof TokenReplication) this.replication.whenReplicated(act, cancel);
+    else act();
   }
 
   /** What the arbiter has written about this index. */
@@ -277,7 +302,7 @@ export class ShardPlace<Address extends LinkedServer> {
     });
     const numbers = shard.numbers();
     if (dialled) connection.sendMessage(options.hello('server'), numbers);
-    if (options.standbys.length > 0) connection.sendMessage(this.standing(), numbers);
+    if (options.standbys.length > 0) shard.stand((standing) => connection.sendMessage(standing, shard.numbers()), this.holdsBack);
     // A coordinator that has taken over has not heard it yet.
     const link = this.hasJoined ? this.replication?.standbyLink : undefined;
     if (link) connection.sendMessage(link, numbers);
@@ -286,13 +311,12 @@ export class ShardPlace<Address extends LinkedServer> {
   }
 
   /** What its standby has not acknowledged yet is not reduced. */
-  private standing(): Message {
-    const standing = this.shard.standing();
-    return { ...standing, isReduced: standing.isReduced && this.replication?.holdsBack !== true };
+  private get holdsBack(): boolean {
+    return this.replication instanceof RoundReplication && this.replication.holdsBack;
   }
 
   private tellAgain(): void {
-    this.shard.tellAgain(this.replication?.holdsBack === true);
+    this.shard.tellAgain(this.holdsBack);
   }
 
   /** @throws ProtocolError STALE_TERM when a former coordinator speaks */
@@ -304,24 +328,6 @@ export class ShardPlace<Address extends LinkedServer> {
   private fromCoordinator(link: ShardLink, message: Message): void {
     const { shard, replication } = this;
     switch (message.type) {
-      case 'view':
-        replication?.follow(message);
-        shard.onView(message.view, message.term, message.members);
-        if (message.term > this.toldTerm && this.toldTerm > 0) this.tellAgain();
-        this.toldTerm = message.term;
-        return;
-      case 'include':
-        return shard.onInclude(message);
-      case 'decision':
-        if (message.skip) replication?.expect(shard.chunkIndices());
-        replication?.follow(message);
-        return shard.onDecision(message);
-      case 'commit':
-        // Before anything that this commit sets free is reduced and forwarded.
-        replication?.follow(message);
-        return shard.onCommit(message);
-      case 'pull':
-        return shard.onPull(link, message.generation, message.chunk);
       case 'end':
         replication?.follow(message);
         return this.over('the run is over');
@@ -330,8 +336,13 @@ export class ShardPlace<Address extends LinkedServer> {
       case 'heartbeat':
         return;
       default:
-        throw new ProtocolError('BAD_MESSAGE', `the coordinator does not send ${message.type} to a server`);
+        replication?.order(message);
+        if (!shard.fromCoordinator(link, message))
+          throw new ProtocolError('BAD_MESSAGE', `the coordinator does not send ${message.type} to a server`);
     }
+    if (message.type !== 'view') return;
+    if (message.term > this.toldTerm && this.toldTerm > 0) this.tellAgain();
+    this.toldTerm = message.term;
   }
 
   // ---- standby to its primary ----

@@ -22,7 +22,7 @@ import { AttemptCoordinator } from './attempt-coordinator.js';
 import { COORDINATOR_ROWS, type CoordinatorOptions, type CoordinatorState } from './coordinator-table.js';
 import type { CoordinatedMember as Member } from './membership.js';
 import { RoundLedger, type Contribution } from './round-ledger.js';
-import { ServerTakeovers } from './server-takeovers.js';
+import { RoundTakeovers } from './round-takeovers.js';
 import { some } from './stall.js';
 import { StateTable } from './state-table.js';
 import type { KnownNumbers } from './takeover.js';
@@ -34,7 +34,7 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
   private readonly contributions = new Map<number, Contribution>();
   private readonly reduced = new Set<number>();
   private readonly agreement: Agreement | undefined;
-  private readonly takeovers: ServerTakeovers;
+  private readonly takeovers: RoundTakeovers;
   override round: number;
 
   constructor(options: CoordinatorOptions) {
@@ -49,7 +49,7 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
         options.twoPhase,
         (round, replica) => options.schedule.replicaExamples(round, replica) > 0,
       );
-    this.takeovers = new ServerTakeovers(this, options, this.servers, this.members, this.ledger, {
+    this.takeovers = new RoundTakeovers(this, options, this.servers, this.members, this.ledger, {
       event: (type, message, data) => this.event(type, message, data),
       viewMessage: () => this.viewMessage(),
       cutLost: (why) => this.stops.underWay !== undefined && this.cutFailed(this.stops.underWay, why),

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Connection } from '../connection.js';
-import { Replication } from './replication.js';
+import { RoundReplication } from './replication.js';
 
 const numbers = { attempt: 1, term: 1, view: 1, round: 3 };
 
@@ -9,8 +9,9 @@ function paired() {
   const asked: number[] = [];
   const link = { queuedBytes: 0, sendMessage: () => undefined, close: () => undefined };
   const connection = link as unknown as Connection;
-  const replication = new Replication({
+  const replication = new RoundReplication({
     replicas: 2,
+    chunkIndices: () => [],
     now: () => clock.now,
     numbers: () => numbers,
     askToDrop: () => void asked.push(clock.now),

@@ -1,5 +1,7 @@
 /**
- * The primary's side of a standby (ROUNDS §5): every reduced chunk goes to the standby, and REDUCED(k) waits for its word.
+ * The primary's side of a standby (ROUNDS §5): what changes the shard goes to the standby, and nobody is told of it before its word. In
+ * mode sync that is every reduced chunk, and REDUCED(k) waits (RoundReplication); in the others the update of every token, and APPLIED
+ * and the answers to fetches wait (../tokens/token-replication.ts).
  *
  *   WAITING ── standby connects ──> PAIRED ── chunk reduced → forward → acknowledged ──> REDUCED(k) may go to the coordinator
  *      │ not within its deadline       │ link breaks
@@ -21,7 +23,7 @@ export const REPLICATION_ROWS = {
   paired: {
     from: ['WAITING'],
     event: 'the standby connects',
-    does: 'join the coordinator and tell it that the loss of this server is covered; from here on REDUCED(k) waits for the standby',
+    does: 'join the coordinator and tell it that the loss of this server is covered; from here on REDUCED(k), or what follows from a token, waits for the standby',
     next: ['PAIRED'],
   },
   refused: {
@@ -30,25 +32,30 @@ export const REPLICATION_ROWS = {
     does: 'refuse it: SEAT_TAKEN',
     next: '–',
   },
-  forwarded: { from: ['PAIRED'], event: 'a chunk is reduced', does: 'send its gradient to the standby', next: '–' },
-  kept: { from: ['ASKING', 'ALONE'], event: 'a chunk is reduced', does: 'nothing: no standby reads it', next: '–' },
+  forwarded: {
+    from: ['PAIRED'],
+    event: 'a chunk is reduced, or a token applied or left out',
+    does: 'send its gradient to the standby',
+    next: '–',
+  },
+  kept: { from: ['ASKING', 'ALONE'], event: 'a chunk is reduced, or a token applied', does: 'nothing: no standby reads it', next: '–' },
   acknowledged: {
     from: ['PAIRED'],
-    event: 'the standby has applied a chunk',
-    does: 'when it was the last one of the round send REDUCED(k)',
+    event: 'the standby has applied a chunk, or a token',
+    does: 'when it was the last one of the round send REDUCED(k); send what waited for the token',
     next: '–',
   },
   broken: {
     from: ['WAITING', 'PAIRED'],
     event:
       'the standby does not come within its deadline, is silent, has been sent everything and acknowledges nothing for 10 s, or its link closes',
-    does: 'ask the arbiter to drop it; hold REDUCED(k) until it answers',
+    does: 'ask the arbiter to drop it; hold REDUCED(k), or what follows from tokens, until it answers',
     next: ['ASKING'],
   },
   dropped: {
     from: ['ASKING'],
     event: 'the arbiter has dropped the standby',
-    does: 'tell the coordinator; send REDUCED(k) if it waited; go on alone',
+    does: 'tell the coordinator; send what waited; go on alone',
     next: ['ALONE'],
   },
   deposed: {
@@ -60,7 +67,6 @@ export const REPLICATION_ROWS = {
 } as const satisfies StateRows<ReplicationState>;
 
 export interface ReplicationOptions {
-  readonly replicas: number;
   now(): number;
   numbers(): FrameNumbers;
   /** Asks the arbiter to drop the standby. Called again every `askEveryMs` until `answered`. */
@@ -77,31 +83,41 @@ export interface ReplicationOptions {
   readonly askEveryMs?: number;
 }
 
-export class Replication {
+export abstract class Replication<Options extends ReplicationOptions = ReplicationOptions> {
   readonly table = new StateTable<ReplicationState, typeof REPLICATION_ROWS>('replication', REPLICATION_ROWS, 'WAITING');
-  private standby: { readonly id: string; readonly connection: Connection } | undefined;
-  /** Chunks of the present round that the standby has not acknowledged. */
-  private readonly pending = new Set<number>();
+  protected standby: { readonly id: string; readonly connection: Connection } | undefined;
   private standbyId: string | undefined;
-  private heldReduced: Message | undefined;
   private sinceMs: number;
   private heardMs: number;
   /** When the standby was last sent something to acknowledge, or has acknowledged something. */
-  private movedMs = 0;
+  protected movedMs = 0;
   private askedMs = -Infinity;
   private isReady = false;
   private lastTickMs: number;
   private why = '';
 
-  constructor(private readonly options: ReplicationOptions) {
+  constructor(protected readonly options: Options) {
     this.sinceMs = this.heardMs = this.lastTickMs = options.now();
   }
+
+  /** What the standby owes, in words, or undefined when it has acknowledged everything. */
+  protected abstract owed(): string | undefined;
+  /** An acknowledgement of the standby. @throws ProtocolError BAD_MESSAGE */
+  protected abstract acknowledged(message: Message): void;
+  /** Nothing is acknowledged any more: this server goes on alone, and what waited may go. */
+  protected abstract wentAlone(): void;
+  /** Another server has the shard: what waited is nobody's any more. */
+  protected abstract forgotten(): void;
+  /** Something is held back until the standby has it. */
+  protected abstract holdsSomething(): boolean;
+  /** What the coordinator says, before the shard hears it. */
+  abstract order(message: Message): void;
 
   /** What the shard waits for, or null. */
   waitingFor(): string | null {
     if (this.table.state === 'WAITING') return 'its standby to connect';
     if (this.table.state === 'ASKING') return `the arbiter to drop its standby (${this.why})`;
-    return this.heldReduced ? 'its standby to acknowledge the round' : null;
+    return this.holdsSomething() ? `its standby to acknowledge ${this.owed() ?? 'what it was sent'}` : null;
   }
 
   /**
@@ -113,11 +129,6 @@ export class Replication {
     if ((state === 'PAIRED' || state === 'ASKING') && this.standbyId !== undefined)
       return { type: 'standby-link', up: true, id: this.standbyId, why: 'it follows' };
     return state === 'ALONE' ? { type: 'standby-link', up: false, id: null, why: this.why.slice(0, 300) } : undefined;
-  }
-
-  /** The round is reduced here, but not at the standby. */
-  get holdsBack(): boolean {
-    return this.heldReduced !== undefined;
   }
 
   /** The standby has shown its token. @throws ProtocolError SEAT_TAKEN */
@@ -139,47 +150,27 @@ export class Replication {
     if (this.standby?.connection !== connection || this.table.state !== 'PAIRED') return;
     this.heardMs = this.options.now();
     if (message.type === 'heartbeat') return;
-    if (message.type !== 'replicated') throw new ProtocolError('BAD_MESSAGE', `a standby does not send ${message.type}`);
-    if (message.round !== this.options.numbers().round || !this.pending.delete(message.chunk)) return;
-    this.table.take('acknowledged');
-    this.movedMs = this.heardMs;
-    this.release();
+    this.acknowledged(message);
   }
 
   closed(connection: Connection, why: string): void {
     if (this.standby?.connection === connection && this.table.state === 'PAIRED') this.breakOff(`its link closed: ${why}`);
   }
 
-  /** A chunk is reduced; called before it is applied, while the gradient still is the sum. */
-  reduced(round: number, chunk: number, gradient: Region, willChange: boolean): void {
-    const { standby } = this;
-    if (this.table.state !== 'PAIRED' || !standby) return this.table.take('kept');
+  /** Everything that the shard tells the coordinator goes through here. */
+  tell(message: Message): void {
+    this.options.tellCoordinator(message);
+  }
+
+  /** Something goes to the standby, as far as one reads it. */
+  protected forwards(): Connection | undefined {
+    if (this.table.state !== 'PAIRED' || !this.standby) {
+      this.table.take('kept');
+      return undefined;
+    }
     this.table.take('forwarded');
     this.movedMs = this.options.now();
-    this.pending.add(chunk);
-    // What the update writes to is copied; the socket reads it later.
-    const region = willChange ? copyOf(gradient) : gradient.retain();
-    standby.connection.sendData(
-      {
-        ...{ type: FrameType.gradient, codec: Codec.none, ...this.options.numbers() },
-        ...{ round, nodeLo: 0, nodeHi: this.options.replicas, chunk },
-      },
-      region.bytes,
-      () => region.release(),
-    );
-  }
-
-  /** Everything that the shard tells the coordinator goes through here: REDUCED(k) waits for the standby. */
-  tell(message: Message): void {
-    if (message.type !== 'reduced') return this.options.tellCoordinator(message);
-    this.heldReduced = message;
-    this.release();
-  }
-
-  /** These chunks are not forwarded, but the standby has to say that it is done with them: the round is left out. */
-  expect(chunks: readonly number[]): void {
-    this.movedMs = this.options.now();
-    if (this.table.state === 'PAIRED') for (const chunk of chunks) this.pending.add(chunk);
+    return this.standby.connection;
   }
 
   /** VIEW, COMMIT and DECISION in the order in which the shard has them. */
@@ -194,15 +185,15 @@ export class Replication {
     if (!isPrimary) {
       this.table.take('deposed', 'DEPOSED');
       this.letGo();
+      this.forgotten();
       return this.options.onDeposed();
     }
     if (hasStandby || state !== 'ASKING') return;
     this.table.take('dropped', 'ALONE');
     this.letGo();
     this.options.tellCoordinator({ type: 'standby-link', up: false, id: null, why: this.why.slice(0, 300) });
-    this.pending.clear();
     this.ready();
-    this.release();
+    this.wentAlone();
   }
 
   heartbeat(): void {
@@ -215,14 +206,14 @@ export class Replication {
     const now = this.options.now();
     // Who was stopped himself finds in his sockets what came meanwhile.
     if (now - this.lastTickMs > 1_500) this.heardMs = this.movedMs = now;
-    const isOwed = this.pending.size > 0 && this.standby?.connection.queuedBytes === 0;
+    const isOwed = this.owed() !== undefined && this.standby?.connection.queuedBytes === 0;
     if (!isOwed) this.movedMs = now;
     this.lastTickMs = now;
     if (this.table.state === 'WAITING' && now - this.sinceMs > waitMs) this.breakOff(`it did not connect within ${waitMs} ms`);
     if (this.table.state === 'PAIRED' && now - this.heardMs > silentMs)
       this.breakOff(`nothing heard for ${Math.round(now - this.heardMs)} ms`);
     if (this.table.state === 'PAIRED' && now - this.movedMs > acknowledgeMs)
-      this.breakOff(`it has not acknowledged chunk ${[...this.pending][0]} of the round for ${Math.round(now - this.movedMs)} ms`);
+      this.breakOff(`it has not acknowledged ${this.owed()} for ${Math.round(now - this.movedMs)} ms`);
     if (this.table.state === 'ASKING' && now - this.askedMs >= askEveryMs) this.ask();
   }
 
@@ -232,6 +223,7 @@ export class Replication {
     if (message) this.follow(message);
     if (!message || !standby) this.letGo();
     this.standby = undefined;
+    this.forgotten();
     return message && standby?.connection;
   }
 
@@ -253,17 +245,96 @@ export class Replication {
     this.options.onReady();
   }
 
+  private letGo(): void {
+    const { standby } = this;
+    this.standby = undefined;
+    standby?.connection.close();
+  }
+}
+
+export interface RoundReplicationOptions extends ReplicationOptions {
+  readonly replicas: number;
+  /** Of the shard. */
+  chunkIndices(): readonly number[];
+}
+
+/** Mode sync: reduced chunks are forwarded, REDUCED(k) is held. */
+export class RoundReplication extends Replication<RoundReplicationOptions> {
+  /** Chunks of the present round that the standby has not acknowledged. */
+  private readonly pending = new Set<number>();
+  private heldReduced: Message | undefined;
+
+  /** The round is reduced here, but not at the standby. */
+  get holdsBack(): boolean {
+    return this.heldReduced !== undefined;
+  }
+
+  /** A chunk is reduced; called before it is applied, while the gradient still is the sum. */
+  reduced(round: number, chunk: number, gradient: Region, willChange: boolean): void {
+    const connection = this.forwards();
+    if (!connection) return;
+    this.pending.add(chunk);
+    // What the update writes to is copied; the socket reads it later.
+    const region = willChange ? copyOf(gradient) : gradient.retain();
+    connection.sendData(
+      {
+        ...{ type: FrameType.gradient, codec: Codec.none, ...this.options.numbers() },
+        ...{ round, nodeLo: 0, nodeHi: this.options.replicas, chunk },
+      },
+      region.bytes,
+      () => region.release(),
+    );
+  }
+
+  /** REDUCED(k) waits for the standby. */
+  override tell(message: Message): void {
+    if (message.type !== 'reduced') return super.tell(message);
+    this.heldReduced = message;
+    this.release();
+  }
+
+  /** These chunks are not forwarded, but the standby has to say that it is done with them: the round is left out. */
+  expect(chunks: readonly number[]): void {
+    this.movedMs = this.options.now();
+    if (this.table.state === 'PAIRED') for (const chunk of chunks) this.pending.add(chunk);
+  }
+
+  /** VIEW, DECISION and COMMIT follow: before anything that this COMMIT sets free is reduced and forwarded. */
+  override order(message: Message): void {
+    if (message.type === 'decision' && message.skip) this.expect(this.options.chunkIndices());
+    if (message.type === 'view' || message.type === 'decision' || message.type === 'commit') this.follow(message);
+  }
+
+  protected override acknowledged(message: Message): void {
+    if (message.type !== 'replicated') throw new ProtocolError('BAD_MESSAGE', `a standby does not send ${message.type}`);
+    if (message.round !== this.options.numbers().round || !this.pending.delete(message.chunk)) return;
+    this.table.take('acknowledged');
+    this.movedMs = this.options.now();
+    this.release();
+  }
+
+  protected override owed(): string | undefined {
+    return this.pending.size > 0 ? `chunk ${[...this.pending][0]} of the round` : undefined;
+  }
+
+  protected override holdsSomething(): boolean {
+    return this.holdsBack;
+  }
+
+  protected override wentAlone(): void {
+    this.pending.clear();
+    this.release();
+  }
+
+  protected override forgotten(): void {
+    // REDUCED(k) is told by whoever has the shard now.
+  }
+
   private release(): void {
     if (!this.heldReduced || this.table.state === 'ASKING' || this.table.state === 'DEPOSED' || this.pending.size > 0) return;
     const message = this.heldReduced;
     this.heldReduced = undefined;
     this.options.tellCoordinator(message);
-  }
-
-  private letGo(): void {
-    const { standby } = this;
-    this.standby = undefined;
-    standby?.connection.close();
   }
 }
 

@@ -9,11 +9,21 @@
  *
  * The machine takes no clock and owns no socket: links are handed in, and the optimizer is the plugged-in `update`.
  */
-import { Codec, FrameType, ProtocolError, checkAttempt, type FrameHeader, type Members, type MessageOf } from '@paceline/protocol';
+import {
+  Codec,
+  FrameType,
+  ProtocolError,
+  checkAttempt,
+  type FrameHeader,
+  type Members,
+  type Message,
+  type MessageOf,
+} from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 import type { RoundDecision } from './agreement.js';
-import { Region, acquireRegion, regionSum } from './regions.js';
+import { acquireRegion, regionSum, type Region } from './regions.js';
 import { SHARD_ROWS, type ChunkReduction, type OwnedChunk, type ShardOptions, type ShardState } from './shard-table.js';
+import { ShardLink } from './shard-link.js';
 import { StateTable } from './state-table.js';
 
 /** Headers and control messages in a link's queue, beside the chunks. */
@@ -26,25 +36,6 @@ interface ChunkState {
   tree: ChunkReduction;
   /** Plan two-phase: the gradient, while the decision is not there. */
   sum: Region | undefined;
-}
-
-interface HeldFrame {
-  readonly header: FrameHeader;
-  readonly region: Region;
-}
-
-/** One connection of a worker (or of the coordinator collecting weights) to this shard. */
-export class ShardLink {
-  /** By round, chunk and node: what is sent again replaces what was sent. */
-  readonly held = new Map<string, HeldFrame>();
-  /** Region of the data frame whose payload is being received; undefined when it is received into scratch. */
-  receiving: Region | undefined;
-  constructor(
-    readonly id: string,
-    readonly connection: Connection,
-    /** Collectors only pull; they are sent no streams. */
-    readonly streams: boolean,
-  ) {}
 }
 
 export class Shard {
@@ -243,18 +234,42 @@ export class Shard {
   }
 
   /** Standby: applies what the primary has reduced. */
-  applyReplica(header: FrameHeader, gradient: Region): void {
+  applyReplica(header: FrameHeader, gradient: Region | undefined): Message {
     const state = this.byIndex.get(header.chunk)!;
-    if (header.round !== this.round || state.next || this.table.state !== 'GATHERING') return gradient.release();
-    state.next = acquireRegion(state.chunk.arena, state.chunk.length);
-    this.options.update(state.chunk, this.round, state.current, state.next, gradient, this.decision);
-    gradient.release();
-    this.applied++;
-    this.table.take('replica', this.applied === this.states.length ? 'REDUCED' : undefined);
+    if (gradient && header.round === this.round && !state.next && this.table.state === 'GATHERING') {
+      state.next = acquireRegion(state.chunk.arena, state.chunk.length);
+      this.options.update(state.chunk, this.round, state.current, state.next, gradient, this.decision);
+      this.applied++;
+      this.table.take('replica', this.applied === this.states.length ? 'REDUCED' : undefined);
+    }
+    gradient?.release();
+    return { type: 'replicated', round: header.round, chunk: header.chunk };
+  }
+
+  /** Standby: VIEW, DECISION and COMMIT in the primary's order. A checkpoint is the primary's to write. */
+  followOrder(message: Message): readonly Message[] | undefined {
+    if (message.type === 'view') this.onView(message.view, message.term, message.members);
+    else if (message.type === 'commit') this.onCommit({ ...message, cut: false });
+    else if (message.type === 'decision')
+      return this.decideReplica(message).map((chunk) => ({ type: 'replicated', round: message.round, chunk }));
+    else return undefined;
+    return [];
+  }
+
+  /** False when the coordinator sends no such message to a shard. */
+  fromCoordinator(link: ShardLink, message: Message): boolean {
+    if (message.type === 'view') this.onView(message.view, message.term, message.members);
+    else if (message.type === 'commit') this.onCommit(message);
+    else if (message.type === 'include') this.onInclude(message);
+    else if (message.type === 'decision') this.onDecision(message);
+    else if (message.type === 'pull') this.onPull(link, message.generation, message.chunk);
+    else if (message.type === 'tell-again') this.tellAgain();
+    else return false;
+    return true;
   }
 
   /** Standby, plan two-phase: what comes next is applied like this, or not at all. Returns the chunks that are done with it. */
-  decideReplica({ round, ...decision }: Omit<MessageOf<'decision'>, 'type'>): number[] {
+  private decideReplica({ round, ...decision }: Omit<MessageOf<'decision'>, 'type'>): number[] {
     if (round !== this.round || this.table.state !== 'GATHERING') return [];
     this.decision = copyOf(decision);
     if (!decision.skip) return [];
@@ -274,14 +289,21 @@ export class Shard {
     this.term = Math.max(this.term, term);
   }
 
-  /** Where this shard stands, for a coordinator that it joins. */
-  standing(): MessageOf<'standing'> {
+  /**
+   * Where this shard stands, for a coordinator that it joins.
+   * @param isHeldBack what is reduced here is not so at the standby yet
+   */
+  standing(isHeldBack = false): MessageOf<'standing'> {
     // Without chunks there is nothing that could be missing.
     const isReduced = this.table.state === 'REDUCED' || this.states.length === 0;
     return {
-      ...{ type: 'standing', round: this.round, view: this.view, term: this.term, isReduced },
+      ...{ type: 'standing', round: this.round, view: this.view, term: this.term, isReduced: isReduced && !isHeldBack },
       ...(isReduced && this.decision ? { decision: this.decision } : {}),
     };
+  }
+
+  stand(tell: (standing: Message) => void, isHeldBack: boolean): void {
+    tell(this.standing(isHeldBack));
   }
 
   /** The members as this shard knows them, for a coordinator that begins here. */
@@ -295,9 +317,8 @@ export class Shard {
    */
   tellAgain(isHeldBack = false): void {
     if (this.table.state === 'OVER') return;
-    const standing = this.standing();
     const missing = this.table.state === 'GATHERING' ? this.missingReplicas() : [];
-    this.options.tellCoordinator({ ...standing, isReduced: standing.isReduced && !isHeldBack, missing });
+    this.options.tellCoordinator({ ...this.standing(isHeldBack), missing });
     if (this.table.state === 'DECIDING') return this.reportScalars('toldAgain');
     this.table.take('toldAgain');
     if (this.table.state === 'GATHERING' && this.options.twoPhase?.hasBackups)

@@ -1,7 +1,7 @@
 /**
  * The standby's side (ROUNDS §5): a shard without links that its primary keeps in step, until it is dropped, promoted, or the run ends.
  *
- *   FOLLOWING ── reduced chunk → apply once, acknowledge; COMMIT, VIEW in the primary's order
+ *   FOLLOWING ── reduced chunk, or update of a token → apply once, acknowledge; COMMIT, VIEW in the primary's order
  *      │ the link closes or is silent
  *   ASKING ── the arbiter is asked to be promoted, again and again until it answers
  *      ├── promoted ──> PROMOTED    the shard goes on as primary, in the new term, at the round where it stands
@@ -13,15 +13,19 @@
 import { FrameType, ProtocolError, checkAttempt, type FrameHeader, type Message } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 import type { Region } from './regions.js';
-import type { Shard } from './shard.js';
 import { StateTable, type StateRows } from './state-table.js';
 
 export type StandbyState = 'FOLLOWING' | 'ASKING' | 'PROMOTED' | 'OVER';
 
 export const STANDBY_ROWS = {
-  chunk: { from: ['FOLLOWING'], event: 'a reduced chunk of round k', does: 'apply it once; acknowledge', next: '–' },
+  chunk: {
+    from: ['FOLLOWING'],
+    event: 'a reduced chunk of round k, or one of an update',
+    does: 'apply it once, an update when it is whole; acknowledge',
+    next: '–',
+  },
   chunkRepeated: { from: ['FOLLOWING'], event: 'a reduced chunk that is applied', does: 'acknowledge it again', next: '–' },
-  order: { from: ['FOLLOWING'], event: 'VIEW, DECISION or COMMIT from the primary', does: 'follow it', next: '–' },
+  order: { from: ['FOLLOWING'], event: 'VIEW, DECISION, COMMIT or UPDATE from the primary', does: 'follow it', next: '–' },
   staleTerm: { from: 'any', event: 'a frame of an older term', does: 'refuse it: STALE_TERM', next: '–' },
   late: { from: ['ASKING', 'PROMOTED', 'OVER'], event: 'a frame of the former primary', does: 'drop it', next: '–' },
   broken: {
@@ -45,9 +49,24 @@ export const STANDBY_ROWS = {
   end: { from: 'any', event: 'END', does: 'let everything go', next: ['OVER'] },
 } as const satisfies StateRows<StandbyState>;
 
+/** What a shard does as long as it only follows its primary. */
+export interface Follower {
+  readonly round: number;
+  readonly view: number;
+  readonly term: number;
+  /** Where a gradient goes; undefined when it is applied already. @throws ProtocolError */
+  regionForReplica(header: FrameHeader): Region | undefined;
+  /** A whole gradient has come, into what `regionForReplica` gave. @returns what to acknowledge */
+  applyReplica(header: FrameHeader, gradient: Region | undefined): Message | undefined;
+  /** @returns what to acknowledge; undefined when a primary does not send such a message @throws ProtocolError */
+  followOrder(message: Message): readonly Message[] | undefined;
+  /** It is the primary now, in this term. */
+  promote(term: number): void;
+}
+
 export interface StandbyOptions {
   readonly attempt: number;
-  shard(): Shard;
+  shard(): Follower;
   now(): number;
   /** Asks the arbiter to be promoted, in the term that this standby follows. Called again every `askEveryMs` until it answers. */
   askToPromote(): void;
@@ -103,11 +122,9 @@ export class Standby {
       region?.release();
       return this.table.take('late');
     }
-    if (region) {
-      this.table.take('chunk');
-      this.options.shard().applyReplica(header, region);
-    } else this.table.take('chunkRepeated');
-    this.connection?.sendMessage({ type: 'replicated', round: header.round, chunk: header.chunk }, this.numbers());
+    this.table.take(region ? 'chunk' : 'chunkRepeated');
+    const acknowledgement = this.options.shard().applyReplica(header, region);
+    if (acknowledgement) this.connection?.sendMessage(acknowledgement, this.numbers());
   }
 
   message(message: Message, header: FrameHeader): void {
@@ -116,27 +133,12 @@ export class Standby {
     checkAttempt(header, this.options.attempt);
     this.checkTerm(header);
     if (this.table.state !== 'FOLLOWING') return this.table.take('late');
-    const shard = this.options.shard();
-    switch (message.type) {
-      case 'heartbeat':
-        return;
-      case 'view':
-        this.table.take('order');
-        return shard.onView(message.view, message.term, message.members);
-      case 'decision':
-        this.table.take('order');
-        for (const chunk of shard.decideReplica(message))
-          this.connection?.sendMessage({ type: 'replicated', round: message.round, chunk }, this.numbers());
-        return;
-      case 'commit':
-        this.table.take('order');
-        // A checkpoint is the primary's to write.
-        return shard.onCommit({ ...message, cut: false });
-      case 'end':
-        return this.end('the run is over');
-      default:
-        throw new ProtocolError('BAD_MESSAGE', `a primary does not send ${message.type} to its standby`);
-    }
+    if (message.type === 'heartbeat') return;
+    if (message.type === 'end') return this.end('the run is over');
+    const acknowledgements = this.options.shard().followOrder(message);
+    if (!acknowledgements) throw new ProtocolError('BAD_MESSAGE', `a primary does not send ${message.type} to its standby`);
+    this.table.take('order');
+    for (const each of acknowledgements) this.connection?.sendMessage(each, this.numbers());
   }
 
   closed(connection: Connection, why: string): void {

@@ -4,6 +4,7 @@
  *
  * Token (k, r) has the number k·R + r. Tokens without rows (the ragged last round of an epoch) are nobody's work: the mark passes them by itself.
  */
+import type { ToldMarks } from '@paceline/protocol';
 
 /** One replica batch: the rows of `replica` in round `round` of the schedule. */
 export interface Token {
@@ -19,9 +20,13 @@ export interface TokenPlan {
   replicaExamples(round: number, replica: number): number;
 }
 
+/** Tokens that were left out, told one by one; older ones are only counted. */
+const MAX_DROPPED_TOLD = 50_000;
+
 export class TokenMarks {
   private mark: number;
   private readonly beyond = new Set<number>();
+  private readonly left = new Set<number>();
   private readonly total: number;
 
   /** @param fromRound rounds that are done from the start: those of the checkpoint */
@@ -57,6 +62,11 @@ export class TokenMarks {
     return Math.floor(this.mark / this.plan.replicas);
   }
 
+  /** Round of the last token that is done. */
+  get highestRound(): number {
+    return Math.floor((this.beyond.size > 0 ? this.highest() : this.mark - 1) / this.plan.replicas);
+  }
+
   /** True when every token before round `rounds` is done and none beyond. Tokens without rows at the start of that round count for nothing. */
   isCutAt(rounds: number): boolean {
     const from = rounds * this.plan.replicas;
@@ -81,6 +91,34 @@ export class TokenMarks {
     this.advance();
   }
 
+  /** It is to be left out, whether it is done already or not. False when that is known. */
+  leaveOut(token: Token): boolean {
+    const number = this.numberOf(token);
+    if (this.left.has(number)) return false;
+    this.left.add(number);
+    return true;
+  }
+
+  isLeftOut(token: Token): boolean {
+    return this.left.has(this.numberOf(token));
+  }
+
+  /** Of those that are done, from the first one that is not. */
+  told(since: number): ToldMarks {
+    const bits = new Uint8Array(Math.ceil((this.highest() + 1 - this.mark) / 8));
+    for (const number of this.beyond) bits[(number - this.mark) >> 3]! |= 1 << ((number - this.mark) & 7);
+    const dropped = [...this.left];
+    const droppedBefore = Math.max(0, dropped.length - MAX_DROPPED_TOLD);
+    const beyond = Buffer.from(bits).toString('base64');
+    return { lowWater: this.mark, beyond, dropped: dropped.slice(droppedBefore), droppedBefore, since };
+  }
+
+  private highest(): number {
+    let highest = this.mark;
+    for (const number of this.beyond) if (number > highest) highest = number;
+    return highest;
+  }
+
   private advance(): void {
     while (this.mark < this.total && (this.beyond.delete(this.mark) || this.isEmpty(this.mark))) this.mark++;
   }
@@ -88,5 +126,43 @@ export class TokenMarks {
   private isEmpty(number: number): boolean {
     const { round, replica } = this.tokenOf(number);
     return this.plan.replicaExamples(round, replica) === 0;
+  }
+}
+
+/** What a shard has told of its marks, to be asked. */
+export class MarksTold {
+  private readonly bits: Uint8Array;
+  private readonly dropped: ReadonlySet<number>;
+
+  constructor(private readonly told: ToldMarks) {
+    this.bits = Buffer.from(told.beyond, 'base64');
+    this.dropped = new Set(told.dropped);
+  }
+
+  get lowWater(): number {
+    return this.told.lowWater;
+  }
+
+  /** No token from it on is done. */
+  get end(): number {
+    return this.told.lowWater + this.bits.length * 8;
+  }
+
+  get leftOut(): Iterable<number> {
+    return this.dropped;
+  }
+
+  /** Some that were left out are not named any more. */
+  get isThinned(): boolean {
+    return this.told.droppedBefore > 0;
+  }
+
+  has(number: number): boolean {
+    const place = number - this.told.lowWater;
+    return place < 0 || ((this.bits[place >> 3] ?? 0) & (1 << (place & 7))) !== 0;
+  }
+
+  isLeftOut(number: number): boolean {
+    return this.dropped.has(number);
   }
 }

@@ -8,12 +8,42 @@ const TRAINING = ['ISSUING', 'DRAINING'] as const;
 const LIVE = [...TRAINING, 'EVALUATING', 'COLLECTING', 'STOPPING'] as const;
 
 export const TOKEN_COORDINATOR_ROWS = {
-  serverJoins: { from: TRAINING, event: 'a server connects', does: 'count it in; training starts when all are there', next: '–' },
+  serverJoins: { from: LIVE, event: 'a server connects', does: 'count it in; training starts when all are there', next: '–' },
   serverLost: {
     from: LIVE,
     event: "a server's connection closes, or nothing is heard from it for 10 s",
     does: 'end the attempt: FAILED, naming the server and the round',
     next: ['OVER'],
+  },
+  serverAway: {
+    from: LIVE,
+    event: 'a server with a standby is lost',
+    does: 'wait for the standby to take over; give up a checkpoint that was being written; count only what the lost server has told as APPLIED',
+    next: '–',
+  },
+  serverTakenOver: {
+    from: LIVE,
+    event: 'a standby joins in a higher term, in the place of its primary',
+    does: 'take its term, and the tokens that it is done with; ask it again for weights that are being collected',
+    next: '–',
+  },
+  standbyLink: {
+    from: 'any',
+    event: "a server's standby follows, or was dropped",
+    does: 'journal it; from here on its loss is covered, or is not',
+    next: '–',
+  },
+  succeeded: {
+    from: ['ISSUING'],
+    event: 'promoted: all servers have said which tokens they are done with, behind the VIEW with `since`',
+    does: 'count what is done at all shards; write the ledger that is not stored; DROP again what one of them was told to leave out; issue the rest again',
+    next: '–',
+  },
+  standing: {
+    from: LIVE,
+    event: 'a server says again which tokens it is done with',
+    does: 'note what of it was not heard; DROP again what it has not left out',
+    next: '–',
   },
   join: {
     from: LIVE,
@@ -65,7 +95,7 @@ export const TOKEN_COORDINATOR_ROWS = {
   nonFinite: {
     from: TRAINING,
     event: 'a gradient has NaN or infinity',
-    does: 'policy skip: DROP to all shards, the rows are logged as dropped (unless all shards have another gradient of it); fail and rollback: FAILED with that cause',
+    does: 'policy skip: DROP to all shards, and when all know of it the rows are logged as dropped (unless all shards have another gradient of it); fail and rollback: FAILED with that cause',
     next: '–',
   },
   nonFiniteStale: { from: 'any', event: 'a gradient has NaN or infinity, of a token that is counted', does: 'nothing', next: '–' },

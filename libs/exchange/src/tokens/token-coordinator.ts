@@ -12,16 +12,19 @@
  * shard holds exactly the rounds before the cut, as in mode sync.
  */
 import { ProtocolError, type Message, type MessageOf } from '@paceline/protocol';
+import type { Connection } from '../connection.js';
 import type { Owed } from '../rounds/attendance.js';
 import { AttemptCoordinator } from '../rounds/attempt-coordinator.js';
 import type { CoordinatedMember as Member } from '../rounds/membership.js';
 import type { Contribution } from '../rounds/round-ledger.js';
 import { some } from '../rounds/stall.js';
 import { StateTable } from '../rounds/state-table.js';
-import { TokenMarks, type Token } from './marks.js';
+import type { KnownNumbers, Succession } from '../rounds/takeover.js';
+import { TokenMarks, type MarksTold, type Token, type TokenPlan } from './marks.js';
 import { TOKEN_COORDINATOR_ROWS, type TokenCoordinatorOptions, type TokenCoordinatorState } from './token-coordinator-table.js';
 import { TokenLedger } from './token-ledger.js';
 import { ClockedTokens, FreeTokens, type TokenSource } from './token-source.js';
+import { TokenTakeovers } from './token-takeovers.js';
 
 /** One to compute, one to go on with. */
 const TOKENS_HELD = 2;
@@ -43,9 +46,11 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     TOKEN_COORDINATOR_ROWS,
     'ISSUING',
   );
-  readonly marks: TokenMarks;
+  marks: TokenMarks;
   override readonly ledger: TokenLedger;
-  private readonly source: TokenSource;
+  private readonly plan: TokenPlan;
+  private source: TokenSource;
+  private readonly takeovers: TokenTakeovers;
   /** Issued and not counted, by number. */
   private readonly issued = new Map<number, IssuedToken>();
   /** Numbers of tokens by member, in the order in which it computes them. */
@@ -55,14 +60,63 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
 
   constructor(options: TokenCoordinatorOptions) {
     super(options);
-    const { schedule, replicas, journal, now, mode, stalenessBound, firstRound = 0, firstLedger } = options;
-    const plan = {
+    const { schedule, replicas, journal, now, firstRound = 0, firstLedger, succession } = options;
+    this.plan = {
       ...{ replicas, totalRounds: schedule.totalRounds },
       replicaExamples: (round: number, replica: number) => schedule.replicaExamples(round, replica),
     };
-    this.marks = new TokenMarks(plan, firstRound);
-    this.source = mode === 'ssp' ? new ClockedTokens(plan, this.marks, stalenessBound) : new FreeTokens(plan, this.marks);
+    this.term = succession?.term ?? 1;
+    this.marks = new TokenMarks(this.plan, firstRound);
+    this.source = this.sourceOf(this.marks);
     this.ledger = new TokenLedger(schedule, replicas, this.marks, journal, now, firstLedger);
+    this.takeovers = new TokenTakeovers(this, options, this.servers, {
+      event: (type, message, data) => this.event(type, message, data),
+      viewMessage: () => this.viewMessage(),
+      cutLost: (why) => this.stops.underWay !== undefined && this.cutFailed(this.stops.underWay, why),
+      begin: () => this.begin(),
+      marksTold: (index, marks) => this.marksTold(index, marks),
+      succeed: (marks, from) => this.succeed(marks, from),
+    });
+  }
+
+  private sourceOf(marks: TokenMarks): TokenSource {
+    const { mode, stalenessBound } = this.options;
+    return mode === 'ssp' ? new ClockedTokens(this.plan, marks, stalenessBound) : new FreeTokens(this.plan, marks);
+  }
+
+  /** It has taken the place of another, and does not know yet which tokens are done. */
+  get isAsking(): boolean {
+    return this.takeovers.isAsking;
+  }
+
+  protected override waitingForServers(): string | null {
+    return this.takeovers.waitingFor();
+  }
+
+  protected override isCovered(index: number, why: string): boolean {
+    return this.takeovers.covers(index, why);
+  }
+
+  override serverJoined(index: number, connection: Connection): void {
+    if (this.takeovers.isAsking) {
+      this.table.take('serverJoins');
+      return this.servers.add(index, connection);
+    }
+    super.serverJoined(index, connection);
+    // While a server was away nothing was issued, and who joined is in no view.
+    if (this.servers.isComplete && this.isTraining() && this.ledger.hasBegun) this.cover();
+  }
+
+  /** @throws ProtocolError NOT_PRIMARY while this coordinator does not know which tokens are done */
+  override memberJoined(hello: MessageOf<'hello'>, connection: Connection, known?: KnownNumbers): void {
+    const isAhead = known !== undefined && this.takeovers.memberComes(known);
+    super.memberJoined(hello, connection);
+    if (isAhead) this.nextView();
+  }
+
+  protected override viewMessage(): Message {
+    const { since } = this.takeovers;
+    return { ...super.viewMessage(), ...(since === undefined ? {} : { since }) };
   }
 
   /** As many as R updates make one, whichever rounds of the schedule they belong to. */
@@ -149,6 +203,8 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
       return this.tryCount(issued);
     }
     issued.isDropped = true;
+    // Counted when all shards know of it: then whoever takes over here finds out.
+    issued.shards.clear();
     const partly = appliedAt.length === 0 ? '' : `; parameter server ${appliedAt.join(', ')} has applied that of its holder before`;
     const data = { round, replica, examples, cause: 'NON_FINITE', appliedAt };
     this.event('replica.dropped', `${what}: its ${examples} examples are left out${partly}`, data);
@@ -156,15 +212,70 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
   }
 
   protected override serverSaid(index: number, message: Message): void {
+    if (message.type === 'standing' || message.type === 'standby-link') return this.takeovers.hear(index, message);
     if (message.type !== 'applied') throw new ProtocolError('BAD_MESSAGE', `a server does not send ${message.type} to the coordinator`);
-    const issued = this.find(message);
+    this.applied(index, this.find(message), message);
+  }
+
+  private applied(
+    index: number,
+    issued: IssuedToken | undefined,
+    { staleness, isDropped = false }: Pick<MessageOf<'applied'>, 'staleness' | 'isDropped'>,
+  ): void {
     // DROP goes to all servers; a token waits for those that own chunks.
-    if (!issued || issued.shards.has(index) || !this.options.shards.includes(index)) return this.table.take('appliedStale');
+    const isKnown = !issued || issued.shards.has(index) || !this.options.shards.includes(index);
+    if (isKnown || (issued.isDropped && !isDropped)) return this.table.take('appliedStale');
     this.table.take('applied');
     this.moved();
     issued.shards.add(index);
-    issued.staleness = Math.max(issued.staleness, message.staleness);
+    issued.staleness = Math.max(issued.staleness, staleness);
     this.tryCount(issued);
+  }
+
+  /** What a server has said of tokens may have been lost with a connection, and what it was told to leave out. */
+  private marksTold(index: number, marks: MarksTold): void {
+    if (!this.isTraining()) return;
+    this.table.take('standing');
+    for (const [number, issued] of [...this.issued]) {
+      const isDropped = marks.isLeftOut(number);
+      if (marks.has(number) && !issued.shards.has(index)) this.applied(index, issued, { staleness: 0, isDropped });
+      else if (issued.isDropped && !isDropped)
+        this.servers.connectionOf(index)?.sendMessage({ type: 'drop', ...issued.token }, this.numbers());
+    }
+  }
+
+  /** It takes the place of another: what is done at all shards counts, whatever of it that one had heard. */
+  private succeed(told: ReadonlyMap<number, MarksTold>, { ledgerFrom }: Succession): void {
+    const { firstRound = 0, shards } = this.options;
+    const owners = shards.flatMap((index) => told.get(index) ?? []);
+    if (owners.some(({ isThinned }) => isThinned))
+      return this.fail('more tokens were left out than a coordinator that takes over can be told of');
+    const marks = new TokenMarks(this.plan, firstRound);
+    const leftOut = new Set(owners.flatMap((each) => [...each.leftOut]));
+    const begun: Token[] = [];
+    for (let number = marks.lowWater, end = Math.max(...owners.map((each) => each.end)); number < end; number++) {
+      const token = marks.tokenOf(number);
+      const doneAt = shards.filter((index) => told.get(index)?.has(number));
+      const isDropped = leftOut.has(number);
+      if (doneAt.length === 0 || token.round >= this.plan.totalRounds || marks.has(token)) continue;
+      begun.push(token);
+      const knows = isDropped ? doneAt.filter((index) => told.get(index)!.isLeftOut(number)) : doneAt;
+      if (knows.length === shards.length) marks.add(token);
+      else
+        this.issued.set(number, {
+          ...{ token, holder: undefined, shards: new Set(knows), staleness: 0, contribution: undefined, isDropped },
+        });
+    }
+    this.marks = marks;
+    this.source = this.sourceOf(marks);
+    this.source.resume(begun, (number) => this.issued.get(number)?.isDropped ?? false);
+    this.ledger.succeed(marks, leftOut, firstRound, ledgerFrom);
+    const { round, view, term } = this;
+    const message = `the standby of parameter server 0 coordinates from round ${round} on, term ${term}`;
+    this.event('standby.promoted', message, { server: 0, round, view, term });
+    for (const { token, isDropped } of this.issued.values()) if (isDropped) this.servers.send({ type: 'drop', ...token }, this.numbers());
+    this.begin();
+    if (this.stops.isAsked) this.comeToStop();
   }
 
   /** Members are told again what they hold, shards what they have to leave out. */
@@ -175,9 +286,9 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     this.issue();
   }
 
-  /** Standbys follow rounds; here there are none. */
+  /** Any shard may hold back what it has applied. */
   protected override mayAwaitArbiter(): boolean {
-    return false;
+    return this.servers.indices.some((index) => this.servers.covered.has(index));
   }
 
   protected override lacks(): string {
@@ -195,6 +306,7 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
   }
 
   protected override comeToStop(): void {
+    if (this.isAsking) return; // it drains when it knows what is begun
     this.drain();
     this.tryCut();
   }

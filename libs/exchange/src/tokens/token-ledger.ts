@@ -39,7 +39,7 @@ export class TokenLedger {
   constructor(
     private readonly schedule: RoundSchedule,
     private readonly replicas: number,
-    private readonly marks: TokenMarks,
+    private marks: TokenMarks,
     private readonly journal: Journal,
     private readonly now: () => number,
     /** That of the checkpoint that the attempt begins with. */
@@ -83,14 +83,41 @@ export class TokenLedger {
     for (; this.ledgerRounds < this.marks.rounds; this.ledgerRounds++) {
       const examples = this.open.get(this.ledgerRounds) ?? 0;
       this.open.delete(this.ledgerRounds);
-      const dropped = this.schedule.examplesIn(this.ledgerRounds) - examples;
-      this.journal.append({
-        ...{ kind: 'ledger', fromRound: this.ledgerRounds, toRound: this.ledgerRounds, examples },
-        ...(dropped > 0 ? { dropped } : {}),
-      });
+      this.writeLedger(this.ledgerRounds, examples);
     }
     const rows = Math.floor(this.marks.count / this.replicas);
     if (rows > this.rowsDone) this.writeRow(rows);
+  }
+
+  /**
+   * A coordinator takes over with these tokens counted, of which some are left out: the rows of complete rounds that are not stored are
+   * written again from the schedule. What their contributions said is gone with the coordinator before.
+   */
+  succeed(marks: TokenMarks, leftOut: ReadonlySet<number>, firstRound: number, ledgerFrom: number): void {
+    this.marks = marks;
+    for (let round = firstRound; round <= marks.highestRound; round++) {
+      const isComplete = round < marks.rounds;
+      let examples = 0;
+      for (let replica = 0; replica < this.replicas; replica++) {
+        const token = { round, replica };
+        const rows = this.schedule.replicaExamples(round, replica);
+        if (rows === 0 || !marks.has(token)) continue;
+        if (leftOut.has(marks.numberOf(token))) keepException(this.exceptions, { round, examples: rows, why: 'NaN or infinity' });
+        else examples += rows;
+      }
+      this.trainedExamples += examples;
+      if (!isComplete) this.open.set(round, examples);
+      else if (round >= ledgerFrom) this.writeLedger(round, examples);
+    }
+    this.ledgerRounds = marks.rounds;
+    const rows = Math.floor(marks.count / this.replicas);
+    if (rows > ledgerFrom)
+      this.journal.append({
+        ...{ kind: 'event', type: 'journal.gap', message: `no metrics of rounds ${ledgerFrom} to ${rows - 1}: their coordinator is gone` },
+        data: { fromRound: ledgerFrom, toRound: rows - 1 },
+      });
+    this.rowsDone = rows;
+    this.rowSinceMs = this.now();
   }
 
   /** What a cut of this moment keeps, with the mean loss since the last one. */
@@ -99,6 +126,11 @@ export class TokenLedger {
     this.lossSum = 0;
     this.lossExamples = 0;
     return { loss, ledger: this.state() };
+  }
+
+  private writeLedger(round: number, examples: number): void {
+    const dropped = this.schedule.examplesIn(round) - examples;
+    this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples, ...(dropped > 0 ? { dropped } : {}) });
   }
 
   private writeRow(rows: number): void {

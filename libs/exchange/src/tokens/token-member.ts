@@ -31,6 +31,18 @@ export const TOKEN_MEMBER_ROWS = {
     does: 'let gradients of tokens go that are not named; a token that is not named is fetched anew if it comes again; start the first one',
     next: '–',
   },
+  takenOver: {
+    from: ['WAITING', 'FETCHING', 'COMPUTING'],
+    event: 'WELCOME from a server in a higher term',
+    does: 'its standby has taken the shard over, and knows of no fetch: let gradients go, compute all held tokens from parameters that are fetched anew',
+    next: '–',
+  },
+  staleTerm: {
+    from: 'any',
+    event: 'WELCOME or a chunk of an older term than the shard has',
+    does: 'refuse it: STALE_TERM; it comes from a former primary',
+    next: '–',
+  },
   toldAgain: {
     from: ['WAITING', 'FETCHING', 'COMPUTING'],
     event: 'TELL-AGAIN: nothing moves',
@@ -128,8 +140,11 @@ export class TokenMember {
   heldSeats = 0;
   view = 0;
   term = 0;
+  /** The term in which each server has welcomed this member last: a former primary speaks in an older one. */
+  private readonly terms: number[];
 
   constructor(private readonly options: TokenMemberOptions) {
+    this.terms = Array.from({ length: options.servers }, () => 0);
     this.connections = Array.from({ length: options.servers }, () => undefined);
     this.have = new Uint8Array(options.chunks.length);
   }
@@ -159,6 +174,7 @@ export class TokenMember {
     checkAttempt(header, this.options.attempt);
     const chunk = this.options.chunks[header.chunk];
     if (!chunk) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
+    this.checkTerm(chunk.server, header.term);
     if (header.length !== chunk.byteLength)
       throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk} has ${chunk.byteLength} bytes, not ${header.length}`);
     if (!this.isWanted(header)) return this.scratchOf(header.length);
@@ -178,12 +194,11 @@ export class TokenMember {
     if (this.table.state === 'OVER') return;
     switch (message.type) {
       case 'welcome':
-        this.table.take('welcome');
-        return this.sendAgain(server);
+        return this.onWelcome(server, message.term);
       case 'view':
         this.table.take('view');
         this.view = Math.max(this.view, message.view);
-        this.term = message.term;
+        this.term = Math.max(this.term, message.term);
         this.heldSeats = message.members.length;
         this.replicas = message.members.find(({ id }) => id === this.options.id)?.replicas ?? [];
         return;
@@ -289,6 +304,33 @@ export class TokenMember {
 
   numbers(): FrameNumbers {
     return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
+  }
+
+  private onWelcome(server: number, term: number): void {
+    this.checkTerm(server, term);
+    // Term 1 is the first; whoever speaks in a higher one that is news has taken over, or follows somebody who has.
+    if (term > Math.max(this.terms[server]!, 1)) this.takenOver();
+    this.terms[server] = term;
+    this.term = Math.max(this.term, term);
+    this.table.take('welcome');
+    this.sendAgain(server);
+    this.start();
+  }
+
+  /** @throws ProtocolError STALE_TERM */
+  private checkTerm(server: number, term: number): void {
+    if (term >= this.terms[server]!) return;
+    this.table.take('staleTerm');
+    throw new ProtocolError('STALE_TERM', `parameter server ${server} speaks in term ${term}, its shard is in term ${this.terms[server]}`);
+  }
+
+  private takenOver(): void {
+    this.table.take('takenOver');
+    for (const held of this.held) {
+      if (held.gradient) this.unhold(held.gradient);
+      held.gradient = undefined;
+    }
+    if (this.table.state === 'COMPUTING' && this.work!.replica >= 0) this.work!.isObsolete = true;
   }
 
   private send(server: number, message: Message): void {

@@ -4,97 +4,35 @@
  * token once, whoever pushes it and however often.
  *
  *   FETCH → parameters of one moment, noted by worker and token → gradient chunks → update → mark → APPLIED to the coordinator
+ *                                                                                          └─> standby, which applies the same: a shard that follows
+ *
+ * With a standby nobody is told of an update before the standby has it: APPLIED and the answers to fetches wait.
  *
  * A chunk that a socket still reads, or that was kept for the delay compensation, is not written: the update then goes to a new region.
  * The step number of an update is the count of tokens done here plus one, so it follows from the marks alone.
  */
-import { Codec, FrameType, ProtocolError, checkAttempt, type FrameHeader, type Members, type Message } from '@paceline/protocol';
+import {
+  Codec,
+  FrameType,
+  ProtocolError,
+  checkAttempt,
+  type FrameHeader,
+  type Members,
+  type Message,
+  type MessageOf,
+} from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 import { acquireRegion, type Region } from '../rounds/regions.js';
-import type { OwnedChunk } from '../rounds/shard-table.js';
-import { ShardLink } from '../rounds/shard.js';
-import { StateTable, type StateRows } from '../rounds/state-table.js';
-import { TokenMarks, type Token, type TokenPlan } from './marks.js';
-
-export type TokenShardState = 'SERVING' | 'OVER';
-
-export const TOKEN_SHARD_ROWS = {
-  join: { from: ['SERVING'], event: 'a worker connects', does: 'WELCOME; it fetches what it needs', next: '–' },
-  fetch: {
-    from: ['SERVING'],
-    event: 'FETCH(token)',
-    does: 'send all chunks as they are now; note how many updates they have, and keep them for the delay compensation',
-    next: '–',
-  },
-  fetchHeld: { from: ['SERVING'], event: 'FETCH behind a gradient that is held', does: 'answer it after the gradient', next: '–' },
-  chunkKept: { from: ['SERVING'], event: 'gradient chunk of a token', does: 'keep it until all chunks of the shard are there', next: '–' },
-  chunkStale: {
-    from: 'any',
-    event: 'gradient chunk of a token that is done here, that was not fetched here, or from somebody who is no member',
-    does: 'drop it and count; when the token is done say so again',
-    next: '–',
-  },
-  gradientHeld: {
-    from: ['SERVING'],
-    event: 'a whole gradient of a newer view',
-    does: 'hold it until VIEW has come, and the COMMIT with `cut` that may precede it',
-    next: '–',
-  },
-  applied: {
-    from: ['SERVING'],
-    event: 'the last chunk of a token has come',
-    does: 'update all chunks, set its mark, tell the coordinator APPLIED with its staleness',
-    next: '–',
-  },
-  drop: { from: ['SERVING'], event: 'DROP(token)', does: 'set its mark without an update, APPLIED', next: '–' },
-  dropRepeated: { from: 'any', event: 'DROP of a token that is done here', does: 'APPLIED again', next: '–' },
-  view: { from: ['SERVING'], event: 'VIEW', does: 'take the members; look at held gradients again', next: '–' },
-  cut: {
-    from: ['SERVING'],
-    event: 'COMMIT(k) with `cut`: every token before round k+1 is done here, and none beyond',
-    does: 'hand all chunks as they are to the checkpoint',
-    next: '–',
-  },
-  pull: { from: ['SERVING'], event: 'PULL of the last generation', does: 'send that chunk to the coordinator', next: '–' },
-  end: { from: 'any', event: 'END', does: 'let everything go', next: ['OVER'] },
-} as const satisfies StateRows<TokenShardState>;
-
-/** Tokens whose parameters one worker may have fetched, or whose gradient it may be sending: it holds two at a time. */
-const TOKENS_OF_WORKER = 4;
-
-export interface TokenUpdate {
-  readonly token: Token;
-  /** Number of the update at this shard, from 1. */
-  readonly step: number;
-  /** Updates applied here since the parameters of this one were fetched. */
-  readonly staleness: number;
-  /** The chunk as it was fetched, for the delay compensation. */
-  readonly fetched: Region | undefined;
-}
-
-export interface TokenShardOptions {
-  readonly index: number;
-  readonly attempt: number;
-  readonly plan: TokenPlan;
-  /** Rounds that are done from the start: those of the checkpoint that the attempt begins with. */
-  readonly firstRound?: number;
-  readonly chunks: readonly OwnedChunk[];
-  /** The parameters to begin with, one region per owned chunk, in their order. */
-  readonly initial: readonly Region[];
-  /** Keep what a worker has fetched until its update is applied (delay compensation). */
-  readonly keepsFetched: boolean;
-  /** Applies one update to one chunk. `paramIn` may be `paramOut`; for the state section `gradient` is what its values change by. */
-  update(chunk: OwnedChunk, update: TokenUpdate, paramIn: Region, paramOut: Region, gradient: Region): void;
-  /** A checkpoint takes `generation`: one region per owned chunk, in their order, retained for whoever writes them. */
-  onCut?(generation: number, regions: readonly Region[]): void;
-  tellCoordinator(message: Message): void;
-  /** A refused or dropped frame, for the counters. */
-  onDropped?(reason: string): void;
-}
+import { ShardLink } from '../rounds/shard-link.js';
+import { StateTable } from '../rounds/state-table.js';
+import { TokenMarks, type Token } from './marks.js';
+import { TOKENS_OF_WORKER, TOKEN_SHARD_ROWS, type TokenShardOptions, type TokenShardState, type TokenUpdate } from './token-shard-table.js';
 
 interface Fetched {
   /** Updates applied here by then. */
   readonly updates: number;
+  /** That its worker was in. */
+  readonly term: number;
   readonly regions: readonly Region[];
 }
 
@@ -109,7 +47,7 @@ interface LinkWork {
   readonly gathering: Map<number, Gathering>;
   /** Whole gradients that wait for a view, then fetches that came behind them. */
   held: Gathering[];
-  fetches: { round: number; replica: number }[];
+  fetches: { round: number; replica: number; term: number }[];
 }
 
 export class TokenShard {
@@ -120,8 +58,15 @@ export class TokenShard {
   private readonly links = new Map<ShardLink, LinkWork>();
   /** By worker, then by token. */
   private readonly fetched = new Map<string, Map<number, Fetched>>();
+  private members: Members = [];
   private memberIds = new Set<string>();
   private updates = 0;
+  /** The term in which the coordinator has taken the place of another: what was fetched before belongs to tokens of that one. */
+  private since = 0;
+  /** Standby: the update that is coming in, and how many have come. */
+  private following: MessageOf<'update'> | undefined;
+  private readonly arriving = new Map<number, Region>();
+  private followed = 0;
   private scratch = new Uint8Array(0);
   view = 0;
   term = 0;
@@ -134,6 +79,14 @@ export class TokenShard {
 
   get round(): number {
     return Math.floor(this.marks.count / this.options.plan.replicas);
+  }
+
+  numbers(): FrameNumbers {
+    return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
+  }
+
+  chunkIndices(): readonly number[] {
+    return this.options.chunks.map(({ index }) => index);
   }
 
   /** Admits a connection whose HELLO the gate has accepted. */
@@ -216,41 +169,45 @@ export class TokenShard {
     this.whole(link, work, gathering);
   }
 
-  onFetch(link: ShardLink, round: number, replica: number): void {
+  /** @param term that the worker is in */
+  onFetch(link: ShardLink, round: number, replica: number, term = Infinity): void {
     const work = this.links.get(link);
     if (this.table.state === 'OVER' || !work) return;
     if (replica >= this.options.plan.replicas || round > this.options.plan.totalRounds)
       throw new ProtocolError('BAD_ROUND', `round ${round}, replica ${replica}`);
     // Its own update comes first, or a lone worker would compute from parameters without it.
     if (work.held.length > 0) {
-      if (work.fetches.push({ round, replica }) > TOKENS_OF_WORKER) throw new ProtocolError('BAD_ROUND', 'more fetches than tokens');
+      if (work.fetches.push({ round, replica, term }) > TOKENS_OF_WORKER) throw new ProtocolError('BAD_ROUND', 'more fetches than tokens');
       return this.table.take('fetchHeld');
     }
-    this.answer(link, round, replica);
+    this.answer(link, round, replica, term);
   }
 
   onDrop(round: number, replica: number): void {
+    if (this.table.state === 'OVER') return;
     const token = { round, replica };
-    if (this.marks.has(token)) this.table.take('dropRepeated');
-    else {
-      this.table.take('drop');
-      this.finish(token);
-    }
+    if (this.leaveOut(token)) this.options.onApplied?.({ token, staleness: 0, isDropped: true }, []);
     this.tellApplied(token, 0);
   }
 
-  onView(view: number, term: number, members: Members): void {
+  /** @param since the term in which its coordinator has taken the place of another */
+  onView(view: number, term: number, members: Members, since = 0): void {
     if (view <= this.view || this.table.state === 'OVER') return;
     this.table.take('view');
     this.view = view;
-    this.term = term;
+    this.term = Math.max(this.term, term);
+    const isSucceeded = since > this.since;
+    this.since = Math.max(this.since, since);
+    this.members = members;
     this.memberIds = new Set(members.map(({ id }) => id));
     const linked = new Set([...this.links.keys()].map(({ id }) => id));
     for (const id of [...this.fetched.keys()]) if (!this.memberIds.has(id) && !linked.has(id)) this.forget(id);
     for (const [link, work] of [...this.links]) {
       for (const gathering of work.held.splice(0)) this.whole(link, work, gathering);
-      if (work.held.length === 0) for (const { round, replica } of work.fetches.splice(0)) this.answer(link, round, replica);
+      if (work.held.length === 0)
+        for (const { round, replica, term: known } of work.fetches.splice(0)) this.answer(link, round, replica, known);
     }
+    if (isSucceeded) this.tellAgain();
   }
 
   onCommit({ round, cut }: { readonly round: number; readonly cut?: boolean | undefined }): void {
@@ -272,7 +229,7 @@ export class TokenShard {
     const place = this.places.get(chunk);
     if (place === undefined) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${chunk}`);
     this.table.take('pull');
-    if (generation === this.round) this.sendChunk(link, generation, 0, 0, place);
+    if (generation === this.round) this.sendRegion(link, generation, 0, 0, place, this.current[place]!.retain());
   }
 
   /** Tells members and collectors that this process lives; call it every second. */
@@ -285,30 +242,123 @@ export class TokenShard {
     this.table.take('end', 'OVER');
     for (const link of [...this.links.keys()]) this.detach(link);
     for (const id of [...this.fetched.keys()]) this.forget(id);
+    this.letArrivingGo();
     for (const region of this.current) region.release();
   }
 
-  private numbers(): FrameNumbers {
-    return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
+  // ---- to a coordinator ----
+
+  /** False when the coordinator sends no such message to a shard. */
+  fromCoordinator(link: ShardLink, message: Message): boolean {
+    if (message.type === 'view') this.onView(message.view, message.term, message.members, message.since);
+    else if (message.type === 'commit') this.onCommit(message);
+    else if (message.type === 'drop') this.onDrop(message.round, message.replica);
+    else if (message.type === 'pull') this.onPull(link, message.generation, message.chunk);
+    else return message.type === 'tell-again'; // its workers push again, and that is answered
+    return true;
   }
 
-  private answer(link: ShardLink, round: number, replica: number): void {
+  /** Says which tokens are done, as soon as the standby has all of them. */
+  stand(tell: (standing: Message) => void): void {
+    const { round, view, term } = this;
+    const standing: Message = { type: 'standing', round, view, term, isReduced: false, marks: this.marks.told(this.since) };
+    this.whenReplicated(() => tell(standing));
+  }
+
+  /** The members as this shard knows them, for a coordinator that begins here. */
+  known(): { readonly view: number; readonly members: Members } {
+    return { view: this.view, members: this.members };
+  }
+
+  /** The coordinator lacks something that it was told: another one has taken over, or nothing moves. */
+  tellAgain(): void {
+    if (this.table.state === 'OVER') return;
+    this.table.take('toldAgain');
+    this.stand((standing) => this.options.tellCoordinator(standing));
+  }
+
+  // ---- as a standby ----
+
+  /** Where a gradient of the update that is coming in goes. @throws ProtocolError when none is */
+  regionForReplica(header: FrameHeader): Region {
+    const place = this.places.get(header.chunk);
+    if (place === undefined) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
+    const { following } = this;
+    const { arena, length } = this.options.chunks[place]!;
+    if (header.length !== length * 4) throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk}`);
+    if (!following || header.round !== following.round || header.nodeLo !== following.replica || this.arriving.has(header.chunk))
+      throw new ProtocolError('BAD_ROUND', `no update of replica ${header.nodeLo} in round ${header.round} is expected`);
+    return acquireRegion(arena, length);
+  }
+
+  applyReplica(header: FrameHeader, gradient: Region | undefined): Message | undefined {
+    const { following } = this;
+    if (!gradient || !following) return void gradient?.release();
+    this.arriving.set(header.chunk, gradient);
+    if (this.arriving.size < this.options.chunks.length) return undefined;
+    this.table.take('replica');
+    const { round, replica, staleness } = following;
+    this.update({ round, replica }, staleness, this.arriving, () => ({ fetched: undefined, isCompensated: true }));
+    this.letArrivingGo();
+    this.finish({ round, replica });
+    return { type: 'updated', n: this.followed };
+  }
+
+  /** VIEW and UPDATE in the primary's order. Whoever misses one of them would be another shard than its primary, and nobody would notice. */
+  followOrder(message: Message): readonly Message[] | undefined {
+    if (message.type === 'view') {
+      this.onView(message.view, message.term, message.members, message.since);
+      return [];
+    }
+    if (message.type !== 'update') return undefined;
+    if (this.following || message.n !== this.followed + 1)
+      throw new ProtocolError(
+        'BAD_ROUND',
+        `update ${message.n} has come, this standby is at ${this.followed}${this.following ? ', in part' : ''}`,
+      );
+    this.followed = message.n;
+    if (!message.isDropped) {
+      this.following = message;
+      return [];
+    }
+    this.table.take('replica');
+    this.leaveOut(message);
+    return [{ type: 'updated', n: message.n }];
+  }
+
+  promote(term: number): void {
+    this.table.take('promoted');
+    this.letArrivingGo();
+    this.term = Math.max(this.term, term);
+  }
+
+  private letArrivingGo(): void {
+    releaseRegions([...this.arriving.values()]);
+    this.arriving.clear();
+    this.following = undefined;
+  }
+
+  private answer(link: ShardLink, round: number, replica: number, term: number): void {
     this.table.take('fetch');
-    if (replica >= 0) this.note(link.id, { round, replica });
-    this.current.forEach((_, place) => this.sendChunk(link, round, Math.max(replica, 0), replica + 1, place));
+    if (replica >= 0) this.note(link.id, { round, replica }, term);
+    const regions = this.current.map((region) => region.retain());
+    const send = (): void =>
+      regions.forEach((region, place) => this.sendRegion(link, round, Math.max(replica, 0), replica + 1, place, region));
+    this.whenReplicated(send, () => releaseRegions(regions));
   }
 
-  private note(id: string, token: Token): void {
+  private note(id: string, token: Token, term: number): void {
     let byToken = this.fetched.get(id);
     if (!byToken) this.fetched.set(id, (byToken = new Map<number, Fetched>()));
     const number = this.marks.numberOf(token);
     this.drop(byToken, number);
-    byToken.set(number, { updates: this.updates, regions: this.options.keepsFetched ? this.current.map((r) => r.retain()) : [] });
+    byToken.set(number, { updates: this.updates, term, regions: this.options.keepsFetched ? this.current.map((r) => r.retain()) : [] });
     if (byToken.size > TOKENS_OF_WORKER) this.drop(byToken, byToken.keys().next().value!);
   }
 
   private fetchOf(id: string, token: Token): Fetched | undefined {
-    return this.fetched.get(id)?.get(this.marks.numberOf(token));
+    const fetched = this.fetched.get(id)?.get(this.marks.numberOf(token));
+    return fetched && fetched.term >= this.since ? fetched : undefined;
   }
 
   private drop(byToken: Map<number, Fetched>, number: number): void {
@@ -346,19 +396,41 @@ export class TokenShard {
   private apply({ token, regions }: Gathering, { updates, regions: kept }: Fetched): void {
     this.table.take('applied');
     const staleness = this.updates - updates;
+    this.update(token, staleness, regions, (place) => ({ fetched: kept[place] }));
+    const chunks = this.options.chunks.map(({ index }) => ({ index, gradient: regions.get(index)! }));
+    this.options.onApplied?.({ token, staleness, isDropped: false }, chunks);
+    for (const { gradient } of chunks) gradient.release();
+    this.finish(token);
+    this.tellApplied(token, staleness);
+  }
+
+  /** All chunks in one go. A chunk that somebody else reads is not written: the update goes to a new region. */
+  private update(
+    token: Token,
+    staleness: number,
+    gradients: ReadonlyMap<number, Region>,
+    how: (place: number) => Pick<TokenUpdate, 'fetched' | 'isCompensated'>,
+  ): void {
     const step = this.marks.count + 1;
     this.options.chunks.forEach((chunk, place) => {
       const from = this.current[place]!;
       const to = from.isShared ? acquireRegion(chunk.arena, chunk.length) : from;
-      const gradient = regions.get(chunk.index)!;
-      this.options.update(chunk, { token, step, staleness, fetched: kept[place] }, from, to, gradient);
-      gradient.release();
+      this.options.update(chunk, { token, step, staleness, ...how(place) }, from, to, gradients.get(chunk.index)!);
       if (to !== from) from.release();
       this.current[place] = to;
     });
     this.updates++;
-    this.finish(token);
-    this.tellApplied(token, staleness);
+  }
+
+  /** False when that is known already. */
+  private leaveOut(token: Token): boolean {
+    const isNew = this.marks.leaveOut(token);
+    if (this.marks.has(token)) this.table.take('dropRepeated');
+    else {
+      this.table.take('drop');
+      this.finish(token);
+    }
+    return isNew;
   }
 
   /** Marks a token, and lets go what was kept for it, here and on its way. */
@@ -374,11 +446,18 @@ export class TokenShard {
   }
 
   private tellApplied({ round, replica }: Token, staleness: number): void {
-    this.options.tellCoordinator({ type: 'applied', round, replica, staleness });
+    const isDropped = this.marks.isLeftOut({ round, replica });
+    const message: Message = { type: 'applied', round, replica, staleness, ...(isDropped ? { isDropped } : {}) };
+    this.whenReplicated(() => this.options.tellCoordinator(message));
   }
 
-  private sendChunk(link: ShardLink, round: number, nodeLo: number, nodeHi: number, place: number): void {
-    const region = this.current[place]!.retain();
+  private whenReplicated(act: () => void, cancel: () => void = () => undefined): void {
+    if (this.options.whenReplicated) this.options.whenReplicated(act, cancel);
+    else act();
+  }
+
+  /** Lets go of the region when it is sent. */
+  private sendRegion(link: ShardLink, round: number, nodeLo: number, nodeHi: number, place: number, region: Region): void {
     const { index } = this.options.chunks[place]!;
     link.connection.sendData(
       { type: FrameType.parameters, codec: Codec.none, ...this.numbers(), round, nodeLo, nodeHi, chunk: index },
@@ -403,5 +482,9 @@ function tokenOf({ round, nodeLo }: FrameHeader): Token {
 }
 
 function releaseAll({ regions }: Gathering): void {
-  for (const region of regions.values()) region.release();
+  releaseRegions([...regions.values()]);
+}
+
+function releaseRegions(regions: readonly Region[]): void {
+  for (const region of regions) region.release();
 }

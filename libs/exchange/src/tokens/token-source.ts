@@ -40,6 +40,26 @@ export abstract class TokenSource {
   /** Issues the next token for a member that holds `replicas`, or says what has to happen first. */
   abstract next(replicas: readonly number[]): Token | Wait;
 
+  /**
+   * A coordinator takes over: these are begun, as the shards know. What is not done of all that may be begun is issued before anything new.
+   * @param isOut left out: nobody computes it any more
+   */
+  resume(begun: readonly Token[], isOut: (number: number) => boolean): void {
+    for (const token of begun) {
+      this.issuedRounds = Math.max(this.issuedRounds, token.round + 1);
+      this.pass(token);
+    }
+    for (const token of this.passed()) {
+      const number = this.marks.numberOf(token);
+      if (!this.marks.has(token) && !isOut(number)) this.returned.add(number);
+    }
+  }
+
+  /** It is none that is new. */
+  protected abstract pass(token: Token): void;
+  /** All that are not new any more, from the first one that is not done. */
+  protected abstract passed(): Iterable<Token>;
+
   /** Its holder is gone. */
   giveBack(token: Token): void {
     if (!this.marks.has(token)) this.returned.add(this.marks.numberOf(token));
@@ -85,6 +105,14 @@ export class FreeTokens extends TokenSource {
     }
     return this.issue(this.cursor++);
   }
+
+  protected override pass(token: Token): void {
+    this.cursor = Math.max(this.cursor, this.marks.numberOf(token) + 1);
+  }
+
+  protected override *passed(): Iterable<Token> {
+    for (let number = this.marks.lowWater; number < this.cursor; number++) yield this.marks.tokenOf(number);
+  }
 }
 
 export class ClockedTokens extends TokenSource {
@@ -129,6 +157,15 @@ export class ClockedTokens extends TokenSource {
     this.wind(token.replica);
     if (token.round > this.clocks[this.slowest()]! + this.bound)
       throw new Error(`the token of replica ${token.replica} in round ${token.round} is done beyond the staleness bound of ${this.bound}`);
+  }
+
+  protected override pass({ round, replica }: Token): void {
+    this.fresh[replica] = Math.max(this.fresh[replica]!, round + 1);
+  }
+
+  protected override *passed(): Iterable<Token> {
+    for (const [replica, fresh] of this.fresh.entries())
+      for (let round = this.clocks[replica]!; round < fresh; round++) yield { round, replica };
   }
 
   /** The earliest token that these replicas have to do. */

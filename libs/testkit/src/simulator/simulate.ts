@@ -70,11 +70,12 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   const drawn = { ...randomShape(random), tokens, ...options.shape };
   // From a stream of its own too: seeds with plan streaming stay what they were.
   const gradient = tokens ? STREAMING : randomGradient(new Random(options.seed, 2), drawn.replicas);
-  const standby = new Random(options.seed, 6).chance(0.4) ? 1 : 0;
+  // Modes async and ssp have had standbys only later: their own stream too.
+  const standby = new Random(options.seed, tokens ? 8 : 6).chance(0.4) ? 1 : 0;
   // Where the shape is given, so is this.
   const restarts = options.shape ? undefined : fewRestarts(new Random(options.seed, 7));
   const whole: RunShape = { gradient, standby, restarts, ...drawn };
-  const shape = tokens || whole.gradient.backupReplicas > 0 ? { ...whole, standby: 0 as const } : whole;
+  const shape = whole.gradient.backupReplicas > 0 ? { ...whole, standby: 0 as const } : whole;
   const cluster = new Cluster(clusterOptions(options, random, shape));
   const plan = faultPlan(options, random);
   options.arrange?.(cluster);

@@ -8,6 +8,7 @@ interface OpenShard {
   readonly links: ReadonlyMap<ShardLink, { readonly gathering: ReadonlyMap<number, { readonly regions: ReadonlyMap<number, object> }> }>;
   finish(token: Token): void;
   tellApplied(token: Token, staleness: number): void;
+  readonly options: { whenReplicated: (act: () => void) => void };
 }
 interface OpenCoordinator {
   readonly issued: ReadonlyMap<number, { readonly shards: Set<number> }>;
@@ -76,6 +77,21 @@ export const PLANTED_TOKENS: readonly PlantedBug[] = [
           clocks.forEach((clock, replica) => (source.clocks[replica] = clock));
           return token;
         };
+      },
+    },
+  },
+  {
+    name: 'replied before the standby had it',
+    mistake: 'in modes async and ssp a primary says APPLIED before its standby has acknowledged the token',
+    shownBy: ['I2'],
+    withinSeeds: 5,
+    kinds: [],
+    mode: 'async',
+    shape: { standby: 1 },
+    plant: {
+      tokenShard(shard) {
+        const machine = shard as unknown as OpenShard;
+        machine.options.whenReplicated = (act) => act();
       },
     },
   },

@@ -57,5 +57,6 @@ export const TOKEN_ROWS_RARELY_REACHED: Readonly<Record<string, string>> = {
   'token-coordinator.contributionStale':
     'a connection that breaks takes what it carried with it; a token that is held is counted only when it was told again',
   'token-coordinator.nonFiniteStale': 'as contributionStale',
+  'token-member.staleTerm': 'as member.staleTerm; token-member.test.ts takes it',
   'token-member.parametersStale': 'a shard answers a FETCH once; another answer comes when it is fetched again while nothing is lost',
 };

@@ -38,6 +38,10 @@ export class TokenWatch {
   private readonly cuts = new Map<string, Float32Array>();
   /** What chunks hold, by attempt and chunk. */
   private readonly present = new Map<string, Float32Array>();
+  /** What they held at the primary after each update, by attempt, chunk and number of the update: a standby has to hold the same. */
+  private readonly steps = new Map<string, Float32Array>();
+  /** Tokens that any coordinator has counted, by attempt: whoever takes over counts them too. */
+  private readonly countedIn = new Map<number, Set<number>>();
   /** Tokens that are left out, in the lineage of the present attempt: workers may disagree about one, so it is what the coordinator says. */
   private readonly left = new Set<number>();
   /** The highest staleness that any shard has measured. */
@@ -56,8 +60,12 @@ export class TokenWatch {
   /** A worker begins to compute. */
   begun(attempt: number, token: Token): void {
     if (this.shape.mode !== 'ssp') return;
-    const part = this.cluster.hosted.find((known) => known.attempt === attempt && known.run.hasStarted && known.coordinator);
-    if (part?.coordinator instanceof TokenCoordinator) this.withinBound(part.coordinator, token, 'is computed');
+    const { hosted, run } = this.cluster;
+    const first = hosted.find((part) => part.attempt === attempt)?.restore?.round ?? 0;
+    const counted = this.countedOf(attempt);
+    const isDone = (other: Token): boolean =>
+      other.round < first || run.replicaExamples(other.round, other.replica) === 0 || counted.has(this.numberOf(other));
+    this.withinBound(isDone, token, 'is computed');
   }
 
   computed(attempt: number, token: Token, gradient: Float32Array): void {
@@ -77,9 +85,13 @@ export class TokenWatch {
     checks.expect(token.round >= (part.restore?.round ?? 0), 'I2', () => `${what} is in the checkpoint that the attempt began with`);
     chunks.add(chunk);
     const { offset, length } = run.layout.chunks[chunk]!;
-    const isComputed = (this.gradients.get(`${part.attempt}/${number}`) ?? []).some((all) =>
-      sameBits(all.subarray(offset, offset + length), gradient.floats),
-    );
+    // What a standby is sent has the delay compensation in it.
+    const isOther = isFollower(part) && this.shape.delayCompensation > 0;
+    const isComputed =
+      isOther ||
+      (this.gradients.get(`${part.attempt}/${number}`) ?? []).some((all) =>
+        sameBits(all.subarray(offset, offset + length), gradient.floats),
+      );
     checks.expect(isComputed, 'I2', () => `${what}: nobody has computed the gradient that was applied to chunk ${chunk}`);
     checks.expect(staleness >= 0 && step > 0, 'I3', () => `${what} has staleness ${staleness} and step ${step}`);
     this.highestStaleness = Math.max(this.highestStaleness, staleness);
@@ -90,7 +102,18 @@ export class TokenWatch {
   }
 
   /** After it. */
-  applied(part: Part, chunk: number, params: Region): void {
+  applied(part: Part, chunk: number, { token, step }: TokenUpdate, params: Region): void {
+    const key = `${part.attempt}/${chunk}/${step}`;
+    if (isFollower(part)) {
+      const { checks } = this.cluster;
+      const held = this.steps.get(key);
+      const what = () => `chunk ${chunk} of ${part.name} after update ${step}, replica ${token.replica} of round ${token.round}`;
+      checks.expect(held !== undefined && sameBits(held, params.floats), 'I8', () => `${what()} is not that of its primary`);
+      return;
+    }
+    // One that was stopped, and goes on without knowing that it was replaced, changes nothing that counts.
+    if (!part.counts) return;
+    this.steps.set(key, params.floats.slice());
     this.present.set(`${part.attempt}/${chunk}`, params.floats.slice());
   }
 
@@ -158,14 +181,20 @@ export class TokenWatch {
 
   private coordinator(part: Part, coordinator: TokenCoordinator): void {
     const { checks, watch } = this.cluster;
+    if (coordinator.isAsking) return;
     let seen = this.coordinators.get(coordinator);
-    if (!seen) this.coordinators.set(coordinator, (seen = { count: -1, view: 0, counted: new Set(), issued: new Set() }));
+    if (!seen) {
+      this.coordinators.set(coordinator, (seen = { count: -1, view: 0, counted: new Set(), issued: new Set() }));
+      if (part.isStandby) this.takenOver(part, coordinator);
+    }
+    // What one that is dead, or was replaced, meant to leave out may be issued again.
+    const leads = this.cluster.coordinatorPart === part;
     for (const [number, { token, isDropped }] of (coordinator as unknown as OpenCoordinator).issued) {
-      if (isDropped) this.left.add(number);
+      if (isDropped && leads) this.left.add(number);
       if (seen.issued.has(number)) continue;
-      if (!isDropped) this.left.delete(number); // of an attempt before
+      if (!isDropped && leads) this.left.delete(number); // of an attempt before
       seen.issued.add(number);
-      if (this.shape.mode === 'ssp') this.withinBound(coordinator, token, 'is issued');
+      if (this.shape.mode === 'ssp') this.withinBound((other) => coordinator.marks.has(other), token, 'is issued');
     }
     if (coordinator.marks.count === seen.count && coordinator.view === seen.view) return;
     const { count, view } = seen;
@@ -196,6 +225,7 @@ export class TokenWatch {
       const number = this.numberOf(token);
       if (seen.counted.has(number)) continue;
       seen.counted.add(number);
+      this.countedOf(part.attempt).add(number);
       for (const holder of shards)
         checks.expect(
           (holder.shard as TokenShard).marks.has(token),
@@ -212,12 +242,32 @@ export class TokenWatch {
     );
   }
 
-  private withinBound(coordinator: TokenCoordinator, { round, replica }: Token, what: string): void {
+  /** A standby coordinates: nothing that was counted is lost, and what is left out is what the shards were told to leave out. */
+  private takenOver(part: Part, coordinator: TokenCoordinator): void {
+    const { checks } = this.cluster;
+    const shards = this.cluster.hosted.filter((other) => other.attempt === part.attempt && other.counts && other.memory.chunks.length > 0);
+    for (const token of this.tokens()) {
+      const number = this.numberOf(token);
+      const isLost = this.countedOf(part.attempt).has(number) && !coordinator.marks.has(token);
+      checks.expect(!isLost, 'I2', () => `replica ${token.replica} of round ${token.round} was counted, and is lost with the takeover`);
+      if (!coordinator.marks.has(token) || token.round < (part.restore?.round ?? 0)) continue;
+      if (shards.some(({ shard }) => (shard as TokenShard).marks.isLeftOut(token))) this.left.add(number);
+      else this.left.delete(number);
+    }
+  }
+
+  private countedOf(attempt: number): Set<number> {
+    let counted = this.countedIn.get(attempt);
+    if (!counted) this.countedIn.set(attempt, (counted = new Set()));
+    return counted;
+  }
+
+  private withinBound(isDone: (token: Token) => boolean, { round, replica }: Token, what: string): void {
     const { shape, schedule } = this.cluster.run;
     let slowest = schedule.totalRounds;
     for (let other = 0; other < shape.replicas; other++) {
       let clock = 0;
-      while (clock < slowest && coordinator.marks.has({ round: clock, replica: other })) clock++;
+      while (clock < slowest && isDone({ round: clock, replica: other })) clock++;
       slowest = Math.min(slowest, clock);
     }
     const bound = this.shape.stalenessBound;
@@ -236,7 +286,9 @@ export class TokenWatch {
     const owned = part.memory.chunks.length;
     const ofLinks = links * (owned * 2 * TOKENS_OF_WORKER + 1);
     const slots = run.optimizer.slots.length;
-    const blocks = owned * (2 + slots + (1 + slots)) + ofLinks + workers.length * owned * TOKENS_OF_WORKER;
+    // With a standby: answers that wait for it, and gradients that it has not taken yet.
+    const ofStandby = run.shape.standby * 2 * workers.length * owned * TOKENS_OF_WORKER;
+    const blocks = owned * (2 + slots + (1 + slots)) + ofLinks + workers.length * owned * TOKENS_OF_WORKER + ofStandby;
     const { bytesInUse } = part.memory.arena;
     checks.expect(bytesInUse <= blocks * 64, 'I10', () => `${part.name} holds ${bytesInUse} bytes, its bound is ${blocks * 64}`);
   }
@@ -258,6 +310,9 @@ export class TokenWatch {
       for (let replica = 0; replica < run.shape.replicas; replica++) if (run.replicaExamples(round, replica) > 0) yield { round, replica };
   }
 }
+
+/** It applies what its primary has applied. */
+const isFollower = ({ run }: Part): boolean => run.place?.standby?.table.state === 'FOLLOWING';
 
 function sameBits(a: Float32Array, b: Float32Array): boolean {
   if (a.length !== b.length) return false;

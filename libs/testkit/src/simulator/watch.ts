@@ -42,9 +42,9 @@ export class Watch {
     for (const part of cluster.hosted) {
       if (part.over) continue;
       cluster.tokens?.afterEvent(part);
+      this.leads(part);
       if (cluster.tokens) continue;
       this.shard(part);
-      this.leads(part);
       if (part.server.process.isAlive) checkBounds(part, cluster);
       if (part.coordinator instanceof Coordinator) this.coordinator(part, part.coordinator);
     }
@@ -62,7 +62,7 @@ export class Watch {
 
   /** A shard has one primary in each term: whoever takes over does so in a term of its own. */
   private leads({ run, attempt, index, shard, server }: Part): void {
-    if (!run.place?.isPrimary || !(shard instanceof Shard)) return;
+    if (!run.place?.isPrimary) return;
     const key = `${attempt}/${index}/${shard.term}`;
     const primary = this.primaries.get(key);
     if (primary === undefined) this.primaries.set(key, server);
@@ -286,6 +286,8 @@ export class Watch {
     const ended = cluster.control.isOver;
     this.nobodyStalled();
     for (const part of cluster.hosted) {
+      // Who still waits for an arbiter holds back what was fetched of it.
+      part.run.place?.replication?.end();
       part.shard.end();
       const leaked = part.memory.release();
       if (ended && part.isRunning) cluster.checks.expect(leaked === 0, 'I10', () => `${part.name} kept ${leaked} bytes of its arena`);

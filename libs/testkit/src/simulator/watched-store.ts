@@ -44,7 +44,7 @@ export class WatchedStore extends ParameterStore {
     const tokens = this.cluster.tokens!;
     tokens.applying(this.part, chunk.index, update, gradient);
     super.updateToken(chunk, update, paramIn, paramOut, gradient, examples, options);
-    tokens.applied(this.part, chunk.index, paramOut);
+    tokens.applied(this.part, chunk.index, update, paramOut);
   }
 
   override async restore(checkpoint: CheckpointReader): Promise<void> {

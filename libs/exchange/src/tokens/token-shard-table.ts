@@ -1,0 +1,121 @@
+/** State table and options of the shard of modes async and ssp. The machine is in token-shard.ts. */
+import type { Message } from '@paceline/protocol';
+import type { Region } from '../rounds/regions.js';
+import type { OwnedChunk } from '../rounds/shard-table.js';
+import type { StateRows } from '../rounds/state-table.js';
+import type { Token, TokenPlan } from './marks.js';
+
+export type TokenShardState = 'SERVING' | 'OVER';
+
+export const TOKEN_SHARD_ROWS = {
+  join: { from: ['SERVING'], event: 'a worker connects', does: 'WELCOME; it fetches what it needs', next: '–' },
+  fetch: {
+    from: ['SERVING'],
+    event: 'FETCH(token)',
+    does: 'send all chunks as they are now, when the standby has what is in them; note how many updates they have, and keep them for the delay compensation',
+    next: '–',
+  },
+  fetchHeld: { from: ['SERVING'], event: 'FETCH behind a gradient that is held', does: 'answer it after the gradient', next: '–' },
+  chunkKept: { from: ['SERVING'], event: 'gradient chunk of a token', does: 'keep it until all chunks of the shard are there', next: '–' },
+  chunkStale: {
+    from: 'any',
+    event: 'gradient chunk of a token that is done here, that was not fetched here, or from somebody who is no member',
+    does: 'drop it and count; when the token is done say so again',
+    next: '–',
+  },
+  gradientHeld: {
+    from: ['SERVING'],
+    event: 'a whole gradient of a newer view',
+    does: 'hold it until VIEW has come, and the COMMIT with `cut` that may precede it',
+    next: '–',
+  },
+  applied: {
+    from: ['SERVING'],
+    event: 'the last chunk of a token has come',
+    does: 'update all chunks, set its mark, forward it to the standby; when that has it tell the coordinator APPLIED with its staleness',
+    next: '–',
+  },
+  drop: { from: ['SERVING'], event: 'DROP(token)', does: 'set its mark without an update, note that it is left out, APPLIED', next: '–' },
+  dropRepeated: { from: 'any', event: 'DROP of a token that is done here', does: 'note that it is left out, APPLIED again', next: '–' },
+  view: {
+    from: ['SERVING'],
+    event: 'VIEW',
+    does: 'take the members; look at held gradients again; where its coordinator has taken the place of another, take no gradient that was fetched before, and say which tokens are done',
+    next: '–',
+  },
+  replica: {
+    from: ['SERVING'],
+    event: 'standby: the update of a token is whole, or says that it is left out',
+    does: 'apply it as the primary has, set its mark',
+    next: '–',
+  },
+  promoted: {
+    from: ['SERVING'],
+    event: 'standby: the arbiter has promoted this server',
+    does: 'take the new term; let go what an unfinished update has brought; workers fetch again',
+    next: '–',
+  },
+  toldAgain: {
+    from: ['SERVING'],
+    event: 'TELL-AGAIN, another coordinator, or a broken connection to it',
+    does: 'say which tokens are done, as soon as the standby has them',
+    next: '–',
+  },
+  cut: {
+    from: ['SERVING'],
+    event: 'COMMIT(k) with `cut`: every token before round k+1 is done here, and none beyond',
+    does: 'hand all chunks as they are to the checkpoint',
+    next: '–',
+  },
+  pull: { from: ['SERVING'], event: 'PULL of the last generation', does: 'send that chunk to the coordinator', next: '–' },
+  end: { from: 'any', event: 'END', does: 'let everything go', next: ['OVER'] },
+} as const satisfies StateRows<TokenShardState>;
+
+/** Tokens whose parameters one worker may have fetched, or whose gradient it may be sending: it holds two at a time. */
+export const TOKENS_OF_WORKER = 4;
+
+export interface TokenUpdate {
+  readonly token: Token;
+  /** Number of the update at this shard, from 1. */
+  readonly step: number;
+  /** Updates applied here since the parameters of this one were fetched. */
+  readonly staleness: number;
+  /** The chunk as it was fetched, for the delay compensation. */
+  readonly fetched: Region | undefined;
+  /** Standby: the gradient comes from the primary, after the delay compensation. */
+  readonly isCompensated?: boolean;
+}
+
+/** What was done with a token. */
+export interface AppliedToken {
+  readonly token: Token;
+  readonly staleness: number;
+  readonly isDropped: boolean;
+}
+
+export interface TokenShardOptions {
+  readonly index: number;
+  readonly attempt: number;
+  readonly plan: TokenPlan;
+  /** Rounds that are done from the start: those of the checkpoint that the attempt begins with. */
+  readonly firstRound?: number;
+  readonly chunks: readonly OwnedChunk[];
+  /** The parameters to begin with, one region per owned chunk, in their order. */
+  readonly initial: readonly Region[];
+  /** Keep what a worker has fetched until its update is applied (delay compensation). */
+  readonly keepsFetched: boolean;
+  /** Applies one update to one chunk. `paramIn` may be `paramOut`; for the state section `gradient` is what its values change by. It may be written to. */
+  update(chunk: OwnedChunk, update: TokenUpdate, paramIn: Region, paramOut: Region, gradient: Region): void;
+  /** A checkpoint takes `generation`: one region per owned chunk, in their order, retained for whoever writes them. */
+  onCut?(generation: number, regions: readonly Region[]): void;
+  tellCoordinator(message: Message): void;
+  /**
+   * Something was done with a token, in this order: the standby is sent it. The gradients are those that went into the optimizer; none when
+   * the token is left out.
+   */
+  onApplied?(applied: AppliedToken, chunks: readonly { readonly index: number; readonly gradient: Region }[]): void;
+  /** Acts when the standby has everything that was applied by now, or cancels; at once without one. */
+  whenReplicated?(act: () => void, cancel: () => void): void;
+  /** A refused or dropped frame, for the counters. */
+  onDropped?(reason: string): void;
+}

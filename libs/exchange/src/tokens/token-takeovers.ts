@@ -1,0 +1,129 @@
+/**
+ * Modes async and ssp: how a coordinator begins in the place of one that is gone (ROUNDS §5). It asks before it says anything.
+ *
+ *   ASKING    every server joins and says which tokens it is done with; workers are told NOT_PRIMARY meanwhile
+ *      │  all are there
+ *   FENCING   VIEW with `since`: from here on no server applies what was fetched for tokens of the coordinator before; each says
+ *      │      again which ones are done, and its standby has them
+ *   DONE      a token that is done at all shards counts; all others are issued again, or dropped where one of them was told to
+ *
+ * Workers have let everything go with the connection that broke, and begin anew.
+ */
+import type { MessageOf } from '@paceline/protocol';
+import { ServerTakeovers, type SuccessionPhase, type TakenOverCoordinator, type TakeoverHooks } from '../rounds/server-takeovers.js';
+import type { ServerWatch } from '../rounds/server-watch.js';
+import type { Succession } from '../rounds/takeover.js';
+import { MarksTold } from './marks.js';
+
+type Standing = MessageOf<'standing'>;
+
+export class TokenSuccession implements SuccessionPhase {
+  private phase: 'ASKING' | 'FENCING' | 'DONE' = 'ASKING';
+  private readonly standings = new Map<number, Standing>();
+
+  constructor(
+    readonly succession: Succession,
+    private readonly servers: number,
+  ) {}
+
+  get isAsking(): boolean {
+    return this.phase !== 'DONE';
+  }
+
+  get isDone(): boolean {
+    return this.phase === 'DONE';
+  }
+
+  get isFencing(): boolean {
+    return this.phase === 'FENCING';
+  }
+
+  get waitingFor(): string | null {
+    if (this.phase === 'DONE') return null;
+    const missing = Array.from({ length: this.servers }, (_, index) => index).filter((index) => !this.standings.has(index));
+    return `parameter server ${missing.join(', ')} to say which tokens are done after the takeover`;
+  }
+
+  forget(server: number): void {
+    this.standings.delete(server);
+  }
+
+  /** True when it was the last one. */
+  stands(server: number, standing: Standing): boolean {
+    this.standings.set(server, standing);
+    return this.standings.size === this.servers;
+  }
+
+  /** All have said where they stood: asked once more, behind the fence. */
+  fence(): { readonly view: number; readonly term: number } {
+    const all = [...this.standings.values()];
+    this.phase = 'FENCING';
+    this.standings.clear();
+    return {
+      view: Math.max(this.succession.view, ...all.map(({ view }) => view)) + 1,
+      term: Math.max(this.succession.term, ...all.map(({ term }) => term)),
+    };
+  }
+
+  resolve(): ReadonlyMap<number, MarksTold> {
+    this.phase = 'DONE';
+    return new Map([...this.standings].flatMap(([server, { marks }]) => (marks ? [[server, new MarksTold(marks)] as const] : [])));
+  }
+}
+
+export interface TokenTakeoverHooks extends TakeoverHooks {
+  /** A server says which tokens it is done with, and this coordinator has begun: what it was told of them may have got lost. */
+  marksTold(index: number, marks: MarksTold): void;
+  /** This coordinator knows where everybody stands. */
+  succeed(marks: ReadonlyMap<number, MarksTold>, succession: Succession): void;
+}
+
+export class TokenTakeovers extends ServerTakeovers<TakenOverCoordinator<'succeeded'>, TokenTakeoverHooks> {
+  protected override readonly succession: TokenSuccession | undefined;
+  /** The term in which this coordinator has taken over, once it has. */
+  since: number | undefined;
+
+  constructor(
+    coordinator: TakenOverCoordinator<'succeeded'>,
+    { succession, servers: count, serverTakenOver }: TokenTakeoverOptions,
+    servers: ServerWatch,
+    hooks: TokenTakeoverHooks,
+  ) {
+    super(coordinator, serverTakenOver, servers, hooks);
+    this.succession = succession && new TokenSuccession(succession, count);
+  }
+
+  protected override standing(index: number, standing: Standing): void {
+    const { coordinator, succession } = this;
+    if (succession?.isAsking) return this.asked(succession, index, standing);
+    if (standing.term > coordinator.term) this.takenOver(index, standing.term);
+    if (standing.marks) this.hooks.marksTold(index, new MarksTold(standing.marks));
+  }
+
+  private asked(succession: TokenSuccession, index: number, standing: Standing): void {
+    const { coordinator, hooks } = this;
+    if (!succession.isFencing) {
+      if (!succession.stands(index, standing)) return;
+      const { view, term } = succession.fence();
+      coordinator.view = view;
+      coordinator.term = this.since = term;
+      return this.servers.send(hooks.viewMessage(), coordinator.numbers());
+    }
+    if (standing.marks?.since === this.since) {
+      if (!succession.stands(index, standing)) return;
+      coordinator.table.take('succeeded');
+      return hooks.succeed(succession.resolve(), succession.succession);
+    }
+    // It has joined since: a standby, perhaps, in a higher term and another view.
+    if (standing.term > coordinator.term) coordinator.term = standing.term;
+    if (standing.view >= coordinator.view) coordinator.view = standing.view + 1;
+    this.servers.connectionOf(index)?.sendMessage(hooks.viewMessage(), coordinator.numbers());
+  }
+}
+
+export interface TokenTakeoverOptions {
+  readonly succession?: Succession;
+  /** How many there are. */
+  readonly servers: number;
+  serverTakenOver?(index: number): void;
+}
