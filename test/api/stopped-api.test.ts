@@ -70,7 +70,7 @@ async function createRun({ url }: Api): Promise<string> {
   return data.createRun.run.id;
 }
 
-it('the other takes over within its time; the stopped one notices when it goes on, and writes nothing', async () => {
+it('the other takes over within its time; the stopped one, which has nothing in hand, notices when it goes on, and does not reconcile', async () => {
   const apis = [await startApi(), await startApi()];
   fleet = await new ScriptedFleet(redis.url).ready();
   const server = fleet.beat('server');

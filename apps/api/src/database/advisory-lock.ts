@@ -18,10 +18,11 @@ const END_STALE_HOLDER = `
 export class AdvisoryLock {
   private client: pg.Client | undefined;
 
-  /** @param key below 2^32 */
+  /** @param key below 2^32 @param gone told as soon as the connection that holds the lock has ended by itself */
   constructor(
     private readonly databaseUrl: string,
     private readonly key: number,
+    private readonly gone: () => void,
   ) {}
 
   /** @throws when PostgreSQL is away */
@@ -33,7 +34,12 @@ export class AdvisoryLock {
       keepAlive: true,
       application_name: 'paceline-api lock',
     });
-    client.on('error', () => void this.release(client));
+    const ended = (): void => {
+      if (client === this.client) this.gone();
+      void this.release(client);
+    };
+    client.on('error', ended);
+    client.on('end', ended);
     try {
       await client.connect();
       const { rows } = await client.query<{ held: boolean }>('SELECT pg_try_advisory_lock($1) AS held', [this.key]);

@@ -1,7 +1,7 @@
 /** The DispatchLoop of libs/jobs with real timers, the outbox, the reconciler, and the lock that one of several apis holds. */
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import type { Logger } from '@paceline/runtime';
-import { DispatchLock, DispatchLockLostError, DispatchLoop, RedisUnavailableError } from '@paceline/jobs';
+import { DispatchLock, DispatchLockLostError, DispatchLoop, RedisUnavailableError, wakefulClock } from '@paceline/jobs';
 import { AdvisoryLock } from '../database/advisory-lock.js';
 import { isDatabaseOutage } from '../database/outage.js';
 import { Settings } from '../environment.js';
@@ -24,9 +24,9 @@ export class Dispatcher implements OnModuleDestroy {
     signal: DispatchSignal,
     @Inject(LOGGER) private readonly log: Logger,
   ) {
-    const held = new AdvisoryLock(settings.databaseUrl, LOCK_KEY);
+    const held = new AdvisoryLock(settings.databaseUrl, LOCK_KEY, () => this.lock.gone());
     this.lock = new DispatchLock({
-      now: () => performance.now(),
+      now: wakefulClock(() => performance.now(), Date.now),
       take: (staleMs) => held.take(staleMs),
       beat: () => held.beat(),
       letGo: () => held.letGo(),
@@ -43,7 +43,7 @@ export class Dispatcher implements OnModuleDestroy {
         return () => clearTimeout(timer);
       },
       random: Math.random,
-      sendOutbox: () => outbox.send(),
+      sendOutbox: () => outbox.send(() => this.lock.keep()),
       holdLock: () => this.lock.hold(),
       reconcile: () => reconciler.tick(() => this.lock.confirm()),
       failed: (error, failuresInARow, run) => this.report(error, failuresInARow, run),

@@ -29,8 +29,9 @@ export class Outbox {
   ) {}
 
   /** Sends what waits, at most one batch. @returns how many were sent @throws RedisUnavailableError, or when PostgreSQL is away */
-  async send(): Promise<number> {
+  async send(keepLock: () => Promise<void>): Promise<number> {
     const sent = await sendOutbox<Row>({
+      keepLock,
       unsent: () => this.unsent(),
       prepare: (row) => (row.kind === 'placement' ? this.placement(row) : this.stepTask(row)),
       add: (jobs) => this.queues.add(jobs),

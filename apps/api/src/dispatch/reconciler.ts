@@ -9,6 +9,7 @@ import {
   type ConfirmLock,
   type JobKind,
   type JobName,
+  type RunPage,
   type RunPicture,
   type SeatFailure,
 } from '@paceline/jobs';
@@ -22,7 +23,6 @@ import { readRunsInHand, RUNS_PER_TICK } from './run-picture.js';
 
 @Injectable()
 export class Reconciler {
-  private position: string | undefined;
   private readonly runs: RunReconciler;
 
   constructor(
@@ -38,9 +38,9 @@ export class Reconciler {
     });
     this.runs = new RunReconciler({
       now: Date.now,
-      readRuns: () => this.read(),
+      readRuns: (afterId, confirmLock) => this.read(afterId, confirmLock),
       fleet: (placed) => sightings.picture(placed),
-      jobs: (run, now) => jobs.of(run, now),
+      jobs: (run, now, confirmLock) => jobs.of(run, now, confirmLock),
       carryOut: (run, action) => executor.carryOut(run, action),
       waitingIds: (kind) => queues.waitingIds(kind),
       isWanted: (kind, name) => this.isWanted(kind, name),
@@ -54,18 +54,20 @@ export class Reconciler {
     return this.runs.tick(confirmLock);
   }
 
-  private async read(): Promise<RunPicture[]> {
-    const rows = await readRunsInHand(this.database, this.position);
-    this.position = rows.length === RUNS_PER_TICK ? rows.at(-1)!.id : undefined;
+  private async read(afterId: string | undefined, confirmLock: ConfirmLock): Promise<RunPage> {
+    const rows = await readRunsInHand(this.database, afterId);
+    const nextAfterId = rows.length === RUNS_PER_TICK ? rows.at(-1)!.id : undefined;
+    await confirmLock();
     const controls = await this.control.read(rows.map(({ id }) => id));
     const pictures: RunPicture[] = [];
     for (const row of rows) {
+      await confirmLock();
       const hasFailures = row.attempts.some(({ number, seatFailures }) => number === row.attempt && seatFailures > 0);
       const failure = hasFailures ? await this.lastSeatFailure(row.id, row.attempt) : null;
       const picture = pictureOf(row, controls.get(row.id) ?? {}, failure);
       if (picture) pictures.push(picture);
     }
-    return pictures;
+    return { runs: pictures, nextAfterId };
   }
 
   private async lastSeatFailure(runId: string, attempt: number): Promise<SeatFailure | null> {

@@ -2,6 +2,7 @@
 import type { JobSighting, JobState, RunPicture } from '../lifecycle/picture.js';
 import { jobsInQuestion } from '../lifecycle/reconcile.js';
 import type { JobKind } from './outbox.js';
+import type { ConfirmLock } from './reconciler.js';
 
 const MAX_REMEMBERED = 10_000;
 
@@ -16,12 +17,16 @@ export class JobSightings {
 
   constructor(private readonly ports: JobSightingsPorts) {}
 
-  /** @throws what the ports throw */
-  async of(run: RunPicture, now: number): Promise<Map<string, JobSighting>> {
+  /** @param confirmLock is asked before each look @throws what it and the ports throw */
+  async of(run: RunPicture, now: number, confirmLock: ConfirmLock): Promise<Map<string, JobSighting>> {
     const { placements, seats } = jobsInQuestion(run, now);
     const sightings = new Map<string, JobSighting>();
-    for (const jobId of placements) sightings.set(jobId, await this.look('placement', jobId, now));
-    for (const jobId of seats) sightings.set(jobId, await this.look('step-task', jobId, now));
+    const look = async (kind: JobKind, jobId: string): Promise<void> => {
+      await confirmLock();
+      sightings.set(jobId, await this.look(kind, jobId, now));
+    };
+    for (const jobId of placements) await look('placement', jobId);
+    for (const jobId of seats) await look('step-task', jobId);
     return sightings;
   }
 

@@ -25,6 +25,8 @@ export interface OutboxRow {
 }
 
 export interface OutboxPorts<Row extends OutboxRow> {
+  /** Before each step: who sends may hold the dispatch lock, and has to be heard while it is slow. */
+  keepLock(): Promise<void>;
   /** Rows that were not sent, oldest first, at most a batch; without placements of runs that need more servers than there are. */
   unsent(): Promise<readonly Row[]>;
   /** Undefined when its job is not wanted any more. */
@@ -38,15 +40,19 @@ export interface OutboxPorts<Row extends OutboxRow> {
 
 /** Sends what waits, at most one batch. @returns how many jobs were sent @throws what the ports throw: nothing is lost, it is sent again */
 export async function sendOutbox<Row extends OutboxRow>(ports: OutboxPorts<Row>): Promise<number> {
+  await ports.keepLock();
   const rows = await ports.unsent();
   if (rows.length === 0) return 0;
   const jobs: PreparedJob[] = [];
   for (const row of rows) {
     if (row.run.attempt !== row.attempt || !hasLiveAttempt(row.run.status)) continue;
+    await ports.keepLock();
     const job = await ports.prepare(row);
     if (job && fits(job, ports)) jobs.push(job);
   }
+  await ports.keepLock();
   if (jobs.length > 0) await ports.add(jobs);
+  await ports.keepLock();
   await ports.markSent(rows);
   return jobs.length;
 }

@@ -26,13 +26,20 @@ export interface JobName {
 /** @throws DispatchLockLostError when another api reconciles by now */
 export type ConfirmLock = () => Promise<void>;
 
+/** Some of the runs that are not over, in the order of their ids. */
+export interface RunPage {
+  readonly runs: readonly RunPicture[];
+  /** After which id the next page begins; undefined at the end: from the beginning again. */
+  readonly nextAfterId: string | undefined;
+}
+
 export interface ReconcilerPorts {
   now(): number;
-  /** Runs that are not over, each consistent in itself; with many of them, calls take turns. */
-  readRuns(): Promise<readonly RunPicture[]>;
+  /** Runs that are not over, behind one of them; each consistent in itself. */
+  readRuns(afterId: string | undefined, confirmLock: ConfirmLock): Promise<RunPage>;
   /** @param placed servers that hold a part of one of the runs */
   fleet(placed: readonly ServerAddress[]): Promise<FleetPicture>;
-  jobs(run: RunPicture, now: number): Promise<ReadonlyMap<string, JobSighting>>;
+  jobs(run: RunPicture, now: number, confirmLock: ConfirmLock): Promise<ReadonlyMap<string, JobSighting>>;
   /** Checks again, under the lock or by compare-and-set, that the run is still what the decision was made for. */
   carryOut(run: RunPicture, action: DispatchAction): Promise<void>;
   /** Ids of jobs that wait. */
@@ -46,26 +53,37 @@ export interface ReconcilerPorts {
 
 export class Reconciler {
   private sweptAtMs = -Infinity;
+  /** With many runs, ticks take turns; a tick that breaks off is followed by the runs that it has not done. */
+  private doneToId: string | undefined;
 
   constructor(private readonly ports: ReconcilerPorts) {}
 
   /**
-   * @param confirmLock is asked before each action: whether this api is still the one that reconciles
+   * @param confirmLock is asked before each run, each look and each action: whether this api is still the one that reconciles
    * @returns runs that could not be looked at, with why @throws when a store is away, or the lock is lost
    */
   async tick(confirmLock: ConfirmLock): Promise<{ runId: string; error: Error }[]> {
     const { ports } = this;
-    const runs = await ports.readRuns();
+    const { runs, nextAfterId } = await ports.readRuns(this.doneToId, confirmLock);
+    await confirmLock();
     const fleet = await ports.fleet(runs.flatMap(({ servers }) => servers.flatMap(({ claim }) => (claim ? [claim.address] : []))));
     const failed: { runId: string; error: Error }[] = [];
-    for (const run of runs) {
+    for (const [i, run] of runs.entries()) {
       try {
+        await confirmLock();
         await this.reconcile(run, fleet, confirmLock);
       } catch (error) {
-        if (ports.isOutage(error) || error instanceof DispatchLockLostError) throw error;
+        if (error instanceof DispatchLockLostError) throw error;
+        // What looks like an outage may be this one run's: the next tick goes on behind it.
+        if (ports.isOutage(error)) {
+          this.doneToId = i === runs.length - 1 ? nextAfterId : run.runId;
+          throw error;
+        }
         failed.push({ runId: run.runId, error: error as Error });
       }
+      this.doneToId = i === runs.length - 1 ? nextAfterId : run.runId;
     }
+    if (runs.length === 0) this.doneToId = nextAfterId;
     await this.sweepQueues(confirmLock);
     return failed;
   }
@@ -73,7 +91,7 @@ export class Reconciler {
   private async reconcile(run: RunPicture, fleet: FleetPicture, confirmLock: ConfirmLock): Promise<void> {
     const { ports } = this;
     const now = ports.now();
-    const actions = reconcile(run, fleet, await ports.jobs(run, now), now);
+    const actions = reconcile(run, fleet, await ports.jobs(run, now, confirmLock), now);
     // A worker that took a seat of the attempt before would look for servers that are gone.
     if (actions.some(({ kind }) => kind === 'begin-attempt')) this.sweptAtMs = -Infinity;
     await this.sweepQueues(confirmLock);
@@ -90,6 +108,7 @@ export class Reconciler {
     this.sweptAtMs = ports.now();
     for (const kind of ['step-task', 'placement'] as const) {
       for (const id of await ports.waitingIds(kind)) {
+        await confirmLock();
         const name = jobNameOf(id);
         if (name && (await ports.isWanted(kind, name))) continue;
         await confirmLock();

@@ -44,11 +44,11 @@ export function isDue(run: RunHead | undefined, decidedFor: Pick<RunPicture, 'at
   if (run?.attempt !== decidedFor.attempt) return false;
   switch (kind) {
     case 'explain':
+    case 'move':
+    case 'end-attempt': // one that was decided for what the run has left behind would cost a restart
       return run.status === decidedFor.status;
     case 'begin-attempt':
       return run.status === 'RECOVERING';
-    case 'move': // `mayMove` says the rest
-    case 'end-attempt': // `afterEnd` does
     case 'close-seat':
     case 'write-control':
     case 'tell-lead':

@@ -127,6 +127,7 @@ export class SimApi {
     const { cluster } = this;
     const { postgres, redis, plant } = cluster;
     return sendOutbox<OutboxRow & { readonly run: RunHead }>({
+      keepLock: () => this.lock.keep(),
       unsent: () => postgres.transact(this.process, 'unsent jobs', () => this.unsent()),
       prepare: (row) => Promise.resolve(this.prepare(row)),
       add: async (jobs) => {
@@ -185,9 +186,10 @@ export class SimApi {
     });
     return new Reconciler({
       now: () => this.wallMs,
-      readRuns: () => this.readRuns(),
+      // One run: there is never a next page.
+      readRuns: async () => ({ runs: await this.readRuns(), nextAfterId: undefined }),
       fleet: (placed) => Promise.resolve(this.fleet(placed)),
-      jobs: (run, now) => jobs.of(run, now),
+      jobs: (run, now, confirmLock) => jobs.of(run, now, confirmLock),
       carryOut: (run, action) => this.carryOut(run, action),
       waitingIds: (kind) => redis.waitingIds(this.process, kind),
       isWanted: (kind, name) => postgres.transact(this.process, 'is it wanted', () => this.isWanted(kind, name)),

@@ -338,6 +338,18 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
     },
   },
   {
+    name: 'what was decided for a status that the run has left ends no attempt, moves nothing and costs no restart',
+    async play(script) {
+      const end = { kind: 'end-attempt', end: { kind: 'failed', cause: 'SERVER_LOST', message: 'it was silent' } } as const;
+      const training = await script.train(1, 3);
+      expect(await script.act(end, { attempt: 1, status: 'QUEUED' })).toEqual(training);
+      const cancelled = { kind: 'move', to: 'CANCELLED', reason: 'cancelled before it began' } as const;
+      expect(await script.act(cancelled, { attempt: 1, status: 'PROVISIONING' })).toEqual(training);
+      const ended = await script.act(end, { attempt: 1, status: 'RUNNING' });
+      expect(ended.run).toMatchObject({ status: 'RECOVERING', restartsUsed: 1 });
+    },
+  },
+  {
     name: 'a run that is paused while it trains: its end says how; a result that cannot be read fails it',
     async play(script, another) {
       await script.train(1, 3);

@@ -1,6 +1,6 @@
 /**
  * What the api writes about a run, over rows in memory: the transactions of apps/api/src/runs and dispatch/executor.ts. What they decide
- * comes from libs/jobs; here rows are read and written. stored-run-contract.ts holds this and the api to the same.
+ * comes from libs/jobs; here rows are read and written. The contract of stored-contract.fixture.ts holds this and the api to the same.
  */
 import {
   begunAttempt,
