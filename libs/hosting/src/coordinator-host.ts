@@ -142,8 +142,9 @@ export class CoordinatorHost {
     this.publisher.stop();
   }
 
-  /** A server of the attempt (its token is good). */
-  admitServer(index: number, connection: Connection): FrameReceiver {
+  /** A server of the attempt (its token is good), in the term in which it leads its shard. @throws ProtocolError */
+  admitServer(index: number, connection: Connection, term: number): FrameReceiver {
+    this.machine.serverComes(index, term);
     const former = this.servers.get(index);
     if (former?.isOpen && this.job.spec.strategy.standby === 0)
       throw new ProtocolError('SEAT_TAKEN', `server ${index} is connected already`);

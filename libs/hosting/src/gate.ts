@@ -61,7 +61,7 @@ export class Gate {
 
   private async admit(
     hello: MessageOf<'hello'>,
-    { attempt, round, view }: FrameHeader,
+    { attempt, term, round, view }: FrameHeader,
     connection: Connection,
     early: readonly Early[],
   ): Promise<void> {
@@ -75,7 +75,8 @@ export class Gate {
         throw new ProtocolError('RUN_UNKNOWN', `attempt ${attempt} is not known here`);
       if (hello.challenge !== connection.challenge) throw new ProtocolError('HELLO_REPLAYED');
       if (!connection.isOpen) return;
-      const receiver = hello.role === 'worker' ? run.admitWorker(hello, connection, { round, view }) : run.admitServer(hello, connection);
+      const isWorker = hello.role === 'worker';
+      const receiver = isWorker ? run.admitWorker(hello, connection, { round, view }) : run.admitServer(hello, connection, term);
       for (const { message, header } of early) receiver.message(message, header);
     } catch (error) {
       const refusal = error instanceof ProtocolError ? error : new ProtocolError('SERVER_FULL', (error as Error).message);

@@ -156,7 +156,7 @@ export class HostedRun {
   private coordinateHere(coordinator: CoordinatorHost): Connection {
     const [here, there] = this.context.memoryPair();
     coordinator.begin();
-    coordinator.admitServer(0, there);
+    coordinator.admitServer(0, there, this.shard.term);
     return here;
   }
 
@@ -243,7 +243,7 @@ export class HostedRun {
   }
 
   /** Another server's connection to the coordinator. @throws ProtocolError */
-  admitServer(hello: MessageOf<'hello'>, connection: Connection): FrameReceiver {
+  admitServer(hello: MessageOf<'hello'>, connection: Connection, term: number): FrameReceiver {
     if (this.over) throw new ProtocolError('RUN_OVER');
     if (hello.role === 'standby') {
       if (!this.hostedPlace || hello.seat !== this.job.index) throw new ProtocolError('NOT_PRIMARY');
@@ -253,7 +253,7 @@ export class HostedRun {
     if (!this.coordinator || hello.seat < 1 || hello.seat >= this.job.servers)
       throw new ProtocolError('TOKEN_WRONG_RUN', 'the coordinator is server 0');
     if (hello.layout !== this.layoutHash) throw new ProtocolError('LAYOUT_MISMATCH');
-    return this.coordinator.admitServer(hello.seat, connection);
+    return this.coordinator.admitServer(hello.seat, connection, term);
   }
 
   /** Ends this server's part at once: a newer attempt, or something broke. */

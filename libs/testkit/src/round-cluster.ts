@@ -419,7 +419,7 @@ export class RoundCluster {
 const finite = (value: number): number => (Number.isFinite(value) ? value : 0);
 
 function toShard(shard: Shard, link: ShardLink, message: Message): void {
-  if (message.type === 'view') shard.onView(message.view, message.term, message.members);
+  if (message.type === 'view') shard.onView(message.view, message.members);
   else if (message.type === 'commit') shard.onCommit(message);
   else if (message.type === 'include') shard.onInclude(message);
   else if (message.type === 'decision') shard.onDecision(message);

@@ -213,6 +213,7 @@ export class StandbyServer {
   private admitServer(hello: MessageOf<'hello'>, header: FrameHeader, connection: Connection): FrameReceiver {
     const { coordinator } = this;
     if (!coordinator) throw new ProtocolError('NOT_PRIMARY');
+    coordinator.serverComes(hello.seat, header.term);
     const former = this.ofServer.get(hello.seat);
     this.ofServer.set(hello.seat, connection);
     if (former?.isOpen) {

@@ -433,7 +433,7 @@ export class TokenCluster {
 }
 
 function toShard(shard: TokenShard, link: ShardLink, message: Message): void {
-  if (message.type === 'view') shard.onView(message.view, message.term, message.members);
+  if (message.type === 'view') shard.onView(message.view, message.members);
   else if (message.type === 'commit') shard.onCommit(message);
   else if (message.type === 'drop') shard.onDrop(message.round, message.replica);
   else if (message.type === 'pull') shard.onPull(link, message.generation, message.chunk);

@@ -186,6 +186,9 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
 
   // ---- servers ----
 
+  /** Before it takes the place of another: HELLO of a server. @throws ProtocolError STALE_TERM when its standby leads */
+  readonly serverComes = (index: number, term: number): void => this.servers.comes(index, term);
+
   serverJoined(index: number, connection: Connection): void {
     this.table.take('serverJoins');
     this.servers.add(index, connection);
@@ -380,8 +383,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   }
 
   private owing(): Member[] {
-    if (this.isTraining()) return this.undelivered();
-    return this.members.live().filter(({ id }) => this.evaluation?.owes(id));
+    return this.isTraining() ? this.undelivered() : this.members.live().filter(({ id }) => this.evaluation?.owes(id));
   }
 
   private lacking(): string {

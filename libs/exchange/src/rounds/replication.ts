@@ -9,6 +9,7 @@
  *                      ├── dropped ──> ALONE      what waited goes on; the loss of this server ends the attempt, as without a standby
  *                      └── deposed ──> DEPOSED    the standby was promoted: this server stops and changes nothing any more
  *
+ * A shard without chunks forwards nothing: its standby acknowledges each COMMIT, so that it is never more than one round behind either.
  * Between the broken link and the answer nothing is committed, because the coordinator lacks this shard's REDUCED: whichever side wins,
  * it has everything that was committed. The machine takes its clock and its arbiter as arguments; `tick` runs its deadlines.
  */
@@ -16,6 +17,9 @@ import { Codec, FrameType, ProtocolError, type Message, type MessageOf } from '@
 import type { Connection, FrameNumbers } from '../connection.js';
 import { acquireRegion, type Region } from './regions.js';
 import { StateTable, type StateRows } from './state-table.js';
+
+/** What the standby of a shard without chunks acknowledges: that it is in the round. */
+export const NO_CHUNK = 0;
 
 export type ReplicationState = 'WAITING' | 'PAIRED' | 'ASKING' | 'ALONE' | 'DEPOSED';
 
@@ -41,7 +45,7 @@ export const REPLICATION_ROWS = {
   kept: { from: ['ASKING', 'ALONE'], event: 'a chunk is reduced, or a token applied', does: 'nothing: no standby reads it', next: '–' },
   acknowledged: {
     from: ['PAIRED'],
-    event: 'the standby has applied a chunk, or a token',
+    event: 'the standby has applied a chunk or a token, or, where the shard has no chunks, has COMMIT(k-1)',
     does: 'when it was the last one of the round send REDUCED(k); send what waited for the token',
     next: '–',
   },
@@ -293,7 +297,7 @@ export class RoundReplication extends Replication<RoundReplicationOptions> {
     this.release();
   }
 
-  /** These chunks are not forwarded, but the standby has to say that it is done with them: the round is left out. */
+  /** These chunks are not forwarded, but the standby has to say that it is done with them: the round is left out, or there are none. */
   expect(chunks: readonly number[]): void {
     this.movedMs = this.options.now();
     if (this.table.state === 'PAIRED') for (const chunk of chunks) this.pending.add(chunk);
@@ -303,6 +307,8 @@ export class RoundReplication extends Replication<RoundReplicationOptions> {
   override order(message: Message): void {
     if (message.type === 'decision' && message.skip) this.expect(this.options.chunkIndices());
     if (message.type === 'view' || message.type === 'decision' || message.type === 'commit') this.follow(message);
+    const isEmpty = this.options.chunkIndices().length === 0;
+    if (message.type === 'commit' && message.round === this.options.numbers().round && isEmpty) this.expect([NO_CHUNK]);
   }
 
   protected override acknowledged(message: Message): void {

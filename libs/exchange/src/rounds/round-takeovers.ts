@@ -1,5 +1,5 @@
 /** Mode sync: a coordinator that takes over finds the present round (takeover.ts), and who lacks its last COMMIT is told it again. */
-import type { Message, MessageOf } from '@paceline/protocol';
+import { ProtocolError, type Message, type MessageOf } from '@paceline/protocol';
 import type { CoordinatorOptions } from './coordinator-table.js';
 import type { Membership } from './membership.js';
 import type { RoundLedger } from './round-ledger.js';
@@ -39,7 +39,6 @@ export class RoundTakeovers extends ServerTakeovers<TakenOverRounds, RoundTakeov
   protected override standing(index: number, standing: MessageOf<'standing'>): void {
     const { coordinator, hooks } = this;
     if (this.succession?.isAsking) return this.succession.stands(index, standing) ? this.succeed(this.succession) : undefined;
-    if (standing.term > coordinator.term) this.takenOver(index, standing.term);
     if (standing.round === coordinator.round - 1) this.servers.connectionOf(index)?.sendMessage(this.lastCommit(), coordinator.numbers());
     if (coordinator.table.state !== 'GATHERING' || standing.round !== coordinator.round) return;
     if (standing.isReduced) hooks.reduced.add(index);
@@ -69,7 +68,9 @@ export class RoundTakeovers extends ServerTakeovers<TakenOverRounds, RoundTakeov
     if (succession?.back(id)) this.regathered();
   }
 
+  /** @throws Error when a server lacks rounds that others have committed, and nobody has taken its place */
   tick(): void {
+    this.succession?.checkBehind(this.options.takeoverDeadlineMs);
     if (this.succession?.isPastGrace && this.coordinator.table.state === 'GATHERING') this.regathered();
   }
 
@@ -108,12 +109,20 @@ export class RoundTakeovers extends ServerTakeovers<TakenOverRounds, RoundTakeov
     hooks.begin();
   }
 
-  /** A worker has heard COMMIT(k) from the coordinator before; no server has. Nothing else can have happened to k. */
+  /**
+   * A worker has heard COMMIT(k) from the coordinator before; no server has. Nothing else can have happened to k.
+   * @throws ProtocolError NOT_PRIMARY while a former primary stands here for the server that has reduced it
+   */
   private commitElsewhere(knownRound: number): void {
     const { coordinator, hooks } = this;
     const { round } = coordinator;
-    if (knownRound !== round + 1 || hooks.reduced.size < this.options.servers)
-      throw new Error(`a worker is in round ${knownRound}, but only ${hooks.reduced.size} server(s) have reduced round ${round}`);
+    if (knownRound !== round + 1) throw new Error(`a worker is in round ${knownRound}, and no server is beyond round ${round}`);
+    const others = this.servers.indices.filter((index) => !hooks.reduced.has(index));
+    if (others.length > 0)
+      throw new ProtocolError(
+        'NOT_PRIMARY',
+        `round ${round} is committed; who leads parameter server ${others.join(', ')} has yet to come`,
+      );
     coordinator.table.take('committedElsewhere');
     this.ledger.commitUnseen(round);
     hooks.moveOn();

@@ -91,8 +91,11 @@ export abstract class ServerTakeovers<
   }
 
   hear(index: number, message: MessageOf<'standing'> | MessageOf<'standby-link'>): void {
-    if (message.type === 'standing') this.standing(index, message);
-    else this.link(index, message);
+    if (message.type !== 'standing') return this.link(index, message);
+    const follower = this.servers.covered.get(index) ?? '';
+    const isTakenOver = this.servers.leads(index, message.term);
+    if (isTakenOver && !this.isAsking) this.takenOver(index, follower, message.term);
+    this.standing(index, message);
   }
 
   private link(index: number, { up, id, why }: MessageOf<'standby-link'>): void {
@@ -119,14 +122,12 @@ export abstract class ServerTakeovers<
     return isAhead;
   }
 
-  protected takenOver(index: number, term: number): void {
+  private takenOver(index: number, serverId: string, term: number): void {
     const { coordinator } = this;
     coordinator.table.take('serverTakenOver');
-    coordinator.term = term;
-    const serverId = this.servers.covered.get(index) ?? null;
-    this.servers.covered.delete(index);
+    coordinator.term = Math.max(coordinator.term, term);
     const { round } = coordinator;
-    const message = `standby ${serverId ?? ''} has taken over parameter server ${index} in round ${round}, term ${term}`;
+    const message = `standby ${serverId} has taken over parameter server ${index} in round ${round}, term ${term}`;
     this.hooks.event('standby.promoted', message, { server: index, serverId, term, round });
     if (coordinator.table.state === 'COLLECTING') this.serverTakenOver?.(index);
   }

@@ -1,5 +1,5 @@
 /** The servers of an attempt as its coordinator sees them: who is there, who is missing, who has fallen silent. */
-import type { Message } from '@paceline/protocol';
+import { ProtocolError, type Message } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 
 /** Three of a server's heartbeats. */
@@ -20,6 +20,8 @@ export class ServerWatch {
   private incompleteSinceMs: number | undefined;
   /** Servers whose loss a standby covers, with its id. */
   readonly covered = new Map<number, string>();
+  /** The highest term in which a server of each place has said where it stands. */
+  private readonly terms = new Map<number, number>();
 
   constructor(
     private readonly count: number,
@@ -38,6 +40,21 @@ export class ServerWatch {
   /** Indices that are not connected. */
   get missing(): number[] {
     return this.indices.filter((index) => !this.servers.has(index));
+  }
+
+  /** Somebody wants this place. @throws ProtocolError STALE_TERM for a former primary that has not heard who leads its shard now */
+  comes(index: number, term: number): void {
+    const present = this.terms.get(index) ?? 0;
+    if (term < present)
+      throw new ProtocolError('STALE_TERM', `it leads parameter server ${index} in term ${term}, another one does in term ${present}`);
+  }
+
+  /** It says in which term it leads. True when its standby, which nothing covers any more, has taken its place. */
+  leads(index: number, term: number): boolean {
+    const isHigher = term > (this.terms.get(index) ?? 1);
+    if (isHigher) this.covered.delete(index);
+    this.terms.set(index, term);
+    return isHigher;
   }
 
   add(index: number, connection: Connection): void {

@@ -22,6 +22,7 @@ import {
 import type { Connection, FrameNumbers } from '../connection.js';
 import type { RoundDecision } from './agreement.js';
 import { acquireRegion, regionSum, type Region } from './regions.js';
+import { NO_CHUNK } from './replication.js';
 import { SHARD_ROWS, type ChunkReduction, type OwnedChunk, type ShardOptions, type ShardState } from './shard-table.js';
 import { ShardLink } from './shard-link.js';
 import { StateTable } from './state-table.js';
@@ -56,7 +57,11 @@ export class Shard {
   private scratch = new Uint8Array(0);
   round: number;
   view = 0;
-  term = 0;
+  /**
+   * In which this server came to lead the shard, as the arbiter says. The coordinator's own is not taken: a primary that was replaced, and has
+   * not heard it, would speak in that of its successor.
+   */
+  term = 1;
 
   constructor(private readonly options: ShardOptions) {
     this.round = options.firstRound ?? 0;
@@ -168,14 +173,14 @@ export class Shard {
     this.gather(header, region);
   }
 
-  onView(view: number, term: number, members: Members): void {
+  onView(view: number, members: Members): void {
     if (view <= this.view || this.table.state === 'OVER') return;
     this.table.take('view');
-    this.setMembers(view, term, members);
+    this.setMembers(view, members);
     this.releaseHeld();
   }
 
-  onCommit({ round, view, term, members, cut }: Omit<MessageOf<'commit'>, 'type'>): void {
+  onCommit({ round, view, members, cut }: Omit<MessageOf<'commit'>, 'type'>): void {
     if (round < this.round || this.table.state === 'OVER') return this.table.take('commitRepeated');
     if (round > this.round) throw new Error(`shard ${this.options.index}: COMMIT(${round}) in round ${this.round}`);
     if (this.states.length === 0 && this.table.state === 'DECIDING') this.table.take('decision', 'REDUCED');
@@ -191,7 +196,7 @@ export class Shard {
     this.gathered = 0;
     this.leaves.fill(0);
     this.round++;
-    if (members) this.setMembers(view, term, members);
+    if (members) this.setMembers(view, members);
     if (cut) {
       const regions = this.states.map((state) => state.current.retain());
       this.options.onCut?.(this.round, regions);
@@ -248,17 +253,17 @@ export class Shard {
 
   /** Standby: VIEW, DECISION and COMMIT in the primary's order. A checkpoint is the primary's to write. */
   followOrder(message: Message): readonly Message[] | undefined {
-    if (message.type === 'view') this.onView(message.view, message.term, message.members);
+    const replicated = (round: number, chunks: readonly number[]) => chunks.map((chunk): Message => ({ type: 'replicated', round, chunk }));
+    if (message.type === 'decision') return replicated(message.round, this.decideReplica(message));
+    if (message.type === 'view') this.onView(message.view, message.members);
     else if (message.type === 'commit') this.onCommit({ ...message, cut: false });
-    else if (message.type === 'decision')
-      return this.decideReplica(message).map((chunk) => ({ type: 'replicated', round: message.round, chunk }));
     else return undefined;
-    return [];
+    return message.type === 'commit' && this.states.length === 0 ? replicated(this.round, [NO_CHUNK]) : [];
   }
 
   /** False when the coordinator sends no such message to a shard. */
   fromCoordinator(link: ShardLink, message: Message): boolean {
-    if (message.type === 'view') this.onView(message.view, message.term, message.members);
+    if (message.type === 'view') this.onView(message.view, message.members);
     else if (message.type === 'commit') this.onCommit(message);
     else if (message.type === 'include') this.onInclude(message);
     else if (message.type === 'decision') this.onDecision(message);
@@ -337,9 +342,8 @@ export class Shard {
     }
   }
 
-  private setMembers(view: number, term: number, members: Members): void {
+  private setMembers(view: number, members: Members): void {
     this.view = view;
-    this.term = Math.max(this.term, term);
     this.members = members;
     this.memberIds = new Set(this.members.map((member) => member.id));
   }

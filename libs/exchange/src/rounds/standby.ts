@@ -25,7 +25,12 @@ export const STANDBY_ROWS = {
     next: '–',
   },
   chunkRepeated: { from: ['FOLLOWING'], event: 'a reduced chunk that is applied', does: 'acknowledge it again', next: '–' },
-  order: { from: ['FOLLOWING'], event: 'VIEW, DECISION, COMMIT or UPDATE from the primary', does: 'follow it', next: '–' },
+  order: {
+    from: ['FOLLOWING'],
+    event: 'VIEW, DECISION, COMMIT or UPDATE from the primary',
+    does: 'follow it; where the shard has no chunks acknowledge COMMIT',
+    next: '–',
+  },
   staleTerm: { from: 'any', event: 'a frame of an older term', does: 'refuse it: STALE_TERM', next: '–' },
   late: { from: ['ASKING', 'PROMOTED', 'OVER'], event: 'a frame of the former primary', does: 'drop it', next: '–' },
   broken: {
@@ -203,6 +208,10 @@ export class Standby {
     if (header.term >= this.options.shard().term) return;
     this.table.take('staleTerm');
     throw new ProtocolError('STALE_TERM', `term ${header.term}, present is ${this.options.shard().term}`);
+  }
+
+  private acknowledge(round: number, chunk: number): void {
+    this.connection?.sendMessage({ type: 'replicated', round, chunk }, this.numbers());
   }
 
   private ask(): void {

@@ -80,3 +80,58 @@ test('a lower one changes nothing, and neither does a coordinator that has succe
   fresh.memberJoined({ ...hello, seat: 0, n: 0, fingerprint: 'f', layout: 'l' }, peer().connection, { round: 0, view: 50 });
   expect(fresh.view).toBeLessThan(50);
 });
+
+/** A coordinator that has succeeded another, of two servers; the first stands in round 3. */
+function asking() {
+  const clock = { now: 0 };
+  const coordinator = new Coordinator({
+    ...{ attempt: 1, replicas: 1, servers: 2, evalExamples: 0, journal: new Journal({ now: () => clock.now }), now: () => clock.now },
+    schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 4 },
+    succession: { term: 2, view: 4, members: [], ledgerFrom: 3, newest: 0 },
+    collectWeights: () => undefined,
+    onOver: () => undefined,
+    takeoverDeadlineMs: 60_000,
+  });
+  const stands = (index: number, round: number, term: number): void => {
+    coordinator.serverComes(index, term);
+    coordinator.serverJoined(index, peer().connection);
+    coordinator.serverMessage(index, { type: 'standing', round, view: 4, term, isReduced: false });
+  };
+  stands(0, 3, 2);
+  return { clock, coordinator, stands };
+}
+
+test('a former primary that lacks rounds is no broken invariant: who leads its shard now is waited for', () => {
+  const { coordinator, stands } = asking();
+  stands(1, 1, 1);
+  expect(coordinator.waitingFor()).toMatch(/parameter server 1 stands in round 1, another one in 3: its standby/u);
+  coordinator.tick();
+  coordinator.serverLost(1, 'it has come again');
+  stands(1, 3, 3);
+  expect(coordinator.waitingFor()).toBe('a worker to take a step task');
+  expect(coordinator.numbers()).toMatchObject({ round: 3, term: 3 });
+  expect(() => coordinator.serverComes(1, 1)).toThrow('STALE_TERM');
+});
+
+test('it is waited for as long as a standby may take, no longer', () => {
+  const { clock, coordinator, stands } = asking();
+  stands(1, 1, 1);
+  // Servers speak all the time.
+  for (; clock.now < 60_000; clock.now += 1_000) {
+    for (const index of [0, 1]) coordinator.serverMessage(index, { type: 'heartbeat', progress: 0 });
+    coordinator.tick();
+  }
+  for (const index of [0, 1]) coordinator.serverMessage(index, { type: 'heartbeat', progress: 0 });
+  clock.now = 60_001;
+  expect(() => coordinator.tick()).toThrow('it cannot have been committed, and nobody else leads that shard');
+});
+
+test('a worker that alone has heard COMMIT waits until nobody stands for a shard who was replaced', () => {
+  const { coordinator, join } = succeeded({ standing: 4 });
+  expect(() => join(0, { round: 4, view: 4 })).toThrow('NOT_PRIMARY');
+  coordinator.serverMessage(0, { type: 'reduced', round: 3 });
+  expect(() => join(0, { round: 4, view: 4 })).toThrow(/who leads parameter server 1 has yet to come/u);
+  coordinator.serverMessage(1, { type: 'standing', round: 3, view: 4, term: 3, isReduced: true });
+  join(0, { round: 4, view: 4 });
+  expect(coordinator.round).toBe(4);
+});

@@ -3,6 +3,7 @@
  *
  *   ASKING        every shard joins and says where it stands; workers are told NOT_PRIMARY meanwhile
  *      │  all are there: whoever has COMMIT(k) proves it for all others, which are REDUCED(k); nobody is more than one round apart
+ *      │  (somebody who is, or who lacks a round that was committed, was replaced and has not heard it: the successor of its shard is waited for)
  *   REGATHERING   workers come back to the replicas that they had, and tell again what they have told in this round
  *      │  all are back, or their grace is over
  *   DONE          replicas without a worker go to the others; the round goes on
@@ -47,6 +48,8 @@ export class Takeover {
   private readonly standings = new Map<number, Standing>();
   private readonly awaited: Set<string>;
   private graceUntilMs = 0;
+  /** Since when all are there, and one of them is behind. */
+  private behindSinceMs: number | undefined;
 
   constructor(
     readonly succession: Succession,
@@ -68,18 +71,39 @@ export class Takeover {
   get waitingFor(): string | null {
     if (this.phase === 'DONE') return null;
     if (this.phase === 'REGATHERING') return `worker ${[...this.awaited].slice(0, 4).join(', ')} to come back after the takeover`;
+    const behind = this.behind();
+    if (behind !== undefined && this.standings.size === this.servers) return `${behind}: its standby, which leads, to say where it stands`;
     const missing = Array.from({ length: this.servers }, (_, index) => index).filter((index) => !this.standings.has(index));
     return `parameter server ${missing.join(', ')} to say where it stands after the takeover`;
   }
 
   forget(server: number): void {
     this.standings.delete(server);
+    this.behindSinceMs = undefined;
   }
 
   /** True when it was the last one. */
   stands(server: number, standing: Standing): boolean {
     this.standings.set(server, standing);
-    return this.phase === 'ASKING' && this.standings.size === this.servers;
+    if (this.phase !== 'ASKING' || this.standings.size < this.servers) return false;
+    if (this.behind() === undefined) return true;
+    this.behindSinceMs ??= this.now();
+    return false;
+  }
+
+  /** @throws Error when nobody has come for a server that is further behind than one can be: a broken invariant */
+  checkBehind(withinMs = 300_000): void {
+    if (this.phase !== 'ASKING' || this.behindSinceMs === undefined || this.now() - this.behindSinceMs <= withinMs) return;
+    throw new Error(`${this.behind()}: it cannot have been committed, and nobody else leads that shard`);
+  }
+
+  /** A server that lacks more than the last COMMIT. It was replaced, has not heard it, and its place has reduced rounds without it. */
+  private behind(): string | undefined {
+    const all = [...this.standings];
+    const round = Math.max(...all.map(([, standing]) => standing.round));
+    const isNear = ({ round: own, isReduced }: Standing): boolean => own === round || (own === round - 1 && isReduced);
+    const [server, standing] = all.find(([, each]) => !isNear(each)) ?? [];
+    return standing && `parameter server ${server} stands in round ${standing.round}, another one in ${round}`;
   }
 
   /** REDUCED(k) of a server that has said before where it stands. */
@@ -88,19 +112,10 @@ export class Takeover {
     if (standing?.round === round) this.standings.set(server, { ...standing, isReduced: true });
   }
 
-  /**
-   * The round to gather: the highest that anybody is in. Servers that are `behind` lack its COMMIT only.
-   * @throws Error when a server is further behind, or has not reduced what another has committed: a broken invariant
-   */
+  /** The round to gather: the highest that anybody is in. Servers that are `behind` lack the COMMIT before it only. */
   resolve(): Resolution {
     const all = [...this.standings];
     const round = Math.max(...all.map(([, standing]) => standing.round));
-    for (const [server, standing] of all) {
-      if (standing.round === round || (standing.round === round - 1 && standing.isReduced)) continue;
-      throw new Error(
-        `parameter server ${server} stands in round ${standing.round}, another one in ${round}: it cannot have been committed`,
-      );
-    }
     this.phase = this.awaited.size === 0 ? 'DONE' : 'REGATHERING';
     this.graceUntilMs = this.now() + this.graceMs;
     return {

@@ -38,7 +38,7 @@ function shardOf() {
     onApplied: (applied) => void forwarded.push(applied),
     whenReplicated: (act) => void waiting.push(act),
   });
-  shard.onView(1, 1, members);
+  shard.onView(1, members);
   const link = shard.attach('w', connection, true);
   const push = (view = 1): void => {
     const bytes = shard.payloadFor(link, header(view));
@@ -68,11 +68,11 @@ test('what is fetched and what is applied is told when the standby has it, as it
 test('after a VIEW with `since` no gradient counts that was fetched in an older term', () => {
   const { shard, link, told, push, replicate } = shardOf();
   shard.onFetch(link, 0, 0, 1);
-  shard.onView(2, 2, members, 2);
+  shard.onView(2, members, 2);
   push(2);
   expect(shard.marks.count).toBe(0);
   replicate();
-  expect(told.at(-1)).toMatchObject({ type: 'standing', view: 2, term: 2, marks: { lowWater: 0, since: 2 } });
+  expect(told.at(-1)).toMatchObject({ type: 'standing', view: 2, term: 1, marks: { lowWater: 0, since: 2 } });
   shard.onFetch(link, 0, 0, 2);
   push(2);
   expect(shard.marks.count).toBe(1);

@@ -69,7 +69,8 @@ export class TokenShard {
   private followed = 0;
   private scratch = new Uint8Array(0);
   view = 0;
-  term = 0;
+  /** In which this server came to lead the shard; the coordinator's is its own (see Shard). */
+  term = 1;
 
   constructor(private readonly options: TokenShardOptions) {
     this.marks = new TokenMarks(options.plan, options.firstRound);
@@ -191,11 +192,10 @@ export class TokenShard {
   }
 
   /** @param since the term in which its coordinator has taken the place of another */
-  onView(view: number, term: number, members: Members, since = 0): void {
+  onView(view: number, members: Members, since = 0): void {
     if (view <= this.view || this.table.state === 'OVER') return;
     this.table.take('view');
     this.view = view;
-    this.term = Math.max(this.term, term);
     const isSucceeded = since > this.since;
     this.since = Math.max(this.since, since);
     this.members = members;
@@ -250,7 +250,7 @@ export class TokenShard {
 
   /** False when the coordinator sends no such message to a shard. */
   fromCoordinator(link: ShardLink, message: Message): boolean {
-    if (message.type === 'view') this.onView(message.view, message.term, message.members, message.since);
+    if (message.type === 'view') this.onView(message.view, message.members, message.since);
     else if (message.type === 'commit') this.onCommit(message);
     else if (message.type === 'drop') this.onDrop(message.round, message.replica);
     else if (message.type === 'pull') this.onPull(link, message.generation, message.chunk);
@@ -307,7 +307,7 @@ export class TokenShard {
   /** VIEW and UPDATE in the primary's order. Whoever misses one of them would be another shard than its primary, and nobody would notice. */
   followOrder(message: Message): readonly Message[] | undefined {
     if (message.type === 'view') {
-      this.onView(message.view, message.term, message.members, message.since);
+      this.onView(message.view, message.members, message.since);
       return [];
     }
     if (message.type !== 'update') return undefined;

@@ -94,9 +94,8 @@ export class TokenTakeovers extends ServerTakeovers<TakenOverCoordinator<'succee
   }
 
   protected override standing(index: number, standing: Standing): void {
-    const { coordinator, succession } = this;
+    const { succession } = this;
     if (succession?.isAsking) return this.asked(succession, index, standing);
-    if (standing.term > coordinator.term) this.takenOver(index, standing.term);
     if (standing.marks) this.hooks.marksTold(index, new MarksTold(standing.marks));
   }
 

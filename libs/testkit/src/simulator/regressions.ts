@@ -131,4 +131,17 @@ export const REGRESSIONS: readonly Regression[] = [
     found: 'the watch: a shard was held back by a link that a flipped bit had broken, while no api was there to drop its standby',
   },
   { seed: 930, found: 'the watch: as seed 4082, of a server that was stopped, and went on with its attempt when the next had begun' },
+  {
+    ...{ seed: 124, check: 'liveness', kinds: ['break a connection'], shape: { standby: 1, rounds: 9, gradient: STREAMING } },
+    found:
+      'nothing held the standby of a shard without chunks within a round of its primary; and who was replaced came back in the place of its successor',
+  },
+  {
+    ...{ seed: 183, check: 'liveness', kinds: ['break a connection'], shape: { standby: 1, rounds: 9, gradient: STREAMING } },
+    found: 'a former primary took the term of a new coordinator: it led its shard in the term of its successor',
+  },
+  {
+    ...{ seed: 22, check: 'liveness', kinds: ['break a connection'], shape: { standby: 1, rounds: 9, gradient: STREAMING } },
+    found: 'a former primary stood for its shard when a worker alone had heard COMMIT: the successor of the coordinator broke',
+  },
 ];
