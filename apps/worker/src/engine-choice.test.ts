@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TrialRequest, TrialResult } from '@paceline/engine';
@@ -71,14 +71,24 @@ it('a pinned run takes the engine that it is pinned to, or says that this worker
 
 it('fused multiply-add is an engine of its own, where the processor has it', async () => {
   const { chooser: worker, trials } = chooser({ wasm: 8, 'wasm-relaxed': 6 }, false);
-  const choices = await worker.choose(jobOf({ engine: 'auto' }));
+  const choices = await worker.choose(jobOf({ engine: 'mixed' }));
   expect(choices.map(({ backend }) => backend)).toEqual(['wasm-relaxed', 'wasm']);
+  // Other workers may have no such processor: auto pins no run to it.
+  expect((await worker.choose(jobOf({ engine: 'auto' }))).map(({ backend }) => backend)).toEqual(['wasm']);
   expect(trials).toEqual(['wasm', 'wasm-relaxed']);
   expect(worker.record('tfjs-wasm-relaxed 1; test').map(({ name, isChosen }) => [name, isChosen])).toEqual([
     ['wasm', false],
     ['cpu', false],
     ['wasm-relaxed', true],
   ]);
+});
+
+it('measures for itself where nothing can be kept', async () => {
+  const { chooser: worker, trials, directory } = chooser({ wasm: 8, tensorflow: 2 });
+  rmSync(directory, { recursive: true });
+  writeFileSync(directory, 'a file is where the folder should be');
+  for (let i = 0; i < 2; i++) expect((await worker.choose(jobOf({ engine: 'auto' })))[0]!.backend).toBe('tensorflow');
+  expect(trials).toEqual(['wasm', 'tensorflow', 'wasm', 'tensorflow']);
 });
 
 it('an engine that does not work is left out, and tried again the next time', async () => {

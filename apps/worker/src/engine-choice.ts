@@ -2,7 +2,7 @@
  * Which engine a worker computes a run with.
  *
  *     engine: wasm, wasm-relaxed, cpu, tensorflow   that one; where it is not, the compute thread refuses to start and says what to do
- *     engine: auto                                  the fastest here for this model; of an attempt that has begun, the one that it is pinned to
+ *     engine: auto                                  the fastest here for this model, but for wasm-relaxed; of an attempt that has begun, the one it is pinned to
  *     engine: mixed                                 the fastest here, whatever the others take
  *
  * What is fastest is measured, each engine in a process of its own and on made-up rows, once per machine, model and batch: the result is kept in the
@@ -16,7 +16,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { runTrialInProcess, type TrialRequest, type TrialResult } from '@paceline/engine';
 import { fusesMultiplyAdd } from '@paceline/kernels';
 import type { EngineRecord, StepTaskJob } from '@paceline/jobs';
-import { lockFile, tensorflowEngines, userDirectories, type Logger, type TensorflowEngine } from '@paceline/runtime';
+import { lockFile, tensorflowEngines, type LockResult, userDirectories, type Logger, type TensorflowEngine } from '@paceline/runtime';
 import type { EngineChoice } from './compute-protocol.js';
 
 export interface MeasuredChoice extends EngineChoice {
@@ -37,7 +37,7 @@ export interface ChooserOptions {
 const MEASURE_MS = 700;
 /** A seat has to be taken within 30 s. */
 const TRIAL_DEADLINE_MS = 7_000;
-const WAIT_FOR_OTHER_MS = 20_000;
+const WAIT_FOR_OTHER_MS = 24_000;
 const KEPT_RESULTS = 200;
 const LOOK_EVERY_MS = 30_000;
 
@@ -53,6 +53,7 @@ export class EngineChooser {
   private measured: readonly Result[] = [];
   private available: readonly string[] = [];
   private lookAgainAt = 0;
+  private warned = false;
   private readonly folder: string;
   private readonly tensorflow: () => readonly TensorflowEngine[];
   private readonly fuses: () => boolean;
@@ -97,8 +98,10 @@ export class EngineChooser {
         const { backend, fingerprint } = result;
         return { backend, fingerprint, examplesPerSecond: speedOf(result), ...(backend === 'tensorflow' ? { tensorflowPackage } : {}) };
       });
-    if (choices.length === 0) return [{ backend: 'wasm' }]; // it is told by the compute thread what does not work
-    if (engine === 'mixed' || !job.fingerprint) return choices;
+    if (!choices.some(({ backend }) => backend !== 'wasm-relaxed')) return [{ backend: 'wasm' }]; // it is told by the compute thread what does not work
+    if (engine === 'mixed') return choices;
+    // Not every processor has it: a run that is pinned to it could not go on elsewhere. Who wants it names it.
+    if (!job.fingerprint) return choices.filter(({ backend }) => backend !== 'wasm-relaxed');
     const pinned = choices.filter(({ fingerprint }) => fingerprint === job.fingerprint);
     if (pinned.length > 0) return pinned;
     throw new EngineUnfitError(
@@ -120,7 +123,8 @@ export class EngineChooser {
     for (;;) {
       const known = readResults(file);
       if (known) return known;
-      const lock = lockFile(`${file}.lock`);
+      const lock = this.lock(`${file}.lock`);
+      if (!lock) return this.measureNow(job, tensorflow);
       if ('release' in lock) {
         try {
           return readResults(file) ?? (await this.measureNow(job, tensorflow, file));
@@ -128,12 +132,27 @@ export class EngineChooser {
           lock.release();
         }
       }
-      if (performance.now() > until) return this.measured;
+      if (performance.now() > until) return []; // what was measured last was another model
       await sleep(200);
     }
   }
 
-  private async measureNow({ spec }: Pick<StepTaskJob, 'spec'>, tensorflow: TensorflowEngine | undefined, file: string): Promise<Result[]> {
+  /** Undefined where the folder cannot be written (a read-only container): then each worker measures for itself, and keeps nothing. */
+  private lock(file: string): LockResult<object> | undefined {
+    try {
+      return lockFile(file);
+    } catch (error) {
+      if (!this.warned) this.options.log.warn({ err: error as Error, folder: this.folder }, 'what is measured cannot be kept');
+      this.warned = true;
+      return undefined;
+    }
+  }
+
+  private async measureNow(
+    { spec }: Pick<StepTaskJob, 'spec'>,
+    tensorflow: TensorflowEngine | undefined,
+    file?: string,
+  ): Promise<Result[]> {
     const results: Result[] = [];
     const here = this.enginesHere();
     for (const backend of here) {
@@ -152,7 +171,7 @@ export class EngineChooser {
       }
     }
     // A trial that fails may work the next time: only what is complete is kept.
-    if (results.length === here.length) keep(file, results);
+    if (file && results.length === here.length) keep(file, results);
     return results;
   }
 }
@@ -171,7 +190,7 @@ function keyOf({ spec, model }: Pick<StepTaskJob, 'spec' | 'model'>, tensorflow:
 }
 
 /** Raised when the engines of this release are faster or slower than before. */
-const RESULT_REVISION = 3;
+const RESULT_REVISION = 4;
 
 const isResult = ({ backend, fingerprint, examples, fastestMs }: Result): boolean =>
   MEASURED.includes(backend) && typeof fingerprint === 'string' && examples > 0 && fastestMs > 0;

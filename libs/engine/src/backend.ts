@@ -17,6 +17,7 @@ import { fuseDense } from './layers/dense.js';
 import { fuseRecurrent } from './layers/recurrent.js';
 import { CpuMemory, WasmMemory, type TensorMemory } from './tensor-memory.js';
 import { tensorflowFingerprint } from './tensorflow/fingerprint.js';
+import { installFusedKernels } from './tensorflow/fused-kernels.js';
 import { loadTensorflowPackage } from './tensorflow/load-package.js';
 import { TensorflowMemory } from './tensorflow/tensorflow-memory.js';
 import { installTrainingKernels } from './wasm/install.js';
@@ -59,7 +60,7 @@ export async function startBackend(name: BackendName, options: BackendOptions = 
   const { fingerprint, devices = [] } = await STARTERS[name](options);
   const tfjsName = name === 'wasm-relaxed' ? 'wasm' : name;
   const memory = tfjsName === 'wasm' ? new WasmMemory() : tfjsName === 'tensorflow' ? new TensorflowMemory() : new CpuMemory();
-  const fused = tfjsName === 'wasm' ? FUSED_ON_WASM : FUSED_ELSEWHERE;
+  const fused = FUSED[tfjsName];
   return {
     name,
     fingerprint,
@@ -86,7 +87,9 @@ const FUSED_ON_WASM: Fused = {
   LSTM: fuseRecurrent,
   GRU: fuseRecurrent,
 };
-const FUSED_ELSEWHERE: Fused = { BatchNormalization: normaliseInPasses };
+const FUSED_ON_TENSORFLOW: Fused = { Dense: fuseDense, Conv2D: fuseConv, BatchNormalization: normaliseInPasses };
+const FUSED_ON_CPU: Fused = { BatchNormalization: normaliseInPasses };
+const FUSED: Readonly<Record<TfjsName, Fused>> = { wasm: FUSED_ON_WASM, tensorflow: FUSED_ON_TENSORFLOW, cpu: FUSED_ON_CPU };
 
 interface Started {
   readonly fingerprint: string;
@@ -118,6 +121,7 @@ const STARTERS: Readonly<Record<BackendName, (options: BackendOptions) => Promis
         'TensorFlow is not installed here: run `paceline engine install tensorflow`, or take `engine: wasm`.',
       );
     const loaded = loadTensorflowPackage(tensorflowPackage);
+    installFusedKernels(loaded.binding.isUsingGpuDevice());
     await use('tensorflow');
     return { fingerprint: tensorflowFingerprint(loaded), devices: loaded.binding.listDevices?.() ?? [] };
   },

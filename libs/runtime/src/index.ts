@@ -9,7 +9,7 @@ export * from './orphan-guard.js';
 export { startPostgres, tail, type RunningService, type ServiceOptions } from './postgres.js';
 export { canReach, postgresBinaries, type PostgresBinaries } from './postgres-binaries.js';
 export * from './ready.js';
-export { lockFile, runningHolder, type Holder, type HeldLock } from './process-lock.js';
+export { lockFile, runningHolder, type Holder, type HeldLock, type LockResult } from './process-lock.js';
 export { startRedis, type RedisOptions, type RunningRedis } from './redis.js';
 export { findRedis, REDIS_SOURCES, type RedisBinary, type RedisSource } from './redis-sources.js';
 export * from './shutdown.js';

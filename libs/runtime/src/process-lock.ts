@@ -1,6 +1,7 @@
 /**
  * One process at a time: a file with the holder's pid and start time, so that neither a crash nor a pid that was given to another process
- * leaves it locked, and with what the holder has to tell. A stale file is renamed away before it is replaced: of two that find it, one gets it.
+ * leaves it locked (the start time is known on Linux only), and with what the holder has to tell. Who finds a stale file removes it under
+ * a second, short-lived lock, after a second look: of two that find it, none takes away what the other has just made.
  */
 import { linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -28,12 +29,17 @@ export function lockFile<T extends object = object>(file: string, what?: T): Loc
   const own = `${file}.${process.pid}`;
   const holder: Holder = { pid: process.pid, ticks: startTicks(process.pid) ?? null };
   const write = (told: T | undefined): void => writeFileSync(own, JSON.stringify({ ...told, ...holder }), { mode: MODE });
+  // Whoever removed the file by hand may have let another process take it.
+  const isOurs = (): boolean => runningHolder(file)?.pid === process.pid;
   const held: HeldLock<T> = {
     tell(told) {
+      if (!isOurs()) return;
       write(told);
       renameSync(own, file);
     },
-    release: () => rmSync(file, { force: true }),
+    release() {
+      if (isOurs()) rmSync(file, { force: true });
+    },
   };
   write(what);
   try {
@@ -47,19 +53,28 @@ export function lockFile<T extends object = object>(file: string, what?: T): Loc
       }
       const running = runningHolder(file);
       if (running) return { heldBy: running.pid };
-      const stale = `${file}.stale-${process.pid}`;
-      try {
-        renameSync(file, stale);
-      } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
-      }
-      // Another one may have taken the lock between the reading and the renaming: it gets it back.
-      if (runningHolder(stale)) linkSync(stale, file);
-      rmSync(stale, { force: true });
+      removeStale(file, own);
     }
     return { heldBy: runningHolder(file)?.pid ?? 0 };
   } finally {
     rmSync(own, { force: true });
+  }
+}
+
+function removeStale(file: string, own: string): void {
+  const broom = `${file}.sweep`;
+  try {
+    linkSync(own, broom);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    // Whoever sweeps is done at once; one that died while it swept is left behind.
+    if (!runningHolder(broom)) rmSync(broom, { force: true });
+    return;
+  }
+  try {
+    if (!runningHolder(file)) rmSync(file, { force: true });
+  } finally {
+    rmSync(broom, { force: true });
   }
 }
 
@@ -72,7 +87,7 @@ export function runningHolder<T extends object = object>(file: string): (Holder 
     return undefined; // no file, or one that was cut short: nobody holds it
   }
   const { pid, ticks } = holder;
-  if (!Number.isInteger(pid) || pid <= 1 || !isAlive(pid)) return undefined;
+  if (!Number.isInteger(pid) || pid < 1 || !isAlive(pid)) return undefined;
   const now = startTicks(pid);
   return ticks === null || now === undefined || ticks === now ? holder : undefined;
 }

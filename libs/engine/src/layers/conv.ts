@@ -13,7 +13,7 @@ interface ConvInternals {
   call(inputs: tf.Tensor | tf.Tensor[], kwargs: object): tf.Tensor | tf.Tensor[];
 }
 
-/** Lets a Conv2D layer on the wasm backend use the fused kernel for what it covers: channels last, no dilation, activation none or relu. */
+/** Lets a Conv2D layer use the fused kernel for what it covers: channels last, no dilation, activation none or relu. */
 export function fuseConv(layer: tfl.layers.Layer): void {
   const conv = layer as unknown as ConvInternals;
   const activation = conv.activation?.getClassName() ?? 'linear';

@@ -9,7 +9,7 @@ interface DenseInternals {
   call(inputs: tf.Tensor | tf.Tensor[], kwargs: object): tf.Tensor | tf.Tensor[];
 }
 
-/** Lets a Dense layer on the wasm backend use the fused kernel for what it covers: rank 2, activation none or relu. */
+/** Lets a Dense layer use the fused kernel for what it covers: rank 2, activation none or relu. */
 export function fuseDense(layer: tfl.layers.Layer): void {
   const dense = layer as unknown as DenseInternals;
   const activation = dense.activation?.getClassName() ?? 'linear';

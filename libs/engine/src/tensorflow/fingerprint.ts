@@ -1,6 +1,7 @@
 /** What the bits of TensorFlow depend on, as far as it can be known from outside. */
 import { readFileSync } from 'node:fs';
 import { cpus } from 'node:os';
+import { TENSORFLOW_KERNELS_REVISION } from './fused-kernels.js';
 import type { LoadedPackage } from './load-package.js';
 
 const FEATURES = ['avx', 'avx2', 'fma', 'avx512f', 'avx512_vnni', 'avx512_bf16', 'amx_tile', 'asimd', 'sve'] as const;
@@ -14,6 +15,7 @@ export function tensorflowFingerprint({ version, binding }: LoadedPackage, env: 
   const device = binding.isUsingGpuDevice() ? `gpu ${env['CUDA_VISIBLE_DEVICES'] ?? 'first'}` : 'cpu';
   return [
     `tfjs-tensorflow ${version}`,
+    `kernels ${TENSORFLOW_KERNELS_REVISION}`,
     `TensorFlow ${binding.TF_Version}`,
     `device ${device}`,
     `threads ${threads}`,

@@ -6,13 +6,22 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createRequire, Module } from 'node:module';
 import path from 'node:path';
-import type { DataId, KernelBackend } from '@tensorflow/tfjs-core';
+import type { DataId, KernelBackend, TensorInfo } from '@tensorflow/tfjs-core';
 import * as tf from '@tensorflow/tfjs-core';
 import { EngineUnavailableError } from '../engine-unavailable.js';
 
 /** The addon. `readTensorInto` and `listDevices` are there when Paceline built it. */
 export interface TensorflowBinding {
   readonly TF_Version: string;
+  /** Of an operation's output: `id` names it until it is deleted. */
+  executeOp(name: string, attrs: readonly object[], inputs: readonly number[], outputs: number): readonly OperationOutput[];
+  readonly TF_ATTR_TYPE: number;
+  readonly TF_ATTR_INT: number;
+  readonly TF_ATTR_STRING: number;
+  readonly TF_ATTR_BOOL: number;
+  readonly TF_FLOAT: number;
+  readonly TF_INT32: number;
+  readonly TF_INT64: number;
   isUsingGpuDevice(): boolean;
   /** May keep the array and use its memory until the tensor is deleted. */
   createTensor(shape: readonly number[], dtype: number, values: Float32Array): number;
@@ -22,7 +31,16 @@ export interface TensorflowBinding {
   listDevices?(): { readonly name: string; readonly type: string; readonly memoryBytes: number }[];
 }
 
+interface OperationOutput {
+  readonly id: number;
+  readonly shape: number[];
+  readonly dtype: number;
+}
+
 export interface TensorflowBackend extends KernelBackend {
+  getInputTensorIds(inputs: readonly TensorInfo[]): number[];
+  createOutputTensor(output: OperationOutput): TensorInfo;
+  executeSingleOutput(name: string, attrs: readonly object[], inputs: readonly TensorInfo[]): TensorInfo;
   readonly binding: TensorflowBinding;
   readonly tensorMap: {
     get(dataId: DataId): { readonly shape: number[]; readonly dtype: number; id: number; values: Float32Array | null };

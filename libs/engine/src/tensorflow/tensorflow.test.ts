@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
+import * as tf from '@tensorflow/tfjs-core';
 import { describe, expect, it } from 'vitest';
 import { batchOf, bitsOf, largestDifference, loadedEngine, rowsOf, sequential } from '../run.fixture.js';
 
@@ -62,10 +63,32 @@ describe.skipIf(!packageDir)('the tensorflow engine (needs `paceline engine inst
     engine.dispose();
   });
 
+  it.each([
+    ['valid', 2, 2],
+    ['same', 3, 2],
+    ['same', 3, 1],
+  ] as const)('gives the gradient of max pooling to the first largest value of a window (%s, %i, %i)', async (pad, size, strides) => {
+    await loadedEngine({ model: 'mlp', engine: 'tensorflow' }, packageDir);
+    // Whole numbers: windows with the largest value twice.
+    const values = Float32Array.from({ length: 2 * 7 * 9 * 3 }, (_, i) => Math.max(0, ((i * 7919) % 7) - 3));
+    const gradients = ['tensorflow', 'cpu'].map((backend) => {
+      void tf.setBackend(backend);
+      return tf.tidy(() => {
+        const x = tf.tensor4d(values, [2, 7, 9, 3]);
+        const { shape, size: count } = tf.maxPool(x, size, strides, pad);
+        const dy = tf.reshape(tf.range(0, count), shape);
+        return tf
+          .grad((input: tf.Tensor) => tf.maxPool(input as tf.Tensor4D, size, strides, pad))(x, dy)
+          .dataSync();
+      });
+    });
+    expect(gradients[0]).toEqual(gradients[1]);
+  });
+
   it('says what its bits depend on', async () => {
     const { engine } = await loadedEngine({ model: 'mlp', engine: 'tensorflow' }, packageDir);
     expect(engine.fingerprint).toMatch(
-      /^tfjs-tensorflow 4\.22\.0; TensorFlow 2\.21\.\d; device cpu; threads 1\/1; onednn (yes|no); deterministic yes; /,
+      /^tfjs-tensorflow 4\.22\.0; kernels \d+; TensorFlow 2\.21\.\d; device cpu; threads 1\/1; onednn (yes|no); deterministic yes; /,
     );
     expect(engine.fingerprint.length).toBeLessThanOrEqual(300);
     engine.dispose();

@@ -1,10 +1,10 @@
-/** Small kernels that the gradients of ours are made of. Inputs are float32 tensors. */
+/** Small kernels that the gradients of ours are made of. Inputs are float32 tensors. Two of them are there on TensorFlow too (../tensorflow/fused-kernels.ts). */
 import * as tf from '@tensorflow/tfjs-core';
 import type { BackendWasm } from '@tensorflow/tfjs-backend-wasm';
 import { heapOf } from './heap.js';
 
-const RELU_GRADIENT = 'PacelineReluGradient';
-const SUM_ROWS = 'PacelineSumRows';
+export const RELU_GRADIENT = 'PacelineReluGradient';
+export const SUM_ROWS = 'PacelineSumRows';
 const EMPTY = 'PacelineEmpty';
 
 /** dy where y > 0, else 0; y is the output of relu. */
