@@ -155,6 +155,21 @@ describe('supervision', () => {
     expect(readFileSync(child.logFile, 'utf8').match(/cannot bind/g)).toHaveLength(3);
   });
 
+  it('starts a process that ends by its own plan again, at once and out of no budget for crashes, but not ever faster', async () => {
+    const events: SupervisorEvent[] = [];
+    const outgrown = ready.replace('setInterval(() => {}, 1000)', 'setTimeout(() => process.exit(71), 20)');
+    const child = start('worker', outgrown, 2, events);
+    await until('five starts', () => child.restarts() >= 5, 20_000);
+    expect(child.state()).not.toBe('FAILED');
+    const pauses = events.filter(({ state }) => state === 'BACKOFF').map(({ message }) => message.replace(/.*; /, ''));
+    expect(pauses.slice(0, 4)).toEqual([10, 10, 40, 40].map((ms) => `starting again in ${ms} ms`));
+  });
+
+  it('takes the same code from a process that was never ready for a crash', async () => {
+    const child = start('worker', 'process.exit(71)', 2);
+    expect((await child.failed).message).toMatch(/2 restarts in 60 s are used up/);
+  });
+
   it('does not try a mistake in the configuration again', async () => {
     const child = start('api', 'process.exit(78)', 5);
     expect((await child.failed).message).toMatch(/code 78; this is a mistake in its configuration/);

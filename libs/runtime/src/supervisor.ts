@@ -10,6 +10,9 @@
  * The delay doubles from `firstDelayMs` to `maxDelayMs` and falls back once the process was ready for `settledMs`. `restarts` within
  * `windowMs` are the budget. Without `restart` the first end is FAILED.
  *
+ * A ready process that ends by its own plan (EXIT.outgrown) has not failed: it spends no budget, doubles no delay and is started again after
+ * `firstDelayMs`; as many of these ends as the budget has, and the next ones wait `maxDelayMs` each.
+ *
  * The child has its own session (Ctrl-C reaches the supervisor alone), PACELINE_PARENT_PID (it ends itself when the supervisor dies), and stands
  * on the orphan guard's list (it is ended when it does not). The one that takes its place learns how it ended (PACELINE_PREDECESSOR).
  */
@@ -90,6 +93,7 @@ class Supervisor implements SupervisedChild {
   /** Id and end of the last process. */
   #predecessor: string | undefined;
   #restartTimes: number[] = [];
+  #plannedTimes: number[] = [];
   #restartCount = 0;
   #delayMs: number;
   #wake: (() => void) | undefined;
@@ -187,7 +191,15 @@ class Supervisor implements SupervisedChild {
     if (code !== null && PERMANENT.has(code)) return 'this is a mistake in its configuration, so it is not started again';
     if (!policy) return 'it is not started again';
     const now = performance.now();
-    this.#restartTimes = this.#restartTimes.filter((at) => now - at < policy.windowMs);
+    const recent = (times: number[]): number[] => times.filter((at) => now - at < policy.windowMs);
+    if (code === EXIT.outgrown && readyForMs > 0) {
+      this.#plannedTimes = recent(this.#plannedTimes);
+      this.#restartCount += 1;
+      if (this.#plannedTimes.length >= policy.restarts) return policy.maxDelayMs;
+      this.#plannedTimes.push(now);
+      return policy.firstDelayMs;
+    }
+    this.#restartTimes = recent(this.#restartTimes);
     if (this.#restartTimes.length >= policy.restarts)
       return `${policy.restarts} restarts in ${Math.round(policy.windowMs / 1000)} s are used up`;
     this.#restartTimes.push(now);
