@@ -2,6 +2,7 @@ import type { Engine, Growth, Kept, StepRequest } from '@paceline/engine';
 import { expect, it } from 'vitest';
 import { growthInWords, LeakGuard, suspectOf, type Leak } from './leak-guard.js';
 import { ownBytes, ProcessMemory } from './process-memory.js';
+import { leakLeaveDeadlineMs } from './recycling.js';
 
 const MB = 1e6;
 const LIMITS = { tensors: 200, buffers: 200, bytes: 64 * MB, rssBytes: 512 * MB };
@@ -76,22 +77,48 @@ it('a process has outgrown when memory remains that a collection does not give b
   let [rss, collectable] = [100 * MB, 0];
   const options = { ownBytes: () => rss, collect: () => void ((rss -= collectable), (collectable = 0)) };
   const memory = new ProcessMemory({ ...options, limitBytes: 256 * MB });
+  const afterSeat = (engine: string, hasLeaked: boolean, of = memory): number | undefined => {
+    of.engineStarted(engine);
+    return of.outgrownBytes(hasLeaked);
+  };
   rss = 300 * MB;
-  expect(memory.outgrownBytes('wasm', false)).toBeUndefined();
+  expect(afterSeat('wasm', false)).toBeUndefined();
   [rss, collectable] = [900 * MB, 500 * MB];
-  expect(memory.outgrownBytes('wasm', false)).toBeUndefined();
+  expect(afterSeat('wasm', false)).toBeUndefined();
   rss = 600 * MB;
-  expect(memory.outgrownBytes('wasm', false)).toBe(300 * MB);
+  expect(afterSeat('wasm', false)).toBe(300 * MB);
   rss = 250 * MB;
-  expect(memory.outgrownBytes('wasm', false)).toBeUndefined();
+  expect(afterSeat('wasm', false)).toBeUndefined();
   rss = 510 * MB;
-  expect(memory.outgrownBytes('wasm', false), 'the least that it ever needed is what counts').toBe(260 * MB);
+  expect(afterSeat('wasm', false), 'the least that it ever needed is what counts').toBe(260 * MB);
   rss = 1_000 * MB;
-  expect(memory.outgrownBytes('tensorflow', false), 'a library that stays is no leak').toBeUndefined();
+  expect(afterSeat('tensorflow', false), 'a library that stays is no leak').toBeUndefined();
   rss = 1_300 * MB;
-  expect(memory.outgrownBytes('tensorflow', false)).toBe(300 * MB);
-  expect(memory.outgrownBytes('cpu', true), 'the first seat has leaked').toBe(300 * MB);
-  expect(new ProcessMemory({ ...options, limitBytes: 0 }).outgrownBytes('wasm', true)).toBeUndefined();
+  expect(afterSeat('tensorflow', false)).toBe(300 * MB);
+  expect(afterSeat('cpu', true), 'the first seat has leaked').toBe(300 * MB);
+  expect(afterSeat('wasm', true, new ProcessMemory({ ...options, limitBytes: 0 }))).toBeUndefined();
+});
+
+it('what an engine has loaded is measured after a collection, and only when it started', () => {
+  let [rss, collectable] = [100 * MB, 0];
+  const options = { ownBytes: () => rss, collect: () => void ((rss -= collectable), (collectable = 0)) };
+  const memory = new ProcessMemory({ ...options, limitBytes: 256 * MB });
+  rss = 400 * MB;
+  expect(memory.outgrownBytes(false), 'no engine started').toBeUndefined();
+  [rss, collectable] = [900 * MB, 700 * MB];
+  memory.engineStarted('wasm');
+  expect(memory.outgrownBytes(false)).toBeUndefined();
+  rss = 500 * MB;
+  memory.engineStarted('wasm');
+  expect(memory.outgrownBytes(false), 'arenas of the first seat are no part of the engine').toBe(300 * MB);
+  rss = 800 * MB;
+  memory.engineStarted('tensorflow');
+  memory.engineStarted('wasm');
+  expect(memory.outgrownBytes(false), 'an engine that was tried first has been loaded too').toBeUndefined();
+});
+
+it('the end of a round is waited for as long as its run lets a step last', () => {
+  expect(leakLeaveDeadlineMs({ stepDeadlineMs: 3_600_000 })).toBe(3_630_000);
 });
 
 it('what a process holds by itself is less than all of its memory, and grows with it', () => {

@@ -2,7 +2,7 @@
  * Whether this process still holds memory that nobody uses: looked at between two seats, when the compute thread has been ended and with it all
  * that its engine held. What remains then beyond the limit can only be given back by ending the process; its supervisor starts it again.
  * A library that an engine has loaded stays too and is no leak. Its code (TensorFlow: 300 MB) is not counted where the system tells it apart, and what
- * remains after the first seat with an engine is taken as it is; unless that seat has leaked.
+ * remains after the first seat in which an engine started is taken as it is; unless that seat has leaked.
  */
 import { existsSync, readFileSync } from 'node:fs';
 
@@ -19,26 +19,35 @@ export class ProcessMemory {
   /** The least that was in use between two seats, with the engines that were loaded. */
   private idleBytes: number;
   private readonly loaded = new Set<string>();
+  /** Engines that started since the last question: any, and one that never did before. */
+  private started = { any: false, isNew: false };
 
   constructor(private readonly options: ProcessMemoryOptions) {
     this.idleBytes = options.ownBytes();
   }
 
+  /** An engine runs, with all that it loads; a seat may try several. */
+  engineStarted(engine: string): void {
+    this.started = { any: true, isNew: this.started.isNew || !this.loaded.has(engine) };
+    this.loaded.add(engine);
+  }
+
   /**
-   * To be asked after each seat.
-   * @param engine that the seat had
+   * To be asked after each seat; one in which no engine started says nothing.
    * @param hasLeaked it was left for a leak
    * @returns the bytes that remain too many, undefined while they are not
    */
-  outgrownBytes(engine: string, hasLeaked: boolean): number | undefined {
+  outgrownBytes(hasLeaked: boolean): number | undefined {
     const { ownBytes, collect, limitBytes } = this.options;
-    let present = ownBytes();
-    const isFirst = !this.loaded.has(engine);
-    this.loaded.add(engine);
-    if (isFirst && !hasLeaked) {
-      this.idleBytes = Math.max(this.idleBytes, present);
+    const { any, isNew } = this.started;
+    this.started = { any: false, isNew: false };
+    if (!any) return undefined;
+    if (isNew && !hasLeaked) {
+      collect(); // what the seat has left behind is no part of the engine
+      this.idleBytes = Math.max(this.idleBytes, ownBytes());
       return undefined;
     }
+    let present = ownBytes();
     if (limitBytes > 0 && present - this.idleBytes >= limitBytes) {
       collect();
       present = ownBytes();

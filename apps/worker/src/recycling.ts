@@ -1,6 +1,7 @@
 /** What a worker says of its own leak: reports to the api, which become events of the run; not more than a few of each run. */
 import { sendReport, type StepTaskJob } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
+import type { RunSpec } from '@paceline/spec';
 import type { Redis } from 'ioredis';
 import { growthInWords, suspectOf, type Leak } from './leak-guard.js';
 
@@ -14,6 +15,10 @@ type Job = Pick<StepTaskJob, 'runId' | 'attempt'>;
 
 /** An engine that leaks in every seat says nothing new after that; the worker's log has all of them. */
 const REPORTS_PER_RUN = 5;
+const LEAVE_MARGIN_MS = 30_000;
+
+/** A round may be as long as its run allows; its end is waited for, because then nothing is computed twice. */
+export const leakLeaveDeadlineMs = ({ stepDeadlineMs }: Pick<RunSpec, 'stepDeadlineMs'>): number => stepDeadlineMs + LEAVE_MARGIN_MS;
 
 export class Recycling {
   /** Of the newest run. */

@@ -8,11 +8,10 @@ import { datasetInfo } from '@paceline/data';
 import { Compute } from './compute.js';
 import type { MeasuredChoice } from './engine-choice.js';
 import type { Leak } from './leak-guard.js';
+import { leakLeaveDeadlineMs } from './recycling.js';
 import type { SeatLoopOptions } from './seat-loop.js';
 
 const CONNECT_DEADLINE_MS = 2_000;
-/** A round may be long; its end is waited for, because then nothing is computed twice. */
-const LEAK_LEAVE_DEADLINE_MS = 30_000;
 /** A finished node is queued whole; the bytes are references into the gradient arena, which is bounded. */
 const MAX_QUEUED_BYTES = 2 ** 31;
 
@@ -40,7 +39,7 @@ export async function startSession(
   });
   compute.onLeak = (leak) => {
     onLeak(leak);
-    session.leave('its engine leaks memory and is started anew', LEAK_LEAVE_DEADLINE_MS);
+    session.leave('its engine leaks memory and is started anew', leakLeaveDeadlineMs(job.spec));
   };
   session.begin();
   return session;

@@ -12,7 +12,6 @@ import {
   type StepTaskJob,
 } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
-import type { BackendName } from '@paceline/spec';
 import type { Redis } from 'ioredis';
 import { EngineChooser, type MeasuredChoice } from './engine-choice.js';
 import { ownBytes, ProcessMemory } from './process-memory.js';
@@ -42,7 +41,6 @@ export class SeatLoop {
   private readonly recycling: Recycling;
   private readonly memory: ProcessMemory;
   /** Of the present or last seat. */
-  private backend: BackendName = 'wasm';
   private hasLeaked = false;
   /** Engine fingerprint of the present or last session; null before the first. */
   fingerprint: string | null = null;
@@ -86,11 +84,11 @@ export class SeatLoop {
     const choice = this.choices[tries];
     if (!choice) throw new Error('there is no engine to choose from');
     this.hasLeaked = false;
-    this.backend = choice.backend;
     const session = await startSession(job, choice, this.options, (leak) => {
       this.hasLeaked = true;
       this.recycling.thread(job, leak);
     });
+    this.memory.engineStarted(choice.backend);
     this.fingerprint = session.compute.fingerprint;
     this.devices = session.compute.devices;
     return session;
@@ -116,7 +114,7 @@ export class SeatLoop {
 
   /** Between two seats nothing is lost when the process ends. */
   private leaveProcess(job: StepTaskJob): void {
-    const outgrownBytes = this.memory.outgrownBytes(this.backend, this.hasLeaked);
+    const outgrownBytes = this.memory.outgrownBytes(this.hasLeaked);
     if (outgrownBytes === undefined) return;
     this.recycling.process(job, outgrownBytes);
     this.options.onOutgrown();
