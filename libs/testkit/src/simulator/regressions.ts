@@ -144,4 +144,8 @@ export const REGRESSIONS: readonly Regression[] = [
     ...{ seed: 22, check: 'liveness', kinds: ['break a connection'], shape: { standby: 1, rounds: 9, gradient: STREAMING } },
     found: 'a former primary stood for its shard when a worker alone had heard COMMIT: the successor of the coordinator broke',
   },
+  {
+    ...{ seed: 60_263, mode: 'async', check: 'liveness', kinds: ['break a connection'], shape: { standby: 1, rounds: 9 } },
+    found: 'the watch: a shard was told to leave a token out by a coordinator that had not heard that it was replaced, and did',
+  },
 ];

@@ -20,6 +20,8 @@ interface CoordinatorSeen {
   readonly counted: Set<number>;
   /** Numbers of tokens that were ever issued. */
   readonly issued: Set<number>;
+  /** Of those that it counts, the ones that it leaves out: one that was replaced, and has not heard it, goes its own way. */
+  readonly left: Set<number>;
 }
 
 /** Private part of the coordinator: what it has issued is told to members alone. */
@@ -44,6 +46,8 @@ export class TokenWatch {
   private readonly countedIn = new Map<number, Set<number>>();
   /** Tokens that are left out, in the lineage of the present attempt: workers may disagree about one, so it is what the coordinator says. */
   private readonly left = new Set<number>();
+  /** Tokens that any coordinator has meant to leave out, by attempt: DROP of one that was replaced, and has not heard it, counts at a shard. */
+  private readonly meant = new Map<number, Set<number>>();
   /** The highest staleness that any shard has measured. */
   highestStaleness = 0;
 
@@ -62,7 +66,7 @@ export class TokenWatch {
     if (this.shape.mode !== 'ssp') return;
     const { hosted, run } = this.cluster;
     const first = hosted.find((part) => part.attempt === attempt)?.restore?.round ?? 0;
-    const counted = this.countedOf(attempt);
+    const counted = setOf(this.countedIn, attempt);
     const isDone = (other: Token): boolean =>
       other.round < first || run.replicaExamples(other.round, other.replica) === 0 || counted.has(this.numberOf(other));
     this.withinBound(isDone, token, 'is computed');
@@ -167,7 +171,8 @@ export class TokenWatch {
     for (const token of this.tokens()) {
       if (token.round < (part.restore?.round ?? 0)) continue;
       const chunks = seen.applied.get(this.numberOf(token))?.size ?? 0;
-      const isDropped = chunks === 0 && this.left.has(this.numberOf(token)) && isNonFinite(run, token.round, token.replica);
+      const isTold = shard.marks.isLeftOut(token) && setOf(this.meant, part.attempt).has(this.numberOf(token));
+      const isDropped = chunks === 0 && isTold && isNonFinite(run, token.round, token.replica);
       const isRight = shard.marks.has(token) ? chunks === owned || isDropped : chunks === 0;
       checks.expect(
         isRight,
@@ -184,15 +189,17 @@ export class TokenWatch {
     if (coordinator.isAsking) return;
     let seen = this.coordinators.get(coordinator);
     if (!seen) {
-      this.coordinators.set(coordinator, (seen = { count: -1, view: 0, counted: new Set(), issued: new Set() }));
       if (part.isStandby) this.takenOver(part, coordinator);
+      seen = { count: -1, view: 0, counted: new Set(), issued: new Set(), left: new Set(this.left) };
+      this.coordinators.set(coordinator, seen);
     }
     // What one that is dead, or was replaced, meant to leave out may be issued again.
     const leads = this.cluster.coordinatorPart === part;
     for (const [number, { token, isDropped }] of (coordinator as unknown as OpenCoordinator).issued) {
-      if (isDropped && leads) this.left.add(number);
+      const leftOut = leads ? [seen.left, this.left] : [seen.left];
+      if (isDropped) for (const numbers of [...leftOut, setOf(this.meant, part.attempt)]) numbers.add(number);
       if (seen.issued.has(number)) continue;
-      if (!isDropped && leads) this.left.delete(number); // of an attempt before
+      if (!isDropped) for (const numbers of leftOut) numbers.delete(number); // of an attempt before
       seen.issued.add(number);
       if (this.shape.mode === 'ssp') this.withinBound((other) => coordinator.marks.has(other), token, 'is issued');
     }
@@ -220,12 +227,12 @@ export class TokenWatch {
     for (const token of this.tokens()) {
       if (!coordinator.marks.has(token)) continue;
       const rows = run.replicaExamples(token.round, token.replica);
-      if (this.left.has(this.numberOf(token))) dropped += rows;
+      if (seen.left.has(this.numberOf(token))) dropped += rows;
       else examples += rows;
       const number = this.numberOf(token);
       if (seen.counted.has(number)) continue;
       seen.counted.add(number);
-      this.countedOf(part.attempt).add(number);
+      setOf(this.countedIn, part.attempt).add(number);
       for (const holder of shards)
         checks.expect(
           (holder.shard as TokenShard).marks.has(token),
@@ -248,18 +255,12 @@ export class TokenWatch {
     const shards = this.cluster.hosted.filter((other) => other.attempt === part.attempt && other.counts && other.memory.chunks.length > 0);
     for (const token of this.tokens()) {
       const number = this.numberOf(token);
-      const isLost = this.countedOf(part.attempt).has(number) && !coordinator.marks.has(token);
+      const isLost = setOf(this.countedIn, part.attempt).has(number) && !coordinator.marks.has(token);
       checks.expect(!isLost, 'I2', () => `replica ${token.replica} of round ${token.round} was counted, and is lost with the takeover`);
       if (!coordinator.marks.has(token) || token.round < (part.restore?.round ?? 0)) continue;
       if (shards.some(({ shard }) => (shard as TokenShard).marks.isLeftOut(token))) this.left.add(number);
       else this.left.delete(number);
     }
-  }
-
-  private countedOf(attempt: number): Set<number> {
-    let counted = this.countedIn.get(attempt);
-    if (!counted) this.countedIn.set(attempt, (counted = new Set()));
-    return counted;
   }
 
   private withinBound(isDone: (token: Token) => boolean, { round, replica }: Token, what: string): void {
@@ -313,6 +314,12 @@ export class TokenWatch {
 
 /** It applies what its primary has applied. */
 const isFollower = ({ run }: Part): boolean => run.place?.standby?.table.state === 'FOLLOWING';
+
+function setOf(byAttempt: Map<number, Set<number>>, attempt: number): Set<number> {
+  let numbers = byAttempt.get(attempt);
+  if (!numbers) byAttempt.set(attempt, (numbers = new Set()));
+  return numbers;
+}
 
 function sameBits(a: Float32Array, b: Float32Array): boolean {
   if (a.length !== b.length) return false;
