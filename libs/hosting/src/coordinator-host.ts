@@ -111,7 +111,8 @@ export class CoordinatorHost {
       runId: job.runId,
       attempt: job.attempt,
       journal: this.journal,
-      term: () => this.machine.term,
+      // Not the machine's: that rises with the other shards' takeovers, which a coordinator that was replaced hears of too.
+      term: successor?.succession.term ?? 1,
       state: () => this.state(schedule.totalRounds),
       onCancel: () => this.machine.cancel(),
       onPause: () => this.machine.pause(),

@@ -13,7 +13,7 @@ test('a report is never longer than what is taken, however long its entries are'
     journal.append({ kind: 'event', type: 'view.changed', message: `view ${view}`, data: { view, members } });
   const waiting: (() => void)[] = [];
   const publisher = new JournalPublisher({
-    ...{ runId: '00000000-0000-4000-8000-000000000001', attempt: 1, journal, term: () => 1 },
+    ...{ runId: '00000000-0000-4000-8000-000000000001', attempt: 1, journal, term: 1 },
     clock: { now: () => 0, soon: () => undefined, every: () => () => undefined, after: (_, act) => (waiting.push(act), () => undefined) },
     controlPlane: {
       readControl: () => Promise.resolve({}),
@@ -46,7 +46,7 @@ test('the journals of two attempts drain side by side: each hears only what is s
     const journal = new Journal({ now: () => nowMs });
     for (let i = 0; i < 3 * attempt; i++) journal.append({ kind: 'event', type: 'worker.joined', message: `${attempt}`, data: {} });
     const publisher = new JournalPublisher({
-      ...{ clock, runId: '00000000-0000-4000-8000-000000000001', attempt, journal, term: () => 1 },
+      ...{ clock, runId: '00000000-0000-4000-8000-000000000001', attempt, journal, term: 1 },
       controlPlane: {
         readControl: () => Promise.resolve({ ...control }),
         sendReport: (report) => Promise.resolve(void reports.push(report as JournalReport)),

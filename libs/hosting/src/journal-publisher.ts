@@ -23,8 +23,8 @@ export interface JournalPublisherOptions {
   readonly runId: string;
   readonly attempt: number;
   readonly journal: Journal;
-  /** Of the coordinator. */
-  term(): number;
+  /** In which its server came to lead shard 0: by it the arbiter knows a coordinator that was replaced. */
+  readonly term: number;
   state(): CoordinatorState;
   onCancel(): void;
   onPause(): void;
@@ -112,7 +112,7 @@ export class JournalPublisher {
         kind: 'journal',
         runId,
         attempt,
-        term: this.options.term(),
+        term: this.options.term,
         after: this.sent,
         entries: entries as (NumberedEntry & JournalEntry)[],
         state: this.options.state(),

@@ -19,6 +19,7 @@ import {
   checkRange,
   checkSignal,
   isKeySegment,
+  MARKER_KEY,
   PIECE_BYTES,
   READ_MAX_BYTES,
   readOrMakeIdentity,
@@ -42,8 +43,11 @@ export class LocalStore implements ObjectStore {
     private readonly nowMs: () => number = Date.now,
   ) {}
 
-  identity(): Promise<string> {
-    return readOrMakeIdentity(this);
+  async identity(): Promise<string> {
+    const id = await readOrMakeIdentity(this);
+    // Who made the mark may have died before its name was synced; a loss of power must not take an identity that somebody goes by.
+    await this.guard(MARKER_KEY, () => this.disk.syncFolder(this.place));
+    return id;
   }
 
   async put(key: string, body: ObjectBody, { ifAbsent = false, signal }: PutOptions = {}): Promise<{ bytes: number; sha256: string }> {

@@ -52,7 +52,7 @@ export const READ_MAX_BYTES = 1 << 30;
 export const PIECE_BYTES = 1 << 20;
 const KEY_MAX_CHARACTERS = 900;
 const SEGMENT = /^(?!\.)[A-Za-z0-9._=-]{1,200}$/;
-const MARKER_KEY = 'store-identity.json';
+export const MARKER_KEY = 'store-identity.json';
 
 /** Whether a file name is one that a key can have; others in a folder are not ours. */
 export const isKeySegment = (name: string): boolean => SEGMENT.test(name);

@@ -192,6 +192,23 @@ describe.each(Object.keys(PLACES))('an object store on %s', (name) => {
 });
 
 describe('a folder', () => {
+  test('takes no identity from anybody that was told it: its maker died at any moment, and then the power went', async () => {
+    let operationsLeft = 0;
+    for (let operations = 0; operationsLeft <= 0; operations++) {
+      const disk = new FaultyDisk();
+      await disk.makeFolder('/store');
+      await disk.syncFolder('/');
+      operationsLeft = operations;
+      disk.before = () => {
+        if (operationsLeft-- <= 0) throw diskError('EIO', 'its process has died');
+      };
+      await new LocalStore('/store', disk).identity().catch(() => undefined);
+      disk.before = () => undefined;
+      const told = await new LocalStore('/store', disk).identity();
+      expect(await new LocalStore('/store', disk.survivor('all-lost')).identity(), `after ${operations} operations`).toBe(told);
+    }
+  });
+
   test('removes what dead writers left, once it is idle, and not what is being written', async () => {
     let nowMs = 0;
     const disk = new FaultyDisk(undefined, () => nowMs);

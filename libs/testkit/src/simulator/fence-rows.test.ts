@@ -1,9 +1,10 @@
 /** Fences, each case placed by hand: connections of an older attempt that come again, and those of the present one. */
-import { expect, test } from 'vitest';
-import { always, play, round, type Played } from './arranged.fixture.js';
+import { expect, test, vi } from 'vitest';
+import { always, play, round, when, type Played } from './arranged.fixture.js';
 import type { Cluster } from './cluster.js';
 import { injectFault } from './faults.js';
 import { STREAMING } from './gradient-shape.js';
+import { SimRedis } from './sim-redis.js';
 
 const shape = { servers: 2, replicas: 4, rounds: 20, evalExamples: 400, cutEveryRounds: 2, standby: 0, gradient: STREAMING } as const;
 
@@ -39,4 +40,32 @@ test('11: a broken connection comes again beside the new one: its HELLO is refus
   expect(replayed).toBe(2);
   expect(cluster.refusals.get('HELLO_REPLAYED')).toBeGreaterThan(0);
   expect(result.outcome).toBe('SUCCEEDED');
+});
+
+test('another shard is taken over: the coordinator goes on in the new term, and reports its journal in that of its own shard', async () => {
+  const controlPlane = Reflect.get(SimRedis.prototype, 'controlPlane') as SimRedis['controlPlane'];
+  const reported: (number | undefined)[] = [];
+  const spy = vi.spyOn(SimRedis.prototype, 'controlPlane').mockImplementation(function (this: SimRedis, from) {
+    const plane = controlPlane.call(this, from);
+    const sendReport: typeof plane.sendReport = (report) => {
+      if (report.kind === 'journal') reported.push(report.term);
+      return plane.sendReport(report);
+    };
+    return { ...plane, sendReport };
+  });
+  let present = 0;
+  const options = { seed: 2, check: 'liveness', kinds: [], stepMs: [20, 60], workers: 2, shape: { ...shape, standby: 1 } } as const;
+  const { result } = await play(options, (cluster) => {
+    const lead = () => cluster.hosted.find(({ index, over, run }) => index === 1 && !over && run.place?.isPrimary);
+    when(
+      cluster,
+      () => round(cluster) >= 4 && lead() !== undefined,
+      () => lead()!.server.process.kill(),
+    );
+    always(cluster, () => (present = Math.max(present, cluster.control.coordinatorPart?.coordinator?.term ?? 0)));
+  });
+  spy.mockRestore();
+  expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
+  expect(present).toBe(2);
+  expect(new Set(reported)).toEqual(new Set([1]));
 });

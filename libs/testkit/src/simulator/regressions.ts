@@ -148,4 +148,9 @@ export const REGRESSIONS: readonly Regression[] = [
     ...{ seed: 60_263, mode: 'async', check: 'liveness', kinds: ['break a connection'], shape: { standby: 1, rounds: 9 } },
     found: 'the watch: a shard was told to leave a token out by a coordinator that had not heard that it was replaced, and did',
   },
+  {
+    ...{ seed: 6125, mode: 'ssp', shape: { standby: 1 } },
+    found:
+      'the mark of the store was read before its name was synced: a loss of power took it, and the run failed for good: STORAGE_NOT_SHARED',
+  },
 ];
