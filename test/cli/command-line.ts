@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isAlive } from '@paceline/runtime';
+import { expect } from 'vitest';
 
 const ROOT = join(import.meta.dirname, '../..');
 const PROGRAM = join(ROOT, 'apps/cli/bin/paceline.mjs');
@@ -27,6 +28,8 @@ export interface Home {
   readonly folder: string;
   start(args: readonly string[], env?: NodeJS.ProcessEnv): Running;
   run(args: readonly string[], env?: NodeJS.ProcessEnv): Promise<Finished>;
+  /** What a command that must succeed answers with `--json`. */
+  json<T>(...args: readonly string[]): Promise<T>;
   /** A file of the repository as a program, e.g. `tools/demo.mjs`. */
   startTool(tool: string, args: readonly string[], env?: NodeJS.ProcessEnv): Running;
   /** Ends what still runs, by pid, and removes the folder. */
@@ -57,6 +60,11 @@ export function createHome(): Home {
     folder,
     start: (args, env) => launch(PROGRAM, args, env),
     run: (args, env) => launch(PROGRAM, args, env).finished,
+    async json<T>(...args: readonly string[]) {
+      const { exit, stdout, stderr } = await launch(PROGRAM, [...args, '--json']).finished;
+      expect(exit, stderr).toBe(0);
+      return JSON.parse(stdout) as T;
+    },
     startTool: (tool, args, env) => launch(join(ROOT, tool), args, env),
     async dispose() {
       for (const { child, finished } of started) {

@@ -11,12 +11,6 @@ beforeAll(async () => {
 });
 afterAll(() => home.dispose());
 
-async function json<T>(...args: string[]): Promise<T> {
-  const { exit, stdout, stderr } = await home.run([...args, '--json']);
-  expect(exit, stderr).toBe(0);
-  return JSON.parse(stdout) as T;
-}
-
 interface FleetMember {
   readonly id: string;
   readonly pid: number;
@@ -26,10 +20,10 @@ interface FleetMember {
 
 it('a worker that crashes is replaced, and the run says why', async () => {
   const flags = ['--rounds', '400', '--replicas', '4', '--global-batch', '256'];
-  const calm = await json<{ result: { weightsSha256: string } }>('train', ...flags);
+  const calm = await home.json<{ result: { weightsSha256: string } }>('train', ...flags);
   const id = (await home.run(['train', '--detach', ...flags])).stdout.trim();
   const workers = await until('both workers to have a seat', async () => {
-    const { workers: fleet } = await json<{ workers: FleetMember[] }>('workers');
+    const { workers: fleet } = await home.json<{ workers: FleetMember[] }>('workers');
     const busy = fleet.filter(({ runId }) => runId === id);
     return busy.length === 2 ? busy : undefined;
   });
@@ -38,12 +32,11 @@ it('a worker that crashes is replaced, and the run says why', async () => {
   const over = await until(
     'the run to end',
     async () => {
-      const run = await json<{ status: string; result: { weightsSha256: string } | null; events: { type: string; message: string }[] }>(
-        'run',
-        id,
-        '--events',
-        '100',
-      );
+      const run = await home.json<{
+        status: string;
+        result: { weightsSha256: string } | null;
+        events: { type: string; message: string }[];
+      }>('run', id, '--events', '100');
       return ['SUCCEEDED', 'FAILED'].includes(run.status) ? run : undefined;
     },
     90_000,

@@ -17,12 +17,6 @@ beforeAll(async () => {
 });
 afterAll(() => home.dispose());
 
-async function json<T>(...args: string[]): Promise<T> {
-  const { exit, stdout, stderr } = await home.run([...args, '--json']);
-  expect(exit, stderr).toBe(0);
-  return JSON.parse(stdout) as T;
-}
-
 interface Shown {
   readonly status: string;
   readonly result: { readonly weightsSha256: string } | null;
@@ -31,12 +25,12 @@ interface Shown {
 
 it('a worker whose process leaks is replaced by another, and the run ends with the weights of one without', async () => {
   const flags = ['--rounds', '750', '--replicas', '2', '--global-batch', '64'];
-  const [first] = (await json<{ workers: { id: string; pid: number }[] }>('workers')).workers;
+  const [first] = (await home.json<{ workers: { id: string; pid: number }[] }>('workers')).workers;
   const id = (await home.run(['train', '--detach', ...flags])).stdout.trim();
   const over = await until(
     'the run to end',
     async () => {
-      const run = await json<Shown>('run', id, '--events', '100');
+      const run = await home.json<Shown>('run', id, '--events', '100');
       return ['SUCCEEDED', 'FAILED'].includes(run.status) ? run : undefined;
     },
     100_000,
@@ -48,10 +42,10 @@ it('a worker whose process leaks is replaced by another, and the run ends with t
   expect(up.stderr()).toContain('worker-1 ended with code 71');
 
   const second = await until('the worker in its place', async () => {
-    const { workers } = await json<{ workers: { id: string; pid: number; status: string }[] }>('workers');
+    const { workers } = await home.json<{ workers: { id: string; pid: number; status: string }[] }>('workers');
     return workers.find(({ id: other, status }) => other !== first!.id && status !== 'GONE');
   });
   expect(second.pid).not.toBe(first!.pid);
-  const calm = await json<{ result: { weightsSha256: string } }>('train', ...flags);
+  const calm = await home.json<{ result: { weightsSha256: string } }>('train', ...flags);
   expect(over.result!.weightsSha256).toBe(calm.result.weightsSha256);
 });
