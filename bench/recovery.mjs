@@ -1,11 +1,12 @@
 /**
- * bench recovery: how long a run stands still when a process of it is killed: worker, server, server with a standby
+ * bench recovery: how long a run stands still when a process of it is killed: worker, server, server with a standby, in all modes
  *
  * One long run of the MNIST MLP on real processes for each kind. Again and again, once the run goes steadily, a process of it is
  * SIGKILLed and another started in its place. The figure is the time from the kill to the next committed round, less one round of
  * the run; for a server without a standby that round is the first one of the next attempt, rounds that are redone come after it.
- * A loss that a standby covers must also cost no committed round: those that were lost are counted. With `--check` it exits with 1
- * when a bar is missed.
+ * A loss that a standby covers must also cost no committed round: those that were lost are counted. In modes async and ssp a round is as
+ * many updates as the run has replicas, whichever they are. With `--check` it exits with 1 when a bar is missed. `--kinds` picks rows:
+ * worker, server, standby, server-async, standby-async, server-ssp, standby-ssp.
  */
 import { parseArgs } from 'node:util';
 import { DataPlane, Stack } from '@paceline/testkit';
@@ -13,7 +14,7 @@ import { DataPlane, Stack } from '@paceline/testkit';
 const { values: flags } = parseArgs({
   options: {
     json: { type: 'boolean', default: false },
-    kinds: { type: 'string', default: 'worker,server,standby' },
+    kinds: { type: 'string', default: 'worker,server,standby,server-async,standby-async,server-ssp,standby-ssp' },
     kills: { type: 'string', default: '10' },
     batch: { type: 'string', default: '256' },
     check: { type: 'boolean', default: false },
@@ -77,11 +78,11 @@ async function workerKills() {
   return results;
 }
 
-async function serverKills(standby) {
+async function serverKills(standby, mode = 'sync') {
   const stack = await Stack.start({ servers: standby ? 5 : 3, workers: 2 });
   const results = [];
   try {
-    const { id } = await stack.client.createRun(spec({ servers: 2, standby }));
+    const { id } = await stack.client.createRun(spec({ servers: 2, standby, mode }));
     const commits = async (fromRound) => {
       const [series] = await stack.client.metrics(id, { names: ['loss'], fromRound: Math.max(0, fromRound), maxPoints: 2_000 });
       return series.points;
@@ -109,7 +110,7 @@ async function serverKills(standby) {
       });
       const committed = Math.max(measured.committed, run.progress.round);
       results.push({ ...measured, lostRounds: Math.max(0, committed - measured.next) });
-      process.stderr.write(`${standby ? 'standby' : 'server'} ${index}: ${Math.round(results.at(-1).stillMs)} ms\n`);
+      process.stderr.write(`${mode}, ${standby ? 'standby' : 'server'} ${index}: ${Math.round(results.at(-1).stillMs)} ms\n`);
       await stack.addServer();
       // A standby is placed with an attempt: a pause and a resume give the run one again.
       if (standby && results.length < kills) {
@@ -129,6 +130,18 @@ const KINDS = {
   worker: { killed: 'a worker', measure: workerKills, barMs: 1_000 },
   server: { killed: 'a parameter server, without standby', measure: () => serverKills(0), barMs: 5_000 },
   standby: { killed: 'a parameter server, with a standby', measure: () => serverKills(1), barMs: 2_000, barRounds: 0 },
+  ...Object.fromEntries(
+    ['async', 'ssp'].flatMap((mode) => [
+      [
+        `server-${mode}`,
+        { killed: `a parameter server, mode ${mode}, without standby`, measure: () => serverKills(0, mode), barMs: 5_000 },
+      ],
+      [
+        `standby-${mode}`,
+        { killed: `a parameter server, mode ${mode}, with a standby`, measure: () => serverKills(1, mode), barMs: 2_000, barRounds: 0 },
+      ],
+    ]),
+  ),
 };
 const rows = [];
 for (const kind of flags.kinds.split(',')) {

@@ -10,11 +10,14 @@
  *
  * rowsN…: row r of A begins at table[r] + offset. windowsN: the same in `runs` runs of `run` floats, `jump` bytes apart.
  * tileN…: A is packed, N floats for every k. All: a panel of packed B (8 floats of bias, then 8 floats for every k); C is written
- * at c with rows `ldc` bytes apart. …Bias starts from the bias, …Add from what C holds.
+ * at c with rows `ldc` bytes apart. …Bias starts from the bias, …Add from what C holds. listedN: see sparse.ts.
  */
 const TILE_ROWS = 5;
 /** With the runs of a window alive around the loop. */
 const WINDOW_ROWS = 4;
+
+/** 16 and 8 columns of a product with lists: with 24 or 32 V8 keeps sums in memory, since it loads all of a row of B before it multiplies. */
+const LISTED_VECTORS = [4, 2];
 
 const range = (count) => Array.from({ length: count }, (_, i) => i);
 const lines = (items, write) => items.map(write).join('\n');
@@ -102,6 +105,22 @@ ${end(rows)}
 `;
 }
 
+/** Sums of `vectors` × 4 columns over one list: begins from what lies at `begin`, rows of B are named by the entries. */
+function listedKernel(vectors, relaxed) {
+  const columns = range(vectors);
+  return `export function listed${vectors}(entries: usize, end: usize, base: usize, begin: usize, c: usize): void {
+${lines(columns, (j) => `  let c${j} = v128.load(begin, ${16 * j});`)}
+  while (entries < end) {
+    const b = base + <usize>load<u32>(entries);
+    const x = v128.load_splat<f32>(entries, 4);
+${lines(columns, (j) => `    c${j} = ${multiplyAdd(relaxed, `c${j}`, 'x', `v128.load(b, ${16 * j})`)};`)}
+    entries += 8;
+  }
+${lines(columns, (j) => `  v128.store(c, c${j}, ${16 * j});`)}
+}
+`;
+}
+
 /** The source of assembly/training/micro-kernels.ts, which exists only while the module is compiled. */
 export function microKernels(relaxed) {
   const counts = (most) => range(most).map((i) => i + 1);
@@ -109,5 +128,6 @@ export function microKernels(relaxed) {
     ...['Bias', 'Add'].map((start) => rowsKernel(count, relaxed, start)),
     ...['Bias', 'Add'].map((start) => tileKernel(count, relaxed, start)),
   ]);
-  return [...plain, ...counts(WINDOW_ROWS).map((count) => windowsKernel(count, relaxed))].join('\n');
+  const windows = counts(WINDOW_ROWS).map((count) => windowsKernel(count, relaxed));
+  return [...plain, ...windows, ...LISTED_VECTORS.map((vectors) => listedKernel(vectors, relaxed))].join('\n');
 }

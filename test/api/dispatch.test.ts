@@ -295,22 +295,23 @@ describe('seats', () => {
     fleet.beat('worker');
     const id = await createRun(plane.admin);
     await fleet.claim(id, [server.id]);
-    const fail = async (message: string) =>
+    const fail = async (message: string, n: number) =>
       fleet.report({
         kind: 'seat.failed',
         runId: id,
         attempt: 1,
         seat: 0,
+        n,
         workerId: 'worker-a',
         code: 'ENGINE_MISSING',
         message,
         serverIndex: null,
       });
     const held = await fleet.takeStepTask();
-    await fail('no wasm here');
+    await fail('no wasm here', 0);
     await held.complete('given-up');
     expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: 0, n: 1 });
-    for (let i = 0; i < 7; i++) await fail(`no wasm here, ${i}`);
+    for (let i = 0; i < 7; i++) await fail(`no wasm here, ${i}`, 1 + i);
     expect((await statusOf(id, 'FAILED')).statusReason).toMatch(
       /no worker can take a seat: 8 failed in a row; the last one: worker worker-a could not take or keep seat 0 \(ENGINE_MISSING\): no wasm here, 6/,
     );

@@ -1,11 +1,14 @@
-/** Two apis as processes, of which the one that reconciles is stopped (SIGSTOP) with the lock in its hands: the other goes on with its work. */
+/**
+ * Two apis as processes, of which the one that reconciles is stopped (SIGSTOP) with the lock in its hands: the other goes on with its work.
+ * PostgreSQL itself writes down which of the two changes rows of a run.
+ */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { endProcess, startPostgres, startRedis, waitForReady, type RunningRedis, type RunningService } from '@paceline/runtime';
-import { HOLDER_STALE_AFTER_MS } from '@paceline/jobs';
+import { HOLDER_STALE_AFTER_MS, TICK_MS } from '@paceline/jobs';
 import pg from 'pg';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterEach, beforeEach, expect, it } from 'vitest';
 import { ScriptedFleet } from './scripted-fleet.js';
 import { TOKEN_SECRET, until } from './services.js';
 
@@ -15,7 +18,22 @@ const KEY = `pcl_000000000000_${'k'.repeat(32)}`;
 const TAKEN_OVER_WITHIN_MS = 15_000;
 const folder = join(tmpdir(), `paceline-stopped-api-${process.pid}`);
 
+/** What the reconciler changes: not what is copied from reports, which any api may store. */
+const TABLES = ['Run', 'Attempt', 'RunServer', 'StepTask', 'Outbox', 'RunEvent'];
+const CHANGED = `- '{spec,model,coordinator,coordinatorAt}'::text[]`;
+/** The name of the api that wrote is a setting of its sessions. */
+const AUDIT = `
+  CREATE TABLE audit (n bigserial, api text, what text);
+  CREATE FUNCTION audited() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF TG_OP = 'UPDATE' AND to_jsonb(NEW) ${CHANGED} = to_jsonb(OLD) ${CHANGED} THEN RETURN NULL; END IF;
+    INSERT INTO audit (api, what)
+      VALUES (current_setting('paceline.api', true), TG_OP || ' ' || TG_TABLE_NAME || ' ' || (to_jsonb(NEW) ${CHANGED})::text);
+    RETURN NULL;
+  END $$;
+  ${TABLES.map((table) => `CREATE TRIGGER audited AFTER INSERT OR UPDATE ON "${table}" FOR EACH ROW EXECUTE FUNCTION audited();`).join('\n')}`;
+
 interface Api {
+  readonly name: string;
   readonly child: ChildProcess;
   readonly url: string;
   readonly log: () => string;
@@ -23,26 +41,33 @@ interface Api {
 
 let postgres: RunningService;
 let redis: RunningRedis;
+let database: pg.Client;
 let fleet: ScriptedFleet | undefined;
 const children: ChildProcess[] = [];
-beforeAll(async () => {
+beforeEach(async () => {
   [postgres, redis] = await Promise.all([
     startPostgres({ dataDir: `${folder}-postgres`, temporary: true }),
     startRedis({ dataDir: `${folder}-redis`, temporary: true }),
   ]);
+  database = new pg.Client({ connectionString: postgres.url });
+  await database.connect();
 });
-afterAll(async () => {
+afterEach(async () => {
   await fleet?.stop();
-  for (const child of children) {
+  fleet = undefined;
+  for (const child of children.splice(0)) {
     child.kill('SIGCONT');
     await endProcess(child);
   }
+  await database?.end();
   await Promise.all([postgres?.stop(), redis?.stop()]);
 });
 
-async function startApi(): Promise<Api> {
+async function startApi(name: string): Promise<Api> {
+  const databaseUrl = new URL(postgres.url);
+  databaseUrl.searchParams.set('options', `-c paceline.api=${name}`);
   const env = {
-    ...{ PATH: process.env['PATH'], DATABASE_URL: postgres.url, REDIS_URL: redis.url, PACELINE_PORT: '0' },
+    ...{ PATH: process.env['PATH'], DATABASE_URL: databaseUrl.href, REDIS_URL: redis.url, PACELINE_PORT: '0' },
     ...{ PACELINE_TOKEN_SECRET: TOKEN_SECRET, PACELINE_BOOTSTRAP_KEY: KEY },
   };
   const child = spawn(process.execPath, [API], { env, stdio: ['ignore', 'pipe', 'pipe'] });
@@ -50,7 +75,7 @@ async function startApi(): Promise<Api> {
   let log = '';
   child.stderr!.on('data', (chunk: Buffer) => (log += chunk.toString()));
   const { url } = (await waitForReady(child, 60_000, 'api')) as unknown as { url: string };
-  return { child, url, log: () => log };
+  return { name, child, url, log: () => log };
 }
 
 const authorization = `Bearer ${KEY}`;
@@ -70,17 +95,66 @@ async function createRun({ url }: Api): Promise<string> {
   return data.createRun.run.id;
 }
 
-it('the other takes over within its time; the stopped one, which has nothing in hand, notices when it goes on, and does not reconcile', async () => {
-  const apis = [await startApi(), await startApi()];
-  fleet = await new ScriptedFleet(redis.url).ready();
-  const server = fleet.beat('server');
-  fleet.beat('worker');
+/** @returns the one that reconciles, and the other */
+async function twoApis(): Promise<{ first: Api; other: Api }> {
+  const apis = [await startApi('a'), await startApi('b')];
+  await database.query(AUDIT);
   const first = await until('an api that reconciles', async () => {
     for (const api of apis) if (await reconciles(api)) return api;
     return undefined;
   });
   const other = apis.find((api) => api !== first)!;
   expect(await reconciles(other)).toBe(false);
+  return { first, other };
+}
+
+/** Every row of every run. */
+async function rows(): Promise<Record<string, unknown[]>> {
+  const tables: Record<string, unknown[]> = {};
+  for (const table of TABLES)
+    tables[table] = (await database.query<{ row: unknown }>(`SELECT to_jsonb(t) ${CHANGED} AS row FROM "${table}" t ORDER BY 1`)).rows;
+  return tables;
+}
+
+/** When the one that reconciles has nothing more to do. */
+async function restingRows(): Promise<Record<string, unknown[]>> {
+  let last = JSON.stringify(await rows());
+  return until('the rows to rest', async () => {
+    await new Promise((resolve) => setTimeout(resolve, 3 * TICK_MS));
+    const before = last;
+    const present = await rows();
+    last = JSON.stringify(present);
+    return last === before && present;
+  });
+}
+
+async function writtenBy(api: Api): Promise<string[]> {
+  const found = await database.query<{ what: string }>('SELECT "what" FROM audit WHERE "api" = $1 ORDER BY "n"', [api.name]);
+  return found.rows.map(({ what }) => what);
+}
+
+/** Goes on with a stopped api and watches it for a second after it noticed: nothing in the rows of the run moves, and it writes nothing. */
+async function goesOnInVain(first: Api, other: Api): Promise<void> {
+  const [before, written] = [await restingRows(), await writtenBy(first)];
+  expect(written.length).toBeGreaterThan(0); // the watch sees what it writes
+  first.child.kill('SIGCONT');
+  await until('the stopped one to notice', () => first.log().includes('the dispatch lock is lost'));
+  for (let i = 0; i < 5; i++) {
+    expect([await reconciles(first), await reconciles(other)]).toEqual([false, true]);
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+  expect(await writtenBy(first)).toEqual(written);
+  expect(await rows()).toEqual(before);
+}
+
+it('the other takes over within its time; the stopped one, which has nothing in hand, notices when it goes on, and does not reconcile', async () => {
+  const { first, other } = await twoApis();
+  fleet = await new ScriptedFleet(redis.url).ready();
+  const server = fleet.beat('server');
+  fleet.beat('worker');
+  await createRun(first);
+  await until('something that it wrote', async () => (await writtenBy(first)).length > 0);
+  await fleet.takePlacement(); // another run's, so that the server is there for the next
 
   first.child.kill('SIGSTOP');
   const stoppedAt = performance.now();
@@ -93,27 +167,69 @@ it('the other takes over within its time; the stopped one, which has nothing in 
   expect(takenOverMs).toBeLessThan(TAKEN_OVER_WITHIN_MS);
   expect(await reconciles(other)).toBe(true);
   expect(other.log()).toContain('the api that reconciled stood still');
-
-  const rows = async (): Promise<unknown[]> => {
-    const client = new pg.Client({ connectionString: postgres.url });
-    await client.connect();
-    const { rows: found } = await client.query<object>(
-      'SELECT "status", "Run"."attempt", "made" FROM "Run" JOIN "RunServer" ON "id" = "runId"',
-    );
-    await client.end();
-    return found;
-  };
-  const before = await rows();
-  first.child.kill('SIGCONT');
-  await until('the stopped one to notice', () => first.log().includes('the dispatch lock is lost'));
-  for (let i = 0; i < 5; i++) {
-    expect([await reconciles(first), await reconciles(other)]).toEqual([false, true]);
-    await new Promise((resolve) => setTimeout(resolve, 200));
-  }
-  expect(await rows()).toEqual(before);
+  await goesOnInVain(first, other);
   // And back: who ends in order, or dies, frees the lock at once.
   other.child.kill('SIGKILL');
   const killedAt = performance.now();
   await until('the first one to take over again', () => reconciles(first), HOLDER_STALE_AFTER_MS);
   expect(performance.now() - killedAt).toBeLessThan(HOLDER_STALE_AFTER_MS / 2);
 });
+
+/**
+ * It has read rows by which a seat is due to be opened, and stands still before it decides. Meanwhile the other opens the seat and a worker holds
+ * it. The stop is short, because PostgreSQL ends the session itself: after a long one the deadlines of what it waited for would break its tick off.
+ */
+it('one that is stopped with a decision in hand drops it when it goes on', async () => {
+  const { first, other } = await twoApis();
+  fleet = await new ScriptedFleet(redis.url).ready();
+  const server = fleet.beat('server');
+  const worker = fleet.beat('worker');
+  const runId = await createRun(first);
+  const coordinator = await fleet.claim(runId, [server.id]);
+  const seat = {
+    kind: 'seat.failed',
+    runId,
+    attempt: 1,
+    workerId: worker.id,
+    code: 'ENGINE_MISSING',
+    message: 'no wasm',
+    serverIndex: null,
+  } as const;
+  for (let n = 0; n < 3; n++) {
+    const { payload, complete } = await takeSeat(fleet, n);
+    await fleet.report({ ...seat, seat: payload.seat, n });
+    await complete();
+  }
+  // The pause before the fourth is 2 s: the rows say that no seat is open. Then reading why the last one failed waits.
+  const failures = async () =>
+    (await database.query<{ seatFailures: number }>('SELECT "seatFailures" FROM "Attempt"')).rows[0]?.seatFailures;
+  await until('the third failure', async () => (await failures()) === 3);
+  const locker = new pg.Client({ connectionString: postgres.url });
+  await locker.connect();
+  await locker.query('BEGIN; LOCK TABLE "RunEvent" IN ACCESS EXCLUSIVE MODE');
+  await until('a look of the reconciler', async () => {
+    const { rows: waiting } = await database.query(
+      `SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'SELECT%RunEvent%'`,
+    );
+    return waiting.length > 0;
+  });
+  first.child.kill('SIGSTOP');
+  await locker.end();
+  expect((await database.query('SELECT 1 FROM "StepTask" WHERE "state" <> \'CLOSED\'')).rows).toEqual([]);
+  await database.query(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted`);
+  await until('the other one to take over', () => reconciles(other));
+  const task = await takeSeat(fleet, 3);
+  await coordinator.train(worker.id, task.payload);
+  await task.complete();
+  await coordinator.acknowledged();
+  const held = async () =>
+    (await database.query('SELECT 1 FROM "StepTask" WHERE "state" = \'HELD\'')).rows.length === 1 && (await failures()) === 0;
+  await until('the seat that is held', held);
+  await goesOnInVain(first, other);
+});
+
+async function takeSeat(from: ScriptedFleet, n: number) {
+  const held = await from.takeStepTask();
+  expect(held.payload).toMatchObject({ seat: 0, n });
+  return { payload: held.payload, complete: () => held.complete('given-up') };
+}

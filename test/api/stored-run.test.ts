@@ -29,6 +29,7 @@ import { specOf as specOfRow } from '../../apps/api/src/runs/run-row.js';
 import { StatusMoves } from '../../apps/api/src/runs/status-moves.js';
 import { memoryRun } from '../../libs/testkit/src/simulator/stored-contract-memory.fixture.js';
 import { ATTEMPT_SCENARIOS } from '../../libs/testkit/src/simulator/stored-contract-attempts.fixture.js';
+import { HISTORY_SCENARIOS } from '../../libs/testkit/src/simulator/stored-contract-history.fixture.js';
 import { PLACE_SCENARIOS } from '../../libs/testkit/src/simulator/stored-contract-places.fixture.js';
 import {
   CONTRACT_SPEC,
@@ -36,9 +37,12 @@ import {
   event,
   ledger,
   numbered,
+  parentOfRow,
   specInput,
   specOf,
+  storedJson,
   written,
+  type ContractOrigin,
   type ContractRows,
   type ContractRun,
   type ContractSpec,
@@ -91,8 +95,8 @@ afterAll(async () => {
   rmSync(dataDir, { recursive: true, force: true });
 });
 
-async function apiRun(given: ContractSpec): Promise<ContractRun> {
-  const run = await api.create.create(viewer, specInput(given));
+async function apiRun(given: ContractSpec, from?: ContractOrigin): Promise<ContractRun> {
+  const run = await api.create.create(viewer, specInput(given), from ? { resumeFrom: { runId: from.run.id, round: from.round } } : {});
   if (!(run instanceof Run)) throw new Error(`no run was made: ${JSON.stringify(run)}`);
   const { id } = run;
   return {
@@ -139,14 +143,14 @@ async function taskId(runId: string, attempt: number, { seat, n }: { seat: numbe
 async function read(id: string): Promise<ContractRows> {
   const { database } = api;
   const where = { runId: id };
-  const [run, attempts, servers, tasks, outbox, checkpoints, ...entries] = await Promise.all([
+  const [run, attempts, servers, tasks, outbox, checkpoints, events, ...entries] = await Promise.all([
     database.run.findUniqueOrThrow({ where: { id } }),
     database.attempt.findMany({ where, orderBy: { number: 'asc' } }),
     database.runServer.findMany({ where, orderBy: [{ attempt: 'asc' }, { index: 'asc' }, { role: 'asc' }] }),
     database.stepTask.findMany({ where, orderBy: [{ attempt: 'asc' }, { seat: 'asc' }, { n: 'asc' }] }),
     database.outbox.findMany({ where: { ...where, sentAt: null } }),
     database.checkpoint.findMany({ where, orderBy: [{ attempt: 'asc' }, { round: 'asc' }] }),
-    database.runEvent.findMany({ where: { ...where, n: { not: null } }, select: { attempt: true, n: true } }),
+    database.runEvent.findMany({ where, orderBy: { seq: 'asc' } }),
     database.metric.findMany({ where, select: { attempt: true, n: true } }),
     database.ledgerRange.findMany({ where, select: { attempt: true, n: true } }),
   ]);
@@ -165,7 +169,7 @@ async function read(id: string): Promise<ContractRows> {
     attempts: attempts.map((row) => ({
       ...{ number: row.number, hasStarted: row.startedAt !== null, hasEnded: row.endedAt !== null },
       ...{ endCause: row.endCause, endReason: row.endReason, endRound: row.endRound === null ? null : Number(row.endRound) },
-      parent: row.parentNumber === null ? null : ([row.parentNumber, Number(row.parentRound)] as const),
+      parent: parentOfRow(row),
       ...{ storedN: Number(row.storedN), fence: row.fence, seatFailures: row.seatFailures, hasFailedSeat: row.lastFailureAt !== null },
     })),
     places: servers.map((row) => ({
@@ -181,17 +185,19 @@ async function read(id: string): Promise<ContractRows> {
     checkpoints: checkpoints.map((row) => ({
       ...{ attempt: row.attempt, round: row.round, isInvalid: row.invalidAt !== null, isRemoved: row.removedAt !== null },
     })),
-    entries: entries
-      .flat()
+    entries: [...events.filter(({ n }) => n !== null), ...entries.flat()]
       .map(({ attempt, n }) => `${attempt}/${String(n).padStart(4, '0')}`)
       .sort(),
+    events: events.map(({ attempt, n, type, message, data }) => ({
+      ...{ attempt, n: n === null ? null : Number(n), type, message, data: storedJson(data) },
+    })),
   };
 }
 
 /** Both at once: every step is taken on both, and what comes of it must be equal. */
-async function bothRuns(given: ContractSpec): Promise<ContractRun> {
-  const real = await apiRun(given);
-  const memory = memoryRun(given, real.id);
+async function bothRuns(given: ContractSpec, from?: ContractOrigin): Promise<ContractRun> {
+  const real = await apiRun(given, from);
+  const memory = memoryRun(given, real.id, from);
   const same = async <T>(what: string, step: (run: ContractRun) => Promise<T>): Promise<T> => {
     const [ofApi, ofMemory] = [await step(real), await step(memory)];
     expect(ofMemory, `${what}: in memory, and in the api`).toEqual(ofApi);
@@ -209,9 +215,9 @@ async function bothRuns(given: ContractSpec): Promise<ContractRun> {
   };
 }
 
-for (const scenario of [...PLACE_SCENARIOS, ...ATTEMPT_SCENARIOS])
+for (const scenario of [...PLACE_SCENARIOS, ...ATTEMPT_SCENARIOS, ...HISTORY_SCENARIOS])
   test(scenario.name, async () => {
-    const make = async (): Promise<ContractScript> => new ContractScript(await bothRuns(specOf(scenario)));
+    const make = async (from?: ContractOrigin): Promise<ContractScript> => new ContractScript(await bothRuns(specOf(scenario), from));
     await scenario.play(await make(), make);
   });
 
@@ -259,7 +265,7 @@ async function anyStep(script: ContractScript, random: Random): Promise<void> {
     () => script.claim(attempt, index, random.pick([server, 'other']), { role, loading: random.chance(0.3), made: n }),
     () => act({ kind: 'end-attempt', end: { kind: 'failed', cause: random.pick(['SERVER_LOST', 'CHECKPOINT_INVALID']), message: 'any' } }),
     () => script.serverFailed(attempt, index, server, random.pick(['NOT_STARTED', 'CHECKPOINT_INVALID'])),
-    () => script.seatFailed(attempt, seat),
+    () => script.seatFailed(attempt, seat, n, random.pick(['w', 'v'])),
     () => script.seatLeft(attempt, seat, n),
     () => act({ kind: 'forget-seat-failures' }),
     () => act({ kind: 'explain', reason: `reason ${seat}` }),

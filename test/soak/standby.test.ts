@@ -36,17 +36,22 @@ const ledger = (run: RunView): number[] =>
     entry.kind === 'ledger' ? Array.from({ length: entry.toRound - entry.fromRound + 1 }, (_, i) => entry.fromRound + i) : [],
   );
 
-for (const index of [0, 1])
-  test(`SIGKILL of primary ${index}: its standby goes on within two seconds, and no committed round is lost`, async () => {
+for (const [signal, index] of [
+  ['SIGKILL', 0],
+  ['SIGKILL', 1],
+  ['SIGTERM', 0],
+  ['SIGTERM', 1],
+] as const)
+  test(`${signal} of primary ${index}: its standby goes on within two seconds, and no committed round is lost`, async () => {
     const run = await begun();
     const victim = processOf(run.servers[index]!.serverId);
     const killedAtMs = Date.now();
-    await victim.kill('SIGKILL');
+    await victim.kill(signal);
     const result = await plane.finished(run, 90_000);
-    expect(victim.child.signalCode).toBe('SIGKILL');
+    expect([victim.child.signalCode, victim.child.exitCode]).toEqual(signal === 'SIGKILL' ? [signal, null] : [null, 0]);
     expect(events(run, 'standby.promoted')).toMatchObject([{ data: { server: index, term: 2 } }]);
     const next = run.entries.find((entry) => entry.kind === 'metric' && entry.atMs > events(run, 'standby.promoted')[0]!.atMs)!;
-    console.log(`primary ${index}: ${next.atMs - killedAtMs} ms from the kill to the next committed round`);
+    console.log(`primary ${index}: ${next.atMs - killedAtMs} ms from ${signal} to the next committed round`);
     expect(next.atMs - killedAtMs).toBeLessThan(2_000);
     expect(ledger(run)).toEqual(Array.from({ length: ROUNDS }, (_, round) => round));
     expect(result.weightsSha256).toBe(undisturbed);
@@ -65,4 +70,14 @@ test('SIGSTOP of primary 1 until it is replaced, then SIGCONT: it changes nothin
   const result = await plane.finished(run, 90_000);
   expect(events(run, 'standby.lost').map(({ message }) => message)).toEqual([expect.stringContaining('nothing heard for') as string]);
   expect(result.weightsSha256).toBe(undisturbed);
+}, 180_000);
+
+test('SIGTERM of all servers: no standby takes over, and a checkpoint of the present round is written', async () => {
+  const run = await begun();
+  const all = [...plane.servers];
+  for (const { child } of all) child.kill('SIGTERM');
+  await plane.until(run, 'the end of the attempt', 15_000, () => events(run, 'run.failed').length === 1);
+  expect(events(run, 'run.failed')).toMatchObject([{ data: { cause: 'STOPPED', redone: 0 } }]);
+  expect(events(run, 'standby.promoted')).toEqual([]);
+  for (const server of all) await server.kill('SIGKILL');
 }, 180_000);

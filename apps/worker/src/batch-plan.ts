@@ -1,6 +1,6 @@
 /** Which rows a replica step sees: the sampler of libs/learning applied to a run spec. Used by both threads, so it is pure. */
 import type { Split } from '@paceline/data';
-import { createSchedule, microBatches, permutedIndex, replicaRows, type Schedule } from '@paceline/learning';
+import { createSchedule, microBatches, Permutation, replicaRows, type Schedule } from '@paceline/learning';
 import type { RunSpec } from '@paceline/spec';
 
 export interface BatchPlanInit {
@@ -15,6 +15,8 @@ export class BatchPlan {
   readonly totalRounds: number;
   /** Rows of the largest replica step. */
   readonly maxExamples: number;
+  /** Of the epoch that was asked for last. */
+  private permutation: { readonly epoch: number; readonly of: Permutation } | undefined;
 
   constructor(readonly init: BatchPlanInit) {
     const { spec, examples, exampleLength } = init;
@@ -40,7 +42,10 @@ export class BatchPlan {
     const { spec, examples } = this.init;
     const { epoch, first, count } = this.schedule.round(round);
     const { from, to } = replicaRows(count, spec.replicas, replica);
-    return Int32Array.from({ length: to - from }, (_, i) => permutedIndex(spec.seed, epoch, examples, first + from + i));
+    if (this.permutation?.epoch !== epoch) this.permutation = { epoch, of: new Permutation(spec.seed, epoch, examples) };
+    const rows = new Int32Array(to - from);
+    for (let i = 0; i < rows.length; i++) rows[i] = this.permutation.of.at(first + from + i);
+    return rows;
   }
 }
 

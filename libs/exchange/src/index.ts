@@ -20,6 +20,7 @@ export { type LedgerException, type LedgerState } from './rounds/round-ledger.js
 export { type CompletedCut, type CutCadence, type CutReason } from './rounds/cuts.js';
 export * from './rounds/coordinator.js';
 export * from './rounds/member.js';
+export * from './rounds/member-table.js';
 export * from './tokens/marks.js';
 export * from './tokens/token-source.js';
 export { STALENESS_PLACES } from './tokens/token-ledger.js';

@@ -1,9 +1,9 @@
 /** The coordinator's part of a checkpoint: the manifest over what all servers have written, then the sweep of older ones. */
-import type { CompletedCut } from '@paceline/exchange';
+import type { CompletedCut, Journal } from '@paceline/exchange';
 import type { PlacementJob } from '@paceline/jobs';
 import { createOptimizer, layoutHash, type Layout, type Schedule } from '@paceline/learning';
 import { comparableConfig } from '@paceline/spec';
-import { configHash, MANIFEST_VERSION, type Checkpoints, type Manifest } from '@paceline/storage';
+import { configHash, MANIFEST_VERSION, type CheckpointId, type Checkpoints, type Manifest } from '@paceline/storage';
 
 export interface CheckpointPublisherOptions {
   readonly checkpoints: Checkpoints;
@@ -12,10 +12,12 @@ export interface CheckpointPublisherOptions {
   readonly schedule: Schedule;
   /** The manifest of the checkpoint that the attempt began with. */
   readonly parent: Manifest | undefined;
+  /** That tells the control plane of them. */
+  readonly journal: Pick<Journal, 'acknowledgedNumber' | 'lastNumber' | 'withdraw'>;
   nowMs(): number;
 }
 
-/** A checkpoint of this attempt that the control plane may not know yet. */
+/** A checkpoint of this attempt that the control plane has been told of, or will be. */
 interface Published {
   readonly round: number;
   /** Number of the journal when it was told. */
@@ -24,7 +26,7 @@ interface Published {
 
 export class CheckpointPublisher {
   private readonly lineage: Manifest['lineage'];
-  private readonly published: Published[] = [];
+  private published: Published[] = [];
 
   constructor(private readonly options: CheckpointPublisherOptions) {
     const { parent, job } = options;
@@ -39,25 +41,43 @@ export class CheckpointPublisher {
     return { bytes: cut.files.reduce((sum, { bytes }) => sum + bytes, 0), sha256, loss: cut.loss };
   }
 
-  /** The checkpoint of `round` was told to the control plane by the journal up to number `toldAs`. */
-  told(round: number, toldAs: number): void {
+  /** The journal tells the control plane of the checkpoint of `round`, with its last entry at the latest; or the coordinator before has told it. */
+  told(round: number, toldAs = this.options.journal.lastNumber): void {
     this.published.push({ round, toldAs });
   }
 
   /**
-   * Removes what the run does not want to keep, but never the newest one that the control plane knows: if this process dies now, the
-   * next attempt begins there.
-   * @param acknowledged number up to which the control plane has stored the journal
+   * Removes what the run does not want to keep, but never the newest one that the control plane knows, or may know by an entry that was
+   * stored and whose acknowledgement has not come: if this process dies now, the next attempt begins there.
    * @throws StorageError
    */
-  async sweep(acknowledged: number): Promise<void> {
+  async sweep(): Promise<void> {
     const { checkpoints, job } = this.options;
     const { keepLast, keepBest } = job.spec.checkpoint;
     const parents = this.lineage.map(({ runId, ...rest }) => (runId === undefined ? rest : { ...rest, runId }));
-    while (this.published.length > 1 && this.published[1]!.toldAs <= acknowledged) this.published.shift();
-    const known = this.published[0];
-    const keep = known && known.toldAs <= acknowledged ? [{ attempt: job.attempt, round: known.round }] : this.lineage.slice(-1);
-    await checkpoints.sweep(job.runId, { keepLast, keepBest, keep, lineage: { attempt: job.attempt, parents } });
+    const keep = this.known() ? [] : this.lineage.slice(-1);
+    await checkpoints.sweep(job.runId, { keepLast, keepBest, keep, lineage: { attempt: job.attempt, parents } }, (id) => this.mayGo(id));
+  }
+
+  /** The newest checkpoint of this attempt that the control plane knows for certain. */
+  private known(): Published | undefined {
+    const { acknowledgedNumber } = this.options.journal;
+    return this.published.filter(({ toldAs }) => toldAs <= acknowledgedNumber).at(-1);
+  }
+
+  private mayGo({ attempt, round }: CheckpointId): boolean {
+    if (attempt !== this.options.job.attempt) return true;
+    // Written by a successor, of which this coordinator has not heard.
+    if (round > (this.published.at(-1)?.round ?? 0)) return false;
+    const told = this.published.find((each) => each.round === round);
+    if (!told) return true;
+    const { journal } = this.options;
+    const known = this.known();
+    const isOld = known !== undefined && told.toldAs <= known.toldAs && told !== known;
+    // What was not told yet need not be told any more.
+    const mayGo = isOld || (told !== known && journal.withdraw('checkpoint.written', (data) => data['round'] === round));
+    if (mayGo) this.published = this.published.filter((each) => each !== told);
+    return mayGo;
   }
 
   private manifest(cut: CompletedCut): Manifest {

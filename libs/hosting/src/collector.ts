@@ -8,6 +8,8 @@ import { createWeightsDigest, type Layout } from '@paceline/learning';
 import type { WeightsFiles } from './server-context.js';
 
 const WINDOW_CHUNKS = 8;
+/** How often it looks at its deadline. */
+const LOOK_MS = 1_000;
 
 export interface CollectorOptions {
   readonly layout: Layout;
@@ -21,7 +23,10 @@ export interface CollectorOptions {
   /** Where the file goes, or null to hash only. */
   readonly file: string | null;
   readonly metadata: Readonly<Record<string, string>>;
+  /** For a chunk of a server that is connected. */
   readonly deadlineMs: number;
+  /** The attempt has ended: nobody wants the weights any more. */
+  isOver(): boolean;
 }
 
 export class WeightsCollector {
@@ -47,7 +52,7 @@ export class WeightsCollector {
     this.wake?.();
   }
 
-  /** SHA-256 over trainable section, then state section, little-endian float32, in layout order. @throws Error past the deadline */
+  /** SHA-256 over trainable section, then state section, little-endian float32, in layout order. @throws Error past the deadline, and when the attempt ends meanwhile */
   async collect(): Promise<string> {
     const { layout, file } = this.options;
     const digest = createWeightsDigest();
@@ -75,7 +80,7 @@ export class WeightsCollector {
     return digest.hex();
   }
 
-  /** Another server has taken over the shard: what the one before still owed. */
+  /** The server has come again, or another has taken over its shard: what was asked of it before. */
   askAgain(server: number): void {
     for (const chunk of this.outstanding) if (this.options.serverOf(chunk) === server) this.ask(chunk);
   }
@@ -87,25 +92,32 @@ export class WeightsCollector {
       .sendMessage({ type: 'pull', generation: this.options.generation, chunk }, this.options.numbers());
   }
 
+  /**
+   * Its deadline counts while this process runs and the server is there. After a standstill the chunk may be in the socket; whose server is
+   * gone is waited for by the coordinator, which ends the attempt when nobody comes in its place.
+   */
   private async take(chunk: number): Promise<Uint8Array> {
-    const { clock, deadlineMs } = this.options;
-    const deadline = clock.now() + deadlineMs;
+    const { clock, deadlineMs, serverOf, connectionTo } = this.options;
+    let waitedMs = 0;
     for (;;) {
       const bytes = this.arrived.get(chunk);
       if (bytes) {
         this.arrived.delete(chunk);
         return bytes;
       }
-      const left = deadline - clock.now();
-      if (left <= 0)
-        throw new Error(`chunk ${chunk} did not come from parameter server ${this.options.serverOf(chunk)} within ${deadlineMs} ms`);
+      const server = serverOf(chunk);
+      if (this.options.isOver()) throw new Error(`the attempt ended before chunk ${chunk} came from parameter server ${server}`);
+      if (waitedMs >= deadlineMs) throw new Error(`chunk ${chunk} did not come from parameter server ${server} within ${deadlineMs} ms`);
+      const beforeMs = clock.now();
       await new Promise<void>((resolve) => {
-        const cancel = clock.after(left, resolve);
+        // What is left of the deadline may be too little for the clock to move.
+        const cancel = clock.after(Math.max(1, Math.min(LOOK_MS, deadlineMs - waitedMs)), resolve);
         this.wake = () => {
           cancel();
           resolve();
         };
       });
+      waitedMs = connectionTo(server).isOpen ? waitedMs + Math.min(LOOK_MS, clock.now() - beforeMs) : 0;
     }
   }
 }

@@ -22,6 +22,8 @@ import type { ServerContext } from './server-context.js';
 import { examplesOf } from './shard-machine.js';
 
 const TICK_MS = 100;
+/** While nobody answers that could promote a standby, servers and workers are not kept for longer. */
+const SAID_WITHIN_MS = 60_000;
 const COLLECT_DEADLINE_MS = 60_000;
 /** A finished run's journal waits this long for the api before the server forgets it. */
 const DRAIN_DEADLINE_MS = 600_000;
@@ -43,7 +45,10 @@ export class CoordinatorHost {
   private readonly servers = new Map<number, Connection>();
   private readonly serverOfChunk = new Map<number, number>();
   private collector: WeightsCollector | undefined;
+  private readonly paced: PacedTick;
   outcome: Outcome | undefined;
+  private untoldEnd: (() => void) | undefined;
+  private sayByMs = Infinity;
   private cancelTicker: CancelTimer | undefined;
 
   constructor(
@@ -58,17 +63,20 @@ export class CoordinatorHost {
       /** Runs what may fail for this run alone. */
       guard(act: () => void): void;
       onOver(): void;
+      /** Acts when no standby can take the place of this coordinator any more. */
+      whenFinal(act: () => void): void;
       readonly successor?: Successor;
     },
   ) {
     const { spec } = job;
     const { clock } = context;
+    this.paced = new PacedTick(clock);
     for (let server = 0; server < job.servers; server++)
       for (const chunk of shardChunks(layout, job.servers, server)) this.serverOfChunk.set(chunk, server);
     const { successor } = hooks;
-    this.journal = new Journal({ now: () => context.wallMs(), ...(successor ? { storedN: successor.storedN } : {}) });
-    const { checkpoints } = context;
-    this.checkpoints = new CheckpointPublisher({ checkpoints, job, layout, schedule, parent, nowMs: () => context.wallMs() });
+    const nowMs = (): number => context.wallMs();
+    const journal = (this.journal = new Journal({ now: nowMs, ...(successor ? { storedN: successor.storedN } : {}) }));
+    this.checkpoints = new CheckpointPublisher({ ...{ job, layout, schedule, parent, journal, nowMs }, checkpoints: context.checkpoints });
     // What the coordinator before has told stays the newest that the control plane knows, until something of this one is.
     const told = successor?.succession.newest ?? 0;
     if (told > (parent?.round ?? 0)) this.checkpoints.told(told, 0);
@@ -83,7 +91,7 @@ export class CoordinatorHost {
         deadlineMs: CUT_DEADLINE_MS,
       },
       ...(successor ? { succession: successor.succession } : {}),
-      serverTakenOver: (index) => this.collector?.askAgain(index),
+      serverBack: (index) => this.collector?.askAgain(index),
       publishCut: (cut) => void this.publishCut(cut),
       replicas: spec.replicas,
       servers: job.servers,
@@ -95,24 +103,20 @@ export class CoordinatorHost {
       },
       evalExamples: job.evalExamples,
       journal: this.journal,
-      now: () => clock.now(),
+      now: () => this.paced.now(),
       stepDeadlineMs: spec.stepDeadlineMs,
       fingerprint: job.fingerprint,
       mixedEngines: spec.engine === 'mixed',
       collectWeights: (evaluation) => void this.collect(evaluation),
-      onOver: (outcome) => {
-        this.outcome = outcome;
-        void this.publisher.flush(); // the next attempt begins with what this journal says last
-        hooks.onOver();
-      },
+      whenFinal: (act) => this.conclude(act),
+      onOver: (outcome) => this.over(outcome),
     });
     this.publisher = new JournalPublisher({
       ...{ controlPlane: context.controlPlane, clock },
       runId: job.runId,
       attempt: job.attempt,
       journal: this.journal,
-      // Not the machine's: that rises with the other shards' takeovers, which a coordinator that was replaced hears of too.
-      term: successor?.succession.term ?? 1,
+      term: this.machine.term,
       state: () => this.state(schedule.totalRounds),
       onCancel: () => this.machine.cancel(),
       onPause: () => this.machine.pause(),
@@ -124,8 +128,31 @@ export class CoordinatorHost {
   begin(): void {
     this.publisher.start();
     const { clock } = this.context;
-    const paced = new PacedTick(clock);
-    this.cancelTicker = clock.every(TICK_MS, () => paced.isDue() && this.hooks.guard(() => this.machine.tick()));
+    this.cancelTicker = clock.every(TICK_MS, () => {
+      // What the control plane has stored as the end is one: nobody is promoted after it.
+      if (this.publisher.isDrained || clock.now() > this.sayByMs) this.hooks.guard(() => this.sayEnd());
+      if (this.paced.isDue()) this.hooks.guard(() => this.machine.tick());
+    });
+  }
+
+  /** The attempt has ended as far as this coordinator knows. A standby that was promoted meanwhile goes on with it, and then nobody may hear otherwise. */
+  private conclude(say: () => void): void {
+    this.untoldEnd = say;
+    this.sayByMs = this.context.clock.now() + SAID_WITHIN_MS;
+    void this.publisher.flush(); // the next attempt begins with what this journal says last
+    this.hooks.whenFinal(() => this.sayEnd());
+  }
+
+  private over(outcome: Outcome): void {
+    this.outcome = outcome;
+    this.hooks.onOver();
+  }
+
+  /** What was held back of the end, if anything was. */
+  sayEnd(): void {
+    const say = this.untoldEnd;
+    this.untoldEnd = undefined;
+    say?.();
   }
 
   /** Tells servers that the coordinator lives; call it every second. */
@@ -139,6 +166,7 @@ export class CoordinatorHost {
 
   /** Without a word: the attempt never began here. */
   close(): void {
+    this.untoldEnd = undefined;
     this.cancelTicker?.();
     this.publisher.stop();
   }
@@ -151,7 +179,7 @@ export class CoordinatorHost {
       throw new ProtocolError('SEAT_TAKEN', `server ${index} is connected already`);
     if (former?.isOpen) this.machine.serverLost(index, 'it has come again');
     // Nothing covered the loss: the attempt has ended with it.
-    if (this.outcome) throw new ProtocolError('RUN_OVER');
+    if (this.machine.phase === 'finished') throw new ProtocolError('RUN_OVER');
     this.servers.set(index, connection);
     former?.close();
     const receiver: FrameReceiver = {
@@ -200,7 +228,7 @@ export class CoordinatorHost {
       round: machine.round,
       totalRounds,
       view: machine.view,
-      seats: this.outcome ? [] : machine.seats(),
+      seats: machine.phase === 'finished' ? [] : machine.seats(),
       refusedFrames: frames,
       refusedConnections: connections,
       waitingFor: machine.explain(),
@@ -214,14 +242,14 @@ export class CoordinatorHost {
       let isTold = false;
       hooks.guard(() => void (isTold = machine.cutPublished(cut.generation, record)));
       if (!isTold) return; // superseded, or too late: it is no reason to let an older one go
-      this.checkpoints.told(cut.generation, this.journal.lastNumber);
+      this.checkpoints.told(cut.generation);
     } catch (error) {
       hooks.guard(() => machine.cutFailed(cut.generation, (error as Error).message));
       return;
     }
     // Old ones that stay cost room, and nothing else.
     await this.checkpoints
-      .sweep(this.journal.acknowledgedNumber)
+      .sweep()
       .catch((error: Error) => context.log.warn({ err: error, run: job.runId }, 'old checkpoints could not be removed'));
   }
 
@@ -236,6 +264,7 @@ export class CoordinatorHost {
       file: this.weightsFile,
       metadata: { format: 'paceline', run: job.runId, attempt: String(job.attempt), round: String(machine.round) },
       deadlineMs: COLLECT_DEADLINE_MS,
+      isOver: () => this.outcome !== undefined,
     });
     try {
       const weightsSha256 = await this.collector.collect();

@@ -84,7 +84,7 @@ export class HostedPlace {
 
   private successor(): { readonly succession: Succession; readonly storedN: number } {
     const { shard } = this.options;
-    const { storedN = 0, ledgerFrom = 0, newest = 0 } = this.answer ?? {};
-    return { storedN, succession: { term: shard.term, ...shard.known(), ledgerFrom, newest } };
+    const { storedN = 0, ledgerFrom = 0, newest = 0, terms } = this.answer ?? {};
+    return { storedN, succession: { term: shard.term, ...shard.known(), ledgerFrom, newest, terms } };
   }
 }

@@ -23,6 +23,8 @@ const SILENT_AFTER_MS = 10_000;
 /** When the run is over, workers hear it from the coordinator and go; connections of those that do not are closed. */
 const GO_AFTER_MS = 3_000;
 const SHUTDOWN_POLL_MS = 20;
+/** Who ends everything ends a standby with its primary: before that one leaves its place to it, it waits for so long to hear so. */
+const HAND_OVER_AFTER_MS = 300;
 
 export class HostedRun {
   readonly layout: Layout;
@@ -112,6 +114,7 @@ export class HostedRun {
     const host = new CoordinatorHost(job, this.layout, this.schedule, context, weights, parent, {
       guard: (act) => this.guard(act),
       onOver: () => this.end(),
+      whenFinal: (act) => (this.hostedPlace ? this.hostedPlace.place.conclude(act) : act()),
       ...(successor ? { successor } : {}),
     });
     context.observer?.coordinates(this, host);
@@ -264,15 +267,29 @@ export class HostedRun {
     this.end();
   }
 
-  /** This process has to end: the attempt takes a last checkpoint, as far as that is done within the deadline. */
+  /**
+   * This process has to end: a standby takes its place, or, where none could, the attempt takes a last checkpoint, as far as that is done within
+   * the deadline.
+   */
   async shutdown(why: string, deadlineMs: number): Promise<void> {
     if (this.over || !this.hasStarted) return this.stop(why);
+    this.hostedPlace?.place.leaves(why);
+    if (await this.handsOver()) return;
     if (this.coordinator) this.coordinator.machine.shutdown(why);
     else this.tell({ type: 'stopping', reason: why.slice(0, 300) });
     const { clock } = this.context;
     const deadline = clock.now() + deadlineMs;
     while (!this.over && clock.now() < deadline) await new Promise<void>((resolve) => clock.after(SHUTDOWN_POLL_MS, resolve));
     this.stop(why);
+  }
+
+  private async handsOver(): Promise<boolean> {
+    const { clock } = this.context;
+    const pause = (): Promise<void> => new Promise((resolve) => clock.after(HAND_OVER_AFTER_MS, resolve));
+    if (!this.place?.canHandOver) return false;
+    // What the journal holds by now the successor need not write again.
+    await Promise.all([pause(), Promise.race([this.flush(), pause()])]);
+    return !this.over && this.place.handOver();
   }
 
   /** Lets a part go that never began: its place was given to another server, or its run needs none any more. Nobody is told. */
@@ -370,6 +387,8 @@ export class HostedRun {
 
   private end(): void {
     if (this.over) return;
+    this.coordinator?.sayEnd();
+    if (this.over) return; // with its last word
     this.release();
     if (this.coordinator) this.coordinator.drain(() => this.onGone(this));
     else this.onGone(this);

@@ -76,3 +76,42 @@ test('the journals of two attempts drain side by side: each hears only what is s
   await run(500);
   expect(journals.map(({ pending }) => pending)).toEqual([0, 0]);
 });
+
+test('while nobody answers nothing new is told, however much there is: what may be stored unheard of stays little', async () => {
+  let nowMs = 0;
+  const journal = new Journal({ now: () => nowMs });
+  const told: number[] = [];
+  const control: ControlFields = {};
+  const waiting: (() => void)[] = [];
+  const publisher = new JournalPublisher({
+    ...{ runId: '00000000-0000-4000-8000-000000000001', attempt: 1, journal, term: 1 },
+    clock: {
+      now: () => nowMs,
+      soon: () => undefined,
+      every: () => () => undefined,
+      after: (_, act) => (waiting.push(act), () => undefined),
+    },
+    controlPlane: {
+      readControl: () => Promise.resolve({ ...control }),
+      sendReport: (report) => Promise.resolve(void told.push(...(report as JournalReport).entries.map(({ n }) => n))),
+    },
+    state: () => ({}) as JournalReport['state'],
+    ...{ onCancel: () => undefined, onPause: () => undefined, onWorkers: () => undefined },
+  });
+  publisher.start();
+  const pass = async (seconds: number): Promise<void> => {
+    for (const untilMs = nowMs + seconds * 1000; nowMs < untilMs; nowMs += 250) {
+      if (nowMs % 1000 === 0) journal.append({ kind: 'event', type: 'checkpoint.written', message: '', data: {} });
+      for (const act of waiting.splice(0)) act();
+      for (let turn = 0; turn < 20; turn++) await Promise.resolve();
+    }
+  };
+  await pass(60);
+  expect(journal.pending).toBe(60);
+  expect(Math.max(...told)).toBeLessThan(6);
+  // What was told before is told again.
+  expect(told.filter((n) => n === 1).length).toBeGreaterThan(10);
+  control[ackFieldName(1)] = `${Math.max(...told)}`;
+  await pass(1);
+  expect(Math.max(...told)).toBeGreaterThan(60);
+});

@@ -106,7 +106,7 @@ export class JournalPublisher {
       this.isProbing = true;
     }
     for (let i = 0; i < BATCHES_PER_PERIOD; i++) {
-      const entries = this.isProbing && this.sent > 0 ? [] : fitting(journal.batch(BATCH_ENTRIES, this.sent));
+      const entries = this.isProbing ? this.probe() : fitting(journal.batch(BATCH_ENTRIES, this.sent));
       if (entries.length === 0 && now - this.lastStateMs < STATE_EVERY_MS) return;
       await controlPlane.sendReport({
         kind: 'journal',
@@ -121,6 +121,11 @@ export class JournalPublisher {
       if (entries.length === 0) return;
       this.sent = entries.at(-1)!.n;
     }
+  }
+
+  /** The same again and nothing new, so that what the api may have stored and not acknowledged stays little. */
+  private probe(): readonly NumberedEntry[] {
+    return this.sent > 0 ? [] : fitting(this.options.journal.batchAgain(BATCH_ENTRIES));
   }
 }
 

@@ -22,7 +22,7 @@ export interface ShardHooks {
 
 export interface HostedShard {
   readonly machine: Shard | TokenShard;
-  /** False when the message is not for the shard. @param term that the worker is in */
+  /** False when the message is not for the shard. @param term of its header */
   fromWorker(link: ShardLink, message: Message, term: number): boolean;
 }
 

@@ -280,6 +280,8 @@ export const reportSchema = z.discriminatedUnion('kind', [
     runId: uuid,
     attempt: z.int(),
     seat: z.int(),
+    /** How often the seat was made: one that failed says nothing of the next. */
+    n: z.int(),
     workerId: z.string().max(100),
     code: z.string().max(100),
     message: z.string().max(2000),
@@ -412,6 +414,8 @@ export const leadSchema = z.object({
   storedN: z.int().min(0).optional(),
   ledgerFrom: z.int().min(0).optional(),
   newest: z.int().min(0).optional(),
+  /** Index 0: in which term each shard is led, by index. */
+  terms: z.array(z.int().min(1)).max(1_024).optional(),
 });
 export type LeadAnswer = z.output<typeof leadSchema>;
 

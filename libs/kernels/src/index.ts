@@ -8,6 +8,7 @@ export {
   instantiateTrainingKernels,
   ProductMode,
   readTrainingModule,
+  LISTED_ROW_BYTES,
   TILE_BYTES_PER_K,
   type DepthwiseWindow,
   type PoolWindow,

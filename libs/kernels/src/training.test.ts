@@ -4,6 +4,7 @@ import {
   EDGE_BYTES,
   fusesMultiplyAdd,
   instantiateTrainingKernels,
+  LISTED_ROW_BYTES,
   ProductMode,
   readTrainingModule,
   TILE_BYTES_PER_K,
@@ -80,6 +81,76 @@ function multiply(variant: TrainingVariant, shape: Shape): { got: Float32Array; 
   return { got: heap.slice(c / 4, c / 4 + m * n), want, guards: guards.map((at) => heap[at]!) };
 }
 
+/** A of which the given share is zero, both ways; the product by lists begins from the same as the dense one. */
+function multiplyBothWays(variant: TrainingVariant, { m, n, k, transposeA, withBias, accumulate, zeros, odd }: ListedShape) {
+  const kernels = instantiateTrainingKernels(memory, variant);
+  const take = places();
+  const [a, b, bias, dense, listed] = [m * k, k * n, n, m * n, m * n].map((floats) => take(floats)) as [
+    number,
+    number,
+    number,
+    number,
+    number,
+  ];
+  const [table, packed] = [take(Math.max(m, k)), take((k + 1) * 8 * Math.ceil(n / 8))];
+  const [edge, tile, rows] = [take(EDGE_BYTES / 4), take((TILE_BYTES_PER_K / 4) * k), take(k)];
+  const [entries, starts, panel, begin] = [take(2 * (m * k + m + 1)), take(m + 2), take((LISTED_ROW_BYTES / 4) * k), take(n)];
+  for (let i = 0; i < m * k; i++) heap[a / 4 + i] = (wave(i, 5) + 0.7) / 1.4 < zeros ? 0 : wave(i, 1);
+  heap[a / 4 + ((m * k) >> 1)] = odd;
+  for (let i = 0; i < k * n; i++) heap[b / 4 + i] = wave(i, 2);
+  for (let i = 0; i < n; i++) heap[bias / 4 + i] = wave(i, 4);
+  for (let i = 0; i < m * n; i++) heap[dense / 4 + i] = heap[listed / 4 + i] = wave(i, 3);
+  const guards = [
+    listed / 4 - 1,
+    listed / 4 + m * n,
+    entries / 4 - 1,
+    starts / 4 - 1,
+    starts / 4 + m + 2,
+    panel / 4 + (LISTED_ROW_BYTES / 4) * k,
+  ];
+  for (const at of guards) heap[at] = GUARD;
+
+  const panelBytes = (k + 1) * 32;
+  kernels.packBias(withBias ? bias : 0, n, packed, panelBytes);
+  kernels.packPlain(b, n * 4, k, n, packed + 32, panelBytes);
+  kernels.tabulate(table, a, (transposeA ? m : k) * 4, transposeA ? k : m);
+  const mode = accumulate ? ProductMode.Add : ProductMode.Bias;
+  if (transposeA) kernels.multiplyColumns(table, k, 0, m, packed, n, dense, n * 4, mode, tile, edge);
+  else kernels.multiplyRows(table, m, 0, k, packed, n, dense, n * 4, mode, edge);
+
+  if (transposeA) {
+    kernels.tabulate(rows, 0, LISTED_ROW_BYTES, k);
+    kernels.listColumns(table, 0, k, m, rows, entries, starts);
+  } else kernels.listRows(a, k * 4, m, k, LISTED_ROW_BYTES, entries, starts);
+  kernels.fillZero(begin, n * 4);
+  kernels.multiplyListedPanels(starts, m, b, n * 4, k, n, panel, accumulate ? 0 : withBias ? bias : begin, listed, n * 4);
+  const set = heap.subarray(a / 4, a / 4 + m * k).reduce((count, x) => count + (x === 0 ? 0 : 1), 0);
+  return {
+    dense: heap.slice(dense / 4, dense / 4 + m * n),
+    listed: heap.slice(listed / 4, listed / 4 + m * n),
+    guards: guards.map((at) => heap[at]!),
+    counted: kernels.countNonZero(a, m * k) - set,
+  };
+}
+
+interface ListedShape extends Omit<Shape, 'relu' | 'transposeB'> {
+  /** Share of A. */
+  readonly zeros: number;
+  /** An element of A. */
+  readonly odd: number;
+}
+
+const listedShapes = fc.record({
+  m: fc.integer({ min: 1, max: 45 }),
+  n: fc.integer({ min: 1, max: 5 }).map((eights) => 8 * eights),
+  k: fc.integer({ min: 1, max: 70 }),
+  transposeA: fc.boolean(),
+  withBias: fc.boolean(),
+  accumulate: fc.boolean(),
+  zeros: fc.constantFrom(0, 0.5, 0.8, 0.97, 2),
+  odd: fc.constantFrom(0, -0, 1.5, 2e-45, -Infinity, NaN),
+});
+
 const shapes = fc
   .record({
     m: fc.integer({ min: 1, max: 45 }),
@@ -103,6 +174,21 @@ describe.each(variants)('products, %s', (variant) => {
         expect(guards).toEqual([GUARD, GUARD]);
         for (let i = 0; i < want.length; i++)
           if (!(Math.abs(got[i]! - want[i]!) < 1e-5)) expect.fail(`element ${i}: ${got[i]} for ${want[i]}`);
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it('have the same bits by lists of what is not zero, and nothing beside them is written', () => {
+    fc.assert(
+      fc.property(listedShapes, (shape) => {
+        const { dense, listed, guards, counted } = multiplyBothWays(variant, shape);
+        expect(guards.every((guard) => guard === GUARD)).toBe(true);
+        expect(counted).toBe(0);
+        // −0 where a fused multiply-add underflows: see assembly/training/sparse.ts.
+        const isSame = (x: number, y: number): boolean => Object.is(x, y) || (variant === 'relaxed' && x === y);
+        for (let i = 0; i < dense.length; i++)
+          if (!isSame(listed[i]!, dense[i]!)) expect.fail(`element ${i}: ${listed[i]} for ${dense[i]}`);
       }),
       { numRuns: 300 },
     );
@@ -132,6 +218,23 @@ it('the plain variant rounds every multiplication and every addition', () => {
       let sum = wave(j, 4);
       for (let i = 0; i < 23; i++) sum = Math.fround(sum + Math.fround(wave(r * 23 + i, 1) * wave(i * 9 + j, 2)));
       expect(got[r * 9 + j]).toBe(sum);
+    }
+  }
+});
+
+it.each([
+  ['nothing', 0, 1],
+  ['the largest number', 3.4028234663852886e38, 1],
+  ['an infinity', -Infinity, 0],
+  ['something that is not a number', NaN, 0],
+])('a vector with %s in it is told from a finite one', (_, value, want) => {
+  const kernels = instantiateTrainingKernels(memory);
+  for (const length of [1, 3, 4, 7, 64]) {
+    for (let at = 0; at < length; at++) {
+      heap.fill(1.5, 1024, 1024 + length + 1);
+      heap[1024 + length] = NaN; // does not belong to it
+      heap[1024 + at] = value;
+      expect(kernels.isFinite(4096, length)).toBe(want);
     }
   }
 });

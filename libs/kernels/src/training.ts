@@ -81,6 +81,38 @@ export interface TrainingKernels {
     strideW: number,
     edge: number,
   ): void;
+  countNonZero(x: number, n: number): number;
+  isFinite(x: number, n: number): number;
+  listRows(a: number, stride: number, rows: number, k: number, step: number, entries: number, starts: number): void;
+  listColumns(aTable: number, offset: number, rows: number, columns: number, bTable: number, entries: number, starts: number): void;
+  multiplyListed(starts: number, m: number, base: number, n: number, begin: number, c: number, ldc: number): void;
+  multiplyListedPanels(
+    starts: number,
+    m: number,
+    b: number,
+    ldb: number,
+    k: number,
+    n: number,
+    panel: number,
+    begin: number,
+    c: number,
+    ldc: number,
+  ): void;
+  spreadListed(
+    starts: number,
+    p: number,
+    q: number,
+    filter: number,
+    cellBytes: number,
+    filterH: number,
+    filterW: number,
+    dx: number,
+    rowBytes: number,
+    n: number,
+    strideH: number,
+    strideW: number,
+  ): void;
+  transpose(from: number, rows: number, columns: number, to: number): void;
   relu(x: number, y: number, n: number): void;
   reluGradient(dy: number, y: number, dz: number, n: number): void;
   sumRows(x: number, rows: number, columns: number, out: number): void;
@@ -143,6 +175,8 @@ export enum ProductMode {
 /** Scratch of the products: for the last columns of C, and for a packed tile of a transposed A, per k. */
 export const EDGE_BYTES = 160;
 export const TILE_BYTES_PER_K = 20;
+/** A row of the panel that a product with lists copies B to. */
+export const LISTED_ROW_BYTES = 64;
 
 /** How a window goes over images [images, h, w, c] to outputs [images, p, q, c]. */
 export type PoolWindow = [

@@ -63,13 +63,17 @@ const decisionFields = {
 const decisionSchema = z.strictObject(decisionFields);
 
 /** Modes async and ssp: the tokens that a shard is done with, by number (round · R + replica). */
+/** Tokens issued beyond the first one that is not done: what bounds all marks, however slow one worker is. */
+export const MAX_TOKENS_AHEAD = 65_536;
+
 const marksSchema = z.strictObject({
   /** All before it are done, and of those from it on the ones whose bit is set (base64). */
   lowWater: count,
-  beyond: z.string().max(200_000),
-  /** The newest of those that it was told to leave out, whether it had applied them or not; `droppedBefore` counts the others. */
-  dropped: z.array(count).max(50_000),
-  droppedBefore: count,
+  beyond: z.string().max(20_000),
+  /** Those that it was told to leave out, whether it had applied them or not: the last of them one by one. */
+  dropped: z.array(count).max(MAX_TOKENS_AHEAD),
+  /** All others: they are done at every shard. Their examples, and the number after the last of them. */
+  droppedBefore: z.strictObject({ examples: z.int().min(0), end: count }),
   /** The `since` of the VIEW that it follows; 0 for none. */
   since: u32,
 });

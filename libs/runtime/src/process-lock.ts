@@ -1,8 +1,9 @@
 /**
  * One process at a time: a file with the holder's pid and start time, so that neither a crash nor a pid that was given to another process
  * leaves it locked (the start time is known on Linux only), and with what the holder has to tell. Who finds a stale file removes it under
- * a second, short-lived lock, after a second look: of two that find it, none takes away what the other has just made.
+ * a second, short-lived lock for this file as it is (the broom): of two that find it, none takes away what the other has just made.
  */
+import { createHash } from 'node:crypto';
 import { linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { isAlive, startTicks } from './end-process.js';
@@ -61,30 +62,47 @@ export function lockFile<T extends object = object>(file: string, what?: T): Loc
   }
 }
 
+/**
+ * One at a time removes a file that a dead process left: who holds the broom that bears this content in its name, and only when the file has it
+ * still, so that whoever looked long ago takes away nothing that was made since. A broom of a dead sweeper is removed in the same way.
+ */
 function removeStale(file: string, own: string): void {
-  const broom = `${file}.sweep`;
+  const found = readText(file);
+  if (found === undefined || runningIn(found)) return;
+  const broom = `${file}.sweep-${createHash('sha256').update(found).digest('hex').slice(0, 8)}`;
   try {
     linkSync(own, broom);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-    // Whoever sweeps is done at once; one that died while it swept is left behind.
-    if (!runningHolder(broom)) rmSync(broom, { force: true });
-    return;
+    return removeStale(broom, own); // whoever sweeps is done at once
   }
   try {
-    if (!runningHolder(file)) rmSync(file, { force: true });
+    if (readText(file) === found) rmSync(file, { force: true });
   } finally {
     rmSync(broom, { force: true });
   }
 }
 
+function readText(file: string): string | undefined {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return undefined;
+  }
+}
+
 /** Who holds it and what it tells; undefined when nobody does. */
 export function runningHolder<T extends object = object>(file: string): (Holder & T) | undefined {
+  const text = readText(file);
+  return text === undefined ? undefined : runningIn<T>(text);
+}
+
+function runningIn<T extends object = object>(text: string): (Holder & T) | undefined {
   let holder: Holder & T;
   try {
-    holder = JSON.parse(readFileSync(file, 'utf8')) as Holder & T;
+    holder = JSON.parse(text) as Holder & T;
   } catch {
-    return undefined; // no file, or one that was cut short: nobody holds it
+    return undefined; // it was cut short: nobody holds it
   }
   const { pid, ticks } = holder;
   if (!Number.isInteger(pid) || pid < 1 || !isAlive(pid)) return undefined;

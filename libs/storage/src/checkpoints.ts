@@ -170,17 +170,20 @@ export class Checkpoints {
    * Removes what the policy does not keep, and what cuts older than the newest complete checkpoint left without a manifest. Never
    * the newest complete one, never one that is being written: those are newer, or written by this process.
    * Returns the cuts that were removed, oldest first.
+   * @param mayRemove asked last of all, right before each removal
    */
-  async sweep(runId: string, policy: RetentionPolicy): Promise<CheckpointId[]> {
+  async sweep(runId: string, policy: RetentionPolicy, mayRemove: (id: CheckpointId) => boolean = () => true): Promise<CheckpointId[]> {
     const cuts = await surveyCheckpoints(this.store, runId);
-    const chosen = chooseForRemoval(cuts, policy).filter(({ id }) => !this.writing.has(checkpointPrefix(id)));
-    for (const { id, objects } of chosen) {
+    const removed: CheckpointId[] = [];
+    for (const { id, objects } of chooseForRemoval(cuts, policy)) {
+      if (this.writing.has(checkpointPrefix(id)) || !mayRemove(id)) continue;
       const manifest = manifestKey(id);
       const files = objects.map(({ key }) => key).filter((key) => key !== manifest);
       await this.store.remove([manifest, ...files]);
+      removed.push(id);
     }
     await this.store.removeUnfinished(checkpointsPrefix(runId), UNFINISHED_IDLE_MS);
-    return chosen.map(({ id }) => id);
+    return removed;
   }
 
   private async missing(id: CheckpointId, manifest: Manifest): Promise<string | undefined> {

@@ -81,6 +81,7 @@ export class DataPlane {
     readonly folder: string,
     readonly transport: 'auto' | 'unix' | 'tcp',
     private readonly serverEnv: Readonly<Record<string, string>>,
+    private readonly workerEnv: Readonly<Record<string, string>>,
   ) {
     this.redisClient = new Redis(redis.url, { maxRetriesPerRequest: null });
     this.redisClient.on('error', () => undefined); // tests stop Redis on purpose
@@ -93,16 +94,17 @@ export class DataPlane {
     this.steps = new Queue(STEP_TASK_QUEUE, { connection: connection() });
   }
 
-  /** @param options.serverEnv beside the environment that every server of it gets */
+  /** @param options.serverEnv beside the environment that every server of it gets; `workerEnv` the same of workers */
   static async start(options: {
     servers: number;
     workers: number;
     transport?: 'auto' | 'unix' | 'tcp';
     serverEnv?: Readonly<Record<string, string>>;
+    workerEnv?: Readonly<Record<string, string>>;
   }): Promise<DataPlane> {
     const folder = await mkdtemp(path.join(tmpdir(), 'paceline-test-'));
     const redis = await startRedis({ dataDir: path.join(folder, 'redis'), temporary: true });
-    const plane = new DataPlane(redis, folder, options.transport ?? 'auto', options.serverEnv ?? {});
+    const plane = new DataPlane(redis, folder, options.transport ?? 'auto', options.serverEnv ?? {}, options.workerEnv ?? {});
     try {
       await Promise.all([
         ...Array.from({ length: options.servers }, () => plane.addServer()),
@@ -134,7 +136,11 @@ export class DataPlane {
   }
 
   async addWorker(): Promise<TestProcess> {
-    const worker = await startProcess('worker', { REDIS_URL: this.redis.url, PACELINE_TRANSPORT: this.transport }, this.folder);
+    const worker = await startProcess(
+      'worker',
+      { REDIS_URL: this.redis.url, PACELINE_TRANSPORT: this.transport, ...this.workerEnv },
+      this.folder,
+    );
     this.workers.push(worker);
     this.started.set(worker.ready.id, worker);
     return worker;
@@ -322,7 +328,7 @@ export class DataPlane {
     run.leads = run.leads.map((other) => (other.index === index ? lead : other));
     const ledger = run.entries.filter((entry) => entry.kind === 'ledger').at(-1);
     const answer: LeadAnswer = {
-      ...{ attempt: run.attempt, ...lead, storedN: run.entries.at(-1)?.n ?? 0, newest: 0 },
+      ...{ attempt: run.attempt, ...lead, storedN: run.entries.at(-1)?.n ?? 0, newest: 0, terms: run.leads.map(({ term }) => term) },
       ledgerFrom: ledger?.kind === 'ledger' ? ledger.toRound + 1 : 0,
     };
     await this.redisClient.hset(controlKey(run.id), leadFieldName(index), JSON.stringify(answer));

@@ -1,6 +1,6 @@
 /** The longest messages of the largest run that the limits allow: each is taken by its schema, and fits into a control frame. */
 import { createLayout } from '@paceline/learning';
-import { MAX_CONTROL_BYTES, decodeMessage, encodeMessage, type Message } from '@paceline/protocol';
+import { MAX_CONTROL_BYTES, MAX_TOKENS_AHEAD, decodeMessage, encodeMessage, type Message } from '@paceline/protocol';
 import { LIMITS } from '@paceline/spec';
 import { describe, expect, test } from 'vitest';
 
@@ -43,6 +43,14 @@ const LONGEST: readonly Message[] = [
   { type: 'scalars', round: u32, chunks: scalars },
   { type: 'decision', round: u32, ...decision },
   { type: 'standing', ...numbers, isReduced: true, decision, missing: replicas },
+  {
+    ...{ type: 'standing', ...numbers, isReduced: false },
+    marks: {
+      ...{ lowWater: LIMITS.rounds * LIMITS.replicas, beyond: Buffer.alloc(MAX_TOKENS_AHEAD / 8 + 1, 255).toString('base64'), since: u32 },
+      dropped: Array.from({ length: MAX_TOKENS_AHEAD }, (_, i) => LIMITS.rounds * LIMITS.replicas - i),
+      droppedBefore: { examples: Number.MAX_SAFE_INTEGER, end: LIMITS.rounds * LIMITS.replicas },
+    },
+  },
   { type: 'include', round: u32, replicas },
   { type: 'cut-written', generation: u32, file: { server: 63, key: 'k'.repeat(300), bytes: 2 ** 32, sha256: 'ab'.repeat(32), tensors } },
   { type: 'evaluate', generation: u32, blocks: Array.from({ length: 1000 }, (_, i) => ({ from: i * 500, to: (i + 1) * 500 })) },

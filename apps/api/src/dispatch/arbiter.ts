@@ -66,8 +66,7 @@ export class Arbiter {
     for (const { role, set } of changed.places)
       await transaction.runServer.update({ where: { runId_attempt_index_role: { runId, attempt, index, role } }, data: set });
     if (changed.fence !== undefined) await this.succeed(transaction, run, changed.fence);
-    const { message, data } = changed;
-    await this.moves.addEvents(transaction, run, [{ attempt, type: 'lead.changed', message, data, at: now }]);
+    await this.moves.addEvents(transaction, run, [{ ...changed.event, at: now }]);
     return settled;
   }
 

@@ -30,12 +30,14 @@ export class Dispatcher implements OnModuleDestroy {
       take: (staleMs) => held.take(staleMs),
       beat: () => held.beat(),
       letGo: () => held.letGo(),
-      told: (what) =>
+      told: (what) => {
+        if (what === 'lost') this.loop.counters.isLeader = false; // not only when its next tick has asked
         log.warn(
           what === 'lost'
             ? 'the dispatch lock is lost: this api stood still, or its connection to PostgreSQL has ended'
             : 'the api that reconciled stood still; this one takes over',
-        ),
+        );
+      },
     });
     this.loop = new DispatchLoop({
       after: (ms, act) => {

@@ -1,6 +1,6 @@
 /** Reports that are not journals: who is there, who took a placement, whose seat failed. */
 import { Inject, Injectable } from '@nestjs/common';
-import { claimed, closedSeat, endOfComplaint, failedSeat, hasLiveAttempt, suspectOf, type Report } from '@paceline/jobs';
+import { claimed, closedSeat, endOfComplaint, failedSeat, isToldOf, hasLiveAttempt, suspectOf, type Report } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import { Database, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
@@ -85,7 +85,7 @@ export class FleetReports {
   }
 
   private async seatFailed(report: Of<'seat.failed'>): Promise<void> {
-    const { runId, attempt, seat, workerId, code, serverIndex } = report;
+    const { runId, attempt, seat, n, workerId, serverIndex } = report;
     if (serverIndex !== null) {
       const suspect = suspectOf(await this.database.runServer.findMany({ where: { runId, attempt } }), serverIndex);
       if (suspect) this.sightings.suspect(suspect);
@@ -93,14 +93,23 @@ export class FleetReports {
     const known = await this.underLock(runId, async (transaction, run) => {
       const at = new Date();
       const where = { runId_number: { runId, number: attempt } };
-      const failed = failedSeat(run, await transaction.attempt.findUnique({ where }), storable(report), at);
+      const [row, told] = await Promise.all([
+        transaction.attempt.findUnique({ where }),
+        transaction.runEvent.findMany({
+          where: {
+            runId,
+            attempt,
+            type: 'seat.failed',
+            AND: [{ data: { path: ['seat'], equals: seat } }, { data: { path: ['n'], equals: n } }],
+          },
+          select: { data: true },
+        }),
+      ]);
+      const failed = failedSeat(run, row, isToldOf(told, storable({ seat, n, workerId })), storable(report), at);
       if (!failed || !run) return false;
       await transaction.attempt.update({ where, data: failed.attempt });
-      await transaction.stepTask.updateMany({ where: { runId, attempt, seat, state: 'OPEN' }, data: failed.closes });
-      const { message } = failed.failure;
-      await this.moves.addEvents(transaction, run, [
-        { attempt, type: 'seat.failed', message, data: { workerId, seat, code, serverIndex }, at },
-      ]);
+      await transaction.stepTask.updateMany({ where: { runId, attempt, seat, n, state: 'OPEN' }, data: failed.closes });
+      await this.moves.addEvents(transaction, run, [{ ...failed.event, at }]);
       return true;
     });
     if (known) this.signals.changed(runId);

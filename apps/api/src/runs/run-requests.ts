@@ -4,7 +4,7 @@
  * is under way changes nothing. Another team's run is not there.
  */
 import { Injectable } from '@nestjs/common';
-import { NO_CHECKPOINT, requested, type AskedOfRun, type RequestStep, type RunRequest } from '@paceline/jobs';
+import { NO_CHECKPOINT, requested, type AskedOfRun, type RequestStep } from '@paceline/jobs';
 import { Database, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { Prisma } from '../generated/prisma/client.js';
@@ -60,7 +60,7 @@ export class RunRequests {
       if (!isUuid(id) || (await transaction.run.count({ where })) === 0) return new NotFound('run with this id');
       const run = (await this.moves.lock(transaction, id))!;
       const row = await transaction.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL });
-      const refusal = await this.carryOut(transaction, run, requested(row, asked, new Date()), asked.request);
+      const refusal = await this.carryOut(transaction, run, requested(row, asked, new Date()));
       return refusal ?? toRun(await transaction.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL }));
     });
     this.signals.changed(id);
@@ -68,12 +68,7 @@ export class RunRequests {
     return outcome;
   }
 
-  private async carryOut(
-    transaction: Transaction,
-    run: LockedRun,
-    step: RequestStep,
-    request: RunRequest,
-  ): Promise<Conflict | InvalidInput | undefined> {
+  private async carryOut(transaction: Transaction, run: LockedRun, step: RequestStep): Promise<Conflict | InvalidInput | undefined> {
     switch (step.does) {
       case 'refuse':
         return new Conflict(step.why);
@@ -88,8 +83,7 @@ export class RunRequests {
       }
       case 'set': {
         await transaction.run.updateMany({ where: { id: run.id }, data: columnsOf(step.run) });
-        const event = step.event && { attempt: run.attempt, type: `${request}.wanted`, at: new Date(), ...step.event };
-        await this.moves.addEvents(transaction, run, event ? [event] : []);
+        await this.moves.addEvents(transaction, run, step.event ? [{ attempt: run.attempt, at: new Date(), ...step.event }] : []);
         return undefined;
       }
       case 'begin': {

@@ -4,7 +4,7 @@ import { Database, type Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { storable } from '../text-input.js';
 import { RunSignals } from './run-signals.js';
-import { closedSeat, coordinatorOf, movedTo, type Moved, type RunStatus, type StatusMove } from '@paceline/jobs';
+import { closedSeat, coordinatorOf, movedTo, type Moved, type RunStatus, type StatusMove, type StoredEvent } from '@paceline/jobs';
 
 /** A run's row, locked until the transaction ends. `seq` numbers are taken from it by whoever holds it. */
 export interface LockedRun {
@@ -16,13 +16,9 @@ export interface LockedRun {
   lastMetricSeq: number;
 }
 
-export interface NewEvent {
-  readonly attempt: number;
+export interface NewEvent extends StoredEvent {
   /** Number in the coordinator's journal. */
   readonly n?: number;
-  readonly type: string;
-  readonly message: string;
-  readonly data: Record<string, unknown>;
   readonly at: Date;
 }
 
@@ -63,14 +59,13 @@ export class StatusMoves {
     if (!moved) return false;
     const from = run.status;
     const { statusReason: text } = moved.run;
+    const { event } = moved;
     run.status = to;
     run.statusReason = text;
     await transaction.run.updateMany({ where: { id: run.id }, data: { ...moved.run, ...set } });
     if (to === 'RUNNING') await transaction.run.updateMany({ where: { id: run.id, startedAt: null }, data: { startedAt: at } });
     await transaction.runStatusChange.create({ data: { runId: run.id, from, to, reason: text, attempt: run.attempt, at } });
-    await this.addEvents(transaction, run, [
-      { attempt: run.attempt, type: 'status.changed', message: `${from} → ${to}: ${text}`, data: { from, to, reason: text }, at },
-    ]);
+    await this.addEvents(transaction, run, [{ ...event, at }]);
     if (moved.ends) await this.endAttempt(transaction, run, moved.ends);
     return true;
   }

@@ -5,6 +5,7 @@
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createRequire, Module } from 'node:module';
+import { constants } from 'node:os';
 import path from 'node:path';
 import type { DataId, KernelBackend, TensorInfo } from '@tensorflow/tfjs-core';
 import * as tf from '@tensorflow/tfjs-core';
@@ -83,12 +84,30 @@ function load(packageDir: string): LoadedPackage {
   // Summaries for TensorBoard, which nothing here writes.
   provide(fromPackage.resolve('./dist/proto/api_pb'), {});
   const binding = fromPackage(bindingFile(packageDir)) as TensorflowBinding;
+  keepLoaded(path.join(packageDir, 'deps/lib/libtensorflow.so'));
   fromPackage('./dist/register_all_kernels');
   const { NodeJSKernelBackend } = fromPackage('./dist/nodejs_kernel_backend') as {
     NodeJSKernelBackend: new (binding: TensorflowBinding, packageName: string) => TensorflowBackend;
   };
   tf.registerBackend('tensorflow', () => new NodeJSKernelBackend(binding, manifest.name), 0);
   return { version: manifest.version, binding };
+}
+
+/** RTLD_NODELETE of Linux: Node does not name it. */
+const DLOPEN_NODELETE = 0x1000;
+
+/**
+ * Node unloads an addon, and with it TensorFlow's library, when the last thread that has it ends; what the library has left for the end of
+ * the process (threads, destructors) then runs in memory that is gone: SIGSEGV or SIGABRT.
+ */
+function keepLoaded(library: string): void {
+  if (process.platform !== 'linux' || !existsSync(library)) return;
+  try {
+    process.dlopen({ exports: {} }, library, constants.dlopen.RTLD_NOW | DLOPEN_NODELETE);
+  } catch (error) {
+    // It is no addon, Node says, and closes it again; the flag stays with it.
+    if (!(error as Error).message.includes('did not self-register')) throw error;
+  }
 }
 
 function provide(file: string, exports: unknown): void {

@@ -1,6 +1,8 @@
+import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import * as tf from '@tensorflow/tfjs-core';
 import { describe, expect, it } from 'vitest';
 import { batchOf, bitsOf, largestDifference, loadedEngine, rowsOf, sequential } from '../run.fixture.js';
@@ -83,6 +85,21 @@ describe.skipIf(!packageDir)('the tensorflow engine (needs `paceline engine inst
       });
     });
     expect(gradients[0]).toEqual(gradients[1]);
+  });
+
+  it('lets a process end in peace whose thread with the engine has ended', async () => {
+    const thread = `
+      const { parentPort, workerData } = require('node:worker_threads');
+      import(workerData.engine)
+        .then(({ startBackend }) => startBackend('tensorflow', { tensorflowPackage: workerData.packageDir }))
+        .then(() => parentPort.postMessage('ready'));
+      setInterval(() => undefined, 1000);`;
+    const main = `
+      const { Worker } = require('node:worker_threads');
+      const worker = new Worker(${JSON.stringify(thread)}, { eval: true, workerData: ${JSON.stringify({ engine: new URL('../../dist/backend.js', import.meta.url).href, packageDir })} });
+      worker.once('message', () => worker.terminate().then(() => console.log('ended')));`;
+    const { stdout } = await promisify(execFile)(process.execPath, ['-e', main], { timeout: 60_000 });
+    expect(stdout).toContain('ended');
   });
 
   it('says what its bits depend on', async () => {

@@ -7,10 +7,13 @@ import { ProductMode, TILE_BYTES_PER_K } from '@paceline/kernels';
 import { heapOf, type Heap } from './heap.js';
 import { packedBytes, panelBytes, PANEL_HEAD_BYTES } from './products.js';
 import { reluGradient, sumRows } from './passes.js';
+import { beginOf, fewSet, roomForLists } from './sparse.js';
 
 const FLOAT = 4;
 /** Output pixels whose gradients are packed at once for the gradient of the filter. */
 const BLOCK_OF_PIXELS = 384;
+/** The same where they are listed: what they meet of the image stays in the first-level cache. */
+const BLOCK_OF_LISTED_PIXELS = 128;
 
 type Info = tf.backend_util.Conv2DInfo;
 
@@ -75,6 +78,7 @@ export const convBackpropFilter: tf.KernelConfig = {
     const out = heap.output(filterShape);
     const windows = windowsOf(heap, info, heap.address(x));
     const [run, k] = [info.filterWidth * info.inChannels, info.outChannels];
+    if (backpropFilterListed(heap, info, windows, heap.address(dy), heap.address(out))) return out;
     const block = Math.min(windows.count, BLOCK_OF_PIXELS);
     const packed = heap.scratch('packed', packedBytes(block, k));
     const tile = heap.scratch('tile', block * TILE_BYTES_PER_K);
@@ -94,6 +98,46 @@ export const convBackpropFilter: tf.KernelConfig = {
   },
 };
 
+/**
+ * The gradient of the filter by lists of what is set in dy, or else in x; true when one of them was mostly zeros, and it is done.
+ *
+ *   dy   dWᵀ[k, i, j, c] = the k columns of dy · the pixels of x that they meet, turned around in the end
+ *   x    dW[i, j, c, k] = the columns of the windows · the pixels of dy
+ */
+function backpropFilterListed(heap: Heap, info: Info, windows: Windows, dy: number, to: number): boolean {
+  const { inChannels: c, outChannels: k, filterHeight, filterWidth } = info;
+  const { kernels } = heap;
+  const ofDy = fewSet(heap, dy, windows.count * k, c, windows.base, windows.floats);
+  const ofX = ofDy === undefined ? fewSet(heap, windows.base, windows.floats, k, dy, windows.count * k) : undefined;
+  if (ofDy === undefined && ofX === undefined) return false;
+  const [run, depth] = [filterWidth * c, filterHeight * filterWidth * c];
+  // A pixel of x is listed once for each of a filter's cells.
+  const { entries, starts } = ofDy === undefined ? roomForLists(heap, ofX! * filterWidth, run) : roomForLists(heap, ofDy, k);
+  const rows = heap.scratch('rows', windows.count * FLOAT);
+  kernels.tabulate(rows, dy, k * FLOAT, windows.count);
+  const sums = ofDy === undefined ? to : heap.scratch('transposed', k * depth * FLOAT);
+  const zeros = beginOf(heap, undefined, Math.max(c, k));
+  for (let at = 0; at < windows.count; at += BLOCK_OF_LISTED_PIXELS) {
+    const count = Math.min(BLOCK_OF_LISTED_PIXELS, windows.count - at);
+    const [ofWindows, ofRows] = [windows.table + at * FLOAT, rows + at * FLOAT];
+    const begin = at === 0 ? zeros : 0;
+    if (ofDy !== undefined) {
+      kernels.listColumns(ofRows, 0, count, k, ofWindows, entries, starts);
+      for (let cell = 0; cell < filterHeight * filterWidth; cell++) {
+        const pixel = Math.floor(cell / filterWidth) * windows.rowBytes + (cell % filterWidth) * c * FLOAT;
+        kernels.multiplyListed(starts, k, pixel, c, begin, sums + cell * c * FLOAT, depth * FLOAT);
+      }
+    } else {
+      for (let row = 0; row < filterHeight; row++) {
+        kernels.listColumns(ofWindows, row * windows.rowBytes, count, run, ofRows, entries, starts);
+        kernels.multiplyListed(starts, run, 0, k, begin, sums + row * run * k * FLOAT, k * FLOAT);
+      }
+    }
+  }
+  if (ofDy !== undefined) kernels.transpose(sums, k, depth, to);
+  return true;
+}
+
 /** dx[n, p·s + i − top, q·s + j − left, c] += Σ over k of dy[n, p, q, k] · filter[i, j, c, k]; also the forward pass of transposed convolutions. */
 export function convBackpropInput(stock: tf.KernelFunc): tf.KernelFunc {
   return (call) => {
@@ -112,10 +156,14 @@ function spread(heap: Heap, info: Info, dy: number, filter: number, dx: number):
   const { inChannels: c, outChannels: k, outHeight: p, outWidth: q, filterHeight, filterWidth, inHeight, inWidth } = info;
   const { kernels, edge } = heap;
   const cellBytes = packedBytes(k, c);
-  const packed = heap.scratch('packed', filterHeight * filterWidth * cellBytes);
-  for (let cell = 0; cell < filterHeight * filterWidth; cell++) {
-    const to = packed + cell * cellBytes;
-    kernels.packTransposed(filter + cell * c * k * FLOAT, k * FLOAT, k, c, to + PANEL_HEAD_BYTES, panelBytes(k));
+  const cells = filterHeight * filterWidth;
+  const set = fewSet(heap, dy, info.batchSize * p * q * k, c, filter, cells * c * k);
+  const lists = set === undefined ? undefined : roomForLists(heap, set, p * q);
+  const packed = heap.scratch('packed', cells * cellBytes);
+  for (let cell = 0; cell < cells; cell++) {
+    const [from, to] = [filter + cell * c * k * FLOAT, packed + cell * cellBytes];
+    if (lists) kernels.transpose(from, c, k, to);
+    else kernels.packTransposed(from, k * FLOAT, k, c, to + PANEL_HEAD_BYTES, panelBytes(k));
   }
   const table = heap.scratch('table', p * q * FLOAT);
   const frame = frameOf(info);
@@ -127,7 +175,10 @@ function spread(heap: Heap, info: Info, dy: number, filter: number, dx: number):
     const from = dy + n * p * q * k * FLOAT;
     kernels.fillZero(into, frame.height * rowBytes);
     const [h, w] = [info.strideHeight, info.strideWidth];
-    kernels.spreadWindows(table, from, p, q, k, packed, cellBytes, filterHeight, filterWidth, into, rowBytes, c, h, w, edge);
+    if (lists) {
+      kernels.listRows(from, k * FLOAT, p * q, k, c * FLOAT, lists.entries, lists.starts);
+      kernels.spreadListed(lists.starts, p, q, packed, cellBytes, filterHeight, filterWidth, into, rowBytes, c, h, w);
+    } else kernels.spreadWindows(table, from, p, q, k, packed, cellBytes, filterHeight, filterWidth, into, rowBytes, c, h, w, edge);
     if (frame.isBare) continue;
     const inner = image + info.padInfo.top * rowBytes + info.padInfo.left * c * FLOAT;
     kernels.copyRows(inner, rowBytes, dx + n * imageBytes, inWidth * c * FLOAT, inHeight, inWidth * c * FLOAT);
@@ -148,8 +199,18 @@ function frameOf({ padInfo, inHeight, inWidth, outHeight, outWidth, strideHeight
   return { height, width, isBare: height === inHeight && width === inWidth };
 }
 
+interface Windows {
+  /** Where each begins. */
+  readonly table: number;
+  readonly count: number;
+  readonly rowBytes: number;
+  /** What they lie in. */
+  readonly base: number;
+  readonly floats: number;
+}
+
 /** Addresses of the windows of all images, which are copied into a frame of zeros where there is padding. */
-function windowsOf(heap: Heap, info: Info, x: number): { table: number; count: number; rowBytes: number } {
+function windowsOf(heap: Heap, info: Info, x: number): Windows {
   const { batchSize, inHeight, inWidth, inChannels, outHeight, outWidth } = info;
   const { kernels } = heap;
   const frame = frameOf(info);
@@ -168,7 +229,7 @@ function windowsOf(heap: Heap, info: Info, x: number): { table: number; count: n
   const table = heap.scratch('table', count * FLOAT);
   const [down, right] = [info.strideHeight * rowBytes, info.strideWidth * pixel];
   kernels.tabulateWindows(table, base, batchSize, outHeight, outWidth, frameBytes, down, right);
-  return { table, count, rowBytes };
+  return { table, count, rowBytes, base, floats: (batchSize * frameBytes) / FLOAT };
 }
 
 function convInfo(

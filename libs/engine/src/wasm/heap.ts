@@ -14,7 +14,21 @@ interface EmscriptenModule {
 }
 
 /** Named, because two that are in use at the same time must not be one. */
-type ScratchName = 'packed' | 'weights' | 'table' | 'edge' | 'tile' | 'image' | 'zeros' | 'carry' | 'carryCell';
+type ScratchName =
+  | 'packed'
+  | 'weights'
+  | 'table'
+  | 'rows'
+  | 'edge'
+  | 'tile'
+  | 'image'
+  | 'zeros'
+  | 'carry'
+  | 'carryCell'
+  | 'entries'
+  | 'starts'
+  | 'begin'
+  | 'transposed';
 
 export class Heap {
   readonly kernels: TrainingKernels;

@@ -7,7 +7,7 @@ import { heapOf, type Heap } from './heap.js';
 export function maxPoolGradient(call: Parameters<tf.KernelFunc>[0]): tf.TensorInfo {
   const { dy, input } = call.inputs as { dy: tf.TensorInfo; input: tf.TensorInfo };
   const heap = heapOf(call.backend);
-  const dx = zeros(heap, input.shape);
+  const dx = heap.output(input.shape);
   heap.kernels.maxPoolGradient(heap.address(input), heap.address(dy), heap.address(dx), ...windowOf(call, input.shape));
   return dx;
 }

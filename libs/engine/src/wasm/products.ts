@@ -1,6 +1,7 @@
-/** Matrix products on the heap: C = op(A)·op(B) + bias, row-major float32, in blocks that stay in the cache. */
-import { ProductMode, TILE_BYTES_PER_K } from '@paceline/kernels';
+/** Matrix products on the heap: C = op(A)·op(B) + bias, row-major float32, in blocks that stay in the cache, or by lists where A is mostly zeros. */
+import { LISTED_ROW_BYTES, ProductMode, TILE_BYTES_PER_K } from '@paceline/kernels';
 import type { Heap } from './heap.js';
+import { beginOf, fewSet, roomForLists } from './sparse.js';
 
 const FLOAT = 4;
 const PANEL = 8;
@@ -32,6 +33,7 @@ export const panelBytes = (k: number): number => (k + 1) * PANEL * FLOAT;
 export const PANEL_HEAD_BYTES = PANEL * FLOAT;
 
 export function multiply(heap: Heap, product: Product): void {
+  if (multiplyListed(heap, product)) return;
   const { a, m, n, k, c } = product;
   const { kernels, edge } = heap;
   const block = product.transposeA ? Math.min(k, BLOCK_OF_COLUMNS) : k;
@@ -51,6 +53,24 @@ export function multiply(heap: Heap, product: Product): void {
     pack(heap, product, from, count, packed);
     kernels.multiplyColumns(table + from * FLOAT, count, 0, m, packed, n, c, n * FLOAT, from > 0 ? ProductMode.Add : mode, tile, edge);
   }
+}
+
+/** True when A is mostly zeros, and the product is done. */
+function multiplyListed(heap: Heap, { a, transposeA, b, transposeB, m, n, k, c, bias, accumulate }: Product): boolean {
+  const set = transposeB ? undefined : fewSet(heap, a, m * k, n, b, k * n);
+  if (set === undefined) return false;
+  const { kernels } = heap;
+  const { entries, starts } = roomForLists(heap, set, m);
+  const row = n * FLOAT;
+  if (transposeA) {
+    const [ofA, ofB] = [heap.scratch('table', k * FLOAT), heap.scratch('rows', k * FLOAT)];
+    kernels.tabulate(ofA, a, m * FLOAT, k);
+    kernels.tabulate(ofB, 0, LISTED_ROW_BYTES, k);
+    kernels.listColumns(ofA, 0, k, m, ofB, entries, starts);
+  } else kernels.listRows(a, k * FLOAT, m, k, LISTED_ROW_BYTES, entries, starts);
+  const panel = heap.scratch('packed', k * LISTED_ROW_BYTES);
+  kernels.multiplyListedPanels(starts, m, b, row, k, n, panel, accumulate ? 0 : beginOf(heap, bias, n), c, row);
+  return true;
 }
 
 function pack({ kernels }: Heap, { b, transposeB, n, k, bias }: PackRequest, from: number, count: number, packed: number): void {

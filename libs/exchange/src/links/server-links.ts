@@ -23,6 +23,8 @@ export interface LinkedMember {
   detach(server: number, connection: Connection): void;
   payloadFor(header: FrameHeader): Uint8Array;
   data(header: FrameHeader): void;
+  /** A message is about to come, in this term. @throws ProtocolError STALE_TERM when it is one of a former primary */
+  hears(server: number, term: number): void;
   message(server: number, message: Message): void;
   waitingFor(): string;
   /** Where the member stands: a coordinator that has just taken over learns from it which rounds are committed. */
@@ -134,6 +136,7 @@ export class ServerLinks<Server extends LinkedServer> {
           return;
         }
         checkAttempt(header, attempt);
+        member.hears(server.index, header.term);
         if (message.type === 'welcome') {
           welcomed = true;
           cancelUnanswered();

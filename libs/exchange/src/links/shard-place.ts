@@ -26,6 +26,7 @@ const ANSWER_MS = 2_500;
 const SILENT_MS = 10_000;
 /** The primary may not have begun yet. */
 const LINK_WITHIN_MS = 15_000;
+const RUN_OVER: Message = { type: 'end', outcome: 'finished', message: 'the run is over here' };
 
 export interface ShardLead {
   /** Raised at each takeover inside the attempt. */
@@ -190,6 +191,12 @@ export class ShardPlace<Address extends LinkedServer> {
     else act();
   }
 
+  /** The coordinator here has come to the end of the attempt: acts when no standby goes on with it. */
+  conclude(act: () => void): void {
+    if (this.replication) this.replication.conclude(RUN_OVER, act);
+    else act();
+  }
+
   /** What the arbiter has written about this index. */
   answered(lead: ShardLead): void {
     const { serverId, guard } = this.options;
@@ -198,6 +205,21 @@ export class ShardPlace<Address extends LinkedServer> {
       this.replication?.answered({ isPrimary, hasStandby: lead.standby !== null });
       this.standby?.answered({ isPrimary, isStandby: lead.standby === serverId, term: lead.term });
     });
+  }
+
+  /** This process has to end. */
+  leaves(why: string): void {
+    this.standby?.leaves(why);
+  }
+
+  /** A standby follows that could take over at once. */
+  get canHandOver(): boolean {
+    return this.replication?.canHandOver ?? false;
+  }
+
+  /** This process has to end, and leaves the shard to its standby. False when it cannot. */
+  handOver(): boolean {
+    return this.replication?.handOver() ?? false;
   }
 
   /** Every second. */
@@ -220,7 +242,7 @@ export class ShardPlace<Address extends LinkedServer> {
   end(isRunOver = false): void {
     if (this.isOver) return;
     this.isOver = true;
-    const link = this.replication?.end(isRunOver ? { type: 'end', outcome: 'finished', message: 'the run is over here' } : undefined);
+    const link = this.replication?.end(isRunOver ? RUN_OVER : undefined);
     if (link) this.options.clock.after(HANG_UP_MS, () => link.close());
     this.standby?.end('the run is over here');
     this.toCoordinator?.close();

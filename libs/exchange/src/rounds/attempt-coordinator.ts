@@ -10,7 +10,7 @@ import type { Connection, FrameNumbers } from '../connection.js';
 import { Attendance, type Owed } from './attendance.js';
 import type { Cause, CoordinatorOptions, EvaluationResult, Outcome } from './coordinator-table.js';
 import { Evaluation } from './evaluation.js';
-import { Membership, type CoordinatedMember as Member } from './membership.js';
+import { Membership, givenWork, type CoordinatedMember as Member } from './membership.js';
 import type { LedgerState } from './round-ledger.js';
 import { ServerWatch } from './server-watch.js';
 import { StallWatch, TELL_AGAIN, some } from './stall.js';
@@ -60,10 +60,15 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   /** Replicas that a shard lacks, by server: what it answered when it was asked again. */
   protected readonly missing = new Map<number, readonly number[]>();
   view = 1;
-  term = 1;
+  /**
+   * In which its server came to lead shard 0. Terms of other shards are not taken: a coordinator that was replaced, and has not heard it, would
+   * hear of higher ones than its successor's, and be believed.
+   */
+  readonly term: number;
 
   constructor(protected readonly options: Options) {
-    const { servers, serverDeadlineMs = 10_000, serversDeadlineMs = 30_000, takeoverDeadlineMs: takeoverMs = 300_000 } = options;
+    this.term = options.succession?.term ?? 1;
+    const { servers, serverDeadlineMs: silentMs = 10_000, serversDeadlineMs = 30_000, takeoverDeadlineMs: takeoverMs = 300_000 } = options;
     this.members = new Membership(options.replicas, options.now);
     this.attendance = new Attendance(this.members, options, options.now, {
       take: (row) => this.table.take(row),
@@ -87,7 +92,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     });
     // Who was just promoted has heard from the arbiter; but the coordinator before may have told the others of the end.
     const completeMs = options.succession ? Math.min(takeoverMs, SUCCESSOR_WAITS_MS) : serversDeadlineMs;
-    this.servers = new ServerWatch(servers, { silentMs: serverDeadlineMs, completeMs, takeoverMs }, options.now);
+    this.servers = new ServerWatch(servers, { silentMs, completeMs, takeoverMs }, options.now, options.succession?.terms);
     this.stall = new StallWatch(options.now, options.stall);
     this.stops = new Stops(options, (type, message, data) => this.event(type, message, data));
   }
@@ -131,15 +136,6 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   /** What a checkpoint of the present generation keeps of the ledger. */
   ledgerState(): LedgerState {
     return this.ledger.state();
-  }
-
-  /** Over the rounds of this attempt. */
-  get examplesPerSecond(): number {
-    return this.ledger.trainingMs > 0 ? (this.ledger.attemptExamples / this.ledger.trainingMs) * 1000 : 0;
-  }
-
-  get trainingMs(): number {
-    return this.ledger.trainingMs;
   }
 
   numbers(): FrameNumbers {
@@ -434,13 +430,17 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     this.conclude(outcome, message, failure);
   }
 
-  /** The state is OVER: says so to everybody. */
+  /** The state is OVER: says so to everybody, as soon as it is certain that no standby goes on in its place. */
   protected conclude(outcome: Outcome, message: string, failure: Failure = {}): void {
     if (outcome === 'failed') this.event('run.failed', message, { round: this.round, newest: this.stops.newest, ...failure });
     const end: Message = { type: 'end', outcome, message: message.slice(0, 2000) };
-    this.members.send(end, this.numbers());
-    this.servers.send(end, this.numbers());
-    this.options.onOver(outcome, message);
+    const say = (): void => {
+      this.members.send(end, this.numbers());
+      this.servers.send(end, this.numbers());
+      this.options.onOver(outcome, message);
+    };
+    if (this.options.whenFinal) this.options.whenFinal(say);
+    else say();
   }
 
   protected event(type: string, message: string, data: Record<string, unknown>): void {
@@ -505,10 +505,10 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     if (cut) this.options.publishCut?.(cut);
   }
 
-  /** Hands blocks of the evaluation to a member, which has its whole step deadline for them. */
+  /** Hands blocks of the evaluation to a member. */
   private readonly sendBlocks = (id: string, message: Message): void => {
     const member = this.members.get(id)!;
-    member.lastProgressMs = this.options.now();
+    givenWork(member, this.options.now());
     member.connection.sendMessage(message, this.numbers());
   };
 

@@ -216,8 +216,8 @@ export interface CoordinatorOptions {
   readonly firstLedger?: LedgerState;
   /** This coordinator takes the place of one that is gone. */
   readonly succession?: Succession;
-  /** While weights are collected a server was taken over: what it still owes is asked for again. */
-  serverTakenOver?(index: number): void;
+  /** While weights are collected a server has come again, or somebody in its place: what it still owes is asked for again. */
+  serverBack?(index: number): void;
   /** When checkpoints are taken; none are without it. */
   readonly cuts?: CutCadence & { readonly final: boolean };
   /** Called when all shards have written their part: stores the manifest, then calls `cutPublished` or `cutFailed`. */
@@ -230,6 +230,8 @@ export interface CoordinatorOptions {
   collectWeights(evaluation: EvaluationResult): void;
   /** Called once when the attempt is over, whatever the outcome. */
   onOver(outcome: Outcome, message: string): void;
+  /** Acts when nobody can take this coordinator's place any more: before that nobody is told of the end. At once where it is not given. */
+  whenFinal?(act: () => void): void;
   /** That earlier attempts of the run were pinned to; without it the first worker's holds. */
   readonly fingerprint?: string | undefined;
   /** Workers of any fingerprint take part, and get replicas by their speed. */

@@ -41,7 +41,6 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
     super(options);
     this.ledger = new RoundLedger(options.schedule, options.journal, options.now, options.firstLedger);
     this.round = options.firstRound ?? 0;
-    this.term = options.succession?.term ?? 1;
     if (options.twoPhase)
       this.agreement = new Agreement(
         options.servers,
@@ -58,6 +57,7 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
       tryCommit: () => this.tryCommit(),
       moveOn: () => this.moveOn(),
       begin: () => this.begin(),
+      nextView: () => this.nextView(),
     });
   }
 
@@ -94,7 +94,10 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
 
   /** In the middle of a round: gives replicas without a live holder to the live members, in a new view. */
   protected override cover(): void {
-    if (this.takeovers.isUnderWay || !this.members.cover()) return;
+    if (!this.takeovers.isUnderWay && this.members.cover()) this.nextView();
+  }
+
+  private nextView(): void {
     this.view++;
     this.sendView();
   }
@@ -127,8 +130,7 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
   }
 
   protected override askAgain(): void {
-    this.view++;
-    this.sendView();
+    this.nextView();
     for (const said of this.agreement?.said(this.round) ?? []) this.servers.send(said, this.numbers());
   }
 

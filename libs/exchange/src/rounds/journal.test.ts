@@ -59,3 +59,18 @@ test('events that nobody collects are dropped behind a marker that says how many
   expect(gaps.length).toBeGreaterThan(0);
   expect(journal.batch(1_000).at(-1)).toMatchObject({ message: '199' });
 });
+
+test('an event is taken back as long as nobody has read it', () => {
+  const journal = new Journal({ now: () => 0 });
+  for (const round of [1, 2]) {
+    journal.append({ kind: 'event', type: 'checkpoint.written', message: '', data: { round } });
+    if (round === 1) journal.batch();
+  }
+  const withdraw = (round: number) => journal.withdraw('checkpoint.written', (data) => data['round'] === round);
+  expect([1, 2, 2].map(withdraw)).toEqual([false, true, false]);
+  expect(journal.batch()).toMatchObject([{ n: 1 }]);
+  journal.append({ kind: 'event', type: 'run.finished', message: '', data: {} });
+  expect(journal.batchAgain()).toMatchObject([{ n: 1 }]);
+  journal.acknowledge(1);
+  expect(journal.batchAgain()).toMatchObject([{ n: 3 }]);
+});

@@ -88,6 +88,21 @@ export class Journal {
     return batch;
   }
 
+  /** What was read before and is not acknowledged; the oldest, where nothing was. Nothing new is fixed while nobody answers. */
+  batchAgain(most = 200): NumberedEntry[] {
+    const again = this.entries.filter(({ n }) => n <= this.published).slice(0, most);
+    return again.length > 0 ? again : this.batch(most);
+  }
+
+  /** Takes back an event that nobody has read yet. False when there is none: the api may have stored it. */
+  withdraw(type: string, isMeant: (data: Record<string, unknown>) => boolean): boolean {
+    const at = this.entries.findIndex(
+      (entry) => entry.n > this.published && entry.kind === 'event' && entry.type === type && isMeant(entry.data),
+    );
+    if (at >= 0) this.entries.splice(at, 1);
+    return at >= 0;
+  }
+
   /** The api has stored everything up to n. Numbers never go back, and a number not yet given is ignored. */
   acknowledge(n: number): void {
     if (!Number.isSafeInteger(n) || n <= this.acknowledged || n > this.lastNumber) return;

@@ -19,119 +19,10 @@ import {
 } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 import type { Outcome } from './coordinator-table.js';
+import { MEMBER_ROWS, type GradientNode, type MemberChunk, type MemberOptions, type MemberState } from './member-table.js';
+import { ServerTerms } from './server-terms.js';
 import { RestWatch } from './stall.js';
-import { StateTable, type StateRows } from './state-table.js';
-
-export type MemberState = 'SYNCING' | 'READY' | 'OVER';
-
-export const MEMBER_ROWS = {
-  welcome: { from: ['SYNCING', 'READY'], event: 'WELCOME from a server', does: 'send again what the bitmap of round k lacks', next: '–' },
-  takenOver: {
-    from: ['SYNCING', 'READY'],
-    event: 'WELCOME from a server in a higher term',
-    does: 'its standby has taken the shard over: forget chunks of k+1 of that shard, the new term publishes them again',
-    next: '–',
-  },
-  staleTerm: {
-    from: 'any',
-    event: 'WELCOME or a chunk of an older term than the shard has',
-    does: 'refuse it: STALE_TERM; it comes from a former primary',
-    next: '–',
-  },
-  parameters: {
-    from: ['SYNCING', 'READY'],
-    event: 'chunk of generation k or k+1',
-    does: 'keep it; when generation k is complete the round can start',
-    next: ['READY'],
-  },
-  parametersAhead: {
-    from: ['SYNCING', 'READY'],
-    event: 'chunk of a generation after k+1',
-    does: 'COMMIT must have happened and is on its way: let older generations go, wait for it',
-    next: ['SYNCING'],
-  },
-  parametersStale: { from: ['SYNCING', 'READY'], event: 'chunk of an older generation', does: 'drop it', next: '–' },
-  view: {
-    from: ['SYNCING', 'READY'],
-    event: 'VIEW',
-    does: 'send again what no server has applied (a server may have dropped it while this member was not in the view); compute replicas that are new to it',
-    next: '–',
-  },
-  viewOld: { from: 'any', event: 'VIEW older than the present one', does: 'drop it', next: '–' },
-  commit: {
-    from: ['SYNCING', 'READY'],
-    event: 'COMMIT(k)',
-    does: 'let gradients of k and generation k go; start k+1 if its generation is complete',
-    next: ['SYNCING', 'READY'],
-  },
-  commitOld: { from: 'any', event: 'COMMIT of an earlier round', does: 'nothing', next: '–' },
-  node: {
-    from: ['SYNCING', 'READY'],
-    event: 'the compute thread has added up a tree node',
-    does: 'send its chunks to the servers that own them',
-    next: '–',
-  },
-  toldAgain: {
-    from: ['SYNCING', 'READY'],
-    event: 'TELL-AGAIN: the round stands still',
-    does: 'send contributions again, and every node that no server has applied, unless a VIEW has just had them sent',
-    next: '–',
-  },
-  evaluate: { from: ['SYNCING', 'READY'], event: 'EVALUATE', does: 'measure the blocks when the generation is complete', next: '–' },
-  end: { from: 'any', event: 'END or leave granted', does: 'let everything go', next: ['OVER'] },
-} as const satisfies StateRows<MemberState>;
-
-/** A gradient node in memory that the compute thread filled: sums of the replicas [lo, hi), flat layout. */
-export interface GradientNode {
-  readonly round: number;
-  readonly lo: number;
-  readonly hi: number;
-  /** The whole flat vector, trainable and state, as bytes over shared memory. */
-  readonly bytes: Uint8Array;
-  /** Gives the memory back to the compute thread. Called once, after COMMIT and when no socket reads it any more. */
-  release(): void;
-}
-
-/** What the member asks of the compute thread. Results come back through `contribution`, `node`, `evaluated`, `failed`. */
-export interface ComputePort {
-  /** Compute replicas of a round from the generation of the same number; they are new (never asked before in this round). */
-  step(round: number, replicas: readonly number[]): void;
-  evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void;
-  /** Round numbers below are not needed any more. */
-  committed(round: number): void;
-}
-
-/** Two generations of the flat vector in shared memory. */
-export interface GenerationStore {
-  /** Bytes of the flat vector of `generation` (its slot is generation mod 2). */
-  bytes(generation: number): Uint8Array;
-}
-
-export interface MemberChunk {
-  readonly index: number;
-  /** Byte offset and length in the flat vector. */
-  readonly byteOffset: number;
-  readonly byteLength: number;
-  /** Server that owns it. */
-  readonly server: number;
-}
-
-export interface MemberOptions {
-  readonly id: string;
-  readonly attempt: number;
-  readonly chunks: readonly MemberChunk[];
-  readonly servers: number;
-  readonly totalRounds: number;
-  readonly store: GenerationStore;
-  readonly compute: ComputePort;
-  now(): number;
-  /** The coordinator ended this member's part. */
-  onEnd(outcome: Outcome, message: string): void;
-  /** The view gave this member other replicas, or the round moved: for status reports. */
-  onRound?(round: number, replicas: readonly number[]): void;
-  /** A chunk that is missing for this long while its round could start is pulled again. */
-  readonly pullAfterMs?: number;
-}
+import { StateTable } from './state-table.js';
 
 interface Slot {
   generation: number;
@@ -169,12 +60,11 @@ export class Member {
   view = 0;
   term = 0;
   private roundKnown = false;
-  /** The term in which each server has spoken last: a former primary speaks in an older one. */
-  private readonly terms: number[];
+  private readonly terms: ServerTerms;
 
   constructor(private readonly options: MemberOptions) {
     this.connections = new Array<Connection | undefined>(options.servers).fill(undefined);
-    this.terms = new Array<number>(options.servers).fill(0);
+    this.terms = new ServerTerms(options.servers, () => this.table.take('staleTerm'));
     const empty = (): Slot => ({ generation: -1, have: new Uint8Array(options.chunks.length), count: 0 });
     this.slots = [empty(), empty()];
     this.ownedBy = Array.from({ length: options.servers }, (_, server) => options.chunks.filter((chunk) => chunk.server === server));
@@ -201,7 +91,7 @@ export class Member {
     checkAttempt(header, this.options.attempt);
     const chunk = this.options.chunks[header.chunk];
     if (!chunk) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
-    this.checkTerm(chunk.server, header.term);
+    this.terms.check(chunk.server, header.term);
     if (header.length !== chunk.byteLength)
       throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk} has ${chunk.byteLength} bytes, not ${header.length}`);
     const slot = this.table.state === 'OVER' ? undefined : this.slotFor(header.round);
@@ -223,6 +113,11 @@ export class Member {
     const complete = this.isComplete(this.round);
     this.table.take('parameters', complete && this.roundKnown ? 'READY' : undefined);
     if (complete) this.start();
+  }
+
+  /** A message is about to come, in this term. @throws ProtocolError STALE_TERM when it is one of a former primary */
+  hears(server: number, term: number): void {
+    this.terms.hears(server, term);
   }
 
   message(server: number, message: Message): void {
@@ -337,10 +232,7 @@ export class Member {
   }
 
   private onWelcome(server: number, message: MessageOf<'welcome'>): void {
-    this.checkTerm(server, message.term);
-    // Term 1 is the first; whoever speaks in a higher one that is news has taken over, or follows somebody who has.
-    if (message.term > Math.max(this.terms[server]!, 1)) this.takenOver(server);
-    this.terms[server] = message.term;
+    if (this.terms.welcomes(server, message.term)) this.takenOver(server);
     this.table.take('welcome');
     if (server === 0) this.moveTo(message.round);
     if (message.round > this.round) return;
@@ -351,13 +243,6 @@ export class Member {
       if ((applied[i >> 3] ?? 0) & (1 << (i & 7))) return;
       for (const node of this.nodes) this.sendChunk(node, chunk);
     });
-  }
-
-  /** @throws ProtocolError STALE_TERM */
-  private checkTerm(server: number, term: number): void {
-    if (term >= this.terms[server]!) return;
-    this.table.take('staleTerm');
-    throw new ProtocolError('STALE_TERM', `parameter server ${server} speaks in term ${term}, its shard is in term ${this.terms[server]}`);
   }
 
   /** Generations that are committed stay: the standby had them whole before they were. */

@@ -18,7 +18,7 @@ export interface CoordinatedMember {
   leaving: string | undefined;
   lastHeardMs: number;
   progress: number;
-  /** As its last heartbeat says: it computes, sends and receives nothing. */
+  /** As its last heartbeat says: it computes, sends and receives nothing; and it was given nothing since. */
   rests: boolean;
   lastProgressMs: number;
   replicas: number[];
@@ -27,6 +27,12 @@ export interface CoordinatedMember {
 }
 
 type Assignment = ReadonlyMap<string, number[]>;
+
+/** It has its whole step deadline for what it is given, however long it had nothing to do. */
+export function givenWork(member: CoordinatedMember, nowMs: number): void {
+  member.lastProgressMs = nowMs;
+  member.rests = false;
+}
 
 export class Membership {
   private readonly members = new Map<string, CoordinatedMember>();
@@ -119,11 +125,10 @@ export class Membership {
     return true;
   }
 
-  /** Whoever is given something new has its whole step deadline for it, however long it had nothing to do. */
   private assign(assignment: Assignment): void {
     for (const member of this.members.values()) {
       const replicas = assignment.get(member.id) ?? [];
-      if (replicas.some((replica) => !member.replicas.includes(replica))) member.lastProgressMs = this.now();
+      if (replicas.some((replica) => !member.replicas.includes(replica))) givenWork(member, this.now());
       member.replicas = replicas;
     }
   }

@@ -3,7 +3,7 @@ import { TOKEN_COORDINATOR_ROWS } from '../tokens/token-coordinator-table.js';
 import { TOKEN_MEMBER_ROWS } from '../tokens/token-member.js';
 import { TOKEN_SHARD_ROWS } from '../tokens/token-shard-table.js';
 import { COORDINATOR_ROWS } from './coordinator-table.js';
-import { MEMBER_ROWS } from './member.js';
+import { MEMBER_ROWS } from './member-table.js';
 import { REPLICATION_ROWS } from './replication.js';
 import { SHARD_ROWS } from './shard-table.js';
 import { STANDBY_ROWS } from './standby.js';

@@ -44,6 +44,10 @@ export function acquireRegion(arena: Arena, length: number): Region {
   return new Region(arena, arena.alloc(length * 4), length);
 }
 
+export function releaseRegions(regions: readonly Region[]): void {
+  for (const region of regions) region.release();
+}
+
 /** Region operations for a reduction tree: `into += from`, and release. */
 export const regionSum = {
   add(into: Region, from: Region): void {

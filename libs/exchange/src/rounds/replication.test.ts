@@ -7,7 +7,8 @@ const numbers = { attempt: 1, term: 1, view: 1, round: 3 };
 function paired() {
   const clock = { now: 0 };
   const asked: number[] = [];
-  const link = { queuedBytes: 0, sendMessage: () => undefined, close: () => undefined };
+  const said: string[] = [];
+  const link = { queuedBytes: 0, sendMessage: () => undefined, close: () => void said.push('closed') };
   const connection = link as unknown as Connection;
   const replication = new RoundReplication({
     replicas: 2,
@@ -17,7 +18,7 @@ function paired() {
     askToDrop: () => void asked.push(clock.now),
     tellCoordinator: () => undefined,
     onReady: () => undefined,
-    onDeposed: () => undefined,
+    onDeposed: () => void said.push('deposed'),
   });
   replication.join('standby', connection);
   /** The standby speaks all the time. */
@@ -27,7 +28,7 @@ function paired() {
       replication.tick();
     }
   };
-  return { replication, connection, link, asked, run };
+  return { replication, connection, link, asked, said, run };
 }
 
 test('a standby that speaks and acknowledges nothing is dropped, and the reason names the chunk', () => {
@@ -54,4 +55,48 @@ test('one that acknowledges one chunk after the other, or is still being sent to
   replication.message(connection, { type: 'replicated', round: 3, chunk: 5 });
   run(60_000);
   expect(replication.table.state).toBe('PAIRED');
+});
+
+const END = { type: 'end', outcome: 'finished', message: '' } as const;
+
+test('the end of the attempt is final when the standby has said so too', () => {
+  const { replication, connection } = paired();
+  let final = 0;
+  replication.conclude(END, () => final++);
+  replication.message(connection, { type: 'heartbeat', progress: 0 });
+  expect(final).toBe(0);
+  replication.message(connection, END);
+  expect(final).toBe(1);
+});
+
+test.each([
+  ['once the arbiter has dropped the standby', { isPrimary: true, hasStandby: false }, 1],
+  ['never where it has promoted it', { isPrimary: false, hasStandby: false }, 0],
+])('their link breaks before that: it is final %s', (_, answer, times) => {
+  const { replication, connection } = paired();
+  let final = 0;
+  replication.conclude(END, () => final++);
+  replication.closed(connection, 'it broke');
+  expect(final).toBe(0);
+  replication.answered(answer);
+  expect(final).toBe(times);
+});
+
+test('a primary that has to end leaves its place to a standby that follows, and to none that has to end too, or is gone', () => {
+  const { replication, said } = paired();
+  expect(replication.handOver()).toBe(true);
+  expect([replication.table.state, said]).toEqual(['DEPOSED', ['closed', 'deposed']]);
+  expect(replication.handOver()).toBe(false);
+
+  const losing = paired();
+  losing.replication.message(losing.connection, { type: 'stopping', reason: 'SIGTERM' });
+  expect([losing.replication.handOver(), losing.replication.table.state]).toEqual([false, 'PAIRED']);
+
+  const alone = paired();
+  alone.replication.closed(alone.connection, 'it broke');
+  expect([alone.replication.handOver(), alone.replication.table.state]).toEqual([false, 'ASKING']);
+
+  const over = paired();
+  over.replication.conclude(END, () => undefined);
+  expect([over.replication.handOver(), over.replication.table.state]).toEqual([false, 'PAIRED']);
 });

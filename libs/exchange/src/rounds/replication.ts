@@ -9,6 +9,8 @@
  *                      ├── dropped ──> ALONE      what waited goes on; the loss of this server ends the attempt, as without a standby
  *                      └── deposed ──> DEPOSED    the standby was promoted: this server stops and changes nothing any more
  *
+ * A process that has to end leaves its place to a standby that follows (PAIRED ── left ──> DEPOSED), which finds the link closed and asks to be promoted.
+ *
  * A shard without chunks forwards nothing: its standby acknowledges each COMMIT, so that it is never more than one round behind either.
  * Between the broken link and the answer nothing is committed, because the coordinator lacks this shard's REDUCED: whichever side wins,
  * it has everything that was committed. The machine takes its clock and its arbiter as arguments; `tick` runs its deadlines.
@@ -62,10 +64,22 @@ export const REPLICATION_ROWS = {
     does: 'tell the coordinator; send what waited; go on alone',
     next: ['ALONE'],
   },
+  concluded: {
+    from: ['PAIRED', 'ASKING'],
+    event: 'the coordinator beside the shard has come to the end of the attempt',
+    does: 'tell the standby END; all others hear of it when the standby has said END too, or the arbiter has dropped it',
+    next: '–',
+  },
   deposed: {
     from: ['WAITING', 'PAIRED', 'ASKING'],
     event: 'the arbiter has promoted the standby',
     does: 'stop: close all connections',
+    next: ['DEPOSED'],
+  },
+  left: {
+    from: ['PAIRED'],
+    event: 'this process has to end, and that of the standby does not',
+    does: 'stop: close all connections, so that the standby takes over',
     next: ['DEPOSED'],
   },
 } as const satisfies StateRows<ReplicationState>;
@@ -97,8 +111,12 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
   protected movedMs = 0;
   private askedMs = -Infinity;
   private isReady = false;
+  /** The process of the standby has to end too. */
+  private isLosing = false;
   private lastTickMs: number;
   private why = '';
+  /** What waits until the standby does not take over any more. */
+  private final: (() => void) | undefined;
 
   constructor(protected readonly options: Options) {
     this.sinceMs = this.heardMs = this.lastTickMs = options.now();
@@ -154,7 +172,9 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
     if (this.standby?.connection !== connection || this.table.state !== 'PAIRED') return;
     this.heardMs = this.options.now();
     if (message.type === 'heartbeat') return;
-    this.acknowledged(message);
+    if (message.type === 'end') return this.isFinal();
+    if (message.type === 'stopping') this.isLosing = true;
+    else this.acknowledged(message);
   }
 
   closed(connection: Connection, why: string): void {
@@ -198,6 +218,38 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
     this.options.tellCoordinator({ type: 'standby-link', up: false, id: null, why: this.why.slice(0, 300) });
     this.ready();
     this.wentAlone();
+    this.isFinal();
+  }
+
+  /** The attempt has ended, as the coordinator beside the shard says: acts when the standby cannot go on with it any more. */
+  conclude(end: Message, act: () => void): void {
+    const { state } = this.table;
+    if (state === 'DEPOSED') return;
+    if (state !== 'PAIRED' && state !== 'ASKING') return act();
+    this.table.take('concluded');
+    this.final = act;
+    this.follow(end);
+  }
+
+  private isFinal(): void {
+    const act = this.final;
+    this.final = undefined;
+    act?.();
+  }
+
+  /** A standby follows that could take over at once, and was not told that the attempt is over. */
+  get canHandOver(): boolean {
+    return this.table.state === 'PAIRED' && !this.isLosing && !this.final;
+  }
+
+  /** This process has to end. What it has told anybody the standby has; from here on it tells nobody anything. False when it cannot. */
+  handOver(): boolean {
+    if (!this.canHandOver) return false;
+    this.table.take('left', 'DEPOSED');
+    this.letGo();
+    this.forgotten();
+    this.options.onDeposed();
+    return true;
   }
 
   heartbeat(): void {

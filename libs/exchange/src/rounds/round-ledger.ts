@@ -29,13 +29,14 @@ export interface LedgerState {
 
 /** Exceptions that are kept one by one; older ones are added up into one. */
 const MAX_EXCEPTIONS = 1_000;
+export const SEVERAL = 'several, up to this round';
 export const EMPTY_LEDGER: LedgerState = { examples: 0, exceptions: [] };
 
 export function keepException(exceptions: LedgerException[], exception: LedgerException): void {
   exceptions.push(exception);
   if (exceptions.length <= MAX_EXCEPTIONS) return;
   const [first, second] = exceptions.splice(0, 2) as [LedgerException, LedgerException];
-  exceptions.unshift({ round: second.round, examples: first.examples + second.examples, why: 'several, up to this round' });
+  exceptions.unshift({ round: second.round, examples: first.examples + second.examples, why: SEVERAL });
 }
 
 export class RoundLedger {

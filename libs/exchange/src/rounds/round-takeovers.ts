@@ -31,7 +31,7 @@ export class RoundTakeovers extends ServerTakeovers<TakenOverRounds, RoundTakeov
     private readonly ledger: RoundLedger,
     hooks: RoundTakeoverHooks,
   ) {
-    super(coordinator, (index) => options.serverTakenOver?.(index), servers, hooks);
+    super(coordinator, (index) => options.serverBack?.(index), servers, hooks);
     const { succession } = options;
     this.succession = succession && new Takeover(succession, options.servers, options.now, options.graceMs);
   }
@@ -88,8 +88,8 @@ export class RoundTakeovers extends ServerTakeovers<TakenOverRounds, RoundTakeov
     for (const server of reduced) hooks.reduced.add(server);
     hooks.decided(decision);
     this.ledger.succeed(numbers.round, succession.succession.ledgerFrom);
-    const message = `the standby of parameter server 0 coordinates from round ${numbers.round} on, term ${numbers.term}`;
-    hooks.event('standby.promoted', message, { server: 0, ...numbers });
+    const message = `the standby of parameter server 0 coordinates from round ${numbers.round} on, term ${coordinator.term}`;
+    hooks.event('standby.promoted', message, { server: 0, term: coordinator.term, ...numbers });
     if (behind) this.servers.send(this.lastCommit(), coordinator.numbers());
     this.servers.send(hooks.viewMessage(), coordinator.numbers());
     if (succession.isDone) this.regathered();

@@ -10,11 +10,12 @@ import type { KnownNumbers } from './takeover.js';
 
 type Row = 'serverAway' | 'serverTakenOver' | 'standbyLink';
 
-/** The coordinator that this belongs to: its numbers, which a takeover moves. */
+/** The coordinator that this belongs to: its round and view, which a takeover moves. */
 export interface TakenOverCoordinator<MoreRows extends string = never> {
   readonly round: number;
   view: number;
-  term: number;
+  /** In which it came to coordinate. */
+  readonly term: number;
   readonly table: { readonly state: string; take(row: Row | MoreRows): void; allows(row: Row | MoreRows): boolean };
   numbers(): FrameNumbers;
 }
@@ -26,6 +27,8 @@ export interface TakeoverHooks {
   /** A checkpoint that is being written cannot become whole any more. */
   cutLost(why: string): void;
   begin(): void;
+  /** Tells all the present view under a higher number. */
+  nextView(): void;
 }
 
 /** How far a coordinator is that has taken the place of another. */
@@ -43,8 +46,8 @@ export abstract class ServerTakeovers<
 > {
   constructor(
     protected readonly coordinator: Coordinator,
-    /** While weights are collected a server was taken over. */
-    private readonly serverTakenOver: ((index: number) => void) | undefined,
+    /** While weights are collected a server has come again, or somebody in its place: what was asked of it went with the connection. */
+    private readonly serverBack: ((index: number) => void) | undefined,
     protected readonly servers: ServerWatch,
     protected readonly hooks: Hooks,
   ) {}
@@ -95,7 +98,13 @@ export abstract class ServerTakeovers<
     const follower = this.servers.covered.get(index) ?? '';
     const isTakenOver = this.servers.leads(index, message.term);
     if (isTakenOver && !this.isAsking) this.takenOver(index, follower, message.term);
+    const { coordinator } = this;
+    // Of the coordinator before, which it had joined first: it would not hear a lower one.
+    const isAhead = this.hasSucceeded && !this.isAsking && message.view > coordinator.view;
+    if (isAhead) coordinator.view = message.view;
+    if (isAhead && !this.isUnderWay && coordinator.table.state !== 'OVER') this.hooks.nextView();
     this.standing(index, message);
+    if (this.coordinator.table.state === 'COLLECTING') this.serverBack?.(index);
   }
 
   private link(index: number, { up, id, why }: MessageOf<'standby-link'>): void {
@@ -125,10 +134,8 @@ export abstract class ServerTakeovers<
   private takenOver(index: number, serverId: string, term: number): void {
     const { coordinator } = this;
     coordinator.table.take('serverTakenOver');
-    coordinator.term = Math.max(coordinator.term, term);
     const { round } = coordinator;
     const message = `standby ${serverId} has taken over parameter server ${index} in round ${round}, term ${term}`;
     this.hooks.event('standby.promoted', message, { server: index, serverId, term, round });
-    if (coordinator.table.state === 'COLLECTING') this.serverTakenOver?.(index);
   }
 }

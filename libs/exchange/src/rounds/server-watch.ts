@@ -20,14 +20,17 @@ export class ServerWatch {
   private incompleteSinceMs: number | undefined;
   /** Servers whose loss a standby covers, with its id. */
   readonly covered = new Map<number, string>();
-  /** The highest term in which a server of each place has said where it stands. */
-  private readonly terms = new Map<number, number>();
+  /** The highest term in which each place is led, as far as is known: the arbiter has said so, or its server. */
+  private readonly terms: Map<number, number>;
 
   constructor(
     private readonly count: number,
     private readonly deadlines: ServerDeadlines,
     private readonly now: () => number,
-  ) {}
+    terms: readonly number[] = [],
+  ) {
+    this.terms = new Map(terms.entries());
+  }
 
   get isComplete(): boolean {
     return this.servers.size === this.count;

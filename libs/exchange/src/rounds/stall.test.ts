@@ -49,3 +49,34 @@ test.each([
   expect(ms).toBeGreaterThan(atLeastMs);
   expect(ms).toBeLessThan(atMostMs);
 });
+
+test('who was just given the work of another is not at rest, whatever its last heartbeat said', () => {
+  let nowMs = 0;
+  const coordinator = new Coordinator({
+    ...{ attempt: 1, replicas: 2, servers: 1, evalExamples: 0, journal: new Journal({ now: () => nowMs }), now: () => nowMs },
+    schedule: { totalRounds: 5, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
+    ...{ collectWeights: () => undefined, onOver: () => undefined },
+  });
+  coordinator.serverJoined(0, connection());
+  const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', host: 'h' } as const;
+  const links = [0, 1].map((seat) => {
+    const link = connection();
+    coordinator.memberJoined({ ...hello, id: `w${seat}`, seat, n: 0, fingerprint: 'f', layout: 'l' }, link);
+    return link;
+  });
+  const restUntil = (ms: number): void => {
+    for (; nowMs <= ms; nowMs += 100) {
+      coordinator.serverMessage(0, { type: 'heartbeat', progress: 0 });
+      if (nowMs % 500 === 0)
+        for (const { workerId } of coordinator.seats())
+          coordinator.memberMessage(workerId, { type: 'heartbeat', progress: nowMs, rests: true });
+      coordinator.tick();
+    }
+  };
+  restUntil(4_800);
+  coordinator.memberClosed('w0', links[0]!, 'it was killed');
+  restUntil(5_400);
+  expect(coordinator.table.taken.has('askedAgain'), 'w1 has hardly heard of it').toBe(false);
+  restUntil(12_000);
+  expect(coordinator.table.taken.has('askedAgain'), 'it rests all the same').toBe(true);
+});

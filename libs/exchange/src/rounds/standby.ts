@@ -51,7 +51,7 @@ export const STANDBY_ROWS = {
     does: 'let everything go',
     next: ['OVER'],
   },
-  end: { from: 'any', event: 'END', does: 'let everything go', next: ['OVER'] },
+  end: { from: 'any', event: 'END', does: 'say it back; let everything go', next: ['OVER'] },
 } as const satisfies StateRows<StandbyState>;
 
 /** What a shard does as long as it only follows its primary. */
@@ -139,11 +139,19 @@ export class Standby {
     this.checkTerm(header);
     if (this.table.state !== 'FOLLOWING') return this.table.take('late');
     if (message.type === 'heartbeat') return;
-    if (message.type === 'end') return this.end('the run is over');
+    if (message.type === 'end') {
+      this.connection?.sendMessage(message, this.numbers());
+      return this.end('the run is over');
+    }
     const acknowledgements = this.options.shard().followOrder(message);
     if (!acknowledgements) throw new ProtocolError('BAD_MESSAGE', `a primary does not send ${message.type} to its standby`);
     this.table.take('order');
     for (const each of acknowledgements) this.connection?.sendMessage(each, this.numbers());
+  }
+
+  /** This process has to end: its primary does not leave the shard to it. */
+  leaves(why: string): void {
+    if (this.table.state === 'FOLLOWING') this.connection?.sendMessage({ type: 'stopping', reason: why.slice(0, 300) }, this.numbers());
   }
 
   closed(connection: Connection, why: string): void {

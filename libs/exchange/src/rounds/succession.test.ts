@@ -66,6 +66,18 @@ test('a worker that comes later with a higher one makes all others hear a higher
   for (const each of [...servers, first, again]) expect(each.newest()).toBe(coordinator.view);
 });
 
+test('a server that is taken over, and had heard of a higher one first, makes all others hear a higher one still', () => {
+  const { coordinator, servers, join } = succeeded({ standing: 4 });
+  const workers = [join(0, { round: 3, view: 4 }), join(1, { round: 3, view: 4 })];
+  coordinator.serverMessage(1, { type: 'standby-link', up: true, id: 's1', why: 'it follows' });
+  coordinator.serverLost(1, 'it was killed');
+  const follower = peer();
+  coordinator.serverJoined(1, follower.connection);
+  coordinator.serverMessage(1, { type: 'standing', round: 3, view: 20, term: 3, isReduced: false });
+  expect(coordinator.view).toBeGreaterThan(20);
+  for (const each of [servers[0]!, follower, ...workers]) expect(each.newest()).toBe(coordinator.view);
+});
+
 test('a lower one changes nothing, and neither does a coordinator that has succeeded nobody believe one', () => {
   const { coordinator, join } = succeeded({ standing: 4 });
   join(0, { round: 3, view: 2 });
@@ -109,7 +121,7 @@ test('a former primary that lacks rounds is no broken invariant: who leads its s
   coordinator.serverLost(1, 'it has come again');
   stands(1, 3, 3);
   expect(coordinator.waitingFor()).toBe('a worker to take a step task');
-  expect(coordinator.numbers()).toMatchObject({ round: 3, term: 3 });
+  expect(coordinator.numbers()).toMatchObject({ round: 3, term: 2 });
   expect(() => coordinator.serverComes(1, 1)).toThrow('STALE_TERM');
 });
 
@@ -134,4 +146,17 @@ test('a worker that alone has heard COMMIT waits until nobody stands for a shard
   coordinator.serverMessage(1, { type: 'standing', round: 3, view: 4, term: 3, isReduced: true });
   join(0, { round: 4, view: 4 });
   expect(coordinator.round).toBe(4);
+});
+
+test('its term is its own: that of another shard which is taken over is higher, and a coordinator that was replaced would hear of it too', () => {
+  const { coordinator } = succeeded({ standing: 4 });
+  coordinator.serverMessage(1, { type: 'standby-link', up: true, id: 's1', why: 'it follows' });
+  coordinator.serverLost(1, 'it was killed');
+  coordinator.serverComes(1, 3);
+  const follower = peer();
+  coordinator.serverJoined(1, follower.connection);
+  coordinator.serverMessage(1, { type: 'standing', round: 3, view: 4, term: 3, isReduced: false });
+  expect(coordinator.table.taken.has('serverTakenOver')).toBe(true);
+  expect(coordinator.numbers().term).toBe(2);
+  expect(follower.views.at(-1)?.term).toBe(2);
 });

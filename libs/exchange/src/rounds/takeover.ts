@@ -20,6 +20,8 @@ export interface Succession {
   readonly ledgerFrom: number;
   /** Rounds in the newest checkpoint that the control plane knows. */
   readonly newest: number;
+  /** In which each shard was led when the arbiter answered, by index: who led it in an older one was replaced. */
+  readonly terms?: readonly number[] | undefined;
 }
 
 /** Where a worker stands that comes to a coordinator, as its HELLO says. */
@@ -34,7 +36,6 @@ type Standing = Omit<MessageOf<'standing'>, 'type'>;
 export interface Resolution {
   readonly round: number;
   readonly view: number;
-  readonly term: number;
   /** Some server lacks the last COMMIT. */
   readonly behind: boolean;
   /** Servers that are REDUCED in `round`. */
@@ -121,7 +122,6 @@ export class Takeover {
     return {
       round,
       view: Math.max(this.succession.view, ...all.map(([, standing]) => standing.view)) + 1,
-      term: Math.max(this.succession.term, ...all.map(([, standing]) => standing.term)),
       behind: all.some(([, standing]) => standing.round < round),
       decision: all.find(([, standing]) => standing.round === round && standing.decision)?.[1].decision,
       reduced: all.filter(([, standing]) => standing.round === round && standing.isReduced).map(([server]) => server),

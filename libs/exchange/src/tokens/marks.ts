@@ -4,7 +4,7 @@
  *
  * Token (k, r) has the number k·R + r. Tokens without rows (the ragged last round of an epoch) are nobody's work: the mark passes them by itself.
  */
-import type { ToldMarks } from '@paceline/protocol';
+import { MAX_TOKENS_AHEAD, type ToldMarks } from '@paceline/protocol';
 
 /** One replica batch: the rows of `replica` in round `round` of the schedule. */
 export interface Token {
@@ -20,13 +20,16 @@ export interface TokenPlan {
   replicaExamples(round: number, replica: number): number;
 }
 
-/** Tokens that were left out, told one by one; older ones are only counted. */
-const MAX_DROPPED_TOLD = 50_000;
+/** Tokens that were left out are gone through once for so many. */
+const FORGET_EVERY = 4_096;
 
 export class TokenMarks {
   private mark: number;
   private readonly beyond = new Set<number>();
   private readonly left = new Set<number>();
+  /** Left out longer ago: `end` is the number after the last of them. */
+  private readonly leftBefore = { examples: 0, end: 0 };
+  private highestLeft = -1;
   private readonly total: number;
 
   /** @param fromRound rounds that are done from the start: those of the checkpoint */
@@ -94,9 +97,23 @@ export class TokenMarks {
   /** It is to be left out, whether it is done already or not. False when that is known. */
   leaveOut(token: Token): boolean {
     const number = this.numberOf(token);
-    if (this.left.has(number)) return false;
+    if (this.left.has(number) || number < this.leftBefore.end) return false;
     this.left.add(number);
+    if (number > this.highestLeft) this.highestLeft = number;
+    if (this.left.size > MAX_TOKENS_AHEAD + FORGET_EVERY) this.forgetLeft();
     return true;
+  }
+
+  /** Who issues tokens goes no further than that beyond the first one that is not done: whatever lies before it is done at every shard. */
+  private forgetLeft(): void {
+    const end = this.highestLeft - MAX_TOKENS_AHEAD + 1;
+    for (const number of this.left) {
+      if (number >= end) continue;
+      this.left.delete(number);
+      const { round, replica } = this.tokenOf(number);
+      this.leftBefore.examples += this.plan.replicaExamples(round, replica);
+      this.leftBefore.end = Math.max(this.leftBefore.end, number + 1);
+    }
   }
 
   isLeftOut(token: Token): boolean {
@@ -107,10 +124,9 @@ export class TokenMarks {
   told(since: number): ToldMarks {
     const bits = new Uint8Array(Math.ceil((this.highest() + 1 - this.mark) / 8));
     for (const number of this.beyond) bits[(number - this.mark) >> 3]! |= 1 << ((number - this.mark) & 7);
-    const dropped = [...this.left];
-    const droppedBefore = Math.max(0, dropped.length - MAX_DROPPED_TOLD);
+    this.forgetLeft();
     const beyond = Buffer.from(bits).toString('base64');
-    return { lowWater: this.mark, beyond, dropped: dropped.slice(droppedBefore), droppedBefore, since };
+    return { lowWater: this.mark, beyond, dropped: [...this.left], droppedBefore: { ...this.leftBefore }, since };
   }
 
   private highest(): number {
@@ -152,9 +168,9 @@ export class MarksTold {
     return this.dropped;
   }
 
-  /** Some that were left out are not named any more. */
-  get isThinned(): boolean {
-    return this.told.droppedBefore > 0;
+  /** Left out, done at every shard, and not named any more. */
+  get leftOutBefore(): ToldMarks['droppedBefore'] {
+    return this.told.droppedBefore;
   }
 
   has(number: number): boolean {

@@ -42,7 +42,7 @@ export const TOKEN_COORDINATOR_ROWS = {
   standing: {
     from: LIVE,
     event: 'a server says again which tokens it is done with',
-    does: 'note what of it was not heard; DROP again what it has not left out',
+    does: 'note what of it was not heard; DROP again what it has not left out; begun is, too, what only the coordinator before has issued',
     next: '–',
   },
   join: {

@@ -15,11 +15,11 @@ import { ProtocolError, type Message, type MessageOf } from '@paceline/protocol'
 import type { Connection } from '../connection.js';
 import type { Owed } from '../rounds/attendance.js';
 import { AttemptCoordinator } from '../rounds/attempt-coordinator.js';
-import type { CoordinatedMember as Member } from '../rounds/membership.js';
-import type { Contribution } from '../rounds/round-ledger.js';
+import { givenWork, type CoordinatedMember as Member } from '../rounds/membership.js';
 import { some } from '../rounds/stall.js';
 import { StateTable } from '../rounds/state-table.js';
 import type { KnownNumbers, Succession } from '../rounds/takeover.js';
+import { LEFT_OUT_BEFORE, begunToken, type IssuedToken } from './issued-token.js';
 import { TokenMarks, type MarksTold, type Token, type TokenPlan } from './marks.js';
 import { TOKEN_COORDINATOR_ROWS, type TokenCoordinatorOptions, type TokenCoordinatorState } from './token-coordinator-table.js';
 import { TokenLedger } from './token-ledger.js';
@@ -28,17 +28,6 @@ import { TokenTakeovers } from './token-takeovers.js';
 
 /** One to compute, one to go on with. */
 const TOKENS_HELD = 2;
-
-interface IssuedToken {
-  readonly token: Token;
-  holder: string | undefined;
-  /** Shards that are done with it. */
-  readonly shards: Set<number>;
-  /** Of the slowest shard. */
-  staleness: number;
-  contribution: Contribution | undefined;
-  isDropped: boolean;
-}
 
 export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions> {
   override readonly table = new StateTable<TokenCoordinatorState, typeof TOKEN_COORDINATOR_ROWS>(
@@ -60,12 +49,11 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
 
   constructor(options: TokenCoordinatorOptions) {
     super(options);
-    const { schedule, replicas, journal, now, firstRound = 0, firstLedger, succession } = options;
+    const { schedule, replicas, journal, now, firstRound = 0, firstLedger } = options;
     this.plan = {
       ...{ replicas, totalRounds: schedule.totalRounds },
       replicaExamples: (round: number, replica: number) => schedule.replicaExamples(round, replica),
     };
-    this.term = succession?.term ?? 1;
     this.marks = new TokenMarks(this.plan, firstRound);
     this.source = this.sourceOf(this.marks);
     this.ledger = new TokenLedger(schedule, replicas, this.marks, journal, now, firstLedger);
@@ -74,6 +62,7 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
       viewMessage: () => this.viewMessage(),
       cutLost: (why) => this.stops.underWay !== undefined && this.cutFailed(this.stops.underWay, why),
       begin: () => this.begin(),
+      nextView: () => this.nextView(),
       marksTold: (index, marks) => this.marksTold(index, marks),
       succeed: (marks, from) => this.succeed(marks, from),
     });
@@ -196,12 +185,18 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     if (this.options.nonFinite === 'fail') return this.fail(what, 'NON_FINITE');
     if (this.options.nonFinite === 'rollback') return this.fail(what, 'NON_FINITE_ROLLBACK');
     const examples = this.options.schedule.replicaExamples(round, replica);
-    const appliedAt = [...issued.shards].sort((a, b) => a - b);
-    if (appliedAt.length === this.options.shards.length) {
+    if (issued.shards.size === this.options.shards.length) {
       // Its holder before found another gradient, which is in all parameters; what it measured went with it.
       issued.contribution ??= { examples, sums: [] };
       return this.tryCount(issued);
     }
+    this.leaveOut(issued, what);
+  }
+
+  private leaveOut(issued: IssuedToken, what: string): void {
+    const { round, replica } = issued.token;
+    const examples = this.options.schedule.replicaExamples(round, replica);
+    const appliedAt = [...issued.shards].sort((a, b) => a - b);
     issued.isDropped = true;
     // Counted when all shards know of it: then whoever takes over here finds out.
     issued.shards.clear();
@@ -236,22 +231,54 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
   private marksTold(index: number, marks: MarksTold): void {
     if (!this.isTraining()) return;
     this.table.take('standing');
+    if (this.takeovers.hasSucceeded && this.table.state !== 'STOPPING') this.adopt(marks);
     for (const [number, issued] of [...this.issued]) {
       const isDropped = marks.isLeftOut(number);
+      if (isDropped && !issued.isDropped) this.leaveOut(issued, LEFT_OUT_BEFORE);
       if (marks.has(number) && !issued.shards.has(index)) this.applied(index, issued, { staleness: 0, isDropped });
       else if (issued.isDropped && !isDropped)
         this.servers.connectionOf(index)?.sendMessage({ type: 'drop', ...issued.token }, this.numbers());
     }
   }
 
+  /**
+   * The server has taken its shard over since this coordinator asked, and has heard of tokens from the coordinator before that nobody here
+   * knows of: they are begun, or left out.
+   */
+  private adopt(marks: MarksTold): void {
+    const unknown: Token[] = [];
+    for (let number = this.marks.lowWater; number < marks.end; number++) {
+      const token = this.marks.tokenOf(number);
+      if (!marks.has(number) || token.round >= this.plan.totalRounds || this.marks.has(token) || this.issued.has(number)) continue;
+      unknown.push(token);
+      const issued = begunToken(token, false);
+      this.issued.set(number, issued);
+      if (marks.isLeftOut(number)) this.leaveOut(issued, LEFT_OUT_BEFORE);
+    }
+    if (unknown.length === 0) return;
+    this.source.resume(unknown, (number) => {
+      const issued = this.issued.get(number);
+      return issued !== undefined && (issued.isDropped || issued.holder !== undefined);
+    });
+    if (this.table.state === 'DRAINING') this.source.limit(this.source.issuedRounds);
+    this.issue();
+  }
+
   /** It takes the place of another: what is done at all shards counts, whatever of it that one had heard. */
   private succeed(told: ReadonlyMap<number, MarksTold>, { ledgerFrom }: Succession): void {
     const { firstRound = 0, shards } = this.options;
     const owners = shards.flatMap((index) => told.get(index) ?? []);
-    if (owners.some(({ isThinned }) => isThinned))
-      return this.fail('more tokens were left out than a coordinator that takes over can be told of');
+    // Each names the last of those that were left out; who names most of them has the shortest rest.
+    const leftOutBefore = owners
+      .map((each) => each.leftOutBefore)
+      .reduce((a, b) => (b.end < a.end ? b : a), { examples: 0, end: Infinity });
+    if (leftOutBefore.end > ledgerFrom * this.plan.replicas && leftOutBefore.examples > 0) {
+      const why =
+        'tokens were left out whose rounds are not stored in the ledger, more of them than a coordinator that takes over is told of';
+      return this.fail(`the coordinator is gone, and nobody can go on in its place: ${why}`, 'SERVER_LOST');
+    }
     const marks = new TokenMarks(this.plan, firstRound);
-    const leftOut = new Set(owners.flatMap((each) => [...each.leftOut]));
+    const leftOut = new Set(owners.flatMap((each) => [...each.leftOut].filter((number) => number >= leftOutBefore.end)));
     const begun: Token[] = [];
     for (let number = marks.lowWater, end = Math.max(...owners.map((each) => each.end)); number < end; number++) {
       const token = marks.tokenOf(number);
@@ -261,15 +288,12 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
       begun.push(token);
       const knows = isDropped ? doneAt.filter((index) => told.get(index)!.isLeftOut(number)) : doneAt;
       if (knows.length === shards.length) marks.add(token);
-      else
-        this.issued.set(number, {
-          ...{ token, holder: undefined, shards: new Set(knows), staleness: 0, contribution: undefined, isDropped },
-        });
+      else this.issued.set(number, begunToken(token, isDropped, knows));
     }
     this.marks = marks;
     this.source = this.sourceOf(marks);
     this.source.resume(begun, (number) => this.issued.get(number)?.isDropped ?? false);
-    this.ledger.succeed(marks, leftOut, firstRound, ledgerFrom);
+    this.ledger.succeed(marks, leftOut, leftOutBefore, firstRound, ledgerFrom);
     const { round, view, term } = this;
     const message = `the standby of parameter server 0 coordinates from round ${round} on, term ${term}`;
     this.event('standby.promoted', message, { server: 0, round, view, term });
@@ -423,7 +447,7 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
       return true;
     }
     this.waits.delete(member.id);
-    if (held.length === 0) member.lastProgressMs = this.options.now();
+    if (held.length === 0) givenWork(member, this.options.now());
     const number = this.marks.numberOf(next);
     this.held.set(member.id, [...held, number]);
     const before = this.issued.get(number);

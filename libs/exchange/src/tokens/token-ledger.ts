@@ -4,9 +4,10 @@
  * worker does not hold up the curves.
  */
 import type { RoundSchedule } from '../rounds/coordinator-table.js';
+import type { ToldMarks } from '@paceline/protocol';
 import type { Journal, MetricEntry } from '../rounds/journal.js';
 import type { CutContent } from '../rounds/cuts.js';
-import { EMPTY_LEDGER, keepException, type Contribution, type LedgerException, type LedgerState } from '../rounds/round-ledger.js';
+import { EMPTY_LEDGER, SEVERAL, keepException, type Contribution, type LedgerException, type LedgerState } from '../rounds/round-ledger.js';
 import type { Token, TokenMarks } from './marks.js';
 
 /** Weight of the newest row in the smoothed rate: about 20 rounds. */
@@ -93,8 +94,20 @@ export class TokenLedger {
    * A coordinator takes over with these tokens counted, of which some are left out: the rows of complete rounds that are not stored are
    * written again from the schedule. What their contributions said is gone with the coordinator before.
    */
-  succeed(marks: TokenMarks, leftOut: ReadonlySet<number>, firstRound: number, ledgerFrom: number): void {
+  succeed(
+    marks: TokenMarks,
+    leftOut: ReadonlySet<number>,
+    /** Before these, of stored rounds. */
+    leftOutBefore: ToldMarks['droppedBefore'],
+    firstRound: number,
+    ledgerFrom: number,
+  ): void {
     this.marks = marks;
+    if (leftOutBefore.examples > 0) {
+      this.trainedExamples -= leftOutBefore.examples;
+      const round = Math.floor((leftOutBefore.end - 1) / this.replicas);
+      keepException(this.exceptions, { round, examples: leftOutBefore.examples, why: SEVERAL });
+    }
     for (let round = firstRound; round <= marks.highestRound; round++) {
       const isComplete = round < marks.rounds;
       let examples = 0;

@@ -11,7 +11,8 @@
 import { Codec, FrameType, ProtocolError, checkAttempt, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 import type { Outcome } from '../rounds/coordinator-table.js';
-import type { GradientNode, MemberChunk } from '../rounds/member.js';
+import type { GradientNode, MemberChunk } from '../rounds/member-table.js';
+import { ServerTerms } from '../rounds/server-terms.js';
 import { RestWatch } from '../rounds/stall.js';
 import { StateTable, type StateRows } from '../rounds/state-table.js';
 import type { Token } from './marks.js';
@@ -39,7 +40,7 @@ export const TOKEN_MEMBER_ROWS = {
   },
   staleTerm: {
     from: 'any',
-    event: 'WELCOME or a chunk of an older term than the shard has',
+    event: 'a message or a chunk of an older term than the shard has',
     does: 'refuse it: STALE_TERM; it comes from a former primary',
     next: '–',
   },
@@ -139,12 +140,12 @@ export class TokenMember {
   /** Seats held in the run, for the fairness rule at the end of a slice. */
   heldSeats = 0;
   view = 0;
+  /** Of its coordinator. */
   term = 0;
-  /** The term in which each server has welcomed this member last: a former primary speaks in an older one. */
-  private readonly terms: number[];
+  private readonly terms: ServerTerms;
 
   constructor(private readonly options: TokenMemberOptions) {
-    this.terms = Array.from({ length: options.servers }, () => 0);
+    this.terms = new ServerTerms(options.servers, () => this.table.take('staleTerm'));
     this.connections = Array.from({ length: options.servers }, () => undefined);
     this.have = new Uint8Array(options.chunks.length);
   }
@@ -174,7 +175,7 @@ export class TokenMember {
     checkAttempt(header, this.options.attempt);
     const chunk = this.options.chunks[header.chunk];
     if (!chunk) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
-    this.checkTerm(chunk.server, header.term);
+    this.terms.check(chunk.server, header.term);
     if (header.length !== chunk.byteLength)
       throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk} has ${chunk.byteLength} bytes, not ${header.length}`);
     if (!this.isWanted(header)) return this.scratchOf(header.length);
@@ -188,6 +189,11 @@ export class TokenMember {
     this.table.take('parameters');
     this.have[header.chunk] = 1;
     if (--this.missing === 0) this.complete();
+  }
+
+  /** A message is about to come, in this term. @throws ProtocolError STALE_TERM when it is one of a former primary */
+  hears(server: number, term: number): void {
+    this.terms.hears(server, term);
   }
 
   message(server: number, message: Message): void {
@@ -307,21 +313,10 @@ export class TokenMember {
   }
 
   private onWelcome(server: number, term: number): void {
-    this.checkTerm(server, term);
-    // Term 1 is the first; whoever speaks in a higher one that is news has taken over, or follows somebody who has.
-    if (term > Math.max(this.terms[server]!, 1)) this.takenOver();
-    this.terms[server] = term;
-    this.term = Math.max(this.term, term);
+    if (this.terms.welcomes(server, term)) this.takenOver();
     this.table.take('welcome');
     this.sendAgain(server);
     this.start();
-  }
-
-  /** @throws ProtocolError STALE_TERM */
-  private checkTerm(server: number, term: number): void {
-    if (term >= this.terms[server]!) return;
-    this.table.take('staleTerm');
-    throw new ProtocolError('STALE_TERM', `parameter server ${server} speaks in term ${term}, its shard is in term ${this.terms[server]}`);
   }
 
   private takenOver(): void {

@@ -88,7 +88,7 @@ test('a DROP of a token that is applied is remembered, and told with what is don
   shard.tellAgain();
   replicate();
   expect(told.filter((message) => message.type === 'applied').map(({ isDropped = false }) => isDropped)).toEqual([false, true, true]);
-  expect(told.at(-1)).toMatchObject({ type: 'standing', marks: { lowWater: 1, dropped: [0], droppedBefore: 0 } });
+  expect(told.at(-1)).toMatchObject({ type: 'standing', marks: { lowWater: 1, dropped: [0], droppedBefore: { examples: 0, end: 0 } } });
 });
 
 test('a standby that misses an update refuses the next one', () => {

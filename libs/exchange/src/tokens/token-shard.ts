@@ -11,30 +11,15 @@
  * A chunk that a socket still reads, or that was kept for the delay compensation, is not written: the update then goes to a new region.
  * The step number of an update is the count of tokens done here plus one, so it follows from the marks alone.
  */
-import {
-  Codec,
-  FrameType,
-  ProtocolError,
-  checkAttempt,
-  type FrameHeader,
-  type Members,
-  type Message,
-  type MessageOf,
-} from '@paceline/protocol';
+import { Codec, FrameType, ProtocolError, checkAttempt, type FrameHeader, type Members, type Message } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
-import { acquireRegion, type Region } from '../rounds/regions.js';
+import { acquireRegion, releaseRegions, type Region } from '../rounds/regions.js';
 import { ShardLink } from '../rounds/shard-link.js';
 import { StateTable } from '../rounds/state-table.js';
+import { FetchedParameters, type Fetched } from './fetched-parameters.js';
 import { TokenMarks, type Token } from './marks.js';
+import { TokenFollower } from './token-follower.js';
 import { TOKENS_OF_WORKER, TOKEN_SHARD_ROWS, type TokenShardOptions, type TokenShardState, type TokenUpdate } from './token-shard-table.js';
-
-interface Fetched {
-  /** Updates applied here by then. */
-  readonly updates: number;
-  /** That its worker was in. */
-  readonly term: number;
-  readonly regions: readonly Region[];
-}
 
 interface Gathering {
   readonly token: Token;
@@ -56,17 +41,14 @@ export class TokenShard {
   private readonly current: Region[];
   private readonly places = new Map<number, number>();
   private readonly links = new Map<ShardLink, LinkWork>();
-  /** By worker, then by token. */
-  private readonly fetched = new Map<string, Map<number, Fetched>>();
+  private readonly fetched = new FetchedParameters();
+  /** As a standby. */
+  private readonly follower: TokenFollower;
   private members: Members = [];
   private memberIds = new Set<string>();
   private updates = 0;
   /** The term in which the coordinator has taken the place of another: what was fetched before belongs to tokens of that one. */
   private since = 0;
-  /** Standby: the update that is coming in, and how many have come. */
-  private following: MessageOf<'update'> | undefined;
-  private readonly arriving = new Map<number, Region>();
-  private followed = 0;
   private scratch = new Uint8Array(0);
   view = 0;
   /** In which this server came to lead the shard; the coordinator's is its own (see Shard). */
@@ -75,6 +57,18 @@ export class TokenShard {
   constructor(private readonly options: TokenShardOptions) {
     this.marks = new TokenMarks(options.plan, options.firstRound);
     this.current = [...options.initial];
+    this.follower = new TokenFollower({
+      chunks: options.chunks,
+      apply: (token, staleness, gradients) => {
+        this.table.take('replica');
+        this.update(token, staleness, gradients, () => ({ fetched: undefined, isCompensated: true }));
+        this.finish(token);
+      },
+      leaveOut: (token) => {
+        this.table.take('replica');
+        this.leaveOut(token);
+      },
+    });
     options.chunks.forEach((chunk, place) => this.places.set(chunk.index, place));
   }
 
@@ -112,7 +106,7 @@ export class TokenShard {
     link.receiving = undefined;
     for (const gathering of [...work.gathering.values(), ...work.held]) releaseAll(gathering);
     if (replaced) return link.connection.close();
-    if (!this.memberIds.has(link.id)) this.forget(link.id);
+    if (!this.memberIds.has(link.id)) this.fetched.forget(link.id);
     if (link.streams && this.memberIds.has(link.id) && this.table.state !== 'OVER')
       this.options.tellCoordinator({ type: 'member-link', id: link.id, up: false });
   }
@@ -170,7 +164,7 @@ export class TokenShard {
     this.whole(link, work, gathering);
   }
 
-  /** @param term that the worker is in */
+  /** @param term in which the coordinator has taken over that issued the token */
   onFetch(link: ShardLink, round: number, replica: number, term = Infinity): void {
     const work = this.links.get(link);
     if (this.table.state === 'OVER' || !work) return;
@@ -201,7 +195,7 @@ export class TokenShard {
     this.members = members;
     this.memberIds = new Set(members.map(({ id }) => id));
     const linked = new Set([...this.links.keys()].map(({ id }) => id));
-    for (const id of [...this.fetched.keys()]) if (!this.memberIds.has(id) && !linked.has(id)) this.forget(id);
+    for (const id of this.fetched.workers) if (!this.memberIds.has(id) && !linked.has(id)) this.fetched.forget(id);
     for (const [link, work] of [...this.links]) {
       for (const gathering of work.held.splice(0)) this.whole(link, work, gathering);
       if (work.held.length === 0)
@@ -241,8 +235,8 @@ export class TokenShard {
     if (this.table.state === 'OVER') return;
     this.table.take('end', 'OVER');
     for (const link of [...this.links.keys()]) this.detach(link);
-    for (const id of [...this.fetched.keys()]) this.forget(id);
-    this.letArrivingGo();
+    for (const id of this.fetched.workers) this.fetched.forget(id);
+    this.follower.letGo();
     for (const region of this.current) region.release();
   }
 
@@ -281,96 +275,44 @@ export class TokenShard {
 
   /** Where a gradient of the update that is coming in goes. @throws ProtocolError when none is */
   regionForReplica(header: FrameHeader): Region {
-    const place = this.places.get(header.chunk);
-    if (place === undefined) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
-    const { following } = this;
-    const { arena, length } = this.options.chunks[place]!;
-    if (header.length !== length * 4) throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk}`);
-    if (!following || header.round !== following.round || header.nodeLo !== following.replica || this.arriving.has(header.chunk))
-      throw new ProtocolError('BAD_ROUND', `no update of replica ${header.nodeLo} in round ${header.round} is expected`);
-    return acquireRegion(arena, length);
+    return this.follower.regionFor(header);
   }
 
   applyReplica(header: FrameHeader, gradient: Region | undefined): Message | undefined {
-    const { following } = this;
-    if (!gradient || !following) return void gradient?.release();
-    this.arriving.set(header.chunk, gradient);
-    if (this.arriving.size < this.options.chunks.length) return undefined;
-    this.table.take('replica');
-    const { round, replica, staleness } = following;
-    this.update({ round, replica }, staleness, this.arriving, () => ({ fetched: undefined, isCompensated: true }));
-    this.letArrivingGo();
-    this.finish({ round, replica });
-    return { type: 'updated', n: this.followed };
+    return this.follower.arrived(header, gradient);
   }
 
-  /** VIEW and UPDATE in the primary's order. Whoever misses one of them would be another shard than its primary, and nobody would notice. */
+  /** VIEW and UPDATE in the primary's order. */
   followOrder(message: Message): readonly Message[] | undefined {
-    if (message.type === 'view') {
-      this.onView(message.view, message.members, message.since);
-      return [];
-    }
-    if (message.type !== 'update') return undefined;
-    if (this.following || message.n !== this.followed + 1)
-      throw new ProtocolError(
-        'BAD_ROUND',
-        `update ${message.n} has come, this standby is at ${this.followed}${this.following ? ', in part' : ''}`,
-      );
-    this.followed = message.n;
-    if (!message.isDropped) {
-      this.following = message;
-      return [];
-    }
-    this.table.take('replica');
-    this.leaveOut(message);
-    return [{ type: 'updated', n: message.n }];
+    if (message.type === 'update') return this.follower.begins(message);
+    if (message.type !== 'view') return undefined;
+    this.onView(message.view, message.members, message.since);
+    return [];
   }
 
   promote(term: number): void {
     this.table.take('promoted');
-    this.letArrivingGo();
+    this.follower.letGo();
     this.term = Math.max(this.term, term);
-  }
-
-  private letArrivingGo(): void {
-    releaseRegions([...this.arriving.values()]);
-    this.arriving.clear();
-    this.following = undefined;
   }
 
   private answer(link: ShardLink, round: number, replica: number, term: number): void {
     this.table.take('fetch');
-    if (replica >= 0) this.note(link.id, { round, replica }, term);
+    if (replica >= 0) this.noteFetch(link.id, { round, replica }, term);
     const regions = this.current.map((region) => region.retain());
     const send = (): void =>
       regions.forEach((region, place) => this.sendRegion(link, round, Math.max(replica, 0), replica + 1, place, region));
     this.whenReplicated(send, () => releaseRegions(regions));
   }
 
-  private note(id: string, token: Token, term: number): void {
-    let byToken = this.fetched.get(id);
-    if (!byToken) this.fetched.set(id, (byToken = new Map<number, Fetched>()));
-    const number = this.marks.numberOf(token);
-    this.drop(byToken, number);
-    byToken.set(number, { updates: this.updates, term, regions: this.options.keepsFetched ? this.current.map((r) => r.retain()) : [] });
-    if (byToken.size > TOKENS_OF_WORKER) this.drop(byToken, byToken.keys().next().value!);
+  private noteFetch(id: string, token: Token, term: number): void {
+    const regions = this.options.keepsFetched ? this.current.map((region) => region.retain()) : [];
+    this.fetched.note(id, this.marks.numberOf(token), { updates: this.updates, term, regions });
   }
 
   private fetchOf(id: string, token: Token): Fetched | undefined {
-    const fetched = this.fetched.get(id)?.get(this.marks.numberOf(token));
+    const fetched = this.fetched.of(id, this.marks.numberOf(token));
     return fetched && fetched.term >= this.since ? fetched : undefined;
-  }
-
-  private drop(byToken: Map<number, Fetched>, number: number): void {
-    for (const region of byToken.get(number)?.regions ?? []) region.release();
-    byToken.delete(number);
-  }
-
-  private forget(id: string): void {
-    const byToken = this.fetched.get(id);
-    if (!byToken) return;
-    for (const number of [...byToken.keys()]) this.drop(byToken, number);
-    this.fetched.delete(id);
   }
 
   /** A whole gradient: applies it, holds it for a view that is on its way, or drops it. */
@@ -437,7 +379,7 @@ export class TokenShard {
   private finish(token: Token): void {
     this.marks.add(token);
     const number = this.marks.numberOf(token);
-    for (const byToken of this.fetched.values()) this.drop(byToken, number);
+    this.fetched.done(number);
     for (const { gathering } of this.links.values()) {
       const partial = gathering.get(number);
       if (partial) releaseAll(partial);
@@ -483,8 +425,4 @@ function tokenOf({ round, nodeLo }: FrameHeader): Token {
 
 function releaseAll({ regions }: Gathering): void {
   releaseRegions([...regions.values()]);
-}
-
-function releaseRegions(regions: readonly Region[]): void {
-  for (const region of regions) region.release();
 }

@@ -8,10 +8,8 @@
  * A token whose holder is gone is given back and issued again before new ones. `limit` keeps rounds back: a checkpoint is cut at a round
  * of which everything below is done and nothing above is begun.
  */
+import { MAX_TOKENS_AHEAD } from '@paceline/protocol';
 import { TokenMarks, type Token, type TokenPlan } from './marks.js';
-
-/** Tokens issued beyond the first one that is not done: bounds the memory of all marks, however slow one worker is. */
-export const MAX_TOKENS_AHEAD = 65_536;
 
 export interface Wait {
   /** In words, for whoever has to wait. */
@@ -53,6 +51,12 @@ export abstract class TokenSource {
       const number = this.marks.numberOf(token);
       if (!this.marks.has(token) && !isOut(number)) this.returned.add(number);
     }
+  }
+
+  protected tooFar(number: number): Wait | undefined {
+    if (number - this.marks.lowWater < MAX_TOKENS_AHEAD) return undefined;
+    const { replica, round } = this.marks.tokenOf(this.marks.lowWater);
+    return { waitsFor: `the token of replica ${replica} in round ${round}: ${MAX_TOKENS_AHEAD} tokens beyond it are issued` };
   }
 
   /** It is none that is new. */
@@ -99,11 +103,7 @@ export class FreeTokens extends TokenSource {
     const { round } = this.marks.tokenOf(this.cursor);
     const wait = this.heldBack(round);
     if (wait) return wait;
-    if (this.cursor - this.marks.lowWater >= MAX_TOKENS_AHEAD) {
-      const first = this.marks.tokenOf(this.marks.lowWater);
-      return { waitsFor: `the token of replica ${first.replica} in round ${first.round}: ${MAX_TOKENS_AHEAD} tokens beyond it are issued` };
-    }
-    return this.issue(this.cursor++);
+    return this.tooFar(this.cursor) ?? this.issue(this.cursor++);
   }
 
   protected override pass(token: Token): void {
@@ -148,8 +148,11 @@ export class ClockedTokens extends TokenSource {
         waitsFor: `replica ${slowest} to catch up: replica ${first.replica} is ${this.bound} round${this.bound === 1 ? '' : 's'} ahead of it, the staleness bound`,
       };
     }
+    const number = this.marks.numberOf(first);
+    const far = this.tooFar(number);
+    if (far) return far;
     if (this.fresh[first.replica] === first.round) this.fresh[first.replica] = first.round + 1;
-    return this.issue(this.marks.numberOf(first));
+    return this.issue(number);
   }
 
   override done(token: Token): void {

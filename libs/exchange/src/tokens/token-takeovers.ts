@@ -54,15 +54,12 @@ export class TokenSuccession implements SuccessionPhase {
     return this.standings.size === this.servers;
   }
 
-  /** All have said where they stood: asked once more, behind the fence. */
-  fence(): { readonly view: number; readonly term: number } {
-    const all = [...this.standings.values()];
+  /** All have said where they stood: asked once more, behind the fence. @returns the view to ask in */
+  fence(): number {
+    const views = [...this.standings.values()].map(({ view }) => view);
     this.phase = 'FENCING';
     this.standings.clear();
-    return {
-      view: Math.max(this.succession.view, ...all.map(({ view }) => view)) + 1,
-      term: Math.max(this.succession.term, ...all.map(({ term }) => term)),
-    };
+    return Math.max(this.succession.view, ...views) + 1;
   }
 
   resolve(): ReadonlyMap<number, MarksTold> {
@@ -80,16 +77,16 @@ export interface TokenTakeoverHooks extends TakeoverHooks {
 
 export class TokenTakeovers extends ServerTakeovers<TakenOverCoordinator<'succeeded'>, TokenTakeoverHooks> {
   protected override readonly succession: TokenSuccession | undefined;
-  /** The term in which this coordinator has taken over, once it has. */
+  /** The arbiter's term in which this coordinator has taken over, once it has: what workers fetch for its tokens is in that term. */
   since: number | undefined;
 
   constructor(
     coordinator: TakenOverCoordinator<'succeeded'>,
-    { succession, servers: count, serverTakenOver }: TokenTakeoverOptions,
+    { succession, servers: count, serverBack }: TokenTakeoverOptions,
     servers: ServerWatch,
     hooks: TokenTakeoverHooks,
   ) {
-    super(coordinator, serverTakenOver, servers, hooks);
+    super(coordinator, serverBack, servers, hooks);
     this.succession = succession && new TokenSuccession(succession, count);
   }
 
@@ -103,9 +100,8 @@ export class TokenTakeovers extends ServerTakeovers<TakenOverCoordinator<'succee
     const { coordinator, hooks } = this;
     if (!succession.isFencing) {
       if (!succession.stands(index, standing)) return;
-      const { view, term } = succession.fence();
-      coordinator.view = view;
-      coordinator.term = this.since = term;
+      coordinator.view = succession.fence();
+      this.since = coordinator.term;
       return this.servers.send(hooks.viewMessage(), coordinator.numbers());
     }
     if (standing.marks?.since === this.since) {
@@ -113,8 +109,7 @@ export class TokenTakeovers extends ServerTakeovers<TakenOverCoordinator<'succee
       coordinator.table.take('succeeded');
       return hooks.succeed(succession.resolve(), succession.succession);
     }
-    // It has joined since: a standby, perhaps, in a higher term and another view.
-    if (standing.term > coordinator.term) coordinator.term = standing.term;
+    // It has joined since: a standby, perhaps, in another view.
     if (standing.view >= coordinator.view) coordinator.view = standing.view + 1;
     this.servers.connectionOf(index)?.sendMessage(hooks.viewMessage(), coordinator.numbers());
   }
@@ -124,5 +119,5 @@ export interface TokenTakeoverOptions {
   readonly succession?: Succession;
   /** How many there are. */
   readonly servers: number;
-  serverTakenOver?(index: number): void;
+  serverBack?(index: number): void;
 }

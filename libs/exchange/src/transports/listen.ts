@@ -1,7 +1,7 @@
 /**
  * Accepts connections on a Unix socket, a TCP port, or both. A connection reaches the application only when its `hello` has
  * come whole and well-formed; until then it is one of a bounded number of pending ones, with a deadline. When there are too
- * many, the oldest goes: a peer that says hello at once gets in even while others hold sockets open without a word.
+ * many, one of the host that has the most goes (`PendingConnections`): others get in even while it holds sockets open without a word.
  */
 import { randomBytes } from 'node:crypto';
 import { chmodSync, existsSync } from 'node:fs';
@@ -14,6 +14,7 @@ import { countRefused, type TransportCounters } from './counters.js';
 import { ListenError, portFault, unixPathFault } from './errors.js';
 import { FramedConnection } from './framed-connection.js';
 import { resolveOptions, type ConnectionOptions, type ResolvedOptions } from './limits.js';
+import { PendingConnections, sourceOf } from './pending-connections.js';
 import { adoptAccepted, SocketStream } from './socket-stream.js';
 
 export interface ListenAddress {
@@ -31,6 +32,8 @@ export interface ListenOptions extends ConnectionOptions {
   readonly maxPending?: number;
   /** Connections altogether. Default 4,096; more get SERVER_FULL. */
   readonly maxConnections?: number;
+  /** Uniform in [0, 1): which pending connection goes when there are too many. */
+  readonly random?: () => number;
 }
 
 export interface SocketListener extends Listener {
@@ -106,7 +109,7 @@ function makeListener(
 
 /** Holds the connections of a listener, and lets in those that say hello. */
 class Gate {
-  readonly pending = new Set<FramedConnection>();
+  readonly pending: PendingConnections<FramedConnection>;
   readonly admitted = new Set<FramedConnection>();
   readonly counters: TransportCounters;
   private readonly options: ResolvedOptions;
@@ -121,6 +124,7 @@ class Gate {
     options: ListenOptions,
   ) {
     this.options = resolveOptions(options);
+    this.pending = new PendingConnections(options.random ?? Math.random);
     this.counters = this.options.counters;
     this.helloDeadlineMs = options.helloDeadlineMs ?? 5000;
     this.maxPending = options.maxPending ?? 256;
@@ -128,6 +132,7 @@ class Gate {
   }
 
   accept(accepted: Socket, kind: 'unix' | 'tcp', name: string): void {
+    const source = sourceOf(accepted.remoteAddress);
     if (this.closing) {
       accepted.destroy();
       return;
@@ -153,17 +158,18 @@ class Gate {
         if (this.pending.size + this.admitted.size === 0) this.whenEmpty?.();
       },
     );
-    this.pending.add(connection);
+    this.pending.add(connection, source);
     const adopted = this.options.directReads ? adoptAccepted(accepted, connection) : undefined;
     connection.attach(new SocketStream(adopted ?? accepted, kind, name, adopted !== undefined, connection));
   }
 
   private makeRoom(): void {
     if (this.pending.size < this.maxPending) return;
-    const [oldest] = this.pending;
-    if (oldest!.isOpen) countRefused(this.counters, 'HELLO_EXPECTED');
-    this.pending.delete(oldest!);
-    oldest!.destroy();
+    const victim = this.pending.victim();
+    if (!victim) return;
+    if (victim.isOpen) countRefused(this.counters, 'HELLO_EXPECTED');
+    this.pending.delete(victim);
+    victim.destroy();
   }
 
   private admit(connection: FramedConnection): void {

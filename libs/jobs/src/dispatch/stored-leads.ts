@@ -4,7 +4,7 @@ import type { LeadAnswer } from '../contract.js';
 import { hasLiveAttempt } from '../lifecycle/run-status.js';
 import { leadOf, shardsOf } from '../lifecycle/shards.js';
 import { placeOf, type StoredAttempt, type StoredServer } from './rows.js';
-import type { RunHead } from './stored-moves.js';
+import type { RunHead, StoredEvent } from './stored-moves.js';
 import type { PlaceChange } from './stored-places.js';
 
 /** @param places of the attempt; those that nobody has claimed lead nothing */
@@ -27,8 +27,7 @@ export interface LeadChange {
    * back, because its successor writes those numbers and rounds itself.
    */
   readonly fence: number | undefined;
-  readonly message: string;
-  readonly data: Record<string, unknown>;
+  readonly event: StoredEvent;
 }
 
 /** Of two that ask at the same moment one wins. */
@@ -54,10 +53,14 @@ export function settledLead(
       isPromoted,
       places: isPromoted ? [drop, { role: 'standby', set: { term } }] : [drop],
       fence: isPromoted && index === 0 ? term : undefined,
-      message: isPromoted
-        ? `standby ${serverId} leads parameter server ${index} from now on, in place of ${primary} (term ${term})`
-        : `parameter server ${index} (${primary}) goes on without its standby ${standby}`,
-      data: { server: index, term, primary: lead.primary, dropped: isPromoted ? primary : standby },
+      event: {
+        attempt: asked.attempt,
+        type: 'lead.changed',
+        message: isPromoted
+          ? `standby ${serverId} leads parameter server ${index} from now on, in place of ${primary} (term ${term})`
+          : `parameter server ${index} (${primary}) goes on without its standby ${standby}`,
+        data: { server: index, term, primary: lead.primary, dropped: isPromoted ? primary : standby },
+      },
     },
   };
 }
@@ -75,7 +78,8 @@ export function leadAnswer(
     readonly newestCheckpoint: number | null;
   },
 ): LeadAnswer | undefined {
-  const lead = run?.attempt === attempt.number ? leadsOf(places).find((other) => other.index === index) : undefined;
+  const leads = run?.attempt === attempt.number ? leadsOf(places) : [];
+  const lead = leads.find((other) => other.index === index);
   if (!lead) return undefined;
   if (index !== 0) return { attempt: attempt.number, ...lead };
   const firstRound = Number(attempt.parentRound ?? 0);
@@ -86,5 +90,6 @@ export function leadAnswer(
     storedN: Number(attempt.storedN),
     ledgerFrom: lastLedgerRound === null ? firstRound : lastLedgerRound + 1,
     newest: newestCheckpoint ?? firstRound,
+    terms: leads.map(({ term }) => term),
   };
 }

@@ -60,18 +60,31 @@ export function isDue(run: RunHead | undefined, decidedFor: Pick<RunPicture, 'at
 
 const MAX_REASON_CHARACTERS = 2000;
 
+/** A row of what people read of a run; the store gives it its place and its time. */
+export interface StoredEvent {
+  readonly attempt: number;
+  readonly type: string;
+  readonly message: string;
+  readonly data: Record<string, unknown>;
+}
+
 export interface Moved {
   readonly run: { readonly status: RunStatus; readonly statusReason: string; readonly statusChangedAt: Date; readonly finishedAt?: Date };
+  readonly event: StoredEvent;
   /** The present attempt is over: jobs that were not sent go, its seats are closed with `why`. */
   readonly ends: { readonly endedAt: Date; readonly endCause: string; readonly endReason: string; readonly why: string } | undefined;
 }
 
 /** Undefined where the status does not allow the move. */
-export function movedTo({ status }: Pick<RunHead, 'status'>, { to, reason, cause }: StatusMove<unknown>, now: Date): Moved | undefined {
+export function movedTo({ status, attempt }: RunHead, { to, reason, cause }: StatusMove<unknown>, now: Date): Moved | undefined {
   if (!mayMove(status, to)) return undefined;
   const statusReason = reason.slice(0, MAX_REASON_CHARACTERS);
   return {
     run: { status: to, statusReason, statusChangedAt: now, ...(isOver(to) ? { finishedAt: now } : {}) },
+    event: {
+      ...{ attempt, type: 'status.changed', message: `${status} → ${to}: ${statusReason}` },
+      data: { from: status, to, reason: statusReason },
+    },
     ends:
       hasLiveAttempt(status) && !hasLiveAttempt(to)
         ? { endedAt: now, endCause: cause ?? to, endReason: statusReason, why: `the run is ${to}` }

@@ -2,7 +2,7 @@
 import { LIMITS, type RunSpec, type SpecIssue } from '@paceline/spec';
 import { answerRequest, type RunRequest } from '../lifecycle/requests.js';
 import { serverProcesses, type StoredRun } from './rows.js';
-import type { RunChange, StatusMove } from './stored-moves.js';
+import type { RunChange, StatusMove, StoredEvent } from './stored-moves.js';
 
 export type AskedOfRun =
   | { readonly request: 'pause' | 'cancel' }
@@ -23,7 +23,7 @@ export type RequestStep =
   | { readonly does: 'invalid'; readonly issue: SpecIssue }
   | { readonly does: 'nothing' }
   | { readonly does: 'move'; readonly move: StatusMove }
-  | { readonly does: 'set'; readonly run: RunChange; readonly event?: { readonly message: string; readonly data: Record<string, unknown> } }
+  | { readonly does: 'set'; readonly run: RunChange; readonly event?: Omit<StoredEvent, 'attempt'> }
   /** @param needsCheckpoint `refusal` is the answer where there is none */
   | { readonly does: 'begin'; readonly reason: string; readonly run: RunChange; readonly needsCheckpoint: boolean };
 
@@ -80,7 +80,7 @@ function scale({ spec, workersWanted }: AskedRun, workers: number): RequestStep 
   const before = workersWanted ?? replicas;
   if (before === workers) return { does: 'nothing' };
   const message = `at most ${workers} of ${replicas} workers from here on, ${before} before`;
-  return { does: 'set', run: { workersWanted: workers }, event: { message, data: { workers } } };
+  return { does: 'set', run: { workersWanted: workers }, event: { type: 'scale.wanted', message, data: { workers } } };
 }
 
 /** Epochs stay epochs where the run is measured in them; otherwise all is rounds. */

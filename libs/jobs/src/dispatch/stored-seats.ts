@@ -4,7 +4,7 @@ import { seatFailureOf, type SeatFailure } from '../lifecycle/attempt-end.js';
 import type { DispatchAction } from '../lifecycle/picture.js';
 import { hasLiveAttempt } from '../lifecycle/run-status.js';
 import type { StoredAttempt, StoredTask } from './rows.js';
-import type { RunHead } from './stored-moves.js';
+import type { RunHead, StoredEvent } from './stored-moves.js';
 
 type ActionOf<K extends DispatchAction['kind']> = Extract<DispatchAction, { kind: K }>;
 type SeatFailed = Extract<Report, { kind: 'seat.failed' }>;
@@ -59,22 +59,41 @@ export const closedSeat = (why: string, now: Date) => ({ state: 'CLOSED', closed
 
 export interface FailedSeat {
   readonly attempt: Pick<StoredAttempt, 'seatFailures' | 'lastFailureAt'>;
-  /** For rows of the seat that are OPEN. */
+  /** For the row of the seat with this `n`, where it is OPEN: what is held is the coordinator's to say. */
   readonly closes: ReturnType<typeof closedSeat>;
   readonly failure: SeatFailure;
+  readonly event: StoredEvent;
 }
 
-/** A worker could not take or keep its seat. Undefined when that concerns nobody any more. */
+/**
+ * A worker could not take or keep its seat: counted once, however often and however late it is told. The seat may have been made again by
+ * then, and another worker be about to take it: that row stays as it is. Undefined when it concerns nobody any more.
+ * @param isTold whether the event of this worker, seat and `n` is stored
+ */
 export function failedSeat(
   run: RunHead | undefined,
   attempt: Pick<StoredAttempt, 'seatFailures'> | null,
+  isTold: boolean,
   report: SeatFailed,
   now: Date,
 ): FailedSeat | undefined {
-  if (run?.attempt !== report.attempt || !attempt || !hasLiveAttempt(run.status)) return undefined;
+  if (run?.attempt !== report.attempt || !attempt || isTold || !hasLiveAttempt(run.status)) return undefined;
+  const failure = seatFailureOf(report);
+  const { workerId, seat, n, code, serverIndex } = report;
   return {
     attempt: { seatFailures: attempt.seatFailures + 1, lastFailureAt: now },
     closes: closedSeat(`${report.workerId}: ${report.code}`, now),
-    failure: seatFailureOf(report),
+    failure,
+    event: { attempt: report.attempt, type: 'seat.failed', message: failure.message, data: { workerId, seat, n, code, serverIndex } },
   };
 }
+
+/** @param events of the attempt, `seat.failed` */
+export const isToldOf = (
+  events: readonly { readonly data: unknown }[],
+  { seat, n, workerId }: Pick<SeatFailed, 'seat' | 'n' | 'workerId'>,
+): boolean =>
+  events.some(({ data }) => {
+    const told = data as Partial<SeatFailed>;
+    return told.seat === seat && told.n === n && told.workerId === workerId;
+  });

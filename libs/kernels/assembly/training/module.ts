@@ -3,3 +3,4 @@ export * from './passes';
 export * from './pooling';
 export * from './products';
 export * from './recurrent';
+export * from './sparse';

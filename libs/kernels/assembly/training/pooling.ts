@@ -1,5 +1,5 @@
 /**
- * Gradients of 2-D pooling, images [n, h, w, c]. `dx` must be zero. Windows are cut at the borders of the image.
+ * Gradients of 2-D pooling, images [n, h, w, c]. Windows are cut at the borders of the image. Of averages `dx` must be zero.
  * max: to the first largest value of a window, row by row, as in TensorFlow. average: dy / cells of the window inside the image.
  */
 
@@ -24,6 +24,8 @@ export function maxPoolGradient(
   const row = <usize>w * pixel;
   const isTwo = filterH == 2 && filterW == 2 && strideH >= 2 && strideW >= 2;
   const isPlain = isTwo && top == 0 && left == 0 && (p - 1) * strideH + 2 <= h && (q - 1) * strideW + 2 <= w && (c & 3) == 0;
+  const coversAll = isPlain && p * 2 == h && q * 2 == w;
+  if (!coversAll) memory.fill(dx, 0, <usize>images * h * row);
   for (let n: u32 = 0; n < images; n++) {
     for (let i: i32 = 0; i < p; i++) {
       const y0 = max(0, i * strideH - top);

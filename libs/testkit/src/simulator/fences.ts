@@ -117,8 +117,7 @@ export class WorkerConnection extends TappedConnection {
 
   protected tap(): ReturnType<TappedConnection['tap']> {
     return (header, message, hand) => {
-      // The shard welcomes and sends parameters; what the coordinator says beside it is in the order of views and rounds.
-      if (message && message.type !== 'welcome') return hand(header);
+      if (message?.type === 'refused') return hand(header);
       const what = message ? `a message (${message.type})` : 'a frame';
       return this.fence.pass(this.fenced, this.cluster, header.term, what, () => hand(header), message !== undefined);
     };

@@ -153,4 +153,28 @@ export const REGRESSIONS: readonly Regression[] = [
     found:
       'the mark of the store was read before its name was synced: a loss of power took it, and the run failed for good: STORAGE_NOT_SHARED',
   },
+  {
+    ...{ seed: 1199, mode: 'ssp' },
+    found:
+      'a checkpoint that the control plane had stored, and whose acknowledgement had not come, was removed: the next attempt was to begin with it',
+  },
+  {
+    ...{ seed: 6019, mode: 'async' },
+    found: 'a standstill of the coordinator while it collected the weights counted against their deadline: the attempt ended',
+  },
+  {
+    ...{ seed: 582, mode: 'ssp', check: 'liveness', kinds: ['break a connection'], shape: { standby: 1, rounds: 9 } },
+    found:
+      'the watch: of two coordinators in one term it followed the one that was replaced; the term of a coordinator rises with takeovers of other shards',
+  },
+  {
+    seed: 3576,
+    found:
+      'the stall watch counted time in which the coordinator stood still, and took who had just been given the work of another for one at rest: all were asked again',
+  },
+  { seed: 4245, found: 'as seed 3576, in the middle of a round' },
+  {
+    seed: 21_007,
+    found: 'a deadline whose last moments were too short for the clock to move was looked at for ever, while the weights were collected',
+  },
 ];

@@ -10,6 +10,7 @@ import type {
   JournalEntry,
   RunStatus,
   StoredAttempt,
+  StoredEvent,
   StoredRun,
   StoredServer,
   StoredTask,
@@ -62,6 +63,8 @@ export interface OutboxRow {
   readonly isSent: boolean;
 }
 export type EntryRow = JournalEntry & { readonly attempt: number };
+/** `n` of the coordinator's journal; null of the control plane's own. */
+export type EventRow = StoredEvent & { readonly seq: number; readonly n: number | null };
 export interface CheckpointRow extends CheckpointRecord {
   readonly isInvalid: boolean;
   readonly isRemoved: boolean;
@@ -81,6 +84,8 @@ export class Rows {
   readonly outbox: Table<number, OutboxRow>;
   /** By `attempt/n`. */
   readonly entries: Table<string, EntryRow>;
+  /** What people read, by its place. */
+  readonly events: Table<number, EventRow>;
   /** By `attempt/round`. */
   readonly checkpoints: Table<string, CheckpointRow>;
   readonly fleet: Table<string, FleetRow>;
@@ -89,7 +94,7 @@ export class Rows {
   constructor(log: UndoLog) {
     const table = <K, V>() => new Table<K, V>(log);
     [this.runs, this.attempts, this.servers, this.tasks] = [table(), table(), table(), table()];
-    [this.outbox, this.entries, this.checkpoints, this.fleet] = [table(), table(), table(), table()];
+    [this.outbox, this.entries, this.events, this.checkpoints, this.fleet] = [table(), table(), table(), table(), table()];
   }
 
   nextId(): number {

@@ -196,7 +196,7 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
         coordinator: { attempt: 2, phase: 'waiting', round: 10 },
       });
       expect(second.run.statusReason).toBe('the next attempt begins from the checkpoint of round 10');
-      expect(second.attempts[1]).toMatchObject({ number: 2, parent: [1, 10], storedN: 0, fence: 1, hasStarted: false });
+      expect(second.attempts[1]).toMatchObject({ number: 2, parent: { attempt: 1, round: 10 }, storedN: 0, fence: 1, hasStarted: false });
       expect(second.places.filter(({ attempt }) => attempt === 2)).toHaveLength(2);
       expect(second.jobs).toEqual(['place-a2-i0-m0', 'place-a2-i1-m0']);
       expect(await script.begin()).toEqual(second);
@@ -207,12 +207,12 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
         { round: 5, isInvalid: false },
         { round: 10, isInvalid: true },
       ]);
-      expect((await script.begin()).attempts[2]).toMatchObject({ parent: [1, 5] });
+      expect((await script.begin()).attempts[2]).toMatchObject({ parent: { attempt: 1, round: 5 } });
 
       await script.train(3, 7);
       await script.journal(3, numbered(1, [written(3, 7)]), { state: { phase: 'training', round: 7 } });
       await script.end('SERVER_LOST');
-      expect((await script.begin()).attempts[3]).toMatchObject({ parent: [3, 7] });
+      expect((await script.begin()).attempts[3]).toMatchObject({ parent: { attempt: 3, round: 7 } });
     },
   },
   {
@@ -269,7 +269,8 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
       expect(placeOf(promoted, 0, 'standby')).toMatchObject({ isDropped: false, term: 2 });
       expect(promoted.attempts[0]).toMatchObject({ fence: 2, storedN: 3 });
       expect(promoted.entries).toEqual(['1/0001', '1/0002', '1/0003']);
-      const answer = { attempt: 1, index: 0, term: 2, primary: 's0-a1', standby: null, storedN: 3, ledgerFrom: 2, newest: 2 };
+      const lead = { attempt: 1, index: 0, term: 2, primary: 's0-a1', standby: null };
+      const answer = { ...lead, storedN: 3, ledgerFrom: 2, newest: 2, terms: [2, 1] };
       expect(await script.run.lead(1, 0)).toEqual(answer);
       expect(await script.run.lead(2, 0)).toBeUndefined();
     },

@@ -1,6 +1,14 @@
 /** The contract's run over rows in memory, as the simulator stores one. */
 import { parseRunSpec } from '@paceline/spec';
-import { specInput, type ContractRows, type ContractRun, type ContractSpec } from './stored-contract.fixture.js';
+import {
+  parentOfRow,
+  specInput,
+  storedJson,
+  type ContractOrigin,
+  type ContractRows,
+  type ContractRun,
+  type ContractSpec,
+} from './stored-contract.fixture.js';
 import { Rows } from './sim-postgres.js';
 import { decideLead, readLead } from './stored-lead.js';
 import { storeJournal, takeReport } from './stored-reports.js';
@@ -17,13 +25,22 @@ const NOBODY: RunWitness = {
   checkpointWritten: () => undefined,
 };
 
-/** @param runId of the same run on another side, which it is compared with */
-export function memoryRun(given: ContractSpec, runId = '00000000-0000-4000-8000-000000000001'): ContractRun {
+const rowsOf = new Map<string, Rows>();
+let made = 0;
+
+/** @param runId of the same run on another side, which it is compared with @param from what it begins with; its run is known by its id */
+export function memoryRun(
+  given: ContractSpec,
+  runId = `00000000-0000-4000-8000-${String(++made).padStart(12, '0')}`,
+  from?: ContractOrigin,
+): ContractRun {
   const rows = new Rows(new UndoLog(() => 0, 0));
-  const stored = (): StoredRun => new StoredRun({ runId, rows, wallMs: Date.now(), random: Math.random, watch: NOBODY });
+  rowsOf.set(runId, rows);
+  const otherRows = (other: string): Rows | undefined => rowsOf.get(other);
+  const stored = (): StoredRun => new StoredRun({ runId, rows, wallMs: Date.now(), random: Math.random, otherRows, watch: NOBODY });
   const parsed = parseRunSpec(specInput(given));
   if (!parsed.ok) throw new Error(`no spec: ${JSON.stringify(parsed.issues)}`);
-  stored().create(parsed.spec, { totalRounds: given.rounds, roundsPerEpoch: 235 });
+  stored().create(parsed.spec, { totalRounds: given.rounds, roundsPerEpoch: 235 }, originPoint(from));
   // Steps of the contract know seats by their numbers; the id is this side's own.
   const run: ContractRun = {
     id: runId,
@@ -48,6 +65,8 @@ export function memoryRun(given: ContractSpec, runId = '00000000-0000-4000-8000-
   return run;
 }
 
+const originPoint = (from: ContractOrigin | undefined) => (from ? { runId: from.run.id, attempt: from.attempt, round: from.round } : null);
+
 const taskId = (rows: Rows, attempt: number, { seat, n }: { seat: number; n: number }): string =>
   rows.tasks.values().find((task) => task.attempt === attempt && task.seat === seat && task.n === n)?.id ?? '';
 
@@ -70,7 +89,7 @@ function read(stored: StoredRun): ContractRows {
       .map((row) => ({
         ...{ number: row.number, hasStarted: row.startedAt !== null, hasEnded: row.endedAt !== null },
         ...{ endCause: row.endCause, endReason: row.endReason, endRound: row.endRound },
-        parent: row.parentNumber === null ? null : ([row.parentNumber, Number(row.parentRound)] as const),
+        parent: parentOfRow(row),
         ...{ storedN: row.storedN, fence: row.fence, seatFailures: row.seatFailures, hasFailedSeat: row.lastFailureAt !== null },
       }))
       .sort((a, b) => a.number - b.number),
@@ -101,5 +120,6 @@ function read(stored: StoredRun): ContractRows {
       .values()
       .map(({ attempt, n }) => `${attempt}/${String(n).padStart(4, '0')}`)
       .sort(),
+    events: rows.events.values().map(({ attempt, n, type, message, data }) => ({ attempt, n, type, message, data: storedJson(data) })),
   };
 }

@@ -172,14 +172,14 @@ export const PLACE_SCENARIOS: readonly ContractScenario[] = [
     async play(script) {
       await script.train();
       for (const action of [open(0), hold(0, 0), open(0), open(1)]) await script.act(action);
-      const failed = await script.seatFailed(1, 0);
+      const failed = await script.seatFailed(1, 0, 1);
       expect(failed.attempts[0]).toMatchObject({ seatFailures: 1, hasFailedSeat: true });
       expect(failed.seats.map(({ state, closeReason }) => [state, closeReason])).toEqual([
         ['HELD', null],
         ['CLOSED', 'w: ENGINE_CRASHED'],
         ['OPEN', null],
       ]);
-      expect((await script.seatFailed(1, 0)).attempts[0]).toMatchObject({ seatFailures: 2 });
+      expect((await script.seatFailed(1, 0)).attempts[0]).toMatchObject({ seatFailures: 2 }); // of the one that is held
       const before = await script.act({ kind: 'forget-seat-failures' });
       expect(before.attempts[0]).toMatchObject({ seatFailures: 0, hasFailedSeat: true });
       expect(await script.seatFailed(2, 1)).toEqual(before);
@@ -188,6 +188,31 @@ export const PLACE_SCENARIOS: readonly ContractScenario[] = [
       expect(seatOf(left, 1, 0)).toMatchObject({ state: 'OPEN' });
       expect(await script.seatLeft(1, 0, 0)).toEqual(left);
       expect(await script.seatLeft(2, 1, 0)).toEqual(left);
+    },
+  },
+  {
+    name: 'a seat that failed, told late or twice, is counted once, and the next one that waits, or is about to be held, stays open',
+    async play(script) {
+      await script.train();
+      await script.act(open(0));
+      const failed = await script.seatFailed(1, 0, 0);
+      expect(failed.attempts[0]).toMatchObject({ seatFailures: 1 });
+      expect(failed.events.at(-1)).toMatchObject({ type: 'seat.failed', data: { workerId: 'w', seat: 0, n: 0, code: 'ENGINE_CRASHED' } });
+      const again = await script.act(open(0));
+      expect(await script.seatFailed(1, 0, 0)).toEqual(again);
+      expect(seatOf(again, 0, 1)).toMatchObject({ state: 'OPEN' });
+      // The reconciler had closed it before its worker was heard: counted, and nothing else is closed.
+      await script.act(close(0, 1));
+      await script.act(open(0));
+      const late = await script.seatFailed(1, 0, 1);
+      expect(late.attempts[0]).toMatchObject({ seatFailures: 2 });
+      expect(late.seats.map(({ n, state, closeReason }) => [n, state, closeReason])).toEqual([
+        [0, 'CLOSED', 'w: ENGINE_CRASHED'],
+        [1, 'CLOSED', 'no longer wanted'],
+        [2, 'OPEN', null],
+      ]);
+      // A job that came twice: both of its workers failed.
+      expect((await script.seatFailed(1, 0, 1, 'another')).attempts[0]).toMatchObject({ seatFailures: 3 });
     },
   },
   {

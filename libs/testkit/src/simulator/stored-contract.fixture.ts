@@ -43,7 +43,8 @@ export interface ContractRows {
     readonly endCause: string | null;
     readonly endReason: string | null;
     readonly endRound: number | null;
-    readonly parent: readonly [attempt: number, round: number] | null;
+    /** `run` where the checkpoint is another run's. */
+    readonly parent: { readonly run?: string; readonly attempt: number; readonly round: number } | null;
     readonly storedN: number;
     readonly fence: number;
     readonly seatFailures: number;
@@ -83,6 +84,14 @@ export interface ContractRows {
   }[];
   /** Numbers of journal entries, `attempt/n`, sorted. */
   readonly entries: readonly string[];
+  /** What people read, in its order. Who created the run is left out. */
+  readonly events: readonly {
+    readonly attempt: number;
+    readonly n: number | null;
+    readonly type: string;
+    readonly message: string;
+    readonly data: unknown;
+  }[];
 }
 
 export interface ContractSpec {
@@ -116,7 +125,27 @@ export interface ContractRun {
   rows(): Promise<ContractRows>;
 }
 
-export type ContractStore = (spec: ContractSpec) => Promise<ContractRun>;
+/** The checkpoint of another run that a run begins with. */
+export interface ContractOrigin {
+  readonly run: ContractRun;
+  readonly attempt: number;
+  readonly round: number;
+}
+
+export const parentOfRow = (row: {
+  readonly parentRunId: string | null;
+  readonly parentNumber: number | null;
+  readonly parentRound: bigint | number | null;
+}): ContractRows['attempts'][number]['parent'] =>
+  row.parentNumber === null
+    ? null
+    : { ...(row.parentRunId === null ? {} : { run: row.parentRunId }), attempt: row.parentNumber, round: Number(row.parentRound) };
+
+/** As a column of JSON keeps it. Each side has its own key. */
+export function storedJson(data: unknown): unknown {
+  const { apiKeyId: _apiKeyId, ...rest } = JSON.parse(JSON.stringify(data)) as Record<string, unknown>;
+  return rest;
+}
 
 const STATE: CoordinatorState = {
   ...{ phase: 'waiting', round: 0, totalRounds: 100, view: 1, seats: [], refusedFrames: 0, refusedConnections: 0, waitingFor: null },
@@ -154,9 +183,9 @@ export class ContractScript {
     return this.take({ kind: 'server.failed', runId: this.run.id, attempt, index, serverId, code, message: 'it says so' });
   }
 
-  seatFailed(attempt: number, seat: number) {
-    const words = { workerId: 'w', code: 'ENGINE_CRASHED', message: 'it crashed', serverIndex: null };
-    return this.take({ kind: 'seat.failed', runId: this.run.id, attempt, seat, ...words });
+  seatFailed(attempt: number, seat: number, n = 0, workerId = 'w') {
+    const words = { workerId, code: 'ENGINE_CRASHED', message: 'it crashed', serverIndex: null };
+    return this.take({ kind: 'seat.failed', runId: this.run.id, attempt, seat, n, ...words });
   }
 
   seatLeft(attempt: number, seat: number, n: number) {
@@ -221,6 +250,6 @@ export interface ContractScenario {
   readonly name: string;
   readonly spec?: Partial<ContractSpec>;
   /** @param another makes one more run, of the same spec */
-  play(script: ContractScript, another: () => Promise<ContractScript>): Promise<void>;
+  play(script: ContractScript, another: (from?: ContractOrigin) => Promise<ContractScript>): Promise<void>;
 }
 export const specOf = ({ spec }: ContractScenario): ContractSpec => ({ ...CONTRACT_SPEC, ...spec });

@@ -9,6 +9,7 @@ import {
   failedSeat,
   hasLiveAttempt,
   highWaterOf,
+  isToldOf,
   keptStateOf,
   letGo,
   lineageOf,
@@ -57,12 +58,14 @@ export function takeReport(stored: StoredRun, report: FleetReport): void {
 }
 
 function seatFailed(stored: StoredRun, report: Of<'seat.failed'>): void {
-  const { attempt, seat } = report;
-  const failed = failedSeat(stored.run, stored.rows.attempts.get(attempt) ?? null, report, stored.now);
+  const { attempt, seat, n } = report;
+  const told = stored.rows.events.values().filter((event) => event.attempt === attempt && event.type === 'seat.failed');
+  const failed = failedSeat(stored.run, stored.rows.attempts.get(attempt) ?? null, isToldOf(told, report), report, stored.now);
   if (!failed) return;
   stored.setAttempt(attempt, failed.attempt);
-  for (const task of stored.tasks((row) => row.attempt === attempt && row.seat === seat && row.state === 'OPEN'))
+  for (const task of stored.tasks((row) => row.attempt === attempt && row.seat === seat && row.n === n && row.state === 'OPEN'))
     stored.setTask(task, failed.closes);
+  stored.addEvents([failed.event]);
   stored.set({ lastSeatFailure: failed.failure });
 }
 
@@ -84,6 +87,11 @@ export function storeJournal(stored: StoredRun, report: JournalReport, streamId:
     stored.watch.entryWritten(report.attempt, run.attempt);
     rows.entries.set(`${run.attempt}/${entry.n}`, { ...entry, attempt: run.attempt });
   }
+  stored.addEvents(
+    entries.flatMap((entry) =>
+      entry.kind === 'event' ? [{ attempt: run.attempt, n: entry.n, type: entry.type, message: entry.message, data: entry.data }] : [],
+    ),
+  );
   const n = highWaterOf(report, storedN);
   if (n > storedN) stored.setAttempt(run.attempt, { storedN: n });
   const newest = entries.filter((entry) => entry.kind === 'metric').at(-1);

@@ -7,6 +7,7 @@ import {
   closedSeat,
   coordinatorOf,
   endedAttempt,
+  foreignOrigin,
   heldSeat,
   isDue,
   madeAgain,
@@ -19,6 +20,7 @@ import {
   placesOf,
   requested,
   serverProcesses,
+  waitingAt,
   waitsForServers,
   type AskedOfRun,
   type AttemptEnd,
@@ -31,12 +33,15 @@ import {
   type RunChange,
   type RunPicture,
   type StatusMove,
+  type StoredEvent,
 } from '@paceline/jobs';
 import type { RunSpec } from '@paceline/spec';
 import { placeKey, type AttemptRow, type PlaceRow, type Rows, type RunRow, type TaskRow } from './sim-postgres.js';
 import type { Watch } from './watch.js';
 
 type Of<K extends DispatchAction['kind']> = Extract<DispatchAction, { kind: K }>;
+
+const MAX_EVENT_CHARACTERS = 2000;
 
 /** What is told of transactions while they are carried out. */
 export type RunWitness = Pick<
@@ -51,6 +56,8 @@ export interface StoredRunOptions {
   readonly wallMs: number;
   /** Uniform in [0, 1). */
   random(): number;
+  /** Of another run, with whose checkpoint this one began. */
+  readonly otherRows?: (runId: string) => Rows | undefined;
   readonly watch: RunWitness;
 }
 
@@ -113,16 +120,31 @@ export class StoredRun {
     this.rows.tasks.set(task.id, { ...task, ...change });
   }
 
+  addEvents(events: readonly (StoredEvent & { readonly n?: number })[]): void {
+    for (const { n, message, ...event } of events) {
+      const seq = this.rows.nextId();
+      this.rows.events.set(seq, { ...event, seq, n: n ?? null, message: message.slice(0, MAX_EVENT_CHARACTERS) });
+    }
+  }
+
   // ---- beginning and reading ----
 
   /** Run, attempt, places and jobs appear in one transaction, as apps/api/src/runs/create-run.ts writes them. */
-  create(spec: RunSpec, { totalRounds, roundsPerEpoch }: { readonly totalRounds: number; readonly roundsPerEpoch: number }): void {
+  create(
+    spec: RunSpec,
+    { totalRounds, roundsPerEpoch }: { readonly totalRounds: number; readonly roundsPerEpoch: number },
+    from: RestorePoint | null = null,
+  ): void {
+    const coordinator = from && waitingAt(1, from.round);
     this.rows.runs.set(this.id, {
       ...{ id: this.id, status: 'PENDING', statusReason: null, attempt: 1, spec, workersWanted: null, lastSeatFailure: null },
-      ...{ cancelRequestedAt: null, pauseRequestedAt: null, nextAttemptAt: null, finishedAt: null, coordinator: null, coordinatorAt: null },
+      ...{ cancelRequestedAt: null, pauseRequestedAt: null, nextAttemptAt: null, finishedAt: null, coordinator, coordinatorAt: null },
       ...{ restartsUsed: 0, restartsTotal: 0, bestRound: 0, serverCount: serverProcesses(spec), totalRounds, roundsPerEpoch },
     });
-    this.addAttempt(1, null);
+    this.addAttempt(1, from);
+    this.addEvents([
+      { attempt: 1, type: 'run.created', message: `run ${JSON.stringify(spec.name)} was created`, data: from ? { from: { ...from } } : {} },
+    ]);
     const needed = { serversNeeded: this.run.serverCount, standby: spec.strategy.standby };
     this.move({ to: 'QUEUED', reason: waitsForServers({ liveServers: 0 }, needed, 0) });
   }
@@ -146,6 +168,7 @@ export class StoredRun {
     const moved = movedTo(this.run, move, this.now);
     if (!moved) return false;
     this.set({ ...moved.run, ...move.set });
+    this.addEvents([moved.event]);
     this.watch.moved(from, move.to, moved.run.statusReason);
     if (moved.ends) this.closeAttempt(moved.ends);
     return true;
@@ -172,8 +195,9 @@ export class StoredRun {
     if (parentNumber !== null) this.watch.endedAfter({ runId: this.id, attempt: parentNumber, round: parentRound ?? 0 }, end);
     if (invalid) {
       const key = `${invalid.attempt}/${invalid.round}`;
-      const checkpoint = invalid.runId === this.id ? this.rows.checkpoints.get(key) : undefined;
-      if (checkpoint) this.rows.checkpoints.set(key, { ...checkpoint, isInvalid: true });
+      const checkpoints = this.checkpointsOf(invalid.runId);
+      const checkpoint = checkpoints?.get(key);
+      if (checkpoint) checkpoints!.set(key, { ...checkpoint, isInvalid: true });
     }
     const [first] = moves.length > 1 ? moves : [];
     if (first) this.move(first);
@@ -192,14 +216,21 @@ export class StoredRun {
     return this.move(move);
   }
 
-  /** There is one run here: none begins with the checkpoint of another. */
+  private checkpointsOf(runId: string): Rows['checkpoints'] | undefined {
+    return (runId === this.id ? this.rows : this.options.otherRows?.(runId))?.checkpoints;
+  }
+
   private nextRestore(): RestoreDecision {
     const { rows, run } = this;
     const checkpoints = rows.checkpoints.values().map(({ attempt, round, isInvalid, isRemoved }) => ({
       ...{ attempt, round },
       isGone: isInvalid || isRemoved,
     }));
-    return nextRestore(this.id, rows.attempts.values().map(originOf), run.attempt, checkpoints);
+    const origins = rows.attempts.values().map(originOf);
+    const foreign = foreignOrigin(origins.find(({ parentRunId }) => parentRunId !== null));
+    const origin = foreign && this.checkpointsOf(foreign.runId)?.get(`${foreign.attempt}/${foreign.round}`);
+    const isOriginGone = foreign !== undefined && (!origin || origin.isInvalid || origin.isRemoved);
+    return nextRestore(this.id, origins, run.attempt, checkpoints, isOriginGone);
   }
 
   private addAttempt(number: number, restore: RestorePoint | null): void {
@@ -234,6 +265,7 @@ export class StoredRun {
         return { does: 'move', hasChanged: this.move(step.move) };
       case 'set':
         this.set(step.run);
+        if (step.event) this.addEvents([{ attempt: this.run.attempt, ...step.event }]);
         return { does: 'set', hasChanged: true };
       case 'begin':
         if (step.needsCheckpoint && this.nextRestore().kind !== 'checkpoint') return { does: 'refuse', hasChanged: false };

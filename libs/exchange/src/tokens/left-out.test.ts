@@ -1,0 +1,103 @@
+/** Runs that leave more tokens out than anybody can name: what is kept of them is bounded, and whoever takes over counts right or says why not. */
+import { MAX_TOKENS_AHEAD, type Message } from '@paceline/protocol';
+import { expect, test } from 'vitest';
+import type { Connection } from '../connection.js';
+import { Journal } from '../rounds/journal.js';
+import { TokenMarks } from './marks.js';
+import { TokenCoordinator } from './token-coordinator.js';
+import { ClockedTokens } from './token-source.js';
+
+const REPLICAS = 4;
+const plan = { replicas: REPLICAS, totalRounds: 100_000, replicaExamples: (_round: number, replica: number) => replica + 1 };
+const examplesOf = (numbers: readonly number[]): number => numbers.reduce((sum, number) => sum + (number % REPLICAS) + 1, 0);
+
+/** Every third token of the first `tokens` is left out, all are done. */
+function marksOf(tokens: number): { marks: TokenMarks; left: number[] } {
+  const marks = new TokenMarks(plan);
+  const left: number[] = [];
+  for (let number = 0; number < tokens; number++) {
+    const token = marks.tokenOf(number);
+    if (number % 3 === 0) {
+      marks.leaveOut(token);
+      left.push(number);
+    }
+    marks.add(token);
+  }
+  return { marks, left };
+}
+
+test('tokens that were left out are named as far back as one may not be done somewhere, and are counted before that', () => {
+  const { marks, left } = marksOf(300_000);
+  const { dropped, droppedBefore } = marks.told(0);
+  expect(dropped.length).toBeLessThanOrEqual(MAX_TOKENS_AHEAD);
+  expect(dropped).toEqual(left.filter((number) => number > left.at(-1)! - MAX_TOKENS_AHEAD));
+  const before = left.filter((number) => number < dropped[0]!);
+  expect([before.length + dropped.length, droppedBefore]).toEqual([left.length, { examples: examplesOf(before), end: before.at(-1)! + 1 }]);
+  expect(marks.leaveOut(marks.tokenOf(0))).toBe(false); // told again, it is nothing new
+});
+
+test('when all are left out, no more are kept than may not be done somewhere', () => {
+  const marks = new TokenMarks(plan);
+  for (let number = 0; number < 200_000; number++) marks.leaveOut(marks.tokenOf(number));
+  const { dropped, droppedBefore } = marks.told(0);
+  expect(dropped).toHaveLength(MAX_TOKENS_AHEAD);
+  expect(droppedBefore.end).toBe(200_000 - MAX_TOKENS_AHEAD);
+  expect(droppedBefore.examples + examplesOf(dropped)).toBe((200_000 / 4) * 10);
+});
+
+test('in mode ssp, too, no token is issued further beyond the first one that is not done', () => {
+  const marks = new TokenMarks({ ...plan, replicas: 16 });
+  const source = new ClockedTokens({ ...plan, replicas: 16 }, marks, 10_000);
+  const others = Array.from({ length: 15 }, (_, i) => i + 1);
+  let issued = 0;
+  for (;;) {
+    const next = source.next(others);
+    if ('waitsFor' in next) {
+      expect(next.waitsFor).toContain(`replica 0 in round 0: ${MAX_TOKENS_AHEAD} tokens beyond it are issued`);
+      break;
+    }
+    issued++;
+    marks.add(next);
+    source.done(next);
+  }
+  expect(issued).toBe((MAX_TOKENS_AHEAD / 16) * 15);
+});
+
+/** A coordinator that takes over from one whose only shard has done this. */
+function successorOf(marks: TokenMarks, ledgerFrom: number) {
+  const journal = new Journal({ now: () => 0 });
+  const over: unknown[] = [];
+  const sent: Message[] = [];
+  const coordinator = new TokenCoordinator({
+    ...{ attempt: 1, replicas: REPLICAS, evalExamples: 0, journal, now: () => 0, collectWeights: () => undefined },
+    schedule: { ...plan, examplesIn: () => 10, epochOf: () => 0 },
+    ...{ servers: 1, shards: [0], mode: 'async', stalenessBound: 0, nonFinite: 'skip' },
+    onOver: (...how: unknown[]) => void over.push(how),
+    succession: { term: 2, view: 1, members: [], ledgerFrom, newest: 0 },
+  });
+  const connection = { isOpen: true, close: () => undefined, sendMessage: (message: Message) => void sent.push(message) };
+  coordinator.serverJoined(0, connection as unknown as Connection);
+  const standing = { type: 'standing', round: marks.rounds, view: 1, term: 2, isReduced: false } as const;
+  coordinator.serverMessage(0, { ...standing, marks: marks.told(0) });
+  coordinator.serverMessage(0, { ...standing, view: coordinator.view, marks: marks.told(2) });
+  return { coordinator, journal, over };
+}
+
+test('whoever takes over counts those that are not named any more, as long as their rounds are stored', () => {
+  const { marks, left } = marksOf(300_000);
+  const { coordinator, over, journal } = successorOf(marks, 74_990);
+  expect(over).toEqual([]);
+  expect(coordinator.round).toBe(75_000);
+  expect(coordinator.ledger.state().examples).toBe(75_000 * 10 - examplesOf(left));
+  const [row] = journal.batch(1_000).filter((entry) => entry.kind === 'ledger');
+  const ofRows = left.filter((number) => number >= 74_990 * REPLICAS);
+  expect(row).toMatchObject({ fromRound: 74_990, toRound: 74_999, examples: 10 * 10 - examplesOf(ofRows), dropped: examplesOf(ofRows) });
+});
+
+test('when they are not stored, the attempt ends with its server, and the next one takes up from the newest checkpoint', () => {
+  const { over, journal } = successorOf(marksOf(300_000).marks, 10);
+  expect(over).toHaveLength(1);
+  const failed = journal.batch().find((entry) => entry.kind === 'event' && entry.type === 'run.failed');
+  expect(failed).toMatchObject({ data: { cause: 'SERVER_LOST' } });
+  expect(JSON.stringify(failed)).toContain('more of them than a coordinator that takes over is told of');
+});
