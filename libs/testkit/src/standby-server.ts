@@ -279,6 +279,7 @@ export class StandbyServer {
         this.happens('collects', options.rounds);
         if (!this.isDead) this.coordinator!.weightsCollected({});
       },
+      whenFinal: (act) => this.place.conclude(act),
       onOver: (outcome, message) => {
         if (!this.isDead) cluster.outcome = { outcome, message, by: this.id };
       },

@@ -82,6 +82,19 @@ test('both primaries are killed at once', async () => {
   expectUndisturbed();
 });
 
+test.each(['p0', 'p1'])('%s has to end: it leaves its place to its standby, which asks for it at once', async (id) => {
+  start();
+  const server = cluster.server(id);
+  let isLeft = false;
+  const struck = strike(id, 'tells reduced', () => setImmediate(() => (isLeft = server.place.handOver())));
+  await cluster.finished();
+  expect(struck.fired).toBe(true);
+  expect(isLeft).toBe(true);
+  expect(server.place.handOver(), 'once').toBe(false);
+  expectUndisturbed();
+  expect(cluster.asked).toContain(`${id.replace('p', 's')} promote`);
+});
+
 test('a standby is killed: the primary has it dropped and goes on; nothing is committed in between', async () => {
   start();
   cluster.answerMs = undefined;

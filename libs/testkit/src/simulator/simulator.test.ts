@@ -21,6 +21,7 @@ const BROKEN_SEEDS = 40;
 const LOSING_SERVERS: readonly FaultKind[] = [
   'kill a server',
   'stop a server',
+  'shut a server down',
   'servers lose each other',
   'break a connection',
   'replay a connection',
