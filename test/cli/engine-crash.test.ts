@@ -19,7 +19,7 @@ interface FleetMember {
 }
 
 it('a worker that crashes is replaced, and the run says why', async () => {
-  const flags = ['--rounds', '400', '--replicas', '4', '--global-batch', '256'];
+  const flags = ['--rounds', '1200', '--replicas', '4', '--global-batch', '256'];
   const calm = await home.json<{ result: { weightsSha256: string } }>('train', ...flags);
   const id = (await home.run(['train', '--detach', ...flags])).stdout.trim();
   const workers = await until('both workers to have a seat', async () => {

@@ -89,11 +89,11 @@ describe('over tcp', () => {
   });
 
   test('all workers gone: the run waits, says for what, and goes on with a new one', async () => {
-    const long: RunSpecInput = { ...base, globalBatch: 256, length: { rounds: 60 } };
+    const long: RunSpecInput = { ...base, globalBatch: 512, length: { rounds: 120 } };
     const run = await plane.train(withServers(long, 1));
     await plane.until(run, 'round 10', 60_000, () => (run.state?.round ?? 0) >= 10);
     await Promise.all(plane.workers.map((worker) => worker.kill('SIGKILL')));
-    expect(run.state!.round, 'they were killed in the middle').toBeLessThan(60);
+    expect(run.state!.round, 'they were killed in the middle').toBeLessThan(120);
     await plane.until(run, 'the run to say what it waits for', 10_000, () => run.state?.waitingFor === 'a worker to take a step task');
     await plane.addWorker();
     const result = await plane.finished(run);

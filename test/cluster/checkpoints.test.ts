@@ -16,12 +16,19 @@ const base: RunSpecInput = {
 };
 const withServers = (servers: number): RunSpecInput => ({ ...base, strategy: { kind: 'parameter-server', servers } });
 
+/** So many that a request that follows some rounds finds more to come. */
+const LONG_ROUNDS = 300;
+const long: RunSpecInput = { ...withServers(2), length: { rounds: LONG_ROUNDS }, checkpoint: { everyRounds: LONG_ROUNDS } };
+
 let plane: DataPlane;
 let reference: string;
+let longReference: string;
 beforeAll(async () => {
   plane = await DataPlane.start({ servers: 3, workers: 2 });
-  const undisturbed = await plane.train({ ...base, checkpoint: { final: true, everySeconds: 0 } });
-  reference = (await plane.finished(undisturbed)).weightsSha256;
+  const undisturbed = async (input: RunSpecInput): Promise<string> =>
+    (await plane.finished(await plane.train({ ...input, checkpoint: { final: true, everySeconds: 0 } }))).weightsSha256;
+  reference = await undisturbed(base);
+  longReference = await undisturbed(long);
 });
 afterAll(() => plane?.stop());
 
@@ -47,7 +54,7 @@ test('checkpoints come with the rounds, the newest and the best are kept, and an
 });
 
 test('a pause ends on a checkpoint of the present round; the next attempt goes on with it', async () => {
-  const run = await plane.train(withServers(2));
+  const run = await plane.train(long);
   await plane.until(run, 'some rounds', 60_000, () => (run.state?.round ?? 0) >= 3);
   const askedMs = performance.now();
   await plane.control(run, 'action', 'pause');
@@ -55,11 +62,11 @@ test('a pause ends on a checkpoint of the present round; the next attempt goes o
   expect(performance.now() - askedMs).toBeLessThan(10_000);
   expect(paused.data).toMatchObject({ redone: 0 });
   await plane.trainAgain(run, { attempt: 1, round: Number(paused.data['round']) });
-  expect((await plane.finished(run)).weightsSha256).toBe(reference);
+  expect((await plane.finished(run)).weightsSha256).toBe(longReference);
 });
 
 test('a server that is told to end takes a last checkpoint first, and nothing is redone', async () => {
-  const run = await plane.train(withServers(2));
+  const run = await plane.train(long);
   await plane.until(run, 'some rounds', 60_000, () => (run.state?.round ?? 0) >= 3);
   const server = plane.servers.find(({ ready }) => ready.id === run.servers[1]!.serverId)!;
   await server.kill('SIGTERM');
@@ -67,7 +74,7 @@ test('a server that is told to end takes a last checkpoint first, and nothing is
   expect(failed.data).toMatchObject({ cause: 'STOPPED', redone: 0 });
   await plane.addServer();
   await plane.trainAgain(run, { attempt: 1, round: Number(failed.data['newest']) });
-  expect((await plane.finished(run)).weightsSha256).toBe(reference);
+  expect((await plane.finished(run)).weightsSha256).toBe(longReference);
 });
 
 test('a damaged checkpoint, and one of another configuration, are refused with what is wrong', async () => {

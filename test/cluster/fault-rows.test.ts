@@ -7,12 +7,12 @@ import type { RunSpecInput } from '@paceline/spec';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 
 const spec = (rounds: number, more: Partial<RunSpecInput> = {}): RunSpecInput => ({
-  ...{ model: 'mlp', globalBatch: 64, replicas: 4, length: { rounds }, seed: 21 },
+  ...{ model: 'mlp', globalBatch: 128, replicas: 4, length: { rounds }, seed: 21 },
   strategy: { kind: 'parameter-server', servers: 2 },
   ...more,
 });
 /** So many that the run outlasts the start of three engines, also where rounds are fast. */
-const ROUNDS = 240;
+const ROUNDS = 500;
 
 let plane: DataPlane;
 let undisturbed: string;
@@ -37,7 +37,8 @@ async function slowly(run: RunView, act: () => Promise<void>): Promise<void> {
 }
 
 test('7: one of two shards is lost: both go back to one common round, the same weights', async () => {
-  const run = await plane.train(spec(ROUNDS, { checkpoint: { everyRounds: 5 } }));
+  while (plane.servers.filter(({ child }) => child.signalCode === null).length < 3) await plane.addServer(); // after a first try
+  const run = await plane.train(spec(ROUNDS, { checkpoint: { everyRounds: 20 } }));
   await slowly(run, async () => {
     const { data } = await plane.event(run, 'checkpoint.written', 40_000);
     const victim = plane.servers.find(({ ready }) => ready.id === run.servers[1]!.serverId)!;
@@ -54,6 +55,7 @@ test('7: one of two shards is lost: both go back to one common round, the same w
 });
 
 test('17: 1 → 3 → 2 workers during a run: the weights of a fixed fleet', async () => {
+  while (plane.servers.filter(({ child }) => child.signalCode === null).length < 2) await plane.addServer();
   const run = await plane.train(spec(ROUNDS));
   await plane.control(run, 'workers', '1');
   const seen: number[] = [];

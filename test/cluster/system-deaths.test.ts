@@ -15,7 +15,7 @@ import {
   untilStatus,
 } from './whole-runs.js';
 
-const LONG = ofRounds(120);
+const LONG = ofRounds(160);
 const SHARE = 0.1;
 
 let stack: Stack;

@@ -3,7 +3,7 @@ import { pace, Stack, type Pace } from '@paceline/testkit';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { expectComplete, idle, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
 
-const LONG = ofRounds(120);
+const LONG = ofRounds(160);
 const SHARE = 0.2;
 
 let stack: Stack;

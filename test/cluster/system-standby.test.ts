@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { eventsOf, expectComplete, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
 
 const SPEC = {
-  ...ofRounds(80),
+  ...ofRounds(200),
   strategy: { kind: 'parameter-server', mode: 'sync', servers: 2, standby: 1 },
 } as const;
 

@@ -9,8 +9,8 @@ import pg from 'pg';
 import { expect } from 'vitest';
 import { trainReference } from '../numerics/reference.js';
 
-/** 4 replicas with 64 examples each: about 15 ms of computing per round on one core. */
-export const SPEC = { model: 'mlp', globalBatch: 256, replicas: 4, seed: 11 } as const satisfies RunSpecInput;
+/** 4 replicas with 128 examples each: about 15 ms of computing per round on one core, so that a fault finds a run that still trains. */
+export const SPEC = { model: 'mlp', globalBatch: 512, replicas: 4, seed: 11 } as const satisfies RunSpecInput;
 export const ofRounds = (rounds: number): RunSpecInput => ({ ...SPEC, length: { rounds } });
 const EXAMPLES = 60_000;
 const ROUNDS_PER_EPOCH = Math.ceil(EXAMPLES / SPEC.globalBatch);
