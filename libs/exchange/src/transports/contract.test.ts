@@ -289,6 +289,25 @@ describe.each<[string, MakePair]>([
     expect(pair.farSees.messages).toEqual([{ type: 'end', outcome: 'finished', message: 'all rounds done' }]);
   });
 
+  it('leaves no hole: behind data that it gave up only a last word arrives', async () => {
+    const pair = await makePair();
+    const payload = payloadOf(1 << 20, 1);
+    pair.near.sendMessage({ type: 'heartbeat', progress: 1 }, NUMBERS);
+    for (let i = 0; i < 8; i++) {
+      pair.near.sendData(dataFields(i), payload);
+      pair.near.sendMessage({ type: 'updated', n: i }, NUMBERS);
+    }
+    pair.near.sendMessage({ type: 'end', outcome: 'cancelled', message: 'the run was cancelled' }, NUMBERS);
+    pair.near.close();
+    await pair.farSees.until('closed', () => pair.farSees.closedReasons.length > 0);
+    const { frames, messages } = pair.farSees;
+    expect(messages[0]).toEqual({ type: 'heartbeat', progress: 1 });
+    expect(messages.at(-1)).toEqual({ type: 'end', outcome: 'cancelled', message: 'the run was cancelled' });
+    expect(frames.length, 'something was given up').toBeLessThan(8);
+    // Each UPDATED followed its frame.
+    expect(messages.slice(1, -1)).toEqual(frames.slice(0, messages.length - 2).map((_, n) => ({ type: 'updated', n })));
+  });
+
   it('counts frames and bytes', async () => {
     const counters = createCounters();
     const pair = await makePair({ counters });

@@ -4,8 +4,9 @@
  *   GREETED  who accepts says its challenge at once; who dials holds what it has to send until that has come, and HELLO repeats it.
  *   OPEN     frames go both ways. Sent frames wait in a queue; one batch at a time is with the stream (a vectored write, so
  *            payloads are never joined), and `onFlushed` follows when it has left.
- *   CLOSING  entered once, by either side or by a fault. No frame is delivered any more, waiting data frames are given up, waiting
- *            control messages and the `refused` still leave. What the peer sends is read and dropped: its end is noticed at
+ *   CLOSING  entered once, by either side or by a fault. No frame is delivered any more, waiting data frames are given up. Control
+ *            messages that waited before them, and the `refused`, still leave; of what waited behind a data frame only what stands
+ *            alone (`STANDS_ALONE`): anything else may build on what was given up, and its reader would find a hole. What the peer sends is read and dropped: its end is noticed at
  *            once, and no unread bytes turn the end of a TCP connection into a reset that destroys the last message.
  *   CLOSED   the stream is gone: the peer closed too, or the linger time is over.
  *
@@ -42,6 +43,8 @@ interface OutgoingFrame {
   readonly payload: Uint8Array | null;
   /** Whether the checksum of the payload was taken. */
   readonly checksum: boolean;
+  /** Means the same whatever was lost before it. */
+  readonly standsAlone: boolean;
   readonly bytes: number;
   readonly onFlushed: (() => void) | undefined;
 }
@@ -51,6 +54,8 @@ const BATCH_BYTES = 1 << 20;
 const BATCH_FRAMES = 64;
 /** Before the challenge has come a peer has little to say: HELLO and where it stands. */
 const MAX_HELD = 256;
+/** The last words of a side: why it ends, and nothing that builds on frames before them. */
+const STANDS_ALONE: ReadonlySet<Message['type']> = new Set(['end', 'leave', 'failed', 'refused']);
 const NO_NUMBERS: FrameNumbers = { attempt: 0, term: 0, view: 0, round: 0 };
 
 /** How a connection begins. Two ends inside one process know each other. */
@@ -146,7 +151,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
       payloadCrc: checksum ? sendingChecksums.take(payload) : 0,
     };
     encodeHeader(header, head);
-    this.enqueue({ head, payload, checksum, bytes: HEADER_BYTES + payload.length, onFlushed });
+    this.enqueue({ head, payload, checksum, standsAlone: false, bytes: HEADER_BYTES + payload.length, onFlushed });
   }
 
   close(error?: ProtocolError): void {
@@ -308,9 +313,10 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     const unfinished = this.reader.stop();
     // Between reads the operating system still holds the region of an unfinished frame: stop reading, at the price of a reset.
     if (unfinished && !this.parsing) this.stream.setReading(false);
-    const dropped = this.queue.filter((frame) => frame.payload);
-    this.queue = this.queue.filter((frame) => !frame.payload);
-    this.release(dropped);
+    const hole = this.queue.findIndex((frame) => frame.payload);
+    const behind = hole < 0 ? [] : this.queue.splice(hole);
+    this.queue.push(...behind.filter(({ standsAlone }) => standsAlone));
+    this.release(behind.filter(({ standsAlone }) => !standsAlone));
     if (refusal && isGreeted) {
       countRefused(this.options.counters, refusal.code);
       const frame = controlFrame({ type: 'refused', code: refusal.code, message: refusal.message.slice(0, 2000) }, NO_NUMBERS, this.checks);
@@ -361,5 +367,5 @@ function controlFrame(message: Message, numbers: FrameNumbers, checksum: boolean
   };
   encodeHeader(header, head);
   head.set(text, HEADER_BYTES);
-  return { head, payload: null, checksum: false, bytes: head.length, onFlushed: undefined };
+  return { head, payload: null, checksum: false, standsAlone: STANDS_ALONE.has(message.type), bytes: head.length, onFlushed: undefined };
 }
