@@ -71,12 +71,11 @@ export class BatchLoader {
 
   /** The micro-batches of a replica step; valid until `release` of the same. */
   take(round: number, replica: number): Batch[] {
-    const key = `${round}/${replica}`;
-    const index = this.slots.findIndex((slot) => slot.key === key);
+    const index = this.slotOf(round, replica);
     if (index >= 0) {
       const { x, y } = this.slots[index]!;
       if (!this.failure) Atomics.wait(this.flags, index, FLAG_FILLING, WAIT_MS);
-      if (Atomics.load(this.flags, index) === FLAG_READY) return this.views(round, replica, x, y);
+      if (this.isReady(round, replica)) return this.views(round, replica, x, y);
     }
     fillBatch(this.plan, this.dataset.train, round, replica, this.spare.x, this.spare.y);
     return this.views(round, replica, this.spare.x, this.spare.y);
@@ -84,8 +83,13 @@ export class BatchLoader {
 
   /** A slot that the loader still fills (nobody waited for it any longer) stays taken until `forget` finds it filled. */
   release(round: number, replica: number): void {
-    const index = this.slots.findIndex((slot) => slot.key === `${round}/${replica}`);
-    if (index >= 0 && Atomics.load(this.flags, index) === FLAG_READY) this.slots[index]!.key = undefined;
+    if (this.isReady(round, replica)) this.slots[this.slotOf(round, replica)]!.key = undefined;
+  }
+
+  /** Whether the loader has prepared this batch, and nobody has released it. */
+  isReady(round: number, replica: number): boolean {
+    const index = this.slotOf(round, replica);
+    return index >= 0 && Atomics.load(this.flags, index) === FLAG_READY;
   }
 
   /** Slots of rounds that will not be asked for any more are free again once the loader is done with them. */
@@ -98,6 +102,10 @@ export class BatchLoader {
 
   async stop(): Promise<void> {
     await this.thread.terminate();
+  }
+
+  private slotOf(round: number, replica: number): number {
+    return this.slots.findIndex((slot) => slot.key === `${round}/${replica}`);
   }
 
   private views(round: number, replica: number, x: Float32Array, y: Int32Array): Batch[] {

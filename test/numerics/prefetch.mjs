@@ -1,0 +1,42 @@
+/**
+ * Stands for the compute thread: asks for the batches of round 1 and then computes without ever yielding, as an engine does. Prints which
+ * of them were there before anybody waited for one, and whether all bytes are those of batches that are gathered on the spot.
+ */
+import { openDataset } from '../../libs/data/dist/index.js';
+import { parseRunSpec } from '../../libs/spec/dist/index.js';
+import { BatchLoader } from '../../apps/worker/dist/batch-loader.js';
+import { BatchPlan, fillBatch } from '../../apps/worker/dist/batch-plan.js';
+
+const BUSY_MS = Number(process.argv[2]);
+const REPLICAS = [0, 1, 2, 3];
+
+const { spec } = parseRunSpec({ model: 'mlp', globalBatch: 1024, replicas: REPLICAS.length, length: { rounds: 4 }, seed: 3 });
+const dataset = await openDataset(spec.dataset);
+const exampleLength = 784;
+const plan = new BatchPlan({ spec, examples: dataset.train.count, exampleLength });
+const loader = new BatchLoader(plan, dataset, REPLICAS.length);
+
+/** Keeps this thread busy until `isEnough` or the deadline: no event of it is handled meanwhile. */
+function compute(isEnough, deadlineMs) {
+  for (const until = performance.now() + deadlineMs; performance.now() < until && !isEnough();) Math.hypot(1, 2);
+}
+
+const x = new Float32Array(plan.maxExamples * exampleLength);
+const y = new Int32Array(plan.maxExamples);
+const rounds = [];
+for (const round of [1, 2]) {
+  loader.prefetch(round, REPLICAS);
+  const before = REPLICAS.filter((replica) => loader.isReady(round, replica));
+  compute(() => REPLICAS.every((replica) => loader.isReady(round, replica)), BUSY_MS);
+  const after = REPLICAS.filter((replica) => loader.isReady(round, replica));
+  const isSame = REPLICAS.every((replica) => {
+    const [batch] = loader.take(round, replica);
+    fillBatch(plan, dataset.train, round, replica, x, y);
+    const same = batch.x.every((value, i) => value === x[i]) && batch.y.every((value, i) => value === y[i]);
+    loader.release(round, replica);
+    return same && batch.count === 256;
+  });
+  rounds.push({ before, after, isSame, isReleased: !REPLICAS.some((replica) => loader.isReady(round, replica)) });
+}
+console.log(JSON.stringify(rounds));
+await loader.stop();
