@@ -48,7 +48,7 @@ export interface BackendOptions {
 }
 
 /** Raised when a kernel of ours computes different bits than before, so that old and new workers do not mix. */
-const KERNELS_REVISION = 4;
+const KERNELS_REVISION = 5;
 
 /** One thread: XNNPACK would cut the work by the number of threads, and a worker process has one compute thread per device. */
 const WASM_THREADS = 1;

@@ -111,14 +111,18 @@ function backpropFilterListed(heap: Heap, info: Info, windows: Windows, dy: numb
   const ofX = ofDy === undefined ? fewSet(heap, windows.base, windows.floats, k, dy, windows.count * k) : undefined;
   if (ofDy === undefined && ofX === undefined) return false;
   const [run, depth] = [filterWidth * c, filterHeight * filterWidth * c];
-  // A pixel of x is listed once for each of a filter's cells.
-  const { entries, starts } = ofDy === undefined ? roomForLists(heap, ofX! * filterWidth, run) : roomForLists(heap, ofDy, k);
+  const block = Math.min(windows.count, BLOCK_OF_LISTED_PIXELS);
+  // One row of a filter's cells meets an element of x at most once for each cell.
+  const { entries, starts } =
+    ofDy === undefined
+      ? roomForLists(heap, Math.min(ofX! * filterWidth, block * run), run)
+      : roomForLists(heap, Math.min(ofDy, block * k), k);
   const rows = heap.scratch('rows', windows.count * FLOAT);
   kernels.tabulate(rows, dy, k * FLOAT, windows.count);
   const sums = ofDy === undefined ? to : heap.scratch('transposed', k * depth * FLOAT);
   const zeros = beginOf(heap, undefined, Math.max(c, k));
-  for (let at = 0; at < windows.count; at += BLOCK_OF_LISTED_PIXELS) {
-    const count = Math.min(BLOCK_OF_LISTED_PIXELS, windows.count - at);
+  for (let at = 0; at < windows.count; at += block) {
+    const count = Math.min(block, windows.count - at);
     const [ofWindows, ofRows] = [windows.table + at * FLOAT, rows + at * FLOAT];
     const begin = at === 0 ? zeros : 0;
     if (ofDy !== undefined) {
@@ -158,7 +162,7 @@ function spread(heap: Heap, info: Info, dy: number, filter: number, dx: number):
   const cellBytes = packedBytes(k, c);
   const cells = filterHeight * filterWidth;
   const set = fewSet(heap, dy, info.batchSize * p * q * k, c, filter, cells * c * k);
-  const lists = set === undefined ? undefined : roomForLists(heap, set, p * q);
+  const lists = set === undefined ? undefined : roomForLists(heap, Math.min(set, p * q * k), p * q);
   const packed = heap.scratch('packed', cells * cellBytes);
   for (let cell = 0; cell < cells; cell++) {
     const [from, to] = [filter + cell * c * k * FLOAT, packed + cell * cellBytes];

@@ -1,6 +1,6 @@
 /**
- * When a product may leave the zeros of its left operand out (kernels: assembly/training/sparse.ts): the bits are the same, so this only decides
- * about time. Images on a blank background are mostly zeros (MNIST: 81 %), and so is the gradient behind max pooling and relu
+ * When a product may leave the zeros of its left operand out (kernels: assembly/training/sparse.ts): the bits are the same up to the
+ * sign of a zero, so this only decides about time. Images on a blank background are mostly zeros (MNIST: 81 %), and so is the gradient behind max pooling and relu
  * (one pixel in four at most).
  */
 import type { Heap } from './heap.js';
@@ -28,9 +28,9 @@ export function fewSet(
   return set <= elements * MOST_SET && kernels.isFinite(b, elementsOfB) ? set : undefined;
 }
 
-/** Room for the entries, with one to end each list, and the beginnings of lists. */
+/** Room for the entries, with one more for each list, and the beginnings of lists. */
 export function roomForLists(heap: Heap, entries: number, lists: number): { entries: number; starts: number } {
-  return { entries: heap.scratch('entries', (entries + lists + 1) * ENTRY_BYTES), starts: heap.scratch('starts', (lists + 2) * FLOAT) };
+  return { entries: heap.scratch('entries', (entries + lists) * ENTRY_BYTES), starts: heap.scratch('starts', (lists + 2) * FLOAT) };
 }
 
 /** n floats to begin sums from: the bias, or zeros. */

@@ -7,7 +7,7 @@
  *
  * An element of C adds up in the order of k, as in the dense products, and what is left out is x·0 = ±0, which changes no sum that
  * began at +0: the bits are those of the dense product as long as B is finite (0·∞ is NaN; whoever calls this looks first), up to the sign of a
- * zero where the bias is −0, or a fused multiply-add underflows.
+ * zero where a sum begins at −0 (a bias), or a fused multiply-add underflows.
  * Strides and offsets are in bytes, counts in floats.
  */
 import { listed2, listed4 } from './micro-kernels';
