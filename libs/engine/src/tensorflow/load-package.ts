@@ -3,7 +3,7 @@
  * package beside it: a second core, webgl, layers, the protobufs. Only two of its files are needed; what they ask for is put into
  * `require.cache` before, so that they find our modules, wherever the package lies. Nothing in the package is changed.
  */
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, realpathSync } from 'node:fs';
 import { createRequire, Module } from 'node:module';
 import { constants } from 'node:os';
 import path from 'node:path';
@@ -98,16 +98,26 @@ const DLOPEN_NODELETE = 0x1000;
 
 /**
  * Node unloads an addon, and with it TensorFlow's library, when the last thread that has it ends; what the library has left for the end of
- * the process (threads, destructors) then runs in memory that is gone: SIGSEGV or SIGABRT.
+ * the process (threads, destructors) then runs in memory that is gone: SIGSEGV or SIGABRT. Where the addon has found another library than
+ * this one it stays as it is: to open this one would load a second TensorFlow.
  */
-function keepLoaded(library: string): void {
-  if (process.platform !== 'linux' || !existsSync(library)) return;
+export function keepLoaded(library: string): void {
+  if (!isMapped(library)) return;
   try {
     process.dlopen({ exports: {} }, library, constants.dlopen.RTLD_NOW | DLOPEN_NODELETE);
   } catch (error) {
     // It is no addon, Node says, and closes it again; the flag stays with it.
     if (!(error as Error).message.includes('did not self-register')) throw error;
   }
+}
+
+/** Whether this process has the file in its memory, under whatever name. Only Linux says. */
+export function isMapped(file: string): boolean {
+  if (process.platform !== 'linux' || !existsSync(file)) return false;
+  const end = ` ${realpathSync(file)}`;
+  return readFileSync('/proc/self/maps', 'utf8')
+    .split('\n')
+    .some((line) => line.endsWith(end));
 }
 
 function provide(file: string, exports: unknown): void {

@@ -1,10 +1,11 @@
 import { execFile } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { homedir } from 'node:os';
+import { copyFileSync, existsSync, mkdtempSync, readFileSync, realpathSync, rmSync, symlinkSync } from 'node:fs';
+import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import * as tf from '@tensorflow/tfjs-core';
-import { describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { isMapped, keepLoaded } from './load-package.js';
 import { batchOf, bitsOf, largestDifference, loadedEngine, rowsOf, sequential } from '../run.fixture.js';
 
 /** Where `paceline engine install tensorflow` puts it. */
@@ -116,5 +117,27 @@ it('without an installation there is one line of what to do', async () => {
   await expect(loadedEngine({ model: 'mlp', engine: 'tensorflow' })).rejects.toMatchObject({
     code: 'ENGINE_UNAVAILABLE',
     message: 'TensorFlow is not installed here: run `paceline engine install tensorflow`, or take `engine: wasm`.',
+  });
+});
+
+describe.runIf(process.platform === 'linux')('a library', () => {
+  let folder: string;
+  beforeEach(() => void (folder = realpathSync(mkdtempSync(join(tmpdir(), 'paceline-mapped-')))));
+  afterEach(() => rmSync(folder, { recursive: true }));
+
+  it('is found in memory under any of its names, and one that is not there is not', () => {
+    const link = join(folder, 'node');
+    symlinkSync(process.execPath, link);
+    expect([process.execPath, link].map(isMapped)).toEqual([true, true]);
+    expect([import.meta.filename, join(folder, 'missing')].map(isMapped)).toEqual([false, false]);
+  });
+
+  it('that the addon has not loaded is not loaded to be kept', () => {
+    const [loaded] = /\/\S*\/libm[.-]\S*$/m.exec(readFileSync('/proc/self/maps', 'utf8'))!;
+    const copy = join(folder, 'libtensorflow.so');
+    copyFileSync(loaded, copy);
+    keepLoaded(copy);
+    expect(isMapped(copy)).toBe(false);
+    expect(() => keepLoaded(loaded)).not.toThrow();
   });
 });
