@@ -8,7 +8,7 @@
  * engine is measured where it is installed (`paceline engine install tensorflow`). With `--peer-python PYTHON` TensorFlow computes the same
  * step compiled as a graph (engines-tensorflow.py), with `--tfjs-node FOLDER` (where @tensorflow/tfjs-node is installed) stock tf.js runs on
  * its native library. `--only mlp,cnn` picks models. Inputs are pseudo-random, none of them zero but one in a hundred; `mlp-mnist` is the MLP on images of
- * MNIST, of which four pixels in five are zero: the wasm engine leaves those out, the others do not care.
+ * MNIST, of which four pixels in five are zero: the wasm engine leaves those out, the others do not care. Python has no MNIST and leaves it out.
  *
  * With `--check` it exits with 1 when wasm misses a bar: of the stock backend, or of tf.js on TensorFlow (needs `--tfjs-node`).
  *
@@ -39,6 +39,7 @@ const { values: flags } = parseArgs({
 });
 const steps = Number(flags.steps);
 const repetitions = Number(flags.repetitions);
+const models = flags.only.split(',');
 const median = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
 
 const sequential = (...layers) => ({
@@ -63,7 +64,7 @@ const TRAINED_BY = {
   relaxed: Object.keys(MODELS),
   native: ['mlp', 'mlp-mnist', 'cnn', 'lstm'],
   'tfjs-node': ['mlp', 'mlp-mnist', 'cnn', 'lstm'],
-  tensorflow: Object.keys(MODELS),
+  tensorflow: ['mlp', 'cnn', 'lstm', 'gru'],
 };
 const NAMES = {
   stock: 'tf.js wasm, stock',
@@ -236,7 +237,7 @@ async function startPython() {
   await answer();
   return {
     measure: async (name) => {
-      child.stdin.write(`${name.split('-')[0]}\n`);
+      child.stdin.write(`${name}\n`);
       const [wallMs, cpuMs] = (await answer()).split(' ').map(Number);
       return { wallMs, cpuMs };
     },
@@ -244,8 +245,16 @@ async function startPython() {
   };
 }
 
+/** Why there is nothing that --check could hold the engine to. */
+function uncheckable() {
+  if (flags.steady) return '--check compares times, and --steady measures none';
+  if (!flags['tfjs-node']) return '--check holds the engine to tf.js on TensorFlow, too: name a --tfjs-node';
+  const barred = new Set(Object.keys(BARS).map((key) => key.split(' ')[0]));
+  if (!models.some((name) => barred.has(name))) return `--check has no bar for ${flags.only}: name one of ${[...barred]} with --only`;
+  return undefined;
+}
+
 async function compare() {
-  if (flags.check && !flags['tfjs-node']) throw new Error('--check holds the engine to tf.js on TensorFlow, too: name a --tfjs-node');
   const native = tensorflowEngines().length > 0 ? ['native'] : [];
   const kinds = [
     'stock',
@@ -259,7 +268,7 @@ async function compare() {
   const medians = new Map();
   try {
     for (let repetition = 0; repetition < repetitions; repetition++) {
-      for (const name of flags.only.split(',')) {
+      for (const name of models) {
         for (const [i, kind] of kinds.entries()) {
           if (!TRAINED_BY[kind].includes(name)) continue;
           const key = `${name} ${kind}`;
@@ -270,7 +279,7 @@ async function compare() {
   } finally {
     for (const { stop } of paths) stop();
   }
-  return flags.only.split(',').flatMap((name) => {
+  return models.flatMap((name) => {
     const ours = figures(medians.get(`${name} engine`));
     return kinds
       .filter((kind) => medians.has(`${name} ${kind}`))
@@ -313,7 +322,10 @@ async function steady(count) {
 }
 
 if (flags.child) await serve(flags.child);
-else {
+else if (flags.check && uncheckable()) {
+  console.error(uncheckable());
+  process.exit(1);
+} else {
   const table = flags.steady ? await steady(Number(flags.steady)) : await compare();
   if (flags.json) console.log(JSON.stringify({ bench: 'engines', rows: table }));
   else console.table(table);

@@ -1,4 +1,4 @@
-/** `--help` of every bench says what it measures and which flags it takes. */
+/** `--help` of every bench says what it measures and which flags it takes; `--check` does not pass where there is nothing to compare. */
 import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -26,4 +26,17 @@ it.each(names)('of %s', (name) => {
   const read = [...source.matchAll(/flags\.([a-z]+)|flags\['([a-z-]+)'\]/gu)].map(([, plain, quoted]) => plain ?? quoted!);
   expect(read.length).toBeGreaterThan(0);
   for (const flag of read) if (flag !== 'child') expect(stdout).toMatch(new RegExp(`^  --${flag}\\b`, 'mu'));
+});
+
+it.each([
+  [
+    'no model with a bar',
+    ['--only', 'gru', '--tfjs-node', '.'],
+    '--check has no bar for gru: name one of mlp,mlp-mnist,cnn,lstm with --only',
+  ],
+  ['no TensorFlow', [], '--check holds the engine to tf.js on TensorFlow, too: name a --tfjs-node'],
+  ['steps that are not timed', ['--steady', '10', '--tfjs-node', '.'], '--check compares times, and --steady measures none'],
+])('engines --check fails in one line for %s', (_, args, line) => {
+  const { status, stdout, stderr } = bench('engines', '--check', ...args);
+  expect([status, stdout, stderr]).toEqual([1, '', `${line}\n`]);
 });
