@@ -14,6 +14,7 @@ import {
   REPORT_STREAM,
   STEP_TASK_QUEUE,
   arbitrate,
+  highWaterOf,
   leadFieldName,
   TOKEN_AUDIENCE,
   TOKEN_ISSUER,
@@ -302,8 +303,9 @@ export class DataPlane {
     if (report.kind !== 'journal') return;
     if ((report.term ?? 1) < (run.leads.find(({ index }) => index === 0)?.term ?? 1)) return; // a coordinator that was replaced
     run.state = report.state;
-    let last = run.entries.at(-1)?.n ?? 0;
-    for (const entry of report.entries) if (entry.n === last + 1) (run.entries.push(entry), (last = entry.n));
+    const known = run.entries.at(-1)?.n ?? 0;
+    const last = highWaterOf(report, known);
+    run.entries.push(...report.entries.filter(({ n }) => n > known && n <= last));
     await this.redisClient.hset(controlKey(run.id), ackFieldName(run.attempt), `${last}`);
   }
 
