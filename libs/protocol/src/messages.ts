@@ -4,11 +4,12 @@
  *
  *   who → whom                 messages
  *   who accepts → who dials    challenge
- *   worker → every server      hello, heartbeat, pull, fetch, leave
+ *   either side of any link    heartbeat
+ *   worker → every server      hello, pull, fetch, leave
  *   worker → coordinator       contribution, evaluated, token-non-finite, failed
  *   server → worker            welcome, refused
  *   coordinator → worker       view, commit, tokens, evaluate, tell-again, end
- *   standby → its primary      hello, replicated, updated
+ *   standby → its primary      hello, replicated, updated, stopping, end
  *   primary → its standby      view, decision, commit, end, and reduced chunks as gradient frames of the root node; modes async and ssp:
  *                              update, and the chunks of its gradient as frames of its leaf
  *   server → coordinator       hello, standing, standby-link, reduced, applied, member-link, cut-written, cut-failed, non-finite, stopping,
@@ -62,10 +63,10 @@ const decisionFields = {
 };
 const decisionSchema = z.strictObject(decisionFields);
 
-/** Modes async and ssp: the tokens that a shard is done with, by number (round · R + replica). */
 /** Tokens issued beyond the first one that is not done: what bounds all marks, however slow one worker is. */
 export const MAX_TOKENS_AHEAD = 65_536;
 
+/** Modes async and ssp: the tokens that a shard is done with, by number (round · R + replica). */
 const marksSchema = z.strictObject({
   /** All before it are done, and of those from it on the ones whose bit is set (base64). */
   lowWater: count,

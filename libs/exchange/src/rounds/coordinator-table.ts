@@ -31,7 +31,7 @@ export const COORDINATOR_ROWS = {
   serverTakenOver: {
     from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
     event: 'a standby joins in a higher term, in the place of its primary',
-    does: 'take its term; COMMIT(k) again if it lacks it; ask it again for weights that are being collected',
+    does: 'COMMIT(k) again if it lacks it; ask it again for weights that are being collected',
     next: '–',
   },
   standbyLink: {

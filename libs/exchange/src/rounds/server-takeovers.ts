@@ -99,8 +99,9 @@ export abstract class ServerTakeovers<
     const isTakenOver = this.servers.leads(index, message.term);
     if (isTakenOver && !this.isAsking) this.takenOver(index, follower, message.term);
     const { coordinator } = this;
-    // Of the coordinator before, which it had joined first: it would not hear a lower one.
-    const isAhead = this.hasSucceeded && !this.isAsking && message.view > coordinator.view;
+    // Of the coordinator before, which it had joined first: it would not hear a lower one, or an equal one with other members.
+    const isNotBelow = isTakenOver ? message.view >= coordinator.view : message.view > coordinator.view;
+    const isAhead = this.hasSucceeded && !this.isAsking && isNotBelow;
     if (isAhead) coordinator.view = message.view;
     if (isAhead && !this.isUnderWay && coordinator.table.state !== 'OVER') this.hooks.nextView();
     this.standing(index, message);

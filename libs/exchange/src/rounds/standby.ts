@@ -218,10 +218,6 @@ export class Standby {
     throw new ProtocolError('STALE_TERM', `term ${header.term}, present is ${this.options.shard().term}`);
   }
 
-  private acknowledge(round: number, chunk: number): void {
-    this.connection?.sendMessage({ type: 'replicated', round, chunk }, this.numbers());
-  }
-
   private ask(): void {
     this.askedMs = this.options.now();
     this.options.askToPromote();

@@ -78,6 +78,23 @@ test('a server that is taken over, and had heard of a higher one first, makes al
   for (const each of [servers[0]!, follower, ...workers]) expect(each.newest()).toBe(coordinator.view);
 });
 
+test('an equal one of a server that is taken over is of the coordinator before, with other members: all hear a higher one', () => {
+  const { coordinator, servers, join } = succeeded({ standing: 4 });
+  const workers = [join(0, { round: 3, view: 4 }), join(1, { round: 3, view: 4 })];
+  coordinator.serverMessage(1, { type: 'standby-link', up: true, id: 's1', why: 'it follows' });
+  coordinator.serverLost(1, 'it was killed');
+  const follower = peer();
+  coordinator.serverJoined(1, follower.connection);
+  const { view } = coordinator;
+  coordinator.serverMessage(1, { type: 'standing', round: 3, view, term: 3, isReduced: false });
+  expect(coordinator.view).toBeGreaterThan(view);
+  for (const each of [servers[0]!, follower, ...workers]) expect(each.newest()).toBe(coordinator.view);
+  // Said again by the same server, it is of this coordinator.
+  const { view: present } = coordinator;
+  coordinator.serverMessage(1, { type: 'standing', round: 3, view: present, term: 3, isReduced: false });
+  expect(coordinator.view).toBe(present);
+});
+
 test('a lower one changes nothing, and neither does a coordinator that has succeeded nobody believe one', () => {
   const { coordinator, join } = succeeded({ standing: 4 });
   join(0, { round: 3, view: 2 });

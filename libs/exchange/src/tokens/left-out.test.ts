@@ -63,29 +63,32 @@ test('in mode ssp, too, no token is issued further beyond the first one that is 
   expect(issued).toBe((MAX_TOKENS_AHEAD / 16) * 15);
 });
 
-/** A coordinator that takes over from one whose only shard has done this. */
-function successorOf(marks: TokenMarks, ledgerFrom: number) {
+/** A coordinator that takes over from one whose shards have done this. */
+function successorOf(shards: readonly TokenMarks[], ledgerFrom: number) {
   const journal = new Journal({ now: () => 0 });
   const over: unknown[] = [];
   const sent: Message[] = [];
   const coordinator = new TokenCoordinator({
     ...{ attempt: 1, replicas: REPLICAS, evalExamples: 0, journal, now: () => 0, collectWeights: () => undefined },
     schedule: { ...plan, examplesIn: () => 10, epochOf: () => 0 },
-    ...{ servers: 1, shards: [0], mode: 'async', stalenessBound: 0, nonFinite: 'skip' },
+    ...{ servers: shards.length, shards: [...shards.keys()], mode: 'async', stalenessBound: 0, nonFinite: 'skip' },
     onOver: (...how: unknown[]) => void over.push(how),
     succession: { term: 2, view: 1, members: [], ledgerFrom, newest: 0 },
   });
   const connection = { isOpen: true, close: () => undefined, sendMessage: (message: Message) => void sent.push(message) };
-  coordinator.serverJoined(0, connection as unknown as Connection);
-  const standing = { type: 'standing', round: marks.rounds, view: 1, term: 2, isReduced: false } as const;
-  coordinator.serverMessage(0, { ...standing, marks: marks.told(0) });
-  coordinator.serverMessage(0, { ...standing, view: coordinator.view, marks: marks.told(2) });
-  return { coordinator, journal, over };
+  for (const index of shards.keys()) coordinator.serverJoined(index, connection as unknown as Connection);
+  for (const since of [0, 2])
+    for (const [index, marks] of shards.entries()) {
+      const { view } = coordinator;
+      const [term, told] = [index === 0 ? 2 : 1, marks.told(since)];
+      coordinator.serverMessage(index, { type: 'standing', round: marks.rounds, view, term, isReduced: false, marks: told });
+    }
+  return { coordinator, journal, over, sent };
 }
 
 test('whoever takes over counts those that are not named any more, as long as their rounds are stored', () => {
   const { marks, left } = marksOf(300_000);
-  const { coordinator, over, journal } = successorOf(marks, 74_990);
+  const { coordinator, over, journal } = successorOf([marks], 74_990);
   expect(over).toEqual([]);
   expect(coordinator.round).toBe(75_000);
   expect(coordinator.ledger.state().examples).toBe(75_000 * 10 - examplesOf(left));
@@ -95,9 +98,29 @@ test('whoever takes over counts those that are not named any more, as long as th
 });
 
 test('when they are not stored, the attempt ends with its server, and the next one takes up from the newest checkpoint', () => {
-  const { over, journal } = successorOf(marksOf(300_000).marks, 10);
+  const { over, journal } = successorOf([marksOf(300_000).marks], 10);
   expect(over).toHaveLength(1);
   const failed = journal.batch().find((entry) => entry.kind === 'event' && entry.type === 'run.failed');
   expect(failed).toMatchObject({ data: { cause: 'SERVER_LOST' } });
   expect(JSON.stringify(failed)).toContain('more of them than a coordinator that takes over is told of');
+});
+
+test('what one shard names and another has let go of is left out at both: only what a DROP has not reached is told again', () => {
+  const shards = [200_000, 200_002].map((tokens) => {
+    const marks = new TokenMarks(plan);
+    for (let number = 0; number < tokens; number++) {
+      marks.leaveOut(marks.tokenOf(number));
+      marks.add(marks.tokenOf(number));
+    }
+    return marks;
+  });
+  const { coordinator, over, sent } = successorOf(shards, 40_000);
+  expect(over).toEqual([]);
+  expect(coordinator.marks.lowWater).toBe(200_000);
+  const drops = sent.filter((message) => message.type === 'drop').map(({ round, replica }) => round * REPLICAS + replica);
+  expect([...new Set(drops)]).toEqual([200_000, 200_001]);
+  coordinator.serverMessage(0, { type: 'applied', round: 50_000, replica: 0, staleness: 0, isDropped: true });
+  coordinator.serverMessage(0, { type: 'applied', round: 50_000, replica: 1, staleness: 0, isDropped: true });
+  expect(coordinator.marks.lowWater).toBe(200_002);
+  expect(coordinator.ledger.state().examples).toBe(0);
 });

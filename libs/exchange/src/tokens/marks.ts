@@ -181,4 +181,9 @@ export class MarksTold {
   isLeftOut(number: number): boolean {
     return this.dropped.has(number);
   }
+
+  /** Of a token that some shard names as left out: whether this one has heard of that, though it may have let go of the name. */
+  knowsLeftOut(number: number): boolean {
+    return this.isLeftOut(number) || number < this.leftOutBefore.end;
+  }
 }

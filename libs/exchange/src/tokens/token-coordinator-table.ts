@@ -24,7 +24,7 @@ export const TOKEN_COORDINATOR_ROWS = {
   serverTakenOver: {
     from: LIVE,
     event: 'a standby joins in a higher term, in the place of its primary',
-    does: 'take its term, and the tokens that it is done with; ask it again for weights that are being collected',
+    does: 'note the tokens that it is done with; ask it again for weights that are being collected',
     next: '–',
   },
   standbyLink: {

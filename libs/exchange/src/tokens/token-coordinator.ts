@@ -286,7 +286,7 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
       const isDropped = leftOut.has(number);
       if (doneAt.length === 0 || token.round >= this.plan.totalRounds || marks.has(token)) continue;
       begun.push(token);
-      const knows = isDropped ? doneAt.filter((index) => told.get(index)!.isLeftOut(number)) : doneAt;
+      const knows = isDropped ? doneAt.filter((index) => told.get(index)!.knowsLeftOut(number)) : doneAt;
       if (knows.length === shards.length) marks.add(token);
       else this.issued.set(number, begunToken(token, isDropped, knows));
     }

@@ -55,7 +55,7 @@ const BATCH_FRAMES = 64;
 /** Before the challenge has come a peer has little to say: HELLO and where it stands. */
 const MAX_HELD = 256;
 /** The last words of a side: why it ends, and nothing that builds on frames before them. */
-const STANDS_ALONE: ReadonlySet<Message['type']> = new Set(['end', 'leave', 'failed', 'refused']);
+const STANDS_ALONE: ReadonlySet<Message['type']> = new Set(['end', 'leave', 'failed']);
 const NO_NUMBERS: FrameNumbers = { attempt: 0, term: 0, view: 0, round: 0 };
 
 /** How a connection begins. Two ends inside one process know each other. */
