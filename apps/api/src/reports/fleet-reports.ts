@@ -96,9 +96,11 @@ export class FleetReports {
       const [row, told] = await Promise.all([
         transaction.attempt.findUnique({ where }),
         transaction.runEvent.findMany({
+          // `n`: the events of the control plane itself. The index leaves out what came in journals.
           where: {
             runId,
             attempt,
+            n: null,
             type: 'seat.failed',
             AND: [{ data: { path: ['seat'], equals: seat } }, { data: { path: ['n'], equals: n } }],
           },
