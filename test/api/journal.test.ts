@@ -1,5 +1,5 @@
 /** What coordinators report is stored once, in order, and acknowledged only when it is stored; what subscribers see has no gap and no double. */
-import { ackFieldName, controlKey, REPORT_STREAM, type JournalEntry } from '@paceline/jobs';
+import { ackedNumber, ackFieldName, controlKey, REPORT_STREAM, type JournalEntry } from '@paceline/jobs';
 import { createClient, type Client } from 'graphql-ws';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
@@ -25,7 +25,7 @@ afterAll(async () => {
   await plane?.stop();
 });
 
-const ackOf = (id: string) => fleet.control(id, ackFieldName(1));
+const ackOf = async (id: string) => ackedNumber((await fleet.control(id, ackFieldName(1))) ?? undefined, 1);
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function training(caller: Caller = plane.admin): Promise<Coordinator> {
@@ -56,9 +56,9 @@ describe('a journal', () => {
     const [first, second, third] = [entries.slice(0, 20), entries.slice(20, 40), entries.slice(40)] as const;
     await coordinator.send(first);
     await coordinator.send(third); // the second is missing
-    await until('the first part', async () => (await ackOf(runId)) === `${first.at(-1)!.n}`);
+    await until('the first part', async () => (await ackOf(runId)) === first.at(-1)!.n);
     await pause(400);
-    expect(await ackOf(runId)).toBe(`${first.at(-1)!.n}`);
+    expect(await ackOf(runId)).toBe(first.at(-1)!.n);
     await coordinator.send(entries, { after: 0 });
     await coordinator.acknowledged();
     await coordinator.send(second);
@@ -91,7 +91,7 @@ describe('a journal', () => {
     const entries = coordinator.number(coordinator.rounds(0, 9)).filter(({ n }) => n % 3 !== 0);
     await coordinator.send(entries.slice(0, 5), { after: 0 });
     await coordinator.send(entries.slice(5), { after: entries[4]!.n });
-    await until('the acknowledgement', async () => (await ackOf(coordinator.runId)) === `${entries.at(-1)!.n}`);
+    await until('the acknowledgement', async () => (await ackOf(coordinator.runId)) === entries.at(-1)!.n);
   });
 
   it('of an older attempt is acknowledged and changes nothing', async () => {

@@ -1,5 +1,5 @@
 /** PostgreSQL and Redis go away in the middle of a run and come back: what is asked meanwhile is answered, and nothing is lost. */
-import { controlKey } from '@paceline/jobs';
+import { ackValue, controlKey } from '@paceline/jobs';
 import { createClient } from 'graphql-ws';
 import request from 'supertest';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -44,7 +44,10 @@ describe('PostgreSQL is away', () => {
     const coordinator = await training();
     const { runId } = coordinator;
     await coordinator.publish(coordinator.rounds(0, 9), { round: 10 });
-    await until('the first acknowledgement', async () => (await fleet.redis.hget(controlKey(runId), 'ack1')) === `${coordinator.n}`);
+    await until(
+      'the first acknowledgement',
+      async () => (await fleet.redis.hget(controlKey(runId), 'ack1')) === ackValue(coordinator.n, 1),
+    );
     const acknowledged = coordinator.n;
     const { port } = plane.postgres;
     const subscriber = createClient({
@@ -100,10 +103,14 @@ describe('PostgreSQL is away', () => {
       await pause(1_000);
     }
     await coordinator.send(coordinator.number([coordinator.event('during the outage')]));
-    expect(await fleet.redis.hget(controlKey(runId), 'ack1')).toBe(`${acknowledged}`);
+    expect(await fleet.redis.hget(controlKey(runId), 'ack1')).toBe(ackValue(acknowledged, 1));
 
     plane.postgres = await plane.startPostgres(true, port);
-    await until('the acknowledgement', async () => (await fleet.redis.hget(controlKey(runId), 'ack1')) === `${coordinator.n}`, 20_000);
+    await until(
+      'the acknowledgement',
+      async () => (await fleet.redis.hget(controlKey(runId), 'ack1')) === ackValue(coordinator.n, 1),
+      20_000,
+    );
     await until('a run again', async () => (await plane.admin.gql('{ viewer { isAdmin } }')).status === 200);
     expect(await ledgerOf(runId)).toMatchObject({ ledger: { committedRounds: 50, committedExamples: 50 * 256 } });
     expect(await statusOf(runId)).toBe('RUNNING');

@@ -6,6 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { createServer, type AddressInfo } from 'node:net';
 import {
   ackFieldName,
+  ackValue,
   connectRedis,
   controlKey,
   HandQueue,
@@ -229,8 +230,9 @@ export class Coordinator {
 
   /** Waits until the api has stored everything that was numbered. */
   acknowledged(): Promise<unknown> {
-    const { fleet, runId, attempt } = this;
-    return until(`the acknowledgement of ${this.n}`, async () => (await fleet.control(runId, ackFieldName(attempt))) === `${this.n}`);
+    const { fleet, runId, attempt, n } = this;
+    const value = ackValue(n, this.term);
+    return until(`the acknowledgement of ${n}`, async () => (await fleet.control(runId, ackFieldName(attempt))) === value);
   }
 
   number(entries: readonly Unnumbered[]): JournalEntry[] {

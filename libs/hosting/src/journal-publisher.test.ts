@@ -1,5 +1,5 @@
 import { Journal, type Clock } from '@paceline/exchange';
-import { ackFieldName, type ControlFields, type Report } from '@paceline/jobs';
+import { ackFieldName, ackValue, type ControlFields, type Report } from '@paceline/jobs';
 import { expect, test } from 'vitest';
 import { JournalPublisher } from './journal-publisher.js';
 
@@ -27,7 +27,7 @@ test('a report is never longer than what is taken, however long its entries are'
   expect(Math.max(...lengths)).toBeLessThan(1 << 20);
 });
 
-test('the journals of two attempts drain side by side: each hears only what is stored of its own', async () => {
+test('the journals of two attempts drain side by side: each hears only what is stored of its own, not of a successor in its attempt', async () => {
   const timers: { atMs: number; act: () => void }[] = [];
   let nowMs = 0;
   const clock: Clock = {
@@ -67,12 +67,15 @@ test('the journals of two attempts drain side by side: each hears only what is s
   };
   await run(500);
   // What is stored of the newer attempt comes last, as it does while the older one drains.
-  control[ackFieldName(1)] = '2';
-  control[ackFieldName(2)] = '6';
+  control[ackFieldName(1)] = ackValue(2, 1);
+  control[ackFieldName(2)] = ackValue(6, 1);
   await run(500);
   expect(journals.map(({ pending }) => pending)).toEqual([1, 0]);
   expect(reports.filter(({ entries }) => entries.length > 0).map(({ attempt }) => attempt)).toEqual([1, 2]);
-  control[ackFieldName(1)] = '3';
+  control[ackFieldName(1)] = ackValue(3, 2);
+  await run(500);
+  expect(journals.map(({ pending }) => pending)).toEqual([1, 0]);
+  control[ackFieldName(1)] = ackValue(3, 1);
   await run(500);
   expect(journals.map(({ pending }) => pending)).toEqual([0, 0]);
 });
@@ -111,7 +114,7 @@ test('while nobody answers nothing new is told, however much there is: what may 
   expect(Math.max(...told)).toBeLessThan(6);
   // What was told before is told again.
   expect(told.filter((n) => n === 1).length).toBeGreaterThan(10);
-  control[ackFieldName(1)] = `${Math.max(...told)}`;
+  control[ackFieldName(1)] = ackValue(Math.max(...told), 1);
   await pass(1);
   expect(Math.max(...told)).toBeGreaterThan(60);
 });

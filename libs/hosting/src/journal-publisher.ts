@@ -3,7 +3,7 @@
  * fail for as long as it likes: the journal keeps what is not acknowledged, and training does not notice.
  */
 import type { CancelTimer, Clock, Journal, NumberedEntry } from '@paceline/exchange';
-import { ackFieldName, controlFor, type ControlPlane, type CoordinatorState, type JournalEntry } from '@paceline/jobs';
+import { ackedNumber, ackFieldName, controlFor, type ControlPlane, type CoordinatorState, type JournalEntry } from '@paceline/jobs';
 
 const PERIOD_MS = 250;
 const STATE_EVERY_MS = 1_000;
@@ -79,10 +79,10 @@ export class JournalPublisher {
   }
 
   private async readControl(): Promise<void> {
-    const { runId, attempt, journal, clock, controlPlane } = this.options;
+    const { runId, attempt, term, journal, clock, controlPlane } = this.options;
     const acked = ackFieldName(attempt);
     const control = await controlPlane.readControl(runId, [acked]);
-    const ack = Number(control[acked] ?? Number.NaN);
+    const ack = ackedNumber(control[acked], term);
     const before = journal.pending;
     if (Number.isSafeInteger(ack)) journal.acknowledge(ack);
     if (journal.pending < before || journal.pending === 0) {

@@ -373,7 +373,10 @@ export type FailureCause = keyof typeof FAILURE_CAUSES;
 
 /** Fields of `controlKey(runId)`. Values are strings; `start` is JSON. */
 export interface ControlFields {
-  /** Highest journal number of an attempt that is stored, under `ackFieldName`: an attempt that is over may still be waiting for its own. */
+  /**
+   * Highest journal number of an attempt that is stored, under `ackFieldName`: an attempt that is over may still be waiting for its own. As
+   * `n@term`: a coordinator and its successor give the same numbers to different entries.
+   */
   [ack: `ack${number}`]: string;
   /** Wanted of the attempt, as `attempt:cancel` or `attempt:pause`. */
   action?: string;
@@ -420,6 +423,13 @@ export const leadSchema = z.object({
 export type LeadAnswer = z.output<typeof leadSchema>;
 
 export const ackFieldName = (attempt: number): `ack${number}` => `ack${attempt}`;
+/** @param term of the coordinator whose journal it is */
+export const ackValue = (n: bigint | number, term: number): string => `${n}@${term}`;
+/** What is stored of the journal of the coordinator of this term; NaN when the field says nothing of it. */
+export function ackedNumber(value: string | undefined, term: number): number {
+  const [n, of] = value?.split('@') ?? [];
+  return Number(of) === term ? Number(n) : NaN;
+}
 
 /** Job ids hold no ':' and are no integers; re-creations are numbered because BullMQ ignores the id of a kept finished job. */
 export const placementJobId = (

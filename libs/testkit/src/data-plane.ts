@@ -19,6 +19,7 @@ import {
   TOKEN_AUDIENCE,
   TOKEN_ISSUER,
   ackFieldName,
+  ackValue,
   controlKey,
   placementJobId,
   reportSchema,
@@ -306,7 +307,7 @@ export class DataPlane {
     const known = run.entries.at(-1)?.n ?? 0;
     const last = highWaterOf(report, known);
     run.entries.push(...report.entries.filter(({ n }) => n > known && n <= last));
-    await this.redisClient.hset(controlKey(run.id), ackFieldName(run.attempt), `${last}`);
+    await this.redisClient.hset(controlKey(run.id), ackFieldName(run.attempt), ackValue(last, report.term ?? 1));
   }
 
   private async claim(run: RunView, { address, role }: Report & { kind: 'server.claimed' }): Promise<void> {

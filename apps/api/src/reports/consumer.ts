@@ -123,7 +123,7 @@ export class ReportsConsumer implements OnModuleDestroy {
     if (changed) this.dispatch.wake();
     if (ack && (report.entries.length > 0 || mustStop)) {
       await this.control.write(report.runId, {
-        ...ackFields(ack.attempt, ack.n),
+        ...ackFields(ack.attempt, report.term ?? 1, ack.n),
         ...(mustStop ? { action: cancelField(report.attempt) } : {}),
       });
     }

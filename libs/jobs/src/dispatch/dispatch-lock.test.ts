@@ -137,7 +137,7 @@ const SLOW_MS = 2_000;
 const waiting = (runId: string): RunPicture => ({
   ...{ runId, status: 'QUEUED', attempt: 1, cancelRequestedAtMs: null, pauseRequestedAtMs: null, nextAttemptAtMs: null },
   statusReason: 'waits for 1 parameter server: none is connected; waits for a worker: none is connected; start one with `paceline up`',
-  ...{ serversNeeded: 1, standby: 0, replicas: 1, workersWanted: null, fromRound: 0, attemptStartedAtMs: null, storedN: 0 },
+  ...{ serversNeeded: 1, standby: 0, replicas: 1, workersWanted: null, fromRound: 0, attemptStartedAtMs: null, storedN: 0, fence: 1 },
   ...{ seatFailures: 0, lastSeatFailureAtMs: null, lastSeatFailure: null, openTasks: [], heldTasks: [], coordinator: null },
   control: { claims: claimsField(1, []) },
   servers: [{ index: 0, role: 'primary', made: 0, term: 1, madeAtMs: -1_000_000, claim: null, isDropped: false }],

@@ -21,7 +21,7 @@ const ended = (runId: string): RunPicture => ({
     pauseRequestedAtMs: null,
     nextAttemptAtMs: null,
   },
-  ...{ serversNeeded: 1, standby: 0, replicas: 1, workersWanted: null, fromRound: 0, attemptStartedAtMs: null, storedN: 0 },
+  ...{ serversNeeded: 1, standby: 0, replicas: 1, workersWanted: null, fromRound: 0, attemptStartedAtMs: null, storedN: 0, fence: 1 },
   ...{ seatFailures: 0, lastSeatFailureAtMs: null, lastSeatFailure: null, servers: [], openTasks: [], heldTasks: [] },
   ...{ coordinator: null, control: {} },
 });

@@ -40,6 +40,7 @@ export interface StoredAttempt {
   readonly parentRound: bigint | number | null;
   readonly startedAt: Date | null;
   readonly storedN: bigint | number;
+  readonly fence: number;
   readonly seatFailures: number;
   readonly lastFailureAt: Date | null;
 }
@@ -119,6 +120,7 @@ export function pictureOf(row: StoredRunRows, control: ControlFields, lastSeatFa
     fromRound: Number(attempt.parentRound ?? 0),
     attemptStartedAtMs: msOf(attempt.startedAt),
     storedN: Number(attempt.storedN),
+    fence: attempt.fence,
     seatFailures: attempt.seatFailures,
     lastSeatFailureAtMs: msOf(attempt.lastFailureAt),
     lastSeatFailure,

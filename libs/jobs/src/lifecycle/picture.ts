@@ -62,6 +62,8 @@ export interface RunPicture {
   readonly attemptStartedAtMs: number | null;
   /** Highest journal number that is stored. */
   readonly storedN: number;
+  /** Term of the coordinator whose journal counts. */
+  readonly fence: number;
   readonly seatFailures: number;
   readonly lastSeatFailureAtMs: number | null;
   readonly lastSeatFailure: SeatFailure | null;

@@ -34,6 +34,7 @@ const run = (changes: Partial<RunPicture> = {}): RunPicture => ({
   fromRound: 40,
   attemptStartedAtMs: NOW - 58_000,
   storedN: 0,
+  fence: 1,
   seatFailures: 0,
   lastSeatFailureAtMs: null,
   lastSeatFailure: null,
@@ -264,9 +265,9 @@ describe('a run without a live attempt', () => {
 
 describe('what Redis lost', () => {
   it('is written again', () => {
-    expect(decide(run({ control: {}, storedN: 7 }))).toEqual([
+    expect(decide(run({ control: {}, storedN: 7, fence: 2 }))).toEqual([
       { kind: 'write-control', fields: { start: START } },
-      { kind: 'write-control', fields: { ack3: '7' } },
+      { kind: 'write-control', fields: { ack3: '7@2' } },
     ]);
   });
 

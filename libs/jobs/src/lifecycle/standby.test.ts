@@ -21,7 +21,7 @@ const START = JSON.stringify({
 });
 
 const run = (changes: Partial<RunPicture> = {}): RunPicture => ({
-  ...{ runId: RUN_ID, status: 'RUNNING', statusReason: 'training began', attempt: 1, storedN: 0, fromRound: 0 },
+  ...{ runId: RUN_ID, status: 'RUNNING', statusReason: 'training began', attempt: 1, storedN: 0, fence: 1, fromRound: 0 },
   ...{ cancelRequestedAtMs: null, pauseRequestedAtMs: null, nextAttemptAtMs: null, workersWanted: null },
   ...{ serversNeeded: 4, standby: 1, replicas: 1, attemptStartedAtMs: NOW - 58_000 },
   ...{ seatFailures: 0, lastSeatFailureAtMs: null, lastSeatFailure: null, servers, openTasks: [], heldTasks: [] },

@@ -33,7 +33,10 @@ export const PLANTED_CONTROL: readonly PlantedBug[] = [
     plant: {
       control: (fields) =>
         Object.fromEntries(
-          Object.entries(fields).map(([name, value]) => [name, /^ack\d+$/u.test(name) ? String(Number(value) + 1) : value]),
+          Object.entries(fields).map(([name, value]) => [
+            name,
+            /^ack\d+$/u.test(name) ? value.replace(/^\d+/u, (n: string) => `${Number(n) + 1}`) : value,
+          ]),
         ),
     },
   },

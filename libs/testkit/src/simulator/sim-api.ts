@@ -359,7 +359,7 @@ export class SimApi {
     if (changed) this.loop.wake();
     if (ack && (report.entries.length > 0 || mustStop)) {
       const fields = {
-        ...ackFields(ack.attempt, ack.n),
+        ...ackFields(ack.attempt, report.term ?? 1, ack.n),
         ...(mustStop ? { action: cancelField(report.attempt) } : {}),
       };
       await redis.writeControl(this.process, runId, this.planted(fields, report.attempt));
