@@ -13,13 +13,16 @@ import type { BackendName } from '@paceline/spec';
 import { EngineUnavailableError } from './engine-unavailable.js';
 import { normaliseInKernels, normaliseInPasses } from './layers/batch-norm.js';
 import { fuseConv } from './layers/conv.js';
+import { fuseConvPool } from './layers/conv-pool.js';
 import { fuseDense } from './layers/dense.js';
+import type { Fusing } from './layers/prepare.js';
 import { fuseRecurrent } from './layers/recurrent.js';
 import { CpuMemory, WasmMemory, type TensorMemory } from './tensor-memory.js';
 import { tensorflowFingerprint } from './tensorflow/fingerprint.js';
 import { installFusedKernels } from './tensorflow/fused-kernels.js';
 import { loadTensorflowPackage } from './tensorflow/load-package.js';
 import { TensorflowMemory } from './tensorflow/tensorflow-memory.js';
+import { convMaxPool } from './wasm/conv-pool-kernels.js';
 import { installTrainingKernels } from './wasm/install.js';
 
 export interface EngineDevice {
@@ -29,7 +32,7 @@ export interface EngineDevice {
   readonly memoryBytes: number;
 }
 
-export interface StartedBackend {
+export interface StartedBackend extends Fusing {
   readonly name: BackendName;
   /** Engine, version, instruction set, threads, flags. At most 300 characters. */
   readonly fingerprint: string;
@@ -38,8 +41,6 @@ export interface StartedBackend {
   readonly memory: TensorMemory;
   /** Makes this the backend of the thread's next operations. Synchronous: the backend has been started. */
   activate(): void;
-  /** Lets a layer of a freshly built model use what this backend has kernels for. */
-  fuse(layer: tfl.layers.Layer): void;
 }
 
 export interface BackendOptions {
@@ -71,6 +72,9 @@ export async function startBackend(name: BackendName, options: BackendOptions = 
       if (tf.getBackend() !== tfjsName) void tf.setBackend(tfjsName);
     },
     fuse: (layer) => fused[layer.getClassName()]?.(layer, memory),
+    fusePair: (first, second) => {
+      if (tfjsName === 'wasm') fuseConvPool(first, second, convMaxPool);
+    },
   };
 }
 

@@ -111,7 +111,7 @@ class TfjsEngine implements Engine {
     this.exampleLength = description.inputShape.reduce((a, b) => a * b, 1);
     this.variables = new VariableStore(layout, built.weights, backend.memory);
     this.regularizers = built.model.layers.flatMap((layer) => (layer as unknown as { losses: (() => tf.Scalar)[] }).losses);
-    prepareLayers(built.model, (layer) => backend.fuse(layer), this.randomness);
+    prepareLayers(built.model, backend, this.randomness);
   }
 
   load(flat: Float32Array): void {

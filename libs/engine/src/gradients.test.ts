@@ -89,6 +89,11 @@ const MODELS: readonly (readonly [string, Model])[] = [
   ],
   ['max pooling', onImage(conv(), ['MaxPooling2D', { pool_size: [3, 3], strides: [2, 2], padding: 'same' }])],
   ['max pooling of two by two', onImage(conv({ filters: 8, activation: 'tanh' }), ['MaxPooling2D', { pool_size: [2, 2] }])],
+  ['max pooling behind Conv2D', onImage(conv({ filters: 8, activation: 'relu' }), ['MaxPooling2D'])],
+  [
+    'max pooling of three by two behind padded Conv2D without bias',
+    onImage(conv({ padding: 'same', use_bias: false }), ['MaxPooling2D', { pool_size: [3, 2], strides: [4, 2] }]),
+  ],
   ['average pooling', onImage(conv(), ['AveragePooling2D', { pool_size: [2, 2] }])],
   ['overlapping average pooling', onImage(conv(), ['AveragePooling2D', { pool_size: [3, 3], strides: [2, 2] }])],
   ['pooling of rows', onRows(dense(3), ['MaxPooling1D', { pool_size: 2 }], ['AveragePooling1D', { pool_size: 2 }])],

@@ -11,6 +11,7 @@ export {
   LISTED_ROW_BYTES,
   TILE_BYTES_PER_K,
   type DepthwiseWindow,
+  type InnerWindow,
   type PoolWindow,
   type TrainingKernels,
   type TrainingVariant,

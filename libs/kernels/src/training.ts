@@ -122,6 +122,8 @@ export interface TrainingKernels {
   fillZero(to: number, bytes: number): void;
   maxPoolGradient(x: number, dy: number, dx: number, ...window: PoolWindow): void;
   averagePoolGradient(dy: number, dx: number, ...window: PoolWindow): void;
+  maxPool(x: number, y: number, places: number, ...window: InnerWindow): void;
+  maxUnpool(dy: number, places: number, dx: number, ...window: InnerWindow): void;
   depthwiseGradients(x: number, filter: number, dy: number, dx: number, dFilter: number, ...window: DepthwiseWindow): void;
   moments(x: number, rows: number, channels: number, mean: number, variance: number): void;
   normalise(x: number, y: number, rows: number, channels: number, mean: number, scale: number, gamma: number, beta: number): void;
@@ -193,6 +195,9 @@ export type PoolWindow = [
   top: number,
   left: number,
 ];
+
+/** The same where no window reaches over a border. */
+export type InnerWindow = PoolWindow extends [...infer Inner, top: number, left: number] ? Inner : never;
 
 export type DepthwiseWindow = [
   images: number,

@@ -9,15 +9,23 @@ interface Wrapper {
   readonly backwardLayer?: tfl.layers.Layer;
 }
 
-/** @param fuse what the engine does with a layer that it has kernels for */
-export function prepareLayers(model: tfl.LayersModel, fuse: (layer: tfl.layers.Layer) => void, randomness: Randomness): void {
+/** What the engine does with layers that it has kernels for. */
+export interface Fusing {
+  fuse(layer: tfl.layers.Layer): void;
+  /** The second takes all that the first gives, and nothing else does. */
+  fusePair(first: tfl.layers.Layer, second: tfl.layers.Layer): void;
+}
+
+export function prepareLayers(model: tfl.LayersModel, engine: Fusing, randomness: Randomness): void {
   for (const layer of model.layers) {
     randomness.scopeLayer(layer);
     for (const part of withInner(layer)) {
       drawFromStreams(part, randomness);
-      fuse(part);
+      engine.fuse(part);
     }
   }
+  // In other models a layer's output may go to several layers, or be the model's.
+  if (model.getClassName() === 'Sequential') model.layers.slice(1).forEach((layer, i) => engine.fusePair(model.layers[i]!, layer));
 }
 
 /** A layer and the layers that it wraps, outermost first. */

@@ -28,7 +28,8 @@ type ScratchName =
   | 'entries'
   | 'starts'
   | 'begin'
-  | 'transposed';
+  | 'transposed'
+  | 'band';
 
 export class Heap {
   readonly kernels: TrainingKernels;
@@ -54,9 +55,9 @@ export class Heap {
     return this.backend.typedArrayFromHeap(tensor) as Float32Array;
   }
 
-  /** A new float32 tensor, not cleared. */
-  output(shape: readonly number[]): tf.TensorInfo {
-    return this.backend.makeOutput(shape as number[], 'float32');
+  /** A new tensor, not cleared; of bool an element has one byte. */
+  output(shape: readonly number[], dtype: 'float32' | 'bool' = 'float32'): tf.TensorInfo {
+    return this.backend.makeOutput(shape as number[], dtype);
   }
 
   dispose({ dataId }: tf.TensorInfo): void {

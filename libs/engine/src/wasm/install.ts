@@ -4,6 +4,7 @@ import type { TrainingVariant } from '@paceline/kernels';
 import '@tensorflow/tfjs-backend-cpu';
 import '@tensorflow/tfjs-backend-wasm';
 import { convBackpropFilter, convBackpropInput, convGradient, convKernel } from './conv-kernels.js';
+import { convPoolGradient, convPoolKernels } from './conv-pool-kernels.js';
 import { denseGradient, denseKernel } from './dense-kernel.js';
 import { chooseVariant } from './heap.js';
 import { batchMatMul, explicitTranspose } from './matmul-kernel.js';
@@ -34,9 +35,11 @@ export function installTrainingKernels(variant: TrainingVariant): void {
     ...recurrentKernels,
     denseKernel,
     convKernel,
+    ...convPoolKernels,
   ])
     tf.registerKernel(kernel);
-  for (const gradient of [denseGradient, convGradient, normGradient, ...recurrentGradients]) tf.registerGradient(gradient);
+  for (const gradient of [denseGradient, convGradient, convPoolGradient, normGradient, ...recurrentGradients])
+    tf.registerGradient(gradient);
 }
 
 /** The stock set-up runs as before, it binds the C++ function. */

@@ -18,15 +18,15 @@ export function sumRows(x: tf.Tensor): tf.Tensor {
 }
 
 /** A tensor whose values are yet to be written by the kernel that it is handed to. */
-export function empty(shape: number[]): tf.Tensor {
-  return tf.engine().runKernel(EMPTY, {}, { shape });
+export function empty(shape: number[], dtype: 'float32' | 'bool' = 'float32'): tf.Tensor {
+  return tf.engine().runKernel(EMPTY, {}, { shape, dtype });
 }
 
 export const passKernels: readonly tf.KernelConfig[] = [
   {
     kernelName: EMPTY,
     backendName: 'wasm',
-    kernelFunc: ({ backend, attrs }) => heapOf(backend).output(attrs!['shape'] as number[]),
+    kernelFunc: ({ backend, attrs }) => heapOf(backend).output(attrs!['shape'] as number[], attrs!['dtype'] as 'float32' | 'bool'),
   },
   {
     kernelName: RELU_GRADIENT,

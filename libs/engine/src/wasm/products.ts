@@ -57,7 +57,9 @@ export function multiply(heap: Heap, product: Product): void {
 
 /** True when A is mostly zeros, and the product is done. */
 function multiplyListed(heap: Heap, { a, transposeA, b, transposeB, m, n, k, c, bias, accumulate }: Product): boolean {
-  const set = transposeB ? undefined : fewSet(heap, a, m * k, n, b, k * n);
+  const set = transposeB
+    ? undefined
+    : fewSet(heap, { address: a, stored: m * k, elements: m * k }, n, { address: b, stored: k * n, elements: k * n });
   if (set === undefined) return false;
   const { kernels } = heap;
   const { entries, starts } = roomForLists(heap, set, m);

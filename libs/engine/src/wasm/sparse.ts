@@ -14,18 +14,18 @@ const LEAST_ELEMENTS = 4096;
 /** Columns of B are taken 16 or 8 at a time. */
 const LEAST_COLUMNS = 8;
 
+/** Values of an operand. Of its elements only some may be stored: the others are zero then. */
+export interface Floats {
+  readonly address: number;
+  readonly stored: number;
+  readonly elements: number;
+}
+
 /** Elements of A that are set when they are few, and `b` is finite: 0·∞ and 0·NaN must be found by the dense product; else undefined. */
-export function fewSet(
-  { kernels }: Heap,
-  a: number,
-  elements: number,
-  columns: number,
-  b: number,
-  elementsOfB: number,
-): number | undefined {
-  if (elements < LEAST_ELEMENTS || columns % LEAST_COLUMNS !== 0) return undefined;
-  const set = kernels.countNonZero(a, elements);
-  return set <= elements * MOST_SET && kernels.isFinite(b, elementsOfB) ? set : undefined;
+export function fewSet({ kernels }: Heap, a: Floats, columns: number, b: Floats): number | undefined {
+  if (a.elements < LEAST_ELEMENTS || columns % LEAST_COLUMNS !== 0) return undefined;
+  const set = kernels.countNonZero(a.address, a.stored);
+  return set <= a.elements * MOST_SET && kernels.isFinite(b.address, b.stored) ? set : undefined;
 }
 
 /** Room for the entries, with one more for each list, and the beginnings of lists. */

@@ -1,3 +1,4 @@
+export * from './max-pooling';
 export * from './normalising';
 export * from './passes';
 export * from './pooling';
