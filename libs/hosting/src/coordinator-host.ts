@@ -50,6 +50,8 @@ export class CoordinatorHost {
   private untoldEnd: (() => void) | undefined;
   private sayByMs = Infinity;
   private cancelTicker: CancelTimer | undefined;
+  /** What it does, and what comes, is nobody's any more. */
+  private isClosed = false;
 
   constructor(
     private readonly job: PlacementJob,
@@ -137,6 +139,7 @@ export class CoordinatorHost {
 
   /** The attempt has ended as far as this coordinator knows. A standby that was promoted meanwhile goes on with it, and then nobody may hear otherwise. */
   private conclude(say: () => void): void {
+    if (this.isClosed) return;
     this.untoldEnd = say;
     this.sayByMs = this.context.clock.now() + SAID_WITHIN_MS;
     void this.publisher.flush(); // the next attempt begins with what this journal says last
@@ -146,6 +149,11 @@ export class CoordinatorHost {
   private over(outcome: Outcome): void {
     this.outcome = outcome;
     this.hooks.onOver();
+  }
+
+  /** It is over here, and nobody may know yet: a standby could go on with the attempt. */
+  get holdsEnd(): boolean {
+    return this.untoldEnd !== undefined;
   }
 
   /** What was held back of the end, if anything was. */
@@ -164,11 +172,13 @@ export class CoordinatorHost {
     await this.publisher.flush();
   }
 
-  /** Without a word: the attempt never began here. */
-  close(): void {
+  /** The attempt never began here, or goes on elsewhere: nobody hears anything of this coordinator any more. @param why to the servers */
+  close(why?: ProtocolError): void {
+    this.isClosed = true;
     this.untoldEnd = undefined;
     this.cancelTicker?.();
     this.publisher.stop();
+    for (const connection of this.servers.values()) connection.close(why);
   }
 
   /** A server of the attempt (its token is good), in the term in which it leads its shard. @throws ProtocolError */
@@ -196,7 +206,8 @@ export class CoordinatorHost {
       },
       closed: ({ description }) => {
         // Its successor may be here already.
-        if (this.servers.get(index) === connection) this.hooks.guard(() => this.machine.serverLost(index, description));
+        if (this.servers.get(index) !== connection || this.isClosed) return;
+        this.hooks.guard(() => this.machine.serverLost(index, description));
       },
     };
     connection.setReceiver(receiver);
@@ -241,7 +252,7 @@ export class CoordinatorHost {
       const record = await this.checkpoints.publish(cut);
       let isTold = false;
       hooks.guard(() => void (isTold = machine.cutPublished(cut.generation, record)));
-      if (!isTold) return; // superseded, or too late: it is no reason to let an older one go
+      if (!isTold || this.isClosed) return; // superseded, too late, or another's: it is no reason to let an older one go
       this.checkpoints.told(cut.generation);
     } catch (error) {
       hooks.guard(() => machine.cutFailed(cut.generation, (error as Error).message));
@@ -264,7 +275,7 @@ export class CoordinatorHost {
       file: this.weightsFile,
       metadata: { format: 'paceline', run: job.runId, attempt: String(job.attempt), round: String(machine.round) },
       deadlineMs: COLLECT_DEADLINE_MS,
-      isOver: () => this.outcome !== undefined,
+      isOver: () => this.outcome !== undefined || this.isClosed,
     });
     try {
       const weightsSha256 = await this.collector.collect();

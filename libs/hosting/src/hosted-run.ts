@@ -190,9 +190,15 @@ export class HostedRun {
         reportFailed(context, job, 'COORDINATOR_LOST', `parameter server 0 was lost in round ${this.shard.round}: ${why}`);
       return this.end();
     }
-    this.coordinator?.close();
+    this.giveWay(why);
+  }
+
+  /** Nobody hears that the attempt is over: all look for the standby. */
+  private giveWay(why: string): void {
+    const refusal = new ProtocolError('NOT_PRIMARY', why);
+    this.coordinator?.close(refusal);
     this.release();
-    for (const connection of this.silence.connections()) connection.close(new ProtocolError('NOT_PRIMARY', why));
+    for (const connection of this.silence.connections()) connection.close(refusal);
     this.onGone(this);
   }
 
@@ -208,6 +214,7 @@ export class HostedRun {
     if (!this.isPrepared) throw new ProtocolError('RUN_UNKNOWN', 'the attempt is still loading');
     if (hello.layout !== this.layoutHash) throw new ProtocolError('LAYOUT_MISMATCH');
     this.checkPrimary();
+    if (this.coordinator?.holdsEnd) throw new ProtocolError('NOT_PRIMARY', 'the attempt is over here, unless the standby goes on with it');
     this.coordinator?.machine.memberJoined(hello, connection, known);
     const link = this.shard.attach(hello.id, connection, true);
     const heard = (): void => {
@@ -260,27 +267,39 @@ export class HostedRun {
   }
 
   /** Ends this server's part at once: a newer attempt, or something broke. */
-  stop(why: string): void {
+  stop(why: string, cause?: 'STOPPED'): void {
     if (this.over) return;
     if (!this.hasStarted) return this.drop();
-    this.coordinator?.machine.fail(why);
+    this.coordinator?.machine.fail(why, cause);
     this.end();
   }
 
   /**
    * This process has to end: a standby takes its place, or, where none could, the attempt takes a last checkpoint, as far as that is done within
-   * the deadline.
+   * the deadline. A standby that is promoted meanwhile leads to the same.
    */
   async shutdown(why: string, deadlineMs: number): Promise<void> {
     if (this.over || !this.hasStarted) return this.stop(why);
     this.hostedPlace?.place.leaves(why);
     if (await this.handsOver()) return;
-    if (this.coordinator) this.coordinator.machine.shutdown(why);
-    else this.tell({ type: 'stopping', reason: why.slice(0, 300) });
     const { clock } = this.context;
     const deadline = clock.now() + deadlineMs;
-    while (!this.over && clock.now() < deadline) await new Promise<void>((resolve) => clock.after(SHUTDOWN_POLL_MS, resolve));
-    this.stop(why);
+    for (let isTold = false; !this.over && clock.now() < deadline;) {
+      isTold ||= this.comesToStop(why);
+      await new Promise<void>((resolve) => clock.after(SHUTDOWN_POLL_MS, resolve));
+    }
+    if (this.over) return;
+    // Its standby may have been promoted, or may be yet.
+    if (this.coordinator && (this.coordinator.holdsEnd || this.place?.isAsking)) return this.giveWay(why);
+    this.stop(why, 'STOPPED');
+  }
+
+  /** False when this server does not lead its shard. */
+  private comesToStop(why: string): boolean {
+    if (this.place && !this.place.isPrimary) return false;
+    if (this.coordinator) this.coordinator.machine.shutdown(why);
+    else this.tell({ type: 'stopping', reason: why.slice(0, 300) });
+    return true;
   }
 
   private async handsOver(): Promise<boolean> {

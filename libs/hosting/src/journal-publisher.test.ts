@@ -27,6 +27,27 @@ test('a report is never longer than what is taken, however long its entries are'
   expect(Math.max(...lengths)).toBeLessThan(1 << 20);
 });
 
+test('nothing is sent any more once it was stopped, not even what a batch under way has left', async () => {
+  const sent: number[] = [];
+  const journal = new Journal({ now: () => 0 });
+  for (let i = 0; i < 900; i++) journal.append({ kind: 'event', type: 'worker.joined', message: '', data: {} });
+  const publisher = new JournalPublisher({
+    ...{ runId: '00000000-0000-4000-8000-000000000001', attempt: 1, journal, term: 1 },
+    clock: { now: () => 0, soon: () => undefined, every: () => () => undefined, after: () => () => undefined },
+    controlPlane: {
+      readControl: () => Promise.resolve({}),
+      sendReport: (report) => Promise.resolve(void sent.push((report as JournalReport).entries.length)),
+    },
+    state: () => ({}) as JournalReport['state'],
+    ...{ onCancel: () => undefined, onPause: () => undefined, onWorkers: () => undefined },
+  });
+  const flushed = publisher.flush();
+  publisher.stop();
+  await flushed;
+  await publisher.flush();
+  expect(sent).toEqual([200]);
+});
+
 test('the journals of two attempts drain side by side: each hears only what is stored of its own, not of a successor in its attempt', async () => {
   const timers: { atMs: number; act: () => void }[] = [];
   let nowMs = 0;

@@ -53,7 +53,7 @@ export class JournalPublisher {
     return this.options.journal.pending === 0;
   }
 
-  /** Publishes now what is not published yet, as far as Redis takes it. */
+  /** Publishes now what is not published yet, as far as Redis takes it; nothing after `stop`. */
   async flush(): Promise<void> {
     await this.publish().catch(() => undefined); // Redis is away, and this process ends: the api will miss its heartbeats
   }
@@ -105,7 +105,7 @@ export class JournalPublisher {
       this.lastAckMs = now;
       this.isProbing = true;
     }
-    for (let i = 0; i < BATCHES_PER_PERIOD; i++) {
+    for (let i = 0; i < BATCHES_PER_PERIOD && !this.stopped; i++) {
       const entries = this.isProbing ? this.probe() : fitting(journal.batch(BATCH_ENTRIES, this.sent));
       if (entries.length === 0 && now - this.lastStateMs < STATE_EVERY_MS) return;
       await controlPlane.sendReport({

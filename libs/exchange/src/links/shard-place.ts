@@ -98,7 +98,7 @@ export class ShardPlace<Address extends LinkedServer> {
       askToDrop: () => options.ask('drop', this.shard.term),
       tellCoordinator: (message: Message) => this.send(message),
       onReady: () => this.join(false),
-      onDeposed: () => this.over('another server has taken this shard over'),
+      onDeposed: (why: string) => this.over(why),
       ...silence,
     };
     if (!isPaired || isStandby) this.replication = undefined;

@@ -479,9 +479,10 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     else this.comeToStop();
   }
 
-  /** Nothing is committed since the newest checkpoint, and nobody is about to commit anything. */
+  /** Nothing is committed since the newest checkpoint, and nobody is about to commit anything. Who has taken the place of another, and has not begun, does not know. */
   private isAtCheckpoint(): boolean {
-    return this.round === this.stops.newest && (!this.ledger.hasBegun || this.waitingFor() !== null);
+    if (this.round !== this.stops.newest) return false;
+    return this.ledger.hasBegun ? this.waitingFor() !== null : !this.options.succession;
   }
 
   /** The attempt ends on its newest checkpoint. */

@@ -18,7 +18,7 @@ function paired() {
     askToDrop: () => void asked.push(clock.now),
     tellCoordinator: () => undefined,
     onReady: () => undefined,
-    onDeposed: () => void said.push('deposed'),
+    onDeposed: (why) => void said.push(why),
   });
   replication.join('standby', connection);
   /** The standby speaks all the time. */
@@ -85,7 +85,7 @@ test.each([
 test('a primary that has to end leaves its place to a standby that follows, and to none that has to end too, or is gone', () => {
   const { replication, said } = paired();
   expect(replication.handOver()).toBe(true);
-  expect([replication.table.state, said]).toEqual(['DEPOSED', ['closed', 'deposed']]);
+  expect([replication.table.state, said]).toEqual(['DEPOSED', ['closed', 'this server ends, and its standby takes over: dial again']]);
   expect(replication.handOver()).toBe(false);
 
   const losing = paired();

@@ -79,7 +79,7 @@ export const REPLICATION_ROWS = {
   left: {
     from: ['PAIRED'],
     event: 'this process has to end, and that of the standby does not',
-    does: 'stop: close all connections, so that the standby takes over',
+    does: 'stop: close all connections, so that the standby takes over and all others look for it',
     next: ['DEPOSED'],
   },
 } as const satisfies StateRows<ReplicationState>;
@@ -93,8 +93,8 @@ export interface ReplicationOptions {
   tellCoordinator(message: Message): void;
   /** The standby is there, or is not waited for any more: the shard may join the coordinator. Called once. */
   onReady(): void;
-  /** Another server has this shard now. Called once. */
-  onDeposed(): void;
+  /** Another server has this shard now, or will ask for it. Called once. */
+  onDeposed(why: string): void;
   readonly waitMs?: number;
   readonly silentMs?: number;
   readonly acknowledgeMs?: number;
@@ -210,7 +210,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
       this.table.take('deposed', 'DEPOSED');
       this.letGo();
       this.forgotten();
-      return this.options.onDeposed();
+      return this.options.onDeposed('another server has taken this shard over');
     }
     if (hasStandby || state !== 'ASKING') return;
     this.table.take('dropped', 'ALONE');
@@ -248,7 +248,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
     this.table.take('left', 'DEPOSED');
     this.letGo();
     this.forgotten();
-    this.options.onDeposed();
+    this.options.onDeposed('this server ends, and its standby takes over: dial again');
     return true;
   }
 

@@ -119,9 +119,10 @@ export class Stops {
   }
 
   /** How the attempt ends in round `round`. */
+  /** @param round where the attempt stands, as far as its coordinator knows */
   ending(round: number): { readonly reason: StopReason; readonly message: string; readonly redone: number } {
     const { reason, why } = this.stop!;
-    const redone = round - this.newest;
+    const redone = Math.max(0, round - this.newest);
     const again = redone > 0 ? `, ${redone} round(s) will be redone` : '';
     return { reason, redone, message: `${why}; stopped at the checkpoint of round ${this.newest}${again}` };
   }

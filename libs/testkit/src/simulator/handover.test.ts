@@ -1,6 +1,6 @@
 /** A server that is told to end leaves its place to its standby, at a moment that the seed draws, in every mode; who ends all servers gets a checkpoint. */
 import { expect, test } from 'vitest';
-import { round } from './arranged.fixture.js';
+import { events, later, round, when } from './arranged.fixture.js';
 import type { Cluster, TakenRows } from './cluster.js';
 import type { Part } from './part.js';
 import { Random } from './random.js';
@@ -13,6 +13,12 @@ function shutDown({ server }: Part, cluster: Cluster): void {
   cluster.network.count('shut a server down');
   server.process.onKill(() => cluster.restartServer(server.slot));
   server.process.run(() => server.shutdown());
+}
+
+function kill({ server }: Part, cluster: Cluster): void {
+  cluster.network.count('kill a server');
+  cluster.restartServer(server.slot);
+  server.process.kill();
 }
 
 /** @param strike is called once, some events after the run has come to some round, with those that have a standby */
@@ -70,6 +76,30 @@ test.each(['sync', 'async', 'ssp'] as const)(
   },
 );
 
+test.each(['sync', 'async', 'ssp'] as const)(
+  'mode %s, both primaries are told to end, that of the coordinator last: nothing covers the other any more, and the attempt goes on',
+  { timeout: 120_000 },
+  async (mode) => {
+    let left = 0;
+    for (let seed = 1; seed <= SEEDS; seed++) {
+      const { result, taken } = await struck(seed, mode, (leading, cluster) => {
+        const [first, last] = [1, 0].map((index) => leading.find((part) => part.index === index)!) as [Part, Part];
+        const standby = cluster.partOf(1, true)!;
+        shutDown(first, cluster);
+        when(
+          cluster,
+          () => standby.run.place!.isPrimary && !last.over && last.coordinator!.waitingFor() === null,
+          () => shutDown(last, cluster),
+        );
+      });
+      expect(result.violation, `seed ${seed}`).toBeUndefined();
+      expect([result.outcome, result.attempts], `seed ${seed}`).toEqual(['SUCCEEDED', 1]);
+      left += taken('left');
+    }
+    expect(left).toBeGreaterThan(SEEDS);
+  },
+);
+
 test(
   'all servers are told to end: the attempt ends with a checkpoint of its present round, and no standby takes over',
   { timeout: 120_000 },
@@ -82,6 +112,43 @@ test(
       expect(result.violation, `seed ${seed}`).toBeUndefined();
       expect([result.outcome, taken('left')], `seed ${seed}`).toEqual(['SUCCEEDED', 0]);
       if (result.attempts === 2) stopped++;
+    }
+    expect(stopped).toBeGreaterThan(SEEDS / 2);
+  },
+);
+
+test.each([
+  ['has left its place to it', (part: Part, cluster: Cluster) => shutDown(part, cluster), 'DEPOSED'],
+  ['is killed half a second later', (part: Part, cluster: Cluster) => later(cluster, 500, () => kill(part, cluster)), 'PAIRED'],
+] as const)(
+  'a standby is told to end too, and its primary %s: it is promoted all the same, and the attempt ends with a checkpoint',
+  { timeout: 120_000 },
+  async (_, begin, state) => {
+    let stopped = 0;
+    for (let seed = 1; seed <= SEEDS; seed++) {
+      let failed: readonly object[] = [];
+      const { result } = await struck(seed, 'sync', (leading, cluster, random) => {
+        const part = random.pick(leading);
+        const standby = cluster.partOf(part.index, true)!;
+        begin(part, cluster);
+        when(
+          cluster,
+          () => part.run.place!.replication!.table.state === state,
+          () => shutDown(standby, cluster),
+        );
+        when(
+          cluster,
+          () => cluster.control.attempt === 2,
+          () => (failed = events(cluster, 'run.failed').map(({ data }) => data)),
+        );
+      });
+      expect(result.violation, `seed ${seed}`).toBeUndefined();
+      expect(result.outcome, `seed ${seed}`).toBe('SUCCEEDED');
+      if (failed.length === 0) continue; // it had no standby yet, or was over before
+      const [{ round: ended, newest }] = failed as [{ round: number; newest: number }];
+      expect(failed, `seed ${seed}`).toMatchObject([{ cause: 'STOPPED', redone: 0 }]);
+      expect([ended, newest > 0], `seed ${seed}`).toEqual([newest, true]);
+      stopped++;
     }
     expect(stopped).toBeGreaterThan(SEEDS / 2);
   },

@@ -54,23 +54,48 @@ export class Network {
     this.fired.set(fault, (this.fired.get(fault) ?? 0) + 1);
   }
 
-  /** Takes connections at an address until the process dies; `accept` gives each its framing. */
-  listen(address: string, process: SimProcess, accept: (framed: (admit: (connection: Connection) => void) => void) => void): void {
+  /**
+   * Takes connections at an address until the process dies or closes the listener; `accept` gives each its framing.
+   * @returns closes it with all connections that it has taken, as that of libs/exchange: settled when they are gone
+   */
+  listen(
+    address: string,
+    process: SimProcess,
+    accept: (framed: (admit: (connection: Connection) => void) => void) => void,
+  ): () => Promise<void> {
+    const taken = new Set<FramedConnection>();
+    let whenEmpty: (() => void) | undefined;
+    const gone = (connection: FramedConnection): void => {
+      taken.delete(connection);
+      if (taken.size > 0) return;
+      this.world.microtasksWait = true;
+      whenEmpty?.();
+    };
+    const forget = (): void => {
+      if (this.listeners.get(address)?.process === process) this.listeners.delete(address);
+    };
     this.listeners.set(address, {
       process,
       accept: (open) =>
         accept((admit) => {
           const challenge = `challenge ${this.challenges++}`;
-          const connection: FramedConnection = new FramedConnection(resolveOptions({ clock: process, checksum: true }), {
-            ...({ kind: 'accepts', challenge } as const),
-            admit: () => admit(connection),
-          });
+          const connection: FramedConnection = new FramedConnection(
+            resolveOptions({ clock: process, checksum: true }),
+            { ...({ kind: 'accepts', challenge } as const), admit: () => admit(connection) },
+            () => gone(connection),
+          );
+          taken.add(connection);
           connection.attach(open(connection));
         }),
     });
-    process.onKill(() => {
-      if (this.listeners.get(address)?.process === process) this.listeners.delete(address);
-    });
+    process.onKill(forget);
+    return () => {
+      forget();
+      if (taken.size === 0) return Promise.resolve();
+      const empty = new Promise<void>((resolve) => (whenEmpty = resolve));
+      for (const connection of taken) connection.close();
+      return empty;
+    };
   }
 
   /** As `connect` of libs/exchange: a connection that reads nothing before it has its receiver. */

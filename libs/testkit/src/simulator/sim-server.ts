@@ -2,7 +2,7 @@
  * A parameter server process: the gate and the placement loop of libs/hosting, with the clock, the connections, the disk and the control plane
  * of a simulated process. What apps/ps/src/server-process.ts gives from the real ones.
  */
-import type { Connection } from '@paceline/exchange';
+import type { CancelTimer, Connection } from '@paceline/exchange';
 import { Gate, HostedRun, PlacementLoop, type Log, type ServerContext, type WeightsFile } from '@paceline/hosting';
 import { RedisUnavailableError, type ControlPlane, type PlacementJob, type ServerAddress, type TokenClaims } from '@paceline/jobs';
 import { PROTOCOL_VERSION, ProtocolError } from '@paceline/protocol';
@@ -27,6 +27,8 @@ export class SimServer {
   readonly loop: PlacementLoop<HostedRun>;
   private readonly controlPlane: ControlPlane;
   private readonly gate: Gate;
+  private readonly closeListener: () => Promise<void>;
+  private readonly stopBeating: CancelTimer;
   /** It was told to end. */
   isEnding = false;
   private readonly parts = new Map<HostedRun, Part>();
@@ -51,10 +53,10 @@ export class SimServer {
       context.log,
       (runId) => this.loop.runs.get(runId),
     );
-    cluster.network.listen(addressOf(this.address), this.process, (framed) =>
+    this.closeListener = cluster.network.listen(addressOf(this.address), this.process, (framed) =>
       framed((connection) => this.gate.accept(this.watched(connection))),
     );
-    this.process.every(HEARTBEAT_MS, () => this.heartbeat());
+    this.stopBeating = this.process.every(HEARTBEAT_MS, () => this.heartbeat());
     this.process.run(() => {
       this.heartbeat();
       this.loop.start();
@@ -73,8 +75,11 @@ export class SimServer {
     this.isEnding = true;
     const exit = (): void => void world.schedule(0, `${this.process.name} exits`, () => this.process.kill());
     this.process.after(EXIT_DEADLINE_MS, exit);
-    const goodbye = () => this.controlPlane.sendReport({ kind: 'goodbye', role: 'server', id: this.process.name }).catch(() => undefined); // Redis is away: the api misses its heartbeats
-    void this.loop.stop('the server is shutting down').then(goodbye).then(exit);
+    const goodbye = (): Promise<void> => {
+      this.stopBeating();
+      return this.controlPlane.sendReport({ kind: 'goodbye', role: 'server', id: this.process.name }).catch(() => undefined); // Redis is away: the api misses its heartbeats
+    };
+    void this.loop.stop('the server is shutting down').then(goodbye).then(this.closeListener).then(exit);
   }
 
   private heartbeat(): void {
