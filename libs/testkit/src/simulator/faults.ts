@@ -317,6 +317,20 @@ export const FAULTS = {
       return cluster.control.cancel();
     },
   },
+  /** It goes on hearing workers and other servers, and cannot ask the arbiter, or does not hear him. One at a time, while a run is under way. */
+  'a server loses the control plane': {
+    inject(cluster) {
+      const { control, network, servers, world } = cluster;
+      const { random } = world;
+      const { host, isAlive } = random.pick(servers).process;
+      const isCut = servers.some(({ process }) => network.isBlocked(process.host, 'redis') || network.isBlocked('redis', process.host));
+      if (!isAlive || isCut || control.coordinatorPart?.run.hasStarted !== true) return false;
+      const [from, to] = random.chance(0.5) ? [host, 'redis'] : ['redis', host];
+      network.block(from, to);
+      later(cluster, 50, random.pick([2_000, 10_000, 30_000]), 'a server has the control plane again', () => network.unblock(from, to));
+      return true;
+    },
+  },
 } as const satisfies Record<string, Fault>;
 
 export const FAULT_KINDS = Object.keys(FAULTS) as FaultKind[];

@@ -19,7 +19,7 @@ export abstract class SimStore {
 
   /** @param deadlineMs after which a caller gives up that gets no answer at all */
   protected call<T>(from: SimProcess, what: string, deadlineMs: number, act: () => T): Promise<T> {
-    const { world } = this.cluster;
+    const { world, network } = this.cluster;
     return new Promise((resolve, reject) => {
       const settle = (done: () => void): void => {
         world.microtasksWait = true;
@@ -28,7 +28,7 @@ export abstract class SimStore {
       const fail = (afterMs: number): void =>
         void world.schedule(afterMs, `${from.name}: no answer from ${this.name}`, () => settle(() => reject(this.outage(what))));
       world.schedule(this.latencyMs(), `${from.name}: ${what}`, () => {
-        if (this.isCut(from)) return fail(deadlineMs);
+        if (network.isBlocked(from.host, this.name)) return fail(deadlineMs);
         if (this.isAway) return settle(() => reject(this.outage(what)));
         let result: T;
         try {
@@ -36,22 +36,19 @@ export abstract class SimStore {
         } catch (error) {
           return settle(() => reject(error as Error));
         }
+        const isUnanswered = (): boolean => network.isBlocked(this.name, from.host);
+        if (isUnanswered()) return fail(deadlineMs);
         // Most answers come at once: they change nothing for anybody else, and events cost time.
         if (!world.random.chance(0.25)) return settle(() => resolve(result));
         world.schedule(this.latencyMs(), `${from.name}: answer of ${this.name}`, () => {
           if (this.isAway) {
             this.cluster.network.count(`answer of ${this.name} lost`);
             settle(() => reject(this.outage(what)));
-          } else if (this.isCut(from)) fail(deadlineMs);
+          } else if (isUnanswered()) fail(deadlineMs);
           else settle(() => resolve(result));
         });
       });
     });
-  }
-
-  private isCut({ host }: SimProcess): boolean {
-    const { network } = this.cluster;
-    return network.isBlocked(host, this.name) || network.isBlocked(this.name, host);
   }
 
   private latencyMs(): number {

@@ -5,6 +5,7 @@ import type { Cluster, TakenRows } from './cluster.js';
 import type { CheckpointId } from '@paceline/storage';
 import { checkBounds } from './bounds.js';
 import type { Part } from './part.js';
+import type { SimProcess } from './process.js';
 import type { SimServer } from './sim-server.js';
 import { RESTARTS } from './tiny-run.js';
 
@@ -13,7 +14,10 @@ const LOSSES_OF_REDIS = ['flush Redis', 'restart Redis'];
 /** Causes that speak of the checkpoint that an attempt begins with. All servers look into one store here. */
 const NOT_LOADED: ReadonlySet<AttemptEndCause> = new Set(['CHECKPOINT_INVALID', 'STORAGE_NOT_SHARED']);
 /** Faults after which nobody answers a server that asks who leads its shard. */
-const AWAY_FROM_ARBITER = ['PostgreSQL away', 'Redis away', 'restart Redis', 'flush Redis', 'kill an api', 'stop an api'];
+const AWAY_FROM_ARBITER = [
+  ...['PostgreSQL away', 'Redis away', 'restart Redis', 'flush Redis', 'kill an api', 'stop an api'],
+  'a server loses the control plane',
+];
 /** A placement that is lost is made again after 15 s at the latest, a coordinator that is silent is given up after 20 s. */
 const UNOWNED_AT_MOST_MS = 60_000;
 
@@ -165,15 +169,16 @@ export class Watch {
 
   /** I9: as long as stores and an api are there, a run that is not over has somebody who goes on with it, or is about to be given to one. */
   private owned(): void {
-    const { control, postgres, redis, checks, world } = this.cluster;
+    const { control, postgres, redis, checks, world, network } = this.cluster;
     const { status, attempt } = control;
     const needsOwner = status === 'QUEUED' || status === 'PROVISIONING' || status === 'RUNNING' || status === 'PAUSING';
     const owner = this.cluster.coordinatorPart;
     const isOwned =
       !needsOwner || (owner !== undefined && owner.attempt === attempt && owner.run.hasStarted && !owner.over && owner.isRunning);
     const isStalled = postgres.isAway || redis.isAway || !control.isReachable || postgres.lockHolder?.isFrozen === true;
-    if (isOwned || isStalled || this.cluster.servers.some(({ process }) => !process.isAlive || process.isFrozen))
-      return void (this.unownedSinceMs = undefined);
+    const mayWait = ({ isAlive, isFrozen, host }: SimProcess): boolean =>
+      !isAlive || isFrozen || network.isBlocked(host, 'redis') || network.isBlocked('redis', host);
+    if (isOwned || isStalled || this.cluster.servers.some(({ process }) => mayWait(process))) return void (this.unownedSinceMs = undefined);
     this.unownedSinceMs ??= world.nowMs;
     const unownedMs = world.nowMs - this.unownedSinceMs;
     checks.expect(
