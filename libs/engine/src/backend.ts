@@ -13,16 +13,17 @@ import type { BackendName } from '@paceline/spec';
 import { EngineUnavailableError } from './engine-unavailable.js';
 import { normaliseInKernels, normaliseInPasses } from './layers/batch-norm.js';
 import { fuseConv } from './layers/conv.js';
-import { fuseConvPool } from './layers/conv-pool.js';
+import { fuseConvPool, type ConvMaxPool } from './layers/conv-pool.js';
 import { fuseDense } from './layers/dense.js';
 import type { Fusing } from './layers/prepare.js';
 import { fuseRecurrent } from './layers/recurrent.js';
 import { CpuMemory, WasmMemory, type TensorMemory } from './tensor-memory.js';
+import { convMaxPool as convMaxPoolOnTensorflow } from './tensorflow/conv-pool-kernels.js';
 import { tensorflowFingerprint } from './tensorflow/fingerprint.js';
 import { installFusedKernels } from './tensorflow/fused-kernels.js';
 import { loadTensorflowPackage } from './tensorflow/load-package.js';
 import { TensorflowMemory } from './tensorflow/tensorflow-memory.js';
-import { convMaxPool } from './wasm/conv-pool-kernels.js';
+import { convMaxPool as convMaxPoolOnWasm } from './wasm/conv-pool-kernels.js';
 import { installTrainingKernels } from './wasm/install.js';
 
 export interface EngineDevice {
@@ -58,7 +59,7 @@ const WASM_THREADS = 1;
 export async function startBackend(name: BackendName, options: BackendOptions = {}): Promise<StartedBackend> {
   // Without this the cpu backend greets every user with an advertisement on the console.
   tf.enableProdMode();
-  const { fingerprint, devices = [] } = await STARTERS[name](options);
+  const { fingerprint, devices = [], convMaxPool } = await STARTERS[name](options);
   const tfjsName = name === 'wasm-relaxed' ? 'wasm' : name;
   const memory = tfjsName === 'wasm' ? new WasmMemory() : tfjsName === 'tensorflow' ? new TensorflowMemory() : new CpuMemory();
   const fused = FUSED[tfjsName];
@@ -73,7 +74,7 @@ export async function startBackend(name: BackendName, options: BackendOptions = 
     },
     fuse: (layer) => fused[layer.getClassName()]?.(layer, memory),
     fusePair: (first, second) => {
-      if (tfjsName === 'wasm') fuseConvPool(first, second, convMaxPool);
+      if (convMaxPool) fuseConvPool(first, second, convMaxPool);
     },
   };
 }
@@ -98,6 +99,7 @@ const FUSED: Readonly<Record<TfjsName, Fused>> = { wasm: FUSED_ON_WASM, tensorfl
 interface Started {
   readonly fingerprint: string;
   readonly devices?: readonly EngineDevice[];
+  readonly convMaxPool?: ConvMaxPool;
 }
 
 /** Each makes its backend the present one. */
@@ -105,7 +107,7 @@ const STARTERS: Readonly<Record<BackendName, (options: BackendOptions) => Promis
   async wasm() {
     await startWasm('plain');
     const simd = (await tf.env().getAsync('WASM_HAS_SIMD_SUPPORT')) ? 'yes' : 'no';
-    return ours(`tfjs-wasm ${version_wasm}`, `simd ${simd}`, `threads ${WASM_THREADS}`);
+    return { ...ours(`tfjs-wasm ${version_wasm}`, `simd ${simd}`, `threads ${WASM_THREADS}`), convMaxPool: convMaxPoolOnWasm };
   },
   async 'wasm-relaxed'() {
     if (!fusesMultiplyAdd())
@@ -113,7 +115,10 @@ const STARTERS: Readonly<Record<BackendName, (options: BackendOptions) => Promis
         `This processor, or Node ${process.version}, has no fused multiply-add for WebAssembly: take \`engine: wasm\`.`,
       );
     await startWasm('relaxed');
-    return ours(`tfjs-wasm-relaxed ${version_wasm}`, 'simd relaxed, fused', `threads ${WASM_THREADS}`);
+    return {
+      ...ours(`tfjs-wasm-relaxed ${version_wasm}`, 'simd relaxed, fused', `threads ${WASM_THREADS}`),
+      convMaxPool: convMaxPoolOnWasm,
+    };
   },
   async cpu() {
     await use('cpu');
@@ -125,9 +130,14 @@ const STARTERS: Readonly<Record<BackendName, (options: BackendOptions) => Promis
         'TensorFlow is not installed here: run `paceline engine install tensorflow`, or take `engine: wasm`.',
       );
     const loaded = loadTensorflowPackage(tensorflowPackage);
-    installFusedKernels(loaded.binding.isUsingGpuDevice());
+    const isOnGpu = loaded.binding.isUsingGpuDevice();
+    installFusedKernels(isOnGpu);
     await use('tensorflow');
-    return { fingerprint: tensorflowFingerprint(loaded), devices: loaded.binding.listDevices?.() ?? [] };
+    return {
+      fingerprint: tensorflowFingerprint(loaded),
+      devices: loaded.binding.listDevices?.() ?? [],
+      ...(isOnGpu ? {} : { convMaxPool: convMaxPoolOnTensorflow }),
+    };
   },
 };
 

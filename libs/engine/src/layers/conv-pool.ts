@@ -1,6 +1,6 @@
 import type * as tf from '@tensorflow/tfjs-core';
 import type * as tfl from '@tensorflow/tfjs-layers';
-import type { convMaxPool } from '../wasm/conv-pool-kernels.js';
+import type { ConvPoolAttrs, ConvPoolInputs } from '../wasm/conv-pool-kernels.js';
 import { fusedConvOf } from './conv.js';
 
 interface PoolInternals {
@@ -11,6 +11,9 @@ interface PoolInternals {
   call(inputs: tf.Tensor | tf.Tensor[], kwargs: object): tf.Tensor | tf.Tensor[];
 }
 
+/** maxPool(activation(conv(x, filter) + bias)); the engine's. */
+export type ConvMaxPool = (inputs: ConvPoolInputs, attrs: ConvPoolAttrs, training: boolean) => tf.Tensor;
+
 /** A place in a window is a byte. */
 const MOST_CELLS = 255;
 
@@ -18,7 +21,7 @@ const MOST_CELLS = 255;
  * Lets a Conv2D layer do the work of the MaxPooling2D layer that follows it, where the one is covered by the fused kernel and the windows of the other do
  * not overlap: the first then gives what the second would, and the second hands it on.
  */
-export function fuseConvPool(first: tfl.layers.Layer, second: tfl.layers.Layer, compute: typeof convMaxPool): void {
+export function fuseConvPool(first: tfl.layers.Layer, second: tfl.layers.Layer, compute: ConvMaxPool): void {
   if (first.getClassName() !== 'Conv2D' || second.getClassName() !== 'MaxPooling2D') return;
   const conv = fusedConvOf(first);
   const pool = second as unknown as PoolInternals;

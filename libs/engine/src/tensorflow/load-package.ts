@@ -25,14 +25,14 @@ export interface TensorflowBinding {
   readonly TF_INT64: number;
   isUsingGpuDevice(): boolean;
   /** May keep the array and use its memory until the tensor is deleted. */
-  createTensor(shape: readonly number[], dtype: number, values: Float32Array): number;
+  createTensor(shape: readonly number[], dtype: number, values: Float32Array | Int32Array): number;
   deleteTensor(id: number): void;
   tensorDataSync(id: number): Float32Array;
   readTensorInto?(id: number, out: Float32Array): void;
   listDevices?(): { readonly name: string; readonly type: string; readonly memoryBytes: number }[];
 }
 
-interface OperationOutput {
+export interface OperationOutput {
   readonly id: number;
   readonly shape: number[];
   readonly dtype: number;

@@ -5,7 +5,10 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import * as tf from '@tensorflow/tfjs-core';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { isMapped, keepLoaded } from './load-package.js';
+import { CONV_KERNEL } from '../wasm/conv-kernels.js';
+import type { ConvPoolAttrs, ConvPoolInputs } from '../wasm/conv-pool-kernels.js';
+import { convMaxPool } from './conv-pool-kernels.js';
+import { isMapped, keepLoaded, type TensorflowBinding } from './load-package.js';
 import { batchOf, bitsOf, largestDifference, loadedEngine, rowsOf, sequential } from '../run.fixture.js';
 
 /** Where `paceline engine install tensorflow` puts it. */
@@ -86,6 +89,82 @@ describe.skipIf(!packageDir)('the tensorflow engine (needs `paceline engine inst
       });
     });
     expect(gradients[0]).toEqual(gradients[1]);
+  });
+
+  it.each([
+    ['relu', true, [2, 2], [2, 2], [3, 12, 11, 3], 'valid'],
+    ['linear', true, [3, 2], [4, 3], [3, 12, 11, 3], 'same'],
+    ['relu', false, [2, 2], [2, 2], [1, 9, 9, 1], 'valid'],
+  ] as const)(
+    'has for a convolution with the pooling behind it what it has for the two apart (%s, bias %s, windows of %j, %j apart, images %j, %s)',
+    async (activation, hasBias, poolSize, poolStrides, shape, pad) => {
+      const { engine } = await loadedEngine({ model: 'mlp', engine: 'tensorflow' }, packageDir);
+      const wave = (of: readonly number[], seed: number): tf.Tensor =>
+        tf.tidy(() => tf.reshape(tf.sin(tf.mul(tf.range(seed, seed + tf.util.sizeFromShape([...of])), 12.9898)), [...of]));
+      const attrs: ConvPoolAttrs = { strides: [1, 1], pad, activation, poolSize, poolStrides };
+      const inputs = [wave(shape, 1), wave([3, 2, shape[3], 5], 2), ...(hasBias ? [wave([5], 3)] : [])];
+      const of = ([x, filter, bias]: readonly tf.Tensor[]): ConvPoolInputs => ({ x: x!, filter: filter!, ...(bias ? { bias } : {}) });
+      const apart = (given: ConvPoolInputs): tf.Tensor =>
+        tf.maxPool(
+          tf.engine().runKernel(CONV_KERNEL, { ...given }, { strides: 1, pad, activation }),
+          [...poolSize],
+          [...poolStrides],
+          'valid',
+        );
+      const [got, want] = [(given: ConvPoolInputs) => convMaxPool(given, attrs, true), apart].map((pooled) => {
+        const loss = (...given: tf.Tensor[]): tf.Tensor => tf.sum(tf.square(tf.add(pooled(of(given)), 0.1)));
+        return [pooled(of(inputs)), ...tf.grads(loss)(inputs)].map((tensor) => tensor.dataSync() as Float32Array);
+      });
+      expect(got![0]).toEqual(want![0]);
+      expect(convMaxPool(of(inputs), attrs, false).dataSync()).toEqual(want![0]);
+      for (let i = 1; i <= inputs.length; i++) {
+        expect(Math.max(...want![i]!)).toBeGreaterThan(0.1);
+        expect(got![i]).toHaveLength(want![i]!.length);
+        expect(largestDifference(got![i]!, want![i]!, 1)).toBeLessThan(1e-5);
+      }
+      engine.dispose();
+    },
+  );
+
+  it('takes the convolutions of the CNN with the pooling behind them, and gives back all that TensorFlow holds for it', async () => {
+    const { engine, layout } = await loadedEngine({ model: 'cnn', engine: 'tensorflow' }, packageDir);
+    const batch = batchOf(4);
+    const both = (): void => {
+      engine.step({ round: 0, replica: 0, batches: [batch], out: new Float32Array(layout.totalLength) });
+      engine.evaluate(batch);
+    };
+    both();
+    const backend = tf.backend() as unknown as { binding: TensorflowBinding };
+    const { binding } = backend;
+    const held = new Set<number>();
+    const operations: string[] = [];
+    const watched: Pick<TensorflowBinding, 'executeOp' | 'createTensor' | 'deleteTensor'> = {
+      executeOp: (name, ...rest) => {
+        const outputs = binding.executeOp(name, ...rest);
+        operations.push(name);
+        for (const { id } of outputs) held.add(id);
+        return outputs;
+      },
+      createTensor: (...args) => {
+        const id = binding.createTensor(...args);
+        held.add(id);
+        return id;
+      },
+      deleteTensor: (id) => {
+        held.delete(id);
+        binding.deleteTensor(id);
+      },
+    };
+    backend.binding = Object.setPrototypeOf(watched, binding) as TensorflowBinding;
+    try {
+      both();
+    } finally {
+      backend.binding = binding;
+    }
+    expect(held.size).toBe(0);
+    const count = (name: string): number => operations.filter((operation) => operation === name).length;
+    expect(['Conv2D', 'MaxPoolWithArgmax', 'MaxPool', 'MaxPoolGradWithArgmax'].map(count)).toEqual([4, 2, 2, 2]);
+    engine.dispose();
   });
 
   it('lets a process end in peace whose thread with the engine has ended', async () => {
