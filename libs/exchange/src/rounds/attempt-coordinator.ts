@@ -486,7 +486,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   }
 
   /** The attempt ends on its newest checkpoint. */
-  private endStopped(): void {
+  protected endStopped(): void {
     const { reason, message, redone } = this.stops.ending(this.round);
     if (reason === 'pause') {
       this.event('run.paused', message, { round: this.stops.newest, redone });

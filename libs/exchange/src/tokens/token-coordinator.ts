@@ -402,6 +402,8 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     const { replicas } = this.options;
     if (this.table.state !== 'DRAINING' || this.issued.size > 0 || this.marks.count < this.source.issuedRounds * replicas) return;
     if (this.marks.isComplete) return;
+    // Who has just taken over, and was told to stop meanwhile, may find nothing done since.
+    if (this.stops.isAsked && this.round === this.stops.newest) return this.endStopped();
     if (this.stops.beginCut(this.round, () => this.ledger.cut())) {
       this.sendCut();
       // A token issued from here on may reach a shard before COMMIT does; the view that its gradient names makes the shard wait.

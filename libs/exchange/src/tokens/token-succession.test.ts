@@ -126,3 +126,16 @@ test('what it was told to leave out is left out at all shards', () => {
   expect(coordinator.marks.count).toBe(2);
   expect(coordinator.ledgerState().exceptions.map(({ examples }) => examples)).toEqual([3, 3]);
 });
+
+test.each([
+  ['a checkpoint of what is done is taken once it knows that', [0, 1], 'STOPPING', 0],
+  ['nothing is done since the newest one, and it ends there', [], 'OVER', undefined],
+])('it is told to end before it knows where the servers stand: %s', (_, done, state, committed) => {
+  const { coordinator, join, stands } = succeeding([3, 1]);
+  const servers = [join(0, 3), join(1, 1)];
+  coordinator.shutdown('its process ends');
+  expect(coordinator.table.state).toBe('ISSUING');
+  for (const since of [0, 3]) for (const [index, term] of [3, 1].entries()) stands(index, term, marks(done, { since }));
+  expect(coordinator.table.state).toBe(state);
+  for (const { newest } of servers) expect(newest('commit')?.round).toBe(committed);
+});

@@ -117,17 +117,20 @@ test(
   },
 );
 
+const leaves = (part: Part, cluster: Cluster): void => shutDown(part, cluster);
+const diesLater = (part: Part, cluster: Cluster): void => later(cluster, 500, () => kill(part, cluster));
 test.each([
-  ['has left its place to it', (part: Part, cluster: Cluster) => shutDown(part, cluster), 'DEPOSED'],
-  ['is killed half a second later', (part: Part, cluster: Cluster) => later(cluster, 500, () => kill(part, cluster)), 'PAIRED'],
+  ['sync', 'has left its place to it', leaves, 'DEPOSED'],
+  ['sync', 'is killed half a second later', diesLater, 'PAIRED'],
+  ['async', 'has left its place to it', leaves, 'DEPOSED'],
 ] as const)(
-  'a standby is told to end too, and its primary %s: it is promoted all the same, and the attempt ends with a checkpoint',
+  'mode %s, a standby is told to end too, and its primary %s: it is promoted all the same, and the attempt ends with a checkpoint',
   { timeout: 120_000 },
-  async (_, begin, state) => {
+  async (mode, _, begin, state) => {
     let stopped = 0;
     for (let seed = 1; seed <= SEEDS; seed++) {
       let failed: readonly object[] = [];
-      const { result } = await struck(seed, 'sync', (leading, cluster, random) => {
+      const { result } = await struck(seed, mode, (leading, cluster, random) => {
         const part = random.pick(leading);
         const standby = cluster.partOf(part.index, true)!;
         begin(part, cluster);
