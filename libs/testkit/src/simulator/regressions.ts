@@ -372,4 +372,9 @@ export const REGRESSIONS: readonly Regression[] = [
     found:
       'a connection that closed gave up waiting data and sent the messages behind it: the standby refused what did not follow, and did not hear END',
   },
+  {
+    kinds: ['lose a worker host', 'hang a compute thread', 'clock runs fast or slow', 'a server loses the control plane'],
+    seed: 41_080,
+    found: 'the watch: a server that the control plane does not hear is lost to it, and the attempt is started anew',
+  },
 ];

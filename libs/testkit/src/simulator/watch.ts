@@ -328,7 +328,7 @@ export class Watch {
       'broken connection',
       'bit flip in a frame',
       'eaten frame',
-      'write to a full disk',
+      'a server loses the control plane',
     ];
     if (run.shape.gradient.nonFinite === 'rollback') causes.push('spoil a gradient');
     if (run.shape.tokens?.nonFinite === 'rollback' && reason.includes('NaN or infinity')) return;
