@@ -98,6 +98,33 @@ export interface TrainingKernels {
     c: number,
     ldc: number,
   ): void;
+  listWindows(
+    x: number,
+    rowBytes: number,
+    h: number,
+    run: number,
+    q: number,
+    step: number,
+    strideH: number,
+    t: number,
+    pixel: number,
+    entries: number,
+    starts: number,
+  ): void;
+  multiplyListedWindows(
+    starts: number,
+    run: number,
+    strideH: number,
+    t: number,
+    filterH: number,
+    from: number,
+    rows: number,
+    b: number,
+    rowBytes: number,
+    n: number,
+    begin: number,
+    c: number,
+  ): void;
   spreadListed(
     starts: number,
     p: number,

@@ -63,41 +63,58 @@ export function backpropFilter(heap: Heap, info: Info, x: number, dy: OutputGrad
  *   x    dW[i, j, c, k] = the columns of the windows · the pixels of dy
  */
 function backpropFilterListed(heap: Heap, info: Info, windows: Windows, dy: OutputGradient, to: number): boolean {
+  const x: Floats = { address: windows.base, stored: windows.floats, elements: windows.floats };
+  const ofDy = fewSet(heap, dy.floats, info.inChannels, x);
+  if (ofDy !== undefined) {
+    byListsOfDy(heap, info, windows, dy, ofDy, to);
+    return true;
+  }
+  const ofX = fewSet(heap, x, info.outChannels, dy.floats);
+  if (ofX !== undefined) byListsOfX(heap, info, windows, dy, ofX, to);
+  return ofX !== undefined;
+}
+
+function byListsOfDy(heap: Heap, info: Info, windows: Windows, dy: OutputGradient, set: number, to: number): void {
   const { inChannels: c, outChannels: k, filterHeight, filterWidth } = info;
   const { kernels } = heap;
-  const x: Floats = { address: windows.base, stored: windows.floats, elements: windows.floats };
-  const ofDy = fewSet(heap, dy.floats, c, x);
-  const ofX = ofDy === undefined ? fewSet(heap, x, k, dy.floats) : undefined;
-  if (ofDy === undefined && ofX === undefined) return false;
-  const [run, depth] = [filterWidth * c, filterHeight * filterWidth * c];
+  const depth = filterHeight * filterWidth * c;
   const most = Math.min(windows.count, BLOCK_OF_LISTED_PIXELS);
-  // One row of a filter's cells meets an element of x at most once for each cell.
-  const { entries, starts } =
-    ofDy === undefined
-      ? roomForLists(heap, Math.min(ofX! * filterWidth, most * run), run)
-      : roomForLists(heap, Math.min(ofDy, most * k), k);
+  const { entries, starts } = roomForLists(heap, Math.min(set, most * k), k);
   const rows = heap.scratch('rows', most * FLOAT);
-  const sums = ofDy === undefined ? to : heap.scratch('transposed', k * depth * FLOAT);
-  const zeros = beginOf(heap, undefined, Math.max(c, k));
+  const sums = heap.scratch('transposed', k * depth * FLOAT);
+  const zeros = beginOf(heap, undefined, c);
   for (const { at, count, address } of blocksOf(info, dy, BLOCK_OF_LISTED_PIXELS)) {
-    const ofWindows = windows.table + at * FLOAT;
-    const begin = at === 0 ? zeros : 0;
     kernels.tabulate(rows, address, k * FLOAT, count);
-    if (ofDy !== undefined) {
-      kernels.listColumns(rows, 0, count, k, ofWindows, entries, starts);
-      for (let cell = 0; cell < filterHeight * filterWidth; cell++) {
-        const pixel = Math.floor(cell / filterWidth) * windows.rowBytes + (cell % filterWidth) * c * FLOAT;
-        kernels.multiplyListed(starts, k, pixel, c, begin, sums + cell * c * FLOAT, depth * FLOAT);
-      }
-    } else {
-      for (let row = 0; row < filterHeight; row++) {
-        kernels.listColumns(ofWindows, row * windows.rowBytes, count, run, rows, entries, starts);
-        kernels.multiplyListed(starts, run, 0, k, begin, sums + row * run * k * FLOAT, k * FLOAT);
-      }
+    kernels.listColumns(rows, 0, count, k, windows.table + at * FLOAT, entries, starts);
+    for (let cell = 0; cell < filterHeight * filterWidth; cell++) {
+      const pixel = Math.floor(cell / filterWidth) * windows.rowBytes + (cell % filterWidth) * c * FLOAT;
+      kernels.multiplyListed(starts, k, pixel, c, at === 0 ? zeros : 0, sums + cell * c * FLOAT, depth * FLOAT);
     }
   }
-  if (ofDy !== undefined) kernels.transpose(sums, k, depth, to);
-  return true;
+  kernels.transpose(sums, k, depth, to);
+}
+
+function byListsOfX(heap: Heap, info: Info, windows: Windows, dy: OutputGradient, set: number, to: number): void {
+  const { inChannels: c, outChannels: k, outHeight: p, outWidth: q, filterHeight, filterWidth, strideHeight, strideWidth } = info;
+  const { kernels } = heap;
+  const run = filterWidth * c;
+  const imageBytes = (windows.floats / info.batchSize) * FLOAT;
+  const height = imageBytes / windows.rowBytes;
+  const listed = p + Math.floor((filterHeight - 1) / strideHeight);
+  // An element of x is met at most once by each cell in a row of the filter.
+  const most = Math.min(set * filterWidth, height * run * q);
+  const { entries, starts } = roomForLists(heap, most, run * strideHeight * listed);
+  const zeros = beginOf(heap, undefined, k);
+  const [step, pixel] = [strideWidth * c * FLOAT, k * FLOAT];
+  const rows = Math.ceil(BLOCK_OF_LISTED_PIXELS / q);
+  for (const { n, address } of imagesOf(info, dy)) {
+    const image = windows.base + n * imageBytes;
+    kernels.listWindows(image, windows.rowBytes, height, run, q, step, strideHeight, listed, pixel, entries, starts);
+    for (let at = 0; at < p; at += rows) {
+      const [count, begin] = [Math.min(rows, p - at), n === 0 && at === 0 ? zeros : 0] as const;
+      kernels.multiplyListedWindows(starts, run, strideHeight, listed, filterHeight, at, count, address, q * pixel, k, begin, to);
+    }
+  }
 }
 
 /** Some pixels of dy, by their number in the batch. */

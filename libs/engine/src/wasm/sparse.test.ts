@@ -133,6 +133,8 @@ describe('an operand that is mostly zeros gives the bits of the dense product', 
   it.each([
     ['valid', 1, 1],
     ['same', 2, 3],
+    ['valid', 3, 2],
+    ['valid', 4, 1],
   ] as const)('in the filter of a convolution over blank images, %s, stride %i, %i channels', async (pad, strides, c) => {
     const { inputShape, dyShape, ofFilter } = convolution([6, 30, 29, c], [3, 3, c, 24], pad, strides);
     const filter = (): tf.Tensor => ofFilter(values(inputShape, 1, everySo(5)), values(dyShape, 3));
@@ -141,7 +143,7 @@ describe('an operand that is mostly zeros gives the bits of the dense product', 
   });
 });
 
-/** 128 pixels are listed at once, or one image: what is set may all lie in one of them, or fill it. */
+/** 128 pixels of a gradient are listed at once, or one image: what is set may all lie in one of them, or fill it. Each list has one entry to spare. */
 describe('the room for lists is enough, and no larger than what is listed at once,', () => {
   it.each([
     ['within one block', 100, 100 * 20 + 20],
@@ -153,12 +155,19 @@ describe('the room for lists is enough, and no larger than what is listed at onc
   });
 
   it.each([
-    ['in one row, where each element meets three windows', (i: number) => i >= 2 && i < 27, 25 * 3 + 3],
-    ['wherever the first 128 windows are', (i: number) => i < 8 * 29, 128 * 3 + 3],
+    ['in one row, where each element meets three windows', (i: number) => i >= 2 && i < 27, 25 * 3 + 3 * 30],
+    ['at the end of each row', (i: number) => i % 29 > 22, 3 * 30 * 27 + 3 * 30],
+    ['in all of the first of them', (i: number) => i < 30 * 29, 3 * 30 * 27 + 3 * 30],
   ])('for images that are set %s', (_, isSet, entries) => {
     const { inputShape, dyShape, ofFilter } = convolution([6, 30, 29, 1], [3, 3, 1, 24]);
     const x = values(inputShape, 1, isSet);
     expect(expectBitsOfDense(() => ofFilter(x, values(dyShape, 3))).room).toBe(entries);
+  });
+
+  it('for images whose rows do not fill the last step down', () => {
+    const { inputShape, dyShape, ofFilter } = convolution([8, 5, 201, 1], [3, 3, 1, 24], 'valid', 2);
+    const x = values(inputShape, 1, (i) => i < 6 * 201);
+    expect(expectBitsOfDense(() => ofFilter(x, values(dyShape, 3))).room).toBe(3 * 5 * 100 + 3 * 2 * 3);
   });
 
   it('for a gradient that is set in all of some images', () => {

@@ -225,6 +225,99 @@ function oneList(entries: usize, end: usize, b: usize, begin: usize, c: usize, w
 }
 
 /**
+ * The windows of a convolution over one image of h rows, as lists of what is set: for each of the `run` floats in a row of a window, and each row of the
+ * image, what it meets there in the q windows side by side, `step` bytes from one to the next. Rows that the windows below each other meet stand behind
+ * each other: strideH times t of them, first + i·strideH in place i; those from h on are empty. An entry names by offset a pixel of the output, `pixel`
+ * bytes each, as if row i of it belonged to place i. starts: run · strideH · t + 1.
+ */
+export function listWindows(
+  x: usize,
+  rowBytes: usize,
+  h: u32,
+  run: u32,
+  q: u32,
+  step: usize,
+  strideH: u32,
+  t: u32,
+  pixel: u32,
+  entries: usize,
+  starts: usize,
+): void {
+  for (let j: u32 = 0; j < run; j++) {
+    for (let first: u32 = 0; first < strideH; first++) {
+      let offset: u32 = 0;
+      for (let i: u32 = 0; i < t; i++) {
+        store<u32>(starts, <u32>entries);
+        starts += 4;
+        const row = first + i * strideH;
+        if (row < h) entries = listOne(x + row * rowBytes + ((<usize>j) << 2), q, step, offset, pixel, entries);
+        offset += q * pixel;
+      }
+    }
+  }
+  store<u32>(starts, <u32>entries);
+}
+
+function listOne(from: usize, q: u32, step: usize, offset: u32, pixel: u32, entries: usize): usize {
+  const whole = step == 4 ? q & ~(GROUP - 1) : 0;
+  let s: u32 = 0;
+  while (s < q) {
+    const count = s < whole ? GROUP : q - s;
+    if (count == GROUP && step == 4 && isBlank(from)) {
+      from += GROUP << 2;
+      offset += GROUP * pixel;
+    } else {
+      for (let left = count; left; left--) {
+        const value = load<f32>(from);
+        store<u32>(entries, offset);
+        store<f32>(entries, value, 4);
+        entries += (<usize>(value != 0)) << 3;
+        from += step;
+        offset += pixel;
+      }
+    }
+    s += count;
+  }
+  return entries;
+}
+
+/** C[filterH · run, n] = those lists · n floats for each pixel of the output at b, its `rows` rows from `from` on; begins as multiplyListed. */
+export function multiplyListedWindows(
+  starts: usize,
+  run: u32,
+  strideH: u32,
+  t: u32,
+  filterH: u32,
+  from: u32,
+  rows: u32,
+  b: usize,
+  rowBytes: usize,
+  n: u32,
+  begin: usize,
+  c: usize,
+): void {
+  const row = (<usize>n) << 2;
+  const list = (<usize>(strideH * t)) << 2;
+  let k: u32 = 0;
+  while (k < n) {
+    const offset = (<usize>k) << 2;
+    const width: u32 = n - k >= 16 ? 16 : 8;
+    let into = c + offset;
+    for (let i: u32 = 0; i < filterH; i++) {
+      const down = i / strideH;
+      let at = starts + ((<usize>((i % strideH) * t + down + from)) << 2);
+      const base = b + offset - down * rowBytes;
+      for (let j: u32 = 0; j < run; j++) {
+        oneList(load<u32>(at), load<u32>(at + ((<usize>rows) << 2)), base, begin ? begin + offset : into, into, width);
+        at += list;
+        into += row;
+      }
+    }
+    k += width;
+  }
+}
+
+/**
  * The transpose of a convolution for one image, as spreadWindows: dx[p·strideH + i, q·strideW + j, ·] += list(p, q)·filter[i, j]ᵀ.
  * filter: for every cell the rows [depth of dy, n] that the lists name by offset.
  */
