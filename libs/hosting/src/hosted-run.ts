@@ -179,7 +179,7 @@ export class HostedRun {
     this.hostedPlace.place.start();
   }
 
-  /** Nothing is left to do here: the run is over, the coordinator is gone for good, or another server has this place. */
+  /** Nothing is left to do here: the run is over, the coordinator is gone for good, another server has this place, or nobody says who does. */
   private leavePlace(why: string): void {
     if (this.over) return;
     const { job, context } = this;

@@ -19,6 +19,7 @@ export interface StandbyClusterOptions {
   /** Indices with a standby; all without it. */
   readonly standbys?: readonly number[];
   readonly silentMs?: number;
+  readonly askAtMostMs?: number;
   /** Plan two-phase; the gradient of `spoiledRound` has NaN, and the round is left out. */
   readonly twoPhase?: { readonly clip?: ClipRules; readonly spoiledRound?: number };
 }

@@ -56,6 +56,7 @@ export class StandbyServer {
       onOver: (why) => this.end(why),
       guard: (act) => this.guard(act),
       ...(options.silentMs === undefined ? {} : { silentMs: options.silentMs }),
+      ...(options.askAtMostMs === undefined ? {} : { askAtMostMs: options.askAtMostMs }),
     });
     this.shard = new Shard({
       ...{ index, attempt: 1, replicas: options.replicas, chunks },

@@ -111,6 +111,21 @@ test('a standby is killed: the primary has it dropped and goes on; nothing is co
   expect(cluster.asked).toContain('p1 drop');
 });
 
+test.each([
+  ['s1', 'p1', 'drop the standby (its link closed'],
+  ['p1', 's1', 'promote this standby (its link closed'],
+])('%s is killed, and the arbiter answers nothing: %s gives its place up and says what it asked', async (killed, left, asked) => {
+  start({ askAtMostMs: 200 });
+  cluster.answerMs = undefined;
+  const struck = strike(killed, killed === 's1' ? 'standby applies' : 'forwards', () => cluster.server(killed).kill());
+  await cluster.until('the strike', () => struck.fired);
+  const server = cluster.server(left);
+  await cluster.until('it to leave', () => server.over !== undefined);
+  expect(server.over).toContain(`the arbiter has not answered for 0 s: it was asked to ${asked}`);
+  expect([server.place.isAsking, server.place.isPrimary]).toEqual([false, false]);
+  expect(server.errors).toEqual([]);
+});
+
 for (const winner of ['p1', 's1'])
   test(`the link between both breaks while both live: ${winner} wins, the other stops`, async () => {
     start();

@@ -62,18 +62,20 @@ export interface ShardPlaceOptions<Address extends LinkedServer> {
   /** Opens a connection within its own deadline. */
   connect(address: Address): Promise<Connection>;
   hello(role: 'server' | 'standby'): MessageOf<'hello'>;
-  /** Asks the arbiter; its answer comes through `answered`. Repeated until it does. */
+  /** Asks the arbiter; its answer comes through `answered`. Repeated until it does, or the place is given up. */
   ask(want: 'drop' | 'promote', term: number): void;
   /** Index 0: the near end of a connection to the coordinator in this process, made for the purpose after a promotion. */
   coordinatorHere(isPromoted: boolean): Connection;
   /** Workers may be admitted from now on. */
   onPromoted(): void;
-  /** Nothing is left for this server to do: the run is over, another server has the shard, or the coordinator is gone for good. */
+  /** Nothing is left for this server to do: the run is over, another server has the shard or may have it, or the coordinator is gone for good. */
   onOver(why: string): void;
   /** Runs what may fail for this run alone. */
   guard(act: () => void): void;
   readonly giveUpMs?: number;
   readonly silentMs?: number;
+  /** For how long the arbiter is asked. */
+  readonly askAtMostMs?: number;
 }
 
 export class ShardPlace<Address extends LinkedServer> {
@@ -91,7 +93,8 @@ export class ShardPlace<Address extends LinkedServer> {
   constructor(private readonly options: ShardPlaceOptions<Address>) {
     const { isStandby, standbys, index, clock } = options;
     const isPaired = standbys.some((address) => address.index === index);
-    const silence = options.silentMs === undefined ? {} : { silentMs: options.silentMs };
+    const { silentMs, askAtMostMs } = options;
+    const deadlines = { ...(silentMs === undefined ? {} : { silentMs }), ...(askAtMostMs === undefined ? {} : { askAtMostMs }) };
     const common = {
       now: () => clock.now(),
       numbers: () => this.shard.numbers(),
@@ -99,7 +102,7 @@ export class ShardPlace<Address extends LinkedServer> {
       tellCoordinator: (message: Message) => this.send(message),
       onReady: () => this.join(false),
       onDeposed: (why: string) => this.over(why),
-      ...silence,
+      ...deadlines,
     };
     if (!isPaired || isStandby) this.replication = undefined;
     else if (options.hasTokens) this.replication = new TokenReplication(common);
@@ -115,7 +118,7 @@ export class ShardPlace<Address extends LinkedServer> {
             this.join(true);
           },
           onOver: (why) => this.over(why),
-          ...silence,
+          ...deadlines,
         })
       : undefined;
   }

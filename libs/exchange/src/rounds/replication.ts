@@ -7,7 +7,8 @@
  *      │ not within its deadline       │ link breaks
  *      └───────────> ASKING <──────────┘    the arbiter is asked to drop the standby, again and again until it answers
  *                      ├── dropped ──> ALONE      what waited goes on; the loss of this server ends the attempt, as without a standby
- *                      └── deposed ──> DEPOSED    the standby was promoted: this server stops and changes nothing any more
+ *                      ├── deposed ──> DEPOSED    the standby was promoted: this server stops and changes nothing any more
+ *                      └── unanswered ──> DEPOSED    nobody answers: the standby may have been promoted, so it stops as if it was (asking.ts)
  *
  * A process that has to end leaves its place to a standby that follows (PAIRED ── left ──> DEPOSED), which finds the link closed and asks to be promoted.
  *
@@ -17,6 +18,7 @@
  */
 import { Codec, FrameType, ProtocolError, type Message, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
+import { Asking, type AskingOptions } from './asking.js';
 import { acquireRegion, type Region } from './regions.js';
 import { StateTable, type StateRows } from './state-table.js';
 
@@ -76,6 +78,12 @@ export const REPLICATION_ROWS = {
     does: 'stop: close all connections',
     next: ['DEPOSED'],
   },
+  unanswered: {
+    from: ['ASKING'],
+    event: 'the arbiter has not answered for 330 s, and no END waits here that has a deadline of its own',
+    does: 'stop: close all connections, and say no END, because the standby may lead; this server is free for another attempt',
+    next: ['DEPOSED'],
+  },
   left: {
     from: ['PAIRED'],
     event: 'this process has to end, and that of the standby does not',
@@ -84,21 +92,19 @@ export const REPLICATION_ROWS = {
   },
 } as const satisfies StateRows<ReplicationState>;
 
-export interface ReplicationOptions {
-  now(): number;
+export interface ReplicationOptions extends AskingOptions {
   numbers(): FrameNumbers;
-  /** Asks the arbiter to drop the standby. Called again every `askEveryMs` until `answered`. */
+  /** Asks the arbiter to drop the standby. Called again every `askEveryMs` until `answered`, for `askAtMostMs`. */
   askToDrop(): void;
   /** To the coordinator; what comes before this shard has joined it is kept there. */
   tellCoordinator(message: Message): void;
   /** The standby is there, or is not waited for any more: the shard may join the coordinator. Called once. */
   onReady(): void;
-  /** Another server has this shard now, or will ask for it. Called once. */
+  /** Another server has this shard now, or will ask for it, or may have it. Called once. */
   onDeposed(why: string): void;
   readonly waitMs?: number;
   readonly silentMs?: number;
   readonly acknowledgeMs?: number;
-  readonly askEveryMs?: number;
 }
 
 export abstract class Replication<Options extends ReplicationOptions = ReplicationOptions> {
@@ -109,7 +115,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
   private heardMs: number;
   /** When the standby was last sent something to acknowledge, or has acknowledged something. */
   protected movedMs = 0;
-  private askedMs = -Infinity;
+  private readonly asking: Asking;
   private isReady = false;
   /** The process of the standby has to end too. */
   private isLosing = false;
@@ -120,6 +126,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
 
   constructor(protected readonly options: Options) {
     this.sinceMs = this.heardMs = this.lastTickMs = options.now();
+    this.asking = new Asking(options, () => options.askToDrop());
   }
 
   /** What the standby owes, in words, or undefined when it has acknowledged everything. */
@@ -206,12 +213,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
   answered({ isPrimary, hasStandby }: { readonly isPrimary: boolean; readonly hasStandby: boolean }): void {
     const { state } = this.table;
     if (state === 'DEPOSED' || state === 'ALONE') return;
-    if (!isPrimary) {
-      this.table.take('deposed', 'DEPOSED');
-      this.letGo();
-      this.forgotten();
-      return this.options.onDeposed('another server has taken this shard over');
-    }
+    if (!isPrimary) return this.stop('deposed', 'another server has taken this shard over');
     if (hasStandby || state !== 'ASKING') return;
     this.table.take('dropped', 'ALONE');
     this.letGo();
@@ -245,10 +247,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
   /** This process has to end. What it has told anybody the standby has; from here on it tells nobody anything. False when it cannot. */
   handOver(): boolean {
     if (!this.canHandOver) return false;
-    this.table.take('left', 'DEPOSED');
-    this.letGo();
-    this.forgotten();
-    this.options.onDeposed('this server ends, and its standby takes over: dial again');
+    this.stop('left', 'this server ends, and its standby takes over: dial again');
     return true;
   }
 
@@ -258,19 +257,27 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
 
   /** Deadlines. Call it every 100 ms or so. */
   tick(): void {
-    const { waitMs = 15_000, silentMs = 10_000, acknowledgeMs = 10_000, askEveryMs = 500 } = this.options;
+    const { waitMs = 15_000, silentMs = 10_000, acknowledgeMs = 10_000 } = this.options;
     const now = this.options.now();
     // Who was stopped himself finds in his sockets what came meanwhile.
-    if (now - this.lastTickMs > 1_500) this.heardMs = this.movedMs = now;
+    const stoodStill = now - this.lastTickMs > 1_500;
+    if (stoodStill) this.heardMs = this.movedMs = now;
     const isOwed = this.owed() !== undefined && this.standby?.connection.queuedBytes === 0;
     if (!isOwed) this.movedMs = now;
     this.lastTickMs = now;
+    const isAsking = this.table.state === 'ASKING';
     if (this.table.state === 'WAITING' && now - this.sinceMs > waitMs) this.breakOff(`it did not connect within ${waitMs} ms`);
     if (this.table.state === 'PAIRED' && now - this.heardMs > silentMs)
       this.breakOff(`nothing heard for ${Math.round(now - this.heardMs)} ms`);
     if (this.table.state === 'PAIRED' && now - this.movedMs > acknowledgeMs)
       this.breakOff(`it has not acknowledged ${this.owed()} for ${Math.round(now - this.movedMs)} ms`);
-    if (this.table.state === 'ASKING' && now - this.askedMs >= askEveryMs) this.ask();
+    if (isAsking) this.askAgain(stoodStill);
+  }
+
+  private askAgain(stoodStill: boolean): void {
+    this.asking.tick(stoodStill);
+    // An END that waits has a deadline of its own (CoordinatorHost), and what the journal says of it can still be stored; who leaves says nothing more.
+    if (this.asking.isUnanswered && !this.final) this.stop('unanswered', this.asking.describe(`drop the standby (${this.why})`));
   }
 
   /** This server's part is over. With `message` the standby is told that the run is, and hangs up itself: its link is returned. */
@@ -287,12 +294,15 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
     this.table.take('broken', 'ASKING');
     this.why = why;
     this.letGo();
-    this.ask();
+    this.asking.begin();
   }
 
-  private ask(): void {
-    this.askedMs = this.options.now();
-    this.options.askToDrop();
+  /** Tells nobody anything any more. */
+  private stop(row: 'deposed' | 'unanswered' | 'left', why: string): void {
+    this.table.take(row, 'DEPOSED');
+    this.letGo();
+    this.forgotten();
+    this.options.onDeposed(why);
   }
 
   private ready(): void {

@@ -5,13 +5,15 @@
  *      │ the link closes or is silent
  *   ASKING ── the arbiter is asked to be promoted, again and again until it answers
  *      ├── promoted ──> PROMOTED    the shard goes on as primary, in the new term, at the round where it stands
- *      └── refused ───> OVER        the primary has gone on alone, or the attempt is over
+ *      ├── refused ───> OVER        the primary has gone on alone, or the attempt is over
+ *      └── unanswered ─> OVER       nobody answers (asking.ts)
  *
  * What it has at the break holds everything that was committed: REDUCED(k) of its primary waited for it. Chunks that the primary had
  * applied and not forwarded are gathered again; workers keep their gradients until COMMIT.
  */
 import { FrameType, ProtocolError, checkAttempt, type FrameHeader, type Message } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
+import { Asking, type AskingOptions } from './asking.js';
 import type { Region } from './regions.js';
 import { StateTable, type StateRows } from './state-table.js';
 
@@ -51,6 +53,12 @@ export const STANDBY_ROWS = {
     does: 'let everything go',
     next: ['OVER'],
   },
+  unanswered: {
+    from: ['ASKING'],
+    event: 'the arbiter has not answered for 330 s',
+    does: 'let everything go; this server is free for another attempt',
+    next: ['OVER'],
+  },
   end: { from: 'any', event: 'END', does: 'say it back; let everything go', next: ['OVER'] },
 } as const satisfies StateRows<StandbyState>;
 
@@ -69,18 +77,16 @@ export interface Follower {
   promote(term: number): void;
 }
 
-export interface StandbyOptions {
+export interface StandbyOptions extends AskingOptions {
   readonly attempt: number;
   shard(): Follower;
-  now(): number;
-  /** Asks the arbiter to be promoted, in the term that this standby follows. Called again every `askEveryMs` until it answers. */
+  /** Asks the arbiter to be promoted, in the term that this standby follows. Called again every `askEveryMs` until it answers, for `askAtMostMs`. */
   askToPromote(): void;
   /** Called once, with the shard in the new term. */
   onPromoted(): void;
   /** Called once: nothing is left for this server to do. */
   onOver(why: string): void;
   readonly silentMs?: number;
-  readonly askEveryMs?: number;
 }
 
 export class Standby {
@@ -90,11 +96,12 @@ export class Standby {
   private scratch = new Uint8Array(0);
   private heardMs: number;
   private lastTickMs: number;
-  private askedMs = -Infinity;
+  private readonly asking: Asking;
   private why = '';
 
   constructor(private readonly options: StandbyOptions) {
     this.heardMs = this.lastTickMs = options.now();
+    this.asking = new Asking(options, () => options.askToPromote());
   }
 
   waitingFor(): string | null {
@@ -164,7 +171,7 @@ export class Standby {
     this.table.take('broken', 'ASKING');
     this.why = why;
     this.letGo();
-    this.ask();
+    this.asking.begin();
   }
 
   /** The arbiter's word. */
@@ -177,9 +184,7 @@ export class Standby {
       this.options.shard().promote(term);
       return this.options.onPromoted();
     }
-    this.table.take('refused', 'OVER');
-    this.letGo();
-    this.options.onOver('the arbiter has dropped this standby');
+    this.leave('refused', 'the arbiter has dropped this standby');
   }
 
   heartbeat(): void {
@@ -188,21 +193,23 @@ export class Standby {
 
   /** Deadlines. Call it every 100 ms or so. */
   tick(): void {
-    const { silentMs = 10_000, askEveryMs = 500 } = this.options;
+    const { silentMs = 10_000 } = this.options;
     const now = this.options.now();
     // Who was stopped himself finds in his sockets what came meanwhile.
-    if (now - this.lastTickMs > 1_500) this.heardMs = now;
+    const stoodStill = now - this.lastTickMs > 1_500;
+    if (stoodStill) this.heardMs = now;
     this.lastTickMs = now;
+    const isAsking = this.table.state === 'ASKING';
     if (this.table.state === 'FOLLOWING' && now - this.heardMs > silentMs)
       this.broken(`nothing heard from the primary for ${Math.round(now - this.heardMs)} ms`);
-    if (this.table.state === 'ASKING' && now - this.askedMs >= askEveryMs) this.ask();
+    if (!isAsking) return;
+    this.asking.tick(stoodStill);
+    if (this.asking.isUnanswered) this.leave('unanswered', this.asking.describe(`promote this standby (${this.why})`));
   }
 
   end(why: string): void {
     if (this.table.state === 'OVER' || this.table.state === 'PROMOTED') return;
-    this.table.take('end', 'OVER');
-    this.letGo();
-    this.options.onOver(why);
+    this.leave('end', why);
   }
 
   private numbers(): FrameNumbers {
@@ -218,9 +225,10 @@ export class Standby {
     throw new ProtocolError('STALE_TERM', `term ${header.term}, present is ${this.options.shard().term}`);
   }
 
-  private ask(): void {
-    this.askedMs = this.options.now();
-    this.options.askToPromote();
+  private leave(row: 'refused' | 'unanswered' | 'end', why: string): void {
+    this.table.take(row, 'OVER');
+    this.letGo();
+    this.options.onOver(why);
   }
 
   private letGo(): void {

@@ -14,20 +14,22 @@ const playRun = (arrange: (cluster: Cluster) => void): Promise<Played> =>
 
 const isIn = (cluster: Cluster, state: string): boolean => cluster.control.coordinatorPart?.coordinator?.table.state === state;
 
-/** The first coordinator loses its standby, and both notice; everything is whole again after 10 s. */
+/** The first coordinator loses its standby, and both notice; everything is whole again after 10 s, or so long. */
 function cutFromStandby(
   { network, hosted, world }: Cluster,
   more: 'with Redis' | 'without Redis' | 'with Redis, and so does its standby',
+  forMs = 10_000,
 ): Part {
   const part = hosted.find(({ index, isStandby }) => index === 0 && !isStandby)!;
   const { host } = part.server.process;
   const other = hosted.find(({ index, isStandby }) => index === 0 && isStandby)!.server.process.host;
   network.block(host, other);
   network.block(other, host);
+  network.count('servers lose each other');
   if (more !== 'without Redis') network.block(host, 'redis');
   if (more === 'with Redis, and so does its standby') network.block(other, 'redis');
   for (const stream of [...network.streams]) if (stream.process.host === other && stream.remote.startsWith(`${host}/`)) stream.break();
-  world.schedule(10_000, 'all hear each other again', () => network.heal());
+  world.schedule(forMs, 'all hear each other again', () => network.heal());
   return part;
 }
 
@@ -116,6 +118,33 @@ test('it hears that it was replaced: the other servers are with its successor at
   expect(deposedMs).toBeGreaterThan(0);
   expect(backMs - deposedMs).toBeLessThan(1_000);
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
+});
+
+test('its standby asks, and nobody answers for 400 s: it gives its place up after 330 s, and the next attempt finds it free', async () => {
+  let leftMs = 0;
+  const { result, cluster } = await playRun((cluster) =>
+    when(
+      cluster,
+      () => round(cluster) >= 4,
+      () => {
+        cutFromStandby(cluster, 'with Redis, and so does its standby', 400_000);
+        const standby = cluster.hosted.find(({ index, isStandby }) => index === 0 && isStandby)!;
+        const { nowMs } = cluster.world;
+        when(
+          cluster,
+          () => standby.run.isOver,
+          () => (leftMs = cluster.world.nowMs - nowMs),
+        );
+      },
+    ),
+  );
+  const standby = cluster.hosted.find(({ index, isStandby }) => index === 0 && isStandby)!;
+  expect(standby.run.place!.standby!.table.taken.has('unanswered')).toBe(true);
+  expect(leftMs).toBeGreaterThan(330_000);
+  expect(leftMs).toBeLessThan(345_000);
+  const servesNext = ({ run, server }: Part): boolean => run.job.attempt === 2 && server === standby.server;
+  expect(cluster.hosted.some(servesNext)).toBe(true);
+  expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 2 });
 });
 
 test('while it collects the weights: it gives its file up, and holds nothing any more', async () => {

@@ -60,6 +60,9 @@ export const RARELY_REACHED: Readonly<Record<string, string>> = {
   'member.staleTerm': 'a former primary speaks before it knows that its standby has taken over; standby.test.ts takes it',
   'standby.staleTerm': 'its primary speaks before it has heard of the term that its coordinator is in; standby.test.ts takes it',
   'standby.late': 'the first word of its primary comes after the standby has given it up; standby.test.ts takes it',
+  'replication.unanswered':
+    'the attempt ends, or the control plane comes back, before a server has asked for 330 s; standby.test.ts takes it',
+  'standby.unanswered': 'as replication.unanswered; cut-off.test.ts takes it too',
   'coordinator.committedElsewhere': 'a worker alone has heard COMMIT before both servers of index 0 were apart; standby.test.ts takes it',
 };
 
