@@ -22,6 +22,11 @@ beforeAll(async () => {
 });
 afterAll(() => plane?.stop());
 
+/** One may have been killed by a test before, or by a first try. */
+async function haveServers(count: number): Promise<void> {
+  while (plane.servers.filter(({ child }) => child.signalCode === null).length < count) await plane.addServer();
+}
+
 const computing = (run: RunView): TestProcess[] =>
   plane.workers.filter(({ ready }) => run.state?.seats.some(({ workerId, replicas }) => workerId === ready.id && replicas.length > 0));
 
@@ -37,7 +42,7 @@ async function slowly(run: RunView, act: () => Promise<void>): Promise<void> {
 }
 
 test('7: one of two shards is lost: both go back to one common round, the same weights', async () => {
-  while (plane.servers.filter(({ child }) => child.signalCode === null).length < 3) await plane.addServer(); // after a first try
+  await haveServers(3);
   const run = await plane.train(spec(ROUNDS, { checkpoint: { everyRounds: 20 } }));
   await slowly(run, async () => {
     const { data } = await plane.event(run, 'checkpoint.written', 40_000);
@@ -55,7 +60,7 @@ test('7: one of two shards is lost: both go back to one common round, the same w
 });
 
 test('17: 1 → 3 → 2 workers during a run: the weights of a fixed fleet', async () => {
-  while (plane.servers.filter(({ child }) => child.signalCode === null).length < 2) await plane.addServer();
+  await haveServers(2);
   const run = await plane.train(spec(ROUNDS));
   await plane.control(run, 'workers', '1');
   const seen: number[] = [];

@@ -323,7 +323,7 @@ export const FAULTS = {
       const { control, network, servers, world } = cluster;
       const { random } = world;
       const { host, isAlive } = random.pick(servers).process;
-      const isCut = servers.some(({ process }) => network.isBlocked(process.host, 'redis') || network.isBlocked('redis', process.host));
+      const isCut = servers.some(({ process }) => network.isCut(process.host, 'redis'));
       if (!isAlive || isCut || control.coordinatorPart?.run.hasStarted !== true) return false;
       const [from, to] = random.chance(0.5) ? [host, 'redis'] : ['redis', host];
       network.block(from, to);

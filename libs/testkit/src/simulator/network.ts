@@ -110,7 +110,7 @@ export class Network {
       const attempt = (): void => {
         const target = this.listeners.get(address);
         const host = address.split('/')[0]!;
-        if (this.isBlocked(from.host, host) || this.isBlocked(host, from.host)) {
+        if (this.isCut(from.host, host)) {
           if (this.world.nowMs - startedMs > deadlineMs)
             return settle('connect: no answer', () =>
               reject(new Error(`CONNECT_DEADLINE: no answer from ${address} within ${deadlineMs} ms`)),
@@ -187,6 +187,11 @@ export class Network {
   isBlocked(from: string, to: string): boolean {
     if (this.blocked.size === 0 || from === to) return false;
     return this.blocked.has(`${from}→${to}`) || this.blocked.has(`${from}→*`) || this.blocked.has(`*→${to}`);
+  }
+
+  /** In one direction at least. */
+  isCut(one: string, other: string): boolean {
+    return this.isBlocked(one, other) || this.isBlocked(other, one);
   }
 
   latency(): number {

@@ -176,8 +176,7 @@ export class Watch {
     const isOwned =
       !needsOwner || (owner !== undefined && owner.attempt === attempt && owner.run.hasStarted && !owner.over && owner.isRunning);
     const isStalled = postgres.isAway || redis.isAway || !control.isReachable || postgres.lockHolder?.isFrozen === true;
-    const mayWait = ({ isAlive, isFrozen, host }: SimProcess): boolean =>
-      !isAlive || isFrozen || network.isBlocked(host, 'redis') || network.isBlocked('redis', host);
+    const mayWait = ({ isAlive, isFrozen, host }: SimProcess): boolean => !isAlive || isFrozen || network.isCut(host, 'redis');
     if (isOwned || isStalled || this.cluster.servers.some(({ process }) => mayWait(process))) return void (this.unownedSinceMs = undefined);
     this.unownedSinceMs ??= world.nowMs;
     const unownedMs = world.nowMs - this.unownedSinceMs;
