@@ -13,17 +13,17 @@ import type { BackendName } from '@paceline/spec';
 import { EngineUnavailableError } from './engine-unavailable.js';
 import { normaliseInKernels, normaliseInPasses } from './layers/batch-norm.js';
 import { fuseConv } from './layers/conv.js';
-import { fuseConvPool, type ConvMaxPool } from './layers/conv-pool.js';
+import { fuseConvPool } from './layers/conv-pool.js';
 import { fuseDense } from './layers/dense.js';
 import type { Fusing } from './layers/prepare.js';
 import { fuseRecurrent } from './layers/recurrent.js';
 import { CpuMemory, WasmMemory, type TensorMemory } from './tensor-memory.js';
-import { convMaxPool as convMaxPoolOnTensorflow } from './tensorflow/conv-pool-kernels.js';
+import { convMaxPool as convMaxPoolOnTensorflow, hasPooling } from './tensorflow/conv-pool-kernels.js';
 import { tensorflowFingerprint } from './tensorflow/fingerprint.js';
 import { installFusedKernels } from './tensorflow/fused-kernels.js';
 import { loadTensorflowPackage } from './tensorflow/load-package.js';
 import { TensorflowMemory } from './tensorflow/tensorflow-memory.js';
-import { convMaxPool as convMaxPoolOnWasm } from './wasm/conv-pool-kernels.js';
+import { convMaxPool as convMaxPoolOnWasm, type ConvMaxPool } from './wasm/conv-pool-kernels.js';
 import { installTrainingKernels } from './wasm/install.js';
 
 export interface EngineDevice {
@@ -136,7 +136,7 @@ const STARTERS: Readonly<Record<BackendName, (options: BackendOptions) => Promis
     return {
       fingerprint: tensorflowFingerprint(loaded),
       devices: loaded.binding.listDevices?.() ?? [],
-      ...(isOnGpu ? {} : { convMaxPool: convMaxPoolOnTensorflow }),
+      ...(!isOnGpu && hasPooling(loaded.binding) ? { convMaxPool: convMaxPoolOnTensorflow } : {}),
     };
   },
 };

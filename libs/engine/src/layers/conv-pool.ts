@@ -1,6 +1,6 @@
 import type * as tf from '@tensorflow/tfjs-core';
 import type * as tfl from '@tensorflow/tfjs-layers';
-import type { ConvPoolAttrs, ConvPoolInputs } from '../wasm/conv-pool-kernels.js';
+import type { ConvMaxPool } from '../wasm/conv-pool-kernels.js';
 import { fusedConvOf } from './conv.js';
 
 interface PoolInternals {
@@ -10,9 +10,6 @@ interface PoolInternals {
   dataFormat: string;
   call(inputs: tf.Tensor | tf.Tensor[], kwargs: object): tf.Tensor | tf.Tensor[];
 }
-
-/** maxPool(activation(conv(x, filter) + bias)); the engine's. */
-export type ConvMaxPool = (inputs: ConvPoolInputs, attrs: ConvPoolAttrs, training: boolean) => tf.Tensor;
 
 /** A place in a window is a byte. */
 const MOST_CELLS = 255;

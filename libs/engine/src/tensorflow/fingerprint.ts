@@ -1,6 +1,7 @@
 /** What the bits of TensorFlow depend on, as far as it can be known from outside. */
 import { readFileSync } from 'node:fs';
 import { cpus } from 'node:os';
+import { hasPooling } from './conv-pool-kernels.js';
 import { TENSORFLOW_KERNELS_REVISION } from './fused-kernels.js';
 import type { LoadedPackage } from './load-package.js';
 
@@ -15,7 +16,8 @@ export function tensorflowFingerprint({ version, binding }: LoadedPackage, env: 
   const device = binding.isUsingGpuDevice() ? `gpu ${env['CUDA_VISIBLE_DEVICES'] ?? 'first'}` : 'cpu';
   return [
     `tfjs-tensorflow ${version}`,
-    `kernels ${TENSORFLOW_KERNELS_REVISION}`,
+    // Without ours, pooling comes after bias and relu, which may make equals of values that the pooling would have told apart.
+    `kernels ${TENSORFLOW_KERNELS_REVISION}${hasPooling(binding) ? '' : ' without pooling'}`,
     `TensorFlow ${binding.TF_Version}`,
     `device ${device}`,
     `threads ${threads}`,

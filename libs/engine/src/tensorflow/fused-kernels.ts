@@ -11,7 +11,7 @@ import { replaceMaxPoolGradient } from './max-pooling.js';
 import { convolve, execute, finish, nativeOf, type Call, type Inputs } from './operations.js';
 
 /** Raised when these kernels compute different bits than before. */
-export const TENSORFLOW_KERNELS_REVISION = 2;
+export const TENSORFLOW_KERNELS_REVISION = 3;
 
 const flag = (call: Call, name: string, value: boolean): object => ({
   ...{ name, value },

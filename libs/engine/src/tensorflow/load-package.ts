@@ -11,7 +11,7 @@ import type { DataId, KernelBackend, TensorInfo } from '@tensorflow/tfjs-core';
 import * as tf from '@tensorflow/tfjs-core';
 import { EngineUnavailableError } from '../engine-unavailable.js';
 
-/** The addon. `readTensorInto` and `listDevices` are there when Paceline built it. */
+/** The addon. What may be missing is there when this release of Paceline built it. */
 export interface TensorflowBinding {
   readonly TF_Version: string;
   /** Of an operation's output: `id` names it until it is deleted. */
@@ -23,12 +23,17 @@ export interface TensorflowBinding {
   readonly TF_FLOAT: number;
   readonly TF_INT32: number;
   readonly TF_INT64: number;
+  readonly TF_BOOL: number;
   isUsingGpuDevice(): boolean;
   /** May keep the array and use its memory until the tensor is deleted. */
   createTensor(shape: readonly number[], dtype: number, values: Float32Array | Int32Array): number;
   deleteTensor(id: number): void;
   tensorDataSync(id: number): Float32Array;
   readTensorInto?(id: number, out: Float32Array): void;
+  /** Pools with bias and relu; -1 for no bias. Gives the pooled tensor and, if wanted, which cell of each window was the first largest, as bytes. */
+  maxPool?(x: number, bias: number, withPlaces: boolean, window: readonly number[], relu: boolean): readonly OperationOutput[];
+  /** The gradient [n, h, w, c] of what was pooled, from that of the pooled values. `image` is [h, w]. */
+  maxUnpool?(dy: number, places: number, image: readonly number[], window: readonly number[]): OperationOutput;
   listDevices?(): { readonly name: string; readonly type: string; readonly memoryBytes: number }[];
 }
 

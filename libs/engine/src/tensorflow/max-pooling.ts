@@ -6,7 +6,7 @@
 import * as tf from '@tensorflow/tfjs-core';
 import type { OperationOutput, TensorflowBackend } from './load-package.js';
 
-export interface PoolWindow {
+interface PoolWindow {
   readonly size: readonly [number, number];
   readonly strides: readonly [number, number];
   readonly padding: 'VALID' | 'SAME';
@@ -42,14 +42,14 @@ const maxPoolGradient: tf.KernelFunc = ({ inputs, backend, attrs }) => {
 };
 
 /** The largest value of each window, and where in its image the first one is (32 bits). */
-export function poolWithPlaces(native: TensorflowBackend, window: PoolWindow, x: number): readonly [OperationOutput, OperationOutput] {
+function poolWithPlaces(native: TensorflowBackend, window: PoolWindow, x: number): readonly [OperationOutput, OperationOutput] {
   const { binding } = native;
   const attributes = [...attributesOf(native, window), type(native, 'Targmax', binding.TF_INT32)];
   return binding.executeOp('MaxPoolWithArgmax', attributes, [x], 2) as readonly [OperationOutput, OperationOutput];
 }
 
 /** dy where `places` says, 0 elsewhere; of x only the shape is looked at. */
-export function unpool(native: TensorflowBackend, window: PoolWindow, x: number, dy: number, places: number): OperationOutput {
+function unpool(native: TensorflowBackend, window: PoolWindow, x: number, dy: number, places: number): OperationOutput {
   const { binding } = native;
   const cast = [type(native, 'SrcT', binding.TF_INT32), type(native, 'DstT', binding.TF_INT64)];
   const truncate = { name: 'Truncate', type: binding.TF_ATTR_BOOL, value: false };

@@ -95,6 +95,8 @@ describe.skipIf(!packageDir)('the tensorflow engine (needs `paceline engine inst
     ['relu', true, [2, 2], [2, 2], [3, 12, 11, 3], 'valid'],
     ['linear', true, [3, 2], [4, 3], [3, 12, 11, 3], 'same'],
     ['relu', false, [2, 2], [2, 2], [1, 9, 9, 1], 'valid'],
+    ['relu', true, [1, 3], [1, 3], [2, 8, 13, 2], 'valid'],
+    ['linear', false, [2, 2], [2, 3], [2, 9, 12, 2], 'same'],
   ] as const)(
     'has for a convolution with the pooling behind it what it has for the two apart (%s, bias %s, windows of %j, %j apart, images %j, %s)',
     async (activation, hasBias, poolSize, poolStrides, shape, pad) => {
@@ -126,6 +128,45 @@ describe.skipIf(!packageDir)('the tensorflow engine (needs `paceline engine inst
     },
   );
 
+  it('keeps a NaN that is pooled, whatever stands before and after it', async () => {
+    const { engine } = await loadedEngine({ model: 'mlp', engine: 'tensorflow' }, packageDir);
+    const x = Float32Array.from({ length: 4 * 4 * 20 }, (_, i) => (i % 20 === 7 && i < 80 ? Number.NaN : i));
+    const attrs: ConvPoolAttrs = { strides: [1, 1], pad: 'valid', activation: 'relu', poolSize: [2, 2], poolStrides: [2, 2] };
+    const identity = tf.reshape(tf.eye(20), [1, 1, 20, 20]);
+    const pooled = (training: boolean): Float32Array =>
+      convMaxPool({ x: tf.tensor4d(x, [1, 4, 4, 20]), filter: identity }, attrs, training).dataSync() as Float32Array;
+    for (const training of [true, false]) expect([...pooled(training)].map(Number.isNaN).indexOf(true)).toBe(0); // NaN · 0 is NaN: all channels of the window
+    expect([...pooled(true)].filter(Number.isNaN)).toHaveLength(40);
+    engine.dispose();
+  });
+
+  it('refuses windows and tensors that its pooling is not made for', async () => {
+    const { engine } = await loadedEngine({ model: 'mlp', engine: 'tensorflow' }, packageDir);
+    const { binding } = tf.backend() as unknown as { binding: Required<TensorflowBinding> };
+    const made = (shape: number[], dtype = binding.TF_FLOAT): number =>
+      binding.createTensor(shape, dtype, dtype === binding.TF_FLOAT ? new Float32Array(tf.util.sizeFromShape(shape)) : new Int32Array(1));
+    const [image, flat, bias, whole] = [made([1, 4, 4, 2]), made([32]), made([3]), made([1, 1, 1, 1], binding.TF_INT32)];
+    const pool =
+      (x: number, window: readonly number[], b = -1) =>
+      () =>
+        binding.maxPool(x, b, true, window, false);
+    expect(pool(image, [2, 2, 1, 1])).toThrow('do not overlap');
+    expect(pool(image, [5, 2, 5, 2])).toThrow('inside of the image');
+    expect(pool(made([1, 16, 16, 1]), [16, 16, 16, 16])).toThrow('at most 255 cells');
+    expect(pool(image, [2, 2, 0, 2])).toThrow('positive numbers');
+    expect(pool(image, [2, 2])).toThrow('positive numbers');
+    expect(pool(flat, [2, 2, 2, 2])).toThrow('another type or rank');
+    expect(pool(whole, [1, 1, 1, 1])).toThrow('another type or rank');
+    expect(pool(1 << 30, [2, 2, 2, 2])).toThrow('there is no tensor');
+    expect(pool(image, [2, 2, 2, 2], bias)).toThrow('another number of channels');
+    const [pooled, places] = binding.maxPool(image, -1, true, [2, 2, 2, 2], false);
+    expect(pooled).toMatchObject({ shape: [1, 2, 2, 2], dtype: binding.TF_FLOAT });
+    expect(() => binding.maxUnpool(pooled!.id, places!.id, [9, 9], [2, 2, 2, 2])).toThrow('not one of these windows');
+    expect(() => binding.maxUnpool(pooled!.id, pooled!.id, [4, 4], [2, 2, 2, 2])).toThrow('another type or rank');
+    expect(binding.maxUnpool(pooled!.id, places!.id, [4, 4], [2, 2, 2, 2])).toMatchObject({ shape: [1, 4, 4, 2] });
+    engine.dispose();
+  });
+
   it('takes the convolutions of the CNN with the pooling behind them, and gives back all that TensorFlow holds for it', async () => {
     const { engine, layout } = await loadedEngine({ model: 'cnn', engine: 'tensorflow' }, packageDir);
     const batch = batchOf(4);
@@ -138,13 +179,15 @@ describe.skipIf(!packageDir)('the tensorflow engine (needs `paceline engine inst
     const { binding } = backend;
     const held = new Set<number>();
     const operations: string[] = [];
-    const watched: Pick<TensorflowBinding, 'executeOp' | 'createTensor' | 'deleteTensor'> = {
-      executeOp: (name, ...rest) => {
-        const outputs = binding.executeOp(name, ...rest);
-        operations.push(name);
-        for (const { id } of outputs) held.add(id);
-        return outputs;
-      },
+    const made = (name: string, outputs: ReturnType<TensorflowBinding['executeOp']>): typeof outputs => {
+      operations.push(name);
+      for (const { id } of outputs) held.add(id);
+      return outputs;
+    };
+    const watched: Pick<TensorflowBinding, 'executeOp' | 'createTensor' | 'deleteTensor' | 'maxPool' | 'maxUnpool'> = {
+      executeOp: (name, ...rest) => made(name, binding.executeOp(name, ...rest)),
+      maxPool: (...args) => made('maxPool', binding.maxPool!(...args)),
+      maxUnpool: (...args) => made('maxUnpool', [binding.maxUnpool!(...args)])[0]!,
       createTensor: (...args) => {
         const id = binding.createTensor(...args);
         held.add(id);
@@ -163,7 +206,7 @@ describe.skipIf(!packageDir)('the tensorflow engine (needs `paceline engine inst
     }
     expect(held.size).toBe(0);
     const count = (name: string): number => operations.filter((operation) => operation === name).length;
-    expect(['Conv2D', 'MaxPoolWithArgmax', 'MaxPool', 'MaxPoolGradWithArgmax'].map(count)).toEqual([4, 2, 2, 2]);
+    expect(['Conv2D', 'maxPool', 'maxUnpool', 'MaxPool', 'MaxPoolWithArgmax'].map(count)).toEqual([4, 4, 2, 0, 0]);
     engine.dispose();
   });
 

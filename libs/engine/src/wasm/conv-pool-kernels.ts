@@ -31,16 +31,27 @@ export interface ConvPoolInputs {
   readonly bias?: tf.Tensor;
 }
 
-/** maxPool(activation(conv(x, filter) + bias)), NHWC. While training the tape keeps which cell of each window was the first largest. */
-export function convMaxPool(inputs: ConvPoolInputs, attrs: ConvPoolAttrs, training: boolean): tf.Tensor {
-  const { strides, pad } = attrs;
-  const places = training ? { places: empty(pooledShape(convInfo(inputs.x.shape, inputs.filter.shape, strides, pad), attrs), 'bool') } : {};
-  return tf.engine().runKernel(CONV_POOL, { ...inputs, ...places }, { ...attrs });
-}
+/** maxPool(activation(conv(x, filter) + bias)). */
+export type ConvMaxPool = (inputs: ConvPoolInputs, attrs: ConvPoolAttrs, training: boolean) => tf.Tensor;
+
+/**
+ * maxPool(activation(conv(x, filter) + bias)), NHWC, by the kernel of that name. While training it gets `places` too, an input that it fills, so that the
+ * tape keeps for the gradient which cell of each window was the first largest.
+ */
+export const convMaxPoolBy =
+  (kernelName: string): ConvMaxPool =>
+  (inputs, attrs, training) => {
+    const { strides, pad } = attrs;
+    const places = training
+      ? { places: empty(pooledShape(convInfo(inputs.x.shape, inputs.filter.shape, strides, pad), attrs), 'bool') }
+      : {};
+    return tf.engine().runKernel(kernelName, { ...inputs, ...places }, { ...attrs });
+  };
+
+export const convMaxPool = convMaxPoolBy(CONV_POOL);
 
 type Named = Readonly<Record<string, tf.TensorInfo>>;
 
-/** `places` is an input, which the kernel fills, so that the tape keeps it for the gradient. */
 const forward: tf.KernelFunc = ({ inputs, backend, attrs }) => {
   const { x, filter, bias, places } = inputs as Named;
   const ours = attrs as unknown as ConvPoolAttrs;

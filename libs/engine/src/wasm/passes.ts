@@ -1,11 +1,11 @@
-/** Small kernels that the gradients of ours are made of. Inputs are float32 tensors. Two of them are there on TensorFlow too (../tensorflow/fused-kernels.ts). */
+/** Small kernels that the gradients of ours are made of. Inputs are float32 tensors. All are there on TensorFlow too (../tensorflow/). */
 import * as tf from '@tensorflow/tfjs-core';
 import type { BackendWasm } from '@tensorflow/tfjs-backend-wasm';
 import { heapOf } from './heap.js';
 
 export const RELU_GRADIENT = 'PacelineReluGradient';
 export const SUM_ROWS = 'PacelineSumRows';
-const EMPTY = 'PacelineEmpty';
+export const EMPTY = 'PacelineEmpty';
 
 /** dy where y > 0, else 0; y is the output of relu. */
 export function reluGradient(dy: tf.Tensor, y: tf.Tensor): tf.Tensor {

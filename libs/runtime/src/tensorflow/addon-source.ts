@@ -1,8 +1,10 @@
 /**
  * What is changed in the C++ source of tfjs-node before it is compiled. Its `tensorDataSync` copies into a new ArrayBuffer, from which a
  * gradient would be copied once more; `readTensorInto` copies from TensorFlow's buffer to where the caller wants it. `listDevices` is what
- * its JavaScript never asked for. The source is pinned by its hash, so a place that is not found is a broken invariant.
+ * its JavaScript never asked for, and `maxPool` with `maxUnpool` are kernels of ours (addon-pooling.ts). The source is pinned by its hash, so
+ * a place that is not found is a broken invariant.
  */
+import { POOLING_FUNCTIONS } from './addon-pooling.js';
 
 export interface SourceChange {
   readonly file: string;
@@ -66,7 +68,14 @@ static napi_value ListDevices(napi_env env, napi_callback_info info) {
 
 `;
 
-const property = (name: string, function_: string): string =>
+const PROPERTIES = {
+  readTensorInto: 'ReadTensorInto',
+  listDevices: 'ListDevices',
+  maxPool: 'PacelineMaxPoolBinding',
+  maxUnpool: 'PacelineMaxUnpoolBinding',
+};
+
+const property = ([name, function_]: [string, string]): string =>
   `      {"${name}", nullptr, ${function_}, nullptr, nullptr, nullptr, napi_default, nullptr},\n`;
 
 export const SOURCE_CHANGES: readonly SourceChange[] = [
@@ -79,21 +88,21 @@ export const SOURCE_CHANGES: readonly SourceChange[] = [
   {
     file: 'binding/tfjs_binding.cc',
     from: 'static napi_value InitTFNodeJSBinding(napi_env env, napi_value exports) {',
-    to: `${FUNCTIONS}static napi_value InitTFNodeJSBinding(napi_env env, napi_value exports) {`,
+    to: `${FUNCTIONS}${POOLING_FUNCTIONS}static napi_value InitTFNodeJSBinding(napi_env env, napi_value exports) {`,
   },
   {
     file: 'binding/tfjs_binding.cc',
     from: '      {"executeOp", nullptr, ExecuteOp',
-    to: `${property('readTensorInto', 'ReadTensorInto')}${property('listDevices', 'ListDevices')}      {"executeOp", nullptr, ExecuteOp`,
+    to: `${Object.entries(PROPERTIES).map(property).join('')}      {"executeOp", nullptr, ExecuteOp`,
   },
 ];
 
 /** Raised when the changes above change, so that an addon of an older release is built anew. */
-export const ADDON_REVISION = 1;
+export const ADDON_REVISION = 2;
 
 /** Arguments for g++ or clang++; run in the package's folder. */
 export const COMPILE_ARGUMENTS: readonly string[] = [
-  ...['-std=c++17', '-O2', '-fPIC', '-shared', '-w'],
+  ...['-std=c++17', '-O3', '-fPIC', '-shared', '-w'],
   ...['-DNAPI_VERSION=8', '-DNODE_GYP_MODULE_NAME=tfjs_binding', '-DBUILDING_NODE_EXTENSION'],
   ...['-I../headers/include', '-Ideps/include', 'binding/tfjs_backend.cc', 'binding/tfjs_binding.cc'],
   ...['-Ldeps/lib', '-ltensorflow', '-ltensorflow_framework', '-Wl,-rpath,$ORIGIN/../../deps/lib'],
