@@ -190,7 +190,7 @@ function keyOf({ spec, model }: Pick<StepTaskJob, 'spec' | 'model'>, tensorflow:
 }
 
 /** Raised when the engines of this release are faster or slower than before. */
-const RESULT_REVISION = 4;
+const RESULT_REVISION = 5;
 
 const isResult = ({ backend, fingerprint, examples, fastestMs }: Result): boolean =>
   MEASURED.includes(backend) && typeof fingerprint === 'string' && examples > 0 && fastestMs > 0;

@@ -15,15 +15,18 @@ import { listed2, listed4 } from './micro-kernels';
 /** How many of n floats are not zero. */
 export function countNonZero(x: usize, n: u32): u32 {
   const zero = f32x4.splat(0);
-  let sums = i32x4.splat(0);
-  let lines = n >> 2;
-  while (lines) {
-    sums = i32x4.sub(sums, f32x4.ne(v128.load(x), zero));
-    x += 16;
-    lines--;
+  let a = i32x4.splat(0);
+  let b = a;
+  let blocks = n >> 4;
+  while (blocks) {
+    a = i32x4.sub(a, i32x4.add(f32x4.ne(v128.load(x), zero), f32x4.ne(v128.load(x, 16), zero)));
+    b = i32x4.sub(b, i32x4.add(f32x4.ne(v128.load(x, 32), zero), f32x4.ne(v128.load(x, 48), zero)));
+    x += 64;
+    blocks--;
   }
+  const sums = i32x4.add(a, b);
   let count = i32x4.extract_lane(sums, 0) + i32x4.extract_lane(sums, 1) + i32x4.extract_lane(sums, 2) + i32x4.extract_lane(sums, 3);
-  let rest = n & 3;
+  let rest = n & 15;
   while (rest) {
     count += i32(load<f32>(x) != 0);
     x += 4;
@@ -34,22 +37,32 @@ export function countNonZero(x: usize, n: u32): u32 {
 
 /** 1 when none of n floats is NaN or infinite. */
 export function isFinite(x: usize, n: u32): u32 {
-  const exponent = i32x4.splat(0x7f800000);
-  let found = i32x4.splat(0);
-  let lines = n >> 2;
-  while (lines) {
-    found = v128.or(found, i32x4.eq(v128.and(v128.load(x), exponent), exponent));
-    x += 16;
-    lines--;
+  let a = i32x4.splat(0);
+  let b = a;
+  let blocks = n >> 4;
+  while (blocks) {
+    a = v128.or(a, v128.or(notFinite(v128.load(x)), notFinite(v128.load(x, 16))));
+    b = v128.or(b, v128.or(notFinite(v128.load(x, 32)), notFinite(v128.load(x, 48))));
+    x += 64;
+    blocks--;
   }
-  if (v128.any_true(found)) return 0;
-  let rest = n & 3;
+  if (v128.any_true(v128.or(a, b))) return 0;
+  let rest = n & 15;
   while (rest) {
-    if ((load<u32>(x) & 0x7f800000) == 0x7f800000) return 0;
+    if ((load<u32>(x) & EXPONENT) == EXPONENT) return 0;
     x += 4;
     rest--;
   }
   return 1;
+}
+
+/** What a NaN or an infinity has set, and no other number has. */
+const EXPONENT: u32 = 0x7f800000;
+
+/** All bits set where it is. */
+function notFinite(x: v128): v128 {
+  const exponent = i32x4.splat(EXPONENT);
+  return i32x4.eq(v128.and(x, exponent), exponent);
 }
 
 /** Elements that are looked at together: all zero on a blank background, hardly ever where zeros are scattered, so the branch is foreseen in both. */
