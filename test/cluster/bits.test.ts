@@ -52,9 +52,10 @@ describe('over unix', () => {
     }
   });
 
-  test('2 workers; dropout and batch normalisation; accumulation', async () => {
+  test('2 workers; dropout and batch normalisation; accumulation; augmentation', async () => {
     await plane.addWorker();
-    for (const input of [withServers({ ...base, model: 'mlp-dropout' }, 2), withServers(base, 1, 3)]) {
+    const augmented: RunSpecInput = { ...base, augmentation: { shiftPixels: 2, rotateDegrees: 15, zoom: 0.1, mirror: true } };
+    for (const input of [withServers({ ...base, model: 'mlp-dropout' }, 2), withServers(base, 1, 3), withServers(augmented, 1, 3)]) {
       const result = await plane.finished(await plane.train(input));
       expect(result.weightsSha256).toBe(await reference(input));
     }

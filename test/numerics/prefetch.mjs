@@ -10,7 +10,14 @@ import { BatchPlan, fillBatch } from '../../apps/worker/dist/batch-plan.js';
 const BUSY_MS = Number(process.argv[2]);
 const REPLICAS = [0, 1, 2, 3];
 
-const { spec } = parseRunSpec({ model: 'mlp', globalBatch: 1024, replicas: REPLICAS.length, length: { rounds: 4 }, seed: 3 });
+const { spec } = parseRunSpec({
+  model: 'mlp',
+  augmentation: { shiftPixels: 2, rotateDegrees: 10 },
+  globalBatch: 1024,
+  replicas: REPLICAS.length,
+  length: { rounds: 4 },
+  seed: 3,
+});
 const dataset = await openDataset(spec.dataset);
 const exampleLength = 784;
 const plan = new BatchPlan({ spec, examples: dataset.train.count, exampleLength });

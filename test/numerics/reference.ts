@@ -4,9 +4,18 @@
  * It knows nothing of transports, shards, chunks, views or the tree code.
  */
 import { createHash } from 'node:crypto';
-import { openDataset } from '@paceline/data';
+import { ImageAugmenter, openDataset } from '@paceline/data';
 import { createEngine, describeModel } from '@paceline/engine';
-import { createLayout, createSchedule, initialValues, microBatches, permutedIndex, replicaRows } from '@paceline/learning';
+import {
+  CounterStream,
+  createLayout,
+  createSchedule,
+  initialValues,
+  microBatches,
+  permutedIndex,
+  replicaRows,
+  streamKey,
+} from '@paceline/learning';
 import type { RunSpec } from '@paceline/spec';
 
 const plus = (a: Float32Array, b: Float32Array): Float32Array => a.map((value, i) => value + b[i]!);
@@ -50,7 +59,7 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
   const description = await describeModel(spec);
   const layout = createLayout(description);
   const engine = await createEngine({ spec, description, layout });
-  const { train } = await openDataset(spec.dataset);
+  const { train, info } = await openDataset(spec.dataset);
   const schedule = createSchedule({
     examples: train.count,
     globalBatch: spec.globalBatch,
@@ -78,6 +87,12 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
         const x = new Float32Array((part.to - part.from) * width);
         const y = new Int32Array(part.to - part.from);
         train.gather(rows, part.from, part.to, x, y);
+        if (spec.augmentation) {
+          const augmenter = new ImageAugmenter(spec.augmentation, info.inputShape);
+          rows.subarray(part.from, part.to).forEach((row, i) => {
+            augmenter.apply(x.subarray(i * width, (i + 1) * width), new CounterStream(streamKey('augmentation', spec.seed, epoch, row)));
+          });
+        }
         return { x, y, count: y.length };
       });
       if (batches.length > 0) loss += engine.step({ round, replica, batches, out }).metricSums[0]!;

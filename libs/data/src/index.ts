@@ -1,3 +1,4 @@
+export * from './augmentation.js';
 export type * from './contract.js';
 export * from './dataset-error.js';
 export * from './dataset.js';

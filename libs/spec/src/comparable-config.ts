@@ -13,6 +13,7 @@ export type ComparableConfig = Readonly<Record<string, ConfigValue>>;
 export const COMPARABLE_FIELDS = [
   'model',
   'dataset',
+  'augmentation',
   'loss',
   'optimizer',
   'globalBatch',

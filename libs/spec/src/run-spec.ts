@@ -115,6 +115,17 @@ export const gradientSchema = z.strictObject({
     .default('fail'),
 });
 
+export const augmentationSchema = z
+  .strictObject({
+    shiftPixels: z.int().min(0).max(16).describe('Move by up to so many whole pixels each way.').default(0),
+    rotateDegrees: z.number().min(0).max(45).describe('Turn by up to so many degrees each way.').default(0),
+    zoom: z.number().min(0).max(0.5).describe('Make larger or smaller by up to this share.').default(0),
+    mirror: z.boolean().describe('Mirror left and right, half of the time.').default(false),
+  })
+  .refine(({ shiftPixels, rotateDegrees, zoom, mirror }) => shiftPixels > 0 || rotateDegrees > 0 || zoom > 0 || mirror, {
+    message: 'asks for no change: set shiftPixels, rotateDegrees, zoom or mirror, or leave it out',
+  });
+
 export const lengthSchema = z.union([
   z.strictObject({ epochs: z.int().min(1).max(LIMITS.epochs).describe('Passes over the training split.') }),
   z.strictObject({ rounds: z.int().min(1).max(LIMITS.rounds).describe('Synchronous rounds (optimizer updates).') }),
@@ -145,6 +156,9 @@ export const runSpecSchema = z
       .default('run'),
     model: modelSchema.describe('What is trained: a zoo name or a tf.js Layers topology.').default('mlp'),
     dataset: z.enum(DATASETS).describe('A registered dataset.').default('mnist'),
+    augmentation: augmentationSchema
+      .describe('Random changes of the training images, anew in every epoch, by the seed, the epoch and the example alone.')
+      .optional(),
     loss: z
       .enum(LOSSES)
       .describe('Loss, summed over examples by the replicas and averaged by the servers; the model ends in logits.')
@@ -168,7 +182,7 @@ export const runSpecSchema = z
       .int()
       .min(0)
       .max(LIMITS.seedMax)
-      .describe('Seeds the initial weights, the order of examples and every random layer.')
+      .describe('Seeds the initial weights, the order of examples, their augmentation and every random layer.')
       .default(42),
     engine: z
       .enum(ENGINES, { error: ({ input }) => unavailableEngine(input) })

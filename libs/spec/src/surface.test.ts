@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { parseRunSpec, runSpecSchema } from './run-spec.js';
+import { parseRunSpec, runSpecSchema, type RunSpec } from './run-spec.js';
 import { describeSurface, specFromSurface, specJsonSchema } from './surface.js';
 
 const fields = describeSurface();
@@ -31,6 +31,17 @@ describe('the surface of the run spec', () => {
     });
     const unknown = { ok: false, issues: [{ path: 'engine', message: expect.stringContaining('tensorflow') as string }] };
     for (const engine of ['metal', 'constructor']) expect(parseRunSpec({ engine } as never)).toMatchObject(unknown);
+  });
+
+  it('refuses an augmentation that changes nothing, and takes one without the rest', () => {
+    expect(parseRunSpec({ augmentation: {} })).toMatchObject({
+      ok: false,
+      issues: [{ path: 'augmentation', message: expect.stringMatching(/^asks for no change: set shiftPixels/) as string }],
+    });
+    const { spec } = parseRunSpec({ augmentation: { zoom: 0.1 } }) as { spec: RunSpec };
+    expect(spec.augmentation).toEqual({ shiftPixels: 0, rotateDegrees: 0, zoom: 0.1, mirror: false });
+    for (const wrong of [{ shiftPixels: 1.5 }, { rotateDegrees: 90 }, { zoom: -0.1 }, { flip: true }])
+      expect(parseRunSpec({ augmentation: wrong } as never)).toMatchObject({ ok: false });
   });
 
   it('lays unions of objects flat: every member has its fields, a shared one is one field', () => {

@@ -16,6 +16,7 @@ export function modelName(spec: unknown): string {
 const LABELS: Readonly<Record<string, string>> = {
   model: 'Model',
   dataset: 'Dataset',
+  augmentation: 'Augmentation',
   loss: 'Loss',
   metrics: 'Metrics',
   optimizer: 'Optimizer',
