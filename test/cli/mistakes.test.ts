@@ -4,6 +4,7 @@ import { createServer, type Server } from 'node:http';
 import { join } from 'node:path';
 import { EXIT, findFreePort } from '@paceline/runtime';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { NO_DRIVER, swiftShaderEnvironment } from '../web/swiftshader.js';
 import { createHome, type Home } from './command-line.js';
 
 let home: Home;
@@ -26,6 +27,8 @@ const KEY = { PACELINE_API_KEY: 'pcl_0123456789ab_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 /** Nobody listens there. */
 const NOBODY = { ...KEY, PACELINE_URL: `http://127.0.0.1:${await findFreePort()}` };
 
+const driver = swiftShaderEnvironment();
+
 describe('mistakes', () => {
   it.each<[string, string[], NodeJS.ProcessEnv, number, RegExp]>([
     ['no command', [], {}, EXIT.usage, /Usage: paceline/],
@@ -34,12 +37,13 @@ describe('mistakes', () => {
     ['a missing argument', ['run'], {}, EXIT.usage, /missing required argument 'id'/],
     ['a flag that is no number', ['train', '--seed', 'abc'], {}, EXIT.usage, /--seed "abc" is not a whole number/],
     ['an unknown model', ['train', '--model', 'mpl'], {}, EXIT.usage, /--model "mpl" is not one of mlp/],
+    ['an engine that is none', ['train', '--engine', 'metal'], {}, EXIT.usage, /--engine "metal" is not one of wasm.*webgpu/],
     [
-      'an engine that is none yet',
-      ['train', '--engine', 'webgpu'],
+      'an engine that npm installs',
+      ['engine', 'install', 'webgpu'],
       {},
-      EXIT.badSpec,
-      /webgpu is not available: .*take tensorflow .*else wasm/,
+      EXIT.usage,
+      /comes with the npm package webgpu[^]*Run npm install webgpu/,
     ],
     ['a huge number', ['train', '--replicas', '1e99'], {}, EXIT.usage, /--replicas/],
     ['too many replicas', ['train', '--replicas', '99999999999'], {}, EXIT.badSpec, /--replicas {2}replicas: /],
@@ -66,16 +70,25 @@ describe('mistakes', () => {
     expect(text).not.toContain('hunter2');
   });
 
-  it('an engine that is none yet is listed with why, and with what to take', async () => {
-    const text = await home.run(['engine', 'list']);
+  it.skipIf(!driver)('webgpu is listed with why it is not available and what to do', async () => {
+    const noDriver = { VK_ICD_FILENAMES: '/nowhere.json', VK_DRIVER_FILES: '/nowhere.json' };
+    const text = await home.run(['engine', 'list'], noDriver);
     expect(text).toMatchObject({ exit: EXIT.ok });
-    expect(text.stdout).toMatch(/^webgpu +is not available: .* asynchronously.*paceline engine install tensorflow --cuda.*wasm\.$/m);
-    const { engines, unavailable } = JSON.parse((await home.run(['engine', 'list', '--json'])).stdout) as Record<
+    expect(text.stdout).toMatch(/^webgpu +is not available: .*no GPU adapter: it needs a driver for Vulkan.*Take `engine: wasm`\.$/m);
+    const { engines, unavailable } = JSON.parse((await home.run(['engine', 'list', '--json'], noDriver)).stdout) as Record<
       string,
       { name: string }[]
     >;
     expect(engines!.map(({ name }) => name)).not.toContain('webgpu');
-    expect(unavailable).toEqual([{ name: 'webgpu', why: expect.stringMatching(/^not available: /) as string }]);
+    expect(unavailable).toEqual([{ name: 'webgpu', why: expect.stringContaining('no GPU adapter') as string }]);
+    const tried = await home.run(['engine', 'test', 'webgpu'], noDriver);
+    expect(tried).toMatchObject({ exit: EXIT.unsuccessful });
+    expect(tried.stderr).toMatch(/The webgpu engine does not work here: .*no GPU adapter/);
+  });
+
+  it.skipIf(!driver)(`on a software driver webgpu is listed with it (${NO_DRIVER})`, async () => {
+    const { stdout } = await home.run(['engine', 'list'], driver);
+    expect(stdout).toMatch(/^webgpu +on .*SwiftShader.*computes on the processor.*\(.*webgpu\)$/m);
   });
 
   it('an address where something else answers', async () => {

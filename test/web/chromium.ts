@@ -2,18 +2,14 @@
  * Finds a Chromium and starts it. In this order: CHROMIUM_PATH, a browser on PATH, the one inside the npm package
  * `@sparticuz/chromium` (a development dependency for Linux on x64, so that the tests need nothing but Node and npm).
  *
- * That package is a Brotli archive of 66 MB for Amazon Lambda. Its own loader unpacks to fixed names under /tmp; here it is unpacked
- * into node_modules/.cache, in 3 s and once, with the libraries (NSS) and the font that a bare system may lack.
+ * That package is made for Amazon Lambda. It is unpacked in 3 s and once, with the libraries (NSS) and the font that a bare system may lack.
  */
-import { spawnSync } from 'node:child_process';
-import { accessSync, constants, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { delimiter, dirname, join } from 'node:path';
-import { brotliDecompressSync } from 'node:zlib';
+import { accessSync, constants, writeFileSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
 import { chromium, type BrowserContext, type BrowserContextOptions } from 'playwright-core';
+import { contentOf, PACKAGE, packageFolder, unpackedOnce, untar } from './chromium-package.js';
 
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'];
-const PACKAGE = '@sparticuz/chromium';
 const START_DEADLINE_MS = 30_000;
 
 export interface ChromiumProgram {
@@ -32,7 +28,7 @@ export function findChromium(env: NodeJS.ProcessEnv = process.env): ChromiumProg
   const folders = (env['PATH'] ?? '').split(delimiter).filter(Boolean);
   const onPath = NAMES.flatMap((name) => folders.map((folder) => join(folder, name))).find(isExecutable);
   if (onPath) return { path: onPath, source: 'PATH', env: {} };
-  const folder = process.platform === 'linux' && process.arch === 'x64' ? packageFolder() : undefined;
+  const folder = packageFolder();
   if (folder) return unpacked(folder);
   throw new Error(
     `No Chromium was found: neither CHROMIUM_PATH, nor ${NAMES.join(', ')} on PATH, nor the npm package ${PACKAGE} (Linux on x64 only). ` +
@@ -49,46 +45,21 @@ function isExecutable(path: string): boolean {
   }
 }
 
-function packageFolder(): string | undefined {
-  for (const folder of createRequire(import.meta.url).resolve.paths(PACKAGE) ?? []) {
-    if (existsSync(join(folder, PACKAGE, 'bin', 'chromium.br'))) return join(folder, PACKAGE);
-  }
-  return undefined;
-}
-
 function unpacked(folder: string): ChromiumProgram {
-  const { version } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')) as { version: string };
-  const place = join(dirname(dirname(folder)), '.cache', `paceline-chromium-${version}`);
-  if (!existsSync(place)) {
-    mkdirSync(dirname(place), { recursive: true });
-    const making = mkdtempSync(`${place}-`);
-    try {
-      unpackInto(making, join(folder, 'bin'), place);
-      renameSync(making, place);
-    } catch (error) {
-      rmSync(making, { recursive: true, force: true });
-      if (!existsSync(place)) throw error; // otherwise another process was faster
-    }
-  }
+  const place = unpackedOnce(folder, 'chromium', (making, finalPlace) => {
+    writeFileSync(join(making, 'chromium'), contentOf(folder, 'chromium.br'), { mode: 0o755 });
+    for (const archive of ['al2023.tar.br', 'fonts.tar.br']) untar(folder, archive, making);
+    const fonts = ['/usr/share/fonts', join(finalPlace, 'fonts')].map((each) => `<dir>${each}</dir>`).join('');
+    writeFileSync(
+      join(making, 'fonts.conf'),
+      `<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>${fonts}<cachedir>${join(finalPlace, 'fonts-cache')}</cachedir></fontconfig>\n`,
+    );
+  });
   return {
     path: join(place, 'chromium'),
     source: 'npm',
     env: { LD_LIBRARY_PATH: join(place, 'lib'), FONTCONFIG_FILE: join(place, 'fonts.conf') },
   };
-}
-
-function unpackInto(place: string, archives: string, finalPlace: string): void {
-  const content = (name: string): Buffer => brotliDecompressSync(readFileSync(join(archives, name)));
-  writeFileSync(join(place, 'chromium'), content('chromium.br'), { mode: 0o755 });
-  for (const name of ['al2023.tar.br', 'fonts.tar.br']) {
-    const { status, stderr, error } = spawnSync('tar', ['-x', '-C', place], { input: content(name) });
-    if (status !== 0) throw new Error(`${name} of ${PACKAGE} cannot be unpacked: ${error?.message ?? stderr.toString()}`);
-  }
-  const fonts = ['/usr/share/fonts', join(finalPlace, 'fonts')].map((folder) => `<dir>${folder}</dir>`).join('');
-  writeFileSync(
-    join(place, 'fonts.conf'),
-    `<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>${fonts}<cachedir>${join(finalPlace, 'fonts-cache')}</cachedir></fontconfig>\n`,
-  );
 }
 
 export interface TestBrowser {

@@ -22,6 +22,8 @@ export interface EngineChoice {
   readonly backend: BackendName;
   /** Folder of a tfjs-node package, for the backend `tensorflow`. */
   readonly tensorflowPackage?: string | undefined;
+  /** Folder of the npm package `webgpu`, for the backend of that name. */
+  readonly webgpuPackage?: string | undefined;
 }
 
 export interface ComputeInit {

@@ -14,16 +14,23 @@ const jobOf = (input: RunSpecInput, fingerprint?: string) => {
   return { spec: result.spec, model: MODEL, ...(fingerprint ? { fingerprint } : {}) };
 };
 
-function chooser(msPerStep: Readonly<Record<string, number | Error>>, hasTensorflow = true, folder?: string) {
+function chooser(msPerStep: Readonly<Record<string, number | Error>>, hasTensorflow = true, folder?: string, gpu?: 'GPU' | 'CPU' | Error) {
   const directory = folder ?? mkdtempSync(join(tmpdir(), 'paceline-choice-'));
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
   const trials: string[] = [];
+  const looks: string[] = [];
   const engine: TensorflowEngine = { source: 'installed', packageDir: import.meta.dirname, name: 'tensorflow-test', variant: 'cpu' };
   const log = { info: () => undefined, warn: () => undefined };
   const chooser = new EngineChooser({
     ...{ log, folder: directory },
     tensorflow: () => (hasTensorflow ? [engine] : []),
     fusesMultiplyAdd: () => 'wasm-relaxed' in msPerStep,
+    webgpu: () => (gpu === undefined ? undefined : '/webgpu'),
+    adapter: async () => {
+      looks.push('adapter');
+      if (gpu instanceof Error) throw gpu;
+      return { name: 'a GPU', type: gpu!, memoryBytes: 0 };
+    },
     trial: async ({ backend }: TrialRequest): Promise<TrialResult> => {
       trials.push(backend);
       await new Promise((done) => setTimeout(done, 20));
@@ -32,7 +39,7 @@ function chooser(msPerStep: Readonly<Record<string, number | Error>>, hasTensorf
       return { backend, fingerprint: `tfjs-${backend} 1; test`, devices: [], examples: 64, msPerStep: 2 * ms, fastestMs: ms };
     },
   });
-  return { chooser, trials, directory };
+  return { chooser, trials, looks, directory };
 }
 
 it('auto takes the fastest, measured once for a model, and says so in the record', async () => {
@@ -103,3 +110,29 @@ it('an engine that the spec names is not measured', async () => {
   expect(await worker.choose(jobOf({ engine: 'tensorflow' }))).toEqual([{ backend: 'tensorflow', tensorflowPackage: undefined }]);
   expect(trials).toEqual([]);
 });
+
+it('webgpu is measured where there is a GPU, which is looked for once', async () => {
+  const { chooser: worker, trials, looks } = chooser({ wasm: 8, webgpu: 2 }, false, undefined, 'GPU');
+  const [first] = await worker.choose(jobOf({ engine: 'auto' }));
+  expect(first).toMatchObject({ backend: 'webgpu', webgpuPackage: '/webgpu', fingerprint: 'tfjs-webgpu 1; test' });
+  await worker.choose(jobOf({ engine: 'auto', model: 'cnn' }));
+  expect(trials).toEqual(['wasm', 'webgpu', 'wasm', 'webgpu']);
+  expect(looks).toEqual(['adapter']);
+  expect(worker.record('tfjs-webgpu 1; test').map(({ name, isChosen }) => [name, isChosen])).toEqual([
+    ['wasm', false],
+    ['cpu', false],
+    ['webgpu', true],
+  ]);
+});
+
+it.each([['no adapter', new Error('none')] as const, ['a driver that computes on the processor', 'CPU'] as const])(
+  'with %s webgpu is not measured, and what the others have measured is kept; a run may name it',
+  async (_, gpu) => {
+    const { chooser: worker, trials, looks, directory } = chooser({ wasm: 8, webgpu: 2 }, false, undefined, gpu);
+    for (let i = 0; i < 2; i++) expect((await worker.choose(jobOf({ engine: 'mixed' }))).map(({ backend }) => backend)).toEqual(['wasm']);
+    expect({ trials, looks, kept: readdirSync(directory).length }).toEqual({ trials: ['wasm'], looks: ['adapter'], kept: 1 });
+    expect(worker.record(null).map(({ name }) => name)).toEqual(['wasm', 'cpu']);
+    expect(await worker.choose(jobOf({ engine: 'webgpu' }))).toEqual([{ backend: 'webgpu', webgpuPackage: '/webgpu' }]);
+    expect(worker.record('tfjs-webgpu 1; test').at(-1)).toMatchObject({ name: 'webgpu', isChosen: true });
+  },
+);

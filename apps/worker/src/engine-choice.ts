@@ -1,9 +1,9 @@
 /**
  * Which engine a worker computes a run with.
  *
- *     engine: wasm, wasm-relaxed, cpu, tensorflow   that one; where it is not, the compute thread refuses to start and says what to do
- *     engine: auto                                  the fastest here for this model, but for wasm-relaxed; of an attempt that has begun, the one it is pinned to
- *     engine: mixed                                 the fastest here, whatever the others take
+ *     engine: wasm, tensorflow, webgpu …   that one; where it is not, the compute thread refuses to start and says what to do
+ *     engine: auto                         the fastest here for this model, but for wasm-relaxed; of an attempt that has begun, the one it is pinned to
+ *     engine: mixed                        the fastest here, whatever the others take
  *
  * What is fastest is measured, each engine in a process of its own and on made-up rows, once per machine, model and batch: the result is kept in the
  * user's cache folder. Several workers of one machine that start together wait for the first one's result.
@@ -13,10 +13,19 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, wri
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { runTrialInProcess, type TrialRequest, type TrialResult } from '@paceline/engine';
+import { findAdapterInProcess, runTrialInProcess, type EngineDevice, type TrialRequest, type TrialResult } from '@paceline/engine';
 import { fusesMultiplyAdd } from '@paceline/kernels';
 import type { EngineRecord, StepTaskJob } from '@paceline/jobs';
-import { lockFile, tensorflowEngines, type LockResult, userDirectories, type Logger, type TensorflowEngine } from '@paceline/runtime';
+import {
+  lockFile,
+  tensorflowEngines,
+  type LockResult,
+  userDirectories,
+  webgpuPackage,
+  type Logger,
+  type TensorflowEngine,
+} from '@paceline/runtime';
+import type { BackendName } from '@paceline/spec';
 import type { EngineChoice } from './compute-protocol.js';
 
 export interface MeasuredChoice extends EngineChoice {
@@ -31,17 +40,21 @@ export interface ChooserOptions {
   readonly folder?: string;
   readonly tensorflow?: () => readonly TensorflowEngine[];
   readonly fusesMultiplyAdd?: () => boolean;
+  /** Folder of the npm package. */
+  readonly webgpu?: () => string | undefined;
+  readonly adapter?: (webgpuPackage: string) => Promise<EngineDevice>;
   readonly trial?: (request: TrialRequest) => Promise<TrialResult>;
 }
 
 const MEASURE_MS = 700;
 /** A seat has to be taken within 30 s. */
 const TRIAL_DEADLINE_MS = 7_000;
+const ADAPTER_DEADLINE_MS = 5_000;
 const WAIT_FOR_OTHER_MS = 24_000;
 const KEPT_RESULTS = 200;
 const LOOK_EVERY_MS = 30_000;
 
-const MEASURED = ['wasm', 'wasm-relaxed', 'tensorflow'] as const;
+const MEASURED = ['wasm', 'wasm-relaxed', 'tensorflow', 'webgpu'] as const;
 type Result = Pick<TrialResult, 'fingerprint' | 'examples' | 'fastestMs'> & { readonly backend: (typeof MEASURED)[number] };
 
 export class EngineUnfitError extends Error {
@@ -54,7 +67,11 @@ export class EngineChooser {
   private available: readonly string[] = [];
   private lookAgainAt = 0;
   private warned = false;
+  /** That WebGPU would compute on; undefined while it is not known, or where there is none. */
+  private gpu: EngineDevice | undefined;
+  private lookingForGpu: Promise<void> | undefined;
   private readonly folder: string;
+  private readonly webgpu: () => string | undefined;
   private readonly tensorflow: () => readonly TensorflowEngine[];
   private readonly fuses: () => boolean;
   private readonly trial: (request: TrialRequest) => Promise<TrialResult>;
@@ -62,6 +79,7 @@ export class EngineChooser {
   constructor(private readonly options: ChooserOptions) {
     this.folder = options.folder ?? join(userDirectories().cache, 'engine-trials');
     this.tensorflow = options.tensorflow ?? (() => tensorflowEngines());
+    this.webgpu = options.webgpu ?? (() => webgpuPackage());
     this.fuses = options.fusesMultiplyAdd ?? fusesMultiplyAdd;
     this.trial = options.trial ?? ((request) => runTrialInProcess(request, process.env, TRIAL_DEADLINE_MS));
   }
@@ -75,7 +93,9 @@ export class EngineChooser {
       const [wasm, ...others] = this.enginesHere();
       this.available = [wasm!, 'cpu', ...others];
     }
-    return this.available.map((name) => {
+    // A run may name it before it has been looked for, and on a driver that is not offered.
+    const isOnWebgpu = chosen?.startsWith('tfjs-webgpu ') === true && !this.available.includes('webgpu');
+    return [...this.available, ...(isOnWebgpu ? ['webgpu'] : [])].map((name) => {
       const result = this.measured.find(({ backend }) => backend === name);
       const examplesPerSecond = result ? Math.round(speedOf(result) * 10) / 10 : null;
       return { name, fingerprint: result?.fingerprint ?? null, examplesPerSecond, isChosen: chosen?.startsWith(`tfjs-${name} `) ?? false };
@@ -88,15 +108,13 @@ export class EngineChooser {
    */
   async choose(job: Pick<StepTaskJob, 'spec' | 'model' | 'fingerprint'>): Promise<MeasuredChoice[]> {
     const { engine } = job.spec;
-    const tensorflowPackage = this.tensorflow()[0]?.packageDir;
-    if (engine === 'tensorflow') return [{ backend: engine, tensorflowPackage }];
-    if (engine !== 'auto' && engine !== 'mixed') return [{ backend: engine }];
+    if (engine !== 'auto' && engine !== 'mixed') return [{ backend: engine, ...this.packageOf(engine) }];
     this.measured = await this.measure(job);
     const choices = [...this.measured]
       .sort((a, b) => speedOf(b) - speedOf(a))
       .map((result): MeasuredChoice => {
         const { backend, fingerprint } = result;
-        return { backend, fingerprint, examplesPerSecond: speedOf(result), ...(backend === 'tensorflow' ? { tensorflowPackage } : {}) };
+        return { backend, fingerprint, examplesPerSecond: speedOf(result), ...this.packageOf(backend) };
       });
     if (!choices.some(({ backend }) => backend !== 'wasm-relaxed')) return [{ backend: 'wasm' }]; // it is told by the compute thread what does not work
     if (engine === 'mixed') return choices;
@@ -111,23 +129,44 @@ export class EngineChooser {
 
   /** Worth measuring; the first one is everywhere. */
   private enginesHere(): readonly (typeof MEASURED)[number][] {
-    const isHere = { wasm: true, 'wasm-relaxed': this.fuses(), tensorflow: this.tensorflow().length > 0 };
+    const isHere = { wasm: true, 'wasm-relaxed': this.fuses(), tensorflow: this.tensorflow().length > 0, webgpu: this.gpu !== undefined };
     return MEASURED.filter((name) => isHere[name]);
   }
 
+  private packageOf(backend: BackendName): Pick<EngineChoice, 'tensorflowPackage' | 'webgpuPackage'> {
+    if (backend === 'tensorflow') return { tensorflowPackage: this.tensorflow()[0]?.packageDir };
+    return backend === 'webgpu' ? { webgpuPackage: this.webgpu() } : {};
+  }
+
+  /** Once, before the first measurement: without an adapter, or with a driver that computes on the processor, WebGPU is not measured. */
+  private lookForGpu(): Promise<void> {
+    const folder = this.webgpu();
+    if (folder === undefined) return Promise.resolve();
+    const look = this.options.adapter ?? ((webgpuPackage) => findAdapterInProcess({ webgpuPackage }, process.env, ADAPTER_DEADLINE_MS));
+    this.lookingForGpu ??= look(folder).then(
+      (device) => {
+        if (device.type === 'GPU') this.gpu = device;
+        else
+          this.options.log.info({ device: device.name }, 'webgpu computes on the processor here, and is taken only by runs that name it');
+      },
+      (error: unknown) => this.options.log.info({ reason: (error as Error).message }, 'webgpu is not available here'),
+    );
+    return this.lookingForGpu;
+  }
+
   private async measure(job: Pick<StepTaskJob, 'spec' | 'model'>): Promise<readonly Result[]> {
-    const tensorflow = this.tensorflow()[0];
-    const key = keyOf(job, tensorflow);
+    await this.lookForGpu();
+    const key = keyOf(job, this.tensorflow()[0], this.gpu);
     const file = join(this.folder, `${key}.json`);
     const until = performance.now() + WAIT_FOR_OTHER_MS;
     for (;;) {
       const known = readResults(file);
       if (known) return known;
       const lock = this.lock(`${file}.lock`);
-      if (!lock) return this.measureNow(job, tensorflow);
+      if (!lock) return this.measureNow(job);
       if ('release' in lock) {
         try {
-          return readResults(file) ?? (await this.measureNow(job, tensorflow, file));
+          return readResults(file) ?? (await this.measureNow(job, file));
         } finally {
           lock.release();
         }
@@ -148,20 +187,15 @@ export class EngineChooser {
     }
   }
 
-  private async measureNow(
-    { spec }: Pick<StepTaskJob, 'spec'>,
-    tensorflow: TensorflowEngine | undefined,
-    file?: string,
-  ): Promise<Result[]> {
+  private async measureNow({ spec }: Pick<StepTaskJob, 'spec'>, file?: string): Promise<Result[]> {
     const results: Result[] = [];
     const here = this.enginesHere();
     for (const backend of here) {
-      const tensorflowPackage = backend === 'tensorflow' ? tensorflow?.packageDir : undefined;
       try {
         const { fingerprint, examples, msPerStep, fastestMs } = await this.trial({
           spec,
           backend,
-          tensorflowPackage,
+          ...this.packageOf(backend),
           measureMs: MEASURE_MS,
         });
         results.push({ backend, fingerprint, examples, fastestMs });
@@ -179,12 +213,16 @@ export class EngineChooser {
 const speedOf = ({ examples, fastestMs }: Result): number => (examples / fastestMs) * 1000;
 
 /** Everything that the speed depends on: model, step, engines, Node and processor. */
-function keyOf({ spec, model }: Pick<StepTaskJob, 'spec' | 'model'>, tensorflow: TensorflowEngine | undefined): string {
+function keyOf(
+  { spec, model }: Pick<StepTaskJob, 'spec' | 'model'>,
+  tensorflow: TensorflowEngine | undefined,
+  gpu: EngineDevice | undefined,
+): string {
   const step = [spec.model, spec.loss, spec.globalBatch, spec.replicas, spec.strategy.accumulate, model.inputShape];
   const machine = [process.version, cpus()[0]?.model ?? '', cpus().length, process.env['CUDA_VISIBLE_DEVICES'] ?? ''];
   const engine = tensorflow ? [tensorflow.name, tensorflow.packageDir, statSync(tensorflow.packageDir).mtimeMs] : [];
   return createHash('sha256')
-    .update(JSON.stringify([step, machine, engine, RESULT_REVISION]))
+    .update(JSON.stringify([step, machine, engine, ...(gpu ? [gpu.name] : []), RESULT_REVISION]))
     .digest('hex')
     .slice(0, 32);
 }

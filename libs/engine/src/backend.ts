@@ -10,6 +10,7 @@ import { setThreadsCount, setWasmPaths, version_wasm, type BackendWasm } from '@
 import type * as tfl from '@tensorflow/tfjs-layers';
 import { fusesMultiplyAdd, type TrainingVariant } from '@paceline/kernels';
 import type { BackendName } from '@paceline/spec';
+import { EngineMemoryError } from './engine-memory-error.js';
 import { EngineUnavailableError } from './engine-unavailable.js';
 import { normaliseInKernels, normaliseInPasses } from './layers/batch-norm.js';
 import { fuseConv } from './layers/conv.js';
@@ -26,15 +27,19 @@ import { TensorflowMemory } from './tensorflow/tensorflow-memory.js';
 import { convMaxPool as convMaxPoolOnWasm, type ConvMaxPool } from './wasm/conv-pool-kernels.js';
 import { installTrainingKernels } from './wasm/install.js';
 
+/** What is read at once, in the thread that computes. */
+export type SynchronousBackend = Exclude<BackendName, 'webgpu'>;
+
 export interface EngineDevice {
   readonly name: string;
   /** CPU or GPU. */
   readonly type: string;
+  /** 0 where it is not known. */
   readonly memoryBytes: number;
 }
 
 export interface StartedBackend extends Fusing {
-  readonly name: BackendName;
+  readonly name: SynchronousBackend;
   /** Engine, version, instruction set, threads, flags. At most 300 characters. */
   readonly fingerprint: string;
   /** What it computes on, as far as the engine says; GPUs among them. */
@@ -47,6 +52,8 @@ export interface StartedBackend extends Fusing {
 export interface BackendOptions {
   /** Folder of a tfjs-node package with its binary, for `tensorflow`. */
   readonly tensorflowPackage?: string | undefined;
+  /** Folder of the npm package `webgpu`, for `webgpu`. */
+  readonly webgpuPackage?: string | undefined;
 }
 
 /** Raised when a kernel of ours computes different bits than before, so that old and new workers do not mix. */
@@ -56,7 +63,7 @@ const KERNELS_REVISION = 5;
 const WASM_THREADS = 1;
 
 /** @throws EngineUnavailableError */
-export async function startBackend(name: BackendName, options: BackendOptions = {}): Promise<StartedBackend> {
+export async function startBackend(name: SynchronousBackend, options: BackendOptions = {}): Promise<StartedBackend> {
   // Without this the cpu backend greets every user with an advertisement on the console.
   tf.enableProdMode();
   const { fingerprint, devices = [], convMaxPool } = await STARTERS[name](options);
@@ -80,7 +87,7 @@ export async function startBackend(name: BackendName, options: BackendOptions = 
 }
 
 /** As tf.js knows it: a thread has one kind of wasm kernels. */
-type TfjsName = Exclude<BackendName, 'wasm-relaxed'>;
+type TfjsName = Exclude<SynchronousBackend, 'wasm-relaxed'>;
 
 type Fused = Readonly<Record<string, (layer: tfl.layers.Layer, memory: TensorMemory) => void>>;
 
@@ -103,7 +110,7 @@ interface Started {
 }
 
 /** Each makes its backend the present one. */
-const STARTERS: Readonly<Record<BackendName, (options: BackendOptions) => Promise<Started>>> = {
+const STARTERS: Readonly<Record<SynchronousBackend, (options: BackendOptions) => Promise<Started>>> = {
   async wasm() {
     await startWasm('plain');
     const simd = (await tf.env().getAsync('WASM_HAS_SIMD_SUPPORT')) ? 'yes' : 'no';
@@ -158,11 +165,6 @@ async function use(name: TfjsName): Promise<void> {
 /** Math.exp and Math.log belong to V8 and may change with it in the last bit. */
 function ours(engine: string, ...more: readonly string[]): Started {
   return { fingerprint: [engine, `kernels ${KERNELS_REVISION}`, ...more, `v8 ${process.versions.v8}`].join('; ') };
-}
-
-/** The heap of the engine is full: a run with this model and batch cannot go on here. */
-export class EngineMemoryError extends Error {
-  readonly code = 'ENGINE_MEMORY';
 }
 
 const MAX_ALLOCATION_BYTES = 2 ** 31;

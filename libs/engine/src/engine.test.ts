@@ -1,7 +1,7 @@
 import type { BackendWasm } from '@tensorflow/tfjs-backend-wasm';
 import * as tf from '@tensorflow/tfjs-core';
 import { afterEach, describe, expect, it } from 'vitest';
-import { EngineMemoryError } from './backend.js';
+import { EngineMemoryError } from './engine-memory-error.js';
 import { ModelError } from './model-error.js';
 import { batchOf, bitsOf, loadedEngine, rowsOf, sequential, type Loaded } from './run.fixture.js';
 

@@ -64,8 +64,29 @@ function score(rowLoss: RowLoss, outputs: Float32Array, labels: Int32Array, clas
 }
 
 /** Scores without a gradient. `outputs` [n, classes] float32, `labels` at least n class indices, checked by the caller. */
-export function evaluateLoss(loss: RunSpec['loss'], memory: TensorMemory, outputs: tf.Tensor, labels: Int32Array): Scored {
+export function evaluateLoss(
+  loss: RunSpec['loss'],
+  memory: Pick<TensorMemory, 'values'>,
+  outputs: tf.TensorInfo,
+  labels: Int32Array,
+): Scored {
   return score(ROW_LOSSES[loss], memory.values(outputs), labels, outputs.shape[1]!);
+}
+
+/**
+ * For a backend that is not read while it computes: a scalar on the tape with the gradient of the loss, made from operations. Its value is 0;
+ * loss and correct count come from the outputs, once they are read (`evaluateLoss`).
+ */
+export function lossInOperations(loss: RunSpec['loss'], outputs: tf.Tensor, labels: Int32Array): tf.Scalar {
+  const op = tf.customGrad((x, save) => {
+    const [count, classes] = (x as tf.Tensor2D).shape;
+    const targets = tf.oneHot(tf.tensor1d(labels.subarray(0, count), 'int32'), classes, 1, 0, 'float32');
+    const gradient =
+      loss === 'meanSquaredError' ? tf.mul(tf.sub(x as tf.Tensor, targets), 2 / classes) : tf.sub(tf.softmax(x as tf.Tensor), targets);
+    (save as tf.GradSaveFunc)([gradient]);
+    return { value: tf.scalar(0), gradFunc: (_, saved) => saved[0]!.clone() };
+  });
+  return op(outputs) as tf.Scalar;
 }
 
 /**

@@ -2,19 +2,19 @@
  * A few gradient steps of a model on made-up rows: does the engine work, what is it, how fast is it. In a process of its own, because a
  * library of the wrong build may take its process down, and because two engines in one thread would share their heap and their clock.
  */
-import { execFile } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import { createInitialValues, createLayout } from '@paceline/learning';
 import { type BackendName, type RunSpec } from '@paceline/spec';
 import type { EngineDevice } from './backend.js';
 import { describeModel } from './describe.js';
 import { createEngine, type Batch } from './engine.js';
 import { EngineUnavailableError } from './engine-unavailable.js';
+import { answerOf } from './program.js';
 
 export interface TrialRequest {
   readonly spec: RunSpec;
   readonly backend: BackendName;
   readonly tensorflowPackage?: string | undefined;
+  readonly webgpuPackage?: string | undefined;
   /** Measured for so long, at least three steps; the first one, which packs and compiles, is not counted. */
   readonly measureMs: number;
 }
@@ -34,10 +34,10 @@ const MAX_EXAMPLES = 256;
 const MAX_STEPS = 1000;
 
 /** @throws EngineUnavailableError, ModelError */
-export async function runTrial({ spec, backend, tensorflowPackage, measureMs }: TrialRequest): Promise<TrialResult> {
+export async function runTrial({ spec, backend, tensorflowPackage, webgpuPackage, measureMs }: TrialRequest): Promise<TrialResult> {
   const description = await describeModel(spec);
   const layout = createLayout(description);
-  const engine = await createEngine({ spec, backend, tensorflowPackage, description, layout });
+  const engine = await createEngine({ spec, backend, tensorflowPackage, webgpuPackage, description, layout });
   const flat = new Float32Array(layout.totalLength);
   createInitialValues(description, spec.seed).fill(0, flat);
   const examples = Math.max(1, Math.min(MAX_EXAMPLES, Math.ceil(spec.globalBatch / spec.replicas / spec.strategy.accumulate)));
@@ -68,24 +68,11 @@ export async function runTrial({ spec, backend, tensorflowPackage, measureMs }: 
 
 /** @throws EngineUnavailableError with what the process said last */
 export function runTrialInProcess(request: TrialRequest, env: NodeJS.ProcessEnv, deadlineMs: number): Promise<TrialResult> {
-  const program = fileURLToPath(new URL('./trial-process.js', import.meta.url));
-  return new Promise((resolve, reject) => {
-    const child = execFile(
-      process.execPath,
-      [program],
-      { timeout: deadlineMs, killSignal: 'SIGKILL', encoding: 'utf8', env, maxBuffer: 1 << 20 },
-      (error, stdout, stderr) => {
-        if (!error) return resolve(JSON.parse(stdout.trim().split('\n').at(-1)!) as TrialResult);
-        const said = stderr.trim().split('\n').at(-1)?.slice(0, 500);
-        const how = error.killed
-          ? `gave no answer within ${deadlineMs} ms`
-          : error.signal
-            ? `was ended by ${error.signal}`
-            : said || error.message;
-        reject(new EngineUnavailableError(error.killed || error.signal ? `a trial of the ${request.backend} engine ${how}` : how));
-      },
-    );
-    child.stdin!.on('error', () => undefined); // it ended before it read: the exit says why
-    child.stdin!.end(JSON.stringify(request));
-  });
+  return answerOf<TrialResult>(
+    new URL('./trial-process.js', import.meta.url),
+    request,
+    `a trial of the ${request.backend} engine`,
+    env,
+    deadlineMs,
+  );
 }

@@ -28,6 +28,11 @@ export class VariableStore {
     this.loadedState = new Float32Array(layout.stateLength);
   }
 
+  /** The variables that are not trained. */
+  get state(): tf.Variable[] {
+    return this.placedState().map(({ tensor }) => tensor);
+  }
+
   checkLength(flat: Float32Array): void {
     if (flat.length !== this.layout.totalLength)
       throw new RangeError(`the flat vector has ${flat.length} elements, the layout ${this.layout.totalLength}`);
@@ -40,7 +45,7 @@ export class VariableStore {
   }
 
   restoreState(): void {
-    for (const { place, tensor } of this.state()) {
+    for (const { place, tensor } of this.placedState()) {
       const from = place.offset - this.layout.trainableLength;
       this.memory.write(tensor, this.loadedState.subarray(from, from + place.length));
     }
@@ -48,7 +53,7 @@ export class VariableStore {
 
   /** state' × count, in float32. */
   writeState(out: Float32Array, count: number): void {
-    for (const { place, tensor } of this.state()) {
+    for (const { place, tensor } of this.placedState()) {
       const values = this.memory.values(tensor);
       for (let i = 0; i < place.length; i++) out[place.offset + i] = values[i]! * count;
     }
@@ -73,7 +78,7 @@ export class VariableStore {
     }
   }
 
-  private state(): readonly Placed[] {
+  private placedState(): readonly Placed[] {
     return this.placed.slice(this.trainable.length);
   }
 }

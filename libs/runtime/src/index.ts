@@ -20,3 +20,4 @@ export { engineFolders, hasNvidiaDevice, removeEngineFolder, tensorflowEngines, 
 export { TENSORFLOW_VARIANTS, type TensorflowVariant } from './tensorflow/pins.js';
 export * from './user-directories.js';
 export * from './user-error.js';
+export { webgpuPackage } from './webgpu-package.js';

@@ -15,20 +15,12 @@ export const DATASETS = ['mnist'] as const;
 export const LOSSES = ['sparseCategoricalCrossentropy', 'categoricalCrossentropy', 'meanSquaredError'] as const;
 export const METRICS = ['accuracy'] as const;
 /** What computes on a worker. */
-export const BACKENDS = ['wasm', 'wasm-relaxed', 'cpu', 'tensorflow'] as const;
+export const BACKENDS = ['wasm', 'wasm-relaxed', 'cpu', 'tensorflow', 'webgpu'] as const;
 export type BackendName = (typeof BACKENDS)[number];
 export const ENGINES = [...BACKENDS, 'auto', 'mixed'] as const;
-/** Engines that people ask for and that are none here yet: why, and what to take. */
-export const UNAVAILABLE_ENGINES: Readonly<Record<string, string>> = {
-  webgpu:
-    'not available: in Node tf.js reads the tensors of its webgpu backend only asynchronously, and a gradient step is synchronous; ' +
-    'for a GPU take tensorflow (paceline engine install tensorflow --cuda), else wasm',
-};
 export const MODES = ['sync', 'async', 'ssp'] as const;
 export const NON_FINITE_POLICIES = ['fail', 'skip', 'rollback'] as const;
 
-const unavailableEngine = (name: unknown): string | undefined =>
-  typeof name === 'string' && Object.hasOwn(UNAVAILABLE_ENGINES, name) ? `${name} is ${UNAVAILABLE_ENGINES[name]}` : undefined;
 const positiveRate = (what: string) => z.number().positive().max(1e3).describe(what);
 const decay = (what: string) => z.number().min(0).lt(1).describe(what);
 
@@ -185,9 +177,9 @@ export const runSpecSchema = z
       .describe('Seeds the initial weights, the order of examples, their augmentation and every random layer.')
       .default(42),
     engine: z
-      .enum(ENGINES, { error: ({ input }) => unavailableEngine(input) })
+      .enum(ENGINES)
       .describe(
-        'What computes on the workers: wasm everywhere, wasm-relaxed where the processor multiplies and adds in one step, tensorflow where it is installed, cpu for comparison. auto: the fastest of the first worker, ' +
+        'What computes on the workers: wasm everywhere, wasm-relaxed where the processor multiplies and adds in one step, tensorflow where it is installed, webgpu where a GPU and the npm package webgpu are, cpu for comparison. auto: the fastest of the first worker, ' +
           'for all of the run. mixed: the fastest of each worker, replicas by speed, without equal bits.',
       )
       .default('wasm'),

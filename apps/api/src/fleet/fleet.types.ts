@@ -41,7 +41,7 @@ abstract class FleetProcess {
 
 @ObjectType({ description: 'An engine that a worker can load.' })
 export class WorkerEngine {
-  @Field({ description: 'wasm, tensorflow or cpu.' })
+  @Field({ description: 'wasm, wasm-relaxed, cpu, tensorflow or webgpu.' })
   name!: string;
   @Field(() => String, { nullable: true, description: 'Known when it was measured.' })
   fingerprint!: string | null;

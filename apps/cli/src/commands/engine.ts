@@ -1,4 +1,4 @@
-/** `paceline engine`: what a worker on this machine can compute with; installing, trying and removing TensorFlow. */
+/** `paceline engine`: what a worker on this machine can compute with; installing and removing TensorFlow, trying any. */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import {
@@ -10,9 +10,9 @@ import {
   removeEngineFolder,
   tensorflowEngines,
   UserError,
+  webgpuPackage,
   type TensorflowEngine,
 } from '@paceline/runtime';
-import { UNAVAILABLE_ENGINES } from '@paceline/spec';
 import { Argument, type Command } from 'commander';
 import type { CommandContext } from '../command.js';
 import { clean } from '../terminal/clean.js';
@@ -31,6 +31,8 @@ interface Trial {
 
 const TRIAL_DEADLINE_MS = 120_000;
 const TRIAL_MS = 1_000;
+const WEBGPU_COMES_BY =
+  'Run npm install webgpu in the folder where you start Paceline; it needs a GPU with its driver for Vulkan, Metal or D3D12.';
 const NOT_INSTALLED = 'Install it: paceline engine install tensorflow';
 const only = (...names: readonly string[]): Argument => new Argument('<engine>', names.join(' or ')).choices(names);
 
@@ -39,25 +41,26 @@ export function addEngineCommands(program: Command, act: Act): void {
     .command('engine')
     .summary('engines of this machine: list, install, test, remove')
     .description(
-      'What the workers of this machine compute with. wasm comes with Paceline; tensorflow is built here, for this user (docs/engines.md).',
+      'What the workers of this machine compute with. wasm comes with Paceline; tensorflow is built here, for this user; webgpu comes with an npm package (docs/engines.md).',
     );
   engine
     .command('list')
-    .description('Shows the engines that a worker of this machine can load, and where TensorFlow lies.')
+    .description('Shows the engines that a worker of this machine can load, where TensorFlow lies, and which GPU WebGPU finds.')
     .action(act((context) => list(context)));
   engine
     .command('install')
     .description(
       'Builds the tensorflow engine: downloads TensorFlow from PyPI and @tensorflow/tfjs-node from npm (hashes are checked), compiles the addon, tries it. ' +
-        'Needs python3 with pip, npm, and g++ or clang++; no root. Ended at any point, it goes on from there the next time.',
+        'Needs python3 with pip, npm, and g++ or clang++; no root. Ended at any point, it goes on from there the next time. ' +
+        'webgpu comes with the npm package of that name, which you install in your project.',
     )
-    .addArgument(only('tensorflow'))
+    .addArgument(only('tensorflow', 'webgpu'))
     .option('--cuda', 'with NVIDIA GPUs: several GB of CUDA libraries more')
-    .action(act((context, command) => install(context, command.opts<{ cuda?: boolean }>().cuda === true)));
+    .action(act((context, command, name) => install(context, name, command.opts<{ cuda?: boolean }>().cuda === true)));
   engine
     .command('test')
     .description('Computes gradient steps in a process of its own, and says version, devices and milliseconds per step.')
-    .addArgument(only('tensorflow', 'wasm', 'wasm-relaxed', 'cpu'))
+    .addArgument(only('tensorflow', 'webgpu', 'wasm', 'wasm-relaxed', 'cpu'))
     .action(act((context, _command, name) => test(context, name)));
   engine
     .command('remove')
@@ -77,21 +80,41 @@ async function list({ terminal, env }: CommandContext): Promise<number> {
       source: `${name}, ${source === 'project' ? 'of this project' : 'installed'} (${packageDir})`,
     })),
   ];
-  const unavailable = Object.entries(UNAVAILABLE_ENGINES).map(([name, why]) => ({ name, why }));
+  const webgpu = await lookForGpu(env);
+  if (webgpu.source !== undefined) rows.push({ name: 'webgpu', source: webgpu.source });
+  const unavailable = webgpu.why === undefined ? [] : [{ name: 'webgpu', why: webgpu.why }];
   if (terminal.json) terminal.document({ engines: rows, unavailable, hasNvidiaDevice: hasNvidiaDevice() });
   for (const { name, source } of rows) terminal.print(`${terminal.style('bold', name.padEnd(13))} ${clean(source)}`);
   if (found.length === 0) terminal.print(`${terminal.style('bold', 'tensorflow'.padEnd(13))} is not installed. ${NOT_INSTALLED}`);
-  for (const { name, why } of unavailable) terminal.print(`${terminal.style('bold', name.padEnd(13))} is ${why}.`);
+  for (const { name, why } of unavailable)
+    terminal.print(`${terminal.style('bold', name.padEnd(13))} is not available: ${clean(why, 600)}`);
   return EXIT.ok;
 }
 
-async function install({ terminal, env }: CommandContext, cuda: boolean): Promise<number> {
+/** Where the engine comes from and what it computes on, or why it is none here. */
+async function lookForGpu(env: NodeJS.ProcessEnv): Promise<{ readonly source?: string; readonly why?: string }> {
+  const folder = webgpuPackage();
+  if (folder === undefined) return { why: `the npm package webgpu is not installed. ${WEBGPU_COMES_BY}` };
+  const asked = await askEngines<{ name: string; type: string }>(LOOK_FOR_GPU, { webgpuPackage: folder }, env);
+  if ('why' in asked) return { why: asked.why };
+  const { name, type } = asked.answer;
+  return {
+    source: `on ${name}${type === 'CPU' ? ', a driver that computes on the processor: slow, only for runs that name it' : ''} (${folder})`,
+  };
+}
+
+async function install({ terminal, env }: CommandContext, name: string, cuda: boolean): Promise<number> {
+  if (name === 'webgpu')
+    throw new UserError('ENGINE_FROM_NPM', 'webgpu is not built here: it comes with the npm package webgpu (130 MB).', {
+      hint: WEBGPU_COMES_BY,
+      exit: 'usage',
+    });
   const from = performance.now();
   let trial: Trial | undefined;
   const { engine, isNew } = await installTensorflow({
     ...{ variant: cuda ? 'cuda' : 'cpu', env },
     onStep: (text) => terminal.note(`${text} …`),
-    trial: async ({ packageDir }) => void (trial = await tryEngine('tensorflow', packageDir, env)),
+    trial: async ({ packageDir }) => void (trial = await tryEngine('tensorflow', { tensorflowPackage: packageDir }, env)),
   });
   const seconds = Math.round((performance.now() - from) / 1000);
   if (terminal.json) terminal.document({ engine, isNew, ...(trial ? { trial } : {}) });
@@ -102,7 +125,7 @@ async function install({ terminal, env }: CommandContext, cuda: boolean): Promis
 
 async function test({ terminal, env }: CommandContext, name: string): Promise<number> {
   const engine = name === 'tensorflow' ? firstEngine(env) : undefined;
-  const trial = await tryEngine(name, engine?.packageDir, env);
+  const trial = await tryEngine(name, { tensorflowPackage: engine?.packageDir, webgpuPackage: webgpuPackage() }, env);
   if (terminal.json) terminal.document({ ...(engine ? { engine } : {}), trial });
   if (engine) terminal.print(`${engine.name} (${engine.packageDir})`);
   showTrial({ terminal }, trial);
@@ -125,20 +148,23 @@ async function remove({ terminal, env }: CommandContext): Promise<number> {
 
 function showTrial({ terminal }: Pick<CommandContext, 'terminal'>, { fingerprint, devices, examples, msPerStep }: Trial): void {
   terminal.print(clean(fingerprint, 300));
-  // What TensorFlow says of a CPU's memory is a constant.
+  // What TensorFlow says of a CPU's memory is a constant; WebGPU says nothing of a GPU's.
   for (const { name, type, memoryBytes } of devices.filter((device) => device.type === 'GPU'))
-    terminal.print(`${clean(type)} ${clean(name)}, ${bytes(memoryBytes)}`);
+    terminal.print(`${clean(type)} ${clean(name)}${memoryBytes > 0 ? `, ${bytes(memoryBytes)}` : ''}`);
   terminal.print(`${msPerStep.toFixed(2)} ms per gradient step of ${examples} examples (the model mlp)`);
 }
 
 /** The command line does not load engines: a process of its own does, from where the packages are resolved. */
-const SCRIPT = `
+const TRIAL = `
 import { runTrial } from '@paceline/engine';
 import { parseRunSpec } from '@paceline/spec';
-const { backend, tensorflowPackage, measureMs } = JSON.parse(process.argv[1]);
-const { spec } = parseRunSpec({ model: 'mlp', globalBatch: 128, replicas: 1 });
+const answer = (request) => runTrial({ ...request, spec: parseRunSpec({ model: 'mlp', globalBatch: 128, replicas: 1 }).spec });`;
+const LOOK_FOR_GPU = `
+import { findAdapterInProcess } from '@paceline/engine';
+const answer = (question) => findAdapterInProcess(question, process.env, 20_000);`;
+const ANSWER = `
 try {
-  console.log(JSON.stringify(await runTrial({ spec, backend, tensorflowPackage, measureMs })));
+  console.log(JSON.stringify(await answer(JSON.parse(process.argv[1]))));
   process.exit(0);
 } catch (error) {
   console.error(error.message);
@@ -146,9 +172,25 @@ try {
 }`;
 
 /** @throws UserError ENGINE_BROKEN */
-function tryEngine(backend: string, tensorflowPackage: string | undefined, env: NodeJS.ProcessEnv): Promise<Trial> {
-  const request = JSON.stringify({ backend, tensorflowPackage, measureMs: TRIAL_MS });
-  const child = spawn(process.execPath, ['--input-type=module', '-e', SCRIPT, request], {
+async function tryEngine(
+  backend: string,
+  packages: { readonly tensorflowPackage?: string | undefined; readonly webgpuPackage?: string | undefined },
+  env: NodeJS.ProcessEnv,
+): Promise<Trial> {
+  const asked = await askEngines<Trial>(TRIAL, { backend, ...packages, measureMs: TRIAL_MS }, env);
+  if ('answer' in asked) return asked.answer;
+  throw new UserError('ENGINE_BROKEN', `The ${backend} engine does not work here: ${asked.why}`, {
+    hint:
+      backend === 'tensorflow' ? 'Build it anew: paceline engine remove tensorflow, then paceline engine install tensorflow.' : undefined,
+    exit: 'unsuccessful',
+  });
+}
+
+type Asked<T> = { readonly answer: T } | { readonly why: string };
+
+/** @param script defines `answer`, a function of the question */
+function askEngines<T>(script: string, question: object, env: NodeJS.ProcessEnv): Promise<Asked<T>> {
+  const child = spawn(process.execPath, ['--input-type=module', '-e', script + ANSWER, JSON.stringify(question)], {
     cwd: fileURLToPath(new URL('.', import.meta.url)),
     env: prepareForTensorflow({ ...env }),
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -161,17 +203,8 @@ function tryEngine(backend: string, tensorflowPackage: string | undefined, env: 
   return new Promise((resolve, reject) => {
     child.once('error', reject);
     child.once('close', (code, signal) => {
-      if (code === 0) return resolve(JSON.parse(said.stdout.trim().split('\n').at(-1)!) as Trial);
-      const why = signal ? `its process was ended by ${signal}` : (said.stderr.trim().split('\n').at(-1) ?? `exit code ${code}`);
-      reject(
-        new UserError('ENGINE_BROKEN', `The ${backend} engine does not work here: ${why}`, {
-          hint:
-            backend === 'tensorflow'
-              ? 'Build it anew: paceline engine remove tensorflow, then paceline engine install tensorflow.'
-              : undefined,
-          exit: 'unsuccessful',
-        }),
-      );
+      if (code === 0) return resolve({ answer: JSON.parse(said.stdout.trim().split('\n').at(-1)!) as T });
+      resolve({ why: signal ? `its process was ended by ${signal}` : (said.stderr.trim().split('\n').at(-1) ?? `exit code ${code}`) });
     });
   });
 }

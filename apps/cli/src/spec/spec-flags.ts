@@ -10,7 +10,7 @@
  */
 import { readFileSync, statSync } from 'node:fs';
 import { UserError } from '@paceline/runtime';
-import { describeSurface, LIMITS, specFromSurface, UNAVAILABLE_ENGINES, type SurfaceField } from '@paceline/spec';
+import { describeSurface, LIMITS, specFromSurface, type SurfaceField } from '@paceline/spec';
 import { Option } from 'commander';
 
 export interface SpecFlag {
@@ -71,7 +71,7 @@ function describe(field: SurfaceField): string {
 }
 
 /** Only the form is converted; bounds and combinations are the schema's. @throws UserError FLAG_INVALID */
-function convert({ path, kind, enumValues }: SurfaceField, name: string, text: string): unknown {
+function convert({ kind, enumValues }: SurfaceField, name: string, text: string): unknown {
   const wrong = (expected: string): UserError =>
     new UserError('FLAG_INVALID', `--${name} ${JSON.stringify(text.slice(0, 60))} is not ${expected}.`, { exit: 'usage' });
   switch (kind) {
@@ -82,8 +82,6 @@ function convert({ path, kind, enumValues }: SurfaceField, name: string, text: s
       if (text.trim() === '' || !Number.isFinite(Number(text))) throw wrong('a number');
       return Number(text);
     case 'enum':
-      if (path === 'engine' && Object.hasOwn(UNAVAILABLE_ENGINES, text))
-        throw new UserError('ENGINE_UNAVAILABLE', `The engine ${text} is ${UNAVAILABLE_ENGINES[text]}.`, { exit: 'badSpec' });
       if (enumValues && !enumValues.includes(text)) throw wrong(`one of ${enumValues.join(', ')}`);
       return text;
     case 'enum-list': {

@@ -14,8 +14,8 @@ type Call = (inputs: tf.Tensor | tf.Tensor[], kwargs: object) => tf.Tensor;
 
 /** Replaces the call of a layer by one that does `more` with what comes out. */
 function plant(layerName: string, more: (output: tf.Tensor) => tf.Tensor): void {
-  const { model } = (loaded.engine as unknown as { built: { model: tfl.LayersModel } }).built;
-  const layer = model.getLayer(layerName) as unknown as { call: Call };
+  const { layers } = (loaded.engine as unknown as { model: { layers: tfl.layers.Layer[] } }).model;
+  const layer = layers.find(({ name }) => name === layerName) as unknown as { call: Call };
   const call = layer.call.bind(layer);
   layer.call = (inputs, kwargs) => more(call(inputs, kwargs));
 }

@@ -131,6 +131,30 @@ class Trace {
 
 /** Runs one step, and says what it left behind, most bytes first. */
 export function traceKept<T>(layers: readonly tfl.layers.Layer[], step: () => T): { result: T; kept: Kept[] } {
+  const tracing = startTracing(layers);
+  try {
+    const result = step();
+    return { result, kept: tracing.kept() };
+  } finally {
+    tracing.end();
+  }
+}
+
+/** The same for a step that waits for a GPU; nothing else may use tf.js in this thread meanwhile. */
+export async function traceKeptMeanwhile<T>(
+  layers: readonly tfl.layers.Layer[],
+  step: () => Promise<T>,
+): Promise<{ result: T; kept: Kept[] }> {
+  const tracing = startTracing(layers);
+  try {
+    const result = await step();
+    return { result, kept: tracing.kept() };
+  } finally {
+    tracing.end();
+  }
+}
+
+function startTracing(layers: readonly tfl.layers.Layer[]): { kept(): Kept[]; end(): void } {
   const trace = new Trace(tf.engine() as unknown as Internals);
   const uncover = trace.cover();
   const applies = layers.map((layer) => layer.apply);
@@ -138,11 +162,11 @@ export function traceKept<T>(layers: readonly tfl.layers.Layer[], step: () => T)
     const place = { layer: `${layer.name} (${layer.getClassName()})`, op: NEW_TENSOR };
     layer.apply = (...args) => trace.within(place, () => applies[i]!.apply(layer, args));
   });
-  try {
-    const result = step();
-    return { result, kept: trace.kept() };
-  } finally {
-    layers.forEach((layer, i) => (layer.apply = applies[i]!));
-    uncover();
-  }
+  return {
+    kept: () => trace.kept(),
+    end: () => {
+      layers.forEach((layer, i) => (layer.apply = applies[i]!));
+      uncover();
+    },
+  };
 }

@@ -17,8 +17,8 @@ const DEFAULTS: Readonly<Record<string, string>> = {
   TF_FORCE_GPU_ALLOW_GROWTH: 'true',
 };
 
-/** Where an engine is found and what it reads: what a worker gets of its user's environment. */
-const PASSED = /^(TF_\w+|CUDA_VISIBLE_DEVICES|PACELINE_HOME|XDG_CACHE_HOME|LD_LIBRARY_PATH)$/;
+/** Where an engine is found and what it reads, the loader of Vulkan and its drivers among it: what a worker gets of its user's environment. */
+const PASSED = /^((TF|VK|MESA)_\w+|CUDA_VISIBLE_DEVICES|PACELINE_HOME|XDG_CACHE_HOME|XDG_(CONFIG|DATA)_DIRS|LD_LIBRARY_PATH)$/;
 
 /**
  * For one of several workers of a machine: one process per GPU, each seeing its own. Of the devices in CUDA_VISIBLE_DEVICES, or of all.

@@ -1,0 +1,176 @@
+/**
+ * The webgpu engine as its users see it: synchronous like the others. What a GPU computed can only be waited for asynchronously, so it is waited
+ * for in a thread of its own (gpu-thread.ts), and a call here blocks its thread until that one has answered (decisions/022-webgpu.md).
+ *
+ *     STARTING ── ready ──> IDLE ── a call ──> WAITING ── answered ──> IDLE
+ *         │ refused           │ dispose           │ no answer in time, or the thread has ended
+ *         └─────────────> ENDED <────────────────┘   every later call fails with the reason
+ */
+import { existsSync } from 'node:fs';
+import { MessageChannel, receiveMessageOnPort, Worker, type MessagePort } from 'node:worker_threads';
+import type { Layout } from '@paceline/learning';
+import type { EngineDevice } from '../backend.js';
+import type { Batch, Engine, EngineOptions, StepRequest, Sums } from '../engine.js';
+import type { Kept } from '../leaks/leak-trace.js';
+import {
+  CELL_ANSWERS,
+  CELL_ENDED,
+  CELLS,
+  type GpuAnswer,
+  type GpuRequest,
+  type GpuThreadInit,
+  type GpuThreadStart,
+} from './thread-protocol.js';
+import { fromTransfer } from './transferred-error.js';
+
+const START_DEADLINE_MS = 50_000;
+/** Where the run does not say how long a step may take. */
+const ANSWER_DEADLINE_MS = 60_000;
+
+/** @throws EngineUnavailableError, ModelError */
+export async function startThreadEngine({ spec, description, layout, webgpuPackage }: EngineOptions): Promise<Engine> {
+  const { port1, port2 } = new MessageChannel();
+  const cells = new Int32Array(new SharedArrayBuffer(CELLS * 4));
+  const { model, loss, metrics, engine, seed } = spec;
+  const init: GpuThreadInit = { spec: { model, loss, metrics, engine, seed }, description, webgpuPackage, cells, port: port2 };
+  const thread = new Worker(entry(), { workerData: init, transferList: [port2], execArgv: [] });
+  const started = await startOf(thread).catch((error: unknown) => {
+    void thread.terminate();
+    throw error;
+  });
+  thread.unref(); // who forgets to dispose of an engine ends all the same
+  return new ThreadEngine(thread, port1, cells, layout, spec.stepDeadlineMs ?? ANSWER_DEADLINE_MS, started);
+}
+
+type Ready = Extract<GpuThreadStart, { kind: 'ready' }>;
+
+function startOf(thread: Worker): Promise<Ready> {
+  return new Promise((resolve, reject) => {
+    const settle = (act: () => void): void => {
+      clearTimeout(timer);
+      thread.removeAllListeners();
+      act();
+    };
+    const fail = (error: Error): void => settle(() => reject(error));
+    const timer = setTimeout(() => fail(new Error(`the GPU thread was not ready after ${START_DEADLINE_MS} ms`)), START_DEADLINE_MS);
+    thread.once('error', (error) => fail(error as Error));
+    thread.once('exit', (code) => fail(new Error(`the GPU thread ended with code ${code} before it was ready`)));
+    thread.once('message', (start: GpuThreadStart) =>
+      start.kind === 'ready' ? settle(() => resolve(start)) : fail(fromTransfer(start.error)),
+    );
+  });
+}
+
+class ThreadEngine implements Engine {
+  readonly name = 'webgpu';
+  readonly fingerprint: string;
+  readonly devices: readonly EngineDevice[];
+  readonly metricNames: readonly string[];
+  /** A flat vector where the other thread reaches it, for users whose own is not in shared memory. */
+  private staging: Float32Array | undefined;
+  /** Why nothing is answered any more. */
+  private ended: string | undefined;
+
+  constructor(
+    private readonly thread: Worker,
+    private readonly port: MessagePort,
+    private readonly cells: Int32Array,
+    private readonly layout: Layout,
+    private readonly deadlineMs: number,
+    { fingerprint, devices, metricNames }: Ready,
+  ) {
+    this.fingerprint = fingerprint;
+    this.devices = devices;
+    this.metricNames = metricNames;
+    // Of a thread that ends while nobody waits; what it failed with is told to who waits.
+    thread.on('error', ({ message }) => (this.ended ??= `the GPU thread has failed: ${message}`));
+    thread.on('exit', (code) => (this.ended ??= `the GPU thread has ended with code ${code}`));
+  }
+
+  load(flat: Float32Array): void {
+    this.ask({ kind: 'load', flat: isShared(flat) ? flat : this.staged(flat) });
+  }
+
+  step(request: StepRequest): Sums {
+    return this.into(request, (shared) => this.ask<Sums>({ kind: 'step', request: shared }));
+  }
+
+  evaluate(batch: Batch): Sums {
+    return this.ask<Sums>({ kind: 'evaluate', batch: posted(batch) });
+  }
+
+  trace(request: StepRequest): { result: Sums; kept: Kept[] } {
+    return this.into(request, (shared) => this.ask<{ result: Sums; kept: Kept[] }>({ kind: 'trace', request: shared }));
+  }
+
+  memory(): { tensors: number; buffers: number; bytes: number } {
+    return this.ask<{ tensors: number; buffers: number; bytes: number }>({ kind: 'memory' });
+  }
+
+  dispose(): void {
+    if (this.ended !== undefined) return;
+    this.ask({ kind: 'dispose' });
+    this.end('the engine has been disposed of');
+  }
+
+  /** A step whose `out` lies in shared memory; copied to the caller's where that does not. */
+  private into<R>({ batches, out, ...rest }: StepRequest, act: (request: StepRequest) => R): R {
+    const shared = isShared(out) ? out : this.staged(out);
+    const result = act({ ...rest, batches: batches.map(posted), out: shared });
+    if (shared !== out) out.set(shared);
+    return result;
+  }
+
+  /** A copy in shared memory, valid until the next one. One that has another length than the layout is the other thread's to refuse. */
+  private staged(values: Float32Array): Float32Array {
+    const length = Math.max(values.length, this.layout.totalLength);
+    if (this.staging === undefined || this.staging.length < length) this.staging = new Float32Array(new SharedArrayBuffer(length * 4));
+    const staged = this.staging.subarray(0, values.length);
+    staged.set(values);
+    return staged;
+  }
+
+  /** @throws Error what the other thread failed with, or why there is no answer */
+  private ask<R>(request: GpuRequest): R {
+    const { cells, port } = this;
+    if (this.ended !== undefined) throw new Error(`${this.ended}: ${request.kind} is not answered`);
+    const before = Atomics.load(cells, CELL_ANSWERS);
+    const until = performance.now() + this.deadlineMs;
+    port.postMessage(request);
+    while (Atomics.load(cells, CELL_ANSWERS) === before && Atomics.load(cells, CELL_ENDED) === 0) {
+      const leftMs = until - performance.now();
+      if (leftMs > 0) Atomics.wait(cells, CELL_ANSWERS, before, leftMs);
+      else throw this.end(`the GPU thread has not answered ${request.kind} within ${this.deadlineMs} ms`);
+    }
+    const answer = receiveMessageOnPort(port)?.message as GpuAnswer | undefined;
+    if (answer?.kind === 'done') return answer.value as R;
+    if (Atomics.load(cells, CELL_ENDED) === 1 || !answer)
+      throw this.end(`the GPU thread has ended${answer ? `: ${answer.error.message}` : ''}`);
+    throw fromTransfer(answer.error);
+  }
+
+  private end(why: string): Error {
+    this.ended = why;
+    void this.thread.terminate();
+    this.port.close();
+    return new Error(why);
+  }
+}
+
+const isShared = ({ buffer }: Float32Array | Int32Array): boolean => buffer instanceof SharedArrayBuffer;
+
+/** Shared memory is passed as it is; of other memory the clone is as long as the view, not as what lies behind it. */
+function posted({ x, y, count }: Batch): Batch {
+  const compact = <T extends Float32Array | Int32Array>(view: T): T =>
+    isShared(view) || view.byteLength === view.buffer.byteLength ? view : (view.slice() as T);
+  return { x: compact(x), y: compact(y), count };
+}
+
+/** Threads run JavaScript: when this file is run from its source (unit tests), the built neighbour is taken. */
+function entry(): URL {
+  const beside = new URL('./gpu-thread.js', import.meta.url);
+  if (existsSync(beside)) return beside;
+  const built = new URL('../../dist/webgpu/gpu-thread.js', import.meta.url);
+  if (!existsSync(built)) throw new Error('libs/engine is not built: run npm run build');
+  return built;
+}

@@ -1,0 +1,62 @@
+/** A whole run with the engine webgpu on real processes, on a software driver for Vulkan; and one whose only worker has no driver. */
+import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
+import { Stack } from '@paceline/testkit';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { NO_DRIVER, swiftShaderEnvironment } from '../web/swiftshader.js';
+import { eventsOf, lossOf, runOf, typesOf, untilStatus } from './whole-runs.js';
+
+const ROUNDS = 5;
+const RUN: RunSpecInput = {
+  model: {
+    topology: {
+      class_name: 'Sequential',
+      config: { layers: [{ class_name: 'Dense', config: { name: 'out', units: 10, batch_input_shape: [null, 784] } }] },
+    },
+  },
+  engine: 'webgpu',
+  globalBatch: 64,
+  replicas: 2,
+  seed: 5,
+  restarts: 0,
+  length: { rounds: ROUNDS },
+};
+
+const driver = swiftShaderEnvironment();
+
+describe.skipIf(!driver)(`a run with the engine webgpu (${NO_DRIVER})`, () => {
+  let stack: Stack;
+  beforeAll(async () => {
+    expect(parseRunSpec(RUN)).toMatchObject({ ok: true });
+    stack = await Stack.start({ servers: 1, workers: 0 });
+  });
+  afterEach(() => stack.haveWorkers(0));
+  afterAll(() => stack?.stop());
+
+  test('finishes, and the worker’s record names the engine', async () => {
+    const worker = await stack.addWorker(driver!);
+    const { id } = await stack.client.createRun(RUN);
+    await untilStatus(stack, id, ['SUCCEEDED'], 60_000);
+    const { result, attempt } = await runOf(stack, id);
+    expect(result).toMatchObject({ rounds: ROUNDS, trainedExamples: ROUNDS * 64 });
+    expect(attempt).toBe(1);
+    const losses = (await lossOf(stack, id)).map(({ value }) => value);
+    expect(losses.at(-1)).toBeLessThan(losses[0]!);
+    for (const type of ['worker.lost', 'seat.failed', 'worker.died']) expect(typesOf(await eventsOf(stack, id))).not.toContain(type);
+    const [member] = await stack.client.workers();
+    expect(member!.engine).toMatch(/^tfjs-webgpu 4\.22\.0; .*SwiftShader/);
+    expect(member!.engines.find(({ name }) => name === 'webgpu')).toMatchObject({ isChosen: true });
+    expect(member!.devices).toEqual([{ name: expect.stringContaining('SwiftShader') as string, type: 'CPU', memoryBytes: 0 }]);
+    expect(worker.child.exitCode, 'a native library whose thread has ended does not take the process along').toBeNull();
+  });
+
+  test('a worker without a GPU gives up the seat, and the run says what to do', async () => {
+    await stack.addWorker({ VK_ICD_FILENAMES: '/nowhere.json', VK_DRIVER_FILES: '/nowhere.json' });
+    const { id } = await stack.client.createRun(RUN);
+    await stack.until('the worker to give up', 30_000, async () => {
+      const events = await eventsOf(stack, id);
+      return events.some(({ message }) => message.includes('found no GPU adapter')) || events.map(({ message }) => message);
+    });
+    await stack.client.cancelRun(id);
+    await untilStatus(stack, id, ['CANCELLED'], 30_000);
+  });
+});

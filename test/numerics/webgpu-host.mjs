@@ -1,0 +1,90 @@
+/**
+ * A process with a GPU for test/numerics/webgpu.test.ts: the driver's environment has to be there when a process starts. Answers requests from its
+ * parent in order, one engine at a time (`start`, then the engine's own methods), or the steps of many models on one device (`stepsOf`).
+ */
+import { createEngine, describeModel } from '@paceline/engine';
+import { createInitialValues, createLayout } from '@paceline/learning';
+import { parseRunSpec } from '@paceline/spec';
+import { webgpuPackage } from '@paceline/runtime';
+import { GpuEngine } from '../../libs/engine/dist/webgpu/gpu-engine.js';
+import { startGpu } from '../../libs/engine/dist/webgpu/start.js';
+
+let engine;
+let layout;
+let gpu;
+
+const newOut = (of) => new Float32Array(new SharedArrayBuffer(of.totalLength * 4)).fill(Number.NaN);
+
+async function prepared(input) {
+  const { spec, issues } = parseRunSpec({ ...input, engine: 'webgpu' });
+  if (!spec) throw new Error(JSON.stringify(issues));
+  const description = await describeModel(spec);
+  const layout = createLayout(description);
+  const flat = new Float32Array(new SharedArrayBuffer(layout.totalLength * 4));
+  createInitialValues(description, spec.seed).fill(0, flat);
+  return { spec, description, layout, flat };
+}
+
+const actions = {
+  async start({ input, webgpuFolder = webgpuPackage(import.meta.dirname) }) {
+    const made = await prepared(input);
+    layout = made.layout;
+    engine = await createEngine({ ...made, webgpuPackage: webgpuFolder ?? undefined });
+    engine.load(made.flat);
+    const { name, fingerprint, devices, metricNames } = engine;
+    return { name, fingerprint, devices, metricNames };
+  },
+  step({ isShared = true, length = layout.totalLength, ...request }) {
+    const out = isShared ? newOut({ totalLength: length }) : new Float32Array(length);
+    const sums = engine.step({ ...request, out });
+    return { sums, out: Float32Array.from(out) };
+  },
+  steps({ count, ...request }) {
+    const out = newOut(layout);
+    for (let round = 0; round < count; round++) engine.step({ ...request, round, out });
+    return engine.memory();
+  },
+  load: ({ flat }) => engine.load(flat),
+  trace: (request) => engine.trace({ ...request, out: newOut(layout) }),
+  evaluate: ({ batch }) => engine.evaluate(batch),
+  memory: () => engine.memory(),
+  dispose: () => engine.dispose(),
+  /** Each model's step, twice, on one device: compiling shaders takes most of the time. */
+  async stepsOf({ models, batch }) {
+    gpu ??= await startGpu(webgpuPackage(import.meta.dirname));
+    const results = [];
+    for (const input of models) {
+      const { spec, description, layout: of, flat } = await prepared(input);
+      const model = new GpuEngine(spec, description, of, gpu);
+      const [out, again] = [newOut(of), newOut(of)];
+      try {
+        model.load(flat);
+        const sums = await model.step({ round: 0, replica: 0, batches: [batch], out });
+        const before = model.memory();
+        await model.step({ round: 0, replica: 0, batches: [batch], out: again });
+        const after = model.memory();
+        const isRepeated = Buffer.from(out.buffer).equals(Buffer.from(again.buffer));
+        results.push({
+          sums,
+          out: Float32Array.from(out),
+          isRepeated,
+          leaves: after.tensors - before.tensors + after.buffers - before.buffers,
+        });
+      } catch (error) {
+        results.push({ error: error.message });
+      }
+      model.dispose();
+    }
+    return results;
+  },
+};
+
+let last = Promise.resolve();
+process.on('message', ({ id, action, args }) => {
+  last = last
+    .then(() => actions[action](args ?? {}))
+    .then(
+      (value) => process.send({ id, value }),
+      (error) => process.send({ id, error: { name: error.name, message: error.message, code: error.code } }),
+    );
+});
