@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { printProtocolTables } from '@paceline/exchange';
-import { ALLOWED_LAYERS, describeSurface } from '@paceline/spec';
+import { ALLOWED_CELLS, ALLOWED_LAYERS, describeSurface, LEFT_OUT } from '@paceline/spec';
 import { referencePages } from '../apps/api/dist/reference.js';
 import { cliReference } from '../apps/cli/dist/reference.js';
 import { printRunSpecPage } from './run-spec-page.mjs';
@@ -10,7 +10,7 @@ import { printRunSpecPage } from './run-spec-page.mjs';
 const docs = join(import.meta.dirname, '..', 'docs');
 const pages = {
   'protocol-tables.md': printProtocolTables(),
-  'reference/run-spec.md': printRunSpecPage(describeSurface(), ALLOWED_LAYERS),
+  'reference/run-spec.md': printRunSpecPage(describeSurface(), ALLOWED_LAYERS, ALLOWED_CELLS, LEFT_OUT),
   'reference/cli.md': cliReference(),
   ...(await referencePages()),
 };

@@ -18,8 +18,10 @@ function boundsOf({ minimum, maximum, exclusiveMinimum, exclusiveMaximum, maxLen
 /**
  * @param {readonly import('@paceline/spec').SurfaceField[]} fields
  * @param {readonly string[]} allowedLayers
+ * @param {readonly string[]} allowedCells
+ * @param {Readonly<Record<string, string>>} leftOut
  */
-export function printRunSpecPage(fields, allowedLayers) {
+export function printRunSpecPage(fields, allowedLayers, allowedCells, leftOut) {
   const cell = (text) => String(text).replaceAll('|', '\\|');
   const always = (field) =>
     fields.some(
@@ -46,6 +48,12 @@ export function printRunSpecPage(fields, allowedLayers) {
     '',
     'A topology is the `modelTopology` of a tf.js `model.json`, Sequential or functional. Nothing in it is executed, and only these layers are taken:',
     `${allowedLayers.map((name) => `\`${name}\``).join(', ')}.`,
+    '',
+    `The cell of an \`RNN\` is one of ${allowedCells.map((name) => `\`${name}\``).join(', ')}.`,
+    '',
+    'Left out, because they do not train in a model of tf.js either:',
+    '',
+    ...Object.entries(leftOut).map(([name, why]) => `- \`${name}\`: ${why}.`),
     '',
   ].join('\n');
 }

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { LEARNING_ERRORS } from '@paceline/learning';
 import { DATA_PLANE_ERRORS } from '@paceline/protocol';
-import { ALLOWED_LAYERS, describeSurface } from '@paceline/spec';
+import { ALLOWED_CELLS, ALLOWED_LAYERS, describeSurface, LEFT_OUT } from '@paceline/spec';
 import { STORAGE_ERRORS } from '@paceline/storage';
 import { describe, expect, it } from 'vitest';
 import { FAULTS } from '../../apps/api/src/fault.js';
@@ -80,7 +80,7 @@ describe('docs/errors.md', () => {
 });
 
 it('docs/reference/run-spec.md is printed from the schema (npm run docs)', () => {
-  expect(textOf('docs/reference/run-spec.md')).toBe(printRunSpecPage(describeSurface(), ALLOWED_LAYERS));
+  expect(textOf('docs/reference/run-spec.md')).toBe(printRunSpecPage(describeSurface(), ALLOWED_LAYERS, ALLOWED_CELLS, LEFT_OUT));
 });
 
 describe('dependencies', () => {

@@ -13,6 +13,7 @@ import type { BackendName } from '@paceline/spec';
 import { EngineMemoryError } from './engine-memory-error.js';
 import { EngineUnavailableError } from './engine-unavailable.js';
 import { normaliseInKernels, normaliseInPasses } from './layers/batch-norm.js';
+import { convolveChannelsLast } from './layers/conv-lstm.js';
 import { fuseConv } from './layers/conv.js';
 import { fuseConvPool } from './layers/conv-pool.js';
 import { fuseDense } from './layers/dense.js';
@@ -57,7 +58,7 @@ export interface BackendOptions {
 }
 
 /** Raised when a kernel of ours computes different bits than before, so that old and new workers do not mix. */
-const KERNELS_REVISION = 5;
+const KERNELS_REVISION = 6;
 
 /** One thread: XNNPACK would cut the work by the number of threads, and a worker process has one compute thread per device. */
 const WASM_THREADS = 1;
@@ -98,8 +99,15 @@ const FUSED_ON_WASM: Fused = {
   BatchNormalization: normaliseInKernels,
   LSTM: fuseRecurrent,
   GRU: fuseRecurrent,
+  RNN: fuseRecurrent,
+  ConvLSTM2D: convolveChannelsLast,
 };
-const FUSED_ON_TENSORFLOW: Fused = { Dense: fuseDense, Conv2D: fuseConv, BatchNormalization: normaliseInPasses };
+const FUSED_ON_TENSORFLOW: Fused = {
+  Dense: fuseDense,
+  Conv2D: fuseConv,
+  ConvLSTM2D: convolveChannelsLast,
+  BatchNormalization: normaliseInPasses,
+};
 const FUSED_ON_CPU: Fused = { BatchNormalization: normaliseInPasses };
 const FUSED: Readonly<Record<TfjsName, Fused>> = { wasm: FUSED_ON_WASM, tensorflow: FUSED_ON_TENSORFLOW, cpu: FUSED_ON_CPU };
 

@@ -9,7 +9,7 @@
 import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { LIMITS, type VariableSpec } from '@paceline/spec';
-import { registerResetAfterGru } from './layers/reset-after.js';
+import { registerLayers } from './layers/register.js';
 import { messageOf, ModelError } from './model-error.js';
 import type { Edge, PlannedLayer, PlannedModel } from './topology.js';
 
@@ -59,7 +59,7 @@ interface LayerInternals {
  * @throws ModelError
  */
 export function buildModel(plan: PlannedModel, root: string, allocate: boolean): BuiltModel {
-  registerResetAfterGru();
+  registerLayers();
   const paths = new Map(plan.layers.map((layer) => [layer.name, layer.path]));
   const pathOf = (name: string): string => paths.get(name) ?? root;
   const added = new Map<unknown, AddedWeight>();
@@ -229,16 +229,24 @@ function checkActivations(model: tfl.LayersModel, pathOf: (name: string) => stri
         const elements = shape.slice(1).reduce<number>((product, d) => product * (Number.isSafeInteger(d) && d! >= 1 ? d! : Number.NaN), 1);
         if (shape[0] !== null) refuse(pathOf(layer.name), `the batch size must be left open (null), not ${String(shape[0])}`);
         if (Number.isNaN(elements)) refuse(pathOf(layer.name), `the output would have the impossible shape [${shape.slice(1).join(', ')}]`);
-        total += elements;
-        if (elements > ACTIVATION_ELEMENTS || total > ACTIVATION_ELEMENTS_TOTAL) {
+        const kept = elements * stepsOf(layer, node.inputShapes[0] as number[]);
+        total += kept;
+        if (kept > ACTIVATION_ELEMENTS || total > ACTIVATION_ELEMENTS_TOTAL) {
           refuse(
             pathOf(layer.name),
-            `the output for one example, [${shape.slice(1).join(', ')}], is too large: at most ${ACTIVATION_ELEMENTS} elements per layer and ${ACTIVATION_ELEMENTS_TOTAL} over all layers`,
+            `the output for one example, [${shape.slice(1).join(', ')}]${kept === elements ? '' : ` at ${kept / elements} steps`}, is too large: at most ${ACTIVATION_ELEMENTS} elements per layer and ${ACTIVATION_ELEMENTS_TOTAL} over all layers`,
           );
         }
       }
     }
   }
+}
+
+/** A recurrent layer that gives its last step only has computed, and keeps for the gradient, those of all steps. */
+function stepsOf(layer: Layer, inputShape: readonly number[]): number {
+  const { forwardLayer = layer } = layer as unknown as { readonly forwardLayer?: Layer };
+  const { cell, returnSequences } = forwardLayer as unknown as { readonly cell?: unknown; readonly returnSequences?: boolean };
+  return cell && !returnSequences ? inputShape[1]! : 1;
 }
 
 /** Paths do not come from tf.js's names: those depend on what else was built in the process. */

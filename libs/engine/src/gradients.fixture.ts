@@ -17,13 +17,26 @@ const rows: readonly Layer[] = [
   ['Reshape', { target_shape: [28, 28] }],
   ['AveragePooling1D', { pool_size: 4 }],
 ];
-export const dense = (units: number, activation = 'linear'): Layer => ['Dense', { units, activation }];
-export const conv = (config: Record<string, unknown> = {}): Layer => ['Conv2D', { filters: 3, kernel_size: 3, ...config }];
+const dense = (units: number, activation = 'linear'): Layer => ['Dense', { units, activation }];
+const conv = (config: Record<string, unknown> = {}): Layer => ['Conv2D', { filters: 3, kernel_size: 3, ...config }];
+/** 7 × 14 × 8 voxels of one channel; 4 × 14 × 14 pixels as a sequence of images, made smaller. */
+const volume: readonly Layer[] = [['Reshape', { target_shape: [7, 14, 8, 1] }]];
+const film: readonly Layer[] = [
+  ['Reshape', { target_shape: [4, 14, 14, 1] }],
+  ['AveragePooling3D', { pool_size: [1, 2, 2] }],
+];
+const conv3d = (config: Record<string, unknown> = {}): Layer => ['Conv3D', { filters: 2, kernel_size: 3, ...config }];
+const convLstm = (config: Record<string, unknown> = {}): Layer => ['ConvLSTM2D', { filters: 2, kernel_size: 3, ...config }];
+const cell = (class_name: string, config: Record<string, unknown> = {}) => ({ class_name, config: { units: 4, ...config } });
+const rnn = (inner: object, config: Record<string, unknown> = {}): Layer => ['RNN', { cell: inner, ...config }];
+const stack = (...cells: readonly object[]) => ({ class_name: 'StackedRNNCells', config: { cells } });
 const gru = (config: Record<string, unknown> = {}): Layer => ['GRU', { units: 6, reset_after: true, ...config }];
 const flat = (...layers: readonly Layer[]): Model => sequential(input, ...layers, flatten, out10);
 export const of = (...layers: readonly Layer[]): Model => sequential(input, ...layers, out10);
-export const onImage = (...layers: readonly Layer[]): Model => flat(...image, ...layers);
-export const onRows = (...layers: readonly Layer[]): Model => flat(...rows, ...layers);
+const onImage = (...layers: readonly Layer[]): Model => flat(...image, ...layers);
+const onRows = (...layers: readonly Layer[]): Model => flat(...rows, ...layers);
+const onVolume = (...layers: readonly Layer[]): Model => flat(...volume, ...layers);
+const onFilm = (...layers: readonly Layer[]): Model => flat(...film, ...layers);
 
 /** Two dense branches, merged. */
 function merged(className: string, config: Record<string, unknown> = {}): Model {
@@ -167,6 +180,110 @@ export const MODELS: readonly (readonly [string, Model])[] = [
     ),
   ],
   ['spatial dropout', onRows(dense(4), ['SpatialDropout1D', { rate: 0.3 }])],
+  ['Conv3D', onVolume(conv3d({ activation: 'tanh' }), conv3d({ filters: 3, kernel_size: [2, 3, 1] }))],
+  [
+    'strided, padded Conv3D',
+    onVolume(conv3d({ strides: 2, padding: 'same', use_bias: false }), conv3d({ filters: 5, kernel_size: 2, strides: [1, 2, 2] })),
+  ],
+  [
+    'Conv3D with channels first',
+    onVolume(['Permute', { dims: [4, 1, 2, 3] }], conv3d({ data_format: 'channels_first' }), [
+      'MaxPooling3D',
+      { data_format: 'channels_first' },
+    ]),
+  ],
+  [
+    'Conv3DTranspose',
+    onVolume(
+      conv3d({ strides: 3 }),
+      ['Conv3DTranspose', { filters: 3, kernel_size: 3, strides: 2, activation: 'tanh' }],
+      ['Conv3DTranspose', { filters: 2, kernel_size: [1, 2, 3], padding: 'same', strides: [1, 2, 1], use_bias: false }],
+    ),
+  ],
+  [
+    'Conv3DTranspose with channels first',
+    onVolume(['Permute', { dims: [4, 1, 2, 3] }], conv3d({ strides: 3, data_format: 'channels_first' }), [
+      'Conv3DTranspose',
+      { filters: 2, kernel_size: 2, strides: 2, data_format: 'channels_first' },
+    ]),
+  ],
+  ['max pooling of volumes', onVolume(conv3d(), ['MaxPooling3D', { pool_size: [3, 2, 2] }])],
+  ['max pooling of volumes along their depth alone', onVolume(conv3d(), ['MaxPooling3D', { pool_size: [2, 1, 1], strides: [1, 2, 2] }])],
+  ['overlapping, padded max pooling of volumes', onVolume(conv3d(), ['MaxPooling3D', { pool_size: 3, strides: 2, padding: 'same' }])],
+  ['average pooling of volumes', onVolume(conv3d(), ['AveragePooling3D'])],
+  ['overlapping average pooling of volumes', onVolume(conv3d(), ['AveragePooling3D', { pool_size: [2, 3, 3], strides: [1, 2, 2] }])],
+  ['ConvLSTM2D', onFilm(convLstm())],
+  [
+    'padded ConvLSTM2D backwards, sequences, sigmoid',
+    onFilm(convLstm({ padding: 'same', return_sequences: true, go_backwards: true, recurrent_activation: 'sigmoid' })),
+  ],
+  ['strided ConvLSTM2D without bias', onFilm(convLstm({ strides: 2, kernel_size: [2, 3], use_bias: false }))],
+  ['ConvLSTM2D with dropout', onFilm(convLstm({ dropout: 0.2, recurrent_dropout: 0.2 }))],
+  ['ConvLSTM2D behind a mask', onFilm(['Masking', { mask_value: 2 }], convLstm({ padding: 'same' }))],
+  [
+    'ConvLSTM2D with channels first',
+    onFilm(['Permute', { dims: [1, 4, 2, 3] }], convLstm({ data_format: 'channels_first', return_sequences: true })),
+  ],
+  [
+    'bidirectional ConvLSTM2D on ConvLSTM2D',
+    onFilm(convLstm({ return_sequences: true }), [
+      'Bidirectional',
+      { merge_mode: 'concat', layer: { class_name: 'ConvLSTM2D', config: { filters: 2, kernel_size: 2, return_sequences: true } } },
+    ]),
+  ],
+  ['RNN of SimpleRNNCell', of(...rows, rnn(cell('SimpleRNNCell', { activation: 'sigmoid' })))],
+  ['RNN of LSTMCell', onRows(rnn(cell('LSTMCell'), { return_sequences: true }))],
+  ['RNN of GRUCell backwards', of(...rows, rnn(cell('GRUCell'), { go_backwards: true }))],
+  ['RNN of GRUCell, reset after', of(...rows, rnn(cell('GRUCell', { reset_after: true })))],
+  ['RNN of LSTMCell with dropout', of(...rows, rnn(cell('LSTMCell', { dropout: 0.2, recurrent_dropout: 0.2 })))],
+  [
+    'RNN of stacked cells',
+    onRows(rnn(stack(cell('GRUCell'), cell('LSTMCell', { units: 3 }), cell('SimpleRNNCell', { units: 5 })), { return_sequences: true })),
+  ],
+  [
+    'RNN of stacks in stacks with dropout',
+    of(...rows, rnn(stack(cell('GRUCell', { dropout: 0.3 }), stack(cell('LSTMCell', { recurrent_dropout: 0.2 }), cell('LSTMCell'))))),
+  ],
+  ['RNN of stacked cells behind a mask', of(...rows, ['Masking', { mask_value: 2 }], rnn(stack(cell('GRUCell'), cell('LSTMCell'))))],
+  [
+    'bidirectional RNN',
+    onRows([
+      'Bidirectional',
+      { merge_mode: 'concat', layer: { class_name: 'RNN', config: { cell: cell('GRUCell'), return_sequences: true } } },
+    ]),
+  ],
+  [
+    'RNN in TimeDistributed',
+    onFilm(
+      ['Reshape', { target_shape: [4, 7, 7] }],
+      ['TimeDistributed', { layer: { class_name: 'RNN', config: { cell: stack(cell('LSTMCell'), cell('GRUCell')) } } }],
+    ),
+  ],
+  [
+    'regularizers of cells and wrapped layers',
+    onRows(
+      rnn(cell('LSTMCell', { kernel_regularizer: { class_name: 'L1L2', config: { l1: 0.01, l2: 0.02 } } }), { return_sequences: true }),
+      [
+        'Bidirectional',
+        { merge_mode: 'sum', layer: { class_name: 'GRU', config: { units: 3, return_sequences: true, recurrent_regularizer: 'l1l2' } } },
+      ],
+    ),
+  ],
+  ['Rescaling', onImage(conv(), ['Rescaling', { scale: -1.5, offset: 0.25 }], ['Rescaling', { scale: 2 }])],
+  ['CenterCrop', flat(['Reshape', { target_shape: [28, 28, 1] }], ['CenterCrop', { height: 9, width: 12 }], conv())],
+  [
+    'CenterCrop in TimeDistributed',
+    onFilm(['TimeDistributed', { layer: { class_name: 'CenterCrop', config: { height: 3, width: 6 } } }], conv3d({ kernel_size: 2 })),
+  ],
+  ['CategoryEncoding', of(['Rescaling', { scale: 20 }], ['CategoryEncoding', { num_tokens: 30 }])],
+  [
+    'CategoryEncoding that counts',
+    of(['Rescaling', { scale: 20 }], ['CategoryEncoding', { num_tokens: 30, output_mode: 'count' }], ['Rescaling', { scale: 0.01 }]),
+  ],
+  [
+    'CategoryEncoding of one number',
+    of(...image, ['GlobalMaxPooling2D'], ['Rescaling', { scale: 5 }], ['CategoryEncoding', { num_tokens: 6, output_mode: 'one_hot' }]),
+  ],
 ];
 
 /** Where tf.js's JavaScript backend gets the gradient wrong there is nothing to compare with but the slope. */
@@ -177,4 +294,40 @@ export const WRONG_ON_CPU: readonly (readonly [string, Model, string])[] = [
     onImage(conv(), ['AveragePooling2D', { pool_size: [3, 3], strides: [2, 2], padding: 'same' }]),
     'model.topology.config.layers.4.config.padding',
   ],
+  [
+    'padded average pooling of volumes',
+    onVolume(conv3d(), ['AveragePooling3D', { pool_size: 3, strides: [1, 2, 2], padding: 'same' }]),
+    'model.topology.config.layers.3.config.padding',
+  ],
+  [
+    'max pooling of volumes with oblong windows',
+    onVolume(conv3d(), ['MaxPooling3D', { pool_size: [2, 3, 2] }]),
+    'model.topology.config.layers.3.config.pool_size',
+  ],
+];
+
+/** Allowed by the schema, because Keras has them, and refused by the description, because tf.js cannot train them. */
+export const REFUSED: readonly (readonly [string, Model, string])[] = [
+  ['ThresholdedReLU', of(dense(8), ['ThresholdedReLU']), 'model.topology.config.layers.2'],
+  ['causal Conv1D', onRows(['Conv1D', { filters: 2, kernel_size: 3, padding: 'causal' }]), 'model.topology.config.layers.3.config.padding'],
+  ['dilated Conv3D', onVolume(conv3d({ dilation_rate: [1, 2, 1] })), 'model.topology.config.layers.2.config.dilation_rate'],
+  ['dilated ConvLSTM2D', onFilm(convLstm({ dilation_rate: 2 })), 'model.topology.config.layers.3.config.dilation_rate'],
+  ['CenterCrop behind weights', onImage(conv(), ['CenterCrop', { height: 3, width: 3 }]), 'model.topology.config.layers.4'],
+  ['CenterCrop of more than there is', onImage(['CenterCrop', { height: 10, width: 3 }]), 'model.topology.config.layers.3'],
+  ['CategoryEncoding behind weights', of(dense(3, 'sigmoid'), ['CategoryEncoding', { num_tokens: 2 }]), 'model.topology.config.layers.2'],
+  ['CategoryEncoding of images', onImage(['CategoryEncoding', { num_tokens: 2 }]), 'model.topology.config.layers.3'],
+  ['CategoryEncoding by tf-idf', of(['CategoryEncoding', { num_tokens: 2, output_mode: 'tf_idf' }]), 'model.topology.config.layers.1'],
+  ['Rescaling by a list', of(['Rescaling', { scale: [1, 2] }]), 'model.topology.config.layers.1'],
+  [
+    'ConvLSTM2D that makes masked images smaller',
+    onFilm(
+      ['Masking', { mask_value: 2 }],
+      ['Rescaling', { scale: 1 }],
+      ['Masking', { mask_value: 3 }],
+      ['Activation', { activation: 'relu' }],
+      convLstm(),
+    ),
+    'model.topology.config.layers.7',
+  ],
+  ['dilated Conv2D', onImage(conv({ dilation_rate: [2, 2] })), 'model.topology.config.layers.3.config.dilation_rate'],
 ];

@@ -1,15 +1,8 @@
 import { ALLOWED_LAYERS, layersOf, type ModelTopology, type RunSpecInput } from '@paceline/spec';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { describeModel } from './describe.js';
-import { conv, dense, input, MODELS, of, onImage, onRows, out10, WRONG_ON_CPU, type Model } from './gradients.fixture.js';
+import { input, MODELS, out10, REFUSED, WRONG_ON_CPU } from './gradients.fixture.js';
 import { batchOf, largestDifference, loadedEngine, sequential, specOf, type Loaded } from './run.fixture.js';
-
-/** Allowed by the schema, because Keras has them, and refused by the description, because tf.js cannot train them. */
-const REFUSED: readonly (readonly [string, Model, string])[] = [
-  ['ThresholdedReLU', of(dense(8), ['ThresholdedReLU']), 'model.topology.config.layers.2'],
-  ['causal Conv1D', onRows(['Conv1D', { filters: 2, kernel_size: 3, padding: 'causal' }]), 'model.topology.config.layers.3.config.padding'],
-  ['dilated Conv2D', onImage(conv({ dilation_rate: [2, 2] })), 'model.topology.config.layers.3.config.dilation_rate'],
-];
 
 it('covers every allowed layer', () => {
   const topologies = [...MODELS, ...REFUSED].flatMap(([, model]) =>

@@ -2,6 +2,7 @@
 import { layersOf, type RunSpec } from '@paceline/spec';
 import type { BuiltModel } from './build-model.js';
 import { ModelError } from './model-error.js';
+import { checkPlacement } from './placement.js';
 import type { PlannedModel } from './topology.js';
 
 interface Gap {
@@ -14,7 +15,7 @@ interface Gap {
 
 const isDilated = ({ dilation_rate: rate }: Readonly<Record<string, unknown>>): boolean => [rate ?? 1].flat().some((value) => value !== 1);
 
-/** What tf.js 4.22 cannot differentiate, found by training every allowed layer on every engine (layers.test.ts). */
+/** What tf.js 4.22 cannot differentiate, found by training every allowed layer on every engine (gradients.test.ts). */
 const GAPS: readonly Gap[] = [
   {
     layers: ['ThresholdedReLU'],
@@ -28,7 +29,7 @@ const GAPS: readonly Gap[] = [
     message: 'tf.js has no causal padding: pad the input and use "valid"',
   },
   {
-    layers: ['Conv1D', 'Conv2D', 'Conv2DTranspose'],
+    layers: ['Conv1D', 'Conv2D', 'Conv2DTranspose', 'Conv3D', 'Conv3DTranspose', 'ConvLSTM2D'],
     key: 'dilation_rate',
     applies: isDilated,
     message: 'tf.js has no gradient for dilated convolutions: use dilation_rate 1',
@@ -40,10 +41,16 @@ const GAPS: readonly Gap[] = [
       'engine cpu computes wrong gradients for nearest-neighbour upsampling of more than one example: use engine wasm or interpolation "bilinear"',
   },
   {
-    layers: ['AveragePooling1D', 'AveragePooling2D'],
+    layers: ['AveragePooling1D', 'AveragePooling2D', 'AveragePooling3D'],
     key: 'padding',
     applies: (config, engine) => engine === 'cpu' && config['padding'] === 'same',
     message: 'engine cpu computes wrong gradients at the borders of padded average pooling: use engine wasm or padding "valid"',
+  },
+  {
+    layers: ['MaxPooling3D'],
+    key: 'pool_size',
+    applies: ({ pool_size: size }, engine) => engine === 'cpu' && Array.isArray(size) && size[1] !== size[2],
+    message: 'engine cpu computes wrong gradients for 3-D max pooling whose windows are not as high as wide: use engine wasm',
   },
 ];
 
@@ -60,6 +67,7 @@ export function checkTrainable(
       if (gap) throw new ModelError([root, ...path, ...(gap.key ? ['config', gap.key] : [])].map(String).join('.'), gap.message);
     }
   }
+  checkPlacement(built);
   const last = built.model.outputs[0]!.sourceLayer;
   const planned = plan.layers.find((layer) => layer.name === last.name);
   const isSoftmax = planned?.className === 'Softmax' || planned?.config['activation'] === 'softmax';

@@ -9,6 +9,7 @@ import type * as tfl from '@tensorflow/tfjs-layers';
 import { buildModel, type BuiltModel, type BuiltWeight } from './build-model.js';
 import { descriptionOf, planModel } from './describe.js';
 import type { Batch, Sums } from './engine.js';
+import { cellsOf, withInner } from './layers/parts.js';
 import { prepareLayers, type Fusing } from './layers/prepare.js';
 import type { Scored } from './loss.js';
 import { Randomness } from './randomness.js';
@@ -34,7 +35,7 @@ export class TrainingModel {
     this.weights = built.weights;
     this.layers = built.model.layers;
     this.exampleLength = description.inputShape.reduce((a, b) => a * b, 1);
-    this.regularizers = this.layers.flatMap((layer) => (layer as unknown as { losses: (() => tf.Scalar)[] }).losses);
+    this.regularizers = regularizersOf(this.layers);
     prepareLayers(built.model, fusing, this.randomness);
   }
 
@@ -103,4 +104,10 @@ export class TrainingModel {
   private inputOf({ x, count }: Batch): tf.Tensor {
     return tf.tensor(x.subarray(0, count * this.exampleLength), [count, ...this.description.inputShape]);
   }
+}
+
+/** tf.js leaves out those of wrapped recurrent layers and of cells. A wrapper may give those of its layer as its own. */
+function regularizersOf(layers: readonly tfl.layers.Layer[]): (() => tf.Scalar)[] {
+  const parts = layers.flatMap(withInner).flatMap((layer) => [layer, ...cellsOf(layer)]);
+  return [...new Set(parts.flatMap((part) => (part as unknown as { losses: (() => tf.Scalar)[] }).losses))];
 }

@@ -11,6 +11,8 @@ export const LIMITS = {
   rounds: 100_000_000,
   stalenessBound: 1000,
   modelLayers: 512,
+  /** In one stack of recurrent cells. */
+  modelCells: 64,
   modelDepth: 24,
   modelParameters: 1 << 28,
   /** Norms and scales by variable travel in control messages. */

@@ -7,9 +7,15 @@
 import { z } from 'zod';
 import { LIMITS } from './limits.js';
 
-/** Layers whose training is a pure function of parameters, state, rows and key. Stateful RNNs are refused by `describeModel`. */
+/**
+ * Layers whose training is a pure function of parameters, state, rows and key. Stateful RNNs are refused by `describeModel`.
+ * What tf.js has beyond these is in `LEFT_OUT`, with the reason.
+ */
 export const ALLOWED_LAYERS = [
   'InputLayer',
+  'Rescaling',
+  'CenterCrop',
+  'CategoryEncoding',
   'Dense',
   'Activation',
   'Dropout',
@@ -29,13 +35,17 @@ export const ALLOWED_LAYERS = [
   'DepthwiseConv2D',
   'SeparableConv2D',
   'Conv2DTranspose',
+  'Conv3D',
+  'Conv3DTranspose',
   'Cropping2D',
   'UpSampling2D',
   'ZeroPadding2D',
   'AveragePooling1D',
   'AveragePooling2D',
+  'AveragePooling3D',
   'MaxPooling1D',
   'MaxPooling2D',
+  'MaxPooling3D',
   'GlobalAveragePooling1D',
   'GlobalAveragePooling2D',
   'GlobalMaxPooling1D',
@@ -57,11 +67,25 @@ export const ALLOWED_LAYERS = [
   'SimpleRNN',
   'LSTM',
   'GRU',
+  'RNN',
+  'ConvLSTM2D',
   'Bidirectional',
   'TimeDistributed',
 ] as const;
 
-const allowed: ReadonlySet<string> = new Set(ALLOWED_LAYERS);
+/** What may stand as the `cell` of an RNN and among the `cells` of StackedRNNCells. */
+export const ALLOWED_CELLS = ['SimpleRNNCell', 'LSTMCell', 'GRUCell', 'StackedRNNCells'] as const;
+
+/** Layers and cells of tf.js 4.22 that do not train in a model there either, and why: part of the message to who asks for one. */
+export const LEFT_OUT: Readonly<Record<string, string>> = {
+  Resizing:
+    'tf.js computes its output shape without the batch and fails when a model calls it; use UpSampling2D, a pooling layer or CenterCrop',
+  RandomWidth: 'tf.js computes its output shape without the batch, and a width that changes from step to step fits no layer with weights',
+  ConvLSTM2DCell: 'the RNN of tf.js takes no images; use the layer ConvLSTM2D',
+};
+
+const allowedLayers: ReadonlySet<string> = new Set(ALLOWED_LAYERS);
+const allowedCells: ReadonlySet<string> = new Set(ALLOWED_CELLS);
 const MODEL_CLASSES: ReadonlySet<string> = new Set(['Sequential', 'Model', 'Functional']);
 const FORBIDDEN_KEYS: ReadonlySet<string> = new Set(['__proto__', 'constructor', 'prototype']);
 
@@ -96,17 +120,49 @@ function faultIn(root: unknown): { path: PropertyKey[]; message: string } | unde
   return undefined;
 }
 
-/** The layers of a topology with the path of each, nested wrappers included. */
-export function layersOf(topology: ModelTopology): { layer: LayerTopology; path: PropertyKey[] }[] {
-  const found: { layer: LayerTopology; path: PropertyKey[] }[] = [];
-  const visit = (layer: LayerTopology, path: PropertyKey[]): void => {
-    found.push({ layer, path });
-    const inner = layer.config?.['layer'];
-    if (inner && typeof inner === 'object') visit(inner as LayerTopology, [...path, 'config', 'layer']);
+/** A layer of a topology, or a cell of a recurrent one, and where it stands. */
+export interface FoundLayer {
+  readonly layer: LayerTopology;
+  readonly path: PropertyKey[];
+  readonly isCell: boolean;
+}
+
+/** The layers of a topology, with wrapped layers and the cells of recurrent ones. Nesting is bounded by `modelDepth`, which is checked before. */
+export function layersOf(topology: ModelTopology): FoundLayer[] {
+  const found: FoundLayer[] = [];
+  const visit = (layer: LayerTopology, path: PropertyKey[], isCell: boolean): void => {
+    found.push({ layer, path, isCell });
+    const { layer: wrapped, cell, cells } = layer?.config ?? {};
+    if (isObject(wrapped)) visit(wrapped, [...path, 'config', 'layer'], false);
+    if (isObject(cell)) visit(cell, [...path, 'config', 'cell'], true);
+    if (Array.isArray(cells)) cells.forEach((one, i) => visit(one as LayerTopology, [...path, 'config', 'cells', i], true));
   };
   const layers = topology.config?.['layers'];
-  if (Array.isArray(layers)) layers.forEach((layer, i) => visit(layer as LayerTopology, ['config', 'layers', i]));
+  if (Array.isArray(layers)) layers.forEach((layer, i) => visit(layer as LayerTopology, ['config', 'layers', i], false));
   return found;
+}
+
+/** Lists too: they are no layers, and refused as such. */
+const isObject = (value: unknown): value is LayerTopology => value !== null && typeof value === 'object';
+
+/** What is wrong with one layer or cell by itself. */
+function faultOf({ layer, path, isCell }: FoundLayer): { path: PropertyKey[]; message: string } | undefined {
+  const kind = isCell ? 'cell' : 'layer';
+  if (typeof layer?.class_name !== 'string' || layer.config === null || typeof layer.config !== 'object')
+    return { path, message: `a ${kind} needs class_name and config` };
+  const { class_name: name, config } = layer;
+  if (!(isCell ? allowedCells : allowedLayers).has(name)) {
+    const why = Object.hasOwn(LEFT_OUT, name) ? ` (${LEFT_OUT[name]})` : '';
+    const list = (isCell ? ALLOWED_CELLS : ALLOWED_LAYERS).join(', ');
+    return {
+      path: [...path, 'class_name'],
+      message: `${kind} ${JSON.stringify(name.slice(0, 60))} is not allowed${why}; allowed are ${list}`,
+    };
+  }
+  const { cells } = config;
+  if (name === 'StackedRNNCells' && !(Array.isArray(cells) && cells.length >= 1 && cells.length <= LIMITS.modelCells))
+    return { path: [...path, 'config', 'cells'], message: `must be a list of 1 to ${LIMITS.modelCells} cells` };
+  return undefined;
 }
 
 export const modelTopologySchema = z
@@ -130,16 +186,9 @@ export const modelTopologySchema = z
         message: `must not hold more than ${LIMITS.modelLayers} layers`,
       });
     }
-    for (const { layer, path } of layersOf(topology)) {
-      if (typeof layer?.class_name !== 'string' || layer.config === null || typeof layer.config !== 'object') {
-        ctx.addIssue({ code: 'custom', path, message: 'a layer needs class_name and config' });
-      } else if (!allowed.has(layer.class_name)) {
-        ctx.addIssue({
-          code: 'custom',
-          path: [...path, 'class_name'],
-          message: `layer ${JSON.stringify(layer.class_name.slice(0, 60))} is not allowed; allowed are ${ALLOWED_LAYERS.join(', ')}`,
-        });
-      }
+    for (const found of layersOf(topology)) {
+      const wrong = faultOf(found);
+      if (wrong) ctx.addIssue({ code: 'custom', ...wrong });
     }
     if (JSON.stringify(topology).length > LIMITS.modelTopologyBytes) {
       ctx.addIssue({ code: 'custom', message: `larger than ${LIMITS.modelTopologyBytes} bytes` });

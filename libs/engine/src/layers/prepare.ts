@@ -1,13 +1,8 @@
 /** Fits the layers of a freshly built model to the engine: streams for randomness, fused kernels. Instances only, no prototypes. */
 import type * as tfl from '@tensorflow/tfjs-layers';
 import type { Randomness } from '../randomness.js';
+import { withInner } from './parts.js';
 import { drawFromStreams } from './random-layers.js';
-
-interface Wrapper {
-  readonly layer?: tfl.layers.Layer;
-  readonly forwardLayer?: tfl.layers.Layer;
-  readonly backwardLayer?: tfl.layers.Layer;
-}
 
 /** What the engine does with layers that it has kernels for. */
 export interface Fusing {
@@ -26,10 +21,4 @@ export function prepareLayers(model: tfl.LayersModel, engine: Fusing, randomness
   }
   // In other models a layer's output may go to several layers, or be the model's.
   if (model.getClassName() === 'Sequential') model.layers.slice(1).forEach((layer, i) => engine.fusePair(model.layers[i]!, layer));
-}
-
-/** A layer and the layers that it wraps, outermost first. */
-function withInner(layer: tfl.layers.Layer): tfl.layers.Layer[] {
-  const { layer: inner, forwardLayer, backwardLayer } = layer as unknown as Wrapper;
-  return [layer, ...[inner, forwardLayer, backwardLayer].filter((part) => part !== undefined).flatMap(withInner)];
 }

@@ -1,9 +1,10 @@
-/** Lets LSTM and GRU layers on the wasm backend run as one kernel where they are what most people use. */
+/** Lets LSTM and GRU layers, and RNN layers with one such cell, run as one kernel on the wasm backend where they are what most people use. */
 import * as tf from '@tensorflow/tfjs-core';
 import type * as tfl from '@tensorflow/tfjs-layers';
 import { gru, lstm } from '../wasm/recurrent-kernels.js';
 
 interface CellInternals {
+  getClassName(): string;
   readonly activation: { getClassName(): string };
   readonly recurrentActivation: { getClassName(): string };
   readonly kernel: tfl.LayerVariable;
@@ -23,6 +24,7 @@ interface RecurrentInternals {
   call(inputs: tf.Tensor | tf.Tensor[], kwargs: { mask?: unknown; initialState?: unknown; training?: boolean }): tf.Tensor | tf.Tensor[];
 }
 
+const KERNELS: Readonly<Record<string, typeof lstm | undefined>> = { LSTMCell: lstm, GRUCell: gru };
 const GATES: ReadonlySet<string> = new Set(['sigmoid', 'hardSigmoid']);
 
 /** One mask for all steps of a sequence, drawn as tf.js draws it. */
@@ -38,7 +40,8 @@ function dropped(x: tf.Tensor3D, rate: number): tf.Tensor3D {
 export function fuseRecurrent(layer: tfl.layers.Layer): void {
   const recurrent = layer as unknown as RecurrentInternals;
   const { cell } = recurrent;
-  const kernel = layer.getClassName() === 'LSTM' ? lstm : gru;
+  const kernel = KERNELS[cell.getClassName()];
+  if (!kernel) return;
   const gates = cell.recurrentActivation.getClassName();
   if (cell.activation.getClassName() !== 'tanh' || !GATES.has(gates)) return;
   if (recurrent.stateful || recurrent.returnState || (kernel === gru && !cell.resetAfter)) return;

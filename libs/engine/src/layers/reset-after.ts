@@ -1,11 +1,12 @@
 /**
  * The GRU of Keras' default, reset_after=true (as in cuDNN: the reset gate acts on the product with the state, and the
- * state has a bias of its own), which tf.js refuses. Registered in place of tf.js's GRU, whose behaviour without reset_after stays.
+ * state has a bias of its own), which tf.js refuses. Registered in place of tf.js's GRU and GRUCell, whose behaviour without
+ * reset_after stays.
  */
 import * as tf from '@tensorflow/tfjs-core';
 import type * as tfl from '@tensorflow/tfjs-layers';
+import { replaceClass, type Args, type LayerClass } from './replace-class.js';
 
-type Args = Record<string, unknown>;
 type Cell = tfl.layers.Layer & CellInternals;
 
 interface CellInternals {
@@ -84,30 +85,38 @@ function masksOf(cell: CellInternals, x: tf.Tensor, h: tf.Tensor): [tf.Tensor | 
   return [cell.dropoutMask as tf.Tensor | undefined, cell.recurrentDropoutMask as tf.Tensor | undefined];
 }
 
-type LayerClass = new (args: Args) => tfl.layers.Layer;
-interface GruInternals {
-  readonly cell: Cell;
-  getConfig(): tf.serialization.ConfigDict;
+/** GRU, and GRUCell where it stands in an RNN. */
+export function registerResetAfter(): void {
+  replaceClass('GRUCell', (stock) => {
+    class GruCell extends (stock as LayerClass) {
+      static override readonly className = 'GRUCell';
+      constructor(args: Args) {
+        super({ ...args, resetAfter: false });
+        if (args['resetAfter'] === true) resetAfter(this as unknown as Cell);
+      }
+      override getConfig(): tf.serialization.ConfigDict {
+        return { ...super.getConfig(), resetAfter: 'resetAfter' in this };
+      }
+    }
+    return GruCell;
+  });
+  replaceClass('GRU', (stock) => {
+    class Gru extends (stock as LayerClass) {
+      static override readonly className = 'GRU';
+      constructor(args: Args) {
+        super({ ...args, resetAfter: false });
+        if (args['resetAfter'] === true) resetAfter((this as unknown as GruInternals).cell);
+      }
+      override getConfig(): tf.serialization.ConfigDict {
+        const { cell } = this as unknown as GruInternals;
+        // A wrapper makes its layers anew from this.
+        return { ...super.getConfig(), resetAfter: 'resetAfter' in cell };
+      }
+    }
+    return Gru;
+  });
 }
 
-let isRegistered = false;
-
-/** Once per thread, before models are built. */
-export function registerResetAfterGru(): void {
-  if (isRegistered) return;
-  isRegistered = true;
-  const [stock] = tf.serialization.SerializationMap.getMap().classNameMap['GRU'] as unknown as [LayerClass];
-  class Gru extends stock {
-    static readonly className = 'GRU';
-    constructor(args: Args) {
-      super({ ...args, resetAfter: false });
-      if (args['resetAfter'] === true) resetAfter((this as unknown as GruInternals).cell);
-    }
-    override getConfig(): tf.serialization.ConfigDict {
-      const { cell } = this as unknown as GruInternals;
-      // A wrapper makes its layers anew from this.
-      return { ...super.getConfig(), resetAfter: 'resetAfter' in cell };
-    }
-  }
-  tf.serialization.registerClass(Gru as unknown as tf.serialization.SerializableConstructor<tf.serialization.Serializable>);
+interface GruInternals {
+  readonly cell: Cell;
 }

@@ -8,10 +8,11 @@ import { DENSE_KERNEL, denseGradient } from '../wasm/dense-kernel.js';
 import { RELU_GRADIENT, SUM_ROWS } from '../wasm/passes.js';
 import { convPoolGradient, convPoolKernels } from './conv-pool-kernels.js';
 import { replaceMaxPoolGradient } from './max-pooling.js';
+import { missingKernels } from './missing-kernels.js';
 import { convolve, execute, finish, nativeOf, type Call, type Inputs } from './operations.js';
 
 /** Raised when these kernels compute different bits than before. */
-export const TENSORFLOW_KERNELS_REVISION = 3;
+export const TENSORFLOW_KERNELS_REVISION = 4;
 
 const flag = (call: Call, name: string, value: boolean): object => ({
   ...{ name, value },
@@ -37,6 +38,10 @@ export function installFusedKernels(isOnGpu: boolean): void {
   if (tf.getKernel(DENSE_KERNEL, 'tensorflow')) return;
   if (!isOnGpu) replaceMaxPoolGradient();
   for (const [kernelName, kernelFunc] of Object.entries(KERNELS)) tf.registerKernel({ kernelName, backendName: 'tensorflow', kernelFunc });
+  for (const [kernelName, kernelFunc] of Object.entries(missingKernels)) {
+    if (tf.getKernel(kernelName, 'tensorflow')) tf.unregisterKernel(kernelName, 'tensorflow');
+    tf.registerKernel({ kernelName, backendName: 'tensorflow', kernelFunc });
+  }
   // A thread that has started wasm too has them already.
   for (const gradient of [denseGradient, convGradient, convPoolGradient])
     if (!tf.getGradient(gradient.kernelName)) tf.registerGradient(gradient);

@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
-import { copyFileSync, existsSync, mkdtempSync, readFileSync, realpathSync, rmSync, symlinkSync } from 'node:fs';
-import { homedir, tmpdir } from 'node:os';
+import { copyFileSync, mkdtempSync, readFileSync, realpathSync, rmSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import * as tf from '@tensorflow/tfjs-core';
@@ -8,19 +8,11 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CONV_KERNEL } from '../wasm/conv-kernels.js';
 import type { ConvPoolAttrs, ConvPoolInputs } from '../wasm/conv-pool-kernels.js';
 import { convMaxPool } from './conv-pool-kernels.js';
+import { installedPackage } from './installed.fixture.js';
 import { isMapped, keepLoaded, type TensorflowBinding } from './load-package.js';
 import { batchOf, bitsOf, largestDifference, loadedEngine, rowsOf, sequential } from '../run.fixture.js';
 
-/** Where `paceline engine install tensorflow` puts it. */
-function installedPackage(): string | undefined {
-  const { PACELINE_HOME, XDG_CACHE_HOME } = process.env;
-  const cache = PACELINE_HOME ? join(PACELINE_HOME, 'cache') : join(XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'paceline');
-  const folder = join(cache, 'engines/tensorflow-2.21.0-cpu/package');
-  return existsSync(folder) ? folder : undefined;
-}
 const packageDir = installedPackage();
-for (const name of ['TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS', 'TF_DETERMINISTIC_OPS']) process.env[name] ??= '1';
-process.env['TF_CPP_MIN_LOG_LEVEL'] ??= '2';
 
 const rows = [
   ['InputLayer', { batch_input_shape: [null, 784] }],

@@ -4,6 +4,7 @@ import type { TrainingVariant } from '@paceline/kernels';
 import '@tensorflow/tfjs-backend-cpu';
 import '@tensorflow/tfjs-backend-wasm';
 import { convBackpropFilter, convBackpropInput, convGradient, convKernel } from './conv-kernels.js';
+import { conv3dKernels } from './conv3d-kernels.js';
 import { convPoolGradient, convPoolKernels } from './conv-pool-kernels.js';
 import { denseGradient, denseKernel } from './dense-kernel.js';
 import { chooseVariant } from './heap.js';
@@ -12,6 +13,7 @@ import { depthwiseKernels, unsortedSegmentSum } from './missing-kernels.js';
 import { normGradient, normKernels } from './norm-kernels.js';
 import { passKernels, shareClone } from './passes.js';
 import { recurrentGradients, recurrentKernels } from './recurrent-kernels.js';
+import { pool3dKernels } from './pool3d-kernels.js';
 import { averagePoolGradient, maxPoolGradient } from './pool-kernels.js';
 
 let isInstalled = false;
@@ -26,6 +28,7 @@ export function installTrainingKernels(variant: TrainingVariant): void {
   replaceKernel(tf.Identity, () => shareClone);
   replaceKernel(tf.MaxPoolGrad, () => maxPoolGradient);
   replaceKernel(tf.AvgPoolGrad, () => averagePoolGradient);
+  for (const kernel of [...conv3dKernels, ...pool3dKernels]) replaceKernel(kernel.kernelName, () => kernel.kernelFunc);
   for (const kernel of [
     convBackpropFilter,
     unsortedSegmentSum,

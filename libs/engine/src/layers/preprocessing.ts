@@ -1,0 +1,66 @@
+/**
+ * Layers that prepare rows: Rescaling, CenterCrop, CategoryEncoding. In tf.js 4.22 the last two write the shape of their
+ * output into that of their input, take configs that fail when the model runs, and have no gradient (`placement.ts` holds
+ * them in front of all weights). Here a config that cannot work is refused while the model is built.
+ */
+import { replaceClass, type Args, type LayerClass } from './replace-class.js';
+
+type Shape = (number | null)[];
+
+const isShapes = (shape: Shape | Shape[]): shape is Shape[] => Array.isArray(shape[0]);
+
+export function registerPreprocessing(): void {
+  replaceClass('Rescaling', (stock) => refusing(stock, checkRescaling));
+  replaceClass('CenterCrop', (stock) => refusing(stock, checkSizes, checkCrop));
+  replaceClass('CategoryEncoding', (stock) => refusing(stock, checkEncoding, checkCategories));
+}
+
+/** tf.js's class with its configuration and the shape of its input checked, and with a copy of that shape to work on. */
+function refusing(stock: LayerClass, checkArgs: (args: Args) => void, checkInput?: (shape: Shape, args: Args) => void): LayerClass {
+  return class extends stock {
+    static override readonly className = stock.className;
+    private readonly args: Args;
+    constructor(args: Args) {
+      checkArgs(args);
+      super(args);
+      this.args = args;
+    }
+    override computeOutputShape(inputShape: Shape | Shape[]): Shape | Shape[] {
+      const shape = [...(isShapes(inputShape) ? inputShape[0]! : inputShape)];
+      checkInput?.(shape, this.args);
+      return super.computeOutputShape(shape);
+    }
+  };
+}
+
+/** A list would be broadcast: the output would have another shape than the layer says. */
+function checkRescaling({ scale, offset = 0 }: Args): void {
+  if (typeof scale !== 'number') throw new Error('Rescaling needs a scale, one number');
+  if (typeof offset !== 'number') throw new Error('the offset of Rescaling is one number');
+}
+
+function checkSizes({ height, width }: Args): void {
+  for (const size of [height, width])
+    if (!Number.isSafeInteger(size) || (size as number) < 1) throw new Error('CenterCrop needs height and width, both positive integers');
+}
+
+function checkCrop(shape: Shape, { height, width }: Args): void {
+  if (shape.length !== 4) throw new Error(`CenterCrop takes images of three dimensions, not [${shape.slice(1).join(', ')}]`);
+  const [, rows, columns] = shape as number[];
+  if ((height as number) > rows! || (width as number) > columns!)
+    throw new Error(`CenterCrop cannot take ${String(height)} × ${String(width)} from an image of ${rows} × ${columns}`);
+}
+
+const MODES: ReadonlySet<unknown> = new Set(['multiHot', 'oneHot', 'count']);
+
+function checkEncoding({ numTokens, outputMode = 'multiHot' }: Args): void {
+  if (!Number.isSafeInteger(numTokens) || (numTokens as number) < 1)
+    throw new Error('CategoryEncoding needs num_tokens, a positive integer');
+  if (!MODES.has(outputMode)) throw new Error('the output_mode of CategoryEncoding is multi_hot, one_hot or count');
+}
+
+function checkCategories(shape: Shape, { outputMode }: Args): void {
+  if (shape.length !== 2) throw new Error(`CategoryEncoding takes rows of one dimension, not [${shape.slice(1).join(', ')}]`);
+  if (outputMode === 'oneHot' && shape[1] !== 1)
+    throw new Error(`CategoryEncoding with one_hot takes one number per example, not ${shape[1]}`);
+}
