@@ -82,13 +82,18 @@ const classesOf = (model: Model): string[] =>
   typeof model === 'string' || !model ? [] : layersOf(model.topology as ModelTopology).map(({ layer }) => layer.class_name);
 
 /** Those that bring a kind of layer that none before them has, and what the GPU computes in ways of its own: shaders and small steps are slow here. */
-const ALSO = /^(batch normalisation along|Conv2D with channels first|LSTM behind a mask|.*upsampling|padded average)/;
+const ALSO =
+  /^(batch normalisation along|Conv2D with channels first|LSTM behind a mask|.*upsampling|padded average|max pooling of volumes with oblong|bidirectional ConvLSTM2D)/;
 const seen = new Set<string>(['LSTM']); // the one behind a mask, and in Bidirectional
 const COMPARED = [...MODELS, ...WRONG_ON_CPU].filter(([name, model]) => {
+  if (classesOf(model).includes('CategoryEncoding')) return false; // refused: it reads while it computes
   const isNew = classesOf(model).some((layer) => !seen.has(layer));
   for (const layer of classesOf(model)) seen.add(layer);
   return isNew || ALSO.test(name);
 });
+
+/** On this engine, or on any. */
+const UNTRAINED: ReadonlySet<string> = new Set(['CategoryEncoding', 'ThresholdedReLU']);
 
 async function expected(run: RunSpecInput, ...batches: readonly Batch[]): Promise<Stepped> {
   const { engine, layout } = await loadedEngine({ ...run, engine: 'wasm' });
@@ -109,7 +114,7 @@ describe.skipIf(!driver)(`the webgpu engine (${NO_DRIVER})`, () => {
   });
 
   it('trains every kind of layer, with the gradients of wasm, the same bits again, and nothing left behind', async () => {
-    expect(ALLOWED_LAYERS.filter((layer) => !seen.has(layer) && layer !== 'ThresholdedReLU')).toEqual([]);
+    expect(ALLOWED_LAYERS.filter((layer) => !seen.has(layer) && !UNTRAINED.has(layer))).toEqual([]);
     const batch = batchOf(3);
     const results = await gpu.ask<Compared[]>('stepsOf', { models: COMPARED.map(([, model]) => ({ model })), batch });
     for (const [i, { error, out, sums, isRepeated, leaves }] of results.entries()) {

@@ -37,9 +37,31 @@ const noisy = sequential(
   ['Dropout', { rate: 0.5, seed: 7 }],
   ['Dense', { units: 10 }],
 );
+const cellDropout = { dropout: 0.3, recurrent_dropout: 0.2 };
+const cells = sequential(
+  ['InputLayer', { batch_input_shape: [null, 4, 14, 14, 1] }],
+  ['ConvLSTM2D', { filters: 2, kernel_size: 3, strides: 3, return_sequences: true, ...cellDropout }],
+  ['Reshape', { target_shape: [4, 32] }],
+  [
+    'RNN',
+    {
+      cell: {
+        class_name: 'StackedRNNCells',
+        config: {
+          cells: [
+            { class_name: 'LSTMCell', config: { units: 6, ...cellDropout } },
+            { class_name: 'GRUCell', config: { units: 5, reset_after: true, ...cellDropout } },
+          ],
+        },
+      },
+    },
+  ],
+  ['Dense', { units: 10 }],
+);
 const RANDOM_MODELS = [
   ['mlp-dropout', 'mlp-dropout'],
   ['an LSTM with dropout', lstm],
+  ['ConvLSTM2D and an RNN of cells with dropout', cells],
   ['noise layers', noisy],
 ] as const;
 
@@ -157,6 +179,33 @@ describe('the replica step', () => {
     expect(() => stepBits(loaded, 0, 0, short)).toThrow('needs 3920 floats and 5 labels');
     expect(() => loaded.engine.step({ round: 0, replica: 0, batches: [batchOf(1)], out: new Float32Array(10) })).toThrow('10 elements');
     expect(() => loaded.engine.load(new Float32Array(3))).toThrow(RangeError);
+  });
+
+  it.each([
+    ['a recurrent layer', ['LSTM', { units: 3 }]],
+    ['a cell of a stack', ['RNN', {}]],
+    ['a layer in Bidirectional', ['Bidirectional', {}]],
+  ] as const)('counts the penalties of %s', async (_, [className, config]) => {
+    const lossWith = async (l2: number): Promise<{ loss: number; loaded: Loaded }> => {
+      const inner = { units: 3, recurrent_regularizer: { class_name: 'L2', config: { l2 } } };
+      const cell = { class_name: 'StackedRNNCells', config: { cells: [{ class_name: 'LSTMCell', config: inner }] } };
+      const all = {
+        ...config,
+        ...{ LSTM: inner, RNN: { cell }, Bidirectional: { layer: { class_name: 'LSTM', config: inner } } }[className],
+      };
+      const model = sequential(['InputLayer', { batch_input_shape: [null, 4, 196] }], [className, all], ['Dense', { units: 10 }]);
+      const loaded = await load({ model });
+      const { metricSums } = loaded.engine.step({ round: 0, replica: 0, batches: [batchOf(5)], out: newOut(loaded) });
+      return { loss: metricSums[0]!, loaded };
+    };
+    const [without, with_] = [await lossWith(0), await lossWith(0.5)];
+    const { variables } = with_.loaded.layout;
+    const kernels = variables.filter(({ path }) => path.includes('recurrent_kernel'));
+    const squares = kernels.reduce(
+      (sum, { offset, length }) => sum + with_.loaded.flat.subarray(offset, offset + length).reduce((s, w) => s + w * w, 0),
+      0,
+    );
+    expect(with_.loss - without.loss).toBeCloseTo(5 * 0.5 * squares, 3);
   });
 
   it('counts regularisation once per example, in loss and gradient', async () => {

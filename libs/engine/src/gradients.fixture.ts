@@ -270,7 +270,13 @@ export const MODELS: readonly (readonly [string, Model])[] = [
     ),
   ],
   ['Rescaling', onImage(conv(), ['Rescaling', { scale: -1.5, offset: 0.25 }], ['Rescaling', { scale: 2 }])],
-  ['CenterCrop', flat(['Reshape', { target_shape: [28, 28, 1] }], ['CenterCrop', { height: 9, width: 12 }], conv())],
+  [
+    'CenterCrop',
+    flat(['Reshape', { target_shape: [28, 28, 1] }], ['CenterCrop', { height: 9, width: 12 }], conv(), [
+      'CenterCrop',
+      { height: 4, width: 9 },
+    ]),
+  ],
   [
     'CenterCrop in TimeDistributed',
     onFilm(['TimeDistributed', { layer: { class_name: 'CenterCrop', config: { height: 3, width: 6 } } }], conv3d({ kernel_size: 2 })),
@@ -312,7 +318,6 @@ export const REFUSED: readonly (readonly [string, Model, string])[] = [
   ['causal Conv1D', onRows(['Conv1D', { filters: 2, kernel_size: 3, padding: 'causal' }]), 'model.topology.config.layers.3.config.padding'],
   ['dilated Conv3D', onVolume(conv3d({ dilation_rate: [1, 2, 1] })), 'model.topology.config.layers.2.config.dilation_rate'],
   ['dilated ConvLSTM2D', onFilm(convLstm({ dilation_rate: 2 })), 'model.topology.config.layers.3.config.dilation_rate'],
-  ['CenterCrop behind weights', onImage(conv(), ['CenterCrop', { height: 3, width: 3 }]), 'model.topology.config.layers.4'],
   ['CenterCrop of more than there is', onImage(['CenterCrop', { height: 10, width: 3 }]), 'model.topology.config.layers.3'],
   ['CategoryEncoding behind weights', of(dense(3, 'sigmoid'), ['CategoryEncoding', { num_tokens: 2 }]), 'model.topology.config.layers.2'],
   ['CategoryEncoding of images', onImage(['CategoryEncoding', { num_tokens: 2 }]), 'model.topology.config.layers.3'],

@@ -90,6 +90,33 @@ it.each(['meanSquaredError', 'categoricalCrossentropy'] as const)('%s has the gr
   engine.dispose();
 });
 
+it('trains 3-D convolutions and images in time along the same trajectory on wasm and on the JavaScript backend', async () => {
+  const trajectory = async (engineName: 'wasm' | 'cpu'): Promise<{ losses: number[]; weights: Float32Array }> => {
+    const model = sequential(
+      ['InputLayer', { batch_input_shape: [null, 28, 28] }],
+      ['Reshape', { target_shape: [4, 14, 14, 1] }],
+      ['Conv3D', { filters: 3, kernel_size: [2, 3, 3], activation: 'tanh' }],
+      ['MaxPooling3D', { pool_size: [1, 2, 2] }],
+      ['ConvLSTM2D', { filters: 3, kernel_size: 3, dropout: 0.2 }],
+      ['Flatten'],
+      out10,
+    );
+    const { engine, layout, flat } = await loadedEngine(run(model, engineName, 'sparseCategoricalCrossentropy'));
+    const losses: number[] = [];
+    const gradient = new Float32Array(layout.totalLength);
+    for (let round = 0; round < 12; round++) {
+      losses.push(engine.step({ round, replica: 0, batches: [batchOf(8)], out: gradient }).metricSums[0]!);
+      engine.load(flat.map((value, i) => (flat[i] = value - (0.5 / 8) * gradient[i]!)));
+    }
+    engine.dispose();
+    return { losses, weights: flat };
+  };
+  const [wasm, cpu] = [await trajectory('wasm'), await trajectory('cpu')];
+  expect(wasm.losses.at(-1)!).toBeLessThan(wasm.losses[0]! * 0.8);
+  wasm.losses.forEach((loss, round) => expect(loss).toBeCloseTo(cpu.losses[round]!, 3));
+  expect(largestDifference(wasm.weights, cpu.weights, 0.1)).toBeLessThan(1e-3);
+});
+
 it('scores like the definition', async () => {
   const loaded = await loadedEngine(
     run(sequential(['Dense', { units: 10, batch_input_shape: [null, 784] }]), 'wasm', 'sparseCategoricalCrossentropy'),

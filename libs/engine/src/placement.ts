@@ -6,20 +6,17 @@ import { ModelError } from './model-error.js';
 
 type Layer = tfl.layers.Layer;
 
-/** tf.js 4.22 has no gradient for what these do. */
-const WITHOUT_GRADIENT: ReadonlySet<string> = new Set(['CenterCrop', 'CategoryEncoding']);
-
 /** @throws ModelError */
 export function checkPlacement({ model, pathOf }: BuiltModel): void {
   for (const layer of model.layers) {
     for (const part of withInner(layer)) {
       const name = part.getClassName();
-      if (WITHOUT_GRADIENT.has(name)) {
+      if (name === 'CategoryEncoding') {
         const trained = [...inFrontOf(layer)].find((other) => other.trainableWeights.length > 0);
         if (trained)
           throw new ModelError(
             pathOf(layer.name),
-            `${name} has no gradient in tf.js, and layer ${trained.name} in front of it has weights: put ${name} in front of all layers with weights`,
+            `CategoryEncoding has no gradient, and layer ${trained.name} in front of it has weights: put it in front of all layers with weights`,
           );
       }
       if (name === 'ConvLSTM2D' && !keepsSize(part) && sourcesOf(layer).some((source) => givesMask(source)))

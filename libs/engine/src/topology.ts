@@ -109,6 +109,7 @@ function refuseUnsupported(topology: ModelTopology, root: string): void {
           'constraints are not supported: the servers apply the update; remove it or use a regularizer',
         );
       }
+      if (key === 'dropout_func') throw new ModelError(`${at}.config.${key}`, 'is a function, which a run spec cannot hold: leave it out');
       if (key === 'activity_regularizer') {
         throw new ModelError(`${at}.config.${key}`, 'activity regularizers are not supported by tf.js; use a kernel or bias regularizer');
       }

@@ -47,6 +47,11 @@ const GAPS: readonly Gap[] = [
     message: 'engine cpu computes wrong gradients at the borders of padded average pooling: use engine wasm or padding "valid"',
   },
   {
+    layers: ['CategoryEncoding'],
+    applies: (_, engine) => engine === 'webgpu',
+    message: 'CategoryEncoding looks at its numbers while it computes, which engine webgpu cannot: use engine wasm',
+  },
+  {
     layers: ['MaxPooling3D'],
     key: 'pool_size',
     applies: ({ pool_size: size }, engine) => engine === 'cpu' && Array.isArray(size) && size[1] !== size[2],

@@ -131,20 +131,23 @@ describe('distributions', () => {
     expect(stats(values(SHAPE, 'VarianceScaling', { distribution: 'untruncated_normal' })).most).toBeGreaterThan(3.5 * Math.sqrt(1 / 300));
   });
 
-  it.each([[[6, 4]], [[4, 6]], [[5, 5]], [[3, 3, 2, 8]], [[40, 160]]])('Orthogonal %o has orthonormal rows or columns', (shape) => {
-    const cols = shape.at(-1)!;
-    const q = values(shape, 'Orthogonal', { gain: 2 });
-    const rows = q.length / cols;
-    const [count, along, at] =
-      rows >= cols ? [cols, rows, (v: number, i: number) => q[i * cols + v]!] : [rows, cols, (v: number, i: number) => q[v * cols + i]!];
-    for (let a = 0; a < count; a++) {
-      for (let b = 0; b <= a; b++) {
-        let dot = 0;
-        for (let i = 0; i < along; i++) dot += at(a, i) * at(b, i);
-        expect(dot).toBeCloseTo(a === b ? 4 : 0, 5);
+  it.each([[[6, 4]], [[4, 6]], [[5, 5]], [[3, 3, 2, 8]], [[1, 2, 3, 24]], [[2, 2, 3, 4, 5]], [[40, 160]]])(
+    'Orthogonal %o has orthonormal rows or columns',
+    (shape) => {
+      const cols = shape.at(-1)!;
+      const q = values(shape, 'Orthogonal', { gain: 2 });
+      const rows = q.length / cols;
+      const [count, along, at] =
+        rows >= cols ? [cols, rows, (v: number, i: number) => q[i * cols + v]!] : [rows, cols, (v: number, i: number) => q[v * cols + i]!];
+      for (let a = 0; a < count; a++) {
+        for (let b = 0; b <= a; b++) {
+          let dot = 0;
+          for (let i = 0; i < along; i++) dot += at(a, i) * at(b, i);
+          expect(dot).toBeCloseTo(a === b ? 4 : 0, 5);
+        }
       }
-    }
-  });
+    },
+  );
 
   it('UnitForgetBias puts ones where an LSTM of tf.js has its forget gate', () => {
     const inner = { className: 'Zeros', config: {} };
@@ -209,6 +212,7 @@ describe('fans', () => {
     expect(computeFans([784, 256])).toEqual([784, 256]);
     expect(computeFans([3, 3, 16, 32])).toEqual([144, 288]);
     expect(computeFans([5, 16, 32])).toEqual([80, 160]);
+    expect(computeFans([2, 3, 4, 16, 32])).toEqual([384, 768]);
     expect(computeFans([64])).toEqual([8, 8]);
     expect(computeFans([])).toEqual([1, 1]);
   });

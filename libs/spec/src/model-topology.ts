@@ -135,7 +135,9 @@ export function layersOf(topology: ModelTopology): FoundLayer[] {
     const { layer: wrapped, cell, cells } = layer?.config ?? {};
     if (isObject(wrapped)) visit(wrapped, [...path, 'config', 'layer'], false);
     if (isObject(cell)) visit(cell, [...path, 'config', 'cell'], true);
-    if (Array.isArray(cells)) cells.forEach((one, i) => visit(one as LayerTopology, [...path, 'config', 'cells', i], true));
+    // More are refused as a stack, and mean nothing elsewhere.
+    if (Array.isArray(cells))
+      cells.slice(0, LIMITS.modelCells).forEach((one, i) => visit(one as LayerTopology, [...path, 'config', 'cells', i], true));
   };
   const layers = topology.config?.['layers'];
   if (Array.isArray(layers)) layers.forEach((layer, i) => visit(layer as LayerTopology, ['config', 'layers', i], false));

@@ -1,8 +1,10 @@
 /**
  * Layers that prepare rows: Rescaling, CenterCrop, CategoryEncoding. In tf.js 4.22 the last two write the shape of their
- * output into that of their input, take configs that fail when the model runs, and have no gradient (`placement.ts` holds
- * them in front of all weights). Here a config that cannot work is refused while the model is built.
+ * output into that of their input, take configs that fail when the model runs, and have no gradient. Here CenterCrop has one;
+ * CategoryEncoding is held in front of all weights (`placement.ts`), and a config that cannot work is refused while the
+ * model is built.
  */
+import * as tf from '@tensorflow/tfjs-core';
 import { replaceClass, type Args, type LayerClass } from './replace-class.js';
 
 type Shape = (number | null)[];
@@ -11,7 +13,7 @@ const isShapes = (shape: Shape | Shape[]): shape is Shape[] => Array.isArray(sha
 
 export function registerPreprocessing(): void {
   replaceClass('Rescaling', (stock) => refusing(stock, checkRescaling));
-  replaceClass('CenterCrop', (stock) => refusing(stock, checkSizes, checkCrop));
+  replaceClass('CenterCrop', (stock) => croppingByPlaces(refusing(stock, checkSizes, checkCrop)));
   replaceClass('CategoryEncoding', (stock) => refusing(stock, checkEncoding, checkCategories));
 }
 
@@ -49,6 +51,34 @@ function checkCrop(shape: Shape, { height, width }: Args): void {
   const [, rows, columns] = shape as number[];
   if ((height as number) > rows! || (width as number) > columns!)
     throw new Error(`CenterCrop cannot take ${String(height)} × ${String(width)} from an image of ${rows} × ${columns}`);
+}
+
+/** The same pixels as tf.js takes, on every engine: by their places, which has a gradient. */
+function croppingByPlaces(stock: LayerClass): LayerClass {
+  return class extends stock {
+    static override readonly className = stock.className;
+    override call(inputs: tf.Tensor | tf.Tensor[]): tf.Tensor {
+      const image = Array.isArray(inputs) ? inputs[0]! : inputs;
+      const { height, width } = this as unknown as { readonly height: number; readonly width: number };
+      const [, rows, columns] = image.shape as [number, number, number];
+      const left = columns === width ? 0 : Math.max(1, Math.floor((columns - width) / 2));
+      return tf.tidy(() => {
+        const cropped = tf.gather(image, tf.tensor1d(placesOf(rows, height, Math.floor((rows - height) / 2)), 'int32'), 1);
+        return tf.gather(cropped, tf.tensor1d(placesOf(columns, width, left), 'int32'), 2);
+      });
+    }
+  };
+}
+
+/**
+ * `count` places of `size`, from about `first` on. tf.js resamples (cropAndResize, the nearest pixel of evenly spread points,
+ * with the ends as fractions in float32), so that one place may come twice and its neighbour not at all.
+ */
+export function placesOf(size: number, count: number, first: number): number[] {
+  const [from, to] = [Math.fround(first / size), Math.fround((first + count) / size)];
+  const at = (i: number): number =>
+    count > 1 ? from * (size - 1) + i * (((to - from) * (size - 1)) / (count - 1)) : 0.5 * (from + to) * (size - 1);
+  return Array.from({ length: count }, (_, i) => Math.min(Math.round(at(i)), size - 1));
 }
 
 const MODES: ReadonlySet<unknown> = new Set(['multiHot', 'oneHot', 'count']);

@@ -13,7 +13,7 @@ import { depthwiseKernels, unsortedSegmentSum } from './missing-kernels.js';
 import { normGradient, normKernels } from './norm-kernels.js';
 import { passKernels, shareClone } from './passes.js';
 import { recurrentGradients, recurrentKernels } from './recurrent-kernels.js';
-import { pool3dKernels } from './pool3d-kernels.js';
+import { averagePool3dGradient, maxPool3d, maxPool3dGradient } from './pool3d-kernels.js';
 import { averagePoolGradient, maxPoolGradient } from './pool-kernels.js';
 
 let isInstalled = false;
@@ -28,7 +28,10 @@ export function installTrainingKernels(variant: TrainingVariant): void {
   replaceKernel(tf.Identity, () => shareClone);
   replaceKernel(tf.MaxPoolGrad, () => maxPoolGradient);
   replaceKernel(tf.AvgPoolGrad, () => averagePoolGradient);
-  for (const kernel of [...conv3dKernels, ...pool3dKernels]) replaceKernel(kernel.kernelName, () => kernel.kernelFunc);
+  replaceKernel(tf.MaxPool3D, () => maxPool3d);
+  replaceKernel(tf.MaxPool3DGrad, () => maxPool3dGradient);
+  replaceKernel(tf.AvgPool3DGrad, () => averagePool3dGradient);
+  for (const kernel of conv3dKernels) replaceKernel(kernel.kernelName, () => kernel.kernelFunc);
   for (const kernel of [
     convBackpropFilter,
     unsortedSegmentSum,

@@ -1,11 +1,11 @@
 /**
  * 3-D pooling from the 2-D kernels: each slice by itself, then along the depth, where a whole slice is one pixel. In tf.js
- * 4.22 the stock kernels for max pooling are wrong where a window has no positive number, and the gradient of average
- * pooling at padded borders. Of equal values in a window the first gets the gradient, as in 2-D; tf.js's JavaScript backend
- * takes the last. The cells of a padded window are a box, so its average is that of the averages of its slices.
+ * 4.22 max pooling on wasm is wrong where a window has no positive number, its gradient on webgpu where windows are not as high
+ * as wide, and the gradient of average pooling at padded borders on both. Of equal values in a window the first gets the
+ * gradient, as in 2-D; tf.js's JavaScript backend takes the last. The cells of a padded window are a box, so its average is
+ * that of the averages of its slices.
  */
 import * as tf from '@tensorflow/tfjs-core';
-import { empty } from './passes.js';
 
 type Shape4 = [number, number, number, number];
 type Pair = [number, number];
@@ -23,47 +23,43 @@ interface Pools {
   readonly depth: Pool;
 }
 
-export const pool3dKernels: readonly tf.KernelConfig[] = [
-  {
-    kernelName: tf.MaxPool3D,
-    backendName: 'wasm',
-    kernelFunc: ({ inputs, attrs }) =>
-      tf.tidy(() => {
-        const { x } = inputs as unknown as { x: tf.Tensor5D };
-        const { slices, plane, depth } = poolsOf(x, attrs!);
-        const planes = maxPool(tf.reshape<tf.Rank.R4>(x, slices), plane);
-        const out = maxPool(alongDepth(planes, x), depth);
-        return tf.reshape(out, [x.shape[0], out.shape[1], planes.shape[1], planes.shape[2], x.shape[4]]);
-      }),
-  },
-  {
-    kernelName: tf.MaxPool3DGrad,
-    backendName: 'wasm',
-    kernelFunc: ({ inputs, attrs }) =>
-      tf.tidy(() => {
-        const { dy, input } = inputs as unknown as { dy: tf.Tensor5D; input: tf.Tensor5D };
-        const { slices, plane, depth } = poolsOf(input, attrs!);
-        const images = tf.reshape<tf.Rank.R4>(input, slices);
-        const planes = maxPool(images, plane);
-        const columns = alongDepth(planes, input);
-        const dColumns = maxPoolGradient(tf.reshape(dy, [input.shape[0], dy.shape[1], 1, columns.shape[3]]), columns, depth);
-        return tf.reshape(maxPoolGradient(tf.reshape(dColumns, planes.shape), images, plane), input.shape);
-      }),
-  },
-  {
-    kernelName: tf.AvgPool3DGrad,
-    backendName: 'wasm',
-    kernelFunc: ({ inputs, attrs }) =>
-      tf.tidy(() => {
-        const { dy, input } = inputs as unknown as { dy: tf.Tensor5D; input: tf.Tensor5D };
-        const { slices, plane, depth } = poolsOf(input, attrs!);
-        const [n, outDepth, p, q, c] = dy.shape;
-        const image = p * q * c;
-        const dColumns = averagePoolGradient(tf.reshape(dy, [n, outDepth, 1, image]), [n, input.shape[1], 1, image], depth);
-        return tf.reshape(averagePoolGradient(tf.reshape(dColumns, [slices[0], p, q, c]), slices, plane), input.shape);
-      }),
-  },
-];
+type Call = Parameters<tf.KernelFunc>[0];
+
+export function maxPool3d({ inputs, attrs }: Call): tf.TensorInfo {
+  const { x } = inputs as unknown as { x: tf.Tensor5D };
+  const { slices, plane, depth } = poolsOf(x, attrs!);
+  return tf.tidy(() => {
+    const planes = maxPool(tf.reshape<tf.Rank.R4>(x, slices), plane);
+    const out = maxPool(alongDepth(planes, x), depth);
+    return tf.reshape(out, [x.shape[0], out.shape[1], planes.shape[1], planes.shape[2], x.shape[4]]);
+  });
+}
+
+export function maxPool3dGradient({ inputs, attrs }: Call): tf.TensorInfo {
+  const { dy, input } = inputs as unknown as { dy: tf.Tensor5D; input: tf.Tensor5D };
+  const { slices, plane, depth } = poolsOf(input, attrs!);
+  return tf.tidy(() => {
+    const images = tf.reshape<tf.Rank.R4>(input, slices);
+    const planes = maxPool(images, plane);
+    const columns = alongDepth(planes, input);
+    const dColumns = poolGradient(tf.MaxPoolGrad, tf.reshape(dy, [input.shape[0], dy.shape[1], 1, columns.shape[3]]), columns, depth);
+    return tf.reshape(poolGradient(tf.MaxPoolGrad, tf.reshape(dColumns, planes.shape), images, plane), input.shape);
+  });
+}
+
+export function averagePool3dGradient({ inputs, attrs }: Call): tf.TensorInfo {
+  const { dy, input } = inputs as unknown as { dy: tf.Tensor5D; input: tf.Tensor5D };
+  const { slices, plane, depth } = poolsOf(input, attrs!);
+  const [n, outDepth, p, q, c] = dy.shape;
+  const image = p * q * c;
+  return tf.tidy(() => {
+    // Of what was pooled the kernels look at the shape only.
+    const columns = tf.zeros<tf.Rank.R4>([n, input.shape[1], 1, image]);
+    const dColumns = poolGradient(tf.AvgPoolGrad, tf.reshape(dy, [n, outDepth, 1, image]), columns, depth);
+    const images = tf.reshape<tf.Rank.R4>(input, slices);
+    return tf.reshape(poolGradient(tf.AvgPoolGrad, tf.reshape(dColumns, [slices[0], p, q, c]), images, plane), input.shape);
+  });
+}
 
 function poolsOf({ shape: [n, d, h, w, c] }: tf.Tensor5D, attrs: tf.NamedAttrMap): Pools {
   const { filterSize, strides, pad } = attrs as unknown as { filterSize: number | number[]; strides: number | number[]; pad: Pad };
@@ -86,11 +82,6 @@ function maxPool(x: tf.Tensor4D, { size, strides, pad }: Pool): tf.Tensor4D {
   return strides[0] * strides[1] === 1 ? x : (tf.stridedSlice(x, [0, 0, 0, 0], x.shape, [1, ...strides, 1]) as tf.Tensor4D);
 }
 
-function maxPoolGradient(dy: tf.Tensor, input: tf.Tensor4D, { size, strides, pad }: Pool): tf.Tensor4D {
-  return tf.engine().runKernel(tf.MaxPoolGrad, { dy, input, output: dy }, { filterSize: size, strides, pad });
-}
-
-/** Of the input only the shape is looked at. */
-function averagePoolGradient(dy: tf.Tensor, shape: Shape4, { size, strides, pad }: Pool): tf.Tensor4D {
-  return tf.engine().runKernel(tf.AvgPoolGrad, { dy, input: empty(shape) }, { filterSize: size, strides, pad });
+function poolGradient(name: string, dy: tf.Tensor, input: tf.Tensor4D, { size, strides, pad }: Pool): tf.Tensor {
+  return tf.engine().runKernel(name, { dy, input, output: dy }, { filterSize: size, strides, pad });
 }

@@ -1,19 +1,22 @@
 /**
  * Kernels in place of those of tf.js's webgpu backend that will not do. Some add in an order of their own (atomic additions), so that sums differ
- * in the last bits from one run to the next, and engines with equal fingerprints compute equal bits; two are wrong.
+ * in the last bits from one run to the next, and engines with equal fingerprints compute equal bits; the others are wrong.
  *
  *     UnsortedSegmentSum   the gradient of gather, so of Embedding: each element of the sum is added up by one invocation, in order of the rows
  *     BatchMatMul          of a long inner dimension it is split among invocations that add atomically: those products take another of its programs
  *     AvgPoolGrad          divides by the cells of a whole window also at a padded border, where the mean was over fewer
+ *     AvgPool3DGrad        the same, and MaxPool3DGrad misses the largest value where windows are not as high as wide
+ *     Reverse              takes four dimensions at most: the images of a ConvLSTM2D in time have five
  *     Cast                 gives a mask (bool) the type float32 and leaves its bits those of integers, which a transposition then refuses
  *
  * ScatterNd, SparseToDense, Bincount and Dilation2D's gradients have atomics too; no layer that a run may use comes to them.
  */
 import * as tf from '@tensorflow/tfjs-core';
+import { averagePool3dGradient, maxPool3dGradient } from '../wasm/pool3d-kernels.js';
 import type { WebgpuBackend, WebgpuProgram } from './tfjs-backend.js';
 
 /** Raised when a kernel of ours computes other bits than before. */
-export const GPU_KERNELS_REVISION = 1;
+export const GPU_KERNELS_REVISION = 2;
 
 /** From here on the stock product of matrices may be split; numbers of `webgpu_util.MatMulProgramType` in tf.js 4.22. */
 const SPLIT_FROM = 2000;
@@ -29,6 +32,9 @@ export function installGpuKernels(): void {
   isInstalled = true;
   replaceKernel(tf.UnsortedSegmentSum, () => unsortedSegmentSum);
   replaceKernel(tf.AvgPoolGrad, dividingByCells);
+  replaceKernel(tf.AvgPool3DGrad, () => averagePool3dGradient);
+  replaceKernel(tf.MaxPool3DGrad, () => maxPool3dGradient);
+  replaceKernel(tf.Reverse, reversingAnyRank);
   replaceKernel(tf.Cast, convertingCast);
   // Both call the same products of matrices; a convolution comes to them with windows of one cell, or as large as its input.
   for (const name of [tf.BatchMatMul, tf._FusedMatMul]) replaceKernel(name, withoutSplitting(innerOfProduct));
@@ -108,6 +114,17 @@ const dividingByCells =
     const gradient = stock({ ...call, inputs: { input, dy: scaled } });
     scaled.dispose();
     return gradient;
+  };
+
+/** Along one dimension of many the others are one in front and one behind. */
+const reversingAnyRank =
+  (stock: tf.KernelFunc): tf.KernelFunc =>
+  (call) => {
+    const { x } = call.inputs as { x: tf.Tensor };
+    const [axis, ...more] = tf.util.parseAxisParam((call.attrs as unknown as tf.ReverseAttrs).dims, x.shape);
+    if (x.rank <= 4 || axis === undefined || more.length > 0) return stock(call);
+    const [before, behind] = [x.shape.slice(0, axis), x.shape.slice(axis + 1)].map((part) => tf.util.sizeFromShape(part));
+    return tf.tidy(() => tf.reshape(tf.reverse(tf.reshape(x, [before!, x.shape[axis]!, behind!]), 1), x.shape));
   };
 
 /** Bool and int32 lie on the GPU as 32-bit integers. */

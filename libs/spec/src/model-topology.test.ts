@@ -1,0 +1,64 @@
+import { describe, expect, it } from 'vitest';
+import { LIMITS } from './limits.js';
+import { layersOf, LEFT_OUT, modelTopologySchema, type ModelTopology } from './model-topology.js';
+
+const model = (...layers: readonly unknown[]): ModelTopology => ({ class_name: 'Sequential', config: { layers } });
+const layer = (class_name: string, config: Record<string, unknown> = {}) => ({ class_name, config });
+const rnn = (cell: unknown) => layer('RNN', { cell });
+const stack = (...cells: readonly unknown[]) => layer('StackedRNNCells', { cells });
+
+/** Path and message of each fault. */
+function faultsOf(topology: unknown): [path: string, message: string][] {
+  const { error } = modelTopologySchema.safeParse(topology);
+  return (error?.issues ?? []).map(({ path, message }) => [path.join('.'), message]);
+}
+
+describe('the cells of a recurrent layer', () => {
+  it('are found with their paths, in stacks and in wrapped layers too', () => {
+    const inner = rnn(stack(layer('GRUCell'), stack(layer('LSTMCell'))));
+    const topology = model(layer('Dense'), layer('Bidirectional', { layer: inner }));
+    expect(faultsOf(topology)).toEqual([]);
+    expect(layersOf(topology).map(({ layer: { class_name }, isCell, path }) => `${class_name} ${isCell} ${path.join('.')}`)).toEqual([
+      'Dense false config.layers.0',
+      'Bidirectional false config.layers.1',
+      'RNN false config.layers.1.config.layer',
+      'StackedRNNCells true config.layers.1.config.layer.config.cell',
+      'GRUCell true config.layers.1.config.layer.config.cell.config.cells.0',
+      'StackedRNNCells true config.layers.1.config.layer.config.cell.config.cells.1',
+      'LSTMCell true config.layers.1.config.layer.config.cell.config.cells.1.config.cells.0',
+    ]);
+  });
+
+  it.each([
+    ['a layer as a cell', rnn(layer('Dense')), 'cell.class_name', 'cell "Dense" is not allowed; allowed are SimpleRNNCell'],
+    ['a model as a cell', rnn(layer('Sequential', { layers: [] })), 'cell.class_name', '"Sequential" is not allowed'],
+    ['a list as a cell', rnn([layer('LSTMCell')]), 'cell', 'a cell needs class_name and config'],
+    ['a cell of images', rnn(layer('ConvLSTM2DCell')), 'cell.class_name', 'use the layer ConvLSTM2D'],
+    ['a layer in a stack', rnn(stack(layer('LSTMCell'), layer('Lambda'))), 'cell.config.cells.1.class_name', '"Lambda" is not allowed'],
+    ['no object in a stack', rnn(stack(null)), 'cell.config.cells.0', 'a cell needs class_name and config'],
+    ['an empty stack', rnn(stack()), 'cell.config.cells', `1 to ${LIMITS.modelCells} cells`],
+    ['a stack of no list', rnn(layer('StackedRNNCells', { cells: {} })), 'cell.config.cells', `1 to ${LIMITS.modelCells} cells`],
+    ['a high stack', rnn(stack(...Array.from({ length: 65 }, () => layer('LSTMCell')))), 'cell.config.cells', '1 to 64 cells'],
+  ])('are checked: %s', (_, bad, path, message) => {
+    const [fault] = faultsOf(model(bad));
+    expect(fault![0]).toBe(`config.layers.0.config.${path}`);
+    expect(fault![1]).toContain(message);
+  });
+
+  it('are no layers', () => {
+    expect(faultsOf(model(layer('LSTMCell')))[0]).toEqual([
+      'config.layers.0.class_name',
+      expect.stringContaining('layer "LSTMCell" is not allowed'),
+    ]);
+  });
+
+  it('cannot be stacked deeper than a topology may be nested', () => {
+    let cell: unknown = layer('LSTMCell');
+    for (let i = 0; i < 10_000; i++) cell = stack(cell);
+    expect(faultsOf(model(rnn(cell)))[0]![1]).toContain('nested deeper');
+  });
+});
+
+it.each(['Resizing', 'RandomWidth'])('%s is refused with the reason', (name) => {
+  expect(faultsOf(model(layer(name)))[0]![1]).toContain(LEFT_OUT[name]);
+});
