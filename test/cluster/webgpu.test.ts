@@ -32,8 +32,13 @@ describe.skipIf(!driver)(`a run with the engine webgpu (${NO_DRIVER})`, () => {
   afterEach(() => stack.haveWorkers(0));
   afterAll(() => stack?.stop());
 
-  test('finishes, and the worker’s record names the engine', async () => {
+  test('is cancelled in its first step, and the same worker finishes the next; its record names the engine', async () => {
     const worker = await stack.addWorker(driver!);
+    const endless = await stack.client.createRun({ ...RUN, length: { rounds: 100_000 } });
+    // Its first step compiles shaders for a second: most of it is native code.
+    await stack.until('training to start', 30_000, async () => typesOf(await eventsOf(stack, endless.id)).includes('training.started'));
+    await stack.client.cancelRun(endless.id);
+    await untilStatus(stack, endless.id, ['CANCELLED'], 30_000);
     const { id } = await stack.client.createRun(RUN);
     await untilStatus(stack, id, ['SUCCEEDED'], 60_000);
     const { result, attempt } = await runOf(stack, id);
@@ -46,7 +51,7 @@ describe.skipIf(!driver)(`a run with the engine webgpu (${NO_DRIVER})`, () => {
     expect(member!.engine).toMatch(/^tfjs-webgpu 4\.22\.0; .*SwiftShader/);
     expect(member!.engines.find(({ name }) => name === 'webgpu')).toMatchObject({ isChosen: true });
     expect(member!.devices).toEqual([{ name: expect.stringContaining('SwiftShader') as string, type: 'CPU', memoryBytes: 0 }]);
-    expect(worker.child.exitCode, 'a native library whose thread has ended does not take the process along').toBeNull();
+    expect(worker.child.exitCode, 'native code whose thread ends does not take the process along').toBeNull();
   });
 
   test('a worker without a GPU gives up the seat, and the run says what to do', async () => {

@@ -26,10 +26,10 @@ async function prepared(input) {
 }
 
 const actions = {
-  async start({ input, webgpuFolder = webgpuPackage(import.meta.dirname) }) {
+  async start({ input, webgpuFolder = webgpuPackage(import.meta.dirname), stepDeadlineMs = 60_000 }) {
     const made = await prepared(input);
     layout = made.layout;
-    engine = await createEngine({ ...made, webgpuPackage: webgpuFolder ?? undefined });
+    engine = await createEngine({ ...made, spec: { ...made.spec, stepDeadlineMs }, webgpuPackage: webgpuFolder ?? undefined });
     engine.load(made.flat);
     const { name, fingerprint, devices, metricNames } = engine;
     return { name, fingerprint, devices, metricNames };

@@ -171,7 +171,7 @@ describe.skipIf(!driver)(`the webgpu engine (${NO_DRIVER})`, () => {
     const run: RunSpecInput = {
       model: sequential(input, ['Embedding', { input_dim: 2, output_dim: 3 }], ['Flatten'], out10),
     };
-    const batch = batchOf(8);
+    const batch = batchOf(16);
     await gpu.start(run);
     await elsewhere.start(run);
     const [here, there] = [await gpu.step([batch]), await elsewhere.step([batch])];
@@ -197,6 +197,19 @@ describe.skipIf(!driver)(`the webgpu engine (${NO_DRIVER})`, () => {
       await expect(gpu.step([batch], { length: 7, isShared })).rejects.toMatchObject({ name: 'RangeError', message: /has 7 elements/ });
     expect((await gpu.step([batch])).out).toEqual(out);
     await gpu.ask('dispose');
+  });
+
+  it('a thread that does not answer in time, or has ended, fails every call and blocks none', async () => {
+    const batch = batchOf(2);
+    await elsewhere.ask('start', { input: { model: of() }, stepDeadlineMs: 50 });
+    const late = 'the GPU thread has not answered step within 50 ms'; // the first step compiles
+    await expect(elsewhere.step([batch])).rejects.toThrow(late);
+    await expect(elsewhere.ask('memory')).rejects.toThrow(`${late}: memory is not answered`);
+
+    const planted = host({ ...driver!, NODE_OPTIONS: `--import=${new URL('ends-gpu-thread.mjs', import.meta.url).href}` });
+    await planted.start({ model: of() });
+    await expect(planted.ask('evaluate', { batch })).rejects.toThrow('planted: the thread ends here');
+    await expect(planted.ask('memory')).rejects.toThrow(/the GPU thread has .*: memory is not answered/);
   });
 
   it('is not available without an adapter, without the package, and without its binary', async () => {

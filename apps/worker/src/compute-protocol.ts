@@ -5,7 +5,7 @@
  *   parameter memory   two generations of the flat vector (one vector in modes async and ssp); the main thread writes, the compute
  *                      thread reads
  *   gradient memory    gradient nodes; the compute thread allocates, writes and frees, the main thread reads
- *   control cells      [progress, committed round]; Atomics
+ *   control cells      [progress, committed round, stopping]; Atomics
  */
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { Token } from '@paceline/exchange';
@@ -15,7 +15,9 @@ import type { Leak } from './leak-guard.js';
 
 export const CELL_PROGRESS = 0;
 export const CELL_COMMITTED = 1;
-export const CELLS = 2;
+/** 1 when nothing that is asked for is wanted any more. */
+export const CELL_STOPPING = 2;
+export const CELLS = 3;
 
 /** What the compute thread is to compute with. */
 export interface EngineChoice {

@@ -10,7 +10,7 @@ import { Arena, ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
 import { BatchLoader } from './batch-loader.js';
 import { BatchPlan } from './batch-plan.js';
-import { CELL_COMMITTED, CELL_PROGRESS, type ComputeInit, type FromCompute, type ToCompute } from './compute-protocol.js';
+import { CELL_COMMITTED, CELL_PROGRESS, CELL_STOPPING, type ComputeInit, type FromCompute, type ToCompute } from './compute-protocol.js';
 import { LeakGuard } from './leak-guard.js';
 import { ReplicaSteps } from './replica-steps.js';
 import { TokenSteps } from './token-steps.js';
@@ -22,6 +22,7 @@ const port = parentPort!;
 const init = workerData as ComputeInit;
 const cells = new Int32Array(init.cells);
 const send = (message: FromCompute): void => port.postMessage(message);
+const isStopping = (): boolean => Atomics.load(cells, CELL_STOPPING) === 1;
 
 const { spec, description } = init;
 const layout = createLayout(description);
@@ -51,7 +52,7 @@ const steps = new ReplicaSteps(guard, loader, gradients, layout.totalLength, spe
   contribution: (round, replica, examples, sums) => send({ kind: 'contribution', round, replica, examples, sums }),
   node: (round, lo, hi, pointer) => send({ kind: 'node', round, lo, hi, pointer }),
   progress: () => void Atomics.add(cells, CELL_PROGRESS, 1),
-  isObsolete: (round) => Atomics.load(cells, CELL_COMMITTED) > round,
+  isObsolete: (round) => Atomics.load(cells, CELL_COMMITTED) > round || isStopping(),
 });
 
 const tokens = new TokenSteps(guard, loader, gradients, layout, generations[0]!, {
@@ -75,6 +76,7 @@ function evaluate(generation: number, blocks: readonly { from: number; to: numbe
     const sums = engine.metricNames.map(() => 0);
     let examples = 0;
     for (let at = from; at < to; at += EVALUATION_BATCH) {
+      if (isStopping()) return;
       const count = Math.min(EVALUATION_BATCH, to - at);
       const x = new Float32Array(count * exampleLength);
       const y = new Int32Array(count);
@@ -95,6 +97,7 @@ function evaluate(generation: number, blocks: readonly { from: number; to: numbe
 }
 
 function handle(message: ToCompute): void {
+  if (isStopping() && message.kind !== 'stop') return;
   switch (message.kind) {
     case 'free':
       return gradients.free(message.pointer);

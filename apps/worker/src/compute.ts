@@ -1,13 +1,17 @@
 /** The main thread's side of the compute thread: starts it, passes steps on, and gives gradient memory back. */
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import type { Token } from '@paceline/exchange';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
 import type { StepTaskJob } from '@paceline/jobs';
 import { Arena } from '@paceline/kernels';
+import type { BackendName } from '@paceline/spec';
 import {
   CELL_COMMITTED,
   CELL_PROGRESS,
+  CELL_STOPPING,
   CELLS,
   type ComputeInit,
   type EngineChoice,
@@ -17,6 +21,10 @@ import {
 import type { Leak } from './leak-guard.js';
 
 const START_DEADLINE_MS = 60_000;
+/** Less than a worker process has for its whole end. */
+const STOP_DEADLINE_MS = 4_000;
+/** Whose native code takes the process along when a thread is ended in the middle of it. */
+const ENDS_BY_ITSELF: readonly BackendName[] = ['webgpu'];
 
 export class ComputeStartError extends Error {
   override readonly name = 'ComputeStartError';
@@ -43,6 +51,7 @@ export class Compute implements SeatCompute {
     private readonly thread: Worker,
     cells: SharedArrayBuffer,
     private readonly bytesPerNode: number,
+    private readonly endsByItself: boolean,
   ) {
     this.cells = new Int32Array(cells);
   }
@@ -58,7 +67,7 @@ export class Compute implements SeatCompute {
     const cells = new SharedArrayBuffer(CELLS * 4);
     const init: ComputeInit = { spec: job.spec, engine, description: job.model, parameters, cells, leakLimits };
     const thread = new Worker(new URL('./compute-thread.js', import.meta.url), { workerData: init });
-    const compute = new Compute(thread, cells, bytesPerNode);
+    const compute = new Compute(thread, cells, bytesPerNode, ENDS_BY_ITSELF.includes(engine.backend));
     await compute.ready();
     return compute;
   }
@@ -92,10 +101,21 @@ export class Compute implements SeatCompute {
     Atomics.store(this.cells, CELL_COMMITTED, round + 1);
   }
 
+  /** What is being computed is not waited for, except where the thread has to end by itself: then the present step is. */
   async stop(): Promise<void> {
+    if (this.endsByItself) await this.ended();
     this.stopped = true;
     await this.thread.terminate();
     this.gradients = undefined; // the memory is shared with the thread: who still holds this object does not hold that
+  }
+
+  private async ended(): Promise<void> {
+    if (this.stopped || this.thread.threadId === -1) return;
+    const exit = once(this.thread, 'exit');
+    Atomics.store(this.cells, CELL_STOPPING, 1);
+    this.post({ kind: 'stop' });
+    this.stopped = true;
+    await Promise.race([exit, sleep(STOP_DEADLINE_MS, undefined, { ref: false })]);
   }
 
   private post(message: ToCompute): void {

@@ -95,11 +95,16 @@ export class GpuEngine {
     const { model, variables, gpu } = this;
     const compute = (): { grads: tf.NamedTensorMap; outputs: tf.Tensor; penalties: tf.Scalar[] } => {
       let outputs: tf.Tensor | undefined;
-      const grads = model.gradients(batch, variables.trainable, (of) => {
-        outputs = tf.keep(of.clone());
-        return lossInOperations(this.spec.loss, of, batch.y);
-      });
-      return { grads, outputs: outputs!, penalties: model.penalties() };
+      try {
+        const grads = model.gradients(batch, variables.trainable, (of) => {
+          outputs = tf.keep(of.clone());
+          return lossInOperations(this.spec.loss, of, batch.y);
+        });
+        return { grads, outputs: outputs!, penalties: model.penalties() };
+      } catch (error) {
+        outputs?.dispose();
+        throw error;
+      }
     };
     return reading(
       () => model.randomness.during(key, compute),

@@ -15,11 +15,15 @@ function answer(given: GpuAnswer): void {
   Atomics.notify(cells, CELL_ANSWERS);
 }
 
-// Who waits for an answer is blocked, and hears of no event.
-process.once('uncaughtException', (error) => {
+/** No answer comes after this one. The thread ends by itself, when nothing is left to wait for: Dawn aborts the process when it ends before. */
+function giveUp(error: Error): void {
+  Atomics.store(cells, CELL_ENDED, 1);
   answer({ kind: 'failed', error: toTransfer(error) });
-  process.exit(1);
-});
+  port.close();
+}
+
+// Who waits for an answer is blocked, and hears of no event.
+process.once('uncaughtException', giveUp);
 process.once('exit', () => {
   Atomics.store(cells, CELL_ENDED, 1);
   Atomics.add(cells, CELL_ANSWERS, 1);

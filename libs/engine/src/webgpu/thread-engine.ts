@@ -72,7 +72,7 @@ class ThreadEngine implements Engine {
   private ended: string | undefined;
 
   constructor(
-    private readonly thread: Worker,
+    thread: Worker,
     private readonly port: MessagePort,
     private readonly cells: Int32Array,
     private readonly layout: Layout,
@@ -110,7 +110,7 @@ class ThreadEngine implements Engine {
   dispose(): void {
     if (this.ended !== undefined) return;
     this.ask({ kind: 'dispose' });
-    this.end('the engine has been disposed of');
+    this.end('the engine has been disposed of'); // the thread ends by itself
   }
 
   /** A step whose `out` lies in shared memory; copied to the caller's where that does not. */
@@ -149,9 +149,9 @@ class ThreadEngine implements Engine {
     throw fromTransfer(answer.error);
   }
 
+  /** The thread is not terminated: Dawn ends the whole process when that happens in the middle of one of its functions. */
   private end(why: string): Error {
     this.ended = why;
-    void this.thread.terminate();
     this.port.close();
     return new Error(why);
   }
