@@ -86,11 +86,12 @@ import { installTensorflow, tensorflowEngines } from '@paceline/runtime';
 const { pins, kill, broken, wait } = JSON.parse(process.argv[1]);
 const boundaries = [];
 const state = () => tensorflowEngines(process.env, '/').map(({ name }) => name);
+const before = state().length;
 try {
   const { engine, isNew } = await installTensorflow({
     variant: 'cpu', platform: 'test', pins: { test: { cpu: pins } }, onStep: () => {},
     trial: async () => {
-      if (state().length > 0) throw new Error('there was an engine before it was tried');
+      if (state().length > before) throw new Error('there was an engine before it was tried');
       if (broken) throw new Error('the trial failed');
       if (wait) { console.log('waiting'); await new Promise((done) => setTimeout(done, 60_000)); }
     },
@@ -161,6 +162,23 @@ it('killed at any point it leaves no half engine, and the next installer goes on
     const repeated = here.asked().filter((line, i, all) => all.indexOf(line) !== i);
     expect(repeated.length, kill).toBeLessThanOrEqual(kill.startsWith('unmarked') ? 1 : 0);
   }
+});
+
+it('an engine that an older release built is named as such, works on, and is built anew', async () => {
+  const here = machine();
+  await here.install();
+  const record = join(enginesOf(here), NAME, 'installation.json');
+  writeFileSync(record, JSON.stringify({ ...(JSON.parse(readFileSync(record, 'utf8')) as object), addonRevision: 1 }));
+  const addon = join(enginesOf(here), NAME, 'package/lib/napi-v8/tfjs_binding.node');
+  writeFileSync(addon, 'old');
+  const listed = execFileSync(process.execPath, [join(ROOT, 'apps/cli/dist/main.js'), 'engine', 'list'], {
+    encoding: 'utf8',
+    env: { PATH: process.env['PATH'], PACELINE_HOME: here.home },
+  });
+  expect(listed).toMatch(/tensorflow +tensorflow-9\.9\.9-cpu, installed .*an older release built it: `paceline engine install tensorflow`/);
+  expect((await here.install()).out).toMatchObject({ isNew: true, found: [NAME] });
+  expect(readFileSync(addon, 'utf8')).toContain('PacelineMaxPool');
+  expect((JSON.parse(readFileSync(record, 'utf8')) as { addonRevision: number }).addonRevision).toBeGreaterThan(1);
 });
 
 it('a file of another hash is refused, and taken again the next time', async () => {

@@ -1,11 +1,12 @@
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { TrialRequest, TrialResult } from '@paceline/engine';
+import type { TrialRequest, TrialResult, TrialRows } from '@paceline/engine';
 import type { TensorflowEngine } from '@paceline/runtime';
 import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
 import { expect, it, onTestFinished } from 'vitest';
 import { EngineChooser } from './engine-choice.js';
+import { rowsOfRun } from './trial-rows.js';
 
 const MODEL = { variables: [], inputShape: [784], outputShape: [10], parameterCount: 0, stateCount: 0 };
 const jobOf = (input: RunSpecInput, fingerprint?: string) => {
@@ -14,13 +15,28 @@ const jobOf = (input: RunSpecInput, fingerprint?: string) => {
   return { spec: result.spec, model: MODEL, ...(fingerprint ? { fingerprint } : {}) };
 };
 
-function chooser(msPerStep: Readonly<Record<string, number | Error>>, hasTensorflow = true, folder?: string, gpu?: 'GPU' | 'CPU' | Error) {
+const ROWS: TrialRows = { x: '', y: [] };
+
+function chooser(
+  msPerStep: Readonly<Record<string, number | Error>>,
+  hasTensorflow = true,
+  folder?: string,
+  gpu?: 'GPU' | 'CPU' | Error,
+  { isCurrent = true, rows = ROWS as TrialRows | Error } = {},
+) {
   const directory = folder ?? mkdtempSync(join(tmpdir(), 'paceline-choice-'));
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
   const trials: string[] = [];
   const looks: string[] = [];
-  const engine: TensorflowEngine = { source: 'installed', packageDir: import.meta.dirname, name: 'tensorflow-test', variant: 'cpu' };
-  const log = { info: () => undefined, warn: () => undefined };
+  const engine: TensorflowEngine = {
+    source: 'installed',
+    packageDir: import.meta.dirname,
+    name: 'tensorflow-test',
+    variant: 'cpu',
+    isCurrent,
+  };
+  const warned: string[] = [];
+  const log = { info: () => undefined, warn: (...said: unknown[]) => void warned.push(String(said.at(-1))) };
   const chooser = new EngineChooser({
     ...{ log, folder: directory },
     tensorflow: () => (hasTensorflow ? [engine] : []),
@@ -31,15 +47,17 @@ function chooser(msPerStep: Readonly<Record<string, number | Error>>, hasTensorf
       if (gpu instanceof Error) throw gpu;
       return { name: 'a GPU', type: gpu!, memoryBytes: 0 };
     },
-    trial: async ({ backend }: TrialRequest): Promise<TrialResult> => {
+    rows: async () => (rows instanceof Error ? Promise.reject(rows) : rows),
+    trial: async ({ backend, ...request }: TrialRequest): Promise<TrialResult> => {
       trials.push(backend);
+      expect(request.rows).toBe(rows instanceof Error ? undefined : rows);
       await new Promise((done) => setTimeout(done, 20));
       const ms = msPerStep[backend]!;
       if (ms instanceof Error) throw ms;
       return { backend, fingerprint: `tfjs-${backend} 1; test`, devices: [], examples: 64, msPerStep: 2 * ms, fastestMs: ms };
     },
   });
-  return { chooser, trials, looks, directory };
+  return { chooser, trials, looks, directory, warned };
 }
 
 it('auto takes the fastest, measured once for a model, and says so in the record', async () => {
@@ -136,3 +154,23 @@ it.each([['no adapter', new Error('none')] as const, ['a driver that computes on
     expect(worker.record('tfjs-webgpu 1; test').at(-1)).toMatchObject({ name: 'webgpu', isChosen: true });
   },
 );
+
+it('measures with the first rows of the run, as they are augmented, and with made-up ones where there is no dataset', async () => {
+  const { spec } = jobOf({ globalBatch: 300, replicas: 3, strategy: { kind: 'parameter-server', accumulate: 2 } });
+  const { x, y } = await rowsOfRun(spec);
+  expect(y).toHaveLength(50);
+  const bytes = Uint8Array.from(Buffer.from(x, 'base64'));
+  const floats = new Float32Array(bytes.buffer);
+  expect(floats).toHaveLength(50 * 784);
+  expect(floats.filter((value) => value === 0).length / floats.length).toBeGreaterThan(0.75);
+  expect((await rowsOfRun({ ...spec, augmentation: { shiftPixels: 2, rotateDegrees: 0, zoom: 0, mirror: false } })).x).not.toBe(x);
+  const without = chooser({ wasm: 8, tensorflow: 2 }, true, undefined, undefined, { rows: new Error('no dataset') });
+  expect((await without.chooser.choose(jobOf({ engine: 'auto' })))[0]!.backend).toBe('tensorflow');
+  expect(without.warned).toEqual(['engines are measured with made-up rows']);
+});
+
+it('says once that an older release has built TensorFlow', async () => {
+  const old = chooser({ wasm: 8, tensorflow: 2 }, true, undefined, undefined, { isCurrent: false });
+  for (let i = 0; i < 2; i++) await old.chooser.choose(jobOf({ engine: 'tensorflow' }));
+  expect(old.warned).toEqual([expect.stringContaining('paceline engine install tensorflow')]);
+});

@@ -5,7 +5,7 @@
  *     engine: auto                         the fastest here for this model, but for wasm-relaxed; of an attempt that has begun, the one it is pinned to
  *     engine: mixed                        the fastest here, whatever the others take
  *
- * What is fastest is measured, each engine in a process of its own and on made-up rows, once per machine, model and batch: the result is kept in the
+ * What is fastest is measured, each engine in a process of its own and on the run's first rows, once per machine, model, dataset and batch: the result is kept in the
  * user's cache folder. Several workers of one machine that start together wait for the first one's result.
  */
 import { createHash } from 'node:crypto';
@@ -13,7 +13,14 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, wri
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { findAdapterInProcess, runTrialInProcess, type EngineDevice, type TrialRequest, type TrialResult } from '@paceline/engine';
+import {
+  findAdapterInProcess,
+  runTrialInProcess,
+  type EngineDevice,
+  type TrialRequest,
+  type TrialResult,
+  type TrialRows,
+} from '@paceline/engine';
 import { fusesMultiplyAdd } from '@paceline/kernels';
 import type { EngineRecord, StepTaskJob } from '@paceline/jobs';
 import {
@@ -25,8 +32,9 @@ import {
   type Logger,
   type TensorflowEngine,
 } from '@paceline/runtime';
-import type { BackendName } from '@paceline/spec';
+import type { BackendName, RunSpec } from '@paceline/spec';
 import type { EngineChoice } from './compute-protocol.js';
+import { rowsOfRun } from './trial-rows.js';
 
 export interface MeasuredChoice extends EngineChoice {
   /** Known when it was measured. */
@@ -44,6 +52,7 @@ export interface ChooserOptions {
   readonly webgpu?: () => string | undefined;
   readonly adapter?: (webgpuPackage: string) => Promise<EngineDevice>;
   readonly trial?: (request: TrialRequest) => Promise<TrialResult>;
+  readonly rows?: (spec: RunSpec) => Promise<TrialRows>;
 }
 
 const MEASURE_MS = 700;
@@ -67,6 +76,7 @@ export class EngineChooser {
   private available: readonly string[] = [];
   private lookAgainAt = 0;
   private warned = false;
+  private saidOld = false;
   /** That WebGPU would compute on; undefined while it is not known, or where there is none. */
   private gpu: EngineDevice | undefined;
   private lookingForGpu: Promise<void> | undefined;
@@ -134,8 +144,19 @@ export class EngineChooser {
   }
 
   private packageOf(backend: BackendName): Pick<EngineChoice, 'tensorflowPackage' | 'webgpuPackage'> {
-    if (backend === 'tensorflow') return { tensorflowPackage: this.tensorflow()[0]?.packageDir };
+    if (backend === 'tensorflow') return { tensorflowPackage: this.tensorflowHere()?.packageDir };
     return backend === 'webgpu' ? { webgpuPackage: this.webgpu() } : {};
+  }
+
+  private tensorflowHere(): TensorflowEngine | undefined {
+    const [engine] = this.tensorflow();
+    if (engine?.isCurrent === false && !this.saidOld)
+      this.options.log.warn(
+        { engine: engine.name },
+        'an older release built TensorFlow: `paceline engine install tensorflow` builds it anew, faster',
+      );
+    this.saidOld ||= engine?.isCurrent === false;
+    return engine;
   }
 
   /** Once, before the first measurement: without an adapter, or with a driver that computes on the processor, WebGPU is not measured. */
@@ -176,6 +197,16 @@ export class EngineChooser {
     }
   }
 
+  /** Without the dataset made-up rows do: the run's compute thread says what is wrong with it. */
+  private async rowsFor(spec: RunSpec): Promise<TrialRows | undefined> {
+    try {
+      return await (this.options.rows ?? rowsOfRun)(spec);
+    } catch (error) {
+      this.options.log.warn({ err: error as Error }, 'engines are measured with made-up rows');
+      return undefined;
+    }
+  }
+
   /** Undefined where the folder cannot be written (a read-only container): then each worker measures for itself, and keeps nothing. */
   private lock(file: string): LockResult<object> | undefined {
     try {
@@ -190,12 +221,14 @@ export class EngineChooser {
   private async measureNow({ spec }: Pick<StepTaskJob, 'spec'>, file?: string): Promise<Result[]> {
     const results: Result[] = [];
     const here = this.enginesHere();
+    const rows = await this.rowsFor(spec);
     for (const backend of here) {
       try {
         const { fingerprint, examples, msPerStep, fastestMs } = await this.trial({
           spec,
           backend,
           ...this.packageOf(backend),
+          rows,
           measureMs: MEASURE_MS,
         });
         results.push({ backend, fingerprint, examples, fastestMs });
@@ -218,7 +251,7 @@ function keyOf(
   tensorflow: TensorflowEngine | undefined,
   gpu: EngineDevice | undefined,
 ): string {
-  const step = [spec.model, spec.loss, spec.globalBatch, spec.replicas, spec.strategy.accumulate, model.inputShape];
+  const step = [spec.model, spec.loss, spec.globalBatch, spec.replicas, spec.strategy.accumulate, spec.dataset, model.inputShape];
   const machine = [process.version, cpus()[0]?.model ?? '', cpus().length, process.env['CUDA_VISIBLE_DEVICES'] ?? ''];
   const engine = tensorflow ? [tensorflow.name, tensorflow.packageDir, statSync(tensorflow.packageDir).mtimeMs] : [];
   return createHash('sha256')
@@ -228,7 +261,7 @@ function keyOf(
 }
 
 /** Raised when the engines of this release are faster or slower than before. */
-const RESULT_REVISION = 5;
+const RESULT_REVISION = 6;
 
 const isResult = ({ backend, fingerprint, examples, fastestMs }: Result): boolean =>
   MEASURED.includes(backend) && typeof fingerprint === 'string' && examples > 0 && fastestMs > 0;

@@ -20,7 +20,7 @@ import { fuseDense } from './layers/dense.js';
 import type { Fusing } from './layers/prepare.js';
 import { fuseRecurrent } from './layers/recurrent.js';
 import { CpuMemory, WasmMemory, type TensorMemory } from './tensor-memory.js';
-import { convMaxPool as convMaxPoolOnTensorflow, hasPooling } from './tensorflow/conv-pool-kernels.js';
+import { convMaxPool as convMaxPoolOnTensorflow, poolingOf } from './tensorflow/conv-pool-kernels.js';
 import { tensorflowFingerprint } from './tensorflow/fingerprint.js';
 import { installFusedKernels } from './tensorflow/fused-kernels.js';
 import { loadTensorflowPackage } from './tensorflow/load-package.js';
@@ -151,7 +151,7 @@ const STARTERS: Readonly<Record<SynchronousBackend, (options: BackendOptions) =>
     return {
       fingerprint: tensorflowFingerprint(loaded),
       devices: loaded.binding.listDevices?.() ?? [],
-      ...(!isOnGpu && hasPooling(loaded.binding) ? { convMaxPool: convMaxPoolOnTensorflow } : {}),
+      ...(poolingOf(loaded.binding) !== undefined ? { convMaxPool: convMaxPoolOnTensorflow } : {}),
     };
   },
 };

@@ -8,5 +8,14 @@ export { LeakDetector, type Growth, type LeakLimits, type LeakMeasure, type Leak
 export type { Kept } from './leaks/leak-trace.js';
 export { ModelError } from './model-error.js';
 export { createEngine, type Batch, type Engine, type EngineOptions, type StepRequest, type Sums } from './engine.js';
-export { runTrial, runTrialInProcess, type TrialRequest, type TrialResult } from './trial.js';
+export {
+  agreesWithWasm,
+  runTrial,
+  runTrialInProcess,
+  trialExamples,
+  trialRows,
+  type TrialRequest,
+  type TrialResult,
+  type TrialRows,
+} from './trial.js';
 export { findAdapterInProcess } from './webgpu/adapter-in-process.js';

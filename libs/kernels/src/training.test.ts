@@ -242,7 +242,7 @@ it.each([
   ['something that is not a number', NaN, 0],
 ])('a vector with %s in it is told from a finite one', (_, value, want) => {
   const kernels = instantiateTrainingKernels(memory);
-  for (const length of [1, 3, 4, 7, 64]) {
+  for (const length of [1, 3, 4, 7, 15, 16, 17, 24, 31, 40, 64]) {
     for (let at = 0; at < length; at++) {
       heap.fill(1.5, 1024, 1024 + length + 1);
       heap[1024 + length] = NaN; // does not belong to it

@@ -13,8 +13,9 @@ import { convolve, nativeOf, type Inputs } from './operations.js';
 const CONV_POOL = 'PacelineConvMaxPoolOnTensorflow';
 const UNPOOL = 'PacelineMaxUnpool';
 
-/** Only an addon that this release of Paceline built has the two passes. */
-export const hasPooling = ({ maxPool, maxUnpool }: TensorflowBinding): boolean => maxPool !== undefined && maxUnpool !== undefined;
+/** Which passes of the addon are used: on a CPU, where Paceline built it. They have one thread; where TensorFlow may use more, its own pooling does. */
+export const poolingOf = (binding: TensorflowBinding, env: NodeJS.ProcessEnv = process.env): number | undefined =>
+  !binding.isUsingGpuDevice() && env['TF_NUM_INTRAOP_THREADS'] === '1' ? binding.poolingRevision : undefined;
 
 export const convMaxPool = convMaxPoolBy(CONV_POOL);
 
@@ -62,7 +63,7 @@ const unpool: tf.KernelFunc = (call) => {
   return native.createOutputTensor(native.binding.maxUnpool!(gradient, at, attrs.image, windowOf(attrs)));
 };
 
-/** TensorFlow has no tensor of it yet: the kernel that it is handed to gives it one. */
+/** TensorFlow has no tensor of it yet, so it cannot be read: the kernel that it is handed to gives it one. */
 const empty: tf.KernelFunc = (call) => {
   const native = nativeOf(call);
   const { shape, dtype } = call.attrs as unknown as { readonly shape: number[]; readonly dtype: 'float32' | 'bool' };

@@ -1,7 +1,7 @@
 /** What the bits of TensorFlow depend on, as far as it can be known from outside. */
 import { readFileSync } from 'node:fs';
 import { cpus } from 'node:os';
-import { hasPooling } from './conv-pool-kernels.js';
+import { poolingOf } from './conv-pool-kernels.js';
 import { TENSORFLOW_KERNELS_REVISION } from './fused-kernels.js';
 import type { LoadedPackage } from './load-package.js';
 
@@ -13,11 +13,12 @@ export function tensorflowFingerprint({ version, binding }: LoadedPackage, env: 
     const value = env[variable];
     return (value ? value === '1' || value === 'true' : standard) ? 'yes' : 'no';
   };
+  const pooling = poolingOf(binding, env);
   const device = binding.isUsingGpuDevice() ? `gpu ${env['CUDA_VISIBLE_DEVICES'] ?? 'first'}` : 'cpu';
   return [
     `tfjs-tensorflow ${version}`,
-    // Without ours, pooling comes after bias and relu, which may make equals of values that the pooling would have told apart.
-    `kernels ${TENSORFLOW_KERNELS_REVISION}${hasPooling(binding) ? '' : ' without pooling'}`,
+    // Apart from ours, pooling comes after bias and relu, which may make equals of values that ours tells apart.
+    `kernels ${TENSORFLOW_KERNELS_REVISION}${pooling === undefined ? '' : `, pooling ${pooling}`}`,
     `TensorFlow ${binding.TF_Version}`,
     `device ${device}`,
     `threads ${threads}`,

@@ -30,6 +30,8 @@ export interface TensorflowBinding {
   deleteTensor(id: number): void;
   tensorDataSync(id: number): Float32Array;
   readTensorInto?(id: number, out: Float32Array): void;
+  /** What the two passes below compute. */
+  readonly poolingRevision?: number;
   /** Pools with bias and relu; -1 for no bias. Gives the pooled tensor and, if wanted, which cell of each window was the first largest, as bytes. */
   maxPool?(x: number, bias: number, withPlaces: boolean, window: readonly number[], relu: boolean): readonly OperationOutput[];
   /** The gradient [n, h, w, c] of what was pooled, from that of the pooled values. `image` is [h, w]. */

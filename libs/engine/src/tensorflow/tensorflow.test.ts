@@ -7,7 +7,8 @@ import * as tf from '@tensorflow/tfjs-core';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CONV_KERNEL } from '../wasm/conv-kernels.js';
 import type { ConvPoolAttrs, ConvPoolInputs } from '../wasm/conv-pool-kernels.js';
-import { convMaxPool } from './conv-pool-kernels.js';
+import { convMaxPool, poolingOf } from './conv-pool-kernels.js';
+import { tensorflowFingerprint } from './fingerprint.js';
 import { installedPackage } from './installed.fixture.js';
 import { isMapped, keepLoaded, type TensorflowBinding } from './load-package.js';
 import { batchOf, bitsOf, largestDifference, loadedEngine, rowsOf, sequential } from '../run.fixture.js';
@@ -89,6 +90,7 @@ describe.skipIf(!packageDir)('the tensorflow engine (needs `paceline engine inst
     ['relu', false, [2, 2], [2, 2], [1, 9, 9, 1], 'valid'],
     ['relu', true, [1, 3], [1, 3], [2, 8, 13, 2], 'valid'],
     ['linear', false, [2, 2], [2, 3], [2, 9, 12, 2], 'same'],
+    ['relu', true, [2, 2], [2, 2], [2, 8, 12, 20], 'valid'],
   ] as const)(
     'has for a convolution with the pooling behind it what it has for the two apart (%s, bias %s, windows of %j, %j apart, images %j, %s)',
     async (activation, hasBias, poolSize, poolStrides, shape, pad) => {
@@ -120,15 +122,32 @@ describe.skipIf(!packageDir)('the tensorflow engine (needs `paceline engine inst
     },
   );
 
-  it('keeps a NaN that is pooled, whatever stands before and after it', async () => {
+  /** One channel of 1 × 1 filters that change nothing: the window is what is pooled. */
+  const gradientOfWindow = (window: readonly number[]): { pooled: number; gradient: number[] } => {
+    const attrs: ConvPoolAttrs = { strides: [1, 1], pad: 'valid', activation: 'linear', poolSize: [2, 2], poolStrides: [2, 2] };
+    const filter = tf.ones<tf.Rank.R4>([1, 1, 1, 1]);
+    const pool = (x: tf.Tensor): tf.Tensor => convMaxPool({ x, filter }, attrs, true);
+    const x = tf.tensor4d([...window], [1, 2, 2, 1]);
+    expect(convMaxPool({ x, filter }, attrs, false).dataSync()).toEqual(pool(x).dataSync());
+    return { pooled: pool(x).dataSync()[0]!, gradient: [...tf.grad(pool)(x).dataSync()] };
+  };
+
+  it.each([
+    [[3, 1, 3, 3], 3, 0],
+    [[1, 2, 2, 0], 2, 1],
+    [[-1, -1, -1, -1], -1, 0],
+    [[0, 1, 2, 3], 3, 3],
+    [[0, -0, 0, -0], 0, 0],
+    [[Number.NaN, 1, Number.NaN, 2], Number.NaN, 0],
+    [[1, Number.NaN, 5, Number.NaN], Number.NaN, 1],
+    [[9, 8, 7, Number.NaN], Number.NaN, 3],
+    [[Infinity, 1, Infinity, 2], Infinity, 0],
+    [[-Infinity, -Infinity, -Infinity, -Infinity], -Infinity, 0],
+  ])('pools %j to %d, and gives the gradient to cell %i', async (window, largest, cell) => {
     const { engine } = await loadedEngine({ model: 'mlp', engine: 'tensorflow' }, packageDir);
-    const x = Float32Array.from({ length: 4 * 4 * 20 }, (_, i) => (i % 20 === 7 && i < 80 ? Number.NaN : i));
-    const attrs: ConvPoolAttrs = { strides: [1, 1], pad: 'valid', activation: 'relu', poolSize: [2, 2], poolStrides: [2, 2] };
-    const identity = tf.reshape(tf.eye(20), [1, 1, 20, 20]);
-    const pooled = (training: boolean): Float32Array =>
-      convMaxPool({ x: tf.tensor4d(x, [1, 4, 4, 20]), filter: identity }, attrs, training).dataSync() as Float32Array;
-    for (const training of [true, false]) expect([...pooled(training)].map(Number.isNaN).indexOf(true)).toBe(0); // NaN · 0 is NaN: all channels of the window
-    expect([...pooled(true)].filter(Number.isNaN)).toHaveLength(40);
+    const { pooled, gradient } = gradientOfWindow(window);
+    expect(pooled).toBe(largest);
+    expect(gradient.map((value) => value || 0).indexOf(1)).toBe(cell);
     engine.dispose();
   });
 
@@ -155,6 +174,18 @@ describe.skipIf(!packageDir)('the tensorflow engine (needs `paceline engine inst
     expect(pooled).toMatchObject({ shape: [1, 2, 2, 2], dtype: binding.TF_FLOAT });
     expect(() => binding.maxUnpool(pooled!.id, places!.id, [9, 9], [2, 2, 2, 2])).toThrow('not one of these windows');
     expect(() => binding.maxUnpool(pooled!.id, pooled!.id, [4, 4], [2, 2, 2, 2])).toThrow('another type or rank');
+    for (const other of [
+      [1, 4, 4, 1],
+      [2, 4, 4, 2],
+      [1, 4, 4, 4],
+    ])
+      expect(() =>
+        binding.maxUnpool(pooled!.id, binding.maxPool(made(other), -1, true, [2, 2, 2, 2], false)[1]!.id, [4, 4], [2, 2, 2, 2]),
+      ).toThrow('not one of these windows and places');
+    expect(pool(image, [2 ** 32, 2 ** 32, 2 ** 32, 2 ** 32])).toThrow('inside of the image');
+    const single = binding.maxPool(made([1, 1, 1, 1]), -1, true, [1, 1, 1, 1], false);
+    for (const far of [2 ** 31, 2 ** 24])
+      expect(() => binding.maxUnpool(single[0]!.id, single[1]!.id, [far, far], [1, 1, far, far])).toThrow('there is no room');
     expect(binding.maxUnpool(pooled!.id, places!.id, [4, 4], [2, 2, 2, 2])).toMatchObject({ shape: [1, 4, 4, 2] });
     engine.dispose();
   });
@@ -202,6 +233,22 @@ describe.skipIf(!packageDir)('the tensorflow engine (needs `paceline engine inst
     engine.dispose();
   });
 
+  it.each([
+    ['an addon that has no pooling of ours', { poolingRevision: undefined }, '1'],
+    ['a GPU', { isUsingGpuDevice: () => true }, '1'],
+    ['more threads than one', {}, '4'],
+  ])('%s leaves convolutions and pooling to TensorFlow, and says so in the fingerprint', async (_, change, threads) => {
+    const { engine } = await loadedEngine({ model: 'mlp', engine: 'tensorflow' }, packageDir);
+    const { binding } = tf.backend() as unknown as { binding: TensorflowBinding };
+    const changed = Object.setPrototypeOf({ ...change }, binding) as TensorflowBinding;
+    const env = { TF_NUM_INTRAOP_THREADS: threads };
+    expect([poolingOf(binding, { TF_NUM_INTRAOP_THREADS: '1' }), poolingOf(changed, env)]).toEqual([1, undefined]);
+    const fingerprint = tensorflowFingerprint({ version: '4.22.0', binding: changed }, env);
+    expect(fingerprint).toMatch(/; kernels \d+; TensorFlow/);
+    expect(engine.fingerprint).toMatch(/; kernels \d+, pooling 1; TensorFlow/);
+    engine.dispose();
+  });
+
   it('lets a process end in peace whose thread with the engine has ended', async () => {
     const thread = `
       const { parentPort, workerData } = require('node:worker_threads');
@@ -220,7 +267,7 @@ describe.skipIf(!packageDir)('the tensorflow engine (needs `paceline engine inst
   it('says what its bits depend on', async () => {
     const { engine } = await loadedEngine({ model: 'mlp', engine: 'tensorflow' }, packageDir);
     expect(engine.fingerprint).toMatch(
-      /^tfjs-tensorflow 4\.22\.0; kernels \d+; TensorFlow 2\.21\.\d; device cpu; threads 1\/1; onednn (yes|no); deterministic yes; /,
+      /^tfjs-tensorflow 4\.22\.0; kernels \d+, pooling \d+; TensorFlow 2\.21\.\d; device cpu; threads 1\/1; onednn (yes|no); deterministic yes; /,
     );
     expect(engine.fingerprint.length).toBeLessThanOrEqual(300);
     engine.dispose();

@@ -1,14 +1,19 @@
 /**
  * C++ of ours in the addon: max pooling of what a convolution gives, with its bias and relu, in one pass that also says which cell of each window was the
- * first largest (a byte), and the way back, which writes every value of the gradient once. TensorFlow's own operations for that take
- * indices of 64 bits, pass over the gradient three times and are compiled for no vectors wider than SSE's.
+ * first largest (a byte), and the way back, one pass that writes the gradient. TensorFlow's own operations for that take indices of 64 bits and pass over the
+ * gradient three times.
  *
  *     maxPool(x, bias | -1, withPlaces, [rows, columns, strideH, strideW], relu) → [pooled] or [pooled, places]
  *     maxUnpool(dy, places, [h, w], [rows, columns, strideH, strideW]) → gradient [n, h, w, c]
+ *     poolingRevision: what the two compute
  *
  * x [n, h, w, c] and dy [n, p, q, c] float32, bias [c] float32, places [n, p, q, c] of TF_BOOL, whose bytes here are cells, row by row. Windows lie inside of the image, do not
- * overlap and have at most 255 cells. Tensors are given by their ids. One thread.
+ * overlap and have at most 255 cells. Of several NaN in a window the first is its largest value. Tensors are given by their ids. One thread.
  */
+
+/** Raised when the two passes compute other bits than before: it is part of the engine's fingerprint. */
+export const POOLING_REVISION = 1;
+
 export const POOLING_FUNCTIONS = `
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__has_attribute)
 #if __has_attribute(target_clones)
@@ -25,7 +30,7 @@ struct PacelineWindows {
 
 /* The innermost loops run over channels, with nothing between iterations: compilers make vectors of them. A NaN in a window is its largest value. */
 PACELINE_CLONES
-void PacelineMaxPool(const PacelineWindows &s, const float *__restrict x, const float *__restrict bias, bool relu, float *__restrict y, uint8_t *__restrict places) {
+static void PacelineMaxPool(const PacelineWindows &s, const float *__restrict x, const float *__restrict bias, bool relu, float *__restrict y, uint8_t *__restrict places) {
   const int64_t c = s.c;
   for (int64_t n = 0; n < s.n; n++, x += s.h * s.w * c) {
     for (int64_t i = 0; i < s.p; i++) {
@@ -39,12 +44,12 @@ void PacelineMaxPool(const PacelineWindows &s, const float *__restrict x, const 
             const float *__restrict const value = window + (row * s.w + column) * c;
             if (places) {
               for (int64_t k = 0; k < c; k++) {
-                const bool is_larger = (value[k] > y[k]) | (value[k] != value[k]);
+                const bool is_larger = (value[k] > y[k]) | ((value[k] != value[k]) & (y[k] == y[k]));
                 y[k] = is_larger ? value[k] : y[k];
                 places[k] = is_larger ? static_cast<uint8_t>(cell) : places[k];
               }
             } else {
-              for (int64_t k = 0; k < c; k++) y[k] = (value[k] > y[k]) | (value[k] != value[k]) ? value[k] : y[k];
+              for (int64_t k = 0; k < c; k++) y[k] = ((value[k] > y[k]) | (value[k] != value[k])) ? value[k] : y[k];
             }
           }
         }
@@ -59,7 +64,7 @@ void PacelineMaxPool(const PacelineWindows &s, const float *__restrict x, const 
 }
 
 PACELINE_CLONES
-void PacelineMaxUnpool(const PacelineWindows &s, const float *__restrict dy, const uint8_t *__restrict places, float *__restrict dx) {
+static void PacelineMaxUnpool(const PacelineWindows &s, const float *__restrict dy, const uint8_t *__restrict places, float *__restrict dx) {
   const int64_t c = s.c, image = s.h * s.w * c;
   const int64_t covered_h = s.p * s.stride_h, covered_w = s.q * s.stride_w;
   const bool has_gaps = s.rows < s.stride_h || s.columns < s.stride_w;
@@ -120,10 +125,27 @@ static bool PacelineNumbers(napi_env env, napi_value array, uint32_t count, int6
 /* h and w are set; says whether the windows are such as the loops want. */
 static bool PacelineFit(napi_env env, PacelineWindows *s, const int64_t window[4]) {
   s->rows = window[0], s->columns = window[1], s->stride_h = window[2], s->stride_w = window[3];
-  const bool fits = s->rows <= s->h && s->columns <= s->w && s->rows <= s->stride_h && s->columns <= s->stride_w && s->rows * s->columns <= 255;
-  if (!fits) NAPI_THROW_ERROR(env, "windows lie inside of the image, do not overlap and have at most 255 cells");
+  const bool fits = s->rows <= s->h && s->columns <= s->w && s->rows <= s->stride_h && s->columns <= s->stride_w && s->rows <= 255 && s->columns <= 255 &&
+                    s->rows * s->columns <= 255;
+  if (!fits) {
+    NAPI_THROW_ERROR(env, "windows lie inside of the image, do not overlap and have at most 255 cells");
+    return false;
+  }
   s->p = (s->h - s->rows) / s->stride_h + 1, s->q = (s->w - s->columns) / s->stride_w + 1;
-  return fits;
+  return true;
+}
+
+/* Nothing, and an exception, where there is no room for it. */
+static TF_Tensor *PacelineAllocate(napi_env env, TF_DataType type, const int64_t shape[4], size_t element) {
+  int64_t bytes = element;
+  bool fits = true;
+  for (int i = 0; i < 4; i++) fits = fits && !__builtin_mul_overflow(bytes, shape[i], &bytes);
+  TF_Tensor *tensor = fits ? TF_AllocateTensor(type, shape, 4, bytes) : nullptr;
+  if (tensor && (bytes == 0 || TF_TensorData(tensor))) return tensor;
+  TF_DeleteTensor(tensor);
+  NAPI_THROW_ERROR(env, "there is no room for a tensor of %lld x %lld x %lld x %lld", static_cast<long long>(shape[0]), static_cast<long long>(shape[1]),
+                   static_cast<long long>(shape[2]), static_cast<long long>(shape[3]));
+  return nullptr;
 }
 
 /* Hands a tensor over to the backend. */
@@ -159,15 +181,21 @@ static napi_value PacelineMaxPoolBinding(napi_env env, napi_callback_info info) 
     return nullptr;
   }
   const int64_t shape[] = {s.n, s.p, s.q, s.c};
-  const size_t elements = s.n * s.p * s.q * s.c;
-  TF_AutoTensor y(TF_AllocateTensor(TF_FLOAT, shape, 4, elements * sizeof(float)));
-  TF_AutoTensor places(with_places ? TF_AllocateTensor(TF_BOOL, shape, 4, elements) : nullptr);
+  TF_AutoTensor y(PacelineAllocate(env, TF_FLOAT, shape, sizeof(float)));
+  if (!y.tensor) return nullptr;
+  TF_AutoTensor places(with_places ? PacelineAllocate(env, TF_BOOL, shape, 1) : nullptr);
+  if (with_places && !places.tensor) return nullptr;
   PacelineMaxPool(s, static_cast<const float *>(TF_TensorData(x.tensor)), bias.tensor ? static_cast<const float *>(TF_TensorData(bias.tensor)) : nullptr, relu,
                   static_cast<float *>(TF_TensorData(y.tensor)), with_places ? static_cast<uint8_t *>(TF_TensorData(places.tensor)) : nullptr);
   napi_value outputs;
   ENSURE_NAPI_OK_RETVAL(env, napi_create_array(env, &outputs), nullptr);
-  napi_set_element(env, outputs, 0, PacelineOutput(env, backend, y.tensor));
-  if (with_places) napi_set_element(env, outputs, 1, PacelineOutput(env, backend, places.tensor));
+  napi_value output = PacelineOutput(env, backend, y.tensor);
+  if (!output) return nullptr;
+  napi_set_element(env, outputs, 0, output);
+  if (!with_places) return outputs;
+  output = PacelineOutput(env, backend, places.tensor);
+  if (!output) return nullptr;
+  napi_set_element(env, outputs, 1, output);
   return outputs;
 }
 
@@ -188,12 +216,15 @@ static napi_value PacelineMaxUnpoolBinding(napi_env env, napi_callback_info info
   if (!places.tensor) return nullptr;
   PacelineWindows s = {TF_Dim(dy.tensor, 0), image[0], image[1], TF_Dim(dy.tensor, 3)};
   if (!PacelineFit(env, &s, window)) return nullptr;
-  if (s.p != TF_Dim(dy.tensor, 1) || s.q != TF_Dim(dy.tensor, 2) || TF_TensorByteSize(dy.tensor) != TF_TensorByteSize(places.tensor) * sizeof(float)) {
+  bool belongs = s.p == TF_Dim(dy.tensor, 1) && s.q == TF_Dim(dy.tensor, 2);
+  for (int i = 0; i < 4; i++) belongs = belongs && TF_Dim(dy.tensor, i) == TF_Dim(places.tensor, i);
+  if (!belongs) {
     NAPI_THROW_ERROR(env, "the gradient is not one of these windows and places");
     return nullptr;
   }
   const int64_t shape[] = {s.n, s.h, s.w, s.c};
-  TF_AutoTensor dx(TF_AllocateTensor(TF_FLOAT, shape, 4, s.n * s.h * s.w * s.c * sizeof(float)));
+  TF_AutoTensor dx(PacelineAllocate(env, TF_FLOAT, shape, sizeof(float)));
+  if (!dx.tensor) return nullptr;
   PacelineMaxUnpool(s, static_cast<const float *>(TF_TensorData(dy.tensor)), static_cast<const uint8_t *>(TF_TensorData(places.tensor)),
                     static_cast<float *>(TF_TensorData(dx.tensor)));
   return PacelineOutput(env, backend, dx.tensor);

@@ -4,7 +4,7 @@
  * its JavaScript never asked for, and `maxPool` with `maxUnpool` are kernels of ours (addon-pooling.ts). The source is pinned by its hash, so
  * a place that is not found is a broken invariant.
  */
-import { POOLING_FUNCTIONS } from './addon-pooling.js';
+import { POOLING_FUNCTIONS, POOLING_REVISION } from './addon-pooling.js';
 
 export interface SourceChange {
   readonly file: string;
@@ -68,15 +68,27 @@ static napi_value ListDevices(napi_env env, napi_callback_info info) {
 
 `;
 
-const PROPERTIES = {
+const REVISION_FUNCTION = `
+static napi_value PoolingRevision(napi_env env, napi_callback_info info) {
+  napi_value revision;
+  ENSURE_NAPI_OK_RETVAL(env, napi_create_int32(env, ${POOLING_REVISION}, &revision), nullptr);
+  return revision;
+}
+
+`;
+
+const METHODS = {
   readTensorInto: 'ReadTensorInto',
   listDevices: 'ListDevices',
   maxPool: 'PacelineMaxPoolBinding',
   maxUnpool: 'PacelineMaxUnpoolBinding',
 };
 
-const property = ([name, function_]: [string, string]): string =>
+const method = ([name, function_]: [string, string]): string =>
   `      {"${name}", nullptr, ${function_}, nullptr, nullptr, nullptr, napi_default, nullptr},\n`;
+const PROPERTIES =
+  Object.entries(METHODS).map(method).join('') +
+  '      {"poolingRevision", nullptr, nullptr, PoolingRevision, nullptr, nullptr, napi_default, nullptr},\n';
 
 export const SOURCE_CHANGES: readonly SourceChange[] = [
   { file: 'binding/tfjs_backend.h', from: ' private:\n  TFJSBackend(napi_env env);', to: ' public:\n  TFJSBackend(napi_env env);' },
@@ -88,17 +100,17 @@ export const SOURCE_CHANGES: readonly SourceChange[] = [
   {
     file: 'binding/tfjs_binding.cc',
     from: 'static napi_value InitTFNodeJSBinding(napi_env env, napi_value exports) {',
-    to: `${FUNCTIONS}${POOLING_FUNCTIONS}static napi_value InitTFNodeJSBinding(napi_env env, napi_value exports) {`,
+    to: `${FUNCTIONS}${POOLING_FUNCTIONS}${REVISION_FUNCTION}static napi_value InitTFNodeJSBinding(napi_env env, napi_value exports) {`,
   },
   {
     file: 'binding/tfjs_binding.cc',
     from: '      {"executeOp", nullptr, ExecuteOp',
-    to: `${Object.entries(PROPERTIES).map(property).join('')}      {"executeOp", nullptr, ExecuteOp`,
+    to: `${PROPERTIES}      {"executeOp", nullptr, ExecuteOp`,
   },
 ];
 
 /** Raised when the changes above change, so that an addon of an older release is built anew. */
-export const ADDON_REVISION = 2;
+export const ADDON_REVISION = 3;
 
 /** Arguments for g++ or clang++; run in the package's folder. */
 export const COMPILE_ARGUMENTS: readonly string[] = [

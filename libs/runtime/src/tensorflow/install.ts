@@ -83,7 +83,7 @@ export async function installTensorflow(options: InstallOptions): Promise<Instal
   const name = `tensorflow-${pins.tensorflow}-${variant}`;
   const root = enginesDirectory(env);
   const target = join(root, name);
-  const engine: TensorflowEngine = { source: 'installed', packageDir: join(target, 'package'), name, variant };
+  const engine: TensorflowEngine = { source: 'installed', packageDir: join(target, 'package'), name, variant, isCurrent: true };
   const lock = lockFile(join(root, `${name}.lock`));
   if ('heldBy' in lock)
     throw new UserError('ENGINE_BUSY', `Another installer (pid ${lock.heldBy}) is building ${name}.`, {

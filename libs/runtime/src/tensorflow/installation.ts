@@ -11,6 +11,7 @@ import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { userDirectories } from '../user-directories.js';
+import { ADDON_REVISION } from './addon-source.js';
 import { TENSORFLOW_VARIANTS, type TensorflowVariant } from './pins.js';
 
 export interface TensorflowEngine {
@@ -20,6 +21,8 @@ export interface TensorflowEngine {
   /** Names it in lists: `tensorflow-2.21.0-cpu`, `@tensorflow/tfjs-node 4.22.0`. */
   readonly name: string;
   readonly variant: TensorflowVariant;
+  /** False when an older release built it: it works, and lacks what has been added to the addon since. */
+  readonly isCurrent: boolean;
 }
 
 export interface InstallationRecord {
@@ -49,7 +52,15 @@ function installations(env: NodeJS.ProcessEnv): TensorflowEngine[] {
   return readdirSync(root).flatMap((name) => {
     const record = readRecord(join(root, name));
     return record && !name.endsWith(BUILDING) && !name.endsWith(REPLACED)
-      ? [{ source: 'installed', packageDir: join(root, name, 'package'), name, variant: record.variant } as const]
+      ? [
+          {
+            source: 'installed',
+            packageDir: join(root, name, 'package'),
+            name,
+            variant: record.variant,
+            isCurrent: record.addonRevision === ADDON_REVISION,
+          } as const,
+        ]
       : [];
   });
 }
@@ -72,7 +83,7 @@ function projectPackages(projectDir: string): TensorflowEngine[] {
       if (!hasBinding(packageDir)) return [];
       const { version } = JSON.parse(readFileSync(manifest, 'utf8')) as { version: string };
       const variant = short === 'tfjs-node-gpu' ? 'cuda' : 'cpu';
-      return [{ source: 'project', packageDir, name: `@tensorflow/${short} ${version}`, variant } as const];
+      return [{ source: 'project', packageDir, name: `@tensorflow/${short} ${version}`, variant, isCurrent: true } as const];
     } catch {
       return []; // not installed there
     }
