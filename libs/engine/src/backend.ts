@@ -13,7 +13,7 @@ import type { BackendName } from '@paceline/spec';
 import { EngineMemoryError } from './engine-memory-error.js';
 import { EngineUnavailableError } from './engine-unavailable.js';
 import { normaliseInKernels, normaliseInPasses } from './layers/batch-norm.js';
-import { convolveChannelsLast } from './layers/conv-lstm.js';
+import { fuseConvLstm } from './layers/conv-lstm.js';
 import { fuseConv } from './layers/conv.js';
 import { fuseConvPool } from './layers/conv-pool.js';
 import { fuseDense } from './layers/dense.js';
@@ -100,12 +100,12 @@ const FUSED_ON_WASM: Fused = {
   LSTM: fuseRecurrent,
   GRU: fuseRecurrent,
   RNN: fuseRecurrent,
-  ConvLSTM2D: convolveChannelsLast,
+  ConvLSTM2D: fuseConvLstm,
 };
 const FUSED_ON_TENSORFLOW: Fused = {
   Dense: fuseDense,
   Conv2D: fuseConv,
-  ConvLSTM2D: convolveChannelsLast,
+  ConvLSTM2D: fuseConvLstm,
   BatchNormalization: normaliseInPasses,
 };
 const FUSED_ON_CPU: Fused = { BatchNormalization: normaliseInPasses };
