@@ -4,7 +4,8 @@ import { join } from 'node:path';
 import type { TrialRequest, TrialResult, TrialRows } from '@paceline/engine';
 import type { TensorflowEngine } from '@paceline/runtime';
 import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
+import { BatchPlan } from './batch-plan.js';
 import { EngineChooser } from './engine-choice.js';
 import { rowsOfRun } from './trial-rows.js';
 
@@ -22,11 +23,12 @@ function chooser(
   hasTensorflow = true,
   folder?: string,
   gpu?: 'GPU' | 'CPU' | Error,
-  { isCurrent = true, rows = ROWS as TrialRows | Error } = {},
+  { isCurrent = true, rows = ROWS as TrialRows | Error, now = undefined as (() => number) | undefined } = {},
 ) {
   const directory = folder ?? mkdtempSync(join(tmpdir(), 'paceline-choice-'));
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
   const trials: string[] = [];
+  const deadlines: number[] = [];
   const looks: string[] = [];
   const engine: TensorflowEngine = {
     source: 'installed',
@@ -48,8 +50,10 @@ function chooser(
       return { name: 'a GPU', type: gpu!, memoryBytes: 0 };
     },
     rows: async () => (rows instanceof Error ? Promise.reject(rows) : rows),
-    trial: async ({ backend, ...request }: TrialRequest): Promise<TrialResult> => {
+    ...(now ? { now } : {}),
+    trial: async ({ backend, ...request }: TrialRequest, deadlineMs: number): Promise<TrialResult> => {
       trials.push(backend);
+      deadlines.push(deadlineMs);
       expect(request.rows).toBe(rows instanceof Error ? undefined : rows);
       await new Promise((done) => setTimeout(done, 20));
       const ms = msPerStep[backend]!;
@@ -57,7 +61,7 @@ function chooser(
       return { backend, fingerprint: `tfjs-${backend} 1; test`, devices: [], examples: 64, msPerStep: 2 * ms, fastestMs: ms };
     },
   });
-  return { chooser, trials, looks, directory, warned };
+  return { chooser, trials, deadlines, looks, directory, warned };
 }
 
 it('auto takes the fastest, measured once for a model, and says so in the record', async () => {
@@ -167,6 +171,24 @@ it('measures with the first rows of the run, as they are augmented, and with mad
   const without = chooser({ wasm: 8, tensorflow: 2 }, true, undefined, undefined, { rows: new Error('no dataset') });
   expect((await without.chooser.choose(jobOf({ engine: 'auto' })))[0]!.backend).toBe('tensorflow');
   expect(without.warned).toEqual(['engines are measured with made-up rows']);
+  expect(readdirSync(without.directory)).toEqual([]); // it is measured again when the dataset is there
+});
+
+it('looks at no more rows than it measures with', async () => {
+  const { spec } = jobOf({ globalBatch: 65_536, replicas: 1, augmentation: { rotateDegrees: 10 } });
+  const augment = vi.spyOn(BatchPlan.prototype, 'augment');
+  onTestFinished(() => augment.mockRestore());
+  expect((await rowsOfRun(spec)).y).toHaveLength(256);
+  expect(augment.mock.calls.map(([, rows, x]) => [rows.length, x.length])).toEqual([[256, 256 * 784]]);
+});
+
+it('has chosen before the seat has to be taken: what there is no time for is left out, and measured another time', async () => {
+  let clock = 0;
+  const late = chooser({ wasm: 8, tensorflow: 2 }, true, undefined, undefined, { now: () => (clock += 12_000) });
+  expect((await late.chooser.choose(jobOf({ engine: 'auto' }))).map(({ backend }) => backend)).toEqual(['wasm']);
+  expect([late.trials, late.deadlines]).toEqual([['wasm'], [7_000]]);
+  expect(late.warned).toEqual([expect.stringContaining('no time left')]);
+  expect(readdirSync(late.directory)).toEqual([]);
 });
 
 it('says once that an older release has built TensorFlow', async () => {

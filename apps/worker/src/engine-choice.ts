@@ -51,15 +51,18 @@ export interface ChooserOptions {
   /** Folder of the npm package. */
   readonly webgpu?: () => string | undefined;
   readonly adapter?: (webgpuPackage: string) => Promise<EngineDevice>;
-  readonly trial?: (request: TrialRequest) => Promise<TrialResult>;
+  readonly trial?: (request: TrialRequest, deadlineMs: number) => Promise<TrialResult>;
+  readonly now?: () => number;
   readonly rows?: (spec: RunSpec) => Promise<TrialRows>;
 }
 
 const MEASURE_MS = 700;
-/** A seat has to be taken within 30 s. */
+/** A seat has to be taken within 30 s: looking for a GPU, waiting for another worker's result and all trials together have ended before. */
+const CHOICE_DEADLINE_MS = 24_000;
 const TRIAL_DEADLINE_MS = 7_000;
+/** With less than this left there is no use in beginning another one. */
+const LEAST_TRIAL_MS = 2_000;
 const ADAPTER_DEADLINE_MS = 5_000;
-const WAIT_FOR_OTHER_MS = 24_000;
 const KEPT_RESULTS = 200;
 const LOOK_EVERY_MS = 30_000;
 
@@ -84,14 +87,16 @@ export class EngineChooser {
   private readonly webgpu: () => string | undefined;
   private readonly tensorflow: () => readonly TensorflowEngine[];
   private readonly fuses: () => boolean;
-  private readonly trial: (request: TrialRequest) => Promise<TrialResult>;
+  private readonly trial: NonNullable<ChooserOptions['trial']>;
+  private readonly now: () => number;
 
   constructor(private readonly options: ChooserOptions) {
     this.folder = options.folder ?? join(userDirectories().cache, 'engine-trials');
     this.tensorflow = options.tensorflow ?? (() => tensorflowEngines());
     this.webgpu = options.webgpu ?? (() => webgpuPackage());
     this.fuses = options.fusesMultiplyAdd ?? fusesMultiplyAdd;
-    this.trial = options.trial ?? ((request) => runTrialInProcess(request, process.env, TRIAL_DEADLINE_MS));
+    this.trial = options.trial ?? ((request, deadlineMs) => runTrialInProcess(request, process.env, deadlineMs));
+    this.now = options.now ?? (() => performance.now());
   }
 
   /** What this worker could compute with, and how fast it was in the run that it measured last: for its record. */
@@ -176,23 +181,23 @@ export class EngineChooser {
   }
 
   private async measure(job: Pick<StepTaskJob, 'spec' | 'model'>): Promise<readonly Result[]> {
+    const until = this.now() + CHOICE_DEADLINE_MS;
     await this.lookForGpu();
     const key = keyOf(job, this.tensorflow()[0], this.gpu);
     const file = join(this.folder, `${key}.json`);
-    const until = performance.now() + WAIT_FOR_OTHER_MS;
     for (;;) {
       const known = readResults(file);
       if (known) return known;
       const lock = this.lock(`${file}.lock`);
-      if (!lock) return this.measureNow(job);
+      if (!lock) return this.measureNow(job, until);
       if ('release' in lock) {
         try {
-          return readResults(file) ?? (await this.measureNow(job, file));
+          return readResults(file) ?? (await this.measureNow(job, until, file));
         } finally {
           lock.release();
         }
       }
-      if (performance.now() > until) return []; // what was measured last was another model
+      if (this.now() > until) return []; // what was measured last was another model
       await sleep(200);
     }
   }
@@ -218,27 +223,27 @@ export class EngineChooser {
     }
   }
 
-  private async measureNow({ spec }: Pick<StepTaskJob, 'spec'>, file?: string): Promise<Result[]> {
+  private async measureNow({ spec }: Pick<StepTaskJob, 'spec'>, until: number, file?: string): Promise<Result[]> {
     const results: Result[] = [];
     const here = this.enginesHere();
     const rows = await this.rowsFor(spec);
     for (const backend of here) {
+      const deadlineMs = Math.min(TRIAL_DEADLINE_MS, until - this.now());
+      if (deadlineMs < LEAST_TRIAL_MS) {
+        this.options.log.warn({ backend }, 'there is no time left to measure an engine, and it is left out');
+        continue;
+      }
+      const request = { spec, backend, ...this.packageOf(backend), rows, measureMs: MEASURE_MS };
       try {
-        const { fingerprint, examples, msPerStep, fastestMs } = await this.trial({
-          spec,
-          backend,
-          ...this.packageOf(backend),
-          rows,
-          measureMs: MEASURE_MS,
-        });
+        const { fingerprint, examples, msPerStep, fastestMs } = await this.trial(request, deadlineMs);
         results.push({ backend, fingerprint, examples, fastestMs });
         this.options.log.info({ backend, fingerprint, examples, msPerStep }, 'engine measured');
       } catch (error) {
         this.options.log.warn({ backend, err: error as Error }, 'an engine does not work here and is left out');
       }
     }
-    // A trial that fails may work the next time: only what is complete is kept.
-    if (file && results.length === here.length) keep(file, results);
+    // A trial that fails may work the next time, and made-up rows say too little: only what is complete is kept.
+    if (file && rows && results.length === here.length) keep(file, results);
     return results;
   }
 }
@@ -251,7 +256,16 @@ function keyOf(
   tensorflow: TensorflowEngine | undefined,
   gpu: EngineDevice | undefined,
 ): string {
-  const step = [spec.model, spec.loss, spec.globalBatch, spec.replicas, spec.strategy.accumulate, spec.dataset, model.inputShape];
+  const step = [
+    spec.model,
+    spec.loss,
+    spec.globalBatch,
+    spec.replicas,
+    spec.strategy.accumulate,
+    spec.dataset,
+    spec.augmentation ?? null,
+    model.inputShape,
+  ];
   const machine = [process.version, cpus()[0]?.model ?? '', cpus().length, process.env['CUDA_VISIBLE_DEVICES'] ?? ''];
   const engine = tensorflow ? [tensorflow.name, tensorflow.packageDir, statSync(tensorflow.packageDir).mtimeMs] : [];
   return createHash('sha256')

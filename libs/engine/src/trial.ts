@@ -2,7 +2,7 @@
  * A few gradient steps of a model, on the run's rows or made-up ones: does the engine work, what is it, how fast is it. In a process of its own, because a
  * library of the wrong build may take its process down, and because two engines in one thread would share their heap and their clock.
  */
-import { createInitialValues, createLayout } from '@paceline/learning';
+import { createInitialValues, createLayout, type Layout } from '@paceline/learning';
 import type { BackendName, ModelDescription, RunSpec } from '@paceline/spec';
 import type { EngineDevice } from './backend.js';
 import { describeModel } from './describe.js';
@@ -41,7 +41,7 @@ export interface TrialResult {
 /** A step is small enough to be repeated and large enough to be like the run's. */
 const MAX_EXAMPLES = 256;
 const MAX_STEPS = 1000;
-/** Of the largest value of a gradient: engines round differently, GPUs also in fewer bits. */
+/** Of the largest value of a variable's gradient: engines round differently, GPUs also in fewer bits. */
 const MOST_APART = 0.01;
 
 /** Examples of a trial's step: those of a micro-batch of the run, up to a bound. */
@@ -74,19 +74,23 @@ export async function runTrial(request: TrialRequest): Promise<TrialResult> {
 export async function agreesWithWasm(request: Omit<TrialRequest, 'measureMs'>): Promise<void> {
   const { backend } = request;
   if (backend === 'wasm' || backend === 'wasm-relaxed') return;
-  const gradientOf = async (by: BackendName): Promise<Float32Array> => {
-    const { engine, step } = await prepare({ ...request, backend: by });
-    const gradient = step(0);
+  const gradientOf = async (by: BackendName): Promise<Omit<Prepared, 'engine'> & { gradient: Float32Array }> => {
+    const { engine, ...prepared } = await prepare({ ...request, backend: by });
+    const gradient = prepared.step(0);
     engine.dispose();
-    return gradient;
+    return { ...prepared, gradient };
   };
-  const [got, want] = [await gradientOf(backend), await gradientOf('wasm')];
-  const scale = want.reduce((largest, value) => Math.max(largest, Math.abs(value)), 0);
-  const apart = got.reduce((largest, value, i) => Math.max(largest, Math.abs(value - want[i]!)), 0);
-  if (!(apart <= MOST_APART * scale))
-    throw new EngineUnavailableError(
-      `the ${backend} engine computed another gradient than wasm: ${apart.toExponential(1)} apart, where the largest value is ${scale.toExponential(1)}`,
-    );
+  const [{ gradient: got }, { gradient: want, layout }] = [await gradientOf(backend), await gradientOf('wasm')];
+  for (const { path, section, offset, length } of layout.variables) {
+    if (section !== 'trainable') break;
+    const [a, b] = [got, want].map((gradient) => gradient.subarray(offset, offset + length)) as [Float32Array, Float32Array];
+    const scale = b.reduce((largest, value) => Math.max(largest, Math.abs(value)), 0);
+    const apart = a.reduce((largest, value, i) => Math.max(largest, Math.abs(value - b[i]!)), 0);
+    if (!(apart <= MOST_APART * scale))
+      throw new EngineUnavailableError(
+        `the ${backend} engine computed another gradient of ${path} than wasm: ${apart.toExponential(1)} apart, where the largest value is ${scale.toExponential(1)}`,
+      );
+  }
 }
 
 interface Prepared {
@@ -94,6 +98,7 @@ interface Prepared {
   /** Computes the gradient of a round, which is overwritten by the next one. */
   readonly step: (round: number) => Float32Array;
   readonly examples: number;
+  readonly layout: Layout;
 }
 
 async function prepare(request: Omit<TrialRequest, 'measureMs'>): Promise<Prepared> {
@@ -112,7 +117,7 @@ async function prepare(request: Omit<TrialRequest, 'measureMs'>): Promise<Prepar
       throw new EngineUnavailableError(`the ${backend} engine computed a gradient that is not finite`);
     return out;
   };
-  return { engine, step, examples: batch.count };
+  return { engine, step, examples: batch.count, layout };
 }
 
 const batchFrom = ({ x, y }: TrialRows): Batch => {
