@@ -54,6 +54,7 @@ function chooser(
     trial: async ({ backend, ...request }: TrialRequest, deadlineMs: number): Promise<TrialResult> => {
       trials.push(backend);
       deadlines.push(deadlineMs);
+      expect(request.check).toBe(backend === 'webgpu');
       expect(request.rows).toBe(rows instanceof Error ? undefined : rows);
       await new Promise((done) => setTimeout(done, 20));
       const ms = msPerStep[backend]!;
@@ -120,10 +121,23 @@ it('measures for itself where nothing can be kept', async () => {
   expect(trials).toEqual(['wasm', 'tensorflow', 'wasm', 'tensorflow']);
 });
 
-it('an engine that does not work is left out, and tried again the next time', async () => {
-  const { chooser: worker, directory } = chooser({ wasm: 8, tensorflow: new Error('no such library') });
-  expect((await worker.choose(jobOf({ engine: 'auto' }))).map(({ backend }) => backend)).toEqual(['wasm']);
+it('an engine that does not work is left out, and tried again after a while', async () => {
+  let clock = 0;
+  const {
+    chooser: worker,
+    directory,
+    trials,
+  } = chooser({ wasm: 8, tensorflow: new Error('no such library') }, true, undefined, undefined, {
+    now: () => clock,
+  });
+  const choose = async (): Promise<string[]> => (await worker.choose(jobOf({ engine: 'auto' }))).map(({ backend }) => backend);
+  expect(await choose()).toEqual(['wasm']);
   expect(readdirSync(directory)).toEqual([]);
+  for (let i = 0; i < 2; i++) expect(await choose()).toEqual(['wasm']); // and what the others have measured is kept
+  expect([trials, readdirSync(directory).length]).toEqual([['wasm', 'tensorflow', 'wasm'], 1]);
+  clock = 600_001;
+  expect(await choose()).toEqual(['wasm']);
+  expect(trials.slice(3)).toEqual(['wasm', 'tensorflow']);
 });
 
 it('an engine that the spec names is not measured', async () => {
@@ -183,8 +197,9 @@ it('looks at no more rows than it measures with', async () => {
 });
 
 it('has chosen before the seat has to be taken: what there is no time for is left out, and measured another time', async () => {
-  let clock = 0;
-  const late = chooser({ wasm: 8, tensorflow: 2 }, true, undefined, undefined, { now: () => (clock += 12_000) });
+  const late: ReturnType<typeof chooser> = chooser({ wasm: 8, tensorflow: 2 }, true, undefined, undefined, {
+    now: () => 23_000 * late.trials.length,
+  });
   expect((await late.chooser.choose(jobOf({ engine: 'auto' }))).map(({ backend }) => backend)).toEqual(['wasm']);
   expect([late.trials, late.deadlines]).toEqual([['wasm'], [7_000]]);
   expect(late.warned).toEqual([expect.stringContaining('no time left')]);

@@ -65,8 +65,12 @@ const LEAST_TRIAL_MS = 2_000;
 const ADAPTER_DEADLINE_MS = 5_000;
 const KEPT_RESULTS = 200;
 const LOOK_EVERY_MS = 30_000;
+/** What did not work is not tried again for so long: every seat would wait for it. */
+const BROKEN_FOR_MS = 600_000;
 
 const MEASURED = ['wasm', 'wasm-relaxed', 'tensorflow', 'webgpu'] as const;
+/** Its kernels are compiled by the GPU's driver: it is taken by itself only where it computes what wasm computes. */
+const CHECKED: readonly BackendName[] = ['webgpu'];
 type Result = Pick<TrialResult, 'fingerprint' | 'examples' | 'fastestMs'> & { readonly backend: (typeof MEASURED)[number] };
 
 export class EngineUnfitError extends Error {
@@ -83,6 +87,8 @@ export class EngineChooser {
   /** That WebGPU would compute on; undefined while it is not known, or where there is none. */
   private gpu: EngineDevice | undefined;
   private lookingForGpu: Promise<void> | undefined;
+  /** When an engine that did not work may be tried again. */
+  private readonly brokenUntil = new Map<string, number>();
   private readonly folder: string;
   private readonly webgpu: () => string | undefined;
   private readonly tensorflow: () => readonly TensorflowEngine[];
@@ -145,7 +151,7 @@ export class EngineChooser {
   /** Worth measuring; the first one is everywhere. */
   private enginesHere(): readonly (typeof MEASURED)[number][] {
     const isHere = { wasm: true, 'wasm-relaxed': this.fuses(), tensorflow: this.tensorflow().length > 0, webgpu: this.gpu !== undefined };
-    return MEASURED.filter((name) => isHere[name]);
+    return MEASURED.filter((name) => isHere[name] && (this.brokenUntil.get(name) ?? 0) <= this.now());
   }
 
   private packageOf(backend: BackendName): Pick<EngineChoice, 'tensorflowPackage' | 'webgpuPackage'> {
@@ -164,10 +170,10 @@ export class EngineChooser {
     return engine;
   }
 
-  /** Once, before the first measurement: without an adapter, or with a driver that computes on the processor, WebGPU is not measured. */
+  /** Before the first measurement, and again some time after it failed: without an adapter, or with a driver that computes on the processor, WebGPU is not measured. */
   private lookForGpu(): Promise<void> {
     const folder = this.webgpu();
-    if (folder === undefined) return Promise.resolve();
+    if (folder === undefined || (this.brokenUntil.get('webgpu') ?? 0) > this.now()) return Promise.resolve();
     const look = this.options.adapter ?? ((webgpuPackage) => findAdapterInProcess({ webgpuPackage }, process.env, ADAPTER_DEADLINE_MS));
     this.lookingForGpu ??= look(folder).then(
       (device) => {
@@ -175,7 +181,11 @@ export class EngineChooser {
         else
           this.options.log.info({ device: device.name }, 'webgpu computes on the processor here, and is taken only by runs that name it');
       },
-      (error: unknown) => this.options.log.info({ reason: (error as Error).message }, 'webgpu is not available here'),
+      (error: unknown) => {
+        this.options.log.info({ reason: (error as Error).message }, 'webgpu is not available here');
+        this.brokenUntil.set('webgpu', this.now() + BROKEN_FOR_MS);
+        this.lookingForGpu = undefined;
+      },
     );
     return this.lookingForGpu;
   }
@@ -183,7 +193,8 @@ export class EngineChooser {
   private async measure(job: Pick<StepTaskJob, 'spec' | 'model'>): Promise<readonly Result[]> {
     const until = this.now() + CHOICE_DEADLINE_MS;
     await this.lookForGpu();
-    const key = keyOf(job, this.tensorflow()[0], this.gpu);
+    const here = this.enginesHere();
+    const key = keyOf(job, here.includes('tensorflow') ? this.tensorflow()[0] : undefined, here.includes('webgpu') ? this.gpu : undefined);
     const file = join(this.folder, `${key}.json`);
     for (;;) {
       const known = readResults(file);
@@ -233,13 +244,14 @@ export class EngineChooser {
         this.options.log.warn({ backend }, 'there is no time left to measure an engine, and it is left out');
         continue;
       }
-      const request = { spec, backend, ...this.packageOf(backend), rows, measureMs: MEASURE_MS };
+      const request = { spec, backend, ...this.packageOf(backend), rows, check: CHECKED.includes(backend), measureMs: MEASURE_MS };
       try {
         const { fingerprint, examples, msPerStep, fastestMs } = await this.trial(request, deadlineMs);
         results.push({ backend, fingerprint, examples, fastestMs });
         this.options.log.info({ backend, fingerprint, examples, msPerStep }, 'engine measured');
       } catch (error) {
         this.options.log.warn({ backend, err: error as Error }, 'an engine does not work here and is left out');
+        if (backend !== 'wasm') this.brokenUntil.set(backend, this.now() + BROKEN_FOR_MS);
       }
     }
     // A trial that fails may work the next time, and made-up rows say too little: only what is complete is kept.

@@ -17,6 +17,8 @@ export interface TrialRequest {
   readonly webgpuPackage?: string | undefined;
   /** Rows of the run's dataset, whose zeros some engines leave out; made-up ones, all dense, when there are none. */
   readonly rows?: TrialRows | undefined;
+  /** Whether its gradient is compared with wasm's before. */
+  readonly check?: boolean;
   /** Measured for so long, at least three steps; the first one, which packs and compiles, is not counted. */
   readonly measureMs: number;
 }
@@ -50,7 +52,8 @@ export const trialExamples = ({ globalBatch, replicas, strategy }: RunSpec): num
 
 /** @throws EngineUnavailableError, ModelError */
 export async function runTrial(request: TrialRequest): Promise<TrialResult> {
-  const { backend, measureMs } = request;
+  const { backend, check, measureMs } = request;
+  if (check) await agreesWithWasm(request);
   const { engine, step, examples } = await prepare(request);
   step(0);
   const times: number[] = [];
@@ -71,7 +74,7 @@ export async function runTrial(request: TrialRequest): Promise<TrialResult> {
  * Computes one gradient with the engine and with wasm: native code that computes something else says so nowhere.
  * @throws EngineUnavailableError when they differ by more than rounding
  */
-export async function agreesWithWasm(request: Omit<TrialRequest, 'measureMs'>): Promise<void> {
+export async function agreesWithWasm(request: Omit<TrialRequest, 'measureMs' | 'check'>): Promise<void> {
   const { backend } = request;
   if (backend === 'wasm' || backend === 'wasm-relaxed') return;
   const gradientOf = async (by: BackendName): Promise<Omit<Prepared, 'engine'> & { gradient: Float32Array }> => {
@@ -101,7 +104,7 @@ interface Prepared {
   readonly layout: Layout;
 }
 
-async function prepare(request: Omit<TrialRequest, 'measureMs'>): Promise<Prepared> {
+async function prepare(request: Omit<TrialRequest, 'measureMs' | 'check'>): Promise<Prepared> {
   const { spec, backend, tensorflowPackage, webgpuPackage } = request;
   const description = await describeModel(spec);
   const layout = createLayout(description);
