@@ -9,6 +9,8 @@
 import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { LIMITS, type VariableSpec } from '@paceline/spec';
+import { checkActivations } from './activations.js';
+import { checkParts } from './layer-parts.js';
 import { registerLayers } from './layers/register.js';
 import { messageOf, ModelError } from './model-error.js';
 import type { Edge, PlannedLayer, PlannedModel } from './topology.js';
@@ -34,10 +36,6 @@ export interface BuiltModel {
   /** The planned layer with this name: the field of the spec for messages. */
   readonly pathOf: (layerName: string) => string;
 }
-
-/** Elements one example may have after one layer, and over all layers: 64 MiB and 512 MiB as float32. */
-const ACTIVATION_ELEMENTS = 1 << 24;
-const ACTIVATION_ELEMENTS_TOTAL = 1 << 27;
 
 interface AddedWeight {
   readonly name: string;
@@ -158,7 +156,9 @@ function instantiate(planned: PlannedLayer): Layer {
     const entry = tf.serialization.SerializationMap.getMap().classNameMap[planned.className];
     if (!entry) throw new Error(`layer ${planned.className} is unknown to this version of tf.js`);
     const [layerClass, fromConfig] = entry;
-    return fromConfig(layerClass, structuredClone(planned.config) as tf.serialization.ConfigDict) as Layer;
+    const layer = fromConfig(layerClass, structuredClone(planned.config) as tf.serialization.ConfigDict) as Layer;
+    checkParts(layer);
+    return layer;
   });
 }
 
@@ -218,35 +218,6 @@ function buildGraph(plan: PlannedModel, root: string): tfl.LayersModel {
 
 function refuse(path: string, message: string): never {
   throw new ModelError(path, message);
-}
-
-/** A layer without weights can still ask for terabytes: every output of every call must be of a definite, bounded size. */
-function checkActivations(model: tfl.LayersModel, pathOf: (name: string) => string): void {
-  let total = 0;
-  for (const layer of model.layers) {
-    for (const node of layer.inboundNodes) {
-      for (const shape of node.outputShapes as (number | null)[][]) {
-        const elements = shape.slice(1).reduce<number>((product, d) => product * (Number.isSafeInteger(d) && d! >= 1 ? d! : Number.NaN), 1);
-        if (shape[0] !== null) refuse(pathOf(layer.name), `the batch size must be left open (null), not ${String(shape[0])}`);
-        if (Number.isNaN(elements)) refuse(pathOf(layer.name), `the output would have the impossible shape [${shape.slice(1).join(', ')}]`);
-        const kept = elements * stepsOf(layer, node.inputShapes[0] as number[]);
-        total += kept;
-        if (kept > ACTIVATION_ELEMENTS || total > ACTIVATION_ELEMENTS_TOTAL) {
-          refuse(
-            pathOf(layer.name),
-            `the output for one example, [${shape.slice(1).join(', ')}]${kept === elements ? '' : ` at ${kept / elements} steps`}, is too large: at most ${ACTIVATION_ELEMENTS} elements per layer and ${ACTIVATION_ELEMENTS_TOTAL} over all layers`,
-          );
-        }
-      }
-    }
-  }
-}
-
-/** A recurrent layer that gives its last step only has computed, and keeps for the gradient, those of all steps. */
-function stepsOf(layer: Layer, inputShape: readonly number[]): number {
-  const { forwardLayer = layer } = layer as unknown as { readonly forwardLayer?: Layer };
-  const { cell, returnSequences } = forwardLayer as unknown as { readonly cell?: unknown; readonly returnSequences?: boolean };
-  return cell && !returnSequences ? inputShape[1]! : 1;
 }
 
 /** Paths do not come from tf.js's names: those depend on what else was built in the process. */

@@ -82,7 +82,7 @@ const REFUSALS: readonly (readonly [string, RunSpecInput['model'], string, strin
       out10,
     ),
     `${L}.2`,
-    'at 20000 steps',
+    'its cells at all steps (20000000 elements)',
   ],
   [
     'a crop of billions',

@@ -7,7 +7,7 @@
  * Names are filled in here because tf.js would count them per process: the second `dense` of a process must not be
  * called differently from the first, names are part of the layout.
  */
-import { layersOf, type LayerTopology, type ModelTopology } from '@paceline/spec';
+import { camelCase, fieldsOf, layersOf, type LayerTopology, type ModelTopology } from '@paceline/spec';
 import { ModelError } from './model-error.js';
 
 export type Edge = readonly [layer: string, node: number, tensor: number];
@@ -39,7 +39,6 @@ const KEPT_VALUES: ReadonlySet<string> = new Set(['gelu_new']);
 
 const isObject = (value: unknown): value is Record<string, unknown> => value !== null && typeof value === 'object' && !Array.isArray(value);
 
-const camelCase = (text: string): string => text.replace(/(?!^)_+(\w|$)/g, (_, next: string) => next.toUpperCase());
 const snakeCase = (className: string): string =>
   className
     .replace(/(\d)D/g, '$1d')
@@ -91,30 +90,25 @@ function nameOf(layer: LayerTopology, index: number, path: string, taken: Set<st
 function refuseUnsupported(topology: ModelTopology, root: string): void {
   for (const { layer, path } of layersOf(topology)) {
     const at = `${root}.${path.map(String).join('.')}`;
-    const config = layer.config;
-    if (config['stateful'] === true) {
-      throw new ModelError(
-        `${at}.config.stateful`,
-        'stateful recurrent layers are refused: their state would depend on which worker saw which batch',
-      );
-    }
-    if (config['trainable'] === false) {
-      throw new ModelError(`${at}.config.trainable`, 'frozen layers are not supported: leave out trainable: false');
-    }
-    for (const [key, value] of Object.entries(config)) {
-      if (value === null || value === undefined) continue;
-      if (key.endsWith('_constraint')) {
-        throw new ModelError(
-          `${at}.config.${key}`,
-          'constraints are not supported: the servers apply the update; remove it or use a regularizer',
-        );
-      }
-      if (key === 'dropout_func') throw new ModelError(`${at}.config.${key}`, 'is a function, which a run spec cannot hold: leave it out');
-      if (key === 'activity_regularizer') {
-        throw new ModelError(`${at}.config.${key}`, 'activity regularizers are not supported by tf.js; use a kernel or bias regularizer');
-      }
+    for (const [name, { key, value }] of fieldsOf(layer.config)) {
+      const why = value === null || value === undefined ? undefined : unsupported(name, value);
+      if (why !== undefined) throw new ModelError(`${at}.config.${key}`, why);
     }
   }
+}
+
+/** tf.js takes any value for a truth, or does not look at it: what is not plainly the one that trains is refused. `name` is in camel case. */
+function unsupported(name: string, value: unknown): string | undefined {
+  if (name === 'stateful' && value !== false)
+    return 'stateful recurrent layers are refused: their state would depend on which worker saw which batch';
+  if (name === 'trainable' && value !== true) return 'frozen layers are not supported: leave out trainable: false';
+  if (name.endsWith('Constraint')) return 'constraints are not supported: the servers apply the update; remove it or use a regularizer';
+  if (name === 'dropoutFunc') return 'is a function, which a run spec cannot hold: leave it out';
+  if (name === 'activityRegularizer') return 'activity regularizers are not supported by tf.js; use a kernel or bias regularizer';
+  if (name === 'groups' && value !== 1) return 'tf.js has no convolutions in groups: leave it out';
+  if ((name === 'dropout' || name === 'recurrentDropout') && !(typeof value === 'number' && value >= 0 && value < 1))
+    return 'must be a number from 0 to less than 1';
+  return undefined;
 }
 
 /** Keras 3 says `batch_shape` where Keras 2 and tf.js say `batch_input_shape`. */
@@ -124,7 +118,7 @@ function moveBatchShape(config: Record<string, unknown>): void {
 }
 
 /** Snake case to camel case for keys and enumeration values, Keras 3 wrappers opened; the same rules as tf.js's own loader. */
-function tsConfig(value: unknown, key = ''): unknown {
+export function tsConfig(value: unknown, key = ''): unknown {
   if (typeof value === 'string') return key === 'name' || key === 'className' || KEPT_VALUES.has(value) ? value : camelCase(value);
   if (Array.isArray(value)) return value.map((item) => tsConfig(item, key));
   if (!isObject(value)) return value;

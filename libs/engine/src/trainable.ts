@@ -1,19 +1,20 @@
 /** Can this model be trained on this engine with this loss? Answered from tables, without running anything. */
-import { layersOf, type RunSpec } from '@paceline/spec';
+import { fieldsOf, layersOf, type RunSpec } from '@paceline/spec';
 import type { BuiltModel } from './build-model.js';
 import { ModelError } from './model-error.js';
 import { checkPlacement } from './placement.js';
-import type { PlannedModel } from './topology.js';
+import { tsConfig, type PlannedModel } from './topology.js';
 
 interface Gap {
   readonly layers: readonly string[];
-  /** The config key that brings the layer into the gap; the layer itself if absent. */
+  /** The config key, in camel case, that brings the layer into the gap; the layer itself if absent. */
   readonly key?: string;
+  /** Takes the config as the tf.js constructor does: keys and enumeration values in camel case. */
   readonly applies: (config: Readonly<Record<string, unknown>>, engine: RunSpec['engine']) => boolean;
   readonly message: string;
 }
 
-const isDilated = ({ dilation_rate: rate }: Readonly<Record<string, unknown>>): boolean => [rate ?? 1].flat().some((value) => value !== 1);
+const isDilated = ({ dilationRate: rate }: Readonly<Record<string, unknown>>): boolean => [rate ?? 1].flat().some((value) => value !== 1);
 
 /** What tf.js 4.22 cannot differentiate, found by training every allowed layer on every engine (gradients.test.ts). */
 const GAPS: readonly Gap[] = [
@@ -30,7 +31,7 @@ const GAPS: readonly Gap[] = [
   },
   {
     layers: ['Conv1D', 'Conv2D', 'Conv2DTranspose', 'Conv3D', 'Conv3DTranspose', 'ConvLSTM2D'],
-    key: 'dilation_rate',
+    key: 'dilationRate',
     applies: isDilated,
     message: 'tf.js has no gradient for dilated convolutions: use dilation_rate 1',
   },
@@ -53,8 +54,8 @@ const GAPS: readonly Gap[] = [
   },
   {
     layers: ['MaxPooling3D'],
-    key: 'pool_size',
-    applies: ({ pool_size: size }, engine) => engine === 'cpu' && Array.isArray(size) && size[1] !== size[2],
+    key: 'poolSize',
+    applies: ({ poolSize: size }, engine) => engine === 'cpu' && Array.isArray(size) && size[1] !== size[2],
     message: 'engine cpu computes wrong gradients for 3-D max pooling whose windows are not as high as wide: use engine wasm',
   },
 ];
@@ -68,8 +69,11 @@ export function checkTrainable(
 ): void {
   if (typeof spec.model !== 'string') {
     for (const { layer, path } of layersOf(spec.model.topology)) {
-      const gap = GAPS.find(({ layers, applies }) => layers.includes(layer.class_name) && applies(layer.config, spec.engine));
-      if (gap) throw new ModelError([root, ...path, ...(gap.key ? ['config', gap.key] : [])].map(String).join('.'), gap.message);
+      const config = tsConfig(layer.config) as Readonly<Record<string, unknown>>;
+      const gap = GAPS.find(({ layers, applies }) => layers.includes(layer.class_name) && applies(config, spec.engine));
+      if (!gap) continue;
+      const field = gap.key ? ['config', fieldsOf(layer.config).get(gap.key)?.key ?? gap.key] : [];
+      throw new ModelError([root, ...path, ...field].map(String).join('.'), gap.message);
     }
   }
   checkPlacement(built);

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { camelCase } from './config-keys.js';
 import { LIMITS } from './limits.js';
 import { layersOf, LEFT_OUT, modelTopologySchema, type ModelTopology } from './model-topology.js';
 
@@ -61,4 +62,39 @@ describe('the cells of a recurrent layer', () => {
 
 it.each(['Resizing', 'RandomWidth'])('%s is refused with the reason', (name) => {
   expect(faultsOf(model(layer(name)))[0]![1]).toContain(LEFT_OUT[name]);
+});
+
+describe('a key of a config', () => {
+  const many = Array.from({ length: 13_000 }, () => layer('LSTMCell'));
+  it.each([
+    ['ends in "_"', layer('RNN', { cell_: layer('ConvLSTM2DCell') }), 'cell_', 'must not end in "_"'],
+    [
+      'ends in "_" beside the plain one',
+      layer('Bidirectional', { layer: layer('GRU'), layer_: layer('Lambda') }),
+      'layer_',
+      'must not end',
+    ],
+    [
+      'ends in "_" deep inside',
+      rnn(layer('StackedRNNCells', { cells: [layer('GRUCell')], cells_: many })),
+      'cell.config.cells_',
+      'must not end',
+    ],
+    ['holds "__"', layer('Dense', { kernel__constraint: 'nonNeg' }), 'kernel__constraint', 'or hold "__"'],
+    [
+      'is there in two spellings',
+      layer('Dense', { batch_input_shape: [null, 1], batchInputShape: [null, 2] }),
+      'batchInputShape',
+      'the same key as',
+    ],
+  ])('is refused when it %s', (_, bad, path, message) => {
+    expect(faultsOf(model(bad))).toEqual([[`config.layers.0.config.${path}`, expect.stringContaining(message)]]);
+  });
+
+  it('may be in snake case or in camel case', () => {
+    expect(
+      faultsOf(model(layer('Conv2D', { kernel_size: 3, dilationRate: 1, kernel_initializer: layer('HeNormal', { seed: 1 }) }))),
+    ).toEqual([]);
+    expect(camelCase('recurrent_kernel_initializer')).toBe('recurrentKernelInitializer');
+  });
 });

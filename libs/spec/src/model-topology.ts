@@ -5,6 +5,7 @@
  * Nothing in a topology is executed: Lambda layers and custom classes are not on the list.
  */
 import { z } from 'zod';
+import { faultOfKeys, fieldsOf } from './config-keys.js';
 import { LIMITS } from './limits.js';
 
 /**
@@ -112,6 +113,9 @@ function faultIn(root: unknown): { path: PropertyKey[]; message: string } | unde
     if (typeof value === 'string' && value.length > 1000) return { path, message: 'a text of more than 1000 characters' };
     if (typeof value === 'number' && !Number.isFinite(value)) return { path, message: 'not a finite number' };
     if (value === null || typeof value !== 'object') continue;
+    const fault = Array.isArray(value) ? undefined : faultOfKeys(Object.keys(value));
+    // A forbidden key is named as such, although some of them hold "__" too.
+    if (fault && !FORBIDDEN_KEYS.has(fault.key)) return { path: [...path, fault.key], message: fault.message };
     for (const [key, child] of Object.entries(value)) {
       if (FORBIDDEN_KEYS.has(key)) return { path: [...path, key], message: 'a forbidden key' };
       stack.push({ value: child, path: [...path, Array.isArray(value) ? Number(key) : key] });
@@ -132,12 +136,13 @@ export function layersOf(topology: ModelTopology): FoundLayer[] {
   const found: FoundLayer[] = [];
   const visit = (layer: LayerTopology, path: PropertyKey[], isCell: boolean): void => {
     found.push({ layer, path, isCell });
-    const { layer: wrapped, cell, cells } = layer?.config ?? {};
-    if (isObject(wrapped)) visit(wrapped, [...path, 'config', 'layer'], false);
-    if (isObject(cell)) visit(cell, [...path, 'config', 'cell'], true);
+    const fields = fieldsOf(isObject(layer?.config) ? layer.config : {});
+    const [wrapped, cell, cells] = ['layer', 'cell', 'cells'].map((name) => fields.get(name));
+    if (isObject(wrapped?.value)) visit(wrapped.value as LayerTopology, [...path, 'config', wrapped.key], false);
+    if (isObject(cell?.value)) visit(cell.value as LayerTopology, [...path, 'config', cell.key], true);
     // More are refused as a stack, and mean nothing elsewhere.
-    if (Array.isArray(cells))
-      cells.slice(0, LIMITS.modelCells).forEach((one, i) => visit(one as LayerTopology, [...path, 'config', 'cells', i], true));
+    if (Array.isArray(cells?.value))
+      cells.value.slice(0, LIMITS.modelCells).forEach((one, i) => visit(one as LayerTopology, [...path, 'config', cells.key, i], true));
   };
   const layers = topology.config?.['layers'];
   if (Array.isArray(layers)) layers.forEach((layer, i) => visit(layer as LayerTopology, ['config', 'layers', i], false));
@@ -145,7 +150,7 @@ export function layersOf(topology: ModelTopology): FoundLayer[] {
 }
 
 /** Lists too: they are no layers, and refused as such. */
-const isObject = (value: unknown): value is LayerTopology => value !== null && typeof value === 'object';
+const isObject = (value: unknown): value is object => value !== null && typeof value === 'object';
 
 /** What is wrong with one layer or cell by itself. */
 function faultOf({ layer, path, isCell }: FoundLayer): { path: PropertyKey[]; message: string } | undefined {

@@ -35,10 +35,12 @@ function refusing(stock: LayerClass, checkArgs: (args: Args) => void, checkInput
   };
 }
 
+const isFloat32 = (value: unknown): boolean => typeof value === 'number' && Number.isFinite(Math.fround(value));
+
 /** A list would be broadcast: the output would have another shape than the layer says. */
 function checkRescaling({ scale, offset = 0 }: Args): void {
-  if (typeof scale !== 'number') throw new Error('Rescaling needs a scale, one number');
-  if (typeof offset !== 'number') throw new Error('the offset of Rescaling is one number');
+  if (!isFloat32(scale)) throw new Error('Rescaling needs a scale, one number that float32 can hold');
+  if (!isFloat32(offset)) throw new Error('the offset of Rescaling is one number that float32 can hold');
 }
 
 function checkSizes({ height, width }: Args): void {
