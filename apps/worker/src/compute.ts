@@ -1,6 +1,4 @@
 /** The main thread's side of the compute thread: starts it, passes steps on, and gives gradient memory back. */
-import { once } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import type { Token } from '@paceline/exchange';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
@@ -18,6 +16,7 @@ import {
   type FromCompute,
   type ToCompute,
 } from './compute-protocol.js';
+import { endingOf } from './end-thread.js';
 import type { Leak } from './leak-guard.js';
 
 const START_DEADLINE_MS = 60_000;
@@ -46,14 +45,20 @@ export class Compute implements SeatCompute {
   /** The thread's memory grows: it has to be ended when the run can do without it. Told once. */
   onLeak: ((leak: Leak) => void) | undefined;
   private stopped = false;
+  private readonly end: () => Promise<void>;
 
   private constructor(
     private readonly thread: Worker,
     cells: SharedArrayBuffer,
     private readonly bytesPerNode: number,
-    private readonly endsByItself: boolean,
+    endsByItself: boolean,
   ) {
     this.cells = new Int32Array(cells);
+    const ask = (): void => {
+      Atomics.store(this.cells, CELL_STOPPING, 1);
+      thread.postMessage({ kind: 'stop' } satisfies ToCompute);
+    };
+    this.end = endingOf(thread, endsByItself ? ask : undefined, STOP_DEADLINE_MS);
   }
 
   /** Starts the thread: loads the engine and the dataset. @throws ComputeStartError */
@@ -101,21 +106,11 @@ export class Compute implements SeatCompute {
     Atomics.store(this.cells, CELL_COMMITTED, round + 1);
   }
 
-  /** What is being computed is not waited for, except where the thread has to end by itself: then the present step is. */
+  /** What is being computed is not waited for, except where the thread has to end by itself: then the present step is. It does not fail. */
   async stop(): Promise<void> {
-    if (this.endsByItself) await this.ended();
     this.stopped = true;
-    await this.thread.terminate();
+    await this.end();
     this.gradients = undefined; // the memory is shared with the thread: who still holds this object does not hold that
-  }
-
-  private async ended(): Promise<void> {
-    if (this.stopped || this.thread.threadId === -1) return;
-    const exit = once(this.thread, 'exit');
-    Atomics.store(this.cells, CELL_STOPPING, 1);
-    this.post({ kind: 'stop' });
-    this.stopped = true;
-    await Promise.race([exit, sleep(STOP_DEADLINE_MS, undefined, { ref: false })]);
   }
 
   private post(message: ToCompute): void {
@@ -132,7 +127,7 @@ export class Compute implements SeatCompute {
       };
       const fail = (message: string, code?: string): void =>
         settle(() => {
-          void thread.terminate();
+          void this.stop();
           reject(new ComputeStartError(message, code));
         });
       const timer = setTimeout(() => fail(`the engine was not ready after ${START_DEADLINE_MS} ms`), START_DEADLINE_MS);
