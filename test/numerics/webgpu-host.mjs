@@ -8,6 +8,7 @@ import { parseRunSpec } from '@paceline/spec';
 import { webgpuPackage } from '@paceline/runtime';
 import { GpuEngine } from '../../libs/engine/dist/webgpu/gpu-engine.js';
 import { startGpu } from '../../libs/engine/dist/webgpu/start.js';
+import { startThreadEngine } from '../../libs/engine/dist/webgpu/thread-engine.js';
 
 let engine;
 let layout;
@@ -26,10 +27,12 @@ async function prepared(input) {
 }
 
 const actions = {
-  async start({ input, webgpuFolder = webgpuPackage(import.meta.dirname), stepDeadlineMs = 60_000 }) {
+  async start({ input, webgpuFolder = webgpuPackage(import.meta.dirname), answerDeadlineMs, describedAs }) {
     const made = await prepared(input);
+    if (describedAs) made.description = (await prepared(describedAs)).description; // as another release might
     layout = made.layout;
-    engine = await createEngine({ ...made, spec: { ...made.spec, stepDeadlineMs }, webgpuPackage: webgpuFolder ?? undefined });
+    const options = { ...made, webgpuPackage: webgpuFolder ?? undefined };
+    engine = answerDeadlineMs === undefined ? await createEngine(options) : await startThreadEngine(options, answerDeadlineMs);
     engine.load(made.flat);
     const { name, fingerprint, devices, metricNames } = engine;
     return { name, fingerprint, devices, metricNames };

@@ -1,6 +1,6 @@
 /**
  * The webgpu engine on a real Vulkan driver, which computes on the processor here (SwiftShader): every kind of layer against the wasm
- * engine, equal bits, and what happens when something is missing. Skipped where that driver is not to be had.
+ * engine, equal bits, and what happens when something is missing. Skipped on machines that the driver is not made for.
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -71,6 +71,7 @@ class Host {
 }
 
 const driver = swiftShaderEnvironment();
+const PLANTED = `--import=${new URL('ends-gpu-thread.mjs', import.meta.url).href}`;
 const hosts: Host[] = [];
 const host = (env: Record<string, string>): Host => {
   hosts.push(new Host({ ...process.env, ...env }));
@@ -209,20 +210,44 @@ describe.skipIf(!driver)(`the webgpu engine (${NO_DRIVER})`, () => {
     await gpu.ask('dispose');
   });
 
+  it('a loss that is not finite is seen in the gradient, also where that looks finite', async () => {
+    const batch = batchOf(2);
+    const layer = { units: 10, batch_input_shape: [null, 784], kernel_regularizer: { class_name: 'L2', config: { l2: 0.01 } } };
+    await gpu.start({ model: sequential(['Dense', layer]), loss: 'meanSquaredError' });
+    const before = await gpu.step([batch]);
+    expect(before.out.every(Number.isFinite)).toBe(true);
+    // The squares of the penalty are too large for float32; nothing else is.
+    await gpu.ask('load', { flat: new Float32Array(before.out.length).fill(1e20) });
+    const { out, sums } = await gpu.step([rowsOf(batch, 0, 1), rowsOf(batch, 1, 2)]);
+    expect(sums.metricSums[0]).toBe(Number.POSITIVE_INFINITY);
+    expect(out[0]).toBeNaN();
+    expect(out.subarray(1).every(Number.isFinite), 'the driver alone shows nothing').toBe(true);
+    await gpu.ask('dispose');
+  });
+
+  it('a model that is refused when the device is there says so, and the process goes on', async () => {
+    for (let i = 0; i < 3; i++)
+      await expect(elsewhere.ask('start', { input: { model: of() }, describedAs: { model: 'mlp' } })).rejects.toThrow(
+        /^the model built here differs/,
+      );
+    await elsewhere.start({ model: of() });
+    await elsewhere.ask('dispose');
+  });
+
   it('a thread that does not answer in time, or has ended, fails every call and blocks none', async () => {
     const batch = batchOf(2);
-    await elsewhere.ask('start', { input: { model: of() }, stepDeadlineMs: 50 });
+    await elsewhere.ask('start', { input: { model: of() }, answerDeadlineMs: 50 });
     const late = 'the GPU thread has not answered step within 50 ms'; // the first step compiles
     await expect(elsewhere.step([batch])).rejects.toThrow(late);
     await expect(elsewhere.ask('memory')).rejects.toThrow(`${late}: memory is not answered`);
 
-    const planted = host({ ...driver!, NODE_OPTIONS: `--import=${new URL('ends-gpu-thread.mjs', import.meta.url).href}` });
+    const planted = host({ ...driver!, NODE_OPTIONS: PLANTED });
     await planted.start({ model: of() });
     await expect(planted.ask('evaluate', { batch })).rejects.toThrow('planted: the thread ends here');
     await expect(planted.ask('memory')).rejects.toThrow(/the GPU thread has .*: memory is not answered/);
   });
 
-  it('is not available without an adapter, without the package, and without its binary', async () => {
+  it('is not available without an adapter, without the package, without its binary, and where its thread does not start', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'paceline-webgpu-'));
     try {
       writeFileSync(join(folder, 'none.json'), '');
@@ -232,6 +257,8 @@ describe.skipIf(!driver)(`the webgpu engine (${NO_DRIVER})`, () => {
       await expect(start()).rejects.toMatchObject(unavailable(/found no GPU adapter: it needs a driver for Vulkan.* Take `engine: wasm`/));
       await expect(start(null)).rejects.toMatchObject(unavailable(/not installed here: run `npm install webgpu`/));
       await expect(start(folder)).rejects.toMatchObject(unavailable(/has no binary for linux-x64/));
+      const planted = host({ ...driver!, NODE_OPTIONS: PLANTED, PLANTED_AT: 'start' });
+      await expect(planted.start({ model: 'mlp' })).rejects.toMatchObject(unavailable(/failed before it was ready \(planted: the thread/));
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }

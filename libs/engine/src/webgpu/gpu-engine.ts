@@ -111,7 +111,10 @@ export class GpuEngine {
       async ({ grads, outputs, penalties }) => {
         await gpu.memory.fetch([...Object.values(grads), outputs, ...penalties, ...variables.state]);
         variables.takeGradients(grads, out, isFirst);
-        return this.scored(batch, outputs, penalties);
+        const scored = this.scored(batch, outputs, penalties);
+        // WebGPU promises neither NaN nor infinity: the gradient of such a loss may look finite.
+        if (!Number.isFinite(scored.lossSum)) out[0] = Number.NaN;
+        return scored;
       },
     );
   }

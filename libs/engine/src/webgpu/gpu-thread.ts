@@ -57,12 +57,14 @@ async function respond(engine: GpuEngine, gpu: StartedGpu, request: GpuRequest):
   if (request.kind === 'dispose') port.close(); // nothing holds the thread any more
 }
 
+let started: StartedGpu | undefined;
 try {
-  const gpu = await startGpu(webgpuPackage);
+  const gpu = (started = await startGpu(webgpuPackage));
   const engine = new GpuEngine(spec, description, createLayout(description), gpu);
   port.on('message', (request: GpuRequest) => void respond(engine, gpu, request));
   tell({ kind: 'ready', fingerprint: gpu.fingerprint, devices: gpu.devices, metricNames: engine.metricNames });
 } catch (error) {
+  started?.destroy(); // or Dawn takes the process along when the thread ends
   tell({ kind: 'refused', error: toTransfer(error) });
   port.close();
 }

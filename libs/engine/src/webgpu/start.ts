@@ -2,11 +2,12 @@
 import { cpus } from 'node:os';
 import * as tf from '@tensorflow/tfjs-core';
 import type { EngineDevice } from '../backend.js';
-import { EngineMemoryError } from '../engine-memory-error.js';
 import { EngineUnavailableError } from '../engine-unavailable.js';
 import type { Fusing } from '../layers/prepare.js';
+import { messageOf } from '../model-error.js';
 import { findAdapter, type FoundAdapter } from './adapter.js';
 import { normaliseInOperations } from './batch-norm.js';
+import { checkedOn, type Checked } from './device-errors.js';
 import { GpuMemory } from './gpu-memory.js';
 import { GPU_KERNELS_REVISION, installGpuKernels } from './kernels.js';
 import { loadWebgpuBackend, type WebgpuBackend } from './tfjs-backend.js';
@@ -15,17 +16,23 @@ export interface StartedGpu extends Fusing {
   readonly fingerprint: string;
   readonly devices: readonly EngineDevice[];
   readonly memory: GpuMemory;
-  /**
-   * Waits for work on the device. What the device refuses it tells nobody who does not ask, and results would be zeros.
-   * @throws EngineMemoryError, or an Error with the device's words, also when the device is lost
-   */
-  checked<T>(work: () => Promise<T>): Promise<T>;
+  /** What the device refuses it tells nobody who does not ask, and results would be zeros. */
+  readonly checked: Checked;
   /** What was computed with is freed; nothing can be computed afterwards. */
   destroy(): void;
 }
 
-/** Once per thread. @throws EngineUnavailableError */
+/** Once per thread. @throws EngineUnavailableError whatever is missing: another engine may be taken instead */
 export async function startGpu(webgpuPackage: string | undefined): Promise<StartedGpu> {
+  try {
+    return await start(webgpuPackage);
+  } catch (cause) {
+    if (cause instanceof EngineUnavailableError) throw cause;
+    throw new EngineUnavailableError(`WebGPU cannot be started here (${messageOf(cause)}): take \`engine: wasm\`.`, { cause });
+  }
+}
+
+async function start(webgpuPackage: string | undefined): Promise<StartedGpu> {
   tf.enableProdMode();
   const found = await findAdapter(webgpuPackage);
   // tf.js looks for what browsers have; the adapter it asks for is the one that was found.
@@ -42,20 +49,11 @@ export async function startGpu(webgpuPackage: string | undefined): Promise<Start
     throw new EngineUnavailableError(`tf.js could not start its backend webgpu on ${found.device.name}: take \`engine: wasm\`.`);
   const backend = tf.backend() as unknown as WebgpuBackend;
   const { device } = backend;
-  let lost: Error | undefined;
-  const losing = device.lost.then(({ message }) => {
-    lost = new Error(`the GPU device ${found.device.name} is lost: ${message || 'no reason was given'}`);
-    throw lost;
-  });
-  losing.catch(() => undefined); // it is thrown to who waits for work
   return {
     fingerprint: fingerprintOf(found),
     devices: [found.device],
     memory: new GpuMemory(backend),
-    checked: async (work) => {
-      if (lost) throw lost;
-      return Promise.race([inErrorScopes(device, work), losing]);
-    },
+    checked: checkedOn(device, found.device.name),
     fuse: (layer) => {
       if (layer.getClassName() === 'BatchNormalization') normaliseInOperations(layer);
     },
@@ -65,25 +63,6 @@ export async function startGpu(webgpuPackage: string | undefined): Promise<Start
       Reflect.deleteProperty(globalThis, 'navigator');
     },
   };
-}
-
-const SCOPES: readonly GPUErrorFilter[] = ['validation', 'out-of-memory', 'internal'];
-
-async function inErrorScopes<T>(device: GPUDevice, work: () => Promise<T>): Promise<T> {
-  for (const scope of SCOPES) device.pushErrorScope(scope);
-  const outcome = await work().then(
-    (value) => ({ value }),
-    (error: unknown) => ({ error }),
-  );
-  const told = await Promise.all(SCOPES.map(() => device.popErrorScope()));
-  const error = told.find((each) => each !== null);
-  if (error instanceof GPUOutOfMemoryError)
-    throw new EngineMemoryError(
-      `the memory of the GPU is full (${error.message.slice(0, 300)}): use a larger \`accumulate\`, a smaller batch or a smaller model`,
-    );
-  if (error) throw new Error(`the GPU refused a step: ${error.message.slice(0, 500)}`);
-  if ('error' in outcome) throw outcome.error;
-  return outcome.value;
 }
 
 /** Shaders are compiled by the driver for its device; a software driver compiles them for the processor. */

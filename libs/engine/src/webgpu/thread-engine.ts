@@ -11,7 +11,9 @@ import { MessageChannel, receiveMessageOnPort, Worker, type MessagePort } from '
 import type { Layout } from '@paceline/learning';
 import type { EngineDevice } from '../backend.js';
 import type { Batch, Engine, EngineOptions, StepRequest, Sums } from '../engine.js';
+import { EngineUnavailableError } from '../engine-unavailable.js';
 import type { Kept } from '../leaks/leak-trace.js';
+import { messageOf } from '../model-error.js';
 import {
   CELL_ANSWERS,
   CELL_ENDED,
@@ -24,22 +26,36 @@ import {
 import { fromTransfer } from './transferred-error.js';
 
 const START_DEADLINE_MS = 50_000;
-/** Where the run does not say how long a step may take. */
-const ANSWER_DEADLINE_MS = 60_000;
+/** For a thread that has refused to end by itself, after which its caller may end and take it along. */
+const END_DEADLINE_MS = 5_000;
+/**
+ * At least so long is waited for an answer: requests are not all steps, and the first one compiles the shaders. That a worker makes progress is
+ * the coordinator's to judge.
+ */
+const LEAST_ANSWER_DEADLINE_MS = 60_000;
 
-/** @throws EngineUnavailableError, ModelError */
-export async function startThreadEngine({ spec, description, layout, webgpuPackage }: EngineOptions): Promise<Engine> {
+/** @param stepDeadlineMs of the run */
+export const answerDeadlineMs = (stepDeadlineMs = 0): number => Math.max(stepDeadlineMs, LEAST_ANSWER_DEADLINE_MS);
+
+/**
+ * @param deadlineMs for each answer
+ * @throws EngineUnavailableError, ModelError
+ */
+export async function startThreadEngine(
+  { spec, description, layout, webgpuPackage }: EngineOptions,
+  deadlineMs = answerDeadlineMs(spec.stepDeadlineMs),
+): Promise<Engine> {
   const { port1, port2 } = new MessageChannel();
   const cells = new Int32Array(new SharedArrayBuffer(CELLS * 4));
   const { model, loss, metrics, engine, seed } = spec;
   const init: GpuThreadInit = { spec: { model, loss, metrics, engine, seed }, description, webgpuPackage, cells, port: port2 };
   const thread = new Worker(entry(), { workerData: init, transferList: [port2], execArgv: [] });
-  const started = await startOf(thread).catch((error: unknown) => {
-    void thread.terminate();
+  const started = await startOf(thread).catch(async (error: unknown) => {
+    await windingDown(thread, port1);
     throw error;
   });
   thread.unref(); // who forgets to dispose of an engine ends all the same
-  return new ThreadEngine(thread, port1, cells, layout, spec.stepDeadlineMs ?? ANSWER_DEADLINE_MS, started);
+  return new ThreadEngine(thread, port1, cells, layout, deadlineMs, started);
 }
 
 type Ready = Extract<GpuThreadStart, { kind: 'ready' }>;
@@ -52,13 +68,29 @@ function startOf(thread: Worker): Promise<Ready> {
       act();
     };
     const fail = (error: Error): void => settle(() => reject(error));
-    const timer = setTimeout(() => fail(new Error(`the GPU thread was not ready after ${START_DEADLINE_MS} ms`)), START_DEADLINE_MS);
-    thread.once('error', (error) => fail(error as Error));
-    thread.once('exit', (code) => fail(new Error(`the GPU thread ended with code ${code} before it was ready`)));
+    const unavailable = (what: string): void => fail(new EngineUnavailableError(`${what}: take \`engine: wasm\`.`));
+    const timer = setTimeout(() => unavailable(`the GPU thread was not ready after ${START_DEADLINE_MS} ms`), START_DEADLINE_MS);
+    thread.once('error', (error) => unavailable(`the GPU thread failed before it was ready (${messageOf(error)})`));
+    thread.once('exit', (code) => unavailable(`the GPU thread ended with code ${code} before it was ready`));
     thread.once('message', (start: GpuThreadStart) =>
       start.kind === 'ready' ? settle(() => resolve(start)) : fail(fromTransfer(start.error)),
     );
   });
+}
+
+/** Waits for the end of a thread that is not ready. It is never terminated: in the middle of one of Dawn's functions that ends the process. */
+async function windingDown(thread: Worker, port: MessagePort): Promise<void> {
+  thread.on('error', () => undefined); // why it is of no use has been told
+  port.postMessage({ kind: 'dispose' } satisfies GpuRequest); // to one that may be ready later
+  if (thread.threadId === -1) return;
+  await new Promise<void>((resolve) => {
+    const timer = setTimeout(resolve, END_DEADLINE_MS);
+    thread.once('exit', () => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+  thread.unref();
 }
 
 class ThreadEngine implements Engine {
@@ -72,7 +104,7 @@ class ThreadEngine implements Engine {
   private ended: string | undefined;
 
   constructor(
-    thread: Worker,
+    private readonly thread: Worker,
     private readonly port: MessagePort,
     private readonly cells: Int32Array,
     private readonly layout: Layout,
@@ -110,7 +142,8 @@ class ThreadEngine implements Engine {
   dispose(): void {
     if (this.ended !== undefined) return;
     this.ask({ kind: 'dispose' });
-    this.end('the engine has been disposed of'); // the thread ends by itself
+    this.end('the engine has been disposed of');
+    this.thread.ref(); // it ends by itself, and its caller's thread not before
   }
 
   /** A step whose `out` lies in shared memory; copied to the caller's where that does not. */
