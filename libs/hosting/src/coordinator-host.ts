@@ -226,8 +226,20 @@ export class CoordinatorHost {
         this.context.log.error({ run: this.job.runId, entries: this.journal.pending }, 'the api never collected the end of this journal');
       cancel();
       this.publisher.stop();
-      gone();
+      void this.sweepAtTheEnd().finally(gone);
     });
+  }
+
+  /** A short run is over before the api has acknowledged its first checkpoints, which may go only then. */
+  private async sweepAtTheEnd(): Promise<void> {
+    if (this.outcome === 'finished' && this.publisher.isDrained) await this.sweep();
+  }
+
+  /** Old ones that stay cost room, and nothing else. */
+  private async sweep(): Promise<void> {
+    await this.checkpoints
+      .sweep()
+      .catch((error: Error) => this.context.log.warn({ err: error, run: this.job.runId }, 'old checkpoints could not be removed'));
   }
 
   private state(totalRounds: number) {
@@ -247,7 +259,7 @@ export class CoordinatorHost {
   }
 
   private async publishCut(cut: CompletedCut): Promise<void> {
-    const { machine, hooks, context, job } = this;
+    const { machine, hooks } = this;
     try {
       const record = await this.checkpoints.publish(cut);
       let isTold = false;
@@ -258,10 +270,7 @@ export class CoordinatorHost {
       hooks.guard(() => machine.cutFailed(cut.generation, (error as Error).message));
       return;
     }
-    // Old ones that stay cost room, and nothing else.
-    await this.checkpoints
-      .sweep()
-      .catch((error: Error) => context.log.warn({ err: error, run: job.runId }, 'old checkpoints could not be removed'));
+    await this.sweep();
   }
 
   private async collect(evaluation: EvaluationResult): Promise<void> {
