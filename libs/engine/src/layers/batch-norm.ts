@@ -8,7 +8,7 @@ import type * as tfl from '@tensorflow/tfjs-layers';
 import type { TensorMemory } from '../tensor-memory.js';
 import { batchNorm } from '../wasm/norm-kernels.js';
 
-interface BatchNormInternals {
+export interface BatchNormInternals {
   readonly axis: number;
   readonly momentum: number;
   readonly epsilon: number;
@@ -27,13 +27,17 @@ interface Extent {
 }
 
 /** Gives a BatchNormalization layer a training call of ours; inference stays with tf.js. */
-export function normaliseInPasses(layer: tfl.layers.Layer, memory: TensorMemory): void {
+export function replaceTraining(layer: tfl.layers.Layer, train: (x: tf.Tensor, norm: BatchNormInternals) => tf.Tensor): void {
   const norm = layer as unknown as BatchNormInternals;
   const stock = norm.call.bind(norm);
   norm.call = (inputs, kwargs) => {
     const x = Array.isArray(inputs) ? inputs[0]! : inputs;
-    return kwargs.training === true ? train(x, norm, memory) : stock(inputs, kwargs);
+    return kwargs.training === true ? tf.tidy(() => train(x, norm)) : stock(inputs, kwargs);
   };
+}
+
+export function normaliseInPasses(layer: tfl.layers.Layer, memory: TensorMemory): void {
+  replaceTraining(layer, (x, norm) => train(x, norm, memory));
 }
 
 /** The same with the kernels of the wasm engine, for channels that come last: 1.3 ms where the passes in JavaScript take 9 (32 × 26 × 26 × 32). */
@@ -63,7 +67,6 @@ function train(x: tf.Tensor, norm: BatchNormInternals, memory: TensorMemory): tf
     channels: x.shape[axis]!,
     inner: tf.util.sizeFromShape(x.shape.slice(axis + 1)),
   };
-  const ones = (): tf.Tensor => tf.ones([extent.channels]);
   const op = tf.customGrad((input, gamma, beta) => {
     const moments = momentsOf(memory.values(input as tf.Tensor), extent);
     moveAverage(norm.movingMean, moments.mean, norm.momentum, memory);
@@ -82,7 +85,7 @@ function train(x: tf.Tensor, norm: BatchNormInternals, memory: TensorMemory): tf
     const gradFunc = (dy: tf.Tensor): tf.Tensor[] => gradients(memory.values(dy), normalised, scale, inverseDeviation, extent, x.shape);
     return { value: tf.tensor(out, x.shape), gradFunc };
   });
-  return tf.tidy(() => op(x, norm.gamma?.read() ?? ones(), norm.beta?.read() ?? tf.zeros([extent.channels])));
+  return op(x, norm.gamma?.read() ?? tf.ones([extent.channels]), norm.beta?.read() ?? tf.zeros([extent.channels]));
 }
 
 /** dβ = Σ dy, dγ = Σ dy · x̂, dx = γ / (σ m) · (m · dy − dβ − x̂ · dγ), with m values per channel. */

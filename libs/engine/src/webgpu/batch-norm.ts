@@ -4,27 +4,10 @@
  */
 import * as tf from '@tensorflow/tfjs-core';
 import type * as tfl from '@tensorflow/tfjs-layers';
+import { replaceTraining, type BatchNormInternals } from '../layers/batch-norm.js';
 
-interface BatchNormInternals {
-  readonly axis: number;
-  readonly momentum: number;
-  readonly epsilon: number;
-  readonly gamma?: tfl.LayerVariable;
-  readonly beta?: tfl.LayerVariable;
-  readonly movingMean: tfl.LayerVariable;
-  readonly movingVariance: tfl.LayerVariable;
-  call(inputs: tf.Tensor | tf.Tensor[], kwargs: { training?: boolean }): tf.Tensor | tf.Tensor[];
-}
-
-/** Gives a BatchNormalization layer a training call of ours; inference stays with tf.js. */
-export function normaliseInOperations(layer: tfl.layers.Layer): void {
-  const norm = layer as unknown as BatchNormInternals;
-  const stock = norm.call.bind(norm);
-  norm.call = (inputs, kwargs) => {
-    const x = Array.isArray(inputs) ? inputs[0]! : inputs;
-    return kwargs.training === true ? tf.tidy(() => train(x, norm)) : stock(inputs, kwargs);
-  };
-}
+/** Gives a BatchNormalization layer a training call of ours. */
+export const normaliseInOperations = (layer: tfl.layers.Layer): void => replaceTraining(layer, train);
 
 /** y = γ · x̂ + β with x̂ = (x − μ) / √(σ² + ε); its gradients are dβ = Σ dy, dγ = Σ dy · x̂, dx = γ / √(σ² + ε) · (dy − mean dy − x̂ · mean(dy · x̂)). */
 function train(x: tf.Tensor, norm: BatchNormInternals): tf.Tensor {
