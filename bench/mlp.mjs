@@ -118,7 +118,11 @@ const rows = models.flatMap((model) => {
     const ofPeer = kind && values.has(BAR_PEER) ? examplesPerSecond / median(values.get(BAR_PEER)) : undefined;
     return {
       what: PEERS[what] ?? `paceline parameter-server ${what}`,
-      ...{ model, workers, servers, batchPerWorker: batch, repetitions: figures.length },
+      model,
+      workers,
+      servers,
+      batchPerWorker: batch,
+      repetitions: figures.length,
       examplesPerSecond: Math.round(examplesPerSecond),
       lowest: Math.round(Math.min(...figures)),
       highest: Math.round(Math.max(...figures)),

@@ -149,7 +149,10 @@ describe('servers', () => {
     const held = await fleet.takePlacement();
     const report = (serverId: string, loading?: boolean) =>
       fleet.report({
-        ...{ kind: 'server.claimed', runId: id, attempt: 1, address: { index: 0, serverId, host: 'h', port: 1, unixPath: null } },
+        kind: 'server.claimed',
+        runId: id,
+        attempt: 1,
+        address: { index: 0, serverId, host: 'h', port: 1, unixPath: null },
         ...(loading ? { loading } : {}),
       });
     await report('ps-first', true);

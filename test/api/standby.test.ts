@@ -141,7 +141,9 @@ it('what a coordinator says that was replaced is refused, and its successor goes
   await successor.publish(successor.rounds(30, 34));
   await successor.acknowledged();
   expect(await runOf(id)).toMatchObject({
-    ...{ status: 'RUNNING', attempt: 1, progress: { round: 35 } },
+    status: 'RUNNING',
+    attempt: 1,
+    progress: { round: 35 },
     ledger: { committedRounds: 35, committedExamples: 35 * 256, expectedExamples: 35 * 256 },
   });
   successor.fallSilent();

@@ -67,8 +67,12 @@ async function startApi(name: string): Promise<Api> {
   const databaseUrl = new URL(postgres.url);
   databaseUrl.searchParams.set('options', `-c paceline.api=${name}`);
   const env = {
-    ...{ PATH: process.env['PATH'], DATABASE_URL: databaseUrl.href, REDIS_URL: redis.url, PACELINE_PORT: '0' },
-    ...{ PACELINE_TOKEN_SECRET: TOKEN_SECRET, PACELINE_BOOTSTRAP_KEY: KEY },
+    PATH: process.env['PATH'],
+    DATABASE_URL: databaseUrl.href,
+    REDIS_URL: redis.url,
+    PACELINE_PORT: '0',
+    PACELINE_TOKEN_SECRET: TOKEN_SECRET,
+    PACELINE_BOOTSTRAP_KEY: KEY,
   };
   const child = spawn(process.execPath, [API], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   children.push(child);

@@ -72,10 +72,13 @@ with zipfile.ZipFile(store + '/tensorflow_cpu.whl', 'w') as wheel:
     wheels: [
       { kind: 'wheel', name: 'tensorflow-cpu', version: '9.9.9', sha256: hash('tensorflow_cpu.whl', 'sha256', 'hex'), platform: 'any' },
     ],
-    ...{ buildBytes: 1000, installedBytes: 1000 },
+    buildBytes: 1000,
+    installedBytes: 1000,
   };
   return {
-    ...{ home, bin, pins },
+    home,
+    bin,
+    pins,
     asked: () => (existsSync(log) ? readFileSync(log, 'utf8').trim().split('\n') : []),
     install: ({ kill = '', broken = false, wait = false } = {}) => installIn({ home, bin, pins }, kill, broken, wait),
   };

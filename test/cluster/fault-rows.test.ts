@@ -7,7 +7,11 @@ import type { RunSpecInput } from '@paceline/spec';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 
 const spec = (rounds: number, more: Partial<RunSpecInput> = {}): RunSpecInput => ({
-  ...{ model: 'mlp', globalBatch: 128, replicas: 4, length: { rounds }, seed: 21 },
+  model: 'mlp',
+  globalBatch: 128,
+  replicas: 4,
+  length: { rounds },
+  seed: 21,
   strategy: { kind: 'parameter-server', servers: 2 },
   ...more,
 });

@@ -14,7 +14,11 @@ afterEach(async () => {
 });
 
 const spec = (rounds: number, servers = 1): RunSpecInput => ({
-  ...{ model: 'mlp', globalBatch: 128, replicas: 4, length: { rounds }, seed: 7 },
+  model: 'mlp',
+  globalBatch: 128,
+  replicas: 4,
+  length: { rounds },
+  seed: 7,
   strategy: { kind: 'parameter-server', mode: 'sync', servers, accumulate: 1 },
 });
 

@@ -11,7 +11,11 @@ afterEach(async () => {
 
 const ROUNDS = 200;
 const spec = (strategy: object): RunSpecInput => ({
-  ...{ model: 'mlp', globalBatch: 256, replicas: 4, length: { rounds: ROUNDS }, seed: 7 },
+  model: 'mlp',
+  globalBatch: 256,
+  replicas: 4,
+  length: { rounds: ROUNDS },
+  seed: 7,
   optimizer: { name: 'sgd', learningRate: 0.1 },
   strategy: { kind: 'parameter-server', servers: 2, ...strategy },
 });

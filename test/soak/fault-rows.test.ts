@@ -20,7 +20,11 @@ afterEach(async () => {
 });
 
 const spec = (rounds: number, more: Partial<RunSpecInput> = {}): RunSpecInput => ({
-  ...{ model: 'mlp', globalBatch: 64, replicas: 4, length: { rounds }, seed: 21 },
+  model: 'mlp',
+  globalBatch: 64,
+  replicas: 4,
+  length: { rounds },
+  seed: 21,
   ...more,
 });
 const hasEvent = (run: RunView, type: string): boolean => run.entries.some((entry) => entry.kind === 'event' && entry.type === type);

@@ -15,7 +15,11 @@ import { childrenOf, logged } from '../cluster/whole-runs.js';
 
 type CheckpointInput = NonNullable<RunSpecInput['checkpoint']>;
 const specWith = (checkpoint: CheckpointInput): RunSpecInput => ({
-  ...{ model: 'mlp', globalBatch: 64, replicas: 4, length: { rounds: 60 }, seed: 21 },
+  model: 'mlp',
+  globalBatch: 64,
+  replicas: 4,
+  length: { rounds: 60 },
+  seed: 21,
   checkpoint,
 });
 const ALWAYS: CheckpointInput = { everyRounds: 1, keepLast: 2 };

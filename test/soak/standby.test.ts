@@ -6,7 +6,11 @@ import { trainReference } from '../numerics/reference.js';
 
 const ROUNDS = 60;
 const SPEC: RunSpecInput = {
-  ...{ model: 'mlp', globalBatch: 128, replicas: 4, length: { rounds: ROUNDS }, seed: 7 },
+  model: 'mlp',
+  globalBatch: 128,
+  replicas: 4,
+  length: { rounds: ROUNDS },
+  seed: 7,
   strategy: { kind: 'parameter-server', mode: 'sync', servers: 2, standby: 1, accumulate: 1 },
 };
 

@@ -6,7 +6,11 @@ import { DataPlane, type RunView } from '@paceline/testkit';
 const ROUNDS = 60;
 const BATCH = 128;
 const specOf = (mode: 'async' | 'ssp'): RunSpecInput => ({
-  ...{ model: 'mlp', globalBatch: BATCH, replicas: 4, length: { rounds: ROUNDS }, seed: 7 },
+  model: 'mlp',
+  globalBatch: BATCH,
+  replicas: 4,
+  length: { rounds: ROUNDS },
+  seed: 7,
   strategy: { kind: 'parameter-server', mode, stalenessBound: 2, servers: 2, standby: 1, accumulate: 1 },
 });
 

@@ -73,7 +73,9 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
   };
   const queue = new HandQueue(PLACEMENT_QUEUE, placementJobSchema, settings.REDIS_URL, serverId);
   const placements = new PlacementLoop<HostedRun>({
-    ...{ queue, context, address: { serverId, host: settings.PACELINE_DATA_HOST, port: listener.port!, unixPath: listener.unixPath } },
+    queue,
+    context,
+    address: { serverId, host: settings.PACELINE_DATA_HOST, port: listener.port!, unixPath: listener.unixPath },
     createRun: (job, onGone) => new HostedRun(job, context, onGone),
   });
   const dropped = () => [...placements.runs.values()].reduce((sum, run) => sum + run.counters.droppedFrames, 0);

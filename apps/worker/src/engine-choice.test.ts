@@ -40,7 +40,8 @@ function chooser(
   const warned: string[] = [];
   const log = { info: () => undefined, warn: (...said: unknown[]) => void warned.push(String(said.at(-1))) };
   const chooser = new EngineChooser({
-    ...{ log, folder: directory },
+    log,
+    folder: directory,
     tensorflow: () => (hasTensorflow ? [engine] : []),
     fusesMultiplyAdd: () => 'wasm-relaxed' in msPerStep,
     webgpu: () => (gpu === undefined ? undefined : '/webgpu'),

@@ -32,7 +32,14 @@ export async function startSession(
   const parameters = new SharedArrayBuffer(parameterBytes(job.spec, layout));
   const compute = await Compute.start(job, engine, parameters, layout.totalLength * 4, leakLimits);
   const session = new SeatSession({
-    ...{ job, workerId, host: hostname(), compute, parameters, layout, log, clock: processClock },
+    job,
+    workerId,
+    host: hostname(),
+    compute,
+    parameters,
+    layout,
+    log,
+    clock: processClock,
     trainExamples: datasetInfo(job.spec.dataset).trainExamples,
     speed: job.spec.engine === 'mixed' ? engine.examplesPerSecond || undefined : undefined,
     connect: (server) => connect(server, { deadlineMs: CONNECT_DEADLINE_MS, transport, maxQueuedBytes: MAX_QUEUED_BYTES }),

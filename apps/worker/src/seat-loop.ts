@@ -59,7 +59,8 @@ export class SeatLoop {
     this.loop = new Loop<RunSession>({
       queue: new HandQueue(STEP_TASK_QUEUE, stepTaskJobSchema, redisUrl, workerId),
       controlPlane: redisControlPlane(redis),
-      ...{ workerId, clock: processClock },
+      workerId,
+      clock: processClock,
       start: (job, tries) => this.begin(job, tries),
       triesAgain: (job, end, tries) => this.triesAgain(job, end, tries),
       told: (...args) => this.tell(...args),

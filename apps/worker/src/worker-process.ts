@@ -34,7 +34,12 @@ export function startWorker(env: NodeJS.ProcessEnv, onOutgrown: () => void): Wor
   const log = createLogger('worker', { worker: id });
   const redis = connectRedis(settings.REDIS_URL, id);
   const seats = new SeatLoop({
-    ...{ redisUrl: settings.REDIS_URL, redis, workerId: id, transport: settings.PACELINE_TRANSPORT, log, onOutgrown },
+    redisUrl: settings.REDIS_URL,
+    redis,
+    workerId: id,
+    transport: settings.PACELINE_TRANSPORT,
+    log,
+    onOutgrown,
     leakLimits: {
       tensors: settings.PACELINE_LEAK_TENSORS,
       buffers: settings.PACELINE_LEAK_TENSORS,

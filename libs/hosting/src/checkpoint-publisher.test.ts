@@ -18,9 +18,11 @@ function publishing() {
   const publisher = new CheckpointPublisher({
     checkpoints: { sweep } as Checkpoints,
     job: { runId: 'run', attempt: 2, spec: { checkpoint: { keepLast: 1, keepBest: false } } } as unknown as PlacementJob,
-    ...{ layout: undefined as never, schedule: undefined as never },
-    ...{ parent: { runId: 'run', attempt: 1, round: 5, lineage: [] } as never },
-    ...{ journal, nowMs: () => 0 },
+    layout: undefined as never,
+    schedule: undefined as never,
+    parent: { runId: 'run', attempt: 1, round: 5, lineage: [] } as never,
+    journal,
+    nowMs: () => 0,
   });
   const write = (round: number, attempt = 2) => present.push({ runId: 'run', attempt, round });
   const tell = (round: number): void => {

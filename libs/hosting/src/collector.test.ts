@@ -7,7 +7,9 @@ import { WeightsCollector } from './collector.js';
 const LAYOUT: Layout = {
   variables: [{ path: 'v', shape: [4], section: 'trainable', offset: 0, length: 4 }],
   chunks: [{ index: 0, section: 'trainable', offset: 0, length: 4 }],
-  ...{ trainableLength: 4, stateLength: 0, totalLength: 4 },
+  trainableLength: 4,
+  stateLength: 0,
+  totalLength: 4,
 };
 
 /** One chunk of one server. `stall`: the clock leaps ahead, as after a suspension. @param stepMs in which time moves @param rate of the clock that the collector reads */
@@ -32,7 +34,13 @@ function collecting({ stepMs = 1, rate = 1 } = {}) {
     sendMessage: () => void state.pulls++,
   } as unknown as Connection;
   const collector = new WeightsCollector({
-    ...{ layout: LAYOUT, clock, files: undefined as never, generation: 3, file: null, metadata: {}, deadlineMs: 60_000 },
+    layout: LAYOUT,
+    clock,
+    files: undefined as never,
+    generation: 3,
+    file: null,
+    metadata: {},
+    deadlineMs: 60_000,
     serverOf: () => 0,
     connectionTo: () => connection,
     numbers: () => ({ attempt: 1, term: 1, view: 1, round: 3 }),

@@ -78,7 +78,7 @@ export class CoordinatorHost {
     const { successor } = hooks;
     const nowMs = (): number => context.wallMs();
     const journal = (this.journal = new Journal({ now: nowMs, ...(successor ? { storedN: successor.storedN } : {}) }));
-    this.checkpoints = new CheckpointPublisher({ ...{ job, layout, schedule, parent, journal, nowMs }, checkpoints: context.checkpoints });
+    this.checkpoints = new CheckpointPublisher({ job, layout, schedule, parent, journal, nowMs, checkpoints: context.checkpoints });
     // What the coordinator before has told stays the newest that the control plane knows, until something of this one is.
     const told = successor?.succession.newest ?? 0;
     if (told > (parent?.round ?? 0)) this.checkpoints.told(told, 0);
@@ -114,7 +114,8 @@ export class CoordinatorHost {
       onOver: (outcome) => this.over(outcome),
     });
     this.publisher = new JournalPublisher({
-      ...{ controlPlane: context.controlPlane, clock },
+      controlPlane: context.controlPlane,
+      clock,
       runId: job.runId,
       attempt: job.attempt,
       journal: this.journal,
@@ -276,7 +277,9 @@ export class CoordinatorHost {
   private async collect(evaluation: EvaluationResult): Promise<void> {
     const { machine, job } = this;
     this.collector = new WeightsCollector({
-      ...{ layout: this.layout, clock: this.context.clock, files: this.context.weights },
+      layout: this.layout,
+      clock: this.context.clock,
+      files: this.context.weights,
       generation: machine.round,
       serverOf: (chunk) => this.serverOfChunk.get(chunk)!,
       connectionTo: (server) => this.servers.get(server)!,

@@ -32,13 +32,27 @@ export class HostedPlace {
     const { job, context, shard, servers, standbys } = options;
     const { runId, attempt, index, token } = job;
     this.place = new ShardPlace<ServerAddress>({
-      ...{ index, attempt, replicas: job.spec.replicas, serverId: context.serverId, isStandby: job.role === 'standby' },
+      index,
+      attempt,
+      replicas: job.spec.replicas,
+      serverId: context.serverId,
+      isStandby: job.role === 'standby',
       hasTokens: job.spec.strategy.mode !== 'sync',
-      ...{ servers, standbys, clock: context.clock },
+      servers,
+      standbys,
+      clock: context.clock,
       connect: (address) => context.connectTo(address),
       hello: (role) => ({
-        ...{ type: 'hello', token, run: runId, role, id: context.serverId, host: context.host, seat: index, n: 0 },
-        ...{ fingerprint: '', layout: options.layoutHash },
+        type: 'hello',
+        token,
+        run: runId,
+        role,
+        id: context.serverId,
+        host: context.host,
+        seat: index,
+        n: 0,
+        fingerprint: '',
+        layout: options.layoutHash,
       }),
       ask: (want, term) => {
         const report = { kind: 'lead.asked', runId, attempt, index, serverId: context.serverId, want, term } as const;

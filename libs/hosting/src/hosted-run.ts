@@ -70,14 +70,22 @@ export class HostedRun {
     const owned = shardChunks(this.layout, job.servers, job.index);
     this.silence = new SilenceWatch(context.clock, { silentAfterMs: SILENT_AFTER_MS, tickMs: HEARTBEAT_MS });
     const plan = {
-      ...{ layout: this.layout, owned, model: job.model, optimizer: spec.optimizer, seed: spec.seed },
+      layout: this.layout,
+      owned,
+      model: job.model,
+      optimizer: spec.optimizer,
+      seed: spec.seed,
       gradientsInFlight: copiesInFlight(spec),
       examplesIn: (round: number) => this.schedule.round(round).count,
     };
     this.store = context.createStore(plan, job);
     const { runId, attempt, index, servers } = job;
     this.writer = new CheckpointWriter({
-      ...{ checkpoints: context.checkpoints, runId, attempt, index, servers },
+      checkpoints: context.checkpoints,
+      runId,
+      attempt,
+      index,
+      servers,
       tell: (message) => this.guard(() => this.tell(message)),
     });
     this.hosted = createShard(job, this.store, this.schedule, {
@@ -166,7 +174,12 @@ export class HostedRun {
   private startPlace(servers: readonly ServerAddress[], standbys: readonly ServerAddress[]): void {
     const { job, context, layoutHash, shard } = this;
     this.hostedPlace = new HostedPlace({
-      ...{ job, shard, servers, standbys, context, layoutHash },
+      job,
+      shard,
+      servers,
+      standbys,
+      context,
+      layoutHash,
       coordinate: (successor) => {
         if (successor) this.coordinator = this.makeCoordinator(successor);
         return this.coordinateHere(this.coordinator!);

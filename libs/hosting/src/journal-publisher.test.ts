@@ -13,14 +13,19 @@ test('a report is never longer than what is taken, however long its entries are'
     journal.append({ kind: 'event', type: 'view.changed', message: `view ${view}`, data: { view, members } });
   const waiting: (() => void)[] = [];
   const publisher = new JournalPublisher({
-    ...{ runId: '00000000-0000-4000-8000-000000000001', attempt: 1, journal, term: 1 },
+    runId: '00000000-0000-4000-8000-000000000001',
+    attempt: 1,
+    journal,
+    term: 1,
     clock: { now: () => 0, soon: () => undefined, every: () => () => undefined, after: (_, act) => (waiting.push(act), () => undefined) },
     controlPlane: {
       readControl: () => Promise.resolve({}),
       sendReport: (report) => Promise.resolve(void lengths.push(JSON.stringify(report).length)),
     },
     state: () => ({ seats: members }) as unknown as JournalReport['state'],
-    ...{ onCancel: () => undefined, onPause: () => undefined, onWorkers: () => undefined },
+    onCancel: () => undefined,
+    onPause: () => undefined,
+    onWorkers: () => undefined,
   });
   for (let period = 0; period < 3; period++) await publisher.flush();
   expect(lengths.length).toBeGreaterThan(9);
@@ -32,14 +37,19 @@ test('nothing is sent any more once it was stopped, not even what a batch under 
   const journal = new Journal({ now: () => 0 });
   for (let i = 0; i < 900; i++) journal.append({ kind: 'event', type: 'worker.joined', message: '', data: {} });
   const publisher = new JournalPublisher({
-    ...{ runId: '00000000-0000-4000-8000-000000000001', attempt: 1, journal, term: 1 },
+    runId: '00000000-0000-4000-8000-000000000001',
+    attempt: 1,
+    journal,
+    term: 1,
     clock: { now: () => 0, soon: () => undefined, every: () => () => undefined, after: () => () => undefined },
     controlPlane: {
       readControl: () => Promise.resolve({}),
       sendReport: (report) => Promise.resolve(void sent.push((report as JournalReport).entries.length)),
     },
     state: () => ({}) as JournalReport['state'],
-    ...{ onCancel: () => undefined, onPause: () => undefined, onWorkers: () => undefined },
+    onCancel: () => undefined,
+    onPause: () => undefined,
+    onWorkers: () => undefined,
   });
   const flushed = publisher.flush();
   publisher.stop();
@@ -67,13 +77,19 @@ test('the journals of two attempts drain side by side: each hears only what is s
     const journal = new Journal({ now: () => nowMs });
     for (let i = 0; i < 3 * attempt; i++) journal.append({ kind: 'event', type: 'worker.joined', message: `${attempt}`, data: {} });
     const publisher = new JournalPublisher({
-      ...{ clock, runId: '00000000-0000-4000-8000-000000000001', attempt, journal, term: 1 },
+      clock,
+      runId: '00000000-0000-4000-8000-000000000001',
+      attempt,
+      journal,
+      term: 1,
       controlPlane: {
         readControl: () => Promise.resolve({ ...control }),
         sendReport: (report) => Promise.resolve(void reports.push(report as JournalReport)),
       },
       state: () => ({}) as JournalReport['state'],
-      ...{ onCancel: () => undefined, onPause: () => undefined, onWorkers: () => undefined },
+      onCancel: () => undefined,
+      onPause: () => undefined,
+      onWorkers: () => undefined,
     });
     publisher.start();
     return journal;
@@ -108,7 +124,10 @@ test('while nobody answers nothing new is told, however much there is: what may 
   const control: ControlFields = {};
   const waiting: (() => void)[] = [];
   const publisher = new JournalPublisher({
-    ...{ runId: '00000000-0000-4000-8000-000000000001', attempt: 1, journal, term: 1 },
+    runId: '00000000-0000-4000-8000-000000000001',
+    attempt: 1,
+    journal,
+    term: 1,
     clock: {
       now: () => nowMs,
       soon: () => undefined,
@@ -120,7 +139,9 @@ test('while nobody answers nothing new is told, however much there is: what may 
       sendReport: (report) => Promise.resolve(void told.push(...(report as JournalReport).entries.map(({ n }) => n))),
     },
     state: () => ({}) as JournalReport['state'],
-    ...{ onCancel: () => undefined, onPause: () => undefined, onWorkers: () => undefined },
+    onCancel: () => undefined,
+    onPause: () => undefined,
+    onWorkers: () => undefined,
   });
   publisher.start();
   const pass = async (seconds: number): Promise<void> => {

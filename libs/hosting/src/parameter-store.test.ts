@@ -13,7 +13,12 @@ test('a store that nobody waits for any more reads no further tensor of its chec
   const model = { variables: [variable], inputShape: [10], outputShape: [10], parameterCount: 100, stateCount: 0 };
   const layout = createLayout(model);
   const store = new ParameterStore({
-    ...{ layout, owned: layout.chunks.map(({ index }) => index), model, seed: 1, gradientsInFlight: 1, examplesIn: () => 1 },
+    layout,
+    owned: layout.chunks.map(({ index }) => index),
+    model,
+    seed: 1,
+    gradientsInFlight: 1,
+    examplesIn: () => 1,
     optimizer: { name: 'momentum', learningRate: 0.1, momentum: 0.9, nesterov: false },
     createArena: (options) => Arena.create(options),
   });

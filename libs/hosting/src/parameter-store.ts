@@ -96,8 +96,17 @@ export class ParameterStore {
     const section = this.sections.get(chunk.index)!;
     if (section === 'trainable') this.preserve(chunk);
     applyTokenUpdate(chunk.arena.kernels, this.optimizer, options, {
-      ...{ section, paramIn: paramIn.pointer, paramOut: paramOut.pointer, grad: gradient.pointer, count: chunk.length },
-      ...{ slots: this.slots.get(chunk.index) ?? [], examples, step, staleness, fetched: fetched?.pointer, isCompensated },
+      section,
+      paramIn: paramIn.pointer,
+      paramOut: paramOut.pointer,
+      grad: gradient.pointer,
+      count: chunk.length,
+      slots: this.slots.get(chunk.index) ?? [],
+      examples,
+      step,
+      staleness,
+      fetched: fetched?.pointer,
+      isCompensated,
     });
   }
 

@@ -48,7 +48,9 @@ function setUp() {
     queue: { take: () => Promise.resolve(jobs.shift()), peek: () => Promise.resolve(undefined), close: none },
     address: { serverId: 'ps-1', host: 'h', port: 1, unixPath: null },
     context: {
-      ...{ serverId: 'ps-1', clock, log: { debug: silent, info: silent, warn: silent, error: silent } },
+      serverId: 'ps-1',
+      clock,
+      log: { debug: silent, info: silent, warn: silent, error: silent },
       controlPlane: {
         readControl: () => Promise.resolve({ ...control }),
         sendReport: (report) => Promise.resolve(void reports.push(report)),
@@ -57,7 +59,12 @@ function setUp() {
     },
     createRun: (_, onGone) => {
       const part = {
-        ...{ job, isOver: false, prepare: none, shutdown: none, flush: none, stop: silent },
+        job,
+        isOver: false,
+        prepare: none,
+        shutdown: none,
+        flush: none,
+        stop: silent,
         start: (servers: readonly ServerAddress[]) => Promise.resolve(void begun.push(...servers.map(({ serverId }) => serverId))),
         drop: () => {
           part.isOver = true;

@@ -10,7 +10,9 @@ const NUMBERS = { attempt: 1, term: 1, view: 0, round: 0 };
 const LAYOUT: Layout = {
   variables: [{ path: 'v', shape: [4], section: 'trainable', offset: 0, length: 4 }],
   chunks: [{ index: 0, section: 'trainable', offset: 0, length: 4 }],
-  ...{ trainableLength: 4, stateLength: 0, totalLength: 4 },
+  trainableLength: 4,
+  stateLength: 0,
+  totalLength: 4,
 };
 
 function virtualTime() {
@@ -57,7 +59,8 @@ async function setUp(answer: Answer | null = welcome, mode: 'sync' | 'async' = '
   let stopped!: () => void;
   let server!: Connection;
   const compute: SeatCompute = {
-    ...{ fingerprint: 'an engine', progress: 7 },
+    fingerprint: 'an engine',
+    progress: 7,
     step: () => asked.push('step'),
     token: () => asked.push('token'),
     evaluate: () => asked.push('evaluate'),
@@ -66,16 +69,31 @@ async function setUp(answer: Answer | null = welcome, mode: 'sync' | 'async' = '
     stop: () => (asked.push('stop'), new Promise<void>((resolve) => (stopped = resolve))),
   };
   const spec = runSpecSchema.parse({
-    ...{ model: 'mlp', globalBatch: 4, replicas: 2, length: { rounds: 2 } },
+    model: 'mlp',
+    globalBatch: 4,
+    replicas: 2,
+    length: { rounds: 2 },
     strategy: { kind: 'parameter-server', mode },
   });
   const address: ServerAddress = { index: 0, serverId: 'ps', host: 'h', port: 1, unixPath: null };
   const job = {
-    ...{ kind: 'step-task', runId: '00000000-0000-4000-8000-000000000001', attempt: 1, seat: 1, n: 2, token: 'a token' },
-    ...{ spec, servers: [address] },
+    kind: 'step-task',
+    runId: '00000000-0000-4000-8000-000000000001',
+    attempt: 1,
+    seat: 1,
+    n: 2,
+    token: 'a token',
+    spec,
+    servers: [address],
   } as unknown as StepTaskJob;
   const session = new SeatSession({
-    ...{ job, workerId: 'w', host: 'here', compute, layout: LAYOUT, clock, trainExamples: 8 },
+    job,
+    workerId: 'w',
+    host: 'here',
+    compute,
+    layout: LAYOUT,
+    clock,
+    trainExamples: 8,
     parameters: new ArrayBuffer(parameterBytes(spec, LAYOUT)),
     log: { error: (_, message) => errors.push(message) },
     connect: () => {
@@ -99,7 +117,15 @@ async function setUp(answer: Answer | null = welcome, mode: 'sync' | 'async' = '
   await pass(0);
   const types = () => heard.map(({ type }) => type);
   return {
-    ...{ session, heard, types, closed, ends, errors, asked, timers, pass },
+    session,
+    heard,
+    types,
+    closed,
+    ends,
+    errors,
+    asked,
+    timers,
+    pass,
     says: (): SeatComputeEvents => says,
     stopped: () => stopped(),
     server: () => server,
@@ -109,8 +135,16 @@ async function setUp(answer: Answer | null = welcome, mode: 'sync' | 'async' = '
 test('HELLO names the seat, the engine and the layout; then heartbeats carry the progress of the engine', async () => {
   const { heard, types, pass, session } = await setUp();
   expect(heard[0]).toEqual({
-    ...{ type: 'hello', token: 'a token', run: session.job.runId, role: 'worker', id: 'w', host: 'here', seat: 1, n: 2 },
-    ...{ fingerprint: 'an engine', layout: layoutHash(LAYOUT) },
+    type: 'hello',
+    token: 'a token',
+    run: session.job.runId,
+    role: 'worker',
+    id: 'w',
+    host: 'here',
+    seat: 1,
+    n: 2,
+    fingerprint: 'an engine',
+    layout: layoutHash(LAYOUT),
   });
   await pass(1_000);
   expect(types().slice(1)).toEqual(['heartbeat', 'heartbeat', 'pull']); // the tick asks for what does not come

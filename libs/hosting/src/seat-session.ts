@@ -103,7 +103,8 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
       connect: (server) => options.connect(server),
       hello: () => ({
         ...({ token: job.token, run: job.runId, role: 'worker', id: workerId, host: options.host, seat: job.seat, n: job.n } as const),
-        ...{ fingerprint: compute.fingerprint, layout: hash },
+        fingerprint: compute.fingerprint,
+        layout: hash,
         ...(options.speed === undefined ? {} : { speed: options.speed }),
       }),
       onGivenUp: (code, message, serverIndex) => this.end({ kind: 'given-up', code, message, serverIndex }),
@@ -169,17 +170,25 @@ function createMember(options: SeatSessionOptions<SeatCompute>, onEnd: (outcome:
   const { job, workerId, layout, parameters, compute, clock, trainExamples } = options;
   const { attempt, spec } = job;
   const part = {
-    ...{ id: workerId, attempt, compute, onEnd },
+    id: workerId,
+    attempt,
+    compute,
+    onEnd,
     servers: job.servers.length,
     chunks: memberChunks(layout, job.servers.length),
   };
   if (spec.strategy.mode !== 'sync') return new TokenMember({ ...part, store: new Uint8Array(parameters) });
   const bytes = layout.totalLength * 4;
   const { totalRounds } = createSchedule({
-    ...{ examples: trainExamples, globalBatch: spec.globalBatch, dropRemainder: spec.dropRemainder, length: spec.length },
+    examples: trainExamples,
+    globalBatch: spec.globalBatch,
+    dropRemainder: spec.dropRemainder,
+    length: spec.length,
   });
   return new Member({
-    ...{ ...part, totalRounds, now: () => clock.now() },
+    ...part,
+    totalRounds,
+    now: () => clock.now(),
     store: { bytes: (generation) => new Uint8Array(parameters, (generation & 1) * bytes, bytes) },
   });
 }
@@ -189,6 +198,9 @@ function memberChunks(layout: Layout, servers: number): MemberChunk[] {
   const owners = new Map<number, number>();
   for (let server = 0; server < servers; server++) for (const chunk of shardChunks(layout, servers, server)) owners.set(chunk, server);
   return layout.chunks.map(({ index, offset, length }) => ({
-    ...{ index, byteOffset: offset * 4, byteLength: length * 4, server: owners.get(index)! },
+    index,
+    byteOffset: offset * 4,
+    byteLength: length * 4,
+    server: owners.get(index)!,
   }));
 }

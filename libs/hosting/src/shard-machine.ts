@@ -51,7 +51,12 @@ function synchronous({ spec, index, attempt, restore }: PlacementJob, store: Par
   const { replicas } = spec;
   const hasBackups = spec.strategy.backupReplicas > 0;
   const machine = new Shard({
-    ...{ index, attempt, replicas, chunks: store.chunks, initial: store.initial, firstRound: restore?.round ?? 0 },
+    index,
+    attempt,
+    replicas,
+    chunks: store.chunks,
+    initial: store.initial,
+    firstRound: restore?.round ?? 0,
     createReduction: (ops) => (hasBackups ? new LeafReduction(replicas, ops) : new ReductionTree(replicas, ops)),
     isValidNode: (lo, hi) => (hasBackups ? hi === lo + 1 && hi <= replicas : validNode(replicas, lo, hi)),
     update: (...args) => store.update(...args),
@@ -76,7 +81,11 @@ function asynchronous(job: PlacementJob, store: ParameterStore, schedule: Schedu
   const { delayCompensation, stalenessScaledRate } = spec.strategy;
   const replicaExamples = examplesOf(schedule, spec.replicas);
   const machine = new TokenShard({
-    ...{ index, attempt, chunks: store.chunks, initial: store.initial, firstRound: restore?.round ?? 0 },
+    index,
+    attempt,
+    chunks: store.chunks,
+    initial: store.initial,
+    firstRound: restore?.round ?? 0,
     plan: { replicas: spec.replicas, totalRounds: schedule.totalRounds, replicaExamples },
     keepsFetched: delayCompensation > 0,
     update: (chunk, update, paramIn, paramOut, gradient) => {

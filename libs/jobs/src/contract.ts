@@ -398,7 +398,10 @@ export const claimsSchema = z.object({
   claims: z
     .array(
       z.object({
-        ...{ index: z.int().min(0), role: z.enum(['primary', 'standby']), made: z.int().min(0), serverId: z.string().max(100) },
+        index: z.int().min(0),
+        role: z.enum(['primary', 'standby']),
+        made: z.int().min(0),
+        serverId: z.string().max(100),
       }),
     )
     .max(2_048),

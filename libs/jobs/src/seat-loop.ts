@@ -131,7 +131,9 @@ export class SeatLoop<S extends Seat> {
         ? { kind: 'seat.left', runId, attempt, seat, n, workerId, reason: end.message.slice(0, 300) }
         : {
             ...({ kind: 'seat.failed', runId, attempt, seat, n, workerId } as const),
-            ...{ code: end.code.slice(0, 100), message: end.message.slice(0, 2000), serverIndex: end.serverIndex },
+            code: end.code.slice(0, 100),
+            message: end.message.slice(0, 2000),
+            serverIndex: end.serverIndex,
           };
     await controlPlane.sendReport(report).catch((error: Error) => told('unreported', job, { error, end }));
   }

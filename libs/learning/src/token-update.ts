@@ -49,7 +49,12 @@ export function applyTokenUpdate(kernels: Kernels, optimizer: Optimizer, options
     kernels.compensateDelay(grad, paramIn, update.fetched, count, options.delayCompensation, mean);
   }
   optimizer.apply(kernels, {
-    ...{ paramIn, paramOut, grad, slots: update.slots, count, step: update.step },
+    paramIn,
+    paramOut,
+    grad,
+    slots: update.slots,
+    count,
+    step: update.step,
     gradScale: isCompensated ? 1 : mean,
     rateDivisor: options.stalenessScaledRate ? 1 + staleness : 1,
   });

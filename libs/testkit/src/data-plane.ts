@@ -318,7 +318,10 @@ export class DataPlane {
     if (run.servers.length < servers || run.standbys.length < standby * servers) return;
     if (run.leads.length === 0)
       run.leads = run.servers.map(({ index, serverId }) => ({
-        ...{ index, term: 1, primary: serverId, standby: run.standbys.find((other) => other.index === index)?.serverId ?? null },
+        index,
+        term: 1,
+        primary: serverId,
+        standby: run.standbys.find((other) => other.index === index)?.serverId ?? null,
       }));
     const start = { attempt: run.attempt, servers: run.servers, ...(standby > 0 ? { standbys: run.standbys } : {}) };
     await this.redisClient.hset(controlKey(run.id), 'start', JSON.stringify(start));
@@ -331,7 +334,11 @@ export class DataPlane {
     run.leads = run.leads.map((other) => (other.index === index ? lead : other));
     const ledger = run.entries.filter((entry) => entry.kind === 'ledger').at(-1);
     const answer: LeadAnswer = {
-      ...{ attempt: run.attempt, ...lead, storedN: run.entries.at(-1)?.n ?? 0, newest: 0, terms: run.leads.map(({ term }) => term) },
+      attempt: run.attempt,
+      ...lead,
+      storedN: run.entries.at(-1)?.n ?? 0,
+      newest: 0,
+      terms: run.leads.map(({ term }) => term),
       ledgerFrom: ledger?.kind === 'ledger' ? ledger.toRound + 1 : 0,
     };
     await this.redisClient.hset(controlKey(run.id), leadFieldName(index), JSON.stringify(answer));

@@ -23,7 +23,8 @@ const members = replicas.map((replica) => ({ id: `w${replica}`.padEnd(100, '"'),
 const decision = { skip: false, examples: LIMITS.globalBatchExamples, scale: Math.abs(LONGEST_NUMBER), variables };
 /** Every variable once, and each border between two chunks cuts one in two. */
 const scalars = chunks.map((chunk) => ({
-  ...{ chunk, isFinite: true },
+  chunk,
+  isFinite: true,
   squares: variables.filter((_, i) => i % chunks.length === chunk).concat([[chunk, Math.abs(LONGEST_NUMBER)]]),
 }));
 /** Parameters, and two slots. */
@@ -44,9 +45,13 @@ const LONGEST: readonly Message[] = [
   { type: 'decision', round: u32, ...decision },
   { type: 'standing', ...numbers, isReduced: true, decision, missing: replicas },
   {
-    ...{ type: 'standing', ...numbers, isReduced: false },
+    type: 'standing',
+    ...numbers,
+    isReduced: false,
     marks: {
-      ...{ lowWater: LIMITS.rounds * LIMITS.replicas, beyond: Buffer.alloc(MAX_TOKENS_AHEAD / 8 + 1, 255).toString('base64'), since: u32 },
+      lowWater: LIMITS.rounds * LIMITS.replicas,
+      beyond: Buffer.alloc(MAX_TOKENS_AHEAD / 8 + 1, 255).toString('base64'),
+      since: u32,
       dropped: Array.from({ length: MAX_TOKENS_AHEAD }, (_, i) => LIMITS.rounds * LIMITS.replicas - i),
       droppedBefore: { examples: Number.MAX_SAFE_INTEGER, end: LIMITS.rounds * LIMITS.replicas },
     },

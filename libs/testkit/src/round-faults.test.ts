@@ -75,8 +75,18 @@ test('a second copy of a parameter chunk that breaks on its way does not touch t
   const { machine } = worker;
   const store = machine['options'].store;
   const header: FrameHeader = {
-    ...{ type: FrameType.parameters, codec: 0, flags: 0, attempt: 1, term: 1, view: 1, nodeLo: 0, nodeHi: 0, payloadCrc: 0 },
-    ...{ round: machine.round, chunk: 0, length: machine['options'].chunks[0]!.byteLength },
+    type: FrameType.parameters,
+    codec: 0,
+    flags: 0,
+    attempt: 1,
+    term: 1,
+    view: 1,
+    nodeLo: 0,
+    nodeHi: 0,
+    payloadCrc: 0,
+    round: machine.round,
+    chunk: 0,
+    length: machine['options'].chunks[0]!.byteLength,
   };
   await until('a complete generation', () => ((header.round = machine.round), machine['isComplete'](machine.round)));
   expect(machine.payloadFor(header).buffer).not.toBe(store.bytes(header.round).buffer);

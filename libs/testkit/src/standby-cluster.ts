@@ -60,7 +60,10 @@ export class StandbyCluster {
     this.primaries = Array.from({ length: options.servers }, (_, index) => ({ index, serverId: `p${index}` }));
     this.standbys = paired.map((index) => ({ index, serverId: `s${index}` }));
     this.leads = this.primaries.map(({ index, serverId }) => ({
-      ...{ index, term: 1, primary: serverId, standby: this.standbys.find((standby) => standby.index === index)?.serverId ?? null },
+      index,
+      term: 1,
+      primary: serverId,
+      standby: this.standbys.find((standby) => standby.index === index)?.serverId ?? null,
     }));
     for (const { index, serverId } of this.primaries) this.servers.push(new StandbyServer(serverId, index, false, this));
     for (const { index, serverId } of this.standbys) this.servers.push(new StandbyServer(serverId, index, true, this));

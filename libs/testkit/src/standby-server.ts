@@ -45,7 +45,12 @@ export class StandbyServer {
     const { layout, options, arena } = cluster;
     const chunks = shardChunks(layout, options.servers, index).map((i) => ({ index: i, length: layout.chunks[i]!.length, arena }));
     this.place = new ShardPlace<Address>({
-      ...{ index, attempt: 1, replicas: options.replicas, serverId: id, isStandby, clock: processClock },
+      index,
+      attempt: 1,
+      replicas: options.replicas,
+      serverId: id,
+      isStandby,
+      clock: processClock,
       servers: cluster.primaries,
       standbys: cluster.standbys,
       connect: (address) => this.dial(address),
@@ -59,7 +64,10 @@ export class StandbyServer {
       ...(options.askAtMostMs === undefined ? {} : { askAtMostMs: options.askAtMostMs }),
     });
     this.shard = new Shard({
-      ...{ index, attempt: 1, replicas: options.replicas, chunks },
+      index,
+      attempt: 1,
+      replicas: options.replicas,
+      chunks,
       initial: chunks.map(({ length }) => {
         const region = acquireRegion(arena, length);
         arena.kernels.fill(region.pointer, length, 0);
@@ -251,7 +259,10 @@ export class StandbyServer {
       ? { term: this.shard.term, ...this.shard.known(), ledgerFrom: stored.ledgerFrom, newest: 0 }
       : undefined;
     this.coordinator = new Coordinator({
-      ...{ attempt: 1, replicas: options.replicas, servers: options.servers, evalExamples: 1200 },
+      attempt: 1,
+      replicas: options.replicas,
+      servers: options.servers,
+      evalExamples: 1200,
       journal: this.journal,
       now: () => performance.now(),
       schedule: {

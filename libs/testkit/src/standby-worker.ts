@@ -24,9 +24,16 @@ export class StandbyWorker {
     const owners = new Map<number, number>();
     for (let s = 0; s < options.servers; s++) for (const chunk of shardChunks(layout, options.servers, s)) owners.set(chunk, s);
     this.machine = new Member({
-      ...{ id, attempt: 1, servers: options.servers, totalRounds: options.rounds, now: () => performance.now() },
+      id,
+      attempt: 1,
+      servers: options.servers,
+      totalRounds: options.rounds,
+      now: () => performance.now(),
       chunks: layout.chunks.map(({ index, offset, length }) => ({
-        ...{ index, byteOffset: offset * 4, byteLength: length * 4, server: owners.get(index)! },
+        index,
+        byteOffset: offset * 4,
+        byteLength: length * 4,
+        server: owners.get(index)!,
       })),
       store: { bytes: (generation) => new Uint8Array(this.flat[generation & 1]!.buffer) },
       compute: {
@@ -39,7 +46,11 @@ export class StandbyWorker {
       onEnd: () => undefined,
     });
     this.links = new ServerLinks<Address>({
-      ...{ servers: cluster.primaries, standbys: cluster.standbys, attempt: 1, member: this.machine, clock: processClock },
+      servers: cluster.primaries,
+      standbys: cluster.standbys,
+      attempt: 1,
+      member: this.machine,
+      clock: processClock,
       connect: (address) => cluster.dial(address.serverId),
       hello: () => helloOf('worker', id, seat),
       onGivenUp: (code, message) => void (this.givenUp = `${code}: ${message}`),

@@ -85,7 +85,10 @@ export class TestTokenMember {
       attempt: 1,
       servers: options.servers,
       chunks: layout.chunks.map(({ index, offset, length }) => ({
-        ...{ index, byteOffset: offset * 4, byteLength: length * 4, server: cluster.ownerOf(index) },
+        index,
+        byteOffset: offset * 4,
+        byteLength: length * 4,
+        server: cluster.ownerOf(index),
       })),
       store: new Uint8Array(this.store.buffer),
       compute: {
@@ -150,10 +153,8 @@ export class TestTokenMember {
     this.machine.contribution(token.round, token.replica, count, [count, 0]);
     cluster.gradientsMade++;
     const { round, replica } = token;
-    this.machine.node({
-      ...{ round, lo: replica, hi: replica + 1, bytes: new Uint8Array(out.buffer) },
-      release: () => void cluster.gradientsReleased++,
-    });
+    const bytes = new Uint8Array(out.buffer);
+    this.machine.node({ round, lo: replica, hi: replica + 1, bytes, release: () => void cluster.gradientsReleased++ });
   }
 
   /** The connection as the machine sees it: what it sends may be lost, repeated, delayed. */
@@ -220,9 +221,16 @@ export class TokenCluster {
     this.journal = new Journal({ now: () => this.now() });
     const owners = new Set(this.layout.chunks.map(({ index }) => this.ownerOf(index)));
     this.coordinator = new TokenCoordinator({
-      ...{ attempt: 1, replicas: options.replicas, servers: options.servers, shards: [...owners], evalExamples: 1200 },
-      ...{ mode: options.mode, stalenessBound: options.stalenessBound ?? 4, nonFinite: options.nonFinite ?? 'fail' },
-      ...{ journal: this.journal, now: () => this.now() },
+      attempt: 1,
+      replicas: options.replicas,
+      servers: options.servers,
+      shards: [...owners],
+      evalExamples: 1200,
+      mode: options.mode,
+      stalenessBound: options.stalenessBound ?? 4,
+      nonFinite: options.nonFinite ?? 'fail',
+      journal: this.journal,
+      now: () => this.now(),
       ...(options.cuts ? { cuts: options.cuts } : {}),
       ...(options.restore ? { firstRound: options.restore.generation } : {}),
       schedule: {
@@ -370,10 +378,14 @@ export class TokenCluster {
     const chunks = shardChunks(layout, options.servers, index).map((i) => ({ index: i, length: layout.chunks[i]!.length, arena }));
     const [near, far] = memoryPair();
     const shard = new TokenShard({
-      ...{ index, attempt: 1, chunks, keepsFetched: (options.delayCompensation ?? 0) > 0 },
+      index,
+      attempt: 1,
+      chunks,
+      keepsFetched: (options.delayCompensation ?? 0) > 0,
       ...(options.restore ? { firstRound: options.restore.generation } : {}),
       plan: {
-        ...{ replicas: options.replicas, totalRounds: options.rounds },
+        replicas: options.replicas,
+        totalRounds: options.rounds,
         replicaExamples: (round, replica) => this.examplesOf(round, replica),
       },
       initial: chunks.map(({ index: chunk, length }) => {
@@ -385,14 +397,18 @@ export class TokenCluster {
       update: (chunk, { token, step, staleness, fetched }, paramIn, paramOut, gradient) => {
         const { section } = layout.chunks[chunk.index]!;
         if (chunk === chunks[0]) this.applied.push({ ...token, server: index, staleness, step });
-        const { stalenessScaledRate = false, delayCompensation = 0 } = options;
+        const { pointer: grad } = gradient;
+        const memory = { section, paramIn: paramIn.pointer, paramOut: paramOut.pointer, grad, slots: [], count: chunk.length };
         applyTokenUpdate(
           arena.kernels,
           this.optimizer,
-          { stalenessScaledRate, delayCompensation },
+          { stalenessScaledRate: options.stalenessScaledRate ?? false, delayCompensation: options.delayCompensation ?? 0 },
           {
-            ...{ section, paramIn: paramIn.pointer, paramOut: paramOut.pointer, grad: gradient.pointer, slots: [], count: chunk.length },
-            ...{ examples: this.examplesOf(token.round, token.replica), step, staleness, fetched: fetched?.pointer },
+            ...memory,
+            examples: this.examplesOf(token.round, token.replica),
+            step,
+            staleness,
+            fetched: fetched?.pointer,
           },
         );
       },

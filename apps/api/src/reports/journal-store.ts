@@ -131,7 +131,12 @@ export class JournalStore {
       await transaction.run.updateMany({ where: { id: runId }, data: { lastMetricSeq: run.lastMetricSeq } });
     }
     const ledger = of('ledger').map(({ n, fromRound, toRound, examples, dropped }) => ({
-      ...{ runId, attempt, n, fromRound, toRound, examples },
+      runId,
+      attempt,
+      n,
+      fromRound,
+      toRound,
+      examples,
       dropped: dropped ?? 0,
     }));
     if (ledger.length > 0) await transaction.ledgerRange.createMany({ data: ledger });

@@ -114,7 +114,8 @@ async function install({ terminal, env }: CommandContext, name: string, cuda: bo
   const from = performance.now();
   let trial: Trial | undefined;
   const { engine, isNew } = await installTensorflow({
-    ...{ variant: cuda ? 'cuda' : 'cpu', env },
+    variant: cuda ? 'cuda' : 'cpu',
+    env,
     onStep: (text) => terminal.note(`${text} …`),
     trial: async ({ packageDir }) => void (trial = await tryEngine('tensorflow', { tensorflowPackage: packageDir }, env)),
   });

@@ -99,8 +99,11 @@ class Trace {
       const key = JSON.stringify([layer, op]);
       const { tensors, buffers, bytes } = byPlace.get(key) ?? { tensors: 0, buffers: 0, bytes: 0 };
       byPlace.set(key, {
-        ...{ layer, op, tensors: tensors + more.tensors },
-        ...{ buffers: buffers + more.buffers, bytes: bytes + more.bytes },
+        layer,
+        op,
+        tensors: tensors + more.tensors,
+        buffers: buffers + more.buffers,
+        bytes: bytes + more.bytes,
       });
     };
     for (const { bytes, ...place } of this.tensors.values()) add(place, { tensors: 1, buffers: 0, bytes });

@@ -15,7 +15,8 @@ import { convolve, execute, finish, nativeOf, type Call, type Inputs } from './o
 export const TENSORFLOW_KERNELS_REVISION = 4;
 
 const flag = (call: Call, name: string, value: boolean): object => ({
-  ...{ name, value },
+  name,
+  value,
   type: nativeOf(call).binding.TF_ATTR_BOOL,
 });
 

@@ -228,7 +228,8 @@ describe('a model', () => {
 
   it('that is a graph leaves them apart: what the convolution gives may go elsewhere too', async () => {
     const node = (class_name: string, name: string, config: object, ...from: readonly string[]) => ({
-      ...{ class_name, config: { name, ...config } },
+      class_name,
+      config: { name, ...config },
       inbound_nodes: from.length === 0 ? [] : [from.map((source) => [source, 0, 0, {}])],
     });
     const layers = [

@@ -26,7 +26,11 @@ export function batchMatMul(stock: tf.KernelFunc): tf.KernelFunc {
         a: atA + (batchA === 1 ? 0 : i * m * k * FLOAT),
         b: atB + (batchB === 1 ? 0 : i * k * n * FLOAT),
         c: atOut + i * m * n * FLOAT,
-        ...{ transposeA, transposeB, m, n, k },
+        transposeA,
+        transposeB,
+        m,
+        n,
+        k,
       });
     }
     return out;

@@ -96,7 +96,9 @@ function convolution(
   const { outShape } = tf.backend_util.computeConv2DInfo([...inputShape], [...filterShape], strides, 1, pad);
   const shared = { strides, pad, dataFormat: 'NHWC', dimRoundingMode: undefined };
   return {
-    ...{ inputShape, filterShape, dyShape: outShape },
+    inputShape,
+    filterShape,
+    dyShape: outShape,
     ofFilter: (x, dy) => kernel(tf.Conv2DBackpropFilter, { x, dy }, { ...shared, filterShape }),
     ofInput: (dy, filter) => kernel(tf.Conv2DBackpropInput, { dy, filter }, { ...shared, inputShape }),
   };

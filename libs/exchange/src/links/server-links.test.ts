@@ -9,25 +9,45 @@ import { ServerLinks } from './server-links.js';
 
 const view = (number: number): MessageOf<'view'> => ({ type: 'view', view: number, term: 1, round: 0, members: [] });
 const welcome = (term: number): MessageOf<'welcome'> => ({
-  ...{ type: 'welcome', id: 'w', server: 0, round: 0, view: 1, term, applied: '', phase: 'GATHERING' },
+  type: 'welcome',
+  id: 'w',
+  server: 0,
+  round: 0,
+  view: 1,
+  term,
+  applied: '',
+  phase: 'GATHERING',
 });
 
 /** A member without parameters, and the connections that it opens to the two servers of its shard, newest last. */
 async function linked() {
   const opened: { readonly to: string; hears(message: Message, term: number): void; breaks(): void }[] = [];
   const member = new Member({
-    ...{ id: 'w', attempt: 1, chunks: [], servers: 1, totalRounds: 3, now: () => 0 },
+    id: 'w',
+    attempt: 1,
+    chunks: [],
+    servers: 1,
+    totalRounds: 3,
+    now: () => 0,
     store: { bytes: () => new Uint8Array(0) },
     compute: { step: () => undefined, evaluate: () => undefined, committed: () => undefined },
     onEnd: () => undefined,
   });
   const links = new ServerLinks({
-    ...{ servers: [{ index: 0, serverId: 'primary' }], standbys: [{ index: 0, serverId: 'standby' }] },
-    ...{ attempt: 1, member, clock: processClock, giveUpMs: 60_000 },
+    servers: [{ index: 0, serverId: 'primary' }],
+    standbys: [{ index: 0, serverId: 'standby' }],
+    attempt: 1,
+    member,
+    clock: processClock,
+    giveUpMs: 60_000,
     connect: ({ serverId }) => {
       let receiver!: FrameReceiver;
       const connection = {
-        ...{ isOpen: true, queuedBytes: 0, receivedBytes: 0, close: () => undefined, sendMessage: () => undefined },
+        isOpen: true,
+        queuedBytes: 0,
+        receivedBytes: 0,
+        close: () => undefined,
+        sendMessage: () => undefined,
         setReceiver: (made: FrameReceiver) => (receiver = made),
       } as unknown as Connection;
       opened.push({

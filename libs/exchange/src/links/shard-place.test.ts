@@ -14,7 +14,10 @@ function link() {
   const sent: Message[] = [];
   const state: { receiver?: FrameReceiver } = {};
   const connection = {
-    ...{ isOpen: true, queuedBytes: 0, receivedBytes: 0, close: () => undefined },
+    isOpen: true,
+    queuedBytes: 0,
+    receivedBytes: 0,
+    close: () => undefined,
     sendMessage: (message: Message) => void sent.push(message),
     setReceiver: (receiver: FrameReceiver) => (state.receiver = receiver),
   } as unknown as Connection;
@@ -23,7 +26,12 @@ function link() {
 
 const emptyShard = (tellCoordinator: (message: Message) => void) =>
   new Shard({
-    ...{ index: 0, attempt: 1, replicas: 2, chunks: [], initial: [], firstRound: 0 },
+    index: 0,
+    attempt: 1,
+    replicas: 2,
+    chunks: [],
+    initial: [],
+    firstRound: 0,
     createReduction: () => {
       throw new Error('a shard without chunks reduces nothing');
     },
@@ -37,8 +45,13 @@ function pair() {
   const toCoordinator = link();
   const toStandby = link();
   const place = new ShardPlace({
-    ...{ index: 0, attempt: 1, replicas: 2, serverId: 'p0', isStandby: false },
-    ...{ servers: [{ index: 0, serverId: 'p0' }], standbys: [{ index: 0, serverId: 's0' }] },
+    index: 0,
+    attempt: 1,
+    replicas: 2,
+    serverId: 'p0',
+    isStandby: false,
+    servers: [{ index: 0, serverId: 'p0' }],
+    standbys: [{ index: 0, serverId: 's0' }],
     clock: { now: () => 0, after: () => () => undefined, every: () => () => undefined, soon: () => undefined },
     connect: () => Promise.reject(new Error('nobody is dialled')),
     hello: () => ({}) as MessageOf<'hello'>,

@@ -14,8 +14,14 @@ function primary() {
   const clock = { now: 0 };
   const over: string[] = [];
   const machine = new RoundReplication({
-    ...{ replicas: 2, chunkIndices: () => [], now: () => clock.now, numbers: () => numbers },
-    ...{ askToDrop: none, tellCoordinator: none, onReady: none, onDeposed: (why: string) => void over.push(why) },
+    replicas: 2,
+    chunkIndices: () => [],
+    now: () => clock.now,
+    numbers: () => numbers,
+    askToDrop: none,
+    tellCoordinator: none,
+    onReady: none,
+    onDeposed: (why: string) => void over.push(why),
   });
   machine.join('standby', connection);
   clock.now = 50;
@@ -30,8 +36,12 @@ function standby() {
   const over: string[] = [];
   const shard = { ...numbers, promote: none } as unknown as Follower;
   const machine = new Standby({
-    ...{ attempt: 1, shard: () => shard, now: () => clock.now },
-    ...{ askToPromote: none, onPromoted: none, onOver: (why: string) => void over.push(why) },
+    attempt: 1,
+    shard: () => shard,
+    now: () => clock.now,
+    askToPromote: none,
+    onPromoted: none,
+    onOver: (why: string) => void over.push(why),
   });
   machine.linked(connection);
   clock.now = 50;

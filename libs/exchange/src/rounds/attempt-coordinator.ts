@@ -70,10 +70,11 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     this.term = options.succession?.term ?? 1;
     const { servers, serverDeadlineMs: silentMs = 10_000, serversDeadlineMs = 30_000, takeoverDeadlineMs: takeoverMs = 300_000 } = options;
     this.members = new Membership(options.replicas, options.now);
+    const position = { numbers: () => this.numbers(), round: () => this.round, isOver: () => this.isOver() };
     this.attendance = new Attendance(this.members, options, options.now, {
+      ...position,
       take: (row) => this.table.take(row),
       event: (type, message, data) => this.event(type, message, data),
-      ...{ numbers: () => this.numbers(), round: () => this.round, isOver: () => this.isOver() },
       lastWorkMs: () => this.lastWorkMs(),
       owes: (member) => this.owes(member),
       owed: (member) => (this.isTraining() ? this.owed(member) : undefined),
@@ -464,9 +465,8 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     const workers = this.members.live().length;
     if (!this.options.succession) {
       if (this.round > 0) this.event('run.restored', `goes on from the checkpoint of round ${this.round}`, { round: this.round });
-      this.event('training.started', `training started with ${workers} worker(s), ${servers} server(s), ${replicas} replicas`, {
-        ...{ workers, servers, replicas, totalRounds: schedule.totalRounds, fingerprint: this.attendance.fingerprint ?? '' },
-      });
+      const facts = { workers, servers, replicas, totalRounds: schedule.totalRounds, fingerprint: this.attendance.fingerprint ?? '' };
+      this.event('training.started', `training started with ${workers} worker(s), ${servers} server(s), ${replicas} replicas`, facts);
     }
     // Restored from a checkpoint of its last round: only the measuring is left.
     if (this.round >= schedule.totalRounds) this.finishTraining();

@@ -14,7 +14,10 @@ interface Heard {
 function listening(): Heard {
   const messages: Message[] = [];
   const connection = {
-    ...{ isOpen: true, queuedBytes: 0, receivedBytes: 0, close: () => undefined },
+    isOpen: true,
+    queuedBytes: 0,
+    receivedBytes: 0,
+    close: () => undefined,
     sendMessage: (message: Message) => void messages.push(message),
   };
   return { connection: connection as unknown as Connection, messages };
@@ -24,14 +27,27 @@ const lastOf = <T extends Message['type']>({ messages }: Heard, type: T): Messag
   messages.findLast((message): message is MessageOf<T> => message.type === type)!;
 
 const helloOf = (id: string, seat: number, n = 0): MessageOf<'hello'> => ({
-  ...{ type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', host: 'h', fingerprint: 'f', layout: 'l' },
-  ...{ id, seat, n },
+  type: 'hello',
+  token: '',
+  run: '00000000-0000-4000-8000-000000000001',
+  role: 'worker',
+  host: 'h',
+  fingerprint: 'f',
+  layout: 'l',
+  id,
+  seat,
+  n,
 });
 
 const options = {
-  ...{ attempt: 1, replicas: 2, evalExamples: 0, journal: new Journal({ now: () => 0 }), now: () => 0 },
+  attempt: 1,
+  replicas: 2,
+  evalExamples: 0,
+  journal: new Journal({ now: () => 0 }),
+  now: () => 0,
   schedule: { totalRounds: 5, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
-  ...{ collectWeights: () => undefined, onOver: () => undefined },
+  collectWeights: () => undefined,
+  onOver: () => undefined,
 };
 
 function tokens(): TokenCoordinator {

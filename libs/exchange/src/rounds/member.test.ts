@@ -20,7 +20,11 @@ function setUp() {
   } as unknown as Connection;
   const memory = [new Uint8Array(BYTES), new Uint8Array(BYTES)];
   const member = new Member({
-    ...{ id: 'w', attempt: 1, servers: 1, totalRounds: 3, now: () => 0 },
+    id: 'w',
+    attempt: 1,
+    servers: 1,
+    totalRounds: 3,
+    now: () => 0,
     chunks: [{ index: 0, byteOffset: 0, byteLength: BYTES, server: 0 }],
     store: { bytes: (generation) => memory[generation & 1]! },
     compute: { step: () => undefined, evaluate: () => undefined, committed: () => undefined },

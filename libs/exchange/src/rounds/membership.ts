@@ -79,15 +79,22 @@ export class Membership {
     const previous = this.members.get(id);
     const now = this.now();
     this.members.set(id, {
-      ...{ id, host, seat, n, speed, connection, up: true, brokenShards: new Set<number>(), awaySinceMs: undefined, leaving: undefined },
-      ...{
-        lastHeardMs: now,
-        progress: previous?.progress ?? -1,
-        rests: false,
-        lastProgressMs: now,
-        replicas: previous?.replicas ?? [],
-        owed: undefined,
-      },
+      id,
+      host,
+      seat,
+      n,
+      speed,
+      connection,
+      up: true,
+      brokenShards: new Set<number>(),
+      awaySinceMs: undefined,
+      leaving: undefined,
+      lastHeardMs: now,
+      progress: previous?.progress ?? -1,
+      rests: false,
+      lastProgressMs: now,
+      replicas: previous?.replicas ?? [],
+      owed: undefined,
     });
   }
 

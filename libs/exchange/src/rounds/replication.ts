@@ -344,8 +344,13 @@ export class RoundReplication extends Replication<RoundReplicationOptions> {
     const region = willChange ? copyOf(gradient) : gradient.retain();
     connection.sendData(
       {
-        ...{ type: FrameType.gradient, codec: Codec.none, ...this.options.numbers() },
-        ...{ round, nodeLo: 0, nodeHi: this.options.replicas, chunk },
+        type: FrameType.gradient,
+        codec: Codec.none,
+        ...this.options.numbers(),
+        round,
+        nodeLo: 0,
+        nodeHi: this.options.replicas,
+        chunk,
       },
       region.bytes,
       () => region.release(),

@@ -102,8 +102,15 @@ export class RoundLedger {
     if (round < this.storedTo) return;
     this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples, ...(dropped > 0 ? { dropped } : {}) });
     this.journal.append({
-      ...{ kind: 'metric', round, rounds: 1, epoch: this.schedule.epochOf(round) },
-      ...{ loss: mean(sums[0], examples), accuracy: mean(sums[1], examples), examples, examplesPerSecond: this.rate, roundMs },
+      kind: 'metric',
+      round,
+      rounds: 1,
+      epoch: this.schedule.epochOf(round),
+      loss: mean(sums[0], examples),
+      accuracy: mean(sums[1], examples),
+      examples,
+      examplesPerSecond: this.rate,
+      roundMs,
     });
   }
 
@@ -115,7 +122,9 @@ export class RoundLedger {
     if (round < this.storedTo) return;
     this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples: 0, dropped });
     this.journal.append({
-      ...{ kind: 'event', type: 'round.skipped', message: `round ${round} is left out: its gradient has NaN or infinity` },
+      kind: 'event',
+      type: 'round.skipped',
+      message: `round ${round} is left out: its gradient has NaN or infinity`,
       data: { round, examples: dropped },
     });
   }
@@ -130,7 +139,9 @@ export class RoundLedger {
     this.unsaidDrops = { rounds: 0, examples: 0 };
     this.lastDropEventMs = this.now();
     this.journal.append({
-      ...{ kind: 'event', type: 'replica.dropped', message: `${all} examples of ${rounds} round(s) came too late and were dropped` },
+      kind: 'event',
+      type: 'replica.dropped',
+      message: `${all} examples of ${rounds} round(s) came too late and were dropped`,
       data: { round, rounds, examples: all },
     });
   }
@@ -147,7 +158,9 @@ export class RoundLedger {
       this.journal.append({ kind: 'ledger', fromRound: k, toRound: k, examples: this.schedule.examplesIn(k) });
     if (ledgerFrom >= round) return;
     this.journal.append({
-      ...{ kind: 'event', type: 'journal.gap', message: `no metrics of rounds ${ledgerFrom} to ${round - 1}: their coordinator is gone` },
+      kind: 'event',
+      type: 'journal.gap',
+      message: `no metrics of rounds ${ledgerFrom} to ${round - 1}: their coordinator is gone`,
       data: { fromRound: ledgerFrom, toRound: round - 1 },
     });
   }
@@ -161,7 +174,9 @@ export class RoundLedger {
     if (round < this.storedTo) return;
     this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples });
     this.journal.append({
-      ...{ kind: 'event', type: 'journal.gap', message: `no metrics of round ${round}: its coordinator is gone` },
+      kind: 'event',
+      type: 'journal.gap',
+      message: `no metrics of round ${round}: its coordinator is gone`,
       data: { fromRound: round, toRound: round },
     });
   }

@@ -301,10 +301,9 @@ export class Shard {
   standing(isHeldBack = false): MessageOf<'standing'> {
     // Without chunks there is nothing that could be missing.
     const isReduced = this.table.state === 'REDUCED' || this.states.length === 0;
-    return {
-      ...{ type: 'standing', round: this.round, view: this.view, term: this.term, isReduced: isReduced && !isHeldBack },
-      ...(isReduced && this.decision ? { decision: this.decision } : {}),
-    };
+    const { round, view, term, decision } = this;
+    const standing = { type: 'standing', round, view, term, isReduced: isReduced && !isHeldBack } as const;
+    return { ...standing, ...(isReduced && decision ? { decision } : {}) };
   }
 
   stand(tell: (standing: Message) => void, isHeldBack: boolean): void {

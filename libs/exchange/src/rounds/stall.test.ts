@@ -12,7 +12,12 @@ function endsAfterMs({ done, alone }: { done: number; alone: number | undefined 
   let nowMs = 0;
   let why = '';
   const coordinator = new Coordinator({
-    ...{ attempt: 1, replicas: 1, servers: 2, evalExamples: 0, journal: new Journal({ now: () => nowMs }), now: () => nowMs },
+    attempt: 1,
+    replicas: 1,
+    servers: 2,
+    evalExamples: 0,
+    journal: new Journal({ now: () => nowMs }),
+    now: () => nowMs,
     schedule: { totalRounds: 5, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 4 },
     collectWeights: () => undefined,
     onOver: (_, message) => void (why = message),
@@ -53,9 +58,15 @@ test.each([
 test('who was just given the work of another is not at rest, whatever its last heartbeat said', () => {
   let nowMs = 0;
   const coordinator = new Coordinator({
-    ...{ attempt: 1, replicas: 2, servers: 1, evalExamples: 0, journal: new Journal({ now: () => nowMs }), now: () => nowMs },
+    attempt: 1,
+    replicas: 2,
+    servers: 1,
+    evalExamples: 0,
+    journal: new Journal({ now: () => nowMs }),
+    now: () => nowMs,
     schedule: { totalRounds: 5, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
-    ...{ collectWeights: () => undefined, onOver: () => undefined },
+    collectWeights: () => undefined,
+    onOver: () => undefined,
   });
   coordinator.serverJoined(0, connection());
   const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', host: 'h' } as const;

@@ -83,7 +83,12 @@ export class Stops {
     if (!this.cuts.settle(generation, true)) return false;
     const { bytes, sha256, loss } = record;
     this.journal('checkpoint.written', `checkpoint of round ${generation} written: ${bytes} bytes`, {
-      ...{ attempt: this.options.attempt, round: generation, reason, bytes, sha256, loss },
+      attempt: this.options.attempt,
+      round: generation,
+      reason,
+      bytes,
+      sha256,
+      loss,
     });
     return true;
   }

@@ -21,7 +21,12 @@ const MEMBERS = [
 /** Two servers and two workers in round 3; its standby had seen view 4, another server view `standing`. */
 function succeeded({ standing, members = MEMBERS }: { standing: number; members?: typeof MEMBERS }) {
   const coordinator = new Coordinator({
-    ...{ attempt: 1, replicas: 2, servers: 2, evalExamples: 0, journal: new Journal({ now: () => 0 }), now: () => 0 },
+    attempt: 1,
+    replicas: 2,
+    servers: 2,
+    evalExamples: 0,
+    journal: new Journal({ now: () => 0 }),
+    now: () => 0,
     schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
     succession: { term: 2, view: 4, members, ledgerFrom: 3, newest: 0 },
     collectWeights: () => undefined,
@@ -100,7 +105,12 @@ test('a lower one changes nothing, and neither does a coordinator that has succe
   join(0, { round: 3, view: 2 });
   expect(coordinator.view).toBe(5);
   const fresh = new Coordinator({
-    ...{ attempt: 1, replicas: 1, servers: 1, evalExamples: 0, journal: new Journal({ now: () => 0 }), now: () => 0 },
+    attempt: 1,
+    replicas: 1,
+    servers: 1,
+    evalExamples: 0,
+    journal: new Journal({ now: () => 0 }),
+    now: () => 0,
     schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
     collectWeights: () => undefined,
     onOver: () => undefined,
@@ -114,7 +124,12 @@ test('a lower one changes nothing, and neither does a coordinator that has succe
 function asking() {
   const clock = { now: 0 };
   const coordinator = new Coordinator({
-    ...{ attempt: 1, replicas: 1, servers: 2, evalExamples: 0, journal: new Journal({ now: () => clock.now }), now: () => clock.now },
+    attempt: 1,
+    replicas: 1,
+    servers: 2,
+    evalExamples: 0,
+    journal: new Journal({ now: () => clock.now }),
+    now: () => clock.now,
     schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 4 },
     succession: { term: 2, view: 4, members: [], ledgerFrom: 3, newest: 0 },
     collectWeights: () => undefined,

@@ -18,5 +18,10 @@ export const LEFT_OUT_BEFORE = 'the coordinator before this one had begun to lea
 
 /** Of the coordinator before, and computed by nobody now. */
 export const begunToken = (token: Token, isDropped: boolean, shards: readonly number[] = []): IssuedToken => ({
-  ...{ token, holder: undefined, shards: new Set(shards), staleness: 0, contribution: undefined, isDropped },
+  token,
+  holder: undefined,
+  shards: new Set(shards),
+  staleness: 0,
+  contribution: undefined,
+  isDropped,
 });

@@ -69,9 +69,18 @@ function successorOf(shards: readonly TokenMarks[], ledgerFrom: number) {
   const over: unknown[] = [];
   const sent: Message[] = [];
   const coordinator = new TokenCoordinator({
-    ...{ attempt: 1, replicas: REPLICAS, evalExamples: 0, journal, now: () => 0, collectWeights: () => undefined },
+    attempt: 1,
+    replicas: REPLICAS,
+    evalExamples: 0,
+    journal,
+    now: () => 0,
+    collectWeights: () => undefined,
     schedule: { ...plan, examplesIn: () => 10, epochOf: () => 0 },
-    ...{ servers: shards.length, shards: [...shards.keys()], mode: 'async', stalenessBound: 0, nonFinite: 'skip' },
+    servers: shards.length,
+    shards: [...shards.keys()],
+    mode: 'async',
+    stalenessBound: 0,
+    nonFinite: 'skip',
     onOver: (...how: unknown[]) => void over.push(how),
     succession: { term: 2, view: 1, members: [], ledgerFrom, newest: 0 },
   });

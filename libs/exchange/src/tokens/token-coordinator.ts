@@ -51,7 +51,8 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     super(options);
     const { schedule, replicas, journal, now, firstRound = 0, firstLedger } = options;
     this.plan = {
-      ...{ replicas, totalRounds: schedule.totalRounds },
+      replicas,
+      totalRounds: schedule.totalRounds,
       replicaExamples: (round: number, replica: number) => schedule.replicaExamples(round, replica),
     };
     this.marks = new TokenMarks(this.plan, firstRound);
@@ -457,7 +458,12 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     else {
       this.table.take('issue');
       this.issued.set(number, {
-        ...{ token: next, holder: member.id, shards: new Set<number>(), staleness: 0, contribution: undefined, isDropped: false },
+        token: next,
+        holder: member.id,
+        shards: new Set<number>(),
+        staleness: 0,
+        contribution: undefined,
+        isDropped: false,
       });
     }
     return true;

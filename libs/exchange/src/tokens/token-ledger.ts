@@ -126,7 +126,9 @@ export class TokenLedger {
     const rows = Math.floor(marks.count / this.replicas);
     if (rows > ledgerFrom)
       this.journal.append({
-        ...{ kind: 'event', type: 'journal.gap', message: `no metrics of rounds ${ledgerFrom} to ${rows - 1}: their coordinator is gone` },
+        kind: 'event',
+        type: 'journal.gap',
+        message: `no metrics of rounds ${ledgerFrom} to ${rows - 1}: their coordinator is gone`,
         data: { fromRound: ledgerFrom, toRound: rows - 1 },
       });
     this.rowsDone = rows;
@@ -154,8 +156,15 @@ export class TokenLedger {
     const rate = (examples / rounds / roundMs) * 1000;
     this.rate = this.rate === 0 ? rate : this.rate + (rate - this.rate) * SMOOTHING;
     const entry: MetricEntry = {
-      ...{ kind: 'metric', round: rows - 1, rounds, epoch: this.schedule.epochOf(rows - 1) },
-      ...{ loss: meanOf(sums[0], measured), accuracy: meanOf(sums[1], measured), examples, examplesPerSecond: this.rate, roundMs },
+      kind: 'metric',
+      round: rows - 1,
+      rounds,
+      epoch: this.schedule.epochOf(rows - 1),
+      loss: meanOf(sums[0], measured),
+      accuracy: meanOf(sums[1], measured),
+      examples,
+      examplesPerSecond: this.rate,
+      roundMs,
       ...(updates === 0 ? {} : { staleness: stalenessSum / updates, stalenessCounts }),
     };
     this.journal.append(entry);

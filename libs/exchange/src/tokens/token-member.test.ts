@@ -5,11 +5,28 @@ import type { Token } from './marks.js';
 import { TokenMember } from './token-member.js';
 
 const welcome = (server: number, term: number): MessageOf<'welcome'> => ({
-  ...{ type: 'welcome', id: 'w', server, round: 0, view: 1, term, applied: '', phase: 'SERVING' },
+  type: 'welcome',
+  id: 'w',
+  server,
+  round: 0,
+  view: 1,
+  term,
+  applied: '',
+  phase: 'SERVING',
 });
 const parameters = (chunk: number, term: number): FrameHeader => ({
-  ...{ type: FrameType.parameters, codec: 0, flags: 0, attempt: 1, term, view: 1, round: 0, nodeLo: 0, nodeHi: 1, chunk },
-  ...{ length: 4, payloadCrc: 0 },
+  type: FrameType.parameters,
+  codec: 0,
+  flags: 0,
+  attempt: 1,
+  term,
+  view: 1,
+  round: 0,
+  nodeLo: 0,
+  nodeHi: 1,
+  chunk,
+  length: 4,
+  payloadCrc: 0,
 });
 
 /** A member of a run with two servers of one chunk each, which has been given its first token. */
@@ -18,7 +35,10 @@ function holding() {
   const computes: Token[] = [];
   let released = 0;
   const member = new TokenMember({
-    ...{ id: 'w', attempt: 1, servers: 2, store: new Uint8Array(8) },
+    id: 'w',
+    attempt: 1,
+    servers: 2,
+    store: new Uint8Array(8),
     chunks: [0, 1].map((index) => ({ index, byteOffset: index * 4, byteLength: 4, server: index })),
     compute: { token: (token) => void computes.push(token), evaluate: () => undefined },
     onEnd: () => undefined,

@@ -8,8 +8,18 @@ import type { AppliedToken } from './token-shard-table.js';
 
 const members = [{ id: 'w', seat: 0, n: 0, replicas: [0] }];
 const header = (view: number): FrameHeader => ({
-  ...{ type: FrameType.gradient, codec: 0, flags: 0, attempt: 1, term: 1, view, round: 0, nodeLo: 0, nodeHi: 1, chunk: 0 },
-  ...{ length: 16, payloadCrc: 0 },
+  type: FrameType.gradient,
+  codec: 0,
+  flags: 0,
+  attempt: 1,
+  term: 1,
+  view,
+  round: 0,
+  nodeLo: 0,
+  nodeHi: 1,
+  chunk: 0,
+  length: 16,
+  payloadCrc: 0,
 });
 
 /** A shard of one chunk: what it tells, forwards and sends, and what waits for its standby. */
@@ -30,7 +40,11 @@ function shardOf() {
     close: () => undefined,
   } as unknown as Connection;
   const shard = new TokenShard({
-    ...{ index: 0, attempt: 1, keepsFetched: false, chunks: [{ index: 0, length: 4, arena }], initial: [initial] },
+    index: 0,
+    attempt: 1,
+    keepsFetched: false,
+    chunks: [{ index: 0, length: 4, arena }],
+    initial: [initial],
     plan: { replicas: 2, totalRounds: 4, replicaExamples: () => 1 },
     update: (_chunk, _update, paramIn, paramOut, gradient) =>
       paramOut.floats.forEach((_, i) => (paramOut.floats[i] = paramIn.floats[i]! + gradient.floats[i]!)),

@@ -14,7 +14,10 @@ const plan = { replicas: REPLICAS, totalRounds: ROUNDS, replicaExamples: () => 3
 function peer() {
   const messages: Message[] = [];
   const connection = {
-    ...{ isOpen: true, queuedBytes: 0, receivedBytes: 0, close: () => undefined },
+    isOpen: true,
+    queuedBytes: 0,
+    receivedBytes: 0,
+    close: () => undefined,
     sendMessage: (message: Message) => void messages.push(message),
   } as unknown as Connection;
   const newest = <T extends Message['type']>(type: T) =>
@@ -33,8 +36,18 @@ function marks(numbers: readonly number[], { since = 0, leftOut = [] as readonly
 /** The successor of the coordinator in term 3; shard 1 was led in `terms[1]` when the arbiter answered. */
 function succeeding(terms: Succession['terms']) {
   const coordinator = new TokenCoordinator({
-    ...{ attempt: 1, replicas: REPLICAS, servers: 2, shards: [0, 1], evalExamples: 0, mode: 'async', stalenessBound: 0, nonFinite: 'skip' },
-    ...{ journal: new Journal({ now: () => 0 }), now: () => 0, collectWeights: () => undefined, onOver: () => undefined },
+    attempt: 1,
+    replicas: REPLICAS,
+    servers: 2,
+    shards: [0, 1],
+    evalExamples: 0,
+    mode: 'async',
+    stalenessBound: 0,
+    nonFinite: 'skip',
+    journal: new Journal({ now: () => 0 }),
+    now: () => 0,
+    collectWeights: () => undefined,
+    onOver: () => undefined,
     schedule: { totalRounds: ROUNDS, examplesIn: () => 6, epochOf: () => 0, replicaExamples: () => 3 },
     cuts: { everyRounds: 0, everyMs: 0, deadlineMs: 1_000, final: false },
     succession: { term: 3, view: 4, members: [], ledgerFrom: 0, newest: 0, terms },

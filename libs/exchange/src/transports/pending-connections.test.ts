@@ -8,7 +8,12 @@ import { PendingConnections, sourceOf } from './pending-connections.js';
 
 const HELLO = {
   ...({ type: 'hello', token: 't', run: '00000000-0000-4000-8000-000000000000', role: 'worker' } as const),
-  ...{ id: 'w', host: 'h', seat: 0, n: 1, fingerprint: '', layout: '' },
+  id: 'w',
+  host: 'h',
+  seat: 0,
+  n: 1,
+  fingerprint: '',
+  layout: '',
 };
 const NUMBERS = { attempt: 1, term: 0, view: 0, round: 0 };
 

@@ -12,18 +12,29 @@ const NOBODY: FleetPicture = {
 
 /** It has ended, and whoever still holds a part of it is to be told: one action. */
 const ended = (runId: string): RunPicture => ({
-  ...{
-    runId,
-    status: 'FAILED',
-    statusReason: null,
-    attempt: 1,
-    cancelRequestedAtMs: null,
-    pauseRequestedAtMs: null,
-    nextAttemptAtMs: null,
-  },
-  ...{ serversNeeded: 1, standby: 0, replicas: 1, workersWanted: null, fromRound: 0, attemptStartedAtMs: null, storedN: 0, fence: 1 },
-  ...{ seatFailures: 0, lastSeatFailureAtMs: null, lastSeatFailure: null, servers: [], openTasks: [], heldTasks: [] },
-  ...{ coordinator: null, control: {} },
+  runId,
+  status: 'FAILED',
+  statusReason: null,
+  attempt: 1,
+  cancelRequestedAtMs: null,
+  pauseRequestedAtMs: null,
+  nextAttemptAtMs: null,
+  serversNeeded: 1,
+  standby: 0,
+  replicas: 1,
+  workersWanted: null,
+  fromRound: 0,
+  attemptStartedAtMs: null,
+  storedN: 0,
+  fence: 1,
+  seatFailures: 0,
+  lastSeatFailureAtMs: null,
+  lastSeatFailure: null,
+  servers: [],
+  openTasks: [],
+  heldTasks: [],
+  coordinator: null,
+  control: {},
 });
 
 /** @param outage at what it does next */

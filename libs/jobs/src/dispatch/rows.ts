@@ -136,7 +136,9 @@ export function pictureOf(row: StoredRunRows, control: ControlFields, lastSeatFa
 
 /** As `shardsOf` reads it. */
 export const placeOf = ({ index, role, term, droppedAt }: Pick<StoredServer, 'index' | 'role' | 'term' | 'droppedAt'>) => ({
-  ...{ index, role, term },
+  index,
+  role,
+  term,
   isDropped: droppedAt !== null,
 });
 
@@ -153,7 +155,12 @@ export function addressOf({ index, serverId, host, port, unixPath, claimedAt }: 
 }
 
 const toTask = ({ id, seat, n, workerId, replicas, heldSeats, createdAt, heldAt }: StoredTask): TaskPicture => ({
-  ...{ id, seat, n, workerId, replicas, heldSeats },
+  id,
+  seat,
+  n,
+  workerId,
+  replicas,
+  heldSeats,
   createdAtMs: createdAt.getTime(),
   heldAtMs: msOf(heldAt),
 });
@@ -165,7 +172,9 @@ export const originOf = ({
   parentNumber,
   parentRound,
 }: Pick<StoredAttempt, 'number' | 'parentRunId' | 'parentNumber' | 'parentRound'>): AttemptOrigin => ({
-  ...{ number, parentRunId, parentNumber },
+  number,
+  parentRunId,
+  parentNumber,
   parentRound: parentRound === null ? null : Number(parentRound),
 });
 
@@ -190,8 +199,17 @@ export function placesOf(runId: string, attempt: number, { strategy: { servers, 
 
 /** What is shown of an attempt before its coordinator speaks: the round that it begins with. */
 export const waitingAt = (attempt: number, round: number): StoredCoordinator => ({
-  ...{ attempt, streamId: '0-0', latest: null },
-  ...{ phase: 'waiting', round, totalRounds: 0, view: 0, seats: [], refusedFrames: 0, refusedConnections: 0, waitingFor: null },
+  attempt,
+  streamId: '0-0',
+  latest: null,
+  phase: 'waiting',
+  round,
+  totalRounds: 0,
+  view: 0,
+  seats: [],
+  refusedFrames: 0,
+  refusedConnections: 0,
+  waitingFor: null,
 });
 
 /** The row of an attempt that begins with a checkpoint, of this run or of another. */

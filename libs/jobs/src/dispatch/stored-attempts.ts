@@ -72,7 +72,10 @@ export function begunAttempt({ id, attempt }: Pick<StoredRun, 'id' | 'attempt'>,
     run: {
       attempt: number,
       coordinator: waitingAt(number, round),
-      ...{ coordinatorAt: null, nextAttemptAt: null, pauseRequestedAt: null, finishedAt: null },
+      coordinatorAt: null,
+      nextAttemptAt: null,
+      pauseRequestedAt: null,
+      finishedAt: null,
     },
     move: { to: 'QUEUED', reason: `${reason} ${restore ? `from the checkpoint of round ${round}` : 'from round 0'}` },
   };

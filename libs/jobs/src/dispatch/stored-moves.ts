@@ -82,7 +82,9 @@ export function movedTo({ status, attempt }: RunHead, { to, reason, cause }: Sta
   return {
     run: { status: to, statusReason, statusChangedAt: now, ...(isOver(to) ? { finishedAt: now } : {}) },
     event: {
-      ...{ attempt, type: 'status.changed', message: `${status} → ${to}: ${statusReason}` },
+      attempt,
+      type: 'status.changed',
+      message: `${status} → ${to}: ${statusReason}`,
       data: { from: status, to, reason: statusReason },
     },
     ends:

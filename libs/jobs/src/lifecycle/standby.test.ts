@@ -9,7 +9,12 @@ const NOW = 1_000_000;
 const RUN_ID = '0190c5a5-0000-7000-8000-000000000000';
 const address = (index: number, serverId: string) => ({ index, serverId, host: 'h', port: 1, unixPath: null });
 const place = (index: number, role: 'primary' | 'standby', serverId: string, changes: Partial<ServerPicture> = {}): ServerPicture => ({
-  ...{ index, role, term: 1, isDropped: false, made: 0, madeAtMs: NOW - 60_000 },
+  index,
+  role,
+  term: 1,
+  isDropped: false,
+  made: 0,
+  madeAtMs: NOW - 60_000,
   claim: { address: address(index, serverId), atMs: NOW - 59_000, storage: null },
   ...changes,
 });
@@ -21,10 +26,27 @@ const START = JSON.stringify({
 });
 
 const run = (changes: Partial<RunPicture> = {}): RunPicture => ({
-  ...{ runId: RUN_ID, status: 'RUNNING', statusReason: 'training began', attempt: 1, storedN: 0, fence: 1, fromRound: 0 },
-  ...{ cancelRequestedAtMs: null, pauseRequestedAtMs: null, nextAttemptAtMs: null, workersWanted: null },
-  ...{ serversNeeded: 4, standby: 1, replicas: 1, attemptStartedAtMs: NOW - 58_000 },
-  ...{ seatFailures: 0, lastSeatFailureAtMs: null, lastSeatFailure: null, servers, openTasks: [], heldTasks: [] },
+  runId: RUN_ID,
+  status: 'RUNNING',
+  statusReason: 'training began',
+  attempt: 1,
+  storedN: 0,
+  fence: 1,
+  fromRound: 0,
+  cancelRequestedAtMs: null,
+  pauseRequestedAtMs: null,
+  nextAttemptAtMs: null,
+  workersWanted: null,
+  serversNeeded: 4,
+  standby: 1,
+  replicas: 1,
+  attemptStartedAtMs: NOW - 58_000,
+  seatFailures: 0,
+  lastSeatFailureAtMs: null,
+  lastSeatFailure: null,
+  servers,
+  openTasks: [],
+  heldTasks: [],
   coordinator: {
     phase: 'evaluating',
     round: 50,
@@ -38,7 +60,8 @@ const run = (changes: Partial<RunPicture> = {}): RunPicture => ({
 const seen = { silentMs: 500, hasLeft: false, isSuspected: false, isRefused: false };
 const fleet = (changes: Record<string, Partial<ServerSighting>> = {}, hearingForMs = 60_000): FleetPicture => ({
   servers: new Map(['p0', 's0', 'p1', 's1'].map((id) => [id, { ...seen, ...changes[id] }])),
-  ...{ canJudge: true, hearingForMs },
+  canJudge: true,
+  hearingForMs,
   counts: { liveServers: 4, liveWorkers: 1, idleWorkers: 0, incompatible: [] },
 });
 /** What is done about servers; seats are not looked at here. */

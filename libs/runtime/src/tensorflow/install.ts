@@ -277,7 +277,10 @@ async function compileAddon({ work, tools }: Build): Promise<void> {
 function publish({ pins, work, options }: Build, target: string): void {
   const { variant, onBoundary } = options;
   const record: InstallationRecord = {
-    ...{ variant, tensorflow: pins.tensorflow, addon: pins.addon.version, addonRevision: ADDON_REVISION },
+    variant,
+    tensorflow: pins.tensorflow,
+    addon: pins.addon.version,
+    addonRevision: ADDON_REVISION,
     installedAt: new Date().toISOString(),
   };
   writeFileSync(join(work, RECORD_FILE), JSON.stringify(record, undefined, 2));

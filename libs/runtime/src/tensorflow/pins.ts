@@ -48,15 +48,28 @@ const headers: NpmPin = {
   sha512: 'Yi/FgnN8IU/Cd6KeLxyHkylBUvDTsSScT0Tna2zTrz8klmc8qF2ppj6Q1LHsmOueJWhigQwR4cO2p0XBGW5IaQ==',
 };
 const tensorflow = (name: string, platform: string, sha256: string): WheelPin => ({
-  ...{ kind: 'wheel', name, version: TENSORFLOW, sha256, platform },
+  kind: 'wheel',
+  name,
+  version: TENSORFLOW,
+  sha256,
+  platform,
 });
 const nvidia = (name: string, version: string, platform: string, sha256: string): WheelPin => ({
-  ...{ kind: 'wheel', name: `nvidia-${name}-cu12`, version, sha256, platform },
+  kind: 'wheel',
+  name: `nvidia-${name}-cu12`,
+  version,
+  sha256,
+  platform,
 });
 
 const GB = 1e9;
 const cpu = (wheel: WheelPin): TensorflowPins => ({
-  ...{ tensorflow: TENSORFLOW, addon, headers, wheels: [wheel], buildBytes: 1.6 * GB, installedBytes: 0.9 * GB },
+  tensorflow: TENSORFLOW,
+  addon,
+  headers,
+  wheels: [wheel],
+  buildBytes: 1.6 * GB,
+  installedBytes: 0.9 * GB,
 });
 
 /** The libraries that the wheel `tensorflow[and-cuda]` asks for. */
@@ -82,7 +95,11 @@ export const TENSORFLOW_PINS: PinTable = {
   'linux-x64': {
     cpu: cpu(tensorflow('tensorflow-cpu', 'manylinux_2_27_x86_64', '2b847d217b02ee7731ed91431daf3250daa0196c3c94614d23be27232e6e5b6c')),
     cuda: {
-      ...{ tensorflow: TENSORFLOW, addon, headers, buildBytes: 14 * GB, installedBytes: 9 * GB },
+      tensorflow: TENSORFLOW,
+      addon,
+      headers,
+      buildBytes: 14 * GB,
+      installedBytes: 9 * GB,
       wheels: [
         tensorflow('tensorflow', 'manylinux_2_27_x86_64', '9056fbc9ba04235810b71ae6cbd958a196e8804fb53bbcffbf3e23b56155f124'),
         ...CUDA_LIBRARIES,

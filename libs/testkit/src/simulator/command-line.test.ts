@@ -12,7 +12,12 @@ test('a seed alone is one seed, many begin with 1, and threads are never more th
   });
   expect(parseCommand([])).toMatchObject({ first: 1, seeds: 1_000 });
   expect(parseCommand('--seeds 3 --seed 50000 --check safety --mode ssp --jobs 8 --json'.split(' '))).toEqual({
-    ...{ first: 50_000, seeds: 3, jobs: 3, check: 'safety', mode: 'ssp', json: true },
+    first: 50_000,
+    seeds: 3,
+    jobs: 3,
+    check: 'safety',
+    mode: 'ssp',
+    json: true,
   });
 });
 

@@ -45,8 +45,12 @@ export function parseCommand(args: readonly string[]): Command | 'help' {
   };
   const seeds = whole('seeds', values.seed === undefined ? DEFAULT_SEEDS : 1);
   return {
-    ...{ first: whole('seed', 1), seeds, jobs: Math.min(whole('jobs', availableParallelism()), seeds), json: values.json },
-    ...{ check: oneOf('check', values.check, ['safety', 'liveness']), mode: oneOf('mode', values.mode, RUN_MODES) },
+    first: whole('seed', 1),
+    seeds,
+    jobs: Math.min(whole('jobs', availableParallelism()), seeds),
+    json: values.json,
+    check: oneOf('check', values.check, ['safety', 'liveness']),
+    mode: oneOf('mode', values.mode, RUN_MODES),
   };
 }
 

@@ -55,7 +55,10 @@ export abstract class SimCompute implements SeatCompute {
   protected nodeOf(round: number, lo: number, hi: number, sum: Float32Array): GradientNode {
     this.cluster.nodesInUse++;
     return {
-      ...{ round, lo, hi, bytes: new Uint8Array(sum.buffer) },
+      round,
+      lo,
+      hi,
+      bytes: new Uint8Array(sum.buffer),
       release: () => {
         this.cluster.nodesInUse--;
         // Whoever reads it from here on reads what is no number.

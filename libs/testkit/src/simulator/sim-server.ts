@@ -45,7 +45,9 @@ export class SimServer {
     this.controlPlane = cluster.redis.controlPlane(this.process);
     const context = this.context();
     this.loop = new PlacementLoop<HostedRun>({
-      ...{ queue: cluster.redis.queue<PlacementJob>('placement', this.process), context, address: this.address },
+      queue: cluster.redis.queue<PlacementJob>('placement', this.process),
+      context,
+      address: this.address,
       createRun: (job, onGone) => new HostedRun(job, context, onGone),
     });
     this.gate = new Gate(
@@ -85,8 +87,15 @@ export class SimServer {
   private heartbeat(): void {
     const { process, cluster } = this;
     const member = {
-      ...{ id: process.name, host: process.host, pid: 1, protocolVersion: PROTOCOL_VERSION, version: '0', startedAtMs: 0 },
-      ...{ fingerprint: null, rssBytes: 0, runId: this.hosted ? cluster.runId : null },
+      id: process.name,
+      host: process.host,
+      pid: 1,
+      protocolVersion: PROTOCOL_VERSION,
+      version: '0',
+      startedAtMs: 0,
+      fingerprint: null,
+      rssBytes: 0,
+      runId: this.hosted ? cluster.runId : null,
     };
     void this.controlPlane.sendReport({ kind: 'heartbeat', role: 'server', member }).catch(() => undefined); // the next one is newer
   }
@@ -95,7 +104,10 @@ export class SimServer {
     const { cluster, process } = this;
     const { network, world } = cluster;
     return {
-      ...{ serverId: process.name, host: process.host, clock: process, log: this.log() },
+      serverId: process.name,
+      host: process.host,
+      clock: process,
+      log: this.log(),
       wallMs: () => WALL_ZERO_MS + Math.round(world.nowMs),
       controlPlane: this.controlPlane,
       checkpoints: cluster.disk.checkpointsOf(process),

@@ -33,8 +33,10 @@ export class SimWorker {
     this.stepMs = cluster.stepMs;
     const { redis } = cluster;
     this.seats = new SeatLoop<SeatSession<SimCompute>>({
-      ...{ queue: redis.queue<StepTaskJob>('step-task', this.process), controlPlane: redis.controlPlane(this.process) },
-      ...{ workerId: id, clock: this.process },
+      queue: redis.queue<StepTaskJob>('step-task', this.process),
+      controlPlane: redis.controlPlane(this.process),
+      workerId: id,
+      clock: this.process,
       start: (job) => this.sit(job),
       told: (what, { seat, n }) => cluster.world.note(`${id}: seat ${seat}/${n} ${what}`),
     });
@@ -62,7 +64,13 @@ export class SimWorker {
     const compute = cluster.tokens ? new TokenCompute(job.attempt, this, cluster, parameters) : new TinyCompute(this, cluster, parameters);
     const terms = job.servers.map(() => new TermFence());
     const session: SeatSession<SimCompute> = new SeatSession<SimCompute>({
-      ...{ job, workerId: this.id, host: process.host, clock: process, compute, parameters, layout: run.layout },
+      job,
+      workerId: this.id,
+      host: process.host,
+      clock: process,
+      compute,
+      parameters,
+      layout: run.layout,
       trainExamples: run.shape.examples,
       connect: async (server) => {
         const connection = await cluster.network.connect(process, addressOf(server), CONNECT_DEADLINE_MS);

@@ -92,7 +92,10 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   const waitingFor = cluster.checks.violation ? cluster.waitingFor() : [];
   if (!cluster.checks.violation) cluster.watch.afterRun();
   return {
-    ...{ seed: options.seed, check, mode, violation: cluster.checks.violation },
+    seed: options.seed,
+    check,
+    mode,
+    violation: cluster.checks.violation,
     outcome: cluster.control.status,
     message: cluster.control.reason,
     events: cluster.world.eventCount,

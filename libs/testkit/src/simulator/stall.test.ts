@@ -46,7 +46,13 @@ async function eating(
   let eatenAtMs = 0;
   const events: { type: string; message: string; atMs: number }[] = [];
   const result = await simulateSeed({
-    ...{ seed: 1, check: 'liveness', kinds: [], stepMs: [20, 60], workers: 2, shape, tokens: { nanShare: 0, stalenessBound: 2 } },
+    seed: 1,
+    check: 'liveness',
+    kinds: [],
+    stepMs: [20, 60],
+    workers: 2,
+    shape,
+    tokens: { nanShare: 0, stalenessBound: 2 },
     ...options,
     arrange: (made) => {
       cluster = made;

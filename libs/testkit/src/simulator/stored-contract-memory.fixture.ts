@@ -75,37 +75,71 @@ function read(stored: StoredRun): ContractRows {
   const coordinator = run.coordinator as { attempt: number; phase: string; round: number; seats: unknown[] } | null;
   return {
     run: {
-      ...{ status: run.status, statusReason: run.statusReason, attempt: run.attempt },
-      ...{ isCancelWanted: run.cancelRequestedAt !== null, isPauseWanted: run.pauseRequestedAt !== null },
-      ...{ hasNextAttempt: run.nextAttemptAt !== null, isFinished: run.finishedAt !== null, workersWanted: run.workersWanted },
-      ...{ restartsUsed: run.restartsUsed, restartsTotal: run.restartsTotal, bestRound: run.bestRound },
-      ...{ serverCount: run.serverCount, totalRounds: run.totalRounds, length: stored.spec.length },
+      status: run.status,
+      statusReason: run.statusReason,
+      attempt: run.attempt,
+      isCancelWanted: run.cancelRequestedAt !== null,
+      isPauseWanted: run.pauseRequestedAt !== null,
+      hasNextAttempt: run.nextAttemptAt !== null,
+      isFinished: run.finishedAt !== null,
+      workersWanted: run.workersWanted,
+      restartsUsed: run.restartsUsed,
+      restartsTotal: run.restartsTotal,
+      bestRound: run.bestRound,
+      serverCount: run.serverCount,
+      totalRounds: run.totalRounds,
+      length: stored.spec.length,
       coordinator: coordinator && {
-        ...{ attempt: coordinator.attempt, phase: coordinator.phase, round: coordinator.round, seats: coordinator.seats.length },
+        attempt: coordinator.attempt,
+        phase: coordinator.phase,
+        round: coordinator.round,
+        seats: coordinator.seats.length,
       },
     },
     attempts: rows.attempts
       .values()
       .map((row) => ({
-        ...{ number: row.number, hasStarted: row.startedAt !== null, hasEnded: row.endedAt !== null },
-        ...{ endCause: row.endCause, endReason: row.endReason, endRound: row.endRound },
+        number: row.number,
+        hasStarted: row.startedAt !== null,
+        hasEnded: row.endedAt !== null,
+        endCause: row.endCause,
+        endReason: row.endReason,
+        endRound: row.endRound,
         parent: parentOfRow(row),
-        ...{ storedN: row.storedN, fence: row.fence, seatFailures: row.seatFailures, hasFailedSeat: row.lastFailureAt !== null },
+        storedN: row.storedN,
+        fence: row.fence,
+        seatFailures: row.seatFailures,
+        hasFailedSeat: row.lastFailureAt !== null,
       }))
       .sort((a, b) => a.number - b.number),
     places: rows.servers
       .values()
       .map((row) => ({
-        ...{ attempt: row.attempt, index: row.index, role: row.role, made: row.made, term: row.term, serverId: row.serverId },
-        ...{ port: row.port, storage: row.storage, isClaimed: row.claimedAt !== null, isLoading: row.isLoading },
+        attempt: row.attempt,
+        index: row.index,
+        role: row.role,
+        made: row.made,
+        term: row.term,
+        serverId: row.serverId,
+        port: row.port,
+        storage: row.storage,
+        isClaimed: row.claimedAt !== null,
+        isLoading: row.isLoading,
         isDropped: row.droppedAt !== null,
       }))
       .sort((a, b) => a.attempt - b.attempt || a.index - b.index || (a.role < b.role ? -1 : 1)),
     seats: rows.tasks
       .values()
       .map((row) => ({
-        ...{ attempt: row.attempt, seat: row.seat, n: row.n, state: row.state, heldSeats: row.heldSeats, workerId: row.workerId },
-        ...{ replicas: row.replicas, wasHeld: row.heldAt !== null, closeReason: row.closeReason },
+        attempt: row.attempt,
+        seat: row.seat,
+        n: row.n,
+        state: row.state,
+        heldSeats: row.heldSeats,
+        workerId: row.workerId,
+        replicas: row.replicas,
+        wasHeld: row.heldAt !== null,
+        closeReason: row.closeReason,
       }))
       .sort((a, b) => a.attempt - b.attempt || a.seat - b.seat || a.n - b.n),
     jobs: rows.outbox

@@ -5,15 +5,32 @@ import { placeOf, type ContractRows, type ContractScenario } from './stored-cont
 
 const open = (seat: number, heldSeats = 0): DispatchAction => ({ kind: 'open-seat', seat, heldSeats });
 const hold = (seat: number, n: number, isNew = true, replicas = [0, 1]): DispatchAction => ({
-  ...{ kind: 'hold-seat', seat, n, workerId: `w${seat}`, replicas, isNew },
+  kind: 'hold-seat',
+  seat,
+  n,
+  workerId: `w${seat}`,
+  replicas,
+  isNew,
 });
 /** Each side knows the row's id. */
 const task = (seat: number, n: number) => ({
-  ...{ id: '', seat, n, workerId: null, replicas: [], heldSeats: 0, createdAtMs: 0, heldAtMs: null },
+  id: '',
+  seat,
+  n,
+  workerId: null,
+  replicas: [],
+  heldSeats: 0,
+  createdAtMs: 0,
+  heldAtMs: null,
 });
 const close = (seat: number, n: number, why = 'no longer wanted'): DispatchAction => ({ kind: 'close-seat', task: task(seat, n), why });
 const again = (index: number, made: number, serverId: string | null, role: 'primary' | 'standby' = 'primary'): DispatchAction => ({
-  ...{ kind: 'make-placement-again', index, role, made, serverId, why: 'lost' },
+  kind: 'make-placement-again',
+  index,
+  role,
+  made,
+  serverId,
+  why: 'lost',
 });
 const end: DispatchAction = { kind: 'end-attempt', end: { kind: 'failed', cause: 'SERVER_LOST', message: 'lost' } };
 

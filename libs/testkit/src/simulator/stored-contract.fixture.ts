@@ -107,7 +107,10 @@ export const CONTRACT_SPEC: ContractSpec = { servers: 2, standby: 0, replicas: 4
 
 /** As a person writes it. */
 export const specInput = ({ servers, standby, replicas, restarts, keepLast, rounds }: ContractSpec) => ({
-  ...{ replicas, restarts, length: { rounds }, checkpoint: { keepLast, keepBest: false } },
+  replicas,
+  restarts,
+  length: { rounds },
+  checkpoint: { keepLast, keepBest: false },
   strategy: { kind: 'parameter-server' as const, servers, standby },
 });
 
@@ -148,7 +151,14 @@ export function storedJson(data: unknown): unknown {
 }
 
 const STATE: CoordinatorState = {
-  ...{ phase: 'waiting', round: 0, totalRounds: 100, view: 1, seats: [], refusedFrames: 0, refusedConnections: 0, waitingFor: null },
+  phase: 'waiting',
+  round: 0,
+  totalRounds: 100,
+  view: 1,
+  seats: [],
+  refusedFrames: 0,
+  refusedConnections: 0,
+  waitingFor: null,
 };
 type Unnumbered = JournalEntry extends infer E ? (E extends JournalEntry ? Omit<E, 'n' | 'atMs'> : never) : never;
 
@@ -239,8 +249,14 @@ export const event = (
 export const written = (attempt: number, round: number, changes: Partial<CheckpointRecord> = {}): Unnumbered =>
   event('checkpoint.written', { attempt, round, bytes: 10, sha256: 'ab'.repeat(32), loss: null, reason: 'cadence', ...changes });
 export const RESULT = {
-  ...{ rounds: 100, loss: 0.1, accuracy: 0.9, examplesPerSecond: 1, trainedExamples: 1_000 },
-  ...{ weightsSha256: 'ab'.repeat(32), weightsFile: null, trainingMs: 1 },
+  rounds: 100,
+  loss: 0.1,
+  accuracy: 0.9,
+  examplesPerSecond: 1,
+  trainedExamples: 1_000,
+  weightsSha256: 'ab'.repeat(32),
+  weightsFile: null,
+  trainingMs: 1,
 };
 
 export const placeOf = ({ places }: ContractRows, index: number, role = 'primary', attempt = 1) =>

@@ -137,9 +137,25 @@ export class StoredRun {
   ): void {
     const coordinator = from && waitingAt(1, from.round);
     this.rows.runs.set(this.id, {
-      ...{ id: this.id, status: 'PENDING', statusReason: null, attempt: 1, spec, workersWanted: null, lastSeatFailure: null },
-      ...{ cancelRequestedAt: null, pauseRequestedAt: null, nextAttemptAt: null, finishedAt: null, coordinator, coordinatorAt: null },
-      ...{ restartsUsed: 0, restartsTotal: 0, bestRound: 0, serverCount: serverProcesses(spec), totalRounds, roundsPerEpoch },
+      id: this.id,
+      status: 'PENDING',
+      statusReason: null,
+      attempt: 1,
+      spec,
+      workersWanted: null,
+      lastSeatFailure: null,
+      cancelRequestedAt: null,
+      pauseRequestedAt: null,
+      nextAttemptAt: null,
+      finishedAt: null,
+      coordinator,
+      coordinatorAt: null,
+      restartsUsed: 0,
+      restartsTotal: 0,
+      bestRound: 0,
+      serverCount: serverProcesses(spec),
+      totalRounds,
+      roundsPerEpoch,
     });
     this.addAttempt(1, from);
     this.addEvents([
@@ -223,7 +239,8 @@ export class StoredRun {
   private nextRestore(): RestoreDecision {
     const { rows, run } = this;
     const checkpoints = rows.checkpoints.values().map(({ attempt, round, isInvalid, isRemoved }) => ({
-      ...{ attempt, round },
+      attempt,
+      round,
       isGone: isInvalid || isRemoved,
     }));
     const origins = rows.attempts.values().map(originOf);
@@ -236,14 +253,37 @@ export class StoredRun {
   private addAttempt(number: number, restore: RestorePoint | null): void {
     const { rows } = this;
     rows.attempts.set(number, {
-      ...{ number, startedAt: null, storedN: 0, seatFailures: 0, lastFailureAt: null, fence: 1 },
-      ...{ endedAt: null, endCause: null, endReason: null, endRound: null },
-      ...{ parentRunId: null, parentNumber: null, parentRound: null, ...parentOf(this.id, restore) },
+      number,
+      startedAt: null,
+      storedN: 0,
+      seatFailures: 0,
+      lastFailureAt: null,
+      fence: 1,
+      endedAt: null,
+      endCause: null,
+      endReason: null,
+      endRound: null,
+      parentRunId: null,
+      parentNumber: null,
+      parentRound: null,
+      ...parentOf(this.id, restore),
     });
     for (const { index, role, jobId } of placesOf(this.id, number, this.spec)) {
       rows.servers.set(placeKey({ attempt: number, index, role }), {
-        ...{ attempt: number, index, role, term: 1, made: 0, madeAt: this.now, serverId: null, host: null, port: null },
-        ...{ unixPath: null, storage: null, claimedAt: null, isLoading: false, droppedAt: null },
+        attempt: number,
+        index,
+        role,
+        term: 1,
+        made: 0,
+        madeAt: this.now,
+        serverId: null,
+        host: null,
+        port: null,
+        unixPath: null,
+        storage: null,
+        claimedAt: null,
+        isLoading: false,
+        droppedAt: null,
       });
       this.enqueue({ jobId, kind: 'placement', attempt: number, place: { index, role } });
     }
@@ -340,8 +380,16 @@ export class StoredRun {
     const { jobId, ...seat } = opened;
     const id = `00000000-0000-4000-8000-${String(this.rows.nextId()).padStart(12, '0')}`;
     this.rows.tasks.set(id, {
-      ...{ id, attempt, ...seat, state: 'OPEN', workerId: null, replicas: [] },
-      ...{ createdAt: this.now, heldAt: null, closedAt: null, closeReason: null },
+      id,
+      attempt,
+      ...seat,
+      state: 'OPEN',
+      workerId: null,
+      replicas: [],
+      createdAt: this.now,
+      heldAt: null,
+      closedAt: null,
+      closeReason: null,
     });
     this.enqueue({ jobId, kind: 'step-task', attempt, taskId: id });
     return true;

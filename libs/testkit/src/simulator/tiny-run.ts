@@ -73,10 +73,19 @@ function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
   const { servers, standby, tokens, gradient, cutEveryRounds } = shape;
   const { nonFinite, clipNorm, clipGlobalNorm, backupReplicas } = gradient;
   return runSpecSchema.parse({
-    ...{ globalBatch: shape.globalBatch, replicas: shape.replicas, optimizer: shape.optimizer, length: { rounds: shape.rounds } },
-    ...{ stepDeadlineMs, restarts: shape.restarts ?? RESTARTS, seed: 1 },
+    globalBatch: shape.globalBatch,
+    replicas: shape.replicas,
+    optimizer: shape.optimizer,
+    length: { rounds: shape.rounds },
+    stepDeadlineMs,
+    restarts: shape.restarts ?? RESTARTS,
+    seed: 1,
     strategy: {
-      ...{ kind: 'parameter-server', mode: tokens?.mode ?? 'sync', servers, standby, backupReplicas },
+      kind: 'parameter-server',
+      mode: tokens?.mode ?? 'sync',
+      servers,
+      standby,
+      backupReplicas,
       ...(tokens && {
         stalenessBound: tokens.stalenessBound,
         delayCompensation: tokens.delayCompensation,
@@ -117,7 +126,10 @@ function modelOf({ variables, trainableLength, stateLength }: Layout): ModelDesc
   const initializer = { className: 'RandomUniform', config: { minval: -1, maxval: 1 } };
   return {
     variables: variables.map(({ path, shape, section }) => ({ path, shape: [...shape], section, initializer })),
-    ...{ inputShape: [1], outputShape: [1], parameterCount: trainableLength, stateCount: stateLength },
+    inputShape: [1],
+    outputShape: [1],
+    parameterCount: trainableLength,
+    stateCount: stateLength,
   };
 }
 

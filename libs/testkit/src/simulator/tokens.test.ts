@@ -107,7 +107,12 @@ async function withTwoMinds(shards: number, eats: (toServer: string, frames: Uin
   const dropped: { message: string; data: Record<string, unknown> }[] = [];
   let cluster!: Cluster;
   const result = await simulateSeed({
-    ...{ seed: 3, mode: 'async', check: 'liveness', kinds: [], workers: 2, stepMs: [20, 30] },
+    seed: 3,
+    mode: 'async',
+    check: 'liveness',
+    kinds: [],
+    workers: 2,
+    stepMs: [20, 30],
     shape: { servers: 2, replicas: 4, examples: 32, globalBatch: 8, rounds: 6, evalExamples: 0, cutEveryRounds: 0, standby: 0 },
     tokens: { nonFinite: 'skip', nanShare: 1, disagree: true },
     arrange: (made) => {
