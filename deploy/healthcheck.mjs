@@ -1,9 +1,11 @@
 /**
  * Health of a container: `node healthcheck.mjs http://127.0.0.1:4100/readyz` asks an HTTP endpoint, any other address
- * (`tcp://ps:4200`, `redis://:secret@redis:6379`) is healthy when its port takes a connection. Exit status 0 or 1, with one line that says why; secrets in the
+ * (`redis://:secret@redis:6379`) is healthy when its port takes a connection, and `tcp://own:4200` when that port does on any address of
+ * this machine. Exit status 0 or 1, with one line that says why; secrets in the
  * address are not printed.
  */
 import { connect } from 'node:net';
+import { networkInterfaces } from 'node:os';
 
 const DEADLINE_MS = 3000;
 const address = new URL(process.argv[2]);
@@ -14,8 +16,14 @@ async function check() {
     if (!response.ok) throw new Error(`status ${response.status}`);
     return;
   }
-  await new Promise((resolve, reject) => {
-    const socket = connect({ host: address.hostname, port: Number(address.port) });
+  const own = Object.values(networkInterfaces()).flatMap((entries) => (entries ?? []).map((entry) => entry.address));
+  await Promise.any((address.hostname === 'own' ? own : [address.hostname]).map(connected));
+}
+
+/** @param {string} host */
+function connected(host) {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ host, port: Number(address.port) });
     socket.setTimeout(DEADLINE_MS, () => socket.destroy(new Error(`no connection within ${DEADLINE_MS} ms`)));
     socket.once('connect', () => socket.end(resolve));
     socket.once('error', reject);
@@ -25,6 +33,6 @@ async function check() {
 try {
   await check();
 } catch (error) {
-  console.log(`${address.protocol}//${address.host}: ${error.cause?.message ?? error.message}`);
+  console.log(`${address.protocol}//${address.host}: ${(error.errors?.[0] ?? error.cause ?? error).message}`);
   process.exitCode = 1;
 }

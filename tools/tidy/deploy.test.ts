@@ -1,6 +1,6 @@
 /** docker-compose.yml, deploy/ and the workflow, checked without Docker: what they name exists, nothing runs as root, no secret has a default. */
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
-import { accessSync, constants, cpSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { accessSync, constants, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -19,18 +19,23 @@ interface Stage {
   instructions: Instruction[];
 }
 
-function stagesOf(app: string): Stage[] {
+/** Stages of deploy/Dockerfile in order; an ARG before the first names the image that they all begin with. */
+function allStages(): Stage[] {
   const stages: Stage[] = [];
-  const dockerfile = DockerfileParser.parse(textOf(`deploy/${app}.Dockerfile`));
+  const dockerfile = DockerfileParser.parse(textOf('deploy/Dockerfile'));
   for (const instruction of dockerfile.getInstructions()) {
     if (instruction.getKeyword() === 'FROM') {
       const words = (instruction.getArgumentsContent() ?? '').split(/\s+/);
-      expect(words[1]?.toUpperCase(), `a stage of ${app} has no name`).toBe('AS');
+      expect(words[1]?.toUpperCase(), 'a stage has no name').toBe('AS');
       stages.push({ name: words[2]!, image: words[0]!, instructions: [] });
     } else stages.at(-1)?.instructions.push(instruction);
   }
   return stages;
 }
+
+const STAGES = allStages();
+/** The stages that end in the image of an app. */
+const stagesOf = (app: string): Stage[] => STAGES.filter(({ name }) => ['manifests', 'build', `${app}-assembled`, app].includes(name));
 
 const argumentsOf = (instruction: Instruction): string => instruction.getArgumentsContent() ?? '';
 const only = (stage: Stage, keyword: string): Instruction[] =>
@@ -68,21 +73,20 @@ const isBuilt = (path: string): boolean => {
 /** Variables that a process reads: those its environment schema takes from VARIABLES, and those every process reads. */
 function variablesOf(app: string): Set<string> {
   const texts = files.filter((path) => path.startsWith(`apps/${app}/src/`) && path.endsWith('.ts')).map(textOf);
-  return new Set(
-    [...texts.join('\n').matchAll(/\bVARIABLES\.([A-Z_]+)/g)]
-      .map((match) => match[1]!)
-      .concat('NODE_ENV', 'NODE_OPTIONS', 'PACELINE_LOG_LEVEL'),
-  );
+  const read = [...texts.join('\n').matchAll(/\bVARIABLES\.([A-Z_]+)/g)].map((match) => match[1]!);
+  const passwords = read.flatMap((name) => (/^(DATABASE|REDIS)_URL$/.test(name) ? [name.replace('URL', 'PASSWORD')] : []));
+  const values = [...read, ...passwords];
+  return new Set([...values, ...values.map((name) => `${name}_FILE`), 'NODE_ENV', 'NODE_OPTIONS', 'PACELINE_LOG_LEVEL']);
 }
 
-describe.each(APPS)('deploy/%s.Dockerfile', (app) => {
+describe.each(APPS)('deploy/Dockerfile, target %s', (app) => {
   const stages = stagesOf(app);
   const runtime = stages.at(-1)!;
 
   it('builds in stages and runs the last one', () => {
-    expect(stages.map(({ name }) => name)).toEqual(['manifests', 'build', 'assembled', 'runtime']);
-    expect(new Set(stages.map(({ image }) => image)).size).toBe(1);
-    const major = Number(/^node:(\d+)/.exec(runtime.image)?.[1]);
+    expect(stages.map(({ name }) => name)).toEqual(['manifests', 'build', `${app}-assembled`, app]);
+    expect(new Set(STAGES.map(({ image }) => image))).toEqual(new Set([`$\{NODE_IMAGE}`]));
+    const major = Number(/^ARG NODE_IMAGE=node:(\d+)/mu.exec(textOf('deploy/Dockerfile'))?.[1]);
     expect(major).toBeGreaterThanOrEqual(20);
   });
 
@@ -105,12 +109,13 @@ describe.each(APPS)('deploy/%s.Dockerfile', (app) => {
   it('installs by the lockfile, without scripts, and only what runs in the end', () => {
     const installs = stages
       .flatMap((stage) => only(stage, 'RUN').map(argumentsOf))
-      .filter((command) => /\bnpm (ci|i|install)\b/.test(command));
+      .filter((command) => /\bnpm (ci|i|install)\b/.test(command))
+      .map((command) => command.replace('--mount=type=cache,target=/npm-cache ', '').replace('--cache /npm-cache ', ''));
     expect(installs).toEqual(['npm ci --ignore-scripts', `npm ci --ignore-scripts --omit=dev --omit=optional --workspace=apps/${app}`]);
   });
 
   it('carries exactly the libraries that the app needs', () => {
-    const assembled = stages.find(({ name }) => name === 'assembled')!;
+    const assembled = stages.find(({ name }) => name.endsWith('-assembled'))!;
     const carried = copiesOf(assembled).flatMap(({ sources }) =>
       sources.flatMap((source) => /\/libs\/([^/]+)\/dist$/.exec(source)?.[1] ?? []),
     );
@@ -123,9 +128,9 @@ describe.each(APPS)('deploy/%s.Dockerfile', (app) => {
     expect(user).toBeGreaterThanOrEqual(0);
     expect(start).toBeGreaterThan(user);
     expect(['root', '0']).not.toContain(argumentsOf(runtime.instructions[user]!));
-    const command = JSON.parse(argumentsOf(runtime.instructions[start]!)) as string[];
-    expect(command[0]).toBe('node');
-    expect(isBuilt(command[1]!), command[1]).toBe(true);
+    const [program, ...words] = JSON.parse(argumentsOf(runtime.instructions[start]!)) as string[];
+    expect(program).toBe('node');
+    expect(isBuilt(words.at(-1)!), words.at(-1)).toBe(true);
   });
 
   it('knows whether it is healthy, and sets only variables that the app reads', () => {
@@ -144,7 +149,7 @@ interface Service {
   command?: string[];
   ports?: string[];
   volumes?: string[];
-  networks?: string[];
+  networks?: string[] | Record<string, unknown>;
   healthcheck?: { test: string[] };
   depends_on?: Record<string, { condition: string }>;
   deploy?: { resources?: { limits?: { cpus?: string; memory?: string } } };
@@ -159,16 +164,18 @@ describe('docker-compose.yml', () => {
     networks: Record<string, unknown>;
   };
   const services = Object.entries(compose.services);
+  const namesOf = (networks: Service['networks'] = []): string[] => (Array.isArray(networks) ? networks : Object.keys(networks));
 
   it('has the databases and every process', () => {
-    expect(Object.keys(compose.services).sort()).toEqual(['api', 'postgres', 'ps', 'redis', 'worker']);
+    expect(Object.keys(compose.services).sort()).toEqual(['api', 'postgres', 'ps', 'redis', 'secrets', 'worker']);
   });
 
   it('builds from Dockerfiles and stages that exist; other images are pinned to a major version', () => {
     for (const [name, { build, image }] of services) {
       if (build) {
         expect(existsSync(join(repositoryRoot, build.context, build.dockerfile)), name).toBe(true);
-        expect(stagesOf(/([^/]+)\.Dockerfile$/.exec(build.dockerfile)![1]!).map((stage) => stage.name)).toContain(build.target);
+        expect(STAGES.map((stage) => stage.name)).toContain(build.target);
+        expect(image, name).toBe(`paceline-${build.target}`);
       } else expect(image, name).toMatch(/:\d+/);
     }
   });
@@ -186,55 +193,79 @@ describe('docker-compose.yml', () => {
     const required = [...known].filter((name) => name in VARIABLES && !canBeMissing(name));
     const image = only(stagesOf(app).at(-1)!, 'ENV').map(argumentsOf).join(' ');
     expect(required.length).toBeGreaterThan(0);
-    expect(required.filter((name) => !given.includes(name) && !image.includes(`${name}=`))).toEqual([]);
+    expect(required.filter((name) => !given.includes(name) && !given.includes(`${name}_FILE`) && !image.includes(`${name}=`))).toEqual([]);
   });
 
-  it('has no default for a secret, and says what to set', () => {
-    const variables = [...textOf('docker-compose.yml').matchAll(/\$\{([A-Z_]+)([^}]*)\}/g)].map(([, name, rest]) => ({
-      name: name!,
-      rest: rest!,
-    }));
-    const secrets = variables.filter(({ name }) => /PASSWORD|SECRET|KEY/.test(name));
-    expect(secrets.length).toBeGreaterThan(4);
-    expect(secrets.filter(({ rest }) => rest !== '' && !/^:\?.{10,}/.test(rest))).toEqual([]);
-    for (const name of new Set(secrets.map((secret) => secret.name)))
-      expect(
-        secrets.some((secret) => secret.name === name && secret.rest.startsWith(':?')),
-        name,
-      ).toBe(true);
-    for (const [name, { environment }] of services) {
-      for (const [variable, value] of Object.entries(environment ?? {}))
-        if (/PASSWORD|SECRET|KEY|AUTH/.test(variable)) expect(value, `${name} ${variable}`).toMatch(/^\$\{/);
+  it('has no secret in it: one service makes them, and each process mounts those that it needs', () => {
+    const given = [...textOf('docker-compose.yml').matchAll(/\$\{([A-Z_]+)([^}]*)\}/g)].map(([, name, rest]) => [name!, rest!]);
+    expect(Object.fromEntries(given)).toEqual({
+      ...Object.fromEntries(
+        ['POSTGRES_PASSWORD', 'REDIS_PASSWORD', 'PACELINE_TOKEN_SECRET', 'PACELINE_BOOTSTRAP_KEY'].map((name) => [name, ':-']),
+      ),
+      PACELINE_PORT: ':-4100',
+    });
+    for (const [name, { environment, volumes = [] }] of services.filter(([service]) => service !== 'secrets')) {
+      for (const [variable, value] of Object.entries(environment ?? {})) {
+        if (!/PASSWORD|SECRET|KEY|AUTH/.test(variable)) continue;
+        expect(variable, name).toMatch(/_FILE$/);
+        const folder = /^\/secrets\/[a-z]+/.exec(value)![0];
+        expect(volumes, `${name} ${variable}`).toContain(`secret-${folder.slice('/secrets/'.length)}:${folder}:ro`);
+      }
     }
+    const secretsOf = (name: string) => compose.services[name]!.volumes!.flatMap((volume) => /^secret-([a-z]+)/.exec(volume)?.[1] ?? []);
+    expect(Object.fromEntries(services.map(([name]) => [name, secretsOf(name)]))).toEqual({
+      secrets: ['postgres', 'redis', 'token', 'key'],
+      postgres: ['postgres'],
+      redis: ['redis'],
+      api: ['postgres', 'redis', 'token', 'key'],
+      ps: ['redis', 'token'],
+      worker: ['redis'],
+    });
+  });
+
+  it('keeps .env out of git and out of the images', () => {
+    expect(textOf('.gitignore').split('\n')).toContain('.env');
+    expect(textOf('.dockerignore').split('\n')).toEqual(expect.arrayContaining(['.env', '.env.*']));
   });
 
   it('bounds memory and processors of every service', () => {
     for (const [name, { deploy }] of services)
-      expect(deploy?.resources?.limits, name).toEqual({ cpus: expect.stringMatching(/^\d/), memory: expect.stringMatching(/^\d+[mg]$/) });
+      expect(deploy?.resources?.limits, name).toEqual({
+        cpus: expect.stringMatching(/^\d/),
+        memory: expect.stringMatching(/^\d+[mg]$/),
+        pids: expect.any(Number),
+      });
   });
 
   it('watches the health of every service, and starts in that order', () => {
     for (const [name, { healthcheck, build }] of services) {
-      const inImage = build && only(stagesOf(/([^/]+)\.Dockerfile$/.exec(build.dockerfile)![1]!).at(-1)!, 'HEALTHCHECK').length > 0;
-      expect(Boolean(healthcheck ?? inImage), name).toBe(true);
+      if (name === 'secrets') continue; // it ends
+      const inImage =
+        build &&
+        only(
+          STAGES.find((stage) => stage.name === build.target)!,
+          'HEALTHCHECK',
+        ).length > 0;
+      expect(Boolean(healthcheck?.test ?? inImage), name).toBe(true);
     }
     for (const [name, { depends_on }] of services) {
       for (const [other, { condition }] of Object.entries(depends_on ?? {})) {
         expect(compose.services[other], `${name} -> ${other}`).toBeDefined();
-        expect(condition).toBe('service_healthy');
+        expect(condition).toBe(other === 'secrets' ? 'service_completed_successfully' : 'service_healthy');
       }
     }
-    expect(Object.keys(compose.services['api']!.depends_on!).sort()).toEqual(['postgres', 'redis']);
+    expect(Object.keys(compose.services['api']!.depends_on!).sort()).toEqual(['postgres', 'redis', 'secrets']);
   });
 
   it('uses declared volumes and networks; only the api publishes a port, on the loopback address', () => {
     for (const [name, { volumes, networks, ports }] of services) {
       for (const volume of volumes ?? []) expect(Object.keys(compose.volumes), name).toContain(volume.split(':')[0]);
-      for (const network of networks ?? []) expect(Object.keys(compose.networks), name).toContain(network);
+      for (const network of namesOf(networks)) expect(Object.keys(compose.networks), name).toContain(network);
       for (const port of ports ?? []) expect(port, name).toMatch(/^127\.0\.0\.1:/);
     }
     expect(services.filter(([, { ports }]) => ports).map(([name]) => name)).toEqual(['api']);
-    expect(compose.services['worker']!.networks).not.toContain('postgres');
+    expect(namesOf(compose.services['postgres']!.networks)).toEqual(['database']);
+    for (const name of ['ps', 'worker']) expect(namesOf(compose.services[name]!.networks), name).toEqual(['control', 'data']);
   });
 
   it('gives our processes no privileges', () => {
@@ -265,6 +296,43 @@ describe('deploy/healthcheck.mjs', () => {
     const gone = await ask(`redis://:hidden-word@127.0.0.1:${port}`);
     expect(gone).toEqual({ status: 1, output: expect.stringContaining('ECONNREFUSED') });
     expect(gone.output).not.toContain('hidden-word');
+  });
+});
+
+describe('deploy/secrets.mjs', () => {
+  const run = (folder: string, env: Record<string, string> = {}) =>
+    spawnSync(process.execPath, [join(repositoryRoot, 'deploy/secrets.mjs'), folder], {
+      encoding: 'utf8',
+      env: { PATH: process.env['PATH'], ...env },
+    });
+  const files = ['postgres/password', 'redis/password', 'redis/redis.conf', 'token/secret', 'key/bootstrap-key'];
+
+  it('makes each secret once, says how to sign in, and takes those that are given', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'paceline-secrets-'));
+    try {
+      for (const name of ['postgres', 'redis', 'token', 'key']) mkdirSync(join(folder, name));
+      const read = () => files.map((file) => readFileSync(join(folder, file), 'utf8'));
+      const first = run(folder, { PACELINE_PORT: '4207' });
+      const made = read();
+      expect([first.status, first.stderr]).toEqual([0, '']);
+      expect(first.stdout).toContain('http://127.0.0.1:4207');
+      expect(first.stdout).toContain(made[4]);
+      expect(new Set(made).size).toBe(made.length);
+      expect(run(folder).status).toBe(0);
+      expect(read()).toEqual(made);
+
+      expect(run(folder, { REDIS_PASSWORD: 'with "quotes" \\ and more', PACELINE_BOOTSTRAP_KEY: '' }).status).toBe(0);
+      expect(readFileSync(join(folder, 'redis/redis.conf'), 'utf8')).toBe('requirepass "with \\"quotes\\" \\\\ and more"\n');
+      const changed = run(folder, { POSTGRES_PASSWORD: 'another-password' });
+      expect([changed.status, changed.stderr]).toEqual([
+        78,
+        expect.stringContaining('differs from the password that the database was made with'),
+      ]);
+      expect(run(folder, { PACELINE_TOKEN_SECRET: 'short' }).stderr).toContain('at least 32 characters');
+      expect(read()[3]).toBe(made[3]);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
   });
 });
 

@@ -19,6 +19,7 @@ import { createLayout } from '@paceline/learning';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { createLogger, readEnvironment, VARIABLES } from '@paceline/runtime';
 import { Checkpoints, SafetensorsWriter, openStore } from '@paceline/storage';
+import { dataAddress } from './data-address.js';
 import { tokenVerifier } from './token-verifier.js';
 
 const CONNECT_DEADLINE_MS = 5_000;
@@ -31,6 +32,7 @@ export const ENVIRONMENT = {
   PACELINE_DATA_DIR: VARIABLES.PACELINE_DATA_DIR,
   PACELINE_CHECKPOINT_STORE: VARIABLES.PACELINE_CHECKPOINT_STORE,
   PACELINE_DATA_HOST: VARIABLES.PACELINE_DATA_HOST,
+  PACELINE_DATA_BIND: VARIABLES.PACELINE_DATA_BIND,
   PACELINE_DATA_PORT: VARIABLES.PACELINE_DATA_PORT,
   PACELINE_SOCKET_DIR: VARIABLES.PACELINE_SOCKET_DIR,
   PACELINE_TRANSPORT: VARIABLES.PACELINE_TRANSPORT,
@@ -49,7 +51,8 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
   const log = createLogger('ps', { server: serverId });
   const redis = connectRedis(settings.REDIS_URL, serverId);
   const gate = new Gate(tokenVerifier(settings.PACELINE_TOKEN_SECRET), log, (runId) => placements.runs.get(runId));
-  const listener = await openListener(serverId, settings, gate);
+  const { bind, advertise } = await dataAddress(settings.PACELINE_DATA_HOST, settings.PACELINE_DATA_BIND);
+  const listener = await openListener(serverId, bind, settings, gate);
   const dataDir = path.resolve(settings.PACELINE_DATA_DIR);
   const store = openStore(settings.PACELINE_CHECKPOINT_STORE ?? dataDir);
   const context: ServerContext = {
@@ -75,7 +78,7 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
   const placements = new PlacementLoop<HostedRun>({
     queue,
     context,
-    address: { serverId, host: settings.PACELINE_DATA_HOST, port: listener.port!, unixPath: listener.unixPath },
+    address: { serverId, host: advertise, port: listener.port!, unixPath: listener.unixPath },
     createRun: (job, onGone) => new HostedRun(job, context, onGone),
   });
   const dropped = () => [...placements.runs.values()].reduce((sum, run) => sum + run.counters.droppedFrames, 0);
@@ -106,6 +109,7 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
 
 async function openListener(
   serverId: string,
+  host: string,
   settings: ReturnType<typeof readEnvironment<typeof ENVIRONMENT>>,
   gate: Gate,
 ): Promise<SocketListener> {
@@ -113,7 +117,7 @@ async function openListener(
   if (directory !== undefined) await mkdir(directory, { recursive: true, mode: 0o700 });
   return listen(
     {
-      host: settings.PACELINE_DATA_HOST,
+      host,
       port: settings.PACELINE_DATA_PORT,
       unixPath: directory === undefined || settings.PACELINE_TRANSPORT === 'tcp' ? undefined : path.join(directory, `${serverId}.sock`),
     },

@@ -1,3 +1,6 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import { EnvironmentError, readEnvironment, VARIABLES } from './environment.js';
@@ -29,6 +32,50 @@ describe('the environment', () => {
       expect(message).toContain('openssl rand -hex 32');
       expect(message).not.toMatch(/hunter2|short-secret/);
       expect(exitCode).toBe(EXIT.configuration);
+    }
+  });
+
+  it('reads a value from the file that NAME_FILE names, and puts a password with any characters into its address', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'paceline-environment-'));
+    try {
+      const [secret, password] = [join(folder, 'secret'), join(folder, 'password')];
+      writeFileSync(secret, `${'s'.repeat(40)}\n`);
+      writeFileSync(password, 'p@ss/w#rd%41:?');
+      const { DATABASE_URL, REDIS_URL, PACELINE_TOKEN_SECRET } = VARIABLES;
+      const values = readEnvironment(
+        { DATABASE_URL, REDIS_URL, PACELINE_TOKEN_SECRET },
+        {
+          DATABASE_URL: 'postgresql://paceline@postgres:5432/paceline',
+          DATABASE_PASSWORD_FILE: password,
+          REDIS_URL: 'redis://redis:6379',
+          REDIS_PASSWORD: 'a b',
+          PACELINE_TOKEN_SECRET_FILE: secret,
+        },
+      );
+      expect(decodeURIComponent(new URL(values.DATABASE_URL).password)).toBe('p@ss/w#rd%41:?');
+      expect(new URL(values.DATABASE_URL).host).toBe('postgres:5432');
+      expect(values.REDIS_URL).toBe('redis://:a%20b@redis:6379');
+      expect(values.PACELINE_TOKEN_SECRET).toBe('s'.repeat(40));
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  it('refuses a variable beside its file, and a file that cannot be read, each once', () => {
+    const { PACELINE_TOKEN_SECRET, PACELINE_BOOTSTRAP_KEY } = VARIABLES;
+    const env = {
+      PACELINE_TOKEN_SECRET_FILE: '/nowhere/secret',
+      PACELINE_BOOTSTRAP_KEY: 'k'.repeat(30),
+      PACELINE_BOOTSTRAP_KEY_FILE: '/nowhere/key',
+    };
+    try {
+      readEnvironment({ PACELINE_TOKEN_SECRET, PACELINE_BOOTSTRAP_KEY }, env);
+      expect.unreachable();
+    } catch (error) {
+      const { issues } = error as EnvironmentError;
+      expect(issues.map(({ variable }) => variable)).toEqual(['PACELINE_TOKEN_SECRET_FILE', 'PACELINE_BOOTSTRAP_KEY_FILE']);
+      expect(issues[0]!.message).toContain('cannot be read');
+      expect(issues[1]!.message).toContain('PACELINE_BOOTSTRAP_KEY too');
     }
   });
 

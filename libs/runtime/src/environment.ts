@@ -6,8 +6,10 @@
  *
  *     const env = readEnvironment({ REDIS_URL: VARIABLES.REDIS_URL, PACELINE_PORT: VARIABLES.PACELINE_PORT });
  *
- * An empty variable counts as not set, as compose files and shells produce them.
+ * An empty variable counts as not set, as compose files and shells produce them. `NAME_FILE` names a file that holds the value of NAME, for
+ * secrets that are mounted; a password of a database may be given apart from its address, with any characters in it.
  */
+import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { UserError } from './user-error.js';
 
@@ -52,7 +54,9 @@ const directory = z.string().refine((value) => !value.includes('\0'), 'must be a
 /** Every variable that a process of Paceline reads. `describe` is what people read in errors and in the reference. */
 export const VARIABLES = {
   DATABASE_URL: urlOf(/^postgres(ql)?:$/, 'postgresql://user:password@host:5432/paceline').describe('PostgreSQL of the api'),
+  DATABASE_PASSWORD: z.string().optional().describe('password of PostgreSQL, put into DATABASE_URL'),
   REDIS_URL: urlOf(/^rediss?:$/, 'redis://:password@host:6379').describe('Redis for the queues and reports'),
+  REDIS_PASSWORD: z.string().optional().describe('password of Redis, put into REDIS_URL'),
   PACELINE_HOST: z.string().min(1).default('127.0.0.1').describe('address that the api listens on'),
   PACELINE_PORT: port.default(4100).describe('port that the api listens on; 0 takes a free one'),
   PACELINE_TOKEN_SECRET: z
@@ -72,7 +76,18 @@ export const VARIABLES = {
     .describe(
       'where checkpoints lie: a folder that all parameter servers share, or s3://bucket/prefix?endpoint=...; PACELINE_DATA_DIR when not set',
     ),
-  PACELINE_DATA_HOST: z.string().min(1).default('127.0.0.1').describe('address on which a parameter server is reached by workers'),
+  PACELINE_DATA_HOST: z
+    .string()
+    .min(1)
+    .default('127.0.0.1')
+    .describe(
+      'name or address by which workers reach a parameter server; own:NAME is its own among the addresses of NAME, for servers that share a name',
+    ),
+  PACELINE_DATA_BIND: z
+    .string()
+    .min(1)
+    .optional()
+    .describe('address on which a parameter server listens, for instance 0.0.0.0; PACELINE_DATA_HOST when not set'),
   PACELINE_DATA_PORT: port.default(0).describe('port of the data plane; 0 takes a free one'),
   PACELINE_SOCKET_DIR: directory.optional().describe('folder for Unix sockets of the data plane'),
   PACELINE_TRANSPORT: z
@@ -110,23 +125,61 @@ export const VARIABLES = {
 type Shape = Readonly<Record<string, z.ZodType>>;
 type Values<S extends Shape> = { readonly [K in keyof S]: z.output<S[K]> };
 
+/** Addresses whose password may be given by a variable of its own. */
+const PASSWORDS: Readonly<Record<string, string>> = { DATABASE_URL: 'DATABASE_PASSWORD', REDIS_URL: 'REDIS_PASSWORD' };
+
 /**
- * Reads and checks the variables of `shape`.
+ * Reads and checks the variables of `shape`, their `_FILE` forms included.
  * @throws EnvironmentError naming every wrong variable
  */
 export function readEnvironment<S extends Shape>(shape: S, env: NodeJS.ProcessEnv = process.env): Values<S> {
-  const given = Object.fromEntries(
-    Object.keys(shape).flatMap((key) => (env[key] === undefined || env[key] === '' ? [] : [[key, env[key]]])),
-  );
+  const unreadable: EnvironmentIssue[] = [];
+  const given: Record<string, string> = {};
+  for (const key of Object.keys(shape)) {
+    const value = valueOf(key, env, unreadable);
+    if (value !== undefined) given[key] = value;
+    const password = PASSWORDS[key] === undefined ? undefined : valueOf(PASSWORDS[key], env, unreadable);
+    if (password !== undefined && value !== undefined) given[key] = withPassword(value, password);
+  }
   const result = z.object(shape).safeParse(given);
-  if (result.success) return result.data as Values<S>;
-  const issues = result.error.issues.map((issue): EnvironmentIssue => {
+  if (result.success && unreadable.length === 0) return result.data as Values<S>;
+  const named = new Set(unreadable.map(({ variable }) => variable.replace(/_FILE$/, '')));
+  const issues = (result.error?.issues ?? []).flatMap((issue): EnvironmentIssue[] => {
     const variable = String(issue.path[0]);
-    return {
-      variable,
-      message: given[variable] === undefined ? 'is not set' : issue.message,
-      description: shape[variable]?.description ?? '',
-    };
+    if (named.has(variable)) return [];
+    return [
+      {
+        variable,
+        message: given[variable] === undefined ? 'is not set' : issue.message,
+        description: shape[variable]?.description ?? '',
+      },
+    ];
   });
-  throw new EnvironmentError(issues);
+  throw new EnvironmentError([...unreadable, ...issues]);
+}
+
+/** The value of a variable, or what the file holds that `NAME_FILE` names, without the end of its last line. */
+function valueOf(key: string, env: NodeJS.ProcessEnv, unreadable: EnvironmentIssue[]): string | undefined {
+  const value = env[key] || undefined;
+  const file = env[`${key}_FILE`] || undefined;
+  if (file === undefined) return value;
+  const variable = `${key}_FILE`;
+  if (value !== undefined) {
+    unreadable.push({ variable, message: `is set, and ${key} too: set one of them`, description: '' });
+    return undefined;
+  }
+  try {
+    return readFileSync(file, 'utf8').replace(/\r?\n$/, '') || undefined;
+  } catch (error) {
+    unreadable.push({ variable, message: `names a file that cannot be read: ${(error as Error).message}`, description: '' });
+    return undefined;
+  }
+}
+
+/** The address with this password; an address that is none is left as it is, for the schema to refuse. */
+function withPassword(address: string, password: string): string {
+  if (!URL.canParse(address)) return address;
+  const url = new URL(address);
+  url.password = encodeURIComponent(password);
+  return url.href;
 }
