@@ -6,8 +6,8 @@ export default defineConfig({
   ssr: { resolve: { conditions: ['paceline-source', 'node', 'development|production'] } },
   test: {
     include: ['libs/**/src/**/*.test.ts', 'apps/**/src/**/*.test.{ts,tsx}'],
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    testTimeout: 240_000,
+    hookTimeout: 240_000,
     fileParallelism: true,
     maxWorkers: 2,
     // Clusters in one process go by the clock of the machine (a peer is silent for 300 ms): one more try on a busy one, named at the end of the suite.

@@ -15,10 +15,10 @@ export default defineConfig({
     include: ['test/**/*.test.ts', 'tools/**/*.test.ts'],
     pool: 'forks',
     fileParallelism: false,
-    testTimeout: 120_000,
+    testTimeout: 480_000,
     // On a shared machine that stands still for seconds a deadline may pass by itself: there, once more. What is broken fails twice.
     retry: process.env['CI'] ? 1 : 0,
-    hookTimeout: 180_000,
+    hookTimeout: 480_000,
     teardownTimeout: 30_000,
   },
 });

@@ -250,7 +250,7 @@ describe('servers', () => {
     expect((await runOf(id)).status).toBe('RUNNING');
     await coordinator.finish();
     await statusOf(id, 'SUCCEEDED');
-  }, 60_000);
+  }, 180_000);
 });
 
 describe('seats', () => {

@@ -125,7 +125,7 @@ describe('PostgreSQL is away', () => {
     await subscriber.dispose();
     const { events } = await ledgerOf(runId);
     expect(seen).toEqual(Array.from({ length: events.edges[0].node.seq }, (_, i) => i + 1));
-  }, 90_000);
+  }, 270_000);
 });
 
 describe('Redis is away', () => {
@@ -163,5 +163,5 @@ describe('Redis is away', () => {
     await until('the journal', async () => (await ledgerOf(coordinator.runId)).ledger.committedRounds === 10, 15_000);
     await pause(8_000);
     expect(await statusOf(coordinator.runId)).toBe('RUNNING');
-  }, 90_000);
+  }, 270_000);
 });

@@ -86,7 +86,7 @@ describe('pause', () => {
     await until('the deaf one is told to let go', async () => (await actionOf(id)) === '1:cancel');
     await ask('resume', id);
     expect((await fleet.takePlacement()).payload).toMatchObject({ attempt: 2, restore: { round: 5 } });
-  }, 30_000);
+  }, 90_000);
 
   it('of a run that waits is at once, and its jobs are taken back', async () => {
     const id = await createRun(plane.admin);

@@ -9,6 +9,7 @@ import pg from 'pg';
 import request from 'supertest';
 import { startApi, type RunningApi } from '../../apps/api/src/api-process.js';
 import type { Settings } from '../../apps/api/src/environment.js';
+import { patient } from '@paceline/testkit';
 
 export const TOKEN_SECRET = 'a secret of more than thirty-two characters';
 
@@ -149,7 +150,7 @@ export async function until<T>(
   look: () => Promise<T | undefined | false> | T | undefined | false,
   deadlineMs = 20_000,
 ): Promise<T> {
-  const end = performance.now() + deadlineMs;
+  const end = performance.now() + patient(deadlineMs);
   for (;;) {
     const found = await look();
     if (found) return found;

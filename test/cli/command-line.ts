@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isAlive } from '@paceline/runtime';
 import { expect } from 'vitest';
+import { patient } from '@paceline/testkit';
 
 const ROOT = join(import.meta.dirname, '../..');
 const PROGRAM = join(ROOT, 'apps/cli/bin/paceline.mjs');
@@ -79,7 +80,7 @@ export function createHome(): Home {
 }
 
 export async function until<T>(what: string, check: () => T | Promise<T>, deadlineMs = 30_000): Promise<NonNullable<T>> {
-  const end = performance.now() + deadlineMs;
+  const end = performance.now() + patient(deadlineMs);
   for (;;) {
     const value = await check();
     if (value) return value;
@@ -111,7 +112,7 @@ function parentOf(pid: string): number | undefined {
 
 export async function allGone(pids: readonly number[], deadlineMs = 20_000): Promise<void> {
   const left = (): string[] => pids.filter((pid) => isAlive(pid)).map((pid) => `${pid} ${commandOf(pid)}`);
-  const end = performance.now() + deadlineMs;
+  const end = performance.now() + patient(deadlineMs);
   while (left().length > 0) {
     if (performance.now() > end) throw new Error(`still running after ${deadlineMs} ms:\n${left().join('\n')}`);
     await sleep(50);

@@ -41,7 +41,7 @@ test('checkpoints come with the rounds, the newest and the best are kept, and an
   expect(written(run)).toEqual([8, 16, 24, 32, 40]);
   // The last go when the run is over and all that it wrote is known.
   const kept = async (): Promise<string[]> => (await readdir(path.join(plane.folder, 'data', 'runs', run.id, 'checkpoints'))).sort();
-  await expect.poll(kept, { timeout: 10_000 }).toEqual(['a1-r24', 'a1-r32', 'a1-r40']);
+  await expect.poll(kept, { timeout: 30_000 }).toEqual(['a1-r24', 'a1-r32', 'a1-r40']);
   for (const [round, servers] of [
     [24, 1],
     [32, 3],

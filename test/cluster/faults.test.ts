@@ -41,7 +41,7 @@ test('a server that is stopped ends the attempt with its name; the worker gives 
   await plane.until(run, 'the worker to leave', 10_000, () =>
     run.reports.some(({ kind }) => kind === 'seat.left' || kind === 'seat.failed'),
   );
-}, 120_000);
+}, 360_000);
 
 test('a placement that comes twice: the second server lets it go without a word, and a finished attempt is not begun again', async () => {
   plane = await DataPlane.start({ servers: 2, workers: 1 });
@@ -66,7 +66,7 @@ test('a placement that comes twice: the second server lets it go without a word,
   expect(eventOf(run, 'run.failed')).toBeUndefined();
   expect(run.entries.filter((entry) => entry.kind === 'event' && entry.type === 'training.started')).toHaveLength(1);
   expect(run.state?.phase).toBe('finished');
-}, 120_000);
+}, 360_000);
 
 test('a cancel that is there together with the start: the coordinator confirms it, nobody waits for a deadline', async () => {
   plane = await DataPlane.start({ servers: 1, workers: 0 });

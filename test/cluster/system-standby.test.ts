@@ -12,7 +12,7 @@ let stack: Stack;
 beforeAll(async () => {
   await reference(SPEC);
   stack = await Stack.start({ servers: 3, workers: 2 });
-}, 120_000);
+}, 360_000);
 afterAll(() => stack?.stop());
 
 const primaryOf = async (id: string, index: number) =>
@@ -68,4 +68,4 @@ test('a run waits until there are servers for the standbys too; primaries 0 and 
     { index: 1, role: 'PRIMARY', term: 3 },
   ]);
   expect(run.statusHistory.map(({ to }) => to)).toEqual(['PENDING', 'QUEUED', 'PROVISIONING', 'RUNNING', 'SUCCEEDED']);
-}, 120_000);
+}, 360_000);

@@ -106,7 +106,7 @@ describe('cancelRun', () => {
   });
 });
 
-test('two runs at once share one worker: both progress and both finish', { timeout: 180_000 }, async () => {
+test('two runs at once share one worker: both progress and both finish', { timeout: 540_000 }, async () => {
   await stack.haveWorkers(1);
   await expectShared(stack, ofRounds(60), 1);
 });

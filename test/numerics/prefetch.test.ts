@@ -10,9 +10,9 @@ const BUSY_MS = 30_000;
 
 it(
   'a thread that never yields finds its next batches prepared, with the bytes that it would gather itself',
-  { timeout: 90_000 },
+  { timeout: 270_000 },
   async () => {
-    const { stdout } = await promisify(execFile)(process.execPath, [SCRIPT, String(BUSY_MS)], { timeout: 80_000 });
+    const { stdout } = await promisify(execFile)(process.execPath, [SCRIPT, String(BUSY_MS)], { timeout: 240_000 });
     const all = [0, 1, 2, 3];
     const prepared = { before: [], after: all, isSame: true, isReleased: true };
     expect(JSON.parse(stdout)).toEqual([prepared, prepared]);

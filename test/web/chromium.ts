@@ -8,9 +8,10 @@ import { accessSync, constants, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { chromium, type BrowserContext, type BrowserContextOptions } from 'playwright-core';
 import { contentOf, PACKAGE, packageFolder, unpackedOnce, untar } from './chromium-package.js';
+import { patient } from '@paceline/testkit';
 
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'];
-const START_DEADLINE_MS = 30_000;
+const START_DEADLINE_MS = patient(30_000);
 
 export interface ChromiumProgram {
   readonly path: string;

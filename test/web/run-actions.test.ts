@@ -48,7 +48,7 @@ it('a run is paused, stands on its checkpoint, gets fewer workers and goes on in
   await page.getByLabel('Workers, 1 to 4').fill('1');
   await shot('workers-dialog');
   await page.getByRole('button', { name: 'Set' }).click();
-  await expect.poll(async () => (await stack.client.run(id))!.workersWanted, { timeout: 10_000 }).toBe(1);
+  await expect.poll(async () => (await stack.client.run(id))!.workersWanted, { timeout: 30_000 }).toBe(1);
 
   await page.getByRole('button', { name: 'Resume run' }).click();
   await page.locator('.run-title').getByText('Running', { exact: true }).waitFor();
@@ -59,7 +59,7 @@ it('a run is paused, stands on its checkpoint, gets fewer workers and goes on in
   await shot('resumed-dark');
   await page.setViewportSize({ width: 390, height: 844 });
   const sidewaysScroll = () => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-  await expect.poll(sidewaysScroll, { timeout: 5_000 }).toBe(0);
+  await expect.poll(sidewaysScroll, { timeout: 15_000 }).toBe(0);
   await shot('resumed-dark-390');
   await page.emulateMedia({ colorScheme: 'light' });
   await shot('resumed-light-390');
@@ -79,7 +79,7 @@ it('a run that has finished is trained for longer', async () => {
   await page.getByLabel('Rounds more').fill('7');
   await shot('extend-dialog');
   await page.getByRole('button', { name: 'Extend', exact: true }).click();
-  await expect.poll(async () => (await stack.client.run(id))!.progress.totalRounds, { timeout: 10_000 }).toBe(12);
+  await expect.poll(async () => (await stack.client.run(id))!.progress.totalRounds, { timeout: 30_000 }).toBe(12);
   await expect.poll(async () => (await stack.client.run(id))!.status, { timeout: WAIT_MS }).toBe('SUCCEEDED');
   await page.locator('.run-title').getByText('Succeeded', { exact: true }).waitFor();
   expect((await stack.client.run(id))!.attempt).toBe(2);

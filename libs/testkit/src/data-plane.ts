@@ -41,6 +41,7 @@ import { Queue } from 'bullmq';
 import { Redis } from 'ioredis';
 import { SignJWT } from 'jose';
 import { startProcess, type TestProcess } from './processes.js';
+import { patient } from './patience.js';
 
 const PERIOD_MS = 50;
 /** A worker that loads an engine on a busy machine takes its time; who is offered the seat meanwhile only makes it later. One that has died is not waited for. */
@@ -251,7 +252,7 @@ export class DataPlane {
 
   /** Waits for a condition on what the journal has told. */
   async until<T>(run: RunView, what: string, deadlineMs: number, condition: () => T | undefined | false): Promise<T> {
-    const deadline = Date.now() + deadlineMs;
+    const deadline = Date.now() + patient(deadlineMs);
     for (;;) {
       const value = condition();
       if (value) return value;

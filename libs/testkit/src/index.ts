@@ -1,5 +1,6 @@
 export * from './processes.js';
 export * from './data-plane.js';
+export * from './patience.js';
 export * from './pace.js';
 export * from './stack.js';
 export * from './checkpoint-fixture.js';

@@ -4,9 +4,10 @@ import { once } from 'node:events';
 import { createWriteStream } from 'node:fs';
 import path from 'node:path';
 import { endProcess, waitForReady, type ReadyInfo } from '@paceline/runtime';
+import { patient } from './patience.js';
 
 const APPS = new URL('../../../apps/', import.meta.url);
-const READY_DEADLINE_MS = 60_000;
+const READY_DEADLINE_MS = patient(60_000);
 
 export interface TestProcess {
   readonly app: 'api' | 'ps' | 'worker';

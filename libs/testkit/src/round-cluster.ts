@@ -34,6 +34,7 @@ import {
 } from '@paceline/learning';
 import { ProtocolError, type Message } from '@paceline/protocol';
 import { RATE, STATE, TRAINABLE, tinyModel, tinyStep } from './tiny-model.js';
+import { patient } from './patience.js';
 
 export interface RoundClusterOptions {
   readonly replicas: number;
@@ -303,7 +304,7 @@ export class RoundCluster {
 
   /** Waits for the end of the attempt, whatever it is. @throws Error past the deadline, saying what was waited for */
   async finished(deadlineMs = 10_000): Promise<void> {
-    const deadline = Date.now() + deadlineMs;
+    const deadline = Date.now() + patient(deadlineMs);
     while (!this.outcome) {
       if (Date.now() > deadline)
         throw new Error(
@@ -314,7 +315,7 @@ export class RoundCluster {
   }
 
   async round(k: number): Promise<void> {
-    const deadline = Date.now() + 10_000;
+    const deadline = Date.now() + patient(10_000);
     while (this.coordinator.round < k && !this.outcome) {
       if (Date.now() > deadline) throw new Error(`round ${k} did not come: round ${this.coordinator.round}`);
       await new Promise((resolve) => setImmediate(resolve));

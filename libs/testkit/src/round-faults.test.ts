@@ -3,12 +3,13 @@ import { expect, test } from 'vitest';
 import { FrameType, type FrameHeader } from '@paceline/protocol';
 import { RoundCluster, type RoundClusterOptions } from './round-cluster.js';
 import { expectedWeights } from './tiny-model.js';
+import { patient } from './patience.js';
 
 const base: RoundClusterOptions = { replicas: 4, servers: 1, rounds: 6, examples: 37 };
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 async function until(what: string, condition: () => boolean): Promise<void> {
-  for (const deadline = Date.now() + 5_000; !condition(); await turn())
+  for (const deadline = Date.now() + patient(5_000); !condition(); await turn())
     if (Date.now() > deadline) throw new Error(`waited 5 s for ${what}`);
 }
 

@@ -23,6 +23,7 @@ import {
   type RunningService,
 } from '@paceline/runtime';
 import { startProcess, type TestProcess } from './processes.js';
+import { patient } from './patience.js';
 
 export interface StackOptions {
   readonly servers?: number;
@@ -173,7 +174,7 @@ export class Stack {
    * @throws Error naming what was waited for
    */
   async until(what: string, deadlineMs: number, condition: () => Promise<unknown>): Promise<void> {
-    const deadline = Date.now() + deadlineMs;
+    const deadline = Date.now() + patient(deadlineMs);
     let last: unknown;
     for (;;) {
       try {

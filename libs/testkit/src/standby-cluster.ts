@@ -9,6 +9,7 @@ import { createLayout, type ClipRules, type Layout } from '@paceline/learning';
 import { StandbyServer } from './standby-server.js';
 import { StandbyWorker } from './standby-worker.js';
 import { tinyModel } from './tiny-model.js';
+import { patient } from './patience.js';
 
 export interface StandbyClusterOptions {
   readonly replicas: number;
@@ -128,7 +129,7 @@ export class StandbyCluster {
   }
 
   async until(what: string, condition: () => boolean, deadlineMs = 10_000): Promise<void> {
-    for (const deadline = Date.now() + deadlineMs; !condition(); await new Promise((resolve) => setImmediate(resolve)))
+    for (const deadline = Date.now() + patient(deadlineMs); !condition(); await new Promise((resolve) => setImmediate(resolve)))
       if (Date.now() > deadline) throw new Error(`waited ${deadlineMs} ms for ${what}: ${this.describe()}`);
   }
 

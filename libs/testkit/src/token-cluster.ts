@@ -29,6 +29,7 @@ import {
 } from '@paceline/learning';
 import { ProtocolError, type FrameHeader, type Message } from '@paceline/protocol';
 import { RATE, STATE, TRAINABLE, tinyModel, tinyStep } from './tiny-model.js';
+import { patient } from './patience.js';
 
 export interface TokenClusterOptions extends Partial<TokenUpdateOptions> {
   readonly mode: 'async' | 'ssp';
@@ -356,15 +357,13 @@ export class TokenCluster {
 
   /** Waits for a condition, turn by turn. @throws Error past the deadline, saying what everybody waits for */
   async until(what: string, condition: () => boolean, deadlineMs = 20_000): Promise<void> {
-    const deadline = Date.now() + deadlineMs;
-    while (!condition()) {
+    for (const deadline = Date.now() + patient(deadlineMs); !condition(); await new Promise((resolve) => setImmediate(resolve))) {
       if (Date.now() > deadline) {
         const waits = this.members.map(({ id, machine }) => `${id} for ${machine.waitingFor()}`).join('; ');
         throw new Error(
           `${what} did not come: ${this.coordinator.marks.count} tokens counted, ${this.coordinator.waitingFor() ?? waits}, ${JSON.stringify(this.outcome)}`,
         );
       }
-      await new Promise((resolve) => setImmediate(resolve));
     }
   }
 

@@ -184,7 +184,7 @@ for (const index of [0, 1])
 
 test(
   '6: the power goes at every boundary of a checkpoint that is written: what is published loads, and the run ends with its bits',
-  { timeout: 120_000 },
+  { timeout: 360_000 },
   async () => {
     let cuts = 0;
     let last = 0;

@@ -62,7 +62,7 @@ async function struck(
 
 test.each(['sync', 'async', 'ssp'] as const)(
   'mode %s, a primary is told to end: its standby goes on in the same attempt, and nothing is done again',
-  { timeout: 120_000 },
+  { timeout: 360_000 },
   async (mode) => {
     let left = 0;
     for (let seed = 1; seed <= SEEDS; seed++) {
@@ -78,7 +78,7 @@ test.each(['sync', 'async', 'ssp'] as const)(
 
 test.each(['sync', 'async', 'ssp'] as const)(
   'mode %s, both primaries are told to end, that of the coordinator last: nothing covers the other any more, and the attempt goes on',
-  { timeout: 120_000 },
+  { timeout: 360_000 },
   async (mode) => {
     let left = 0;
     for (let seed = 1; seed <= SEEDS; seed++) {
@@ -102,7 +102,7 @@ test.each(['sync', 'async', 'ssp'] as const)(
 
 test(
   'all servers are told to end: the attempt ends with a checkpoint of its present round, and no standby takes over',
-  { timeout: 120_000 },
+  { timeout: 360_000 },
   async () => {
     let stopped = 0;
     for (let seed = 1; seed <= SEEDS; seed++) {
@@ -125,7 +125,7 @@ test.each([
   ['async', 'has left its place to it', leaves, 'DEPOSED'],
 ] as const)(
   'mode %s, a standby is told to end too, and its primary %s: it is promoted all the same, and the attempt ends with a checkpoint',
-  { timeout: 120_000 },
+  { timeout: 360_000 },
   async (mode, _, begin, state) => {
     let stopped = 0;
     for (let seed = 1; seed <= SEEDS; seed++) {

@@ -27,7 +27,7 @@ const LOSING_SERVERS: readonly FaultKind[] = [
   'replay a connection',
 ];
 
-test('seeds of random faults break no invariant, end, and take every row of every state table', { timeout: 240_000 }, async () => {
+test('seeds of random faults break no invariant, end, and take every row of every state table', { timeout: 720_000 }, async () => {
   const tally = emptyTally();
   for (let seed = 1; seed <= SMOKE_SEEDS; seed++) addSeed(tally, await simulateSeed({ seed, mode: 'sync' }));
   for (const kinds of [['eat frames'], ['stop a worker', 'slow a worker']] as const)
@@ -76,7 +76,7 @@ for (const { found, ...options } of REGRESSIONS)
   });
 
 for (const { name, shownBy, withinSeeds, kinds, plant, shape, mode = 'sync' } of [...PLANTED, ...PLANTED_TOKENS, ...PLANTED_CONTROL])
-  test(`planted: ${name} is found within ${withinSeeds} seeds`, { timeout: 60_000 }, async () => {
+  test(`planted: ${name} is found within ${withinSeeds} seeds`, { timeout: 180_000 }, async () => {
     for (let seed = 1; seed <= withinSeeds; seed++) {
       const { violation } = await simulateSeed({ seed, check: 'liveness', mode, kinds, plant, shape });
       if (!violation) continue;

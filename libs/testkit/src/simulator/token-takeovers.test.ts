@@ -58,7 +58,7 @@ function stopFor(ms: number): (part: Part, cluster: Cluster) => void {
 for (const mode of ['async', 'ssp'] as const) {
   test(
     `mode ${mode}, a primary is killed: its standby goes on in the same attempt, and nobody has to be asked again`,
-    { timeout: 120_000 },
+    { timeout: 360_000 },
     async () => {
       let takeovers = 0;
       let successors = 0;
@@ -74,7 +74,7 @@ for (const mode of ['async', 'ssp'] as const) {
     },
   );
 
-  test(`mode ${mode}, a primary is stopped until it is replaced, and goes on: it changes nothing`, { timeout: 60_000 }, async () => {
+  test(`mode ${mode}, a primary is stopped until it is replaced, and goes on: it changes nothing`, { timeout: 180_000 }, async () => {
     let deposed = 0;
     for (let seed = 1; seed <= 20; seed++) {
       const { result, taken } = await struck(seed, mode, stopFor(20_000));

@@ -11,7 +11,7 @@ const LOSING_SERVERS = ['kill a server', 'stop a server', 'servers lose each oth
 /** With the faults that are asked for by name these take every row. */
 const SMOKE_SEEDS = 30;
 
-test('seeds of modes async and ssp break no invariant, end, and take every row of the token tables', { timeout: 120_000 }, async () => {
+test('seeds of modes async and ssp break no invariant, end, and take every row of the token tables', { timeout: 360_000 }, async () => {
   const tally = emptyTally();
   for (let seed = 1; seed <= SMOKE_SEEDS; seed++)
     for (const mode of ['async', 'ssp'] as const) addSeed(tally, await simulateSeed({ seed, mode }));
