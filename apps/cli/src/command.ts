@@ -1,8 +1,14 @@
 /** What every command gets, and how it ends: with an exit code. */
 import { createClient, type PacelineClient } from '@paceline/client';
-import { UserError } from '@paceline/runtime';
+import { UserError } from '@paceline/runtime/user-error';
 import { readConfiguration } from './configuration.js';
+import type { Command } from 'commander';
 import type { Terminal } from './terminal/terminal.js';
+
+/** What a command does. @returns the exit code */
+export type Action = (context: CommandContext, command: Command, ...args: never[]) => Promise<number>;
+/** Makes of it what commander calls: with a terminal, and with failures told. */
+export type Act = (action: Action) => (...args: unknown[]) => Promise<void>;
 
 export interface CommandContext {
   readonly terminal: Terminal;

@@ -4,7 +4,8 @@
  */
 import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { UserError, userDirectories } from '@paceline/runtime';
+import { userDirectories } from '@paceline/runtime/user-directories';
+import { UserError } from '@paceline/runtime/user-error';
 
 export interface Configuration {
   readonly url: string | undefined;

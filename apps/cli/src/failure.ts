@@ -1,6 +1,7 @@
 /** From an error to what people and programs see: a text with what to do, a JSON document, an exit code. No stack unless asked for. */
 import { PacelineApiError } from '@paceline/client';
-import { EXIT, UserError, type ExitName } from '@paceline/runtime';
+import { EXIT, type ExitName } from '@paceline/runtime/exit-codes';
+import { UserError } from '@paceline/runtime/user-error';
 import type { SpecIssue } from '@paceline/spec';
 import { clean, cleanLines } from './terminal/clean.js';
 import type { Terminal } from './terminal/terminal.js';

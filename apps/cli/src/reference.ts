@@ -14,8 +14,8 @@ const CLI_VARIABLES: Readonly<Record<string, string>> = {
   NO_COLOR: 'prints without colours',
 };
 
-export function cliReference(): string {
-  const program = buildProgram({
+export async function cliReference(): Promise<string> {
+  const program = await buildProgram({
     env: {},
     terminal: (options) => createTerminal(options, {}),
     setExitCode: () => {

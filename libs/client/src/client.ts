@@ -20,7 +20,7 @@ import type {
   Viewer,
   Worker,
 } from './schema-types.js';
-import { openSocket, resumable, type SubscriptionOptions, type SubscriptionSocket } from './subscription.js';
+import type { SubscriptionOptions, SubscriptionRequest, SubscriptionSocket } from './subscription.js';
 
 export interface ClientOptions {
   /** Origin of the api, e.g. `http://127.0.0.1:4100`. */
@@ -188,8 +188,7 @@ export class PacelineClient {
   /** Events after `afterSeq`, stored ones first, then live; ends when the run is over. A broken connection is taken up again. */
   runEvents(runId: string, { afterSeq = 0, ...options }: FollowOptions = {}): AsyncGenerator<RunEvent, void, void> {
     const resume = (last: number | undefined) => ({ runId, afterSeq: last ?? afterSeq });
-    return resumable<RunEvent>(
-      this.#open(),
+    return this.#follow<RunEvent>(
       { query: DOCUMENTS.runEvents, field: 'runEvents', resume },
       (event) => event.seq,
       withDefaults(options),
@@ -201,8 +200,7 @@ export class PacelineClient {
     { afterRound = -1, ...options }: Partial<SubscriptionOptions> & { readonly afterRound?: number } = {},
   ): AsyncGenerator<RunMetric, void, void> {
     const resume = (last: number | undefined) => ({ runId, afterRound: last ?? afterRound });
-    return resumable<RunMetric>(
-      this.#open(),
+    return this.#follow<RunMetric>(
       { query: DOCUMENTS.runMetrics, field: 'runMetrics', resume },
       (metric) => metric.round,
       withDefaults(options),
@@ -223,10 +221,17 @@ export class PacelineClient {
     this.#socket = undefined;
   }
 
-  #open(): SubscriptionSocket {
+  /** The libraries for sockets are loaded with the first subscription: a program that only asks and is answered starts in less time. */
+  async *#follow<T>(
+    request: SubscriptionRequest,
+    numberOf: (item: T) => number,
+    options: SubscriptionOptions,
+  ): AsyncGenerator<T, void, void> {
+    const { openSocket, resumable } = await import('./subscription.js');
     const url = new URL('/graphql', this.#http.url);
     url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
-    return (this.#socket ??= openSocket(url.href, this.#http.apiKey, this.#http.timeoutMs));
+    this.#socket ??= openSocket(url.href, this.#http.apiKey, this.#http.timeoutMs);
+    yield* resumable<T>(this.#socket, request, numberOf, options);
   }
 
   async #query<T>(name: keyof typeof DOCUMENTS, variables: Readonly<Record<string, unknown>> = {}, field: string = name): Promise<T> {

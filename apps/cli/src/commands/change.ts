@@ -1,6 +1,7 @@
 /** `paceline pause`, `resume`, `scale`, `extend` and `checkpoints`: what changes a run that exists, and what it can go back to. */
 import { FINAL_STATUSES, type PacelineClient, type Run } from '@paceline/client';
-import { EXIT, UserError } from '@paceline/runtime';
+import { EXIT } from '@paceline/runtime/exit-codes';
+import { UserError } from '@paceline/runtime/user-error';
 import type { Command } from 'commander';
 import { wholeNumber, type CommandContext } from '../command.js';
 import { paintStatus } from '../show-run.js';
@@ -18,20 +19,17 @@ const MANY = 10_000_000;
 export function addChangeCommands(program: Command, act: Act): void {
   program
     .command('pause')
-    .summary('pause a run')
     .description('Pauses a run: it writes a checkpoint at its next commit and lets servers and workers go.')
     .argument('<id>', 'id of the run')
     .action(act(pause));
   program
     .command('resume')
-    .summary('resume a paused run')
     .description('Lets a paused run go on from its last checkpoint.')
     .argument('<id>', 'id of the run')
     .option('--servers <n>', 'another number of parameter servers', wholeNumber('--servers', 1, 1024))
     .action(act(resume));
   program
     .command('scale')
-    .summary('set how many workers a run may have')
     .description(
       'Sets how many workers may hold a seat in a run at the same time, from 1 to its replicas. The weights do not depend on it.',
     )
@@ -40,7 +38,6 @@ export function addChangeCommands(program: Command, act: Act): void {
     .action(act(scale));
   program
     .command('extend')
-    .summary('train a run for longer')
     .description('Trains a paused or finished run for so many rounds or epochs more, from its last checkpoint.')
     .argument('<id>', 'id of the run')
     .option('--rounds <n>', 'rounds more', wholeNumber('--rounds', 1, MANY))
@@ -48,7 +45,6 @@ export function addChangeCommands(program: Command, act: Act): void {
     .action(act(extend));
   program
     .command('checkpoints')
-    .summary('list the checkpoints of a run')
     .description('Lists the checkpoints of a run, newest first.')
     .argument('<id>', 'id of the run')
     .action(act(checkpoints));

@@ -1,6 +1,6 @@
 /** `paceline run ID`, `runs`, `cancel ID` and `workers`: what the api knows, as tables or JSON. */
 import { FINAL_STATUSES, PacelineApiError, type PacelineClient, type RunStatus, type Worker } from '@paceline/client';
-import { EXIT } from '@paceline/runtime';
+import { EXIT } from '@paceline/runtime/exit-codes';
 import type { Command } from 'commander';
 import { interruptSignal, wholeNumber, type CommandContext } from '../command.js';
 import { paintStatus, printResult, printRun, printRuns } from '../show-run.js';
@@ -16,7 +16,6 @@ type Act = (
 export function addRunCommands(program: Command, act: Act): void {
   program
     .command('runs')
-    .summary('list runs, newest first')
     .description('Lists the runs of your team, newest first.')
     .option('--first <n>', 'how many', wholeNumber('--first', 1, 100), 20)
     .option('--after <cursor>', 'continue after this cursor of the page before')
@@ -24,7 +23,6 @@ export function addRunCommands(program: Command, act: Act): void {
     .action(act(runs));
   program
     .command('run')
-    .summary('show one run')
     .description(
       'Shows one run: status, progress, servers, seats, ledger and result.\nWith --watch its progress is shown until it is over.',
     )
@@ -34,13 +32,11 @@ export function addRunCommands(program: Command, act: Act): void {
     .action(act(run));
   program
     .command('cancel')
-    .summary('cancel a run')
     .description('Cancels a run. What was trained so far is not kept.')
     .argument('<id>', 'id of the run')
     .action(act(cancel));
   program
     .command('workers')
-    .summary('list workers and parameter servers')
     .description('Lists the workers and the parameter servers that report to the api.')
     .action(act(workers));
 }

@@ -32,7 +32,6 @@ export function addTrain(
   const flags = specFlags();
   const command = program
     .command('train')
-    .summary('start a run and show its progress')
     .description(
       'Starts a run from a spec file, flags, or both (flags win), and shows its progress until it is over.\n' +
         'Ctrl-C detaches: the run goes on, and `paceline run ID --watch` returns to it.',
