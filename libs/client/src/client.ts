@@ -96,10 +96,14 @@ export class PacelineClient {
   }
   /** Newest first. */
   async runs(
-    query: { readonly first?: number; readonly after?: string; readonly status?: readonly RunStatus[] } = {},
+    query: { readonly first?: number; readonly after?: string; readonly status?: readonly RunStatus[]; readonly name?: string } = {},
   ): Promise<Page<RunSummary>> {
     const connection = await this.#query<Connection<RunSummary> & { totalCount: number }>('runs', query);
     return { ...pageOf(connection), totalCount: connection.totalCount };
+  }
+  /** What a person may mean by an id, `@last`, a name, or the first or last characters of an id: at most 10, newest first. */
+  async runsMeant(reference: string): Promise<readonly RunSummary[]> {
+    return this.#query('runsMeant', { reference });
   }
   /** Stored events, oldest first; with `last`, the newest of them. */
   async events(
@@ -188,11 +192,7 @@ export class PacelineClient {
   /** Events after `afterSeq`, stored ones first, then live; ends when the run is over. A broken connection is taken up again. */
   runEvents(runId: string, { afterSeq = 0, ...options }: FollowOptions = {}): AsyncGenerator<RunEvent, void, void> {
     const resume = (last: number | undefined) => ({ runId, afterSeq: last ?? afterSeq });
-    return this.#follow<RunEvent>(
-      { query: DOCUMENTS.runEvents, field: 'runEvents', resume },
-      (event) => event.seq,
-      withDefaults(options),
-    );
+    return this.#follow<RunEvent>({ query: DOCUMENTS.runEvents, field: 'runEvents', resume }, (event) => event.seq, withDefaults(options));
   }
   /** Metric rows after the round `afterRound`; at most 10 a second. */
   runMetrics(
