@@ -25,7 +25,7 @@ afterAll(async () => {
 
 const KEY = { PACELINE_API_KEY: 'pcl_0123456789ab_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' };
 /** Nobody listens there. */
-const NOBODY = { ...KEY, PACELINE_URL: `http://127.0.0.1:${await findFreePort()}` };
+const NOBODY = { ...KEY, PACELINE_URL: `http://127.0.0.1:${await findFreePort()}`, PACELINE_RETRY_SECONDS: '0' };
 
 const driver = swiftShaderEnvironment();
 

@@ -22,7 +22,9 @@ interface CommandGroup {
 const loadTrain = async (): Promise<AddCommands> => (await import('./commands/train.js')).addTrain;
 const loadRuns = async (): Promise<AddCommands> => (await import('./commands/run.js')).addRunCommands;
 const loadChanges = async (): Promise<AddCommands> => (await import('./commands/change.js')).addChangeCommands;
+const loadResults = async (): Promise<AddCommands> => (await import('./commands/results.js')).addResultCommands;
 const loadStack = async (): Promise<AddCommands> => (await import('./commands/up.js')).addStackCommands;
+const loadLogs = async (): Promise<AddCommands> => (await import('./commands/logs.js')).addLogs;
 const loadDoctor = async (): Promise<AddCommands> => (await import('./commands/doctor.js')).addDoctor;
 const loadEngine = async (): Promise<AddCommands> => (await import('./commands/engine.js')).addEngineCommands;
 
@@ -33,7 +35,9 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
       train: { summary: 'start a run and show its progress', load: loadTrain },
       runs: { summary: 'list runs, newest first', load: loadRuns },
       run: { summary: 'show one run', load: loadRuns },
-      checkpoints: { summary: 'list the checkpoints of a run', load: loadChanges },
+      checkpoints: { summary: 'list the checkpoints of a run', load: loadResults },
+      weights: { summary: 'download the trained weights', load: loadResults },
+      open: { summary: 'open the dashboard in the browser', load: loadResults },
     },
   },
   {
@@ -43,7 +47,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
       resume: { summary: 'resume a paused run', load: loadChanges },
       scale: { summary: 'set how many workers a run may have', load: loadChanges },
       extend: { summary: 'train a run for longer', load: loadChanges },
-      cancel: { summary: 'cancel a run', load: loadRuns },
+      cancel: { summary: 'end a run for good', load: loadChanges },
     },
   },
   {
@@ -51,12 +55,24 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
     commands: {
       up: { summary: 'run everything on this machine', load: loadStack },
       down: { summary: 'stop what `up` started', load: loadStack },
+      logs: { summary: 'logs of the local stack', load: loadLogs },
       workers: { summary: 'list workers and parameter servers', load: loadRuns },
       engine: { summary: 'engines of this machine: list, install, test, remove', load: loadEngine },
       doctor: { summary: 'check this machine', load: loadDoctor },
     },
   },
 ];
+
+const AFTER_HELP = `
+Examples:
+  paceline up                        start everything on this machine
+  paceline train --epochs 2          train, and look on
+  paceline runs --status RUNNING     what is going on
+  paceline run @last --watch         return to the newest run
+  paceline weights @last             its weights as a file
+
+A run is named by its id or a part of it, by its name, or by @last.
+Exit codes, files and variables: docs/reference/cli.md`;
 
 export interface ProgramEnvironment {
   readonly env: NodeJS.ProcessEnv;
@@ -69,14 +85,22 @@ export async function buildProgram(environment: ProgramEnvironment, loaded?: rea
   const program = new Command('paceline')
     .description('Distributed training of TensorFlow.js models.')
     .version(VERSION, '-V, --version', 'print the version')
+    .commandsGroup('Help:')
     .helpCommand('help [command]', 'show help for a command')
     .configureHelp({ showGlobalOptions: true, sortSubcommands: false })
-    .addHelpText('after', '\nExit codes, files and variables: docs/reference/cli.md');
+    .addHelpText('after', AFTER_HELP);
   program.option('--json', 'print one JSON document on stdout').option('--debug', 'show stacks of errors (also PACELINE_DEBUG=1)');
   await addCommands(program, actWith(environment), loaded);
   for (const command of [program, ...program.commands, ...program.commands.flatMap(({ commands }) => commands)]) {
     command.exitOverride();
-    command.configureOutput({ writeErr: () => undefined, outputError: () => undefined });
+    command.configureOutput({
+      writeOut: (text) => {
+        const terminal = environment.terminal({ json: false, debug: false });
+        terminal.stdout.write(terminal.typed(text));
+      },
+      writeErr: () => undefined,
+      outputError: () => undefined,
+    });
     command.showSuggestionAfterError();
   }
   return program;
@@ -133,12 +157,12 @@ export async function runProgram(argv: readonly string[], env: NodeJS.ProcessEnv
     if (!(error instanceof CommanderError)) return reportFailure(error, terminal); // a flag's value, refused while parsing
     if (error.exitCode === 0) return EXIT.ok; // --help and --version
     if (error.code === 'commander.help') {
-      terminal.note(program.helpInformation());
+      terminal.note(terminal.typed(`${program.helpInformation()}${AFTER_HELP}`));
       return EXIT.usage;
     }
     const message = error.message.replace(/^error: /, '').replace(/\n\(Did you mean (.+)\?\)/, ' – did you mean $1?');
     if (terminal.json) terminal.document({ error: { code: 'USAGE', message } });
-    else terminal.note(`${terminal.style('red', 'error', 'stderr')} ${message}\nSee: paceline --help`);
+    else terminal.note(`${terminal.style('red', 'error', 'stderr')} ${message}\nSee: ${terminal.program} --help`);
     return EXIT.usage;
   }
 }

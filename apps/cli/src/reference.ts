@@ -11,6 +11,7 @@ const CLI_VARIABLES: Readonly<Record<string, string>> = {
   PACELINE_HOME: 'one folder for data, cache and configuration',
   PACELINE_REDIS_SOURCE: 'takes Redis from path, npm, pip, apt or docker only',
   PACELINE_DEBUG: 'shows stacks of errors',
+  PACELINE_RETRY_SECONDS: 'how long a command goes on trying when nobody listens at the address of the api, 15 when not set; 0: not at all',
   NO_COLOR: 'prints without colours',
 };
 

@@ -2,7 +2,7 @@
 import type { RunSpecInput } from '@paceline/spec';
 import { PacelineApiError } from './api-error.js';
 import { DOCUMENTS } from './documents.js';
-import { getJson, postGraphql, type HttpOptions } from './http.js';
+import { getFile, getJson, postGraphql, type HttpOptions, type RetryOptions } from './http.js';
 import type {
   ApiKey,
   ClusterSpec,
@@ -28,6 +28,8 @@ export interface ClientOptions {
   readonly apiKey?: string | undefined;
   /** For one request. */
   readonly timeoutMs?: number;
+  /** Repeats what may be repeated while the api is away, for example because it is started again. By default nothing is. */
+  readonly retry?: RetryOptions;
 }
 
 export interface FollowOptions extends Partial<SubscriptionOptions> {
@@ -61,8 +63,8 @@ export class PacelineClient {
   readonly #http: HttpOptions;
   #socket: SubscriptionSocket | undefined;
 
-  constructor({ url, apiKey, timeoutMs = DEFAULT_TIMEOUT_MS }: ClientOptions) {
-    this.#http = { url, apiKey, timeoutMs };
+  constructor({ url, apiKey, timeoutMs = DEFAULT_TIMEOUT_MS, retry = { forMs: 0 } }: ClientOptions) {
+    this.#http = { url, apiKey, timeoutMs, retry };
   }
 
   get url(): string {
@@ -90,9 +92,10 @@ export class PacelineClient {
   async run(id: string): Promise<Run | null> {
     return this.#query('run', { id });
   }
-  /** What lists and progress bars need of a run. */
+  /** What lists and progress bars need of a run. Not repeated when the api is away: who shows a progress asks again anyway, and says that it waits. */
   async runProgress(id: string): Promise<RunSummary | null> {
-    return this.#query('runProgress', { id }, 'run');
+    const { run } = await postGraphql({ ...this.#http, retry: { forMs: 0 } }, DOCUMENTS.runProgress, { id }, true);
+    return run as RunSummary | null;
   }
   /** Newest first. */
   async runs(
@@ -215,6 +218,11 @@ export class PacelineClient {
     return { ready: status === 200, report: body };
   }
 
+  /** The trained weights as a safetensors file: `bytes` of `body`. Throws NOT_FOUND when the run has none. */
+  async weights(runId: string): Promise<{ readonly body: AsyncIterable<Uint8Array>; readonly bytes: number }> {
+    return getFile(this.#http, `/api/v1/runs/${encodeURIComponent(runId)}/weights`);
+  }
+
   /** Closes the WebSocket; running subscriptions end. */
   async close(): Promise<void> {
     await this.#socket?.dispose();
@@ -235,7 +243,8 @@ export class PacelineClient {
   }
 
   async #query<T>(name: keyof typeof DOCUMENTS, variables: Readonly<Record<string, unknown>> = {}, field: string = name): Promise<T> {
-    const data = await postGraphql(this.#http, DOCUMENTS[name], variables);
+    const mayRepeat = !DOCUMENTS[name].startsWith('mutation') || variables['idempotencyKey'] !== undefined;
+    const data = await postGraphql(this.#http, DOCUMENTS[name], variables, mayRepeat);
     return data[field] as T;
   }
 

@@ -55,7 +55,7 @@ export class Runs {
   async meant(viewer: Viewer, reference: string): Promise<Run[]> {
     const { teamId } = viewer;
     if (isUuid(reference)) return (await this.findRow(viewer, reference).then((row) => (row ? [row] : []))).map(toRun);
-    const newest = { orderBy: [{ createdAt: 'desc' }, { id: 'desc' }], take: MAX_MEANT, omit: WITHOUT_MODEL } as const;
+    const newest = { orderBy: [{ createdAt: 'desc' as const }, { id: 'desc' as const }], take: MAX_MEANT, omit: WITHOUT_MODEL };
     if (reference === '@last') return (await this.database.run.findMany({ ...newest, where: { teamId }, take: 1 })).map(toRun);
     const name = storable(reference);
     const named = await this.database.run.findMany({ ...newest, where: { teamId, name } });

@@ -4,7 +4,7 @@
  */
 import { readFileSync, statSync } from 'node:fs';
 import { UserError } from '@paceline/runtime';
-import { isMap, LineCounter, parseDocument, type Document } from 'yaml';
+import { isMap, LineCounter, parseDocument, type Document, type YAMLError } from 'yaml';
 import { SpecError } from '../failure.js';
 import { jsonFault } from './json-fault.js';
 
@@ -29,7 +29,7 @@ export function readSpecFile(file: string): SpecFile {
   if (first) {
     const issues = document.errors
       .slice(0, 5)
-      .map((error) => ({ path: '(file)', message: error.message, at: place(file, lines, error.pos[0]) }));
+      .map((error) => ({ path: '(file)', message: yamlFault(error), at: place(file, lines, error.pos[0]) }));
     throw new SpecError(`${file} is not valid YAML.`, issues);
   }
   const value: unknown = toValue(file, document);
@@ -40,6 +40,21 @@ export function readSpecFile(file: string): SpecFile {
   }
   return { name: file, value: value as Record<string, unknown>, at: (path) => locate(file, document, lines, path) };
 }
+
+/** What people most often get wrong, in their words; the parser's for the rest. */
+const YAML_FAULTS: Partial<Record<YAMLError['code'], string>> = {
+  BAD_INDENT: 'this line is not indented as far as it must be, or a bracket above it is not closed',
+  BLOCK_AS_IMPLICIT_KEY: 'two fields stand on one line: put the second on a line of its own, or quote the value',
+  BLOCK_IN_FLOW: 'inside of {} and [] fields are written with commas, on as many lines as you like',
+  DUPLICATE_KEY: 'this field is there twice',
+  MISSING_CHAR: 'something is missing here: a colon after a name, a comma, or a closing bracket or quote',
+  MULTILINE_IMPLICIT_KEY: 'this is no field: a colon after its name is missing',
+  MULTIPLE_DOCS: 'a run spec is one document: nothing may stand after a line of ---',
+  TAB_AS_INDENT: 'indentation is by spaces, not by tabs',
+  UNEXPECTED_TOKEN: 'this does not belong here; a text with special characters is put in quotes',
+};
+
+const yamlFault = ({ code, message }: YAMLError): string => YAML_FAULTS[code] ?? message;
 
 function readText(file: string): string {
   try {
