@@ -15,7 +15,6 @@ import type { LedgerState } from './round-ledger.js';
 import { ServerWatch } from './server-watch.js';
 import { StallWatch, TELL_AGAIN, some } from './stall.js';
 import { Stops, type StopReason } from './stops.js';
-import { counted } from '../words.js';
 
 /** Rows and states that the tables of all coordinators have. */
 type AttemptRow =
@@ -298,7 +297,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
       this.result = data; // the final checkpoint is still being written: its end, whatever it is, comes back here
       return;
     }
-    this.event('run.finished', `finished after ${counted(this.round, 'round')}`, data);
+    this.event('run.finished', `finished after ${this.round} rounds`, data);
     this.over('collected', 'finished', 'the run is finished');
   }
 
@@ -467,8 +466,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     if (!this.options.succession) {
       if (this.round > 0) this.event('run.restored', `goes on from the checkpoint of round ${this.round}`, { round: this.round });
       const facts = { workers, servers, replicas, totalRounds: schedule.totalRounds, fingerprint: this.attendance.fingerprint ?? '' };
-      const who = [counted(workers, 'worker'), counted(servers, 'server'), counted(replicas, 'replica')].join(', ');
-      this.event('training.started', `training started with ${who}`, facts);
+      this.event('training.started', `training started; workers: ${workers}, servers: ${servers}, replicas: ${replicas}`, facts);
     }
     // Restored from a checkpoint of its last round: only the measuring is left.
     if (this.round >= schedule.totalRounds) this.finishTraining();
