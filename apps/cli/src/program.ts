@@ -1,6 +1,8 @@
 /**
  * The command tree. Only the command that was typed is loaded, the others are known by name and one line of help: `paceline runs` is to answer in
- * a blink and needs neither the schema of the run spec nor what starts databases. docs/reference/cli.md is made from the whole tree; a test compares.
+ * a blink and needs neither the schema of the run spec nor what starts databases. Measured on two busy cores, of a processor: Node alone 60 ms,
+ * `runs` 118, with everything loaded 480. Bundling was left out: these are 40 small files, and half a millisecond each is not worth a second form
+ * of the program. test/cli/start.test.ts names what may be loaded. docs/reference/cli.md is made from the whole tree; a test compares.
  */
 import { EXIT } from '@paceline/runtime/exit-codes';
 import { Command, CommanderError } from 'commander';

@@ -6,6 +6,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { UserError } from '@paceline/runtime';
 import { isMap, LineCounter, parseDocument, type Document, type YAMLError } from 'yaml';
 import { SpecError } from '../failure.js';
+import { bytes } from '../terminal/format.js';
 import { jsonFault } from './json-fault.js';
 
 export interface SpecFile {
@@ -61,7 +62,7 @@ function readText(file: string): string {
     const stat = statSync(file);
     if (!stat.isFile()) throw new UserError('SPEC_FILE_UNREADABLE', `${file} is not a file.`, { exit: 'notFound' });
     if (stat.size > MAX_BYTES)
-      throw new UserError('SPEC_FILE_TOO_LARGE', `${file} is ${stat.size} bytes long; a run spec has at most ${MAX_BYTES}.`, {
+      throw new UserError('SPEC_FILE_TOO_LARGE', `${file} has ${bytes(stat.size)}; a run spec has at most ${bytes(MAX_BYTES)}.`, {
         exit: 'badSpec',
       });
     const text = readFileSync(file, 'utf8');
