@@ -57,6 +57,17 @@ describe.each(['wasm', 'cpu'] as const)('on %s', (name) => {
     });
   });
 
+  it.each([1, 0.4])('ELU with alpha %d is that of Keras', (alpha) => {
+    const { y, slope } = graphOf('ELU', { alpha });
+    close(
+      y,
+      X.map((x) => (x < 0 ? alpha * (Math.exp(x) - 1) : x)),
+    );
+    X.forEach((x, i) => {
+      if (x !== 0) expect(slope[i], `at ${x}`).toBeCloseTo(x < 0 ? alpha * Math.exp(x) : 1, 4);
+    });
+  });
+
   it('ThresholdedReLU has a gradient, LeakyReLU the slope of Keras', () => {
     const { y, slope } = graphOf('ThresholdedReLU', { theta: 0.5 });
     close(

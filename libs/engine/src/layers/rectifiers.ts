@@ -1,6 +1,6 @@
 /**
- * ReLU with the settings of Keras, and ThresholdedReLU with a gradient. Of tf.js's own, the one knows max_value alone, the other cannot be
- * differentiated. What Keras computes: max_value from max_value on, x from the threshold on, negative_slope · (x − threshold) below.
+ * ReLU and ELU with the settings of Keras, and ThresholdedReLU with a gradient. Of tf.js's own, the first knows max_value alone, the second
+ * alpha 1 alone, the third cannot be differentiated. What Keras computes for ReLU: max_value from max_value on, x from the threshold on, negative_slope · (x − threshold) below.
  */
 import * as tf from '@tensorflow/tfjs-core';
 import { replaceClass, type Args, type LayerClass } from './replace-class.js';
@@ -63,7 +63,24 @@ function withGradient(stock: LayerClass): LayerClass {
   };
 }
 
+function withAlpha(stock: LayerClass): LayerClass {
+  return class extends stock {
+    static override readonly className = 'ELU';
+    private readonly alpha: number;
+    constructor(args: Args) {
+      super({ ...args, alpha: 1 });
+      this.alpha = (args['alpha'] as number | null | undefined) ?? 1;
+    }
+    override call(inputs: tf.Tensor | tf.Tensor[], kwargs: Record<string, unknown>): tf.Tensor | tf.Tensor[] {
+      if (this.alpha === 1) return super.call(inputs, kwargs);
+      const x = single(inputs);
+      return tf.tidy(() => tf.add(tf.relu(x), tf.mul(this.alpha, tf.elu(tf.minimum(x, 0)))));
+    }
+  };
+}
+
 export function registerRectifiers(): void {
   replaceClass('ReLU', withSlopeAndThreshold);
+  replaceClass('ELU', withAlpha);
   replaceClass('ThresholdedReLU', withGradient);
 }

@@ -101,7 +101,10 @@ function faultAmong({ layer: { class_name: className } }: FoundLayer, fields: Fi
   if (className === 'LeakyReLU' && fields.has('alpha') && fields.has('negativeSlope') && value('alpha') !== value('negativeSlope'))
     return { key: 'negativeSlope', message: 'says another slope than alpha, which is the same setting: leave one out' };
   if (value('zeroOutputForMask') === true && hasMasks)
-    return { key: 'zeroOutputForMask', message: 'tf.js repeats the last output where a step is masked: use zero_output_for_mask false' };
+    return {
+      key: 'zeroOutputForMask',
+      message: 'tf.js repeats the last output where a step is masked, Keras would give zeros: use false, or no mask (Masking, mask_zero)',
+    };
   if (className === 'Bidirectional' && value('backwardLayer') != null && !isTheSameBackwards(value('layer'), value('backwardLayer')))
     return { key: 'backwardLayer', message: 'the backward layer must be the layer itself with go_backwards turned round: leave it out' };
   return undefined;

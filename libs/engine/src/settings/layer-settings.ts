@@ -149,7 +149,7 @@ export const LAYER_SETTINGS: Readonly<Record<ClassName, Settings>> = {
   Permute: { dims: LIST },
   RepeatVector: { n: COUNT },
   Masking: { maskValue: FINITE },
-  ELU: { alpha: only([1, null], 'tf.js has ELU with alpha 1 only: leave it out') },
+  ELU: { alpha: FINITE },
   LeakyReLU: { alpha: FINITE, negativeSlope: FINITE },
   PReLU: { ...weight('alpha'), sharedAxes: orNull(INTEGERS) },
   ReLU: { maxValue: orNull(NOT_NEGATIVE), negativeSlope: NOT_NEGATIVE, threshold: NOT_NEGATIVE },
