@@ -25,6 +25,10 @@ export function checkSettings(topology: ModelTopology, root: string, dialect: Di
   for (const one of found) {
     const { layer, path } = one;
     const at = `${root}.${path.map(String).join('.')}`;
+    // Where a person registers a class of theirs, Keras 3 says so.
+    const { registered_name: registered } = layer as { readonly registered_name?: unknown };
+    if (typeof registered === 'string' && registered.includes('>'))
+      throw new ModelError(`${at}.registered_name`, `is a class of your own, not the ${layer.class_name} of Keras, which may be used`);
     const keras3 = dialect === 'keras3' ? (KERAS_3_SETTINGS as Readonly<Record<string, Settings>>)[layer.class_name] : undefined;
     const fields = fieldsOf(layer.config);
     // The cell's settings, where tf.js has written them beside the cell as well.

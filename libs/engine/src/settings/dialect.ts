@@ -101,8 +101,11 @@ const KERAS_3_DEFAULTS: Readonly<Record<string, Config>> = {
 
 /** Settings that tf.js knows by another name, and what they mean in the dialect. */
 function adapted(className: string, config: Config, dialect: Dialect): Config {
-  const result: Config = { ...(dialect === 'keras3' ? KERAS_3_DEFAULTS[className] : undefined), ...config };
+  const result: Config = { ...config };
+  if (dialect === 'keras3') for (const [key, value] of Object.entries(KERAS_3_DEFAULTS[className] ?? {})) result[key] ??= value;
   if (className === 'LeakyReLU') result['alpha'] ??= result['negativeSlope'];
+  // Keras 2 writes it, and does not use it; tf.js would refuse it.
+  if (className === 'SeparableConv2D') delete result['kernelInitializer'];
   if (className === 'BatchNormalization' && Array.isArray(result['axis'])) result['axis'] = (result['axis'] as unknown[])[0];
   if (dialect !== 'keras3') return result;
   for (const key of ['activation', 'recurrentActivation']) if (result[key] === 'hardSigmoid') result[key] = HARD_SIGMOID_OF_KERAS_3;

@@ -94,7 +94,31 @@ const NOT_WRITTEN = [
   'groups',
   'dropoutFunc',
 ];
-NOT_WRITTEN.push('quantizationConfig', 'keepdims', 'sparse', 'ragged', 'noiseShape', 'seed');
+NOT_WRITTEN.push(
+  'quantizationConfig',
+  'keepdims',
+  'sparse',
+  'ragged',
+  'noiseShape',
+  'seed',
+  'kernelInitializer',
+  'kernelRegularizer',
+  'kernelConstraint',
+);
+
+it.each<[string, Config]>([
+  ['InputLayer', { batch_input_shape: [null, 4], dtype: 'float32', sparse: false, ragged: false }],
+  ['BatchNormalization', { axis: [3], momentum: 0.99, epsilon: 0.001 }],
+  ['LSTM', { units: 2, time_major: false, implementation: 2, unroll: false, stateful: false, zero_output_for_mask: false }],
+  ['ReLU', { max_value: 6, negative_slope: 0, threshold: 0 }],
+  ['Embedding', { input_dim: 2, output_dim: 2, mask_zero: false, input_length: null, activity_regularizer: null }],
+  ['SeparableConv2D', { filters: 1, kernel_size: [1, 1], groups: 1, kernel_initializer: 'glorot_uniform', kernel_constraint: null }],
+  ['DepthwiseConv2D', { kernel_size: [1, 1], groups: 1, depthwise_initializer: part('GlorotUniform', { seed: null, dtype: 'float32' }) }],
+  ['Conv2DTranspose', { filters: 1, kernel_size: [1, 1], output_padding: null, groups: 1 }],
+  ['SpatialDropout1D', { rate: 0.5, noise_shape: null, seed: null }],
+])('Keras 2 writes other keys of %s, which are taken', (name, config) => {
+  expect(() => check(name, { name: 'x', trainable: true, dtype: 'float32', ...config })).not.toThrow();
+});
 
 it('Keras 3 has every layer but ThresholdedReLU', () => {
   expect(CLASSES.filter((name) => !KERAS[name])).toEqual(['ThresholdedReLU']);
@@ -169,6 +193,11 @@ describe('is refused, with its path and what to write instead:', () => {
     const model = (...layers: LayerTopology[]): ModelTopology => ({ class_name: 'Sequential', config: { layers } });
     expect(() => checkSettings(model(lstmOf), 'm', 'keras3')).not.toThrow();
     expect(() => checkSettings(model(part('Masking', { mask_value: 0 }), lstmOf), 'm', 'keras3')).toThrow('masked');
+  });
+
+  it('a class of their own under the name of a layer', () => {
+    const named = { ...part('Dense', { units: 1 }), registered_name: 'mine>Dense' };
+    expect(() => checkSettings({ class_name: 'Sequential', config: { layers: [named] } }, 'm', 'keras3')).toThrow('of your own');
   });
 
   it('a frozen model', () => {

@@ -82,7 +82,7 @@ const CONV: Settings = {
   ...BIAS,
 };
 /** Sizes of windows, and what becomes of images at their borders. */
-const { filters: _filters, groups: _groups, kernelInitializer: _i, kernelRegularizer: _r, kernelConstraint: _c, ...DEPTHWISE } = CONV;
+const { filters: _filters, kernelInitializer: _i, kernelRegularizer: _r, kernelConstraint: _c, ...DEPTHWISE } = CONV;
 const TRANSPOSED: Settings = {
   ...CONV,
   dilationRate: NOT_DILATED,
@@ -158,7 +158,16 @@ export const LAYER_SETTINGS: Readonly<Record<ClassName, Settings>> = {
   Conv1D: { ...CONV, dataFormat: ROWS_LAST, padding: CAUSAL_PADDING },
   Conv2D: CONV,
   DepthwiseConv2D: { ...DEPTHWISE, depthMultiplier: COUNT, ...weight('depthwise') },
-  SeparableConv2D: { filters: COUNT, ...DEPTHWISE, depthMultiplier: COUNT, ...weight('depthwise'), ...weight('pointwise') },
+  SeparableConv2D: {
+    filters: COUNT,
+    ...DEPTHWISE,
+    depthMultiplier: COUNT,
+    ...weight('depthwise'),
+    ...weight('pointwise'),
+    kernelInitializer: free('the kernels are the depthwise and the pointwise one: Keras 2 writes it and does not use it'),
+    kernelRegularizer: only([null], 'use depthwise_regularizer and pointwise_regularizer'),
+    kernelConstraint: NO_CONSTRAINT,
+  },
   Conv2DTranspose: TRANSPOSED,
   Conv3D: { ...CONV, dilationRate: NOT_DILATED },
   Conv3DTranspose: TRANSPOSED,
