@@ -53,7 +53,6 @@ function checkConfig(
     if (written === undefined) continue;
     const setting = own(stricter, name) ?? own(table, name) ?? (isModel ? undefined : own(EVERY_LAYER, name));
     if (!setting && isExcused(name, written)) continue;
-    // Constraints are refused by that name on any layer, with what to do about them.
     const why = setting ? faultOf(setting, valueOf(written, name)) : unknownKey(what, key, table);
     if (why !== undefined) throw new ModelError(`${path}.${key}`, why);
   }
