@@ -27,6 +27,7 @@ const loadChanges = async (): Promise<AddCommands> => (await import('./commands/
 const loadResults = async (): Promise<AddCommands> => (await import('./commands/results.js')).addResultCommands;
 const loadStack = async (): Promise<AddCommands> => (await import('./commands/up.js')).addStackCommands;
 const loadLogs = async (): Promise<AddCommands> => (await import('./commands/logs.js')).addLogs;
+const loadTeams = async (): Promise<AddCommands> => (await import('./commands/team.js')).addTeamCommands;
 const loadDoctor = async (): Promise<AddCommands> => (await import('./commands/doctor.js')).addDoctor;
 const loadEngine = async (): Promise<AddCommands> => (await import('./commands/engine.js')).addEngineCommands;
 
@@ -50,6 +51,13 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
       scale: { summary: 'set how many workers a run may have', load: loadChanges },
       extend: { summary: 'train a run for longer', load: loadChanges },
       cancel: { summary: 'end a run for good', load: loadChanges },
+    },
+  },
+  {
+    heading: 'People:',
+    commands: {
+      team: { summary: 'teams: create, show', load: loadTeams },
+      key: { summary: 'api keys: create, list, revoke', load: loadTeams },
     },
   },
   {

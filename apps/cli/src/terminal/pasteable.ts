@@ -28,6 +28,7 @@ function isProgram(file: string): boolean {
 export const COMMAND_NAMES = [
   ...['train', 'runs', 'run', 'checkpoints', 'weights', 'open'],
   ...['pause', 'resume', 'scale', 'extend', 'cancel'],
+  ...['team', 'key'],
   ...['up', 'down', 'logs', 'workers', 'engine', 'doctor'],
 ] as const;
 

@@ -1,0 +1,126 @@
+/** `paceline team` and `paceline key`: teams and the keys with which people and programs speak for them. */
+import type { PacelineClient, Team } from '@paceline/client';
+import { EXIT } from '@paceline/runtime/exit-codes';
+import { UserError } from '@paceline/runtime/user-error';
+import type { Command } from 'commander';
+import type { Act, CommandContext } from '../command.js';
+import { clean } from '../terminal/clean.js';
+import { ago, table } from '../terminal/format.js';
+
+const TEAM_OPTION = ['--team <id>', "id of the team; without it your key's own"] as const;
+/** What `paceline team create` calls the first key of a team. */
+const FIRST_KEY = 'first';
+
+export function addTeamCommands(program: Command, act: Act): void {
+  const team = program.command('team').description('Teams own runs, keys and cluster specs. Only the administrator makes them.');
+  team
+    .command('create')
+    .description("Makes a team and its first key, which is shown once. Needs the administrator's key.")
+    .argument('<name>', 'name of the team')
+    .action(act(createTeam));
+  team
+    .command('show')
+    .description('Shows your team, or another one for the administrator.')
+    .option(...TEAM_OPTION)
+    .action(act(showTeam));
+  const key = program.command('key').description('Keys of a team: PACELINE_API_KEY, or the key to sign in with.');
+  key
+    .command('create')
+    .description('Makes a key. It is shown once; the api keeps only its hash.')
+    .argument('<name>', 'whose or what it is for')
+    .option(...TEAM_OPTION)
+    .action(act(createKey));
+  key
+    .command('list')
+    .description('Lists the keys of a team.')
+    .option(...TEAM_OPTION)
+    .action(act(listKeys));
+  key
+    .command('revoke')
+    .description('Ends a key: it is refused from now on.')
+    .argument('<key>', 'its prefix or id, as `paceline key list` shows them')
+    .option(...TEAM_OPTION)
+    .action(act(revokeKey));
+}
+
+async function createTeam(context: CommandContext, _command: Command, name: string): Promise<number> {
+  const { terminal } = context;
+  const client = context.connect();
+  const team = await client.createTeam(name);
+  const { secret } = await client.createApiKey(team.id, FIRST_KEY);
+  if (terminal.json) terminal.document({ team: { id: team.id, name: team.name }, key: secret });
+  else {
+    terminal.print(`team  ${clean(team.name)}  ${team.id}`);
+    printSecret(context, secret);
+  }
+  return EXIT.ok;
+}
+
+async function showTeam(context: CommandContext, command: Command): Promise<number> {
+  const team = await teamOf(context.connect(), command);
+  if (context.terminal.json) context.terminal.document(team);
+  else context.terminal.print(`team  ${clean(team.name)}  ${team.id}  ${ago(team.createdAt, Date.now())}`);
+  return EXIT.ok;
+}
+
+async function createKey(context: CommandContext, command: Command, name: string): Promise<number> {
+  const client = context.connect();
+  const { apiKey, secret } = await client.createApiKey((await teamOf(client, command)).id, name);
+  if (context.terminal.json) context.terminal.document({ id: apiKey.id, name: apiKey.name, prefix: apiKey.prefix, key: secret });
+  else printSecret(context, secret);
+  return EXIT.ok;
+}
+
+async function listKeys(context: CommandContext, command: Command): Promise<number> {
+  const { apiKeys } = await teamOf(context.connect(), command);
+  if (context.terminal.json) context.terminal.document({ keys: apiKeys });
+  else {
+    const now = Date.now();
+    const rows = apiKeys.map((key) => [
+      key.prefix,
+      clean(key.name),
+      key.revokedAt ? 'revoked' : 'in use',
+      ago(key.createdAt, now),
+      key.lastUsedAt ? ago(key.lastUsedAt, now) : 'never',
+    ]);
+    const { terminal } = context;
+    const columns = ['PREFIX', 'NAME', 'STATE', 'MADE', 'LAST USED'].map((title) => ({ title }));
+    for (const line of table(columns, rows, {
+      width: terminal.stdout.isTTY ? terminal.stdout.columns() : 200,
+      paintTitle: (text) => terminal.style('bold', text),
+    }))
+      terminal.print(line);
+  }
+  return EXIT.ok;
+}
+
+async function revokeKey(context: CommandContext, command: Command, reference: string): Promise<number> {
+  const client = context.connect();
+  const { apiKeys } = await teamOf(client, command);
+  const meant = apiKeys.find(({ id, prefix }) => id === reference || prefix === reference);
+  if (!meant)
+    throw new UserError('KEY_UNKNOWN', `The team has no key ${JSON.stringify(reference.slice(0, 60))}.`, {
+      exit: 'notFound',
+      hint: 'See its keys with: paceline key list',
+    });
+  const revoked = await client.revokeApiKey(meant.id);
+  if (context.terminal.json) context.terminal.document(revoked);
+  else context.terminal.print(`revoked  ${revoked.prefix}  ${clean(revoked.name)}`);
+  return EXIT.ok;
+}
+
+async function teamOf(client: PacelineClient, command: Command): Promise<Team> {
+  const { team: id } = command.opts<{ team?: string }>();
+  if (id === undefined) return (await client.viewer()).team;
+  const team = await client.team(id);
+  if (team) return team;
+  throw new UserError('TEAM_UNKNOWN', `There is no team ${JSON.stringify(id.slice(0, 60))} that this key may see.`, {
+    exit: 'notFound',
+    hint: 'A team is named by its id, as `paceline team create` has shown it.',
+  });
+}
+
+function printSecret({ terminal }: CommandContext, secret: string): void {
+  terminal.print(`key   ${secret}`);
+  terminal.note('It is shown this once. Use it with: export PACELINE_API_KEY=KEY');
+}
