@@ -186,7 +186,7 @@ export class StoredRun {
     if (!moved) return false;
     this.set({ ...moved.run, ...move.set });
     this.addEvents([moved.event]);
-    this.watch.moved(from, move.to, moved.run.statusReason);
+    this.watch.moved(from, move.to, moved.run.statusReason, move.cause);
     if (moved.ends) this.closeAttempt(moved.ends);
     return true;
   }
