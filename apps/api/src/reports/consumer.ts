@@ -4,6 +4,7 @@ import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import {
   ackFields,
   cancelField,
+  RedisUnavailableError,
   REPORT_STREAM,
   ReportReader,
   withDeadline,
@@ -156,8 +157,11 @@ export class ReportsConsumer implements OnModuleDestroy {
   }
 }
 
-/** The code of an error that Redis answers with: by its protocol the first word of the text, and nowhere else. */
-const replyCode = (error: unknown): string | undefined => (error instanceof Error ? error.message.split(' ', 1)[0] : undefined);
+/** The code of an error that Redis answered with (the cause of ours): by its protocol the first word of the text, and nowhere else. */
+function replyCode(error: unknown): string | undefined {
+  const answer = error instanceof RedisUnavailableError ? error.cause : error;
+  return answer instanceof Error ? answer.message.split(' ', 1)[0] : undefined;
+}
 
 const isMissingGroup = (error: unknown): boolean => ['NOGROUP', 'UNBLOCKED'].includes(replyCode(error) ?? '');
 
