@@ -4,6 +4,7 @@
  */
 import tseslint from 'typescript-eslint';
 import paceline from './tools/tidy/eslint-boundaries.mjs';
+import messages from './tools/tidy/eslint-messages.mjs';
 
 const PROSE_DOES_NOT_COUNT = { skipBlankLines: true, skipComments: true };
 
@@ -105,6 +106,13 @@ export default tseslint.config(
     // Tools, tests and benchmarks stand above all packages and may use any.
     files: ['{libs,apps}/*/src/**/*.{ts,tsx}'],
     rules: { 'paceline/boundaries': ['error', paceline.options] },
+  },
+  {
+    // Tests look into texts to see what people are told.
+    files: ['{libs,apps}/*/src/**/*.{ts,tsx}'],
+    ignores: ['**/*.{test,fixture}.{ts,tsx}'],
+    plugins: { messages },
+    rules: { 'messages/decide-nothing': 'error' },
   },
   {
     files: ['{libs,apps}/*/src/**/*.{ts,tsx}', 'test/**/*.ts', 'tools/**/*.ts', 'bench/**/*.ts'],

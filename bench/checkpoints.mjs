@@ -7,6 +7,7 @@
  */
 import { parseArgs } from 'node:util';
 import { DataPlane } from '@paceline/testkit';
+import { median } from './median.mjs';
 
 const { values: flags } = parseArgs({
   options: {
@@ -20,30 +21,47 @@ const { values: flags } = parseArgs({
     check: { type: 'boolean', default: false },
   },
 });
+/** @type {readonly ('sgd' | 'momentum' | 'adam')[]} */
+const OPTIMIZERS = ['sgd', 'momentum', 'adam'];
+
+/** @param {string} name */
+function optimizerNamed(name) {
+  const found = OPTIMIZERS.find((each) => each === name);
+  if (!found) throw new Error(`--optimizer takes ${OPTIMIZERS.join(', ')}, not "${name}"`);
+  return found;
+}
+
 /** Of throughput, with the defaults: what a checkpoint every 50 rounds of the MLP may cost at most. */
 const BAR_PERCENT = 3.5;
 const workers = Number(flags.workers);
 const every = Number(flags.every);
-const median = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
 
+/**
+ * @param {DataPlane} plane
+ * @param {number} everyRounds 0 for none
+ */
 async function measure(plane, everyRounds) {
   const view = await plane.train({
     model: 'mlp',
     globalBatch: Number(flags.batch) * workers,
     replicas: workers,
     length: { rounds: Number(flags.rounds) },
-    optimizer: { name: flags.optimizer },
+    optimizer: { name: optimizerNamed(flags.optimizer) },
     checkpoint: { final: false, everySeconds: 0, ...(everyRounds ? { everyRounds } : {}) },
   });
   const { examplesPerSecond } = await plane.finished(view, 300_000);
-  const written = view.entries.filter(({ type }) => type === 'checkpoint.written');
-  const failed = view.entries.filter(({ type }) => type === 'checkpoint.failed');
-  if (failed.length > 0) throw new Error(failed[0].message);
-  return { examplesPerSecond, written: written.length, bytes: written[0]?.data.bytes ?? 0 };
+  const events = view.entries.filter((entry) => entry.kind === 'event');
+  const written = events.filter(({ type }) => type === 'checkpoint.written');
+  const failed = events.find(({ type }) => type === 'checkpoint.failed');
+  if (failed) throw new Error(failed.message);
+  return { examplesPerSecond, written: written.length, bytes: Number(written[0]?.data['bytes'] ?? 0) };
 }
 
+/** @type {number[]} */
 const plain = [];
+/** @type {number[]} */
 const kept = [];
+/** @type {Awaited<ReturnType<typeof measure>> | undefined} */
 let last;
 const plane = await DataPlane.start({ servers: 1, workers });
 try {
@@ -55,19 +73,19 @@ try {
       (everyRounds ? kept : plain).push(result.examplesPerSecond);
       if (everyRounds) last = result;
     }
-    process.stderr.write(`without ${Math.round(plain.at(-1))}, every ${every} rounds ${Math.round(kept.at(-1))} examples/s\n`);
+    process.stderr.write(`without ${Math.round(plain[i] ?? NaN)}, every ${every} rounds ${Math.round(kept[i] ?? NaN)} examples/s\n`);
   }
 } finally {
   await plane.stop();
 }
-const costPercent = Number((100 * (1 - median(kept.map((value, i) => value / plain[i])))).toFixed(2));
+const costPercent = Number((100 * (1 - median(kept.map((value, i) => value / (plain[i] ?? NaN))))).toFixed(2));
 const row = {
   what: `a checkpoint every ${every} rounds`,
   optimizer: flags.optimizer,
   workers,
   repetitions: plain.length,
-  checkpointsPerRun: last.written,
-  bytesPerCheckpoint: last.bytes,
+  checkpointsPerRun: last?.written ?? 0,
+  bytesPerCheckpoint: last?.bytes ?? 0,
   examplesPerSecondWithout: Math.round(median(plain)),
   examplesPerSecondWith: Math.round(median(kept)),
   costPercent,

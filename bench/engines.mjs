@@ -23,6 +23,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { fusesMultiplyAdd } from '@paceline/kernels';
 import { prepareForTensorflow, tensorflowEngines } from '@paceline/runtime';
+import { median } from './median.mjs';
 
 const { values: flags } = parseArgs({
   options: {
@@ -39,14 +40,27 @@ const { values: flags } = parseArgs({
 });
 const steps = Number(flags.steps);
 const repetitions = Number(flags.repetitions);
-const models = flags.only.split(',');
-const median = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
+/** Before the first figure of a model; few when few are asked for. */
+const WARM_UP_STEPS = Math.min(10, steps);
 
+/**
+ * @param {[string, Record<string, unknown>][]} layers
+ * @returns {import('@paceline/spec').RunSpecInput['model']}
+ */
 const sequential = (...layers) => ({
   topology: { class_name: 'Sequential', config: { layers: layers.map(([class_name, config]) => ({ class_name, config })) } },
 });
+/** @type {[string, Record<string, unknown>]} */
 const rows = ['InputLayer', { batch_input_shape: [null, 28, 28] }];
-/** What the engine trains; batch sizes as in the table of the docs. The recurrent layers are those of Keras' defaults. */
+/** @typedef {'mlp' | 'mlp-mnist' | 'cnn' | 'lstm' | 'gru'} Model */
+/** @typedef {'stock' | 'engine' | 'relaxed' | 'native' | 'tfjs-node' | 'tensorflow'} Kind what computes */
+/** @typedef {{ wallMs: number, cpuMs: number }} Times of a step */
+/** @typedef {{ measure(name: Model): Promise<Times>, stop(): void }} Process of a kind */
+
+/**
+ * What the engine trains; batch sizes as in the table of the docs. The recurrent layers are those of Keras' defaults.
+ * @type {Readonly<Record<Model, { batch: number, model: import('@paceline/spec').RunSpecInput['model'] }>>}
+ */
 const MODELS = {
   mlp: { batch: 128, model: 'mlp' },
   'mlp-mnist': { batch: 128, model: 'mlp' },
@@ -57,15 +71,25 @@ const MODELS = {
     model: sequential(rows, ['GRU', { units: 128, recurrent_activation: 'sigmoid', reset_after: true }], ['Dense', { units: 10 }]),
   },
 };
-/** Nothing of tf.js alone trains a convolution on wasm, or a GRU that resets after the product anywhere. */
+const ALL = /** @type {Model[]} */ (Object.keys(MODELS));
+const models = flags.only.split(',').map((name) => {
+  const model = ALL.find((each) => each === name);
+  if (!model) throw new Error(`--only takes ${ALL.join(', ')}, not "${name}"`);
+  return model;
+});
+/**
+ * Nothing of tf.js alone trains a convolution on wasm, or a GRU that resets after the product anywhere.
+ * @type {Readonly<Record<Kind, readonly Model[]>>}
+ */
 const TRAINED_BY = {
   stock: ['mlp', 'mlp-mnist', 'lstm'],
-  engine: Object.keys(MODELS),
-  relaxed: Object.keys(MODELS),
+  engine: ALL,
+  relaxed: ALL,
   native: ['mlp', 'mlp-mnist', 'cnn', 'lstm'],
   'tfjs-node': ['mlp', 'mlp-mnist', 'cnn', 'lstm'],
   tensorflow: ['mlp', 'cnn', 'lstm', 'gru'],
 };
+/** @type {Readonly<Record<Kind, string>>} */
 const NAMES = {
   stock: 'tf.js wasm, stock',
   engine: 'paceline wasm',
@@ -75,7 +99,10 @@ const NAMES = {
   tensorflow: 'TensorFlow, graph (Python)',
 };
 
-/** At most so many times the step of another path. */
+/**
+ * At most so many times the step of another path.
+ * @type {Readonly<Record<string, number>>}
+ */
 const BARS = {
   'mlp stock': 0.25,
   'mlp-mnist stock': 0.25,
@@ -85,6 +112,7 @@ const BARS = {
   'lstm tfjs-node': 2,
 };
 
+/** @param {Model} name */
 async function batchOf(name) {
   const { batch: count } = MODELS[name];
   const [x, y] = [new Float32Array(count * 784), new Int32Array(count)];
@@ -104,6 +132,10 @@ async function batchOf(name) {
   return { x, y, count };
 }
 
+/**
+ * @param {Model} name
+ * @param {Pick<import('@paceline/engine').EngineOptions, 'backend' | 'tensorflowPackage'>} [options]
+ */
 async function engineStep(name, options = {}) {
   const [{ createEngine, describeModel }, { createInitialValues, createLayout }, { parseRunSpec }] = await Promise.all([
     import('@paceline/engine'),
@@ -111,11 +143,14 @@ async function engineStep(name, options = {}) {
     import('@paceline/spec'),
   ]);
   const { model } = MODELS[name];
-  const { spec } = parseRunSpec({ model });
+  const parsed = parseRunSpec({ model });
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
+  const { spec } = parsed;
   const description = await describeModel(spec);
   const layout = createLayout(description);
   const engine = await createEngine({ spec, description, layout, ...options });
-  const [flat, out] = [0, 1].map(() => new Float32Array(new SharedArrayBuffer(layout.totalLength * 4)));
+  const vector = () => new Float32Array(new SharedArrayBuffer(layout.totalLength * 4));
+  const [flat, out] = [vector(), vector()];
   createInitialValues(description, spec.seed).fill(0, flat);
   const batches = [await batchOf(name)];
   let round = 0;
@@ -126,11 +161,21 @@ async function engineStep(name, options = {}) {
   return { step, engine };
 }
 
-/** The same with tf.js alone: its layers, its loss, its copies. */
+/**
+ * The same with tf.js alone: its layers, its loss, its copies.
+ * @param {typeof import('@tensorflow/tfjs-core')} tf
+ * @param {Pick<typeof import('@tensorflow/tfjs-layers'), 'layers' | 'sequential'>} tfl
+ * @param {Model} name
+ * @param {Awaited<ReturnType<typeof batchOf>>} batch
+ */
 function tfjsStep(tf, tfl, name, { x, y, count }) {
   const { layers } = tfl;
-  const dense = (units, activation) => layers.dense({ units, activation });
-  const [kind] = name.split('-');
+  /**
+   * @param {number} units
+   * @param {'relu'} [activation]
+   */
+  const dense = (units, activation) => layers.dense(activation ? { units, activation } : { units });
+  const kind = name === 'cnn' || name === 'lstm' ? name : 'mlp';
   const inputShape = { mlp: [784], cnn: [28, 28, 1], lstm: [28, 28] }[kind];
   const stacks = {
     mlp: () => [layers.dense({ units: 256, activation: 'relu', inputShape }), dense(128, 'relu'), dense(10)],
@@ -148,31 +193,38 @@ function tfjsStep(tf, tfl, name, { x, y, count }) {
   const net = tfl.sequential({ layers: stacks[kind]() });
   const values = net.getWeights().map((weight) => weight.dataSync());
   const out = new Float32Array(values.reduce((sum, { length }) => sum + length, 0));
-  const variables = net.trainableWeights.map((weight) => weight.read());
+  const variables = net.trainableWeights.map((weight) => /** @type {import('@tensorflow/tfjs-core').Variable} */ (weight.read()));
   const labels = tf.oneHot(tf.tensor1d(y, 'int32'), 10);
   return () =>
     tf.tidy(() => {
-      net.setWeights(net.weights.map((weight, i) => tf.tensor(values[i], weight.shape)));
+      net.setWeights(net.weights.map((weight, i) => tf.tensor(values[i] ?? [], /** @type {number[]} */ (weight.shape))));
       const input = tf.tensor(x, [count, ...inputShape]);
-      const { grads } = tf.variableGrads(
-        () => tf.losses.softmaxCrossEntropy(labels, net.apply(input, { training: true }), 1, 0, tf.Reduction.SUM),
-        variables,
-      );
+      const { grads } = tf.variableGrads(() => {
+        const logits = /** @type {import('@tensorflow/tfjs-core').Tensor} */ (net.apply(input, { training: true }));
+        return tf.losses.softmaxCrossEntropy(labels, logits, 1, 0, tf.Reduction.SUM);
+      }, variables);
       let offset = 0;
       for (const variable of variables) {
-        out.set(grads[variable.name].dataSync(), offset);
+        const gradient = grads[variable.name];
+        if (!gradient) throw new Error(`${variable.name} has no gradient`);
+        out.set(gradient.dataSync(), offset);
         offset += variable.size;
       }
     });
 }
 
+/**
+ * @param {Kind} kind
+ * @param {Model} name
+ * @returns {Promise<() => void>}
+ */
 async function stepper(kind, name) {
   if (kind === 'engine') return (await engineStep(name)).step;
   if (kind === 'relaxed') return (await engineStep(name, { backend: 'wasm-relaxed' })).step;
   if (kind === 'native')
-    return (await engineStep(name, { backend: 'tensorflow', tensorflowPackage: tensorflowEngines()[0].packageDir })).step;
+    return (await engineStep(name, { backend: 'tensorflow', tensorflowPackage: tensorflowEngines()[0]?.packageDir })).step;
   if (kind === 'tfjs-node') {
-    const native = createRequire(path.resolve(flags['tfjs-node'], 'package.json'))('@tensorflow/tfjs-node');
+    const native = createRequire(path.resolve(flags['tfjs-node'] ?? '.', 'package.json'))('@tensorflow/tfjs-node');
     return tfjsStep(native, native, name, await batchOf(name));
   }
   const [tf, tfl, { setThreadsCount }] = await Promise.all([
@@ -185,16 +237,22 @@ async function stepper(kind, name) {
   return tfjsStep(tf, tfl, name, await batchOf(name));
 }
 
-/** In the child: a name comes in, the median step in milliseconds and the processor time of a step go out. */
+/**
+ * In the child: a name comes in, the median step in milliseconds and the processor time of a step go out.
+ * @param {Kind} kind
+ */
 async function serve(kind) {
+  /** @type {Map<Model, () => void>} */
   const steppers = new Map();
-  process.on('message', async (name) => {
-    if (!steppers.has(name)) {
-      const step = await stepper(kind, name);
-      for (let i = 0; i < 10; i++) step();
-      steppers.set(name, step);
-    }
-    const step = steppers.get(name);
+  /** @param {Model} name */
+  const warmedUp = async (name) => {
+    const step = await stepper(kind, name);
+    for (let i = 0; i < WARM_UP_STEPS; i++) step();
+    steppers.set(name, step);
+    return step;
+  };
+  process.on('message', async (/** @type {Model} */ name) => {
+    const step = steppers.get(name) ?? (await warmedUp(name));
     const cpuBefore = process.cpuUsage();
     const times = Array.from({ length: steps }, () => {
       const startMs = performance.now();
@@ -202,12 +260,16 @@ async function serve(kind) {
       return performance.now() - startMs;
     });
     const { user, system } = process.cpuUsage(cpuBefore);
-    process.send({ wallMs: median(times), cpuMs: (user + system) / 1000 / steps });
+    process.send?.({ wallMs: median(times), cpuMs: (user + system) / 1000 / steps });
   });
-  process.send('ready');
+  process.send?.('ready');
 }
 
-/** One path as a function from the name of a model to its times. */
+/**
+ * One path as a function from the name of a model to its times.
+ * @param {Kind} kind
+ * @returns {Promise<Process>}
+ */
 async function startJavaScript(kind) {
   const args = ['--child', kind, '--steps', flags.steps, ...(flags['tfjs-node'] ? ['--tfjs-node', flags['tfjs-node']] : [])];
   const child = fork(new URL(import.meta.url), args, { env: prepareForTensorflow({ ...process.env, OMP_NUM_THREADS: '1' }) });
@@ -225,20 +287,24 @@ async function startJavaScript(kind) {
   };
 }
 
-async function startPython() {
+/**
+ * @param {string} python
+ * @returns {Promise<Process>}
+ */
+async function startPython(python) {
   const script = fileURLToPath(new URL('engines-tensorflow.py', import.meta.url));
-  const child = spawn(path.resolve(flags['peer-python']), [script, flags.steps], { stdio: ['pipe', 'pipe', 'ignore'] });
+  const child = spawn(path.resolve(python), [script, flags.steps], { stdio: ['pipe', 'pipe', 'ignore'] });
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const answer = async () => {
     const { value, done } = await lines.next();
-    if (done) throw new Error(`${flags['peer-python']} ended without an answer: does it have tensorflow and numpy?`);
+    if (done) throw new Error(`${python} ended without an answer: does it have tensorflow and numpy?`);
     return value;
   };
   await answer();
   return {
     measure: async (name) => {
       child.stdin.write(`${name}\n`);
-      const [wallMs, cpuMs] = (await answer()).split(' ').map(Number);
+      const [wallMs = NaN, cpuMs = NaN] = (await answer()).split(' ').map(Number);
       return { wallMs, cpuMs };
     },
     stop: () => child.kill(),
@@ -255,63 +321,67 @@ function uncheckable() {
 }
 
 async function compare() {
-  const native = tensorflowEngines().length > 0 ? ['native'] : [];
-  const kinds = [
-    'stock',
-    'engine',
-    ...(fusesMultiplyAdd() ? ['relaxed'] : []),
-    ...native,
-    ...(flags['tfjs-node'] ? ['tfjs-node'] : []),
-    ...(flags['peer-python'] ? ['tensorflow'] : []),
-  ];
-  const paths = await Promise.all(kinds.map((kind) => (kind === 'tensorflow' ? startPython() : startJavaScript(kind))));
+  const python = flags['peer-python'];
+  /** @type {Kind[]} */
+  const kinds = ['stock', 'engine'];
+  if (fusesMultiplyAdd()) kinds.push('relaxed');
+  if (tensorflowEngines().length > 0) kinds.push('native');
+  if (flags['tfjs-node']) kinds.push('tfjs-node');
+  const started = kinds.map(async (kind) => ({ kind, process: await startJavaScript(kind) }));
+  if (python) started.push(startPython(python).then((process) => ({ kind: 'tensorflow', process })));
+  const paths = await Promise.all(started);
+  /** @type {Map<string, Times[]>} */
   const medians = new Map();
   try {
     for (let repetition = 0; repetition < repetitions; repetition++) {
       for (const name of models) {
-        for (const [i, kind] of kinds.entries()) {
+        for (const { kind, process: path } of paths) {
           if (!TRAINED_BY[kind].includes(name)) continue;
           const key = `${name} ${kind}`;
-          medians.set(key, [...(medians.get(key) ?? []), await paths[i].measure(name)]);
+          medians.set(key, [...(medians.get(key) ?? []), await path.measure(name)]);
         }
       }
     }
   } finally {
-    for (const { stop } of paths) stop();
+    for (const { process: path } of paths) path.stop();
   }
   return models.flatMap((name) => {
-    const ours = figures(medians.get(`${name} engine`));
-    return kinds
-      .filter((kind) => medians.has(`${name} ${kind}`))
-      .map((kind) => {
-        const values = medians.get(`${name} ${kind}`);
-        const { stepMs, cpuMs } = figures(values);
-        const wall = values.map(({ wallMs }) => wallMs);
-        const bar = BARS[`${name} ${kind}`];
-        return {
-          model: name,
-          batch: MODELS[name].batch,
-          engine: NAMES[kind],
-          repetitions: values.length,
-          stepMs,
-          lowest: round(Math.min(...wall)),
-          highest: round(Math.max(...wall)),
-          cpuMs,
-          ours: round(ours.stepMs / stepMs),
-          oursCpu: round(ours.cpuMs / cpuMs),
-          ...(bar === undefined ? {} : { bar, holds: ours.stepMs <= bar * stepMs }),
-        };
-      });
+    const ours = figures(medians.get(`${name} engine`) ?? []);
+    return paths.flatMap(({ kind }) => {
+      const values = medians.get(`${name} ${kind}`);
+      if (!values) return [];
+      const { stepMs, cpuMs } = figures(values);
+      const wall = values.map(({ wallMs }) => wallMs);
+      const bar = BARS[`${name} ${kind}`];
+      const row = {
+        model: name,
+        batch: MODELS[name].batch,
+        engine: NAMES[kind],
+        repetitions: values.length,
+        stepMs,
+        lowest: round(Math.min(...wall)),
+        highest: round(Math.max(...wall)),
+        cpuMs,
+        ours: round(ours.stepMs / stepMs),
+        oursCpu: round(ours.cpuMs / cpuMs),
+      };
+      return [bar === undefined ? row : { ...row, bar, holds: ours.stepMs <= bar * stepMs }];
+    });
   });
 }
 
+/** @param {number} value */
 const round = (value) => Number(value.toFixed(2));
+/** @param {readonly Times[]} values */
 const figures = (values) => ({
   stepMs: round(median(values.map(({ wallMs }) => wallMs))),
   cpuMs: round(median(values.map(({ cpuMs }) => cpuMs))),
 });
 
-/** Tensors and memory over many steps; the first tenth is for V8 to settle. */
+/**
+ * Tensors and memory over many steps; the first tenth is for V8 to settle.
+ * @param {number} count
+ */
 async function steady(count) {
   const { step, engine } = await engineStep('mlp');
   const settled = Math.ceil(count / 10);
@@ -324,7 +394,7 @@ async function steady(count) {
   ];
 }
 
-if (flags.child) await serve(flags.child);
+if (flags.child) await serve(/** @type {Kind} */ (flags.child));
 else if (flags.check && uncheckable()) {
   console.error(uncheckable());
   process.exit(1);
@@ -332,5 +402,5 @@ else if (flags.check && uncheckable()) {
   const table = flags.steady ? await steady(Number(flags.steady)) : await compare();
   if (flags.json) console.log(JSON.stringify({ bench: 'engines', rows: table }));
   else console.table(table);
-  process.exit(flags.check && table.some(({ holds }) => holds === false) ? 1 : 0);
+  process.exit(flags.check && table.some((row) => 'holds' in row && !row.holds) ? 1 : 0);
 }

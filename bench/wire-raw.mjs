@@ -4,29 +4,40 @@
  *
  * The server sends chunk i to every worker when chunk i has come from all of them, as a parameter server must.
  */
+import { once } from 'node:events';
 import { rmSync } from 'node:fs';
 import net from 'node:net';
 
-/** A socket that reads into `buffer` and tells how many bytes came; for accepted sockets with the handle of `accepted`. */
+/**
+ * A socket that reads into `buffer` and tells how many bytes came; for accepted sockets with the handle of `accepted`.
+ * @param {Uint8Array} buffer
+ * @param {(count: number) => void} onBytes
+ * @param {net.Socket} [accepted]
+ */
 function countingSocket(buffer, onBytes, accepted) {
   const onread = {
     buffer,
+    /** @param {number} count */
     callback: (count) => {
       onBytes(count);
       return true;
     },
   };
-  if (!accepted) return new net.Socket({ onread });
-  const handle = accepted._handle;
-  accepted._handle = null;
+  if (!accepted) return new net.Socket(/** @type {net.SocketConstructorOpts} */ ({ onread })); // the types lack it
+  // Node has no public way to give an accepted socket a buffer to read into.
+  const inside = /** @type {{ _handle: unknown }} */ (/** @type {unknown} */ (accepted));
+  const handle = inside._handle;
+  inside._handle = null;
   accepted.destroy();
-  return new net.Socket({ handle, onread, readable: true, writable: true });
+  return new net.Socket(/** @type {net.SocketConstructorOpts} */ ({ handle, onread, readable: true, writable: true }));
 }
 
+/** @param {number} bytes */
 const sharedBytes = (bytes) => new Uint8Array(new SharedArrayBuffer(bytes));
 
-/** @returns {Promise<{address: object, close: () => void}>} */
+/** @type {import('./wire-process.mjs').Serve} */
 export async function serveRaw({ listenAt, workers, totalBytes, chunkBytes, bufferBytes }) {
+  /** @type {{ received: number, socket: net.Socket }[]} */
   const links = [];
   const payload = sharedBytes(chunkBytes);
   const chunks = Math.ceil(totalBytes / chunkBytes);
@@ -42,8 +53,7 @@ export async function serveRaw({ listenAt, workers, totalBytes, chunkBytes, buff
     }
   };
   const server = net.createServer({ pauseOnConnect: true, noDelay: true }, (accepted) => {
-    const link = { received: 0 };
-    link.socket = countingSocket(
+    const socket = countingSocket(
       sharedBytes(bufferBytes),
       (count) => {
         link.received += count;
@@ -51,33 +61,40 @@ export async function serveRaw({ listenAt, workers, totalBytes, chunkBytes, buff
       },
       accepted,
     );
-    link.socket.on('error', () => link.socket.destroy());
+    const link = { received: 0, socket };
+    socket.on('error', () => socket.destroy());
     links.push(link);
   });
-  await new Promise((resolve) => server.listen(listenAt, resolve));
+  const { unixPath = null } = listenAt;
+  await /** @type {Promise<void>} */ (
+    new Promise((resolve) => server.listen(unixPath === null ? { host: '127.0.0.1', port: listenAt.port } : { path: unixPath }, resolve))
+  );
+  const bound = server.address();
   return {
-    address: listenAt.path ? { path: listenAt.path } : { host: '127.0.0.1', port: server.address().port },
+    address: { host: '127.0.0.1', port: bound !== null && typeof bound === 'object' ? bound.port : 0, unixPath },
     close: () => {
       for (const link of links) link.socket.destroy();
       server.close();
-      if (listenAt.path) rmSync(listenAt.path, { force: true });
+      if (unixPath !== null) rmSync(unixPath, { force: true });
     },
   };
 }
 
-/** @returns {Promise<{round: () => Promise<void>, close: () => void}>} */
+/** @type {import('./wire-process.mjs').Work} */
 export async function workRaw({ address, totalBytes, chunkBytes, bufferBytes }) {
   const gradient = sharedBytes(totalBytes);
   let received = 0;
   let wanted = 0;
+  /** @type {() => void} */
   let whole = () => {};
   const socket = countingSocket(sharedBytes(bufferBytes), (count) => {
     received += count;
     if (received >= wanted) whole();
   });
   socket.setNoDelay(true);
-  socket.connect(address);
-  await new Promise((resolve, reject) => socket.once('connect', resolve).once('error', reject));
+  const { host, port, unixPath } = address;
+  socket.connect(unixPath === null ? { host, port } : { path: unixPath });
+  await once(socket, 'connect');
   return {
     round: () =>
       new Promise((resolve) => {

@@ -3,9 +3,10 @@
  * with the reduction tree of @paceline/learning and the SIMD kernels. Gradients of one replica per worker are added up and SGD is applied chunk
  * by chunk; a round ends with its COMMIT and all its new parameters. Only the computation of gradients is left out.
  */
-import { Coordinator, Journal, Member, Shard, acquireRegion, connect, listen, memoryPair } from '@paceline/exchange';
+import { Coordinator, Journal, Member, Shard, ShardLink, acquireRegion, connect, listen, memoryPair } from '@paceline/exchange';
 import { Arena } from '@paceline/kernels';
 import { ReductionTree, maximalNodes, validNode } from '@paceline/learning';
+import { ProtocolError } from '@paceline/protocol';
 import { hello } from './wire-frames.mjs';
 
 const ATTEMPT = 1;
@@ -14,6 +15,10 @@ const LEARNING_RATE = 0.01;
 /** Nothing here sends heartbeats: the deadlines of the real processes are not what is measured. */
 const NEVER_MS = 1e9;
 
+/**
+ * @param {number} totalBytes
+ * @param {number} chunkBytes
+ */
 function chunkGrid(totalBytes, chunkBytes) {
   return Array.from({ length: Math.ceil(totalBytes / chunkBytes) }, (_, index) => ({
     index,
@@ -25,29 +30,31 @@ function chunkGrid(totalBytes, chunkBytes) {
 
 function nothing() {}
 
-/** @returns {Promise<{address: object, close: () => Promise<void>}>} */
-export async function serveRounds({ listenAt, workers, totalBytes, chunkBytes, options }) {
-  // Two generations, and a gradient per worker in flight.
-  const arena = Arena.create({ initialBytes: 1 << 20, maximumBytes: Math.min(1 << 30, (2 + workers) * totalBytes + (64 << 20)) });
+/** @returns {never} */
+function noData() {
+  throw new ProtocolError('BAD_FRAME', 'no data comes over this connection');
+}
+
+/**
+ * Something that nobody expects here: the bench would stand still, so its process ends and says why.
+ * @param {string} what
+ * @returns {never}
+ */
+function unexpected(what) {
+  process.stderr.write(`${what}\n`);
+  process.exit(1);
+}
+
+/**
+ * @param {import('./wire-process.mjs').Place} place
+ * @param {Arena} arena
+ * @param {(message: import('@paceline/protocol').Message) => void} tellCoordinator
+ */
+function createShard({ workers, totalBytes, chunkBytes }, arena, tellCoordinator) {
   const chunks = chunkGrid(totalBytes, chunkBytes).map(({ index, byteLength }) => ({ index, length: byteLength / 4, arena }));
   const initial = chunks.map(({ length }) => acquireRegion(arena, length));
   for (const region of initial) arena.kernels.fill(region.pointer, region.length, 1);
-  const journal = new Journal({ now: Date.now });
-  const coordinator = new Coordinator({
-    attempt: ATTEMPT,
-    replicas: workers,
-    servers: 1,
-    schedule: { totalRounds: 1e9, examplesIn: () => workers, epochOf: () => 0, replicaExamples: () => 1 },
-    evalExamples: 0,
-    journal,
-    now: () => performance.now(),
-    collectWeights: nothing,
-    onOver: nothing,
-    heartbeatDeadlineMs: NEVER_MS,
-    stepDeadlineMs: NEVER_MS,
-  });
-  const [here, there] = memoryPair();
-  const shard = new Shard({
+  return new Shard({
     index: 0,
     attempt: ATTEMPT,
     replicas: workers,
@@ -57,34 +64,76 @@ export async function serveRounds({ listenAt, workers, totalBytes, chunkBytes, o
     isValidNode: (lo, hi) => validNode(workers, lo, hi),
     update: (chunk, _round, paramIn, paramOut, gradient) =>
       arena.kernels.sgd(paramIn.pointer, paramOut.pointer, gradient.pointer, chunk.length, LEARNING_RATE, 1 / workers),
-    tellCoordinator: (message) => here.sendMessage(message, { ...NUMBERS, round: shard.round }),
+    tellCoordinator,
   });
+}
+
+/**
+ * Coordinator and shard of one process speak through connections only, as they do in apps/ps.
+ * @param {Coordinator} coordinator
+ * @param {Shard} shard
+ * @param {{ here: import('@paceline/exchange').Connection, there: import('@paceline/exchange').Connection }} pair
+ */
+function join(coordinator, shard, { here, there }) {
+  const link = new ShardLink('coordinator', here, false);
   here.setReceiver({
-    payloadFor: nothing,
+    payloadFor: noData,
     data: nothing,
     message: (message) => {
-      if (message.type === 'view') shard.onView(message.view, message.term, message.members);
-      else if (message.type === 'commit') shard.onCommit(message.round, message.view, message.term, message.members);
+      if (message.type === 'heartbeat' || shard.fromCoordinator(link, message)) return;
+      unexpected(`the coordinator sends ${message.type} to a server: ${JSON.stringify(message)}`);
     },
     closed: nothing,
   });
-  there.setReceiver({ payloadFor: nothing, data: nothing, message: (message) => coordinator.serverMessage(0, message), closed: nothing });
+  there.setReceiver({
+    payloadFor: noData,
+    data: nothing,
+    message: (message) => coordinator.serverMessage(0, message),
+    closed: nothing,
+  });
   coordinator.serverJoined(0, there);
+}
+
+/** @type {import('./wire-process.mjs').Serve} */
+export async function serveRounds(place) {
+  const { listenAt, workers, totalBytes, options } = place;
+  // Two generations, and a gradient per worker in flight.
+  const arena = Arena.create({ initialBytes: 1 << 20, maximumBytes: Math.min(1 << 30, (2 + workers) * totalBytes + (64 << 20)) });
+  const coordinator = new Coordinator({
+    attempt: ATTEMPT,
+    replicas: workers,
+    servers: 1,
+    schedule: { totalRounds: 1e9, examplesIn: () => workers, epochOf: () => 0, replicaExamples: () => 1 },
+    evalExamples: 0,
+    journal: new Journal({ now: Date.now }),
+    now: () => performance.now(),
+    collectWeights: nothing,
+    onOver: (outcome, message) => unexpected(`the attempt is over, ${outcome}: ${message}`),
+    heartbeatDeadlineMs: NEVER_MS,
+    stepDeadlineMs: NEVER_MS,
+  });
+  const [here, there] = memoryPair();
+  const shard = createShard(place, arena, (message) => here.sendMessage(message, { ...NUMBERS, round: shard.round }));
+  join(coordinator, shard, { here, there });
+  /** @param {import('@paceline/exchange').Connection} connection */
   const admit = (connection) => {
-    let link;
-    let id;
+    /** @type {{ id: string, link: ShardLink } | undefined} */
+    let member;
+    const admitted = () => member ?? noData();
     connection.setReceiver({
-      payloadFor: (header) => shard.payloadFor(link, header),
-      data: (header) => shard.data(link, header),
+      payloadFor: (header) => shard.payloadFor(admitted().link, header),
+      data: (header) => shard.data(admitted().link, header),
       message: (message) => {
-        if (message.type !== 'hello') return coordinator.memberMessage(id, message);
-        id = message.id;
-        coordinator.memberJoined(message, connection);
-        link = shard.attach(id, connection, true);
+        if (message.type === 'hello') {
+          coordinator.memberJoined(message, connection);
+          member = { id: message.id, link: shard.attach(message.id, connection, true) };
+        } else if (message.type === 'pull') shard.onPull(admitted().link, message.generation, message.chunk);
+        else coordinator.memberMessage(admitted().id, message);
       },
       closed: ({ description }) => {
-        shard.detach(link);
-        coordinator.memberClosed(id, connection, description);
+        if (!member) return;
+        shard.detach(member.link);
+        coordinator.memberClosed(member.id, connection, description);
       },
     });
   };
@@ -99,17 +148,22 @@ export async function serveRounds({ listenAt, workers, totalBytes, chunkBytes, o
   };
 }
 
-/** @returns {Promise<{round: () => Promise<void>, close: () => void}>} */
+/** @type {import('./wire-process.mjs').Work} */
 export async function workRounds({ address, id, seat, workers, totalBytes, chunkBytes, options }) {
   const arena = Arena.create({ initialBytes: 3 * totalBytes + (1 << 20), maximumBytes: 3 * totalBytes + (2 << 20) });
   const generations = [0, 1].map(() => arena.bytes(arena.alloc(totalBytes), totalBytes));
   const pointer = arena.alloc(totalBytes);
   arena.kernels.fill(pointer, totalBytes / 4, 0.5);
   const gradient = arena.bytes(pointer, totalBytes);
-  /** The round that may start: parameters are here, the round before is committed. */
+  /**
+   * The round that may start: parameters are here, the round before is committed.
+   * @type {{ round: number, replicas: readonly number[] } | undefined}
+   */
   let due;
+  /** @type {() => void} */
   let whenDue = nothing;
   const contribute = () => {
+    if (!due) throw new Error('no round is due');
     const { round, replicas } = due;
     due = undefined;
     for (const replica of replicas) member.contribution(round, replica, 1, [0, 0]);
@@ -121,7 +175,7 @@ export async function workRounds({ address, id, seat, workers, totalBytes, chunk
     chunks: chunkGrid(totalBytes, chunkBytes),
     servers: 1,
     totalRounds: 1e9,
-    store: { bytes: (generation) => generations[generation & 1] },
+    store: { bytes: (generation) => /** @type {Uint8Array} */ (generations[generation & 1]) },
     compute: {
       step: (round, replicas) => {
         due = { round, replicas };
@@ -133,15 +187,19 @@ export async function workRounds({ address, id, seat, workers, totalBytes, chunk
       committed: nothing,
     },
     now: () => performance.now(),
-    onEnd: nothing,
+    onEnd: (outcome, message) => unexpected(`worker ${id} hears the end, ${outcome}: ${message}`),
   });
+  /** @returns {Promise<void>} */
   const untilDue = () => (due ? Promise.resolve() : new Promise((resolve) => (whenDue = resolve)));
   const connection = await connect(address, { deadlineMs: 5000, transport: address.unixPath ? 'unix' : 'tcp', ...options });
+  let isClosing = false;
   connection.setReceiver({
     payloadFor: (header) => member.payloadFor(header),
     data: (header) => member.data(header),
     message: (message) => member.message(0, message),
-    closed: nothing,
+    closed: ({ description }) => {
+      if (!isClosing) unexpected(`worker ${id} has lost its server: ${description}`);
+    },
   });
   connection.sendMessage({ ...hello(id), seat }, NUMBERS);
   member.attach(0, connection);
@@ -151,6 +209,9 @@ export async function workRounds({ address, id, seat, workers, totalBytes, chunk
       contribute();
       return untilDue();
     },
-    close: () => connection.close(),
+    close: () => {
+      isClosing = true;
+      connection.close();
+    },
   };
 }

@@ -22,6 +22,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { median } from './median.mjs';
+
+/** @typedef {import('./wire-process.mjs').Path} Path */
 
 const { values: flags } = parseArgs({
   options: {
@@ -40,8 +43,21 @@ const workers = Number(flags.workers);
 const rounds = Number(flags.rounds);
 const totalBytes = Number(flags.megabytes) * 1e6;
 const chunkBytes = Number(flags['chunk-kib']) * 1024;
+/** @type {readonly Path[]} */
+const PATHS = ['raw', 'frames', 'rounds'];
+
+/** @param {string} name */
+function pathNamed(name) {
+  const path = PATHS.find((each) => each === name);
+  if (!path) throw new Error(`--paths takes ${PATHS.join(', ')}, not "${name}"`);
+  return path;
+}
+
+const paths = flags.paths.split(',').map(pathNamed);
 const folder = mkdtempSync(join(tmpdir(), 'paceline-bench-'));
+/** @type {import('node:child_process').ChildProcess[]} */
 const children = [];
+let ending = false;
 
 function start() {
   const child = fork(new URL('./wire-process.mjs', import.meta.url), { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
@@ -52,31 +68,35 @@ function start() {
   return child;
 }
 
+/**
+ * @param {import('node:child_process').ChildProcess} child
+ * @param {import('./wire-process.mjs').Request} request
+ * @returns {Promise<import('./wire-process.mjs').Answer>}
+ */
 async function ask(child, request) {
   const answer = once(child, 'message', { signal: AbortSignal.timeout(120_000) });
   child.send(request);
   return (await answer)[0];
 }
 
-const median = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
-const cpuMs = ({ cpu }) => (cpu.user + cpu.system) / 1000;
+/** @param {import('./wire-process.mjs').Answer} answer */
+const cpuMs = ({ cpu }) => (cpu === undefined ? Number.NaN : (cpu.user + cpu.system) / 1000);
 
 /** Touches both generations' memory once and lets the code be compiled. */
 const WARM_UP_ROUNDS = 3;
 
-/** One repetition: fresh connections, rounds to warm up, then the measured rounds. */
+/**
+ * One repetition: fresh connections, rounds to warm up, then the measured rounds.
+ * @param {Path} path
+ * @param {string} transport
+ * @param {import('node:child_process').ChildProcess} server
+ * @param {import('node:child_process').ChildProcess[]} crew
+ */
 async function measure(path, transport, server, crew) {
-  const unixPath = join(folder, 's');
-  const listenAt =
-    path === 'raw'
-      ? transport === 'unix'
-        ? { path: unixPath }
-        : { host: '127.0.0.1', port: 0 }
-      : transport === 'unix'
-        ? { unixPath }
-        : { port: 0 };
+  const listenAt = transport === 'unix' ? { unixPath: join(folder, 's') } : { port: 0 };
   const shared = { totalBytes, chunkBytes, bufferBytes: 1 << 20, workers, options: flags['no-checksum'] ? { checksum: false } : {} };
   const { address } = await ask(server, { verb: 'serve', path, options: { ...shared, listenAt } });
+  if (!address) throw new Error('the server of the bench has no address');
   await Promise.all(
     crew.map((worker, i) => ask(worker, { verb: 'work', path, options: { ...shared, address, id: `worker-${i}`, seat: i } })),
   );
@@ -92,15 +112,16 @@ async function measure(path, transport, server, crew) {
   return { gigabytesPerSecond: (workers * 2 * totalBytes * rounds) / seconds / 1e9, serverCpuMs, workerCpuMs };
 }
 
-let ending = false;
 try {
   const server = start();
   const crew = Array.from({ length: workers }, start);
-  const cases = flags.transports.split(',').flatMap((transport) => flags.paths.split(',').map((path) => ({ transport, path, runs: [] })));
+  const cases = flags.transports
+    .split(',')
+    .flatMap((transport) => paths.map((path) => ({ transport, path, runs: /** @type {Awaited<ReturnType<typeof measure>>[]} */ ([]) })));
   for (let repetition = 0; repetition < Number(flags.repetitions); repetition++) {
     for (const each of cases) each.runs.push(await measure(each.path, each.transport, server, crew));
   }
-  const rows = cases.map(({ transport, path, runs }) => ({
+  const measured = cases.map(({ transport, path, runs }) => ({
     transport,
     path,
     gigabytesPerSecond: median(runs.map((run) => run.gigabytesPerSecond)),
@@ -108,18 +129,18 @@ try {
     serverCpuMs: median(runs.map((run) => run.serverCpuMs)),
     workerCpuMs: median(runs.map((run) => run.workerCpuMs)),
   }));
-  for (const row of rows) {
-    row.ofRaw = row.gigabytesPerSecond / rows.find((each) => each.transport === row.transport && each.path === 'raw')?.gigabytesPerSecond;
-  }
+  const rows = measured.map((row) => {
+    const raw = measured.find(({ transport, path }) => transport === row.transport && path === 'raw');
+    return raw ? { ...row, ofRaw: row.gigabytesPerSecond / raw.gigabytesPerSecond } : row;
+  });
   if (flags.json) console.log(JSON.stringify({ bench: 'wire', workers, servers: 1, totalBytes, chunkBytes, rounds, rows }));
   else {
     console.log(`push-pull of ${totalBytes / 1e6} MB, 1 server, ${workers} workers, ${rounds} rounds, median of ${flags.repetitions}`);
     for (const row of rows) {
       const spread = `${Math.min(...row.runs).toFixed(2)}–${Math.max(...row.runs).toFixed(2)}`;
       const cpu = `CPU per round: server ${row.serverCpuMs.toFixed(0)} ms, worker ${row.workerCpuMs.toFixed(0)} ms`;
-      console.log(
-        `${row.transport.padEnd(5)} ${row.path.padEnd(7)} ${row.gigabytesPerSecond.toFixed(2)} GB/s (${spread}), ${(row.ofRaw * 100).toFixed(0).padStart(3)} % of raw; ${cpu}`,
-      );
+      const ofRaw = 'ofRaw' in row ? `, ${(row.ofRaw * 100).toFixed(0).padStart(3)} % of raw` : '';
+      console.log(`${row.transport.padEnd(5)} ${row.path.padEnd(7)} ${row.gigabytesPerSecond.toFixed(2)} GB/s (${spread})${ofRaw}; ${cpu}`);
     }
   }
 } finally {

@@ -25,7 +25,7 @@ const SKIPPED_FOLDERS = new Set(['node_modules', 'dist', '.nx', '.git', 'generat
 const outputs = () =>
   ['libs', 'apps']
     .flatMap((group) => readdirSync(join(root, group)).map((name) => join(group, name)))
-    .map((project) => [project, join(project, 'dist')]);
+    .map((project) => join(project, 'dist'));
 
 /**
  * @param {{log?: (line: string) => void, checked?: boolean}} [options] `checked: false` is satisfied with what runs
@@ -72,6 +72,7 @@ export function build({ log = (line) => process.stdout.write(`${line}\n`), check
   }
 }
 
+/** @param {boolean} checked */
 function isFresh(checked) {
   if (!existsSync(stampFile)) return false;
   try {
@@ -80,7 +81,7 @@ function isFresh(checked) {
       (stamp.checked || !checked) &&
       stamp.sources === stampOf() &&
       stamp.outputs.length > 0 &&
-      stamp.outputs.every((file) => existsSync(join(root, file)))
+      stamp.outputs.every((/** @type {string} */ file) => existsSync(join(root, file)))
     );
   } catch {
     return false; // cut short while it was written: build
@@ -88,7 +89,7 @@ function isFresh(checked) {
 }
 
 function presentOutputs() {
-  return outputs().flatMap(([, dist]) =>
+  return outputs().flatMap((dist) =>
     ['.tsbuildinfo', 'index.js', 'main.js', 'kernels.wasm', 'index.html']
       .map((name) => join(dist, name))
       .filter((file) => existsSync(join(root, file))),
@@ -98,6 +99,7 @@ function presentOutputs() {
 /** Names, sizes and times of all sources: Nx compares contents, this only decides whether to ask it. */
 function stampOf() {
   const hash = createHash('sha256');
+  /** @param {string} folder */
   const visit = (folder) => {
     for (const entry of readdirSync(folder, { withFileTypes: true }).sort((a, b) => (a.name < b.name ? -1 : 1))) {
       const path = join(folder, entry.name);
@@ -127,7 +129,7 @@ function lock() {
       writeFileSync(lockFile, String(process.pid), { flag: 'wx' });
       return () => rmSync(lockFile, { force: true });
     } catch (error) {
-      if (error.code !== 'EEXIST') throw error;
+      if (codeOf(error) !== 'EEXIST') throw error;
     }
     if (!isAlive(Number(readText(lockFile)))) rmSync(lockFile, { force: true });
     else if (performance.now() > until) throw new Error(`another build (pid ${readText(lockFile)}) holds ${lockFile} for ten minutes`);
@@ -135,17 +137,22 @@ function lock() {
   }
 }
 
+/** @param {unknown} error */
+const codeOf = (error) => /** @type {NodeJS.ErrnoException} */ (error).code;
+
+/** @param {string} file */
 function readText(file) {
   return existsSync(file) ? readFileSync(file, 'utf8') : '';
 }
 
+/** @param {number} pid */
 function isAlive(pid) {
   if (!pid) return false;
   try {
     process.kill(pid, 0);
     return true;
   } catch (error) {
-    return error.code === 'EPERM';
+    return codeOf(error) === 'EPERM';
   }
 }
 

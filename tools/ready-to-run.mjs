@@ -12,6 +12,7 @@ const SMALLEST_NODE = [20, 19];
 
 /** Everything is said on stderr: stdout belongs to the result. @returns {boolean} false when something is missing, which was said */
 export function makeReady() {
+  /** @param {string} line */
   const say = (line) => process.stderr.write(`${line}\n`);
   const [major, minor] = process.versions.node.split('.').map(Number);
   if (major < SMALLEST_NODE[0] || (major === SMALLEST_NODE[0] && minor < SMALLEST_NODE[1])) {

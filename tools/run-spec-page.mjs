@@ -3,12 +3,16 @@
 /** @param {unknown} value */
 const shown = (value) => (value === undefined ? '' : `\`${JSON.stringify(value)}\``);
 
-function typeOf(field) {
-  if (field.kind === 'enum') return field.enumValues.map((value) => `\`${value}\``).join(', ');
-  if (field.kind === 'enum-list') return `list of ${field.enumValues.map((value) => `\`${value}\``).join(', ')}`;
-  return field.kind;
+/** @typedef {import('@paceline/spec').SurfaceField} Field */
+
+/** @param {Field} field */
+function typeOf({ kind, enumValues = [] }) {
+  const values = enumValues.map((value) => `\`${value}\``).join(', ');
+  if (kind === 'enum') return values;
+  return kind === 'enum-list' ? `list of ${values}` : kind;
 }
 
+/** @param {Field} field */
 function boundsOf({ minimum, maximum, exclusiveMinimum, exclusiveMaximum, maxLength }) {
   const low = minimum !== undefined ? `≥ ${minimum}` : exclusiveMinimum !== undefined ? `> ${exclusiveMinimum}` : '';
   const high = maximum !== undefined ? `≤ ${maximum}` : exclusiveMaximum !== undefined ? `< ${exclusiveMaximum}` : '';
@@ -22,7 +26,9 @@ function boundsOf({ minimum, maximum, exclusiveMinimum, exclusiveMaximum, maxLen
  * @param {Readonly<Record<string, string>>} leftOut
  */
 export function printRunSpecPage(fields, allowedLayers, allowedCells, leftOut) {
+  /** @param {string} text */
   const cell = (text) => String(text).replaceAll('|', '\\|');
+  /** @param {Field} field */
   const always = (field) =>
     fields.some(
       ({ path, enumValues }) => path.startsWith(field.path.replace(/[^.]*$/, '')) && enumValues?.length === field.onlyWith.length,

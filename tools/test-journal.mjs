@@ -6,13 +6,22 @@
  */
 import { appendFileSync } from 'node:fs';
 
-/** The message, the place in a file of ours, and the cause. */
+/** @typedef {import('vitest/node').TestModule} TestModule */
+/** @typedef {import('vitest/node').TestCase} TestCase */
+/** @typedef {import('vitest/node').TestSuite} TestSuite */
+/** @typedef {{ stack?: string | undefined, message?: string | undefined, cause?: unknown }} Fault */
+
+/**
+ * The message, the place in a file of ours, and the cause.
+ * @param {readonly Fault[]} errors
+ * @returns {string}
+ */
 function messageOf(errors) {
   return errors
     .map((error) => {
       const text = String(error.stack || error.message || error);
       const ours = text.split('\n').filter((line) => !/^\s+at .*(node_modules|node:|<anonymous>)/.test(line));
-      return [...ours, ...(error.cause ? [messageOf([error.cause])] : [])].join('\n');
+      return [...ours, ...(error.cause ? [messageOf([/** @type {Fault} */ (error.cause)])] : [])].join('\n');
     })
     .join('\n');
 }
@@ -20,18 +29,22 @@ function messageOf(errors) {
 export default class TestJournal {
   #file = process.env.PACELINE_TEST_JOURNAL;
 
+  /** @param {Record<string, string>} entry */
   #write(entry) {
     if (this.#file) appendFileSync(this.#file, `${JSON.stringify(entry)}\n`);
   }
 
+  /** @param {TestModule} module */
   onTestModuleQueued(module) {
     this.#write({ begun: module.relativeModuleId });
   }
 
+  /** @param {TestCase} test */
   onTestCaseReady(test) {
     this.#write({ begun: nameOf(test) });
   }
 
+  /** @param {TestCase} test */
   onTestCaseResult(test) {
     const { state, errors = [] } = test.result();
     const name = nameOf(test);
@@ -40,19 +53,28 @@ export default class TestJournal {
     else if (test.diagnostic()?.flaky) this.#write({ again: name, error: messageOf(errors) });
   }
 
-  /** Hooks that fail, and files that cannot be loaded, belong to no test. */
+  /**
+   * Hooks that fail, and files that cannot be loaded, belong to no test.
+   * @param {TestSuite} suite
+   */
   onTestSuiteResult(suite) {
     if (suite.errors().length > 0) this.#write({ failed: nameOf(suite), error: messageOf(suite.errors()) });
   }
 
+  /** @param {TestModule} module */
   onTestModuleEnd(module) {
     this.#write({ ended: module.relativeModuleId });
     if (module.errors().length > 0) this.#write({ failed: module.relativeModuleId, error: messageOf(module.errors()) });
   }
 
+  /**
+   * @param {readonly TestModule[]} _modules
+   * @param {readonly Fault[]} errors
+   */
   onTestRunEnd(_modules, errors) {
     if (errors.length > 0) this.#write({ failed: 'outside of every test', error: messageOf(errors) });
   }
 }
 
+/** @param {TestCase | TestSuite} entity */
 const nameOf = (entity) => `${entity.module.relativeModuleId} > ${entity.fullName}`;

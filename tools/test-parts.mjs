@@ -15,9 +15,10 @@
  */
 
 const SECOND_MS = 1000;
+/** @param {string} folder */
 const inFolder = (folder) => ['--config', 'test/vitest.config.ts', `${folder}/`];
 /** For tests that mostly wait: files side by side, each with databases and processes of its own. */
-const filesAtATime = (count) => ['--fileParallelism', `--maxWorkers=${count}`];
+const filesAtATime = (/** @type {number} */ count) => ['--fileParallelism', `--maxWorkers=${count}`];
 
 /** @type {Part[]} in the order of a full run: what fails fast comes first */
 export const PARTS = [
@@ -29,7 +30,7 @@ export const PARTS = [
   },
   {
     name: 'types',
-    holds: 'tests and tools satisfy the compiler too',
+    holds: 'tests, tools and benches satisfy the compiler too',
     check: ['tsc', '-p', 'tsconfig.lint.json'],
     deadlineMs: 900 * SECOND_MS,
   },
@@ -63,6 +64,13 @@ export const PARTS = [
     needsBuild: true,
     deadlineMs: 2700 * SECOND_MS,
   },
+  {
+    name: 'bench',
+    holds: 'every bench runs, in tiny sizes',
+    tests: inFolder('test/bench'),
+    needsBuild: true,
+    deadlineMs: 1260 * SECOND_MS,
+  },
   { name: 'cli', holds: 'the command line as people use it', tests: inFolder('test/cli'), needsBuild: true, deadlineMs: 1440 * SECOND_MS },
   { name: 'web', holds: 'the dashboard in headless Chromium', tests: inFolder('test/web'), needsBuild: true, deadlineMs: 1440 * SECOND_MS },
   {
@@ -82,7 +90,7 @@ export const PARTS = [
 export const STAGES = [
   [
     ['types', 'format', 'lint', 'api'],
-    ['unit', 'tidy', 'numerics'],
+    ['unit', 'tidy', 'numerics', 'bench'],
   ],
   [['cluster']],
   [['cli'], ['web']],
@@ -90,6 +98,11 @@ export const STAGES = [
 
 /**
  * @typedef {{passed: number, failed: number, skipped: number, notes: string[]}} Count
+ */
+
+/** @typedef {{ status: string, assertionResults: readonly unknown[], name: string }} FileReport */
+/**
+ * @typedef {{ numPassedTests: number, numFailedTests: number, numPendingTests: number, numTodoTests: number, testResults: readonly FileReport[] }} Report
  */
 
 /** @param {number} exitStatus @returns {Count} */
@@ -100,12 +113,13 @@ export function countCheck(exitStatus) {
 /**
  * Counts a vitest JSON report. A file that could not be loaded, a run that ended badly although no test failed, and a
  * part without a test are failures too: each is how a broken suite looks green.
- * @param {any} report parsed, or undefined when vitest wrote none
+ * @param {Report | undefined} report parsed, or undefined when vitest wrote none
  * @param {number} exitStatus
  * @returns {Count}
  */
 export function countTests(report, exitStatus) {
   if (!report) return { passed: 0, failed: 1, skipped: 0, notes: ['vitest wrote no report'] };
+  /** @type {Count} */
   const count = {
     passed: report.numPassedTests,
     failed: report.numFailedTests,
@@ -129,13 +143,15 @@ const ERROR_LINES = 8;
 const LINE_CHARACTERS = 300;
 
 /** The first lines of an error or the last ones of an output, without colours, each of bounded length. */
+/** @param {readonly string[]} lines */
 const shortened = (lines) => lines.filter((line) => line.trim() !== '').map((line) => `    ${line.trimEnd().slice(0, LINE_CHARACTERS)}`);
+/** @param {string} text */
 const plainLines = (text) => text.replace(/\u001b\[[0-9;]*m/g, '').split('\n');
 
 /**
  * What went wrong in a part, for the end of a log that somebody else reads: names and the first lines of each error. The
  * journal is whole up to the moment at which vitest crashed or was ended, and tells what it was doing then.
- * @param {{name: string, failed: number, journal?: string, output: string}} part journal: lines of tools/test-journal.mjs; output: its end
+ * @param {{name: string, failed: number, journal?: string | undefined, output: string}} part journal: lines of tools/test-journal.mjs; output: its end
  * @returns {string[]} lines; none for a part in which nothing failed and nothing had to be tried again
  */
 export function failureLines({ name, failed, journal = '', output }) {
@@ -143,7 +159,12 @@ export function failureLines({ name, failed, journal = '', output }) {
     .split('\n')
     .filter((line) => line.endsWith('}'))
     .map((line) => JSON.parse(line));
+  /** @type {string[]} */
   const lines = [];
+  /**
+   * @param {string} what
+   * @param {string} text
+   */
   const tell = (what, text) => lines.push(`${name}: ${what}`, ...shortened(plainLines(text)).slice(0, ERROR_LINES));
   for (const entry of entries) {
     if (entry.failed) tell(`FAILED ${entry.failed}`, entry.error);
@@ -158,6 +179,7 @@ export function failureLines({ name, failed, journal = '', output }) {
 
 /** @param {Count[]} counts */
 export function summary(counts) {
+  /** @param {'passed' | 'failed' | 'skipped'} key */
   const sum = (key) => counts.reduce((total, count) => total + count[key], 0);
   const skipped = sum('skipped');
   return `${sum('passed')} passed, ${sum('failed')} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`;

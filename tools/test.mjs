@@ -23,11 +23,19 @@ const OUTPUT_END_CHARACTERS = 8000;
 const running = new Set();
 /** @type {Map<string, import('./test-parts.mjs').Count & {seconds: number}>} */
 const results = new Map();
-/** What went wrong, for the end. */
+/** @typedef {import('./test-parts.mjs').Part} Part */
+/** @typedef {{ alone: boolean, flags: readonly string[] }} Options */
+/**
+ * What went wrong, for the end.
+ * @type {string[]}
+ */
 const failures = [];
 let interrupted = false;
 
-/** `pid` and everything that descends from it, groups of their own included (Linux; elsewhere the group has to do). */
+/**
+ * `pid` and everything that descends from it, groups of their own included (Linux; elsewhere the group has to do).
+ * @param {number} pid
+ */
 function familyOf(pid) {
   if (!existsSync('/proc/self/stat')) return [pid];
   const childrenOf = new Map();
@@ -41,6 +49,7 @@ function familyOf(pid) {
   return family;
 }
 
+/** @param {string} entry */
 function parentOf(entry) {
   try {
     const stat = readFileSync(`/proc/${entry}/stat`, 'utf8');
@@ -50,15 +59,23 @@ function parentOf(entry) {
   }
 }
 
+/**
+ * @param {number} pid
+ * @param {NodeJS.Signals} name
+ */
 function signal(pid, name) {
   try {
     process.kill(pid, name);
   } catch (error) {
-    if (error.code !== 'ESRCH') throw error;
+    if (/** @type {NodeJS.ErrnoException} */ (error).code !== 'ESRCH') throw error;
   }
 }
 
-/** Ends a group and waits for it; what has not ended after the grace time is killed. */
+/**
+ * Ends a group and waits for it; what has not ended after the grace time is killed.
+ * @param {number} pid
+ * @returns {Promise<void>}
+ */
 function end(pid) {
   const family = familyOf(pid);
   signal(-pid, 'SIGINT');
@@ -73,7 +90,12 @@ function end(pid) {
   });
 }
 
-/** Runs a command; its output is shown as it comes when it runs alone, and in one piece when others run beside it. */
+/**
+ * Runs a command; its output is shown as it comes when it runs alone, and in one piece when others run beside it.
+ * @param {readonly string[]} command
+ * @param {{ alone: boolean, deadlineMs: number, env?: Record<string, string> }} options
+ * @returns {Promise<{ status: number, outputEnd: string }>}
+ */
 function execute(command, { alone, deadlineMs, env = {} }) {
   return new Promise((resolve) => {
     const child = spawn(command[0], command.slice(1), {
@@ -82,9 +104,12 @@ function execute(command, { alone, deadlineMs, env = {} }) {
       detached: true,
       stdio: ['ignore', 'pipe', 'pipe'],
     });
-    running.add(child.pid);
+    const { pid } = child;
+    if (pid !== undefined) running.add(pid);
+    /** @type {(Buffer | string)[]} */
     const pieces = [];
     let outputEnd = '';
+    /** @param {Buffer | string} piece */
     const take = (piece) => {
       outputEnd = (outputEnd + String(piece)).slice(-OUTPUT_END_CHARACTERS);
       if (alone) process.stdout.write(piece);
@@ -94,11 +119,12 @@ function execute(command, { alone, deadlineMs, env = {} }) {
     child.stderr.on('data', take);
     const timer = setTimeout(() => {
       take(`past its deadline of ${deadlineMs / 1000} s: ended\n`);
-      void end(child.pid);
+      if (pid !== undefined) void end(pid);
     }, deadlineMs);
+    /** @param {number} status */
     const done = (status) => {
       clearTimeout(timer);
-      running.delete(child.pid);
+      if (pid !== undefined) running.delete(pid);
       if (!alone) process.stdout.write(Buffer.concat(pieces.map((piece) => Buffer.from(piece))));
       resolve({ status, outputEnd });
     };
@@ -110,12 +136,23 @@ function execute(command, { alone, deadlineMs, env = {} }) {
   });
 }
 
-async function runCheck(part, alone) {
-  const { status, outputEnd } = await execute(part.check, { alone, deadlineMs: part.deadlineMs });
+/**
+ * @param {Part} part
+ * @param {readonly string[]} check
+ * @param {boolean} alone
+ * @returns {Promise<Outcome>}
+ */
+async function runCheck(part, check, alone) {
+  const { status, outputEnd } = await execute(check, { alone, deadlineMs: part.deadlineMs });
   return { count: countCheck(status), output: outputEnd };
 }
 
-/** A report that vitest was ended in the middle of is none. */
+/** @typedef {{ count: import('./test-parts.mjs').Count, output: string, journal?: string | undefined }} Outcome */
+
+/**
+ * A report that vitest was ended in the middle of is none.
+ * @param {string | undefined} report
+ */
 function parsed(report) {
   try {
     return report && JSON.parse(report);
@@ -124,24 +161,34 @@ function parsed(report) {
   }
 }
 
-async function runTests(part, alone, flags) {
-  const [file, journalFile] = ['json', 'journal'].map((kind) => join(reports, `${part.name}.${kind}`));
+/**
+ * @param {Part} part
+ * @param {Options} options
+ * @returns {Promise<Outcome>}
+ */
+async function runTests(part, { alone, flags }) {
+  const [file, journalFile] = [join(reports, `${part.name}.json`), join(reports, `${part.name}.journal`)];
   const reporters = ['default', 'json', join(import.meta.dirname, 'test-journal.mjs')].map((name) => `--reporter=${name}`);
-  const command = ['vitest', 'run', ...part.tests, ...reporters, `--outputFile.json=${file}`, ...flags];
+  const command = ['vitest', 'run', ...(part.tests ?? []), ...reporters, `--outputFile.json=${file}`, ...flags];
   const { status, outputEnd } = await execute(command, {
     alone,
     deadlineMs: part.deadlineMs,
     env: { PACELINE_TEST_JOURNAL: journalFile },
   });
+  /** @param {string} path */
   const text = (path) => (existsSync(path) ? readFileSync(path, 'utf8') : undefined);
   return { count: countTests(parsed(text(file)), status), journal: text(journalFile), output: outputEnd };
 }
 
+/**
+ * @param {Part} part
+ * @param {Options} options
+ */
 async function runPart(part, { alone, flags }) {
   if (interrupted) return;
   const started = Date.now();
   if (alone) console.log(`\n── ${part.name}: ${part.holds}`);
-  const { count, journal, output } = await (part.check ? runCheck(part, alone) : runTests(part, alone, flags));
+  const { count, journal, output } = await (part.check ? runCheck(part, part.check, alone) : runTests(part, { alone, flags }));
   const seconds = (Date.now() - started) / 1000;
   results.set(part.name, { ...count, seconds });
   failures.push(...failureLines({ name: part.name, failed: count.failed, journal, output }));
@@ -163,6 +210,7 @@ function install() {
   if (status !== 0) throw new Error(`npm ci failed with status ${status}: the suite cannot run without its packages`);
 }
 
+/** @param {readonly string[]} names */
 function choose(names) {
   const unknown = names.filter((name) => !PARTS.some((part) => part.name === name));
   if (unknown.length > 0) {
@@ -172,15 +220,22 @@ function choose(names) {
     process.exit(2);
   }
   const wanted = PARTS.filter((part) => (names.length === 0 ? !part.onlyByName : names.includes(part.name)));
-  const build = PARTS.find((part) => part.name === 'build');
-  return wanted.includes(build) || !wanted.some((part) => part.needsBuild) ? wanted : [build, ...wanted];
+  if (wanted.some(({ name }) => name === 'build') || !wanted.some((part) => part.needsBuild)) return wanted;
+  return [...PARTS.filter(({ name }) => name === 'build'), ...wanted];
 }
 
 const NOT_BUILT = { passed: 0, failed: 1, skipped: 0, notes: ['not run: the build failed'], seconds: 0 };
 
-/** A part is not run when the build that it starts processes from has failed. */
+/**
+ * A part is not run when the build that it starts processes from has failed.
+ * @param {Part} part
+ */
 const blocked = (part) => part.needsBuild && results.get('build')?.failed;
 
+/**
+ * @param {readonly Part[]} lane
+ * @param {Options} options
+ */
 async function runLane(lane, options) {
   for (const part of lane) {
     if (blocked(part)) results.set(part.name, NOT_BUILT);
@@ -188,6 +243,10 @@ async function runLane(lane, options) {
   }
 }
 
+/**
+ * @param {readonly Part[]} parts
+ * @param {readonly string[]} flags
+ */
 async function runAll(parts, flags) {
   const others = parts.filter(({ name }) => name !== 'build' && !STAGES.flat(2).includes(name));
   for (const stage of [[['build']], ...STAGES, ...others.map(({ name }) => [[name]])]) {
@@ -196,6 +255,10 @@ async function runAll(parts, flags) {
   }
 }
 
+/**
+ * @param {readonly Part[]} parts
+ * @param {number} startedMs
+ */
 function report(parts, startedMs) {
   console.log('\npart        passed  failed  skipped  seconds');
   for (const { name } of parts) {

@@ -1,6 +1,6 @@
 /** The api as a process: how it starts, what it says when it cannot, how it ends, and its migrations. */
 import { spawn, type ChildProcess } from 'node:child_process';
-import { readdirSync } from 'node:fs';
+import { readFileSync, readdirSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -86,6 +86,33 @@ describe('migrations', () => {
     expect(both.map(({ stdout }) => stdout()).sort()).toEqual([`applied ${all.sort().join(', ')}\n`, 'the database is up to date\n']);
     const again = start('migrate.js', { DATABASE_URL });
     expect([await again.ended, again.stdout()]).toEqual([0, 'the database is up to date\n']);
+  });
+
+  it('keep what is stored: terms of coordinators, and reasons that say what a run waits for', async () => {
+    const client = new pg.Client({ connectionString: await database('kept') });
+    await client.connect();
+    const folders = join(import.meta.dirname, '../../prisma/migrations');
+    const sqlOf = (name: string) => readFileSync(join(folders, name, 'migration.sql'), 'utf8');
+    const names = readdirSync(folders).filter((name) => /^\d+_/.test(name));
+    const before = names.filter((name) => name < '20261122195500').sort();
+    for (const name of before) await client.query(sqlOf(name));
+    const team = '00000000-0000-4000-8000-000000000000';
+    await client.query(`INSERT INTO "Team" (id, name) VALUES ('${team}', 't')`);
+    for (const [i, reason] of ['waits for server 1', 'training began'].entries()) {
+      const id = `00000000-0000-4000-8000-00000000000${i + 1}`;
+      await client.query(
+        `INSERT INTO "Run" (id, "teamId", name, status, "statusReason", spec, model, "serverCount", "trainExamples", "evalExamples",
+           "parameterCount", "totalRounds", "roundsPerEpoch") VALUES ($1, $2, 'r', 'RUNNING', $3, '{}', '{}', 1, 1, 1, 1, 1, 1)`,
+        [id, team, reason],
+      );
+      await client.query('INSERT INTO "Attempt" ("runId", number, fence) VALUES ($1, 1, $2)', [id, i + 4]);
+    }
+    for (const name of names.filter((name) => !before.includes(name)).sort()) await client.query(sqlOf(name));
+    const runs = await client.query('SELECT "isWaiting" FROM "Run" ORDER BY id');
+    expect(runs.rows).toEqual([{ isWaiting: true }, { isWaiting: false }]);
+    const attempts = await client.query('SELECT "coordinatorTerm" FROM "Attempt" ORDER BY "runId"');
+    expect(attempts.rows).toEqual([{ coordinatorTerm: 4 }, { coordinatorTerm: 5 }]);
+    await client.end();
   });
 
   it('refuse a database of a newer release', async () => {

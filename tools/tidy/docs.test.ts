@@ -250,6 +250,6 @@ describe('words', () => {
 });
 
 it('every test belongs to a part of the suite', () => {
-  const homes = [/^(libs|apps)\/[^/]+\/src\//, /^test\/(api|cluster|soak|numerics|web|cli)\//, /^tools\//];
+  const homes = [/^(libs|apps)\/[^/]+\/src\//, /^test\/(api|bench|cluster|soak|numerics|web|cli)\//, /^tools\//];
   expect(files.filter((path) => isTest(path) && /\.test\.tsx?$/.test(path) && !homes.some((home) => home.test(path)))).toEqual([]);
 });

@@ -22,7 +22,11 @@ const PLACE = 'The table is tools/tidy/boundaries.mjs.';
 /** @param {string} sourceTag `name:learning` */
 const reasonFor = (sourceTag) => `Why: ${BOUNDARIES[sourceTag.slice('name:'.length)]?.reason ?? 'it has no row in the table'}. ${PLACE}`;
 
-/** What is wrong with importing `target` from `file`, by names alone. */
+/**
+ * What is wrong with importing `target` from `file`, by names alone.
+ * @param {string} file
+ * @param {string} target
+ */
 function refusal(file, target) {
   const [, name] = /^(?:libs|apps)\/([^/]+)\//.exec(file) ?? [];
   const row = name && BOUNDARIES[name];
@@ -35,6 +39,13 @@ function refusal(file, target) {
   return undefined;
 }
 
+/** @typedef {import('@typescript-eslint/utils').TSESTree.Node} Node */
+/** @typedef {{ node: Node, messageId: string, data: Record<string, string> }} Finding */
+/** @typedef {Record<string, (node: Node) => void>} Visitors */
+/** @typedef {{ filename: string, report(finding: Finding): void }} Context of ESLint, as far as it matters here */
+/** Nx does not say what its rule's `create` takes. */
+const originalVisitors = /** @type {(context: Context) => Visitors} */ (/** @type {unknown} */ (original.create));
+
 const boundaries = {
   ...original,
   meta: {
@@ -45,19 +56,24 @@ const boundaries = {
       refused: '{{why}}',
     },
   },
-  create(context, ...rest) {
+  /** @param {Context} context */
+  create(context) {
     const file = relative(workspaceRoot, context.filename).replaceAll('\\', '/');
+    /** @type {Context} */
     const reasoned = Object.create(context, {
       report: {
+        /** @param {Finding} report */
         value(report) {
-          const reason = REASONED.includes(report.messageId) ? { reason: reasonFor(report.data.sourceTag) } : {};
+          const reason = REASONED.includes(report.messageId) ? { reason: reasonFor(report.data['sourceTag'] ?? '') } : {};
           context.report({ ...report, data: { ...report.data, ...reason } });
         },
       },
     });
-    const visitors = original.create(reasoned, ...rest);
-    const byName = (type) => (node) => {
-      const target = node.source?.value;
+    const visitors = originalVisitors(reasoned);
+    /** @param {string} type */
+    const byName = (type) => (/** @type {Node} */ node) => {
+      const source = 'source' in node ? node.source : undefined;
+      const target = source?.type === 'Literal' ? source.value : undefined;
       const why = typeof target === 'string' ? refusal(file, target) : undefined;
       if (why) context.report({ node, messageId: 'refused', data: { why } });
       else visitors[type]?.(node);

@@ -12,6 +12,31 @@ async function lintAs(filePath: string, code: string): Promise<{ rule: string | 
   return result!.messages.map(({ ruleId, message }) => ({ rule: ruleId, message }));
 }
 
+describe('lint refuses a decision that hangs on a text for people', () => {
+  it.each([
+    ["why.startsWith('the coordinator is gone')"],
+    ["run.statusReason?.startsWith('waits for ')"],
+    ["(error as Error).message.toLowerCase().includes('locked')"],
+    ['/locked/i.test(error.message)'],
+    ["message === 'training began'"],
+    ["'training began' !== String(error.message)"],
+    ["(closed?.description ?? '').endsWith('gone')"],
+  ])('%s', async (condition) => {
+    const code = `declare const why: string, message: string, error: Error, run: { statusReason?: string }, closed: { description: string } | undefined;
+export const f = (): boolean | undefined => ${condition};\n`;
+    expect((await lintAs('libs/protocol/src/index.ts', code)).map(({ rule }) => rule)).toContain('messages/decide-nothing');
+  });
+
+  it('and lets codes, kinds and types pass', async () => {
+    const code = `declare const end: { reason: 'pause' | 'final'; cause: string }, message: { type: string }, reasons: string[], reason: string;
+export const f = (): boolean => end.reason === 'pause' || message.type === 'end' || reasons.includes(end.cause) || reason !== '';\n`;
+    expect(await lintAs('libs/protocol/src/index.ts', code)).toEqual([]);
+    expect(await lintAs('libs/protocol/src/frames.test.ts', `export const f = (why: string): boolean => why.startsWith('a b');\n`)).toEqual(
+      [],
+    );
+  });
+});
+
 describe('lint refuses a planted import', () => {
   it.each([
     ['libs/learning/src/index.ts', '@paceline/exchange', 'it is pure'],

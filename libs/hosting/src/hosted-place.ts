@@ -3,7 +3,15 @@
  *
  *   ask ── report `lead.asked` ──> arbiter ── field of the control hash ──> read every 100 ms while this server waits for it
  */
-import { ShardPlace, type CancelTimer, type Connection, type Shard, type Succession, type TokenShard } from '@paceline/exchange';
+import {
+  ShardPlace,
+  type CancelTimer,
+  type Connection,
+  type PlaceEnd,
+  type Shard,
+  type Succession,
+  type TokenShard,
+} from '@paceline/exchange';
 import { leadFieldName, leadSchema, type LeadAnswer, type PlacementJob, type ServerAddress } from '@paceline/jobs';
 import type { ServerContext } from './server-context.js';
 
@@ -18,7 +26,7 @@ export interface HostedPlaceOptions {
   readonly layoutHash: string;
   /** Index 0: the near end of a connection to the coordinator here; `successor` when it takes the place of another. */
   coordinate(successor: { readonly succession: Succession; readonly storedN: number } | undefined): Connection;
-  onOver(why: string): void;
+  onOver(end: PlaceEnd, why: string): void;
   guard(act: () => void): void;
 }
 
@@ -62,7 +70,7 @@ export class HostedPlace {
       },
       coordinatorHere: (isPromoted) => options.coordinate(isPromoted ? this.successor() : undefined),
       onPromoted: () => context.log.warn({ run: runId, index, term: shard.term }, 'this standby is the primary now'),
-      onOver: (why) => options.onOver(why),
+      onOver: (end, why) => options.onOver(end, why),
       guard: (act) => options.guard(act),
     });
     this.place.use(shard);

@@ -4,7 +4,15 @@
  *
  *   worker ── hello ──> gate ──> admitWorker ── gradients ──> Shard ── REDUCED ──> Coordinator ── COMMIT ──> all
  */
-import { ShardLink, SilenceWatch, type CancelTimer, type Connection, type FrameReceiver, type KnownNumbers } from '@paceline/exchange';
+import {
+  ShardLink,
+  SilenceWatch,
+  type CancelTimer,
+  type Connection,
+  type FrameReceiver,
+  type KnownNumbers,
+  type PlaceEnd,
+} from '@paceline/exchange';
 import type { PlacementJob, ServerAddress } from '@paceline/jobs';
 import { createSchedule, layoutHash, shardChunks, type Layout, type Schedule } from '@paceline/learning';
 import { ProtocolError, checkAttempt, type Message, type MessageOf } from '@paceline/protocol';
@@ -184,7 +192,7 @@ export class HostedRun {
         if (successor) this.coordinator = this.makeCoordinator(successor);
         return this.coordinateHere(this.coordinator!);
       },
-      onOver: (why) => this.leavePlace(why),
+      onOver: (end, why) => this.leavePlace(end, why),
       guard: (act) => this.guard(act),
     });
     context.observer?.placed(this);
@@ -193,13 +201,13 @@ export class HostedRun {
   }
 
   /** Nothing is left to do here: the run is over, the coordinator is gone for good, another server has this place, or nobody says who does. */
-  private leavePlace(why: string): void {
+  private leavePlace(end: PlaceEnd, why: string): void {
     if (this.over) return;
     const { job, context } = this;
     const { replication, standby } = this.hostedPlace!.place;
     context.log.warn({ run: job.runId, index: job.index, why }, 'this server leaves its place in the run');
     if (replication?.table.state !== 'DEPOSED') {
-      if (why.startsWith('the coordinator is gone') && standby?.table.state !== 'OVER')
+      if (end === 'COORDINATOR_GONE' && standby?.table.state !== 'OVER')
         reportFailed(context, job, 'COORDINATOR_LOST', `parameter server 0 was lost in round ${this.shard.round}: ${why}`);
       return this.end();
     }

@@ -9,6 +9,7 @@
  * Redis carries, PostgreSQL remembers: every key here may vanish (FLUSHALL) and the reconciler of the api makes it again.
  * Payloads are schema-checked on both sides; a forged or oversized one is refused and counted.
  */
+import type { FailureCause } from '@paceline/protocol';
 import { z } from 'zod';
 import { runSpecSchema, type ModelDescription } from '@paceline/spec';
 
@@ -366,8 +367,7 @@ export const FAILURE_CAUSES = {
   NON_FINITE: { isRecoverable: false, meaning: 'a gradient had NaN or infinity' },
   POISON_ROUND: { isRecoverable: false, meaning: 'one replica has lost its worker again and again in one round' },
   INTERNAL: { isRecoverable: true, meaning: 'something broke inside a server' },
-} as const;
-export type FailureCause = keyof typeof FAILURE_CAUSES;
+} as const satisfies Record<FailureCause, { readonly isRecoverable: boolean; readonly meaning: string }>;
 
 /* ---------- control: api → coordinator, a Redis hash per run, read by polling (every 250 ms) ---------- */
 

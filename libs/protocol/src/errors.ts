@@ -37,11 +37,16 @@ export type DataPlaneErrorCode = keyof typeof DATA_PLANE_ERRORS;
 /** Thrown where a peer broke the protocol; the connection is closed with this code, counted, and the process goes on. */
 export class ProtocolError extends Error {
   override readonly name = 'ProtocolError';
+  /** The message without the code. */
+  readonly detail: string;
+
   constructor(
     readonly code: DataPlaneErrorCode,
     detail?: string,
   ) {
-    super(detail ? `${code}: ${detail}` : `${code}: ${DATA_PLANE_ERRORS[code]}`);
+    const said = detail || DATA_PLANE_ERRORS[code];
+    super(`${code}: ${said}`);
+    this.detail = said;
   }
 }
 

@@ -1,3 +1,4 @@
 export * from './errors.js';
+export * from './failure-cause.js';
 export * from './frames.js';
 export * from './messages.js';

@@ -22,7 +22,7 @@ const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
     challenge: 'oW1n8yq0Q4k',
   },
   welcome: { type: 'welcome', id: 'worker-1', server: 0, round: 7, view: 2, term: 1, applied: 'AA==', phase: 'GATHERING' },
-  refused: { type: 'refused', code: 'SEAT_TAKEN', message: 'SEAT_TAKEN: seat 3' },
+  refused: { type: 'refused', code: 'SEAT_TAKEN', message: 'seat 3' },
   view: { type: 'view', view: 2, term: 1, round: 7, members },
   commit: { type: 'commit', round: 7, view: 2, term: 1, members, cut: true },
   contribution: { type: 'contribution', round: 7, replica: 1, examples: 32, sums: [12.5, 30] },

@@ -402,8 +402,8 @@ export class RoundCluster {
       data: () => undefined,
       message: (message) => {
         const delay = this.shardDelayMs[shardIndex] ?? 0;
-        if (delay > 0) setTimeout(() => toShard(shard, link, message), delay);
-        else toShard(shard, link, message);
+        if (delay > 0) setTimeout(() => void shard.fromCoordinator(link, message), delay);
+        else shard.fromCoordinator(link, message);
       },
       closed: () => undefined,
     });
@@ -419,14 +419,6 @@ export class RoundCluster {
 }
 
 const finite = (value: number): number => (Number.isFinite(value) ? value : 0);
-
-function toShard(shard: Shard, link: ShardLink, message: Message): void {
-  if (message.type === 'view') shard.onView(message.view, message.members);
-  else if (message.type === 'commit') shard.onCommit(message);
-  else if (message.type === 'include') shard.onInclude(message);
-  else if (message.type === 'decision') shard.onDecision(message);
-  else if (message.type === 'pull') shard.onPull(link, message.generation, message.chunk);
-}
 
 /** Rows of plan two-phase: round-decisions.test.ts takes them. */
 export const DECISION_ROWS: readonly string[] = [

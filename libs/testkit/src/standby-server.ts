@@ -58,7 +58,7 @@ export class StandbyServer {
       ask: (want) => cluster.ask(this, want),
       coordinatorHere: (isPromoted) => this.coordinate(isPromoted),
       onPromoted: () => undefined,
-      onOver: (why) => this.end(why),
+      onOver: (_, why) => this.end(why),
       guard: (act) => this.guard(act),
       ...(options.silentMs === undefined ? {} : { silentMs: options.silentMs }),
       ...(options.askAtMostMs === undefined ? {} : { askAtMostMs: options.askAtMostMs }),

@@ -431,8 +431,8 @@ export class TokenCluster {
       data: () => undefined,
       message: (message) => {
         const delay = this.shardDelayMs[index] ?? 0;
-        if (delay > 0) setTimeout(() => toShard(shard, link, message), delay);
-        else toShard(shard, link, message);
+        if (delay > 0) setTimeout(() => void shard.fromCoordinator(link, message), delay);
+        else shard.fromCoordinator(link, message);
       },
       closed: () => undefined,
     });
@@ -445,11 +445,4 @@ export class TokenCluster {
     this.coordinator.serverJoined(index, far);
     return shard;
   }
-}
-
-function toShard(shard: TokenShard, link: ShardLink, message: Message): void {
-  if (message.type === 'view') shard.onView(message.view, message.members);
-  else if (message.type === 'commit') shard.onCommit(message);
-  else if (message.type === 'drop') shard.onDrop(message.round, message.replica);
-  else if (message.type === 'pull') shard.onPull(link, message.generation, message.chunk);
 }

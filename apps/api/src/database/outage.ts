@@ -30,6 +30,7 @@ export function isDatabaseOutage(error: unknown): boolean {
         return true;
     }
     if (typeof kind === 'string' && ADAPTER_KINDS.has(kind)) return true;
+    // eslint-disable-next-line messages/decide-nothing -- pg and the query engine give these errors no code
     if (typeof message === 'string' && MESSAGES.test(message)) return true;
     current = cause ?? (meta as Record<string, unknown> | undefined)?.['driverAdapterError'];
   }

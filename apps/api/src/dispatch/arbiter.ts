@@ -3,10 +3,10 @@
  * attempt, under the lock of the run's row, so that of two that ask at the same moment one wins. PostgreSQL remembers the answer,
  * the control hash tells it; asked again, or after a flush, it is told again.
  *
- *     lead.asked ──> lock ──> arbitrate ──> places, fence, event ──> commit ──> field `lead{index}` of the control hash
+ *     lead.asked ──> lock ──> arbitrate ──> places, coordinator's term, event ──> commit ──> field `lead{index}` of the control hash
  *
- * A successor of the coordinator goes on where the stored journal ends. What the former one reports from then on is refused (the
- * fence), and what was stored of it beyond a gap is taken back: the successor writes those numbers and rounds itself.
+ * A successor of the coordinator goes on where the stored journal ends. What the former one reports from then on is refused, by
+ * its term, and what was stored of it beyond a gap is taken back: the successor writes those numbers and rounds itself.
  */
 import { Injectable } from '@nestjs/common';
 import { leadAnswer, leadFieldName, settledLead, type Lead, type Report, type SettledLead } from '@paceline/jobs';
@@ -65,14 +65,17 @@ export class Arbiter {
     if (!changed || !run) return settled;
     for (const { role, set } of changed.places)
       await transaction.runServer.update({ where: { runId_attempt_index_role: { runId, attempt, index, role } }, data: set });
-    if (changed.fence !== undefined) await this.succeed(transaction, run, changed.fence);
+    if (changed.coordinatorTerm !== undefined) await this.succeed(transaction, run, changed.coordinatorTerm);
     await this.moves.addEvents(transaction, run, [{ ...changed.event, at: now }]);
     return settled;
   }
 
   /** Nothing of the former coordinator counts any more but what is stored without a gap. Its later events stay in the history. */
-  private async succeed(transaction: Transaction, { id: runId, attempt }: LockedRun, fence: number): Promise<void> {
-    const { storedN } = await transaction.attempt.update({ where: { runId_number: { runId, number: attempt } }, data: { fence } });
+  private async succeed(transaction: Transaction, { id: runId, attempt }: LockedRun, coordinatorTerm: number): Promise<void> {
+    const { storedN } = await transaction.attempt.update({
+      where: { runId_number: { runId, number: attempt } },
+      data: { coordinatorTerm },
+    });
     const beyond = { runId, attempt, n: { gt: storedN } };
     await transaction.ledgerRange.deleteMany({ where: beyond });
     await transaction.metric.deleteMany({ where: beyond });

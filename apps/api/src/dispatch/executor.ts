@@ -79,7 +79,7 @@ export class Executor {
       case 'explain': {
         const statusReason = storable(action.reason);
         if (run.statusReason === statusReason) return false;
-        return hits(transaction.run.updateMany({ where: { id: run.id }, data: { statusReason } }));
+        return hits(transaction.run.updateMany({ where: { id: run.id }, data: { statusReason, isWaiting: action.isWaiting } }));
       }
       case 'end-attempt':
         return this.attempts.end(transaction, run, action.end);

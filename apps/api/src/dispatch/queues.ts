@@ -98,9 +98,7 @@ export class Queues implements OnModuleDestroy {
   /** Takes a job back unless somebody holds it. @throws RedisUnavailableError */
   async remove(kind: JobKind, jobId: string): Promise<void> {
     await withDeadline('remove a job', DEADLINE_MS, async () => {
-      await this.queues[kind].remove(jobId).catch((error: Error) => {
-        if (!/locked/i.test(error.message)) throw error; // its holder completes it
-      });
+      await this.queues[kind].remove(jobId); // 0 when somebody holds it, who completes it
     });
   }
 

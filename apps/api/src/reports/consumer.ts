@@ -4,6 +4,7 @@ import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import {
   ackFields,
   cancelField,
+  RedisUnavailableError,
   REPORT_STREAM,
   ReportReader,
   withDeadline,
@@ -80,7 +81,7 @@ export class ReportsConsumer implements OnModuleDestroy {
     await withDeadline('make the reader group', READ_DEADLINE_MS, () =>
       this.redis.commands.xgroup('CREATE', REPORT_STREAM, GROUP, '0', 'MKSTREAM'),
     ).catch((error: Error) => {
-      if (!error.message.includes('BUSYGROUP')) throw error;
+      if (replyCode(error) !== 'BUSYGROUP') throw error; // it is there already
     });
   }
 
@@ -156,7 +157,13 @@ export class ReportsConsumer implements OnModuleDestroy {
   }
 }
 
-const isMissingGroup = (error: unknown): boolean => error instanceof Error && /NOGROUP|UNBLOCKED/.test(error.message);
+/** The code of an error that Redis answered with (the cause of ours): by its protocol the first word of the text, and nowhere else. */
+function replyCode(error: unknown): string | undefined {
+  const answer = error instanceof RedisUnavailableError ? error.cause : error;
+  return answer instanceof Error ? answer.message.split(' ', 1)[0] : undefined;
+}
+
+const isMissingGroup = (error: unknown): boolean => ['NOGROUP', 'UNBLOCKED'].includes(replyCode(error) ?? '');
 
 function toMessage([id, fields]: [string, string[]]): StreamMessage {
   const at = fields.indexOf('report');

@@ -3,8 +3,8 @@
  * decides what it changes.
  *
  * A checkpoint that is known here has its whole history here, and whatever attempt begins with it. The acknowledgement is written after
- * the commit, so what is acknowledged is stored; a crash in between costs a repetition, which changes nothing. Inside an attempt the term
- * is the fence: what a coordinator says that was replaced by its standby is refused (dispatch/arbiter.ts).
+ * the commit, so what is acknowledged is stored; a crash in between costs a repetition, which changes nothing. Inside an attempt the
+ * term decides: what a coordinator reports that was replaced by its standby is refused (dispatch/arbiter.ts).
  */
 import { Injectable } from '@nestjs/common';
 import {
@@ -63,8 +63,9 @@ export class JournalStore {
   private async inTransaction(transaction: Transaction, report: JournalReport, streamId: string): Promise<Stored> {
     const run = await this.moves.lock(transaction, report.runId);
     if (!run) return { ack: undefined, mustStop: false, newEntries: 0, changed: false };
-    const { storedN, fence } = report.attempt === run.attempt ? await this.present(transaction, run) : { storedN: 0, fence: 1 };
-    const refusal = refusalOf(report, { attempt: run.attempt, fence });
+    const { storedN, coordinatorTerm } =
+      report.attempt === run.attempt ? await this.present(transaction, run) : { storedN: 0, coordinatorTerm: 1 };
+    const refusal = refusalOf(report, { attempt: run.attempt, coordinatorTerm });
     if (refusal) return { ...refusal, newEntries: 0, changed: false };
     const { entries, hadLater } = await this.newEntries(transaction, run, report.entries, storedN);
     await this.insert(transaction, run, entries);
@@ -101,12 +102,12 @@ export class JournalStore {
     return { entries: newEntriesOf(entries, storedN, known), hadLater: known.size > 0 };
   }
 
-  private async present(transaction: Transaction, run: LockedRun): Promise<{ storedN: number; fence: number }> {
-    const { storedN, fence } = await transaction.attempt.findUniqueOrThrow({
+  private async present(transaction: Transaction, run: LockedRun): Promise<{ storedN: number; coordinatorTerm: number }> {
+    const { storedN, coordinatorTerm } = await transaction.attempt.findUniqueOrThrow({
       where: { runId_number: { runId: run.id, number: run.attempt } },
-      select: { storedN: true, fence: true },
+      select: { storedN: true, coordinatorTerm: true },
     });
-    return { storedN: Number(storedN), fence };
+    return { storedN: Number(storedN), coordinatorTerm };
   }
 
   private async insert(transaction: Transaction, run: LockedRun, entries: readonly JournalEntry[]): Promise<void> {

@@ -28,6 +28,12 @@ const SILENT_MS = 10_000;
 const LINK_WITHIN_MS = 15_000;
 const RUN_OVER: Message = { type: 'end', outcome: 'finished', message: 'the run is over here' };
 
+/**
+ * Why a server has nothing to do in its place any more: the run is over, another server has the shard or may have it, its standby is
+ * not needed or not wanted, or nobody coordinates.
+ */
+export type PlaceEnd = 'RUN_OVER' | 'REPLACED' | 'STANDBY_OVER' | 'COORDINATOR_GONE';
+
 export interface ShardLead {
   /** Raised at each takeover inside the attempt. */
   readonly term: number;
@@ -68,8 +74,8 @@ export interface ShardPlaceOptions<Address extends LinkedServer> {
   coordinatorHere(isPromoted: boolean): Connection;
   /** Workers may be admitted from now on. */
   onPromoted(): void;
-  /** Nothing is left for this server to do: the run is over, another server has the shard or may have it, or the coordinator is gone for good. */
-  onOver(why: string): void;
+  /** Nothing is left for this server to do. */
+  onOver(end: PlaceEnd, why: string): void;
   /** Runs what may fail for this run alone. */
   guard(act: () => void): void;
   readonly giveUpMs?: number;
@@ -101,7 +107,7 @@ export class ShardPlace<Address extends LinkedServer> {
       askToDrop: () => options.ask('drop', this.shard.term),
       tellCoordinator: (message: Message) => this.send(message),
       onReady: () => this.join(false),
-      onDeposed: (why: string) => this.over(why),
+      onDeposed: (why: string) => this.over('REPLACED', why),
       ...deadlines,
     };
     if (!isPaired || isStandby) this.replication = undefined;
@@ -117,7 +123,7 @@ export class ShardPlace<Address extends LinkedServer> {
             options.onPromoted();
             this.join(true);
           },
-          onOver: (why) => this.over(why),
+          onOver: (why) => this.over('STANDBY_OVER', why),
           ...deadlines,
         })
       : undefined;
@@ -251,10 +257,10 @@ export class ShardPlace<Address extends LinkedServer> {
     this.toCoordinator?.close();
   }
 
-  private over(why: string): void {
+  private over(end: PlaceEnd, why: string): void {
     if (this.isOver) return;
     this.end();
-    this.options.onOver(why);
+    this.options.onOver(end, why);
   }
 
   private get hasOtherCoordinator(): boolean {
@@ -280,7 +286,7 @@ export class ShardPlace<Address extends LinkedServer> {
     const { clock, connect, giveUpMs = 300_000 } = this.options;
     for (;;) {
       if (trouble !== undefined && (addresses.length === 1 || clock.now() - sinceMs > giveUpMs))
-        return this.over(`the coordinator is gone: ${trouble}`);
+        return this.over('COORDINATOR_GONE', `the coordinator is gone: ${trouble}`);
       if (trouble !== undefined) await new Promise<void>((resolve) => clock.after(PAUSE_MS, resolve));
       if (this.isOver) return;
       try {
@@ -321,7 +327,7 @@ export class ShardPlace<Address extends LinkedServer> {
         cancelUnanswered();
         if (this.toCoordinator === connection) this.toCoordinator = undefined;
         if (this.isOver) return;
-        if (!hasOther) return this.over(`the coordinator is gone: ${description}`);
+        if (!hasOther) return this.over('COORDINATOR_GONE', `the coordinator is gone: ${description}`);
         void this.dialCoordinator(dialled.addresses, dialled.turn + 1, clock.now(), description);
       },
     });
@@ -355,7 +361,7 @@ export class ShardPlace<Address extends LinkedServer> {
     switch (message.type) {
       case 'end':
         replication?.follow(message);
-        return this.over('the run is over');
+        return this.over('RUN_OVER', 'the run is over');
       case 'tell-again':
         return this.tellAgain();
       case 'heartbeat':

@@ -5,10 +5,10 @@
  *
  * The machine takes its clock as an argument; `tick` must be called every 100 ms or so.
  */
-import { ProtocolError, type Message, type MessageOf } from '@paceline/protocol';
+import { ProtocolError, type FailureCause, type Message, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 import { Attendance, type Owed } from './attendance.js';
-import type { Cause, CoordinatorOptions, EvaluationResult, Outcome } from './coordinator-table.js';
+import type { CoordinatorOptions, EvaluationResult, Outcome } from './coordinator-table.js';
 import { Evaluation } from './evaluation.js';
 import { Membership, givenWork, type CoordinatedMember as Member } from './membership.js';
 import type { LedgerState } from './round-ledger.js';
@@ -33,7 +33,7 @@ const SUCCESSOR_WAITS_MS = 60_000;
 const AFTER_TRAINING: readonly string[] = ['EVALUATING', 'COLLECTING', 'STOPPING', 'OVER'];
 
 /** What the event of a failure tells besides its message. */
-type Failure = Record<string, unknown> & { readonly cause?: Cause };
+type Failure = Record<string, unknown> & { readonly cause?: FailureCause };
 
 /** What is trained so far. */
 interface AttemptLedger {
@@ -307,7 +307,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     this.over('cancel', 'cancelled', 'the run was cancelled');
   }
 
-  fail(message: string, cause: Cause = 'INTERNAL'): void {
+  fail(message: string, cause: FailureCause = 'INTERNAL'): void {
     if (this.table.state === 'OVER') return;
     this.over('fail', 'failed', message, { cause });
   }

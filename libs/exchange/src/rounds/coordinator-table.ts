@@ -193,9 +193,6 @@ export interface RoundSchedule {
 
 export type Outcome = 'finished' | 'paused' | 'cancelled' | 'failed';
 
-/** Why an attempt failed: what the control plane does next depends on it. */
-export type Cause = 'SERVER_LOST' | 'STOPPED' | 'STALLED' | 'NON_FINITE' | 'NON_FINITE_ROLLBACK' | 'POISON_ROUND' | 'INTERNAL';
-
 export interface EvaluationResult {
   readonly loss: number | null;
   readonly accuracy: number | null;

@@ -201,7 +201,7 @@ describe.each<[string, MakePair]>([
     const pair = await makePair({ counters });
     pair.far.close(new ProtocolError('SEAT_TAKEN', 'seat 3 is held by worker-9'));
     await pair.nearSees.until('closed', () => pair.nearSees.closedReasons.length > 0);
-    expect(pair.nearSees.messages).toEqual([{ type: 'refused', code: 'SEAT_TAKEN', message: 'SEAT_TAKEN: seat 3 is held by worker-9' }]);
+    expect(pair.nearSees.messages).toEqual([{ type: 'refused', code: 'SEAT_TAKEN', message: 'seat 3 is held by worker-9' }]);
     expect(pair.nearSees.closedReasons[0]!.error).toMatchObject({ code: 'SEAT_TAKEN', message: 'SEAT_TAKEN: seat 3 is held by worker-9' });
     expect(counters.refused).toEqual({ SEAT_TAKEN: 1 });
   });

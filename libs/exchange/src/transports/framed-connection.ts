@@ -186,9 +186,8 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     }
     this.receiver!.message(message, header);
     if (message.type === 'refused') {
-      const detail = message.message.startsWith(`${message.code}: `) ? message.message.slice(message.code.length + 2) : message.message;
-      this.refusedByPeer = new ProtocolError(message.code, detail);
-      this.shutDown({ error: this.refusedByPeer, description: `refused by the peer: ${message.message}` });
+      this.refusedByPeer = new ProtocolError(message.code, message.message);
+      this.shutDown({ error: this.refusedByPeer, description: `refused by the peer: ${this.refusedByPeer.message}` });
     }
   }
 
@@ -319,7 +318,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     this.release(behind.filter(({ standsAlone }) => !standsAlone));
     if (refusal && isGreeted) {
       countRefused(this.options.counters, refusal.code);
-      const frame = controlFrame({ type: 'refused', code: refusal.code, message: refusal.message.slice(0, 2000) }, NO_NUMBERS, this.checks);
+      const frame = controlFrame({ type: 'refused', code: refusal.code, message: refusal.detail.slice(0, 2000) }, NO_NUMBERS, this.checks);
       this.queue.push(frame);
       this.queuedBytes += frame.bytes;
     }

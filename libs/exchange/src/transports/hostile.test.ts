@@ -336,7 +336,7 @@ describe('who dials', () => {
   it.each<[string, Uint8Array, string]>([
     ['another message', control({ type: 'heartbeat', progress: 1 }), 'BAD_MESSAGE'],
     ['data', frame({}, new Uint8Array(100)), 'BAD_FRAME'],
-    ['a refusal', control({ type: 'refused', code: 'SERVER_FULL', message: 'SERVER_FULL: no' }), 'SERVER_FULL'],
+    ['a refusal', control({ type: 'refused', code: 'SERVER_FULL', message: 'no' }), 'SERVER_FULL'],
   ])('closes when %s comes before the challenge', async (_what, says, code) => {
     const { seen } = await dialled(says);
     while (seen.codes.length === 0) await sleep(1);

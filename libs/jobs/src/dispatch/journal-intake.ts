@@ -2,7 +2,7 @@
  * What one report of a coordinator changes (ROUNDS §7), decided from the stored rows. The api carries it out in one transaction under
  * the lock of the run's row, the simulator in memory:
  *
- *     fence               ->  of another attempt, or of a coordinator that its standby has replaced: nothing is stored
+ *     attempt, term       ->  of another attempt, or of a coordinator that its standby has replaced: nothing is stored
  *     entries n > stored  ->  events, metrics, ledger ranges, each once
  *     stored              ->  moves to the report's last n when nothing is missing before it
  *     state               ->  the run's newest picture, unless a newer report was stored already
@@ -38,17 +38,17 @@ export interface JournalOutcome {
 export const isLive = ({ state }: JournalReport): boolean => LIVE_PHASES.includes(state.phase);
 
 /**
- * What a report that passes no fence is answered with; undefined for one that may write.
+ * What a report of an old attempt or coordinator is answered with; undefined for one that may write.
  * An older attempt's entries are acknowledged and dropped: the attempt after it began with a checkpoint that is known here, and rounds
  * beyond it are void. A coordinator that was replaced is not answered; it learns from the arbiter that it has lost.
  */
 export function refusalOf(
   report: JournalReport,
-  present: { readonly attempt: number; /** The term below which nobody is heard. */ readonly fence: number },
+  present: { readonly attempt: number; /** The term below which nobody is heard. */ readonly coordinatorTerm: number },
 ): { readonly ack: { readonly attempt: number; readonly n: number } | undefined; readonly mustStop: boolean } | undefined {
   if (report.attempt !== present.attempt)
     return { ack: { attempt: report.attempt, n: report.entries.at(-1)?.n ?? 0 }, mustStop: isLive(report) };
-  return (report.term ?? 1) < present.fence ? { ack: undefined, mustStop: false } : undefined;
+  return (report.term ?? 1) < present.coordinatorTerm ? { ack: undefined, mustStop: false } : undefined;
 }
 
 /** Entries that are not stored yet. @param known numbers beyond `storedN` that are stored: a gap may be filled out of order */

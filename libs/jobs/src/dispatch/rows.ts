@@ -21,6 +21,7 @@ export interface StoredRun {
   readonly id: string;
   readonly status: RunStatus;
   readonly statusReason: string | null;
+  readonly isWaiting: boolean;
   readonly attempt: number;
   /** A `RunSpec`. */
   readonly spec: unknown;
@@ -40,7 +41,7 @@ export interface StoredAttempt {
   readonly parentRound: bigint | number | null;
   readonly startedAt: Date | null;
   readonly storedN: bigint | number;
-  readonly fence: number;
+  readonly coordinatorTerm: number;
   readonly seatFailures: number;
   readonly lastFailureAt: Date | null;
 }
@@ -109,6 +110,7 @@ export function pictureOf(row: StoredRunRows, control: ControlFields, lastSeatFa
     runId: row.id,
     status: row.status,
     statusReason: row.statusReason,
+    isWaiting: row.isWaiting,
     attempt: row.attempt,
     cancelRequestedAtMs: msOf(row.cancelRequestedAt),
     pauseRequestedAtMs: msOf(row.pauseRequestedAt),
@@ -120,7 +122,7 @@ export function pictureOf(row: StoredRunRows, control: ControlFields, lastSeatFa
     fromRound: Number(attempt.parentRound ?? 0),
     attemptStartedAtMs: msOf(attempt.startedAt),
     storedN: Number(attempt.storedN),
-    fence: attempt.fence,
+    coordinatorTerm: attempt.coordinatorTerm,
     seatFailures: attempt.seatFailures,
     lastSeatFailureAtMs: msOf(attempt.lastFailureAt),
     lastSeatFailure,

@@ -26,7 +26,7 @@ export interface LeadChange {
    * The coordinator was replaced: what it reports in an older term is refused from here on, and what is stored of it beyond a gap is taken
    * back, because its successor writes those numbers and rounds itself.
    */
-  readonly fence: number | undefined;
+  readonly coordinatorTerm: number | undefined;
   readonly event: StoredEvent;
 }
 
@@ -52,7 +52,7 @@ export function settledLead(
     changed: {
       isPromoted,
       places: isPromoted ? [drop, { role: 'standby', set: { term } }] : [drop],
-      fence: isPromoted && index === 0 ? term : undefined,
+      coordinatorTerm: isPromoted && index === 0 ? term : undefined,
       event: {
         attempt: asked.attempt,
         type: 'lead.changed',

@@ -22,6 +22,7 @@ export interface RunChange {
   readonly nextAttemptAt?: Date | null;
   readonly finishedAt?: Date | null;
   readonly statusReason?: string;
+  readonly isWaiting?: boolean;
   readonly workersWanted?: number;
   readonly restartsUsed?: number;
   readonly restartsTotal?: number;
@@ -69,7 +70,11 @@ export interface StoredEvent {
 }
 
 export interface Moved {
-  readonly run: { readonly status: RunStatus; readonly statusReason: string; readonly statusChangedAt: Date; readonly finishedAt?: Date };
+  readonly run: Pick<StoredRun, 'status' | 'isWaiting'> & {
+    readonly statusReason: string;
+    readonly statusChangedAt: Date;
+    readonly finishedAt?: Date;
+  };
   readonly event: StoredEvent;
   /** The present attempt is over: jobs that were not sent go, its seats are closed with `why`. */
   readonly ends: { readonly endedAt: Date; readonly endCause: string; readonly endReason: string; readonly why: string } | undefined;
@@ -80,7 +85,7 @@ export function movedTo({ status, attempt }: RunHead, { to, reason, cause }: Sta
   if (!mayMove(status, to)) return undefined;
   const statusReason = reason.slice(0, MAX_REASON_CHARACTERS);
   return {
-    run: { status: to, statusReason, statusChangedAt: now, ...(isOver(to) ? { finishedAt: now } : {}) },
+    run: { status: to, statusReason, isWaiting: false, statusChangedAt: now, ...(isOver(to) ? { finishedAt: now } : {}) },
     event: {
       attempt,
       type: 'status.changed',

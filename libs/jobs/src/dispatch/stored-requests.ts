@@ -43,7 +43,7 @@ export function requested(run: AskedRun, asked: AskedOfRun, now: Date): RequestS
     case 'cancel':
       if (answer.does === 'move') return { does: 'move', move: { to: answer.to, reason: 'cancelled', set: { nextAttemptAt: null } } };
       if (answer.does !== 'ask') return { does: 'nothing' };
-      return { does: 'set', run: { cancelRequestedAt: now, statusReason: 'is being cancelled' } };
+      return { does: 'set', run: { cancelRequestedAt: now, statusReason: 'is being cancelled', isWaiting: false } };
     case 'resume':
       return resume(run.spec as RunSpec, asked.servers ?? undefined, answer.does === 'begin');
     case 'scale':

@@ -7,7 +7,8 @@
  *     a server is lost ────────┼──> afterEnd(run, end) ┤
  *     a server's complaint ────┘                       └─> RECOVERING ── pause ──> the next attempt
  */
-import { FAILURE_CAUSES, type FailureCause } from '../contract.js';
+import type { FailureCause } from '@paceline/protocol';
+import { FAILURE_CAUSES } from '../contract.js';
 import { chargeRestart, restartPauseMs, restartsLeft, type RestartCount } from './restarts.js';
 import { hasLiveAttempt, type RunStatus } from './run-status.js';
 

@@ -45,6 +45,8 @@ export interface RunPicture {
   readonly runId: string;
   readonly status: RunStatus;
   readonly statusReason: string | null;
+  /** The reason says what the run waits for. */
+  readonly isWaiting: boolean;
   readonly attempt: number;
   readonly cancelRequestedAtMs: number | null;
   readonly pauseRequestedAtMs: number | null;
@@ -62,8 +64,8 @@ export interface RunPicture {
   readonly attemptStartedAtMs: number | null;
   /** Highest journal number that is stored. */
   readonly storedN: number;
-  /** Term of the coordinator whose journal counts. */
-  readonly fence: number;
+  /** Of the coordinator whose journal counts. */
+  readonly coordinatorTerm: number;
   readonly seatFailures: number;
   readonly lastSeatFailureAtMs: number | null;
   readonly lastSeatFailure: SeatFailure | null;
@@ -129,7 +131,7 @@ export type DispatchAction =
   | { readonly kind: 'forget-seat-failures' }
   | { readonly kind: 'reprioritise-seat'; readonly task: TaskPicture; readonly heldSeats: number }
   | { readonly kind: 'move'; readonly to: RunStatus; readonly reason: string }
-  | { readonly kind: 'explain'; readonly reason: string }
+  | { readonly kind: 'explain'; readonly reason: string; readonly isWaiting: boolean }
   /** `afterEnd` says what follows. */
   | { readonly kind: 'end-attempt'; readonly end: AttemptEnd }
   /** From the checkpoint that `nextRestore` names. */

@@ -36,6 +36,8 @@ export const TAKEOVER_WITHIN_MS = 20_000;
 interface Lost {
   readonly server: ServerPicture;
   readonly serverId: string;
+  /** Of the attempt's end, when it ends it. */
+  readonly cause: 'SERVER_LOST' | 'STOPPED';
   readonly why: string;
 }
 
@@ -121,9 +123,8 @@ const replace = ({ server: { index, made, role }, serverId, why }: Lost): Dispat
   why: `server ${serverId} ${why} before the start`,
 });
 
-function lostEnd(run: RunPicture, { server, serverId, why }: Lost) {
+function lostEnd(run: RunPicture, { server, serverId, cause, why }: Lost) {
   const round = run.coordinator?.round ?? run.fromRound;
-  const cause = why.startsWith('was stopped') ? 'STOPPED' : 'SERVER_LOST';
   return { kind: 'failed', cause, message: `parameter server ${server.index} (${serverId}) ${why} in round ${round}` } as const;
 }
 
@@ -145,14 +146,14 @@ function isLost(server: ServerPicture, fleet: FleetPicture, now: number): Lost |
   if (!server.claim) return undefined;
   const { serverId } = server.claim.address;
   const seen = fleet.servers.get(serverId);
-  const wasLost = { server, serverId, why: 'was lost' };
+  const lost = { server, serverId, cause: 'SERVER_LOST', why: 'was lost' } as const;
   if (server.claim.isLoading && now - server.claim.atMs > LOADING_AT_MOST_MS)
-    return { server, serverId, why: `had not loaded its part within ${LOADING_AT_MOST_MS / 60_000} minutes` };
-  if (seen?.hasLeft) return { server, serverId, why: 'was stopped' };
-  if (seen?.isRefused && seen.silentMs > REFUSED_SILENCE_MS && fleet.hearingForMs >= REFUSED_HEARING_MS) return wasLost;
+    return { ...lost, why: `had not loaded its part within ${LOADING_AT_MOST_MS / 60_000} minutes` };
+  if (seen?.hasLeft) return { ...lost, cause: 'STOPPED', why: 'was stopped' };
+  if (seen?.isRefused && seen.silentMs > REFUSED_SILENCE_MS && fleet.hearingForMs >= REFUSED_HEARING_MS) return lost;
   if (!fleet.canJudge) return undefined;
-  if (!seen) return now - server.claim.atMs > 2 * LOST_AFTER_MS ? wasLost : undefined;
-  return seen.silentMs > (seen.isSuspected ? SUSPECTED_SILENCE_MS : LOST_AFTER_MS) ? wasLost : undefined;
+  if (!seen) return now - server.claim.atMs > 2 * LOST_AFTER_MS ? lost : undefined;
+  return seen.silentMs > (seen.isSuspected ? SUSPECTED_SILENCE_MS : LOST_AFTER_MS) ? lost : undefined;
 }
 
 /** Its process lives, but nobody there speaks of the attempt: nobody owns the run. */

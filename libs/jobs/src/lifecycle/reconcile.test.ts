@@ -23,6 +23,7 @@ const run = (changes: Partial<RunPicture> = {}): RunPicture => ({
   runId: RUN_ID,
   status: 'RUNNING',
   statusReason: 'training began',
+  isWaiting: false,
   attempt: 3,
   cancelRequestedAtMs: null,
   pauseRequestedAtMs: null,
@@ -34,7 +35,7 @@ const run = (changes: Partial<RunPicture> = {}): RunPicture => ({
   fromRound: 40,
   attemptStartedAtMs: NOW - 58_000,
   storedN: 0,
-  fence: 1,
+  coordinatorTerm: 1,
   seatFailures: 0,
   lastSeatFailureAtMs: null,
   lastSeatFailure: null,
@@ -109,7 +110,11 @@ describe('a server that loads what it begins with', () => {
 
   it('has its part: nobody else is offered it, nothing is started, and the reason says so', () => {
     expect(decide(placed(60_000))).toEqual([
-      { kind: 'explain', reason: 'waits for parameter server 0 to load the parameters to begin with (attempt 3, from round 40)' },
+      {
+        kind: 'explain',
+        reason: 'waits for parameter server 0 to load the parameters to begin with (attempt 3, from round 40)',
+        isWaiting: true,
+      },
     ]);
     expect(jobsInQuestion(placed(60_000), NOW).placements).toEqual([]);
   });
@@ -265,7 +270,7 @@ describe('a run without a live attempt', () => {
 
 describe('what Redis lost', () => {
   it('is written again', () => {
-    expect(decide(run({ control: {}, storedN: 7, fence: 2 }))).toEqual([
+    expect(decide(run({ control: {}, storedN: 7, coordinatorTerm: 2 }))).toEqual([
       { kind: 'write-control', fields: { start: START } },
       { kind: 'write-control', fields: { ack3: '7@2' } },
     ]);
@@ -376,8 +381,15 @@ describe('the reason', () => {
       /none is connected/,
     ],
     ['RUNNING, waiting', run({ coordinator: { ...run().coordinator!, waitingFor: 'server 1' } }), {}, /^waits for server 1$/],
-    ['RUNNING again', run({ statusReason: 'waits for server 1' }), {}, /^training goes on$/],
+    ['RUNNING again', run({ statusReason: 'is held up by server 1', isWaiting: true }), {}, /^training goes on$/],
   ])('of %s', (_, picture, counts, reason) => {
     expect(reasonOf(picture, counts)).toEqual([expect.stringMatching(reason)]);
+  });
+
+  it('is told by what is stored beside it, not by its words', () => {
+    expect(reasonOf(run({ statusReason: 'waits for nobody: training began', isWaiting: false }), {})).toEqual([]);
+    const waiting = run({ coordinator: { ...run().coordinator!, waitingFor: 'server 1' } });
+    expect(decide(waiting)).toEqual([{ kind: 'explain', reason: 'waits for server 1', isWaiting: true }]);
+    expect(decide(run({ isWaiting: true }))).toEqual([{ kind: 'explain', reason: 'training goes on', isWaiting: false }]);
   });
 });

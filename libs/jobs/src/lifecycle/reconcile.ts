@@ -34,7 +34,7 @@ export function reconcile(run: RunPicture, fleet: FleetPicture, jobs: ReadonlyMa
   const { actions, hasStarted } = place(run, fleet, jobs, now);
   if (actions.some(({ kind }) => kind === 'end-attempt')) return actions;
   if (!run.control[ackFieldName(run.attempt)] && run.storedN > 0)
-    actions.push({ kind: 'write-control', fields: ackFields(run.attempt, run.fence, run.storedN) });
+    actions.push({ kind: 'write-control', fields: ackFields(run.attempt, run.coordinatorTerm, run.storedN) });
   if (run.status === 'PAUSING') actions.push(...pause(run, now));
   const workers = workersField(run.attempt, seatLimit(run));
   if (run.workersWanted !== null && run.control.workers !== workers) actions.push({ kind: 'write-control', fields: { workers } });
@@ -75,7 +75,8 @@ function pause(run: RunPicture, now: number): DispatchAction[] {
 }
 
 function status(run: RunPicture, fleet: FleetPicture, hasStarted: boolean, now: number): DispatchAction[] {
-  const explain = (reason: string): DispatchAction[] => (reason === run.statusReason ? [] : [{ kind: 'explain', reason }]);
+  const explain = (reason: string, isWaiting = true): DispatchAction[] =>
+    reason === run.statusReason ? [] : [{ kind: 'explain', reason, isWaiting }];
   const noWorker = waitsForWorker(fleet.counts);
   if (run.status === 'QUEUED') {
     if (hasStarted && !noWorker) return [{ kind: 'move', to: 'PROVISIONING', reason: ABOUT_TO }];
@@ -87,7 +88,7 @@ function status(run: RunPicture, fleet: FleetPicture, hasStarted: boolean, now: 
   if (run.status !== 'RUNNING' || !run.coordinator) return [];
   const { waitingFor } = run.coordinator;
   if (waitingFor !== null) return explain(noWorker ?? `waits for ${waitingFor}`);
-  return run.statusReason?.startsWith('waits for ') ? explain('training goes on') : [];
+  return run.isWaiting ? explain('training goes on', false) : [];
 }
 
 const ABOUT_TO = 'its servers are set up; a worker is about to take the first seat';

@@ -29,9 +29,10 @@ const run = (changes: Partial<RunPicture> = {}): RunPicture => ({
   runId: RUN_ID,
   status: 'RUNNING',
   statusReason: 'training began',
+  isWaiting: false,
   attempt: 1,
   storedN: 0,
-  fence: 1,
+  coordinatorTerm: 1,
   fromRound: 0,
   cancelRequestedAtMs: null,
   pauseRequestedAtMs: null,
@@ -83,7 +84,7 @@ describe('placing', () => {
       server.role === 'standby' && server.index === 1 ? { ...server, claim: null, madeAtMs: NOW } : server,
     );
     expect(decide(run({ ...waiting, servers: open }))).toEqual([
-      { kind: 'explain', reason: 'waits for 2 parameter servers with a standby each to get ready: 3 of 4 are' },
+      { kind: 'explain', reason: 'waits for 2 parameter servers with a standby each to get ready: 3 of 4 are', isWaiting: true },
     ]);
     expect(decide(run(waiting))).toEqual([
       { kind: 'mark-started' },

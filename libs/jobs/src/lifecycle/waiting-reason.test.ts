@@ -18,6 +18,13 @@ it.each<[string, Partial<FleetCounts>, number, number, string]>([
     0,
     'waits for 1 parameter server: none is connected; waits for a worker: none is connected; start one with `paceline up`',
   ],
+  [
+    'nothing is there, and the only worker is of another release',
+    { incompatible: [{ role: 'worker', id: 'w1', protocolVersion: PROTOCOL_VERSION + 1 }] },
+    1,
+    0,
+    `waits for 1 parameter server: none is connected; start one with \`paceline up\`; waits for a worker: worker w1 speaks protocol ${PROTOCOL_VERSION + 1}, this control plane speaks ${PROTOCOL_VERSION}; run the same release everywhere`,
+  ],
   ['no worker', { liveServers: 1 }, 1, 1, 'waits for a worker: none is connected; start one with `paceline up`'],
   ['no server', { liveWorkers: 2 }, 2, 0, 'waits for 2 parameter servers: none is connected; start one with `paceline up`'],
   [

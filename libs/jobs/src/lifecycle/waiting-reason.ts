@@ -19,14 +19,19 @@ export interface NeededServers {
 const START = 'start one with `paceline up`';
 const plural = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
 
+/** @param isStartSaid the reason goes on with what to start */
 export function waitsForServers(
   { liveServers, incompatible = [] }: Partial<FleetCounts> & { liveServers: number },
   { serversNeeded: needed, standby }: NeededServers,
   claimed: number,
+  isStartSaid = false,
 ): string {
   const shards = plural(needed / (1 + standby), 'parameter server');
   const what = `waits for ${standby === 0 ? shards : `${shards} with a standby each`}`;
-  if (liveServers === 0) return `${what}: none is connected; ${otherVersion(incompatible, 'server') ?? START}`;
+  if (liveServers === 0) {
+    const advice = otherVersion(incompatible, 'server') ?? (isStartSaid ? undefined : START);
+    return `${what}: none is connected${advice === undefined ? '' : `; ${advice}`}`;
+  }
   if (liveServers < needed && standby > 0)
     return `${what}: needs ${needed} server processes, ${liveServers} ${liveServers === 1 ? 'is' : 'are'} free; start more, or ask for fewer (strategy.servers, strategy.standby)`;
   if (liveServers < needed)
@@ -50,8 +55,8 @@ function otherVersion(incompatible: FleetCounts['incompatible'], role: 'worker' 
 /** The reason of a run that is QUEUED: servers first, then workers; both when both are missing. */
 export function queuedReason(counts: FleetCounts, needed: NeededServers, claimed: number, loading: readonly number[] = []): string {
   const worker = waitsForWorker(counts);
-  let server = claimed < needed.serversNeeded ? waitsForServers(counts, needed, claimed) : undefined;
-  if (worker?.endsWith(START)) server = server?.replace(`; ${START}`, ''); // said once is enough
+  const isStartSaid = worker !== undefined && otherVersion(counts.incompatible, 'worker') === undefined;
+  let server = claimed < needed.serversNeeded ? waitsForServers(counts, needed, claimed, isStartSaid) : undefined;
   if (!server && loading.length > 0) server = `waits for parameter server ${loading.join(', ')} to load the parameters to begin with`;
   return [server, worker].filter((text) => text !== undefined).join('; ') || 'is about to be set up';
 }

@@ -40,7 +40,7 @@ export interface RunRow extends StoredRun {
 export interface AttemptRow extends StoredAttempt {
   readonly storedN: number;
   readonly parentRound: number | null;
-  readonly fence: number;
+  readonly coordinatorTerm: number;
   readonly endedAt: Date | null;
   readonly endCause: string | null;
   readonly endReason: string | null;

@@ -130,8 +130,8 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
     async play(script) {
       expect((await script.journal(1, [])).run.status).toBe('QUEUED');
       const started = await script.journal(1, numbered(1, [event('training.started')]));
-      expect(started.run).toMatchObject({ status: 'RUNNING', statusReason: 'training began' });
-      await script.act({ kind: 'explain', reason: 'waits for nobody' });
+      expect(started.run).toMatchObject({ status: 'RUNNING', statusReason: 'training began', isWaiting: false });
+      await script.act({ kind: 'explain', reason: 'waits for nobody', isWaiting: true });
       expect((await script.journal(1, [], { state: { phase: 'training' } })).run.statusReason).toBe('waits for nobody');
     },
   },
@@ -196,7 +196,13 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
         coordinator: { attempt: 2, phase: 'waiting', round: 10 },
       });
       expect(second.run.statusReason).toBe('the next attempt begins from the checkpoint of round 10');
-      expect(second.attempts[1]).toMatchObject({ number: 2, parent: { attempt: 1, round: 10 }, storedN: 0, fence: 1, hasStarted: false });
+      expect(second.attempts[1]).toMatchObject({
+        number: 2,
+        parent: { attempt: 1, round: 10 },
+        storedN: 0,
+        coordinatorTerm: 1,
+        hasStarted: false,
+      });
       expect(second.places.filter(({ attempt }) => attempt === 2)).toHaveLength(2);
       expect(second.jobs).toEqual(['place-a2-i0-m0', 'place-a2-i1-m0']);
       expect(await script.begin()).toEqual(second);
@@ -242,7 +248,7 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
     },
   },
   {
-    name: 'a standby is dropped or promoted, whichever asks first; a successor of the coordinator has a fence, and what was beyond a gap is gone',
+    name: 'a standby is dropped or promoted, whichever asks first; a successor of the coordinator has a term, and what was beyond a gap is gone',
     spec: { standby: 1 },
     async play(script) {
       const ask = (index: number, serverId: string, want: 'drop' | 'promote', attempt = 1) =>
@@ -267,7 +273,7 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
       const promoted = await script.run.rows();
       expect(placeOf(promoted, 0)).toMatchObject({ isDropped: true });
       expect(placeOf(promoted, 0, 'standby')).toMatchObject({ isDropped: false, term: 2 });
-      expect(promoted.attempts[0]).toMatchObject({ fence: 2, storedN: 3 });
+      expect(promoted.attempts[0]).toMatchObject({ coordinatorTerm: 2, storedN: 3 });
       expect(promoted.entries).toEqual(['1/0001', '1/0002', '1/0003']);
       const lead = { attempt: 1, index: 0, term: 2, primary: 's0-a1', standby: null };
       const answer = { ...lead, storedN: 3, ledgerFrom: 2, newest: 2, terms: [2, 1] };
@@ -279,8 +285,11 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
     name: 'reasons and moves are for the status that was seen',
     async play(script) {
       const queued = await script.run.rows();
-      expect(await script.act({ kind: 'explain', reason: 'late' }, { attempt: 1, status: 'RUNNING' })).toEqual(queued);
-      expect((await script.act({ kind: 'explain', reason: 'waits' })).run.statusReason).toBe('waits');
+      expect(await script.act({ kind: 'explain', reason: 'late', isWaiting: true }, { attempt: 1, status: 'RUNNING' })).toEqual(queued);
+      expect((await script.act({ kind: 'explain', reason: 'waits', isWaiting: true })).run).toMatchObject({
+        statusReason: 'waits',
+        isWaiting: true,
+      });
       expect((await script.act({ kind: 'move', to: 'RUNNING', reason: 'too far' })).run.status).toBe('QUEUED');
       expect((await script.act({ kind: 'begin-attempt', reason: 'no' })).run.attempt).toBe(1);
       await script.act({ kind: 'mark-started' });

@@ -77,6 +77,7 @@ function read(stored: StoredRun): ContractRows {
     run: {
       status: run.status,
       statusReason: run.statusReason,
+      isWaiting: run.isWaiting,
       attempt: run.attempt,
       isCancelWanted: run.cancelRequestedAt !== null,
       isPauseWanted: run.pauseRequestedAt !== null,
@@ -107,7 +108,7 @@ function read(stored: StoredRun): ContractRows {
         endRound: row.endRound,
         parent: parentOfRow(row),
         storedN: row.storedN,
-        fence: row.fence,
+        coordinatorTerm: row.coordinatorTerm,
         seatFailures: row.seatFailures,
         hasFailedSeat: row.lastFailureAt !== null,
       }))

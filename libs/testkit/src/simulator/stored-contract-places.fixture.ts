@@ -43,7 +43,7 @@ const EVERY_ACTION: readonly DispatchAction[] = [
   { kind: 'forget-seat-failures' },
   { kind: 'reprioritise-seat', task: task(0, 0), heldSeats: 3 },
   { kind: 'move', to: 'FAILED', reason: 'an old voice' },
-  { kind: 'explain', reason: 'an old voice' },
+  { kind: 'explain', reason: 'an old voice', isWaiting: true },
   end,
   { kind: 'begin-attempt', reason: 'an old voice' },
 ];
@@ -57,7 +57,7 @@ export const PLACE_SCENARIOS: readonly ContractScenario[] = [
     async play(script) {
       const rows = await script.run.rows();
       expect(rows.run).toMatchObject({ status: 'QUEUED', attempt: 1, serverCount: 4, totalRounds: 100, coordinator: null });
-      expect(rows.attempts).toMatchObject([{ number: 1, hasStarted: false, parent: null, storedN: 0, fence: 1 }]);
+      expect(rows.attempts).toMatchObject([{ number: 1, hasStarted: false, parent: null, storedN: 0, coordinatorTerm: 1 }]);
       expect(rows.jobs).toEqual(['place-a1-i0-m0', 'place-a1-i0-standby-m0', 'place-a1-i1-m0', 'place-a1-i1-standby-m0']);
       expect([rows.seats, rows.checkpoints, rows.entries]).toEqual([[], [], []]);
     },

@@ -21,6 +21,7 @@ export interface ContractRows {
   readonly run: {
     readonly status: RunStatus;
     readonly statusReason: string | null;
+    readonly isWaiting: boolean;
     readonly attempt: number;
     readonly isCancelWanted: boolean;
     readonly isPauseWanted: boolean;
@@ -46,7 +47,7 @@ export interface ContractRows {
     /** `run` where the checkpoint is another run's. */
     readonly parent: { readonly run?: string; readonly attempt: number; readonly round: number } | null;
     readonly storedN: number;
-    readonly fence: number;
+    readonly coordinatorTerm: number;
     readonly seatFailures: number;
     readonly hasFailedSeat: boolean;
   }[];

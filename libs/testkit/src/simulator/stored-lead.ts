@@ -6,15 +6,15 @@ export function decideLead(stored: StoredRun, asked: Extract<Report, { kind: 'le
   const { attempt, index } = asked;
   const settled = settledLead(stored.run, stored.places(attempt), asked, stored.now);
   for (const { role, set } of settled.changed?.places ?? []) stored.setPlace({ attempt, index, role }, set);
-  if (settled.changed?.fence !== undefined) succeed(stored, settled.changed.fence);
+  if (settled.changed?.coordinatorTerm !== undefined) succeed(stored, settled.changed.coordinatorTerm);
   if (settled.changed) stored.addEvents([settled.changed.event]);
   return settled;
 }
 
 /** Nothing of the former coordinator counts any more but what is stored without a gap. Its later events stay in the history. */
-function succeed(stored: StoredRun, fence: number): void {
+function succeed(stored: StoredRun, coordinatorTerm: number): void {
   const { number, storedN } = stored.attempt;
-  stored.setAttempt(number, { fence });
+  stored.setAttempt(number, { coordinatorTerm });
   for (const entry of stored.rows.entries.values())
     if (entry.attempt === number && entry.n > storedN) stored.rows.entries.delete(`${number}/${entry.n}`);
   for (const event of stored.rows.events.values())

@@ -78,8 +78,8 @@ export interface StoredJournal {
 /** As reports/journal-store.ts. */
 export function storeJournal(stored: StoredRun, report: JournalReport, streamId: string): StoredJournal {
   const { rows, run } = stored;
-  const { storedN, fence } = report.attempt === run.attempt ? stored.attempt : { storedN: 0, fence: 1 };
-  const refusal = refusalOf(report, { attempt: run.attempt, fence });
+  const { storedN, coordinatorTerm } = report.attempt === run.attempt ? stored.attempt : { storedN: 0, coordinatorTerm: 1 };
+  const refusal = refusalOf(report, { attempt: run.attempt, coordinatorTerm });
   if (refusal) return { ...refusal, changed: false };
   const later = rows.entries.values().filter(({ attempt, n }) => attempt === run.attempt && n > storedN);
   const entries = newEntriesOf(report.entries, storedN, new Set(later.map(({ n }) => n)));

@@ -140,6 +140,7 @@ export class StoredRun {
       id: this.id,
       status: 'PENDING',
       statusReason: null,
+      isWaiting: false,
       attempt: 1,
       spec,
       workersWanted: null,
@@ -185,7 +186,7 @@ export class StoredRun {
     if (!moved) return false;
     this.set({ ...moved.run, ...move.set });
     this.addEvents([moved.event]);
-    this.watch.moved(from, move.to, moved.run.statusReason);
+    this.watch.moved(from, move.to, moved.run.statusReason, move.cause);
     if (moved.ends) this.closeAttempt(moved.ends);
     return true;
   }
@@ -258,7 +259,7 @@ export class StoredRun {
       storedN: 0,
       seatFailures: 0,
       lastFailureAt: null,
-      fence: 1,
+      coordinatorTerm: 1,
       endedAt: null,
       endCause: null,
       endReason: null,
@@ -343,7 +344,7 @@ export class StoredRun {
         return this.move({ to: action.to, reason: action.reason });
       case 'explain':
         if (run.statusReason === action.reason) return false;
-        this.set({ statusReason: action.reason });
+        this.set({ statusReason: action.reason, isWaiting: action.isWaiting });
         return true;
       case 'end-attempt':
         return this.end(action.end);

@@ -113,13 +113,13 @@ export class Watch {
   }
 
   /** The run's row got another status (I6). */
-  moved(from: RunStatus, to: RunStatus, reason: string): void {
+  moved(from: RunStatus, to: RunStatus, reason: string, cause: string | undefined): void {
     const { checks, world, moves } = this.cluster;
     moves.set(`${from}>${to}`, (moves.get(`${from}>${to}`) ?? 0) + 1);
     checks.expect(mayMove(from, to), 'I6', () => `the run went from ${from} to ${to}: ${reason}`);
     world.note(`status ${to}`);
     world.recent.push(`${world.nowMs.toFixed(3)} STATUS ${to}: ${reason}`);
-    if (isOver(to)) this.runOver(to, reason);
+    if (isOver(to)) this.runOver(to, reason, cause);
   }
 
   /** An entry of a journal is written among the rows of the run (I7). */
@@ -145,7 +145,7 @@ export class Watch {
     cluster.world.note(`attempt over: ${row}`);
     cluster.ends.set(row, (cluster.ends.get(row) ?? 0) + 1);
     if (to === undefined) return;
-    if (row === 'restart' || row === 'budgetSpent') this.restarted(reason);
+    if (row === 'restart' || row === 'budgetSpent') this.restarted(reason, end);
     if (row === 'budgetSpent' && cluster.run.spec.restarts < RESTARTS) cluster.mayFail ??= 'a run of few restarts';
     // The device that computed it is not asked again: the same rounds, once more, are finite.
     if (end.kind === 'failed' && end.cause === 'NON_FINITE_ROLLBACK') cluster.run.spoiled.clear();
@@ -248,7 +248,7 @@ export class Watch {
     );
   }
 
-  runOver(outcome: string, message: string): void {
+  runOver(outcome: string, message: string, cause: string | undefined): void {
     const { cluster } = this;
     const { checks, run } = cluster;
     if (outcome === 'SUCCEEDED') {
@@ -260,7 +260,7 @@ export class Watch {
         'I8',
         () => `the run finished, and nobody has seen that [${[...run.spoiled.keys()].join(' ')}] is no number`,
       );
-    } else if (message.startsWith('poison round') && cluster.mayFail !== 'a poison round') {
+    } else if (cause === 'POISON_ROUND' && cluster.mayFail !== 'a poison round') {
       checks.expect(
         this.lossesInjected() >= 5,
         'liveness',
@@ -315,7 +315,7 @@ export class Watch {
   }
 
   /** An attempt is started anew: only a fault that costs a server may be the cause. */
-  restarted(reason: string): void {
+  restarted(reason: string, end: AttemptEnd): void {
     const { checks, network, run } = this.cluster;
     const causes = [
       'kill a server',
@@ -330,7 +330,7 @@ export class Watch {
       'a server loses the control plane',
     ];
     if (run.shape.gradient.nonFinite === 'rollback') causes.push('spoil a gradient');
-    if (run.shape.tokens?.nonFinite === 'rollback' && reason.includes('NaN or infinity')) return;
+    if (run.shape.tokens?.nonFinite === 'rollback' && end.kind === 'failed' && end.cause === 'NON_FINITE_ROLLBACK') return;
     const isCaused = this.cluster.hosted.some(({ server }) => !server.process.isAlive) || causes.some((cause) => network.fired.has(cause));
     checks.expect(isCaused, 'liveness', () => `the attempt was started anew without a cause: ${reason}`);
   }
