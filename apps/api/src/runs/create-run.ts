@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { Injectable } from '@nestjs/common';
 import { datasetInfo, type DatasetInfo } from '@paceline/data';
-import { LIMITS, parseRunSpec, type ModelDescription, type RunSpec, type SpecIssue } from '@paceline/spec';
+import { LIMITS, parseRunSpec, tooLargeFor, type ModelDescription, type RunSpec, type SpecIssue } from '@paceline/spec';
 import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
 import { Database, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
@@ -119,14 +119,8 @@ export class CreateRun {
     const described = await this.models.of(spec);
     if ('issues' in described) return new InvalidInput(described.issues);
     const { model } = described;
-    if (model.parameterCount + model.stateCount > LIMITS.modelParameters) {
-      return new InvalidInput([
-        {
-          path: 'model',
-          message: `has ${model.parameterCount + model.stateCount} parameters; at most ${LIMITS.modelParameters} are supported`,
-        },
-      ]);
-    }
+    const tooLarge = tooLargeFor(spec, model.parameterCount + model.stateCount);
+    if (tooLarge) return new InvalidInput([{ path: 'model', message: tooLarge }]);
     if (model.variables.length > LIMITS.modelVariables) {
       return new InvalidInput([
         {
