@@ -19,6 +19,7 @@ import { ServerSightings } from '../fleet/server-sightings.js';
 import { Control } from './control.js';
 import { Executor } from './executor.js';
 import { Queues } from './queues.js';
+import { Shares } from './shares.js';
 import { readRunsInHand, RUNS_PER_TICK } from './run-picture.js';
 
 @Injectable()
@@ -31,6 +32,7 @@ export class Reconciler {
     private readonly control: Control,
     executor: Executor,
     queues: Queues,
+    shares: Shares,
   ) {
     const jobs = new JobSightings({
       stateOf: (kind, jobId) => queues.stateOf(kind, jobId),
@@ -39,7 +41,10 @@ export class Reconciler {
     this.runs = new RunReconciler({
       now: Date.now,
       readRuns: (afterId, confirmLock) => this.read(afterId, confirmLock),
-      fleet: (placed) => sightings.picture(placed),
+      fleet: async (placed) => {
+        const [fleet, { waiting }, seatRoom] = await Promise.all([sightings.picture(placed), shares.read(), shares.seatRoom()]);
+        return { ...fleet, waiting, seatRoom };
+      },
       jobs: (run, now, confirmLock) => jobs.of(run, now, confirmLock),
       carryOut: (run, action) => executor.carryOut(run, action),
       waitingIds: (kind) => queues.waitingIds(kind),

@@ -63,7 +63,7 @@ export class FleetReports {
       return change !== undefined;
     });
     if (isTaken) this.dispatch.wake();
-    else this.log.info({ run: runId, attempt, index, server: serverId }, 'a second claim of a placement was ignored');
+    else this.log.debug({ run: runId, attempt, index, server: serverId }, 'a second claim of a placement was ignored');
   }
 
   private async serverFailed(report: Of<'server.failed'>): Promise<void> {

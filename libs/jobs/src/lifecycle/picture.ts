@@ -4,6 +4,7 @@
  */
 import type { ControlFields, CoordinatorState, ServerAddress } from '../contract.js';
 import type { AttemptEnd, SeatFailure } from './attempt-end.js';
+import type { PlaceWait } from './fair-share.js';
 import type { RunStatus } from './run-status.js';
 import type { FleetCounts } from './waiting-reason.js';
 
@@ -93,6 +94,10 @@ export interface FleetPicture {
   /** For how long reports have been read without a gap. */
   readonly hearingForMs: number;
   readonly counts: FleetCounts;
+  /** Runs that have no place on the servers yet, and why. */
+  readonly waiting?: ReadonlyMap<string, PlaceWait>;
+  /** Seats that a run may hold by the limit of its team, where there is one. */
+  readonly seatRoom?: ReadonlyMap<string, number>;
 }
 
 /** `unsent`: its row in the outbox has not been sent yet. */
