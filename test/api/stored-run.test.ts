@@ -16,6 +16,7 @@ import type { Control } from '../../apps/api/src/dispatch/control.js';
 import { DispatchSignal } from '../../apps/api/src/dispatch/dispatch-signal.js';
 import { Executor } from '../../apps/api/src/dispatch/executor.js';
 import type { Queues } from '../../apps/api/src/dispatch/queues.js';
+import { Shares } from '../../apps/api/src/dispatch/shares.js';
 import { Fleet } from '../../apps/api/src/fleet/fleet.js';
 import { ServerSightings } from '../../apps/api/src/fleet/server-sightings.js';
 import { FleetReports } from '../../apps/api/src/reports/fleet-reports.js';
@@ -58,10 +59,8 @@ let api: ReturnType<typeof wire>;
 function wire(databaseUrl: string) {
   const log = createLogger('api');
   log.level = 'error';
-  const database = new Database(
-    { databaseUrl, redisUrl: '', host: '', port: 0, tokenSecret: 'a secret of more than thirty-two characters' },
-    log,
-  );
+  const settings = { databaseUrl, redisUrl: '', host: '', port: 0, tokenSecret: 'a secret of more than thirty-two characters' };
+  const database = new Database(settings, log);
   const told = new Map<string, Record<string, string>>();
   const control = {
     write: (runId: string, fields: Record<string, string>) => Promise.resolve(void told.set(runId, { ...told.get(runId), ...fields })),
@@ -76,10 +75,20 @@ function wire(databaseUrl: string) {
     told,
     arbiter,
     executor: new Executor(database, queues, control, moves, attempts, arbiter, signals, log),
-    reports: new FleetReports(database, fleet, new ServerSightings(fleet), attempts, moves, signals, dispatch, log),
+    reports: new FleetReports(
+      database,
+      fleet,
+      new ServerSightings(fleet),
+      attempts,
+      moves,
+      signals,
+      dispatch,
+      new Shares(database, fleet, settings),
+      log,
+    ),
     journal: new JournalStore(database, moves, attempts, signals),
     requests: new RunRequests(database, moves, attempts, signals, dispatch),
-    create: new CreateRun(database, new ClusterSpecs(database), fleet, moves, dispatch),
+    create: new CreateRun(database, new ClusterSpecs(database), fleet, moves, dispatch, settings),
   };
 }
 

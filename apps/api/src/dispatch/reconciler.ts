@@ -12,6 +12,7 @@ import {
   type RunPage,
   type RunPicture,
   type SeatFailure,
+  type ServerSighting,
 } from '@paceline/jobs';
 import { Database } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
@@ -21,6 +22,10 @@ import { Executor } from './executor.js';
 import { Queues } from './queues.js';
 import { Shares } from './shares.js';
 import { readRunsInHand, RUNS_PER_TICK } from './run-picture.js';
+
+/** Nothing is decided about who beats every second. */
+const HEARD_WITHIN_MS = 1_200;
+const isHeard = (seen: ServerSighting | undefined): boolean => seen !== undefined && !seen.hasLeft && seen.silentMs <= HEARD_WITHIN_MS;
 
 @Injectable()
 export class Reconciler {
@@ -43,7 +48,8 @@ export class Reconciler {
       readRuns: (afterId, confirmLock) => this.read(afterId, confirmLock),
       fleet: async (placed) => {
         const [fleet, { waiting }, seatRoom] = await Promise.all([sightings.picture(placed), shares.read(), shares.seatRoom()]);
-        return { ...fleet, waiting, seatRoom };
+        const quiet = placed.filter(({ serverId }) => !isHeard(fleet.servers.get(serverId)));
+        return { ...fleet, waiting, seatRoom, runsOn: await shares.runsOn(quiet.map(({ serverId }) => serverId)) };
       },
       jobs: (run, now, confirmLock) => jobs.of(run, now, confirmLock),
       carryOut: (run, action) => executor.carryOut(run, action),

@@ -11,7 +11,7 @@ import {
   type FairShares,
   type PlacedRun,
 } from '@paceline/jobs';
-import { Database } from '../database/database.js';
+import { Database, type Transaction } from '../database/database.js';
 import { Settings } from '../environment.js';
 import { Fleet } from '../fleet/fleet.js';
 import { specOf } from '../runs/run-row.js';
@@ -19,6 +19,8 @@ import { specOf } from '../runs/run-row.js';
 export const LIVE_STATUSES = RUN_STATUSES.filter(hasLiveAttempt);
 /** The oldest runs that are looked at; all others wait behind them. */
 const MAX_RUNS = 5_000;
+/** Runs that lose a server together hear of it within seconds of each other. */
+const LOST_TOGETHER_S = 60;
 
 @Injectable()
 export class Shares {
@@ -45,6 +47,18 @@ export class Shares {
     // Before the first server is heard of, jobs for one wait in the queue already.
     const sharing = { liveServers: Math.max(1, live), teams, teamShare: this.settings.teamShare ?? DEFAULT_TEAM_SHARE, limits };
     return { ...fairShares(runs, sharing, Date.now()), holding: new Set(runs.flatMap((run) => (run.isHolding ? [run.runId] : []))) };
+  }
+
+  /** Runs that have a part on each of the servers, or lost it with the server just now. @throws when PostgreSQL is away */
+  async runsOn(serverIds: readonly string[], database: Transaction = this.database): Promise<ReadonlyMap<string, number>> {
+    if (serverIds.length === 0) return new Map();
+    const rows = await database.$queryRaw<{ serverId: string; runs: number }[]>`
+      SELECT place."serverId", count(DISTINCT place."runId")::int AS "runs"
+        FROM "RunServer" place JOIN "Attempt" attempt ON attempt."runId" = place."runId" AND attempt."number" = place."attempt"
+       WHERE place."serverId" = ANY(${[...new Set(serverIds)]}::text[])
+         AND (attempt."endedAt" IS NULL OR (attempt."endedAt" > now() - make_interval(secs => ${LOST_TOGETHER_S}) AND attempt."endCause" IN ('SERVER_LOST', 'STOPPED')))
+       GROUP BY place."serverId"`;
+    return new Map(rows.map(({ serverId, runs }) => [serverId, runs]));
   }
 
   /** Seats that each run of a team with a limit may hold. @throws when PostgreSQL is away */

@@ -1,9 +1,20 @@
 /** Reports that are not journals: who is there, who took a placement, whose seat failed. */
 import { Inject, Injectable } from '@nestjs/common';
-import { claimed, closedSeat, endOfComplaint, failedSeat, isToldOf, hasLiveAttempt, suspectOf, type Report } from '@paceline/jobs';
+import {
+  claimed,
+  closedSeat,
+  endOfComplaint,
+  failedSeat,
+  isToldOf,
+  hasLiveAttempt,
+  suspectOf,
+  type AttemptEnd,
+  type Report,
+} from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import { Database, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
+import { Shares } from '../dispatch/shares.js';
 import { Fleet } from '../fleet/fleet.js';
 import { ServerSightings } from '../fleet/server-sightings.js';
 import { LOGGER } from '../logger.js';
@@ -27,6 +38,7 @@ export class FleetReports {
     private readonly moves: StatusMoves,
     private readonly signals: RunSignals,
     private readonly dispatch: DispatchSignal,
+    private readonly shares: Shares,
     @Inject(LOGGER) private readonly log: Logger,
   ) {}
 
@@ -75,13 +87,26 @@ export class FleetReports {
       ]);
       const end = endOfComplaint(run, row, places, report);
       if (!end || !run) return 'nobody';
-      return (await this.attempts.end(transaction, run, end)) ? 'ended' : 'late';
+      return (await this.attempts.end(transaction, run, await this.shared(transaction, end, code, places))) ? 'ended' : 'late';
     });
     if (outcome === 'nobody')
       this.log.warn({ run: runId, index, server: serverId, code, message }, 'a server failed that has no part in the attempt');
     if (outcome !== 'ended') return;
     this.signals.changed(runId);
     this.dispatch.wake();
+  }
+
+  /** Whether other runs lost the coordinator's server too: then nobody is charged (restarts.ts of libs/jobs). */
+  private async shared(
+    transaction: Transaction,
+    end: AttemptEnd,
+    code: string,
+    places: readonly { index: number; serverId: string | null }[],
+  ): Promise<AttemptEnd> {
+    const lost = places.flatMap(({ index, serverId }) => (index === 0 && serverId ? [serverId] : []));
+    if (end.kind !== 'failed' || code !== 'COORDINATOR_LOST') return end;
+    const runs = await this.shares.runsOn(lost, transaction);
+    return lost.some((serverId) => (runs.get(serverId) ?? 1) > 1) ? { ...end, isShared: true } : end;
   }
 
   private async seatFailed(report: Of<'seat.failed'>): Promise<void> {

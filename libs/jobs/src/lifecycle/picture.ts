@@ -94,6 +94,8 @@ export interface FleetPicture {
   /** For how long reports have been read without a gap. */
   readonly hearingForMs: number;
   readonly counts: FleetCounts;
+  /** How many runs have a part on a server that is silent or has left, or lost it lately; where nothing is said, one. */
+  readonly runsOn?: ReadonlyMap<string, number>;
   /** Runs that have no place on the servers yet, and why. */
   readonly waiting?: ReadonlyMap<string, PlaceWait>;
   /** Seats that a run may hold by the limit of its team, where there is one. */
