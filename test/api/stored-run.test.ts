@@ -16,7 +16,6 @@ import type { Control } from '../../apps/api/src/dispatch/control.js';
 import { DispatchSignal } from '../../apps/api/src/dispatch/dispatch-signal.js';
 import { Executor } from '../../apps/api/src/dispatch/executor.js';
 import type { Queues } from '../../apps/api/src/dispatch/queues.js';
-import { Shares } from '../../apps/api/src/dispatch/shares.js';
 import { Fleet } from '../../apps/api/src/fleet/fleet.js';
 import { ServerSightings } from '../../apps/api/src/fleet/server-sightings.js';
 import { FleetReports } from '../../apps/api/src/reports/fleet-reports.js';
@@ -75,17 +74,7 @@ function wire(databaseUrl: string) {
     told,
     arbiter,
     executor: new Executor(database, queues, control, moves, attempts, arbiter, signals, log),
-    reports: new FleetReports(
-      database,
-      fleet,
-      new ServerSightings(fleet),
-      attempts,
-      moves,
-      signals,
-      dispatch,
-      new Shares(database, fleet, settings),
-      log,
-    ),
+    reports: new FleetReports(database, fleet, new ServerSightings(fleet), attempts, moves, signals, dispatch, log),
     journal: new JournalStore(database, moves, attempts, signals),
     requests: new RunRequests(database, moves, attempts, signals, dispatch),
     create: new CreateRun(database, new ClusterSpecs(database), fleet, moves, dispatch, settings),

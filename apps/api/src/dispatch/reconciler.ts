@@ -20,7 +20,7 @@ import { ServerSightings } from '../fleet/server-sightings.js';
 import { Control } from './control.js';
 import { Executor } from './executor.js';
 import { Queues } from './queues.js';
-import { Shares } from './shares.js';
+import { runsOn, Shares } from './shares.js';
 import { readRunsInHand, RUNS_PER_TICK } from './run-picture.js';
 
 /** Nothing is decided about who beats every second. */
@@ -49,7 +49,15 @@ export class Reconciler {
       fleet: async (placed) => {
         const [fleet, { waiting }, seatRoom] = await Promise.all([sightings.picture(placed), shares.read(), shares.seatRoom()]);
         const quiet = placed.filter(({ serverId }) => !isHeard(fleet.servers.get(serverId)));
-        return { ...fleet, waiting, seatRoom, runsOn: await shares.runsOn(quiet.map(({ serverId }) => serverId)) };
+        return {
+          ...fleet,
+          waiting,
+          seatRoom,
+          runsOn: await runsOn(
+            database,
+            quiet.map(({ serverId }) => serverId),
+          ),
+        };
       },
       jobs: (run, now, confirmLock) => jobs.of(run, now, confirmLock),
       carryOut: (run, action) => executor.carryOut(run, action),

@@ -49,18 +49,6 @@ export class Shares {
     return { ...fairShares(runs, sharing, Date.now()), holding: new Set(runs.flatMap((run) => (run.isHolding ? [run.runId] : []))) };
   }
 
-  /** Runs that have a part on each of the servers, or lost it with the server just now. @throws when PostgreSQL is away */
-  async runsOn(serverIds: readonly string[], database: Transaction = this.database): Promise<ReadonlyMap<string, number>> {
-    if (serverIds.length === 0) return new Map();
-    const rows = await database.$queryRaw<{ serverId: string; runs: number }[]>`
-      SELECT place."serverId", count(DISTINCT place."runId")::int AS "runs"
-        FROM "RunServer" place JOIN "Attempt" attempt ON attempt."runId" = place."runId" AND attempt."number" = place."attempt"
-       WHERE place."serverId" = ANY(${[...new Set(serverIds)]}::text[])
-         AND (attempt."endedAt" IS NULL OR (attempt."endedAt" > now() - make_interval(secs => ${LOST_TOGETHER_S}) AND attempt."endCause" IN ('SERVER_LOST', 'STOPPED')))
-       GROUP BY place."serverId"`;
-    return new Map(rows.map(({ serverId, runs }) => [serverId, runs]));
-  }
-
   /** Seats that each run of a team with a limit may hold. @throws when PostgreSQL is away */
   async seatRoom(): Promise<ReadonlyMap<string, number>> {
     const byDefault = (this.settings.teamLimits ?? DEFAULT_TEAM_LIMITS).workers;
@@ -115,4 +103,16 @@ export class Shares {
       waitsSinceMs: statusChangedAt.getTime(),
     }));
   }
+}
+
+/** Runs that have a part on each of the servers, or lost it with the server just now. @throws when PostgreSQL is away */
+export async function runsOn(database: Transaction, serverIds: readonly string[]): Promise<ReadonlyMap<string, number>> {
+  if (serverIds.length === 0) return new Map();
+  const rows = await database.$queryRaw<{ serverId: string; runs: number }[]>`
+    SELECT place."serverId", count(DISTINCT place."runId")::int AS "runs"
+      FROM "RunServer" place JOIN "Attempt" attempt ON attempt."runId" = place."runId" AND attempt."number" = place."attempt"
+     WHERE place."serverId" = ANY(${[...new Set(serverIds)]}::text[])
+       AND (attempt."endedAt" IS NULL OR (attempt."endedAt" > now() - make_interval(secs => ${LOST_TOGETHER_S}) AND attempt."endCause" IN ('SERVER_LOST', 'STOPPED')))
+     GROUP BY place."serverId"`;
+  return new Map(rows.map(({ serverId, runs }) => [serverId, runs]));
 }

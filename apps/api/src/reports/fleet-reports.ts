@@ -14,7 +14,7 @@ import {
 import type { Logger } from '@paceline/runtime';
 import { Database, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
-import { Shares } from '../dispatch/shares.js';
+import { runsOn } from '../dispatch/shares.js';
 import { Fleet } from '../fleet/fleet.js';
 import { ServerSightings } from '../fleet/server-sightings.js';
 import { LOGGER } from '../logger.js';
@@ -38,7 +38,6 @@ export class FleetReports {
     private readonly moves: StatusMoves,
     private readonly signals: RunSignals,
     private readonly dispatch: DispatchSignal,
-    private readonly shares: Shares,
     @Inject(LOGGER) private readonly log: Logger,
   ) {}
 
@@ -105,7 +104,7 @@ export class FleetReports {
   ): Promise<AttemptEnd> {
     const lost = places.flatMap(({ index, serverId }) => (index === 0 && serverId ? [serverId] : []));
     if (end.kind !== 'failed' || code !== 'COORDINATOR_LOST') return end;
-    const runs = await this.shares.runsOn(lost, transaction);
+    const runs = await runsOn(transaction, lost);
     return lost.some((serverId) => (runs.get(serverId) ?? 1) > 1) ? { ...end, isShared: true } : end;
   }
 
