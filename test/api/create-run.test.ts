@@ -1,6 +1,8 @@
 /** From a spec to a run: what is refused and how it is said, what happens twice, and who sees it. */
 import { GraphQLList, GraphQLNonNull, getNamedType, type GraphQLField } from 'graphql';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import pg from 'pg';
+import { Database } from '../../apps/api/src/database/database.js';
 import { buildSchema } from '../../apps/api/src/reference.js';
 import { ControlPlane, CREATE_RUN, createRun, type Caller } from './services.js';
 
@@ -203,6 +205,7 @@ describe('another team', () => {
     'Mutation.resumeRun': 'mutation($id: ID!) { found: resumeRun(id: $id, servers: 2) { __typename } }',
     'Mutation.scaleRun': 'mutation($id: ID!) { found: scaleRun(id: $id, workers: 1) { __typename } }',
     'Mutation.extendRun': 'mutation($id: ID!) { found: extendRun(id: $id, epochs: 1) { __typename } }',
+    'Mutation.setTeamLimits': '', // FORBIDDEN for all but the administrator
     'Subscription.runEvents': '', // live.test.ts
     'Subscription.runMetrics': '',
   };
@@ -255,5 +258,82 @@ describe('another team', () => {
         .map((field) => `${type.name}.${field.name}`),
     );
     expect(found.sort()).toEqual(Object.keys(covered).sort());
+  });
+});
+
+describe('limits of a team', () => {
+  const SET_LIMITS =
+    'mutation($id: ID!, $limits: TeamLimitsInput!) { setTeamLimits(teamId: $id, limits: $limits) { __typename ... on SetTeamLimitsSuccess { team { limits { activeRuns serverPlaces workers parameters } } } ... on InvalidInput { issues { path } } } }';
+  const LIMITED = CREATE_RUN.replace('... on NotFound', '... on LimitReached { code message limit most used asked } ... on NotFound');
+
+  it('are set by the administrator alone, shown to the team, and refuse what goes beyond with the numbers', async () => {
+    const team = await plane.team('limited');
+    const limits = { activeRuns: 3, serverPlaces: 2 };
+    expect((await team.gql(SET_LIMITS, { id: team.teamId, limits })).errors?.[0]?.extensions.code).toBe('FORBIDDEN');
+    const wrong = await plane.admin.gql(SET_LIMITS, { id: team.teamId, limits: { parameters: -1 } });
+    expect(wrong.data.setTeamLimits.issues).toEqual([{ path: 'limits.parameters' }]);
+    const set = await plane.admin.gql(SET_LIMITS, { id: team.teamId, limits });
+    expect(set.data.setTeamLimits.team.limits).toEqual({ activeRuns: 3, serverPlaces: 2, workers: null, parameters: null });
+    const large = await team.gql(LIMITED, { spec: { strategy: { kind: 'parameter-server', servers: 3 } } });
+    expect(large.data.createRun).toMatchObject({ code: 'LIMIT_REACHED', limit: 'serverPlaces', most: 2, used: 0, asked: 3 });
+    // Eight at the same moment: the last place is taken once.
+    const answers = await Promise.all(Array.from({ length: 8 }, () => team.gql(LIMITED, { spec: {} })));
+    const names = answers.map(({ data }) => data.createRun.__typename as string);
+    expect(names.filter((name) => name === 'CreateRunSuccess')).toHaveLength(3);
+    const refused = answers.find(({ data }) => data.createRun.__typename === 'LimitReached')!.data.createRun;
+    expect(refused).toMatchObject({ limit: 'activeRuns', most: 3, used: 3, asked: 1 });
+    const shown = await team.gql('{ viewer { team { limits { activeRuns } used { activeRuns serverPlaces workers parameters } } } }');
+    expect(shown.data.viewer.team).toMatchObject({ limits: { activeRuns: 3 }, used: { activeRuns: 3, serverPlaces: 3, workers: 0 } });
+    const { status, body } = await team.post('/api/v1/runs').send({});
+    expect([status, body.code]).toEqual([409, 'LIMIT_REACHED']);
+    // Null takes the limit of all teams again.
+    await plane.admin.gql(SET_LIMITS, { id: team.teamId, limits: { activeRuns: null } });
+    await createRun(team);
+  });
+
+  it('hold for keys that are made at the same moment', async () => {
+    const team = await plane.team('key-makers');
+    const client = new pg.Client({ connectionString: plane.postgres.url });
+    await client.connect();
+    await client.query(
+      `INSERT INTO "ApiKey" ("id", "teamId", "name", "prefix", "hash") SELECT gen_random_uuid(), $1, 'k', 'limit' || n, 'x' FROM generate_series(1, 195) n`,
+      [team.teamId],
+    );
+    const make = 'mutation($id: ID!) { createApiKey(teamId: $id, name: "x") { __typename } }';
+    const made = await Promise.all(Array.from({ length: 8 }, () => team.gql(make, { id: team.teamId })));
+    expect(made.filter(({ data }) => data?.createApiKey.__typename === 'CreateApiKeySuccess')).toHaveLength(4);
+    const { rows } = await client.query('SELECT count(*)::int AS n FROM "ApiKey" WHERE "teamId" = $1', [team.teamId]);
+    await client.end();
+    expect(rows[0].n).toBe(200);
+  });
+});
+
+describe('many runs at once', () => {
+  it('are made or refused with 429 before anything is written: as many runs as answers with one', async () => {
+    const team = await plane.team('burst');
+    const replies = await Promise.all(Array.from({ length: 80 }, () => team.post('/api/v1/runs').send({})));
+    const statuses = replies.map(({ status }) => status);
+    expect([...new Set(statuses)].sort()).toEqual([201, 429]);
+    const refused = replies.find(({ status }) => status === 429)!;
+    expect([refused.body.code, refused.headers['retry-after']]).toEqual(['TOO_BUSY', '2']);
+    const { totalCount } = (await team.gql('{ runs { totalCount } }')).data.runs;
+    expect(totalCount).toBe(statuses.filter((status) => status === 201).length);
+  });
+
+  it('a run whose commit was not answered is answered all the same, and its answer asks nothing more of PostgreSQL', async () => {
+    const team = await plane.team('unanswered');
+    const database = plane.api.app.get(Database);
+    const transact = database.transact.bind(database);
+    database.transact = async (work) => {
+      await transact(work);
+      throw new Error('Connection terminated unexpectedly');
+    };
+    try {
+      const { status, body } = await team.post('/api/v1/runs').send({ name: 'committed' });
+      expect([status, body.name, body.status]).toEqual([201, 'committed', 'QUEUED']);
+      expect((await team.gql('{ runs { totalCount } }')).data.runs.totalCount).toBe(1);
+    } finally {
+      database.transact = transact;
+    }
   });
 });

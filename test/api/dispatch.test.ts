@@ -1,5 +1,5 @@
 /** From a run to jobs and back: outbox, servers, seats, cancelling, and what happens when Redis forgets or a server dies. */
-import { stepTaskJobId, type RunPicture } from '@paceline/jobs';
+import { priorityOf, stepTaskJobId, type RunPicture } from '@paceline/jobs';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { jwtVerify } from 'jose';
 import { describe, expect, it } from 'vitest';
@@ -288,7 +288,10 @@ describe('seats', () => {
     const job = stepTaskJobId(rich, 1, 1, 0);
     await until('the new priority', async () => (await fleet.redis.hget(`bull:paceline-step-tasks:${job}`, 'priority')) === '1');
     await coordinator.seat('worker-x', { seat: 0, n: 0 });
-    await until('the old priority', async () => (await fleet.redis.hget(`bull:paceline-step-tasks:${job}`, 'priority')) === '2');
+    await until(
+      'the old priority',
+      async () => (await fleet.redis.hget(`bull:paceline-step-tasks:${job}`, 'priority')) === String(priorityOf(1)),
+    );
     expect((await fleet.takeStepTask()).payload).toMatchObject({ runId: poor, heldSeats: 0 });
     expect((await fleet.takeStepTask()).payload).toMatchObject({ runId: rich, heldSeats: 1 });
   });

@@ -58,10 +58,8 @@ let api: ReturnType<typeof wire>;
 function wire(databaseUrl: string) {
   const log = createLogger('api');
   log.level = 'error';
-  const database = new Database(
-    { databaseUrl, redisUrl: '', host: '', port: 0, tokenSecret: 'a secret of more than thirty-two characters' },
-    log,
-  );
+  const settings = { databaseUrl, redisUrl: '', host: '', port: 0, tokenSecret: 'a secret of more than thirty-two characters' };
+  const database = new Database(settings, log);
   const told = new Map<string, Record<string, string>>();
   const control = {
     write: (runId: string, fields: Record<string, string>) => Promise.resolve(void told.set(runId, { ...told.get(runId), ...fields })),
@@ -79,7 +77,7 @@ function wire(databaseUrl: string) {
     reports: new FleetReports(database, fleet, new ServerSightings(fleet), attempts, moves, signals, dispatch, log),
     journal: new JournalStore(database, moves, attempts, signals),
     requests: new RunRequests(database, moves, attempts, signals, dispatch),
-    create: new CreateRun(database, new ClusterSpecs(database), fleet, moves, dispatch),
+    create: new CreateRun(database, new ClusterSpecs(database), fleet, moves, dispatch, settings),
   };
 }
 

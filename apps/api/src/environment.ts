@@ -1,4 +1,5 @@
 /** The environment of the api, parsed once at its start. Everything behind it gets `Settings` and never reads process.env. */
+import type { TeamLimits } from '@paceline/jobs';
 import { readEnvironment, VARIABLES } from '@paceline/runtime';
 
 export const ENVIRONMENT = {
@@ -9,6 +10,11 @@ export const ENVIRONMENT = {
   PACELINE_TOKEN_SECRET: VARIABLES.PACELINE_TOKEN_SECRET,
   PACELINE_BOOTSTRAP_KEY: VARIABLES.PACELINE_BOOTSTRAP_KEY,
   PACELINE_DASHBOARD_DIR: VARIABLES.PACELINE_DASHBOARD_DIR,
+  PACELINE_TEAM_ACTIVE_RUNS: VARIABLES.PACELINE_TEAM_ACTIVE_RUNS,
+  PACELINE_TEAM_SERVER_PLACES: VARIABLES.PACELINE_TEAM_SERVER_PLACES,
+  PACELINE_TEAM_WORKERS: VARIABLES.PACELINE_TEAM_WORKERS,
+  PACELINE_TEAM_PARAMETERS: VARIABLES.PACELINE_TEAM_PARAMETERS,
+  PACELINE_TEAM_SHARE_PERCENT: VARIABLES.PACELINE_TEAM_SHARE_PERCENT,
   // Only for handing out weights: without it the api answers that it has none.
   PACELINE_DATA_DIR: VARIABLES.PACELINE_DATA_DIR.optional(),
 } as const;
@@ -24,6 +30,10 @@ export class Settings {
   readonly bootstrapKey?: string | undefined;
   readonly dashboardDir?: string | undefined;
   readonly dataDir?: string | undefined;
+  /** For teams that have none of their own; `DEFAULT_TEAM_LIMITS` by default. */
+  readonly teamLimits?: TeamLimits | undefined;
+  /** `DEFAULT_TEAM_SHARE` by default. */
+  readonly teamShare?: number | undefined;
 }
 
 /** @throws EnvironmentError naming every wrong variable */
@@ -38,5 +48,12 @@ export function readSettings(env: NodeJS.ProcessEnv): Settings {
     bootstrapKey: values.PACELINE_BOOTSTRAP_KEY,
     dashboardDir: values.PACELINE_DASHBOARD_DIR,
     dataDir: values.PACELINE_DATA_DIR,
+    teamLimits: {
+      activeRuns: values.PACELINE_TEAM_ACTIVE_RUNS || null,
+      serverPlaces: values.PACELINE_TEAM_SERVER_PLACES || null,
+      workers: values.PACELINE_TEAM_WORKERS || null,
+      parameters: values.PACELINE_TEAM_PARAMETERS || null,
+    },
+    teamShare: values.PACELINE_TEAM_SHARE_PERCENT / 100,
   };
 }

@@ -10,11 +10,12 @@ export const FAULTS = {
   NOT_FOUND: { status: 404, title: 'There is no such thing' },
   INVALID_INPUT: { status: 422, title: 'The input is wrong' },
   BAD_REQUEST: { status: 400, title: 'The request cannot be read' },
+  LIMIT_REACHED: { status: 409, title: 'The limit of the team is reached' },
   CONFLICT: { status: 409, title: 'That contradicts what is there' },
   TOO_LARGE: { status: 413, title: 'The request is too large' },
   METHOD_NOT_ALLOWED: { status: 405, title: 'That method is not offered here' },
   UNSUPPORTED_MEDIA_TYPE: { status: 415, title: 'That content type is not understood' },
-  TOO_BUSY: { status: 503, title: 'Too much is being asked at once' },
+  TOO_BUSY: { status: 429, title: 'Too much is being asked at once' },
   SERVICE_UNAVAILABLE: { status: 503, title: 'A service that the api needs is away' },
   INTERNAL_SERVER_ERROR: { status: 500, title: 'A fault in Paceline' },
 } as const;

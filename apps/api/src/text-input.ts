@@ -1,7 +1,16 @@
 /** Names that people give: trimmed, bounded, without control characters, so that a terminal or a log shows them as they are. */
+import { randomBytes } from 'node:crypto';
 import { LIMITS, type SpecIssue } from '@paceline/spec';
 
 export const isUuid = (text: string): boolean => /^[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/i.test(text);
+
+/** As PostgreSQL's rows have them: they sort by time. RFC 9562. */
+export function uuidv7(now = Date.now()): string {
+  const hex = Buffer.concat([Buffer.from(now.toString(16).padStart(12, '0'), 'hex'), randomBytes(10)]);
+  hex[6] = (hex[6]! & 0x0f) | 0x70;
+  hex[8] = (hex[8]! & 0x3f) | 0x80;
+  return hex.toString('hex').replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-');
+}
 
 export function readName(path: string, given: string): { name: string; issues: SpecIssue[] } {
   const name = given.trim();

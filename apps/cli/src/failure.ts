@@ -62,6 +62,7 @@ const API_CODES: Readonly<Record<string, { readonly exit: ExitName; readonly hin
   NOT_FOUND: { exit: 'notFound', hint: '`paceline runs` lists the runs of your team.' },
   INVALID_INPUT: { exit: 'badSpec' },
   CONFLICT: { exit: 'unsuccessful' },
+  LIMIT_REACHED: { exit: 'unsuccessful' },
 };
 
 /** GraphQL's own words about a request that the api does not understand: for the author of a request, not for who typed a command. */

@@ -6,8 +6,9 @@ import { getHeapStatistics } from 'node:v8';
 import { parentPort, workerData } from 'node:worker_threads';
 import { openDataset } from '@paceline/data';
 import { collectGarbage, createEngine, LeakDetector } from '@paceline/engine';
-import { Arena, ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
+import { Arena } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
+import { GRADIENT_ARENA_BYTES, GRADIENT_ARENA_SLACK_BYTES, GRADIENT_ARENA_VECTORS } from '@paceline/spec';
 import { BatchLoader } from './batch-loader.js';
 import { BatchPlan } from './batch-plan.js';
 import { CELL_COMMITTED, CELL_PROGRESS, CELL_STOPPING, type ComputeInit, type FromCompute, type ToCompute } from './compute-protocol.js';
@@ -15,7 +16,6 @@ import { LeakGuard } from './leak-guard.js';
 import { ReplicaSteps } from './replica-steps.js';
 import { TokenSteps } from './token-steps.js';
 
-const MAX_GRADIENT_BYTES = ARENA_MAXIMUM_BYTES;
 const EVALUATION_BATCH = 500;
 
 const port = parentPort!;
@@ -28,7 +28,11 @@ const { spec, description } = init;
 const layout = createLayout(description);
 const dataset = await openDataset(spec.dataset);
 const engine = await createEngine({ spec, ...init.engine, description, layout });
-const gradients = Arena.create({ initialBytes: layout.totalLength * 4 * 3 + (1 << 20), maximumBytes: MAX_GRADIENT_BYTES });
+// A model that does not fit in was refused when its run was created (worker-memory.ts of libs/spec).
+const gradients = Arena.create({
+  initialBytes: layout.totalLength * 4 * GRADIENT_ARENA_VECTORS + GRADIENT_ARENA_SLACK_BYTES,
+  maximumBytes: GRADIENT_ARENA_BYTES,
+});
 const exampleLength = description.inputShape.reduce((product, n) => product * n, 1);
 const plan = new BatchPlan({ spec, examples: dataset.train.count, exampleLength });
 const loader = new BatchLoader(plan, dataset, Math.min(2 * spec.replicas, 16));

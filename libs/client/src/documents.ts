@@ -19,6 +19,7 @@ const EVENT = 'seq type message data at attempt';
 const INVALID_INPUT = '... on InvalidInput { code message issues { path message } }';
 const NOT_FOUND = '... on NotFound { code message }';
 const CONFLICT = '... on Conflict { code message }';
+const LIMIT = '... on LimitReached { code message limit most used asked }';
 const CHANGED = `__typename ... on ChangeRunSuccess { run { ${RUN} } } ${INVALID_INPUT} ${NOT_FOUND} ${CONFLICT}`;
 
 export const DOCUMENTS = {
@@ -49,7 +50,7 @@ export const DOCUMENTS = {
     __typename ... on CreateClusterSpecSuccess { clusterSpec { ${CLUSTER_SPEC} } } ${INVALID_INPUT} ${CONFLICT} } }`,
   createRun: `mutation createRun($spec: RunSpecInput!, $clusterSpecId: ID, $idempotencyKey: String, $resumeFrom: ResumeFromInput) {
     createRun(spec: $spec, clusterSpecId: $clusterSpecId, idempotencyKey: $idempotencyKey, resumeFrom: $resumeFrom) {
-    __typename ... on CreateRunSuccess { run { ${RUN} } } ${INVALID_INPUT} ${NOT_FOUND} ${CONFLICT} } }`,
+    __typename ... on CreateRunSuccess { run { ${RUN} } } ${INVALID_INPUT} ${NOT_FOUND} ${CONFLICT} ${LIMIT} } }`,
   cancelRun: `mutation cancelRun($id: ID!) { cancelRun(id: $id) { __typename ... on CancelRunSuccess { run { ${RUN} } } ${NOT_FOUND} ${CONFLICT} } }`,
   pauseRun: `mutation pauseRun($id: ID!) { pauseRun(id: $id) { ${CHANGED} } }`,
   resumeRun: `mutation resumeRun($id: ID!, $servers: Int) { resumeRun(id: $id, servers: $servers) { ${CHANGED} } }`,

@@ -24,6 +24,7 @@ import type { ParameterStore } from './parameter-store.js';
 import { openCheckpoint } from './restore.js';
 import { reportFailed, type ServerContext } from './server-context.js';
 import { copiesInFlight, createShard, type HostedShard } from './shard-machine.js';
+import { inSlices } from './slices.js';
 
 const HEARTBEAT_MS = 1_000;
 /** Workers and servers speak every second; who says nothing for this long is behind a dead link, or stopped. */
@@ -113,12 +114,13 @@ export class HostedRun {
   }
 
   /**
-   * Loads the checkpoint that the attempt begins with, where there is one; server 0 makes its coordinator.
+   * Loads the checkpoint that the attempt begins with, or computes the initial values; server 0 makes its coordinator.
    * @throws StorageError when it cannot be used, with what is wrong with it
    */
   async prepare(): Promise<void> {
     const checkpoint = await openCheckpoint(this.context.checkpoints, this.job, this.layout);
     if (checkpoint) await this.store.restore(checkpoint, this.released.signal);
+    else await inSlices(this.store.begin(), this.context, this.released.signal);
     this.isPrepared = true;
     this.parent = checkpoint?.manifest;
     if (!this.over && this.job.index === 0 && this.job.role !== 'standby') this.coordinator = this.makeCoordinator();

@@ -46,7 +46,7 @@ export interface ParameterStoreOptions extends StorePlan {
 
 export class ParameterStore {
   readonly chunks: OwnedChunk[] = [];
-  /** The generation to begin with: a pure function of the seed, computed here for the shard's part alone, until `restore` overwrites it. */
+  /** The generation to begin with. Its values come with `begin`, or with `restore`. */
   readonly initial: Region[] = [];
   protected readonly optimizer: Optimizer;
   private readonly initialValues: InitialValues;
@@ -59,7 +59,22 @@ export class ParameterStore {
     this.optimizer = createOptimizer(options.optimizer);
     this.initialValues = createInitialValues(options.model, options.seed);
     this.placeChunks();
-    for (const chunk of this.chunks) this.fillChunk(chunk);
+    for (const chunk of this.chunks) this.allocate(chunk);
+  }
+
+  /**
+   * Computes what a run begins with: a pure function of the seed, for the shard's part alone. The memory of a large shard takes most of a
+   * minute, and the event loop that serves the other runs of this server is left free: it yields after every few milliseconds.
+   */
+  *begin(): Iterable<undefined> {
+    const { layout } = this.options;
+    for (const [i, { index, arena, length }] of this.chunks.entries()) {
+      yield* this.initialValues.pieces(layout.chunks[index]!.offset, this.initial[i]!.floats);
+      for (const [slot, pointer] of (this.slots.get(index) ?? []).entries()) {
+        arena.kernels.fill(pointer, length, this.optimizer.slots[slot]!.initialValue);
+        yield;
+      }
+    }
   }
 
   /** Applies the optimizer (or, for state, the weighted mean) of round `round` to one chunk. */
@@ -198,19 +213,12 @@ export class ParameterStore {
     close();
   }
 
-  private fillChunk(chunk: OwnedChunk): void {
-    const { offset, length, section } = this.options.layout.chunks[chunk.index]!;
-    const region = acquireRegion(chunk.arena, length);
-    this.initialValues.fill(offset, region.floats);
-    this.initial.push(region);
-    if (section === 'state') return;
+  private allocate({ index, arena, length }: OwnedChunk): void {
+    this.initial.push(acquireRegion(arena, length));
+    if (this.sections.get(index) === 'state') return;
     this.slots.set(
-      chunk.index,
-      this.optimizer.slots.map(({ initialValue }) => {
-        const pointer = chunk.arena.alloc(length * 4);
-        chunk.arena.kernels.fill(pointer, length, initialValue);
-        return pointer;
-      }),
+      index,
+      this.optimizer.slots.map(() => arena.alloc(length * 4)),
     );
   }
 }

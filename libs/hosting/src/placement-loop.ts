@@ -13,6 +13,7 @@ import {
   controlFor,
   jobNameOf,
   LOADING_AT_MOST_MS,
+  PLACES_PER_SERVER,
   serverAddressSchema,
   type HeldJob,
   type JobQueue,
@@ -38,8 +39,6 @@ const CLAIM_EVERY_MS = 2_000;
 const MAX_BEGUN = 1_000;
 /** A process that ends gives its runs this long for a last checkpoint. */
 const RUN_SHUTDOWN_MS = 3_200;
-/** Runs that one server process holds at a time. */
-const MAX_RUNS = 16;
 
 interface Readiness {
   readonly servers?: readonly ServerAddress[];
@@ -110,7 +109,7 @@ export class PlacementLoop<R extends PlacedRun> {
   private async period(): Promise<void> {
     let pauseMs = PERIOD_MS;
     try {
-      if (this.runs.size < MAX_RUNS && (await this.claimNext()) > 0) pauseMs = PAUSE_AFTER_GIVING_BACK_MS;
+      if (this.runs.size < PLACES_PER_SERVER && (await this.claimNext()) > 0) pauseMs = PAUSE_AFTER_GIVING_BACK_MS;
     } catch (error) {
       // Redis is away; placements wait for it as everybody else does.
       this.context.log.debug({ err: error as Error }, 'no placement could be taken');

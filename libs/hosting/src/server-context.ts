@@ -15,6 +15,8 @@ export interface ServerContext {
   readonly serverId: string;
   readonly host: string;
   readonly clock: Clock;
+  /** How long one run may keep the event loop; see slices.ts. */
+  readonly sliceMs?: number;
   /** Milliseconds since 1970, for what people read. It may leap; nothing is measured with it. */
   wallMs(): number;
   readonly controlPlane: ControlPlane;

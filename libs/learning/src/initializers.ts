@@ -14,7 +14,11 @@ import { orthogonalMatrix } from './orthogonal.js';
 import { CounterStream, normalQuantile, openUnit, streamKey } from './random.js';
 
 /** Value of element i. */
-type ElementRule = (index: number) => number;
+interface ElementRule {
+  (index: number): number;
+  /** What has to be computed before the first value, in steps; once. */
+  prepare?(): Iterable<undefined>;
+}
 
 interface Subject {
   readonly path: string;
@@ -25,6 +29,8 @@ interface Subject {
   readonly stream: CounterStream;
 }
 
+/** Elements between two steps of `pieces`: one to three milliseconds. */
+const PIECE_ELEMENTS = 16_384;
 /** Multiply–add operations that an Orthogonal initializer may cost: a few seconds. A larger one is a mistake or an attack. */
 const MAX_ORTHOGONAL_OPERATIONS = 2 ** 33;
 /** Φ(−2) and Φ(2) − Φ(−2). */
@@ -85,13 +91,15 @@ export function initialValues(variable: VariableSpec, seed: number, from: number
   const length = variable.shape.reduce((product, dimension) => product * dimension, 1);
   if (!(from >= 0 && from <= to && to <= length) || out.length < to - from)
     throw new RangeError(`elements ${from} to ${to} of ${length}, into ${out.length}`);
-  write(ruleOf(variable, length, seed), from, to, out, 0);
+  finish(write(ruleOf(variable, length, seed), from, to, out, 0));
 }
 
 export interface InitialValues {
   readonly layout: Layout;
   /** Elements from, from + 1, … of the flat vector, as many as `out` holds. */
   fill(from: number, out: Float32Array): void;
+  /** The same in steps of a few milliseconds, for whoever has others to serve in between. */
+  pieces(from: number, out: Float32Array): Iterable<undefined>;
 }
 
 /**
@@ -104,22 +112,29 @@ export function createInitialValues(
 ): InitialValues {
   const layout = createLayout(description);
   const rules = description.variables.map((variable, i) => ruleOf(variable, layout.variables[i]!.length, seed));
-  return {
-    layout,
-    fill(from, out) {
-      const to = from + out.length;
-      if (!(from >= 0 && to <= layout.totalLength)) throw new RangeError(`elements ${from} to ${to} of ${layout.totalLength}`);
-      layout.variables.forEach(({ offset, length }, i) => {
-        const first = Math.max(from, offset);
-        const last = Math.min(to, offset + length);
-        if (first < last) write(rules[i]!, first - offset, last - offset, out, first - from);
-      });
-    },
-  };
+  function* pieces(from: number, out: Float32Array): Generator<undefined, void, undefined> {
+    const to = from + out.length;
+    if (!(from >= 0 && to <= layout.totalLength)) throw new RangeError(`elements ${from} to ${to} of ${layout.totalLength}`);
+    for (const [i, { offset, length }] of layout.variables.entries()) {
+      const first = Math.max(from, offset);
+      const last = Math.min(to, offset + length);
+      if (first < last) yield* write(rules[i]!, first - offset, last - offset, out, first - from);
+    }
+  }
+  return { layout, pieces, fill: (from, out) => finish(pieces(from, out)) };
 }
 
-function write(rule: ElementRule, from: number, to: number, out: Float32Array, at: number): void {
-  for (let i = from; i < to; i++) out[at++] = rule(i);
+function* write(rule: ElementRule, from: number, to: number, out: Float32Array, at: number): Generator<undefined, void, undefined> {
+  if (rule.prepare) yield* rule.prepare();
+  for (let begin = from; begin < to; begin += PIECE_ELEMENTS) {
+    const end = Math.min(to, begin + PIECE_ELEMENTS);
+    for (let i = begin; i < end; i++) out[at++] = rule(i);
+    yield;
+  }
+}
+
+function finish(steps: Generator<undefined, unknown, undefined>): void {
+  while (!steps.next().done);
 }
 
 /** 'GlorotUniform', 'glorotUniform', 'glorot_uniform' → 'glorotuniform' */
@@ -230,10 +245,11 @@ function orthogonalRule(subject: Subject): ElementRule {
     throw new LearningError('INITIALIZER_CONFIG', `an orthogonal matrix of ${rows} × ${cols} is too large to compute`, field);
   }
   let matrix: Float64Array | undefined;
-  return (i) => {
-    matrix ??= orthogonalMatrix(rows, cols, (index) => stream.normalAt(index));
-    return gain * matrix[i]!;
+  const rule: ElementRule = (i) => gain * matrix![i]!;
+  rule.prepare = function* () {
+    matrix ??= yield* orthogonalMatrix(rows, cols, (index) => stream.normalAt(index));
   };
+  return rule;
 }
 
 function forgetBiasRule(subject: Subject): ElementRule {
@@ -253,5 +269,7 @@ function forgetBiasRule(subject: Subject): ElementRule {
   }
   const rule = RULES[name]!({ ...subject, config: inner.config });
   const units = length / 4;
-  return (i) => (i >= units && i < 2 * units ? 1 : rule(i));
+  const withOnes: ElementRule = (i) => (i >= units && i < 2 * units ? 1 : rule(i));
+  if (rule.prepare) withOnes.prepare = () => rule.prepare!();
+  return withOnes;
 }

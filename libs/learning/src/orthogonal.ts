@@ -4,16 +4,28 @@
  * The factor R of this QR has a positive diagonal, which makes the result uniform over the orthogonal group (Mezzadri 2007).
  */
 
+/** Multiply–add operations between two steps: well under a millisecond. */
+const STEP_OPERATIONS = 1 << 17;
+
 /**
+ * Yields after every step, so that whoever serves others while it computes can stop in between.
  * @param normal standard normal number by index of the tall matrix, row by row
  * @returns rows × cols elements, row by row
  */
-export function orthogonalMatrix(rows: number, cols: number, normal: (index: number) => number): Float64Array {
+export function* orthogonalMatrix(
+  rows: number,
+  cols: number,
+  normal: (index: number) => number,
+): Generator<undefined, Float64Array, undefined> {
   const long = Math.max(rows, cols);
   const short = Math.min(rows, cols);
   // Column by column, so that the inner loops read memory in order.
   const q = new Float64Array(long * short);
-  for (let i = 0; i < long; i++) for (let j = 0; j < short; j++) q[j * long + i] = normal(i * short + j);
+  let operations = 0;
+  for (let i = 0; i < long * short; i++) {
+    q[(i % short) * long + Math.floor(i / short)] = normal(i);
+    if (i % (STEP_OPERATIONS / 16) === 0) yield; // a normal number costs about as much as 16 multiplications
+  }
   for (let j = 0; j < short; j++) {
     const column = q.subarray(j * long, (j + 1) * long);
     // Twice is enough (Giraud et al. 2005): the second pass removes what rounding left of the first.
@@ -22,6 +34,10 @@ export function orthogonalMatrix(rows: number, cols: number, normal: (index: num
         const other = q.subarray(k * long, (k + 1) * long);
         const along = dot(column, other);
         for (let i = 0; i < long; i++) column[i]! -= along * other[i]!;
+        operations += 2 * long;
+        if (operations < STEP_OPERATIONS) continue;
+        operations = 0;
+        yield;
       }
     }
     const norm = Math.sqrt(dot(column, column));
@@ -29,7 +45,10 @@ export function orthogonalMatrix(rows: number, cols: number, normal: (index: num
   }
   if (rows < cols) return q; // its columns are our rows
   const result = new Float64Array(rows * cols);
-  for (let i = 0; i < rows; i++) for (let j = 0; j < cols; j++) result[i * cols + j] = q[j * long + i]!;
+  for (let i = 0; i < rows * cols; i++) {
+    result[i] = q[(i % cols) * long + Math.floor(i / cols)]!;
+    if (i % STEP_OPERATIONS === 0) yield;
+  }
   return result;
 }
 

@@ -94,6 +94,16 @@ export const VARIABLES = {
     .enum(['auto', 'unix', 'tcp'], { error: 'must be auto, unix or tcp' })
     .default('auto')
     .describe('transport of the data plane'),
+  PACELINE_TEAM_ACTIVE_RUNS: wholeNumber
+    .default(200)
+    .describe('runs of one team that are not over, where the team has no limit of its own (setTeamLimits); 0: no limit'),
+  PACELINE_TEAM_SERVER_PLACES: wholeNumber.default(0).describe('places of parameter servers that one team may hold; 0: no limit'),
+  PACELINE_TEAM_WORKERS: wholeNumber.default(0).describe('workers that runs of one team may hold; 0: no limit'),
+  PACELINE_TEAM_PARAMETERS: wholeNumber.default(0).describe('parameters of all runs of one team that are not over; 0: no limit'),
+  PACELINE_TEAM_SHARE_PERCENT: wholeNumber
+    .refine((percent) => percent >= 1 && percent <= 100, 'must be from 1 to 100')
+    .default(75)
+    .describe('most that one of several teams may hold of the places of parameter servers that the others leave'),
   PACELINE_LEAK_TENSORS: wholeNumber
     .default(200)
     .describe("more tensors in a worker's engine, rising from round to round, at which it starts its engine anew; 0: never"),

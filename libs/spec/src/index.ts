@@ -5,3 +5,4 @@ export * from './model-topology.js';
 export * from './layout.js';
 export * from './surface.js';
 export * from './comparable-config.js';
+export * from './worker-memory.js';

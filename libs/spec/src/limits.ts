@@ -14,7 +14,8 @@ export const LIMITS = {
   /** In one stack of recurrent cells. */
   modelCells: 64,
   modelDepth: 24,
-  modelParameters: 1 << 28,
+  /** With state. What one replica on a worker holds; with more replicas it is less, see worker-memory.ts. */
+  modelParameters: ((1 << 30) - (1 << 20)) / 12,
   /** Norms and scales by variable travel in control messages. */
   modelVariables: 8192,
   modelTopologyBytes: 1 << 20,

@@ -5,9 +5,9 @@ import type { Logger } from '@paceline/runtime';
 import type { RunSpec } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
-import { Fleet } from '../fleet/fleet.js';
 import { LOGGER } from '../logger.js';
 import { Queues } from './queues.js';
+import { LIVE_STATUSES, Shares } from './shares.js';
 import { Tokens } from './tokens.js';
 
 type Row = Prisma.OutboxGetPayload<{ include: { run: true } }>;
@@ -24,7 +24,7 @@ export class Outbox {
     private readonly database: Database,
     private readonly queues: Queues,
     private readonly tokens: Tokens,
-    private readonly fleet: Fleet,
+    private readonly shares: Shares,
     @Inject(LOGGER) private readonly log: Logger,
   ) {}
 
@@ -44,10 +44,13 @@ export class Outbox {
     return sent;
   }
 
+  /** Placements of runs that have no place yet stay where their order can change. */
   private async unsent(): Promise<Row[]> {
-    const enough = Math.max(1, await this.liveServers());
+    const placements = await this.database.outbox.findFirst({ where: { sentAt: null, kind: 'placement' }, select: { id: true } });
+    const { offered, holding } = placements ? await this.shares.read() : { offered: [], holding: new Set<string>() };
+    const sends = { OR: [{ runId: { in: [...offered, ...holding] } }, { run: { status: { notIn: LIVE_STATUSES } } }] };
     return this.database.outbox.findMany({
-      where: { sentAt: null, NOT: { kind: 'placement', run: { serverCount: { gt: enough } } } },
+      where: { sentAt: null, OR: [{ kind: { not: 'placement' } }, sends] },
       orderBy: { id: 'asc' },
       take: BATCH,
       include: { run: true },
@@ -71,7 +74,11 @@ export class Outbox {
     ]);
     const token = await this.tokens.sign({ run: run.id, attempt, role: 'worker' });
     const job = stepTaskJobOf(run, task, places, token, await this.pinnedFingerprint(run));
-    return job && { jobId, payload: job, priority: priorityOf(job.heldSeats) };
+    if (!job) return undefined;
+    const ofTeam = await this.database.stepTask.count({
+      where: { state: 'HELD', run: { teamId: run.teamId, status: { in: LIVE_STATUSES } } },
+    });
+    return { jobId, payload: job, priority: priorityOf(job.heldSeats, ofTeam) };
   }
 
   /** With `engine: auto` the engine of the run's first worker holds for the whole run, in its later attempts too. */
@@ -80,10 +87,6 @@ export class Outbox {
     const first = await this.database.runEvent.findFirst({ where: { runId: id, type: 'training.started' }, orderBy: { seq: 'asc' } });
     const { fingerprint } = (first?.data ?? {}) as { fingerprint?: unknown };
     return typeof fingerprint === 'string' && fingerprint !== '' ? fingerprint : undefined;
-  }
-
-  private async liveServers(): Promise<number> {
-    return (await this.fleet.list('server')).filter((row) => this.fleet.isAlive(row) && this.fleet.isCompatible(row)).length;
   }
 
   private async sweep(): Promise<void> {

@@ -12,6 +12,7 @@ import {
   type RunPage,
   type RunPicture,
   type SeatFailure,
+  type ServerSighting,
 } from '@paceline/jobs';
 import { Database } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
@@ -19,7 +20,12 @@ import { ServerSightings } from '../fleet/server-sightings.js';
 import { Control } from './control.js';
 import { Executor } from './executor.js';
 import { Queues } from './queues.js';
+import { runsOn, Shares } from './shares.js';
 import { readRunsInHand, RUNS_PER_TICK } from './run-picture.js';
+
+/** Nothing is decided about who beats every second. */
+const HEARD_WITHIN_MS = 1_200;
+const isHeard = (seen: ServerSighting | undefined): boolean => seen !== undefined && !seen.hasLeft && seen.silentMs <= HEARD_WITHIN_MS;
 
 @Injectable()
 export class Reconciler {
@@ -31,6 +37,7 @@ export class Reconciler {
     private readonly control: Control,
     executor: Executor,
     queues: Queues,
+    shares: Shares,
   ) {
     const jobs = new JobSightings({
       stateOf: (kind, jobId) => queues.stateOf(kind, jobId),
@@ -39,7 +46,19 @@ export class Reconciler {
     this.runs = new RunReconciler({
       now: Date.now,
       readRuns: (afterId, confirmLock) => this.read(afterId, confirmLock),
-      fleet: (placed) => sightings.picture(placed),
+      fleet: async (placed) => {
+        const [fleet, { waiting }, seatRoom] = await Promise.all([sightings.picture(placed), shares.read(), shares.seatRoom()]);
+        const quiet = placed.filter(({ serverId }) => !isHeard(fleet.servers.get(serverId)));
+        return {
+          ...fleet,
+          waiting,
+          seatRoom,
+          runsOn: await runsOn(
+            database,
+            quiet.map(({ serverId }) => serverId),
+          ),
+        };
+      },
       jobs: (run, now, confirmLock) => jobs.of(run, now, confirmLock),
       carryOut: (run, action) => executor.carryOut(run, action),
       waitingIds: (kind) => queues.waitingIds(kind),

@@ -1,5 +1,6 @@
 /** What can go wrong in one operation, as members of its result union. REST turns the same objects into problem documents. */
-import { Field, ObjectType } from '@nestjs/graphql';
+import { Field, Float, ObjectType } from '@nestjs/graphql';
+import type { LimitExceeded } from '@paceline/jobs';
 import type { SpecIssue } from '@paceline/spec';
 
 @ObjectType()
@@ -37,6 +38,30 @@ export class NotFound {
 
   constructor(what: string) {
     this.message = `There is no ${what}.`;
+  }
+}
+
+@ObjectType({ description: 'The team has as much of something as it may have. Nothing was changed.' })
+export class LimitReached {
+  @Field({ description: 'LIMIT_REACHED' })
+  readonly code: string = 'LIMIT_REACHED';
+  @Field()
+  readonly message: string;
+  @Field({ description: 'A field of TeamLimits.' })
+  readonly limit: string;
+  @Field(() => Float)
+  readonly most: number;
+  @Field(() => Float)
+  readonly used: number;
+  @Field(() => Float)
+  readonly asked: number;
+
+  constructor({ message, limit, most, used, asked }: LimitExceeded) {
+    this.message = message;
+    this.limit = limit;
+    this.most = most;
+    this.used = used;
+    this.asked = asked;
   }
 }
 

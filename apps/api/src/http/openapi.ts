@@ -22,7 +22,7 @@ const after = query('after', 'nextCursor of the page before.', text);
 
 const refusals: Json = {
   '401': problem('No key, or a wrong one.'),
-  '429': problem('Too many wrong keys; see Retry-After.'),
+  '429': problem('Too many wrong keys, or too much at once; see Retry-After.'),
   '503': problem('PostgreSQL or Redis is away; see Retry-After.'),
 };
 
@@ -64,7 +64,7 @@ function runPaths(): Json {
         responses: {
           '201': json(ref('Run'), 'The run, QUEUED.'),
           '404': problem('No such cluster spec.'),
-          '409': problem('The idempotency key was used with another spec.'),
+          '409': problem('The idempotency key was used with another spec, or a limit of the team is reached (`LIMIT_REACHED`).'),
           '422': problem('The spec is wrong; `issues` names every field.'),
           ...refusals,
         },

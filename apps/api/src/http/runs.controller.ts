@@ -2,7 +2,7 @@
 import { Body, Controller, Get, Headers, HttpCode, Param, Post, Query, Res } from '@nestjs/common';
 import type { FastifyReply } from 'fastify';
 import { Fault } from '../fault.js';
-import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
+import { Conflict, InvalidInput, LimitReached, NotFound } from '../graphql/result.types.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import { CreateRun } from '../runs/create-run.js';
 import { progressOf, resultTypeOf } from '../runs/run-row.js';
@@ -175,8 +175,9 @@ function summary(run: Run) {
 }
 
 /** @throws Fault for what an operation refuses */
-function accepted(result: Run | InvalidInput | NotFound | Conflict): Run {
+function accepted(result: Run | InvalidInput | NotFound | Conflict | LimitReached): Run {
   if (result instanceof Run) return result;
+  if (result instanceof LimitReached) throw new Fault('LIMIT_REACHED', result.message);
   if (result instanceof InvalidInput) throw new Fault('INVALID_INPUT', result.message, undefined, result.issues);
   throw new Fault(result instanceof NotFound ? 'NOT_FOUND' : 'CONFLICT', result.message);
 }

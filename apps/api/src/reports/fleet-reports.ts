@@ -1,9 +1,20 @@
 /** Reports that are not journals: who is there, who took a placement, whose seat failed. */
 import { Inject, Injectable } from '@nestjs/common';
-import { claimed, closedSeat, endOfComplaint, failedSeat, isToldOf, hasLiveAttempt, suspectOf, type Report } from '@paceline/jobs';
+import {
+  claimed,
+  closedSeat,
+  endOfComplaint,
+  failedSeat,
+  isToldOf,
+  hasLiveAttempt,
+  suspectOf,
+  type AttemptEnd,
+  type Report,
+} from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import { Database, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
+import { runsOn } from '../dispatch/shares.js';
 import { Fleet } from '../fleet/fleet.js';
 import { ServerSightings } from '../fleet/server-sightings.js';
 import { LOGGER } from '../logger.js';
@@ -63,7 +74,7 @@ export class FleetReports {
       return change !== undefined;
     });
     if (isTaken) this.dispatch.wake();
-    else this.log.info({ run: runId, attempt, index, server: serverId }, 'a second claim of a placement was ignored');
+    else this.log.debug({ run: runId, attempt, index, server: serverId }, 'a second claim of a placement was ignored');
   }
 
   private async serverFailed(report: Of<'server.failed'>): Promise<void> {
@@ -75,13 +86,26 @@ export class FleetReports {
       ]);
       const end = endOfComplaint(run, row, places, report);
       if (!end || !run) return 'nobody';
-      return (await this.attempts.end(transaction, run, end)) ? 'ended' : 'late';
+      return (await this.attempts.end(transaction, run, await this.shared(transaction, end, code, places))) ? 'ended' : 'late';
     });
     if (outcome === 'nobody')
       this.log.warn({ run: runId, index, server: serverId, code, message }, 'a server failed that has no part in the attempt');
     if (outcome !== 'ended') return;
     this.signals.changed(runId);
     this.dispatch.wake();
+  }
+
+  /** Whether other runs lost the coordinator's server too: then nobody is charged (restarts.ts of libs/jobs). */
+  private async shared(
+    transaction: Transaction,
+    end: AttemptEnd,
+    code: string,
+    places: readonly { index: number; serverId: string | null }[],
+  ): Promise<AttemptEnd> {
+    const lost = places.flatMap(({ index, serverId }) => (index === 0 && serverId ? [serverId] : []));
+    if (end.kind !== 'failed' || code !== 'COORDINATOR_LOST') return end;
+    const runs = await runsOn(transaction, lost);
+    return lost.some((serverId) => (runs.get(serverId) ?? 1) > 1) ? { ...end, isShared: true } : end;
   }
 
   private async seatFailed(report: Of<'seat.failed'>): Promise<void> {

@@ -5,20 +5,26 @@
 import { createHash } from 'node:crypto';
 import { Injectable } from '@nestjs/common';
 import { datasetInfo, type DatasetInfo } from '@paceline/data';
-import { LIMITS, parseRunSpec, type ModelDescription, type RunSpec, type SpecIssue } from '@paceline/spec';
+import { LIMITS, parseRunSpec, tooLargeFor, type ModelDescription, type RunSpec, type SpecIssue } from '@paceline/spec';
 import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
 import { Database, type Transaction } from '../database/database.js';
+import { isDatabaseOutage } from '../database/outage.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
+import { Settings } from '../environment.js';
 import { Fleet } from '../fleet/fleet.js';
 import type { Prisma } from '../generated/prisma/client.js';
-import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
+import { Conflict, InvalidInput, LimitReached, NotFound } from '../graphql/result.types.js';
 import type { Viewer } from '../teams/authentication.js';
+import { activeUse, limitsOfTeam, lockTeam } from '../teams/team-limits.js';
+import { uuidv7 } from '../text-input.js';
 import { placeServers } from './attempts.js';
 import { ModelDescriptions } from './model-description.js';
 import { findResumePoint, type ResumeFrom } from './resume-from.js';
-import { toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
-import { ACTIVE_STATUSES, serverProcesses, waitingAt, waitsForServers, type RestorePoint } from '@paceline/jobs';
-import type { Run } from './run.types.js';
+import { Admission } from './admission.js';
+import { toRun, WITHOUT_MODEL } from './run-row.js';
+import { toAttempt } from './runs.js';
+import { exceeded, serverProcesses, waitingAt, waitsForServers, type RestorePoint } from '@paceline/jobs';
+import { Run } from './run.types.js';
 import { StatusMoves } from './status-moves.js';
 
 export interface CreateRunOptions {
@@ -38,13 +44,21 @@ interface Prepared {
   readonly from: RestorePoint | null;
 }
 
-const MAX_ACTIVE_RUNS_PER_TEAM = 200;
+interface Idempotency {
+  readonly key: string;
+  readonly inputHash: string;
+}
+
+/** How often, and after which pause, it is asked whether a run was made whose commit was not answered. */
+const COMMIT_LOOKUPS = 3;
+const COMMIT_LOOKUP_PAUSE_MS = 500;
 const MAX_IDEMPOTENCY_KEY_CHARACTERS = 200;
 const FIRST_ATTEMPT = 1;
 
 @Injectable()
 export class CreateRun {
   private readonly models = new ModelDescriptions();
+  private readonly admission = new Admission();
 
   constructor(
     private readonly database: Database,
@@ -52,10 +66,18 @@ export class CreateRun {
     private readonly fleet: Fleet,
     private readonly moves: StatusMoves,
     private readonly dispatch: DispatchSignal,
+    private readonly settings: Settings,
   ) {}
 
-  /** @param input a run spec as people write it, not trusted */
-  async create(viewer: Viewer, input: unknown, options: CreateRunOptions = {}): Promise<Run | InvalidInput | NotFound | Conflict> {
+  /**
+   * @param input a run spec as people write it, not trusted
+   * @throws Fault TOO_BUSY before anything was written
+   */
+  async create(
+    viewer: Viewer,
+    input: unknown,
+    options: CreateRunOptions = {},
+  ): Promise<Run | InvalidInput | NotFound | Conflict | LimitReached> {
     const prepared = await this.prepare(viewer, input, options);
     if (!('spec' in prepared)) return prepared;
     const { idempotencyKey } = options;
@@ -64,29 +86,62 @@ export class CreateRun {
       .digest('hex');
     const earlier = idempotencyKey ? await this.earlierRun(viewer, idempotencyKey, inputHash) : undefined;
     if (earlier) return earlier;
-    if (
-      (await this.database.run.count({ where: { teamId: viewer.teamId, status: { in: [...ACTIVE_STATUSES] } } })) >=
-      MAX_ACTIVE_RUNS_PER_TEAM
-    ) {
-      return new Conflict(`The team has ${MAX_ACTIVE_RUNS_PER_TEAM} runs that are not over; cancel some or wait.`);
-    }
+    return this.admission.run(viewer.teamId, () =>
+      this.store(viewer, prepared, idempotencyKey ? { key: idempotencyKey, inputHash } : undefined),
+    );
+  }
+
+  /** Writes the run, or refuses it. Once it is written nothing here can fail any more. */
+  private async store(viewer: Viewer, prepared: Prepared, idempotency: Idempotency | undefined): Promise<Run | Conflict | LimitReached> {
     const { standby } = prepared.spec.strategy;
     const reason = waitsForServers(await this.fleetCounts(), { serversNeeded: serverProcesses(prepared.spec), standby }, 0);
+    const id = uuidv7();
     try {
-      const row = await this.database.transact((transaction) =>
-        this.insert(transaction, viewer, prepared, reason, idempotencyKey ? { key: idempotencyKey, inputHash } : undefined),
-      );
-      this.dispatch.wake();
-      return toRun(row);
+      const made = await this.database.transact(async (transaction) => {
+        const refused = await this.refusedByLimits(transaction, viewer, prepared);
+        return refused ?? this.insert(transaction, id, viewer, prepared, reason, idempotency);
+      });
+      if (made instanceof Run) this.dispatch.wake();
+      return made;
     } catch (error) {
       // Two requests with one key at the same moment: one inserts, the other finds it.
       const winner =
-        idempotencyKey && (error as { code?: unknown }).code === 'P2002'
-          ? await this.earlierRun(viewer, idempotencyKey, inputHash)
+        idempotency && (error as { code?: unknown }).code === 'P2002'
+          ? await this.earlierRun(viewer, idempotency.key, idempotency.inputHash)
           : undefined;
-      if (winner) return winner;
+      const made = winner ?? (isDatabaseOutage(error) ? await this.committed(id) : undefined);
+      if (made) return made;
       throw error;
     }
+  }
+
+  /** The answer to the commit was lost: the run may be there all the same, and nobody else would know of it. */
+  private async committed(id: string): Promise<Run | undefined> {
+    for (let tries = 0; tries < COMMIT_LOOKUPS; tries++) {
+      try {
+        const row = await this.database.run.findUnique({ where: { id }, omit: WITHOUT_MODEL });
+        if (!row) return undefined;
+        this.dispatch.wake();
+        return toRun(row);
+      } catch (error) {
+        if (!isDatabaseOutage(error)) throw error;
+        await new Promise((resolve) => setTimeout(resolve, COMMIT_LOOKUP_PAUSE_MS));
+      }
+    }
+    return undefined;
+  }
+
+  /** Under the lock of the team's row, so that two runs at the same moment cannot both be the last that is allowed. */
+  private async refusedByLimits(
+    transaction: Transaction,
+    { teamId }: Viewer,
+    { spec, model }: Prepared,
+  ): Promise<LimitReached | undefined> {
+    await lockTeam(transaction, teamId);
+    const team = await transaction.team.findUniqueOrThrow({ where: { id: teamId } });
+    const asked = { serverPlaces: serverProcesses(spec), parameters: model.parameterCount };
+    const refused = exceeded(limitsOfTeam(team, this.settings), await activeUse(transaction, teamId), asked);
+    return refused && new LimitReached(refused);
   }
 
   private async prepare(
@@ -119,14 +174,8 @@ export class CreateRun {
     const described = await this.models.of(spec);
     if ('issues' in described) return new InvalidInput(described.issues);
     const { model } = described;
-    if (model.parameterCount + model.stateCount > LIMITS.modelParameters) {
-      return new InvalidInput([
-        {
-          path: 'model',
-          message: `has ${model.parameterCount + model.stateCount} parameters; at most ${LIMITS.modelParameters} are supported`,
-        },
-      ]);
-    }
+    const tooLarge = tooLargeFor(spec, model.parameterCount + model.stateCount);
+    if (tooLarge) return new InvalidInput([{ path: 'model', message: tooLarge }]);
     if (model.variables.length > LIMITS.modelVariables) {
       return new InvalidInput([
         {
@@ -155,14 +204,16 @@ export class CreateRun {
 
   private async insert(
     transaction: Transaction,
+    id: string,
     viewer: Viewer,
     prepared: Prepared,
     reason: string,
-    idempotency: { key: string; inputHash: string } | undefined,
-  ): Promise<RunRow> {
+    idempotency: Idempotency | undefined,
+  ): Promise<Run> {
     const { spec, model, dataset, clusterSpecId, roundsPerEpoch, totalRounds, from } = prepared;
     const created = await transaction.run.create({
       data: {
+        id,
         teamId: viewer.teamId,
         clusterSpecId,
         name: spec.name,
@@ -197,7 +248,12 @@ export class CreateRun {
       },
     ]);
     await this.moves.apply(transaction, locked, { to: 'QUEUED', reason });
-    return transaction.run.findUniqueOrThrow({ where: { id: runId }, omit: WITHOUT_MODEL });
+    const [row, attempts, statusHistory] = [
+      await transaction.run.findUniqueOrThrow({ where: { id: runId }, omit: WITHOUT_MODEL }),
+      await transaction.attempt.findMany({ where: { runId } }),
+      await transaction.runStatusChange.findMany({ where: { runId }, orderBy: { id: 'asc' } }),
+    ];
+    return Object.assign(toRun(row), { created: { attempts: attempts.map(toAttempt), statusHistory } });
   }
 }
 

@@ -52,7 +52,8 @@ export class Metrics {
   }
 
   /** Updates along the lineage by their staleness, the last place for all beyond; empty in synchronous runs. */
-  async staleness({ id, attempt }: Run): Promise<number[]> {
+  async staleness({ id, attempt, created }: Run): Promise<number[]> {
+    if (created) return [];
     const [attempts, starts, ends] = lineageColumns(await readLineage(this.database, id, attempt));
     const rows = await this.database.$queryRaw<{ count: number }[]>`
       SELECT sum(place.count)::float8 AS "count"

@@ -2,7 +2,7 @@
 import { createUnionType, Field, Float, ID, InputType, Int, ObjectType, registerEnumType } from '@nestjs/graphql';
 import { JsonScalar } from '../graphql/json.scalar.js';
 import { Node, PageInfo } from '../graphql/node.type.js';
-import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
+import { Conflict, InvalidInput, LimitReached, NotFound } from '../graphql/result.types.js';
 import { RunStatus as RunStatusEnum } from '../generated/prisma/enums.js';
 import { RUN_STATUS_MEANINGS, type RunStatus } from '@paceline/jobs';
 import type { RunRow } from './run-row.js';
@@ -41,6 +41,8 @@ export class Run implements Node {
   parameterCount!: number;
   /** Not a field: what the fields below are read from. */
   row!: RunRow;
+  /** Not a field: of a run that this request has made, what else there is of it, so that its answer asks nothing of the database. */
+  created?: { readonly attempts: RunAttempt[]; readonly statusHistory: RunStatusChangeType[] };
 }
 
 @ObjectType({ description: 'Where a run is, as its coordinator last said.' })
@@ -317,7 +319,7 @@ export class CancelRunSuccess {
 
 export const CreateRunResult = createUnionType({
   name: 'CreateRunResult',
-  types: () => [CreateRunSuccess, InvalidInput, NotFound, Conflict] as const,
+  types: () => [CreateRunSuccess, InvalidInput, NotFound, Conflict, LimitReached] as const,
 });
 @ObjectType()
 export class ChangeRunSuccess {

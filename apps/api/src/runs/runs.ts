@@ -3,6 +3,7 @@ import { Injectable } from '@nestjs/common';
 import { coordinatorOf, firstRoundOf, type RunStatus } from '@paceline/jobs';
 import { Database } from '../database/database.js';
 import { Fleet } from '../fleet/fleet.js';
+import type { Prisma } from '../generated/prisma/client.js';
 import { encodeCursor, readPage, toConnection, type PageArgs } from '../graphql/connections.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid, storable } from '../text-input.js';
@@ -103,11 +104,14 @@ export class Runs {
     return toConnection(page, rows, ({ seq }) => encodeCursor('events', seq), toEvent);
   }
 
-  statusHistory({ id: runId }: Run): Promise<RunStatusChangeType[]> {
-    return this.database.runStatusChange.findMany({ where: { runId }, orderBy: { id: 'asc' }, take: MAX_LISTED });
+  async statusHistory({ id: runId, created }: Run): Promise<RunStatusChangeType[]> {
+    return created
+      ? created.statusHistory
+      : this.database.runStatusChange.findMany({ where: { runId }, orderBy: { id: 'asc' }, take: MAX_LISTED });
   }
 
-  async stepTasks({ id: runId, attempt }: Run): Promise<StepTask[]> {
+  async stepTasks({ id: runId, attempt, created }: Run): Promise<StepTask[]> {
+    if (created) return [];
     const rows = await this.database.stepTask.findMany({ where: { runId, attempt }, orderBy: { createdAt: 'desc' }, take: MAX_LISTED });
     return rows.map(toStepTask);
   }
@@ -118,22 +122,10 @@ export class Runs {
   }
 
   /** Newest first, with how the restart budget stands on the run itself. */
-  async attempts({ id: runId }: Run): Promise<RunAttempt[]> {
+  async attempts({ id: runId, created }: Run): Promise<RunAttempt[]> {
+    if (created) return created.attempts;
     const rows = await this.database.attempt.findMany({ where: { runId }, orderBy: { number: 'desc' }, take: MAX_LISTED });
-    return rows.map(({ number, createdAt, startedAt, endedAt, endCause, endReason, endRound, parentNumber, parentRound, parentRunId }) =>
-      Object.assign(new RunAttempt(), {
-        number,
-        createdAt,
-        startedAt,
-        endedAt,
-        endCause,
-        endReason,
-        endRound: endRound === null ? null : Number(endRound),
-        fromRound: Number(parentRound ?? 0),
-        parentNumber,
-        parentRunId,
-      }),
-    );
+    return rows.map(toAttempt);
   }
 
   /** Newest first; removed ones are not shown. */
@@ -165,7 +157,8 @@ export class Runs {
     );
   }
 
-  async servers({ id: runId, attempt }: Run): Promise<RunServerType[]> {
+  async servers({ id: runId, attempt, created }: Run): Promise<RunServerType[]> {
+    if (created) return [];
     const [rows, started, members] = await Promise.all([
       this.database.runServer.findMany({
         where: { runId, attempt, claimedAt: { not: null }, droppedAt: null },
@@ -192,7 +185,8 @@ export class Runs {
    * What was committed along the lineage, counted from ranges of (round, replica) rows, beside what the schedule of the spec gives the
    * rounds from the first to the last of them: a range that is missing or counted twice makes a difference.
    */
-  async ledger({ id: runId, attempt, status, row }: Run): Promise<RunLedger> {
+  async ledger({ id: runId, attempt, status, row, created }: Run): Promise<RunLedger> {
+    if (created) return NOTHING_COMMITTED;
     const lineage = await readLineage(this.database, runId, attempt);
     const [attempts, starts, ends] = lineageColumns(lineage);
     // A range that the journal has merged over the cut counts up to the cut.
@@ -225,6 +219,29 @@ export class Runs {
 
 /** Prisma hands it to ILIKE as it is: `%` and `_` are to mean themselves. */
 const likeText = (text: string): string => text.replace(/[\\%_]/g, '\\$&');
+
+const NOTHING_COMMITTED: RunLedger = {
+  committedRounds: 0,
+  committedExamples: 0,
+  droppedExamples: 0,
+  expectedExamples: 0,
+  refusedFrames: 0,
+  refusedConnections: 0,
+};
+
+export const toAttempt = ({ endRound, parentRound, ...attempt }: Prisma.AttemptGetPayload<object>): RunAttempt =>
+  Object.assign(new RunAttempt(), {
+    number: attempt.number,
+    createdAt: attempt.createdAt,
+    startedAt: attempt.startedAt,
+    endedAt: attempt.endedAt,
+    endCause: attempt.endCause,
+    endReason: attempt.endReason,
+    endRound: endRound === null ? null : Number(endRound),
+    fromRound: Number(parentRound ?? 0),
+    parentNumber: attempt.parentNumber,
+    parentRunId: attempt.parentRunId,
+  });
 
 export const toEvent = ({ seq, type, message, data, at, attempt }: RunEventType): RunEventType => ({
   seq,

@@ -1,4 +1,4 @@
-import { createUnionType, Field, ObjectType } from '@nestjs/graphql';
+import { createUnionType, Field, Float, InputType, Int, ObjectType } from '@nestjs/graphql';
 import { Node } from '../graphql/node.type.js';
 import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
 
@@ -39,6 +39,51 @@ export class ViewerType {
   isAdmin!: boolean;
 }
 
+@ObjectType('TeamLimits', { description: 'What a team may have of the fleet at a time; null is no limit.' })
+export class TeamLimitsType {
+  @Field(() => Int, { nullable: true, description: 'Runs that are not over.' })
+  activeRuns!: number | null;
+  @Field(() => Int, { nullable: true, description: 'Places of parameter servers, standbys among them; a server has 16.' })
+  serverPlaces!: number | null;
+  @Field(() => Int, { nullable: true, description: 'Workers in seats.' })
+  workers!: number | null;
+  @Field(() => Float, { nullable: true, description: 'Parameters of all runs that are not over.' })
+  parameters!: number | null;
+}
+
+@ObjectType('TeamUse', { description: 'What a team has of the fleet now. Runs that wait count with the places that they wait for.' })
+export class TeamUseType {
+  @Field(() => Int)
+  activeRuns!: number;
+  @Field(() => Int)
+  serverPlaces!: number;
+  @Field(() => Int)
+  workers!: number;
+  @Field(() => Float)
+  parameters!: number;
+}
+
+@InputType({ description: 'Fields that are left out stay as they are; null takes the limit that the api has for all teams.' })
+export class TeamLimitsInput {
+  @Field(() => Int, { nullable: true })
+  activeRuns?: number | null;
+  @Field(() => Int, { nullable: true })
+  serverPlaces?: number | null;
+  @Field(() => Int, { nullable: true })
+  workers?: number | null;
+  @Field(() => Float, { nullable: true })
+  parameters?: number | null;
+}
+
+@ObjectType()
+export class SetTeamLimitsSuccess {
+  @Field(() => Team)
+  readonly team: Team;
+  constructor(team: Team) {
+    this.team = team;
+  }
+}
+
 @ObjectType()
 export class CreateTeamSuccess {
   @Field(() => Team)
@@ -76,6 +121,10 @@ export const CreateTeamResult = createUnionType({
 export const CreateApiKeyResult = createUnionType({
   name: 'CreateApiKeyResult',
   types: () => [CreateApiKeySuccess, InvalidInput, NotFound] as const,
+});
+export const SetTeamLimitsResult = createUnionType({
+  name: 'SetTeamLimitsResult',
+  types: () => [SetTeamLimitsSuccess, InvalidInput, NotFound] as const,
 });
 export const RevokeApiKeyResult = createUnionType({ name: 'RevokeApiKeyResult', types: () => [RevokeApiKeySuccess, NotFound] as const });
 

@@ -1,7 +1,18 @@
 import { Args, ID, Mutation, Parent, Query, ResolveField, Resolver } from '@nestjs/graphql';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import type { Viewer } from './authentication.js';
-import { ApiKey, CreateApiKeyResult, CreateTeamResult, RevokeApiKeyResult, Team, ViewerType } from './team.types.js';
+import {
+  ApiKey,
+  CreateApiKeyResult,
+  CreateTeamResult,
+  RevokeApiKeyResult,
+  SetTeamLimitsResult,
+  Team,
+  TeamLimitsInput,
+  TeamLimitsType,
+  TeamUseType,
+  ViewerType,
+} from './team.types.js';
 import { TeamsService } from './teams.service.js';
 
 @Resolver(() => Team)
@@ -21,6 +32,25 @@ export class TeamsResolver {
   @ResolveField('apiKeys', () => [ApiKey])
   apiKeys(@CurrentViewer() viewer: Viewer, @Parent() team: Team) {
     return this.teams.apiKeysOf(viewer, team.id);
+  }
+
+  @ResolveField('limits', () => TeamLimitsType, { nullable: true })
+  limits(@CurrentViewer() viewer: Viewer, @Parent() team: Team) {
+    return this.teams.limits(viewer, team.id);
+  }
+
+  @ResolveField('used', () => TeamUseType, { nullable: true })
+  used(@CurrentViewer() viewer: Viewer, @Parent() team: Team) {
+    return this.teams.use(viewer, team.id);
+  }
+
+  @Mutation(() => SetTeamLimitsResult, { description: 'For the bootstrap (admin) key only.' })
+  setTeamLimits(
+    @CurrentViewer() viewer: Viewer,
+    @Args('teamId', { type: () => ID }) teamId: string,
+    @Args('limits', { type: () => TeamLimitsInput }) limits: TeamLimitsInput,
+  ) {
+    return this.teams.setLimits(viewer, teamId, limits);
   }
 
   @Mutation(() => CreateTeamResult, { description: 'For the bootstrap (admin) key only.' })

@@ -1,18 +1,24 @@
 import { Injectable } from '@nestjs/common';
+import { TEAM_LIMITS, type TeamLimits, type TeamUse } from '@paceline/jobs';
 import { Database } from '../database/database.js';
+import { LIVE_STATUSES } from '../dispatch/shares.js';
+import { Settings } from '../environment.js';
 import { Fault } from '../fault.js';
 import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
 import { isUuid, readName } from '../text-input.js';
 import { generateApiKey } from './api-keys.js';
 import type { Viewer } from './authentication.js';
+import { activeUse, limitsOfTeam, lockTeam } from './team-limits.js';
 import {
   CreateApiKeySuccess,
   CreateTeamSuccess,
   RevokeApiKeySuccess,
+  SetTeamLimitsSuccess,
   toApiKey,
   toTeam,
   type ApiKey,
   type Team,
+  type TeamLimitsInput,
   type ViewerType,
 } from './team.types.js';
 
@@ -21,7 +27,10 @@ const MAX_KEYS_PER_TEAM = 200;
 
 @Injectable()
 export class TeamsService {
-  constructor(private readonly database: Database) {}
+  constructor(
+    private readonly database: Database,
+    private readonly settings: Settings,
+  ) {}
 
   async viewer(viewer: Viewer): Promise<ViewerType> {
     const row = await this.database.apiKey.findUniqueOrThrow({ where: { id: viewer.apiKeyId }, include: { team: true } });
@@ -61,12 +70,45 @@ export class TeamsService {
     const { name, issues } = readName('name', givenName);
     if (!(await this.team(viewer, teamId))) return new NotFound('team with this id');
     if (issues.length > 0) return new InvalidInput(issues);
-    if ((await this.database.apiKey.count({ where: { teamId, revokedAt: null } })) >= MAX_KEYS_PER_TEAM) {
-      return new InvalidInput([{ path: 'teamId', message: `the team has ${MAX_KEYS_PER_TEAM} keys; revoke one first` }]);
-    }
     const { key, prefix, hash } = generateApiKey();
-    const row = await this.database.apiKey.create({ data: { teamId, name, prefix, hash } });
-    return new CreateApiKeySuccess(toApiKey(row), key);
+    return this.database.transact(async (transaction) => {
+      await lockTeam(transaction, teamId);
+      if ((await transaction.apiKey.count({ where: { teamId, revokedAt: null } })) >= MAX_KEYS_PER_TEAM)
+        return new InvalidInput([{ path: 'teamId', message: `the team has ${MAX_KEYS_PER_TEAM} keys; revoke one first` }]);
+      return new CreateApiKeySuccess(toApiKey(await transaction.apiKey.create({ data: { teamId, name, prefix, hash } })), key);
+    });
+  }
+
+  /** Fields that are left out stay; null is the limit that holds for all teams. @throws Fault FORBIDDEN for keys that are not an administrator's */
+  async setLimits(viewer: Viewer, teamId: string, given: TeamLimitsInput): Promise<SetTeamLimitsSuccess | InvalidInput | NotFound> {
+    if (!viewer.isAdmin) throw new Fault('FORBIDDEN', 'Only the administrator (the bootstrap key) sets limits of teams.');
+    const issues = TEAM_LIMITS.flatMap((limit) => {
+      const value = given[limit];
+      if (value === undefined || value === null || (Number.isSafeInteger(value) && value >= 0)) return [];
+      return [{ path: `limits.${limit}`, message: 'must be a whole number from 0, or null for the limit of all teams' }];
+    });
+    if (issues.length > 0) return new InvalidInput(issues);
+    if (!(await this.team(viewer, teamId))) return new NotFound('team with this id');
+    const { activeRuns, serverPlaces, workers, parameters } = given;
+    const data = { maxActiveRuns: activeRuns, maxServerPlaces: serverPlaces, maxWorkers: workers, maxParameters: parameters };
+    const set = Object.fromEntries(Object.entries(data).filter(([, value]) => value !== undefined));
+    return new SetTeamLimitsSuccess(toTeam(await this.database.team.update({ where: { id: teamId }, data: set })));
+  }
+
+  /** What a team may have, its own limits before those of all teams. Null for others than the team itself and the administrator. */
+  async limits(viewer: Viewer, teamId: string): Promise<TeamLimits | null> {
+    if (teamId !== viewer.teamId && !viewer.isAdmin) return null;
+    return limitsOfTeam(await this.database.team.findUniqueOrThrow({ where: { id: teamId } }), this.settings);
+  }
+
+  async use(viewer: Viewer, teamId: string): Promise<TeamUse | null> {
+    if (teamId !== viewer.teamId && !viewer.isAdmin) return null;
+    const [active, live, workers] = await Promise.all([
+      activeUse(this.database, teamId),
+      this.database.run.aggregate({ where: { teamId, status: { in: LIVE_STATUSES } }, _sum: { serverCount: true } }),
+      this.database.stepTask.count({ where: { state: 'HELD', run: { teamId, status: { in: LIVE_STATUSES } } } }),
+    ]);
+    return { ...active, serverPlaces: live._sum.serverCount ?? 0, workers };
   }
 
   /** Works at once: keys are looked up for each request. */

@@ -223,6 +223,7 @@ class Starter {
     const { host, tokenSecret, bootstrapKey, dataDir } = this.options;
     return {
       ...inherited(),
+      ...passed(TEAM_LIMITS),
       DATABASE_URL: databaseUrl,
       REDIS_URL: redisUrl,
       PACELINE_HOST: host,
@@ -275,6 +276,13 @@ function inherited(): NodeJS.ProcessEnv {
   };
 }
 
+const TEAM_LIMITS = [
+  'PACELINE_TEAM_ACTIVE_RUNS',
+  'PACELINE_TEAM_SERVER_PLACES',
+  'PACELINE_TEAM_WORKERS',
+  'PACELINE_TEAM_PARAMETERS',
+  'PACELINE_TEAM_SHARE_PERCENT',
+];
 const LEAK_LIMITS = ['PACELINE_LEAK_TENSORS', 'PACELINE_LEAK_TENSORS_MB', 'PACELINE_LEAK_RSS_MB'];
 
 function passed(names: readonly string[]): NodeJS.ProcessEnv {

@@ -298,5 +298,10 @@ export function stepTaskJobOf(
   };
 }
 
-/** Runs with fewer seats come first; BullMQ's highest priority is 1. */
-export const priorityOf = (heldSeats: number): number => heldSeats + 1;
+const MOST_SEATS = 1024;
+/**
+ * Runs with fewer seats come first, and among those runs of teams with fewer. BullMQ's highest priority is 1, its lowest 2^21.
+ * @param ofTeam seats that all runs of the team hold
+ */
+export const priorityOf = (heldSeats: number, ofTeam = 0): number =>
+  1 + Math.min(heldSeats, MOST_SEATS) * MOST_SEATS + Math.min(ofTeam, MOST_SEATS - 1);

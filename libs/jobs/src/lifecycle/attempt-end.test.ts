@@ -43,6 +43,10 @@ describe('after the end of an attempt', () => {
     [{ status: 'QUEUED' }, lost, 'restart', 'RECOVERING'],
     [{ status: 'PROVISIONING' }, lost, 'restart', 'RECOVERING'],
     [{}, cancelled, 'restart', 'RECOVERING'],
+    [{}, { ...lost, isShared: true }, 'sharedLoss', 'RECOVERING'],
+    [{ count: spent }, { ...lost, isShared: true }, 'sharedLoss', 'RECOVERING'],
+    [{ count: { used: 0, total: 20, bestRound: 0 } }, { ...lost, isShared: true }, 'budgetSpent', 'FAILED'],
+    [{ restarts: 0 }, { ...lost, isShared: true }, 'budgetSpent', 'FAILED'],
     [{ restarts: 0 }, lost, 'budgetSpent', 'FAILED'],
     [{ count: spent }, lost, 'budgetSpent', 'FAILED'],
     [{ count: spent, committedRounds: 11 }, lost, 'restart', 'RECOVERING'],
@@ -63,7 +67,7 @@ describe('after the end of an attempt', () => {
     for (const status of RUN_STATUSES)
       for (const isCancelWanted of [false, true])
         for (const restarts of [0, 2])
-          for (const end of [lost, poison, torn, done, paused, cancelled]) {
+          for (const end of [lost, { ...lost, isShared: true }, poison, torn, done, paused, cancelled]) {
             const after = afterEnd({ ...RUN, status, isCancelWanted, restarts }, end, () => 0.5);
             taken.add(after.row);
             if (after.to === undefined) continue;

@@ -9,7 +9,7 @@
  */
 import type { FailureCause } from '@paceline/protocol';
 import { FAILURE_CAUSES } from '../contract.js';
-import { chargeRestart, restartPauseMs, restartsLeft, type RestartCount } from './restarts.js';
+import { chargeRestart, excuseRestart, restartPauseMs, restartsLeft, type RestartCount } from './restarts.js';
 import { hasLiveAttempt, type RunStatus } from './run-status.js';
 
 /** Causes that the control plane sees by itself, beside those that coordinators name. */
@@ -29,7 +29,13 @@ export type AttemptEnd =
   | { readonly kind: 'finished'; readonly message: string }
   | { readonly kind: 'paused'; readonly message: string }
   | { readonly kind: 'cancelled'; readonly message: string }
-  | { readonly kind: 'failed'; readonly cause: AttemptEndCause; readonly message: string };
+  | {
+      readonly kind: 'failed';
+      readonly cause: AttemptEndCause;
+      readonly message: string;
+      /** A server was lost that held parts of other runs too. */
+      readonly isShared?: boolean;
+    };
 
 export interface EndingRun {
   readonly status: RunStatus;
@@ -54,6 +60,11 @@ export const ATTEMPT_END_ROWS = {
     next: 'RECOVERING',
   },
   restart: { event: 'failed, and the restart budget lasts', does: 'charges the budget and waits, longer each time', next: 'RECOVERING' },
+  sharedLoss: {
+    event: 'lost a server that held parts of other runs too, and the run may have restarts',
+    does: 'charges nobody, as any of them may have taken it down; it counts in the cap of the run’s whole life, and waits',
+    next: 'RECOVERING',
+  },
   budgetSpent: { event: 'failed, and the restart budget is spent', does: 'says why, and how often it was tried', next: 'FAILED' },
 } as const;
 export type AttemptEndRow = keyof typeof ATTEMPT_END_ROWS;
@@ -81,15 +92,16 @@ export function afterEnd(run: EndingRun, end: AttemptEnd, random: () => number):
     return over('pausedWithout', 'PAUSED', `${end.message}; it stands on its last checkpoint, and rounds after that are redone`);
   if (end.kind === 'failed' && end.cause === 'CHECKPOINT_INVALID')
     return { row: 'otherCheckpoint', to: 'RECOVERING', reason: end.message, count, restartAfterMs: 0 };
-  const charge = chargeRestart(count, run.restarts, run.committedRounds);
+  const isShared = end.kind === 'failed' && end.isShared === true;
+  const charge = (isShared ? excuseRestart : chargeRestart)(count, run.restarts, run.committedRounds);
   if (!charge.isGranted)
     return { row: 'budgetSpent', to: 'FAILED', reason: spent(end.message, run), count: charge.count, restartAfterMs: null };
   return {
-    row: 'restart',
+    row: isShared ? 'sharedLoss' : 'restart',
     to: 'RECOVERING',
-    reason: `${end.message}; ${restartsLeft(charge.count, run.restarts)} of ${run.restarts} restarts are left`,
+    reason: `${end.message}; ${isShared ? 'other runs lost it too, so this is not charged: ' : ''}${restartsLeft(charge.count, run.restarts)} of ${run.restarts} restarts are left`,
     count: charge.count,
-    restartAfterMs: restartPauseMs(charge.count.used, random),
+    restartAfterMs: restartPauseMs(charge.count.used + (isShared ? 1 : 0), random),
   };
 }
 

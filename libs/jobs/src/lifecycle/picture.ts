@@ -4,6 +4,7 @@
  */
 import type { ControlFields, CoordinatorState, ServerAddress } from '../contract.js';
 import type { AttemptEnd, SeatFailure } from './attempt-end.js';
+import type { PlaceWait } from './fair-share.js';
 import type { RunStatus } from './run-status.js';
 import type { FleetCounts } from './waiting-reason.js';
 
@@ -95,6 +96,12 @@ export interface FleetPicture {
   /** For how long reports have been read without a gap. */
   readonly hearingForMs: number;
   readonly counts: FleetCounts;
+  /** How many runs have a part on a server that is silent or has left, or lost it lately; where nothing is said, one. */
+  readonly runsOn?: ReadonlyMap<string, number>;
+  /** Runs that have no place on the servers yet, and why. */
+  readonly waiting?: ReadonlyMap<string, PlaceWait>;
+  /** Seats that a run may hold by the limit of its team, where there is one. */
+  readonly seatRoom?: ReadonlyMap<string, number>;
 }
 
 /** `unsent`: its row in the outbox has not been sent yet. */

@@ -10,9 +10,11 @@
  *
  * After the start a lost server ends the attempt: its part of the parameters is gone. Lost is who said goodbye, who is silent,
  * and, sooner, who is silent while nobody listens at its port or a worker cannot reach it. A shard that has a standby is lost
- * with both of its servers: while one of the two lives, the arbiter settles who leads.
+ * with both of its servers: while one of the two lives, the arbiter settles who leads. A server that is lost with parts of several runs is
+ * charged to none of them (restarts.ts): a placement of one may have taken it down.
  */
 import { leadFieldName, placementJobId } from '../contract.js';
+import type { AttemptEnd } from './attempt-end.js';
 import { claimsField, saysLead, startField } from './control-fields.js';
 import type { DispatchAction, FleetPicture, JobSighting, RunPicture, ServerPicture } from './picture.js';
 import { leadOf, shardsOf } from './shards.js';
@@ -28,6 +30,8 @@ const MAKE_AGAIN_AFTER_MS = 2_000;
 const MAKE_AGAIN_AT_MOST_MS = 15_000;
 /** Parameters that are not loaded by then will not be: another server is tried. */
 export const LOADING_AT_MOST_MS = 600_000;
+/** Servers of one part that are lost before the start: a run that takes its servers down must not go through the whole fleet for ever. */
+export const MAX_REPLACED = 5;
 /** A coordinator reports every second, on a server that lives. */
 export const COORDINATOR_SILENCE_MS = 20_000;
 /** A standby that lives asks to be promoted within its heartbeat deadline; one that does not is of no use. */
@@ -50,7 +54,8 @@ export interface Placing {
 export function place(run: RunPicture, fleet: FleetPicture, jobs: ReadonlyMap<string, JobSighting>, now: number): Placing {
   const lost = lostServer(run, fleet, now);
   if (lost) {
-    const action: DispatchAction = run.attemptStartedAtMs === null ? replace(lost) : { kind: 'end-attempt', end: lostEnd(run, lost) };
+    const isReplaced = run.attemptStartedAtMs === null && lost.server.made < MAX_REPLACED;
+    const action: DispatchAction = isReplaced ? replace(lost) : { kind: 'end-attempt', end: lostEnd(run, fleet, lost) };
     return { actions: [action], hasStarted: false };
   }
   const claims = run.servers.flatMap(({ claim }) => (claim && !claim.isLoading ? [claim] : []));
@@ -123,9 +128,13 @@ const replace = ({ server: { index, made, role }, serverId, why }: Lost): Dispat
   why: `server ${serverId} ${why} before the start`,
 });
 
-function lostEnd(run: RunPicture, { server, serverId, cause, why }: Lost) {
+/** Of a loss that several runs share nobody can say who caused it; who lost its servers again and again before it began is charged. */
+function lostEnd(run: RunPicture, { runsOn }: FleetPicture, { server, serverId, cause, why }: Lost): AttemptEnd {
+  const isShared = run.attemptStartedAtMs !== null && (runsOn?.get(serverId) ?? 1) > 1;
   const round = run.coordinator?.round ?? run.fromRound;
-  return { kind: 'failed', cause, message: `parameter server ${server.index} (${serverId}) ${why} in round ${round}` } as const;
+  const when = run.attemptStartedAtMs === null ? `before the start, as ${server.made} before it` : `in round ${round}`;
+  const message = `parameter server ${server.index} (${serverId}) ${why} ${when}`;
+  return { kind: 'failed', cause, message, ...(isShared ? { isShared } : {}) };
 }
 
 /** Before the start, any server that is lost; after it, the primary of a shard that nobody takes over. */

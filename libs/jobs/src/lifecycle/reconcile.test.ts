@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { DispatchAction, FleetPicture, JobSighting, RunPicture, ServerSighting } from './picture.js';
 import { claimantOf } from './control-fields.js';
-import { LOADING_AT_MOST_MS } from './placing.js';
+import { LOADING_AT_MOST_MS, MAX_REPLACED } from './placing.js';
 import { complaintCounts, type Place } from './shards.js';
 import { SEATED_WITHIN_MS } from './seating.js';
 import { CANCEL_DEADLINE_MS, jobsInQuestion, PAUSE_DEADLINE_MS, reconcile } from './reconcile.js';
@@ -127,6 +127,40 @@ describe('a server that loads what it begins with', () => {
         why: 'server ps-a had not loaded its part within 10 minutes before the start',
       }),
     );
+  });
+});
+
+describe('a server that is lost', () => {
+  const gone = { hasLeft: false, silentMs: 60_000 };
+  const endOf = (picture: RunPicture, changes: Partial<FleetPicture>) =>
+    decide(picture, fleet(gone, changes)).find((action) => action.kind === 'end-attempt')?.end;
+
+  it('with parts of several runs is charged to none of those that trained on it', () => {
+    expect(endOf(run(), { runsOn: new Map([['ps-a', 2]]) })).toMatchObject({ cause: 'SERVER_LOST', isShared: true });
+    expect(endOf(run(), { runsOn: new Map([['ps-a', 1]]) })).not.toHaveProperty('isShared');
+    expect(endOf(run(), {})).not.toHaveProperty('isShared');
+  });
+
+  it('before the start is replaced, but a run that takes its servers down again and again is charged', () => {
+    const placed = (made: number) => run({ ...beforeStart, servers: [{ ...server, made }] });
+    expect(decide(placed(MAX_REPLACED - 1), fleet(gone)).map(({ kind }) => kind)).toContain('make-placement-again');
+    const end = endOf(placed(MAX_REPLACED), { runsOn: new Map([['ps-a', 5]]) });
+    expect(end).toMatchObject({ cause: 'SERVER_LOST', message: 'parameter server 0 (ps-a) was lost before the start, as 5 before it' });
+    expect(end).not.toHaveProperty('isShared');
+  });
+});
+
+describe('the team of a run', () => {
+  const seatKinds = (room: number) =>
+    decide(
+      run({ heldTasks: [], coordinator: null, status: 'PROVISIONING', attemptStartedAtMs: NOW - 1_000 }),
+      fleet({}, { seatRoom: new Map([[RUN_ID, room]]) }),
+    );
+  it('may have no more workers: no seat is offered, and the reason says so', () => {
+    expect(seatKinds(1).map(({ kind }) => kind)).toContain('open-seat');
+    expect(seatKinds(0)).toEqual([
+      { kind: 'explain', reason: 'waits for a worker: other runs of the team hold all that its limit allows (workers)' },
+    ]);
   });
 });
 

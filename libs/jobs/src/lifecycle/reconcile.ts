@@ -38,7 +38,7 @@ export function reconcile(run: RunPicture, fleet: FleetPicture, jobs: ReadonlyMa
   if (run.status === 'PAUSING') actions.push(...pause(run, now));
   const workers = workersField(run.attempt, seatLimit(run));
   if (run.workersWanted !== null && run.control.workers !== workers) actions.push({ kind: 'write-control', fields: { workers } });
-  if (hasStarted) actions.push(...seat(run, jobs, now));
+  if (hasStarted) actions.push(...seat(run, jobs, now, fleet.seatRoom?.get(run.runId)));
   if (actions.some(({ kind }) => kind === 'end-attempt')) return actions;
   return [...actions, ...status(run, fleet, hasStarted, now)];
 }
@@ -82,7 +82,7 @@ function status(run: RunPicture, fleet: FleetPicture, hasStarted: boolean, now: 
     if (hasStarted && !noWorker) return [{ kind: 'move', to: 'PROVISIONING', reason: ABOUT_TO }];
     const claimed = run.servers.filter(({ claim }) => claim !== null).length;
     const loading = run.servers.filter(({ claim }) => claim?.isLoading).map(({ index }) => index);
-    return explain(queuedReason(fleet.counts, run, claimed, loading) + lineageNote(run));
+    return explain(queuedReason(fleet.counts, run, claimed, loading, fleet.waiting?.get(run.runId)) + lineageNote(run));
   }
   if (run.status === 'PROVISIONING') return explain(noWorker ?? provisioningReason(run, fleet, now));
   if (run.status !== 'RUNNING' || !run.coordinator) return [];
@@ -96,8 +96,9 @@ const ABOUT_TO = 'its servers are set up; a worker is about to take the first se
 const lineageNote = ({ attempt, fromRound }: RunPicture): string =>
   attempt === 1 && fromRound === 0 ? '' : ` (attempt ${attempt}, from round ${fromRound})`;
 
-function provisioningReason(run: RunPicture, { counts }: FleetPicture, now: number): string {
+function provisioningReason(run: RunPicture, { counts, seatRoom }: FleetPicture, now: number): string {
   if ((run.coordinator?.seats.length ?? 0) > 0) return 'a worker has its seat and loads parameters and data';
+  if (seatRoom?.get(run.runId) === 0) return 'waits for a worker: other runs of the team hold all that its limit allows (workers)';
   if (counts.idleWorkers === 0) return 'waits for a worker: all are busy with other runs';
   const waitedMs = now - (run.attemptStartedAtMs ?? now);
   if (waitedMs < SEAT_EXPECTED_WITHIN_MS) return ABOUT_TO;

@@ -1,5 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import { CAP_FACTOR, chargeRestart, LONGEST_PAUSE_MS, NO_RESTARTS, restartPauseMs, restartsLeft, type RestartCount } from './restarts.js';
+import {
+  CAP_FACTOR,
+  chargeRestart,
+  excuseRestart,
+  LONGEST_PAUSE_MS,
+  NO_RESTARTS,
+  restartPauseMs,
+  restartsLeft,
+  type RestartCount,
+} from './restarts.js';
 
 describe('the budget', () => {
   it.each<[string, RestartCount, number, number, boolean, RestartCount]>([
@@ -26,6 +35,16 @@ describe('the budget', () => {
     expect(attempts).toBe(5 * CAP_FACTOR);
     expect(restartsLeft(count, 5)).toBe(0);
   });
+});
+
+it('what several runs lost together is charged to none, and comes to an end all the same', () => {
+  const spent = { used: 3, total: 3, bestRound: 9 };
+  expect(excuseRestart(spent, 3, 9)).toEqual({ isGranted: true, count: { used: 3, total: 4, bestRound: 9 } });
+  expect(excuseRestart(spent, 3, 12)).toEqual({ isGranted: true, count: { used: 0, total: 4, bestRound: 12 } });
+  let count = NO_RESTARTS;
+  let attempts = 0;
+  for (let charge = excuseRestart(count, 5, 0); charge.isGranted; charge = excuseRestart(count, 5, 0), attempts++) count = charge.count;
+  expect(attempts).toBe(5 * CAP_FACTOR);
 });
 
 it('pauses double, lie in their upper half and end at the longest', () => {

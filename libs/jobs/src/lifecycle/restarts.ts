@@ -1,7 +1,7 @@
 /**
  * How often a run may be started anew, and after which pause. One budget for all causes: `spec.restarts` attempts in a row
  * without progress. A committed round beyond the best of all attempts before refills it; in all, a run gets at most
- * `CAP_FACTOR` times its budget, so that none goes round for ever.
+ * `CAP_FACTOR` times its budget, so that none goes round for ever. What several runs lost together is charged to none of them.
  */
 export interface RestartCount {
   /** Restarts since a round beyond the previous best was committed. */
@@ -34,6 +34,17 @@ export function chargeRestart(count: RestartCount, budget: number, committedRoun
   const bestRound = Math.max(count.bestRound, committedRounds);
   if (used >= budget || count.total >= CAP_FACTOR * budget) return { isGranted: false, count: { used, total: count.total, bestRound } };
   return { isGranted: true, count: { used: used + 1, total: count.total + 1, bestRound } };
+}
+
+/**
+ * An attempt ended by the loss of a server that held parts of other runs too: any of them may have taken it down, so none is charged. It counts
+ * in the run's whole life alone, so that no run goes round for ever.
+ */
+export function excuseRestart(count: RestartCount, budget: number, committedRounds: number): Charge {
+  const used = committedRounds > count.bestRound ? 0 : count.used;
+  const bestRound = Math.max(count.bestRound, committedRounds);
+  if (count.total >= CAP_FACTOR * budget) return { isGranted: false, count: { used, total: count.total, bestRound } };
+  return { isGranted: true, count: { used, total: count.total + 1, bestRound } };
 }
 
 /** Restarts that are left without progress. */

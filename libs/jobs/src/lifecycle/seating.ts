@@ -35,7 +35,8 @@ export const seatLimit = ({ replicas, workersWanted }: Pick<RunPicture, 'replica
 /** Step-task jobs whose state decides something now. */
 export const seatsInQuestion = (run: RunPicture): string[] => stillOpen(run).map((task) => seatJobId(run, task));
 
-export function seat(run: RunPicture, jobs: ReadonlyMap<string, JobSighting>, now: number): DispatchAction[] {
+/** @param room seats that the run may hold by the limit of its team; those that it holds beyond stay */
+export function seat(run: RunPicture, jobs: ReadonlyMap<string, JobSighting>, now: number, room = Infinity): DispatchAction[] {
   const actions = follow(run);
   const open = stillOpen(run);
   const held = run.coordinator?.seats.length ?? 0;
@@ -57,9 +58,9 @@ export function seat(run: RunPicture, jobs: ReadonlyMap<string, JobSighting>, no
   }
   const [first, ...others] = waiting;
   for (const task of others) close(task, 'another seat is open');
-  const limit = seatLimit(run);
+  const limit = Math.min(seatLimit(run), room);
   if (held >= limit) {
-    const why = held >= run.replicas ? 'every replica has a worker' : 'the run has as many workers as it wants';
+    const why = whyFull(run, held);
     for (const task of [...taken, ...(first ? [first] : [])]) close(task, why);
   } else if (held + taken.length >= limit) {
     if (first) close(first, 'workers are about to take all seats');
@@ -68,6 +69,11 @@ export function seat(run: RunPicture, jobs: ReadonlyMap<string, JobSighting>, no
   } else if (jobs.get(seatJobId(run, first))?.state === 'waiting' && first.heldSeats !== held + taken.length)
     actions.push({ kind: 'reprioritise-seat', task: first, heldSeats: held + taken.length });
   return actions;
+}
+
+function whyFull(run: RunPicture, held: number): string {
+  if (held >= run.replicas) return 'every replica has a worker';
+  return held >= seatLimit(run) ? 'the run has as many workers as it wants' : 'the team has as many workers as its limit allows';
 }
 
 function isHeld({ coordinator }: RunPicture, { seat: wanted, n }: { seat: number; n: number }): boolean {

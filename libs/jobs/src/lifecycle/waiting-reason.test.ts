@@ -1,6 +1,6 @@
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { expect, it } from 'vitest';
-import { queuedReason, waitsForServers, type FleetCounts } from './waiting-reason.js';
+import { queuedReason, waitsForPlaces, waitsForServers, type FleetCounts } from './waiting-reason.js';
 
 const counts = (changes: Partial<FleetCounts>): FleetCounts => ({
   liveServers: 0,
@@ -61,4 +61,22 @@ it('counts processes where shards have standbys', () => {
   expect(waitsForServers(counts({ liveServers: 4 }), needed, 3)).toBe(
     'waits for 2 parameter servers with a standby each to get ready: 3 of 4 are',
   );
+});
+
+it('says who holds the places, without naming a team, and how many runs come before', () => {
+  const needed = { serversNeeded: 1, standby: 0 };
+  const wait = { ahead: 2, places: 16, held: 16, heldByOwnTeam: 2, why: 'places', most: Infinity } as const;
+  expect(waitsForPlaces(needed, wait)).toBe(
+    'waits for 1 parameter server: other runs hold all 16 places, 14 of them of other teams; 2 runs are before it',
+  );
+  expect(waitsForPlaces(needed, { ...wait, ahead: 0 })).toMatch(/of other teams; it is next$/);
+  expect(waitsForPlaces(needed, { ...wait, why: 'share', heldByOwnTeam: 12, held: 14, most: 10, ahead: 1 })).toBe(
+    'waits for 1 parameter server: the team holds 12 of 16 places, and one team may hold 10 while others hold 2; 1 run of the team is before it',
+  );
+  expect(waitsForPlaces(needed, { ...wait, why: 'limit', heldByOwnTeam: 4, most: 4, ahead: 0 })).toBe(
+    'waits for 1 parameter server: the team holds 4 of the 4 places that its limit allows (serverPlaces); it is next',
+  );
+  const everything = counts({ liveServers: 1, liveWorkers: 1 });
+  expect(queuedReason(everything, needed, 0, [], wait)).toMatch(/2 runs are before it$/);
+  expect(queuedReason(everything, needed, 1, [], wait)).toBe('is about to be set up');
 });

@@ -107,6 +107,8 @@ export class SimServer {
       serverId: process.name,
       host: process.host,
       clock: process,
+      // What comes between the slices of long work is what seeds should find.
+      sliceMs: 0,
       log: this.log(),
       wallMs: () => WALL_ZERO_MS + Math.round(world.nowMs),
       controlPlane: this.controlPlane,

@@ -48,6 +48,7 @@ export const NOT_REACHED: Readonly<Record<string, string>> = {
   'run-status.PENDING>CANCELLED': IN_ONE_TRANSACTION,
   'run-status.PAUSED>FAILED': OF_ANOTHER_RUN,
   'run-status.RECOVERING>FAILED': OF_ANOTHER_RUN,
+  'attempt-end.sharedLoss': 'there is one run, so no server holds parts of two; attempt-end.test.ts takes it',
   'run-status.SUCCEEDED>QUEUED': 'the simulated run has one length, and nobody extends it; test/api/run-requests.test.ts takes it',
 };
 

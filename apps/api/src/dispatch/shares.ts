@@ -1,0 +1,118 @@
+/** Who holds the places of the servers and who waits for one: the rows that `fairShares` (libs/jobs) reads, over PostgreSQL. */
+import { Injectable } from '@nestjs/common';
+import {
+  DEFAULT_TEAM_LIMITS,
+  DEFAULT_TEAM_SHARE,
+  fairShares,
+  hasLiveAttempt,
+  RUN_STATUSES,
+  seatLimit,
+  seatRoom,
+  type FairShares,
+  type PlacedRun,
+} from '@paceline/jobs';
+import { Database, type Transaction } from '../database/database.js';
+import { Settings } from '../environment.js';
+import { Fleet } from '../fleet/fleet.js';
+import { specOf } from '../runs/run-row.js';
+
+export const LIVE_STATUSES = RUN_STATUSES.filter(hasLiveAttempt);
+/** The oldest runs that are looked at; all others wait behind them. */
+const MAX_RUNS = 5_000;
+/** Runs that lose a server together hear of it within seconds of each other. */
+const LOST_TOGETHER_S = 60;
+
+@Injectable()
+export class Shares {
+  constructor(
+    private readonly database: Database,
+    private readonly fleet: Fleet,
+    private readonly settings: Settings,
+  ) {}
+
+  /** @throws when PostgreSQL is away */
+  async read(): Promise<FairShares & { readonly holding: ReadonlySet<string> }> {
+    const runs = await this.liveRuns();
+    if (runs.every(({ isHolding }) => isHolding))
+      return { offered: [], waiting: new Map(), holding: new Set(runs.map(({ runId }) => runId)) };
+    const [members, teams, limited] = await Promise.all([
+      this.fleet.list('server'),
+      this.database.team.count(),
+      this.database.team.findMany({ where: { maxServerPlaces: { not: null } }, select: { id: true, maxServerPlaces: true } }),
+    ]);
+    const byDefault = (this.settings.teamLimits ?? DEFAULT_TEAM_LIMITS).serverPlaces;
+    const limits = new Map(byDefault === null ? [] : runs.map(({ teamId }) => [teamId, byDefault]));
+    for (const { id, maxServerPlaces } of limited) limits.set(id, maxServerPlaces!);
+    const live = members.filter((row) => this.fleet.isAlive(row) && this.fleet.isCompatible(row)).length;
+    // Before the first server is heard of, jobs for one wait in the queue already.
+    const sharing = { liveServers: Math.max(1, live), teams, teamShare: this.settings.teamShare ?? DEFAULT_TEAM_SHARE, limits };
+    return { ...fairShares(runs, sharing, Date.now()), holding: new Set(runs.flatMap((run) => (run.isHolding ? [run.runId] : []))) };
+  }
+
+  /** Seats that each run of a team with a limit may hold. @throws when PostgreSQL is away */
+  async seatRoom(): Promise<ReadonlyMap<string, number>> {
+    const byDefault = (this.settings.teamLimits ?? DEFAULT_TEAM_LIMITS).workers;
+    const limited = byDefault === null ? { team: { maxWorkers: { not: null } } } : {};
+    const rows = await this.database.run.findMany({
+      where: { status: { in: LIVE_STATUSES }, ...limited },
+      select: {
+        id: true,
+        teamId: true,
+        spec: true,
+        workersWanted: true,
+        team: { select: { maxWorkers: true } },
+        _count: { select: { stepTasks: { where: { state: 'HELD' } } } },
+      },
+      orderBy: { createdAt: 'asc' },
+      take: MAX_RUNS,
+    });
+    const room = new Map<string, number>();
+    for (const teamId of new Set(rows.map((row) => row.teamId))) {
+      const own = rows.filter((row) => row.teamId === teamId);
+      const runs = own.map(({ id, spec, workersWanted, _count }) => {
+        const { replicas } = specOf({ spec });
+        return { runId: id, held: _count.stepTasks, wanted: seatLimit({ replicas, workersWanted }) };
+      });
+      for (const [runId, seats] of seatRoom(runs, own[0]!.team.maxWorkers ?? byDefault!)) room.set(runId, seats);
+    }
+    return room;
+  }
+
+  /** A run holds its places from the moment that the first of its placements is sent. */
+  private async liveRuns(): Promise<PlacedRun[]> {
+    const [rows, placements] = await Promise.all([
+      this.database.run.findMany({
+        where: { status: { in: LIVE_STATUSES } },
+        select: { id: true, teamId: true, attempt: true, serverCount: true, createdAt: true, statusChangedAt: true },
+        orderBy: { createdAt: 'asc' },
+        take: MAX_RUNS,
+      }),
+      this.database.outbox.groupBy({
+        by: ['runId', 'attempt'],
+        where: { kind: 'placement', run: { status: 'QUEUED' } },
+        _count: { id: true, sentAt: true },
+      }),
+    ]);
+    const unsent = new Set(placements.flatMap(({ runId, attempt, _count }) => (_count.sentAt === 0 ? [`${runId}/${attempt}`] : [])));
+    return rows.map(({ id, teamId, attempt, serverCount, createdAt, statusChangedAt }) => ({
+      runId: id,
+      teamId,
+      places: serverCount,
+      isHolding: !unsent.has(`${id}/${attempt}`),
+      createdAtMs: createdAt.getTime(),
+      waitsSinceMs: statusChangedAt.getTime(),
+    }));
+  }
+}
+
+/** Runs that have a part on each of the servers, or lost it with the server just now. @throws when PostgreSQL is away */
+export async function runsOn(database: Transaction, serverIds: readonly string[]): Promise<ReadonlyMap<string, number>> {
+  if (serverIds.length === 0) return new Map();
+  const rows = await database.$queryRaw<{ serverId: string; runs: number }[]>`
+    SELECT place."serverId", count(DISTINCT place."runId")::int AS "runs"
+      FROM "RunServer" place JOIN "Attempt" attempt ON attempt."runId" = place."runId" AND attempt."number" = place."attempt"
+     WHERE place."serverId" = ANY(${[...new Set(serverIds)]}::text[])
+       AND (attempt."endedAt" IS NULL OR (attempt."endedAt" > now() - make_interval(secs => ${LOST_TOGETHER_S}) AND attempt."endCause" IN ('SERVER_LOST', 'STOPPED')))
+     GROUP BY place."serverId"`;
+  return new Map(rows.map(({ serverId, runs }) => [serverId, runs]));
+}

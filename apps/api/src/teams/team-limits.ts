@@ -1,0 +1,32 @@
+/** Limits of a team and what of them is in use, read so that two requests at the same moment cannot both take the last place. */
+import { ACTIVE_STATUSES, DEFAULT_TEAM_LIMITS, limitsOf, type TeamLimits, type TeamUse } from '@paceline/jobs';
+import type { Database, Transaction } from '../database/database.js';
+import type { Settings } from '../environment.js';
+import type { Prisma } from '../generated/prisma/client.js';
+
+type LimitColumns = Pick<Prisma.TeamGetPayload<object>, 'maxActiveRuns' | 'maxServerPlaces' | 'maxWorkers' | 'maxParameters'>;
+
+/** What is counted under this lock stays true until the transaction ends. */
+export async function lockTeam(transaction: Transaction, teamId: string): Promise<void> {
+  await transaction.$queryRaw`SELECT 1 FROM "Team" WHERE "id" = ${teamId}::uuid FOR NO KEY UPDATE`;
+}
+
+export function limitsOfTeam(row: LimitColumns, { teamLimits }: Settings): TeamLimits {
+  const own = {
+    activeRuns: row.maxActiveRuns,
+    serverPlaces: row.maxServerPlaces,
+    workers: row.maxWorkers,
+    parameters: row.maxParameters === null ? null : Number(row.maxParameters),
+  };
+  return limitsOf(own, teamLimits ?? DEFAULT_TEAM_LIMITS);
+}
+
+/** Of runs that are not over. */
+export async function activeUse(database: Database | Transaction, teamId: string): Promise<Pick<TeamUse, 'activeRuns' | 'parameters'>> {
+  const { _count, _sum } = await database.run.aggregate({
+    where: { teamId, status: { in: [...ACTIVE_STATUSES] } },
+    _count: true,
+    _sum: { parameterCount: true },
+  });
+  return { activeRuns: _count, parameters: Number(_sum.parameterCount ?? 0) };
+}

@@ -1,0 +1,84 @@
+/**
+ * What one team may have of the fleet at a time. `activeRuns` and `parameters` are refused when a run is created; `serverPlaces` and `workers`
+ * make runs wait (fair-share.ts, seating.ts), and only a run that could never be placed is refused.
+ */
+export interface TeamLimits {
+  /** Runs that are not over. */
+  readonly activeRuns: number | null;
+  /** Places of parameter servers, standbys among them. */
+  readonly serverPlaces: number | null;
+  /** Workers in seats. */
+  readonly workers: number | null;
+  /** Parameters of all runs that are not over. */
+  readonly parameters: number | null;
+}
+export type TeamLimit = keyof TeamLimits;
+
+/** The same, in use. */
+export type TeamUse = { readonly [limit in TeamLimit]: number };
+
+export const TEAM_LIMITS: readonly TeamLimit[] = ['activeRuns', 'serverPlaces', 'workers', 'parameters'];
+export const DEFAULT_TEAM_LIMITS: TeamLimits = { activeRuns: 200, serverPlaces: null, workers: null, parameters: null };
+
+/** Where a team has a limit of its own it counts, also when it is the larger one. */
+export const limitsOf = (own: TeamLimits, byDefault: TeamLimits): TeamLimits => ({
+  activeRuns: own.activeRuns ?? byDefault.activeRuns,
+  serverPlaces: own.serverPlaces ?? byDefault.serverPlaces,
+  workers: own.workers ?? byDefault.workers,
+  parameters: own.parameters ?? byDefault.parameters,
+});
+
+export interface LimitExceeded {
+  readonly limit: TeamLimit;
+  readonly most: number;
+  readonly used: number;
+  readonly asked: number;
+  readonly message: string;
+}
+
+/**
+ * How many seats each run of a team may hold, all together no more than the team: what it holds stays, and what is free goes to the run
+ * that holds fewest, one by one; of those with as many to the first.
+ * @param runs in their order
+ */
+export function seatRoom(
+  runs: readonly { readonly runId: string; readonly held: number; readonly wanted: number }[],
+  most: number,
+): Map<string, number> {
+  const room = new Map(runs.map(({ runId, held }) => [runId, held]));
+  for (let free = most - runs.reduce((sum, { held }) => sum + held, 0); free > 0; free--) {
+    const open = runs.filter(({ runId, wanted }) => room.get(runId)! < wanted);
+    if (open.length === 0) break;
+    const next = open.reduce((best, run) => (room.get(run.runId)! < room.get(best.runId)! ? run : best));
+    room.set(next.runId, room.get(next.runId)! + 1);
+  }
+  return room;
+}
+
+const WHAT: Readonly<Record<TeamLimit, string>> = {
+  activeRuns: 'runs that are not over',
+  serverPlaces: 'places of parameter servers',
+  workers: 'workers',
+  parameters: 'parameters in runs that are not over',
+};
+
+/** @param asked of a run that is about to be created @returns the first limit that it would pass */
+export function exceeded(
+  limits: TeamLimits,
+  used: Pick<TeamUse, 'activeRuns' | 'parameters'>,
+  asked: { readonly serverPlaces: number; readonly parameters: number },
+): LimitExceeded | undefined {
+  const refused = (limit: TeamLimit, inUse: number, more: number): LimitExceeded | undefined => {
+    const most = limits[limit];
+    if (most === null || inUse + more <= most) return undefined;
+    const message = `The team's limit is ${most} ${WHAT[limit]}: ${inUse} are in use and ${more} more ${more === 1 ? 'is' : 'are'} asked for. Cancel runs or wait, or ask the administrator for a larger limit (setTeamLimits).`;
+    return { limit, most, used: inUse, asked: more, message };
+  };
+  return (
+    refused('activeRuns', used.activeRuns, 1) ??
+    refused('parameters', used.parameters, asked.parameters) ??
+    // What others hold now passes; a run that is larger than the limit itself would wait for ever.
+    refused('serverPlaces', 0, asked.serverPlaces) ??
+    refused('workers', 0, 1)
+  );
+}

@@ -1,0 +1,46 @@
+/**
+ * The largest model that a worker can train: its gradients lie in one arena, a WebAssembly memory of at most 1 GiB. A run is refused before
+ * it begins when the one worker that may have to hold all of its replicas could not allocate them.
+ *
+ *   sync                        one vector for each level of the tree in progress: floor(log2 R) + 1
+ *   sync, backup replicas       every replica's gradient until the commit: R
+ *   async, ssp                  two tokens that are pushed and not counted, and one in progress: 3
+ */
+import type { RunSpec } from './run-spec.js';
+
+export const GRADIENT_ARENA_BYTES = 1 << 30;
+/** The arena begins with room for so many vectors, and with this much beside them. */
+export const GRADIENT_ARENA_VECTORS = 3;
+export const GRADIENT_ARENA_SLACK_BYTES = 1 << 20;
+const FLOAT_BYTES = 4;
+
+type Distribution = Pick<RunSpec, 'replicas'> & { readonly strategy: Pick<RunSpec['strategy'], 'mode' | 'backupReplicas'> };
+
+/** Flat vectors of P + S elements that a worker holds at once when it has all replicas. */
+export function gradientVectors({ replicas, strategy }: Distribution): number {
+  if (strategy.mode !== 'sync') return 3;
+  return strategy.backupReplicas > 0 ? replicas : Math.floor(Math.log2(replicas)) + 1;
+}
+
+/** Parameters and state of the largest model that trains with this distribution. */
+export function largestModel(spec: Distribution): number {
+  const vectors = Math.max(GRADIENT_ARENA_VECTORS, gradientVectors(spec));
+  return Math.floor((GRADIENT_ARENA_BYTES - GRADIENT_ARENA_SLACK_BYTES) / FLOAT_BYTES / vectors);
+}
+
+/** Why a model does not fit into the workers; undefined when it does. @param elements parameters and state */
+export function tooLargeFor(spec: Distribution, elements: number): string | undefined {
+  const most = largestModel(spec);
+  if (elements <= most) return undefined;
+  const vectors = gradientVectors(spec);
+  const { replicas, strategy } = spec;
+  const because =
+    strategy.mode !== 'sync'
+      ? `in mode ${strategy.mode} a worker holds ${vectors} gradients of it at once`
+      : `a worker that has all ${replicas} replicas${strategy.backupReplicas > 0 ? ', with backup replicas,' : ''} holds ${vectors} gradients of it at once`;
+  const fewer = strategy.mode === 'sync' && vectors > GRADIENT_ARENA_VECTORS ? ', or fewer replicas' : '';
+  return (
+    `has ${elements} parameters (state included); at most ${most} train here: ${because}, in ${GRADIENT_ARENA_BYTES >> 20} MiB ` +
+    `with room for ${GRADIENT_ARENA_VECTORS} at least; use a smaller model${fewer}`
+  );
+}
