@@ -13,7 +13,7 @@ import {
   type RunPicture,
   type SeatFailure,
 } from '@paceline/jobs';
-import { Database } from '../database/database.js';
+import { BackgroundDatabase } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
 import { ServerSightings } from '../fleet/server-sightings.js';
 import { Control } from './control.js';
@@ -26,7 +26,7 @@ export class Reconciler {
   private readonly runs: RunReconciler;
 
   constructor(
-    private readonly database: Database,
+    private readonly database: BackgroundDatabase,
     sightings: ServerSightings,
     private readonly control: Control,
     executor: Executor,

@@ -2,7 +2,7 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { claimed, closedSeat, endOfComplaint, failedSeat, isToldOf, hasLiveAttempt, suspectOf, type Report } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
-import { Database, type Transaction } from '../database/database.js';
+import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { Fleet } from '../fleet/fleet.js';
 import { ServerSightings } from '../fleet/server-sightings.js';
@@ -20,7 +20,7 @@ type Of<K extends Report['kind']> = Extract<Report, { kind: K }>;
 @Injectable()
 export class FleetReports {
   constructor(
-    private readonly database: Database,
+    private readonly database: BackgroundDatabase,
     private readonly fleet: Fleet,
     private readonly sightings: ServerSightings,
     private readonly attempts: Attempts,

@@ -2,11 +2,13 @@
 import { Injectable } from '@nestjs/common';
 import { coordinatorOf, firstRoundOf, type RunStatus } from '@paceline/jobs';
 import { Database } from '../database/database.js';
+import { Fault } from '../fault.js';
 import { Fleet } from '../fleet/fleet.js';
 import { encodeCursor, readPage, toConnection, type PageArgs } from '../graphql/connections.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid, storable } from '../text-input.js';
 import { lineageColumns, readLineage } from './lineage.js';
+import { RunReads } from './run-reads.js';
 import { scheduledExamples, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
 import {
   RunAttempt,
@@ -21,7 +23,6 @@ import {
 
 const RUN_CURSOR = [/^\d{1,15}$/, /^[0-9a-f-]{36}$/];
 const EVENT_CURSOR = [/^\d{1,10}$/];
-const MAX_LISTED = 2_000;
 /** Enough to show what a reference may mean. */
 const MAX_MEANT = 10;
 const PART_OF_ID = /^[0-9a-f-]{4,36}$/i;
@@ -31,12 +32,15 @@ export interface RunFilter {
   /** A part of the name, in upper or lower case. */
   readonly name?: string | null | undefined;
 }
+export const LISTED = 200;
+export const MAX_LISTED = 2_000;
 
 @Injectable()
 export class Runs {
   constructor(
     private readonly database: Database,
     private readonly fleet: Fleet,
+    private readonly reads: RunReads,
   ) {}
 
   async find(viewer: Viewer, id: string): Promise<Run | null> {
@@ -94,22 +98,19 @@ export class Runs {
   /** Oldest first; cursors are numbers of events. @throws Fault INVALID_INPUT */
   async events({ id: runId }: Run, args: PageArgs) {
     const page = readPage('events', EVENT_CURSOR, args, 50);
-    const from = page.backward ? page.before : page.after;
-    const rows = await this.database.runEvent.findMany({
-      where: { runId, ...(from ? { seq: page.backward ? { lt: Number(from[0]) } : { gt: Number(from[0]) } } : {}) },
-      orderBy: { seq: page.backward ? 'desc' : 'asc' },
-      take: page.size + 1,
-    });
+    const [after, before] = [page.after, page.before].map((cursor) => (cursor ? Number(cursor[0]) : null));
+    const rows = await this.reads.events({ runId, size: page.size + 1, after: after!, before: before!, isBackward: page.backward });
     return toConnection(page, rows, ({ seq }) => encodeCursor('events', seq), toEvent);
   }
 
-  statusHistory({ id: runId }: Run): Promise<RunStatusChangeType[]> {
-    return this.database.runStatusChange.findMany({ where: { runId }, orderBy: { id: 'asc' }, take: MAX_LISTED });
+  /** The last so many, oldest first. @throws Fault INVALID_INPUT */
+  async statusHistory({ id: runId }: Run, last?: number | null): Promise<RunStatusChangeType[]> {
+    return (await this.reads.statusHistory({ runId, size: sizeOf('last', last) })).reverse();
   }
 
-  async stepTasks({ id: runId, attempt }: Run): Promise<StepTask[]> {
-    const rows = await this.database.stepTask.findMany({ where: { runId, attempt }, orderBy: { createdAt: 'desc' }, take: MAX_LISTED });
-    return rows.map(toStepTask);
+  /** Newest first. @throws Fault INVALID_INPUT */
+  async stepTasks({ id: runId, attempt }: Run, first?: number | null): Promise<StepTask[]> {
+    return (await this.reads.stepTasks({ runId, attempt, size: sizeOf('first', first) })).map(toStepTask);
   }
 
   async stepTask(viewer: Viewer, id: string): Promise<StepTask | null> {
@@ -117,9 +118,9 @@ export class Runs {
     return row && toStepTask(row);
   }
 
-  /** Newest first, with how the restart budget stands on the run itself. */
-  async attempts({ id: runId }: Run): Promise<RunAttempt[]> {
-    const rows = await this.database.attempt.findMany({ where: { runId }, orderBy: { number: 'desc' }, take: MAX_LISTED });
+  /** Newest first, with how the restart budget stands on the run itself. @throws Fault INVALID_INPUT */
+  async attempts({ id: runId }: Run, first?: number | null): Promise<RunAttempt[]> {
+    const rows = await this.reads.attempts({ runId, size: sizeOf('first', first) });
     return rows.map(({ number, createdAt, startedAt, endedAt, endCause, endReason, endRound, parentNumber, parentRound, parentRunId }) =>
       Object.assign(new RunAttempt(), {
         number,
@@ -136,14 +137,10 @@ export class Runs {
     );
   }
 
-  /** Newest first; removed ones are not shown. */
-  async checkpoints({ id: runId, attempt, row }: Run): Promise<RunCheckpoint[]> {
+  /** Newest first; removed ones are not shown. @throws Fault INVALID_INPUT */
+  async checkpoints({ id: runId, attempt, row }: Run, first?: number | null): Promise<RunCheckpoint[]> {
     const [rows, lineage] = await Promise.all([
-      this.database.checkpoint.findMany({
-        where: { runId, removedAt: null },
-        orderBy: [{ attempt: 'desc' }, { round: 'desc' }],
-        take: MAX_LISTED,
-      }),
+      this.reads.checkpoints({ runId, size: sizeOf('first', first) }),
       readLineage(this.database, runId, attempt),
     ]);
     return rows.map(({ bytes, invalidAt, ...checkpoint }) =>
@@ -165,7 +162,11 @@ export class Runs {
     );
   }
 
-  async servers({ id: runId, attempt }: Run): Promise<RunServerType[]> {
+  servers(run: Run): Promise<RunServerType[]> {
+    return this.reads.inTurn(run.row.teamId, () => this.readServers(run));
+  }
+
+  private async readServers({ id: runId, attempt }: Run): Promise<RunServerType[]> {
     const [rows, started, members] = await Promise.all([
       this.database.runServer.findMany({
         where: { runId, attempt, claimedAt: { not: null }, droppedAt: null },
@@ -192,7 +193,11 @@ export class Runs {
    * What was committed along the lineage, counted from ranges of (round, replica) rows, beside what the schedule of the spec gives the
    * rounds from the first to the last of them: a range that is missing or counted twice makes a difference.
    */
-  async ledger({ id: runId, attempt, status, row }: Run): Promise<RunLedger> {
+  ledger(run: Run): Promise<RunLedger> {
+    return this.reads.inTurn(run.row.teamId, () => this.readLedger(run));
+  }
+
+  private async readLedger({ id: runId, attempt, status, row }: Run): Promise<RunLedger> {
     const lineage = await readLineage(this.database, runId, attempt);
     const [attempts, starts, ends] = lineageColumns(lineage);
     // A range that the journal has merged over the cut counts up to the cut.
@@ -225,6 +230,13 @@ export class Runs {
 
 /** Prisma hands it to ILIKE as it is: `%` and `_` are to mean themselves. */
 const likeText = (text: string): string => text.replace(/[\\%_]/g, '\\$&');
+
+/** @throws Fault INVALID_INPUT */
+function sizeOf(name: string, given: number | null | undefined): number {
+  const size = given ?? LISTED;
+  if (size < 0 || size > MAX_LISTED) throw new Fault('INVALID_INPUT', `\`${name}\` must be from 0 to ${MAX_LISTED}, not ${size}.`);
+  return size;
+}
 
 export const toEvent = ({ seq, type, message, data, at, attempt }: RunEventType): RunEventType => ({
   seq,
