@@ -6,7 +6,7 @@ import pg from 'pg';
 import request from 'supertest';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
-import { Database } from '../../apps/api/src/database/database.js';
+import { BackgroundDatabase, Database } from '../../apps/api/src/database/database.js';
 import { ControlPlane, until } from './services.js';
 
 let plane: ControlPlane;
@@ -258,6 +258,21 @@ describe('one key, or nobody with a key, cannot take what is for all', () => {
     const late = await openSocket(plane.adminKey);
     expect([kept, late].map(({ socket }) => socket.readyState)).toEqual([WebSocket.OPEN, WebSocket.OPEN]);
     for (const { socket } of [kept, late, ...flood]) socket.terminate();
+  });
+
+  it('connections to PostgreSQL: when all are in use the answer says so, and the background work has its own', async () => {
+    const database = plane.api.app.get(Database);
+    const held = Array.from({ length: 10 }, async () => database.$executeRaw`SELECT pg_sleep(4)`);
+    await until('ten sleepers', async () => {
+      const rows = await plane.api.app.get(BackgroundDatabase).$queryRaw<{ n: number }[]>`
+        SELECT count(*)::int AS n FROM pg_stat_activity WHERE query LIKE '%pg_sleep(4)%' AND state = 'active' AND pid <> pg_backend_pid()`;
+      return rows[0]!.n >= 10;
+    });
+    const graphql = await plane.admin.gql('{ viewer { isAdmin } }');
+    expect([graphql.status, graphql.errors?.[0]?.extensions.code, graphql.headers['retry-after']]).toEqual([503, 'TOO_BUSY', '1']);
+    expect(graphql.errors?.[0]?.message).not.toContain('does not answer');
+    await Promise.all(held);
+    expect((await plane.admin.gql('{ viewer { isAdmin } }')).status).toBe(200);
   });
 
   it('a socket with refused subscriptions is closed by 4429', async () => {

@@ -2,7 +2,7 @@
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import request from 'supertest';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { Database } from '../../apps/api/src/database/database.js';
 import { ControlPlane, createRun, type Caller } from './services.js';
 
@@ -128,7 +128,6 @@ describe('pages', () => {
     const second = await pager.gql(RUNS, { first: 10, after: first.data.runs.pageInfo.endCursor });
     const both = [...first.data.runs.edges, ...second.data.runs.edges].map((edge: { node: { id: string } }) => edge.node.id);
     expect(new Set(both).size).toBe(20);
-    await database().run.deleteMany({ where: { name: 'never' } });
   });
 
   it('filter by status', async () => {
@@ -205,6 +204,65 @@ describe('GraphQL is bounded', () => {
     expect(errors![0]!.extensions.code).toMatch(/^(GRAPHQL_(PARSE|VALIDATION)_FAILED|BAD_USER_INPUT|BAD_REQUEST)$/);
     expect(JSON.stringify(errors)).not.toMatch(/stacktrace|node_modules|\/src\//);
     expect(performance.now() - startedAt).toBeLessThan(5_000);
+  });
+
+  it('pages of pages by variables are refused like those by numbers, and smaller ones pass', async () => {
+    const query = 'query($n: Int) { runs(first: $n) { edges { node { events(first: $n) { edges { node { seq data } } } } } } }';
+    const refused = await caller.gql(query, { n: 100 });
+    expect([refused.status, refused.data, refused.errors?.[0]?.message]).toEqual([
+      400,
+      undefined,
+      expect.stringMatching(/\d+ points.*first/),
+    ]);
+    expect((await caller.gql(query, { n: 20 })).data.runs.edges).toHaveLength(1);
+  });
+
+  it('a page of runs with everything below them is read in a few statements, and every run gets its own', async () => {
+    const owner = await plane.team('many reads');
+    const ids: string[] = [];
+    for (let i = 0; i < 12; i++) ids.unshift(await createRun(owner, { name: `run ${i}`, replicas: 1 }));
+    await database().runEvent.createMany({
+      data: ids.flatMap((id, i) =>
+        Array.from({ length: i }, (_, k) => ({
+          runId: id,
+          seq: 100 + k,
+          attempt: 1,
+          type: 'x',
+          message: `${id} ${k}`,
+          data: {},
+          at: new Date(),
+        })),
+      ),
+    });
+    await database().stepTask.createMany({
+      data: ids.flatMap((runId, i) => Array.from({ length: i % 3 }, (_, n) => ({ runId, attempt: 1, seat: 0, n, heldSeats: 0 }))),
+    });
+    const asked = vi.spyOn(database(), '$queryRawUnsafe');
+    const { data, errors } = await owner.gql(
+      `query($n: Int) { runs(first: $n) { edges { node { id
+         events(last: 2, first: null) { edges { node { message } } pageInfo { hasPreviousPage } } statusHistory(last: 1) { to } stepTasks(first: 1) { n replicas createdAt worker { id } }
+         attempts { number } checkpoints { round } ledger { committedRounds } servers { index } } } } }`,
+      { n: 20 },
+    );
+    const statements = asked.mock.calls.length;
+    asked.mockRestore();
+    expect(errors).toBeUndefined();
+    expect(statements).toBe(5); // one for each list, whatever the number of runs
+    const nodes = data.runs.edges.map((edge: { node: object }) => edge.node) as Record<string, never>[];
+    expect(nodes.map(({ id }) => id)).toEqual(ids);
+    for (const [i, { events, statusHistory, stepTasks, attempts }] of nodes.entries() as unknown as Iterable<
+      [number, Record<string, never>]
+    >) {
+      const { edges, pageInfo } = events as { edges: { node: { message: string } }[]; pageInfo: { hasPreviousPage: boolean } };
+      if (i >= 2) {
+        expect(edges.map(({ node }) => node.message)).toEqual([`${ids[i]} ${i - 2}`, `${ids[i]} ${i - 1}`]);
+        expect(pageInfo.hasPreviousPage).toBe(true);
+      }
+      expect([statusHistory, stepTasks, attempts].map((list) => (list as unknown[]).length)).toEqual([1, i % 3 === 0 ? 0 : 1, 1]);
+      if (i % 3 === 2) expect(stepTasks).toMatchObject([{ worker: null, replicas: [], createdAt: expect.stringMatching(/^20/) }]);
+    }
+    const tooLong = await owner.gql('query($id: ID!) { run(id: $id) { stepTasks(first: 2001) { n } } }', { id: ids[0] });
+    expect(tooLong.errors?.[0]?.extensions.code).toBe('INVALID_INPUT');
   });
 
   it('a batch, a body of two megabytes and a form are refused', async () => {
@@ -340,6 +398,31 @@ describe('what is public', () => {
       expect(text, name).toContain(name);
     }
     expect(text).not.toContain(runId);
+  });
+
+  it("but metrics of who comes through a proxy or under another name need a key, the administrator's, or the token", async () => {
+    const scrape = (headers: Record<string, string>, url = plane.api.url) => request(url).get('/metrics').set(headers);
+    for (const headers of [{ 'x-forwarded-for': '203.0.113.9' }, { host: 'rebound.example' }, { via: '1.1 proxy' }])
+      expect((await scrape(headers as Record<string, string>)).status, JSON.stringify(headers)).toBe(401);
+    expect((await caller.get('/metrics').set('host', 'api.example')).status).toBe(403);
+    expect((await plane.admin.get('/metrics').set('host', 'api.example')).status).toBe(200);
+    const { url } = await plane.startApi({ metricsToken: 'a token for Prometheus', trustedProxies: ['127.0.0.1'] });
+    expect((await scrape({}, url)).status).toBe(401);
+    expect((await scrape({ authorization: 'Bearer a token for Prometheuz' }, url)).status).toBe(401);
+    const { status, headers } = await scrape({ authorization: 'Bearer a token for Prometheus', 'x-forwarded-proto': 'https' }, url);
+    expect([status, headers['strict-transport-security']]).toEqual([200, 'max-age=31536000']);
+    expect((await scrape({ 'x-forwarded-proto': 'https' })).headers['strict-transport-security']).toBeUndefined();
+  });
+
+  it('readiness is looked up once for all who ask at the same time', async () => {
+    await new Promise((resolve) => setTimeout(resolve, 1_000)); // what was found before is too old then
+    const asked = vi.spyOn(database(), '$queryRaw');
+    const replies = await Promise.all(Array.from({ length: 50 }, () => request(plane.api.url).get('/readyz')));
+    expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200]));
+    expect(asked.mock.calls.length).toBeLessThanOrEqual(2);
+    asked.mockRestore();
+    // And a request that comes by drops is found late soon after its deadline.
+    expect(plane.api.app.getHttpServer()).toMatchObject({ requestTimeout: 30_000, connectionsCheckingInterval: 5_000 });
   });
 
   it("are the dashboard's files with their pages, and never in place of the api", async () => {

@@ -247,5 +247,8 @@ export const toEvent = ({ seq, type, message, data, at, attempt }: RunEventType)
   attempt,
 });
 
-const toStepTask = ({ id, seat, n, state, replicas, createdAt, workerId }: StepTask): StepTask =>
-  Object.assign(new StepTask(), { id, seat, n, state, replicas, createdAt, workerId });
+/** A list that was never written is NULL for plain SQL. */
+const toStepTask = ({ replicas, ...task }: Omit<StepTask, 'replicas'> & { replicas: number[] | null }): StepTask => {
+  const { id, seat, n, state, createdAt, workerId } = task;
+  return Object.assign(new StepTask(), { id, seat, n, state, replicas: replicas ?? [], createdAt, workerId });
+};
