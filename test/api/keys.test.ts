@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { createClient, GRAPHQL_TRANSPORT_WS_PROTOCOL } from 'graphql-ws';
 import pg from 'pg';
 import request from 'supertest';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { WebSocket } from 'ws';
 import { BackgroundDatabase, Database } from '../../apps/api/src/database/database.js';
 import { ControlPlane, until } from './services.js';
@@ -192,6 +192,34 @@ describe('a key with limits', () => {
     await plane.api.app.get(Database).apiKey.update({ where: { id: made.data.createApiKey.apiKey.id }, data: { expiresAt: new Date() } });
     const { status, errors } = await expiring.gql('{ viewer { isAdmin } }');
     expect([status, errors?.[0]?.message.includes('has expired')]).toEqual([401, true]);
+  });
+});
+
+describe('what needs no key', () => {
+  it("metrics of who comes through a proxy or under another name need more: a key, the administrator's, or the token", async () => {
+    const caller = await plane.team('scrapers');
+    const scrape = (headers: Record<string, string>, url = plane.api.url) => request(url).get('/metrics').set(headers);
+    for (const headers of [{ 'x-forwarded-for': '203.0.113.9' }, { host: 'rebound.example' }, { via: '1.1 proxy' }])
+      expect((await scrape(headers as Record<string, string>)).status, JSON.stringify(headers)).toBe(401);
+    expect((await caller.get('/metrics').set('host', 'api.example')).status).toBe(403);
+    expect((await plane.admin.get('/metrics').set('host', 'api.example')).status).toBe(200);
+    const { url } = await plane.startApi({ metricsToken: 'a token for Prometheus', trustedProxies: ['127.0.0.1'] });
+    expect((await scrape({}, url)).status).toBe(401);
+    expect((await scrape({ authorization: 'Bearer a token for Prometheuz' }, url)).status).toBe(401);
+    const { status, headers } = await scrape({ authorization: 'Bearer a token for Prometheus', 'x-forwarded-proto': 'https' }, url);
+    expect([status, headers['strict-transport-security']]).toEqual([200, 'max-age=31536000']);
+    expect((await scrape({ 'x-forwarded-proto': 'https' })).headers['strict-transport-security']).toBeUndefined();
+  });
+
+  it('readiness is looked up once for all who ask at the same time', async () => {
+    await new Promise((resolve) => setTimeout(resolve, 1_000)); // what was found before is too old then
+    const asked = vi.spyOn(plane.api.app.get(Database), '$queryRaw');
+    const replies = await Promise.all(Array.from({ length: 50 }, () => request(plane.api.url).get('/readyz')));
+    expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200]));
+    expect(asked.mock.calls.length).toBeLessThanOrEqual(2);
+    asked.mockRestore();
+    // And a request that comes by drops is found late soon after its deadline.
+    expect(plane.api.app.getHttpServer()).toMatchObject({ requestTimeout: 30_000, connectionsCheckingInterval: 5_000 });
   });
 });
 
