@@ -1,10 +1,13 @@
-/** Who may come in: keys, what is stored of them, and what happens to those who guess. */
-import { createClient } from 'graphql-ws';
+/** Who may come in, and how much of it: keys, what is stored of them, and what happens to those who guess or ask for too much. */
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { createClient, GRAPHQL_TRANSPORT_WS_PROTOCOL } from 'graphql-ws';
 import pg from 'pg';
 import request from 'supertest';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { WebSocket } from 'ws';
-import { ControlPlane } from './services.js';
+import { BackgroundDatabase, Database } from '../../apps/api/src/database/database.js';
+import { ControlPlane, until } from './services.js';
 
 let plane: ControlPlane;
 beforeAll(async () => void (plane = await ControlPlane.start()));
@@ -18,11 +21,13 @@ const post = (authorization?: string) => {
 const MAKE_KEY =
   'mutation($id: ID!) { createApiKey(teamId: $id, name: "ci") { ... on CreateApiKeySuccess { secret apiKey { id prefix } } } }';
 
+const socketUrl = (api = plane.api): string => api.url.replace('http', 'ws') + '/graphql';
+
 /** How a WebSocket that shows `params` is closed. */
-function closeOf(params: Record<string, unknown>): Promise<{ code: number; reason: string }> {
+function closeOf(params: Record<string, unknown>, api = plane.api): Promise<{ code: number; reason: string }> {
   return new Promise((resolve) => {
     const client = createClient({
-      url: plane.api.url.replace('http', 'ws') + '/graphql',
+      url: socketUrl(api),
       webSocketImpl: WebSocket,
       connectionParams: params,
       retryAttempts: 0,
@@ -33,6 +38,22 @@ function closeOf(params: Record<string, unknown>): Promise<{ code: number; reaso
     client.on('error', () => undefined);
   });
 }
+
+/** A WebSocket by hand, with its key accepted. `closed` settles with how it ends. */
+async function openSocket(apiKey: string | undefined, api = plane.api): Promise<{ socket: WebSocket; closed: Promise<number> }> {
+  const socket = new WebSocket(socketUrl(api), GRAPHQL_TRANSPORT_WS_PROTOCOL);
+  const closed = new Promise<number>((resolve) => socket.on('error', () => undefined).once('close', resolve));
+  await Promise.race([once(socket, 'open'), closed]);
+  if (apiKey === undefined) return { socket, closed };
+  socket.send(JSON.stringify({ type: 'connection_init', payload: { apiKey } }));
+  await Promise.race([once(socket, 'message'), closed]);
+  return { socket, closed };
+}
+const subscribe = (socket: WebSocket, id: number, query: string): void =>
+  socket.send(JSON.stringify({ type: 'subscribe', id: String(id), payload: { query } }));
+
+const REVOKE =
+  'mutation($id: ID!) { revokeApiKey(id: $id) { __typename ... on Conflict { message } ... on RevokeApiKeySuccess { apiKey { revokedAt } } } }';
 
 describe('a request is refused', () => {
   it('without a key, with a wrong one, with a truncated one, with another scheme of token', async () => {
@@ -113,7 +134,184 @@ describe('a key', () => {
   });
 });
 
+describe('a key that is revoked', () => {
+  it('loses its subscriptions at once at every api, and nobody else does', async () => {
+    const other = await plane.startApi();
+    const caller = await plane.team('revoked');
+    const sockets = await Promise.all([openSocket(caller.key), openSocket(caller.key, other), openSocket(plane.adminKey, other)]);
+    const { data } = await caller.gql('{ viewer { apiKey { id } } }');
+    const revokedAt = performance.now();
+    expect((await plane.admin.gql(REVOKE, { id: data.viewer.apiKey.id })).data.revokeApiKey.apiKey.revokedAt).not.toBeNull();
+    expect(await Promise.all(sockets.slice(0, 2).map(({ closed }) => closed))).toEqual([4401, 4401]);
+    expect(performance.now() - revokedAt).toBeLessThan(5_000); // the keys are checked every 30 s anyhow
+    expect(sockets[2]!.socket.readyState).toBe(WebSocket.OPEN);
+    sockets[2]!.socket.terminate();
+  });
+
+  it("is never the administrator's, unless an administrator asks and another one is left", async () => {
+    const { data } = await plane.admin.gql('{ viewer { apiKey { id } team { id } } }');
+    const { team, apiKey } = data.viewer;
+    const made = await plane.admin.gql(MAKE_KEY, { id: team.id });
+    const ordinary = plane.as(made.data.createApiKey.secret);
+    expect((await ordinary.gql(REVOKE, { id: apiKey.id })).errors?.[0]?.extensions.code).toBe('FORBIDDEN');
+    const last = await plane.admin.gql(REVOKE, { id: apiKey.id });
+    expect(last.data.revokeApiKey).toMatchObject({ __typename: 'Conflict', message: expect.stringContaining('PACELINE_BOOTSTRAP_KEY') });
+    expect((await plane.admin.gql('{ viewer { isAdmin } }')).data.viewer.isAdmin).toBe(true);
+  });
+});
+
+describe('a key with limits', () => {
+  const MAKE_LIMITED = `mutation($id: ID!, $expiresAt: DateTime, $readOnly: Boolean) {
+    createApiKey(teamId: $id, name: "limited", expiresAt: $expiresAt, readOnly: $readOnly) {
+      ... on CreateApiKeySuccess { secret apiKey { id expiresAt isReadOnly } } ... on InvalidInput { issues { path } } } }`;
+
+  it('that is read-only looks at everything and changes nothing, over GraphQL and REST', async () => {
+    const team = await plane.team('read-only');
+    const made = await team.gql(MAKE_LIMITED, { id: team.teamId, readOnly: true });
+    expect(made.data.createApiKey.apiKey).toMatchObject({ isReadOnly: true, expiresAt: null });
+    const reader = plane.as(made.data.createApiKey.secret);
+    expect((await reader.gql('{ runs { totalCount } }')).data.runs.totalCount).toBe(0);
+    expect((await reader.get('/api/v1/runs')).status).toBe(200);
+    const mutation = await reader.gql('mutation { createRun(spec: {}) { __typename } }');
+    expect([mutation.status, mutation.errors?.[0]?.extensions.code]).toEqual([403, 'FORBIDDEN']);
+    const post = await reader.post('/api/v1/runs').send({});
+    expect([post.status, post.body.code]).toEqual([403, 'FORBIDDEN']);
+    expect((await reader.gql('{ runs { totalCount } }')).data.runs.totalCount).toBe(0);
+  });
+
+  it('that expires is refused from then on, and makes none that lives longer', async () => {
+    const team = await plane.team('expiring');
+    const expiresAt = new Date(Date.now() + 3_600_000);
+    const made = await team.gql(MAKE_LIMITED, { id: team.teamId, expiresAt });
+    const expiring = plane.as(made.data.createApiKey.secret);
+    for (const wrong of [{}, { expiresAt: new Date(expiresAt.getTime() + 1_000) }, { expiresAt: new Date(Date.now() - 1_000) }])
+      expect((await expiring.gql(MAKE_LIMITED, { id: team.teamId, ...wrong })).data.createApiKey).toEqual({
+        issues: [{ path: 'expiresAt' }],
+      });
+    expect((await expiring.gql(MAKE_LIMITED, { id: team.teamId, expiresAt })).data.createApiKey.secret).toMatch(/^pcl_/);
+    await plane.api.app.get(Database).apiKey.update({ where: { id: made.data.createApiKey.apiKey.id }, data: { expiresAt: new Date() } });
+    const { status, errors } = await expiring.gql('{ viewer { isAdmin } }');
+    expect([status, errors?.[0]?.message.includes('has expired')]).toEqual([401, true]);
+  });
+});
+
+describe('what needs no key', () => {
+  it("metrics of who comes through a proxy or under another name need more: a key, the administrator's, or the token", async () => {
+    const caller = await plane.team('scrapers');
+    const scrape = (headers: Record<string, string>, url = plane.api.url) => request(url).get('/metrics').set(headers);
+    for (const headers of [{ 'x-forwarded-for': '203.0.113.9' }, { host: 'rebound.example' }, { via: '1.1 proxy' }])
+      expect((await scrape(headers as Record<string, string>)).status, JSON.stringify(headers)).toBe(401);
+    expect((await caller.get('/metrics').set('host', 'api.example')).status).toBe(403);
+    expect((await plane.admin.get('/metrics').set('host', 'api.example')).status).toBe(200);
+    const { url } = await plane.startApi({ metricsToken: 'a token for Prometheus', trustedProxies: ['127.0.0.1'] });
+    expect((await scrape({}, url)).status).toBe(401);
+    expect((await scrape({ authorization: 'Bearer a token for Prometheuz' }, url)).status).toBe(401);
+    const { status, headers } = await scrape({ authorization: 'Bearer a token for Prometheus', 'x-forwarded-proto': 'https' }, url);
+    expect([status, headers['strict-transport-security']]).toEqual([200, 'max-age=31536000']);
+    expect((await scrape({ 'x-forwarded-proto': 'https' })).headers['strict-transport-security']).toBeUndefined();
+  });
+
+  it('readiness is looked up once for all who ask at the same time', async () => {
+    await new Promise((resolve) => setTimeout(resolve, 1_000)); // what was found before is too old then
+    const asked = vi.spyOn(plane.api.app.get(Database), '$queryRaw');
+    const replies = await Promise.all(Array.from({ length: 50 }, () => request(plane.api.url).get('/readyz')));
+    expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200]));
+    expect(asked.mock.calls.length).toBeLessThanOrEqual(2);
+    asked.mockRestore();
+    // And a request that comes by drops is found late soon after its deadline.
+    expect(plane.api.app.getHttpServer()).toMatchObject({ requestTimeout: 30_000, connectionsCheckingInterval: 5_000 });
+  });
+});
+
+describe('one key, or nobody with a key, cannot take what is for all', () => {
+  const RATE = { requestsPerMinute: 60 } as const;
+
+  it('requests: so many at once, then 429 with Retry-After, and every answer has the state and a request id', async () => {
+    const api = await plane.startApi(RATE);
+    const caller = await plane.team('hasty');
+    const asked = await Promise.all(Array.from({ length: 40 }, () => plane.as(caller.key, api).get('/api/v1/runs?first=1')));
+    const counts = [200, 429].map((status) => asked.filter((reply) => reply.status === status).length);
+    expect(counts[0]! + counts[1]!).toBe(40);
+    expect(counts[0]).toBeGreaterThanOrEqual(12);
+    expect(counts[0]).toBeLessThan(25);
+    const first = asked.find((reply) => reply.status === 200)!.headers;
+    expect(first).toMatchObject({ 'ratelimit-limit': '12', 'ratelimit-remaining': expect.stringMatching(/^\d+$/) });
+    const { headers, body } = asked.find((reply) => reply.status === 429)!;
+    expect([Number(headers['retry-after']) > 0, body.code, headers['content-type']]).toEqual([
+      true,
+      'RATE_LIMITED',
+      'application/problem+json; charset=utf-8',
+    ]);
+    expect(new Set(asked.map((reply) => reply.headers['x-request-id'])).size).toBe(40);
+    expect((await plane.as(plane.adminKey, api).get('/api/v1/runs')).status).toBe(200);
+  });
+
+  it('new GraphQL texts, but not the same one again', async () => {
+    const caller = await plane.team('wordy');
+    const text = (i: number) =>
+      `{ ${Array.from({ length: 20 }, (_, j) => `a${i}x${j}: __typename `).join(' ')} ${'__typename '.repeat(680)} }`;
+    const statuses = [];
+    for (let i = 0; i < 8; i++) statuses.push((await caller.gql(text(i))).status);
+    expect(statuses.slice(0, 4)).toEqual([200, 200, 200, 200]);
+    expect(statuses).toContain(429);
+    for (let i = 0; i < 8; i++) expect((await caller.gql(text(0))).status).toBe(200);
+  });
+
+  it('sockets of a key and of its team', async () => {
+    const api = await plane.startApi({ socketsPerKey: 2, socketsPerTeam: 3 });
+    const caller = await plane.team('many sockets');
+    const second = await caller.gql(MAKE_KEY, { id: caller.teamId });
+    const { secret } = second.data.createApiKey;
+    const open = [await openSocket(caller.key, api), await openSocket(caller.key, api)];
+    expect(await closeOf({ apiKey: caller.key }, api)).toMatchObject({ code: 4429, reason: expect.stringContaining('this key') });
+    open.push(await openSocket(secret, api));
+    expect(await closeOf({ apiKey: secret }, api)).toMatchObject({ code: 4429, reason: expect.stringContaining('this team') });
+    const stranger = await openSocket(plane.adminKey, api);
+    expect(stranger.socket.readyState).toBe(WebSocket.OPEN);
+    open[0]!.socket.close();
+    await open[0]!.closed;
+    // The api hears of it a moment later.
+    await until('a place', async () => {
+      const again = await openSocket(caller.key, api);
+      open.push(again);
+      return again.socket.readyState === WebSocket.OPEN;
+    });
+    for (const { socket } of [...open, stranger]) socket.terminate();
+  });
+
+  it('sockets that show no key push out each other and nobody with a key', async () => {
+    const kept = await openSocket(plane.adminKey);
+    const flood = await Promise.all(Array.from({ length: 120 }, () => openSocket(undefined)));
+    await until('the evicted ones', () => flood.filter(({ socket }) => socket.readyState === WebSocket.CLOSED).length >= 70);
+    const late = await openSocket(plane.adminKey);
+    expect([kept, late].map(({ socket }) => socket.readyState)).toEqual([WebSocket.OPEN, WebSocket.OPEN]);
+    for (const { socket } of [kept, late, ...flood]) socket.terminate();
+  });
+
+  it('connections to PostgreSQL: when all are in use the answer says so, and the background work has its own', async () => {
+    const database = plane.api.app.get(Database);
+    const held = Array.from({ length: 10 }, async () => database.$executeRaw`SELECT pg_sleep(4)`);
+    await until('ten sleepers', async () => {
+      const rows = await plane.api.app.get(BackgroundDatabase).$queryRaw<{ n: number }[]>`
+        SELECT count(*)::int AS n FROM pg_stat_activity WHERE query LIKE '%pg_sleep(4)%' AND state = 'active' AND pid <> pg_backend_pid()`;
+      return rows[0]!.n >= 10;
+    });
+    const graphql = await plane.admin.gql('{ viewer { isAdmin } }');
+    expect([graphql.status, graphql.errors?.[0]?.extensions.code, graphql.headers['retry-after']]).toEqual([503, 'TOO_BUSY', '1']);
+    expect(graphql.errors?.[0]?.message).not.toContain('does not answer');
+    await Promise.all(held);
+    expect((await plane.admin.gql('{ viewer { isAdmin } }')).status).toBe(200);
+  });
+
+  it('a socket with refused subscriptions is closed by 4429', async () => {
+    const { socket, closed } = await openSocket(plane.adminKey);
+    for (let i = 0; i < 12; i++) subscribe(socket, i, `subscription { nothing${i} }`);
+    expect(await closed).toBe(4429);
+  });
+});
+
 it('a thousand wrong keys a minute are answered 429 with Retry-After, and a key that was right still passes', async () => {
+  const unused = await plane.team('not used yet');
   expect((await post(`Bearer ${plane.adminKey}`)).status).toBe(200);
   const statuses = new Map<number, number>();
   let retryAfter: string | undefined;
@@ -133,6 +331,29 @@ it('a thousand wrong keys a minute are answered 429 with Retry-After, and a key 
   expect(statuses.get(429)).toBeGreaterThan(800);
   expect(Number(retryAfter)).toBeGreaterThan(0);
   expect(Number(retryAfter)).toBeLessThanOrEqual(60);
-  expect((await post(`Bearer ${plane.adminKey}`)).status).toBe(200);
+  for (const key of [plane.adminKey, unused.key]) expect((await post(`Bearer ${key}`)).status).toBe(200);
   expect(await closeOf({ apiKey: 'pcl_wrong' })).toMatchObject({ code: 4429 });
+});
+
+it('a new PACELINE_BOOTSTRAP_KEY takes the place of the old one, which stays refused, and neither stops an api', async () => {
+  await plane.reset();
+  const open = await openSocket(plane.adminKey);
+  const rotated = 'a key that an administrator chose';
+  const next = await plane.startApi({ bootstrapKey: rotated });
+  expect(next.bootstrapKey).toBeUndefined();
+  expect(await open.closed).toBe(4401);
+  expect((await post(`Bearer ${plane.adminKey}`)).status).toBe(401);
+  const { data } = await plane.as(rotated).gql('{ viewer { isAdmin apiKey { prefix } } }');
+  expect(data.viewer.isAdmin).toBe(true);
+  // Nothing of the hash of a key that may be guessed is shown.
+  expect(createHash('sha256').update(rotated).digest('hex')).not.toContain(data.viewer.apiKey.prefix.slice(1));
+
+  const old = await plane.startApi();
+  expect(old.bootstrapKey).toBeUndefined();
+  expect([(await post(`Bearer ${plane.adminKey}`)).status, (await post(`Bearer ${rotated}`)).status]).toEqual([401, 200]);
+
+  // With no administrator left, by the hands of somebody in the database, a start makes one and shows it.
+  await old.app.get(Database).apiKey.updateMany({ data: { revokedAt: new Date() } });
+  const { bootstrapKey } = await plane.startApi();
+  expect((await plane.as(bootstrapKey!).gql('{ viewer { isAdmin } }')).data.viewer.isAdmin).toBe(true);
 });

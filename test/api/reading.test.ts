@@ -2,7 +2,7 @@
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import request from 'supertest';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { Database } from '../../apps/api/src/database/database.js';
 import { ControlPlane, createRun, type Caller } from './services.js';
 
@@ -128,7 +128,6 @@ describe('pages', () => {
     const second = await pager.gql(RUNS, { first: 10, after: first.data.runs.pageInfo.endCursor });
     const both = [...first.data.runs.edges, ...second.data.runs.edges].map((edge: { node: { id: string } }) => edge.node.id);
     expect(new Set(both).size).toBe(20);
-    await database().run.deleteMany({ where: { name: 'never' } });
   });
 
   it('filter by status', async () => {
@@ -205,6 +204,60 @@ describe('GraphQL is bounded', () => {
     expect(errors![0]!.extensions.code).toMatch(/^(GRAPHQL_(PARSE|VALIDATION)_FAILED|BAD_USER_INPUT|BAD_REQUEST)$/);
     expect(JSON.stringify(errors)).not.toMatch(/stacktrace|node_modules|\/src\//);
     expect(performance.now() - startedAt).toBeLessThan(5_000);
+  });
+
+  it('pages of pages by variables are refused like those by numbers, and smaller ones pass', async () => {
+    const query = 'query($n: Int) { runs(first: $n) { edges { node { events(first: $n) { edges { node { seq data } } } } } } }';
+    const refused = await caller.gql(query, { n: 100 });
+    expect([refused.status, refused.data, refused.errors?.[0]?.message]).toEqual([
+      400,
+      undefined,
+      expect.stringMatching(/\d+ points.*first/),
+    ]);
+    expect((await caller.gql(query, { n: 20 })).data.runs.edges).toHaveLength(1);
+  });
+
+  it('a page of runs with everything below them is read in a few statements, and every run gets its own', async () => {
+    const owner = await plane.team('many reads');
+    const ids: string[] = [];
+    for (let i = 0; i < 12; i++) ids.unshift(await createRun(owner, { name: `run ${i}`, replicas: 1 }));
+    await database().runEvent.createMany({
+      data: ids.flatMap((id, i) =>
+        Array.from({ length: i }, (_, k) => ({
+          runId: id,
+          seq: 100 + k,
+          attempt: 1,
+          type: 'x',
+          message: `${id} ${k}`,
+          data: {},
+          at: new Date(),
+        })),
+      ),
+    });
+    await database().stepTask.createMany({
+      data: ids.flatMap((runId, i) => Array.from({ length: i % 3 }, (_, n) => ({ runId, attempt: 1, seat: 0, n, heldSeats: 0 }))),
+    });
+    const asked = vi.spyOn(database(), '$queryRawUnsafe');
+    const { data, errors } = await owner.gql(
+      `query($n: Int) { runs(first: $n) { edges { node { id
+         events(last: 2, first: null) { edges { node { message } } pageInfo { hasPreviousPage } } statusHistory(last: 1) { to } stepTasks(first: 1) { n replicas createdAt worker { id } }
+         attempts { number } checkpoints { round } ledger { committedRounds } servers { index } } } } }`,
+      { n: 20 },
+    );
+    expect(errors).toBeUndefined();
+    expect(asked).toHaveBeenCalledTimes(5); // one for each list, whatever the number of runs
+    asked.mockRestore();
+    const nodes = data.runs.edges.map((edge: { node: object }) => edge.node) as Record<string, never>[];
+    expect(nodes.map(({ id }) => id)).toEqual(ids);
+    for (const [i, { events, statusHistory, stepTasks, attempts }] of nodes.entries() as unknown as Iterable<
+      [number, Record<string, never>]
+    >) {
+      const { edges, pageInfo } = events as { edges: { node: { message: string } }[]; pageInfo: { hasPreviousPage: boolean } };
+      const expected = [[`${ids[i]} ${i - 2}`, `${ids[i]} ${i - 1}`], true];
+      if (i >= 2) expect([edges.map(({ node }) => node.message), pageInfo.hasPreviousPage]).toEqual(expected);
+      expect([statusHistory, stepTasks, attempts].map((list) => (list as unknown[]).length)).toEqual([1, i % 3 === 0 ? 0 : 1, 1]);
+      if (i % 3 === 2) expect(stepTasks).toMatchObject([{ worker: null, replicas: [] }]);
+    }
   });
 
   it('a batch, a body of two megabytes and a form are refused', async () => {

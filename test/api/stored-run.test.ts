@@ -81,7 +81,7 @@ function wire(databaseUrl: string) {
   };
 }
 
-const viewer = { teamId: '', apiKeyId: '00000000-0000-7000-8000-000000000000', isAdmin: false };
+const viewer = { teamId: '', apiKeyId: '00000000-0000-7000-8000-000000000000', isAdmin: false, isReadOnly: false };
 
 beforeAll(async () => {
   postgres = await startPostgres({ dataDir, temporary: true, port: 0 });

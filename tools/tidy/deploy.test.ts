@@ -200,7 +200,14 @@ describe('docker-compose.yml', () => {
     const given = [...textOf('docker-compose.yml').matchAll(/\$\{([A-Z_]+)([^}]*)\}/g)].map(([, name, rest]) => [name!, rest!]);
     expect(Object.fromEntries(given)).toEqual({
       ...Object.fromEntries(
-        ['POSTGRES_PASSWORD', 'REDIS_PASSWORD', 'PACELINE_TOKEN_SECRET', 'PACELINE_BOOTSTRAP_KEY'].map((name) => [name, ':-']),
+        [
+          'POSTGRES_PASSWORD',
+          'REDIS_PASSWORD',
+          'PACELINE_TOKEN_SECRET',
+          'PACELINE_BOOTSTRAP_KEY',
+          'PACELINE_METRICS_TOKEN',
+          'PACELINE_TRUSTED_PROXIES',
+        ].map((name) => [name, ':-']),
       ),
       PACELINE_PORT: ':-4100',
     });

@@ -6,6 +6,7 @@
  * It listens before it works, so a port that is taken is found out before any job is touched. It stops in the other order.
  */
 import 'reflect-metadata';
+import { randomUUID } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
 import { NestFactory } from '@nestjs/core';
 import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fastify';
@@ -19,12 +20,16 @@ import { Dispatcher } from './dispatch/dispatcher.js';
 import { Queues } from './dispatch/queues.js';
 import type { Settings } from './environment.js';
 import { Fleet } from './fleet/fleet.js';
+import { Documents } from './graphql/documents.js';
 import { GRAPHQL_LIMITS } from './graphql/limits.js';
 import { SubscriptionServer } from './graphql/subscription-server.js';
+import { TrustedProxies } from './http/client-address.js';
+import { limitConnections } from './http/connection-limits.js';
 import { serveDashboard } from './http/dashboard.js';
 import { addGate } from './http/gate.js';
 import { ProblemFilter } from './http/problem.filter.js';
 import { Prometheus } from './http/prometheus.js';
+import { RateLimits } from './http/rate-limits.js';
 import { addSecurityHeaders } from './http/security-headers.js';
 import { frameworkLogger } from './logger.js';
 import { ReportsConsumer } from './reports/consumer.js';
@@ -33,6 +38,7 @@ import { Bootstrap } from './teams/bootstrap.js';
 
 const SERVICE_DEADLINE_MS = 5_000;
 const REQUEST_DEADLINE_MS = 30_000;
+const CONNECTIONS_CHECKED_EVERY_MS = 5_000;
 
 export interface RunningApi {
   readonly url: string;
@@ -71,13 +77,17 @@ export async function startApi(settings: Settings, log: Logger): Promise<Running
 }
 
 async function createApp(settings: Settings, log: Logger): Promise<NestFastifyApplication> {
+  const proxies = new TrustedProxies(settings.trustedProxies ?? []);
   const adapter = new FastifyAdapter({
     bodyLimit: GRAPHQL_LIMITS.bodyBytes,
     requestTimeout: REQUEST_DEADLINE_MS,
+    // Node looks for late requests only so often, by itself every 30 s.
+    http: { connectionsCheckingInterval: CONNECTIONS_CHECKED_EVERY_MS },
+    genReqId: () => randomUUID(),
     connectionTimeout: 0,
     keepAliveTimeout: 72_000,
     forceCloseConnections: 'idle',
-    trustProxy: false,
+    trustProxy: proxies.ranges.length > 0 && ((address: string) => proxies.has(address)),
   });
   const app = await NestFactory.create<NestFastifyApplication>(AppModule.with(settings, log), adapter, {
     logger: frameworkLogger(log),
@@ -87,7 +97,14 @@ async function createApp(settings: Settings, log: Logger): Promise<NestFastifyAp
   const instance = adapter.getInstance();
   addSecurityHeaders(instance as never);
   app.get(Prometheus).observe(instance as never);
-  addGate(instance as never, app.get(Authentication), log);
+  addGate(instance as never, {
+    authentication: app.get(Authentication),
+    rates: app.get(RateLimits),
+    documents: app.get(Documents),
+    log,
+    settings,
+  });
+  limitConnections(app.getHttpServer(), proxies);
   await serveDashboard(instance as never, settings.dashboardDir);
   app.useGlobalFilters(new ProblemFilter(log));
   return app;

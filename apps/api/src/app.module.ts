@@ -5,7 +5,7 @@ import { GraphQLModule } from '@nestjs/graphql';
 import type { Logger } from '@paceline/runtime';
 import { ClusterSpecsResolver } from './cluster-specs/cluster-specs.resolver.js';
 import { ClusterSpecs } from './cluster-specs/cluster-specs.js';
-import { Database } from './database/database.js';
+import { BackgroundDatabase, Database } from './database/database.js';
 import { DatasetsResolver } from './datasets/datasets.resolver.js';
 import { Datasets } from './datasets/datasets.js';
 import { Arbiter } from './dispatch/arbiter.js';
@@ -24,6 +24,7 @@ import { FleetView } from './fleet/fleet-view.js';
 import { FleetResolver } from './fleet/fleet.resolver.js';
 import { Fleet } from './fleet/fleet.js';
 import { ServerSightings } from './fleet/server-sightings.js';
+import { Documents } from './graphql/documents.js';
 import { graphqlOptions } from './graphql/graphql.options.js';
 import { NodeResolver } from './graphql/node.resolver.js';
 import { SubscriptionServer } from './graphql/subscription-server.js';
@@ -32,6 +33,7 @@ import { HealthController } from './http/health.controller.js';
 import { MetricsController } from './http/metrics.controller.js';
 import { OpenApiController } from './http/openapi.controller.js';
 import { Prometheus } from './http/prometheus.js';
+import { RateLimits } from './http/rate-limits.js';
 import { RunsController } from './http/runs.controller.js';
 import { LOGGER } from './logger.js';
 import { ReportsConsumer } from './reports/consumer.js';
@@ -41,6 +43,7 @@ import { Attempts } from './runs/attempts.js';
 import { CreateRun } from './runs/create-run.js';
 import { LiveRun } from './runs/live-run.js';
 import { Metrics } from './runs/metrics.js';
+import { RunReads } from './runs/run-reads.js';
 import { RunRequests } from './runs/run-requests.js';
 import { RunSignals } from './runs/run-signals.js';
 import { Runs } from './runs/runs.js';
@@ -49,11 +52,12 @@ import { StatusMoves } from './runs/status-moves.js';
 import { Weights } from './runs/weights.js';
 import { Authentication } from './teams/authentication.js';
 import { Bootstrap } from './teams/bootstrap.js';
+import { Revocations } from './teams/revocations.js';
 import { TeamsResolver } from './teams/teams.resolver.js';
 import { TeamsService } from './teams/teams.service.js';
 
-const database = [Database];
-const teams = [Authentication, Bootstrap, TeamsService, TeamsResolver];
+const database = [BackgroundDatabase, Database];
+const teams = [Authentication, Bootstrap, Revocations, TeamsService, TeamsResolver];
 const datasets = [Datasets, DatasetsResolver];
 const clusterSpecs = [ClusterSpecs, ClusterSpecsResolver];
 const fleet = [Fleet, FleetView, FleetResolver, ServerSightings];
@@ -62,6 +66,7 @@ const runs = [
   CreateRun,
   LiveRun,
   Metrics,
+  RunReads,
   Runs,
   RunRequests,
   RunsResolver,
@@ -74,17 +79,19 @@ const runs = [
 const dispatch = [Arbiter, Control, Dispatcher, DispatchSignal, Executor, Outbox, Queues, Reconciler, RedisConnections, Shares, Tokens];
 const reports = [FleetReports, JournalStore, ReportsConsumer];
 const graphql = [NodeResolver, Subscriptions, SubscriptionServer];
-const http = [Prometheus];
+const http = [Prometheus, RateLimits];
 
 export class AppModule {
   static with(settings: Settings, log: Logger): DynamicModule {
+    const documents = new Documents();
     return {
       module: AppModule,
-      imports: [GraphQLModule.forRoot<ApolloDriverConfig>({ driver: ApolloDriver, ...graphqlOptions(log) })],
+      imports: [GraphQLModule.forRoot<ApolloDriverConfig>({ driver: ApolloDriver, ...graphqlOptions(log, documents) })],
       controllers: [HealthController, MetricsController, OpenApiController, RunsController],
       providers: [
         { provide: Settings, useValue: settings },
         { provide: LOGGER, useValue: log },
+        { provide: Documents, useValue: documents },
         ...database,
         ...teams,
         ...datasets,

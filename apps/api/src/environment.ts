@@ -17,6 +17,11 @@ export const ENVIRONMENT = {
   PACELINE_TEAM_SHARE_PERCENT: VARIABLES.PACELINE_TEAM_SHARE_PERCENT,
   // Only for handing out weights: without it the api answers that it has none.
   PACELINE_DATA_DIR: VARIABLES.PACELINE_DATA_DIR.optional(),
+  PACELINE_TRUSTED_PROXIES: VARIABLES.PACELINE_TRUSTED_PROXIES,
+  PACELINE_METRICS_TOKEN: VARIABLES.PACELINE_METRICS_TOKEN,
+  PACELINE_REQUESTS_PER_MINUTE: VARIABLES.PACELINE_REQUESTS_PER_MINUTE,
+  PACELINE_SOCKETS_PER_KEY: VARIABLES.PACELINE_SOCKETS_PER_KEY,
+  PACELINE_SOCKETS_PER_TEAM: VARIABLES.PACELINE_SOCKETS_PER_TEAM,
 } as const;
 
 /** Everything the api is told from outside. */
@@ -34,6 +39,13 @@ export class Settings {
   readonly teamLimits?: TeamLimits | undefined;
   /** `DEFAULT_TEAM_SHARE` by default. */
   readonly teamShare?: number | undefined;
+  /** Addresses and CIDR ranges. */
+  readonly trustedProxies?: readonly string[] | undefined;
+  readonly metricsToken?: string | undefined;
+  /** Of one api key; not given or 0 is any number, here and below. */
+  readonly requestsPerMinute?: number | undefined;
+  readonly socketsPerKey?: number | undefined;
+  readonly socketsPerTeam?: number | undefined;
 }
 
 /** @throws EnvironmentError naming every wrong variable */
@@ -55,5 +67,10 @@ export function readSettings(env: NodeJS.ProcessEnv): Settings {
       parameters: values.PACELINE_TEAM_PARAMETERS || null,
     },
     teamShare: values.PACELINE_TEAM_SHARE_PERCENT / 100,
+    trustedProxies: values.PACELINE_TRUSTED_PROXIES,
+    metricsToken: values.PACELINE_METRICS_TOKEN,
+    requestsPerMinute: values.PACELINE_REQUESTS_PER_MINUTE,
+    socketsPerKey: values.PACELINE_SOCKETS_PER_KEY,
+    socketsPerTeam: values.PACELINE_SOCKETS_PER_TEAM,
   };
 }

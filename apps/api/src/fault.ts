@@ -6,6 +6,7 @@
 export const FAULTS = {
   UNAUTHENTICATED: { status: 401, title: 'An API key is needed' },
   TOO_MANY_ATTEMPTS: { status: 429, title: 'Too many wrong API keys' },
+  RATE_LIMITED: { status: 429, title: 'This key asks too often' },
   FORBIDDEN: { status: 403, title: 'This key may not do that' },
   NOT_FOUND: { status: 404, title: 'There is no such thing' },
   INVALID_INPUT: { status: 422, title: 'The input is wrong' },
@@ -41,6 +42,9 @@ export class Fault extends Error {
     return FAULTS[this.code].status;
   }
 }
+
+export const poolIsFull = (): Fault =>
+  new Fault('TOO_BUSY', 'Too many requests wait for the database at once. Ask for less at a time, and try again shortly.', 1);
 
 export const databaseIsAway = (): Fault =>
   new Fault(

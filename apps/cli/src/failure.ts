@@ -56,6 +56,7 @@ const API_CODES: Readonly<Record<string, { readonly exit: ExitName; readonly hin
   UNAVAILABLE: { exit: 'unavailable', hint: 'Try again; `paceline doctor` checks what the api needs.' },
   SERVICE_UNAVAILABLE: { exit: 'unavailable' },
   TOO_BUSY: { exit: 'temporary' },
+  RATE_LIMITED: { exit: 'temporary' },
   TOO_MANY_ATTEMPTS: { exit: 'keyRefused' },
   UNAUTHENTICATED: { exit: 'keyRefused', hint: 'Set PACELINE_API_KEY to a valid key; `paceline up` writes one for the local stack.' },
   FORBIDDEN: { exit: 'keyRefused' },

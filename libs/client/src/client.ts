@@ -37,6 +37,13 @@ export interface FollowOptions extends Partial<SubscriptionOptions> {
   readonly afterSeq?: number;
 }
 
+export interface KeyLimits {
+  /** When the key ends by itself. */
+  readonly expiresAt?: Date | undefined;
+  /** It may look at everything of its team and change nothing. */
+  readonly readOnly?: boolean | undefined;
+}
+
 export interface MetricsQuery {
   readonly names: readonly string[];
   readonly fromRound?: number;
@@ -144,8 +151,9 @@ export class PacelineClient {
     return (await this.#mutate<{ team: Team }>('createTeam', { name })).team;
   }
   /** The secret is returned here once. */
-  async createApiKey(teamId: string, name: string): Promise<{ readonly apiKey: ApiKey; readonly secret: string }> {
-    const { apiKey, secret } = await this.#mutate<{ apiKey: ApiKey; secret: string }>('createApiKey', { teamId, name });
+  async createApiKey(teamId: string, name: string, limits: KeyLimits = {}): Promise<{ readonly apiKey: ApiKey; readonly secret: string }> {
+    const variables = { teamId, name, expiresAt: limits.expiresAt?.toISOString(), readOnly: limits.readOnly };
+    const { apiKey, secret } = await this.#mutate<{ apiKey: ApiKey; secret: string }>('createApiKey', variables);
     return { apiKey, secret };
   }
   async revokeApiKey(id: string): Promise<ApiKey> {

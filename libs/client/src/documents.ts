@@ -1,6 +1,6 @@
 /** Every GraphQL document that the client sends. A test validates them against docs/reference/schema.graphql. */
 
-const API_KEY = 'id name prefix createdAt lastUsedAt revokedAt';
+const API_KEY = 'id name prefix createdAt lastUsedAt revokedAt expiresAt isReadOnly';
 const TEAM = `id name createdAt apiKeys { ${API_KEY} }`;
 const CLUSTER_SPEC = 'id name createdAt servers workers';
 const MEMBER = 'id name status host pid version protocolVersion rssBytes lastSeenAt startedAt runId';
@@ -43,9 +43,10 @@ export const DOCUMENTS = {
   servers: `query servers { servers { ${MEMBER} } }`,
   createTeam: `mutation createTeam($name: String!) { createTeam(name: $name) {
     __typename ... on CreateTeamSuccess { team { ${TEAM} } } ${INVALID_INPUT} ${CONFLICT} } }`,
-  createApiKey: `mutation createApiKey($teamId: ID!, $name: String!) { createApiKey(teamId: $teamId, name: $name) {
+  createApiKey: `mutation createApiKey($teamId: ID!, $name: String!, $expiresAt: DateTime, $readOnly: Boolean) {
+    createApiKey(teamId: $teamId, name: $name, expiresAt: $expiresAt, readOnly: $readOnly) {
     __typename ... on CreateApiKeySuccess { apiKey { ${API_KEY} } secret } ${INVALID_INPUT} ${NOT_FOUND} } }`,
-  revokeApiKey: `mutation revokeApiKey($id: ID!) { revokeApiKey(id: $id) { __typename ... on RevokeApiKeySuccess { apiKey { ${API_KEY} } } ${NOT_FOUND} } }`,
+  revokeApiKey: `mutation revokeApiKey($id: ID!) { revokeApiKey(id: $id) { __typename ... on RevokeApiKeySuccess { apiKey { ${API_KEY} } } ${NOT_FOUND} ${CONFLICT} } }`,
   createClusterSpec: `mutation createClusterSpec($input: CreateClusterSpecInput!) { createClusterSpec(input: $input) {
     __typename ... on CreateClusterSpecSuccess { clusterSpec { ${CLUSTER_SPEC} } } ${INVALID_INPUT} ${CONFLICT} } }`,
   createRun: `mutation createRun($spec: RunSpecInput!, $clusterSpecId: ID, $idempotencyKey: String, $resumeFrom: ResumeFromInput) {

@@ -16,6 +16,8 @@ export interface ApiKey {
   readonly createdAt: string;
   readonly lastUsedAt: string | null;
   readonly revokedAt: string | null;
+  readonly expiresAt: string | null;
+  readonly isReadOnly: boolean;
 }
 
 export interface Team {

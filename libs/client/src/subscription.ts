@@ -170,6 +170,7 @@ function refusal(error: unknown): PacelineApiError {
     // 44xx are the protocol's refusals; the others are connections that broke.
     if (code === 4401 || code === 4403)
       return new PacelineApiError('UNAUTHENTICATED', `The api key was refused (${text}).`, { httpStatus: 401 });
+    if (code === 4429) return new PacelineApiError('RATE_LIMITED', `The api asks to wait (${text}).`, { httpStatus: 429 });
     if (code >= 4400 && code < 4500 && code !== 4408 && code !== 4499 && code !== 4504)
       return new PacelineApiError('BAD_REQUEST', `The subscription was refused (${text}).`);
     return new PacelineApiError('UNREACHABLE', `The connection was closed (${text}).`);

@@ -10,6 +10,7 @@
  * secrets that are mounted; a password of a database may be given apart from its address, with any characters in it.
  */
 import { readFileSync } from 'node:fs';
+import { isIP, isIPv6 } from 'node:net';
 import { z } from 'zod';
 import { UserError } from './user-error.js';
 
@@ -51,6 +52,13 @@ const wholeNumber = z
   .transform(Number);
 const directory = z.string().refine((value) => !value.includes('\0'), 'must be a path');
 
+/** An address, or a range of them like 10.0.0.0/8. */
+function isAddressRange(text: string): boolean {
+  const [address = '', bits, ...rest] = text.split('/');
+  if (isIP(address) === 0 || rest.length > 0) return false;
+  return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (isIPv6(address) ? 128 : 32));
+}
+
 /** Every variable that a process of Paceline reads. `describe` is what people read in errors and in the reference. */
 export const VARIABLES = {
   DATABASE_URL: urlOf(/^postgres(ql)?:$/, 'postgresql://user:password@host:5432/paceline').describe('PostgreSQL of the api'),
@@ -67,7 +75,25 @@ export const VARIABLES = {
     .string()
     .min(20, 'must be at least 20 characters')
     .optional()
-    .describe('api key of the administrator, made at the first start when not set'),
+    .describe(
+      'api key of the administrator, made at the first start when not set; a new value takes the place of the old one, which is revoked',
+    ),
+  PACELINE_TRUSTED_PROXIES: z
+    .string()
+    .default('')
+    .transform((text) => text.split(/[\s,]+/).filter(Boolean))
+    .refine((ranges) => ranges.every(isAddressRange), 'must be addresses or ranges like 10.0.0.0/8, with commas between them')
+    .describe('proxies whose X-Forwarded-For and X-Forwarded-Proto the api believes'),
+  PACELINE_METRICS_TOKEN: z
+    .string()
+    .min(16, 'must be at least 16 characters')
+    .optional()
+    .describe('bearer token for /metrics; without it an administrator key reads them, and whoever asks from the same host without a proxy'),
+  PACELINE_REQUESTS_PER_MINUTE: wholeNumber
+    .default(3_000)
+    .describe('requests and WebSocket messages that one api key may send to one api in a minute, a fifth of them at once; 0: any number'),
+  PACELINE_SOCKETS_PER_KEY: wholeNumber.default(50).describe('WebSockets that one api key may have open at one api; 0: any number'),
+  PACELINE_SOCKETS_PER_TEAM: wholeNumber.default(200).describe('WebSockets that one team may have open at one api; 0: any number'),
   PACELINE_DASHBOARD_DIR: directory.optional().describe('folder with the built dashboard'),
   PACELINE_DATA_DIR: directory.describe('folder for weights and datasets'),
   PACELINE_CHECKPOINT_STORE: z

@@ -2,6 +2,16 @@
  * Tells an outage of PostgreSQL from a fault of ours: an outage is answered with 503 and Retry-After and waited out by the
  * background work; a fault is a 500 and logged with its stack.
  */
+
+/** All connections are in use, and none became free in time: PostgreSQL is there, too much is being asked. */
+export class PoolFullError extends Error {
+  override readonly name = 'PoolFullError';
+  constructor(options?: ErrorOptions) {
+    super(POOL_FULL, options);
+  }
+}
+const POOL_FULL = 'all connections to PostgreSQL are in use';
+
 const PRISMA_CODES = new Set(['P1000', 'P1001', 'P1002', 'P1003', 'P1008', 'P1011', 'P1017', 'P2024', 'P2028', 'P2037']);
 const SYSTEM_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EHOSTUNREACH', 'EAI_AGAIN']);
 /** Admin shutdown, crash shutdown, cannot connect now, too many connections, statement timeout, a transaction that stood still; class 08 is "connection exception". */
@@ -18,21 +28,33 @@ const ADAPTER_KINDS = new Set([
 const MESSAGES =
   /Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error|not queryable|Can't reach database|Server has closed the connection|Transaction API error|Query read timeout|Connection ended unexpectedly/i;
 
+/** Answered with 503 and Retry-After, too; for the background work it is one more thing to wait out. */
+export function isPoolFull(error: unknown): boolean {
+  // eslint-disable-next-line messages/decide-nothing -- pg's pool gives this error no code
+  return links(error).some(({ message }) => typeof message === 'string' && message.includes(POOL_FULL));
+}
+
+/** @returns true also for a pool that is full: whoever tells them apart asks `isPoolFull` first */
 export function isDatabaseOutage(error: unknown): boolean {
+  return isPoolFull(error) || links(error).some(isOutage);
+}
+
+/** An error and its causes, as Prisma and its adapter chain them. */
+function links(error: unknown): Record<string, unknown>[] {
+  const found: Record<string, unknown>[] = [];
   let current: unknown = error;
-  for (let depth = 0; depth < 6 && current !== null && typeof current === 'object'; depth++) {
-    const { code, kind, originalCode, message, cause, meta } = current as Record<string, unknown>;
-    for (const text of [code, originalCode]) {
-      if (
-        typeof text === 'string' &&
-        (PRISMA_CODES.has(text) || SYSTEM_CODES.has(text) || POSTGRES_CODES.has(text) || /^08\w{3}$/.test(text))
-      )
-        return true;
-    }
-    if (typeof kind === 'string' && ADAPTER_KINDS.has(kind)) return true;
-    // eslint-disable-next-line messages/decide-nothing -- pg and the query engine give these errors no code
-    if (typeof message === 'string' && MESSAGES.test(message)) return true;
-    current = cause ?? (meta as Record<string, unknown> | undefined)?.['driverAdapterError'];
+  while (found.length < 6 && current !== null && typeof current === 'object') {
+    const link = current as Record<string, unknown>;
+    found.push(link);
+    current = link['cause'] ?? (link['meta'] as Record<string, unknown> | undefined)?.['driverAdapterError'];
   }
-  return false;
+  return found;
+}
+
+function isOutage({ code, kind, originalCode, message }: Record<string, unknown>): boolean {
+  const texts = [code, originalCode].filter((text) => typeof text === 'string');
+  if (texts.some((text) => PRISMA_CODES.has(text) || SYSTEM_CODES.has(text) || POSTGRES_CODES.has(text) || /^08\w{3}$/.test(text)))
+    return true;
+  // eslint-disable-next-line messages/decide-nothing -- pg and the query engine give these errors no code
+  return (typeof kind === 'string' && ADAPTER_KINDS.has(kind)) || (typeof message === 'string' && MESSAGES.test(message));
 }

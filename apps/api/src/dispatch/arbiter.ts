@@ -10,7 +10,7 @@
  */
 import { Injectable } from '@nestjs/common';
 import { leadAnswer, leadFieldName, settledLead, type Lead, type Report, type SettledLead } from '@paceline/jobs';
-import { Database, type Transaction } from '../database/database.js';
+import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import { RunSignals } from '../runs/run-signals.js';
 import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
 import { Control } from './control.js';
@@ -20,7 +20,7 @@ type Asked = Pick<Extract<Report, { kind: 'lead.asked' }>, 'runId' | 'attempt' |
 @Injectable()
 export class Arbiter {
   constructor(
-    private readonly database: Database,
+    private readonly database: BackgroundDatabase,
     private readonly control: Control,
     private readonly moves: StatusMoves,
     private readonly signals: RunSignals,

@@ -5,7 +5,7 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { closedSeat, heldSeat, isDue, madeAgain, openedSeat, stepTaskJobId, type DispatchAction, type RunPicture } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
-import { Database, type Transaction } from '../database/database.js';
+import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import { LOGGER } from '../logger.js';
 import { Attempts } from '../runs/attempts.js';
 import { RunSignals } from '../runs/run-signals.js';
@@ -24,7 +24,7 @@ const RUN_ACTIONS: readonly string[] = ['move', 'explain', 'end-attempt', 'begin
 @Injectable()
 export class Executor {
   constructor(
-    private readonly database: Database,
+    private readonly database: BackgroundDatabase,
     private readonly queues: Queues,
     private readonly control: Control,
     private readonly moves: StatusMoves,

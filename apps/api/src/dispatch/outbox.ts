@@ -3,7 +3,7 @@ import { Inject, Injectable } from '@nestjs/common';
 import { placementJobOf, priorityOf, sendOutbox, stepTaskJobOf, type PlacementJob, type PreparedJob } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
 import type { RunSpec } from '@paceline/spec';
-import { Database } from '../database/database.js';
+import { BackgroundDatabase } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { LOGGER } from '../logger.js';
 import { Queues } from './queues.js';
@@ -21,7 +21,7 @@ export class Outbox {
   private sweptAt = 0;
 
   constructor(
-    private readonly database: Database,
+    private readonly database: BackgroundDatabase,
     private readonly queues: Queues,
     private readonly tokens: Tokens,
     private readonly shares: Shares,

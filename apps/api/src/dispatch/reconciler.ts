@@ -14,7 +14,7 @@ import {
   type SeatFailure,
   type ServerSighting,
 } from '@paceline/jobs';
-import { Database } from '../database/database.js';
+import { BackgroundDatabase } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
 import { ServerSightings } from '../fleet/server-sightings.js';
 import { Control } from './control.js';
@@ -32,7 +32,7 @@ export class Reconciler {
   private readonly runs: RunReconciler;
 
   constructor(
-    private readonly database: Database,
+    private readonly database: BackgroundDatabase,
     sightings: ServerSightings,
     private readonly control: Control,
     executor: Executor,

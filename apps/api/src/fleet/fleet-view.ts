@@ -1,5 +1,6 @@
 /** The fleet as a team sees it: all processes, but runs of other teams stay unseen. */
 import { Injectable } from '@nestjs/common';
+import { Batch } from '../database/batch.js';
 import { Database } from '../database/database.js';
 import type { Viewer } from '../teams/authentication.js';
 import { Fleet, type FleetRow } from './fleet.js';
@@ -7,10 +8,16 @@ import { Server, Worker, WorkerStatus } from './fleet.types.js';
 
 @Injectable()
 export class FleetView {
+  /** A run's step tasks ask for their workers one by one. */
+  private readonly teamOfRun: Batch<string, { id: string; teamId: string }>;
+
   constructor(
     private readonly fleet: Fleet,
-    private readonly database: Database,
-  ) {}
+    database: Database,
+  ) {
+    const read = (ids: readonly string[]) => database.run.findMany({ where: { id: { in: [...ids] } }, select: { id: true, teamId: true } });
+    this.teamOfRun = new Batch(read, { ofKey: (id) => id, ofRow: ({ id }) => id });
+  }
 
   async workers(viewer: Viewer): Promise<Worker[]> {
     const rows = await this.fleet.list('worker');
@@ -34,11 +41,10 @@ export class FleetView {
     return row ? this.toServer(row, await this.ownRuns(viewer, [row])) : null;
   }
 
-  private async ownRuns(viewer: Viewer, rows: readonly FleetRow[]): Promise<ReadonlySet<string>> {
+  private async ownRuns({ teamId }: Viewer, rows: readonly FleetRow[]): Promise<ReadonlySet<string>> {
     const ids = [...new Set(rows.flatMap(({ runId }) => runId ?? []))];
-    if (ids.length === 0) return new Set();
-    const runs = await this.database.run.findMany({ where: { id: { in: ids }, teamId: viewer.teamId }, select: { id: true } });
-    return new Set(runs.map(({ id }) => id));
+    const runs = await Promise.all(ids.map((id) => this.teamOfRun.load(id)));
+    return new Set(runs.flat().flatMap((run) => (run.teamId === teamId ? [run.id] : [])));
   }
 
   private process(row: FleetRow, own: ReadonlySet<string>) {

@@ -8,7 +8,7 @@ import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import { Hearing, LOST_AFTER_MS, type EngineDeviceRecord, type EngineRecord, type FleetMember } from '@paceline/jobs';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import type { Logger } from '@paceline/runtime';
-import { Database } from '../database/database.js';
+import { BackgroundDatabase } from '../database/database.js';
 import { LOGGER } from '../logger.js';
 import { storable } from '../text-input.js';
 
@@ -39,7 +39,7 @@ export class Fleet implements OnModuleDestroy {
   private flushing: Promise<void> | undefined;
 
   constructor(
-    private readonly database: Database,
+    private readonly database: BackgroundDatabase,
     @Inject(LOGGER) private readonly log: Logger,
   ) {}
 

@@ -2,17 +2,21 @@
 import { unwrapResolverError } from '@apollo/server/errors';
 import type { Logger } from '@paceline/runtime';
 import { GraphQLError, type GraphQLFormattedError } from 'graphql';
-import { isDatabaseOutage } from '../database/outage.js';
-import { databaseIsAway, Fault } from '../fault.js';
+import { isDatabaseOutage, isPoolFull } from '../database/outage.js';
+import { databaseIsAway, Fault, poolIsFull } from '../fault.js';
 
-export function createErrorFormatter(log: Logger): (formatted: GraphQLFormattedError, error: unknown) => GraphQLFormattedError {
+export function createErrorFormatter(
+  log: Logger,
+  requestIds = new WeakMap<object, string>(),
+): (formatted: GraphQLFormattedError, error: unknown) => GraphQLFormattedError {
   return (formatted, error) => {
     const cause = unwrapResolverError(error);
     const place = {
       ...(formatted.locations ? { locations: formatted.locations } : {}),
       ...(formatted.path ? { path: formatted.path } : {}),
     };
-    const fault = cause instanceof Fault ? cause : isDatabaseOutage(cause) ? databaseIsAway() : undefined;
+    const fault =
+      cause instanceof Fault ? cause : isPoolFull(cause) ? poolIsFull() : isDatabaseOutage(cause) ? databaseIsAway() : undefined;
     if (fault) {
       const { code, message, retryAfterSeconds } = fault;
       return { message, ...place, extensions: { code, ...(retryAfterSeconds ? { retryAfterSeconds } : {}) } };
@@ -22,7 +26,8 @@ export function createErrorFormatter(log: Logger): (formatted: GraphQLFormattedE
     if (typeof code === 'string' && code !== 'INTERNAL_SERVER_ERROR') return { message: formatted.message, ...place, extensions: { code } };
     if (cause instanceof GraphQLError && !cause.originalError && code !== 'INTERNAL_SERVER_ERROR')
       return { message: cause.message, ...place, extensions: { code: 'BAD_REQUEST' } };
-    log.error({ err: cause as Error, path: formatted.path }, 'a GraphQL operation failed');
+    const requestId = typeof cause === 'object' && cause !== null ? requestIds.get(cause) : undefined;
+    log.error({ err: cause as Error, path: formatted.path, requestId }, 'a GraphQL operation failed');
     return { message: 'A fault in Paceline; the log of the api says more.', ...place, extensions: { code: 'INTERNAL_SERVER_ERROR' } };
   };
 }

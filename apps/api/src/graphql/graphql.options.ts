@@ -1,11 +1,33 @@
 import type { ApolloServerPlugin } from '@apollo/server';
+import { unwrapResolverError } from '@apollo/server/errors';
 import type { ApolloDriverConfig } from '@nestjs/apollo';
 import type { FastifyReply } from 'fastify';
 import type { Logger } from '@paceline/runtime';
+import { GraphQLError } from 'graphql';
 import { FAULTS, RETRY_AFTER_SECONDS } from '../fault.js';
+import { tooCostly } from './cost.js';
+import type { Documents } from './documents.js';
 import { createErrorFormatter } from './format-error.js';
 import { limitRules, parseOptions } from './limits.js';
 import type { AuthenticatedRequest, GraphqlContext } from './viewer.decorator.js';
+
+/** What is known when the operation is: that it was valid, what it may cost, and whether it changes anything. */
+function admission(documents: Documents): ApolloServerPlugin<GraphqlContext> {
+  return {
+    async requestDidStart() {
+      return {
+        async didResolveOperation({ schema, document, operation, source, request, contextValue }) {
+          documents.keep(source, document);
+          if (!operation) return; // which of several is not said: the execution refuses it
+          if (operation.operation === 'mutation' && contextValue.viewer.isReadOnly)
+            throw new GraphQLError('This key is read-only.', { extensions: { code: 'FORBIDDEN', http: { status: 403 } } });
+          const refusal = tooCostly(schema, document, operation, request.variables ?? {});
+          if (refusal) throw refusal;
+        },
+      };
+    },
+  };
+}
 
 /** An outage answers 503, and too much at once 429, with Retry-After, so that proxies and clients that know no GraphQL understand it too. */
 const outageStatus: ApolloServerPlugin = {
@@ -13,17 +35,38 @@ const outageStatus: ApolloServerPlugin = {
     return {
       async willSendResponse({ response }) {
         if (response.body.kind !== 'single') return;
-        const codes = response.body.singleResult.errors?.map(({ extensions }) => extensions?.['code']) ?? [];
-        const code = (['SERVICE_UNAVAILABLE', 'TOO_BUSY'] as const).find((temporary) => codes.includes(temporary));
-        if (!code) return;
-        response.http.status = FAULTS[code].status;
-        response.http.headers.set('retry-after', String(RETRY_AFTER_SECONDS));
+        const faults = response.body.singleResult.errors?.map(({ extensions }) => extensions) ?? [];
+        const found = (['SERVICE_UNAVAILABLE', 'TOO_BUSY'] as const).flatMap((code) => {
+          const extensions = faults.find((candidate) => candidate?.['code'] === code);
+          return extensions ? [{ code, extensions }] : [];
+        })[0];
+        if (!found) return;
+        response.http.status = FAULTS[found.code].status;
+        response.http.headers.set('retry-after', String(found.extensions['retryAfterSeconds'] ?? RETRY_AFTER_SECONDS));
       },
     };
   },
 };
 
-export function graphqlOptions(log: Logger): Omit<ApolloDriverConfig, 'driver'> {
+/** Whose request an error belongs to: the log names it, and the answer has it as X-Request-Id. */
+function naming(requestIds: WeakMap<object, string>): ApolloServerPlugin<GraphqlContext> {
+  return {
+    async requestDidStart() {
+      return {
+        async didEncounterErrors({ errors, contextValue }) {
+          for (const error of errors) {
+            const cause = unwrapResolverError(error);
+            if (contextValue.requestId !== undefined && typeof cause === 'object' && cause !== null)
+              requestIds.set(cause, contextValue.requestId);
+          }
+        },
+      };
+    },
+  };
+}
+
+export function graphqlOptions(log: Logger, documents: Documents): Omit<ApolloDriverConfig, 'driver'> {
+  const requestIds = new WeakMap<object, string>();
   return {
     autoSchemaFile: true,
     sortSchema: false,
@@ -37,8 +80,8 @@ export function graphqlOptions(log: Logger): Omit<ApolloDriverConfig, 'driver'> 
     preserveHttpStatusForExecutionErrors: false,
     parseOptions,
     validationRules: limitRules,
-    plugins: [outageStatus],
-    formatError: createErrorFormatter(log),
-    context: (request: AuthenticatedRequest, _reply: FastifyReply): GraphqlContext => ({ viewer: request.viewer! }),
+    plugins: [admission(documents), outageStatus, naming(requestIds)],
+    formatError: createErrorFormatter(log, requestIds),
+    context: (request: AuthenticatedRequest, _reply: FastifyReply): GraphqlContext => ({ viewer: request.viewer!, requestId: request.id }),
   };
 }

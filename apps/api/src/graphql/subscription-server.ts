@@ -1,10 +1,10 @@
 /**
- * Subscriptions over WebSocket (graphql-transport-ws) at /graphql. Bounded in every direction: connections, subscriptions per
- * connection, message size, time until the key is shown. Backpressure comes from the socket: the next row is read from
- * PostgreSQL when the one before was written out.
+ * Subscriptions over WebSocket (graphql-transport-ws) at /graphql. Bounded in every direction: sockets without a key by address, those with one by
+ * key and team, subscriptions per socket, message size and rate, time until the key is shown. Backpressure comes from the socket: the next row is
+ * read from PostgreSQL when the one before was written out.
  *
- * Close codes: 4401 no or wrong key (also when it is revoked later), 4429 too many wrong keys, 4503 PostgreSQL away (come again),
- * 1001 the api stops.
+ * Close codes: 4401 no or wrong key (also when it is revoked later), 4408 another socket took the place of one without a key, 4429 too much: wrong
+ * keys, sockets of the key or team, messages, refused subscriptions; 4503 PostgreSQL away or all places taken (come again), 1001 the api stops.
  */
 import type { IncomingMessage, Server } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -21,35 +21,46 @@ import {
   type SubscribePayload,
 } from 'graphql-ws';
 import { WebSocketServer, type WebSocket } from 'ws';
-import { isDatabaseOutage } from '../database/outage.js';
-import { Fault } from '../fault.js';
+import { isDatabaseOutage, isPoolFull } from '../database/outage.js';
+import { Settings } from '../environment.js';
+import { Fault, FAULTS } from '../fault.js';
+import { sourceOf, TrustedProxies } from '../http/client-address.js';
+import { RateLimits } from '../http/rate-limits.js';
 import { LOGGER } from '../logger.js';
 import { Authentication, type Viewer } from '../teams/authentication.js';
+import { Revocations } from '../teams/revocations.js';
+import { tooCostly } from './cost.js';
+import { Documents } from './documents.js';
 import { createErrorFormatter } from './format-error.js';
-import { parseAndValidate } from './limits.js';
+import { GRAPHQL_LIMITS, parseAndValidate } from './limits.js';
+import { PendingSockets } from './pending-sockets.js';
 
-const MAX_CONNECTIONS = 1_000;
+/** With a key, in all. */
+const MAX_SOCKETS = 2_000;
+/** Without one yet. */
+const PENDING = { inAll: 200, perSource: 50 };
 const MAX_SUBSCRIPTIONS_PER_CONNECTION = 50;
+const MAX_REFUSED_PER_CONNECTION = 10;
 const MAX_MESSAGE_BYTES = 64 * 1024;
 const KEY_WITHIN_MS = 5_000;
 const CHECK_KEYS_EVERY_MS = 30_000;
 const KEEP_ALIVE_MS = 12_000;
 const CLOSE_WITHIN_MS = 1_000;
 
-interface Session {
-  viewer: Viewer;
-  credential: unknown;
-}
-interface Connection extends Partial<Session> {
+interface Connection {
   readonly socket: WebSocket;
   readonly request: IncomingMessage;
+  viewer?: Viewer;
+  refused: number;
 }
 type ConnectionContext = Context<Record<string, unknown>, Connection>;
 
 @Injectable()
 export class SubscriptionServer {
   private readonly sockets = new WebSocketServer({ noServer: true, maxPayload: MAX_MESSAGE_BYTES, clientTracking: true });
-  private readonly sessions = new Map<WebSocket, Session & { address: string }>();
+  private readonly pending = new PendingSockets<WebSocket>(PENDING);
+  private readonly sessions = new Map<WebSocket, Viewer>();
+  private readonly proxies: TrustedProxies;
   private readonly format: (formatted: GraphQLFormattedError, error: unknown) => GraphQLFormattedError;
   private readonly protocol: ProtocolServer<Connection>;
   private timer: NodeJS.Timeout | undefined;
@@ -57,8 +68,14 @@ export class SubscriptionServer {
   constructor(
     private readonly schema: GraphQLSchemaHost,
     private readonly authentication: Authentication,
+    private readonly documents: Documents,
+    private readonly rates: RateLimits,
+    private readonly settings: Settings,
+    revocations: Revocations,
     @Inject(LOGGER) private readonly log: Logger,
   ) {
+    this.proxies = new TrustedProxies(settings.trustedProxies ?? []);
+    revocations.listen((apiKeyId) => this.closeWhere((viewer) => viewer.apiKeyId === apiKeyId));
     this.format = createErrorFormatter(log);
     this.protocol = makeServer<Record<string, unknown>, Connection>({
       connectionInitWaitTimeout: KEY_WITHIN_MS,
@@ -81,10 +98,7 @@ export class SubscriptionServer {
 
   close(): void {
     clearInterval(this.timer);
-    for (const socket of this.sockets.clients) {
-      socket.close(1001, 'the api stops');
-      setTimeout(() => socket.terminate(), CLOSE_WITHIN_MS).unref();
-    }
+    for (const socket of this.sockets.clients) this.end(socket, 1001, 'the api stops');
   }
 
   private upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
@@ -93,12 +107,14 @@ export class SubscriptionServer {
     const refuse = (status: string): void => void socket.end(`HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`);
     if ((request.url ?? '').split('?')[0] !== '/graphql') return refuse('404 Not Found');
     if (!protocols.includes(GRAPHQL_TRANSPORT_WS_PROTOCOL)) return refuse('400 Bad Request');
-    if (this.sockets.clients.size >= MAX_CONNECTIONS) return refuse('503 Service Unavailable');
     this.sockets.handleUpgrade(request, socket, head, (webSocket) => this.open(webSocket, request));
   }
 
   /** Connects a socket with the protocol, and pings it: a peer that does not answer by the next ping is gone. */
   private open(socket: WebSocket, request: IncomingMessage): void {
+    const connection: Connection = { socket, request, refused: 0 };
+    const victim = this.pending.add(socket, sourceOf(this.proxies.addressOf(request)));
+    if (victim) this.end(victim, 4408, 'another connection without a key took its place');
     let isAlive = true;
     const ping = setInterval(() => {
       if (!isAlive) return socket.terminate();
@@ -119,16 +135,18 @@ export class SubscriptionServer {
         close: (code, reason) => socket.close(code, reason),
         onMessage: (take) =>
           socket.on('message', (data) => {
+            if (!this.mayGoOn(connection)) return;
             take(String(data)).catch((err: Error) => {
               this.log.debug({ err: err.message }, 'a WebSocket message failed');
               socket.close(CloseCode.InternalServerError, 'INTERNAL_SERVER_ERROR');
             });
           }),
       },
-      { socket, request },
+      connection,
     );
     socket.once('close', (code, reason) => {
       clearInterval(ping);
+      this.pending.delete(socket);
       this.sessions.delete(socket);
       closed(code, reason.toString()).catch((err: Error) => this.log.debug({ err: err.message }, 'a WebSocket could not be put away'));
     });
@@ -138,11 +156,37 @@ export class SubscriptionServer {
     const { socket, request } = context.extra;
     const given = context.connectionParams ?? {};
     const credential = given['authorization'] ?? given['Authorization'] ?? given['apiKey'] ?? request.headers.authorization;
-    const address = request.socket.remoteAddress ?? '';
     try {
-      const viewer = await this.authentication.viewerOf(credential, address);
-      Object.assign(context.extra, { viewer, credential });
-      this.sessions.set(socket, { viewer, credential, address });
+      const viewer = await this.authentication.viewerOf(credential, this.proxies.addressOf(request));
+      if (socket.readyState !== socket.OPEN) return false;
+      this.requirePlace(viewer);
+      context.extra.viewer = viewer;
+      this.pending.delete(socket);
+      this.sessions.set(socket, viewer);
+      return true;
+    } catch (error) {
+      this.closeFor(socket, error);
+      return false;
+    }
+  }
+
+  /** @throws Fault RATE_LIMITED, TOO_BUSY */
+  private requirePlace({ apiKeyId, teamId }: Viewer): void {
+    const { socketsPerKey, socketsPerTeam } = this.settings;
+    const open = [...this.sessions.values()];
+    if (socketsPerKey && open.filter((viewer) => viewer.apiKeyId === apiKeyId).length >= socketsPerKey)
+      throw new Fault('RATE_LIMITED', `${socketsPerKey} connections of this key are open`);
+    if (socketsPerTeam && open.filter((viewer) => viewer.teamId === teamId).length >= socketsPerTeam)
+      throw new Fault('RATE_LIMITED', `${socketsPerTeam} connections of this team are open`);
+    if (open.length >= MAX_SOCKETS) throw new Fault('TOO_BUSY', 'all connections are taken');
+  }
+
+  /** Whoever sends more than a key may is closed. */
+  private mayGoOn({ socket, viewer }: Connection): boolean {
+    if (socket.readyState !== socket.OPEN) return false;
+    if (!viewer) return true;
+    try {
+      this.rates.request(viewer);
       return true;
     } catch (error) {
       this.closeFor(socket, error);
@@ -151,40 +195,77 @@ export class SubscriptionServer {
   }
 
   private closeFor(socket: WebSocket, error: unknown): void {
-    if (error instanceof Fault) return socket.close(error.code === 'TOO_MANY_ATTEMPTS' ? 4429 : 4401, error.code);
-    if (isDatabaseOutage(error)) return socket.close(4503, 'SERVICE_UNAVAILABLE');
+    if (error instanceof Fault) {
+      const { code, message } = error;
+      const text = code === 'RATE_LIMITED' || code === 'TOO_BUSY' ? `${code}: ${message}` : code;
+      return this.end(socket, code === 'TOO_BUSY' ? 4503 : FAULTS[code].status === 429 ? 4429 : 4401, text);
+    }
+    if (isDatabaseOutage(error)) return this.end(socket, 4503, isPoolFull(error) ? 'TOO_BUSY' : 'SERVICE_UNAVAILABLE');
     this.log.error({ err: error as Error }, 'a WebSocket could not be authenticated');
-    socket.close(4500, 'INTERNAL_SERVER_ERROR');
+    this.end(socket, 4500, 'INTERNAL_SERVER_ERROR');
   }
 
-  /** A revoked key ends what it opened. */
+  /** A peer that does not answer the close keeps its place no longer than this. */
+  private end(socket: WebSocket, code: number, reason: string): void {
+    socket.close(code, reason.slice(0, 120));
+    setTimeout(() => socket.terminate(), CLOSE_WITHIN_MS).unref();
+  }
+
+  private closeWhere(isOver: (viewer: Viewer) => boolean): void {
+    for (const [socket, viewer] of this.sessions) if (isOver(viewer)) this.end(socket, 4401, 'UNAUTHENTICATED');
+  }
+
+  /** A key that was revoked or has expired ends what it opened, also when nobody has told this api. */
   private async checkKeys(): Promise<void> {
-    for (const [socket, { credential, address }] of this.sessions) {
-      try {
-        await this.authentication.viewerOf(credential, address);
-      } catch (error) {
-        if (error instanceof Fault && error.code === 'UNAUTHENTICATED') this.closeFor(socket, error);
-      }
+    const ids = [...new Set([...this.sessions.values()].map(({ apiKeyId }) => apiKeyId))];
+    if (ids.length === 0) return;
+    try {
+      const valid = await this.authentication.valid(ids);
+      this.closeWhere(({ apiKeyId }) => ids.includes(apiKeyId) && !valid.has(apiKeyId));
+    } catch (error) {
+      if (!isDatabaseOutage(error)) this.log.error({ err: error as Error }, 'the keys of WebSockets could not be checked');
     }
   }
 
   private subscribe(context: ConnectionContext, payload: SubscribePayload): ExecutionArgs | readonly GraphQLError[] {
+    const { extra } = context;
+    const answer = this.admit(context, payload);
+    if ('schema' in answer) return answer;
+    if (++extra.refused >= MAX_REFUSED_PER_CONNECTION) this.end(extra.socket, 4429, 'RATE_LIMITED: too many refused subscriptions');
+    return answer;
+  }
+
+  private admit(context: ConnectionContext, payload: SubscribePayload): ExecutionArgs | readonly GraphQLError[] {
     const refuse = (code: string, message: string) => [new GraphQLError(message, { extensions: { code } })];
     if (Object.keys(context.subscriptions).length > MAX_SUBSCRIPTIONS_PER_CONNECTION) {
       return refuse('TOO_BUSY', `A connection holds at most ${MAX_SUBSCRIPTIONS_PER_CONNECTION} subscriptions.`);
     }
     const { schema } = this.schema;
-    const checked = parseAndValidate(schema, payload.query);
-    if ('errors' in checked) return checked.errors;
-    const operation = getOperationAST(checked.document, payload.operationName ?? undefined);
+    const viewer = context.extra.viewer!;
+    const { query, operationName, variables } = payload;
+    let document = this.documents.find(query);
+    if (!document) {
+      try {
+        this.rates.text(viewer, query, GRAPHQL_LIMITS.subscriptionTokens);
+      } catch (error) {
+        if (error instanceof Fault) return refuse(error.code, error.message);
+        throw error;
+      }
+      const checked = parseAndValidate(schema, query);
+      if ('errors' in checked) return checked.errors;
+      document = checked.document;
+      this.documents.keep(query, document);
+    }
+    const operation = getOperationAST(document, operationName ?? undefined);
     if (operation?.operation !== 'subscription')
       return refuse('BAD_REQUEST', 'Only subscriptions go over WebSocket; send queries and mutations by HTTP.');
-    const { viewer } = context.extra;
+    const refusal = tooCostly(schema, document, operation, variables ?? {});
+    if (refusal) return [refusal];
     return {
       schema,
-      document: checked.document,
-      operationName: payload.operationName ?? null,
-      variableValues: payload.variables ?? null,
+      document,
+      operationName: operationName ?? null,
+      variableValues: variables ?? null,
       contextValue: { viewer, req: context.extra.request },
     };
   }

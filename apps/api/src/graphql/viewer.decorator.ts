@@ -10,6 +10,8 @@ export type AuthenticatedRequest = FastifyRequest & { viewer?: Viewer };
 /** Everything a GraphQL operation knows of its caller. */
 export interface GraphqlContext {
   readonly viewer: Viewer;
+  /** Of HTTP. */
+  readonly requestId?: string;
   /** Ends when the caller goes away; subscriptions listen to it. */
   readonly signal?: AbortSignal;
 }

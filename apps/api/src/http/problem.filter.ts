@@ -2,8 +2,8 @@
 import { Catch, HttpException, type ArgumentsHost, type ExceptionFilter } from '@nestjs/common';
 import type { Logger } from '@paceline/runtime';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { isDatabaseOutage } from '../database/outage.js';
-import { databaseIsAway, Fault, FAULTS, type FaultCode } from '../fault.js';
+import { isDatabaseOutage, isPoolFull } from '../database/outage.js';
+import { databaseIsAway, Fault, FAULTS, poolIsFull, type FaultCode } from '../fault.js';
 import { RedisUnavailableError } from '@paceline/jobs';
 import type { FieldIssue } from '../graphql/result.types.js';
 
@@ -55,14 +55,15 @@ const CODES_BY_STATUS: Readonly<Record<number, FaultCode>> = {
 };
 
 /** Whatever was thrown, as a fault; unknown things are ours and are logged. */
-export function toFault(error: unknown, log: Logger): Fault {
+export function toFault(error: unknown, log: Logger, requestId?: string): Fault {
   if (error instanceof Fault) return error;
+  if (isPoolFull(error)) return poolIsFull();
   if (isDatabaseOutage(error)) return databaseIsAway();
   if (error instanceof RedisUnavailableError) return new Fault('SERVICE_UNAVAILABLE', 'Redis does not answer. Try again shortly.', 5);
   const status = error instanceof HttpException ? error.getStatus() : (error as { statusCode?: unknown } | null)?.statusCode;
   const code = typeof status === 'number' ? CODES_BY_STATUS[status] : undefined;
   if (code) return new Fault(code, (error as Error).message.slice(0, 300));
-  log.error({ err: error as Error }, 'a request failed');
+  log.error({ err: error as Error, requestId }, 'a request failed');
   return new Fault('INTERNAL_SERVER_ERROR', 'The log of the api says more.');
 }
 
@@ -75,7 +76,8 @@ export class ProblemFilter implements ExceptionFilter {
     const http = host.switchToHttp();
     const reply = http.getResponse<FastifyReply>();
     if (reply.sent) return undefined;
-    sendFault(http.getRequest<FastifyRequest>(), reply, toFault(error, this.log));
+    const request = http.getRequest<FastifyRequest>();
+    sendFault(request, reply, toFault(error, this.log, request.id));
     return undefined;
   }
 }

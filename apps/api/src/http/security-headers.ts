@@ -3,7 +3,8 @@ import type { FastifyInstance } from 'fastify';
 const CONTENT_SECURITY_POLICY = [
   "default-src 'self'",
   "img-src 'self' data:",
-  "style-src 'self' 'unsafe-inline'", // charts set the style attribute of SVG elements
+  "style-src 'self'",
+  "style-src-attr 'unsafe-inline'", // charts set the style attribute of SVG elements
   "connect-src 'self'",
   "object-src 'none'",
   "base-uri 'none'",
@@ -20,9 +21,12 @@ const HEADERS: Readonly<Record<string, string>> = {
   'cross-origin-resource-policy': 'same-origin',
   'permissions-policy': 'camera=(), geolocation=(), microphone=()',
 };
+const ONE_YEAR_SECONDS = 31_536_000;
 
 export function addSecurityHeaders(instance: FastifyInstance): void {
-  instance.addHook('onRequest', async (_request, reply) => {
+  instance.addHook('onRequest', async (request, reply) => {
     void reply.headers(HEADERS);
+    // Only a trusted proxy can say so: the api itself speaks plain HTTP.
+    if (request.protocol === 'https') void reply.header('strict-transport-security', `max-age=${ONE_YEAR_SECONDS}`);
   });
 }

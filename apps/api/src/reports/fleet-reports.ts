@@ -12,7 +12,7 @@ import {
   type Report,
 } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
-import { Database, type Transaction } from '../database/database.js';
+import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { runsOn } from '../dispatch/shares.js';
 import { Fleet } from '../fleet/fleet.js';
@@ -31,7 +31,7 @@ type Of<K extends Report['kind']> = Extract<Report, { kind: K }>;
 @Injectable()
 export class FleetReports {
   constructor(
-    private readonly database: Database,
+    private readonly database: BackgroundDatabase,
     private readonly fleet: Fleet,
     private readonly sightings: ServerSightings,
     private readonly attempts: Attempts,

@@ -27,7 +27,7 @@ import {
   type JournalReport,
   type StoredCoordinator,
 } from '@paceline/jobs';
-import { Database, type Transaction } from '../database/database.js';
+import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { RunSignals } from '../runs/run-signals.js';
 import { Attempts } from '../runs/attempts.js';
@@ -47,7 +47,7 @@ export interface Stored {
 @Injectable()
 export class JournalStore {
   constructor(
-    private readonly database: Database,
+    private readonly database: BackgroundDatabase,
     private readonly moves: StatusMoves,
     private readonly attempts: Attempts,
     private readonly signals: RunSignals,

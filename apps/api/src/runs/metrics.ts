@@ -9,6 +9,7 @@ import type { SpecIssue } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
 import { lineageColumns, readLineage } from './lineage.js';
+import { RunReads } from './run-reads.js';
 import type { MetricPoint, MetricSeries, Run } from './run.types.js';
 
 export const METRIC_NAMES = ['loss', 'accuracy', 'examplesPerSecond', 'roundMs', 'staleness'] as const;
@@ -24,7 +25,10 @@ export interface MetricsArgs {
 
 @Injectable()
 export class Metrics {
-  constructor(private readonly database: Database) {}
+  constructor(
+    private readonly database: Database,
+    private readonly reads: RunReads,
+  ) {}
 
   /** @throws Fault INVALID_INPUT */
   async series(run: Run, { names, fromRound, toRound, maxPoints }: MetricsArgs): Promise<MetricSeries[]> {
@@ -46,14 +50,17 @@ export class Metrics {
     return Promise.all(
       [...new Set(names)].map(async (name) => ({
         name,
-        points: await this.buckets(run.id, lineage, name as MetricName, from, to, points),
+        points: await this.reads.inTurn(run.row.teamId, () => this.buckets(run.id, lineage, name as MetricName, from, to, points)),
       })),
     );
   }
 
   /** Updates along the lineage by their staleness, the last place for all beyond; empty in synchronous runs. */
-  async staleness({ id, attempt, created }: Run): Promise<number[]> {
-    if (created) return [];
+  staleness(run: Run): Promise<number[]> {
+    return run.created ? Promise.resolve([]) : this.reads.inTurn(run.row.teamId, () => this.readStaleness(run));
+  }
+
+  private async readStaleness({ id, attempt }: Run): Promise<number[]> {
     const [attempts, starts, ends] = lineageColumns(await readLineage(this.database, id, attempt));
     const rows = await this.database.$queryRaw<{ count: number }[]>`
       SELECT sum(place.count)::float8 AS "count"

@@ -1,5 +1,6 @@
 /** Runs as GraphQL shows them. `row` on Run is what the fields with a resolver of their own are read from (runs.resolver.ts). */
 import { createUnionType, Field, Float, ID, InputType, Int, ObjectType, registerEnumType } from '@nestjs/graphql';
+import { countedAbove } from '../graphql/cost.js';
 import { JsonScalar } from '../graphql/json.scalar.js';
 import { Node, PageInfo } from '../graphql/node.type.js';
 import { Conflict, InvalidInput, LimitReached, NotFound } from '../graphql/result.types.js';
@@ -229,7 +230,7 @@ export class RunEventEdge {
 
 @ObjectType()
 export class RunEventConnection {
-  @Field(() => [RunEventEdge])
+  @Field(() => [RunEventEdge], { complexity: countedAbove })
   edges!: RunEventEdge[];
   @Field(() => PageInfo)
   pageInfo!: PageInfo;
@@ -245,7 +246,7 @@ export class RunEdge {
 
 @ObjectType()
 export class RunConnection {
-  @Field(() => [RunEdge])
+  @Field(() => [RunEdge], { complexity: countedAbove })
   edges!: RunEdge[];
   @Field(() => PageInfo)
   pageInfo!: PageInfo;
@@ -273,7 +274,7 @@ export class MetricPoint {
 export class MetricSeries {
   @Field()
   name!: string;
-  @Field(() => [MetricPoint])
+  @Field(() => [MetricPoint], { complexity: countedAbove })
   points!: MetricPoint[];
 }
 

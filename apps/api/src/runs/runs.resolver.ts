@@ -6,6 +6,7 @@ import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
 import { Fault } from '../fault.js';
 import { FleetView } from '../fleet/fleet-view.js';
 import { Worker } from '../fleet/fleet.types.js';
+import { pageCost, READ_COST, readCost } from '../graphql/cost.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import { Subscriptions } from '../graphql/subscriptions.js';
 import type { Viewer } from '../teams/authentication.js';
@@ -40,7 +41,16 @@ import {
   RunStatusEnum,
   StepTask,
 } from './run.types.js';
-import { Runs } from './runs.js';
+import { LISTED, MAX_LISTED, Runs } from './runs.js';
+
+const LIST_COST = pageCost(LISTED, MAX_LISTED);
+const LISTED_ARGUMENT = { type: () => Int, nullable: true, defaultValue: LISTED, description: `At most ${MAX_LISTED}.` };
+
+/** A series is one statement over all rows of the run, and its points are small. */
+function metricsCost({ args, childComplexity }: { args: Record<string, unknown>; childComplexity: number }): number {
+  const series = Array.isArray(args['names']) ? args['names'].length : 1;
+  return series * (READ_COST + (Number(args['maxPoints'] ?? 300) || 0) / 2 + childComplexity);
+}
 
 @Resolver(() => Run)
 export class RunsResolver {
@@ -52,12 +62,12 @@ export class RunsResolver {
     private readonly clusterSpecs: ClusterSpecs,
   ) {}
 
-  @Query(() => Run, { nullable: true })
+  @Query(() => Run, { nullable: true, complexity: readCost })
   run(@CurrentViewer() viewer: Viewer, @Args('id', { type: () => ID }) id: string) {
     return this.runs.find(viewer, id);
   }
 
-  @Query(() => RunConnection, { name: 'runs', description: 'Newest first.' })
+  @Query(() => RunConnection, { name: 'runs', description: 'Newest first.', complexity: pageCost(20) })
   list(
     @CurrentViewer() viewer: Viewer,
     @Args('first', { type: () => Int, nullable: true, defaultValue: 20 }) first?: number,
@@ -138,17 +148,17 @@ export class RunsResolver {
     );
   }
 
-  @ResolveField(() => [RunAttempt], { description: 'Newest first.' })
-  attempts(@Parent() run: Run) {
-    return this.runs.attempts(run);
+  @ResolveField(() => [RunAttempt], { description: 'Newest first.', complexity: LIST_COST })
+  attempts(@Parent() run: Run, @Args('first', LISTED_ARGUMENT) first?: number) {
+    return this.runs.attempts(run, first);
   }
 
-  @ResolveField(() => [RunCheckpoint], { description: 'Newest first; those that were removed again are not shown.' })
-  checkpoints(@Parent() run: Run) {
-    return this.runs.checkpoints(run);
+  @ResolveField(() => [RunCheckpoint], { description: 'Newest first; those that were removed again are not shown.', complexity: LIST_COST })
+  checkpoints(@Parent() run: Run, @Args('first', LISTED_ARGUMENT) first?: number) {
+    return this.runs.checkpoints(run, first);
   }
 
-  @ResolveField(() => ClusterSpec, { nullable: true })
+  @ResolveField(() => ClusterSpec, { nullable: true, complexity: readCost })
   clusterSpec(@CurrentViewer() viewer: Viewer, @Parent() run: Run) {
     return run.row.clusterSpecId ? this.clusterSpecs.find(viewer, run.row.clusterSpecId) : null;
   }
@@ -158,7 +168,7 @@ export class RunsResolver {
     return progressOf(run.row);
   }
 
-  @ResolveField(() => RunLedger)
+  @ResolveField(() => RunLedger, { complexity: readCost })
   ledger(@Parent() run: Run) {
     return this.runs.ledger(run);
   }
@@ -168,24 +178,25 @@ export class RunsResolver {
     return resultTypeOf(run.row);
   }
 
-  @ResolveField(() => [RunStatusChangeType])
-  statusHistory(@Parent() run: Run) {
-    return this.runs.statusHistory(run);
+  @ResolveField(() => [RunStatusChangeType], { description: 'The last so many changes, oldest first.', complexity: LIST_COST })
+  statusHistory(@Parent() run: Run, @Args('last', LISTED_ARGUMENT) last?: number) {
+    return this.runs.statusHistory(run, last);
   }
 
-  @ResolveField(() => [StepTask], { description: 'Step tasks (seats) of the present attempt, newest first.' })
-  stepTasks(@Parent() run: Run) {
-    return this.runs.stepTasks(run);
+  @ResolveField(() => [StepTask], { description: 'Step tasks (seats) of the present attempt, newest first.', complexity: LIST_COST })
+  stepTasks(@Parent() run: Run, @Args('first', LISTED_ARGUMENT) first?: number) {
+    return this.runs.stepTasks(run, first);
   }
 
   @ResolveField(() => [RunServerType], {
     description: 'Parameter servers of the present attempt that have claimed their part, standbys after their primaries.',
+    complexity: readCost,
   })
   servers(@Parent() run: Run) {
     return this.runs.servers(run);
   }
 
-  @ResolveField(() => RunEventConnection, { description: 'Oldest first.' })
+  @ResolveField(() => RunEventConnection, { description: 'Oldest first.', complexity: pageCost(50) })
   events(
     @Parent() run: Run,
     @Args('first', { type: () => Int, nullable: true, defaultValue: 50 }) first?: number,
@@ -198,6 +209,7 @@ export class RunsResolver {
 
   @ResolveField(() => [MetricSeries], {
     description: 'Downsampled on the server to at most maxPoints buckets between fromRound and toRound.',
+    complexity: metricsCost,
   })
   metrics(
     @Parent() run: Run,
@@ -211,6 +223,7 @@ export class RunsResolver {
 
   @ResolveField(() => [Float], {
     description: 'Modes async and ssp: how many updates had staleness 0, 1, 2, …, the last place counting all beyond. Empty in mode sync.',
+    complexity: READ_COST,
   })
   staleness(@Parent() run: Run) {
     return this.measured.staleness(run);

@@ -2,12 +2,14 @@
 import { Injectable } from '@nestjs/common';
 import { coordinatorOf, firstRoundOf, type RunStatus } from '@paceline/jobs';
 import { Database } from '../database/database.js';
+import { Fault } from '../fault.js';
 import { Fleet } from '../fleet/fleet.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { encodeCursor, readPage, toConnection, type PageArgs } from '../graphql/connections.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid, storable } from '../text-input.js';
 import { lineageColumns, readLineage } from './lineage.js';
+import { RunReads } from './run-reads.js';
 import { scheduledExamples, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
 import {
   RunAttempt,
@@ -22,7 +24,6 @@ import {
 
 const RUN_CURSOR = [/^\d{1,15}$/, /^[0-9a-f-]{36}$/];
 const EVENT_CURSOR = [/^\d{1,10}$/];
-const MAX_LISTED = 2_000;
 /** Enough to show what a reference may mean. */
 const MAX_MEANT = 10;
 const PART_OF_ID = /^[0-9a-f-]{4,36}$/i;
@@ -32,12 +33,15 @@ export interface RunFilter {
   /** A part of the name, in upper or lower case. */
   readonly name?: string | null | undefined;
 }
+export const LISTED = 200;
+export const MAX_LISTED = 2_000;
 
 @Injectable()
 export class Runs {
   constructor(
     private readonly database: Database,
     private readonly fleet: Fleet,
+    private readonly reads: RunReads,
   ) {}
 
   async find(viewer: Viewer, id: string): Promise<Run | null> {
@@ -95,25 +99,21 @@ export class Runs {
   /** Oldest first; cursors are numbers of events. @throws Fault INVALID_INPUT */
   async events({ id: runId }: Run, args: PageArgs) {
     const page = readPage('events', EVENT_CURSOR, args, 50);
-    const from = page.backward ? page.before : page.after;
-    const rows = await this.database.runEvent.findMany({
-      where: { runId, ...(from ? { seq: page.backward ? { lt: Number(from[0]) } : { gt: Number(from[0]) } } : {}) },
-      orderBy: { seq: page.backward ? 'desc' : 'asc' },
-      take: page.size + 1,
-    });
+    const [after, before] = [page.after, page.before].map((cursor) => (cursor ? Number(cursor[0]) : null));
+    const rows = await this.reads.events({ runId, size: page.size + 1, after: after!, before: before!, isBackward: page.backward });
     return toConnection(page, rows, ({ seq }) => encodeCursor('events', seq), toEvent);
   }
 
-  async statusHistory({ id: runId, created }: Run): Promise<RunStatusChangeType[]> {
-    return created
-      ? created.statusHistory
-      : this.database.runStatusChange.findMany({ where: { runId }, orderBy: { id: 'asc' }, take: MAX_LISTED });
+  /** The last so many, oldest first. @throws Fault INVALID_INPUT */
+  async statusHistory({ id: runId, created }: Run, last?: number | null): Promise<RunStatusChangeType[]> {
+    const size = sizeOf('last', last);
+    return created ? created.statusHistory.slice(-size) : (await this.reads.statusHistory({ runId, size })).reverse();
   }
 
-  async stepTasks({ id: runId, attempt, created }: Run): Promise<StepTask[]> {
-    if (created) return [];
-    const rows = await this.database.stepTask.findMany({ where: { runId, attempt }, orderBy: { createdAt: 'desc' }, take: MAX_LISTED });
-    return rows.map(toStepTask);
+  /** Newest first. @throws Fault INVALID_INPUT */
+  async stepTasks({ id: runId, attempt, created }: Run, first?: number | null): Promise<StepTask[]> {
+    const size = sizeOf('first', first);
+    return created ? [] : (await this.reads.stepTasks({ runId, attempt, size })).map(toStepTask);
   }
 
   async stepTask(viewer: Viewer, id: string): Promise<StepTask | null> {
@@ -121,21 +121,16 @@ export class Runs {
     return row && toStepTask(row);
   }
 
-  /** Newest first, with how the restart budget stands on the run itself. */
-  async attempts({ id: runId, created }: Run): Promise<RunAttempt[]> {
-    if (created) return created.attempts;
-    const rows = await this.database.attempt.findMany({ where: { runId }, orderBy: { number: 'desc' }, take: MAX_LISTED });
-    return rows.map(toAttempt);
+  /** Newest first, with how the restart budget stands on the run itself. @throws Fault INVALID_INPUT */
+  async attempts({ id: runId, created }: Run, first?: number | null): Promise<RunAttempt[]> {
+    const size = sizeOf('first', first);
+    return created ? created.attempts.slice(0, size) : (await this.reads.attempts({ runId, size })).map(toAttempt);
   }
 
-  /** Newest first; removed ones are not shown. */
-  async checkpoints({ id: runId, attempt, row }: Run): Promise<RunCheckpoint[]> {
+  /** Newest first; removed ones are not shown. @throws Fault INVALID_INPUT */
+  async checkpoints({ id: runId, attempt, row }: Run, first?: number | null): Promise<RunCheckpoint[]> {
     const [rows, lineage] = await Promise.all([
-      this.database.checkpoint.findMany({
-        where: { runId, removedAt: null },
-        orderBy: [{ attempt: 'desc' }, { round: 'desc' }],
-        take: MAX_LISTED,
-      }),
+      this.reads.checkpoints({ runId, size: sizeOf('first', first) }),
       readLineage(this.database, runId, attempt),
     ]);
     return rows.map(({ bytes, invalidAt, ...checkpoint }) =>
@@ -157,8 +152,11 @@ export class Runs {
     );
   }
 
-  async servers({ id: runId, attempt, created }: Run): Promise<RunServerType[]> {
-    if (created) return [];
+  async servers(run: Run): Promise<RunServerType[]> {
+    return run.created ? [] : this.reads.inTurn(run.row.teamId, () => this.readServers(run));
+  }
+
+  private async readServers({ id: runId, attempt }: Run): Promise<RunServerType[]> {
     const [rows, started, members] = await Promise.all([
       this.database.runServer.findMany({
         where: { runId, attempt, claimedAt: { not: null }, droppedAt: null },
@@ -185,8 +183,11 @@ export class Runs {
    * What was committed along the lineage, counted from ranges of (round, replica) rows, beside what the schedule of the spec gives the
    * rounds from the first to the last of them: a range that is missing or counted twice makes a difference.
    */
-  async ledger({ id: runId, attempt, status, row, created }: Run): Promise<RunLedger> {
-    if (created) return NOTHING_COMMITTED;
+  async ledger(run: Run): Promise<RunLedger> {
+    return run.created ? NOTHING_COMMITTED : this.reads.inTurn(run.row.teamId, () => this.readLedger(run));
+  }
+
+  private async readLedger({ id: runId, attempt, status, row }: Run): Promise<RunLedger> {
     const lineage = await readLineage(this.database, runId, attempt);
     const [attempts, starts, ends] = lineageColumns(lineage);
     // A range that the journal has merged over the cut counts up to the cut.
@@ -242,6 +243,12 @@ export const toAttempt = ({ endRound, parentRound, ...attempt }: Prisma.AttemptG
     parentNumber: attempt.parentNumber,
     parentRunId: attempt.parentRunId,
   });
+/** @throws Fault INVALID_INPUT */
+function sizeOf(name: string, given: number | null | undefined): number {
+  const size = given ?? LISTED;
+  if (size < 0 || size > MAX_LISTED) throw new Fault('INVALID_INPUT', `\`${name}\` must be from 0 to ${MAX_LISTED}, not ${size}.`);
+  return size;
+}
 
 export const toEvent = ({ seq, type, message, data, at, attempt }: RunEventType): RunEventType => ({
   seq,
@@ -252,5 +259,8 @@ export const toEvent = ({ seq, type, message, data, at, attempt }: RunEventType)
   attempt,
 });
 
-const toStepTask = ({ id, seat, n, state, replicas, createdAt, workerId }: StepTask): StepTask =>
-  Object.assign(new StepTask(), { id, seat, n, state, replicas, createdAt, workerId });
+/** A list that was never written is NULL for plain SQL. */
+const toStepTask = ({ replicas, ...task }: Omit<StepTask, 'replicas'> & { replicas: number[] | null }): StepTask => {
+  const { id, seat, n, state, createdAt, workerId } = task;
+  return Object.assign(new StepTask(), { id, seat, n, state, replicas: replicas ?? [], createdAt, workerId });
+};

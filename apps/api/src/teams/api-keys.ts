@@ -1,8 +1,9 @@
 /**
- * API keys: `pcl_PREFIX_SECRET`. The prefix (48 bit) finds the row and names the key in lists; the secret has 192 random bits, so its
- * SHA-256 is all that has to be stored. A key given by an administrator at the first start may have any form.
+ * API keys: `pcl_PREFIX_SECRET`. The prefix (48 bit) names the key in lists; the secret has 192 random bits, so the SHA-256 of the whole key is
+ * all that has to be stored, and finds its row. A key given by an administrator at the first start may have any form. It may be easier to
+ * guess, so the prefix shown for it is random and says nothing about it.
  */
-import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 
 export interface NewApiKey {
   readonly key: string;
@@ -19,10 +20,9 @@ export function generateApiKey(): NewApiKey {
 }
 
 export function describeApiKey(key: string): NewApiKey {
-  const digest = createHash('sha256').update(key).digest();
-  return { key, prefix: FORM.exec(key)?.[1] ?? `x${digest.toString('hex').slice(0, 11)}`, hash: new Uint8Array(digest) };
+  return { key, prefix: FORM.exec(key)?.[1] ?? `x${randomBytes(6).toString('hex').slice(0, 11)}`, hash: hashOf(key) };
 }
 
-export function sameHash(a: Uint8Array, b: Uint8Array): boolean {
-  return a.length === b.length && timingSafeEqual(a, b);
+export function hashOf(key: string): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(createHash('sha256').update(key).digest());
 }

@@ -2,22 +2,28 @@
 import { Injectable } from '@nestjs/common';
 import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
-import { describeApiKey, MAX_KEY_CHARACTERS, sameHash } from './api-keys.js';
+import { Turns } from '../turns.js';
+import { hashOf, MAX_KEY_CHARACTERS } from './api-keys.js';
 import { BadKeyLimiter } from './bad-key-limiter.js';
 
 export interface Viewer {
   readonly apiKeyId: string;
   readonly teamId: string;
   readonly isAdmin: boolean;
+  /** It may look at everything of its team and change nothing. */
+  readonly isReadOnly: boolean;
 }
 
 const LAST_USED_EVERY_MS = 60_000;
 const MAX_NOTED_KEYS = 10_000;
 const HINT = 'Send "Authorization: Bearer pcl_..."; `paceline up` shows the first key.';
+/** Of addresses that guess: their look-ups must not take the connections to PostgreSQL from everybody else. */
+const LOOKUPS_OF_GUESSERS = { atOnce: 2, waiting: 64, waitMs: 2_000 };
 
 @Injectable()
 export class Authentication {
   private readonly limiter = new BadKeyLimiter();
+  private readonly guessers = new Turns(LOOKUPS_OF_GUESSERS, () => tooMany(1));
   private readonly notedAt = new Map<string, number>();
 
   constructor(private readonly database: Database) {}
@@ -29,19 +35,30 @@ export class Authentication {
   async viewerOf(credential: unknown, remoteAddress: string): Promise<Viewer> {
     const key = typeof credential === 'string' ? credential.replace(/^Bearer\s+/i, '').trim() : '';
     if (!key) throw new Fault('UNAUTHENTICATED', `No API key was sent. ${HINT}`);
-    const { prefix, hash } = describeApiKey(key.slice(0, MAX_KEY_CHARACTERS + 1));
+    const hash = hashOf(key.slice(0, MAX_KEY_CHARACTERS + 1));
     const hashText = Buffer.from(hash).toString('hex');
-    const waitSeconds = this.limiter.retryAfterSeconds(remoteAddress, hashText);
-    if (waitSeconds > 0)
-      throw new Fault('TOO_MANY_ATTEMPTS', `Too many wrong API keys came from this address; try again in ${waitSeconds} s.`, waitSeconds);
-    const row = key.length > MAX_KEY_CHARACTERS ? null : await this.database.apiKey.findUnique({ where: { prefix } });
-    if (!row || !sameHash(row.hash, hash) || row.revokedAt) {
-      this.limiter.failed(remoteAddress);
-      throw new Fault('UNAUTHENTICATED', `This API key is not known, or was revoked. ${HINT}`);
+    const row = key.length > MAX_KEY_CHARACTERS || this.limiter.wasWrong(hashText) ? null : await this.find(hash, remoteAddress);
+    const isExpired = row?.expiresAt != null && row.expiresAt.getTime() <= Date.now();
+    if (!row || row.revokedAt || isExpired) {
+      this.limiter.failed(remoteAddress, hashText);
+      const waitSeconds = this.limiter.retryAfterSeconds(remoteAddress);
+      if (waitSeconds > 0) throw tooMany(waitSeconds);
+      throw new Fault('UNAUTHENTICATED', `This API key ${isExpired ? 'has expired' : 'is not known, or was revoked'}. ${HINT}`);
     }
-    this.limiter.succeeded(hashText);
     this.noteUse(row.id);
-    return { apiKeyId: row.id, teamId: row.teamId, isAdmin: row.isAdmin };
+    return { apiKeyId: row.id, teamId: row.teamId, isAdmin: row.isAdmin, isReadOnly: row.isReadOnly };
+  }
+
+  /** Which of these keys may go on with what they opened. Nothing here counts as an attempt. */
+  async valid(apiKeyIds: readonly string[]): Promise<ReadonlySet<string>> {
+    const notExpired = [{ expiresAt: null }, { expiresAt: { gt: new Date() } }];
+    const where = { id: { in: [...apiKeyIds] }, revokedAt: null, OR: notExpired };
+    return new Set((await this.database.apiKey.findMany({ where, select: { id: true } })).map(({ id }) => id));
+  }
+
+  private find(hash: Uint8Array<ArrayBuffer>, remoteAddress: string) {
+    const look = async () => this.database.apiKey.findUnique({ where: { hash } });
+    return this.limiter.retryAfterSeconds(remoteAddress) > 0 ? this.guessers.run(look) : look();
   }
 
   /** At most once a minute per key; a failure is no reason to refuse the request. */
@@ -55,3 +72,6 @@ export class Authentication {
       .catch(() => this.notedAt.delete(apiKeyId));
   }
 }
+
+const tooMany = (waitSeconds: number): Fault =>
+  new Fault('TOO_MANY_ATTEMPTS', `Too many wrong API keys came from this address; try again in ${waitSeconds} s.`, waitSeconds);

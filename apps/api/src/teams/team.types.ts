@@ -27,6 +27,10 @@ export class ApiKey implements Node {
   lastUsedAt!: Date | null;
   @Field(() => Date, { nullable: true })
   revokedAt!: Date | null;
+  @Field(() => Date, { nullable: true, description: 'From then on it is refused; null: never.' })
+  expiresAt!: Date | null;
+  @Field({ description: 'It may look at everything of its team and change nothing.' })
+  isReadOnly!: boolean;
 }
 
 @ObjectType('Viewer', { description: 'Who asks.' })
@@ -126,9 +130,12 @@ export const SetTeamLimitsResult = createUnionType({
   name: 'SetTeamLimitsResult',
   types: () => [SetTeamLimitsSuccess, InvalidInput, NotFound] as const,
 });
-export const RevokeApiKeyResult = createUnionType({ name: 'RevokeApiKeyResult', types: () => [RevokeApiKeySuccess, NotFound] as const });
+export const RevokeApiKeyResult = createUnionType({
+  name: 'RevokeApiKeyResult',
+  types: () => [RevokeApiKeySuccess, NotFound, Conflict] as const,
+});
 
 /** GraphQL tells types apart by their class, so rows become instances. */
 export const toTeam = ({ id, name, createdAt }: Team): Team => Object.assign(new Team(), { id, name, createdAt });
-export const toApiKey = ({ id, name, prefix, createdAt, lastUsedAt, revokedAt }: ApiKey): ApiKey =>
-  Object.assign(new ApiKey(), { id, name, prefix, createdAt, lastUsedAt, revokedAt });
+export const toApiKey = ({ id, name, prefix, createdAt, lastUsedAt, revokedAt, expiresAt, isReadOnly }: ApiKey): ApiKey =>
+  Object.assign(new ApiKey(), { id, name, prefix, createdAt, lastUsedAt, revokedAt, expiresAt, isReadOnly });

@@ -1,4 +1,5 @@
 import { Args, ID, Mutation, Parent, Query, ResolveField, Resolver } from '@nestjs/graphql';
+import { READ_COST } from '../graphql/cost.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import type { Viewer } from './authentication.js';
 import {
@@ -29,7 +30,7 @@ export class TeamsResolver {
     return this.teams.team(viewer, id);
   }
 
-  @ResolveField('apiKeys', () => [ApiKey])
+  @ResolveField('apiKeys', () => [ApiKey], { complexity: ({ childComplexity }) => READ_COST + 50 * childComplexity })
   apiKeys(@CurrentViewer() viewer: Viewer, @Parent() team: Team) {
     return this.teams.apiKeysOf(viewer, team.id);
   }
@@ -59,11 +60,26 @@ export class TeamsResolver {
   }
 
   @Mutation(() => CreateApiKeyResult, { description: 'Admin keys make keys for any team, other keys for their own.' })
-  createApiKey(@CurrentViewer() viewer: Viewer, @Args('teamId', { type: () => ID }) teamId: string, @Args('name') name: string) {
-    return this.teams.createApiKey(viewer, teamId, name);
+  createApiKey(
+    @CurrentViewer() viewer: Viewer,
+    @Args('teamId', { type: () => ID }) teamId: string,
+    @Args('name') name: string,
+    @Args('expiresAt', {
+      type: () => Date,
+      nullable: true,
+      description: 'When it ends by itself; a key that ends makes none that lives longer.',
+    })
+    expiresAt?: Date | null,
+    @Args('readOnly', { type: () => Boolean, nullable: true, description: 'It may look at everything of the team and change nothing.' })
+    readOnly?: boolean | null,
+  ) {
+    return this.teams.createApiKey(viewer, teamId, name, { expiresAt, readOnly });
   }
 
-  @Mutation(() => RevokeApiKeyResult)
+  @Mutation(() => RevokeApiKeyResult, {
+    description:
+      "It is refused at once, and its subscriptions end. Administrators' keys: by an administrator only, and never the last one.",
+  })
   revokeApiKey(@CurrentViewer() viewer: Viewer, @Args('id', { type: () => ID }) id: string) {
     return this.teams.revokeApiKey(viewer, id);
   }

@@ -1,5 +1,6 @@
 import { Injectable } from '@nestjs/common';
 import { TEAM_LIMITS, type TeamLimits, type TeamUse } from '@paceline/jobs';
+import type { SpecIssue } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import { LIVE_STATUSES } from '../dispatch/shares.js';
 import { Settings } from '../environment.js';
@@ -9,6 +10,8 @@ import { isUuid, readName } from '../text-input.js';
 import { generateApiKey } from './api-keys.js';
 import type { Viewer } from './authentication.js';
 import { activeUse, limitsOfTeam, lockTeam } from './team-limits.js';
+import { liveAdminKeys, lockAdminKeys } from './bootstrap.js';
+import { Revocations } from './revocations.js';
 import {
   CreateApiKeySuccess,
   CreateTeamSuccess,
@@ -22,6 +25,12 @@ import {
   type ViewerType,
 } from './team.types.js';
 
+type CreateApiKeyOutcome = CreateApiKeySuccess | InvalidInput | NotFound;
+export interface KeyLimits {
+  readonly expiresAt?: Date | null | undefined;
+  readonly readOnly?: boolean | null | undefined;
+}
+
 const MAX_TEAMS = 1_000;
 const MAX_KEYS_PER_TEAM = 200;
 
@@ -30,6 +39,7 @@ export class TeamsService {
   constructor(
     private readonly database: Database,
     private readonly settings: Settings,
+    private readonly revocations: Revocations,
   ) {}
 
   async viewer(viewer: Viewer): Promise<ViewerType> {
@@ -66,16 +76,20 @@ export class TeamsService {
     return new CreateTeamSuccess(toTeam(await this.database.team.findUniqueOrThrow({ where: { name } })));
   }
 
-  async createApiKey(viewer: Viewer, teamId: string, givenName: string): Promise<CreateApiKeySuccess | InvalidInput | NotFound> {
+  /** @param limits when it ends by itself, and whether it may only look; a key that ends makes none that lives longer */
+  async createApiKey(viewer: Viewer, teamId: string, givenName: string, limits: KeyLimits = {}): Promise<CreateApiKeyOutcome> {
     const { name, issues } = readName('name', givenName);
     if (!(await this.team(viewer, teamId))) return new NotFound('team with this id');
+    issues.push(...(await this.checkExpiry(viewer, limits.expiresAt ?? null)));
     if (issues.length > 0) return new InvalidInput(issues);
     const { key, prefix, hash } = generateApiKey();
+    const { expiresAt = null, readOnly } = limits;
     return this.database.transact(async (transaction) => {
       await lockTeam(transaction, teamId);
       if ((await transaction.apiKey.count({ where: { teamId, revokedAt: null } })) >= MAX_KEYS_PER_TEAM)
         return new InvalidInput([{ path: 'teamId', message: `the team has ${MAX_KEYS_PER_TEAM} keys; revoke one first` }]);
-      return new CreateApiKeySuccess(toApiKey(await transaction.apiKey.create({ data: { teamId, name, prefix, hash } })), key);
+      const data = { teamId, name, prefix, hash, expiresAt, isReadOnly: readOnly ?? false };
+      return new CreateApiKeySuccess(toApiKey(await transaction.apiKey.create({ data })), key);
     });
   }
 
@@ -111,11 +125,34 @@ export class TeamsService {
     return { ...active, serverPlaces: live._sum.serverCount ?? 0, workers };
   }
 
-  /** Works at once: keys are looked up for each request. */
-  async revokeApiKey(viewer: Viewer, id: string): Promise<RevokeApiKeySuccess | NotFound> {
+  /**
+   * Works at once: keys are looked up for each request, and what the key has opened is closed.
+   * @throws Fault FORBIDDEN
+   */
+  async revokeApiKey(viewer: Viewer, id: string): Promise<RevokeApiKeySuccess | NotFound | Conflict> {
     if (!(await this.apiKey(viewer, id))) return new NotFound('API key with this id');
-    await this.database.apiKey.updateMany({ where: { id, revokedAt: null }, data: { revokedAt: new Date() } });
-    return new RevokeApiKeySuccess(toApiKey(await this.database.apiKey.findUniqueOrThrow({ where: { id } })));
+    const result = await this.database.transact(async (transaction) => {
+      await lockAdminKeys(transaction);
+      const row = await transaction.apiKey.findUniqueOrThrow({ where: { id } });
+      if (row.isAdmin && !viewer.isAdmin) throw new Fault('FORBIDDEN', "Only an administrator's key revokes an administrator's key.");
+      if (row.revokedAt) return row;
+      if (row.isAdmin && (await transaction.apiKey.count({ where: { ...liveAdminKeys(), NOT: { id } } })) === 0) {
+        return new Conflict(
+          "This is the last administrator's key. Start the api with another PACELINE_BOOTSTRAP_KEY: it takes the place of this one.",
+        );
+      }
+      return transaction.apiKey.update({ where: { id }, data: { revokedAt: new Date() } });
+    });
+    if (result instanceof Conflict) return result;
+    this.revocations.revoked(id);
+    return new RevokeApiKeySuccess(toApiKey(result));
+  }
+
+  private async checkExpiry(viewer: Viewer, expiresAt: Date | null): Promise<SpecIssue[]> {
+    if (expiresAt !== null && !(expiresAt.getTime() > Date.now())) return [{ path: 'expiresAt', message: 'must be in the future' }];
+    const own = await this.database.apiKey.findUniqueOrThrow({ where: { id: viewer.apiKeyId }, select: { expiresAt: true } });
+    if (own.expiresAt === null || (expiresAt !== null && expiresAt <= own.expiresAt)) return [];
+    return [{ path: 'expiresAt', message: `must not be after ${own.expiresAt.toISOString()}, when the key that asks expires` }];
   }
 
   private visible(viewer: Viewer) {

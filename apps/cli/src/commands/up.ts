@@ -101,7 +101,11 @@ async function up({ terminal, env }: CommandContext, command: Command): Promise<
 
   try {
     stack = await starting;
-    const apiKey = await ensureKey(stack.url, readSecrets(dataDir).bootstrapKey, env, terminal);
+    if (stack.madeAdminKey !== undefined) {
+      writeSecrets(dataDir, { ...readSecrets(dataDir), bootstrapKey: stack.madeAdminKey });
+      terminal.note(`The administrator key in ${join(dataDir, 'secrets.json')} was revoked and no other was left; it is replaced.`);
+    }
+    const apiKey = await ensureKey(stack.url, dataDir, env, terminal);
     lock.update({ url: stack.url, processes: stack.processes() });
     announce(stack, apiKey, dataDir, terminal);
   } catch (error) {
@@ -153,13 +157,18 @@ function readSecrets(dataDir: string): Secrets {
     if (typeof tokenSecret === 'string' && typeof bootstrapKey === 'string') return { tokenSecret, bootstrapKey };
   }
   const secrets = { tokenSecret: newTokenSecret(), bootstrapKey: newApiKey() };
-  writeFileSync(`${file}.new`, JSON.stringify(secrets), { mode: 0o600 });
-  renameSync(`${file}.new`, file);
+  writeSecrets(dataDir, secrets);
   return secrets;
 }
 
+function writeSecrets(dataDir: string, secrets: Secrets): void {
+  const file = join(dataDir, 'secrets.json');
+  writeFileSync(`${file}.new`, JSON.stringify(secrets), { mode: 0o600 });
+  renameSync(`${file}.new`, file);
+}
+
 /** A key of its own for the command line, written to the configuration unless a working one is there. */
-async function ensureKey(url: string, bootstrapKey: string, env: NodeJS.ProcessEnv, terminal: Terminal): Promise<string> {
+async function ensureKey(url: string, dataDir: string, env: NodeJS.ProcessEnv, terminal: Terminal): Promise<string> {
   const present = readConfiguration({ ...env, PACELINE_URL: '', PACELINE_API_KEY: '' }, (text) => terminal.note(text));
   if (present.apiKey) {
     try {
@@ -171,8 +180,14 @@ async function ensureKey(url: string, bootstrapKey: string, env: NodeJS.ProcessE
       terminal.note(`The key in ${present.file} belongs to another api; it is replaced.`);
     }
   }
-  const admin = createClient({ url, apiKey: bootstrapKey });
-  const { team } = await admin.viewer();
+  const admin = createClient({ url, apiKey: readSecrets(dataDir).bootstrapKey });
+  const { team } = await admin.viewer().catch((error: unknown) => {
+    if (!(error instanceof PacelineApiError) || error.code !== 'UNAUTHENTICATED') throw error;
+    throw new UserError('ADMIN_KEY_REVOKED', "The administrator's key of this data folder was revoked, and another one took its place.", {
+      hint: `Write the administrator's key into ${join(dataDir, 'secrets.json')} as bootstrapKey, or take another data folder with PACELINE_HOME.`,
+      exit: 'keyRefused',
+    });
+  });
   const { secret } = await admin.createApiKey(team.id, `paceline on ${clean(hostname(), 60)}`);
   writeConfiguration({ url, apiKey: secret }, env);
   return secret;

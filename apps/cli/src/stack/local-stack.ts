@@ -52,6 +52,8 @@ export interface LocalStack {
   /** Origin of the api and the dashboard. */
   readonly url: string;
   readonly logDir: string;
+  /** The administrator's key that the api has just made, when none was left. */
+  readonly madeAdminKey: string | undefined;
   readonly services: { readonly postgres: string; readonly redis: string };
   readonly children: readonly SupervisedChild[];
   processes(): { name: string; pid: number }[];
@@ -93,6 +95,7 @@ class Starter {
   readonly #socketDir: string;
   readonly #releaseSocketDir: () => void;
   #port = 0;
+  #madeAdminKey: string | undefined;
   #stopping: Promise<void> | undefined;
 
   constructor(private readonly options: LocalStackOptions) {
@@ -128,7 +131,9 @@ class Starter {
     const api = Promise.all([postgres, redis]).then(async ([database, queue]) => {
       step('starting the api and migrating the database');
       const child = this.#launch('api', 'api', this.#apiEnvironment(database.url, queue.url));
-      return addressOf(await child.ready, options);
+      const info = await child.ready;
+      if (typeof info['bootstrapKey'] === 'string') this.#madeAdminKey = info['bootstrapKey'];
+      return addressOf(info, options);
     });
     // All are waited for, so that a failure of one does not leave another still starting behind the clean-up.
     const [address, members, database, queue] = await Promise.allSettled([api, rest, postgres, redis]);
@@ -136,6 +141,7 @@ class Starter {
     return {
       url: (address as PromiseFulfilledResult<string>).value,
       logDir: this.#logDir,
+      madeAdminKey: this.#madeAdminKey,
       services: {
         postgres: (database as PromiseFulfilledResult<Service>).value.text,
         redis: (queue as PromiseFulfilledResult<Service>).value.text,

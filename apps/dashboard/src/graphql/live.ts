@@ -96,6 +96,7 @@ export function refusal(error: unknown): ApiFault {
   const { code, reason } = (error ?? {}) as { code?: unknown; reason?: unknown };
   const said = plainText(reason, 200);
   if (code === 4401 || code === 4403) return new ApiFault('UNAUTHENTICATED', said || 'The API key is not accepted.');
+  if (code === 4429) return new ApiFault('RATE_LIMITED', said || 'The API asks to wait.');
   // The protocol's own refusals; 4408, 4499 and 4504 are timeouts and a socket that we ended ourselves.
   const refused = typeof code === 'number' && code >= 4400 && code < 4500 && ![4408, 4499, 4504].includes(code);
   return new ApiFault(refused ? 'REFUSED' : 'UNREACHABLE', said || 'The connection broke.');

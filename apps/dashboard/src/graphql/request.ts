@@ -62,7 +62,7 @@ const TEMPORARY_CODES: ReadonlySet<unknown> = new Set(['SERVICE_UNAVAILABLE', 'T
 /** What a code of the api means for the page. */
 export function kindOf(code: unknown): FaultKind {
   if (code === 'UNAUTHENTICATED') return 'UNAUTHENTICATED';
-  if (code === 'TOO_MANY_ATTEMPTS') return 'RATE_LIMITED';
+  if (code === 'TOO_MANY_ATTEMPTS' || code === 'RATE_LIMITED') return 'RATE_LIMITED';
   return TEMPORARY_CODES.has(code) ? 'UNREACHABLE' : 'REFUSED';
 }
 

@@ -1,0 +1,91 @@
+/**
+ * The rows behind the lists of a run. A page of runs asks for them run by run; here they are read together (database/batch.ts), each run with its own
+ * bound. And a team takes turns: one that asks for much waits for itself and leaves connections to the others.
+ */
+import { Injectable } from '@nestjs/common';
+import { Batch } from '../database/batch.js';
+import { Database } from '../database/database.js';
+import { Fault } from '../fault.js';
+import type { Attempt, Checkpoint, RunEvent, RunStatusChange, StepTask } from '../generated/prisma/client.js';
+import { Turns } from '../turns.js';
+
+/** Of the connections to PostgreSQL, for the fields of runs. */
+const TURNS_OF_TEAM = { atOnce: 4, waiting: 2_000, waitMs: 5_000 };
+
+interface ListKey {
+  readonly runId: string;
+  readonly size: number;
+}
+interface StepTaskKey extends ListKey {
+  readonly attempt: number;
+}
+interface EventKey extends ListKey {
+  readonly after: number | null;
+  readonly before: number | null;
+  readonly isBackward: boolean;
+}
+
+@Injectable()
+export class RunReads {
+  readonly statusHistory: (key: ListKey) => Promise<RunStatusChange[]>;
+  readonly stepTasks: (key: StepTaskKey) => Promise<StepTask[]>;
+  readonly attempts: (key: ListKey) => Promise<Attempt[]>;
+  readonly checkpoints: (key: ListKey) => Promise<Checkpoint[]>;
+  readonly events: (key: EventKey) => Promise<RunEvent[]>;
+  private readonly teams = new Map<string, Turns>();
+
+  constructor(private readonly database: Database) {
+    this.statusHistory = this.list<RunStatusChange, ListKey>(`
+      SELECT * FROM "RunStatusChange" WHERE "runId" = wanted.run ORDER BY "id" DESC LIMIT wanted.size`);
+    this.attempts = this.list<Attempt, ListKey>(`
+      SELECT * FROM "Attempt" WHERE "runId" = wanted.run ORDER BY "number" DESC LIMIT wanted.size`);
+    this.checkpoints = this.list<Checkpoint, ListKey>(`
+      SELECT * FROM "Checkpoint" WHERE "runId" = wanted.run AND "removedAt" IS NULL ORDER BY "attempt" DESC, "round" DESC LIMIT wanted.size`);
+    this.stepTasks = this.list<StepTask, StepTaskKey>(
+      `SELECT * FROM "StepTask" WHERE "runId" = wanted.run AND "attempt" = wanted.a ORDER BY "createdAt" DESC LIMIT wanted.size`,
+      ({ attempt }) => [attempt, null],
+    );
+    const [forward, backward] = ['ASC', 'DESC'].map((direction) =>
+      this.list<RunEvent, EventKey>(
+        `SELECT * FROM "RunEvent" WHERE "runId" = wanted.run AND "seq" > coalesce(wanted.a, 0) AND "seq" < coalesce(wanted.b, 2147483647)
+          ORDER BY "seq" ${direction} LIMIT wanted.size`,
+        ({ after, before }) => [after, before],
+      ),
+    );
+    this.events = (key) => (key.isBackward ? backward! : forward!)(key);
+  }
+
+  /** @throws Fault TOO_BUSY when the team has asked for too much at once */
+  async inTurn<T>(teamId: string, read: () => Promise<T>): Promise<T> {
+    let turns = this.teams.get(teamId);
+    if (!turns) this.teams.set(teamId, (turns = new Turns(TURNS_OF_TEAM, tooMuch)));
+    try {
+      return await turns.run(read);
+    } finally {
+      if (turns.isIdle) this.teams.delete(teamId);
+    }
+  }
+
+  /** @param rowsOf SQL for one run, over wanted(run, size, a, b) */
+  private list<Row, Key extends ListKey>(
+    rowsOf: string,
+    bounds: (key: Key) => readonly [number | null, number | null] = () => [null, null],
+  ): (key: Key) => Promise<Row[]> {
+    const read = (keys: readonly { key: Key; place: string }[]): Promise<(Row & { place: string })[]> =>
+      this.database.$queryRawUnsafe(
+        `SELECT found.*, wanted.place
+           FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[]) WITH ORDINALITY AS wanted(run, size, a, b, place, n)
+          CROSS JOIN LATERAL (${rowsOf}) AS found ORDER BY wanted.n`,
+        keys.map(({ key }) => key.runId),
+        keys.map(({ key }) => key.size),
+        keys.map(({ key }) => bounds(key)[0]),
+        keys.map(({ key }) => bounds(key)[1]),
+        keys.map(({ place }) => place),
+      );
+    const batch = new Batch(read, { ofKey: ({ place }) => place, ofRow: ({ place }) => place });
+    return (key) => batch.load({ key, place: [key.runId, key.size, ...bounds(key)].join(' ') });
+  }
+}
+
+const tooMuch = (): Fault =>
+  new Fault('TOO_BUSY', 'Your team asks for too much of its runs at once. Ask for less, and try again shortly.', 1);
