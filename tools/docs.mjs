@@ -11,7 +11,7 @@ const docs = join(import.meta.dirname, '..', 'docs');
 const pages = {
   'protocol-tables.md': printProtocolTables(),
   'reference/run-spec.md': printRunSpecPage(describeSurface(), ALLOWED_LAYERS, ALLOWED_CELLS, LEFT_OUT),
-  'reference/cli.md': cliReference(),
+  'reference/cli.md': await cliReference(),
   ...(await referencePages()),
 };
 for (const [name, text] of Object.entries(pages)) {

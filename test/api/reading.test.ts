@@ -136,6 +136,34 @@ describe('pages', () => {
     expect((await pager.gql(RUNS, { status: ['QUEUED', 'RUNNING'], first: 3 })).data.runs.edges).toHaveLength(3);
   });
 
+  it('filter by a part of the name, in which no character is special', async () => {
+    const named = async (name: string): Promise<string[]> => {
+      const { data } = await pager.gql('query($name: String) { runs(first: 100, name: $name) { edges { node { name } } } }', { name });
+      return data.runs.edges.map(({ node }: { node: { name: string } }) => node.name);
+    };
+    expect((await named('RUN 2')).sort()).toEqual(['run 2', 'run 20', 'run 21', 'run 22', 'run 23', 'run 24']);
+    expect([await named('run_2'), await named('%'), await named('un 24\\')]).toEqual([[], [], []]);
+  });
+
+  it('hold the runs that a text may mean: an id, @last, a name, a beginning or an end of an id', async () => {
+    const meant = async (reference: string, by = pager): Promise<string[]> => {
+      const { data } = await by.gql('query($reference: String!) { runsMeant(reference: $reference) { id } }', { reference });
+      return data.runsMeant.map(({ id }: { id: string }) => id);
+    };
+    const id = ids[3]!;
+    const last = await createRun(pager, { name: ids[7]!.slice(-8) });
+    expect(await meant(id)).toEqual([id]);
+    expect(await meant('@last')).toEqual([last]);
+    expect(await meant('run 24')).toEqual([ids[0]]);
+    expect(await meant(id.slice(-8))).toEqual([id]);
+    expect(await meant(id.slice(0, 30).toUpperCase())).toEqual([id]);
+    expect(await meant(ids[7]!.slice(-8)), 'a name comes before a part of an id').toEqual([last]);
+    expect(await meant(id.slice(0, 4)), 'all began in the same hour').toHaveLength(10);
+    for (const nothing of [id.slice(-3), '%', '____', 'run 24\0', '']) expect(await meant(nothing), nothing).toEqual([]);
+    expect(await meant(id, caller), 'of another team').toEqual([]);
+    expect(await meant(id.slice(-8), caller)).toEqual([]);
+  });
+
   it('refuse a huge size, a foreign cursor, a mixture of directions', async () => {
     const events = await caller.gql('query($id: ID!) { run(id: $id) { events(first: 1) { edges { cursor } } } }', { id: runId });
     const foreign: string = events.data.run.events.edges[0].cursor;

@@ -25,7 +25,7 @@ afterAll(async () => {
 
 const KEY = { PACELINE_API_KEY: 'pcl_0123456789ab_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' };
 /** Nobody listens there. */
-const NOBODY = { ...KEY, PACELINE_URL: `http://127.0.0.1:${await findFreePort()}` };
+const NOBODY = { ...KEY, PACELINE_URL: `http://127.0.0.1:${await findFreePort()}`, PACELINE_RETRY_SECONDS: '0' };
 
 const driver = swiftShaderEnvironment();
 
@@ -34,9 +34,16 @@ describe('mistakes', () => {
     ['no command', [], {}, EXIT.usage, /Usage: paceline/],
     ['an unknown command', ['trian'], {}, EXIT.usage, /unknown command 'trian' – did you mean train\?/],
     ['an unknown flag', ['train', '--replica', '3'], {}, EXIT.usage, /unknown option '--replica' – did you mean --replicas\?/],
-    ['a missing argument', ['run'], {}, EXIT.usage, /missing required argument 'id'/],
+    ['a missing argument', ['run'], {}, EXIT.usage, /missing required argument 'run'/],
     ['a flag that is no number', ['train', '--seed', 'abc'], {}, EXIT.usage, /--seed "abc" is not a whole number/],
-    ['an unknown model', ['train', '--model', 'mpl'], {}, EXIT.usage, /--model "mpl" is not one of mlp/],
+    ['an unknown model', ['train', '--model', 'mpl'], {}, EXIT.usage, /--model "mpl" is not one of mlp.* – did you mean mlp\?/],
+    [
+      'an unknown status',
+      ['runs', '--status', 'runing'],
+      KEY,
+      EXIT.usage,
+      /"runing" is no status – did you mean RUNNING\?[^]*A run is PENDING, .*CANCELLED/,
+    ],
     ['an engine that is none', ['train', '--engine', 'metal'], {}, EXIT.usage, /--engine "metal" is not one of wasm.*webgpu/],
     [
       'an engine that npm installs',
@@ -122,12 +129,63 @@ describe('mistakes', () => {
     expect(stderr).toContain('spec.yaml:4:3  optimizer.momentum: unknown field');
   });
 
+  it('in the form of a spec file are told in sentences', async () => {
+    writeFileSync(join(home.folder, 'form.yaml'), 'length: {\nepochs: 2 }\n');
+    const { exit, stderr } = await home.run(['train', 'form.yaml']);
+    expect(exit).toBe(EXIT.badSpec);
+    expect(stderr).toMatch(/form\.yaml:2:1 {2}\(file\): this line is not indented as far as it must be/);
+  });
+
+  it('that only GraphQL understands are told as what they mean', async () => {
+    const other = createServer((_request, response) =>
+      response
+        .setHeader('content-type', 'application/json')
+        .end(
+          JSON.stringify({
+            errors: [{ message: 'Cannot query field "runsMeant" on type "Query".', extensions: { code: 'GRAPHQL_VALIDATION_FAILED' } }],
+          }),
+        ),
+    );
+    await new Promise<void>((done) => other.listen(0, '127.0.0.1', done));
+    const there = { ...KEY, PACELINE_URL: `http://127.0.0.1:${(other.address() as { port: number }).port}` };
+    const { exit, stderr } = await home.run(['run', 'first-try'], there);
+    other.close();
+    expect([exit, stderr]).toEqual([
+      EXIT.unavailable,
+      expect.stringMatching(/^error The api does not understand[^]*of different releases/),
+    ]);
+    expect(stderr).not.toContain('runsMeant');
+  });
+
+  it('of an api that is away are none when it is back soon', async () => {
+    const port = await findFreePort();
+    const running = home.start(['runs', '--json'], { ...KEY, PACELINE_URL: `http://127.0.0.1:${port}` });
+    const back = createServer((_request, response) => {
+      const runs = { totalCount: 0, edges: [], pageInfo: { hasNextPage: false, endCursor: null } };
+      response.setHeader('content-type', 'application/json').end(JSON.stringify({ data: { runs } }));
+    });
+    await new Promise((resolve) => setTimeout(resolve, 1500)); // nobody listens meanwhile
+    expect(running.child.exitCode).toBe(null);
+    await new Promise<void>((done) => back.listen(port, '127.0.0.1', done));
+    expect(await running.finished).toMatchObject({ exit: 0, stderr: '' });
+    back.close();
+  });
+
   it('a key file that others can read is repaired', async () => {
     mkdirSync(join(home.folder, 'config'), { recursive: true });
     writeFileSync(join(home.folder, 'config/config.json'), JSON.stringify({ url: NOBODY.PACELINE_URL, apiKey: 'k' }), { mode: 0o666 });
     const { exit, stderr } = await home.run(['runs']);
     expect(stderr).toContain('it is 600 now');
     expect(exit).toBe(EXIT.unavailable);
+  });
+
+  it('a local stack that does not run is not waited for', async () => {
+    mkdirSync(join(home.folder, 'config'), { recursive: true });
+    const { PACELINE_URL: address } = NOBODY;
+    writeFileSync(join(home.folder, 'config/config.json'), JSON.stringify({ url: address, apiKey: 'k' }), { mode: 0o600 });
+    const from = performance.now();
+    expect(await home.run(['runs'])).toMatchObject({ exit: EXIT.unavailable });
+    expect(performance.now() - from, 'of 15 s that it would wait').toBeLessThan(10_000);
   });
 
   it('a reader that goes away is no fault', async () => {

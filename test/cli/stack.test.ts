@@ -91,6 +91,19 @@ describe('a run', () => {
     expect(stderr, 'no drawing where there is no terminal').not.toContain('\u001b');
   });
 
+  it('leaves weights that can be downloaded and are compared with its hash', async () => {
+    const { exit, stderr } = await home.run(['weights', 'short', '-o', 'short.safetensors']);
+    expect(exit, stderr).toBe(0);
+    const file = readFileSync(join(home.folder, 'short.safetensors'));
+    const header = JSON.parse(file.subarray(8, 8 + Number(file.readBigUInt64LE(0))).toString()) as Record<string, unknown>;
+    expect(Object.keys(header)).toHaveLength(7); // six variables and the metadata
+    const again = await home.run(['weights', 'short', '-o', 'short.safetensors']);
+    expect([again.exit, again.stderr]).toEqual([EXIT.usage, expect.stringContaining('is there already')]);
+    const { logs } = await json<{ logs: { name: string }[] }>('logs');
+    expect(logs.map(({ name }) => name)).toEqual(expect.arrayContaining(['api', 'ps-1', 'worker-1', 'worker-2']));
+    expect((await home.run(['logs', 'api'])).stdout).toContain('the api listens');
+  });
+
   it('has the same result again for the same spec file, as JSON too', async () => {
     writeFileSync(join(home.folder, 'spec.yaml'), 'name: twice\nlength: { rounds: 12 }\nglobalBatch: 96\nreplicas: 3\nseed: 7\n');
     const first = await json<{ status: string; result: { weightsSha256: string; rounds: number } }>('train', 'spec.yaml');
@@ -107,14 +120,14 @@ describe('a run', () => {
     const detached = await home.run(['train', '--detach', '--name', 'long', ...LONG]);
     expect(detached.exit, detached.stderr).toBe(0);
     const id = detached.stdout.trim();
-    expect(detached.stderr).toContain(`paceline run ${id} --watch`);
+    expect(detached.stderr).toContain(`paceline run ${id.slice(-8)} --watch`);
     await until('it to run', async () => (await statusOf(id)) === 'RUNNING');
-    expect((await home.run(['runs'])).stdout).toMatch(new RegExp(`^${id} +long +RUNNING`, 'm'));
+    expect((await home.run(['runs'])).stdout).toMatch(new RegExp(`^${id.slice(-8)} +long +RUNNING`, 'm'));
+    for (const reference of ['long', '@last', id.slice(-8), id.slice(0, 30)]) expect(await statusOf(reference), reference).toBe('RUNNING');
     const shown = await home.run(['run', id, '--events', '5']);
     expect(shown.stdout).toMatch(/^long {2}RUNNING[^]*replicas +2 on \d worker[^]*server 0[^]*seat 0/);
-    const cancelled = await home.run(['cancel', id]);
-    expect(cancelled.exit).toBe(0);
-    await until('it to be cancelled', async () => (await statusOf(id)) === 'CANCELLED');
+    const cancelled = await home.run(['cancel', 'long']);
+    expect([cancelled.exit, cancelled.stdout], cancelled.stderr).toEqual([0, `long (${id.slice(-8)}) is CANCELLED\n`]);
     const again = await home.run(['cancel', id]);
     expect([again.exit, again.stderr]).toEqual([EXIT.unsuccessful, expect.stringContaining('[CONFLICT]')]);
     expect((await home.run(['run', id, '--watch'])).exit, 'a run that was cancelled is no success').toBe(EXIT.unsuccessful);
@@ -127,7 +140,7 @@ describe('a run', () => {
     training.child.kill('SIGINT');
     const { exit, stderr } = await training.finished;
     expect(exit).toBe(EXIT.interrupted);
-    expect(stderr).toContain(`Return to it with: paceline run ${id} --watch`);
+    expect(stderr).toMatch(new RegExp(`Return to it with: (npx )?paceline run ${id.slice(-8)} --watch`));
     expect(await statusOf(id)).toBe('RUNNING');
     const watching = home.start(['run', id, '--watch']);
     await until('its progress again', () => watching.stderr().includes('round '));

@@ -1,8 +1,15 @@
 /** What every command gets, and how it ends: with an exit code. */
 import { createClient, type PacelineClient } from '@paceline/client';
-import { UserError } from '@paceline/runtime';
+import { UserError } from '@paceline/runtime/user-error';
 import { readConfiguration } from './configuration.js';
+import { retryOptions } from './retry.js';
+import type { Command } from 'commander';
 import type { Terminal } from './terminal/terminal.js';
+
+/** What a command does. @returns the exit code */
+export type Action = (context: CommandContext, command: Command, ...args: never[]) => Promise<number>;
+/** Makes of it what commander calls: with a terminal, and with failures told. */
+export type Act = (action: Action) => (...args: unknown[]) => Promise<void>;
 
 export interface CommandContext {
   readonly terminal: Terminal;
@@ -16,14 +23,15 @@ export function createContext(terminal: Terminal, env: NodeJS.ProcessEnv): Comma
     terminal,
     env,
     connect() {
-      const { url, apiKey } = readConfiguration(env, (text) => terminal.note(`${terminal.style('yellow', 'warning', 'stderr')} ${text}`));
+      const configuration = readConfiguration(env, (text) => terminal.note(`${terminal.style('yellow', 'warning', 'stderr')} ${text}`));
+      const { url, apiKey } = configuration;
       if (!apiKey) {
         throw new UserError('NO_KEY', `There is no api key for ${url}.`, {
           hint: '`paceline up` starts a local stack and writes its key; for another api set PACELINE_URL and PACELINE_API_KEY.',
           exit: 'keyRefused',
         });
       }
-      return createClient({ url, apiKey });
+      return createClient({ url, apiKey, retry: retryOptions(configuration, terminal) });
     },
   };
 }

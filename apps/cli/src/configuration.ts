@@ -4,7 +4,9 @@
  */
 import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { UserError, userDirectories } from '@paceline/runtime';
+import { userDirectories } from '@paceline/runtime/user-directories';
+import { UserError } from '@paceline/runtime/user-error';
+import { bytes } from './terminal/format.js';
 
 export interface Configuration {
   readonly url: string | undefined;
@@ -74,7 +76,7 @@ function readFile(file: string, warn: (text: string) => void): { url?: string; a
     chmodSync(file, 0o600);
     warn(`${file} could be read by others (mode ${mode.toString(8)}); it is 600 now. If others use this machine, make a new key.`);
   }
-  if (stat.size > MAX_BYTES) throw unreadable(file, `it is ${stat.size} bytes long`);
+  if (stat.size > MAX_BYTES) throw unreadable(file, `it has ${bytes(stat.size)}, more than ${bytes(MAX_BYTES)}`);
   let value: unknown;
   try {
     value = JSON.parse(readFileSync(file, 'utf8'));

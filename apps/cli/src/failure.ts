@@ -1,6 +1,7 @@
 /** From an error to what people and programs see: a text with what to do, a JSON document, an exit code. No stack unless asked for. */
 import { PacelineApiError } from '@paceline/client';
-import { EXIT, UserError, type ExitName } from '@paceline/runtime';
+import { EXIT, type ExitName } from '@paceline/runtime/exit-codes';
+import { UserError } from '@paceline/runtime/user-error';
 import type { SpecIssue } from '@paceline/spec';
 import { clean, cleanLines } from './terminal/clean.js';
 import type { Terminal } from './terminal/terminal.js';
@@ -60,11 +61,22 @@ const API_CODES: Readonly<Record<string, { readonly exit: ExitName; readonly hin
   FORBIDDEN: { exit: 'keyRefused' },
   NOT_FOUND: { exit: 'notFound', hint: '`paceline runs` lists the runs of your team.' },
   INVALID_INPUT: { exit: 'badSpec' },
-  BAD_USER_INPUT: { exit: 'badSpec' },
   CONFLICT: { exit: 'unsuccessful' },
 };
 
+/** GraphQL's own words about a request that the api does not understand: for the author of a request, not for who typed a command. */
+const NOT_UNDERSTOOD: ReadonlySet<string> = new Set(['BAD_USER_INPUT', 'BAD_REQUEST', 'GRAPHQL_VALIDATION_FAILED', 'GRAPHQL_PARSE_FAILED']);
+
 function describeApiError(error: PacelineApiError): Failure {
+  if (NOT_UNDERSTOOD.has(error.code)) {
+    return {
+      code: error.code,
+      message: 'The api does not understand what this command asks of it.',
+      hint: 'They may be of different releases: compare `paceline --version` with that of the api. --debug shows the words of the api.',
+      issues: [],
+      exit: 'unavailable',
+    };
+  }
   const known = API_CODES[error.code];
   const wait = error.retryAfterMs === undefined ? '' : ` Wait ${Math.ceil(error.retryAfterMs / 1000)} s.`;
   const hint = `${known?.hint ?? ''}${wait}`.trim();
@@ -77,15 +89,25 @@ function describeApiError(error: PacelineApiError): Failure {
   };
 }
 
+/** The api puts its issues into the message too: said once, under the message, or as the message when there is one alone without a place. */
+function withoutRepetition({ message, issues }: Failure): Pick<Failure, 'message' | 'issues'> {
+  const [first] = issues;
+  if (!first || !message.includes(first.message)) return { message, issues };
+  if (issues.length === 1 && first.at === undefined) return { message: `${first.path}: ${first.message}`, issues: [] };
+  return { message: 'This cannot be done as it was asked for.', issues };
+}
+
 /** Prints it in the terminal's form. @returns the exit code */
 export function reportFailure(error: unknown, terminal: Terminal): number {
   const failure = describeFailure(error);
-  const { code, message, hint, issues, exit } = failure;
+  const { code, exit } = failure;
+  const hint = failure.hint === undefined ? undefined : terminal.typed(failure.hint);
+  const { message, issues } = withoutRepetition(failure);
   if (terminal.json) {
     terminal.document({ error: { code, message, ...(hint ? { hint } : {}), ...(issues.length > 0 ? { issues } : {}) } });
   } else {
     terminal.note(
-      `${terminal.style('red', 'error', 'stderr')} ${cleanLines(message)} ${terminal.style('dim', `[${clean(code)}]`, 'stderr')}`,
+      `${terminal.style('red', 'error', 'stderr')} ${terminal.typed(cleanLines(message))} ${terminal.style('dim', `[${clean(code)}]`, 'stderr')}`,
     );
     for (const issue of issues) {
       const at = issue.at ? `${clean(issue.at)}  ` : '';

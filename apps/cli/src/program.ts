@@ -1,19 +1,80 @@
-/** The command tree. docs/reference/cli.md is made from it; a test compares. */
-import { EXIT } from '@paceline/runtime';
+/**
+ * The command tree. Only the command that was typed is loaded, the others are known by name and one line of help: `paceline runs` is to answer in
+ * a blink and needs neither the schema of the run spec nor what starts databases. Measured on two busy cores, of a processor: Node alone 60 ms,
+ * `runs` 118, with everything loaded 480. Bundling was left out: these are 40 small files, and half a millisecond each is not worth a second form
+ * of the program. test/cli/start.test.ts names what may be loaded. docs/reference/cli.md is made from the whole tree; a test compares.
+ */
+import { EXIT } from '@paceline/runtime/exit-codes';
 import { Command, CommanderError } from 'commander';
-import { createContext, type CommandContext } from './command.js';
-import { addChangeCommands } from './commands/change.js';
-import { addDoctor } from './commands/doctor.js';
-import { addEngineCommands } from './commands/engine.js';
-import { addRunCommands } from './commands/run.js';
-import { addTrain } from './commands/train.js';
-import { addStackCommands } from './commands/up.js';
+import { createContext, type Act } from './command.js';
 import { reportFailure } from './failure.js';
 import { createTerminal, type Terminal } from './terminal/terminal.js';
 
 export const VERSION = '0.1.0';
 
-type Action = (context: CommandContext, command: Command, ...args: never[]) => Promise<number>;
+type AddCommands = (program: Command, act: Act) => void;
+
+interface CommandGroup {
+  /** Above its commands in the help. */
+  readonly heading: string;
+  /** One line for each command, in the order of the help. */
+  readonly commands: Readonly<Record<string, { readonly summary: string; readonly load: () => Promise<AddCommands> }>>;
+}
+
+const loadTrain = async (): Promise<AddCommands> => (await import('./commands/train.js')).addTrain;
+const loadRuns = async (): Promise<AddCommands> => (await import('./commands/run.js')).addRunCommands;
+const loadChanges = async (): Promise<AddCommands> => (await import('./commands/change.js')).addChangeCommands;
+const loadResults = async (): Promise<AddCommands> => (await import('./commands/results.js')).addResultCommands;
+const loadStack = async (): Promise<AddCommands> => (await import('./commands/up.js')).addStackCommands;
+const loadLogs = async (): Promise<AddCommands> => (await import('./commands/logs.js')).addLogs;
+const loadDoctor = async (): Promise<AddCommands> => (await import('./commands/doctor.js')).addDoctor;
+const loadEngine = async (): Promise<AddCommands> => (await import('./commands/engine.js')).addEngineCommands;
+
+export const COMMAND_GROUPS: readonly CommandGroup[] = [
+  {
+    heading: 'Train and look:',
+    commands: {
+      train: { summary: 'start a run and show its progress', load: loadTrain },
+      runs: { summary: 'list runs, newest first', load: loadRuns },
+      run: { summary: 'show one run', load: loadRuns },
+      checkpoints: { summary: 'list the checkpoints of a run', load: loadResults },
+      weights: { summary: 'download the trained weights', load: loadResults },
+      open: { summary: 'open the dashboard in the browser', load: loadResults },
+    },
+  },
+  {
+    heading: 'Change a run:',
+    commands: {
+      pause: { summary: 'pause a run', load: loadChanges },
+      resume: { summary: 'resume a paused run', load: loadChanges },
+      scale: { summary: 'set how many workers a run may have', load: loadChanges },
+      extend: { summary: 'train a run for longer', load: loadChanges },
+      cancel: { summary: 'end a run for good', load: loadChanges },
+    },
+  },
+  {
+    heading: 'Machines:',
+    commands: {
+      up: { summary: 'run everything on this machine', load: loadStack },
+      down: { summary: 'stop what `up` started', load: loadStack },
+      logs: { summary: 'logs of the local stack', load: loadLogs },
+      workers: { summary: 'list workers and parameter servers', load: loadRuns },
+      engine: { summary: 'engines of this machine: list, install, test, remove', load: loadEngine },
+      doctor: { summary: 'check this machine', load: loadDoctor },
+    },
+  },
+];
+
+const AFTER_HELP = `
+Examples:
+  paceline up                        start everything on this machine
+  paceline train --epochs 2          train, and look on
+  paceline runs --status RUNNING     what is going on
+  paceline run @last --watch         return to the newest run
+  paceline weights @last             its weights as a file
+
+A run is named by its id or a part of it, by its name, or by @last.
+Exit codes, files and variables: docs/reference/cli.md`;
 
 export interface ProgramEnvironment {
   readonly env: NodeJS.ProcessEnv;
@@ -21,67 +82,89 @@ export interface ProgramEnvironment {
   readonly setExitCode: (code: number) => void;
 }
 
-export function buildProgram(environment: ProgramEnvironment): Command {
-  const { env, setExitCode } = environment;
+/** @param loaded names of the commands that are there with everything; all of them when not given */
+export async function buildProgram(environment: ProgramEnvironment, loaded?: readonly string[]): Promise<Command> {
   const program = new Command('paceline')
     .description('Distributed training of TensorFlow.js models.')
     .version(VERSION, '-V, --version', 'print the version')
+    .commandsGroup('Help:')
     .helpCommand('help [command]', 'show help for a command')
     .configureHelp({ showGlobalOptions: true, sortSubcommands: false })
-    .addHelpText('after', '\nExit codes, files and variables: docs/reference/cli.md');
+    .addHelpText('after', AFTER_HELP);
   program.option('--json', 'print one JSON document on stdout').option('--debug', 'show stacks of errors (also PACELINE_DEBUG=1)');
+  await addCommands(program, actWith(environment), loaded);
+  for (const command of [program, ...program.commands, ...program.commands.flatMap(({ commands }) => commands)]) {
+    command.exitOverride();
+    command.configureOutput({
+      writeOut: (text) => {
+        const terminal = environment.terminal({ json: false, debug: false });
+        terminal.stdout.write(terminal.typed(text));
+      },
+      writeErr: () => undefined,
+      outputError: () => undefined,
+    });
+    command.showSuggestionAfterError();
+  }
+  return program;
+}
 
-  /** Commander calls an action with its arguments, its options and itself; the last one knows everything. */
-  const act =
-    (action: Action) =>
+async function addCommands(program: Command, act: Act, loaded: readonly string[] | undefined): Promise<void> {
+  const whole = new Set<AddCommands>();
+  const listed = COMMAND_GROUPS.flatMap(({ heading, commands }) =>
+    Object.entries(commands).map(([name, rest]) => ({ heading, name, ...rest })),
+  );
+  for (const { name, load } of listed) if (!loaded || loaded.includes(name)) whole.add(await load());
+  for (const add of whole) add(program, act);
+  for (const { heading, name, summary } of listed) {
+    const command = program.commands.find((candidate) => candidate.name() === name) ?? program.command(name);
+    command.summary(summary).helpGroup(heading);
+  }
+  const order = listed.map(({ name }) => name);
+  (program.commands as Command[]).sort((a, b) => order.indexOf(a.name()) - order.indexOf(b.name()));
+}
+
+/** Commander calls an action with its arguments, its options and itself; the last one knows everything. */
+function actWith({ env, terminal: makeTerminal, setExitCode }: ProgramEnvironment): Act {
+  return (action) =>
     async (...args: unknown[]): Promise<void> => {
       const command = args.at(-1) as Command;
-      const terminal = environment.terminal(terminalOptions(command.optsWithGlobals(), env));
+      const terminal = makeTerminal(terminalOptions(command.optsWithGlobals(), env));
       try {
         setExitCode(await action(createContext(terminal, env), command, ...(args.slice(0, -2) as never[])));
       } catch (error) {
         setExitCode(reportFailure(error, terminal));
       }
     };
-  addStackCommands(program, act);
-  addTrain(program, act);
-  addRunCommands(program, act);
-  addChangeCommands(program, act);
-  addDoctor(program, act);
-  addEngineCommands(program, act);
-  for (const command of [program, ...program.commands, ...program.commands.flatMap(({ commands }) => commands)]) {
-    command.exitOverride();
-    command.configureOutput({ writeErr: () => undefined, outputError: () => undefined });
-    command.showSuggestionAfterError();
-  }
-  return program;
 }
 
 function terminalOptions(options: { json?: boolean; debug?: boolean }, env: NodeJS.ProcessEnv): { json: boolean; debug: boolean } {
   return { json: options.json === true, debug: options.debug === true || (env['PACELINE_DEBUG'] ?? '') !== '' };
 }
 
+/** The command that a command line names, also after `help`: what has to be loaded. */
+function namedCommands(argv: readonly string[]): readonly string[] {
+  return argv.filter((word) => !word.startsWith('-')).slice(0, argv.includes('help') ? 2 : 1);
+}
+
 /** Runs a command line. @returns the exit code */
 export async function runProgram(argv: readonly string[], env: NodeJS.ProcessEnv = process.env): Promise<number> {
   let exitCode: number = EXIT.ok;
-  const program = buildProgram({ env, terminal: (options) => createTerminal(options, env), setExitCode: (code) => (exitCode = code) });
+  const makeTerminal: ProgramEnvironment['terminal'] = (options) => createTerminal(options, env);
+  const program = await buildProgram({ env, terminal: makeTerminal, setExitCode: (code) => (exitCode = code) }, namedCommands(argv));
   try {
     await program.parseAsync(argv, { from: 'user' });
     return exitCode;
   } catch (error) {
-    const terminal = createTerminal(
-      { json: argv.includes('--json'), debug: argv.includes('--debug') || (env['PACELINE_DEBUG'] ?? '') !== '' },
-      env,
-    );
+    const terminal = createTerminal(terminalOptions({ json: argv.includes('--json'), debug: argv.includes('--debug') }, env), env);
     if (!(error instanceof CommanderError)) return reportFailure(error, terminal); // a flag's value, refused while parsing
     if (error.exitCode === 0) return EXIT.ok; // --help and --version
     if (error.code === 'commander.help') {
-      terminal.note(program.helpInformation());
+      terminal.note(terminal.typed(`${program.helpInformation()}${AFTER_HELP}`));
       return EXIT.usage;
     }
     const message = error.message.replace(/^error: /, '').replace(/\n\(Did you mean (.+)\?\)/, ' – did you mean $1?');
     if (terminal.json) terminal.document({ error: { code: 'USAGE', message } });
-    else terminal.note(`${terminal.style('red', 'error', 'stderr')} ${message}\nSee: paceline --help`);
+    else terminal.note(`${terminal.style('red', 'error', 'stderr')} ${message}\nSee: ${terminal.program} --help`);
     return EXIT.usage;
   }
 }

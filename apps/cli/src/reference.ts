@@ -11,11 +11,12 @@ const CLI_VARIABLES: Readonly<Record<string, string>> = {
   PACELINE_HOME: 'one folder for data, cache and configuration',
   PACELINE_REDIS_SOURCE: 'takes Redis from path, npm, pip, apt or docker only',
   PACELINE_DEBUG: 'shows stacks of errors',
+  PACELINE_RETRY_SECONDS: 'how long a command goes on trying when nobody listens at the address of the api, 15 when not set; 0: not at all',
   NO_COLOR: 'prints without colours',
 };
 
-export function cliReference(): string {
-  const program = buildProgram({
+export async function cliReference(): Promise<string> {
+  const program = await buildProgram({
     env: {},
     terminal: (options) => createTerminal(options, {}),
     setExitCode: () => {
@@ -28,6 +29,8 @@ export function cliReference(): string {
     '<!-- Made from the command tree by apps/cli/src/reference.ts: npx vitest run apps/cli/src/reference -u -->',
     '',
     '`npx paceline` in this repository, or `npm start` for `paceline up`. Results go to stdout, progress and errors to stderr.',
+    'A run is named by its id, the first or last characters of it (4 or more; tables show the last 8, as ids of one minute begin alike), its name, or',
+    '`@last`, the newest; a checkpoint of it by `RUN@ROUND`. What may be any of several runs is refused with a list of them.',
     '`--json` prints one JSON document on stdout instead of text, also for errors: `{"error": {"code", "message", "hint", "issues"}}`.',
     '',
     ...section(program, 'Every command'),

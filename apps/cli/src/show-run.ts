@@ -1,8 +1,10 @@
 /** What is printed of a run. */
-import type { Run, RunAttempt, RunStatus, RunSummary } from '@paceline/client';
+import { FINAL_STATUSES, type Run, type RunAttempt, type RunStatus, type RunSummary } from '@paceline/client';
 import { clean } from './terminal/clean.js';
-import { ago, count, decimals, duration, table } from './terminal/format.js';
+import { ago, count, decimals, duration, localTime, percent, plural, table } from './terminal/format.js';
+import { epochText } from './terminal/progress-line.js';
 import type { Style, Terminal } from './terminal/terminal.js';
+import { shortId } from './which-run.js';
 
 const STATUS_STYLES: Partial<Record<RunStatus, Style>> = {
   SUCCEEDED: 'green',
@@ -30,12 +32,12 @@ export function printRuns(runs: readonly RunSummary[], terminal: Terminal, nowMs
     { title: 'CREATED', drop: 4 },
   ] as const;
   const rows = runs.map((run) => [
-    run.id,
+    shortId(run.id),
     clean(run.name, 60),
     run.status,
     run.progress.totalRounds > 0 ? `${run.progress.round}/${run.progress.totalRounds}` : '–',
-    decimals(run.result?.loss ?? run.progress.loss, 4),
-    decimals(run.result?.accuracy ?? run.progress.accuracy, 4),
+    measured(run, 'loss', (value) => decimals(value, 4)),
+    measured(run, 'accuracy', (value) => percent(value)),
     count(run.result?.examplesPerSecond ?? run.progress.examplesPerSecond ?? Number.NaN),
     ago(run.createdAt, nowMs),
   ]);
@@ -48,6 +50,17 @@ export function printRuns(runs: readonly RunSummary[], terminal: Terminal, nowMs
   for (const line of lines) terminal.print(line);
 }
 
+/** With what it was measured on: the test split at the end of a run, or the batches of its last round. */
+function measured({ result, progress }: RunSummary, which: 'loss' | 'accuracy', format: (value: number) => string): string {
+  const tested = result?.[which] ?? null;
+  if (tested !== null) return `${format(tested)} test`;
+  return progress[which] === null ? '–' : `${format(progress[which])} train`;
+}
+
+/** Of the dashboard: the page of a run, or the list. */
+export const dashboardUrl = (apiUrl: string, runId?: string): string =>
+  new URL(runId === undefined ? '/' : `/runs/${encodeURIComponent(runId)}`, apiUrl).href;
+
 /** `0 62 %, 1 30 %, 2 8 %`: shares of the updates by how many others came between reading the parameters and updating them. */
 export function stalenessLine(updates: readonly number[]): string {
   const all = updates.reduce((sum, number) => sum + number, 0);
@@ -57,38 +70,56 @@ export function stalenessLine(updates: readonly number[]): string {
     .join(', ');
 }
 
-export function printRun(run: Run, terminal: Terminal, nowMs: number): void {
-  const { progress, ledger, result } = run;
-  const line = (name: string, value: string): void => terminal.print(`${terminal.style('dim', name.padEnd(12))} ${value}`);
+export function printRun(run: Run, terminal: Terminal, nowMs: number, apiUrl: string): void {
+  const { progress, ledger } = run;
+  const line = lineWriter(terminal);
   terminal.print(`${terminal.style('bold', clean(run.name))}  ${paintStatus(run.status, terminal)}`);
-  if (run.statusReason) line('because', clean(run.statusReason, 1000));
-  line('id', run.id);
-  line('created', `${clean(run.createdAt)} (${ago(run.createdAt, nowMs)})`);
+  if (run.statusReason) line('because', terminal.typed(clean(run.statusReason, 1000)));
+  line('id', `${run.id}  (${shortId(run.id)} is enough)`);
+  line('created', `${localTime(run.createdAt)} (${ago(run.createdAt, nowMs)})`);
+  if (run.finishedAt) line('ended', `${localTime(run.finishedAt)} (${ago(run.finishedAt, nowMs)})`);
   line('model', modelName(run));
   line('parameters', count(run.parameterCount));
-  line('replicas', `${progress.replicas} on ${progress.workers} worker${progress.workers === 1 ? '' : 's'}`);
-  line('attempt', `${run.attempt}, ${run.restartsLeft} restart${run.restartsLeft === 1 ? '' : 's'} left`);
+  line('replicas', isTraining(run) ? `${progress.replicas} on ${plural(progress.workers, 'worker')}` : String(progress.replicas));
+  line('attempt', `${run.attempt}, ${plural(run.restartsLeft, 'restart')} left`);
   if (run.attempts.length > 1) for (const attempt of run.attempts) line(`attempt ${attempt.number}`, attemptLine(attempt, nowMs));
-  if (progress.totalRounds > 0)
-    line('rounds', `${progress.round} of ${progress.totalRounds}, epoch ${decimals(progress.epoch, 0)} of ${progress.totalEpochs}`);
-  line('examples', `${count(ledger.committedExamples)} committed of ${count(ledger.expectedExamples)} expected`);
+  if (progress.totalRounds > 0) line('rounds', `${progress.round} of ${progress.totalRounds}, ${epochText(progress)}`);
+  line('examples', examplesText(ledger));
   if (run.staleness.length > 0) line('staleness', stalenessLine(run.staleness));
   if (ledger.droppedExamples > 0) line('dropped', `${count(ledger.droppedExamples)} examples came too late or were left out`);
   if (ledger.refusedFrames + ledger.refusedConnections > 0)
-    line('refused', `${ledger.refusedFrames} frames, ${ledger.refusedConnections} connections`);
-  for (const server of run.servers)
-    line(
-      `${server.role === 'STANDBY' ? 'standby' : 'server'} ${server.index}`,
-      `${clean(server.serverId)}  ${clean(server.address)}  ${clean(server.state)}${server.term > 1 ? `  took over in term ${server.term}` : ''}`,
-    );
-  for (const task of run.stepTasks)
-    line(
-      `seat ${task.seat}`,
-      `${task.worker ? clean(task.worker.name) : 'nobody'}  ${clean(task.state)}  replicas ${task.replicas.join(', ') || 'none'}`,
-    );
-  if (!result) return;
-  printResult(run, terminal);
-  if (result.weightsUrl) line('weights', clean(result.weightsUrl));
+    line('refused', `${plural(ledger.refusedFrames, 'frame')}, ${plural(ledger.refusedConnections, 'connection')}`);
+  printPlaces(run, line);
+  printResult(run, terminal, apiUrl);
+}
+
+const isTraining = ({ status }: Run): boolean => !FINAL_STATUSES.has(status) && status !== 'PAUSED';
+
+/** Who works for the run now; one that is over or paused has let everybody go. */
+function printPlaces(run: Run, line: (name: string, value: string) => void): void {
+  if (!isTraining(run)) return;
+  for (const { role, index, serverId, address, state, term } of run.servers) {
+    const does = { STARTED: 'serves it', CLAIMED: 'gets ready', LOST: 'is lost' }[state] ?? clean(state, 20).toLowerCase();
+    const name = `${role === 'STANDBY' ? 'standby' : 'server'} ${index}`;
+    line(name, `${clean(serverId)} at ${clean(address)} ${does}${term > 1 ? `, took over in term ${term}` : ''}`);
+  }
+  for (const { seat, state, worker, replicas } of run.stepTasks) {
+    if (state === 'CLOSED') continue;
+    const computes =
+      replicas.length === 0 ? 'has no replica yet' : `computes ${replicas.length === 1 ? 'replica' : 'replicas'} ${replicas.join(', ')}`;
+    line(`seat ${seat}`, worker ? `${clean(worker.name)} ${computes}` : 'waits for a worker');
+  }
+}
+
+/** Each example counts once, when its round is committed; the schedule says how many those rounds have. */
+function examplesText({ committedExamples, expectedExamples }: Run['ledger']): string {
+  const missing = expectedExamples - committedExamples;
+  if (missing === 0) return `${count(committedExamples)} trained`;
+  return `${count(committedExamples)} trained, ${plural(Math.abs(missing), 'example')} ${missing > 0 ? 'fewer' : 'more'} than these rounds have`;
+}
+
+function lineWriter(terminal: Terminal): (name: string, value: string) => void {
+  return (name, value) => terminal.print(`${terminal.style('dim', name.padEnd(12))} ${value}`);
 }
 
 function attemptLine({ createdAt, endedAt, endCause, endReason, endRound, fromRound, parentRunId }: RunAttempt, nowMs: number): string {
@@ -98,18 +129,22 @@ function attemptLine({ createdAt, endedAt, endCause, endReason, endRound, fromRo
   return `${from}; ${clean(endCause ?? 'ended', 40)}${round}: ${clean(endReason ?? '', 300)}`;
 }
 
-/** The result in a few lines. */
-export function printResult(run: RunSummary, terminal: Terminal): void {
+/** The result in a few lines. @param apiUrl where the weights and the dashboard are; not given when both are gone */
+export function printResult(run: RunSummary, terminal: Terminal, apiUrl?: string): void {
   const { result } = run;
-  if (!result) return;
-  const line = (name: string, value: string): void => terminal.print(`${terminal.style('dim', name.padEnd(12))} ${value}`);
-  if (result.accuracy !== null) line('accuracy', terminal.style('bold', `${(result.accuracy * 100).toFixed(2)} %`));
-  if (result.loss !== null) line('loss', decimals(result.loss, 4));
-  line(
-    'trained',
-    `${count(result.trainedExamples)} examples in ${result.rounds} rounds, ${duration(result.trainingMs / 1000)}, ${count(result.examplesPerSecond)} examples/s`,
-  );
-  line('weights', `sha256 ${clean(result.weightsSha256)}`);
+  const line = lineWriter(terminal);
+  if (result) {
+    if (result.accuracy !== null) line('accuracy', terminal.style('bold', percent(result.accuracy)));
+    if (result.loss !== null) line('loss', decimals(result.loss, 4));
+    const speed = `${count(result.examplesPerSecond)} examples/s`;
+    line(
+      'trained',
+      `${plural(result.trainedExamples, 'example')} in ${plural(result.rounds, 'round')}, ${duration(result.trainingMs / 1000)}, ${speed}`,
+    );
+    line('weights', `sha256 ${clean(result.weightsSha256)}`);
+    if (apiUrl !== undefined && result.weightsUrl) line('', `${terminal.program} weights ${shortId(run.id)}   downloads them`);
+  }
+  if (apiUrl !== undefined) line('dashboard', dashboardUrl(apiUrl, run.id));
 }
 
 function modelName({ spec }: Run): string {

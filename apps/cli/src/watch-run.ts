@@ -8,10 +8,15 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { FINAL_STATUSES, PacelineApiError, type PacelineClient, type RunEvent, type RunSummary } from '@paceline/client';
+import { EXIT } from '@paceline/runtime/exit-codes';
+import { interruptSignal } from './command.js';
+import { paintStatus, printResult } from './show-run.js';
 import { clean } from './terminal/clean.js';
+import { shortTime } from './terminal/format.js';
 import { createLiveLine, type LiveLine } from './terminal/live-line.js';
 import { progressLine } from './terminal/progress-line.js';
 import type { Terminal } from './terminal/terminal.js';
+import { shortId } from './which-run.js';
 
 const POLL_MS = 250;
 const POLL_PLAIN_MS = 1000;
@@ -25,6 +30,45 @@ export interface WatchOptions {
   readonly signal: AbortSignal;
   /** Events up to this number are not shown again. */
   readonly afterSeq?: number;
+  /** Watching ends with this state of a run too, not only when it is over. */
+  readonly until?: ((run: RunSummary) => boolean) | undefined;
+}
+
+/** Watches a run from now on, until it is over or Ctrl-C detaches. @returns the exit code */
+export async function watchFrom(
+  client: PacelineClient,
+  runId: string,
+  terminal: Terminal,
+  until?: (run: RunSummary) => boolean,
+): Promise<number> {
+  const [newest] = (await client.events(runId, { last: 1 })).nodes;
+  const interrupt = interruptSignal();
+  try {
+    return await finishWatching(client, runId, terminal, interrupt.signal, newest?.seq ?? 0, until);
+  } finally {
+    interrupt.dispose();
+  }
+}
+
+/** Watches a run to its end and prints the result. @returns the exit code: 0 only for SUCCEEDED, and for what `until` waited for */
+export async function finishWatching(
+  client: PacelineClient,
+  runId: string,
+  terminal: Terminal,
+  signal: AbortSignal,
+  afterSeq: number,
+  until?: (run: RunSummary) => boolean,
+): Promise<number> {
+  const over = await watchRun(client, runId, terminal, { signal, afterSeq, until });
+  if (!over) {
+    if (terminal.json) terminal.document({ runId, detached: true });
+    terminal.note(`Detached; the run goes on. Return to it with: ${terminal.program} run ${shortId(runId)} --watch`);
+    return EXIT.interrupted;
+  }
+  if (terminal.json) terminal.document(over);
+  terminal.print(`${paintStatus(over.status, terminal)}${over.statusReason ? `  ${terminal.typed(clean(over.statusReason, 1000))}` : ''}`);
+  if (!terminal.json) printResult(over, terminal, client.url);
+  return over.status === 'SUCCEEDED' || until?.(over) === true ? EXIT.ok : EXIT.unsuccessful;
 }
 
 /** @returns the run when it is over, undefined when the signal came first */
@@ -32,14 +76,14 @@ export async function watchRun(
   client: PacelineClient,
   runId: string,
   terminal: Terminal,
-  { signal, afterSeq = 0 }: WatchOptions,
+  { signal, afterSeq = 0, until }: WatchOptions,
 ): Promise<RunSummary | undefined> {
   const live = createLiveLine(terminal.stderr);
   const stop = new AbortController();
   const both = AbortSignal.any([signal, stop.signal]);
   const events = showEvents(client, runId, terminal, live, both, afterSeq);
   try {
-    const run = await pollUntilOver(client, runId, terminal, live, both);
+    const run = await pollUntilOver(client, runId, terminal, live, both, until);
     // The last events are waited for, but not for ever; an abort ends the wait.
     if (run) await Promise.race([events, sleep(LAST_EVENTS_DEADLINE_MS, undefined, { signal: both, ref: false }).catch(() => undefined)]);
     return run;
@@ -56,6 +100,7 @@ async function pollUntilOver(
   terminal: Terminal,
   live: LiveLine,
   signal: AbortSignal,
+  until: WatchOptions['until'],
 ): Promise<RunSummary | undefined> {
   let lastAnswerAt = performance.now();
   while (!signal.aborted) {
@@ -63,8 +108,9 @@ async function pollUntilOver(
       const run = await client.runProgress(runId);
       lastAnswerAt = performance.now();
       if (!run) throw new PacelineApiError('NOT_FOUND', `There is no run ${clean(runId, 60)}.`);
-      if (FINAL_STATUSES.has(run.status)) return run;
-      live.update(progressLine(run, { width: terminal.stderr.isTTY ? terminal.stderr.columns() - 1 : 120, unicode: terminal.unicode }));
+      if (FINAL_STATUSES.has(run.status) || until?.(run) === true) return run;
+      const width = terminal.stderr.isTTY ? terminal.stderr.columns() - 1 : 120;
+      live.update(progressLine(run, { width, unicode: terminal.unicode, typed: terminal.typed }));
     } catch (error) {
       if (!(error instanceof PacelineApiError) || !error.isTemporary || performance.now() - lastAnswerAt > AWAY_DEADLINE_MS) throw error;
       live.update(`the api is away (${error.code}); the run goes on, trying again`);
@@ -93,8 +139,7 @@ async function showEvents(
   }
 }
 
-export function eventLine(event: RunEvent, terminal: Terminal): string {
-  const time = new Date(event.at);
-  const at = Number.isNaN(time.getTime()) ? '' : `${time.toTimeString().slice(0, 8)} `;
-  return `${terminal.style('dim', at, 'stderr')}${clean(event.message)}`;
+/** A time of today without its date. */
+export function eventLine(event: RunEvent, terminal: Terminal, nowMs: number = Date.now()): string {
+  return `${terminal.style('dim', `${shortTime(event.at, nowMs)} `, 'stderr')}${terminal.typed(clean(event.message))}`;
 }

@@ -161,6 +161,50 @@ describe('requests', () => {
     await expect(client.datasets()).rejects.toMatchObject({ code: 'UNAUTHENTICATED', isTemporary: false });
   });
 
+  it('repeats what nobody has seen, and of what may have been seen only what may happen twice, saying so once', async () => {
+    const port = await new Promise<number>((done) => {
+      const probe = createServer().listen(0, '127.0.0.1', () => {
+        const { port: free } = probe.address() as { port: number };
+        probe.close(() => done(free));
+      });
+    });
+    const told: string[] = [];
+    let answers = 0;
+    // Nobody listens at first; then 503 twice; then the answer.
+    const late = createServer((_request, response) => {
+      answers++;
+      if (answers <= 2) return response.writeHead(503, { 'content-type': 'application/json' }).end('{"detail":"PostgreSQL is away."}');
+      const ok = { __typename: 'CancelRunSuccess', run: { id: 'x' } };
+      return response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ data: { datasets: [], cancelRun: ok } }));
+    });
+    const patient = createClient({
+      url: `http://127.0.0.1:${port}`,
+      retry: {
+        forMs: 10_000,
+        onWait: (error) => {
+          told.push(error.code);
+          if (!late.listening) late.listen(port, '127.0.0.1');
+        },
+      },
+    });
+    try {
+      expect(await patient.datasets()).toEqual([]);
+      expect([told, answers]).toEqual([['UNREACHABLE'], 3]);
+      answers = 0;
+      await expect(patient.cancelRun('x')).rejects.toMatchObject({ code: 'UNAVAILABLE' });
+      expect(answers, 'a mutation that may have happened is not repeated').toBe(1);
+      answers = 2;
+      expect(await patient.cancelRun('x')).toEqual({ id: 'x' });
+    } finally {
+      late.closeAllConnections();
+      await new Promise((done) => late.close(done));
+    }
+    const from = performance.now();
+    const impatient = createClient({ url: `http://127.0.0.1:${port}`, retry: { forMs: 250 } });
+    await expect(impatient.datasets()).rejects.toMatchObject({ code: 'UNREACHABLE' });
+    expect(performance.now() - from).toBeGreaterThanOrEqual(100);
+  });
+
   it('refuses an address that is none', () => {
     expect(() => createClient({ url: 'localhost:4100' })).toThrow(PacelineApiError);
   });

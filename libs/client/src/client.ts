@@ -2,7 +2,7 @@
 import type { RunSpecInput } from '@paceline/spec';
 import { PacelineApiError } from './api-error.js';
 import { DOCUMENTS } from './documents.js';
-import { getJson, postGraphql, type HttpOptions } from './http.js';
+import { getFile, getJson, postGraphql, type HttpOptions, type RetryOptions } from './http.js';
 import type {
   ApiKey,
   ClusterSpec,
@@ -20,7 +20,7 @@ import type {
   Viewer,
   Worker,
 } from './schema-types.js';
-import { openSocket, resumable, type SubscriptionOptions, type SubscriptionSocket } from './subscription.js';
+import type { SubscriptionOptions, SubscriptionRequest, SubscriptionSocket } from './subscription.js';
 
 export interface ClientOptions {
   /** Origin of the api, e.g. `http://127.0.0.1:4100`. */
@@ -28,6 +28,8 @@ export interface ClientOptions {
   readonly apiKey?: string | undefined;
   /** For one request. */
   readonly timeoutMs?: number;
+  /** Repeats what may be repeated while the api is away, for example because it is started again. By default nothing is. */
+  readonly retry?: RetryOptions;
 }
 
 export interface FollowOptions extends Partial<SubscriptionOptions> {
@@ -61,8 +63,8 @@ export class PacelineClient {
   readonly #http: HttpOptions;
   #socket: SubscriptionSocket | undefined;
 
-  constructor({ url, apiKey, timeoutMs = DEFAULT_TIMEOUT_MS }: ClientOptions) {
-    this.#http = { url, apiKey, timeoutMs };
+  constructor({ url, apiKey, timeoutMs = DEFAULT_TIMEOUT_MS, retry = { forMs: 0 } }: ClientOptions) {
+    this.#http = { url, apiKey, timeoutMs, retry };
   }
 
   get url(): string {
@@ -90,16 +92,21 @@ export class PacelineClient {
   async run(id: string): Promise<Run | null> {
     return this.#query('run', { id });
   }
-  /** What lists and progress bars need of a run. */
+  /** What lists and progress bars need of a run. Not repeated when the api is away: who shows a progress asks again anyway, and says that it waits. */
   async runProgress(id: string): Promise<RunSummary | null> {
-    return this.#query('runProgress', { id }, 'run');
+    const { run } = await postGraphql({ ...this.#http, retry: { forMs: 0 } }, DOCUMENTS.runProgress, { id }, true);
+    return run as RunSummary | null;
   }
   /** Newest first. */
   async runs(
-    query: { readonly first?: number; readonly after?: string; readonly status?: readonly RunStatus[] } = {},
+    query: { readonly first?: number; readonly after?: string; readonly status?: readonly RunStatus[]; readonly name?: string } = {},
   ): Promise<Page<RunSummary>> {
     const connection = await this.#query<Connection<RunSummary> & { totalCount: number }>('runs', query);
     return { ...pageOf(connection), totalCount: connection.totalCount };
+  }
+  /** What a person may mean by an id, `@last`, a name, or the first or last characters of an id: at most 10, newest first. */
+  async runsMeant(reference: string): Promise<readonly RunSummary[]> {
+    return this.#query('runsMeant', { reference });
   }
   /** Stored events, oldest first; with `last`, the newest of them. */
   async events(
@@ -188,12 +195,7 @@ export class PacelineClient {
   /** Events after `afterSeq`, stored ones first, then live; ends when the run is over. A broken connection is taken up again. */
   runEvents(runId: string, { afterSeq = 0, ...options }: FollowOptions = {}): AsyncGenerator<RunEvent, void, void> {
     const resume = (last: number | undefined) => ({ runId, afterSeq: last ?? afterSeq });
-    return resumable<RunEvent>(
-      this.#open(),
-      { query: DOCUMENTS.runEvents, field: 'runEvents', resume },
-      (event) => event.seq,
-      withDefaults(options),
-    );
+    return this.#follow<RunEvent>({ query: DOCUMENTS.runEvents, field: 'runEvents', resume }, (event) => event.seq, withDefaults(options));
   }
   /** Metric rows after the round `afterRound`; at most 10 a second. */
   runMetrics(
@@ -201,8 +203,7 @@ export class PacelineClient {
     { afterRound = -1, ...options }: Partial<SubscriptionOptions> & { readonly afterRound?: number } = {},
   ): AsyncGenerator<RunMetric, void, void> {
     const resume = (last: number | undefined) => ({ runId, afterRound: last ?? afterRound });
-    return resumable<RunMetric>(
-      this.#open(),
+    return this.#follow<RunMetric>(
       { query: DOCUMENTS.runMetrics, field: 'runMetrics', resume },
       (metric) => metric.round,
       withDefaults(options),
@@ -217,20 +218,33 @@ export class PacelineClient {
     return { ready: status === 200, report: body };
   }
 
+  /** The trained weights as a safetensors file: `bytes` of `body`. Throws NOT_FOUND when the run has none. */
+  async weights(runId: string): Promise<{ readonly body: AsyncIterable<Uint8Array>; readonly bytes: number }> {
+    return getFile(this.#http, `/api/v1/runs/${encodeURIComponent(runId)}/weights`);
+  }
+
   /** Closes the WebSocket; running subscriptions end. */
   async close(): Promise<void> {
     await this.#socket?.dispose();
     this.#socket = undefined;
   }
 
-  #open(): SubscriptionSocket {
+  /** The libraries for sockets are loaded with the first subscription: a program that only asks and is answered starts in less time. */
+  async *#follow<T>(
+    request: SubscriptionRequest,
+    numberOf: (item: T) => number,
+    options: SubscriptionOptions,
+  ): AsyncGenerator<T, void, void> {
+    const { openSocket, resumable } = await import('./subscription.js');
     const url = new URL('/graphql', this.#http.url);
     url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
-    return (this.#socket ??= openSocket(url.href, this.#http.apiKey, this.#http.timeoutMs));
+    this.#socket ??= openSocket(url.href, this.#http.apiKey, this.#http.timeoutMs);
+    yield* resumable<T>(this.#socket, request, numberOf, options);
   }
 
   async #query<T>(name: keyof typeof DOCUMENTS, variables: Readonly<Record<string, unknown>> = {}, field: string = name): Promise<T> {
-    const data = await postGraphql(this.#http, DOCUMENTS[name], variables);
+    const mayRepeat = !DOCUMENTS[name].startsWith('mutation') || variables['idempotencyKey'] !== undefined;
+    const data = await postGraphql(this.#http, DOCUMENTS[name], variables, mayRepeat);
     return data[field] as T;
   }
 

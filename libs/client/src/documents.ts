@@ -28,8 +28,9 @@ export const DOCUMENTS = {
   clusterSpecs: `query clusterSpecs { clusterSpecs { ${CLUSTER_SPEC} } }`,
   datasets: `query datasets { datasets { id name title trainExamples evalExamples inputShape classes license source } }`,
   run: `query run($id: ID!) { run(id: $id) { ${RUN} } }`,
-  runs: `query runs($first: Int, $after: String, $status: [RunStatus!]) {
-    runs(first: $first, after: $after, status: $status) { totalCount edges { node { ${RUN_SUMMARY} } } pageInfo { hasNextPage endCursor } } }`,
+  runs: `query runs($first: Int, $after: String, $status: [RunStatus!], $name: String) {
+    runs(first: $first, after: $after, status: $status, name: $name) { totalCount edges { node { ${RUN_SUMMARY} } } pageInfo { hasNextPage endCursor } } }`,
+  runsMeant: `query runsMeant($reference: String!) { runsMeant(reference: $reference) { ${RUN_SUMMARY} } }`,
   runProgress: `query runProgress($id: ID!) { run(id: $id) { ${RUN_SUMMARY} } }`,
   eventsOfRun: `query eventsOfRun($id: ID!, $first: Int, $after: String) {
     run(id: $id) { events(first: $first, after: $after) { edges { node { ${EVENT} } } pageInfo { hasNextPage endCursor } } } }`,

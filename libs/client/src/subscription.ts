@@ -30,6 +30,13 @@ export interface SubscriptionOptions {
   readonly onConnection?: ((state: 'lost' | 'back', reason: string) => void) | undefined;
 }
 
+export interface SubscriptionRequest {
+  readonly query: string;
+  readonly field: string;
+  /** The variables that ask for what follows the item of this number. */
+  readonly resume: (last: number | undefined) => Readonly<Record<string, unknown>>;
+}
+
 export interface SubscriptionSocket {
   iterate<T>(
     request: { readonly query: string; readonly variables: Readonly<Record<string, unknown>>; readonly field: string },
@@ -109,14 +116,10 @@ export function openSocket(url: string, apiKey: string | undefined, connectTimeo
   };
 }
 
-/** @param numberOf the number of an item; `resume` gives the variables that ask for what follows it */
+/** @param numberOf the number of an item */
 export async function* resumable<T>(
   socket: SubscriptionSocket,
-  request: {
-    readonly query: string;
-    readonly field: string;
-    readonly resume: (last: number | undefined) => Readonly<Record<string, unknown>>;
-  },
+  request: SubscriptionRequest,
   numberOf: (item: T) => number,
   { reconnectForMs, signal: outer, onConnection }: SubscriptionOptions,
 ): AsyncGenerator<T, void, void> {

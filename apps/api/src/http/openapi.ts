@@ -72,7 +72,12 @@ function runPaths(): Json {
       get: {
         operationId: 'listRuns',
         summary: 'Runs of the team, newest first.',
-        parameters: [first, after, query('status', 'Statuses with commas between, or `active`.', text)],
+        parameters: [
+          first,
+          after,
+          query('status', 'Statuses with commas between, or `active`.', text),
+          query('name', 'A part of the name.', text),
+        ],
         responses: {
           '200': json(
             {

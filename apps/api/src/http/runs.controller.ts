@@ -47,11 +47,12 @@ export class RunsController {
 
   @Get()
   async list(@CurrentViewer() viewer: Viewer, @Query() query: Record<string, string | undefined>) {
-    const { first, after, status } = query;
+    const { first, after, status, name } = query;
     const { edges, pageInfo, totalCount } = await this.runs.list(viewer, {
       first: wholeNumber('first', first),
       after,
       status: statuses(status),
+      name,
     });
     return { items: edges.map(({ node }) => summary(node)), nextCursor: pageInfo.hasNextPage ? pageInfo.endCursor : null, totalCount };
   }

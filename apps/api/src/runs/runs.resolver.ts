@@ -65,8 +65,17 @@ export class RunsResolver {
     @Args('last', { type: () => Int, nullable: true }) last?: number,
     @Args('before', { nullable: true }) before?: string,
     @Args('status', { type: () => [RunStatusEnum], nullable: true }) status?: RunStatus[],
+    @Args('name', { nullable: true, description: 'A part of the name, in upper or lower case.' }) name?: string,
   ) {
-    return this.runs.list(viewer, { first, after, last, before, status });
+    return this.runs.list(viewer, { first, after, last, before, status, name });
+  }
+
+  @Query(() => [Run], {
+    description:
+      'What a person may mean by a text, at most 10, newest first: an id; @last, the newest run; a name; or the first or last characters of an id, 4 or more.',
+  })
+  runsMeant(@CurrentViewer() viewer: Viewer, @Args('reference') reference: string) {
+    return this.runs.meant(viewer, reference);
   }
 
   @Mutation(() => CreateRunResult, {

@@ -5,7 +5,7 @@ import { Database } from '../database/database.js';
 import { Fleet } from '../fleet/fleet.js';
 import { encodeCursor, readPage, toConnection, type PageArgs } from '../graphql/connections.js';
 import type { Viewer } from '../teams/authentication.js';
-import { isUuid } from '../text-input.js';
+import { isUuid, storable } from '../text-input.js';
 import { lineageColumns, readLineage } from './lineage.js';
 import { scheduledExamples, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
 import {
@@ -22,6 +22,15 @@ import {
 const RUN_CURSOR = [/^\d{1,15}$/, /^[0-9a-f-]{36}$/];
 const EVENT_CURSOR = [/^\d{1,10}$/];
 const MAX_LISTED = 2_000;
+/** Enough to show what a reference may mean. */
+const MAX_MEANT = 10;
+const PART_OF_ID = /^[0-9a-f-]{4,36}$/i;
+
+export interface RunFilter {
+  readonly status?: readonly RunStatus[] | null | undefined;
+  /** A part of the name, in upper or lower case. */
+  readonly name?: string | null | undefined;
+}
 
 @Injectable()
 export class Runs {
@@ -39,10 +48,33 @@ export class Runs {
     return isUuid(id) ? this.database.run.findFirst({ where: { id, teamId: viewer.teamId }, omit: WITHOUT_MODEL }) : null;
   }
 
+  /**
+   * The runs of the team that a person may mean, newest first: the one with this id; `@last`, the newest; those of this name; else those whose id
+   * begins or ends with these four or more characters. Runs of the same minute begin alike (UUIDv7), but end at random.
+   */
+  async meant(viewer: Viewer, reference: string): Promise<Run[]> {
+    const { teamId } = viewer;
+    if (isUuid(reference)) return (await this.findRow(viewer, reference).then((row) => (row ? [row] : []))).map(toRun);
+    const newest = { orderBy: [{ createdAt: 'desc' as const }, { id: 'desc' as const }], take: MAX_MEANT, omit: WITHOUT_MODEL };
+    if (reference === '@last') return (await this.database.run.findMany({ ...newest, where: { teamId }, take: 1 })).map(toRun);
+    const name = storable(reference);
+    const named = await this.database.run.findMany({ ...newest, where: { teamId, name } });
+    if (named.length > 0 || !PART_OF_ID.test(reference)) return named.map(toRun);
+    const part = reference.toLowerCase();
+    const ids = await this.database.$queryRaw<{ id: string }[]>`
+      SELECT "id"::text AS "id" FROM "Run" WHERE "teamId" = ${teamId}::uuid AND ("id"::text LIKE ${`${part}%`} OR "id"::text LIKE ${`%${part}`})
+       ORDER BY "createdAt" DESC, "id" DESC LIMIT ${MAX_MEANT}`;
+    return (await this.database.run.findMany({ ...newest, where: { id: { in: ids.map(({ id }) => id) } } })).map(toRun);
+  }
+
   /** Newest first. @throws Fault INVALID_INPUT */
-  async list(viewer: Viewer, args: PageArgs & { readonly status?: readonly RunStatus[] | null | undefined }) {
+  async list(viewer: Viewer, args: PageArgs & RunFilter) {
     const page = readPage('runs', RUN_CURSOR, args, 20);
-    const filter = { teamId: viewer.teamId, ...(args.status ? { status: { in: [...args.status] } } : {}) };
+    const filter = {
+      teamId: viewer.teamId,
+      ...(args.status ? { status: { in: [...args.status] } } : {}),
+      ...(args.name ? { name: { contains: likeText(storable(args.name)), mode: 'insensitive' as const } } : {}),
+    };
     const [direction, beyond] = page.backward ? (['asc', 'gt'] as const) : (['desc', 'lt'] as const);
     const from = page.backward ? page.before : page.after;
     const at = from && new Date(Number(from[0]));
@@ -190,6 +222,9 @@ export class Runs {
     };
   }
 }
+
+/** Prisma hands it to ILIKE as it is: `%` and `_` are to mean themselves. */
+const likeText = (text: string): string => text.replace(/[\\%_]/g, '\\$&');
 
 export const toEvent = ({ seq, type, message, data, at, attempt }: RunEventType): RunEventType => ({
   seq,

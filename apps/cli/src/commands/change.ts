@@ -1,137 +1,164 @@
-/** `paceline pause`, `resume`, `scale`, `extend` and `checkpoints`: what changes a run that exists, and what it can go back to. */
-import { FINAL_STATUSES, type PacelineClient, type Run } from '@paceline/client';
-import { EXIT, UserError } from '@paceline/runtime';
+/** `paceline pause`, `resume`, `scale`, `extend` and `cancel`: what changes a run that exists. */
+import { createInterface } from 'node:readline/promises';
+import { FINAL_STATUSES, type PacelineClient, type Run, type RunSummary } from '@paceline/client';
+import { EXIT } from '@paceline/runtime/exit-codes';
+import { UserError } from '@paceline/runtime/user-error';
 import type { Command } from 'commander';
-import { wholeNumber, type CommandContext } from '../command.js';
+import { wholeNumber, type Act, type CommandContext } from '../command.js';
 import { paintStatus } from '../show-run.js';
 import { clean } from '../terminal/clean.js';
-import { ago, bytes, decimals, table } from '../terminal/format.js';
+import { duration, plural } from '../terminal/format.js';
+import { watchFrom } from '../watch-run.js';
+import { RUN_ARGUMENT, shortId, whichRun } from '../which-run.js';
 
-type Act = (
-  action: (context: CommandContext, command: Command, ...args: string[]) => Promise<number>,
-) => (...args: unknown[]) => Promise<void>;
-
-const PAUSED_WITHIN_MS = 15_000;
+/** Pausing takes a commit and a checkpoint, cancelling a commit: 10 s at most, both worth the wait. */
+const SETTLED_WITHIN_MS = 15_000;
 const LOOK_EVERY_MS = 250;
 const MANY = 10_000_000;
+/** Cancelling a run that has trained for longer is asked about. */
+const LONG_MS = 5 * 60_000;
 
 export function addChangeCommands(program: Command, act: Act): void {
-  program
-    .command('pause')
-    .summary('pause a run')
-    .description('Pauses a run: it writes a checkpoint at its next commit and lets servers and workers go.')
-    .argument('<id>', 'id of the run')
+  const change = (name: string, description: string): Command =>
+    program.command(name).description(description).argument('<run>', RUN_ARGUMENT);
+  const watched = (command: Command): Command => command.option('--watch', 'then show its progress until it is over');
+  change('pause', 'Pauses a run: it writes a checkpoint at its next commit and lets servers and workers go.')
+    .option('--watch', 'show its progress until it is paused')
     .action(act(pause));
-  program
-    .command('resume')
-    .summary('resume a paused run')
-    .description('Lets a paused run go on from its last checkpoint.')
-    .argument('<id>', 'id of the run')
+  watched(change('resume', 'Lets a paused run go on from its last checkpoint.'))
     .option('--servers <n>', 'another number of parameter servers', wholeNumber('--servers', 1, 1024))
     .action(act(resume));
-  program
-    .command('scale')
-    .summary('set how many workers a run may have')
-    .description(
-      'Sets how many workers may hold a seat in a run at the same time, from 1 to its replicas. The weights do not depend on it.',
-    )
-    .argument('<id>', 'id of the run')
+  watched(
+    change('scale', 'Sets how many workers may train a run at the same time, from 1 to its replicas. The weights do not depend on it.'),
+  )
     .argument('<workers>', 'workers at most')
     .action(act(scale));
-  program
-    .command('extend')
-    .summary('train a run for longer')
-    .description('Trains a paused or finished run for so many rounds or epochs more, from its last checkpoint.')
-    .argument('<id>', 'id of the run')
+  watched(change('extend', 'Trains a paused or finished run for so many rounds or epochs more, from its last checkpoint.'))
     .option('--rounds <n>', 'rounds more', wholeNumber('--rounds', 1, MANY))
     .option('--epochs <n>', 'epochs more', wholeNumber('--epochs', 1, MANY))
     .action(act(extend));
-  program
-    .command('checkpoints')
-    .summary('list the checkpoints of a run')
-    .description('Lists the checkpoints of a run, newest first.')
-    .argument('<id>', 'id of the run')
-    .action(act(checkpoints));
+  change(
+    'cancel',
+    'Ends a run for good: it cannot be resumed. Checkpoints that it has written stay, and `paceline train --resume-from RUN` begins a new run with them.\n' +
+      'On a terminal it asks first when the run has trained for more than 5 minutes.',
+  )
+    .option('-y, --yes', 'do not ask')
+    .action(act(cancel));
 }
 
-async function pause(context: CommandContext, _command: Command, ...[id]: string[]): Promise<number> {
+async function pause(context: CommandContext, command: Command, reference: string): Promise<number> {
   const client = context.connect();
-  return show(context, await settled(client, await client.pauseRun(id!)));
+  const id = await whichRun(client, reference);
+  const asked = await client.pauseRun(id);
+  if (!command.opts<{ watch?: boolean }>().watch) return show(context, await settled(client, asked, ({ status }) => status !== 'PAUSING'));
+  try {
+    return await watchFrom(client, id, context.terminal, ({ status }) => status === 'PAUSED');
+  } finally {
+    await client.close();
+  }
 }
 
-/** A pause takes a commit and a checkpoint: worth the wait. */
-async function settled(client: PacelineClient, run: Run): Promise<Run> {
-  const deadline = Date.now() + PAUSED_WITHIN_MS;
-  let newest = run;
-  while (newest.status === 'PAUSING' && Date.now() < deadline) {
+/** The run as it is when `isSettled`, or after a while. */
+async function settled<T extends RunSummary>(client: PacelineClient, run: T, isSettled: (run: RunSummary) => boolean): Promise<T | Run> {
+  const deadline = Date.now() + SETTLED_WITHIN_MS;
+  let newest: T | Run = run;
+  while (!isSettled(newest) && Date.now() < deadline) {
     await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
     newest = (await client.run(run.id)) ?? newest;
   }
   return newest;
 }
 
-async function resume(context: CommandContext, command: Command, ...[id]: string[]): Promise<number> {
+async function resume(context: CommandContext, command: Command, reference: string): Promise<number> {
   const { servers } = command.opts<{ servers?: number }>();
-  return show(context, await context.connect().resumeRun(id!, { servers }));
+  const client = context.connect();
+  return watchOrShow(context, command, client, await client.resumeRun(await whichRun(client, reference), { servers }));
 }
 
-async function scale(context: CommandContext, _command: Command, ...[id, workers]: string[]): Promise<number> {
-  const run = await context.connect().scaleRun(id!, wholeNumber('workers', 1, MANY)(workers!));
-  if (!context.terminal.json) context.terminal.print(`${run.id} may have ${run.workersWanted} of ${run.progress.replicas} workers`);
-  else context.terminal.document(run);
+async function scale(context: CommandContext, command: Command, reference: string, workers: string): Promise<number> {
+  const client = context.connect();
+  // From 1 to its replicas: the api knows how many it has.
+  const wanted = wholeNumber('workers', 0, MANY)(workers);
+  const run = await client.scaleRun(await whichRun(client, reference), wanted);
+  const { terminal } = context;
+  if (!terminal.json) {
+    const { replicas } = run.progress;
+    terminal.print(`${said(run)} may have ${plural(run.workersWanted, 'worker')} for its ${plural(replicas, 'replica')}`);
+  }
+  if (command.opts<{ watch?: boolean }>().watch) return watchOrShow(context, command, client, run);
+  if (terminal.json) terminal.document(run);
   return EXIT.ok;
 }
 
-async function extend(context: CommandContext, command: Command, ...[id]: string[]): Promise<number> {
+async function extend(context: CommandContext, command: Command, reference: string): Promise<number> {
   const { rounds, epochs } = command.opts<{ rounds?: number; epochs?: number }>();
   if ((rounds === undefined) === (epochs === undefined))
     throw new UserError('FLAG_INVALID', 'Say how much longer: either --rounds N or --epochs N.', { exit: 'usage' });
   const more = rounds === undefined ? { epochs: epochs! } : { rounds };
-  return show(context, await context.connect().extendRun(id!, more));
+  const client = context.connect();
+  return watchOrShow(context, command, client, await client.extendRun(await whichRun(client, reference), more));
+}
+
+async function cancel(context: CommandContext, command: Command, reference: string): Promise<number> {
+  const { terminal } = context;
+  const client = context.connect();
+  const id = await whichRun(client, reference);
+  if (!command.opts<{ yes?: boolean }>().yes && !(await isAgreed(context, client, id))) {
+    terminal.note('Nothing was changed.');
+    return EXIT.interrupted;
+  }
+  const run = await settled(client, await client.cancelRun(id), ({ status }) => FINAL_STATUSES.has(status));
+  if (terminal.json) terminal.document(run);
+  if (!FINAL_STATUSES.has(run.status)) {
+    terminal.print(`${said(run)} is to end at its next commit (${paintStatus(run.status, terminal)} now)`);
+    return EXIT.ok;
+  }
+  terminal.print(`${said(run)} is ${paintStatus(run.status, terminal)}`);
+  const kept = (await client.checkpoints(id)).find(({ state }) => state === 'USABLE');
+  if (kept && kept.round > 0)
+    terminal.note(
+      `Its checkpoint of round ${kept.round} is kept. Begin a new run with it: ${terminal.program} train --resume-from ${shortId(id)}`,
+    );
+  return EXIT.ok;
+}
+
+/** Asks about a run that has trained for long, where somebody can answer. */
+async function isAgreed({ terminal }: CommandContext, client: PacelineClient, id: string): Promise<boolean> {
+  if (terminal.json || !terminal.stderr.isTTY || !process.stdin.isTTY) return true;
+  const run = await client.runProgress(id);
+  if (!run?.startedAt || FINAL_STATUSES.has(run.status)) return true;
+  const trainedMs = Date.now() - Date.parse(run.startedAt);
+  if (trainedMs < LONG_MS) return true;
+  const { round, totalRounds } = run.progress;
+  const reader = createInterface({ input: process.stdin, output: process.stderr });
+  try {
+    const answer = await reader.question(
+      `${said(run)} began ${duration(trainedMs / 1000)} ago and is at round ${round} of ${totalRounds}. End it for good? [y/N] `,
+    );
+    return /^y(es)?$/i.test(answer.trim());
+  } finally {
+    reader.close();
+  }
+}
+
+const said = (run: Pick<RunSummary, 'id' | 'name'>): string => `${clean(run.name, 60)} (${shortId(run.id)})`;
+
+async function watchOrShow(context: CommandContext, command: Command, client: PacelineClient, run: Run): Promise<number> {
+  if (!command.opts<{ watch?: boolean }>().watch) return show(context, run);
+  try {
+    return await watchFrom(client, run.id, context.terminal);
+  } finally {
+    await client.close();
+  }
 }
 
 function show({ terminal }: CommandContext, run: Run): number {
   if (terminal.json) terminal.document(run);
   else {
-    const why = run.statusReason ? `  ${clean(run.statusReason, 1000)}` : '';
-    terminal.print(`${run.id} is ${paintStatus(run.status, terminal)}${why}`);
-    if (!FINAL_STATUSES.has(run.status) && run.status !== 'PAUSED') terminal.note(`Watch it with: paceline run ${run.id} --watch`);
+    const why = run.statusReason ? `  ${terminal.typed(clean(run.statusReason, 1000))}` : '';
+    terminal.print(`${said(run)} is ${paintStatus(run.status, terminal)}${why}`);
+    if (run.status === 'PAUSED') terminal.note(`Let it go on with: ${terminal.program} resume ${shortId(run.id)}`);
+    else if (!FINAL_STATUSES.has(run.status)) terminal.note(`Watch it with: ${terminal.program} run ${shortId(run.id)} --watch`);
   }
-  return EXIT.ok;
-}
-
-async function checkpoints({ terminal, connect }: CommandContext, _command: Command, ...[id]: string[]): Promise<number> {
-  const found = await connect().checkpoints(id!);
-  if (terminal.json) {
-    terminal.document({ checkpoints: found });
-    return EXIT.ok;
-  }
-  if (found.length === 0) {
-    terminal.note('The run has no checkpoint yet.');
-    return EXIT.ok;
-  }
-  const columns = [
-    { title: 'ROUND', align: 'right' },
-    { title: 'ATTEMPT', align: 'right' },
-    { title: 'STATE' },
-    { title: 'REASON', drop: 1 },
-    { title: 'LOSS', align: 'right', drop: 2 },
-    { title: 'SIZE', align: 'right', drop: 3 },
-    { title: 'CREATED', drop: 4 },
-    { title: 'SHA256', drop: 5, least: 12 },
-  ] as const;
-  const now = Date.now();
-  const rows = found.map((checkpoint) => [
-    `${checkpoint.round}/${checkpoint.totalRounds}`,
-    String(checkpoint.attempt),
-    clean(checkpoint.state, 20),
-    clean(checkpoint.reason, 20),
-    decimals(checkpoint.loss, 4),
-    bytes(checkpoint.bytes),
-    ago(checkpoint.createdAt, now),
-    clean(checkpoint.sha256, 64),
-  ]);
-  const width = terminal.stdout.isTTY ? terminal.stdout.columns() : 200;
-  for (const line of table(columns, rows, { width, paintTitle: (text) => terminal.style('bold', text) })) terminal.print(line);
   return EXIT.ok;
 }

@@ -20,7 +20,6 @@ const MARKS: Readonly<Record<CheckResult['status'], readonly [string, Style]>> =
 export function addDoctor(program: Command, act: Act): void {
   program
     .command('doctor')
-    .summary('check this machine')
     .description(
       'Checks Node, the build, PostgreSQL and Redis (which ones would be taken, and why), the port of the api, the engine, the dataset, folders and permissions, ' +
         'and whether the configured api answers and accepts the key. Starts and changes nothing.',

@@ -39,7 +39,6 @@ const only = (...names: readonly string[]): Argument => new Argument('<engine>',
 export function addEngineCommands(program: Command, act: Act): void {
   const engine = program
     .command('engine')
-    .summary('engines of this machine: list, install, test, remove')
     .description(
       'What the workers of this machine compute with. wasm comes with Paceline; tensorflow is built here, for this user; webgpu comes with an npm package (docs/engines.md).',
     );

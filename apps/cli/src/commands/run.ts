@@ -1,127 +1,127 @@
-/** `paceline run ID`, `runs`, `cancel ID` and `workers`: what the api knows, as tables or JSON. */
-import { FINAL_STATUSES, PacelineApiError, type PacelineClient, type RunStatus, type Worker } from '@paceline/client';
-import { EXIT } from '@paceline/runtime';
-import type { Command } from 'commander';
-import { interruptSignal, wholeNumber, type CommandContext } from '../command.js';
-import { paintStatus, printResult, printRun, printRuns } from '../show-run.js';
+/** `paceline runs`, `run` and `workers`: what the api knows, as tables or JSON. */
+import { type PacelineClient, type RunStatus, type RunSummary, type Worker } from '@paceline/client';
+import { EXIT } from '@paceline/runtime/exit-codes';
+import { UserError } from '@paceline/runtime/user-error';
+import { Option, type Command } from 'commander';
+import { wholeNumber, type Act, type CommandContext } from '../command.js';
+import { suggestion } from '../did-you-mean.js';
+import { printRun, printRuns } from '../show-run.js';
 import { clean } from '../terminal/clean.js';
-import { ago, bytes, count, table } from '../terminal/format.js';
-import type { Terminal } from '../terminal/terminal.js';
-import { eventLine, watchRun } from '../watch-run.js';
+import { ago, bytes, count, plural, table } from '../terminal/format.js';
+import { eventLine, watchFrom } from '../watch-run.js';
+import { RUN_ARGUMENT, shortId, whichRun } from '../which-run.js';
 
-type Act = (
-  action: (context: CommandContext, command: Command, argument: string) => Promise<number>,
-) => (...args: unknown[]) => Promise<void>;
+const STATUSES: readonly RunStatus[] = [
+  ...(['PENDING', 'QUEUED', 'PROVISIONING', 'RUNNING', 'PAUSING', 'PAUSED', 'RECOVERING'] as const),
+  ...(['SUCCEEDED', 'FAILED', 'CANCELLED'] as const),
+];
+const DEFAULT_LIMIT = 20;
+/** What the api gives at once. */
+const PAGE = 100;
+const MAX_RUNS = 10_000;
 
 export function addRunCommands(program: Command, act: Act): void {
   program
     .command('runs')
-    .summary('list runs, newest first')
-    .description('Lists the runs of your team, newest first.')
-    .option('--first <n>', 'how many', wholeNumber('--first', 1, 100), 20)
-    .option('--after <cursor>', 'continue after this cursor of the page before')
-    .option('--status <status...>', 'only these statuses, for example RUNNING QUEUED')
+    .description(
+      'Lists the runs of your team, newest first, with the last 8 characters of their ids: enough to name a run in other commands.\n' +
+        'Loss and accuracy say what they were measured on: the test split at the end of a run (test), or the batches of its last round (train).',
+    )
+    .option('--status <status...>', `only these statuses: ${STATUSES.join(', ')}`)
+    .option('--name <text>', 'only runs with this in their name')
+    .option('--limit <n>', 'how many', wholeNumber('--limit', 1, MAX_RUNS), DEFAULT_LIMIT)
+    .option('--all', `all of them, ${MAX_RUNS} at most`)
+    .addOption(new Option('--after <cursor>', 'for programs: continue after the `nextCursor` of an answer with --json'))
     .action(act(runs));
   program
     .command('run')
-    .summary('show one run')
-    .description(
-      'Shows one run: status, progress, servers, seats, ledger and result.\nWith --watch its progress is shown until it is over.',
-    )
-    .argument('<id>', 'id of the run')
+    .description('Shows one run: status, progress, servers, workers and result.\nWith --watch its progress is shown until it is over.')
+    .argument('<run>', RUN_ARGUMENT)
     .option('--watch', 'show its progress until it is over')
     .option('--events <n>', 'show its last events too', wholeNumber('--events', 1, 100))
     .action(act(run));
-  program
-    .command('cancel')
-    .summary('cancel a run')
-    .description('Cancels a run. What was trained so far is not kept.')
-    .argument('<id>', 'id of the run')
-    .action(act(cancel));
-  program
-    .command('workers')
-    .summary('list workers and parameter servers')
-    .description('Lists the workers and the parameter servers that report to the api.')
-    .action(act(workers));
+  program.command('workers').description('Lists the workers and the parameter servers that report to the api.').action(act(workers));
+}
+
+interface RunsOptions {
+  readonly limit: number;
+  readonly all?: boolean;
+  readonly after?: string;
+  readonly status?: string[];
+  readonly name?: string;
 }
 
 async function runs(context: CommandContext, command: Command): Promise<number> {
   const { terminal } = context;
-  const { first, after, status } = command.opts<{ first: number; after?: string; status?: string[] }>();
-  const client = context.connect();
-  const page = await client.runs({
-    first,
-    ...(after === undefined ? {} : { after }),
-    ...(status ? { status: status.map((text) => text.toUpperCase() as RunStatus) } : {}),
-  });
+  const options = command.opts<RunsOptions>();
+  const status = options.status?.flatMap((text) => text.split(',')).map(statusNamed);
+  const page = await readRuns(context.connect(), options, status);
   if (terminal.json) {
     terminal.document({ runs: page.nodes, totalCount: page.totalCount, nextCursor: page.nextCursor });
     return EXIT.ok;
   }
-  if (page.nodes.length === 0) terminal.note('There are no runs. Start one with: paceline train');
-  else printRuns(page.nodes, terminal, Date.now());
-  if (page.nextCursor) terminal.note(`${page.nodes.length} of ${page.totalCount}. More with: paceline runs --after ${page.nextCursor}`);
+  if (page.nodes.length > 0) printRuns(page.nodes, terminal, Date.now());
+  else if (status || options.name !== undefined) terminal.note('No run is like that.');
+  else terminal.note(`There are no runs. Start one with: ${terminal.program} train`);
+  if (page.nextCursor) {
+    const more = Math.min(MAX_RUNS, page.nodes.length * 5);
+    terminal.note(`${page.nodes.length} of ${plural(page.totalCount, 'run')}. More with --limit ${more}, or --all.`);
+  }
   return EXIT.ok;
 }
 
-async function run(context: CommandContext, command: Command, id: string): Promise<number> {
+async function readRuns(client: PacelineClient, { limit, all, after, name }: RunsOptions, status: readonly RunStatus[] | undefined) {
+  const nodes: RunSummary[] = [];
+  const wanted = all ? MAX_RUNS : limit;
+  let cursor = after;
+  for (;;) {
+    const first = Math.min(PAGE, wanted - nodes.length);
+    const page = await client.runs({
+      first,
+      ...(cursor === undefined ? {} : { after: cursor }),
+      ...(status ? { status } : {}),
+      ...(name === undefined ? {} : { name }),
+    });
+    nodes.push(...page.nodes);
+    if (page.nextCursor === null || nodes.length >= wanted) return { nodes, totalCount: page.totalCount, nextCursor: page.nextCursor };
+    cursor = page.nextCursor;
+  }
+}
+
+/** @throws UserError FLAG_INVALID */
+function statusNamed(text: string): RunStatus {
+  const named = STATUSES.find((status) => status === text.trim().toUpperCase());
+  if (named) return named;
+  throw new UserError('FLAG_INVALID', `--status ${JSON.stringify(text.slice(0, 40))} is no status${suggestion(text, STATUSES) || '.'}`, {
+    hint: `A run is ${STATUSES.slice(0, -1).join(', ')} or ${STATUSES.at(-1)!}.`,
+    exit: 'usage',
+  });
+}
+
+async function run(context: CommandContext, command: Command, reference: string): Promise<number> {
   const { terminal } = context;
   const { watch, events } = command.opts<{ watch?: boolean; events?: number }>();
   const client = context.connect();
   try {
+    const id = await whichRun(client, reference);
     const found = await client.run(id);
-    if (!found) throw new PacelineApiError('NOT_FOUND', `There is no run ${clean(id, 60)}.`);
+    if (!found)
+      throw new UserError('NOT_FOUND', `There is no run ${id}.`, {
+        hint: '`paceline runs` lists the runs of your team.',
+        exit: 'notFound',
+      });
     const history = events === undefined ? undefined : (await client.events(id, { last: events })).nodes;
     if (watch) {
-      const [newest] = (await client.events(id, { last: 1 })).nodes;
       for (const event of history ?? []) terminal.note(eventLine(event, terminal));
-      const interrupt = interruptSignal();
-      try {
-        return await finishWatching(client, id, terminal, interrupt.signal, newest?.seq ?? 0);
-      } finally {
-        interrupt.dispose();
-      }
+      return await watchFrom(client, id, terminal);
     }
     if (terminal.json) terminal.document(history ? { ...found, events: history } : found);
-    else printRun(found, terminal, Date.now());
+    else printRun(found, terminal, Date.now(), client.url);
     if (!terminal.json) for (const event of history ?? []) terminal.print(eventLine(event, terminal));
     return EXIT.ok;
   } finally {
     await client.close();
   }
-}
-
-/** Watches a run to its end and prints the result. @returns the exit code: 0 only for SUCCEEDED */
-export async function finishWatching(
-  client: PacelineClient,
-  runId: string,
-  terminal: Terminal,
-  signal: AbortSignal,
-  afterSeq: number,
-): Promise<number> {
-  const over = await watchRun(client, runId, terminal, { signal, afterSeq });
-  if (!over) {
-    if (terminal.json) terminal.document({ runId, detached: true });
-    terminal.note(`Detached; the run goes on. Return to it with: paceline run ${runId} --watch`);
-    return EXIT.interrupted;
-  }
-  if (terminal.json) terminal.document(over);
-  terminal.print(`${paintStatus(over.status, terminal)}${over.statusReason ? `  ${clean(over.statusReason, 1000)}` : ''}`);
-  if (!terminal.json) printResult(over, terminal);
-  return over.status === 'SUCCEEDED' ? EXIT.ok : EXIT.unsuccessful;
-}
-
-async function cancel(context: CommandContext, _command: Command, id: string): Promise<number> {
-  const { terminal } = context;
-  const cancelled = await context.connect().cancelRun(id);
-  if (terminal.json) terminal.document(cancelled);
-  const isOver = FINAL_STATUSES.has(cancelled.status);
-  terminal.print(
-    isOver
-      ? `${cancelled.id} is ${paintStatus(cancelled.status, terminal)}`
-      : `${cancelled.id} is being cancelled (${paintStatus(cancelled.status, terminal)} now)`,
-  );
-  return EXIT.ok;
 }
 
 async function workers(context: CommandContext): Promise<number> {
@@ -132,7 +132,7 @@ async function workers(context: CommandContext): Promise<number> {
     terminal.document({ workers: fleet, servers });
     return EXIT.ok;
   }
-  if (fleet.length === 0) terminal.note('No worker reports to the api. `paceline up` starts some on this machine.');
+  if (fleet.length === 0) terminal.note(`No worker reports to the api. \`${terminal.program} up\` starts some on this machine.`);
   const columns = [
     { title: 'ROLE' },
     { title: 'NAME', least: 10 },
@@ -141,7 +141,7 @@ async function workers(context: CommandContext): Promise<number> {
     { title: 'PID', align: 'right', drop: 4 },
     { title: 'MEMORY', align: 'right', drop: 3 },
     { title: 'SEEN', drop: 1 },
-    { title: 'RUN', drop: 2, least: 8 },
+    { title: 'RUN', drop: 2 },
     { title: 'ENGINE', drop: 6, least: 8 },
   ] as const;
   const now = Date.now();
@@ -156,7 +156,7 @@ async function workers(context: CommandContext): Promise<number> {
     String(member.pid),
     bytes(member.rssBytes),
     ago(member.lastSeenAt, now),
-    member.runId ?? '–',
+    member.runId === null ? '–' : shortId(member.runId),
     clean(engine ?? '–', 80),
   ]);
   const width = terminal.stdout.isTTY ? terminal.stdout.columns() : 240;

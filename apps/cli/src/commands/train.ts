@@ -3,13 +3,14 @@ import { randomUUID } from 'node:crypto';
 import { PacelineApiError, type PacelineClient, type Run } from '@paceline/client';
 import { EXIT, UserError } from '@paceline/runtime';
 import { parseRunSpec, type RunSpec, type RunSpecInput, type SpecIssue } from '@paceline/spec';
-import type { Command } from 'commander';
+import type { Command, Option } from 'commander';
 import { interruptSignal, type CommandContext } from '../command.js';
 import { SpecError, type LocatedIssue } from '../failure.js';
 import { readSpecFile, type SpecFile } from '../spec/spec-file.js';
 import { mergeFlags, specFlags, specOptions, type SpecFlag } from '../spec/spec-flags.js';
 import { clean } from '../terminal/clean.js';
-import { finishWatching } from './run.js';
+import { finishWatching } from '../watch-run.js';
+import { checkpointReference, shortId, whichRun } from '../which-run.js';
 
 export interface TrainOptions {
   readonly detach?: boolean;
@@ -17,7 +18,7 @@ export interface TrainOptions {
   readonly resumeFrom?: ResumeFrom;
 }
 
-/** A checkpoint of another run: its newest, or that of a round. */
+/** A checkpoint of another run: its newest, or that of a round. The run as it was typed: `whichRun` finds its id. */
 interface ResumeFrom {
   readonly runId: string;
   readonly round?: number;
@@ -32,7 +33,6 @@ export function addTrain(
   const flags = specFlags();
   const command = program
     .command('train')
-    .summary('start a run and show its progress')
     .description(
       'Starts a run from a spec file, flags, or both (flags win), and shows its progress until it is over.\n' +
         'Ctrl-C detaches: the run goes on, and `paceline run ID --watch` returns to it.',
@@ -41,9 +41,32 @@ export function addTrain(
     .option('--detach', 'return as soon as the run is created')
     .option('--cluster-spec <id>', 'train on the servers and workers of this cluster spec')
     .option('--resume-from <run>', 'begin with the newest checkpoint of another run, or with that of a round: RUN@ROUND', resumePoint);
-  for (const option of specOptions(flags)) command.addOption(option);
+  for (const flag of flags) for (const option of specOptions([flag])) command.addOption(grouped(option, headingOf(flag.field.path)));
+  command.addHelpText('after', EXAMPLES);
   command.action(act((context, self, file) => train(context, self, file, flags)));
 }
+
+/** Headings of the help, by the first words of fields; what no line names stands with the options of the command. */
+const HEADINGS: readonly (readonly [heading: string, fields: readonly string[]])[] = [
+  ['How long, and with which rows:', ['length', 'globalBatch', 'dropRemainder', 'seed']],
+  ['Model and data:', ['model', 'modelTopology', 'dataset', 'loss', 'metrics', 'weights']],
+  ['Augmentation of images:', ['augmentation']],
+  ['Optimizer and gradients:', ['optimizer', 'gradient', 'schedule']],
+  ['Over many processes:', ['replicas', 'strategy', 'engine', 'stepDeadlineMs', 'restarts']],
+  ['Checkpoints:', ['checkpoint']],
+];
+
+const headingOf = (path: string): string | undefined => HEADINGS.find(([, fields]) => fields.includes(path.split('.')[0]!))?.[0];
+
+const grouped = (option: Option, heading: string | undefined): Option => (heading === undefined ? option : option.helpGroup(heading));
+
+const EXAMPLES = `
+Examples:
+  paceline train                                           an MLP on MNIST, with the defaults
+  paceline train --model cnn --epochs 3 --name first-cnn   another model, for longer
+  paceline train --optimizer adam --learning-rate 0.001 --seed 7
+  paceline train spec.yaml --replicas 8                    a file, with one field changed
+  paceline train --resume-from first-cnn@400               from a checkpoint of another run`;
 
 async function train(context: CommandContext, command: Command, file: string | undefined, flags: readonly SpecFlag[]): Promise<number> {
   const { terminal } = context;
@@ -57,7 +80,7 @@ async function train(context: CommandContext, command: Command, file: string | u
     if (options.detach) {
       if (terminal.json) terminal.document({ runId: run.id, name: run.name, status: run.status });
       terminal.print(`${run.id}`);
-      terminal.note(`The run goes on. See it with: paceline run ${run.id} --watch`);
+      terminal.note(`The run goes on. See it with: ${terminal.program} run ${shortId(run.id)} --watch`);
       return EXIT.ok;
     }
     terminal.note(`run ${terminal.style('bold', run.id, 'stderr')}  ${clean(run.name)}`);
@@ -74,11 +97,11 @@ async function train(context: CommandContext, command: Command, file: string | u
 
 /** @throws UserError FLAG_INVALID */
 export function resumePoint(text: string): ResumeFrom {
-  const [, runId, round] = /^([0-9a-f-]{36})(?:@(\d{1,10}))?$/i.exec(text) ?? [];
-  if (runId !== undefined) return { runId, ...(round === undefined ? {} : { round: Number(round) }) };
+  const reference = checkpointReference(text);
+  if (reference !== undefined) return { runId: reference.run, ...(reference.round === undefined ? {} : { round: reference.round }) };
   const said = JSON.stringify(text.slice(0, 80));
-  throw new UserError('FLAG_INVALID', `--resume-from ${said} is not the id of a run, or ID@ROUND.`, {
-    hint: '`paceline checkpoints ID` lists the checkpoints of a run.',
+  throw new UserError('FLAG_INVALID', `--resume-from ${said} is not a run, or RUN@ROUND.`, {
+    hint: 'A run is its id or a part of it, its name, or @last. `paceline checkpoints RUN` lists the checkpoints of a run.',
     exit: 'usage',
   });
 }
@@ -116,18 +139,19 @@ function locate(
 async function createRun(
   client: PacelineClient,
   spec: RunSpecInput,
-  { clusterSpec: clusterSpecId, resumeFrom }: TrainOptions,
+  { clusterSpec: clusterSpecId, resumeFrom: typed }: TrainOptions,
   file: SpecFile | undefined,
   given: ReadonlyMap<string, unknown>,
   flags: readonly SpecFlag[],
 ): Promise<Run> {
   const idempotencyKey = randomUUID();
+  const resumeFrom = typed && { ...typed, runId: await whichRun(client, typed.runId) };
   for (let attempt = 1; ; attempt++) {
     try {
       return await client.createRun(spec, { idempotencyKey, clusterSpecId, resumeFrom });
     } catch (error) {
       if (!(error instanceof PacelineApiError)) throw error;
-      if (error.code === 'INVALID_INPUT') throw new SpecError(error.message, locate(error.issues, file, given, flags));
+      if (error.code === 'INVALID_INPUT') throw new SpecError('The run spec is wrong.', locate(error.issues, file, given, flags));
       if (error.code === 'NOT_FOUND') throw new UserError('NOT_FOUND', error.message, { exit: 'notFound', cause: error });
       if (error.code !== 'TIMEOUT' || attempt === 2) throw error;
     }

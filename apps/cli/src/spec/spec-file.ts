@@ -4,8 +4,9 @@
  */
 import { readFileSync, statSync } from 'node:fs';
 import { UserError } from '@paceline/runtime';
-import { isMap, LineCounter, parseDocument, type Document } from 'yaml';
+import { isMap, LineCounter, parseDocument, type Document, type YAMLError } from 'yaml';
 import { SpecError } from '../failure.js';
+import { bytes } from '../terminal/format.js';
 import { jsonFault } from './json-fault.js';
 
 export interface SpecFile {
@@ -29,7 +30,7 @@ export function readSpecFile(file: string): SpecFile {
   if (first) {
     const issues = document.errors
       .slice(0, 5)
-      .map((error) => ({ path: '(file)', message: error.message, at: place(file, lines, error.pos[0]) }));
+      .map((error) => ({ path: '(file)', message: yamlFault(error), at: place(file, lines, error.pos[0]) }));
     throw new SpecError(`${file} is not valid YAML.`, issues);
   }
   const value: unknown = toValue(file, document);
@@ -41,12 +42,27 @@ export function readSpecFile(file: string): SpecFile {
   return { name: file, value: value as Record<string, unknown>, at: (path) => locate(file, document, lines, path) };
 }
 
+/** What people most often get wrong, in their words; the parser's for the rest. */
+const YAML_FAULTS: Partial<Record<YAMLError['code'], string>> = {
+  BAD_INDENT: 'this line is not indented as far as it must be, or a bracket above it is not closed',
+  BLOCK_AS_IMPLICIT_KEY: 'two fields stand on one line: put the second on a line of its own, or quote the value',
+  BLOCK_IN_FLOW: 'inside of {} and [] fields are written with commas, on as many lines as you like',
+  DUPLICATE_KEY: 'this field is there twice',
+  MISSING_CHAR: 'something is missing here: a colon after a name, a comma, or a closing bracket or quote',
+  MULTILINE_IMPLICIT_KEY: 'this is no field: a colon after its name is missing',
+  MULTIPLE_DOCS: 'a run spec is one document: nothing may stand after a line of ---',
+  TAB_AS_INDENT: 'indentation is by spaces, not by tabs',
+  UNEXPECTED_TOKEN: 'this does not belong here; a text with special characters is put in quotes',
+};
+
+const yamlFault = ({ code, message }: YAMLError): string => YAML_FAULTS[code] ?? message;
+
 function readText(file: string): string {
   try {
     const stat = statSync(file);
     if (!stat.isFile()) throw new UserError('SPEC_FILE_UNREADABLE', `${file} is not a file.`, { exit: 'notFound' });
     if (stat.size > MAX_BYTES)
-      throw new UserError('SPEC_FILE_TOO_LARGE', `${file} is ${stat.size} bytes long; a run spec has at most ${MAX_BYTES}.`, {
+      throw new UserError('SPEC_FILE_TOO_LARGE', `${file} has ${bytes(stat.size)}; a run spec has at most ${bytes(MAX_BYTES)}.`, {
         exit: 'badSpec',
       });
     const text = readFileSync(file, 'utf8');

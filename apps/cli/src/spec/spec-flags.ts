@@ -12,6 +12,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { UserError } from '@paceline/runtime';
 import { describeSurface, LIMITS, specFromSurface, type SurfaceField } from '@paceline/spec';
 import { Option } from 'commander';
+import { suggestion } from '../did-you-mean.js';
 
 export interface SpecFlag {
   readonly field: SurfaceField;
@@ -72,8 +73,8 @@ function describe(field: SurfaceField): string {
 
 /** Only the form is converted; bounds and combinations are the schema's. @throws UserError FLAG_INVALID */
 function convert({ kind, enumValues }: SurfaceField, name: string, text: string): unknown {
-  const wrong = (expected: string): UserError =>
-    new UserError('FLAG_INVALID', `--${name} ${JSON.stringify(text.slice(0, 60))} is not ${expected}.`, { exit: 'usage' });
+  const wrong = (expected: string, meant = ''): UserError =>
+    new UserError('FLAG_INVALID', `--${name} ${JSON.stringify(text.slice(0, 60))} is not ${expected}${meant || '.'}`, { exit: 'usage' });
   switch (kind) {
     case 'integer':
       if (!/^[+-]?\d+$/.test(text.trim())) throw wrong('a whole number');
@@ -82,7 +83,7 @@ function convert({ kind, enumValues }: SurfaceField, name: string, text: string)
       if (text.trim() === '' || !Number.isFinite(Number(text))) throw wrong('a number');
       return Number(text);
     case 'enum':
-      if (enumValues && !enumValues.includes(text)) throw wrong(`one of ${enumValues.join(', ')}`);
+      if (enumValues && !enumValues.includes(text)) throw wrong(`one of ${enumValues.join(', ')}`, suggestion(text, enumValues));
       return text;
     case 'enum-list': {
       const names = text
@@ -90,7 +91,7 @@ function convert({ kind, enumValues }: SurfaceField, name: string, text: string)
         .map((part) => part.trim())
         .filter((part) => part !== '');
       const unknown = names.find((part) => !enumValues?.includes(part));
-      if (unknown !== undefined) throw wrong(`a list of ${enumValues?.join(', ') ?? ''}`);
+      if (unknown !== undefined) throw wrong(`a list of ${enumValues?.join(', ') ?? ''}`, suggestion(unknown, enumValues ?? []));
       return names;
     }
     case 'json':

@@ -34,6 +34,34 @@ export function ago(iso: string, nowMs: number): string {
   return `${Math.floor(seconds / 86_400)} d ago`;
 }
 
+/** `2026-11-22 12:38:22`, in the zone of this machine. */
+export function localTime(iso: string): string {
+  const time = new Date(iso);
+  if (Number.isNaN(time.getTime())) return '–';
+  return `${localDate(time)} ${time.toTimeString().slice(0, 8)}`;
+}
+
+/** The same without the date when it is today's. */
+export function shortTime(iso: string, nowMs: number): string {
+  const time = new Date(iso);
+  return localDate(time) === localDate(new Date(nowMs)) ? time.toTimeString().slice(0, 8) : localTime(iso);
+}
+
+function localDate(time: Date): string {
+  const two = (n: number): string => String(n).padStart(2, '0');
+  return `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}`;
+}
+
+/** `1 worker`, `2 workers`; large numbers are short. */
+export function plural(number: number, noun: string): string {
+  return `${count(number)} ${noun}${number === 1 ? '' : 's'}`;
+}
+
+/** A share of 1 as `96.25 %`. */
+export function percent(share: number | null | undefined, digits = 2): string {
+  return share === null || share === undefined || !Number.isFinite(share) ? '–' : `${(share * 100).toFixed(digits)} %`;
+}
+
 export function bytes(value: number): string {
   for (const [size, unit] of [
     [2 ** 30, 'GiB'],

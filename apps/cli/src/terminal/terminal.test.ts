@@ -124,7 +124,7 @@ describe('the progress line', () => {
 
   it('says everything where there is room', () => {
     expect(progressLine(running, { width: 120, unicode: true })).toBe(
-      `epoch 2/5 ${'█'.repeat(13)}${'░'.repeat(17)} 43%  round 512/1175  loss 0.2315  acc 0.931  12.3k examples/s  ETA 0:08`,
+      `epoch 2/5 ${'█'.repeat(13)}${'░'.repeat(17)} 43%  round 512/1175  loss 0.2315  acc 93.1 %  12.3k examples/s  ETA 0:08`,
     );
   });
 

@@ -3,6 +3,7 @@
  * see results only. Colours only on a terminal that wants them (NO_COLOR, TERM=dumb, FORCE_COLOR).
  */
 import { writeSync } from 'node:fs';
+import { asTyped, programName } from './pasteable.js';
 
 export interface Stream {
   readonly isTTY: boolean;
@@ -38,6 +39,10 @@ export interface Terminal {
   /** The one JSON document. */
   document(value: unknown): void;
   style(style: Style, text: string, stream?: 'stdout' | 'stderr'): string;
+  /** What is typed before a command here, for hints: `paceline`, or `npx paceline`. */
+  readonly program: string;
+  /** A text of the api or of a library, with the commands in it as they are typed here. */
+  typed(text: string): string;
 }
 
 export interface TerminalOptions {
@@ -52,7 +57,12 @@ export function createTerminal(
   stderr: Stream = processStream(process.stderr),
 ): Terminal {
   const locale = env['LC_ALL'] || env['LC_CTYPE'] || env['LANG'] || '';
+  let program: string | undefined;
   const terminal: Terminal = {
+    get program() {
+      return (program ??= programName(env));
+    },
+    typed: (text) => (text.includes('paceline ') ? asTyped(text, terminal.program) : text),
     stdout,
     stderr,
     env,

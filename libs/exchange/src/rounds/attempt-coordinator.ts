@@ -466,7 +466,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     if (!this.options.succession) {
       if (this.round > 0) this.event('run.restored', `goes on from the checkpoint of round ${this.round}`, { round: this.round });
       const facts = { workers, servers, replicas, totalRounds: schedule.totalRounds, fingerprint: this.attendance.fingerprint ?? '' };
-      this.event('training.started', `training started with ${workers} worker(s), ${servers} server(s), ${replicas} replicas`, facts);
+      this.event('training.started', `training started; workers: ${workers}, servers: ${servers}, replicas: ${replicas}`, facts);
     }
     // Restored from a checkpoint of its last round: only the measuring is left.
     if (this.round >= schedule.totalRounds) this.finishTraining();

@@ -11,6 +11,7 @@ import { ProtocolError, type DataPlaneErrorCode, type MessageOf } from '@pacelin
 import type { Connection, FrameNumbers } from '../connection.js';
 import { LossCounter, MAX_LOSSES } from './loss-counter.js';
 import type { CoordinatedMember as Member, Membership } from './membership.js';
+import { counted } from '../words.js';
 
 export interface AttendanceOptions {
   readonly fingerprint?: string | undefined;
@@ -173,7 +174,7 @@ export class Attendance {
     if (workers === this.workerTarget || !(workers >= 1)) return;
     this.workerTarget = workers;
     this.hasChanged = true;
-    this.hooks.event('scale.changed', `at most ${workers} worker(s) from now on`, { workers, round: this.hooks.round() });
+    this.hooks.event('scale.changed', `at most ${counted(workers, 'worker')} from now on`, { workers, round: this.hooks.round() });
   }
 
   /** Scaled in: the members of the highest seats go, and are asked for nothing more. Returns all that are leaving. */
@@ -181,7 +182,7 @@ export class Attendance {
     const staying = this.members.live().filter((member) => member.leaving === undefined);
     const bySeat = staying.sort((a, b) => a.seat - b.seat);
     for (const member of bySeat.slice(this.workerTarget)) {
-      member.leaving = `scaled in to ${this.workerTarget} worker(s)`;
+      member.leaving = `scaled in to ${counted(this.workerTarget, 'worker')}`;
       this.hasChanged = true;
     }
     return this.members.all().filter((member) => member.leaving !== undefined && member.up);

@@ -2,6 +2,7 @@
 import type { RoundSchedule } from './coordinator-table.js';
 import type { CutContent } from './cuts.js';
 import type { Journal } from './journal.js';
+import { counted } from '../words.js';
 
 /** Weight of the newest round in the smoothed rate: about 20 rounds. */
 const SMOOTHING = 0.05;
@@ -141,7 +142,7 @@ export class RoundLedger {
     this.journal.append({
       kind: 'event',
       type: 'replica.dropped',
-      message: `${all} examples of ${rounds} round(s) came too late and were dropped`,
+      message: `${counted(all, 'example')} of ${counted(rounds, 'round')} came too late and were dropped`,
       data: { round, rounds, examples: all },
     });
   }

@@ -8,6 +8,7 @@
 import type { CutFile } from '@paceline/protocol';
 import type { CoordinatorOptions } from './coordinator-table.js';
 import { Cuts, type CompletedCut, type CutContent, type CutReason } from './cuts.js';
+import { counted, sizeText } from '../words.js';
 
 export type StopReason = 'pause' | 'shutdown';
 
@@ -82,7 +83,7 @@ export class Stops {
     const { reason } = this.cuts;
     if (!this.cuts.settle(generation, true)) return false;
     const { bytes, sha256, loss } = record;
-    this.journal('checkpoint.written', `checkpoint of round ${generation} written: ${bytes} bytes`, {
+    this.journal('checkpoint.written', `checkpoint of round ${generation} written: ${sizeText(bytes)}`, {
       attempt: this.options.attempt,
       round: generation,
       reason,
@@ -128,7 +129,7 @@ export class Stops {
   ending(round: number): { readonly reason: StopReason; readonly message: string; readonly redone: number } {
     const { reason, why } = this.stop!;
     const redone = Math.max(0, round - this.newest);
-    const again = redone > 0 ? `, ${redone} round(s) will be redone` : '';
+    const again = redone > 0 ? `, ${counted(redone, 'round')} will be redone` : '';
     return { reason, redone, message: `${why}; stopped at the checkpoint of round ${this.newest}${again}` };
   }
 }

@@ -83,7 +83,7 @@ describe('placing', () => {
       server.role === 'standby' && server.index === 1 ? { ...server, claim: null, madeAtMs: NOW } : server,
     );
     expect(decide(run({ ...waiting, servers: open }))).toEqual([
-      { kind: 'explain', reason: 'waits for 2 parameter servers with a standby each to take their parts: 3 of 4 have' },
+      { kind: 'explain', reason: 'waits for 2 parameter servers with a standby each to get ready: 3 of 4 are' },
     ]);
     expect(decide(run(waiting))).toEqual([
       { kind: 'mark-started' },

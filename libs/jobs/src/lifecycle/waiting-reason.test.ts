@@ -27,7 +27,7 @@ it.each<[string, Partial<FleetCounts>, number, number, string]>([
     0,
     'waits for 3 parameter servers: only one is connected; start more, or ask for fewer (strategy.servers)',
   ],
-  ['claims under way', { liveServers: 3, liveWorkers: 1 }, 3, 2, 'waits for 3 parameter servers to take their parts: 2 of 3 have'],
+  ['claims under way', { liveServers: 3, liveWorkers: 1 }, 3, 2, 'waits for 3 parameter servers to get ready: 2 of 3 are'],
   ['everything is there', { liveServers: 1, liveWorkers: 1 }, 1, 1, 'is about to be set up'],
   [
     'a worker of another release',
@@ -52,6 +52,6 @@ it('counts processes where shards have standbys', () => {
     'waits for 2 parameter servers with a standby each: needs 4 server processes, 3 are free; start more, or ask for fewer (strategy.servers, strategy.standby)',
   );
   expect(waitsForServers(counts({ liveServers: 4 }), needed, 3)).toBe(
-    'waits for 2 parameter servers with a standby each to take their parts: 3 of 4 have',
+    'waits for 2 parameter servers with a standby each to get ready: 3 of 4 are',
   );
 });

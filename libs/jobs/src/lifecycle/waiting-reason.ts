@@ -31,7 +31,7 @@ export function waitsForServers(
     return `${what}: needs ${needed} server processes, ${liveServers} ${liveServers === 1 ? 'is' : 'are'} free; start more, or ask for fewer (strategy.servers, strategy.standby)`;
   if (liveServers < needed)
     return `${what}: ${liveServers === 1 ? 'only one is' : `only ${liveServers} are`} connected; start more, or ask for fewer (strategy.servers)`;
-  return claimed === 0 ? `${what} to take their parts` : `${what} to take their parts: ${claimed} of ${needed} have`;
+  return claimed === 0 ? `${what} to get ready` : `${what} to get ready: ${claimed} of ${needed} ${claimed === 1 ? 'is' : 'are'}`;
 }
 
 export function waitsForWorker({ liveWorkers, incompatible }: FleetCounts): string | undefined {
