@@ -84,7 +84,7 @@ const classesOf = (model: Model): string[] =>
 
 /** Those that bring a kind of layer that none before them has, and what the GPU computes in ways of its own: shaders and small steps are slow here. */
 const ALSO =
-  /^(batch normalisation along|Conv2D with channels first|LSTM behind a mask|.*upsampling|padded average|max pooling of volumes with oblong|bidirectional ConvLSTM2D)/;
+  /^(batch normalisation along|Conv2D with channels first|LSTM behind a mask|activations of Keras|.*upsampling|padded average|max pooling of volumes with oblong|bidirectional ConvLSTM2D)/;
 const seen = new Set<string>(['LSTM']); // the one behind a mask, and in Bidirectional
 const COMPARED = [...MODELS, ...WRONG_ON_CPU].filter(([name, model]) => {
   if (classesOf(model).includes('CategoryEncoding')) return false; // refused: it reads while it computes
@@ -94,7 +94,7 @@ const COMPARED = [...MODELS, ...WRONG_ON_CPU].filter(([name, model]) => {
 });
 
 /** On this engine, or on any. */
-const UNTRAINED: ReadonlySet<string> = new Set(['CategoryEncoding', 'ThresholdedReLU']);
+const UNTRAINED: ReadonlySet<string> = new Set(['CategoryEncoding']);
 
 /** 20 to 30 s on two cores of their own. */
 const ALL_LAYERS_DEADLINE_MS = 240_000;

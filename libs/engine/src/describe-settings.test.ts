@@ -47,10 +47,10 @@ const SPELLINGS: readonly Refusal[] = [
     `${L1}.config.activityRegularizer`,
     'regularizer',
   ],
-  ['dilation', image(conv('Conv2D', { dilationRate: 2 })), `${L1}.config.dilationRate`, 'dilated'],
+  ['dilation', film(conv('Conv3D', { dilationRate: 2 })), `${L1}.config.dilationRate`, 'dilated'],
   [
     'wrapped dilation',
-    film(['TimeDistributed', { layer: part('Conv2D', { filters: 1, kernelSize: 2, dilationRate: 2 }) }]),
+    film(['TimeDistributed', { layer: part('Conv2DTranspose', { filters: 1, kernelSize: 2, dilationRate: 2 }) }]),
     `${L1}.config.layer.config.dilationRate`,
     'dilated',
   ],
@@ -67,14 +67,24 @@ const SPELLINGS: readonly Refusal[] = [
 ];
 
 const MEANINGLESS: readonly Refusal[] = [
-  ['strides 0', film(conv('Conv3DTranspose', { strides: 0 })), L1, 'strides of Conv3DTranspose must be positive integers, not [0,0,0]'],
-  ['half a stride', film(conv('Conv3D', { strides: 0.5 })), L1, 'must be positive integers'],
-  ['half a stride in time', film(['ConvLSTM2D', { filters: 2, kernel_size: 2, strides: 0.5 }]), L1, 'strides to be a positive integer'],
-  ['causal images', image(conv('Conv2D', { padding: 'causal' })), L1, 'padding of Conv2D is "valid" or "same"'],
-  ['causal volumes', film(conv('Conv3D', { padding: 'causal' })), L1, 'padding'],
-  ['causal images in time', film(conv('ConvLSTM2D', { padding: 'causal' })), L1, 'padding'],
-  ['a causal pool', rows(['MaxPooling1D', { padding: 'causal' }]), L1, 'padding'],
-  ['a causal wrapped pool', film(['TimeDistributed', { layer: part('MaxPooling2D', { padding: 'causal' }) }]), L1, 'padding'],
+  [
+    'strides 0',
+    film(conv('Conv3DTranspose', { strides: 0 })),
+    `${L1}.config.strides`,
+    'must be a positive integer, or one for each dimension, not 0',
+  ],
+  ['half a stride', film(conv('Conv3D', { strides: 0.5 })), `${L1}.config.strides`, 'positive integer'],
+  ['half a stride in time', film(['ConvLSTM2D', { filters: 2, kernel_size: 2, strides: 0.5 }]), `${L1}.config.strides`, 'positive integer'],
+  ['causal images', image(conv('Conv2D', { padding: 'causal' })), `${L1}.config.padding`, 'one of "valid", "same", not'],
+  ['causal volumes', film(conv('Conv3D', { padding: 'causal' })), `${L1}.config.padding`, 'one of'],
+  ['causal images in time', film(conv('ConvLSTM2D', { padding: 'causal' })), `${L1}.config.padding`, 'one of'],
+  ['a causal pool', rows(['MaxPooling1D', { padding: 'causal' }]), `${L1}.config.padding`, 'one of'],
+  [
+    'a causal wrapped pool',
+    film(['TimeDistributed', { layer: part('MaxPooling2D', { padding: 'causal' }) }]),
+    `${L1}.config.layer.config.padding`,
+    'one of',
+  ],
   ['groups', image(conv('Conv2D', { groups: 2 })), `${L1}.config.groups`, 'groups'],
   ['dropout of all', film(conv('ConvLSTM2D', { dropout: 1 })), `${L1}.config.dropout`, 'less than 1'],
   [
@@ -84,8 +94,8 @@ const MEANINGLESS: readonly Refusal[] = [
     'from 0',
   ],
   ['dropout by a word', rows(rnnOf('GRUCell', { dropout: 'half' })), `${L1}.config.cell.config.dropout`, 'a number'],
-  ['an infinite scale', image(['Rescaling', { scale: 1e39 }]), L1, 'float32'],
-  ['an infinite offset', image(['Rescaling', { scale: 1, offset: -1e39 }]), L1, 'float32'],
+  ['an infinite scale', image(['Rescaling', { scale: 1e39 }]), `${L1}.config.scale`, 'float32'],
+  ['an infinite offset', image(['Rescaling', { scale: 1, offset: -1e39 }]), `${L1}.config.offset`, 'float32'],
 ];
 
 const cell = (units: number) => part('SimpleRNNCell', { units, kernel_initializer: 'zeros', recurrent_initializer: 'zeros' });

@@ -127,8 +127,8 @@ const REFUSALS: readonly (readonly [string, RunSpecInput['model'], string, strin
     `${L}.3`,
     'parameters',
   ],
-  ['units -3', sequential(input, ['Dense', { units: -3 }]), `${L}.1`, 'positive integer'],
-  ['units "many"', sequential(input, ['Dense', { units: 'many' }]), `${L}.1`, 'positive integer'],
+  ['units -3', sequential(input, ['Dense', { units: -3 }]), `${L}.1.config.units`, 'positive integer'],
+  ['units "many"', sequential(input, ['Dense', { units: 'many' }]), `${L}.1.config.units`, 'positive integer'],
   ['a huge activation', sequential(input, ['RepeatVector', { n: 1e9 }]), `${L}.1`, 'too large'],
   [
     'an empty activation',
@@ -167,8 +167,13 @@ const REFUSALS: readonly (readonly [string, RunSpecInput['model'], string, strin
     `${L}.1.config.kernel_constraint`,
     'constraints',
   ],
-  ['an unknown activation', sequential(input, ['Dense', { units: 10, activation: 'nope' }]), `${L}.1`, 'Unknown activation'],
-  ['an unknown initializer', sequential(input, ['Dense', { units: 10, kernel_initializer: 'nope' }]), `${L}.1`, 'nope'],
+  ['an unknown activation', sequential(input, ['Dense', { units: 10, activation: 'nope' }]), `${L}.1.config.activation`, 'one of linear'],
+  [
+    'an unknown initializer',
+    sequential(input, ['Dense', { units: 10, kernel_initializer: 'nope' }]),
+    `${L}.1.config.kernel_initializer`,
+    'nope',
+  ],
   [
     'an initializer that would take hours',
     sequential(input, ['Dense', { units: 30_000, kernel_initializer: { class_name: 'Orthogonal', config: {} } }], out10),

@@ -3,7 +3,8 @@ import { fieldsOf, layersOf, type RunSpec } from '@paceline/spec';
 import type { BuiltModel } from './build-model.js';
 import { ModelError } from './model-error.js';
 import { checkPlacement } from './placement.js';
-import { tsConfig, type PlannedModel } from './topology.js';
+import { configOf, dialectOf } from './settings/dialect.js';
+import type { PlannedModel } from './topology.js';
 
 interface Gap {
   readonly layers: readonly string[];
@@ -14,26 +15,13 @@ interface Gap {
   readonly message: string;
 }
 
-const isDilated = ({ dilationRate: rate }: Readonly<Record<string, unknown>>): boolean => [rate ?? 1].flat().some((value) => value !== 1);
-
 /** What tf.js 4.22 cannot differentiate, found by training every allowed layer on every engine (gradients.test.ts). */
 const GAPS: readonly Gap[] = [
-  {
-    layers: ['ThresholdedReLU'],
-    applies: () => true,
-    message: 'tf.js has no gradient for ThresholdedReLU: use ReLU or LeakyReLU',
-  },
   {
     layers: ['Conv1D'],
     key: 'padding',
     applies: (config) => config['padding'] === 'causal',
     message: 'tf.js has no causal padding: pad the input and use "valid"',
-  },
-  {
-    layers: ['Conv1D', 'Conv2D', 'Conv2DTranspose', 'Conv3D', 'Conv3DTranspose', 'ConvLSTM2D'],
-    key: 'dilationRate',
-    applies: isDilated,
-    message: 'tf.js has no gradient for dilated convolutions: use dilation_rate 1',
   },
   {
     layers: ['UpSampling2D'],
@@ -68,8 +56,9 @@ export function checkTrainable(
   spec: Pick<RunSpec, 'model' | 'loss' | 'engine'>,
 ): void {
   if (typeof spec.model !== 'string') {
+    const dialect = dialectOf(spec.model.topology);
     for (const { layer, path } of layersOf(spec.model.topology)) {
-      const config = tsConfig(layer.config) as Readonly<Record<string, unknown>>;
+      const config = configOf(layer.class_name, layer.config, dialect);
       const gap = GAPS.find(({ layers, applies }) => layers.includes(layer.class_name) && applies(config, spec.engine));
       if (!gap) continue;
       const field = gap.key ? ['config', fieldsOf(layer.config).get(gap.key)?.key ?? gap.key] : [];

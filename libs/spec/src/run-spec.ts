@@ -14,6 +14,8 @@ export const MODEL_ZOO = ['mlp', 'mlp-dropout', 'cnn'] as const;
 export const DATASETS = ['mnist'] as const;
 export const LOSSES = ['sparseCategoricalCrossentropy', 'categoricalCrossentropy', 'meanSquaredError'] as const;
 export const METRICS = ['accuracy'] as const;
+/** What Keras calls them for short. */
+export const METRIC_SHORT_NAMES: ReadonlyMap<unknown, (typeof METRICS)[number]> = new Map([['acc', 'accuracy']]);
 /** What computes on a worker. */
 export const BACKENDS = ['wasm', 'wasm-relaxed', 'cpu', 'tensorflow', 'webgpu'] as const;
 export type BackendName = (typeof BACKENDS)[number];
@@ -274,9 +276,15 @@ export type SpecResult = { readonly ok: true; readonly spec: RunSpec } | { reado
 
 /** Validates untrusted input. Never throws; at most 20 issues are returned, each naming its field. */
 export function parseRunSpec(input: unknown): SpecResult {
-  const result = runSpecSchema.safeParse(input);
+  const result = runSpecSchema.safeParse(withMetricsInFull(input));
   if (result.success) return { ok: true, spec: result.data };
   return { ok: false, issues: flattenIssues(result.error.issues).slice(0, 20) };
+}
+
+function withMetricsInFull(input: unknown): unknown {
+  const metrics: unknown = (input as { readonly metrics?: unknown } | null | undefined)?.metrics;
+  if (!Array.isArray(metrics)) return input;
+  return { ...(input as object), metrics: metrics.map((name: unknown) => METRIC_SHORT_NAMES.get(name) ?? name) };
 }
 
 function flattenIssues(issues: readonly z.core.$ZodIssue[], prefix: readonly PropertyKey[] = []): SpecIssue[] {

@@ -29,6 +29,11 @@ describe('the surface of the run spec', () => {
     for (const engine of ['metal', 'constructor']) expect(parseRunSpec({ engine } as never)).toMatchObject(unknown);
   });
 
+  it('takes the short names of metrics', () => {
+    expect(parseRunSpec({ metrics: ['acc'] as never })).toMatchObject({ ok: true, spec: { metrics: ['accuracy'] } });
+    expect(parseRunSpec({ metrics: ['f1'] as never })).toMatchObject({ ok: false, issues: [{ path: 'metrics.0' }] });
+  });
+
   it('refuses an augmentation that changes nothing, and takes one without the rest', () => {
     expect(parseRunSpec({ augmentation: {} })).toMatchObject({
       ok: false,

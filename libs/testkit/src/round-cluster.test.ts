@@ -124,7 +124,8 @@ test('the holder of one replica dies five times in one round: poison round, name
     await new Promise((resolve) => setTimeout(resolve, 5));
     cluster.advance(3_100);
   }
-  expect(cluster.outcome).toEqual({ outcome: 'failed', message: expect.stringContaining('poison round: replica 0 of round 0') as string });
+  const message = 'poison round: replica 0 of round 0 has lost its worker 5 times; each time: its socket closed';
+  expect(cluster.outcome).toEqual({ outcome: 'failed', message: expect.stringContaining(message) as string });
 });
 
 test('a second holder of a seat is refused', async () => {

@@ -10,7 +10,7 @@
  */
 import { readFileSync, statSync } from 'node:fs';
 import { UserError } from '@paceline/runtime';
-import { describeSurface, LIMITS, specFromSurface, type SurfaceField } from '@paceline/spec';
+import { describeSurface, LIMITS, METRIC_SHORT_NAMES, specFromSurface, type SurfaceField } from '@paceline/spec';
 import { Option } from 'commander';
 import { suggestion } from '../did-you-mean.js';
 
@@ -89,7 +89,8 @@ function convert({ kind, enumValues }: SurfaceField, name: string, text: string)
       const names = text
         .split(',')
         .map((part) => part.trim())
-        .filter((part) => part !== '');
+        .filter((part) => part !== '')
+        .map((part) => METRIC_SHORT_NAMES.get(part) ?? part);
       const unknown = names.find((part) => !enumValues?.includes(part));
       if (unknown !== undefined) throw wrong(`a list of ${enumValues?.join(', ') ?? ''}`, suggestion(unknown, enumValues ?? []));
       return names;

@@ -64,6 +64,7 @@ describe('flags', () => {
       specOptions(specFlags()).find((option) => option.long === long)!.parseArg!(text, undefined);
     expect(parse('--learning-rate', '1e-2')).toBe(0.01);
     expect(parse('--metrics', 'accuracy')).toEqual(['accuracy']);
+    expect(parse('--metrics', 'acc')).toEqual(['accuracy']);
     expect(parse('--metrics', '')).toEqual([]);
     for (const [long, text] of [
       ['--replicas', '4.5'],

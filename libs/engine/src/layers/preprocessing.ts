@@ -55,14 +55,21 @@ function checkCrop(shape: Shape, { height, width }: Args): void {
     throw new Error(`CenterCrop cannot take ${String(height)} × ${String(width)} from an image of ${rows} × ${columns}`);
 }
 
-/** The same pixels as tf.js takes, on every engine: by their places, which has a gradient. */
+/** The same pixels as tf.js takes, on every engine: by their places, which has a gradient. Of Keras 3 (`isExact`) the middle as it is. */
 function croppingByPlaces(stock: LayerClass): LayerClass {
   return class extends stock {
     static override readonly className = stock.className;
+    private readonly isExact: boolean;
+    constructor(args: Args) {
+      super(args);
+      this.isExact = args['isExact'] === true;
+    }
     override call(inputs: tf.Tensor | tf.Tensor[]): tf.Tensor {
       const image = Array.isArray(inputs) ? inputs[0]! : inputs;
       const { height, width } = this as unknown as { readonly height: number; readonly width: number };
-      const [, rows, columns] = image.shape as [number, number, number];
+      const [, rows, columns, channels] = image.shape as [number, number, number, number];
+      if (this.isExact)
+        return tf.slice(image, [0, Math.floor((rows - height) / 2), Math.floor((columns - width) / 2), 0], [-1, height, width, channels]);
       const left = columns === width ? 0 : Math.max(1, Math.floor((columns - width) / 2));
       return tf.tidy(() => {
         const cropped = tf.gather(image, tf.tensor1d(placesOf(rows, height, Math.floor((rows - height) / 2)), 'int32'), 1);

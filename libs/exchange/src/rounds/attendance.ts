@@ -156,7 +156,7 @@ export class Attendance {
     this.hooks.take('lost');
     this.remove(member, 'worker.lost', why);
     if (member.connection.isOpen) member.connection.close(new ProtocolError(code, why));
-    this.countLosses(member);
+    this.countLosses(member, why);
   }
 
   /** A token is counted: nobody is lost over it any more. */
@@ -205,12 +205,12 @@ export class Attendance {
     this.hooks.removed(member);
   }
 
-  private countLosses({ id, host, owed }: Member): void {
+  private countLosses({ id, host, owed }: Member, why: string): void {
     if (!owed || this.hooks.isOver() || !this.hooks.serversSpeak() || !this.hooks.isStillOwed(owed)) return;
-    const replica = this.losses.count(owed.round, owed.replicas, host, this.now());
-    if (replica === undefined) return;
-    const lost = `replica ${replica} of round ${owed.round} has lost its worker ${MAX_LOSSES} times`;
-    this.hooks.poisoned(replica, `poison round: ${lost}; the last one was ${id}`);
+    const tooMany = this.losses.count(owed.round, owed.replicas, host, this.now(), why);
+    if (!tooMany) return;
+    const lost = `replica ${tooMany.replica} of round ${owed.round} has lost its worker ${MAX_LOSSES} times`;
+    this.hooks.poisoned(tooMany.replica, `poison round: ${lost}; ${tooMany.cause}; the last one was ${id}`);
   }
 
   private event(type: string, { id, seat }: { readonly id: string; readonly seat: number }, what: string, why?: string): void {

@@ -1,0 +1,18 @@
+import { expect, it } from 'vitest';
+import { LossCounter } from './loss-counter.js';
+
+/** Loses replica 2 of round 7 once per cause, on one host after another. */
+function lose(causes: readonly string[]) {
+  const counter = new LossCounter();
+  const verdicts = causes.map((why, i) => counter.count(7, [1, 2], `host ${i}`, i * 1000, why));
+  expect(verdicts.slice(0, -1).every((verdict) => verdict === undefined)).toBe(true);
+  return verdicts.at(-1);
+}
+
+it('says why the holders of a replica were lost: the one cause, or the most frequent one', () => {
+  const [gradient, socket] = ['STEP_FAILED: Error in gradient of depthwiseConv2dNative', 'its socket closed and it did not come back'];
+  expect(lose(Array<string>(5).fill(gradient))).toEqual({ replica: 1, cause: `each time: ${gradient}` });
+  expect(lose([gradient, gradient, socket, gradient, socket])?.cause).toBe(`3 times: ${gradient}`);
+  expect(lose(['a', 'b', 'c', 'd', 'e'])?.cause).toBe('the last time: e');
+  expect(lose(Array<string>(5).fill('x'.repeat(3000)))?.cause).toHaveLength('each time: '.length + 500);
+});
