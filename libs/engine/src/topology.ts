@@ -103,8 +103,10 @@ function endsOf(value: unknown, path: string): Edge[] {
   throw new ModelError(path, 'must be a list of [layer name, node index, tensor index]');
 }
 
-function callsOf(nodes: readonly unknown[] | undefined, path: string, dialect: Dialect): Edge[][] {
-  return (nodes ?? []).map((node, index) => {
+function callsOf(nodes: unknown, path: string, dialect: Dialect): Edge[][] {
+  if (nodes === undefined || nodes === null) return [];
+  if (!Array.isArray(nodes)) throw new ModelError(path, 'must be a list of the calls of the layer');
+  return nodes.map((node: unknown, index) => {
     const edges = isObject(node) ? historiesIn(node['args']) : Array.isArray(node) ? node : [];
     if (edges.length === 0 || !edges.every(isEdge)) {
       throw new ModelError(`${path}.${index}`, 'must be a list of [layer name, node index, tensor index, {}]');
