@@ -25,7 +25,9 @@ import { serveDashboard } from './http/dashboard.js';
 import { addGate } from './http/gate.js';
 import { ProblemFilter } from './http/problem.filter.js';
 import { Prometheus } from './http/prometheus.js';
+import { addQueryCheck } from './http/query-parameters.js';
 import { addSecurityHeaders } from './http/security-headers.js';
+import { answerClientError, answerFrameworkError } from './http/unreadable-requests.js';
 import { frameworkLogger } from './logger.js';
 import { ReportsConsumer } from './reports/consumer.js';
 import { Authentication } from './teams/authentication.js';
@@ -78,6 +80,8 @@ async function createApp(settings: Settings, log: Logger): Promise<NestFastifyAp
     keepAliveTimeout: 72_000,
     forceCloseConnections: 'idle',
     trustProxy: false,
+    frameworkErrors: answerFrameworkError as never,
+    clientErrorHandler: answerClientError as never,
   });
   const app = await NestFactory.create<NestFastifyApplication>(AppModule.with(settings, log), adapter, {
     logger: frameworkLogger(log),
@@ -88,6 +92,7 @@ async function createApp(settings: Settings, log: Logger): Promise<NestFastifyAp
   addSecurityHeaders(instance as never);
   app.get(Prometheus).observe(instance as never);
   addGate(instance as never, app.get(Authentication), log);
+  addQueryCheck(instance as never);
   await serveDashboard(instance as never, settings.dashboardDir);
   app.useGlobalFilters(new ProblemFilter(log));
   return app;

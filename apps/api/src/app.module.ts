@@ -32,6 +32,7 @@ import { MetricsController } from './http/metrics.controller.js';
 import { OpenApiController } from './http/openapi.controller.js';
 import { Prometheus } from './http/prometheus.js';
 import { RunsController } from './http/runs.controller.js';
+import { IdempotencyKeys } from './idempotency/idempotency-keys.js';
 import { LOGGER } from './logger.js';
 import { ReportsConsumer } from './reports/consumer.js';
 import { FleetReports } from './reports/fleet-reports.js';
@@ -53,6 +54,7 @@ import { TeamsService } from './teams/teams.service.js';
 
 const database = [Database];
 const teams = [Authentication, Bootstrap, TeamsService, TeamsResolver];
+const idempotency = [IdempotencyKeys];
 const datasets = [Datasets, DatasetsResolver];
 const clusterSpecs = [ClusterSpecs, ClusterSpecsResolver];
 const fleet = [Fleet, FleetView, FleetResolver, ServerSightings];
@@ -86,6 +88,7 @@ export class AppModule {
         { provide: LOGGER, useValue: log },
         ...database,
         ...teams,
+        ...idempotency,
         ...datasets,
         ...clusterSpecs,
         ...fleet,

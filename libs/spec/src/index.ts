@@ -5,3 +5,5 @@ export * from './model-topology.js';
 export * from './layout.js';
 export * from './surface.js';
 export * from './comparable-config.js';
+export * from './closest.js';
+export * from './inherited-spec.js';

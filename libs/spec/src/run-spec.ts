@@ -145,7 +145,7 @@ export const runSpecSchema = z
       .trim()
       .min(1)
       .max(LIMITS.nameCharacters)
-      .regex(/^[^\p{Cc}\p{Cf}]*$/u, 'must not contain control characters')
+      .regex(/^[^\p{Cc}\p{Cf}\p{Cs}]*$/u, 'must not contain control characters or halves of characters')
       .describe('A name for people.')
       .default('run'),
     model: modelSchema.describe('What is trained: a zoo name or a tf.js Layers topology.').default('mlp'),

@@ -1,6 +1,7 @@
 import type { ApolloServerPlugin } from '@apollo/server';
 import type { ApolloDriverConfig } from '@nestjs/apollo';
 import type { FastifyReply } from 'fastify';
+import { GraphQLError } from 'graphql';
 import type { Logger } from '@paceline/runtime';
 import { RETRY_AFTER_SECONDS } from '../fault.js';
 import { createErrorFormatter } from './format-error.js';
@@ -22,6 +23,23 @@ const outageStatus: ApolloServerPlugin = {
   },
 };
 
+/** They are streams, which Apollo's HTTP does not offer: said before anything runs. */
+const subscriptionsByWebSocket: ApolloServerPlugin = {
+  async requestDidStart() {
+    return {
+      async didResolveOperation({ operation }) {
+        if (operation?.operation !== 'subscription') return;
+        throw new GraphQLError(
+          'Subscriptions go over WebSocket (graphql-transport-ws) at /graphql; over HTTP there are queries and mutations.',
+          {
+            extensions: { code: 'BAD_REQUEST', http: { status: 400 } },
+          },
+        );
+      },
+    };
+  },
+};
+
 export function graphqlOptions(log: Logger): Omit<ApolloDriverConfig, 'driver'> {
   return {
     autoSchemaFile: true,
@@ -36,8 +54,8 @@ export function graphqlOptions(log: Logger): Omit<ApolloDriverConfig, 'driver'> 
     preserveHttpStatusForExecutionErrors: false,
     parseOptions,
     validationRules: limitRules,
-    plugins: [outageStatus],
+    plugins: [outageStatus, subscriptionsByWebSocket],
     formatError: createErrorFormatter(log),
-    context: (request: AuthenticatedRequest, _reply: FastifyReply): GraphqlContext => ({ viewer: request.viewer! }),
+    context: (request: AuthenticatedRequest, reply: FastifyReply): GraphqlContext => ({ viewer: request.viewer!, reply }),
   };
 }

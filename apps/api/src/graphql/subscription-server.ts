@@ -25,7 +25,7 @@ import { isDatabaseOutage } from '../database/outage.js';
 import { Fault } from '../fault.js';
 import { LOGGER } from '../logger.js';
 import { Authentication, type Viewer } from '../teams/authentication.js';
-import { createErrorFormatter } from './format-error.js';
+import { createErrorFormatter, isFromGraphql } from './format-error.js';
 import { parseAndValidate } from './limits.js';
 
 const MAX_CONNECTIONS = 1_000;
@@ -193,7 +193,7 @@ export class SubscriptionServer {
     return errors.map((error) => {
       const plain = error instanceof GraphQLError ? error.toJSON() : error;
       // Apollo does this for HTTP: an error of GraphQL itself has no code and no cause.
-      const own = error instanceof GraphQLError && !error.originalError && !plain.extensions?.['code'];
+      const own = error instanceof GraphQLError && isFromGraphql(error) && !plain.extensions?.['code'];
       return this.format(own ? { ...plain, extensions: { ...plain.extensions, code: 'GRAPHQL_VALIDATION_FAILED' } } : plain, error);
     });
   }

@@ -1,6 +1,6 @@
 import { createParamDecorator, type ExecutionContext } from '@nestjs/common';
 import { GqlExecutionContext } from '@nestjs/graphql';
-import type { FastifyRequest } from 'fastify';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Fault } from '../fault.js';
 import type { Viewer } from '../teams/authentication.js';
 
@@ -10,6 +10,8 @@ export type AuthenticatedRequest = FastifyRequest & { viewer?: Viewer };
 /** Everything a GraphQL operation knows of its caller. */
 export interface GraphqlContext {
   readonly viewer: Viewer;
+  /** Not over WebSocket. */
+  readonly reply?: FastifyReply;
   /** Ends when the caller goes away; subscriptions listen to it. */
   readonly signal?: AbortSignal;
 }

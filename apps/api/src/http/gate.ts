@@ -8,8 +8,8 @@ import type { AuthenticatedRequest } from '../graphql/viewer.decorator.js';
 import type { Authentication } from '../teams/authentication.js';
 import { sendFault, toFault } from './problem.filter.js';
 
-/** Health for orchestrators, and the dashboard's files: they hold no data, the dashboard asks for a key. */
-const PUBLIC_ROUTES: ReadonlySet<string | undefined> = new Set(['/healthz', '/readyz', '/', '/*', undefined]);
+/** Health for orchestrators, the dashboard's files and the OpenAPI document: they hold no data, and what they offer asks for a key. */
+const PUBLIC_ROUTES: ReadonlySet<string | undefined> = new Set(['/healthz', '/readyz', '/api/v1/openapi.json', '/', '/*', undefined]);
 /** Prometheus beside the api needs no key. */
 const LOOPBACK_ROUTES: ReadonlySet<string | undefined> = new Set(['/metrics']);
 const LOOPBACK = /^(?:127\.\d+\.\d+\.\d+|::1|::ffff:127\.\d+\.\d+\.\d+)$/;

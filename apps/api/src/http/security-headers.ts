@@ -11,7 +11,7 @@ const CONTENT_SECURITY_POLICY = [
   "frame-ancestors 'none'",
 ].join('; ');
 
-const HEADERS: Readonly<Record<string, string>> = {
+export const SECURITY_HEADERS: Readonly<Record<string, string>> = {
   'content-security-policy': CONTENT_SECURITY_POLICY,
   'x-content-type-options': 'nosniff',
   'x-frame-options': 'DENY',
@@ -23,6 +23,6 @@ const HEADERS: Readonly<Record<string, string>> = {
 
 export function addSecurityHeaders(instance: FastifyInstance): void {
   instance.addHook('onRequest', async (_request, reply) => {
-    void reply.headers(HEADERS);
+    void reply.headers(SECURITY_HEADERS);
   });
 }

@@ -3,7 +3,7 @@ import { Injectable } from '@nestjs/common';
 import { coordinatorOf, firstRoundOf, type RunStatus } from '@paceline/jobs';
 import { Database } from '../database/database.js';
 import { Fleet } from '../fleet/fleet.js';
-import { encodeCursor, readPage, toConnection, type PageArgs } from '../graphql/connections.js';
+import { encodeCursor, readPage, toConnection, wholeNumberUpTo, type PageArgs } from '../graphql/connections.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid, storable } from '../text-input.js';
 import { lineageColumns, readLineage } from './lineage.js';
@@ -19,8 +19,10 @@ import {
   type RunStatusChangeType,
 } from './run.types.js';
 
-const RUN_CURSOR = [/^\d{1,15}$/, /^[0-9a-f-]{36}$/];
-const EVENT_CURSOR = [/^\d{1,10}$/];
+/** Milliseconds up to the year 9999, which is as far as a time is written with four digits. */
+const RUN_CURSOR = [wholeNumberUpTo(253_402_300_799_999), isUuid];
+/** Numbers of events are 32-bit integers in PostgreSQL. */
+const EVENT_CURSOR = [wholeNumberUpTo(2 ** 31 - 1)];
 const MAX_LISTED = 2_000;
 /** Enough to show what a reference may mean. */
 const MAX_MEANT = 10;
@@ -70,9 +72,10 @@ export class Runs {
   /** Newest first. @throws Fault INVALID_INPUT */
   async list(viewer: Viewer, args: PageArgs & RunFilter) {
     const page = readPage('runs', RUN_CURSOR, args, 20);
+    const statuses = args.status ? [...new Set(args.status)] : undefined;
     const filter = {
       teamId: viewer.teamId,
-      ...(args.status ? { status: { in: [...args.status] } } : {}),
+      ...(statuses ? { status: { in: statuses } } : {}),
       ...(args.name ? { name: { contains: likeText(storable(args.name)), mode: 'insensitive' as const } } : {}),
     };
     const [direction, beyond] = page.backward ? (['asc', 'gt'] as const) : (['desc', 'lt'] as const);

@@ -75,7 +75,7 @@ export const CreateTeamResult = createUnionType({
 });
 export const CreateApiKeyResult = createUnionType({
   name: 'CreateApiKeyResult',
-  types: () => [CreateApiKeySuccess, InvalidInput, NotFound] as const,
+  types: () => [CreateApiKeySuccess, InvalidInput, NotFound, Conflict] as const,
 });
 export const RevokeApiKeyResult = createUnionType({ name: 'RevokeApiKeyResult', types: () => [RevokeApiKeySuccess, NotFound] as const });
 

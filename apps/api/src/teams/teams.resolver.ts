@@ -1,4 +1,5 @@
 import { Args, ID, Mutation, Parent, Query, ResolveField, Resolver } from '@nestjs/graphql';
+import { KEY_DESCRIPTION, OnReplay } from '../graphql/replayed.decorator.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import type { Viewer } from './authentication.js';
 import { ApiKey, CreateApiKeyResult, CreateTeamResult, RevokeApiKeyResult, Team, ViewerType } from './team.types.js';
@@ -24,13 +25,24 @@ export class TeamsResolver {
   }
 
   @Mutation(() => CreateTeamResult, { description: 'For the bootstrap (admin) key only.' })
-  createTeam(@CurrentViewer() viewer: Viewer, @Args('name') name: string) {
-    return this.teams.createTeam(viewer, name);
+  createTeam(
+    @CurrentViewer() viewer: Viewer,
+    @Args('name') name: string,
+    @Args('idempotencyKey', { nullable: true, description: KEY_DESCRIPTION }) key?: string,
+    @OnReplay() onReplay?: () => void,
+  ) {
+    return this.teams.createTeam(viewer, name, { key, onReplay });
   }
 
   @Mutation(() => CreateApiKeyResult, { description: 'Admin keys make keys for any team, other keys for their own.' })
-  createApiKey(@CurrentViewer() viewer: Viewer, @Args('teamId', { type: () => ID }) teamId: string, @Args('name') name: string) {
-    return this.teams.createApiKey(viewer, teamId, name);
+  createApiKey(
+    @CurrentViewer() viewer: Viewer,
+    @Args('teamId', { type: () => ID }) teamId: string,
+    @Args('name') name: string,
+    @Args('idempotencyKey', { nullable: true, description: KEY_DESCRIPTION }) key?: string,
+    @OnReplay() onReplay?: () => void,
+  ) {
+    return this.teams.createApiKey(viewer, teamId, name, { key, onReplay });
   }
 
   @Mutation(() => RevokeApiKeyResult)

@@ -2,6 +2,7 @@ import { Injectable } from '@nestjs/common';
 import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
 import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
+import { IdempotencyKeys, type KeyedRequest, type Remember } from '../idempotency/idempotency-keys.js';
 import { isUuid, readName } from '../text-input.js';
 import { generateApiKey } from './api-keys.js';
 import type { Viewer } from './authentication.js';
@@ -16,12 +17,19 @@ import {
   type ViewerType,
 } from './team.types.js';
 
+type CreateApiKeyOutcome = CreateApiKeySuccess | InvalidInput | NotFound | Conflict;
+/** The idempotency key of a request. */
+type Keyed = Pick<KeyedRequest, 'key' | 'onReplay'>;
+
 const MAX_TEAMS = 1_000;
 const MAX_KEYS_PER_TEAM = 200;
 
 @Injectable()
 export class TeamsService {
-  constructor(private readonly database: Database) {}
+  constructor(
+    private readonly database: Database,
+    private readonly keys: IdempotencyKeys,
+  ) {}
 
   async viewer(viewer: Viewer): Promise<ViewerType> {
     const row = await this.database.apiKey.findUniqueOrThrow({ where: { id: viewer.apiKeyId }, include: { team: true } });
@@ -47,17 +55,43 @@ export class TeamsService {
   }
 
   /** @throws Fault FORBIDDEN for keys that are not an administrator's */
-  async createTeam(viewer: Viewer, givenName: string): Promise<CreateTeamSuccess | InvalidInput | Conflict> {
+  async createTeam(viewer: Viewer, givenName: string, keyed: Keyed = {}): Promise<CreateTeamSuccess | InvalidInput | Conflict> {
     if (!viewer.isAdmin) throw new Fault('FORBIDDEN', 'Only the administrator (the bootstrap key) makes teams.');
+    return this.keys.once<CreateTeamSuccess | InvalidInput | Conflict>(
+      viewer,
+      { operation: 'createTeam', input: givenName, ...keyed },
+      (remember) => this.createTeamOnce(givenName, remember),
+      async (id) => new CreateTeamSuccess(toTeam(await this.database.team.findUniqueOrThrow({ where: { id } }))),
+    );
+  }
+
+  private async createTeamOnce(givenName: string, remember: Remember): Promise<CreateTeamSuccess | InvalidInput | Conflict> {
     const { name, issues } = readName('name', givenName);
     if (issues.length > 0) return new InvalidInput(issues);
     if ((await this.database.team.count()) >= MAX_TEAMS) return new Conflict(`There are ${MAX_TEAMS} teams already.`);
-    const { count } = await this.database.team.createMany({ data: { name }, skipDuplicates: true });
-    if (count === 0) return new Conflict(`There is a team ${JSON.stringify(name)} already.`);
-    return new CreateTeamSuccess(toTeam(await this.database.team.findUniqueOrThrow({ where: { name } })));
+    return this.database.transact(async (transaction) => {
+      const { count } = await transaction.team.createMany({ data: { name }, skipDuplicates: true });
+      if (count === 0) return new Conflict(`There is a team ${JSON.stringify(name)} already.`);
+      const row = await transaction.team.findUniqueOrThrow({ where: { name } });
+      await remember(transaction, row.id);
+      return new CreateTeamSuccess(toTeam(row));
+    });
   }
 
-  async createApiKey(viewer: Viewer, teamId: string, givenName: string): Promise<CreateApiKeySuccess | InvalidInput | NotFound> {
+  /** The secret is shown once: asked for again under the same idempotency key, nothing is made, and the key is named. */
+  createApiKey(viewer: Viewer, teamId: string, givenName: string, keyed: Keyed = {}): Promise<CreateApiKeyOutcome> {
+    return this.keys.once<CreateApiKeyOutcome>(
+      viewer,
+      { operation: 'createApiKey', input: [teamId, givenName], ...keyed },
+      (remember) => this.createApiKeyOnce(viewer, teamId, givenName, remember),
+      async (id) =>
+        new Conflict(
+          `This idempotency key has made the API key ${id} already, and a secret is shown once. If that answer was lost, revoke the key and ask again with a new idempotency key.`,
+        ),
+    );
+  }
+
+  private async createApiKeyOnce(viewer: Viewer, teamId: string, givenName: string, remember: Remember): Promise<CreateApiKeyOutcome> {
     const { name, issues } = readName('name', givenName);
     if (!(await this.team(viewer, teamId))) return new NotFound('team with this id');
     if (issues.length > 0) return new InvalidInput(issues);
@@ -65,7 +99,11 @@ export class TeamsService {
       return new InvalidInput([{ path: 'teamId', message: `the team has ${MAX_KEYS_PER_TEAM} keys; revoke one first` }]);
     }
     const { key, prefix, hash } = generateApiKey();
-    const row = await this.database.apiKey.create({ data: { teamId, name, prefix, hash } });
+    const row = await this.database.transact(async (transaction) => {
+      const created = await transaction.apiKey.create({ data: { teamId, name, prefix, hash } });
+      await remember(transaction, created.id);
+      return created;
+    });
     return new CreateApiKeySuccess(toApiKey(row), key);
   }
 
