@@ -332,6 +332,30 @@ describe('what was an untyped fault once has a code and a path', () => {
     expect(body.issues).toEqual([{ path, message: expect.stringMatching(message) }]);
   });
 
+  it('a name of Object.prototype for an activation or a regularizer, without a word of what is inside', async () => {
+    for (const config of [
+      { activation: 'toString' },
+      { kernel_regularizer: 'constructor' },
+      { kernel_initializer: { class_name: 'valueOf', config: {} } },
+      { activation: 'reluu' },
+    ]) {
+      const layers = [{ class_name: 'Dense', config: { units: 10, batch_input_shape: [null, 784], ...config } }];
+      const { status, body } = await caller
+        .post('/api/v1/runs')
+        .send({ model: { topology: { class_name: 'Sequential', config: { layers } } } });
+      expect([status, body.issues?.[0]?.message], JSON.stringify(config)).toEqual([422, expect.stringMatching(/^there is no /)]);
+    }
+  });
+
+  it('server-sent events are refused with where the events are', async () => {
+    for (const path of ['/graphql', `/api/v1/runs/${ids[0]}/events`]) {
+      const { status, text } = await (
+        path === '/graphql' ? caller.post(path).send({ query: '{ viewer { isAdmin } }' }) : caller.get(path)
+      ).set('accept', 'text/event-stream');
+      expect([path, status, text.includes('WebSocket')]).toEqual([path, 406, true]);
+    }
+  });
+
   it('a query parameter twice, and one that nobody knows', async () => {
     const twice = await caller.get('/api/v1/runs?status=RUNNING&status=QUEUED,active&first=1');
     expect([twice.status, twice.body.totalCount]).toEqual([200, expect.any(Number)]);

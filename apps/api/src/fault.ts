@@ -12,6 +12,7 @@ export const FAULTS = {
   BAD_REQUEST: { status: 400, title: 'The request cannot be read' },
   CONFLICT: { status: 409, title: 'That contradicts what is there' },
   TOO_LARGE: { status: 413, title: 'The request is too large' },
+  NOT_ACCEPTABLE: { status: 406, title: 'That form of answer is not offered here' },
   REQUEST_TIMEOUT: { status: 408, title: 'The request took too long to arrive' },
   HEADERS_TOO_LARGE: { status: 431, title: 'The headers are too large' },
   METHOD_NOT_ALLOWED: { status: 405, title: 'That method is not offered here' },

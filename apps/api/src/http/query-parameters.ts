@@ -8,12 +8,17 @@ import type { FieldIssue } from '../graphql/result.types.js';
 import { queryParametersOf } from './openapi.js';
 import { sendFault } from './problem.filter.js';
 
+const NO_EVENT_STREAM =
+  'There are no server-sent events here. Subscriptions go over WebSocket (graphql-transport-ws) at /graphql; REST gives events in pages, go on with `after`.';
+
 export type QueryValues = Readonly<Record<string, string | undefined>>;
 
 export function addQueryCheck(instance: FastifyInstance): void {
   const table = queryParametersOf();
   instance.addHook('preValidation', async (request: FastifyRequest, reply: FastifyReply) => {
     const { url } = request.routeOptions;
+    if (/^\s*text\/event-stream\s*(?:;[^,]*)?$/i.test(request.headers.accept ?? '') && (url === '/graphql' || url?.startsWith('/api/')))
+      return sendFault(request, reply, new Fault('NOT_ACCEPTABLE', NO_EVENT_STREAM));
     if (!url?.startsWith('/api/')) return;
     const known = table.get(`${request.method === 'HEAD' ? 'GET' : request.method} ${url}`) ?? new Map<string, boolean>();
     const issues = Object.entries(request.query as Record<string, unknown>).flatMap(([name, value]) => issueOf(name, value, known) ?? []);
