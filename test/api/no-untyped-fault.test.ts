@@ -343,7 +343,10 @@ describe('what was an untyped fault once has a code and a path', () => {
       const { status, body } = await caller
         .post('/api/v1/runs')
         .send({ model: { topology: { class_name: 'Sequential', config: { layers } } } });
-      expect([status, body.issues?.[0]?.message], JSON.stringify(config)).toEqual([422, expect.stringMatching(/^(?:there is no|must be one of) /)]);
+      expect([status, body.issues?.[0]?.message], JSON.stringify(config)).toEqual([
+        422,
+        expect.stringMatching(/^(?:there is no|must be one of) /),
+      ]);
     }
   });
 
