@@ -3,6 +3,7 @@ import { GraphQLList, GraphQLNonNull, getNamedType, type GraphQLField } from 'gr
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import pg from 'pg';
 import { Database } from '../../apps/api/src/database/database.js';
+import { IdempotencyKeys } from '../../apps/api/src/idempotency/idempotency-keys.js';
 import { buildSchema } from '../../apps/api/src/reference.js';
 import { ControlPlane, CREATE_RUN, createRun, type Caller } from './services.js';
 
@@ -188,6 +189,57 @@ describe('a run', () => {
     // Another team's key of the same name is its own.
     const stranger = await plane.team('strangers-with-keys');
     expect(await createRun(stranger, { seed: 8 }, { idempotencyKey: 'once' })).not.toBe(ids[0]);
+  });
+});
+
+describe('under one idempotency key', () => {
+  it('teams and cluster specs are made once, an API key too, whose secret is not shown again', async () => {
+    const twice = async (from: Caller, mutation: string) => [
+      (await from.gql(`mutation { made: ${mutation} }`)).data.made,
+      (await from.gql(`mutation { made: ${mutation} }`)).data.made,
+    ];
+    const [team, teamAgain] = await twice(
+      plane.admin,
+      'createTeam(name: "kept", idempotencyKey: "t") { ... on CreateTeamSuccess { team { id } } }',
+    );
+    expect(teamAgain).toEqual(team);
+    const [spec, specAgain] = await twice(
+      caller,
+      'createClusterSpec(input: { name: "kept" }, idempotencyKey: "c") { ... on CreateClusterSpecSuccess { clusterSpec { id } } }',
+    );
+    expect([specAgain, specAgain.clusterSpec.id]).toEqual([spec, expect.any(String)]);
+    const [key, keyAgain] = await twice(
+      plane.admin,
+      `createApiKey(teamId: "${team.team.id}", name: "k", idempotencyKey: "k") { __typename ... on CreateApiKeySuccess { apiKey { id } secret } ... on Conflict { message } }`,
+    );
+    expect(keyAgain).toEqual({ __typename: 'Conflict', message: expect.stringContaining(key.apiKey.id) });
+    const keys = await plane.admin.gql('query($id: ID!) { team(id: $id) { apiKeys { id } } }', { id: team.team.id });
+    expect(keys.data.team.apiKeys).toHaveLength(1);
+    const other = await caller.gql(CREATE_RUN, { spec: {}, idempotencyKey: 'c' });
+    expect(other.data.createRun).toMatchObject({ __typename: 'Conflict', message: expect.stringMatching(/another request/) });
+  });
+
+  it('the second answer says so in a header, over GraphQL and REST, whatever the order of the fields', async () => {
+    const first = await caller.gql(CREATE_RUN, { spec: { seed: 3, replicas: 2 }, idempotencyKey: 'said' });
+    const second = await caller.gql(CREATE_RUN, { spec: { replicas: 2, seed: 3, name: null }, idempotencyKey: 'said' });
+    const rest = await caller.post('/api/v1/runs').set('idempotency-key', 'said').send({ replicas: 2, seed: 3 });
+    expect([first, second, rest].map(({ headers }) => headers['idempotent-replayed'])).toEqual([undefined, 'true', 'true']);
+    expect([second.data.createRun.run.id, rest.body.id]).toEqual(Array(2).fill(first.data.createRun.run.id));
+    const deep = await caller
+      .post('/api/v1/runs')
+      .set('idempotency-key', 'deep')
+      .send(`{"name":${'['.repeat(5000)}${']'.repeat(5000)}}`)
+      .set('content-type', 'application/json');
+    expect([deep.status, deep.body.issues[0].message]).toEqual([422, expect.stringContaining('64 levels')]);
+  });
+
+  it('a request is remembered for 30 days', async () => {
+    const keys = plane.api.app.get(IdempotencyKeys);
+    const id = await createRun(caller, {}, { idempotencyKey: 'old' });
+    expect(await keys.sweep(new Date(Date.now() + 29 * 86_400_000))).toBe(0);
+    expect(await createRun(caller, {}, { idempotencyKey: 'old' })).toBe(id);
+    expect(await keys.sweep(new Date(Date.now() + 31 * 86_400_000))).toBeGreaterThan(0);
+    expect(await createRun(caller, {}, { idempotencyKey: 'old' })).not.toBe(id);
   });
 });
 

@@ -76,7 +76,7 @@ describe('a request is refused', () => {
   });
 
   it('on every REST path but health, by a problem document that says what to send', async () => {
-    for (const path of ['/api/v1/runs', '/api/v1/runs/0190c5a5-0000-7000-8000-000000000000', '/%61pi/v1/runs', '/api/v1/openapi.json']) {
+    for (const path of ['/api/v1/runs', '/api/v1/runs/0190c5a5-0000-7000-8000-000000000000', '/%61pi/v1/runs']) {
       const { status, body, headers } = await request(plane.api.url).get(path);
       expect([path, status, body.code]).toEqual([path, 401, 'UNAUTHENTICATED']);
       expect(headers['content-type']).toContain('application/problem+json');

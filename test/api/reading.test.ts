@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import request from 'supertest';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { Database } from '../../apps/api/src/database/database.js';
+import { routesOf } from './routes.js';
 import { ControlPlane, createRun, type Caller } from './services.js';
 
 let plane: ControlPlane;
@@ -17,20 +18,6 @@ beforeAll(async () => {
 afterAll(() => plane?.stop());
 
 const database = () => plane.api.app.get(Database);
-
-/** `METHOD /path` from the tree that Fastify prints. */
-function routesOf(tree: string): string[] {
-  const above: string[] = [];
-  return tree.split('\n').flatMap((line) => {
-    const [, indent, path, methods] = /^((?:│ {3}| {4})*)[├└]── (\S*)(?: \(([A-Z, ]+)\))?/.exec(line) ?? [];
-    if (indent === undefined || path === undefined) return [];
-    above.length = indent.length / 4;
-    above.push(path);
-    return (methods ?? '')
-      .split(', ')
-      .flatMap((method) => (['GET', 'POST', 'PUT', 'PATCH', 'DELETE'].includes(method) ? [`${method} ${above.join('')}`] : []));
-  });
-}
 
 describe('metrics', () => {
   const ROUNDS = 20_000;
@@ -410,6 +397,10 @@ describe('what is public', () => {
       expect(page.headers['x-content-type-options']).toBe('nosniff');
     }
     expect((await request(url).get('/assets/app-1a2b.js')).headers['cache-control']).toContain('immutable');
+    for (const path of ['/docs', '/swagger', '/health', '/runs/a/b']) {
+      const page = await request(url).get(path);
+      expect([page.status, page.text.includes('dash')], path).toEqual([404, true]);
+    }
     for (const path of [
       '/assets/gone.js',
       '/api',
@@ -424,6 +415,7 @@ describe('what is public', () => {
       expect(status, path).toBe(404);
       expect(text).not.toContain('secret');
     }
+    expect((await request(url).get('/api/v1/openapi.json')).body.openapi).toBe('3.1.1'); // for generators of clients
     expect((await request(url).get('/api/v1/runs')).status).toBe(401);
     expect((await request(url).get('/graphql')).status).toBe(401);
   });

@@ -18,6 +18,7 @@ import { Executor } from '../../apps/api/src/dispatch/executor.js';
 import type { Queues } from '../../apps/api/src/dispatch/queues.js';
 import { Fleet } from '../../apps/api/src/fleet/fleet.js';
 import { ServerSightings } from '../../apps/api/src/fleet/server-sightings.js';
+import { IdempotencyKeys } from '../../apps/api/src/idempotency/idempotency-keys.js';
 import { FleetReports } from '../../apps/api/src/reports/fleet-reports.js';
 import { JournalStore } from '../../apps/api/src/reports/journal-store.js';
 import { Attempts } from '../../apps/api/src/runs/attempts.js';
@@ -68,6 +69,7 @@ function wire(databaseUrl: string) {
   const [signals, dispatch, fleet] = [new RunSignals(), new DispatchSignal(), new Fleet(database, log)];
   const moves = new StatusMoves(database, signals);
   const attempts = new Attempts(moves);
+  const keys = new IdempotencyKeys(database, log);
   const arbiter = new Arbiter(database, control, moves, signals);
   return {
     database,
@@ -76,8 +78,8 @@ function wire(databaseUrl: string) {
     executor: new Executor(database, queues, control, moves, attempts, arbiter, signals, log),
     reports: new FleetReports(database, fleet, new ServerSightings(fleet), attempts, moves, signals, dispatch, log),
     journal: new JournalStore(database, moves, attempts, signals),
-    requests: new RunRequests(database, moves, attempts, signals, dispatch),
-    create: new CreateRun(database, new ClusterSpecs(database), fleet, moves, dispatch, settings),
+    requests: new RunRequests(database, keys, moves, attempts, signals, dispatch),
+    create: new CreateRun(database, keys, new ClusterSpecs(database, keys), fleet, moves, dispatch, settings),
   };
 }
 

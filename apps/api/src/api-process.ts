@@ -30,7 +30,9 @@ import { addGate } from './http/gate.js';
 import { ProblemFilter } from './http/problem.filter.js';
 import { Prometheus } from './http/prometheus.js';
 import { RateLimits } from './http/rate-limits.js';
+import { addQueryCheck } from './http/query-parameters.js';
 import { addSecurityHeaders } from './http/security-headers.js';
+import { answerClientError, answerFrameworkError } from './http/unreadable-requests.js';
 import { frameworkLogger } from './logger.js';
 import { ReportsConsumer } from './reports/consumer.js';
 import { Authentication } from './teams/authentication.js';
@@ -88,6 +90,8 @@ async function createApp(settings: Settings, log: Logger): Promise<NestFastifyAp
     keepAliveTimeout: 72_000,
     forceCloseConnections: 'idle',
     trustProxy: proxies.ranges.length > 0 && ((address: string) => proxies.has(address)),
+    frameworkErrors: answerFrameworkError as never,
+    clientErrorHandler: answerClientError as never,
   });
   const app = await NestFactory.create<NestFastifyApplication>(AppModule.with(settings, log), adapter, {
     logger: frameworkLogger(log),
@@ -104,6 +108,7 @@ async function createApp(settings: Settings, log: Logger): Promise<NestFastifyAp
     log,
     settings,
   });
+  addQueryCheck(instance as never);
   limitConnections(app.getHttpServer(), proxies);
   await serveDashboard(instance as never, settings.dashboardDir);
   app.useGlobalFilters(new ProblemFilter(log));

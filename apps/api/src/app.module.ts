@@ -35,6 +35,7 @@ import { OpenApiController } from './http/openapi.controller.js';
 import { Prometheus } from './http/prometheus.js';
 import { RateLimits } from './http/rate-limits.js';
 import { RunsController } from './http/runs.controller.js';
+import { IdempotencyKeys } from './idempotency/idempotency-keys.js';
 import { LOGGER } from './logger.js';
 import { ReportsConsumer } from './reports/consumer.js';
 import { FleetReports } from './reports/fleet-reports.js';
@@ -58,6 +59,7 @@ import { TeamsService } from './teams/teams.service.js';
 
 const database = [BackgroundDatabase, Database];
 const teams = [Authentication, Bootstrap, Revocations, TeamsService, TeamsResolver];
+const idempotency = [IdempotencyKeys];
 const datasets = [Datasets, DatasetsResolver];
 const clusterSpecs = [ClusterSpecs, ClusterSpecsResolver];
 const fleet = [Fleet, FleetView, FleetResolver, ServerSightings];
@@ -94,6 +96,7 @@ export class AppModule {
         { provide: Documents, useValue: documents },
         ...database,
         ...teams,
+        ...idempotency,
         ...datasets,
         ...clusterSpecs,
         ...fleet,

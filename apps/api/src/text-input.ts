@@ -2,6 +2,12 @@
 import { randomBytes } from 'node:crypto';
 import { LIMITS, type SpecIssue } from '@paceline/spec';
 
+/** A key that a client makes up: printable ASCII, so that two that differ are stored as two. */
+export function keyIssues(path: string, key: string): SpecIssue[] {
+  if (/^[\x21-\x7e]{1,200}$/.test(key)) return [];
+  return [{ path, message: 'must have 1 to 200 printable ASCII characters without spaces, for example a UUID' }];
+}
+
 export const isUuid = (text: string): boolean => /^[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/i.test(text);
 
 /** As PostgreSQL's rows have them: they sort by time. RFC 9562. */

@@ -145,6 +145,23 @@ describe('requests', () => {
     expect(seen.variables).toEqual({ spec: { modelTopology: topology, seed: 3 }, idempotencyKey: 'k' });
   });
 
+  it('sends a run that was not answered again, under one key of its own, and gives up in the end', async () => {
+    const keys: unknown[] = [];
+    behaviour.root = {
+      createRun: ({ idempotencyKey }: { idempotencyKey: string }) => {
+        keys.push(idempotencyKey);
+        return keys.length === 1 ? new Promise(() => undefined) : { __typename: 'CreateRunSuccess', run: { id: 'r' } };
+      },
+    };
+    const impatient = createClient({ url, timeoutMs: 200 });
+    await impatient.createRun({}).catch((error: unknown) => expect(error).toMatchObject({ code: expect.not.stringMatching('TIMEOUT') }));
+    expect(keys).toHaveLength(2);
+    expect(keys[0]).toMatch(/^[0-9a-f-]{36}$/);
+    expect(keys[1]).toBe(keys[0]);
+    behaviour.root = { createRun: () => new Promise(() => undefined) };
+    await expect(impatient.createRun({}, { attempts: 1 })).rejects.toMatchObject({ code: 'TIMEOUT' });
+  });
+
   it('says which codes are temporary: no server, no answer, a service away', async () => {
     const away = createClient({ url: 'http://127.0.0.1:1', timeoutMs: 2000 });
     await expect(away.viewer()).rejects.toMatchObject({ code: 'UNREACHABLE', isTemporary: true });

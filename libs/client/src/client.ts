@@ -166,17 +166,24 @@ export class PacelineClient {
   }): Promise<ClusterSpec> {
     return (await this.#mutate<{ clusterSpec: ClusterSpec }>('createClusterSpec', { input })).clusterSpec;
   }
-  /** With the same idempotencyKey and spec, the run that was created first is returned. */
+  /**
+   * With the same idempotencyKey and spec, the run that was created first is returned. Without a key one is made up, so that a request
+   * whose answer was lost can be sent again: up to `attempts` times, all in all, while the api cannot be reached or asks to wait.
+   */
   async createRun(
     spec: RunSpecInput,
     options: {
       readonly clusterSpecId?: string | undefined;
       readonly idempotencyKey?: string | undefined;
+      /** How often it is sent at most; 1 sends it once. */
+      readonly attempts?: number;
       /** Begin with a checkpoint of another run: its newest, or that of the round. */
       readonly resumeFrom?: { readonly runId: string; readonly round?: number } | undefined;
     } = {},
   ): Promise<Run> {
-    return (await this.#mutate<{ run: Run }>('createRun', { spec: toGraphqlSpec(spec), ...options })).run;
+    const { attempts = DEFAULT_ATTEMPTS, idempotencyKey = globalThis.crypto.randomUUID(), ...rest } = options;
+    const variables = { spec: toGraphqlSpec(spec), idempotencyKey, ...rest };
+    return (await withRetries(attempts, () => this.#mutate<{ run: Run }>('createRun', variables))).run;
   }
   async cancelRun(id: string): Promise<Run> {
     return (await this.#mutate<{ run: Run }>('cancelRun', { id })).run;
@@ -194,8 +201,12 @@ export class PacelineClient {
     return (await this.#mutate<{ run: Run }>('scaleRun', { id, workers })).run;
   }
   /** So many rounds or epochs more, for a PAUSED or SUCCEEDED run. */
-  async extendRun(id: string, more: { readonly rounds: number } | { readonly epochs: number }): Promise<Run> {
-    return (await this.#mutate<{ run: Run }>('extendRun', { id, ...more })).run;
+  async extendRun(
+    id: string,
+    more: ({ readonly rounds: number } | { readonly epochs: number }) & { readonly idempotencyKey?: string; readonly attempts?: number },
+  ): Promise<Run> {
+    const { attempts = DEFAULT_ATTEMPTS, idempotencyKey = globalThis.crypto.randomUUID(), ...rest } = more;
+    return (await withRetries(attempts, () => this.#mutate<{ run: Run }>('extendRun', { id, idempotencyKey, ...rest }))).run;
   }
 
   /* ---------- subscriptions ---------- */
@@ -283,6 +294,23 @@ function found<T>(run: T | null, runId: string): T {
 
 function withDefaults(options: Partial<SubscriptionOptions>): SubscriptionOptions {
   return { reconnectForMs: DEFAULT_RECONNECT_FOR_MS, ...options };
+}
+
+const DEFAULT_ATTEMPTS = 3;
+const FIRST_RETRY_MS = 500;
+const MAX_RETRY_MS = 10_000;
+
+/** Sends a request that is safe to repeat again, while it may succeed later. @throws PacelineApiError of the last attempt */
+async function withRetries<T>(attempts: number, send: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await send();
+    } catch (error) {
+      if (!(error instanceof PacelineApiError) || !error.isTemporary || attempt >= attempts) throw error;
+      const delayMs = Math.min(MAX_RETRY_MS, error.retryAfterMs ?? FIRST_RETRY_MS * 2 ** (attempt - 1));
+      await new Promise((resolve) => setTimeout(resolve, delayMs));
+    }
+  }
 }
 
 /** GraphQL has no input unions, so a topology travels in a field of its own. */

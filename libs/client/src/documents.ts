@@ -56,7 +56,7 @@ export const DOCUMENTS = {
   pauseRun: `mutation pauseRun($id: ID!) { pauseRun(id: $id) { ${CHANGED} } }`,
   resumeRun: `mutation resumeRun($id: ID!, $servers: Int) { resumeRun(id: $id, servers: $servers) { ${CHANGED} } }`,
   scaleRun: `mutation scaleRun($id: ID!, $workers: Int!) { scaleRun(id: $id, workers: $workers) { ${CHANGED} } }`,
-  extendRun: `mutation extendRun($id: ID!, $rounds: Int, $epochs: Int) { extendRun(id: $id, rounds: $rounds, epochs: $epochs) { ${CHANGED} } }`,
+  extendRun: `mutation extendRun($id: ID!, $rounds: Int, $epochs: Int, $idempotencyKey: String) { extendRun(id: $id, rounds: $rounds, epochs: $epochs, idempotencyKey: $idempotencyKey) { ${CHANGED} } }`,
   checkpointsOfRun: `query checkpointsOfRun($id: ID!) { run(id: $id) { checkpoints { ${CHECKPOINT} } } }`,
   runEvents: `subscription runEvents($runId: ID!, $afterSeq: Int) { runEvents(runId: $runId, afterSeq: $afterSeq) { ${EVENT} } }`,
   runMetrics: `subscription runMetrics($runId: ID!, $afterRound: Int) {

@@ -1,111 +1,185 @@
 /**
- * `describeModel` in a thread of its own, with a deadline and a memory limit, for processes that must go on whatever a
- * person's topology does to tf.js. At most MAX_THREADS run at once; more wait for their turn within their deadline.
+ * `describeModel` in threads of their own, with a deadline and a memory limit, for processes that must go on whatever a person's topology
+ * does to tf.js. Loading tf.js takes a second or more, so a thread is kept for the next model; one that fails, takes too long or too
+ * much memory is ended, and the next model gets a new one.
+ *
+ *     wait for a place (fair over groups, bounded) -> a warm thread or a new one -> the model is built (deadline) -> warm again
+ *
+ * Only the building counts into the deadline that is the model's fault. No place or no thread in time is DescribeBusyError: nothing is
+ * known about the model.
  */
 import { existsSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import type { ModelDescription } from '@paceline/spec';
-import type { DescribeOptions, ModelPart } from './describe.js';
+import { planModel, type DescribeOptions, type ModelPart } from './describe.js';
+import { FairTurns, QueueFullError, WaitOverError } from './fair-turns.js';
 import { ModelError } from './model-error.js';
 
-/** Posted by the thread, once. */
+export interface DescribeRequest {
+  readonly spec: ModelPart;
+  readonly options: DescribeOptions;
+}
+
+/** Posted by the thread for each request: `begun`, then one of the others. */
 export type DescribeReply =
+  | { readonly kind: 'begun' }
   | { readonly kind: 'described'; readonly description: ModelDescription }
   | { readonly kind: 'refused'; readonly path: string; readonly message: string }
   | { readonly kind: 'failed'; readonly message: string };
 
 export interface DescribeInThreadOptions extends DescribeOptions {
-  /** For everything, the wait for a free thread included. */
+  /** Who asks: the places go round the groups. */
+  readonly group?: string;
+  /** For a place, and for the thread to load. */
+  readonly waitMs?: number;
+  /** For the building of the model alone. */
   readonly deadlineMs?: number;
   readonly heapMegabytes?: number;
 }
 
-/** No thread was free before the deadline: nothing is known about the model. */
+/** No thread was free, or ready, in time: nothing is known about the model. */
 export class DescribeBusyError extends Error {
   readonly code = 'DESCRIBE_BUSY';
 }
 
 const MAX_THREADS = 2;
+const MAX_WAITING_PER_GROUP = 32;
+const MAX_WAITING = 128;
+const DEFAULT_WAIT_MS = 20_000;
 const DEFAULT_DEADLINE_MS = 10_000;
 /** tf.js itself takes about 60 MB. */
 const DEFAULT_HEAP_MEGABYTES = 256;
 const STACK_MEGABYTES = 4;
+/** What tf.js remembers of old models is let go with the thread. */
+const MODELS_PER_THREAD = 200;
+const IDLE_MS = 300_000;
 
-let running = 0;
-const waiting: (() => void)[] = [];
+/** A thread without work, and when it is ended if none comes. */
+interface Warm {
+  readonly worker: Worker;
+  readonly heapMegabytes: number;
+  readonly models: number;
+  readonly timer: NodeJS.Timeout;
+}
+
+const turns = new FairTurns(MAX_THREADS, MAX_WAITING_PER_GROUP, MAX_WAITING);
+const warm: Warm[] = [];
 
 /**
  * @throws ModelError also when the deadline passes or the memory does not suffice while the model is built
  * @throws DescribeBusyError
  */
 export async function describeModelInThread(spec: ModelPart, options: DescribeInThreadOptions = {}): Promise<ModelDescription> {
-  const { deadlineMs = DEFAULT_DEADLINE_MS, heapMegabytes = DEFAULT_HEAP_MEGABYTES, ...describeOptions } = options;
-  const endMs = performance.now() + deadlineMs;
-  await turn(deadlineMs);
+  const {
+    group = '',
+    waitMs = DEFAULT_WAIT_MS,
+    deadlineMs = DEFAULT_DEADLINE_MS,
+    heapMegabytes = DEFAULT_HEAP_MEGABYTES,
+    ...describeOptions
+  } = options;
+  const { root } = planModel(spec); // what can be refused without tf.js takes no place
   try {
-    return await inThread(spec, describeOptions, Math.max(1, endMs - performance.now()), deadlineMs, heapMegabytes);
-  } finally {
-    const next = waiting.shift();
-    if (next) next();
-    else running--;
+    return await turns.take(group, waitMs, async () => {
+      const thread = takeThread(heapMegabytes);
+      const end = await inThread(thread.worker, { spec, options: describeOptions }, root, { waitMs, deadlineMs, heapMegabytes });
+      if (end.isUsable && thread.models + 1 < MODELS_PER_THREAD) keepThread(thread.worker, heapMegabytes, thread.models + 1);
+      else await thread.worker.terminate();
+      if ('description' in end) return end.description;
+      throw end.error;
+    });
+  } catch (error) {
+    if (error instanceof QueueFullError) throw new DescribeBusyError('too many models are waiting to be checked: try again shortly');
+    if (error instanceof WaitOverError) throw new DescribeBusyError(`other models were being checked for ${waitMs} ms: try again shortly`);
+    throw error;
   }
 }
 
-/** Resolves when this caller may start a thread; the slot is handed over by the one that ends. */
-function turn(deadlineMs: number): Promise<void> {
-  if (running < MAX_THREADS) {
-    running++;
-    return Promise.resolve();
-  }
-  return new Promise((resolve, reject) => {
-    const mine = (): void => {
-      clearTimeout(timer);
-      resolve();
-    };
-    const timer = setTimeout(() => {
-      waiting.splice(waiting.indexOf(mine), 1);
-      reject(new DescribeBusyError(`${MAX_THREADS} other models were being checked for ${deadlineMs} ms: try again`));
-    }, deadlineMs);
-    waiting.push(mine);
-  });
-}
+/** Threads that wait for a model: for tests. */
+export const warmThreads = (): number => warm.length;
 
-function inThread(
-  spec: ModelPart,
-  options: DescribeOptions,
-  leftMs: number,
-  deadlineMs: number,
-  heapMegabytes: number,
-): Promise<ModelDescription> {
-  const root = typeof spec.model === 'string' ? 'model' : 'model.topology';
+function takeThread(heapMegabytes: number): { worker: Worker; models: number } {
+  const at = warm.findIndex((thread) => thread.heapMegabytes === heapMegabytes);
+  const [found] = at < 0 ? [] : warm.splice(at, 1);
+  if (found) {
+    clearTimeout(found.timer);
+    forget(found.worker);
+    found.worker.ref();
+    return found;
+  }
   const worker = new Worker(entry(), {
-    workerData: { spec, options },
     execArgv: [],
     env: {},
     resourceLimits: { maxOldGenerationSizeMb: heapMegabytes, maxYoungGenerationSizeMb: 32, stackSizeMb: STACK_MEGABYTES },
   });
-  return new Promise<ModelDescription>((resolve, reject) => {
-    const timer = setTimeout(
-      () => reject(new ModelError(root, `the model could not be built within ${deadlineMs} ms: make it simpler`)),
-      leftMs,
+  return { worker, models: 0 };
+}
+
+/** Our own listeners: a worker has some of Node's, without which nothing arrives any more. */
+function forget(worker: Worker): void {
+  for (const event of ['message', 'error', 'exit']) worker.removeAllListeners(event);
+}
+
+function keepThread(worker: Worker, heapMegabytes: number, models: number): void {
+  const drop = (): void => {
+    const at = warm.findIndex((thread) => thread.worker === worker);
+    if (at >= 0) clearTimeout(warm.splice(at, 1)[0]!.timer);
+    void worker.terminate();
+  };
+  const timer = setTimeout(drop, IDLE_MS);
+  timer.unref();
+  worker.unref(); // it keeps no process alive
+  worker.once('error', drop);
+  worker.once('exit', drop);
+  warm.push({ worker, heapMegabytes, models, timer });
+  // No more are kept than run at once.
+  if (warm.length > MAX_THREADS) {
+    const oldest = warm.shift()!;
+    clearTimeout(oldest.timer);
+    forget(oldest.worker);
+    void oldest.worker.terminate();
+  }
+}
+
+type End = { readonly isUsable: boolean } & ({ readonly description: ModelDescription } | { readonly error: Error });
+
+function inThread(
+  worker: Worker,
+  request: DescribeRequest,
+  root: string,
+  { waitMs, deadlineMs, heapMegabytes }: { waitMs: number; deadlineMs: number; heapMegabytes: number },
+): Promise<End> {
+  return new Promise<End>((resolve) => {
+    let timer: NodeJS.Timeout;
+    const finish = (end: End): void => {
+      clearTimeout(timer);
+      forget(worker);
+      resolve(end);
+    };
+    const fail = (error: Error): void => finish({ isUsable: false, error });
+    timer = setTimeout(
+      () => fail(new DescribeBusyError(`no thread was ready to check the model within ${waitMs} ms: try again shortly`)),
+      waitMs,
     );
-    worker.once('message', (reply: DescribeReply) => {
-      clearTimeout(timer);
-      if (reply.kind === 'described') resolve(reply.description);
-      else if (reply.kind === 'refused') reject(new ModelError(reply.path, reply.message));
-      else reject(new Error(`describing a model failed: ${reply.message}`));
-    });
+    const take: Readonly<Record<DescribeReply['kind'], (reply: never) => void>> = {
+      begun: () => {
+        clearTimeout(timer);
+        timer = setTimeout(
+          () => fail(new ModelError(root, `the model could not be built within ${deadlineMs} ms: make it simpler`)),
+          deadlineMs,
+        );
+      },
+      described: ({ description }: { description: ModelDescription }) => finish({ isUsable: true, description }),
+      refused: ({ path, message }: { path: string; message: string }) => finish({ isUsable: true, error: new ModelError(path, message) }),
+      failed: ({ message }: { message: string }) => fail(new Error(`describing a model failed: ${message}`)),
+    };
+    worker.on('message', (reply: DescribeReply) => take[reply.kind](reply as never));
     worker.once('error', (cause: NodeJS.ErrnoException) => {
-      clearTimeout(timer);
-      if (cause.code !== 'ERR_WORKER_OUT_OF_MEMORY') return reject(cause);
-      reject(new ModelError(root, `building the model takes more than ${heapMegabytes} MB: make it simpler`, { cause }));
+      if (cause.code !== 'ERR_WORKER_OUT_OF_MEMORY') return fail(cause);
+      fail(new ModelError(root, `building the model takes more than ${heapMegabytes} MB: make it simpler`, { cause }));
     });
-    worker.once('exit', (status) => {
-      clearTimeout(timer);
-      // Without effect when the reply or the error came first.
-      reject(new Error(`the thread that describes models ended with status ${status} and no answer`));
-    });
-  }).finally(() => worker.terminate());
+    worker.once('exit', (status) => fail(new Error(`the thread that describes models ended with status ${status} and no answer`)));
+    worker.postMessage(request);
+  });
 }
 
 /** Threads run JavaScript: when this file is run from its source (unit tests), the built neighbour is taken. */

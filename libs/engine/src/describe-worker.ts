@@ -1,12 +1,12 @@
-/** The thread of describe-thread.ts: describes one model, answers and ends. */
-import { parentPort, workerData } from 'node:worker_threads';
-import { describeModel, type DescribeOptions, type ModelPart } from './describe.js';
-import type { DescribeReply } from './describe-thread.js';
+/** The thread of describe-thread.ts: describes one model after the other. */
+import { parentPort } from 'node:worker_threads';
+import { describeModel } from './describe.js';
+import type { DescribeReply, DescribeRequest } from './describe-thread.js';
 import { messageOf, ModelError } from './model-error.js';
 
-const { spec, options } = workerData as { spec: ModelPart; options: DescribeOptions };
+const post = (reply: DescribeReply): void => parentPort?.postMessage(reply);
 
-async function reply(): Promise<DescribeReply> {
+async function answer({ spec, options }: DescribeRequest): Promise<DescribeReply> {
   try {
     return { kind: 'described', description: await describeModel(spec, options) };
   } catch (error) {
@@ -15,4 +15,7 @@ async function reply(): Promise<DescribeReply> {
   }
 }
 
-parentPort?.postMessage(await reply());
+parentPort?.on('message', (request: DescribeRequest) => {
+  post({ kind: 'begun' });
+  void answer(request).then(post);
+});

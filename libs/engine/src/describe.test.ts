@@ -1,7 +1,7 @@
 import { ALLOWED_LAYERS, LIMITS, parseRunSpec, type ModelTopology, type RunSpec, type RunSpecInput } from '@paceline/spec';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { describeModelInThread } from './describe-thread.js';
+import { describeModelInThread, warmThreads } from './describe-thread.js';
 import { describeModel } from './describe.js';
 import { ModelError } from './model-error.js';
 import { sequential, specOf } from './run.fixture.js';
@@ -347,8 +347,29 @@ describe('describeModelInThread', () => {
     await expect(describeModelInThread(spec(large), { heapMegabytes: 10 })).rejects.toThrow('more than 10 MB');
     const many = await Promise.all(Array.from({ length: 4 }, () => describeModelInThread(spec('mlp'))));
     expect(many.map(({ parameterCount }) => parameterCount)).toEqual([235_146, 235_146, 235_146, 235_146]);
-    const settled = await Promise.allSettled(Array.from({ length: 5 }, () => describeModelInThread(spec('mlp'), { deadlineMs: 30 })));
+    expect(warmThreads()).toBeGreaterThan(0);
+  });
+
+  it('says that it is busy, not that the model is wrong, when a thread has to be waited for too long', async () => {
+    const cold = { heapMegabytes: 300 }; // no thread of that size is warm: tf.js has to be loaded, which takes longer than a tick
+    const settled = await Promise.allSettled(
+      Array.from({ length: 5 }, () => describeModelInThread(spec('mlp'), { ...cold, waitMs: 5, deadlineMs: 1 })),
+    );
     const codes = settled.map((result) => (result.status === 'rejected' ? (result.reason as { code: string }).code : 'described'));
-    expect(codes.filter((code) => code === 'DESCRIBE_BUSY')).toHaveLength(3);
+    expect(codes).toEqual(Array.from({ length: 5 }, () => 'DESCRIBE_BUSY'));
+  });
+
+  it('takes a warm thread again, and replaces one that had to be ended', async () => {
+    await describeModelInThread(spec('mlp'));
+    const before = warmThreads();
+    await expect(describeModelInThread(spec(large), { deadlineMs: 1 })).rejects.toMatchObject({ code: 'INVALID_MODEL' });
+    expect(warmThreads()).toBe(before - 1);
+    await describeModelInThread(spec('cnn'));
+    expect(warmThreads()).toBeGreaterThanOrEqual(before - 1);
+  });
+
+  it('refuses what can be seen without tf.js before it waits for a thread', async () => {
+    const twice = sequential(['Dense', { name: 'a', units: 10, batch_input_shape: [null, 784] }], ['Dense', { name: 'a', units: 10 }]);
+    await expect(describeModelInThread(spec(twice), { waitMs: 0 })).rejects.toMatchObject({ code: 'INVALID_MODEL' });
   });
 });

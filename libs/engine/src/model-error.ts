@@ -17,5 +17,8 @@ export class ModelError extends Error {
 
 /** What a thrown value says about itself, for the message of the error that wraps it. */
 export function messageOf(cause: unknown): string {
-  return (cause instanceof Error ? cause.message : String(cause)).slice(0, 500);
+  const text = cause instanceof Error ? cause.message : String(cause);
+  // tf.js goes on with advice to programmers.
+  const [, kind, name] = /^Unknown (\w+): (.{1,100}?)\. This may be due to/s.exec(text) ?? [];
+  return kind === undefined ? text.slice(0, 500) : `there is no ${kind} ${JSON.stringify(name)}`;
 }

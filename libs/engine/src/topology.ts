@@ -7,7 +7,7 @@
  * Names are filled in here because tf.js would count them per process: the second `dense` of a process must not be
  * called differently from the first, names are part of the layout.
  */
-import type { LayerTopology, ModelTopology } from '@paceline/spec';
+import { fieldsOf, layersOf, type LayerTopology, type ModelTopology } from '@paceline/spec';
 import { ModelError } from './model-error.js';
 import { checkSettings } from './settings/check-settings.js';
 import { configOf, dialectOf, type Dialect } from './settings/dialect.js';
@@ -44,6 +44,7 @@ const snakeCase = (className: string): string =>
 
 /** Plans every layer of a topology. Throws {@link ModelError} with the field's path. `root` is the path of the topology. */
 export function planTopology(topology: ModelTopology, root: string): PlannedModel {
+  refuseInherited(topology, root);
   const listed = topology.config['layers'] as readonly LayerTopology[];
   const sequential = topology.class_name === 'Sequential';
   const dialect = dialectOf(topology);
@@ -83,6 +84,17 @@ function nameOf(layer: LayerTopology, index: number, path: string, taken: Set<st
   return name;
 }
 
+/** tf.js looks activations, initializers and regularizers up in plain objects, where the names of Object.prototype would be found. */
+function refuseInherited(topology: ModelTopology, root: string): void {
+  for (const { layer, path } of layersOf(topology)) {
+    for (const [name, { key, value }] of fieldsOf(layer.config)) {
+      const named = isObject(value) ? (value['class_name'] ?? value['className']) : value;
+      if (name !== 'name' && typeof named === 'string' && named in Object.prototype)
+        throw new ModelError(`${root}.${path.map(String).join('.')}.config.${key}`, `there is no ${JSON.stringify(named)}`);
+    }
+  }
+}
+
 /** Keras 3 says `batch_shape` where Keras 2 and tf.js say `batch_input_shape`. */
 function moveBatchShape(config: Record<string, unknown>): void {
   if (config['batchInputShape'] === undefined && config['batchShape'] !== undefined) config['batchInputShape'] = config['batchShape'];
@@ -103,8 +115,10 @@ function endsOf(value: unknown, path: string): Edge[] {
   throw new ModelError(path, 'must be a list of [layer name, node index, tensor index]');
 }
 
-function callsOf(nodes: readonly unknown[] | undefined, path: string, dialect: Dialect): Edge[][] {
-  return (nodes ?? []).map((node, index) => {
+function callsOf(nodes: unknown, path: string, dialect: Dialect): Edge[][] {
+  if (nodes === undefined || nodes === null) return [];
+  if (!Array.isArray(nodes)) throw new ModelError(path, 'must be a list of the calls of the layer');
+  return nodes.map((node: unknown, index) => {
     const edges = isObject(node) ? historiesIn(node['args']) : Array.isArray(node) ? node : [];
     if (edges.length === 0 || !edges.every(isEdge)) {
       throw new ModelError(`${path}.${index}`, 'must be a list of [layer name, node index, tensor index, {}]');

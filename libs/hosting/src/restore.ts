@@ -17,12 +17,22 @@ export async function openCheckpoint(checkpoints: Checkpoints, job: PlacementJob
   });
   const { manifest } = reader;
   const place = `the checkpoint of round ${manifest.round} (attempt ${manifest.attempt}) of run ${manifest.runId}`;
+  // Another run may train on in its own way, as long as the numbers fit (inherited-spec.ts); the run itself goes on as it was.
+  if (manifest.runId !== job.runId) {
+    if (manifest.optimizer.name !== job.spec.optimizer.name)
+      throw new StorageError('CONFIG_CHANGED', `${place} has the slots of ${manifest.optimizer.name}, not of ${job.spec.optimizer.name}`);
+    return withLayout(reader, layout, place);
+  }
   const differences = configDifferences(manifest.config, comparableConfig(job.spec));
   if (differences.length > 0) {
     const shown = differences.slice(0, 10).map(({ path, was, is }) => `${path}: ${JSON.stringify(was)} → ${JSON.stringify(is)}`);
     throw new StorageError('CONFIG_CHANGED', `${place} was written by another configuration: ${shown.join('; ')}`);
   }
-  if (manifest.layoutHash !== layoutHash(layout))
+  return withLayout(reader, layout, place);
+}
+
+function withLayout(reader: CheckpointReader, layout: Layout, place: string): CheckpointReader {
+  if (reader.manifest.layoutHash !== layoutHash(layout))
     throw new StorageError('CHECKPOINT_INVALID', `${place} has other variables than the model`);
   return reader;
 }

@@ -6,3 +6,5 @@ export * from './layout.js';
 export * from './surface.js';
 export * from './comparable-config.js';
 export * from './worker-memory.js';
+export * from './closest.js';
+export * from './inherited-spec.js';

@@ -102,6 +102,9 @@ export interface ModelTopology {
   readonly config: Readonly<Record<string, unknown>>;
 }
 
+/** What PostgreSQL cannot store, and no UTF-8 text can say: U+0000 and halves of surrogate pairs. */
+const UNSTORABLE = /[\0\p{Cs}]/u;
+
 /** Walks a JSON value with an explicit stack, so that nesting cannot overflow ours; returns the first fault found. */
 function faultIn(root: unknown): { path: PropertyKey[]; message: string } | undefined {
   const stack: { value: unknown; path: PropertyKey[] }[] = [{ value: root, path: [] }];
@@ -111,6 +114,7 @@ function faultIn(root: unknown): { path: PropertyKey[]; message: string } | unde
     if (++nodes > 100_000) return { path: [], message: 'the topology holds more than 100000 values' };
     if (path.length > LIMITS.modelDepth) return { path: path.slice(0, 6), message: `nested deeper than ${LIMITS.modelDepth} levels` };
     if (typeof value === 'string' && value.length > 1000) return { path, message: 'a text of more than 1000 characters' };
+    if (typeof value === 'string' && UNSTORABLE.test(value)) return { path, message: 'a text with U+0000 or half a character' };
     if (typeof value === 'number' && !Number.isFinite(value)) return { path, message: 'not a finite number' };
     if (value === null || typeof value !== 'object') continue;
     const fault = Array.isArray(value) ? undefined : faultOfKeys(Object.keys(value));
@@ -118,6 +122,7 @@ function faultIn(root: unknown): { path: PropertyKey[]; message: string } | unde
     if (fault && !FORBIDDEN_KEYS.has(fault.key)) return { path: [...path, fault.key], message: fault.message };
     for (const [key, child] of Object.entries(value)) {
       if (FORBIDDEN_KEYS.has(key)) return { path: [...path, key], message: 'a forbidden key' };
+      if (UNSTORABLE.test(key)) return { path, message: 'a key with U+0000 or half a character' };
       stack.push({ value: child, path: [...path, Array.isArray(value) ? Number(key) : key] });
     }
   }

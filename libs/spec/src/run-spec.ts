@@ -9,6 +9,7 @@
 import { z } from 'zod';
 import { LIMITS } from './limits.js';
 import { modelTopologySchema } from './model-topology.js';
+import { plainIssues } from './plain-issues.js';
 
 export const MODEL_ZOO = ['mlp', 'mlp-dropout', 'cnn'] as const;
 export const DATASETS = ['mnist'] as const;
@@ -145,7 +146,7 @@ export const runSpecSchema = z
       .trim()
       .min(1)
       .max(LIMITS.nameCharacters)
-      .regex(/^[^\p{Cc}\p{Cf}]*$/u, 'must not contain control characters')
+      .regex(/^[^\p{Cc}\p{Cf}\p{Cs}]*$/u, 'must not contain control characters or halves of characters')
       .describe('A name for people.')
       .default('run'),
     model: modelSchema.describe('What is trained: a zoo name or a tf.js Layers topology.').default('mlp'),
@@ -278,28 +279,11 @@ export type SpecResult = { readonly ok: true; readonly spec: RunSpec } | { reado
 export function parseRunSpec(input: unknown): SpecResult {
   const result = runSpecSchema.safeParse(withMetricsInFull(input));
   if (result.success) return { ok: true, spec: result.data };
-  return { ok: false, issues: flattenIssues(result.error.issues).slice(0, 20) };
+  return { ok: false, issues: plainIssues(runSpecSchema, input, result.error.issues) };
 }
 
 function withMetricsInFull(input: unknown): unknown {
   const metrics: unknown = (input as { readonly metrics?: unknown } | null | undefined)?.metrics;
   if (!Array.isArray(metrics)) return input;
   return { ...(input as object), metrics: metrics.map((name: unknown) => METRIC_SHORT_NAMES.get(name) ?? name) };
-}
-
-function flattenIssues(issues: readonly z.core.$ZodIssue[], prefix: readonly PropertyKey[] = []): SpecIssue[] {
-  return issues.flatMap((issue) => {
-    const path = [...prefix, ...issue.path];
-    if (issue.code === 'unrecognized_keys') {
-      return issue.keys.map((key) => ({ path: [...path, key].map(String).join('.'), message: 'unknown field' }));
-    }
-    if (issue.code === 'invalid_union' && issue.errors.length > 0) {
-      // The branch that got furthest is the one the person meant.
-      const depth = (branch: readonly z.core.$ZodIssue[]) => Math.max(...branch.map((i) => i.path.length));
-      const best = [...issue.errors].sort((a, b) => depth(b) - depth(a))[0]!;
-      if (depth(best) > 0) return flattenIssues(best, path);
-      return [{ path: path.map(String).join('.'), message: issue.errors.flatMap((b) => b.map((i) => i.message)).join('; or ') }];
-    }
-    return [{ path: path.map(String).join('.') || '(spec)', message: issue.message }];
-  });
 }

@@ -61,7 +61,7 @@ describe('the surface of the run spec', () => {
     // Both at once is left for the schema to refuse.
     expect(parseRunSpec(specFromSurface({ model: 'mlp', modelTopology: {} }))).toMatchObject({
       ok: false,
-      issues: [{ path: 'modelTopology', message: 'unknown field' }],
+      issues: [{ path: 'modelTopology', message: expect.stringContaining('unknown field') }],
     });
   });
 

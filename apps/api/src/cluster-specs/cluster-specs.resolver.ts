@@ -1,4 +1,5 @@
 import { Args, Mutation, Query, Resolver } from '@nestjs/graphql';
+import { KEY_DESCRIPTION, OnReplay } from '../graphql/replayed.decorator.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import type { Viewer } from '../teams/authentication.js';
 import { ClusterSpec, CreateClusterSpecInput, CreateClusterSpecResult } from './cluster-spec.types.js';
@@ -14,7 +15,12 @@ export class ClusterSpecsResolver {
   }
 
   @Mutation(() => CreateClusterSpecResult)
-  createClusterSpec(@CurrentViewer() viewer: Viewer, @Args('input') input: CreateClusterSpecInput) {
-    return this.specs.create(viewer, input);
+  createClusterSpec(
+    @CurrentViewer() viewer: Viewer,
+    @Args('input') input: CreateClusterSpecInput,
+    @Args('idempotencyKey', { nullable: true, description: KEY_DESCRIPTION }) key?: string,
+    @OnReplay() onReplay?: () => void,
+  ) {
+    return this.specs.create(viewer, input, { key, onReplay });
   }
 }

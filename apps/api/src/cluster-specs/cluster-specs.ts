@@ -2,16 +2,22 @@ import { Injectable } from '@nestjs/common';
 import { LIMITS, type SpecIssue } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import { Conflict, InvalidInput } from '../graphql/result.types.js';
+import { IdempotencyKeys, type KeyedRequest, type Remember } from '../idempotency/idempotency-keys.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid, readName } from '../text-input.js';
 import { CreateClusterSpecSuccess, toClusterSpec, type ClusterSpec, type CreateClusterSpecInput } from './cluster-spec.types.js';
+
+type Created = CreateClusterSpecSuccess | InvalidInput | Conflict;
 
 const MAX_PER_TEAM = 500;
 const ADDRESS = /^(?:\[[0-9a-f:.]{2,45}\]|[a-z0-9_](?:[a-z0-9_.-]{0,252}[a-z0-9])?):(\d{1,5})$/i;
 
 @Injectable()
 export class ClusterSpecs {
-  constructor(private readonly database: Database) {}
+  constructor(
+    private readonly database: Database,
+    private readonly keys: IdempotencyKeys,
+  ) {}
 
   async list(viewer: Viewer): Promise<ClusterSpec[]> {
     const rows = await this.database.clusterSpec.findMany({
@@ -27,7 +33,16 @@ export class ClusterSpecs {
     return row && toClusterSpec(row);
   }
 
-  async create(viewer: Viewer, input: CreateClusterSpecInput): Promise<CreateClusterSpecSuccess | InvalidInput | Conflict> {
+  create(viewer: Viewer, input: CreateClusterSpecInput, keyed: Pick<KeyedRequest, 'key' | 'onReplay'> = {}): Promise<Created> {
+    return this.keys.once<Created>(
+      viewer,
+      { operation: 'createClusterSpec', input, ...keyed },
+      (remember) => this.createOnce(viewer, input, remember),
+      async (id) => new CreateClusterSpecSuccess(toClusterSpec(await this.database.clusterSpec.findUniqueOrThrow({ where: { id } }))),
+    );
+  }
+
+  private async createOnce(viewer: Viewer, input: CreateClusterSpecInput, remember: Remember): Promise<Created> {
     const { name, issues } = readName('name', input.name);
     const servers = input.servers ?? [];
     const workers = input.workers ?? [];
@@ -36,11 +51,13 @@ export class ClusterSpecs {
     const { teamId } = viewer;
     if ((await this.database.clusterSpec.count({ where: { teamId } })) >= MAX_PER_TEAM)
       return new Conflict(`The team has ${MAX_PER_TEAM} cluster specs already.`);
-    const { count } = await this.database.clusterSpec.createMany({ data: { teamId, name, servers, workers }, skipDuplicates: true });
-    if (count === 0) return new Conflict(`There is a cluster spec ${JSON.stringify(name)} already.`);
-    return new CreateClusterSpecSuccess(
-      toClusterSpec(await this.database.clusterSpec.findUniqueOrThrow({ where: { teamId_name: { teamId, name } } })),
-    );
+    return this.database.transact(async (transaction) => {
+      const { count } = await transaction.clusterSpec.createMany({ data: { teamId, name, servers, workers }, skipDuplicates: true });
+      if (count === 0) return new Conflict(`There is a cluster spec ${JSON.stringify(name)} already.`);
+      const row = await transaction.clusterSpec.findUniqueOrThrow({ where: { teamId_name: { teamId, name } } });
+      await remember(transaction, row.id);
+      return new CreateClusterSpecSuccess(toClusterSpec(row));
+    });
   }
 }
 

@@ -65,6 +65,23 @@ function naming(requestIds: WeakMap<object, string>): ApolloServerPlugin<Graphql
   };
 }
 
+/** They are streams, which Apollo's HTTP does not offer: said before anything runs. */
+const subscriptionsByWebSocket: ApolloServerPlugin = {
+  async requestDidStart() {
+    return {
+      async didResolveOperation({ operation }) {
+        if (operation?.operation !== 'subscription') return;
+        throw new GraphQLError(
+          'Subscriptions go over WebSocket (graphql-transport-ws) at /graphql; over HTTP there are queries and mutations.',
+          {
+            extensions: { code: 'BAD_REQUEST', http: { status: 400 } },
+          },
+        );
+      },
+    };
+  },
+};
+
 export function graphqlOptions(log: Logger, documents: Documents): Omit<ApolloDriverConfig, 'driver'> {
   const requestIds = new WeakMap<object, string>();
   return {
@@ -80,8 +97,12 @@ export function graphqlOptions(log: Logger, documents: Documents): Omit<ApolloDr
     preserveHttpStatusForExecutionErrors: false,
     parseOptions,
     validationRules: limitRules,
-    plugins: [admission(documents), outageStatus, naming(requestIds)],
+    plugins: [subscriptionsByWebSocket, admission(documents), outageStatus, naming(requestIds)],
     formatError: createErrorFormatter(log, requestIds),
-    context: (request: AuthenticatedRequest, _reply: FastifyReply): GraphqlContext => ({ viewer: request.viewer!, requestId: request.id }),
+    context: (request: AuthenticatedRequest, reply: FastifyReply): GraphqlContext => ({
+      viewer: request.viewer!,
+      requestId: request.id,
+      reply,
+    }),
   };
 }

@@ -31,7 +31,7 @@ import { Authentication, type Viewer } from '../teams/authentication.js';
 import { Revocations } from '../teams/revocations.js';
 import { tooCostly } from './cost.js';
 import { Documents } from './documents.js';
-import { createErrorFormatter } from './format-error.js';
+import { createErrorFormatter, isFromGraphql } from './format-error.js';
 import { GRAPHQL_LIMITS, parseAndValidate } from './limits.js';
 import { PendingSockets } from './pending-sockets.js';
 
@@ -274,7 +274,7 @@ export class SubscriptionServer {
     return errors.map((error) => {
       const plain = error instanceof GraphQLError ? error.toJSON() : error;
       // Apollo does this for HTTP: an error of GraphQL itself has no code and no cause.
-      const own = error instanceof GraphQLError && !error.originalError && !plain.extensions?.['code'];
+      const own = error instanceof GraphQLError && isFromGraphql(error) && !plain.extensions?.['code'];
       return this.format(own ? { ...plain, extensions: { ...plain.extensions, code: 'GRAPHQL_VALIDATION_FAILED' } } : plain, error);
     });
   }

@@ -1,6 +1,6 @@
 import { createParamDecorator, type ExecutionContext } from '@nestjs/common';
 import { GqlExecutionContext } from '@nestjs/graphql';
-import type { FastifyRequest } from 'fastify';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Fault } from '../fault.js';
 import type { Viewer } from '../teams/authentication.js';
 
@@ -12,6 +12,8 @@ export interface GraphqlContext {
   readonly viewer: Viewer;
   /** Of HTTP. */
   readonly requestId?: string;
+  /** Not over WebSocket. */
+  readonly reply?: FastifyReply;
   /** Ends when the caller goes away; subscriptions listen to it. */
   readonly signal?: AbortSignal;
 }

@@ -1,6 +1,6 @@
 /**
  * The dashboard's built files at /. What there is, is listed once at the start, so a path is found or not, and never walked.
- * Pages of the dashboard (no dot in the last part) get index.html; /api and /graphql are never shadowed.
+ * The pages of the dashboard get index.html; other paths without a dot get it too, with 404. /api and /graphql are never shadowed.
  */
 import { readdirSync, existsSync } from 'node:fs';
 import { join, relative, resolve, sep } from 'node:path';
@@ -11,6 +11,8 @@ import { Fault } from '../fault.js';
 import { sendFault } from './problem.filter.js';
 
 const MAX_FILES = 10_000;
+/** The pages of apps/dashboard/src/router.tsx. */
+const isPage = (path: string): boolean => /^(?:runs(?:\/[^/]{1,200})?)?\/?$/.test(path);
 
 /** @throws UserError DASHBOARD_NOT_BUILT */
 export async function serveDashboard(instance: FastifyInstance, folder: string | undefined): Promise<void> {
@@ -42,6 +44,10 @@ export async function serveDashboard(instance: FastifyInstance, folder: string |
       return reply.header('cache-control', path.startsWith('assets/') ? 'public, max-age=31536000, immutable' : 'no-cache').sendFile(path);
     if (isApi(path) || path.split('/').at(-1)!.includes('.'))
       return sendFault(request, reply, new Fault('NOT_FOUND', `There is nothing at /${path.slice(0, 200)}.`));
-    return reply.header('cache-control', 'no-cache').sendFile('index.html');
+    // Elsewhere the page itself says that there is nothing, under a status that says the same.
+    return reply
+      .status(isPage(path) ? 200 : 404)
+      .header('cache-control', 'no-cache')
+      .sendFile('index.html');
   });
 }

@@ -14,8 +14,8 @@ import { isLoopback } from './client-address.js';
 import { sendFault, toFault } from './problem.filter.js';
 import type { RateLimits } from './rate-limits.js';
 
-/** Health for orchestrators, and the dashboard's files: they hold no data, the dashboard asks for a key. */
-const PUBLIC_ROUTES: ReadonlySet<string | undefined> = new Set(['/healthz', '/readyz', '/', '/*', undefined]);
+/** Health for orchestrators, the dashboard's files and the OpenAPI document: they hold no data, and what they offer asks for a key. */
+const PUBLIC_ROUTES: ReadonlySet<string | undefined> = new Set(['/healthz', '/readyz', '/api/v1/openapi.json', '/', '/*', undefined]);
 const METRICS_ROUTE = '/metrics';
 const GRAPHQL_ROUTE = '/graphql';
 const READING_METHODS = new Set(['GET', 'HEAD', 'OPTIONS']);

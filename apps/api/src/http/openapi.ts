@@ -20,6 +20,11 @@ const runId: Json = { name: 'id', in: 'path', required: true, schema: { type: 's
 const first = query('first', 'Size of the page.', { type: 'integer', minimum: 0, maximum: 100 });
 const after = query('after', 'nextCursor of the page before.', text);
 
+const status = query('status', 'Only these: repeated, or with commas between. `active` is all that are not over.', {
+  type: 'array',
+  items: { type: 'string', enum: [...Object.keys(RUN_MOVES), 'active'] },
+});
+
 const refusals: Json = {
   '401': problem('No key, or a wrong one.'),
   '429': problem('Too many wrong keys, or too much at once; see Retry-After.'),
@@ -53,18 +58,22 @@ function runPaths(): Json {
             name: 'Idempotency-Key',
             in: 'header',
             required: false,
-            schema: { type: 'string', maxLength: 200 },
-            description: 'The same key with the same spec answers with the run that was made first.',
+            schema: { type: 'string', pattern: '^[!-~]{1,200}$' },
+            description:
+              'The same request under the same key is carried out once, and later answers have the header Idempotent-Replayed: true. Kept for 30 days.',
           },
           query('clusterSpecId', 'A cluster spec of the team.', { type: 'string', format: 'uuid' }),
-          query('resumeFromRun', 'Begin with a checkpoint of this run.', { type: 'string', format: 'uuid' }),
+          query('resumeFromRun', 'Begin with a checkpoint of this run; what the body does not say is as in its spec.', {
+            type: 'string',
+            format: 'uuid',
+          }),
           query('resumeFromRound', 'Committed rounds in it; by default the newest.', integer),
         ],
         requestBody: { required: true, content: { 'application/json': { schema: ref('RunSpec') } } },
         responses: {
           '201': json(ref('Run'), 'The run, QUEUED.'),
           '404': problem('No such cluster spec.'),
-          '409': problem('The idempotency key was used with another spec, or a limit of the team is reached (`LIMIT_REACHED`).'),
+          '409': problem('The idempotency key was used for another request, or a limit of the team is reached (`LIMIT_REACHED`).'),
           '422': problem('The spec is wrong; `issues` names every field.'),
           ...refusals,
         },
@@ -72,12 +81,7 @@ function runPaths(): Json {
       get: {
         operationId: 'listRuns',
         summary: 'Runs of the team, newest first.',
-        parameters: [
-          first,
-          after,
-          query('status', 'Statuses with commas between, or `active`.', text),
-          query('name', 'A part of the name.', text),
-        ],
+        parameters: [first, after, status, query('name', 'A part of the name.', text)],
         responses: {
           '200': json(
             {
@@ -196,7 +200,7 @@ function changePaths(): Json {
 function otherPaths(): Json {
   return {
     '/api/v1/openapi.json': {
-      get: { operationId: 'getOpenApi', summary: 'This document.', responses: { '200': { description: 'OpenAPI 3.1.' }, ...refusals } },
+      get: { operationId: 'getOpenApi', security: [], summary: 'This document.', responses: { '200': { description: 'OpenAPI 3.1.' } } },
     },
     '/healthz': {
       get: { operationId: 'getHealth', security: [], summary: 'The process answers.', responses: { '200': { description: 'It does.' } } },
@@ -321,6 +325,21 @@ function schemas(spec: Json): Json {
       },
     },
   };
+}
+
+/** By `METHOD /route/:id`: the names of the query parameters, and whether each may stand more than once. */
+export function queryParametersOf(): ReadonlyMap<string, ReadonlyMap<string, boolean>> {
+  const table = new Map<string, ReadonlyMap<string, boolean>>();
+  for (const [path, operations] of Object.entries({ ...runPaths(), ...runByIdPaths(), ...otherPaths() })) {
+    for (const [method, operation] of Object.entries(operations as Record<string, { parameters?: (typeof status)[] }>)) {
+      const parameters = (operation.parameters ?? []).filter((parameter) => parameter['in'] === 'query');
+      table.set(
+        `${method.toUpperCase()} ${path.replace(/\{(\w+)\}/g, ':$1')}`,
+        new Map(parameters.map(({ name, schema }) => [name as string, (schema as { type?: string }).type === 'array'])),
+      );
+    }
+  }
+  return table;
 }
 
 /** @param specSchema JSON Schema of the run spec */

@@ -51,7 +51,8 @@ const CODES_BY_STATUS: Readonly<Record<number, FaultCode>> = {
   413: 'TOO_LARGE',
   414: 'BAD_REQUEST',
   415: 'UNSUPPORTED_MEDIA_TYPE',
-  431: 'BAD_REQUEST',
+  408: 'REQUEST_TIMEOUT',
+  431: 'HEADERS_TOO_LARGE',
 };
 
 /** Whatever was thrown, as a fault; unknown things are ours and are logged. */

@@ -3,6 +3,7 @@ import { Body, Controller, Get, Headers, HttpCode, Param, Post, Query, Res } fro
 import type { FastifyReply } from 'fastify';
 import { Fault } from '../fault.js';
 import { Conflict, InvalidInput, LimitReached, NotFound } from '../graphql/result.types.js';
+import { OnReplay } from '../graphql/replayed.decorator.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import { CreateRun } from '../runs/create-run.js';
 import { progressOf, resultTypeOf } from '../runs/run-row.js';
@@ -12,6 +13,7 @@ import { RunRequests } from '../runs/run-requests.js';
 import { Runs } from '../runs/runs.js';
 import { Weights } from '../runs/weights.js';
 import type { Viewer } from '../teams/authentication.js';
+import { listOf, type QueryValues } from './query-parameters.js';
 
 @Controller('api/v1/runs')
 export class RunsController {
@@ -31,11 +33,17 @@ export class RunsController {
     @Query('resumeFromRun') resumeFromRun: string | undefined,
     @Query('resumeFromRound') resumeFromRound: string | undefined,
     @Headers('idempotency-key') idempotencyKey: string | undefined,
+    @OnReplay() onReplay: () => void,
     @Res() reply: FastifyReply,
   ): Promise<void> {
-    const asked = this.createRuns.create(viewer, body ?? {}, {
+    if (resumeFromRun === undefined && resumeFromRound !== undefined)
+      throw new Fault('INVALID_INPUT', 'resumeFromRound: goes with resumeFromRun', undefined, [
+        { path: 'resumeFromRound', message: 'goes with resumeFromRun' },
+      ]);
+    const asked = this.createRuns.create(viewer, body === undefined ? {} : body, {
       clusterSpecId,
       idempotencyKey,
+      onReplay,
       resumeFrom: resumeFromRun === undefined ? null : { runId: resumeFromRun, round: wholeNumber('resumeFromRound', resumeFromRound) },
     });
     const run = accepted(await asked);
@@ -46,12 +54,15 @@ export class RunsController {
   }
 
   @Get()
-  async list(@CurrentViewer() viewer: Viewer, @Query() query: Record<string, string | undefined>) {
-    const { first, after, status, name } = query;
+  async list(
+    @CurrentViewer() viewer: Viewer,
+    @Query() { first, after, name }: QueryValues,
+    @Query('status') status: string | readonly string[] | undefined,
+  ) {
     const { edges, pageInfo, totalCount } = await this.runs.list(viewer, {
       first: wholeNumber('first', first),
       after,
-      status: statuses(status),
+      status: statuses(listOf(status)),
       name,
     });
     return { items: edges.map(({ node }) => summary(node)), nextCursor: pageInfo.hasNextPage ? pageInfo.endCursor : null, totalCount };
@@ -88,8 +99,14 @@ export class RunsController {
 
   @Post(':id/extend')
   @HttpCode(202)
-  extend(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Body() body: unknown) {
-    return this.answer(this.requests.extend(viewer, id, numbersOf(body, ['rounds', 'epochs'])));
+  extend(
+    @CurrentViewer() viewer: Viewer,
+    @Param('id') id: string,
+    @Body() body: unknown,
+    @Headers('idempotency-key') key: string | undefined,
+    @OnReplay() onReplay: () => void,
+  ) {
+    return this.answer(this.requests.extend(viewer, id, numbersOf(body, ['rounds', 'epochs']), { key, onReplay }));
   }
 
   @Get(':id/attempts')
@@ -103,9 +120,9 @@ export class RunsController {
   }
 
   @Get(':id/events')
-  async events(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Query() query: Record<string, string | undefined>) {
+  async events(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Query() { first, after }: QueryValues) {
     const run = await this.existing(viewer, id);
-    const { edges, pageInfo } = await this.runs.events(run, { first: wholeNumber('first', query['first']), after: query['after'] });
+    const { edges, pageInfo } = await this.runs.events(run, { first: wholeNumber('first', first), after });
     return { items: edges.map(({ node }) => node), nextCursor: pageInfo.hasNextPage ? pageInfo.endCursor : null };
   }
 
@@ -184,7 +201,10 @@ function accepted(result: Run | InvalidInput | NotFound | Conflict | LimitReache
 
 /** Numbers of a JSON body, by name. @throws Fault INVALID_INPUT for anything else in it */
 function numbersOf<Name extends string>(body: unknown, names: readonly Name[]): { [name in Name]?: number } {
-  const given = Object.entries((body ?? {}) as object) as [Name, unknown][];
+  if (body === undefined) return {};
+  if (body === null || typeof body !== 'object' || Array.isArray(body))
+    throw new Fault('INVALID_INPUT', `The body must be a JSON object${names.length > 0 ? ` with ${names.join(', ')}` : ''}.`);
+  const given = Object.entries(body) as [Name, unknown][];
   for (const [name, value] of given) {
     if (!names.includes(name)) throw new Fault('INVALID_INPUT', `${String(name).slice(0, 60)}: unknown field`);
     if (typeof value !== 'number') throw new Fault('INVALID_INPUT', `${name}: must be a number`);
@@ -198,15 +218,14 @@ function wholeNumber(name: string, text: string | undefined): number | undefined
   return Number(text);
 }
 
-function statuses(text: string | undefined): RunStatus[] | undefined {
-  if (text === undefined) return undefined;
-  if (text === 'active') return [...ACTIVE_STATUSES];
-  const given = text.split(',');
-  const unknown = given.find((status) => !Object.hasOwn(RUN_MOVES, status));
+function statuses(given: readonly string[] | undefined): RunStatus[] | undefined {
+  if (given === undefined) return undefined;
+  const named = given.flatMap((status): readonly string[] => (status === 'active' ? ACTIVE_STATUSES : [status]));
+  const unknown = named.find((status) => !Object.hasOwn(RUN_MOVES, status));
   if (unknown !== undefined)
     throw new Fault(
       'INVALID_INPUT',
       `status: there is no status ${JSON.stringify(unknown.slice(0, 40))}; there are ${Object.keys(RUN_MOVES).join(', ')}, and active for all that are not over`,
     );
-  return given as RunStatus[];
+  return named as RunStatus[];
 }

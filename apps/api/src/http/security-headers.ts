@@ -12,7 +12,7 @@ const CONTENT_SECURITY_POLICY = [
   "frame-ancestors 'none'",
 ].join('; ');
 
-const HEADERS: Readonly<Record<string, string>> = {
+export const SECURITY_HEADERS: Readonly<Record<string, string>> = {
   'content-security-policy': CONTENT_SECURITY_POLICY,
   'x-content-type-options': 'nosniff',
   'x-frame-options': 'DENY',
@@ -25,7 +25,7 @@ const ONE_YEAR_SECONDS = 31_536_000;
 
 export function addSecurityHeaders(instance: FastifyInstance): void {
   instance.addHook('onRequest', async (request, reply) => {
-    void reply.headers(HEADERS);
+    void reply.headers(SECURITY_HEADERS);
     // Only a trusted proxy can say so: the api itself speaks plain HTTP.
     if (request.protocol === 'https') void reply.header('strict-transport-security', `max-age=${ONE_YEAR_SECONDS}`);
   });

@@ -2,7 +2,6 @@
  * From a spec to a run. Everything that can be wrong is found before anything is written; then run, attempt, servers and the jobs in
  * the outbox appear in one transaction, so a crash at any point leaves a whole run or none.
  */
-import { createHash } from 'node:crypto';
 import { Injectable } from '@nestjs/common';
 import { datasetInfo, type DatasetInfo } from '@paceline/data';
 import { LIMITS, parseRunSpec, tooLargeFor, type ModelDescription, type RunSpec, type SpecIssue } from '@paceline/spec';
@@ -14,13 +13,14 @@ import { Settings } from '../environment.js';
 import { Fleet } from '../fleet/fleet.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { Conflict, InvalidInput, LimitReached, NotFound } from '../graphql/result.types.js';
+import { IdempotencyKeys, type Remember } from '../idempotency/idempotency-keys.js';
 import type { Viewer } from '../teams/authentication.js';
 import { activeUse, limitsOfTeam, lockTeam } from '../teams/team-limits.js';
 import { uuidv7 } from '../text-input.js';
 import { placeServers } from './attempts.js';
 import { ModelDescriptions } from './model-description.js';
-import { findResumePoint, type ResumeFrom } from './resume-from.js';
 import { Admission } from './admission.js';
+import { findResumePoint, inheritedFrom, lengthened, modelIssues, resumeIssues, type ResumeFrom } from './resume-from.js';
 import { toRun, WITHOUT_MODEL } from './run-row.js';
 import { toAttempt } from './runs.js';
 import { exceeded, serverProcesses, waitingAt, waitsForServers, type RestorePoint } from '@paceline/jobs';
@@ -30,6 +30,8 @@ import { StatusMoves } from './status-moves.js';
 export interface CreateRunOptions {
   readonly clusterSpecId?: string | null | undefined;
   readonly idempotencyKey?: string | null | undefined;
+  /** Told when the key was used before and nothing is made. */
+  readonly onReplay?: (() => void) | undefined;
   /** Begins with another run's checkpoint instead of the initial weights. */
   readonly resumeFrom?: ResumeFrom | null | undefined;
 }
@@ -44,15 +46,19 @@ interface Prepared {
   readonly from: RestorePoint | null;
 }
 
-interface Idempotency {
-  readonly key: string;
-  readonly inputHash: string;
+interface NewRun {
+  readonly id: string;
+  readonly viewer: Viewer;
+  readonly prepared: Prepared;
+  readonly reason: string;
+  readonly remember: Remember;
 }
+
+type Outcome = Run | InvalidInput | NotFound | Conflict | LimitReached;
 
 /** How often, and after which pause, it is asked whether a run was made whose commit was not answered. */
 const COMMIT_LOOKUPS = 3;
 const COMMIT_LOOKUP_PAUSE_MS = 500;
-const MAX_IDEMPOTENCY_KEY_CHARACTERS = 200;
 const FIRST_ATTEMPT = 1;
 
 @Injectable()
@@ -62,6 +68,7 @@ export class CreateRun {
 
   constructor(
     private readonly database: Database,
+    private readonly keys: IdempotencyKeys,
     private readonly clusterSpecs: ClusterSpecs,
     private readonly fleet: Fleet,
     private readonly moves: StatusMoves,
@@ -70,46 +77,38 @@ export class CreateRun {
   ) {}
 
   /**
-   * @param input a run spec as people write it, not trusted
+   * @param input a run spec as people write it, not trusted; with `resumeFrom` only what differs from the spec of that run
    * @throws Fault TOO_BUSY before anything was written
    */
-  async create(
-    viewer: Viewer,
-    input: unknown,
-    options: CreateRunOptions = {},
-  ): Promise<Run | InvalidInput | NotFound | Conflict | LimitReached> {
-    const prepared = await this.prepare(viewer, input, options);
-    if (!('spec' in prepared)) return prepared;
-    const { idempotencyKey } = options;
-    const inputHash = createHash('sha256')
-      .update(JSON.stringify([prepared.spec, prepared.clusterSpecId, ...(prepared.from ? [prepared.from] : [])]))
-      .digest('hex');
-    const earlier = idempotencyKey ? await this.earlierRun(viewer, idempotencyKey, inputHash) : undefined;
-    if (earlier) return earlier;
-    return this.admission.run(viewer.teamId, () =>
-      this.store(viewer, prepared, idempotencyKey ? { key: idempotencyKey, inputHash } : undefined),
+  async create(viewer: Viewer, input: unknown, options: CreateRunOptions = {}): Promise<Outcome> {
+    const { clusterSpecId, idempotencyKey: key, resumeFrom, onReplay } = options;
+    const asked = { operation: 'createRun', key, input: [input ?? null, clusterSpecId ?? null, resumeFrom ?? null], onReplay };
+    return this.keys.once<Outcome>(
+      viewer,
+      asked,
+      async (remember) => {
+        const prepared = await this.prepare(viewer, input, options);
+        if (!('spec' in prepared)) return prepared;
+        return this.admission.run(viewer.teamId, () => this.store(viewer, prepared, remember));
+      },
+      async (id) => toRun(await this.database.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL })),
     );
   }
 
   /** Writes the run, or refuses it. Once it is written nothing here can fail any more. */
-  private async store(viewer: Viewer, prepared: Prepared, idempotency: Idempotency | undefined): Promise<Run | Conflict | LimitReached> {
+  private async store(viewer: Viewer, prepared: Prepared, remember: Remember): Promise<Run | LimitReached> {
     const { standby } = prepared.spec.strategy;
     const reason = waitsForServers(await this.fleetCounts(), { serversNeeded: serverProcesses(prepared.spec), standby }, 0);
     const id = uuidv7();
     try {
       const made = await this.database.transact(async (transaction) => {
         const refused = await this.refusedByLimits(transaction, viewer, prepared);
-        return refused ?? this.insert(transaction, id, viewer, prepared, reason, idempotency);
+        return refused ?? this.insert(transaction, { id, viewer, prepared, reason, remember });
       });
       if (made instanceof Run) this.dispatch.wake();
       return made;
     } catch (error) {
-      // Two requests with one key at the same moment: one inserts, the other finds it.
-      const winner =
-        idempotency && (error as { code?: unknown }).code === 'P2002'
-          ? await this.earlierRun(viewer, idempotency.key, idempotency.inputHash)
-          : undefined;
-      const made = winner ?? (isDatabaseOutage(error) ? await this.committed(id) : undefined);
+      const made = isDatabaseOutage(error) ? await this.committed(id) : undefined;
       if (made) return made;
       throw error;
     }
@@ -147,17 +146,16 @@ export class CreateRun {
   private async prepare(
     viewer: Viewer,
     input: unknown,
-    { clusterSpecId, idempotencyKey, resumeFrom }: CreateRunOptions,
+    { clusterSpecId, resumeFrom }: CreateRunOptions,
   ): Promise<Prepared | InvalidInput | NotFound> {
-    const parsed = parseRunSpec(input);
+    const resume = resumeFrom ? await findResumePoint(this.database, viewer, resumeFrom) : null;
+    if (resume && !('point' in resume)) return resume;
+    const parsed = parseRunSpec(resume ? inheritedFrom(resume, input) : input);
     if (!parsed.ok) return new InvalidInput(parsed.issues);
-    const { spec } = parsed;
-    if (idempotencyKey && idempotencyKey.length > MAX_IDEMPOTENCY_KEY_CHARACTERS) {
-      return new InvalidInput([{ path: 'idempotencyKey', message: `must have at most ${MAX_IDEMPOTENCY_KEY_CHARACTERS} characters` }]);
-    }
     const clusterSpec = clusterSpecId ? await this.clusterSpecs.find(viewer, clusterSpecId) : null;
     if (clusterSpecId && !clusterSpec) return new NotFound('cluster spec with this id');
-    const dataset = datasetInfo(spec.dataset);
+    const dataset = datasetInfo(parsed.spec.dataset);
+    const spec = resume ? lengthened(resume, input, parsed.spec, roundsPerEpochOf(parsed.spec, dataset)) : parsed.spec;
     const length = lengthOf(spec, dataset);
     const issues: SpecIssue[] = [...length.issues];
     const servers = serverProcesses(spec);
@@ -167,34 +165,14 @@ export class CreateRun {
         message: `${servers} servers${spec.strategy.standby > 0 ? ' with the standbys' : ''}, but the cluster spec ${JSON.stringify(clusterSpec.name)} lists ${clusterSpec.servers.length}`,
       });
     }
+    if (resume && issues.length === 0) issues.push(...resumeIssues(resume, spec, length.totalRounds));
     if (issues.length > 0) return new InvalidInput(issues);
-    const from = resumeFrom ? await findResumePoint(this.database, viewer, resumeFrom, spec, length.totalRounds) : null;
-    if (from instanceof NotFound) return from;
-    if (from && 'issues' in from) return new InvalidInput(from.issues);
-    const described = await this.models.of(spec);
+    const described = await this.models.of(spec, viewer.teamId);
     if ('issues' in described) return new InvalidInput(described.issues);
     const { model } = described;
-    const tooLarge = tooLargeFor(spec, model.parameterCount + model.stateCount);
-    if (tooLarge) return new InvalidInput([{ path: 'model', message: tooLarge }]);
-    if (model.variables.length > LIMITS.modelVariables) {
-      return new InvalidInput([
-        {
-          path: 'model',
-          message: `has ${model.variables.length} variables; at most ${LIMITS.modelVariables} are supported: use fewer and larger layers`,
-        },
-      ]);
-    }
-    return { spec, model, dataset, clusterSpecId: clusterSpec?.id ?? null, from, ...length };
-  }
-
-  private async earlierRun(viewer: Viewer, key: string, inputHash: string): Promise<Run | Conflict | undefined> {
-    const found = await this.database.idempotencyKey.findUnique({
-      where: { teamId_key: { teamId: viewer.teamId, key } },
-      include: { run: { omit: WITHOUT_MODEL } },
-    });
-    if (!found) return undefined;
-    if (found.inputHash !== inputHash) return new Conflict('This idempotency key was used for a run with another spec.');
-    return toRun(found.run);
+    const modelIssue = issueOfModel(spec, model) ?? (resume ? modelIssues(resume, spec, model)[0] : undefined);
+    if (modelIssue) return new InvalidInput([modelIssue]);
+    return { spec, model, dataset, clusterSpecId: clusterSpec?.id ?? null, from: resume?.point ?? null, ...length };
   }
 
   private async fleetCounts() {
@@ -202,14 +180,7 @@ export class CreateRun {
     return { liveServers: servers.length };
   }
 
-  private async insert(
-    transaction: Transaction,
-    id: string,
-    viewer: Viewer,
-    prepared: Prepared,
-    reason: string,
-    idempotency: Idempotency | undefined,
-  ): Promise<Run> {
+  private async insert(transaction: Transaction, { id, viewer, prepared, reason, remember }: NewRun): Promise<Run> {
     const { spec, model, dataset, clusterSpecId, roundsPerEpoch, totalRounds, from } = prepared;
     const created = await transaction.run.create({
       data: {
@@ -232,7 +203,7 @@ export class CreateRun {
       omit: WITHOUT_MODEL,
     });
     const { id: runId } = created;
-    if (idempotency) await transaction.idempotencyKey.create({ data: { teamId: viewer.teamId, runId, ...idempotency } });
+    await remember(transaction, runId);
     const parent = from ? { parentRunId: from.runId, parentNumber: from.attempt, parentRound: from.round } : {};
     await transaction.attempt.create({ data: { runId, number: FIRST_ATTEMPT, ...parent } });
     await placeServers(transaction, runId, FIRST_ATTEMPT, spec);
@@ -257,10 +228,25 @@ export class CreateRun {
   }
 }
 
+/** What is wrong with the size of a model. */
+function issueOfModel(spec: RunSpec, { parameterCount, stateCount, variables }: ModelDescription): SpecIssue | undefined {
+  const tooLarge = tooLargeFor(spec, parameterCount + stateCount);
+  if (tooLarge) return { path: 'model', message: tooLarge };
+  if (variables.length > LIMITS.modelVariables)
+    return {
+      path: 'model',
+      message: `has ${variables.length} variables; at most ${LIMITS.modelVariables} are supported: use fewer and larger layers`,
+    };
+  return undefined;
+}
+
+const roundsPerEpochOf = ({ globalBatch, dropRemainder }: RunSpec, { trainExamples }: DatasetInfo): number =>
+  dropRemainder ? Math.floor(trainExamples / globalBatch) : Math.ceil(trainExamples / globalBatch);
+
 /** Rounds by the schedule, and what makes one impossible. */
 function lengthOf(spec: RunSpec, dataset: DatasetInfo): { roundsPerEpoch: number; totalRounds: number; issues: SpecIssue[] } {
-  const { globalBatch, dropRemainder, length } = spec;
-  const roundsPerEpoch = dropRemainder ? Math.floor(dataset.trainExamples / globalBatch) : Math.ceil(dataset.trainExamples / globalBatch);
+  const { globalBatch, length } = spec;
+  const roundsPerEpoch = roundsPerEpochOf(spec, dataset);
   const totalRounds = 'rounds' in length ? length.rounds : length.epochs * roundsPerEpoch;
   const issues: SpecIssue[] = [];
   if (roundsPerEpoch === 0) {

@@ -1,34 +1,50 @@
 /**
- * What a spec's model looks like, found by building it in a thread of its own (libs/engine): a hostile topology costs that thread
- * and nothing else. tf.js is loaded by the first run that is created, not by the start of the api.
+ * What a spec's model looks like, found by building it in a thread (libs/engine): a hostile topology costs that thread and nothing else,
+ * and the teams take turns. The same model asked for by many at once is built once. tf.js is loaded by the first run that is created,
+ * not by the start of the api.
  */
 import { createHash } from 'node:crypto';
 import type { ModelDescription, RunSpec, SpecIssue } from '@paceline/spec';
 import { Fault } from '../fault.js';
 
+/** For the building alone. */
 const DEADLINE_MS = 10_000;
+/** For a turn, and for a thread that loads. */
+const WAIT_MS = 20_000;
 const MAX_REMEMBERED = 32;
+
+type Described = { readonly model: ModelDescription } | { readonly issues: SpecIssue[] };
 
 export class ModelDescriptions {
   private readonly remembered = new Map<string, ModelDescription>();
+  /** At most as many as may wait for a thread. */
+  private readonly underWay = new Map<string, Promise<Described>>();
 
   /** @returns the description, or what is wrong with the model @throws Fault TOO_BUSY */
-  async of(spec: RunSpec): Promise<{ model: ModelDescription } | { issues: SpecIssue[] }> {
+  of(spec: RunSpec, teamId: string): Promise<Described> {
     const key = createHash('sha256')
       .update(JSON.stringify([spec.model, spec.dataset, spec.loss, spec.engine]))
       .digest('hex');
     const known = this.remembered.get(key);
-    if (known) return { model: known };
+    if (known) return Promise.resolve({ model: known });
+    const present = this.underWay.get(key);
+    if (present) return present;
+    const asked = this.describe(spec, teamId, key).finally(() => this.underWay.delete(key));
+    this.underWay.set(key, asked);
+    return asked;
+  }
+
+  private async describe(spec: RunSpec, teamId: string, key: string): Promise<Described> {
     const { describeModelInThread, DescribeBusyError, ModelError } = await import('@paceline/engine');
     try {
-      const model = await describeModelInThread(spec, { deadlineMs: DEADLINE_MS });
+      const model = await describeModelInThread(spec, { group: teamId, waitMs: WAIT_MS, deadlineMs: DEADLINE_MS });
       const [oldest] = this.remembered.keys();
       if (this.remembered.size >= MAX_REMEMBERED && oldest !== undefined) this.remembered.delete(oldest);
       this.remembered.set(key, model);
       return { model };
     } catch (error) {
       if (error instanceof ModelError) return { issues: [{ path: error.path, message: error.message }] };
-      if (error instanceof DescribeBusyError) throw new Fault('TOO_BUSY', error.message, 5);
+      if (error instanceof DescribeBusyError) throw new Fault('TOO_BUSY', `The model was not checked: ${error.message}.`, 5);
       throw error;
     }
   }

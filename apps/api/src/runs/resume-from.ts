@@ -1,8 +1,16 @@
-/** The checkpoint of another run that a new run begins with: whether it is there, and whether the new spec may go on from it. */
+/** The checkpoint of another run that a new run begins with: whether it is there, what the new spec takes over, and whether its weights fit. */
 import { lineageOf, originOf, type RestorePoint } from '@paceline/jobs';
-import { comparableConfig, configDifferences, type ConfigDifference, type RunSpec, type SpecIssue } from '@paceline/spec';
+import {
+  inheritedLength,
+  inheritSpec,
+  optimizerIssues,
+  variableIssues,
+  type ModelDescription,
+  type RunSpec,
+  type SpecIssue,
+} from '@paceline/spec';
 import type { Database } from '../database/database.js';
-import { NotFound } from '../graphql/result.types.js';
+import { InvalidInput, NotFound } from '../graphql/result.types.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid } from '../text-input.js';
 import { specOf } from './run-row.js';
@@ -13,37 +21,61 @@ export interface ResumeFrom {
   readonly round?: number | null | undefined;
 }
 
+/** A checkpoint that is there, and the run that wrote it. */
+export interface ResumePoint {
+  readonly point: RestorePoint;
+  readonly source: RunSpec;
+  readonly model: ModelDescription;
+}
+
+/** @returns why there is none */
 export async function findResumePoint(
   database: Database,
   viewer: Viewer,
   { runId, round }: ResumeFrom,
-  spec: RunSpec,
-  totalRounds: number,
-): Promise<RestorePoint | NotFound | { issues: SpecIssue[] }> {
+): Promise<ResumePoint | NotFound | InvalidInput> {
+  const isGiven = round !== undefined && round !== null;
+  if (isGiven && (round < 0 || round > 2 ** 31 - 1))
+    return new InvalidInput([{ path: 'resumeFrom.round', message: 'must be the committed rounds of a checkpoint' }]);
   const origin = isUuid(runId)
     ? await database.run.findFirst({ where: { id: runId, teamId: viewer.teamId }, include: { attempts: true } })
     : null;
   if (!origin) return new NotFound('run with this id to resume from');
   const lineage = lineageOf(origin.attempts.map(originOf), origin.attempt);
   const rows = await database.checkpoint.findMany({
-    where: { runId, invalidAt: null, removedAt: null, ...(round === undefined || round === null ? {} : { round }) },
+    where: { runId, invalidAt: null, removedAt: null, ...(isGiven ? { round } : {}) },
     orderBy: [{ round: 'desc' }, { attempt: 'desc' }],
   });
   const found = rows.find((row) => lineage.some((part) => part.attempt === row.attempt && row.round <= part.toRound));
-  if (!found)
-    return new NotFound(`usable checkpoint ${round === undefined || round === null ? '' : `of round ${round} `}in the run to resume from`);
-  const issues = configDifferences(comparableConfig(specOf(origin)), comparableConfig(spec)).map(toIssue);
-  if (issues.length === 0 && found.round >= totalRounds)
-    issues.push({
-      path: 'length',
-      message: `the checkpoint has ${found.round} committed rounds, and the run is to have ${totalRounds} in all`,
-    });
-  return issues.length > 0 ? { issues: issues.slice(0, 20) } : { runId, attempt: found.attempt, round: found.round };
+  if (!found) return new NotFound(`usable checkpoint ${isGiven ? `of round ${round} ` : ''}in the run to resume from`);
+  return {
+    point: { runId, attempt: found.attempt, round: found.round },
+    source: specOf(origin),
+    model: origin.model as unknown as ModelDescription,
+  };
 }
 
-const toIssue = ({ path, was, is }: ConfigDifference): SpecIssue => ({
-  path,
-  message: `is ${show(is)}, and the checkpoint was trained with ${show(was)}`,
-});
+/** What the request says over the spec of the source. */
+export const inheritedFrom = ({ source }: ResumePoint, given: unknown): unknown => inheritSpec(source, given);
 
-const show = (value: unknown): string => (value === undefined ? 'nothing' : JSON.stringify(value).slice(0, 200));
+const saysLength = (given: unknown): boolean => given !== null && typeof given === 'object' && 'length' in given;
+
+/** The spec with the length that the request gives it, or that follows from the source. */
+export function lengthened({ source, point }: ResumePoint, given: unknown, spec: RunSpec, roundsPerEpoch: number): RunSpec {
+  if (saysLength(given) || roundsPerEpoch === 0) return spec;
+  return { ...spec, length: inheritedLength(source, point.round, roundsPerEpoch) };
+}
+
+/** What can be said without building the model. */
+export function resumeIssues({ source, point }: ResumePoint, spec: RunSpec, totalRounds: number): SpecIssue[] {
+  const issues = optimizerIssues(source, spec, point.runId);
+  if (point.round >= totalRounds)
+    issues.push({
+      path: 'length',
+      message: `the checkpoint has ${point.round} committed rounds, and the run is to have ${totalRounds} in all, those included: ask for more`,
+    });
+  return issues;
+}
+
+export const modelIssues = ({ model, point }: ResumePoint, spec: RunSpec, described: ModelDescription): SpecIssue[] =>
+  variableIssues(model.variables, described.variables, spec, point.runId);

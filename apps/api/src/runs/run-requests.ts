@@ -9,6 +9,7 @@ import { Database, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { Prisma } from '../generated/prisma/client.js';
 import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
+import { IdempotencyKeys, type KeyedRequest, type Remember } from '../idempotency/idempotency-keys.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid } from '../text-input.js';
 import { Attempts } from './attempts.js';
@@ -23,6 +24,7 @@ type Outcome = Run | NotFound | Conflict | InvalidInput;
 export class RunRequests {
   constructor(
     private readonly database: Database,
+    private readonly keys: IdempotencyKeys,
     private readonly moves: StatusMoves,
     private readonly attempts: Attempts,
     private readonly signals: RunSignals,
@@ -50,17 +52,28 @@ export class RunRequests {
   }
 
   /** So many rounds or epochs more, in a new attempt from the last checkpoint. */
-  extend(viewer: Viewer, id: string, more: { rounds?: number | null; epochs?: number | null }): Promise<Outcome> {
-    return this.ask(viewer, id, { request: 'extend', ...more });
+  extend(
+    viewer: Viewer,
+    id: string,
+    more: { rounds?: number | null; epochs?: number | null },
+    { key, onReplay }: Pick<KeyedRequest, 'key' | 'onReplay'> = {},
+  ): Promise<Outcome> {
+    return this.keys.once<Outcome>(
+      viewer,
+      { operation: 'extendRun', key, input: [id, more.rounds ?? null, more.epochs ?? null], onReplay },
+      (remember) => this.ask(viewer, id, { request: 'extend', ...more }, remember),
+      async (runId) => toRun(await this.database.run.findUniqueOrThrow({ where: { id: runId }, omit: WITHOUT_MODEL })),
+    );
   }
 
-  private async ask(viewer: Viewer, id: string, asked: AskedOfRun): Promise<Outcome> {
+  private async ask(viewer: Viewer, id: string, asked: AskedOfRun, remember?: Remember): Promise<Outcome> {
     const outcome = await this.database.transact(async (transaction) => {
       const where = { id, teamId: viewer.teamId };
       if (!isUuid(id) || (await transaction.run.count({ where })) === 0) return new NotFound('run with this id');
       const run = (await this.moves.lock(transaction, id))!;
       const row = await transaction.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL });
       const refusal = await this.carryOut(transaction, run, requested(row, asked, new Date()));
+      if (!refusal) await remember?.(transaction, id);
       return refusal ?? toRun(await transaction.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL }));
     });
     this.signals.changed(id);

@@ -8,6 +8,7 @@ import { FleetView } from '../fleet/fleet-view.js';
 import { Worker } from '../fleet/fleet.types.js';
 import { pageCost, READ_COST, readCost } from '../graphql/cost.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
+import { KEY_DESCRIPTION, OnReplay } from '../graphql/replayed.decorator.js';
 import { Subscriptions } from '../graphql/subscriptions.js';
 import type { Viewer } from '../teams/authentication.js';
 import { CreateRun } from './create-run.js';
@@ -95,11 +96,12 @@ export class RunsResolver {
     @CurrentViewer() viewer: Viewer,
     @Args('spec', { type: () => RunSpecInput }) spec: object,
     @Args('clusterSpecId', { type: () => ID, nullable: true }) clusterSpecId?: string,
-    @Args('idempotencyKey', { nullable: true }) idempotencyKey?: string,
+    @Args('idempotencyKey', { nullable: true, description: KEY_DESCRIPTION }) idempotencyKey?: string,
     @Args('resumeFrom', { type: () => ResumeFromInput, nullable: true, description: 'Begin with a checkpoint of another run.' })
     resumeFrom?: ResumeFromInput,
+    @OnReplay() onReplay?: () => void,
   ) {
-    const result = await this.createRuns.create(viewer, specFromSurface(spec), { clusterSpecId, idempotencyKey, resumeFrom });
+    const result = await this.createRuns.create(viewer, specFromSurface(spec), { clusterSpecId, idempotencyKey, resumeFrom, onReplay });
     return result instanceof Run ? new CreateRunSuccess(result) : result;
   }
 
@@ -142,10 +144,11 @@ export class RunsResolver {
     @Args('id', { type: () => ID }) id: string,
     @Args('rounds', { type: () => Int, nullable: true }) rounds?: number,
     @Args('epochs', { type: () => Int, nullable: true }) epochs?: number,
+    @Args('idempotencyKey', { nullable: true, description: KEY_DESCRIPTION }) idempotencyKey?: string,
+    @OnReplay() onReplay?: () => void,
   ) {
-    return changed(
-      await this.requests.extend(viewer, id, { ...(rounds === undefined ? {} : { rounds }), ...(epochs === undefined ? {} : { epochs }) }),
-    );
+    const more = { ...(rounds === undefined ? {} : { rounds }), ...(epochs === undefined ? {} : { epochs }) };
+    return changed(await this.requests.extend(viewer, id, more, { key: idempotencyKey, onReplay }));
   }
 
   @ResolveField(() => [RunAttempt], { description: 'Newest first.', complexity: LIST_COST })

@@ -5,7 +5,7 @@ import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
 import { Fleet } from '../fleet/fleet.js';
 import type { Prisma } from '../generated/prisma/client.js';
-import { encodeCursor, readPage, toConnection, type PageArgs } from '../graphql/connections.js';
+import { encodeCursor, readPage, toConnection, wholeNumberUpTo, type PageArgs } from '../graphql/connections.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid, storable } from '../text-input.js';
 import { lineageColumns, readLineage } from './lineage.js';
@@ -22,8 +22,10 @@ import {
   type RunStatusChangeType,
 } from './run.types.js';
 
-const RUN_CURSOR = [/^\d{1,15}$/, /^[0-9a-f-]{36}$/];
-const EVENT_CURSOR = [/^\d{1,10}$/];
+/** Milliseconds up to the year 9999, which is as far as a time is written with four digits. */
+const RUN_CURSOR = [wholeNumberUpTo(253_402_300_799_999), isUuid];
+/** Numbers of events are 32-bit integers in PostgreSQL. */
+const EVENT_CURSOR = [wholeNumberUpTo(2 ** 31 - 1)];
 /** Enough to show what a reference may mean. */
 const MAX_MEANT = 10;
 const PART_OF_ID = /^[0-9a-f-]{4,36}$/i;
@@ -75,9 +77,10 @@ export class Runs {
   /** Newest first. @throws Fault INVALID_INPUT */
   async list(viewer: Viewer, args: PageArgs & RunFilter) {
     const page = readPage('runs', RUN_CURSOR, args, 20);
+    const statuses = args.status ? [...new Set(args.status)] : undefined;
     const filter = {
       teamId: viewer.teamId,
-      ...(args.status ? { status: { in: [...args.status] } } : {}),
+      ...(statuses ? { status: { in: statuses } } : {}),
       ...(args.name ? { name: { contains: likeText(storable(args.name)), mode: 'insensitive' as const } } : {}),
     };
     const [direction, beyond] = page.backward ? (['asc', 'gt'] as const) : (['desc', 'lt'] as const);

@@ -124,7 +124,7 @@ export const CreateTeamResult = createUnionType({
 });
 export const CreateApiKeyResult = createUnionType({
   name: 'CreateApiKeyResult',
-  types: () => [CreateApiKeySuccess, InvalidInput, NotFound] as const,
+  types: () => [CreateApiKeySuccess, InvalidInput, NotFound, Conflict] as const,
 });
 export const SetTeamLimitsResult = createUnionType({
   name: 'SetTeamLimitsResult',

@@ -1,5 +1,6 @@
 import { Args, ID, Mutation, Parent, Query, ResolveField, Resolver } from '@nestjs/graphql';
 import { READ_COST } from '../graphql/cost.js';
+import { KEY_DESCRIPTION, OnReplay } from '../graphql/replayed.decorator.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import type { Viewer } from './authentication.js';
 import {
@@ -55,8 +56,13 @@ export class TeamsResolver {
   }
 
   @Mutation(() => CreateTeamResult, { description: 'For the bootstrap (admin) key only.' })
-  createTeam(@CurrentViewer() viewer: Viewer, @Args('name') name: string) {
-    return this.teams.createTeam(viewer, name);
+  createTeam(
+    @CurrentViewer() viewer: Viewer,
+    @Args('name') name: string,
+    @Args('idempotencyKey', { nullable: true, description: KEY_DESCRIPTION }) key?: string,
+    @OnReplay() onReplay?: () => void,
+  ) {
+    return this.teams.createTeam(viewer, name, { key, onReplay });
   }
 
   @Mutation(() => CreateApiKeyResult, { description: 'Admin keys make keys for any team, other keys for their own.' })
@@ -72,8 +78,10 @@ export class TeamsResolver {
     expiresAt?: Date | null,
     @Args('readOnly', { type: () => Boolean, nullable: true, description: 'It may look at everything of the team and change nothing.' })
     readOnly?: boolean | null,
+    @Args('idempotencyKey', { nullable: true, description: KEY_DESCRIPTION }) key?: string,
+    @OnReplay() onReplay?: () => void,
   ) {
-    return this.teams.createApiKey(viewer, teamId, name, { expiresAt, readOnly });
+    return this.teams.createApiKey(viewer, teamId, name, { expiresAt, readOnly, key, onReplay });
   }
 
   @Mutation(() => RevokeApiKeyResult, {

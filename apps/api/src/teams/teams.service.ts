@@ -6,6 +6,7 @@ import { LIVE_STATUSES } from '../dispatch/shares.js';
 import { Settings } from '../environment.js';
 import { Fault } from '../fault.js';
 import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
+import { IdempotencyKeys, type KeyedRequest, type Remember } from '../idempotency/idempotency-keys.js';
 import { isUuid, readName } from '../text-input.js';
 import { generateApiKey } from './api-keys.js';
 import type { Viewer } from './authentication.js';
@@ -25,8 +26,10 @@ import {
   type ViewerType,
 } from './team.types.js';
 
-type CreateApiKeyOutcome = CreateApiKeySuccess | InvalidInput | NotFound;
-export interface KeyLimits {
+type CreateApiKeyOutcome = CreateApiKeySuccess | InvalidInput | NotFound | Conflict;
+/** The idempotency key of a request. */
+type Keyed = Pick<KeyedRequest, 'key' | 'onReplay'>;
+export interface KeyOptions extends Keyed {
   readonly expiresAt?: Date | null | undefined;
   readonly readOnly?: boolean | null | undefined;
 }
@@ -38,6 +41,7 @@ const MAX_KEYS_PER_TEAM = 200;
 export class TeamsService {
   constructor(
     private readonly database: Database,
+    private readonly keys: IdempotencyKeys,
     private readonly settings: Settings,
     private readonly revocations: Revocations,
   ) {}
@@ -66,18 +70,53 @@ export class TeamsService {
   }
 
   /** @throws Fault FORBIDDEN for keys that are not an administrator's */
-  async createTeam(viewer: Viewer, givenName: string): Promise<CreateTeamSuccess | InvalidInput | Conflict> {
+  async createTeam(viewer: Viewer, givenName: string, keyed: Keyed = {}): Promise<CreateTeamSuccess | InvalidInput | Conflict> {
     if (!viewer.isAdmin) throw new Fault('FORBIDDEN', 'Only the administrator (the bootstrap key) makes teams.');
+    return this.keys.once<CreateTeamSuccess | InvalidInput | Conflict>(
+      viewer,
+      { operation: 'createTeam', input: givenName, ...keyed },
+      (remember) => this.createTeamOnce(givenName, remember),
+      async (id) => new CreateTeamSuccess(toTeam(await this.database.team.findUniqueOrThrow({ where: { id } }))),
+    );
+  }
+
+  private async createTeamOnce(givenName: string, remember: Remember): Promise<CreateTeamSuccess | InvalidInput | Conflict> {
     const { name, issues } = readName('name', givenName);
     if (issues.length > 0) return new InvalidInput(issues);
     if ((await this.database.team.count()) >= MAX_TEAMS) return new Conflict(`There are ${MAX_TEAMS} teams already.`);
-    const { count } = await this.database.team.createMany({ data: { name }, skipDuplicates: true });
-    if (count === 0) return new Conflict(`There is a team ${JSON.stringify(name)} already.`);
-    return new CreateTeamSuccess(toTeam(await this.database.team.findUniqueOrThrow({ where: { name } })));
+    return this.database.transact(async (transaction) => {
+      const { count } = await transaction.team.createMany({ data: { name }, skipDuplicates: true });
+      if (count === 0) return new Conflict(`There is a team ${JSON.stringify(name)} already.`);
+      const row = await transaction.team.findUniqueOrThrow({ where: { name } });
+      await remember(transaction, row.id);
+      return new CreateTeamSuccess(toTeam(row));
+    });
   }
 
-  /** @param limits when it ends by itself, and whether it may only look; a key that ends makes none that lives longer */
-  async createApiKey(viewer: Viewer, teamId: string, givenName: string, limits: KeyLimits = {}): Promise<CreateApiKeyOutcome> {
+  /**
+   * The secret is shown once: asked for again under the same idempotency key, nothing is made, and the key is named.
+   * @param options when it ends by itself, and whether it may only look; a key that ends makes none that lives longer
+   */
+  createApiKey(viewer: Viewer, teamId: string, givenName: string, options: KeyOptions = {}): Promise<CreateApiKeyOutcome> {
+    const { expiresAt = null, readOnly = null, key, onReplay } = options;
+    return this.keys.once<CreateApiKeyOutcome>(
+      viewer,
+      { operation: 'createApiKey', input: [teamId, givenName, expiresAt?.getTime() ?? null, readOnly], key, onReplay },
+      (remember) => this.createApiKeyOnce(viewer, teamId, givenName, options, remember),
+      async (id) =>
+        new Conflict(
+          `This idempotency key has made the API key ${id} already, and a secret is shown once. If that answer was lost, revoke the key and ask again with a new idempotency key.`,
+        ),
+    );
+  }
+
+  private async createApiKeyOnce(
+    viewer: Viewer,
+    teamId: string,
+    givenName: string,
+    limits: KeyOptions,
+    remember: Remember,
+  ): Promise<CreateApiKeyOutcome> {
     const { name, issues } = readName('name', givenName);
     if (!(await this.team(viewer, teamId))) return new NotFound('team with this id');
     issues.push(...(await this.checkExpiry(viewer, limits.expiresAt ?? null)));
@@ -89,7 +128,9 @@ export class TeamsService {
       if ((await transaction.apiKey.count({ where: { teamId, revokedAt: null } })) >= MAX_KEYS_PER_TEAM)
         return new InvalidInput([{ path: 'teamId', message: `the team has ${MAX_KEYS_PER_TEAM} keys; revoke one first` }]);
       const data = { teamId, name, prefix, hash, expiresAt, isReadOnly: readOnly ?? false };
-      return new CreateApiKeySuccess(toApiKey(await transaction.apiKey.create({ data })), key);
+      const created = await transaction.apiKey.create({ data });
+      await remember(transaction, created.id);
+      return new CreateApiKeySuccess(toApiKey(created), key);
     });
   }
 

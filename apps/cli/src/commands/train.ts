@@ -1,5 +1,4 @@
 /** `paceline train`: a spec from a file and flags becomes a run; its progress is shown until it is over or Ctrl-C detaches. */
-import { randomUUID } from 'node:crypto';
 import { PacelineApiError, type PacelineClient, type Run } from '@paceline/client';
 import { EXIT, UserError } from '@paceline/runtime';
 import { parseRunSpec, type RunSpec, type RunSpecInput, type SpecIssue } from '@paceline/spec';
@@ -40,7 +39,11 @@ export function addTrain(
     .argument('[spec]', 'a run spec in YAML or JSON; without it the defaults train an MLP on MNIST')
     .option('--detach', 'return as soon as the run is created')
     .option('--cluster-spec <id>', 'train on the servers and workers of this cluster spec')
-    .option('--resume-from <run>', 'begin with the newest checkpoint of another run, or with that of a round: RUN@ROUND', resumePoint);
+    .option(
+      '--resume-from <run>',
+      'begin with the newest checkpoint of another run, or with that of a round: RUN@ROUND; what no flag and no file says is as in that run',
+      resumePoint,
+    );
   for (const flag of flags) for (const option of specOptions([flag])) command.addOption(grouped(option, headingOf(flag.field.path)));
   command.addHelpText('after', EXAMPLES);
   command.action(act((context, self, file) => train(context, self, file, flags)));
@@ -73,7 +76,7 @@ async function train(context: CommandContext, command: Command, file: string | u
   const options = command.opts<TrainOptions>();
   const specFile = file === undefined ? undefined : readSpecFile(file);
   const given = givenFlags(command, flags);
-  const spec = readSpec(specFile, given, flags);
+  const spec = options.resumeFrom ? differences(specFile, given, flags) : readSpec(specFile, given, flags);
   const client = context.connect();
   try {
     const run = await createRun(client, spec, options, specFile, given, flags);
@@ -116,6 +119,11 @@ function givenFlags(command: Command, flags: readonly SpecFlag[]): Map<string, u
   return values;
 }
 
+/** What a run that begins with another's checkpoint says itself; the api lays it over the spec of that run, and checks the whole. */
+export function differences(file: SpecFile | undefined, given: ReadonlyMap<string, unknown>, flags: readonly SpecFlag[]): RunSpecInput {
+  return mergeFlags(file?.value ?? {}, given, flags, { inherits: true }) as RunSpecInput;
+}
+
 /** @throws SpecError with every wrong field and where it was written */
 export function readSpec(file: SpecFile | undefined, given: ReadonlyMap<string, unknown>, flags: readonly SpecFlag[]): RunSpec {
   const result = parseRunSpec(mergeFlags(file?.value ?? {}, given, flags));
@@ -135,7 +143,7 @@ function locate(
   });
 }
 
-/** The key makes a repetition after a lost answer harmless. */
+/** The client sends it again after a lost answer, under one idempotency key. */
 async function createRun(
   client: PacelineClient,
   spec: RunSpecInput,
@@ -144,16 +152,13 @@ async function createRun(
   given: ReadonlyMap<string, unknown>,
   flags: readonly SpecFlag[],
 ): Promise<Run> {
-  const idempotencyKey = randomUUID();
   const resumeFrom = typed && { ...typed, runId: await whichRun(client, typed.runId) };
-  for (let attempt = 1; ; attempt++) {
-    try {
-      return await client.createRun(spec, { idempotencyKey, clusterSpecId, resumeFrom });
-    } catch (error) {
-      if (!(error instanceof PacelineApiError)) throw error;
-      if (error.code === 'INVALID_INPUT') throw new SpecError('The run spec is wrong.', locate(error.issues, file, given, flags));
-      if (error.code === 'NOT_FOUND') throw new UserError('NOT_FOUND', error.message, { exit: 'notFound', cause: error });
-      if (error.code !== 'TIMEOUT' || attempt === 2) throw error;
-    }
+  try {
+    return await client.createRun(spec, { clusterSpecId, resumeFrom });
+  } catch (error) {
+    if (!(error instanceof PacelineApiError)) throw error;
+    if (error.code === 'INVALID_INPUT') throw new SpecError('The run spec is wrong.', locate(error.issues, file, given, flags));
+    if (error.code === 'NOT_FOUND') throw new UserError('NOT_FOUND', error.message, { exit: 'notFound', cause: error });
+    throw error;
   }
 }

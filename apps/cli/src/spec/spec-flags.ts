@@ -121,13 +121,17 @@ function topologyOf(value: unknown): unknown {
 /**
  * The spec from a file with the given flags laid over it, in the form that `parseRunSpec` reads.
  * @param given values by flag name, only those on the command line
+ * @param options.inherits what is not given comes from another run, so no default is filled in
+ * @throws UserError FLAG_INVALID for two flags that say the same thing
  */
 export function mergeFlags(
   fromFile: Readonly<Record<string, unknown>>,
   given: ReadonlyMap<string, unknown>,
   flags: readonly SpecFlag[] = specFlags(),
+  { inherits = false }: { readonly inherits?: boolean } = {},
 ): unknown {
   const fields = describeSurface();
+  refuseAlternatives(given, flags);
   const spec = structuredClone(fromFile) as Record<string, unknown>;
   for (const { field, name } of flags) {
     if (!given.has(name)) continue;
@@ -142,13 +146,34 @@ export function mergeFlags(
       if (field.specPath.includes('.')) delete spec[field.specPath.split('.')[0]!];
       continue;
     }
-    spec[outer] = { ...startOf(spec[outer], outer, field, fields), [inner.join('.')]: given.get(name) };
+    spec[outer] = { ...startOf(spec[outer], outer, field, fields, inherits), [inner.join('.')]: given.get(name) };
   }
   return specFromSurface(spec, fields);
 }
 
+/** Two forms of one field: a file may hold one and a flag the other, but two flags contradict each other. */
+function refuseAlternatives(given: ReadonlyMap<string, unknown>, flags: readonly SpecFlag[]): void {
+  for (const pair of [
+    ['epochs', 'rounds'],
+    ['model', 'model-topology'],
+  ]) {
+    if (!pair.every((name) => given.has(name) && flags.some((flag) => flag.name === name))) continue;
+    const [one, other] = pair.map((name) => `--${name}`);
+    throw new UserError('FLAG_INVALID', `${one} and ${other} say the same thing in two ways.`, {
+      hint: `Give one of them.`,
+      exit: 'usage',
+    });
+  }
+}
+
 /** What a group holds before a flag is put in. */
-function startOf(present: unknown, group: string, field: SurfaceField, fields: readonly SurfaceField[]): Record<string, unknown> {
+function startOf(
+  present: unknown,
+  group: string,
+  field: SurfaceField,
+  fields: readonly SurfaceField[],
+  inherits: boolean,
+): Record<string, unknown> {
   const members = fields.filter((candidate) => candidate.path.startsWith(`${group}.`));
   const discriminator = members.find((member) => DISCRIMINATORS.has(member.path.slice(group.length + 1)));
   const isAlternative = !discriminator && field.default === undefined;
@@ -160,6 +185,7 @@ function startOf(present: unknown, group: string, field: SurfaceField, fields: r
   const key = discriminator.path.slice(group.length + 1);
   if (field.path === discriminator.path) return {};
   if (written) return written;
+  if (inherits) return {};
   const fallback = fields.find((candidate) => candidate.path === group)?.default as Record<string, unknown> | undefined;
   return fallback?.[key] === undefined ? {} : { [key]: fallback[key] };
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describeSurface, parseRunSpec, runSpecSchema } from '@paceline/spec';
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
-import { readSpec, resumePoint } from '../commands/train.js';
+import { differences, readSpec, resumePoint } from '../commands/train.js';
 import { SpecError } from '../failure.js';
 import { jsonFault } from './json-fault.js';
 import { readSpecFile } from './spec-file.js';
@@ -107,6 +107,15 @@ describe('flags', () => {
     });
     expect(merged({ modelTopology: {} }, { model: 'cnn' })).toEqual({ model: 'cnn' });
     expect(merged({ model: { topology: {} } }, { model: 'cnn' })).toEqual({ model: 'cnn' });
+  });
+
+  it('that say the same thing in two ways are refused, also when one of them is wrong', () => {
+    for (const given of [
+      { rounds: 2, epochs: 3 },
+      { rounds: 1200, epochs: 0 },
+      { model: 'mlp', 'model-topology': {} },
+    ])
+      expect(() => merged({}, given)).toThrow(expect.objectContaining({ code: 'FLAG_INVALID', exit: 'usage' }));
   });
 
   it('fill a group from its default where a field alone would not say which member is meant', () => {
@@ -213,6 +222,20 @@ describe('the place of a JSON fault', () => {
 });
 
 describe('--resume-from', () => {
+  it('sends what was given and nothing else: the rest is as in the other run', () => {
+    const said = (given: Record<string, unknown>, text = '{}'): unknown =>
+      differences(readSpecFile(file('resume.yaml', text)), new Map(Object.entries(given)), specFlags());
+    expect(differences(undefined, new Map(), specFlags())).toEqual({});
+    expect(said({ 'learning-rate': 0.01, servers: 2, 'gradient-clip-norm': 1, rounds: 500, seed: 3 })).toEqual({
+      optimizer: { learningRate: 0.01 },
+      strategy: { servers: 2 },
+      gradient: { clipNorm: 1 },
+      length: { rounds: 500 },
+      seed: 3,
+    });
+    expect(said({ 'learning-rate': 0.01 }, 'optimizer:\n  momentum: 0.5\n')).toEqual({ optimizer: { learningRate: 0.01, momentum: 0.5 } });
+  });
+
   const RUN = '0190c5a5-0000-7000-8000-000000000000';
   it('is a run, or a checkpoint in it', () => {
     for (const run of [RUN, '3fa9c21b', 'first try', '@last']) {

@@ -1,0 +1,76 @@
+import { expect, test } from 'vitest';
+import { inheritedLength, inheritSpec, optimizerIssues, variableIssues } from './inherited-spec.js';
+import type { VariableSpec } from './layout.js';
+import { parseRunSpec, type RunSpec, type RunSpecInput } from './run-spec.js';
+
+function specOf(input: unknown): RunSpec {
+  const result = parseRunSpec(input);
+  if (!result.ok) throw new Error(JSON.stringify(result.issues));
+  return result.spec;
+}
+const source = specOf({
+  optimizer: { name: 'adam', learningRate: 0.01, beta1: 0.8 },
+  gradient: { clipNorm: 3 },
+  augmentation: { zoom: 0.1 },
+  checkpoint: { everyRounds: 5 },
+} satisfies RunSpecInput);
+
+test('what is not said is taken over, groups field by field', () => {
+  expect(specOf(inheritSpec(source, {}))).toEqual(source);
+  const given = {
+    optimizer: { learningRate: 0.1 },
+    strategy: { servers: 3 },
+    augmentation: { mirror: true },
+    length: { rounds: 9 },
+    model: 'cnn',
+  };
+  expect(specOf(inheritSpec(source, given))).toEqual({
+    ...source,
+    optimizer: { ...source.optimizer, learningRate: 0.1 },
+    strategy: { ...source.strategy, servers: 3 },
+    augmentation: { ...source.augmentation, mirror: true },
+    length: { rounds: 9 },
+    model: 'cnn',
+  });
+});
+
+test('what is no spec is left for the schema to refuse', () => {
+  for (const given of [null, [], 'x', { optimizer: 'adam' }, { strategy: [] }, { optimizer: { name: { toString: 1 } } }])
+    expect(parseRunSpec(inheritSpec(source, given)).ok, JSON.stringify(given)).toBe(false);
+  expect(({} as Record<string, unknown>)['polluted']).toBeUndefined();
+});
+
+test('another optimizer is refused once and in words, another rate is not', () => {
+  const other = specOf(inheritSpec(source, { optimizer: { name: 'momentum' } }));
+  expect(optimizerIssues(source, other, 'X')).toEqual([
+    { path: 'optimizer.name', message: 'is adam in run X and cannot become momentum: its slots would not fit' },
+  ]);
+  expect(optimizerIssues(source, specOf(inheritSpec(source, { optimizer: { name: 'adam', learningRate: 1 } })), 'X')).toEqual([]);
+});
+
+test('a run goes on to the end of its source, and from that end as long again', () => {
+  const [rounds, epochs] = [
+    { ...source, length: { rounds: 12 } },
+    { ...source, length: { epochs: 2 } },
+  ];
+  expect(inheritedLength(rounds, 11, 5)).toEqual({ rounds: 12 });
+  expect(inheritedLength(rounds, 12, 5)).toEqual({ rounds: 24 });
+  expect(inheritedLength(epochs, 9, 5)).toEqual({ epochs: 2 });
+  expect(inheritedLength(epochs, 10, 5)).toEqual({ epochs: 4 });
+  expect(inheritedLength(epochs, 10, 50), 'with larger epochs there is room').toEqual({ epochs: 2 });
+});
+
+test('other variables are refused with the first that differs', () => {
+  const variable = (path: string, ...shape: number[]): VariableSpec => ({
+    path,
+    shape,
+    section: 'trainable',
+    initializer: { className: 'Zeros', config: {} },
+  });
+  const was = [variable('d/kernel', 3, 4), variable('d/bias', 4)];
+  expect(variableIssues(was, [...was], source, 'X')).toEqual([]);
+  expect(variableIssues(was, [was[0]!, variable('d/bias', 5)], source, 'X')).toEqual([
+    { path: 'model', message: 'has other variables than run X (d/bias [5] where that has d/bias [4]): its weights would not fit' },
+  ]);
+  expect(variableIssues(was, [was[0]!], source, 'X')[0]!.message).toContain('no more variables where that has d/bias [4]');
+});

@@ -1,0 +1,61 @@
+/**
+ * A run that begins with another run's checkpoint: what it takes over from that run's spec, and what may not differ.
+ *
+ * A checkpoint is parameters, state and the slots of the optimizer. Whatever decides which numbers these are, by name and shape, must stay:
+ * the variables of the model, and the optimizer by its name. Everything else (rates, batch, clipping, length, dataset, seed, mode, engine)
+ * says how training goes on from there, and may be another. docs/checkpoints.md has the table.
+ */
+import type { VariableSpec } from './layout.js';
+import type { RunSpec, SpecIssue } from './run-spec.js';
+
+/** Groups whose fields are taken over one by one; any other field is replaced as a whole. */
+const MERGED_GROUPS = ['optimizer', 'strategy', 'gradient', 'checkpoint', 'augmentation'] as const satisfies readonly (keyof RunSpec)[];
+
+const isObject = (value: unknown): value is Record<string, unknown> => value !== null && typeof value === 'object' && !Array.isArray(value);
+
+/**
+ * The spec of the source with what the request says laid over it. Nothing is checked: the result goes through the schema like any other.
+ * @param given a run spec as people write it, not trusted
+ */
+export function inheritSpec(source: RunSpec, given: unknown): unknown {
+  if (!isObject(given)) return given;
+  // The fields of one optimizer mean nothing to another; that it is another is refused later, in words.
+  const named = isObject(given['optimizer']) ? given['optimizer']['name'] : undefined;
+  const isOther = (group: string): boolean => group === 'optimizer' && named !== undefined && named !== source.optimizer.name;
+  const merged = MERGED_GROUPS.filter((group) => isObject(source[group]) && isObject(given[group]) && !isOther(group)).map((group) => [
+    group,
+    { ...source[group], ...(given[group] as object) },
+  ]);
+  return { ...source, ...given, ...Object.fromEntries(merged) };
+}
+
+/**
+ * How long the new run is when the request does not say: to the end of the source, or, when the checkpoint is that end already, as
+ * long again.
+ * @param round committed rounds of the checkpoint
+ * @param roundsPerEpoch of the new run
+ */
+export function inheritedLength(source: RunSpec, round: number, roundsPerEpoch: number): RunSpec['length'] {
+  const { length } = source;
+  const rounds = 'rounds' in length ? length.rounds : length.epochs * roundsPerEpoch;
+  if (round < rounds) return length;
+  return 'rounds' in length ? { rounds: round + length.rounds } : { epochs: Math.ceil(round / roundsPerEpoch) + length.epochs };
+}
+
+/** What the optimizer keeps per parameter has to fit. */
+export function optimizerIssues(source: RunSpec, spec: RunSpec, runId: string): SpecIssue[] {
+  const [was, is] = [source.optimizer.name, spec.optimizer.name];
+  if (was === is) return [];
+  return [{ path: 'optimizer.name', message: `is ${was} in run ${runId} and cannot become ${is}: its slots would not fit` }];
+}
+
+/** The model may be written in another way, or with other dropout, as long as its variables are the same. */
+export function variableIssues(was: readonly VariableSpec[], is: readonly VariableSpec[], spec: RunSpec, runId: string): SpecIssue[] {
+  const shown = ({ path, shape, section }: VariableSpec): string => `${path} [${shape.join(', ')}]${section === 'state' ? ' (state)' : ''}`;
+  const longer = was.length > is.length ? was : is;
+  const at = longer.findIndex((_, i) => !was[i] || !is[i] || shown(was[i]) !== shown(is[i]));
+  if (at < 0) return [];
+  const [there, here] = [was[at], is[at]].map((variable) => (variable ? shown(variable) : 'no more variables'));
+  const path = typeof spec.model === 'string' ? 'model' : 'model.topology';
+  return [{ path, message: `has other variables than run ${runId} (${here} where that has ${there}): its weights would not fit` }];
+}
