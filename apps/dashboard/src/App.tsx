@@ -1,6 +1,7 @@
-import { useSyncExternalStore, type ReactNode } from 'react';
+import type { ReactNode } from 'react';
 import type { ViewerResult } from './graphql/operations.js';
 import { ConnectionState } from './live/ConnectionState.js';
+import { useSilence } from './live/use-stale.js';
 import { Logo } from './parts/Logo.js';
 import { Problem } from './parts/Problem.js';
 import { Link, routeOf, useAddress } from './router.js';
@@ -16,7 +17,7 @@ export function App(): ReactNode {
 
 function Shell({ viewer, signOut }: { viewer: ViewerResult['viewer']; signOut: () => void }): ReactNode {
   const { connection } = useApi();
-  const state = useSyncExternalStore(connection.subscribe, connection.state);
+  const silentForMs = useSilence(connection);
   return (
     <>
       <a className="skip" href="#content">
@@ -26,7 +27,7 @@ function Shell({ viewer, signOut }: { viewer: ViewerResult['viewer']; signOut: (
         <Link to="/" className="brand" label="Paceline: all runs">
           <Logo /> Paceline
         </Link>
-        <ConnectionState state={state} />
+        <ConnectionState silentForMs={silentForMs} />
         <span className="who" title={`API key ${plainText(viewer.apiKey.name, 60)} (${plainText(viewer.apiKey.prefix, 30)}…)`}>
           {plainText(viewer.team.name, 60)}
         </span>
@@ -34,7 +35,7 @@ function Shell({ viewer, signOut }: { viewer: ViewerResult['viewer']; signOut: (
           Sign out
         </button>
       </header>
-      <main id="content" tabIndex={-1}>
+      <main id="content" tabIndex={-1} className={silentForMs === undefined ? undefined : 'stale'}>
         <Page />
       </main>
     </>

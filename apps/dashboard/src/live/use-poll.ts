@@ -50,7 +50,7 @@ export function usePoll<T>(channel: string, load: (signal: AbortSignal) => Promi
     let faults = 0;
     const askOnce = async (): Promise<number | undefined> => {
       try {
-        const data = await load(signal);
+        const data = await connection.watched(channel, load(signal), signal);
         faults = 0;
         setAnswer({ load, data });
         connection.report(channel, 'live');

@@ -1,6 +1,6 @@
 import type { ReactNode } from 'react';
 import { accuracy, loss, rate } from '../text/format.js';
-import { isOver } from '../parts/Status.js';
+import { isOver } from '../parts/status-table.js';
 import { Chart } from './Chart.js';
 import type { RunDetails } from './RunPage.js';
 import type { MetricsByName } from './series.js';

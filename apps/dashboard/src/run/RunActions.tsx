@@ -2,7 +2,8 @@
 import { useId, useRef, useState, type ReactNode } from 'react';
 import { asFault } from '../graphql/api-fault.js';
 import { ExtendRun, PauseRun, ResumeRun, ScaleRun } from '../graphql/operations.js';
-import { isOver } from '../parts/Status.js';
+import { useStale } from '../live/use-stale.js';
+import { isOver } from '../parts/status-table.js';
 import { useApi } from '../session/api-context.js';
 import { plainText } from '../text/plain-text.js';
 import { CancelRun } from './CancelRun.js';
@@ -15,13 +16,16 @@ type Answer = { readonly __typename: string; readonly message?: string };
 
 export function RunActions({ run, onChanged }: { run: RunDetails; onChanged: () => void }): ReactNode {
   const { ask, onFault } = useApi();
-  const [busy, setBusy] = useState(false);
+  const stale = useStale();
+  const [sending, setSending] = useState(false);
   const [problem, setProblem] = useState('');
   const { id, status } = run;
+  /** Nothing can be asked of an api that does not answer. */
+  const busy = sending || stale;
 
   /** @returns whether it was done */
   const request = async (send: () => Promise<Answer>): Promise<boolean> => {
-    setBusy(true);
+    setSending(true);
     setProblem('');
     try {
       const answer = await send();
@@ -34,7 +38,7 @@ export function RunActions({ run, onChanged }: { run: RunDetails; onChanged: () 
       const fault = asFault(error);
       if (!onFault(fault)) setProblem(fault.message);
     } finally {
-      setBusy(false);
+      setSending(false);
     }
     return false;
   };
@@ -77,7 +81,7 @@ export function RunActions({ run, onChanged }: { run: RunDetails; onChanged: () 
       )}
       {isPaused && extend}
       <ScaleRunDialog run={run} busy={busy} send={(workers) => request(async () => (await ask(ScaleRun, { id, workers })).scaleRun)} />
-      <CancelRun id={id} name={plainText(run.name, 100)} onCancelled={onChanged} />
+      <CancelRun id={id} name={plainText(run.name, 100)} disabled={stale} onCancelled={onChanged} />
       {said}
     </div>
   );

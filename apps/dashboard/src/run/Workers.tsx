@@ -1,7 +1,7 @@
 /** Who computes which replicas: one line per seat that is held, one for all that are open. */
 import type { ReactNode } from 'react';
 import { Card } from '../parts/Card.js';
-import { isOver } from '../parts/Status.js';
+import { isOver } from '../parts/status-table.js';
 import { bytes, count, ranges } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import type { RunDetails } from './RunPage.js';
@@ -38,7 +38,7 @@ export function Workers({ run }: { run: RunDetails }): ReactNode {
           </tbody>
         </table>
       )}
-      {held.length === 0 && <p className="nothing">{over ? 'The run is over; its seats are free.' : 'No worker has a seat yet.'}</p>}
+      {held.length === 0 && <p className="nothing">{noneText(run)}</p>}
       {!over && open.length > 0 && (
         <p className="nothing">
           {open.length === 1 ? 'Seat' : 'Seats'} {ranges(open.map(({ seat }) => seat))} {open.length === 1 ? 'is' : 'are'} open: more
@@ -47,6 +47,13 @@ export function Workers({ run }: { run: RunDetails }): ReactNode {
       )}
     </Card>
   );
+}
+
+function noneText({ status }: RunDetails): string {
+  if (isOver(status)) return 'The run is over; its seats are free.';
+  if (status === 'PAUSED') return 'The run stands still; its seats are free.';
+  if (status === 'RECOVERING') return 'The next attempt is about to begin; its seats are free.';
+  return 'No worker has a seat yet.';
 }
 
 const isClosed = (seat: Seat): boolean => seat.state.toUpperCase() === 'CLOSED';
