@@ -4,6 +4,7 @@ import { ConnectionState } from './live/ConnectionState.js';
 import { useSilence } from './live/use-stale.js';
 import { Logo } from './parts/Logo.js';
 import { Problem } from './parts/Problem.js';
+import { ThemeSwitch } from './parts/ThemeSwitch.js';
 import { Link, routeOf, useAddress } from './router.js';
 import { RunPage } from './run/RunPage.js';
 import { RunsPage } from './runs/RunsPage.js';
@@ -31,6 +32,7 @@ function Shell({ viewer, signOut }: { viewer: ViewerResult['viewer']; signOut: (
         <span className="who" title={`API key ${plainText(viewer.apiKey.name, 60)} (${plainText(viewer.apiKey.prefix, 30)}…)`}>
           {plainText(viewer.team.name, 60)}
         </span>
+        <ThemeSwitch />
         <button type="button" className="button quiet" onClick={signOut}>
           Sign out
         </button>

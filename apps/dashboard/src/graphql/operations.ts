@@ -39,6 +39,8 @@ export type RunsResult = {
         readonly status: RunStatus;
         readonly statusReason: string | null;
         readonly createdAt: string;
+        readonly startedAt: string | null;
+        readonly finishedAt: string | null;
         readonly spec: unknown;
         readonly parameterCount: number;
         readonly progress: {
@@ -67,7 +69,34 @@ export type RunsResult = {
 export type RunsVariables = { readonly first: number; readonly after?: string | null; readonly status?: ReadonlyArray<RunStatus> | null };
 export const Runs: Operation<RunsResult, RunsVariables> = {
   name: 'Runs',
-  text: 'query Runs($first: Int!, $after: String, $status: [RunStatus!]) { runs(first: $first, after: $after, status: $status) { totalCount pageInfo { hasNextPage endCursor } edges { node { id name status statusReason createdAt spec parameterCount progress { ...Progress } result { loss accuracy examplesPerSecond } } } } } fragment Progress on RunProgress { phase round totalRounds epoch totalEpochs loss accuracy examplesPerSecond etaSeconds workers replicas waitingFor }',
+  text: 'query Runs($first: Int!, $after: String, $status: [RunStatus!]) { runs(first: $first, after: $after, status: $status) { totalCount pageInfo { hasNextPage endCursor } edges { node { id name status statusReason createdAt startedAt finishedAt spec parameterCount progress { ...Progress } result { loss accuracy examplesPerSecond } } } } } fragment Progress on RunProgress { phase round totalRounds epoch totalEpochs loss accuracy examplesPerSecond etaSeconds workers replicas waitingFor }',
+};
+
+export type RunMarksResult = {
+  readonly runs: {
+    readonly totalCount: number;
+    readonly edges: ReadonlyArray<{
+      readonly node: {
+        readonly id: string;
+        readonly statusChangedAt: string;
+        readonly statusReason: string | null;
+        readonly progress: {
+          readonly phase: string;
+          readonly round: number;
+          readonly totalRounds: number;
+        };
+      };
+    }>;
+  };
+};
+export type RunMarksVariables = {
+  readonly first: number;
+  readonly after?: string | null;
+  readonly status?: ReadonlyArray<RunStatus> | null;
+};
+export const RunMarks: Operation<RunMarksResult, RunMarksVariables> = {
+  name: 'RunMarks',
+  text: 'query RunMarks($first: Int!, $after: String, $status: [RunStatus!]) { runs(first: $first, after: $after, status: $status) { totalCount edges { node { id statusChangedAt statusReason progress { phase round totalRounds } } } } }',
 };
 
 export type RunResult = {
@@ -223,10 +252,16 @@ export type MetricsResult = {
     }>;
   } | null;
 };
-export type MetricsVariables = { readonly id: string; readonly names: ReadonlyArray<string>; readonly maxPoints: number };
+export type MetricsVariables = {
+  readonly id: string;
+  readonly names: ReadonlyArray<string>;
+  readonly maxPoints: number;
+  readonly fromRound?: number | null;
+  readonly toRound?: number | null;
+};
 export const Metrics: Operation<MetricsResult, MetricsVariables> = {
   name: 'Metrics',
-  text: 'query Metrics($id: ID!, $names: [String!]!, $maxPoints: Int!) { run(id: $id) { metrics(names: $names, maxPoints: $maxPoints) { name points { round rounds value min max } } } }',
+  text: 'query Metrics($id: ID!, $names: [String!]!, $maxPoints: Int!, $fromRound: Int, $toRound: Int) { run(id: $id) { metrics( names: $names maxPoints: $maxPoints fromRound: $fromRound toRound: $toRound ) { name points { round rounds value min max } } } }',
 };
 
 export type CancelRunResult = {
@@ -368,10 +403,10 @@ export type ExtendRunResult = {
         readonly message: string;
       };
 };
-export type ExtendRunVariables = { readonly id: string; readonly rounds: number };
+export type ExtendRunVariables = { readonly id: string; readonly rounds?: number | null; readonly epochs?: number | null };
 export const ExtendRun: Operation<ExtendRunResult, ExtendRunVariables> = {
   name: 'ExtendRun',
-  text: 'mutation ExtendRun($id: ID!, $rounds: Int!) { extendRun(id: $id, rounds: $rounds) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } }',
+  text: 'mutation ExtendRun($id: ID!, $rounds: Int, $epochs: Int) { extendRun(id: $id, rounds: $rounds, epochs: $epochs) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } }',
 };
 
 export type RunEventsResult = {
