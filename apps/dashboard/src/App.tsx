@@ -1,9 +1,11 @@
-import type { ReactNode } from 'react';
+import { useCallback, useState, type ReactNode } from 'react';
 import type { ViewerResult } from './graphql/operations.js';
 import { ConnectionState } from './live/ConnectionState.js';
 import { useSilence } from './live/use-stale.js';
 import { Logo } from './parts/Logo.js';
 import { Problem } from './parts/Problem.js';
+import { Shortcuts } from './parts/Shortcuts.js';
+import { nextTheme, readTheme, setTheme } from './parts/theme.js';
 import { ThemeSwitch } from './parts/ThemeSwitch.js';
 import { Link, routeOf, useAddress } from './router.js';
 import { RunPage } from './run/RunPage.js';
@@ -19,6 +21,12 @@ export function App(): ReactNode {
 function Shell({ viewer, signOut }: { viewer: ViewerResult['viewer']; signOut: () => void }): ReactNode {
   const { connection } = useApi();
   const silentForMs = useSilence(connection);
+  const [theme, setShownTheme] = useState(readTheme);
+  const changeTheme = useCallback(() => {
+    const next = nextTheme(readTheme());
+    setTheme(next);
+    setShownTheme(next);
+  }, []);
   return (
     <>
       <a className="skip" href="#content">
@@ -32,7 +40,7 @@ function Shell({ viewer, signOut }: { viewer: ViewerResult['viewer']; signOut: (
         <span className="who" title={`API key ${plainText(viewer.apiKey.name, 60)} (${plainText(viewer.apiKey.prefix, 30)}…)`}>
           {plainText(viewer.team.name, 60)}
         </span>
-        <ThemeSwitch />
+        <ThemeSwitch theme={theme} onNext={changeTheme} />
         <button type="button" className="button quiet" onClick={signOut}>
           Sign out
         </button>
@@ -40,6 +48,7 @@ function Shell({ viewer, signOut }: { viewer: ViewerResult['viewer']; signOut: (
       <main id="content" tabIndex={-1} className={silentForMs === undefined ? undefined : 'stale'}>
         <Page />
       </main>
+      <Shortcuts onTheme={changeTheme} />
     </>
   );
 }

@@ -10,13 +10,8 @@ export type WorkerStatus = 'IDLE' | 'BUSY' | 'LOST' | 'INCOMPATIBLE';
 export type ViewerResult = {
   readonly viewer: {
     readonly isAdmin: boolean;
-    readonly apiKey: {
-      readonly name: string;
-      readonly prefix: string;
-    };
-    readonly team: {
-      readonly name: string;
-    };
+    readonly apiKey: { readonly name: string; readonly prefix: string };
+    readonly team: { readonly name: string };
   };
 };
 export type ViewerVariables = {};
@@ -28,10 +23,7 @@ export const Viewer: Operation<ViewerResult, ViewerVariables> = {
 export type RunsResult = {
   readonly runs: {
     readonly totalCount: number;
-    readonly pageInfo: {
-      readonly hasNextPage: boolean;
-      readonly endCursor: string | null;
-    };
+    readonly pageInfo: { readonly hasNextPage: boolean; readonly endCursor: string | null };
     readonly edges: ReadonlyArray<{
       readonly node: {
         readonly id: string;
@@ -57,11 +49,7 @@ export type RunsResult = {
           readonly replicas: number;
           readonly waitingFor: string | null;
         };
-        readonly result: {
-          readonly loss: number | null;
-          readonly accuracy: number | null;
-          readonly examplesPerSecond: number;
-        } | null;
+        readonly result: { readonly loss: number | null; readonly accuracy: number | null; readonly examplesPerSecond: number } | null;
       };
     }>;
   };
@@ -80,11 +68,7 @@ export type RunMarksResult = {
         readonly id: string;
         readonly statusChangedAt: string;
         readonly statusReason: string | null;
-        readonly progress: {
-          readonly phase: string;
-          readonly round: number;
-          readonly totalRounds: number;
-        };
+        readonly progress: { readonly phase: string; readonly round: number; readonly totalRounds: number };
       };
     }>;
   };
@@ -114,9 +98,7 @@ export type RunResult = {
     readonly startedAt: string | null;
     readonly finishedAt: string | null;
     readonly parameterCount: number;
-    readonly clusterSpec: {
-      readonly name: string;
-    } | null;
+    readonly clusterSpec: { readonly name: string } | null;
     readonly progress: {
       readonly phase: string;
       readonly round: number;
@@ -170,11 +152,7 @@ export type RunResult = {
         readonly host: string;
         readonly pid: number;
         readonly engine: string | null;
-        readonly engines: ReadonlyArray<{
-          readonly name: string;
-          readonly examplesPerSecond: number | null;
-          readonly isChosen: boolean;
-        }>;
+        readonly engines: ReadonlyArray<{ readonly name: string; readonly examplesPerSecond: number | null; readonly isChosen: boolean }>;
         readonly rssBytes: number;
       } | null;
     }>;
@@ -225,10 +203,7 @@ export type EventsResult = {
           readonly attempt: number;
         };
       }>;
-      readonly pageInfo: {
-        readonly hasPreviousPage: boolean;
-        readonly startCursor: string | null;
-      };
+      readonly pageInfo: { readonly hasPreviousPage: boolean; readonly startCursor: string | null };
     };
   } | null;
 };
@@ -268,20 +243,10 @@ export type CancelRunResult = {
   readonly cancelRun:
     | {
         readonly __typename: 'CancelRunSuccess';
-        readonly run: {
-          readonly status: RunStatus;
-        };
+        readonly run: { readonly status: RunStatus };
       }
-    | {
-        readonly __typename: 'NotFound';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'Conflict';
-        readonly code: string;
-        readonly message: string;
-      };
+    | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string };
 };
 export type CancelRunVariables = { readonly id: string };
 export const CancelRun: Operation<CancelRunResult, CancelRunVariables> = {
@@ -293,25 +258,11 @@ export type PauseRunResult = {
   readonly pauseRun:
     | {
         readonly __typename: 'ChangeRunSuccess';
-        readonly run: {
-          readonly status: RunStatus;
-        };
+        readonly run: { readonly status: RunStatus };
       }
-    | {
-        readonly __typename: 'InvalidInput';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'NotFound';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'Conflict';
-        readonly code: string;
-        readonly message: string;
-      };
+    | { readonly __typename: 'InvalidInput'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string };
 };
 export type PauseRunVariables = { readonly id: string };
 export const PauseRun: Operation<PauseRunResult, PauseRunVariables> = {
@@ -323,25 +274,11 @@ export type ResumeRunResult = {
   readonly resumeRun:
     | {
         readonly __typename: 'ChangeRunSuccess';
-        readonly run: {
-          readonly status: RunStatus;
-        };
+        readonly run: { readonly status: RunStatus };
       }
-    | {
-        readonly __typename: 'InvalidInput';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'NotFound';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'Conflict';
-        readonly code: string;
-        readonly message: string;
-      };
+    | { readonly __typename: 'InvalidInput'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string };
 };
 export type ResumeRunVariables = { readonly id: string };
 export const ResumeRun: Operation<ResumeRunResult, ResumeRunVariables> = {
@@ -353,25 +290,11 @@ export type ScaleRunResult = {
   readonly scaleRun:
     | {
         readonly __typename: 'ChangeRunSuccess';
-        readonly run: {
-          readonly status: RunStatus;
-        };
+        readonly run: { readonly status: RunStatus };
       }
-    | {
-        readonly __typename: 'InvalidInput';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'NotFound';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'Conflict';
-        readonly code: string;
-        readonly message: string;
-      };
+    | { readonly __typename: 'InvalidInput'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string };
 };
 export type ScaleRunVariables = { readonly id: string; readonly workers: number };
 export const ScaleRun: Operation<ScaleRunResult, ScaleRunVariables> = {
@@ -383,25 +306,11 @@ export type ExtendRunResult = {
   readonly extendRun:
     | {
         readonly __typename: 'ChangeRunSuccess';
-        readonly run: {
-          readonly status: RunStatus;
-        };
+        readonly run: { readonly status: RunStatus };
       }
-    | {
-        readonly __typename: 'InvalidInput';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'NotFound';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'Conflict';
-        readonly code: string;
-        readonly message: string;
-      };
+    | { readonly __typename: 'InvalidInput'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string };
 };
 export type ExtendRunVariables = { readonly id: string; readonly rounds?: number | null; readonly epochs?: number | null };
 export const ExtendRun: Operation<ExtendRunResult, ExtendRunVariables> = {

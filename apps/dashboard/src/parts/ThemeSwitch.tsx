@@ -1,5 +1,5 @@
-import { useState, type ReactNode } from 'react';
-import { nextTheme, readTheme, setTheme, type Theme } from './theme.js';
+import type { ReactNode } from 'react';
+import { nextTheme, type Theme } from './theme.js';
 
 const LABELS: Readonly<Record<Theme, string>> = { system: 'as the device', light: 'light', dark: 'dark' };
 
@@ -25,21 +25,10 @@ const SHAPES: Readonly<Record<Theme, ReactNode>> = {
 };
 
 /** Goes through device, light and dark. */
-export function ThemeSwitch(): ReactNode {
-  const [theme, choose] = useState(readTheme);
-  const next = nextTheme(theme);
-  const label = `Colours: ${LABELS[theme]}. Change to ${LABELS[next]}`;
+export function ThemeSwitch({ theme, onNext }: { theme: Theme; onNext: () => void }): ReactNode {
+  const label = `Colours: ${LABELS[theme]}. Change to ${LABELS[nextTheme(theme)]}`;
   return (
-    <button
-      type="button"
-      className="button quiet icon"
-      title={label}
-      aria-label={label}
-      onClick={() => {
-        setTheme(next);
-        choose(next);
-      }}
-    >
+    <button type="button" className="button quiet icon" title={label} aria-label={label} onClick={onNext}>
       <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">
         {SHAPES[theme]}
       </svg>

@@ -66,29 +66,27 @@ export function RunActions({ run, onChanged }: { run: RunDetails; onChanged: () 
   return (
     <div className="run-actions">
       {isPaused ? (
-        <button
-          type="button"
-          className="button"
-          disabled={busy}
-          onClick={() => void request(async () => (await ask(ResumeRun, { id })).resumeRun)}
-        >
-          Resume run
-        </button>
+        <Plain busy={busy} text="Resume run" onClick={() => request(async () => (await ask(ResumeRun, { id })).resumeRun)} />
       ) : (
-        <button
-          type="button"
-          className="button"
-          disabled={busy || status === 'PAUSING'}
-          onClick={() => void request(async () => (await ask(PauseRun, { id })).pauseRun)}
-        >
-          {status === 'PAUSING' ? 'Pausing…' : 'Pause run'}
-        </button>
+        <Plain
+          busy={busy || status === 'PAUSING'}
+          text={status === 'PAUSING' ? 'Pausing…' : 'Pause run'}
+          onClick={() => request(async () => (await ask(PauseRun, { id })).pauseRun)}
+        />
       )}
       {isPaused && extend}
       <ScaleRunDialog run={run} busy={busy} send={(workers) => request(async () => (await ask(ScaleRun, { id, workers })).scaleRun)} />
       <CancelRun id={id} name={plainText(run.name, 100)} disabled={stale} onCancelled={onChanged} />
       {said}
     </div>
+  );
+}
+
+function Plain({ busy, text, onClick }: { busy: boolean; text: string; onClick: () => Promise<unknown> }): ReactNode {
+  return (
+    <button type="button" className="button" disabled={busy} onClick={() => void onClick()}>
+      {text}
+    </button>
   );
 }
 

@@ -7,12 +7,14 @@ import { count } from '../text/format.js';
 import { onThemeChange } from '../parts/theme.js';
 import { decadesOnly, tickLabel, valueRange, type Span, type ValueScale } from './chart-scale.js';
 
-const HEIGHT_PX = 190;
+const HEIGHT_PX = 198;
 /** A gap in the rounds is drawn as it is: rows may be merged, but none is left out. */
 const X = 0;
 const [LINE, , HIGH, LOW] = [1, 2, 3, 4];
 /** A label of an epoch needs this much room. */
 const EPOCH_LABEL_PX = 68;
+/** Above the lines, so that no curve runs through it. */
+const EPOCH_LABEL_ROOM_PX = 16;
 
 export interface ChartStyle extends ValueScale {
   readonly roundsPerEpoch: number | undefined;
@@ -82,7 +84,7 @@ function options(place: HTMLElement, style: ChartStyle, span: () => Span): uPlot
     width: place.clientWidth,
     height: HEIGHT_PX,
     legend: { show: false },
-    padding: [8, 12, 0, 0],
+    padding: [EPOCH_LABEL_ROOM_PX, 12, 0, 0],
     cursor: cursorOptions(style, accent, colour('--surface')),
     scales: {
       x: { time: false, range: () => [...span()] },
@@ -193,7 +195,8 @@ function drawEpochs(plot: uPlot, { roundsPerEpoch }: ChartStyle, style: EpochSty
     ctx.moveTo(x, bbox.top);
     ctx.lineTo(x, bbox.top + bbox.height);
     ctx.stroke();
-    if (hasRoom && x + EPOCH_LABEL_PX * ratio < bbox.left + bbox.width) ctx.fillText(`epoch ${count(epoch + 1)}`, x + 4 * ratio, bbox.top);
+    if (hasRoom && x + EPOCH_LABEL_PX * ratio < bbox.left + bbox.width)
+      ctx.fillText(`epoch ${count(epoch + 1)}`, x - 2 * ratio, bbox.top - EPOCH_LABEL_ROOM_PX * ratio);
   }
   ctx.restore();
 }
