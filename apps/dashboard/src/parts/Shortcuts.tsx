@@ -1,6 +1,6 @@
 import { useEffect, useId, useRef, useState, type ReactNode } from 'react';
 import { navigate } from '../router.js';
-import { SHORTCUTS, areOn, neighbour, shortcutOf, turn } from './shortcuts.js';
+import { SHORTCUTS, areOn, neighbour, shortcutOf, turn } from './shortcut-keys.js';
 
 /** Listens for the shortcuts of the page, and shows them on `?`. */
 export function Shortcuts({ onTheme }: { onTheme: () => void }): ReactNode {

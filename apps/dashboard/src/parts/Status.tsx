@@ -31,7 +31,7 @@ export function Status({ status, past = false, stalled = false }: { status: RunS
         {SHAPES[tone]}
       </svg>
       {statusLabel(status)}
-      {stalled && <span className="status-note">waiting</span>}
+      {stalled && <span className="status-note">· waiting</span>}
     </span>
   );
 }

@@ -7,8 +7,6 @@ import type { RunDetails } from './RunPage.js';
 import type { MetricsByName } from './series.js';
 import { useDetail } from './use-detail.js';
 
-/** More lines than this would hide the curve. */
-const MAX_EPOCH_LINES = 40;
 const MOST_SMOOTHING = 0.98;
 
 export function Charts({ run, metrics: coarse }: { run: RunDetails; metrics: MetricsByName }): ReactNode {
@@ -19,9 +17,8 @@ export function Charts({ run, metrics: coarse }: { run: RunDetails; metrics: Met
   const metrics = useDetail(run.id, run.attempt, coarse, zoom);
   const full = trainedSpan(coarse, totalRounds);
   const shown = (zoom && zoomTo(zoom, full)) ?? full;
-  const epochs = totalEpochs > 0 ? ((shown[1] - shown[0]) / totalRounds) * totalEpochs : 0;
   const view: ChartView = {
-    roundsPerEpoch: totalEpochs > 0 && epochs <= MAX_EPOCH_LINES ? totalRounds / totalEpochs : undefined,
+    roundsPerEpoch: totalEpochs > 0 ? totalRounds / totalEpochs : undefined,
     full,
     shown,
     onZoom: (span) => setZoom(span && zoomTo(span, full)),

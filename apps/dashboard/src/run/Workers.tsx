@@ -5,6 +5,7 @@ import { isOver } from '../parts/status-table.js';
 import { bytes, count, ranges } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import type { RunDetails } from './RunPage.js';
+import { workersAtWork } from './run-state.js';
 
 type Seat = RunDetails['stepTasks'][number];
 
@@ -12,6 +13,8 @@ export function Workers({ run }: { run: RunDetails }): ReactNode {
   const held = run.stepTasks.filter((seat) => seat.worker !== null && !isClosed(seat)).sort((a, b) => a.seat - b.seat);
   const open = run.stepTasks.filter((seat) => seat.worker === null && !isClosed(seat));
   const over = isOver(run.status);
+  // Their seats are kept for some seconds, in case they come back.
+  const isGone = !over && held.length > 0 && workersAtWork(run) === 0;
   return (
     <Card
       title="Workers"
@@ -33,7 +36,7 @@ export function Workers({ run }: { run: RunDetails }): ReactNode {
           </thead>
           <tbody>
             {held.map((seat) => (
-              <WorkerLine key={seat.id} seat={seat} worker={seat.worker!} />
+              <WorkerLine key={seat.id} seat={seat} worker={seat.worker!} isGone={isGone} />
             ))}
           </tbody>
         </table>
@@ -58,7 +61,13 @@ function noneText({ status }: RunDetails): string {
 
 const isClosed = (seat: Seat): boolean => seat.state.toUpperCase() === 'CLOSED';
 
-function WorkerLine({ seat, worker }: { seat: Seat; worker: NonNullable<Seat['worker']> }): ReactNode {
+interface LineProps {
+  readonly seat: Seat;
+  readonly worker: NonNullable<Seat['worker']>;
+  readonly isGone: boolean;
+}
+
+function WorkerLine({ seat, worker, isGone }: LineProps): ReactNode {
   // The fingerprint names the engine first, then everything that its bits depend on.
   const engine = plainText(worker.engine, 300);
   const speeds = worker.engines
@@ -70,7 +79,7 @@ function WorkerLine({ seat, worker }: { seat: Seat; worker: NonNullable<Seat['wo
     <tr>
       <th scope="row">
         {plainText(worker.name, 60)}
-        {worker.status === 'LOST' && <span className="lost"> lost</span>}
+        {(isGone || worker.status === 'LOST') && <span className="lost"> lost</span>}
         <span className="note">{where}</span>
         {engine && (
           <span className="note" title={engine}>

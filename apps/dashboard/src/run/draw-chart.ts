@@ -175,27 +175,29 @@ interface EpochStyle {
   readonly font: string;
 }
 
-/** A dotted line where an epoch begins, with its number where there is room. */
+/** A dotted line where an epoch begins, with its number; of many epochs as many as there is room for. */
 function drawEpochs(plot: uPlot, { roundsPerEpoch }: ChartStyle, style: EpochStyle): void {
   const { min, max } = plot.scales['x']!;
   if (!roundsPerEpoch || roundsPerEpoch < 2 || min == null || max == null) return;
   const { ctx, bbox } = plot;
   const ratio = devicePixelRatio;
-  const hasRoom = plot.valToPos(roundsPerEpoch, 'x') - plot.valToPos(0, 'x') >= EPOCH_LABEL_PX;
+  const labelEvery = Math.ceil(EPOCH_LABEL_PX / Math.max(1, plot.valToPos(roundsPerEpoch, 'x') - plot.valToPos(0, 'x')));
   ctx.save();
   ctx.strokeStyle = style.line;
   ctx.fillStyle = style.text;
   ctx.font = style.font.replace(/^[\d.]+/, (px) => String(Number(px) * ratio));
   ctx.textBaseline = 'top';
+  ctx.textAlign = 'left';
   ctx.lineWidth = ratio;
   ctx.setLineDash([2 * ratio, 4 * ratio]);
   for (let epoch = Math.max(1, Math.ceil(min / roundsPerEpoch)); epoch * roundsPerEpoch < max; epoch++) {
+    if (epoch % labelEvery !== 0) continue;
     const x = Math.round(plot.valToPos(epoch * roundsPerEpoch, 'x', true));
     ctx.beginPath();
     ctx.moveTo(x, bbox.top);
     ctx.lineTo(x, bbox.top + bbox.height);
     ctx.stroke();
-    if (hasRoom && x + EPOCH_LABEL_PX * ratio < bbox.left + bbox.width)
+    if (x + EPOCH_LABEL_PX * ratio < bbox.left + bbox.width)
       ctx.fillText(`epoch ${count(epoch + 1)}`, x - 2 * ratio, bbox.top - EPOCH_LABEL_ROOM_PX * ratio);
   }
   ctx.restore();

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { areOn, neighbour, shortcutOf, turn } from './shortcuts.js';
+import { areOn, neighbour, shortcutOf, turn } from './shortcut-keys.js';
 
 const press = (key: string, held: object = {}) => ({ key, ctrlKey: false, metaKey: false, altKey: false, ...held });
 
