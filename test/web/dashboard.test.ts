@@ -286,7 +286,10 @@ describe('with a cluster that trains', () => {
     await page.getByRole('button', { name: 'Training loss as a table' }).click();
     const table = page.getByRole('region', { name: 'Training loss, points' });
     expect(await table.locator('tbody tr').last().textContent()).toMatch(/^1/);
-    const box = (await card('Examples/s').locator('.u-over').boundingBox())!;
+    await page.getByRole('button', { name: 'Training loss as a table' }).click();
+    const area = card('Examples/s').locator('.u-over');
+    await area.scrollIntoViewIfNeeded();
+    const box = (await area.boundingBox())!;
     await page.mouse.move(box.x + 20, box.y + 40);
     await page.mouse.down();
     await page.mouse.move(box.x + box.width / 2, box.y + 40, { steps: 4 });

@@ -14,7 +14,7 @@ export function Spec({ run }: { run: RunDetails }): ReactNode {
     <Card
       title="Spec"
       className="spec"
-      aside={<CopyButton text={toYaml(setFields(run.spec))} what="what was set as a spec file in YAML" label="Copy as YAML" />}
+      aside={<CopyButton text={toYaml(setFields(run.spec))} what="as YAML" label="Copy as YAML" />}
     >
       {set.length > 0 ? (
         <Facts facts={set.map(({ label, value }) => [label, value])} />
