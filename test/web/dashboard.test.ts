@@ -419,24 +419,22 @@ const roundShown = async (tab: Page): Promise<number> => {
   return Number(/([\d,]+)$/.exec(text)?.[1]?.replaceAll(',', '') ?? -1);
 };
 
-/** Rounds at which the loss curve misses or repeats something, as the arrow keys read its points: each continues the one before. */
+/** Rounds at which the loss curve misses or repeats something, as its table has its points: each continues the one before. */
 async function gapsIn(tab: Page, lastRound: number): Promise<number[]> {
   const read = await roundsRead(tab);
   const gaps = read.filter(([from], i) => from !== (i === 0 ? 1 : read[i - 1]![1] + 1)).map(([from]) => from);
   return read.at(-1)![1] === lastRound ? gaps : [...gaps, lastRound];
 }
 
-/** First and last round of each point. */
+/** First and last round of each point, oldest first. */
 async function roundsRead(tab: Page): Promise<[number, number][]> {
-  await tab.getByRole('img', { name: /^Training loss: from / }).focus();
-  const reading = tab.locator('.chart').first().locator('.reading .faint');
-  const read: [number, number][] = [];
-  for (let key = 'Home'; ; key = 'ArrowRight') {
-    await tab.keyboard.press(key);
-    const [from = Number.NaN, to = from] = ((await reading.textContent()) ?? '').replaceAll(',', '').match(/\d+/g)!.map(Number);
-    if (read.at(-1)?.[1] === to) return read;
-    read.push([from, to]);
-  }
+  const toggle = tab.getByRole('button', { name: 'Training loss as a table' });
+  if ((await toggle.getAttribute('aria-pressed')) === 'false') await toggle.click();
+  const texts = await tab.getByRole('region', { name: 'Training loss, points' }).locator('tbody th').allTextContents();
+  return texts.reverse().map((text) => {
+    const [from = Number.NaN, to = from] = text.replaceAll(',', '').split('–').map(Number);
+    return [from, to];
+  });
 }
 
 /** Numbers of events that are stored and not shown, or shown and not stored, or shown twice. */
