@@ -11,11 +11,7 @@ export function Spec({ run }: { run: RunDetails }): ReactNode {
   const set = facts.filter(({ isSet }) => isSet);
   const usual = facts.filter(({ isSet }) => !isSet);
   return (
-    <Card
-      title="Spec"
-      className="spec"
-      aside={<CopyButton text={toYaml(setFields(run.spec))} what="as YAML" label="Copy as YAML" />}
-    >
+    <Card title="Spec" className="spec" aside={<CopyButton text={toYaml(setFields(run.spec))} what="as YAML" label="Copy as YAML" />}>
       {set.length > 0 ? (
         <Facts facts={set.map(({ label, value }) => [label, value])} />
       ) : (
