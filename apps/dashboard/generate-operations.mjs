@@ -136,6 +136,8 @@ class TypeWriter {
       const named = (found) => (selectionSet ? this.selection(found, selectionSet, inner) : this.leaf(found));
       return `${inner}readonly ${name}: ${this.reference(field.type, named)};`;
     });
+    // Prettier leaves an object on one line that begins on it, where it fits.
+    if (fields.length <= 4 && fields.every(({ selectionSet }) => !selectionSet)) return `{ ${lines.map((line) => line.trim()).join(' ')} }`;
     return `{\n${lines.join('\n')}\n${indent}}`;
   }
 }

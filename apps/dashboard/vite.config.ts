@@ -16,6 +16,7 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     target: 'es2022',
+    cssTarget: ['chrome123', 'firefox120', 'safari17.5'], // the first with light-dark()
     reportCompressedSize: true,
   },
   server: { proxy: { '/graphql': { target: api, ws: true }, '/api': { target: api } } },

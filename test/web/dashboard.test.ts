@@ -76,6 +76,12 @@ describe('signing in', () => {
     expect(await stored(page)).toEqual({ tab: null, device: stack.key });
     const other = await context.newPage();
     await other.goto(stack.url);
+    await other.getByRole('button', { name: 'Sign out' }).waitFor();
+    // A link with an old key does not cost the one that is kept.
+    await other.goto(`${stack.url}/#key=pcl_old_key`);
+    await other.getByText('This key is not accepted').waitFor();
+    expect([await stored(other), new URL(other.url()).hash]).toEqual([{ tab: null, device: stack.key }, '']);
+    await other.reload();
     await other.getByRole('button', { name: 'Sign out' }).click();
     await other.getByLabel('API key').waitFor();
     expect(await stored(other)).toEqual({ tab: null, device: null });
@@ -182,6 +188,11 @@ describe('without anybody to train', () => {
     expect(await page.evaluate(() => document.activeElement?.textContent)).toBe('Skip to content');
     await page.keyboard.press('Enter');
     expect(await page.evaluate(() => document.activeElement?.id)).toBe('content');
+    for (const key of ['j', 'j', 'k']) await page.keyboard.press(key);
+    expect(await page.evaluate(() => document.activeElement === document.querySelector('.row-link'))).toBe(true);
+    await page.keyboard.press('?');
+    await page.getByRole('dialog', { name: 'Keyboard' }).waitFor();
+    await page.keyboard.press('Escape');
     await page.getByRole('link', { name: 'sweep 20', exact: true }).focus();
     await page.keyboard.press('Enter');
     await heading('sweep 20').waitFor();
@@ -232,6 +243,11 @@ describe('with a cluster that trains', () => {
     expect(await card('Result').locator('code').textContent()).toBe(result.weightsSha256);
     expect(await card('Result').textContent()).toContain(`${(result.accuracy! * 100).toFixed(2)}`);
     expect(result.accuracy).toBeGreaterThan(0.9);
+    // The figures that stand for the run are the evaluation's, and the training's beside them are called so.
+    const accuracyFigure = page.locator('.figures > div', { hasText: 'Accuracy' });
+    await expect
+      .poll(async () => (await accuracyFigure.textContent())!.replaceAll('\u202f', ' '))
+      .toMatch(new RegExp(`^Accuracy${(result.accuracy! * 100).toFixed(2)} %evaluation; [\\d.]+ % in training$`));
     expect(await page.getByRole('progressbar', { name: 'Progress of the run' }).getAttribute('aria-valuenow')).toBe('100');
     await expect.poll(() => card('Ledger').textContent()).toContain('60,000 each exactly once');
     expect(await page.getByRole('img', { name: /^Training loss: from / }).getAttribute('aria-label')).toContain(
@@ -264,6 +280,23 @@ describe('with a cluster that trains', () => {
     expect(first).toMatch(/^[12]\.\d+ rounds? 1\b/);
     await page.keyboard.press('ArrowRight');
     expect(await reading.textContent()).not.toBe(first);
+    // The cursor is that of all charts.
+    const rounds = async (name: string) => /rounds? .*$/.exec((await card(name).locator('.reading').textContent())!)![0];
+    await expect.poll(() => rounds('Examples/s')).toBe(await rounds('Training loss'));
+    await page.getByRole('button', { name: 'Training loss as a table' }).click();
+    const table = page.getByRole('region', { name: 'Training loss, points' });
+    expect(await table.locator('tbody tr').last().textContent()).toMatch(/^1/);
+    await page.getByRole('button', { name: 'Training loss as a table' }).click();
+    const area = card('Examples/s').locator('.u-over');
+    await area.scrollIntoViewIfNeeded();
+    const box = (await area.boundingBox())!;
+    await page.mouse.move(box.x + 20, box.y + 40);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width / 2, box.y + 40, { steps: 4 });
+    await page.mouse.up();
+    await page.getByText(/^Rounds \d+–\d+/).waitFor();
+    await page.getByRole('button', { name: 'Show all' }).click();
+    await page.getByText('Drag over a chart to zoom').waitFor();
     await page.getByRole('button', { name: 'Logarithmic scale' }).click();
     expect(await page.getByRole('button', { name: 'Logarithmic scale' }).getAttribute('aria-pressed')).toBe('true');
     // The line is on the canvas: some pixels have the accent colour.
@@ -281,6 +314,20 @@ describe('with a cluster that trains', () => {
     await open(`/runs/${id}`);
     await page.locator('.run-title .status', { hasText: 'Running' }).waitFor();
     await expect.poll(() => roundShown(page), { timeout: WAIT_MS }).toBeGreaterThan(20);
+
+    // An api that hangs says as little as one that is gone: nothing is live, nothing can be asked for, nothing is nearly done.
+    const pid = stack.api().child.pid!;
+    process.kill(pid, 'SIGSTOP');
+    try {
+      await page.locator('.connection[data-state=lost]').waitFor({ timeout: 10_000 });
+      for (const name of ['Pause run', 'Workers…', 'Cancel run'])
+        await expect.poll(() => page.getByRole('button', { name, exact: true }).isDisabled()).toBe(true);
+      expect(await page.locator('.summary-end').textContent()).toBe('');
+    } finally {
+      process.kill(pid, 'SIGCONT');
+    }
+    await page.locator('.connection[data-state=live]').waitFor();
+    await expect.poll(() => page.getByRole('button', { name: 'Pause run' }).isDisabled()).toBe(false);
 
     watcher.expect(/ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE_CHUNKED_ENCODING|WebSocket connection/);
     await stack.api().kill('SIGKILL');
@@ -330,8 +377,17 @@ describe('with a cluster that trains', () => {
       await page.goto(`${stack.url}/runs/${nodes.find(({ name }) => name === 'digits')!.id}`);
       await card('Result').waitFor();
       expect(await sidewaysScroll()).toBe(0);
-      const ground = await page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
-      expect(ground).toBe(colorScheme === 'light' ? 'rgb(245, 246, 248)' : 'rgb(15, 18, 22)');
+      const ground = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+      const [light, dark] = ['rgb(245, 246, 248)', 'rgb(15, 18, 22)'];
+      expect(await ground()).toBe(colorScheme === 'light' ? light : dark);
+      // Chosen for this browser: light, dark, and as the device has it again.
+      const seen: string[] = [];
+      for (let i = 0; i < 3; i++) {
+        await page.getByRole('button', { name: /^Colours/ }).click();
+        if (i === 1) await page.reload();
+        seen.push(await ground());
+      }
+      expect(seen).toEqual([light, dark, colorScheme === 'light' ? light : dark]);
     }
   });
 
@@ -363,24 +419,22 @@ const roundShown = async (tab: Page): Promise<number> => {
   return Number(/([\d,]+)$/.exec(text)?.[1]?.replaceAll(',', '') ?? -1);
 };
 
-/** Rounds at which the loss curve misses or repeats something, as the arrow keys read its points: each continues the one before. */
+/** Rounds at which the loss curve misses or repeats something, as its table has its points: each continues the one before. */
 async function gapsIn(tab: Page, lastRound: number): Promise<number[]> {
   const read = await roundsRead(tab);
   const gaps = read.filter(([from], i) => from !== (i === 0 ? 1 : read[i - 1]![1] + 1)).map(([from]) => from);
   return read.at(-1)![1] === lastRound ? gaps : [...gaps, lastRound];
 }
 
-/** First and last round of each point. */
+/** First and last round of each point, oldest first. */
 async function roundsRead(tab: Page): Promise<[number, number][]> {
-  await tab.getByRole('img', { name: /^Training loss: from / }).focus();
-  const reading = tab.locator('.chart').first().locator('.reading .faint');
-  const read: [number, number][] = [];
-  for (let key = 'Home'; ; key = 'ArrowRight') {
-    await tab.keyboard.press(key);
-    const [from = Number.NaN, to = from] = ((await reading.textContent()) ?? '').replaceAll(',', '').match(/\d+/g)!.map(Number);
-    if (read.at(-1)?.[1] === to) return read;
-    read.push([from, to]);
-  }
+  const toggle = tab.getByRole('button', { name: 'Training loss as a table' });
+  if ((await toggle.getAttribute('aria-pressed')) === 'false') await toggle.click();
+  const texts = await tab.getByRole('region', { name: 'Training loss, points' }).locator('tbody th').allTextContents();
+  return texts.reverse().map((text) => {
+    const [from = Number.NaN, to = from] = text.replaceAll(',', '').split('–').map(Number);
+    return [from, to];
+  });
 }
 
 /** Numbers of events that are stored and not shown, or shown and not stored, or shown twice. */

@@ -42,6 +42,12 @@ it('a run is paused, stands on its checkpoint, gets fewer workers and goes on in
   await page.getByRole('button', { name: 'Pause run' }).click();
   await page.locator('.run-title').getByText('Paused', { exact: true }).waitFor();
   await card('Checkpoints').getByText('pause').waitFor();
+  // What the coordinator said last is not told as what is so now.
+  const summary = page.getByRole('region', { name: 'Progress', exact: true });
+  await expect.poll(() => summary.textContent()).toMatch(/Paused.*Examples\/s–Workers0/);
+  expect(await summary.textContent()).not.toMatch(/Finished|left/);
+  expect(await card('Workers').textContent()).toContain('its seats are free');
+  expect(await card('Parameter servers').textContent()).not.toContain('started');
   await shot('paused-light');
 
   await page.getByRole('button', { name: 'Workers…' }).click();
@@ -75,8 +81,12 @@ it('a run that has finished is trained for longer', async () => {
   await page.goto(`${stack.url}/runs/${id}#key=${stack.key}`);
   await page.getByRole('heading', { name: 'short one', level: 1 }).waitFor();
   await page.locator('.run-title').getByText('Succeeded', { exact: true }).waitFor();
+  // A length that is less than an epoch is no "epoch 1 of 0".
+  expect(await page.getByRole('region', { name: 'Progress', exact: true }).textContent()).toContain('Round 5 of 50.02 epochs');
   await page.getByRole('button', { name: 'Extend run…' }).click();
+  await page.getByRole('radio', { name: 'Rounds' }).check();
   await page.getByLabel('Rounds more').fill('7');
+  await page.getByText('5 rounds + 7 = 12 rounds').waitFor();
   await shot('extend-dialog');
   await page.getByRole('button', { name: 'Extend', exact: true }).click();
   await expect.poll(async () => (await stack.client.run(id))!.progress.totalRounds, { timeout: 30_000 }).toBe(12);

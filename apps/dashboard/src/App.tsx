@@ -1,8 +1,12 @@
-import { useSyncExternalStore, type ReactNode } from 'react';
+import { useCallback, useState, type ReactNode } from 'react';
 import type { ViewerResult } from './graphql/operations.js';
 import { ConnectionState } from './live/ConnectionState.js';
+import { useSilence } from './live/use-stale.js';
 import { Logo } from './parts/Logo.js';
 import { Problem } from './parts/Problem.js';
+import { Shortcuts } from './parts/Shortcuts.js';
+import { nextTheme, readTheme, setTheme } from './parts/theme.js';
+import { ThemeSwitch } from './parts/ThemeSwitch.js';
 import { Link, routeOf, useAddress } from './router.js';
 import { RunPage } from './run/RunPage.js';
 import { RunsPage } from './runs/RunsPage.js';
@@ -16,7 +20,13 @@ export function App(): ReactNode {
 
 function Shell({ viewer, signOut }: { viewer: ViewerResult['viewer']; signOut: () => void }): ReactNode {
   const { connection } = useApi();
-  const state = useSyncExternalStore(connection.subscribe, connection.state);
+  const silentForMs = useSilence(connection);
+  const [theme, setShownTheme] = useState(readTheme);
+  const changeTheme = useCallback(() => {
+    const next = nextTheme(readTheme());
+    setTheme(next);
+    setShownTheme(next);
+  }, []);
   return (
     <>
       <a className="skip" href="#content">
@@ -26,17 +36,19 @@ function Shell({ viewer, signOut }: { viewer: ViewerResult['viewer']; signOut: (
         <Link to="/" className="brand" label="Paceline: all runs">
           <Logo /> Paceline
         </Link>
-        <ConnectionState state={state} />
+        <ConnectionState silentForMs={silentForMs} />
         <span className="who" title={`API key ${plainText(viewer.apiKey.name, 60)} (${plainText(viewer.apiKey.prefix, 30)}…)`}>
           {plainText(viewer.team.name, 60)}
         </span>
+        <ThemeSwitch theme={theme} onNext={changeTheme} />
         <button type="button" className="button quiet" onClick={signOut}>
           Sign out
         </button>
       </header>
-      <main id="content" tabIndex={-1}>
+      <main id="content" tabIndex={-1} className={silentForMs === undefined ? undefined : 'stale'}>
         <Page />
       </main>
+      <Shortcuts onTheme={changeTheme} />
     </>
   );
 }

@@ -1,5 +1,6 @@
 import { createRoot } from 'react-dom/client';
 import { App } from './App.js';
+import { applyTheme } from './parts/theme.js';
 import 'uplot/dist/uPlot.min.css';
 import './styles/tokens.css';
 import './styles/page.css';
@@ -7,4 +8,5 @@ import './styles/parts.css';
 import './styles/runs.css';
 import './styles/run.css';
 
+applyTheme();
 createRoot(document.getElementById('app')!).render(<App />);

@@ -45,6 +45,8 @@ export function progressOf(row: RunRow): RunProgress {
   const perEpoch = Number(row.roundsPerEpoch);
   const speed = coordinator?.latest?.examplesPerSecond ?? null;
   const left = totalRounds - round;
+  // A run that waits for somebody does not come nearer to its end.
+  const hasEta = row.status === 'RUNNING' && !coordinator?.waitingFor;
   return {
     phase: coordinator?.phase ?? 'waiting',
     round,
@@ -54,7 +56,7 @@ export function progressOf(row: RunRow): RunProgress {
     loss: coordinator?.latest?.loss ?? null,
     accuracy: coordinator?.latest?.accuracy ?? null,
     examplesPerSecond: over ? (resultOf(row)?.examplesPerSecond ?? speed) : speed,
-    etaSeconds: over || row.status !== 'RUNNING' || !speed ? null : (left * spec.globalBatch) / speed,
+    etaSeconds: !hasEta || !speed ? null : (left * spec.globalBatch) / speed,
     workers: !hasLiveAttempt(row.status) ? 0 : new Set(coordinator?.seats.map(({ workerId }) => workerId)).size,
     replicas: spec.replicas,
     waitingFor: !hasLiveAttempt(row.status) ? null : (coordinator?.waitingFor ?? null),

@@ -9,8 +9,8 @@ import { ApiFault } from './api-fault.js';
 import type { Operation } from './operation.js';
 import { kindOf } from './request.js';
 
-const PING_EVERY_MS = 10_000;
-const PONG_DEADLINE_MS = 5_000;
+const PING_EVERY_MS = 5_000;
+const PONG_DEADLINE_MS = 4_000;
 const ACK_DEADLINE_MS = 10_000;
 const CHANNEL = 'socket';
 

@@ -10,13 +10,8 @@ export type WorkerStatus = 'IDLE' | 'BUSY' | 'LOST' | 'INCOMPATIBLE';
 export type ViewerResult = {
   readonly viewer: {
     readonly isAdmin: boolean;
-    readonly apiKey: {
-      readonly name: string;
-      readonly prefix: string;
-    };
-    readonly team: {
-      readonly name: string;
-    };
+    readonly apiKey: { readonly name: string; readonly prefix: string };
+    readonly team: { readonly name: string };
   };
 };
 export type ViewerVariables = {};
@@ -28,10 +23,7 @@ export const Viewer: Operation<ViewerResult, ViewerVariables> = {
 export type RunsResult = {
   readonly runs: {
     readonly totalCount: number;
-    readonly pageInfo: {
-      readonly hasNextPage: boolean;
-      readonly endCursor: string | null;
-    };
+    readonly pageInfo: { readonly hasNextPage: boolean; readonly endCursor: string | null };
     readonly edges: ReadonlyArray<{
       readonly node: {
         readonly id: string;
@@ -39,6 +31,8 @@ export type RunsResult = {
         readonly status: RunStatus;
         readonly statusReason: string | null;
         readonly createdAt: string;
+        readonly startedAt: string | null;
+        readonly finishedAt: string | null;
         readonly spec: unknown;
         readonly parameterCount: number;
         readonly progress: {
@@ -55,11 +49,7 @@ export type RunsResult = {
           readonly replicas: number;
           readonly waitingFor: string | null;
         };
-        readonly result: {
-          readonly loss: number | null;
-          readonly accuracy: number | null;
-          readonly examplesPerSecond: number;
-        } | null;
+        readonly result: { readonly loss: number | null; readonly accuracy: number | null; readonly examplesPerSecond: number } | null;
       };
     }>;
   };
@@ -67,7 +57,30 @@ export type RunsResult = {
 export type RunsVariables = { readonly first: number; readonly after?: string | null; readonly status?: ReadonlyArray<RunStatus> | null };
 export const Runs: Operation<RunsResult, RunsVariables> = {
   name: 'Runs',
-  text: 'query Runs($first: Int!, $after: String, $status: [RunStatus!]) { runs(first: $first, after: $after, status: $status) { totalCount pageInfo { hasNextPage endCursor } edges { node { id name status statusReason createdAt spec parameterCount progress { ...Progress } result { loss accuracy examplesPerSecond } } } } } fragment Progress on RunProgress { phase round totalRounds epoch totalEpochs loss accuracy examplesPerSecond etaSeconds workers replicas waitingFor }',
+  text: 'query Runs($first: Int!, $after: String, $status: [RunStatus!]) { runs(first: $first, after: $after, status: $status) { totalCount pageInfo { hasNextPage endCursor } edges { node { id name status statusReason createdAt startedAt finishedAt spec parameterCount progress { ...Progress } result { loss accuracy examplesPerSecond } } } } } fragment Progress on RunProgress { phase round totalRounds epoch totalEpochs loss accuracy examplesPerSecond etaSeconds workers replicas waitingFor }',
+};
+
+export type RunMarksResult = {
+  readonly runs: {
+    readonly totalCount: number;
+    readonly edges: ReadonlyArray<{
+      readonly node: {
+        readonly id: string;
+        readonly statusChangedAt: string;
+        readonly statusReason: string | null;
+        readonly progress: { readonly phase: string; readonly round: number; readonly totalRounds: number };
+      };
+    }>;
+  };
+};
+export type RunMarksVariables = {
+  readonly first: number;
+  readonly after?: string | null;
+  readonly status?: ReadonlyArray<RunStatus> | null;
+};
+export const RunMarks: Operation<RunMarksResult, RunMarksVariables> = {
+  name: 'RunMarks',
+  text: 'query RunMarks($first: Int!, $after: String, $status: [RunStatus!]) { runs(first: $first, after: $after, status: $status) { totalCount edges { node { id statusChangedAt statusReason progress { phase round totalRounds } } } } }',
 };
 
 export type RunResult = {
@@ -85,9 +98,7 @@ export type RunResult = {
     readonly startedAt: string | null;
     readonly finishedAt: string | null;
     readonly parameterCount: number;
-    readonly clusterSpec: {
-      readonly name: string;
-    } | null;
+    readonly clusterSpec: { readonly name: string } | null;
     readonly progress: {
       readonly phase: string;
       readonly round: number;
@@ -141,11 +152,7 @@ export type RunResult = {
         readonly host: string;
         readonly pid: number;
         readonly engine: string | null;
-        readonly engines: ReadonlyArray<{
-          readonly name: string;
-          readonly examplesPerSecond: number | null;
-          readonly isChosen: boolean;
-        }>;
+        readonly engines: ReadonlyArray<{ readonly name: string; readonly examplesPerSecond: number | null; readonly isChosen: boolean }>;
         readonly rssBytes: number;
       } | null;
     }>;
@@ -196,10 +203,7 @@ export type EventsResult = {
           readonly attempt: number;
         };
       }>;
-      readonly pageInfo: {
-        readonly hasPreviousPage: boolean;
-        readonly startCursor: string | null;
-      };
+      readonly pageInfo: { readonly hasPreviousPage: boolean; readonly startCursor: string | null };
     };
   } | null;
 };
@@ -223,30 +227,26 @@ export type MetricsResult = {
     }>;
   } | null;
 };
-export type MetricsVariables = { readonly id: string; readonly names: ReadonlyArray<string>; readonly maxPoints: number };
+export type MetricsVariables = {
+  readonly id: string;
+  readonly names: ReadonlyArray<string>;
+  readonly maxPoints: number;
+  readonly fromRound?: number | null;
+  readonly toRound?: number | null;
+};
 export const Metrics: Operation<MetricsResult, MetricsVariables> = {
   name: 'Metrics',
-  text: 'query Metrics($id: ID!, $names: [String!]!, $maxPoints: Int!) { run(id: $id) { metrics(names: $names, maxPoints: $maxPoints) { name points { round rounds value min max } } } }',
+  text: 'query Metrics($id: ID!, $names: [String!]!, $maxPoints: Int!, $fromRound: Int, $toRound: Int) { run(id: $id) { metrics( names: $names maxPoints: $maxPoints fromRound: $fromRound toRound: $toRound ) { name points { round rounds value min max } } } }',
 };
 
 export type CancelRunResult = {
   readonly cancelRun:
     | {
         readonly __typename: 'CancelRunSuccess';
-        readonly run: {
-          readonly status: RunStatus;
-        };
+        readonly run: { readonly status: RunStatus };
       }
-    | {
-        readonly __typename: 'NotFound';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'Conflict';
-        readonly code: string;
-        readonly message: string;
-      };
+    | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string };
 };
 export type CancelRunVariables = { readonly id: string };
 export const CancelRun: Operation<CancelRunResult, CancelRunVariables> = {
@@ -258,25 +258,11 @@ export type PauseRunResult = {
   readonly pauseRun:
     | {
         readonly __typename: 'ChangeRunSuccess';
-        readonly run: {
-          readonly status: RunStatus;
-        };
+        readonly run: { readonly status: RunStatus };
       }
-    | {
-        readonly __typename: 'InvalidInput';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'NotFound';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'Conflict';
-        readonly code: string;
-        readonly message: string;
-      };
+    | { readonly __typename: 'InvalidInput'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string };
 };
 export type PauseRunVariables = { readonly id: string };
 export const PauseRun: Operation<PauseRunResult, PauseRunVariables> = {
@@ -288,25 +274,11 @@ export type ResumeRunResult = {
   readonly resumeRun:
     | {
         readonly __typename: 'ChangeRunSuccess';
-        readonly run: {
-          readonly status: RunStatus;
-        };
+        readonly run: { readonly status: RunStatus };
       }
-    | {
-        readonly __typename: 'InvalidInput';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'NotFound';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'Conflict';
-        readonly code: string;
-        readonly message: string;
-      };
+    | { readonly __typename: 'InvalidInput'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string };
 };
 export type ResumeRunVariables = { readonly id: string };
 export const ResumeRun: Operation<ResumeRunResult, ResumeRunVariables> = {
@@ -318,25 +290,11 @@ export type ScaleRunResult = {
   readonly scaleRun:
     | {
         readonly __typename: 'ChangeRunSuccess';
-        readonly run: {
-          readonly status: RunStatus;
-        };
+        readonly run: { readonly status: RunStatus };
       }
-    | {
-        readonly __typename: 'InvalidInput';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'NotFound';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'Conflict';
-        readonly code: string;
-        readonly message: string;
-      };
+    | { readonly __typename: 'InvalidInput'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string };
 };
 export type ScaleRunVariables = { readonly id: string; readonly workers: number };
 export const ScaleRun: Operation<ScaleRunResult, ScaleRunVariables> = {
@@ -348,30 +306,16 @@ export type ExtendRunResult = {
   readonly extendRun:
     | {
         readonly __typename: 'ChangeRunSuccess';
-        readonly run: {
-          readonly status: RunStatus;
-        };
+        readonly run: { readonly status: RunStatus };
       }
-    | {
-        readonly __typename: 'InvalidInput';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'NotFound';
-        readonly code: string;
-        readonly message: string;
-      }
-    | {
-        readonly __typename: 'Conflict';
-        readonly code: string;
-        readonly message: string;
-      };
+    | { readonly __typename: 'InvalidInput'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string };
 };
-export type ExtendRunVariables = { readonly id: string; readonly rounds: number };
+export type ExtendRunVariables = { readonly id: string; readonly rounds?: number | null; readonly epochs?: number | null };
 export const ExtendRun: Operation<ExtendRunResult, ExtendRunVariables> = {
   name: 'ExtendRun',
-  text: 'mutation ExtendRun($id: ID!, $rounds: Int!) { extendRun(id: $id, rounds: $rounds) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } }',
+  text: 'mutation ExtendRun($id: ID!, $rounds: Int, $epochs: Int) { extendRun(id: $id, rounds: $rounds, epochs: $epochs) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } }',
 };
 
 export type RunEventsResult = {

@@ -1,9 +1,21 @@
-/** Whether what the page shows is live: every poll and subscription reports here, and the header shows the sum. */
+/**
+ * Whether what the page shows is live: every poll and subscription reports here, and the header shows the sum. A channel is lost when its
+ * request failed, or has no answer for SILENT_AFTER_MS: an api that hangs says as little as one that is gone.
+ */
 export type ConnectionState = 'live' | 'lost';
+
+/** Longer than a slow answer of a busy api, and short enough that nobody reads old figures as new ones. */
+export const SILENT_AFTER_MS = 3_000;
 
 export class Connection {
   readonly #lost = new Set<string>();
   readonly #listeners = new Set<() => void>();
+  #heardAtMs: number;
+
+  /** @param now a clock that never goes back */
+  constructor(private readonly now: () => number = () => performance.now()) {
+    this.#heardAtMs = now();
+  }
 
   report(channel: string, state: ConnectionState): void {
     const before = this.#lost.size;
@@ -15,6 +27,23 @@ export class Connection {
   /** A channel that has ended says nothing about the connection. */
   forget(channel: string): void {
     this.report(channel, 'live');
+  }
+
+  /** Gives the answer; reports a silence that lasts too long. What became of the request is for the caller to report. */
+  async watched<T>(channel: string, answer: Promise<T>, signal: AbortSignal): Promise<T> {
+    const timer = setTimeout(() => void (signal.aborted || this.report(channel, 'lost')), SILENT_AFTER_MS);
+    try {
+      const answered = await answer;
+      this.#heardAtMs = this.now();
+      return answered;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** How long ago the last answer came. */
+  silentForMs(): number {
+    return this.now() - this.#heardAtMs;
   }
 
   readonly subscribe = (listener: () => void): (() => void) => {

@@ -50,9 +50,10 @@ export function usePoll<T>(channel: string, load: (signal: AbortSignal) => Promi
     let faults = 0;
     const askOnce = async (): Promise<number | undefined> => {
       try {
-        const data = await load(signal);
+        const data = await connection.watched(channel, load(signal), signal);
         faults = 0;
-        setAnswer({ load, data });
+        // The same object is no news.
+        setAnswer((before) => (before.load === load && before.data === data && !before.trouble ? before : { load, data }));
         connection.report(channel, 'live');
         return document.hidden && interval.current !== undefined ? HIDDEN_EVERY_MS : interval.current;
       } catch (error) {

@@ -1,6 +1,7 @@
 import { useEffect, useState, type ReactNode } from 'react';
 
-export function CopyButton({ text, what }: { text: string; what: string }): ReactNode {
+/** @param what is copied, for those who do not see what it stands beside */
+export function CopyButton({ text, what, label = 'Copy' }: { text: string; what: string; label?: string }): ReactNode {
   const [outcome, setOutcome] = useState<'copied' | 'failed'>();
   useEffect(() => {
     if (!outcome) return;
@@ -14,7 +15,7 @@ export function CopyButton({ text, what }: { text: string; what: string }): Reac
       aria-label={`Copy ${what}`}
       onClick={() => void copy(text).then((done) => setOutcome(done ? 'copied' : 'failed'))}
     >
-      <span role="status">{outcome === 'copied' ? 'Copied' : outcome === 'failed' ? 'Select it to copy' : 'Copy'}</span>
+      <span role="status">{outcome === 'copied' ? 'Copied' : outcome === 'failed' ? 'Select it to copy' : label}</span>
     </button>
   );
 }

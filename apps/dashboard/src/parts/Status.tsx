@@ -1,20 +1,6 @@
 import type { ReactNode } from 'react';
 import type { RunStatus } from '../graphql/operations.js';
-
-type Tone = 'going' | 'waiting' | 'good' | 'bad' | 'over';
-
-const STATUSES: Readonly<Record<RunStatus, { readonly label: string; readonly tone: Tone }>> = {
-  PENDING: { label: 'Pending', tone: 'waiting' },
-  QUEUED: { label: 'Queued', tone: 'waiting' },
-  PROVISIONING: { label: 'Provisioning', tone: 'waiting' },
-  RUNNING: { label: 'Running', tone: 'going' },
-  PAUSING: { label: 'Pausing', tone: 'waiting' },
-  PAUSED: { label: 'Paused', tone: 'waiting' },
-  RECOVERING: { label: 'Recovering', tone: 'waiting' },
-  SUCCEEDED: { label: 'Succeeded', tone: 'good' },
-  FAILED: { label: 'Failed', tone: 'bad' },
-  CANCELLED: { label: 'Cancelled', tone: 'over' },
-};
+import { statusLabel, toneOf, type Tone } from './status-table.js';
 
 /** The shape says what the colour says. */
 const SHAPES: Readonly<Record<Tone, ReactNode>> = {
@@ -33,18 +19,19 @@ const SHAPES: Readonly<Record<Tone, ReactNode>> = {
   over: <path d="M2.4 6h7.2" fill="none" stroke="currentColor" strokeWidth="1.8" strokeLinecap="round" />,
 };
 
-export const statusLabel = (status: RunStatus): string => STATUSES[status]?.label ?? status;
-export const toneOf = (status: RunStatus): Tone => STATUSES[status]?.tone ?? 'over';
-export const isOver = (status: RunStatus): boolean => status === 'SUCCEEDED' || status === 'FAILED' || status === 'CANCELLED';
-
-export function Status({ status, past = false }: { status: RunStatus; past?: boolean }): ReactNode {
-  const tone = toneOf(status);
+/**
+ * @param past it is not the present status any more
+ * @param stalled the run should be trained, and waits for somebody
+ */
+export function Status({ status, past = false, stalled = false }: { status: RunStatus; past?: boolean; stalled?: boolean }): ReactNode {
+  const tone = stalled ? 'waiting' : toneOf(status);
   return (
     <span className={`status ${past ? 'past' : tone}`}>
       <svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">
         {SHAPES[tone]}
       </svg>
       {statusLabel(status)}
+      {stalled && <span className="status-note">· waiting</span>}
     </span>
   );
 }

@@ -1,6 +1,6 @@
 import type { ReactNode } from 'react';
 import { Card } from '../parts/Card.js';
-import { count, dateAndTime, timeOfDay } from '../text/format.js';
+import { count, dateAndTime, shortTime } from '../text/format.js';
 import { plainText, sentence } from '../text/plain-text.js';
 import type { RunDetails } from './RunPage.js';
 
@@ -25,7 +25,7 @@ export function Attempts({ run }: { run: RunDetails }): ReactNode {
                 {count(attempt.number)}
                 <span className="note">
                   <time dateTime={attempt.createdAt} title={dateAndTime(attempt.createdAt)}>
-                    {timeOfDay(attempt.createdAt)}
+                    {shortTime(attempt.createdAt)}
                   </time>
                 </span>
               </th>

@@ -4,7 +4,14 @@ import { CancelRun as CancelRunOperation } from '../graphql/operations.js';
 import { useApi } from '../session/api-context.js';
 import { plainText } from '../text/plain-text.js';
 
-export function CancelRun({ id, name, onCancelled }: { id: string; name: string; onCancelled: () => void }): ReactNode {
+interface Props {
+  readonly id: string;
+  readonly name: string;
+  readonly disabled: boolean;
+  readonly onCancelled: () => void;
+}
+
+export function CancelRun({ id, name, disabled, onCancelled }: Props): ReactNode {
   const { ask, onFault } = useApi();
   const dialog = useRef<HTMLDialogElement>(null);
   const titleId = useId();
@@ -29,7 +36,7 @@ export function CancelRun({ id, name, onCancelled }: { id: string; name: string;
   };
   return (
     <>
-      <button type="button" className="button danger" disabled={state.asked} onClick={open}>
+      <button type="button" className="button danger" disabled={state.asked || disabled} onClick={open}>
         {state.asked ? 'Cancelling…' : 'Cancel run'}
       </button>
       <dialog
@@ -47,7 +54,7 @@ export function CancelRun({ id, name, onCancelled }: { id: string; name: string;
           <button type="button" className="button" autoFocus disabled={state.busy} onClick={() => dialog.current?.close()}>
             Keep running
           </button>
-          <button type="button" className="button danger-solid" disabled={state.busy} onClick={() => void cancel()}>
+          <button type="button" className="button danger-solid" disabled={state.busy || disabled} onClick={() => void cancel()}>
             {state.busy ? 'Cancelling…' : 'Cancel run'}
           </button>
         </div>

@@ -1,6 +1,6 @@
 import type { ReactNode } from 'react';
 import { Card } from '../parts/Card.js';
-import { bytes, count, dateAndTime, loss, timeOfDay } from '../text/format.js';
+import { bytes, count, dateAndTime, loss, shortTime } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import type { RunDetails } from './RunPage.js';
 
@@ -26,7 +26,7 @@ export function Checkpoints({ checkpoints, attempts }: { checkpoints: RunDetails
               </th>
               <td>
                 <time dateTime={checkpoint.createdAt} title={dateAndTime(checkpoint.createdAt)}>
-                  {timeOfDay(checkpoint.createdAt)}
+                  {shortTime(checkpoint.createdAt)}
                 </time>
                 <span className="note">{noteOf(checkpoint)}</span>
               </td>

@@ -2,7 +2,7 @@ import { memo, useState, type ReactNode } from 'react';
 import { asFault } from '../graphql/api-fault.js';
 import { Card } from '../parts/Card.js';
 import { useApi } from '../session/api-context.js';
-import { count, dateAndTime, timeOfDay } from '../text/format.js';
+import { count, dateAndTime, shortTime, zoneAt } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import type { FeedEvent } from './event-feed.js';
 import type { EventsOfRun } from './use-events.js';
@@ -29,7 +29,11 @@ export function EventList({ feed, loading, refused, loadOlder, attempts }: Event
     }
   };
   return (
-    <Card title="Events" className="events" aside={feed.events.length > 0 && <span className="faint">newest first</span>}>
+    <Card
+      title="Events"
+      className="events"
+      aside={feed.events.length > 0 && <span className="faint">newest first, times in {zoneAt(Date.now())}</span>}
+    >
       {refused && <p className="problem">{refused.message}</p>}
       {newestFirst.length === 0 ? (
         <p className="nothing">{loading ? 'Loading…' : 'Nothing has happened yet'}</p>
@@ -54,7 +58,7 @@ const EventLine = memo(function EventLine({ event, withAttempt }: { event: FeedE
   return (
     <li className={`event ${toneOfEvent(event.type)}`} data-seq={event.seq}>
       <time dateTime={event.at} title={dateAndTime(event.at)}>
-        {timeOfDay(event.at)}
+        {shortTime(event.at)}
       </time>
       <span className="event-type">{plainText(event.type, 60)}</span>
       <span className="event-message">

@@ -3,6 +3,9 @@ import { Card, Facts } from '../parts/Card.js';
 import { count } from '../text/format.js';
 import type { RunDetails } from './RunPage.js';
 
+const FRAMES = 'Old or double parts of gradients, as when a worker comes or goes. None was counted.';
+const CONNECTIONS = 'By its first server, of any run: too early, from an older attempt, or without a valid token. None took part.';
+
 /** What was committed, counted by the coordinator from (round, replica) rows, and what was refused. */
 export function Ledger({ run: { ledger, progress, staleness } }: { run: RunDetails }): ReactNode {
   return (
@@ -16,8 +19,8 @@ export function Ledger({ run: { ledger, progress, staleness } }: { run: RunDetai
           ],
           ...(ledger.droppedExamples > 0 ? [['Dropped examples', count(ledger.droppedExamples)] as const] : []),
           ...(staleness.length > 0 ? [['Staleness of updates', shares(staleness)] as const] : []),
-          ['Refused frames', <Refused number={ledger.refusedFrames} key="frames" />],
-          ['Refused connections', <Refused number={ledger.refusedConnections} key="connections" />],
+          ['Refused frames', <Refused number={ledger.refusedFrames} from={FRAMES} key="frames" />],
+          ['Refused connections', <Refused number={ledger.refusedConnections} from={CONNECTIONS} key="connections" />],
         ]}
       />
     </Card>
@@ -58,6 +61,12 @@ function Examples({ committed, expected }: { committed: number; expected: number
   );
 }
 
-function Refused({ number }: { number: number }): ReactNode {
-  return <span className={number > 0 ? 'warn' : ''}>{count(number)}</span>;
+/** What is refused is not used: a number above zero is no alarm, and the rows say what it comes from. */
+function Refused({ number, from }: { number: number; from: string }): ReactNode {
+  return (
+    <>
+      {count(number)}
+      {number > 0 && <span className="note">{from}</span>}
+    </>
+  );
 }

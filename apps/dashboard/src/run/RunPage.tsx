@@ -4,7 +4,7 @@ import { Run, type RunResult } from '../graphql/operations.js';
 import { usePoll } from '../live/use-poll.js';
 import { Loading } from '../parts/Loading.js';
 import { Problem } from '../parts/Problem.js';
-import { isOver, statusLabel } from '../parts/Status.js';
+import { isOver, statusLabel } from '../parts/status-table.js';
 import { useApi } from '../session/api-context.js';
 import { percent } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
@@ -59,7 +59,7 @@ function ShownRun({ run, refresh }: { run: RunDetails; refresh: () => void }): R
       <div className="run-side">
         {run.result && <Outcome result={run.result} name={plainText(run.name, 100)} />}
         <Workers run={run} />
-        <Servers servers={run.servers} over={isOver(run.status)} />
+        <Servers servers={run.servers} status={run.status} />
         <Attempts run={run} />
         <Checkpoints checkpoints={run.checkpoints} attempts={run.attempt} />
         <Ledger run={run} />

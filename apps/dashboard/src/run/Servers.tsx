@@ -1,5 +1,6 @@
 import type { ReactNode } from 'react';
 import { Card } from '../parts/Card.js';
+import { isOver } from '../parts/status-table.js';
 import { plainText } from '../text/plain-text.js';
 import type { RunDetails } from './RunPage.js';
 
@@ -8,10 +9,11 @@ function noteOf({ index, role, term }: RunDetails['servers'][number]): string {
   return [index === 0 ? 'coordinator' : '', term > 1 ? `since term ${term}` : ''].filter((text) => text !== '').join(' ');
 }
 
-/** @param over the state of a server says nothing about a run that is over */
-export function Servers({ servers, over }: { servers: RunDetails['servers']; over: boolean }): ReactNode {
+/** Of a run that stands still or is over the servers hold nothing any more: shown is who did. */
+export function Servers({ servers, status }: Pick<RunDetails, 'servers' | 'status'>): ReactNode {
+  const over = isOver(status) || status === 'PAUSED' || status === 'RECOVERING';
   return (
-    <Card title="Parameter servers">
+    <Card title="Parameter servers" aside={over && servers.length > 0 && <span className="faint">let go</span>}>
       {servers.length === 0 ? (
         <p className="nothing">{over ? 'None had claimed a shard.' : 'None has claimed a shard yet.'}</p>
       ) : (

@@ -1,7 +1,7 @@
 import type { ReactNode } from 'react';
 import { Card } from '../parts/Card.js';
 import { Status } from '../parts/Status.js';
-import { count, dateAndTime, timeOfDay } from '../text/format.js';
+import { count, dateAndTime, shortTime } from '../text/format.js';
 import { sentence } from '../text/plain-text.js';
 import type { RunDetails } from './RunPage.js';
 
@@ -13,7 +13,7 @@ export function StatusHistory({ changes, attempts }: { changes: RunDetails['stat
           <li key={i}>
             <Status status={change.to} past={i < changes.length - 1} />
             <time dateTime={change.at} title={dateAndTime(change.at)}>
-              {timeOfDay(change.at)}
+              {shortTime(change.at)}
             </time>
             <span className="note">
               {sentence(change.reason, 500)}

@@ -1,14 +1,17 @@
 /** How far the run is, in one bar and a line of figures. */
-import type { ReactNode } from 'react';
+import { useRef, type ReactNode } from 'react';
 import { useNow } from '../live/use-now.js';
+import { useStale } from '../live/use-stale.js';
 import { ProgressBar } from '../parts/ProgressBar.js';
-import { isOver, toneOf } from '../parts/Status.js';
-import { accuracy, compact, count, duration, loss, percent, rate } from '../text/format.js';
-import { plainText, sentence } from '../text/plain-text.js';
+import { isOver, toneOf } from '../parts/status-table.js';
+import { DASH, accuracy, compact, count, duration, loss, percent, rate } from '../text/format.js';
+import { plainText } from '../text/plain-text.js';
 import type { RunDetails } from './RunPage.js';
+import { endText, epochText, hasSpeed, isStalled, scoresOf, workersAtWork } from './run-state.js';
 
 export function Summary({ run }: { run: RunDetails }): ReactNode {
   const { progress, status } = run;
+  const stale = useStale();
   const fraction = progress.totalRounds > 0 ? progress.round / progress.totalRounds : 0;
   const where = `Round ${count(progress.round)} of ${count(progress.totalRounds)}`;
   return (
@@ -16,46 +19,33 @@ export function Summary({ run }: { run: RunDetails }): ReactNode {
       <div className="summary-line">
         <span className="summary-percent">{percent(fraction)}</span>
         <span>{where}</span>
-        <span>{epochText(run)}</span>
-        <span className="summary-end">{endText(run)}</span>
+        <span>{epochText(progress)}</span>
+        <span className="summary-end">{stale && !isOver(status) ? '' : endText(run)}</span>
       </div>
-      <ProgressBar label="Progress of the run" fraction={fraction} tone={toneOf(status)} text={`${percent(fraction)}, ${where}`} />
-      <Figures run={run} />
+      <ProgressBar
+        label="Progress of the run"
+        fraction={fraction}
+        tone={isStalled(run) ? 'waiting' : toneOf(status)}
+        text={`${percent(fraction)}, ${where}`}
+      />
+      <Figures run={run} stale={stale} />
     </section>
   );
 }
 
-/** The epoch that is being trained, counted from one. */
-export function epochText({ progress: { round, totalRounds, totalEpochs } }: Pick<RunDetails, 'progress'>): string {
-  if (totalRounds <= 0 || totalEpochs <= 0) return '';
-  const total = Number.isInteger(totalEpochs)
-    ? count(totalEpochs)
-    : totalEpochs < 0.1
-      ? totalEpochs.toPrecision(1)
-      : totalEpochs.toFixed(1);
-  const current = Math.min(Math.ceil(totalEpochs), Math.floor((round / totalRounds) * totalEpochs) + 1);
-  return `Epoch ${count(current)} of ${total}`;
-}
-
-function endText({ status, progress }: RunDetails): string {
-  if (isOver(status)) return '';
-  if (progress.phase === 'evaluating') return 'Evaluating…';
-  if (progress.etaSeconds !== null) return `about ${duration(progress.etaSeconds)} left`;
-  return sentence(progress.phase, 40);
-}
-
-function Figures({ run }: { run: RunDetails }): ReactNode {
-  const { progress, result, status } = run;
-  const elapsed = useElapsedSeconds(run);
-  const over = isOver(status);
-  const figures: readonly (readonly [string, string, string | undefined])[] = [
-    ['Loss', loss(progress.loss), 'training, newest rounds'],
-    ['Accuracy', accuracy(progress.accuracy), 'training, newest rounds'],
-    ['Examples/s', rate(over ? result?.examplesPerSecond : progress.examplesPerSecond), over ? 'over the whole training' : 'now'],
-    over
-      ? ['Replicas', count(progress.replicas), undefined]
-      : ['Workers', count(progress.workers), `for ${count(progress.replicas)} ${progress.replicas === 1 ? 'replica' : 'replicas'}`],
-    ['Time', duration(elapsed), over ? 'from start to end' : 'since the start'],
+function Figures({ run, stale }: { run: RunDetails; stale: boolean }): ReactNode {
+  const { progress } = run;
+  const elapsed = useElapsedSeconds(run, stale);
+  const scores = scoresOf(run);
+  const evaluated = scores.of === 'evaluation';
+  const whose = evaluated ? 'evaluation' : 'training, newest rounds';
+  const training = (value: string): string => (evaluated && value !== DASH ? `evaluation; ${value} in training` : whose);
+  const figures: readonly Figure[] = [
+    ['Loss', scores.loss, training(loss(progress.loss))],
+    ['Accuracy', scores.accuracy, training(accuracy(progress.accuracy))],
+    speedFigure(run),
+    peopleFigure(run),
+    ['Time', duration(elapsed), isOver(run.status) ? 'from start to end' : 'since the start'],
     ['Parameters', compact(run.parameterCount), run.clusterSpec ? `cluster ${plainText(run.clusterSpec.name, 60)}` : undefined],
   ];
   return (
@@ -73,8 +63,25 @@ function Figures({ run }: { run: RunDetails }): ReactNode {
   );
 }
 
-function useElapsedSeconds({ startedAt, finishedAt }: RunDetails): number | null {
-  const nowMs = useNow(1_000);
+type Figure = readonly [string, string, string | undefined];
+
+function speedFigure(run: RunDetails): Figure {
+  if (isOver(run.status)) return ['Examples/s', rate(run.result?.examplesPerSecond), 'over the whole training'];
+  return hasSpeed(run) ? ['Examples/s', rate(run.progress.examplesPerSecond), 'now'] : ['Examples/s', DASH, undefined];
+}
+
+function peopleFigure(run: RunDetails): Figure {
+  const { replicas } = run.progress;
+  if (isOver(run.status)) return ['Replicas', count(replicas), undefined];
+  return ['Workers', count(workersAtWork(run)), `for ${count(replicas)} ${replicas === 1 ? 'replica' : 'replicas'}`];
+}
+
+/** @param stale the page does not know any more whether the run goes on, so the time stands still */
+function useElapsedSeconds({ startedAt, finishedAt }: RunDetails, stale: boolean): number | null {
+  const tickingMs = useNow(1_000);
+  const heldMs = useRef(tickingMs);
+  if (!stale) heldMs.current = tickingMs;
+  const nowMs = heldMs.current;
   if (!startedAt) return null;
   return Math.max(0, ((finishedAt ? Date.parse(finishedAt) : nowMs) - Date.parse(startedAt)) / 1000);
 }

@@ -1,10 +1,11 @@
 /** Who computes which replicas: one line per seat that is held, one for all that are open. */
 import type { ReactNode } from 'react';
 import { Card } from '../parts/Card.js';
-import { isOver } from '../parts/Status.js';
+import { isOver } from '../parts/status-table.js';
 import { bytes, count, ranges } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import type { RunDetails } from './RunPage.js';
+import { workersAtWork } from './run-state.js';
 
 type Seat = RunDetails['stepTasks'][number];
 
@@ -12,6 +13,8 @@ export function Workers({ run }: { run: RunDetails }): ReactNode {
   const held = run.stepTasks.filter((seat) => seat.worker !== null && !isClosed(seat)).sort((a, b) => a.seat - b.seat);
   const open = run.stepTasks.filter((seat) => seat.worker === null && !isClosed(seat));
   const over = isOver(run.status);
+  // Their seats are kept for some seconds, in case they come back.
+  const isGone = !over && held.length > 0 && workersAtWork(run) === 0;
   return (
     <Card
       title="Workers"
@@ -33,12 +36,12 @@ export function Workers({ run }: { run: RunDetails }): ReactNode {
           </thead>
           <tbody>
             {held.map((seat) => (
-              <WorkerLine key={seat.id} seat={seat} worker={seat.worker!} />
+              <WorkerLine key={seat.id} seat={seat} worker={seat.worker!} isGone={isGone} />
             ))}
           </tbody>
         </table>
       )}
-      {held.length === 0 && <p className="nothing">{over ? 'The run is over; its seats are free.' : 'No worker has a seat yet.'}</p>}
+      {held.length === 0 && <p className="nothing">{noneText(run)}</p>}
       {!over && open.length > 0 && (
         <p className="nothing">
           {open.length === 1 ? 'Seat' : 'Seats'} {ranges(open.map(({ seat }) => seat))} {open.length === 1 ? 'is' : 'are'} open: more
@@ -49,9 +52,22 @@ export function Workers({ run }: { run: RunDetails }): ReactNode {
   );
 }
 
+function noneText({ status }: RunDetails): string {
+  if (isOver(status)) return 'The run is over; its seats are free.';
+  if (status === 'PAUSED') return 'The run stands still; its seats are free.';
+  if (status === 'RECOVERING') return 'The next attempt is about to begin; its seats are free.';
+  return 'No worker has a seat yet.';
+}
+
 const isClosed = (seat: Seat): boolean => seat.state.toUpperCase() === 'CLOSED';
 
-function WorkerLine({ seat, worker }: { seat: Seat; worker: NonNullable<Seat['worker']> }): ReactNode {
+interface LineProps {
+  readonly seat: Seat;
+  readonly worker: NonNullable<Seat['worker']>;
+  readonly isGone: boolean;
+}
+
+function WorkerLine({ seat, worker, isGone }: LineProps): ReactNode {
   // The fingerprint names the engine first, then everything that its bits depend on.
   const engine = plainText(worker.engine, 300);
   const speeds = worker.engines
@@ -63,7 +79,7 @@ function WorkerLine({ seat, worker }: { seat: Seat; worker: NonNullable<Seat['wo
     <tr>
       <th scope="row">
         {plainText(worker.name, 60)}
-        {worker.status === 'LOST' && <span className="lost"> lost</span>}
+        {(isGone || worker.status === 'LOST') && <span className="lost"> lost</span>}
         <span className="note">{where}</span>
         {engine && (
           <span className="note" title={engine}>

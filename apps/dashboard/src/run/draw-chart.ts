@@ -1,144 +1,204 @@
-/** uPlot with our colours. It is drawn again when the colours or the room change. */
+/**
+ * uPlot with our colours. It is drawn again when the colours or the room change. A mouse over it moves the cursor of all charts of the page
+ * and, dragged, zooms them; what it shows is said by `show`.
+ */
 import uPlot from 'uplot';
-import { compact, count } from '../text/format.js';
+import { count } from '../text/format.js';
+import { onThemeChange } from '../parts/theme.js';
+import { decadesOnly, tickLabel, valueRange, type Span, type ValueScale } from './chart-scale.js';
 
-const HEIGHT_PX = 190;
+const HEIGHT_PX = 198;
 /** A gap in the rounds is drawn as it is: rows may be merged, but none is left out. */
 const X = 0;
-const [MEAN, HIGH, LOW] = [1, 2, 3];
+const [LINE, , HIGH, LOW] = [1, 2, 3, 4];
+/** A label of an epoch needs this much room. */
+const EPOCH_LABEL_PX = 68;
+/** Above the lines, so that no curve runs through it. */
+const EPOCH_LABEL_ROOM_PX = 16;
 
-export interface ChartStyle {
-  readonly format: (value: number) => string;
-  readonly lastRound: number;
+export interface ChartStyle extends ValueScale {
   readonly roundsPerEpoch: number | undefined;
-  readonly fromZero: boolean;
-  readonly ceiling: number | undefined;
-  /** Needs values above zero. */
-  readonly logarithmic: boolean;
-  /** The index of the point under the cursor. */
+  /** The index of the point under the mouse. */
   readonly onCursor: (index: number | undefined) => void;
+  /** What was dragged over, in committed rounds; undefined: all, by a double click. */
+  readonly onZoom: (span: Span | undefined) => void;
 }
 
+/** Rounds, the line, the means behind it while the line is smoothed, highest, lowest. */
+export type ChartData = readonly [x: number[], line: number[], means: (number | null)[], high: number[], low: number[]];
+
 export interface DrawnChart {
-  show(data: uPlot.AlignedData): void;
+  show(data: ChartData, span: Span): void;
   moveCursor(index: number | undefined): void;
   remove(): void;
 }
 
 export function drawChart(place: HTMLElement, style: ChartStyle): DrawnChart {
-  let data: uPlot.AlignedData = [[], [], [], []];
+  let data: uPlot.AlignedData = [[], [], [], [], []];
+  let span: Span = [0, 1];
   let plot: uPlot;
   const draw = (): void => {
     plot?.destroy();
-    plot = new uPlot(options(place, style), data, place);
+    plot = new uPlot(
+      options(place, style, () => span),
+      data,
+      place,
+    );
   };
   draw();
-  const colours = window.matchMedia('(prefers-color-scheme: dark)');
-  colours.addEventListener('change', draw);
+  const stopTheme = onThemeChange(draw);
   const room = new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: HEIGHT_PX }));
   room.observe(place);
   return {
-    show: (next) => {
+    show: (next, nextSpan) => {
       const wasEmpty = data[X].length === 0;
-      data = next;
+      data = next as unknown as uPlot.AlignedData;
+      span = nextSpan;
       // An empty chart has no labels, and uPlot keeps them while the range of the axis is the same.
       if (wasEmpty !== (data[X].length === 0)) draw();
       else plot.setData(data);
     },
     moveCursor: (index) => {
-      const left = index === undefined ? -10 : plot.valToPos(plot.data[X][index]!, 'x');
-      plot.setCursor({ left, top: index === undefined ? -10 : plot.over.clientHeight / 2 }, false);
+      const at = index === undefined ? undefined : plot.data[X][index];
+      const left = at === undefined ? -10 : plot.valToPos(at, 'x');
+      plot.setCursor({ left, top: left < 0 ? -10 : plot.over.clientHeight / 2 }, false);
     },
     remove: () => {
       room.disconnect();
-      colours.removeEventListener('change', draw);
+      stopTheme();
       plot.destroy();
     },
   };
 }
 
-function options(place: HTMLElement, style: ChartStyle): uPlot.Options {
-  const colour = (name: string): string => getComputedStyle(place).getPropertyValue(name).trim();
-  const font = `11px ${colour('--font')}`;
+function options(place: HTMLElement, style: ChartStyle, span: () => Span): uPlot.Options {
+  const colour = colours(place);
+  const font = `11px ${getComputedStyle(place).getPropertyValue('--font').trim()}`;
   const axis = { stroke: colour('--text-2'), font, ticks: { show: false }, grid: { stroke: colour('--grid'), width: 1 } };
   const accent = colour('--accent');
   // On a logarithmic scale all nine lines of a decade would be a thicket.
-  const roundOnly = (_plot: uPlot, splits: number[]) =>
-    style.logarithmic ? splits.map((value) => (isRound(value) ? value : null)) : splits;
-  const quiet = { stroke: 'transparent', points: { show: false } };
+  const lines = (_plot: uPlot, splits: number[]) => (style.logarithmic ? decadesOnly(splits) : splits);
+  const noPoints = { points: { show: false } };
+  const band = colour('--accent-band');
   return {
     width: place.clientWidth,
     height: HEIGHT_PX,
     legend: { show: false },
-    padding: [8, 12, 0, 0],
-    cursor: { y: false, drag: { x: false, y: false }, points: { size: 7, width: 2, stroke: accent, fill: colour('--surface') } },
+    padding: [EPOCH_LABEL_ROOM_PX, 12, 0, 0],
+    cursor: cursorOptions(style, accent, colour('--surface')),
     scales: {
-      x: { time: false, range: (_plot, _min, max) => [0, Math.max(style.lastRound, max ?? 0, 1)] },
+      x: { time: false, range: () => [...span()] },
       y: { distr: style.logarithmic ? 3 : 1, range: (_plot, low, high) => valueRange(low, high, style) },
     },
     axes: [
       { ...axis, size: 26, space: 70, grid: { show: false }, incrs: WHOLE_STEPS, values: (_plot, splits) => splits.map(count) },
       {
         ...axis,
-        size: 46,
+        size: 52,
         space: 34,
-        filter: roundOnly,
-        grid: { ...axis.grid, filter: roundOnly },
+        filter: lines,
+        grid: { ...axis.grid, filter: lines },
         values: (plot, splits) =>
-          splits.map((value: number | null) => (value !== null && plot.data[X].length > 0 ? tick(value, style) : '')),
+          splits.map((value: number | null) => (value !== null && plot.data[X].length > 0 ? tickLabel(value, style.ceiling === 1) : '')),
       },
     ],
-    series: [{}, { stroke: accent, width: 1.75, points: { show: false } }, quiet, quiet],
-    bands: [{ series: [HIGH!, LOW!], fill: colour('--accent-band') }],
+    series: [
+      {},
+      { stroke: accent, width: 1.75, ...noPoints },
+      { stroke: colour('--accent-faint'), width: 1, ...noPoints },
+      { stroke: 'transparent', ...noPoints },
+      { stroke: 'transparent', ...noPoints },
+    ],
+    bands: [{ series: [HIGH!, LOW!], fill: band }],
     hooks: {
-      setCursor: [
-        ({ cursor }) =>
-          style.onCursor(cursor.left === undefined || cursor.left < 0 ? undefined : (cursor.idxs?.[MEAN!] ?? cursor.idx ?? undefined)),
-      ],
-      drawClear: [(plot) => drawEpochs(plot, style, colour('--grid'))],
+      ...mouseHooks(style),
+      drawClear: [(plot) => drawEpochs(plot, style, { line: colour('--line'), text: colour('--text-2'), font })],
     },
+  };
+}
+
+function cursorOptions(style: ChartStyle, stroke: string, fill: string): uPlot.Cursor {
+  return {
+    y: false,
+    drag: { x: true, y: false, setScale: false, dist: 6 },
+    // Not on the edges of the band.
+    points: { size: (_plot, series) => (series === LINE ? 7 : 0), width: (_plot, series) => (series === LINE ? 2 : 0), stroke, fill },
+    bind: { dblclick: () => () => (style.onZoom(undefined), null) },
+  };
+}
+
+/** Only what the mouse does is told: the cursor is also moved by the other charts and by new data. */
+function mouseHooks(style: ChartStyle): uPlot.Hooks.Arrays {
+  let isOver = false;
+  return {
+    ready: [
+      ({ over }) => {
+        over.addEventListener('mouseenter', () => (isOver = true));
+        over.addEventListener('mouseleave', () => (isOver = false));
+      },
+    ],
+    setCursor: [
+      ({ cursor }) => {
+        if (!isOver) return;
+        style.onCursor(cursor.left === undefined || cursor.left < 0 ? undefined : (cursor.idxs?.[LINE!] ?? cursor.idx ?? undefined));
+      },
+    ],
+    setSelect: [
+      (plot) => {
+        const { left, width } = plot.select;
+        if (width <= 0) return;
+        plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+        style.onZoom([plot.posToVal(left, 'x'), plot.posToVal(left + width, 'x')]);
+      },
+    ],
+  };
+}
+
+/** The colours of tokens.css as the canvas takes them: the browser has chosen between light and dark. */
+function colours(place: HTMLElement): (name: string) => string {
+  return (name) => {
+    const probe = document.createElement('span');
+    probe.style.color = `var(${name})`;
+    place.append(probe);
+    const { color } = getComputedStyle(probe);
+    probe.remove();
+    return color;
   };
 }
 
 /** 1, 2, 5, 10, 20, 50 …: a round is whole. */
 const WHOLE_STEPS = Array.from({ length: 27 }, (_, i) => [1, 2, 5][i % 3]! * 10 ** Math.floor(i / 3));
 
-/** 0.1, 1, 10 … */
-const isRound = (value: number): boolean => Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-6;
-
-function tick(value: number, { format, ceiling }: ChartStyle): string {
-  if (ceiling === 1) return `${Number((value * 100).toFixed(2))}\u202f%`;
-  return Math.abs(value) >= 1000
-    ? compact(value)
-    : value === 0
-      ? '0'
-      : Math.abs(value) >= 0.01
-        ? String(Number(value.toFixed(3)))
-        : format(value);
+interface EpochStyle {
+  readonly line: string;
+  readonly text: string;
+  readonly font: string;
 }
 
-/** Some air above and below, but not past what the metric can be. */
-function valueRange(low: number | null, high: number | null, { fromZero, ceiling, logarithmic }: ChartStyle): [number, number] {
-  if (low === null || high === null || !Number.isFinite(low) || !Number.isFinite(high)) return logarithmic ? [0.1, 1] : [0, 1];
-  if (logarithmic) return [low / 1.2, high * 1.2];
-  const air = (high - low || Math.abs(high) || 1) * 0.08;
-  const bottom = fromZero || (low >= 0 && low < air * 3) ? 0 : low - air;
-  return [bottom, ceiling === undefined ? high + air : Math.min(ceiling, high + air)];
-}
-
-function drawEpochs(plot: uPlot, { roundsPerEpoch, lastRound }: ChartStyle, stroke: string): void {
-  if (!roundsPerEpoch || roundsPerEpoch < 2) return;
+/** A dotted line where an epoch begins, with its number; of many epochs as many as there is room for. */
+function drawEpochs(plot: uPlot, { roundsPerEpoch }: ChartStyle, style: EpochStyle): void {
+  const { min, max } = plot.scales['x']!;
+  if (!roundsPerEpoch || roundsPerEpoch < 2 || min == null || max == null) return;
   const { ctx, bbox } = plot;
+  const ratio = devicePixelRatio;
+  const labelEvery = Math.ceil(EPOCH_LABEL_PX / Math.max(1, plot.valToPos(roundsPerEpoch, 'x') - plot.valToPos(0, 'x')));
   ctx.save();
-  ctx.strokeStyle = stroke;
-  ctx.lineWidth = devicePixelRatio;
-  ctx.setLineDash([2 * devicePixelRatio, 4 * devicePixelRatio]);
-  for (let round = roundsPerEpoch; round < lastRound; round += roundsPerEpoch) {
-    const x = Math.round(plot.valToPos(round, 'x', true));
+  ctx.strokeStyle = style.line;
+  ctx.fillStyle = style.text;
+  ctx.font = style.font.replace(/^[\d.]+/, (px) => String(Number(px) * ratio));
+  ctx.textBaseline = 'top';
+  ctx.textAlign = 'left';
+  ctx.lineWidth = ratio;
+  ctx.setLineDash([2 * ratio, 4 * ratio]);
+  for (let epoch = Math.max(1, Math.ceil(min / roundsPerEpoch)); epoch * roundsPerEpoch < max; epoch++) {
+    if (epoch % labelEvery !== 0) continue;
+    const x = Math.round(plot.valToPos(epoch * roundsPerEpoch, 'x', true));
     ctx.beginPath();
     ctx.moveTo(x, bbox.top);
     ctx.lineTo(x, bbox.top + bbox.height);
     ctx.stroke();
+    if (x + EPOCH_LABEL_PX * ratio < bbox.left + bbox.width)
+      ctx.fillText(`epoch ${count(epoch + 1)}`, x - 2 * ratio, bbox.top - EPOCH_LABEL_ROOM_PX * ratio);
   }
   ctx.restore();
 }

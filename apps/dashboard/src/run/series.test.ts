@@ -1,6 +1,18 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { NO_METRICS, fromHistory, lastRound, thinned, withRows, type Point, type Row } from './series.js';
+import {
+  NO_METRICS,
+  csvOf,
+  fromHistory,
+  indexAt,
+  lastRound,
+  smoothed,
+  thinned,
+  withDetail,
+  withRows,
+  type Point,
+  type Row,
+} from './series.js';
 
 const row = (round: number, loss: number | null = round): Row => ({ round, rounds: 1, loss, accuracy: null, examplesPerSecond: 10 });
 const point = (round: number, value: number, rounds = 1): Point => ({ round, rounds, value, min: value, max: value });
@@ -54,5 +66,25 @@ describe('series of metrics', () => {
         },
       ),
     );
+  });
+  it('finds the point of a round, also where several rounds are one point', () => {
+    const points = [point(3, 2, 4), point(7, 1, 4), point(8, 0.5)];
+    expect([0, 3, 4, 8, 99].map((round) => indexAt(points, round))).toEqual([0, 0, 1, 2, 2]);
+    expect(indexAt([], 3)).toBeUndefined();
+  });
+  it('takes finer points in place of coarse ones and loses none around them', () => {
+    const coarse = { ...NO_METRICS, loss: [point(3, 4, 4), point(7, 3, 4), point(11, 2, 4), point(15, 1, 4)] };
+    const detail = { ...NO_METRICS, loss: [4, 5, 6, 7, 8, 9, 10, 11].map((round) => point(round, 2.5)) };
+    const { loss } = withDetail(coarse, detail);
+    expect(loss.map(({ round }) => round)).toEqual([3, 4, 5, 6, 7, 8, 9, 10, 11, 15]);
+    expect(withDetail(coarse, NO_METRICS)).toEqual(coarse);
+  });
+  it('smooths without a pull towards zero, and leaves a constant as it is', () => {
+    expect(smoothed([point(0, 5), point(1, 5), point(2, 5)], 0.9).map((value) => Number(value.toFixed(9)))).toEqual([5, 5, 5]);
+    expect(smoothed([point(0, 1), point(1, 3)], 0)).toEqual([1, 3]);
+    expect(smoothed([point(0, 1), point(1, 3)], 0.5)[1]).toBeCloseTo((0.25 * 1 + 0.5 * 3) / 0.75, 9);
+  });
+  it('writes a table with rounds from one', () => {
+    expect(csvOf([point(3, 2, 4), point(4, 0.5)])).toBe('first_round,last_round,mean,lowest,highest\n1,4,2,2,2\n5,5,0.5,0.5,0.5\n');
   });
 });

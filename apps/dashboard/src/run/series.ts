@@ -76,3 +76,42 @@ function merged(a: Point, b: Point): Point {
     max: Math.max(a.max, b.max),
   };
 }
+
+/** The point that stands for the round, or the nearest there is; undefined without points. */
+export function indexAt(points: readonly Point[], round: number): number | undefined {
+  if (points.length === 0) return undefined;
+  const found = points.findIndex((point) => point.round >= round);
+  return found < 0 ? points.length - 1 : found;
+}
+
+/** Finer points in place of the coarse ones between two of them: what lies before and behind stays. */
+export function withDetail(coarse: MetricsByName, detail: MetricsByName): MetricsByName {
+  const joined = (name: MetricName): readonly Point[] => {
+    const [first, last] = [detail[name][0], detail[name].at(-1)];
+    if (!first || !last) return coarse[name];
+    const before = coarse[name].filter(({ round }) => round <= first.round - first.rounds);
+    return [...before, ...detail[name], ...coarse[name].filter(({ round }) => round > last.round)];
+  };
+  return { loss: joined('loss'), accuracy: joined('accuracy'), examplesPerSecond: joined('examplesPerSecond') };
+}
+
+/**
+ * The mean of each point and those before it, each counting `weight` times what the next one counts; without the pull towards zero
+ * that such a mean has at its start.
+ * @param weight 0 (each point alone) to below 1
+ */
+export function smoothed(points: readonly Point[], weight: number): number[] {
+  let sum = 0;
+  let total = 0;
+  return points.map(({ value }) => {
+    sum = sum * weight + value * (1 - weight);
+    total = total * weight + (1 - weight);
+    return sum / total;
+  });
+}
+
+/** The points as a file that spreadsheets read; rounds are counted from one. */
+export function csvOf(points: readonly Point[]): string {
+  const lines = points.map(({ round, rounds, value, min, max }) => [round - rounds + 2, round + 1, value, min, max].join(','));
+  return `${['first_round,last_round,mean,lowest,highest', ...lines].join('\n')}\n`;
+}

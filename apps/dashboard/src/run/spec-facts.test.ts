@@ -1,33 +1,89 @@
 import { describe, expect, it } from 'vitest';
-import { parseRunSpec } from '@paceline/spec';
-import { modelName, specFacts } from './spec-facts.js';
+import { MODES, augmentationSchema, parseRunSpec } from '@paceline/spec';
+import { parse } from 'yaml';
+import { AUGMENTATION_DEFAULTS, OPTIMIZER_DEFAULTS, SPEC_DEFAULTS } from './spec-defaults.js';
+import { modelName, optimizerName, setFields, specFacts } from './spec-facts.js';
+import { toYaml } from './yaml.js';
+
+const topology = { class_name: 'Sequential', config: { layers: [{}, {}] } };
+
+function specOf(input: object) {
+  const parsed = parseRunSpec(input);
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
+  return parsed.spec;
+}
+const shown = (spec: unknown, isSet: boolean) =>
+  Object.fromEntries(
+    specFacts(spec)
+      .filter((fact) => fact.isSet === isSet)
+      .map(({ label, value }) => [label, value]),
+  );
+
+describe('the defaults of the page', () => {
+  it('are those of the schema', () => {
+    expect(SPEC_DEFAULTS).toEqual(specOf({}));
+    for (const name of ['sgd', 'momentum', 'adam']) expect(OPTIMIZER_DEFAULTS[name]).toEqual(specOf({ optimizer: { name } }).optimizer);
+    expect({ ...AUGMENTATION_DEFAULTS, mirror: true }).toEqual(augmentationSchema.parse({ mirror: true }));
+  });
+});
 
 describe('spec facts', () => {
-  it('has a readable line for every field of a real spec', () => {
-    const parsed = parseRunSpec({});
-    if (!parsed.ok) throw new Error('the empty spec must be valid');
-    const facts = Object.fromEntries(specFacts(parsed.spec));
-    expect(facts).toMatchObject({
+  it('tells what was set from what is so by default', () => {
+    const spec = specOf({ name: 'x', optimizer: { name: 'adam', learningRate: 0.01 }, strategy: { kind: 'parameter-server', servers: 2 } });
+    expect(shown(spec, true)).toEqual({ Optimizer: 'adam', 'Learning rate': '0.01', 'Parameter servers': '2' });
+    expect(shown(spec, false)).toMatchObject({
       Model: 'mlp',
-      Dataset: 'mnist',
-      Optimizer: 'momentum, learning rate 0.05, momentum 0.9',
+      'Beta 1': '0.9',
+      Mode: 'sync',
       'Global batch': '256',
-      Strategy:
-        'parameter-server, mode sync, servers 1, accumulate 1, staleness bound 4, delay compensation 0, backup replicas 0, standby 0',
-      Length: '5 epochs',
-      Checkpoint: 'final yes, every seconds 30, keep last 3, keep best yes',
-      Restarts: '5',
+      Epochs: '5',
       'Drop remainder': 'no',
+      'Checkpoint every (s)': '30',
+      'Non-finite gradient': 'fail',
     });
-    expect(Object.keys(facts).length).toBe(Object.keys(parsed.spec).length - 1);
-    expect(Object.keys(facts).filter((label) => /^[a-z]/.test(label))).toEqual([]);
+    expect(Object.keys(shown(spec, false)).filter((label) => !/^[A-Z]/.test(label))).toEqual([]);
+    expect(shown(specOf({}), true)).toEqual({});
+  });
+  it('leaves out what means nothing in the mode of the run', () => {
+    const labels = (mode: string) =>
+      specFacts(specOf({ strategy: { kind: 'parameter-server', mode } }))
+        .map(({ label }) => label)
+        .filter((label) => /stale|delay|backup/i.test(label));
+    expect(MODES.map(labels)).toEqual([
+      ['Backup replicas'],
+      ['Staleness scaled rate', 'Delay compensation'],
+      ['Staleness bound', 'Staleness scaled rate', 'Delay compensation'],
+    ]);
   });
   it('counts the layers of a topology', () => {
-    expect(modelName({ model: { topology: { class_name: 'Sequential', config: { layers: [{}, {}] } } } })).toBe('2 layers');
+    expect(modelName({ model: { topology } })).toBe('2 layers');
     expect(modelName({ model: { topology: {} } })).toBe('topology');
+    expect(optimizerName(specOf({}))).toBe('momentum 0.05');
   });
   it('survives what is no spec', () => {
-    for (const odd of [null, 'x', 7, [], { model: null }]) expect(() => [modelName(odd), specFacts(odd)]).not.toThrow();
-    expect(specFacts({ 'a\u202Eb': '\u001b[31mred' })).toEqual([['ab', 'red']]);
+    for (const odd of [null, 'x', 7, [], { model: null }, { optimizer: 3, strategy: [] }])
+      expect(() => [modelName(odd), optimizerName(odd), specFacts(odd), setFields(odd)]).not.toThrow();
+    expect(specFacts({ 'a\u202Eb': '\u001b[31mred' })).toEqual([{ label: 'Ab', value: 'red', isSet: true }]);
+  });
+});
+
+describe('the spec as a file', () => {
+  it('asks for the same run with nothing but what was set', () => {
+    const inputs = [
+      {},
+      { name: 'two words', length: { rounds: 150 }, seed: 7 },
+      { optimizer: { name: 'adam' }, gradient: { clipNorm: 1, nonFinite: 'skip' } },
+      { optimizer: { name: 'momentum', nesterov: true }, checkpoint: { everyRounds: 10, final: false }, metrics: [] },
+      { strategy: { kind: 'parameter-server', mode: 'ssp', stalenessBound: 2 }, augmentation: { mirror: true } },
+    ];
+    for (const input of inputs) {
+      const spec = specOf(input);
+      expect(specOf(parse(toYaml(setFields(spec))) as object)).toEqual(spec);
+    }
+    expect(setFields(specOf({ name: 'x', optimizer: { name: 'adam' }, globalBatch: 64 }))).toEqual({
+      name: 'x',
+      optimizer: { name: 'adam' },
+      globalBatch: 64,
+    });
   });
 });

@@ -1,8 +1,13 @@
-/** A run spec as lines for people. The spec comes from the server as JSON; nothing about its shape is taken for granted. */
+/**
+ * A run spec for people: what was set for the run, what is as it is by default, and the shortest file that asks for the same run. Fields that mean
+ * nothing in the run's mode are left out. The spec comes from the server as JSON; nothing about its shape is taken for granted.
+ */
 import { plainText } from '../text/plain-text.js';
+import { AUGMENTATION_DEFAULTS, MODES_OF_FIELD, OPTIMIZER_DEFAULTS, SPEC_DEFAULTS } from './spec-defaults.js';
 
 type Json = Readonly<Record<string, unknown>>;
-const object = (value: unknown): Json => (value !== null && typeof value === 'object' && !Array.isArray(value) ? (value as Json) : {});
+const isObject = (value: unknown): value is Json => value !== null && typeof value === 'object' && !Array.isArray(value);
+const object = (value: unknown): Json => (isObject(value) ? value : {});
 
 /** A zoo name, or how many layers a topology has. */
 export function modelName(spec: unknown): string {
@@ -13,34 +18,91 @@ export function modelName(spec: unknown): string {
   return Array.isArray(layers) ? `${layers.length} layers` : 'topology';
 }
 
+/** The optimizer with its learning rate: "adam 0.001" */
+export function optimizerName(spec: unknown): string {
+  const { name, learningRate } = object(object(spec)['optimizer']);
+  return [plainText(name, 40), typeof learningRate === 'number' ? String(learningRate) : ''].filter(Boolean).join(' ');
+}
+
 const LABELS: Readonly<Record<string, string>> = {
-  model: 'Model',
-  dataset: 'Dataset',
-  augmentation: 'Augmentation',
-  loss: 'Loss',
-  metrics: 'Metrics',
-  optimizer: 'Optimizer',
   globalBatch: 'Global batch',
-  replicas: 'Replicas',
   dropRemainder: 'Drop remainder',
-  strategy: 'Strategy',
-  length: 'Length',
-  seed: 'Seed',
-  engine: 'Engine',
   stepDeadlineMs: 'Step deadline (ms)',
-  checkpoint: 'Checkpoint',
-  gradient: 'Gradient',
-  restarts: 'Restarts',
+  nonFinite: 'Non-finite gradient',
+  clipNorm: 'Clip norm, each variable',
+  clipGlobalNorm: 'Clip norm, all',
+  standby: 'Standby servers',
+  servers: 'Parameter servers',
+  everyRounds: 'Checkpoint every (rounds)',
+  everySeconds: 'Checkpoint every (s)',
+  keepLast: 'Checkpoints kept',
+  keepBest: 'Keep the best checkpoint',
+  final: 'Final checkpoint',
+  accumulate: 'Micro-batches per step',
+  beta1: 'Beta 1',
+  beta2: 'Beta 2',
 };
 
-/** Fields that count something are written as people say it: 5 epochs. */
-const AMOUNTS = new Set(['epochs', 'rounds']);
+/** These are objects whose fields stand for themselves; of the others the name says the most. */
+const OPENED = new Set(['strategy', 'gradient', 'checkpoint', 'optimizer', 'augmentation', 'length']);
 
-/** One line per field of the spec, in its order; the name of the run is the title of the page already. */
-export function specFacts(spec: unknown): readonly (readonly [string, string])[] {
-  return Object.entries(object(spec))
+export interface SpecFact {
+  readonly label: string;
+  readonly value: string;
+  /** It differs from what it is when nobody sets it. */
+  readonly isSet: boolean;
+}
+
+/** One line per field that means something for this run; the name of the run is the title of the page already. */
+export function specFacts(spec: unknown): readonly SpecFact[] {
+  const given = object(spec);
+  const mode = object(given['strategy'])['mode'];
+  return Object.entries(given)
     .filter(([name]) => name !== 'name')
-    .map(([name, value]) => [LABELS[name] ?? plainText(name, 60), name === 'model' ? modelName(spec) : written(value)] as const);
+    .flatMap(([name, value]): SpecFact[] => {
+      const usual = defaultOf(name, value);
+      if (name === 'model') return [{ label: 'Model', value: modelName(spec), isSet: !isSame(value, usual) }];
+      if (!OPENED.has(name) || !isObject(value)) return [{ label: labelOf(name), value: written(value), isSet: !isSame(value, usual) }];
+      return Object.entries(value)
+        .filter(([field]) => isMeant(name, field, mode))
+        .map(([field, inner]) => ({
+          label: field === 'name' || field === 'kind' ? labelOf(name) : labelOf(field),
+          value: written(inner),
+          isSet: !isSame(inner, object(field === 'name' ? SPEC_DEFAULTS[name] : usual)[field]),
+        }));
+    });
+}
+
+/** The spec without what is so anyway: as a file it asks for the same run. */
+export function setFields(spec: unknown): Json {
+  const given = object(spec);
+  return Object.fromEntries(
+    Object.entries(given).flatMap(([name, value]): [string, unknown][] => {
+      const usual = defaultOf(name, value);
+      if (isSame(value, usual))
+        return name === 'optimizer' && !isSame(value, SPEC_DEFAULTS[name]) ? [[name, { name: object(value)['name'] }]] : [];
+      if (!OPENED.has(name) || name === 'length' || !isObject(value)) return [[name, value]];
+      const named = ['kind', 'name'].filter((field) => field in value);
+      const fields = Object.entries(value).filter(([field, inner]) => named.includes(field) || !isSame(inner, object(usual)[field]));
+      return [[name, Object.fromEntries(fields)]];
+    }),
+  );
+}
+
+function defaultOf(name: string, value: unknown): unknown {
+  if (name === 'optimizer') return OPTIMIZER_DEFAULTS[String(object(value)['name'])];
+  return name === 'augmentation' ? AUGMENTATION_DEFAULTS : SPEC_DEFAULTS[name];
+}
+
+const isMeant = (name: string, field: string, mode: unknown): boolean =>
+  name !== 'strategy' || typeof mode !== 'string' || (MODES_OF_FIELD[field]?.includes(mode) ?? true);
+
+/** Of JSON values; the order of fields does not matter. */
+function isSame(a: unknown, b: unknown): boolean {
+  if (Array.isArray(a)) return Array.isArray(b) && a.length === b.length && a.every((item, i) => isSame(item, b[i]));
+  if (!isObject(a)) return a === b;
+  const names = new Set([...Object.keys(a), ...Object.keys(object(b))]);
+  return isObject(b) && [...names].every((name) => isSame(a[name], b[name]));
 }
 
 function written(value: unknown): string {
@@ -48,13 +110,14 @@ function written(value: unknown): string {
   if (typeof value === 'boolean') return value ? 'yes' : 'no';
   if (typeof value === 'number') return String(value);
   if (Array.isArray(value)) return value.map(written).join(', ') || 'none';
-  const { kind, name, ...rest } = object(value);
-  const title = [kind, name].filter((part) => typeof part === 'string').map((part) => plainText(part, 60));
-  const fields = Object.entries(rest).filter(([, field]) => field !== false);
-  return [
-    ...title,
-    ...fields.map(([field, inner]) => (AMOUNTS.has(field) ? `${written(inner)} ${field}` : `${spaced(field)} ${written(inner)}`)),
-  ].join(', ');
+  return Object.entries(object(value))
+    .map(([field, inner]) => `${spaced(field)} ${written(inner)}`)
+    .join(', ');
+}
+
+function labelOf(name: string): string {
+  const text = LABELS[name] ?? spaced(name);
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /** learningRate as "learning rate" */

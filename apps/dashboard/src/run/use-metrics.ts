@@ -7,7 +7,7 @@ import { useApi, type Api } from '../session/api-context.js';
 import { LiveMetrics } from './live-metrics.js';
 import { METRIC_NAMES, NO_METRICS, fromHistory, type MetricsByName } from './series.js';
 
-const MAX_POINTS = 300;
+export const MAX_POINTS = 300;
 /** Charts are drawn at most this often; rows in between wait. */
 const DRAW_EVERY_MS = 200;
 const HISTORY_EVERY_MS = 15_000;

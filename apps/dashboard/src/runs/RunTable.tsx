@@ -2,15 +2,17 @@ import type { ReactNode } from 'react';
 import type { RunsResult } from '../graphql/operations.js';
 import { useNow } from '../live/use-now.js';
 import { ProgressBar } from '../parts/ProgressBar.js';
-import { Status, isOver, toneOf } from '../parts/Status.js';
+import { Status } from '../parts/Status.js';
+import { isOver, toneOf } from '../parts/status-table.js';
 import { Link, runPath } from '../router.js';
-import { modelName } from '../run/spec-facts.js';
-import { DASH, accuracy, age, compact, dateAndTime, loss, percent, rate } from '../text/format.js';
+import { hasSpeed, isStalled, scoresOf, type Scores } from '../run/run-state.js';
+import { modelName, optimizerName } from '../run/spec-facts.js';
+import { DASH, age, compact, dateAndTime, duration, percent, rate } from '../text/format.js';
 import { plainText, sentence } from '../text/plain-text.js';
 
 type ListedRun = RunsResult['runs']['edges'][number]['node'];
 
-const COLUMNS = ['Run', 'Status', 'Model', 'Progress', 'Loss', 'Accuracy', 'Examples/s', 'Age'] as const;
+const COLUMNS = ['Run', 'Status', 'Model', 'Optimizer', 'Progress', 'Loss', 'Accuracy', 'Examples/s', 'Duration', 'Age'] as const;
 
 /** Roles are written out because the narrow layout makes cards of the rows, which would take a table's own roles away. */
 export function RunTable({ runs }: { runs: readonly ListedRun[] }): ReactNode {
@@ -37,10 +39,10 @@ export function RunTable({ runs }: { runs: readonly ListedRun[] }): ReactNode {
 
 function Row({ run, nowMs }: { run: ListedRun; nowMs: number }): ReactNode {
   const { progress, result, status } = run;
-  const fraction = progress.totalRounds > 0 ? progress.round / progress.totalRounds : 0;
   const reason = sentence(run.statusReason, 200);
-  const showReason = reason !== '' && (toneOf(status) === 'bad' || toneOf(status) === 'waiting');
-  const evaluated = result !== null;
+  const showReason = reason !== '' && (toneOf(status) === 'bad' || toneOf(status) === 'waiting' || isStalled(run));
+  const scores = scoresOf(run);
+  const speed = isOver(status) ? result?.examplesPerSecond : hasSpeed(run) ? progress.examplesPerSecond : null;
   return (
     <tr role="row">
       <td role="cell" className="c-run">
@@ -50,50 +52,56 @@ function Row({ run, nowMs }: { run: ListedRun; nowMs: number }): ReactNode {
         {showReason && <span className="row-reason">{reason}</span>}
       </td>
       <td role="cell" className="c-status">
-        <Status status={status} />
+        <Status status={status} stalled={isStalled(run)} />
       </td>
       <td role="cell" className="c-model" data-label="Model" title={`${compact(run.parameterCount)} parameters`}>
         {modelName(run.spec)}
       </td>
-      <td role="cell" className="c-progress">
-        {status === 'SUCCEEDED' ? (
-          <span className="faint">done</span>
-        ) : (
-          <span className="mini-progress">
-            <ProgressBar label={`Progress of ${plainText(run.name, 100)}`} fraction={fraction} tone={toneOf(status)} />
-            <span>{percent(fraction)}</span>
-          </span>
-        )}
+      <td role="cell" className="c-optimizer" data-label="Optimizer" title="Optimizer and learning rate">
+        {optimizerName(run.spec)}
       </td>
-      <Figure
-        name="loss"
-        label="Loss"
-        value={loss(result?.loss ?? progress.loss)}
-        of={evaluated ? 'on the evaluation split' : 'of the newest rounds'}
-      />
-      <Figure
-        name="accuracy"
-        label="Accuracy"
-        value={accuracy(result?.accuracy ?? progress.accuracy)}
-        of={evaluated ? 'on the evaluation split' : 'of the newest rounds'}
-      />
-      <Figure
-        name="examples-s"
-        label="Examples/s"
-        value={rate(result?.examplesPerSecond ?? (isOver(status) ? null : progress.examplesPerSecond))}
-        of="trained per second"
-      />
-      <td role="cell" className="c-age" title={dateAndTime(run.createdAt)}>
+      <td role="cell" className="c-progress">
+        <Progress run={run} />
+      </td>
+      <Score name="loss" label="Loss" value={scores.loss} of={scores.of} />
+      <Score name="accuracy" label="Accuracy" value={scores.accuracy} of={scores.of} />
+      <td role="cell" className="c-examples-s" data-label="Examples/s">
+        {rate(speed)}
+      </td>
+      <td role="cell" className="c-duration" data-label="Duration" title="From start to end">
+        {duration(secondsOf(run, nowMs))}
+      </td>
+      <td role="cell" className="c-age" title={`Created ${dateAndTime(run.createdAt)}`}>
         {age(run.createdAt, nowMs)}
       </td>
     </tr>
   );
 }
 
-function Figure({ name, label, value, of }: { name: string; label: string; value: string; of: string }): ReactNode {
+/** A bar says how far a run is that goes on; of one that is over a word does. */
+function Progress({ run: { name, status, progress } }: { run: ListedRun }): ReactNode {
+  const fraction = progress.totalRounds > 0 ? progress.round / progress.totalRounds : 0;
+  if (status === 'SUCCEEDED') return <span className="faint">done</span>;
+  if (isOver(status)) return <span className="faint">{progress.round === 0 ? 'not begun' : `ended at ${percent(fraction)}`}</span>;
   return (
-    <td role="cell" className={`c-${name}`} data-label={label} title={value === DASH ? undefined : `${label} ${of}`}>
+    <span className="mini-progress">
+      <ProgressBar label={`Progress of ${plainText(name, 100)}`} fraction={fraction} tone={toneOf(status)} />
+      <span>{percent(fraction)}</span>
+    </span>
+  );
+}
+
+/** A figure of the training stands beside one of the evaluation, so it is marked. */
+function Score({ name, label, value, of }: { name: string; label: string; value: string; of: Scores['of'] }): ReactNode {
+  const whose = of === 'evaluation' ? 'on the evaluation split' : 'in training, of the newest rounds: not comparable with an evaluation';
+  return (
+    <td role="cell" className={`c-${name}`} data-label={label} title={value === DASH ? undefined : `${label} ${whose}`}>
       {value}
+      {value !== DASH && of === 'training' && <span className="mark">training</span>}
     </td>
   );
+}
+
+function secondsOf({ startedAt, finishedAt }: ListedRun, nowMs: number): number | null {
+  return startedAt ? Math.max(0, ((finishedAt ? Date.parse(finishedAt) : nowMs) - Date.parse(startedAt)) / 1000) : null;
 }

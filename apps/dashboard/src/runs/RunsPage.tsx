@@ -1,7 +1,8 @@
 /** All runs of the team, newest first, one keyset page at a time; the page that is shown is kept up to date. */
-import { useCallback, useEffect, type ReactNode } from 'react';
-import { Runs, type RunsResult } from '../graphql/operations.js';
+import { useEffect, useMemo, type ReactNode } from 'react';
+import { RunMarks, Runs, type RunsResult } from '../graphql/operations.js';
 import { usePoll } from '../live/use-poll.js';
+import { withMarks } from '../live/with-marks.js';
 import { Loading } from '../parts/Loading.js';
 import { Problem } from '../parts/Problem.js';
 import { Link } from '../router.js';
@@ -17,10 +18,13 @@ const REFRESH_MS = 2_000;
 export function RunsPage({ search }: { search: string }): ReactNode {
   const { ask } = useApi();
   const { filter, after } = listAddress(search);
-  const load = useCallback(
-    (signal: AbortSignal) => ask(Runs, { first: PAGE_SIZE, after: after ?? null, status: FILTERS[filter].statuses ?? null }, signal),
-    [ask, filter, after],
-  );
+  const load = useMemo(() => {
+    const page = { first: PAGE_SIZE, after: after ?? null, status: FILTERS[filter].statuses ?? null };
+    return withMarks(
+      (signal) => ask(RunMarks, page, signal),
+      (signal) => ask(Runs, page, signal),
+    );
+  }, [ask, filter, after]);
   const { data, trouble, refused } = usePoll('runs', load, REFRESH_MS);
 
   useEffect(() => {

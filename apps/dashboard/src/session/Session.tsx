@@ -88,7 +88,8 @@ async function check({ tried, typed, trouble }: Extract<State, { at: 'CHECKING' 
     return { at: 'SIGNED_IN', stored: tried, viewer };
   } catch (error) {
     const fault = asFault(error);
-    if (fault.kind === 'UNAUTHENTICATED') forgetKey();
+    // A stale link must not cost the key that this browser has.
+    if (fault.kind === 'UNAUTHENTICATED' && readKey()?.key === tried.key) forgetKey();
     return fault.isTemporary && !typed ? { at: 'CHECKING', tried, typed, trouble: fault } : { at: 'SIGNED_OUT', fault, tried };
   }
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { accuracy, age, bytes, compact, count, dateAndTime, duration, loss, percent, ranges, rate } from './format.js';
+import { accuracy, age, bytes, compact, count, dateAndTime, duration, loss, percent, ranges, rate, shortTime, zoneAt } from './format.js';
 
 const plain = (text: string): string => text.replaceAll('\u202f', ' ');
 
@@ -50,6 +50,23 @@ describe('times', () => {
       '3 d 4 h',
     ]);
     expect(duration(-1)).toBe('–');
+  });
+  it('has the day with every time, the year when it is another one, and the zone of the reader', () => {
+    const at = new Date(2026, 10, 21, 14, 3, 9).toISOString();
+    const now = Date.parse(at) + 86_400_000;
+    expect([shortTime(at, now), shortTime(at, now + 400 * 86_400_000)]).toEqual(['21 Nov 14:03:09', '21 Nov 2026 14:03:09']);
+    expect(dateAndTime(at)).toBe(`21 Nov 2026, 14:03:09 ${zoneAt(at)}`);
+    const zoned = (minutes: number) => {
+      const original = Date.prototype.getTimezoneOffset;
+      Date.prototype.getTimezoneOffset = () => -minutes;
+      try {
+        return zoneAt(at);
+      } finally {
+        Date.prototype.getTimezoneOffset = original;
+      }
+    };
+    expect([0, 60, -300, 330].map(zoned)).toEqual(['UTC', 'UTC+1', 'UTC-5', 'UTC+5:30']);
+    expect(shortTime('nonsense')).toBe('–');
   });
   it('shows one unit of an age and forgives clocks that differ', () => {
     const now = Date.parse('2026-03-01T12:00:00Z');

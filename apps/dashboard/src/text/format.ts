@@ -97,20 +97,25 @@ export function ranges(values: readonly number[]): string {
   return pieces.length > 0 ? pieces.join(', ') : DASH;
 }
 
-const clock = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
-const day = new Intl.DateTimeFormat('en-GB', {
-  day: 'numeric',
-  month: 'short',
-  year: 'numeric',
-  hour: '2-digit',
-  minute: '2-digit',
-  second: '2-digit',
-  hourCycle: 'h23',
-});
+const TIME = { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' } as const;
+const day = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', ...TIME });
+const dayOfYear = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', year: 'numeric', ...TIME });
 
 const written = (format: Intl.DateTimeFormat, at: string): string => (Number.isFinite(Date.parse(at)) ? format.format(new Date(at)) : DASH);
 
-/** 14:03:09 in the reader's time zone */
-export const timeOfDay = (at: string): string => written(clock, at);
-/** 21 Nov 2026, 14:03:09 in the reader's time zone */
-export const dateAndTime = (at: string): string => written(day, at);
+/** 21 Nov 14:03:09 in the reader's time zone, with the year when it is not the present one. */
+export function shortTime(at: string, nowMs: number = Date.now()): string {
+  const isThisYear = new Date(at).getFullYear() === new Date(nowMs).getFullYear();
+  return written(isThisYear ? day : dayOfYear, at).replace(',', '');
+}
+/** 21 Nov 2026, 14:03:09 UTC+1 in the reader's time zone */
+export const dateAndTime = (at: string): string => (Number.isFinite(Date.parse(at)) ? `${written(dayOfYear, at)} ${zoneAt(at)}` : DASH);
+
+/** UTC, UTC+1, UTC+5:30: the reader's zone at that time. */
+export function zoneAt(at: string | number): string {
+  const minutes = -new Date(at).getTimezoneOffset();
+  if (!Number.isFinite(minutes) || minutes === 0) return 'UTC';
+  const size = Math.abs(minutes);
+  const rest = size % 60 === 0 ? '' : `:${String(size % 60).padStart(2, '0')}`;
+  return `UTC${minutes < 0 ? '-' : '+'}${Math.floor(size / 60)}${rest}`;
+}

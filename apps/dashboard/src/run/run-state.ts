@@ -1,0 +1,83 @@
+/**
+ * What a page says about where a run is, in words: how far, why it stands still, what is left, and whose figures its loss and accuracy are.
+ * The run's status is the truth; what the coordinator said last (phase, speed, seats) counts only while the run is being trained.
+ */
+import type { RunDetails } from './RunPage.js';
+import { isOver } from '../parts/status-table.js';
+import { accuracy, count, duration, loss } from '../text/format.js';
+import { plainText, sentence } from '../text/plain-text.js';
+
+type Progress = RunDetails['progress'];
+
+/** Rounds are being committed now, or should be. */
+const isTrained = ({ status }: Pick<RunDetails, 'status'>): boolean => status === 'RUNNING' || status === 'PAUSING';
+
+/** A run that is being trained, but has to wait for a worker or a server. */
+export const isStalled = (run: Pick<RunDetails, 'status' | 'progress'>): boolean =>
+  run.status === 'RUNNING' && plainText(run.progress.waitingFor) !== '' && run.progress.phase === 'waiting';
+
+/** Why the run is in its status, and what it waits for when that is more than the same said twice. */
+export function reasonsOf(run: Pick<RunDetails, 'status' | 'statusReason'> & { progress: Pick<Progress, 'waitingFor'> }): string[] {
+  const reason = sentence(run.statusReason);
+  const waitingFor = plainText(run.progress.waitingFor);
+  if (waitingFor === '' || isOver(run.status)) return [reason].filter(Boolean);
+  // The reason of the api is newer than the news of the coordinator: both speak of the same wait.
+  if (/^waits for /i.test(reason)) return [reason];
+  return [reason, `Waits for ${waitingFor}`].filter(Boolean);
+}
+
+/**
+ * Whole epochs are counted from one: "Epoch 2 of 5". A length that is no whole number of epochs is told as a share of passes: "0.3 of 0.6 epochs".
+ */
+export function epochText({ round, totalRounds, totalEpochs }: Pick<Progress, 'round' | 'totalRounds' | 'totalEpochs'>): string {
+  if (totalRounds <= 0 || totalEpochs <= 0) return '';
+  if (!Number.isInteger(totalEpochs)) {
+    const done = (Math.min(round, totalRounds) / totalRounds) * totalEpochs;
+    return done >= totalEpochs ? `${passes(totalEpochs)} epochs` : `${passes(done)} of ${passes(totalEpochs)} epochs`;
+  }
+  const current = Math.min(totalEpochs, Math.floor((round / totalRounds) * totalEpochs) + 1);
+  return `Epoch ${count(current)} of ${count(totalEpochs)}`;
+}
+
+const passes = (epochs: number): string => (epochs === 0 ? '0' : epochs < 0.1 ? epochs.toPrecision(1) : epochs.toFixed(1));
+
+/** What is at the end of the bar: how long it takes still, or what goes on instead. */
+export function endText(run: Pick<RunDetails, 'status' | 'progress'>): string {
+  const { status, progress } = run;
+  if (isOver(status)) return '';
+  if (status === 'PAUSED') return 'Paused';
+  if (!isTrained(run)) return '';
+  if (isStalled(run)) return 'Waiting';
+  if (progress.phase === 'evaluating') return 'Evaluating…';
+  if (status === 'PAUSING') return 'Pausing…';
+  if (progress.etaSeconds !== null) return `about ${duration(progress.etaSeconds)} left`;
+  return progress.phase === 'training' ? 'Training' : '';
+}
+
+/** Examples per second are of the present moment only while rounds are committed. */
+export const hasSpeed = (run: Pick<RunDetails, 'status' | 'progress'>): boolean => isTrained(run) && !isStalled(run);
+
+/** Workers that compute: a seat is kept for some seconds for a worker that is gone, so those that wait for one have none. */
+export const workersAtWork = (run: Pick<RunDetails, 'status' | 'progress'>): number =>
+  isStalled(run) && /\bworker\b/.test(run.progress.waitingFor ?? '') ? 0 : run.progress.workers;
+
+export interface Scores {
+  readonly loss: string;
+  readonly accuracy: string;
+  /** Of which examples the figures are: the evaluation split's are the result, the training's are of the last rounds alone. */
+  readonly of: 'evaluation' | 'training';
+}
+
+/** The figures that stand for the run: those of the evaluation when it has one and is over. */
+export function scoresOf({
+  status,
+  result,
+  progress,
+}: Pick<RunDetails, 'status'> & {
+  result: Pick<NonNullable<RunDetails['result']>, 'loss' | 'accuracy'> | null;
+  progress: Pick<Progress, 'loss' | 'accuracy'>;
+}): Scores {
+  const evaluated = isOver(status) && result !== null && (result.loss !== null || result.accuracy !== null);
+  const figures = evaluated ? result : progress;
+  return { loss: loss(figures.loss), accuracy: accuracy(figures.accuracy), of: evaluated ? 'evaluation' : 'training' };
+}
