@@ -6,7 +6,7 @@ import { Fleet } from '../fleet/fleet.js';
 import { encodeCursor, readPage, toConnection, type PageArgs } from '../graphql/connections.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid, storable } from '../text-input.js';
-import { lineageColumns, readLineage } from './lineage.js';
+import { lineageColumns, readLineage, readWholeLineage } from './lineage.js';
 import { scheduledExamples, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
 import {
   RunAttempt,
@@ -144,7 +144,7 @@ export class Runs {
         orderBy: [{ attempt: 'desc' }, { round: 'desc' }],
         take: MAX_LISTED,
       }),
-      readLineage(this.database, runId, attempt),
+      readWholeLineage(this.database, runId, attempt),
     ]);
     return rows.map(({ bytes, invalidAt, ...checkpoint }) =>
       Object.assign(new RunCheckpoint(), {

@@ -27,7 +27,7 @@ export function jobsInQuestion(run: RunPicture, now: number): { placements: stri
 }
 
 export function reconcile(run: RunPicture, fleet: FleetPicture, jobs: ReadonlyMap<string, JobSighting>, now: number): DispatchAction[] {
-  if (run.status === 'PENDING' || run.status === 'SUCCEEDED') return [];
+  if (run.status === 'PENDING' || (run.status === 'SUCCEEDED' && !run.hasOlderResult)) return [];
   if (isOver(run.status)) return letGo(run);
   if (!hasLiveAttempt(run.status)) return [...letGo(run), ...restart(run, now)];
   if (run.cancelRequestedAtMs !== null) return cancel(run, run.cancelRequestedAtMs, now);
