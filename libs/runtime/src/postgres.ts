@@ -68,6 +68,7 @@ export async function startPostgres(options: ServiceOptions): Promise<RunningSer
   const { temporary = false, deadlineMs = 30_000 } = options;
   const dataDir = resolve(options.dataDir);
   const binaries = await postgresBinaries();
+  const isFirst = !existsSync(dataDir);
   const keepDirectory = temporary ? guardDirectory(dataDir) : undefined;
   mkdirSync(dataDir, { recursive: true });
   chmodSync(dataDir, 0o711); // whatever the umask is: PostgreSQL's user must pass through, and nobody may list
@@ -81,6 +82,7 @@ export async function startPostgres(options: ServiceOptions): Promise<RunningSer
     const started = await startOnSomePort(dataDir, cluster, binaries, options.port ?? 0, temporary, deadlineMs);
     const address = (database: string): string => `postgresql://${USER}:${password}@${HOST}:${started.port}/${database}`;
     const release = guardProcess(started.pid, { signal: 'INT', isDatabase: true });
+    void started.ended.then(release);
     let stopping: Promise<void> | undefined;
     const stop = async (): Promise<void> => {
       // SIGINT is PostgreSQL's fast shutdown, SIGQUIT its immediate one: a SIGKILL would leave its shared memory behind.
@@ -106,7 +108,7 @@ export async function startPostgres(options: ServiceOptions): Promise<RunningSer
     }
     return service;
   } catch (error) {
-    if (temporary) rmSync(dataDir, { recursive: true, force: true });
+    if (temporary && isFirst) rmSync(dataDir, { recursive: true, force: true });
     keepDirectory?.();
     throw error;
   }
