@@ -44,6 +44,7 @@ describe('up', () => {
   it('says where everything is, and writes the key into a private file', async () => {
     expect(announced).toMatchObject({
       pid: up.child.pid,
+      link: `${announced.url}/#key=${announced.apiKey}`,
       services: { postgres: expect.stringContaining('embedded'), redis: expect.stringContaining('embedded') },
     });
     expect(announced.processes.map(({ name }) => name).sort()).toEqual(['api', 'postgresql', 'ps-1', 'redis', 'worker-1', 'worker-2']);
@@ -59,7 +60,7 @@ describe('up', () => {
   it('says that it runs already when it is asked again', async () => {
     const again = await home.run(['up', '--port', '0']);
     expect(again.exit).toBe(EXIT.temporary);
-    expect(again.stderr).toContain(`runs already (pid ${announced.pid}`);
+    expect(again.stderr).toContain(`runs already (pid ${announced.pid}, started from this checkout, data in ${home.folder})`);
     expect(again.stderr).toContain(announced.url);
   });
 
@@ -253,6 +254,7 @@ describe('a port', () => {
     blocker.close();
     expect(exit).toBe(EXIT.configuration);
     expect(stderr).toContain(`Port ${port} for the api is taken`);
+    expect(stderr).toMatch(/--port \d+ is free/);
     expect(existsSync(join(home.folder, 'up.pid.json'))).toBe(false);
   });
 });
