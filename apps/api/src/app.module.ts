@@ -17,6 +17,7 @@ import { Outbox } from './dispatch/outbox.js';
 import { Queues } from './dispatch/queues.js';
 import { Reconciler } from './dispatch/reconciler.js';
 import { RedisConnections } from './dispatch/redis-connections.js';
+import { RedisWatch } from './dispatch/redis-watch.js';
 import { Tokens } from './dispatch/tokens.js';
 import { Settings } from './environment.js';
 import { FleetView } from './fleet/fleet-view.js';
@@ -70,7 +71,7 @@ const runs = [
   StepTaskResolver,
   Weights,
 ];
-const dispatch = [Arbiter, Control, Dispatcher, DispatchSignal, Executor, Outbox, Queues, Reconciler, RedisConnections, Tokens];
+const dispatch = [Arbiter, Control, Dispatcher, DispatchSignal, Executor, Outbox, Queues, Reconciler, RedisConnections, RedisWatch, Tokens];
 const reports = [FleetReports, JournalStore, ReportsConsumer];
 const graphql = [NodeResolver, Subscriptions, SubscriptionServer];
 const http = [Prometheus];

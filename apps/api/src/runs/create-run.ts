@@ -71,7 +71,8 @@ export class CreateRun {
       return new Conflict(`The team has ${MAX_ACTIVE_RUNS_PER_TEAM} runs that are not over; cancel some or wait.`);
     }
     const { standby } = prepared.spec.strategy;
-    const reason = waitsForServers(await this.fleetCounts(), { serversNeeded: serverProcesses(prepared.spec), standby }, 0);
+    const reason =
+      this.fleet.waitsFor ?? waitsForServers(await this.fleetCounts(), { serversNeeded: serverProcesses(prepared.spec), standby }, 0);
     try {
       const row = await this.database.transact((transaction) =>
         this.insert(transaction, viewer, prepared, reason, idempotencyKey ? { key: idempotencyKey, inputHash } : undefined),
