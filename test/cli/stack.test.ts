@@ -254,7 +254,7 @@ describe('a port', () => {
     blocker.close();
     expect(exit).toBe(EXIT.configuration);
     expect(stderr).toContain(`Port ${port} for the api is taken`);
-    expect(stderr).toMatch(/--port \d+ is free/);
+    expect(stderr).toMatch(/--port \d+ \(it is free/);
     expect(existsSync(join(home.folder, 'up.pid.json'))).toBe(false);
   });
 });

@@ -156,7 +156,10 @@ async function portFor({ port, host }: UpOptions, mayMove: boolean, terminal: Te
   const free = await freePortAfter(port, host);
   if (!mayMove || free === undefined)
     throw new UserError('PORT_TAKEN', `Port ${port} for the api is taken by another program.`, {
-      hint: `Choose another one: paceline up --port ${free ?? 0}${free === undefined ? '' : ' is free'} (0 takes a free one).`,
+      hint:
+        free === undefined
+          ? 'Choose another one: paceline up --port 0.'
+          : `Choose another one: paceline up --port ${free} (it is free; 0 takes any free one).`,
       exit: 'configuration',
     });
   terminal.note(`Port ${port} is taken by another program; the api takes ${free}.`);
