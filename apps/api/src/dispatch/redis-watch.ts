@@ -11,14 +11,14 @@ import { Database } from '../database/database.js';
 import { Fleet } from '../fleet/fleet.js';
 import { LOGGER } from '../logger.js';
 import { DispatchSignal } from './dispatch-signal.js';
-import { RedisConnections } from './redis-connections.js';
+import { RedisConnections, replyCode } from './redis-connections.js';
 
 const LOOK_EVERY_MS = 1_000;
 const DEADLINE_MS = 1_500;
 const KEY = 'paceline:writable';
 const KEPT_MS = 10_000;
 
-/** Answers of Redis, by their first word, as what it is. */
+/** Codes that Redis answers with, as what it is. */
 const CAUSES: Readonly<Record<string, string>> = {
   OOM: 'is out of memory (raise its maxmemory, or free some)',
   MISCONF: 'cannot write to its disk',
@@ -30,14 +30,15 @@ const CAUSES: Readonly<Record<string, string>> = {
 
 /** What ails it, without addresses; for people. */
 export function redisAilment(error: unknown): string {
-  const first = (error as { cause?: unknown })?.cause ?? error;
-  const [word = ''] = first instanceof Error ? first.message.split(' ') : [];
-  return (Object.hasOwn(CAUSES, word) ? CAUSES[word] : undefined) ?? 'does not answer';
+  const code = replyCode(error) ?? '';
+  return (Object.hasOwn(CAUSES, code) ? CAUSES[code] : undefined) ?? 'does not answer';
 }
 
 @Injectable()
 export class RedisWatch implements OnModuleDestroy {
   private ailment: string | undefined;
+  /** As the newest write found it, whoever asked for that. */
+  private newest: string | undefined;
   private timer: NodeJS.Timeout | undefined;
   private looking: Promise<void> | undefined;
 
@@ -62,9 +63,16 @@ export class RedisWatch implements OnModuleDestroy {
   async write(): Promise<void> {
     try {
       await withDeadline('a write', DEADLINE_MS, () => this.redis.commands.set(KEY, '1', 'PX', KEPT_MS));
+      this.newest = undefined;
     } catch (cause) {
-      throw new RedisUnavailableError(`it ${redisAilment(cause)}`, { cause });
+      this.newest = redisAilment(cause);
+      throw new RedisUnavailableError(`it ${this.newest}`, { cause });
     }
+  }
+
+  /** Why the newest write failed; undefined when it did not. */
+  get why(): string | undefined {
+    return this.newest;
   }
 
   /** @throws RedisUnavailableError when the last look found it unusable */
@@ -98,7 +106,7 @@ export class RedisWatch implements OnModuleDestroy {
       ['RUNNING', unseen],
     ] as const)
       await this.database.run
-        .updateMany({ where: { status, cancelRequestedAt: null, NOT: { statusReason } }, data: { statusReason } })
+        .updateMany({ where: { status, cancelRequestedAt: null, NOT: { statusReason } }, data: { statusReason, isWaiting: true } })
         .catch((error: Error) => this.log.debug({ err: error.message }, 'what runs wait for could not be written')); // PostgreSQL is away too
   }
 }

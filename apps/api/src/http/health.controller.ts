@@ -11,7 +11,10 @@ const DEADLINE_MS = 1_500;
 export class HealthController {
   private readonly health = createHealthRegistry();
 
-  constructor(database: Database, redis: RedisWatch) {
+  constructor(
+    database: Database,
+    private readonly redis: RedisWatch,
+  ) {
     this.health.register('postgresql', async () => void (await database.$queryRaw`SELECT 1`), { timeoutMs: DEADLINE_MS });
     this.health.register('redis', () => redis.write(), {
       timeoutMs: DEADLINE_MS + 500,
@@ -31,13 +34,12 @@ export class HealthController {
     const checks = Object.fromEntries(
       Object.entries(report.checks).map(([name, { status, ms, message }]) => [
         name,
-        message === undefined ? { status, ms } : { status, ms, cause: name === 'redis' ? causeOf(message) : 'does not answer' },
+        message === undefined
+          ? { status, ms }
+          : { status, ms, cause: (name === 'redis' ? this.redis.why : undefined) ?? 'does not answer' },
       ]),
     );
     if (report.status !== 'ok') void reply.status(503).header('retry-after', String(RETRY_AFTER_SECONDS));
     await reply.header('cache-control', 'no-store').send({ status: report.status, checks });
   }
 }
-
-/** The words of the watch, without what any other error may tell. */
-const causeOf = (message: string): string => /(?:^|: )it (?<cause>.+)$/u.exec(message)?.groups?.['cause'] ?? 'does not answer';
