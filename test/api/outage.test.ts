@@ -31,6 +31,8 @@ async function training(): Promise<Coordinator> {
   return coordinator;
 }
 const statusOf = async (id: string) => (await plane.admin.gql('query($id: ID!) { run(id: $id) { status } }', { id })).data?.run?.status;
+const reasonOf = async (id: string): Promise<string> =>
+  (await plane.admin.gql('query($id: ID!) { run(id: $id) { statusReason } }', { id })).data.run.statusReason;
 const ledgerOf = async (id: string) =>
   (
     await plane.admin.gql(
@@ -138,9 +140,10 @@ describe('Redis is away', () => {
     await pause(7_000);
     expect((await request(plane.api.url).get('/readyz')).body.checks).toMatchObject({
       postgresql: { status: 'ok' },
-      redis: { status: 'failing' },
+      redis: { status: 'failing', cause: 'does not answer' },
     });
     const id = await createRun(plane.admin, { name: 'made without Redis' });
+    expect(await reasonOf(id)).toBe('waits for Redis, which does not answer');
     expect(await statusOf(coordinator.runId)).toBe('RUNNING');
     // The embedded Redis makes a new password at each start; the api knows the old one.
     const password = new URL(plane.redis.url).password;
@@ -163,5 +166,39 @@ describe('Redis is away', () => {
     await until('the journal', async () => (await ledgerOf(coordinator.runId)).ledger.committedRounds === 10, 15_000);
     await pause(8_000);
     expect(await statusOf(coordinator.runId)).toBe('RUNNING');
+    await held.complete('cancelled');
+    await plane.admin.gql('mutation($id: ID!) { cancelRun(id: $id) { __typename } }', { id });
+    await until('it to be cancelled', async () => (await statusOf(id)) === 'CANCELLED');
   }, 270_000);
+});
+
+describe('Redis is out of memory', () => {
+  it('is named where people look, by runs that wait and those that train, and forgotten as soon as there is some', async () => {
+    for (let held = await fleet.stepTasks.take(); held; held = await fleet.stepTasks.take()) await held.complete('dropped');
+    for (let held = await fleet.placements.take(); held; held = await fleet.placements.take()) await held.complete('dropped');
+    const coordinator = await training();
+    const cause = 'is out of memory (raise its maxmemory, or free some)';
+    try {
+      await fleet.redis.config('SET', 'maxmemory', '1');
+      const unseen = `waits for Redis, which ${cause}; training goes on, and is seen again when Redis is back`;
+      await until('the run that trains to say so', async () => (await reasonOf(coordinator.runId)) === unseen);
+      const { status, body } = await request(plane.api.url).get('/readyz');
+      expect([status, body.checks]).toMatchObject([503, { postgresql: { status: 'ok' }, redis: { status: 'failing', cause } }]);
+      const id = await createRun(plane.admin, { name: 'made without memory' });
+      await pause(7_000); // longer than anybody may be silent
+      expect(await reasonOf(id)).toBe(`waits for Redis, which ${cause}`);
+      expect([await statusOf(coordinator.runId), await reasonOf(coordinator.runId)]).toEqual(['RUNNING', unseen]);
+      await fleet.redis.config('SET', 'maxmemory', '0');
+      const held = await until('the placement', async () => {
+        const job = await fleet.placements.take().catch(() => undefined);
+        return job?.payload.runId === id && job;
+      });
+      expect(held.payload.index).toBe(0);
+      await until('the run that trains to be seen again', async () => (await reasonOf(coordinator.runId)) === 'training goes on');
+      expect(await reasonOf(id)).not.toContain('none is connected');
+      expect((await request(plane.api.url).get('/readyz')).status).toBe(200);
+    } finally {
+      await fleet.redis.config('SET', 'maxmemory', '0');
+    }
+  }, 240_000);
 });

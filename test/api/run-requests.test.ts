@@ -160,7 +160,7 @@ describe('extend', () => {
     expect((await ask('extend', id, ', epochs: 2')).run).toEqual({ status: 'QUEUED', attempt: 2 });
     expect(await runOf(id)).toMatchObject({
       spec: { length: { epochs: 7 } },
-      result: null,
+      result: { rounds: 1175 },
       finishedAt: null,
       progress: { round: 1175, totalRounds: 1645 },
       attempts: [
@@ -184,6 +184,51 @@ describe('extend', () => {
     const rest = await plane.admin.post(`/api/v1/runs/${id}/extend`).set('idempotency-key', 'e1').send({ rounds: 100 });
     expect([rest.status, rest.headers['idempotent-replayed']]).toEqual([202, 'true']);
   });
+
+  it('that is cancelled or fails leaves the result of before: metrics, weights and another extension', async () => {
+    const { id, coordinator } = await running({ length: { epochs: 5 } });
+    await coordinator.publish([...coordinator.rounds(0, 4), checkpointWritten(1, 1175, { reason: 'final' })], { round: 1175 });
+    await coordinator.finish();
+    await statusOf(id, 'SUCCEEDED');
+    const shown = async () =>
+      (
+        await plane.admin.gql(
+          `query($id: ID!) { run(id: $id) { status statusReason spec result { rounds loss accuracy weightsSha256 } progress { phase round totalRounds loss }
+             ledger { committedRounds } metrics(names: ["loss"]) { points { round } } } }`,
+          { id },
+        )
+      ).data.run;
+    const before = await shown();
+    await ask('extend', id, ', epochs: 4');
+    const extension = await fleet.claim(id, [fleet.beat('server').id]);
+    await extension.train('w', (await fleet.takeStepTask()).payload);
+    await extension.publish(extension.rounds(1175, 1190), { round: 1191 });
+    const during = await statusOf(id, 'RUNNING');
+    expect(during).toMatchObject({ result: { rounds: 1175 }, progress: { totalRounds: 2115 } });
+    await ask('cancel', id);
+    await until('the wish', async () => (await actionOf(id)) === '2:cancel');
+    await extension.publish([{ kind: 'event', type: 'run.cancelled', message: 'cancelled in round 1191', data: {} }], {
+      phase: 'cancelled',
+    });
+    extension.fallSilent();
+    await statusOf(id, 'SUCCEEDED');
+    expect(await shown()).toEqual({
+      ...before,
+      statusReason: 'the extension was cancelled (cancelled in round 1191); the result of round 1175 stands',
+      progress: { phase: 'finished', round: 1175, totalRounds: 1175, loss: null },
+    });
+    expect(await plane.admin.get(`/api/v1/runs/${id}`).then(({ body }) => body)).toMatchObject({
+      status: 'SUCCEEDED',
+      result: { weightsSha256: 'ab'.repeat(32) },
+    });
+    expect((await ask('extend', id, ', rounds: 10')).run).toEqual({ status: 'QUEUED', attempt: 3 });
+    await fleet.report({ kind: 'server.failed', runId: id, attempt: 3, index: 0, code: 'CONFIG_CHANGED', message: 'another config' });
+    const failed = await statusOf(id, 'SUCCEEDED');
+    expect(failed.statusReason).toBe(
+      'the extension failed (parameter server 0 failed (CONFIG_CHANGED): another config); the result of round 1175 stands',
+    );
+    await until('whoever holds a part is told to let go', async () => (await actionOf(id)) === '3:cancel');
+  }, 90_000);
 
   it('of a paused run adds rounds and resumes it; without a checkpoint a finished one cannot go on', async () => {
     const { id, coordinator } = await running();

@@ -44,9 +44,10 @@ describe('up', () => {
   it('says where everything is, and writes the key into a private file', async () => {
     expect(announced).toMatchObject({
       pid: up.child.pid,
+      link: `${announced.url}/#key=${announced.apiKey}`,
       services: { postgres: expect.stringContaining('embedded'), redis: expect.stringContaining('embedded') },
     });
-    expect(announced.processes.map(({ name }) => name).sort()).toEqual(['api', 'ps-1', 'worker-1', 'worker-2']);
+    expect(announced.processes.map(({ name }) => name).sort()).toEqual(['api', 'postgresql', 'ps-1', 'redis', 'worker-1', 'worker-2']);
     const file = join(home.folder, 'config/config.json');
     expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual({ url: announced.url, apiKey: announced.apiKey });
     expect(statSync(file).mode & 0o777).toBe(0o600);
@@ -59,7 +60,7 @@ describe('up', () => {
   it('says that it runs already when it is asked again', async () => {
     const again = await home.run(['up', '--port', '0']);
     expect(again.exit).toBe(EXIT.temporary);
-    expect(again.stderr).toContain(`runs already (pid ${announced.pid}`);
+    expect(again.stderr).toContain(`runs already (pid ${announced.pid}, started from this checkout, data in ${home.folder})`);
     expect(again.stderr).toContain(announced.url);
   });
 
@@ -168,22 +169,35 @@ describe('a run', () => {
   });
 });
 
+interface Progress {
+  readonly status: string;
+  readonly attempt: number;
+  readonly progress: { readonly round: number };
+}
+const progressOf = (id: string) => until('the api to answer', () => json<Progress>('run', id).catch(() => undefined), 60_000);
+/** Of the run that goes on through all that follows. */
+let lasting = '';
+
 describe('supervision', () => {
-  it('starts a killed worker again while a run goes on, and a killed api, which everybody finds again', async () => {
-    const id = (await home.run(['train', '--detach', ...LONG])).stdout.trim();
-    await until('it to run', async () => (await statusOf(id)) === 'RUNNING');
-    for (const name of ['worker-1', 'api']) {
+  it('starts what is killed again while a run goes on, at the same place: a worker, the api, PostgreSQL and Redis', async () => {
+    lasting = (await home.run(['train', '--detach', ...LONG])).stdout.trim();
+    await until('it to run', async () => (await statusOf(lasting)) === 'RUNNING');
+    for (const name of ['worker-1', 'postgresql', 'redis', 'api']) {
       const { pid } = announced.processes.find((process) => process.name === name)!;
       process.kill(pid, 'SIGKILL');
-      await until(`${name} to run again`, () => up.stderr().includes(`${name} runs again`));
+      await until(`${name} to run again`, () => up.stderr().includes(`${name} runs again`), 60_000);
     }
     expect(up.stderr()).toContain('worker-1 ended by SIGKILL; starting again in 200 ms');
-    const before = await until('the api to answer', () =>
-      json<{ status: string; progress: { round: number } }>('run', id).catch(() => undefined),
-    );
-    expect(before.status).toBe('RUNNING');
-    await until('the run to go on', async () => (await json<typeof before>('run', id)).progress.round > before.progress.round);
-    await home.run(['cancel', id]);
+    expect(up.stderr()).toContain('redis ended; starting again in 200 ms');
+    const before = await progressOf(lasting);
+    expect(before).toMatchObject({ status: 'RUNNING', attempt: 1 });
+    const after = await until('the run to go on', async () => {
+      const now = await progressOf(lasting);
+      return now.progress.round > before.progress.round ? now : undefined;
+    });
+    expect(after, 'no attempt was lost').toMatchObject({ status: 'RUNNING', attempt: 1 });
+    const short = await home.run(['train', '--rounds', '5', '--global-batch', '64']);
+    expect(short.exit, short.stderr).toBe(0);
   });
 });
 
@@ -191,6 +205,7 @@ describe('down', () => {
   it('ends everything and keeps the data for the next up', async () => {
     const family = familyOf(announced.pid);
     expect(family.length).toBeGreaterThan(8);
+    const { progress } = await progressOf(lasting);
     const { exit, stdout } = await home.run(['down']);
     expect([exit, stdout]).toEqual([0, `Stopped (pid ${announced.pid}).\n`]);
     expect((await up.finished).exit).toBe(0);
@@ -204,6 +219,16 @@ describe('down', () => {
     expect(announced.apiKey, 'the key still works').toBe(apiKey);
     const { runs } = await json<{ runs: { name: string; status: string }[] }>('runs');
     expect(runs.find(({ name }) => name === 'short')).toMatchObject({ status: 'SUCCEEDED' });
+
+    await until('the run to go on', async () => (await progressOf(lasting)).status === 'RUNNING', 60_000);
+    const { checkpoints } = await json<{ checkpoints: { round: number; reason: string }[] }>('checkpoints', lasting);
+    const last = checkpoints.find(({ reason }) => reason === 'shutdown');
+    expect(last?.round, 'the stack ended with a checkpoint of the round that was in hand').toBeGreaterThanOrEqual(progress.round);
+    const { stdout: history } = await home.run(['run', lasting, '--events', '40']);
+    expect(history).toContain(`stopped at the checkpoint of round ${last!.round}`);
+    expect(history, 'nothing is trained twice').not.toContain('will be redone');
+    expect(await progressOf(lasting)).toMatchObject({ attempt: 2 });
+    await home.run(['cancel', lasting]);
   });
 
   it('is not needed after a SIGKILL: nothing is left, and the next up works', async () => {
@@ -229,6 +254,7 @@ describe('a port', () => {
     blocker.close();
     expect(exit).toBe(EXIT.configuration);
     expect(stderr).toContain(`Port ${port} for the api is taken`);
+    expect(stderr).toMatch(/--port \d+ \(it is free/);
     expect(existsSync(join(home.folder, 'up.pid.json'))).toBe(false);
   });
 });

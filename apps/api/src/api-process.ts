@@ -17,6 +17,7 @@ import { AppModule } from './app.module.js';
 import { migrate } from './database/migrations.js';
 import { Datasets } from './datasets/datasets.js';
 import { Dispatcher } from './dispatch/dispatcher.js';
+import { RedisWatch } from './dispatch/redis-watch.js';
 import { Queues } from './dispatch/queues.js';
 import type { Settings } from './environment.js';
 import { Fleet } from './fleet/fleet.js';
@@ -66,6 +67,7 @@ export async function startApi(settings: Settings, log: Logger): Promise<Running
     app.get(Fleet).start();
     app.get(Queues).startStalledChecks();
     app.get(ReportsConsumer).start();
+    app.get(RedisWatch).start();
     app.get(Dispatcher).start();
     const { port } = app.getHttpServer().address() as AddressInfo;
     const url = `http://${settings.host.includes(':') ? `[${settings.host}]` : settings.host}:${port}`;

@@ -18,6 +18,7 @@ import { Queues } from './dispatch/queues.js';
 import { Reconciler } from './dispatch/reconciler.js';
 import { RedisConnections } from './dispatch/redis-connections.js';
 import { Shares } from './dispatch/shares.js';
+import { RedisWatch } from './dispatch/redis-watch.js';
 import { Tokens } from './dispatch/tokens.js';
 import { Settings } from './environment.js';
 import { FleetView } from './fleet/fleet-view.js';
@@ -78,7 +79,20 @@ const runs = [
   StepTaskResolver,
   Weights,
 ];
-const dispatch = [Arbiter, Control, Dispatcher, DispatchSignal, Executor, Outbox, Queues, Reconciler, RedisConnections, Shares, Tokens];
+const dispatch = [
+  Arbiter,
+  Control,
+  Dispatcher,
+  DispatchSignal,
+  Executor,
+  Outbox,
+  Queues,
+  Reconciler,
+  RedisConnections,
+  RedisWatch,
+  Shares,
+  Tokens,
+];
 const reports = [FleetReports, JournalStore, ReportsConsumer];
 const graphql = [NodeResolver, Subscriptions, SubscriptionServer];
 const http = [Prometheus, RateLimits];

@@ -188,7 +188,7 @@ async function train(
       throw new UserError('CLUSTER_FAILED', clean(String(stackFailed.signal.reason), 1000), { exit: 'unavailable' });
     }
     if (!over) return EXIT.interrupted;
-    return await conclude(over, stack, spec, options, terminal);
+    return await conclude(over.run, stack, spec, options, terminal);
   } finally {
     await client.close();
   }

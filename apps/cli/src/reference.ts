@@ -51,7 +51,7 @@ export async function cliReference(): Promise<string> {
     '| what | where |',
     '|---|---|',
     '| configuration: `{"url", "apiKey"}`, mode 0600 | `$XDG_CONFIG_HOME/paceline/config.json`, else `~/.config/paceline/config.json` |',
-    '| local stack: databases, weights, logs | `$XDG_DATA_HOME/paceline`, else `~/.local/share/paceline`; for root `/var/lib/paceline` |',
+    '| local stack: databases, weights, logs | `$XDG_DATA_HOME/paceline`, else `~/.local/share/paceline`; for root outside of Linux `/var/lib/paceline` |',
     '| downloads | `$XDG_CACHE_HOME/paceline`, else `~/.cache/paceline` |',
     '',
     'With `PACELINE_HOME` all three are below that folder.',

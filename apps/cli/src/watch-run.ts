@@ -59,16 +59,23 @@ export async function finishWatching(
   afterSeq: number,
   until?: (run: RunSummary) => boolean,
 ): Promise<number> {
-  const over = await watchRun(client, runId, terminal, { signal, afterSeq, until });
-  if (!over) {
+  const watched = await watchRun(client, runId, terminal, { signal, afterSeq, until });
+  if (!watched) {
     if (terminal.json) terminal.document({ runId, detached: true });
     terminal.note(`Detached; the run goes on. Return to it with: ${terminal.program} run ${shortId(runId)} --watch`);
     return EXIT.interrupted;
   }
+  const over = watched.run;
   if (terminal.json) terminal.document(over);
   terminal.print(`${paintStatus(over.status, terminal)}${over.statusReason ? `  ${terminal.typed(clean(over.statusReason, 1000))}` : ''}`);
   if (!terminal.json) printResult(over, terminal, client.url);
-  return over.status === 'SUCCEEDED' || until?.(over) === true ? EXIT.ok : EXIT.unsuccessful;
+  return watched.isDone ? EXIT.ok : EXIT.unsuccessful;
+}
+
+export interface Watched {
+  readonly run: RunSummary;
+  /** False for one that was cancelled or failed, and for an extension that was: the run keeps its result then, and is SUCCEEDED. */
+  readonly isDone: boolean;
 }
 
 /** @returns the run when it is over, undefined when the signal came first */
@@ -77,16 +84,16 @@ export async function watchRun(
   runId: string,
   terminal: Terminal,
   { signal, afterSeq = 0, until }: WatchOptions,
-): Promise<RunSummary | undefined> {
+): Promise<Watched | undefined> {
   const live = createLiveLine(terminal.stderr);
   const stop = new AbortController();
   const both = AbortSignal.any([signal, stop.signal]);
   const events = showEvents(client, runId, terminal, live, both, afterSeq);
   try {
-    const run = await pollUntilOver(client, runId, terminal, live, both, until);
+    const over = await pollUntilOver(client, runId, terminal, live, both, until);
     // The last events are waited for, but not for ever; an abort ends the wait.
-    if (run) await Promise.race([events, sleep(LAST_EVENTS_DEADLINE_MS, undefined, { signal: both, ref: false }).catch(() => undefined)]);
-    return run;
+    if (over) await Promise.race([events, sleep(LAST_EVENTS_DEADLINE_MS, undefined, { signal: both, ref: false }).catch(() => undefined)]);
+    return over;
   } finally {
     stop.abort();
     live.finish();
@@ -101,14 +108,18 @@ async function pollUntilOver(
   live: LiveLine,
   signal: AbortSignal,
   until: WatchOptions['until'],
-): Promise<RunSummary | undefined> {
+): Promise<Watched | undefined> {
   let lastAnswerAt = performance.now();
+  let askedRounds = 0;
   while (!signal.aborted) {
     try {
       const run = await client.runProgress(runId);
       lastAnswerAt = performance.now();
       if (!run) throw new PacelineApiError('NOT_FOUND', `There is no run ${clean(runId, 60)}.`);
-      if (FINAL_STATUSES.has(run.status) || until?.(run) === true) return run;
+      const { totalRounds } = run.progress;
+      if (FINAL_STATUSES.has(run.status) || until?.(run) === true)
+        return { run, isDone: (run.status === 'SUCCEEDED' && totalRounds >= askedRounds) || until?.(run) === true };
+      askedRounds = Math.max(askedRounds, totalRounds);
       const width = terminal.stderr.isTTY ? terminal.stderr.columns() - 1 : 120;
       live.update(progressLine(run, { width, unicode: terminal.unicode, typed: terminal.typed }));
     } catch (error) {

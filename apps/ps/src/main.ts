@@ -4,7 +4,7 @@ import { startServer } from './server-process.js';
 
 try {
   const server = await startServer(process.env);
-  onShutdown((reason) => server.stop(`parameter server ${server.id} was stopped (${reason})`), { deadlineMs: 5_000 });
+  onShutdown((reason) => server.stop(`parameter server ${server.id} was stopped (${reason})`), { deadlineMs: server.stopDeadlineMs });
   announceReady({ role: 'ps', id: server.id, address: server.address });
 } catch (error) {
   exitWithError(error);

@@ -23,6 +23,8 @@ import { dataAddress } from './data-address.js';
 import { tokenVerifier } from './token-verifier.js';
 
 const CONNECT_DEADLINE_MS = 5_000;
+/** Of the time to end: for the reports and the goodbye after the runs. */
+const GOODBYE_MS = 1_800;
 /** A member that joins is sent two generations of the shard at once. Queued bytes are references into the arenas, which are bounded. */
 const MAX_QUEUED_BYTES = 2 ** 31;
 
@@ -36,11 +38,14 @@ export const ENVIRONMENT = {
   PACELINE_DATA_PORT: VARIABLES.PACELINE_DATA_PORT,
   PACELINE_SOCKET_DIR: VARIABLES.PACELINE_SOCKET_DIR,
   PACELINE_TRANSPORT: VARIABLES.PACELINE_TRANSPORT,
+  PACELINE_STOP_MS: VARIABLES.PACELINE_STOP_MS,
 };
 
 export interface ServerProcess {
   readonly id: string;
   readonly address: string;
+  /** For `stop`. */
+  readonly stopDeadlineMs: number;
   stop(why: string): Promise<void>;
 }
 
@@ -72,6 +77,7 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
     memoryPair: () => memoryPair(),
     createStore: (plan) => new ParameterStore({ ...plan, createArena: (options) => Arena.create(options) }),
     layoutOf: createLayout,
+    stopDeadlineMs: settings.PACELINE_STOP_MS - GOODBYE_MS,
     refusals: () => ({ frames: dropped(), connections: gate.refusedConnections }),
   };
   const queue = new HandQueue(PLACEMENT_QUEUE, placementJobSchema, settings.REDIS_URL, serverId);
@@ -98,6 +104,7 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
   return {
     id: serverId,
     address: listener.address,
+    stopDeadlineMs: settings.PACELINE_STOP_MS,
     async stop(why) {
       await placements.stop(why);
       await fleet.stop();

@@ -28,6 +28,8 @@ const COLLECT_DEADLINE_MS = 60_000;
 /** A finished run's journal waits this long for the api before the server forgets it. */
 const DRAIN_DEADLINE_MS = 600_000;
 /** A checkpoint that is not stored after this long has failed; the run goes on. */
+/** For the end itself: its report, and the poll that sees it. */
+const STOP_SLACK_MS = 200;
 const CUT_DEADLINE_MS = 120_000;
 
 /** What a coordinator is told that takes the place of another. */
@@ -95,6 +97,8 @@ export class CoordinatorHost {
       ...(successor ? { succession: successor.succession } : {}),
       serverBack: (index) => this.collector?.askAgain(index),
       publishCut: (cut) => void this.publishCut(cut),
+      // For the round, and as long again for its checkpoint.
+      ...(context.stopDeadlineMs === undefined ? {} : { shutdownDeadlineMs: (context.stopDeadlineMs - STOP_SLACK_MS) / 2 }),
       replicas: spec.replicas,
       servers: job.servers,
       schedule: {

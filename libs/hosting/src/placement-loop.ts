@@ -68,7 +68,7 @@ export interface PlacedRun {
 
 export interface PlacementLoopOptions<R extends PlacedRun> {
   readonly queue: JobQueue<PlacementJob>;
-  readonly context: Pick<ServerContext, 'serverId' | 'clock' | 'controlPlane' | 'checkpoints' | 'log'>;
+  readonly context: Pick<ServerContext, 'serverId' | 'clock' | 'controlPlane' | 'checkpoints' | 'log' | 'stopDeadlineMs'>;
   readonly address: Omit<ServerAddress, 'index'>;
   /** @param onGone to be called once, when nothing of the run is left here */
   createRun(job: PlacementJob, onGone: (run: R) => void): R;
@@ -100,7 +100,7 @@ export class PlacementLoop<R extends PlacedRun> {
     this.cancelTimer?.();
     const runs = [...this.runs.values()];
     const ended = runs.map(async (run) => {
-      await run.shutdown(why, RUN_SHUTDOWN_MS);
+      await run.shutdown(why, this.context.stopDeadlineMs ?? RUN_SHUTDOWN_MS);
       await run.flush();
     });
     await Promise.all([this.queue.close(), ...ended]);

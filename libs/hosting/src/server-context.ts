@@ -32,6 +32,8 @@ export interface ServerContext {
   layoutOf(model: ModelDescription): Layout;
   /** Refused frames and connections of the whole process. */
   refusals(): { frames: number; connections: number };
+  /** When the process is told to end, its runs have this long for the present round and a last checkpoint; 3.2 s by default. */
+  readonly stopDeadlineMs?: number;
   readonly observer?: HostingObserver;
 }
 

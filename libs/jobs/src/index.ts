@@ -10,6 +10,7 @@ export * from './dispatch/dispatch-loop.js';
 export * from './dispatch/hearing.js';
 export * from './dispatch/job-sightings.js';
 export * from './dispatch/journal-intake.js';
+export * from './dispatch/kept-result.js';
 export * from './dispatch/outbox.js';
 export * from './dispatch/reconciler.js';
 export * from './dispatch/report-reader.js';

@@ -7,7 +7,7 @@ import { EnvironmentError, readEnvironment, VARIABLES } from './environment.js';
 import { EXIT, EXIT_MEANINGS } from './exit-codes.js';
 import { createHealthRegistry } from './health.js';
 import { createLogger, redactText } from './logging.js';
-import { userDirectories } from './user-directories.js';
+import { formerData, userDirectories } from './user-directories.js';
 
 describe('the environment', () => {
   it('fills defaults, converts numbers and counts an empty variable as not set', () => {
@@ -96,6 +96,17 @@ describe('user directories', () => {
     expect(userDirectories({ PACELINE_HOME: '/srv/p' })).toEqual({ data: '/srv/p', cache: '/srv/p/cache', config: '/srv/p/config' });
     const xdg = userDirectories({ HOME: '/home/a', XDG_DATA_HOME: '/data', XDG_CACHE_HOME: 'relative-is-ignored' });
     expect(xdg).toEqual({ data: '/data/paceline', cache: '/home/a/.cache/paceline', config: '/home/a/.config/paceline' });
+  });
+
+  it.runIf(process.platform === 'linux')("root's data lie in its home; what an earlier version kept elsewhere is named", () => {
+    const data = '/home/a/.local/share/paceline';
+    expect(userDirectories({ HOME: '/home/a' }).data).toBe(data);
+    const former = mkdtempSync(join(tmpdir(), 'paceline-former-'));
+    expect(formerData(data, former)).toBeUndefined();
+    writeFileSync(join(former, 'secrets.json'), '{}');
+    expect(formerData(data, former)).toBe(process.getuid?.() === 0 ? former : undefined);
+    expect(formerData(former, former)).toBeUndefined();
+    rmSync(former, { recursive: true });
   });
 });
 

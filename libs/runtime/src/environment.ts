@@ -116,6 +116,13 @@ export const VARIABLES = {
     .describe('address on which a parameter server listens, for instance 0.0.0.0; PACELINE_DATA_HOST when not set'),
   PACELINE_DATA_PORT: port.default(0).describe('port of the data plane; 0 takes a free one'),
   PACELINE_SOCKET_DIR: directory.optional().describe('folder for Unix sockets of the data plane'),
+  PACELINE_STOP_MS: z.coerce
+    .number()
+    .int()
+    .min(5_000, 'must be 5000 or more')
+    .max(600_000, 'must be 600000 or less')
+    .default(5_000)
+    .describe('milliseconds that a parameter server has to finish the round and write a last checkpoint when it is told to end'),
   PACELINE_TRANSPORT: z
     .enum(['auto', 'unix', 'tcp'], { error: 'must be auto, unix or tcp' })
     .default('auto')

@@ -6,6 +6,9 @@
  *       password          0600, random, made once
  *       postgres.log
  *
+ * PostgreSQL refuses to run as root, so root runs it as another user, who may not enter /root. On Linux it then begins inside of its folder,
+ * where it needs no way through the folders above, and calls it /proc/self/cwd.
+ *
  * It listens on 127.0.0.1 only, without a Unix socket, and asks for the password (SCRAM). Readiness is read from postmaster.pid, as
  * pg_ctl does: no connection is needed and no log is parsed. Measured on two cores: initdb 0.55 s, start 0.1 s.
  */
@@ -68,19 +71,21 @@ export async function startPostgres(options: ServiceOptions): Promise<RunningSer
   const { temporary = false, deadlineMs = 30_000 } = options;
   const dataDir = resolve(options.dataDir);
   const binaries = await postgresBinaries();
+  const isFirst = !existsSync(dataDir);
   const keepDirectory = temporary ? guardDirectory(dataDir) : undefined;
   mkdirSync(dataDir, { recursive: true });
   chmodSync(dataDir, 0o711); // whatever the umask is: PostgreSQL's user must pass through, and nobody may list
   try {
-    requireReachable(dataDir, binaries);
+    const reach = reachOf(dataDir, binaries);
     const cluster = join(dataDir, 'cluster');
     const isNew = !existsSync(cluster);
-    if (isNew) await initialise(dataDir, cluster, binaries, deadlineMs);
+    if (isNew) await initialise(dataDir, cluster, binaries, reach, deadlineMs);
     else await prepareExisting(cluster, binaries);
     const password = readFileSync(join(dataDir, 'password'), 'utf8').trim();
-    const started = await startOnSomePort(dataDir, cluster, binaries, options.port ?? 0, temporary, deadlineMs);
+    const started = await startOnSomePort({ dataDir, cluster, binaries, reach, wanted: options.port ?? 0, temporary, deadlineMs });
     const address = (database: string): string => `postgresql://${USER}:${password}@${HOST}:${started.port}/${database}`;
     const release = guardProcess(started.pid, { signal: 'INT', isDatabase: true });
+    void started.ended.then(release);
     let stopping: Promise<void> | undefined;
     const stop = async (): Promise<void> => {
       // SIGINT is PostgreSQL's fast shutdown, SIGQUIT its immediate one: a SIGKILL would leave its shared memory behind.
@@ -106,21 +111,28 @@ export async function startPostgres(options: ServiceOptions): Promise<RunningSer
     }
     return service;
   } catch (error) {
-    if (temporary) rmSync(dataDir, { recursive: true, force: true });
+    if (temporary && isFirst) rmSync(dataDir, { recursive: true, force: true });
     keepDirectory?.();
     throw error;
   }
 }
 
-function requireReachable(dataDir: string, { runAs }: PostgresBinaries): void {
-  if (!runAs || canReach(dataDir, runAs)) return;
+type Reach = 'by-path' | 'from-inside';
+
+function reachOf(dataDir: string, { runAs }: PostgresBinaries): Reach {
+  if (!runAs || canReach(dataDir, runAs)) return 'by-path';
+  if (process.platform === 'linux') return 'from-inside';
   throw new UserError('POSTGRES_FOLDER_CLOSED', `PostgreSQL does not run as root, and user ${runAs.user} may not enter ${dataDir}.`, {
     hint: 'Set PACELINE_HOME to a folder outside /root, for example /var/lib/paceline.',
     exit: 'configuration',
   });
 }
 
-async function initialise(dataDir: string, cluster: string, binaries: PostgresBinaries, deadlineMs: number): Promise<void> {
+/** The folder that the process begins in, and the name by which it knows it. */
+const begins = (reach: Reach, cluster: string): { readonly cwd: string; readonly name: string } =>
+  reach === 'by-path' ? { cwd: '/', name: cluster } : { cwd: cluster, name: '/proc/self/cwd' };
+
+async function initialise(dataDir: string, cluster: string, binaries: PostgresBinaries, reach: Reach, deadlineMs: number): Promise<void> {
   const staging = `${cluster}.new`;
   await rm(staging, { recursive: true, force: true });
   mkdirSync(staging, { mode: 0o700 });
@@ -132,10 +144,11 @@ async function initialise(dataDir: string, cluster: string, binaries: PostgresBi
     chownSync(staging, binaries.runAs.uid, binaries.runAs.gid);
     chownSync(passwordFile, binaries.runAs.uid, binaries.runAs.gid);
   }
+  const { cwd, name } = begins(reach, staging);
   const flags = [
-    `--pgdata=${staging}`,
+    `--pgdata=${name}`,
     `--username=${USER}`,
-    `--pwfile=${passwordFile}`,
+    `--pwfile=${reach === 'by-path' ? passwordFile : '../password.initdb'}`,
     '--auth=scram-sha-256',
     '--encoding=UTF8',
     '--locale=C',
@@ -146,7 +159,7 @@ async function initialise(dataDir: string, cluster: string, binaries: PostgresBi
   ];
   const child = spawn(binaries.initdb, flags, {
     ...identity(binaries),
-    cwd: '/',
+    cwd,
     stdio: ['ignore', 'pipe', 'pipe'],
     env: cleanEnvironment(),
   });
@@ -207,18 +220,23 @@ interface Started {
   readonly ended: Promise<void>;
 }
 
-async function startOnSomePort(
-  dataDir: string,
-  cluster: string,
-  binaries: PostgresBinaries,
-  wanted: number,
-  temporary: boolean,
-  deadlineMs: number,
-): Promise<Started> {
+interface Plan {
+  readonly dataDir: string;
+  readonly cluster: string;
+  readonly binaries: PostgresBinaries;
+  readonly reach: Reach;
+  /** 0 takes a free port. */
+  readonly wanted: number;
+  readonly temporary: boolean;
+  readonly deadlineMs: number;
+}
+
+async function startOnSomePort(plan: Plan): Promise<Started> {
+  const { dataDir, cluster, wanted, deadlineMs } = plan;
   const logFile = join(dataDir, 'postgres.log');
   for (let attempt = 1; ; attempt++) {
     const port = wanted === 0 ? await findFreePort() : wanted;
-    const started = spawnPostgres(cluster, binaries, port, temporary, logFile);
+    const started = spawnPostgres(plan, port, logFile);
     const outcome = await becameReady(started, cluster, deadlineMs);
     if (outcome === 'ready') return started;
     await endProcess(started.child, { signal: 'SIGINT', deadlineMs: 5000, killSignal: 'SIGQUIT' });
@@ -241,7 +259,7 @@ async function startOnSomePort(
   }
 }
 
-function spawnPostgres(cluster: string, binaries: PostgresBinaries, port: number, temporary: boolean, logFile: string): Started {
+function spawnPostgres({ cluster, binaries, reach, temporary }: Plan, port: number, logFile: string): Started {
   const settings: Record<string, string> = {
     listen_addresses: HOST,
     port: String(port),
@@ -270,9 +288,10 @@ function spawnPostgres(cluster: string, binaries: PostgresBinaries, port: number
   const log = openSync(logFile, 'a', 0o600);
   try {
     // Its own session: the terminal's Ctrl-C reaches the launcher alone, which then ends everything in order.
-    const child = spawn(binaries.postgres, ['-D', cluster, ...flags], {
+    const { cwd, name } = begins(reach, cluster);
+    const child = spawn(binaries.postgres, ['-D', name, ...flags], {
       ...identity(binaries),
-      cwd: '/',
+      cwd,
       detached: true,
       stdio: ['ignore', log, log],
       env: cleanEnvironment(),

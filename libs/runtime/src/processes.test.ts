@@ -62,7 +62,7 @@ describe('the ready line', () => {
 
 describe('shutdown', () => {
   const waiting = `import { announceReady, onShutdown } from ${dist};
-    onShutdown(async (reason) => { await new Promise((r) => setTimeout(r, Number(process.env.TAKES))); console.error('ended by ' + reason); }, { deadlineMs: 500 });
+    onShutdown(async (reason) => { await new Promise((r) => setTimeout(r, Number(process.env.TAKES))); console.error('ended by ' + reason); }, { deadlineMs: Number(process.env.DEADLINE ?? 500) });
     announceReady({ role: 'x', id: '1' }); setInterval(() => {}, 1000);`;
 
   it('runs the handler on SIGTERM and exits 0', async () => {
@@ -77,12 +77,21 @@ describe('shutdown', () => {
     await waitForReady(slow, 8000);
     slow.kill('SIGTERM');
     expect(await exitOf(slow)).toBe(70);
-    const twice = run(waiting, 'pipe', { TAKES: '60000' });
+    const twice = run(waiting, 'pipe', { TAKES: '60000', DEADLINE: '60000' });
     await waitForReady(twice, 8000);
     twice.kill('SIGINT');
-    await sleep(50);
+    await sleep(400);
     twice.kill('SIGINT');
     expect(await exitOf(twice)).toBe(130);
+  });
+
+  it('takes the Ctrl-C that comes from the terminal and from npm as one', async () => {
+    const child = run(waiting, 'pipe', { TAKES: '400', DEADLINE: '60000' });
+    await waitForReady(child, 8000);
+    child.kill('SIGINT');
+    await sleep(20);
+    child.kill('SIGINT');
+    expect(await exitOf(child)).toBe(0);
   });
 
   it('ends the process when its launcher is SIGKILLed, with PACELINE_PARENT_PID or an IPC channel', async () => {

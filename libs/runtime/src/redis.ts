@@ -4,7 +4,7 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { chmodSync, closeSync, mkdirSync, openSync, rmSync, statSync } from 'node:fs';
+import { chmodSync, closeSync, existsSync, mkdirSync, openSync, rmSync, statSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join, resolve } from 'node:path';
@@ -22,6 +22,8 @@ export interface RunningRedis extends RunningService {
 }
 
 export interface RedisOptions extends ServiceOptions {
+  /** Without blanks; random when not given. One that is started again has that of before. */
+  readonly password?: string;
   /** Told when a candidate has to be downloaded. */
   readonly onProgress?: (text: string) => void;
 }
@@ -33,10 +35,11 @@ export async function startRedis(options: RedisOptions): Promise<RunningRedis> {
   const { temporary = false, deadlineMs = 15_000 } = options;
   const dataDir = resolve(options.dataDir);
   const binary = await findRedis(options.onProgress);
+  const isFirst = !existsSync(dataDir);
   const keepDirectory = temporary ? guardDirectory(dataDir) : undefined;
   mkdirSync(dataDir, { recursive: true });
   chmodSync(dataDir, 0o700);
-  const password = randomBytes(24).toString('base64url');
+  const password = options.password ?? randomBytes(24).toString('base64url');
   const logFile = join(dataDir, 'redis.log');
   try {
     const { child, pid, port } = await startOnSomePort(binary, {
@@ -52,6 +55,7 @@ export async function startRedis(options: RedisOptions): Promise<RunningRedis> {
       if (child.exitCode !== null || child.signalCode !== null) done();
       child.once('exit', () => done());
     });
+    void ended.then(release);
     let stopping: Promise<void> | undefined;
     const stop = async (): Promise<void> => {
       await endProcess(child, { deadlineMs: 10_000 });
@@ -71,7 +75,7 @@ export async function startRedis(options: RedisOptions): Promise<RunningRedis> {
       stop: () => (stopping ??= stop()),
     };
   } catch (error) {
-    if (temporary) rmSync(dataDir, { recursive: true, force: true });
+    if (temporary && isFirst) rmSync(dataDir, { recursive: true, force: true });
     keepDirectory?.();
     throw error;
   }

@@ -1,5 +1,5 @@
 /** Embedded PostgreSQL and Redis, started for real. */
-import { chmodSync, existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -67,9 +67,11 @@ describe('embedded PostgreSQL', () => {
     expect((await query(second.url, 'SELECT n FROM kept')).rows).toEqual([{ n: 7 }]);
   });
 
-  it('removes a temporary folder at the end', async () => {
-    const dataDir = join(temp, 'pg-temporary');
+  it('removes a temporary folder at the end, also one below a folder that only root may enter', async () => {
+    mkdirSync(join(temp, 'closed'), { mode: 0o700 });
+    const dataDir = join(temp, 'closed/pg');
     const service = await startPostgres({ dataDir, temporary: true });
+    expect((await query(service.url, 'SELECT 1 AS n')).rows).toEqual([{ n: 1 }]);
     await service.stop();
     expect(existsSync(dataDir)).toBe(false);
   });

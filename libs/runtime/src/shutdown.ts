@@ -3,6 +3,7 @@
  *
  *     SIGTERM | SIGINT | SIGHUP | parent gone | IPC closed  ->  handlers, newest first, within the deadline  ->  exit
  *     a second SIGINT or SIGTERM                             ->  exit at once
+ *     the same signal within 300 ms                          ->  nothing: npm passes on the Ctrl-C that the terminal has sent to both
  *
  * "Parent gone" keeps orphans away when a launcher is SIGKILLed and can pass nothing on: with PACELINE_PARENT_PID set,
  * the parent's id is compared twice a second (the kernel gives an orphan a new parent), and a closed IPC channel counts too.
@@ -23,10 +24,13 @@ export interface ShutdownOptions {
 }
 
 const PARENT_POLL_MS = 500;
+const SAME_KEYSTROKE_MS = 300;
 
 interface State {
   readonly handlers: { readonly handler: ShutdownHandler; readonly options: ShutdownOptions }[];
   running: boolean;
+  /** The signal that it ends by. */
+  first?: { readonly signal: NodeJS.Signals; readonly atMs: number };
 }
 let state: State | undefined;
 
@@ -52,7 +56,10 @@ function install(): State {
   const created: State = { handlers: [], running: false };
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
     process.on(signal, () => {
+      const { first } = created;
+      if (first?.signal === signal && performance.now() - first.atMs < SAME_KEYSTROKE_MS) return;
       if (created.running && signal !== 'SIGHUP') process.exit(signal === 'SIGINT' ? EXIT.interrupted : EXIT.internal);
+      created.first = { signal, atMs: performance.now() };
       void run(created, signal);
     });
   }

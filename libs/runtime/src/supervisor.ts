@@ -24,18 +24,9 @@ import { EXIT } from './exit-codes.js';
 import { guardProcess } from './orphan-guard.js';
 import { tail } from './postgres.js';
 import { StartError, waitForReady, type ReadyInfo } from './ready.js';
+import { RestartBudget, type RestartPolicy } from './restart-budget.js';
 
 export type ChildState = 'STARTING' | 'READY' | 'BACKOFF' | 'FAILED' | 'STOPPING' | 'STOPPED';
-
-export interface RestartPolicy {
-  readonly firstDelayMs: number;
-  readonly maxDelayMs: number;
-  readonly settledMs: number;
-  readonly restarts: number;
-  readonly windowMs: number;
-}
-
-export const DEFAULT_RESTART: RestartPolicy = { firstDelayMs: 200, maxDelayMs: 10_000, settledMs: 30_000, restarts: 20, windowMs: 300_000 };
 
 export interface SuperviseOptions {
   readonly name: string;
@@ -92,10 +83,9 @@ class Supervisor implements SupervisedChild {
   #info: ReadyInfo | undefined;
   /** Id and end of the last process. */
   #predecessor: string | undefined;
-  #restartTimes: number[] = [];
   #plannedTimes: number[] = [];
   #restartCount = 0;
-  #delayMs: number;
+  readonly #budget: RestartBudget | undefined;
   #wake: (() => void) | undefined;
   #resolveReady!: (info: ReadyInfo) => void;
   #rejectReady!: (error: Error) => void;
@@ -105,7 +95,7 @@ class Supervisor implements SupervisedChild {
   constructor(private readonly options: SuperviseOptions) {
     this.name = options.name;
     this.logFile = options.logFile;
-    this.#delayMs = options.restart?.firstDelayMs ?? 0;
+    this.#budget = options.restart && new RestartBudget(options.restart);
     this.ready = new Promise((resolve, reject) => {
       this.#resolveReady = resolve;
       this.#rejectReady = reject;
@@ -189,24 +179,17 @@ class Supervisor implements SupervisedChild {
   #nextDelay(code: number | null, readyForMs: number): number | string {
     const policy = this.options.restart;
     if (code !== null && PERMANENT.has(code)) return 'this is a mistake in its configuration, so it is not started again';
-    if (!policy) return 'it is not started again';
-    const now = performance.now();
-    const recent = (times: number[]): number[] => times.filter((at) => now - at < policy.windowMs);
+    if (!policy || !this.#budget) return 'it is not started again';
     if (code === EXIT.outgrown && readyForMs > 0) {
-      this.#plannedTimes = recent(this.#plannedTimes);
+      const now = performance.now();
+      this.#plannedTimes = this.#plannedTimes.filter((at) => now - at < policy.windowMs);
       this.#restartCount += 1;
       if (this.#plannedTimes.length >= policy.restarts) return policy.maxDelayMs;
       this.#plannedTimes.push(now);
       return policy.firstDelayMs;
     }
-    this.#restartTimes = recent(this.#restartTimes);
-    if (this.#restartTimes.length >= policy.restarts)
-      return `${policy.restarts} restarts in ${Math.round(policy.windowMs / 1000)} s are used up`;
-    this.#restartTimes.push(now);
-    this.#restartCount += 1;
-    if (readyForMs >= policy.settledMs) this.#delayMs = policy.firstDelayMs;
-    const delayMs = this.#delayMs;
-    this.#delayMs = Math.min(policy.maxDelayMs, this.#delayMs * 2);
+    const delayMs = this.#budget.next(readyForMs);
+    if (typeof delayMs === 'number') this.#restartCount += 1;
     return delayMs;
   }
 

@@ -1,10 +1,14 @@
 /**
  * Where Paceline keeps things, by the XDG base directory specification. PACELINE_HOME moves all of them below one folder.
- * Root keeps its data in /var/lib/paceline: the embedded PostgreSQL refuses to run as root and so runs as another user, which may
- * not enter /root.
+ * Root's data lie in its home too. Only outside of Linux they lie in /var/lib/paceline: the embedded PostgreSQL does not run as root but as
+ * another user, who may not enter root's home there.
  */
+import { existsSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
+
+const FORMER_DATA_OF_ROOT = '/var/lib/paceline';
+const isRoot = (): boolean => process.getuid?.() === 0;
 
 export interface UserDirectories {
   /** State of the local stack: databases, weights, logs, lock and pid file. */
@@ -22,10 +26,16 @@ export function userDirectories(env: NodeJS.ProcessEnv = process.env): UserDirec
     const value = env[variable];
     return join(value && value.startsWith('/') ? value : join(env['HOME'] || homedir(), fallback), 'paceline');
   };
-  const dataOfRoot = process.getuid?.() === 0 && !env['XDG_DATA_HOME'] ? '/var/lib/paceline' : undefined;
+  const dataOfRoot = isRoot() && process.platform !== 'linux' && !env['XDG_DATA_HOME'] ? FORMER_DATA_OF_ROOT : undefined;
   return {
     data: dataOfRoot ?? base('XDG_DATA_HOME', '.local/share'),
     cache: base('XDG_CACHE_HOME', '.cache'),
     config: base('XDG_CONFIG_HOME', '.config'),
   };
+}
+
+/** Where an earlier version kept root's data, when it did and there is nothing yet in `data`; undefined otherwise. */
+export function formerData(data: string, former = FORMER_DATA_OF_ROOT): string | undefined {
+  const holdsData = (folder: string): boolean => existsSync(join(folder, 'secrets.json'));
+  return isRoot() && data !== former && holdsData(former) && !holdsData(data) ? former : undefined;
 }

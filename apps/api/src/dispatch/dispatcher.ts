@@ -9,6 +9,7 @@ import { LOGGER } from '../logger.js';
 import { DispatchSignal } from './dispatch-signal.js';
 import { Outbox } from './outbox.js';
 import { Reconciler } from './reconciler.js';
+import { RedisWatch } from './redis-watch.js';
 
 const LOCK_KEY = 7_264_103;
 
@@ -22,6 +23,7 @@ export class Dispatcher implements OnModuleDestroy {
     outbox: Outbox,
     reconciler: Reconciler,
     signal: DispatchSignal,
+    redis: RedisWatch,
     @Inject(LOGGER) private readonly log: Logger,
   ) {
     const held = new AdvisoryLock(settings.databaseUrl, LOCK_KEY, () => this.lock.gone());
@@ -47,7 +49,10 @@ export class Dispatcher implements OnModuleDestroy {
       random: Math.random,
       sendOutbox: () => outbox.send(() => this.lock.keep()),
       holdLock: () => this.lock.hold(),
-      reconcile: () => reconciler.tick(() => this.lock.confirm()),
+      reconcile: () => {
+        redis.requireUsable();
+        return reconciler.tick(() => this.lock.confirm());
+      },
       failed: (error, failuresInARow, run) => this.report(error, failuresInARow, run),
     });
     signal.listen(() => this.loop.wake());
@@ -71,7 +76,8 @@ export class Dispatcher implements OnModuleDestroy {
     const isOutage = error instanceof RedisUnavailableError || isDatabaseOutage(error);
     if (error instanceof DispatchLockLostError) this.log.warn({ err: error.message }, 'another api reconciles');
     else if (isOutage && failuresInARow > 1) this.log.debug({ err: error.message, run }, 'dispatch waits');
-    else if (isOutage) this.log.warn({ err: error.message, run }, 'dispatch waits for PostgreSQL or Redis');
+    else if (isOutage)
+      this.log.warn({ err: error.message, run }, `dispatch waits for ${error instanceof RedisUnavailableError ? 'Redis' : 'PostgreSQL'}`);
     else this.log.error({ err: error, run }, 'dispatch failed');
   }
 }

@@ -1,6 +1,6 @@
 /** The api's connections to Redis, which may be away at any time: calls fail fast, the connections come back by themselves. */
 import { Injectable, type OnApplicationShutdown } from '@nestjs/common';
-import { connectRedis } from '@paceline/jobs';
+import { connectRedis, RedisUnavailableError } from '@paceline/jobs';
 import type { Redis } from 'ioredis';
 import { Settings } from '../environment.js';
 
@@ -20,4 +20,10 @@ export class RedisConnections implements OnApplicationShutdown {
     this.commands.disconnect();
     this.reader.disconnect();
   }
+}
+
+/** The code of an error that Redis answered with (the cause of ours): by its protocol the first word of the text, and nowhere else. */
+export function replyCode(error: unknown): string | undefined {
+  const answer = error instanceof RedisUnavailableError ? error.cause : error;
+  return answer instanceof Error ? answer.message.split(' ', 1)[0] : undefined;
 }

@@ -19,13 +19,15 @@ export const RUNS_PER_TICK = 100;
 /** For so long whoever still holds a part of a run that has ended is told so; servers that wait to begin do not wait longer by themselves. */
 const TOLD_FOR_MS = 180_000;
 
-/** The runs that are not over, or ended without a result lately, after the one named, by id: the rows that `pictureOf` (libs/jobs) reads. */
+/** The runs that are not over, or ended lately without bringing a result, after the one named, by id: the rows that `pictureOf` (libs/jobs) reads. */
 export function readRunsInHand(database: Database, afterId: string | undefined): Promise<Prisma.RunGetPayload<typeof INCLUDE>[]> {
+  const lately = { gt: new Date(Date.now() - TOLD_FOR_MS) };
   return database.run.findMany({
     where: {
       OR: [
         { status: { in: [...ACTIVE_STATUSES] } },
-        { status: { in: ['FAILED', 'CANCELLED'] }, finishedAt: { gt: new Date(Date.now() - TOLD_FOR_MS) } },
+        { status: { in: ['FAILED', 'CANCELLED'] }, finishedAt: lately },
+        { status: 'SUCCEEDED', finishedAt: lately, attempts: { some: { endedAt: lately, endCause: { not: 'FINISHED' } } } },
       ],
       ...(afterId ? { id: { gt: afterId } } : {}),
     },

@@ -34,6 +34,8 @@ interface Entry {
 export class Fleet implements OnModuleDestroy {
   private readonly known: Record<FleetRole, Map<string, Entry>> = { worker: new Map(), server: new Map() };
   private readonly hearing = new Hearing();
+  /** What keeps everybody from being heard, as far as that is known. */
+  private deafness: string | undefined;
   private refreshedAt = 0;
   private timer: NodeJS.Timeout | undefined;
   private flushing: Promise<void> | undefined;
@@ -65,11 +67,22 @@ export class Fleet implements OnModuleDestroy {
 
   /** The report stream was read just now, whatever was in it. */
   heard(): void {
-    this.hearing.heard(Date.now());
+    if (this.deafness === undefined) this.hearing.heard(Date.now());
   }
 
-  deaf(): void {
+  /** @param why in the words of a status reason; reports are not believed to come until `hears` */
+  deaf(why = this.deafness): void {
+    this.deafness = why;
     this.hearing.deaf();
+  }
+
+  hears(): void {
+    this.deafness = undefined;
+  }
+
+  /** What runs wait for while nobody can be heard. */
+  get waitsFor(): string | undefined {
+    return this.deafness;
   }
 
   /** Whether silence means something now. */

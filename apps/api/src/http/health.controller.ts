@@ -1,9 +1,8 @@
 import { Controller, Get, Res } from '@nestjs/common';
-import { withDeadline } from '@paceline/jobs';
 import { createHealthRegistry, type HealthReport } from '@paceline/runtime';
 import type { FastifyReply } from 'fastify';
 import { Database } from '../database/database.js';
-import { RedisConnections } from '../dispatch/redis-connections.js';
+import { RedisWatch } from '../dispatch/redis-watch.js';
 import { RETRY_AFTER_SECONDS } from '../fault.js';
 
 const DEADLINE_MS = 1_500;
@@ -15,9 +14,12 @@ export class HealthController {
   private readonly health = createHealthRegistry();
   private last: { readonly report: Promise<HealthReport>; readonly atMs: number } | undefined;
 
-  constructor(database: Database, redis: RedisConnections) {
+  constructor(
+    database: Database,
+    private readonly redis: RedisWatch,
+  ) {
     this.health.register('postgresql', async () => void (await database.$queryRaw`SELECT 1`), { timeoutMs: DEADLINE_MS });
-    this.health.register('redis', async () => void (await withDeadline('ping', DEADLINE_MS, () => redis.commands.ping())), {
+    this.health.register('redis', () => redis.write(), {
       timeoutMs: DEADLINE_MS + 500,
     });
   }
@@ -28,11 +30,18 @@ export class HealthController {
     return { status: 'ok' };
   }
 
-  /** It can do its work: PostgreSQL and Redis answer. */
+  /** It can do its work: PostgreSQL answers, and Redis takes writes. The cause names no address: anybody may ask. */
   @Get('readyz')
   async ready(@Res() reply: FastifyReply): Promise<void> {
     const report = await this.check();
-    const checks = Object.fromEntries(Object.entries(report.checks).map(([name, { status, ms }]) => [name, { status, ms }]));
+    const checks = Object.fromEntries(
+      Object.entries(report.checks).map(([name, { status, ms, message }]) => [
+        name,
+        message === undefined
+          ? { status, ms }
+          : { status, ms, cause: (name === 'redis' ? this.redis.why : undefined) ?? 'does not answer' },
+      ]),
+    );
     if (report.status !== 'ok') void reply.status(503).header('retry-after', String(RETRY_AFTER_SECONDS));
     await reply.header('cache-control', 'no-store').send({ status: report.status, checks });
   }

@@ -4,7 +4,6 @@ import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import {
   ackFields,
   cancelField,
-  RedisUnavailableError,
   REPORT_STREAM,
   ReportReader,
   withDeadline,
@@ -17,7 +16,7 @@ import { isDatabaseOutage } from '../database/outage.js';
 import { Arbiter } from '../dispatch/arbiter.js';
 import { Control } from '../dispatch/control.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
-import { RedisConnections } from '../dispatch/redis-connections.js';
+import { RedisConnections, replyCode } from '../dispatch/redis-connections.js';
 import { Fleet } from '../fleet/fleet.js';
 import { LOGGER } from '../logger.js';
 import { FleetReports } from './fleet-reports.js';
@@ -155,12 +154,6 @@ export class ReportsConsumer implements OnModuleDestroy {
       };
     });
   }
-}
-
-/** The code of an error that Redis answered with (the cause of ours): by its protocol the first word of the text, and nowhere else. */
-function replyCode(error: unknown): string | undefined {
-  const answer = error instanceof RedisUnavailableError ? error.cause : error;
-  return answer instanceof Error ? answer.message.split(' ', 1)[0] : undefined;
 }
 
 const isMissingGroup = (error: unknown): boolean => ['NOGROUP', 'UNBLOCKED'].includes(replyCode(error) ?? '');

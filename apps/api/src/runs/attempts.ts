@@ -53,7 +53,7 @@ export class Attempts {
    * @returns false when there is nothing that it could go on from: the run is FAILED then
    */
   async begin(transaction: Transaction, run: LockedRun, reason: string, set: RunChange = {}): Promise<boolean> {
-    const { attempt, run: change, move } = begunAttempt(run, await this.nextRestore(transaction, run), reason);
+    const { attempt, run: change, move } = begunAttempt(run, await this.nextRestore(transaction, run, set.totalRounds), reason);
     if (!attempt) {
       await this.moves.apply(transaction, run, move);
       return false;
@@ -85,8 +85,8 @@ export class Attempts {
     });
   }
 
-  /** What the attempt after the present one begins with. */
-  async nextRestore(transaction: Transaction, run: Pick<LockedRun, 'id' | 'attempt'>): Promise<RestoreDecision> {
+  /** What the attempt after the present one begins with. @param totalRounds that the run is to have then */
+  async nextRestore(transaction: Transaction, run: Pick<LockedRun, 'id' | 'attempt'>, totalRounds?: number): Promise<RestoreDecision> {
     const [attempts, checkpoints] = await Promise.all([
       transaction.attempt.findMany({ where: { runId: run.id }, orderBy: { number: 'asc' } }),
       transaction.checkpoint.findMany({ where: { runId: run.id, invalidAt: null, removedAt: null } }),
@@ -105,6 +105,7 @@ export class Attempts {
       run.attempt,
       checkpoints.map(({ attempt, round }) => ({ attempt, round, isGone: false })),
       foreign !== undefined && (!origin || origin.invalidAt !== null || origin.removedAt !== null),
+      totalRounds,
     );
   }
 }

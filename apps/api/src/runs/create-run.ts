@@ -98,7 +98,8 @@ export class CreateRun {
   /** Writes the run, or refuses it. Once it is written nothing here can fail any more. */
   private async store(viewer: Viewer, prepared: Prepared, remember: Remember): Promise<Run | LimitReached> {
     const { standby } = prepared.spec.strategy;
-    const reason = waitsForServers(await this.fleetCounts(), { serversNeeded: serverProcesses(prepared.spec), standby }, 0);
+    const reason =
+      this.fleet.waitsFor ?? waitsForServers(await this.fleetCounts(), { serversNeeded: serverProcesses(prepared.spec), standby }, 0);
     const id = uuidv7();
     try {
       const made = await this.database.transact(async (transaction) => {

@@ -4,10 +4,9 @@
  * is under way changes nothing. Another team's run is not there.
  */
 import { Injectable } from '@nestjs/common';
-import { NO_CHECKPOINT, requested, type AskedOfRun, type RequestStep } from '@paceline/jobs';
+import { NO_CHECKPOINT, ONLY_BEYOND, requested, type AskedOfRun, type RequestStep } from '@paceline/jobs';
 import { Database, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
-import { Prisma } from '../generated/prisma/client.js';
 import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
 import { IdempotencyKeys, type KeyedRequest, type Remember } from '../idempotency/idempotency-keys.js';
 import type { Viewer } from '../teams/authentication.js';
@@ -100,9 +99,10 @@ export class RunRequests {
         return undefined;
       }
       case 'begin': {
-        if (step.needsCheckpoint && (await this.attempts.nextRestore(transaction, run)).kind !== 'checkpoint')
-          return new Conflict(NO_CHECKPOINT);
-        if (run.status === 'SUCCEEDED') await transaction.run.updateMany({ where: { id: run.id }, data: { result: Prisma.DbNull } });
+        const { totalRounds } = step.run;
+        if (step.needsCheckpoint && (await this.attempts.nextRestore(transaction, run, totalRounds)).kind !== 'checkpoint')
+          return new Conflict((await this.attempts.nextRestore(transaction, run)).kind === 'checkpoint' ? ONLY_BEYOND : NO_CHECKPOINT);
+        // Its result stays until the extension brings another.
         await this.attempts.begin(transaction, run, step.reason, step.run);
         return undefined;
       }

@@ -40,21 +40,24 @@ export function progressOf(row: RunRow): RunProgress {
   const spec = specOf(row);
   const coordinator = coordinatorOf(row);
   const over = isOver(row.status);
-  const round = over ? Math.max(coordinator?.round ?? 0, resultOf(row)?.rounds ?? 0) : (coordinator?.round ?? 0);
+  // An extension that was cancelled or failed may have gone beyond the result, which stands.
+  const stands = row.status === 'SUCCEEDED' ? resultOf(row) : null;
+  const round = stands?.rounds ?? coordinator?.round ?? 0;
+  const latest = stands && coordinator?.round !== stands.rounds ? null : coordinator?.latest;
   const totalRounds = Number(row.totalRounds);
   const perEpoch = Number(row.roundsPerEpoch);
-  const speed = coordinator?.latest?.examplesPerSecond ?? null;
+  const speed = latest?.examplesPerSecond ?? null;
   const left = totalRounds - round;
   // A run that waits for somebody does not come nearer to its end.
   const hasEta = row.status === 'RUNNING' && !coordinator?.waitingFor;
   return {
-    phase: coordinator?.phase ?? 'waiting',
+    phase: stands ? 'finished' : (coordinator?.phase ?? 'waiting'),
     round,
     totalRounds,
     epoch: Math.floor(Math.max(0, Math.min(round, totalRounds - 1)) / perEpoch),
     totalEpochs: totalRounds / perEpoch,
-    loss: coordinator?.latest?.loss ?? null,
-    accuracy: coordinator?.latest?.accuracy ?? null,
+    loss: latest?.loss ?? null,
+    accuracy: latest?.accuracy ?? null,
     examplesPerSecond: over ? (resultOf(row)?.examplesPerSecond ?? speed) : speed,
     etaSeconds: !hasEta || !speed ? null : (left * spec.globalBatch) / speed,
     workers: !hasLiveAttempt(row.status) ? 0 : new Set(coordinator?.seats.map(({ workerId }) => workerId)).size,

@@ -8,7 +8,7 @@ import type { Prisma } from '../generated/prisma/client.js';
 import { encodeCursor, readPage, toConnection, wholeNumberUpTo, type PageArgs } from '../graphql/connections.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid, storable } from '../text-input.js';
-import { lineageColumns, readLineage } from './lineage.js';
+import { lineageColumns, readLineage, readWholeLineage } from './lineage.js';
 import { RunReads } from './run-reads.js';
 import { scheduledExamples, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
 import {
@@ -134,7 +134,7 @@ export class Runs {
   async checkpoints({ id: runId, attempt, row }: Run, first?: number | null): Promise<RunCheckpoint[]> {
     const [rows, lineage] = await Promise.all([
       this.reads.checkpoints({ runId, size: sizeOf('first', first) }),
-      readLineage(this.database, runId, attempt),
+      readWholeLineage(this.database, runId, attempt),
     ]);
     return rows.map(({ bytes, invalidAt, ...checkpoint }) =>
       Object.assign(new RunCheckpoint(), {

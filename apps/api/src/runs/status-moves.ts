@@ -3,8 +3,18 @@ import { Injectable } from '@nestjs/common';
 import { Database, type Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { storable } from '../text-input.js';
+import { columnsOf } from './run-row.js';
 import { RunSignals } from './run-signals.js';
-import { closedSeat, coordinatorOf, movedTo, type Moved, type RunStatus, type StatusMove, type StoredEvent } from '@paceline/jobs';
+import {
+  closedSeat,
+  coordinatorOf,
+  movedTo,
+  resultKeptBy,
+  type Moved,
+  type RunStatus,
+  type StatusMove,
+  type StoredEvent,
+} from '@paceline/jobs';
 
 /** A run's row, locked until the transaction ends. `seq` numbers are taken from it by whoever holds it. */
 export interface LockedRun {
@@ -52,7 +62,8 @@ export class StatusMoves {
   }
 
   /** Under the lock. */
-  async apply(transaction: Transaction, run: LockedRun, move: Move): Promise<boolean> {
+  async apply(transaction: Transaction, run: LockedRun, asked: Move): Promise<boolean> {
+    const move = asked.to === 'FAILED' || asked.to === 'CANCELLED' ? await this.keepResult(transaction, run, asked) : asked;
     const { to, set } = move;
     const at = new Date();
     const moved = movedTo(run, { ...move, reason: storable(move.reason) }, at);
@@ -68,6 +79,12 @@ export class StatusMoves {
     await this.addEvents(transaction, run, [{ ...event, at }]);
     if (moved.ends) await this.endAttempt(transaction, run, moved.ends);
     return true;
+  }
+
+  private async keepResult(transaction: Transaction, { id, status }: LockedRun, move: Move): Promise<Move> {
+    const row = await transaction.run.findUniqueOrThrow({ where: { id }, select: { result: true, spec: true, roundsPerEpoch: true } });
+    const kept = resultKeptBy({ ...row, status }, { ...move, set: {} });
+    return kept ? { ...kept, set: { ...move.set, ...columnsOf(kept.set ?? {}) } } : move;
   }
 
   /** Nothing of the attempt is asked of the fleet any more. */

@@ -7,6 +7,7 @@ import {
   DEFAULT_RESTART,
   endProcess,
   EXIT,
+  formerData,
   isPortFree,
   onShutdown,
   readEnvironment,
@@ -19,8 +20,8 @@ import {
 import type { Command } from 'commander';
 import { wholeNumber, type CommandContext } from '../command.js';
 import { readConfiguration, writeConfiguration } from '../configuration.js';
-import { newApiKey, newTokenSecret, startLocalStack, type LocalStack } from '../stack/local-stack.js';
-import { lockStack, runningStack, type StackLock } from '../stack/stack-lock.js';
+import { LAST_CHECKPOINT_MS, newApiKey, newTokenSecret, startLocalStack, type LocalStack } from '../stack/local-stack.js';
+import { CHECKOUT, lockStack, runningStack, type StackLock } from '../stack/stack-lock.js';
 import { clean } from '../terminal/clean.js';
 import type { Terminal } from '../terminal/terminal.js';
 
@@ -29,7 +30,9 @@ type Act = (
 ) => (...args: unknown[]) => Promise<void>;
 
 export const DEFAULT_PORT = 4100;
-const STOP_DEADLINE_MS = 40_000;
+/** Servers, then workers, the api, and the databases, each within its own deadline. */
+const STOP_DEADLINE_MS = 60_000;
+const PORTS_TRIED = 100;
 
 export function addStackCommands(program: Command, act: Act): void {
   program
@@ -37,11 +40,17 @@ export function addStackCommands(program: Command, act: Act): void {
     .summary('run everything on this machine')
     .description(
       'Starts PostgreSQL, Redis, the api with the dashboard, parameter servers and workers on this machine, and keeps them running until Ctrl-C or `paceline down`.\n' +
-        'DATABASE_URL and REDIS_URL use databases of your own. Data is kept in a per-user folder (PACELINE_HOME chooses another).',
+        'DATABASE_URL and REDIS_URL use databases of your own. Data is kept in a per-user folder (PACELINE_HOME chooses another).\n' +
+        'At the end every run in hand finishes its round and writes a checkpoint, and the next `up` goes on from there.',
     )
     .option('--workers <n>', 'worker processes', wholeNumber('--workers', 0, 64), Math.max(1, Math.min(4, availableParallelism())))
     .option('--servers <n>', 'parameter-server processes', wholeNumber('--servers', 1, 64), 1)
-    .option('--port <n>', 'port of the api and the dashboard; 0 takes a free one', wholeNumber('--port', 0, 65_535), DEFAULT_PORT)
+    .option(
+      '--port <n>',
+      'port of the api and the dashboard; 0 takes a free one, and so does the default when it is taken',
+      wholeNumber('--port', 0, 65_535),
+      DEFAULT_PORT,
+    )
     .option('--host <address>', 'address to listen on; others can reach it with 0.0.0.0', '127.0.0.1')
     .action(act(up));
   program
@@ -60,6 +69,7 @@ interface UpOptions {
 
 async function up({ terminal, env }: CommandContext, command: Command): Promise<number> {
   const options = command.opts<UpOptions>();
+  const mayMove = command.getOptionValueSource('port') === 'default';
   const { data: dataDir } = userDirectories(env);
   const { DATABASE_URL: databaseUrl, REDIS_URL: redisUrl } = readEnvironment(
     { DATABASE_URL: VARIABLES.DATABASE_URL.optional(), REDIS_URL: VARIABLES.REDIS_URL.optional() },
@@ -75,7 +85,10 @@ async function up({ terminal, env }: CommandContext, command: Command): Promise<
   onShutdown(
     async (reason) => {
       stopping.abort();
-      if (reason !== 'requested') terminal.note('stopping');
+      if (reason !== 'requested')
+        terminal.note(
+          `stopping: runs in hand finish their round and write a checkpoint, for at most ${LAST_CHECKPOINT_MS / 1000} s; again: at once`,
+        );
       await (stack ?? (await starting.catch(() => undefined)))?.stop(); // why it did not start is told where it is awaited
       lock.release();
     },
@@ -83,10 +96,14 @@ async function up({ terminal, env }: CommandContext, command: Command): Promise<
   );
 
   async function begin(): Promise<LocalStack> {
-    if (options.port !== 0 && !(await isPortFree(options.port, options.host))) throw portTaken(options.port);
+    const former = formerData(dataDir);
+    if (former)
+      terminal.note(`Runs of an earlier version lie in ${former}; PACELINE_HOME=${former} goes on with them. This start uses ${dataDir}.`);
+    const port = await portFor(options, mayMove, terminal);
     const secrets = readSecrets(dataDir);
     return startLocalStack({
       ...options,
+      port,
       dataDir,
       temporary: false,
       databaseUrl,
@@ -137,11 +154,25 @@ function makeDataDir(dataDir: string): void {
   }
 }
 
-function portTaken(port: number): UserError {
-  return new UserError('PORT_TAKEN', `Port ${port} for the api is taken by another program.`, {
-    hint: `Choose another one: paceline up --port ${port + 1} (0 takes a free one).`,
-    exit: 'configuration',
-  });
+/** @param mayMove nobody has asked for this very port @throws UserError PORT_TAKEN */
+async function portFor({ port, host }: UpOptions, mayMove: boolean, terminal: Terminal): Promise<number> {
+  if (port === 0 || (await isPortFree(port, host))) return port;
+  const free = await freePortAfter(port, host);
+  if (!mayMove || free === undefined)
+    throw new UserError('PORT_TAKEN', `Port ${port} for the api is taken by another program.`, {
+      hint:
+        free === undefined
+          ? 'Choose another one: paceline up --port 0.'
+          : `Choose another one: paceline up --port ${free} (it is free; 0 takes any free one).`,
+      exit: 'configuration',
+    });
+  terminal.note(`Port ${port} is taken by another program; the api takes ${free}.`);
+  return free;
+}
+
+async function freePortAfter(port: number, host: string): Promise<number | undefined> {
+  for (let next = port + 1; next <= Math.min(port + PORTS_TRIED, 65_535); next++) if (await isPortFree(next, host)) return next;
+  return undefined;
 }
 
 interface Secrets {
@@ -197,6 +228,7 @@ function announce(stack: LocalStack, apiKey: string, dataDir: string, terminal: 
   if (terminal.json)
     terminal.document({
       url: stack.url,
+      link: linkTo(stack.url, apiKey),
       apiKey,
       pid: process.pid,
       dataDir,
@@ -206,14 +238,16 @@ function announce(stack: LocalStack, apiKey: string, dataDir: string, terminal: 
     });
   const line = (name: string, value: string): void => terminal.print(`  ${terminal.style('dim', name.padEnd(11))} ${value}`);
   terminal.print(`${terminal.style('green', 'Paceline is running.')} Ctrl-C stops it.`);
-  line('dashboard', terminal.style('bold', stack.url));
+  line('dashboard', `${terminal.style('bold', linkTo(stack.url, apiKey))}  (signs in)`);
+  line('api', stack.url);
   line('api key', apiKey);
-  line('PostgreSQL', stack.services.postgres);
-  line('Redis', stack.services.redis);
-  line('logs', stack.logDir);
   line('data', dataDir);
-  terminal.print('Train something in another terminal: npx paceline train');
+  line('logs', stack.logDir);
+  terminal.print(`Paste in another terminal: cd ${CHECKOUT} && npx paceline train --epochs 1`);
 }
+
+/** Opens the dashboard signed in: what stands behind # is not sent to any server. */
+const linkTo = (url: string, apiKey: string): string => `${url}/#key=${encodeURIComponent(apiKey)}`;
 
 function noteEvent(event: SupervisorEvent, terminal: Terminal, lock: StackLock, stack: () => LocalStack | undefined): void {
   if (event.state === 'BACKOFF') terminal.note(`${terminal.style('yellow', event.name, 'stderr')} ${event.message}`);

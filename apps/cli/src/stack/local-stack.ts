@@ -5,7 +5,11 @@
  *     Redis ──> api, ps × S, workers × W ─> ready
  *
  * PostgreSQL and Redis are embedded unless an address is given. What can start side by side does; what failed to start is reported with the last
- * lines of its log, and everything else is ended again. Restarts follow `restart` of the supervisor.
+ * lines of its log, and everything else is ended again. Whatever dies is started again, the databases too, at the same addresses
+ * (`restart`).
+ *
+ * The end goes the other way: first the servers, which finish the round of their runs and write a last checkpoint while workers, Redis and
+ * the api are still there; then the workers, the api, and the databases.
  */
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
@@ -19,11 +23,14 @@ import {
   startPostgres,
   startRedis,
   superviseChild,
+  superviseService,
   UserError,
   type ReadyInfo,
   type RestartPolicy,
+  type RunningRedis,
   type RunningService,
   type SupervisedChild,
+  type SupervisedService,
   type SupervisorEvent,
 } from '@paceline/runtime';
 
@@ -65,6 +72,8 @@ export interface LocalStack {
 }
 
 const READY_DEADLINE_MS = 60_000;
+/** The present round and a last checkpoint of every run have this long when the stack ends. */
+export const LAST_CHECKPOINT_MS = 20_000;
 /** A Unix socket's path has at most 107 bytes; `/ps-xxxxxxxx.sock` needs 17. */
 const LONGEST_SOCKET_DIR = 88;
 
@@ -89,7 +98,7 @@ export async function startLocalStack(options: LocalStackOptions): Promise<Local
 }
 
 class Starter {
-  readonly #services: RunningService[] = [];
+  readonly #services: SupervisedService<RunningService>[] = [];
   readonly #children: SupervisedChild[] = [];
   readonly #logDir: string;
   readonly #socketDir: string;
@@ -147,7 +156,11 @@ class Starter {
         redis: (queue as PromiseFulfilledResult<Service>).value.text,
       },
       children: this.#children,
-      processes: () => this.#children.flatMap((child) => (child.pid() === undefined ? [] : [{ name: child.name, pid: child.pid()! }])),
+      processes: () =>
+        [...this.#services, ...this.#children].flatMap((part) => {
+          const pid = part.pid();
+          return pid === undefined ? [] : [{ name: part.name, pid }];
+        }),
       serverAddresses: () =>
         this.#children.flatMap((child) => {
           const address = /[^/\s]+:\d+$/.exec(String(child.info()?.['address'] ?? ''))?.[0];
@@ -162,9 +175,8 @@ class Starter {
     return (this.#stopping ??= this.#stop());
   }
 
-  /** Workers first, then servers, then the api, then what they all use: nobody has to complain about a missing peer. */
   async #stop(): Promise<void> {
-    for (const role of ['worker', 'ps', 'api'])
+    for (const role of ['ps', 'worker', 'api'])
       await Promise.all(this.#children.filter((child) => child.name.startsWith(role)).map((child) => child.stop()));
     await Promise.all(this.#services.map((service) => service.stop()));
     rmSync(this.#socketDir, { recursive: true, force: true });
@@ -175,26 +187,30 @@ class Starter {
     const { databaseUrl, dataDir, temporary } = this.options;
     if (databaseUrl) return { url: databaseUrl, text: 'from DATABASE_URL' };
     step('starting PostgreSQL and Redis');
-    const service = await this.#keep(startPostgres({ dataDir: join(dataDir, 'postgres'), temporary }));
+    const start = (port = 0) => startPostgres({ dataDir: join(dataDir, 'postgres'), temporary, port });
+    const service = await this.#keep('postgresql', (former) => start(former?.port));
     return { url: service.url, text: `embedded, port ${service.port}` };
   }
 
   async #redis(step: (text: string) => void): Promise<Service> {
     const { redisUrl, dataDir, temporary } = this.options;
     if (redisUrl) return { url: redisUrl, text: 'from REDIS_URL' };
-    const service = await this.#keep(startRedis({ dataDir: join(dataDir, 'redis'), temporary, onProgress: step }));
+    const password = randomBytes(24).toString('base64url');
+    const start = (port = 0) => startRedis({ dataDir: join(dataDir, 'redis'), temporary, port, password, onProgress: step });
+    const service = await this.#keep<RunningRedis>('redis', (former) => start(former?.port));
     return { url: service.url, text: `embedded (${service.source}), port ${service.port}` };
   }
 
   /** A database that became ready after everything else was stopped is stopped too. */
-  async #keep<S extends RunningService>(starting: Promise<S>): Promise<S> {
-    const service = await starting;
+  async #keep<S extends RunningService>(name: string, start: (former: S | undefined) => Promise<S>): Promise<S> {
+    const { restart, onEvent } = this.options;
+    const supervised = await superviseService({ name, start, restart, onEvent });
     if (this.#stopping) {
-      await service.stop();
+      await supervised.stop();
       throw stopped();
     }
-    this.#services.push(service);
-    return service;
+    this.#services.push(supervised);
+    return supervised.service;
   }
 
   #launch(name: string, app: string, env: NodeJS.ProcessEnv): SupervisedChild {
@@ -207,6 +223,7 @@ class Starter {
       env,
       logFile: join(this.#logDir, `${name}.log`),
       readyDeadlineMs: READY_DEADLINE_MS,
+      ...(app === 'ps' ? { stopDeadlineMs: LAST_CHECKPOINT_MS + 2_000 } : {}),
       ...(restart ? { restart } : {}),
       ...(onEvent ? { onEvent } : {}),
     });
@@ -215,7 +232,9 @@ class Starter {
   }
 
   #failure(): Promise<string> {
-    const ofServices = this.#services.map((service) => service.ended.then(() => `a database ended; its log is ${service.logFile}`));
+    const ofServices = this.#services.map((service) =>
+      service.failed.then((event) => `${event.name}: ${event.message}; its log is ${service.service.logFile}`),
+    );
     const ofChildren = this.#children.map((child) =>
       child.failed.then((event) => `${event.name}: ${event.message}; its log is ${child.logFile}`),
     );
@@ -250,6 +269,7 @@ class Starter {
       PACELINE_TOKEN_SECRET: tokenSecret,
       PACELINE_DATA_DIR: join(dataDir, 'data'),
       PACELINE_SOCKET_DIR: this.#socketDir,
+      PACELINE_STOP_MS: String(LAST_CHECKPOINT_MS),
       PACELINE_TRANSPORT: transport,
     };
   }

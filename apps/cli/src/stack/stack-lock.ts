@@ -1,15 +1,20 @@
 /** One local stack per data folder. Beside the lock stands what others need to know of the running stack. */
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { lockFile, runningHolder, UserError, type Holder } from '@paceline/runtime';
 
 interface Told {
   readonly startedAt: string;
+  /** Folder of the program that runs it. */
+  readonly checkout?: string;
   /** Of the api and the dashboard; null while it is starting. */
   readonly url: string | null;
   readonly processes: readonly { readonly name: string; readonly pid: number }[];
 }
 
 export type StackState = Holder & Told;
+
+export const CHECKOUT = fileURLToPath(new URL('../../../..', import.meta.url)).replace(/\/$/, '');
 
 const fileIn = (dataDir: string): string => join(dataDir, 'up.pid.json');
 
@@ -23,7 +28,7 @@ export interface StackLock {
 
 /** @throws UserError ALREADY_RUNNING */
 export function lockStack(dataDir: string): StackLock {
-  let told: Told = { startedAt: new Date().toISOString(), url: null, processes: [] };
+  let told: Told = { startedAt: new Date().toISOString(), checkout: CHECKOUT, url: null, processes: [] };
   const lock = lockFile(fileIn(dataDir), told);
   if ('heldBy' in lock) throw alreadyRunning(dataDir, lock.heldBy);
   return {
@@ -38,8 +43,9 @@ export function lockStack(dataDir: string): StackLock {
 function alreadyRunning(dataDir: string, pid: number): UserError {
   const running = runningStack(dataDir);
   const where = running?.url ? ` Its dashboard is at ${running.url}.` : '';
-  return new UserError('ALREADY_RUNNING', `Paceline runs already (pid ${pid || 'unknown'}, data in ${dataDir}).${where}`, {
-    hint: '`paceline down` stops it. PACELINE_HOME=<folder> runs a second one beside it.',
+  const whose = running?.checkout ? `, started from ${running.checkout === CHECKOUT ? 'this checkout' : running.checkout}` : '';
+  return new UserError('ALREADY_RUNNING', `Paceline runs already (pid ${pid || 'unknown'}${whose}, data in ${dataDir}).${where}`, {
+    hint: `\`paceline down\` stops it. PACELINE_HOME=${join(CHECKOUT, '.paceline', 'home')} runs a second one beside it, on the next free port.`,
     exit: 'temporary',
   });
 }

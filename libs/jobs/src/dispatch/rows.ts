@@ -44,6 +44,7 @@ export interface StoredAttempt {
   readonly coordinatorTerm: number;
   readonly seatFailures: number;
   readonly lastFailureAt: Date | null;
+  readonly endCause?: string | null;
 }
 
 export interface StoredServer {
@@ -121,6 +122,7 @@ export function pictureOf(row: StoredRunRows, control: ControlFields, lastSeatFa
     workersWanted: row.workersWanted,
     fromRound: Number(attempt.parentRound ?? 0),
     attemptStartedAtMs: msOf(attempt.startedAt),
+    hasOlderResult: row.status === 'SUCCEEDED' && attempt.endCause !== 'FINISHED',
     storedN: Number(attempt.storedN),
     coordinatorTerm: attempt.coordinatorTerm,
     seatFailures: attempt.seatFailures,

@@ -17,7 +17,7 @@ export interface RunChange {
   readonly totalRounds?: number;
   readonly coordinator?: unknown;
   readonly coordinatorAt?: Date | null;
-  readonly cancelRequestedAt?: Date;
+  readonly cancelRequestedAt?: Date | null;
   readonly pauseRequestedAt?: Date | null;
   readonly nextAttemptAt?: Date | null;
   readonly finishedAt?: Date | null;

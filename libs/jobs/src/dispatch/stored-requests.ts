@@ -29,6 +29,10 @@ export type RequestStep =
 
 export const NO_CHECKPOINT = 'The run has no checkpoint to go on from. Create it again with a longer length.';
 
+/** Of a run whose extension was cancelled, when the checkpoints before its end have made room for newer ones. */
+export const ONLY_BEYOND =
+  'The checkpoints that the run still has are of later rounds than it is to have then. Extend it by more (`paceline checkpoints ID` lists them).';
+
 const invalid = (path: string, message: string): RequestStep => ({ does: 'invalid', issue: { path, message } });
 
 export function requested(run: AskedRun, asked: AskedOfRun, now: Date): RequestStep {

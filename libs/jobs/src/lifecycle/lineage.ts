@@ -26,10 +26,13 @@ export interface LineagePart {
   readonly toRound: number;
 }
 
-/** The present attempt first. A parent has a smaller number, so this ends whatever is stored. */
-export function lineageOf(attempts: readonly AttemptOrigin[], present: number): LineagePart[] {
+/**
+ * The present attempt first. A parent has a smaller number, so this ends whatever is stored.
+ * @param upTo rounds from here on do not count: the result of before stands, and the extension that went beyond it was cancelled or failed
+ */
+export function lineageOf(attempts: readonly AttemptOrigin[], present: number, upTo = Infinity): LineagePart[] {
   const parts: LineagePart[] = [];
-  let toRound = Infinity;
+  let toRound = upTo;
   let number: number | null = present;
   while (number !== null) {
     const attempt = attempts.find((candidate) => candidate.number === number);
@@ -90,6 +93,7 @@ export type RestoreDecision =
 /**
  * What the attempt after `present` begins with: the newest usable checkpoint of the lineage, else what the run began with.
  * @param isOriginGone whether the foreign checkpoint that the run began with cannot be loaded any more
+ * @param totalRounds of the run that goes on: an extension that was cancelled may have left checkpoints beyond them
  */
 export function nextRestore(
   runId: string,
@@ -97,10 +101,14 @@ export function nextRestore(
   present: number,
   checkpoints: readonly StoredCheckpoint[],
   isOriginGone = false,
+  totalRounds = Infinity,
 ): RestoreDecision {
   const lineage = lineageOf(attempts, present);
   const usable = checkpoints
-    .filter(({ isGone, attempt, round }) => !isGone && lineage.some((part) => part.attempt === attempt && round <= part.toRound))
+    .filter(
+      ({ isGone, attempt, round }) =>
+        !isGone && round <= totalRounds && lineage.some((part) => part.attempt === attempt && round <= part.toRound),
+    )
     .sort((a, b) => b.round - a.round || b.attempt - a.attempt);
   const [newest] = usable;
   if (newest) return { kind: 'checkpoint', restore: { runId, attempt: newest.attempt, round: newest.round } };

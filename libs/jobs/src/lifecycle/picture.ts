@@ -63,6 +63,8 @@ export interface RunPicture {
   /** Committed rounds that the attempt began with. */
   readonly fromRound: number;
   readonly attemptStartedAtMs: number | null;
+  /** Its result is of an attempt before this one, which was an extension that is over without one. */
+  readonly hasOlderResult?: boolean;
   /** Highest journal number that is stored. */
   readonly storedN: number;
   /** Of the coordinator whose journal counts. */

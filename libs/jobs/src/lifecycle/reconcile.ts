@@ -19,6 +19,8 @@ export const CANCEL_DEADLINE_MS = 9_000;
 export const PAUSE_DEADLINE_MS = 9_000;
 /** A worker that could take the seat has this long before the reason says that none does. */
 const SEAT_EXPECTED_WITHIN_MS = 20_000;
+/** Everybody who is there was heard since reports are read: a heartbeat comes every second, a connection comes back within two. */
+const HEARD_WITHIN_MS = 3_500;
 
 /** The jobs whose states `reconcile` has to be told; all others do not matter now. */
 export function jobsInQuestion(run: RunPicture, now: number): { placements: string[]; seats: string[] } {
@@ -27,7 +29,7 @@ export function jobsInQuestion(run: RunPicture, now: number): { placements: stri
 }
 
 export function reconcile(run: RunPicture, fleet: FleetPicture, jobs: ReadonlyMap<string, JobSighting>, now: number): DispatchAction[] {
-  if (run.status === 'PENDING' || run.status === 'SUCCEEDED') return [];
+  if (run.status === 'PENDING' || (run.status === 'SUCCEEDED' && !run.hasOlderResult)) return [];
   if (isOver(run.status)) return letGo(run);
   if (!hasLiveAttempt(run.status)) return [...letGo(run), ...restart(run, now)];
   if (run.cancelRequestedAtMs !== null) return cancel(run, run.cancelRequestedAtMs, now);
@@ -78,6 +80,8 @@ function status(run: RunPicture, fleet: FleetPicture, hasStarted: boolean, now: 
   const explain = (reason: string, isWaiting = true): DispatchAction[] =>
     reason === run.statusReason ? [] : [{ kind: 'explain', reason, isWaiting }];
   const noWorker = waitsForWorker(fleet.counts);
+  // Just after a start or an outage nobody was heard yet, which does not mean that nobody is there.
+  if (run.status !== 'RUNNING' && fleet.hearingForMs < HEARD_WITHIN_MS && (noWorker || fleet.counts.liveServers === 0)) return [];
   if (run.status === 'QUEUED') {
     if (hasStarted && !noWorker) return [{ kind: 'move', to: 'PROVISIONING', reason: ABOUT_TO }];
     const claimed = run.servers.filter(({ claim }) => claim !== null).length;

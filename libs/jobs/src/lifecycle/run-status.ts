@@ -9,6 +9,8 @@
  *                  │                                │     │
  *                  └──────────── PAUSED <───────────┘     │
  *                  └──────────────────────────────────────┘
+ *
+ * An extension that is cancelled or fails goes back to SUCCEEDED from wherever it is: the result of before stands.
  */
 export const RUN_STATUSES = [
   'PENDING',
@@ -27,12 +29,12 @@ export type RunStatus = (typeof RUN_STATUSES)[number];
 /** From each status, where it may go. */
 export const RUN_MOVES: Readonly<Record<RunStatus, readonly RunStatus[]>> = {
   PENDING: ['QUEUED', 'FAILED', 'CANCELLED'],
-  QUEUED: ['PROVISIONING', 'RECOVERING', 'PAUSED', 'FAILED', 'CANCELLED'],
-  PROVISIONING: ['RUNNING', 'RECOVERING', 'PAUSED', 'FAILED', 'CANCELLED'],
+  QUEUED: ['PROVISIONING', 'RECOVERING', 'PAUSED', 'SUCCEEDED', 'FAILED', 'CANCELLED'],
+  PROVISIONING: ['RUNNING', 'RECOVERING', 'PAUSED', 'SUCCEEDED', 'FAILED', 'CANCELLED'],
   RUNNING: ['PAUSING', 'RECOVERING', 'SUCCEEDED', 'FAILED', 'CANCELLED'],
   PAUSING: ['PAUSED', 'SUCCEEDED', 'FAILED', 'CANCELLED'],
-  PAUSED: ['QUEUED', 'FAILED', 'CANCELLED'],
-  RECOVERING: ['QUEUED', 'PAUSED', 'FAILED', 'CANCELLED'],
+  PAUSED: ['QUEUED', 'SUCCEEDED', 'FAILED', 'CANCELLED'],
+  RECOVERING: ['QUEUED', 'PAUSED', 'SUCCEEDED', 'FAILED', 'CANCELLED'],
   SUCCEEDED: ['QUEUED'],
   FAILED: [],
   CANCELLED: [],
@@ -46,9 +48,10 @@ export const RUN_STATUS_MEANINGS: Readonly<Record<RunStatus, string>> = {
   PAUSING: 'Finishes its round and writes a checkpoint to pause.',
   PAUSED: 'Stands still and holds nothing of the fleet until it is resumed.',
   RECOVERING: 'Lost a part of its attempt; the next attempt begins shortly, from its last checkpoint.',
-  SUCCEEDED: 'Trained to its end; the result is there. Only an extension goes on from here.',
+  SUCCEEDED:
+    'Trained to its end; the result is there. Only an extension goes on from here, and one that is cancelled or fails comes back: the result stands.',
   FAILED: 'Ended without a result; the reason says why.',
-  CANCELLED: 'Ended because somebody asked for it.',
+  CANCELLED: 'Ended without a result because somebody asked for it.',
 };
 
 const OVER: ReadonlySet<RunStatus> = new Set(['SUCCEEDED', 'FAILED', 'CANCELLED']);

@@ -8,6 +8,7 @@ import type {
   DispatchLockPorts,
   JobKind,
   JournalEntry,
+  RunResult,
   RunStatus,
   StoredAttempt,
   StoredEvent,
@@ -34,6 +35,7 @@ export interface RunRow extends StoredRun {
   readonly restartsUsed: number;
   readonly restartsTotal: number;
   readonly bestRound: number;
+  readonly result: RunResult | null;
   /** Of the newest seat that failed. */
   readonly lastSeatFailure: SeatFailure | null;
 }

@@ -1,6 +1,21 @@
-/** What is expected of whoever stores a run: its events, and a beginning with the checkpoint of another run. */
+/** What is expected of whoever stores a run: its events, a beginning with the checkpoint of another run, and extensions that bring no result. */
 import { expect } from 'vitest';
-import { event, ledger, numbered, written, type ContractRows, type ContractScenario } from './stored-contract.fixture.js';
+import {
+  event,
+  ledger,
+  numbered,
+  RESULT,
+  written,
+  type ContractRows,
+  type ContractScenario,
+  type ContractScript,
+} from './stored-contract.fixture.js';
+
+async function finish(script: ContractScript): Promise<void> {
+  await script.train();
+  const end = [written(1, RESULT.rounds, { reason: 'final' }), event('run.finished', RESULT)];
+  await script.journal(1, numbered(1, end), { state: { phase: 'finished' } });
+}
 
 export const HISTORY_SCENARIOS: readonly ContractScenario[] = [
   {
@@ -79,6 +94,57 @@ export const HISTORY_SCENARIOS: readonly ContractScenario[] = [
         message: 'RECOVERING → QUEUED: the next attempt begins from round 0',
         data: { from: 'RECOVERING', to: 'QUEUED' },
       });
+    },
+  },
+  {
+    name: 'an extension that is cancelled, fails or is paused first ends as SUCCEEDED, and the run can be extended again',
+    async play(script) {
+      const rounds = RESULT.rounds;
+      await finish(script);
+      const back = {
+        status: 'SUCCEEDED',
+        totalRounds: rounds,
+        length: { rounds },
+        isCancelWanted: false,
+        restartsUsed: 0,
+        isFinished: true,
+      };
+      await script.ask({ request: 'extend', rounds: 50 });
+      await script.train(2, 1);
+      await script.ask({ request: 'cancel' });
+      const cancelled = await script.end('SERVER_LOST');
+      expect(cancelled.run).toMatchObject({ ...back, attempt: 2 });
+      expect(cancelled.run.statusReason).toMatch(new RegExp(`^the extension was cancelled .*; the result of round ${rounds} stands$`));
+      expect(cancelled.attempts[1]).toMatchObject({ hasEnded: true, endCause: 'SERVER_LOST' });
+
+      const again = await script.ask({ request: 'extend', rounds: 10 });
+      expect(again.run).toMatchObject({ status: 'QUEUED', attempt: 3, totalRounds: rounds + 10, isFinished: false });
+      expect(again.attempts[2]!.parent).toEqual({ attempt: 1, round: 100 });
+      await script.train(3, 1);
+      expect((await script.end('POISON_ROUND')).run).toMatchObject(back);
+
+      await script.ask({ request: 'extend', rounds: 10 });
+      await script.ask({ request: 'pause' });
+      expect((await script.ask({ request: 'cancel' })).run).toMatchObject({
+        ...back,
+        statusReason: `the extension was cancelled; the result of round ${rounds} stands`,
+      });
+    },
+  },
+  {
+    name: 'checkpoints beyond the end of a shorter extension are no beginning for it',
+    async play(script) {
+      await finish(script);
+      await script.ask({ request: 'extend', rounds: 50 });
+      await script.train(2, 1);
+      const beyond = [110, 120, 130].map((round) => written(2, round));
+      const trained = await script.run.rows();
+      await script.journal(2, numbered(trained.attempts[1]!.storedN + 1, beyond), { state: { phase: 'training', round: 130 } });
+      await script.ask({ request: 'cancel' });
+      await script.end('SERVER_LOST');
+      const shorter = await script.ask({ request: 'extend', rounds: 25 });
+      expect(shorter).toMatchObject({ answer: 'done', run: { totalRounds: RESULT.rounds + 25 } });
+      expect(shorter.attempts.at(-1)!.parent).toEqual({ attempt: 2, round: 120 });
     },
   },
 ];

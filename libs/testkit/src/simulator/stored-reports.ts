@@ -102,7 +102,10 @@ export function storeJournal(stored: StoredRun, report: JournalReport, streamId:
   if (showsTraining(report.state, entries, outcomes)) for (const move of movesToRunning(stored.run)) stored.move(move);
   for (const outcome of outcomes) {
     if (outcome.type === 'checkpoint.written') keepCheckpoint(stored, outcome);
-    else stored.end(endOf(outcome).end);
+    else {
+      const { end, result } = endOf(outcome);
+      stored.end(end, result);
+    }
   }
   const isLive = hasLiveAttempt(stored.run.status);
   return {

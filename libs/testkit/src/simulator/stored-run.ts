@@ -19,6 +19,7 @@ import {
   pictureOf,
   placesOf,
   requested,
+  resultKeptBy,
   serverProcesses,
   waitingAt,
   waitsForServers,
@@ -32,6 +33,7 @@ import {
   type RestorePoint,
   type RunChange,
   type RunPicture,
+  type RunResult,
   type StatusMove,
   type StoredEvent,
 } from '@paceline/jobs';
@@ -154,6 +156,7 @@ export class StoredRun {
       restartsUsed: 0,
       restartsTotal: 0,
       bestRound: 0,
+      result: null,
       serverCount: serverProcesses(spec),
       totalRounds,
       roundsPerEpoch,
@@ -182,11 +185,12 @@ export class StoredRun {
 
   move(move: StatusMove): boolean {
     const from = this.run.status;
-    const moved = movedTo(this.run, move, this.now);
+    const kept = resultKeptBy(this.run, move) ?? move;
+    const moved = movedTo(this.run, kept, this.now);
     if (!moved) return false;
-    this.set({ ...moved.run, ...move.set });
+    this.set({ ...moved.run, ...kept.set });
     this.addEvents([moved.event]);
-    this.watch.moved(from, move.to, moved.run.statusReason, move.cause);
+    this.watch.moved(from, kept.to, moved.run.statusReason, kept.cause);
     if (moved.ends) this.closeAttempt(moved.ends);
     return true;
   }
@@ -202,7 +206,7 @@ export class StoredRun {
   // ---- attempts, as runs/attempts.ts ----
 
   /** @returns whether it has ended just now */
-  end(end: AttemptEnd): boolean {
+  end(end: AttemptEnd, result?: RunResult): boolean {
     const { after, moves, invalid } = endedAttempt(this.run, this.attempt, end, this.now, () => this.options.random());
     if (moves.length === 0) {
       this.watch.attemptEnded(after, end);
@@ -219,12 +223,14 @@ export class StoredRun {
     const [first] = moves.length > 1 ? moves : [];
     if (first) this.move(first);
     this.watch.attemptEnded(after, end);
-    this.move(moves.at(-1)!);
+    const last = moves.at(-1)!;
+    this.move(last);
+    if (result) this.set({ result });
     return true;
   }
 
   begin(reason: string, set: RunChange = {}): boolean {
-    const { attempt, run, move } = begunAttempt(this.run, this.nextRestore(), reason);
+    const { attempt, run, move } = begunAttempt(this.run, this.nextRestore(set.totalRounds), reason);
     if (!attempt) return this.move(move) && false;
     this.set({ ...set, ...run });
     const { number, parentNumber, parentRound, parentRunId } = attempt;
@@ -237,7 +243,7 @@ export class StoredRun {
     return (runId === this.id ? this.rows : this.options.otherRows?.(runId))?.checkpoints;
   }
 
-  private nextRestore(): RestoreDecision {
+  private nextRestore(totalRounds?: number): RestoreDecision {
     const { rows, run } = this;
     const checkpoints = rows.checkpoints.values().map(({ attempt, round, isInvalid, isRemoved }) => ({
       attempt,
@@ -248,7 +254,7 @@ export class StoredRun {
     const foreign = foreignOrigin(origins.find(({ parentRunId }) => parentRunId !== null));
     const origin = foreign && this.checkpointsOf(foreign.runId)?.get(`${foreign.attempt}/${foreign.round}`);
     const isOriginGone = foreign !== undefined && (!origin || origin.isInvalid || origin.isRemoved);
-    return nextRestore(this.id, origins, run.attempt, checkpoints, isOriginGone);
+    return nextRestore(this.id, origins, run.attempt, checkpoints, isOriginGone, totalRounds);
   }
 
   private addAttempt(number: number, restore: RestorePoint | null): void {
@@ -309,7 +315,8 @@ export class StoredRun {
         if (step.event) this.addEvents([{ attempt: this.run.attempt, ...step.event }]);
         return { does: 'set', hasChanged: true };
       case 'begin':
-        if (step.needsCheckpoint && this.nextRestore().kind !== 'checkpoint') return { does: 'refuse', hasChanged: false };
+        if (step.needsCheckpoint && this.nextRestore(step.run.totalRounds).kind !== 'checkpoint')
+          return { does: 'refuse', hasChanged: false };
         return { does: 'begin', hasChanged: this.begin(step.reason, step.run) };
       default:
         return { does: step.does, hasChanged: false };
