@@ -138,13 +138,11 @@ describe('mistakes', () => {
 
   it('that only GraphQL understands are told as what they mean', async () => {
     const other = createServer((_request, response) =>
-      response
-        .setHeader('content-type', 'application/json')
-        .end(
-          JSON.stringify({
-            errors: [{ message: 'Cannot query field "runsMeant" on type "Query".', extensions: { code: 'GRAPHQL_VALIDATION_FAILED' } }],
-          }),
-        ),
+      response.setHeader('content-type', 'application/json').end(
+        JSON.stringify({
+          errors: [{ message: 'Cannot query field "runsMeant" on type "Query".', extensions: { code: 'GRAPHQL_VALIDATION_FAILED' } }],
+        }),
+      ),
     );
     await new Promise<void>((done) => other.listen(0, '127.0.0.1', done));
     const there = { ...KEY, PACELINE_URL: `http://127.0.0.1:${(other.address() as { port: number }).port}` };
