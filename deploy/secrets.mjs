@@ -38,7 +38,7 @@ function fail(message) {
   process.exit(78);
 }
 
-/** @returns {string} the secret that counts from now on */
+/** Checks one; nothing is stored before all are right. @returns {{file: string, secret: string, isNew: boolean}} the secret that counts from now on */
 function settle({ variable, file, least, make, isFixed = false }) {
   const path = join(folder, file);
   const stored = existsSync(path) ? readFileSync(path, 'utf8') : undefined;
@@ -51,12 +51,13 @@ function settle({ variable, file, least, make, isFixed = false }) {
         'to begin with an empty database instead: docker compose down --volumes',
     );
   const secret = given ?? stored ?? make();
-  if (secret !== stored) store(file, secret);
-  return secret;
+  return { file, secret, isNew: secret !== stored };
 }
 
-const [, redisPassword, , key] = SECRETS.map(settle);
+const settled = SECRETS.map(settle);
+const [, redisPassword, , key] = settled.map(({ secret }) => secret);
 store('redis/redis.conf', `requirepass "${redisPassword.replace(/["\\]/gu, '\\$&')}"\n`);
+for (const { file, secret, isNew } of settled) if (isNew) store(file, secret);
 
 const url = `http://127.0.0.1:${process.env.PACELINE_PORT || 4100}`;
 console.log(`Paceline comes up at ${url}

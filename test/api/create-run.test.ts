@@ -348,7 +348,7 @@ describe('limits of a team', () => {
     const client = new pg.Client({ connectionString: plane.postgres.url });
     await client.connect();
     await client.query(
-      `INSERT INTO "ApiKey" ("id", "teamId", "name", "prefix", "hash") SELECT gen_random_uuid(), $1, 'k', 'limit' || n, 'x' FROM generate_series(1, 195) n`,
+      `INSERT INTO "ApiKey" ("id", "teamId", "name", "prefix", "hash") SELECT gen_random_uuid(), $1, 'k', 'limit' || n, ('limit' || n)::bytea FROM generate_series(1, 195) n`,
       [team.teamId],
     );
     const make = 'mutation($id: ID!) { createApiKey(teamId: $id, name: "x") { __typename } }';

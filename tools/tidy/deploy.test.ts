@@ -157,6 +157,11 @@ interface Service {
   cap_drop?: string[];
 }
 
+/** Variables of the api that change limits and proxies: compose hands them on from .env, and the local stack from the shell. */
+const API_LIMITS = [...variablesOf('api')].filter(
+  (name) => /^PACELINE_(TEAM|SOCKETS|REQUESTS|TRUSTED|METRICS)_[A-Z_]+$/.test(name) && !name.endsWith('_FILE'),
+);
+
 describe('docker-compose.yml', () => {
   const compose = parse(textOf('docker-compose.yml'), { merge: true }) as {
     services: Record<string, Service>;
@@ -200,20 +205,16 @@ describe('docker-compose.yml', () => {
     const given = [...textOf('docker-compose.yml').matchAll(/\$\{([A-Z_]+)([^}]*)\}/g)].map(([, name, rest]) => [name!, rest!]);
     expect(Object.fromEntries(given)).toEqual({
       ...Object.fromEntries(
-        [
-          'POSTGRES_PASSWORD',
-          'REDIS_PASSWORD',
-          'PACELINE_TOKEN_SECRET',
-          'PACELINE_BOOTSTRAP_KEY',
-          'PACELINE_METRICS_TOKEN',
-          'PACELINE_TRUSTED_PROXIES',
-        ].map((name) => [name, ':-']),
+        ['POSTGRES_PASSWORD', 'REDIS_PASSWORD', 'PACELINE_TOKEN_SECRET', 'PACELINE_BOOTSTRAP_KEY', ...API_LIMITS].map((name) => [
+          name,
+          ':-',
+        ]),
       ),
       PACELINE_PORT: ':-4100',
     });
     for (const [name, { environment, volumes = [] }] of services.filter(([service]) => service !== 'secrets')) {
       for (const [variable, value] of Object.entries(environment ?? {})) {
-        if (!/PASSWORD|SECRET|KEY|AUTH/.test(variable)) continue;
+        if (!/PASSWORD|SECRET|KEY|AUTH/.test(variable) || API_LIMITS.includes(variable)) continue;
         expect(variable, name).toMatch(/_FILE$/);
         const folder = /^\/secrets\/[a-z]+/.exec(value)![0];
         expect(volumes, `${name} ${variable}`).toContain(`secret-${folder.slice('/secrets/'.length)}:${folder}:ro`);
@@ -228,6 +229,12 @@ describe('docker-compose.yml', () => {
       ps: ['redis', 'token'],
       worker: ['redis'],
     });
+  });
+
+  it('hands on every limit of the api that .env may set, and so does the local stack', () => {
+    expect(API_LIMITS.length).toBeGreaterThan(8);
+    const stack = textOf('apps/cli/src/stack/local-stack.ts');
+    expect(API_LIMITS.filter((name) => !(name in compose.services['api']!.environment!) || !stack.includes(`'${name}'`))).toEqual([]);
   });
 
   it('keeps .env out of git and out of the images', () => {
@@ -335,8 +342,10 @@ describe('deploy/secrets.mjs', () => {
         78,
         expect.stringContaining('differs from the password that the database was made with'),
       ]);
-      expect(run(folder, { PACELINE_TOKEN_SECRET: 'short' }).stderr).toContain('at least 32 characters');
-      expect(read()[3]).toBe(made[3]);
+      const before = read();
+      const refused = run(folder, { REDIS_PASSWORD: 'a-new-password', PACELINE_TOKEN_SECRET: 'short' });
+      expect(refused.stderr).toContain('at least 32 characters');
+      expect(read(), 'all or nothing').toEqual(before);
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }

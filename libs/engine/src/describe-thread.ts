@@ -117,6 +117,8 @@ function takeThread(heapMegabytes: number): { worker: Worker; models: number } {
 /** Our own listeners: a worker has some of Node's, without which nothing arrives any more. */
 function forget(worker: Worker): void {
   for (const event of ['message', 'error', 'exit']) worker.removeAllListeners(event);
+  // A thread that is being ended may still run out of memory: an error that nobody hears would end the process.
+  worker.on('error', () => undefined);
 }
 
 function keepThread(worker: Worker, heapMegabytes: number, models: number): void {

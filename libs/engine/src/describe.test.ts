@@ -120,11 +120,11 @@ describe('describeModel', () => {
 
 const L = 'model.topology.config.layers';
 const REFUSALS: readonly (readonly [string, RunSpecInput['model'], string, string])[] = [
-  ['units 2^31', sequential(input, ['Dense', { units: 2 ** 31 }]), `${L}.1`, 'more than 268435456 parameters'],
+  ['units 2^31', sequential(input, ['Dense', { units: 2 ** 31 }]), `${L}.1`, `more than ${LIMITS.modelParameters} parameters`],
   [
     'many large layers',
     sequential(input, ...Array.from({ length: 5 }, () => ['Dense', { units: 12_000 }] as const)),
-    `${L}.3`,
+    `${L}.2`,
     'parameters',
   ],
   ['units -3', sequential(input, ['Dense', { units: -3 }]), `${L}.1.config.units`, 'positive integer'],

@@ -27,9 +27,9 @@ const SAID_WITHIN_MS = 60_000;
 const COLLECT_DEADLINE_MS = 60_000;
 /** A finished run's journal waits this long for the api before the server forgets it. */
 const DRAIN_DEADLINE_MS = 600_000;
-/** A checkpoint that is not stored after this long has failed; the run goes on. */
 /** For the end itself: its report, and the poll that sees it. */
 const STOP_SLACK_MS = 200;
+/** A checkpoint that is not stored after this long has failed; the run goes on. */
 const CUT_DEADLINE_MS = 120_000;
 
 /** What a coordinator is told that takes the place of another. */

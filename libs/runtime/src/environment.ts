@@ -50,6 +50,7 @@ const wholeNumber = z
   .string()
   .regex(/^\d{1,9}$/, 'must be a whole number, 0 to turn it off')
   .transform(Number);
+const STOP_MS = 'must be a whole number of milliseconds from 5000 to 600000';
 const directory = z.string().refine((value) => !value.includes('\0'), 'must be a path');
 
 /** An address, or a range of them like 10.0.0.0/8. */
@@ -116,13 +117,15 @@ export const VARIABLES = {
     .describe('address on which a parameter server listens, for instance 0.0.0.0; PACELINE_DATA_HOST when not set'),
   PACELINE_DATA_PORT: port.default(0).describe('port of the data plane; 0 takes a free one'),
   PACELINE_SOCKET_DIR: directory.optional().describe('folder for Unix sockets of the data plane'),
-  PACELINE_STOP_MS: z.coerce
-    .number()
-    .int()
-    .min(5_000, 'must be 5000 or more')
-    .max(600_000, 'must be 600000 or less')
+  PACELINE_STOP_MS: z
+    .string()
+    .regex(/^\d{1,9}$/, STOP_MS)
+    .transform(Number)
+    .refine((ms) => ms >= 5_000 && ms <= 600_000, STOP_MS)
     .default(5_000)
-    .describe('milliseconds that a parameter server has to finish the round and write a last checkpoint when it is told to end'),
+    .describe(
+      'milliseconds, 5000 to 600000 and 5000 when not set, that a parameter server has to finish the round and write a last checkpoint when it is told to end',
+    ),
   PACELINE_TRANSPORT: z
     .enum(['auto', 'unix', 'tcp'], { error: 'must be auto, unix or tcp' })
     .default('auto')

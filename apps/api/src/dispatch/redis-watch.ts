@@ -7,7 +7,7 @@
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import { RedisUnavailableError, withDeadline } from '@paceline/jobs';
 import type { Logger } from '@paceline/runtime';
-import { Database } from '../database/database.js';
+import { BackgroundDatabase } from '../database/database.js';
 import { Fleet } from '../fleet/fleet.js';
 import { LOGGER } from '../logger.js';
 import { DispatchSignal } from './dispatch-signal.js';
@@ -44,7 +44,7 @@ export class RedisWatch implements OnModuleDestroy {
 
   constructor(
     private readonly redis: RedisConnections,
-    private readonly database: Database,
+    private readonly database: BackgroundDatabase,
     private readonly fleet: Fleet,
     private readonly dispatch: DispatchSignal,
     @Inject(LOGGER) private readonly log: Logger,

@@ -11,7 +11,7 @@ import {
   type FairShares,
   type PlacedRun,
 } from '@paceline/jobs';
-import { Database, type Transaction } from '../database/database.js';
+import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import { Settings } from '../environment.js';
 import { Fleet } from '../fleet/fleet.js';
 import { specOf } from '../runs/run-row.js';
@@ -25,7 +25,7 @@ const LOST_TOGETHER_S = 60;
 @Injectable()
 export class Shares {
   constructor(
-    private readonly database: Database,
+    private readonly database: BackgroundDatabase,
     private readonly fleet: Fleet,
     private readonly settings: Settings,
   ) {}

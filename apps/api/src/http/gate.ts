@@ -57,7 +57,8 @@ export function addGate(
   });
   instance.addHook('preHandler', async (request: FastifyRequest, reply: FastifyReply) => {
     const { viewer } = request as AuthenticatedRequest;
-    const source = (request.body as { query?: unknown } | null | undefined)?.query;
+    const sent = (request.method === 'GET' ? request.query : request.body) as { query?: unknown } | null | undefined;
+    const source = sent?.query;
     if (request.routeOptions.url !== GRAPHQL_ROUTE || !viewer || typeof source !== 'string' || documents.find(source)) return undefined;
     try {
       rates.text(viewer, source, GRAPHQL_LIMITS.tokens);

@@ -1,7 +1,7 @@
 import { Controller, Get, Res } from '@nestjs/common';
 import { createHealthRegistry, type HealthReport } from '@paceline/runtime';
 import type { FastifyReply } from 'fastify';
-import { Database } from '../database/database.js';
+import { BackgroundDatabase } from '../database/database.js';
 import { RedisWatch } from '../dispatch/redis-watch.js';
 import { RETRY_AFTER_SECONDS } from '../fault.js';
 
@@ -15,7 +15,7 @@ export class HealthController {
   private last: { readonly report: Promise<HealthReport>; readonly atMs: number } | undefined;
 
   constructor(
-    database: Database,
+    database: BackgroundDatabase,
     private readonly redis: RedisWatch,
   ) {
     this.health.register('postgresql', async () => void (await database.$queryRaw`SELECT 1`), { timeoutMs: DEADLINE_MS });

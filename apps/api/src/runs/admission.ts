@@ -12,7 +12,7 @@ export interface AdmissionBounds {
   readonly waitMs: number;
 }
 
-/** Of 12 connections to PostgreSQL a third; one creation takes some 50 ms. */
+/** Of 10 connections to PostgreSQL less than half; one creation takes some 50 ms. */
 export const ADMISSION: AdmissionBounds = { atOnce: 4, waiting: 64, waitingOfTeam: 32, waitMs: 5_000 };
 const RETRY_AFTER_SECONDS = 2;
 

@@ -7,7 +7,7 @@ import { datasetInfo, type DatasetInfo } from '@paceline/data';
 import { LIMITS, parseRunSpec, tooLargeFor, type ModelDescription, type RunSpec, type SpecIssue } from '@paceline/spec';
 import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
 import { Database, type Transaction } from '../database/database.js';
-import { isDatabaseOutage } from '../database/outage.js';
+import { isDatabaseOutage, isPoolFull } from '../database/outage.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { Settings } from '../environment.js';
 import { Fleet } from '../fleet/fleet.js';
@@ -109,7 +109,8 @@ export class CreateRun {
       if (made instanceof Run) this.dispatch.wake();
       return made;
     } catch (error) {
-      const made = isDatabaseOutage(error) ? await this.committed(id) : undefined;
+      // A full pool has begun no transaction.
+      const made = isDatabaseOutage(error) && !isPoolFull(error) ? await this.committed(id) : undefined;
       if (made) return made;
       throw error;
     }

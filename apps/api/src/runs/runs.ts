@@ -56,7 +56,7 @@ export class Runs {
   }
 
   /**
-   * The runs of the team that a person may mean, newest first: the one with this id; `@last`, the newest; those of this name; else those whose id
+   * The runs of the team that a person may mean, newest first: the one with this id; `@last`, the newest; those of this name and those whose id
    * begins or ends with these four or more characters. Runs of the same minute begin alike (UUIDv7), but end at random.
    */
   async meant(viewer: Viewer, reference: string): Promise<Run[]> {
@@ -65,13 +65,14 @@ export class Runs {
     const newest = { orderBy: [{ createdAt: 'desc' as const }, { id: 'desc' as const }], take: MAX_MEANT, omit: WITHOUT_MODEL };
     if (reference === '@last') return (await this.database.run.findMany({ ...newest, where: { teamId }, take: 1 })).map(toRun);
     const name = storable(reference);
-    const named = await this.database.run.findMany({ ...newest, where: { teamId, name } });
-    if (named.length > 0 || !PART_OF_ID.test(reference)) return named.map(toRun);
+    if (!PART_OF_ID.test(reference)) return (await this.database.run.findMany({ ...newest, where: { teamId, name } })).map(toRun);
     const part = reference.toLowerCase();
     const ids = await this.database.$queryRaw<{ id: string }[]>`
       SELECT "id"::text AS "id" FROM "Run" WHERE "teamId" = ${teamId}::uuid AND ("id"::text LIKE ${`${part}%`} OR "id"::text LIKE ${`%${part}`})
        ORDER BY "createdAt" DESC, "id" DESC LIMIT ${MAX_MEANT}`;
-    return (await this.database.run.findMany({ ...newest, where: { id: { in: ids.map(({ id }) => id) } } })).map(toRun);
+    return (
+      await this.database.run.findMany({ ...newest, where: { teamId, OR: [{ name }, { id: { in: ids.map(({ id }) => id) } }] } })
+    ).map(toRun);
   }
 
   /** Newest first. @throws Fault INVALID_INPUT */

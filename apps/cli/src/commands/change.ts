@@ -40,7 +40,7 @@ export function addChangeCommands(program: Command, act: Act): void {
   change(
     'cancel',
     'Ends a run for good: it cannot be resumed. Checkpoints that it has written stay, and `paceline train --resume-from RUN` begins a new run with them.\n' +
-      'On a terminal it asks first when the run has trained for more than 5 minutes.',
+      'On a terminal it asks first when the run has trained for more than 5 minutes, or was named as @last.',
   )
     .option('-y, --yes', 'do not ask')
     .action(act(cancel));
@@ -103,7 +103,7 @@ async function cancel(context: CommandContext, command: Command, reference: stri
   const { terminal } = context;
   const client = context.connect();
   const id = await whichRun(client, reference);
-  if (!command.opts<{ yes?: boolean }>().yes && !(await isAgreed(context, client, id))) {
+  if (!command.opts<{ yes?: boolean }>().yes && !(await isAgreed(context, client, id, reference === '@last'))) {
     terminal.note('Nothing was changed.');
     return EXIT.interrupted;
   }
@@ -122,18 +122,18 @@ async function cancel(context: CommandContext, command: Command, reference: stri
   return EXIT.ok;
 }
 
-/** Asks about a run that has trained for long, where somebody can answer. */
-async function isAgreed({ terminal }: CommandContext, client: PacelineClient, id: string): Promise<boolean> {
+/** Asks about a run that has trained for long, or that was not named (`@last` may be a colleague's by now), where somebody can answer. */
+async function isAgreed({ terminal }: CommandContext, client: PacelineClient, id: string, isUnnamed: boolean): Promise<boolean> {
   if (terminal.json || !terminal.stderr.isTTY || !process.stdin.isTTY) return true;
   const run = await client.runProgress(id);
-  if (!run?.startedAt || FINAL_STATUSES.has(run.status)) return true;
-  const trainedMs = Date.now() - Date.parse(run.startedAt);
-  if (trainedMs < LONG_MS) return true;
+  if (!run || FINAL_STATUSES.has(run.status)) return true;
+  const beganMs = Date.now() - Date.parse(run.startedAt ?? run.createdAt);
+  if (!isUnnamed && (run.startedAt === null || beganMs < LONG_MS)) return true;
   const { round, totalRounds } = run.progress;
   const reader = createInterface({ input: process.stdin, output: process.stderr });
   try {
     const answer = await reader.question(
-      `${said(run)} began ${duration(trainedMs / 1000)} ago and is at round ${round} of ${totalRounds}. End it for good? [y/N] `,
+      `${said(run)} began ${duration(beganMs / 1000)} ago and is at round ${round} of ${totalRounds}. End it for good? [y/N] `,
     );
     return /^y(es)?$/i.test(answer.trim());
   } finally {

@@ -23,7 +23,7 @@ export function addTeamCommands(program: Command, act: Act): void {
     .description('Shows your team, or another one for the administrator.')
     .option(...TEAM_OPTION)
     .action(act(showTeam));
-  const key = program.command('key').description('Keys of a team: PACELINE_API_KEY, or the key to sign in with.');
+  const key = program.command('key').description('Keys of a team. Programs use one as PACELINE_API_KEY, people sign in with one.');
   key
     .command('create')
     .description('Makes a key. It is shown once; the api keeps only its hash.')
@@ -47,12 +47,11 @@ async function createTeam(context: CommandContext, _command: Command, name: stri
   const { terminal } = context;
   const client = context.connect();
   const team = await client.createTeam(name);
+  // Before the key: without its id the team could not be named when the second request fails.
+  if (!terminal.json) terminal.print(`team  ${clean(team.name)}  ${team.id}`);
   const { secret } = await client.createApiKey(team.id, FIRST_KEY);
   if (terminal.json) terminal.document({ team: { id: team.id, name: team.name }, key: secret });
-  else {
-    terminal.print(`team  ${clean(team.name)}  ${team.id}`);
-    printSecret(context, secret);
-  }
+  else printSecret(context, secret);
   return EXIT.ok;
 }
 

@@ -243,8 +243,12 @@ function announce(stack: LocalStack, apiKey: string, dataDir: string, terminal: 
   line('api key', apiKey);
   line('data', dataDir);
   line('logs', stack.logDir);
-  terminal.print(`Paste in another terminal: cd ${CHECKOUT} && npx paceline train --epochs 1`);
+  const home = process.env['PACELINE_HOME'] ? `PACELINE_HOME=${quoted(process.env['PACELINE_HOME'])} ` : '';
+  terminal.print(`Paste in another terminal: cd ${quoted(CHECKOUT)} && ${home}npx paceline train --epochs 1`);
 }
+
+/** For a POSIX shell, where it has to be. */
+const quoted = (text: string): string => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
 
 /** Opens the dashboard signed in: what stands behind # is not sent to any server. */
 const linkTo = (url: string, apiKey: string): string => `${url}/#key=${encodeURIComponent(apiKey)}`;

@@ -248,7 +248,7 @@ class Starter {
     const { host, tokenSecret, bootstrapKey, dataDir } = this.options;
     return {
       ...inherited(),
-      ...passed(TEAM_LIMITS),
+      ...passed(API_LIMITS),
       DATABASE_URL: databaseUrl,
       REDIS_URL: redisUrl,
       PACELINE_HOST: host,
@@ -302,12 +302,17 @@ function inherited(): NodeJS.ProcessEnv {
   };
 }
 
-const TEAM_LIMITS = [
+const API_LIMITS = [
   'PACELINE_TEAM_ACTIVE_RUNS',
   'PACELINE_TEAM_SERVER_PLACES',
   'PACELINE_TEAM_WORKERS',
   'PACELINE_TEAM_PARAMETERS',
   'PACELINE_TEAM_SHARE_PERCENT',
+  'PACELINE_REQUESTS_PER_MINUTE',
+  'PACELINE_SOCKETS_PER_KEY',
+  'PACELINE_SOCKETS_PER_TEAM',
+  'PACELINE_TRUSTED_PROXIES',
+  'PACELINE_METRICS_TOKEN',
 ];
 const LEAK_LIMITS = ['PACELINE_LEAK_TENSORS', 'PACELINE_LEAK_TENSORS_MB', 'PACELINE_LEAK_RSS_MB'];
 

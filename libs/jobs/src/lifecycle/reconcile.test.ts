@@ -159,7 +159,7 @@ describe('the team of a run', () => {
   it('may have no more workers: no seat is offered, and the reason says so', () => {
     expect(seatKinds(1).map(({ kind }) => kind)).toContain('open-seat');
     expect(seatKinds(0)).toEqual([
-      { kind: 'explain', reason: 'waits for a worker: other runs of the team hold all that its limit allows (workers)' },
+      { kind: 'explain', reason: 'waits for a worker: other runs of the team hold all that its limit allows (workers)', isWaiting: true },
     ]);
   });
 });

@@ -45,7 +45,14 @@ test('seeds of random faults break no invariant, end, and take every row of ever
 
 test('a row that is taken, and is said to be out of reach, is told', () => {
   const tally = emptyTally();
-  for (const row of ['member.view', 'member.viewOld', 'run-status.PENDING>QUEUED', 'token-shard.drop', 'token-coordinator.issue'])
+  for (const row of [
+    'member.view',
+    'member.viewOld',
+    'run-status.PENDING>QUEUED',
+    'attempt-end.restart',
+    'token-shard.drop',
+    'token-coordinator.issue',
+  ])
     tally.rows[row] = 1;
   for (const row of ['standby.order', 'replication.acknowledged', 'shard.view', 'token-member.view', 'coordinator.commit'])
     tally.rows[row] = 2;

@@ -36,6 +36,7 @@ const CONTROL_PLANE: Readonly<Record<string, readonly string[]>> = {
 
 const IN_ORDER = 'connections keep their order, and who was replaced is not heard any more';
 const IN_ONE_TRANSACTION = 'a run is accepted in the transaction that creates it';
+const NOT_EXTENDED = 'the simulated run has one length, and nobody extends it; test/api/run-requests.test.ts takes it';
 const OF_ANOTHER_RUN =
   'only a run that began with the checkpoint of another may have nothing to go on from; test/api/run-requests.test.ts takes it';
 
@@ -49,7 +50,11 @@ export const NOT_REACHED: Readonly<Record<string, string>> = {
   'run-status.PAUSED>FAILED': OF_ANOTHER_RUN,
   'run-status.RECOVERING>FAILED': OF_ANOTHER_RUN,
   'attempt-end.sharedLoss': 'there is one run, so no server holds parts of two; attempt-end.test.ts takes it',
-  'run-status.SUCCEEDED>QUEUED': 'the simulated run has one length, and nobody extends it; test/api/run-requests.test.ts takes it',
+  'run-status.SUCCEEDED>QUEUED': NOT_EXTENDED,
+  'run-status.QUEUED>SUCCEEDED': NOT_EXTENDED,
+  'run-status.PROVISIONING>SUCCEEDED': NOT_EXTENDED,
+  'run-status.PAUSED>SUCCEEDED': NOT_EXTENDED,
+  'run-status.RECOVERING>SUCCEEDED': NOT_EXTENDED,
 };
 
 /** Rows that a few seeds in ten thousand take: a sweep need not. */
