@@ -177,7 +177,8 @@ describe('without anybody to train', () => {
   it('tells a run that is not there from one that is', async () => {
     await open('/runs/0198c7a5-0000-7000-8000-000000000000');
     await heading('There is no such run').waitFor();
-    await page.goto(`${stack.url}/nowhere`);
+    watcher.expect(/status of 404/);
+    expect((await page.goto(`${stack.url}/nowhere`))?.status()).toBe(404);
     await heading('There is no such page').waitFor();
   });
 
