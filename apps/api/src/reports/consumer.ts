@@ -123,7 +123,8 @@ export class ReportsConsumer implements OnModuleDestroy {
     if (changed) this.dispatch.wake();
     if (ack && (report.entries.length > 0 || mustStop)) {
       await this.control.write(report.runId, {
-        ...ackFields(ack.attempt, report.term ?? 1, ack.n),
+        // A report without entries has nothing to acknowledge: of an older attempt it would take back what was acknowledged before.
+        ...(report.entries.length > 0 ? ackFields(ack.attempt, report.term ?? 1, ack.n) : {}),
         ...(mustStop ? { action: cancelField(report.attempt) } : {}),
       });
     }
