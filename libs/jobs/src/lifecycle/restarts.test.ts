@@ -47,6 +47,14 @@ it('what several runs lost together is charged to none, and comes to an end all 
   expect(attempts).toBe(5 * CAP_FACTOR);
 });
 
+it('a run without restarts outlives what a neighbour caused, and ends at the first loss of its own', () => {
+  expect(chargeRestart(NO_RESTARTS, 0, 5).isGranted).toBe(false);
+  let count = NO_RESTARTS;
+  let attempts = 0;
+  for (let charge = excuseRestart(count, 0, 0); charge.isGranted; charge = excuseRestart(count, 0, 0), attempts++) count = charge.count;
+  expect([attempts, restartsLeft(count, 0), chargeRestart(count, 0, 0).isGranted]).toEqual([CAP_FACTOR, 0, false]);
+});
+
 it('pauses double, lie in their upper half and end at the longest', () => {
   expect([1, 2, 3, 4].map((used) => restartPauseMs(used, () => 0))).toEqual([100, 200, 400, 800]);
   expect([1, 2, 3, 4].map((used) => restartPauseMs(used, () => 0.999_999))).toEqual([200, 400, 800, 1600]);

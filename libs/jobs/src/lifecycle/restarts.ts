@@ -1,7 +1,8 @@
 /**
  * How often a run may be started anew, and after which pause. One budget for all causes: `spec.restarts` attempts in a row
  * without progress. A committed round beyond the best of all attempts before refills it; in all, a run gets at most
- * `CAP_FACTOR` times its budget, so that none goes round for ever. What several runs lost together is charged to none of them.
+ * `CAP_FACTOR` times its budget, so that none goes round for ever. What several runs lost together is charged to none of them: also a run
+ * without restarts outlives `CAP_FACTOR` such losses.
  */
 export interface RestartCount {
   /** Restarts since a round beyond the previous best was committed. */
@@ -18,6 +19,8 @@ export const CAP_FACTOR = 10;
 const FIRST_PAUSE_MS = 200;
 export const LONGEST_PAUSE_MS = 30_000;
 
+const mostInAll = (budget: number): number => CAP_FACTOR * Math.max(1, budget);
+
 export interface Charge {
   readonly isGranted: boolean;
   /** To be stored, granted or not. */
@@ -32,7 +35,7 @@ export function chargeRestart(count: RestartCount, budget: number, committedRoun
   const isProgress = committedRounds > count.bestRound;
   const used = isProgress ? 0 : count.used;
   const bestRound = Math.max(count.bestRound, committedRounds);
-  if (used >= budget || count.total >= CAP_FACTOR * budget) return { isGranted: false, count: { used, total: count.total, bestRound } };
+  if (used >= budget || count.total >= mostInAll(budget)) return { isGranted: false, count: { used, total: count.total, bestRound } };
   return { isGranted: true, count: { used: used + 1, total: count.total + 1, bestRound } };
 }
 
@@ -43,13 +46,13 @@ export function chargeRestart(count: RestartCount, budget: number, committedRoun
 export function excuseRestart(count: RestartCount, budget: number, committedRounds: number): Charge {
   const used = committedRounds > count.bestRound ? 0 : count.used;
   const bestRound = Math.max(count.bestRound, committedRounds);
-  if (count.total >= CAP_FACTOR * budget) return { isGranted: false, count: { used, total: count.total, bestRound } };
+  if (count.total >= mostInAll(budget)) return { isGranted: false, count: { used, total: count.total, bestRound } };
   return { isGranted: true, count: { used, total: count.total + 1, bestRound } };
 }
 
 /** Restarts that are left without progress. */
 export const restartsLeft = ({ used, total }: RestartCount, budget: number): number =>
-  Math.max(0, Math.min(budget - used, CAP_FACTOR * budget - total));
+  Math.max(0, Math.min(budget - used, mostInAll(budget) - total));
 
 /**
  * Pause before the n-th restart without progress: doubles, and lies anywhere in its upper half, so that runs which lost one
