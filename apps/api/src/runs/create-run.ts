@@ -15,7 +15,7 @@ import type { Prisma } from '../generated/prisma/client.js';
 import { Conflict, InvalidInput, LimitReached, NotFound } from '../graphql/result.types.js';
 import { IdempotencyKeys, type Remember } from '../idempotency/idempotency-keys.js';
 import type { Viewer } from '../teams/authentication.js';
-import { activeUse, limitsOfTeam, lockTeam } from '../teams/team-limits.js';
+import { lockTeam, refusedByLimits } from '../teams/team-limits.js';
 import { uuidv7 } from '../text-input.js';
 import { placeServers } from './attempts.js';
 import { ModelDescriptions } from './model-description.js';
@@ -23,7 +23,7 @@ import { Admission } from './admission.js';
 import { findResumePoint, inheritedFrom, lengthened, modelIssues, resumeIssues, type ResumeFrom } from './resume-from.js';
 import { toRun, WITHOUT_MODEL } from './run-row.js';
 import { toAttempt } from './runs.js';
-import { exceeded, serverProcesses, waitingAt, waitsForServers, type RestorePoint } from '@paceline/jobs';
+import { serverProcesses, waitingAt, waitsForServers, type RestorePoint } from '@paceline/jobs';
 import { Run } from './run.types.js';
 import { StatusMoves } from './status-moves.js';
 
@@ -103,7 +103,9 @@ export class CreateRun {
     const id = uuidv7();
     try {
       const made = await this.database.transact(async (transaction) => {
-        const refused = await this.refusedByLimits(transaction, viewer, prepared);
+        await lockTeam(transaction, viewer.teamId);
+        const asked = { activeRuns: 1, serverPlaces: serverProcesses(prepared.spec), parameters: prepared.model.parameterCount };
+        const refused = await refusedByLimits(transaction, viewer.teamId, this.settings, asked);
         return refused ?? this.insert(transaction, { id, viewer, prepared, reason, remember });
       });
       if (made instanceof Run) this.dispatch.wake();
@@ -130,19 +132,6 @@ export class CreateRun {
       }
     }
     return undefined;
-  }
-
-  /** Under the lock of the team's row, so that two runs at the same moment cannot both be the last that is allowed. */
-  private async refusedByLimits(
-    transaction: Transaction,
-    { teamId }: Viewer,
-    { spec, model }: Prepared,
-  ): Promise<LimitReached | undefined> {
-    await lockTeam(transaction, teamId);
-    const team = await transaction.team.findUniqueOrThrow({ where: { id: teamId } });
-    const asked = { serverPlaces: serverProcesses(spec), parameters: model.parameterCount };
-    const refused = exceeded(limitsOfTeam(team, this.settings), await activeUse(transaction, teamId), asked);
-    return refused && new LimitReached(refused);
   }
 
   private async prepare(

@@ -1,12 +1,13 @@
 /** Limits of a team and what of them is in use, read so that two requests at the same moment cannot both take the last place. */
-import { ACTIVE_STATUSES, DEFAULT_TEAM_LIMITS, limitsOf, type TeamLimits, type TeamUse } from '@paceline/jobs';
+import { ACTIVE_STATUSES, DEFAULT_TEAM_LIMITS, exceeded, limitsOf, type TeamLimits, type TeamUse } from '@paceline/jobs';
 import type { Database, Transaction } from '../database/database.js';
 import type { Settings } from '../environment.js';
 import type { Prisma } from '../generated/prisma/client.js';
+import { LimitReached } from '../graphql/result.types.js';
 
 type LimitColumns = Pick<Prisma.TeamGetPayload<object>, 'maxActiveRuns' | 'maxServerPlaces' | 'maxWorkers' | 'maxParameters'>;
 
-/** What is counted under this lock stays true until the transaction ends. */
+/** What is counted under this lock stays true until the transaction ends. Who locks a run's row too, locks the team's first. */
 export async function lockTeam(transaction: Transaction, teamId: string): Promise<void> {
   await transaction.$queryRaw`SELECT 1 FROM "Team" WHERE "id" = ${teamId}::uuid FOR NO KEY UPDATE`;
 }
@@ -29,4 +30,16 @@ export async function activeUse(database: Database | Transaction, teamId: string
     _sum: { parameterCount: true },
   });
   return { activeRuns: _count, parameters: Number(_sum.parameterCount ?? 0) };
+}
+
+/** Under the lock of the team's row, so that two runs at the same moment cannot both be the last that is allowed. */
+export async function refusedByLimits(
+  transaction: Transaction,
+  teamId: string,
+  settings: Settings,
+  asked: Parameters<typeof exceeded>[2],
+): Promise<LimitReached | undefined> {
+  const team = await transaction.team.findUniqueOrThrow({ where: { id: teamId } });
+  const refused = exceeded(limitsOfTeam(team, settings), await activeUse(transaction, teamId), asked);
+  return refused && new LimitReached(refused);
 }

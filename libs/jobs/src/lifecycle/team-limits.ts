@@ -1,6 +1,6 @@
 /**
- * What one team may have of the fleet at a time. `activeRuns` and `parameters` are refused when a run is created; `serverPlaces` and `workers`
- * make runs wait (fair-share.ts, seating.ts), and only a run that could never be placed is refused.
+ * What one team may have of the fleet at a time. `activeRuns` and `parameters` are refused when a run is created,
+ * or extended after its end; `serverPlaces` and `workers` make runs wait (fair-share.ts, seating.ts), and only a run that could never be placed is refused.
  */
 export interface TeamLimits {
   /** Runs that are not over. */
@@ -62,23 +62,38 @@ const WHAT: Readonly<Record<TeamLimit, string>> = {
   parameters: 'parameters in runs that are not over',
 };
 
-/** @param asked of a run that is about to be created @returns the first limit that it would pass */
+const FEWER: Readonly<Record<'serverPlaces' | 'workers', string>> = {
+  serverPlaces: 'Ask for fewer (strategy.servers, strategy.standby), or ask the administrator for a larger limit (setTeamLimits).',
+  workers: 'Ask the administrator for a larger limit (setTeamLimits).',
+};
+
+/**
+ * @param asked of a run that is about to be created or to go on; `activeRuns` and `parameters` are 0 for one that counts already
+ * @returns the first limit that it would pass
+ */
 export function exceeded(
   limits: TeamLimits,
   used: Pick<TeamUse, 'activeRuns' | 'parameters'>,
-  asked: { readonly serverPlaces: number; readonly parameters: number },
+  asked: { readonly activeRuns: number; readonly serverPlaces: number; readonly parameters: number },
 ): LimitExceeded | undefined {
-  const refused = (limit: TeamLimit, inUse: number, more: number): LimitExceeded | undefined => {
+  const refused = (limit: TeamLimit, inUse: number, more: number, why: string): LimitExceeded | undefined => {
     const most = limits[limit];
-    if (most === null || inUse + more <= most) return undefined;
-    const message = `The team's limit is ${most} ${WHAT[limit]}: ${inUse} are in use and ${more} more ${more === 1 ? 'is' : 'are'} asked for. Cancel runs or wait, or ask the administrator for a larger limit (setTeamLimits).`;
-    return { limit, most, used: inUse, asked: more, message };
+    if (most === null || more === 0 || inUse + more <= most) return undefined;
+    return { limit, most, used: inUse, asked: more, message: `The team's limit is ${most} ${WHAT[limit]}: ${why}` };
   };
+  const together = (limit: TeamLimit, inUse: number, more: number) =>
+    refused(
+      limit,
+      inUse,
+      more,
+      `${inUse} are in use and ${more} more ${more === 1 ? 'is' : 'are'} asked for. Cancel runs or wait, or ask the administrator for a larger limit (setTeamLimits).`,
+    );
+  // What others hold now passes; a run that is larger than the limit itself would wait for ever.
+  const alone = (limit: keyof typeof FEWER, more: number) => refused(limit, 0, more, `this run alone needs ${more}. ${FEWER[limit]}`);
   return (
-    refused('activeRuns', used.activeRuns, 1) ??
-    refused('parameters', used.parameters, asked.parameters) ??
-    // What others hold now passes; a run that is larger than the limit itself would wait for ever.
-    refused('serverPlaces', 0, asked.serverPlaces) ??
-    refused('workers', 0, 1)
+    together('activeRuns', used.activeRuns, asked.activeRuns) ??
+    together('parameters', used.parameters, asked.parameters) ??
+    alone('serverPlaces', asked.serverPlaces) ??
+    alone('workers', 1)
   );
 }
