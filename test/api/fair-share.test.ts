@@ -1,8 +1,11 @@
-/** Which run gets the next place on the servers, over real queues. The rules are held by fair-share.test.ts of libs/jobs. */
+/**
+ * Which run gets the next place on the servers, over real queues, and which may go on within the limits of its team.
+ * The rules are held by fair-share.test.ts and team-limits.test.ts of libs/jobs.
+ */
 import { describe, expect, it } from 'vitest';
 import { Queues } from '../../apps/api/src/dispatch/queues.js';
-import { onAFreshPlane, type ScriptedFleet } from './scripted-fleet.js';
-import { createRun, until, type ControlPlane } from './services.js';
+import { checkpointWritten, onAFreshPlane, type ScriptedFleet } from './scripted-fleet.js';
+import { CREATE_RUN, createRun, until, untilStatus, type ControlPlane } from './services.js';
 
 let plane: ControlPlane;
 let fleet: ScriptedFleet;
@@ -28,5 +31,56 @@ describe('places of servers', () => {
     await until('the reason', async () => /the team holds 3 of 16 places, and one team may hold 3/.test(await reasonOf(small, others[2]!)));
     expect(await isSent(many[12]!)).toBe(false);
     expect(await reasonOf(small, others[2]!)).not.toContain('greedy');
+  });
+});
+
+describe('a run that goes on', () => {
+  const ask = async (request: 'pause' | 'resume' | 'extend', id: string, rest = '') =>
+    (
+      await plane.admin.gql(
+        `mutation($id: ID!) { asked: ${request}Run(id: $id${rest}) { __typename ... on LimitReached { message limit most used asked } } }`,
+        { id },
+      )
+    ).data.asked;
+  const statusOf = (id: string, status: string) =>
+    untilStatus(async () => (await plane.admin.gql('query($id: ID!) { run(id: $id) { status } }', { id })).data.run, status);
+  async function setLimits(limits: object): Promise<void> {
+    const { data } = await plane.admin.gql('{ viewer { team { id } } }');
+    const set = 'mutation($id: ID!, $limits: TeamLimitsInput!) { asked: setTeamLimits(teamId: $id, limits: $limits) { __typename } }';
+    const answer = await plane.admin.gql(set, { id: data.viewer.team.id, limits });
+    expect(answer.data.asked.__typename).toBe('SetTeamLimitsSuccess');
+  }
+
+  it('counts again when it was over, and its servers must fit; beside creations at the same moment no lock waits for another', async () => {
+    const { id, coordinator } = await fleet.training(plane, { length: { epochs: 5 } });
+    await coordinator.publish([checkpointWritten(1, 1175, { reason: 'final' })], { round: 1175 });
+    await coordinator.finish();
+    await statusOf(id, 'SUCCEEDED');
+    const waits = await createRun(plane.admin);
+    await ask('pause', waits);
+    await statusOf(waits, 'PAUSED');
+    await setLimits({ activeRuns: 1, serverPlaces: 2 });
+    try {
+      expect(await ask('extend', id, ', epochs: 1')).toEqual({
+        __typename: 'LimitReached',
+        limit: 'activeRuns',
+        most: 1,
+        used: 1,
+        asked: 1,
+        message: expect.stringMatching(/limit is 1 runs that are not over: 1 are in use/),
+      });
+      const rest = await plane.admin.post(`/api/v1/runs/${id}/extend`).send({ epochs: 1 });
+      expect([rest.status, rest.body.code]).toEqual([409, 'LIMIT_REACHED']);
+      expect(await ask('resume', waits, ', servers: 3')).toMatchObject({ __typename: 'LimitReached', limit: 'serverPlaces', asked: 3 });
+      const together = await Promise.all([
+        ...Array.from({ length: 4 }, () => ask('extend', id, ', epochs: 1')),
+        ...Array.from({ length: 4 }, () => plane.admin.gql(CREATE_RUN, { spec: {} }).then(({ data }) => data.createRun)),
+        ask('resume', waits, ', servers: 2'),
+      ]);
+      expect(together.map(({ __typename }) => __typename)).toEqual([...Array<string>(8).fill('LimitReached'), 'ChangeRunSuccess']);
+    } finally {
+      await setLimits({ activeRuns: null, serverPlaces: null });
+    }
+    expect(await ask('extend', id, ', epochs: 1')).toEqual({ __typename: 'ChangeRunSuccess' });
   });
 });

@@ -78,7 +78,7 @@ function wire(databaseUrl: string) {
     executor: new Executor(database, queues, control, moves, attempts, arbiter, signals, log),
     reports: new FleetReports(database, fleet, new ServerSightings(fleet), attempts, moves, signals, dispatch, log),
     journal: new JournalStore(database, moves, attempts, signals),
-    requests: new RunRequests(database, keys, moves, attempts, signals, dispatch),
+    requests: new RunRequests(database, keys, moves, attempts, signals, dispatch, settings),
     create: new CreateRun(database, keys, new ClusterSpecs(database, keys), fleet, moves, dispatch, settings),
   };
 }

@@ -150,7 +150,7 @@ export class RunsController {
   }
 
   /** @throws Fault when the request was refused */
-  private async answer(asked: Promise<Run | InvalidInput | NotFound | Conflict>) {
+  private async answer(asked: Promise<Run | InvalidInput | NotFound | Conflict | LimitReached>) {
     return this.toJson(accepted(await asked));
   }
 

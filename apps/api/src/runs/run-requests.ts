@@ -4,20 +4,23 @@
  * is under way changes nothing. Another team's run is not there.
  */
 import { Injectable } from '@nestjs/common';
-import { NO_CHECKPOINT, ONLY_BEYOND, requested, type AskedOfRun, type RequestStep } from '@paceline/jobs';
+import { isOver, NO_CHECKPOINT, ONLY_BEYOND, requested, type AskedOfRun, type RequestStep } from '@paceline/jobs';
 import { Database, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
-import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
+import { Settings } from '../environment.js';
+import { Conflict, InvalidInput, NotFound, type LimitReached } from '../graphql/result.types.js';
 import { IdempotencyKeys, type KeyedRequest, type Remember } from '../idempotency/idempotency-keys.js';
 import type { Viewer } from '../teams/authentication.js';
+import { lockTeam, refusedByLimits } from '../teams/team-limits.js';
 import { isUuid } from '../text-input.js';
 import { Attempts } from './attempts.js';
-import { columnsOf, toRun, WITHOUT_MODEL } from './run-row.js';
+import { columnsOf, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
 import { RunSignals } from './run-signals.js';
 import type { Run } from './run.types.js';
 import { StatusMoves, type LockedRun } from './status-moves.js';
 
-type Outcome = Run | NotFound | Conflict | InvalidInput;
+type Refusal = Conflict | InvalidInput | LimitReached;
+type Outcome = Run | NotFound | Refusal;
 
 @Injectable()
 export class RunRequests {
@@ -28,6 +31,7 @@ export class RunRequests {
     private readonly attempts: Attempts,
     private readonly signals: RunSignals,
     private readonly dispatch: DispatchSignal,
+    private readonly settings: Settings,
   ) {}
 
   /** RUNNING: PAUSED within 10 s, at the next commit; before and between attempts at once. */
@@ -69,15 +73,25 @@ export class RunRequests {
     const outcome = await this.database.transact(async (transaction) => {
       const where = { id, teamId: viewer.teamId };
       if (!isUuid(id) || (await transaction.run.count({ where })) === 0) return new NotFound('run with this id');
+      if (asked.request === 'resume' || asked.request === 'extend') await lockTeam(transaction, viewer.teamId);
       const run = (await this.moves.lock(transaction, id))!;
       const row = await transaction.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL });
-      const refusal = await this.carryOut(transaction, run, requested(row, asked, new Date()));
+      const step = requested(row, asked, new Date());
+      const refusal = (await this.limited(transaction, row, step)) ?? (await this.carryOut(transaction, run, step));
       if (!refusal) await remember?.(transaction, id);
       return refusal ?? toRun(await transaction.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL }));
     });
     this.signals.changed(id);
     this.dispatch.wake();
     return outcome;
+  }
+
+  /** A run that goes on asks for places again; one that was over also counts again. */
+  private async limited(transaction: Transaction, row: RunRow, step: RequestStep): Promise<LimitReached | undefined> {
+    if (step.does !== 'begin') return undefined;
+    const counts = isOver(row.status) ? { activeRuns: 1, parameters: Number(row.parameterCount) } : { activeRuns: 0, parameters: 0 };
+    const serverPlaces = step.run.serverCount ?? row.serverCount;
+    return refusedByLimits(transaction, row.teamId, this.settings, { ...counts, serverPlaces });
   }
 
   private async carryOut(transaction: Transaction, run: LockedRun, step: RequestStep): Promise<Conflict | InvalidInput | undefined> {

@@ -341,7 +341,7 @@ export class ResumeFromInput {
 
 export const ChangeRunResult = createUnionType({
   name: 'ChangeRunResult',
-  types: () => [ChangeRunSuccess, InvalidInput, NotFound, Conflict] as const,
+  types: () => [ChangeRunSuccess, InvalidInput, NotFound, Conflict, LimitReached] as const,
 });
 export const CancelRunResult = createUnionType({ name: 'CancelRunResult', types: () => [CancelRunSuccess, NotFound, Conflict] as const });
 

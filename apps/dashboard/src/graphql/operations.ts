@@ -262,12 +262,13 @@ export type PauseRunResult = {
       }
     | { readonly __typename: 'InvalidInput'; readonly code: string; readonly message: string }
     | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
-    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string };
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'LimitReached'; readonly code: string; readonly message: string };
 };
 export type PauseRunVariables = { readonly id: string };
 export const PauseRun: Operation<PauseRunResult, PauseRunVariables> = {
   name: 'PauseRun',
-  text: 'mutation PauseRun($id: ID!) { pauseRun(id: $id) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } }',
+  text: 'mutation PauseRun($id: ID!) { pauseRun(id: $id) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } ... on LimitReached { code message } }',
 };
 
 export type ResumeRunResult = {
@@ -278,12 +279,13 @@ export type ResumeRunResult = {
       }
     | { readonly __typename: 'InvalidInput'; readonly code: string; readonly message: string }
     | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
-    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string };
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'LimitReached'; readonly code: string; readonly message: string };
 };
 export type ResumeRunVariables = { readonly id: string };
 export const ResumeRun: Operation<ResumeRunResult, ResumeRunVariables> = {
   name: 'ResumeRun',
-  text: 'mutation ResumeRun($id: ID!) { resumeRun(id: $id) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } }',
+  text: 'mutation ResumeRun($id: ID!) { resumeRun(id: $id) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } ... on LimitReached { code message } }',
 };
 
 export type ScaleRunResult = {
@@ -294,12 +296,13 @@ export type ScaleRunResult = {
       }
     | { readonly __typename: 'InvalidInput'; readonly code: string; readonly message: string }
     | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
-    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string };
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'LimitReached'; readonly code: string; readonly message: string };
 };
 export type ScaleRunVariables = { readonly id: string; readonly workers: number };
 export const ScaleRun: Operation<ScaleRunResult, ScaleRunVariables> = {
   name: 'ScaleRun',
-  text: 'mutation ScaleRun($id: ID!, $workers: Int!) { scaleRun(id: $id, workers: $workers) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } }',
+  text: 'mutation ScaleRun($id: ID!, $workers: Int!) { scaleRun(id: $id, workers: $workers) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } ... on LimitReached { code message } }',
 };
 
 export type ExtendRunResult = {
@@ -310,12 +313,13 @@ export type ExtendRunResult = {
       }
     | { readonly __typename: 'InvalidInput'; readonly code: string; readonly message: string }
     | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
-    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string };
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'LimitReached'; readonly code: string; readonly message: string };
 };
 export type ExtendRunVariables = { readonly id: string; readonly rounds?: number | null; readonly epochs?: number | null };
 export const ExtendRun: Operation<ExtendRunResult, ExtendRunVariables> = {
   name: 'ExtendRun',
-  text: 'mutation ExtendRun($id: ID!, $rounds: Int, $epochs: Int) { extendRun(id: $id, rounds: $rounds, epochs: $epochs) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } }',
+  text: 'mutation ExtendRun($id: ID!, $rounds: Int, $epochs: Int) { extendRun(id: $id, rounds: $rounds, epochs: $epochs) { ...Changed } } fragment Changed on ChangeRunResult { __typename ... on ChangeRunSuccess { run { status } } ... on InvalidInput { code message } ... on NotFound { code message } ... on Conflict { code message } ... on LimitReached { code message } }',
 };
 
 export type RunEventsResult = {
