@@ -4,6 +4,9 @@
  * sent, not what became of it: a checkpoint that is newer by now, or a default that changed, makes no difference. The row is written in
  * the transaction that makes the thing, so there are both or none.
  *
+ * Of equal requests that come at once to this process one is carried out; the others wait for it and are answered alike, so that they take no
+ * turn of anybody's. Between processes the key in the table decides.
+ *
  * Keys of a team are one list over all operations. They are kept for 30 days.
  */
 import { createHash } from 'node:crypto';
@@ -19,6 +22,8 @@ export const KEPT_DAYS = 30;
 const SWEEP_EVERY_MS = 3_600_000;
 const SWEPT_AT_ONCE = 5_000;
 const MAX_DEPTH = 64;
+/** Keys whose first request is under way; beyond that the table alone decides. */
+const MAX_UNDER_WAY = 10_000;
 
 export interface KeyedRequest {
   readonly operation: string;
@@ -32,9 +37,18 @@ export interface KeyedRequest {
 /** Writes the key down beside what was made; does nothing for a request without a key. */
 export type Remember = (transaction: Transaction, resultId: string) => Promise<void>;
 
+/** The first request under a key, while it is carried out. */
+interface UnderWay {
+  /** Equal for requests that ask the same with the same API key. */
+  readonly identity: string;
+  /** Never rejects: gives the answer, or throws what was thrown. */
+  readonly ended: Promise<() => unknown>;
+}
+
 @Injectable()
 export class IdempotencyKeys implements OnModuleInit, OnModuleDestroy {
   private timer: NodeJS.Timeout | undefined;
+  private readonly underWay = new Map<string, UnderWay>();
 
   constructor(
     private readonly database: Database,
@@ -75,15 +89,49 @@ export class IdempotencyKeys implements OnModuleInit, OnModuleDestroy {
       onReplay?.();
       return { answer: await replay(row.resultId) };
     };
+    const identity = `${viewer.apiKeyId} ${operation} ${inputHash}`;
+    const name = `${teamId}/${key}`;
+    const first = this.underWay.get(name);
+    if (first) {
+      const end = await first.ended;
+      const found = await earlier();
+      if (found) return found.answer;
+      // It made nothing: whoever asked the same at the same time is refused alike; another request is carried out for itself.
+      if (first.identity === identity) return end() as R;
+    }
+    const carriedOut = this.carryOut(act, earlier, { teamId, key, operation, inputHash });
+    if (this.underWay.has(name) || this.underWay.size >= MAX_UNDER_WAY) return carriedOut;
+    const ended = carriedOut.then(
+      (answer) => () => answer,
+      (error: unknown) => () => {
+        throw error;
+      },
+    );
+    this.underWay.set(name, { identity, ended });
+    return carriedOut.finally(() => this.underWay.delete(name));
+  }
+
+  private async carryOut<R>(
+    act: (remember: Remember) => Promise<R>,
+    earlier: () => Promise<{ answer: R | Conflict } | undefined>,
+    row: { readonly teamId: string; readonly key: string; readonly operation: string; readonly inputHash: string },
+  ): Promise<R | Conflict> {
     const found = await earlier();
     if (found) return found.answer;
+    let isRemembered = false;
+    let winner: { answer: R | Conflict } | undefined;
     try {
-      return await act(async (transaction, resultId) => {
-        await transaction.idempotencyKey.create({ data: { teamId, key, operation, inputHash, resultId } });
+      const answer = await act(async (transaction, resultId) => {
+        await transaction.idempotencyKey.create({ data: { ...row, resultId } });
+        isRemembered = true;
       });
+      if (isRemembered) return answer;
+      // It was refused; what refuses it may be what the same request has made meanwhile, in another process.
+      winner = await earlier();
+      return winner ? winner.answer : answer;
     } catch (error) {
       // Two requests with one key at the same moment: one makes the thing, the other finds it.
-      const winner = (error as { code?: unknown }).code === 'P2002' ? await earlier() : undefined;
+      winner = (error as { code?: unknown }).code === 'P2002' ? await earlier() : undefined;
       if (winner) return winner.answer;
       throw error;
     }
