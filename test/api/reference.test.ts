@@ -72,6 +72,20 @@ describe('a field that is added to the run spec', () => {
   });
 });
 
+describe('the OpenAPI document', () => {
+  it('has the idempotency key wherever a request takes one, and the header of its second answer', () => {
+    const { paths } = openApiDocument() as {
+      paths: Record<string, { post?: { parameters: { name: string }[]; responses: Record<string, { headers?: object }> } }>;
+    };
+    const keyed = Object.entries(paths).filter(([, { post }]) => post?.parameters.some(({ name }) => name === 'Idempotency-Key'));
+    const replayed = Object.entries(paths).filter(([, { post }]) =>
+      Object.values(post?.responses ?? {}).some(({ headers }) => headers && 'Idempotent-Replayed' in headers),
+    );
+    expect(keyed.map(([path]) => path)).toEqual(['/api/v1/runs', '/api/v1/runs/{id}/extend']);
+    expect(replayed).toEqual(keyed);
+  });
+});
+
 describe('the table of moves', () => {
   const statuses = Object.keys(RUN_MOVES) as RunStatus[];
 

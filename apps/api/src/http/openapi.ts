@@ -20,6 +20,23 @@ const runId: Json = { name: 'id', in: 'path', required: true, schema: { type: 's
 const first = query('first', 'Size of the page.', { type: 'integer', minimum: 0, maximum: 100 });
 const after = query('after', 'nextCursor of the page before.', text);
 
+const idempotencyKey: Json = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  required: false,
+  schema: { type: 'string', pattern: '^[!-~]{1,200}$' },
+  description:
+    'The same request under the same key is carried out once, and later answers have the header Idempotent-Replayed: true. Kept for 30 days.',
+};
+const replayed: Json = {
+  headers: {
+    'Idempotent-Replayed': {
+      description: 'The answer is that of an earlier request with the same Idempotency-Key.',
+      schema: { type: 'string', enum: ['true'] },
+    },
+  },
+};
+
 const status = query('status', 'Only these: repeated, or with commas between. `active` is all that are not over.', {
   type: 'array',
   items: { type: 'string', enum: [...Object.keys(RUN_MOVES), 'active'] },
@@ -54,14 +71,7 @@ function runPaths(): Json {
         operationId: 'createRun',
         summary: 'Start a run.',
         parameters: [
-          {
-            name: 'Idempotency-Key',
-            in: 'header',
-            required: false,
-            schema: { type: 'string', pattern: '^[!-~]{1,200}$' },
-            description:
-              'The same request under the same key is carried out once, and later answers have the header Idempotent-Replayed: true. Kept for 30 days.',
-          },
+          idempotencyKey,
           query('clusterSpecId', 'A cluster spec of the team.', { type: 'string', format: 'uuid' }),
           query('resumeFromRun', 'Begin with a checkpoint of this run; what the body does not say is as in its spec.', {
             type: 'string',
@@ -71,7 +81,7 @@ function runPaths(): Json {
         ],
         requestBody: { required: true, content: { 'application/json': { schema: ref('RunSpec') } } },
         responses: {
-          '201': json(ref('Run'), 'The run, QUEUED.'),
+          '201': { ...json(ref('Run'), 'The run, QUEUED.'), ...replayed },
           '404': problem('No such cluster spec.'),
           '409': problem('The idempotency key was used for another request, or a limit of the team is reached (`LIMIT_REACHED`).'),
           '422': problem('The spec is wrong; `issues` names every field.'),
@@ -170,19 +180,22 @@ function runByIdPaths(): Json {
 
 /** Requests that change a run: the same answers everywhere. */
 function changePaths(): Json {
-  const change = (name: string, operationId: string, summary: string, body?: Json): Json => ({
+  const goesOn = ['resume', 'extend'];
+  const change = (name: string, operationId: string, summary: string, body?: Json, isKeyed = false): Json => ({
     [`/api/v1/runs/{id}/${name}`]: {
       post: {
         operationId,
         summary,
-        parameters: [runId],
+        parameters: isKeyed ? [runId, idempotencyKey] : [runId],
         ...(body
           ? { requestBody: { required: false, content: { 'application/json': { schema: { type: 'object', properties: body } } } } }
           : {}),
         responses: {
-          '202': json(ref('Run'), 'It is done, or under way.'),
+          '202': { ...json(ref('Run'), 'It is done, or under way.'), ...(isKeyed ? replayed : {}) },
           '404': problem('No such run.'),
-          '409': problem('Its status does not allow it.'),
+          '409': problem(
+            `Its status does not allow it${isKeyed ? ', the idempotency key was used for another request' : ''}${goesOn.includes(name) ? ', or a limit of the team is reached (`LIMIT_REACHED`)' : ''}.`,
+          ),
           '422': problem('A number is wrong.'),
           ...refusals,
         },
@@ -193,7 +206,7 @@ function changePaths(): Json {
     ...change('pause', 'pauseRun', 'Write a checkpoint and stand still, within 10 s.'),
     ...change('resume', 'resumeRun', 'Go on from the last checkpoint.', { servers: integer }),
     ...change('scale', 'scaleRun', 'How many workers may hold a seat.', { workers: integer }),
-    ...change('extend', 'extendRun', 'So many rounds or epochs more.', { rounds: integer, epochs: integer }),
+    ...change('extend', 'extendRun', 'So many rounds or epochs more.', { rounds: integer, epochs: integer }, true),
   };
 }
 
