@@ -162,6 +162,34 @@ describe('requests', () => {
     await expect(impatient.createRun({}, { attempts: 1 })).rejects.toMatchObject({ code: 'TIMEOUT' });
   });
 
+  it.each<[string, (impatient: PacelineClient) => Promise<unknown>, object]>([
+    ['createTeam', (impatient) => impatient.createTeam('t'), { team: { id: 't', apiKeys: [] } }],
+    ['createApiKey', (impatient) => impatient.createApiKey('t', 'k'), { apiKey: { id: 'k' }, secret: 's' }],
+    ['createClusterSpec', (impatient) => impatient.createClusterSpec({ name: 'c' }), { clusterSpec: { id: 'c' } }],
+  ])('%s that was not answered is sent again under one key', async (name, make, made) => {
+    const keys: unknown[] = [];
+    behaviour.root = {
+      [name]: ({ idempotencyKey }: { idempotencyKey: string }) => {
+        keys.push(idempotencyKey);
+        const success = `${name[0]!.toUpperCase()}${name.slice(1)}Success`;
+        return keys.length === 1 ? new Promise(() => undefined) : Object.assign({ __typename: success }, made);
+      },
+    };
+    await make(createClient({ url, timeoutMs: 200 })).catch((error: unknown) =>
+      expect(error).toMatchObject({ code: expect.not.stringMatching('TIMEOUT') }),
+    );
+    expect(keys).toEqual([expect.stringMatching(/^[0-9a-f-]{36}$/), keys[0]]);
+  });
+
+  it('sets limits of a team, and keeps those that are not named', async () => {
+    const limits = { activeRuns: 3, serverPlaces: null, workers: null, parameters: null };
+    const used = { activeRuns: 1, serverPlaces: 1, workers: 2, parameters: 10 };
+    const team = { id: 't', name: 'n', createdAt: '2026-01-01T00:00:00Z', apiKeys: [], limits, used };
+    behaviour.root = { setTeamLimits: () => ({ __typename: 'SetTeamLimitsSuccess', team }) };
+    expect(await client.setTeamLimits('t', { activeRuns: 3, workers: null })).toEqual(team);
+    expect(seen.variables).toEqual({ teamId: 't', limits: { activeRuns: 3, workers: null } });
+  });
+
   it('says which codes are temporary: no server, no answer, a service away', async () => {
     const away = createClient({ url: 'http://127.0.0.1:1', timeoutMs: 2000 });
     await expect(away.viewer()).rejects.toMatchObject({ code: 'UNREACHABLE', isTemporary: true });

@@ -7,6 +7,7 @@ import type {
   ApiKey,
   ClusterSpec,
   Dataset,
+  LimitedTeam,
   MetricSeries,
   Page,
   Run,
@@ -17,6 +18,7 @@ import type {
   RunSummary,
   Server,
   Team,
+  TeamLimits,
   Viewer,
   Worker,
 } from './schema-types.js';
@@ -148,12 +150,16 @@ export class PacelineClient {
 
   /** Needs the bootstrap key. */
   async createTeam(name: string): Promise<Team> {
-    return (await this.#mutate<{ team: Team }>('createTeam', { name })).team;
+    return (await this.#make<{ team: Team }>('createTeam', { name })).team;
   }
-  /** The secret is returned here once. */
+  /** Needs the bootstrap key. Limits that are left out stay; null takes the limit of all teams. */
+  async setTeamLimits(teamId: string, limits: Partial<TeamLimits>): Promise<LimitedTeam> {
+    return (await this.#mutate<{ team: LimitedTeam }>('setTeamLimits', { teamId, limits })).team;
+  }
+  /** The secret is returned here once. @throws PacelineApiError CONFLICT, which names the key, when it was made and the answer was lost */
   async createApiKey(teamId: string, name: string, limits: KeyLimits = {}): Promise<{ readonly apiKey: ApiKey; readonly secret: string }> {
     const variables = { teamId, name, expiresAt: limits.expiresAt?.toISOString(), readOnly: limits.readOnly };
-    const { apiKey, secret } = await this.#mutate<{ apiKey: ApiKey; secret: string }>('createApiKey', variables);
+    const { apiKey, secret } = await this.#make<{ apiKey: ApiKey; secret: string }>('createApiKey', variables);
     return { apiKey, secret };
   }
   async revokeApiKey(id: string): Promise<ApiKey> {
@@ -164,7 +170,7 @@ export class PacelineClient {
     readonly servers?: readonly string[];
     readonly workers?: readonly string[];
   }): Promise<ClusterSpec> {
-    return (await this.#mutate<{ clusterSpec: ClusterSpec }>('createClusterSpec', { input })).clusterSpec;
+    return (await this.#make<{ clusterSpec: ClusterSpec }>('createClusterSpec', { input })).clusterSpec;
   }
   /**
    * With the same idempotencyKey and spec, the run that was created first is returned. Without a key one is made up, so that a request
@@ -265,6 +271,12 @@ export class PacelineClient {
     const mayRepeat = !DOCUMENTS[name].startsWith('mutation') || variables['idempotencyKey'] !== undefined;
     const data = await postGraphql(this.#http, DOCUMENTS[name], variables, mayRepeat);
     return data[field] as T;
+  }
+
+  /** Under a key made up for it, so that it can be sent again when the answer was lost. */
+  #make<T>(name: keyof typeof DOCUMENTS, variables: Readonly<Record<string, unknown>>): Promise<T> {
+    const keyed = { ...variables, idempotencyKey: globalThis.crypto.randomUUID() };
+    return withRetries(DEFAULT_ATTEMPTS, () => this.#mutate<T>(name, keyed));
   }
 
   /** Members of the result union other than success become errors with their code. */

@@ -2,6 +2,7 @@
 
 const API_KEY = 'id name prefix createdAt lastUsedAt revokedAt expiresAt isReadOnly';
 const TEAM = `id name createdAt apiKeys { ${API_KEY} }`;
+const TEAM_LIMITS = 'activeRuns serverPlaces workers parameters';
 const CLUSTER_SPEC = 'id name createdAt servers workers';
 const MEMBER = 'id name status host pid version protocolVersion rssBytes lastSeenAt startedAt runId';
 const RUN_SUMMARY = `id name status statusReason statusChangedAt attempt restartsLeft workersWanted createdAt startedAt finishedAt parameterCount
@@ -20,7 +21,7 @@ const INVALID_INPUT = '... on InvalidInput { code message issues { path message 
 const NOT_FOUND = '... on NotFound { code message }';
 const CONFLICT = '... on Conflict { code message }';
 const LIMIT = '... on LimitReached { code message limit most used asked }';
-const CHANGED = `__typename ... on ChangeRunSuccess { run { ${RUN} } } ${INVALID_INPUT} ${NOT_FOUND} ${CONFLICT}`;
+const CHANGED = `__typename ... on ChangeRunSuccess { run { ${RUN} } } ${INVALID_INPUT} ${NOT_FOUND} ${CONFLICT} ${LIMIT}`;
 
 export const DOCUMENTS = {
   viewer: `query viewer { viewer { isAdmin apiKey { ${API_KEY} } team { ${TEAM} } } }`,
@@ -41,13 +42,15 @@ export const DOCUMENTS = {
     run(id: $id) { metrics(names: $names, fromRound: $fromRound, toRound: $toRound, maxPoints: $maxPoints) { name points { round rounds value min max atMs } } } }`,
   workers: `query workers { workers { ${MEMBER} engine engines { name fingerprint examplesPerSecond isChosen } devices { name type memoryBytes } } }`,
   servers: `query servers { servers { ${MEMBER} } }`,
-  createTeam: `mutation createTeam($name: String!) { createTeam(name: $name) {
+  createTeam: `mutation createTeam($name: String!, $idempotencyKey: String) { createTeam(name: $name, idempotencyKey: $idempotencyKey) {
     __typename ... on CreateTeamSuccess { team { ${TEAM} } } ${INVALID_INPUT} ${CONFLICT} } }`,
-  createApiKey: `mutation createApiKey($teamId: ID!, $name: String!, $expiresAt: DateTime, $readOnly: Boolean) {
-    createApiKey(teamId: $teamId, name: $name, expiresAt: $expiresAt, readOnly: $readOnly) {
-    __typename ... on CreateApiKeySuccess { apiKey { ${API_KEY} } secret } ${INVALID_INPUT} ${NOT_FOUND} } }`,
+  setTeamLimits: `mutation setTeamLimits($teamId: ID!, $limits: TeamLimitsInput!) { setTeamLimits(teamId: $teamId, limits: $limits) {
+    __typename ... on SetTeamLimitsSuccess { team { ${TEAM} limits { ${TEAM_LIMITS} } used { ${TEAM_LIMITS} } } } ${INVALID_INPUT} ${NOT_FOUND} } }`,
+  createApiKey: `mutation createApiKey($teamId: ID!, $name: String!, $expiresAt: DateTime, $readOnly: Boolean, $idempotencyKey: String) {
+    createApiKey(teamId: $teamId, name: $name, expiresAt: $expiresAt, readOnly: $readOnly, idempotencyKey: $idempotencyKey) {
+    __typename ... on CreateApiKeySuccess { apiKey { ${API_KEY} } secret } ${INVALID_INPUT} ${NOT_FOUND} ${CONFLICT} } }`,
   revokeApiKey: `mutation revokeApiKey($id: ID!) { revokeApiKey(id: $id) { __typename ... on RevokeApiKeySuccess { apiKey { ${API_KEY} } } ${NOT_FOUND} ${CONFLICT} } }`,
-  createClusterSpec: `mutation createClusterSpec($input: CreateClusterSpecInput!) { createClusterSpec(input: $input) {
+  createClusterSpec: `mutation createClusterSpec($input: CreateClusterSpecInput!, $idempotencyKey: String) { createClusterSpec(input: $input, idempotencyKey: $idempotencyKey) {
     __typename ... on CreateClusterSpecSuccess { clusterSpec { ${CLUSTER_SPEC} } } ${INVALID_INPUT} ${CONFLICT} } }`,
   createRun: `mutation createRun($spec: RunSpecInput!, $clusterSpecId: ID, $idempotencyKey: String, $resumeFrom: ResumeFromInput) {
     createRun(spec: $spec, clusterSpecId: $clusterSpecId, idempotencyKey: $idempotencyKey, resumeFrom: $resumeFrom) {

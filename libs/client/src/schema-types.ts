@@ -27,6 +27,23 @@ export interface Team {
   readonly apiKeys: readonly ApiKey[];
 }
 
+/** null in an answer is no limit. */
+export interface TeamLimits {
+  /** Runs that are not over. */
+  readonly activeRuns: number | null;
+  /** Places of parameter servers, standbys among them. */
+  readonly serverPlaces: number | null;
+  /** Workers in seats. */
+  readonly workers: number | null;
+  /** Parameters of all runs that are not over. */
+  readonly parameters: number | null;
+}
+
+export interface LimitedTeam extends Team {
+  readonly limits: TeamLimits;
+  readonly used: { readonly [limit in keyof TeamLimits]: number };
+}
+
 export interface Viewer {
   readonly team: Team;
   readonly apiKey: ApiKey;
