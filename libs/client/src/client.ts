@@ -146,6 +146,11 @@ export class PacelineClient {
     return this.#query('servers');
   }
 
+  /** A client that tries each request again for some time needs no second loop around it. */
+  get #attempts(): number {
+    return this.#http.retry.forMs > 0 ? 1 : DEFAULT_ATTEMPTS;
+  }
+
   /* ---------- mutations ---------- */
 
   /** Needs the bootstrap key. */
@@ -187,7 +192,7 @@ export class PacelineClient {
       readonly resumeFrom?: { readonly runId: string; readonly round?: number } | undefined;
     } = {},
   ): Promise<Run> {
-    const { attempts = DEFAULT_ATTEMPTS, idempotencyKey = globalThis.crypto.randomUUID(), ...rest } = options;
+    const { attempts = this.#attempts, idempotencyKey = globalThis.crypto.randomUUID(), ...rest } = options;
     const variables = { spec: toGraphqlSpec(spec), idempotencyKey, ...rest };
     return (await withRetries(attempts, () => this.#mutate<{ run: Run }>('createRun', variables))).run;
   }
@@ -211,7 +216,7 @@ export class PacelineClient {
     id: string,
     more: ({ readonly rounds: number } | { readonly epochs: number }) & { readonly idempotencyKey?: string; readonly attempts?: number },
   ): Promise<Run> {
-    const { attempts = DEFAULT_ATTEMPTS, idempotencyKey = globalThis.crypto.randomUUID(), ...rest } = more;
+    const { attempts = this.#attempts, idempotencyKey = globalThis.crypto.randomUUID(), ...rest } = more;
     return (await withRetries(attempts, () => this.#mutate<{ run: Run }>('extendRun', { id, idempotencyKey, ...rest }))).run;
   }
 
@@ -276,7 +281,7 @@ export class PacelineClient {
   /** Under a key made up for it, so that it can be sent again when the answer was lost. */
   #make<T>(name: keyof typeof DOCUMENTS, variables: Readonly<Record<string, unknown>>): Promise<T> {
     const keyed = { ...variables, idempotencyKey: globalThis.crypto.randomUUID() };
-    return withRetries(DEFAULT_ATTEMPTS, () => this.#mutate<T>(name, keyed));
+    return withRetries(this.#attempts, () => this.#mutate<T>(name, keyed));
   }
 
   /** Members of the result union other than success become errors with their code. */
