@@ -143,7 +143,7 @@ describe('pages', () => {
     expect(await meant('run 24')).toEqual([ids[0]]);
     expect(await meant(id.slice(-8))).toEqual([id]);
     expect(await meant(id.slice(0, 30).toUpperCase())).toEqual([id]);
-    expect(await meant(ids[7]!.slice(-8)), 'a name comes before a part of an id').toEqual([last]);
+    expect(await meant(ids[7]!.slice(-8)), 'a name and a part of an id that read alike').toEqual([last, ids[7]]);
     expect(await meant(id.slice(0, 4)), 'all began in the same hour').toHaveLength(10);
     for (const nothing of [id.slice(-3), '%', '____', 'run 24\0', '']) expect(await meant(nothing), nothing).toEqual([]);
     expect(await meant(id, caller), 'of another team').toEqual([]);
