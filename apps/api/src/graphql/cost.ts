@@ -34,7 +34,7 @@ const LIST_LENGTH = 25;
 type Arguments = Readonly<Record<string, unknown>>;
 type Complexity = number | ((of: { args: Arguments; childComplexity: number }) => number);
 
-/** Of a field whose list has as many objects as its page: for `complexity`. */
+/** The cost of a field whose list has as many objects as its page, for `complexity`. */
 export function pageCost(defaultSize: number, most = MAX_PAGE) {
   return ({ args, childComplexity }: { args: Arguments; childComplexity: number }): number => {
     const asked = args['last'] ?? args['first'] ?? defaultSize;
@@ -42,10 +42,10 @@ export function pageCost(defaultSize: number, most = MAX_PAGE) {
   };
 }
 
-/** Of a field that asks the database for one thing or few. */
+/** The cost of a field that asks the database for one thing or few. */
 export const readCost = ({ childComplexity }: { childComplexity: number }): number => READ_COST + childComplexity;
 
-/** Of the field of a page that holds its list: the page has counted it. */
+/** The cost of the field of a page that holds its list: the page has counted it. */
 export const countedAbove = ({ childComplexity }: { childComplexity: number }): number => childComplexity;
 
 /** @param given variables as they were sent @returns nothing when they do not fit: whoever executes the operation says so */

@@ -13,7 +13,7 @@ export class Documents {
     return document;
   }
 
-  /** Of a valid document only. The one that was not used for the longest time makes room. */
+  /** Keeps a valid document. The one that was not used for the longest time makes room. */
   keep(source: string, document: DocumentNode): void {
     if (source.length <= MAX_CHARACTERS) this.put(source, document);
   }

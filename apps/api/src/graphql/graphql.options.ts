@@ -48,7 +48,7 @@ const outageStatus: ApolloServerPlugin = {
   },
 };
 
-/** Whose request an error belongs to: the log names it, and the answer has it as X-Request-Id. */
+/** Notes which request an error belongs to: the log names it, and the answer has it as X-Request-Id. */
 function naming(requestIds: WeakMap<object, string>): ApolloServerPlugin<GraphqlContext> {
   return {
     async requestDidStart() {
