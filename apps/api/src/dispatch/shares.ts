@@ -1,4 +1,4 @@
-/** Who holds the places of the servers and who waits for one: the rows that `fairShares` (libs/jobs) reads, over PostgreSQL. */
+/** Reads from PostgreSQL which runs hold places of servers and which wait for one, for `fairShares` (libs/jobs) to decide about. */
 import { Injectable } from '@nestjs/common';
 import {
   DEFAULT_TEAM_LIMITS,

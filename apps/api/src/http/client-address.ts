@@ -1,5 +1,5 @@
 /**
- * Whose request it is when there are proxies: the right-most address of X-Forwarded-For that is no proxy of ours. Only a proxy named in
+ * The address that a request counts for when there are proxies: the right-most address of X-Forwarded-For that is no proxy of ours. Only a proxy named in
  * PACELINE_TRUSTED_PROXIES is believed; without it the header counts for nothing, since anybody may send it.
  */
 import { BlockList, isIP, isIPv6 } from 'node:net';
@@ -38,7 +38,7 @@ export class TrustedProxies {
 /** An IPv4 address that a socket of both families shows as IPv6. */
 const plain = (address: string): string => /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1] ?? address;
 
-/** Whose requests count together: an IPv4 address, and the /64 of an IPv6 address, since a host has all of it. */
+/** Requests that count together come from one source: an IPv4 address, or the /64 of an IPv6 address, since a host has all of it. */
 export function sourceOf(remoteAddress: string): string {
   const address = plain(remoteAddress);
   if (!isIPv6(address)) return address;

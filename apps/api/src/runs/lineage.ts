@@ -39,12 +39,12 @@ const endOf = (database: Database, runId: string): Promise<RunEnd[]> =>
     (row) => row.id,
   ).load(runId);
 
-/** Along which checkpoints can be gone on from: those of an extension that was cancelled too. */
+/** The lineage of all checkpoints from which a run can go on, those of an extension that was cancelled too. */
 export async function readWholeLineage(database: Database, runId: string, present: number): Promise<LineagePart[]> {
   return lineageOf((await attemptsOf(database, runId)).map(originOf), present);
 }
 
-/** Of a run that SUCCEEDED up to its result: an extension that was cancelled or failed may have gone beyond it. */
+/** The lineage that counts. It ends at the result of a run that SUCCEEDED: an extension that was cancelled or failed may have gone beyond it. */
 export async function readLineage(database: Database, runId: string, present: number): Promise<LineagePart[]> {
   const [rows, [run]] = await Promise.all([attemptsOf(database, runId), endOf(database, runId)]);
   const end = run?.status === 'SUCCEEDED' ? resultRounds(run.result) : null;

@@ -9,7 +9,7 @@ import { Fault } from '../fault.js';
 import type { Attempt, Checkpoint, RunEvent, RunStatusChange, StepTask } from '../generated/prisma/client.js';
 import { Turns } from '../turns.js';
 
-/** Of the connections to PostgreSQL, for the fields of runs. */
+/** How many connections to PostgreSQL the fields of one team's runs may use at once, and how many of them wait, for how long. */
 const TURNS_OF_TEAM = { atOnce: 4, waiting: 2_000, waitMs: 5_000 };
 
 interface ListKey {
