@@ -115,21 +115,20 @@ const BARS = {
 /** @param {Model} name */
 async function batchOf(name) {
   const { batch: count } = MODELS[name];
-  const [x, y] = [new Float32Array(count * 784), new Int32Array(count)];
+  const [x, y] = [new Float32Array(count * 784), new Float32Array(count)];
   if (name.endsWith('-mnist')) {
     const { openDataset } = await import('@paceline/data');
     (await openDataset('mnist')).train.gather(
       Int32Array.from({ length: count }, (_, i) => i),
       0,
       count,
-      x,
-      y,
+      { inputs: [x], targets: [y], weights: undefined },
     );
   } else {
     x.forEach((_, i) => (x[i] = ((i * 37) % 101) / 101));
     y.forEach((_, i) => (y[i] = i % 10));
   }
-  return { x, y, count };
+  return { inputs: [x], targets: [y], count };
 }
 
 /**
@@ -137,18 +136,20 @@ async function batchOf(name) {
  * @param {Pick<import('@paceline/engine').EngineOptions, 'backend' | 'tensorflowPackage'>} [options]
  */
 async function engineStep(name, options = {}) {
-  const [{ createEngine, describeModel }, { createInitialValues, createLayout }, { parseRunSpec }] = await Promise.all([
+  const [{ createEngine, describeModel }, { createInitialValues, createLayout }, { parseRunSpec }, { datasetInfo }] = await Promise.all([
     import('@paceline/engine'),
     import('@paceline/learning'),
     import('@paceline/spec'),
+    import('@paceline/data'),
   ]);
   const { model } = MODELS[name];
   const parsed = parseRunSpec({ model });
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
   const { spec } = parsed;
-  const description = await describeModel(spec);
+  const format = datasetInfo(spec.dataset).format;
+  const description = await describeModel(spec, format);
   const layout = createLayout(description);
-  const engine = await createEngine({ spec, description, layout, ...options });
+  const engine = await createEngine({ spec, description, format, layout, ...options });
   const vector = () => new Float32Array(new SharedArrayBuffer(layout.totalLength * 4));
   const [flat, out] = [vector(), vector()];
   createInitialValues(description, spec.seed).fill(0, flat);
@@ -168,7 +169,7 @@ async function engineStep(name, options = {}) {
  * @param {Model} name
  * @param {Awaited<ReturnType<typeof batchOf>>} batch
  */
-function tfjsStep(tf, tfl, name, { x, y, count }) {
+function tfjsStep(tf, tfl, name, { inputs: [x], targets: [y], count }) {
   const { layers } = tfl;
   /**
    * @param {number} units
@@ -194,7 +195,7 @@ function tfjsStep(tf, tfl, name, { x, y, count }) {
   const values = net.getWeights().map((weight) => weight.dataSync());
   const out = new Float32Array(values.reduce((sum, { length }) => sum + length, 0));
   const variables = net.trainableWeights.map((weight) => /** @type {import('@tensorflow/tfjs-core').Variable} */ (weight.read()));
-  const labels = tf.oneHot(tf.tensor1d(y, 'int32'), 10);
+  const labels = tf.oneHot(tf.tensor1d(Int32Array.from(y), 'int32'), 10);
   return () =>
     tf.tidy(() => {
       net.setWeights(net.weights.map((weight, i) => tf.tensor(values[i] ?? [], /** @type {number[]} */ (weight.shape))));

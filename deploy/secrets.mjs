@@ -1,6 +1,7 @@
 /**
  * The secrets of `docker compose up`: makes each once, at the first start, into a volume of its own, and says how to sign in.
  * A secret that the environment gives (from `.env`) is taken instead. Each container mounts the volumes that it needs and no others.
+ * The password of Redis is the operator's; each process has a user of its own, with a password that is made from it.
  *
  *     given, none stored     -> stored
  *     given, another stored  -> replaced; but PostgreSQL keeps the password of its first start: refused, with what to do
@@ -10,8 +11,11 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { REDIS_ROLES, redisPassword, redisUserLines } from '../libs/runtime/dist/redis-users.js';
 
 const folder = process.argv[2] ?? '/secrets';
+/** Of the image in docker-compose.yml. */
+const REDIS_MAJOR_VERSION = 8;
 const hex = (bytes) => randomBytes(bytes).toString('hex');
 
 const SECRETS = [
@@ -55,8 +59,10 @@ function settle({ variable, file, least, make, isFixed = false }) {
 }
 
 const settled = SECRETS.map(settle);
-const [, redisPassword, , key] = settled.map(({ secret }) => secret);
-store('redis/redis.conf', `requirepass "${redisPassword.replace(/["\\]/gu, '\\$&')}"\n`);
+const [, operatorPassword, , key] = settled.map(({ secret }) => secret);
+const quoted = operatorPassword.replace(/["\\]/gu, '\\$&');
+store('redis/redis.conf', `${[`requirepass "${quoted}"`, ...redisUserLines(operatorPassword, REDIS_MAJOR_VERSION)].join('\n')}\n`);
+for (const role of REDIS_ROLES) store(`redis-${role}/password`, redisPassword(operatorPassword, role));
 for (const { file, secret, isNew } of settled) if (isNew) store(file, secret);
 
 const url = `http://127.0.0.1:${process.env.PACELINE_PORT || 4100}`;

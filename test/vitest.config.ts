@@ -19,6 +19,8 @@ export default defineConfig({
     // On a shared machine that stands still for seconds a deadline may pass by itself: there, once more. What is broken fails twice.
     retry: process.env['CI'] ? 1 : 0,
     hookTimeout: 480_000,
+    // It says that something hangs, not that it is slow.
+    expect: { poll: { timeout: 120_000 } },
     teardownTimeout: 30_000,
   },
 });

@@ -9,6 +9,7 @@ const shown = (value) => (value === undefined ? '' : `\`${JSON.stringify(value)}
 function typeOf({ kind, enumValues = [] }) {
   const values = enumValues.map((value) => `\`${value}\``).join(', ');
   if (kind === 'enum') return values;
+  if (kind === 'string-list') return 'list of strings';
   return kind === 'enum-list' ? `list of ${values}` : kind;
 }
 
@@ -57,7 +58,7 @@ export function printRunSpecPage(fields, allowedLayers, allowedCells, leftOut) {
     '',
     `The cell of an \`RNN\` is one of ${allowedCells.map((name) => `\`${name}\``).join(', ')}.`,
     '',
-    'Left out, because they do not train in a model of tf.js either:',
+    'Left out, with what to write instead:',
     '',
     ...Object.entries(leftOut).map(([name, why]) => `- \`${name}\`: ${why}.`),
     '',

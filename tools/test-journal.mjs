@@ -3,6 +3,7 @@
  * vitest's own report is written at the end: a run that crashes or is ended at its deadline has none, but it has this.
  *
  *     {begun: NAME}  {ended: NAME}  {failed: NAME, error}  {again: NAME, error}: passed, but not at the first try
+ *     {file: NAME, tests, ms}: how long a file took, with what it imports and its hooks
  */
 import { appendFileSync } from 'node:fs';
 
@@ -29,7 +30,7 @@ function messageOf(errors) {
 export default class TestJournal {
   #file = process.env.PACELINE_TEST_JOURNAL;
 
-  /** @param {Record<string, string>} entry */
+  /** @param {Record<string, string | number>} entry */
   #write(entry) {
     if (this.#file) appendFileSync(this.#file, `${JSON.stringify(entry)}\n`);
   }
@@ -64,6 +65,12 @@ export default class TestJournal {
   /** @param {TestModule} module */
   onTestModuleEnd(module) {
     this.#write({ ended: module.relativeModuleId });
+    const { collectDuration, duration } = module.diagnostic();
+    this.#write({
+      file: module.relativeModuleId,
+      tests: [...module.children.allTests()].length,
+      ms: Math.round(collectDuration + duration),
+    });
     if (module.errors().length > 0) this.#write({ failed: module.relativeModuleId, error: messageOf(module.errors()) });
   }
 

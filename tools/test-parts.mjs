@@ -9,40 +9,82 @@
  * @property {string} holds one line on what it checks
  * @property {string[]} [check] a command whose exit status is the result
  * @property {string[]} [tests] arguments for `vitest run`
+ * @property {boolean} [fillsTheMachine] it computes on all cores, so nothing runs beside it
  * @property {boolean} [needsBuild] it starts built processes
  * @property {boolean} [onlyByName] no part of a full run
+ * @property {Record<string, string>} [env]
  * @property {number} deadlineMs the part is ended after this long and counts as failed
  */
 
 const SECOND_MS = 1000;
 /** @param {string} folder */
-const inFolder = (folder) => ['--config', 'test/vitest.config.ts', `${folder}/`];
+const inFolder = (folder) => ['--config', 'test/vitest.config.ts', folder.endsWith('.ts') ? folder : `${folder}/`];
 /** For tests that mostly wait: files side by side, each with databases and processes of its own. */
 const filesAtATime = (/** @type {number} */ count) => ['--fileParallelism', `--maxWorkers=${count}`];
+/** Files whose tests leave nothing behind in their process take turns in it, and share what it has imported: for an api that is most of its start. */
+const TOGETHER = '--no-isolate';
 
-/** @type {Part[]} in the order of a full run: what fails fast comes first */
+/** Sweeps read it: as many seeds and cases as a night has time for. */
+const MANY = { PACELINE_SOAK: '1' };
+
+/** @type {Part[]} in the order of a full run: what fails fast comes first, then what takes long, so that short parts fill the ends of the lanes */
 export const PARTS = [
   {
     name: 'build',
     holds: 'kernels, libraries, processes and dashboard compile',
     check: ['node', 'tools/build.mjs'],
-    deadlineMs: 900 * SECOND_MS,
-  },
-  {
-    name: 'types',
-    holds: 'tests, tools and benches satisfy the compiler too',
-    check: ['tsc', '-p', 'tsconfig.lint.json'],
+    fillsTheMachine: true,
     deadlineMs: 900 * SECOND_MS,
   },
   {
     name: 'format',
-    holds: 'Prettier has nothing to change',
-    check: ['prettier', '--check', '--log-level', 'warn', '.'],
+    holds: 'oxfmt has nothing to change',
+    check: ['oxfmt', '--check'],
+    fillsTheMachine: true,
     deadlineMs: 900 * SECOND_MS,
   },
-  { name: 'lint', holds: 'import directions, promises, sizes', check: ['eslint', '.', '--max-warnings', '0'], deadlineMs: 900 * SECOND_MS },
-  { name: 'unit', holds: 'tests beside the code', tests: ['--config', 'vitest.config.ts'], deadlineMs: 2160 * SECOND_MS },
-  { name: 'tidy', holds: 'house rules, docs, deployment files', tests: inFolder('tools'), deadlineMs: 900 * SECOND_MS },
+  {
+    name: 'lint',
+    holds: 'tests, tools and benches satisfy the compiler too; import directions, promises, sizes',
+    check: ['node', 'tools/lint.mjs'],
+    fillsTheMachine: true,
+    deadlineMs: 900 * SECOND_MS,
+  },
+  {
+    name: 'unit',
+    holds: 'tests beside the code',
+    tests: ['--config', 'vitest.config.ts'],
+    fillsTheMachine: true,
+    deadlineMs: 2160 * SECOND_MS,
+  },
+  {
+    name: 'api',
+    holds: 'GraphQL and REST on real PostgreSQL and Redis',
+    tests: [...inFolder('test/api'), ...filesAtATime(3), TOGETHER],
+    needsBuild: true,
+    deadlineMs: 1800 * SECOND_MS,
+  },
+  {
+    name: 'cluster',
+    holds: 'real processes, with faults',
+    tests: [...inFolder('test/cluster'), ...filesAtATime(2), TOGETHER],
+    needsBuild: true,
+    deadlineMs: 2700 * SECOND_MS,
+  },
+  {
+    name: 'cli',
+    holds: 'the command line as people use it',
+    tests: [...inFolder('test/cli'), ...filesAtATime(2), TOGETHER],
+    needsBuild: true,
+    deadlineMs: 1440 * SECOND_MS,
+  },
+  {
+    name: 'web',
+    holds: 'the dashboard in headless Chromium',
+    tests: [...inFolder('test/web'), TOGETHER],
+    needsBuild: true,
+    deadlineMs: 1440 * SECOND_MS,
+  },
   {
     name: 'numerics',
     holds: 'equal bits, and agreement with the independent reference',
@@ -50,20 +92,7 @@ export const PARTS = [
     needsBuild: true,
     deadlineMs: 1260 * SECOND_MS,
   },
-  {
-    name: 'api',
-    holds: 'GraphQL and REST on real PostgreSQL and Redis',
-    tests: [...inFolder('test/api'), ...filesAtATime(3)],
-    needsBuild: true,
-    deadlineMs: 1800 * SECOND_MS,
-  },
-  {
-    name: 'cluster',
-    holds: 'real processes, with faults',
-    tests: [...inFolder('test/cluster'), ...filesAtATime(2)],
-    needsBuild: true,
-    deadlineMs: 2700 * SECOND_MS,
-  },
+  { name: 'tidy', holds: 'house rules, docs, deployment files', tests: [...inFolder('tools'), TOGETHER], deadlineMs: 900 * SECOND_MS },
   {
     name: 'bench',
     holds: 'every bench runs, in tiny sizes',
@@ -71,30 +100,39 @@ export const PARTS = [
     needsBuild: true,
     deadlineMs: 1260 * SECOND_MS,
   },
-  { name: 'cli', holds: 'the command line as people use it', tests: inFolder('test/cli'), needsBuild: true, deadlineMs: 1440 * SECOND_MS },
-  { name: 'web', holds: 'the dashboard in headless Chromium', tests: inFolder('test/web'), needsBuild: true, deadlineMs: 1440 * SECOND_MS },
   {
     name: 'soak',
-    holds: 'longer runs on real processes: fault rows, standbys, asynchronous modes, memory; only when it is named',
+    holds: 'longer runs on real processes: fault rows, standbys, asynchronous modes, memory, leaks; only when it is named',
     tests: inFolder('test/soak'),
     needsBuild: true,
     deadlineMs: 7200 * SECOND_MS,
     onlyByName: true,
   },
+  {
+    name: 'seeds',
+    holds: 'the sweeps of the simulator, with many seeds; only when it is named',
+    tests: ['--config', 'vitest.config.ts', 'libs/testkit/src/simulator/'],
+    env: MANY,
+    deadlineMs: 3600 * SECOND_MS,
+    onlyByName: true,
+  },
+  {
+    name: 'cases',
+    holds:
+      'every operation of the API with many cases of odd input, every kind of layer on a software GPU, every tutorial; only when it is named',
+    tests: [...inFolder('test/api/no-untyped-fault.test.ts'), 'test/numerics/webgpu.test.ts', 'test/cli/tutorials.test.ts'],
+    needsBuild: true,
+    env: MANY,
+    deadlineMs: 3600 * SECOND_MS,
+    onlyByName: true,
+  },
 ];
 
 /**
- * Stages follow one another; the lanes of a stage share the two cores: what waits runs beside what computes. No test may depend
- * on having a core for itself.
+ * Parts that run at a time, on two cores, behind those that fill the machine: most of their time they wait for processes. No test may depend on having a
+ * core for itself.
  */
-export const STAGES = [
-  [
-    ['types', 'format', 'lint', 'api'],
-    ['unit', 'tidy', 'numerics', 'bench'],
-  ],
-  [['cluster']],
-  [['cli'], ['web']],
-];
+export const LANES = 2;
 
 /**
  * @typedef {{passed: number, failed: number, skipped: number, notes: string[]}} Count
@@ -139,6 +177,30 @@ export function countTests(report, exitStatus) {
   return count;
 }
 
+const SLOWEST = 10;
+
+/** The entries of a journal that are whole: vitest may have been ended in the middle of one. */
+/** @param {string | undefined} journal */
+const entriesOf = (journal = '') =>
+  journal
+    .split('\n')
+    .filter((line) => line.endsWith('}'))
+    .map((line) => JSON.parse(line));
+
+/**
+ * The slowest files of all parts, so that growth is seen. Others ran beside them: a file is slower here than alone.
+ * @param {readonly (string | undefined)[]} journals lines of tools/test-journal.mjs
+ * @returns {string[]} lines; none where no file ran
+ */
+export function slowestFiles(journals) {
+  /** @type {{ file: string, tests: number, ms: number }[]} */
+  const files = journals.flatMap(entriesOf).filter(({ file }) => file !== undefined);
+  const slowest = files.sort((a, b) => b.ms - a.ms).slice(0, SLOWEST);
+  return slowest.map(
+    ({ file, tests, ms }) => `${(ms / SECOND_MS).toFixed(1).padStart(9)}  ${file} (${tests} ${tests === 1 ? 'test' : 'tests'})`,
+  );
+}
+
 const ERROR_LINES = 8;
 const LINE_CHARACTERS = 300;
 
@@ -154,11 +216,8 @@ const plainLines = (text) => text.replace(/\u001b\[[0-9;]*m/g, '').split('\n');
  * @param {{name: string, failed: number, journal?: string | undefined, output: string}} part journal: lines of tools/test-journal.mjs; output: its end
  * @returns {string[]} lines; none for a part in which nothing failed and nothing had to be tried again
  */
-export function failureLines({ name, failed, journal = '', output }) {
-  const entries = journal
-    .split('\n')
-    .filter((line) => line.endsWith('}'))
-    .map((line) => JSON.parse(line));
+export function failureLines({ name, failed, journal, output }) {
+  const entries = entriesOf(journal);
   /** @type {string[]} */
   const lines = [];
   /**

@@ -1,7 +1,7 @@
 /**
  * `npm test`: the whole suite, in an order that fails fast, on two cores. `npm test -- api cluster` runs parts of it;
- * flags after the names go to vitest (`npm test -- cluster -t "killed worker"`). At the end it names what failed; the last line is the
- * sum of all parts.
+ * flags after the names go to vitest (`npm test -- cluster -t "killed worker"`). At the end it names the slowest files and what failed; the
+ * last line is the sum of all parts.
  *
  * Everything it starts is in a process group of its own and is ended when it is interrupted or past its deadline,
  * first by SIGINT so that tests can clean up, then by SIGKILL.
@@ -10,7 +10,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
-import { PARTS, STAGES, countCheck, countTests, failureLines, summary } from './test-parts.mjs';
+import { LANES, PARTS, countCheck, countTests, failureLines, slowestFiles, summary } from './test-parts.mjs';
 
 const root = join(import.meta.dirname, '..');
 const reports = mkdtempSync(join(tmpdir(), 'paceline-test-'));
@@ -30,6 +30,8 @@ const results = new Map();
  * @type {string[]}
  */
 const failures = [];
+/** @type {(string | undefined)[]} */
+const journals = [];
 let interrupted = false;
 
 /**
@@ -173,7 +175,7 @@ async function runTests(part, { alone, flags }) {
   const { status, outputEnd } = await execute(command, {
     alone,
     deadlineMs: part.deadlineMs,
-    env: { PACELINE_TEST_JOURNAL: journalFile },
+    env: { ...part.env, PACELINE_TEST_JOURNAL: journalFile },
   });
   /** @param {string} path */
   const text = (path) => (existsSync(path) ? readFileSync(path, 'utf8') : undefined);
@@ -191,6 +193,7 @@ async function runPart(part, { alone, flags }) {
   const { count, journal, output } = await (part.check ? runCheck(part, part.check, alone) : runTests(part, { alone, flags }));
   const seconds = (Date.now() - started) / 1000;
   results.set(part.name, { ...count, seconds });
+  journals.push(journal);
   failures.push(...failureLines({ name: part.name, failed: count.failed, journal, output }));
   if (!alone) console.log(`── ${part.name}: ${count.failed === 0 ? 'holds' : 'FAILED'} after ${seconds.toFixed(1)} s`);
 }
@@ -233,26 +236,21 @@ const NOT_BUILT = { passed: 0, failed: 1, skipped: 0, notes: ['not run: the buil
 const blocked = (part) => part.needsBuild && results.get('build')?.failed;
 
 /**
- * @param {readonly Part[]} lane
- * @param {Options} options
- */
-async function runLane(lane, options) {
-  for (const part of lane) {
-    if (blocked(part)) results.set(part.name, NOT_BUILT);
-    else await runPart(part, options);
-  }
-}
-
-/**
+ * What fills the machine alone and in turn, then as many parts at a time as there are lanes: a lane that is free takes the next part.
  * @param {readonly Part[]} parts
  * @param {readonly string[]} flags
  */
 async function runAll(parts, flags) {
-  const others = parts.filter(({ name }) => name !== 'build' && !STAGES.flat(2).includes(name));
-  for (const stage of [[['build']], ...STAGES, ...others.map(({ name }) => [[name]])]) {
-    const lanes = stage.map((lane) => parts.filter(({ name }) => lane.includes(name))).filter((lane) => lane.length > 0);
-    await Promise.all(lanes.map((lane) => runLane(lane, { alone: lanes.length === 1, flags })));
-  }
+  const [filling, waiting] = [parts.filter((part) => part.fillsTheMachine), parts.filter((part) => !part.fillsTheMachine)];
+  for (const part of filling) await runPart(part, { alone: true, flags });
+  const alone = waiting.length === 1;
+  const lane = async () => {
+    for (let part = waiting.shift(); part; part = waiting.shift()) {
+      if (blocked(part)) results.set(part.name, NOT_BUILT);
+      else await runPart(part, { alone, flags });
+    }
+  };
+  await Promise.all(Array.from({ length: LANES }, lane));
 }
 
 /**
@@ -267,6 +265,8 @@ function report(parts, startedMs) {
     const row = [count.passed, count.failed, count.skipped].map((n) => String(n).padStart(7)).join(' ');
     console.log(`${name.padEnd(11)}${row} ${count.seconds.toFixed(1).padStart(9)}${count.notes.map((note) => `  ${note}`).join(';')}`);
   }
+  const slowest = slowestFiles(journals);
+  if (slowest.length > 0) console.log(`\nthe slowest files, in seconds\n${slowest.join('\n')}\n`);
   if (failures.length > 0) console.log(`\n${failures.join('\n')}\n`);
   console.log(`in ${((Date.now() - startedMs) / 1000).toFixed(0)} s`);
 }

@@ -1,4 +1,6 @@
-/** The text of src/graphql/operations.ts as it stands. */
-export function present(): string;
-/** The text of src/graphql/operations.ts as it must be. Rejects when a document does not fit the schema. */
-export function generate(): Promise<string>;
+/** Of src/graphql, without their endings. */
+export const FILES: readonly string[];
+/** The text of a file as it stands. */
+export function present(name: string): string;
+/** The text of a file as it must be. Rejects when a document does not fit the schema. */
+export function generate(name: string): Promise<string>;

@@ -1,5 +1,5 @@
 import react from '@vitejs/plugin-react';
-import { defineConfig } from 'vite';
+import { defaultClientConditions, defineConfig } from 'vite';
 
 /**
  * The api serves dist/ with the policy `default-src 'self'`: no inline script or style, no data: address, so nothing is inlined here.
@@ -9,6 +9,8 @@ const api = process.env['PACELINE_URL'] ?? 'http://127.0.0.1:4100';
 
 export default defineConfig({
   root: import.meta.dirname,
+  // Our own packages from their sources, so that the page can be built before they are.
+  resolve: { conditions: ['paceline-source', ...defaultClientConditions] },
   plugins: [react()],
   build: {
     outDir: 'dist',

@@ -13,7 +13,7 @@ const root = fileURLToPath(new URL('.', import.meta.url));
 const MAXIMUM_PAGES = 16_384; // 1 GiB, the bound of an arena (src/arena.ts checks that they agree)
 const GENERATED = 'assembly/training/micro-kernels.ts';
 
-// prettier-ignore
+// oxfmt-ignore
 const COMMON = ['--baseDir', root, '--optimizeLevel', '3', '--shrinkLevel', '0', '--converge', '--noAssert', '--runtime', 'stub',
   '--enable', 'simd', '--importMemory', '--noExportMemory', '--initialMemory', '1'];
 

@@ -29,9 +29,9 @@ describe('a spec is refused, its field is named and nothing is written', () => {
   it.each<[string, object, string, RegExp]>([
     ['unknown dataset', { dataset: 'cifar' }, 'dataset', /mnist/],
     ['unknown zoo model', { model: 'gpt' }, 'model', /mlp/],
-    ['unknown optimizer', { optimizer: { name: 'lion' } }, 'optimizer.name', /./],
+    ['unknown optimizer', { optimizer: { name: 'sophia' } }, 'optimizer.name', /./],
     ['a field of another optimizer', { optimizer: { name: 'sgd', momentum: 0.9 } }, 'optimizer.momentum', /unknown field/],
-    ['unknown loss', { loss: 'hinge' }, 'loss', /./],
+    ['unknown loss', { loss: 'ctc' }, 'loss', /./],
     ['unknown engine', { engine: 'cuda' }, 'engine', /./],
     ['fewer examples than replicas', { globalBatch: 3, replicas: 4 }, 'globalBatch', /at least replicas/],
     [
@@ -249,6 +249,7 @@ describe('another team', () => {
     'Query.node': 'query($id: ID!) { found: node(id: $id) { __typename } }',
     'Query.team': 'query($id: ID!) { found: team(id: $id) { name } }',
     'Query.run': 'query($id: ID!) { found: run(id: $id) { name } }',
+    'Query.datasetImport': 'query($id: ID!) { found: datasetImport(id: $id) { state } }',
     'Mutation.createApiKey': 'mutation($id: ID!) { found: createApiKey(teamId: $id, name: "x") { __typename } }',
     'Mutation.revokeApiKey': 'mutation($id: ID!) { found: revokeApiKey(id: $id) { __typename } }',
     'Mutation.createRun': 'mutation($id: ID!) { found: createRun(spec: {}, clusterSpecId: $id) { __typename } }',
@@ -257,6 +258,7 @@ describe('another team', () => {
     'Mutation.resumeRun': 'mutation($id: ID!) { found: resumeRun(id: $id, servers: 2) { __typename } }',
     'Mutation.scaleRun': 'mutation($id: ID!) { found: scaleRun(id: $id, workers: 1) { __typename } }',
     'Mutation.extendRun': 'mutation($id: ID!) { found: extendRun(id: $id, epochs: 1) { __typename } }',
+    'Mutation.setModelAlias': 'mutation($id: ID!) { found: setModelAlias(name: "a:b", runId: $id) { __typename } }',
     'Mutation.setTeamLimits': '', // FORBIDDEN for all but the administrator
     'Subscription.runEvents': '', // live.test.ts
     'Subscription.runMetrics': '',
@@ -315,7 +317,7 @@ describe('another team', () => {
 
 describe('limits of a team', () => {
   const SET_LIMITS =
-    'mutation($id: ID!, $limits: TeamLimitsInput!) { setTeamLimits(teamId: $id, limits: $limits) { __typename ... on SetTeamLimitsSuccess { team { limits { activeRuns serverPlaces workers parameters } } } ... on InvalidInput { issues { path } } } }';
+    'mutation($id: ID!, $limits: TeamLimitsInput!) { setTeamLimits(teamId: $id, limits: $limits) { __typename ... on SetTeamLimitsSuccess { team { limits { activeRuns serverPlaces workers parameters datasetBytes } } } ... on InvalidInput { issues { path } } } }';
   const LIMITED = CREATE_RUN.replace('... on NotFound', '... on LimitReached { code message limit most used asked } ... on NotFound');
 
   it('are set by the administrator alone, shown to the team, and refuse what goes beyond with the numbers', async () => {
@@ -325,7 +327,13 @@ describe('limits of a team', () => {
     const wrong = await plane.admin.gql(SET_LIMITS, { id: team.teamId, limits: { parameters: -1 } });
     expect(wrong.data.setTeamLimits.issues).toEqual([{ path: 'limits.parameters' }]);
     const set = await plane.admin.gql(SET_LIMITS, { id: team.teamId, limits });
-    expect(set.data.setTeamLimits.team.limits).toEqual({ activeRuns: 3, serverPlaces: 2, workers: null, parameters: null });
+    expect(set.data.setTeamLimits.team.limits).toEqual({
+      activeRuns: 3,
+      serverPlaces: 2,
+      workers: null,
+      parameters: null,
+      datasetBytes: 200e9,
+    });
     const large = await team.gql(LIMITED, { spec: { strategy: { kind: 'parameter-server', servers: 3 } } });
     expect(large.data.createRun).toMatchObject({ code: 'LIMIT_REACHED', limit: 'serverPlaces', most: 2, used: 0, asked: 3 });
     // Eight at the same moment: the last place is taken once.

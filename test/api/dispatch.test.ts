@@ -37,7 +37,7 @@ describe('the outbox', () => {
     expect(await waiting('placement')).toEqual([jobId]);
     // And when its job was done meanwhile, it is not done twice.
     const held = await fleet.takePlacement();
-    expect(held.payload).toMatchObject({ runId: id, attempt: 1, index: 0, servers: 1, trainExamples: 60_000 });
+    expect(held.payload).toMatchObject({ runId: id, attempt: 1, index: 0, servers: 1, data: { trainExamples: 60_000 } });
     await fleet.report({
       kind: 'server.claimed',
       runId: id,

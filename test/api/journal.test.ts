@@ -1,5 +1,5 @@
 /** What coordinators report is stored once, in order, and acknowledged only when it is stored; what subscribers see has no gap and no double. */
-import { ackedNumber, ackFieldName, controlKey, REPORT_STREAM, type JournalEntry } from '@paceline/jobs';
+import { acknowledgedOf, ackFieldName, controlKey, REPORT_STREAM, type JournalEntry } from '@paceline/jobs';
 import { createClient, type Client } from 'graphql-ws';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
@@ -25,7 +25,7 @@ afterAll(async () => {
   await plane?.stop();
 });
 
-const ackOf = async (id: string) => ackedNumber((await fleet.control(id, ackFieldName(1))) ?? undefined, 1);
+const ackOf = async (id: string) => acknowledgedOf((await fleet.control(id, ackFieldName(1))) ?? undefined, 1)?.n ?? NaN;
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function training(caller: Caller = plane.admin): Promise<Coordinator> {
@@ -94,7 +94,7 @@ describe('a journal', () => {
     await until('the acknowledgement', async () => (await ackOf(coordinator.runId)) === entries.at(-1)!.n);
   });
 
-  it('of an older attempt is acknowledged and changes nothing', async () => {
+  it('of an older attempt is dropped, says so, and changes nothing', async () => {
     const coordinator = await training();
     const database = plane.api.app.get(Database);
     await database.$transaction([
@@ -105,7 +105,7 @@ describe('a journal', () => {
     await coordinator.publish([...coordinator.rounds(0, 5), { kind: 'event', type: 'run.failed', message: 'an old voice', data: {} }], {
       round: 6,
     });
-    await coordinator.acknowledged();
+    await coordinator.acknowledged(true);
     await until('it is told to stop', async () => (await fleet.redis.hget(controlKey(coordinator.runId), 'action')) === '1:cancel');
     const after = await stored(coordinator.runId);
     expect([after.status, after.events.length, after.ledger.committedRounds]).toEqual([before.status, before.events.length, 0]);

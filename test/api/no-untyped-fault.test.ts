@@ -21,15 +21,19 @@ import { createConnection } from 'node:net';
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import WebSocket from 'ws';
+import { createLogger } from '@paceline/runtime';
 import { Database } from '../../apps/api/src/database/database.js';
+import { createErrorFormatter } from '../../apps/api/src/graphql/format-error.js';
+import { toFault } from '../../apps/api/src/http/problem.filter.js';
 import { buildSchema } from '../../apps/api/src/reference.js';
 import { ControlPlane, CREATE_RUN, createRun, type Caller } from './services.js';
 import { CURSORS, cursor, ids, oddJson, oddText, topology, valueOf } from './odd-input.js';
 import { routesOf } from './routes.js';
 
-/** Of each operation. */
-const CASES = Number(process.env['PACELINE_FAULT_CASES'] ?? 25);
-const SEED = Number(process.env['PACELINE_FAULT_SEED'] ?? Date.now() % 2 ** 31);
+/** Of each operation: few in the suite, many in the soak. */
+const CASES = Number(process.env['PACELINE_FAULT_CASES'] ?? (process.env['PACELINE_SOAK'] === '1' ? 400 : 10));
+/** The suite tries the same cases each time, so that it fails for a change and not by chance; the soak tries new ones. */
+const SEED = Number(process.env['PACELINE_FAULT_SEED'] ?? (process.env['PACELINE_SOAK'] === '1' ? Date.now() % 2 ** 31 : 1));
 /** A machine that trains beside it may be slow; what hangs is not answered at all. */
 const ANSWER_WITHIN_MS = 15_000;
 
@@ -347,6 +351,29 @@ describe('what was an untyped fault once has a code and a path', () => {
         422,
         expect.stringMatching(/^(?:there is no|must be one of) /),
       ]);
+    }
+  });
+
+  it('U+0000 in a name that is looked for, and what PostgreSQL says where nobody has looked', async () => {
+    const asked = await caller.gql(
+      'query($id: ID!, $name: String!) { node(id: $id) { id } dataset(name: $name) { id } runsMeant(reference: $name) { id } modelAliases(name: $name) { name } }',
+      { id: 'a\0', name: 'a\0' },
+    );
+    expect(asked).toMatchObject({ errors: undefined, data: { node: null, dataset: null, runsMeant: [], modelAliases: [] } });
+    const database = plane.api.app.get(Database);
+    const teamId = caller.teamId;
+    const log = createLogger('api');
+    for (const unguarded of [
+      database.dataset.findUnique({ where: { name: 'a\0' } }),
+      database.$queryRaw`SELECT 1 FROM "Run" WHERE "name" LIKE ${'\0%'}`,
+      database.datasetImport.create({ data: { teamId, name: 'x', createdBy: teamId, request: { a: ['\0'] } } }),
+    ]) {
+      const error: unknown = await unguarded.then(
+        () => undefined,
+        (reason: unknown) => reason,
+      );
+      expect(toFault(error, log)).toMatchObject({ code: 'INVALID_INPUT', message: expect.stringContaining('U+0000') });
+      expect(createErrorFormatter(log)({ message: 'x' }, error).extensions?.['code']).toBe('INVALID_INPUT');
     }
   });
 

@@ -5,6 +5,7 @@ import request from 'supertest';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
 import { Coordinator, ScriptedFleet } from './scripted-fleet.js';
+import { patient } from '@paceline/testkit';
 import { ControlPlane, createRun, until } from './services.js';
 
 let plane: ControlPlane;
@@ -30,6 +31,11 @@ async function training(): Promise<Coordinator> {
   await until('RUNNING', async () => (await statusOf(id)) === 'RUNNING');
   return coordinator;
 }
+/** What a test leaves would be offered in the next one. */
+async function cancelled(id: string): Promise<void> {
+  await plane.admin.gql('mutation($id: ID!) { cancelRun(id: $id) { __typename } }', { id });
+  await until('it to be cancelled', async () => (await statusOf(id)) === 'CANCELLED');
+}
 const statusOf = async (id: string) => (await plane.admin.gql('query($id: ID!) { run(id: $id) { status } }', { id })).data?.run?.status;
 const reasonOf = async (id: string): Promise<string> =>
   (await plane.admin.gql('query($id: ID!) { run(id: $id) { statusReason } }', { id })).data.run.statusReason;
@@ -48,7 +54,7 @@ describe('PostgreSQL is away', () => {
     await coordinator.publish(coordinator.rounds(0, 9), { round: 10 });
     await until(
       'the first acknowledgement',
-      async () => (await fleet.redis.hget(controlKey(runId), 'ack1')) === ackValue(coordinator.n, 1),
+      async () => (await fleet.redis.hget(controlKey(runId), 'ack1')) === ackValue({ n: coordinator.n }, 1),
     );
     const acknowledged = coordinator.n;
     const { port } = plane.postgres;
@@ -80,7 +86,7 @@ describe('PostgreSQL is away', () => {
     expect([rest.status, rest.body.code, Number(rest.headers['retry-after']) > 0]).toEqual([503, 'SERVICE_UNAVAILABLE', true]);
     expect(rest.body.detail).toContain('PostgreSQL');
     expect((await plane.admin.gql('mutation { createRun(spec: {}) { __typename } }')).status).toBe(503);
-    expect(performance.now() - sent).toBeLessThan(10_000);
+    expect(performance.now() - sent).toBeLessThan(patient(10_000));
     expect((await request(plane.api.url).get('/healthz')).status).toBe(200);
     const ready = await request(plane.api.url).get('/readyz');
     expect([ready.status, ready.body.checks.postgresql.status, ready.body.checks.redis.status]).toEqual([503, 'failing', 'ok']);
@@ -105,12 +111,12 @@ describe('PostgreSQL is away', () => {
       await pause(1_000);
     }
     await coordinator.send(coordinator.number([coordinator.event('during the outage')]));
-    expect(await fleet.redis.hget(controlKey(runId), 'ack1')).toBe(ackValue(acknowledged, 1));
+    expect(await fleet.redis.hget(controlKey(runId), 'ack1')).toBe(ackValue({ n: acknowledged }, 1));
 
     plane.postgres = await plane.startPostgres(true, port);
     await until(
       'the acknowledgement',
-      async () => (await fleet.redis.hget(controlKey(runId), 'ack1')) === ackValue(coordinator.n, 1),
+      async () => (await fleet.redis.hget(controlKey(runId), 'ack1')) === ackValue({ n: coordinator.n }, 1),
       20_000,
     );
     await until('a run again', async () => (await plane.admin.gql('{ viewer { isAdmin } }')).status === 200);
@@ -119,7 +125,7 @@ describe('PostgreSQL is away', () => {
     // Long enough for the silence of the outage to have been taken for the server's, if it were.
     await pause(8_000);
     expect(await statusOf(runId)).toBe('RUNNING');
-    await createRun(plane.admin, { name: 'after' });
+    await cancelled(await createRun(plane.admin, { name: 'after' }));
     await coordinator.finish();
     await until('SUCCEEDED', async () => (await statusOf(runId)) === 'SUCCEEDED');
     // Who subscribed before the outage saw all of it, once, and the end.
@@ -145,13 +151,7 @@ describe('Redis is away', () => {
     const id = await createRun(plane.admin, { name: 'made without Redis' });
     expect(await reasonOf(id)).toBe('waits for Redis, which does not answer');
     expect(await statusOf(coordinator.runId)).toBe('RUNNING');
-    // The embedded Redis makes a new password at each start; the api knows the old one.
-    const password = new URL(plane.redis.url).password;
-    plane.redis = await plane.startRedis(true, port);
-    const { Redis } = await import('ioredis');
-    const admin = new Redis(plane.redis.url);
-    await admin.config('SET', 'requirepass', password);
-    admin.disconnect();
+    plane.redis = await plane.startRedis(true, port, plane.redis);
     const held = await until(
       'the placement',
       async () => {
@@ -167,8 +167,9 @@ describe('Redis is away', () => {
     await pause(8_000);
     expect(await statusOf(coordinator.runId)).toBe('RUNNING');
     await held.complete('cancelled');
-    await plane.admin.gql('mutation($id: ID!) { cancelRun(id: $id) { __typename } }', { id });
-    await until('it to be cancelled', async () => (await statusOf(id)) === 'CANCELLED');
+    await cancelled(id);
+    await coordinator.finish();
+    await until('SUCCEEDED', async () => (await statusOf(coordinator.runId)) === 'SUCCEEDED');
   }, 270_000);
 });
 

@@ -5,6 +5,7 @@ import request from 'supertest';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { Database } from '../../apps/api/src/database/database.js';
 import { routesOf } from './routes.js';
+import { patient } from '@paceline/testkit';
 import { ControlPlane, createRun, type Caller } from './services.js';
 
 let plane: ControlPlane;
@@ -23,8 +24,10 @@ describe('metrics', () => {
   const ROUNDS = 20_000;
   beforeAll(async () => {
     await database().$executeRaw`
-      INSERT INTO "Metric" ("runId", "seq", "attempt", "n", "round", "rounds", "epoch", "loss", "accuracy", "examples", "examplesPerSecond", "roundMs", "at")
-      SELECT ${runId}::uuid, i + 1, 1, i + 1, i, 1, 0, CASE WHEN i = 12345 THEN 99 ELSE 1 END, NULL, CASE WHEN i % 2 = 0 THEN 100 ELSE 300 END, i, 5, now()
+      INSERT INTO "Metric" ("runId", "seq", "attempt", "n", "round", "rounds", "epoch", "values", "validation", "examples", "examplesPerSecond", "roundMs", "at")
+      SELECT ${runId}::uuid, i + 1, 1, i + 1, i, 1, 0, jsonb_build_object('loss', CASE WHEN i = 12345 THEN 99 ELSE 1 END),
+        CASE WHEN i % 2000 = 1999 THEN jsonb_build_object('round', i, 'examples', 30, 'values', jsonb_build_object('loss', 5, 'accuracy', i / 20000.0)) END,
+        CASE WHEN i % 2 = 0 THEN 100 ELSE 300 END, i, 5, now()
       FROM generate_series(0, ${ROUNDS - 1}) AS i`;
   });
   const METRICS =
@@ -44,6 +47,88 @@ describe('metrics', () => {
     expect(accuracy.points).toEqual([]);
     // Rounds of 100 and 300 examples in turn: the mean lies nearer to the odd ones.
     expect(speed.points[0].value).toBeCloseTo(99.75, 6);
+  });
+
+  it('of the evaluation split have val_ in front, a point for each validation', async () => {
+    const { data } = await caller.gql(METRICS, { id: runId, names: ['val_loss', 'val_accuracy'], points: 100 });
+    const [loss, accuracy] = data.run.metrics;
+    expect(loss.points.map(({ round, value }: { round: number; value: number }) => [round, value])).toEqual(
+      Array.from({ length: 10 }, (_, i) => [2000 * i + 1999, 5]),
+    );
+    expect(accuracy.points.at(-1).value).toBeCloseTo(0.999_95, 9);
+    const { data: bad } = await caller.gql(
+      'mutation($spec: RunSpecInput!) { createRun(spec: $spec) { __typename ... on InvalidInput { issues { path message } } } }',
+      { spec: { dataset: 'iris', earlyStopping: { metric: 'val_auc' } } },
+    );
+    expect(bad.createRun.issues).toEqual([
+      {
+        path: 'earlyStopping.metric',
+        message: '"val_auc" is not measured by this run; there is val_loss, val_accuracy: take one of these, or add it to metrics',
+      },
+    ]);
+  });
+
+  it('of validations come to a course: the best, the newest, and where the rate fell, without what a restart made void', async () => {
+    const own = await plane.team('validators');
+    const id = await createRun(own, {
+      dataset: 'iris',
+      validation: { everyRounds: 10 },
+      reduceLROnPlateau: { metric: 'val_accuracy', patience: 1 },
+    });
+    const COURSE =
+      'query($id: ID!) { run(id: $id) { course { metric better best { round values } last { round values } reductions { round was factor } } targetScales { output } } }';
+    expect((await own.gql(COURSE, { id })).data.run).toEqual({ course: null, targetScales: [] });
+    await database().$executeRaw`UPDATE "Run" SET "attempt" = 2 WHERE "id" = ${id}::uuid`;
+    await database().attempt.create({ data: { runId: id, number: 2, parentNumber: 1, parentRound: 30 } });
+    const rows = [0.5, 0.9, 0.7, 0.95, 0.8].map((accuracy, i) => ({ accuracy, round: [9, 19, 29, 39, 39][i]!, attempt: i === 4 ? 2 : 1 }));
+    await database().metric.createMany({
+      data: rows.map(({ accuracy, round, attempt }, i) => ({
+        runId: id,
+        seq: i + 1,
+        attempt,
+        n: i + 1,
+        round,
+        rounds: 10,
+        epoch: 0,
+        values: {},
+        validation: { round, examples: 30, values: { accuracy } },
+        examples: 300,
+        examplesPerSecond: 1,
+        roundMs: 1,
+        at: new Date(),
+      })),
+    });
+    const reduced = (seq: number, round: number, was: number, factor: number) => ({
+      runId: id,
+      seq,
+      attempt: 1,
+      n: seq,
+      type: 'rate.reduced',
+      message: 'falls',
+      at: new Date(),
+      data: { round, metric: 'val_accuracy', was, factor },
+    });
+    await database().runEvent.createMany({ data: [reduced(101, 30, 1, 0.1), reduced(102, 40, 0.1, 0.01)] });
+    expect((await own.gql(COURSE, { id })).data.run.course).toEqual({
+      metric: 'val_accuracy',
+      better: 'higher',
+      best: { round: 20, values: { accuracy: 0.9 } },
+      last: { round: 40, values: { accuracy: 0.8 } },
+      reductions: [{ round: 30, was: 1, factor: 0.1 }],
+    });
+  });
+
+  it('of scaled targets come with what makes them numbers of the data', async () => {
+    const inputs = { x: [{ kind: 'number', columns: ['sepal_length', 'sepal_width'] }] };
+    const team = await plane.team('measurers');
+    const factorsWith = async (scale: string) => {
+      const targets = { width: { kind: 'number', columns: ['petal_width'], scale } };
+      const id = await createRun(team, { dataset: 'iris', features: { inputs, targets }, loss: 'meanSquaredError' });
+      const { data } = await team.gql('query($id: ID!) { run(id: $id) { targetScales { output target factors } } }', { id });
+      return data.run.targetScales.map(({ target, factors }: { target: string; factors: number[] }) => [target, factors]);
+    };
+    expect(await factorsWith('standard')).toEqual([['width', [expect.closeTo(0.7555, 4)]]]);
+    expect(await factorsWith('none')).toEqual([['width', [1]]]);
   });
 
   it('of a part are exact when the part is small', async () => {
@@ -190,7 +275,7 @@ describe('GraphQL is bounded', () => {
     expect(data).toBeUndefined();
     expect(errors![0]!.extensions.code).toMatch(/^(GRAPHQL_(PARSE|VALIDATION)_FAILED|BAD_USER_INPUT|BAD_REQUEST)$/);
     expect(JSON.stringify(errors)).not.toMatch(/stacktrace|node_modules|\/src\//);
-    expect(performance.now() - startedAt).toBeLessThan(5_000);
+    expect(performance.now() - startedAt).toBeLessThan(patient(5_000));
   });
 
   it('pages of pages by variables are refused like those by numbers, and smaller ones pass', async () => {
@@ -261,13 +346,17 @@ describe('GraphQL is bounded', () => {
     const { getIntrospectionQuery } = await import('graphql');
     expect((await send(getIntrospectionQuery())).errors).toBeUndefined();
     const { parse, print } = await import('graphql');
-    const document = parse(readFileSync('apps/dashboard/src/graphql/operations.graphql', 'utf8'));
+    // As many series as the page of a run asks for at once.
+    const names = Array.from({ length: 24 }, () => ['loss', 'val_loss']).flat();
+    const content = { name: 'iris', version: 'a'.repeat(64), split: 'train', rows: 10, from: 0, offset: 0 };
+    const texts = ['operations', 'course'].map((file) => readFileSync(`apps/dashboard/src/graphql/${file}.graphql`, 'utf8'));
+    const document = parse(texts.join('\n'));
     const fragments = document.definitions.filter(({ kind }) => kind === 'FragmentDefinition');
     for (const definition of document.definitions) {
       if (definition.kind !== 'OperationDefinition' || definition.operation !== 'query') continue;
       const used = fragments.filter((fragment) => 'name' in fragment && print(definition).includes(`...${fragment.name?.value}`));
       const query = print({ ...document, definitions: [definition, ...used] });
-      const variables = { id: '0198c7a5-0000-7000-8000-000000000000', first: 50, last: 50, names: ['loss'], maxPoints: 300 };
+      const variables = { id: '0198c7a5-0000-7000-8000-000000000000', first: 50, last: 50, names, maxPoints: 300, ...content };
       const { errors } = await caller.gql(query, variables);
       expect([definition.name?.value, errors]).toEqual([definition.name?.value, undefined]);
     }
@@ -285,7 +374,7 @@ describe('REST', () => {
     expect(routesOf(instance.printRoutes({ commonPrefix: false })).sort()).toEqual(
       [...documented, 'GET /', 'GET /graphql', 'POST /graphql'].sort(),
     );
-    expect(document.components.schemas.RunSpec.properties.optimizer.oneOf).toHaveLength(3);
+    expect(document.components.schemas.RunSpec.properties.optimizer.oneOf).toHaveLength(14);
   });
 
   it('lists and shows runs, with cursors', async () => {
@@ -326,8 +415,7 @@ describe('REST', () => {
     writeFileSync(join(folder, 'other.txt'), 'not weights');
     const result = {
       rounds: 1,
-      loss: 1,
-      accuracy: 1,
+      values: { loss: 1, accuracy: 1 },
       examplesPerSecond: 1,
       trainedExamples: 1,
       weightsSha256: 'cd'.repeat(32),

@@ -380,10 +380,11 @@ it('arguments that no request can have are typed refusals, and nothing changes',
     expect(answer.body, `${path} ${JSON.stringify(body)}`).toMatchObject({ type: expect.any(String), title: expect.any(String) });
     return answer.status;
   };
-  // The next seat is offered by itself.
-  const before = await until('a seat that waits', async () => {
+  // That the first seat is held is heard, and the next one is offered, by themselves.
+  const before = await until('a seat that is held and one that waits', async () => {
     const run = await runOf(id);
-    return run.stepTasks.some(({ state }: { state: string }) => state === 'OPEN') && run;
+    const states = run.stepTasks.map(({ state }: { state: string }) => state);
+    return states.includes('HELD') && states.includes('OPEN') && run;
   });
   for (const value of [-1, 0, 0.5, 1e9, 1e308, 2 ** 53, '1', null, [1], { a: 1 }, true])
     for (const [path, name] of [

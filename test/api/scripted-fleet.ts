@@ -228,10 +228,10 @@ export class Coordinator {
     clearInterval(this.beating);
   }
 
-  /** Waits until the api has stored everything that was numbered. */
-  acknowledged(): Promise<unknown> {
+  /** Waits until the api has stored everything that was numbered; or, of an attempt that is over for it, has dropped it. */
+  acknowledged(areDropped?: true): Promise<unknown> {
     const { fleet, runId, attempt, n } = this;
-    const value = ackValue(n, this.term);
+    const value = ackValue({ n, areDropped }, this.term);
     return until(`the acknowledgement of ${n}`, async () => (await fleet.control(runId, ackFieldName(attempt))) === value);
   }
 
@@ -268,8 +268,7 @@ export class Coordinator {
         round,
         rounds: 1,
         epoch: Math.floor(round / 235),
-        loss: 2 / (1 + round),
-        accuracy: 0.5,
+        values: { loss: 2 / (1 + round), accuracy: 0.5 },
         examples: 256,
         examplesPerSecond: 9_000,
         roundMs: 28,
@@ -289,8 +288,7 @@ export class Coordinator {
   finish(changes: object = {}): Promise<unknown> {
     const data = {
       rounds: 1175,
-      loss: 0.08,
-      accuracy: 0.975,
+      values: { loss: 0.08, accuracy: 0.975 },
       examplesPerSecond: 9_000,
       trainedExamples: 300_000,
       weightsSha256: 'ab'.repeat(32),

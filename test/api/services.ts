@@ -3,13 +3,13 @@ import { randomBytes } from 'node:crypto';
 import { mkdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createLogger, startPostgres, startRedis, type RunningRedis, type RunningService } from '@paceline/runtime';
+import { createLogger, startRedis, type RunningRedis, type RunningService } from '@paceline/runtime';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import request from 'supertest';
 import { startApi, type RunningApi } from '../../apps/api/src/api-process.js';
 import type { Settings } from '../../apps/api/src/environment.js';
-import { patient } from '@paceline/testkit';
+import { patient, startMigratedPostgres } from '@paceline/testkit';
 
 export const TOKEN_SECRET = 'a secret of more than thirty-two characters';
 
@@ -28,6 +28,8 @@ export interface Caller {
   gql(query: string, variables?: object): Promise<GraphqlReply>;
   get(path: string): request.Test;
   post(path: string): request.Test;
+  put(path: string): request.Test;
+  head(path: string): request.Test;
 }
 
 export class ControlPlane {
@@ -54,22 +56,24 @@ export class ControlPlane {
   }
 
   startPostgres(durable = true, port = 0): Promise<RunningService> {
-    return startPostgres({ dataDir: `${this.folder}-postgres`, temporary: !durable, port });
+    return startMigratedPostgres({ dataDir: `${this.folder}-postgres`, temporary: !durable, port });
   }
 
-  startRedis(durable = true, port = 0): Promise<RunningRedis> {
-    return startRedis({ dataDir: `${this.folder}-redis`, temporary: !durable, port });
+  startRedis(durable = true, port = 0, former?: RunningRedis): Promise<RunningRedis> {
+    const password = former ? { password: new URL(former.url).password } : {};
+    return startRedis({ dataDir: `${this.folder}-redis`, temporary: !durable, port, ...password });
   }
 
   settings(): Settings {
     return {
       databaseUrl: this.postgres.url,
-      redisUrl: this.redis.url,
+      redisUrl: this.redis.urlOf('api'),
       host: '127.0.0.1',
       port: 0,
       tokenSecret: TOKEN_SECRET,
       bootstrapKey: this.adminKey,
       dataDir: this.dataDir,
+      dataStore: join(this.folder, 'datasets'),
     };
   }
 
@@ -93,6 +97,8 @@ export class ControlPlane {
       },
       get: (path) => request(api.url).get(path).set('authorization', authorization),
       post: (path) => request(api.url).post(path).set('authorization', authorization),
+      put: (path) => request(api.url).put(path).set('authorization', authorization),
+      head: (path) => request(api.url).head(path).set('authorization', authorization),
     };
   }
 

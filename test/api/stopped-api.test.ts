@@ -5,7 +5,8 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { endProcess, startPostgres, startRedis, waitForReady, type RunningRedis, type RunningService } from '@paceline/runtime';
+import { startMigratedPostgres } from '@paceline/testkit';
+import { endProcess, startRedis, waitForReady, type RunningRedis, type RunningService } from '@paceline/runtime';
 import { HOLDER_STALE_AFTER_MS, TICK_MS } from '@paceline/jobs';
 import pg from 'pg';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -46,7 +47,7 @@ let fleet: ScriptedFleet | undefined;
 const children: ChildProcess[] = [];
 beforeEach(async () => {
   [postgres, redis] = await Promise.all([
-    startPostgres({ dataDir: `${folder}-postgres`, temporary: true }),
+    startMigratedPostgres({ dataDir: `${folder}-postgres`, temporary: true }),
     startRedis({ dataDir: `${folder}-redis`, temporary: true }),
   ]);
   database = new pg.Client({ connectionString: postgres.url });
@@ -69,7 +70,7 @@ async function startApi(name: string): Promise<Api> {
   const env = {
     PATH: process.env['PATH'],
     DATABASE_URL: databaseUrl.href,
-    REDIS_URL: redis.url,
+    REDIS_URL: redis.urlOf('api'),
     PACELINE_PORT: '0',
     PACELINE_TOKEN_SECRET: TOKEN_SECRET,
     PACELINE_BOOTSTRAP_KEY: KEY,
@@ -230,6 +231,28 @@ it('one that is stopped with a decision in hand drops it when it goes on', async
     (await database.query('SELECT 1 FROM "StepTask" WHERE "state" = \'HELD\'')).rows.length === 1 && (await failures()) === 0;
   await until('the seat that is held', held);
   await goesOnInVain(first, other);
+});
+
+it('while Redis is out of memory the one that reconciles says so in the runs, and the other does not', async () => {
+  const { first, other } = await twoApis();
+  fleet = await new ScriptedFleet(redis.url).ready();
+  const runId = await createRun(first);
+  await fleet.takePlacement();
+  const reason = async () =>
+    (await database.query<{ statusReason: string }>('SELECT "statusReason" FROM "Run" WHERE "id" = $1', [runId])).rows[0]!.statusReason;
+  await fleet.redis.config('SET', 'maxmemory', '1');
+  const isTold = () => reason().then((text) => text.startsWith('waits for Redis, which is out of memory'));
+  await until('the reason', isTold);
+  await until('the other one to know', () => other.log().includes('Redis is out of memory'));
+  first.child.kill('SIGSTOP');
+  await database.query(`UPDATE "Run" SET "statusReason" = 'something else'`);
+  // Each looks once a second.
+  await new Promise((resolve) => setTimeout(resolve, 3_000));
+  const [present, written] = [await reason(), await writtenBy(other)];
+  // On a machine that stands still for longer than the lock may rest, the other one reconciles by now, and writes by right.
+  if (!(await reconciles(other))) expect([present, written]).toEqual(['something else', []]);
+  first.child.kill('SIGCONT');
+  await until('the reason again', isTold);
 });
 
 async function takeSeat(from: ScriptedFleet, n: number) {

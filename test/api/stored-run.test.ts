@@ -2,13 +2,16 @@
  * The contract of whoever stores a run (libs/testkit), on the api's own classes over a real PostgreSQL. Beside each run stands the same one in
  * the memory of the simulator: after every step all rows of both are compared, so that what the simulator believes is what the api does.
  */
-import { createLogger, startPostgres, type RunningService } from '@paceline/runtime';
+import { startMigratedPostgres } from '@paceline/testkit';
+import { createLogger, type RunningService } from '@paceline/runtime';
 import { rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { LeadAnswer, Report, RunPicture, StoredCoordinator } from '@paceline/jobs';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ClusterSpecs } from '../../apps/api/src/cluster-specs/cluster-specs.js';
+import { DataStore } from '../../apps/api/src/datasets/data-store.js';
+import { Datasets } from '../../apps/api/src/datasets/datasets.js';
 import { Database } from '../../apps/api/src/database/database.js';
 import { migrate } from '../../apps/api/src/database/migrations.js';
 import { Arbiter } from '../../apps/api/src/dispatch/arbiter.js';
@@ -20,9 +23,17 @@ import { Fleet } from '../../apps/api/src/fleet/fleet.js';
 import { ServerSightings } from '../../apps/api/src/fleet/server-sightings.js';
 import { IdempotencyKeys } from '../../apps/api/src/idempotency/idempotency-keys.js';
 import { FleetReports } from '../../apps/api/src/reports/fleet-reports.js';
+import { InitialWeights } from '../../apps/api/src/models/initial-weights.js';
+import { CheckpointStore } from '../../apps/api/src/models/checkpoint-store.js';
+import { WeightUploads } from '../../apps/api/src/models/weight-uploads.js';
+import { WeightsOfRounds } from '../../apps/api/src/models/stored-weights.js';
+import { Weights } from '../../apps/api/src/runs/weights.js';
 import { JournalStore } from '../../apps/api/src/reports/journal-store.js';
 import { Attempts } from '../../apps/api/src/runs/attempts.js';
 import { CreateRun } from '../../apps/api/src/runs/create-run.js';
+import { FleetMemory } from '../../apps/api/src/runs/fleet-memory.js';
+import { PrepareRun } from '../../apps/api/src/runs/prepare-run.js';
+import { RunDatasets } from '../../apps/api/src/runs/run-dataset.js';
 import { RunRequests } from '../../apps/api/src/runs/run-requests.js';
 import { RunSignals } from '../../apps/api/src/runs/run-signals.js';
 import { Run } from '../../apps/api/src/runs/run.types.js';
@@ -70,6 +81,11 @@ function wire(databaseUrl: string) {
   const moves = new StatusMoves(database, signals);
   const attempts = new Attempts(moves);
   const keys = new IdempotencyKeys(database, log);
+  const checkpoints = new CheckpointStore(settings, log);
+  const weights = new WeightsOfRounds(database, checkpoints, new Weights(settings));
+  const initialWeights = new InitialWeights(database, checkpoints, weights, new WeightUploads(checkpoints, log));
+  const datasets = new RunDatasets(new Datasets(database), new DataStore(settings, log), fleet);
+  const preparing = new PrepareRun(database, new ClusterSpecs(database, keys), datasets, initialWeights, new FleetMemory(fleet));
   const arbiter = new Arbiter(database, control, moves, signals);
   return {
     database,
@@ -79,14 +95,14 @@ function wire(databaseUrl: string) {
     reports: new FleetReports(database, fleet, new ServerSightings(fleet), attempts, moves, signals, dispatch, log),
     journal: new JournalStore(database, moves, attempts, signals),
     requests: new RunRequests(database, keys, moves, attempts, signals, dispatch, settings),
-    create: new CreateRun(database, keys, new ClusterSpecs(database, keys), fleet, moves, dispatch, settings),
+    create: new CreateRun(database, keys, fleet, preparing, moves, dispatch, settings, initialWeights),
   };
 }
 
 const viewer = { teamId: '', apiKeyId: '00000000-0000-7000-8000-000000000000', isAdmin: false, isReadOnly: false };
 
 beforeAll(async () => {
-  postgres = await startPostgres({ dataDir, temporary: true, port: 0 });
+  postgres = await startMigratedPostgres({ dataDir, temporary: true, port: 0 });
   await migrate(postgres.url);
   api = wire(postgres.url);
   viewer.teamId = (await api.database.team.create({ data: { name: 'contract' } })).id;

@@ -35,6 +35,32 @@ const BENCHES: Readonly<
       figures: ['gigabytesPerSecond', 'serverCpuMs', 'workerCpuMs', 'ofRaw'],
     },
   ],
+  kernels: [
+    {
+      flags: ['--elements', '4096', '--repetitions', '1'],
+      rows: ['copy', 'adam', 'lamb', 'lars', 'average'].map((kernel) => ({ kernel, elements: 4096, bar: 0.7 })),
+      figures: ['bytesPerCall', 'gigabytesPerSecond', 'ofCached', 'ofCopy', 'lowest', 'highest', 'divisions', 'roots'],
+    },
+  ],
+  'large-batch': [
+    {
+      flags: ['--examples', '128', '--batch', '32', '--large-batch', '128', '--epochs', '2', '--warmup-epochs', '1', '--seeds', '1'],
+      rows: [
+        { what: 'small batch', batch: 32, epochs: 2, seeds: 1 },
+        { what: 'large batch, the same rate', batch: 128 },
+        { what: 'large batch, linear scaling', batch: 128 },
+        { what: 'large batch, linear scaling and warm-up', batch: 128 },
+      ],
+      figures: ['errorPercent', 'lowest', 'highest', 'cpuSeconds'],
+    },
+  ],
+  validation: [
+    {
+      flags: ['--model', 'mlp', '--every', '5', '--validations', '2', '--repetitions', '1', '--batch', '4'],
+      rows: [{ model: 'mlp', workers: 1, batchPerWorker: 4, everyRounds: 5, repetitions: 1 }],
+      figures: ['ownMs', 'extraMs', 'extraOfRunsMs', 'trainingMs', 'extraOfOwn', 'barMs'],
+    },
+  ],
   engines: [
     {
       flags: ['--only', 'mlp', '--steps', '1', '--repetitions', '1'],
@@ -42,6 +68,13 @@ const BENCHES: Readonly<
       figures: ['stepMs', 'lowest', 'highest', 'cpuMs', 'ours', 'oursCpu'],
     },
     { flags: ['--steady', '10'], rows: [{ model: 'mlp', steps: 10 }], figures: ['tensors', 'tensorsAfter', 'rssGrowthMB'] },
+  ],
+  transformer: [
+    {
+      flags: ['--batch', '1', '--length', '4', '--vocabulary', '5', '--steps', '1', '--repetitions', '1'],
+      rows: [{ what: 'paceline wasm', batch: 1, length: 4, vocabulary: 5, repetitions: 1 }],
+      figures: ['examplesPerSecond', 'stepMs', 'cpuMs', 'loss'],
+    },
   ],
   mlp: [
     {
@@ -62,6 +95,22 @@ const BENCHES: Readonly<
         'costPercent',
         'barPercent',
       ],
+    },
+  ],
+  data: [
+    {
+      flags: ['--rows', '64', '--images', '4', '--batch', '8', '--repetitions', '1'],
+      rows: ['dense, one array column of 784', 'dense, 64 number columns', 'JPEG 224 × 224', 'rows from S3, warm beside cold'].map(
+        (what) => ({ what }),
+      ),
+      figures: ['ours', 'beside', 'share', 'bar', 'firstSeconds'],
+    },
+  ],
+  ingest: [
+    {
+      flags: ['--megabytes', '1', '--repetitions', '1'],
+      rows: [{ format: 'csv', megabytes: 1, bar: 1.5 }],
+      figures: ['rows', 'librarySeconds', 'importSeconds', 'ofLibrary', 'ofLibraryCpu', 'peakMB'],
     },
   ],
   recovery: [

@@ -79,13 +79,15 @@ export function createHome(): Home {
   };
 }
 
+/** Asks again and again; what a command has to be started for is asked less often, or the asking would take the processor from what is waited for. */
 export async function until<T>(what: string, check: () => T | Promise<T>, deadlineMs = 30_000): Promise<NonNullable<T>> {
   const end = performance.now() + patient(deadlineMs);
   for (;;) {
+    const from = performance.now();
     const value = await check();
     if (value) return value;
     if (performance.now() > end) throw new Error(`waited ${deadlineMs} ms for: ${what}`);
-    await sleep(50);
+    await sleep(Math.min(1_000, Math.max(50, 3 * (performance.now() - from))));
   }
 }
 

@@ -1,4 +1,4 @@
-/** `npm run demo`, without npm and made short: what it prints, and that nothing is left, whatever ended it. */
+/** `npm run demo`, without npm and made short: what it prints, and that nothing is left, whatever ended it. A SIGKILL has test/soak/demo.test.ts. */
 import { readdirSync } from 'node:fs';
 import { EXIT } from '@paceline/runtime';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -66,16 +66,6 @@ describe('the demo', () => {
     expect(leftFolders()).toEqual([]);
   });
 
-  it('leaves nothing after a SIGKILL in the middle', async () => {
-    const running = demo('--epochs', '50');
-    await isTraining(running);
-    const family = familyOf(running.child.pid!);
-    running.child.kill('SIGKILL');
-    await running.finished;
-    await allGone(family);
-    await until('its folders to be removed', () => leftFolders().length === 0);
-  });
-
   it('leaves nothing after Ctrl-C while it is still starting', async () => {
     const running = demo();
     await until('it to start', () => running.stderr().includes('starting'));
@@ -90,7 +80,7 @@ describe('the demo', () => {
     const mistakes = [
       [['--replicas', '0'], EXIT.badSpec, /replicas/],
       [['--batch', '3'], EXIT.badSpec, /globalBatch/],
-      [['--model', 'resnet'], EXIT.badSpec, /model/],
+      [['--model', 'resnet-9000'], EXIT.badSpec, /model/],
       [['--accumulate', '1000'], EXIT.badSpec, /accumulate/],
       [['--epochs', 'many'], EXIT.badSpec, /epochs/],
       [['--workers', '0'], EXIT.usage, /--workers "0"/],

@@ -3,6 +3,7 @@ import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { EXIT } from '@paceline/runtime';
+import { pace } from '@paceline/testkit';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { allGone, createHome, familyOf, until, type Home, type Running } from './command-line.js';
 
@@ -57,6 +58,14 @@ describe('up', () => {
     expect(await dashboard.text()).toContain('<title>');
   });
 
+  it('gives each process a user of its own at Redis, and none the password of the operator', () => {
+    const users = announced.processes.flatMap(({ name, pid }) => {
+      const address = /(?:^|\0)REDIS_URL=([^\0]+)/.exec(readFileSync(`/proc/${pid}/environ`, 'utf8'))?.[1];
+      return address ? [`${name} ${new URL(address).username}`] : [];
+    });
+    expect(users.sort()).toEqual(['api api', 'ps-1 ps', 'worker-1 worker', 'worker-2 worker']);
+  });
+
   it('says that it runs already when it is asked again', async () => {
     const again = await home.run(['up', '--port', '0']);
     expect(again.exit).toBe(EXIT.temporary);
@@ -66,7 +75,7 @@ describe('up', () => {
 
   it('shows its workers and servers, and is healthy for the doctor', async () => {
     const fleet = await until('the fleet to report', async () => {
-      const { workers, servers } = await json<{ workers: { pid: number }[]; servers: unknown[] }>('workers');
+      const { workers, servers } = await json<{ workers: { pid: number; engines: { name: string }[] }[]; servers: unknown[] }>('workers');
       return workers.length === 2 && servers.length === 1 ? workers : undefined;
     });
     expect(fleet.map(({ pid }) => pid).sort()).toEqual(
@@ -75,6 +84,7 @@ describe('up', () => {
         .map(({ pid }) => pid)
         .sort(),
     );
+    for (const { engines } of fleet) expect(engines.map(({ name }) => name)).toContain('wasm');
     const table = await home.run(['workers']);
     expect(table.stdout).toMatch(/^ROLE +NAME +STATUS/);
     const { checks } = await json<{ checks: { name: string; status: string; message: string }[] }>('doctor');
@@ -82,6 +92,17 @@ describe('up', () => {
     expect(checks.find(({ name }) => name === 'api')!.message).toContain('belongs to team');
   });
 });
+
+interface FleetMember {
+  readonly id: string;
+  readonly pid: number;
+  readonly runId: string | null;
+}
+interface Ended {
+  readonly status: string;
+  readonly result: { readonly weightsSha256: string } | null;
+  readonly events: readonly { readonly type: string; readonly message: string }[];
+}
 
 describe('a run', () => {
   it('is trained with a progress that ends in its result', async () => {
@@ -113,6 +134,42 @@ describe('a run', () => {
     expect(first).toMatchObject({ status: 'SUCCEEDED', result: { rounds: 12 } });
     expect(second.result.weightsSha256).toBe(first.result.weightsSha256);
     expect(other.result.weightsSha256).not.toBe(first.result.weightsSha256);
+  });
+
+  it('whose worker crashes in native code goes on: the worker is replaced, the weights are the same, and an event says why', async () => {
+    const flags = ['--rounds', '300', '--replicas', '4', '--global-batch', '256'];
+    const calm = await json<Ended>('train', ...flags);
+    const id = (await home.run(['train', '--detach', ...flags])).stdout.trim();
+    const seated = async (): Promise<FleetMember[]> =>
+      (await json<{ workers: FleetMember[] }>('workers')).workers.filter(({ runId }) => runId === id);
+    // It lasts until both have a seat, however fast the machine is.
+    const slowed = new Set<number>();
+    const slow = pace(() => [...slowed], 0.1);
+    let victim: FleetMember;
+    try {
+      const both = await until('both workers to have a seat', async () => {
+        const busy = await seated();
+        if (busy[0]) slowed.add(busy[0].pid);
+        return busy.length === 2 ? busy : undefined;
+      });
+      victim = both.find(({ pid }) => announced.processes.some((process) => process.name === 'worker-2' && process.pid === pid))!;
+      process.kill(victim.pid, 'SIGSEGV');
+    } finally {
+      slow.end();
+    }
+    const over = await until(
+      'the run to end',
+      async () => {
+        const run = await json<Ended>('run', id, '--events', '100');
+        return ['SUCCEEDED', 'FAILED'].includes(run.status) ? run : undefined;
+      },
+      90_000,
+    );
+    expect(over.status).toBe('SUCCEEDED');
+    expect(over.result!.weightsSha256).toBe(calm.result!.weightsSha256);
+    expect(over.events.find(({ type }) => type === 'worker.died')?.message).toBe(
+      `the process of worker ${victim.id} ended by SIGSEGV: native code of its engine has crashed; its replicas are computed by others`,
+    );
   });
 
   it('goes on after --detach, is listed and shown, and ends by cancel', async () => {
@@ -229,6 +286,7 @@ describe('down', () => {
     expect(history, 'nothing is trained twice').not.toContain('will be redone');
     expect(await progressOf(lasting)).toMatchObject({ attempt: 2 });
     await home.run(['cancel', lasting]);
+    await until('it to be over', async () => (await statusOf(lasting)) === 'CANCELLED');
   });
 
   it('is not needed after a SIGKILL: nothing is left, and the next up works', async () => {

@@ -1,17 +1,26 @@
 /** Processes that stop, go, hang or come twice: each wait ends, and says what it waited for. */
 import { readFileSync } from 'node:fs';
-import { afterEach, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { controlKey, PLACEMENT_QUEUE, placementJobId, type PlacementJob } from '@paceline/jobs';
 import type { RunSpecInput } from '@paceline/spec';
-import { DataPlane, type RunView } from '@paceline/testkit';
+import { DataPlane, type RunView, type TestProcess } from '@paceline/testkit';
 import { Queue } from 'bullmq';
 import { Redis } from 'ioredis';
 
-let plane: DataPlane | undefined;
-afterEach(async () => {
-  await plane?.stop();
-  plane = undefined;
-});
+let plane: DataPlane;
+beforeAll(async () => void (plane = await DataPlane.start({ servers: 2, workers: 1 })));
+afterAll(() => plane?.stop());
+
+/** Whatever the test before has left. */
+async function haveFleet(servers: number, workers: number): Promise<void> {
+  const count = async (members: TestProcess[], wanted: number, add: () => Promise<unknown>): Promise<void> => {
+    members.splice(0, members.length, ...members.filter(({ child }) => child.exitCode === null && child.signalCode === null));
+    while (members.length > wanted) await members.pop()!.kill('SIGKILL');
+    while (members.length < wanted) await add();
+  };
+  await count(plane.servers, servers, () => plane.addServer());
+  await count(plane.workers, workers, () => plane.addWorker());
+}
 
 const spec = (rounds: number, servers = 1): RunSpecInput => ({
   model: 'mlp',
@@ -25,32 +34,17 @@ const spec = (rounds: number, servers = 1): RunSpecInput => ({
 const eventOf = (run: RunView, type: string) => run.entries.find((entry) => entry.kind === 'event' && entry.type === type);
 
 async function begun(run: RunView, round = 10): Promise<void> {
-  await plane!.until(run, `round ${round}`, 60_000, () => (run.state?.round ?? 0) >= round);
+  await plane.until(run, `round ${round}`, 60_000, () => (run.state?.round ?? 0) >= round);
 }
 
-test('a server that is stopped ends the attempt with its name; the worker gives its seat up', async () => {
-  plane = await DataPlane.start({ servers: 2, workers: 1 });
-  const run = await plane.train(spec(50_000, 2));
-  await begun(run);
-  const second = plane.servers.find((server) => server.ready.id === run.servers[1]!.serverId)!;
-  second.child.kill('SIGSTOP');
-  const failed = await plane.until(run, 'the failure', 20_000, () => eventOf(run, 'run.failed'));
-  expect(failed).toMatchObject({
-    message: expect.stringMatching(/^parameter server 1 was lost in round \d+: nothing heard for/) as string,
-  });
-  await plane.until(run, 'the worker to leave', 10_000, () =>
-    run.reports.some(({ kind }) => kind === 'seat.left' || kind === 'seat.failed'),
-  );
-}, 360_000);
-
 test('a placement that comes twice: the second server lets it go without a word, and a finished attempt is not begun again', async () => {
-  plane = await DataPlane.start({ servers: 2, workers: 1 });
+  await haveFleet(2, 1);
   const run = await plane.train(spec(300));
   await begun(run, 1);
   const first = run.servers[0]!;
   const queue = new Queue(PLACEMENT_QUEUE, { connection: { url: plane.redis.url } });
   try {
-    const [job] = (await queue.getJobs(['completed'])) as { data: PlacementJob }[];
+    const job = ((await queue.getJobs(['completed'])) as { data: PlacementJob }[]).find(({ data }) => data.runId === run.id);
     for (let i = 1; i <= 6; i++) await queue.add('placement', job!.data, { jobId: placementJobId(run.id, 1, 0, i) });
     await plane.finished(run, 60_000);
     for (let i = 7; i <= 12; i++) await queue.add('placement', job!.data, { jobId: placementJobId(run.id, 1, 0, i) });
@@ -68,8 +62,24 @@ test('a placement that comes twice: the second server lets it go without a word,
   expect(run.state?.phase).toBe('finished');
 }, 360_000);
 
+test('a server that is stopped ends the attempt with its name; the worker gives its seat up', async () => {
+  await haveFleet(2, 1);
+  const run = await plane.train(spec(50_000, 2));
+  await begun(run);
+  const second = plane.servers.find((server) => server.ready.id === run.servers[1]!.serverId)!;
+  second.child.kill('SIGSTOP');
+  const failed = await plane.until(run, 'the failure', 20_000, () => eventOf(run, 'run.failed'));
+  expect(failed).toMatchObject({
+    message: expect.stringMatching(/^parameter server 1 was lost in round \d+: nothing heard for/) as string,
+  });
+  await plane.until(run, 'the worker to leave', 10_000, () =>
+    run.reports.some(({ kind }) => kind === 'seat.left' || kind === 'seat.failed'),
+  );
+  await second.kill('SIGKILL');
+}, 360_000);
+
 test('a cancel that is there together with the start: the coordinator confirms it, nobody waits for a deadline', async () => {
-  plane = await DataPlane.start({ servers: 1, workers: 0 });
+  await haveFleet(1, 0);
   const first = await plane.train(spec(10));
   const servers = await plane.until(first, 'its server', 10_000, () => first.servers.length === 1 && first.servers);
   const { child } = plane.servers[0]!;

@@ -1,4 +1,7 @@
-/** Processes of the whole system die, leave and join: what is promised for each, seen through the api. More of it is in test/soak. */
+/**
+ * Processes of the whole system die, leave and join: what is promised for each, seen through the api. More of it is in test/soak. What people
+ * ask of a run has the same stack.
+ */
 import { pace, Stack, type Pace } from '@paceline/testkit';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import {
@@ -14,15 +17,17 @@ import {
   untilRound,
   untilStatus,
 } from './whole-runs.js';
+import { requests } from './system-requests.js';
+import { standbys } from './system-standby.js';
 
 const LONG = ofRounds(160);
-const SHARE = 0.1;
+const SHARE = 0.05;
 
 let stack: Stack;
 let slow: Pace | undefined;
 beforeAll(async () => {
   await reference(LONG);
-  stack = await Stack.start({ servers: 2, workers: 2 });
+  stack = await Stack.start({ servers: 3, workers: 2 });
 });
 afterEach(() => slow?.end());
 afterAll(() => stack?.stop());
@@ -32,6 +37,9 @@ function slowDown(): Pace {
   const pids = stack.workers.map(({ child }) => child.pid!);
   return (slow = pace(() => pids, SHARE));
 }
+
+standbys(() => stack); // first: it needs a third server, and leaves two
+requests(() => stack);
 
 test('a worker is SIGKILLed in the middle, another joins late: the same weights', async () => {
   await stack.haveWorkers(2);

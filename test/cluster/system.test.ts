@@ -1,6 +1,6 @@
 /** The whole system, from createRun to trained weights: every process real, everything seen through the api. */
 import { PROTOCOL_VERSION } from '@paceline/protocol';
-import { REPORT_STREAM, type Report } from '@paceline/jobs';
+import { PLACEMENT_QUEUE, REPORT_STREAM, type Report } from '@paceline/jobs';
 import { pace, Stack } from '@paceline/testkit';
 import { Redis } from 'ioredis';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -57,6 +57,35 @@ test('a run from createRun to its weights', async () => {
     await fetch(`${stack.url}/api/v1/runs/${id}`, { headers: { authorization: `Bearer ${stack.key}` } })
   ).json()) as Record<string, unknown>;
   expect(listed).toMatchObject({ id, status: 'SUCCEEDED', result: { weightsSha256: run.result!.weightsSha256 } });
+});
+
+test('each process has a user of its own at Redis, who may do no more than a run needs', async () => {
+  const redis = new Redis(stack.redis.url);
+  const worker = new Redis(stack.redis.urlOf('worker'));
+  try {
+    const clients = ((await redis.client('LIST')) as string)
+      .split('\n')
+      .filter((line) => line.includes('name=') && !line.includes('name= '));
+    const users = clients.flatMap((line) => / user=(\S+)/.exec(line)?.[1] ?? []);
+    expect(new Set(users)).toEqual(new Set(['api', 'ps', 'worker']));
+    // The run before has used all of it, and none of it was refused.
+    const refused = (await redis.call('ACL', 'LOG')) as unknown[];
+    expect(refused).toEqual([]);
+    const { id } = await stack.client.createRun(SHORT);
+    await stack.until('its control hash', 20_000, async () => (await redis.exists(`paceline:control:${id}`)) === 1);
+    for (const [command, ...words] of [
+      ['FLUSHALL'],
+      ['KEYS', '*'],
+      ['XRANGE', REPORT_STREAM, '-', '+'],
+      ['HSET', `paceline:control:${id}`, 'action', '1:cancel'],
+      ['LRANGE', `bull:${PLACEMENT_QUEUE}:wait`, '0', '-1'],
+    ] as const)
+      await expect(worker.call(command, ...words), command).rejects.toThrow('NOPERM');
+    await expectComplete(stack, id, SHORT);
+  } finally {
+    redis.disconnect();
+    worker.disconnect();
+  }
 });
 
 test('FLUSHALL and cut connections in the middle of a run: nothing is lost or doubled', async () => {

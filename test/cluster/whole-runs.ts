@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { FINAL_STATUSES, type Run, type RunEvent, type RunStatus } from '@paceline/client';
 import { isAlive } from '@paceline/runtime';
 import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
-import type { Stack, TestProcess } from '@paceline/testkit';
+import { patient, type Stack, type TestProcess } from '@paceline/testkit';
 import pg from 'pg';
 import { expect } from 'vitest';
 import { trainReference } from '../numerics/reference.js';
@@ -185,7 +185,7 @@ export async function expectPoliteEnd(stack: Stack, member: TestProcess, withinM
   const children = childrenOf(pid);
   const from = performance.now();
   await stack.end(member, 'SIGTERM');
-  expect(performance.now() - from, `ms until the ${member.app} was gone`).toBeLessThan(withinMs);
+  expect(performance.now() - from, `ms until the ${member.app} was gone`).toBeLessThan(patient(withinMs));
   expect({ code: member.child.exitCode, signal: member.child.signalCode }).toEqual({ code: 0, signal: null });
   expect([pid, ...children].filter(isAlive)).toEqual([]);
 }

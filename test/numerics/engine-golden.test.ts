@@ -48,10 +48,10 @@ it.each([
   });
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
   const spec = parsed.spec;
-  const description = await describeModel(spec);
+  const { train, format } = await openDataset('mnist');
+  const description = await describeModel(spec, format);
   const layout = createLayout(description);
-  const engine = await createEngine({ spec, description, layout });
-  const { train } = await openDataset('mnist');
+  const engine = await createEngine({ spec, description, format, layout });
 
   const weights = await weightsOf(`${name}.initial.safetensors`);
   expect(weights.length).toBe(layout.totalLength);
@@ -59,7 +59,7 @@ it.each([
   const gradients = Array.from({ length: golden.replicas }, () => new Float32Array(layout.totalLength));
   const rows = golden.globalBatch / golden.replicas;
   const x = new Float32Array(rows * 784);
-  const y = new Int32Array(rows);
+  const y = new Float32Array(rows);
   const { learning_rate: rate, momentum } = golden.optimizer.config;
   for (let round = 0; round < golden.steps; round++) {
     engine.load(weights);
@@ -70,10 +70,10 @@ it.each([
         Int32Array.from({ length: rows }, (_, i) => first + i),
         0,
         rows,
-        x,
-        y,
+        { inputs: [x], targets: [y], weights: undefined },
       );
-      lossSum += engine.step({ round, replica, batches: [{ x, y, count: rows }], out: gradients[replica]! }).metricSums[0]!;
+      lossSum += engine.step({ round, replica, batches: [{ inputs: [x], targets: [y], count: rows }], out: gradients[replica]! })
+        .metricSums[0]!;
     }
     expect(Math.abs(lossSum / golden.globalBatch - golden.losses[round]!), `loss of step ${round}`).toBeLessThan(lossTolerance);
     for (let i = 0; i < weights.length; i++) {

@@ -6,30 +6,35 @@ import { promisify } from 'node:util';
 import { expect, it } from 'vitest';
 import { createEngine, describeModel } from '@paceline/engine';
 import { createInitialValues, createLayout } from '@paceline/learning';
-import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
+import { parseRunSpec, type RowFormat, type RunSpecInput } from '@paceline/spec';
 
 /** Runs here and, as text, in the child: it may use nothing but its arguments. */
 async function digestOfStep(modules: Modules, spec: RunSpecInput, earlierRounds: number): Promise<string> {
   const parsed = modules.parseRunSpec(spec);
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
-  const description = await modules.describeModel(parsed.spec);
+  const format: RowFormat = {
+    inputs: [{ name: 'image', shape: [28, 28, 1] }],
+    targets: [{ name: 'label', kind: 'classes', shape: [], classes: 10 }],
+    isWeighted: false,
+  };
+  const description = await modules.describeModel(parsed.spec, format);
   const layout = modules.createLayout(description);
-  const engine = await modules.createEngine({ spec: parsed.spec, description, layout });
+  const engine = await modules.createEngine({ spec: parsed.spec, description, format, layout });
   const flat = new Float32Array(layout.totalLength);
   modules.createInitialValues(description, parsed.spec.seed).fill(0, flat);
   engine.load(flat);
   const count = 16;
   const x = Float32Array.from({ length: count * 784 }, (_, i) => ((i * 37) % 101) / 101);
-  const y = Int32Array.from({ length: count }, (_, i) => i % 10);
+  const targets = [Float32Array.from({ length: count }, (_, i) => i % 10)];
   const out = new Float32Array(layout.totalLength);
   for (let round = 0; round < earlierRounds; round++)
-    engine.step({ round, replica: round % 3, batches: [{ x, y, count: 5 + round }], out });
+    engine.step({ round, replica: round % 3, batches: [{ inputs: [x], targets, count: 5 + round }], out });
   const sums = engine.step({
     round: 7,
     replica: 2,
     batches: [
-      { x, y, count },
-      { x: x.subarray(784), y, count: 3 },
+      { inputs: [x], targets, count },
+      { inputs: [x.subarray(784)], targets, count: 3 },
     ],
     out,
   });

@@ -26,7 +26,8 @@ for (const [optimizer, make] of [
     const spec = specOf({ model: 'mlp', globalBatch: 64, replicas: 4, length: { rounds: ROUNDS }, seed: 3, optimizer });
     const ours = await trainReference(spec);
     await tf.setBackend('cpu');
-    const description = await describeModel(spec);
+    const { train, format } = await openDataset('mnist');
+    const description = await describeModel(spec, format);
     const values = createInitialValues(description, spec.seed);
     const flat = new Float32Array(values.layout.totalLength);
     values.fill(0, flat);
@@ -41,13 +42,12 @@ for (const [optimizer, make] of [
       values.layout.variables.map(({ offset, length, shape }) => tf.tensor(flat.slice(offset, offset + length), [...shape])),
     );
     model.compile({ optimizer: make(), loss: (labels, logits) => tf.losses.softmaxCrossEntropy(labels, logits) });
-    const { train } = await openDataset('mnist');
     const rows = Int32Array.from({ length: 64 * ROUNDS }, (_, i) => permutedIndex(spec.seed, 0, train.count, i));
     expect([...rows]).toEqual(ours.rows);
     const x = new Float32Array(rows.length * 784);
-    const y = new Int32Array(rows.length);
-    train.gather(rows, 0, rows.length, x, y);
-    const labels = tf.cast(tf.oneHot(tf.tensor1d(y, 'int32'), 10), 'float32');
+    const y = new Float32Array(rows.length);
+    train.gather(rows, 0, rows.length, { inputs: [x], targets: [y], weights: undefined });
+    const labels = tf.cast(tf.oneHot(tf.tensor1d(Int32Array.from(y), 'int32'), 10), 'float32');
     await model.fit(tf.tensor2d(x, [rows.length, 784]), labels, { batchSize: 64, epochs: 1, shuffle: false, verbose: 0 });
     const theirs = Float32Array.from(model.getWeights().flatMap((w) => [...w.dataSync()]));
     let worst = 0;

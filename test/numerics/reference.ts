@@ -39,6 +39,7 @@ function update(spec: RunSpec['optimizer'], t: number, w: number, g: number, slo
     const v = (slots[0][i] = f(f(f(spec.momentum) * slots[0][i]!) - step));
     return spec.nesterov ? f(w + f(f(f(spec.momentum) * v) - step)) : f(w + v);
   }
+  if (spec.name !== 'adam') throw new Error(`the reference has no ${spec.name}`);
   const { learningRate, beta1, beta2, epsilon } = spec;
   const alpha = f((learningRate * Math.sqrt(1 - beta2 ** t)) / (1 - beta1 ** t));
   const m = (slots[0][i] = f(slots[0][i]! + f(f(g - slots[0][i]!) * f(1 - f(beta1)))));
@@ -56,17 +57,18 @@ export interface ReferenceResult {
 }
 
 export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
-  const description = await describeModel(spec);
+  const { train, format } = await openDataset(spec.dataset);
+  const description = await describeModel(spec, format);
   const layout = createLayout(description);
-  const engine = await createEngine({ spec, description, layout });
-  const { train, info } = await openDataset(spec.dataset);
+  const engine = await createEngine({ spec, description, format, layout });
   const schedule = createSchedule({
     examples: train.count,
     globalBatch: spec.globalBatch,
     dropRemainder: spec.dropRemainder,
     length: spec.length,
   });
-  const width = description.inputShape.reduce((product, n) => product * n, 1);
+  const inputShape = format.inputs[0]!.shape;
+  const width = inputShape.reduce((product, n) => product * n, 1);
   const weights = new Float32Array(layout.totalLength);
   layout.variables.forEach(({ offset, length }, i) =>
     initialValues(description.variables[i]!, spec.seed, 0, length, weights.subarray(offset, offset + length)),
@@ -85,15 +87,15 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
       seen.push(...rows);
       const batches = microBatches({ from: 0, to: rows.length }, spec.strategy.accumulate).map((part) => {
         const x = new Float32Array((part.to - part.from) * width);
-        const y = new Int32Array(part.to - part.from);
-        train.gather(rows, part.from, part.to, x, y);
+        const y = new Float32Array(part.to - part.from);
+        train.gather(rows, part.from, part.to, { inputs: [x], targets: [y], weights: undefined });
         if (spec.augmentation) {
-          const augmenter = new ImageAugmenter(spec.augmentation, info.inputShape);
+          const augmenter = new ImageAugmenter(spec.augmentation, inputShape);
           rows.subarray(part.from, part.to).forEach((row, i) => {
             augmenter.apply(x.subarray(i * width, (i + 1) * width), new CounterStream(streamKey('augmentation', spec.seed, epoch, row)));
           });
         }
-        return { x, y, count: y.length };
+        return { inputs: [x], targets: [y], count: y.length };
       });
       if (batches.length > 0) loss += engine.step({ round, replica, batches, out }).metricSums[0]!;
       return out;

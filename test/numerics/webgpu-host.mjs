@@ -2,6 +2,7 @@
  * A process with a GPU for test/numerics/webgpu.test.ts: the driver's environment has to be there when a process starts. Answers requests from its
  * parent in order, one engine at a time (`start`, then the engine's own methods), or the steps of many models on one device (`stepsOf`).
  */
+import { datasetInfo } from '@paceline/data';
 import { createEngine, describeModel } from '@paceline/engine';
 import { createInitialValues, createLayout } from '@paceline/learning';
 import { parseRunSpec } from '@paceline/spec';
@@ -19,11 +20,12 @@ const newOut = (of) => new Float32Array(new SharedArrayBuffer(of.totalLength * 4
 async function prepared(input) {
   const { spec, issues } = parseRunSpec({ ...input, engine: 'webgpu' });
   if (!spec) throw new Error(JSON.stringify(issues));
-  const description = await describeModel(spec);
+  const format = datasetInfo(spec.dataset).format;
+  const description = await describeModel(spec, format);
   const layout = createLayout(description);
   const flat = new Float32Array(new SharedArrayBuffer(layout.totalLength * 4));
   createInitialValues(description, spec.seed).fill(0, flat);
-  return { spec, description, layout, flat };
+  return { spec, description, format, layout, flat };
 }
 
 const actions = {
@@ -57,8 +59,8 @@ const actions = {
     gpu ??= await startGpu(webgpuPackage(import.meta.dirname));
     const results = [];
     for (const { isSlow, ...input } of models) {
-      const { spec, description, layout: of, flat } = await prepared(input);
-      const model = new GpuEngine(spec, description, of, gpu);
+      const { spec, description, format, layout: of, flat } = await prepared(input);
+      const model = new GpuEngine(spec, description, format, of, gpu);
       const [out, again] = [newOut(of), newOut(of)];
       try {
         model.load(flat);

@@ -53,7 +53,7 @@ test.each([{ mode: 'async' }, { mode: 'async', stalenessScaledRate: true, delayC
     const result = await plane.finished(run, 180_000);
     expectCompleteLedger(run);
     expect(result).toMatchObject({ rounds: ROUNDS, trainedExamples: ROUNDS * 256 });
-    expect(result.accuracy).toBeGreaterThan(0.88);
+    expect(result.values['accuracy']).toBeGreaterThan(0.88);
     expect(eventsOf(run, 'token.reissued').length).toBeGreaterThan(0);
   },
   300_000,

@@ -6,6 +6,7 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { stripVTControlCharacters } from 'node:util';
 import { findFreePort } from '@paceline/runtime';
 import { afterAll, describe, expect, it } from 'vitest';
 
@@ -53,7 +54,8 @@ describe.skipIf(why !== undefined)(`docker compose up (${why ?? 'Docker is here'
       for (const file of tracked.split('\0').filter(Boolean)) cpSync(join(root, file), join(folder, file), { recursive: true });
       compose(['up', '--detach', '--wait', '--scale', 'ps=2', '--scale', 'worker=2'], UP_DEADLINE_MS);
 
-      const said = compose(['logs', '--no-log-prefix', 'secrets']);
+      // Compose 2.26 begins each line with an escape sequence.
+      const said = stripVTControlCharacters(compose(['logs', '--no-log-prefix', 'secrets']));
       const url = `http://127.0.0.1:${port}`;
       expect(said).toContain(url);
       const key = /^ {2}(pcl_\S+)$/mu.exec(said)![1]!;

@@ -1,5 +1,5 @@
 /**
- * Rows of the list of faults on real processes, by their numbers; short ones are in test/cluster/fault-rows.test.ts. Rows 1, 2, 7, 8 and
+ * Rows of the list of faults on real processes, by their numbers. Rows 1, 2, 7, 8 and
  * 9 have tests of their own in test/cluster/system-deaths.test.ts and test/cluster/system-outages.test.ts, row 6 at every write boundary in checkpoint-kill.test.ts; all of them on the
  * simulator stand in libs/testkit/src/simulator. Each test asserts that its fault has fired.
  */

@@ -153,7 +153,7 @@ describe('without anybody to train', () => {
     const [first] = await Promise.all([page.waitForEvent('websocket'), open(`/runs/${id}`)]);
     await page.getByText('PENDING → QUEUED').waitFor();
     const closed = first.waitForEvent('close');
-    await page.getByRole('link', { name: 'Runs', exact: true }).click();
+    await page.getByRole('navigation', { name: 'Breadcrumb' }).getByRole('link', { name: 'Runs' }).click();
     await closed;
     const [second] = await Promise.all([page.waitForEvent('websocket'), page.getByRole('link', { name: 'waits', exact: true }).click()]);
     await page.getByText('PENDING → QUEUED').waitFor();
@@ -161,16 +161,21 @@ describe('without anybody to train', () => {
     await stack.client.cancelRun(id);
   });
 
+  it('asks for a list that nothing happens to without being sent it again', async () => {
+    await open();
+    await page.waitForResponse((response) => response.url().includes('=RunMarks') && response.status() === 304);
+  });
+
   it('waits for an api that is away when it is opened', async () => {
     await open();
     await heading('Runs').waitFor();
     watcher.expect(/503|Failed to load/);
-    await page.route('**/graphql', (route) =>
+    await page.route('**/graphql?*', (route) =>
       route.fulfill({ status: 503, json: { errors: [{ message: 'PostgreSQL does not answer' }] } }),
     );
     await page.reload();
     await page.getByText('PostgreSQL does not answer Trying again…').waitFor();
-    await page.unroute('**/graphql');
+    await page.unroute('**/graphql?*');
     await heading('Runs').waitFor();
   });
 
@@ -363,7 +368,7 @@ describe('with a cluster that trains', () => {
     await fleet[0]!.kill('SIGKILL');
     await page.locator('.run-title .status', { hasText: 'Failed' }).waitFor();
     await expect.poll(() => page.locator('.reason.bad').textContent()).toMatch(/^Parameter server 0 .*the run has no restarts/);
-    await page.getByRole('link', { name: 'Runs', exact: true }).click();
+    await page.getByRole('navigation', { name: 'Breadcrumb' }).getByRole('link', { name: 'Runs' }).click();
     await page.locator('tr', { hasText: 'doomed' }).locator('.row-reason', { hasText: 'Parameter server 0' }).waitFor();
   });
 

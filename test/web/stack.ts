@@ -4,8 +4,8 @@ import { existsSync, mkdirSync, mkdtempSync, chmodSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createClient, type PacelineClient } from '@paceline/client';
-import { findFreePort, guardDirectory, startPostgres, startRedis, type RunningService } from '@paceline/runtime';
-import { startProcess, type TestProcess } from '@paceline/testkit';
+import { findFreePort, guardDirectory, startRedis, type RunningService } from '@paceline/runtime';
+import { startMigratedPostgres, startProcess, type TestProcess } from '@paceline/testkit';
 
 const DASHBOARD = join(import.meta.dirname, '../../apps/dashboard/dist');
 
@@ -42,24 +42,27 @@ export async function startWebStack(): Promise<WebStack> {
 
 async function assemble(folder: string, started: (RunningService | TestProcess)[], stop: () => Promise<void>): Promise<WebStack> {
   const keep = <T extends RunningService | TestProcess>(part: T): T => (started.push(part), part);
-  const postgres = keep(await startPostgres({ dataDir: join(folder, 'postgres'), temporary: true }));
+  const postgres = keep(await startMigratedPostgres({ dataDir: join(folder, 'postgres'), temporary: true }));
   const redis = keep(await startRedis({ dataDir: join(folder, 'redis'), temporary: true }));
   const dataDir = join(folder, 'data');
+  const dataStore = join(folder, 'store');
   const socketDir = join(folder, 'sockets');
-  for (const made of [dataDir, socketDir]) mkdirSync(made);
+  for (const made of [dataDir, dataStore, socketDir]) mkdirSync(made);
   const port = await findFreePort();
   const adminKey = `pcl_${randomBytes(6).toString('hex')}_${randomBytes(24).toString('base64url')}`;
   const secret = { PACELINE_TOKEN_SECRET: randomBytes(32).toString('hex') };
   const ofApi = {
     ...secret,
     DATABASE_URL: postgres.url,
-    REDIS_URL: redis.url,
+    REDIS_URL: redis.urlOf('api'),
     PACELINE_PORT: String(port),
     PACELINE_BOOTSTRAP_KEY: adminKey,
     PACELINE_DASHBOARD_DIR: DASHBOARD,
     PACELINE_DATA_DIR: dataDir,
+    PACELINE_DATA_STORE: dataStore,
   };
-  const ofServer = { ...secret, REDIS_URL: redis.url, PACELINE_DATA_DIR: dataDir, PACELINE_SOCKET_DIR: socketDir };
+  const ofServer = { ...secret, REDIS_URL: redis.urlOf('ps'), PACELINE_DATA_DIR: dataDir, PACELINE_SOCKET_DIR: socketDir };
+  const ofWorker = { REDIS_URL: redis.urlOf('worker'), PACELINE_DATA_STORE: dataStore };
   let api: TestProcess;
   const startApi = async (): Promise<void> => {
     api = keep(await startProcess('api', ofApi, folder));
@@ -75,7 +78,7 @@ async function assemble(folder: string, started: (RunningService | TestProcess)[
     client: createClient({ url, apiKey: key }),
     api: () => api,
     startApi,
-    start: async (app) => keep(await startProcess(app, app === 'ps' ? ofServer : { REDIS_URL: redis.url }, folder)),
+    start: async (app) => keep(await startProcess(app, app === 'ps' ? ofServer : ofWorker, folder)),
     stop,
   };
 }

@@ -40,14 +40,24 @@ export const BOUNDARIES = {
     reason: 'an engine turns (parameters, state, rows, key) into gradients and knows nothing of sockets, queues or databases',
   },
   data: {
-    mayImport: ['spec'],
+    mayImport: ['spec', 'storage'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
-    reason: 'data sources give rows by index, whoever computes with them',
+    reason: 'data sources give rows by index, whoever computes with them; prepared datasets are read from an object store',
   },
   storage: {
     mayImport: ['spec'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
     reason: 'files and their hashes are written the same way for any model and any process',
+  },
+  ingest: {
+    mayImport: ['spec', 'storage'],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
+    reason: 'the import reads files of people on their machine or in a process of its own: it knows no database, no queue and no model',
+  },
+  models: {
+    mayImport: ['spec', 'learning', 'engine', 'data', 'storage'],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES],
+    reason: 'what a trained model is as files, and what it says of rows, is the same in the api, in the CLI and in a program of a person',
   },
   jobs: {
     mayImport: ['spec', 'protocol'],
@@ -72,18 +82,34 @@ export const BOUNDARIES = {
   },
   testkit: {
     mayImport: [
-      ...['spec', 'protocol', 'kernels', 'learning', 'exchange', 'engine', 'data', 'storage', 'jobs', 'hosting', 'runtime', 'client'],
+      ...[
+        'spec',
+        'protocol',
+        'kernels',
+        'learning',
+        'exchange',
+        'engine',
+        'data',
+        'storage',
+        'ingest',
+        'models',
+        'jobs',
+        'hosting',
+        'runtime',
+        'client',
+      ],
     ],
     mayNotUse: ['^@prisma/'],
     reason: 'it starts the real processes and looks at them from outside; it must not look into the database behind the api',
   },
   api: {
-    mayImport: ['spec', 'protocol', 'learning', 'engine', 'storage', 'jobs', 'runtime', 'data'],
+    mayImport: ['spec', 'protocol', 'learning', 'engine', 'storage', 'models', 'jobs', 'runtime', 'data', 'ingest'],
     mayNotUse: [],
-    reason: 'the control plane never touches the data plane: no tensor in GraphQL, JSON, Redis or PostgreSQL',
+    reason:
+      'the control plane never touches the data plane: no tensor in GraphQL, JSON, Redis or PostgreSQL; ingest is for its import process alone',
   },
   worker: {
-    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'engine', 'data', 'jobs', 'hosting', 'runtime'],
+    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'engine', 'data', 'storage', 'jobs', 'hosting', 'runtime'],
     mayNotUse: CONTROL_PLANE,
     reason: 'only apps/api opens PostgreSQL; a worker takes step tasks and talks to servers',
   },
@@ -93,9 +119,10 @@ export const BOUNDARIES = {
     reason: 'a server adds, updates and commits; it never runs a model and never opens PostgreSQL',
   },
   cli: {
-    mayImport: ['spec', 'client', 'runtime'],
+    mayImport: ['spec', 'client', 'runtime', 'ingest', 'models', 'hosting'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
-    reason: 'the CLI uses the API like everybody else and starts processes; it never reads a database or a queue',
+    reason:
+      'the CLI uses the API like everybody else and starts processes; it never reads a database or a queue; hosting is for the updates that `verify` replays',
   },
   dashboard: {
     mayImport: ['spec', 'client'],

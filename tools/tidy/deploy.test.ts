@@ -1,12 +1,13 @@
-/** docker-compose.yml, deploy/ and the workflow, checked without Docker: what they name exists, nothing runs as root, no secret has a default. */
+/** docker-compose.yml and deploy/, checked without Docker: what they name exists, nothing runs as root, no secret has a default. */
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
-import { accessSync, constants, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { VARIABLES } from '@paceline/runtime';
+import { findFreePort, findRedis, VARIABLES } from '@paceline/runtime';
 import { DockerfileParser, type Copy, type Instruction } from 'dockerfile-ast';
+import { Redis } from 'ioredis';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { files, jsonOf, repositoryRoot, textOf } from './tree.js';
@@ -111,7 +112,9 @@ describe.each(APPS)('deploy/Dockerfile, target %s', (app) => {
       .flatMap((stage) => only(stage, 'RUN').map(argumentsOf))
       .filter((command) => /\bnpm (ci|i|install)\b/.test(command))
       .map((command) => command.replace('--mount=type=cache,target=/npm-cache ', '').replace('--cache /npm-cache ', ''));
-    expect(installs).toEqual(['npm ci --ignore-scripts', `npm ci --ignore-scripts --omit=dev --omit=optional --workspace=apps/${app}`]);
+    // What decodes images is an optional package.
+    const optional = app === 'ps' ? '--omit=optional ' : '';
+    expect(installs).toEqual(['npm ci --ignore-scripts', `npm ci --ignore-scripts --omit=dev ${optional}--workspace=apps/${app}`]);
   });
 
   it('carries exactly the libraries that the app needs', () => {
@@ -158,8 +161,10 @@ interface Service {
 }
 
 /** Variables of the api that change limits and proxies: compose hands them on from .env, and the local stack from the shell. */
+/** Credentials of a bucket, as the library of S3 reads them: from `.env`, and empty without a bucket. */
+const OF_THE_DATA_STORE = ['AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY', 'AWS_SESSION_TOKEN', 'AWS_REGION'];
 const API_LIMITS = [...variablesOf('api')].filter(
-  (name) => /^PACELINE_(TEAM|SOCKETS|REQUESTS|TRUSTED|METRICS)_[A-Z_]+$/.test(name) && !name.endsWith('_FILE'),
+  (name) => /^PACELINE_(TEAM|SOCKETS|REQUESTS|TRUSTED|METRICS|IMPORT)_[A-Z_]+$/.test(name) && !name.endsWith('_FILE'),
 );
 
 describe('docker-compose.yml', () => {
@@ -188,7 +193,7 @@ describe('docker-compose.yml', () => {
   it.each(APPS)('gives %s the variables it reads, and all that it cannot do without', (app) => {
     const known = variablesOf(app);
     const given = Object.keys(compose.services[app]!.environment ?? {});
-    expect(given.filter((name) => !known.has(name))).toEqual([]);
+    expect(given.filter((name) => !known.has(name) && !OF_THE_DATA_STORE.includes(name))).toEqual([]);
     const appTexts = files
       .filter((path) => path.startsWith(`apps/${app}/src/`) && path.endsWith('.ts'))
       .map(textOf)
@@ -205,30 +210,31 @@ describe('docker-compose.yml', () => {
     const given = [...textOf('docker-compose.yml').matchAll(/\$\{([A-Z_]+)([^}]*)\}/g)].map(([, name, rest]) => [name!, rest!]);
     expect(Object.fromEntries(given)).toEqual({
       ...Object.fromEntries(
-        ['POSTGRES_PASSWORD', 'REDIS_PASSWORD', 'PACELINE_TOKEN_SECRET', 'PACELINE_BOOTSTRAP_KEY', ...API_LIMITS].map((name) => [
-          name,
-          ':-',
-        ]),
+        ['POSTGRES_PASSWORD', 'REDIS_PASSWORD', 'PACELINE_TOKEN_SECRET', 'PACELINE_BOOTSTRAP_KEY', ...API_LIMITS, ...OF_THE_DATA_STORE].map(
+          (name) => [name, ':-'],
+        ),
       ),
       PACELINE_PORT: ':-4100',
+      PACELINE_DATA_STORE: ':-/datasets',
     });
     for (const [name, { environment, volumes = [] }] of services.filter(([service]) => service !== 'secrets')) {
       for (const [variable, value] of Object.entries(environment ?? {})) {
-        if (!/PASSWORD|SECRET|KEY|AUTH/.test(variable) || API_LIMITS.includes(variable)) continue;
+        if (!/PASSWORD|SECRET|KEY|AUTH/.test(variable) || [...API_LIMITS, ...OF_THE_DATA_STORE].includes(variable)) continue;
         expect(variable, name).toMatch(/_FILE$/);
-        const folder = /^\/secrets\/[a-z]+/.exec(value)![0];
+        const folder = /^\/secrets\/[a-z-]+/.exec(value)![0];
         expect(volumes, `${name} ${variable}`).toContain(`secret-${folder.slice('/secrets/'.length)}:${folder}:ro`);
       }
     }
-    const secretsOf = (name: string) => compose.services[name]!.volumes!.flatMap((volume) => /^secret-([a-z]+)/.exec(volume)?.[1] ?? []);
+    const secretsOf = (name: string) => compose.services[name]!.volumes!.flatMap((volume) => /^secret-([a-z-]+)/.exec(volume)?.[1] ?? []);
     expect(Object.fromEntries(services.map(([name]) => [name, secretsOf(name)]))).toEqual({
-      secrets: ['postgres', 'redis', 'token', 'key'],
+      secrets: ['postgres', 'redis', 'redis-api', 'redis-ps', 'redis-worker', 'token', 'key'],
       postgres: ['postgres'],
       redis: ['redis'],
-      api: ['postgres', 'redis', 'token', 'key'],
-      ps: ['redis', 'token'],
-      worker: ['redis'],
+      api: ['postgres', 'redis-api', 'token', 'key'],
+      ps: ['redis-ps', 'token'],
+      worker: ['redis-worker'],
     });
+    for (const app of APPS) expect(new URL(compose.services[app]!.environment!['REDIS_URL']!).username).toBe(app);
   });
 
   it('hands on every limit of the api that .env may set, and so does the local stack', () => {
@@ -319,12 +325,52 @@ describe('deploy/secrets.mjs', () => {
       encoding: 'utf8',
       env: { PATH: process.env['PATH'], ...env },
     });
-  const files = ['postgres/password', 'redis/password', 'redis/redis.conf', 'token/secret', 'key/bootstrap-key'];
+  const SECRET_FOLDERS = ['postgres', 'redis', 'redis-api', 'redis-ps', 'redis-worker', 'token', 'key'];
+  const files = ['postgres/password', 'redis/password', 'redis/redis.conf', 'token/secret', 'key/bootstrap-key', 'redis-worker/password'];
+
+  it('finds in its image all that it imports, below the folders that it imports it from', () => {
+    const stage = STAGES.find(({ name }) => name === 'secrets')!;
+    const copied = copiesOf(stage).flatMap(({ sources, target }) =>
+      sources.map((source) => join('/app', target, source.split('/').at(-1)!)),
+    );
+    const imported = [...textOf('deploy/secrets.mjs').matchAll(/from '(\.[^']+)'/g)].map(([, path]) => join('/app/deploy', path!));
+    expect(imported.length).toBeGreaterThan(0);
+    for (const path of imported) expect(copied).toContain(path);
+    const carried = textOf('libs/runtime/src/redis-users.ts');
+    expect([...carried.matchAll(/from '([^']+)'/g)].map(([, from]) => from)).toEqual(['node:crypto']);
+  });
+
+  it('makes users of Redis with the passwords that the processes mount', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'paceline-secrets-'));
+    for (const name of SECRET_FOLDERS) mkdirSync(join(folder, name));
+    const { command, libraryPath } = await findRedis();
+    const port = await findFreePort();
+    let server: ChildProcess | undefined;
+    try {
+      expect(run(folder, { REDIS_PASSWORD: 'with "quotes" \\ and more' }).stderr).toBe('');
+      const env = { PATH: process.env['PATH'], ...(libraryPath ? { LD_LIBRARY_PATH: libraryPath } : {}) };
+      const words = [join(folder, 'redis/redis.conf'), '--port', String(port), '--bind', '127.0.0.1', '--save', '', '--dir', folder];
+      server = spawn(command, words, { env, stdio: 'ignore' });
+      const whoAmI = async (username: string, file: string) => {
+        const redis = new Redis({ port, username, password: readFileSync(join(folder, file), 'utf8') });
+        redis.on('error', () => undefined); // it is still starting, or refuses: the call says so
+        return redis
+          .call('ACL', 'WHOAMI')
+          .then(String, (error: Error) => error.message)
+          .finally(() => redis.disconnect());
+      };
+      expect(await whoAmI('default', 'redis/password')).toBe('default');
+      for (const app of APPS) expect(await whoAmI(app, `redis-${app}/password`)).toMatch(/^NOPERM .*acl/);
+    } finally {
+      server?.kill('SIGKILL');
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
 
   it('makes each secret once, says how to sign in, and takes those that are given', () => {
     const folder = mkdtempSync(join(tmpdir(), 'paceline-secrets-'));
     try {
-      for (const name of ['postgres', 'redis', 'token', 'key']) mkdirSync(join(folder, name));
+      for (const name of SECRET_FOLDERS) mkdirSync(join(folder, name));
       const read = () => files.map((file) => readFileSync(join(folder, file), 'utf8'));
       const first = run(folder, { PACELINE_PORT: '4207' });
       const made = read();
@@ -336,7 +382,10 @@ describe('deploy/secrets.mjs', () => {
       expect(read()).toEqual(made);
 
       expect(run(folder, { REDIS_PASSWORD: 'with "quotes" \\ and more', PACELINE_BOOTSTRAP_KEY: '' }).status).toBe(0);
-      expect(readFileSync(join(folder, 'redis/redis.conf'), 'utf8')).toBe('requirepass "with \\"quotes\\" \\\\ and more"\n');
+      expect(readFileSync(join(folder, 'redis/redis.conf'), 'utf8')).toMatch(
+        /^requirepass "with \\"quotes\\" \\\\ and more"\n(user .+\n){3}$/,
+      );
+      expect(readFileSync(join(folder, 'redis-worker/password'), 'utf8'), 'changes with it').not.toBe(made[5]);
       const changed = run(folder, { POSTGRES_PASSWORD: 'another-password' });
       expect([changed.status, changed.stderr]).toEqual([
         78,
@@ -349,55 +398,5 @@ describe('deploy/secrets.mjs', () => {
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }
-  });
-});
-
-describe('continuous integration', () => {
-  it('a fresh clone can be installed: npm ci finds every package in the lockfile, those of other platforms too', () => {
-    const folder = mkdtempSync(join(tmpdir(), 'paceline-ci-'));
-    try {
-      for (const file of files.filter((path) => /^(package(-lock)?\.json|\.npmrc|(libs|apps)\/[^/]+\/package\.json)$/.test(path)))
-        cpSync(join(repositoryRoot, file), join(folder, file));
-      const { status, stderr } = spawnSync('npm', ['ci', '--dry-run', '--offline', '--ignore-scripts'], { cwd: folder, encoding: 'utf8' });
-      expect(
-        stderr
-          .split('\n')
-          .filter((line) => line.startsWith('npm error'))
-          .join('\n'),
-      ).toBe('');
-      expect(status).toBe(0);
-    } finally {
-      rmSync(folder, { recursive: true, force: true });
-    }
-  });
-
-  it('.ci/run can be executed and is bash that parses', () => {
-    accessSync(join(repositoryRoot, '.ci', 'run'), constants.X_OK);
-    expect(spawnSync('bash', ['-n', '.ci/run'], { cwd: repositoryRoot, encoding: 'utf8' })).toMatchObject({ status: 0, stderr: '' });
-  });
-
-  it('the workflow calls it on every Node that is promised', () => {
-    const workflow = parse(textOf('.github/workflows/ci.yml')) as {
-      jobs: { test: { strategy: { matrix: { node: number[] } }; steps: { run?: string }[] } };
-    };
-    const { steps, strategy } = workflow.jobs.test;
-    expect(steps.at(-1)!.run).toBe('.ci/run');
-    const least = Number(/>=\s*(\d+)/.exec((jsonOf('package.json')['engines'] as { node: string }).node)![1]);
-    expect(Math.min(...strategy.matrix.node)).toBe(least);
-    expect(strategy.matrix.node).toContain(22);
-  });
-
-  it('the workflow runs the soak and many seeds of the simulator every night, and they are commands', () => {
-    const workflow = parse(textOf('.github/workflows/ci.yml')) as {
-      on: { schedule: { cron: string }[] };
-      jobs: { nightly: { if: string; steps: { run?: string }[] } };
-    };
-    expect(workflow.on.schedule).toHaveLength(1);
-    const { if: condition, steps } = workflow.jobs.nightly;
-    expect(condition).toContain("'schedule'");
-    const commands = steps.flatMap(({ run }) => run ?? []);
-    expect(commands).toEqual(expect.arrayContaining(['npm run soak', 'npm run simulate -- --seeds 10000']));
-    const { scripts } = jsonOf('package.json') as { scripts: Record<string, string> };
-    for (const [, script] of commands.join('\n').matchAll(/npm run (\S+)/g)) expect(Object.keys(scripts)).toContain(script);
   });
 });

@@ -4,13 +4,17 @@ import { join, posix } from 'node:path';
 import { LEARNING_ERRORS } from '@paceline/learning';
 import { DATA_PLANE_ERRORS } from '@paceline/protocol';
 import { ALLOWED_CELLS, ALLOWED_LAYERS, describeSurface, LEFT_OUT } from '@paceline/spec';
+import { INGEST_ERRORS } from '@paceline/ingest';
 import { STORAGE_ERRORS } from '@paceline/storage';
+import { buildSchema, isEnumType, specifiedScalarTypes, type GraphQLObjectType } from 'graphql';
 import { describe, expect, it } from 'vitest';
 import { FAULTS } from '../../apps/api/src/fault.js';
 import { printRunSpecPage } from '../run-spec-page.mjs';
 import { importsOf } from './syntax.js';
 import { code, files, isTest, jsonOf, productSources, repositoryRoot, textFiles, textOf } from './tree.js';
 
+/** Of GraphQL itself. */
+const isSpecifiedScalar = (name: string): boolean => specifiedScalarTypes.some((scalar) => scalar.name === name);
 const pages = files.filter((path) => path.endsWith('.md'));
 const ERRORS = 'docs/errors.md';
 
@@ -48,6 +52,11 @@ describe('docs/errors.md', () => {
     expect(rows).toEqual(STORAGE_ERRORS);
   });
 
+  it('has every code of the import in the words of the catalogue', () => {
+    const rows = Object.fromEntries(rowsOf(section(textOf(ERRORS), 'Import')).map(([name, meaning]) => [namesIn(name!)[0], meaning]));
+    expect(rows).toEqual(INGEST_ERRORS);
+  });
+
   it("has every code of the api's catalogue, with its status and title", () => {
     const rows = rowsOf(section(textOf(ERRORS), 'Control plane')).filter((cells) => cells.length === 3);
     const documentedFaults = Object.fromEntries(
@@ -81,6 +90,27 @@ describe('docs/errors.md', () => {
 
 it('docs/reference/run-spec.md is printed from the schema (npm run docs)', () => {
   expect(textOf('docs/reference/run-spec.md')).toBe(printRunSpecPage(describeSurface(), ALLOWED_LAYERS, ALLOWED_CELLS, LEFT_OUT));
+});
+
+describe('docs/reference/schema.graphql', () => {
+  it('says of every type, field, argument, input and value what it is', () => {
+    const schema = buildSchema(textOf('docs/reference/schema.graphql'));
+    const roots = new Set([schema.getQueryType(), schema.getMutationType(), schema.getSubscriptionType()]);
+    const silent: string[] = [];
+    const look = (name: string, { description }: { description?: string | null | undefined }): void => {
+      if (!description?.trim()) silent.push(name);
+    };
+    for (const [name, type] of Object.entries(schema.getTypeMap()).filter(([name]) => !name.startsWith('__') && !isSpecifiedScalar(name))) {
+      if (!roots.has(type as GraphQLObjectType)) look(name, type);
+      if (isEnumType(type)) for (const value of type.getValues()) look(`${name}.${value.name}`, value);
+      if (!('getFields' in type)) continue;
+      for (const field of Object.values(type.getFields())) {
+        look(`${name}.${field.name}`, field);
+        if ('args' in field) for (const argument of field.args) look(`${name}.${field.name}(${argument.name})`, argument);
+      }
+    }
+    expect(silent).toEqual([]);
+  });
 });
 
 describe('dependencies', () => {

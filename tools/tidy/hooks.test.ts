@@ -25,7 +25,7 @@ const hook = () => join(folder, '.git', 'hooks', 'pre-commit');
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'paceline-hooks-'));
   mkdirSync(join(folder, 'tools'));
-  for (const file of ['package.json', '.prettierrc', 'tools/hooks.mjs']) cpSync(join(repositoryRoot, file), join(folder, file));
+  for (const file of ['package.json', '.oxfmtrc.jsonc', 'tools/hooks.mjs']) cpSync(join(repositoryRoot, file), join(folder, file));
   symlinkSync(join(repositoryRoot, 'node_modules'), join(folder, 'node_modules'));
   writeFileSync(join(folder, '.gitignore'), 'node_modules\n');
   writeFileSync(join(folder, 'eslint.config.mjs'), "export default [{ rules: { 'no-debugger': 'error' } }];\n");

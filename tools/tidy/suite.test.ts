@@ -2,7 +2,7 @@
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { PARTS, countCheck, countTests, failureLines, summary } from '../test-parts.mjs';
+import { PARTS, countCheck, countTests, failureLines, slowestFiles, summary } from '../test-parts.mjs';
 import { repositoryRoot } from './tree.js';
 
 const report = (passed: number, failed: number, files: { status: string; assertionResults: unknown[]; name: string }[] = []) => ({
@@ -67,6 +67,15 @@ describe('at the end of the log stands', () => {
   it('the end of the output of what failed without a word', () => {
     expect(lines(1, '', 'first\n\nlast\n')).toEqual(['api: FAILED, and this is the end of what it wrote', '    first', '    last']);
   });
+});
+
+it('the slowest ten files of all parts are told, the slowest first, also of a part whose journal is torn', () => {
+  const file = (name: string, ms: number, tests = 2) => JSON.stringify({ file: name, tests, ms });
+  const quick = Array.from({ length: 20 }, (_, i) => file(`quick${i}`, i)).join('\n');
+  const told = slowestFiles([`${quick}\n${file('slow', 61_240, 1)}\n{"ended":"x"}\n{"file":"to`, undefined, file('slower', 100_000)]);
+  expect(told).toHaveLength(10);
+  expect(told.slice(0, 3)).toEqual(['    100.0  slower (2 tests)', '     61.2  slow (1 test)', '      0.0  quick19 (2 tests)']);
+  expect(slowestFiles([undefined, ''])).toEqual([]);
 });
 
 it('the last line is the sum', () => {

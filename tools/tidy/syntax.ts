@@ -58,8 +58,8 @@ export function importsOf(path: string): Import[] {
 
 /** The file of ours that an import means, or undefined when it is none. */
 export function targetOf(path: string, specifier: string): string | undefined {
-  const own = /^@paceline\/([^/]+)$/.exec(specifier);
-  if (own) return `libs/${own[1]}/src/index.ts`;
+  const own = /^@paceline\/([^/]+)(?:\/([a-z-]+))?$/.exec(specifier);
+  if (own) return `libs/${own[1]}/src/${own[2] ?? 'index'}.ts`;
   if (!specifier.startsWith('.')) return undefined;
   const plain = posix.join(dirname(path), specifier);
   return [plain.replace(/\.js$/, '.ts'), plain.replace(/\.jsx?$/, '.tsx'), plain].find((candidate) =>

@@ -15,6 +15,7 @@ import { UserError, type Logger } from '@paceline/runtime';
 import pg from 'pg';
 import { AppModule } from './app.module.js';
 import { migrate } from './database/migrations.js';
+import { DataStore } from './datasets/data-store.js';
 import { Datasets } from './datasets/datasets.js';
 import { Dispatcher } from './dispatch/dispatcher.js';
 import { RedisWatch } from './dispatch/redis-watch.js';
@@ -27,11 +28,13 @@ import { SubscriptionServer } from './graphql/subscription-server.js';
 import { TrustedProxies } from './http/client-address.js';
 import { limitConnections } from './http/connection-limits.js';
 import { serveDashboard } from './http/dashboard.js';
+import { addEntityTags } from './http/entity-tags.js';
 import { addGate } from './http/gate.js';
 import { ProblemFilter } from './http/problem.filter.js';
 import { Prometheus } from './http/prometheus.js';
 import { RateLimits } from './http/rate-limits.js';
 import { addQueryCheck } from './http/query-parameters.js';
+import { addUploads } from './http/uploads.js';
 import { addSecurityHeaders } from './http/security-headers.js';
 import { answerClientError, answerFrameworkError } from './http/unreadable-requests.js';
 import { frameworkLogger } from './logger.js';
@@ -62,6 +65,7 @@ export async function startApi(settings: Settings, log: Logger): Promise<Running
   try {
     const bootstrapKey = await app.get(Bootstrap).run();
     await app.get(Datasets).register();
+    await app.get(DataStore).prepare();
     await listen(app, settings);
     app.get(SubscriptionServer).attach(app.getHttpServer());
     app.get(Fleet).start();
@@ -84,9 +88,9 @@ async function createApp(settings: Settings, log: Logger): Promise<NestFastifyAp
   const proxies = new TrustedProxies(settings.trustedProxies ?? []);
   const adapter = new FastifyAdapter({
     bodyLimit: GRAPHQL_LIMITS.bodyBytes,
-    requestTimeout: REQUEST_DEADLINE_MS,
-    // Node looks for late requests only so often, by itself every 30 s.
-    http: { connectionsCheckingInterval: CONNECTIONS_CHECKED_EVERY_MS },
+    // Headers have this deadline from Node, which looks for late ones only so often; bodies have theirs from http/uploads.ts.
+    requestTimeout: 0,
+    http: { headersTimeout: REQUEST_DEADLINE_MS, connectionsCheckingInterval: CONNECTIONS_CHECKED_EVERY_MS },
     genReqId: () => randomUUID(),
     connectionTimeout: 0,
     keepAliveTimeout: 72_000,
@@ -111,6 +115,8 @@ async function createApp(settings: Settings, log: Logger): Promise<NestFastifyAp
     settings,
   });
   addQueryCheck(instance as never);
+  addUploads(instance as never, REQUEST_DEADLINE_MS);
+  addEntityTags(instance as never);
   limitConnections(app.getHttpServer(), proxies);
   await serveDashboard(instance as never, settings.dashboardDir);
   app.useGlobalFilters(new ProblemFilter(log));

@@ -6,8 +6,16 @@ import type { Logger } from '@paceline/runtime';
 import { ClusterSpecsResolver } from './cluster-specs/cluster-specs.resolver.js';
 import { ClusterSpecs } from './cluster-specs/cluster-specs.js';
 import { BackgroundDatabase, Database } from './database/database.js';
-import { DatasetsResolver } from './datasets/datasets.resolver.js';
+import { CommitVersion } from './datasets/commit-version.js';
+import { DataStore } from './datasets/data-store.js';
+import { DataSweep } from './datasets/data-sweep.js';
+import { DatasetImports } from './datasets/dataset-imports.js';
+import { DatasetShards } from './datasets/dataset-shards.js';
+import { DatasetsResolver, DatasetVersionsResolver } from './datasets/datasets.resolver.js';
 import { Datasets } from './datasets/datasets.js';
+import { Preview } from './datasets/preview.js';
+import { RawUploads } from './datasets/raw-uploads.js';
+import { RemoveDataset } from './datasets/remove-dataset.js';
 import { Arbiter } from './dispatch/arbiter.js';
 import { Control } from './dispatch/control.js';
 import { DispatchSignal } from './dispatch/dispatch-signal.js';
@@ -30,6 +38,10 @@ import { graphqlOptions } from './graphql/graphql.options.js';
 import { NodeResolver } from './graphql/node.resolver.js';
 import { SubscriptionServer } from './graphql/subscription-server.js';
 import { Subscriptions } from './graphql/subscriptions.js';
+import { DatasetsController } from './http/datasets.controller.js';
+import { ModelsController } from './http/models.controller.js';
+import { CheckpointStore } from './models/checkpoint-store.js';
+import { WeightUploads } from './models/weight-uploads.js';
 import { HealthController } from './http/health.controller.js';
 import { MetricsController } from './http/metrics.controller.js';
 import { OpenApiController } from './http/openapi.controller.js';
@@ -41,10 +53,22 @@ import { LOGGER } from './logger.js';
 import { ReportsConsumer } from './reports/consumer.js';
 import { FleetReports } from './reports/fleet-reports.js';
 import { JournalStore } from './reports/journal-store.js';
+import { InitialWeights } from './models/initial-weights.js';
+import { ModelAliases } from './models/model-aliases.js';
+import { ModelAliasesResolver } from './models/model-aliases.resolver.js';
+import { ModelExports } from './models/model-exports.js';
+import { RunPredictionsResolver } from './models/predictions.resolver.js';
+import { RunPredictions } from './models/run-predictions.js';
+import { WeightsOfRounds } from './models/stored-weights.js';
+import { TargetScales, TargetScalesResolver } from './models/target-scales.js';
 import { Attempts } from './runs/attempts.js';
+import { Courses } from './runs/course.js';
 import { CreateRun } from './runs/create-run.js';
 import { LiveRun } from './runs/live-run.js';
 import { Metrics } from './runs/metrics.js';
+import { FleetMemory } from './runs/fleet-memory.js';
+import { PrepareRun } from './runs/prepare-run.js';
+import { RunDatasets } from './runs/run-dataset.js';
 import { RunReads } from './runs/run-reads.js';
 import { RunRequests } from './runs/run-requests.js';
 import { RunSignals } from './runs/run-signals.js';
@@ -61,14 +85,30 @@ import { TeamsService } from './teams/teams.service.js';
 const database = [BackgroundDatabase, Database];
 const teams = [Authentication, Bootstrap, Revocations, TeamsService, TeamsResolver];
 const idempotency = [IdempotencyKeys];
-const datasets = [Datasets, DatasetsResolver];
+const datasets = [
+  CommitVersion,
+  DataStore,
+  DataSweep,
+  DatasetImports,
+  Datasets,
+  DatasetShards,
+  DatasetsResolver,
+  DatasetVersionsResolver,
+  Preview,
+  RawUploads,
+  RemoveDataset,
+];
 const clusterSpecs = [ClusterSpecs, ClusterSpecsResolver];
 const fleet = [Fleet, FleetView, FleetResolver, ServerSightings];
 const runs = [
   Attempts,
+  Courses,
   CreateRun,
   LiveRun,
   Metrics,
+  FleetMemory,
+  PrepareRun,
+  RunDatasets,
   RunReads,
   Runs,
   RunRequests,
@@ -93,6 +133,19 @@ const dispatch = [
   Shares,
   Tokens,
 ];
+const models = [
+  CheckpointStore,
+  InitialWeights,
+  ModelAliases,
+  ModelAliasesResolver,
+  ModelExports,
+  RunPredictions,
+  RunPredictionsResolver,
+  TargetScales,
+  TargetScalesResolver,
+  WeightsOfRounds,
+  WeightUploads,
+];
 const reports = [FleetReports, JournalStore, ReportsConsumer];
 const graphql = [NodeResolver, Subscriptions, SubscriptionServer];
 const http = [Prometheus, RateLimits];
@@ -103,7 +156,7 @@ export class AppModule {
     return {
       module: AppModule,
       imports: [GraphQLModule.forRoot<ApolloDriverConfig>({ driver: ApolloDriver, ...graphqlOptions(log, documents) })],
-      controllers: [HealthController, MetricsController, OpenApiController, RunsController],
+      controllers: [DatasetsController, HealthController, MetricsController, ModelsController, OpenApiController, RunsController],
       providers: [
         { provide: Settings, useValue: settings },
         { provide: LOGGER, useValue: log },
@@ -115,6 +168,7 @@ export class AppModule {
         ...clusterSpecs,
         ...fleet,
         ...runs,
+        ...models,
         ...dispatch,
         ...reports,
         ...graphql,

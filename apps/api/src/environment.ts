@@ -14,10 +14,15 @@ export const ENVIRONMENT = {
   PACELINE_TEAM_SERVER_PLACES: VARIABLES.PACELINE_TEAM_SERVER_PLACES,
   PACELINE_TEAM_WORKERS: VARIABLES.PACELINE_TEAM_WORKERS,
   PACELINE_TEAM_PARAMETERS: VARIABLES.PACELINE_TEAM_PARAMETERS,
+  PACELINE_TEAM_DATASET_BYTES: VARIABLES.PACELINE_TEAM_DATASET_BYTES,
   PACELINE_TEAM_SHARE_PERCENT: VARIABLES.PACELINE_TEAM_SHARE_PERCENT,
   // Only for handing out weights: without it the api answers that it has none.
   PACELINE_DATA_DIR: VARIABLES.PACELINE_DATA_DIR.optional(),
+  PACELINE_DATA_STORE: VARIABLES.PACELINE_DATA_STORE,
+  // Only for handing out models of checkpoints.
+  PACELINE_CHECKPOINT_STORE: VARIABLES.PACELINE_CHECKPOINT_STORE,
   PACELINE_TRUSTED_PROXIES: VARIABLES.PACELINE_TRUSTED_PROXIES,
+  PACELINE_IMPORT_HOSTS: VARIABLES.PACELINE_IMPORT_HOSTS,
   PACELINE_METRICS_TOKEN: VARIABLES.PACELINE_METRICS_TOKEN,
   PACELINE_REQUESTS_PER_MINUTE: VARIABLES.PACELINE_REQUESTS_PER_MINUTE,
   PACELINE_SOCKETS_PER_KEY: VARIABLES.PACELINE_SOCKETS_PER_KEY,
@@ -35,12 +40,18 @@ export class Settings {
   readonly bootstrapKey?: string | undefined;
   readonly dashboardDir?: string | undefined;
   readonly dataDir?: string | undefined;
+  /** A folder or s3://…; without it there are only the built-in datasets. */
+  readonly dataStore?: string | undefined;
+  /** Where servers write checkpoints; `dataDir` when not given. */
+  readonly checkpointStore?: string | undefined;
   /** For teams that have none of their own; `DEFAULT_TEAM_LIMITS` by default. */
   readonly teamLimits?: TeamLimits | undefined;
   /** `DEFAULT_TEAM_SHARE` by default. */
   readonly teamShare?: number | undefined;
   /** Addresses and CIDR ranges. */
   readonly trustedProxies?: readonly string[] | undefined;
+  /** From which datasets may be imported, `*.example.org` too; none given is every public host. */
+  readonly importHosts?: readonly string[] | undefined;
   readonly metricsToken?: string | undefined;
   /** Of one api key; not given or 0 is any number, here and below. */
   readonly requestsPerMinute?: number | undefined;
@@ -60,14 +71,18 @@ export function readSettings(env: NodeJS.ProcessEnv): Settings {
     bootstrapKey: values.PACELINE_BOOTSTRAP_KEY,
     dashboardDir: values.PACELINE_DASHBOARD_DIR,
     dataDir: values.PACELINE_DATA_DIR,
+    dataStore: values.PACELINE_DATA_STORE,
+    checkpointStore: values.PACELINE_CHECKPOINT_STORE,
     teamLimits: {
       activeRuns: values.PACELINE_TEAM_ACTIVE_RUNS || null,
       serverPlaces: values.PACELINE_TEAM_SERVER_PLACES || null,
       workers: values.PACELINE_TEAM_WORKERS || null,
       parameters: values.PACELINE_TEAM_PARAMETERS || null,
+      datasetBytes: values.PACELINE_TEAM_DATASET_BYTES || null,
     },
     teamShare: values.PACELINE_TEAM_SHARE_PERCENT / 100,
     trustedProxies: values.PACELINE_TRUSTED_PROXIES,
+    importHosts: values.PACELINE_IMPORT_HOSTS,
     metricsToken: values.PACELINE_METRICS_TOKEN,
     requestsPerMinute: values.PACELINE_REQUESTS_PER_MINUTE,
     socketsPerKey: values.PACELINE_SOCKETS_PER_KEY,

@@ -55,3 +55,6 @@ export const databaseIsAway = (): Fault =>
     'PostgreSQL does not answer; runs go on training, and their state catches up afterwards. Try again shortly.',
     RETRY_AFTER_SECONDS,
   );
+
+export const textIsUnstorable = (): Fault =>
+  new Fault('INVALID_INPUT', 'A text of the request has the character U+0000 in it, which cannot be stored or looked for. Leave it out.');

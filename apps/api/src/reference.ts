@@ -2,11 +2,14 @@
 import 'reflect-metadata';
 import { NestFactory } from '@nestjs/core';
 import { GraphQLSchemaBuilderModule, GraphQLSchemaFactory } from '@nestjs/graphql';
-import { printSchema, type GraphQLSchema } from 'graphql';
+import { isIntrospectionType, isSpecifiedScalarType, printType, type GraphQLSchema } from 'graphql';
 import { ClusterSpecsResolver } from './cluster-specs/cluster-specs.resolver.js';
-import { DatasetsResolver } from './datasets/datasets.resolver.js';
+import { DatasetsResolver, DatasetVersionsResolver } from './datasets/datasets.resolver.js';
 import { FleetResolver } from './fleet/fleet.resolver.js';
 import { NodeResolver } from './graphql/node.resolver.js';
+import { ModelAliasesResolver } from './models/model-aliases.resolver.js';
+import { RunPredictionsResolver } from './models/predictions.resolver.js';
+import { TargetScalesResolver } from './models/target-scales.js';
 import { RUN_MOVES, RUN_STATUS_MEANINGS, type RunStatus } from '@paceline/jobs';
 import { RunsResolver, RunSubscriptionsResolver, StepTaskResolver } from './runs/runs.resolver.js';
 import { TeamsResolver } from './teams/teams.resolver.js';
@@ -15,10 +18,14 @@ const RESOLVERS = [
   TeamsResolver,
   ClusterSpecsResolver,
   DatasetsResolver,
+  DatasetVersionsResolver,
   FleetResolver,
   RunsResolver,
   StepTaskResolver,
   RunSubscriptionsResolver,
+  ModelAliasesResolver,
+  RunPredictionsResolver,
+  TargetScalesResolver,
   NodeResolver,
 ];
 
@@ -30,6 +37,15 @@ export async function buildSchema(): Promise<GraphQLSchema> {
   } finally {
     await app.close();
   }
+}
+
+/** By name: the order in which types are registered is that of imports. */
+function printSchema(schema: GraphQLSchema): string {
+  const types = Object.values(schema.getTypeMap()).filter((type) => !isIntrospectionType(type) && !isSpecifiedScalarType(type));
+  return types
+    .sort((a, b) => (a.name < b.name ? -1 : 1))
+    .map(printType)
+    .join('\n\n');
 }
 
 export function printRunStatusPage(): string {

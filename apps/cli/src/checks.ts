@@ -123,16 +123,18 @@ async function checkPort(env: NodeJS.ProcessEnv): Promise<Outcome> {
 /** Loads the engine and does a step of the smallest kind in a process of its own, as a worker does. */
 async function checkEngine(): Promise<Outcome> {
   const script = `
+    import { datasetInfo } from '@paceline/data';
     import { createEngine, describeModel } from '@paceline/engine';
     import { createLayout } from '@paceline/learning';
     import { parseRunSpec } from '@paceline/spec';
     const { spec } = parseRunSpec({ engine: 'wasm' });
-    const description = await describeModel(spec);
+    const format = datasetInfo(spec.dataset).format;
+    const description = await describeModel(spec, format);
     const layout = createLayout(description);
-    const engine = await createEngine({ spec, description, layout });
+    const engine = await createEngine({ spec, description, format, layout });
     engine.load(new Float32Array(description.parameterCount + description.stateCount).fill(0.01));
-    const size = description.inputShape.reduce((a, b) => a * b, 1);
-    const { count } = engine.evaluate({ x: new Float32Array(size * 2).fill(0.5), y: new Int32Array(2), count: 2 });
+    const size = format.inputs[0].shape.reduce((a, b) => a * b, 1);
+    const { count } = engine.evaluate({ inputs: [new Float32Array(size * 2).fill(0.5)], targets: [new Float32Array(2)], count: 2 });
     if (count !== 2) throw new Error('the engine scored ' + count + ' of 2 examples');
     console.log(engine.fingerprint);
     process.exit(0);`;

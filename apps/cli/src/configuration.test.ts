@@ -88,6 +88,7 @@ describe('failures', () => {
     expect(report(new PacelineApiError('UNREACHABLE', 'x')).code).toBe(EXIT.unavailable);
     expect(report(new PacelineApiError('UNAUTHENTICATED', 'x', { httpStatus: 401 })).code).toBe(EXIT.keyRefused);
     expect(report(new PacelineApiError('NOT_FOUND', 'x')).code).toBe(EXIT.notFound);
+    expect(report(new PacelineApiError('TOO_LARGE', 'x', { httpStatus: 413 })).code).toBe(EXIT.badSpec);
     expect(report(new PacelineApiError('SOMETHING_NEW', 'x', { httpStatus: 503 })).code).toBe(EXIT.unavailable);
     const { code, err } = report(
       new PacelineApiError('INVALID_INPUT', 'bad\u001b[2J', { issues: [{ path: 'seed', message: '\u001b]0;t\u0007no' }] }),
@@ -101,6 +102,17 @@ describe('failures', () => {
     });
     expect(JSON.parse(out)).toEqual({ error: { code: 'INVALID_INPUT', message: 'bad', issues: [{ path: 'seed', message: 'no' }] } });
     expect(err).toBe('');
+  });
+
+  it('of a disk name the file and what is wrong with it', () => {
+    let fault: unknown;
+    try {
+      writeFileSync(temp, 'a file in place of a folder');
+    } catch (error) {
+      fault = error;
+    }
+    const { code, err } = report(fault);
+    expect([code, err.split('\n')[0]]).toEqual([EXIT.usage, `error ${temp} cannot be used: it is a folder (EISDIR). [FILE_UNUSABLE]`]);
   });
 
   it('of Paceline itself say so, with the stack only when asked for', () => {

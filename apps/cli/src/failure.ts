@@ -38,7 +38,9 @@ export function describeFailure(error: unknown): Failure {
     return { code: error.code, message: error.message, hint: error.hint, issues: error.issues, exit: error.exit };
   if (error instanceof UserError) return { code: error.code, message: error.message, hint: error.hint, issues: [], exit: error.exit };
   if (error instanceof PacelineApiError) return describeApiError(error);
-  const { code, message } = (error ?? {}) as { code?: unknown; message?: unknown };
+  const { code, message, path, syscall } = (error ?? {}) as NodeJS.ErrnoException;
+  if (code !== undefined && path !== undefined && syscall !== undefined && code in DISK_CODES)
+    return ofDisk(path, code as keyof typeof DISK_CODES);
   return {
     code: typeof code === 'string' ? code : 'INTERNAL',
     message: `A fault in Paceline: ${typeof message === 'string' ? message : String(error)}`,
@@ -47,6 +49,29 @@ export function describeFailure(error: unknown): Failure {
     exit: 'internal',
   };
 }
+
+/** What a disk has against a file, as Node says it. */
+const DISK_CODES = {
+  EACCES: 'you may not read or write it',
+  EPERM: 'you may not change it',
+  EROFS: 'its disk can only be read',
+  ENOSPC: 'its disk is full',
+  EDQUOT: 'your share of its disk is used up',
+  EIO: 'its disk is broken',
+  ENOTDIR: 'a part of its path is no folder',
+  EISDIR: 'it is a folder',
+  ENOTEMPTY: 'it is a folder with something in it',
+  ENAMETOOLONG: 'its name is too long',
+  ELOOP: 'its links go round in a circle',
+} as const;
+
+const ofDisk = (path: string, code: keyof typeof DISK_CODES): Failure => ({
+  code: 'FILE_UNUSABLE',
+  message: `${path} cannot be used: ${DISK_CODES[code]} (${code}).`,
+  hint: 'Choose another place, or make this one usable.',
+  issues: [],
+  exit: 'usage',
+});
 
 const API_CODES: Readonly<Record<string, { readonly exit: ExitName; readonly hint?: string }>> = {
   UNREACHABLE: { exit: 'unavailable', hint: 'Is it running? `paceline up` starts a local one; PACELINE_URL points to another.' },
@@ -62,6 +87,8 @@ const API_CODES: Readonly<Record<string, { readonly exit: ExitName; readonly hin
   FORBIDDEN: { exit: 'keyRefused' },
   NOT_FOUND: { exit: 'notFound', hint: '`paceline runs` lists the runs of your team.' },
   INVALID_INPUT: { exit: 'badSpec' },
+  TOO_LARGE: { exit: 'badSpec' },
+  REQUEST_TIMEOUT: { exit: 'temporary', hint: 'The line to the api was too slow. Try again.' },
   CONFLICT: { exit: 'unsuccessful' },
   LIMIT_REACHED: { exit: 'unsuccessful' },
 };

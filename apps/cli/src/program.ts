@@ -23,12 +23,20 @@ interface CommandGroup {
 
 const loadTrain = async (): Promise<AddCommands> => (await import('./commands/train.js')).addTrain;
 const loadRuns = async (): Promise<AddCommands> => (await import('./commands/run.js')).addRunCommands;
+const loadMetrics = async (): Promise<AddCommands> => (await import('./commands/metrics.js')).addMetrics;
 const loadChanges = async (): Promise<AddCommands> => (await import('./commands/change.js')).addChangeCommands;
 const loadResults = async (): Promise<AddCommands> => (await import('./commands/results.js')).addResultCommands;
+const loadExport = async (): Promise<AddCommands> => (await import('./commands/export.js')).addExport;
+const loadAliases = async (): Promise<AddCommands> => (await import('./commands/alias.js')).addAliasCommands;
+const loadModels = async (): Promise<AddCommands> => (await import('./commands/model.js')).addModelCommands;
+const loadPredict = async (): Promise<AddCommands> => (await import('./commands/predict.js')).addPredictCommands;
+const loadGenerate = async (): Promise<AddCommands> => (await import('./commands/generate.js')).addGenerateCommand;
+const loadVerify = async (): Promise<AddCommands> => (await import('./commands/verify.js')).addVerify;
 const loadStack = async (): Promise<AddCommands> => (await import('./commands/up.js')).addStackCommands;
 const loadLogs = async (): Promise<AddCommands> => (await import('./commands/logs.js')).addLogs;
 const loadTeams = async (): Promise<AddCommands> => (await import('./commands/team.js')).addTeamCommands;
 const loadDoctor = async (): Promise<AddCommands> => (await import('./commands/doctor.js')).addDoctor;
+const loadData = async (): Promise<AddCommands> => (await import('./commands/data.js')).addDataCommands;
 const loadEngine = async (): Promise<AddCommands> => (await import('./commands/engine.js')).addEngineCommands;
 
 export const COMMAND_GROUPS: readonly CommandGroup[] = [
@@ -38,8 +46,15 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
       train: { summary: 'start a run and show its progress', load: loadTrain },
       runs: { summary: 'list runs, newest first', load: loadRuns },
       run: { summary: 'show one run', load: loadRuns },
+      metrics: { summary: 'the numbers of a run as CSV or JSON', load: loadMetrics },
       checkpoints: { summary: 'list the checkpoints of a run', load: loadResults },
       weights: { summary: 'download the trained weights', load: loadResults },
+      export: { summary: 'download the trained model in a form of other programs', load: loadExport },
+      alias: { summary: 'names for trained models: set, list, remove', load: loadAliases },
+      model: { summary: 'the layers, parameters and memory of a model', load: loadModels },
+      evaluate: { summary: 'measure a trained model', load: loadPredict },
+      predict: { summary: 'what a trained model says of rows', load: loadPredict },
+      generate: { summary: 'text from a trained language model', load: loadGenerate },
       open: { summary: 'open the dashboard in the browser', load: loadResults },
     },
   },
@@ -51,6 +66,12 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
       scale: { summary: 'set how many workers a run may have', load: loadChanges },
       extend: { summary: 'train a run for longer', load: loadChanges },
       cancel: { summary: 'end a run for good', load: loadChanges },
+    },
+  },
+  {
+    heading: 'Data:',
+    commands: {
+      data: { summary: 'datasets: import, list, show, preview, verify, remove', load: loadData },
     },
   },
   {
@@ -69,6 +90,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
       workers: { summary: 'list workers and parameter servers', load: loadRuns },
       engine: { summary: 'engines of this machine: list, install, test, remove', load: loadEngine },
       doctor: { summary: 'check this machine', load: loadDoctor },
+      verify: { summary: 'replay what TensorFlow has recorded', load: loadVerify },
     },
   },
 ];
@@ -77,6 +99,7 @@ const AFTER_HELP = `
 Examples:
   paceline up                        start everything on this machine
   paceline train --epochs 2          train, and look on
+  paceline data import flowers.csv   make a dataset of a file, to train on
   paceline runs --status RUNNING     what is going on
   paceline run @last --watch         return to the newest run
   paceline weights @last             its weights as a file

@@ -90,9 +90,9 @@ function section(command: Command, title?: string): string[] {
 }
 
 function describe(option: Option): string {
-  // Of this machine, so not the same everywhere.
-  if (option.long === '--workers') return `${option.description} (default: one per core, at most 4)`;
-  return option.defaultValue === undefined ? option.description : `${option.description} (default: ${String(option.defaultValue)})`;
+  // One that is of this machine is described.
+  const otherwise = option.defaultValueDescription ?? (option.defaultValue as unknown);
+  return otherwise === undefined ? option.description : `${option.description} (default: ${String(otherwise)})`;
 }
 
 function rows(titles: readonly string[], cells: readonly (readonly string[])[]): string[] {

@@ -1,7 +1,9 @@
 /** What is printed of a run. */
-import { FINAL_STATUSES, type Run, type RunAttempt, type RunStatus, type RunSummary } from '@paceline/client';
+import { FINAL_STATUSES, type Run, type RunAttempt, type RunCourse, type RunStatus, type RunSummary } from '@paceline/client';
+import { printBest, printMeasures } from './show-measures.js';
 import { clean } from './terminal/clean.js';
-import { ago, count, decimals, duration, localTime, percent, plural, table } from './terminal/format.js';
+import { ago, count, decimals, duration, localTime, percent, plural } from './terminal/format.js';
+import { printTable } from './terminal/print-table.js';
 import { epochText } from './terminal/progress-line.js';
 import type { Style, Terminal } from './terminal/terminal.js';
 import { shortId } from './which-run.js';
@@ -41,13 +43,7 @@ export function printRuns(runs: readonly RunSummary[], terminal: Terminal, nowMs
     count(run.result?.examplesPerSecond ?? run.progress.examplesPerSecond ?? Number.NaN),
     ago(run.createdAt, nowMs),
   ]);
-  const width = terminal.stdout.isTTY ? terminal.stdout.columns() : 200;
-  const lines = table(columns, rows, {
-    width,
-    paintTitle: (text) => terminal.style('bold', text),
-    paint: (text, row, column) => (column === 2 ? paintStatus(runs[row]!.status, terminal) : text),
-  });
-  for (const line of lines) terminal.print(line);
+  printTable(terminal, columns, rows, (text, row, column) => (column === 2 ? paintStatus(runs[row]!.status, terminal) : text));
 }
 
 /** With what it was measured on: the test split at the end of a run, or the batches of its last round. */
@@ -90,7 +86,7 @@ export function printRun(run: Run, terminal: Terminal, nowMs: number, apiUrl: st
   if (ledger.refusedFrames + ledger.refusedConnections > 0)
     line('refused', `${plural(ledger.refusedFrames, 'frame')}, ${plural(ledger.refusedConnections, 'connection')}`);
   printPlaces(run, line);
-  printResult(run, terminal, apiUrl);
+  printResult(run, terminal, { apiUrl, course: run.course });
 }
 
 const isTraining = ({ status }: Run): boolean => !FINAL_STATUSES.has(status) && status !== 'PAUSED';
@@ -129,13 +125,20 @@ function attemptLine({ createdAt, endedAt, endCause, endReason, endRound, fromRo
   return `${from}; ${clean(endCause ?? 'ended', 40)}${round}: ${clean(endReason ?? '', 300)}`;
 }
 
-/** The result in a few lines. @param apiUrl where the weights and the dashboard are; not given when both are gone */
-export function printResult(run: RunSummary, terminal: Terminal, apiUrl?: string): void {
+export interface ResultOptions {
+  /** Where the weights and the dashboard are; not given when both are gone. */
+  readonly apiUrl?: string | undefined;
+  /** What its validations have come to, where that was asked for. */
+  readonly course?: RunCourse | null | undefined;
+}
+
+/** The result in a few lines. */
+export function printResult(run: RunSummary, terminal: Terminal, { apiUrl, course }: ResultOptions = {}): void {
   const { result } = run;
   const line = lineWriter(terminal);
+  printMeasures(run, course, terminal);
+  printBest(run, course, line);
   if (result) {
-    if (result.accuracy !== null) line('accuracy', terminal.style('bold', percent(result.accuracy)));
-    if (result.loss !== null) line('loss', decimals(result.loss, 4));
     const speed = `${count(result.examplesPerSecond)} examples/s`;
     line(
       'trained',

@@ -10,9 +10,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { FINAL_STATUSES, PacelineApiError, type PacelineClient, type RunEvent, type RunSummary } from '@paceline/client';
 import { EXIT } from '@paceline/runtime/exit-codes';
 import { interruptSignal } from './command.js';
+import { measurePairs, measuresText } from './measures.js';
 import { paintStatus, printResult } from './show-run.js';
 import { clean } from './terminal/clean.js';
-import { shortTime } from './terminal/format.js';
+import { shortTime, widthOf } from './terminal/format.js';
 import { createLiveLine, type LiveLine } from './terminal/live-line.js';
 import { progressLine } from './terminal/progress-line.js';
 import type { Terminal } from './terminal/terminal.js';
@@ -68,7 +69,11 @@ export async function finishWatching(
   const over = watched.run;
   if (terminal.json) terminal.document(over);
   terminal.print(`${paintStatus(over.status, terminal)}${over.statusReason ? `  ${terminal.typed(clean(over.statusReason, 1000))}` : ''}`);
-  if (!terminal.json) printResult(over, terminal, client.url);
+  if (!terminal.json) {
+    // Only who validates has more to tell than the summary.
+    const course = over.progress.validation && (await client.run(runId))?.course;
+    printResult(over, terminal, { apiUrl: client.url, course });
+  }
   return watched.isDone ? EXIT.ok : EXIT.unsuccessful;
 }
 
@@ -111,6 +116,7 @@ async function pollUntilOver(
 ): Promise<Watched | undefined> {
   let lastAnswerAt = performance.now();
   let askedRounds = 0;
+  let validatedRound: number | undefined;
   while (!signal.aborted) {
     try {
       const run = await client.runProgress(runId);
@@ -120,7 +126,12 @@ async function pollUntilOver(
       if (FINAL_STATUSES.has(run.status) || until?.(run) === true)
         return { run, isDone: (run.status === 'SUCCEEDED' && totalRounds >= askedRounds) || until?.(run) === true };
       askedRounds = Math.max(askedRounds, totalRounds);
+      const { validation } = run.progress;
       const width = terminal.stderr.isTTY ? terminal.stderr.columns() - 1 : 120;
+      // What was measured before anybody watched is in the history of the run.
+      if (validation && validatedRound !== undefined && validation.round > validatedRound)
+        for (const line of validationLines(run, width)) live.above(line);
+      validatedRound = validation?.round ?? validatedRound ?? -1;
       live.update(progressLine(run, { width, unicode: terminal.unicode, typed: terminal.typed }));
     } catch (error) {
       if (!(error instanceof PacelineApiError) || !error.isTemporary || performance.now() - lastAnswerAt > AWAY_DEADLINE_MS) throw error;
@@ -148,6 +159,18 @@ async function showEvents(
     if (!(error instanceof PacelineApiError)) throw error;
     live.above(terminal.style('yellow', `events are not shown: ${clean(error.message)}`, 'stderr'));
   }
+}
+
+/**
+ * As Keras has it after an epoch: `round 235  loss 0.3123  accuracy 91.04 %  val_loss 0.2811  val_accuracy 92.20 %`. Where that has no room, a line with the
+ * round, and below it each metric with its validation beside it.
+ */
+export function validationLines({ progress: { values, validation } }: Pick<RunSummary, 'progress'>, width: number): string[] {
+  if (!validation) return [];
+  const round = `round ${validation.round + 1}`;
+  const line = `${round}  ${measuresText(values)}  ${measuresText(validation.values, 'val_')}`;
+  if (widthOf(line) <= width) return [line];
+  return [round, ...measurePairs(values, validation.values, width - 2).map((each) => `  ${each}`)];
 }
 
 /** A time of today without its date. */

@@ -39,6 +39,8 @@ const run = (changes: Partial<RunSummary> = {}): RunSummary => ({
     totalEpochs: 1,
     loss: 0.25,
     accuracy: 0.9961,
+    values: { loss: 0.01, accuracy: 0.9961 },
+    validation: null,
     examplesPerSecond: 10,
     etaSeconds: null,
     workers: 1,
@@ -69,7 +71,15 @@ describe('a run', () => {
   it('is listed with what its numbers were measured on', () => {
     let text = '';
     const stream = { isTTY: false, columns: () => 200, write: (more: string) => void (text += more) };
-    const result = { rounds: 9, loss: 0.117, accuracy: 0.9625, examplesPerSecond: 20, trainedExamples: 9, trainingMs: 1 };
+    const measured = {
+      loss: 0.117,
+      accuracy: 0.9625,
+      meanAbsoluteError: null,
+      meanSquaredError: null,
+      values: { loss: 0.117, accuracy: 0.9625 },
+      weightsRound: 235,
+    };
+    const result = { ...measured, rounds: 9, examplesPerSecond: 20, trainedExamples: 9, trainingMs: 1 };
     const over = run({ status: 'SUCCEEDED', result: { ...result, weightsSha256: 'a', weightsUrl: null } });
     printRuns([run(), over], createTerminal({ json: false, debug: false }, {}, stream, stream), 0);
     expect(text.split('\n').slice(1, 3)).toEqual([

@@ -16,6 +16,10 @@ const MAX_REFERENCE_CHARACTERS = 100;
 
 export const shortId = (id: string): string => id.slice(-SHORT_CHARACTERS);
 
+/** A run that was named by its whole id. */
+export const noRun = (id: string): UserError =>
+  new UserError('NOT_FOUND', `There is no run ${id}.`, { hint: '`paceline runs` lists the runs of your team.', exit: 'notFound' });
+
 /** @returns the whole id. @throws UserError NOT_FOUND, RUN_AMBIGUOUS; PacelineApiError */
 export async function whichRun(client: PacelineClient, reference: string, nowMs: number = Date.now()): Promise<string> {
   if (UUID.test(reference)) return reference;
@@ -40,4 +44,16 @@ export function checkpointReference(text: string): { readonly run: string; reado
   const [, run, round] = /^(@last|[^@\s][^@]*)(?:@(\d{1,10}))?$/.exec(text) ?? [];
   if (run === undefined) return undefined;
   return round === undefined ? { run } : { run, round: Number(round) };
+}
+
+const ALIAS = /^[a-z0-9][a-z0-9._-]{0,63}:[a-z0-9][a-z0-9._-]{0,63}$/;
+
+/** The model that RUN, RUN@ROUND or an alias such as flowers:best names; an alias goes before a run of the same name. @throws UserError NOT_FOUND, RUN_AMBIGUOUS */
+export async function whichCheckpoint(
+  client: PacelineClient,
+  { run, round }: { readonly run: string; readonly round?: number | undefined },
+): Promise<{ readonly runId: string; readonly round: number | undefined }> {
+  const [alias] = round === undefined && ALIAS.test(run) ? await client.modelAliases(run) : [];
+  if (alias) return { runId: alias.runId, round: alias.round ?? undefined };
+  return { runId: await whichRun(client, run), round };
 }

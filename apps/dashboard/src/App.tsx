@@ -7,6 +7,8 @@ import { Problem } from './parts/Problem.js';
 import { Shortcuts } from './parts/Shortcuts.js';
 import { nextTheme, readTheme, setTheme } from './parts/theme.js';
 import { ThemeSwitch } from './parts/ThemeSwitch.js';
+import { DatasetPage } from './datasets/DatasetPage.js';
+import { DatasetsPage } from './datasets/DatasetsPage.js';
 import { Link, routeOf, useAddress } from './router.js';
 import { RunPage } from './run/RunPage.js';
 import { RunsPage } from './runs/RunsPage.js';
@@ -36,6 +38,7 @@ function Shell({ viewer, signOut }: { viewer: ViewerResult['viewer']; signOut: (
         <Link to="/" className="brand" label="Paceline: all runs">
           <Logo /> Paceline
         </Link>
+        <Pages />
         <ConnectionState silentForMs={silentForMs} />
         <span className="who" title={`API key ${plainText(viewer.apiKey.name, 60)} (${plainText(viewer.apiKey.prefix, 30)}…)`}>
           {plainText(viewer.team.name, 60)}
@@ -53,9 +56,25 @@ function Shell({ viewer, signOut }: { viewer: ViewerResult['viewer']; signOut: (
   );
 }
 
+function Pages(): ReactNode {
+  const { page } = routeOf(useAddress().pathname);
+  return (
+    <nav className="bar-pages" aria-label="Pages of Paceline">
+      <Link to="/" current={page === 'runs'} className={page === 'run' ? 'within' : undefined}>
+        Runs
+      </Link>
+      <Link to="/datasets" current={page === 'datasets'} className={page === 'dataset' ? 'within' : undefined}>
+        Datasets
+      </Link>
+    </nav>
+  );
+}
+
 function Page(): ReactNode {
   const { pathname, search } = useAddress();
   const route = routeOf(pathname);
+  if (route.page === 'datasets') return <DatasetsPage search={search} />;
+  if (route.page === 'dataset') return <DatasetPage key={route.name} name={route.name} search={search} />;
   if (route.page === 'runs') return <RunsPage search={search} />;
   if (route.page === 'run') return <RunPage key={route.id} id={route.id} />;
   return <Problem title="There is no such page" text="The address may be mistyped." />;

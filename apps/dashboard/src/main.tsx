@@ -7,6 +7,8 @@ import './styles/page.css';
 import './styles/parts.css';
 import './styles/runs.css';
 import './styles/run.css';
+import './styles/datasets.css';
+import './styles/predictions.css';
 
 applyTheme();
 createRoot(document.getElementById('app')!).render(<App />);

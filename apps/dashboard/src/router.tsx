@@ -1,21 +1,29 @@
-/** Two pages, so a router of our own: the path and the query of the address, and links that change them without a reload. */
+/** Four pages, so a router of our own: the path and the query of the address, and links that change them without a reload. */
 import { useSyncExternalStore, type MouseEvent, type ReactNode } from 'react';
 
-export type Route = { readonly page: 'runs' } | { readonly page: 'run'; readonly id: string } | { readonly page: 'unknown' };
+export type Route =
+  | { readonly page: 'runs' | 'datasets' | 'unknown' }
+  | { readonly page: 'run'; readonly id: string }
+  | { readonly page: 'dataset'; readonly name: string };
 
 export function routeOf(pathname: string): Route {
   const path = pathname.replace(/\/+$/, '');
   if (path === '' || path === '/runs') return { page: 'runs' };
-  const id = /^\/runs\/([^/]{1,200})$/.exec(path)?.[1];
-  if (id === undefined) return { page: 'unknown' };
+  if (path === '/datasets') return { page: 'datasets' };
+  const [, kind, part] = /^\/(runs|datasets)\/([^/]{1,200})$/.exec(path) ?? [];
+  if (part === undefined) return { page: 'unknown' };
   try {
-    return { page: 'run', id: decodeURIComponent(id) };
+    const named = decodeURIComponent(part);
+    return kind === 'runs' ? { page: 'run', id: named } : { page: 'dataset', name: named };
   } catch {
     return { page: 'unknown' }; // not a valid escape, so no address that we made
   }
 }
 
 export const runPath = (id: string): string => `/runs/${encodeURIComponent(id)}`;
+/** @param version a part of its hash will do; the newest without one */
+export const datasetPath = (name: string, version?: string): string =>
+  `/datasets/${encodeURIComponent(name)}${version === undefined ? '' : `?version=${encodeURIComponent(version)}`}`;
 
 const CHANGED = 'paceline:navigated';
 
@@ -44,7 +52,7 @@ export function navigate(to: string): void {
 
 interface LinkProps {
   readonly to: string;
-  readonly className?: string;
+  readonly className?: string | undefined;
   readonly current?: boolean;
   readonly label?: string;
   readonly children: ReactNode;

@@ -17,7 +17,7 @@ import {
 import { Arena } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
-import { createLogger, readEnvironment, VARIABLES } from '@paceline/runtime';
+import { createLogger, readEnvironment, usableMemoryBytes, VARIABLES } from '@paceline/runtime';
 import { Checkpoints, SafetensorsWriter, openStore } from '@paceline/storage';
 import { dataAddress } from './data-address.js';
 import { tokenVerifier } from './token-verifier.js';
@@ -98,6 +98,7 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
     startedAtMs,
     fingerprint: null,
     rssBytes: process.memoryUsage.rss(),
+    memoryBytes: usableMemoryBytes(),
     runId: [...placements.runs.keys()][0] ?? null,
   }));
   placements.start();

@@ -1,102 +1,154 @@
 /**
- * Batches for the compute thread, prepared one round ahead by a loader thread while the present round computes.
+ * Rows for the compute thread, read by a loader thread: the batches of the next round are prepared while the present one computes, and what was not
+ * prepared (first round, replicas that came over in the middle of a round, a full directory) is asked for and waited for.
  *
- * What a replica sees is a pure function of (seed, epoch, round, replica), so a batch that was not prepared (first round,
- * replicas that came over in the middle of a round) is simply gathered here and now: prefetch changes time, never bytes.
- * The compute thread owns the directory of slots; the loader fills the slot that it is told to and raises its flag.
+ * What a replica sees is a pure function of (seed, epoch, round, replica): prefetch changes time, never bytes. See loader-protocol.ts for the slots.
  */
-import { Worker } from 'node:worker_threads';
-import { type Dataset } from '@paceline/data';
+import { MessageChannel, receiveMessageOnPort, Worker, type MessagePort } from 'node:worker_threads';
+import { rowBuffers, rowsWithin, type RowBuffers, type RunRowsSettings } from '@paceline/data';
 import type { Batch } from '@paceline/engine';
-import { fillBatch, type BatchPlan, type BatchPlanInit } from './batch-plan.js';
+import { exampleBytes, type RunData, type RunSpec } from '@paceline/spec';
+import { BatchPlan } from './batch-plan.js';
+import {
+  FLAG_FILLING,
+  FLAG_FREE,
+  FLAG_READY,
+  RowsUnreadableError,
+  type LoaderInit,
+  type LoaderStart,
+  type SlotFailure,
+  type ToLoader,
+  type Wanted,
+} from './loader-protocol.js';
 
-const FLAG_FILLING = 0;
-const FLAG_READY = 1;
-const WAIT_MS = 10_000;
+/** Prepared batches together: large images leave room for fewer. */
+const PREPARED_BYTES = 256 << 20;
+const MOST_PREPARED = 16;
+/** Rows that an evaluation scores at once, fewer where they are large. */
+const EVALUATION_EXAMPLES = 500;
+const EVALUATION_BYTES = 32 << 20;
+/** Of the step deadline: the worker says why it cannot go on before it is given up. */
+const WAIT_SHARE = 0.75;
+const LOOK_EVERY_MS = 250;
 
-export interface LoaderInit {
-  readonly dataset: string;
-  readonly flags: SharedArrayBuffer;
-  readonly slots: readonly { x: SharedArrayBuffer; y: SharedArrayBuffer }[];
-  readonly plan: BatchPlanInit;
+export interface BatchLoaderOptions {
+  readonly spec: RunSpec;
+  readonly data: RunData;
+  readonly settings: RunRowsSettings;
+  /** True when nothing that is waited for is wanted any more. */
+  readonly isStopping?: () => boolean;
 }
-export type ToLoader =
-  { readonly kind: 'fill'; readonly slot: number; readonly round: number; readonly replica: number } | { readonly kind: 'stop' };
 
 interface Slot {
   key: string | undefined;
-  readonly x: Float32Array;
-  readonly y: Int32Array;
+  readonly rows: RowBuffers;
 }
 
+const keyOf = (wanted: Wanted): string =>
+  wanted.kind === 'step' ? `${wanted.round}/${wanted.replica}` : `evaluation ${wanted.from}..${wanted.to}`;
+const inWords = (wanted: Wanted): string =>
+  wanted.kind === 'step'
+    ? `the rows of round ${wanted.round}, replica ${wanted.replica}`
+    : `the evaluation examples ${wanted.from} to ${wanted.to}`;
+
 export class BatchLoader {
-  private readonly slots: Slot[] = [];
-  private readonly flags: Int32Array;
-  private readonly thread: Worker;
-  private readonly spare: { x: Float32Array; y: Int32Array };
+  readonly plan: BatchPlan;
+  /** Examples that an evaluation takes at once. */
+  readonly evaluationExamples: number;
+  private readonly failures = new Map<number, SlotFailure>();
+  /** Why the thread is of no use any more. */
   private failure: Error | undefined;
 
-  constructor(
-    private readonly plan: BatchPlan,
-    private readonly dataset: Dataset,
-    slotCount: number,
+  private constructor(
+    private readonly options: BatchLoaderOptions,
+    private readonly thread: Worker,
+    private readonly port: MessagePort,
+    private readonly flags: Int32Array,
+    /** Those of steps, then one for what was not prepared, then two of the evaluation. */
+    private readonly slots: readonly Slot[],
+    private readonly prepared: number,
   ) {
-    const flags = new SharedArrayBuffer(slotCount * 4);
-    const buffers = Array.from({ length: slotCount }, () => ({
-      x: new SharedArrayBuffer(plan.maxExamples * plan.exampleLength * 4),
-      y: new SharedArrayBuffer(plan.maxExamples * 4),
-    }));
-    this.flags = new Int32Array(flags);
-    for (const { x, y } of buffers) this.slots.push({ key: undefined, x: new Float32Array(x), y: new Int32Array(y) });
-    this.spare = { x: new Float32Array(plan.maxExamples * plan.exampleLength), y: new Int32Array(plan.maxExamples) };
-    const init: LoaderInit = { dataset: dataset.info.name, flags, slots: buffers, plan: plan.init };
-    this.thread = new Worker(new URL('./loader-thread.js', import.meta.url), { workerData: init });
-    this.thread.on('error', (error) => (this.failure = error as Error));
-    this.thread.unref();
+    const { spec, data } = options;
+    this.plan = new BatchPlan({ spec, examples: data.trainExamples, heldOutExamples: data.heldOutExamples, format: data.format });
+    this.evaluationExamples = evaluationExamples(data);
+    thread.on('error', (error) => (this.failure = error as Error));
+    thread.on('exit', (code) => (this.failure ??= new RowsUnreadableError('LOADER_EXITED', `the loader thread ended with code ${code}`)));
+    thread.unref();
   }
 
-  /** Asks for the batches of a later round. What finds no free slot is gathered when it is needed. */
+  /** Starts the thread and opens the data. @throws RowsUnreadableError with the code of the DatasetError */
+  static async open(options: BatchLoaderOptions): Promise<BatchLoader> {
+    const { spec, data, settings } = options;
+    const { format } = data;
+    const maxExamples = Math.ceil(spec.globalBatch / spec.replicas);
+    const fits = Math.floor(PREPARED_BYTES / (maxExamples * exampleBytes(format)));
+    const prepared = Math.max(1, Math.min(2 * spec.replicas, MOST_PREPARED, fits));
+    const shared = (bytes: number): SharedArrayBuffer => new SharedArrayBuffer(bytes);
+    const sizes = [...Array.from({ length: prepared + 1 }, () => maxExamples), evaluationExamples(data), evaluationExamples(data)];
+    const slots = sizes.map((examples): Slot => ({ key: undefined, rows: rowBuffers(format, examples, shared) }));
+    const flags = new Int32Array(new SharedArrayBuffer(slots.length * 4));
+    const { port1, port2 } = new MessageChannel();
+    const init: LoaderInit = { spec, data, settings, flags, slots: slots.map(({ rows }) => rows), port: port2 };
+    const thread = new Worker(new URL('./loader-thread.js', import.meta.url), { workerData: init, transferList: [port2] });
+    port1.unref();
+    await started(thread);
+    return new BatchLoader(options, thread, port1, flags, slots, prepared);
+  }
+
+  /** Asks for the batches of a later round. What finds no free slot is asked for when it is needed. */
   prefetch(round: number, replicas: readonly number[]): void {
     if (round >= this.plan.totalRounds || this.failure) return;
     for (const replica of replicas) {
-      const key = `${round}/${replica}`;
-      if (this.slots.some((slot) => slot.key === key)) continue;
-      const index = this.slots.findIndex((slot) => slot.key === undefined);
+      const wanted: Wanted = { kind: 'step', round, replica };
+      if (this.slotOf(wanted) >= 0 || this.plan.count(round, replica) === 0) continue;
+      const index = this.slots.findIndex((slot, i) => i < this.prepared && slot.key === undefined);
       if (index < 0) return;
-      this.slots[index]!.key = key;
-      Atomics.store(this.flags, index, FLAG_FILLING);
-      this.thread.postMessage({ kind: 'fill', slot: index, round, replica } satisfies ToLoader);
+      this.ask(index, wanted, false);
     }
   }
 
-  /** The micro-batches of a replica step; valid until `release` of the same. */
+  /**
+   * The micro-batches of a replica step; valid until `release` of the same.
+   * @throws RowsUnreadableError
+   */
   take(round: number, replica: number): Batch[] {
-    const index = this.slotOf(round, replica);
-    if (index >= 0) {
-      const { x, y } = this.slots[index]!;
-      if (!this.failure) Atomics.wait(this.flags, index, FLAG_FILLING, WAIT_MS);
-      if (this.isReady(round, replica)) return this.views(round, replica, x, y);
-    }
-    fillBatch(this.plan, this.dataset.train, round, replica, this.spare.x, this.spare.y);
-    return this.views(round, replica, this.spare.x, this.spare.y);
+    const parts = this.plan.microBatches(round, replica);
+    if (parts.length === 0) return [];
+    const rows = this.wait({ kind: 'step', round, replica }, this.prepared);
+    return parts.map(({ from, to }) => this.batch(rows, from, to));
   }
 
-  /** A slot that the loader still fills (nobody waited for it any longer) stays taken until `forget` finds it filled. */
   release(round: number, replica: number): void {
-    if (this.isReady(round, replica)) this.slots[this.slotOf(round, replica)]!.key = undefined;
+    this.free(this.slotOf({ kind: 'step', round, replica }));
+  }
+
+  /** Prepares examples of the evaluation split, or of those held out, which are counted after it; at most `evaluationExamples`. */
+  prefetchEvaluation(from: number, to: number): void {
+    const wanted: Wanted = { kind: 'evaluation', from, to };
+    if (this.failure || this.slotOf(wanted) >= 0) return;
+    const index = this.slots.findIndex((slot, i) => i > this.prepared && slot.key === undefined);
+    if (index >= 0) this.ask(index, wanted, false);
+  }
+
+  /** Examples of the evaluation split; valid until `releaseEvaluation` of the same. @throws RowsUnreadableError */
+  takeEvaluation(from: number, to: number): Batch {
+    return this.batch(this.wait({ kind: 'evaluation', from, to }, this.slots.length - 1), 0, to - from);
+  }
+
+  releaseEvaluation(from: number, to: number): void {
+    this.free(this.slotOf({ kind: 'evaluation', from, to }));
   }
 
   /** Whether the loader has prepared this batch, and nobody has released it. */
   isReady(round: number, replica: number): boolean {
-    const index = this.slotOf(round, replica);
+    const index = this.slotOf({ kind: 'step', round, replica });
     return index >= 0 && Atomics.load(this.flags, index) === FLAG_READY;
   }
 
   /** Slots of rounds that will not be asked for any more are free again once the loader is done with them. */
   forget(before: number): void {
-    this.slots.forEach((slot, i) => {
-      if (slot.key !== undefined && Number(slot.key.split('/')[0]) < before && Atomics.load(this.flags, i) === FLAG_READY)
-        slot.key = undefined;
+    this.slots.forEach(({ key }, i) => {
+      if (i < this.prepared && key !== undefined && Number(key.split('/')[0]) < before) this.free(i);
     });
   }
 
@@ -104,14 +156,90 @@ export class BatchLoader {
     await this.thread.terminate();
   }
 
-  private slotOf(round: number, replica: number): number {
-    return this.slots.findIndex((slot) => slot.key === `${round}/${replica}`);
+  /** Blocks until the rows are there. @param spare the slot for what was not prepared */
+  private wait(wanted: Wanted, spare: number): RowBuffers {
+    let index = this.slotOf(wanted);
+    if (index < 0) {
+      // Its user is done with it: one is taken at a time. The loader may not be, after a wait that was given up.
+      this.settled(spare, wanted);
+      this.ask((index = spare), wanted, true);
+    }
+    if (this.settled(index, wanted) === FLAG_READY) return this.slots[index]!.rows;
+    this.free(index);
+    const { code, message } = this.failureOf(index);
+    throw new RowsUnreadableError(code, `${inWords(wanted)} cannot be read: ${message}`);
   }
 
-  private views(round: number, replica: number, x: Float32Array, y: Int32Array): Batch[] {
-    const length = this.plan.exampleLength;
-    return this.plan
-      .microBatches(round, replica)
-      .map(({ from, to }) => ({ x: x.subarray(from * length, to * length), y: y.subarray(from, to), count: to - from }));
+  /** Blocks until the loader is done with a slot. @throws RowsUnreadableError after the deadline */
+  private settled(index: number, wanted: Wanted): number {
+    const deadlineMs = this.options.spec.stepDeadlineMs * WAIT_SHARE;
+    const until = performance.now() + deadlineMs;
+    for (;;) {
+      const flag = Atomics.load(this.flags, index);
+      if (flag !== FLAG_FILLING) return flag;
+      if (this.options.isStopping?.()) throw new RowsUnreadableError('STOPPED', 'the worker stops');
+      const leftMs = until - performance.now();
+      if (leftMs <= 0)
+        throw new RowsUnreadableError(
+          'DATASET_UNREADABLE',
+          `${inWords(wanted)} were not read within ${deadlineMs} ms: see whether the data store answers, or set a longer stepDeadlineMs`,
+        );
+      Atomics.wait(this.flags, index, FLAG_FILLING, Math.min(leftMs, LOOK_EVERY_MS));
+    }
   }
+
+  private ask(slot: number, wanted: Wanted, isUrgent: boolean): void {
+    this.slots[slot]!.key = keyOf(wanted);
+    Atomics.store(this.flags, slot, FLAG_FILLING);
+    this.thread.postMessage({ slot, wanted, isUrgent } satisfies ToLoader);
+  }
+
+  /** A slot that the loader still fills (nobody waited for it any longer) stays taken until it is found filled. */
+  private free(index: number): void {
+    if (index < 0 || Atomics.load(this.flags, index) === FLAG_FILLING) return;
+    this.slots[index]!.key = undefined;
+    Atomics.store(this.flags, index, FLAG_FREE);
+  }
+
+  private failureOf(index: number): { code: string; message: string } {
+    for (let next = receiveMessageOnPort(this.port); next; next = receiveMessageOnPort(this.port)) {
+      const failure = next.message as SlotFailure;
+      this.failures.set(failure.slot, failure);
+    }
+    const found = this.failures.get(index);
+    this.failures.delete(index);
+    return found ?? { code: 'LOADER_EXITED', message: this.failure?.message ?? 'the loader thread has ended' };
+  }
+
+  private slotOf(wanted: Wanted): number {
+    const key = keyOf(wanted);
+    return this.slots.findIndex((slot) => slot.key === key);
+  }
+
+  private batch(rows: RowBuffers, from: number, to: number): Batch {
+    return Object.assign(rowsWithin(this.plan.format, rows, from, to), { count: to - from });
+  }
+}
+
+const evaluationExamples = ({ format, evalExamples, heldOutExamples = 0 }: RunData): number =>
+  Math.max(1, Math.min(EVALUATION_EXAMPLES, Math.max(evalExamples, heldOutExamples), Math.floor(EVALUATION_BYTES / exampleBytes(format))));
+
+function started(thread: Worker): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const settle = (act: () => void): void => {
+      thread.removeAllListeners();
+      act();
+    };
+    thread.once('error', (error) => settle(() => reject(error as Error)));
+    thread.once('exit', (code) =>
+      settle(() => reject(new RowsUnreadableError('LOADER_EXITED', `the loader thread ended with code ${code} before it was ready`))),
+    );
+    thread.once('message', (start: LoaderStart) =>
+      settle(() => {
+        if (start.kind === 'ready') return resolve();
+        void thread.terminate();
+        reject(new RowsUnreadableError(start.code, start.message));
+      }),
+    );
+  });
 }

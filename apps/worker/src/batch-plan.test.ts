@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { openDataset, type Dataset } from '@paceline/data';
+import { openDataset, rowBuffers, type Dataset } from '@paceline/data';
 import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { BatchPlan, fillBatch } from './batch-plan.js';
@@ -11,36 +11,59 @@ beforeAll(async () => void (dataset = await openDataset('mnist')));
 function planOf(input: RunSpecInput): BatchPlan {
   const parsed = parseRunSpec(input);
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
-  return new BatchPlan({ spec: parsed.spec, examples: dataset.train.count, exampleLength: PIXELS });
+  return new BatchPlan({ spec: parsed.spec, examples: dataset.train.count, format: dataset.format });
 }
 
 /** The pictures of a round by the index of their example, whatever replicas there are. */
-function picturesOf(input: RunSpecInput, round: number): Map<number, Float32Array> {
+async function picturesOf(input: RunSpecInput, round: number): Promise<Map<number, Float32Array>> {
   const plan = planOf(input);
   const pictures = new Map<number, Float32Array>();
   for (let replica = 0; replica < plan.init.spec.replicas; replica++) {
-    const [x, y] = [new Float32Array(plan.maxExamples * PIXELS), new Int32Array(plan.maxExamples)];
-    fillBatch(plan, dataset.train, round, replica, x, y);
-    plan.rows(round, replica).forEach((row, i) => pictures.set(row, x.slice(i * PIXELS, (i + 1) * PIXELS)));
+    const rows = rowBuffers(dataset.format, plan.maxExamples);
+    await fillBatch(plan, dataset.train, round, replica, rows);
+    plan.rows(round, replica).forEach((row, i) => pictures.set(row, rows.inputs[0]!.slice(i * PIXELS, (i + 1) * PIXELS)));
   }
   return pictures;
 }
 
 /** The picture of an example in the epoch that begins with a round. */
-function pictureIn(input: RunSpecInput, firstRound: number, row: number): Float32Array {
+async function pictureIn(input: RunSpecInput, firstRound: number, row: number): Promise<Float32Array> {
   const plan = planOf(input);
   const replicas = Array.from({ length: plan.init.spec.replicas }, (_, replica) => replica);
   let round = firstRound;
   while (!replicas.some((replica) => plan.rows(round, replica).includes(row))) round++;
-  return picturesOf(input, round).get(row)!;
+  return (await picturesOf(input, round)).get(row)!;
 }
+
+it('examples that are held out are never trained on, and those left are all, in their order where nothing is shuffled', () => {
+  const planFor = (shuffle: boolean): BatchPlan => {
+    const parsed = parseRunSpec({ globalBatch: 1000, replicas: 3, shuffle, length: { epochs: 1 } });
+    if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
+    return new BatchPlan({ spec: parsed.spec, examples: 50_000, heldOutExamples: 10_000, format: dataset.format });
+  };
+  const seenBy = (plan: BatchPlan): number[] =>
+    Array.from({ length: plan.totalRounds }, (_, round) => [0, 1, 2].flatMap((replica) => [...plan.rows(round, replica)])).flat();
+  const [plain, shuffled] = [planFor(false), planFor(true)];
+  const seen = seenBy(plain);
+  const heldOut = [...plain.heldOutRows(0, 10_000)];
+  expect(new Set([...seen, ...heldOut]).size).toBe(60_000);
+  expect(seen).toEqual(seenBy(shuffled).sort((a, b) => a - b));
+  expect([...shuffled.heldOutRows(500, 502)]).toEqual(heldOut.slice(500, 502));
+});
+
+it('without shuffling a replica gets the rows of the dataset in their order, the same in every epoch', () => {
+  const plan = planOf({ globalBatch: 100, replicas: 3, shuffle: false, length: { epochs: 2 } });
+  expect([...plan.rows(7, 1)]).toEqual(Array.from({ length: 33 }, (_, i) => 733 + i));
+  expect(plan.rows(600 + 7, 1)).toEqual(plan.rows(7, 1));
+  expect([...planOf({ globalBatch: 100, replicas: 3 }).rows(7, 1)]).not.toEqual([...plan.rows(7, 1)]);
+});
 
 describe('the augmentation of a batch', () => {
   const plain: RunSpecInput = { globalBatch: 500, replicas: 4, length: { epochs: 2 }, seed: 5 };
   const augmented: RunSpecInput = { ...plain, augmentation: { shiftPixels: 2, rotateDegrees: 10 } };
 
-  it('changes the pictures and not which examples there are', () => {
-    const [without, withIt] = [picturesOf(plain, 3), picturesOf(augmented, 3)];
+  it('changes the pictures and not which examples there are', async () => {
+    const [without, withIt] = [await picturesOf(plain, 3), await picturesOf(augmented, 3)];
     expect([...withIt.keys()]).toEqual([...without.keys()]);
     const same = [...withIt].filter(
       ([row, picture]) => Buffer.compare(Buffer.from(picture.buffer), Buffer.from(without.get(row)!.buffer)) === 0,
@@ -48,20 +71,20 @@ describe('the augmentation of a batch', () => {
     expect(same).toHaveLength(0);
   });
 
-  it('is a matter of seed, epoch and example: neither replicas nor the size of rounds change it, another epoch or seed does', () => {
-    const pictures = picturesOf(augmented, 0);
-    expect(picturesOf({ ...augmented, replicas: 3 }, 0)).toEqual(pictures);
-    const larger = picturesOf({ ...augmented, globalBatch: 1000 }, 0);
+  it('is a matter of seed, epoch and example: neither replicas nor the size of rounds change it, another epoch or seed does', async () => {
+    const pictures = await picturesOf(augmented, 0);
+    expect(await picturesOf({ ...augmented, replicas: 3 }, 0)).toEqual(pictures);
+    const larger = await picturesOf({ ...augmented, globalBatch: 1000 }, 0);
     expect(larger.size).toBe(1000);
     for (const [row, picture] of pictures) expect(larger.get(row)).toEqual(picture);
     const [row, picture] = [...pictures][0]!;
-    expect(pictureIn(augmented, 0, row)).toEqual(picture);
-    expect(pictureIn(augmented, 120, row)).not.toEqual(picture);
-    expect(pictureIn({ ...augmented, seed: 6 }, 0, row)).not.toEqual(picture);
+    expect(await pictureIn(augmented, 0, row)).toEqual(picture);
+    expect(await pictureIn(augmented, 120, row)).not.toEqual(picture);
+    expect(await pictureIn({ ...augmented, seed: 6 }, 0, row)).not.toEqual(picture);
   });
 
-  it('has the same bits on every machine and in every release', () => {
-    const pictures = picturesOf({ ...augmented, augmentation: { shiftPixels: 2, rotateDegrees: 15, zoom: 0.1, mirror: true } }, 0);
+  it('has the same bits on every machine and in every release', async () => {
+    const pictures = await picturesOf({ ...augmented, augmentation: { shiftPixels: 2, rotateDegrees: 15, zoom: 0.1, mirror: true } }, 0);
     const hash = createHash('sha256');
     for (const picture of pictures.values()) hash.update(new Uint8Array(picture.buffer));
     expect(hash.digest('hex')).toBe('6bdc6358bd672e7bdd330f8f1b7c0575150cd6b987df27fea662010eb2e4e5ed');

@@ -1,17 +1,29 @@
 /** Which rows a replica step sees: the sampler of libs/learning applied to a run spec, and what augmentation makes of them. Used by both threads, so it is pure. */
-import { datasetInfo, ImageAugmenter, type Split } from '@paceline/data';
-import { CounterStream, createSchedule, microBatches, Permutation, replicaRows, streamKey, type Schedule } from '@paceline/learning';
-import type { RunSpec } from '@paceline/spec';
+import { ImageAugmenter, type RowBuffers, type RowSplit } from '@paceline/data';
+import {
+  CounterStream,
+  createSchedule,
+  HeldOut,
+  microBatches,
+  Permutation,
+  replicaRows,
+  streamKey,
+  type Schedule,
+} from '@paceline/learning';
+import { fieldLength, type RowFormat, type RunSpec } from '@paceline/spec';
 
 export interface BatchPlanInit {
   readonly spec: RunSpec;
+  /** Examples that the run trains on. */
   readonly examples: number;
-  readonly exampleLength: number;
+  /** More of the training split, which it measures instead. */
+  readonly heldOutExamples?: number | undefined;
+  readonly format: RowFormat;
 }
 
 export class BatchPlan {
   readonly schedule: Schedule;
-  readonly exampleLength: number;
+  readonly format: RowFormat;
   readonly totalRounds: number;
   /** Rows of the largest replica step. */
   readonly maxExamples: number;
@@ -19,14 +31,17 @@ export class BatchPlan {
   private permutation: { readonly epoch: number; readonly of: Permutation } | undefined;
 
   private readonly augmenter: ImageAugmenter | undefined;
+  private readonly heldOut: HeldOut;
 
+  /** @throws RangeError when the rows cannot be augmented as the spec says */
   constructor(readonly init: BatchPlanInit) {
-    const { spec, examples, exampleLength } = init;
+    const { spec, examples, format, heldOutExamples = 0 } = init;
+    this.heldOut = new HeldOut(spec.seed, examples + heldOutExamples, heldOutExamples);
     this.schedule = createSchedule({ examples, globalBatch: spec.globalBatch, dropRemainder: spec.dropRemainder, length: spec.length });
-    this.exampleLength = exampleLength;
+    this.format = format;
     this.totalRounds = this.schedule.totalRounds;
     this.maxExamples = Math.ceil(spec.globalBatch / spec.replicas);
-    this.augmenter = spec.augmentation && new ImageAugmenter(spec.augmentation, datasetInfo(spec.dataset).inputShape);
+    this.augmenter = spec.augmentation && new ImageAugmenter(spec.augmentation, format.inputs[0]!.shape);
   }
 
   /** Examples of (round, replica). */
@@ -45,26 +60,33 @@ export class BatchPlan {
     const { spec, examples } = this.init;
     const { epoch, first, count } = this.schedule.round(round);
     const { from, to } = replicaRows(count, spec.replicas, replica);
+    if (spec.shuffle === false) return Int32Array.from({ length: to - from }, (_, i) => this.heldOut.trainingRow(first + from + i));
     if (this.permutation?.epoch !== epoch) this.permutation = { epoch, of: new Permutation(spec.seed, epoch, examples) };
     const rows = new Int32Array(to - from);
-    for (let i = 0; i < rows.length; i++) rows[i] = this.permutation.of.at(first + from + i);
+    for (let i = 0; i < rows.length; i++) rows[i] = this.heldOut.trainingRow(this.permutation.of.at(first + from + i));
     return rows;
   }
 
+  /** Indices of held-out examples into the training split. */
+  heldOutRows(from: number, to: number): Int32Array {
+    return this.heldOut.rows.slice(from, to);
+  }
+
   /** What an example becomes in an epoch does not depend on the round or the replica that it falls into. */
-  augment(round: number, rows: Int32Array, x: Float32Array): void {
+  augment(round: number, rows: Int32Array, { inputs }: RowBuffers): void {
     if (!this.augmenter) return;
     const { epoch } = this.schedule.round(round);
+    const length = fieldLength(this.format.inputs[0]!);
     for (const [i, row] of rows.entries()) {
       const stream = new CounterStream(streamKey('augmentation', this.init.spec.seed, epoch, row));
-      this.augmenter.apply(x.subarray(i * this.exampleLength, (i + 1) * this.exampleLength), stream);
+      this.augmenter.apply(inputs[0]!.subarray(i * length, (i + 1) * length), stream);
     }
   }
 }
 
-/** Gathers the rows of a replica step and augments them. `x` holds maxExamples × exampleLength, `y` maxExamples. */
-export function fillBatch(plan: BatchPlan, split: Split, round: number, replica: number, x: Float32Array, y: Int32Array): void {
+/** Gathers the rows of a replica step and augments them. `into` holds `maxExamples`. @throws DatasetError */
+export async function fillBatch(plan: BatchPlan, split: RowSplit, round: number, replica: number, into: RowBuffers): Promise<void> {
   const rows = plan.rows(round, replica);
-  split.gather(rows, 0, rows.length, x, y);
-  plan.augment(round, rows, x);
+  await split.gather(rows, 0, rows.length, into);
+  plan.augment(round, rows, into);
 }

@@ -7,10 +7,11 @@
  *   gradient memory    gradient nodes; the compute thread allocates, writes and frees, the main thread reads
  *   control cells      [progress, committed round, stopping]; Atomics
  */
+import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { Token } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
-import type { BackendName, RunSpec, ModelDescription } from '@paceline/spec';
+import type { BackendName, ModelDescription, RunData, RunSpec } from '@paceline/spec';
 import type { Leak } from './leak-guard.js';
 
 export const CELL_PROGRESS = 0;
@@ -30,6 +31,8 @@ export interface EngineChoice {
 
 export interface ComputeInit {
   readonly spec: RunSpec;
+  readonly data: RunData;
+  readonly rowsSettings: RunRowsSettings;
   readonly engine: EngineChoice;
   readonly description: ModelDescription;
   readonly parameters: SharedArrayBuffer;

@@ -4,19 +4,16 @@
  */
 import { getHeapStatistics } from 'node:v8';
 import { parentPort, workerData } from 'node:worker_threads';
-import { openDataset } from '@paceline/data';
 import { collectGarbage, createEngine, LeakDetector } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
 import { GRADIENT_ARENA_BYTES, GRADIENT_ARENA_SLACK_BYTES, GRADIENT_ARENA_VECTORS } from '@paceline/spec';
 import { BatchLoader } from './batch-loader.js';
-import { BatchPlan } from './batch-plan.js';
 import { CELL_COMMITTED, CELL_PROGRESS, CELL_STOPPING, type ComputeInit, type FromCompute, type ToCompute } from './compute-protocol.js';
 import { LeakGuard } from './leak-guard.js';
+import { RowsUnreadableError } from './loader-protocol.js';
 import { ReplicaSteps } from './replica-steps.js';
 import { TokenSteps } from './token-steps.js';
-
-const EVALUATION_BATCH = 500;
 
 const port = parentPort!;
 const init = workerData as ComputeInit;
@@ -24,18 +21,15 @@ const cells = new Int32Array(init.cells);
 const send = (message: FromCompute): void => port.postMessage(message);
 const isStopping = (): boolean => Atomics.load(cells, CELL_STOPPING) === 1;
 
-const { spec, description } = init;
+const { spec, data, description } = init;
 const layout = createLayout(description);
-const dataset = await openDataset(spec.dataset);
-const engine = await createEngine({ spec, ...init.engine, description, layout });
+const loader = await BatchLoader.open({ spec, data, settings: init.rowsSettings, isStopping });
+const engine = await createEngine({ spec, ...init.engine, description, format: data.format, layout });
 // A model that does not fit in was refused when its run was created (worker-memory.ts of libs/spec).
 const gradients = Arena.create({
   initialBytes: layout.totalLength * 4 * GRADIENT_ARENA_VECTORS + GRADIENT_ARENA_SLACK_BYTES,
   maximumBytes: GRADIENT_ARENA_BYTES,
 });
-const exampleLength = description.inputShape.reduce((product, n) => product * n, 1);
-const plan = new BatchPlan({ spec, examples: dataset.train.count, exampleLength });
-const loader = new BatchLoader(plan, dataset, Math.min(2 * spec.replicas, 16));
 const isAsynchronous = spec.strategy.mode !== 'sync';
 const generations = (isAsynchronous ? [0] : [0, 1]).map(
   (i) => new Float32Array(init.parameters, i * layout.totalLength * 4, layout.totalLength),
@@ -76,27 +70,27 @@ function load(generation: number): void {
 
 function evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
   load(generation);
-  for (const { from, to } of blocks) {
-    const sums = engine.metricNames.map(() => 0);
-    let examples = 0;
-    for (let at = from; at < to; at += EVALUATION_BATCH) {
-      if (isStopping()) return;
-      const count = Math.min(EVALUATION_BATCH, to - at);
-      const x = new Float32Array(count * exampleLength);
-      const y = new Int32Array(count);
-      dataset.evaluation.gather(
-        Int32Array.from({ length: count }, (_, i) => at + i),
-        0,
-        count,
-        x,
-        y,
-      );
-      const result = engine.evaluate({ x, y, count });
-      examples += result.count;
-      result.metricSums.forEach((value, i) => (sums[i]! += value));
-      Atomics.add(cells, CELL_PROGRESS, 1);
-    }
-    send({ kind: 'evaluated', generation, from, to, examples, sums });
+  const most = loader.evaluationExamples;
+  const parts = blocks.flatMap((block) =>
+    Array.from({ length: Math.ceil((block.to - block.from) / most) }, (_, i) => {
+      const from = block.from + i * most;
+      return { block, from, to: Math.min(from + most, block.to) };
+    }),
+  );
+  let [sums, examples] = [engine.metricNames.map(() => 0), 0];
+  for (const [i, { block, from, to }] of parts.entries()) {
+    if (isStopping()) return;
+    const batch = loader.takeEvaluation(from, to);
+    const next = parts[i + 1];
+    if (next) loader.prefetchEvaluation(next.from, next.to);
+    const result = engine.evaluate(batch);
+    loader.releaseEvaluation(from, to);
+    examples += result.count;
+    result.metricSums.forEach((value, m) => (sums[m]! += value));
+    Atomics.add(cells, CELL_PROGRESS, 1);
+    if (to < block.to) continue;
+    send({ kind: 'evaluated', generation, from: block.from, to: block.to, examples, sums });
+    [sums, examples] = [engine.metricNames.map(() => 0), 0];
   }
 }
 
@@ -130,11 +124,13 @@ port.on('message', (message: ToCompute) => {
   try {
     handle(message);
   } catch (error) {
+    if (isStopping()) return;
+    const { name, message: why } = error as Error;
     const round = message.kind === 'step' ? message.round : message.kind === 'token' ? message.token.round : -1;
     send({
       kind: 'failed',
-      code: (error as Error).name.slice(0, 100),
-      message: (error as Error).message,
+      code: (error instanceof RowsUnreadableError ? error.code : name).slice(0, 100),
+      message: why,
       round: Math.max(round, 0),
       replica: -1,
     });

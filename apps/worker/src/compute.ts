@@ -1,6 +1,7 @@
 /** The main thread's side of the compute thread: starts it, passes steps on, and gives gradient memory back. */
 import { Worker } from 'node:worker_threads';
 import type { Token } from '@paceline/exchange';
+import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
 import type { StepTaskJob } from '@paceline/jobs';
@@ -20,8 +21,8 @@ import { endingOf } from './end-thread.js';
 import type { Leak } from './leak-guard.js';
 
 const START_DEADLINE_MS = 60_000;
-/** Less than a worker process has for its whole end. */
-const STOP_DEADLINE_MS = 4_000;
+/** A step that the engine itself still waits for is no reason to lose the process. A process that is told to end has a deadline of its own. */
+const STOP_DEADLINE_MS = 60_000;
 /** Whose native code takes the process along when a thread is ended in the middle of it. */
 const ENDS_BY_ITSELF: readonly BackendName[] = ['webgpu'];
 
@@ -52,13 +53,14 @@ export class Compute implements SeatCompute {
     cells: SharedArrayBuffer,
     private readonly bytesPerNode: number,
     endsByItself: boolean,
+    stepDeadlineMs: number,
   ) {
     this.cells = new Int32Array(cells);
     const ask = (): void => {
       Atomics.store(this.cells, CELL_STOPPING, 1);
       thread.postMessage({ kind: 'stop' } satisfies ToCompute);
     };
-    this.end = endingOf(thread, endsByItself ? ask : undefined, STOP_DEADLINE_MS);
+    this.end = endingOf(thread, endsByItself ? ask : undefined, Math.max(STOP_DEADLINE_MS, stepDeadlineMs));
   }
 
   /** Starts the thread: loads the engine and the dataset. @throws ComputeStartError */
@@ -67,12 +69,13 @@ export class Compute implements SeatCompute {
     engine: EngineChoice,
     parameters: SharedArrayBuffer,
     bytesPerNode: number,
-    leakLimits: LeakLimits,
+    { leakLimits, rowsSettings }: { readonly leakLimits: LeakLimits; readonly rowsSettings: RunRowsSettings },
   ): Promise<Compute> {
     const cells = new SharedArrayBuffer(CELLS * 4);
-    const init: ComputeInit = { spec: job.spec, engine, description: job.model, parameters, cells, leakLimits };
+    const { spec, data, model } = job;
+    const init: ComputeInit = { spec, data, rowsSettings, engine, description: model, parameters, cells, leakLimits };
     const thread = new Worker(new URL('./compute-thread.js', import.meta.url), { workerData: init });
-    const compute = new Compute(thread, cells, bytesPerNode, ENDS_BY_ITSELF.includes(engine.backend));
+    const compute = new Compute(thread, cells, bytesPerNode, ENDS_BY_ITSELF.includes(engine.backend), job.spec.stepDeadlineMs);
     await compute.ready();
     return compute;
   }

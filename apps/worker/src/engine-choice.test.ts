@@ -3,20 +3,22 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TrialRequest, TrialResult, TrialRows } from '@paceline/engine';
 import type { TensorflowEngine } from '@paceline/runtime';
+import { runDataOf } from '@paceline/data';
 import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { BatchPlan } from './batch-plan.js';
 import { EngineChooser } from './engine-choice.js';
-import { rowsOfRun } from './trial-rows.js';
+import { rowsInThread, rowsOfRun } from './trial-rows.js';
 
-const MODEL = { variables: [], inputShape: [784], outputShape: [10], parameterCount: 0, stateCount: 0 };
+const MODEL = { variables: [], inputs: [], outputs: [], parameterCount: 0, stateCount: 0 };
 const jobOf = (input: RunSpecInput, fingerprint?: string) => {
   const result = parseRunSpec(input);
   if (!result.ok) throw new Error('spec');
-  return { spec: result.spec, model: MODEL, ...(fingerprint ? { fingerprint } : {}) };
+  return { spec: result.spec, model: MODEL, data: runDataOf(result.spec), ...(fingerprint ? { fingerprint } : {}) };
 };
 
-const ROWS: TrialRows = { x: '', y: [] };
+const ROWS: TrialRows = { inputs: [''], targets: [''], count: 0 };
+const floatsIn = (text: string): Float32Array => new Float32Array(Uint8Array.from(Buffer.from(text, 'base64')).buffer);
 
 function chooser(
   msPerStep: Readonly<Record<string, number | Error>>,
@@ -175,26 +177,39 @@ it.each([['no adapter', new Error('none')] as const, ['a driver that computes on
 );
 
 it('measures with the first rows of the run, as they are augmented, and with made-up ones where there is no dataset', async () => {
-  const { spec } = jobOf({ globalBatch: 300, replicas: 3, strategy: { kind: 'parameter-server', accumulate: 2 } });
-  const { x, y } = await rowsOfRun(spec);
-  expect(y).toHaveLength(50);
-  const bytes = Uint8Array.from(Buffer.from(x, 'base64'));
-  const floats = new Float32Array(bytes.buffer);
+  const job = jobOf({ globalBatch: 300, replicas: 3, strategy: { kind: 'parameter-server', accumulate: 2 } });
+  const { inputs, targets, count } = await rowsOfRun(job, {});
+  expect([floatsIn(targets[0]!).length, count]).toEqual([50, 50]);
+  const floats = floatsIn(inputs[0]!);
   expect(floats).toHaveLength(50 * 784);
   expect(floats.filter((value) => value === 0).length / floats.length).toBeGreaterThan(0.75);
-  expect((await rowsOfRun({ ...spec, augmentation: { shiftPixels: 2, rotateDegrees: 0, zoom: 0, mirror: false } })).x).not.toBe(x);
+  const augmented = { ...job.spec, augmentation: { shiftPixels: 2, rotateDegrees: 0, zoom: 0, mirror: false } };
+  expect((await rowsOfRun({ ...job, spec: augmented }, {})).inputs).not.toEqual(inputs);
   const without = chooser({ wasm: 8, tensorflow: 2 }, true, undefined, undefined, { rows: new Error('no dataset') });
   expect((await without.chooser.choose(jobOf({ engine: 'auto' })))[0]!.backend).toBe('tensorflow');
   expect(without.warned).toEqual(['engines are measured with made-up rows']);
   expect(readdirSync(without.directory)).toEqual([]); // it is measured again when the dataset is there
 });
 
+it('reads the rows of a run in a thread, which ends with its answer or at a deadline', async () => {
+  const job = jobOf({});
+  const thread = (code: string) =>
+    new URL(`data:text/javascript,${encodeURIComponent(`import { parentPort, workerData } from 'node:worker_threads'; ${code}`)}`);
+  const rows = `{ inputs: [workerData.job.spec.dataset], targets: [workerData.settings.dataStore], count: 1 }`;
+  const told = await rowsInThread(job, { dataStore: 's' }, 60_000, thread(`parentPort.postMessage({ kind: 'rows', rows: ${rows} })`));
+  expect(told).toEqual({ inputs: ['mnist'], targets: ['s'], count: 1 });
+  const refused = rowsInThread(job, {}, 60_000, thread(`parentPort.postMessage({ kind: 'refused', message: 'no shard' })`));
+  await expect(refused).rejects.toThrow('no shard');
+  await expect(rowsInThread(job, {}, 60_000, thread('process.exit(3)'))).rejects.toThrow('ended with code 3');
+  await expect(rowsInThread(job, {}, 20, thread('setInterval(() => undefined, 1000)'))).rejects.toThrow('not read within 20 ms');
+});
+
 it('looks at no more rows than it measures with', async () => {
-  const { spec } = jobOf({ globalBatch: 65_536, replicas: 1, augmentation: { rotateDegrees: 10 } });
+  const job = jobOf({ globalBatch: 65_536, replicas: 1, augmentation: { rotateDegrees: 10 } });
   const augment = vi.spyOn(BatchPlan.prototype, 'augment');
   onTestFinished(() => augment.mockRestore());
-  expect((await rowsOfRun(spec)).y).toHaveLength(256);
-  expect(augment.mock.calls.map(([, rows, x]) => [rows.length, x.length])).toEqual([[256, 256 * 784]]);
+  expect((await rowsOfRun(job, {})).count).toBe(256);
+  expect(augment.mock.calls.map(([, rows, { inputs }]) => [rows.length, inputs[0]!.length])).toEqual([[256, 256 * 784]]);
 });
 
 it('has chosen before the seat has to be taken: what there is no time for is left out, and measured another time', async () => {

@@ -13,14 +13,9 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, wri
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import {
-  findAdapterInProcess,
-  runTrialInProcess,
-  type EngineDevice,
-  type TrialRequest,
-  type TrialResult,
-  type TrialRows,
-} from '@paceline/engine';
+import type { RunRowsSettings } from '@paceline/data';
+import type { EngineDevice } from '@paceline/engine';
+import { findAdapterInProcess, runTrialInProcess, type TrialRequest, type TrialResult, type TrialRows } from '@paceline/engine/planning';
 import { fusesMultiplyAdd } from '@paceline/kernels';
 import type { EngineRecord, StepTaskJob } from '@paceline/jobs';
 import {
@@ -32,15 +27,17 @@ import {
   type Logger,
   type TensorflowEngine,
 } from '@paceline/runtime';
-import type { BackendName, RunSpec } from '@paceline/spec';
+import type { BackendName } from '@paceline/spec';
 import type { EngineChoice } from './compute-protocol.js';
-import { rowsOfRun } from './trial-rows.js';
+import { rowsInThread } from './trial-rows.js';
 
 export interface MeasuredChoice extends EngineChoice {
   /** Known when it was measured. */
   readonly fingerprint?: string;
   readonly examplesPerSecond?: number;
 }
+
+type MeasuredJob = Pick<StepTaskJob, 'spec' | 'model' | 'data'>;
 
 export interface ChooserOptions {
   readonly log: Pick<Logger, 'info' | 'warn'>;
@@ -53,7 +50,9 @@ export interface ChooserOptions {
   readonly adapter?: (webgpuPackage: string) => Promise<EngineDevice>;
   readonly trial?: (request: TrialRequest, deadlineMs: number) => Promise<TrialResult>;
   readonly now?: () => number;
-  readonly rows?: (spec: RunSpec) => Promise<TrialRows>;
+  readonly rows?: (job: MeasuredJob) => Promise<TrialRows>;
+  /** Where prepared datasets lie. */
+  readonly rowsSettings?: RunRowsSettings;
 }
 
 const MEASURE_MS = 700;
@@ -63,6 +62,8 @@ const TRIAL_DEADLINE_MS = 7_000;
 /** With less than this left there is no use in beginning another one. */
 const LEAST_TRIAL_MS = 2_000;
 const ADAPTER_DEADLINE_MS = 5_000;
+/** Made-up rows do as well: a store that is slow leaves time for the trials. */
+const ROWS_DEADLINE_MS = 6_000;
 const KEPT_RESULTS = 200;
 const LOOK_EVERY_MS = 30_000;
 /** What did not work is not tried again for so long: every seat would wait for it. */
@@ -127,7 +128,7 @@ export class EngineChooser {
    * The engines to try for this seat, in order: the next one when the run turns out to be pinned to another.
    * @throws EngineUnfitError when the run is pinned to an engine that is not here
    */
-  async choose(job: Pick<StepTaskJob, 'spec' | 'model' | 'fingerprint'>): Promise<MeasuredChoice[]> {
+  async choose(job: MeasuredJob & Pick<StepTaskJob, 'fingerprint'>): Promise<MeasuredChoice[]> {
     const { engine } = job.spec;
     if (engine !== 'auto' && engine !== 'mixed') return [{ backend: engine, ...this.packageOf(engine) }];
     this.measured = await this.measure(job);
@@ -190,7 +191,7 @@ export class EngineChooser {
     return this.lookingForGpu;
   }
 
-  private async measure(job: Pick<StepTaskJob, 'spec' | 'model'>): Promise<readonly Result[]> {
+  private async measure(job: MeasuredJob): Promise<readonly Result[]> {
     const until = this.now() + CHOICE_DEADLINE_MS;
     await this.lookForGpu();
     const here = this.enginesHere();
@@ -214,9 +215,9 @@ export class EngineChooser {
   }
 
   /** Without the dataset made-up rows do: the run's compute thread says what is wrong with it. */
-  private async rowsFor(spec: RunSpec): Promise<TrialRows | undefined> {
+  private async rowsFor(job: MeasuredJob): Promise<TrialRows | undefined> {
     try {
-      return await (this.options.rows ?? rowsOfRun)(spec);
+      return await (this.options.rows?.(job) ?? rowsInThread(job, this.options.rowsSettings ?? {}, ROWS_DEADLINE_MS));
     } catch (error) {
       this.options.log.warn({ err: error as Error }, 'engines are measured with made-up rows');
       return undefined;
@@ -234,17 +235,19 @@ export class EngineChooser {
     }
   }
 
-  private async measureNow({ spec }: Pick<StepTaskJob, 'spec'>, until: number, file?: string): Promise<Result[]> {
+  private async measureNow(job: MeasuredJob, until: number, file?: string): Promise<Result[]> {
     const results: Result[] = [];
     const here = this.enginesHere();
-    const rows = await this.rowsFor(spec);
+    const rows = await this.rowsFor(job);
+    const { spec } = job;
+    const { format } = job.data;
     for (const backend of here) {
       const deadlineMs = Math.min(TRIAL_DEADLINE_MS, until - this.now());
       if (deadlineMs < LEAST_TRIAL_MS) {
         this.options.log.warn({ backend }, 'there is no time left to measure an engine, and it is left out');
         continue;
       }
-      const request = { spec, backend, ...this.packageOf(backend), rows, check: CHECKED.includes(backend), measureMs: MEASURE_MS };
+      const request = { spec, format, backend, ...this.packageOf(backend), rows, check: CHECKED.includes(backend), measureMs: MEASURE_MS };
       try {
         const { fingerprint, examples, msPerStep, fastestMs } = await this.trial(request, deadlineMs);
         results.push({ backend, fingerprint, examples, fastestMs });
@@ -263,20 +266,17 @@ export class EngineChooser {
 const speedOf = ({ examples, fastestMs }: Result): number => (examples / fastestMs) * 1000;
 
 /** Everything that the speed depends on: model, step, engines, Node and processor. */
-function keyOf(
-  { spec, model }: Pick<StepTaskJob, 'spec' | 'model'>,
-  tensorflow: TensorflowEngine | undefined,
-  gpu: EngineDevice | undefined,
-): string {
+function keyOf({ spec, data }: MeasuredJob, tensorflow: TensorflowEngine | undefined, gpu: EngineDevice | undefined): string {
   const step = [
-    spec.model,
-    spec.loss,
+    spec.model ?? null,
+    spec.loss ?? null,
     spec.globalBatch,
     spec.replicas,
     spec.strategy.accumulate,
-    spec.dataset,
+    spec.losses ?? null,
+    data.source,
+    data.format,
     spec.augmentation ?? null,
-    model.inputShape,
   ];
   const machine = [process.version, cpus()[0]?.model ?? '', cpus().length, process.env['CUDA_VISIBLE_DEVICES'] ?? ''];
   const engine = tensorflow ? [tensorflow.name, tensorflow.packageDir, statSync(tensorflow.packageDir).mtimeMs] : [];
@@ -287,7 +287,7 @@ function keyOf(
 }
 
 /** Raised when the engines of this release are faster or slower than before. */
-const RESULT_REVISION = 6;
+const RESULT_REVISION = 7;
 
 const isResult = ({ backend, fingerprint, examples, fastestMs }: Result): boolean =>
   MEASURED.includes(backend) && typeof fingerprint === 'string' && examples > 0 && fastestMs > 0;

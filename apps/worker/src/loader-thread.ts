@@ -1,19 +1,79 @@
-/** The loader thread: gathers batches into the slots it is told to. See batch-loader.ts. */
+/** The loader thread: opens the data of the run and fills the slots that it is told to, one after the other. See loader-protocol.ts. */
 import { parentPort, workerData } from 'node:worker_threads';
-import { openDataset } from '@paceline/data';
-import type { LoaderInit, ToLoader } from './batch-loader.js';
+import { openRunRows, type RunRows } from '@paceline/data';
+import { createLogger } from '@paceline/runtime';
 import { BatchPlan, fillBatch } from './batch-plan.js';
+import {
+  FLAG_FAILED,
+  FLAG_FILLING,
+  FLAG_READY,
+  type LoaderFailure,
+  type LoaderInit,
+  type LoaderStart,
+  type SlotFailure,
+  type ToLoader,
+} from './loader-protocol.js';
 
-const init = workerData as LoaderInit;
-const plan = new BatchPlan(init.plan);
-const flags = new Int32Array(init.flags);
-const slots = init.slots.map(({ x, y }) => ({ x: new Float32Array(x), y: new Int32Array(y) }));
-const dataset = await openDataset(init.dataset);
+const { spec, data, settings, flags, slots, port } = workerData as LoaderInit;
+const tell = (start: LoaderStart): void => parentPort!.postMessage(start);
+const plan = new BatchPlan({ spec, examples: data.trainExamples, heldOutExamples: data.heldOutExamples, format: data.format });
+const waiting: ToLoader[] = [];
+let isFilling = false;
 
-parentPort!.on('message', (message: ToLoader) => {
-  if (message.kind === 'stop') return void parentPort!.close();
-  const { x, y } = slots[message.slot]!;
-  fillBatch(plan, dataset.train, message.round, message.replica, x, y);
-  Atomics.store(flags, message.slot, 1);
-  Atomics.notify(flags, message.slot);
+function failureOf(error: unknown): LoaderFailure {
+  const { code, name, message } = error as Error & { code?: unknown };
+  return { code: typeof code === 'string' ? code : name, message };
+}
+
+function settle(slot: number, flag: number): void {
+  Atomics.store(flags, slot, flag);
+  Atomics.notify(flags, slot);
+}
+
+function fail(slot: number, error: unknown): void {
+  port.postMessage(Object.assign({ slot }, failureOf(error)) satisfies SlotFailure);
+  settle(slot, FLAG_FAILED);
+}
+
+// Who waits for a slot is blocked and hears of no event: nothing is left unsettled.
+process.once('exit', () => {
+  for (const slot of slots.keys()) if (Atomics.load(flags, slot) === FLAG_FILLING) settle(slot, FLAG_FAILED);
 });
+
+async function fill({ train, evaluation }: RunRows, { slot, wanted }: ToLoader): Promise<void> {
+  const into = slots[slot]!;
+  if (wanted.kind === 'step') return fillBatch(plan, train, wanted.round, wanted.replica, into);
+  const [from, to] = [wanted.from - data.evalExamples, wanted.to - data.evalExamples];
+  if (from >= 0) return train.gather(plan.heldOutRows(from, to), 0, to - from, into);
+  const rows = Int32Array.from({ length: wanted.to - wanted.from }, (_, i) => wanted.from + i);
+  return evaluation.gather(rows, 0, rows.length, into);
+}
+
+async function fillNext(rows: RunRows): Promise<void> {
+  const next = waiting.shift();
+  if (!next) return void (isFilling = false);
+  try {
+    await fill(rows, next);
+    settle(next.slot, FLAG_READY);
+  } catch (error) {
+    fail(next.slot, error);
+  }
+  // By way of the event loop: what is urgent has come in meanwhile.
+  setImmediate(() => void fillNext(rows));
+}
+
+const log = createLogger('worker', { thread: 'loader' });
+
+try {
+  const rows = await openRunRows(data, spec, settings, (reason) => log.warn({ dataset: spec.dataset }, reason));
+  parentPort!.on('message', (message: ToLoader) => {
+    if (message.isUrgent) waiting.unshift(message);
+    else waiting.push(message);
+    if (isFilling) return;
+    isFilling = true;
+    void fillNext(rows);
+  });
+  tell({ kind: 'ready' });
+} catch (error) {
+  tell(Object.assign({ kind: 'refused' as const }, failureOf(error)));
+}

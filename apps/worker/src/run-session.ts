@@ -4,7 +4,6 @@ import { connect, processClock } from '@paceline/exchange';
 import { SeatSession, parameterBytes } from '@paceline/hosting';
 import type { StepTaskJob } from '@paceline/jobs';
 import { createLayout } from '@paceline/learning';
-import { datasetInfo } from '@paceline/data';
 import { Compute } from './compute.js';
 import type { MeasuredChoice } from './engine-choice.js';
 import type { Leak } from './leak-guard.js';
@@ -25,12 +24,13 @@ export type RunSession = SeatSession<Compute>;
 export async function startSession(
   job: StepTaskJob,
   engine: MeasuredChoice,
-  { workerId, transport, log, leakLimits }: Pick<SeatLoopOptions, 'workerId' | 'transport' | 'log' | 'leakLimits'>,
+  options: Pick<SeatLoopOptions, 'workerId' | 'transport' | 'log' | 'leakLimits' | 'rowsSettings'>,
   onLeak: (leak: Leak) => void,
 ): Promise<RunSession> {
+  const { workerId, transport, log } = options;
   const layout = createLayout(job.model);
   const parameters = new SharedArrayBuffer(parameterBytes(job.spec, layout));
-  const compute = await Compute.start(job, engine, parameters, layout.totalLength * 4, leakLimits);
+  const compute = await Compute.start(job, engine, parameters, layout.totalLength * 4, options);
   const session = new SeatSession({
     job,
     workerId,
@@ -40,7 +40,6 @@ export async function startSession(
     layout,
     log,
     clock: processClock,
-    trainExamples: datasetInfo(job.spec.dataset).trainExamples,
     speed: job.spec.engine === 'mixed' ? engine.examplesPerSecond || undefined : undefined,
     connect: (server) => connect(server, { deadlineMs: CONNECT_DEADLINE_MS, transport, maxQueuedBytes: MAX_QUEUED_BYTES }),
   });

@@ -1,5 +1,7 @@
 /** The SeatLoop of libs/jobs with a queue of BullMQ, and sessions with a compute thread. */
-import { collectGarbage, type EngineDevice, type LeakLimits } from '@paceline/engine';
+import type { RunRowsSettings } from '@paceline/data';
+import type { EngineDevice, LeakLimits } from '@paceline/engine';
+import { collectGarbage } from '@paceline/engine/planning';
 import { processClock } from '@paceline/exchange';
 import {
   HandQueue,
@@ -29,6 +31,8 @@ export interface SeatLoopOptions {
   readonly log: Logger;
   /** Growth of its memory at which a worker begins anew. */
   readonly leakLimits: LeakLimits;
+  /** Where prepared datasets lie. */
+  readonly rowsSettings: RunRowsSettings;
   /** The process holds memory that only its end gives back. */
   readonly onOutgrown: () => void;
 }
@@ -47,8 +51,8 @@ export class SeatLoop {
   devices: readonly EngineDevice[] = [];
 
   constructor(private readonly options: SeatLoopOptions) {
-    const { redisUrl, redis, workerId, log, leakLimits } = options;
-    this.engines = new EngineChooser({ log });
+    const { redisUrl, redis, workerId, log, leakLimits, rowsSettings } = options;
+    this.engines = new EngineChooser({ log, rowsSettings });
     this.recycling = new Recycling({ redis, workerId, log });
     this.memory = new ProcessMemory({
       ownBytes,

@@ -1,9 +1,11 @@
 /** Wires one worker process: Redis, heartbeats, the seat loop. `main.ts` starts it. */
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
+import { join } from 'node:path';
 import { connectRedis, startHeartbeats } from '@paceline/jobs';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
-import { createLogger, prepareForTensorflow, readEnvironment, VARIABLES } from '@paceline/runtime';
+import { createLogger, prepareForTensorflow, readEnvironment, usableMemoryBytes, userDirectories, VARIABLES } from '@paceline/runtime';
+import { watchDataStore } from './data-store-identity.js';
 import { reportPredecessor } from './predecessor.js';
 import { SeatLoop } from './seat-loop.js';
 
@@ -12,6 +14,10 @@ const MAX_DEVICES = 16;
 export const ENVIRONMENT = {
   REDIS_URL: VARIABLES.REDIS_URL,
   PACELINE_TRANSPORT: VARIABLES.PACELINE_TRANSPORT,
+  PACELINE_DATA_STORE: VARIABLES.PACELINE_DATA_STORE,
+  PACELINE_DATA_CACHE: VARIABLES.PACELINE_DATA_CACHE,
+  PACELINE_DATA_CACHE_BYTES: VARIABLES.PACELINE_DATA_CACHE_BYTES,
+  PACELINE_DATA_MEMORY_BYTES: VARIABLES.PACELINE_DATA_MEMORY_BYTES,
   PACELINE_PREDECESSOR: VARIABLES.PACELINE_PREDECESSOR,
   PACELINE_LEAK_TENSORS: VARIABLES.PACELINE_LEAK_TENSORS,
   PACELINE_LEAK_TENSORS_MB: VARIABLES.PACELINE_LEAK_TENSORS_MB,
@@ -40,6 +46,12 @@ export function startWorker(env: NodeJS.ProcessEnv, onOutgrown: () => void): Wor
     transport: settings.PACELINE_TRANSPORT,
     log,
     onOutgrown,
+    rowsSettings: {
+      dataStore: settings.PACELINE_DATA_STORE,
+      cacheFolder: settings.PACELINE_DATA_CACHE ?? join(userDirectories().cache, 'datasets'),
+      cacheBytes: settings.PACELINE_DATA_CACHE_BYTES,
+      memoryBytes: settings.PACELINE_DATA_MEMORY_BYTES,
+    },
     leakLimits: {
       tensors: settings.PACELINE_LEAK_TENSORS,
       buffers: settings.PACELINE_LEAK_TENSORS,
@@ -47,6 +59,7 @@ export function startWorker(env: NodeJS.ProcessEnv, onOutgrown: () => void): Wor
       rssBytes: settings.PACELINE_LEAK_RSS_MB * 1e6,
     },
   });
+  const dataStore = watchDataStore(settings.PACELINE_DATA_STORE, log);
   const startedAtMs = Date.now();
   const fleet = startHeartbeats(redis, 'worker', () => ({
     id,
@@ -59,6 +72,8 @@ export function startWorker(env: NodeJS.ProcessEnv, onOutgrown: () => void): Wor
     engines: seats.engines.record(seats.fingerprint),
     devices: seats.devices.slice(0, MAX_DEVICES),
     rssBytes: process.memoryUsage.rss(),
+    memoryBytes: usableMemoryBytes(),
+    dataStore: dataStore.identity(),
     runId: seats.runId,
   }));
   void reportPredecessor(redis, settings.PACELINE_PREDECESSOR, log);
@@ -67,6 +82,7 @@ export function startWorker(env: NodeJS.ProcessEnv, onOutgrown: () => void): Wor
     id,
     async stop() {
       await seats.stop();
+      dataStore.stop();
       await fleet.stop();
       redis.disconnect();
     },

@@ -2,7 +2,8 @@ import type { SpecIssue } from '@paceline/spec';
 
 /**
  * Codes that the client makes itself; all others come from the api (INVALID_INPUT, NOT_FOUND, CONFLICT, UNAUTHENTICATED, ...):
- * UNREACHABLE no connection · TIMEOUT no answer in time · BAD_ANSWER something else than the api answered.
+ * UNREACHABLE no connection · TIMEOUT no answer in time · BAD_ANSWER something else than the api answered · PREDICTIONS_UNAVAILABLE the
+ * predictions of a run cannot be made, and why.
  */
 export class PacelineApiError extends Error {
   override readonly name = 'PacelineApiError';

@@ -104,22 +104,29 @@ afterAll(async () => {
 describe('requests', () => {
   it('sends the key and returns typed data', async () => {
     behaviour.root = {
-      datasets: () => [
-        {
-          id: '1',
-          name: 'mnist',
-          title: 'MNIST',
-          trainExamples: 60000,
-          evalExamples: 10000,
-          inputShape: [28, 28, 1],
-          classes: 10,
-          license: 'x',
-          source: 'y',
-        },
-      ],
+      datasets: () => ({
+        totalCount: 1,
+        edges: [
+          { node: { id: 'mnist', name: 'mnist', isBuiltIn: true, title: 'MNIST', trainExamples: 60000, evalExamples: 10000, source: 'y' } },
+        ],
+        pageInfo: { hasNextPage: false },
+      }),
     };
-    expect((await client.datasets())[0]).toMatchObject({ name: 'mnist', trainExamples: 60_000 });
+    expect((await client.datasets.list())[0]).toMatchObject({ name: 'mnist', trainExamples: 60_000 });
     expect(seen.authorization).toBe('Bearer key');
+  });
+
+  it('waits for the predictions of a run, and says why there are none', async () => {
+    const answers: object[] = [{ state: 'COMPUTING' }, { state: 'READY', examples: 30, measured: 30, split: 'test' }];
+    const run = (predictions: unknown) => () => ({ status: 'RUNNING', predictions });
+    behaviour.root = { run: () => run(Object.assign({ reason: null, outputs: [] }, answers.shift()))() };
+    expect(await client.predictions('r')).toMatchObject({ examples: 30, split: 'test', outputs: [] });
+    behaviour.root = { run: run({ state: 'UNAVAILABLE', reason: 'The dataset was removed.', outputs: [] }) };
+    await expect(client.predictions('r')).rejects.toMatchObject({ code: 'PREDICTIONS_UNAVAILABLE', message: 'The dataset was removed.' });
+    behaviour.root = { run: run({ state: 'COMPUTING', reason: null, outputs: [] }) };
+    await expect(client.predictions('r', { waitMs: 0 })).rejects.toMatchObject({ code: 'TIMEOUT' });
+    behaviour.root = { run: run(null) };
+    await expect(client.predictions('r')).rejects.toMatchObject({ code: 'CONFLICT', message: expect.stringContaining('RUNNING') });
   });
 
   it('turns the other members of a result union into errors with code and issues', async () => {
@@ -182,8 +189,8 @@ describe('requests', () => {
   });
 
   it('sets limits of a team, and keeps those that are not named', async () => {
-    const limits = { activeRuns: 3, serverPlaces: null, workers: null, parameters: null };
-    const used = { activeRuns: 1, serverPlaces: 1, workers: 2, parameters: 10 };
+    const limits = { activeRuns: 3, serverPlaces: null, workers: null, parameters: null, datasetBytes: null };
+    const used = { activeRuns: 1, serverPlaces: 1, workers: 2, parameters: 10, datasetBytes: 0 };
     const team = { id: 't', name: 'n', createdAt: '2026-01-01T00:00:00Z', apiKeys: [], limits, used };
     behaviour.root = { setTeamLimits: () => ({ __typename: 'SetTeamLimitsSuccess', team }) };
     expect(await client.setTeamLimits('t', { activeRuns: 3, workers: null })).toEqual(team);
@@ -193,17 +200,17 @@ describe('requests', () => {
   it('says which codes are temporary: no server, no answer, a service away', async () => {
     const away = createClient({ url: 'http://127.0.0.1:1', timeoutMs: 2000 });
     await expect(away.viewer()).rejects.toMatchObject({ code: 'UNREACHABLE', isTemporary: true });
-    behaviour.root = { datasets: () => new Promise(() => undefined) };
-    await expect(createClient({ url, timeoutMs: 100 }).datasets()).rejects.toMatchObject({ code: 'TIMEOUT', isTemporary: true });
+    behaviour.root = { clusterSpecs: () => new Promise(() => undefined) };
+    await expect(createClient({ url, timeoutMs: 100 }).clusterSpecs()).rejects.toMatchObject({ code: 'TIMEOUT', isTemporary: true });
     behaviour.status = 503;
-    await expect(client.datasets()).rejects.toMatchObject({
+    await expect(client.clusterSpecs()).rejects.toMatchObject({
       code: 'UNAVAILABLE',
       message: 'PostgreSQL is away.',
       retryAfterMs: 2000,
       isTemporary: true,
     });
     behaviour.status = 401;
-    await expect(client.datasets()).rejects.toMatchObject({ code: 'UNAUTHENTICATED', isTemporary: false });
+    await expect(client.clusterSpecs()).rejects.toMatchObject({ code: 'UNAUTHENTICATED', isTemporary: false });
   });
 
   it('repeats what nobody has seen, and of what may have been seen only what may happen twice, saying so once', async () => {
@@ -220,7 +227,9 @@ describe('requests', () => {
       answers++;
       if (answers <= 2) return response.writeHead(503, { 'content-type': 'application/json' }).end('{"detail":"PostgreSQL is away."}');
       const ok = { __typename: 'CancelRunSuccess', run: { id: 'x' } };
-      return response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ data: { datasets: [], cancelRun: ok } }));
+      return response
+        .writeHead(200, { 'content-type': 'application/json' })
+        .end(JSON.stringify({ data: { clusterSpecs: [], cancelRun: ok } }));
     });
     const patient = createClient({
       url: `http://127.0.0.1:${port}`,
@@ -233,7 +242,7 @@ describe('requests', () => {
       },
     });
     try {
-      expect(await patient.datasets()).toEqual([]);
+      expect(await patient.clusterSpecs()).toEqual([]);
       expect([told, answers]).toEqual([['UNREACHABLE'], 3]);
       answers = 0;
       await expect(patient.cancelRun('x')).rejects.toMatchObject({ code: 'UNAVAILABLE' });
@@ -246,8 +255,31 @@ describe('requests', () => {
     }
     const from = performance.now();
     const impatient = createClient({ url: `http://127.0.0.1:${port}`, retry: { forMs: 250 } });
-    await expect(impatient.datasets()).rejects.toMatchObject({ code: 'UNREACHABLE' });
+    await expect(impatient.clusterSpecs()).rejects.toMatchObject({ code: 'UNREACHABLE' });
     expect(performance.now() - from).toBeGreaterThanOrEqual(100);
+  });
+
+  it('sends weights once, and waits with them while the api takes those of others', async () => {
+    const asked: string[] = [];
+    let there = false;
+    const busy = createServer((request, response) => {
+      asked.push(request.method!);
+      request.resume().on('end', () => {
+        if (request.method === 'HEAD') return response.writeHead(there ? 200 : 404).end();
+        there = asked.length > 2;
+        return response.writeHead(there ? 201 : 429, { 'retry-after': '0' }).end('{}');
+      });
+    });
+    await new Promise<void>((done) => busy.listen(0, '127.0.0.1', done));
+    const sender = createClient({ url: `http://127.0.0.1:${(busy.address() as { port: number }).port}` });
+    try {
+      const first = await sender.models.upload(Buffer.from('weights'));
+      expect(await sender.models.upload(Buffer.from('weights'))).toEqual(first);
+      expect(asked).toEqual(['HEAD', 'PUT', 'PUT', 'HEAD']);
+    } finally {
+      busy.closeAllConnections();
+      await new Promise((done) => busy.close(done));
+    }
   });
 
   it('refuses an address that is none', () => {

@@ -1,12 +1,14 @@
 /** The typed client of the api: one method for each query, mutation and subscription of docs/reference/schema.graphql. */
 import type { RunSpecInput } from '@paceline/spec';
 import { PacelineApiError } from './api-error.js';
+import { DatasetsClient } from './datasets.js';
+import { ModelsClient } from './models.js';
 import { DOCUMENTS } from './documents.js';
 import { getFile, getJson, postGraphql, type HttpOptions, type RetryOptions } from './http.js';
 import type {
   ApiKey,
   ClusterSpec,
-  Dataset,
+  ModelAlias,
   LimitedTeam,
   MetricSeries,
   Page,
@@ -14,6 +16,7 @@ import type {
   RunCheckpoint,
   RunEvent,
   RunMetric,
+  RunPredictions,
   RunStatus,
   RunSummary,
   Server,
@@ -54,6 +57,8 @@ export interface MetricsQuery {
 }
 
 const DEFAULT_TIMEOUT_MS = 15_000;
+const DEFAULT_PREDICTIONS_MS = 300_000;
+const PREDICTIONS_EVERY_MS = 1_000;
 const DEFAULT_RECONNECT_FOR_MS = 60_000;
 
 /** @throws PacelineApiError INVALID_URL */
@@ -71,6 +76,8 @@ export function createClient(options: ClientOptions): PacelineClient {
 export class PacelineClient {
   readonly #http: HttpOptions;
   #socket: SubscriptionSocket | undefined;
+  #datasets: DatasetsClient | undefined;
+  #models: ModelsClient | undefined;
 
   constructor({ url, apiKey, timeoutMs = DEFAULT_TIMEOUT_MS, retry = { forMs: 0 } }: ClientOptions) {
     this.#http = { url, apiKey, timeoutMs, retry };
@@ -78,6 +85,20 @@ export class PacelineClient {
 
   get url(): string {
     return this.#http.url;
+  }
+
+  /** Of the release and of the team; imports of data that lies here. */
+  get datasets(): DatasetsClient {
+    return (this.#datasets ??= new DatasetsClient(this.#http, {
+      query: (name, variables, field) => this.#query(name, variables, field),
+      make: (name, variables) => this.#make(name, variables),
+      mutate: (name, variables) => this.#mutate(name, variables),
+    }));
+  }
+
+  /** Weights of other programs, for runs that begin with them. */
+  get models(): ModelsClient {
+    return (this.#models ??= new ModelsClient(this.#http));
   }
 
   /* ---------- queries ---------- */
@@ -95,8 +116,9 @@ export class PacelineClient {
   async clusterSpecs(): Promise<readonly ClusterSpec[]> {
     return this.#query('clusterSpecs');
   }
-  async datasets(): Promise<readonly Dataset[]> {
-    return this.#query('datasets');
+  /** Names of the team for trained models; with `name`, that one or none. */
+  async modelAliases(name?: string): Promise<readonly ModelAlias[]> {
+    return this.#query('modelAliases', { name });
   }
   async run(id: string): Promise<Run | null> {
     return this.#query('run', { id });
@@ -138,6 +160,24 @@ export class PacelineClient {
   async checkpoints(runId: string): Promise<readonly RunCheckpoint[]> {
     const run = await this.#query<{ checkpoints: RunCheckpoint[] } | null>('checkpointsOfRun', { id: runId }, 'run');
     return found(run, runId).checkpoints;
+  }
+  /**
+   * What the result says of the evaluation split: confusions and wrong examples, or predicted values beside true ones. Computed when somebody
+   * asks first, which is waited for as long as `waitMs` says. Throws CONFLICT before the run has SUCCEEDED, PREDICTIONS_UNAVAILABLE with the
+   * reason when they cannot be made, TIMEOUT when they are not there in time.
+   */
+  async predictions(runId: string, { waitMs = DEFAULT_PREDICTIONS_MS }: { readonly waitMs?: number } = {}): Promise<RunPredictions> {
+    const untilMs = Date.now() + waitMs;
+    for (;;) {
+      const run = found(await this.#query<PredictionsOfRun | null>('predictionsOfRun', { id: runId }, 'run'), runId);
+      if (!run.predictions) throw new PacelineApiError('CONFLICT', `The run is ${run.status}, so there is no result that could be asked.`);
+      const { state, reason, ...predictions } = run.predictions;
+      if (state === 'READY') return predictions;
+      if (state === 'UNAVAILABLE') throw new PacelineApiError('PREDICTIONS_UNAVAILABLE', reason ?? 'The predictions cannot be made.');
+      if (Date.now() >= untilMs)
+        throw new PacelineApiError('TIMEOUT', `The predictions were not there after ${waitMs} ms; they are still being computed.`);
+      await new Promise((resolve) => setTimeout(resolve, PREDICTIONS_EVERY_MS));
+    }
   }
   async workers(): Promise<readonly Worker[]> {
     return this.#query('workers');
@@ -220,6 +260,14 @@ export class PacelineClient {
     return (await withRetries(attempts, () => this.#mutate<{ run: Run }>('extendRun', { id, idempotencyKey, ...rest }))).run;
   }
 
+  /** Names the model of a run, or of its checkpoint; an alias that is there moves on to it. */
+  async setModelAlias(name: string, runId: string, round?: number): Promise<ModelAlias> {
+    return (await this.#mutate<{ alias: ModelAlias }>('setModelAlias', { name, runId, round })).alias;
+  }
+  async removeModelAlias(name: string): Promise<void> {
+    await this.#mutate('removeModelAlias', { name });
+  }
+
   /* ---------- subscriptions ---------- */
 
   /** Events after `afterSeq`, stored ones first, then live; ends when the run is over. A broken connection is taken up again. */
@@ -251,6 +299,19 @@ export class PacelineClient {
   /** The trained weights as a safetensors file: `bytes` of `body`. Throws NOT_FOUND when the run has none. */
   async weights(runId: string): Promise<{ readonly body: AsyncIterable<Uint8Array>; readonly bytes: number }> {
     return getFile(this.#http, `/api/v1/runs/${encodeURIComponent(runId)}/weights`);
+  }
+
+  /**
+   * The trained model as a zip archive: tfjs, safetensors, npz or keras, each with its card and its preprocessing. Of the result, or of a kept
+   * checkpoint. Throws NOT_FOUND when there are no weights, INVALID_INPUT with the layer's path when the form cannot hold the model.
+   */
+  async exportModel(
+    runId: string,
+    { format = 'tfjs', round }: { readonly format?: string | undefined; readonly round?: number | undefined } = {},
+  ): Promise<{ readonly body: AsyncIterable<Uint8Array> }> {
+    const query = new URLSearchParams({ format });
+    if (round !== undefined) query.set('round', String(round));
+    return getFile(this.#http, `/api/v1/runs/${encodeURIComponent(runId)}/export?${query.toString()}`);
   }
 
   /** Closes the WebSocket; running subscriptions end. */
@@ -293,6 +354,11 @@ export class PacelineClient {
     if (result.__typename.endsWith('Success')) return result as T;
     throw new PacelineApiError(result.code ?? result.__typename, result.message ?? result.__typename, { issues: result.issues ?? [] });
   }
+}
+
+interface PredictionsOfRun {
+  readonly status: RunStatus;
+  readonly predictions: ({ readonly state: 'COMPUTING' | 'READY' | 'UNAVAILABLE'; readonly reason: string | null } & RunPredictions) | null;
 }
 
 interface Connection<T> {

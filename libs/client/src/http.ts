@@ -7,6 +7,7 @@
  *     anything else                                     never
  */
 import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { pipeline } from 'node:stream/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { PacelineApiError } from './api-error.js';
 
@@ -31,6 +32,10 @@ interface GraphqlError {
 }
 
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
+/** A shard or a model over a slow line, and the check of a large dataset, take their time. */
+const TRANSFER_DEADLINE_MS = 900_000;
+const BUSY_TRIES = 30;
+const BUSY_PAUSE_MS = 1_000;
 const FIRST_DELAY_MS = 100;
 const MAX_DELAY_MS = 1_000;
 /** What Node says of connections that nobody accepted, and of those that broke. */
@@ -60,6 +65,21 @@ async function withRetries<T>({ forMs, onWait }: RetryOptions, mayRepeat: boolea
     }
   }
 }
+
+/** Uploads go on side by side with those of others: whoever is told to wait waits. */
+export async function whileBusy<T>(send: () => Promise<T>): Promise<T> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await send();
+    } catch (error) {
+      if (!(error instanceof PacelineApiError) || error.httpStatus !== 429 || tries === BUSY_TRIES) throw error;
+      await sleep(error.retryAfterMs ?? BUSY_PAUSE_MS);
+    }
+  }
+}
+
+export const forTransfer = (options: HttpOptions): HttpOptions =>
+  Object.assign({}, options, { timeoutMs: Math.max(options.timeoutMs, TRANSFER_DEADLINE_MS) });
 
 function isWorthARetry(error: PacelineApiError, mayRepeat: boolean): boolean {
   const why = (error.cause as { code?: unknown } | undefined)?.code;
@@ -122,6 +142,50 @@ export async function getFile(options: HttpOptions, path: string): Promise<{ bod
   });
 }
 
+/** HEAD of a path. @returns whether it is there @throws PacelineApiError for anything but yes and no */
+export async function headOf(options: HttpOptions, path: string): Promise<boolean> {
+  return withRetries(options.retry, true, async () => {
+    const answer = await send(options, path, { method: 'HEAD', headers: authorization(options.apiKey) });
+    if (answer.status === 200 || answer.status === 404) return answer.status === 200;
+    throw notTheApi(options.url, answer);
+  });
+}
+
+/**
+ * Bytes under a path, or to it: an upload that may be repeated. The deadline is for the answer after all of them.
+ * @returns the parsed body @throws PacelineApiError with what the api says instead
+ */
+export async function sendBytes(
+  options: HttpOptions,
+  method: 'PUT' | 'POST',
+  path: string,
+  body: Uint8Array,
+  contentType: string,
+): Promise<Record<string, unknown>> {
+  return withRetries(options.retry, true, async () => {
+    const headers = Object.assign({ 'content-type': contentType, accept: 'application/json' }, authorization(options.apiKey));
+    const answer = await send(options, path, { method, headers, body });
+    if (answer.status === 200 || answer.status === 201) return parseJson(answer.text) ?? {};
+    throw notTheApi(options.url, answer);
+  });
+}
+
+/** A body of a known length, sent once as it comes. @throws PacelineApiError */
+export async function sendStream(
+  options: HttpOptions,
+  path: string,
+  body: AsyncIterable<Uint8Array>,
+  bytes: number,
+): Promise<Record<string, unknown>> {
+  const headers = Object.assign(
+    { 'content-type': 'application/octet-stream', 'content-length': String(bytes), accept: 'application/json' },
+    authorization(options.apiKey),
+  );
+  const answer = await send(options, path, { method: 'POST', headers, body });
+  if (answer.status === 201) return parseJson(answer.text) ?? {};
+  throw notTheApi(options.url, answer);
+}
+
 interface Answer {
   readonly status: number;
   readonly text: string;
@@ -129,9 +193,9 @@ interface Answer {
 }
 
 interface Question {
-  readonly method: 'GET' | 'POST';
+  readonly method: 'GET' | 'HEAD' | 'POST' | 'PUT';
   readonly headers: Readonly<Record<string, string>>;
-  readonly body?: string;
+  readonly body?: string | Uint8Array | AsyncIterable<Uint8Array>;
 }
 
 async function send(options: HttpOptions, path: string, question: Question): Promise<Answer> {
@@ -155,10 +219,13 @@ async function request(
   const address = new URL(path, url);
   const open = address.protocol === 'https:' ? (await import('node:https')).request : httpRequest;
   return new Promise((resolve, reject) => {
-    const length = body === undefined ? {} : { 'content-length': String(Buffer.byteLength(body)) };
+    const isWhole = typeof body === 'string' || body instanceof Uint8Array;
+    const length = isWhole ? { 'content-length': String(Buffer.byteLength(body)) } : {};
     const asked = open(address, { ...question, headers: { ...question.headers, ...length } }, resolve);
     asked.once('error', reject);
-    asked.end(body);
+    if (body === undefined || isWhole) asked.end(body);
+    // What the source of the body throws ends the request with it.
+    else void pipeline(body, asked).catch(reject);
   });
 }
 
@@ -208,6 +275,7 @@ function faultOf(error: GraphqlError, { status, retryAfterMs }: Answer): Pacelin
 
 function notTheApi(url: string, { status, text, retryAfterMs }: Answer): PacelineApiError {
   const problem = parseJson(text);
+  const issues = Array.isArray(problem?.['issues']) ? (problem['issues'] as PacelineApiError['issues']) : [];
   const detail =
     typeof problem?.['detail'] === 'string' ? problem['detail'] : typeof problem?.['title'] === 'string' ? problem['title'] : undefined;
   const code =
@@ -221,6 +289,7 @@ function notTheApi(url: string, { status, text, retryAfterMs }: Answer): Pacelin
             ? 'UNAVAILABLE'
             : 'BAD_ANSWER';
   return new PacelineApiError(code, detail ?? `${url} answered with HTTP ${status} and no result; is that address the Paceline api?`, {
+    issues,
     httpStatus: status,
     retryAfterMs,
   });

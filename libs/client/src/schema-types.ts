@@ -1,8 +1,17 @@
 /** The types of docs/reference/schema.graphql as the client returns them. Times are ISO 8601 texts in UTC. */
-import type { RunSpec } from '@paceline/spec';
+import type { RowFormat, RunSpec } from '@paceline/spec';
 
 export type RunStatus =
-  'PENDING' | 'QUEUED' | 'PROVISIONING' | 'RUNNING' | 'PAUSING' | 'PAUSED' | 'RECOVERING' | 'SUCCEEDED' | 'FAILED' | 'CANCELLED';
+  | 'PENDING'
+  | 'QUEUED'
+  | 'PROVISIONING'
+  | 'RUNNING'
+  | 'PAUSING'
+  | 'PAUSED'
+  | 'RECOVERING'
+  | 'SUCCEEDED'
+  | 'FAILED'
+  | 'CANCELLED';
 export type MemberStatus = 'IDLE' | 'BUSY' | 'LOST' | 'INCOMPATIBLE';
 
 /** Statuses that a run never leaves by itself. */
@@ -37,6 +46,8 @@ export interface TeamLimits {
   readonly workers: number | null;
   /** Parameters of all runs that are not over. */
   readonly parameters: number | null;
+  /** Bytes of all datasets. */
+  readonly datasetBytes: number | null;
 }
 
 export interface LimitedTeam extends Team {
@@ -50,6 +61,15 @@ export interface Viewer {
   readonly isAdmin: boolean;
 }
 
+/** A name of the team for a trained model. */
+export interface ModelAlias {
+  readonly name: string;
+  readonly runId: string;
+  /** Committed rounds of a checkpoint; null for the result. */
+  readonly round: number | null;
+  readonly updatedAt: string;
+}
+
 export interface ClusterSpec {
   readonly id: string;
   readonly name: string;
@@ -59,31 +79,134 @@ export interface ClusterSpec {
   readonly workers: readonly string[];
 }
 
+/** One content of a dataset: it never changes. */
+export interface DatasetVersion {
+  readonly id: string;
+  /** SHA-256 of the manifest. */
+  readonly version: string;
+  /** Of all splits. */
+  readonly rows: number;
+  readonly bytes: number;
+  readonly columnCount: number;
+  readonly source: string;
+  readonly createdAt: string;
+  /** The API key that made it. */
+  readonly createdBy: string;
+}
+
+/** Of the release, or of the team. */
 export interface Dataset {
   readonly id: string;
   readonly name: string;
+  readonly isBuiltIn: boolean;
   readonly title: string;
   readonly trainExamples: number;
   readonly evalExamples: number;
-  readonly inputShape: readonly number[];
-  readonly classes: number;
-  readonly license: string;
+  /** Of a built-in one: inputs and targets of one example. */
+  readonly format: RowFormat | null;
+  readonly license: string | null;
   readonly source: string;
+  readonly createdAt: string | null;
+  /** null for a built-in one. */
+  readonly newest: DatasetVersion | null;
+}
+
+export interface DatasetColumn {
+  readonly name: string;
+  readonly kind: 'number' | 'category' | 'array' | 'sequence' | 'text' | 'image';
+  readonly dtype: string | null;
+  readonly shape: readonly number[] | null;
+  readonly vocabularySize: number | null;
+  /** The first 100 entries. */
+  readonly vocabulary: readonly string[] | null;
+  readonly statistics: Readonly<Record<string, unknown>>;
+}
+
+export interface DatasetSchema {
+  /** The default target. */
+  readonly label: string | null;
+  /** Classes of the label that no row of the training split has. */
+  readonly untrainedClasses: readonly string[];
+  readonly isOrdered: boolean;
+  readonly droppedRows: number;
+  readonly splits: readonly { readonly name: string; readonly rows: number; readonly bytes: number; readonly shards: number }[];
+  readonly columns: readonly DatasetColumn[];
+}
+
+export interface DatasetDetail extends Dataset {
+  /** That was asked for; null for a built-in one, and when there is no such version. */
+  readonly version: (DatasetVersion & { readonly schema: DatasetSchema }) | null;
+  /** Newest first. */
+  readonly versions: readonly DatasetVersion[];
+  /** That use it, newest first. */
+  readonly runs: readonly { readonly id: string; readonly name: string; readonly status: RunStatus; readonly createdAt: string }[];
+}
+
+export interface DatasetPreview {
+  readonly columns: readonly string[];
+  /** One list of values for each row, in the order of the columns. */
+  readonly rows: readonly (readonly unknown[])[];
+}
+
+/** An import that the api carries out. */
+export interface DatasetImport {
+  readonly id: string;
+  readonly name: string;
+  readonly state: 'PENDING' | 'IMPORTING' | 'READY' | 'FAILED';
+  readonly reason: string | null;
+  readonly rows: number;
+  readonly bytes: number;
+  readonly totalBytes: number | null;
+  readonly version: string | null;
+  readonly createdAt: string;
+  readonly finishedAt: string | null;
+}
+
+export type RunPhase = 'waiting' | 'training' | 'pausing' | 'evaluating' | 'finished' | 'paused' | 'cancelled' | 'failed';
+
+export type MeasuresByName = Readonly<Record<string, number | null>>;
+
+/** What was measured on the evaluation split with the COMMIT of a round. */
+export interface Validation {
+  readonly round: number;
+  readonly examples: number;
+  readonly values: MeasuresByName;
 }
 
 export interface RunProgress {
-  readonly phase: string;
+  readonly phase: RunPhase;
   readonly round: number;
   readonly totalRounds: number;
   readonly epoch: number;
   readonly totalEpochs: number;
   readonly loss: number | null;
   readonly accuracy: number | null;
+  /** Loss and metrics in training, by name. */
+  readonly values: MeasuresByName;
+  /** The newest; null before the first, and of runs that do not validate while they train. */
+  readonly validation: Validation | null;
   readonly examplesPerSecond: number | null;
   readonly etaSeconds: number | null;
   readonly workers: number;
   readonly replicas: number;
   readonly waitingFor: string | null;
+}
+
+/** Committed rounds, and what was measured on the evaluation split then. */
+export interface MeasuredRound {
+  readonly round: number;
+  readonly values: MeasuresByName;
+}
+
+/** What the validations of a run have come to. */
+export interface RunCourse {
+  /** By which metric they are compared: val_ and its name. */
+  readonly metric: string;
+  readonly better: 'higher' | 'lower';
+  readonly best: MeasuredRound;
+  readonly last: MeasuredRound;
+  /** Where reduceLROnPlateau has lowered the rate: factors of the schedule before and after so many committed rounds. */
+  readonly reductions: readonly { readonly round: number; readonly was: number; readonly factor: number }[];
 }
 
 export interface RunLedger {
@@ -100,6 +223,13 @@ export interface RunResult {
   readonly rounds: number;
   readonly loss: number | null;
   readonly accuracy: number | null;
+  /** Of runs that measure them. */
+  readonly meanAbsoluteError: number | null;
+  readonly meanSquaredError: number | null;
+  /** Loss and metrics on the evaluation split, by name. */
+  readonly values: MeasuresByName;
+  /** Rounds in the weights: fewer than `rounds` where early stopping has restored the best ones. */
+  readonly weightsRound: number;
   readonly examplesPerSecond: number;
   readonly trainedExamples: number;
   readonly trainingMs: number;
@@ -147,7 +277,7 @@ export interface StepTask {
   readonly id: string;
   readonly seat: number;
   readonly n: number;
-  readonly state: string;
+  readonly state: 'OPEN' | 'HELD' | 'CLOSED';
   readonly worker: { readonly id: string; readonly name: string } | null;
   readonly replicas: readonly number[];
   readonly createdAt: string;
@@ -155,13 +285,13 @@ export interface StepTask {
 
 export interface RunServer {
   readonly index: number;
-  /** PRIMARY, or STANDBY of a shard that has two servers. */
-  readonly role: string;
+  /** STANDBY only in a shard that has two servers. */
+  readonly role: 'PRIMARY' | 'STANDBY';
   /** Raised by each takeover of a standby inside the attempt; 1 at the start. */
   readonly term: number;
   readonly serverId: string;
   readonly address: string;
-  readonly state: string;
+  readonly state: 'CLAIMED' | 'STARTED' | 'LOST';
 }
 
 /** One uninterrupted life of a run. */
@@ -191,10 +321,9 @@ export interface RunCheckpoint {
   readonly bytes: number;
   readonly sha256: string;
   readonly loss: number | null;
-  /** cadence, pause, final or shutdown. */
-  readonly reason: string;
-  /** USABLE; VOID: a restore went back before it; INVALID: a server could not load it. */
-  readonly state: string;
+  readonly reason: 'cadence' | 'pause' | 'final' | 'shutdown';
+  /** VOID: a restore went back before it; INVALID: a server could not load it. */
+  readonly state: 'USABLE' | 'VOID' | 'INVALID';
   readonly createdAt: string;
 }
 
@@ -224,6 +353,8 @@ export interface Run extends RunSummary {
   readonly ledger: RunLedger;
   /** Modes async and ssp: updates by their staleness 0, 1, 2, …, the last place for all beyond. Empty in mode sync. */
   readonly staleness: readonly number[];
+  /** Null before the first validation, and of a run that does not validate while it trains. */
+  readonly course: RunCourse | null;
   readonly statusHistory: readonly RunStatusChange[];
   readonly stepTasks: readonly StepTask[];
   readonly servers: readonly RunServer[];
@@ -247,6 +378,8 @@ export interface RunMetric {
   readonly epoch: number;
   readonly loss: number | null;
   readonly accuracy: number | null;
+  readonly values: MeasuresByName;
+  readonly validation: Validation | null;
   readonly examplesPerSecond: number;
   readonly roundMs: number;
 }
@@ -261,6 +394,75 @@ export interface MetricSeries {
     readonly max: number;
     readonly atMs: number;
   }[];
+}
+
+/** What the result of a run says of its evaluation split. */
+export interface RunPredictions {
+  readonly examples: number;
+  /** Those of them that were looked at: all, or evenly spread ones. */
+  readonly measured: number;
+  readonly split: string;
+  /** For each output of the model; for each number by itself where an output has a few. */
+  readonly outputs: readonly (PredictedClasses | PredictedValues | UnpicturedOutput)[];
+}
+
+export interface PredictedClasses {
+  readonly kind: 'classes';
+  readonly name: string;
+  readonly count: number;
+  readonly accuracy: number;
+  readonly classes: number;
+  readonly labels: readonly string[];
+  /** matrix[t][p]: how many of class t were taken for class p. Null with many classes. */
+  readonly matrix: readonly (readonly number[])[] | null;
+  readonly confusions: readonly { readonly truth: string; readonly prediction: string; readonly count: number }[];
+  readonly scores: readonly {
+    readonly label: string;
+    readonly count: number;
+    readonly predicted: number;
+    readonly precision: number | null;
+    readonly recall: number | null;
+    readonly f1: number | null;
+  }[];
+  readonly wrongCount: number;
+  readonly columns: readonly string[];
+  readonly wrong: readonly {
+    readonly example: number;
+    readonly step: number | null;
+    readonly truth: string;
+    readonly prediction: string;
+    readonly probability: number | null;
+    /** A PNG as a data address. */
+    readonly image: string | null;
+    readonly cells: readonly unknown[];
+  }[];
+}
+
+export interface PredictedValues {
+  readonly kind: 'values';
+  readonly name: string;
+  readonly count: number;
+  /** In the units of the data. */
+  readonly meanAbsoluteError: number | null;
+  readonly rootMeanSquaredError: number | null;
+  readonly rSquared: number | null;
+  /** Pairs of true value and prediction. */
+  readonly points: readonly (readonly [truth: number, prediction: number])[];
+  readonly columns: readonly string[];
+  readonly worst: readonly {
+    readonly example: number;
+    readonly truth: number;
+    readonly prediction: number;
+    readonly image: string | null;
+    readonly cells: readonly unknown[];
+  }[];
+}
+
+/** An output of which no picture can be made. */
+export interface UnpicturedOutput {
+  readonly kind: 'none';
+  readonly name: string;
+  readonly reason: string;
 }
 
 export interface Page<T> {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ImageAugmenter, type Augmentation } from './augmentation.js';
+import { augmentationFault, ImageAugmenter, type Augmentation } from './augmentation.js';
 
 const NONE: Augmentation = { shiftPixels: 0, rotateDegrees: 0, zoom: 0, mirror: false };
 /** Five uniform numbers: right, down, angle, size, mirrored; 0.5 is the middle. */
@@ -87,5 +87,13 @@ describe('augmentation', () => {
 
   it('is for images', () => {
     expect(() => new ImageAugmenter(NONE, [784])).toThrow('for images [height, width, channels], not for examples [784]');
+    const rows = (...shapes: number[][]) => ({
+      inputs: shapes.map((shape, i) => ({ name: `x${i}`, shape })),
+      targets: [],
+      isWeighted: false,
+    });
+    expect(augmentationFault(rows([8, 8, 3]))).toBeUndefined();
+    expect(augmentationFault(rows([784]))).toContain('x0 [784]: leave augmentation out');
+    expect(augmentationFault(rows([8, 8, 3], [4]))).toContain('as the only input');
   });
 });

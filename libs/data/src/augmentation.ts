@@ -5,13 +5,22 @@
  * What an image becomes is a function of the numbers that are drawn for it, by + − × ÷ alone, so that the bits do not depend on the machine or the
  * version of Node. Moving goes by whole pixels: alone, it changes no pixel's value.
  */
-import type { RunSpec } from '@paceline/spec';
+import type { Features, RowFormat, RunSpec } from '@paceline/spec';
 
 export type Augmentation = NonNullable<RunSpec['augmentation']>;
 
 /** Uniform numbers in [0, 1). */
 export interface UniformStream {
   nextFloat(): number;
+}
+
+/** Why the examples of a run cannot be augmented; undefined where they can. */
+export function augmentationFault({ inputs }: RowFormat, features?: Features): string | undefined {
+  if (Object.values(features?.targets ?? {}).some(({ kind }) => kind === 'same'))
+    return 'does not go with a target of kind same: the target would be the image before it was changed; leave augmentation out';
+  if (inputs.length === 1 && inputs[0]!.shape.length === 3) return undefined;
+  const shapes = inputs.map(({ name, shape }) => `${name} [${shape.join(', ')}]`).join(', ');
+  return `needs one image [height, width, channels] as the only input; the data has ${shapes}: leave augmentation out`;
 }
 
 export class ImageAugmenter {

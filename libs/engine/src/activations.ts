@@ -23,7 +23,9 @@ export function checkActivations(model: tfl.LayersModel, pathOf: (name: string) 
       const kept = Math.max(outputs, states);
       total += kept;
       if (kept > ACTIVATION_ELEMENTS || total > ACTIVATION_ELEMENTS_TOTAL) {
-        const what = kept > outputs ? `the state of its cells at all steps (${states} elements)` : 'its output';
+        const isAttention = (layer as unknown as Recurrent).scoreElements !== undefined;
+        const inner = isAttention ? 'what each step sees of each' : 'the state of its cells at all steps';
+        const what = kept > outputs ? `${inner} (${states} elements)` : 'its output';
         const shapes = (node.outputShapes as Shape[]).map((shape) => `[${shape.slice(1).join(', ')}]`).join(', ');
         throw new ModelError(
           path,
@@ -51,17 +53,20 @@ interface Recurrent {
   readonly backwardLayer?: Layer;
   /** A stack says the sizes of all its cells. */
   readonly cell?: { readonly stateSize: number | readonly number[] };
+  /** Of MultiHeadAttention: how much each step looks at each, for every head. */
+  readonly scoreElements?: number;
   /** Of ConvLSTM2D: the state as images, [batch, steps, …]. */
   computeSingleOutputShape?(inputShape: Shape): Shape;
 }
 
-/** Elements of the states at all steps of the recurrent layers in a layer: the gradient needs each. 0 without such a layer. */
+/** Elements of the states at all steps of the recurrent layers in a layer, or of the scores of attention: the gradient needs each. Else 0. */
 function stateElements(layer: Layer, inputShape: Shape): number {
   const recurrent = layer as unknown as Recurrent;
   const { forwardLayer, backwardLayer, cell } = recurrent;
   if (forwardLayer && backwardLayer) return stateElements(forwardLayer, inputShape) + stateElements(backwardLayer, inputShape);
   const [batch = null, steps, ...rest] = inputShape;
   if (recurrent.layer) return steps! * stateElements(recurrent.layer, [batch, ...rest]);
+  if (recurrent.scoreElements !== undefined) return recurrent.scoreElements;
   if (!cell) return 0;
   const sizes = [cell.stateSize].flat();
   if (recurrent.computeSingleOutputShape) return sizes.length * elementsOf(recurrent.computeSingleOutputShape(inputShape));

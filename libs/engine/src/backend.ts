@@ -16,9 +16,10 @@ import { normaliseInKernels, normaliseInPasses } from './layers/batch-norm.js';
 import { fuseConvLstm } from './layers/conv-lstm.js';
 import { fuseConv } from './layers/conv.js';
 import { fuseConvPool } from './layers/conv-pool.js';
-import { fuseDense } from './layers/dense.js';
+import { fuseDense, fuseDenseOfRows } from './layers/dense.js';
 import type { Fusing } from './layers/prepare.js';
 import { fuseRecurrent } from './layers/recurrent.js';
+import { fuseAttention, fuseLayerNorm } from './layers/transformer.js';
 import { CpuMemory, WasmMemory, type TensorMemory } from './tensor-memory.js';
 import { convMaxPool as convMaxPoolOnTensorflow, poolingOf } from './tensorflow/conv-pool-kernels.js';
 import { tensorflowFingerprint } from './tensorflow/fingerprint.js';
@@ -58,7 +59,7 @@ export interface BackendOptions {
 }
 
 /** Raised when a kernel of ours computes different bits than before, so that old and new workers do not mix. */
-const KERNELS_REVISION = 6;
+const KERNELS_REVISION = 7;
 
 /** One thread: XNNPACK would cut the work by the number of threads, and a worker process has one compute thread per device. */
 const WASM_THREADS = 1;
@@ -94,13 +95,15 @@ type Fused = Readonly<Record<string, (layer: tfl.layers.Layer, memory: TensorMem
 
 /** Layers that have kernels of their own. */
 const FUSED_ON_WASM: Fused = {
-  Dense: fuseDense,
+  Dense: fuseDenseOfRows,
   Conv2D: fuseConv,
   BatchNormalization: normaliseInKernels,
   LSTM: fuseRecurrent,
   GRU: fuseRecurrent,
   RNN: fuseRecurrent,
   ConvLSTM2D: fuseConvLstm,
+  MultiHeadAttention: fuseAttention,
+  LayerNormalization: fuseLayerNorm,
 };
 const FUSED_ON_TENSORFLOW: Fused = {
   Dense: fuseDense,

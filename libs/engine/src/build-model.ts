@@ -27,10 +27,13 @@ export interface BuiltWeight {
   readonly initializer: VariableSpec['initializer'];
   /** The tensor's holder; absent when the model was built to be described. */
   readonly variable: tfl.LayerVariable | undefined;
+  /** What its regularizer adds to the loss; without a regularizer, or a tensor, there is none. */
+  readonly penalty?: () => tf.Scalar;
 }
 
 export interface BuiltModel {
   readonly model: tfl.LayersModel;
+  readonly plan: PlannedModel;
   /** Trainable weights first, then state, each in model order. */
   readonly weights: readonly BuiltWeight[];
   /** The planned layer with this name: the field of the spec for messages. */
@@ -43,13 +46,13 @@ interface AddedWeight {
   readonly trainable: boolean;
   readonly initializer: VariableSpec['initializer'];
   readonly variable: tfl.LayerVariable | undefined;
+  readonly penalty?: () => tf.Scalar;
 }
 
 interface LayerInternals {
   readonly biasInitializer?: Initializer;
   _trainableWeights: unknown[];
   _nonTrainableWeights: unknown[];
-  addLoss(loss: () => tf.Scalar): void;
 }
 
 /**
@@ -65,7 +68,7 @@ export function buildModel(plan: PlannedModel, root: string, allocate: boolean):
   const methods = { addWeight: weightMaker(added, budget, allocate), warnOnIncompatibleInputShape: refuseOtherInput };
   const model = withLayerMethods(methods, () => (plan.sequential ? buildSequential(plan, root) : buildGraph(plan, root)));
   checkActivations(model, pathOf);
-  return { model, weights: collectWeights(model, added, root), pathOf };
+  return { model, plan, weights: collectWeights(model, added, root), pathOf };
 }
 
 /** The replacement of `Layer.addWeight`, with the signature of tf.js 4.22. */
@@ -94,8 +97,8 @@ function weightMaker(added: Map<unknown, AddedWeight>, budget: { elements: numbe
     const variable = allocate ? zeroVariable(shape, name, trainable) : undefined;
     const weight = variable ?? { name, originalName: name, shape, dtype: 'float32', trainable };
     const layer = this as unknown as LayerInternals;
-    added.set(weight, { name, shape: [...shape], trainable, initializer: initializerSpec(initializer, layer), variable });
-    if (regularizer && variable) layer.addLoss(() => regularizer.apply(variable.read()));
+    const made = { name, shape: [...shape], trainable, initializer: initializerSpec(initializer, layer), variable };
+    added.set(weight, regularizer && variable ? Object.assign(made, { penalty: () => regularizer.apply(variable.read()) }) : made);
     (trainable ? layer._trainableWeights : layer._nonTrainableWeights).push(weight);
     return weight;
   };
@@ -209,11 +212,18 @@ function buildGraph(plan: PlannedModel, root: string): tfl.LayersModel {
     }
     waiting = blocked;
   }
+  for (const { edge, shape, path } of plan.joints ?? []) checkJoint(tensorOf(edge)!, shape, path);
   const ends = (edges: readonly Edge[], field: string): tfl.SymbolicTensor[] =>
     edges.map((edge) => tensorOf(edge) ?? refuse(`${root}.config.${field}`, `names ${JSON.stringify(edge)}, which does not exist`));
   const inputs = ends(plan.inputs, 'input_layers');
   const outs = ends(plan.outputs, 'output_layers');
   return attributed(root, () => tfl.model({ inputs, outputs: outs }));
+}
+
+/** A nested model that says the shape of its input is called on nothing else. */
+function checkJoint({ shape: given }: tfl.SymbolicTensor, shape: readonly unknown[], path: string): void {
+  const fits = shape.length === given.length && shape.every((d, i) => d === null || given[i] === null || d === given[i]);
+  if (!fits) refuse(path, `the nested model takes ${JSON.stringify(shape)}, but is called on ${JSON.stringify(given)}`);
 }
 
 function refuse(path: string, message: string): never {

@@ -10,14 +10,14 @@
  */
 import { existsSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
-import type { ModelDescription } from '@paceline/spec';
-import { planModel, type DescribeOptions, type ModelPart } from './describe.js';
+import type { ModelDescription, RowFormat } from '@paceline/spec';
 import { FairTurns, QueueFullError, WaitOverError } from './fair-turns.js';
 import { ModelError } from './model-error.js';
+import { planModel, type ModelPart } from './plan-model.js';
 
 export interface DescribeRequest {
   readonly spec: ModelPart;
-  readonly options: DescribeOptions;
+  readonly format: RowFormat;
 }
 
 /** Posted by the thread for each request: `begun`, then one of the others. */
@@ -27,7 +27,7 @@ export type DescribeReply =
   | { readonly kind: 'refused'; readonly path: string; readonly message: string }
   | { readonly kind: 'failed'; readonly message: string };
 
-export interface DescribeInThreadOptions extends DescribeOptions {
+export interface DescribeInThreadOptions {
   /** Who asks: the places go round the groups. */
   readonly group?: string;
   /** For a place, and for the thread to load. */
@@ -69,19 +69,17 @@ const warm: Warm[] = [];
  * @throws ModelError also when the deadline passes or the memory does not suffice while the model is built
  * @throws DescribeBusyError
  */
-export async function describeModelInThread(spec: ModelPart, options: DescribeInThreadOptions = {}): Promise<ModelDescription> {
-  const {
-    group = '',
-    waitMs = DEFAULT_WAIT_MS,
-    deadlineMs = DEFAULT_DEADLINE_MS,
-    heapMegabytes = DEFAULT_HEAP_MEGABYTES,
-    ...describeOptions
-  } = options;
-  const { root } = planModel(spec); // what can be refused without tf.js takes no place
+export async function describeModelInThread(
+  spec: ModelPart,
+  format: RowFormat,
+  options: DescribeInThreadOptions = {},
+): Promise<ModelDescription> {
+  const { group = '', waitMs = DEFAULT_WAIT_MS, deadlineMs = DEFAULT_DEADLINE_MS, heapMegabytes = DEFAULT_HEAP_MEGABYTES } = options;
+  const { root } = planModel(spec, format); // what can be refused without tf.js takes no place
   try {
     return await turns.take(group, waitMs, async () => {
       const thread = takeThread(heapMegabytes);
-      const end = await inThread(thread.worker, { spec, options: describeOptions }, root, { waitMs, deadlineMs, heapMegabytes });
+      const end = await inThread(thread.worker, { spec, format }, root, { waitMs, deadlineMs, heapMegabytes });
       if (end.isUsable && thread.models + 1 < MODELS_PER_THREAD) keepThread(thread.worker, heapMegabytes, thread.models + 1);
       else await thread.worker.terminate();
       if ('description' in end) return end.description;

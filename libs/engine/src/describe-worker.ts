@@ -6,9 +6,9 @@ import { messageOf, ModelError } from './model-error.js';
 
 const post = (reply: DescribeReply): void => parentPort?.postMessage(reply);
 
-async function answer({ spec, options }: DescribeRequest): Promise<DescribeReply> {
+async function answer({ spec, format }: DescribeRequest): Promise<DescribeReply> {
   try {
-    return { kind: 'described', description: await describeModel(spec, options) };
+    return { kind: 'described', description: await describeModel(spec, format) };
   } catch (error) {
     if (error instanceof ModelError) return { kind: 'refused', path: error.path, message: error.message };
     return { kind: 'failed', message: messageOf(error) };

@@ -4,9 +4,9 @@ import { describe, expect, it } from 'vitest';
 import { describeModelInThread, warmThreads } from './describe-thread.js';
 import { describeModel } from './describe.js';
 import { ModelError } from './model-error.js';
-import { sequential, specOf } from './run.fixture.js';
+import { IMAGES, sequential, specOf } from './run.fixture.js';
 
-const describing = (model: RunSpecInput['model'], rest: RunSpecInput = {}) => describeModel(specOf({ ...rest, model }));
+const describing = (model: RunSpecInput['model'], rest: RunSpecInput = {}) => describeModel(specOf({ ...rest, model }), IMAGES);
 const input = ['InputLayer', { batch_input_shape: [null, 784] }] as const;
 const out10 = ['Dense', { units: 10 }] as const;
 const onRows = ['InputLayer', { batch_input_shape: [null, 28, 28] }] as const;
@@ -41,8 +41,13 @@ describe('describeModel', () => {
       config: { scale: 1, mode: 'fanAvg', distribution: 'uniform', seed: null },
     });
     expect(variables[9]!.initializer).toEqual({ className: 'Ones', config: {} });
-    expect(rest).toEqual({ inputShape: [784], outputShape: [10], parameterCount: 235_658, stateCount: 512 });
-    expect((await describing('cnn')).inputShape).toEqual([28, 28, 1]);
+    expect(rest).toEqual({
+      inputs: [{ name: 'input', shape: [784] }],
+      outputs: [{ name: 'dense_3', shape: [10] }],
+      parameterCount: 235_658,
+      stateCount: 512,
+    });
+    expect((await describing('cnn')).inputs[0]!.shape).toEqual([28, 28, 1]);
   });
 
   it('gives the same description again in the same process, also for layers without names', async () => {
@@ -109,12 +114,18 @@ describe('describeModel', () => {
   });
 
   it('accepts examples in any shape of the right size and refuses others', async () => {
-    await expect(describing(sequential(onRows, ['Flatten'], out10))).resolves.toMatchObject({ inputShape: [28, 28] });
+    await expect(describing(sequential(onRows, ['Flatten'], out10))).resolves.toMatchObject({ inputs: [{ shape: [28, 28] }] });
     await expect(describing(sequential(['Dense', { units: 10, batch_input_shape: [null, 783] }]))).rejects.toThrow(
-      'an example of mnist is [28, 28, 1]',
+      'image of the data is [28, 28, 1]',
     );
     const small = sequential(['Dense', { units: 3, batch_input_shape: [null, 4] }]);
-    await expect(describeModel(specOf({ model: small }), { examples: { inputShape: [2, 2], classes: 3 } })).resolves.toBeDefined();
+    await expect(
+      describeModel(specOf({ model: small }), {
+        inputs: [{ name: 'x', shape: [2, 2] }],
+        targets: [{ name: 'y', kind: 'classes', shape: [], classes: 3 }],
+        isWeighted: false,
+      }),
+    ).resolves.toBeDefined();
   });
 });
 
@@ -158,9 +169,8 @@ const REFUSALS: readonly (readonly [string, RunSpecInput['model'], string, strin
     'but gets [null,784]',
   ],
   ['another number of classes', sequential(input, ['Dense', { units: 11 }]), 'model.topology', '10 classes'],
-  ['a softmax before a loss on logits', sequential(input, ['Dense', { units: 10, activation: 'softmax' }]), `${L}.1`, 'takes logits'],
   ['a stateful RNN', sequential(onRows, ['LSTM', { units: 4, stateful: true }], out10), `${L}.1.config.stateful`, 'stateful'],
-  ['a frozen layer', sequential(input, ['Dense', { units: 10, trainable: false }]), `${L}.1.config.trainable`, 'frozen'],
+  ['a model that is frozen as a whole', sequential(input, ['Dense', { units: 10, trainable: false }]), 'model.topology', 'frozen'],
   [
     'a constraint',
     sequential(input, ['Dense', { units: 10, kernel_constraint: { class_name: 'NonNeg', config: {} } }]),
@@ -317,7 +327,7 @@ it('answers whatever passes the schema with a description or a ModelError', asyn
       const parsed = parseRunSpec({ model: { topology } });
       if (!parsed.ok) return;
       try {
-        const { variables } = await describeModel(parsed.spec);
+        const { variables } = await describeModel(parsed.spec, IMAGES);
         expect(variables.length).toBeGreaterThan(0);
       } catch (error) {
         if (!(error instanceof ModelError)) throw error;
@@ -337,15 +347,18 @@ describe('describeModelInThread', () => {
   const spec = (model: RunSpecInput['model']): RunSpec => specOf({ model });
 
   it('describes, and refuses with the same field and message', async () => {
-    expect(await describeModelInThread(spec('mlp'))).toEqual(await describing('mlp'));
-    await expect(describeModelInThread(spec(sequential(out10)))).rejects.toMatchObject({ code: 'INVALID_MODEL', path: `${L}.0.config` });
+    expect(await describeModelInThread(spec('mlp'), IMAGES)).toEqual(await describing('mlp'));
+    await expect(describeModelInThread(spec(sequential(out10)), IMAGES)).rejects.toMatchObject({
+      code: 'INVALID_MODEL',
+      path: `${L}.0.config`,
+    });
   });
 
   it('ends a thread that takes too long or too much, and takes the next ones in turn', async () => {
-    const late = describeModelInThread(spec(large), { deadlineMs: 20 });
+    const late = describeModelInThread(spec(large), IMAGES, { deadlineMs: 20 });
     await expect(late).rejects.toMatchObject({ code: 'INVALID_MODEL', message: expect.stringContaining('20 ms') });
-    await expect(describeModelInThread(spec(large), { heapMegabytes: 10 })).rejects.toThrow('more than 10 MB');
-    const many = await Promise.all(Array.from({ length: 4 }, () => describeModelInThread(spec('mlp'))));
+    await expect(describeModelInThread(spec(large), IMAGES, { heapMegabytes: 10 })).rejects.toThrow('more than 10 MB');
+    const many = await Promise.all(Array.from({ length: 4 }, () => describeModelInThread(spec('mlp'), IMAGES)));
     expect(many.map(({ parameterCount }) => parameterCount)).toEqual([235_146, 235_146, 235_146, 235_146]);
     expect(warmThreads()).toBeGreaterThan(0);
   });
@@ -353,23 +366,23 @@ describe('describeModelInThread', () => {
   it('says that it is busy, not that the model is wrong, when a thread has to be waited for too long', async () => {
     const cold = { heapMegabytes: 300 }; // no thread of that size is warm: tf.js has to be loaded, which takes longer than a tick
     const settled = await Promise.allSettled(
-      Array.from({ length: 5 }, () => describeModelInThread(spec('mlp'), { ...cold, waitMs: 5, deadlineMs: 1 })),
+      Array.from({ length: 5 }, () => describeModelInThread(spec('mlp'), IMAGES, { ...cold, waitMs: 5, deadlineMs: 1 })),
     );
     const codes = settled.map((result) => (result.status === 'rejected' ? (result.reason as { code: string }).code : 'described'));
     expect(codes).toEqual(Array.from({ length: 5 }, () => 'DESCRIBE_BUSY'));
   });
 
   it('takes a warm thread again, and replaces one that had to be ended', async () => {
-    await describeModelInThread(spec('mlp'));
+    await describeModelInThread(spec('mlp'), IMAGES);
     const before = warmThreads();
-    await expect(describeModelInThread(spec(large), { deadlineMs: 1 })).rejects.toMatchObject({ code: 'INVALID_MODEL' });
+    await expect(describeModelInThread(spec(large), IMAGES, { deadlineMs: 1 })).rejects.toMatchObject({ code: 'INVALID_MODEL' });
     expect(warmThreads()).toBe(before - 1);
-    await describeModelInThread(spec('cnn'));
+    await describeModelInThread(spec('cnn'), IMAGES);
     expect(warmThreads()).toBeGreaterThanOrEqual(before - 1);
   });
 
   it('refuses what can be seen without tf.js before it waits for a thread', async () => {
     const twice = sequential(['Dense', { name: 'a', units: 10, batch_input_shape: [null, 784] }], ['Dense', { name: 'a', units: 10 }]);
-    await expect(describeModelInThread(spec(twice), { waitMs: 0 })).rejects.toMatchObject({ code: 'INVALID_MODEL' });
+    await expect(describeModelInThread(spec(twice), IMAGES, { waitMs: 0 })).rejects.toMatchObject({ code: 'INVALID_MODEL' });
   });
 });

@@ -4,20 +4,22 @@
  * process, whatever was computed before.
  */
 import type { Layout } from '@paceline/learning';
-import { BACKENDS, type BackendName, type ModelDescription, type RunSpec } from '@paceline/spec';
+import { BACKENDS, type BackendName, type ModelDescription, type RowFormat, type RunSpec } from '@paceline/spec';
 import * as tf from '@tensorflow/tfjs-core';
 import { startBackend, type BackendOptions, type EngineDevice, type StartedBackend } from './backend.js';
 import { Housekeeping } from './housekeeping.js';
 import { traceKept, type Kept } from './leaks/leak-trace.js';
-import { differentiableLoss, evaluateLoss, type Scored } from './loss.js';
-import { TrainingModel, type TrainedPart } from './training-model.js';
+import { differentiableLoss } from './loss.js';
+import { TrainingModel, withMask, type TrainedPart } from './training-model.js';
 import { VariableStore } from './variable-store.js';
 import { startThreadEngine } from './webgpu/thread-engine.js';
 
-/** Rows of the dataset: `x` count × example floats, row-major; `y` count class indices. Longer buffers are read only so far. */
+/** Examples, one buffer per field of the row format, row-major: class indices too are float32. Longer buffers are read only so far. */
 export interface Batch {
-  readonly x: Float32Array;
-  readonly y: Int32Array;
+  readonly inputs: readonly Float32Array[];
+  readonly targets: readonly Float32Array[];
+  /** A factor of the loss per example; read exactly when the format is weighted. */
+  readonly weights?: Float32Array | undefined;
   readonly count: number;
 }
 
@@ -36,7 +38,7 @@ export interface StepRequest {
 export interface Sums {
   /** Examples. */
   readonly count: number;
-  /** Sums over the examples, in the order of `metricNames`. */
+  /** The loss over the examples, then the sums of the metrics (libs/learning/src/metrics), in the order of `metricNames`. */
   readonly metricSums: number[];
 }
 
@@ -45,6 +47,7 @@ export interface Engine {
   /** Engine, version, instruction set, threads, flags. Equal fingerprints compute equal bits. */
   readonly fingerprint: string;
   readonly devices: readonly EngineDevice[];
+  /** Of each sum what it belongs to: `loss`, then the metrics. */
   readonly metricNames: readonly string[];
   /** Takes over parameters and state from a flat vector in the order of the layout, which may be a view over shared memory. */
   load(flat: Float32Array): void;
@@ -64,6 +67,8 @@ export interface EngineOptions extends BackendOptions {
   /** What computes. When it is left out: what the spec names, and wasm where that leaves it open. */
   readonly backend?: BackendName | undefined;
   readonly description: ModelDescription;
+  /** Of the examples that it gets. */
+  readonly format: RowFormat;
   readonly layout: Layout;
 }
 
@@ -73,11 +78,11 @@ export interface EngineOptions extends BackendOptions {
  * @throws EngineUnavailableError
  */
 export async function createEngine(options: EngineOptions): Promise<Engine> {
-  const { spec, description, layout } = options;
+  const { spec, description, format, layout } = options;
   const name = options.backend ?? BACKENDS.find((backend) => backend === spec.engine) ?? 'wasm';
   if (name === 'webgpu') return startThreadEngine(options);
   const backend = await startBackend(name, options);
-  return new TfjsEngine(spec, layout, backend, TrainingModel.build(spec, description, backend));
+  return new TfjsEngine(spec, layout, backend, TrainingModel.build(spec, description, format, backend));
 }
 
 class TfjsEngine implements Engine {
@@ -98,7 +103,7 @@ class TfjsEngine implements Engine {
     this.fingerprint = backend.fingerprint;
     this.devices = backend.devices;
     this.metricNames = model.metricNames;
-    this.variables = new VariableStore(layout, model.weights, backend.memory);
+    this.variables = new VariableStore(layout, model.weights, backend.memory, model.freeze);
   }
 
   load(flat: Float32Array): void {
@@ -111,35 +116,36 @@ class TfjsEngine implements Engine {
     this.backend.activate();
     variables.checkLength(out);
     variables.restoreState();
-    const total = { count: 0, lossSum: 0, correct: 0 };
-    let isFirst = true;
+    const metricSums = model.zeros();
+    let count = 0;
     for (const [microBatch, batch] of batches.entries()) {
       model.checkBatch(batch);
       if (batch.count === 0) continue;
       const key = { seed: this.spec.seed, round, replica, microBatch };
-      const scored = model.randomness.during(key, () => tf.tidy(() => this.microBatch(batch, out, isFirst)));
-      isFirst = false;
-      total.count += batch.count;
-      total.lossSum += scored.lossSum;
-      total.correct += scored.correct;
+      const sums = model.randomness.during(key, () => inTidy(() => this.microBatch(batch, out, count === 0)));
+      count += batch.count;
+      sums.forEach((sum, i) => (metricSums[i]! += sum));
     }
-    if (total.count === 0) out.fill(0);
-    else variables.writeState(out, total.count);
+    if (count === 0) out.fill(0);
+    else variables.writeState(out, count);
     this.housekeeping.afterStep();
-    return model.sums(total.count, total);
+    return { count, metricSums: [...metricSums] };
   }
 
   evaluate(batch: Batch): Sums {
     const { model } = this;
+    const { memory } = this.backend;
     this.backend.activate();
     model.checkBatch(batch);
-    if (batch.count === 0) return model.sums(0, { lossSum: 0, correct: 0 });
+    if (batch.count === 0) return { count: 0, metricSums: [...model.zeros()] };
     this.variables.restoreState();
-    const scored = tf.tidy(() => {
-      const { lossSum, correct } = evaluateLoss(this.spec.loss, this.backend.memory, model.outputs(batch), batch.y);
-      return { lossSum: lossSum + this.regularisation(batch.count), correct };
+    const metricSums = inTidy(() => {
+      const { outputs, masks } = model.outputs(batch);
+      const sums = model.scored(batch, memory, outputs, [], masks);
+      sums[0]! += this.regularisation(batch.count);
+      return sums;
     });
-    return model.sums(batch.count, scored);
+    return { count: batch.count, metricSums: [...metricSums] };
   }
 
   trace(request: StepRequest): { result: Sums; kept: Kept[] } {
@@ -158,18 +164,30 @@ class TfjsEngine implements Engine {
   }
 
   /** Gradients of one micro-batch, copied or added into `out` from where tf.js left them. */
-  private microBatch(batch: Batch, out: Float32Array, isFirst: boolean): Scored {
+  private microBatch(batch: Batch, out: Float32Array, isFirst: boolean): Float64Array {
     const { model, variables, backend } = this;
-    let scored: Scored | undefined;
-    const grads = model.gradients(batch, variables.trainable, (outputs) =>
-      differentiableLoss(this.spec.loss, backend.memory, outputs, batch.y, (result) => (scored = result)),
+    const sums = model.zeros();
+    const grads = model.gradients(batch, variables.trainable, (outputs, scoring, logits, mask) =>
+      differentiableLoss(withMask(scoring, backend.memory, mask), model.ends.metrics, backend.memory, outputs, sums, logits),
     );
     variables.takeGradients(grads, out, isFirst);
-    return { lossSum: scored!.lossSum + this.regularisation(batch.count), correct: scored!.correct };
+    sums[0]! += this.regularisation(batch.count);
+    // A loss may be no number while its slope is one, as that of a logarithm is: such a round must not count.
+    if (!Number.isFinite(sums[0])) out[0] = Number.NaN;
+    return sums;
   }
 
   /** The penalty on the weights, counted once per example like the gradient's. */
   private regularisation(count: number): number {
     return tf.tidy(() => this.model.penalties().reduce((sum, penalty) => sum + this.backend.memory.values(penalty)[0]! * count, 0));
   }
+}
+
+/** A tidy looks through what it gives back for tensors; there are none in these sums. */
+function inTidy(of: () => Float64Array): Float64Array {
+  let sums: Float64Array | undefined;
+  tf.tidy(() => {
+    sums = of();
+  });
+  return sums!;
 }

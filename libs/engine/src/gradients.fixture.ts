@@ -1,5 +1,6 @@
 /** Models that together have every layer a run may have: what each engine's gradients are compared by. */
 import type { RunSpecInput } from '@paceline/spec';
+import { ATTENTION_MODELS } from './gradients-attention.fixture.js';
 import { sequential } from './run.fixture.js';
 
 type Layer = readonly [className: string, config?: Record<string, unknown>];
@@ -114,9 +115,34 @@ export const MODELS: readonly (readonly [string, Model])[] = [
     'Conv1D',
     onRows(['Conv1D', { filters: 4, kernel_size: 3, strides: 2, activation: 'relu' }], ['Conv1D', { filters: 2, kernel_size: 2 }]),
   ],
+  [
+    'causal Conv1D, with strides and with holes',
+    onRows(
+      ['Conv1D', { filters: 4, kernel_size: 3, padding: 'causal', strides: 2, activation: 'tanh' }],
+      ['Conv1D', { filters: 3, kernel_size: 2, padding: 'causal', dilation_rate: 3 }],
+    ),
+  ],
   ['Conv2D', onImage(conv({ activation: 'relu' }), conv({ kernel_size: [3, 2], padding: 'same' }))],
   ['wide Conv2D', onImage(conv({ filters: 11, activation: 'tanh' }), conv({ filters: 17, kernel_size: [2, 3] }))],
   ['Conv2D of single pixels', onImage(conv({ filters: 5 }), conv({ filters: 9, kernel_size: 1, strides: 2, use_bias: false }))],
+  // prettier-ignore
+  ['Conv1DTranspose', onRows(
+    ['Conv1DTranspose', { filters: 3, kernel_size: 4, strides: 2, padding: 'same', activation: 'sigmoid' }],
+    ['Conv1DTranspose', { filters: 2, kernel_size: 3, kernel_regularizer: { class_name: 'L2', config: { l2: 0.1 } } }],
+  )],
+  // prettier-ignore
+  ['images that are normalised and made larger and smaller', onImage(
+    ['Normalization', { mean: [0.4], variance: [0.09] }], conv(), ['Resizing', { height: 10, width: 5 }],
+    conv({ activation: 'tanh' }), ['Resizing', { height: 3, width: 6, interpolation: 'nearest' }],
+  )],
+  ['Subtract', merged('Subtract')],
+  [
+    'global pooling that keeps its dimensions',
+    onImage(conv(), ['GlobalAveragePooling2D', { keepdims: true }], conv({ kernel_size: 1, activation: 'tanh' }), [
+      'GlobalMaxPooling2D',
+      { keepdims: true },
+    ]),
+  ],
   ['strided Conv2D', onImage(conv({ strides: 2 }), conv({ kernel_size: 4, strides: 3, padding: 'same' }))],
   ['Conv2D with channels first', onImage(['Permute', { dims: [3, 1, 2] }], conv({ data_format: 'channels_first' }))],
   ['DepthwiseConv2D', onImage(['DepthwiseConv2D', { kernel_size: 3, depth_multiplier: 2 }], ['DepthwiseConv2D', { kernel_size: 3 }])],
@@ -228,6 +254,7 @@ export const MODELS: readonly (readonly [string, Model])[] = [
     ),
   ],
   ['spatial dropout', onRows(dense(4), ['SpatialDropout1D', { rate: 0.3 }])],
+  ['spatial dropout of images', onImage(conv(), ['SpatialDropout2D', { rate: 0.3 }])],
   ['Conv3D', onVolume(conv3d({ activation: 'tanh' }), conv3d({ filters: 3, kernel_size: [2, 3, 1] }))],
   [
     'strided, padded Conv3D',
@@ -317,6 +344,7 @@ export const MODELS: readonly (readonly [string, Model])[] = [
       ],
     ),
   ],
+  ...ATTENTION_MODELS,
   ['Rescaling', onImage(conv(), ['Rescaling', { scale: -1.5, offset: 0.25 }], ['Rescaling', { scale: 2 }])],
   [
     'CenterCrop',
@@ -362,7 +390,6 @@ export const WRONG_ON_CPU: readonly (readonly [string, Model, string])[] = [
 
 /** Allowed by the schema, because Keras has them, and refused by the description, because tf.js cannot train them. */
 export const REFUSED: readonly (readonly [string, Model, string])[] = [
-  ['causal Conv1D', onRows(['Conv1D', { filters: 2, kernel_size: 3, padding: 'causal' }]), 'model.topology.config.layers.3.config.padding'],
   ['dilated Conv3D', onVolume(conv3d({ dilation_rate: [1, 2, 1] })), 'model.topology.config.layers.2.config.dilation_rate'],
   ['dilated ConvLSTM2D', onFilm(convLstm({ dilation_rate: 2 })), 'model.topology.config.layers.3.config.dilation_rate'],
   ['CenterCrop of more than there is', onImage(['CenterCrop', { height: 10, width: 3 }]), 'model.topology.config.layers.3'],

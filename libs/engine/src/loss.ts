@@ -1,113 +1,157 @@
 /**
- * Losses and metrics of the last layer's output [n, classes] against labels, as SUMS over the examples: the servers divide
- * once by the examples of the round. Value, gradient and correct count come from one pass in plain JavaScript over the
- * values where they lie: at 64 × 10 that is 10 µs, where tf.losses with its autodiff takes eleven kernels.
+ * Losses and metrics of the outputs of a model, as SUMS over the examples: the servers divide once by the examples of the round. Value, gradient and
+ * metrics come from one pass in plain JavaScript over the values where they lie: at 64 × 10 that is 10 µs, where tf.losses with its
+ * autodiff takes eleven kernels.
+ *
+ * Each loss is that of Keras 3 (keras.losses). An output [n, ..., width] counts as its mean over all axes between the first and the last. The weight of an
+ * example multiplies its loss, as sample_weight does with the reduction sum_over_batch_size: what is divided by stays the count of examples, not the
+ * sum of the weights. Metrics are not weighted. Rows that a mask leaves out count nowhere.
+ *
+ * Where the target is classes it stands for its one-hot form, which is never built; at an output of width 1 it is 0 or 1 itself.
  */
+import { addMetricSums, type MetricPlan } from '@paceline/learning';
+import { CROSSENTROPIES, HINGES } from '@paceline/spec';
 import * as tf from '@tensorflow/tfjs-core';
-import type { RunSpec } from '@paceline/spec';
+import type { BoundOutput } from './ends.js';
+import { rowLossOf } from './row-losses.js';
 import type { TensorMemory } from './tensor-memory.js';
 
-/** A type, not an interface: tf.tidy takes only what has an index signature. */
-export type Scored = {
-  /** Sum of the examples' losses, accumulated in double precision. */
-  readonly lossSum: number;
-  /** Examples whose largest output is at the label; the first of equals counts. */
-  readonly correct: number;
-};
-
-/** Scores one row and, if wanted, writes d(loss)/d(row). */
-type RowLoss = (outputs: Float32Array, at: number, classes: number, label: number, gradient: Float32Array | undefined) => number;
-
-/** Softmax cross-entropy from logits: log Σ exp(z) − z[label]; its gradient is softmax(z) − onehot. */
-const crossEntropy: RowLoss = (z, at, classes, label, gradient) => {
-  let max = z[at]!;
-  for (let c = 1; c < classes; c++) if (z[at + c]! > max) max = z[at + c]!;
-  let sum = 0;
-  for (let c = 0; c < classes; c++) sum += Math.exp(z[at + c]! - max);
-  if (gradient) {
-    for (let c = 0; c < classes; c++) gradient[at + c] = Math.exp(z[at + c]! - max) / sum - (c === label ? 1 : 0);
-  }
-  return Math.log(sum) + max - z[at + label]!;
-};
-
-/** Mean over the outputs of (output − onehot)², as Keras has it. */
-const squaredError: RowLoss = (outputs, at, classes, label, gradient) => {
-  let sum = 0;
-  for (let c = 0; c < classes; c++) {
-    const difference = outputs[at + c]! - (c === label ? 1 : 0);
-    sum += difference * difference;
-    if (gradient) gradient[at + c] = (2 * difference) / classes;
-  }
-  return sum / classes;
-};
-
-const ROW_LOSSES: Readonly<Record<RunSpec['loss'], RowLoss>> = {
-  sparseCategoricalCrossentropy: crossEntropy,
-  // The same numbers: labels are class indices here, their one-hot form is never built.
-  categoricalCrossentropy: crossEntropy,
-  meanSquaredError: squaredError,
-};
-
-function score(rowLoss: RowLoss, outputs: Float32Array, labels: Int32Array, classes: number, gradient?: Float32Array): Scored {
-  const count = outputs.length / classes;
-  let lossSum = 0;
-  let correct = 0;
-  for (let row = 0; row < count; row++) {
-    const at = row * classes;
-    const label = labels[row]!;
-    lossSum += rowLoss(outputs, at, classes, label, gradient);
-    let best = 0;
-    for (let c = 1; c < classes; c++) if (outputs[at + c]! > outputs[at + best]!) best = c;
-    if (best === label) correct++;
-  }
-  return { lossSum, correct };
+/** What an output is scored against: `targets` and `weights` of a batch, at least so long as it needs, checked by the caller. */
+export interface Scoring {
+  readonly output: BoundOutput;
+  readonly targets: Float32Array;
+  readonly weights: Float32Array | undefined;
+  /** With which the output comes (output-masks.ts): of its rows, or of so many of them together; 0 where they do not count. */
+  readonly mask?: Float32Array | undefined;
 }
 
-/** Scores without a gradient. `outputs` [n, classes] float32, `labels` at least n class indices, checked by the caller. */
+/**
+ * Which rows count, as 1 or 0; undefined where all do.
+ * @param rows of the batch
+ */
+export function maskOfRows({ output, targets, mask }: Scoring, rows: number): Float32Array | undefined {
+  const { target, width, name } = output;
+  const isPadded = target.isPadded === true;
+  if (!isPadded && !mask) return undefined;
+  const perMask = mask ? rows / mask.length : 1;
+  if (!Number.isInteger(perMask))
+    throw new RangeError(`a mask of ${mask?.length} steps does not fit the ${rows} rows of the output ${name}`);
+  const stride = target.kind === 'classes' ? 1 : width;
+  return Float32Array.from({ length: rows }, (_, row) =>
+    (mask && mask[Math.floor(row / perMask)] === 0) || (isPadded && Number.isNaN(targets[row * stride]!)) ? 0 : 1,
+  );
+}
+
+/** Logits are what a crossentropy takes for some: the output of a squared error is compared as it is. */
+export const halfOf = ({ fromLogits, loss }: Pick<BoundOutput, 'fromLogits' | 'loss'>): number =>
+  (fromLogits && CROSSENTROPIES.includes(loss)) || HINGES.includes(loss) ? 0 : 0.5;
+
+/**
+ * What the loss of a row is divided by in the sum over the examples. Without a mask an example is the mean of its rows. With one the mean is that of all rows that
+ * count, as Keras 3 takes it over a batch (`reduce_weighted_values`), times the examples. Where none counts, nothing is divided.
+ */
+export function divisorOfRow(rows: number, positions: number, mask: Float32Array | undefined): number {
+  return mask ? mask.reduce((sum, counts) => sum + counts, 0) / (rows / positions) : positions;
+}
+
+/**
+ * Adds to `sums`: the loss over the examples, then the sums of the metrics.
+ * @param logits that the outputs, probabilities, were made of: the loss and its gradient are of these then
+ */
+function score(
+  scoring: Scoring,
+  metrics: MetricPlan,
+  outputs: Float32Array,
+  sums: Float64Array,
+  gradient?: Float32Array,
+  logits?: Float32Array,
+): void {
+  const { output, targets, weights } = scoring;
+  const { target, loss, lossOptions, fromLogits, width, positions, weight } = output;
+  const rows = outputs.length / width;
+  const rowLoss = rowLossOf(loss, lossOptions, fromLogits || logits ? 'logits' : 'probabilities');
+  const scored = logits ?? outputs;
+  const isClasses = target.kind === 'classes';
+  const mask = maskOfRows(scoring, rows);
+  const divisor = divisorOfRow(rows, positions, mask);
+  let lossSum = 0;
+  for (let row = 0; row < rows; row++) {
+    const factor = (weight * (weights?.[Math.floor(row / positions)] ?? 1)) / divisor;
+    // What does not count is not looked at: it may hold anything.
+    if (factor === 0 || mask?.[row] === 0) continue;
+    const at = row * width;
+    const value = rowLoss(scored, at, width, isClasses ? targets[row]! : -1, targets, at, gradient);
+    lossSum += factor === 1 ? value : factor * value;
+    if (gradient && factor !== 1) for (let c = at; c < at + width; c++) gradient[c]! *= factor;
+  }
+  sums[0]! += lossSum;
+  addMetrics(scoring, metrics, outputs, mask, sums);
+}
+
+/** Metrics count rows alike, but for those that are asked for by the weights of examples. */
+function addMetrics(
+  { output, targets, weights }: Scoring,
+  { planned }: MetricPlan,
+  predictions: Float32Array,
+  mask: Float32Array | undefined,
+  sums: Float64Array,
+): void {
+  const { target, width, positions } = output;
+  const rows = predictions.length / width;
+  const classes = target.kind === 'classes' ? target.classes : 0;
+  const activation = activationOf(output);
+  for (const { metric, options, target: measured, at, output: of } of planned) {
+    if (of !== output.index) continue;
+    const byExample = options.weighted === true ? weights : undefined;
+    const ofRows = byExample
+      ? Float32Array.from({ length: rows }, (_, row) => byExample[Math.floor(row / positions)]! * (mask?.[row] ?? 1))
+      : mask;
+    const block = { rows, width, predictions, activation, classes, targets, weights: ofRows, columns: measured.width };
+    addMetricSums(metric, block, sums, at, options);
+  }
+}
+
+/** What makes probabilities of an output. A hinge tells by the sign, as a logit does; other losses take the output as it is. */
+function activationOf({ loss, fromLogits, width }: BoundOutput): 'softmax' | 'sigmoid' | undefined {
+  if (!(fromLogits && CROSSENTROPIES.includes(loss)) && !HINGES.includes(loss)) return undefined;
+  return width === 1 || loss === 'binaryCrossentropy' || loss === 'hinge' || loss === 'squaredHinge' ? 'sigmoid' : 'softmax';
+}
+
+/** Adds the scores of an output [n, ...] float32 to `sums`, without a gradient. */
 export function evaluateLoss(
-  loss: RunSpec['loss'],
+  scoring: Scoring,
+  metrics: MetricPlan,
   memory: Pick<TensorMemory, 'values'>,
   outputs: tf.TensorInfo,
-  labels: Int32Array,
-): Scored {
-  return score(ROW_LOSSES[loss], memory.values(outputs), labels, outputs.shape[1]!);
+  sums: Float64Array,
+  logits?: tf.TensorInfo,
+): void {
+  score(scoring, metrics, memory.values(outputs), sums, undefined, logits && memory.values(logits));
 }
 
-/**
- * For a backend that is not read while it computes: a scalar on the tape with the gradient of the loss, made from operations. Its value is 0;
- * loss and correct count come from the outputs, once they are read (`evaluateLoss`).
- */
-export function lossInOperations(loss: RunSpec['loss'], outputs: tf.Tensor, labels: Int32Array): tf.Scalar {
-  const op = tf.customGrad((x, save) => {
-    const [count, classes] = (x as tf.Tensor2D).shape;
-    const targets = tf.oneHot(tf.tensor1d(labels.subarray(0, count), 'int32'), classes, 1, 0, 'float32');
-    const gradient =
-      loss === 'meanSquaredError' ? tf.mul(tf.sub(x as tf.Tensor, targets), 2 / classes) : tf.sub(tf.softmax(x as tf.Tensor), targets);
-    (save as tf.GradSaveFunc)([gradient]);
-    return { value: tf.scalar(0), gradFunc: (_, saved) => saved[0]!.clone() };
-  });
-  return op(outputs) as tf.Scalar;
-}
+/** The same of values that lie in memory already. */
+export const addScores = (scoring: Scoring, metrics: MetricPlan, outputs: Float32Array, sums: Float64Array): void =>
+  score(scoring, metrics, outputs, sums);
 
 /**
- * The loss as a differentiable scalar on the tape, for d(sum of losses)/d(variables).
- * @param onScored is called once, in the forward pass
+ * The loss of an output as a differentiable scalar on the tape, for d(sum of losses)/d(variables). Its scores are added to `sums` in the forward pass.
+ * @param logits see LogitsBefore: the gradient goes there
  */
 export function differentiableLoss(
-  loss: RunSpec['loss'],
-  memory: TensorMemory,
+  scoring: Scoring,
+  metrics: MetricPlan,
+  memory: Pick<TensorMemory, 'values'>,
   outputs: tf.Tensor,
-  labels: Int32Array,
-  onScored: (scored: Scored) => void,
+  sums: Float64Array,
+  logits?: tf.Tensor,
 ): tf.Scalar {
   const op = tf.customGrad((x, save) => {
-    const outputsOf = x as tf.Tensor;
-    const gradient = new Float32Array(outputsOf.size);
-    const scored = score(ROW_LOSSES[loss], memory.values(outputsOf), labels, outputsOf.shape[1]!, gradient);
-    onScored(scored);
-    (save as tf.GradSaveFunc)([tf.tensor(gradient, outputsOf.shape)]);
-    // The factor is 1: nothing but this loss and the regularisation are added up to the value.
-    return { value: tf.scalar(scored.lossSum), gradFunc: (_, saved) => saved[0]!.clone() };
+    const scored = x as tf.Tensor;
+    const gradient = new Float32Array(scored.size);
+    score(scoring, metrics, memory.values(outputs), sums, gradient, logits && memory.values(scored));
+    (save as tf.GradSaveFunc)([tf.tensor(gradient, scored.shape)]);
+    // The factor is 1: nothing but losses and the regularisation are added up to the value, which nobody reads.
+    return { value: tf.scalar(0), gradFunc: (_, saved) => saved[0]!.clone() };
   });
-  return op(outputs) as tf.Scalar;
+  return op(logits ?? outputs) as tf.Scalar;
 }

@@ -6,9 +6,19 @@ import { ModelError } from './model-error.js';
 
 type Layer = tfl.layers.Layer;
 
+const TAKES_NO_MASK: ReadonlySet<string> = new Set(['MultiHeadAttention', 'TokenAndPositionEmbedding']);
+/** They use a mask, and their output has none. */
+const ENDS_MASKS: ReadonlySet<string> = new Set(['GlobalAveragePooling1D']);
+
 /** @throws ModelError */
-export function checkPlacement({ model, pathOf }: BuiltModel): void {
+export function checkPlacement({ model, plan, pathOf }: BuiltModel): void {
+  const masked = new Set(plan.layers.filter(({ isMasked }) => isMasked).map(({ name }) => name));
   for (const layer of model.layers) {
+    if (masked.has(layer.name) && !sourcesOf(layer).some((source) => givesMask(source)))
+      throw new ModelError(
+        `${pathOf(layer.name)}.inbound_nodes`,
+        'is called with a mask that no layer in front of it passes on: leave the argument mask out, or keep to layers that pass masks on',
+      );
     for (const part of withInner(layer)) {
       const name = part.getClassName();
       if (name === 'CategoryEncoding') {
@@ -19,6 +29,11 @@ export function checkPlacement({ model, pathOf }: BuiltModel): void {
             `CategoryEncoding has no gradient, and layer ${trained.name} in front of it has weights: put it in front of all layers with weights`,
           );
       }
+      if (TAKES_NO_MASK.has(name) && sourcesOf(layer).some((source) => givesMask(source)))
+        throw new ModelError(
+          pathOf(layer.name),
+          `${name} takes no mask, and one comes to it: use mask_zero: false, and no Masking layer in front of it`,
+        );
       if (name === 'ConvLSTM2D' && !keepsSize(part) && sourcesOf(layer).some((source) => givesMask(source)))
         throw new ModelError(
           pathOf(layer.name),
@@ -54,12 +69,13 @@ interface Masking {
 }
 
 /** Whether a mask leaves a layer: one that it makes, or one that it passes on. */
-function givesMask(layer: Layer, seen: Set<Layer> = new Set()): boolean {
+export function givesMask(layer: Layer, seen: Set<Layer> = new Set()): boolean {
   if (seen.has(layer)) return false;
   seen.add(layer);
   const { supportsMasking, maskZero, cell, forwardLayer, returnSequences } = layer as unknown as Masking;
   if (layer.getClassName() === 'Masking' || maskZero === true) return true;
-  const endsHere = !supportsMasking || ((cell ?? forwardLayer) !== undefined && returnSequences !== true);
+  const endsHere =
+    !supportsMasking || ENDS_MASKS.has(layer.getClassName()) || ((cell ?? forwardLayer) !== undefined && returnSequences !== true);
   return !endsHere && sourcesOf(layer).some((source) => givesMask(source, seen));
 }
 

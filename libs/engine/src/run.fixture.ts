@@ -1,6 +1,6 @@
 /** What the engine's tests share: specs, engines loaded with initial values, made-up batches, bit comparison. */
 import { createInitialValues, createLayout, type Layout } from '@paceline/learning';
-import { parseRunSpec, type LayerTopology, type ModelDescription, type RunSpec, type RunSpecInput } from '@paceline/spec';
+import { parseRunSpec, type LayerTopology, type ModelDescription, type RowFormat, type RunSpec, type RunSpecInput } from '@paceline/spec';
 import { describeModel } from './describe.js';
 import { createEngine, type Batch, type Engine } from './engine.js';
 
@@ -28,11 +28,18 @@ export const sequential = (
   },
 });
 
-export async function loadedEngine(input: RunSpecInput, tensorflowPackage?: string): Promise<Loaded> {
+/** Rows like those of MNIST. */
+export const IMAGES: RowFormat = {
+  inputs: [{ name: 'image', shape: [28, 28, 1] }],
+  targets: [{ name: 'label', kind: 'classes', shape: [], classes: 10 }],
+  isWeighted: false,
+};
+
+export async function loadedEngine(input: RunSpecInput, tensorflowPackage?: string, format = IMAGES): Promise<Loaded> {
   const spec = specOf(input);
-  const description = await describeModel(spec);
+  const description = await describeModel(spec, format);
   const layout = createLayout(description);
-  const engine = await createEngine({ spec, description, layout, tensorflowPackage });
+  const engine = await createEngine({ spec, description, format, layout, tensorflowPackage });
   const flat = new Float32Array(new SharedArrayBuffer(layout.totalLength * 4));
   createInitialValues(description, spec.seed).fill(0, flat);
   engine.load(flat);
@@ -45,16 +52,16 @@ export function batchOf(count: number, seed = 1): Batch {
   const next = (): number => (state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0) / 2 ** 32;
   for (let i = 0; i < 8; i++) next();
   return {
-    x: Float32Array.from({ length: count * 784 }, next),
-    y: Int32Array.from({ length: count }, () => Math.floor(next() * 10)),
+    inputs: [Float32Array.from({ length: count * 784 }, next)],
+    targets: [Float32Array.from({ length: count }, () => Math.floor(next() * 10))],
     count,
   };
 }
 
 /** Rows [from, to) of a batch. */
-export const rowsOf = ({ x, y }: Batch, from: number, to: number): Batch => ({
-  x: x.subarray(from * 784, to * 784),
-  y: y.subarray(from, to),
+export const rowsOf = ({ inputs, targets }: Batch, from: number, to: number): Batch => ({
+  inputs: [inputs[0]!.subarray(from * 784, to * 784)],
+  targets: [targets[0]!.subarray(from, to)],
   count: to - from,
 });
 

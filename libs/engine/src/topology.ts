@@ -5,10 +5,15 @@
  * camelCase, every layer with a unique name, edges as [layer, node, tensor] triples.
  *
  * Names are filled in here because tf.js would count them per process: the second `dense` of a process must not be
- * called differently from the first, names are part of the layout.
+ * called differently from the first, names are part of the layout. Models among the layers become layers of the one
+ * model (`nested.ts`).
  */
-import { fieldsOf, layersOf, type LayerTopology, type ModelTopology } from '@paceline/spec';
+import { fieldsOf, isModelClass, layersOf, type LayerTopology, type ModelTopology } from '@paceline/spec';
+import { isAttentionArgument, namedTensors, settingsOfCalls } from './attention-calls.js';
+import { takeTrainable } from './frozen.js';
 import { ModelError } from './model-error.js';
+import { TopologyMasks } from './masks.js';
+import { flattened } from './nested.js';
 import { checkSettings } from './settings/check-settings.js';
 import { configOf, dialectOf, type Dialect } from './settings/dialect.js';
 
@@ -16,11 +21,25 @@ export type Edge = readonly [layer: string, node: number, tensor: number];
 
 export interface PlannedLayer {
   readonly className: string;
+  /** Unique in the model; with the names of the nested models that it stands in, `encoder/dense`. */
   readonly name: string;
   /** camelCase config for the tf.js constructor, with the name in it. */
   readonly config: Record<string, unknown>;
   /** One entry per call of the layer, each with the tensors it is called on. Empty for Sequential and for inputs. */
   readonly calls: readonly (readonly Edge[])[];
+  /** The field of the run spec. */
+  readonly path: string;
+  /** It, or a model that it stands in, is not `trainable`. */
+  readonly isFrozen?: boolean;
+  /** Keras says at its calls that a mask comes to it. */
+  readonly isMasked?: boolean;
+}
+
+/** What a nested model says of the shape of a tensor that it is called on. */
+export interface Joint {
+  readonly edge: Edge;
+  /** With the batch. */
+  readonly shape: readonly unknown[];
   /** The field of the run spec. */
   readonly path: string;
 }
@@ -30,6 +49,22 @@ export interface PlannedModel {
   readonly layers: readonly PlannedLayer[];
   readonly inputs: readonly Edge[];
   readonly outputs: readonly Edge[];
+  /** Names of the ends, where they are not those of the layers: an output of a nested model bears the name of that model. */
+  readonly endNames?: { readonly inputs: readonly string[]; readonly outputs: readonly string[] };
+  readonly joints?: readonly Joint[];
+}
+
+/** A model as its topology says it: some of its layers may be models. */
+export interface ModelPlan extends Omit<PlannedModel, 'layers' | 'endNames' | 'joints'> {
+  readonly layers: readonly (PlannedLayer | NestedPlan)[];
+}
+
+export interface NestedPlan {
+  readonly model: ModelPlan;
+  readonly name: string;
+  readonly calls: PlannedLayer['calls'];
+  readonly path: string;
+  readonly isFrozen: boolean;
 }
 
 const LAYER_NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$/;
@@ -45,24 +80,31 @@ const snakeCase = (className: string): string =>
 /** Plans every layer of a topology. Throws {@link ModelError} with the field's path. `root` is the path of the topology. */
 export function planTopology(topology: ModelTopology, root: string): PlannedModel {
   refuseInherited(topology, root);
+  const dialect = dialectOf(topology);
+  const plan = planOf(topology, root, dialect);
+  checkSettings(topology, root, dialect);
+  return flattened(plan, root);
+}
+
+function planOf(topology: ModelTopology, root: string, dialect: Dialect): ModelPlan {
   const listed = topology.config['layers'] as readonly LayerTopology[];
   const sequential = topology.class_name === 'Sequential';
-  const dialect = dialectOf(topology);
   const names = new Set<string>();
-  const layers = listed.map((layer, index) => {
+  const masks = new TopologyMasks(listed);
+  const layers = listed.flatMap((layer, index): (PlannedLayer | NestedPlan)[] => {
     const path = `${root}.config.layers.${index}`;
     const name = nameOf(layer, index, path, names);
-    const config = configOf(layer.class_name, layer.config, dialect);
+    if (masks.isOperation(name)) return [];
+    const calls = sequential ? [] : callsOf(layer, `${path}.inbound_nodes`, dialect, masks);
+    if (isModelClass(layer.class_name))
+      return [{ model: planOf(layer, path, dialect), name, calls, path, isFrozen: layer.config['trainable'] === false }];
+    const config = Object.assign(configOf(layer.class_name, layer.config, dialect), settingsOfCalls(layer, path));
     moveBatchShape(config);
-    return {
-      className: layer.class_name,
-      name,
-      config: { ...config, name },
-      calls: sequential ? [] : callsOf(layer.inbound_nodes, `${path}.inbound_nodes`, dialect),
-      path,
-    };
+    if (layer.class_name === 'InputLayer') delete config['dtype']; // class indices and token ids are float32 too, and cast by the layers that take them
+    const isFrozen = takeTrainable(config, `${path}.config`);
+    const planned = { className: layer.class_name, name, config: Object.assign(config, { name }), calls, path };
+    return [Object.assign(planned, isFrozen && { isFrozen }, isCalledWithMask(layer) && { isMasked: true })];
   });
-  checkSettings(topology, root, dialect);
   if (sequential) return { sequential, layers, inputs: [], outputs: [] };
   return {
     sequential,
@@ -108,25 +150,42 @@ function isEdge(value: unknown): value is [string, number, number] {
 }
 const edge = (value: [string, number, number]): Edge => [value[0], value[1], value[2]];
 
-/** `input_layers` / `output_layers`: a list of triples, or in Keras 3 one bare triple. */
+/** `input_layers` / `output_layers`: a list of triples, or in Keras 3 one bare triple, or triples by their names. */
 function endsOf(value: unknown, path: string): Edge[] {
   if (isEdge(value)) return [edge(value)];
+  if (isObject(value)) return endsOf(Object.values(value), path);
   if (Array.isArray(value) && value.length > 0 && value.every(isEdge)) return value.map(edge);
   throw new ModelError(path, 'must be a list of [layer name, node index, tensor index]');
 }
 
-function callsOf(nodes: unknown, path: string, dialect: Dialect): Edge[][] {
+function callsOf(
+  { class_name: className, inbound_nodes: nodes }: LayerTopology,
+  path: string,
+  dialect: Dialect,
+  masks: TopologyMasks,
+): Edge[][] {
   if (nodes === undefined || nodes === null) return [];
   if (!Array.isArray(nodes)) throw new ModelError(path, 'must be a list of the calls of the layer');
   return nodes.map((node: unknown, index) => {
-    const edges = isObject(node) ? historiesIn(node['args']) : Array.isArray(node) ? node : [];
+    const edges = isObject(node)
+      ? historiesIn([node['args'], ...namedTensors(className, node['kwargs'])])
+      : Array.isArray(node)
+        ? node
+        : [];
+    if (isObject(node) && edges.includes(null))
+      throw new ModelError(
+        `${path}.${index}`,
+        'the layer is called on something that is no tensor of the model: make it a layer, such as Rescaling',
+      );
     if (edges.length === 0 || !edges.every(isEdge)) {
       throw new ModelError(`${path}.${index}`, 'must be a list of [layer name, node index, tensor index, {}]');
     }
+    masks.refuseAsInput(edges, `${path}.${index}`);
     const given = isObject(node) ? [node['kwargs']] : edges.map((tensor) => (tensor as readonly unknown[])[3]);
-    for (const name of given.flatMap(argumentsIn)) {
+    for (const [name, value] of given.flatMap(argumentsIn)) {
       // What Keras 3 writes there gives way to what fit says.
       if (name === 'training' && dialect === 'keras3') continue;
+      if (isAttentionArgument(className, name, value) || (!isModelClass(className) && masks.isMade(name, value))) continue;
       throw new ModelError(
         `${path}.${index}`,
         `the layer is called with ${JSON.stringify(name.slice(0, 60))}, which is not supported: leave it out`,
@@ -136,9 +195,12 @@ function callsOf(nodes: unknown, path: string, dialect: Dialect): Edge[][] {
   });
 }
 
-/** Names of the arguments of a call beside its tensors. Null is the same as none. */
-const argumentsIn = (given: unknown): string[] =>
-  isObject(given) ? Object.entries(given).flatMap(([name, value]) => (value === null ? [] : [name])) : [];
+const isCalledWithMask = ({ inbound_nodes: nodes }: LayerTopology): boolean =>
+  (nodes ?? []).some((node) => isObject(node) && isObject(node['kwargs']) && isObject(node['kwargs']['mask']));
+
+/** The arguments of a call beside its tensors. Null is the same as none. */
+const argumentsIn = (given: unknown): [name: string, value: unknown][] =>
+  isObject(given) ? Object.entries(given).filter(([, value]) => value !== null) : [];
 
 /** Keras 3 hides the edges in `{class_name: '__keras_tensor__', config: {keras_history}}`, in nested argument lists. */
 function historiesIn(args: unknown): unknown[] {

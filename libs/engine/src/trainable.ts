@@ -1,10 +1,9 @@
-/** Can this model be trained on this engine with this loss? Answered from tables, without running anything. */
+/** Can this model be trained on this engine? Answered from tables, without running anything. */
 import { fieldsOf, layersOf, type RunSpec } from '@paceline/spec';
 import type { BuiltModel } from './build-model.js';
 import { ModelError } from './model-error.js';
 import { checkPlacement } from './placement.js';
 import { configOf, dialectOf } from './settings/dialect.js';
-import type { PlannedModel } from './topology.js';
 
 interface Gap {
   readonly layers: readonly string[];
@@ -17,12 +16,6 @@ interface Gap {
 
 /** What tf.js 4.22 cannot differentiate, found by training every allowed layer on every engine (gradients.test.ts). */
 const GAPS: readonly Gap[] = [
-  {
-    layers: ['Conv1D'],
-    key: 'padding',
-    applies: (config) => config['padding'] === 'causal',
-    message: 'tf.js has no causal padding: pad the input and use "valid"',
-  },
   {
     layers: ['UpSampling2D'],
     applies: (config, engine) => engine === 'cpu' && config['interpolation'] !== 'bilinear',
@@ -49,13 +42,8 @@ const GAPS: readonly Gap[] = [
 ];
 
 /** @throws ModelError */
-export function checkTrainable(
-  built: BuiltModel,
-  plan: PlannedModel,
-  root: string,
-  spec: Pick<RunSpec, 'model' | 'loss' | 'engine'>,
-): void {
-  if (typeof spec.model !== 'string') {
+export function checkTrainable(built: BuiltModel, root: string, spec: Pick<RunSpec, 'model' | 'engine'>): void {
+  if (spec.model !== undefined && typeof spec.model !== 'string') {
     const dialect = dialectOf(spec.model.topology);
     for (const { layer, path } of layersOf(spec.model.topology)) {
       const config = configOf(layer.class_name, layer.config, dialect);
@@ -66,13 +54,4 @@ export function checkTrainable(
     }
   }
   checkPlacement(built);
-  const last = built.model.outputs[0]!.sourceLayer;
-  const planned = plan.layers.find((layer) => layer.name === last.name);
-  const isSoftmax = planned?.className === 'Softmax' || planned?.config['activation'] === 'softmax';
-  if (isSoftmax && spec.loss !== 'meanSquaredError') {
-    throw new ModelError(
-      planned?.path ?? root,
-      `the loss ${spec.loss} takes logits, but the model ends in a softmax: use activation "linear" there (the loss applies the softmax)`,
-    );
-  }
 }

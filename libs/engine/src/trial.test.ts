@@ -2,8 +2,9 @@ import { parseRunSpec } from '@paceline/spec';
 import * as tf from '@tensorflow/tfjs-core';
 import { expect, it, onTestFinished } from 'vitest';
 import { startBackend } from './backend.js';
-import { batchOf } from './run.fixture.js';
-import { agreesWithWasm, runTrial, trialExamples, trialRows } from './trial.js';
+import { batchOf, IMAGES } from './run.fixture.js';
+import { agreesWithWasm, runTrial } from './trial.js';
+import { trialExamples, trialRows } from './trial-request.js';
 
 const specOf = (model: 'mlp' | 'cnn', globalBatch: number, replicas = 1) => {
   const parsed = parseRunSpec({ model, globalBatch, replicas });
@@ -13,7 +14,7 @@ const specOf = (model: 'mlp' | 'cnn', globalBatch: number, replicas = 1) => {
 
 it('an engine that computes what wasm computes passes; one that does not is told from it', async () => {
   await startBackend('cpu');
-  const request = { spec: specOf('mlp', 4), backend: 'cpu' } as const;
+  const request = { spec: specOf('mlp', 4), format: IMAGES, backend: 'cpu' } as const;
   await expect(agreesWithWasm(request)).resolves.toBeUndefined();
   const right = tf.getKernel(tf.BatchMatMul, 'cpu')!;
   tf.unregisterKernel(tf.BatchMatMul, 'cpu');
@@ -37,7 +38,7 @@ it('takes the rows that it is given, or as many as a micro-batch has', async () 
   const spec = specOf('mlp', 100, 5);
   expect(trialExamples(spec)).toBe(20);
   expect(trialExamples(specOf('mlp', 60_000))).toBe(256);
-  const request = { spec, backend: 'wasm', measureMs: 1 } as const;
+  const request = { spec, format: IMAGES, backend: 'wasm', measureMs: 1 } as const;
   expect((await runTrial(request)).examples).toBe(20);
-  expect((await runTrial({ ...request, rows: trialRows({ ...batchOf(12), count: 7 }) })).examples).toBe(7);
+  expect((await runTrial({ ...request, rows: trialRows({ ...batchOf(12), count: 7 }, IMAGES) })).examples).toBe(7);
 });

@@ -3,52 +3,15 @@
  * library of the wrong build may take its process down, and because two engines in one thread would share their heap and their clock.
  */
 import { createInitialValues, createLayout, type Layout } from '@paceline/learning';
-import type { BackendName, ModelDescription, RunSpec } from '@paceline/spec';
-import type { EngineDevice } from './backend.js';
+import { fieldLength, type BackendName, type RowFormat } from '@paceline/spec';
 import { describeModel } from './describe.js';
 import { createEngine, type Batch, type Engine } from './engine.js';
 import { EngineUnavailableError } from './engine-unavailable.js';
-import { answerOf } from './program.js';
+import { trialExamples, type TrialRequest, type TrialResult, type TrialRows } from './trial-request.js';
 
-export interface TrialRequest {
-  readonly spec: RunSpec;
-  readonly backend: BackendName;
-  readonly tensorflowPackage?: string | undefined;
-  readonly webgpuPackage?: string | undefined;
-  /** Rows of the run's dataset, whose zeros some engines leave out; made-up ones, all dense, when there are none. */
-  readonly rows?: TrialRows | undefined;
-  /** Whether its gradient is compared with wasm's before. */
-  readonly check?: boolean;
-  /** Measured for so long, at least three steps; the first one, which packs and compiles, is not counted. */
-  readonly measureMs: number;
-}
-
-/** Rows as JSON can carry them. */
-export interface TrialRows {
-  /** Float32, little-endian, in base64. */
-  readonly x: string;
-  readonly y: readonly number[];
-}
-
-export interface TrialResult {
-  readonly backend: BackendName;
-  readonly fingerprint: string;
-  readonly devices: readonly EngineDevice[];
-  /** Examples of one step, and its milliseconds: the median, and the fastest, which other work on the machine disturbs least. */
-  readonly examples: number;
-  readonly msPerStep: number;
-  readonly fastestMs: number;
-}
-
-/** A step is small enough to be repeated and large enough to be like the run's. */
-const MAX_EXAMPLES = 256;
 const MAX_STEPS = 1000;
 /** Of the largest value of a variable's gradient: engines round differently, GPUs also in fewer bits. */
 const MOST_APART = 0.01;
-
-/** Examples of a trial's step: those of a micro-batch of the run, up to a bound. */
-export const trialExamples = ({ globalBatch, replicas, strategy }: RunSpec): number =>
-  Math.max(1, Math.min(MAX_EXAMPLES, Math.ceil(globalBatch / replicas / strategy.accumulate)));
 
 /** @throws EngineUnavailableError, ModelError */
 export async function runTrial(request: TrialRequest): Promise<TrialResult> {
@@ -105,13 +68,13 @@ interface Prepared {
 }
 
 async function prepare(request: Omit<TrialRequest, 'measureMs' | 'check'>): Promise<Prepared> {
-  const { spec, backend, tensorflowPackage, webgpuPackage } = request;
-  const description = await describeModel(spec);
+  const { spec, format, backend, tensorflowPackage, webgpuPackage } = request;
+  const description = await describeModel(spec, format);
   const layout = createLayout(description);
-  const engine = await createEngine({ spec, backend, tensorflowPackage, webgpuPackage, description, layout });
+  const engine = await createEngine({ spec, backend, tensorflowPackage, webgpuPackage, description, format, layout });
   const flat = new Float32Array(layout.totalLength);
   createInitialValues(description, spec.seed).fill(0, flat);
-  const batch = request.rows ? batchFrom(request.rows) : madeUp(trialExamples(spec), description);
+  const batch = request.rows ? batchFrom(request.rows) : madeUp(trialExamples(spec), format);
   const out = new Float32Array(layout.totalLength);
   const step = (round: number): Float32Array => {
     engine.load(flat);
@@ -123,33 +86,21 @@ async function prepare(request: Omit<TrialRequest, 'measureMs' | 'check'>): Prom
   return { engine, step, examples: batch.count, layout };
 }
 
-const batchFrom = ({ x, y }: TrialRows): Batch => {
-  const bytes = Uint8Array.from(Buffer.from(x, 'base64'));
-  return { x: new Float32Array(bytes.buffer), y: Int32Array.from(y), count: y.length };
+const batchFrom = ({ inputs, targets, weights, count }: TrialRows): Batch => {
+  const floats = (text: string): Float32Array => new Float32Array(Uint8Array.from(Buffer.from(text, 'base64')).buffer);
+  return { inputs: inputs.map(floats), targets: targets.map(floats), weights: weights === undefined ? undefined : floats(weights), count };
 };
 
-function madeUp(count: number, { inputShape, outputShape }: ModelDescription): Batch {
-  const size = inputShape.reduce((a, b) => a * b, 1);
+function madeUp(count: number, { inputs, targets, isWeighted }: RowFormat): Batch {
+  const values = (length: number): Float32Array => Float32Array.from({ length: count * length }, (_, i) => ((i * 7919) % 1000) / 1000);
   return {
-    x: Float32Array.from({ length: count * size }, (_, i) => ((i * 7919) % 1000) / 1000),
-    y: Int32Array.from({ length: count }, (_, i) => i % outputShape[0]!),
+    inputs: inputs.map((field) => values(fieldLength(field))),
+    targets: targets.map((field) =>
+      field.kind === 'values'
+        ? values(fieldLength(field))
+        : Float32Array.from({ length: count * fieldLength(field) }, (_, i) => i % field.classes),
+    ),
+    weights: isWeighted ? new Float32Array(count).fill(1) : undefined,
     count,
   };
-}
-
-/** For `rows` of a request. */
-export const trialRows = ({ x, y, count }: Batch): TrialRows => {
-  const floats = x.subarray(0, (x.length / y.length) * count);
-  return { x: Buffer.from(floats.buffer, floats.byteOffset, floats.byteLength).toString('base64'), y: [...y.subarray(0, count)] };
-};
-
-/** @throws EngineUnavailableError with what the process said last */
-export function runTrialInProcess(request: TrialRequest, env: NodeJS.ProcessEnv, deadlineMs: number): Promise<TrialResult> {
-  return answerOf<TrialResult>(
-    new URL('./trial-process.js', import.meta.url),
-    request,
-    `a trial of the ${request.backend} engine`,
-    env,
-    deadlineMs,
-  );
 }

@@ -1,5 +1,6 @@
 /** The model's variables and the flat vector: parameters in, gradients and state out, one memcpy each. */
 import type { Layout, LayoutVariable } from '@paceline/learning';
+import { matchesPatterns } from '@paceline/spec';
 import type * as tf from '@tensorflow/tfjs-core';
 import type { BuiltWeight } from './build-model.js';
 import type { TensorMemory } from './tensor-memory.js';
@@ -10,6 +11,7 @@ interface Placed {
 }
 
 export class VariableStore {
+  /** Those that get a gradient: without the frozen ones. */
   readonly trainable: tf.Variable[];
   private readonly placed: readonly Placed[];
   /** The state as it was loaded: batch normalisation overwrites its variables in every training call. */
@@ -19,12 +21,14 @@ export class VariableStore {
     private readonly layout: Layout,
     weights: readonly BuiltWeight[],
     private readonly memory: TensorMemory,
+    freeze?: readonly string[],
   ) {
     this.placed = weights.map((weight, i) => ({ place: layout.variables[i]!, tensor: weight.variable!.read() as tf.Variable }));
     if (layout.variables.length !== weights.length || this.placed.some(({ place, tensor }) => place.length !== tensor.size)) {
       throw new Error('the layout is not the one of this model');
     }
-    this.trainable = this.placed.filter(({ place }) => place.section === 'trainable').map(({ tensor }) => tensor);
+    const isTrained = ({ section, path }: LayoutVariable): boolean => section === 'trainable' && !matchesPatterns(freeze, path);
+    this.trainable = this.placed.filter(({ place }) => isTrained(place)).map(({ tensor }) => tensor);
     this.loadedState = new Float32Array(layout.stateLength);
   }
 
@@ -65,7 +69,7 @@ export class VariableStore {
       if (place.section !== 'trainable') break;
       const gradient = grads[tensor.name];
       if (!gradient) {
-        // The loss does not depend on this variable.
+        // It is frozen, or the loss does not depend on it.
         if (isFirst) out.fill(0, place.offset, place.offset + place.length);
         continue;
       }
@@ -79,6 +83,6 @@ export class VariableStore {
   }
 
   private placedState(): readonly Placed[] {
-    return this.placed.slice(this.trainable.length);
+    return this.placed.filter(({ place }) => place.section === 'state');
   }
 }

@@ -61,6 +61,18 @@ test('whatever of a checkpoint may be stored without its acknowledgement having 
   expect(await swept()).toEqual([20, 30]);
 });
 
+test('what the control plane has dropped, since the attempt is over for it, is nothing that it knows', async () => {
+  const { journal, tell, swept } = publishing();
+  tell(10);
+  journal.batch();
+  journal.acknowledge(1);
+  tell(20);
+  tell(30);
+  journal.batch();
+  journal.acknowledge(3, false);
+  expect([journal.pending, await swept()]).toEqual([0, [10, 20, 30]]);
+});
+
 test('a checkpoint that goes before anybody was told of it is never told of', async () => {
   const { journal, tell, swept } = publishing();
   tell(10);

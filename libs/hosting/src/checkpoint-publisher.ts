@@ -13,7 +13,7 @@ export interface CheckpointPublisherOptions {
   /** The manifest of the checkpoint that the attempt began with. */
   readonly parent: Manifest | undefined;
   /** That tells the control plane of them. */
-  readonly journal: Pick<Journal, 'acknowledgedNumber' | 'lastNumber' | 'withdraw'>;
+  readonly journal: Pick<Journal, 'storedNumber' | 'lastNumber' | 'withdraw'>;
   nowMs(): number;
 }
 
@@ -41,6 +41,13 @@ export class CheckpointPublisher {
     return { bytes: cut.files.reduce((sum, { bytes }) => sum + bytes, 0), sha256, loss: cut.loss };
   }
 
+  /** Where the generation of `round` lies that this attempt descends from, or has written. */
+  idOf(round: number): { readonly attempt: number; readonly round: number } {
+    const { job } = this.options;
+    const own = this.lineage.filter(({ runId }) => runId === undefined || runId === job.runId);
+    return { attempt: own.find((part) => round <= part.round)?.attempt ?? job.attempt, round };
+  }
+
   /** The journal tells the control plane of the checkpoint of `round`, with its last entry at the latest; or the coordinator before has told it. */
   told(round: number, toldAs = this.options.journal.lastNumber): void {
     this.published.push({ round, toldAs });
@@ -61,8 +68,8 @@ export class CheckpointPublisher {
 
   /** The newest checkpoint of this attempt that the control plane knows for certain. */
   private known(): Published | undefined {
-    const { acknowledgedNumber } = this.options.journal;
-    return this.published.filter(({ toldAs }) => toldAs <= acknowledgedNumber).at(-1);
+    const { storedNumber } = this.options.journal;
+    return this.published.filter(({ toldAs }) => toldAs <= storedNumber).at(-1);
   }
 
   private mayGo({ attempt, round }: CheckpointId): boolean {
@@ -109,6 +116,8 @@ export class CheckpointPublisher {
       residuals: [],
       loss: cut.loss,
       reason: cut.reason,
+      ...(cut.course === undefined ? {} : { course: cut.course }),
+      ...(cut.isBest ? { isBest: true } : {}),
       shards: [...cut.files],
     };
   }

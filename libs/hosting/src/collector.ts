@@ -5,7 +5,9 @@
 import { FrameType, ProtocolError, type FrameHeader } from '@paceline/protocol';
 import type { Clock, Connection, FrameNumbers } from '@paceline/exchange';
 import { createWeightsDigest, type Layout } from '@paceline/learning';
+import type { CheckpointReader } from '@paceline/storage';
 import type { WeightsFiles } from './server-context.js';
+import { parametersName } from './snapshot.js';
 
 const WINDOW_CHUNKS = 8;
 /** How often it looks at its deadline. */
@@ -16,6 +18,8 @@ export interface CollectorOptions {
   readonly clock: Clock;
   readonly files: WeightsFiles;
   readonly generation: number;
+  /** A checkpoint that has the weights; without it they are asked of the servers. */
+  readonly stored?: Pick<CheckpointReader, 'tensor'> | undefined;
   /** Owner of each chunk. */
   serverOf(chunk: number): number;
   connectionTo(server: number): Connection;
@@ -67,9 +71,9 @@ export class WeightsCollector {
     try {
       let asked = 0;
       for (const { index } of layout.chunks) {
-        while (asked < layout.chunks.length && asked < index + WINDOW_CHUNKS) this.ask(asked++);
-        const bytes = await this.take(index);
-        digest.update(new Float32Array(bytes.buffer as ArrayBuffer));
+        while (!this.options.stored && asked < layout.chunks.length && asked < index + WINDOW_CHUNKS) this.ask(asked++);
+        const bytes = this.options.stored ? await this.options.stored.tensor(parametersName(index)) : await this.take(index);
+        digest.update(new Float32Array(bytes.buffer as ArrayBuffer, bytes.byteOffset, bytes.byteLength / 4));
         await writer?.append(bytes);
       }
       await writer?.finish();

@@ -2,24 +2,29 @@
 import {
   Journal,
   PacedTick,
+  UNMEASURED,
   type CancelTimer,
   type CompletedCut,
   type Connection,
-  type EvaluationResult,
+  type CoordinatorOptions,
   type FrameReceiver,
+  type Measures,
   type Outcome,
   type Succession,
 } from '@paceline/exchange';
 import type { PlacementJob, RunResult } from '@paceline/jobs';
 import { shardChunks, type Layout, type Schedule } from '@paceline/learning';
 import { ProtocolError, checkAttempt } from '@paceline/protocol';
-import type { Manifest } from '@paceline/storage';
+import type { RunSpec } from '@paceline/spec';
+import type { CheckpointReader, Manifest } from '@paceline/storage';
 import { CheckpointPublisher } from './checkpoint-publisher.js';
 import { WeightsCollector } from './collector.js';
 import { createCoordinator, type CoordinatorMachine } from './coordinator-machine.js';
 import { JournalPublisher } from './journal-publisher.js';
+import { measuresOf } from './run-measures.js';
 import type { ServerContext } from './server-context.js';
 import { examplesOf } from './shard-machine.js';
+import { parametersName } from './snapshot.js';
 
 const TICK_MS = 100;
 /** While nobody answers that could promote a standby, servers and workers are not kept for longer. */
@@ -38,6 +43,13 @@ export interface Successor {
   /** Highest journal number of the coordinator before that is stored. */
   readonly storedN: number;
 }
+
+const cutsOf = ({ checkpoint: { everyRounds = 0, everySeconds, final } }: RunSpec): NonNullable<CoordinatorOptions['cuts']> => ({
+  everyRounds,
+  everyMs: everySeconds * 1000,
+  final,
+  deadlineMs: CUT_DEADLINE_MS,
+});
 
 export class CoordinatorHost {
   readonly machine: CoordinatorMachine;
@@ -62,7 +74,7 @@ export class CoordinatorHost {
     private readonly context: ServerContext,
     private readonly weightsFile: string | null,
     /** The manifest of the checkpoint that the attempt begins with. */
-    parent: Manifest | undefined,
+    private readonly parent: Manifest | undefined,
     private readonly hooks: {
       /** Runs what may fail for this run alone. */
       guard(act: () => void): void;
@@ -72,14 +84,15 @@ export class CoordinatorHost {
       readonly successor?: Successor;
     },
   ) {
-    const { spec } = job;
-    const { clock } = context;
+    const [{ spec, data }, { clock }] = [job, context];
     this.paced = new PacedTick(clock);
     for (let server = 0; server < job.servers; server++)
       for (const chunk of shardChunks(layout, job.servers, server)) this.serverOfChunk.set(chunk, server);
     const { successor } = hooks;
     const nowMs = (): number => context.wallMs();
-    const journal = (this.journal = new Journal({ now: nowMs, ...(successor ? { storedN: successor.storedN } : {}) }));
+    const measures = measuresOf(job, schedule, parent);
+    const { means } = measures.measured;
+    const journal = (this.journal = new Journal({ now: nowMs, means, ...(successor ? { storedN: successor.storedN } : {}) }));
     this.checkpoints = new CheckpointPublisher({ job, layout, schedule, parent, journal, nowMs, checkpoints: context.checkpoints });
     // What the coordinator before has told stays the newest that the control plane knows, until something of this one is.
     const told = successor?.succession.newest ?? 0;
@@ -88,12 +101,7 @@ export class CoordinatorHost {
       attempt: job.attempt,
       firstRound: parent?.round ?? 0,
       ...(parent ? { firstLedger: parent.ledger } : {}),
-      cuts: {
-        everyRounds: spec.checkpoint.everyRounds ?? 0,
-        everyMs: spec.checkpoint.everySeconds * 1000,
-        final: spec.checkpoint.final,
-        deadlineMs: CUT_DEADLINE_MS,
-      },
+      cuts: cutsOf(spec),
       ...(successor ? { succession: successor.succession } : {}),
       serverBack: (index) => this.collector?.askAgain(index),
       publishCut: (cut) => void this.publishCut(cut),
@@ -107,13 +115,14 @@ export class CoordinatorHost {
         epochOf: (round) => schedule.round(round).epoch,
         replicaExamples: examplesOf(schedule, spec.replicas),
       },
-      evalExamples: job.evalExamples,
+      evalExamples: data.evalExamples,
+      ...measures,
       journal: this.journal,
       now: () => this.paced.now(),
       stepDeadlineMs: spec.stepDeadlineMs,
       fingerprint: job.fingerprint,
       mixedEngines: spec.engine === 'mixed',
-      collectWeights: (evaluation) => void this.collect(evaluation),
+      collectWeights: (...args) => void this.collect(...args),
       whenFinal: (act) => this.conclude(act),
       onOver: (outcome) => this.over(outcome),
     });
@@ -278,18 +287,46 @@ export class CoordinatorHost {
     await this.sweep();
   }
 
-  private async collect(evaluation: EvaluationResult): Promise<void> {
+  /** The best checkpoint, from before the attempt. It may be damaged, or never have been written: then the run ends with its last weights, and says so. */
+  private async openBest(round: number): Promise<CheckpointReader | undefined> {
+    const { job, checkpoints, context, journal } = this;
+    const id = checkpoints.idOf(round);
+    try {
+      const reader = await context.checkpoints.open({ runId: job.runId, ...id });
+      // All of it is looked at before the first of it is written: half of a file cannot be taken back.
+      for (const { index } of this.layout.chunks) await reader.tensor(parametersName(index));
+      return reader;
+    } catch (error) {
+      const message = `the best weights, of round ${round}, cannot be read; the run ends with its last ones: ${(error as Error).message}`;
+      journal.append({ kind: 'event', type: 'weights.best-missing', message: message.slice(0, 2000), data: { round } });
+      return undefined;
+    }
+  }
+
+  /** Of the last weights, on the evaluation split: a validation of held-out examples says nothing of it. */
+  private lastMeasured(): Measures {
+    const { validations, round } = this.machine;
+    return (this.job.data.heldOutExamples === undefined ? validations.lastOf(round) : undefined) ?? UNMEASURED;
+  }
+
+  /** @param best the generation that the run ends with, where it is not its last one */
+  private async collect(values: Measures, best?: number): Promise<void> {
     const { machine, job } = this;
+    // What this attempt has committed the shards have kept.
+    const isKept = best !== undefined && best > (this.parent?.round ?? 0);
+    const stored = best === undefined || isKept ? undefined : await this.openBest(best);
+    const weightsRound = isKept ? best : stored?.manifest.round;
     this.collector = new WeightsCollector({
+      stored,
       layout: this.layout,
       clock: this.context.clock,
       files: this.context.weights,
-      generation: machine.round,
+      generation: isKept ? best : machine.round,
       serverOf: (chunk) => this.serverOfChunk.get(chunk)!,
       connectionTo: (server) => this.servers.get(server)!,
       numbers: () => machine.numbers(),
       file: this.weightsFile,
-      metadata: { format: 'paceline', run: job.runId, attempt: String(job.attempt), round: String(machine.round) },
+      metadata: { format: 'paceline', run: job.runId, attempt: String(job.attempt), round: String(weightsRound ?? machine.round) },
       deadlineMs: COLLECT_DEADLINE_MS,
       isOver: () => this.outcome !== undefined || this.isClosed,
     });
@@ -298,7 +335,8 @@ export class CoordinatorHost {
       const { ledger } = machine;
       const result: RunResult = {
         rounds: machine.round,
-        ...evaluation,
+        values: best === weightsRound ? values : this.lastMeasured(),
+        ...(weightsRound === undefined ? {} : { weightsRound }),
         examplesPerSecond: ledger.trainingMs > 0 ? (ledger.attemptExamples / ledger.trainingMs) * 1000 : 0,
         trainedExamples: ledger.trainedExamples,
         weightsSha256,

@@ -1,8 +1,8 @@
 /** The coordinator of a run by its mode. Both have one face; what they are given differs in a few things. */
 import { Coordinator, TokenCoordinator, type CoordinatorOptions } from '@paceline/exchange';
 import type { PlacementJob } from '@paceline/jobs';
-import { judgeRound, shardChunks, type Layout } from '@paceline/learning';
-import { roundPlan, type RunSpec } from '@paceline/spec';
+import { judgeRound, judgeTrust, shardChunks, type Layout } from '@paceline/learning';
+import { isLayerwise, roundPlan, type RunSpec } from '@paceline/spec';
 
 export type CoordinatorMachine = Coordinator | TokenCoordinator;
 
@@ -12,12 +12,13 @@ export function createCoordinator(
   layout: Layout,
   common: Omit<CoordinatorOptions, 'nonFinite' | 'twoPhase'>,
 ): CoordinatorMachine {
-  const { mode, stalenessBound } = spec.strategy;
+  const { mode, stalenessBound, startWorkers } = spec.strategy;
   const { nonFinite } = spec.gradient;
   const shards = Array.from({ length: servers }, (_, index) => index).filter((index) => shardChunks(layout, servers, index).length > 0);
   if (mode === 'sync')
     return new Coordinator({
       ...common,
+      startWorkers,
       ...twoPhaseOf(spec, common.schedule, shards.length),
       nonFinite: nonFinite === 'rollback' ? 'rollback' : 'fail',
     });
@@ -38,7 +39,9 @@ function twoPhaseOf(
       shards,
       decide: (round, replicas, chunks) => {
         const examples = replicas.reduce((sum, replica) => sum + replicaExamples(round, replica), 0);
-        const { isFinite, scale, variables } = judgeRound(chunks, examples, { clipNorm, clipGlobalNorm });
+        const { isFinite, scale, variables } = isLayerwise(spec.optimizer)
+          ? judgeTrust(chunks, examples, spec.optimizer)
+          : judgeRound(chunks, examples, { clipNorm, clipGlobalNorm });
         if (!isFinite && nonFinite !== 'skip') return 'non-finite';
         return { skip: !isFinite, examples, scale, variables: variables.map(([variable, factor]) => [variable, factor]) };
       },

@@ -16,15 +16,19 @@ import {
 import type { PlacementJob, ServerAddress } from '@paceline/jobs';
 import { createSchedule, layoutHash, shardChunks, type Layout, type Schedule } from '@paceline/learning';
 import { ProtocolError, checkAttempt, type Message, type MessageOf } from '@paceline/protocol';
+import { rateFactor } from '@paceline/spec';
 import type { Manifest } from '@paceline/storage';
 import { CheckpointWriter } from './checkpoint-writer.js';
 import { CoordinatorHost, type Successor } from './coordinator-host.js';
 import { HostedPlace } from './hosted-place.js';
 import type { ParameterStore } from './parameter-store.js';
+import { openInitialWeights } from './initial-weights.js';
 import { openCheckpoint } from './restore.js';
+import { firstCourseOf } from './run-measures.js';
 import { reportFailed, type ServerContext } from './server-context.js';
 import { copiesInFlight, createShard, type HostedShard } from './shard-machine.js';
-import { inSlices } from './slices.js';
+import { callInSlices, inSlices } from './slices.js';
+import { decidedRate } from './validation-course.js';
 
 const HEARTBEAT_MS = 1_000;
 /** Workers and servers speak every second; who says nothing for this long is behind a dead link, or stopped. */
@@ -56,6 +60,8 @@ export class HostedRun {
   private parent: Manifest | undefined;
   /** All servers of the attempt are claimed, and it was told so. */
   hasStarted = false;
+  /** What validations have made of the learning rate, as of the last COMMIT. */
+  private decidedRate = 1;
   /** What the attempt begins with is in memory: nobody is sent parameters before. */
   private isPrepared = false;
   private over = false;
@@ -71,21 +77,26 @@ export class HostedRun {
     this.layout = context.layoutOf(job.model);
     this.layoutHash = layoutHash(this.layout);
     this.schedule = createSchedule({
-      examples: job.trainExamples,
+      examples: job.data.trainExamples,
       globalBatch: spec.globalBatch,
       dropRemainder: spec.dropRemainder,
       length: spec.length,
     });
     const owned = shardChunks(this.layout, job.servers, job.index);
     this.silence = new SilenceWatch(context.clock, { silentAfterMs: SILENT_AFTER_MS, tickMs: HEARTBEAT_MS });
+    const scheduled = rateFactor(spec.learningRate, { ...this.schedule, globalBatch: spec.globalBatch });
     const plan = {
       layout: this.layout,
       owned,
       model: job.model,
       optimizer: spec.optimizer,
+      freeze: spec.freeze,
       seed: spec.seed,
       gradientsInFlight: copiesInFlight(spec),
       examplesIn: (round: number) => this.schedule.round(round).count,
+      clipValue: spec.gradient.clipValue,
+      lastRound: this.schedule.totalRounds - 1,
+      rateFactor: (round: number) => scheduled(round) * this.decidedRate,
     };
     this.store = context.createStore(plan, job);
     const { runId, attempt, index, servers } = job;
@@ -99,11 +110,13 @@ export class HostedRun {
     });
     this.hosted = createShard(job, this.store, this.schedule, {
       onCut: (snapshot) => this.writer.start(snapshot),
+      onCourse: (course) => this.takeCourse(course),
       tellCoordinator: (message) => this.tell(message),
       onReduced: (...args) => this.hostedPlace?.place.reduced(...args),
       onApplied: (...args) => this.hostedPlace?.place.applied(...args),
       whenReplicated: (act, cancel) => (this.hostedPlace ? this.hostedPlace.place.whenReplicated(act, cancel) : act()),
       onDropped: () => void this.counters.droppedFrames++,
+      slices: (next) => callInSlices(next, context, (act) => this.guard(act)),
     });
     this.cancelHeart = context.clock.every(HEARTBEAT_MS, () => this.beat());
     context.observer?.hosted(this);
@@ -120,10 +133,18 @@ export class HostedRun {
   async prepare(): Promise<void> {
     const checkpoint = await openCheckpoint(this.context.checkpoints, this.job, this.layout);
     if (checkpoint) await this.store.restore(checkpoint, this.released.signal);
-    else await inSlices(this.store.begin(), this.context, this.released.signal);
+    else {
+      await inSlices(this.store.begin(), this.context, this.released.signal);
+      if (this.job.spec.weights) await this.store.overlay(await openInitialWeights(this.context.checkpoints.store, this.job, this.layout));
+    }
     this.isPrepared = true;
     this.parent = checkpoint?.manifest;
+    this.takeCourse(firstCourseOf(this.job.runId, this.schedule, this.parent));
     if (!this.over && this.job.index === 0 && this.job.role !== 'standby') this.coordinator = this.makeCoordinator();
+  }
+
+  private takeCourse(course: string | undefined): void {
+    if (course !== undefined) this.decidedRate = decidedRate(course);
   }
 
   private makeCoordinator(successor?: Successor): CoordinatorHost {

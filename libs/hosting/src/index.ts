@@ -9,3 +9,6 @@ export * from './parameter-store.js';
 export * from './snapshot.js';
 export * from './journal-publisher.js';
 export * from './seat-session.js';
+export * from './replay-updates.js';
+export { validationPlanOf } from './run-measures.js';
+export { createValidationPlan, decidedRate, extendedCourse } from './validation-course.js';

@@ -3,7 +3,7 @@
  * fail for as long as it likes: the journal keeps what is not acknowledged, and training does not notice.
  */
 import type { CancelTimer, Clock, Journal, NumberedEntry } from '@paceline/exchange';
-import { ackedNumber, ackFieldName, controlFor, type ControlPlane, type CoordinatorState, type JournalEntry } from '@paceline/jobs';
+import { acknowledgedOf, ackFieldName, controlFor, type ControlPlane, type CoordinatorState, type JournalEntry } from '@paceline/jobs';
 
 const PERIOD_MS = 250;
 const STATE_EVERY_MS = 1_000;
@@ -48,7 +48,7 @@ export class JournalPublisher {
     this.next(0);
   }
 
-  /** True when the api has stored everything. */
+  /** True when the api has stored everything, or wants nothing of it: for it the attempt is over. */
   get isDrained(): boolean {
     return this.options.journal.pending === 0;
   }
@@ -82,9 +82,9 @@ export class JournalPublisher {
     const { runId, attempt, term, journal, clock, controlPlane } = this.options;
     const acked = ackFieldName(attempt);
     const control = await controlPlane.readControl(runId, [acked]);
-    const ack = ackedNumber(control[acked], term);
+    const ack = acknowledgedOf(control[acked], term);
     const before = journal.pending;
-    if (Number.isSafeInteger(ack)) journal.acknowledge(ack);
+    if (ack) journal.acknowledge(ack.n, !ack.areDropped);
     if (journal.pending < before || journal.pending === 0) {
       this.lastAckMs = clock.now();
       // What was sent before the silence may be gone: all of it follows the first batch.

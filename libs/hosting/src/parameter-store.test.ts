@@ -1,3 +1,4 @@
+import { acquireRegion } from '@paceline/exchange';
 import { Arena } from '@paceline/kernels';
 import { createLayout, initialValues } from '@paceline/learning';
 import { expect, test } from 'vitest';
@@ -7,9 +8,14 @@ import { inSlices } from './slices.js';
 
 const ADAM: OptimizerSpec = { name: 'adam', learningRate: 0.1, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 };
 
-function storeOf(shape: readonly number[], className: string, optimizer: OptimizerSpec): ParameterStore {
+function storeOf(
+  shape: readonly number[],
+  className: string,
+  optimizer: OptimizerSpec,
+  rateFactor?: (round: number) => number,
+): ParameterStore {
   const variable = { path: 'dense/kernel', shape, section: 'trainable', initializer: { className, config: {} } } as const;
-  const model = { variables: [variable], inputShape: [10], outputShape: [10], parameterCount: shape[0]! * shape[1]!, stateCount: 0 };
+  const model = { variables: [variable], inputs: [], outputs: [], parameterCount: shape[0]! * shape[1]!, stateCount: 0 };
   const layout = createLayout(model as never);
   return new ParameterStore({
     layout,
@@ -19,6 +25,7 @@ function storeOf(shape: readonly number[], className: string, optimizer: Optimiz
     gradientsInFlight: 1,
     examplesIn: () => 1,
     optimizer,
+    ...(rateFactor && { rateFactor }),
     createArena: (options) => Arena.create(options),
   });
 }
@@ -97,4 +104,65 @@ test('a store that nobody waits for any more reads no further tensor of its chec
   };
   await expect(store.restore({ tensor }, dropped.signal)).rejects.toMatchObject({ name: 'AbortError' });
   expect(read).toEqual(['parameters/0']);
+});
+
+test('an update takes the learning rate of its round', () => {
+  const sgd: OptimizerSpec = { name: 'sgd', learningRate: 0.5 };
+  const store = storeOf([2, 2], 'Zeros', sgd, (round) => 1 / 2 ** round);
+  const chunk = store.chunks[0]!;
+  const gradient = acquireRegion(chunk.arena, chunk.length);
+  gradient.floats.fill(1);
+  const region = store.initial[0]!;
+  const moved = [0, 1, 2].map((round) => {
+    const before = region.floats[0]!;
+    store.update(chunk, round, region, region, gradient);
+    return before - region.floats[0]!;
+  });
+  expect(moved).toEqual([0.5, 0.25, 0.125]);
+  const token = { round: 3, replica: 0 } as never;
+  store.updateToken(chunk, { token, step: 9, staleness: 0, fetched: undefined }, region, region, gradient, 1, {
+    stalenessScaledRate: false,
+    delayCompensation: 0,
+  });
+  expect(region.floats[0]).toBe(-0.9375);
+});
+
+test('frozen variables keep their bits, moving averages too, also in an update in place', () => {
+  const variables = [
+    { path: 'a/kernel', shape: [30], section: 'trainable', initializer: { className: 'Ones', config: {} } },
+    { path: 'b/kernel', shape: [20], section: 'trainable', initializer: { className: 'Ones', config: {} } },
+    { path: 'a/moving_mean', shape: [5], section: 'state', initializer: { className: 'Ones', config: {} } },
+  ] as const;
+  const model = { variables, inputShape: [1], outputShape: [1], parameterCount: 50, stateCount: 5 };
+  const layout = createLayout(model);
+  for (const isInPlace of [false, true]) {
+    const store = new ParameterStore({
+      layout,
+      owned: [0, 1],
+      model: model as never,
+      seed: 1,
+      gradientsInFlight: 1,
+      examplesIn: () => 3,
+      optimizer: ADAM,
+      freeze: ['a'],
+      createArena: (options) => Arena.create(options),
+    });
+    for (const step of store.begin()) expect(step).toBeUndefined();
+    for (const [i, chunk] of store.chunks.entries()) {
+      const before = store.initial[i]!;
+      const [gradient, after] = [acquireRegion(chunk.arena, chunk.length), isInPlace ? before : acquireRegion(chunk.arena, chunk.length)];
+      gradient.floats.fill(0.7);
+      // As a checkpoint of a run that has trained them leaves them.
+      for (const pointer of store['slots'].get(i) ?? []) chunk.arena.f32(pointer, chunk.length).fill(0.3);
+      const update = { step: 1, staleness: 0, fetched: undefined, isCompensated: false } as never;
+      if (isInPlace) store.updateToken(chunk, update, before, after, gradient, 3, { delayCompensation: 0, stalenessScaledRate: false });
+      else store.update(chunk, 0, before, after, gradient);
+      const values = [...after.floats];
+      if (i === 1) expect(values).toEqual([1, 1, 1, 1, 1]);
+      else {
+        expect(values.slice(0, 30)).toEqual(values.slice(0, 30).map(() => 1));
+        expect(values.slice(30).every((value) => value !== 1)).toBe(true);
+      }
+    }
+  }
 });

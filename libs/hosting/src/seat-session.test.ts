@@ -84,6 +84,7 @@ async function setUp(answer: Answer | null = welcome, mode: 'sync' | 'async' = '
     n: 2,
     token: 'a token',
     spec,
+    data: { trainExamples: 8 },
     servers: [address],
   } as unknown as StepTaskJob;
   const session = new SeatSession({
@@ -93,7 +94,6 @@ async function setUp(answer: Answer | null = welcome, mode: 'sync' | 'async' = '
     compute,
     layout: LAYOUT,
     clock,
-    trainExamples: 8,
     parameters: new ArrayBuffer(parameterBytes(spec, LAYOUT)),
     log: { error: (_, message) => errors.push(message) },
     connect: () => {

@@ -60,8 +60,6 @@ export interface SeatSessionOptions<Compute extends SeatCompute> {
   /** `parameterBytes` of it: servers write into it, the engine reads. */
   readonly parameters: ArrayBufferLike;
   readonly layout: Layout;
-  /** Of the training split. */
-  readonly trainExamples: number;
   /** Of a run whose engines are mixed: examples per second, as the worker measured. */
   readonly speed?: number | undefined;
   readonly clock: Clock;
@@ -167,7 +165,7 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
 
 /** The machine on the worker's side, by the mode of the run. */
 function createMember(options: SeatSessionOptions<SeatCompute>, onEnd: (outcome: Outcome, message: string) => void): Member | TokenMember {
-  const { job, workerId, layout, parameters, compute, clock, trainExamples } = options;
+  const { job, workerId, layout, parameters, compute, clock } = options;
   const { attempt, spec } = job;
   const part = {
     id: workerId,
@@ -180,7 +178,7 @@ function createMember(options: SeatSessionOptions<SeatCompute>, onEnd: (outcome:
   if (spec.strategy.mode !== 'sync') return new TokenMember({ ...part, store: new Uint8Array(parameters) });
   const bytes = layout.totalLength * 4;
   const { totalRounds } = createSchedule({
-    examples: trainExamples,
+    examples: job.data.trainExamples,
     globalBatch: spec.globalBatch,
     dropRemainder: spec.dropRemainder,
     length: spec.length,

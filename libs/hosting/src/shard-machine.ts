@@ -1,5 +1,5 @@
 /** The shard of a run by its mode, behind one face: what differs is which messages it takes from workers, and what a standby is sent. */
-import { Shard, TokenShard, type AppliedToken, type Region, type ShardLink } from '@paceline/exchange';
+import { Shard, TokenShard, type AppliedToken, type Region, type ShardLink, type Slices } from '@paceline/exchange';
 import type { PlacementJob } from '@paceline/jobs';
 import { LeafReduction, ReductionTree, replicaRows, validNode, type Schedule } from '@paceline/learning';
 import type { Message } from '@paceline/protocol';
@@ -11,7 +11,11 @@ export interface ShardHooks {
   /** A checkpoint takes what the shard has now. */
   onCut(snapshot: Snapshot): void;
   tellCoordinator(message: Message): void;
+  /** What validations have decided with a COMMIT. */
+  onCourse(course: string): void;
   onDropped(): void;
+  /** How work on all chunks shares the event loop of the server. */
+  readonly slices: Slices;
   /** A chunk is reduced, before it is applied; the update may write to it. */
   onReduced(round: number, chunk: number, gradient: Region, willChange: boolean): void;
   /** Modes async and ssp: something was done with a token. */
@@ -27,12 +31,13 @@ export interface HostedShard {
 }
 
 /** Gradients of a chunk, and copies of it, that may be kept at once: what the arenas are planned for. */
-export function copiesInFlight({ replicas, strategy }: RunSpec): number {
+export function copiesInFlight({ replicas, strategy, earlyStopping }: RunSpec): number {
   const { mode, backupReplicas, delayCompensation, standby } = strategy;
   // What a worker has fetched may wait for the standby, as it may be kept for the delay compensation.
   if (mode !== 'sync') return replicas * (delayCompensation > 0 || standby > 0 ? 2 : 1) + 2;
   // The tree of a chunk keeps at most half of the leaves apart, when no worker holds neighbours.
-  return backupReplicas > 0 ? replicas : Math.min(Math.max(3, Math.ceil(replicas / 2) + 1), 8);
+  const gradients = backupReplicas > 0 ? replicas : Math.min(Math.max(3, Math.ceil(replicas / 2) + 1), 8);
+  return gradients + (earlyStopping?.restoreBest ? 1 : 0);
 }
 
 /** Rows of (round, replica) by the schedule. */
@@ -60,8 +65,11 @@ function synchronous({ spec, index, attempt, restore }: PlacementJob, store: Par
     createReduction: (ops) => (hasBackups ? new LeafReduction(replicas, ops) : new ReductionTree(replicas, ops)),
     isValidNode: (lo, hi) => (hasBackups ? hi === lo + 1 && hi <= replicas : validNode(replicas, lo, hi)),
     update: (...args) => store.update(...args),
-    ...(roundPlan(spec) === 'two-phase' ? { twoPhase: { hasBackups, measure: (chunk, gradient) => store.measure(chunk, gradient) } } : {}),
+    leaveOut: (...args) => store.leaveOut(...args),
+    ...(roundPlan(spec) === 'two-phase' ? { twoPhase: { hasBackups, measure: (...args) => store.measure(...args) } } : {}),
     onCut: (generation, regions) => hooks.onCut(store.takeSnapshot(generation, regions)),
+    onCourse: (course) => hooks.onCourse(course),
+    slices: hooks.slices,
     tellCoordinator: (message) => hooks.tellCoordinator(message),
     onReduced: (round, chunk, gradient, decision) => hooks.onReduced(round, chunk, gradient, decision !== undefined),
     onDropped: () => hooks.onDropped(),
@@ -94,6 +102,7 @@ function asynchronous(job: PlacementJob, store: ParameterStore, schedule: Schedu
       store.updateToken(chunk, update, paramIn, paramOut, gradient, examples, { delayCompensation, stalenessScaledRate });
     },
     onCut: (generation, regions) => hooks.onCut(store.takeSnapshot(generation, regions)),
+    slices: hooks.slices,
     tellCoordinator: (message) => hooks.tellCoordinator(message),
     onApplied: (applied, chunks) => hooks.onApplied(applied, chunks),
     whenReplicated: (act, cancel) => hooks.whenReplicated(act, cancel),

@@ -14,6 +14,19 @@ export interface Slicing {
 }
 
 /**
+ * Calls `next` until it returns false, as often in one go as a slice allows; the first calls come at once.
+ * @param guard what a later slice throws goes to it, as nobody else hears of it
+ */
+export function callInSlices(next: () => boolean, { clock, sliceMs = SLICE_MS }: Slicing, guard: (act: () => void) => void): void {
+  const sinceMs = clock.now();
+  while (next()) {
+    if (clock.now() - sinceMs < sliceMs) continue;
+    clock.after(0, () => guard(() => callInSlices(next, { clock, sliceMs }, guard)));
+    return;
+  }
+}
+
+/**
  * Does the steps of `work`, as many in one go as a slice allows.
  * @param signal nobody waits for the work any more: the rest is not done, and what it would write to may be gone
  * @throws the reason of the signal

@@ -11,7 +11,7 @@
  */
 import type { FailureCause } from '@paceline/protocol';
 import { z } from 'zod';
-import { runSpecSchema, type ModelDescription } from '@paceline/spec';
+import { runDataSchema, runSpecSchema, type ModelDescription } from '@paceline/spec';
 
 export const PLACEMENT_QUEUE = 'paceline-placements';
 export const STEP_TASK_QUEUE = 'paceline-step-tasks';
@@ -31,6 +31,11 @@ const shape = z
   )
   .max(8);
 
+const ends = z
+  .array(z.strictObject({ name: z.string().min(1).max(300), shape }))
+  .min(1)
+  .max(32);
+
 export const modelDescriptionSchema: z.ZodType<ModelDescription> = z.strictObject({
   variables: z
     .array(
@@ -43,8 +48,8 @@ export const modelDescriptionSchema: z.ZodType<ModelDescription> = z.strictObjec
     )
     .min(1)
     .max(10_000),
-  inputShape: shape,
-  outputShape: shape,
+  inputs: ends,
+  outputs: ends,
   parameterCount: z.int().min(1),
   stateCount: z.int().min(0),
 });
@@ -71,9 +76,7 @@ export const placementJobSchema = z.strictObject({
   servers: z.int().min(1),
   spec: runSpecSchema,
   model: modelDescriptionSchema,
-  /** Examples in the training and evaluation splits. */
-  trainExamples: z.int().min(1),
-  evalExamples: z.int().min(0),
+  data: runDataSchema,
   /** The checkpoint that the attempt begins with (of any attempt or run, for the same model); null begins at round 0. */
   restore: z.strictObject({ runId: uuid, attempt: z.int().min(1), round: z.int().min(0) }).nullable(),
   /** With `strategy.standby` a shard has two placements; without it there are primaries alone. */
@@ -95,6 +98,7 @@ export const stepTaskJobSchema = z.strictObject({
   n: z.int().min(0),
   spec: runSpecSchema,
   model: modelDescriptionSchema,
+  data: runDataSchema,
   servers: z.array(serverAddressSchema).min(1),
   /** Second addresses, of the shards that have a standby. */
   standbys: z.array(serverAddressSchema).optional(),
@@ -122,6 +126,13 @@ export const TOKEN_ISSUER = 'paceline-api';
 export const TOKEN_AUDIENCE = 'paceline-data-plane';
 
 /* ---------- reports: ps, worker → api ---------- */
+
+/** Numbers by name: the loss and the metrics of a run. */
+export const measuresSchema = z.record(z.string().min(1).max(200), z.number().nullable());
+export type MeasuresRecord = z.output<typeof measuresSchema>;
+/** What was measured on the evaluation split with the COMMIT of a round. */
+export const validationSchema = z.strictObject({ round: z.int().min(0), examples: z.int().min(0), values: measuresSchema });
+export type ValidationRecord = z.output<typeof validationSchema>;
 
 const entryBase = { n: z.int().min(1), atMs: z.int() };
 /** Numbered entries of a coordinator's journal: published again until the api has acknowledged them (`ackFieldName` in the control hash). */
@@ -153,6 +164,9 @@ export const journalEntrySchema = z.discriminatedUnion('kind', [
       'replica.dropped',
       'token.reissued',
       'scale.changed',
+      'training.stopped-early',
+      'rate.reduced',
+      'weights.best-missing',
       'standby.ready',
       'standby.lost',
       'standby.promoted',
@@ -167,9 +181,10 @@ export const journalEntrySchema = z.discriminatedUnion('kind', [
     /** How many rounds this row stands for: 1, or more after the journal had to thin. */
     rounds: z.int().min(1),
     epoch: z.int().min(0),
-    /** Mean over the examples of the round(s). */
-    loss: z.number().nullable(),
-    accuracy: z.number().nullable(),
+    /** Loss and metrics over the examples of the round(s); of several rounds a metric that is no mean is that of the newest. */
+    values: measuresSchema,
+    /** Of a run that validates: what was measured on the evaluation split after round `round`. */
+    validation: validationSchema.optional(),
     examples: z.int().min(0),
     examplesPerSecond: z.number().min(0),
     roundMs: z.number().min(0),
@@ -216,6 +231,10 @@ export const fleetMemberSchema = z.strictObject({
   /** That its engine computes on, as far as it says; GPUs among them. */
   devices: z.array(engineDeviceSchema).max(16).optional(),
   rssBytes: z.int().min(0),
+  /** It may use so much: of the machine, or of its container. */
+  memoryBytes: z.int().min(1).optional(),
+  /** Of a worker: identity of the data store that it sees; null without one. */
+  dataStore: z.string().max(300).nullable().optional(),
   runId: uuid.nullable(),
 });
 export type FleetMember = z.output<typeof fleetMemberSchema>;
@@ -329,9 +348,10 @@ export type CoordinatorState = Extract<Report, { kind: 'journal' }>['state'];
 /** `data` of the `run.finished` event. */
 export const runResultSchema = z.strictObject({
   rounds: z.int(),
-  /** Mean loss and accuracy on the evaluation split; null where the dataset has none. */
-  loss: z.number().nullable(),
-  accuracy: z.number().nullable(),
+  /** Loss and metrics on the evaluation split; null where the dataset has none. */
+  values: measuresSchema,
+  /** Rounds in the weights, where early stopping has restored those of an earlier round. */
+  weightsRound: z.int().min(0).optional(),
   examplesPerSecond: z.number(),
   trainedExamples: z.int(),
   weightsSha256: z.string().regex(/^[0-9a-f]{64}$/),
@@ -351,7 +371,9 @@ export const checkpointRecordSchema = z.strictObject({
   sha256: z.string().regex(/^[0-9a-f]{64}$/),
   /** Mean training loss since the checkpoint before; null where there is none. */
   loss: z.number().nullable(),
-  reason: z.enum(['cadence', 'pause', 'final', 'shutdown']),
+  reason: z.enum(['cadence', 'best', 'pause', 'final', 'shutdown']),
+  /** Of all generations that were validated before. */
+  isBest: z.boolean().optional(),
 });
 export type CheckpointRecord = z.output<typeof checkpointRecordSchema>;
 
@@ -375,7 +397,8 @@ export const FAILURE_CAUSES = {
 export interface ControlFields {
   /**
    * Highest journal number of an attempt that is stored, under `ackFieldName`: an attempt that is over may still be waiting for its own. As
-   * `n@term`: a coordinator and its successor give the same numbers to different entries.
+   * `n@term`: a coordinator and its successor give the same numbers to different entries. As `n@term@dropped` where the attempt is over and nothing of
+   * it is taken any more: they need not be sent again, and are not stored.
    */
   [ack: `ack${number}`]: string;
   /** Wanted of the attempt, as `attempt:cancel` or `attempt:pause`. */
@@ -426,12 +449,20 @@ export const leadSchema = z.object({
 export type LeadAnswer = z.output<typeof leadSchema>;
 
 export const ackFieldName = (attempt: number): `ack${number}` => `ack${attempt}`;
+/** Journal entries up to a number need not be sent again. */
+export interface Acknowledged {
+  readonly n: number;
+  /** They came too late: nobody has stored them. */
+  readonly areDropped?: true | undefined;
+}
+
 /** @param term of the coordinator whose journal it is */
-export const ackValue = (n: bigint | number, term: number): string => `${n}@${term}`;
-/** What is stored of the journal of the coordinator of this term; NaN when the field says nothing of it. */
-export function ackedNumber(value: string | undefined, term: number): number {
-  const [n, of] = value?.split('@') ?? [];
-  return Number(of) === term ? Number(n) : NaN;
+export const ackValue = ({ n, areDropped }: Acknowledged, term: number): string => `${n}@${term}${areDropped ? '@dropped' : ''}`;
+/** What is acknowledged of the journal of the coordinator of this term; undefined when the field says nothing of it. */
+export function acknowledgedOf(value: string | undefined, term: number): Acknowledged | undefined {
+  const [n, of, dropped] = value?.split('@') ?? [];
+  if (Number(of) !== term || !Number.isSafeInteger(Number(n))) return undefined;
+  return dropped === 'dropped' ? { n: Number(n), areDropped: true } : { n: Number(n) };
 }
 
 /** Job ids hold no ':' and are no integers; re-creations are numbered because BullMQ ignores the id of a kept finished job. */

@@ -9,12 +9,16 @@
  * one cache line) where the body is short; the optimizers are bound by memory without it.
  */
 
+export * from './adaptive';
+export * from './layerwise';
+export * from './updates';
+
 const LANES: usize = 16;
 const LINE: usize = 64;
 
 /** dst += src. (−0) + (+0) is +0, as IEEE says; a sum that starts from −0 and adds −0 stays −0. */
 export function add(dst: usize, src: usize, n: u32): void {
-  let lines = (<usize>n) >> 4;
+  let lines = <usize>n >> 4;
   while (lines) {
     v128.store(dst, f32x4.add(v128.load(dst), v128.load(src)));
     v128.store(dst, f32x4.add(v128.load(dst, 16), v128.load(src, 16)), 16);
@@ -24,7 +28,7 @@ export function add(dst: usize, src: usize, n: u32): void {
     src += LINE;
     lines--;
   }
-  const end = dst + (((<usize>n) & 15) << 2);
+  const end = dst + ((<usize>n & 15) << 2);
   while (dst < end) {
     store<f32>(dst, load<f32>(dst) + load<f32>(src));
     dst += 4;
@@ -35,7 +39,7 @@ export function add(dst: usize, src: usize, n: u32): void {
 /** dst = src · factor; dst may be src. */
 export function scaleInto(dst: usize, src: usize, n: u32, factor: f32): void {
   const factors = f32x4.splat(factor);
-  let lines = (<usize>n) >> 4;
+  let lines = <usize>n >> 4;
   while (lines) {
     v128.store(dst, f32x4.mul(v128.load(src), factors));
     v128.store(dst, f32x4.mul(v128.load(src, 16), factors), 16);
@@ -45,7 +49,7 @@ export function scaleInto(dst: usize, src: usize, n: u32, factor: f32): void {
     src += LINE;
     lines--;
   }
-  const end = dst + (((<usize>n) & 15) << 2);
+  const end = dst + ((<usize>n & 15) << 2);
   while (dst < end) {
     store<f32>(dst, load<f32>(src) * factor);
     dst += 4;
@@ -55,7 +59,7 @@ export function scaleInto(dst: usize, src: usize, n: u32, factor: f32): void {
 
 export function fill(dst: usize, n: u32, value: f32): void {
   const values = f32x4.splat(value);
-  let lines = (<usize>n) >> 4;
+  let lines = <usize>n >> 4;
   while (lines) {
     v128.store(dst, values);
     v128.store(dst, values, 16);
@@ -64,7 +68,7 @@ export function fill(dst: usize, n: u32, value: f32): void {
     dst += LINE;
     lines--;
   }
-  const end = dst + (((<usize>n) & 15) << 2);
+  const end = dst + ((<usize>n & 15) << 2);
   while (dst < end) {
     store<f32>(dst, value);
     dst += 4;
@@ -80,7 +84,7 @@ export function allFinite(src: usize, n: u32): u32 {
   const exponent = i32x4.splat(0x7f800000);
   let most0 = i32x4.splat(0);
   let most1 = i32x4.splat(0);
-  let lines = (<usize>n) >> 4;
+  let lines = <usize>n >> 4;
   while (lines) {
     most0 = i32x4.max_s(most0, v128.and(v128.load(src), exponent));
     most1 = i32x4.max_s(most1, v128.and(v128.load(src, 16), exponent));
@@ -90,7 +94,7 @@ export function allFinite(src: usize, n: u32): u32 {
     lines--;
   }
   if (v128.any_true(i32x4.eq(i32x4.max_s(most0, most1), exponent))) return 0;
-  const end = src + (((<usize>n) & 15) << 2);
+  const end = src + ((<usize>n & 15) << 2);
   while (src < end) {
     if ((load<u32>(src) & 0x7f800000) == 0x7f800000) return 0;
     src += 4;
@@ -107,7 +111,7 @@ export function sumOfSquares(src: usize, n: u32): f64 {
   let s23 = f64x2.splat(0);
   let s45 = f64x2.splat(0);
   let s67 = f64x2.splat(0);
-  let groups = (<usize>n) >> 3;
+  let groups = <usize>n >> 3;
   while (groups) {
     const lo = v128.load(src);
     const hi = v128.load(src, 16);
@@ -145,7 +149,7 @@ function horizontal(x: v128): f64 {
 export function compensateDelay(grad: usize, now: usize, then: usize, n: u32, lambda: f32, gradScale: f32): void {
   const lambdas = f32x4.splat(lambda);
   const scales = f32x4.splat(gradScale);
-  let lines = (<usize>n) >> 2;
+  let lines = <usize>n >> 2;
   while (lines) {
     const g = f32x4.mul(v128.load(grad), scales);
     const moved = f32x4.sub(v128.load(now), v128.load(then));
@@ -155,7 +159,7 @@ export function compensateDelay(grad: usize, now: usize, then: usize, n: u32, la
     then += LANES;
     lines--;
   }
-  const end = grad + (((<usize>n) & 3) << 2);
+  const end = grad + ((<usize>n & 3) << 2);
   while (grad < end) {
     const g = load<f32>(grad) * gradScale;
     store<f32>(grad, g + lambda * g * g * (load<f32>(now) - load<f32>(then)));
@@ -169,7 +173,7 @@ export function compensateDelay(grad: usize, now: usize, then: usize, n: u32, la
 export function sgd(paramIn: usize, paramOut: usize, grad: usize, n: u32, learningRate: f32, gradScale: f32): void {
   const rates = f32x4.splat(learningRate);
   const scales = f32x4.splat(gradScale);
-  let lines = (<usize>n) >> 2;
+  let lines = <usize>n >> 2;
   while (lines) {
     const g = f32x4.mul(v128.load(grad), scales);
     v128.store(paramOut, f32x4.sub(v128.load(paramIn), f32x4.mul(g, rates)));
@@ -178,7 +182,7 @@ export function sgd(paramIn: usize, paramOut: usize, grad: usize, n: u32, learni
     grad += LANES;
     lines--;
   }
-  const end = grad + (((<usize>n) & 3) << 2);
+  const end = grad + ((<usize>n & 3) << 2);
   while (grad < end) {
     const g = load<f32>(grad) * gradScale;
     store<f32>(paramOut, load<f32>(paramIn) - g * learningRate);
@@ -203,7 +207,7 @@ export function momentum(
   const rates = f32x4.splat(learningRate);
   const decays = f32x4.splat(decay);
   const scales = f32x4.splat(gradScale);
-  let lines = (<usize>n) >> 2;
+  let lines = <usize>n >> 2;
   while (lines) {
     const step = f32x4.mul(f32x4.mul(v128.load(grad), scales), rates);
     const v = f32x4.sub(f32x4.mul(v128.load(velocity), decays), step);
@@ -216,7 +220,7 @@ export function momentum(
     grad += LANES;
     lines--;
   }
-  const end = grad + (((<usize>n) & 3) << 2);
+  const end = grad + ((<usize>n & 3) << 2);
   while (grad < end) {
     const step = load<f32>(grad) * gradScale * learningRate;
     const v = load<f32>(velocity) * decay - step;
@@ -254,7 +258,7 @@ export function adam(
   const steps = f32x4.splat(stepSize);
   const epsilons = f32x4.splat(epsilon);
   const scales = f32x4.splat(gradScale);
-  let lines = (<usize>n) >> 2;
+  let lines = <usize>n >> 2;
   while (lines) {
     const g = f32x4.mul(v128.load(grad), scales);
     const m0 = v128.load(m);
@@ -272,7 +276,7 @@ export function adam(
     grad += LANES;
     lines--;
   }
-  const end = grad + (((<usize>n) & 3) << 2);
+  const end = grad + ((<usize>n & 3) << 2);
   while (grad < end) {
     const g = load<f32>(grad) * gradScale;
     const m0 = load<f32>(m);
@@ -286,6 +290,85 @@ export function adam(
     paramOut += 4;
     m += 4;
     v += 4;
+    grad += 4;
+  }
+}
+
+/**
+ * s = rho · s + (1 − rho) · g²; centered: a = rho · a + (1 − rho) · g; step = learningRate · g / √(s (− a²) + epsilon);
+ * with momentum: u = momentum · u + step, w −= u; else w −= step. What is not asked for is not touched: its pointer may be anything.
+ */
+export function rmsprop(
+  paramIn: usize,
+  paramOut: usize,
+  squares: usize,
+  mean: usize,
+  velocity: usize,
+  grad: usize,
+  n: u32,
+  learningRate: f32,
+  rho: f64,
+  decay: f32,
+  epsilon: f32,
+  centered: u32,
+  gradScale: f32,
+): void {
+  const kept = <f32>rho;
+  const rest = <f32>(1.0 - rho);
+  const hasVelocity = decay > 0;
+  const kepts = f32x4.splat(kept);
+  const rests = f32x4.splat(rest);
+  const rates = f32x4.splat(learningRate);
+  const decays = f32x4.splat(decay);
+  const epsilons = f32x4.splat(epsilon);
+  const scales = f32x4.splat(gradScale);
+  let lines = <usize>n >> 2;
+  while (lines) {
+    const g = f32x4.mul(v128.load(grad), scales);
+    const s = f32x4.add(f32x4.mul(kepts, v128.load(squares)), f32x4.mul(rests, f32x4.mul(g, g)));
+    v128.store(squares, s);
+    let under = s;
+    if (centered) {
+      const a = f32x4.add(f32x4.mul(kepts, v128.load(mean)), f32x4.mul(rests, g));
+      v128.store(mean, a);
+      under = f32x4.sub(s, f32x4.mul(a, a));
+    }
+    let move = f32x4.div(f32x4.mul(rates, g), f32x4.sqrt(f32x4.add(under, epsilons)));
+    if (hasVelocity) {
+      move = f32x4.add(f32x4.mul(decays, v128.load(velocity)), move);
+      v128.store(velocity, move);
+    }
+    v128.store(paramOut, f32x4.sub(v128.load(paramIn), move));
+    paramIn += LANES;
+    paramOut += LANES;
+    squares += LANES;
+    mean += LANES;
+    velocity += LANES;
+    grad += LANES;
+    lines--;
+  }
+  const end = grad + ((<usize>n & 3) << 2);
+  while (grad < end) {
+    const g = load<f32>(grad) * gradScale;
+    const s = kept * load<f32>(squares) + rest * (g * g);
+    store<f32>(squares, s);
+    let under = s;
+    if (centered) {
+      const a = kept * load<f32>(mean) + rest * g;
+      store<f32>(mean, a);
+      under = s - a * a;
+    }
+    let move = (learningRate * g) / sqrt<f32>(under + epsilon);
+    if (hasVelocity) {
+      move = decay * load<f32>(velocity) + move;
+      store<f32>(velocity, move);
+    }
+    store<f32>(paramOut, load<f32>(paramIn) - move);
+    paramIn += 4;
+    paramOut += 4;
+    squares += 4;
+    mean += 4;
+    velocity += 4;
     grad += 4;
   }
 }

@@ -1,84 +1,7 @@
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
-import { Arena } from './arena.js';
+import { anyFloat, arena, arrays, block, check, expectSameBits, GUARD, kernels, place } from './kernels.fixture.js';
 import * as references from './references.js';
-
-/**
- * Every kernel against its reference, bit for bit. Lengths cross the unrolled loop, the vector loop and the tail; pointers
- * start at any float; values are drawn as bit patterns, so NaN, infinities, denormals and both zeros are common.
- * Guards around every array catch a kernel that writes one element too many.
- */
-const MAX_ELEMENTS = 150;
-const GUARD_FLOATS = 32;
-const GUARD = 12345.678;
-const arena = Arena.create({ initialBytes: 1 << 20, maximumBytes: 1 << 20 });
-const block = arena.alloc((MAX_ELEMENTS + 2 * GUARD_FLOATS) * 4 * 5);
-const kernels = arena.kernels;
-
-const SPECIAL_BITS = [
-  0x00000000, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0xffc00001, 0x7f7fffff, 0xff7fffff, 0x00000001, 0x80000001, 0x007fffff,
-  0x00800000, 0x3f800000, 0xbf800000,
-];
-const wildBits = fc.oneof(
-  { weight: 3, arbitrary: fc.constantFrom(...SPECIAL_BITS) },
-  { weight: 7, arbitrary: fc.integer({ min: 0, max: 0xffffffff }) },
-);
-const tameValue = fc.double({ min: -10, max: 10, noNaN: true });
-const value = fc.oneof(
-  wildBits.map((bits) => new Float32Array(Uint32Array.of(bits).buffer)[0]!),
-  { weight: 2, arbitrary: tameValue },
-  fc.float({ min: Math.fround(-1e-37), max: Math.fround(1e-37), noNaN: true }),
-);
-
-/** n, a misalignment in floats, and `count` arrays of n values. */
-const arrays = (count: number) =>
-  fc.tuple(fc.integer({ min: 0, max: MAX_ELEMENTS }), fc.integer({ min: 0, max: 5 })).chain(([n, shift]) =>
-    fc.record({
-      n: fc.constant(n),
-      shift: fc.constant(shift),
-      values: fc.array(fc.array(value, { minLength: n, maxLength: n }), { minLength: count, maxLength: count }),
-    }),
-  );
-
-function place({ n, shift, values }: { n: number; shift: number; values: number[][] }) {
-  const stride = MAX_ELEMENTS + 2 * GUARD_FLOATS;
-  return values.map((list, i) => {
-    const whole = arena.f32(block + i * stride * 4, stride).fill(GUARD);
-    const pointer = block + (i * stride + GUARD_FLOATS / 2 + shift) * 4;
-    const view = arena.f32(pointer, n);
-    view.set(list);
-    return {
-      pointer,
-      view,
-      reference: Float32Array.from(view),
-      guards: () => whole.filter((_, at) => at < GUARD_FLOATS / 2 + shift || at >= GUARD_FLOATS / 2 + shift + n),
-    };
-  });
-}
-
-/** Equal bits; any NaN equals any NaN (WebAssembly leaves the payload open). */
-function expectSameBits(got: Float32Array, wanted: Float32Array): void {
-  const gotBits = new Uint32Array(got.slice().buffer);
-  const wantedBits = new Uint32Array(wanted.slice().buffer);
-  for (let i = 0; i < wanted.length; i++) {
-    if (Number.isNaN(got[i]) && Number.isNaN(wanted[i])) continue;
-    if (gotBits[i] !== wantedBits[i]) expect.fail(`element ${i} of ${wanted.length}: ${got[i]} is not ${wanted[i]}`);
-  }
-}
-
-function check(count: number, run: (at: ReturnType<typeof place>, n: number) => void): void {
-  fc.assert(
-    fc.property(arrays(count), (drawn) => {
-      const at = place(drawn);
-      run(at, drawn.n);
-      for (const { view, reference, guards } of at) {
-        expectSameBits(view, reference);
-        expect(guards().every((x) => x === Math.fround(GUARD))).toBe(true);
-      }
-    }),
-    { numRuns: 300 },
-  );
-}
 
 describe('kernels give the bits of their references', () => {
   it('add', () => {
@@ -110,7 +33,7 @@ describe('kernels give the bits of their references', () => {
 
   it('scaleInto, also in place', () => {
     fc.assert(
-      fc.property(arrays(2), value, (drawn, factor) => {
+      fc.property(arrays(2), anyFloat, (drawn, factor) => {
         const [a, b] = place(drawn);
         kernels.scaleInto(a!.pointer, b!.pointer, drawn.n, factor);
         references.scaleInto(a!.reference, b!.reference, factor);
@@ -123,7 +46,7 @@ describe('kernels give the bits of their references', () => {
 
   it('compensateDelay', () => {
     fc.assert(
-      fc.property(arrays(3), value, value, (drawn, lambda, scale) => {
+      fc.property(arrays(3), anyFloat, anyFloat, (drawn, lambda, scale) => {
         const [grad, now, then] = place(drawn);
         kernels.compensateDelay(grad!.pointer, now!.pointer, then!.pointer, drawn.n, lambda, scale);
         references.compensateDelay(grad!.reference, now!.reference, then!.reference, lambda, scale);
@@ -199,6 +122,27 @@ describe('kernels give the bits of their references', () => {
         beta1: 0.9,
         beta2: 0.999,
         epsilon: 1e-7,
+        gradScale: 1 / 11,
+      });
+    });
+  });
+
+  it.each([
+    [0, false, true],
+    [0, true, false],
+    [0.9, false, false],
+    [0.9, true, true],
+  ])('rmsprop (momentum: %d, centered: %s, in place: %s)', (momentum, centered, inPlace) => {
+    check(6, ([w, out, s, a, u, g], n) => {
+      const target = inPlace ? w! : out!;
+      const pointers = [w!, target, s!, a!, u!, g!].map(({ pointer }) => pointer) as [number, number, number, number, number, number];
+      kernels.rmsprop(...pointers, n, 0.0123, 0.9, momentum, 1e-7, centered, 1 / 11);
+      references.rmsprop(w!.reference, target.reference, s!.reference, a!.reference, u!.reference, g!.reference, {
+        learningRate: 0.0123,
+        rho: 0.9,
+        momentum,
+        epsilon: 1e-7,
+        centered,
         gradScale: 1 / 11,
       });
     });

@@ -3,6 +3,7 @@
  * kilobytes. `dist/kernels.wasm` is found from src/ (tests) and from dist/ (what is installed) alike.
  */
 import { readFileSync } from 'node:fs';
+import type { OptimizerKernels } from './optimizer-kernels.js';
 import { webAssembly, type CompiledModule, type SharedMemory } from './webassembly.js';
 
 /**
@@ -11,7 +12,7 @@ import { webAssembly, type CompiledModule, type SharedMemory } from './webassemb
  * multiply-add, so results are bitwise those of `references` (bits of a NaN apart). A range outside of the memory throws
  * WebAssembly.RuntimeError.
  */
-export interface Kernels {
+export interface Kernels extends OptimizerKernels {
   /** dst += src. IEEE signs: −0 + +0 = +0, −0 + −0 = −0. */
   add(dst: number, src: number, n: number): void;
   /** dst = src · factor (rounded to float32 first); dst may be src. */
@@ -51,6 +52,25 @@ export interface Kernels {
     beta1: number,
     beta2: number,
     epsilon: number,
+    gradScale: number,
+  ): void;
+  /**
+   * s = rho · s + (1 − rho) · g²; centered: a = rho · a + (1 − rho) · g; step = learningRate · g / √(s (− a²) + epsilon); with momentum
+   * u = momentum · u + step and w −= u, else w −= step. `mean` and `velocity` are not touched where they are not asked for.
+   */
+  rmsprop(
+    paramIn: number,
+    paramOut: number,
+    squares: number,
+    mean: number,
+    velocity: number,
+    grad: number,
+    n: number,
+    learningRate: number,
+    rho: number,
+    momentum: number,
+    epsilon: number,
+    centered: boolean,
     gradScale: number,
   ): void;
 }

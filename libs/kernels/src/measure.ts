@@ -1,75 +1,129 @@
-/**
- * A micro-benchmark of the kernels against their references, for bench/. It allocates `elements` × 6 float32 and runs
- * every kernel for about `millisecondsPerKernel`, twice (kernel and reference).
- */
+/** A micro-benchmark of the kernels over arenas, for bench/: how much memory each goes through, beside a plain copy. */
 import { Arena } from './arena.js';
-import * as references from './references.js';
+import type { Kernels } from './kernels.js';
 
 export interface KernelMeasurement {
-  readonly kernel: string;
+  readonly kernel: keyof Kernels;
   readonly elements: number;
-  /** Bytes read and written per call, each stream counted once. */
+  /** Bytes read and written per call, each stream counted once in each direction. */
   readonly bytesPerCall: number;
-  /** 10⁹ bytes per second, the best of the repetitions. */
-  readonly kernelGBps: number;
-  readonly referenceGBps: number;
+  /** 10⁹ bytes per second of processor time. */
+  readonly gigabytesPerSecond: number;
+  /** The median over the repetitions of: bytes per second of the kernel / bytes per second of a copy just before it. */
+  readonly ofCopy: number;
+  /** Of all repetitions. */
+  readonly lowest: number;
+  readonly highest: number;
+  /** Beside the same kernel over arrays that stay in the cache, just after it: near 1 is who waits for the unit that divides, and not for memory. */
+  readonly ofCached: number;
+  /** Vector divisions and square roots per four elements, which one unit does one after the other. */
+  readonly divisions: number;
+  readonly roots: number;
 }
 
 export interface MeasureOptions {
-  /** Float32 elements per array; 262144 is a full chunk and mostly stays in the cache, 16 million measure the memory. */
+  /** Float32 elements per array: 16 million are far more than a cache holds. */
   readonly elements?: number;
-  readonly millisecondsPerKernel?: number;
+  readonly repetitions?: number;
+  /** A figure is taken over so many at least, in as many calls as that takes: the clock is coarse. */
+  readonly elementsPerFigure?: number;
 }
 
-function bestMs(run: () => void, budgetMs: number): number {
-  for (let i = 0; i < 3; i++) run(); // let the compiler tier up
-  let best = Infinity;
-  const until = performance.now() + budgetMs;
-  do {
-    const start = performance.now();
-    run();
-    best = Math.min(best, performance.now() - start);
-  } while (performance.now() < until);
-  return best;
+interface Measured {
+  /** Arrays read and arrays written, in float32 streams. */
+  readonly streams: number;
+  readonly divisions?: number;
+  readonly roots?: number;
+  readonly run: () => void;
 }
 
-/** Measures every kernel. Bandwidth, so the figures depend on what else the machine does. */
-export function measureKernels({ elements = 262_144, millisecondsPerKernel = 100 }: MeasureOptions = {}): KernelMeasurement[] {
-  const bytes = elements * 4;
+/** What the kernels are given, with `at` as the arrays: two generations of parameters, three slots, a gradient. */
+function measured(k: Kernels, n: number, at: readonly number[]): Readonly<Record<keyof Kernels, Measured>> {
+  const [w, out, s, t, u, g] = at as [number, number, number, number, number, number];
+  const rate = 1e-6;
+  return {
+    add: { streams: 3, run: () => k.add(s, g, n) },
+    scaleInto: { streams: 2, run: () => k.scaleInto(out, w, n, 0.5) },
+    fill: { streams: 1, run: () => k.fill(out, n, 0.25) },
+    copy: { streams: 2, run: () => k.copy(out, w, n) },
+    allFinite: { streams: 1, run: () => void k.allFinite(w, n) },
+    sumOfSquares: { streams: 1, run: () => void k.sumOfSquares(w, n) },
+    compensateDelay: { streams: 4, run: () => k.compensateDelay(g, w, out, n, 0.04, 1) },
+    sgd: { streams: 3, run: () => k.sgd(w, out, g, n, rate, 1) },
+    momentum: { streams: 5, run: () => k.momentum(w, out, s, g, n, rate, 0.9, false, 1) },
+    adam: { streams: 7, divisions: 1, roots: 1, run: () => k.adam(w, out, s, t, g, n, rate, 0.9, 0.999, 1e-7, 1) },
+    rmsprop: { streams: 7, divisions: 1, roots: 1, run: () => k.rmsprop(w, out, s, 0, t, g, n, rate, 0.9, 0.9, 1e-7, false, 1) },
+    adagrad: { streams: 5, divisions: 1, roots: 1, run: () => k.adagrad(w, out, s, g, n, rate, 1e-7, 1) },
+    adadelta: { streams: 7, divisions: 1, roots: 2, run: () => k.adadelta(w, out, s, t, g, n, rate, 0.95, 1e-7, 1) },
+    amsgrad: { streams: 9, divisions: 1, roots: 1, run: () => k.amsgrad(w, out, s, t, u, g, n, rate, 0.9, 0.999, 1e-7, 1) },
+    adamax: { streams: 7, divisions: 1, run: () => k.adamax(w, out, s, t, g, n, rate, 0.1, 0.9, 0.999, 1e-7, 1) },
+    nadam: {
+      streams: 7,
+      divisions: 4,
+      roots: 1,
+      run: () => k.nadam(w, out, s, t, g, n, rate, 0.9, 0.2, 0.9, 0.1, 0.01, 0.9, 0.999, 1e-7, 1),
+    },
+    ftrl: { streams: 7, divisions: 3, roots: 2, run: () => k.ftrl(w, out, s, t, g, n, rate, 0, 0, 0, 1) },
+    lion: { streams: 5, run: () => k.lion(w, out, s, g, n, rate, 0.9, 0.99, 1) },
+    average: { streams: 3, run: () => k.average(s, w, n, 0.99, 0.01) },
+    lambStep: { streams: 4, divisions: 3, roots: 1, run: () => k.lambStep(out, s, t, g, n, 0.1, 0.001, 0.9, 0.999, 1e-6, 1) },
+    lamb: { streams: 7, divisions: 3, roots: 1, run: () => k.lamb(w, out, s, t, g, n, rate, 0.1, 0.001, 0.9, 0.999, 1e-6, 1) },
+    lars: { streams: 5, run: () => k.lars(w, out, s, g, n, rate, 0.9, 1e-4, 1) },
+    decayWeights: { streams: 2, run: () => k.decayWeights(w, out, n, 0.004, rate) },
+    clamp: { streams: 2, run: () => k.clamp(g, n, 0.5) },
+  };
+}
+
+/** Six arrays of so many stay in the cache of a core. */
+const CACHED_ELEMENTS = 16_384;
+
+/** Processor time of a call: what else the machine does counts less than by the clock. */
+function cpuMs(calls: number, run: () => void): number {
+  const before = process.cpuUsage();
+  for (let i = 0; i < calls; i++) run();
+  const { user, system } = process.cpuUsage(before);
+  return Math.max(user + system, 1) / 1000 / calls;
+}
+
+function middleOf(values: readonly number[]): number {
+  return [...values].sort((a, b) => a - b)[values.length >> 1]!;
+}
+
+/** Measures every kernel, each time just after a copy of as many elements. Allocates `elements` × 6 float32. */
+export function measureKernels({
+  elements = 16 << 20,
+  repetitions = 9,
+  elementsPerFigure = 8 << 20,
+}: MeasureOptions = {}): KernelMeasurement[] {
+  const bytes = elements * Float32Array.BYTES_PER_ELEMENT;
   const arena = Arena.create({ initialBytes: bytes * 6 + 65_536, maximumBytes: bytes * 6 + 1_048_576 });
-  const [a, b, c, d, e] = Array.from({ length: 5 }, () => arena.alloc(bytes)) as [number, number, number, number, number];
-  const [A, B, C, D, E] = [a, b, c, d, e].map((pointer) => arena.f32(pointer, elements)) as Float32Array[] as [
-    Float32Array,
-    Float32Array,
-    Float32Array,
-    Float32Array,
-    Float32Array,
-  ];
-  for (let i = 0; i < elements; i++) A[i] = B[i] = C[i] = D[i] = E[i] = (i % 1000) / 1000;
-  const k = arena.kernels;
-  const sgd = { learningRate: 1e-6, gradScale: 1 };
-  const momentum = { ...sgd, momentum: 0.9, nesterov: false };
-  const adam = { stepSize: 1e-6, beta1: 0.9, beta2: 0.999, epsilon: 1e-7, gradScale: 1 };
-  const rows: [string, number, () => void, () => void][] = [
-    ['add', 3, () => k.add(a, b, elements), () => references.add(A, B)],
-    ['scaleInto', 2, () => k.scaleInto(a, b, elements, 0.5), () => references.scaleInto(A, B, 0.5)],
-    ['fill', 1, () => k.fill(a, elements, 0.25), () => references.fill(A, 0.25)],
-    ['copy', 2, () => k.copy(a, b, elements), () => references.copy(A, B)],
-    ['allFinite', 1, () => k.allFinite(a, elements), () => references.allFinite(A)],
-    ['sumOfSquares', 1, () => k.sumOfSquares(a, elements), () => references.sumOfSquares(A)],
-    ['sgd', 3, () => k.sgd(a, b, e, elements, 1e-6, 1), () => references.sgd(A, B, E, sgd)],
-    ['momentum', 5, () => k.momentum(a, b, c, e, elements, 1e-6, 0.9, false, 1), () => references.momentum(A, B, C, E, momentum)],
-    ['adam', 7, () => k.adam(a, b, c, d, e, elements, 1e-6, 0.9, 0.999, 1e-7, 1), () => references.adam(A, B, C, D, E, adam)],
-  ];
-  return rows.map(([kernel, streams, run, reference]) => {
-    const bytesPerCall = streams * bytes;
-    const gbps = (ms: number): number => bytesPerCall / ms / 1e6;
+  const at = Array.from({ length: 6 }, () => arena.alloc(bytes));
+  const { kernels } = arena;
+  const cachedElements = Math.min(elements, CACHED_ELEMENTS);
+  const cached = measured(kernels, cachedElements, at);
+  const [calls, cachedCalls] = [Math.ceil(elementsPerFigure / elements), Math.ceil(elementsPerFigure / cachedElements)];
+  return Object.entries(measured(kernels, elements, at)).map(([name, { streams, divisions = 0, roots = 0, run }]) => {
+    const kernel = name as keyof Kernels;
+    for (const pointer of at) arena.f32(pointer, elements).forEach((_, i, values) => (values[i] = ((i % 1000) + 1) / 1000));
+    for (let i = 0; i < 2; i++) run(); // lets the compiler tier up
+    const rows = Array.from({ length: repetitions }, () => {
+      const copy = cpuMs(calls, () => kernels.copy(at[4]!, at[2]!, elements));
+      const own = cpuMs(calls, run);
+      const inCache = cpuMs(cachedCalls, cached[kernel].run);
+      return { own, ofCopy: (streams * copy) / (2 * own), ofCached: (inCache / cachedElements) * (elements / own) };
+    });
+    const shares = rows.map(({ ofCopy }) => ofCopy);
     return {
       kernel,
       elements,
-      bytesPerCall,
-      kernelGBps: gbps(bestMs(run, millisecondsPerKernel)),
-      referenceGBps: gbps(bestMs(reference, millisecondsPerKernel)),
+      bytesPerCall: streams * bytes,
+      gigabytesPerSecond: (streams * bytes) / middleOf(rows.map(({ own }) => own)) / 1e6,
+      ofCopy: middleOf(shares),
+      lowest: Math.min(...shares),
+      highest: Math.max(...shares),
+      ofCached: middleOf(rows.map(({ ofCached }) => ofCached)),
+      divisions,
+      roots,
     };
   });
 }

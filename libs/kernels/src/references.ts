@@ -3,6 +3,8 @@
  * the baseline that the micro-benchmark shows beside it. One Math.fround per operation stands for float32 arithmetic.
  * Array lengths are those of the first argument; nothing here allocates more than a few numbers.
  */
+export * from './optimizer-references.js';
+
 const f32 = Math.fround;
 
 /** dst += src */
@@ -116,5 +118,46 @@ export function adam(
     m[i] = m1;
     v[i] = v1;
     paramOut[i] = f32(paramIn[i]! - f32(f32(m1 * step) / f32(f32(Math.sqrt(v1)) + epsilon)));
+  }
+}
+
+export interface RmspropRates extends SgdRates {
+  readonly rho: number;
+  /** 0: without a velocity. */
+  readonly momentum: number;
+  readonly epsilon: number;
+  /** Divides by the variance of the gradients instead of the mean of their squares (Graves 2013). */
+  readonly centered: boolean;
+}
+
+/** RMSprop as Keras 3 has it: epsilon stands below the root, and the velocity takes whole steps. */
+export function rmsprop(
+  paramIn: Float32Array,
+  paramOut: Float32Array,
+  squares: Float32Array,
+  mean: Float32Array,
+  velocity: Float32Array,
+  grad: Float32Array,
+  rates: RmspropRates,
+): void {
+  const kept = f32(rates.rho);
+  const rest = f32(1 - rates.rho);
+  const [rate, scale, decay, epsilon] = [f32(rates.learningRate), f32(rates.gradScale), f32(rates.momentum), f32(rates.epsilon)];
+  for (let i = 0; i < paramIn.length; i++) {
+    const g = f32(grad[i]! * scale);
+    const s = f32(f32(kept * squares[i]!) + f32(rest * f32(g * g)));
+    squares[i] = s;
+    let under = s;
+    if (rates.centered) {
+      const a = f32(f32(kept * mean[i]!) + f32(rest * g));
+      mean[i] = a;
+      under = f32(s - f32(a * a));
+    }
+    let move = f32(f32(rate * g) / f32(Math.sqrt(f32(under + epsilon))));
+    if (decay > 0) {
+      move = f32(f32(decay * velocity[i]!) + move);
+      velocity[i] = move;
+    }
+    paramOut[i] = f32(paramIn[i]! - move);
   }
 }

@@ -57,7 +57,7 @@ function multiply(variant: TrainingVariant, shape: Shape): { got: Float32Array; 
     [c, m * n, 3],
     [bias, n, 4],
   ] as const)
-    // prettier-ignore
+    // oxfmt-ignore
     for (let i = 0; i < floats; i++) heap[at / 4 + i] = wave(i, seed);
   const guards = [c / 4 - 1, c / 4 + m * n];
   for (const at of guards) heap[at] = GUARD;

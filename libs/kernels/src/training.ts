@@ -167,6 +167,23 @@ export interface TrainingKernels {
     dGamma: number,
     dBeta: number,
   ): void;
+  softmaxRows(x: number, rows: number, columns: number, scale: number, causal: number): void;
+  softmaxRowsGradient(p: number, dp: number, rows: number, columns: number, scale: number, causal: number): void;
+  layerNorm(x: number, y: number, rows: number, width: number, gamma: number, beta: number, epsilon: number, moments: number): void;
+  layerNormGradient(
+    x: number,
+    dy: number,
+    dx: number,
+    rows: number,
+    width: number,
+    gamma: number,
+    moments: number,
+    dGamma: number,
+    dBeta: number,
+    run: number,
+  ): void;
+  gelu(x: number, y: number, n: number): void;
+  geluGradient(x: number, dy: number, dx: number, n: number): void;
   lstmForward(gates: number, before: number, c: number, h: number, batch: number, units: number, hard: number): void;
   lstmBackward(
     gates: number,
@@ -253,7 +270,7 @@ const ONE_AND_A_BIT = splat(0x00, 0x08, 0x80, 0x3f); // 1 + 2⁻¹²
  * `probe(): f32` = f32x4.relaxed_madd(1 + 2⁻¹², 1 + 2⁻¹², −(1 + 2⁻¹¹)), lane 0: 2⁻²⁴ where the product is not rounded, 0 where it is.
  * Sections: types, functions, exports, code (WebAssembly core specification, chapter 5).
  */
-// prettier-ignore
+// oxfmt-ignore
 const RELAXED_PROBE = Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 0x7d, 3, 2, 1, 0, 7, 9, 1, 5, 112, 114, 111, 98, 101, 0, 0,
   10, 64, 1, 62, 0, ...ONE_AND_A_BIT, ...ONE_AND_A_BIT, ...splat(0x00, 0x10, 0x80, 0xbf), 0xfd, 0x85, 0x02, 0xfd, 0x1f, 0, 0x0b);
 

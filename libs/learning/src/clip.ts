@@ -13,6 +13,8 @@ export interface ChunkScalars {
   readonly isFinite: boolean;
   /** Σ g² over the part of each variable that lies in the chunk; empty for state. */
   readonly squares: readonly (readonly [variable: number, sum: number])[];
+  /** Σ w² the same way; for the trust ratios of trust.ts. */
+  readonly weights?: readonly (readonly [variable: number, sum: number])[] | undefined;
 }
 
 export interface ClipRules {

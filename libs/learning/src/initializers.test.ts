@@ -225,7 +225,7 @@ describe('the initial vector of a model', () => {
     variable([20, 20], 'Orthogonal', {}, 'b/kernel'),
     { ...variable([20], 'Ones', {}, 'n/moving_variance'), section: 'state' },
   ];
-  const description: ModelDescription = { variables, inputShape: [30], outputShape: [20], parameterCount: 1020, stateCount: 20 };
+  const description: ModelDescription = { variables, inputs: [], outputs: [], parameterCount: 1020, stateCount: 20 };
 
   it('is that of its variables, however it is cut', () => {
     const wanted = variables.flatMap((v) => [...values([...v.shape], v.initializer.className, {}, 9, v.path)]);

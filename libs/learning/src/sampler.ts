@@ -2,7 +2,7 @@
  * Which examples a replica sees in a round (ROUNDS §2): a pure function of (seed, epoch, round, replica), with no shuffled
  * list anywhere.
  *
- *   epoch     a permutation of the n examples, computed by index
+ *   epoch     a permutation of the n examples, computed by index; with `shuffle: false` their own order
  *   round     positions [first, first + count) of the epoch's permutation; the last round of an epoch may be ragged
  *   replica   with n positions in the round, floor(r·n/R) .. floor((r+1)·n/R)
  *   micro-batches of a replica, by the same floor rule

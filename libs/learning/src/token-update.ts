@@ -29,8 +29,12 @@ export interface TokenChunkUpdate {
   /** Number of the update, from 1. */
   readonly step: number;
   readonly staleness: number;
+  /** Multiplies the learning rate: that of the token's round. */
+  readonly rateFactor?: number | undefined;
   /** The chunk as the worker fetched it; needed for the delay compensation. */
   readonly fetched: number | undefined;
+  /** What comes between compensation and optimizer: cutting the gradient, decaying the weights. Says where the parameters lie then. */
+  readonly prepare?: ((rates: { readonly gradScale: number; readonly rateDivisor: number }) => number) | undefined;
   /** `grad` is what `applyTokenUpdate` has left there with the same parameters, at another server: the compensation is in it. */
   readonly isCompensated?: boolean | undefined;
 }
@@ -48,15 +52,19 @@ export function applyTokenUpdate(kernels: Kernels, optimizer: Optimizer, options
     if (update.fetched === undefined) throw new Error('delay compensation needs the parameters that were fetched');
     kernels.compensateDelay(grad, paramIn, update.fetched, count, options.delayCompensation, mean);
   }
+  const gradScale = isCompensated ? 1 : mean;
+  const rateDivisor = options.stalenessScaledRate ? 1 + staleness : 1;
+  const prepared = update.prepare?.({ gradScale, rateDivisor }) ?? paramIn;
   optimizer.apply(kernels, {
-    paramIn,
+    paramIn: prepared,
     paramOut,
     grad,
     slots: update.slots,
     count,
     step: update.step,
-    gradScale: isCompensated ? 1 : mean,
-    rateDivisor: options.stalenessScaledRate ? 1 + staleness : 1,
+    gradScale,
+    rateFactor: update.rateFactor ?? 1,
+    rateDivisor,
   });
 }
 

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { DATA_PLANE_ERRORS, ProtocolError } from './errors.js';
 import { MAX_CONTROL_BYTES } from './frames.js';
-import { decodeMessage, encodeMessage, messageSchema, type Message } from './messages.js';
+import { decodeMessage, encodeMessage, MAX_SUMS, messageSchema, type Message } from './messages.js';
 
 const members = [{ id: 'worker-1', seat: 0, n: 1, replicas: [0, 1] }];
 /** One of each type. */
@@ -111,7 +111,7 @@ describe('control messages', () => {
     ['an answer without bound', 'hello', { challenge: 'x'.repeat(65) }],
     ['a role that does not exist', 'hello', { role: 'admin' }],
     ['a code that is not in the catalogue', 'refused', { code: 'NO_SUCH_CODE' }],
-    ['too many metric sums', 'contribution', { sums: new Array(17).fill(0) }],
+    ['too many metric sums', 'contribution', { sums: new Array(MAX_SUMS + 1).fill(0) }],
     ['a replica list without bound', 'view', { members: [{ ...members[0], replicas: new Array(1025).fill(0) }] }],
     ['a text without bound', 'leave', { reason: 'x'.repeat(301) }],
   ])('refuses %s', (_what, type, change) => {

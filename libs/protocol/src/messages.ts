@@ -29,6 +29,8 @@ const u32 = z
   .min(0)
   .max(2 ** 32 - 1);
 const replicaList = z.array(z.int().min(0).max(65_535)).max(1024);
+/** Of the loss and all metrics: so many numbers of 25 characters fit into a control message. */
+export const MAX_SUMS = 16_384;
 /** Sums over examples. JSON has no NaN and no infinity: they travel as null, and are NaN again. */
 const sums = z
   .array(
@@ -37,7 +39,11 @@ const sums = z
       .nullable()
       .transform((value) => value ?? NaN),
   )
-  .max(16);
+  .max(MAX_SUMS);
+/** Two validations with the metrics of 32 outputs, under names of 200 characters, are less. */
+export const MAX_COURSE_CHARACTERS = 262_144;
+/** What validations have decided so far, as text that only libs/hosting reads. */
+const course = z.string().max(MAX_COURSE_CHARACTERS);
 /** Modes async and ssp: the batch of replica `replica` in round `round` of the schedule. */
 const token = { round: u32, replica: z.int().min(0).max(65_535) };
 
@@ -55,11 +61,16 @@ export const cutFileSchema = z.strictObject({
 });
 export type CutFile = z.output<typeof cutFileSchema>;
 
+/** A trust ratio may be large; what no float32 holds is none. */
+const LARGEST_FACTOR = 3.4e38;
+/** A sum of squares of the part of a variable that lies in a chunk. */
+const variableSums = z.array(z.tuple([u32, z.number().min(0)])).max(10_000);
+
 const decisionFields = {
   skip: z.boolean(),
   examples: count,
   scale: z.number().min(0).max(1),
-  variables: z.array(z.tuple([u32, z.number().min(0).max(1)])).max(10_000),
+  variables: z.array(z.tuple([u32, z.number().min(0).max(LARGEST_FACTOR)])).max(10_000),
 };
 const decisionSchema = z.strictObject(decisionFields);
 
@@ -137,6 +148,12 @@ export const messageSchema = z.discriminatedUnion('type', [
     term: u32,
     members: membersSchema.optional(),
     cut: z.boolean().optional(),
+    /** To servers: what a validation has decided with it (validations.ts in libs/exchange). */
+    course: course.optional(),
+    /** To servers: of all generations that were validated this one is the best. */
+    best: z.boolean().optional(),
+    /** To workers: the run ends with it, before its last round. */
+    last: z.boolean().optional(),
   }),
   /** A shard's part of the checkpoint of `generation` is stored. */
   z.strictObject({ type: z.literal('cut-written'), generation: u32, file: cutFileSchema }),
@@ -147,15 +164,15 @@ export const messageSchema = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('replica-complete'), round: u32, replica: z.int().min(0) }),
   /** Plan two-phase, backup replicas: these count in the round, for every chunk; the others are left out. */
   z.strictObject({ type: z.literal('include'), round: u32, replicas: replicaList.min(1) }),
-  /** Plan two-phase: every chunk of the shard is added up; nothing is applied before the decision. `squares` is Σ g² by variable. */
+  /** Plan two-phase: every chunk of the shard is added up; nothing is applied before the decision. `squares` is Σ g² by variable, with lamb that of its steps; `weights` is Σ w². */
   z.strictObject({
     type: z.literal('scalars'),
     round: u32,
     chunks: z
-      .array(z.strictObject({ chunk: u32, isFinite: z.boolean(), squares: z.array(z.tuple([u32, z.number().min(0)])).max(10_000) }))
+      .array(z.strictObject({ chunk: u32, isFinite: z.boolean(), squares: variableSums, weights: variableSums.optional() }))
       .max(4096),
   }),
-  /** Plan two-phase: apply the round, over `examples`, scaled as a whole and by variable; or leave it out. */
+  /** Plan two-phase: apply the round, over `examples`, scaled as a whole and by variable (with lamb and lars by its trust ratio); or leave it out. */
   z.strictObject({ type: z.literal('decision'), round: u32, ...decisionFields }),
   /** A standby has applied a reduced chunk that its primary has forwarded (or had applied it before). */
   z.strictObject({ type: z.literal('replicated'), round: u32, chunk: u32 }),
@@ -172,6 +189,7 @@ export const messageSchema = z.discriminatedUnion('type', [
     term: u32,
     isReduced: z.boolean(),
     decision: decisionSchema.optional(),
+    course: course.optional(),
     missing: replicaList.optional(),
     marks: marksSchema.optional(),
   }),

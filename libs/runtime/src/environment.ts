@@ -50,6 +50,10 @@ const wholeNumber = z
   .string()
   .regex(/^\d{1,9}$/, 'must be a whole number, 0 to turn it off')
   .transform(Number);
+const byteCount = z
+  .string()
+  .regex(/^\d{1,15}$/, 'must be a whole number of bytes, 0 to turn it off')
+  .transform(Number);
 const STOP_MS = 'must be a whole number of milliseconds from 5000 to 600000';
 const directory = z.string().refine((value) => !value.includes('\0'), 'must be a path');
 
@@ -59,6 +63,9 @@ function isAddressRange(text: string): boolean {
   if (isIP(address) === 0 || rest.length > 0) return false;
   return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (isIPv6(address) ? 128 : 32));
 }
+
+/** A name, or with `*.` in front all names below it. */
+const IMPORT_HOST = /^(?:\*\.)?[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*$/;
 
 /** Every variable that a process of Paceline reads. `describe` is what people read in errors and in the reference. */
 export const VARIABLES = {
@@ -85,6 +92,20 @@ export const VARIABLES = {
     .transform((text) => text.split(/[\s,]+/).filter(Boolean))
     .refine((ranges) => ranges.every(isAddressRange), 'must be addresses or ranges like 10.0.0.0/8, with commas between them')
     .describe('proxies whose X-Forwarded-For and X-Forwarded-Proto the api believes'),
+  PACELINE_IMPORT_HOSTS: z
+    .string()
+    .default('')
+    .transform((text) =>
+      text
+        .toLowerCase()
+        .split(/[\s,]+/)
+        .filter(Boolean),
+    )
+    .refine(
+      (hosts) => hosts.every((host) => IMPORT_HOST.test(host)),
+      'must be host names like data.example.org or *.example.org, with commas between them',
+    )
+    .describe('hosts that the api imports datasets from, `*.example.org` for all below one; without it every public host'),
   PACELINE_METRICS_TOKEN: z
     .string()
     .min(16, 'must be at least 16 characters')
@@ -103,6 +124,23 @@ export const VARIABLES = {
     .describe(
       'where checkpoints lie: a folder that all parameter servers share, or s3://bucket/prefix?endpoint=...; PACELINE_DATA_DIR when not set',
     ),
+  PACELINE_DATA_STORE: z
+    .string()
+    .optional()
+    .describe(
+      'where datasets of teams lie: a folder that the api and all workers share (workers only read), or s3://bucket/prefix?endpoint=...; without it there are only the built-in ones',
+    ),
+  PACELINE_DATA_CACHE: directory
+    .optional()
+    .describe(
+      "folder in which a worker keeps shards of datasets from s3; several workers may share one; a folder in the user's cache when not set",
+    ),
+  PACELINE_DATA_CACHE_BYTES: byteCount
+    .default(10 * 2 ** 30)
+    .describe('bytes that this folder may take: the shards that were not used for longest go first; 0: no cache'),
+  PACELINE_DATA_MEMORY_BYTES: byteCount
+    .default(2 ** 30)
+    .describe('bytes of memory in which a worker keeps rows of a dataset; what is over it is read by position; 0: everything is'),
   PACELINE_DATA_HOST: z
     .string()
     .min(1)
@@ -136,6 +174,12 @@ export const VARIABLES = {
   PACELINE_TEAM_SERVER_PLACES: wholeNumber.default(0).describe('places of parameter servers that one team may hold; 0: no limit'),
   PACELINE_TEAM_WORKERS: wholeNumber.default(0).describe('workers that runs of one team may hold; 0: no limit'),
   PACELINE_TEAM_PARAMETERS: wholeNumber.default(0).describe('parameters of all runs of one team that are not over; 0: no limit'),
+  PACELINE_TEAM_DATASET_BYTES: z
+    .string()
+    .regex(/^\d{1,15}$/, 'must be a whole number, 0 to turn it off')
+    .transform(Number)
+    .default(200e9)
+    .describe('bytes of all datasets of one team; 0: no limit'),
   PACELINE_TEAM_SHARE_PERCENT: wholeNumber
     .refine((percent) => percent >= 1 && percent <= 100, 'must be from 1 to 100')
     .default(75)

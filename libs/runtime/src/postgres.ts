@@ -30,7 +30,6 @@ import {
 import { rename, rm } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import pg from 'pg';
 import { endProcess, isAlive } from './end-process.js';
 import { BIND_ATTEMPTS, findFreePort } from './free-port.js';
 import { guardDirectory, guardProcess } from './orphan-guard.js';
@@ -329,6 +328,7 @@ function readPostmaster(cluster: string): { pid: number; status: string } | unde
 }
 
 async function createDatabase(url: string, deadlineMs: number): Promise<void> {
+  const { default: pg } = await import('pg'); // servers and workers, which start no database, load none of it
   const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: deadlineMs, statement_timeout: deadlineMs });
   await client.connect();
   try {

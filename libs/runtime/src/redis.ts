@@ -1,6 +1,6 @@
 /**
- * An embedded Redis for the local stack and the tests: 127.0.0.1 only, with a random password (given by stdin, so neither the process list
- * nor a file shows it), `maxmemory-policy noeviction` (BullMQ loses jobs otherwise) and an append-only file written every second.
+ * An embedded Redis for the local stack and the tests: 127.0.0.1 only, with a random password and a user for each role (given by stdin, so neither
+ * the process list nor a file shows it), `maxmemory-policy noeviction` (BullMQ loses jobs otherwise) and an append-only file written every second.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -14,15 +14,18 @@ import { BIND_ATTEMPTS, findFreePort, isPortFree } from './free-port.js';
 import { guardDirectory, guardProcess } from './orphan-guard.js';
 import { tail, type RunningService, type ServiceOptions } from './postgres.js';
 import { findRedis, REDIS_IMAGE, type RedisBinary, type RedisSource } from './redis-sources.js';
+import { redisPassword, redisUserLines, type RedisRole } from './redis-users.js';
 import { UserError } from './user-error.js';
 
 export interface RunningRedis extends RunningService {
   readonly source: RedisSource;
   readonly version: string;
+  /** The address with the user of a role, who may do what that role needs (`redis-users.ts`). `url` is that of the operator, who may do everything. */
+  urlOf(role: RedisRole): string;
 }
 
 export interface RedisOptions extends ServiceOptions {
-  /** Without blanks; random when not given. One that is started again has that of before. */
+  /** The operator's, without blanks; random when not given. One that is started again has that of before. */
   readonly password?: string;
   /** Told when a candidate has to be downloaded. */
   readonly onProgress?: (text: string) => void;
@@ -65,6 +68,7 @@ export async function startRedis(options: RedisOptions): Promise<RunningRedis> {
     };
     return {
       url: `redis://:${password}@${HOST}:${port}`,
+      urlOf: (role) => `redis://${role}:${redisPassword(password, role)}@${HOST}:${port}`,
       host: HOST,
       port,
       pid,
@@ -125,6 +129,7 @@ function spawnRedis(binary: RedisBinary, plan: Plan, port: number): ChildProcess
     inDocker ? 'bind 0.0.0.0' : `bind ${HOST}`,
     `port ${inDocker ? 6379 : port}`,
     `requirepass ${plan.password}`,
+    ...redisUserLines(plan.password, majorVersion(binary)),
     `dir ${JSON.stringify(inDocker ? '/data' : plan.dataDir)}`,
     'daemonize no',
     'logfile ""',
@@ -173,6 +178,9 @@ function spawnRedis(binary: RedisBinary, plan: Plan, port: number): ChildProcess
     closeSync(log);
   }
 }
+
+/** Valkey counts on from the Redis that it was made of; a version that cannot be read is that of our image. */
+const majorVersion = ({ version }: RedisBinary): number => Number(/\bv=(\d+)/.exec(version)?.[1] ?? 7);
 
 async function becameReady(child: ChildProcess, port: number, plan: Plan): Promise<'ready' | 'ended' | 'timeout'> {
   const until = performance.now() + plan.deadlineMs;

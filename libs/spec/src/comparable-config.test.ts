@@ -9,9 +9,9 @@ function specOf(input: RunSpecInput): RunSpec {
 }
 
 test('every field of the spec is either comparable or named here as one that changes no number', () => {
-  const free = ['name', 'metrics', 'length', 'stepDeadlineMs', 'checkpoint', 'restarts'];
+  const free = ['name', 'earlyStopping', 'metrics', 'metricOptions', 'length', 'stepDeadlineMs', 'checkpoint', 'restarts', 'weights'];
   expect(Object.keys(runSpecSchema.shape).sort()).toEqual([...COMPARABLE_FIELDS, ...free].sort());
-  const freeInStrategy = ['servers', 'standby'];
+  const freeInStrategy = ['servers', 'standby', 'startWorkers'];
   const strategyFields = strategySchema.options.flatMap((option) => Object.keys(option.shape));
   expect(strategyFields.sort()).toEqual([...COMPARABLE_STRATEGY_FIELDS, ...freeInStrategy].sort());
 });

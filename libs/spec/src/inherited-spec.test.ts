@@ -34,6 +34,14 @@ test('what is not said is taken over, groups field by field', () => {
   });
 });
 
+test('a length of the learning rate takes the place of the other one, and another schedule that of the fields of the first', () => {
+  const decaying = specOf({ learningRate: { schedule: 'cosine', endFactor: 0.1, decayRounds: 50, warmupEpochs: 1 } });
+  const rateOf = (learningRate: object) => specOf(inheritSpec(decaying, { learningRate })).learningRate;
+  expect(rateOf({ decayEpochs: 2, warmupRounds: 3 })).toMatchObject({ decayEpochs: 2, warmupRounds: 3, endFactor: 0.1 });
+  expect(rateOf({ decayEpochs: 2 })).not.toHaveProperty('decayRounds');
+  expect(rateOf({ schedule: 'constant' })).toEqual(specOf({ learningRate: { warmupEpochs: 1 } }).learningRate);
+});
+
 test('what is no spec is left for the schema to refuse', () => {
   for (const given of [null, [], 'x', { optimizer: 'adam' }, { strategy: [] }, { optimizer: { name: { toString: 1 } } }])
     expect(parseRunSpec(inheritSpec(source, given)).ok, JSON.stringify(given)).toBe(false);
@@ -46,6 +54,21 @@ test('another optimizer is refused once and in words, another rate is not', () =
     { path: 'optimizer.name', message: 'is adam in run X and cannot become momentum: its slots would not fit' },
   ]);
   expect(optimizerIssues(source, specOf(inheritSpec(source, { optimizer: { name: 'adam', learningRate: 1 } })), 'X')).toEqual([]);
+});
+
+test('other slots of the same optimizer are refused with the field that makes them, equal slots of another are not', () => {
+  const plain = specOf({ optimizer: { name: 'rmsprop' } });
+  const to = (optimizer: object): unknown => optimizerIssues(plain, specOf({ optimizer }), 'X');
+  expect(to({ name: 'rmsprop', rho: 0.5 })).toEqual([]);
+  expect(to({ name: 'rmsprop', momentum: 0.9 })).toEqual([
+    {
+      path: 'optimizer.momentum',
+      message: 'changes the slots of rmsprop: run X has meanSquare, this would need meanSquare, velocity; leave it as it is there',
+    },
+  ]);
+  expect(to({ name: 'rmsprop', centered: true })).toMatchObject([{ path: 'optimizer.centered' }]);
+  expect(optimizerIssues(source, specOf({ optimizer: { name: 'adamw' } }), 'X')).toEqual([]);
+  expect(optimizerIssues(source, specOf({ optimizer: { name: 'amsgrad' } }), 'X')).toHaveLength(1);
 });
 
 test('a run goes on to the end of its source, and from that end as long again', () => {

@@ -2,14 +2,48 @@
  * A run that begins with another run's checkpoint: what it takes over from that run's spec, and what may not differ.
  *
  * A checkpoint is parameters, state and the slots of the optimizer. Whatever decides which numbers these are, by name and shape, must stay:
- * the variables of the model, and the optimizer by its name. Everything else (rates, batch, clipping, length, dataset, seed, mode, engine)
+ * the variables of the model, and the slots of the optimizer. Everything else (rates, batch, clipping, length, dataset, seed, mode, engine)
  * says how training goes on from there, and may be another. docs/checkpoints.md has the table.
  */
 import type { VariableSpec } from './layout.js';
+import { optimizerSlots } from './optimizer-slots.js';
 import type { RunSpec, SpecIssue } from './run-spec.js';
 
 /** Groups whose fields are taken over one by one; any other field is replaced as a whole. */
-const MERGED_GROUPS = ['optimizer', 'strategy', 'gradient', 'checkpoint', 'augmentation'] as const satisfies readonly (keyof RunSpec)[];
+const MERGED_GROUPS = [
+  'optimizer',
+  'learningRate',
+  'strategy',
+  'gradient',
+  'checkpoint',
+  'augmentation',
+] as const satisfies readonly (keyof RunSpec)[];
+
+/** Fields of the learning rate that take the place of others. */
+const RATE_PAIRS = [
+  ['warmupRounds', 'warmupEpochs'],
+  ['decayRounds', 'decayEpochs'],
+] as const;
+/** What a schedule does not share with others. */
+const OF_SCHEDULE: readonly string[] = [
+  'decayRounds',
+  'decayEpochs',
+  'factor',
+  'endFactor',
+  'power',
+  'periodGrowth',
+  'restartFactor',
+  'riseShare',
+  'startDivisor',
+  'endDivisor',
+];
+
+/** Fields of the source's learning rate that what is given does away with. */
+function replacedRateFields(source: RunSpec['learningRate'], given: Readonly<Record<string, unknown>>): string[] {
+  const pairs = RATE_PAIRS.flatMap(([a, b]) => [...(a in given ? [b] : []), ...(b in given ? [a] : [])]);
+  const ofSchedule = 'schedule' in given && given['schedule'] !== source?.schedule ? OF_SCHEDULE : [];
+  return [...pairs, ...ofSchedule, ...(given['scaling'] === 'none' ? ['baseBatch'] : [])];
+}
 
 const isObject = (value: unknown): value is Record<string, unknown> => value !== null && typeof value === 'object' && !Array.isArray(value);
 
@@ -22,11 +56,14 @@ export function inheritSpec(source: RunSpec, given: unknown): unknown {
   // The fields of one optimizer mean nothing to another; that it is another is refused later, in words.
   const named = isObject(given['optimizer']) ? given['optimizer']['name'] : undefined;
   const isOther = (group: string): boolean => group === 'optimizer' && named !== undefined && named !== source.optimizer.name;
-  const merged = MERGED_GROUPS.filter((group) => isObject(source[group]) && isObject(given[group]) && !isOther(group)).map((group) => [
-    group,
-    { ...source[group], ...(given[group] as object) },
-  ]);
-  return { ...source, ...given, ...Object.fromEntries(merged) };
+  const merged = MERGED_GROUPS.filter((group) => isObject(source[group]) && isObject(given[group]) && !isOther(group)).map((group) => {
+    const [own, said] = [source[group] as object, given[group] as Record<string, unknown>];
+    const replaced = group === 'learningRate' ? replacedRateFields(source.learningRate, said) : [];
+    return [group, Object.assign(Object.fromEntries(Object.entries(own).filter(([field]) => !replaced.includes(field))), said)];
+  });
+  // The checkpoint has the weights: where those of the source came from is over.
+  const { weights: _over, ...kept } = source;
+  return { ...kept, ...given, ...Object.fromEntries(merged) };
 }
 
 /**
@@ -44,9 +81,24 @@ export function inheritedLength(source: RunSpec, round: number, roundsPerEpoch: 
 
 /** What the optimizer keeps per parameter has to fit. */
 export function optimizerIssues(source: RunSpec, spec: RunSpec, runId: string): SpecIssue[] {
-  const [was, is] = [source.optimizer.name, spec.optimizer.name];
-  if (was === is) return [];
-  return [{ path: 'optimizer.name', message: `is ${was} in run ${runId} and cannot become ${is}: its slots would not fit` }];
+  const [was, is] = [source.optimizer, spec.optimizer];
+  const [wasSlots, isSlots] = [optimizerSlots(was), optimizerSlots(is)];
+  if (wasSlots.join() === isSlots.join()) return [];
+  if (was.name !== is.name)
+    return [{ path: 'optimizer.name', message: `is ${was.name} in run ${runId} and cannot become ${is.name}: its slots would not fit` }];
+  const shown = (slots: readonly string[]): string => slots.join(', ') || 'none';
+  const differs = (Object.keys(is) as (keyof typeof is)[]).find((field) => field !== 'learningRate' && changesSlots(was, is, field));
+  return [
+    {
+      path: `optimizer.${differs ?? 'name'}`,
+      message: `changes the slots of ${is.name}: run ${runId} has ${shown(wasSlots)}, this would need ${shown(isSlots)}; leave it as it is there`,
+    },
+  ];
+}
+
+/** Whether the field alone, taken over from the one to the other, makes other slots. */
+function changesSlots(was: RunSpec['optimizer'], is: RunSpec['optimizer'], field: keyof RunSpec['optimizer']): boolean {
+  return optimizerSlots(Object.assign({}, was, { [field]: is[field] })).join() !== optimizerSlots(was).join();
 }
 
 /** The model may be written in another way, or with other dropout, as long as its variables are the same. */
@@ -56,6 +108,6 @@ export function variableIssues(was: readonly VariableSpec[], is: readonly Variab
   const at = longer.findIndex((_, i) => !was[i] || !is[i] || shown(was[i]) !== shown(is[i]));
   if (at < 0) return [];
   const [there, here] = [was[at], is[at]].map((variable) => (variable ? shown(variable) : 'no more variables'));
-  const path = typeof spec.model === 'string' ? 'model' : 'model.topology';
+  const path = typeof spec.model === 'object' ? 'model.topology' : 'model';
   return [{ path, message: `has other variables than run ${runId} (${here} where that has ${there}): its weights would not fit` }];
 }

@@ -15,13 +15,18 @@ export interface VariableSpec {
   readonly initializer: { readonly className: string; readonly config: Readonly<Record<string, unknown>> };
 }
 
+/** An input or output of a model: its name there, and the shape of one example, e.g. [784] or [28, 28, 1]. */
+export interface ModelEnd {
+  readonly name: string;
+  readonly shape: readonly number[];
+}
+
 export interface ModelDescription {
   /** Trainable variables first, then state, each in model order. */
   readonly variables: readonly VariableSpec[];
-  /** Shape of one input example, e.g. [784] or [28, 28, 1]. */
-  readonly inputShape: readonly number[];
-  /** Shape of one output, e.g. [10]. */
-  readonly outputShape: readonly number[];
+  /** In the order of the model. */
+  readonly inputs: readonly ModelEnd[];
+  readonly outputs: readonly ModelEnd[];
   readonly parameterCount: number;
   readonly stateCount: number;
 }

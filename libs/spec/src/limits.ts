@@ -9,6 +9,8 @@ export const LIMITS = {
   accumulateMicroBatches: 1024,
   epochs: 100_000,
   rounds: 100_000_000,
+  /** Workers remember which they are. */
+  heldOutExamples: 10_000_000,
   stalenessBound: 1000,
   modelLayers: 512,
   /** In one stack of recurrent cells. */
@@ -19,6 +21,10 @@ export const LIMITS = {
   /** Norms and scales by variable travel in control messages. */
   modelVariables: 8192,
   modelTopologyBytes: 1 << 20,
+  /** As JSON, with every default and vocabulary in it: each job of a run carries it. */
+  storedSpecBytes: 2 << 20,
+  /** Of them, for the vocabularies that are made for a spec. */
+  vocabularyBytes: 3 << 19,
   nameCharacters: 100,
   seedMax: 2 ** 32 - 1,
 } as const;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { camelCase } from './config-keys.js';
 import { LIMITS } from './limits.js';
-import { layersOf, LEFT_OUT, modelTopologySchema, type ModelTopology } from './model-topology.js';
+import { layersOf, LEFT_OUT, modelTopologySchema, type LayerTopology, type ModelTopology } from './model-topology.js';
 
 const model = (...layers: readonly unknown[]): ModelTopology => ({ class_name: 'Sequential', config: { layers } });
 const layer = (class_name: string, config: Record<string, unknown> = {}) => ({ class_name, config });
@@ -60,7 +60,14 @@ describe('the cells of a recurrent layer', () => {
   });
 });
 
-it.each(['Resizing', 'RandomWidth'])('%s is refused with the reason', (name) => {
+it('takes the masks of Keras 3 among the layers of a model, and nothing else by their names', () => {
+  const any = (module?: string) => Object.assign(layer('Any'), module && { module }) as LayerTopology;
+  expect(faultsOf(model(any(), any('keras.src.ops.numpy')))).toEqual([]);
+  expect(faultsOf(model(any('mine')))[0]![1]).toContain('layer "Any" is not allowed');
+  expect(faultsOf(model(layer('TimeDistributed', { layer: any() })))[0]![1]).toContain('layer "Any" is not allowed');
+});
+
+it.each(['RandomFlip', 'RandomWidth'])('%s is refused with the reason', (name) => {
   expect(faultsOf(model(layer(name)))[0]![1]).toContain(LEFT_OUT[name]);
 });
 

@@ -15,6 +15,8 @@ import { LIMITS } from './limits.js';
 export const ALLOWED_LAYERS = [
   'InputLayer',
   'Rescaling',
+  'Resizing',
+  'Normalization',
   'CenterCrop',
   'CategoryEncoding',
   'Dense',
@@ -35,6 +37,7 @@ export const ALLOWED_LAYERS = [
   'Conv2D',
   'DepthwiseConv2D',
   'SeparableConv2D',
+  'Conv1DTranspose',
   'Conv2DTranspose',
   'Conv3D',
   'Conv3DTranspose',
@@ -58,13 +61,17 @@ export const ALLOWED_LAYERS = [
   'Maximum',
   'Minimum',
   'Multiply',
+  'Subtract',
   'BatchNormalization',
   'LayerNormalization',
   'GaussianNoise',
   'GaussianDropout',
   'AlphaDropout',
   'SpatialDropout1D',
+  'SpatialDropout2D',
   'Embedding',
+  'MultiHeadAttention',
+  'TokenAndPositionEmbedding',
   'SimpleRNN',
   'LSTM',
   'GRU',
@@ -77,10 +84,18 @@ export const ALLOWED_LAYERS = [
 /** What may stand as the `cell` of an RNN and among the `cells` of StackedRNNCells. */
 export const ALLOWED_CELLS = ['SimpleRNNCell', 'LSTMCell', 'GRUCell', 'StackedRNNCells'] as const;
 
-/** Layers and cells of tf.js 4.22 that do not train in a model there either, and why: part of the message to who asks for one. */
+const AUGMENTATION = 'changes of training images are made by the loader: say `augmentation` in the run spec, and leave the layer out';
+const TEXTS = 'texts become numbers before the model: name the column in `features` of the run spec, and leave the layer out';
+
+/** Layers and cells of tf.js 4.22 that do not train in a model there either, and those of Keras that have another place here: part of the message to who asks for one. */
 export const LEFT_OUT: Readonly<Record<string, string>> = {
-  Resizing:
-    'tf.js computes its output shape without the batch and fails when a model calls it; use UpSampling2D, a pooling layer or CenterCrop',
+  RandomFlip: AUGMENTATION,
+  RandomRotation: AUGMENTATION,
+  RandomZoom: AUGMENTATION,
+  RandomTranslation: AUGMENTATION,
+  TextVectorization: TEXTS,
+  StringLookup: TEXTS,
+  Lambda: 'it is code, and nothing in a topology is executed; use layers in its place',
   RandomWidth: 'tf.js computes its output shape without the batch, and a width that changes from step to step fits no layer with weights',
   ConvLSTM2DCell: 'the RNN of tf.js takes no images; use the layer ConvLSTM2D',
 };
@@ -88,6 +103,18 @@ export const LEFT_OUT: Readonly<Record<string, string>> = {
 const allowedLayers: ReadonlySet<string> = new Set(ALLOWED_LAYERS);
 const allowedCells: ReadonlySet<string> = new Set(ALLOWED_CELLS);
 const MODEL_CLASSES: ReadonlySet<string> = new Set(['Sequential', 'Model', 'Functional']);
+/** Whether an entry of a list of layers is a model by itself: its layers become layers of the model that it stands in. */
+export const isModelClass = (className: unknown): boolean => typeof className === 'string' && MODEL_CLASSES.has(className);
+/**
+ * Operations with which Keras 3 writes the making of a mask into a functional model: NotEqual behind the input of an Embedding with mask_zero, and
+ * Any behind the NotEqual of a Masking layer. The layers make their masks themselves; planning takes the operations out.
+ */
+const MASK_OPERATIONS: ReadonlySet<string> = new Set(['NotEqual', 'Any']);
+export function isMaskOperation(layer: LayerTopology): boolean {
+  // An .h5 file says no module.
+  const { module = 'keras.src.ops.numpy' } = layer as { readonly module?: unknown };
+  return MASK_OPERATIONS.has(layer.class_name) && module === 'keras.src.ops.numpy';
+}
 const FORBIDDEN_KEYS: ReadonlySet<string> = new Set(['__proto__', 'constructor', 'prototype']);
 
 export interface LayerTopology {
@@ -129,18 +156,22 @@ function faultIn(root: unknown): { path: PropertyKey[]; message: string } | unde
   return undefined;
 }
 
-/** A layer of a topology, or a cell of a recurrent one, and where it stands. */
+/** A layer of a topology, a cell of a recurrent one or a model that stands among the layers, and where it stands. */
 export interface FoundLayer {
   readonly layer: LayerTopology;
   readonly path: PropertyKey[];
   readonly isCell: boolean;
+  /** Its own layers follow it. */
+  readonly isModel: boolean;
 }
 
-/** The layers of a topology, with wrapped layers and the cells of recurrent ones. Nesting is bounded by `modelDepth`, which is checked before. */
+/** The layers of a topology, with those of nested models, wrapped layers and the cells of recurrent ones. Nesting is bounded by `modelDepth`, which is checked before. */
 export function layersOf(topology: ModelTopology): FoundLayer[] {
   const found: FoundLayer[] = [];
   const visit = (layer: LayerTopology, path: PropertyKey[], isCell: boolean): void => {
-    found.push({ layer, path, isCell });
+    const isModel = path.at(-2) === 'layers' && isModelClass(layer?.class_name);
+    found.push({ layer, path, isCell, isModel });
+    if (isModel) return visitAll(layer, path);
     const fields = fieldsOf(isObject(layer?.config) ? layer.config : {});
     const [wrapped, cell, cells] = ['layer', 'cell', 'cells'].map((name) => fields.get(name));
     if (isObject(wrapped?.value)) visit(wrapped.value as LayerTopology, [...path, 'config', wrapped.key], false);
@@ -149,21 +180,31 @@ export function layersOf(topology: ModelTopology): FoundLayer[] {
     if (Array.isArray(cells?.value))
       cells.value.slice(0, LIMITS.modelCells).forEach((one, i) => visit(one as LayerTopology, [...path, 'config', cells.key, i], true));
   };
-  const layers = topology.config?.['layers'];
-  if (Array.isArray(layers)) layers.forEach((layer, i) => visit(layer as LayerTopology, ['config', 'layers', i], false));
+  const visitAll = (model: Pick<ModelTopology, 'config'>, path: PropertyKey[]): void => {
+    const layers = isObject(model.config) ? model.config['layers'] : undefined;
+    if (Array.isArray(layers)) layers.forEach((layer, i) => visit(layer as LayerTopology, [...path, 'config', 'layers', i], false));
+  };
+  visitAll(topology, []);
   return found;
 }
 
 /** Lists too: they are no layers, and refused as such. */
 const isObject = (value: unknown): value is object => value !== null && typeof value === 'object';
 
+function faultOfLayers(model: Pick<ModelTopology, 'config'>, path: PropertyKey[]): { path: PropertyKey[]; message: string } | undefined {
+  const layers = model.config?.['layers'];
+  if (Array.isArray(layers) && layers.length > 0) return undefined;
+  return { path: [...path, 'config', 'layers'], message: 'must be a non-empty list of layers' };
+}
+
 /** What is wrong with one layer or cell by itself. */
-function faultOf({ layer, path, isCell }: FoundLayer): { path: PropertyKey[]; message: string } | undefined {
+function faultOf({ layer, path, isCell, isModel }: FoundLayer): { path: PropertyKey[]; message: string } | undefined {
   const kind = isCell ? 'cell' : 'layer';
   if (typeof layer?.class_name !== 'string' || layer.config === null || typeof layer.config !== 'object')
     return { path, message: `a ${kind} needs class_name and config` };
   const { class_name: name, config } = layer;
-  if (!(isCell ? allowedCells : allowedLayers).has(name)) {
+  if (isModel) return faultOfLayers(layer, path);
+  if (!(isCell ? allowedCells : allowedLayers).has(name) && !(path.at(-2) === 'layers' && isMaskOperation(layer))) {
     const why = Object.hasOwn(LEFT_OUT, name) ? ` (${LEFT_OUT[name]})` : '';
     const list = (isCell ? ALLOWED_CELLS : ALLOWED_LAYERS).join(', ');
     return {
@@ -188,17 +229,17 @@ export const modelTopologySchema = z
     if (!MODEL_CLASSES.has(topology.class_name)) {
       return void ctx.addIssue({ code: 'custom', path: ['class_name'], message: `must be one of ${[...MODEL_CLASSES].join(', ')}` });
     }
-    if (!Array.isArray(topology.config?.['layers']) || (topology.config['layers'] as unknown[]).length === 0) {
-      return void ctx.addIssue({ code: 'custom', path: ['config', 'layers'], message: 'must be a non-empty list of layers' });
-    }
-    if ((topology.config['layers'] as unknown[]).length > LIMITS.modelLayers) {
+    const none = faultOfLayers(topology, []);
+    if (none) return void ctx.addIssue({ code: 'custom', ...none });
+    const all = layersOf(topology);
+    if (all.filter(({ path }) => path.at(-2) === 'layers').length > LIMITS.modelLayers) {
       return void ctx.addIssue({
         code: 'custom',
         path: ['config', 'layers'],
-        message: `must not hold more than ${LIMITS.modelLayers} layers`,
+        message: `must not hold more than ${LIMITS.modelLayers} layers, with those of nested models`,
       });
     }
-    for (const found of layersOf(topology)) {
+    for (const found of all) {
       const wrong = faultOf(found);
       if (wrong) ctx.addIssue({ code: 'custom', ...wrong });
     }

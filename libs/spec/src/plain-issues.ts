@@ -55,6 +55,7 @@ const KINDS: Readonly<Record<string, string>> = {
   array: 'a list',
   object: 'an object with fields',
   nan: 'a number',
+  record: 'a map',
 };
 
 function bound(origin: string, how: string, limit: number | bigint): string {
@@ -99,6 +100,7 @@ function ofUnion(spec: Spec, issue: Extract<Issue, { code: 'invalid_union' }>, p
   const value = valueAt(input, discriminator === undefined || issue.path.at(-1) === discriminator ? path : [...path, discriminator]);
   if (discriminator !== undefined) return ofDiscriminated(spec, discriminator, path, value);
   const members = membersAt(schema, path);
+  if (members.length === 0 && issue.errors.length > 0) return ofKinds(spec, issue, path);
   const names = members.map(({ shape }) => Object.keys(shape));
   if (isObject(value)) {
     const given = members.filter(({ shape }) => Object.keys(shape).some((key) => Object.hasOwn(value, key)));
@@ -119,6 +121,14 @@ function ofUnion(spec: Spec, issue: Extract<Issue, { code: 'invalid_union' }>, p
   );
   const forms = [...(words.length > 0 ? [oneOf(words).slice('must be '.length)] : []), `an object with ${names.flat().join(' or ')}`];
   return [{ path: textOf(path), message: `must be ${forms.join(', or ')}${shown(value)}${meant(value, words)}` }];
+}
+
+/** Of members that have no named fields: a number, a map. */
+function ofKinds(spec: Spec, issue: Extract<Issue, { code: 'invalid_union' }>, path: Path): SpecIssue[] {
+  const inside = issue.errors.find((branch) => branch.some((inner) => inner.path.length > 0));
+  if (inside) return inside.flatMap((inner) => plainIssue(spec, inner, [...path, ...inner.path]));
+  const kinds = issue.errors.flat().flatMap((inner) => (inner.code === 'invalid_type' ? (KINDS[inner.expected] ?? inner.expected) : []));
+  return [{ path: textOf(path), message: `must be ${kinds.join(' or ')}${shown(valueAt(spec.input, path))}` }];
 }
 
 /** A wrong name must not hide what else is wrong: the other fields are held to the member that they fit best. */
@@ -165,6 +175,8 @@ function membersAt(schema: Schema, path: Path): Member[] {
   const found = membersOf(schema);
   const [key, ...rest] = path;
   if (key === undefined) return found;
+  const own = unwrapped(schema);
+  if (own instanceof z.core.$ZodRecord) return membersAt(own._zod.def.valueType, rest);
   return found.flatMap(({ shape }) => (Object.hasOwn(shape, String(key)) ? membersAt(shape[String(key)]!, rest) : []));
 }
 

@@ -7,45 +7,29 @@
  * same thing; bounds always.
  */
 import { z } from 'zod';
+import { datasetReferenceSchema, featuresSchema } from './datasets/features.js';
+import { learningRateSchema } from './learning-rate.js';
 import { LIMITS } from './limits.js';
+import { inputWithOwnNames, LOSSES, lossOptionsSchema, outputLossSchema } from './losses.js';
+import { MEASURED_NAMES, metricOptionsSchema } from './metric-names.js';
 import { modelTopologySchema } from './model-topology.js';
+import { isLayerwise, optimizerSchema, positiveRate } from './optimizer-spec.js';
 import { plainIssues } from './plain-issues.js';
+import { earlyStoppingSchema, plateauSchema, validationConflicts, validationSchema } from './validation-schemas.js';
+import { variablePatternsSchema } from './variable-patterns.js';
 
-export const MODEL_ZOO = ['mlp', 'mlp-dropout', 'cnn'] as const;
-export const DATASETS = ['mnist'] as const;
-export const LOSSES = ['sparseCategoricalCrossentropy', 'categoricalCrossentropy', 'meanSquaredError'] as const;
-export const METRICS = ['accuracy'] as const;
-/** What Keras calls them for short. */
-export const METRIC_SHORT_NAMES: ReadonlyMap<unknown, (typeof METRICS)[number]> = new Map([['acc', 'accuracy']]);
+export const MODEL_ZOO = [
+  ...(['mlp', 'mlp-dropout', 'cnn', 'linear'] as const),
+  ...(['lenet', 'resnet', 'mobilenet', 'lstm', 'gru', 'transformer'] as const),
+] as const;
+/** Those that a release brings with it; a team's own are beside them. */
+export const BUILT_IN_DATASETS = ['mnist', 'iris', 'made-up-regression', 'made-up-sequence'] as const;
 /** What computes on a worker. */
 export const BACKENDS = ['wasm', 'wasm-relaxed', 'cpu', 'tensorflow', 'webgpu'] as const;
 export type BackendName = (typeof BACKENDS)[number];
 export const ENGINES = [...BACKENDS, 'auto', 'mixed'] as const;
 export const MODES = ['sync', 'async', 'ssp'] as const;
 export const NON_FINITE_POLICIES = ['fail', 'skip', 'rollback'] as const;
-
-const positiveRate = (what: string) => z.number().positive().max(1e3).describe(what);
-const decay = (what: string) => z.number().min(0).lt(1).describe(what);
-
-export const optimizerSchema = z.discriminatedUnion('name', [
-  z.strictObject({
-    name: z.literal('sgd'),
-    learningRate: positiveRate('Step size.').default(0.1),
-  }),
-  z.strictObject({
-    name: z.literal('momentum'),
-    learningRate: positiveRate('Step size.').default(0.05),
-    momentum: decay('Velocity kept per round.').default(0.9),
-    nesterov: z.boolean().describe('Look ahead along the velocity (Sutskever et al. 2013).').default(false),
-  }),
-  z.strictObject({
-    name: z.literal('adam'),
-    learningRate: positiveRate('Step size.').default(0.001),
-    beta1: decay('Decay of the first moment.').default(0.9),
-    beta2: decay('Decay of the second moment.').default(0.999),
-    epsilon: z.number().positive().max(1).describe('Added to the root of the second moment (Kingma & Ba 2015).').default(1e-7),
-  }),
-]);
 
 export const modelSchema = z.union([
   z.enum(MODEL_ZOO).describe('A model of the built-in zoo.'),
@@ -92,6 +76,12 @@ export const strategySchema = z.discriminatedUnion('kind', [
       .max(LIMITS.replicas - 1)
       .describe('With mode sync: replicas that a round does not wait for (Chen et al. 2016); above 0 no equal bits are promised.')
       .default(0),
+    startWorkers: z
+      .int()
+      .min(1)
+      .max(LIMITS.replicas)
+      .describe('With mode sync: workers that must have joined before the first round; at most `replicas`. Left out: one.')
+      .optional(),
     standby: z
       .int()
       .min(0)
@@ -104,6 +94,7 @@ export const strategySchema = z.discriminatedUnion('kind', [
 export const gradientSchema = z.strictObject({
   clipNorm: positiveRate('Scale the gradient of each variable down to at most this L2 norm.').optional(),
   clipGlobalNorm: positiveRate('Scale the whole gradient down to at most this L2 norm (Pascanu et al. 2013).').optional(),
+  clipValue: positiveRate('Cut each element of the mean gradient to at most this, either way.').optional(),
   nonFinite: z
     .enum(NON_FINITE_POLICIES)
     .describe('A gradient with NaN or infinity: fail ends the run, skip leaves the round out, rollback goes back to the last checkpoint.')
@@ -139,6 +130,24 @@ export const checkpointSchema = z.strictObject({
   keepBest: z.boolean().describe('Keep the checkpoint with the lowest training loss too.').default(true),
 });
 
+export const weightsSchema = z.strictObject({
+  run: z.uuid().describe('The run whose weights are taken, variable by variable by name; the optimizer begins anew.').optional(),
+  upload: z
+    .string()
+    .regex(/^[0-9a-f]{64}$/, 'must be the SHA-256 of uploaded weights, 64 lower-case hexadecimal digits')
+    .describe('Weights of another program that were uploaded, by their SHA-256, in place of a run.')
+    .optional(),
+  round: z
+    .int()
+    .min(0)
+    .max(LIMITS.rounds)
+    .describe('Committed rounds of one of its checkpoints. Left out: its result, or its newest checkpoint.')
+    .optional(),
+  reinitialize: variablePatternsSchema
+    .describe('Variables that begin as in a new run: those that are not in that run or have another shape must be among them.')
+    .optional(),
+});
+
 export const runSpecSchema = z
   .strictObject({
     name: z
@@ -149,19 +158,64 @@ export const runSpecSchema = z
       .regex(/^[^\p{Cc}\p{Cf}\p{Cs}]*$/u, 'must not contain control characters or halves of characters')
       .describe('A name for people.')
       .default('run'),
-    model: modelSchema.describe('What is trained: a zoo name or a tf.js Layers topology.').default('mlp'),
-    dataset: z.enum(DATASETS).describe('A registered dataset.').default('mnist'),
+    model: modelSchema
+      .describe('What is trained: a zoo name or a tf.js Layers topology. Left out: cnn for images of more than 1024 numbers, else mlp.')
+      .optional(),
+    dataset: datasetReferenceSchema
+      .describe('A built-in dataset or one of the team, by name; NAME@VERSION for one version of it.')
+      .default('mnist'),
+    features: featuresSchema.describe('Which columns of the dataset are inputs, targets and weights, and how.').optional(),
     augmentation: augmentationSchema
       .describe('Random changes of the training images, anew in every epoch, by the seed, the epoch and the example alone.')
       .optional(),
+    weights: weightsSchema.describe('Begin with the weights of another run, or with uploaded ones, instead of random ones.').optional(),
+    freeze: variablePatternsSchema
+      .describe('Variables that keep the values that they begin with: layers or layer/weight, with * for any characters.')
+      .optional(),
     loss: z
       .enum(LOSSES)
-      .describe('Loss, summed over examples by the replicas and averaged by the servers; the model ends in logits.')
-      .default('sparseCategoricalCrossentropy'),
-    metrics: z.array(z.enum(METRICS)).max(METRICS.length).describe('Measured per round and in the final evaluation.').default(['accuracy']),
+      .describe(
+        'Loss of each output, as Keras defines it, summed over examples by the replicas and averaged by the servers. Left out: meanSquaredError for values, binaryCrossentropy for two classes at one output, sparseCategoricalCrossentropy for classes.',
+      )
+      .optional(),
+    lossOptions: lossOptionsSchema.describe('Options of `loss`.').optional(),
+    losses: z
+      .record(z.string().min(1).max(100), outputLossSchema)
+      .describe(
+        'A loss per output, by its name, for models with several: a name, or an object with name and options. The others take `loss`.',
+      )
+      .optional(),
+    lossWeights: z
+      .record(z.string().min(1).max(100), z.number().min(0).max(1e6))
+      .describe('Factors of the losses of the outputs, by their names; 1 where left out.')
+      .optional(),
+    lossFromLogits: z
+      .boolean()
+      .describe(
+        'Whether crossentropies take logits or probabilities. Left out: probabilities where the model ends in softmax or sigmoid, else logits.',
+      )
+      .optional(),
+    metrics: z
+      .array(z.enum(MEASURED_NAMES))
+      .max(MEASURED_NAMES.length)
+      .describe('Measured per round and in the final evaluation. Left out: accuracy for classes, meanAbsoluteError for values.')
+      .optional(),
+    metricOptions: metricOptionsSchema.describe('Options of the metrics.').optional(),
     optimizer: optimizerSchema
       .describe('The update the servers apply.')
       .default({ name: 'momentum', learningRate: 0.05, momentum: 0.9, nesterov: false }),
+    learningRate: learningRateSchema
+      .describe('How the rate of the optimizer scales with the batch, warms up and falls; by the round alone.')
+      .optional(),
+    validation: validationSchema
+      .describe(
+        'Measure the evaluation split, or held-out examples, while training. Left out: at the end alone, or each epoch where earlyStopping or reduceLROnPlateau is given.',
+      )
+      .optional(),
+    earlyStopping: earlyStoppingSchema.describe('End the run when a validation has not improved for long, as Keras does.').optional(),
+    reduceLROnPlateau: plateauSchema
+      .describe('Lower the learning rate when a validation has not improved for long, as Keras does.')
+      .optional(),
     globalBatch: z.int().min(1).max(LIMITS.globalBatchExamples).describe('Examples per round over all replicas.').default(256),
     replicas: z
       .int()
@@ -169,6 +223,10 @@ export const runSpecSchema = z
       .max(LIMITS.replicas)
       .describe('Logical data-parallel copies; fixed for the run, however many workers compute them.')
       .default(4),
+    shuffle: z
+      .boolean()
+      .describe('false: examples come in the order of the dataset, the same in every epoch. Left out: in another order in each epoch.')
+      .optional(),
     dropRemainder: z.boolean().describe('Drop the ragged last round of an epoch instead of training on it.').default(false),
     strategy: strategySchema.describe('How the run is distributed.').prefault({ kind: 'parameter-server' }),
     gradient: gradientSchema.describe('What is done to the gradient before the update.').prefault({}),
@@ -216,18 +274,31 @@ export const runSpecSchema = z
         message: `accumulate (${spec.strategy.accumulate}) must not exceed the ${perReplica} examples that a replica gets per round`,
       });
     }
-    for (const [field, message] of modeConflicts(spec)) ctx.addIssue({ code: 'custom', path: field.split('.'), message });
+    for (const [field, message] of [...modeConflicts(spec), ...weightConflicts(spec), ...validationConflicts(spec)])
+      ctx.addIssue({ code: 'custom', path: field.split('.'), message });
   });
+
+function weightConflicts({ weights }: { weights?: z.output<typeof weightsSchema> | undefined }): [field: string, message: string][] {
+  if (!weights) return [];
+  const { run, upload, round } = weights;
+  if ((run === undefined) === (upload === undefined))
+    return [['weights', 'needs either run, the run whose weights are taken, or upload, the hash of uploaded weights']];
+  return upload !== undefined && round !== undefined ? [['weights.round', 'belongs to a run: uploaded weights have no rounds']] : [];
+}
 
 /** Options that say nothing, or promise what cannot be kept, with the mode of the run. */
 function modeConflicts({
   strategy,
   gradient,
   replicas,
+  optimizer,
+  freeze,
 }: {
   strategy: z.output<typeof strategySchema>;
   gradient: z.output<typeof gradientSchema>;
   replicas: number;
+  optimizer: z.output<typeof optimizerSchema>;
+  freeze?: readonly string[] | undefined;
 }): [field: string, message: string][] {
   const { mode, stalenessScaledRate, delayCompensation, backupReplicas, standby } = strategy;
   const conflicts: [string, string][] = [];
@@ -239,6 +310,9 @@ function modeConflicts({
   if (mode === 'sync' && delayCompensation > 0)
     conflicts.push(['strategy.delayCompensation', 'needs mode async or ssp: a synchronous update has no delay']);
   needsSync('strategy.backupReplicas', backupReplicas > 0);
+  needsSync('strategy.startWorkers', strategy.startWorkers !== undefined);
+  if ((strategy.startWorkers ?? 1) > replicas)
+    conflicts.push(['strategy.startWorkers', `must not exceed replicas (${replicas}): a worker without a replica has no seat`]);
   if (standby > 0 && backupReplicas > 0)
     conflicts.push([
       'strategy.standby',
@@ -246,6 +320,22 @@ function modeConflicts({
     ]);
   needsSync('gradient.clipNorm', gradient.clipNorm !== undefined);
   needsSync('gradient.clipGlobalNorm', gradient.clipGlobalNorm !== undefined);
+  if (gradient.clipValue !== undefined && (gradient.clipNorm !== undefined || gradient.clipGlobalNorm !== undefined))
+    conflicts.push(['gradient.clipValue', 'does not go with clipNorm or clipGlobalNorm: give one of the three']);
+  if (optimizer.name === 'ftrl' && (freeze?.length ?? 0) > 0 && mode !== 'sync')
+    conflicts.push(['freeze', 'needs mode sync with the optimizer ftrl, which makes weights from its sums alone']);
+  needsSync('optimizer.emaMomentum', optimizer.emaMomentum !== undefined);
+  if (optimizer.emaOverwriteRounds !== undefined && optimizer.emaMomentum === undefined)
+    conflicts.push(['optimizer.emaOverwriteRounds', 'is not used without emaMomentum: set it, for example to 0.99']);
+  if (isLayerwise(optimizer)) {
+    const { name } = optimizer;
+    if (mode !== 'sync')
+      conflicts.push(['optimizer.name', `${name} needs mode sync, as its steps depend on norms over all servers; the mode is ${mode}`]);
+    for (const rule of ['clipNorm', 'clipGlobalNorm', 'clipValue'] as const)
+      if (gradient[rule] !== undefined)
+        conflicts.push([`gradient.${rule}`, `does not go with ${name}, which scales each variable by norms itself: leave it out`]);
+    if (backupReplicas > 0) conflicts.push(['strategy.backupReplicas', `does not go with ${name}: set it to 0`]);
+  }
   if (backupReplicas >= replicas)
     conflicts.push(['strategy.backupReplicas', `must be below replicas (${replicas}), so that a round waits for somebody`]);
   return conflicts;
@@ -255,8 +345,13 @@ function modeConflicts({
  * What the round does with a complete chunk (ROUNDS §4): `streaming` applies it at once; `two-phase` first hears of all
  * chunks, because what is done to one depends on the others.
  */
-export function roundPlan({ strategy, gradient }: Pick<RunSpec, 'strategy' | 'gradient'>): 'streaming' | 'two-phase' {
-  const dependsOnAll = gradient.clipNorm !== undefined || gradient.clipGlobalNorm !== undefined || gradient.nonFinite === 'skip';
+export function roundPlan({
+  strategy,
+  gradient,
+  optimizer,
+}: Pick<RunSpec, 'strategy' | 'gradient' | 'optimizer'>): 'streaming' | 'two-phase' {
+  const dependsOnAll =
+    isLayerwise(optimizer) || gradient.clipNorm !== undefined || gradient.clipGlobalNorm !== undefined || gradient.nonFinite === 'skip';
   return strategy.mode === 'sync' && (dependsOnAll || strategy.backupReplicas > 0) ? 'two-phase' : 'streaming';
 }
 
@@ -264,7 +359,6 @@ export function roundPlan({ strategy, gradient }: Pick<RunSpec, 'strategy' | 'gr
 export type RunSpec = z.output<typeof runSpecSchema>;
 /** What a person may write: defaults may be left out. */
 export type RunSpecInput = z.input<typeof runSpecSchema>;
-export type OptimizerSpec = z.output<typeof optimizerSchema>;
 export type ModelSpec = z.output<typeof modelSchema>;
 
 /** One thing that is wrong with a spec: `path` names the field in the words of the spec (`strategy.servers`). */
@@ -277,13 +371,8 @@ export type SpecResult = { readonly ok: true; readonly spec: RunSpec } | { reado
 
 /** Validates untrusted input. Never throws; at most 20 issues are returned, each naming its field. */
 export function parseRunSpec(input: unknown): SpecResult {
-  const result = runSpecSchema.safeParse(withMetricsInFull(input));
+  const own = inputWithOwnNames(input);
+  const result = runSpecSchema.safeParse(own);
   if (result.success) return { ok: true, spec: result.data };
-  return { ok: false, issues: plainIssues(runSpecSchema, input, result.error.issues) };
-}
-
-function withMetricsInFull(input: unknown): unknown {
-  const metrics: unknown = (input as { readonly metrics?: unknown } | null | undefined)?.metrics;
-  if (!Array.isArray(metrics)) return input;
-  return { ...(input as object), metrics: metrics.map((name: unknown) => METRIC_SHORT_NAMES.get(name) ?? name) };
+  return { ok: false, issues: plainIssues(runSpecSchema, own, result.error.issues) };
 }

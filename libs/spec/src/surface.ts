@@ -11,7 +11,7 @@
 import { z } from 'zod';
 import { runSpecSchema } from './run-spec.js';
 
-export type SurfaceKind = 'string' | 'integer' | 'number' | 'boolean' | 'enum' | 'enum-list' | 'json' | 'group';
+export type SurfaceKind = 'string' | 'integer' | 'number' | 'boolean' | 'enum' | 'enum-list' | 'string-list' | 'json' | 'group';
 
 export interface SurfaceField {
   /** Dotted name on a surface: `optimizer.learningRate`, `modelTopology`. */
@@ -144,6 +144,7 @@ function scalarOf(schema: AnySchema, place: Place): Pick<SurfaceField, 'kind'> &
   if (schema instanceof z.core.$ZodArray) {
     const { schema: element } = unwrap(schema._zod.def.element);
     if (element instanceof z.core.$ZodEnum) return { kind: 'enum-list', enumValues: Object.values(element._zod.def.entries).map(String) };
+    if (element instanceof z.core.$ZodString) return { kind: 'string-list' };
   }
   if (schema instanceof z.core.$ZodCustom || schema instanceof z.core.$ZodRecord) return { kind: 'json' };
   throw new Error(`${place.path}: a surface cannot show a ${schema._zod.def.type}`);

@@ -28,6 +28,19 @@ export function largestModel(spec: Distribution): number {
   return Math.floor((GRADIENT_ARENA_BYTES - GRADIENT_ARENA_SLACK_BYTES) / FLOAT_BYTES / vectors);
 }
 
+/**
+ * Bytes that a process of the run holds of the model at the least, so that one with less can be told before the run begins. A worker has the arena
+ * of its gradients, the parameters as they came and those of its engine. A server has of its share the parameters (in mode sync two generations)
+ * and the slots of the optimizer. What lies beside them for a while comes on top.
+ * @param elements parameters and state
+ */
+export const leastWorkerBytes = (elements: number): number => FLOAT_BYTES * elements * (GRADIENT_ARENA_VECTORS + 2);
+export const leastServerBytes = (
+  { mode, servers }: Pick<RunSpec['strategy'], 'mode' | 'servers'>,
+  slots: number,
+  elements: number,
+): number => FLOAT_BYTES * Math.ceil(elements / servers) * ((mode === 'sync' ? 2 : 1) + slots);
+
 /** Why a model does not fit into the workers; undefined when it does. @param elements parameters and state */
 export function tooLargeFor(spec: Distribution, elements: number): string | undefined {
   const most = largestModel(spec);

@@ -1,21 +1,32 @@
 export * from './errors.js';
 export * from './disk.js';
-export { checkKey, type ObjectBody, type ObjectStore, type PutOptions, type StoredObject } from './object-store.js';
+export {
+  checkKey,
+  MARKER_KEY as STORE_MARKER_KEY,
+  type ObjectBody,
+  type ObjectStore,
+  type PutOptions,
+  type StoredObject,
+} from './object-store.js';
 export { LocalStore } from './local-store.js';
 export { S3Store } from './s3-store.js';
 export { parseS3Url, type S3Location } from './s3-location.js';
 export { openStore } from './open-store.js';
 export * from './safetensors.js';
 export * from './safetensors-reader.js';
-export { canonicalJson, configHash } from './canonical-json.js';
+export { canonicalJson, configHash, sha256Of } from './canonical-json.js';
 export {
   checkpointPrefix,
   checkpointsPrefix,
+  initialWeightsKey,
   LEDGER_EXCEPTIONS_MAX,
   MANIFEST_VERSION,
   manifestKey,
   manifestSchema,
+  predictionsKey,
+  predictionsPrefix,
   shardKey,
+  uploadedWeightsPrefix,
   type CheckpointId,
   type Manifest,
   type ShardFile,

@@ -65,7 +65,11 @@ export const manifestSchema = z.strictObject({
   residuals: z.array(name).max(16),
   /** Mean training loss since the checkpoint before; null where there is none. */
   loss: z.number().nullable(),
-  reason: z.enum(['cadence', 'pause', 'final', 'shutdown']),
+  reason: z.enum(['cadence', 'best', 'pause', 'final', 'shutdown']),
+  /** What validations have decided up to it (libs/hosting, validation-course.ts). */
+  course: z.string().max(262_144).optional(),
+  /** Of all generations that were validated before. */
+  isBest: z.literal(true).optional(),
   shards: z.array(shardFileSchema).min(1).max(LIMITS.servers),
 });
 export type Manifest = z.output<typeof manifestSchema>;
@@ -81,6 +85,13 @@ export interface CheckpointId {
 export const checkpointsPrefix = (run: string): string => `runs/${runId.parse(run)}/checkpoints/`;
 export const checkpointPrefix = (id: CheckpointId): string => `${checkpointsPrefix(id.runId)}a${id.attempt}-r${id.round}/`;
 export const manifestKey = (id: CheckpointId): string => `${checkpointPrefix(id)}manifest.json`;
+/** What a run begins with instead of random weights. */
+/** Weights that a team has sent, or those of all teams. */
+export const uploadedWeightsPrefix = (team?: string): string => (team === undefined ? 'uploads/' : `uploads/${team}/`);
+export const initialWeightsKey = (run: string): string => `runs/${runId.parse(run)}/initial-weights.safetensors`;
+/** What the result of a run says of its evaluation split: made when somebody looks first, and made anew when it is gone. */
+export const predictionsPrefix = (run: string): string => `runs/${runId.parse(run)}/predictions/`;
+export const predictionsKey = (run: string, sha256: string): string => `${predictionsPrefix(run)}${sha256}.json`;
 export const shardKey = (id: CheckpointId, server: number, servers: number): string =>
   `${checkpointPrefix(id)}shard-${server}-of-${servers}.safetensors`;
 

@@ -41,6 +41,9 @@ export function chooseForRemoval(cuts: readonly Cut[], policy: RetentionPolicy):
   const kept = new Set<Cut>(valid.slice(0, Math.max(1, policy.keepLast)));
   const best = policy.keepBest ? lowestLoss(valid) : undefined;
   if (best) kept.add(best);
+  // Each was better than those before: early stopping may end with the newest of them.
+  const validated = valid.find(({ manifest }) => manifest?.isBest);
+  if (validated) kept.add(validated);
   const isPinned = ({ id }: Cut): boolean => (policy.keep ?? []).some(({ attempt, round }) => attempt === id.attempt && round === id.round);
   return cuts
     .filter((cut) => compareCuts(cut.id, newest.id) < 0 || !isInLineage(cut.id, lineage))

@@ -7,22 +7,29 @@
 import { open, mkdir, rename, rm, type FileHandle } from 'node:fs/promises';
 import path from 'node:path';
 
+/** Bytes of one element of the dtypes that are written. */
+const ELEMENT_BYTES = { F32: 4, I32: 4, U8: 1, I64: 8 } as const;
+export type TensorDtype = keyof typeof ELEMENT_BYTES;
+
 export interface TensorEntry {
   readonly name: string;
   readonly shape: readonly number[];
+  /** F32 when left out. */
+  readonly dtype?: TensorDtype;
 }
 
-/** Bytes of a float32 tensor. */
-export const tensorBytes = (shape: readonly number[]): number => shape.reduce((product, n) => product * n, 1) * 4;
+/** Bytes of a tensor, of float32 when its type is left out. */
+export const tensorBytes = (shape: readonly number[], dtype: TensorDtype = 'F32'): number =>
+  shape.reduce((product, n) => product * n, 1) * ELEMENT_BYTES[dtype];
 
-/** Header bytes of float32 tensors laid one after the other, padded with spaces to a multiple of 8. */
+/** Header bytes of tensors laid one after the other, padded with spaces to a multiple of 8. */
 export function safetensorsHeader(tensors: readonly TensorEntry[], metadata: Readonly<Record<string, string>> = {}): Uint8Array {
   const header: Record<string, unknown> = Object.create(null) as Record<string, unknown>;
   header['__metadata__'] = metadata;
   let offset = 0;
-  for (const { name, shape } of tensors) {
-    const bytes = tensorBytes(shape);
-    header[name] = { dtype: 'F32', shape, data_offsets: [offset, offset + bytes] };
+  for (const { name, shape, dtype = 'F32' } of tensors) {
+    const bytes = tensorBytes(shape, dtype);
+    header[name] = { dtype, shape, data_offsets: [offset, offset + bytes] };
     offset += bytes;
   }
   let json = JSON.stringify(header);
@@ -52,7 +59,7 @@ export class SafetensorsWriter {
     await mkdir(path.dirname(target), { recursive: true });
     const temporary = `${target}.${process.pid}.partial`;
     const file = await open(temporary, 'w', 0o600);
-    const expected = tensors.reduce((sum, { shape }) => sum + tensorBytes(shape), 0);
+    const expected = tensors.reduce((sum, { shape, dtype }) => sum + tensorBytes(shape, dtype), 0);
     const writer = new SafetensorsWriter(file, temporary, target, expected);
     await file.appendFile(safetensorsHeader(tensors, metadata));
     return writer;

@@ -8,7 +8,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describeModel } from '@paceline/engine';
-import { datasetInfo } from '@paceline/data';
+import { runDataOf } from '@paceline/data';
 import {
   PLACEMENT_QUEUE,
   REPORT_STREAM,
@@ -125,7 +125,7 @@ export class DataPlane {
     const server = await startProcess(
       'ps',
       {
-        REDIS_URL: this.redis.url,
+        REDIS_URL: this.redis.urlOf('ps'),
         PACELINE_TOKEN_SECRET: this.secret,
         PACELINE_DATA_DIR: path.join(this.folder, 'data'),
         PACELINE_SOCKET_DIR: path.join(this.folder, 's'),
@@ -141,7 +141,7 @@ export class DataPlane {
   async addWorker(): Promise<TestProcess> {
     const worker = await startProcess(
       'worker',
-      { REDIS_URL: this.redis.url, PACELINE_TRANSPORT: this.transport, ...this.workerEnv },
+      { REDIS_URL: this.redis.urlOf('worker'), PACELINE_TRANSPORT: this.transport, ...this.workerEnv },
       this.folder,
     );
     this.workers.push(worker);
@@ -157,7 +157,7 @@ export class DataPlane {
     const run: RunView = {
       id: randomUUID(),
       spec,
-      model: await describeModel(spec),
+      model: await describeModel(spec, runDataOf(spec).format),
       attempt: 1,
       entries: [],
       reports: [],
@@ -193,7 +193,7 @@ export class DataPlane {
   private async place(run: RunView, restore: PlacementJob['restore']): Promise<void> {
     const { spec, attempt } = run;
     this.seats.set(run.id, { made: new Map(), open: undefined, sinceMs: 0 });
-    const info = datasetInfo(spec.dataset);
+    const data = runDataOf(spec);
     const roles = spec.strategy.standby > 0 ? (['primary', 'standby'] as const) : (['primary'] as const);
     const places = Array.from({ length: spec.strategy.servers }, (_, index) => roles.map((role) => ({ index, role }))).flat();
     for (const { index, role } of places) {
@@ -205,8 +205,7 @@ export class DataPlane {
         servers: spec.strategy.servers,
         spec,
         model: run.model,
-        trainExamples: info.trainExamples,
-        evalExamples: info.evalExamples,
+        data,
         restore,
         role,
         token: await this.token(run.id, 'server', attempt),
@@ -308,7 +307,7 @@ export class DataPlane {
     const known = run.entries.at(-1)?.n ?? 0;
     const last = highWaterOf(report, known);
     run.entries.push(...report.entries.filter(({ n }) => n > known && n <= last));
-    await this.redisClient.hset(controlKey(run.id), ackFieldName(run.attempt), ackValue(last, report.term ?? 1));
+    await this.redisClient.hset(controlKey(run.id), ackFieldName(run.attempt), ackValue({ n: last }, report.term ?? 1));
   }
 
   private async claim(run: RunView, { address, role }: Report & { kind: 'server.claimed' }): Promise<void> {
@@ -369,6 +368,7 @@ export class DataPlane {
       n,
       spec: run.spec,
       model: run.model,
+      data: runDataOf(run.spec),
       servers: run.servers,
       ...(run.standbys.length > 0 ? { standbys: run.standbys } : {}),
       sliceMs: 2_000,

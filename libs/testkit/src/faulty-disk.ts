@@ -16,7 +16,18 @@ export interface DiskOperation {
   /** Counts all operations of this disk from 0. */
   readonly index: number;
   readonly kind:
-    'create' | 'write' | 'sync' | 'close' | 'rename' | 'link' | 'remove' | 'makeFolder' | 'removeFolder' | 'syncFolder' | 'read' | 'list';
+    | 'create'
+    | 'write'
+    | 'sync'
+    | 'close'
+    | 'rename'
+    | 'link'
+    | 'remove'
+    | 'makeFolder'
+    | 'removeFolder'
+    | 'syncFolder'
+    | 'read'
+    | 'list';
   readonly path: string;
   /** Bytes of a write. */
   readonly bytes: number;

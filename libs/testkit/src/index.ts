@@ -2,6 +2,7 @@ export * from './processes.js';
 export * from './data-plane.js';
 export * from './patience.js';
 export * from './pace.js';
+export * from './postgres.js';
 export * from './stack.js';
 export * from './checkpoint-fixture.js';
 export * from './faulty-disk.js';

@@ -1,6 +1,14 @@
 /** The longest messages of the largest run that the limits allow: each is taken by its schema, and fits into a control frame. */
-import { createLayout } from '@paceline/learning';
-import { MAX_CONTROL_BYTES, MAX_TOKENS_AHEAD, decodeMessage, encodeMessage, type Message } from '@paceline/protocol';
+import { ALL_SUMS_MAX, createLayout } from '@paceline/learning';
+import {
+  MAX_CONTROL_BYTES,
+  MAX_COURSE_CHARACTERS,
+  MAX_SUMS,
+  MAX_TOKENS_AHEAD,
+  decodeMessage,
+  encodeMessage,
+  type Message,
+} from '@paceline/protocol';
 import { LIMITS } from '@paceline/spec';
 import { describe, expect, test } from 'vitest';
 
@@ -22,17 +30,17 @@ const numbers = { view: u32, term: u32, round: u32 };
 const members = replicas.map((replica) => ({ id: `w${replica}`.padEnd(100, '"'), seat: replica, n: u32, replicas: [replica] }));
 const decision = { skip: false, examples: LIMITS.globalBatchExamples, scale: Math.abs(LONGEST_NUMBER), variables };
 /** Every variable once, and each border between two chunks cuts one in two. */
-const scalars = chunks.map((chunk) => ({
-  chunk,
-  isFinite: true,
-  squares: variables.filter((_, i) => i % chunks.length === chunk).concat([[chunk, Math.abs(LONGEST_NUMBER)]]),
-}));
+const sums = chunks.map((chunk) => variables.filter((_, i) => i % chunks.length === chunk).concat([[chunk, Math.abs(LONGEST_NUMBER)]]));
+const scalars = chunks.map((chunk) => ({ chunk, isFinite: true, squares: sums[chunk]!, weights: sums[chunk] }));
+/** As JSON has quotes in it that are told once more. */
+const course = '"val_loss":1'.repeat(MAX_COURSE_CHARACTERS).slice(0, MAX_COURSE_CHARACTERS);
 /** Parameters, and two slots. */
 const tensors = ['parameters', 'firstMoment', 'secondMoment'].flatMap((name) => chunks.map((chunk) => `${name}/${chunk}`));
 
 const LONGEST: readonly Message[] = [
   { type: 'view', ...numbers, members },
-  { type: 'commit', ...numbers, members, cut: true },
+  { type: 'commit', ...numbers, members, cut: true, best: true, course },
+  { type: 'contribution', round: u32, replica: 1023, examples: u32, sums: new Array<number>(MAX_SUMS).fill(LONGEST_NUMBER) },
   {
     type: 'welcome',
     id: 'w',
@@ -43,7 +51,7 @@ const LONGEST: readonly Message[] = [
   },
   { type: 'scalars', round: u32, chunks: scalars },
   { type: 'decision', round: u32, ...decision },
-  { type: 'standing', ...numbers, isReduced: true, decision, missing: replicas },
+  { type: 'standing', ...numbers, isReduced: true, decision, missing: replicas, course },
   {
     type: 'standing',
     ...numbers,
@@ -60,6 +68,10 @@ const LONGEST: readonly Message[] = [
   { type: 'cut-written', generation: u32, file: { server: 63, key: 'k'.repeat(300), bytes: 2 ** 32, sha256: 'ab'.repeat(32), tensors } },
   { type: 'evaluate', generation: u32, blocks: Array.from({ length: 1000 }, (_, i) => ({ from: i * 500, to: (i + 1) * 500 })) },
 ];
+
+test('a metric plan has no more sums than a message', () => {
+  expect(ALL_SUMS_MAX).toBe(MAX_SUMS);
+});
 
 test('the largest model has 342 chunks', () => {
   expect(chunks.length).toBe(342);

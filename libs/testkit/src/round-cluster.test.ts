@@ -1,5 +1,13 @@
 import { expect, test } from 'vitest';
-import { CUT_ROWS, DECISION_ROWS, RoundCluster, STALL_ROWS, rowsNeverTaken, type RoundClusterOptions } from './round-cluster.js';
+import {
+  CUT_ROWS,
+  DECISION_ROWS,
+  RoundCluster,
+  STALL_ROWS,
+  VALIDATION_ROWS,
+  rowsNeverTaken,
+  type RoundClusterOptions,
+} from './round-cluster.js';
 import { STANDBY_CLUSTER_ROWS } from './standby-cluster.js';
 import { expectedWeights } from './tiny-model.js';
 
@@ -67,6 +75,30 @@ test('a worker that joins late gets the parameters and its share at the next rou
   expect(cluster.weightsOf(late)).toEqual(expectedWeights(options));
 });
 
+test('a run that begins with three workers gives nothing out before, and goes on when one is lost afterwards', async () => {
+  const options = { ...base, rounds: 12, servers: 2, startWorkers: 3 };
+  const cluster = new RoundCluster(options);
+  const first = cluster.join();
+  const lost = cluster.join();
+  const settled = async (): Promise<void> => {
+    for (let i = 0; i < 50; i++) await new Promise((resolve) => setImmediate(resolve));
+  };
+  await settled();
+  expect([cluster.coordinator.phase, cluster.coordinator.waitingFor()]).toEqual([
+    'waiting',
+    expect.stringMatching(/^1 more worker to take/),
+  ]);
+  lost.kill();
+  await settled();
+  expect(cluster.coordinator.waitingFor()).toMatch(/^2 more workers/);
+  const others = [cluster.join(), cluster.join()];
+  await cluster.round(3);
+  others[0]!.kill();
+  await cluster.finished();
+  expect([first, ...others].map(({ computed }) => computed.length > 0)).toEqual([true, true, true]);
+  expect(cluster.weightsOf(first)).toEqual(expectedWeights(options));
+});
+
 test('a broken connection to one shard heals: what was lost is sent again', async () => {
   const options = { ...base, rounds: 12, servers: 2 };
   const cluster = new RoundCluster(options);
@@ -121,7 +153,7 @@ test('the holder of one replica dies five times in one round: poison round, name
     victim.machine.contribution = () => undefined;
     while (!died) await new Promise((resolve) => setImmediate(resolve));
     victim.kill();
-    await new Promise((resolve) => setTimeout(resolve, 5));
+    await cluster.clock.pass(5);
     cluster.advance(3_100);
   }
   const message = 'poison round: replica 0 of round 0 has lost its worker 5 times; each time: its socket closed';
@@ -141,9 +173,9 @@ test('no memory is held when a run is over', async () => {
   cluster.join();
   cluster.join();
   await cluster.finished();
-  await new Promise((resolve) => setTimeout(resolve, 20));
+  await cluster.clock.pass(20);
   for (const shard of cluster.shards) shard.end();
-  await new Promise((resolve) => setTimeout(resolve, 20));
+  await cluster.clock.pass(20);
   expect(cluster.arena.bytesInUse).toBe(0);
   expect(cluster.nodesReleased).toBe(cluster.nodesMade);
 });
@@ -195,7 +227,7 @@ test('everybody dies and comes back: replicas go round in a circle, bits do not'
         a.kill();
         return false;
       };
-      setTimeout(() => b.connect(1), 5);
+      cluster.clock.later(5, () => b.connect(1));
     }
     return true;
   };
@@ -211,7 +243,7 @@ test('cancel ends every member; a lost server ends the attempt with its name', a
   cancelled.coordinator.cancel();
   await cancelled.finished();
   expect(cancelled.outcome?.outcome).toBe('cancelled');
-  await new Promise((resolve) => setTimeout(resolve, 20));
+  await cancelled.clock.pass(20);
   expect(member.machine.table.state).toBe('OVER');
   const lost = new RoundCluster({ ...base, rounds: 1_000, servers: 2 });
   lost.join();
@@ -265,7 +297,7 @@ test('a standby that hears of commits late learns from the parameters that they 
   await cluster.round(4);
   standby.messageDelayMs = 250;
   await cluster.finished();
-  await new Promise((resolve) => setTimeout(resolve, 500));
+  await cluster.clock.pass(500);
   expect(cluster.weightsOf(standby)).toEqual(expectedWeights(options));
 });
 
@@ -320,7 +352,7 @@ test('an attempt that cannot go on fails with its reason', async () => {
 });
 
 test('every row of the state tables was taken by some test', () => {
-  const elsewhere = [...CUT_ROWS, ...DECISION_ROWS, ...STALL_ROWS, ...STANDBY_CLUSTER_ROWS];
+  const elsewhere = [...CUT_ROWS, ...DECISION_ROWS, ...STALL_ROWS, ...STANDBY_CLUSTER_ROWS, ...VALIDATION_ROWS];
   expect(rowsNeverTaken().filter((row) => !elsewhere.includes(row))).toEqual([]);
 });
 

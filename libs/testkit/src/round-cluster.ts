@@ -35,6 +35,7 @@ import {
 import { ProtocolError, type Message } from '@paceline/protocol';
 import { RATE, STATE, TRAINABLE, tinyModel, tinyStep } from './tiny-model.js';
 import { patient } from './patience.js';
+import { TurnClock } from './turn-clock.js';
 
 export interface RoundClusterOptions {
   readonly replicas: number;
@@ -52,6 +53,7 @@ export interface RoundClusterOptions {
   /** Begin with what another cluster has cut. */
   readonly restore?: TakenCut;
   readonly twoPhase?: { readonly backupReplicas: number; readonly clip?: ClipRules; readonly skipsNonFinite?: boolean };
+  readonly startWorkers?: number;
   /** The cut is never written. */
   readonly holdsCuts?: boolean;
 }
@@ -120,7 +122,7 @@ export class TestMember {
       payloadFor: (header) => this.machine.payloadFor(header),
       data: (header) => !this.frozen && !this.dropsData(header.round, header.chunk) && this.machine.data(header),
       message: (message) => {
-        if (this.messageDelayMs > 0) setTimeout(() => this.hear(server, near, message), this.messageDelayMs);
+        if (this.messageDelayMs > 0) this.cluster.clock.later(this.messageDelayMs, () => this.hear(server, near, message));
         else this.hear(server, near, message);
       },
       closed: () => this.machine.detach(server, near),
@@ -196,7 +198,7 @@ export class RoundCluster {
   readonly cuts = new Map<number, TakenCut>();
   /** `round/chunk` of every application of the optimizer. */
   readonly applications: string[] = [];
-  private offsetMs = 0;
+  readonly clock = new TurnClock();
 
   constructor(readonly options: RoundClusterOptions) {
     RoundCluster.all.push(this);
@@ -220,6 +222,7 @@ export class RoundCluster {
       ...(options.cuts ? { cuts: options.cuts } : {}),
       fingerprint: options.fingerprint,
       mixedEngines: options.mixedEngines ?? false,
+      startWorkers: options.startWorkers,
       firstRound: options.restore?.generation ?? 0,
       firstLedger: { examples: (options.restore?.generation ?? 0) * options.examples, exceptions: [] },
       ...(options.twoPhase ? { twoPhase: this.decider(options.twoPhase) } : {}),
@@ -233,12 +236,12 @@ export class RoundCluster {
   }
 
   now(): number {
-    return performance.now() + this.offsetMs;
+    return this.clock.nowMs;
   }
 
   /** Lets time pass and deadlines fire. */
   advance(ms: number): void {
-    this.offsetMs += ms;
+    this.clock.advance(ms);
     this.shards.forEach(
       (_, index) => this.silentServers.has(index) || this.coordinator.serverMessage(index, { type: 'heartbeat', progress: 0 }),
     );
@@ -310,7 +313,7 @@ export class RoundCluster {
         throw new Error(
           `not over after ${deadlineMs} ms: round ${this.coordinator.round}, waiting for ${this.coordinator.waitingFor() ?? this.members.map((m) => m.machine.waitingFor()).join('; ')}`,
         );
-      await new Promise((resolve) => setImmediate(resolve));
+      await this.clock.turn();
     }
   }
 
@@ -318,7 +321,7 @@ export class RoundCluster {
     const deadline = Date.now() + patient(10_000);
     while (this.coordinator.round < k && !this.outcome) {
       if (Date.now() > deadline) throw new Error(`round ${k} did not come: round ${this.coordinator.round}`);
-      await new Promise((resolve) => setImmediate(resolve));
+      await this.clock.turn();
     }
   }
 
@@ -402,7 +405,7 @@ export class RoundCluster {
       data: () => undefined,
       message: (message) => {
         const delay = this.shardDelayMs[shardIndex] ?? 0;
-        if (delay > 0) setTimeout(() => void shard.fromCoordinator(link, message), delay);
+        if (delay > 0) this.clock.later(delay, () => void shard.fromCoordinator(link, message));
         else shard.fromCoordinator(link, message);
       },
       closed: () => undefined,
@@ -437,6 +440,9 @@ export const STALL_ROWS: readonly string[] = [
   ...['', 'token-'].flatMap((mode) => ['askedAgain', 'undelivered', 'stalled'].map((row) => `${mode}coordinator.${row}`)),
   ...['member.toldAgain', 'token-member.toldAgain'],
 ];
+
+/** Validation while training: the simulator takes these rows. */
+export const VALIDATION_ROWS: readonly string[] = ['coordinator.validation', 'coordinator.validated'];
 
 /** `machine.row` of every row that no cluster of this test file has taken. */
 export function rowsNeverTaken(): string[] {

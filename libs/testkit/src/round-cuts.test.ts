@@ -20,15 +20,13 @@ test('a run that begins with any checkpoint of another ends with the same bits',
   first.join();
   await first.finished();
   expect([...first.cuts.keys()]).toEqual(Array.from({ length: 12 }, (_, i) => i + 1));
-  for (const restore of first.cuts.values()) {
-    for (const servers of [1, 2, 3]) {
-      const second = new RoundCluster({ ...base, servers, restore });
-      const worker = second.join();
-      await second.finished();
-      expect(second.outcome?.outcome).toBe('finished');
-      expect(second.coordinator.ledger.trainedExamples).toBe(base.rounds * base.examples);
-      expect(second.weightsOf(worker)).toEqual(expectedWeights(base));
-    }
+  for (const [generation, restore] of first.cuts) {
+    const second = new RoundCluster({ ...base, servers: 1 + (generation % 3), restore });
+    const worker = second.join();
+    await second.finished();
+    expect(second.outcome?.outcome).toBe('finished');
+    expect(second.coordinator.ledger.trainedExamples).toBe(base.rounds * base.examples);
+    expect(second.weightsOf(worker)).toEqual(expectedWeights(base));
   }
 });
 

@@ -119,7 +119,7 @@ test('a silent server ends the attempt, named; so does one that never comes', as
   await silent.round(2);
   silent.silentServers.add(1);
   silent.shardDelayMs = [0, 60_000];
-  await new Promise((resolve) => setTimeout(resolve, 50));
+  await silent.clock.pass(50);
   await pass(silent, 11);
   expect(silent.outcome).toEqual({
     outcome: 'failed',
@@ -172,7 +172,7 @@ test('what is sent again while a shard is behind is held once', async () => {
       round: worker.machine.round,
       members: [{ id: worker.id, seat: 0, n: 0, replicas: [0] }],
     });
-    await new Promise((resolve) => setTimeout(resolve, 5));
+    await cluster.clock.pass(5);
   }
   expect(worker.connections.every((connection) => connection.isOpen)).toBe(true);
   cluster.coordinator.cancel();

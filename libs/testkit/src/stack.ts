@@ -18,10 +18,11 @@ import {
   guardDirectory,
   guardProcess,
   isAlive,
-  startPostgres,
   startRedis,
+  type RunningRedis,
   type RunningService,
 } from '@paceline/runtime';
+import { startMigratedPostgres } from './postgres.js';
 import { startProcess, type TestProcess } from './processes.js';
 import { patient } from './patience.js';
 
@@ -46,7 +47,7 @@ export class Stack {
   key!: string;
   api!: TestProcess;
   postgres!: RunningService;
-  redis!: RunningService;
+  redis!: RunningRedis;
   private readonly processes: TestProcess[] = [];
   private readonly services: RunningService[] = [];
   private readonly secret = { PACELINE_TOKEN_SECRET: randomBytes(32).toString('hex') };
@@ -73,13 +74,18 @@ export class Stack {
     }
   }
 
+  /** Of the api and the workers. */
+  get dataStore(): string {
+    return path.join(this.folder, 'datasets');
+  }
+
   get url(): string {
     return `http://127.0.0.1:${this.port}`;
   }
 
   private async begin(servers: number, workers: number): Promise<void> {
     const dataDir = (name: string): string => path.join(this.folder, name);
-    this.postgres = this.keep(await startPostgres({ dataDir: dataDir('postgres'), temporary: true }));
+    this.postgres = this.keep(await startMigratedPostgres({ dataDir: dataDir('postgres'), temporary: true }));
     this.redis = this.keep(await startRedis({ dataDir: dataDir('redis'), temporary: true }));
     this.port = await findFreePort();
     // All are waited for, so that nothing is still starting while a failure is cleaned up.
@@ -101,10 +107,11 @@ export class Stack {
       ...this.apiEnv,
       ...this.secret,
       DATABASE_URL: this.postgres.url,
-      REDIS_URL: this.redis.url,
+      REDIS_URL: this.redis.urlOf('api'),
       PACELINE_PORT: String(this.port),
       PACELINE_BOOTSTRAP_KEY: this.bootstrapKey,
       PACELINE_DATA_DIR: path.join(this.folder, 'data'),
+      PACELINE_DATA_STORE: this.dataStore,
     };
     return (this.api = await this.launch('api', env));
   }
@@ -112,7 +119,7 @@ export class Stack {
   async addServer(): Promise<TestProcess> {
     const env = {
       ...this.secret,
-      REDIS_URL: this.redis.url,
+      REDIS_URL: this.redis.urlOf('ps'),
       PACELINE_DATA_DIR: path.join(this.folder, 'data'),
       PACELINE_SOCKET_DIR: path.join(this.folder, 's'),
       PACELINE_TRANSPORT: this.transport,
@@ -124,7 +131,8 @@ export class Stack {
 
   /** @param env of its environment, beside what it needs */
   async addWorker(env: Readonly<Record<string, string>> = {}): Promise<TestProcess> {
-    const worker = await this.launch('worker', { ...env, REDIS_URL: this.redis.url, PACELINE_TRANSPORT: this.transport });
+    const needed = { REDIS_URL: this.redis.urlOf('worker'), PACELINE_TRANSPORT: this.transport };
+    const worker = await this.launch('worker', Object.assign({ PACELINE_DATA_STORE: this.dataStore }, env, needed));
     this.workers.push(worker);
     return worker;
   }
@@ -156,7 +164,7 @@ export class Stack {
   /** On the same port and data. */
   async startPostgres(): Promise<void> {
     const { port } = this.postgres;
-    this.postgres = this.keep(await startPostgres({ dataDir: path.join(this.folder, 'postgres'), port, temporary: true }));
+    this.postgres = this.keep(await startMigratedPostgres({ dataDir: path.join(this.folder, 'postgres'), port, temporary: true }));
   }
 
   /** Redis takes connections and never answers, which is worse than a Redis that is gone. */
@@ -177,6 +185,7 @@ export class Stack {
     const deadline = Date.now() + patient(deadlineMs);
     let last: unknown;
     for (;;) {
+      const from = performance.now();
       try {
         last = await condition();
         if (last === true) return;
@@ -187,7 +196,9 @@ export class Stack {
         const seen = last instanceof Error ? String(last) : JSON.stringify(last);
         throw new Error(`waited ${deadlineMs} ms for ${what}; last seen: ${seen?.slice(0, 1500)}`);
       }
-      await new Promise((resolve) => setTimeout(resolve, PERIOD_MS));
+      // Asking takes the processor from what is waited for: on a busy machine less often.
+      const pauseMs = Math.min(1_000, Math.max(PERIOD_MS, 4 * (performance.now() - from)));
+      await new Promise((resolve) => setTimeout(resolve, pauseMs));
     }
   }
 
@@ -220,7 +231,7 @@ export class Stack {
     return member;
   }
 
-  private keep(service: RunningService): RunningService {
+  private keep<S extends RunningService>(service: S): S {
     this.services.push(service);
     return service;
   }

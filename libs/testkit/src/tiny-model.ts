@@ -10,8 +10,8 @@ export const tinyModel: ModelDescription = {
     { path: 'a/kernel', shape: [TRAINABLE], section: 'trainable', initializer: { className: 'Zeros', config: {} } },
     { path: 'a/mean', shape: [STATE], section: 'state', initializer: { className: 'Zeros', config: {} } },
   ],
-  inputShape: [1],
-  outputShape: [1],
+  inputs: [{ name: 'input', shape: [1] }],
+  outputs: [{ name: 'a', shape: [1] }],
   parameterCount: TRAINABLE,
   stateCount: STATE,
 };

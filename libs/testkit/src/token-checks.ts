@@ -40,7 +40,7 @@ export function expectComplete(cluster: TokenCluster, dropped: readonly string[]
     ranges.reduce((sum, { examples }) => sum + examples, 0),
     trained,
   );
-  assert.equal(cluster.coordinator.trainedExamples, trained);
+  assert.equal(cluster.coordinator.ledger.trainedExamples, trained);
 }
 
 /** Plain sequential SGD over the tokens in order, in float32. */

@@ -274,11 +274,11 @@ for (const mode of MODES) {
               const server = random(3);
               member.connections[server]!.close();
               if (random(2) === 0) setImmediate(() => member.connect(server));
-              else setTimeout(() => member.connect(server), random(4));
+              else run.clock.later(random(4), () => member.connect(server));
             } else if (what === 1 && breaks < 40) {
               breaks++;
               for (const connection of member.connections) connection.close();
-              setTimeout(() => member.connectAll(), random(3));
+              run.clock.later(random(3), () => member.connectAll());
             }
             return true;
           };
@@ -298,9 +298,9 @@ for (const mode of MODES) {
       const victim = run.join();
       victim.onGradient = ({ round }) => round < 2 || (victim.kill(), false);
       await run.finished();
-      await new Promise((resolve) => setTimeout(resolve, 20));
+      await run.clock.pass(20);
       for (const shard of run.shards) shard.end();
-      await new Promise((resolve) => setTimeout(resolve, 20));
+      await run.clock.pass(20);
       expect(run.arena.bytesInUse).toBe(0);
       expect(run.gradientsReleased).toBe(run.gradientsMade);
     });

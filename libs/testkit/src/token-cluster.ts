@@ -30,6 +30,7 @@ import {
 import { ProtocolError, type FrameHeader, type Message } from '@paceline/protocol';
 import { RATE, STATE, TRAINABLE, tinyModel, tinyStep } from './tiny-model.js';
 import { patient } from './patience.js';
+import { TurnClock } from './turn-clock.js';
 
 export interface TokenClusterOptions extends Partial<TokenUpdateOptions> {
   readonly mode: 'async' | 'ssp';
@@ -94,7 +95,7 @@ export class TestTokenMember {
       store: new Uint8Array(this.store.buffer),
       compute: {
         token: (token) => {
-          if (this.computeMs > 0) setTimeout(() => this.compute(token), this.computeMs);
+          if (this.computeMs > 0) this.cluster.clock.later(this.computeMs, () => this.compute(token));
           else setImmediate(() => this.compute(token));
         },
         evaluate: (generation, blocks) => {
@@ -162,7 +163,7 @@ export class TestTokenMember {
   private faulty(server: number, near: Connection): Connection {
     const act = (send: () => void): void => {
       const delayMs = this.sendDelayMs[server] ?? 0;
-      if (delayMs > 0) setTimeout(send, delayMs);
+      if (delayMs > 0) this.cluster.clock.later(delayMs, send);
       else send();
     };
     return {
@@ -215,7 +216,7 @@ export class TokenCluster {
   gradientsReleased = 0;
   outcome: { outcome: string; message: string } | undefined;
   private readonly optimizer = createOptimizer({ name: 'sgd', learningRate: RATE });
-  private offsetMs = 0;
+  readonly clock = new TurnClock();
 
   constructor(readonly options: TokenClusterOptions) {
     TokenCluster.all.push(this);
@@ -248,12 +249,12 @@ export class TokenCluster {
   }
 
   now(): number {
-    return performance.now() + this.offsetMs;
+    return this.clock.nowMs;
   }
 
   /** Lets time pass and deadlines fire; everybody who is not frozen says that it lives. */
   advance(ms: number): void {
-    this.offsetMs += ms;
+    this.clock.advance(ms);
     for (let index = 0; index < this.shards.length; index++) this.coordinator.serverMessage(index, { type: 'heartbeat', progress: 0 });
     for (const { id, frozen } of this.members)
       if (!frozen) this.coordinator.memberMessage(id, { type: 'heartbeat', progress: Math.round(this.now()) });
@@ -355,9 +356,9 @@ export class TokenCluster {
     return tables.flatMap((table) => [...table.taken.keys()].map((row) => `${table.name}.${row}`));
   }
 
-  /** Waits for a condition, turn by turn. @throws Error past the deadline, saying what everybody waits for */
+  /** Waits for a condition, turn by turn: the clock moves. @throws Error past the deadline, saying what everybody waits for */
   async until(what: string, condition: () => boolean, deadlineMs = 20_000): Promise<void> {
-    for (const deadline = Date.now() + patient(deadlineMs); !condition(); await new Promise((resolve) => setImmediate(resolve))) {
+    for (const deadline = Date.now() + patient(deadlineMs); !condition(); await this.clock.turn()) {
       if (Date.now() > deadline) {
         const waits = this.members.map(({ id, machine }) => `${id} for ${machine.waitingFor()}`).join('; ');
         throw new Error(
@@ -431,7 +432,7 @@ export class TokenCluster {
       data: () => undefined,
       message: (message) => {
         const delay = this.shardDelayMs[index] ?? 0;
-        if (delay > 0) setTimeout(() => void shard.fromCoordinator(link, message), delay);
+        if (delay > 0) this.clock.later(delay, () => void shard.fromCoordinator(link, message));
         else shard.fromCoordinator(link, message);
       },
       closed: () => undefined,

@@ -8,19 +8,19 @@ import { Conflict, InvalidInput } from '../graphql/result.types.js';
 })
 export class ClusterSpec implements Node {
   id!: string;
-  @Field()
+  @Field({ description: 'Unique in the team.' })
   name!: string;
-  @Field()
+  @Field({ description: 'When it was made.' })
   createdAt!: Date;
-  @Field(() => [String])
+  @Field(() => [String], { description: 'Addresses host:port of the ps tasks.' })
   servers!: string[];
-  @Field(() => [String])
+  @Field(() => [String], { description: 'Addresses host:port of the worker tasks.' })
   workers!: string[];
 }
 
-@InputType()
+@InputType({ description: 'A cluster spec to be made.' })
 export class CreateClusterSpecInput {
-  @Field()
+  @Field({ description: 'Unique in the team.' })
   name!: string;
   @Field(() => [String], {
     nullable: true,
@@ -31,9 +31,9 @@ export class CreateClusterSpecInput {
   workers?: string[] | null;
 }
 
-@ObjectType()
+@ObjectType({ description: 'The cluster spec was made.' })
 export class CreateClusterSpecSuccess {
-  @Field(() => ClusterSpec)
+  @Field(() => ClusterSpec, { description: 'The cluster spec.' })
   readonly clusterSpec: ClusterSpec;
   constructor(clusterSpec: ClusterSpec) {
     this.clusterSpec = clusterSpec;
@@ -42,6 +42,7 @@ export class CreateClusterSpecSuccess {
 
 export const CreateClusterSpecResult = createUnionType({
   name: 'CreateClusterSpecResult',
+  description: 'The cluster spec, or why there is none.',
   types: () => [CreateClusterSpecSuccess, InvalidInput, Conflict] as const,
 });
 

@@ -9,15 +9,15 @@ import { ClusterSpecs } from './cluster-specs.js';
 export class ClusterSpecsResolver {
   constructor(private readonly specs: ClusterSpecs) {}
 
-  @Query(() => [ClusterSpec])
+  @Query(() => [ClusterSpec], { description: 'Cluster specs of your team, the oldest first.' })
   clusterSpecs(@CurrentViewer() viewer: Viewer) {
     return this.specs.list(viewer);
   }
 
-  @Mutation(() => CreateClusterSpecResult)
+  @Mutation(() => CreateClusterSpecResult, { description: 'Names addresses, for runs to be placed on.' })
   createClusterSpec(
     @CurrentViewer() viewer: Viewer,
-    @Args('input') input: CreateClusterSpecInput,
+    @Args('input', { description: 'The cluster spec to be made.' }) input: CreateClusterSpecInput,
     @Args('idempotencyKey', { nullable: true, description: KEY_DESCRIPTION }) key?: string,
     @OnReplay() onReplay?: () => void,
   ) {

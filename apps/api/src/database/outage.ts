@@ -1,6 +1,6 @@
 /**
  * Tells an outage of PostgreSQL from a fault of ours: an outage is answered with 503 and Retry-After and waited out by the
- * background work; a fault is a 500 and logged with its stack.
+ * background work; a fault is a 500 and logged with its stack. A text that PostgreSQL cannot hold is a mistake of who sent it.
  */
 
 /** All connections are in use, and none became free in time: PostgreSQL is there, too much is being asked. */
@@ -16,6 +16,8 @@ const PRISMA_CODES = new Set(['P1000', 'P1001', 'P1002', 'P1003', 'P1008', 'P101
 const SYSTEM_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EHOSTUNREACH', 'EAI_AGAIN']);
 /** Admin shutdown, crash shutdown, cannot connect now, too many connections, statement timeout, a transaction that stood still; class 08 is "connection exception". */
 const POSTGRES_CODES = new Set(['57P01', '57P02', '57P03', '53300', '57014', '25P03']);
+/** A character that the encoding has not, and its escape in JSON: both are U+0000. */
+const UNSTORABLE_CODES = new Set(['22021', '22P05']);
 const ADAPTER_KINDS = new Set([
   'DatabaseNotReachable',
   'ConnectionClosed',
@@ -37,6 +39,11 @@ export function isPoolFull(error: unknown): boolean {
 /** @returns true also for a pool that is full: whoever tells them apart asks `isPoolFull` first */
 export function isDatabaseOutage(error: unknown): boolean {
   return isPoolFull(error) || links(error).some(isOutage);
+}
+
+/** A text had U+0000 in it, which PostgreSQL neither stores nor compares with. */
+export function isUnstorableText(error: unknown): boolean {
+  return links(error).some(({ originalCode }) => typeof originalCode === 'string' && UNSTORABLE_CODES.has(originalCode));
 }
 
 /** An error and its causes, as Prisma and its adapter chain them. */

@@ -47,7 +47,11 @@ export class Dispatcher implements OnModuleDestroy {
         return () => clearTimeout(timer);
       },
       random: Math.random,
-      sendOutbox: () => outbox.send(() => this.lock.keep()),
+      sendOutbox: async () => {
+        // First of all: with Redis away a tick ends here.
+        if (redis.present !== undefined && (await this.lock.hold())) await redis.explain(redis.present);
+        return outbox.send(() => this.lock.keep());
+      },
       holdLock: () => this.lock.hold(),
       reconcile: () => {
         redis.requireUsable();

@@ -2,7 +2,8 @@
  * Whether Redis can be used: a write every second, because a Redis that is out of memory still answers reads and pings. While it cannot,
  * nobody is heard: what the dispatcher knows of the fleet proves nothing, and runs say that they wait for Redis, with the cause.
  *
- *     a write fails ──> deaf, runs that are under way say so, one line in the log ──> a write works again ──> the dispatcher explains anew
+ *     a write fails ──> deaf, one line in the log ──> a write works again ──> the dispatcher explains anew
+ *          └─ the one api that holds the dispatch lock: runs that are under way say so
  */
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import { RedisUnavailableError, withDeadline } from '@paceline/jobs';
@@ -26,6 +27,7 @@ const CAUSES: Readonly<Record<string, string>> = {
   LOADING: 'is still loading its data',
   NOAUTH: 'asks for a password',
   WRONGPASS: 'refuses the password of REDIS_URL',
+  NOPERM: 'does not let the user of REDIS_URL do what the api has to (docs/compose.md says what that is)',
 };
 
 /** What ails it, without addresses; for people. */
@@ -75,6 +77,11 @@ export class RedisWatch implements OnModuleDestroy {
     return this.newest;
   }
 
+  /** As the last look found it; undefined when it can be used. */
+  get present(): string | undefined {
+    return this.ailment;
+  }
+
   /** @throws RedisUnavailableError when the last look found it unusable */
   requireUsable(): void {
     if (this.ailment) throw new RedisUnavailableError(`it ${this.ailment}`);
@@ -89,7 +96,6 @@ export class RedisWatch implements OnModuleDestroy {
     } catch (error) {
       this.ailment = redisAilment((error as Error).cause);
       this.fleet.deaf(`waits for Redis, which ${this.ailment}`);
-      await this.explain(this.ailment);
     }
     if (before === this.ailment) return;
     if (this.ailment) this.log.warn(`Redis ${this.ailment}: runs wait for it, and what is under way trains on unseen`);
@@ -97,7 +103,8 @@ export class RedisWatch implements OnModuleDestroy {
     this.dispatch.wake();
   }
 
-  private async explain(ailment: string): Promise<void> {
+  /** Runs that are under way say what they wait for. For the api that holds the dispatch lock: what all apis wrote, they would write at once. */
+  async explain(ailment: string): Promise<void> {
     const waiting = `waits for Redis, which ${ailment}`;
     const unseen = `${waiting}; training goes on, and is seen again when Redis is back`;
     for (const [status, statusReason] of [

@@ -16,7 +16,7 @@ const INCLUDE = {
 /** At most this many runs are looked at in one tick; with more, ticks take turns. */
 export const RUNS_PER_TICK = 100;
 
-/** For so long whoever still holds a part of a run that has ended is told so; servers that wait to begin do not wait longer by themselves. */
+/** Holders of a part of a run that has ended are told so for this long; servers that wait to begin give up by themselves after as long. */
 const TOLD_FOR_MS = 180_000;
 
 /** The runs that are not over, or ended lately without bringing a result, after the one named, by id: the rows that `pictureOf` (libs/jobs) reads. */

@@ -1,5 +1,5 @@
 /**
- * Who is there. Workers and servers send a heartbeat every second; the newest is kept in memory and written to PostgreSQL at most
+ * The fleet: the workers and servers that are there. They send a heartbeat every second; the newest is kept in memory and written to PostgreSQL at most
  * every 2 s, so that other apis and the next start know it too. Nothing for 5 s means LOST.
  *
  * Silence proves nothing while nobody could hear: `Hearing` (libs/jobs) says when it does.
@@ -24,6 +24,9 @@ const REFRESH_EVERY_MS = 1_000;
 const SHOWN_FOR_MS = 600_000;
 const MAX_MEMBERS = 5_000;
 const TABLES = { worker: 'Worker', server: 'Server' } as const;
+
+/** Columns of workers that hold JSON. */
+const LISTS: ReadonlySet<string> = new Set(['"engines"', '"devices"']);
 
 interface Entry {
   row: FleetRow;
@@ -147,6 +150,7 @@ export class Fleet implements OnModuleDestroy {
             protocolVersion,
             runId,
             rssBytes: Number(row.rssBytes),
+            ...(row.memoryBytes === null ? {} : { memoryBytes: Number(row.memoryBytes) }),
             startedAtMs: row.startedAt.getTime(),
             lastSeenMs: row.lastSeenAt.getTime(),
             hasLeft: row.leftAt !== null,
@@ -178,20 +182,20 @@ export class Fleet implements OnModuleDestroy {
   /** One statement for all; an older heartbeat never overwrites a newer one. */
   private async write(role: FleetRole, rows: readonly FleetRow[]): Promise<void> {
     const table = TABLES[role];
-    const columns = role === 'worker' ? ['"fingerprint"', '"engines"', '"devices"'] : [];
+    const columns = role === 'worker' ? ['"fingerprint"', '"engines"', '"devices"', '"dataStore"'] : [];
     const [own, given, replaced] = [
       columns.map((column) => `${column}, `),
-      columns.map((column) => (column === '"fingerprint"' ? `x.${column}, ` : `coalesce(x.${column}, '[]'), `)),
+      columns.map((column) => (LISTS.has(column) ? `coalesce(x.${column}, '[]'), ` : `x.${column}, `)),
       columns.map((column) => `${column} = excluded.${column}, `),
     ].map((texts) => texts.join(''));
     await this.database.$executeRawUnsafe(
-      `INSERT INTO "${table}" ("id", "host", "pid", ${own}"version", "protocolVersion", "rssBytes", "startedAt", "lastSeenAt", "leftAt", "runId")
-       SELECT x."id", x."host", x."pid", ${given}x."version", x."protocolVersion", x."rssBytes", to_timestamp(x."startedAtMs" / 1000.0),
+      `INSERT INTO "${table}" ("id", "host", "pid", ${own}"version", "protocolVersion", "rssBytes", "memoryBytes", "startedAt", "lastSeenAt", "leftAt", "runId")
+       SELECT x."id", x."host", x."pid", ${given}x."version", x."protocolVersion", x."rssBytes", x."memoryBytes", to_timestamp(x."startedAtMs" / 1000.0),
               to_timestamp(x."lastSeenMs" / 1000.0), CASE WHEN x."hasLeft" THEN now() END, x."runId"
-       FROM jsonb_to_recordset($1::jsonb) AS x("id" text, "host" text, "pid" int, "fingerprint" text, "engines" jsonb, "devices" jsonb, "version" text, "protocolVersion" int,
-            "rssBytes" bigint, "startedAtMs" float8, "lastSeenMs" float8, "hasLeft" boolean, "runId" uuid)
+       FROM jsonb_to_recordset($1::jsonb) AS x("id" text, "host" text, "pid" int, "fingerprint" text, "engines" jsonb, "devices" jsonb, "dataStore" text, "version" text, "protocolVersion" int,
+            "rssBytes" bigint, "memoryBytes" bigint, "startedAtMs" float8, "lastSeenMs" float8, "hasLeft" boolean, "runId" uuid)
        ON CONFLICT ("id") DO UPDATE SET "host" = excluded."host", "pid" = excluded."pid", ${replaced}"version" = excluded."version",
-         "protocolVersion" = excluded."protocolVersion", "rssBytes" = excluded."rssBytes", "startedAt" = excluded."startedAt",
+         "protocolVersion" = excluded."protocolVersion", "rssBytes" = excluded."rssBytes", "memoryBytes" = excluded."memoryBytes", "startedAt" = excluded."startedAt",
          "lastSeenAt" = excluded."lastSeenAt", "leftAt" = excluded."leftAt", "runId" = excluded."runId"
        WHERE "${table}"."lastSeenAt" <= excluded."lastSeenAt"`,
       JSON.stringify(rows),
@@ -212,8 +216,19 @@ export class Fleet implements OnModuleDestroy {
 }
 
 /** Written by heartbeats, which were checked. */
-const engineOf = ({ fingerprint, engines, devices }: { fingerprint: string | null; engines: unknown; devices: unknown }) => ({
+const engineOf = ({
   fingerprint,
+  engines,
+  devices,
+  dataStore,
+}: {
+  fingerprint: string | null;
+  engines: unknown;
+  devices: unknown;
+  dataStore: string | null;
+}) => ({
+  fingerprint,
+  dataStore,
   engines: engines as EngineRecord[],
   devices: devices as EngineDeviceRecord[],
 });

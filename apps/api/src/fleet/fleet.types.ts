@@ -9,7 +9,10 @@ export enum WorkerStatus {
 }
 registerEnumType(WorkerStatus, {
   name: 'WorkerStatus',
+  description: 'What a worker or server does, as far as the api hears of it.',
   valuesMap: {
+    IDLE: { description: 'It is heard and has no run.' },
+    BUSY: { description: 'It has a run.' },
     LOST: { description: 'No heartbeat for 5 s.' },
     INCOMPATIBLE: { description: 'It speaks another version of the data-plane protocol and gets no work.' },
   },
@@ -17,23 +20,23 @@ registerEnumType(WorkerStatus, {
 
 @ObjectType({ isAbstract: true })
 abstract class FleetProcess {
-  @Field()
+  @Field({ description: 'Its id, which it makes up at its start.' })
   name!: string;
-  @Field(() => WorkerStatus)
+  @Field(() => WorkerStatus, { description: 'What it does, as far as the api hears of it.' })
   status!: WorkerStatus;
-  @Field()
+  @Field({ description: 'Name of the machine.' })
   host!: string;
-  @Field(() => Int)
+  @Field(() => Int, { description: 'Process id on that machine.' })
   pid!: number;
-  @Field()
+  @Field({ description: 'Version of Paceline.' })
   version!: string;
-  @Field(() => Int)
+  @Field(() => Int, { description: 'Version of the data-plane protocol.' })
   protocolVersion!: number;
-  @Field(() => Float)
+  @Field(() => Float, { description: 'Memory that the process holds.' })
   rssBytes!: number;
-  @Field()
+  @Field({ description: 'When its last heartbeat came; there is one every second.' })
   lastSeenAt!: Date;
-  @Field()
+  @Field({ description: 'When the process was started.' })
   startedAt!: Date;
   @Field(() => ID, { nullable: true, description: 'The run that it works on, if that is a run of your team.' })
   runId!: string | null;
@@ -53,11 +56,11 @@ export class WorkerEngine {
 
 @ObjectType({ description: 'What an engine computes on, as far as it says.' })
 export class WorkerDevice {
-  @Field()
+  @Field({ description: 'As the engine names it.' })
   name!: string;
   @Field({ description: 'CPU or GPU.' })
   type!: string;
-  @Field(() => Float)
+  @Field(() => Float, { description: 'Memory of the device.' })
   memoryBytes!: number;
 }
 
@@ -68,7 +71,7 @@ export class Worker extends FleetProcess implements Node {
   engine!: string | null;
   @Field(() => [WorkerEngine], { description: 'What it could compute with.' })
   engines!: WorkerEngine[];
-  @Field(() => [WorkerDevice])
+  @Field(() => [WorkerDevice], { description: 'Devices of the engine of the present or last seat.' })
   devices!: WorkerDevice[];
 }
 

@@ -2,8 +2,8 @@
 import { unwrapResolverError } from '@apollo/server/errors';
 import type { Logger } from '@paceline/runtime';
 import { GraphQLError, type GraphQLFormattedError } from 'graphql';
-import { isDatabaseOutage, isPoolFull } from '../database/outage.js';
-import { databaseIsAway, Fault, poolIsFull } from '../fault.js';
+import { databaseFault } from '../database/database-fault.js';
+import { Fault } from '../fault.js';
 import { plainVariableError } from './plain-errors.js';
 
 /** Made by graphql-js itself: no resolver of ours stands behind it. */
@@ -20,8 +20,7 @@ export function createErrorFormatter(
       ...(formatted.locations ? { locations: formatted.locations } : {}),
       ...(formatted.path ? { path: formatted.path } : {}),
     };
-    const fault =
-      cause instanceof Fault ? cause : isPoolFull(cause) ? poolIsFull() : isDatabaseOutage(cause) ? databaseIsAway() : undefined;
+    const fault = cause instanceof Fault ? cause : databaseFault(cause);
     if (fault) {
       const { code, message, retryAfterSeconds } = fault;
       return { message, ...place, extensions: { code, ...(retryAfterSeconds ? { retryAfterSeconds } : {}) } };

@@ -2,6 +2,7 @@
 import { Injectable } from '@nestjs/common';
 import { Args, ID, Query, Resolver } from '@nestjs/graphql';
 import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
+import { DatasetImports } from '../datasets/dataset-imports.js';
 import { Datasets } from '../datasets/datasets.js';
 import { FleetView } from '../fleet/fleet-view.js';
 import { Runs } from '../runs/runs.js';
@@ -22,10 +23,14 @@ export class NodeResolver {
     private readonly clusterSpecs: ClusterSpecs,
     private readonly fleet: FleetView,
     private readonly datasets: Datasets,
+    private readonly imports: DatasetImports,
   ) {}
 
-  @Query(() => Node, { nullable: true })
-  async node(@CurrentViewer() viewer: Viewer, @Args('id', { type: () => ID }) id: string): Promise<Node | null> {
+  @Query(() => Node, { nullable: true, description: 'The thing with this id, whatever it is; null where there is none for you.' })
+  async node(
+    @CurrentViewer() viewer: Viewer,
+    @Args('id', { type: () => ID, description: 'Of any type that is a Node.' }) id: string,
+  ): Promise<Node | null> {
     if (id.length > MAX_ID_CHARACTERS) return null;
     const finders = isUuid(id)
       ? [
@@ -34,8 +39,11 @@ export class NodeResolver {
           () => this.clusterSpecs.find(viewer, id),
           () => this.teams.team(viewer, id),
           () => this.teams.apiKey(viewer, id),
+          () => this.datasets.find(viewer, id),
+          () => this.datasets.versionById(viewer, id),
+          () => this.imports.find(viewer, id),
         ]
-      : [() => this.fleet.worker(viewer, id), () => this.fleet.server(viewer, id), () => this.datasets.find(id)];
+      : [() => this.fleet.worker(viewer, id), () => this.fleet.server(viewer, id), () => this.datasets.find(viewer, id)];
     for (const find of finders) {
       const found = await find();
       if (found) return found;

@@ -6,18 +6,18 @@ import { Field, ID, InterfaceType, ObjectType } from '@nestjs/graphql';
   description: 'A thing with an id that is unique over all types.',
 })
 export abstract class Node {
-  @Field(() => ID)
+  @Field(() => ID, { description: 'Unique over all types. `node(id)` finds the thing again.' })
   id!: string;
 }
 
-@ObjectType()
+@ObjectType({ description: 'What there is before and after a page.' })
 export class PageInfo {
-  @Field()
+  @Field({ description: 'There is more after the page.' })
   hasNextPage!: boolean;
-  @Field()
+  @Field({ description: 'There is more before the page.' })
   hasPreviousPage!: boolean;
-  @Field(() => String, { nullable: true })
+  @Field(() => String, { nullable: true, description: 'Cursor of its first edge, to be given as `before`; null for an empty page.' })
   startCursor!: string | null;
-  @Field(() => String, { nullable: true })
+  @Field(() => String, { nullable: true, description: 'Cursor of its last edge, to be given as `after`; null for an empty page.' })
   endCursor!: string | null;
 }

@@ -3,11 +3,11 @@ import { Field, Float, ObjectType } from '@nestjs/graphql';
 import type { LimitExceeded } from '@paceline/jobs';
 import type { SpecIssue } from '@paceline/spec';
 
-@ObjectType()
+@ObjectType({ description: 'What is wrong with one field of an input.' })
 export class FieldIssue {
   @Field({ description: 'The field in the words of the input, for example `strategy.servers`.' })
   path!: string;
-  @Field()
+  @Field({ description: 'What is wrong and what would be right, for people.' })
   message!: string;
 }
 
@@ -15,9 +15,9 @@ export class FieldIssue {
 export class InvalidInput {
   @Field({ description: 'INVALID_INPUT' })
   readonly code: string = 'INVALID_INPUT';
-  @Field()
+  @Field({ description: 'All issues in one line, for people.' })
   readonly message: string;
-  @Field(() => [FieldIssue])
+  @Field(() => [FieldIssue], { description: 'What is wrong, field by field.' })
   readonly issues: FieldIssue[];
 
   constructor(issues: readonly SpecIssue[]) {
@@ -33,7 +33,7 @@ export class InvalidInput {
 export class NotFound {
   @Field({ description: 'NOT_FOUND' })
   readonly code: string = 'NOT_FOUND';
-  @Field()
+  @Field({ description: 'What there is not, for people.' })
   readonly message: string;
 
   constructor(what: string) {
@@ -45,15 +45,15 @@ export class NotFound {
 export class LimitReached {
   @Field({ description: 'LIMIT_REACHED' })
   readonly code: string = 'LIMIT_REACHED';
-  @Field()
+  @Field({ description: 'Which limit it is and what was asked, for people.' })
   readonly message: string;
   @Field({ description: 'A field of TeamLimits.' })
   readonly limit: string;
-  @Field(() => Float)
+  @Field(() => Float, { description: 'What the team may have.' })
   readonly most: number;
-  @Field(() => Float)
+  @Field(() => Float, { description: 'What the team has now.' })
   readonly used: number;
-  @Field(() => Float)
+  @Field(() => Float, { description: 'What was asked for in addition.' })
   readonly asked: number;
 
   constructor({ message, limit, most, used, asked }: LimitExceeded) {
@@ -72,7 +72,7 @@ export class LimitReached {
 export class Conflict {
   @Field({ description: 'CONFLICT' })
   readonly code: string = 'CONFLICT';
-  @Field()
+  @Field({ description: 'What it contradicts, for people.' })
   readonly message: string;
 
   constructor(message: string) {

@@ -12,7 +12,7 @@ import { sendFault } from './problem.filter.js';
 
 const MAX_FILES = 10_000;
 /** The pages of apps/dashboard/src/router.tsx. */
-const isPage = (path: string): boolean => /^(?:runs(?:\/[^/]{1,200})?)?\/?$/.test(path);
+const isPage = (path: string): boolean => /^(?:(?:runs|datasets)(?:\/[^/]{1,200})?)?\/?$/.test(path);
 
 /** @throws UserError DASHBOARD_NOT_BUILT */
 export async function serveDashboard(instance: FastifyInstance, folder: string | undefined): Promise<void> {
@@ -42,7 +42,8 @@ export async function serveDashboard(instance: FastifyInstance, folder: string |
     // Vite names what it builds by its content, so those files never change.
     if (files.has(path))
       return reply.header('cache-control', path.startsWith('assets/') ? 'public, max-age=31536000, immutable' : 'no-cache').sendFile(path);
-    if (isApi(path) || path.split('/').at(-1)!.includes('.'))
+    // A dataset's name may have a dot.
+    if (isApi(path) || (!isPage(path) && path.split('/').at(-1)!.includes('.')))
       return sendFault(request, reply, new Fault('NOT_FOUND', `There is nothing at /${path.slice(0, 200)}.`));
     // Elsewhere the page itself says that there is nothing, under a status that says the same.
     return reply

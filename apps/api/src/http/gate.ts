@@ -1,5 +1,5 @@
 /**
- * Who may pass, and how often, decided before a body is read. Everything needs a key unless its route is named here as public, so a new route is
+ * The gate decides who may pass, and how often, before a body is read. Every route needs a key unless it is named here as public, so a new route is
  * closed by default. Routes are compared as the router matched them: `/%61pi/v1/runs` is the same route as `/api/v1/runs`.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';

@@ -1,25 +1,13 @@
 /** The OpenAPI 3.1 document. The run spec comes from its zod schema (libs/spec); a test compares the paths with the router's. */
 import { specJsonSchema } from '@paceline/spec';
+import { EXPORT_FORMATS } from '@paceline/models';
 import { RUN_MOVES } from '@paceline/jobs';
-import { FAULTS } from '../fault.js';
+import { datasetPaths } from './openapi-datasets.js';
+import { weightPaths } from './openapi-models.js';
+import { after, first, integer, json, list, nullable, problem, query, ref, refusals, text, type Json } from './openapi-parts.js';
+import { schemas } from './openapi-schemas.js';
 
-type Json = Record<string, unknown>;
-
-const ref = (name: string): Json => ({ $ref: `#/components/schemas/${name}` });
-const json = (schema: Json, description: string): Json => ({ description, content: { 'application/json': { schema } } });
-const problem = (description: string): Json => ({ description, content: { 'application/problem+json': { schema: ref('Problem') } } });
-const nullable = (schema: Json): Json => ({ anyOf: [schema, { type: 'null' }] });
-const text = { type: 'string' };
-const integer = { type: 'integer' };
-const number = { type: 'number' };
-const time = { type: 'string', format: 'date-time' };
-const list = (name: string): Json => ({ type: 'object', properties: { items: { type: 'array', items: ref(name) } } });
-
-const query = (name: string, description: string, schema: Json): Json => ({ name, in: 'query', required: false, description, schema });
 const runId: Json = { name: 'id', in: 'path', required: true, schema: { type: 'string', format: 'uuid' } };
-const first = query('first', 'Size of the page.', { type: 'integer', minimum: 0, maximum: 100 });
-const after = query('after', 'nextCursor of the page before.', text);
-
 const idempotencyKey: Json = {
   name: 'Idempotency-Key',
   in: 'header',
@@ -42,26 +30,8 @@ const status = query('status', 'Only these: repeated, or with commas between. `a
   items: { type: 'string', enum: [...Object.keys(RUN_MOVES), 'active'] },
 });
 
-const refusals: Json = {
-  '401': problem('No key, or a wrong one.'),
-  '429': problem('Too many wrong keys, or too much at once; see Retry-After.'),
-  '503': problem('PostgreSQL or Redis is away; see Retry-After.'),
-};
-
-const summary: Json = {
-  id: { type: 'string', format: 'uuid' },
-  name: text,
-  status: { type: 'string', enum: Object.keys(RUN_MOVES) },
-  statusReason: nullable(text),
-  statusChangedAt: time,
-  attempt: integer,
-  restartsLeft: integer,
-  workersWanted: integer,
-  createdAt: time,
-  startedAt: nullable(time),
-  finishedAt: nullable(time),
-  parameterCount: integer,
-  progress: ref('Progress'),
+const unchanged: Json = {
+  '304': { description: 'Nothing has changed since the answer whose ETag was sent as If-None-Match.' },
 };
 
 function runPaths(): Json {
@@ -93,6 +63,7 @@ function runPaths(): Json {
         summary: 'Runs of the team, newest first.',
         parameters: [first, after, status, query('name', 'A part of the name.', text)],
         responses: {
+          ...unchanged,
           '200': json(
             {
               type: 'object',
@@ -115,7 +86,7 @@ function runByIdPaths(): Json {
         operationId: 'getRun',
         summary: 'One run.',
         parameters: [runId],
-        responses: { '200': json(ref('Run'), 'The run.'), '404': problem('No such run in your team.'), ...refusals },
+        responses: { ...unchanged, '200': json(ref('Run'), 'The run.'), '404': problem('No such run in your team.'), ...refusals },
       },
     },
     '/api/v1/runs/{id}/cancel': {
@@ -137,7 +108,7 @@ function runByIdPaths(): Json {
         operationId: 'listRunAttempts',
         summary: 'Attempts of a run, newest first.',
         parameters: [runId],
-        responses: { '200': json(list('Attempt'), 'All of them.'), '404': problem('No such run.'), ...refusals },
+        responses: { ...unchanged, '200': json(list('Attempt'), 'All of them.'), '404': problem('No such run.'), ...refusals },
       },
     },
     '/api/v1/runs/{id}/checkpoints': {
@@ -145,7 +116,7 @@ function runByIdPaths(): Json {
         operationId: 'listRunCheckpoints',
         summary: 'Checkpoints of a run, newest first.',
         parameters: [runId],
-        responses: { '200': json(list('Checkpoint'), 'Those that are kept.'), '404': problem('No such run.'), ...refusals },
+        responses: { ...unchanged, '200': json(list('Checkpoint'), 'Those that are kept.'), '404': problem('No such run.'), ...refusals },
       },
     },
     '/api/v1/runs/{id}/events': {
@@ -154,6 +125,7 @@ function runByIdPaths(): Json {
         summary: 'Events of a run, oldest first.',
         parameters: [runId, first, after],
         responses: {
+          ...unchanged,
           '200': json(
             { type: 'object', properties: { items: { type: 'array', items: ref('Event') }, nextCursor: nullable(text) } },
             'A page.',
@@ -163,6 +135,13 @@ function runByIdPaths(): Json {
         },
       },
     },
+    ...modelPaths(),
+  };
+}
+
+/** What a run has learned. */
+function modelPaths(): Json {
+  return {
     '/api/v1/runs/{id}/weights': {
       get: {
         operationId: 'getRunWeights',
@@ -171,6 +150,41 @@ function runByIdPaths(): Json {
         responses: {
           '200': { description: 'The file.', content: { 'application/octet-stream': {} } },
           '404': problem('No such run, no result yet, or the file is on another host.'),
+          ...refusals,
+        },
+      },
+    },
+    '/api/v1/runs/{id}/predictions': {
+      get: {
+        operationId: 'getRunPredictions',
+        summary: 'What the result says of the evaluation split: confusions and wrong examples, or predicted values beside true ones.',
+        parameters: [runId],
+        responses: {
+          ...unchanged,
+          '200': json(ref('Predictions'), 'READY, or UNAVAILABLE with the reason.'),
+          '202': json(ref('Predictions'), 'COMPUTING: ask again after Retry-After.'),
+          '404': problem('No such run.'),
+          '409': problem('The run has not SUCCEEDED.'),
+          ...refusals,
+        },
+      },
+    },
+    '/api/v1/runs/{id}/export': {
+      get: {
+        operationId: 'exportRun',
+        summary: 'The trained model as a zip archive with its card and its preprocessing: of the result, or of a kept checkpoint.',
+        parameters: [
+          runId,
+          query('format', 'The form of the files.', { type: 'string', enum: [...EXPORT_FORMATS], default: 'tfjs' }),
+          query('round', 'Committed rounds of a checkpoint. Left out: the result, or the newest checkpoint.', {
+            type: 'integer',
+            minimum: 0,
+          }),
+        ],
+        responses: {
+          '200': { description: 'The archive.', content: { 'application/zip': {} } },
+          '404': problem('No such run, no weights yet, or they are on another host.'),
+          '422': problem('The form cannot hold a layer of the model; its path says which.'),
           ...refusals,
         },
       },
@@ -236,114 +250,12 @@ function otherPaths(): Json {
   };
 }
 
-/** What a run was before. */
-function historySchemas(): Json {
-  return {
-    Attempt: {
-      type: 'object',
-      properties: {
-        number: integer,
-        createdAt: time,
-        startedAt: nullable(time),
-        endedAt: nullable(time),
-        endCause: nullable(text),
-        endReason: nullable(text),
-        endRound: nullable(integer),
-        fromRound: integer,
-        parentNumber: nullable(integer),
-        parentRunId: nullable(text),
-      },
-    },
-    Checkpoint: {
-      type: 'object',
-      properties: {
-        attempt: integer,
-        round: integer,
-        totalRounds: integer,
-        bytes: integer,
-        sha256: text,
-        loss: nullable(number),
-        reason: text,
-        state: text,
-        createdAt: time,
-      },
-    },
-  };
-}
-
-function schemas(spec: Json): Json {
-  const progress = {
-    phase: text,
-    round: integer,
-    totalRounds: integer,
-    epoch: integer,
-    totalEpochs: number,
-    loss: nullable(number),
-    accuracy: nullable(number),
-    examplesPerSecond: nullable(number),
-    etaSeconds: nullable(number),
-    workers: integer,
-    replicas: integer,
-    waitingFor: nullable(text),
-  };
-  const result = {
-    rounds: integer,
-    loss: nullable(number),
-    accuracy: nullable(number),
-    examplesPerSecond: number,
-    trainedExamples: number,
-    trainingMs: number,
-    weightsSha256: { type: 'string', pattern: '^[0-9a-f]{64}$' },
-    weightsUrl: nullable(text),
-  };
-  const ledger = {
-    committedRounds: integer,
-    committedExamples: number,
-    droppedExamples: number,
-    expectedExamples: number,
-    refusedFrames: number,
-    refusedConnections: number,
-  };
-  return {
-    RunSpec: spec,
-    RunSummary: { type: 'object', properties: summary },
-    Run: {
-      type: 'object',
-      properties: {
-        ...summary,
-        spec: { type: 'object', description: 'With every default filled in.' },
-        ledger: ref('Ledger'),
-        result: nullable(ref('Result')),
-      },
-    },
-    Progress: { type: 'object', properties: progress },
-    Ledger: { type: 'object', properties: ledger },
-    Result: { type: 'object', properties: result },
-    Event: {
-      type: 'object',
-      properties: { seq: integer, type: text, message: text, data: { type: 'object' }, at: time, attempt: integer },
-    },
-    ...historySchemas(),
-    Problem: {
-      type: 'object',
-      description: 'RFC 9457.',
-      required: ['type', 'title', 'status', 'code', 'detail'],
-      properties: {
-        type: text,
-        title: text,
-        status: integer,
-        code: { type: 'string', enum: Object.keys(FAULTS) },
-        detail: text,
-        issues: { type: 'array', items: { type: 'object', properties: { path: text, message: text } } },
-      },
-    },
-  };
-}
+const allPaths = (): Json => Object.assign({}, runPaths(), runByIdPaths(), datasetPaths(), weightPaths(), otherPaths());
 
 /** By `METHOD /route/:id`: the names of the query parameters, and whether each may stand more than once. */
 export function queryParametersOf(): ReadonlyMap<string, ReadonlyMap<string, boolean>> {
   const table = new Map<string, ReadonlyMap<string, boolean>>();
-  for (const [path, operations] of Object.entries({ ...runPaths(), ...runByIdPaths(), ...otherPaths() })) {
+  for (const [path, operations] of Object.entries(allPaths())) {
     for (const [method, operation] of Object.entries(operations as Record<string, { parameters?: (typeof status)[] }>)) {
       const parameters = (operation.parameters ?? []).filter((parameter) => parameter['in'] === 'query');
       table.set(
@@ -363,12 +275,13 @@ export function openApiDocument(specSchema: Json = specJsonSchema()): Json {
     info: {
       title: 'Paceline',
       version: '1',
-      description: 'Distributed training of TensorFlow.js models. GraphQL at /graphql offers everything; REST offers runs.',
+      description:
+        'Distributed training of TensorFlow.js models. GraphQL at /graphql offers everything; REST offers runs and the bytes of datasets.',
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
     servers: [{ url: '/' }],
     security: [{ apiKey: [] }],
-    paths: { ...runPaths(), ...runByIdPaths(), ...otherPaths() },
+    paths: allPaths(),
     components: { securitySchemes: { apiKey: { type: 'http', scheme: 'bearer', bearerFormat: 'pcl_...' } }, schemas: schemas(spec) },
   };
 }

@@ -2,8 +2,8 @@
 import { Catch, HttpException, type ArgumentsHost, type ExceptionFilter } from '@nestjs/common';
 import type { Logger } from '@paceline/runtime';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { isDatabaseOutage, isPoolFull } from '../database/outage.js';
-import { databaseIsAway, Fault, FAULTS, poolIsFull, type FaultCode } from '../fault.js';
+import { databaseFault } from '../database/database-fault.js';
+import { Fault, FAULTS, type FaultCode } from '../fault.js';
 import { RedisUnavailableError } from '@paceline/jobs';
 import type { FieldIssue } from '../graphql/result.types.js';
 
@@ -58,8 +58,8 @@ const CODES_BY_STATUS: Readonly<Record<number, FaultCode>> = {
 /** Whatever was thrown, as a fault; unknown things are ours and are logged. */
 export function toFault(error: unknown, log: Logger, requestId?: string): Fault {
   if (error instanceof Fault) return error;
-  if (isPoolFull(error)) return poolIsFull();
-  if (isDatabaseOutage(error)) return databaseIsAway();
+  const ofDatabase = databaseFault(error);
+  if (ofDatabase) return ofDatabase;
   if (error instanceof RedisUnavailableError) return new Fault('SERVICE_UNAVAILABLE', 'Redis does not answer. Try again shortly.', 5);
   const status = error instanceof HttpException ? error.getStatus() : (error as { statusCode?: unknown } | null)?.statusCode;
   const code = typeof status === 'number' ? CODES_BY_STATUS[status] : undefined;

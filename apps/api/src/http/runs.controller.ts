@@ -1,4 +1,5 @@
 /** Runs over REST: the same operations, rules and results as GraphQL, with problem documents for what goes wrong. */
+import { Readable } from 'node:stream';
 import { Body, Controller, Get, Headers, HttpCode, Param, Post, Query, Res } from '@nestjs/common';
 import type { FastifyReply } from 'fastify';
 import { Fault } from '../fault.js';
@@ -9,11 +10,15 @@ import { CreateRun } from '../runs/create-run.js';
 import { progressOf, resultTypeOf } from '../runs/run-row.js';
 import { ACTIVE_STATUSES, RUN_MOVES, type RunStatus } from '@paceline/jobs';
 import { Run } from '../runs/run.types.js';
+import { EXPORT_FORMATS, type ExportFormat } from '@paceline/models';
+import { RunPredictions } from '../models/run-predictions.js';
 import { RunRequests } from '../runs/run-requests.js';
+import { ModelExports } from '../models/model-exports.js';
 import { Runs } from '../runs/runs.js';
 import { Weights } from '../runs/weights.js';
 import type { Viewer } from '../teams/authentication.js';
 import { listOf, type QueryValues } from './query-parameters.js';
+import { endWhenStalled, whenOver } from './stalled-answers.js';
 
 @Controller('api/v1/runs')
 export class RunsController {
@@ -22,6 +27,8 @@ export class RunsController {
     private readonly createRuns: CreateRun,
     private readonly requests: RunRequests,
     private readonly weights: Weights,
+    private readonly exports: ModelExports,
+    private readonly predicted: RunPredictions,
   ) {}
 
   @Post()
@@ -143,6 +150,36 @@ export class RunsController {
       .send(file.stream);
   }
 
+  /** The trained model as a zip archive, whatever the form; of a kept checkpoint where a round is given. */
+  @Get(':id/export')
+  async export(
+    @CurrentViewer() viewer: Viewer,
+    @Param('id') id: string,
+    @Query() { format, round }: QueryValues,
+    @Res() reply: FastifyReply,
+  ): Promise<void> {
+    const run = await this.existing(viewer, id);
+    const { fileName, stream, release } = await this.exports.open(run, formatNamed(format), wholeNumber('round', round));
+    whenOver(reply.raw, release);
+    endWhenStalled(reply.raw);
+    await reply
+      .headers({
+        'content-type': 'application/zip',
+        'content-disposition': `attachment; filename="${fileName}"`,
+        'cache-control': 'no-store',
+      })
+      .send(Readable.from(stream));
+  }
+
+  /** What the result says of the evaluation split; 202 as long as that is being computed. */
+  @Get(':id/predictions')
+  async predictions(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Res() reply: FastifyReply): Promise<void> {
+    const found = await this.predicted.of(await this.existing(viewer, id));
+    if (!found) throw new Fault('CONFLICT', 'The run has not SUCCEEDED: there is no result that could be asked.');
+    if (found.state === 'COMPUTING') void reply.status(202).header('retry-after', '1');
+    await reply.send(found);
+  }
+
   private async existing(viewer: Viewer, id: string): Promise<Run> {
     const run = await this.runs.find(viewer, id);
     if (!run) throw new Fault('NOT_FOUND', 'There is no run with this id.');
@@ -216,6 +253,12 @@ function wholeNumber(name: string, text: string | undefined): number | undefined
   if (text === undefined) return undefined;
   if (!/^\d{1,9}$/.test(text)) throw new Fault('INVALID_INPUT', `${name}: must be a whole number`);
   return Number(text);
+}
+
+function formatNamed(text: string | undefined): ExportFormat {
+  const found = EXPORT_FORMATS.find((format) => format === (text ?? 'tfjs'));
+  if (found) return found;
+  throw new Fault('INVALID_INPUT', `format: must be one of ${EXPORT_FORMATS.join(', ')}`);
 }
 
 function statuses(given: readonly string[] | undefined): RunStatus[] | undefined {

@@ -124,7 +124,7 @@ export class ReportsConsumer implements OnModuleDestroy {
     if (ack && (report.entries.length > 0 || mustStop)) {
       await this.control.write(report.runId, {
         // A report without entries has nothing to acknowledge: of an older attempt it would take back what was acknowledged before.
-        ...(report.entries.length > 0 ? ackFields(ack.attempt, report.term ?? 1, ack.n) : {}),
+        ...(report.entries.length > 0 ? ackFields(ack.attempt, report.term ?? 1, ack) : {}),
         ...(mustStop ? { action: cancelField(report.attempt) } : {}),
       });
     }

@@ -3,7 +3,7 @@
  * decides what it changes.
  *
  * A checkpoint that is known here has its whole history here, and whatever attempt begins with it. The acknowledgement is written after
- * the commit, so what is acknowledged is stored; a crash in between costs a repetition, which changes nothing. Inside an attempt the
+ * the commit, so what is acknowledged is stored, unless the acknowledgement says that it was dropped; a crash in between costs a repetition, which changes nothing. Inside an attempt the
  * term decides: what a coordinator reports that was replaced by its standby is refused (dispatch/arbiter.ts).
  */
 import { Injectable } from '@nestjs/common';
@@ -19,6 +19,7 @@ import {
   newEntriesOf,
   OUTCOMES,
   refusalOf,
+  type JournalAck,
   showsTraining,
   type CoordinatorState,
   type EntryOf,
@@ -36,7 +37,7 @@ import { storable } from '../text-input.js';
 
 export interface Stored {
   /** To be acknowledged; undefined when the report speaks of a run that does not exist. */
-  readonly ack: { readonly attempt: number; readonly n: number } | undefined;
+  readonly ack: JournalAck | undefined;
   /** The run is over here, but its coordinator goes on: it has to be told. */
   readonly mustStop: boolean;
   readonly newEntries: number;
@@ -118,8 +119,9 @@ export class JournalStore {
       run,
       of('event').map(({ n, atMs, type, message, data }) => ({ attempt, n, type, message, data, at: new Date(atMs) })),
     );
-    const metrics = of('metric').map(({ kind: _kind, atMs, staleness, stalenessCounts, ...metric }) => ({
+    const metrics = of('metric').map(({ kind: _kind, atMs, staleness, stalenessCounts, validation, ...metric }) => ({
       ...metric,
+      ...(validation ? { validation } : {}),
       staleness: staleness ?? null,
       stalenessCounts: stalenessCounts ?? [],
       runId,
@@ -190,9 +192,9 @@ export class JournalStore {
   private async keepCheckpoint(transaction: Transaction, run: LockedRun, outcome: JournalOutcome): Promise<void> {
     const known = checkpointOf(outcome, run.attempt);
     if (!known) return;
-    const { attempt, round, ...record } = known;
+    const { attempt, round, isBest = false, ...record } = known;
     await transaction.checkpoint.createMany({
-      data: [{ runId: run.id, attempt, round, ...record, createdAt: new Date(outcome.atMs) }],
+      data: [{ runId: run.id, attempt, round, isBest, ...record, createdAt: new Date(outcome.atMs) }],
       skipDuplicates: true,
     });
     await this.attempts.forgetRemoved(transaction, run);

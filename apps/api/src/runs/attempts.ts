@@ -76,7 +76,7 @@ export class Attempts {
       transaction.checkpoint.findMany({ where: { runId, invalidAt: null, removedAt: null } }),
     ]);
     const lineage = lineageOf(attempts.map(originOf), run.attempt);
-    const present = rows.map(({ attempt, round, loss }) => ({ attempt, round, loss, isGone: false }));
+    const present = rows.map(({ attempt, round, loss, isBest }) => ({ attempt, round, loss, isBest, isGone: false }));
     const gone = letGo(lineage, present, specOf({ spec }).checkpoint);
     if (gone.length === 0) return;
     await transaction.checkpoint.updateMany({

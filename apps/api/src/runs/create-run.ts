@@ -3,9 +3,6 @@
  * the outbox appear in one transaction, so a crash at any point leaves a whole run or none.
  */
 import { Injectable } from '@nestjs/common';
-import { datasetInfo, type DatasetInfo } from '@paceline/data';
-import { LIMITS, parseRunSpec, tooLargeFor, type ModelDescription, type RunSpec, type SpecIssue } from '@paceline/spec';
-import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
 import { Database, type Transaction } from '../database/database.js';
 import { isDatabaseOutage, isPoolFull } from '../database/outage.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
@@ -18,32 +15,19 @@ import type { Viewer } from '../teams/authentication.js';
 import { lockTeam, refusedByLimits } from '../teams/team-limits.js';
 import { uuidv7 } from '../text-input.js';
 import { placeServers } from './attempts.js';
-import { ModelDescriptions } from './model-description.js';
+import { InitialWeights } from '../models/initial-weights.js';
 import { Admission } from './admission.js';
-import { findResumePoint, inheritedFrom, lengthened, modelIssues, resumeIssues, type ResumeFrom } from './resume-from.js';
 import { toRun, WITHOUT_MODEL } from './run-row.js';
 import { toAttempt } from './runs.js';
-import { serverProcesses, waitingAt, waitsForServers, type RestorePoint } from '@paceline/jobs';
+import { serverProcesses, waitingAt, waitsForServers } from '@paceline/jobs';
+import { PrepareRun, type Prepared, type RunOrigin } from './prepare-run.js';
 import { Run } from './run.types.js';
 import { StatusMoves } from './status-moves.js';
 
-export interface CreateRunOptions {
-  readonly clusterSpecId?: string | null | undefined;
+export interface CreateRunOptions extends RunOrigin {
   readonly idempotencyKey?: string | null | undefined;
   /** Told when the key was used before and nothing is made. */
   readonly onReplay?: (() => void) | undefined;
-  /** Begins with another run's checkpoint instead of the initial weights. */
-  readonly resumeFrom?: ResumeFrom | null | undefined;
-}
-
-interface Prepared {
-  readonly spec: RunSpec;
-  readonly model: ModelDescription;
-  readonly dataset: DatasetInfo;
-  readonly clusterSpecId: string | null;
-  readonly roundsPerEpoch: number;
-  readonly totalRounds: number;
-  readonly from: RestorePoint | null;
 }
 
 interface NewRun {
@@ -63,17 +47,17 @@ const FIRST_ATTEMPT = 1;
 
 @Injectable()
 export class CreateRun {
-  private readonly models = new ModelDescriptions();
   private readonly admission = new Admission();
 
   constructor(
     private readonly database: Database,
     private readonly keys: IdempotencyKeys,
-    private readonly clusterSpecs: ClusterSpecs,
     private readonly fleet: Fleet,
+    private readonly preparing: PrepareRun,
     private readonly moves: StatusMoves,
     private readonly dispatch: DispatchSignal,
     private readonly settings: Settings,
+    private readonly initialWeights: InitialWeights,
   ) {}
 
   /**
@@ -87,7 +71,7 @@ export class CreateRun {
       viewer,
       asked,
       async (remember) => {
-        const prepared = await this.prepare(viewer, input, options);
+        const prepared = await this.preparing.prepare(viewer, input, options);
         if (!('spec' in prepared)) return prepared;
         return this.admission.run(viewer.teamId, () => this.store(viewer, prepared, remember));
       },
@@ -96,30 +80,50 @@ export class CreateRun {
   }
 
   /** Writes the run, or refuses it. Once it is written nothing here can fail any more. */
-  private async store(viewer: Viewer, prepared: Prepared, remember: Remember): Promise<Run | LimitReached> {
+  private async store(viewer: Viewer, prepared: Prepared, remember: Remember): Promise<Run | LimitReached | InvalidInput> {
     const { standby } = prepared.spec.strategy;
     const reason =
       this.fleet.waitsFor ?? waitsForServers(await this.fleetCounts(), { serversNeeded: serverProcesses(prepared.spec), standby }, 0);
     const id = uuidv7();
+    if (prepared.warmStart) {
+      // The file is large: it is not written for a run that is refused. Asked again below, as others may have come meanwhile.
+      const refused = await this.database.transact((transaction) => this.refused(transaction, viewer, prepared));
+      if (refused) return refused;
+    }
+    let isKept = false;
     try {
+      if (prepared.warmStart) await this.initialWeights.write(id, prepared.warmStart);
       const made = await this.database.transact(async (transaction) => {
-        await lockTeam(transaction, viewer.teamId);
-        const asked = { activeRuns: 1, serverPlaces: serverProcesses(prepared.spec), parameters: prepared.model.parameterCount };
-        const refused = await refusedByLimits(transaction, viewer.teamId, this.settings, asked);
+        const refused = await this.refused(transaction, viewer, prepared);
+        // Under the lock of the team, as its removal is.
+        const { versionId, name } = prepared.dataset;
+        if (!refused && versionId !== null && (await transaction.datasetVersion.count({ where: { id: versionId } })) === 0)
+          return new InvalidInput([{ path: 'dataset', message: `${name} was removed meanwhile` }]);
         return refused ?? this.insert(transaction, { id, viewer, prepared, reason, remember });
       });
-      if (made instanceof Run) this.dispatch.wake();
+      isKept = made instanceof Run;
+      if (isKept) this.dispatch.wake();
       return made;
     } catch (error) {
       // A full pool has begun no transaction.
       const made = isDatabaseOutage(error) && !isPoolFull(error) ? await this.committed(id) : undefined;
-      if (made) return made;
+      isKept = made !== undefined;
+      if (made instanceof Run) return made;
       throw error;
+    } finally {
+      if (prepared.warmStart && !isKept) await this.initialWeights.remove(id).catch(() => undefined); // what went wrong before is what is said
     }
   }
 
+  /** Under the lock of the team, which it takes. */
+  private async refused(transaction: Transaction, { teamId }: Viewer, { spec, model }: Prepared): Promise<LimitReached | undefined> {
+    await lockTeam(transaction, teamId);
+    const asked = { activeRuns: 1, serverPlaces: serverProcesses(spec), parameters: model.parameterCount };
+    return refusedByLimits(transaction, teamId, this.settings, asked);
+  }
+
   /** The answer to the commit was lost: the run may be there all the same, and nobody else would know of it. */
-  private async committed(id: string): Promise<Run | undefined> {
+  private async committed(id: string): Promise<Run | 'unknown' | undefined> {
     for (let tries = 0; tries < COMMIT_LOOKUPS; tries++) {
       try {
         const row = await this.database.run.findUnique({ where: { id }, omit: WITHOUT_MODEL });
@@ -131,39 +135,7 @@ export class CreateRun {
         await new Promise((resolve) => setTimeout(resolve, COMMIT_LOOKUP_PAUSE_MS));
       }
     }
-    return undefined;
-  }
-
-  private async prepare(
-    viewer: Viewer,
-    input: unknown,
-    { clusterSpecId, resumeFrom }: CreateRunOptions,
-  ): Promise<Prepared | InvalidInput | NotFound> {
-    const resume = resumeFrom ? await findResumePoint(this.database, viewer, resumeFrom) : null;
-    if (resume && !('point' in resume)) return resume;
-    const parsed = parseRunSpec(resume ? inheritedFrom(resume, input) : input);
-    if (!parsed.ok) return new InvalidInput(parsed.issues);
-    const clusterSpec = clusterSpecId ? await this.clusterSpecs.find(viewer, clusterSpecId) : null;
-    if (clusterSpecId && !clusterSpec) return new NotFound('cluster spec with this id');
-    const dataset = datasetInfo(parsed.spec.dataset);
-    const spec = resume ? lengthened(resume, input, parsed.spec, roundsPerEpochOf(parsed.spec, dataset)) : parsed.spec;
-    const length = lengthOf(spec, dataset);
-    const issues: SpecIssue[] = [...length.issues];
-    const servers = serverProcesses(spec);
-    if (clusterSpec && clusterSpec.servers.length > 0 && servers > clusterSpec.servers.length) {
-      issues.push({
-        path: 'strategy.servers',
-        message: `${servers} servers${spec.strategy.standby > 0 ? ' with the standbys' : ''}, but the cluster spec ${JSON.stringify(clusterSpec.name)} lists ${clusterSpec.servers.length}`,
-      });
-    }
-    if (resume && issues.length === 0) issues.push(...resumeIssues(resume, spec, length.totalRounds));
-    if (issues.length > 0) return new InvalidInput(issues);
-    const described = await this.models.of(spec, viewer.teamId);
-    if ('issues' in described) return new InvalidInput(described.issues);
-    const { model } = described;
-    const modelIssue = issueOfModel(spec, model) ?? (resume ? modelIssues(resume, spec, model)[0] : undefined);
-    if (modelIssue) return new InvalidInput([modelIssue]);
-    return { spec, model, dataset, clusterSpecId: clusterSpec?.id ?? null, from: resume?.point ?? null, ...length };
+    return 'unknown';
   }
 
   private async fleetCounts() {
@@ -183,8 +155,10 @@ export class CreateRun {
         attempt: FIRST_ATTEMPT,
         spec: spec as unknown as Prisma.InputJsonObject,
         model: model as unknown as Prisma.InputJsonObject,
-        trainExamples: dataset.trainExamples,
-        evalExamples: dataset.evalExamples,
+        datasetVersionId: dataset.versionId,
+        data: dataset.data as unknown as Prisma.InputJsonObject,
+        trainExamples: dataset.data.trainExamples,
+        evalExamples: dataset.data.evalExamples,
         serverCount: serverProcesses(spec),
         parameterCount: model.parameterCount,
         totalRounds,
@@ -217,37 +191,4 @@ export class CreateRun {
     ];
     return Object.assign(toRun(row), { created: { attempts: attempts.map(toAttempt), statusHistory } });
   }
-}
-
-/** What is wrong with the size of a model. */
-function issueOfModel(spec: RunSpec, { parameterCount, stateCount, variables }: ModelDescription): SpecIssue | undefined {
-  const tooLarge = tooLargeFor(spec, parameterCount + stateCount);
-  if (tooLarge) return { path: 'model', message: tooLarge };
-  if (variables.length > LIMITS.modelVariables)
-    return {
-      path: 'model',
-      message: `has ${variables.length} variables; at most ${LIMITS.modelVariables} are supported: use fewer and larger layers`,
-    };
-  return undefined;
-}
-
-const roundsPerEpochOf = ({ globalBatch, dropRemainder }: RunSpec, { trainExamples }: DatasetInfo): number =>
-  dropRemainder ? Math.floor(trainExamples / globalBatch) : Math.ceil(trainExamples / globalBatch);
-
-/** Rounds by the schedule, and what makes one impossible. */
-function lengthOf(spec: RunSpec, dataset: DatasetInfo): { roundsPerEpoch: number; totalRounds: number; issues: SpecIssue[] } {
-  const { globalBatch, length } = spec;
-  const roundsPerEpoch = roundsPerEpochOf(spec, dataset);
-  const totalRounds = 'rounds' in length ? length.rounds : length.epochs * roundsPerEpoch;
-  const issues: SpecIssue[] = [];
-  if (roundsPerEpoch === 0) {
-    issues.push({
-      path: 'globalBatch',
-      message: `globalBatch (${globalBatch}) is larger than the ${dataset.trainExamples} examples of ${dataset.name}, and dropRemainder drops the rest: no round is left`,
-    });
-  }
-  if (totalRounds > LIMITS.rounds) {
-    issues.push({ path: 'length', message: `${totalRounds} rounds; at most ${LIMITS.rounds} are supported` });
-  }
-  return { roundsPerEpoch, totalRounds, issues };
 }

@@ -8,7 +8,9 @@ import { Database } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
 import { alongLineage, readLineage } from './lineage.js';
 import { RunSignals } from './run-signals.js';
-import { isOver } from '@paceline/jobs';
+import { isOver, type MeasuresRecord, type ValidationRecord } from '@paceline/jobs';
+import type { Metric } from '../generated/prisma/client.js';
+import { namedMeasures } from './run-row.js';
 import type { RunEventType, RunMetric } from './run.types.js';
 import { toEvent } from './runs.js';
 
@@ -108,9 +110,9 @@ function pause(delayMs: number, signal: AbortSignal): Promise<void> {
   });
 }
 
-interface MetricRow extends RunMetric {
-  readonly examples: bigint;
-}
+type MetricRow = Metric;
+
+const valuesOf = ({ values }: Pick<MetricRow, 'values'>): MeasuresRecord => values as MeasuresRecord;
 
 /** At most `count` runs of neighbours. */
 function split<T>(rows: readonly T[], count: number): T[][] {
@@ -126,6 +128,7 @@ function merge(rows: readonly MetricRow[]): RunMetric {
     const total = known.reduce((sum, row) => sum + weight(row), 0);
     return total === 0 ? null : known.reduce((sum, row) => sum + value(row)! * weight(row), 0) / total;
   };
+  const names = Object.keys(valuesOf(last));
   const byExamples = (row: MetricRow): number => Math.max(1, Number(row.examples));
   return {
     seq: last.seq,
@@ -133,8 +136,8 @@ function merge(rows: readonly MetricRow[]): RunMetric {
     rounds,
     epoch: last.epoch,
     examplesPerSecond: last.examplesPerSecond,
-    loss: mean((row) => row.loss, byExamples),
-    accuracy: mean((row) => row.accuracy, byExamples),
+    ...namedMeasures(Object.fromEntries(names.map((name) => [name, mean((row) => valuesOf(row)[name] ?? null, byExamples)]))),
+    validation: rows.reduce<ValidationRecord | null>((newest, row) => (row.validation as ValidationRecord | null) ?? newest, null),
     roundMs:
       mean(
         (row) => row.roundMs,

@@ -4,16 +4,20 @@
  * the lineage of the weights: rounds that a restore made void are left out.
  */
 import { Injectable } from '@nestjs/common';
-import type { LineagePart } from '@paceline/jobs';
-import type { SpecIssue } from '@paceline/spec';
+import { coordinatorOf, type LineagePart } from '@paceline/jobs';
+import { MEASURED_NAMES, type SpecIssue } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
 import { lineageColumns, readLineage } from './lineage.js';
 import { RunReads } from './run-reads.js';
+import { resultOf } from './run-row.js';
 import type { MetricPoint, MetricSeries, Run } from './run.types.js';
 
-export const METRIC_NAMES = ['loss', 'accuracy', 'examplesPerSecond', 'roundMs', 'staleness'] as const;
-export type MetricName = (typeof METRIC_NAMES)[number];
+/** What every row has beside its measures, by its column. */
+const COLUMNS: readonly string[] = ['examplesPerSecond', 'roundMs', 'staleness'];
+const OF_VALIDATION = 'val_';
+/** Series that may be asked for at once. */
+const MAX_NAMES = 50;
 export const MAX_POINTS = 2_000;
 
 export interface MetricsArgs {
@@ -34,14 +38,14 @@ export class Metrics {
   async series(run: Run, { names, fromRound, toRound, maxPoints }: MetricsArgs): Promise<MetricSeries[]> {
     const points = maxPoints ?? 300;
     const issues: SpecIssue[] = [];
-    const unknown = names.find((name) => !(METRIC_NAMES as readonly string[]).includes(name));
+    const known = metricNamesOf(run);
+    const unknown = names.find((name) => !known.includes(name));
     if (unknown !== undefined)
       issues.push({
         path: 'names',
-        message: `there is no metric ${JSON.stringify(unknown.slice(0, 60))}; there are ${METRIC_NAMES.join(', ')}`,
+        message: `there is no metric ${JSON.stringify(unknown.slice(0, 60))}; there are ${known.join(', ')}`,
       });
-    if (names.length === 0 || names.length > METRIC_NAMES.length)
-      issues.push({ path: 'names', message: `name 1 to ${METRIC_NAMES.length} metrics` });
+    if (names.length === 0 || names.length > MAX_NAMES) issues.push({ path: 'names', message: `name 1 to ${MAX_NAMES} metrics` });
     if (points < 1 || points > MAX_POINTS) issues.push({ path: 'maxPoints', message: `must be from 1 to ${MAX_POINTS}` });
     if (issues.length > 0) throw new Fault('INVALID_INPUT', issues.map(({ path, message }) => `${path}: ${message}`).join('; '));
     const from = Math.max(0, fromRound ?? 0);
@@ -50,7 +54,7 @@ export class Metrics {
     return Promise.all(
       [...new Set(names)].map(async (name) => ({
         name,
-        points: await this.reads.inTurn(run.row.teamId, () => this.buckets(run.id, lineage, name as MetricName, from, to, points)),
+        points: await this.reads.inTurn(run.row.teamId, () => this.buckets(run.id, lineage, name, from, to, points)),
       })),
     );
   }
@@ -75,19 +79,23 @@ export class Metrics {
   private buckets(
     id: string,
     lineage: readonly LineagePart[],
-    name: MetricName,
+    name: string,
     from: number,
     to: number,
     points: number,
   ): Promise<MetricPoint[]> {
     const [attempts, starts, ends] = lineageColumns(lineage);
-    // The name is one of the constants above, so it may stand in the statement.
+    const isColumn = COLUMNS.includes(name);
+    const ofValidation = name.startsWith(OF_VALIDATION);
+    const value = isColumn ? `"${name}"` : ofValidation ? `("validation"->'values'->>$8::text)::float8` : `("values"->>$8::text)::float8`;
+    const of = isColumn ? [] : [ofValidation ? name.slice(OF_VALIDATION.length) : name];
+    // A name that stands in the statement is one of the constants above.
     return this.database.$queryRawUnsafe<MetricPoint[]>(
       `WITH chosen AS (
-         SELECT "round", "rounds", "${name}" AS value, greatest("examples", 1)::float8 AS weight, "at",
+         SELECT "round", "rounds", ${value} AS value, greatest("examples", 1)::float8 AS weight, "at",
                 min("round") OVER () AS first, max("round") OVER () AS last
          FROM "Metric" JOIN unnest($2::int[], $6::int[], $7::int[]) AS part(number, lo, hi) ON "attempt" = part.number AND "round" >= part.lo AND "round" < part.hi
-         WHERE "runId" = $1::uuid AND "round" BETWEEN $3 AND $4 AND "${name}" IS NOT NULL
+         WHERE "runId" = $1::uuid AND "round" BETWEEN $3 AND $4 AND ${value} IS NOT NULL
        )
        SELECT max("round") AS "round", sum("rounds")::int AS "rounds", sum(value * weight) / sum(weight) AS "value",
               min(value) AS "min", max(value) AS "max", (extract(epoch FROM max("at")) * 1000)::float8 AS "atMs"
@@ -101,6 +109,18 @@ export class Metrics {
       points,
       starts,
       ends,
+      ...of,
     );
   }
+}
+
+/** Names of a run's series: those that every run has, and those that its rows have, in training and of validations. */
+function metricNamesOf({ row }: Run): string[] {
+  const measured = ['loss', ...MEASURED_NAMES];
+  const known = new Set([
+    ...measured,
+    ...Object.keys(coordinatorOf(row)?.latest?.values ?? {}),
+    ...Object.keys(resultOf(row)?.values ?? {}),
+  ]);
+  return [...known, ...[...known].map((name) => `${OF_VALIDATION}${name}`), ...COLUMNS];
 }

@@ -4,7 +4,7 @@
  * not by the start of the api.
  */
 import { createHash } from 'node:crypto';
-import type { ModelDescription, RunSpec, SpecIssue } from '@paceline/spec';
+import { matchesPatterns, type ModelDescription, type RowFormat, type RunSpec, type SpecIssue } from '@paceline/spec';
 import { Fault } from '../fault.js';
 
 /** For the building alone. */
@@ -13,35 +13,45 @@ const DEADLINE_MS = 10_000;
 const WAIT_MS = 20_000;
 const MAX_REMEMBERED = 32;
 
-type Described = { readonly model: ModelDescription } | { readonly issues: SpecIssue[] };
+interface DescribedModel {
+  readonly model: ModelDescription;
+  /** Patterns of the variables that the topology freezes (trainable: false). */
+  readonly frozen: readonly string[];
+}
+type Described = DescribedModel | { readonly issues: SpecIssue[] };
 
 export class ModelDescriptions {
-  private readonly remembered = new Map<string, ModelDescription>();
+  private readonly remembered = new Map<string, DescribedModel>();
   /** At most as many as may wait for a thread. */
   private readonly underWay = new Map<string, Promise<Described>>();
 
   /** @returns the description, or what is wrong with the model @throws Fault TOO_BUSY */
-  of(spec: RunSpec, teamId: string): Promise<Described> {
+  of(spec: RunSpec, format: RowFormat, teamId: string): Promise<Described> {
+    const { model, loss, lossOptions, losses, lossWeights, lossFromLogits, metrics, metricOptions, engine } = spec;
     const key = createHash('sha256')
-      .update(JSON.stringify([spec.model, spec.dataset, spec.loss, spec.engine]))
+      .update(JSON.stringify([model, format, loss, losses, lossWeights, lossFromLogits, metrics, engine, lossOptions, metricOptions]))
       .digest('hex');
     const known = this.remembered.get(key);
-    if (known) return Promise.resolve({ model: known });
+    if (known) return Promise.resolve(known);
     const present = this.underWay.get(key);
     if (present) return present;
-    const asked = this.describe(spec, teamId, key).finally(() => this.underWay.delete(key));
+    const asked = this.describe(spec, format, teamId, key).finally(() => this.underWay.delete(key));
     this.underWay.set(key, asked);
     return asked;
   }
 
-  private async describe(spec: RunSpec, teamId: string, key: string): Promise<Described> {
-    const { describeModelInThread, DescribeBusyError, ModelError } = await import('@paceline/engine');
+  private async describe(spec: RunSpec, format: RowFormat, teamId: string, key: string): Promise<Described> {
+    const { describeModelInThread, DescribeBusyError, frozenLayers, ModelError, planModel } = await import('@paceline/engine/planning');
     try {
-      const model = await describeModelInThread(spec, { group: teamId, waitMs: WAIT_MS, deadlineMs: DEADLINE_MS });
+      const model = await describeModelInThread(spec, format, { group: teamId, waitMs: WAIT_MS, deadlineMs: DEADLINE_MS });
       const [oldest] = this.remembered.keys();
       if (this.remembered.size >= MAX_REMEMBERED && oldest !== undefined) this.remembered.delete(oldest);
-      this.remembered.set(key, model);
-      return { model };
+      const frozen = frozenLayers(planModel(spec, format).plan).filter((name) =>
+        model.variables.some(({ path }) => matchesPatterns([name], path)),
+      );
+      const described = { model, frozen };
+      this.remembered.set(key, described);
+      return described;
     } catch (error) {
       if (error instanceof ModelError) return { issues: [{ path: error.path, message: error.message }] };
       if (error instanceof DescribeBusyError) throw new Fault('TOO_BUSY', `The model was not checked: ${error.message}.`, 5);

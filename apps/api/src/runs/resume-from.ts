@@ -3,7 +3,9 @@ import { lineageOf, originOf, type RestorePoint } from '@paceline/jobs';
 import {
   inheritedLength,
   inheritSpec,
+  isRateOver,
   optimizerIssues,
+  unpinDecay,
   variableIssues,
   type ModelDescription,
   type RunSpec,
@@ -50,9 +52,19 @@ export async function findResumePoint(
   if (!found) return new NotFound(`usable checkpoint ${isGiven ? `of round ${round} ` : ''}in the run to resume from`);
   return {
     point: { runId, attempt: found.attempt, round: found.round },
-    source: specOf(origin),
+    source: unpinned(specOf(origin), origin),
     model: origin.model as unknown as ModelDescription,
   };
+}
+
+/** The source's decay to the end of the run becomes one to the end of the new run. */
+function unpinned(spec: RunSpec, { roundsPerEpoch, totalRounds }: { roundsPerEpoch: bigint; totalRounds: bigint }): RunSpec {
+  const learningRate = unpinDecay(spec.learningRate, {
+    globalBatch: spec.globalBatch,
+    roundsPerEpoch: Number(roundsPerEpoch),
+    totalRounds: Number(totalRounds),
+  });
+  return learningRate ? Object.assign({}, spec, { learningRate }) : spec;
 }
 
 /** What the request says over the spec of the source. */
@@ -67,12 +79,22 @@ export function lengthened({ source, point }: ResumePoint, given: unknown, spec:
 }
 
 /** What can be said without building the model. */
-export function resumeIssues({ source, point }: ResumePoint, spec: RunSpec, totalRounds: number): SpecIssue[] {
+export function resumeIssues(
+  { source, point }: ResumePoint,
+  spec: RunSpec,
+  length: { readonly roundsPerEpoch: number; readonly totalRounds: number },
+): SpecIssue[] {
+  const { totalRounds } = length;
   const issues = optimizerIssues(source, spec, point.runId);
   if (point.round >= totalRounds)
     issues.push({
       path: 'length',
       message: `the checkpoint has ${point.round} committed rounds, and the run is to have ${totalRounds} in all, those included: ask for more`,
+    });
+  else if (isRateOver(spec.learningRate, Object.assign({ globalBatch: spec.globalBatch }, length), point.round))
+    issues.push({
+      path: 'learningRate.decayRounds',
+      message: `the decay is over at round ${point.round}: the rate of every round to come is 0, and nothing would be learned; give a longer decay, an endFactor or another schedule`,
     });
   return issues;
 }

@@ -10,6 +10,7 @@ import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { Settings } from '../environment.js';
 import { Conflict, InvalidInput, NotFound, type LimitReached } from '../graphql/result.types.js';
 import { IdempotencyKeys, type KeyedRequest, type Remember } from '../idempotency/idempotency-keys.js';
+import type { RunData } from '@paceline/spec';
 import type { Viewer } from '../teams/authentication.js';
 import { lockTeam, refusedByLimits } from '../teams/team-limits.js';
 import { isUuid } from '../text-input.js';
@@ -77,7 +78,10 @@ export class RunRequests {
       const run = (await this.moves.lock(transaction, id))!;
       const row = await transaction.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL });
       const step = requested(row, asked, new Date());
-      const refusal = (await this.limited(transaction, row, step)) ?? (await this.carryOut(transaction, run, step));
+      const refusal =
+        (await withoutData(transaction, row, step)) ??
+        (await this.limited(transaction, row, step)) ??
+        (await this.carryOut(transaction, run, step));
       if (!refusal) await remember?.(transaction, id);
       return refusal ?? toRun(await transaction.run.findUniqueOrThrow({ where: { id }, omit: WITHOUT_MODEL }));
     });
@@ -122,4 +126,15 @@ export class RunRequests {
       }
     }
   }
+}
+
+/** The version that the run was trained on can be removed once the run is over. */
+async function withoutData(transaction: Transaction, row: RunRow, { does }: RequestStep): Promise<Conflict | undefined> {
+  if (does !== 'begin' || row.datasetVersionId !== null) return undefined;
+  const { data } = await transaction.run.findUniqueOrThrow({ where: { id: row.id }, select: { data: true } });
+  const { source } = data as unknown as RunData;
+  if (source.kind !== 'prepared') return undefined;
+  return new Conflict(
+    `The dataset of this run was removed (version ${source.version.slice(0, 12)}), so it cannot go on. Import the data again, and create a run that resumes from a checkpoint of this one.`,
+  );
 }

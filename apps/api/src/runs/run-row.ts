@@ -1,10 +1,10 @@
-/** What is read of a run's row, and what follows from it alone. The model description stays out: it may be large and only jobs need it. */
-import { coordinatorOf, hasLiveAttempt, isOver, restartsLeft, type RunChange, type RunResult } from '@paceline/jobs';
+/** What is read of a run's row, and what follows from it alone. Descriptions of model and data stay out: they may be large and only jobs need them. */
+import { coordinatorOf, hasLiveAttempt, isOver, restartsLeft, type MeasuresRecord, type RunChange, type RunResult } from '@paceline/jobs';
 import type { RunSpec } from '@paceline/spec';
 import type { Prisma } from '../generated/prisma/client.js';
 import { Run, RunProgress, RunResultType } from './run.types.js';
 
-export const WITHOUT_MODEL = { model: true } as const satisfies Prisma.RunOmit;
+export const WITHOUT_MODEL = { model: true, data: true } as const satisfies Prisma.RunOmit;
 export type RunRow = Prisma.RunGetPayload<{ omit: typeof WITHOUT_MODEL }>;
 
 export const specOf = (row: Pick<RunRow, 'spec'>): RunSpec => row.spec as unknown as RunSpec;
@@ -36,6 +36,15 @@ export function toRun(row: RunRow): Run {
   });
 }
 
+/** The measures that have fields of their own, beside all of them by name. */
+export const namedMeasures = (values: MeasuresRecord = {}) => ({
+  values,
+  loss: values['loss'] ?? null,
+  accuracy: values['accuracy'] ?? null,
+  meanAbsoluteError: values['meanAbsoluteError'] ?? null,
+  meanSquaredError: values['meanSquaredError'] ?? null,
+});
+
 export function progressOf(row: RunRow): RunProgress {
   const spec = specOf(row);
   const coordinator = coordinatorOf(row);
@@ -56,8 +65,8 @@ export function progressOf(row: RunRow): RunProgress {
     totalRounds,
     epoch: Math.floor(Math.max(0, Math.min(round, totalRounds - 1)) / perEpoch),
     totalEpochs: totalRounds / perEpoch,
-    loss: latest?.loss ?? null,
-    accuracy: latest?.accuracy ?? null,
+    ...namedMeasures(latest?.values),
+    validation: latest?.validation ?? null,
     examplesPerSecond: over ? (resultOf(row)?.examplesPerSecond ?? speed) : speed,
     etaSeconds: !hasEta || !speed ? null : (left * spec.globalBatch) / speed,
     workers: !hasLiveAttempt(row.status) ? 0 : new Set(coordinator?.seats.map(({ workerId }) => workerId)).size,
@@ -77,6 +86,7 @@ export function scheduledExamples(row: RunRow, rounds: number): number {
 export function resultTypeOf(row: RunRow): RunResultType | null {
   const result = resultOf(row);
   if (!result) return null;
-  const { weightsFile, ...rest } = result;
-  return { ...rest, weightsUrl: weightsFile === null ? null : `/api/v1/runs/${row.id}/weights` };
+  const { weightsFile, values, weightsRound, ...rest } = result;
+  const weightsUrl = weightsFile === null ? null : `/api/v1/runs/${row.id}/weights`;
+  return { ...rest, ...namedMeasures(values), weightsRound: weightsRound ?? rest.rounds, weightsUrl };
 }

@@ -1,7 +1,8 @@
 /**
  * The GraphQL input of a run, made from the fields of the run spec (libs/spec, surface.ts): a field added there is an input field here.
- * Values stay as loose as GraphQL allows (enums are strings), because the spec's own schema checks them and names every fault
- * at once.
+ * Values stay as loose as GraphQL allows, because the spec's own schema checks them and names every fault at once. What has a few values stays a
+ * string for two more reasons: the same words are written in YAML, REST and GraphQL, and some are no names of GraphQL (`wasm-relaxed`, `mlp-dropout`);
+ * and the lists of models, datasets, losses and engines grow, which must not break a client that was made for an older list.
  */
 import type { Type } from '@nestjs/common';
 import { Field, Float, InputType, Int } from '@nestjs/graphql';
@@ -13,17 +14,17 @@ const INT_MAX = 2 ** 31 - 1;
 
 /** Makes the class `name` and, for groups, classes like `RunSpecOptimizerInput` beside it. */
 export function defineSpecInput(name: string, fields: readonly SurfaceField[]): Type<object> {
-  return defineInput(name, '', fields);
+  return defineInput(name, '', 'A run to be made. What is left out has its default.', fields);
 }
 
-function defineInput(name: string, prefix: string, fields: readonly SurfaceField[]): Type<object> {
+function defineInput(name: string, prefix: string, description: string, fields: readonly SurfaceField[]): Type<object> {
   const input = { [name]: class {} }[name]!;
   for (const field of fields.filter(({ path }) => isDirectlyIn(prefix, path))) {
     const key = field.path.slice(prefix.length);
     const type = typeOf(name, key, field, fields);
     Field(() => type, { name: key, nullable: !field.required, description: describe(field) })(input.prototype as object, key);
   }
-  InputType(name)(input);
+  InputType(name, { description })(input);
   return input;
 }
 
@@ -32,7 +33,12 @@ const isDirectlyIn = (prefix: string, path: string): boolean => path.startsWith(
 function typeOf(parent: string, key: string, field: SurfaceField, fields: readonly SurfaceField[]) {
   switch (field.kind) {
     case 'group':
-      return defineInput(parent.replace(/Input$/, `${key[0]!.toUpperCase()}${key.slice(1)}Input`), `${field.path}.`, fields);
+      return defineInput(
+        parent.replace(/Input$/, `${key[0]!.toUpperCase()}${key.slice(1)}Input`),
+        `${field.path}.`,
+        field.description,
+        fields,
+      );
     case 'integer':
       return (field.maximum ?? Infinity) <= INT_MAX ? Int : Float;
     case 'number':
@@ -42,6 +48,7 @@ function typeOf(parent: string, key: string, field: SurfaceField, fields: readon
     case 'json':
       return JsonScalar;
     case 'enum-list':
+    case 'string-list':
       return [String];
     case 'enum':
     case 'string':

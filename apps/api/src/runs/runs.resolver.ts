@@ -1,5 +1,6 @@
 /** GraphQL operations on runs. Nothing is decided here: rules are in create-run.ts and runs.ts, live reading in live-run.ts. */
 import { Args, Float, ID, Int, Mutation, Parent, Query, ResolveField, Resolver, Subscription } from '@nestjs/graphql';
+import { EXPORT_FORMATS } from '@paceline/models';
 import { specFromSurface } from '@paceline/spec';
 import { ClusterSpec } from '../cluster-specs/cluster-spec.types.js';
 import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
@@ -7,10 +8,13 @@ import { Fault } from '../fault.js';
 import { FleetView } from '../fleet/fleet-view.js';
 import { Worker } from '../fleet/fleet.types.js';
 import { pageCost, READ_COST, readCost } from '../graphql/cost.js';
+import { AFTER, BEFORE, FIRST, LAST } from '../graphql/page.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import { KEY_DESCRIPTION, OnReplay } from '../graphql/replayed.decorator.js';
 import { Subscriptions } from '../graphql/subscriptions.js';
 import type { Viewer } from '../teams/authentication.js';
+import { Courses } from './course.js';
+import { RunCourse } from './course.types.js';
 import { CreateRun } from './create-run.js';
 import { LiveRun } from './live-run.js';
 import { Metrics } from './metrics.js';
@@ -26,6 +30,7 @@ import {
   CreateRunResult,
   CreateRunSuccess,
   MetricSeries,
+  ModelExport,
   ResumeFromInput,
   Run,
   RunAttempt,
@@ -44,8 +49,12 @@ import {
 } from './run.types.js';
 import { LISTED, MAX_LISTED, Runs } from './runs.js';
 
+const RUN_ID = { type: () => ID, description: 'Of the run.' };
 const LIST_COST = pageCost(LISTED, MAX_LISTED);
 const LISTED_ARGUMENT = { type: () => Int, nullable: true, defaultValue: LISTED, description: `At most ${MAX_LISTED}.` };
+
+/** Decisions, the newest validation and the best. */
+const COURSE_COST = 3 * READ_COST;
 
 /** A series is one statement over all rows of the run, and its points are small. */
 function metricsCost({ args, childComplexity }: { args: Record<string, unknown>; childComplexity: number }): number {
@@ -60,22 +69,24 @@ export class RunsResolver {
     private readonly createRuns: CreateRun,
     private readonly requests: RunRequests,
     private readonly measured: Metrics,
+    private readonly courses: Courses,
     private readonly clusterSpecs: ClusterSpecs,
   ) {}
 
-  @Query(() => Run, { nullable: true, complexity: readCost })
-  run(@CurrentViewer() viewer: Viewer, @Args('id', { type: () => ID }) id: string) {
+  @Query(() => Run, { nullable: true, description: 'A run of your team; null where there is none.', complexity: readCost })
+  run(@CurrentViewer() viewer: Viewer, @Args('id', RUN_ID) id: string) {
     return this.runs.find(viewer, id);
   }
 
-  @Query(() => RunConnection, { name: 'runs', description: 'Newest first.', complexity: pageCost(20) })
+  @Query(() => RunConnection, { name: 'runs', description: 'Runs of your team, the newest first.', complexity: pageCost(20) })
   list(
     @CurrentViewer() viewer: Viewer,
-    @Args('first', { type: () => Int, nullable: true, defaultValue: 20 }) first?: number,
-    @Args('after', { nullable: true }) after?: string,
-    @Args('last', { type: () => Int, nullable: true }) last?: number,
-    @Args('before', { nullable: true }) before?: string,
-    @Args('status', { type: () => [RunStatusEnum], nullable: true }) status?: RunStatus[],
+    @Args('first', { type: () => Int, nullable: true, defaultValue: 20, description: FIRST }) first?: number,
+    @Args('after', AFTER) after?: string,
+    @Args('last', LAST) last?: number,
+    @Args('before', BEFORE) before?: string,
+    @Args('status', { type: () => [RunStatusEnum], nullable: true, description: 'Runs in one of these; all when left out.' })
+    status?: RunStatus[],
     @Args('name', { nullable: true, description: 'A part of the name, in upper or lower case.' }) name?: string,
   ) {
     return this.runs.list(viewer, { first, after, last, before, status, name });
@@ -85,17 +96,18 @@ export class RunsResolver {
     description:
       'What a person may mean by a text, at most 10, newest first: an id; @last, the newest run; a name; or the first or last characters of an id, 4 or more.',
   })
-  runsMeant(@CurrentViewer() viewer: Viewer, @Args('reference') reference: string) {
+  runsMeant(@CurrentViewer() viewer: Viewer, @Args('reference', { description: 'What the person has typed.' }) reference: string) {
     return this.runs.meant(viewer, reference);
   }
 
   @Mutation(() => CreateRunResult, {
-    description: 'The same idempotency key with the same input answers with the run that was made first.',
+    description: 'Accepts a run. The same idempotency key with the same input answers with the run that was made first.',
   })
   async createRun(
     @CurrentViewer() viewer: Viewer,
-    @Args('spec', { type: () => RunSpecInput }) spec: object,
-    @Args('clusterSpecId', { type: () => ID, nullable: true }) clusterSpecId?: string,
+    @Args('spec', { type: () => RunSpecInput, description: 'What is wanted; what is left out has its default.' }) spec: object,
+    @Args('clusterSpecId', { type: () => ID, nullable: true, description: 'Place it on the servers of this cluster spec.' })
+    clusterSpecId?: string,
     @Args('idempotencyKey', { nullable: true, description: KEY_DESCRIPTION }) idempotencyKey?: string,
     @Args('resumeFrom', { type: () => ResumeFromInput, nullable: true, description: 'Begin with a checkpoint of another run.' })
     resumeFrom?: ResumeFromInput,
@@ -106,7 +118,7 @@ export class RunsResolver {
   }
 
   @Mutation(() => CancelRunResult, { description: 'The run ends within 10 s; asking twice is the same as asking once.' })
-  async cancelRun(@CurrentViewer() viewer: Viewer, @Args('id', { type: () => ID }) id: string) {
+  async cancelRun(@CurrentViewer() viewer: Viewer, @Args('id', RUN_ID) id: string) {
     const result = await this.requests.cancel(viewer, id);
     return result instanceof Run ? new CancelRunSuccess(result) : result;
   }
@@ -114,14 +126,14 @@ export class RunsResolver {
   @Mutation(() => ChangeRunResult, {
     description: 'A RUNNING run writes a checkpoint at its next commit and is PAUSED within 10 s; one that only waits, at once.',
   })
-  async pauseRun(@CurrentViewer() viewer: Viewer, @Args('id', { type: () => ID }) id: string) {
+  async pauseRun(@CurrentViewer() viewer: Viewer, @Args('id', RUN_ID) id: string) {
     return changed(await this.requests.pause(viewer, id));
   }
 
   @Mutation(() => ChangeRunResult, { description: 'A PAUSED run goes on from its last checkpoint, on other servers if wanted.' })
   async resumeRun(
     @CurrentViewer() viewer: Viewer,
-    @Args('id', { type: () => ID }) id: string,
+    @Args('id', RUN_ID) id: string,
     @Args('servers', { type: () => Int, nullable: true, description: 'Parameter servers from here on.' }) servers?: number,
   ) {
     return changed(await this.requests.resume(viewer, id, servers));
@@ -130,8 +142,8 @@ export class RunsResolver {
   @Mutation(() => ChangeRunResult, { description: 'How many workers may hold a seat, 1 to replicas; surplus ones leave at a commit.' })
   async scaleRun(
     @CurrentViewer() viewer: Viewer,
-    @Args('id', { type: () => ID }) id: string,
-    @Args('workers', { type: () => Int }) workers: number,
+    @Args('id', RUN_ID) id: string,
+    @Args('workers', { type: () => Int, description: 'From 1 to the replicas of the run.' }) workers: number,
   ) {
     return changed(await this.requests.scale(viewer, id, workers));
   }
@@ -141,9 +153,10 @@ export class RunsResolver {
   })
   async extendRun(
     @CurrentViewer() viewer: Viewer,
-    @Args('id', { type: () => ID }) id: string,
-    @Args('rounds', { type: () => Int, nullable: true }) rounds?: number,
-    @Args('epochs', { type: () => Int, nullable: true }) epochs?: number,
+    @Args('id', RUN_ID) id: string,
+    @Args('rounds', { type: () => Int, nullable: true, description: 'So many rounds more; or epochs.' }) rounds?: number,
+    @Args('epochs', { type: () => Int, nullable: true, description: 'So many passes over the training split more; or rounds.' })
+    epochs?: number,
     @Args('idempotencyKey', { nullable: true, description: KEY_DESCRIPTION }) idempotencyKey?: string,
     @OnReplay() onReplay?: () => void,
   ) {
@@ -151,34 +164,51 @@ export class RunsResolver {
     return changed(await this.requests.extend(viewer, id, more, { key: idempotencyKey, onReplay }));
   }
 
-  @ResolveField(() => [RunAttempt], { description: 'Newest first.', complexity: LIST_COST })
+  @ResolveField(() => [RunAttempt], { description: 'Its attempts, the newest first.', complexity: LIST_COST })
   attempts(@Parent() run: Run, @Args('first', LISTED_ARGUMENT) first?: number) {
     return this.runs.attempts(run, first);
   }
 
-  @ResolveField(() => [RunCheckpoint], { description: 'Newest first; those that were removed again are not shown.', complexity: LIST_COST })
+  @ResolveField(() => [RunCheckpoint], {
+    description: 'Its checkpoints, the newest first; those that were removed again are not shown.',
+    complexity: LIST_COST,
+  })
   checkpoints(@Parent() run: Run, @Args('first', LISTED_ARGUMENT) first?: number) {
     return this.runs.checkpoints(run, first);
   }
 
-  @ResolveField(() => ClusterSpec, { nullable: true, complexity: readCost })
+  @ResolveField(() => ClusterSpec, { nullable: true, description: 'Whose servers it is placed on; null: any.', complexity: readCost })
   clusterSpec(@CurrentViewer() viewer: Viewer, @Parent() run: Run) {
     return run.row.clusterSpecId ? this.clusterSpecs.find(viewer, run.row.clusterSpecId) : null;
   }
 
-  @ResolveField(() => RunProgress)
+  @ResolveField(() => [ModelExport], { description: 'Of the result, or of the newest checkpoint of a run that has none.' })
+  exports(@Parent() { id }: Run): ModelExport[] {
+    return EXPORT_FORMATS.map((format) => ({ format, url: `/api/v1/runs/${id}/export?format=${format}` }));
+  }
+
+  @ResolveField(() => RunProgress, { description: 'Where it is.' })
   progress(@Parent() run: Run) {
     return progressOf(run.row);
   }
 
-  @ResolveField(() => RunLedger, { complexity: readCost })
+  @ResolveField(() => RunLedger, { description: 'What was committed, by count.', complexity: readCost })
   ledger(@Parent() run: Run) {
     return this.runs.ledger(run);
   }
 
-  @ResolveField(() => RunResultType, { nullable: true })
+  @ResolveField(() => RunResultType, { nullable: true, description: 'What it has come to; null before it has SUCCEEDED.' })
   result(@Parent() run: Run) {
     return resultTypeOf(run.row);
+  }
+
+  @ResolveField(() => RunCourse, {
+    nullable: true,
+    description: 'What its validations have come to; null before the first, and of a run that does not validate while it trains.',
+    complexity: ({ childComplexity }) => COURSE_COST + childComplexity,
+  })
+  course(@Parent() run: Run) {
+    return this.courses.of(run);
   }
 
   @ResolveField(() => [RunStatusChangeType], { description: 'The last so many changes, oldest first.', complexity: LIST_COST })
@@ -199,27 +229,33 @@ export class RunsResolver {
     return this.runs.servers(run);
   }
 
-  @ResolveField(() => RunEventConnection, { description: 'Oldest first.', complexity: pageCost(50) })
+  @ResolveField(() => RunEventConnection, { description: 'What happened in it, the oldest first.', complexity: pageCost(50) })
   events(
     @Parent() run: Run,
-    @Args('first', { type: () => Int, nullable: true, defaultValue: 50 }) first?: number,
-    @Args('after', { nullable: true }) after?: string,
-    @Args('last', { type: () => Int, nullable: true }) last?: number,
-    @Args('before', { nullable: true }) before?: string,
+    @Args('first', { type: () => Int, nullable: true, defaultValue: 50, description: FIRST }) first?: number,
+    @Args('after', AFTER) after?: string,
+    @Args('last', LAST) last?: number,
+    @Args('before', BEFORE) before?: string,
   ) {
     return this.runs.events(run, { first, after, last, before });
   }
 
   @ResolveField(() => [MetricSeries], {
-    description: 'Downsampled on the server to at most maxPoints buckets between fromRound and toRound.',
+    description: 'What was measured, downsampled on the server to at most maxPoints buckets between fromRound and toRound.',
     complexity: metricsCost,
   })
   metrics(
     @Parent() run: Run,
-    @Args('names', { type: () => [String] }) names: string[],
-    @Args('fromRound', { type: () => Int, nullable: true }) fromRound?: number,
-    @Args('toRound', { type: () => Int, nullable: true }) toRound?: number,
-    @Args('maxPoints', { type: () => Int, nullable: true, defaultValue: 300 }) maxPoints?: number,
+    @Args('names', {
+      type: () => [String],
+      description:
+        'Of loss and the metrics of the run, the same with val_ on the evaluation split, examplesPerSecond, roundMs and staleness.',
+    })
+    names: string[],
+    @Args('fromRound', { type: () => Int, nullable: true, description: 'The first round; 0 when left out.' }) fromRound?: number,
+    @Args('toRound', { type: () => Int, nullable: true, description: 'The last round; the newest when left out.' }) toRound?: number,
+    @Args('maxPoints', { type: () => Int, nullable: true, defaultValue: 300, description: 'Points of a series, at most 2000.' })
+    maxPoints?: number,
   ) {
     return this.measured.series(run, { names, fromRound, toRound, maxPoints });
   }
@@ -259,8 +295,9 @@ export class RunSubscriptionsResolver {
   })
   async runEvents(
     @CurrentViewer() viewer: Viewer,
-    @Args('runId', { type: () => ID }) runId: string,
-    @Args('afterSeq', { type: () => Int, nullable: true, defaultValue: 0 }) afterSeq?: number,
+    @Args('runId', RUN_ID) runId: string,
+    @Args('afterSeq', { type: () => Int, nullable: true, defaultValue: 0, description: 'The last event that you have; 0: all of them.' })
+    afterSeq?: number,
   ) {
     const run = await this.existing(viewer, runId);
     return this.subscriptions.open(viewer, (signal) => this.live.events(run.id, Math.max(0, afterSeq ?? 0), signal));
@@ -272,8 +309,14 @@ export class RunSubscriptionsResolver {
   })
   async runMetrics(
     @CurrentViewer() viewer: Viewer,
-    @Args('runId', { type: () => ID }) runId: string,
-    @Args('afterRound', { type: () => Int, nullable: true, defaultValue: -1 }) afterRound?: number,
+    @Args('runId', RUN_ID) runId: string,
+    @Args('afterRound', {
+      type: () => Int,
+      nullable: true,
+      defaultValue: -1,
+      description: 'The last round that you have; -1: all of them.',
+    })
+    afterRound?: number,
   ) {
     const run = await this.existing(viewer, runId);
     return this.subscriptions.open(viewer, (signal) => this.live.metrics(run.id, afterRound ?? -1, signal));

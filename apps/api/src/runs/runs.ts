@@ -100,6 +100,17 @@ export class Runs {
     return { ...toConnection(page, rows, (row) => encodeCursor('runs', row.createdAt.getTime(), row.id), toRun), totalCount };
   }
 
+  /** Runs that train on a dataset of the team, newest first. */
+  async ofDataset({ teamId }: Viewer, version: { datasetId: string } | { id: string }, first: number): Promise<Run[]> {
+    const rows = await this.database.run.findMany({
+      where: { teamId, datasetVersion: version },
+      orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
+      take: first,
+      omit: WITHOUT_MODEL,
+    });
+    return rows.map(toRun);
+  }
+
   /** Oldest first; cursors are numbers of events. @throws Fault INVALID_INPUT */
   async events({ id: runId }: Run, args: PageArgs) {
     const page = readPage('events', EVENT_CURSOR, args, 50);

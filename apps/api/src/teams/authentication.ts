@@ -1,10 +1,12 @@
-/** Who asks: from an Authorization header or connection parameters to a viewer. Every surface goes through here. */
+/** Authentication finds the viewer from an Authorization header or from connection parameters. Every surface goes through here. */
 import { Injectable } from '@nestjs/common';
 import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
 import { Turns } from '../turns.js';
 import { hashOf, MAX_KEY_CHARACTERS } from './api-keys.js';
 import { BadKeyLimiter } from './bad-key-limiter.js';
+import { Revocations } from './revocations.js';
+import { RightKeys } from './right-keys.js';
 
 export interface Viewer {
   readonly apiKeyId: string;
@@ -17,16 +19,22 @@ export interface Viewer {
 const LAST_USED_EVERY_MS = 60_000;
 const MAX_NOTED_KEYS = 10_000;
 const HINT = 'Send "Authorization: Bearer pcl_..."; `paceline up` shows the first key.';
-/** Of addresses that guess: their look-ups must not take the connections to PostgreSQL from everybody else. */
+/** Bounds for addresses that guess: their look-ups must not take the connections to PostgreSQL from everybody else. */
 const LOOKUPS_OF_GUESSERS = { atOnce: 2, waiting: 64, waitMs: 2_000 };
 
 @Injectable()
 export class Authentication {
   private readonly limiter = new BadKeyLimiter();
   private readonly guessers = new Turns(LOOKUPS_OF_GUESSERS, () => tooMany(1));
+  private readonly rightKeys = new RightKeys();
   private readonly notedAt = new Map<string, number>();
 
-  constructor(private readonly database: Database) {}
+  constructor(
+    private readonly database: Database,
+    revocations: Revocations,
+  ) {
+    revocations.listen((apiKeyId) => this.rightKeys.forget(apiKeyId));
+  }
 
   /**
    * @param credential an Authorization header (`Bearer KEY`) or a bare key
@@ -37,14 +45,16 @@ export class Authentication {
     if (!key) throw new Fault('UNAUTHENTICATED', `No API key was sent. ${HINT}`);
     const hash = hashOf(key.slice(0, MAX_KEY_CHARACTERS + 1));
     const hashText = Buffer.from(hash).toString('hex');
-    const row = key.length > MAX_KEY_CHARACTERS || this.limiter.wasWrong(hashText) ? null : await this.find(hash, remoteAddress);
+    const row = key.length > MAX_KEY_CHARACTERS || this.limiter.wasWrong(hashText) ? null : await this.find(hash, hashText, remoteAddress);
     const isExpired = row?.expiresAt != null && row.expiresAt.getTime() <= Date.now();
     if (!row || row.revokedAt || isExpired) {
+      if (row) this.rightKeys.forget(row.id);
       this.limiter.failed(remoteAddress, hashText);
       const waitSeconds = this.limiter.retryAfterSeconds(remoteAddress);
       if (waitSeconds > 0) throw tooMany(waitSeconds);
       throw new Fault('UNAUTHENTICATED', `This API key ${isExpired ? 'has expired' : 'is not known, or was revoked'}. ${HINT}`);
     }
+    this.rightKeys.remember(hashText, row.id);
     this.noteUse(row.id);
     return { apiKeyId: row.id, teamId: row.teamId, isAdmin: row.isAdmin, isReadOnly: row.isReadOnly };
   }
@@ -56,9 +66,11 @@ export class Authentication {
     return new Set((await this.database.apiKey.findMany({ where, select: { id: true } })).map(({ id }) => id));
   }
 
-  private find(hash: Uint8Array<ArrayBuffer>, remoteAddress: string) {
+  /** A key that was right a moment ago is no guess: it is looked up past those who guess at its address. */
+  private find(hash: Uint8Array<ArrayBuffer>, hashText: string, remoteAddress: string) {
     const look = async () => this.database.apiKey.findUnique({ where: { hash } });
-    return this.limiter.retryAfterSeconds(remoteAddress) > 0 ? this.guessers.run(look) : look();
+    const mayBeGuess = this.limiter.retryAfterSeconds(remoteAddress) > 0 && !this.rightKeys.wasRight(hashText);
+    return mayBeGuess ? this.guessers.run(look) : look();
   }
 
   /** At most once a minute per key; a failure is no reason to refuse the request. */

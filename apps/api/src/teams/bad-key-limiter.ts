@@ -42,7 +42,7 @@ export class BadKeyLimiter {
 }
 
 /** A Map keeps insertion order: the oldest goes first. */
-function keepBelow(map: Map<string, unknown>, size: number): void {
+export function keepBelow(map: Map<string, unknown>, size: number): void {
   for (const key of map.keys()) {
     if (map.size < size) return;
     map.delete(key);

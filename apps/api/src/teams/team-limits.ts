@@ -1,11 +1,14 @@
 /** Limits of a team and what of them is in use, read so that two requests at the same moment cannot both take the last place. */
-import { ACTIVE_STATUSES, DEFAULT_TEAM_LIMITS, exceeded, limitsOf, type TeamLimits, type TeamUse } from '@paceline/jobs';
+import { ACTIVE_STATUSES, DEFAULT_TEAM_LIMITS, exceeded, exceededByBytes, limitsOf, type TeamLimits, type TeamUse } from '@paceline/jobs';
 import type { Database, Transaction } from '../database/database.js';
 import type { Settings } from '../environment.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { LimitReached } from '../graphql/result.types.js';
 
-type LimitColumns = Pick<Prisma.TeamGetPayload<object>, 'maxActiveRuns' | 'maxServerPlaces' | 'maxWorkers' | 'maxParameters'>;
+type LimitColumns = Pick<
+  Prisma.TeamGetPayload<object>,
+  'maxActiveRuns' | 'maxServerPlaces' | 'maxWorkers' | 'maxParameters' | 'maxDatasetBytes'
+>;
 
 /** What is counted under this lock stays true until the transaction ends. Who locks a run's row too, locks the team's first. */
 export async function lockTeam(transaction: Transaction, teamId: string): Promise<void> {
@@ -18,6 +21,7 @@ export function limitsOfTeam(row: LimitColumns, { teamLimits }: Settings): TeamL
     serverPlaces: row.maxServerPlaces,
     workers: row.maxWorkers,
     parameters: row.maxParameters === null ? null : Number(row.maxParameters),
+    datasetBytes: row.maxDatasetBytes === null ? null : Number(row.maxDatasetBytes),
   };
   return limitsOf(own, teamLimits ?? DEFAULT_TEAM_LIMITS);
 }
@@ -41,5 +45,25 @@ export async function refusedByLimits(
 ): Promise<LimitReached | undefined> {
   const team = await transaction.team.findUniqueOrThrow({ where: { id: teamId } });
   const refused = exceeded(limitsOfTeam(team, settings), await activeUse(transaction, teamId), asked);
+  return refused && new LimitReached(refused);
+}
+
+/** Bytes of datasets that the team has in the store: shards and manifests, and uploads that are not finished too. */
+export async function datasetBytesOf(database: Database | Transaction, teamId: string): Promise<number> {
+  const shards = await database.datasetShard.aggregate({ where: { teamId }, _sum: { bytes: true } });
+  const uploads = await database.datasetUpload.aggregate({ where: { teamId }, _sum: { bytes: true } });
+  const manifests = await database.datasetVersion.aggregate({ where: { dataset: { teamId } }, _sum: { manifestBytes: true } });
+  return Number(shards._sum.bytes ?? 0) + Number(uploads._sum.bytes ?? 0) + Number(manifests._sum.manifestBytes ?? 0);
+}
+
+/** Under the lock of the team's row. */
+export async function refusedBytes(
+  transaction: Transaction,
+  teamId: string,
+  settings: Settings,
+  bytes: number,
+): Promise<LimitReached | undefined> {
+  const team = await transaction.team.findUniqueOrThrow({ where: { id: teamId } });
+  const refused = exceededByBytes(limitsOfTeam(team, settings), await datasetBytesOf(transaction, teamId), bytes);
   return refused && new LimitReached(refused);
 }

@@ -1,13 +1,19 @@
+/**
+ * Teams, their API keys, and what a team may have and has, as GraphQL shows them; and the results of the operations on them.
+ */
 import { createUnionType, Field, Float, InputType, Int, ObjectType } from '@nestjs/graphql';
 import { Node } from '../graphql/node.type.js';
 import { Conflict, InvalidInput, NotFound } from '../graphql/result.types.js';
 
-@ObjectType({ implements: () => [Node] })
+@ObjectType({
+  implements: () => [Node],
+  description: 'Who owns runs, cluster specs and API keys. What one team has, another does not see.',
+})
 export class Team implements Node {
   id!: string;
-  @Field()
+  @Field({ description: 'Unique over all teams.' })
   name!: string;
-  @Field()
+  @Field({ description: 'When it was made.' })
   createdAt!: Date;
 }
 
@@ -17,15 +23,15 @@ export class Team implements Node {
 })
 export class ApiKey implements Node {
   id!: string;
-  @Field()
+  @Field({ description: 'A name for people.' })
   name!: string;
   @Field({ description: 'The part of the key that is not secret.' })
   prefix!: string;
-  @Field()
+  @Field({ description: 'When it was made.' })
   createdAt!: Date;
   @Field(() => Date, { nullable: true, description: 'To the minute.' })
   lastUsedAt!: Date | null;
-  @Field(() => Date, { nullable: true })
+  @Field(() => Date, { nullable: true, description: 'From then on it is refused; null as long as it was not revoked.' })
   revokedAt!: Date | null;
   @Field(() => Date, { nullable: true, description: 'From then on it is refused; null: never.' })
   expiresAt!: Date | null;
@@ -35,11 +41,11 @@ export class ApiKey implements Node {
 
 @ObjectType('Viewer', { description: 'Who asks.' })
 export class ViewerType {
-  @Field(() => Team)
+  @Field(() => Team, { description: 'The team of the key.' })
   team!: Team;
-  @Field(() => ApiKey)
+  @Field(() => ApiKey, { description: 'The key that was sent.' })
   apiKey!: ApiKey;
-  @Field()
+  @Field({ description: "It is an administrator's key." })
   isAdmin!: boolean;
 }
 
@@ -53,44 +59,50 @@ export class TeamLimitsType {
   workers!: number | null;
   @Field(() => Float, { nullable: true, description: 'Parameters of all runs that are not over.' })
   parameters!: number | null;
+  @Field(() => Float, { nullable: true, description: 'Bytes of all datasets.' })
+  datasetBytes!: number | null;
 }
 
 @ObjectType('TeamUse', { description: 'What a team has of the fleet now. Runs that wait count with the places that they wait for.' })
 export class TeamUseType {
-  @Field(() => Int)
+  @Field(() => Int, { description: 'Runs that are not over.' })
   activeRuns!: number;
-  @Field(() => Int)
+  @Field(() => Int, { description: 'Places of parameter servers, standbys among them.' })
   serverPlaces!: number;
-  @Field(() => Int)
+  @Field(() => Int, { description: 'Workers in seats.' })
   workers!: number;
-  @Field(() => Float)
+  @Field(() => Float, { description: 'Parameters of all runs that are not over.' })
   parameters!: number;
+  @Field(() => Float, { description: 'Bytes of all datasets.' })
+  datasetBytes!: number;
 }
 
 @InputType({ description: 'Fields that are left out stay as they are; null takes the limit that the api has for all teams.' })
 export class TeamLimitsInput {
-  @Field(() => Int, { nullable: true })
+  @Field(() => Int, { nullable: true, description: 'Runs that are not over.' })
   activeRuns?: number | null;
-  @Field(() => Int, { nullable: true })
+  @Field(() => Int, { nullable: true, description: 'Places of parameter servers, standbys among them; a server has 16.' })
   serverPlaces?: number | null;
-  @Field(() => Int, { nullable: true })
+  @Field(() => Int, { nullable: true, description: 'Workers in seats.' })
   workers?: number | null;
-  @Field(() => Float, { nullable: true })
+  @Field(() => Float, { nullable: true, description: 'Parameters of all runs that are not over.' })
   parameters?: number | null;
+  @Field(() => Float, { nullable: true, description: 'Bytes of all datasets.' })
+  datasetBytes?: number | null;
 }
 
-@ObjectType()
+@ObjectType({ description: 'The limits hold from now on; what the team has already stays.' })
 export class SetTeamLimitsSuccess {
-  @Field(() => Team)
+  @Field(() => Team, { description: 'The team, with its new limits.' })
   readonly team: Team;
   constructor(team: Team) {
     this.team = team;
   }
 }
 
-@ObjectType()
+@ObjectType({ description: 'The team was made.' })
 export class CreateTeamSuccess {
-  @Field(() => Team)
+  @Field(() => Team, { description: 'The team. It has no key yet.' })
   readonly team: Team;
   constructor(team: Team) {
     this.team = team;
@@ -99,9 +111,9 @@ export class CreateTeamSuccess {
 
 @ObjectType({ description: 'The secret is shown here once and stored only as a hash.' })
 export class CreateApiKeySuccess {
-  @Field(() => ApiKey)
+  @Field(() => ApiKey, { description: 'The key, without its secret.' })
   readonly apiKey: ApiKey;
-  @Field()
+  @Field({ description: 'The whole key, to be sent as "Authorization: Bearer SECRET".' })
   readonly secret: string;
   constructor(apiKey: ApiKey, secret: string) {
     this.apiKey = apiKey;
@@ -109,9 +121,9 @@ export class CreateApiKeySuccess {
   }
 }
 
-@ObjectType()
+@ObjectType({ description: 'The key is refused from now on.' })
 export class RevokeApiKeySuccess {
-  @Field(() => ApiKey)
+  @Field(() => ApiKey, { description: 'The key, with the time of its end.' })
   readonly apiKey: ApiKey;
   constructor(apiKey: ApiKey) {
     this.apiKey = apiKey;
@@ -120,18 +132,22 @@ export class RevokeApiKeySuccess {
 
 export const CreateTeamResult = createUnionType({
   name: 'CreateTeamResult',
+  description: 'The team, or why there is none.',
   types: () => [CreateTeamSuccess, InvalidInput, Conflict] as const,
 });
 export const CreateApiKeyResult = createUnionType({
   name: 'CreateApiKeyResult',
+  description: 'The key with its secret, or why there is none.',
   types: () => [CreateApiKeySuccess, InvalidInput, NotFound, Conflict] as const,
 });
 export const SetTeamLimitsResult = createUnionType({
   name: 'SetTeamLimitsResult',
+  description: 'The team, or why its limits are what they were.',
   types: () => [SetTeamLimitsSuccess, InvalidInput, NotFound] as const,
 });
 export const RevokeApiKeyResult = createUnionType({
   name: 'RevokeApiKeyResult',
+  description: 'The key, or why it still is right.',
   types: () => [RevokeApiKeySuccess, NotFound, Conflict] as const,
 });
 

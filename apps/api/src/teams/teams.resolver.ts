@@ -21,44 +21,50 @@ import { TeamsService } from './teams.service.js';
 export class TeamsResolver {
   constructor(private readonly teams: TeamsService) {}
 
-  @Query(() => ViewerType)
+  @Query(() => ViewerType, { description: 'Who asks: the key that was sent, and its team.' })
   viewer(@CurrentViewer() viewer: Viewer) {
     return this.teams.viewer(viewer);
   }
 
-  @Query(() => Team, { nullable: true })
-  team(@CurrentViewer() viewer: Viewer, @Args('id', { type: () => ID }) id: string) {
+  @Query(() => Team, { nullable: true, description: 'Your team, or any for an administrator; null otherwise.' })
+  team(@CurrentViewer() viewer: Viewer, @Args('id', { type: () => ID, description: 'Of the team.' }) id: string) {
     return this.teams.team(viewer, id);
   }
 
-  @ResolveField('apiKeys', () => [ApiKey], { complexity: ({ childComplexity }) => READ_COST + 50 * childComplexity })
+  @ResolveField('apiKeys', () => [ApiKey], {
+    description: 'Keys of the team, those that are revoked too, the oldest first.',
+    complexity: ({ childComplexity }) => READ_COST + 50 * childComplexity,
+  })
   apiKeys(@CurrentViewer() viewer: Viewer, @Parent() team: Team) {
     return this.teams.apiKeysOf(viewer, team.id);
   }
 
-  @ResolveField('limits', () => TeamLimitsType, { nullable: true })
+  @ResolveField('limits', () => TeamLimitsType, {
+    nullable: true,
+    description: 'What holds for the team; null for another team than yours.',
+  })
   limits(@CurrentViewer() viewer: Viewer, @Parent() team: Team) {
     return this.teams.limits(viewer, team.id);
   }
 
-  @ResolveField('used', () => TeamUseType, { nullable: true })
+  @ResolveField('used', () => TeamUseType, { nullable: true, description: 'What of that it has now; null for another team than yours.' })
   used(@CurrentViewer() viewer: Viewer, @Parent() team: Team) {
     return this.teams.use(viewer, team.id);
   }
 
-  @Mutation(() => SetTeamLimitsResult, { description: 'For the bootstrap (admin) key only.' })
+  @Mutation(() => SetTeamLimitsResult, { description: 'Changes what a team may have. For the bootstrap (admin) key only.' })
   setTeamLimits(
     @CurrentViewer() viewer: Viewer,
-    @Args('teamId', { type: () => ID }) teamId: string,
-    @Args('limits', { type: () => TeamLimitsInput }) limits: TeamLimitsInput,
+    @Args('teamId', { type: () => ID, description: 'Of the team.' }) teamId: string,
+    @Args('limits', { type: () => TeamLimitsInput, description: 'What it may have from now on.' }) limits: TeamLimitsInput,
   ) {
     return this.teams.setLimits(viewer, teamId, limits);
   }
 
-  @Mutation(() => CreateTeamResult, { description: 'For the bootstrap (admin) key only.' })
+  @Mutation(() => CreateTeamResult, { description: 'Makes a team. For the bootstrap (admin) key only.' })
   createTeam(
     @CurrentViewer() viewer: Viewer,
-    @Args('name') name: string,
+    @Args('name', { description: 'Unique over all teams.' }) name: string,
     @Args('idempotencyKey', { nullable: true, description: KEY_DESCRIPTION }) key?: string,
     @OnReplay() onReplay?: () => void,
   ) {
@@ -68,8 +74,8 @@ export class TeamsResolver {
   @Mutation(() => CreateApiKeyResult, { description: 'Admin keys make keys for any team, other keys for their own.' })
   createApiKey(
     @CurrentViewer() viewer: Viewer,
-    @Args('teamId', { type: () => ID }) teamId: string,
-    @Args('name') name: string,
+    @Args('teamId', { type: () => ID, description: 'The team that the key is for.' }) teamId: string,
+    @Args('name', { description: 'For people: who or what uses the key.' }) name: string,
     @Args('expiresAt', {
       type: () => Date,
       nullable: true,
@@ -88,7 +94,7 @@ export class TeamsResolver {
     description:
       "It is refused at once, and its subscriptions end. Administrators' keys: by an administrator only, and never the last one.",
   })
-  revokeApiKey(@CurrentViewer() viewer: Viewer, @Args('id', { type: () => ID }) id: string) {
+  revokeApiKey(@CurrentViewer() viewer: Viewer, @Args('id', { type: () => ID, description: 'Of the key.' }) id: string) {
     return this.teams.revokeApiKey(viewer, id);
   }
 }

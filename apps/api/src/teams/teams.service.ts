@@ -11,7 +11,7 @@ import { IdempotencyKeys, type KeyedRequest, type Remember } from '../idempotenc
 import { isUuid, readName } from '../text-input.js';
 import { generateApiKey } from './api-keys.js';
 import type { Viewer } from './authentication.js';
-import { activeUse, limitsOfTeam, lockTeam } from './team-limits.js';
+import { activeUse, datasetBytesOf, limitsOfTeam, lockTeam } from './team-limits.js';
 import { liveAdminKeys, lockAdminKeys } from './bootstrap.js';
 import { Revocations } from './revocations.js';
 import {
@@ -145,8 +145,13 @@ export class TeamsService {
     });
     if (issues.length > 0) return new InvalidInput(issues);
     if (!(await this.team(viewer, teamId))) return new NotFound('team with this id');
-    const { activeRuns, serverPlaces, workers, parameters } = given;
-    const data = { maxActiveRuns: activeRuns, maxServerPlaces: serverPlaces, maxWorkers: workers, maxParameters: parameters };
+    const data = {
+      maxActiveRuns: given.activeRuns,
+      maxServerPlaces: given.serverPlaces,
+      maxWorkers: given.workers,
+      maxParameters: given.parameters,
+      maxDatasetBytes: given.datasetBytes,
+    };
     const set = Object.fromEntries(Object.entries(data).filter(([, value]) => value !== undefined));
     return new SetTeamLimitsSuccess(toTeam(await this.database.team.update({ where: { id: teamId }, data: set })));
   }
@@ -159,12 +164,13 @@ export class TeamsService {
 
   async use(viewer: Viewer, teamId: string): Promise<TeamUse | null> {
     if (teamId !== viewer.teamId && !viewer.isAdmin) return null;
-    const [active, live, workers] = await Promise.all([
+    const [active, live, workers, datasetBytes] = await Promise.all([
       activeUse(this.database, teamId),
       this.database.run.aggregate({ where: { teamId, status: { in: LIVE_STATUSES } }, _sum: { serverCount: true } }),
       this.database.stepTask.count({ where: { state: 'HELD', run: { teamId, status: { in: LIVE_STATUSES } } } }),
+      datasetBytesOf(this.database, teamId),
     ]);
-    return { ...active, serverPlaces: live._sum.serverCount ?? 0, workers };
+    return { ...active, serverPlaces: live._sum.serverCount ?? 0, workers, datasetBytes };
   }
 
   /**

@@ -165,11 +165,15 @@ function showTrial({ terminal }: Pick<CommandContext, 'terminal'>, { fingerprint
  */
 const TRIAL = `
 import { agreesWithWasm, runTrial } from '@paceline/engine';
+import { runDataOf } from '@paceline/data';
 import { parseRunSpec } from '@paceline/spec';
-const specOf = (model, globalBatch) => parseRunSpec({ model, globalBatch, replicas: 1 }).spec;
+const asked = (request, model, globalBatch) => {
+  const { spec } = parseRunSpec({ model, globalBatch, replicas: 1 });
+  return { ...request, spec, format: runDataOf(spec).format };
+};
 const answer = async (request) => {
-  await agreesWithWasm({ ...request, spec: specOf('cnn', 4) });
-  return runTrial({ ...request, spec: specOf('mlp', 128) });
+  await agreesWithWasm(asked(request, 'cnn', 4));
+  return runTrial(asked(request, 'mlp', 128));
 };`;
 const LOOK_FOR_GPU = `
 import { findAdapterInProcess } from '@paceline/engine';

@@ -8,8 +8,9 @@ import type { Command } from 'commander';
 import type { Act, CommandContext } from '../command.js';
 import { dashboardUrl } from '../show-run.js';
 import { clean } from '../terminal/clean.js';
-import { ago, bytes, decimals, table } from '../terminal/format.js';
-import { RUN_ARGUMENT, shortId, whichRun } from '../which-run.js';
+import { ago, bytes, decimals } from '../terminal/format.js';
+import { printTable } from '../terminal/print-table.js';
+import { noRun, RUN_ARGUMENT, shortId, whichRun } from '../which-run.js';
 
 /** Of a safetensors file: its first eight bytes say how long its header is. */
 const LENGTH_BYTES = 8;
@@ -70,8 +71,7 @@ async function checkpoints({ terminal, connect }: CommandContext, _command: Comm
     ago(checkpoint.createdAt, now),
     clean(checkpoint.sha256, 64),
   ]);
-  const width = terminal.stdout.isTTY ? terminal.stdout.columns() : 200;
-  for (const line of table(columns, rows, { width, paintTitle: (text) => terminal.style('bold', text) })) terminal.print(line);
+  printTable(terminal, columns, rows);
   const usable = found.find(({ state }) => state === 'USABLE');
   if (usable) terminal.note(`Begin a new run with one: ${terminal.program} train --resume-from ${shortId(id)}@${usable.round}`);
   return EXIT.ok;
@@ -82,7 +82,7 @@ async function weights({ terminal, connect }: CommandContext, command: Command, 
   const client = connect();
   const id = await whichRun(client, reference);
   const run = await client.runProgress(id);
-  if (!run) throw new UserError('NOT_FOUND', `There is no run ${id}.`, { exit: 'notFound' });
+  if (!run) throw noRun(id);
   if (!run.result)
     throw new UserError('NO_WEIGHTS', `The run is ${run.status}: weights are written when a run succeeds.`, {
       hint: 'What it has so far is in its checkpoints: `paceline checkpoints` lists them.',

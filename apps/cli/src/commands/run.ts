@@ -1,5 +1,5 @@
 /** `paceline runs`, `run` and `workers`: what the api knows, as tables or JSON. */
-import { type PacelineClient, type RunStatus, type RunSummary, type Worker } from '@paceline/client';
+import { PacelineApiError, type PacelineClient, type RunPredictions, type RunStatus, type RunSummary, type Worker } from '@paceline/client';
 import { EXIT } from '@paceline/runtime/exit-codes';
 import { UserError } from '@paceline/runtime/user-error';
 import { Option, type Command } from 'commander';
@@ -7,9 +7,11 @@ import { wholeNumber, type Act, type CommandContext } from '../command.js';
 import { suggestion } from '../did-you-mean.js';
 import { printRun, printRuns } from '../show-run.js';
 import { clean } from '../terminal/clean.js';
-import { ago, bytes, count, plural, table } from '../terminal/format.js';
+import { ago, bytes, count, plural } from '../terminal/format.js';
+import { printTable } from '../terminal/print-table.js';
+import { printHistory } from '../show-history.js';
 import { eventLine, watchFrom } from '../watch-run.js';
-import { RUN_ARGUMENT, shortId, whichRun } from '../which-run.js';
+import { noRun, RUN_ARGUMENT, shortId, whichRun } from '../which-run.js';
 
 const STATUSES: readonly RunStatus[] = [
   ...(['PENDING', 'QUEUED', 'PROVISIONING', 'RUNNING', 'PAUSING', 'PAUSED', 'RECOVERING'] as const),
@@ -39,6 +41,12 @@ export function addRunCommands(program: Command, act: Act): void {
     .argument('<run>', RUN_ARGUMENT)
     .option('--watch', 'show its progress until it is over')
     .option('--events <n>', 'show its last events too', wholeNumber('--events', 1, 100))
+    .addOption(
+      new Option(
+        '--predictions',
+        'show what its result says of the evaluation split: confusions of classes, errors of numbers; not with --watch',
+      ).conflicts('watch'),
+    )
     .action(act(run));
   program.command('workers').description('Lists the workers and the parameter servers that report to the api.').action(act(workers));
 }
@@ -100,28 +108,36 @@ function statusNamed(text: string): RunStatus {
 
 async function run(context: CommandContext, command: Command, reference: string): Promise<number> {
   const { terminal } = context;
-  const { watch, events } = command.opts<{ watch?: boolean; events?: number }>();
+  const { watch, events, predictions } = command.opts<{ watch?: boolean; events?: number; predictions?: boolean }>();
   const client = context.connect();
   try {
     const id = await whichRun(client, reference);
     const found = await client.run(id);
-    if (!found)
-      throw new UserError('NOT_FOUND', `There is no run ${id}.`, {
-        hint: '`paceline runs` lists the runs of your team.',
-        exit: 'notFound',
-      });
+    if (!found) throw noRun(id);
     const history = events === undefined ? undefined : (await client.events(id, { last: events })).nodes;
     if (watch) {
       for (const event of history ?? []) terminal.note(eventLine(event, terminal));
       return await watchFrom(client, id, terminal);
     }
-    if (terminal.json) terminal.document(history ? { ...found, events: history } : found);
+    const asked = predictions ? { predictions: await predictionsOf(client, id) } : {};
+    if (terminal.json) terminal.document(Object.assign({}, found, history && { events: history }, asked));
     else printRun(found, terminal, Date.now(), client.url);
-    if (!terminal.json) for (const event of history ?? []) terminal.print(eventLine(event, terminal));
+    if (terminal.json) return EXIT.ok;
+    await printHistory(client, found, terminal);
+    for (const event of history ?? []) terminal.print(eventLine(event, terminal));
+    if (asked.predictions) (await import('../show-predictions.js')).printPredictions(asked.predictions, terminal);
     return EXIT.ok;
   } finally {
     await client.close();
   }
+}
+
+/** @throws UserError with the reason when there are none */
+function predictionsOf(client: PacelineClient, id: string): Promise<RunPredictions> {
+  return client.predictions(id).catch((error: unknown) => {
+    if (!(error instanceof PacelineApiError) || !['CONFLICT', 'PREDICTIONS_UNAVAILABLE'].includes(error.code)) throw error;
+    throw new UserError('PREDICTIONS_UNAVAILABLE', error.message, { exit: 'unsuccessful', cause: error });
+  });
 }
 
 async function workers(context: CommandContext): Promise<number> {
@@ -159,8 +175,7 @@ async function workers(context: CommandContext): Promise<number> {
     member.runId === null ? '–' : shortId(member.runId),
     clean(engine ?? '–', 80),
   ]);
-  const width = terminal.stdout.isTTY ? terminal.stdout.columns() : 240;
-  for (const line of table(columns, rows, { width, paintTitle: (text) => terminal.style('bold', text) })) terminal.print(line);
+  printTable(terminal, columns, rows);
   return EXIT.ok;
 }
 

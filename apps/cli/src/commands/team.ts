@@ -5,7 +5,8 @@ import { UserError } from '@paceline/runtime/user-error';
 import type { Command } from 'commander';
 import type { Act, CommandContext } from '../command.js';
 import { clean } from '../terminal/clean.js';
-import { ago, table } from '../terminal/format.js';
+import { ago } from '../terminal/format.js';
+import { printTable } from '../terminal/print-table.js';
 
 const TEAM_OPTION = ['--team <id>', "id of the team; without it your key's own"] as const;
 /** What `paceline team create` calls the first key of a team. */
@@ -84,11 +85,7 @@ async function listKeys(context: CommandContext, command: Command): Promise<numb
     ]);
     const { terminal } = context;
     const columns = ['PREFIX', 'NAME', 'STATE', 'MADE', 'LAST USED'].map((title) => ({ title }));
-    for (const line of table(columns, rows, {
-      width: terminal.stdout.isTTY ? terminal.stdout.columns() : 200,
-      paintTitle: (text) => terminal.style('bold', text),
-    }))
-      terminal.print(line);
+    printTable(terminal, columns, rows);
   }
   return EXIT.ok;
 }

@@ -9,12 +9,14 @@ import { readSpecFile, type SpecFile } from '../spec/spec-file.js';
 import { mergeFlags, specFlags, specOptions, type SpecFlag } from '../spec/spec-flags.js';
 import { clean } from '../terminal/clean.js';
 import { finishWatching } from '../watch-run.js';
-import { checkpointReference, shortId, whichRun } from '../which-run.js';
+import { isThere } from '../trained-model.js';
+import { checkpointReference, noRun, shortId, whichCheckpoint, whichRun } from '../which-run.js';
 
 export interface TrainOptions {
   readonly detach?: boolean;
   readonly clusterSpec?: string;
   readonly resumeFrom?: ResumeFrom;
+  readonly from?: string;
 }
 
 /** A checkpoint of another run: its newest, or that of a round. The run as it was typed: `whichRun` finds its id. */
@@ -43,6 +45,10 @@ export function addTrain(
       '--resume-from <run>',
       'begin with the newest checkpoint of another run, or with that of a round: RUN@ROUND; what no flag and no file says is as in that run',
       resumePoint,
+    )
+    .option(
+      '--from <run|file>',
+      'fine-tune: begin a new run with the weights of another one, or of its checkpoint RUN@ROUND, or of a file or folder of TensorFlow.js, Keras or an export, and with its model where none is given',
     );
   for (const flag of flags) for (const option of specOptions([flag])) command.addOption(grouped(option, headingOf(flag.field.path)));
   command.addHelpText('after', EXAMPLES);
@@ -55,6 +61,7 @@ const HEADINGS: readonly (readonly [heading: string, fields: readonly string[]])
   ['Model and data:', ['model', 'modelTopology', 'dataset', 'loss', 'metrics', 'weights']],
   ['Augmentation of images:', ['augmentation']],
   ['Optimizer and gradients:', ['optimizer', 'gradient', 'schedule']],
+  ['Validation while training:', ['validation', 'earlyStopping', 'reduceLROnPlateau']],
   ['Over many processes:', ['replicas', 'strategy', 'engine', 'stepDeadlineMs', 'restarts']],
   ['Checkpoints:', ['checkpoint']],
 ];
@@ -69,7 +76,9 @@ Examples:
   paceline train --model cnn --epochs 3 --name first-cnn   another model, for longer
   paceline train --optimizer adam --learning-rate 0.001 --seed 7
   paceline train spec.yaml --replicas 8                    a file, with one field changed
-  paceline train --resume-from first-cnn@400               from a checkpoint of another run`;
+  paceline train --resume-from first-cnn@400               from a checkpoint of another run
+  paceline train --from first-cnn --freeze 'conv*'         fine-tune what another run has learned
+  paceline train --from my-model.keras --dataset flowers   train a model of Keras further`;
 
 async function train(context: CommandContext, command: Command, file: string | undefined, flags: readonly SpecFlag[]): Promise<number> {
   const { terminal } = context;
@@ -79,7 +88,8 @@ async function train(context: CommandContext, command: Command, file: string | u
   const spec = options.resumeFrom ? differences(specFile, given, flags) : readSpec(specFile, given, flags);
   const client = context.connect();
   try {
-    const run = await createRun(client, spec, options, specFile, given, flags);
+    const tuned = options.from === undefined ? spec : await withStart(client, spec, options.from, differences(specFile, given, flags));
+    const run = await createRun(client, tuned, options, specFile, given, flags);
     if (options.detach) {
       if (terminal.json) terminal.document({ runId: run.id, name: run.name, status: run.status });
       terminal.print(`${run.id}`);
@@ -98,12 +108,38 @@ async function train(context: CommandContext, command: Command, file: string | u
   }
 }
 
+/** @param from a file or folder that is there, or else a run */
+async function withStart(client: PacelineClient, spec: RunSpecInput, from: string, given: RunSpecInput): Promise<RunSpecInput> {
+  return (await isThere(from)) ? withFile(client, spec, from, given) : withWeights(client, spec, resumePoint(from, '--from'), given);
+}
+
+async function withFile(client: PacelineClient, spec: RunSpecInput, file: string, given: RunSpecInput): Promise<RunSpecInput> {
+  const { ExportError, importModel } = await import('@paceline/models');
+  const imported = await importModel(file, given.model as RunSpec['model']).catch((error: unknown) => {
+    if (!(error instanceof ExportError)) throw error;
+    throw new UserError(error.code, `${error.message}.`, { exit: 'usage', cause: error });
+  });
+  const { sha256 } = await client.models.upload(imported.safetensors());
+  const weights = Object.assign({}, given.weights, { upload: sha256 });
+  return Object.assign({}, spec, given.model === undefined ? { model: imported.model } : {}, { weights });
+}
+
+/** @param given what the file and the flags say; the model is that of the other run where they say none */
+async function withWeights(client: PacelineClient, spec: RunSpecInput, from: ResumeFrom, given: RunSpecInput): Promise<RunSpecInput> {
+  const { runId: id, round } = await whichCheckpoint(client, { run: from.runId, round: from.round });
+  const source = await client.run(id);
+  if (!source) throw noRun(id);
+  const { model } = source.spec as Pick<RunSpec, 'model'>;
+  const weights = Object.assign({}, given.weights, { run: id }, round === undefined ? {} : { round });
+  return Object.assign({}, spec, given.model === undefined ? { model } : {}, { weights });
+}
+
 /** @throws UserError FLAG_INVALID */
-export function resumePoint(text: string): ResumeFrom {
+export function resumePoint(text: string, flag: unknown = '--resume-from'): ResumeFrom {
   const reference = checkpointReference(text);
   if (reference !== undefined) return { runId: reference.run, ...(reference.round === undefined ? {} : { round: reference.round }) };
   const said = JSON.stringify(text.slice(0, 80));
-  throw new UserError('FLAG_INVALID', `--resume-from ${said} is not a run, or RUN@ROUND.`, {
+  throw new UserError('FLAG_INVALID', `${flag === '--from' ? flag : '--resume-from'} ${said} is not a run, or RUN@ROUND.`, {
     hint: 'A run is its id or a part of it, its name, or @last. `paceline checkpoints RUN` lists the checkpoints of a run.',
     exit: 'usage',
   });

@@ -17,7 +17,7 @@ import {
   VARIABLES,
   type SupervisorEvent,
 } from '@paceline/runtime';
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import { wholeNumber, type CommandContext } from '../command.js';
 import { readConfiguration, writeConfiguration } from '../configuration.js';
 import { LAST_CHECKPOINT_MS, newApiKey, newTokenSecret, startLocalStack, type LocalStack } from '../stack/local-stack.js';
@@ -43,7 +43,11 @@ export function addStackCommands(program: Command, act: Act): void {
         'DATABASE_URL and REDIS_URL use databases of your own. Data is kept in a per-user folder (PACELINE_HOME chooses another).\n' +
         'At the end every run in hand finishes its round and writes a checkpoint, and the next `up` goes on from there.',
     )
-    .option('--workers <n>', 'worker processes', wholeNumber('--workers', 0, 64), Math.max(1, Math.min(4, availableParallelism())))
+    .addOption(
+      new Option('--workers <n>', 'worker processes')
+        .argParser(wholeNumber('--workers', 0, 64))
+        .default(Math.max(1, Math.min(4, availableParallelism())), 'one per core, at most 4'),
+    )
     .option('--servers <n>', 'parameter-server processes', wholeNumber('--servers', 1, 64), 1)
     .option(
       '--port <n>',

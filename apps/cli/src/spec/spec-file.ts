@@ -105,7 +105,8 @@ function locate(file: string, document: Document, lines: LineCounter, path: stri
       ? parent.items.find((item) => String((item.key as { value?: unknown } | null)?.value) === String(wanted.at(-1)))
       : undefined;
     const node = (pair?.key ?? (wanted.length > 0 ? document.getIn(wanted, true) : undefined)) as
-      { range?: [number, number, number] | null } | undefined;
+      | { range?: [number, number, number] | null }
+      | undefined;
     if (node?.range) return place(file, lines, node.range[0]);
   }
   return undefined;

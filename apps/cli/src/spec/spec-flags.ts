@@ -10,7 +10,7 @@
  */
 import { readFileSync, statSync } from 'node:fs';
 import { UserError } from '@paceline/runtime';
-import { describeSurface, LIMITS, METRIC_SHORT_NAMES, specFromSurface, type SurfaceField } from '@paceline/spec';
+import { describeSurface, LIMITS, lossName, metricName, specFromSurface, type SurfaceField } from '@paceline/spec';
 import { Option } from 'commander';
 import { suggestion } from '../did-you-mean.js';
 
@@ -57,7 +57,7 @@ export function specOptions(flags: readonly SpecFlag[]): Option[] {
 
 function placeholder({ kind }: SurfaceField): string {
   if (kind === 'json') return '<file>';
-  if (kind === 'enum-list') return '<names>';
+  if (kind === 'enum-list' || kind === 'string-list') return '<names>';
   return kind === 'integer' || kind === 'number' ? '<n>' : kind === 'enum' ? '<name>' : '<text>';
 }
 
@@ -72,7 +72,7 @@ function describe(field: SurfaceField): string {
 }
 
 /** Only the form is converted; bounds and combinations are the schema's. @throws UserError FLAG_INVALID */
-function convert({ kind, enumValues }: SurfaceField, name: string, text: string): unknown {
+function convert({ path, kind, enumValues }: SurfaceField, name: string, text: string): unknown {
   const wrong = (expected: string, meant = ''): UserError =>
     new UserError('FLAG_INVALID', `--${name} ${JSON.stringify(text.slice(0, 60))} is not ${expected}${meant || '.'}`, { exit: 'usage' });
   switch (kind) {
@@ -82,15 +82,22 @@ function convert({ kind, enumValues }: SurfaceField, name: string, text: string)
     case 'number':
       if (text.trim() === '' || !Number.isFinite(Number(text))) throw wrong('a number');
       return Number(text);
-    case 'enum':
-      if (enumValues && !enumValues.includes(text)) throw wrong(`one of ${enumValues.join(', ')}`, suggestion(text, enumValues));
-      return text;
+    case 'enum': {
+      const value = path === 'loss' ? lossName(text) : text;
+      if (enumValues && !enumValues.includes(value)) throw wrong(`one of ${enumValues.join(', ')}`, suggestion(text, enumValues));
+      return value;
+    }
+    case 'string-list':
+      return text
+        .split(',')
+        .map((part) => part.trim())
+        .filter((part) => part !== '');
     case 'enum-list': {
       const names = text
         .split(',')
         .map((part) => part.trim())
         .filter((part) => part !== '')
-        .map((part) => METRIC_SHORT_NAMES.get(part) ?? part);
+        .map((part) => metricName(part));
       const unknown = names.find((part) => !enumValues?.includes(part));
       if (unknown !== undefined) throw wrong(`a list of ${enumValues?.join(', ') ?? ''}`, suggestion(unknown, enumValues ?? []));
       return names;

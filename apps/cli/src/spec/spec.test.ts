@@ -71,8 +71,8 @@ describe('flags', () => {
       ['--replicas', ''],
       ['--seed', '0x10'],
       ['--learning-rate', 'fast'],
-      ['--optimizer', 'lamb'],
-      ['--metrics', 'accuracy,f1'],
+      ['--optimizer', 'lambada'],
+      ['--metrics', 'accuracy,f9'],
       ['--model-topology', '/nowhere'],
     ] as const) {
       expect(() => parse(long, text), `${long} ${text}`).toThrow(

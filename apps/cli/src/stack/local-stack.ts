@@ -26,6 +26,7 @@ import {
   superviseService,
   UserError,
   type ReadyInfo,
+  type RedisRole,
   type RestartPolicy,
   type RunningRedis,
   type RunningService,
@@ -125,11 +126,11 @@ class Starter {
     this.#port = options.port === 0 && options.restart ? await findFreePort(options.host) : options.port;
     const postgres = this.#postgres(step);
     const redis = this.#redis(step);
-    const rest = redis.then(async ({ url: redisUrl }) => {
+    const rest = redis.then(async ({ urlOf }) => {
       const members = [
-        ...Array.from({ length: options.servers }, (_, i) => this.#launch(`ps-${i + 1}`, 'ps', this.#serverEnvironment(redisUrl))),
+        ...Array.from({ length: options.servers }, (_, i) => this.#launch(`ps-${i + 1}`, 'ps', this.#serverEnvironment(urlOf('ps')))),
         ...Array.from({ length: options.workers }, (_, i) =>
-          this.#launch(`worker-${i + 1}`, 'worker', this.#workerEnvironment(redisUrl, i)),
+          this.#launch(`worker-${i + 1}`, 'worker', this.#workerEnvironment(urlOf('worker'), i)),
         ),
       ];
       step(
@@ -139,7 +140,7 @@ class Starter {
     });
     const api = Promise.all([postgres, redis]).then(async ([database, queue]) => {
       step('starting the api and migrating the database');
-      const child = this.#launch('api', 'api', this.#apiEnvironment(database.url, queue.url));
+      const child = this.#launch('api', 'api', this.#apiEnvironment(database.url, queue.urlOf('api')));
       const info = await child.ready;
       if (typeof info['bootstrapKey'] === 'string') this.#madeAdminKey = info['bootstrapKey'];
       return addressOf(info, options);
@@ -192,13 +193,13 @@ class Starter {
     return { url: service.url, text: `embedded, port ${service.port}` };
   }
 
-  async #redis(step: (text: string) => void): Promise<Service> {
+  async #redis(step: (text: string) => void): Promise<RedisService> {
     const { redisUrl, dataDir, temporary } = this.options;
-    if (redisUrl) return { url: redisUrl, text: 'from REDIS_URL' };
+    if (redisUrl) return { url: redisUrl, urlOf: () => redisUrl, text: 'from REDIS_URL' };
     const password = randomBytes(24).toString('base64url');
     const start = (port = 0) => startRedis({ dataDir: join(dataDir, 'redis'), temporary, port, password, onProgress: step });
     const service = await this.#keep<RunningRedis>('redis', (former) => start(former?.port));
-    return { url: service.url, text: `embedded (${service.source}), port ${service.port}` };
+    return { url: service.url, urlOf: (role) => service.urlOf(role), text: `embedded (${service.source}), port ${service.port}` };
   }
 
   /** A database that became ready after everything else was stopped is stopped too. */
@@ -256,6 +257,7 @@ class Starter {
       PACELINE_TOKEN_SECRET: tokenSecret,
       PACELINE_BOOTSTRAP_KEY: bootstrapKey,
       PACELINE_DATA_DIR: join(dataDir, 'data'),
+      PACELINE_DATA_STORE: dataStoreOf(this.options),
       ...(existsSync(join(dashboardDir(), 'index.html')) ? { PACELINE_DASHBOARD_DIR: dashboardDir() } : {}),
     };
   }
@@ -277,13 +279,17 @@ class Starter {
   #workerEnvironment(redisUrl: string, index: number): NodeJS.ProcessEnv {
     return {
       ...inherited(),
-      ...passed(LEAK_LIMITS),
+      ...passed(WORKER_LIMITS),
       ...engineVariables(index),
       REDIS_URL: redisUrl,
+      PACELINE_DATA_STORE: dataStoreOf(this.options),
       PACELINE_TRANSPORT: process.env['PACELINE_TRANSPORT'] || 'auto',
     };
   }
 }
+
+/** Datasets of teams lie beside the weights, unless another place is named. */
+const dataStoreOf = ({ dataDir }: LocalStackOptions): string => process.env['PACELINE_DATA_STORE'] || join(dataDir, 'datasets');
 
 const stopped = (): UserError => new UserError('STOPPED', 'The local stack was stopped while it was starting.', { exit: 'interrupted' });
 
@@ -293,12 +299,18 @@ interface Service {
   readonly text: string;
 }
 
+interface RedisService extends Service {
+  /** Each process has a user of its own; with REDIS_URL all have the one that it names. */
+  urlOf(role: RedisRole): string;
+}
+
 /** What a process gets from the user's environment. Addresses and secrets of other stacks do not pass. */
 function inherited(): NodeJS.ProcessEnv {
   const names = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'LC_ALL', 'TZ', 'NODE_OPTIONS', 'NODE_EXTRA_CA_CERTS', 'PACELINE_LOG_LEVEL'];
   return {
     NODE_ENV: 'production',
     ...passed(names),
+    ...(process.env['PACELINE_DATA_STORE'] ? passed(Object.keys(process.env).filter((name) => name.startsWith('AWS_'))) : {}),
   };
 }
 
@@ -307,14 +319,23 @@ const API_LIMITS = [
   'PACELINE_TEAM_SERVER_PLACES',
   'PACELINE_TEAM_WORKERS',
   'PACELINE_TEAM_PARAMETERS',
+  'PACELINE_TEAM_DATASET_BYTES',
   'PACELINE_TEAM_SHARE_PERCENT',
   'PACELINE_REQUESTS_PER_MINUTE',
   'PACELINE_SOCKETS_PER_KEY',
   'PACELINE_SOCKETS_PER_TEAM',
   'PACELINE_TRUSTED_PROXIES',
+  'PACELINE_IMPORT_HOSTS',
   'PACELINE_METRICS_TOKEN',
 ];
-const LEAK_LIMITS = ['PACELINE_LEAK_TENSORS', 'PACELINE_LEAK_TENSORS_MB', 'PACELINE_LEAK_RSS_MB'];
+const WORKER_LIMITS = [
+  'PACELINE_LEAK_TENSORS',
+  'PACELINE_LEAK_TENSORS_MB',
+  'PACELINE_LEAK_RSS_MB',
+  'PACELINE_DATA_CACHE',
+  'PACELINE_DATA_CACHE_BYTES',
+  'PACELINE_DATA_MEMORY_BYTES',
+];
 
 function passed(names: readonly string[]): NodeJS.ProcessEnv {
   return Object.fromEntries(names.flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]])));

@@ -77,6 +77,17 @@ export function decimals(value: number | null | undefined, digits: number): stri
   return value === null || value === undefined || !Number.isFinite(value) ? '–' : value.toFixed(digits);
 }
 
+const FLOAT32_DIGITS = 9;
+
+/** The shortest decimal that is this float32: 3.3, where JavaScript prints 3.299999952316284. */
+export function float32Text(value: number): string {
+  for (let digits = 1; digits <= FLOAT32_DIGITS; digits++) {
+    const short = Number(value.toPrecision(digits));
+    if (Math.fround(short) === value) return String(short);
+  }
+  return String(value);
+}
+
 /** Columns a character takes: East Asian wide ones and emoji take two. */
 const WIDE =
   /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]/u;
@@ -147,7 +158,8 @@ export function table(
         if (columns[c]!.align === 'right') return padding + painted(text, c);
         return painted(text, c) + (at === shown.length - 1 ? '' : padding);
       })
-      .join('  ');
+      .join('  ')
+      .trimEnd();
   return [
     line(
       (c) => columns[c]!.title,

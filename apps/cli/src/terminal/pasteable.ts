@@ -26,10 +26,10 @@ function isProgram(file: string): boolean {
 
 /** Names of all commands; a test compares them with the command tree. */
 export const COMMAND_NAMES = [
-  ...['train', 'runs', 'run', 'checkpoints', 'weights', 'open'],
+  ...['train', 'runs', 'run', 'metrics', 'checkpoints', 'weights', 'export', 'evaluate', 'predict', 'open'],
   ...['pause', 'resume', 'scale', 'extend', 'cancel'],
-  ...['team', 'key'],
-  ...['up', 'down', 'logs', 'workers', 'engine', 'doctor'],
+  ...['data', 'alias', 'team', 'key'],
+  ...['up', 'down', 'logs', 'workers', 'engine', 'doctor', 'verify', 'generate', 'model'],
 ] as const;
 
 const COMMAND = new RegExp(`(?<![\\w./@-])(?:npx )?paceline (?=(?:${COMMAND_NAMES.join('|')}|help)\\b|--)`, 'g');

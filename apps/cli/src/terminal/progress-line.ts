@@ -27,16 +27,18 @@ export function progressLine(
   if (run.status !== 'RUNNING' || progress.totalRounds === 0) return fit(typed(waitingLine(run)), width, unicode ? '…' : '.');
   if (progress.phase === 'evaluating')
     return fit(`evaluating${progress.loss === null ? '' : `  loss ${decimals(progress.loss, 4)}`}`, width);
+  const validated = progress.validation?.values['loss'] ?? null;
   const share = Math.min(1, progress.round / progress.totalRounds);
   const head = epochText(progress);
   const done = `${Math.floor(share * 100)}%`;
   // In the order in which they stand; the number says which goes first when there is no room.
   const fields: { text: string; drop: number }[] = [
-    { text: `round ${progress.round}/${progress.totalRounds}`, drop: 3 },
+    { text: `round ${progress.round}/${progress.totalRounds}`, drop: 4 },
     { text: progress.loss === null ? '' : `loss ${decimals(progress.loss, 4)}`, drop: 1 },
-    { text: progress.accuracy === null ? '' : `acc ${percent(progress.accuracy, 1)}`, drop: 5 },
-    { text: progress.examplesPerSecond === null ? '' : `${count(progress.examplesPerSecond)} examples/s`, drop: 4 },
-    { text: progress.etaSeconds === null ? '' : `ETA ${duration(progress.etaSeconds)}`, drop: 2 },
+    { text: progress.accuracy === null ? '' : `acc ${percent(progress.accuracy, 1)}`, drop: 6 },
+    { text: validated === null ? '' : `val_loss ${decimals(validated, 4)}`, drop: 2 },
+    { text: progress.examplesPerSecond === null ? '' : `${count(progress.examplesPerSecond)} examples/s`, drop: 5 },
+    { text: progress.etaSeconds === null ? '' : `ETA ${duration(progress.etaSeconds)}`, drop: 3 },
   ].filter((field) => field.text !== '');
   for (;;) {
     const rest = [done, ...fields.map((field) => field.text)].join('  ');

@@ -1,8 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { RunSummary } from '@paceline/client';
+import { printMatrix } from '../show-predictions.js';
 import { clean } from './clean.js';
-import { ago, bytes, count, decimals, duration, fit, table, widthOf } from './format.js';
+import { ago, bytes, count, decimals, duration, fit, float32Text, table, widthOf } from './format.js';
 import { createLiveLine } from './live-line.js';
 import { progressLine } from './progress-line.js';
 import { createTerminal, type Stream } from './terminal.js';
@@ -105,6 +106,29 @@ describe('tables', () => {
   });
 });
 
+describe('the confusion matrix', () => {
+  const shown = (columns: number, isTTY = true): string[] => {
+    const [stdout, stderr] = [recorder(isTTY, columns), recorder(isTTY, columns)];
+    const labels = ['setosa', 'versicolor'];
+    printMatrix(
+      labels,
+      [
+        [10, 0],
+        [2, 8],
+      ],
+      createTerminal({ json: false, debug: false }, { NO_COLOR: '1' }, stdout, stderr),
+    );
+    return [stdout.text, stderr.text];
+  };
+
+  it('is whole, or said to be in --json where the terminal is too narrow for it', () => {
+    const whole = '\nIS          setosa  versicolor\nsetosa          10           0\nversicolor       2           8\n';
+    expect(shown(30)).toEqual([whole, '']);
+    expect(shown(10, false)).toEqual([whole, '']);
+    expect(shown(29)).toEqual(['', 'The confusion matrix of 2 classes has no room here; --json has it.\n']);
+  });
+});
+
 describe('the progress line', () => {
   const progress: RunSummary['progress'] = {
     phase: 'training',
@@ -114,6 +138,8 @@ describe('the progress line', () => {
     totalEpochs: 5,
     loss: 0.23151,
     accuracy: 0.9312,
+    values: { loss: 0.2315, accuracy: 0.9312 },
+    validation: null,
     examplesPerSecond: 12_345,
     etaSeconds: 8,
     workers: 2,
@@ -207,4 +233,15 @@ describe('the terminal', () => {
     terminal.document({ a: 1 });
     expect(stdout.text).toBe('{"a":1}\n');
   });
+});
+
+describe('a number that is kept as float32', () => {
+  it.each([
+    [Math.fround(3.3), '3.3'],
+    [-0.5, '-0.5'],
+    [16_777_216, '16777216'],
+    [Math.fround(1e-7), '1e-7'],
+    [0.1, '0.1'],
+    [Math.PI, '3.141592653589793'],
+  ])('%s is %s', (value, text) => expect(float32Text(value)).toBe(text));
 });

@@ -2,8 +2,31 @@
 
 import type { Operation } from './operation.js';
 
+export type CheckpointReason = 'cadence' | 'best' | 'pause' | 'final' | 'shutdown';
+
+export type CheckpointState = 'USABLE' | 'VOID' | 'INVALID';
+
+export type DatasetImportState = 'PENDING' | 'IMPORTING' | 'READY' | 'FAILED';
+
+export type RunPhase = 'waiting' | 'training' | 'pausing' | 'evaluating' | 'finished' | 'paused' | 'cancelled' | 'failed';
+
+export type RunServerRole = 'PRIMARY' | 'STANDBY';
+
+export type RunServerState = 'CLAIMED' | 'STARTED' | 'LOST';
+
 export type RunStatus =
-  'PENDING' | 'QUEUED' | 'PROVISIONING' | 'RUNNING' | 'PAUSING' | 'PAUSED' | 'RECOVERING' | 'SUCCEEDED' | 'FAILED' | 'CANCELLED';
+  | 'PENDING'
+  | 'QUEUED'
+  | 'PROVISIONING'
+  | 'RUNNING'
+  | 'PAUSING'
+  | 'PAUSED'
+  | 'RECOVERING'
+  | 'SUCCEEDED'
+  | 'FAILED'
+  | 'CANCELLED';
+
+export type StepTaskState = 'OPEN' | 'HELD' | 'CLOSED';
 
 export type WorkerStatus = 'IDLE' | 'BUSY' | 'LOST' | 'INCOMPATIBLE';
 
@@ -36,13 +59,14 @@ export type RunsResult = {
         readonly spec: unknown;
         readonly parameterCount: number;
         readonly progress: {
-          readonly phase: string;
+          readonly phase: RunPhase;
           readonly round: number;
           readonly totalRounds: number;
           readonly epoch: number;
           readonly totalEpochs: number;
           readonly loss: number | null;
           readonly accuracy: number | null;
+          readonly validation: unknown | null;
           readonly examplesPerSecond: number | null;
           readonly etaSeconds: number | null;
           readonly workers: number;
@@ -57,7 +81,7 @@ export type RunsResult = {
 export type RunsVariables = { readonly first: number; readonly after?: string | null; readonly status?: ReadonlyArray<RunStatus> | null };
 export const Runs: Operation<RunsResult, RunsVariables> = {
   name: 'Runs',
-  text: 'query Runs($first: Int!, $after: String, $status: [RunStatus!]) { runs(first: $first, after: $after, status: $status) { totalCount pageInfo { hasNextPage endCursor } edges { node { id name status statusReason createdAt startedAt finishedAt spec parameterCount progress { ...Progress } result { loss accuracy examplesPerSecond } } } } } fragment Progress on RunProgress { phase round totalRounds epoch totalEpochs loss accuracy examplesPerSecond etaSeconds workers replicas waitingFor }',
+  text: 'query Runs($first: Int!, $after: String, $status: [RunStatus!]) { runs(first: $first, after: $after, status: $status) { totalCount pageInfo { hasNextPage endCursor } edges { node { id name status statusReason createdAt startedAt finishedAt spec parameterCount progress { ...Progress } result { loss accuracy examplesPerSecond } } } } } fragment Progress on RunProgress { phase round totalRounds epoch totalEpochs loss accuracy validation examplesPerSecond etaSeconds workers replicas waitingFor }',
 };
 
 export type RunMarksResult = {
@@ -68,7 +92,7 @@ export type RunMarksResult = {
         readonly id: string;
         readonly statusChangedAt: string;
         readonly statusReason: string | null;
-        readonly progress: { readonly phase: string; readonly round: number; readonly totalRounds: number };
+        readonly progress: { readonly phase: RunPhase; readonly round: number; readonly totalRounds: number };
       };
     }>;
   };
@@ -100,18 +124,20 @@ export type RunResult = {
     readonly parameterCount: number;
     readonly clusterSpec: { readonly name: string } | null;
     readonly progress: {
-      readonly phase: string;
+      readonly phase: RunPhase;
       readonly round: number;
       readonly totalRounds: number;
       readonly epoch: number;
       readonly totalEpochs: number;
       readonly loss: number | null;
       readonly accuracy: number | null;
+      readonly validation: unknown | null;
       readonly examplesPerSecond: number | null;
       readonly etaSeconds: number | null;
       readonly workers: number;
       readonly replicas: number;
       readonly waitingFor: string | null;
+      readonly values: unknown;
     };
     readonly staleness: ReadonlyArray<number>;
     readonly ledger: {
@@ -122,10 +148,13 @@ export type RunResult = {
       readonly refusedFrames: number;
       readonly refusedConnections: number;
     };
+    readonly exports: ReadonlyArray<{ readonly format: string; readonly url: string }>;
     readonly result: {
       readonly rounds: number;
       readonly loss: number | null;
       readonly accuracy: number | null;
+      readonly values: unknown;
+      readonly weightsRound: number;
       readonly examplesPerSecond: number;
       readonly trainedExamples: number;
       readonly trainingMs: number;
@@ -143,7 +172,7 @@ export type RunResult = {
       readonly id: string;
       readonly seat: number;
       readonly n: number;
-      readonly state: string;
+      readonly state: StepTaskState;
       readonly replicas: ReadonlyArray<number>;
       readonly worker: {
         readonly id: string;
@@ -158,11 +187,11 @@ export type RunResult = {
     }>;
     readonly servers: ReadonlyArray<{
       readonly index: number;
-      readonly role: string;
+      readonly role: RunServerRole;
       readonly term: number;
       readonly serverId: string;
       readonly address: string;
-      readonly state: string;
+      readonly state: RunServerState;
     }>;
     readonly attempts: ReadonlyArray<{
       readonly number: number;
@@ -179,8 +208,8 @@ export type RunResult = {
       readonly round: number;
       readonly bytes: number;
       readonly loss: number | null;
-      readonly reason: string;
-      readonly state: string;
+      readonly reason: CheckpointReason;
+      readonly state: CheckpointState;
       readonly createdAt: string;
     }>;
   } | null;
@@ -188,7 +217,7 @@ export type RunResult = {
 export type RunVariables = { readonly id: string };
 export const Run: Operation<RunResult, RunVariables> = {
   name: 'Run',
-  text: 'query Run($id: ID!) { run(id: $id) { id name status statusReason statusChangedAt spec attempt restartsLeft workersWanted createdAt startedAt finishedAt parameterCount clusterSpec { name } progress { ...Progress } staleness ledger { committedRounds committedExamples droppedExamples expectedExamples refusedFrames refusedConnections } result { rounds loss accuracy examplesPerSecond trainedExamples trainingMs weightsSha256 weightsUrl } statusHistory(last: 100) { from to reason attempt at } stepTasks(first: 50) { id seat n state replicas worker { id name status host pid engine engines { name examplesPerSecond isChosen } rssBytes } } servers { index role term serverId address state } attempts(first: 50) { number createdAt endedAt endCause endReason endRound fromRound parentRunId } checkpoints(first: 50) { attempt round bytes loss reason state createdAt } } } fragment Progress on RunProgress { phase round totalRounds epoch totalEpochs loss accuracy examplesPerSecond etaSeconds workers replicas waitingFor }',
+  text: 'query Run($id: ID!) { run(id: $id) { id name status statusReason statusChangedAt spec attempt restartsLeft workersWanted createdAt startedAt finishedAt parameterCount clusterSpec { name } progress { ...Progress values } staleness ledger { committedRounds committedExamples droppedExamples expectedExamples refusedFrames refusedConnections } exports { format url } result { rounds loss accuracy values weightsRound examplesPerSecond trainedExamples trainingMs weightsSha256 weightsUrl } statusHistory(last: 100) { from to reason attempt at } stepTasks(first: 50) { id seat n state replicas worker { id name status host pid engine engines { name examplesPerSecond isChosen } rssBytes } } servers { index role term serverId address state } attempts(first: 50) { number createdAt endedAt endCause endReason endRound fromRound parentRunId } checkpoints(first: 50) { attempt round bytes loss reason state createdAt } } } fragment Progress on RunProgress { phase round totalRounds epoch totalEpochs loss accuracy validation examplesPerSecond etaSeconds workers replicas waitingFor }',
 };
 
 export type EventsResult = {
@@ -341,13 +370,222 @@ export type RunMetricsResult = {
   readonly runMetrics: {
     readonly round: number;
     readonly rounds: number;
-    readonly loss: number | null;
-    readonly accuracy: number | null;
+    readonly values: unknown;
+    readonly validation: unknown | null;
     readonly examplesPerSecond: number;
   };
 };
 export type RunMetricsVariables = { readonly runId: string; readonly afterRound: number };
 export const RunMetrics: Operation<RunMetricsResult, RunMetricsVariables> = {
   name: 'RunMetrics',
-  text: 'subscription RunMetrics($runId: ID!, $afterRound: Int!) { runMetrics(runId: $runId, afterRound: $afterRound) { round rounds loss accuracy examplesPerSecond } }',
+  text: 'subscription RunMetrics($runId: ID!, $afterRound: Int!) { runMetrics(runId: $runId, afterRound: $afterRound) { round rounds values validation examplesPerSecond } }',
+};
+
+export type DatasetsResult = {
+  readonly datasets: {
+    readonly totalCount: number;
+    readonly pageInfo: { readonly hasNextPage: boolean; readonly endCursor: string | null };
+    readonly edges: ReadonlyArray<{
+      readonly node: {
+        readonly id: string;
+        readonly name: string;
+        readonly isBuiltIn: boolean;
+        readonly title: string;
+        readonly trainExamples: number;
+        readonly evalExamples: number;
+        readonly createdAt: string | null;
+        readonly newest: {
+          readonly id: string;
+          readonly version: string;
+          readonly rows: number;
+          readonly bytes: number;
+          readonly columnCount: number;
+          readonly source: string;
+          readonly createdAt: string;
+        } | null;
+      };
+    }>;
+  };
+};
+export type DatasetsVariables = { readonly first: number; readonly after?: string | null };
+export const Datasets: Operation<DatasetsResult, DatasetsVariables> = {
+  name: 'Datasets',
+  text: 'query Datasets($first: Int!, $after: String) { datasets(first: $first, after: $after) { totalCount pageInfo { hasNextPage endCursor } edges { node { id name isBuiltIn title trainExamples evalExamples createdAt newest { ...VersionFacts } } } } } fragment VersionFacts on DatasetVersion { id version rows bytes columnCount source createdAt }',
+};
+
+export type DatasetResult = {
+  readonly dataset: {
+    readonly id: string;
+    readonly name: string;
+    readonly isBuiltIn: boolean;
+    readonly title: string;
+    readonly trainExamples: number;
+    readonly evalExamples: number;
+    readonly format: unknown | null;
+    readonly license: string | null;
+    readonly source: string;
+    readonly createdAt: string | null;
+    readonly newest: {
+      readonly id: string;
+      readonly version: string;
+      readonly rows: number;
+      readonly bytes: number;
+      readonly columnCount: number;
+      readonly source: string;
+      readonly createdAt: string;
+    } | null;
+    readonly versions: ReadonlyArray<{
+      readonly id: string;
+      readonly version: string;
+      readonly rows: number;
+      readonly bytes: number;
+      readonly columnCount: number;
+      readonly source: string;
+      readonly createdAt: string;
+    }>;
+  } | null;
+};
+export type DatasetVariables = { readonly name: string };
+export const Dataset: Operation<DatasetResult, DatasetVariables> = {
+  name: 'Dataset',
+  text: 'query Dataset($name: String!) { dataset(name: $name) { id name isBuiltIn title trainExamples evalExamples format license source createdAt newest { ...VersionFacts } versions(first: 100) { ...VersionFacts } } } fragment VersionFacts on DatasetVersion { id version rows bytes columnCount source createdAt }',
+};
+
+export type DatasetContentResult = {
+  readonly dataset: {
+    readonly version: {
+      readonly id: string;
+      readonly version: string;
+      readonly rows: number;
+      readonly bytes: number;
+      readonly columnCount: number;
+      readonly source: string;
+      readonly createdAt: string;
+      readonly schema: {
+        readonly label: string | null;
+        readonly isOrdered: boolean;
+        readonly droppedRows: number;
+        readonly splits: ReadonlyArray<{ readonly name: string; readonly rows: number; readonly bytes: number; readonly shards: number }>;
+        readonly columns: ReadonlyArray<{
+          readonly name: string;
+          readonly kind: string;
+          readonly dtype: string | null;
+          readonly shape: ReadonlyArray<number> | null;
+          readonly vocabularySize: number | null;
+          readonly vocabulary: ReadonlyArray<string> | null;
+          readonly statistics: unknown;
+        }>;
+      };
+      readonly runs: ReadonlyArray<{
+        readonly id: string;
+        readonly name: string;
+        readonly status: RunStatus;
+        readonly createdAt: string;
+        readonly finishedAt: string | null;
+      }>;
+    } | null;
+  } | null;
+};
+export type DatasetContentVariables = { readonly name: string; readonly version: string; readonly first: number; readonly offset: number };
+export const DatasetContent: Operation<DatasetContentResult, DatasetContentVariables> = {
+  name: 'DatasetContent',
+  text: 'query DatasetContent($name: String!, $version: String!, $first: Int!, $offset: Int!) { dataset(name: $name) { version(version: $version) { ...VersionFacts schema(first: $first, offset: $offset) { label isOrdered droppedRows splits { name rows bytes shards } columns { name kind dtype shape vocabularySize vocabulary statistics } } runs(first: 20) { id name status createdAt finishedAt } } } } fragment VersionFacts on DatasetVersion { id version rows bytes columnCount source createdAt }',
+};
+
+export type DatasetPreviewResult = {
+  readonly dataset: {
+    readonly version: {
+      readonly preview: { readonly columns: ReadonlyArray<string>; readonly rows: ReadonlyArray<unknown> };
+    } | null;
+  } | null;
+};
+export type DatasetPreviewVariables = {
+  readonly name: string;
+  readonly version: string;
+  readonly split: string;
+  readonly rows: number;
+  readonly from: number;
+  readonly columns?: ReadonlyArray<string> | null;
+};
+export const DatasetPreview: Operation<DatasetPreviewResult, DatasetPreviewVariables> = {
+  name: 'DatasetPreview',
+  text: 'query DatasetPreview($name: String!, $version: String!, $split: String!, $rows: Int!, $from: Int!, $columns: [String!]) { dataset(name: $name) { version(version: $version) { preview(split: $split, rows: $rows, from: $from, columns: $columns) { columns rows } } } }',
+};
+
+export type DatasetImportsResult = {
+  readonly datasetImports: ReadonlyArray<{
+    readonly id: string;
+    readonly name: string;
+    readonly state: DatasetImportState;
+    readonly reason: string | null;
+    readonly rows: number;
+    readonly bytes: number;
+    readonly totalBytes: number | null;
+    readonly version: string | null;
+    readonly createdAt: string;
+    readonly finishedAt: string | null;
+  }>;
+};
+export type DatasetImportsVariables = { readonly first: number };
+export const DatasetImports: Operation<DatasetImportsResult, DatasetImportsVariables> = {
+  name: 'DatasetImports',
+  text: 'query DatasetImports($first: Int!) { datasetImports(first: $first) { ...ImportFacts } } fragment ImportFacts on DatasetImport { id name state reason rows bytes totalBytes version createdAt finishedAt }',
+};
+
+export type ImportDatasetResult = {
+  readonly importDataset:
+    | {
+        readonly __typename: 'ImportDatasetSuccess';
+        readonly import: {
+          readonly id: string;
+          readonly name: string;
+          readonly state: DatasetImportState;
+          readonly reason: string | null;
+          readonly rows: number;
+          readonly bytes: number;
+          readonly totalBytes: number | null;
+          readonly version: string | null;
+          readonly createdAt: string;
+          readonly finishedAt: string | null;
+        };
+      }
+    | {
+        readonly __typename: 'InvalidInput';
+        readonly code: string;
+        readonly message: string;
+        readonly issues: ReadonlyArray<{ readonly path: string; readonly message: string }>;
+      }
+    | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'LimitReached'; readonly code: string; readonly message: string };
+};
+export type ImportDatasetVariables = {
+  readonly name: string;
+  readonly uploads?: ReadonlyArray<string> | null;
+  readonly options?: {
+    readonly format?: string | null | undefined;
+    readonly label?: string | null | undefined;
+    readonly columns?: unknown;
+    readonly split?: ReadonlyArray<number> | null | undefined;
+    readonly inOrder?: boolean | null | undefined;
+    readonly seed?: number | null | undefined;
+    readonly missing?: string | null | undefined;
+  } | null;
+  readonly idempotencyKey?: string | null;
+};
+export const ImportDataset: Operation<ImportDatasetResult, ImportDatasetVariables> = {
+  name: 'ImportDataset',
+  text: 'mutation ImportDataset($name: String!, $uploads: [ID!], $options: DatasetImportOptions, $idempotencyKey: String) { importDataset( name: $name uploads: $uploads options: $options idempotencyKey: $idempotencyKey ) { __typename ... on ImportDatasetSuccess { import { ...ImportFacts } } ... on InvalidInput { code message issues { path message } } ... on NotFound { code message } ... on Conflict { code message } ... on LimitReached { code message } } } fragment ImportFacts on DatasetImport { id name state reason rows bytes totalBytes version createdAt finishedAt }',
+};
+
+export type RemoveDatasetResult = {
+  readonly removeDataset:
+    | { readonly __typename: 'RemoveDatasetSuccess'; readonly name: string; readonly versions: ReadonlyArray<string> }
+    | { readonly __typename: 'NotFound'; readonly code: string; readonly message: string }
+    | { readonly __typename: 'Conflict'; readonly code: string; readonly message: string };
+};
+export type RemoveDatasetVariables = { readonly dataset: string; readonly force?: boolean | null };
+export const RemoveDataset: Operation<RemoveDatasetResult, RemoveDatasetVariables> = {
+  name: 'RemoveDataset',
+  text: 'mutation RemoveDataset($dataset: String!, $force: Boolean) { removeDataset(dataset: $dataset, force: $force) { __typename ... on RemoveDatasetSuccess { name versions } ... on NotFound { code message } ... on Conflict { code message } } }',
 };

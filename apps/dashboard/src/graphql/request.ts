@@ -1,6 +1,7 @@
-/** GraphQL over HTTP at the page's own origin, with a deadline. */
+/** GraphQL over HTTP at the page's own origin, with a deadline. Mutations go by POST; queries by GET, so that one that is asked again can be answered 304. */
 import { plainText } from '../text/plain-text.js';
 import { ApiFault, type FaultKind } from './api-fault.js';
+import type { HeldAnswers } from './held-answers.js';
 import type { Operation } from './operation.js';
 
 const DEADLINE_MS = 15_000;
@@ -11,29 +12,32 @@ interface Body {
   readonly detail?: unknown;
 }
 
-/** @throws ApiFault; when `signal` is aborted, the signal's reason */
+/**
+ * @param held answers to queries that were asked before; without it nothing is remembered
+ * @throws ApiFault; when `signal` is aborted, the signal's reason
+ */
 export async function request<Result, Variables>(
   key: string,
   operation: Operation<Result, Variables>,
   variables: Variables,
   signal?: AbortSignal,
+  held?: HeldAnswers,
 ): Promise<Result> {
   const deadline = AbortSignal.timeout(DEADLINE_MS);
+  const question = JSON.stringify([operation.name, variables]);
+  const before = held?.of(question);
   let response: Response;
   let body: Body | undefined;
   try {
-    response = await fetch('/graphql', {
-      method: 'POST',
-      headers: {
-        'content-type': 'application/json',
-        accept: 'application/graphql-response+json, application/json',
-        authorization: `Bearer ${key}`,
-      },
-      body: JSON.stringify({ operationName: operation.name, query: operation.text, variables }),
-      signal: signal ? AbortSignal.any([signal, deadline]) : deadline,
-      credentials: 'omit',
-      redirect: 'error',
-    });
+    const [address, options] = messageOf(operation, variables);
+    const headers = {
+      ...options.headers,
+      accept: 'application/graphql-response+json, application/json',
+      authorization: `Bearer ${key}`,
+      ...(before ? { 'if-none-match': before.tag } : {}),
+    };
+    const ended = signal ? AbortSignal.any([signal, deadline]) : deadline;
+    response = await fetch(address, { ...options, headers, signal: ended, credentials: 'omit', redirect: 'error', cache: 'no-store' });
     body = parsed(await response.text());
   } catch (error) {
     if (signal?.aborted) throw error;
@@ -42,9 +46,25 @@ export async function request<Result, Variables>(
       deadline.aborted ? `The API did not answer within ${DEADLINE_MS / 1000} s.` : 'The API cannot be reached.',
     );
   }
+  if (response.status === 304 && before) return before.data as Result;
   const fault = faultOf(response, body);
   if (fault) throw fault;
+  held?.hold(question, response.headers.get('etag'), body!.data);
   return body!.data as Result;
+}
+
+function messageOf(
+  operation: Operation<unknown, unknown>,
+  variables: unknown,
+): [address: string, options: { method: string; headers: Record<string, string>; body?: string }] {
+  const { name: operationName, text: query } = operation;
+  if (!query.startsWith('query ')) {
+    const body = JSON.stringify({ operationName, query, variables });
+    return ['/graphql', { method: 'POST', headers: { 'content-type': 'application/json' }, body }];
+  }
+  const asked = new URLSearchParams({ operationName, query, variables: JSON.stringify(variables) });
+  // The api takes a GET only with a header that a page of another origin cannot send unasked.
+  return [`/graphql?${asked.toString()}`, { method: 'GET', headers: { 'apollo-require-preflight': 'true' } }];
 }
 
 function parsed(text: string): Body | undefined {

@@ -41,29 +41,36 @@ export function usePoll<T>(channel: string, load: (signal: AbortSignal) => Promi
 
   useEffect(() => {
     interval.current = everyMs;
-    nudge.current();
+    // Who wants no more answers is not given another one.
+    if (everyMs !== undefined) nudge.current();
   }, [everyMs]);
 
   useEffect(() => {
     const controller = new AbortController();
     const { signal } = controller;
     let faults = 0;
-    const askOnce = async (): Promise<number | undefined> => {
+    /** @returns how long to wait then: known when the page has drawn what was answered, as that may end the asking */
+    const askOnce = async (): Promise<() => number | undefined> => {
       try {
         const data = await connection.watched(channel, load(signal), signal);
         faults = 0;
         // The same object is no news.
         setAnswer((before) => (before.load === load && before.data === data && !before.trouble ? before : { load, data }));
         connection.report(channel, 'live');
-        return document.hidden && interval.current !== undefined ? HIDDEN_EVERY_MS : interval.current;
+        return () => (document.hidden && interval.current !== undefined ? HIDDEN_EVERY_MS : interval.current);
       } catch (error) {
-        if (signal.aborted) return undefined;
+        const never = (): undefined => undefined;
+        if (signal.aborted) return never;
         const fault = asFault(error);
-        if (onFault(fault)) return undefined;
-        if (!fault.isTemporary) return void setAnswer({ load, refused: fault });
+        if (onFault(fault)) return never;
+        if (!fault.isTemporary) {
+          setAnswer({ load, refused: fault });
+          return never;
+        }
         connection.report(channel, 'lost');
         setAnswer((before) => ({ ...(before.load === load && before), load, trouble: fault }));
-        return Math.max(fault.retryAfterMs ?? 0, Math.min(MAX_EVERY_MS, 1000 * 2 ** faults++));
+        const waitMs = Math.max(fault.retryAfterMs ?? 0, Math.min(MAX_EVERY_MS, 1000 * 2 ** faults++));
+        return () => waitMs;
       }
     };
     const run = async (): Promise<void> => {
@@ -72,7 +79,7 @@ export function usePoll<T>(channel: string, load: (signal: AbortSignal) => Promi
         nudge.current = () => early.abort();
         const waitMs = await askOnce();
         await pauseUntilNudged(MIN_EVERY_MS, signal);
-        await pauseUntilNudged(waitMs ?? NEVER_MS, AbortSignal.any([signal, early.signal]));
+        await pauseUntilNudged(waitMs() ?? NEVER_MS, AbortSignal.any([signal, early.signal]));
       }
     };
     void run();

@@ -5,13 +5,15 @@ interface Props {
   /** Beside the title. */
   readonly aside?: ReactNode;
   readonly className?: string;
+  /** For links to it. */
+  readonly anchor?: string;
   readonly children: ReactNode;
 }
 
-export function Card({ title, aside, className = '', children }: Props): ReactNode {
+export function Card({ title, aside, className = '', anchor, children }: Props): ReactNode {
   const id = useId();
   return (
-    <section className={`card ${className}`} aria-labelledby={id}>
+    <section id={anchor} className={`card ${className}`} aria-labelledby={id}>
       <div className="card-head">
         <h2 id={id}>{title}</h2>
         {aside}

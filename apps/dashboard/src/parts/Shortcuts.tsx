@@ -15,6 +15,7 @@ export function Shortcuts({ onTheme }: { onTheme: () => void }): ReactNode {
       event.preventDefault();
       if (shortcut === '?') dialog.current?.showModal();
       else if (shortcut === 'r') navigate('/');
+      else if (shortcut === 'd') navigate('/datasets');
       else if (shortcut === 't') onTheme();
       else focusRun(shortcut === 'j' ? 1 : -1);
     };

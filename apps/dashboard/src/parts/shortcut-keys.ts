@@ -1,8 +1,9 @@
 /** Keys that do something anywhere on a page, and what a key press asks for. They can be turned off, for those who speak or whose keys slip. */
 export const SHORTCUTS = [
-  { key: 'j', does: 'Next run of the list' },
-  { key: 'k', does: 'Previous run of the list' },
+  { key: 'j', does: 'Next of the list' },
+  { key: 'k', does: 'Previous of the list' },
   { key: 'r', does: 'All runs' },
+  { key: 'd', does: 'All datasets' },
   { key: 't', does: 'Colours: device, light, dark' },
   { key: '?', does: 'This help' },
 ] as const;

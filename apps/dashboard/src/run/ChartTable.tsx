@@ -2,17 +2,19 @@ import type { ReactNode } from 'react';
 import { saveFile } from '../session/download.js';
 import { count } from '../text/format.js';
 import { firstRoundOf, placeOf } from './chart-scale.js';
-import { csvOf, type Point } from './series.js';
+import { csvOf, validatedWithin, type Point } from './series.js';
 
 interface Props {
   readonly title: string;
   readonly points: readonly Point[];
-  readonly format: (value: number) => string;
+  readonly validation: readonly Point[];
+  readonly format: (value: number | undefined) => string;
 }
 
 /** The points of a chart as numbers, newest first, for those who would rather read or copy than look. */
-export function ChartTable({ title, points, format }: Props): ReactNode {
-  const save = (): void => saveFile(new Blob([csvOf(points)], { type: 'text/csv' }), `${title.toLowerCase().replace(/\W+/g, '-')}.csv`);
+export function ChartTable({ title, points, validation, format }: Props): ReactNode {
+  const save = (): void =>
+    saveFile(new Blob([csvOf(points, validation)], { type: 'text/csv' }), `${title.toLowerCase().replace(/\W+/g, '-')}.csv`);
   return (
     <>
       <div className="chart-table" tabIndex={0} role="region" aria-label={`${title}, points`}>
@@ -23,6 +25,7 @@ export function ChartTable({ title, points, format }: Props): ReactNode {
               <th scope="col">Mean</th>
               <th scope="col">Lowest</th>
               <th scope="col">Highest</th>
+              {validation.length > 0 && <th scope="col">Validation</th>}
             </tr>
           </thead>
           <tbody>
@@ -32,6 +35,7 @@ export function ChartTable({ title, points, format }: Props): ReactNode {
                 <td>{format(point.value)}</td>
                 <td>{format(point.min)}</td>
                 <td>{format(point.max)}</td>
+                {validation.length > 0 && <td>{format(validatedWithin(validation, point)?.value)}</td>}
               </tr>
             ))}
           </tbody>

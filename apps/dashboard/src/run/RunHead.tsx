@@ -1,7 +1,8 @@
 import { useEffect, useRef, type ReactNode } from 'react';
 import { CopyButton } from '../parts/CopyButton.js';
 import { Status } from '../parts/Status.js';
-import { Link } from '../router.js';
+import { parseReference, shortVersion } from '../datasets/versions.js';
+import { Link, datasetPath } from '../router.js';
 import { plainText } from '../text/plain-text.js';
 import { RunActions } from './RunActions.js';
 import type { RunDetails } from './RunPage.js';
@@ -11,6 +12,8 @@ export function RunHead({ run, onChanged }: { run: RunDetails; onChanged: () => 
   const heading = useRef<HTMLHeadingElement>(null);
   // Whoever came by keyboard or screen reader goes on reading here.
   useEffect(() => heading.current?.focus({ preventScroll: true }), []);
+  const reference = parseReference((run.spec as { readonly dataset?: unknown } | null)?.dataset);
+  const version = reference?.version && shortVersion(reference.version);
   return (
     <header className="run-head">
       <nav aria-label="Breadcrumb" className="crumbs">
@@ -30,6 +33,18 @@ export function RunHead({ run, onChanged }: { run: RunDetails; onChanged: () => 
         </p>
       ))}
       <p className="run-id">
+        {reference && (
+          <>
+            <span>
+              on{' '}
+              <Link to={datasetPath(reference.name, version)}>
+                {reference.name}
+                {version !== undefined && `@${version}`}
+              </Link>
+            </span>
+            <span aria-hidden="true">·</span>
+          </>
+        )}
         <code>{run.id}</code> <CopyButton text={run.id} what="the id of the run" />
       </p>
     </header>

@@ -8,19 +8,26 @@ import { isOver, statusLabel } from '../parts/status-table.js';
 import { useApi } from '../session/api-context.js';
 import { percent } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
+import { seriesNames } from './ask-metrics.js';
 import { Attempts } from './Attempts.js';
 import { Charts } from './Charts.js';
 import { Checkpoints } from './Checkpoints.js';
 import { EventList } from './EventList.js';
+import { ModelDownload } from './ModelDownload.js';
 import { Ledger } from './Ledger.js';
+import { hasErrors, measuresOf } from './measures.js';
 import { Outcome } from './Outcome.js';
+import { Predictions } from './Predictions.js';
+import { isValidated } from './run-state.js';
 import { RunHead } from './RunHead.js';
 import { Servers } from './Servers.js';
 import { Spec } from './Spec.js';
 import { StatusHistory } from './StatusHistory.js';
 import { Summary } from './Summary.js';
+import { useCourse } from './use-course.js';
 import { useEvents } from './use-events.js';
 import { useMetrics } from './use-metrics.js';
+import { useTargetScales } from './use-target-scales.js';
 import { Workers } from './Workers.js';
 
 export type RunDetails = NonNullable<RunResult['run']>;
@@ -45,19 +52,28 @@ export function RunPage({ id }: { id: string }): ReactNode {
 
 function ShownRun({ run, refresh }: { run: RunDetails; refresh: () => void }): ReactNode {
   const events = useEvents(run.id, refresh);
-  const metrics = useMetrics(run.id, run.attempt);
+  const measures = measuresOf(run);
+  const names = seriesNames(
+    measures.map(({ name }) => name),
+    isValidated(run.spec),
+  );
+  const metrics = useMetrics(run.id, run.attempt, names);
+  const course = useCourse(run);
+  const scales = useTargetScales(run.id, hasErrors(measures));
   useTitle(run);
   return (
     <article className="run" aria-label={`Run ${plainText(run.name, 100)}`}>
       <RunHead run={run} onChanged={refresh} />
-      <Summary run={run} />
+      <Summary run={run} measures={measures} scales={scales} />
       <div className="run-main">
-        <Charts run={run} metrics={metrics} />
+        <Charts run={run} measures={measures} metrics={metrics} course={course} scales={scales} />
+        <Predictions run={run} />
         <EventList {...events} attempts={run.attempt} />
         <Spec run={run} />
       </div>
       <div className="run-side">
-        {run.result && <Outcome result={run.result} name={plainText(run.name, 100)} />}
+        {run.result && <Outcome run={run} result={run.result} measures={measures} course={course} scales={scales} />}
+        <ModelDownload run={run} />
         <Workers run={run} />
         <Servers servers={run.servers} status={run.status} />
         <Attempts run={run} />

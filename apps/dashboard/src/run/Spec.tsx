@@ -1,8 +1,10 @@
 import type { ReactNode } from 'react';
 import { Card, Facts } from '../parts/Card.js';
 import { CopyButton } from '../parts/CopyButton.js';
+import { parseReference, shortVersion } from '../datasets/versions.js';
+import { Link, datasetPath, runPath } from '../router.js';
 import type { RunDetails } from './RunPage.js';
-import { setFields, specFacts } from './spec-facts.js';
+import { WEIGHTS_LABEL, setFields, specFacts, type SpecFact } from './spec-facts.js';
 import { toYaml } from './yaml.js';
 
 /** What was set for the run comes first; what is so by default is a list below. */
@@ -13,19 +15,28 @@ export function Spec({ run }: { run: RunDetails }): ReactNode {
   return (
     <Card title="Spec" className="spec" aside={<CopyButton text={toYaml(setFields(run.spec))} what="as YAML" label="Copy as YAML" />}>
       {set.length > 0 ? (
-        <Facts facts={set.map(({ label, value }) => [label, value])} />
+        <Facts facts={set.map((fact) => [fact.label, linked(fact, run.spec)])} />
       ) : (
         <p className="nothing">Everything is as by default.</p>
       )}
       {usual.length > 0 && (
         <details open={set.length < 3}>
           <summary>{usual.length} by default</summary>
-          <Facts facts={usual.map(({ label, value }) => [label, value])} />
+          <Facts facts={usual.map((fact) => [fact.label, linked(fact, run.spec)])} />
         </details>
       )}
       <Json value={run.spec} />
     </Card>
   );
+}
+
+/** Datasets and runs that the spec names have pages of their own. */
+function linked({ label, value }: SpecFact, spec: unknown): ReactNode {
+  const { dataset, weights } = spec as { readonly dataset?: unknown; readonly weights?: { readonly run?: unknown } };
+  const reference = label === 'Dataset' ? parseReference(dataset) : undefined;
+  if (reference) return <Link to={datasetPath(reference.name, reference.version && shortVersion(reference.version))}>{value}</Link>;
+  if (label === WEIGHTS_LABEL && typeof weights?.run === 'string') return <Link to={runPath(weights.run)}>{value}</Link>;
+  return value;
 }
 
 function Json({ value }: { value: unknown }): ReactNode {

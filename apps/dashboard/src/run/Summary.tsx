@@ -4,12 +4,22 @@ import { useNow } from '../live/use-now.js';
 import { useStale } from '../live/use-stale.js';
 import { ProgressBar } from '../parts/ProgressBar.js';
 import { isOver, toneOf } from '../parts/status-table.js';
-import { DASH, accuracy, compact, count, duration, loss, percent, rate } from '../text/format.js';
+import { DASH, compact, count, duration, loss, percent, rate } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import type { RunDetails } from './RunPage.js';
-import { endText, epochText, hasSpeed, isStalled, scoresOf, workersAtWork } from './run-state.js';
+import { figureOf, isScaled, mainMeasures, type Measure, type TargetScale } from './measures.js';
+import { endText, epochText, figuresOf, hasSpeed, isStalled, workersAtWork } from './run-state.js';
 
-export function Summary({ run }: { run: RunDetails }): ReactNode {
+/** Of the loss and the metrics; the others have their charts. */
+const MOST_MEASURES = 4;
+
+interface Props {
+  readonly run: RunDetails;
+  readonly measures: readonly Measure[];
+  readonly scales: readonly TargetScale[];
+}
+
+export function Summary({ run, measures, scales }: Props): ReactNode {
   const { progress, status } = run;
   const stale = useStale();
   const fraction = progress.totalRounds > 0 ? progress.round / progress.totalRounds : 0;
@@ -28,21 +38,27 @@ export function Summary({ run }: { run: RunDetails }): ReactNode {
         tone={isStalled(run) ? 'waiting' : toneOf(status)}
         text={`${percent(fraction)}, ${where}`}
       />
-      <Figures run={run} stale={stale} />
+      <Figures run={run} measures={measures} scales={scales} stale={stale} />
     </section>
   );
 }
 
-function Figures({ run, stale }: { run: RunDetails; stale: boolean }): ReactNode {
-  const { progress } = run;
+function Figures({ run, measures, scales, stale }: Props & { readonly stale: boolean }): ReactNode {
+  const { progress, result } = run;
   const elapsed = useElapsedSeconds(run, stale);
-  const scores = scoresOf(run);
-  const evaluated = scores.of === 'evaluation';
-  const whose = evaluated ? 'evaluation' : 'training, newest rounds';
-  const training = (value: string): string => (evaluated && value !== DASH ? `evaluation; ${value} in training` : whose);
+  const of = figuresOf(run);
+  const validated = (progress.validation ?? {}) as { readonly values?: unknown };
+  const values = { evaluation: result?.values, validation: validated.values, training: progress.values }[of];
+  const whose = of === 'training' ? 'training, newest rounds' : of;
+  const figure = ({ name, label, format }: Pick<Measure, 'name' | 'label' | 'format'>): Figure => {
+    const inTraining = format(figureOf(progress.values, name));
+    return [label, format(figureOf(values, name)), of !== 'training' && inTraining !== DASH ? `${of}; ${inTraining} in training` : whose];
+  };
+  const named = (measure: Measure): Figure =>
+    figure(isScaled(measure, scales) ? Object.assign({}, measure, { label: `${measure.label}, scaled` }) : measure);
   const figures: readonly Figure[] = [
-    ['Loss', scores.loss, training(loss(progress.loss))],
-    ['Accuracy', scores.accuracy, training(accuracy(progress.accuracy))],
+    figure({ name: 'loss', label: 'Loss', format: loss }),
+    ...mainMeasures(measures).slice(0, MOST_MEASURES).map(named),
     speedFigure(run),
     peopleFigure(run),
     ['Time', duration(elapsed), isOver(run.status) ? 'from start to end' : 'since the start'],

@@ -22,10 +22,12 @@ describe('the x axis', () => {
     expect([firstRoundOf(point(0)), firstRoundOf(point(9, 1, 4)), placeOf(point(9, 1, 4))]).toEqual([1, 7, 10]);
   });
   it('holds what was trained, not what is to come', () => {
-    expect(trainedSpan({ ...NO_METRICS, loss: [point(0), point(29)] }, 1000)).toEqual([0, 30]);
-    expect(trainedSpan({ ...NO_METRICS, loss: [point(403, 1, 4)], examplesPerSecond: [point(403, 9, 4), point(409)] }, 1000)).toEqual([
-      400, 410,
+    expect(trainedSpan(new Map([['loss', [point(0), point(29)]]]), 1000)).toEqual([0, 30]);
+    const two = new Map([
+      ['loss', [point(403, 1, 4)]],
+      ['examplesPerSecond', [point(403, 9, 4), point(409)]],
     ]);
+    expect(trainedSpan(two, 1000)).toEqual([400, 410]);
     expect([trainedSpan(NO_METRICS, 1000), trainedSpan(NO_METRICS, 0)]).toEqual([
       [0, 1000],
       [0, 1],

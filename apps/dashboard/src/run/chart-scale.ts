@@ -15,7 +15,7 @@ export const firstRoundOf = ({ round, rounds }: Pick<Point, 'round' | 'rounds'>)
 
 /** The part of the run that was trained, the same for all charts; before anything was measured, all of the run. */
 export function trainedSpan(metrics: MetricsByName, totalRounds: number): Span {
-  const series = Object.values(metrics).filter((points) => points.length > 0);
+  const series = [...metrics.values()].filter((points) => points.length > 0);
   if (series.length === 0) return [0, Math.max(1, totalRounds)];
   const from = Math.min(...series.map((points) => firstRoundOf(points[0]!) - 1));
   const to = Math.max(...series.map((points) => placeOf(points.at(-1)!)));
@@ -78,6 +78,8 @@ const isWhole = (power: number): boolean => Math.abs(power - Math.round(power)) 
 export interface ValueScale {
   readonly fromZero: boolean;
   readonly ceiling: number | undefined;
+  /** Shares are labelled in percent. */
+  readonly isShare?: boolean;
   /** Needs values above zero. */
   readonly logarithmic: boolean;
 }

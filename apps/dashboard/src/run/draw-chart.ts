@@ -17,6 +17,8 @@ const EPOCH_LABEL_PX = 68;
 const EPOCH_LABEL_ROOM_PX = 16;
 
 export interface ChartStyle extends ValueScale {
+  /** Where the curve tends to: labels stand at the other end. */
+  readonly better?: 'higher' | 'lower' | undefined;
   readonly roundsPerEpoch: number | undefined;
   /** The index of the point under the mouse. */
   readonly onCursor: (index: number | undefined) => void;
@@ -24,23 +26,41 @@ export interface ChartStyle extends ValueScale {
   readonly onZoom: (span: Span | undefined) => void;
 }
 
-/** Rounds, the line, the means behind it while the line is smoothed, highest, lowest. */
-export type ChartData = readonly [x: number[], line: number[], means: (number | null)[], high: number[], low: number[]];
+type Column = readonly (number | null)[];
+/** Rounds, the line, the means behind it while the line is smoothed, highest, lowest, the line of validations. */
+export type ChartData = readonly [x: readonly number[], line: Column, means: Column, high: Column, low: Column, validation: Column];
+
+/** A place that is pointed out: the best round, a round in which the rate was lowered. */
+export interface ChartMark {
+  /** In committed rounds. */
+  readonly place: number;
+  readonly kind: 'best' | 'reduced';
+  /** On the chart, where there is room. */
+  readonly label: string;
+  /** For those who do not see the chart. */
+  readonly text: string;
+}
 
 export interface DrawnChart {
-  show(data: ChartData, span: Span): void;
+  show(data: ChartData, span: Span, marks: readonly ChartMark[]): void;
   moveCursor(index: number | undefined): void;
   remove(): void;
 }
 
 export function drawChart(place: HTMLElement, style: ChartStyle): DrawnChart {
-  let data: uPlot.AlignedData = [[], [], [], [], []];
+  let data: uPlot.AlignedData = [[], [], [], [], [], []];
   let span: Span = [0, 1];
+  let marks: readonly ChartMark[] = [];
   let plot: uPlot;
   const draw = (): void => {
     plot?.destroy();
     plot = new uPlot(
-      options(place, style, () => span),
+      options(
+        place,
+        style,
+        () => span,
+        () => marks,
+      ),
       data,
       place,
     );
@@ -50,8 +70,9 @@ export function drawChart(place: HTMLElement, style: ChartStyle): DrawnChart {
   const room = new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: HEIGHT_PX }));
   room.observe(place);
   return {
-    show: (next, nextSpan) => {
+    show: (next, nextSpan, nextMarks) => {
       const wasEmpty = data[X].length === 0;
+      marks = nextMarks;
       data = next as unknown as uPlot.AlignedData;
       span = nextSpan;
       // An empty chart has no labels, and uPlot keeps them while the range of the axis is the same.
@@ -71,14 +92,15 @@ export function drawChart(place: HTMLElement, style: ChartStyle): DrawnChart {
   };
 }
 
-function options(place: HTMLElement, style: ChartStyle, span: () => Span): uPlot.Options {
+function options(place: HTMLElement, style: ChartStyle, span: () => Span, marks: () => readonly ChartMark[]): uPlot.Options {
   const colour = colours(place);
   const font = `11px ${getComputedStyle(place).getPropertyValue('--font').trim()}`;
   const axis = { stroke: colour('--text-2'), font, ticks: { show: false }, grid: { stroke: colour('--grid'), width: 1 } };
   const accent = colour('--accent');
   // On a logarithmic scale all nine lines of a decade would be a thicket.
   const lines = (_plot: uPlot, splits: number[]) => (style.logarithmic ? decadesOnly(splits) : splits);
-  const noPoints = { points: { show: false } };
+  // A round that only one of the lines has is no gap of the other.
+  const noPoints = { points: { show: false }, spanGaps: true };
   const band = colour('--accent-band');
   return {
     width: place.clientWidth,
@@ -99,7 +121,7 @@ function options(place: HTMLElement, style: ChartStyle, span: () => Span): uPlot
         filter: lines,
         grid: { ...axis.grid, filter: lines },
         values: (plot, splits) =>
-          splits.map((value: number | null) => (value !== null && plot.data[X].length > 0 ? tickLabel(value, style.ceiling === 1) : '')),
+          splits.map((value: number | null) => (value !== null && plot.data[X].length > 0 ? tickLabel(value, style.isShare === true) : '')),
       },
     ],
     series: [
@@ -108,11 +130,21 @@ function options(place: HTMLElement, style: ChartStyle, span: () => Span): uPlot
       { stroke: colour('--accent-faint'), width: 1, ...noPoints },
       { stroke: 'transparent', ...noPoints },
       { stroke: 'transparent', ...noPoints },
+      { stroke: colour('--good'), width: 1.75, dash: [5, 3], spanGaps: true, points: { show: true, size: 4 } },
     ],
     bands: [{ series: [HIGH!, LOW!], fill: band }],
     hooks: {
       ...mouseHooks(style),
       drawClear: [(plot) => drawEpochs(plot, style, { line: colour('--line'), text: colour('--text-2'), font })],
+      draw: [
+        (plot) =>
+          drawMarks(plot, marks(), style.better === 'higher', {
+            best: colour('--good'),
+            reduced: colour('--wait'),
+            ground: colour('--surface'),
+            font,
+          }),
+      ],
     },
   };
 }
@@ -199,6 +231,49 @@ function drawEpochs(plot: uPlot, { roundsPerEpoch }: ChartStyle, style: EpochSty
     ctx.stroke();
     if (x + EPOCH_LABEL_PX * ratio < bbox.left + bbox.width)
       ctx.fillText(`epoch ${count(epoch + 1)}`, x - 2 * ratio, bbox.top - EPOCH_LABEL_ROOM_PX * ratio);
+  }
+  ctx.restore();
+}
+
+interface MarkStyle {
+  readonly best: string;
+  readonly reduced: string;
+  readonly ground: string;
+  readonly font: string;
+}
+
+/** A line with its label at an end of the plot, on the side that has room; a label that would stand on another one is left out. */
+function drawMarks(plot: uPlot, marks: readonly ChartMark[], atFoot: boolean, style: MarkStyle): void {
+  const { min, max } = plot.scales['x']!;
+  if (min == null || max == null || marks.length === 0) return;
+  const { ctx, bbox } = plot;
+  const ratio = devicePixelRatio;
+  const foot = bbox.top + bbox.height;
+  const baseline = atFoot ? foot - 3 * ratio : bbox.top + 14 * ratio;
+  ctx.save();
+  ctx.font = style.font.replace(/^[\d.]+/, (px) => String(Number(px) * ratio));
+  ctx.textBaseline = 'bottom';
+  ctx.textAlign = 'left';
+  ctx.lineWidth = ratio;
+  let free = Number.NEGATIVE_INFINITY;
+  for (const { place, kind, label } of marks.toSorted((a, b) => a.place - b.place)) {
+    if (place < min || place > max) continue;
+    const x = Math.round(plot.valToPos(place, 'x', true));
+    ctx.strokeStyle = style[kind];
+    ctx.setLineDash(kind === 'best' ? [] : [3 * ratio, 3 * ratio]);
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, foot);
+    ctx.stroke();
+    const width = ctx.measureText(label).width;
+    const fitsRight = x + width + 6 * ratio < bbox.left + bbox.width;
+    const left = fitsRight ? x + 4 * ratio : x - width - 4 * ratio;
+    if (left < free) continue;
+    free = left + width + 4 * ratio;
+    ctx.fillStyle = style.ground;
+    ctx.fillRect(left - ratio, baseline - 13 * ratio, width + 2 * ratio, 14 * ratio);
+    ctx.fillStyle = style[kind];
+    ctx.fillText(label, left, baseline);
   }
   ctx.restore();
 }

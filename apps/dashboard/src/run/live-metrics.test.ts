@@ -1,11 +1,16 @@
 import { describe, expect, it } from 'vitest';
 import { LiveMetrics } from './live-metrics.js';
-import { fromHistory, type Row } from './series.js';
+import { fromHistory, seriesOf, type Row } from './series.js';
 
-const row = (round: number, rounds = 1): Row => ({ round, rounds, loss: round, accuracy: null, examplesPerSecond: 1 });
+const row = (round: number, rounds = 1): Row => ({
+  round,
+  rounds,
+  values: { loss: round },
+  examplesPerSecond: 1,
+});
 const history = (...rounds: number[]) =>
   fromHistory([{ name: 'loss', points: rounds.map((round) => ({ round, rounds: 1, value: round, min: round, max: round })) }]);
-const drawn = (metrics: LiveMetrics): number[] => metrics.draw().loss.map(({ round }) => round);
+const drawn = (metrics: LiveMetrics): number[] => seriesOf(metrics.draw(), 'loss').map(({ round }) => round);
 
 describe('live metrics', () => {
   it('draws the history and what came since', () => {

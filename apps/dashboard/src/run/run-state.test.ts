@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import type { RunStatus } from '../graphql/operations.js';
+import type { RunPhase, RunStatus } from '../graphql/operations.js';
 import { endText, epochText, hasSpeed, isStalled, reasonsOf, scoresOf, workersAtWork } from './run-state.js';
 
 const progress = {
-  phase: 'training',
+  phase: 'training' as RunPhase,
   round: 75,
   totalRounds: 1000,
   epoch: 0,
@@ -15,6 +15,7 @@ const progress = {
   workers: 2,
   replicas: 4,
   waitingFor: null as string | null,
+  validation: null,
 };
 const run = (status: RunStatus, changed: Partial<typeof progress> = {}) => ({ status, progress: { ...progress, ...changed } });
 const plain = (text: string): string => text.replaceAll('\u202f', ' ');

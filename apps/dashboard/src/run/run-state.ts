@@ -6,14 +6,18 @@ import type { RunDetails } from './RunPage.js';
 import { isOver } from '../parts/status-table.js';
 import { accuracy, count, duration, loss } from '../text/format.js';
 import { plainText, sentence } from '../text/plain-text.js';
+import type { FiguresOf } from './measures.js';
+import { validationValues } from './series.js';
 
-type Progress = RunDetails['progress'];
+/** As lists of runs have it too. */
+type Progress = Omit<RunDetails['progress'], 'values'>;
+type Placed = Pick<RunDetails, 'status'> & { readonly progress: Progress };
 
 /** Rounds are being committed now, or should be. */
 const isTrained = ({ status }: Pick<RunDetails, 'status'>): boolean => status === 'RUNNING' || status === 'PAUSING';
 
 /** A run that is being trained, but has to wait for a worker or a server. */
-export const isStalled = (run: Pick<RunDetails, 'status' | 'progress'>): boolean =>
+export const isStalled = (run: Placed): boolean =>
   run.status === 'RUNNING' && plainText(run.progress.waitingFor) !== '' && run.progress.phase === 'waiting';
 
 /** Why the run is in its status, and what it waits for when that is more than the same said twice. */
@@ -43,7 +47,7 @@ export function epochText({ round, totalRounds, totalEpochs }: Pick<Progress, 'r
 const passes = (epochs: number): string => (epochs === 0 ? '0' : epochs < 0.1 ? epochs.toPrecision(1) : epochs.toFixed(1));
 
 /** What is at the end of the bar: how long it takes still, or what goes on instead. */
-export function endText(run: Pick<RunDetails, 'status' | 'progress'>): string {
+export function endText(run: Placed): string {
   const { status, progress } = run;
   if (isOver(status)) return '';
   if (status === 'PAUSED') return 'Paused';
@@ -56,29 +60,41 @@ export function endText(run: Pick<RunDetails, 'status' | 'progress'>): string {
 }
 
 /** Examples per second are of the present moment only while rounds are committed. */
-export const hasSpeed = (run: Pick<RunDetails, 'status' | 'progress'>): boolean => isTrained(run) && !isStalled(run);
+export const hasSpeed = (run: Placed): boolean => isTrained(run) && !isStalled(run);
 
 /** Workers that compute: a seat is kept for some seconds for a worker that is gone, so those that wait for one have none. */
-export const workersAtWork = (run: Pick<RunDetails, 'status' | 'progress'>): number =>
+export const workersAtWork = (run: Placed): number =>
   isStalled(run) && /\bworker\b/.test(run.progress.waitingFor ?? '') ? 0 : run.progress.workers;
+
+/** Whether the run measures its evaluation split while it trains. */
+export function isValidated(spec: unknown): boolean {
+  const { validation, earlyStopping, reduceLROnPlateau } = (spec ?? {}) as Readonly<Record<string, unknown>>;
+  return (validation ?? earlyStopping ?? reduceLROnPlateau) !== undefined;
+}
 
 export interface Scores {
   readonly loss: string;
   readonly accuracy: string;
   /** Of which examples the figures are: the evaluation split's are the result, the training's are of the last rounds alone. */
-  readonly of: 'evaluation' | 'training';
+  readonly of: FiguresOf;
 }
 
-/** The figures that stand for the run: those of the evaluation when it has one and is over. */
-export function scoresOf({
-  status,
-  result,
-  progress,
-}: Pick<RunDetails, 'status'> & {
+type Scored = Pick<RunDetails, 'status'> & {
   result: Pick<NonNullable<RunDetails['result']>, 'loss' | 'accuracy'> | null;
-  progress: Pick<Progress, 'loss' | 'accuracy'>;
-}): Scores {
-  const evaluated = isOver(status) && result !== null && (result.loss !== null || result.accuracy !== null);
-  const figures = evaluated ? result : progress;
-  return { loss: loss(figures.loss), accuracy: accuracy(figures.accuracy), of: evaluated ? 'evaluation' : 'training' };
+  progress: Pick<Progress, 'loss' | 'accuracy'> & { readonly validation?: unknown };
+};
+
+/** Whose figures stand for the run: those of the evaluation when it has one and is over, else of the newest validation, where there is one. */
+export function figuresOf({ status, result, progress }: Scored): FiguresOf {
+  if (isOver(status) && result !== null && (result.loss !== null || result.accuracy !== null)) return 'evaluation';
+  return validationValues(progress.validation).has('loss') ? 'validation' : 'training';
+}
+
+/** Loss and accuracy of them. */
+export function scoresOf(run: Scored): Scores {
+  const of = figuresOf(run);
+  const validated = validationValues(run.progress.validation);
+  if (of === 'validation') return { loss: loss(validated.get('loss')), accuracy: accuracy(validated.get('accuracy')), of };
+  const figures = of === 'evaluation' ? run.result! : run.progress;
+  return { loss: loss(figures.loss), accuracy: accuracy(figures.accuracy), of };
 }

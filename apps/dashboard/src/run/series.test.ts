@@ -6,6 +6,7 @@ import {
   fromHistory,
   indexAt,
   lastRound,
+  seriesOf,
   smoothed,
   thinned,
   withDetail,
@@ -14,14 +15,19 @@ import {
   type Row,
 } from './series.js';
 
-const row = (round: number, loss: number | null = round): Row => ({ round, rounds: 1, loss, accuracy: null, examplesPerSecond: 10 });
+const row = (round: number, loss: number | null = round): Row => ({
+  round,
+  rounds: 1,
+  values: { loss },
+  examplesPerSecond: 10,
+});
 const point = (round: number, value: number, rounds = 1): Point => ({ round, rounds, value, min: value, max: value });
 
 describe('series of metrics', () => {
   it('appends live rows behind the history and drops what it knows', () => {
     const history = fromHistory([{ name: 'loss', points: [point(3, 2, 4), point(7, 1, 4)] }]);
     const metrics = withRows(history, [row(6), row(7), row(8, 0.5)], 100);
-    expect(metrics.loss.map((p) => [p.round, p.value])).toEqual([
+    expect(seriesOf(metrics, 'loss').map((p) => [p.round, p.value])).toEqual([
       [3, 2],
       [7, 1],
       [8, 0.5],
@@ -43,10 +49,20 @@ describe('series of metrics', () => {
   });
   it('leaves out what a row does not have', () => {
     const metrics = withRows(NO_METRICS, [row(0, null), row(1, Number.NaN), row(2, 1)], 10);
-    expect(metrics.loss.map((p) => p.round)).toEqual([2]);
-    expect(metrics.accuracy).toEqual([]);
+    expect(seriesOf(metrics, 'loss').map((p) => p.round)).toEqual([2]);
+    expect(seriesOf(metrics, 'accuracy')).toEqual([]);
     expect(lastRound(metrics)).toBe(2);
     expect(lastRound(NO_METRICS)).toBe(-1);
+  });
+  it('has a line for each name that a row tells, in training and of validations, also for one that the history did not have', () => {
+    const told: Row = {
+      ...row(8, 0.5),
+      values: { loss: 0.5, price_r2Score: 0.9, auc: null },
+      validation: { values: { loss: 0.7, auc: '1' } },
+    };
+    const metrics = withRows(fromHistory([{ name: 'loss', points: [point(3, 2, 4)] }]), [told], 100);
+    expect([...metrics.keys()]).toEqual(['loss', 'price_r2Score', 'val_loss', 'examplesPerSecond']);
+    expect(seriesOf(metrics, 'val_loss')).toEqual([point(8, 0.7)]);
   });
   it('keeps its size bounded, its ends, its extremes, its rounds and its mean', () => {
     fc.assert(
@@ -73,10 +89,9 @@ describe('series of metrics', () => {
     expect(indexAt([], 3)).toBeUndefined();
   });
   it('takes finer points in place of coarse ones and loses none around them', () => {
-    const coarse = { ...NO_METRICS, loss: [point(3, 4, 4), point(7, 3, 4), point(11, 2, 4), point(15, 1, 4)] };
-    const detail = { ...NO_METRICS, loss: [4, 5, 6, 7, 8, 9, 10, 11].map((round) => point(round, 2.5)) };
-    const { loss } = withDetail(coarse, detail);
-    expect(loss.map(({ round }) => round)).toEqual([3, 4, 5, 6, 7, 8, 9, 10, 11, 15]);
+    const coarse = new Map([['loss', [point(3, 4, 4), point(7, 3, 4), point(11, 2, 4), point(15, 1, 4)]]]);
+    const detail = new Map([['loss', [4, 5, 6, 7, 8, 9, 10, 11].map((round) => point(round, 2.5))]]);
+    expect(seriesOf(withDetail(coarse, detail), 'loss').map(({ round }) => round)).toEqual([3, 4, 5, 6, 7, 8, 9, 10, 11, 15]);
     expect(withDetail(coarse, NO_METRICS)).toEqual(coarse);
   });
   it('smooths without a pull towards zero, and leaves a constant as it is', () => {
@@ -86,5 +101,11 @@ describe('series of metrics', () => {
   });
   it('writes a table with rounds from one', () => {
     expect(csvOf([point(3, 2, 4), point(4, 0.5)])).toBe('first_round,last_round,mean,lowest,highest\n1,4,2,2,2\n5,5,0.5,0.5,0.5\n');
+    const validation = [point(1, 7), point(2, 8)];
+    expect(
+      csvOf([point(3, 2, 4), point(4, 0.5)], validation)
+        .split('\n')
+        .slice(0, 3),
+    ).toEqual(['first_round,last_round,mean,lowest,highest,validation', '1,4,2,2,2,8', '5,5,0.5,0.5,0.5,']);
   });
 });

@@ -15,45 +15,67 @@ export interface Point {
 export interface Row {
   readonly round: number;
   readonly rounds: number;
-  readonly loss: number | null;
-  readonly accuracy: number | null;
+  /** Loss and metrics in training, by name. */
+  readonly values: unknown;
+  /** What was measured on the evaluation split in these rounds, if anything was. */
+  readonly validation?: unknown;
   readonly examplesPerSecond: number;
 }
 
-export const METRIC_NAMES = ['loss', 'accuracy', 'examplesPerSecond'] as const;
-export type MetricName = (typeof METRIC_NAMES)[number];
-export type MetricsByName = Readonly<Record<MetricName, readonly Point[]>>;
+/** In front of the name of what was measured on the evaluation split. */
+export const OF_VALIDATION = 'val_';
+export const SPEED = 'examplesPerSecond';
 
-export const NO_METRICS: MetricsByName = { loss: [], accuracy: [], examplesPerSecond: [] };
+/** By name, as the api calls them: `loss`, `val_loss`, `price_meanAbsoluteError`. */
+export type MetricsByName = ReadonlyMap<string, readonly Point[]>;
+export const NO_METRICS: MetricsByName = new Map();
+const NO_POINTS: readonly Point[] = [];
+
+export const seriesOf = (metrics: MetricsByName, name: string): readonly Point[] => metrics.get(name) ?? NO_POINTS;
 
 export function fromHistory(series: readonly { readonly name: string; readonly points: readonly Point[] }[]): MetricsByName {
-  const pointsOf = (name: MetricName): readonly Point[] =>
-    (series.find((found) => found.name === name)?.points ?? [])
-      .filter((point) => Number.isFinite(point.value))
-      .sort((a, b) => a.round - b.round);
-  return { loss: pointsOf('loss'), accuracy: pointsOf('accuracy'), examplesPerSecond: pointsOf('examplesPerSecond') };
+  return new Map(
+    series.map(({ name, points }) => [name, points.filter(({ value }) => Number.isFinite(value)).sort((a, b) => a.round - b.round)]),
+  );
 }
 
 /** The last round that is known; where a subscription goes on. -1 when there is none. */
-export function lastRound(metrics: MetricsByName): number {
-  return Math.max(-1, ...METRIC_NAMES.map((name) => metrics[name].at(-1)?.round ?? -1));
-}
+export const lastRound = (metrics: MetricsByName): number =>
+  Math.max(-1, ...[...metrics.values()].map((points) => points.at(-1)?.round ?? -1));
 
 /** Rows of rounds that are known already are dropped: a reconnect may bring them again. */
 export function withRows(metrics: MetricsByName, rows: readonly Row[], maxPoints: number): MetricsByName {
-  const extended = (name: MetricName): readonly Point[] => {
-    const points = metrics[name];
+  const named = rows.map((row) => ({ row, values: valuesOf(row) }));
+  const names = new Set([...metrics.keys(), ...named.flatMap(({ values }) => [...values.keys()])]);
+  const extended = (name: string): readonly Point[] => {
+    const points = seriesOf(metrics, name);
     let last = points.at(-1)?.round ?? -1;
     const fresh: Point[] = [];
-    for (const row of rows) {
-      const value = row[name];
-      if (row.round <= last || value === null || !Number.isFinite(value)) continue;
+    for (const { row, values } of named) {
+      const value = values.get(name);
+      if (row.round <= last || value === undefined) continue;
       last = row.round;
       fresh.push({ round: row.round, rounds: Math.max(1, row.rounds), value, min: value, max: value });
     }
     return fresh.length === 0 ? points : thinned([...points, ...fresh], maxPoints);
   };
-  return { loss: extended('loss'), accuracy: extended('accuracy'), examplesPerSecond: extended('examplesPerSecond') };
+  return new Map([...names].map((name) => [name, extended(name)]));
+}
+
+/** Numbers by name as the api sends them; what is unknown is left out. */
+export function numbersOf(values: unknown): ReadonlyMap<string, number> {
+  const entries = Object.entries((values ?? {}) as Readonly<Record<string, unknown>>);
+  return new Map(entries.filter((entry): entry is [string, number] => Number.isFinite(entry[1])));
+}
+
+/** What a validation has measured, by name; nothing where it is none. */
+export const validationValues = (validation: unknown): ReadonlyMap<string, number> =>
+  numbersOf(((validation ?? {}) as { readonly values?: unknown }).values);
+
+function valuesOf({ values, validation, examplesPerSecond }: Row): ReadonlyMap<string, number> {
+  const validated = [...validationValues(validation)].map(([name, value]): [string, number] => [`${OF_VALIDATION}${name}`, value]);
+  const speed: [string, number][] = Number.isFinite(examplesPerSecond) ? [[SPEED, examplesPerSecond]] : [];
+  return new Map([...numbersOf(values), ...validated, ...speed]);
 }
 
 export function thinned(points: readonly Point[], maxPoints: number): readonly Point[] {
@@ -86,13 +108,14 @@ export function indexAt(points: readonly Point[], round: number): number | undef
 
 /** Finer points in place of the coarse ones between two of them: what lies before and behind stays. */
 export function withDetail(coarse: MetricsByName, detail: MetricsByName): MetricsByName {
-  const joined = (name: MetricName): readonly Point[] => {
-    const [first, last] = [detail[name][0], detail[name].at(-1)];
-    if (!first || !last) return coarse[name];
-    const before = coarse[name].filter(({ round }) => round <= first.round - first.rounds);
-    return [...before, ...detail[name], ...coarse[name].filter(({ round }) => round > last.round)];
+  const joined = (name: string): readonly Point[] => {
+    const [points, finer] = [seriesOf(coarse, name), seriesOf(detail, name)];
+    const [first, last] = [finer[0], finer.at(-1)];
+    if (!first || !last) return points;
+    const before = points.filter(({ round }) => round <= first.round - first.rounds);
+    return [...before, ...finer, ...points.filter(({ round }) => round > last.round)];
   };
-  return { loss: joined('loss'), accuracy: joined('accuracy'), examplesPerSecond: joined('examplesPerSecond') };
+  return new Map([...coarse.keys()].map((name) => [name, joined(name)]));
 }
 
 /**
@@ -110,8 +133,21 @@ export function smoothed(points: readonly Point[], weight: number): number[] {
   });
 }
 
-/** The points as a file that spreadsheets read; rounds are counted from one. */
-export function csvOf(points: readonly Point[]): string {
-  const lines = points.map(({ round, rounds, value, min, max }) => [round - rounds + 2, round + 1, value, min, max].join(','));
-  return `${['first_round,last_round,mean,lowest,highest', ...lines].join('\n')}\n`;
+/** The newest validation up to a point. */
+export const validatedAt = (validation: readonly Point[], { round }: Point): Point | undefined =>
+  validation.findLast((each) => each.round <= round);
+
+/** The points as a file that spreadsheets read; rounds are counted from one. Beside each what was measured on the evaluation split in its rounds. */
+export function csvOf(points: readonly Point[], validation: readonly Point[] = NO_POINTS): string {
+  const isValidated = validation.length > 0;
+  const lines = points.map((point) => {
+    const { round, rounds, value, min, max } = point;
+    const validated = isValidated ? [validatedWithin(validation, point)?.value ?? ''] : [];
+    return [round - rounds + 2, round + 1, value, min, max, ...validated].join(',');
+  });
+  return `${[`first_round,last_round,mean,lowest,highest${isValidated ? ',validation' : ''}`, ...lines].join('\n')}\n`;
 }
+
+/** The validation in the rounds of a point, the newest of several. */
+export const validatedWithin = (validation: readonly Point[], { round, rounds }: Point): Point | undefined =>
+  validation.findLast((each) => each.round <= round && each.round > round - rounds);

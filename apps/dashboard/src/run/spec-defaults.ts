@@ -6,10 +6,7 @@ type Json = Readonly<Record<string, unknown>>;
 
 export const SPEC_DEFAULTS: Json = {
   name: 'run',
-  model: 'mlp',
   dataset: 'mnist',
-  loss: 'sparseCategoricalCrossentropy',
-  metrics: ['accuracy'],
   optimizer: { name: 'momentum', learningRate: 0.05, momentum: 0.9, nesterov: false },
   globalBatch: 256,
   replicas: 4,
@@ -39,10 +36,36 @@ export const OPTIMIZER_DEFAULTS: Readonly<Record<string, Json>> = {
   sgd: { name: 'sgd', learningRate: 0.1 },
   momentum: { name: 'momentum', learningRate: 0.05, momentum: 0.9, nesterov: false },
   adam: { name: 'adam', learningRate: 0.001, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 },
+  rmsprop: { name: 'rmsprop', learningRate: 0.001, rho: 0.9, momentum: 0, epsilon: 1e-7, centered: false },
+  adamw: { name: 'adamw', learningRate: 0.001, beta1: 0.9, beta2: 0.999, epsilon: 1e-7, weightDecay: 0.004 },
+  amsgrad: { name: 'amsgrad', learningRate: 0.001, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 },
+  adamax: { name: 'adamax', learningRate: 0.001, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 },
+  nadam: { name: 'nadam', learningRate: 0.001, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 },
+  adagrad: { name: 'adagrad', learningRate: 0.001, initialAccumulator: 0.1, epsilon: 1e-7 },
+  adadelta: { name: 'adadelta', learningRate: 0.001, rho: 0.95, epsilon: 1e-7 },
+  ftrl: { name: 'ftrl', learningRate: 0.001, initialAccumulator: 0.1, l1: 0, l2: 0, l2Shrinkage: 0, beta: 0 },
+  lion: { name: 'lion', learningRate: 0.001, beta1: 0.9, beta2: 0.99 },
+  lamb: { name: 'lamb', learningRate: 0.001, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 },
+  lars: { name: 'lars', learningRate: 0.1, momentum: 0.9, trustCoefficient: 0.001, epsilon: 1e-7, weightDecay: 0.0001 },
 };
 
 /** When an augmentation is asked for. */
 export const AUGMENTATION_DEFAULTS: Json = { shiftPixels: 0, rotateDegrees: 0, zoom: 0, mirror: false };
+
+/** When `learningRate` is given. */
+export const LEARNING_RATE_DEFAULTS: Json = {
+  scaling: 'none',
+  baseBatch: 256,
+  schedule: 'constant',
+  factor: 0.1,
+  endFactor: 0,
+  power: 1,
+  periodGrowth: 2,
+  restartFactor: 1,
+  riseShare: 0.3,
+  startDivisor: 25,
+  endDivisor: 10_000,
+};
 
 /** Fields of `strategy` that mean something in some modes only. */
 export const MODES_OF_FIELD: Readonly<Record<string, readonly string[]>> = {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { MODES, augmentationSchema, parseRunSpec } from '@paceline/spec';
+import { MODES, augmentationSchema, learningRateSchema, parseRunSpec } from '@paceline/spec';
 import { parse } from 'yaml';
-import { AUGMENTATION_DEFAULTS, OPTIMIZER_DEFAULTS, SPEC_DEFAULTS } from './spec-defaults.js';
+import { AUGMENTATION_DEFAULTS, LEARNING_RATE_DEFAULTS, OPTIMIZER_DEFAULTS, SPEC_DEFAULTS } from './spec-defaults.js';
 import { modelName, optimizerName, setFields, specFacts } from './spec-facts.js';
 import { toYaml } from './yaml.js';
 
@@ -22,17 +22,33 @@ const shown = (spec: unknown, isSet: boolean) =>
 describe('the defaults of the page', () => {
   it('are those of the schema', () => {
     expect(SPEC_DEFAULTS).toEqual(specOf({}));
-    for (const name of ['sgd', 'momentum', 'adam']) expect(OPTIMIZER_DEFAULTS[name]).toEqual(specOf({ optimizer: { name } }).optimizer);
+    for (const name of Object.keys(OPTIMIZER_DEFAULTS)) expect(OPTIMIZER_DEFAULTS[name]).toEqual(specOf({ optimizer: { name } }).optimizer);
+    expect(LEARNING_RATE_DEFAULTS).toEqual(learningRateSchema.parse({}));
     expect({ ...AUGMENTATION_DEFAULTS, mirror: true }).toEqual(augmentationSchema.parse({ mirror: true }));
   });
 });
 
 describe('spec facts', () => {
+  it('tells dataset, schedule, frozen variables and the run that a fine-tuning begins with', () => {
+    const spec = Object.assign(
+      specOf({
+        dataset: `flowers@${'0123456789abcdef'.repeat(4)}`,
+        learningRate: { warmupRounds: 30, schedule: 'cosine' },
+        weights: { run: '01a205e9-5749-729c-8cef-9bcbf81f97aa', round: 500, reinitialize: ['dense_2/*'] },
+        freeze: ['conv2d_1', 'dense_*'],
+      }),
+    );
+    expect(shown(spec, true)).toEqual({
+      Dataset: 'flowers@0123456789ab',
+      'Rate schedule': 'cosine, warmup rounds 30',
+      'Begins with weights of': 'run 01a205e9-5749-729c-8cef-9bcbf81f97aa, round 500; begin anew: dense_2/*',
+      'Frozen variables': 'conv2d_1, dense_*',
+    });
+  });
   it('tells what was set from what is so by default', () => {
     const spec = specOf({ name: 'x', optimizer: { name: 'adam', learningRate: 0.01 }, strategy: { kind: 'parameter-server', servers: 2 } });
     expect(shown(spec, true)).toEqual({ Optimizer: 'adam', 'Learning rate': '0.01', 'Parameter servers': '2' });
     expect(shown(spec, false)).toMatchObject({
-      Model: 'mlp',
       'Beta 1': '0.9',
       Mode: 'sync',
       'Global batch': '256',

@@ -3,7 +3,7 @@
  * nothing in the run's mode are left out. The spec comes from the server as JSON; nothing about its shape is taken for granted.
  */
 import { plainText } from '../text/plain-text.js';
-import { AUGMENTATION_DEFAULTS, MODES_OF_FIELD, OPTIMIZER_DEFAULTS, SPEC_DEFAULTS } from './spec-defaults.js';
+import { AUGMENTATION_DEFAULTS, LEARNING_RATE_DEFAULTS, MODES_OF_FIELD, OPTIMIZER_DEFAULTS, SPEC_DEFAULTS } from './spec-defaults.js';
 
 type Json = Readonly<Record<string, unknown>>;
 const isObject = (value: unknown): value is Json => value !== null && typeof value === 'object' && !Array.isArray(value);
@@ -24,6 +24,8 @@ export function optimizerName(spec: unknown): string {
   return [plainText(name, 40), typeof learningRate === 'number' ? String(learningRate) : ''].filter(Boolean).join(' ');
 }
 
+export const WEIGHTS_LABEL = 'Begins with weights of';
+
 const LABELS: Readonly<Record<string, string>> = {
   globalBatch: 'Global batch',
   dropRemainder: 'Drop remainder',
@@ -41,6 +43,8 @@ const LABELS: Readonly<Record<string, string>> = {
   accumulate: 'Micro-batches per step',
   beta1: 'Beta 1',
   beta2: 'Beta 2',
+  freeze: 'Frozen variables',
+  weights: WEIGHTS_LABEL,
 };
 
 /** These are objects whose fields stand for themselves; of the others the name says the most. */
@@ -62,6 +66,9 @@ export function specFacts(spec: unknown): readonly SpecFact[] {
     .flatMap(([name, value]): SpecFact[] => {
       const usual = defaultOf(name, value);
       if (name === 'model') return [{ label: 'Model', value: modelName(spec), isSet: !isSame(value, usual) }];
+      if (name === 'learningRate' && isObject(value)) return [{ label: 'Rate schedule', value: scheduleText(value), isSet: true }];
+      if (name === 'dataset') return [{ label: 'Dataset', value: datasetText(value), isSet: !isSame(value, usual) }];
+      if (name === 'weights' && isObject(value)) return [{ label: labelOf(name), value: weightsText(value), isSet: true }];
       if (!OPENED.has(name) || !isObject(value)) return [{ label: labelOf(name), value: written(value), isSet: !isSame(value, usual) }];
       return Object.entries(value)
         .filter(([field]) => isMeant(name, field, mode))
@@ -71,6 +78,23 @@ export function specFacts(spec: unknown): readonly SpecFact[] {
           isSet: !isSame(inner, object(field === 'name' ? SPEC_DEFAULTS[name] : usual)[field]),
         }));
     });
+}
+
+/** What differs from a constant rate: "cosine, warmup rounds 30". */
+function scheduleText(given: Json): string {
+  const told = Object.entries(given).filter(([field, value]) => field !== 'schedule' && !isSame(value, LEARNING_RATE_DEFAULTS[field]));
+  return [written(given['schedule']), ...told.map(([field, value]) => `${spaced(field)} ${written(value)}`)].filter(Boolean).join(', ');
+}
+
+/** A version in as many digits as tell it apart. */
+const datasetText = (given: unknown): string => written(given).replace(/@([0-9a-f]{12})[0-9a-f]+$/, '@$1');
+
+/** "run 0198…, round 500; anew: dense_2/*" */
+function weightsText({ run, upload, round, reinitialize }: Json): string {
+  const place = round === undefined ? '' : `, round ${written(round)}`;
+  const anew = Array.isArray(reinitialize) && reinitialize.length > 0 ? `; begin anew: ${written(reinitialize)}` : '';
+  if (upload !== undefined) return `an uploaded file, ${written(upload).slice(0, 12)}${anew}`;
+  return `run ${written(run)}${place}${anew}`;
 }
 
 /** The spec without what is so anyway: as a file it asks for the same run. */

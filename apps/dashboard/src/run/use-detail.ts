@@ -1,11 +1,10 @@
 /** The points of the zoomed part of a run, as fine as the server has them for so many points. */
-import { useEffect, useMemo, useState } from 'react';
+import { useEffect, useMemo, useRef, useState } from 'react';
 import { asFault } from '../graphql/api-fault.js';
-import { Metrics } from '../graphql/operations.js';
 import { useApi } from '../session/api-context.js';
+import { askMetrics } from './ask-metrics.js';
 import type { Span } from './chart-scale.js';
-import { METRIC_NAMES, fromHistory, withDetail, type MetricsByName } from './series.js';
-import { MAX_POINTS } from './use-metrics.js';
+import { withDetail, type MetricsByName } from './series.js';
 
 interface Detail {
   readonly of: string;
@@ -15,6 +14,8 @@ interface Detail {
 /** @param attempt what was measured belongs to it: a new one may have gone back to an earlier round */
 export function useDetail(runId: string, attempt: number, coarse: MetricsByName, zoom: Span | undefined): MetricsByName {
   const { ask, onFault } = useApi();
+  const named = useRef<readonly string[]>([]);
+  named.current = [...coarse.keys()];
   const [detail, setDetail] = useState<Detail>();
   const of = zoom ? `${runId} ${attempt} ${zoom.join(' ')}` : '';
   const [from, to] = zoom ?? [];
@@ -24,8 +25,8 @@ export function useDetail(runId: string, attempt: number, coarse: MetricsByName,
     const controller = new AbortController();
     // Rounds are counted from 0 there: the one that stands at `from` begins what is asked for.
     const span = { fromRound: from, toRound: to - 1 };
-    ask(Metrics, { id: runId, names: METRIC_NAMES, maxPoints: MAX_POINTS, ...span }, controller.signal)
-      .then(({ run }) => void (run && setDetail({ of, metrics: fromHistory(run.metrics) })))
+    askMetrics(ask, { id: runId, names: named.current, ...span }, controller.signal)
+      .then((metrics) => setDetail({ of, metrics }))
       // The coarse points stay, and the header tells of an api that is away.
       .catch((error: unknown) => void (controller.signal.aborted || onFault(asFault(error))));
     return () => controller.abort();

@@ -1,29 +1,34 @@
-import { useEffect, useState } from 'react';
-import { ApiFault, asFault } from '../graphql/api-fault.js';
-import { Metrics, RunMetrics, type RunMetricsResult } from '../graphql/operations.js';
+import { useEffect, useRef, useState } from 'react';
+import { asFault } from '../graphql/api-fault.js';
+import { RunMetrics, type RunMetricsResult } from '../graphql/operations.js';
 import { follow, pauseUntilNudged } from '../live/follow.js';
 import { preceded } from '../live/preceded.js';
 import { useApi, type Api } from '../session/api-context.js';
+import { askMetrics, MAX_POINTS } from './ask-metrics.js';
 import { LiveMetrics } from './live-metrics.js';
-import { METRIC_NAMES, NO_METRICS, fromHistory, type MetricsByName } from './series.js';
+import { NO_METRICS, type MetricsByName } from './series.js';
 
-export const MAX_POINTS = 300;
 /** Charts are drawn at most this often; rows in between wait. */
 const DRAW_EVERY_MS = 200;
 const HISTORY_EVERY_MS = 15_000;
 const LAST_WORDS_MS = 3_000;
 const CHANNEL = 'metrics';
 
-/** @param attempt a new attempt may have gone back to an earlier round, so it starts from the history again */
-export function useMetrics(runId: string, attempt: number): MetricsByName {
+/**
+ * @param attempt a new attempt may have gone back to an earlier round, so it starts from the history again
+ * @param names of the series; what the run measures beside them comes with its rows, and is asked for with the next history
+ */
+export function useMetrics(runId: string, attempt: number, names: readonly string[]): MetricsByName {
   const api = useApi();
+  const wanted = useRef(names);
+  wanted.current = names;
   const [metrics, setMetrics] = useState<MetricsByName>(NO_METRICS);
 
   useEffect(() => {
     const controller = new AbortController();
     const held = new LiveMetrics(MAX_POINTS);
     const timer = setInterval(() => setMetrics(held.draw()), DRAW_EVERY_MS);
-    followMetrics(api, runId, held, controller.signal)
+    followMetrics(api, { runId, names: () => wanted.current }, held, controller.signal)
       // The page itself says why a run cannot be shown; without metrics its charts stay empty.
       .catch((error: unknown) => void (controller.signal.aborted || api.onFault(asFault(error))))
       .finally(() => {
@@ -41,12 +46,15 @@ export function useMetrics(runId: string, attempt: number): MetricsByName {
 }
 
 /** Ends when the run is over, with its whole history. @throws ApiFault */
-async function followMetrics({ ask, live, connection }: Api, runId: string, held: LiveMetrics, signal: AbortSignal): Promise<void> {
+async function followMetrics(
+  { ask, live, connection }: Api,
+  { runId, names }: { readonly runId: string; readonly names: () => readonly string[] },
+  held: LiveMetrics,
+  signal: AbortSignal,
+): Promise<void> {
   const load = async (): Promise<void> => {
     held.asking(performance.now());
-    const answer = await ask(Metrics, { id: runId, names: METRIC_NAMES, maxPoints: MAX_POINTS }, signal);
-    if (!answer.run) throw new ApiFault('REFUSED', 'There is no such run.');
-    held.answered(fromHistory(answer.run.metrics));
+    held.answered(await askMetrics(ask, { id: runId, names: names() }, signal));
   };
   const followed = {
     open: () => preceded(load, () => live.subscribe(RunMetrics, { runId, afterRound: held.afterRound })),

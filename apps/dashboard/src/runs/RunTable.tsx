@@ -93,7 +93,7 @@ function Progress({ run: { name, status, progress } }: { run: ListedRun }): Reac
 
 /** A figure of the training stands beside one of the evaluation, so it is marked. */
 function Score({ name, label, value, of }: { name: string; label: string; value: string; of: Scores['of'] }): ReactNode {
-  const whose = of === 'evaluation' ? 'on the evaluation split' : 'in training, of the newest rounds: not comparable with an evaluation';
+  const whose = of !== 'training' ? 'on the evaluation split' : 'in training, of the newest rounds: not comparable with an evaluation';
   return (
     <td role="cell" className={`c-${name}`} data-label={label} title={value === DASH ? undefined : `${label} ${whose}`}>
       {value}

@@ -9,6 +9,7 @@
  */
 import { useCallback, useEffect, useMemo, useState, type ReactNode } from 'react';
 import { asFault, type ApiFault } from '../graphql/api-fault.js';
+import { HeldAnswers } from '../graphql/held-answers.js';
 import { openLive } from '../graphql/live.js';
 import { Viewer, type ViewerResult } from '../graphql/operations.js';
 import { request } from '../graphql/request.js';
@@ -18,6 +19,7 @@ import { ApiContext, type Api } from './api-context.js';
 import { downloadFile } from './download.js';
 import { forgetKey, readKey, takeKeyFromAddress, writeKey, type StoredKey } from './key-store.js';
 import { SignIn } from './SignIn.js';
+import { uploadFile } from './upload.js';
 
 const CHECK_AGAIN_MS = 2_000;
 
@@ -96,19 +98,20 @@ async function check({ tried, typed, trouble }: Extract<State, { at: 'CHECKING' 
 
 function SignedIn({ apiKey, end, children }: { apiKey: string; end: (fault?: ApiFault) => void; children: ReactNode }): ReactNode {
   const connection = useMemo(() => new Connection(), []);
-  const api = useMemo<Api>(
-    () => ({
-      ask: (operation, variables, signal) => request(apiKey, operation, variables, signal),
+  const api = useMemo<Api>(() => {
+    const held = new HeldAnswers();
+    return {
+      ask: (operation, variables, signal) => request(apiKey, operation, variables, signal, held),
       download: (path) => downloadFile(apiKey, path),
+      upload: (file, onSent, signal) => uploadFile(apiKey, file, onSent, signal),
       connection,
       live: openLive(apiKey, connection),
       onFault: (fault) => {
         if (fault.kind === 'UNAUTHENTICATED') end(fault);
         return fault.kind === 'UNAUTHENTICATED';
       },
-    }),
-    [apiKey, connection, end],
-  );
+    };
+  }, [apiKey, connection, end]);
   useEffect(() => () => api.live.close(), [api]);
   return <ApiContext value={api}>{children}</ApiContext>;
 }

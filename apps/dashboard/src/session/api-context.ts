@@ -10,6 +10,8 @@ export interface Api {
   readonly ask: <Result, Variables>(operation: Operation<Result, Variables>, variables: Variables, signal?: AbortSignal) => Promise<Result>;
   /** Fetches a file of the api with the key. @throws ApiFault */
   readonly download: (path: string) => Promise<Blob>;
+  /** Sends a file for an import. @returns its id @throws ApiFault; when `signal` is aborted, the signal's reason */
+  readonly upload: (file: File, onSent: (bytes: number) => void, signal: AbortSignal) => Promise<string>;
   readonly live: Live;
   readonly connection: Connection;
   /** Ends the session when the key is not accepted any more; true when it did. */

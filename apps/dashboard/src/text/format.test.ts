@@ -1,13 +1,39 @@
 import { describe, expect, it } from 'vitest';
-import { accuracy, age, bytes, compact, count, dateAndTime, duration, loss, percent, ranges, rate, shortTime, zoneAt } from './format.js';
+import {
+  accuracy,
+  age,
+  bytes,
+  compact,
+  count,
+  dateAndTime,
+  duration,
+  loss,
+  percent,
+  ranges,
+  rate,
+  share,
+  shortTime,
+  value,
+  zoneAt,
+} from './format.js';
 
 const plain = (text: string): string => text.replaceAll('\u202f', ' ');
 
 describe('numbers', () => {
   it('shows a dash for what is missing or not finite', () => {
-    for (const format of [count, compact, loss, accuracy, percent, rate, duration, bytes]) {
+    for (const format of [count, compact, loss, accuracy, percent, share, rate, duration, bytes]) {
       for (const missing of [null, undefined, Number.NaN, Number.POSITIVE_INFINITY]) expect(format(missing)).toBe('–');
     }
+  });
+  it('writes values of data without a comma in a year', () => {
+    expect([1956, 436_804.2, 0.031_421, 1e-7, 2.5e12, 12_345].map(value)).toEqual([
+      '1956',
+      '436,804',
+      '0.03142',
+      '1.00e-7',
+      '2.50e+12',
+      '12,345',
+    ]);
   });
   it('keeps three significant digits of a loss', () => {
     expect([2.302585, 0.0421337, 0.5, 0, 0.00012345, 1.23e-7, 150.26, 3.2e9].map(loss)).toEqual([
@@ -26,6 +52,7 @@ describe('numbers', () => {
     expect(plain(percent(1))).toBe('100 %');
     expect(plain(percent(1.7))).toBe('100 %');
     expect(plain(accuracy(0.97842))).toBe('97.84 %');
+    expect([0, 0.5, 0.9996, 1].map((part) => plain(share(part)))).toEqual(['0.0 %', '50.0 %', '99.9 %', '100.0 %']);
   });
   it('groups and shortens', () => {
     expect(count(182_272.4)).toBe('182,272');

@@ -12,6 +12,17 @@ export function count(value: Maybe): string {
   return isNumber(value) ? whole.format(value) : DASH;
 }
 
+const digits4 = new Intl.NumberFormat('en-US', { maximumSignificantDigits: 4 });
+
+/** A value of somebody's data, whose unit is not known: 1956, 0.03142, 436,800, 1.2e-7. A year has no comma. */
+export function value(given: Maybe): string {
+  if (!isNumber(given)) return DASH;
+  const size = Math.abs(given);
+  if (Number.isInteger(given) && size < 1e9) return size < 10_000 ? String(given) : whole.format(given);
+  if (size < 1e-4 || size >= 1e9) return given.toExponential(2);
+  return size >= 10_000 ? whole.format(given) : digits4.format(given).replace(',', '');
+}
+
 /** 235K, 1.2M: where room is short */
 export function compact(value: Maybe): string {
   return isNumber(value) ? short.format(value) : DASH;
@@ -29,6 +40,13 @@ export function loss(value: Maybe): string {
 /** A fraction as a percentage with two decimals: 97.84 % */
 export function accuracy(value: Maybe): string {
   return isNumber(value) ? `${(value * 100).toFixed(2)}\u202f%` : DASH;
+}
+
+/** A fraction as a percentage with one decimal, which is 100 only when it is all: 97.8 % */
+export function share(fraction: Maybe): string {
+  if (!isNumber(fraction)) return DASH;
+  const tenths = Math.round(fraction * 1000);
+  return `${((fraction < 1 ? Math.min(999, tenths) : tenths) / 10).toFixed(1)}\u202f%`;
 }
 
 /** A fraction as a whole percentage, never 100 before all is done. */

@@ -1,7 +1,7 @@
 /**
  * Dilated convolutions, which tf.js computes and cannot differentiate. A convolution with holes is one without whose filter has zeros in
  * between, so the filter is spread and everything else, gradients and kernels of all engines, is that of a plain convolution. It costs as
- * much as the larger filter. Here too: what tf.js's layers leave of their settings (the dilation of DepthwiseConv2D, the pointwise
+ * much as the larger filter. Here too: what tf.js's layers leave of their settings (causal padding of Conv1D, the dilation of DepthwiseConv2D, the pointwise
  * initializer of SeparableConv2D, its bias with channels first).
  */
 import * as tf from '@tensorflow/tfjs-core';
@@ -14,6 +14,7 @@ interface ConvInternals {
   kernelSize: number[];
   dilationRate: number | number[];
   dataFormat: string;
+  padding: string;
   pointwiseInitializer: unknown;
   kernel: Readable;
   depthwiseKernel: Readable;
@@ -72,6 +73,32 @@ function dilating(stock: LayerClass, filter: Filter): LayerClass {
   };
 }
 
+/** Causal: a step sees itself and what came before. tf.js knows the word and has no kernel for it; zeros in front of the sequence are the same. */
+function causal(stock: LayerClass): LayerClass {
+  return class extends stock {
+    static override readonly className = stock.className;
+    override computeOutputShape(inputShape: Shape | Shape[]): Shape | Shape[] {
+      const layer = this as unknown as ConvInternals;
+      if (layer.padding !== 'causal') return super.computeOutputShape(inputShape) as Shape;
+      return during(layer, { padding: 'same' }, () => super.computeOutputShape(inputShape)) as Shape;
+    }
+    override call(inputs: tf.Tensor | tf.Tensor[], kwargs: Record<string, unknown>): tf.Tensor | tf.Tensor[] {
+      const layer = this as unknown as ConvInternals;
+      if (layer.padding !== 'causal') return super.call(inputs, kwargs);
+      const rows = Array.isArray(inputs) ? inputs[0]! : inputs;
+      const before = (layer.kernelSize[0]! - 1) * ratesOf(layer)[0]!;
+      return tf.tidy(() => {
+        const padded = tf.pad(rows, [
+          [0, 0],
+          [before, 0],
+          [0, 0],
+        ]);
+        return during(layer, { padding: 'valid' }, () => super.call(padded, kwargs));
+      });
+    }
+  };
+}
+
 /** tf.js computes the shape as if there were no dilation. */
 function shapedByDilation(stock: LayerClass): LayerClass {
   return class extends stock {
@@ -114,7 +141,7 @@ function initializerOf(config: unknown): unknown {
 }
 
 export function registerDilated(): void {
-  replaceClass('Conv1D', (stock) => dilating(stock, 'kernel'));
+  replaceClass('Conv1D', (stock) => causal(dilating(stock, 'kernel')));
   replaceClass('Conv2D', (stock) => dilating(stock, 'kernel'));
   replaceClass('DepthwiseConv2D', (stock) => shapedByDilation(dilating(stock, 'depthwiseKernel')));
   replaceClass('SeparableConv2D', (stock) => wholeSeparable(dilating(stock, 'depthwiseKernel')));

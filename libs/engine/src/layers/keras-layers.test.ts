@@ -40,6 +40,18 @@ describe.each(['wasm', 'cpu'] as const)('on %s', (name) => {
     backend.activate();
   });
 
+  it('a causal Conv1D sees what came before, with holes too', () => {
+    const stepsOf = (config: Config): number[] => {
+      const { model, weights } = layerOf('Conv1D', { filters: 1, kernel_size: 3, padding: 'causal', use_bias: false, ...config }, [4, 1]);
+      weights[0]!.variable!.write(tf.tensor3d([1, 10, 100], [3, 1, 1]));
+      expect(model.outputs[0]!.shape.slice(1)).toEqual([config['strides'] === 2 ? 2 : 4, 1]);
+      return [...tf.tidy(() => model.apply(tf.tensor3d([1, 2, 3, 4], [1, 4, 1])) as tf.Tensor).dataSync()];
+    };
+    expect(stepsOf({})).toEqual([100, 210, 321, 432]);
+    expect(stepsOf({ strides: 2 })).toEqual([100, 321]);
+    expect(stepsOf({ dilation_rate: 2 })).toEqual([100, 200, 310, 420]);
+  });
+
   const relu = (slope: number, threshold: number, max: number) => (x: number) =>
     x >= max ? max : x >= threshold ? x : slope * (x - threshold);
   it.each<[Config, (x: number) => number]>([
@@ -122,6 +134,123 @@ describe.each(['wasm', 'cpu'] as const)('on %s', (name) => {
       graphOf('Activation', { activation: 'hard_sigmoid' }, '2.15.0').y,
       X.map((x) => Math.min(1, Math.max(0, 0.2 * x + 0.5))),
     );
+  });
+
+  it.each([
+    ['GlobalAveragePooling1D', [2, 3], [1, 3], [2.5, 3.5, 4.5]],
+    ['GlobalMaxPooling1D', [2, 3], [1, 3], [4, 5, 6]],
+    ['GlobalAveragePooling2D', [2, 1, 3], [1, 1, 3], [2.5, 3.5, 4.5]],
+    ['GlobalMaxPooling2D', [2, 1, 3], [1, 1, 3], [4, 5, 6]],
+    ['GlobalMaxPooling2D', [3, 2, 1], [3, 1, 1], [2, 4, 6]],
+  ])('%s of %j with keepdims leaves %j', (name, shape, kept, want) => {
+    const config = name.endsWith('2D') && kept[0] === 3 ? { data_format: 'channels_first' } : {};
+    const { model } = layerOf(name, { keepdims: true, ...config }, shape);
+    const got = model.apply(tf.reshape(tf.range(1, 7), [1, ...shape])) as tf.Tensor;
+    expect([got.shape, model.outputs[0]!.shape]).toEqual([
+      [1, ...kept],
+      [null, ...kept],
+    ]);
+    expect([...got.dataSync()]).toEqual(want);
+  });
+
+  it.each([
+    ['same', 2, 3],
+    ['valid', 3, 4],
+    ['valid', 3, 2],
+    ['same', 1, 5],
+  ])('Conv1DTranspose with padding %s, strides %d and a kernel of %d spreads each step by its formula', (padding, strides, size) => {
+    const { model, weights } = layerOf('Conv1DTranspose', { filters: 2, kernel_size: size, strides, padding }, [4, 3]);
+    const values = (shape: number[], seed: number): tf.Tensor =>
+      tf.sin(tf.mul(seed, tf.reshape(tf.range(1, 1 + tf.util.sizeFromShape(shape)), shape)));
+    const [x, kernel, bias] = [values([1, 4, 3], 1), values([size, 2, 3], 2), values([2], 3)];
+    weights.forEach(({ variable }, i) => variable!.write([kernel, bias][i]!));
+    const steps = padding === 'same' ? 4 * strides : 4 * strides + Math.max(size - strides, 0);
+    const before = padding === 'same' ? Math.floor(Math.max(size - strides, 0) / 2) : 0;
+    const [given, weight, added] = [x, kernel, bias].map((one) => one.arraySync()) as [number[][][], number[][][], number[]];
+    const want = Array.from({ length: steps }, (_, at) =>
+      added.map((own, filter) => {
+        let sum = own;
+        for (let step = 0; step < 4; step++) {
+          const place = weight[at + before - step * strides]?.[filter];
+          if (place) sum += place.reduce((total, one, channel) => total + one * given[0]![step]![channel]!, 0);
+        }
+        return sum;
+      }),
+    ).flat();
+    const got = model.apply(x) as tf.Tensor;
+    expect([got.shape, model.outputs[0]!.shape]).toEqual([
+      [1, steps, 2],
+      [null, steps, 2],
+    ]);
+    got.dataSync().forEach((value, i) => expect(value).toBeCloseTo(want[i]!, 5));
+  });
+
+  it.each([
+    [{ mean: [1, -2], variance: [4, 0] }, (x: number, i: number) => (x - [1, -2][i % 2]!) / [2, 1e-7][i % 2]!],
+    [{ mean: [1, -2], variance: [4, 9], invert: true }, (x: number, i: number) => [1, -2][i % 2]! + x * [2, 3][i % 2]!],
+    [{ mean: 3, variance: 4, axis: [] }, (x: number) => (x - 3) / 2],
+    [
+      { mean: [[1], [2], [3]], variance: [[1], [4], [9]], axis: [1, 2] },
+      (x: number, i: number) => (x - [1, 2, 3][i >> 1]!) / [1, 2, 3][i >> 1]!,
+    ],
+  ])('Normalization with %o', (config, of) => {
+    const { model } = layerOf('Normalization', config, [3, 2]);
+    const got = (model.apply(tf.reshape(tf.range(0, 6), [1, 3, 2])) as tf.Tensor).dataSync();
+    got.forEach((value, i) => expect(value / (of(i, i) || 1)).toBeCloseTo(of(i, i) === 0 ? 0 : 1, 5));
+  });
+
+  it.each([
+    [{ mean: null, variance: null }, 'adapt the layer'],
+    [{}, 'adapt it'],
+    [{ mean: [1, 2, 3], variance: [1, 2, 3] }, 'its input is [3, 2]'],
+    [{ mean: [[1, 2], [3]], variance: [[1, 2], [3]], axis: [1, 2] }, 'Normalization'],
+    [{ mean: [1, 2], variance: 1 }, 'the same shape'],
+  ])('Normalization with %o is refused', (config, message) => {
+    expect(() => layerOf('Normalization', config, [3, 2])).toThrow(message);
+  });
+
+  it.each([
+    ['bilinear', 7, 3],
+    ['bilinear', 2, 9],
+    ['nearest', 7, 3],
+    ['nearest', 3, 8],
+  ])('Resizing, %s, samples at the centres of pixels', async (interpolation, height, width) => {
+    const image = tf.sin(tf.reshape(tf.range(0, 2 * 4 * 5 * 3), [2, 4, 5, 3])) as tf.Tensor4D;
+    const { model } = layerOf('Resizing', { height, width, interpolation }, [4, 5, 3]);
+    const got = model.apply(image) as tf.Tensor;
+    expect(got.shape).toEqual([2, height, width, 3]);
+    const resize = interpolation === 'nearest' ? tf.image.resizeNearestNeighbor : tf.image.resizeBilinear;
+    const want = await resize(image, [height, width], false, true).data();
+    got.dataSync().forEach((value, i) => expect(value).toBeCloseTo(want[i]!, 5));
+    const turned = layerOf('Resizing', { height, width, interpolation, data_format: 'channels_first' }, [3, 4, 5]).model;
+    const back = tf.transpose(turned.apply(tf.transpose(image, [0, 3, 1, 2])) as tf.Tensor, [0, 2, 3, 1]);
+    expect(back.dataSync()).toEqual(got.dataSync());
+  });
+
+  it('Resizing makes no image whose matrix would have gigabytes', () => {
+    expect(() => layerOf('Resizing', { height: 1, width: 1e7 }, [1, 28, 1])).toThrow('at most 599186');
+  });
+
+  it('Subtract takes the second from the first', () => {
+    const on = (name: string, ...from: string[]) => ({
+      class_name: name === 'out' ? 'Subtract' : 'InputLayer',
+      config: name === 'out' ? { name } : { name, batch_input_shape: [null, 2] },
+      inbound_nodes: from.length === 0 ? [] : [from.map((one) => [one, 0, 0, {}])],
+    });
+    const of = (...from: string[]) => {
+      const config = {
+        layers: [on('a'), on('b'), on('out', ...from)],
+        input_layers: [
+          ['a', 0, 0],
+          ['b', 0, 0],
+        ],
+        output_layers: [['out', 0, 0]],
+      };
+      return buildModel(planTopology({ class_name: 'Model', config } as ModelTopology, 'm'), 'm', true).model;
+    };
+    const got = of('a', 'b').apply([tf.tensor2d([[5, 1]]), tf.tensor2d([[2, 3]])]) as tf.Tensor;
+    expect([...got.dataSync()]).toEqual([3, -2]);
+    expect(() => of('a', 'b', 'a')).toThrow('on two tensors');
   });
 
   it('CenterCrop cuts the middle out, as it is', () => {

@@ -3,6 +3,8 @@ import * as tfl from '@tensorflow/tfjs-layers';
 import { beforeAll, expect, it } from 'vitest';
 import { startBackend } from '../backend.js';
 import { Randomness } from '../randomness.js';
+import { registerLayers } from './register.js';
+import { stockClass } from './replace-class.js';
 import { drawFromStreams } from './random-layers.js';
 
 beforeAll(async () => {
@@ -39,6 +41,18 @@ it('dropout honours noiseShape, and spatial dropout drops whole features', () =>
   const features = trained(tfl.layers.spatialDropout1d({ rate: 0.5 }), tf.ones([20, 5, 3]));
   for (let n = 0; n < 20; n++)
     for (let c = 0; c < 3; c++) expect(new Set([0, 1, 2, 3, 4].map((t) => features[(n * 5 + t) * 3 + c])).size).toBe(1);
+});
+
+it.each([
+  [{}, (n: number, at: number, c: number) => (n * 6 + at) * 3 + c],
+  [{ dataFormat: 'channelsFirst' }, (n: number, at: number, c: number) => (n * 3 + c) * 6 + at],
+])('spatial dropout of images drops whole channels, with %o', (config, place) => {
+  registerLayers();
+  const layer = new (stockClass('SpatialDropout2D'))({ rate: 0.5, ...config });
+  const values = trained(layer, tf.ones('dataFormat' in config ? [20, 3, 2, 3] : [20, 2, 3, 3]));
+  for (let n = 0; n < 20; n++)
+    for (let c = 0; c < 3; c++) expect(new Set(Array.from({ length: 6 }, (_, at) => values[place(n, at, c)])).size).toBe(1);
+  expect(new Set(values)).toEqual(new Set([0, 2]));
 });
 
 it('noise has the deviation that the layer says', () => {

@@ -42,6 +42,7 @@ const gaussianDropout: Noise = (input, layer, randomness) => {
 const NOISE: Readonly<Record<string, Noise>> = {
   Dropout: dropout,
   SpatialDropout1D: dropout,
+  SpatialDropout2D: dropout,
   GaussianNoise: gaussianNoise,
   GaussianDropout: gaussianDropout,
 };

@@ -79,8 +79,20 @@ function withAlpha(stock: LayerClass): LayerClass {
   };
 }
 
+/** In Keras masks pass, in tf.js they end here. */
+function passingMasks(stock: LayerClass): LayerClass {
+  return class extends stock {
+    static override readonly className = stock.className;
+    constructor(args: Args) {
+      super(args);
+      this.supportsMasking = true;
+    }
+  };
+}
+
 export function registerRectifiers(): void {
   replaceClass('ReLU', withSlopeAndThreshold);
-  replaceClass('ELU', withAlpha);
+  replaceClass('ELU', (stock) => passingMasks(withAlpha(stock)));
+  replaceClass('LeakyReLU', passingMasks);
   replaceClass('ThresholdedReLU', withGradient);
 }

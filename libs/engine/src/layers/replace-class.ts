@@ -16,9 +16,15 @@ export interface LayerClass {
   fromConfig(cls: LayerClass, config: Args): RegisteredLayer;
 }
 
-/** Registers a class of ours, made from tf.js's own one, under its name. */
-export function replaceClass(name: string, make: (stock: LayerClass) => LayerClass): void {
+/** The class that is registered under a name. */
+export function stockClass(name: string): LayerClass {
   const entry = tf.serialization.SerializationMap.getMap().classNameMap[name] as unknown as readonly [LayerClass] | undefined;
   if (!entry) throw new Error(`tf.js has no layer ${name}: it is not the version that this library was written for`);
-  tf.serialization.registerClass(make(entry[0]) as unknown as tf.serialization.SerializableConstructor<tf.serialization.Serializable>);
+  return entry[0];
+}
+
+/** Registers a class of ours, made from tf.js's own one, under its name. */
+export function replaceClass(name: string, make: (stock: LayerClass) => LayerClass): void {
+  const made = make(stockClass(name)) as unknown;
+  tf.serialization.registerClass(made as tf.serialization.SerializableConstructor<tf.serialization.Serializable>);
 }

@@ -87,7 +87,7 @@ it('names the operation that leaves values in the backend which no tensor names'
 it('leaves tf.js as it was, also when a step fails', async () => {
   const out = await load();
   const own = Object.keys(tf.engine());
-  const wrong = { ...batchOf(2), y: Int32Array.of(3, 10) };
+  const wrong = { ...batchOf(2), targets: [Float32Array.of(3, 10)] };
   expect(() => loaded.engine.trace({ ...requestOf(out), batches: [wrong] })).toThrow('label 10');
   expect(Object.keys(tf.engine())).toEqual(own);
   loaded.engine.step(requestOf(out));

@@ -3,13 +3,16 @@
  * read and leave. Nothing is built for it; the table is `layer-settings.ts`.
  */
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsOf, layersOf, type ConfigField, type FoundLayer, type ModelTopology } from '@paceline/spec';
+import { fieldsOf, isMaskOperation, layersOf, type ConfigField, type FoundLayer, type ModelTopology } from '@paceline/spec';
 import { ModelError } from '../model-error.js';
 import { valueOf, type Dialect } from './dialect.js';
-import { EVERY_LAYER, KERAS_3_SETTINGS, LAYER_SETTINGS, MODEL_SETTINGS } from './layer-settings.js';
+import { EVERY_LAYER, KERAS_3_SETTINGS, LAYER_SETTINGS, MODEL_SETTINGS, NESTED_SETTINGS } from './layer-settings.js';
 import { snakeCase, type Setting, type Settings } from './setting.js';
 
 type Fields = ReadonlyMap<string, ConfigField>;
+
+/** Of KerasHub, which registers its layers as a person's own. */
+const HUB_LAYER = 'TokenAndPositionEmbedding';
 
 const own = (table: Settings, name: string): Setting | undefined => (Object.hasOwn(table, name) ? table[name] : undefined);
 const tableOf = (className: string): Settings => (LAYER_SETTINGS as Readonly<Record<string, Settings>>)[className] ?? {};
@@ -23,11 +26,16 @@ export function checkSettings(topology: ModelTopology, root: string, dialect: Di
   const hasMasks = found.some(({ layer }) => makesMasks(layer.class_name, fieldsOf(layer.config)));
   checkConfig('the model', MODEL_SETTINGS, {}, topology.config, `${root}.config`);
   for (const one of found) {
-    const { layer, path } = one;
+    const { layer, path, isModel } = one;
+    if (isMaskOperation(layer)) continue; // read by masks.ts
     const at = `${root}.${path.map(String).join('.')}`;
+    if (isModel) {
+      checkConfig('a nested model', NESTED_SETTINGS, {}, layer.config, `${at}.config`);
+      continue;
+    }
     // Where a person registers a class of theirs, Keras 3 says so.
     const { registered_name: registered } = layer as { readonly registered_name?: unknown };
-    if (typeof registered === 'string' && registered.includes('>'))
+    if (typeof registered === 'string' && registered.includes('>') && registered !== `keras_hub>${HUB_LAYER}`)
       throw new ModelError(`${at}.registered_name`, `is a class of your own, not the ${layer.class_name} of Keras, which may be used`);
     const keras3 = dialect === 'keras3' ? (KERAS_3_SETTINGS as Readonly<Record<string, Settings>>)[layer.class_name] : undefined;
     const fields = fieldsOf(layer.config);
@@ -48,7 +56,7 @@ function checkConfig(
   path: string,
   isExcused: (key: string, value: unknown) => boolean = () => false,
 ): void {
-  const isModel = table === MODEL_SETTINGS;
+  const isModel = table === MODEL_SETTINGS || table === NESTED_SETTINGS;
   for (const [name, { key, value: written }] of fieldsOf(config)) {
     if (written === undefined) continue;
     const setting = own(stricter, name) ?? own(table, name) ?? (isModel ? undefined : own(EVERY_LAYER, name));
@@ -131,5 +139,13 @@ function isTheSameBackwards(layer: unknown, backward: unknown): boolean {
     configOf(backward),
   ];
   const nameOf = (part: unknown): unknown => (part as { class_name?: unknown }).class_name;
-  return nameOf(layer) === nameOf(backward) && one !== other && isDeepStrictEqual(a, b);
+  return nameOf(layer) === nameOf(backward) && one !== other && isDeepStrictEqual(withoutIds(a), withoutIds(b));
+}
+
+/** A .keras file numbers the parts of layers, so that loading can share them. */
+function withoutIds(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withoutIds);
+  if (value === null || typeof value !== 'object') return value;
+  const kept = Object.entries(value).filter(([key]) => key !== 'shared_object_id');
+  return Object.fromEntries(kept.map(([key, inner]) => [key, withoutIds(inner)]));
 }

@@ -2,7 +2,7 @@
  * Who wrote a topology, and what its words mean to tf.js. Keras 3 has names of its own for some settings, another function under the name
  * hard_sigmoid, and other defaults for what a config leaves out (its own exporter leaves nothing out).
  */
-import { camelCase, fieldsOf, type LayerTopology, type ModelTopology } from '@paceline/spec';
+import { camelCase, fieldsOf, layersOf, type ModelTopology } from '@paceline/spec';
 import { HARD_SIGMOID_OF_KERAS_3 } from '../layers/activation-names.js';
 
 /** tf.js and Keras 2 mean the same. */
@@ -30,8 +30,8 @@ const isObject = (value: unknown): value is Config => value !== null && typeof v
 export function dialectOf(topology: ModelTopology): Dialect {
   const version = (topology as { readonly keras_version?: unknown }).keras_version;
   if (typeof version === 'string' && /^\d+\./.test(version)) return Number.parseInt(version, 10) >= 3 ? 'keras3' : 'tfjs';
-  const listed = topology.config['layers'] as readonly LayerTopology[];
-  const all = listed.map((layer) => ({ layer, fields: fieldsOf(layer.config) }));
+  const listed = layersOf(topology).filter(({ path }) => path.at(-2) === 'layers');
+  const all = listed.map(({ layer }) => ({ layer, fields: fieldsOf(layer.config) }));
   if (all.some(({ fields }) => fields.has('batchInputShape'))) return 'tfjs';
   const isMarked = (part: object): boolean => 'module' in part || 'registered_name' in part;
   return isMarked(topology) || all.some(({ layer, fields }) => isMarked(layer) || fields.has('batchShape')) ? 'keras3' : 'tfjs';

@@ -4,6 +4,7 @@
  * something else than its config says. `layer-settings.test.ts` holds the table against the configs of tf.js and of Keras 3.
  */
 import type { ALLOWED_CELLS, ALLOWED_LAYERS } from '@paceline/spec';
+import { MULTI_HEAD_ATTENTION, TOKEN_AND_POSITION_EMBEDDING } from './attention-settings.js';
 import {
   ACTIVATION,
   AMOUNTS,
@@ -24,6 +25,7 @@ import {
   MERGE_MODE,
   MOMENTUM,
   NOT_NEGATIVE,
+  ONE_COUNT,
   only,
   orNull,
   OUTPUT_MODE,
@@ -33,6 +35,7 @@ import {
   REGULARIZER,
   SHAPE,
   SHARE,
+  STATISTICS,
   TEXT,
   type Settings,
 } from './setting.js';
@@ -41,7 +44,6 @@ const NO_CONSTRAINT = only([null], 'constraints are not supported: the servers a
 const SEED = free("the streams of the run's seed are drawn from");
 const SPEED = free('it changes how fast something is computed, not what');
 const ROWS_LAST = only(['channelsLast', null], 'tf.js has this layer with channels last only: use "channels_last"');
-const KEEPS_NO_DIMENSIONS = only([false, null], 'tf.js has no keepdims: leave it out, and put a Reshape behind the layer');
 const DENSE_TENSORS = only([false, null], 'sparse and ragged tensors are not supported: leave it out');
 const NOT_DILATED = only(
   [1, [1], [1, 1], [1, 1, 1], null],
@@ -52,7 +54,8 @@ const NO_ADAPTERS = only([null], 'low-rank adapters are not trained here: leave 
 /** Of all layers and cells. */
 export const EVERY_LAYER: Settings = {
   name: TEXT,
-  trainable: only([true, null], 'frozen layers are not supported: leave out trainable: false'),
+  /** false freezes the layer (`frozen.ts`). */
+  trainable: orNull(FLAG),
   dtype: only(['float32', null], 'only float32 is trained: use dtype "float32"'),
   batchInputShape: orNull(SHAPE),
   batchShape: orNull(SHAPE),
@@ -91,8 +94,8 @@ const TRANSPOSED: Settings = {
 
 const POOLING: Settings = { poolSize: COUNTS, strides: orNull(COUNTS), padding: PADDING, dataFormat: FORMAT };
 const ROW_POOLING: Settings = { ...POOLING, dataFormat: ROWS_LAST };
-const GLOBAL_POOLING: Settings = { dataFormat: FORMAT, keepdims: KEEPS_NO_DIMENSIONS };
-const GLOBAL_ROW_POOLING: Settings = { dataFormat: ROWS_LAST, keepdims: KEEPS_NO_DIMENSIONS };
+const GLOBAL_POOLING: Settings = { dataFormat: FORMAT, keepdims: orNull(FLAG) };
+const GLOBAL_ROW_POOLING: Settings = { dataFormat: ROWS_LAST, keepdims: orNull(FLAG) };
 
 const CELL: Settings = {
   units: COUNT,
@@ -125,11 +128,25 @@ type ClassName = (typeof ALLOWED_LAYERS)[number] | (typeof ALLOWED_CELLS)[number
 
 export const LAYER_SETTINGS: Readonly<Record<ClassName, Settings>> = {
   InputLayer: {
+    // Whole numbers come as float32, which an Embedding casts: see topology.ts.
+    dtype: only(['float32', 'int32', 'int64', null], 'the data comes as numbers: use dtype "float32" or "int32"'),
     sparse: DENSE_TENSORS,
     ragged: DENSE_TENSORS,
     optional: only([false, null], 'an input that may be missing is not supported: leave it out'),
   },
   Rescaling: { scale: FLOAT32, offset: FLOAT32 },
+  Resizing: {
+    height: COUNT,
+    width: COUNT,
+    interpolation: INTERPOLATION,
+    dataFormat: FORMAT,
+    cropToAspectRatio: only([false, null], 'images are stretched: leave it out, and put a CenterCrop in front of the layer'),
+    padToAspectRatio: only([false, null], 'images are stretched: leave it out, and put a ZeroPadding2D in front of the layer'),
+    fillMode: free('it acts with pad_to_aspect_ratio only'),
+    fillValue: free('it acts with pad_to_aspect_ratio only'),
+    antialias: only([false, null], 'pixels are interpolated and not averaged: leave it out'),
+  },
+  Normalization: { axis: orNull(INTEGERS), mean: STATISTICS, variance: STATISTICS, invert: FLAG },
   CenterCrop: { height: COUNT, width: COUNT, dataFormat: ROWS_LAST },
   CategoryEncoding: { numTokens: COUNT, outputMode: OUTPUT_MODE, sparse: DENSE_TENSORS },
   Dense: {
@@ -168,6 +185,7 @@ export const LAYER_SETTINGS: Readonly<Record<ClassName, Settings>> = {
     kernelRegularizer: only([null], 'use depthwise_regularizer and pointwise_regularizer'),
     kernelConstraint: NO_CONSTRAINT,
   },
+  Conv1DTranspose: { ...TRANSPOSED, kernelSize: ONE_COUNT, strides: ONE_COUNT, dataFormat: ROWS_LAST },
   Conv2DTranspose: TRANSPOSED,
   Conv3D: { ...CONV, dilationRate: NOT_DILATED },
   Conv3DTranspose: TRANSPOSED,
@@ -191,6 +209,7 @@ export const LAYER_SETTINGS: Readonly<Record<ClassName, Settings>> = {
   Maximum: {},
   Minimum: {},
   Multiply: {},
+  Subtract: {},
   BatchNormalization: {
     axis: AXIS,
     momentum: MOMENTUM,
@@ -211,6 +230,7 @@ export const LAYER_SETTINGS: Readonly<Record<ClassName, Settings>> = {
   GaussianDropout: { rate: SHARE, seed: SEED },
   AlphaDropout: { rate: SHARE, noiseShape: orNull(SHAPE), seed: SEED },
   SpatialDropout1D: { rate: SHARE, noiseShape: only([null], 'whole channels are dropped: leave it out'), seed: SEED },
+  SpatialDropout2D: { rate: SHARE, noiseShape: only([null], 'whole channels are dropped: leave it out'), seed: SEED, dataFormat: FORMAT },
   Embedding: {
     inputDim: COUNT,
     outputDim: COUNT,
@@ -221,6 +241,8 @@ export const LAYER_SETTINGS: Readonly<Record<ClassName, Settings>> = {
     loraAlpha: NO_ADAPTERS,
     quantizationConfig: only([null], 'only float32 is trained: leave it out'),
   },
+  MultiHeadAttention: MULTI_HEAD_ATTENTION,
+  TokenAndPositionEmbedding: TOKEN_AND_POSITION_EMBEDDING,
   SimpleRNN: { ...CELL, ...SEQUENCE },
   LSTM: { ...LSTM_CELL, ...SEQUENCE },
   GRU: { ...GRU_CELL, ...SEQUENCE },
@@ -255,10 +277,18 @@ export const KERAS_3_SETTINGS: Readonly<Partial<Record<ClassName, Settings>>> = 
 /** Of the model itself. */
 export const MODEL_SETTINGS: Settings = {
   name: TEXT,
-  trainable: only([true, null], 'frozen models are not supported: leave out trainable: false'),
+  trainable: only([true, null], 'freezes the whole model, and nothing is left to train: leave it out, and freeze layers'),
   dtype: EVERY_LAYER['dtype']!,
   layers: PARTS,
   inputLayers: free('read as edges'),
   outputLayers: free('read as edges'),
   buildInputShape: free('the first layer says it'),
+};
+
+/** Of a model among the layers. */
+export const NESTED_SETTINGS: Settings = {
+  ...MODEL_SETTINGS,
+  trainable: orNull(FLAG),
+  batchInputShape: orNull(SHAPE),
+  batchShape: orNull(SHAPE),
 };

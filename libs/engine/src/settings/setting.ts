@@ -44,6 +44,10 @@ export const COUNTS = use(
   'a positive integer, or one for each dimension',
   (value) => isCount(value) || (listOf(isCount)(value) && (value as unknown[]).length > 0),
 );
+export const ONE_COUNT = use(
+  'one positive integer, or a list of one',
+  (value) => isCount(value) || (listOf(isCount)(value) && (value as unknown[]).length === 1),
+);
 export const INTEGER = use('an integer', isInteger);
 export const INTEGERS = use('an integer, or a list of integers', (value) => isInteger(value) || listOf(isInteger)(value));
 export const LIST = use('a list of integers', listOf(isInteger));
@@ -52,6 +56,12 @@ export const SHAPE = use(
   listOf((size) => size === null || isNumber(size)),
 );
 export const FINITE = use('a finite number', isNumber);
+const isNumbers = (value: unknown): boolean => isNumber(value) || (Array.isArray(value) && value.length > 0 && value.every(isNumbers));
+/** Of a layer that is adapted to data before it is trained. */
+export const STATISTICS = use(
+  'a number or lists of numbers (adapt the layer and save the model as .keras or .h5, or give both mean and variance)',
+  isNumbers,
+);
 export const FLOAT32 = use('one number that float32 can hold', (value) => isNumber(value) && Number.isFinite(Math.fround(value)));
 export const NOT_NEGATIVE = use('a number of 0 or more', (value) => isNumber(value) && value >= 0);
 export const SHARE = use('a number from 0 to less than 1', (value) => isNumber(value) && value >= 0 && value < 1);

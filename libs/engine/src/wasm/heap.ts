@@ -29,7 +29,9 @@ type ScratchName =
   | 'starts'
   | 'begin'
   | 'transposed'
-  | 'band';
+  | 'band'
+  | 'scores'
+  | 'run';
 
 export class Heap {
   readonly kernels: TrainingKernels;

@@ -15,6 +15,7 @@ import { passKernels, shareClone } from './passes.js';
 import { recurrentGradients, recurrentKernels } from './recurrent-kernels.js';
 import { averagePool3dGradient, maxPool3d, maxPool3dGradient } from './pool3d-kernels.js';
 import { averagePoolGradient, maxPoolGradient } from './pool-kernels.js';
+import { transformerGradients, transformerKernels } from './transformer-kernels.js';
 
 let isInstalled = false;
 
@@ -39,12 +40,13 @@ export function installTrainingKernels(variant: TrainingVariant): void {
     ...passKernels,
     ...normKernels,
     ...recurrentKernels,
+    ...transformerKernels,
     denseKernel,
     convKernel,
     ...convPoolKernels,
   ])
     tf.registerKernel(kernel);
-  for (const gradient of [denseGradient, convGradient, convPoolGradient, normGradient, ...recurrentGradients])
+  for (const gradient of [denseGradient, convGradient, convPoolGradient, normGradient, ...recurrentGradients, ...transformerGradients])
     tf.registerGradient(gradient);
 }
 

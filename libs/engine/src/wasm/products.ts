@@ -24,6 +24,8 @@ export interface Product {
   readonly bias?: number | undefined;
   /** C += instead of C =; without bias. */
   readonly accumulate?: boolean;
+  /** Floats from one row to the next as A, B and C lie in memory, where they are parts of wider matrices. */
+  readonly strides?: { readonly a: number; readonly b: number; readonly c: number } | undefined;
 }
 
 /** Bytes of the packed form of B [k, n]. */
@@ -33,8 +35,9 @@ export const panelBytes = (k: number): number => (k + 1) * PANEL * FLOAT;
 export const PANEL_HEAD_BYTES = PANEL * FLOAT;
 
 export function multiply(heap: Heap, product: Product): void {
-  if (multiplyListed(heap, product)) return;
+  if (!product.strides && multiplyListed(heap, product)) return;
   const { a, m, n, k, c } = product;
+  const { a: rowOfA, c: rowOfC } = product.strides ?? { a: product.transposeA ? m : k, c: n };
   const { kernels, edge } = heap;
   const block = product.transposeA ? Math.min(k, BLOCK_OF_COLUMNS) : k;
   const packed = heap.scratch('packed', packedBytes(block, n));
@@ -42,16 +45,16 @@ export function multiply(heap: Heap, product: Product): void {
   const mode = product.accumulate ? ProductMode.Add : ProductMode.Bias;
   if (!product.transposeA) {
     pack(heap, product, 0, k, packed);
-    kernels.tabulate(table, a, k * FLOAT, m);
-    kernels.multiplyRows(table, m, 0, k, packed, n, c, n * FLOAT, mode, edge);
+    kernels.tabulate(table, a, rowOfA * FLOAT, m);
+    kernels.multiplyRows(table, m, 0, k, packed, n, c, rowOfC * FLOAT, mode, edge);
     return;
   }
   const tile = heap.scratch('tile', block * TILE_BYTES_PER_K);
-  kernels.tabulate(table, a, m * FLOAT, k);
+  kernels.tabulate(table, a, rowOfA * FLOAT, k);
   for (let from = 0; from < k; from += block) {
     const count = Math.min(block, k - from);
     pack(heap, product, from, count, packed);
-    kernels.multiplyColumns(table + from * FLOAT, count, 0, m, packed, n, c, n * FLOAT, from > 0 ? ProductMode.Add : mode, tile, edge);
+    kernels.multiplyColumns(table + from * FLOAT, count, 0, m, packed, n, c, rowOfC * FLOAT, from > 0 ? ProductMode.Add : mode, tile, edge);
   }
 }
 
@@ -75,11 +78,13 @@ function multiplyListed(heap: Heap, { a, transposeA, b, transposeB, m, n, k, c, 
   return true;
 }
 
-function pack({ kernels }: Heap, { b, transposeB, n, k, bias }: PackRequest, from: number, count: number, packed: number): void {
+function pack({ kernels }: Heap, request: PackRequest, from: number, count: number, packed: number): void {
+  const { b, transposeB, n, k, bias } = request;
+  const row = request.strides?.b ?? (transposeB ? k : n);
   const bytes = panelBytes(count);
   kernels.packBias(bias ?? 0, n, packed, bytes);
-  if (transposeB) kernels.packTransposed(b + from * FLOAT, k * FLOAT, count, n, packed + PANEL_HEAD_BYTES, bytes);
-  else kernels.packPlain(b + from * n * FLOAT, n * FLOAT, count, n, packed + PANEL_HEAD_BYTES, bytes);
+  if (transposeB) kernels.packTransposed(b + from * FLOAT, row * FLOAT, count, n, packed + PANEL_HEAD_BYTES, bytes);
+  else kernels.packPlain(b + from * row * FLOAT, row * FLOAT, count, n, packed + PANEL_HEAD_BYTES, bytes);
 }
 
 /** B [k, n] packed once for many products. */
@@ -95,6 +100,7 @@ export interface PackRequest {
   readonly k: number;
   readonly n: number;
   readonly bias?: number | undefined;
+  readonly strides?: { readonly b: number } | undefined;
 }
 
 /** Valid until the next call that asks for the same scratch memory: `multiply` does not. */

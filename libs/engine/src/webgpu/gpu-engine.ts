@@ -4,15 +4,16 @@
  * it is read together.
  */
 import type { Layout } from '@paceline/learning';
-import type { ModelDescription } from '@paceline/spec';
+import type { ModelDescription, RowFormat } from '@paceline/spec';
 import * as tf from '@tensorflow/tfjs-core';
 import type { Batch, StepRequest, Sums } from '../engine.js';
 import { Housekeeping } from '../housekeeping.js';
 import { traceKeptMeanwhile, type Kept } from '../leaks/leak-trace.js';
-import { evaluateLoss, lossInOperations, type Scored } from '../loss.js';
+import type { OutputMasks } from '../output-masks.js';
 import type { StepKey } from '../randomness.js';
 import { TrainingModel, type TrainedPart } from '../training-model.js';
 import { VariableStore } from '../variable-store.js';
+import { lossInOperations } from './loss-operations.js';
 import type { StartedGpu } from './start.js';
 
 export class GpuEngine {
@@ -25,12 +26,13 @@ export class GpuEngine {
   constructor(
     private readonly spec: TrainedPart,
     description: ModelDescription,
+    format: RowFormat,
     layout: Layout,
     private readonly gpu: StartedGpu,
   ) {
-    this.model = TrainingModel.build(spec, description, gpu);
+    this.model = TrainingModel.build(spec, description, format, gpu);
     this.metricNames = this.model.metricNames;
-    this.variables = new VariableStore(layout, this.model.weights, gpu.memory);
+    this.variables = new VariableStore(layout, this.model.weights, gpu.memory, this.model.freeze);
   }
 
   load(flat: Float32Array): void {
@@ -41,39 +43,38 @@ export class GpuEngine {
     const { model, variables } = this;
     variables.checkLength(out);
     variables.restoreState();
-    const total = { count: 0, lossSum: 0, correct: 0 };
-    let isFirst = true;
+    const metricSums = model.zeros();
+    let count = 0;
     for (const [microBatch, batch] of batches.entries()) {
       model.checkBatch(batch);
       if (batch.count === 0) continue;
       const key = { seed: this.spec.seed, round, replica, microBatch };
-      const scored = await this.gpu.checked(() => this.microBatch(key, batch, out, isFirst));
-      isFirst = false;
-      total.count += batch.count;
-      total.lossSum += scored.lossSum;
-      total.correct += scored.correct;
+      const isFirst = count === 0;
+      const sums = await this.gpu.checked(() => this.microBatch(key, batch, out, isFirst));
+      count += batch.count;
+      sums.forEach((sum, i) => (metricSums[i]! += sum));
     }
-    if (total.count === 0) out.fill(0);
-    else variables.writeState(out, total.count);
+    if (count === 0) out.fill(0);
+    else variables.writeState(out, count);
     this.housekeeping.afterStep();
-    return model.sums(total.count, total);
+    return { count, metricSums: [...metricSums] };
   }
 
   async evaluate(batch: Batch): Promise<Sums> {
     const { model, gpu } = this;
     model.checkBatch(batch);
-    if (batch.count === 0) return model.sums(0, { lossSum: 0, correct: 0 });
+    if (batch.count === 0) return { count: 0, metricSums: [...model.zeros()] };
     this.variables.restoreState();
-    const scored = await gpu.checked(() =>
+    const metricSums = await gpu.checked(() =>
       reading(
-        () => ({ outputs: model.outputs(batch), penalties: model.penalties() }),
-        async ({ outputs, penalties }) => {
-          await gpu.memory.fetch([outputs, ...penalties]);
-          return this.scored(batch, outputs, penalties);
+        () => Object.assign(model.outputs(batch), { penalties: model.penalties() }),
+        async ({ outputs, masks, penalties }) => {
+          await gpu.memory.fetch([...outputs, ...penalties, ...Object.values(masks)]);
+          return model.scored(batch, gpu.memory, outputs, penalties, masks);
         },
       ),
     );
-    return model.sums(batch.count, scored);
+    return { count: batch.count, metricSums: [...metricSums] };
   }
 
   trace(request: StepRequest): Promise<{ result: Sums; kept: Kept[] }> {
@@ -91,41 +92,58 @@ export class GpuEngine {
   }
 
   /** Gradients of one micro-batch, copied or added into `out`; what the state has become can be looked at afterwards. */
-  private microBatch(key: StepKey, batch: Batch, out: Float32Array, isFirst: boolean): Promise<Scored> {
+  private microBatch(key: StepKey, batch: Batch, out: Float32Array, isFirst: boolean): Promise<Float64Array> {
     const { model, variables, gpu } = this;
-    const compute = (): { grads: tf.NamedTensorMap; outputs: tf.Tensor; penalties: tf.Scalar[] } => {
-      let outputs: tf.Tensor | undefined;
+    const compute = (): Computed => {
+      const outputs: tf.Tensor[] = [];
+      const logits: Logits = {};
+      const masks: OutputMasks = {};
       try {
-        const grads = model.gradients(batch, variables.trainable, (of) => {
-          outputs = tf.keep(of.clone());
-          return lossInOperations(this.spec.loss, of, batch.y);
+        const grads = model.gradients(batch, variables.trainable, (of, scoring, before, mask) => {
+          outputs.push(tf.keep(of.clone()));
+          if (before) logits[outputs.length - 1] = tf.keep(before.clone());
+          if (mask) masks[outputs.length - 1] = tf.keep(mask.clone());
+          return lossInOperations(scoring, of, before, mask);
         });
-        return { grads, outputs: outputs!, penalties: model.penalties() };
+        return { grads, outputs, penalties: model.penalties(), logits, masks };
       } catch (error) {
-        outputs?.dispose();
+        tf.dispose([outputs, logits, masks]);
         throw error;
       }
     };
     return reading(
       () => model.randomness.during(key, compute),
-      async ({ grads, outputs, penalties }) => {
-        await gpu.memory.fetch([...Object.values(grads), outputs, ...penalties, ...variables.state]);
+      async ({ grads, outputs, penalties, logits, masks }) => {
+        const beside = [...Object.values(logits), ...Object.values(masks)];
+        await gpu.memory.fetch([...Object.values(grads), ...outputs, ...penalties, ...beside, ...variables.state]);
         variables.takeGradients(grads, out, isFirst);
-        const scored = this.scored(batch, outputs, penalties);
+        const sums = model.scored(
+          batch,
+          gpu.memory,
+          outputs,
+          penalties,
+          masks,
+          outputs.map((_, i) => logits[i]),
+        );
         // WebGPU promises neither NaN nor infinity: the gradient of such a loss may look finite.
-        if (!Number.isFinite(scored.lossSum)) out[0] = Number.NaN;
-        return scored;
+        if (!Number.isFinite(sums[0])) out[0] = Number.NaN;
+        return sums;
       },
     );
   }
-
-  /** From what was fetched. */
-  private scored(batch: Batch, outputs: tf.Tensor, penalties: readonly tf.Scalar[]): Scored {
-    const { memory } = this.gpu;
-    const { lossSum, correct } = evaluateLoss(this.spec.loss, memory, outputs, batch.y);
-    return { lossSum: penalties.reduce((sum, penalty) => sum + memory.values(penalty)[0]! * batch.count, lossSum), correct };
-  }
 }
+
+/** By the number of the output, of those that have some. */
+type Logits = Record<string, tf.Tensor>;
+
+/** A type, not an interface: what a tidy gives back is looked through by its keys. */
+type Computed = {
+  grads: tf.NamedTensorMap;
+  outputs: tf.Tensor[];
+  penalties: tf.Scalar[];
+  logits: Logits;
+  masks: OutputMasks;
+};
 
 /** Tensors that are made in one piece of JavaScript, read, and disposed of whatever happens. */
 async function reading<T extends tf.TensorContainer, R>(make: () => T, read: (made: T) => Promise<R>): Promise<R> {

@@ -6,7 +6,7 @@ import { startGpu, type StartedGpu } from './start.js';
 import { CELL_ANSWERS, CELL_ENDED, type GpuAnswer, type GpuRequest, type GpuThreadInit, type GpuThreadStart } from './thread-protocol.js';
 import { toTransfer } from './transferred-error.js';
 
-const { spec, description, webgpuPackage, cells, port } = workerData as GpuThreadInit;
+const { spec, description, format, webgpuPackage, cells, port } = workerData as GpuThreadInit;
 const tell = (start: GpuThreadStart): void => parentPort!.postMessage(start);
 
 function answer(given: GpuAnswer): void {
@@ -60,7 +60,7 @@ async function respond(engine: GpuEngine, gpu: StartedGpu, request: GpuRequest):
 let started: StartedGpu | undefined;
 try {
   const gpu = (started = await startGpu(webgpuPackage));
-  const engine = new GpuEngine(spec, description, createLayout(description), gpu);
+  const engine = new GpuEngine(spec, description, format, createLayout(description), gpu);
   port.on('message', (request: GpuRequest) => void respond(engine, gpu, request));
   tell({ kind: 'ready', fingerprint: gpu.fingerprint, devices: gpu.devices, metricNames: engine.metricNames });
 } catch (error) {

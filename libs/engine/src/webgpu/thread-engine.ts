@@ -42,13 +42,12 @@ export const answerDeadlineMs = (stepDeadlineMs = 0): number => Math.max(stepDea
  * @throws EngineUnavailableError, ModelError
  */
 export async function startThreadEngine(
-  { spec, description, layout, webgpuPackage }: EngineOptions,
+  { spec, description, format, layout, webgpuPackage }: EngineOptions,
   deadlineMs = answerDeadlineMs(spec.stepDeadlineMs),
 ): Promise<Engine> {
   const { port1, port2 } = new MessageChannel();
   const cells = new Int32Array(new SharedArrayBuffer(CELLS * 4));
-  const { model, loss, metrics, engine, seed } = spec;
-  const init: GpuThreadInit = { spec: { model, loss, metrics, engine, seed }, description, webgpuPackage, cells, port: port2 };
+  const init: GpuThreadInit = { spec: trainedPart(spec), description, format, webgpuPackage, cells, port: port2 };
   const thread = new Worker(entry(), { workerData: init, transferList: [port2], execArgv: [] });
   const started = await startOf(thread).catch(async (error: unknown) => {
     await windingDown(thread, port1);
@@ -56,6 +55,23 @@ export async function startThreadEngine(
   });
   thread.unref(); // who forgets to dispose of an engine ends all the same
   return new ThreadEngine(thread, port1, cells, layout, deadlineMs, started);
+}
+
+/** What the other thread needs of a spec. */
+export function trainedPart({
+  model,
+  loss,
+  losses,
+  lossWeights,
+  lossFromLogits,
+  lossOptions,
+  metrics,
+  metricOptions,
+  engine,
+  seed,
+  freeze,
+}: EngineOptions['spec']): GpuThreadInit['spec'] {
+  return { model, loss, lossOptions, losses, lossWeights, lossFromLogits, metrics, metricOptions, engine, seed, freeze };
 }
 
 type Ready = Extract<GpuThreadStart, { kind: 'ready' }>;
@@ -190,13 +206,13 @@ class ThreadEngine implements Engine {
   }
 }
 
-const isShared = ({ buffer }: Float32Array | Int32Array): boolean => buffer instanceof SharedArrayBuffer;
+const isShared = ({ buffer }: Float32Array): boolean => buffer instanceof SharedArrayBuffer;
 
 /** Shared memory is passed as it is; of other memory the clone is as long as the view, not as what lies behind it. */
-function posted({ x, y, count }: Batch): Batch {
-  const compact = <T extends Float32Array | Int32Array>(view: T): T =>
-    isShared(view) || view.byteLength === view.buffer.byteLength ? view : (view.slice() as T);
-  return { x: compact(x), y: compact(y), count };
+function posted({ inputs, targets, weights, count }: Batch): Batch {
+  const compact = (view: Float32Array): Float32Array =>
+    isShared(view) || view.byteLength === view.buffer.byteLength ? view : view.slice();
+  return { inputs: inputs.map(compact), targets: targets.map(compact), weights: weights && compact(weights), count };
 }
 
 /** Threads run JavaScript: when this file is run from its source (unit tests), the built neighbour is taken. */

@@ -3,7 +3,7 @@
  * blocked meanwhile, so an answer is counted in shared memory, where it can be waited for, before it is taken from the port.
  */
 import type { MessagePort } from 'node:worker_threads';
-import type { ModelDescription } from '@paceline/spec';
+import type { ModelDescription, RowFormat } from '@paceline/spec';
 import type { EngineDevice } from '../backend.js';
 import type { Batch, StepRequest } from '../engine.js';
 import type { TrainedPart } from '../training-model.js';
@@ -17,6 +17,7 @@ export const CELLS = 2;
 export interface GpuThreadInit {
   readonly spec: TrainedPart;
   readonly description: ModelDescription;
+  readonly format: RowFormat;
   readonly webgpuPackage: string | undefined;
   /** Over shared memory, CELLS elements. */
   readonly cells: Int32Array;

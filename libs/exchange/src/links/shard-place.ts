@@ -51,6 +51,8 @@ export interface PlacedShard extends Follower {
   tellAgain(isHeldBack: boolean): void;
   /** False when the coordinator sends no such message. */
   fromCoordinator(link: ShardLink, message: Message): boolean;
+  /** What the shard has under way is done before what comes next. */
+  finishWork(): void;
 }
 
 export interface ShardPlaceOptions<Address extends LinkedServer> {
@@ -331,6 +333,7 @@ export class ShardPlace<Address extends LinkedServer> {
         void this.dialCoordinator(dialled.addresses, dialled.turn + 1, clock.now(), description);
       },
     });
+    shard.finishWork();
     const numbers = shard.numbers();
     if (dialled) connection.sendMessage(options.hello('server'), numbers);
     if (options.standbys.length > 0) shard.stand((standing) => connection.sendMessage(standing, shard.numbers()), this.holdsBack);
@@ -347,6 +350,7 @@ export class ShardPlace<Address extends LinkedServer> {
   }
 
   private tellAgain(): void {
+    this.shard.finishWork();
     this.shard.tellAgain(this.holdsBack);
   }
 
@@ -358,6 +362,8 @@ export class ShardPlace<Address extends LinkedServer> {
 
   private fromCoordinator(link: ShardLink, message: Message): void {
     const { shard, replication } = this;
+    // Before its standby is told what comes next.
+    shard.finishWork();
     switch (message.type) {
       case 'end':
         replication?.follow(message);

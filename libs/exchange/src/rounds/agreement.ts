@@ -90,3 +90,6 @@ export class Agreement {
     return { type: 'decision', round, ...this.decision };
   }
 }
+
+/** A decision without what its message has besides. */
+export const copyOf = ({ skip, examples, scale, variables }: RoundDecision): RoundDecision => ({ skip, examples, scale, variables });

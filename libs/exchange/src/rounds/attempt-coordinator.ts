@@ -7,25 +7,17 @@
  */
 import { ProtocolError, type FailureCause, type Message, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
+import type { AttemptLedger, AttemptTable } from './attempt-table.js';
 import { Attendance, type Owed } from './attendance.js';
-import type { CoordinatorOptions, EvaluationResult, Outcome } from './coordinator-table.js';
+import type { CoordinatorOptions, Outcome } from './coordinator-table.js';
 import { Evaluation } from './evaluation.js';
+import { misfitOf, UNMEASURED, type Measures } from './measures.js';
+import { Validations } from './validations.js';
 import { Membership, givenWork, type CoordinatedMember as Member } from './membership.js';
-import type { LedgerState } from './round-ledger.js';
 import { ServerWatch } from './server-watch.js';
 import { StallWatch, TELL_AGAIN, some } from './stall.js';
 import { Stops, type StopReason } from './stops.js';
 
-/** Rows and states that the tables of all coordinators have. */
-type AttemptRow =
-  | ('serverJoins' | 'serverLost' | 'join' | 'seatTaken' | 'away' | 'lost' | 'leave' | 'askedAgain' | 'undelivered' | 'stalled')
-  | ('cutWritten' | 'cutSettled' | 'stop' | 'stopped' | 'evaluated' | 'collected' | 'cancel' | 'fail');
-interface AttemptTable {
-  /** Every state besides these four is one of training. */
-  readonly state: 'EVALUATING' | 'COLLECTING' | 'STOPPING' | 'OVER' | (string & {});
-  allows(row: AttemptRow): boolean;
-  take(row: AttemptRow, next?: 'EVALUATING' | 'COLLECTING' | 'STOPPING' | 'OVER'): void;
-}
 /** A round that takes longer is explained, though somebody is at work on it. */
 const EXPLAINED_AFTER_MS = 15_000;
 /** For the servers to find a coordinator that has taken over; Redis or the api may be away for half of that. */
@@ -34,16 +26,6 @@ const AFTER_TRAINING: readonly string[] = ['EVALUATING', 'COLLECTING', 'STOPPING
 
 /** What the event of a failure tells besides its message. */
 type Failure = Record<string, unknown> & { readonly cause?: FailureCause };
-
-/** What is trained so far. */
-interface AttemptLedger {
-  readonly hasBegun: boolean;
-  begin(): void;
-  readonly trainedExamples: number;
-  readonly attemptExamples: number;
-  readonly trainingMs: number;
-  state(): LedgerState;
-}
 
 export type AttemptOptions = Omit<CoordinatorOptions, 'nonFinite'>;
 
@@ -54,6 +36,9 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   protected readonly stops: Stops;
   protected readonly stall: StallWatch;
   protected evaluation: Evaluation | undefined;
+  readonly validations: Validations;
+  /** The present round is not committed before the best checkpoint is written: the run would end, or better ones come faster than they are written. */
+  protected awaitsBest = false;
   /** The result, while the final checkpoint is still being written. */
   private result: Record<string, unknown> | undefined;
   private lastMovedMs = 0;
@@ -95,6 +80,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     const completeMs = options.succession ? Math.min(takeoverMs, SUCCESSOR_WAITS_MS) : serversDeadlineMs;
     this.servers = new ServerWatch(servers, { silentMs, completeMs, takeoverMs }, options.now, options.succession?.terms);
     this.stall = new StallWatch(options.now, options.stall);
+    this.validations = new Validations(options.validation, options.schedule.totalRounds, options);
     this.stops = new Stops(options, (type, message, data) => this.event(type, message, data));
   }
 
@@ -130,15 +116,6 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   /** All rounds are done: moves to EVALUATING, or to COLLECTING where nothing is measured, and calls `startEvaluation`. */
   protected abstract finishTraining(): void;
 
-  get trainedExamples(): number {
-    return this.ledger.trainedExamples;
-  }
-
-  /** What a checkpoint of the present generation keeps of the ledger. */
-  ledgerState(): LedgerState {
-    return this.ledger.state();
-  }
-
   numbers(): FrameNumbers {
     return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
   }
@@ -157,6 +134,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     if (servers !== null) return servers;
     if (this.members.live().length === 0 && this.table.state !== 'COLLECTING') return 'a worker to take a step task';
     if (this.table.state === 'STOPPING') return 'its last checkpoint to be written';
+    if (this.awaitsBest && this.isTraining()) return 'its best checkpoint to be written';
     if (this.table.state === 'COLLECTING') return this.result ? 'its final checkpoint to be written' : 'its weights to be collected';
     return null;
   }
@@ -251,7 +229,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
       case 'contribution':
         return this.contributed(member, message);
       case 'evaluated':
-        return this.onEvaluated(message);
+        return this.onEvaluated(member, message);
       case 'leave':
         return this.attendance.leave(member, message.reason);
       case 'failed':
@@ -297,7 +275,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
       this.result = data; // the final checkpoint is still being written: its end, whatever it is, comes back here
       return;
     }
-    this.event('run.finished', `finished after ${this.round} rounds`, data);
+    this.event('run.finished', this.validations.stop ?? `finished after ${this.round} rounds`, data);
     this.over('collected', 'finished', 'the run is finished');
   }
 
@@ -373,18 +351,18 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     const message = `round ${this.round} stands still, though everybody is there: it waits for ${this.lacking()}; all are asked again`;
     this.event('round.stalled', message, { round: this.round });
     this.missing.clear();
-    if (this.isTraining()) this.askAgain();
+    if (this.isTraining() && !this.evaluation) this.askAgain();
     this.servers.send(TELL_AGAIN, this.numbers());
     this.members.send(TELL_AGAIN, this.numbers());
     for (const member of this.owing()) this.evaluation?.withdraw(member.id, this.members.live(), this.sendBlocks);
   }
 
   private owing(): Member[] {
-    return this.isTraining() ? this.undelivered() : this.members.live().filter(({ id }) => this.evaluation?.owes(id));
+    return this.evaluation || !this.isTraining() ? this.members.live().filter(({ id }) => this.evaluation?.owes(id)) : this.undelivered();
   }
 
   private lacking(): string {
-    if (this.isTraining()) return this.lacks();
+    if (this.isTraining() && !this.evaluation) return this.lacks();
     return `measures of the evaluation split from worker ${some(this.owing().map(({ id }) => id))}`;
   }
 
@@ -414,11 +392,23 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
 
   /** All rounds are done (and the state has moved to EVALUATING, or to COLLECTING where nothing is measured). */
   protected startEvaluation(): void {
-    if (this.options.evalExamples === 0) return this.options.collectWeights({ loss: null, accuracy: null });
-    this.evaluation = new Evaluation(this.round, this.options.evalExamples);
+    const end = this.validations.endOf(this.round);
+    if (end) return this.options.collectWeights(end.values ?? UNMEASURED, end.generation === this.round ? undefined : end.generation);
+    if (this.options.evalExamples === 0) return this.options.collectWeights(UNMEASURED);
+    this.evaluation = new Evaluation(this.round, { from: 0, to: this.options.evalExamples }, this.options.measured);
     const what = `all ${this.round} rounds are committed; measuring ${this.options.evalExamples} evaluation examples`;
     this.event('evaluation.started', what, { round: this.round });
     this.evaluation.offer(this.members.live(), this.sendBlocks);
+  }
+
+  /** The state after the last round: nothing is left to measure where nothing can be, or a validation has. */
+  protected get afterTraining(): 'EVALUATING' | 'COLLECTING' {
+    return this.options.evalExamples === 0 || this.validations.endOf(this.round) ? 'COLLECTING' : 'EVALUATING';
+  }
+
+  /** Measures of a block have come. @param values when they were the last */
+  protected validated(_values: Measures | undefined): void {
+    throw new Error('only mode sync validates');
   }
 
   protected over(
@@ -451,7 +441,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   // ---- inside ----
 
   private owes(member: Member): boolean {
-    if (this.table.state === 'EVALUATING') return this.evaluation?.owes(member.id) ?? false;
+    if (this.evaluation?.owes(member.id)) return true;
     return this.isTraining() && this.owesWork(member); // at rest its progress moves too
   }
 
@@ -468,8 +458,8 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
       const facts = { workers, servers, replicas, totalRounds: schedule.totalRounds, fingerprint: this.attendance.fingerprint ?? '' };
       this.event('training.started', `training started; workers: ${workers}, servers: ${servers}, replicas: ${replicas}`, facts);
     }
-    // Restored from a checkpoint of its last round: only the measuring is left.
-    if (this.round >= schedule.totalRounds) this.finishTraining();
+    // Restored from a checkpoint of its last round, or of the one that a validation has ended it with: only the end is left.
+    if (this.round >= schedule.totalRounds || this.validations.stop !== undefined) this.finishTraining();
   }
 
   private stop(reason: StopReason, why: string): void {
@@ -494,7 +484,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     } else this.over('stopped', 'failed', message, { cause: 'STOPPED', redone });
   }
 
-  private afterCut(): void {
+  protected afterCut(): void {
     this.table.take('cutSettled');
     if (this.table.state === 'STOPPING') this.endStopped();
     else if (this.result) this.weightsCollected(this.result);
@@ -507,7 +497,7 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   }
 
   /** Hands blocks of the evaluation to a member. */
-  private readonly sendBlocks = (id: string, message: Message): void => {
+  protected readonly sendBlocks = (id: string, message: Message): void => {
     const member = this.members.get(id)!;
     givenWork(member, this.options.now());
     member.connection.sendMessage(message, this.numbers());
@@ -516,13 +506,21 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
   /** Somebody is not there any more: what it had goes to the others. */
   private coverFor(member: Member): void {
     if (this.isTraining()) this.cover();
-    else this.evaluation?.withdraw(member.id, this.members.live(), this.sendBlocks);
+    this.evaluation?.withdraw(member.id, this.members.live(), this.sendBlocks);
   }
 
-  private onEvaluated(message: MessageOf<'evaluated'>): void {
-    if (this.table.state !== 'EVALUATING' || !this.evaluation) return;
+  private onEvaluated(from: Member, message: MessageOf<'evaluated'>): void {
+    if (!this.evaluation || this.evaluation.generation !== message.generation) return;
+    const misfit = misfitOf(
+      message,
+      this.options.measured,
+      message.to - message.from,
+      `the evaluation examples ${message.from} to ${message.to}`,
+    );
+    if (misfit !== undefined) return this.attendance.lose(from, misfit, 'NOT_A_MEMBER');
     this.moved();
-    const result: EvaluationResult | undefined = this.evaluation.done(message);
+    const result = this.evaluation.done(message);
+    if (this.isTraining()) return this.validated(result);
     this.table.take('evaluated', result && 'COLLECTING');
     for (const member of this.members.all())
       if (member.leaving !== undefined && !this.evaluation.owes(member.id)) this.attendance.letGo(member);

@@ -2,10 +2,12 @@
 import type { TwoPhaseOptions } from './agreement.js';
 import type { CompletedCut, CutCadence } from './cuts.js';
 import type { Journal } from './journal.js';
+import type { Measures, Measuring } from './measures.js';
 import type { LedgerState } from './round-ledger.js';
 import type { StallDeadlines } from './stall.js';
 import type { StateRows } from './state-table.js';
 import type { Succession } from './takeover.js';
+import type { ValidationPlan } from './validations.js';
 
 export type CoordinatorState = 'GATHERING' | 'EVALUATING' | 'COLLECTING' | 'STOPPING' | 'OVER';
 
@@ -106,7 +108,7 @@ export const COORDINATOR_ROWS = {
   commit: {
     from: ['GATHERING'],
     event: 'all shards REDUCED(k) and all contributions that count in',
-    does: 'COMMIT(k) to shards, then members; the ledger moves; rebalance; cut where a checkpoint is due; after the last round evaluate',
+    does: 'COMMIT(k) to shards, then members; the ledger moves; rebalance; cut where a checkpoint is due; after the last round, or where a validation ends the run, evaluate what is not measured yet',
     next: ['EVALUATING', 'COLLECTING', 'STOPPING'],
   },
   cutWritten: {
@@ -138,6 +140,18 @@ export const COORDINATOR_ROWS = {
     event: 'a gradient of round k has NaN or infinity',
     does: 'END to all: FAILED, naming round and server',
     next: ['OVER'],
+  },
+  validation: {
+    from: ['GATHERING'],
+    event: 'all that COMMIT(k) needs is there, and generation k+1 is to be validated',
+    does: 'have the members measure the evaluation split, or the held-out examples, on it; COMMIT(k) waits',
+    next: '–',
+  },
+  validated: {
+    from: ['GATHERING'],
+    event: 'measures of a block of a validation',
+    does: 'add them in block order; when all are there, judge, have the best weights measured on the evaluation split where that is not done, and then COMMIT(k) with what follows',
+    next: '–',
   },
   evaluated: {
     from: ['EVALUATING'],
@@ -193,11 +207,6 @@ export interface RoundSchedule {
 
 export type Outcome = 'finished' | 'paused' | 'cancelled' | 'failed';
 
-export interface EvaluationResult {
-  readonly loss: number | null;
-  readonly accuracy: number | null;
-}
-
 export interface CoordinatorOptions {
   readonly attempt: number;
   readonly replicas: number;
@@ -205,6 +214,12 @@ export interface CoordinatorOptions {
   readonly schedule: RoundSchedule;
   /** Examples of the evaluation split; 0 for none. */
   readonly evalExamples: number;
+  /** Examples that validations measure in place of the evaluation split; members count them after it. */
+  readonly heldOutExamples?: number | undefined;
+  /** What the sums of replicas and blocks are; the loss and the accuracy where it is left out. */
+  readonly measured?: Measuring;
+  /** Mode sync: when the evaluation split is measured while training, and what follows. */
+  readonly validation?: ValidationPlan;
   readonly journal: Journal;
   now(): number;
   /** Rounds that are committed in the checkpoint that the attempt begins with; 0 without one. */
@@ -215,6 +230,8 @@ export interface CoordinatorOptions {
   readonly succession?: Succession;
   /** While weights are collected a server has come again, or somebody in its place: what it still owes is asked for again. */
   serverBack?(index: number): void;
+  /** Workers that must have joined before the first round; 1 where it is left out. At most `replicas`: more have no seat. */
+  readonly startWorkers?: number | undefined;
   /** When checkpoints are taken; none are without it. */
   readonly cuts?: CutCadence & { readonly final: boolean };
   /** Called when all shards have written their part: stores the manifest, then calls `cutPublished` or `cutFailed`. */
@@ -223,8 +240,11 @@ export interface CoordinatorOptions {
   readonly twoPhase?: TwoPhaseOptions;
   /** What follows from a gradient with NaN or infinity, where the shards cannot leave the round out. */
   readonly nonFinite?: 'fail' | 'rollback';
-  /** Called once after evaluation: collects and writes the weights, then calls `weightsCollected`. */
-  collectWeights(evaluation: EvaluationResult): void;
+  /**
+   * Called once after evaluation: collects and writes the weights, then calls `weightsCollected`.
+   * @param generation those of an earlier one, from its checkpoint; left out: the present ones
+   */
+  collectWeights(evaluation: Measures, generation?: number): void;
   /** Called once when the attempt is over, whatever the outcome. */
   onOver(outcome: Outcome, message: string): void;
   /** Acts when nobody can take this coordinator's place any more: before that nobody is told of the end. At once where it is not given. */

@@ -10,7 +10,7 @@
  * harmless, the step is pure), and its seat is kept for `awayMs`, in case it comes back. After the last round the live
  * members measure the evaluation split, the weights are collected, and the run is over.
  *
- * A checkpoint is cut by a COMMIT (cuts.ts). A pause, or a server that has to end, waits for the present round, cuts with its
+ * A generation that is to be validated is measured before its COMMIT (validations.ts). A checkpoint is cut by a COMMIT (cuts.ts). A pause, or a server that has to end, waits for the present round, cuts with its
  * commit, and ends the attempt when the checkpoint is published.
  *
  * The machine takes its clock as an argument; `tick` must be called every 100 ms or so.
@@ -21,9 +21,12 @@ import type { Owed } from './attendance.js';
 import { AttemptCoordinator } from './attempt-coordinator.js';
 import { COORDINATOR_ROWS, type CoordinatorOptions, type CoordinatorState } from './coordinator-table.js';
 import type { CoordinatedMember as Member } from './membership.js';
+import { Evaluation } from './evaluation.js';
+import type { ValidationPoint } from './journal.js';
+import { misfitOf, type Measures } from './measures.js';
 import { RoundLedger, type Contribution } from './round-ledger.js';
 import { RoundTakeovers } from './round-takeovers.js';
-import { some } from './stall.js';
+import { TELL_AGAIN, some } from './stall.js';
 import { StateTable } from './state-table.js';
 import type { KnownNumbers } from './takeover.js';
 import type { Connection } from '../connection.js';
@@ -35,11 +38,13 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
   private readonly reduced = new Set<number>();
   private readonly agreement: Agreement | undefined;
   private readonly takeovers: RoundTakeovers;
+  /** The present round was committed by the coordinator before, of which a worker has heard: what its contributions said is not known. */
+  private isUnseen = false;
   override round: number;
 
   constructor(options: CoordinatorOptions) {
     super(options);
-    this.ledger = new RoundLedger(options.schedule, options.journal, options.now, options.firstLedger);
+    this.ledger = new RoundLedger(options.schedule, options.journal, options.now, options.firstLedger, options.measured);
     this.round = options.firstRound ?? 0;
     if (options.twoPhase)
       this.agreement = new Agreement(
@@ -55,14 +60,28 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
       reduced: this.reduced,
       decided: (decision) => decision && this.agreement && (this.agreement.decision = decision),
       tryCommit: () => this.tryCommit(),
-      moveOn: () => this.moveOn(),
+      commitUnseen: () => this.commitUnseen(),
+      tookCourse: (course) => (this.validations.course = course),
       begin: () => this.begin(),
       nextView: () => this.nextView(),
     });
   }
 
   protected override waitingForServers(): string | null {
-    return this.takeovers.waitingFor();
+    return this.takeovers.waitingFor() ?? this.waitingForWorkers();
+  }
+
+  private waitingForWorkers(): string | null {
+    const missing = this.missingWorkers();
+    if (missing === 0) return null;
+    return `${missing} more worker${missing === 1 ? '' : 's'} to take a step task: it begins with ${this.options.startWorkers}`;
+  }
+
+  /** Before the first round: workers that it is to begin with and that are not there yet. */
+  private missingWorkers(): number {
+    const { startWorkers = 1, firstRound = 0, succession } = this.options;
+    if (startWorkers < 2 || this.ledger.hasBegun || firstRound > 0 || succession || this.isOver()) return 0;
+    return Math.max(0, startWorkers - this.members.live().length);
   }
 
   protected override isCovered(index: number, why: string): boolean {
@@ -94,7 +113,7 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
 
   /** In the middle of a round: gives replicas without a live holder to the live members, in a new view. */
   protected override cover(): void {
-    if (!this.takeovers.isUnderWay && this.members.cover()) this.nextView();
+    if (!this.takeovers.isUnderWay && this.missingWorkers() === 0 && this.members.cover()) this.nextView();
   }
 
   private nextView(): void {
@@ -198,7 +217,7 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
   }
 
   protected override finishTraining(): void {
-    this.table.take('commit', this.options.evalExamples === 0 ? 'COLLECTING' : 'EVALUATING');
+    this.table.take('commit', this.afterTraining);
     this.startEvaluation();
   }
 
@@ -217,13 +236,8 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
     if (this.table.state !== 'GATHERING' || message.round !== this.round || message.replica >= this.options.replicas)
       return this.table.take('contributionStale');
     const expected = this.options.schedule.replicaExamples(this.round, message.replica);
-    if (message.examples !== expected) {
-      return this.attendance.lose(
-        member,
-        `it counted ${message.examples} examples for replica ${message.replica} of round ${this.round}, the schedule says ${expected}`,
-        'NOT_A_MEMBER',
-      );
-    }
+    const misfit = misfitOf(message, this.options.measured, expected, `replica ${message.replica} of round ${this.round}`);
+    if (misfit !== undefined) return this.attendance.lose(member, misfit, 'NOT_A_MEMBER');
     this.table.take('contribution');
     if (!this.contributions.has(message.replica)) {
       this.contributions.set(message.replica, { examples: message.examples, sums: message.sums });
@@ -251,19 +265,74 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
     if (answer) this.servers.send(answer, this.numbers());
   }
 
+  private commitUnseen(): void {
+    this.isUnseen = true;
+    this.tryCommit();
+  }
+
   private tryCommit(): void {
+    if (this.isUnseen) {
+      if (!this.isValidated()) return;
+      this.isUnseen = false;
+      const validation = this.validationPoint();
+      this.ledger.commitUnseen(this.round, validation);
+      this.moveOn();
+      // What members that are ahead have told of the next round while it was measured was none of this one.
+      if (validation) this.members.send(TELL_AGAIN, this.numbers());
+      return;
+    }
     // In the order of the replicas, whoever came first: sums of floats depend on it.
     const included = this.agreement ? this.agreement.included : this.members.replicas;
     if (this.reduced.size < this.options.servers || !included?.every((replica) => this.contributions.has(replica))) return;
     const rows = included.map((replica) => this.contributions.get(replica)!);
-    if (this.agreement?.decision?.skip) this.ledger.skip(this.round);
-    else this.ledger.commit(this.round, rows);
+    if (!this.isValidated()) return;
+    const validation = this.validationPoint();
+    if (this.agreement?.decision?.skip) this.ledger.skip(this.round, validation);
+    else this.ledger.commit(this.round, rows, validation);
     this.moveOn();
+  }
+
+  /** False while the generation that COMMIT(k) would make is measured, or a checkpoint is written that the run may end with. */
+  private isValidated(): boolean {
+    const generation = this.round + 1;
+    const range = this.validations.needs(generation);
+    if (range) {
+      if (this.evaluation) return false;
+      this.table.take('validation');
+      this.evaluation = new Evaluation(generation, range, this.options.measured);
+      this.evaluation.offer(this.members.live(), this.sendBlocks);
+      return false;
+    }
+    const verdict = this.validations.of(generation)?.verdict;
+    const isLast = generation === this.options.schedule.totalRounds || verdict?.stop !== undefined;
+    this.awaitsBest = isLast ? this.stops.isBestUnderWay : this.stops.isCrowded && this.validations.willBeBest(generation);
+    return !this.awaitsBest;
+  }
+
+  protected override validated(values: Measures | undefined): void {
+    this.table.take('validated');
+    this.stops.validates();
+    if (!values) return;
+    this.validations.measured(this.evaluation!.generation, values);
+    this.evaluation = undefined;
+    this.tryCommit();
+  }
+
+  private validationPoint(): ValidationPoint | undefined {
+    const judged = this.validations.of(this.round + 1);
+    return judged && { round: this.round, examples: this.options.heldOutExamples ?? this.options.evalExamples, values: judged.values };
+  }
+
+  protected override afterCut(): void {
+    super.afterCut();
+    // The end of the run may have waited for the best checkpoint.
+    if (this.table.state === 'GATHERING' && !this.takeovers.isUnderWay) this.tryCommit();
   }
 
   /** The present round is committed. */
   private moveOn(): void {
-    const last = this.round + 1 === this.options.schedule.totalRounds;
+    const verdict = this.validations.of(this.round + 1)?.verdict;
+    const isLast = this.round + 1 === this.options.schedule.totalRounds || verdict?.stop !== undefined;
     this.agreement?.reset();
     const committed = this.round;
     this.moved();
@@ -272,19 +341,30 @@ export class Coordinator extends AttemptCoordinator<CoordinatorOptions> {
     this.reduced.clear();
     this.attendance.committed();
     this.round++;
+    this.validations.committed(this.round);
+    for (const { type, message, data } of verdict?.events ?? []) this.event(type, message, data);
     const leaving = this.attendance.leaving();
     const members = this.rebalance(leaving);
-    const message: Message = { type: 'commit', round: committed, view: this.view, term: this.term, ...(members ? { members } : {}) };
+    const message: MessageOf<'commit'> = {
+      type: 'commit',
+      round: committed,
+      view: this.view,
+      term: this.term,
+      ...(members ? { members } : {}),
+    };
     this.table.take('commit');
-    const cut = this.stops.beginCut(this.round, () => this.ledger.cut());
-    this.servers.send(cut ? { ...message, cut: true } : message, this.numbers());
-    this.members.send(message, this.numbers());
-    if (last) this.finishTraining();
+    const isBest = this.validations.isBest(this.round);
+    const { course } = this.validations;
+    const cut = this.stops.beginCut(this.round, () => ({ ...this.ledger.cut(), course, isBest }), { isBest, isLast });
+    const decided = { ...(verdict ? { course: verdict.course } : {}), ...(isBest ? { best: true } : {}) };
+    this.servers.send({ ...message, ...(cut ? { cut } : {}), ...decided }, this.numbers());
+    this.members.send(isLast ? { ...message, last: true } : message, this.numbers());
+    if (isLast) this.finishTraining();
     else if (this.stops.isAsked) {
       this.table.take('commit', 'STOPPING');
       this.stops.extend();
     }
-    for (const member of leaving) if (!last || !this.evaluation?.owes(member.id)) this.attendance.letGo(member);
+    for (const member of leaving) if (!isLast || !this.evaluation?.owes(member.id)) this.attendance.letGo(member);
   }
 
   /** At a commit: balanced blocks over everybody who stays. Returns the members when the view has changed. */

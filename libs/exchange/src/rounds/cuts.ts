@@ -4,20 +4,25 @@
  *   COMMIT(k) with `cut` → every shard snapshots generation k+1 and writes its part in the background → `cut-written` from all
  *   → the manifest is published → `published`
  *
- * One cut is under way at a time. A cadence that falls due meanwhile waits; a pause does not: it supersedes what is under way, and
- * the shards stop writing that. A cut that fails, or is not written within its deadline, is an event and nothing more: training
+ * One cut is under way at a time. A cadence that falls due meanwhile waits; a pause and a better generation do not: they supersede what is under way,
+ * and the shards stop writing that. When that has happened three times in a row, the next better one waits, or a run that improves faster than it
+ * can be written would never have a checkpoint. A cut that fails, or is not written within its deadline, is an event and nothing more: training
  * goes on, and the checkpoint before it stays the newest.
  */
 import type { CutFile } from '@paceline/protocol';
 import type { LedgerState } from './round-ledger.js';
 
-export type CutReason = 'cadence' | 'pause' | 'final' | 'shutdown';
+export type CutReason = 'cadence' | 'best' | 'pause' | 'final' | 'shutdown';
 
 /** What belongs to the generation that is cut; later rounds change it. */
 export interface CutContent {
   /** Mean training loss since the cut before; null where there is none. */
   readonly loss: number | null;
   readonly ledger: LedgerState;
+  /** What validations have decided (validations.ts), where the run has any. */
+  readonly course?: string | undefined;
+  /** Of all generations that were validated: kept until there is a better one. */
+  readonly isBest?: boolean | undefined;
 }
 
 export interface CompletedCut extends CutContent {
@@ -45,8 +50,12 @@ interface UnderWay {
   readonly files: Map<number, CutFile>;
 }
 
+const MOST_SUPERSEDED = 3;
+
 export class Cuts {
   private underWay: UnderWay | undefined;
+  /** In a row. */
+  private superseded = 0;
   private lastMs: number;
   private lastAttempted: number;
   /** Generation of the newest checkpoint that is known to be complete: where a new attempt would begin. */
@@ -72,6 +81,16 @@ export class Cuts {
     return this.underWay?.reason;
   }
 
+  /** The best generation is being written: nothing but a better one takes its place. */
+  get isBestUnderWay(): boolean {
+    return this.underWay?.content.isBest ?? false;
+  }
+
+  /** What is under way has to be settled before another one may begin. */
+  get isCrowded(): boolean {
+    return this.underWay !== undefined && this.superseded >= MOST_SUPERSEDED;
+  }
+
   /** Whether the cadence wants a cut of `generation`. */
   isDue(generation: number): boolean {
     if (this.underWay) return false;
@@ -81,6 +100,7 @@ export class Cuts {
 
   /** A cut begins; one that was under way is superseded. */
   begin(generation: number, reason: CutReason, content: CutContent): void {
+    this.superseded = this.underWay ? this.superseded + 1 : 0;
     this.underWay = { generation, reason, content, sinceMs: this.now(), files: new Map() };
     this.lastAttempted = generation;
     this.lastMs = this.now();

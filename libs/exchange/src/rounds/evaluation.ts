@@ -3,6 +3,8 @@
  * that the result does not depend on who measured what. A member that goes away gives its blocks back.
  */
 import type { Message, MessageOf } from '@paceline/protocol';
+import { ACCURACY_ALONE, addSums, type Measures, type Measuring } from './measures.js';
+export { UNMEASURED } from './measures.js';
 
 const BLOCK_EXAMPLES = 500;
 /** A control message is small: more of them go in several. */
@@ -12,25 +14,37 @@ interface Block {
   readonly from: number;
   readonly to: number;
   holder: string | undefined;
-  result: { examples: number; sums: number[] } | undefined;
+  isDone: boolean;
+  /** Until those of all blocks before it are added. */
+  sums: readonly number[] | undefined;
 }
 
 type Send = (id: string, message: Message) => void;
 
+/** Examples as they are counted: those of the evaluation split, then those held out. */
+export interface MeasuredRange {
+  readonly from: number;
+  readonly to: number;
+}
+
 export class Evaluation {
   private readonly blocks: Block[] = [];
+  /** Of the first `added` blocks: what came out of their order waits, so little is kept of a large split. */
+  private readonly sums: number[] = [];
+  private added = 0;
 
   constructor(
-    private readonly generation: number,
-    examples: number,
+    readonly generation: number,
+    private readonly range: MeasuredRange,
+    private readonly measured: Measuring = ACCURACY_ALONE,
   ) {
-    for (let from = 0; from < examples; from += BLOCK_EXAMPLES) {
-      this.blocks.push({ from, to: Math.min(from + BLOCK_EXAMPLES, examples), holder: undefined, result: undefined });
+    for (let { from } = range; from < range.to; from += BLOCK_EXAMPLES) {
+      this.blocks.push({ from, to: Math.min(from + BLOCK_EXAMPLES, range.to), holder: undefined, isDone: false, sums: undefined });
     }
   }
 
   owes(id: string): boolean {
-    return this.blocks.some((block) => block.holder === id && !block.result);
+    return this.blocks.some((block) => block.holder === id && !block.isDone);
   }
 
   /** Hands blocks without a holder to the live members in turn. */
@@ -39,7 +53,7 @@ export class Evaluation {
     const given = new Map<string, Block[]>();
     let turn = 0;
     for (const block of this.blocks) {
-      if (block.holder !== undefined || block.result) continue;
+      if (block.holder !== undefined || block.isDone) continue;
       const { id } = live[turn++ % live.length]!;
       block.holder = id;
       const own = given.get(id);
@@ -54,23 +68,21 @@ export class Evaluation {
   }
 
   withdraw(id: string, live: readonly { id: string }[], send: Send): void {
-    for (const block of this.blocks) if (block.holder === id && !block.result) block.holder = undefined;
+    for (const block of this.blocks) if (block.holder === id && !block.isDone) block.holder = undefined;
     this.offer(live, send);
   }
 
   /** Keeps a block's measures (the first that come); returns the means when all blocks are there. */
-  done(message: MessageOf<'evaluated'>): { loss: number | null; accuracy: number | null } | undefined {
+  done(message: MessageOf<'evaluated'>): Measures | undefined {
     const block = this.blocks.find((b) => b.from === message.from && b.to === message.to);
-    if (!block || block.result || message.generation !== this.generation || message.examples !== block.to - block.from) return undefined;
-    block.result = { examples: message.examples, sums: message.sums };
-    if (this.blocks.some((b) => !b.result)) return undefined;
-    let examples = 0;
-    const sums: number[] = [];
-    for (const { result } of this.blocks) {
-      examples += result!.examples;
-      result!.sums.forEach((value, i) => (sums[i] = (sums[i] ?? 0) + value));
+    if (!block || block.isDone || message.generation !== this.generation || message.examples !== block.to - block.from) return undefined;
+    block.isDone = true;
+    block.sums = message.sums;
+    for (let next = this.blocks[this.added]; next?.sums; next = this.blocks[this.added]) {
+      addSums(this.sums, next.sums);
+      next.sums = undefined;
+      this.added++;
     }
-    const mean = (sum: number | undefined) => (sum === undefined || !Number.isFinite(sum) ? null : sum / examples);
-    return { loss: mean(sums[0]), accuracy: mean(sums[1]) };
+    return this.added < this.blocks.length ? undefined : this.measured.finish(this.sums, this.range.to - this.range.from);
   }
 }

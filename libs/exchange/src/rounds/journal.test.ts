@@ -11,8 +11,7 @@ function trained(journal: Journal, from: number, to: number): void {
       round,
       rounds: 1,
       epoch: 0,
-      loss: round,
-      accuracy: null,
+      values: { loss: round, accuracy: null },
       examples: 10,
       examplesPerSecond: 1,
       roundMs: 1,
@@ -49,6 +48,24 @@ test('a full journal loses no round of the ledger and no example of the metrics,
     expect(metrics.reduce((sum, metric) => sum + metric.rounds, 0)).toBe(400);
     expect(metrics.at(-1)!.round).toBe(399);
   }
+});
+
+test('rows that are thinned have the mean of both where a metric is one, else the newer number, and rounds that measured nothing do not count', () => {
+  const journal = new Journal({ now: () => 0, maxEntries: 4, means: new Set(['loss', 'accuracy']) });
+  const rows = [
+    { values: { loss: 4, accuracy: 0.5, auc: 0.5 }, examples: 10 },
+    { values: { loss: 1, accuracy: 1, auc: 0.9 }, examples: 20 },
+    { values: { loss: 2, accuracy: 0, auc: 0.7 }, examples: 10 },
+    { values: { loss: 2, accuracy: 1, auc: null }, examples: 10 },
+    // Left out, and validated.
+    { values: { loss: null }, examples: 0 },
+  ];
+  for (const [round, { values, examples }] of rows.entries())
+    journal.append({ kind: 'metric', round, rounds: 1, epoch: 0, values, examples, examplesPerSecond: 1, roundMs: 1 });
+  for (let i = 0; i < 3; i++) journal.append({ kind: 'event', type: 'worker.joined', message: '', data: {} });
+  expect(journal.batch().filter(({ kind }) => kind === 'metric')).toMatchObject([
+    { round: 4, rounds: 5, examples: 50, values: { loss: 2, accuracy: 0.7, auc: 0.7 } },
+  ]);
 });
 
 test('events that nobody collects are dropped behind a marker that says how many', () => {

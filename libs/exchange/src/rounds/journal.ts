@@ -3,23 +3,31 @@
  * stored and acknowledged them. Redis only carries them: whatever is not acknowledged is published again.
  *
  * It is bounded and never blocks training. When it is full, neighbouring ledger ranges are merged and pairs of metrics are
- * thinned into one row that says how many rounds it stands for; a part of the room is kept for events. If events alone
+ * thinned into one row that says how many rounds it stands for (with the means of both, and of what is no mean the newer number); a part of the room is kept for events. If events alone
  * overflow (an api away for very long), the oldest are dropped behind a gap marker. Entries that were published keep what
  * they say: the api may have stored one and not another, and then would miss what was merged away.
  */
+import { mergedMeasures, type Measures } from './measures.js';
 export interface EventEntry {
   kind: 'event';
   type: string;
   message: string;
   data: Record<string, unknown>;
 }
+/** What a validation has measured with the COMMIT of a round: the weights after that round. */
+export interface ValidationPoint {
+  readonly round: number;
+  readonly examples: number;
+  readonly values: Measures;
+}
 export interface MetricEntry {
   kind: 'metric';
   round: number;
   rounds: number;
   epoch: number;
-  loss: number | null;
-  accuracy: number | null;
+  values: Measures;
+  /** Of a row that was thinned, the newest. */
+  validation?: ValidationPoint;
   examples: number;
   examplesPerSecond: number;
   roundMs: number;
@@ -42,6 +50,8 @@ export interface JournalOptions {
   readonly now: () => number;
   /** Unpublished entries kept at most; a quarter is reserved for events. */
   readonly maxEntries?: number;
+  /** Names of metrics that are means over examples: only those can be averaged where rows are thinned. The loss alone, where it is left out. */
+  readonly means?: ReadonlySet<string>;
   /** Neighbouring ledger ranges that nobody has read yet are merged up to this many rounds. */
   readonly ledgerRounds?: number;
   /** Entries that a coordinator before this one has written in the attempt, and that are stored: the numbers go on after them. */
@@ -54,9 +64,10 @@ export class Journal {
   /** Highest number handed out by `batch`: entries up to it must not change any more, since the api may have stored them. */
   private published: number;
   private acknowledged: number;
+  private stored: number;
 
   constructor(private readonly options: JournalOptions) {
-    this.published = this.acknowledged = options.storedN ?? 0;
+    this.published = this.acknowledged = this.stored = options.storedN ?? 0;
     this.nextNumber = this.acknowledged + 1;
   }
 
@@ -69,8 +80,8 @@ export class Journal {
   }
 
   /** Everything up to it is stored. */
-  get acknowledgedNumber(): number {
-    return this.acknowledged;
+  get storedNumber(): number {
+    return this.stored;
   }
 
   append(entry: Entry): void {
@@ -103,10 +114,14 @@ export class Journal {
     return at >= 0;
   }
 
-  /** The api has stored everything up to n. Numbers never go back, and a number not yet given is ignored. */
-  acknowledge(n: number): void {
+  /**
+   * The api wants nothing up to n any more. Numbers never go back, and a number not yet given is ignored.
+   * @param isStored false where the attempt is over for the api, and it has dropped them
+   */
+  acknowledge(n: number, isStored = true): void {
     if (!Number.isSafeInteger(n) || n <= this.acknowledged || n > this.lastNumber) return;
     this.acknowledged = n;
+    if (isStored) this.stored = n;
     this.entries = this.entries.filter((entry) => entry.n > n);
   }
 
@@ -150,7 +165,7 @@ export class Journal {
           mergeLedger(ledger, entry);
         } else kept.push((ledger = entry));
       } else if (metric) {
-        mergeMetric(metric, entry);
+        mergeMetric(metric, entry, this.options.means ?? LOSS_ALONE);
         metric = undefined;
       } else kept.push((metric = entry));
     }
@@ -172,13 +187,13 @@ function mergeLedger(into: LedgerEntry, from: LedgerEntry): void {
   if (from.dropped !== undefined) into.dropped = (into.dropped ?? 0) + from.dropped;
 }
 
-/** Merges `from` into `into`, weighted by examples. */
-export function mergeMetric(into: MetricEntry, from: MetricEntry): void {
+const LOSS_ALONE: ReadonlySet<string> = new Set(['loss']);
+
+/** Merges `from`, of later rounds, into `into`. */
+function mergeMetric(into: MetricEntry, from: MetricEntry, means: ReadonlySet<string>): void {
   const examples = into.examples + from.examples;
-  const mean = (a: number | null, b: number | null) =>
-    a === null || b === null || examples === 0 ? null : (a * into.examples + b * from.examples) / examples;
-  into.loss = mean(into.loss, from.loss);
-  into.accuracy = mean(into.accuracy, from.accuracy);
+  into.values = mergedMeasures(into.values, into.examples, from.values, from.examples, means);
+  if (from.validation) into.validation = from.validation;
   into.roundMs = (into.roundMs * into.rounds + from.roundMs * from.rounds) / (into.rounds + from.rounds);
   mergeStaleness(into, from);
   into.examplesPerSecond = from.examplesPerSecond;

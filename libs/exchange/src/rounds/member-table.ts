@@ -41,7 +41,7 @@ export const MEMBER_ROWS = {
   commit: {
     from: ['SYNCING', 'READY'],
     event: 'COMMIT(k)',
-    does: 'let gradients of k and generation k go; start k+1 if its generation is complete',
+    does: 'let gradients of k and generation k go; start k+1 if its generation is complete, and k was not the last',
     next: ['SYNCING', 'READY'],
   },
   commitOld: { from: 'any', event: 'COMMIT of an earlier round', does: 'nothing', next: '–' },
@@ -57,7 +57,12 @@ export const MEMBER_ROWS = {
     does: 'send contributions again, and every node that no server has applied, unless a VIEW has just had them sent',
     next: '–',
   },
-  evaluate: { from: ['SYNCING', 'READY'], event: 'EVALUATE', does: 'measure the blocks when the generation is complete', next: '–' },
+  evaluate: {
+    from: ['SYNCING', 'READY'],
+    event: 'EVALUATE',
+    does: 'measure the blocks when the generation is complete; of a validation it is k+1, before COMMIT(k)',
+    next: '–',
+  },
   end: { from: 'any', event: 'END or leave granted', does: 'let everything go', next: ['OVER'] },
 } as const satisfies StateRows<MemberState>;
 

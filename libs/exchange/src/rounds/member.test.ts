@@ -9,10 +9,13 @@ const BYTES = 16;
 /** A member of one server, in round 0, whose replica is computed: what it sends from now on. */
 function setUp() {
   const sent: string[] = [];
+  const messages: Message[] = [];
+  const evaluated: number[] = [];
+  const clock = { now: 0 };
   const connection = {
     isOpen: true,
     queuedBytes: 0,
-    sendMessage: (message: Message) => void sent.push(message.type),
+    sendMessage: (message: Message) => void (sent.push(message.type), messages.push(message)),
     sendData: (_: unknown, __: unknown, onFlushed?: () => void) => {
       sent.push('gradient');
       onFlushed?.();
@@ -24,10 +27,10 @@ function setUp() {
     attempt: 1,
     servers: 1,
     totalRounds: 3,
-    now: () => 0,
+    now: () => clock.now,
     chunks: [{ index: 0, byteOffset: 0, byteLength: BYTES, server: 0 }],
     store: { bytes: (generation) => memory[generation & 1]! },
-    compute: { step: () => undefined, evaluate: () => undefined, committed: () => undefined },
+    compute: { step: () => undefined, evaluate: (generation) => void evaluated.push(generation), committed: () => undefined },
     onEnd: () => undefined,
   });
   const view = (number: number) =>
@@ -38,14 +41,17 @@ function setUp() {
   };
   member.attach(0, connection);
   member.message(0, { type: 'welcome', id: 'w', server: 0, round: 0, view: 1, term: 1, applied: '', phase: 'training' });
-  const header = { type: FrameType.parameters, attempt: 1, term: 1, view: 1, round: 0, chunk: 0, length: BYTES };
-  member.payloadFor(header as never);
-  member.data(header as never);
+  const parameters = (round: number): void => {
+    const header = { type: FrameType.parameters, attempt: 1, term: 1, view: 1, round, chunk: 0, length: BYTES };
+    member.payloadFor(header as never);
+    member.data(header as never);
+  };
+  parameters(0);
   view(1);
   node(0);
   sent.length = 0;
   const take = (): string[] => sent.splice(0);
-  return { take, view, node, tellAgain: () => member.message(0, { type: 'tell-again' }) };
+  return { member, clock, messages, evaluated, parameters, take, view, node, tellAgain: () => member.message(0, { type: 'tell-again' }) };
 }
 
 test('a round that stands still has every gradient sent once more: with the new view, and not again with TELL-AGAIN', () => {
@@ -64,4 +70,18 @@ test('where the new view got lost, or a gradient came after it, TELL-AGAIN has t
   take();
   tellAgain();
   expect(take()).toEqual(['contribution', 'contribution', 'gradient', 'gradient']);
+});
+
+test('a generation that is to be measured before its COMMIT, and does not come by itself, is pulled', () => {
+  const { member, clock, messages, evaluated, parameters } = setUp();
+  clock.now = 5_000;
+  member.tick();
+  member.message(0, { type: 'evaluate', generation: 1, blocks: [{ from: 0, to: 4 }] });
+  member.tick();
+  expect([messages.filter(({ type }) => type === 'pull'), evaluated]).toEqual([[{ type: 'pull', generation: 1, chunk: 0 }], []]);
+  parameters(1);
+  expect(evaluated).toEqual([1]);
+  clock.now = 10_000;
+  member.tick();
+  expect(messages.filter(({ type }) => type === 'pull')).toHaveLength(1);
 });

@@ -60,6 +60,8 @@ export class Member {
   view = 0;
   term = 0;
   private roundKnown = false;
+  /** The run has ended before its last round. */
+  private isTrained = false;
   private readonly terms: ServerTerms;
 
   constructor(private readonly options: MemberOptions) {
@@ -131,8 +133,7 @@ export class Member {
         return this.onCommit(message);
       case 'evaluate':
         this.table.take('evaluate');
-        this.pendingEvaluation = { generation: message.generation, blocks: [...(this.pendingEvaluation?.blocks ?? []), ...message.blocks] };
-        return this.start();
+        return this.onEvaluate(message);
       case 'tell-again':
         this.table.take('toldAgain');
         this.tellAgain();
@@ -164,8 +165,8 @@ export class Member {
   }
 
   evaluated(generation: number, from: number, to: number, examples: number, sums: readonly number[]): void {
-    if (generation !== this.round || this.table.state === 'OVER') return;
-    this.measuring--;
+    this.measuring = Math.max(0, this.measuring - 1);
+    if (!this.mayMeasure(generation) || this.table.state === 'OVER') return;
     this.tell({ type: 'evaluated', generation, from, to, examples, sums: [...sums] });
   }
 
@@ -195,16 +196,21 @@ export class Member {
     for (const connection of this.connections) connection?.sendMessage({ type: 'heartbeat', progress, rests }, this.numbers());
   }
 
-  /** Pulls chunks of the present generation that do not come by themselves (a transfer was cut). Call it every 100 ms or so. */
+  /**
+   * Pulls chunks that do not come by themselves (a transfer was cut): of the present generation, then of the next one where that is to be measured.
+   * Call it every 100 ms or so.
+   */
   tick(): void {
-    if (this.table.state === 'OVER' || !this.roundKnown || this.isComplete(this.round)) return;
+    const generation = this.isComplete(this.round) ? this.pendingEvaluation?.generation : this.round;
+    if (this.table.state === 'OVER' || !this.roundKnown || generation === undefined) return;
+    if (!this.mayMeasure(generation) || this.isComplete(generation)) return;
     const now = this.options.now();
     if (now - this.lastChunkMs < (this.options.pullAfterMs ?? 1000)) return;
     this.lastChunkMs = now;
-    const slot = this.slots[this.round & 1]!;
+    const slot = this.slots[generation & 1]!;
     for (const chunk of this.options.chunks) {
-      if (slot.generation === this.round && slot.have[chunk.index]) continue;
-      this.connections[chunk.server]?.sendMessage({ type: 'pull', generation: this.round, chunk: chunk.index }, this.numbers());
+      if (slot.generation === generation && slot.have[chunk.index]) continue;
+      this.connections[chunk.server]?.sendMessage({ type: 'pull', generation, chunk: chunk.index }, this.numbers());
     }
   }
 
@@ -281,6 +287,7 @@ export class Member {
       this.table.take('commitOld');
       return this.start();
     }
+    if (message.last) this.isTrained = true;
     this.moveTo(message.round + 1);
     if (message.members) this.takeMembers(message.view, message.term, message.members);
     this.table.take('commit', this.isComplete(this.round) ? 'READY' : 'SYNCING');
@@ -310,19 +317,33 @@ export class Member {
 
   private start(): void {
     if (!this.roundKnown || !this.isComplete(this.round)) return;
-    if (this.pendingEvaluation && this.pendingEvaluation.generation <= this.round) {
-      const { generation, blocks } = this.pendingEvaluation;
-      this.pendingEvaluation = undefined;
-      if (generation !== this.round) return;
-      this.measuring += blocks.length;
-      this.options.compute.evaluate(generation, blocks);
-      return;
-    }
-    if (this.round >= this.options.totalRounds) return;
+    this.measure();
+    if (this.isTrained || this.round >= this.options.totalRounds) return;
     const fresh = this.replicas.filter((replica) => !this.asked.has(replica));
     if (fresh.length === 0) return;
     for (const replica of fresh) this.asked.add(replica);
     this.options.compute.step(this.round, fresh);
+  }
+
+  private onEvaluate({ generation, blocks }: MessageOf<'evaluate'>): void {
+    const pending = this.pendingEvaluation?.generation === generation ? this.pendingEvaluation.blocks : [];
+    this.pendingEvaluation = { generation, blocks: [...pending, ...blocks] };
+    this.start();
+  }
+
+  /** The present generation, or the next one: it is measured before it is committed. */
+  private mayMeasure(generation: number): boolean {
+    return generation === this.round || generation === this.round + 1;
+  }
+
+  private measure(): void {
+    if (!this.pendingEvaluation) return;
+    const { generation, blocks } = this.pendingEvaluation;
+    if (generation >= this.round && !(this.mayMeasure(generation) && this.isComplete(generation))) return;
+    this.pendingEvaluation = undefined;
+    if (generation < this.round) return;
+    this.measuring += blocks.length;
+    this.options.compute.evaluate(generation, blocks);
   }
 
   private isComplete(generation: number): boolean {

@@ -1,7 +1,8 @@
 /** What committed rounds add up to: the ledger, a metric per round, and how fast it goes. Counted from (round, replica) rows. */
 import type { RoundSchedule } from './coordinator-table.js';
 import type { CutContent } from './cuts.js';
-import type { Journal } from './journal.js';
+import type { Journal, ValidationPoint } from './journal.js';
+import { ACCURACY_ALONE, UNMEASURED, addSums, type Measures, type Measuring } from './measures.js';
 import { counted } from '../words.js';
 
 /** Weight of the newest round in the smoothed rate: about 20 rounds. */
@@ -10,7 +11,7 @@ const DROP_EVENT_EVERY_MS = 5_000;
 
 export interface Contribution {
   readonly examples: number;
-  /** Sums over the examples: loss, then accuracy. */
+  /** Sums over the examples: loss, then what the run measures. */
   readonly sums: readonly number[];
 }
 
@@ -60,9 +61,9 @@ export class RoundLedger {
     private readonly schedule: RoundSchedule,
     private readonly journal: Journal,
     private readonly now: () => number,
-    /** Examples that were committed before this attempt. */
     /** That of the checkpoint that the attempt begins with. */
     first: LedgerState = EMPTY_LEDGER,
+    private readonly measured: Measuring = ACCURACY_ALONE,
   ) {
     this.trainedExamples = first.examples;
     this.exceptions = [...first.exceptions];
@@ -79,12 +80,12 @@ export class RoundLedger {
   }
 
   /** Round `round` is committed with one contribution of each replica that counts, in their order; what the others had is dropped. */
-  commit(round: number, contributions: Iterable<Contribution>): void {
+  commit(round: number, contributions: Iterable<Contribution>, validation?: ValidationPoint): void {
     let examples = 0;
     const sums: number[] = [];
     for (const row of contributions) {
       examples += row.examples;
-      row.sums.forEach((value, i) => (sums[i] = (sums[i] ?? 0) + value));
+      addSums(sums, row.sums);
     }
     const dropped = this.schedule.examplesIn(round) - examples;
     if (dropped > 0) this.drop(round, dropped);
@@ -102,21 +103,25 @@ export class RoundLedger {
     }
     if (round < this.storedTo) return;
     this.journal.append({ kind: 'ledger', fromRound: round, toRound: round, examples, ...(dropped > 0 ? { dropped } : {}) });
-    this.journal.append({
-      kind: 'metric',
-      round,
-      rounds: 1,
-      epoch: this.schedule.epochOf(round),
-      loss: mean(sums[0], examples),
-      accuracy: mean(sums[1], examples),
+    this.writeMetric(round, this.measured.finish(sums, examples), { examples, roundMs, validation });
+  }
+
+  private writeMetric(
+    round: number,
+    values: Measures,
+    {
       examples,
-      examplesPerSecond: this.rate,
       roundMs,
-    });
+      validation,
+    }: { readonly examples: number; readonly roundMs: number; readonly validation: ValidationPoint | undefined },
+  ): void {
+    const epoch = this.schedule.epochOf(round);
+    const entry = { kind: 'metric', round, rounds: 1, epoch, values, examples, examplesPerSecond: this.rate, roundMs } as const;
+    this.journal.append(validation ? { ...entry, validation } : entry);
   }
 
   /** Round `round` is committed and changes nothing: its gradient was not finite. */
-  skip(round: number): void {
+  skip(round: number, validation?: ValidationPoint): void {
     const dropped = this.schedule.examplesIn(round);
     this.lastCommitMs = this.now();
     keepException(this.exceptions, { round, examples: dropped, why: 'NaN or infinity' });
@@ -128,6 +133,7 @@ export class RoundLedger {
       message: `round ${round} is left out: its gradient has NaN or infinity`,
       data: { round, examples: dropped },
     });
+    if (validation) this.writeMetric(round, UNMEASURED, { examples: 0, roundMs: 0, validation });
   }
 
   /** Replicas that were too late. Said once in a while: a slow worker is late in every round. */
@@ -167,7 +173,7 @@ export class RoundLedger {
   }
 
   /** Round `round` is committed, but what its contributions said is not known. */
-  commitUnseen(round: number): void {
+  commitUnseen(round: number, validation?: ValidationPoint): void {
     const examples = this.schedule.examplesIn(round);
     this.trainedExamples += examples;
     this.attemptExamples += examples;
@@ -180,6 +186,7 @@ export class RoundLedger {
       message: `no metrics of round ${round}: its coordinator is gone`,
       data: { fromRound: round, toRound: round },
     });
+    if (validation) this.writeMetric(round, UNMEASURED, { examples: 0, roundMs: 0, validation });
   }
 
   state(): LedgerState {

@@ -9,6 +9,7 @@ import { Takeover, type KnownNumbers, type Resolution } from './takeover.js';
 
 export interface TakenOverRounds extends TakenOverCoordinator<'succeeded' | 'regathered' | 'committedElsewhere'> {
   round: number;
+  readonly validations: { readonly course: string | undefined; isBest(generation: number): boolean };
 }
 
 export interface RoundTakeoverHooks extends TakeoverHooks {
@@ -17,7 +18,9 @@ export interface RoundTakeoverHooks extends TakeoverHooks {
   decided(decision: Resolution['decision']): void;
   tryCommit(): void;
   /** The present round is committed, whatever is known of it. */
-  moveOn(): void;
+  commitUnseen(): void;
+  /** What validations had decided with the last COMMIT. */
+  tookCourse(course: string): void;
 }
 
 export class RoundTakeovers extends ServerTakeovers<TakenOverRounds, RoundTakeoverHooks> {
@@ -76,14 +79,18 @@ export class RoundTakeovers extends ServerTakeovers<TakenOverRounds, RoundTakeov
 
   private lastCommit(): Message {
     const { round, view, term } = this.coordinator;
-    return { type: 'commit', round: round - 1, view, term, members: this.members.list() };
+    const { validations } = this.coordinator;
+    const { course } = validations;
+    const commit = { type: 'commit', round: round - 1, view, term, members: this.members.list() } as const;
+    return course === undefined ? commit : Object.assign(commit, { course }, validations.isBest(round) ? { best: true } : {});
   }
 
   /** Every server has said where it stands. */
   private succeed(succession: Takeover): void {
     const { coordinator, hooks } = this;
     coordinator.table.take('succeeded');
-    const { behind, reduced, decision, ...numbers } = succession.resolve();
+    const { behind, reduced, decision, course, ...numbers } = succession.resolve();
+    if (course !== undefined) hooks.tookCourse(course);
     Object.assign(coordinator, numbers);
     for (const server of reduced) hooks.reduced.add(server);
     hooks.decided(decision);
@@ -124,7 +131,6 @@ export class RoundTakeovers extends ServerTakeovers<TakenOverRounds, RoundTakeov
         `round ${round} is committed; who leads parameter server ${others.join(', ')} has yet to come`,
       );
     coordinator.table.take('committedElsewhere');
-    this.ledger.commitUnseen(round);
-    hooks.moveOn();
+    hooks.commitUnseen();
   }
 }

@@ -3,6 +3,7 @@ import type { Arena } from '@paceline/kernels';
 import type { Message } from '@paceline/protocol';
 import type { ChunkScalars, RoundDecision } from './agreement.js';
 import type { Region, regionSum } from './regions.js';
+import type { Slices } from './shard-work.js';
 import type { StateRows } from './state-table.js';
 
 export type ShardState = 'GATHERING' | 'DECIDING' | 'REDUCED' | 'OVER';
@@ -78,7 +79,7 @@ export const SHARD_ROWS = {
   commit: {
     from: ['REDUCED'],
     event: 'COMMIT(k)',
-    does: 'let generation k go; k+1 becomes the present generation; with `cut` hand it to the checkpoint first; look at held frames again',
+    does: 'let generation k go; k+1 becomes the present generation; with `cut` hand it to the checkpoint first, with `best` keep it in place of the best before; look at held frames again',
     next: ['GATHERING'],
   },
   commitRepeated: { from: 'any', event: 'COMMIT of an earlier round', does: 'nothing: it was done', next: '–' },
@@ -91,7 +92,7 @@ export const SHARD_ROWS = {
   pull: {
     from: ['GATHERING', 'DECIDING', 'REDUCED'],
     event: 'PULL(generation, chunk)',
-    does: 'send that chunk if it is there and the member reads what it is sent',
+    does: 'send that chunk if it is there (of k, k+1 or the best generation) and the member reads what it is sent',
     next: '–',
   },
   replica: {
@@ -151,20 +152,42 @@ export interface ShardOptions {
    * and then the gradient may be written to.
    */
   update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region, decision?: RoundDecision): void;
+  /** A round that is left out, for one chunk: the next generation, retained. Without it that is the present one. */
+  leaveOut?(chunk: OwnedChunk, round: number, params: Region): Region;
   /** Plan two-phase; without it the plan is streaming. */
   readonly twoPhase?: {
     /** The trees are made of leaves, and wait for INCLUDE. */
     readonly hasBackups: boolean;
-    measure(chunk: OwnedChunk, gradient: Region): Omit<ChunkScalars, 'chunk'>;
+    /** It changes nothing: it may be asked again. */
+    measure(chunk: OwnedChunk, gradient: Region, params: Region, round: number): Omit<ChunkScalars, 'chunk'>;
   };
   /**
    * A checkpoint takes generation `generation`: one region per owned chunk, in their order, retained for whoever writes them. The slots
    * are still those of that generation, and stay it until the next `update` of their chunk.
    */
   onCut?(generation: number, regions: readonly Region[]): void;
+  /** How work on all chunks shares the event loop; without it, it is done in one go. */
+  readonly slices?: Slices | undefined;
+  /** What validations have decided with a COMMIT: it holds for the updates of later rounds. */
+  onCourse?(course: string): void;
   tellCoordinator(message: Message): void;
   /** A chunk is reduced and about to be applied: the standby is sent the sum. With a decision the update may write to it. */
   onReduced?(round: number, chunk: number, gradient: Region, decision?: RoundDecision): void;
   /** A refused or dropped frame, for the counters. */
   onDropped?(reason: string): void;
 }
+
+/** What is held of a chunk in a round. */
+interface Held {
+  readonly chunk: OwnedChunk;
+  readonly current: Region;
+  /** With plan two-phase, when it is complete. */
+  readonly sum: Region | undefined;
+}
+
+/** The next generation of a chunk in a round that is left out. */
+export const leftOut = ({ leaveOut }: ShardOptions, round: number, { chunk, current }: Held): Region =>
+  leaveOut?.(chunk, round, current) ?? current.retain();
+
+export const scalarsOf = ({ twoPhase }: ShardOptions, round: number, { chunk, current, sum }: Held): ChunkScalars =>
+  Object.assign({ chunk: chunk.index }, twoPhase!.measure(chunk, sum!, current, round));

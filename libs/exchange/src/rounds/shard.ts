@@ -7,6 +7,9 @@
  * scalars, and applies all of them, scaled, or none, when the coordinator has decided. Applied chunks are never undone. A frame from a newer view or of round k+1 is held,
  * unapplied, until this shard's own VIEW or COMMIT has come; older ones are dropped and counted.
  *
+ * The decided round is applied chunk by chunk in slices (shard-work.ts). Meanwhile nothing is gathered, and whatever the coordinator says next
+ * finds it done.
+ *
  * The machine takes no clock and owns no socket: links are handed in, and the optimizer is the plugged-in `update`.
  */
 import {
@@ -20,11 +23,14 @@ import {
   type MessageOf,
 } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
-import type { RoundDecision } from './agreement.js';
+import { copyOf, type RoundDecision } from './agreement.js';
+import { bitmapOf, checkGradient } from './gradient-frames.js';
+import { KeptGeneration } from './kept-generation.js';
 import { acquireRegion, regionSum, type Region } from './regions.js';
 import { NO_CHUNK } from './replication.js';
-import { SHARD_ROWS, type ChunkReduction, type OwnedChunk, type ShardOptions, type ShardState } from './shard-table.js';
+import { leftOut, scalarsOf, SHARD_ROWS, type ChunkReduction, type OwnedChunk, type ShardOptions, type ShardState } from './shard-table.js';
 import { ShardLink } from './shard-link.js';
+import { ShardWork } from './shard-work.js';
 import { StateTable } from './state-table.js';
 
 /** Headers and control messages in a link's queue, beside the chunks. */
@@ -54,8 +60,13 @@ export class Shard {
   /** With backup replicas: chunks that have come, by replica. */
   private readonly leaves: Uint32Array;
   private readonly generationBytes: number;
+  /** Plan two-phase: the decided round is being applied. */
+  private readonly work: ShardWork;
   private scratch = new Uint8Array(0);
   round: number;
+  /** What validations have decided, as of the last COMMIT that said so. */
+  private course: string | undefined;
+  private readonly best = new KeptGeneration();
   view = 0;
   /**
    * In which this server came to lead the shard, as the arbiter says. The coordinator's own is not taken: a primary that was replaced, and has
@@ -65,6 +76,7 @@ export class Shard {
 
   constructor(private readonly options: ShardOptions) {
     this.round = options.firstRound ?? 0;
+    this.work = new ShardWork(options.slices);
     this.leaves = new Uint32Array(options.replicas);
     this.states = options.chunks.map((chunk, i) => ({
       chunk,
@@ -88,23 +100,9 @@ export class Shard {
     for (const old of this.links) if (old.id === id && old.streams === streams) this.detach(old, true);
     const link = new ShardLink(id, connection, streams);
     this.links.add(link);
-    const bitmap = new Uint8Array(Math.ceil(this.states.length / 8));
-    this.states.forEach((state, i) => {
-      if (state.next) bitmap[i >> 3]! |= 1 << (i & 7);
-    });
-    connection.sendMessage(
-      {
-        type: 'welcome',
-        id,
-        server: this.options.index,
-        round: this.round,
-        view: this.view,
-        term: this.term,
-        applied: Buffer.from(bitmap).toString('base64'),
-        phase: this.table.state,
-      },
-      this.numbers(),
-    );
+    const where = { server: this.options.index, round: this.round, view: this.view, term: this.term };
+    const applied = bitmapOf(this.states.map(({ next }) => next !== undefined));
+    connection.sendMessage({ type: 'welcome', id, ...where, applied, phase: this.table.state }, this.numbers());
     if (streams) {
       for (const state of this.states) this.sendChunk(link, this.round, state.chunk.index, state.current);
       for (const state of this.states) if (state.next) this.sendChunk(link, this.round + 1, state.chunk.index, state.next);
@@ -134,17 +132,15 @@ export class Shard {
     const { options } = this;
     if (header.type !== FrameType.gradient) throw new ProtocolError('BAD_FRAME', 'a server takes no parameters');
     checkAttempt(header, options.attempt);
-    if (header.codec !== Codec.none) throw new ProtocolError('BAD_CODEC');
     const state = this.byIndex.get(header.chunk);
-    if (!state) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
-    if (header.length !== state.chunk.length * 4)
-      throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk} has ${state.chunk.length * 4} bytes, not ${header.length}`);
-    if (!options.isValidNode(header.nodeLo, header.nodeHi)) throw new ProtocolError('BAD_NODE', `[${header.nodeLo}, ${header.nodeHi})`);
+    checkGradient(header, options.isValidNode, state);
     if (header.round > this.round + 1) throw new ProtocolError('BAD_ROUND', `round ${header.round}, this server gathers ${this.round}`);
     if (!link.streams) throw new ProtocolError('NOT_A_MEMBER', 'this connection may only pull');
     const stale = header.round < this.round || (header.round === this.round && this.isDone(state)) || this.table.state === 'OVER';
     if (stale) return this.scratchOf(header.length);
-    if (link.held.size > this.heldBound()) throw new ProtocolError('BAD_ROUND', 'more frames ahead of the view than one round has');
+    // A tree over R replicas has less than 2·R nodes.
+    if (link.held.size > this.states.length * 2 * options.replicas)
+      throw new ProtocolError('BAD_ROUND', 'more frames ahead of the view than one round has');
     link.receiving = acquireRegion(state.chunk.arena, state.chunk.length);
     return link.receiving.bytes;
   }
@@ -180,7 +176,7 @@ export class Shard {
     this.releaseHeld();
   }
 
-  onCommit({ round, view, members, cut }: Omit<MessageOf<'commit'>, 'type'>): void {
+  onCommit({ round, view, members, cut, course, best }: Omit<MessageOf<'commit'>, 'type'>): void {
     if (round < this.round || this.table.state === 'OVER') return this.table.take('commitRepeated');
     if (round > this.round) throw new Error(`shard ${this.options.index}: COMMIT(${round}) in round ${this.round}`);
     if (this.states.length === 0 && this.table.state === 'DECIDING') this.table.take('decision', 'REDUCED');
@@ -196,11 +192,11 @@ export class Shard {
     this.gathered = 0;
     this.leaves.fill(0);
     this.round++;
+    if (course !== undefined) this.options.onCourse?.((this.course = course));
     if (members) this.setMembers(view, members);
-    if (cut) {
-      const regions = this.states.map((state) => state.current.retain());
-      this.options.onCut?.(this.round, regions);
-    }
+    const retained = (): Region[] => this.states.map((state) => state.current.retain());
+    if (cut) this.options.onCut?.(this.round, retained());
+    if (best) this.best.keep(this.round, retained());
     if (this.states.length === 0) this.nothingOwned();
     else this.releaseHeld();
   }
@@ -210,7 +206,8 @@ export class Shard {
     const state = this.byIndex.get(chunk);
     if (!state) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${chunk}`);
     this.table.take('pull');
-    const region = generation === this.round ? state.current : generation === this.round + 1 ? state.next : undefined;
+    const other = generation === this.round + 1 ? state.next : this.best.regionOf(generation, this.states.indexOf(state));
+    const region = generation === this.round ? state.current : other;
     if (region) this.sendChunk(link, generation, chunk, region);
   }
 
@@ -239,7 +236,7 @@ export class Shard {
   }
 
   /** Standby: applies what the primary has reduced. */
-  applyReplica(header: FrameHeader, gradient: Region | undefined): Message {
+  applyReplica(header: FrameHeader, gradient: Region | undefined, acknowledge: (message: Message) => void): void {
     const state = this.byIndex.get(header.chunk)!;
     if (gradient && header.round === this.round && !state.next && this.table.state === 'GATHERING') {
       state.next = acquireRegion(state.chunk.arena, state.chunk.length);
@@ -248,7 +245,7 @@ export class Shard {
       this.table.take('replica', this.applied === this.states.length ? 'REDUCED' : undefined);
     }
     gradient?.release();
-    return { type: 'replicated', round: header.round, chunk: header.chunk };
+    acknowledge({ type: 'replicated', round: header.round, chunk: header.chunk });
   }
 
   /** Standby: VIEW, DECISION and COMMIT in the primary's order. A checkpoint is the primary's to write. */
@@ -263,6 +260,7 @@ export class Shard {
 
   /** False when the coordinator sends no such message to a shard. */
   fromCoordinator(link: ShardLink, message: Message): boolean {
+    this.finishWork();
     if (message.type === 'view') this.onView(message.view, message.members);
     else if (message.type === 'commit') this.onCommit(message);
     else if (message.type === 'include') this.onInclude(message);
@@ -278,7 +276,7 @@ export class Shard {
     if (round !== this.round || this.table.state !== 'GATHERING') return [];
     this.decision = copyOf(decision);
     if (!decision.skip) return [];
-    for (const state of this.states) state.next ??= state.current.retain();
+    for (const state of this.states) state.next ??= leftOut(this.options, this.round, state);
     this.applied = this.states.length;
     this.table.take('replica', 'REDUCED');
     return this.chunkIndices();
@@ -299,11 +297,12 @@ export class Shard {
    * @param isHeldBack what is reduced here is not so at the standby yet
    */
   standing(isHeldBack = false): MessageOf<'standing'> {
+    this.finishWork();
     // Without chunks there is nothing that could be missing.
     const isReduced = this.table.state === 'REDUCED' || this.states.length === 0;
-    const { round, view, term, decision } = this;
+    const { round, view, term, decision, course } = this;
     const standing = { type: 'standing', round, view, term, isReduced: isReduced && !isHeldBack } as const;
-    return { ...standing, ...(isReduced && decision ? { decision } : {}) };
+    return { ...standing, ...(isReduced && decision ? { decision } : {}), ...(course === undefined ? {} : { course }) };
   }
 
   stand(tell: (standing: Message) => void, isHeldBack: boolean): void {
@@ -320,6 +319,7 @@ export class Shard {
    * @param isHeldBack what is reduced here is not so at the standby yet
    */
   tellAgain(isHeldBack = false): void {
+    this.finishWork();
     if (this.table.state === 'OVER') return;
     const missing = this.table.state === 'GATHERING' ? this.missingReplicas() : [];
     this.options.tellCoordinator({ ...this.standing(isHeldBack), missing });
@@ -332,6 +332,8 @@ export class Shard {
   end(): void {
     if (this.table.state === 'OVER') return;
     this.table.take('end', 'OVER');
+    this.work.cancel();
+    this.best.letGo();
     for (const link of [...this.links]) this.detach(link);
     for (const state of this.states) {
       state.tree.dispose();
@@ -339,6 +341,11 @@ export class Shard {
       state.next?.release();
       state.current.release();
     }
+  }
+
+  /** What comes next finds the decided round applied. */
+  finishWork(): void {
+    this.work.finish();
   }
 
   private setMembers(view: number, members: Members): void {
@@ -394,10 +401,18 @@ export class Shard {
 
   onDecision({ round, ...decision }: Omit<MessageOf<'decision'>, 'type'>): void {
     if (round !== this.round || this.table.state !== 'DECIDING') return this.table.take('decisionRepeated');
-    for (const state of this.states) {
+    this.work.begin(this.applyDecided(decision), () => {
+      this.decision = copyOf(decision);
+      this.reportReduced('decision');
+    });
+  }
+
+  private *applyDecided(decision: RoundDecision): Generator<void> {
+    for (const [i, state] of this.states.entries()) {
+      if (i > 0) yield;
       const sum = state.sum!;
       state.sum = undefined;
-      if (decision.skip) state.next = state.current.retain();
+      if (decision.skip) state.next = leftOut(this.options, this.round, state);
       else {
         this.options.onReduced?.(this.round, state.chunk.index, sum, decision);
         state.next = acquireRegion(state.chunk.arena, state.chunk.length);
@@ -407,13 +422,11 @@ export class Shard {
       this.applied++;
       this.publish(state);
     }
-    this.decision = copyOf(decision);
-    this.reportReduced('decision');
   }
 
   private reportScalars(row: 'chunkGathered' | 'include' | 'nothingOwned' | 'toldAgain'): void {
     this.table.take(row, 'DECIDING');
-    const chunks = this.states.map(({ chunk, sum }) => ({ chunk: chunk.index, ...this.options.twoPhase!.measure(chunk, sum!) }));
+    const chunks = this.states.map((state) => scalarsOf(this.options, this.round, state));
     this.options.tellCoordinator({ type: 'scalars', round: this.round, chunks });
   }
 
@@ -474,11 +487,6 @@ export class Shard {
     }
   }
 
-  private heldBound(): number {
-    // A tree over R replicas has less than 2·R nodes.
-    return this.states.length * 2 * this.options.replicas;
-  }
-
   private scratchOf(bytes: number): Uint8Array {
     if (this.scratch.length < bytes) this.scratch = new Uint8Array(bytes);
     return this.scratch.subarray(0, bytes);
@@ -489,6 +497,3 @@ export class Shard {
     this.options.onDropped?.(reason);
   }
 }
-
-/** Without what a message has besides. */
-const copyOf = ({ skip, examples, scale, variables }: RoundDecision): RoundDecision => ({ skip, examples, scale, variables });

@@ -69,8 +69,8 @@ export interface Follower {
   readonly term: number;
   /** Where a gradient goes; undefined when it is applied already. @throws ProtocolError */
   regionForReplica(header: FrameHeader): Region | undefined;
-  /** A whole gradient has come, into what `regionForReplica` gave. @returns what to acknowledge */
-  applyReplica(header: FrameHeader, gradient: Region | undefined): Message | undefined;
+  /** A whole gradient has come, into what `regionForReplica` gave. @param acknowledge called when it is applied, where that is to be acknowledged */
+  applyReplica(header: FrameHeader, gradient: Region | undefined, acknowledge: (message: Message) => void): void;
   /** @returns what to acknowledge; undefined when a primary does not send such a message @throws ProtocolError */
   followOrder(message: Message): readonly Message[] | undefined;
   /** It is the primary now, in this term. */
@@ -135,8 +135,11 @@ export class Standby {
       return this.table.take('late');
     }
     this.table.take(region ? 'chunk' : 'chunkRepeated');
-    const acknowledgement = this.options.shard().applyReplica(header, region);
-    if (acknowledgement) this.connection?.sendMessage(acknowledgement, this.numbers());
+    const { connection } = this;
+    this.options.shard().applyReplica(header, region, (acknowledgement) => {
+      // Another primary has not sent it.
+      if (connection && this.connection === connection) connection.sendMessage(acknowledgement, this.numbers());
+    });
   }
 
   message(message: Message, header: FrameHeader): void {

@@ -21,6 +21,12 @@ interface Stop {
 
 type JournalEvent = (type: string, message: string, data: Record<string, unknown>) => void;
 
+/** What a validation wants of the commit that it belongs to. */
+interface AskedCut {
+  readonly isBest?: boolean;
+  readonly isLast?: boolean;
+}
+
 const NO_CADENCE = { everyRounds: 0, everyMs: 0, deadlineMs: 60_000 };
 
 export class Stops {
@@ -53,23 +59,34 @@ export class Stops {
     return this.cuts.reason === 'final';
   }
 
+  /** The best generation is being written: the run does not end before that is done. */
+  get isBestUnderWay(): boolean {
+    return this.cuts.isBestUnderWay;
+  }
+
+  /** Another best checkpoint has to wait for the one that is being written. */
+  get isCrowded(): boolean {
+    return this.cuts.isCrowded;
+  }
+
   /** Whether `generation` would be cut now. */
   wantsCut(generation: number): boolean {
     return this.reasonToCut(generation) !== undefined;
   }
 
   /** The cut that the commit before `generation` takes, if it takes one; it begins with this call. */
-  beginCut(generation: number, content: () => CutContent): boolean {
-    const reason = this.reasonToCut(generation);
+  beginCut(generation: number, content: () => CutContent, asked: AskedCut = {}): boolean {
+    const reason = this.reasonToCut(generation, asked);
     if (reason) this.cuts.begin(generation, reason, content());
     return reason !== undefined;
   }
 
-  private reasonToCut(generation: number): CutReason | undefined {
+  private reasonToCut(generation: number, { isBest = false, isLast = false }: AskedCut = {}): CutReason | undefined {
     const { cuts, schedule } = this.options;
     if (!cuts) return undefined;
-    if (generation === schedule.totalRounds) return cuts.final ? 'final' : undefined;
-    if (this.stop) return this.stop.reason;
+    if (generation === schedule.totalRounds || isLast) return cuts.final ? 'final' : isBest ? 'best' : undefined;
+    if (this.stop && (isBest || !this.cuts.isBestUnderWay)) return this.stop.reason;
+    if (isBest) return 'best';
     return this.cuts.isDue(generation) ? 'cadence' : undefined;
   }
 
@@ -80,7 +97,7 @@ export class Stops {
 
   /** False when it is none that is under way. */
   published(generation: number, record: { readonly bytes: number; readonly sha256: string; readonly loss: number | null }): boolean {
-    const { reason } = this.cuts;
+    const { reason, isBestUnderWay: isBest } = this.cuts;
     if (!this.cuts.settle(generation, true)) return false;
     const { bytes, sha256, loss } = record;
     this.journal('checkpoint.written', `checkpoint of round ${generation} written: ${sizeText(bytes)}`, {
@@ -90,6 +107,7 @@ export class Stops {
       bytes,
       sha256,
       loss,
+      ...(isBest ? { isBest } : {}),
     });
     return true;
   }
@@ -115,6 +133,11 @@ export class Stops {
     return true;
   }
 
+  /** A pause waits for the validation that has begun, as long as that goes on. */
+  validates(): void {
+    if (this.stop?.reason === 'pause') this.extend();
+  }
+
   /** The round is committed: as long again for its checkpoint. */
   extend(): void {
     if (this.stop) this.stop.byMs = this.options.now() + this.stop.deadlineMs;
@@ -124,8 +147,7 @@ export class Stops {
     return this.stop !== undefined && this.options.now() > this.stop.byMs;
   }
 
-  /** How the attempt ends in round `round`. */
-  /** @param round where the attempt stands, as far as its coordinator knows */
+  /** How the attempt ends. @param round where it stands, as far as its coordinator knows */
   ending(round: number): { readonly reason: StopReason; readonly message: string; readonly redone: number } {
     const { reason, why } = this.stop!;
     const redone = Math.max(0, round - this.newest);

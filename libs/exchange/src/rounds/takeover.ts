@@ -42,6 +42,8 @@ export interface Resolution {
   readonly reduced: readonly number[];
   /** Plan two-phase: what was decided about it. */
   readonly decision: Standing['decision'];
+  /** What validations have decided, as of the last COMMIT. */
+  readonly course: Standing['course'];
 }
 
 export class Takeover {
@@ -124,6 +126,7 @@ export class Takeover {
       view: Math.max(this.succession.view, ...all.map(([, standing]) => standing.view)) + 1,
       behind: all.some(([, standing]) => standing.round < round),
       decision: all.find(([, standing]) => standing.round === round && standing.decision)?.[1].decision,
+      course: all.find(([, standing]) => standing.round === round && standing.course !== undefined)?.[1].course,
       reduced: all.filter(([, standing]) => standing.round === round && standing.isReduced).map(([server]) => server),
     };
   }

@@ -17,6 +17,7 @@ import type { Owed } from '../rounds/attendance.js';
 import { AttemptCoordinator } from '../rounds/attempt-coordinator.js';
 import { givenWork, type CoordinatedMember as Member } from '../rounds/membership.js';
 import { some } from '../rounds/stall.js';
+import { misfitOf } from '../rounds/measures.js';
 import { StateTable } from '../rounds/state-table.js';
 import type { KnownNumbers, Succession } from '../rounds/takeover.js';
 import { LEFT_OUT_BEFORE, begunToken, type IssuedToken } from './issued-token.js';
@@ -49,7 +50,7 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
 
   constructor(options: TokenCoordinatorOptions) {
     super(options);
-    const { schedule, replicas, journal, now, firstRound = 0, firstLedger } = options;
+    const { schedule, replicas, journal, now, firstRound = 0, firstLedger, measured } = options;
     this.plan = {
       replicas,
       totalRounds: schedule.totalRounds,
@@ -57,7 +58,7 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     };
     this.marks = new TokenMarks(this.plan, firstRound);
     this.source = this.sourceOf(this.marks);
-    this.ledger = new TokenLedger(schedule, replicas, this.marks, journal, now, firstLedger);
+    this.ledger = new TokenLedger(schedule, replicas, this.marks, journal, now, firstLedger, measured);
     this.takeovers = new TokenTakeovers(this, options, this.servers, {
       event: (type, message, data) => this.event(type, message, data),
       viewMessage: () => this.viewMessage(),
@@ -165,10 +166,8 @@ export class TokenCoordinator extends AttemptCoordinator<TokenCoordinatorOptions
     if (!issued) return this.table.take('contributionStale');
     const { round, replica } = issued.token;
     const expected = this.options.schedule.replicaExamples(round, replica);
-    if (message.examples !== expected) {
-      const what = `it counted ${message.examples} examples for replica ${replica} of round ${round}, the schedule says ${expected}`;
-      return this.attendance.lose(member, what, 'NOT_A_MEMBER');
-    }
+    const misfit = misfitOf(message, this.options.measured, expected, `replica ${replica} of round ${round}`);
+    if (misfit !== undefined) return this.attendance.lose(member, misfit, 'NOT_A_MEMBER');
     this.table.take('contribution');
     if (!issued.contribution) this.moved();
     issued.contribution ??= { examples: message.examples, sums: message.sums };

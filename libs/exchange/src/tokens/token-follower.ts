@@ -11,8 +11,8 @@ import type { Token } from './marks.js';
 /** What it does to the shard. */
 export interface FollowingShard {
   readonly chunks: readonly OwnedChunk[];
-  /** All gradients of a token are there. */
-  apply(token: Token, staleness: number, gradients: ReadonlyMap<number, Region>): void;
+  /** All gradients of a token are there; they are the shard's now. @param done called when they are applied */
+  apply(token: Token, staleness: number, gradients: ReadonlyMap<number, Region>, done: () => void): void;
   leaveOut(token: Token): void;
 }
 
@@ -35,16 +35,17 @@ export class TokenFollower {
     return acquireRegion(chunk.arena, chunk.length);
   }
 
-  /** @returns what to acknowledge, with the last gradient of an update */
-  arrived(header: FrameHeader, gradient: Region | undefined): Message | undefined {
+  /** @param acknowledge called for an update when it is applied */
+  arrived(header: FrameHeader, gradient: Region | undefined, acknowledge: (message: Message) => void): void {
     const { following } = this;
-    if (!gradient || !following) return void gradient?.release();
+    if (!gradient || !following) return gradient?.release();
     this.arriving.set(header.chunk, gradient);
-    if (this.arriving.size < this.shard.chunks.length) return undefined;
-    const { round, replica, staleness } = following;
-    this.shard.apply({ round, replica }, staleness, this.arriving);
-    this.letGo();
-    return { type: 'updated', n: this.followed };
+    if (this.arriving.size < this.shard.chunks.length) return;
+    const { n, round, replica, staleness } = following;
+    const gradients = new Map(this.arriving);
+    this.arriving.clear();
+    this.following = undefined;
+    this.shard.apply({ round, replica }, staleness, gradients, () => acknowledge({ type: 'updated', n }));
   }
 
   /** @returns what to acknowledge @throws ProtocolError when one before it is missing */

@@ -6,6 +6,7 @@
 import type { RoundSchedule } from '../rounds/coordinator-table.js';
 import type { ToldMarks } from '@paceline/protocol';
 import type { Journal, MetricEntry } from '../rounds/journal.js';
+import { ACCURACY_ALONE, addSums, type Measuring } from '../rounds/measures.js';
 import type { CutContent } from '../rounds/cuts.js';
 import { EMPTY_LEDGER, SEVERAL, keepException, type Contribution, type LedgerException, type LedgerState } from '../rounds/round-ledger.js';
 import type { Token, TokenMarks } from './marks.js';
@@ -45,6 +46,7 @@ export class TokenLedger {
     private readonly now: () => number,
     /** That of the checkpoint that the attempt begins with. */
     first: LedgerState = EMPTY_LEDGER,
+    private readonly measured: Measuring = ACCURACY_ALONE,
   ) {
     this.trainedExamples = first.examples;
     this.exceptions = [...first.exceptions];
@@ -160,8 +162,7 @@ export class TokenLedger {
       round: rows - 1,
       rounds,
       epoch: this.schedule.epochOf(rows - 1),
-      loss: meanOf(sums[0], measured),
-      accuracy: meanOf(sums[1], measured),
+      values: this.measured.finish(sums, measured),
       examples,
       examplesPerSecond: this.rate,
       roundMs,
@@ -197,7 +198,7 @@ function addTo(row: Row, { examples, sums, staleness }: CountedUpdate): void {
   if (sums.length > 0) row.measured += examples;
   row.updates++;
   row.stalenessSum += staleness;
-  sums.forEach((value, i) => (row.sums[i] = (row.sums[i] ?? 0) + value));
+  addSums(row.sums, sums);
   const place = Math.min(staleness, STALENESS_PLACES - 1);
   while (row.stalenessCounts.length <= place) row.stalenessCounts.push(0);
   row.stalenessCounts[place]!++;

@@ -2,6 +2,7 @@
 import type { Message } from '@paceline/protocol';
 import type { Region } from '../rounds/regions.js';
 import type { OwnedChunk } from '../rounds/shard-table.js';
+import type { Slices } from '../rounds/shard-work.js';
 import type { StateRows } from '../rounds/state-table.js';
 import type { Token, TokenPlan } from './marks.js';
 
@@ -108,6 +109,8 @@ export interface TokenShardOptions {
   update(chunk: OwnedChunk, update: TokenUpdate, paramIn: Region, paramOut: Region, gradient: Region): void;
   /** A checkpoint takes `generation`: one region per owned chunk, in their order, retained for whoever writes them. */
   onCut?(generation: number, regions: readonly Region[]): void;
+  /** How work on all chunks shares the event loop; without it, it is done in one go. */
+  readonly slices?: Slices | undefined;
   tellCoordinator(message: Message): void;
   /**
    * Something was done with a token, in this order: the standby is sent it. The gradients are those that went into the optimizer; none when

@@ -8,6 +8,9 @@
  *
  * With a standby nobody is told of an update before the standby has it: APPLIED and the answers to fetches wait.
  *
+ * An update is applied chunk by chunk in slices (shard-work.ts). Whole gradients and fetches that come meanwhile wait in one line, and whatever
+ * else reads or changes the shard finds the line done first: nothing sees half an update, and all is done in the order in which it came.
+ *
  * A chunk that a socket still reads, or that was kept for the delay compensation, is not written: the update then goes to a new region.
  * The step number of an update is the count of tokens done here plus one, so it follows from the marks alone.
  */
@@ -15,6 +18,7 @@ import { Codec, FrameType, ProtocolError, checkAttempt, type FrameHeader, type M
 import type { Connection, FrameNumbers } from '../connection.js';
 import { acquireRegion, releaseRegions, type Region } from '../rounds/regions.js';
 import { ShardLink } from '../rounds/shard-link.js';
+import { ShardWork } from '../rounds/shard-work.js';
 import { StateTable } from '../rounds/state-table.js';
 import { FetchedParameters, type Fetched } from './fetched-parameters.js';
 import { TokenMarks, type Token } from './marks.js';
@@ -33,6 +37,15 @@ interface LinkWork {
   /** Whole gradients that wait for a view, then fetches that came behind them. */
   held: Gathering[];
   fetches: { round: number; replica: number; term: number }[];
+  /** In the line of the shard. */
+  readonly waiting: { gradients: number; fetches: number };
+}
+
+interface Update {
+  readonly token: Token;
+  readonly staleness: number;
+  readonly gradients: ReadonlyMap<number, Region>;
+  readonly how: (place: number) => Pick<TokenUpdate, 'fetched' | 'isCompensated'>;
 }
 
 export class TokenShard {
@@ -49,7 +62,10 @@ export class TokenShard {
   private updates = 0;
   /** The term in which the coordinator has taken the place of another: what was fetched before belongs to tokens of that one. */
   private since = 0;
+  private readonly work: ShardWork;
   private scratch = new Uint8Array(0);
+  /** The token whose update is under way: some chunks have it, and its mark is not set. */
+  updating: Token | undefined;
   view = 0;
   /** In which this server came to lead the shard; the coordinator's is its own (see Shard). */
   term = 1;
@@ -57,12 +73,18 @@ export class TokenShard {
   constructor(private readonly options: TokenShardOptions) {
     this.marks = new TokenMarks(options.plan, options.firstRound);
     this.current = [...options.initial];
+    this.work = new ShardWork(options.slices);
     this.follower = new TokenFollower({
       chunks: options.chunks,
-      apply: (token, staleness, gradients) => {
-        this.table.take('replica');
-        this.update(token, staleness, gradients, () => ({ fetched: undefined, isCompensated: true }));
-        this.finish(token);
+      apply: (token, staleness, gradients, done) => {
+        const act = (): void => {
+          this.table.take('replica');
+          this.update({ token, staleness, gradients, how: () => ({ fetched: undefined, isCompensated: true }) }, () => {
+            this.finish(token);
+            done();
+          });
+        };
+        this.work.inTurn(act, [...gradients.values()]);
       },
       leaveOut: (token) => {
         this.table.take('replica');
@@ -89,7 +111,7 @@ export class TokenShard {
     this.table.take('join');
     for (const old of this.links.keys()) if (old.id === id && old.streams === streams) this.detach(old, true);
     const link = new ShardLink(id, connection, streams);
-    this.links.set(link, { gathering: new Map(), held: [], fetches: [] });
+    this.links.set(link, { gathering: new Map(), held: [], fetches: [], waiting: { gradients: 0, fetches: 0 } });
     const { index } = this.options;
     const where = { round: this.round, view: this.view, term: this.term };
     connection.sendMessage({ type: 'welcome', id, server: index, ...where, applied: '', phase: this.table.state }, this.numbers());
@@ -99,6 +121,7 @@ export class TokenShard {
 
   /** A connection is gone, and what it was sending; its worker sends it again, or somebody else computes it. */
   detach(link: ShardLink, replaced = false): void {
+    this.finishWork();
     const work = this.links.get(link);
     if (!work) return;
     this.links.delete(link);
@@ -134,7 +157,7 @@ export class TokenShard {
     if (!work || this.table.state === 'OVER' || this.marks.has(token) || !this.fetchOf(link.id, token))
       return this.scratchOf(header.length);
     const gathering = work.gathering.has(this.marks.numberOf(token)) ? 0 : 1;
-    if (work.gathering.size + work.held.length + gathering > TOKENS_OF_WORKER)
+    if (work.gathering.size + work.held.length + work.waiting.gradients + gathering > TOKENS_OF_WORKER)
       throw new ProtocolError('BAD_ROUND', `more than ${TOKENS_OF_WORKER} tokens at once`);
     link.receiving = acquireRegion(chunk.arena, chunk.length);
     return link.receiving.bytes;
@@ -161,7 +184,13 @@ export class TokenShard {
     gathering.view = header.view;
     if (gathering.regions.size < this.options.chunks.length) return;
     work.gathering.delete(number);
-    this.whole(link, work, gathering);
+    const whole = gathering;
+    work.waiting.gradients++;
+    const act = (): void => {
+      work.waiting.gradients--;
+      this.whole(link, work, whole);
+    };
+    this.work.inTurn(act, [...whole.regions.values()]);
   }
 
   /** @param term in which the coordinator has taken over that issued the token */
@@ -170,15 +199,20 @@ export class TokenShard {
     if (this.table.state === 'OVER' || !work) return;
     if (replica >= this.options.plan.replicas || round > this.options.plan.totalRounds)
       throw new ProtocolError('BAD_ROUND', `round ${round}, replica ${replica}`);
-    // Its own update comes first, or a lone worker would compute from parameters without it.
-    if (work.held.length > 0) {
-      if (work.fetches.push({ round, replica, term }) > TOKENS_OF_WORKER) throw new ProtocolError('BAD_ROUND', 'more fetches than tokens');
-      return this.table.take('fetchHeld');
-    }
-    this.answer(link, round, replica, term);
+    if (work.fetches.length + work.waiting.fetches >= TOKENS_OF_WORKER) throw new ProtocolError('BAD_ROUND', 'more fetches than tokens');
+    work.waiting.fetches++;
+    const act = (): void => {
+      work.waiting.fetches--;
+      // Its own update comes first, or a lone worker would compute from parameters without it.
+      if (work.held.length === 0) return this.answer(link, round, replica, term);
+      work.fetches.push({ round, replica, term });
+      this.table.take('fetchHeld');
+    };
+    this.work.inTurn(act);
   }
 
   onDrop(round: number, replica: number): void {
+    this.finishWork();
     if (this.table.state === 'OVER') return;
     const token = { round, replica };
     if (this.leaveOut(token)) this.options.onApplied?.({ token, staleness: 0, isDropped: true }, []);
@@ -188,6 +222,7 @@ export class TokenShard {
   /** @param since the term in which its coordinator has taken the place of another */
   onView(view: number, members: Members, since = 0): void {
     if (view <= this.view || this.table.state === 'OVER') return;
+    this.finishWork();
     this.table.take('view');
     this.view = view;
     const isSucceeded = since > this.since;
@@ -197,7 +232,10 @@ export class TokenShard {
     const linked = new Set([...this.links.keys()].map(({ id }) => id));
     for (const id of this.fetched.workers) if (!this.memberIds.has(id) && !linked.has(id)) this.fetched.forget(id);
     for (const [link, work] of [...this.links]) {
-      for (const gathering of work.held.splice(0)) this.whole(link, work, gathering);
+      for (const gathering of work.held.splice(0)) {
+        this.whole(link, work, gathering);
+        this.finishWork();
+      }
       if (work.held.length === 0)
         for (const { round, replica, term: known } of work.fetches.splice(0)) this.answer(link, round, replica, known);
     }
@@ -206,6 +244,7 @@ export class TokenShard {
 
   onCommit({ round, cut }: { readonly round: number; readonly cut?: boolean | undefined }): void {
     if (this.table.state === 'OVER' || !cut) return;
+    this.finishWork();
     this.table.take('cut');
     const generation = round + 1;
     // A server without chunks has no part in any token, and an empty part in every checkpoint.
@@ -222,6 +261,7 @@ export class TokenShard {
     if (this.table.state === 'OVER') return;
     const place = this.places.get(chunk);
     if (place === undefined) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${chunk}`);
+    this.finishWork();
     this.table.take('pull');
     if (generation === this.round) this.sendRegion(link, generation, 0, 0, place, this.current[place]!.retain());
   }
@@ -234,6 +274,8 @@ export class TokenShard {
   end(): void {
     if (this.table.state === 'OVER') return;
     this.table.take('end', 'OVER');
+    this.work.cancel();
+    this.updating = undefined;
     for (const link of [...this.links.keys()]) this.detach(link);
     for (const id of this.fetched.workers) this.fetched.forget(id);
     this.follower.letGo();
@@ -254,6 +296,7 @@ export class TokenShard {
 
   /** Says which tokens are done, as soon as the standby has all of them. */
   stand(tell: (standing: Message) => void): void {
+    this.finishWork();
     const { round, view, term } = this;
     const standing: Message = { type: 'standing', round, view, term, isReduced: false, marks: this.marks.told(this.since) };
     this.whenReplicated(() => tell(standing));
@@ -278,22 +321,31 @@ export class TokenShard {
     return this.follower.regionFor(header);
   }
 
-  applyReplica(header: FrameHeader, gradient: Region | undefined): Message | undefined {
-    return this.follower.arrived(header, gradient);
+  applyReplica(header: FrameHeader, gradient: Region | undefined, acknowledge: (message: Message) => void): void {
+    this.follower.arrived(header, gradient, acknowledge);
   }
 
   /** VIEW and UPDATE in the primary's order. */
   followOrder(message: Message): readonly Message[] | undefined {
-    if (message.type === 'update') return this.follower.begins(message);
+    if (message.type === 'update') {
+      if (message.isDropped) this.finishWork(); // it is done at once, and acknowledged after those before it
+      return this.follower.begins(message);
+    }
     if (message.type !== 'view') return undefined;
     this.onView(message.view, message.members, message.since);
     return [];
   }
 
   promote(term: number): void {
+    this.finishWork();
     this.table.take('promoted');
     this.follower.letGo();
     this.term = Math.max(this.term, term);
+  }
+
+  /** Ends the update that is under way, and all that waits behind it. */
+  finishWork(): void {
+    this.work.finish();
   }
 
   private answer(link: ShardLink, round: number, replica: number, term: number): void {
@@ -338,30 +390,36 @@ export class TokenShard {
   private apply({ token, regions }: Gathering, { updates, regions: kept }: Fetched): void {
     this.table.take('applied');
     const staleness = this.updates - updates;
-    this.update(token, staleness, regions, (place) => ({ fetched: kept[place] }));
-    const chunks = this.options.chunks.map(({ index }) => ({ index, gradient: regions.get(index)! }));
-    this.options.onApplied?.({ token, staleness, isDropped: false }, chunks);
-    for (const { gradient } of chunks) gradient.release();
-    this.finish(token);
-    this.tellApplied(token, staleness);
+    this.update({ token, staleness, gradients: regions, how: (place) => ({ fetched: kept[place] }) }, () => {
+      const chunks = this.options.chunks.map(({ index }) => ({ index, gradient: regions.get(index)! }));
+      this.options.onApplied?.({ token, staleness, isDropped: false }, chunks);
+      this.finish(token);
+      this.tellApplied(token, staleness);
+    });
   }
 
-  /** All chunks in one go. A chunk that somebody else reads is not written: the update goes to a new region. */
-  private update(
-    token: Token,
-    staleness: number,
-    gradients: ReadonlyMap<number, Region>,
-    how: (place: number) => Pick<TokenUpdate, 'fetched' | 'isCompensated'>,
-  ): void {
+  /** All chunks, which nobody sees in between. @param done called before the gradients are let go */
+  private update(update: Update, done: () => void): void {
+    this.updating = update.token;
+    const isDone = (): void => {
+      this.updates++;
+      this.updating = undefined;
+      done();
+    };
+    this.work.begin(this.chunkByChunk(update), isDone, [...update.gradients.values()]);
+  }
+
+  /** A chunk that somebody else reads is not written: the update goes to a new region. */
+  private *chunkByChunk({ token, staleness, gradients, how }: Update): Generator<void> {
     const step = this.marks.count + 1;
-    this.options.chunks.forEach((chunk, place) => {
+    for (const [place, chunk] of this.options.chunks.entries()) {
+      if (place > 0) yield;
       const from = this.current[place]!;
       const to = from.isShared ? acquireRegion(chunk.arena, chunk.length) : from;
       this.options.update(chunk, { token, step, staleness, ...how(place) }, from, to, gradients.get(chunk.index)!);
       if (to !== from) from.release();
       this.current[place] = to;
-    });
-    this.updates++;
+    }
   }
 
   /** False when that is known already. */

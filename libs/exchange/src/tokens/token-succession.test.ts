@@ -118,7 +118,7 @@ test('what a standby heard of the coordinator before, which had not heard that i
     for (const number of numbers() ?? []) {
       const token = { round: Math.floor(number / REPLICAS), replica: number % REPLICAS };
       for (const index of [0, 1]) coordinator.serverMessage(index, { type: 'applied', ...token, staleness: 0 });
-      coordinator.memberMessage('w0', { type: 'contribution', ...token, examples: 3, sums: [1] });
+      coordinator.memberMessage('w0', { type: 'contribution', ...token, examples: 3, sums: [1, 1] });
     }
   expect(coordinator.marks.rounds).toBe(3);
   expect(coordinator.marks.isCutAt(3)).toBe(true);
@@ -137,7 +137,7 @@ test('what it was told to leave out is left out at all shards', () => {
     coordinator.serverMessage(0, { type: 'applied', round, replica, staleness: 0, isDropped: true });
   }
   expect(coordinator.marks.count).toBe(2);
-  expect(coordinator.ledgerState().exceptions.map(({ examples }) => examples)).toEqual([3, 3]);
+  expect(coordinator.ledger.state().exceptions.map(({ examples }) => examples)).toEqual([3, 3]);
 });
 
 test.each([

@@ -11,6 +11,7 @@
 import {
   checkpointRecordSchema,
   runResultSchema,
+  type Acknowledged,
   type CheckpointRecord,
   type CoordinatorState,
   type JournalEntry,
@@ -18,7 +19,7 @@ import {
   type RunResult,
 } from '../contract.js';
 import { causeOfFailure, type AttemptEnd } from '../lifecycle/attempt-end.js';
-import type { StoredCoordinator } from './rows.js';
+import type { LatestMetric, StoredCoordinator } from './rows.js';
 import type { PlainMove, RunHead } from './stored-moves.js';
 
 export type JournalReport = Extract<Report, { kind: 'journal' }>;
@@ -37,17 +38,22 @@ export interface JournalOutcome {
 /** Whether its coordinator still trains, as it says. */
 export const isLive = ({ state }: JournalReport): boolean => LIVE_PHASES.includes(state.phase);
 
+/** What the coordinator of an attempt is told of its journal. */
+export interface JournalAck extends Acknowledged {
+  readonly attempt: number;
+}
+
 /**
  * What a report of an old attempt or coordinator is answered with; undefined for one that may write.
- * An older attempt's entries are acknowledged and dropped: the attempt after it began with a checkpoint that is known here, and rounds
+ * An older attempt's entries are dropped, and it is told so: the attempt after it begins with a checkpoint that is known here, and rounds
  * beyond it are void. A coordinator that was replaced is not answered; it learns from the arbiter that it has lost.
  */
 export function refusalOf(
   report: JournalReport,
   present: { readonly attempt: number; /** The term below which nobody is heard. */ readonly coordinatorTerm: number },
-): { readonly ack: { readonly attempt: number; readonly n: number } | undefined; readonly mustStop: boolean } | undefined {
+): { readonly ack: JournalAck | undefined; readonly mustStop: boolean } | undefined {
   if (report.attempt !== present.attempt)
-    return { ack: { attempt: report.attempt, n: report.entries.at(-1)?.n ?? 0 }, mustStop: isLive(report) };
+    return { ack: { attempt: report.attempt, n: report.entries.at(-1)?.n ?? 0, areDropped: true }, mustStop: isLive(report) };
   return (report.term ?? 1) < present.coordinatorTerm ? { ack: undefined, mustStop: false } : undefined;
 }
 
@@ -82,15 +88,19 @@ export function keptStateOf(
   newest: EntryOf<'metric'> | undefined,
 ): KeptState {
   const isOurs = present?.attempt === attempt;
-  const latest = newest
-    ? { epoch: newest.epoch, loss: newest.loss, accuracy: newest.accuracy, examplesPerSecond: newest.examplesPerSecond }
-    : isOurs
-      ? present.latest
-      : null;
+  const latest = newest ? latestOf(newest, isOurs ? present.latest : null) : isOurs ? present.latest : null;
   const isOlder = isOurs && compareStreamIds(streamId, present.streamId) < 0;
   const next: StoredCoordinator = isOlder ? { ...present, latest } : { ...state, attempt, streamId, latest };
   return { next, changed: !isOurs || present.phase !== next.phase || JSON.stringify(present.seats) !== JSON.stringify(next.seats) };
 }
+
+/** @param before of the same attempt: a validation stays the newest until there is another */
+const latestOf = ({ epoch, values, validation, examplesPerSecond }: EntryOf<'metric'>, before: LatestMetric | null): LatestMetric => ({
+  epoch,
+  values,
+  validation: validation ?? before?.validation ?? null,
+  examplesPerSecond,
+});
 
 /** Whether outcomes may have become known: they count when everything before them is stored. */
 export const mayHaveOutcomes = (entries: readonly JournalEntry[], hadLater: boolean): boolean =>

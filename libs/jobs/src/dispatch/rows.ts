@@ -2,11 +2,13 @@
  * What is stored of a run, as far as the dispatcher reads it, and what follows from that alone. The api selects these rows from
  * PostgreSQL, the simulator keeps them in memory; both make the same picture, the same places and the same jobs of them.
  */
-import type { ModelDescription, RunSpec } from '@paceline/spec';
+import type { ModelDescription, RunData, RunSpec } from '@paceline/spec';
 import {
   placementJobId,
   type ControlFields,
   type CoordinatorState,
+  type MeasuresRecord,
+  type ValidationRecord,
   type PlacementJob,
   type ServerAddress,
   type StepTaskJob,
@@ -78,11 +80,19 @@ export interface StoredTask {
   readonly heldAt: Date | null;
 }
 
+/** The newest metric, with the newest validation. */
+export interface LatestMetric {
+  readonly epoch: number;
+  readonly values: MeasuresRecord;
+  readonly validation: ValidationRecord | null;
+  readonly examplesPerSecond: number;
+}
+
 /** `StoredRun.coordinator`: the newest state, which report it came in, and the newest metric. */
 export interface StoredCoordinator extends CoordinatorState {
   readonly attempt: number;
   readonly streamId: string;
-  readonly latest: { epoch: number; loss: number | null; accuracy: number | null; examplesPerSecond: number } | null;
+  readonly latest: LatestMetric | null;
 }
 
 /** A run with its newest attempt, its places and the step tasks that are not closed. */
@@ -238,8 +248,7 @@ export interface JobRun {
   readonly id: string;
   readonly spec: unknown;
   readonly model: unknown;
-  readonly trainExamples: number;
-  readonly evalExamples: number;
+  readonly data: unknown;
 }
 
 export function placementJobOf(
@@ -259,8 +268,7 @@ export function placementJobOf(
     role,
     spec,
     model: run.model as ModelDescription,
-    trainExamples: run.trainExamples,
-    evalExamples: run.evalExamples,
+    data: run.data as RunData,
     restore: restoreOf(run.id, attempt),
     ...(fingerprint ? { fingerprint } : {}),
     token,
@@ -291,6 +299,7 @@ export function stepTaskJobOf(
     n: task.n,
     spec: specOf(run),
     model: run.model as ModelDescription,
+    data: run.data as RunData,
     servers,
     ...(standbys.length > 0 ? { standbys } : {}),
     sliceMs: SLICE_MS,

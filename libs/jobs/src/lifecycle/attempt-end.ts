@@ -17,6 +17,7 @@ const OWN_CAUSES = {
   CHECKPOINT_INVALID: { isRecoverable: true, meaning: 'the checkpoint that the attempt was to begin with cannot be loaded' },
   CONFIG_CHANGED: { isRecoverable: false, meaning: 'the checkpoint was trained with another config' },
   COORDINATOR_SILENT: { isRecoverable: true, meaning: 'the coordinator of the attempt reports nothing any more' },
+  INITIAL_WEIGHTS_INVALID: { isRecoverable: false, meaning: 'the weights that the run begins with are missing or do not fit' },
   NO_WORKER_FITS: { isRecoverable: false, meaning: 'every worker that took a seat had to give it up' },
   RESULT_UNREADABLE: { isRecoverable: false, meaning: 'the result of the coordinator does not fit its schema' },
   STORAGE_NOT_SHARED: { isRecoverable: false, meaning: 'the servers of the attempt write their checkpoints to different places' },
@@ -118,6 +119,8 @@ const COMPLAINTS: Readonly<Record<string, AttemptEndCause>> = {
   CHECKPOINT_INVALID: 'CHECKPOINT_INVALID',
   CHECKPOINT_ELSEWHERE: 'STORAGE_NOT_SHARED',
   CONFIG_CHANGED: 'CONFIG_CHANGED',
+  INITIAL_WEIGHTS_INVALID: 'INITIAL_WEIGHTS_INVALID',
+  SAFETENSORS_INVALID: 'INITIAL_WEIGHTS_INVALID',
 };
 export const causeOfComplaint = (code: string): AttemptEndCause => (Object.hasOwn(COMPLAINTS, code) ? COMPLAINTS[code]! : 'INTERNAL');
 

@@ -1,11 +1,20 @@
 /** What the control plane writes into a run's control hash. Every field names its attempt, so an older one changes nothing. */
-import { ackFieldName, ackValue, claimsSchema, leadSchema, type Claims, type ControlFields, type ServerAddress } from '../contract.js';
+import {
+  ackFieldName,
+  ackValue,
+  claimsSchema,
+  leadSchema,
+  type Acknowledged,
+  type Claims,
+  type ControlFields,
+  type ServerAddress,
+} from '../contract.js';
 import type { Lead } from '../arbiter.js';
 
 export const startField = (attempt: number, servers: readonly ServerAddress[], standbys: readonly ServerAddress[] = []): string =>
   JSON.stringify({ attempt, servers, ...(standbys.length > 0 ? { standbys } : {}) });
-export const ackFields = (attempt: number, term: number, n: bigint | number): ControlFields => ({
-  [ackFieldName(attempt)]: ackValue(n, term),
+export const ackFields = (attempt: number, term: number, acknowledged: Acknowledged): ControlFields => ({
+  [ackFieldName(attempt)]: ackValue(acknowledged, term),
 });
 /** Also for an attempt that is over here, while somebody may still go on with it. */
 export const cancelField = (attempt: number): string => `${attempt}:cancel`;

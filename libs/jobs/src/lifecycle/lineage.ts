@@ -64,9 +64,9 @@ export interface RestorePoint {
 
 /**
  * What a run lets go after a new checkpoint, as the servers do it (spec.checkpoint): all but the newest `keepLast` of the lineage
- * and, if wanted, the one with the lowest loss.
+ * and, if wanted, the one with the lowest loss; and always the newest that was the best of its validations.
  */
-export function letGo<C extends StoredCheckpoint & { readonly loss: number | null }>(
+export function letGo<C extends StoredCheckpoint & { readonly loss: number | null; readonly isBest?: boolean | undefined }>(
   lineage: readonly LineagePart[],
   checkpoints: readonly C[],
   { keepLast, keepBest }: { readonly keepLast: number; readonly keepBest: boolean },
@@ -80,6 +80,8 @@ export function letGo<C extends StoredCheckpoint & { readonly loss: number | nul
     undefined,
   );
   if (keepBest && best) kept.add(best);
+  const validated = newestFirst.find(({ isBest }) => isBest);
+  if (validated) kept.add(validated);
   return checkpoints.filter((checkpoint) => !checkpoint.isGone && !kept.has(checkpoint));
 }
 

@@ -36,7 +36,7 @@ export function reconcile(run: RunPicture, fleet: FleetPicture, jobs: ReadonlyMa
   const { actions, hasStarted } = place(run, fleet, jobs, now);
   if (actions.some(({ kind }) => kind === 'end-attempt')) return actions;
   if (!run.control[ackFieldName(run.attempt)] && run.storedN > 0)
-    actions.push({ kind: 'write-control', fields: ackFields(run.attempt, run.coordinatorTerm, run.storedN) });
+    actions.push({ kind: 'write-control', fields: ackFields(run.attempt, run.coordinatorTerm, { n: run.storedN }) });
   if (run.status === 'PAUSING') actions.push(...pause(run, now));
   const workers = workersField(run.attempt, seatLimit(run));
   if (run.workersWanted !== null && run.control.workers !== workers) actions.push({ kind: 'write-control', fields: { workers } });

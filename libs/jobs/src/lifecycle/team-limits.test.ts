@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { DEFAULT_TEAM_LIMITS, exceeded, limitsOf, seatRoom, type TeamLimits } from './team-limits.js';
 
-const none: TeamLimits = { activeRuns: null, serverPlaces: null, workers: null, parameters: null };
+const none: TeamLimits = { activeRuns: null, serverPlaces: null, workers: null, parameters: null, datasetBytes: null };
 const asked = { activeRuns: 1, serverPlaces: 2, parameters: 1000 };
 
 test('a limit of the team counts before the default, also where it is the larger one', () => {

@@ -11,14 +11,22 @@ export interface TeamLimits {
   readonly workers: number | null;
   /** Parameters of all runs that are not over. */
   readonly parameters: number | null;
+  /** Bytes of prepared datasets, and of files that wait to be imported. */
+  readonly datasetBytes: number | null;
 }
 export type TeamLimit = keyof TeamLimits;
 
 /** The same, in use. */
 export type TeamUse = { readonly [limit in TeamLimit]: number };
 
-export const TEAM_LIMITS: readonly TeamLimit[] = ['activeRuns', 'serverPlaces', 'workers', 'parameters'];
-export const DEFAULT_TEAM_LIMITS: TeamLimits = { activeRuns: 200, serverPlaces: null, workers: null, parameters: null };
+export const TEAM_LIMITS: readonly TeamLimit[] = ['activeRuns', 'serverPlaces', 'workers', 'parameters', 'datasetBytes'];
+export const DEFAULT_TEAM_LIMITS: TeamLimits = {
+  activeRuns: 200,
+  serverPlaces: null,
+  workers: null,
+  parameters: null,
+  datasetBytes: 200e9,
+};
 
 /** Where a team has a limit of its own it counts, also when it is the larger one. */
 export const limitsOf = (own: TeamLimits, byDefault: TeamLimits): TeamLimits => ({
@@ -26,6 +34,7 @@ export const limitsOf = (own: TeamLimits, byDefault: TeamLimits): TeamLimits => 
   serverPlaces: own.serverPlaces ?? byDefault.serverPlaces,
   workers: own.workers ?? byDefault.workers,
   parameters: own.parameters ?? byDefault.parameters,
+  datasetBytes: own.datasetBytes ?? byDefault.datasetBytes,
 });
 
 export interface LimitExceeded {
@@ -60,6 +69,7 @@ const WHAT: Readonly<Record<TeamLimit, string>> = {
   serverPlaces: 'places of parameter servers',
   workers: 'workers',
   parameters: 'parameters in runs that are not over',
+  datasetBytes: 'bytes of datasets',
 };
 
 const FEWER: Readonly<Record<'serverPlaces' | 'workers', string>> = {
@@ -96,4 +106,12 @@ export function exceeded(
     alone('serverPlaces', asked.serverPlaces) ??
     alone('workers', 1)
   );
+}
+
+/** @param more bytes that are about to be stored @returns why they may not */
+export function exceededByBytes(limits: TeamLimits, used: number, more: number): LimitExceeded | undefined {
+  const most = limits.datasetBytes;
+  if (most === null || used + more <= most) return undefined;
+  const message = `The team's limit is ${most} ${WHAT.datasetBytes}: ${used} are in use and ${more} more are asked for. Remove datasets (\`paceline data remove\`), or ask the administrator for a larger limit (setTeamLimits).`;
+  return { limit: 'datasetBytes', most, used, asked: more, message };
 }

@@ -5,3 +5,4 @@ export * from './pooling';
 export * from './products';
 export * from './recurrent';
 export * from './sparse';
+export * from './transformer';

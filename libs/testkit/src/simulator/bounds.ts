@@ -22,8 +22,9 @@ export function checkBounds(part: Part, cluster: Cluster): void {
   const { replicas } = run.shape;
   const owned = memory.chunks.length;
   const bytes = memory.arena.bytesInUse;
-  // Two generations, slots, gradients; one generation and copies of slots while a checkpoint is written; what a standby has not taken yet.
-  const base = owned * (2 + slots + replicas + (1 + slots) + (part.isStandby ? 0 : 2 * run.shape.standby));
+  // Two generations, and the best; slots, gradients; one generation and copies of slots while a checkpoint is written; what a standby has not taken yet.
+  const best = run.shape.validation?.restoreBest ? 1 : 0;
+  const base = owned * (2 + best + slots + replicas + (1 + slots) + (part.isStandby ? 0 : 2 * run.shape.standby));
   if (bytes > base * BLOCK_BYTES) {
     let links = 0;
     for (const stream of network.streams) if (stream.process === server.process) links++;

@@ -116,6 +116,8 @@ export class Cluster {
   mayFail: string | undefined;
   /** Why a published checkpoint may be unreadable: its bits were flipped. */
   mayLoseCheckpoints: string | undefined;
+  /** The weights that were collected are the last ones, and not the best that the run was to end with. */
+  endsWithLast = false;
   /** How attempts ended, by the row of the table of libs/jobs. */
   readonly ends = new Map<string, number>();
   /** Moves of the run's status, `FROM>TO`. */

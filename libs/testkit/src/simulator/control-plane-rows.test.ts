@@ -1,5 +1,5 @@
 /** The fault rows of the control plane, each placed by hand and asserted to have fired. None may end an attempt, lose a run or double it. */
-import { ackedNumber } from '@paceline/jobs';
+import { acknowledgedOf } from '@paceline/jobs';
 import { expect, test } from 'vitest';
 import { later, play, round, when, type Played } from './arranged.fixture.js';
 import { STREAMING } from './gradient-shape.js';
@@ -105,7 +105,7 @@ test('9: PostgreSQL away for 30 s: people are answered 503, rounds go on, nothin
         later(cluster, 30_000, () => {
           before = round(cluster) - before;
           expect(storedN()).toBe(storedBefore);
-          expect(ackedNumber(cluster.redis.control(cluster.runId).ack1 ?? '0@1', 1)).toBeLessThanOrEqual(storedBefore);
+          expect(acknowledgedOf(cluster.redis.control(cluster.runId).ack1 ?? '0@1', 1)!.n).toBeLessThanOrEqual(storedBefore);
           postgres.comeBack();
         });
       },

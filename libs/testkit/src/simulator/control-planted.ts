@@ -16,6 +16,7 @@ export const PLANTED_CONTROL: readonly PlantedBug[] = [
     mistake: 'the end of an attempt is written into the control hash for whichever attempt reads it: the next one is cancelled too',
     shownBy: ['I9'],
     withinSeeds: 10,
+    seed: 2,
     kinds: ['kill a server'],
     plant: {
       control: (fields, attempt) => {

@@ -5,9 +5,10 @@ import type { Cluster, TakenRows } from './cluster.js';
 import type { Part } from './part.js';
 import { Random } from './random.js';
 import { simulateSeed, type SeedResult } from './simulate.js';
+import { seeds } from './sweep.fixture.js';
 
 const MOMENTS = 998;
-const SEEDS = 12;
+const SEEDS = seeds(6, 48);
 
 function shutDown({ server }: Part, cluster: Cluster): void {
   cluster.network.count('shut a server down');

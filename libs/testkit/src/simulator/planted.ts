@@ -18,6 +18,8 @@ export interface PlantedBug {
   readonly shownBy: readonly Invariant[];
   /** It must be found within so many seeds, from 1 on. */
   readonly withinSeeds: number;
+  /** One that shows it today: tried first. */
+  readonly seed?: number;
   readonly kinds: readonly FaultKind[];
   readonly plant: Plant;
   /** What the run has to have for the mistake to matter. */
@@ -52,6 +54,7 @@ export const PLANTED: readonly PlantedBug[] = [
     mistake: 'a shard applies a gradient that comes again after its chunk was applied',
     shownBy: ['I2'],
     withinSeeds: 40,
+    seed: 8,
     kinds: ['one-way partition', 'slow a worker', 'add a worker'],
     plant: {
       shard(shard) {
@@ -75,6 +78,7 @@ export const PLANTED: readonly PlantedBug[] = [
     mistake: 'the coordinator commits when all shards but one are reduced',
     shownBy: ['I2'],
     withinSeeds: 10,
+    seed: 2,
     kinds: [],
     plant: {
       coordinator(coordinator, { run }) {
@@ -94,6 +98,7 @@ export const PLANTED: readonly PlantedBug[] = [
     mistake: 'a member goes on with the replicas of its first view: what others lost is computed by nobody',
     shownBy: ['liveness'],
     withinSeeds: 50,
+    seed: 3,
     kinds: ['kill a worker', 'add a worker'],
     plant: {
       member(member) {
@@ -110,6 +115,7 @@ export const PLANTED: readonly PlantedBug[] = [
     mistake: 'a shard takes gradients of any round into the tree of the present one',
     shownBy: ['I8'],
     withinSeeds: 30,
+    seed: 13,
     kinds: ['stop a worker', 'one-way partition', 'partition', 'break a connection', 'slow a worker'],
     // A round that does not wait for everybody is committed while gradients of it are on their way.
     shape: { replicas: 4, gradient: { nonFinite: 'fail', backupReplicas: 1 } },
@@ -127,6 +133,7 @@ export const PLANTED: readonly PlantedBug[] = [
     mistake: 'HELLO, gradients and messages of an older attempt are taken for those of the present one',
     shownBy: ['I7'],
     withinSeeds: 30,
+    seed: 5,
     kinds: ['kill a server', 'replay a connection'],
     plant: {
       believesOldAttempts: true,
@@ -142,6 +149,7 @@ export const PLANTED: readonly PlantedBug[] = [
     mistake: 'a standby that the arbiter promotes goes on in the term of its primary',
     shownBy: ['I7'],
     withinSeeds: 10,
+    seed: 3,
     kinds: ['kill a server', 'stop a server', 'servers lose each other'],
     shape: { standby: 1, rounds: 9, gradient: STREAMING },
     plant: {
@@ -157,6 +165,7 @@ export const PLANTED: readonly PlantedBug[] = [
     mistake: 'files of a checkpoint, and the folder that names them, are not synced before they count as written',
     shownBy: ['I5'],
     withinSeeds: 30,
+    seed: 6,
     kinds: ['lose power'],
     shape: { cutEveryRounds: 1, rounds: 12 },
     plant: { disk: { ignoresSync: true } },

@@ -5,11 +5,17 @@
  * (`fix`), and what is compared is that all chunks, the ledger and every checkpoint follow that one choice. An attempt that begins with a
  * checkpoint chooses anew from there (`restart`).
  */
+import { decidedRate, validationPlanOf } from '@paceline/hosting';
 import { judgeRound, split } from '@paceline/learning';
 import { isTwoPhase, measure, scaled } from './gradient-shape.js';
 import { giveArena, takeArena, type TinyRun } from './tiny-run.js';
 
+/** Rows of a block of the evaluation split. */
+const BLOCK = 500;
+
 interface Generation {
+  /** What validations have decided up to it. */
+  readonly course: string | undefined;
   readonly weights: Float32Array;
   readonly slots: readonly Float32Array[];
 }
@@ -19,11 +25,16 @@ export class Reference {
   private readonly chosen = new Map<number, readonly number[]>();
   private readonly all: readonly number[];
 
+  private readonly plan: ReturnType<typeof validationPlanOf>;
+
   constructor(private readonly run: TinyRun) {
+    const { evalExamples, heldOutExamples } = run.shape;
+    this.plan = evalExamples > 0 ? validationPlanOf(run.spec, run.schedule, undefined, heldOutExamples !== undefined) : undefined;
     const { layout, optimizer, shape } = run;
     this.all = Array.from({ length: shape.replicas }, (_, replica) => replica);
     this.generations = [
       {
+        course: this.plan?.firstCourse,
         weights: run.initial.slice(),
         slots: optimizer.slots.map(({ initialValue }) => new Float32Array(layout.totalLength).fill(initialValue)),
       },
@@ -42,6 +53,57 @@ export class Reference {
     const b = new Uint32Array(values.buffer, values.byteOffset, chunk.length);
     for (let i = 0; i < chunk.length; i++) if (a[i] !== b[i]) return false;
     return true;
+  }
+
+  /** Rounds after which the run ends, and those in the weights that it ends with. */
+  end(): { readonly rounds: number; readonly weights: number } {
+    const { totalRounds } = this.run.schedule;
+    let rounds = 0;
+    while (rounds < totalRounds && this.stopOf(rounds) === undefined) rounds++;
+    this.generation(rounds);
+    const { course } = this.generations[rounds]!;
+    const best = course === undefined ? undefined : this.plan!.endOf(course, rounds)?.generation;
+    return { rounds, weights: best ?? rounds };
+  }
+
+  private stopOf(k: number): string | undefined {
+    this.generation(k);
+    const { course } = this.generations[k]!;
+    return course === undefined ? undefined : this.plan!.stopOf(course);
+  }
+
+  /** The loss that a validation of generation k comes to. */
+  lossOf(k: number): number {
+    return this.validated(this.generation(k))['loss']!;
+  }
+
+  /** The loss of generation k on the evaluation split. */
+  resultOf(k: number): number {
+    return this.valuesOf(this.generation(k), 0, this.run.shape.evalExamples)['loss']!;
+  }
+
+  private validated(weights: Float32Array): Readonly<Record<string, number>> {
+    const { evalExamples, heldOutExamples } = this.run.shape;
+    return heldOutExamples === undefined
+      ? this.valuesOf(weights, 0, evalExamples)
+      : this.valuesOf(weights, evalExamples, evalExamples + heldOutExamples);
+  }
+
+  /** Added up block by block. */
+  private valuesOf(weights: Float32Array, first: number, end: number): Readonly<Record<string, number>> {
+    const sums = [0, 0, 0];
+    for (let from = first; from < end; from += BLOCK)
+      for (const [i, sum] of this.run.measured(weights, from, Math.min(from + BLOCK, end)).entries()) sums[i]! += sum;
+    return { loss: sums[0]! / (end - first), meanAbsoluteError: sums[1]! / sums[2]! };
+  }
+
+  /** What a validation of generation k decides, where there is one. */
+  private judged(course: string | undefined, k: number, weights: Float32Array): string | undefined {
+    if (course === undefined || !(this.plan!.isDue(k) || k === this.run.schedule.totalRounds)) return course;
+    const verdict = this.plan!.judge(course, k, this.validated(weights));
+    const { evalExamples, heldOutExamples } = this.run.shape;
+    if (heldOutExamples === undefined || this.plan!.bestOf(verdict.course) !== k) return verdict.course;
+    return this.plan!.withResult(verdict.course, this.valuesOf(weights, 0, evalExamples));
   }
 
   /** Examples of a round that are in its update. */
@@ -84,9 +146,10 @@ export class Reference {
     const { run } = this;
     const { layout, optimizer, shape } = run;
     const round = this.generations.length - 1;
-    const { weights, slots } = this.generations[round]!;
+    const { weights, slots, course } = this.generations[round]!;
     const included = this.includedIn(round);
-    if (run.isLeftOut(round, included)) return void this.generations.push({ weights: weights.slice(), slots });
+    if (run.isLeftOut(round, included))
+      return void this.generations.push({ weights: weights.slice(), slots, course: this.judged(course, round + 1, weights) });
     const total = this.sum(weights, round, new Set(included), 0, shape.replicas)!;
     const arena = takeArena();
     const { kernels } = arena;
@@ -98,6 +161,7 @@ export class Reference {
     };
     const pointers = { paramIn: place(weights), paramOut: place(weights), grad: place(total), slots: slots.map(place) };
     const examples = this.examplesIn(round);
+    const rateFactor = course === undefined ? 1 : decidedRate(course);
     let gradScale = Math.fround(1 / examples);
     if (isTwoPhase(shape.gradient)) {
       const scalars = layout.chunks.map(({ index, offset }) => ({
@@ -110,10 +174,15 @@ export class Reference {
         if (section === 'trainable') gradScale = scale;
       }
     }
-    if (layout.trainableLength > 0) optimizer.apply(kernels, { ...pointers, count: layout.trainableLength, step: round + 1, gradScale });
+    if (layout.trainableLength > 0)
+      optimizer.apply(kernels, { ...pointers, count: layout.trainableLength, step: round + 1, gradScale, rateFactor });
     const next = Float32Array.from(arena.f32(pointers.paramOut, length));
     for (let i = layout.trainableLength; i < length; i++) next[i] = Math.fround(total[i]! * Math.fround(1 / examples));
-    this.generations.push({ weights: next, slots: pointers.slots.map((pointer) => Float32Array.from(arena.f32(pointer, length))) });
+    this.generations.push({
+      weights: next,
+      course: this.judged(course, round + 1, next),
+      slots: pointers.slots.map((pointer) => Float32Array.from(arena.f32(pointer, length))),
+    });
     for (const pointer of [pointers.paramIn, pointers.paramOut, pointers.grad, ...pointers.slots]) arena.free(pointer);
     giveArena(arena);
   }

@@ -43,6 +43,7 @@ import { MissingGroupError } from './sim-redis.js';
 import { decideLead, readLead } from './stored-lead.js';
 import { storeJournal, takeReport } from './stored-reports.js';
 import type { StoredRun } from './stored-run.js';
+import { dataOf } from './tiny-run.js';
 import { addressOf } from './network.js';
 
 const STALLED_CHECK_EVERY_MS = 5_000;
@@ -167,7 +168,7 @@ export class SimApi {
     const { rows } = this.cluster.postgres;
     const { shape, model } = this.cluster.run;
     const { id, spec } = rows.runs.get(this.cluster.runId)!;
-    const run = { id, spec, model, trainExamples: shape.examples, evalExamples: shape.evalExamples };
+    const run = { id, spec, model, data: dataOf(shape) };
     if (place) return { jobId, payload: placementJobOf(run, rows.attempts.get(attempt)!, place, `server/${attempt}`) };
     const places = rows.servers.values().filter((server) => server.attempt === attempt && server.claimedAt !== null);
     const job = stepTaskJobOf(run, rows.tasks.get(taskId!) ?? null, places, `worker/${attempt}`);
@@ -359,7 +360,7 @@ export class SimApi {
     if (changed) this.loop.wake();
     if (ack && (report.entries.length > 0 || mustStop)) {
       const fields = {
-        ...ackFields(ack.attempt, report.term ?? 1, ack.n),
+        ...(report.entries.length > 0 ? ackFields(ack.attempt, report.term ?? 1, ack) : {}),
         ...(mustStop ? { action: cancelField(report.attempt) } : {}),
       };
       await redis.writeControl(this.process, runId, this.planted(fields, report.attempt));

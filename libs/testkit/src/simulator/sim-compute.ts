@@ -47,8 +47,8 @@ export abstract class SimCompute implements SeatCompute {
     // Only who computes ahead of a commit wants to know.
   }
 
-  protected measured(generation: number, { from, to }: Blocks[number]): void {
-    this.events.evaluated(generation, from, to, to - from, [(to - from) * 0.5, to - from]);
+  protected measured(generation: number, { from, to }: Blocks[number], weights: Float32Array): void {
+    this.events.evaluated(generation, from, to, to - from, this.cluster.run.measured(weights, from, to));
   }
 
   /** What is summed up, as memory that is given back. */
@@ -103,12 +103,13 @@ export class TinyCompute extends SimCompute {
 
   evaluate(generation: number, blocks: Blocks): void {
     for (const block of blocks)
-      this.enqueue(() =>
+      this.enqueue(() => {
+        const weights = this.weightsOf(generation);
         this.takeTime(1, () => {
-          this.measured(generation, block);
+          this.measured(generation, block, weights);
           this.next();
-        }),
-      );
+        });
+      });
   }
 
   override committed(round: number): void {
@@ -126,10 +127,15 @@ export class TinyCompute extends SimCompute {
     work?.();
   }
 
+  /** Loaded at once, as the thread copies the parameters into the engine before it starts. */
+  private weightsOf(generation: number): Float32Array {
+    const { totalLength } = this.cluster.run.layout;
+    return new Float32Array(this.parameters, (generation & 1) * totalLength * 4, totalLength).slice();
+  }
+
   private begin(round: number, replicas: readonly number[]): void {
-    const { shape, layout } = this.cluster.run;
-    // Loaded at once, as the thread copies the parameters into the engine before it starts.
-    const weights = new Float32Array(this.parameters, (round & 1) * layout.totalLength * 4, layout.totalLength).slice();
+    const { shape } = this.cluster.run;
+    const weights = this.weightsOf(round);
     const nodes =
       shape.gradient.backupReplicas > 0
         ? replicas.map((replica) => ({ lo: replica, hi: replica + 1 }))
@@ -152,7 +158,7 @@ export class TinyCompute extends SimCompute {
       const out = new Float32Array(weights.length);
       run.workerStep(weights, round, lo, out);
       const examples = run.replicaExamples(round, lo);
-      this.events.contribution(round, lo, examples, [examples, 0]);
+      this.events.contribution(round, lo, examples, [examples, 0, examples]);
       return out;
     }
     const middle = split(lo, hi);

@@ -5,6 +5,7 @@
 import type { CancelTimer, Connection } from '@paceline/exchange';
 import { Gate, HostedRun, PlacementLoop, type Log, type ServerContext, type WeightsFile } from '@paceline/hosting';
 import { RedisUnavailableError, type ControlPlane, type PlacementJob, type ServerAddress, type TokenClaims } from '@paceline/jobs';
+import type { Layout } from '@paceline/learning';
 import { PROTOCOL_VERSION, ProtocolError } from '@paceline/protocol';
 import { StorageError } from '@paceline/storage';
 import type { Cluster } from './cluster.js';
@@ -160,23 +161,37 @@ export class SimServer {
     return { debug: () => undefined, info: note, warn: note, error };
   }
 
-  /** The collected weights are those of the undisturbed run; in modes async and ssp those that the shards hold. */
+  /**
+   * The collected weights are those of the undisturbed run; in modes async and ssp those that the shards hold. An attempt that began behind the best
+   * generation has it from a checkpoint alone: where that was never written, or is damaged, the run may end with its last weights.
+   */
   private weights(): WeightsFile {
     const { cluster } = this;
-    const attempt = this.hosted!.attempt;
+    const { attempt, restore } = this.hosted!;
     let next = 0;
+    let ends: readonly number[] | undefined;
+    const isUndisturbed = (chunk: Layout['chunks'][number], values: Float32Array): boolean => {
+      if (!cluster.isFollowed({ attempt })) return true;
+      const { reference } = cluster;
+      const { rounds, weights } = reference.end();
+      ends ??= (restore?.round ?? 0) >= weights ? [weights, rounds] : [weights];
+      ends = ends.filter((round) => reference.holds(round, chunk, values));
+      return ends.length > 0;
+    };
     return {
       append: (bytes) => {
-        const { run, tokens, reference, checks } = cluster;
+        const { run, tokens, checks } = cluster;
         const chunk = run.layout.chunks[next++]!;
         const values = new Float32Array(Uint8Array.from(bytes).buffer);
-        const isUndisturbed = () => !cluster.isFollowed({ attempt }) || reference.holds(run.schedule.totalRounds, chunk, values);
-        const isRight = tokens ? tokens.collected(attempt, chunk.index, values) : isUndisturbed();
+        const isRight = tokens ? tokens.collected(attempt, chunk.index, values) : isUndisturbed(chunk, values);
         const expected = tokens ? 'shard' : 'undisturbed run';
         checks.expect(isRight, 'I8', () => `the collected chunk ${chunk.index} is not that of the ${expected}`);
         return Promise.resolve();
       },
-      finish: () => Promise.resolve(),
+      finish: () => {
+        cluster.endsWithLast = ends !== undefined && !ends.includes(cluster.reference.end().weights);
+        return Promise.resolve();
+      },
       abort: () => Promise.resolve(),
     };
   }

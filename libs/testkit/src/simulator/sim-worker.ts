@@ -71,7 +71,6 @@ export class SimWorker {
       compute,
       parameters,
       layout: run.layout,
-      trainExamples: run.shape.examples,
       connect: async (server) => {
         const connection = await cluster.network.connect(process, addressOf(server), CONNECT_DEADLINE_MS);
         return new WorkerConnection(connection, terms[server.index]!, { name: this.id, tables: () => [session.member.table] }, cluster);

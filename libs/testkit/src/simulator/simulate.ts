@@ -9,7 +9,7 @@ import type { Violation } from './checks.js';
 import { FAULT_KINDS, FAULTS, endFaults, scheduleFaults, type FaultKind, type FaultPlan } from './faults.js';
 import { STREAMING, randomGradient } from './gradient-shape.js';
 import { Random } from './random.js';
-import { randomShape, type RunShape } from './tiny-run.js';
+import { randomShape, randomValidation, type RunShape } from './tiny-run.js';
 import { randomTokens, type RunMode, type TokenShape } from './token-run.js';
 
 export type CheckMode = 'safety' | 'liveness';
@@ -74,7 +74,10 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   const standby = new Random(options.seed, tokens ? 8 : 6).chance(0.4) ? 1 : 0;
   // Where the shape is given, so is this.
   const restarts = options.shape ? undefined : fewRestarts(new Random(options.seed, 7));
-  const whole: RunShape = { gradient, standby, restarts, ...drawn };
+  // And this: where the shape is given, so is it.
+  const isValidated = !tokens && !options.shape && drawn.evalExamples > 0 && gradient.backupReplicas === 0;
+  const validation = isValidated ? randomValidation(new Random(options.seed, 9)) : undefined;
+  const whole: RunShape = { gradient, standby, restarts, validation, ...drawn };
   const shape = whole.gradient.backupReplicas > 0 ? { ...whole, standby: 0 as const } : whole;
   const cluster = new Cluster(clusterOptions(options, random, shape));
   const plan = faultPlan(options, random);
@@ -110,7 +113,7 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
     tables: cluster.tables,
     recent: cluster.checks.violation ? cluster.world.recent.slice(-60) : [],
     waitingFor,
-    describe: `${mode}${shape.standby > 0 ? ' with standbys' : ''}${tokens ? ` ${JSON.stringify(tokens)}` : ''}: ${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}, ${JSON.stringify(shape.gradient)}${shape.restarts === undefined ? '' : `, ${shape.restarts} restarts`}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
+    describe: `${mode}${shape.standby > 0 ? ' with standbys' : ''}${tokens ? ` ${JSON.stringify(tokens)}` : ''}: ${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}, ${JSON.stringify(shape.gradient)}${shape.validation ? `, validation ${JSON.stringify(shape.validation)}` : ''}${shape.restarts === undefined ? '' : `, ${shape.restarts} restarts`}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
   };
 }
 

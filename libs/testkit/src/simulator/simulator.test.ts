@@ -7,15 +7,8 @@ import { PLANTED_CONTROL } from './control-planted.js';
 import { PLANTED_TOKENS } from './token-planted.js';
 import { REGRESSIONS } from './regressions.js';
 import { simulateSeed } from './simulate.js';
-import { NOT_REACHED, RARELY_REACHED, addSeed, coverage, emptyTally, neverTaken, takenUnreached } from './tally.js';
-
-/** Enough to take every row; more are for `npm run simulate`. */
-const SMOKE_SEEDS = 160;
-const STANDBY_SEEDS = 40;
-/** Seed 17 is the first whose round stands still to the end. */
-const EATEN_SEEDS = 20;
-/** Few of them have a standby whose link breaks at once, and that comes again while the arbiter is asked, or that takes over from who leaves: as many as it takes. */
-const RARE_SEEDS = 40;
+import { seeds, swept, type Sweep } from './sweep.fixture.js';
+import { NOT_REACHED, RARELY_REACHED, coverage, emptyTally, neverTaken, takenUnreached } from './tally.js';
 
 /** What makes standbys take over. */
 const LOSING_SERVERS: readonly FaultKind[] = [
@@ -27,17 +20,28 @@ const LOSING_SERVERS: readonly FaultKind[] = [
   'replay a connection',
 ];
 
+const STANDBYS = { check: 'liveness', shape: { standby: 1, rounds: 9, gradient: STREAMING } } as const;
+/** Validated nearly every round, so that what is lost is lost in the middle of it. */
+const VALIDATED = {
+  evalExamples: 2400,
+  cutEveryRounds: 2,
+  validation: { everyRounds: 1, patience: 2, restoreBest: true, lowersRate: true },
+} as const;
+const HELD_OUT = Object.assign({ heldOutExamples: 700 }, VALIDATED);
+const SWEEPS: readonly Sweep[] = [
+  { options: { mode: 'sync' }, least: seeds(48, 640) },
+  { options: { mode: 'sync', check: 'liveness', kinds: ['eat frames'] }, least: seeds(10, 80) },
+  { options: { mode: 'sync', check: 'liveness', kinds: ['stop a worker', 'slow a worker'] }, least: seeds(6, 80) },
+  { options: Object.assign({ kinds: LOSING_SERVERS }, STANDBYS), least: seeds(8, 160) },
+  { options: Object.assign({}, STANDBYS, { kinds: LOSING_SERVERS, shape: { ...STANDBYS.shape, ...VALIDATED } }), least: seeds(3, 80) },
+  { options: Object.assign({}, STANDBYS, { kinds: LOSING_SERVERS, shape: { ...STANDBYS.shape, ...HELD_OUT } }), least: seeds(3, 80) },
+  // Few of them have a standby whose link breaks at once, and that comes again while the arbiter is asked, or that takes over from who leaves: as many as it takes.
+  { options: Object.assign({ kinds: ['break a connection'] as const }, STANDBYS), least: seeds(4, 80) },
+  { options: Object.assign({ kinds: ['shut a server down'] as const }, STANDBYS), least: seeds(0, 80) },
+];
+
 test('seeds of random faults break no invariant, end, and take every row of every state table', { timeout: 720_000 }, async () => {
-  const tally = emptyTally();
-  for (let seed = 1; seed <= SMOKE_SEEDS; seed++) addSeed(tally, await simulateSeed({ seed, mode: 'sync' }));
-  for (const kinds of [['eat frames'], ['stop a worker', 'slow a worker']] as const)
-    for (let seed = 1; seed <= EATEN_SEEDS; seed++) addSeed(tally, await simulateSeed({ seed, mode: 'sync', check: 'liveness', kinds }));
-  const shape = { standby: 1, rounds: 9, gradient: STREAMING } as const;
-  for (let seed = 1; seed <= STANDBY_SEEDS; seed++)
-    addSeed(tally, await simulateSeed({ seed, check: 'liveness', kinds: LOSING_SERVERS, shape }));
-  for (let seed = 1; seed <= RARE_SEEDS && neverTaken(tally).length > 0; seed++)
-    for (const kind of ['break a connection', 'shut a server down'] as const)
-      addSeed(tally, await simulateSeed({ seed, check: 'liveness', kinds: [kind], shape }));
+  const tally = await swept(SWEEPS, neverTaken);
   expect(tally.failed.map(({ seed, violation }) => `${seed}: ${violation.invariant}: ${violation.message}`)).toEqual([]);
   expect(neverTaken(tally)).toEqual([]);
   expect(takenUnreached(tally)).toEqual([]);
@@ -82,9 +86,13 @@ for (const { found, ...options } of REGRESSIONS)
     expect((await simulateSeed({ mode: 'sync', ...options })).violation).toBeUndefined();
   });
 
-for (const { name, shownBy, withinSeeds, kinds, plant, shape, mode = 'sync' } of [...PLANTED, ...PLANTED_TOKENS, ...PLANTED_CONTROL])
+for (const { name, shownBy, withinSeeds, seed: first = 1, kinds, plant, shape, mode = 'sync' } of [
+  ...PLANTED,
+  ...PLANTED_TOKENS,
+  ...PLANTED_CONTROL,
+])
   test(`planted: ${name} is found within ${withinSeeds} seeds`, { timeout: 180_000 }, async () => {
-    for (let seed = 1; seed <= withinSeeds; seed++) {
+    for (const seed of [first, ...Array.from({ length: withinSeeds }, (_, i) => i + 1)]) {
       const { violation } = await simulateSeed({ seed, check: 'liveness', mode, kinds, plant, shape });
       if (!violation) continue;
       expect(shownBy).toContain(violation.invariant);

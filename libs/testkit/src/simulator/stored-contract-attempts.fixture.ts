@@ -97,7 +97,7 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
     async play(script) {
       await script.train();
       const old = await script.journal(2, numbered(1, [ledger(0)]), { state: { phase: 'training' } });
-      expect([old.ack, old.mustStop, old.entries]).toEqual([{ attempt: 2, n: 1 }, true, []]);
+      expect([old.ack, old.mustStop, old.entries]).toEqual([{ attempt: 2, n: 1, areDropped: true }, true, []]);
       await script.run.askLead({
         kind: 'lead.asked',
         runId: script.run.id,

@@ -251,8 +251,7 @@ export const written = (attempt: number, round: number, changes: Partial<Checkpo
   event('checkpoint.written', { attempt, round, bytes: 10, sha256: 'ab'.repeat(32), loss: null, reason: 'cadence', ...changes });
 export const RESULT = {
   rounds: 100,
-  loss: 0.1,
-  accuracy: 0.9,
+  values: { loss: 0.1, accuracy: 0.9 },
   examplesPerSecond: 1,
   trainedExamples: 1_000,
   weightsSha256: 'ab'.repeat(32),

@@ -21,6 +21,7 @@ import {
   OUTCOMES,
   refusalOf,
   showsTraining,
+  type JournalAck,
   type JournalOutcome,
   type JournalReport,
   type Report,
@@ -70,7 +71,7 @@ function seatFailed(stored: StoredRun, report: Of<'seat.failed'>): void {
 }
 
 export interface StoredJournal {
-  readonly ack: { readonly attempt: number; readonly n: number } | undefined;
+  readonly ack: JournalAck | undefined;
   readonly mustStop: boolean;
   readonly changed: boolean;
 }

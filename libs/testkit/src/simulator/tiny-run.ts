@@ -15,7 +15,7 @@ import {
   type Optimizer,
   type Schedule,
 } from '@paceline/learning';
-import { runSpecSchema, type ModelDescription, type OptimizerSpec, type RunSpec } from '@paceline/spec';
+import { runSpecSchema, type ModelDescription, type OptimizerSpec, type RunData, type RunSpec } from '@paceline/spec';
 import type { GradientShape } from './gradient-shape.js';
 import type { Random } from './random.js';
 import type { TokenShape } from './token-run.js';
@@ -31,6 +31,8 @@ export interface RunShape {
   readonly globalBatch: number;
   readonly rounds: number;
   readonly evalExamples: number;
+  /** Examples that validations measure in place of the evaluation split. */
+  readonly heldOutExamples?: number | undefined;
   /** Rounds between two checkpoints; 0 for none. */
   readonly cutEveryRounds: number;
   readonly optimizer: OptimizerSpec;
@@ -39,8 +41,24 @@ export interface RunShape {
   readonly gradient: GradientShape;
   /** `spec.restarts`; RESTARTS without it. */
   readonly restarts?: number | undefined;
+  /** Mode sync: when the run validates while it trains, and what follows. */
+  readonly validation?: ValidationShape | undefined;
   /** Modes async and ssp; undefined is mode sync. */
   readonly tokens?: TokenShape | undefined;
+}
+
+export interface ValidationShape {
+  readonly everyRounds: number;
+  readonly patience: number;
+  readonly restoreBest: boolean;
+  /** The learning rate falls where the loss stands still. */
+  readonly lowersRate: boolean;
+}
+
+/** Of half of the runs that have something to measure. */
+export function randomValidation(random: Random): ValidationShape | undefined {
+  if (random.chance(0.5)) return undefined;
+  return { everyRounds: random.int(1, 3), patience: random.int(0, 2), restoreBest: random.chance(0.6), lowersRate: random.chance(0.5) };
 }
 
 export function randomShape(random: Random): Omit<RunShape, 'gradient' | 'standby'> {
@@ -70,7 +88,7 @@ export function randomShape(random: Random): Omit<RunShape, 'gradient' | 'standb
 
 /** Spec and model as the api would have them, so that servers and workers are given what they are given in production. */
 function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
-  const { servers, standby, tokens, gradient, cutEveryRounds } = shape;
+  const { servers, standby, tokens, gradient, cutEveryRounds, validation } = shape;
   const { nonFinite, clipNorm, clipGlobalNorm, backupReplicas } = gradient;
   return runSpecSchema.parse({
     globalBatch: shape.globalBatch,
@@ -97,6 +115,11 @@ function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
       ...(clipNorm === undefined ? {} : { clipNorm }),
       ...(clipGlobalNorm === undefined ? {} : { clipGlobalNorm }),
     },
+    ...(validation && {
+      validation: { everyRounds: validation.everyRounds },
+      earlyStopping: { patience: validation.patience, restoreBest: validation.restoreBest },
+      ...(validation.lowersRate ? { reduceLROnPlateau: { patience: 1, factor: 0.5 } } : {}),
+    }),
     checkpoint: { everySeconds: 0, final: cutEveryRounds > 0, ...(cutEveryRounds > 0 ? { everyRounds: cutEveryRounds } : {}) },
   });
 }
@@ -122,12 +145,28 @@ const widened = (variable: LayoutVariable, by: number): LayoutVariable => ({
   length: variable.length + by,
 });
 
+/** Its rows are of no interest to servers and seats. */
+export function dataOf({
+  examples,
+  evalExamples,
+  heldOutExamples,
+}: Pick<RunShape, 'examples' | 'evalExamples' | 'heldOutExamples'>): RunData {
+  return {
+    source: { kind: 'built-in', name: 'tiny' },
+    format: { inputs: [{ name: 'input', shape: [1] }], targets: [{ name: 'a', kind: 'values', shape: [1] }], isWeighted: false },
+    trainExamples: examples,
+    evalExamples,
+    ...(heldOutExamples === undefined ? {} : { heldOutExamples }),
+    evaluateOn: 'test',
+  };
+}
+
 function modelOf({ variables, trainableLength, stateLength }: Layout): ModelDescription {
   const initializer = { className: 'RandomUniform', config: { minval: -1, maxval: 1 } };
   return {
     variables: variables.map(({ path, shape, section }) => ({ path, shape: [...shape], section, initializer })),
-    inputShape: [1],
-    outputShape: [1],
+    inputs: [{ name: 'input', shape: [1] }],
+    outputs: [{ name: 'a', shape: [1] }],
     parameterCount: trainableLength,
     stateCount: stateLength,
   };
@@ -167,6 +206,13 @@ export class TinyRun {
   replicaExamples(round: number, replica: number): number {
     const { from, to } = replicaRows(this.schedule.round(round).count, this.shape.replicas, replica);
     return to - from;
+  }
+
+  /** What the rows of the evaluation split come to: the loss and its metric, summed. It goes up and down with the weights. */
+  measured(weights: Float32Array, from: number, to: number): [loss: number, errors: number, examples: number] {
+    let mix = 0;
+    for (const [i, weight] of weights.entries()) mix += weight * (i + 1);
+    return [(to - from) * (1 + Math.sin(mix * 3)) + to * 1e-6, to - from, to - from];
   }
 
   /** What a worker computes: as `step`, with what was spoiled. */

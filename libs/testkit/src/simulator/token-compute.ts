@@ -34,7 +34,7 @@ export class TokenCompute extends SimCompute {
       const { trainableLength } = run.layout;
       stateChange(out.subarray(trainableLength), weights.subarray(trainableLength), examples);
       cluster.tokens!.computed(this.attempt, token, out);
-      this.events.contribution(round, replica, examples, [examples, 0]);
+      this.events.contribution(round, replica, examples, [examples, 0, examples]);
       this.events.node(this.nodeOf(round, replica, replica + 1, out));
     });
   }
@@ -45,7 +45,7 @@ export class TokenCompute extends SimCompute {
     this.takeTime(1, () => {
       // The last one starts what comes next: it has to be the last thing done here.
       const isLast = rest.length === 0;
-      this.measured(generation, first);
+      this.measured(generation, first, new Float32Array(0));
       if (!isLast) this.evaluate(generation, rest);
     });
   }

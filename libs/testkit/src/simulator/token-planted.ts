@@ -44,6 +44,7 @@ export const PLANTED_TOKENS: readonly PlantedBug[] = [
     mistake: 'the coordinator counts a token when the first shard is done with it',
     shownBy: ['I2'],
     withinSeeds: 10,
+    seed: 3,
     kinds: [],
     mode: 'async',
     plant: {
@@ -63,6 +64,7 @@ export const PLANTED_TOKENS: readonly PlantedBug[] = [
       'in mode ssp the clocks of replicas that a member does not hold are not looked at: who takes over a replica goes ahead of the others',
     shownBy: ['I3'],
     withinSeeds: 20,
+    seed: 5,
     kinds: ['kill a worker', 'slow a worker', 'add a worker'],
     mode: 'ssp',
     plant: {

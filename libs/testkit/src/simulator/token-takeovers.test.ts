@@ -5,8 +5,11 @@ import type { Cluster, TakenRows } from './cluster.js';
 import type { Part } from './part.js';
 import { Random } from './random.js';
 import { simulateSeed, type SeedResult } from './simulate.js';
+import { seeds } from './sweep.fixture.js';
 
 const MOMENTS = 999;
+const KILLS = seeds(14, 120);
+const STOPS = seeds(9, 60);
 
 interface Struck {
   readonly result: SeedResult;
@@ -62,25 +65,25 @@ for (const mode of ['async', 'ssp'] as const) {
     async () => {
       let takeovers = 0;
       let successors = 0;
-      for (let seed = 1; seed <= 40; seed++) {
+      for (let seed = 1; seed <= KILLS; seed++) {
         const { result, taken } = await struck(seed, mode, kill);
         expect([seed, result.violation, result.outcome, result.attempts]).toEqual([seed, undefined, 'SUCCEEDED', 1]);
         expect([seed, taken('askedAgain')]).toEqual([seed, 0]);
         takeovers += taken('serverTakenOver');
         successors += taken('succeeded');
       }
-      expect(takeovers).toBeGreaterThan(5);
-      expect(successors).toBeGreaterThan(5);
+      expect(takeovers).toBeGreaterThan(KILLS / 7);
+      expect(successors).toBeGreaterThan(KILLS / 7);
     },
   );
 
   test(`mode ${mode}, a primary is stopped until it is replaced, and goes on: it changes nothing`, { timeout: 180_000 }, async () => {
     let deposed = 0;
-    for (let seed = 1; seed <= 20; seed++) {
+    for (let seed = 1; seed <= STOPS; seed++) {
       const { result, taken } = await struck(seed, mode, stopFor(20_000));
       expect([seed, result.violation, result.outcome, result.attempts]).toEqual([seed, undefined, 'SUCCEEDED', 1]);
       deposed += taken('deposed');
     }
-    expect(deposed).toBeGreaterThan(5);
+    expect(deposed).toBeGreaterThan(STOPS / 4);
   });
 }

@@ -4,35 +4,45 @@ import { expect, test } from 'vitest';
 import { holdsData, injectFault } from './faults.js';
 import type { Cluster } from './cluster.js';
 import { simulateSeed, type SeedOptions } from './simulate.js';
-import { addSeed, emptyTally, neverTaken, takenUnreached } from './tally.js';
+import { seeds, swept, type Sweep } from './sweep.fixture.js';
+import { neverTaken, takenUnreached, type Tally } from './tally.js';
 
 /** What makes standbys take over. */
 const LOSING_SERVERS = ['kill a server', 'stop a server', 'servers lose each other', 'break a connection', 'replay a connection'] as const;
-/** With the faults that are asked for by name these take every row. */
-const SMOKE_SEEDS = 30;
+const STANDBYS = { check: 'liveness', kinds: LOSING_SERVERS, shape: { standby: 1, rounds: 9 } } as const;
+/** In mode async, with quick and with slow steps. */
+const NAMED = [
+  ['a worker leaves'],
+  ['cancel'],
+  ['eat frames'],
+  ['shut a server down'],
+  ['stop a worker', 'partition'],
+  ['step task delivered twice', 'add a worker', 'kill a worker'],
+] as const;
+const SWEEPS: readonly Sweep[] = [
+  ...(['async', 'ssp'] as const).flatMap((mode) => [
+    { options: { mode }, least: seeds(8, 150) },
+    { options: Object.assign({ mode }, STANDBYS), least: seeds(mode === 'async' ? 8 : 13, 80) },
+  ]),
+  ...NAMED.flatMap((kinds) =>
+    (
+      [
+        [5, 40],
+        [50, 400],
+      ] as const
+    ).map((stepMs) => ({
+      options: { mode: 'async', check: 'liveness', kinds, stepMs } as const,
+      least: seeds(kinds[0] === 'eat frames' ? 5 : 2, 10),
+    })),
+  ),
+];
+/** Those of replication are taken in mode sync. */
+const missing = (tally: Tally): string[] => neverTaken(tally).filter((row) => !row.startsWith('replication.'));
 
 test('seeds of modes async and ssp break no invariant, end, and take every row of the token tables', { timeout: 360_000 }, async () => {
-  const tally = emptyTally();
-  for (let seed = 1; seed <= SMOKE_SEEDS; seed++)
-    for (const mode of ['async', 'ssp'] as const) addSeed(tally, await simulateSeed({ seed, mode }));
-  const named = [
-    ['a worker leaves'],
-    ['cancel'],
-    ['eat frames'],
-    ['shut a server down'],
-    ['stop a worker', 'partition'],
-    ['step task delivered twice', 'add a worker', 'kill a worker'],
-  ] as const;
-  for (const kinds of named)
-    for (let seed = 1; seed <= 5; seed++)
-      addSeed(tally, await simulateSeed({ seed, mode: 'async', check: 'liveness', kinds, stepMs: seed % 2 === 0 ? [5, 40] : [50, 400] }));
-  const shape = { standby: 1, rounds: 9 } as const;
-  for (let seed = 1; seed <= 20; seed++)
-    for (const mode of ['async', 'ssp'] as const)
-      addSeed(tally, await simulateSeed({ seed, mode, check: 'liveness', kinds: LOSING_SERVERS, shape }));
+  const tally = await swept(SWEEPS, missing);
   expect(tally.failed.map(({ seed, mode, violation }) => `${seed} ${mode}: ${violation.invariant}: ${violation.message}`)).toEqual([]);
-  // Those of replication are taken in mode sync.
-  expect(neverTaken(tally).filter((row) => !row.startsWith('replication.'))).toEqual([]);
+  expect(missing(tally)).toEqual([]);
   expect(takenUnreached(tally)).toEqual([]);
 });
 

@@ -1,6 +1,16 @@
 /** The invariants, looked at after every event, and at the end of the run. */
-import { Coordinator, Shard, type NumberedEntry, type TokenShard } from '@paceline/exchange';
-import { isOver, mayMove, type AfterEnd, type AttemptEnd, type AttemptEndCause, type PreparedJob, type RunStatus } from '@paceline/jobs';
+import { Coordinator, Shard, type NumberedEntry, type TokenShard, type ValidationPoint } from '@paceline/exchange';
+import {
+  isOver,
+  mayMove,
+  runResultSchema,
+  type AfterEnd,
+  type AttemptEnd,
+  type AttemptEndCause,
+  type PreparedJob,
+  type RunResult,
+  type RunStatus,
+} from '@paceline/jobs';
 import type { Cluster, TakenRows } from './cluster.js';
 import type { CheckpointId } from '@paceline/storage';
 import { checkBounds } from './bounds.js';
@@ -29,6 +39,7 @@ export class Watch {
   private readonly primaries = new Map<string, SimServer>();
   /** The last round in the ledger that the control plane has stored. */
   ledgerTo = -1;
+  private saysBestMissing = false;
   ledgerExamples = 0;
   /** Highest round that any coordinator has committed, plus one. */
   committedRounds = 0;
@@ -90,6 +101,9 @@ export class Watch {
 
   /** An entry of the journal as the api stores it. */
   stored(entry: NumberedEntry): void {
+    if (entry.kind === 'metric') return this.validated(entry.validation);
+    if (entry.kind === 'event' && entry.type === 'weights.best-missing') this.saysBestMissing = true;
+    if (entry.kind === 'event' && entry.type === 'run.finished') return this.finished(runResultSchema.parse(entry.data));
     if (entry.kind !== 'ledger') return;
     const { checks, run, tokens } = this.cluster;
     checks.expect(entry.fromRound === this.ledgerTo + 1, 'I4', () => `the ledger goes from round ${this.ledgerTo} to ${entry.fromRound}`);
@@ -110,6 +124,28 @@ export class Watch {
     if (entry.dropped) this.cluster.network.count('examples dropped and logged');
     this.ledgerTo = entry.toRound;
     this.ledgerExamples += entry.examples;
+  }
+
+  /** What a validation has measured is what the weights of the undisturbed run come to. */
+  private validated(validation: ValidationPoint | undefined): void {
+    if (!validation) return;
+    const { checks, reference } = this.cluster;
+    const expected = reference.lossOf(validation.round + 1);
+    checks.expect(
+      validation.values['loss'] === expected,
+      'I8',
+      () => `the validation of round ${validation.round} came to ${validation.values['loss']}, that of the undisturbed run to ${expected}`,
+    );
+  }
+
+  /** The result is that of the weights that the undisturbed run ends with, on the evaluation split. */
+  private finished({ rounds, weightsRound, values }: RunResult): void {
+    const { checks, reference, run, tokens, mayLoseCheckpoints } = this.cluster;
+    if (tokens || run.shape.evalExamples === 0) return;
+    const [loss, expected] = [values['loss'], reference.resultOf(weightsRound ?? rounds)];
+    // Without the checkpoint of the best weights a run ends with others, which nobody may have measured.
+    const isLost = mayLoseCheckpoints !== undefined && loss === undefined;
+    checks.expect(loss === expected || isLost, 'I8', () => `the loss of the result is ${loss}, that of the undisturbed run ${expected}`);
   }
 
   /** The run's row got another status (I6). */
@@ -252,13 +288,21 @@ export class Watch {
     const { cluster } = this;
     const { checks, run } = cluster;
     if (outcome === 'SUCCEEDED') {
-      const all = this.examplesBefore(run.schedule.totalRounds);
+      const rounds = cluster.tokens ? run.schedule.totalRounds : cluster.reference.end().rounds;
+      const all = this.examplesBefore(rounds);
       checks.expect(this.ledgerExamples === all, 'I4', () => `${this.ledgerExamples} examples are in the ledger, updates have ${all}`);
-      const { nonFinite, backupReplicas } = run.shape.gradient;
       checks.expect(
-        run.spoiled.size === 0 || nonFinite === 'skip' || backupReplicas > 0,
+        !cluster.endsWithLast || this.saysBestMissing,
         'I8',
-        () => `the run finished, and nobody has seen that [${[...run.spoiled.keys()].join(' ')}] is no number`,
+        () => 'the run ended with its last weights in place of the best, and does not say so',
+      );
+      const { nonFinite, backupReplicas } = run.shape.gradient;
+      // Those of rounds that a run has stopped before are never computed.
+      const unseen = [...run.spoiled.keys()].filter((key) => Number(key.split('/')[0]) < rounds);
+      checks.expect(
+        unseen.length === 0 || nonFinite === 'skip' || backupReplicas > 0,
+        'I8',
+        () => `the run finished, and nobody has seen that [${unseen.join(' ')}] is no number`,
       );
     } else if (cause === 'POISON_ROUND' && cluster.mayFail !== 'a poison round') {
       checks.expect(

@@ -1,0 +1,215 @@
+/**
+ * A manifest becomes a version of a dataset. Nothing of it is seen before everything is right:
+ *
+ *     schema and hash (thread) -> every shard is there, in the size named (tables) -> structure of every shard (thread)
+ *       -> the manifest lies in the store -> dataset, version and references in one transaction, under the lock of the team
+ *
+ * Equal content under one name is one version: committing it again changes nothing but makes it the newest.
+ */
+import { Injectable } from '@nestjs/common';
+import { BUILT_IN_DATASETS, DATASET_NAME, datasetManifestKey } from '@paceline/spec';
+import { Database, type Transaction } from '../database/database.js';
+import { Settings } from '../environment.js';
+import { Fault } from '../fault.js';
+import { lockTeam, refusedBytes } from '../teams/team-limits.js';
+import { Turns } from '../turns.js';
+import { DataStore } from './data-store.js';
+import { issuesFault, ManifestThread } from './manifest-thread.js';
+import type { ReadManifest } from './manifest-worker.js';
+
+export interface Committed {
+  readonly datasetId: string;
+  readonly name: string;
+  readonly version: string;
+  readonly rows: number;
+  readonly bytes: number;
+  /** False when the dataset had this version already. */
+  readonly isNew: boolean;
+}
+
+/** The team that gets the version, and the key that commits it. */
+export interface Committer {
+  readonly teamId: string;
+  readonly apiKeyId: string;
+}
+
+export interface CommitRequest {
+  readonly name: string;
+  readonly manifest: Uint8Array;
+  /** Where the data came from, in words. */
+  readonly source: string;
+}
+
+const MAX_SOURCE_CHARACTERS = 1000;
+const MAX_DATASETS = 1000;
+const MAX_VERSIONS = 1000;
+const LOOKED_UP_AT_ONCE = 5_000;
+const TURNS = { atOnce: 2, waiting: 16, waitMs: 120_000 };
+/** One team checks one dataset at a time, so that another one always finds a place. */
+const TURNS_OF_A_TEAM = { atOnce: 1, waiting: 4, waitMs: 120_000 };
+const BUSY = 'datasets are being checked. Nothing was done; try again shortly.';
+
+@Injectable()
+export class CommitVersion {
+  private readonly turns = new Turns(TURNS, () => new Fault('TOO_BUSY', `Other ${BUSY}`, 5));
+  private readonly byTeam = new Map<string, Turns>();
+
+  constructor(
+    private readonly database: Database,
+    private readonly data: DataStore,
+    private readonly settings: Settings,
+  ) {}
+
+  /** @throws Fault INVALID_INPUT, CONFLICT, TOO_BUSY, TOO_LARGE, LIMIT_REACHED, SERVICE_UNAVAILABLE */
+  async commit(by: Committer, { name, manifest, source }: CommitRequest): Promise<Committed> {
+    requireDatasetName(name);
+    const said = readSource(source);
+    const storeUrl = this.data.url;
+    return this.inTurn(by.teamId, async () => {
+      const thread = new ManifestThread();
+      try {
+        const read = await thread.read(manifest);
+        const earlier = await this.database.datasetVersion.findFirst({
+          where: { version: read.version, dataset: { teamId: by.teamId } },
+          select: { id: true },
+        });
+        // Which of the team's versions it is says nothing else: equal content was checked when it came first, and its shards are kept.
+        if (!earlier) {
+          await this.requireShards(by.teamId, read);
+          await this.data.use(() => thread.check(storeUrl, by.teamId));
+        }
+        await this.touchShards(by.teamId, read);
+        await this.data.use((store) => store.put(datasetManifestKey(by.teamId, read.version), [Buffer.from(read.text)]));
+        return await this.database.transact((transaction) => this.store(transaction, by, name, said, read));
+      } finally {
+        await thread.end();
+      }
+    });
+  }
+
+  private async inTurn<T>(teamId: string, work: () => Promise<T>): Promise<T> {
+    const own = this.byTeam.get(teamId) ?? new Turns(TURNS_OF_A_TEAM, () => new Fault('TOO_BUSY', `Other of your ${BUSY}`, 5));
+    this.byTeam.set(teamId, own);
+    try {
+      return await own.run(() => this.turns.run(work));
+    } finally {
+      if (own.isIdle) this.byTeam.delete(teamId);
+    }
+  }
+
+  /** @throws Fault INVALID_INPUT naming shards that are not there */
+  private async requireShards(teamId: string, { shards }: ReadManifest): Promise<void> {
+    const stored = await storedShards(
+      this.database,
+      teamId,
+      shards.map(({ sha256 }) => sha256),
+    );
+    const issues = shards.flatMap(({ sha256, bytes, path }) => {
+      const found = stored.get(sha256);
+      if (found === undefined) return [{ path, message: `the shard ${sha256.slice(0, 12)} was not uploaded` }];
+      return found === bytes ? [] : [{ path: `${path}.bytes`, message: `is ${bytes}, and the shard has ${found}` }];
+    });
+    if (issues.length > 0) throw issuesFault(issues.slice(0, 20));
+  }
+
+  /** The sweep leaves a team alone whose shards were touched: from here on it removes neither them nor the manifest that comes next. */
+  private touchShards(teamId: string, { shards }: ReadManifest): Promise<void> {
+    return this.database.transact(async (transaction) => {
+      await lockTeam(transaction, teamId);
+      const hashes = [...new Set(shards.map(({ sha256 }) => sha256))];
+      for (let at = 0; at < hashes.length; at += LOOKED_UP_AT_ONCE) {
+        const sha256 = { in: hashes.slice(at, at + LOOKED_UP_AT_ONCE) };
+        await transaction.datasetShard.updateMany({ where: { teamId, sha256 }, data: { touchedAt: new Date() } });
+      }
+    });
+  }
+
+  private async store(
+    transaction: Transaction,
+    { teamId, apiKeyId }: Committer,
+    name: string,
+    source: string,
+    read: ReadManifest,
+  ): Promise<Committed> {
+    await lockTeam(transaction, teamId);
+    const dataset =
+      (await transaction.teamDataset.findUnique({ where: { teamId_name: { teamId, name } } })) ??
+      (await this.createDataset(transaction, teamId, name));
+    const { version, rows, bytes, columns } = read;
+    const answer = { datasetId: dataset.id, name, version, rows, bytes };
+    const { count } = await transaction.datasetVersion.updateMany({
+      where: { datasetId: dataset.id, version },
+      data: { committedAt: new Date() },
+    });
+    if (count > 0) return Object.assign(answer, { isNew: false });
+    if ((await transaction.datasetVersion.count({ where: { datasetId: dataset.id } })) >= MAX_VERSIONS)
+      throw new Fault('CONFLICT', `The dataset has ${MAX_VERSIONS} versions; remove some first.`);
+    const hashes = [...new Set(read.shards.map(({ sha256 }) => sha256))];
+    const refused = await refusedBytes(transaction, teamId, this.settings, read.manifestBytes);
+    if (refused) throw new Fault('LIMIT_REACHED', refused.message);
+    const stored = await storedShards(transaction, teamId, hashes);
+    // Between the check and the lock a day could have gone by.
+    if (stored.size !== hashes.length) throw new Fault('CONFLICT', 'Shards were removed meanwhile; upload them again.');
+    const made = await transaction.datasetVersion.create({
+      data: {
+        datasetId: dataset.id,
+        version,
+        manifest: {},
+        rows: BigInt(rows),
+        trainRows: BigInt(read.trainRows),
+        evalRows: BigInt(read.evalRows),
+        bytes: BigInt(bytes),
+        manifestBytes: BigInt(read.manifestBytes),
+        columns,
+        source,
+        createdBy: apiKeyId,
+      },
+      select: { id: true },
+    });
+    // As text: a manifest of 32 MiB would be parsed and written again here, on the loop that serves everybody.
+    await transaction.$executeRaw`UPDATE "DatasetVersion" SET "manifest" = ${read.text}::json WHERE "id" = ${made.id}::uuid`;
+    for (let at = 0; at < hashes.length; at += LOOKED_UP_AT_ONCE) {
+      const part = hashes.slice(at, at + LOOKED_UP_AT_ONCE);
+      await transaction.datasetVersionShard.createMany({ data: part.map((sha256) => ({ versionId: made.id, teamId, sha256 })) });
+    }
+    return Object.assign(answer, { isNew: true });
+  }
+
+  private async createDataset(transaction: Transaction, teamId: string, name: string) {
+    if ((await transaction.teamDataset.count({ where: { teamId } })) >= MAX_DATASETS)
+      throw new Fault('CONFLICT', `The team has ${MAX_DATASETS} datasets; remove some first.`);
+    return transaction.teamDataset.create({ data: { teamId, name } });
+  }
+}
+
+/** Bytes by hash, of those that are stored whole. */
+async function storedShards(database: Database | Transaction, teamId: string, hashes: readonly string[]): Promise<Map<string, number>> {
+  const found = new Map<string, number>();
+  for (let at = 0; at < hashes.length; at += LOOKED_UP_AT_ONCE) {
+    const sha256 = { in: hashes.slice(at, at + LOOKED_UP_AT_ONCE) };
+    const rows = await database.datasetShard.findMany({
+      where: { teamId, isComplete: true, sha256 },
+      select: { sha256: true, bytes: true },
+    });
+    for (const row of rows) found.set(row.sha256, Number(row.bytes));
+  }
+  return found;
+}
+
+/** @throws Fault INVALID_INPUT */
+export function requireDatasetName(name: string): void {
+  const message = DATASET_NAME.test(name)
+    ? (BUILT_IN_DATASETS as readonly string[]).includes(name)
+      ? `${name} is a built-in dataset; choose another name`
+      : undefined
+    : 'must be a name of 1 to 64 lower-case letters, digits, dots, dashes and underscores';
+  if (message !== undefined) throw issuesFault([{ path: 'name', message }]);
+}
+
+/** @throws Fault INVALID_INPUT */
+function readSource(source: string): string {
+  const text = source.trim();
+  if (text.length > MAX_SOURCE_CHARACTERS || /[\p{Cc}\p{Cf}\p{Cs}]/u.test(text))
+    throw issuesFault([{ path: 'source', message: `must have at most ${MAX_SOURCE_CHARACTERS} characters, and no control characters` }]);
+  return text;
+}

@@ -1,0 +1,51 @@
+import { Readable } from 'node:stream';
+import { setTimeout as pause } from 'node:timers/promises';
+import { expect, it } from 'vitest';
+import { checked } from './upload-body.js';
+import { HeldTurns } from '../held-turns.js';
+
+/** A sender that never stops, with one byte every few milliseconds. */
+async function* trickle(): AsyncGenerator<Uint8Array> {
+  for (;;) {
+    await pause(5);
+    yield Buffer.from('x');
+  }
+}
+
+async function drain(pieces: AsyncIterable<Uint8Array>): Promise<void> {
+  for await (const piece of pieces) void piece;
+}
+
+it('gives up a body that trickles', async () => {
+  const body = Readable.from(trickle());
+  const pace = { silentMs: 100, leastBytesPerSecond: 1e6, deadlineMs: 60_000 };
+  await expect(drain(checked(body, 1e6, undefined, pace))).rejects.toThrow(/less than 1000000 bytes a second/);
+});
+
+it('gives up a body that is quick enough and has no end', async () => {
+  const body = Readable.from(trickle());
+  const pace = { silentMs: 60_000, leastBytesPerSecond: 1, deadlineMs: 100 };
+  await expect(drain(checked(body, 1e6, undefined, pace))).rejects.toThrow(/did not come within/);
+});
+
+it('does not count the time in which the bytes are stored', async () => {
+  const pace = { silentMs: 50, leastBytesPerSecond: 1e6, deadlineMs: 60_000 };
+  let read = 0;
+  for await (const piece of checked(Readable.from([Buffer.from('ab'), Buffer.from('cd')]), 4, undefined, pace)) {
+    await pause(100);
+    read += piece.length;
+  }
+  expect(read).toBe(4);
+});
+
+it('keeps turns of a team for the others', async () => {
+  const turns = new HeldTurns({ ofATeam: 2, inAll: 3, what: 'uploads', retryAfterSeconds: 1 });
+  let release!: () => void;
+  const held = new Promise<void>((resolve) => (release = resolve));
+  const both = [1, 2].map(() => turns.take('a', () => held));
+  await expect(turns.take('a', () => Promise.resolve(1))).rejects.toThrow(/at most 2 at once/);
+  await expect(turns.take('b', () => Promise.resolve(1))).resolves.toBe(1);
+  release();
+  await Promise.all(both);
+  await expect(turns.take('a', () => Promise.resolve(1))).resolves.toBe(1);
+});

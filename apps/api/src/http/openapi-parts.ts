@@ -1,0 +1,32 @@
+/** Pieces of which the OpenAPI document is made. */
+
+export type Json = Record<string, unknown>;
+
+export const ref = (name: string): Json => ({ $ref: `#/components/schemas/${name}` });
+export const json = (schema: Json, description: string): Json => ({ description, content: { 'application/json': { schema } } });
+export const problem = (description: string): Json => ({
+  description,
+  content: { 'application/problem+json': { schema: ref('Problem') } },
+});
+export const nullable = (schema: Json): Json => ({ anyOf: [schema, { type: 'null' }] });
+export const text = { type: 'string' };
+export const integer = { type: 'integer' };
+export const number = { type: 'number' };
+export const time = { type: 'string', format: 'date-time' };
+export const list = (name: string): Json => ({ type: 'object', properties: { items: { type: 'array', items: ref(name) } } });
+
+export const query = (name: string, description: string, schema: Json): Json => ({
+  name,
+  in: 'query',
+  required: false,
+  description,
+  schema,
+});
+export const first = query('first', 'Size of the page.', { type: 'integer', minimum: 0, maximum: 100 });
+export const after = query('after', 'nextCursor of the page before.', text);
+
+export const refusals: Json = {
+  '401': problem('No key, or a wrong one.'),
+  '429': problem('Too many wrong keys, or too much at once; see Retry-After.'),
+  '503': problem('PostgreSQL or Redis is away; see Retry-After.'),
+};

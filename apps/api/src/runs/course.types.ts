@@ -1,0 +1,36 @@
+/** What the validations of a run have come to, as GraphQL shows it. */
+import { Field, Float, Int, ObjectType } from '@nestjs/graphql';
+import type { MeasuresRecord } from '@paceline/jobs';
+import { JsonScalar } from '../graphql/json.scalar.js';
+
+@ObjectType({ description: 'What was measured on the evaluation split when so many rounds were committed.' })
+export class MeasuredRound {
+  @Field(() => Int, { description: 'Committed rounds.' })
+  round!: number;
+  @Field(() => JsonScalar, { description: 'Loss and metrics, by name.' })
+  values!: MeasuresRecord;
+}
+
+@ObjectType({ description: 'The learning rate was lowered, because the metric that the run watches did not improve.' })
+export class RateReduction {
+  @Field(() => Int, { description: 'Committed rounds when it was decided: the rate holds from the next round on.' })
+  round!: number;
+  @Field(() => Float, { description: 'What the rate of the schedule was multiplied by before.' })
+  was!: number;
+  @Field(() => Float, { description: 'What it is multiplied by from then on.' })
+  factor!: number;
+}
+
+@ObjectType({ description: 'What the validations of a run have come to so far.' })
+export class RunCourse {
+  @Field({ description: 'By which metric they are compared: val_ and its name.' })
+  metric!: string;
+  @Field(() => String, { description: 'Which is better of it: higher or lower.' })
+  better!: 'higher' | 'lower';
+  @Field(() => MeasuredRound, { description: 'The best validation: the one that early stopping has kept, where it has.' })
+  best!: MeasuredRound;
+  @Field(() => MeasuredRound, { description: 'The newest.' })
+  last!: MeasuredRound;
+  @Field(() => [RateReduction], { description: 'Where reduceLROnPlateau has lowered the rate, the first one first.' })
+  reductions!: RateReduction[];
+}

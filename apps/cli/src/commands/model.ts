@@ -1,0 +1,177 @@
+/** `paceline model show`: the layers of a model, its parameters, and what it takes on workers and servers. */
+import { PacelineApiError } from '@paceline/client';
+import type { ModelSummary } from '@paceline/models';
+import { EXIT } from '@paceline/runtime/exit-codes';
+import { UserError } from '@paceline/runtime/user-error';
+import {
+  gradientVectors,
+  GRADIENT_ARENA_SLACK_BYTES,
+  GRADIENT_ARENA_VECTORS,
+  optimizerSlots,
+  parseRunSpec,
+  type RowFormat,
+  type RunSpec,
+} from '@paceline/spec';
+import type { Command } from 'commander';
+import type { Act, CommandContext } from '../command.js';
+import { clean } from '../terminal/clean.js';
+import { bytes } from '../terminal/format.js';
+import { printTable } from '../terminal/print-table.js';
+import { isThere } from '../trained-model.js';
+import { checkpointReference, noRun, whichCheckpoint } from '../which-run.js';
+
+const ZOO = ['mlp', 'mlp-dropout', 'cnn'];
+const FLOAT_BYTES = 4;
+
+export function addModelCommands(program: Command, act: Act): void {
+  program
+    .command('model')
+    .description('Models: what they are made of.')
+    .command('show')
+    .description(
+      'Lists the layers of a model with their outputs and parameters, and what it takes of memory on workers and servers.\n' +
+        'Of a model of the zoo: as it is for MNIST, or for the dataset of --dataset.',
+    )
+    .argument(
+      '<model>',
+      'mlp, mlp-dropout or cnn; a file or folder of TensorFlow.js, Keras or an export, or a topology in JSON; a run or an alias',
+    )
+    .option('--dataset <name>', 'a built-in dataset, from whose rows a model of the zoo takes its shapes', 'mnist')
+    .action(act(showModel));
+}
+
+async function showModel({ terminal, connect }: CommandContext, command: Command, reference: string): Promise<number> {
+  const { ModelError, summarizeModel } = await import('@paceline/models');
+  const { spec, format } = await specOf(reference, command.opts<{ dataset: string }>().dataset, connect);
+  let summary: ModelSummary;
+  try {
+    summary = summarizeModel(spec, format);
+  } catch (error) {
+    if (!(error instanceof ModelError)) throw error;
+    throw new UserError('INVALID_MODEL', `${error.path}: ${error.message}.`, { exit: 'badSpec', cause: error });
+  }
+  const memory = memoryOf(spec, summary);
+  if (terminal.json) {
+    terminal.document({ summary, memory });
+    return EXIT.ok;
+  }
+  const rows = summary.layers.map(({ name, className, outputShapes, parameters, frozen, connectedTo }) => [
+    `${clean(name, 60)} (${clean(className)})`,
+    [...new Set(outputShapes.map(shown))].join(' '),
+    exact(parameters) + (frozen > 0 ? ' frozen' : ''),
+    connectedTo.map((one) => clean(one, 40)).join(', '),
+  ]);
+  const columns = [
+    { title: 'LAYER', least: 20 },
+    { title: 'OUTPUT SHAPE', least: 12 },
+    { title: 'PARAMETERS', align: 'right' as const },
+    { title: 'CONNECTED TO', drop: 1, least: 12 },
+  ];
+  printTable(terminal, columns, rows);
+  terminal.print('');
+  for (const line of totals(summary, memory, spec)) terminal.print(line);
+  return EXIT.ok;
+}
+
+const exact = (value: number): string => value.toLocaleString('en-US');
+const shown = (shape: readonly (number | null)[]): string => `(${shape.map((size) => size ?? 'batch').join(', ')})`;
+
+type Shown = Pick<RunSpec, 'model' | 'freeze' | 'optimizer' | 'replicas' | 'strategy'>;
+
+/** With the defaults of a run where the reference is no run. */
+async function specOf(
+  reference: string,
+  dataset: string,
+  connect: CommandContext['connect'],
+): Promise<{ readonly spec: Shown; readonly format: RowFormat | undefined }> {
+  const defaults = parseRunSpec({});
+  if (!defaults.ok) throw new Error('the defaults of a run are no run spec');
+  if (ZOO.includes(reference)) {
+    return { spec: Object.assign({}, defaults.spec, { model: reference as RunSpec['model'] }), format: await rowsOf(dataset) };
+  }
+  if (await isThere(reference)) {
+    const { ExportError, readTopology } = await import('@paceline/models');
+    const model = await readTopology(reference).catch((error: unknown) => {
+      if (!(error instanceof ExportError)) throw error;
+      throw new UserError(error.code, `${error.message}.`, { exit: 'usage', cause: error });
+    });
+    return { spec: Object.assign({}, defaults.spec, { model }), format: undefined };
+  }
+  const asked = checkpointReference(reference);
+  if (!asked)
+    throw new UserError(
+      'REFERENCE_INVALID',
+      `${JSON.stringify(reference.slice(0, 80))} is no model of the zoo (${ZOO.join(', ')}), no file and no run.`,
+      {
+        exit: 'usage',
+      },
+    );
+  const client = connect();
+  const { runId } = await whichCheckpoint(client, asked);
+  const run = await client.run(runId);
+  if (!run) throw noRun(runId);
+  const spec = run.spec as RunSpec;
+  if (typeof spec.model !== 'string') return { spec, format: undefined };
+  // A run without weights yet has no export: then the rows of its dataset say the shapes.
+  const exported = await client.exportModel(runId, { format: 'safetensors' }).catch((error: unknown) => {
+    if (error instanceof PacelineApiError && error.code === 'NOT_FOUND') return undefined;
+    throw error;
+  });
+  if (exported) return { spec: Object.assign({}, spec, { model: await topologyIn(exported.body) }), format: undefined };
+  return { spec, format: await rowsOf(spec.dataset) };
+}
+
+/** @throws UserError ROW_INVALID */
+async function rowsOf(dataset: string): Promise<RowFormat> {
+  const { ExportError, rowsOfDataset } = await import('@paceline/models');
+  try {
+    return rowsOfDataset(dataset);
+  } catch (error) {
+    if (!(error instanceof ExportError)) throw error;
+    throw new UserError(error.code, `${error.message}.`, { exit: 'usage', cause: error });
+  }
+}
+
+/** The export of a run says the topology that a model of the zoo became with its rows. */
+async function topologyIn(body: AsyncIterable<Uint8Array>): Promise<RunSpec['model']> {
+  const { unzip } = await import('@paceline/models');
+  const files = await unzip(body);
+  return JSON.parse(Buffer.from(files.find(({ path }) => path === 'topology.json')!.bytes).toString('utf8')) as RunSpec['model'];
+}
+
+interface Memory {
+  readonly parameterBytes: number;
+  /** One worker that has all replicas: parameters and gradients, without batches and what layers keep. */
+  readonly workerBytes: number;
+  /** All servers together. */
+  readonly serverBytes: number;
+  /** The part of `serverBytes` that the optimizer keeps. */
+  readonly optimizerBytes: number;
+}
+
+/** docs/ARCHITECTURE.md, Memory. */
+export function memoryOf(
+  spec: Pick<RunSpec, 'optimizer' | 'replicas' | 'strategy'>,
+  { parameters, state }: Pick<ModelSummary, 'parameters' | 'state'>,
+): Memory {
+  const whole = (parameters + state) * FLOAT_BYTES;
+  const vectors = Math.max(GRADIENT_ARENA_VECTORS, gradientVectors(spec));
+  const optimizerBytes = optimizerSlots(spec.optimizer).length * parameters * FLOAT_BYTES;
+  return {
+    parameterBytes: whole,
+    workerBytes: 2 * whole + vectors * whole + GRADIENT_ARENA_SLACK_BYTES,
+    serverBytes: 2 * whole + optimizerBytes,
+    optimizerBytes,
+  };
+}
+
+function totals({ parameters, frozen, state }: ModelSummary, memory: Memory, { optimizer, replicas }: Shown): string[] {
+  return [
+    `Parameters  ${exact(parameters + state)} (${bytes(memory.parameterBytes)})`,
+    `  trained   ${exact(parameters - frozen)}`,
+    `  frozen    ${exact(frozen)}`,
+    `  state     ${exact(state)}`,
+    `A worker    ${bytes(memory.workerBytes)} with all ${replicas} replicas, without batches and what layers keep`,
+    `Servers     ${bytes(memory.serverBytes)} together, ${bytes(memory.optimizerBytes)} of them for the state of ${optimizer.name}`,
+  ];
+}

@@ -1,0 +1,192 @@
+/** Files are dropped or chosen, described in a small form, sent, and imported by the api. */
+import { useId, useRef, useState, type DragEvent, type FormEvent, type ReactNode } from 'react';
+import { ProgressBar } from '../parts/ProgressBar.js';
+import { bytes, count, percent } from '../text/format.js';
+import { plainText } from '../text/plain-text.js';
+import { HEAD_BYTES, MISSING, NAME_RULE, SPLITS, columnsIn, isName, nameOf, type MissingId, type SplitId } from './import-options.js';
+import { useImport, type Sending } from './use-import.js';
+
+/** As the api takes them for one import. */
+const MOST_FILES = 100;
+const MOST_BYTES = 10e9;
+
+export function ImportFiles({ onStarted }: { onStarted: () => void }): ReactNode {
+  const [files, setFiles] = useState<readonly File[]>([]);
+  const [columns, setColumns] = useState<readonly string[]>([]);
+  const chosen = useRef<HTMLInputElement>(null);
+  const [over, setOver] = useState(false);
+
+  const take = (list: FileList | null): void => {
+    const taken = [...(list ?? [])];
+    if (taken.length === 0) return;
+    setFiles(taken);
+    setColumns([]);
+    const first = taken[0]!;
+    first
+      .slice(0, HEAD_BYTES)
+      .text()
+      .then((head) => setColumns(columnsIn(first.name, head)))
+      .catch(() => undefined); // a folder cannot be read; sending it says so
+  };
+  const clear = (): void => {
+    setFiles([]);
+    if (chosen.current) chosen.current.value = '';
+  };
+  const drop = (event: DragEvent): void => {
+    event.preventDefault();
+    setOver(false);
+    take(event.dataTransfer.files);
+  };
+  return (
+    <section
+      className={`card import ${over ? 'over' : ''}`}
+      aria-label="Import files"
+      onDragOver={(event) => (event.preventDefault(), setOver(true))}
+      onDragLeave={(event) => void (event.currentTarget.contains(event.relatedTarget as Node | null) || setOver(false))}
+      onDrop={drop}
+    >
+      {files.length === 0 ? (
+        <div className="drop">
+          <label className="button primary file-button">
+            Choose files
+            <input ref={chosen} className="visually-hidden" type="file" multiple onChange={(event) => take(event.target.files)} />
+          </label>
+          <p>
+            or drop them here: CSV, TSV, JSON Lines, Parquet, NumPy, IDX, safetensors, TFRecord, text, or a tar of pictures; also packed
+            with gzip or zstd.
+            <span className="note">
+              Folders of pictures, and files beyond {bytes(MOST_BYTES)}, are imported from your machine:{' '}
+              <code>npx paceline data import FOLDER</code>
+            </span>
+          </p>
+        </div>
+      ) : (
+        <Form
+          files={files}
+          columns={columns}
+          onCleared={clear}
+          onStarted={() => {
+            clear();
+            onStarted();
+          }}
+        />
+      )}
+    </section>
+  );
+}
+
+interface FormProps {
+  readonly files: readonly File[];
+  readonly columns: readonly string[];
+  readonly onCleared: () => void;
+  readonly onStarted: () => void;
+}
+
+function Form({ files, columns, onCleared, onStarted }: FormProps): ReactNode {
+  const { sending, problems, start, cancel } = useImport(onStarted);
+  const [name, setName] = useState(() => nameOf(files[0]!.name));
+  const [label, setLabel] = useState('');
+  const [split, setSplit] = useState<SplitId>(files.length > 1 ? 'none' : 'three');
+  const [missing, setMissing] = useState<MissingId>('refuse');
+  const [inOrder, setInOrder] = useState(false);
+  const listId = useId();
+  const problemId = useId();
+  const wrong = wrongWith(files, name);
+
+  const submit = (event: FormEvent): void => {
+    event.preventDefault();
+    if (wrong !== undefined) return;
+    const { shares } = SPLITS.find(({ id }) => id === split)!;
+    start({ files, name, label: label.trim(), shares, inOrder, missing });
+  };
+  return (
+    <form className="import-form" onSubmit={submit} aria-busy={sending !== undefined}>
+      <p className="import-files">
+        <strong>{files.length === 1 ? plainText(files[0]!.name, 200) : `${count(files.length)} files`}</strong>{' '}
+        <span className="faint">{bytes(files.reduce((sum, file) => sum + file.size, 0))}</span>
+      </p>
+      <label className="field">
+        <span>Name of the dataset</span>
+        <input value={name} onChange={(event) => setName(event.target.value)} spellCheck={false} aria-invalid={!isName(name)} autoFocus />
+      </label>
+      <label className="field">
+        <span>
+          Label column <span className="faint">(what is predicted)</span>
+        </span>
+        <input value={label} onChange={(event) => setLabel(event.target.value)} list={listId} placeholder="none" spellCheck={false} />
+        <datalist id={listId}>
+          {columns.map((column) => (
+            <option key={column} value={column} />
+          ))}
+        </datalist>
+      </label>
+      <Select label="Splits" value={split} options={SPLITS} onChange={setSplit} />
+      <Select label="Rows with missing values" value={missing} options={MISSING} onChange={setMissing} />
+      <label className="choice">
+        <input type="checkbox" checked={inOrder} onChange={(event) => setInOrder(event.target.checked)} />
+        <span>
+          Keep the order of the rows <span className="faint">(data over time)</span>
+        </span>
+      </label>
+      <div id={problemId} className="problem" role="alert">
+        {[...(wrong === undefined ? [] : [wrong]), ...problems].map((problem) => (
+          <p key={problem}>{problem}</p>
+        ))}
+      </div>
+      {sending && <Upload sending={sending} />}
+      <div className="dialog-buttons">
+        <button type="button" className="button" onClick={sending ? cancel : onCleared}>
+          {sending ? 'Stop' : 'Other files'}
+        </button>
+        <button type="submit" className="button primary" disabled={sending !== undefined || wrong !== undefined}>
+          {sending ? 'Uploading…' : 'Import'}
+        </button>
+      </div>
+    </form>
+  );
+}
+
+function wrongWith(files: readonly File[], name: string): string | undefined {
+  if (files.length > MOST_FILES) return `At most ${MOST_FILES} files go into one import.`;
+  const large = files.find((file) => file.size > MOST_BYTES);
+  if (large)
+    return `${plainText(large.name, 200)} is larger than ${bytes(MOST_BYTES)}: import it from your machine with paceline data import.`;
+  const empty = files.find((file) => file.size === 0);
+  if (empty) return `${plainText(empty.name, 200)} is empty, or a folder.`;
+  return isName(name) ? undefined : `The name must have ${NAME_RULE}.`;
+}
+
+interface SelectProps<Id extends string> {
+  readonly label: string;
+  readonly value: Id;
+  readonly options: readonly { readonly id: Id; readonly label: string }[];
+  readonly onChange: (id: Id) => void;
+}
+
+function Select<Id extends string>({ label, value, options, onChange }: SelectProps<Id>): ReactNode {
+  return (
+    <label className="field">
+      <span>{label}</span>
+      <select value={value} onChange={(event) => onChange(event.target.value as Id)}>
+        {options.map((option) => (
+          <option key={option.id} value={option.id}>
+            {option.label}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function Upload({ sending: { file, sentBytes, allBytes } }: { sending: Sending }): ReactNode {
+  const fraction = allBytes > 0 ? sentBytes / allBytes : 0;
+  const text = file === undefined ? 'Asking for the import…' : `${plainText(file, 100)}: ${bytes(sentBytes)} of ${bytes(allBytes)}`;
+  return (
+    <div className="import-progress">
+      <ProgressBar label="Upload" fraction={fraction} tone="going" text={text} />
+      <span className="note">
+        {text} <span className="faint">{percent(fraction)}</span>
+      </span>
+    </div>
+  );
+}

@@ -1,0 +1,26 @@
+/** What the validations of a run have come to. Asked for again when there was another one, and when the run has changed its status or attempt. */
+import { useEffect, useState } from 'react';
+import { asFault } from '../graphql/api-fault.js';
+import { Course, type CourseResult } from '../graphql/course.js';
+import { useApi } from '../session/api-context.js';
+import type { RunDetails } from './RunPage.js';
+import { isValidated } from './run-state.js';
+
+export type RunCourse = NonNullable<NonNullable<CourseResult['run']>['course']>;
+
+export function useCourse({ id, attempt, status, spec, progress }: RunDetails): RunCourse | undefined {
+  const { ask, onFault } = useApi();
+  const [course, setCourse] = useState<RunCourse>();
+  const { round } = (progress.validation ?? {}) as { readonly round?: unknown };
+  const validates = isValidated(spec);
+  useEffect(() => {
+    if (!validates) return;
+    const controller = new AbortController();
+    ask(Course, { id }, controller.signal)
+      .then(({ run }) => setCourse(run?.course ?? undefined))
+      // What is known stays, and the header tells of an api that is away.
+      .catch((error: unknown) => void (controller.signal.aborted || onFault(asFault(error))));
+    return () => controller.abort();
+  }, [ask, onFault, id, attempt, status, round, validates]);
+  return course;
+}

@@ -1,0 +1,43 @@
+/**
+ * bench kernels: the kernels over arenas, in bytes per second beside a plain copy of memory
+ *
+ * Every kernel goes through `--elements` float32 per array, each time just after a copy of as many: `gigabytesPerSecond` counts every array once for
+ * reading and once for writing, `ofCopy` is the median over the repetitions of that beside the copy (2 arrays), all in processor time.
+ * `ofCached` is the same beside arrays that stay in the cache, `divisions` and `roots` are those of four elements. A kernel holds its bar with 0.7 of the
+ * copy; or when it divides, and is as fast from memory as from the cache: then it waits for the one unit that divides and takes roots. With `--check`
+ * it exits with 1 when one does not hold.
+ */
+import { parseArgs } from 'node:util';
+import { measureKernels } from '@paceline/kernels';
+
+const { values: flags } = parseArgs({
+  options: {
+    json: { type: 'boolean', default: false },
+    check: { type: 'boolean', default: false },
+    elements: { type: 'string', default: '16777216' },
+    repetitions: { type: 'string', default: '9' },
+  },
+});
+const BAR = 0.7;
+/** Of the speed in the cache: memory adds next to nothing. */
+const BAR_CACHED = 0.85;
+
+/** @param {number} value */
+const round = (value) => Number(value.toFixed(2));
+const rows = measureKernels({ elements: Number(flags.elements), repetitions: Number(flags.repetitions) }).map((row) => ({
+  kernel: row.kernel,
+  elements: row.elements,
+  bytesPerCall: row.bytesPerCall,
+  gigabytesPerSecond: round(row.gigabytesPerSecond),
+  ofCopy: round(row.ofCopy),
+  lowest: round(row.lowest),
+  highest: round(row.highest),
+  ofCached: round(row.ofCached),
+  divisions: row.divisions,
+  roots: row.roots,
+  bar: BAR,
+  holds: row.ofCopy >= BAR || (row.divisions > 0 && row.ofCached >= BAR_CACHED),
+}));
+if (flags.json) console.log(JSON.stringify({ bench: 'kernels', rows }));
+else console.table(rows);
+process.exit(flags.check && rows.some(({ holds }) => !holds) ? 1 : 0);

@@ -1,0 +1,135 @@
+/**
+ * What a run measures: which metric at which output of its model, and where the sums of each lie in the vector that replicas and blocks of the evaluation deliver.
+ * The engine that adds the sums and the coordinator that finishes them make the same plan of the same spec, rows and outputs.
+ */
+import {
+  CLASSIFYING,
+  fieldsOfEnds,
+  defaultLoss,
+  lossOfOutput,
+  measuredOf,
+  type MeasuredName,
+  type ModelEnd,
+  type RowFormat,
+  type RunSpec,
+} from '@paceline/spec';
+import {
+  ALL_SUMS_MAX,
+  METRICS,
+  METRIC_NAME_BYTES,
+  METRIC_SUMS_MAX,
+  metricTarget,
+  type MetricOptions,
+  type MetricTarget,
+} from './metric-table.js';
+
+export type MeasuredPart = Partial<Pick<RunSpec, 'loss' | 'losses' | 'metrics' | 'metricOptions'>>;
+
+export interface PlannedMetric {
+  readonly metric: MeasuredName;
+  /** As a run tells it: the name of the metric, with that of the output in front of it where several outputs are measured. */
+  readonly name: string;
+  readonly options: MetricOptions;
+  /** Of the model. */
+  readonly output: number;
+  readonly target: MetricTarget;
+  /** Of its first sum, behind the loss. */
+  readonly at: number;
+  readonly length: number;
+}
+
+export interface MetricPlan {
+  readonly planned: readonly PlannedMetric[];
+  /** Of each sum what it belongs to: `loss`, then the metrics. */
+  readonly sumNames: readonly string[];
+  /** Names whose number is a mean over rows. */
+  readonly means: ReadonlySet<string>;
+  /**
+   * By name, `loss` first. A metric at several outputs is told for each, and as their mean; null where it is unknown.
+   * @param sums the loss, then those of the metrics
+   * @param examples that they were measured on
+   */
+  finish(sums: ArrayLike<number>, examples: number): Record<string, number | null>;
+}
+
+/** A metric that says nothing of the outputs of the model, or would keep too much of them. */
+export class MetricUnfitError extends Error {
+  override readonly name = 'MetricUnfitError';
+}
+
+/**
+ * @param outputs of the model, in its order
+ * @throws MetricUnfitError
+ */
+export function createMetricPlan(spec: MeasuredPart, format: RowFormat, outputs: readonly ModelEnd[]): MetricPlan {
+  const fields = fieldsOfEnds(outputs, format.targets);
+  const ends = outputs.map(({ name, shape }, i) => {
+    const target = format.targets[fields[i]!]!;
+    const loss = lossOfOutput(spec, name) ?? defaultLoss(target, shape.at(-1) ?? 1);
+    const isClassified = target.kind === 'classes' || CLASSIFYING.includes(typeof loss === 'string' ? loss : loss.name);
+    return { name, target: metricTarget(target), isClassified };
+  });
+  const { topK, threshold, average, aucThresholds, aucCurve, weighted } = spec.metricOptions ?? {};
+  const options = { k: topK, threshold, average, thresholds: aucThresholds, curve: aucCurve, weighted };
+  const planned: PlannedMetric[] = [];
+  let at = 1;
+  for (const metric of measuredOf(spec, format)) {
+    const measured = outputsOf(metric, ends);
+    for (const output of measured) {
+      const { name, target } = ends[output]!;
+      const length = METRICS[metric].sums(target, options);
+      if (length > METRIC_SUMS_MAX)
+        throw new MetricUnfitError(
+          `${metric} would keep ${length} sums of the output ${name}; at most ${METRIC_SUMS_MAX} are kept: leave it out, or measure accuracy`,
+        );
+      const own = measured.length > 1 ? `${name}_${metric}` : metric;
+      if (new TextEncoder().encode(own).length > METRIC_NAME_BYTES)
+        throw new MetricUnfitError(`${own} is longer than ${METRIC_NAME_BYTES} bytes: give that output of the model a shorter name`);
+      planned.push({ metric, name: own, options, output, target, at, length });
+      at += length;
+    }
+  }
+  if (at > ALL_SUMS_MAX) {
+    const largest = planned.reduce((a, b) => (b.length > a.length ? b : a));
+    throw new MetricUnfitError(
+      `the metrics would keep ${at - 1} sums together; at most ${ALL_SUMS_MAX - 1} are kept, and ${largest.name} keeps ${largest.length}: leave out the largest`,
+    );
+  }
+  return {
+    planned,
+    means: new Set(['loss', ...planned.flatMap(({ metric, name }) => (METRICS[metric].isMean ? [metric, name] : []))]),
+    sumNames: ['loss', ...planned.flatMap(({ name, length }) => Array.from({ length }, () => name))],
+    finish: (sums, examples) => finished(planned, sums, examples),
+  };
+}
+
+function outputsOf(metric: MeasuredName, ends: readonly { readonly target: MetricTarget; readonly isClassified: boolean }[]): number[] {
+  const { about } = METRICS[metric];
+  const all = [...ends.keys()];
+  const fitting = all.filter((i) =>
+    about === 'labels' ? ends[i]!.target.classes > 0 : about === 'classes' ? ends[i]!.isClassified : !ends[i]!.isClassified,
+  );
+  if (fitting.length > 0) return fitting;
+  // Errors are told of the one-hot form of classes where there is nothing else.
+  if (about === 'values' && metric !== 'r2Score') return all;
+  throw new MetricUnfitError(
+    about === 'values'
+      ? `${metric} needs a target of values: use accuracy for classes`
+      : `${metric} needs a target of classes${about === 'classes' ? ', or a loss of classes' : ''}: use meanAbsoluteError or meanSquaredError`,
+  );
+}
+
+function finished(planned: readonly PlannedMetric[], sums: ArrayLike<number>, examples: number): Record<string, number | null> {
+  const loss = sums.length > 0 && examples > 0 && Number.isFinite(sums[0]) ? sums[0]! / examples : null;
+  const values: Record<string, number | null> = { loss };
+  const byMetric = new Map<MeasuredName, (number | null)[]>();
+  for (const { metric, name, options, at, length } of planned) {
+    const own = Array.from({ length }, (_, i) => sums[at + i] ?? Number.NaN);
+    const value = own.every(Number.isFinite) ? METRICS[metric].finish(own, options) : null;
+    values[name] = value;
+    byMetric.set(metric, [...(byMetric.get(metric) ?? []), value]);
+  }
+  for (const [metric, of] of byMetric)
+    if (of.length > 1) values[metric] = of.includes(null) ? null : of.reduce<number>((sum, value) => sum + value!, 0) / of.length;
+  return values;
+}

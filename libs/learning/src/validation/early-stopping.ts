@@ -1,0 +1,69 @@
+/**
+ * Early stopping as Keras has it (keras/src/callbacks/early_stopping.py), as a pure function of what was and what was measured. Which row is taken decides all:
+ *
+ *   row        when                                              best                wait      the run
+ *   notYet     before startFromRound                             stays               stays     goes on
+ *   improved   better than the best by more than minDelta        becomes the value   0         goes on; with restoreBest a checkpoint is kept
+ *   waits      not better, or no number, and wait + 1 < patience stays               wait + 1  goes on
+ *   stops      not better, or no number, and wait + 1 ≥ patience stays               wait + 1  ends with this generation
+ *
+ * The first number is better than none.
+ */
+export type StoppingRow = 'notYet' | 'improved' | 'waits' | 'stops';
+
+export interface StoppingRule {
+  /** As people write it: `val_loss`. */
+  readonly metric: string;
+  readonly better: 'higher' | 'lower';
+  readonly minDelta: number;
+  readonly patience: number;
+  /** Committed rounds before which nothing is watched. */
+  readonly startFromRound: number;
+}
+
+export interface StoppingState {
+  readonly best: number | null;
+  /** Of the best; 0 without one. */
+  readonly generation: number;
+  /** Validations since that were not better. */
+  readonly wait: number;
+}
+
+export const NOTHING_WATCHED: StoppingState = { best: null, generation: 0, wait: 0 };
+
+/** Whether a value is better than another by more than `minDelta`. */
+export function isBetter(
+  value: number | null,
+  than: number | null,
+  { better, minDelta }: Pick<StoppingRule, 'better' | 'minDelta'>,
+): boolean {
+  if (value === null || !Number.isFinite(value)) return false;
+  if (than === null) return true;
+  return better === 'lower' ? value + minDelta < than : value - minDelta > than;
+}
+
+export function watchForStop(
+  rule: StoppingRule,
+  state: StoppingState,
+  generation: number,
+  value: number | null,
+): { readonly row: StoppingRow; readonly state: StoppingState } {
+  if (generation < rule.startFromRound) return { row: 'notYet', state };
+  if (isBetter(value, state.best, rule)) return { row: 'improved', state: { best: value, generation, wait: 0 } };
+  const wait = state.wait + 1;
+  return { row: wait >= rule.patience ? 'stops' : 'waits', state: { best: state.best, generation: state.generation, wait } };
+}
+
+/** Why the run ends with `generation`. */
+export function stopReason(
+  { metric, minDelta }: StoppingRule,
+  { best, generation: bestOf, wait }: StoppingState,
+  generation: number,
+): string {
+  const by = minDelta > 0 ? ` by ${minDelta}` : '';
+  const known = best === null ? 'it never was a number' : `best ${shownNumber(best)} at round ${bestOf}`;
+  return `stopped early at round ${generation}: ${metric} has not improved${by} in ${wait} validation${wait === 1 ? '' : 's'} (${known})`;
+}
+
+/** A number in a sentence: four digits of it. */
+export const shownNumber = (value: number): string => String(Number(value.toPrecision(4)));

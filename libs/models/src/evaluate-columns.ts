@@ -1,0 +1,125 @@
+/** Evaluation of models that take columns: on a prepared dataset, or on rows of a file that have the target among their columns. */
+import {
+  builtInTable,
+  BUILT_IN_TABLES,
+  cachedShardSource,
+  DatasetError,
+  decodeImage,
+  openPreparedRows,
+  Preprocessor,
+  type RawRow,
+  type ShardSource,
+} from '@paceline/data';
+import { SPLITS, type Column, type DatasetManifest, type Encoder, type FeaturePlan } from '@paceline/spec';
+import { batchesOf, evaluateBatches, evaluateOnBuiltIn, type Evaluation, type ExampleBatch } from './evaluate.js';
+import { ExportError } from './export-error.js';
+import type { ModelFolder } from './model-folder.js';
+
+/** Rows of a file as they are read. */
+export interface RowsOfFile {
+  readonly file: string;
+  /** Number of the first of them in the file, from 1. */
+  readonly firstRow: number;
+  readonly rows: readonly RawRow[];
+}
+
+export type EvaluationData =
+  | { readonly kind: 'built-in'; readonly name: string }
+  | {
+      readonly kind: 'prepared';
+      readonly name: string;
+      readonly manifest: DatasetManifest;
+      readonly shards: ShardSource;
+      /** Where shards are kept for the next time, so many bytes of them. */
+      readonly cache: { readonly folder: string; readonly maxBytes?: number };
+    }
+  | { readonly kind: 'rows'; readonly rows: AsyncIterable<RowsOfFile> };
+
+/** @throws ExportError MODEL_UNREADABLE, ROW_INVALID with file, row and column; DatasetError for shards; ModelError */
+export async function evaluateModel(model: ModelFolder, data: EvaluationData): Promise<Evaluation> {
+  const plan = model.preprocessing?.plan;
+  if (data.kind === 'built-in' && !(plan && BUILT_IN_TABLES.includes(data.name))) {
+    if (plan) throw new ExportError('MODEL_UNREADABLE', `the model takes columns, and ${data.name} has images`);
+    return evaluateOnBuiltIn(model, data.name);
+  }
+  if (!plan)
+    throw new ExportError('MODEL_UNREADABLE', 'the model does not say which columns it takes: it can be measured on built-in datasets');
+  if (data.kind === 'rows') return evaluateBatches(model, plan.rowFormat, batchesOfRows(plan, data.rows));
+  const { manifest, source } =
+    data.kind === 'built-in' ? builtInTable(data.name) : { manifest: data.manifest, source: cachedShardSource(data.shards, data.cache) };
+  const fitted = planOn(plan, manifest, data.name);
+  const rows = openPreparedRows(manifest, fitted, source);
+  try {
+    return await evaluateBatches(model, plan.rowFormat, batchesOf(rows.evaluation, plan.rowFormat));
+  } finally {
+    await rows.close();
+  }
+}
+
+/** The plan of a model on another dataset, or another version: the columns must be there, and be of the same kind. @throws ExportError */
+function planOn(plan: FeaturePlan, manifest: DatasetManifest, name: string): FeaturePlan {
+  const columns = new Map(manifest.columns.map((column) => [column.name, column]));
+  const encoders = [...plan.inputs, ...plan.targets].flatMap((field) => field.encoders);
+  if (plan.weight.column !== undefined)
+    encoders.push({ kind: 'numbers', columns: [plan.weight.column], missing: [null], subtract: [0], divide: [1] });
+  for (const encoder of encoders)
+    for (const [column, kind] of wantedBy(encoder))
+      if (columns.get(column)?.kind !== kind)
+        throw new ExportError(
+          'MODEL_UNREADABLE',
+          `the model takes the column ${JSON.stringify(column)} of kind ${kind}, and in ${name} it ${columns.has(column) ? `is of kind ${columns.get(column)!.kind}` : 'is not there'}`,
+        );
+  const has = SPLITS.filter((split) => (manifest.splits[split]?.rows ?? 0) >= plan.span);
+  const evaluateOn = has.includes(plan.evaluateOn)
+    ? plan.evaluateOn
+    : (['test', 'validation', 'train'] as const).find((split) => has.includes(split));
+  const examples = Object.fromEntries(has.map((split) => [split, manifest.splits[split]!.rows - plan.span + 1]));
+  return Object.assign({}, plan, { evaluateOn: evaluateOn ?? plan.evaluateOn, examples });
+}
+
+function wantedBy(encoder: Encoder): (readonly [column: string, kind: Column['kind']])[] {
+  switch (encoder.kind) {
+    case 'numbers':
+      return encoder.columns.map((column) => [column, 'number'] as const);
+    case 'one-hot':
+    case 'index':
+    case 'hash':
+    case 'class':
+      return [[encoder.column, 'category']];
+    case 'same':
+      return [];
+    default:
+      return [[encoder.column, encoder.kind]];
+  }
+}
+
+/** With windows the last rows of a batch are the first of the next, as long as the file is the same. */
+async function* batchesOfRows(plan: FeaturePlan, files: AsyncIterable<RowsOfFile>): AsyncGenerator<ExampleBatch, void, void> {
+  const preprocessor = new Preprocessor(plan, decodeImage);
+  let kept: { readonly file: string; readonly rows: readonly RawRow[] } = { file: '', rows: [] };
+  for await (const { file, firstRow, rows } of files) {
+    const before = kept.file === file ? kept.rows : [];
+    const all = [...before, ...rows];
+    const { examples, buffers } = await preprocessor.examples(all, { isEvaluation: true }).catch((error: unknown) => {
+      throw placed(error, file, firstRow - before.length);
+    });
+    if (examples > 0) yield { count: examples, rows: buffers };
+    kept = { file, rows: plan.span > 1 ? all.slice(-(plan.span - 1)) : [] };
+  }
+}
+
+/** The fault of a row with its file. @param firstRow number of the first of the rows in the file, from 1 */
+export function placed(error: unknown, file: string, firstRow: number): Error {
+  if (error instanceof ExportError && error.code === 'ROW_INVALID')
+    return new ExportError('ROW_INVALID', `${file}, ${error.message}`, undefined, { cause: error });
+  if (!(error instanceof DatasetError) || !error.fault) return error as Error;
+  const { row, column, detail } = error.fault;
+  return new ExportError(
+    'ROW_INVALID',
+    `${file}, row ${firstRow + row}, column ${JSON.stringify(column.slice(0, 100))}: ${detail}`,
+    undefined,
+    {
+      cause: error,
+    },
+  );
+}

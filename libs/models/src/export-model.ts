@@ -1,0 +1,84 @@
+/**
+ * A trained model as files. The weights come once, as one stream in the order of the layout, and pass into the files of the form; the card follows
+ * them, because it names their hash.
+ */
+import { planModel, zooTopology } from '@paceline/engine/planning';
+import { createLayout, type LayoutVariable } from '@paceline/learning';
+import { defaultModel, type ModelDescription, type RowFormat, type RunSpec } from '@paceline/spec';
+import type { ExportFile } from './archive.js';
+import { hashing, jsonOf, StreamCutter, textOf, type Bytes } from './byte-stream.js';
+import { ExportError } from './export-error.js';
+import { kerasFiles } from './formats/keras.js';
+import { npzFiles } from './formats/npz.js';
+import { safetensorsFiles } from './formats/safetensors.js';
+import { tfjsFiles } from './formats/tfjs.js';
+import { cardMarkdown, cardOf, type CardFacts } from './model-card.js';
+import type { Preprocessing } from './preprocessing.js';
+
+export const EXPORT_FORMATS = ['tfjs', 'safetensors', 'npz', 'keras'] as const;
+export type ExportFormat = (typeof EXPORT_FORMATS)[number];
+
+export interface TrainedModel {
+  readonly spec: RunSpec;
+  /** Of the rows that it was trained on. */
+  readonly format: RowFormat;
+  readonly description: ModelDescription;
+  readonly facts: CardFacts;
+  readonly preprocessing: Preprocessing;
+  /** Little-endian float32, trainable variables first, then state. */
+  weights(): Bytes;
+  /** What the weights must be; undefined where nobody has said it. */
+  readonly weightsSha256?: string | undefined;
+}
+
+/** What a form is made of. */
+export interface ExportParts {
+  readonly name: string;
+  readonly plan: ReturnType<typeof planModel>['plan'];
+  readonly topology: unknown;
+  readonly variables: readonly LayoutVariable[];
+  readonly weights: StreamCutter;
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly preprocessing: Preprocessing;
+}
+
+/** Yields the files whose content is known before the weights, then those with the weights. */
+export type FormatWriter = (parts: ExportParts) => AsyncIterable<ExportFile> | Iterable<ExportFile>;
+
+const WRITERS: Readonly<Record<ExportFormat, FormatWriter>> = {
+  tfjs: tfjsFiles,
+  safetensors: safetensorsFiles,
+  npz: npzFiles,
+  keras: kerasFiles,
+};
+
+/**
+ * Files in the order in which they are to be read, each to its end. What the form cannot hold is refused before the first one.
+ * @throws ExportError
+ */
+export function exportModel(model: TrainedModel, format: ExportFormat): AsyncGenerator<ExportFile, void, void> {
+  const { spec, facts, preprocessing } = model;
+  const { plan } = planModel(spec, model.format);
+  const chosen = spec.model ?? defaultModel(model.format);
+  const { stream, hex } = hashing(model.weights());
+  const parts: ExportParts = {
+    name: facts.name,
+    plan,
+    topology: typeof chosen === 'string' ? { topology: zooTopology(chosen, model.format) } : chosen,
+    variables: createLayout(model.description).variables,
+    weights: new StreamCutter(stream),
+    metadata: { format: 'paceline', run: facts.run.id, round: String(facts.round) },
+    preprocessing,
+  };
+  const files = WRITERS[format](parts);
+  return (async function* () {
+    yield { path: 'preprocessing.json', body: jsonOf(preprocessing) };
+    yield* files;
+    const sha256 = hex();
+    if (model.weightsSha256 !== undefined && sha256 !== model.weightsSha256)
+      throw new ExportError('WEIGHTS_DIFFER', `the stored weights have the SHA-256 ${sha256}, and the run says ${model.weightsSha256}`);
+    const card = cardOf(facts, sha256);
+    yield { path: 'model-card.json', body: jsonOf(card) };
+    yield { path: 'MODEL_CARD.md', body: textOf(cardMarkdown(card)) };
+  })();
+}

@@ -1,0 +1,43 @@
+/** HDF5 files as Keras writes them, made in tests, and what a file came to. */
+import h5wasm, { type Group } from 'h5wasm/node';
+import { parseSafetensorsHeader } from '@paceline/storage';
+import type { ImportedModel } from './read-model.js';
+
+/** By their paths. */
+export type Numbers = Readonly<Record<string, readonly [shape: number[], values: number[]]>>;
+/** Of groups. */
+export type Attributes = Readonly<Record<string, Readonly<Record<string, string | readonly string[]>>>>;
+
+/** A number without a shape is a whole one. The library must be ready. */
+export function writeHdf5(file: string, numbers: Numbers, attributes: Attributes = {}): void {
+  const opened = new h5wasm.File(file, 'w');
+  const groupAt = (path: string): Group =>
+    path
+      .split('/')
+      .filter(Boolean)
+      .reduce<Group>((group, part) => (group.keys().includes(part) ? (group.get(part) as Group) : group.create_group(part)), opened);
+  for (const [path, own] of Object.entries(attributes))
+    for (const [key, value] of Object.entries(own))
+      // h5py writes an empty list as one of no numbers.
+      if (value.length === 0) groupAt(path).create_attribute(key, new Float64Array(0), [0]);
+      else groupAt(path).create_attribute(key, value as string | string[]);
+  for (const [path, [shape, values]] of Object.entries(numbers)) {
+    const at = path.lastIndexOf('/');
+    groupAt(path.slice(0, at)).create_dataset({
+      name: path.slice(at + 1),
+      data: shape.length === 0 ? Int32Array.from(values) : Float32Array.from(values),
+      shape,
+    });
+  }
+  opened.close();
+}
+
+/** Values by variable, out of the safetensors bytes. */
+export function valuesOf(model: ImportedModel): Map<string, number[]> {
+  const bytes = Buffer.from(model.safetensors());
+  const header = bytes.subarray(8, 8 + Number(bytes.readBigUInt64LE(0)));
+  const ranges = [...parseSafetensorsHeader(header, bytes.length).values()];
+  return new Map(
+    ranges.map(({ name, from, to }) => [name, Array.from({ length: (to - from) / 4 }, (_, i) => bytes.readFloatLE(from + i * 4))]),
+  );
+}

@@ -1,0 +1,38 @@
+/** What an optimizer keeps per parameter, by name and in the order of the memory: checkpoints hold these, and no others fit. */
+import type { OptimizerSpec } from './optimizer-spec.js';
+
+export function optimizerSlots(spec: OptimizerSpec): string[] {
+  return [...slotsOf(spec), ...(spec.emaMomentum === undefined ? [] : [AVERAGE_SLOT])];
+}
+
+/** The last one, where the run keeps a moving average of its weights. */
+export const AVERAGE_SLOT = 'average';
+
+function slotsOf(spec: OptimizerSpec): string[] {
+  switch (spec.name) {
+    case 'sgd':
+      return [];
+    case 'momentum':
+    case 'lars':
+      return ['velocity'];
+    case 'adam':
+    case 'adamw':
+    case 'nadam':
+    case 'lamb':
+      return ['m', 'v'];
+    case 'amsgrad':
+      return ['m', 'v', 'largest'];
+    case 'adamax':
+      return ['m', 'u'];
+    case 'rmsprop':
+      return ['meanSquare', ...(spec.centered ? ['mean'] : []), ...(spec.momentum > 0 ? ['velocity'] : [])];
+    case 'adagrad':
+      return ['squares'];
+    case 'adadelta':
+      return ['squares', 'steps'];
+    case 'ftrl':
+      return ['squares', 'linear'];
+    case 'lion':
+      return ['m'];
+  }
+}

@@ -1,0 +1,71 @@
+/**
+ * What people ask of a run with real processes: pause and resume, other numbers of servers and workers. The weights do not depend on it.
+ * On a stack with two servers and two workers, which stays as it was.
+ */
+import { pace, patient, type Pace, type Stack } from '@paceline/testkit';
+import { afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { expectComplete, idle, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
+
+const LONG = ofRounds(160);
+const SHARE = 0.2;
+
+export const requests = (given: () => Stack): void => {
+  describe('what people ask of a run', () => {
+    let stack: Stack;
+    let slow: Pace | undefined;
+    beforeAll(async () => {
+      stack = given();
+      await reference(LONG);
+    });
+    afterEach(() => slow?.end());
+
+    /** Slows the workers down, so that a run of 120 rounds is still under way when it is asked for something. */
+    const slowDown = (): Pace => (slow = pace(() => stack.workers.map(({ child }) => child.pid!), SHARE));
+
+    test('pause, and resume on two servers instead of one: PAUSED within 10 s with a checkpoint, an idle fleet, the same weights', async () => {
+      const { id } = await stack.client.createRun(LONG);
+      await untilRound(stack, id, 10, 60_000, 2);
+      slowDown();
+      const asked = performance.now();
+      await stack.client.pauseRun(id);
+      const paused = await untilStatus(stack, id, ['PAUSED'], 12_000);
+      expect(performance.now() - asked).toBeLessThan(patient(11_000));
+      slow!.end();
+      const [newest] = await stack.client.checkpoints(id);
+      expect(newest).toMatchObject({ attempt: 1, round: paused.progress.round, reason: 'pause', state: 'USABLE' });
+      expect(paused.ledger.committedRounds, 'nothing is committed beyond the cut').toBe(newest!.round);
+      await stack.until('an idle fleet', 20_000, () => idle(stack));
+      await stack.client.resumeRun(id, { servers: 2 });
+      const run = await expectComplete(stack, id, LONG, { attempts: 2 });
+      expect(run.attempts[0]).toMatchObject({ number: 2, fromRound: newest!.round, parentNumber: 1 });
+      expect(run.restartsLeft, 'a pause is no failure').toBe(run.spec.restarts);
+    });
+
+    test('fewer workers, then more: the surplus one leaves and comes back, the same weights', async () => {
+      const { id } = await stack.client.createRun(LONG);
+      await untilRound(stack, id, 5, 60_000, 2);
+      slowDown();
+      await stack.client.scaleRun(id, 1);
+      await stack.until(
+        'one worker',
+        20_000,
+        async () => (await runOf(stack, id)).progress.workers === 1 || (await runOf(stack, id)).progress,
+      );
+      // The one that comes back loads at its own speed.
+      slow!.end();
+      const { stepTasks } = await runOf(stack, id);
+      const seated = stack.workers.filter(({ ready }) =>
+        stepTasks.some(({ state, worker }) => state === 'HELD' && worker?.id === ready.id),
+      );
+      slow = pace(() => seated.map(({ child }) => child.pid!), SHARE / 2);
+      await stack.client.scaleRun(id, 2);
+      await stack.until(
+        'two workers',
+        30_000,
+        async () => (await runOf(stack, id)).progress.workers === 2 || (await runOf(stack, id)).progress,
+      );
+      slow!.end();
+      await expectComplete(stack, id, LONG);
+    });
+  });
+};

@@ -1,0 +1,58 @@
+/** What continuous integration runs: a fresh clone can be installed, its script parses, and the workflow names commands that there are. */
+import { spawnSync } from 'node:child_process';
+import { accessSync, constants, cpSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { files, jsonOf, repositoryRoot, textOf } from './tree.js';
+
+describe('continuous integration', () => {
+  it('a fresh clone can be installed: npm ci finds every package in the lockfile, those of other platforms too', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'paceline-ci-'));
+    try {
+      for (const file of files.filter((path) => /^(package(-lock)?\.json|\.npmrc|(libs|apps)\/[^/]+\/package\.json)$/.test(path)))
+        cpSync(join(repositoryRoot, file), join(folder, file));
+      const { status, stderr } = spawnSync('npm', ['ci', '--dry-run', '--offline', '--ignore-scripts'], { cwd: folder, encoding: 'utf8' });
+      expect(
+        stderr
+          .split('\n')
+          .filter((line) => line.startsWith('npm error'))
+          .join('\n'),
+      ).toBe('');
+      expect(status).toBe(0);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+
+  it('.ci/run can be executed and is bash that parses', () => {
+    accessSync(join(repositoryRoot, '.ci', 'run'), constants.X_OK);
+    expect(spawnSync('bash', ['-n', '.ci/run'], { cwd: repositoryRoot, encoding: 'utf8' })).toMatchObject({ status: 0, stderr: '' });
+  });
+
+  it('the workflow calls it on every Node that is promised', () => {
+    const workflow = parse(textOf('.github/workflows/ci.yml')) as {
+      jobs: { test: { strategy: { matrix: { node: number[] } }; steps: { run?: string }[] } };
+    };
+    const { steps, strategy } = workflow.jobs.test;
+    expect(steps.at(-1)!.run).toBe('.ci/run');
+    const least = Number(/>=\s*(\d+)/.exec((jsonOf('package.json')['engines'] as { node: string }).node)![1]);
+    expect(Math.min(...strategy.matrix.node)).toBe(least);
+    expect(strategy.matrix.node).toContain(22);
+  });
+
+  it('the workflow runs the soak and many seeds of the simulator every night, and they are commands', () => {
+    const workflow = parse(textOf('.github/workflows/ci.yml')) as {
+      on: { schedule: { cron: string }[] };
+      jobs: { nightly: { if: string; steps: { run?: string }[] } };
+    };
+    expect(workflow.on.schedule).toHaveLength(1);
+    const { if: condition, steps } = workflow.jobs.nightly;
+    expect(condition).toContain("'schedule'");
+    const commands = steps.flatMap(({ run }) => run ?? []);
+    expect(commands).toEqual(expect.arrayContaining(['npm run soak', 'npm run simulate -- --seeds 10000']));
+    const { scripts } = jsonOf('package.json') as { scripts: Record<string, string> };
+    for (const [, script] of commands.join('\n').matchAll(/npm run (\S+)/g)) expect(Object.keys(scripts)).toContain(script);
+  });
+});
