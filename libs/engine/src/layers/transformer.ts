@@ -14,7 +14,7 @@ export function fuseAttention(layer: tfl.layers.Layer): void {
   };
 }
 
-interface NormInternals {
+export interface LayerNormInternals {
   readonly axis: readonly number[];
   readonly epsilon: number;
   readonly gamma?: tfl.LayerVariable;
@@ -24,7 +24,7 @@ interface NormInternals {
 
 /** Over the last axis alone; other axes stay with tf.js. */
 export function fuseLayerNorm(layer: tfl.layers.Layer): void {
-  const norm = layer as unknown as NormInternals;
+  const norm = layer as unknown as LayerNormInternals;
   const stock = norm.call.bind(norm);
   norm.call = (inputs, kwargs) => {
     const x = Array.isArray(inputs) ? inputs[0]! : inputs;

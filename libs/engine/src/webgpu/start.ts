@@ -6,10 +6,10 @@ import { EngineUnavailableError } from '../engine-unavailable.js';
 import type { Fusing } from '../layers/prepare.js';
 import { messageOf } from '../model-error.js';
 import { findAdapter, type FoundAdapter } from './adapter.js';
-import { normaliseInOperations } from './batch-norm.js';
 import { checkedOn, type Checked } from './device-errors.js';
 import { GpuMemory } from './gpu-memory.js';
 import { GPU_KERNELS_REVISION, installGpuKernels } from './kernels.js';
+import { normaliseInOperations } from './normalisation.js';
 import { loadWebgpuBackend, type WebgpuBackend } from './tfjs-backend.js';
 
 export interface StartedGpu extends Fusing {
@@ -54,9 +54,7 @@ async function start(webgpuPackage: string | undefined): Promise<StartedGpu> {
     devices: [found.device],
     memory: new GpuMemory(backend),
     checked: checkedOn(device, found.device.name),
-    fuse: (layer) => {
-      if (layer.getClassName() === 'BatchNormalization') normaliseInOperations(layer);
-    },
+    fuse: normaliseInOperations,
     fusePair: () => undefined,
     destroy: () => {
       device.destroy();
