@@ -45,7 +45,7 @@ export class Permutation {
     for (let i = 0; i < FEISTEL_ROUNDS; i += 4) philox4x32(i, 0, 0, 0, key, this.keys, i);
   }
 
-  /** Where position i (0 ≤ i < n) goes. */
+  /** Example at position i (0 ≤ i < n). */
   at(i: number): number {
     if (!(i >= 0 && i < this.n)) throw new RangeError(`position ${i} of ${this.n}`);
     let x = i;

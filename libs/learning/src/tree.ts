@@ -85,7 +85,7 @@ interface Arrived<B> extends Node {
 
 /** The tree of one chunk in one round at a server. It owns every buffer that `insert` took, until `takeRoot`. */
 export class ReductionTree<B> {
-  /** By `lo`; the nodes do not overlap. */
+  /** Nodes that have come, by `lo`; they do not overlap. */
   private readonly arrived = new Map<number, Arrived<B>>();
   private state: 'gathering' | 'complete' | 'over' = 'gathering';
 
