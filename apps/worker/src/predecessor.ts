@@ -1,6 +1,6 @@
 /** Tells the api how the process before this one ended: a process whose native code crashes cannot do that itself. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { sendReport } from '@paceline/jobs';
+import { sendReport } from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import type { Redis } from 'ioredis';
 

@@ -1,5 +1,5 @@
 /** Reports of a worker about its own leak, at most a few per run. The api turns them into events of the run. */
-import { sendReport, type StepTaskJob } from '@paceline/jobs';
+import { sendReport, type StepTaskJob } from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import type { RunSpec } from '@paceline/spec';
 import type { Redis } from 'ioredis';
