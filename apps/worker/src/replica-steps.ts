@@ -1,5 +1,5 @@
 /**
- * The replica steps of one round on one worker, added up through the canonical tree (ROUNDS §3): it computes the
+ * The replica steps of one round on one worker, added up through the canonical tree (docs/protocol.md §8): it computes the
  * maximal nodes of the replicas that it is given, each by recursion, left child before right. A node is handed on as soon as it is
  * complete, and is sent while the next one is computed.
  *

@@ -1,7 +1,7 @@
 /**
  * The updates that servers apply, elementwise and by the kernels, as Keras 3 computes them in float32.
  * Everything that changes over time is a function of the round, never a counter kept beside a chunk: a chunk that is
- * restored or moved goes on with the right step (ROUNDS §4).
+ * restored or moved goes on with the right step (docs/protocol.md §9.2).
  */
 import type { Kernels } from '@paceline/kernels';
 import { AVERAGE_SLOT, type OptimizerSpec } from '@paceline/spec';

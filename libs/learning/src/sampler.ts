@@ -1,5 +1,5 @@
 /**
- * Which examples a replica sees in a round (ROUNDS §2): a pure function of (seed, epoch, round, replica), with no shuffled
+ * Which examples a replica sees in a round (docs/protocol.md §7.2): a pure function of (seed, epoch, round, replica), with no shuffled
  * list anywhere.
  *
  *   epoch     a permutation of the n examples, computed by index; with `shuffle: false` their own order

@@ -1,5 +1,5 @@
 /**
- * The reduction tree (ROUNDS §3): gradients of R replicas are added in one fixed order, whoever adds them.
+ * The reduction tree (docs/protocol.md §8): gradients of R replicas are added in one fixed order, whoever adds them.
  *
  * Node [lo, hi) splits at lo + the largest power of two below its size; the root is [0, R), a leaf is one replica. For R = 5:
  *

@@ -342,7 +342,7 @@ function modeConflicts({
 }
 
 /**
- * What the round does with a complete chunk (ROUNDS §4): `streaming` applies it at once; `two-phase` first hears of all
+ * What the round does with a complete chunk (docs/protocol.md §9): `streaming` applies it at once; `two-phase` first hears of all
  * chunks, because what is done to one depends on the others.
  */
 export function roundPlan({
