@@ -1,5 +1,5 @@
 /**
- * What a simulated run does with gradients before they are applied (ROUNDS §4, §5): its plan, clipping, what follows from NaN and
+ * What a simulated run does with gradients before they are applied (docs/protocol.md §9.5): its plan, clipping, what follows from NaN and
  * infinity, backup replicas; and the same arithmetic for the reference, beside that of ParameterStore.
  */
 import type { Kernels } from '@paceline/kernels';
