@@ -39,6 +39,10 @@ export interface RunShape {
   /** Standby servers per shard. */
   readonly standby: 0 | 1;
   readonly gradient: GradientShape;
+  /** `spec.strategy.startWorkers`. */
+  readonly startWorkers?: number | undefined;
+  /** Workers of any engine take part. */
+  readonly engine?: 'mixed' | undefined;
   /** `spec.restarts`; RESTARTS without it. */
   readonly restarts?: number | undefined;
   /** Mode sync: when the run validates while it trains, and what follows. */
@@ -94,6 +98,7 @@ function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
     globalBatch: shape.globalBatch,
     replicas: shape.replicas,
     optimizer: shape.optimizer,
+    ...(shape.engine && { engine: shape.engine }),
     length: { rounds: shape.rounds },
     stepDeadlineMs,
     restarts: shape.restarts ?? RESTARTS,
@@ -104,6 +109,7 @@ function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
       servers,
       standby,
       backupReplicas,
+      startWorkers: shape.startWorkers,
       ...(tokens && {
         stalenessBound: tokens.stalenessBound,
         delayCompensation: tokens.delayCompensation,

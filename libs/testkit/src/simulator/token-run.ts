@@ -51,7 +51,7 @@ export function isNonFinite({ shape }: TinyRun, round: number, replica: number):
   return new Random(tokens.nanSalt + round * 1_009 + replica * 7, GRADIENTS).float() < tokens.nanShare;
 }
 
-/** Rows of the token tables that a few seeds in ten thousand take, each with what leads there; token-cluster.test.ts takes them, moment by moment. */
+/** Rows of the token tables that a few seeds in ten thousand take, each with what leads there; async-moments.test.ts and token-member.test.ts take them. */
 export const TOKEN_ROWS_RARELY_REACHED: Readonly<Record<string, string>> = {
   'token-shard.dropRepeated': 'two workers disagree about NaN, and some servers have applied the token; or a DROP is said again',
   'token-coordinator.contributionStale':

@@ -333,6 +333,8 @@ export class Watch {
     const { cluster } = this;
     const ended = cluster.control.isOver;
     this.nobodyStalled();
+    for (const { id, process, nodesInUse } of cluster.workers)
+      if (ended && process.isAlive) cluster.checks.expect(nodesInUse === 0, 'I10', () => `${id} kept ${nodesInUse} gradients`);
     for (const part of cluster.hosted) {
       // Who still waits for an arbiter holds back what was fetched of it.
       part.run.place?.replication?.end();
