@@ -39,7 +39,7 @@ const log = {
 
 /**
  * What server and workers are given of the run: one variable, one replica for each worker, which all begin together.
- * @param {import('./wire-process.mjs').Sizes} sizes
+ * @param {Pick<import('./wire-process.mjs').Sizes, 'workers' | 'totalBytes' | 'chunkBytes'>} sizes
  */
 function runOf({ workers, totalBytes, chunkBytes }) {
   const parsed = parseRunSpec({
@@ -65,7 +65,7 @@ function runOf({ workers, totalBytes, chunkBytes }) {
   /** @type {import('@paceline/spec').RunData} */
   const data = {
     source: { kind: 'built-in', name: 'bench' },
-    format: { inputs: model.inputs, targets: [{ name: 'output', kind: 'values', shape: [1] }], isWeighted: false },
+    format: { inputs: [{ name: 'input', shape: [1] }], targets: [{ name: 'output', kind: 'values', shape: [1] }], isWeighted: false },
     trainExamples: workers,
     evalExamples: 0,
     evaluateOn: 'test',

@@ -65,6 +65,19 @@ export function randomValidation(random: Random): ValidationShape | undefined {
   return { everyRounds: random.int(1, 3), patience: random.int(0, 2), restoreBest: random.chance(0.6), lowersRate: random.chance(0.5) };
 }
 
+/** In some runs of mode sync: an optimizer that looks at whole variables, and does not go with every gradient; a moving average of the weights. */
+export function randomRefinement(random: Random, optimizer: OptimizerSpec, gradient: GradientShape): OptimizerSpec {
+  const layerwise: readonly OptimizerSpec[] = [
+    { name: 'lamb', learningRate: 0.05, beta1: 0.9, beta2: 0.999, epsilon: 1e-7, weightDecay: 0.01 },
+    { name: 'lars', learningRate: 0.5, momentum: 0.9, weightDecay: 0.01, trustCoefficient: 0.1, epsilon: 1e-7 },
+  ];
+  const { clipNorm, clipGlobalNorm, backupReplicas } = gradient;
+  const isFree = clipNorm === undefined && clipGlobalNorm === undefined && backupReplicas === 0;
+  const chosen = random.chance(0.25) && isFree ? random.pick(layerwise) : optimizer;
+  if (random.chance(0.8)) return chosen;
+  return { ...chosen, emaMomentum: 0.9, ...(random.chance(0.5) ? { emaOverwriteRounds: random.int(2, 4) } : {}) };
+}
+
 export function randomShape(random: Random): Omit<RunShape, 'gradient' | 'standby'> {
   const trainable = random.int(1, 5);
   const states = random.int(0, 1);

@@ -333,6 +333,7 @@ export class Watch {
     const { cluster } = this;
     const ended = cluster.control.isOver;
     this.nobodyStalled();
+    cluster.reference.release();
     for (const { id, process, nodesInUse } of cluster.workers)
       if (ended && process.isAlive) cluster.checks.expect(nodesInUse === 0, 'I10', () => `${id} kept ${nodesInUse} gradients`);
     for (const part of cluster.hosted) {
