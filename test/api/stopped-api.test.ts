@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { startMigratedPostgres } from '@paceline/testkit';
 import { endProcess, startRedis, waitForReady, type RunningRedis, type RunningService } from '@paceline/runtime';
-import { HOLDER_STALE_AFTER_MS, TICK_MS } from '@paceline/jobs';
+import { HOLDER_STALE_AFTER_MS, TICK_MS } from '@paceline/control-plane';
 import pg from 'pg';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { ScriptedFleet } from './scripted-fleet.js';
