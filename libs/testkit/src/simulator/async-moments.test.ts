@@ -1,5 +1,5 @@
 /** Modes async and ssp: what updates compute, to the bit; what metrics say of them; a worker that is lost between two servers. */
-import { TokenCoordinator, type TokenUpdate } from '@paceline/exchange';
+import { AsyncCoordinator, type AsyncUpdate } from '@paceline/exchange';
 import { stateChange } from '@paceline/learning';
 import { decodeHeader } from '@paceline/protocol';
 import { expect, test } from 'vitest';
@@ -7,7 +7,7 @@ import { always, events, killServer, play, rowsTaken, sending, when, type Played
 import type { Cluster } from './cluster.js';
 import { holdsData } from './faults.js';
 import type { SeedOptions } from './simulate.js';
-import { isNonFinite } from './token-run.js';
+import { isNonFinite } from './async-run.js';
 
 const f32 = Math.fround;
 const RATE = 0.1;
@@ -24,14 +24,14 @@ const shape = {
   examples: 59,
   globalBatch: 8,
   evalExamples: 0,
-  cutEveryRounds: 0,
+  checkpointEveryRounds: 0,
   standby: 0,
   optimizer: { name: 'sgd', learningRate: RATE },
 } as const;
-const tokens = { nanShare: 0, stalenessBound: 2, delayCompensation: 0, stalenessScaledRate: false };
-const base: SeedOptions = { seed: 1, check: 'liveness', kinds: [], stepMs: [20, 60], mode: 'async', shape, tokens };
+const items = { nanShare: 0, stalenessBound: 2, delayCompensation: 0, stalenessScaledRate: false };
+const base: SeedOptions = { seed: 1, check: 'liveness', kinds: [], stepMs: [20, 60], mode: 'async', shape, items };
 
-interface Applied extends TokenUpdate {
+interface Applied extends AsyncUpdate {
   readonly server: number;
 }
 
@@ -43,7 +43,7 @@ async function playNoting(
   const applied: Applied[] = [];
   const present = new Map<number, Float32Array>();
   const played = await play(options, (cluster) => {
-    const watch = cluster.tokens!;
+    const watch = cluster.items!;
     const note = watch.applied.bind(watch);
     watch.applied = (part, chunk, update, params) => {
       if (part.memory.chunks[0]!.index === chunk) applied.push({ ...update, server: part.index });
@@ -91,8 +91,8 @@ test.each([
         ...base,
         mode,
         workers: 1,
-        shape: { ...shape, servers, cutEveryRounds: 2 },
-        tokens: { ...tokens, stalenessBound: 0 },
+        shape: { ...shape, servers, checkpointEveryRounds: 2 },
+        items: { ...items, stalenessBound: 0 },
       };
       const { cluster, applied, weights, result } = await playNoting(options, (cluster) => {
         if (isLost)
@@ -116,18 +116,18 @@ test.each([
 test.each([{}, { stalenessScaledRate: true }, { delayCompensation: 0.5 }, { stalenessScaledRate: true, delayCompensation: 0.04 }])(
   'three workers, %o: the bits of a replay',
   async (more) => {
-    const options = { ...tokens, ...more };
+    const options = { ...items, ...more };
     const { cluster, applied, weights } = await playNoting({
       ...base,
       workers: 3,
       shape: { ...shape, servers: 1, examples: 64 },
-      tokens: options,
+      items: options,
     });
     // State number i has i updates; an update of staleness s was computed from the state that is s back.
     const states = [cluster.run.initial];
-    for (const { token, staleness } of applied) {
+    for (const { item, staleness } of applied) {
       const rate = RATE / (options.stalenessScaledRate ? 1 + staleness : 1);
-      states.push(updated(cluster, token, states.at(-1)!, states[states.length - 1 - staleness]!, rate, options.delayCompensation));
+      states.push(updated(cluster, item, states.at(-1)!, states[states.length - 1 - staleness]!, rate, options.delayCompensation));
     }
     expect(
       applied.some(({ staleness }) => staleness > 0),
@@ -151,7 +151,7 @@ test('metrics: a row for every R updates, with the staleness of each of them at 
   }
   const slowest = new Map<number, number>();
   for (const {
-    token: { round, replica },
+    item: { round, replica },
     staleness,
   } of applied) {
     const number = round * shape.replicas + replica;
@@ -181,7 +181,7 @@ test.each([
         if (round >= 3) lost ??= { round, replica: nodeLo };
         return lost?.round === round && lost.replica === nodeLo;
       });
-      const marks = (index: number) => cluster.partOf(index)!.shard as unknown as { marks: { has(token: object): boolean } };
+      const marks = (index: number) => cluster.partOf(index)!.shard as unknown as { marks: { has(item: object): boolean } };
       when(
         cluster,
         () => lost !== undefined && marks(reached).marks.has(lost),
@@ -189,7 +189,7 @@ test.each([
       );
     });
     expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
-    expect(events(cluster, 'token.reissued').some(({ data }) => (data['appliedAt'] as number[]).includes(reached))).toBe(true);
+    expect(events(cluster, 'work-item.reissued').some(({ data }) => (data['appliedAt'] as number[]).includes(reached))).toBe(true);
   },
 );
 
@@ -198,26 +198,26 @@ test.each([
   ['rollback', 'NON_FINITE_ROLLBACK'],
 ] as const)('a gradient that is not finite, with `%s`: the attempt ends with the cause %s', async (nonFinite, cause) => {
   const causes = new Set<unknown>();
-  await play({ ...base, workers: 2, tokens: { ...tokens, nonFinite, nanShare: 0.05, nanSalt: 1 } }, (cluster) => {
+  await play({ ...base, workers: 2, items: { ...items, nonFinite, nanShare: 0.05, nanSalt: 1 } }, (cluster) => {
     always(cluster, () => events(cluster, 'run.failed').forEach(({ data }) => causes.add(data['cause'])));
   });
   expect([...causes]).toEqual([cause]);
 });
 
-test('what was said of a token that is counted changes nothing when it is said again, and parameters that nobody wants are dropped', async () => {
-  const played = await play({ ...base, workers: 2, tokens: { ...tokens, nonFinite: 'skip', nanShare: 0.2, nanSalt: 1 } }, (cluster) => {
-    const coordinator = () => cluster.coordinatorPart?.coordinator as TokenCoordinator;
+test('what was said of a work item that is counted changes nothing when it is said again, and parameters that nobody wants are dropped', async () => {
+  const played = await play({ ...base, workers: 2, items: { ...items, nonFinite: 'skip', nanShare: 0.2, nanSalt: 1 } }, (cluster) => {
+    const coordinator = () => cluster.coordinatorPart?.coordinator as AsyncCoordinator;
     when(
       cluster,
       () => cluster.coordinatorPart?.coordinator !== undefined && coordinator().marks.rounds >= 2,
       () => {
         const all = [0, 1].flatMap((round) => [0, 1, 2, 3].map((replica) => ({ round, replica })));
         const isDropped = ({ round, replica }: (typeof all)[number]) => isNonFinite(cluster.run, round, replica);
-        const [dropped, counted] = [all.find(isDropped)!, all.find((token) => !isDropped(token))!];
+        const [dropped, counted] = [all.find(isDropped)!, all.find((item) => !isDropped(item))!];
         const { id, session } = cluster.workers[0]!;
         const examples = cluster.run.replicaExamples(counted.round, counted.replica);
         coordinator().memberMessage(id, { type: 'contribution', ...counted, examples, sums: [1, 1] });
-        coordinator().memberMessage(id, { type: 'token-non-finite', ...dropped });
+        coordinator().memberMessage(id, { type: 'item-non-finite', ...dropped });
         (cluster.partOf(0)!.shard as unknown as { onDrop(round: number, replica: number): void }).onDrop(dropped.round, dropped.replica);
         const { attempt } = cluster.control;
         session!.member.data({
@@ -239,10 +239,10 @@ test('what was said of a token that is counted changes nothing when it is said a
   });
   expect(played.result.outcome).toBe('SUCCEEDED');
   const said = [
-    'token-coordinator.contributionStale',
-    'token-coordinator.nonFiniteStale',
-    'token-shard.dropRepeated',
-    'token-member.parametersStale',
+    'async-coordinator.contributionStale',
+    'async-coordinator.nonFiniteStale',
+    'async-shard.dropRepeated',
+    'async-member.parametersStale',
   ];
   expect([...rowsTaken(played)]).toEqual(expect.arrayContaining(said));
 });

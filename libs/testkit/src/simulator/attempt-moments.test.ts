@@ -4,7 +4,7 @@ import { always, events, later, play, round, says, seated, sending, when } from 
 import type { Cluster } from './cluster.js';
 import { STREAMING } from './gradient-shape.js';
 import type { SeedOptions } from './simulate.js';
-import { RUN_MODES } from './token-run.js';
+import { RUN_MODES } from './async-run.js';
 
 const shape = {
   servers: 2,
@@ -13,7 +13,7 @@ const shape = {
   examples: 64,
   globalBatch: 8,
   evalExamples: 0,
-  cutEveryRounds: 0,
+  checkpointEveryRounds: 0,
   standby: 0,
   gradient: STREAMING,
 } as const;
@@ -24,7 +24,7 @@ const base: SeedOptions = {
   stepMs: [20, 60],
   workers: 2,
   shape,
-  tokens: { nanShare: 0, stalenessBound: 2 },
+  items: { nanShare: 0, stalenessBound: 2 },
 };
 const coordinator = (cluster: Cluster) => cluster.control.coordinatorPart?.coordinator;
 const messages = (cluster: Cluster, type: string) => events(cluster, type).map(({ message }) => message);
@@ -66,7 +66,7 @@ test.each(RUN_MODES)('mode %s: the only worker leaves its seat: nothing is compu
     );
   });
   expect(waited).toBe('a worker to take a step task');
-  expect([events(cluster, 'worker.lost'), events(cluster, 'token.reissued')]).toEqual([[], []]);
+  expect([events(cluster, 'worker.lost'), events(cluster, 'work-item.reissued')]).toEqual([[], []]);
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
 });
 
@@ -85,7 +85,7 @@ test.each(RUN_MODES)('mode %s: a compute thread that hangs costs its own worker 
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
 });
 
-test.each(['async', 'ssp'] as const)('mode %s: five workers that die over one token make a poison round, named', async (mode) => {
+test.each(['async', 'ssp'] as const)('mode %s: five workers that die over one work item make a poison round, named', async (mode) => {
   const { result } = await play({ ...base, mode, workers: 1, shape: { ...shape, replicas: 1 } }, (cluster) => {
     cluster.mayFail = 'a poison round';
     always(cluster, () => {
@@ -125,7 +125,7 @@ test.each(RUN_MODES)('mode %s: a worker that miscounts its examples is dropped, 
     const tell = machine.contribution.bind(machine);
     machine.contribution = (k, replica, examples, sums) => tell(k, replica, k === 2 && lies++ === 0 ? examples + 1 : examples, sums);
   };
-  const { result, cluster } = await play({ ...base, mode, plant: { member, tokenMember: member } }, (cluster) =>
+  const { result, cluster } = await play({ ...base, mode, plant: { member, asyncMember: member } }, (cluster) =>
     cluster.network.count('an engine fails'),
   );
   expect(lies).toBeGreaterThan(0);
@@ -184,7 +184,7 @@ test('a worker of another engine than the run has begun with is refused, and tak
   expect(result.outcome).toBe('SUCCEEDED');
 });
 
-const withCuts = { ...shape, cutEveryRounds: 5 } as const;
+const withCuts = { ...shape, checkpointEveryRounds: 5 } as const;
 
 test.each(RUN_MODES)('mode %s: checkpoints come every n rounds and at the end, and say so', async (mode) => {
   const { cluster } = await play(

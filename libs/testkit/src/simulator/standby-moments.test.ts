@@ -19,7 +19,7 @@ const shape = {
   examples: 64,
   globalBatch: 8,
   evalExamples: 400,
-  cutEveryRounds: 0,
+  checkpointEveryRounds: 0,
   standby: 1,
   gradient: STREAMING,
 } as const;

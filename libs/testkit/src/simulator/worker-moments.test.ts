@@ -6,7 +6,7 @@ import { holdsData } from './faults.js';
 import { STREAMING } from './gradient-shape.js';
 import type { SimStream } from './network.js';
 import type { SeedOptions } from './simulate.js';
-import { RUN_MODES } from './token-run.js';
+import { RUN_MODES } from './async-run.js';
 
 const shape = {
   servers: 2,
@@ -15,7 +15,7 @@ const shape = {
   examples: 64,
   globalBatch: 8,
   evalExamples: 800,
-  cutEveryRounds: 0,
+  checkpointEveryRounds: 0,
   standby: 0,
   gradient: STREAMING,
 } as const;
@@ -26,7 +26,7 @@ const base: SeedOptions = {
   stepMs: [20, 60],
   workers: 3,
   shape,
-  tokens: { nanShare: 0, stalenessBound: 2 },
+  items: { nanShare: 0, stalenessBound: 2 },
 };
 
 const STRIKES = {
