@@ -2,7 +2,7 @@
  * Bodies of REST, each said once: requests are checked by these schemas, the compiler and a test hold the answers to them, and the OpenAPI document is
  * printed from them. What a field means is said by the GraphQL type of the same name.
  */
-import { RUN_MOVES } from '@paceline/jobs';
+import { RUN_MOVES } from '@paceline/control-plane';
 import { z } from 'zod';
 import { FAULTS } from '../fault.js';
 import { PREDICTIONS_STATES } from '../models/predictions-states.js';

@@ -1,7 +1,7 @@
 /** The OpenAPI 3.1 document. Bodies come from their zod schemas (bodies.ts, libs/spec); tests compare them with answers, and the paths with the router's. */
 import { specJsonSchema } from '@paceline/spec';
 import { EXPORT_FORMATS } from '@paceline/models';
-import { RUN_MOVES } from '@paceline/jobs';
+import { RUN_MOVES } from '@paceline/control-plane';
 import type { z } from 'zod';
 import {
   Attempts,
