@@ -16,10 +16,10 @@ export class HeldAnswers {
     return this.answers.get(question);
   }
 
-  /** @param tag null when the api gave none */
-  hold(question: string, tag: string | null, data: unknown): void {
+  /** @param tag undefined when the api gave none */
+  hold(question: string, tag: string | undefined, data: unknown): void {
     this.answers.delete(question);
-    if (tag === null) return;
+    if (tag === undefined) return;
     this.answers.set(question, { tag, data });
     for (const oldest of this.answers.keys()) {
       if (this.answers.size <= MAX_ANSWERS) return;
