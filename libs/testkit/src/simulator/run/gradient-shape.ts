@@ -1,5 +1,5 @@
 /**
- * What a simulated run does with gradients before they are applied (ROUNDS §4, §5): clipping, what follows from NaN and infinity, backup
+ * What a simulated run does with gradients before they are applied (docs/protocol.md §9.5): clipping, what follows from NaN and infinity, backup
  * replicas.
  */
 import type { Random } from '../world/random.js';

@@ -251,7 +251,7 @@ export class TinyRun {
     return replicas.some((replica) => this.spoiled.has(`${round}/${replica}`));
   }
 
-  /** Sum gradient (and new state times examples) of one replica: a pure function, as ROUNDS §2 wants it. */
+  /** Sum gradient (and new state times examples) of one replica: a pure function, as docs/protocol.md §7.1 wants it. */
   step(weights: Float32Array, round: number, replica: number, out: Float32Array): void {
     const count = this.replicaExamples(round, replica);
     let mix = 0;
