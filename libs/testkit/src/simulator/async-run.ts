@@ -51,7 +51,7 @@ export function isNonFinite({ shape }: TinyRun, round: number, replica: number):
   return new Random(items.nanSalt + round * 1_009 + replica * 7, GRADIENTS).float() < items.nanShare;
 }
 
-/** Rows of the work item tables that a few seeds in ten thousand take, each with what leads there; async-cluster.test.ts takes them, moment by moment. */
+/** Rows of the work item tables that a few seeds in ten thousand take, each with what leads there; async-moments.test.ts and async-member.test.ts take them. */
 export const ASYNC_ROWS_RARELY_REACHED: Readonly<Record<string, string>> = {
   'async-shard.dropRepeated': 'two workers disagree about NaN, and some servers have applied the work item; or a DROP is said again',
   'async-coordinator.contributionStale':

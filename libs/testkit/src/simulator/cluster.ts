@@ -111,7 +111,6 @@ export class Cluster {
   readonly plant: Plant | undefined;
   readonly stepMs: readonly [number, number];
   readonly stepDeadlineMs: number;
-  nodesInUse = 0;
   /** Why this seed's run may fail: a fault that the protocol does not survive was injected. */
   mayFail: string | undefined;
   /** Why a published checkpoint may be unreadable: its bits were flipped. */
@@ -238,6 +237,7 @@ export class Cluster {
     // Where fences are not looked at, peers are refused for what they said to another attempt.
     if (EXPECTED_REFUSALS.has(error.code) || this.plant?.believesOldAttempts) return;
     if (error.code === 'HELLO_REPLAYED' && this.network.fired.has('replay a connection')) return;
+    if (error.code === 'FINGERPRINT_MISMATCH' && this.workers.some(({ engine }) => engine !== this.workers[0]!.engine)) return;
     if (AFTER_A_BIT_FLIP.has(error.code) && this.network.fired.has('bit flip in a frame')) return;
     // A standby that lacks a COMMIT, and whose primary has nothing to send again, breaks off.
     if (error.code === 'BAD_ROUND' && this.network.fired.has('eaten frame')) return;

@@ -69,6 +69,11 @@ export class Control {
     return this.isReachable && this.transact((run) => run.ask({ request: 'resume' })).hasChanged;
   }
 
+  /** So many workers are wanted at most. */
+  scale(workers: number): boolean {
+    return this.isReachable && this.transact((run) => run.ask({ request: 'scale', workers })).hasChanged;
+  }
+
   cancel(): boolean {
     if (!this.isReachable || this.row?.cancelRequestedAt) return false;
     this.transact((run) => run.ask({ request: 'cancel' }));

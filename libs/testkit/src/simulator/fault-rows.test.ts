@@ -1,6 +1,6 @@
 /** The fault rows of the protocol, each placed by hand in a run and asserted to have fired. Bits are compared in every one (I8). */
 import { expect, test } from 'vitest';
-import { always, events, play, round, when } from './arranged.fixture.js';
+import { always, events, killServer, play, round, when } from './arranged.fixture.js';
 import type { Cluster } from './cluster.js';
 import { CRASHES } from '../faulty-disk.js';
 import { injectFault } from './faults.js';
@@ -120,49 +120,6 @@ test('14: a bit flipped in a frame is detected, the connection opened again, and
   expect(result.outcome).toBe('SUCCEEDED');
 });
 
-test('17: 1 → 4 → 2 → 3 workers during a run: the bits are those of a fixed fleet', async () => {
-  const seen: number[] = [];
-  const { result } = await play({ ...base, shape: { ...shape, rounds: 60 }, workers: 1, stepMs: [40, 90] }, (cluster) => {
-    const at = (k: number, workers: number, act: () => void): void =>
-      when(
-        cluster,
-        () => round(cluster) >= k && seated(cluster).length === workers,
-        () => {
-          seen.push(workers);
-          act();
-        },
-      );
-    at(2, 1, () => [1, 2, 3].forEach(() => cluster.startWorker()));
-    at(4, 4, () =>
-      seated(cluster)
-        .slice(0, 2)
-        .forEach((worker) => worker.process.kill()),
-    );
-    when(
-      cluster,
-      () => seen.length === 2 && seated(cluster).length === 2 && round(cluster) >= 12,
-      () => {
-        seen.push(2);
-        cluster.startWorker();
-      },
-    );
-    when(
-      cluster,
-      () => seen.length === 3 && seated(cluster).length === 3,
-      () => seen.push(3),
-    );
-  });
-  expect(seen).toEqual([1, 4, 2, 3]);
-  expect(result.outcome).toBe('SUCCEEDED');
-});
-
-/** Kills the server process that holds a shard and has it started again, as a supervisor does. */
-function kill(cluster: Cluster, index: number): void {
-  const { process, slot } = cluster.serverOf(index)!;
-  process.kill();
-  cluster.restartServer(slot);
-}
-
 const secondAttempt = (cluster: Cluster): number[] =>
   cluster.hosted.filter(({ attempt }) => attempt === 2).map(({ restore }) => restore?.round ?? 0);
 
@@ -172,7 +129,7 @@ for (const index of [0, 1])
       when(
         cluster,
         () => round(cluster) >= 3 && cluster.control.checkpoints.length > 0 && cluster.partOf(index)!.shard.table.state === 'REDUCED',
-        () => kill(cluster, index),
+        () => killServer(cluster, index),
       );
     });
     expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 2 });
@@ -199,7 +156,7 @@ test(
             if (hit || kind === 'read' || kind === 'list' || !path.includes('/runs') || writes++ !== boundary) return;
             hit = true;
             cluster.disk.losePower(crash);
-            for (const server of [0, 1]) kill(cluster, server);
+            for (const server of [0, 1]) killServer(cluster, server);
           };
         },
       );
@@ -222,7 +179,7 @@ test('14: a bit flipped in the newest checkpoint: the attempt begins with the on
         cluster.mayLoseCheckpoints = 'a bit was flipped on the disk';
         const newest = cluster.control.checkpoints.at(-1)!;
         for (const file of cluster.disk.present.files()) if (file.includes(`a1-r${newest.round}/`)) cluster.disk.present.flip(file, 20, 3);
-        kill(cluster, 1);
+        killServer(cluster, 1);
       },
     );
   });

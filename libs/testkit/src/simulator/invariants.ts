@@ -333,6 +333,9 @@ export class Invariants {
     const { cluster } = this;
     const ended = cluster.control.isOver;
     this.nobodyStalled();
+    cluster.reference.release();
+    for (const { id, process, nodesInUse } of cluster.workers)
+      if (ended && process.isAlive) cluster.checks.expect(nodesInUse === 0, 'I10', () => `${id} kept ${nodesInUse} gradients`);
     for (const part of cluster.hosted) {
       // Who still waits for an arbiter holds back what was fetched of it.
       part.run.place?.replication?.end();

@@ -353,6 +353,7 @@ export class SimStream implements ByteStream {
       const bytes = Buffer.concat(leaving.parts);
       this.onWritten?.(bytes);
       const isEaten = this.network.eats?.(this, bytes);
+      if (!this.open) return; // whoever looks at it has killed the process
       if (this.flipNext) {
         this.flipNext = false;
         this.network.count('bit flip in a frame');

@@ -8,7 +8,6 @@ import type { SimWorker } from './sim-worker.js';
 type Blocks = readonly { readonly from: number; readonly to: number }[];
 
 export abstract class SimCompute implements SeatCompute {
-  readonly fingerprint = 'tiny';
   progress = 0;
   protected events!: SeatComputeEvents;
   private stopped = false;
@@ -17,6 +16,10 @@ export abstract class SimCompute implements SeatCompute {
     protected readonly worker: SimWorker,
     protected readonly cluster: Cluster,
   ) {}
+
+  get fingerprint(): string {
+    return this.worker.engine.fingerprint;
+  }
 
   listen(events: SeatComputeEvents): void {
     this.events = events;
@@ -53,14 +56,14 @@ export abstract class SimCompute implements SeatCompute {
 
   /** What is summed up, as memory that is given back. */
   protected nodeOf(round: number, lo: number, hi: number, sum: Float32Array): GradientNode {
-    this.cluster.nodesInUse++;
+    this.worker.nodesInUse++;
     return {
       round,
       lo,
       hi,
       bytes: new Uint8Array(sum.buffer),
       release: () => {
-        this.cluster.nodesInUse--;
+        this.worker.nodesInUse--;
         // Whoever reads it from here on reads what is no number.
         sum.fill(Number.NaN);
       },

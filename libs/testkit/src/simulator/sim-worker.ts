@@ -17,6 +17,14 @@ import { AsyncCompute } from './async-compute.js';
 
 const CONNECT_DEADLINE_MS = 2_000;
 
+interface SimEngine {
+  readonly fingerprint: string;
+  /** Examples that it does in a second, where the run wants to know. */
+  readonly speed?: number;
+}
+
+const TINY: SimEngine = { fingerprint: 'tiny' };
+
 export class SimWorker {
   readonly process: SimProcess;
   private readonly seats: SeatLoop<SeatSession<SimCompute>>;
@@ -24,6 +32,9 @@ export class SimWorker {
   stepMs: readonly [number, number];
   /** The compute thread stands still. */
   hangs = false;
+  engine = TINY;
+  /** Gradients whose memory was not given back. */
+  nodesInUse = 0;
 
   constructor(
     readonly id: string,
@@ -72,6 +83,7 @@ export class SimWorker {
       compute,
       parameters,
       layout: run.layout,
+      speed: this.engine.speed,
       connect: async (server) => {
         const connection = await cluster.network.connect(process, addressOf(server), CONNECT_DEADLINE_MS);
         return new WorkerConnection(connection, terms[server.index]!, { name: this.id, tables: () => [session.member.table] }, cluster);

@@ -39,6 +39,10 @@ export interface RunShape {
   /** Standby servers per shard. */
   readonly standby: 0 | 1;
   readonly gradient: GradientShape;
+  /** `spec.strategy.startWorkers`. */
+  readonly startWorkers?: number | undefined;
+  /** Workers of any engine take part. */
+  readonly engine?: 'mixed' | undefined;
   /** `spec.restarts`; RESTARTS without it. */
   readonly restarts?: number | undefined;
   /** Mode sync: when the run validates while it trains, and what follows. */
@@ -59,6 +63,19 @@ export interface ValidationShape {
 export function randomValidation(random: Random): ValidationShape | undefined {
   if (random.chance(0.5)) return undefined;
   return { everyRounds: random.int(1, 3), patience: random.int(0, 2), restoreBest: random.chance(0.6), lowersRate: random.chance(0.5) };
+}
+
+/** In some runs of mode sync: an optimizer that looks at whole variables, and does not go with every gradient; a moving average of the weights. */
+export function randomRefinement(random: Random, optimizer: OptimizerSpec, gradient: GradientShape): OptimizerSpec {
+  const layerwise: readonly OptimizerSpec[] = [
+    { name: 'lamb', learningRate: 0.05, beta1: 0.9, beta2: 0.999, epsilon: 1e-7, weightDecay: 0.01 },
+    { name: 'lars', learningRate: 0.5, momentum: 0.9, weightDecay: 0.01, trustCoefficient: 0.1, epsilon: 1e-7 },
+  ];
+  const { clipNorm, clipGlobalNorm, backupReplicas } = gradient;
+  const isFree = clipNorm === undefined && clipGlobalNorm === undefined && backupReplicas === 0;
+  const chosen = random.chance(0.25) && isFree ? random.pick(layerwise) : optimizer;
+  if (random.chance(0.8)) return chosen;
+  return { ...chosen, emaMomentum: 0.9, ...(random.chance(0.5) ? { emaOverwriteRounds: random.int(2, 4) } : {}) };
 }
 
 export function randomShape(random: Random): Omit<RunShape, 'gradient' | 'standby'> {
@@ -94,6 +111,7 @@ function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
     globalBatch: shape.globalBatch,
     replicas: shape.replicas,
     optimizer: shape.optimizer,
+    ...(shape.engine && { engine: shape.engine }),
     length: { rounds: shape.rounds },
     stepDeadlineMs,
     restarts: shape.restarts ?? RESTARTS,
@@ -104,6 +122,7 @@ function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
       servers,
       standby,
       backupReplicas,
+      startWorkers: shape.startWorkers,
       ...(items && {
         stalenessBound: items.stalenessBound,
         delayCompensation: items.delayCompensation,
@@ -232,7 +251,7 @@ export class TinyRun {
     return replicas.some((replica) => this.spoiled.has(`${round}/${replica}`));
   }
 
-  /** Sum gradient (and new state times examples) of one replica: a pure function, as ROUNDS §2 wants it. */
+  /** Sum gradient (and new state times examples) of one replica: a pure function, as docs/protocol.md §7.1 wants it. */
   step(weights: Float32Array, round: number, replica: number, out: Float32Array): void {
     const count = this.replicaExamples(round, replica);
     let mix = 0;
