@@ -1,16 +1,16 @@
 /** A model with given weights that answers for rows: what evaluates and predicts outside of runs. Nothing random, nothing changes. */
 import type { RowFormat, RunSpec } from '@paceline/spec';
 import * as tf from '@tensorflow/tfjs-core';
-import { startBackend } from './backend.js';
-import { buildModel, type BuiltWeight } from './build-model.js';
-import { planModel, type ModelPart } from './plan-model.js';
-import { bindEnds, type LossPart } from './ends.js';
+import { startBackend } from './backends/start-backend.js';
+import { buildModel, type BuiltWeight } from './model/build-model.js';
+import { planModel, type ModelPart } from './topology/plan-model.js';
+import { bindEnds, type LossPart } from './model/ends.js';
 import type { Batch } from './engine.js';
-import { freezeOf } from './frozen.js';
-import { addScores, halfOf } from './loss.js';
-import { ModelError } from './model-error.js';
-import { MaskRecorder } from './output-masks.js';
-import { penaltiesOf } from './training-model.js';
+import { freezeOf } from './topology/frozen-layers.js';
+import { addScores, halfOf } from './loss/loss.js';
+import { ModelError } from './errors/model-error.js';
+import { MaskRecorder } from './loss/output-masks.js';
+import { penaltiesOf } from './training/training-model.js';
 
 export interface PredictorField {
   /** Of the model's layer. */

@@ -5,7 +5,7 @@
 import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { stockClass, type Args, type LayerClass } from './replace-class.js';
-import { resizingMatrix, type Interpolation } from './resizing.js';
+import { resizingMatrix, type Interpolation } from './preprocessing/resizing.js';
 
 type Shape = (number | null)[];
 type Kwargs = Record<string, unknown>;
