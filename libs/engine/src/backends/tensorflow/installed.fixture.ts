@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 
-/** ADDON_REVISION of libs/runtime, as these tests need it. */
+/** ADDON_REVISION of libs/tensorflow-addon, as these tests need it. */
 const LEAST_ADDON = 3;
 
 /** The folder into which `paceline engine install tensorflow` puts the package; undefined where it has not been installed. */

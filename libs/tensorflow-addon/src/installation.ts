@@ -10,7 +10,7 @@
 import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
-import { userDirectories } from '../user-directories.js';
+import { userDirectories } from '@paceline/runtime';
 import { ADDON_REVISION } from './addon-source.js';
 import { TENSORFLOW_VARIANTS, type TensorflowVariant } from './pins.js';
 

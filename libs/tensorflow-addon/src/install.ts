@@ -22,7 +22,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
-import { UserError } from '../user-error.js';
+import { lockFile, UserError } from '@paceline/runtime';
 import { ADDON_REVISION, COMPILE_ARGUMENTS, SOURCE_CHANGES } from './addon-source.js';
 import {
   BUILDING,
@@ -34,7 +34,6 @@ import {
   type TensorflowEngine,
 } from './installation.js';
 import { TENSORFLOW_PINS, type NpmPin, type PinTable, type TensorflowPins, type TensorflowVariant, type WheelPin } from './pins.js';
-import { lockFile } from '../process-lock.js';
 import { checkSpace, CommandError, findToolchain, runCommand, type Toolchain } from './toolchain.js';
 
 const NPM_DEADLINE_MS = 5 * 60_000;

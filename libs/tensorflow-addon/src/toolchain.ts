@@ -1,8 +1,7 @@
 /** The programs that building the tensorflow engine needs, found and tried before anything is downloaded. Each refusal is one line of what to do. */
 import { execFile } from 'node:child_process';
 import { mkdirSync, statfsSync } from 'node:fs';
-import { onPath } from '../redis-sources.js';
-import { UserError } from '../user-error.js';
+import { onPath, UserError } from '@paceline/runtime';
 
 export interface Toolchain {
   readonly python: string;
