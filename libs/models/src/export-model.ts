@@ -3,11 +3,12 @@
  * them, because it names their hash.
  */
 import { planModel, zooTopology } from '@paceline/engine/planning';
-import { createLayout, type LayoutVariable } from '@paceline/learning';
+import { createLayout } from '@paceline/learning';
 import { defaultModel, type ModelDescription, type RowFormat, type RunSpec } from '@paceline/spec';
 import type { ExportFile } from './archive.js';
 import { hashing, jsonOf, StreamCutter, textOf, type Bytes } from './byte-stream.js';
 import { ExportError } from './export-error.js';
+import type { ExportParts, FormatWriter } from './export-parts.js';
 import { kerasFiles } from './formats/keras.js';
 import { npzFiles } from './formats/npz.js';
 import { safetensorsFiles } from './formats/safetensors.js';
@@ -30,20 +31,6 @@ export interface TrainedModel {
   /** What the weights must be; undefined where nobody has said it. */
   readonly weightsSha256?: string | undefined;
 }
-
-/** What a form is made of. */
-export interface ExportParts {
-  readonly name: string;
-  readonly plan: ReturnType<typeof planModel>['plan'];
-  readonly topology: unknown;
-  readonly variables: readonly LayoutVariable[];
-  readonly weights: StreamCutter;
-  readonly metadata: Readonly<Record<string, string>>;
-  readonly preprocessing: Preprocessing;
-}
-
-/** Yields the files whose content is known before the weights, then those with the weights. */
-export type FormatWriter = (parts: ExportParts) => AsyncIterable<ExportFile> | Iterable<ExportFile>;
 
 const WRITERS: Readonly<Record<ExportFormat, FormatWriter>> = {
   tfjs: tfjsFiles,

@@ -1,7 +1,8 @@
 /** When a run validates, and which is better of the metrics that it watches: what servers, the api and pages derive from a spec in the same way. */
 import type { RunData } from './datasets/run-data.js';
 import { LIMITS } from './limits.js';
-import type { RunSpec, SpecIssue } from './run-spec.js';
+import type { SpecIssue } from './plain-issues.js';
+import type { RunSpec } from './run-spec.js';
 
 type Validating = Pick<RunSpec, 'validation' | 'earlyStopping' | 'reduceLROnPlateau'>;
 
