@@ -6,14 +6,14 @@ import path from 'node:path';
 import { connect, listen, memoryPair, processClock, type SocketListener } from '@paceline/exchange';
 import { Gate, HostedRun, ParameterStore, PlacementLoop, type ServerContext } from '@paceline/hosting';
 import {
-  HandQueue,
+  ManualQueue,
   PLACEMENT_QUEUE,
   connectRedis,
   placementJobSchema,
   redisControlPlane,
   startHeartbeats,
   type FleetReporter,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import { Arena } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
@@ -80,7 +80,7 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
     stopDeadlineMs: settings.PACELINE_STOP_MS - GOODBYE_MS,
     refusals: () => ({ frames: dropped(), connections: gate.refusedConnections }),
   };
-  const queue = new HandQueue(PLACEMENT_QUEUE, placementJobSchema, settings.REDIS_URL, serverId);
+  const queue = new ManualQueue(PLACEMENT_QUEUE, placementJobSchema, settings.REDIS_URL, serverId);
   const placements = new PlacementLoop<HostedRun>({
     queue,
     context,

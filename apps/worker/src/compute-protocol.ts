@@ -9,7 +9,7 @@
  */
 import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
-import type { Token } from '@paceline/exchange';
+import type { WorkItem } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
 import type { BackendName, ModelDescription, RunData, RunSpec } from '@paceline/spec';
 import type { Leak } from './leak-guard.js';
@@ -42,8 +42,8 @@ export interface ComputeInit {
 
 export type ToCompute =
   | { readonly kind: 'step'; readonly round: number; readonly replicas: readonly number[] }
-  /** Modes async and ssp: compute a token from the parameters that are there now; `next` is what follows, as far as is known. */
-  | { readonly kind: 'token'; readonly token: Token; readonly next: Token | undefined }
+  /** Modes async and ssp: compute a work item from the parameters that are there now; `next` is what follows, as far as is known. */
+  | { readonly kind: 'item'; readonly item: WorkItem; readonly next: WorkItem | undefined }
   | { readonly kind: 'evaluate'; readonly generation: number; readonly blocks: readonly { from: number; to: number }[] }
   | { readonly kind: 'free'; readonly pointer: number }
   | { readonly kind: 'stop' };

@@ -1,10 +1,10 @@
 /** The main thread's side of the compute thread: starts it, passes steps on, and gives gradient memory back. */
 import { Worker } from 'node:worker_threads';
-import type { Token } from '@paceline/exchange';
+import type { WorkItem } from '@paceline/exchange';
 import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
-import type { StepTaskJob } from '@paceline/jobs';
+import type { StepTaskJob } from '@paceline/control-plane';
 import { Arena } from '@paceline/kernels';
 import type { BackendName } from '@paceline/spec';
 import {
@@ -97,8 +97,8 @@ export class Compute implements SeatCompute {
     this.post({ kind: 'step', round, replicas });
   }
 
-  token(token: Token, next: Token | undefined): void {
-    this.post({ kind: 'token', token, next });
+  item(item: WorkItem, next: WorkItem | undefined): void {
+    this.post({ kind: 'item', item, next });
   }
 
   evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {

@@ -17,7 +17,7 @@ import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice } from '@paceline/engine';
 import { findAdapterInProcess, runTrialInProcess, type TrialRequest, type TrialResult, type TrialRows } from '@paceline/engine/planning';
 import { fusesMultiplyAdd } from '@paceline/kernels';
-import type { EngineRecord, StepTaskJob } from '@paceline/jobs';
+import type { EngineRecord, StepTaskJob } from '@paceline/control-plane';
 import { lockFile, type LockResult, userDirectories, webgpuPackage, type Logger } from '@paceline/runtime';
 import type { BackendName } from '@paceline/spec';
 import { tensorflowEngines, type TensorflowEngine } from '@paceline/tensorflow-addon';

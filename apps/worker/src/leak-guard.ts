@@ -56,7 +56,7 @@ export class LeakGuard implements Pick<Engine, 'step' | 'metricNames'> {
     return result;
   }
 
-  /** After the steps of a round, or of a token. */
+  /** After the steps of a round, or of a work item. */
   afterRound(): void {
     if (this.isTold) return;
     const { engine, options } = this;

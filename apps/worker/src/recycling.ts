@@ -1,5 +1,5 @@
 /** What a worker says of its own leak: reports to the api, which become events of the run; not more than a few of each run. */
-import { sendReport, type StepTaskJob } from '@paceline/jobs';
+import { sendReport, type StepTaskJob } from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import type { RunSpec } from '@paceline/spec';
 import type { Redis } from 'ioredis';

@@ -2,7 +2,7 @@
 import { hostname } from 'node:os';
 import { connect, processClock } from '@paceline/exchange';
 import { SeatSession, parameterBytes } from '@paceline/hosting';
-import type { StepTaskJob } from '@paceline/jobs';
+import type { StepTaskJob } from '@paceline/control-plane';
 import { createLayout } from '@paceline/learning';
 import { Compute } from './compute.js';
 import type { MeasuredChoice } from './engine-choice.js';

@@ -1,18 +1,10 @@
-/** The SeatLoop of libs/jobs with a queue of BullMQ, and sessions with a compute thread. */
+/** The SeatLoop of libs/control-plane with a queue of BullMQ, and sessions with a compute thread. */
 import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import { collectGarbage } from '@paceline/engine/planning';
 import { processClock } from '@paceline/exchange';
-import {
-  HandQueue,
-  redisControlPlane,
-  SeatLoop as Loop,
-  STEP_TASK_QUEUE,
-  stepTaskJobSchema,
-  type SeatEnd,
-  type SeatLoopOptions as LoopOptions,
-  type StepTaskJob,
-} from '@paceline/jobs';
+import { ManualQueue, redisControlPlane, STEP_TASK_QUEUE, stepTaskJobSchema, type StepTaskJob } from '@paceline/control-plane';
+import { SeatLoop as Loop, type SeatEnd, type SeatLoopOptions as LoopOptions } from '@paceline/hosting';
 import type { Logger } from '@paceline/runtime';
 import type { Redis } from 'ioredis';
 import { EngineChooser, type MeasuredChoice } from './engine-choice.js';
@@ -61,7 +53,7 @@ export class SeatLoop {
       limitBytes: leakLimits.rssBytes / 2,
     });
     this.loop = new Loop<RunSession>({
-      queue: new HandQueue(STEP_TASK_QUEUE, stepTaskJobSchema, redisUrl, workerId),
+      queue: new ManualQueue(STEP_TASK_QUEUE, stepTaskJobSchema, redisUrl, workerId),
       controlPlane: redisControlPlane(redis),
       workerId,
       clock: processClock,

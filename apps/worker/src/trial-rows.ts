@@ -2,7 +2,7 @@
 import { Worker } from 'node:worker_threads';
 import { openRunRows, rowBuffers, type RunRowsSettings } from '@paceline/data';
 import { trialExamples, trialRows, type TrialRows } from '@paceline/engine/planning';
-import type { StepTaskJob } from '@paceline/jobs';
+import type { StepTaskJob } from '@paceline/control-plane';
 import { BatchPlan } from './batch-plan.js';
 
 type TrialJob = Pick<StepTaskJob, 'spec' | 'data'>;

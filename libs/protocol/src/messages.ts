@@ -6,13 +6,13 @@
  *   who accepts → who dials    challenge
  *   either side of any link    heartbeat
  *   worker → every server      hello, pull, fetch, leave
- *   worker → coordinator       contribution, evaluated, token-non-finite, failed
+ *   worker → coordinator       contribution, evaluated, work item-non-finite, failed
  *   server → worker            welcome, refused
- *   coordinator → worker       view, commit, tokens, evaluate, tell-again, end
+ *   coordinator → worker       view, commit, work items, evaluate, tell-again, end
  *   standby → its primary      hello, replicated, updated, stopping, end
  *   primary → its standby      view, decision, commit, end, and reduced chunks as gradient frames of the root node; modes async and ssp:
  *                              update, and the chunks of its gradient as frames of its leaf
- *   server → coordinator       hello, standing, standby-link, reduced, applied, member-link, cut-written, cut-failed, non-finite, stopping,
+ *   server → coordinator       hello, standing, standby-link, reduced, applied, member-link, part-written, part-failed, non-finite, stopping,
  *                              replica-complete, scalars
  *   coordinator → server       welcome, view, commit, drop, pull, include, decision, tell-again, end
  */
@@ -45,21 +45,21 @@ export const MAX_COURSE_CHARACTERS = 262_144;
 /** What validations have decided so far, as text that only libs/hosting reads. */
 const course = z.string().max(MAX_COURSE_CHARACTERS);
 /** Modes async and ssp: the batch of replica `replica` in round `round` of the schedule. */
-const token = { round: u32, replica: z.int().min(0).max(65_535) };
+const item = { round: u32, replica: z.int().min(0).max(65_535) };
 
 export const membersSchema = z.array(z.strictObject({ id, seat: z.int().min(0), n: z.int().min(0), replicas: replicaList })).max(4096);
 /** Who computes which replicas. A member with no replicas stands by. */
 export type Members = z.output<typeof membersSchema>;
 
 /** One server's part of a checkpoint, as it lies in the store. */
-export const cutFileSchema = z.strictObject({
+export const checkpointPartSchema = z.strictObject({
   server: z.int().min(0),
   key: z.string().max(1000),
   bytes: count,
   sha256: z.string().regex(/^[0-9a-f]{64}$/),
   tensors: z.array(z.string().max(300)).max(16_384),
 });
-export type CutFile = z.output<typeof cutFileSchema>;
+export type CheckpointPart = z.output<typeof checkpointPartSchema>;
 
 /** A trust ratio may be large; what no float32 holds is none. */
 const LARGEST_FACTOR = 3.4e38;
@@ -74,22 +74,22 @@ const decisionFields = {
 };
 const decisionSchema = z.strictObject(decisionFields);
 
-/** Tokens issued beyond the first one that is not done: what bounds all marks, however slow one worker is. */
-export const MAX_TOKENS_AHEAD = 65_536;
+/** Work items issued beyond the first one that is not done: what bounds all marks, however slow one worker is. */
+export const MAX_ITEMS_AHEAD = 65_536;
 
-/** Modes async and ssp: the tokens that a shard is done with, by number (round · R + replica). */
-const marksSchema = z.strictObject({
+/** Modes async and ssp: the work items that a shard is done with, by number (round · R + replica). */
+const doneSetSchema = z.strictObject({
   /** All before it are done, and of those from it on the ones whose bit is set (base64). */
-  lowWater: count,
+  watermark: count,
   beyond: z.string().max(20_000),
   /** Those that it was told to leave out, whether it had applied them or not: the last of them one by one. */
-  dropped: z.array(count).max(MAX_TOKENS_AHEAD),
+  dropped: z.array(count).max(MAX_ITEMS_AHEAD),
   /** All others: they are done at every shard. Their examples, and the number after the last of them. */
   droppedBefore: z.strictObject({ examples: z.int().min(0), end: count }),
   /** The `since` of the VIEW that it follows; 0 for none. */
   since: u32,
 });
-export type ToldMarks = z.output<typeof marksSchema>;
+export type DoneSetMessage = z.output<typeof doneSetSchema>;
 
 export const messageSchema = z.discriminatedUnion('type', [
   /** First frame of who accepts a connection: HELLO has to repeat it, so that one that was recorded on another connection is worth nothing. */
@@ -134,11 +134,11 @@ export const messageSchema = z.discriminatedUnion('type', [
   }),
   /**
    * Membership `view`, in force at once, for `round` (which is still gathered) and later ones. Modes async and ssp: `since` is the term in
-   * which this coordinator has taken the place of another; what was fetched for tokens of the one before is applied nowhere any more.
+   * which this coordinator has taken the place of another; what was fetched for work items of the one before is applied nowhere any more.
    */
   z.strictObject({ type: z.literal('view'), view: u32, term: u32, round: u32, members: membersSchema, since: u32.optional() }),
   /**
-   * Round `round` is committed: generation `round` may go. `view` and `members` hold for the next round. With `cut`, to servers only:
+   * Round `round` is committed: generation `round` may go. `view` and `members` hold for the next round. With `checkpoint`, to servers only:
    * take a snapshot of generation `round` + 1 before anything else happens to it, and write it.
    */
   z.strictObject({
@@ -147,7 +147,7 @@ export const messageSchema = z.discriminatedUnion('type', [
     view: u32,
     term: u32,
     members: membersSchema.optional(),
-    cut: z.boolean().optional(),
+    checkpoint: z.boolean().optional(),
     /** To servers: what a validation has decided with it (validations.ts in libs/exchange). */
     course: course.optional(),
     /** To servers: of all generations that were validated this one is the best. */
@@ -156,8 +156,8 @@ export const messageSchema = z.discriminatedUnion('type', [
     last: z.boolean().optional(),
   }),
   /** A shard's part of the checkpoint of `generation` is stored. */
-  z.strictObject({ type: z.literal('cut-written'), generation: u32, file: cutFileSchema }),
-  z.strictObject({ type: z.literal('cut-failed'), generation: u32, code: z.string().max(100), message: z.string().max(2000) }),
+  z.strictObject({ type: z.literal('part-written'), generation: u32, file: checkpointPartSchema }),
+  z.strictObject({ type: z.literal('part-failed'), generation: u32, code: z.string().max(100), message: z.string().max(2000) }),
   /** The gradient of a chunk has NaN or infinity; nothing of the chunk is applied. */
   z.strictObject({ type: z.literal('non-finite'), round: u32, chunk: u32 }),
   /** Plan two-phase, backup replicas: the gradient of `replica` has come for all chunks of the shard. */
@@ -191,7 +191,7 @@ export const messageSchema = z.discriminatedUnion('type', [
     decision: decisionSchema.optional(),
     course: course.optional(),
     missing: replicaList.optional(),
-    marks: marksSchema.optional(),
+    marks: doneSetSchema.optional(),
   }),
   /** A server was told to end: the attempt has until its deadline to take a last checkpoint. */
   z.strictObject({ type: z.literal('stopping'), reason: z.string().max(300) }),
@@ -223,23 +223,23 @@ export const messageSchema = z.discriminatedUnion('type', [
     round: u32,
     replica: z.int().min(-1),
   }),
-  /** All tokens that this member holds now, in the order to compute them; what is not named any more is counted, or somebody else's. */
-  z.strictObject({ type: z.literal('tokens'), tokens: z.array(z.strictObject(token)).max(8), waitsFor: z.string().max(300).nullable() }),
-  /** Send all chunks of the shard as they are now, to compute this token from; replica −1: to measure the evaluation split with. */
+  /** All work items that this member holds now, in the order to compute them; what is not named any more is counted, or somebody else's. */
+  z.strictObject({ type: z.literal('items'), items: z.array(z.strictObject(item)).max(8), waitsFor: z.string().max(300).nullable() }),
+  /** Send all chunks of the shard as they are now, to compute this work item from; replica −1: to measure the evaluation split with. */
   z.strictObject({ type: z.literal('fetch'), round: u32, replica: z.int().min(-1).max(65_535) }),
-  /** The shard is done with a token: its update is applied (or left out), `staleness` updates after its parameters were fetched. `isDropped`: it knows of the DROP. */
-  z.strictObject({ type: z.literal('applied'), ...token, staleness: count, isDropped: z.boolean().optional() }),
+  /** The shard is done with a work item: its update is applied (or left out), `staleness` updates after its parameters were fetched. `isDropped`: it knows of the DROP. */
+  z.strictObject({ type: z.literal('applied'), ...item, staleness: count, isDropped: z.boolean().optional() }),
   /**
-   * To a standby: the `n`-th thing that its primary has done with a token. The chunks of its gradient follow, as they went into the
+   * To a standby: the `n`-th thing that its primary has done with a work item. The chunks of its gradient follow, as they went into the
    * optimizer (after the delay compensation); with `isDropped` none do.
    */
-  z.strictObject({ type: z.literal('update'), n: count, ...token, staleness: count, isDropped: z.boolean() }),
+  z.strictObject({ type: z.literal('update'), n: count, ...item, staleness: count, isDropped: z.boolean() }),
   /** A standby has done everything up to `n`. */
   z.strictObject({ type: z.literal('updated'), n: count }),
-  /** Leave a token out: its gradient was not finite, and the run wants to skip such. */
-  z.strictObject({ type: z.literal('drop'), ...token }),
-  /** A worker's gradient of a token has NaN or infinity. It is not pushed. */
-  z.strictObject({ type: z.literal('token-non-finite'), ...token }),
+  /** Leave a work item out: its gradient was not finite, and the run wants to skip such. */
+  z.strictObject({ type: z.literal('drop'), ...item }),
+  /** A worker's gradient of a work item has NaN or infinity. It is not pushed. */
+  z.strictObject({ type: z.literal('item-non-finite'), ...item }),
   z.strictObject({ type: z.literal('end'), outcome: z.enum(['finished', 'paused', 'cancelled', 'failed']), message: z.string().max(2000) }),
 ]);
 export type Message = z.output<typeof messageSchema>;

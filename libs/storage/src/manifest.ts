@@ -57,7 +57,7 @@ export const manifestSchema = z.strictObject({
   }),
   /** Asynchronous modes: tokens below the low-water mark are applied, and above it those whose bit is set. `server` null: the same on all. */
   tokens: z
-    .array(z.strictObject({ server: count.nullable(), lowWater: count, bitmap: z.base64().max(1 << 20) }))
+    .array(z.strictObject({ server: count.nullable(), watermark: count, bitmap: z.base64().max(1 << 20) }))
     .max(LIMITS.servers)
     .optional(),
   optimizer: z.strictObject({ name: name, slots: z.array(name).max(16) }),

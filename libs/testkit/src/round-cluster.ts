@@ -45,21 +45,21 @@ export interface RoundClusterOptions {
   readonly examples: number;
   /** Servers that never come: the last ones. */
   readonly absentServers?: number;
-  readonly cuts?: CoordinatorOptions['cuts'];
+  readonly checkpoints?: CoordinatorOptions['checkpoints'];
   /** Workers of any engine take part; by their speed they get replicas. */
   readonly mixedEngines?: boolean;
   /** The engine that the run is pinned to from the start. */
   readonly fingerprint?: string;
-  /** Begin with what another cluster has cut. */
-  readonly restore?: TakenCut;
+  /** Begin with what another cluster has taken. */
+  readonly restore?: TakenCheckpoint;
   readonly twoPhase?: { readonly backupReplicas: number; readonly clip?: ClipRules; readonly skipsNonFinite?: boolean };
   readonly startWorkers?: number;
-  /** The cut is never written. */
-  readonly holdsCuts?: boolean;
+  /** The checkpoint is never written. */
+  readonly holdsCheckpoints?: boolean;
 }
 
 /** A checkpoint of the tests: the parameters by chunk. */
-export interface TakenCut {
+export interface TakenCheckpoint {
   readonly generation: number;
   readonly chunks: Map<number, Float32Array>;
 }
@@ -195,7 +195,7 @@ export class RoundCluster {
   /** Servers that send no heartbeats. */
   readonly silentServers = new Set<number>();
   outcome: { outcome: string; message: string } | undefined;
-  readonly cuts = new Map<number, TakenCut>();
+  readonly checkpoints = new Map<number, TakenCheckpoint>();
   /** `round/chunk` of every application of the optimizer. */
   readonly applications: string[] = [];
   readonly clock = new TurnClock();
@@ -219,15 +219,16 @@ export class RoundCluster {
           return to - from;
         },
       },
-      ...(options.cuts ? { cuts: options.cuts } : {}),
+      ...(options.checkpoints ? { checkpoints: options.checkpoints } : {}),
       fingerprint: options.fingerprint,
       mixedEngines: options.mixedEngines ?? false,
       startWorkers: options.startWorkers,
       firstRound: options.restore?.generation ?? 0,
       firstLedger: { examples: (options.restore?.generation ?? 0) * options.examples, exceptions: [] },
       ...(options.twoPhase ? { twoPhase: this.decider(options.twoPhase) } : {}),
-      publishCut: (cut) => {
-        if (!options.holdsCuts) this.coordinator.cutPublished(cut.generation, { bytes: 1, sha256: 'ab', loss: cut.loss });
+      publishCheckpoint: (checkpoint) => {
+        if (!options.holdsCheckpoints)
+          this.coordinator.checkpointPublished(checkpoint.generation, { bytes: 1, sha256: 'ab', loss: checkpoint.loss });
       },
       collectWeights: () => this.coordinator.weightsCollected({}),
       onOver: (outcome, message) => void (this.outcome = { outcome, message }),
@@ -362,15 +363,15 @@ export class RoundCluster {
         return region;
       }),
       firstRound: options.restore?.generation ?? 0,
-      onCut: (generation, regions) => {
-        const cut = this.cuts.get(generation) ?? { generation, chunks: new Map<number, Float32Array>() };
-        this.cuts.set(generation, cut);
+      onCheckpoint: (generation, regions) => {
+        const checkpoint = this.checkpoints.get(generation) ?? { generation, chunks: new Map<number, Float32Array>() };
+        this.checkpoints.set(generation, checkpoint);
         regions.forEach((region, i) => {
-          cut.chunks.set(chunks[i]!.index, region.floats.slice());
+          checkpoint.chunks.set(chunks[i]!.index, region.floats.slice());
           region.release();
         });
         const file = { server: shardIndex, key: `shard-${shardIndex}`, bytes: 1, sha256: '00'.repeat(32), tensors: [] };
-        near.sendMessage({ type: 'cut-written', generation, file }, { attempt: 1, term: 0, view: 0, round: 0 });
+        near.sendMessage({ type: 'part-written', generation, file }, { attempt: 1, term: 0, view: 0, round: 0 });
       },
       createReduction: (ops) =>
         options.twoPhase?.backupReplicas ? new LeafReduction(options.replicas, ops) : new ReductionTree(options.replicas, ops),
@@ -430,15 +431,15 @@ export const DECISION_ROWS: readonly string[] = [
 ];
 
 /** Rows of checkpoints and stops: round-cuts.test.ts takes them, everything else is taken by round-cluster.test.ts. */
-export const CUT_ROWS: readonly string[] = [
+export const CHECKPOINT_ROWS: readonly string[] = [
   'shard.nonFinite',
-  ...['cutWritten', 'cutSettled', 'stop', 'stopped', 'nonFinite'].map((row) => `coordinator.${row}`),
+  ...['partWritten', 'checkpointSettled', 'stop', 'stopped', 'nonFinite'].map((row) => `coordinator.${row}`),
 ];
 
 /** Work that stands still: stall.test.ts of the simulator takes these rows. */
 export const STALL_ROWS: readonly string[] = [
-  ...['', 'token-'].flatMap((mode) => ['askedAgain', 'undelivered', 'stalled'].map((row) => `${mode}coordinator.${row}`)),
-  ...['member.toldAgain', 'token-member.toldAgain'],
+  ...['', 'item-'].flatMap((mode) => ['askedAgain', 'undelivered', 'stalled'].map((row) => `${mode}coordinator.${row}`)),
+  ...['member.toldAgain', 'async-member.toldAgain'],
 ];
 
 /** Validation while training: the simulator takes these rows. */

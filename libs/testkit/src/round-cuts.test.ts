@@ -1,6 +1,6 @@
 /** Checkpoints, pauses, stops and scaling of the real machines, in one process. */
 import { expect, test } from 'vitest';
-import { CUT_ROWS, RoundCluster, rowsNeverTaken, type RoundClusterOptions } from './round-cluster.js';
+import { CHECKPOINT_ROWS, RoundCluster, rowsNeverTaken, type RoundClusterOptions } from './round-cluster.js';
 import { expectedWeights } from './tiny-model.js';
 
 const base: RoundClusterOptions = {
@@ -8,19 +8,19 @@ const base: RoundClusterOptions = {
   servers: 2,
   rounds: 12,
   examples: 37,
-  cuts: { everyRounds: 5, everyMs: 0, deadlineMs: 60_000, final: true },
+  checkpoints: { everyRounds: 5, everyMs: 0, deadlineMs: 60_000, final: true },
 };
 
 const events = (cluster: RoundCluster): { type: string; data: Record<string, unknown> }[] =>
   cluster.journal.batch(1000).flatMap((entry) => (entry.kind === 'event' ? [{ type: entry.type, data: entry.data }] : []));
 
 test('a run that begins with any checkpoint of another ends with the same bits', async () => {
-  const first = new RoundCluster({ ...base, cuts: { ...base.cuts!, everyRounds: 1 } });
+  const first = new RoundCluster({ ...base, checkpoints: { ...base.checkpoints!, everyRounds: 1 } });
   first.join();
   first.join();
   await first.finished();
-  expect([...first.cuts.keys()]).toEqual(Array.from({ length: 12 }, (_, i) => i + 1));
-  for (const [generation, restore] of first.cuts) {
+  expect([...first.checkpoints.keys()]).toEqual(Array.from({ length: 12 }, (_, i) => i + 1));
+  for (const [generation, restore] of first.checkpoints) {
     const second = new RoundCluster({ ...base, servers: 1 + (generation % 3), restore });
     const worker = second.join();
     await second.finished();
@@ -42,16 +42,16 @@ test('checkpoints come every n rounds and at the end, and say so', async () => {
   ]);
 });
 
-test('a pause finishes its round, cuts, and ends the attempt as paused; what follows has the same bits', async () => {
+test('a pause finishes its round, checkpoints, and ends the attempt as paused; what follows has the same bits', async () => {
   const cluster = new RoundCluster(base);
   cluster.join();
   await cluster.round(3);
   cluster.coordinator.pause();
   await cluster.finished();
   expect(cluster.outcome?.outcome).toBe('paused');
-  const { generation } = [...cluster.cuts.values()].at(-1)!;
+  const { generation } = [...cluster.checkpoints.values()].at(-1)!;
   expect(events(cluster).find(({ type }) => type === 'run.paused')?.data).toEqual({ round: generation, redone: 0 });
-  const resumed = new RoundCluster({ ...base, restore: cluster.cuts.get(generation)! });
+  const resumed = new RoundCluster({ ...base, restore: cluster.checkpoints.get(generation)! });
   const worker = resumed.join();
   await resumed.finished();
   expect(resumed.weightsOf(worker)).toEqual(expectedWeights(base));
@@ -79,7 +79,7 @@ test('a pause before anything is trained ends at once', () => {
 });
 
 test('a checkpoint that is not written within its deadline is an event, and the run goes on', async () => {
-  const cluster = new RoundCluster({ ...base, rounds: 40, holdsCuts: true, cuts: { ...base.cuts!, final: false } });
+  const cluster = new RoundCluster({ ...base, rounds: 40, holdsCheckpoints: true, checkpoints: { ...base.checkpoints!, final: false } });
   cluster.join();
   await cluster.round(6);
   for (let i = 0; i < 35 && !events(cluster).some(({ type }) => type === 'checkpoint.failed'); i++) {
@@ -98,7 +98,7 @@ test('a server that is told to end takes a last checkpoint and ends the attempt 
   cluster.coordinator.serverMessage(1, { type: 'stopping', reason: 'SIGTERM' });
   await cluster.finished();
   expect(cluster.outcome?.outcome).toBe('failed');
-  const { generation } = [...cluster.cuts.values()].at(-1)!;
+  const { generation } = [...cluster.checkpoints.values()].at(-1)!;
   expect(events(cluster).at(-1)?.data).toMatchObject({ cause: 'STOPPED', newest: generation });
 });
 
@@ -131,5 +131,5 @@ test('scaled 1 → 4 → 2 → 3: surplus members go at a commit, bits stay', as
 });
 
 test('the rows of checkpoints and stops were taken by some test', () => {
-  expect(rowsNeverTaken().filter((row) => CUT_ROWS.includes(row))).toEqual([]);
+  expect(rowsNeverTaken().filter((row) => CHECKPOINT_ROWS.includes(row))).toEqual([]);
 });

@@ -3,7 +3,7 @@
  * connections, with processes that can be killed, frozen and thawed at a chosen frame. The tiny model of round-cluster.ts.
  */
 import { REPLICATION_ROWS, STANDBY_ROWS, memoryPair, type Connection, type Coordinator } from '@paceline/exchange';
-import { arbitrate, type Lead } from '@paceline/jobs';
+import { arbitrate, type Lead } from '@paceline/control-plane';
 import { Arena } from '@paceline/kernels';
 import { createLayout, type ClipRules, type Layout } from '@paceline/learning';
 import { StandbyServer } from './standby-server.js';

@@ -12,7 +12,7 @@ import {
   type JobState,
   type PreparedJob,
   type StepTaskJob,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import { Queue, Worker, type Job, type JobsOptions } from 'bullmq';
 import { Redis } from 'ioredis';

@@ -9,7 +9,7 @@ import type { SimWorker } from './sim-worker.js';
 import type { SeedOptions } from './simulate.js';
 
 const base: SeedOptions = { seed: 1, check: 'liveness', mode: 'sync', kinds: [], stepMs: [20, 60] };
-const shape = { servers: 2, replicas: 4, rounds: 8, evalExamples: 400, cutEveryRounds: 2, standby: 0, gradient: STREAMING } as const;
+const shape = { servers: 2, replicas: 4, rounds: 8, evalExamples: 400, checkpointEveryRounds: 2, standby: 0, gradient: STREAMING } as const;
 
 const seated = (cluster: Cluster): SimWorker[] =>
   cluster.liveWorkers().filter((worker) => (worker.session?.member.replicas.length ?? 0) > 0);
@@ -186,13 +186,13 @@ test(
   '6: the power goes at every boundary of a checkpoint that is written: what is published loads, and the run ends with its bits',
   { timeout: 360_000 },
   async () => {
-    let cuts = 0;
+    let checkpoints = 0;
     let last = 0;
     for (let boundary = 0; boundary < 60; boundary++) {
       const crash = CRASHES[boundary % CRASHES.length]!;
       let hit = false;
       const { result } = await play(
-        { ...base, seed: 3, shape: { ...shape, cutEveryRounds: 1, rounds: 4, evalExamples: 0 }, workers: 1, stepMs: [1, 3] },
+        { ...base, seed: 3, shape: { ...shape, checkpointEveryRounds: 1, rounds: 4, evalExamples: 0 }, workers: 1, stepMs: [1, 3] },
         (cluster) => {
           let writes = 0;
           cluster.disk.present.before = ({ kind, path }) => {
@@ -205,11 +205,11 @@ test(
       );
       if (!hit) break;
       last = boundary;
-      cuts += result.checkpoints;
+      checkpoints += result.checkpoints;
       expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 2 });
     }
     expect(last).toBeGreaterThan(30);
-    expect(cuts).toBeGreaterThan(0);
+    expect(checkpoints).toBeGreaterThan(0);
   },
 );
 
@@ -272,12 +272,12 @@ for (const at of [0, 1, 3, 7])
     });
     expect(result.outcome).toBe('SUCCEEDED');
     if (pausedMs > 0) expect(pausedMs - askedMs).toBeLessThan(10_000);
-    else expect(cluster.watch.committedRounds).toBe(shape.rounds); // it was faster than the pause
+    else expect(cluster.invariants.committedRounds).toBe(shape.rounds); // it was faster than the pause
     expect(at < 7 ? pausedMs : 1).toBeGreaterThan(0);
   });
 
 test('18: SIGTERM to a server: a last checkpoint, and the next attempt begins with it', async () => {
-  const { result, cluster } = await play({ ...base, shape: { ...shape, cutEveryRounds: 100 }, workers: 2 }, (cluster) => {
+  const { result, cluster } = await play({ ...base, shape: { ...shape, checkpointEveryRounds: 100 }, workers: 2 }, (cluster) => {
     // The deadlines of a shutdown count in seconds of a real network.
     cluster.network.weather = { ...cluster.network.weather, latencyMs: [0.1, 1], bytesPerMs: 10_000 };
     when(

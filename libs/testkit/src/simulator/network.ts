@@ -10,7 +10,7 @@
  * A killed process leaves a prefix of what it was writing, then its end; a lost host leaves nothing at all.
  */
 import { FramedConnection, resolveOptions, type ByteConsumer, type ByteStream, type Connection } from '@paceline/exchange';
-import type { ServerAddress } from '@paceline/jobs';
+import type { ServerAddress } from '@paceline/control-plane';
 import { SimProcess } from './process.js';
 import { Recordings } from './replay.js';
 import type { ScheduledEvent, World } from './world.js';

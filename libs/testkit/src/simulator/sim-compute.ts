@@ -1,5 +1,5 @@
 /** Engines of simulated workers: each replica takes its time, and what is computed is a few float32. This one is that of mode sync. */
-import type { GradientNode, Token } from '@paceline/exchange';
+import type { GradientNode, WorkItem } from '@paceline/exchange';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
 import { maximalNodes, split } from '@paceline/learning';
 import type { Cluster } from './cluster.js';
@@ -37,8 +37,8 @@ export abstract class SimCompute implements SeatCompute {
     throw new Error('this run has no steps of a round');
   }
 
-  token(_token: Token): void {
-    throw new Error('this run has no tokens');
+  item(_item: WorkItem): void {
+    throw new Error('this run has no work items');
   }
 
   abstract evaluate(generation: number, blocks: Blocks): void;

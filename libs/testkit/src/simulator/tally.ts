@@ -5,15 +5,15 @@ import {
   REPLICATION_ROWS,
   SHARD_ROWS,
   STANDBY_ROWS,
-  TOKEN_COORDINATOR_ROWS,
-  TOKEN_MEMBER_ROWS,
-  TOKEN_SHARD_ROWS,
+  ASYNC_COORDINATOR_ROWS,
+  ASYNC_MEMBER_ROWS,
+  ASYNC_SHARD_ROWS,
   type StateRows,
 } from '@paceline/exchange';
-import { ATTEMPT_END_ROWS, RUN_MOVES } from '@paceline/jobs';
+import { ATTEMPT_END_ROWS, RUN_MOVES } from '@paceline/control-plane';
 import type { Violation } from './checks.js';
 import type { SeedResult } from './simulate.js';
-import { TOKEN_ROWS_RARELY_REACHED } from './token-run.js';
+import { ASYNC_ROWS_RARELY_REACHED } from './async-run.js';
 
 const rowsOf = (table: StateRows<string>): string[] => Object.keys(table);
 
@@ -23,9 +23,9 @@ const MACHINES: Readonly<Record<string, readonly string[]>> = {
   member: rowsOf(MEMBER_ROWS),
   replication: rowsOf(REPLICATION_ROWS),
   standby: rowsOf(STANDBY_ROWS),
-  'token-coordinator': rowsOf(TOKEN_COORDINATOR_ROWS),
-  'token-shard': rowsOf(TOKEN_SHARD_ROWS),
-  'token-member': rowsOf(TOKEN_MEMBER_ROWS),
+  'async-coordinator': rowsOf(ASYNC_COORDINATOR_ROWS),
+  'async-shard': rowsOf(ASYNC_SHARD_ROWS),
+  'async-member': rowsOf(ASYNC_MEMBER_ROWS),
 };
 
 /** What an attempt's end is followed by, and the moves of a run's status. Some take seeds by the thousand, or faults of their own. */
@@ -59,7 +59,7 @@ export const NOT_REACHED: Readonly<Record<string, string>> = {
 
 /** Rows that a few seeds in ten thousand take: a sweep need not. */
 export const RARELY_REACHED: Readonly<Record<string, string>> = {
-  ...TOKEN_ROWS_RARELY_REACHED,
+  ...ASYNC_ROWS_RARELY_REACHED,
   'shard.commitRepeated': 'a COMMIT that was eaten is said again while an answer is on its way; standby.test.ts takes it',
   'shard.decisionRepeated': 'as shard.commitRepeated, of INCLUDE and DECISION; round-decisions.test.ts takes it',
   'shard.toldAgain': 'a coordinator has taken over, or a round stands still; standby.test.ts takes it',

@@ -18,7 +18,7 @@ import {
 import { runSpecSchema, type ModelDescription, type OptimizerSpec, type RunData, type RunSpec } from '@paceline/spec';
 import type { GradientShape } from './gradient-shape.js';
 import type { Random } from './random.js';
-import type { TokenShape } from './token-run.js';
+import type { AsyncShape } from './async-run.js';
 
 /** Attempts that may be started anew, where a seed does not draw fewer. */
 export const RESTARTS = 10;
@@ -34,7 +34,7 @@ export interface RunShape {
   /** Examples that validations measure in place of the evaluation split. */
   readonly heldOutExamples?: number | undefined;
   /** Rounds between two checkpoints; 0 for none. */
-  readonly cutEveryRounds: number;
+  readonly checkpointEveryRounds: number;
   readonly optimizer: OptimizerSpec;
   /** Standby servers per shard. */
   readonly standby: 0 | 1;
@@ -44,7 +44,7 @@ export interface RunShape {
   /** Mode sync: when the run validates while it trains, and what follows. */
   readonly validation?: ValidationShape | undefined;
   /** Modes async and ssp; undefined is mode sync. */
-  readonly tokens?: TokenShape | undefined;
+  readonly items?: AsyncShape | undefined;
 }
 
 export interface ValidationShape {
@@ -77,7 +77,7 @@ export function randomShape(random: Random): Omit<RunShape, 'gradient' | 'standb
     globalBatch: random.int(Math.max(3, replicas), 20),
     rounds: random.int(3, 9),
     evalExamples: random.pick([0, 400, 1200]),
-    cutEveryRounds: random.pick([0, 1, 2, 3]),
+    checkpointEveryRounds: random.pick([0, 1, 2, 3]),
     optimizer: random.pick<OptimizerSpec>([
       { name: 'sgd', learningRate: 0.1 },
       { name: 'momentum', learningRate: 0.05, momentum: 0.9, nesterov: false },
@@ -88,7 +88,7 @@ export function randomShape(random: Random): Omit<RunShape, 'gradient' | 'standb
 
 /** Spec and model as the api would have them, so that servers and workers are given what they are given in production. */
 function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
-  const { servers, standby, tokens, gradient, cutEveryRounds, validation } = shape;
+  const { servers, standby, items, gradient, checkpointEveryRounds, validation } = shape;
   const { nonFinite, clipNorm, clipGlobalNorm, backupReplicas } = gradient;
   return runSpecSchema.parse({
     globalBatch: shape.globalBatch,
@@ -100,18 +100,18 @@ function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
     seed: 1,
     strategy: {
       kind: 'parameter-server',
-      mode: tokens?.mode ?? 'sync',
+      mode: items?.mode ?? 'sync',
       servers,
       standby,
       backupReplicas,
-      ...(tokens && {
-        stalenessBound: tokens.stalenessBound,
-        delayCompensation: tokens.delayCompensation,
-        stalenessScaledRate: tokens.stalenessScaledRate,
+      ...(items && {
+        stalenessBound: items.stalenessBound,
+        delayCompensation: items.delayCompensation,
+        stalenessScaledRate: items.stalenessScaledRate,
       }),
     },
     gradient: {
-      nonFinite: tokens?.nonFinite ?? nonFinite,
+      nonFinite: items?.nonFinite ?? nonFinite,
       ...(clipNorm === undefined ? {} : { clipNorm }),
       ...(clipGlobalNorm === undefined ? {} : { clipGlobalNorm }),
     },
@@ -120,7 +120,11 @@ function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
       earlyStopping: { patience: validation.patience, restoreBest: validation.restoreBest },
       ...(validation.lowersRate ? { reduceLROnPlateau: { patience: 1, factor: 0.5 } } : {}),
     }),
-    checkpoint: { everySeconds: 0, final: cutEveryRounds > 0, ...(cutEveryRounds > 0 ? { everyRounds: cutEveryRounds } : {}) },
+    checkpoint: {
+      everySeconds: 0,
+      final: checkpointEveryRounds > 0,
+      ...(checkpointEveryRounds > 0 ? { everyRounds: checkpointEveryRounds } : {}),
+    },
   });
 }
 
