@@ -49,7 +49,7 @@ export interface Engine {
   /** Engine, version, instruction set, threads, flags. Equal fingerprints compute equal bits. */
   readonly fingerprint: string;
   readonly devices: readonly EngineDevice[];
-  /** Of each sum what it belongs to: `loss`, then the metrics. */
+  /** The name of each sum: `loss`, then the metrics. */
   readonly metricNames: readonly string[];
   /** Takes over parameters and state from a flat vector in the order of the layout, which may be a view over shared memory. */
   load(flat: Float32Array): void;
@@ -59,7 +59,7 @@ export interface Engine {
   evaluate(batch: Batch): Sums;
   /** A step that also says what it leaves behind, and where that was made: `kept`, most bytes first. The same bits, somewhat slower. */
   trace(request: StepRequest): { readonly result: Sums; readonly kept: readonly Kept[] };
-  /** Of all engines of this thread: tensors, their bytes, and the backend's values, with those that no tensor names. */
+  /** Counts over all engines of this thread: tensors, their bytes, and the backend's values, those without a tensor included. */
   memory(): { readonly tensors: number; readonly buffers: number; readonly bytes: number };
   dispose(): void;
 }
@@ -79,7 +79,7 @@ export interface EngineOptions extends BackendOptions {
   /** What computes. When it is left out: what the spec names, and wasm where that leaves it open. */
   readonly backend?: BackendName | undefined;
   readonly description: ModelDescription;
-  /** Of the examples that it gets. */
+  /** The format of the examples that the engine gets. */
   readonly format: RowFormat;
   readonly layout: Layout;
 }

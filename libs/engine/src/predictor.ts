@@ -13,9 +13,9 @@ import { MaskRecorder } from './loss/output-masks.js';
 import { penaltiesOf } from './training/training-model.js';
 
 export interface PredictorField {
-  /** Of the model's layer. */
+  /** The name of the model's layer. */
   readonly name: string;
-  /** Of one example, without the batch. */
+  /** The shape of one example, without the batch. */
   readonly shape: readonly (number | null)[];
 }
 
@@ -37,9 +37,9 @@ export interface Predictor {
 }
 
 export interface Scorer {
-  /** Of each sum what it belongs to: `loss`, then the metrics. */
+  /** The name of each sum: `loss`, then the metrics. */
   readonly metricNames: readonly string[];
-  /** For each output of the model the number of its target in the format. */
+  /** The number of each output's target in the format. */
   readonly targets: readonly number[];
   /** For each output: what its number has to be above for the second of two classes, where it has one number for them. */
   readonly halves: readonly number[];

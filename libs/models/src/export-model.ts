@@ -21,14 +21,14 @@ export type ExportFormat = (typeof EXPORT_FORMATS)[number];
 
 export interface TrainedModel {
   readonly spec: RunSpec;
-  /** Of the rows that it was trained on. */
+  /** The format of the rows that it was trained on. */
   readonly format: RowFormat;
   readonly description: ModelDescription;
   readonly facts: CardFacts;
   readonly preprocessing: Preprocessing;
   /** Little-endian float32, trainable variables first, then state. */
   weights(): Bytes;
-  /** What the weights must be; undefined where nobody has said it. */
+  /** The hash that the weights must have; undefined where none is known. */
   readonly weightsSha256?: string | undefined;
 }
 

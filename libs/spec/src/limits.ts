@@ -23,7 +23,7 @@ export const LIMITS = {
   modelTopologyBytes: 1 << 20,
   /** As JSON, with every default and vocabulary in it: each job of a run carries it. */
   storedSpecBytes: 2 << 20,
-  /** Of them, for the vocabularies that are made for a spec. */
+  /** The part of them for vocabularies that are made for a spec. */
   vocabularyBytes: 3 << 19,
   nameCharacters: 100,
   seedMax: 2 ** 32 - 1,

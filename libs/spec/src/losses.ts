@@ -132,7 +132,7 @@ export function defaultLoss({ kind }: Pick<TargetField, 'kind'>, width: number):
   return width === 1 ? 'binaryCrossentropy' : 'sparseCategoricalCrossentropy';
 }
 
-/** What the spec says of the loss of an output; undefined where it follows from the target. */
+/** The loss that the spec sets for an output; undefined where it follows from the target. */
 export function lossOfOutput(
   { loss, losses }: { readonly loss?: LossName | undefined; readonly losses?: Readonly<Record<string, OutputLoss>> | undefined },
   output: string,

@@ -20,7 +20,7 @@ export interface MetricForm {
 
 const share = (label: string, short: string): MetricForm => ({ label, short, better: 'higher', unit: 'share', most: 1 });
 
-/** Of the loss too, which every run has. */
+/** Forms of the metrics, and of the loss, which every run has. */
 export const METRIC_FORMS: Readonly<Record<MeasuredName | 'loss', MetricForm>> = {
   loss: { label: 'Loss', short: 'loss', better: 'lower', unit: 'number' },
   accuracy: share('Accuracy', 'accuracy'),

@@ -129,7 +129,7 @@ export interface ModelTopology {
   readonly config: Readonly<Record<string, unknown>>;
 }
 
-/** What PostgreSQL cannot store, and no UTF-8 text can say: U+0000 and halves of surrogate pairs. */
+/** Characters that PostgreSQL cannot store or UTF-8 cannot encode: U+0000 and halves of surrogate pairs. */
 const UNSTORABLE = /[\0\p{Cs}]/u;
 
 /** Walks a JSON value with an explicit stack, so that nesting cannot overflow ours; returns the first fault found. */

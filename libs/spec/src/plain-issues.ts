@@ -127,7 +127,7 @@ function ofUnion(spec: Spec, issue: Extract<Issue, { code: 'invalid_union' }>, p
   return [{ path: textOf(path), message: `must be ${forms.join(', or ')}${shown(value)}${meant(value, words)}` }];
 }
 
-/** Of members that have no named fields: a number, a map. */
+/** Issues of a union whose members have no named fields: a number, a map. */
 function ofKinds(spec: Spec, issue: Extract<Issue, { code: 'invalid_union' }>, path: Path): SpecIssue[] {
   const inside = issue.errors.find((branch) => branch.some((inner) => inner.path.length > 0));
   if (inside) return inside.flatMap((inner) => plainIssue(spec, inner, [...path, ...inner.path]));

@@ -42,7 +42,7 @@ export function holdOut(data: RunData, validation: RunSpec['validation']): HeldO
   return { ok: true, data: Object.assign({}, data, { trainExamples: all - heldOutExamples, heldOutExamples }) };
 }
 
-/** What a run cannot watch. @param known names of what it measures, the loss among them @param measurable examples of its validations */
+/** Metrics that a run cannot watch. @param known names of what it measures, the loss among them @param measurable examples of its validations */
 export function watchIssues(spec: Validating, known: readonly string[], measurable: number): SpecIssue[] {
   const issues: SpecIssue[] = [];
   for (const field of ['earlyStopping', 'reduceLROnPlateau'] as const) {

@@ -1,5 +1,5 @@
 /**
- * Programs that answer one question and end: what an engine's native code does to its process it does to theirs. The question is JSON on stdin,
+ * Processes that answer one question and end: a crash of an engine's native code ends only them. The question is JSON on stdin,
  * the answer the last line of stdout, the reason for none the last line of stderr.
  */
 import { execFile } from 'node:child_process';

@@ -1,4 +1,4 @@
-/** What a trial is asked and answers, and asking for one in a process of its own: whoever asks loads no engine. */
+/** Request and result of a trial, and running one in a process of its own, so that the caller loads no engine. */
 import { fieldLength, type BackendName, type RowFormat, type RunSpec } from '@paceline/spec';
 import type { Batch, EngineDevice } from '../engine.js';
 import { answerOf } from './one-shot-process.js';
@@ -11,9 +11,9 @@ export interface TrialRequest {
   readonly webgpuPackage?: string | undefined;
   /** Rows of the run's dataset, whose zeros some engines leave out; made-up ones, all dense, when there are none. */
   readonly rows?: TrialRows | undefined;
-  /** Whether its gradient is compared with wasm's before. */
+  /** Compare the gradient with that of wasm first. */
   readonly check?: boolean;
-  /** Measured for so long, at least three steps; the first one, which packs and compiles, is not counted. */
+  /** How long is measured, at least three steps; the first one, which packs and compiles, is not counted. */
   readonly measureMs: number;
 }
 

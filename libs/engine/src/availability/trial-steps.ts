@@ -11,7 +11,7 @@ import { EngineUnavailableError } from '../errors/engine-unavailable.js';
 import { trialExamples, type TrialRequest, type TrialResult, type TrialRows } from './trial-request.js';
 
 const MAX_STEPS = 1000;
-/** Of the largest value of a variable's gradient: engines round differently, GPUs also in fewer bits. */
+/** Largest difference, relative to the largest value of a variable's gradient: engines round differently, GPUs also in fewer bits. */
 const MOST_APART = 0.01;
 
 /** @throws EngineUnavailableError, ModelError */
@@ -35,7 +35,7 @@ export async function runTrial(request: TrialRequest): Promise<TrialResult> {
 }
 
 /**
- * Computes one gradient with the engine and with wasm: native code that computes something else says so nowhere.
+ * Computes one gradient with the engine and with wasm: nothing else shows that native code computes something wrong.
  * @throws EngineUnavailableError when they differ by more than rounding
  */
 export async function agreesWithWasm(request: Omit<TrialRequest, 'measureMs' | 'check'>): Promise<void> {

@@ -38,7 +38,7 @@ export interface StartedBackend extends Fusing {
   readonly name: SynchronousBackend;
   /** Engine, version, instruction set, threads, flags. At most 300 characters. */
   readonly fingerprint: string;
-  /** What it computes on, as far as the engine says; GPUs among them. */
+  /** The devices that it computes on, as far as the engine reports them; GPUs among them. */
   readonly devices: readonly EngineDevice[];
   readonly memory: TensorMemory;
   /** Makes this the backend of the thread's next operations. Synchronous: the backend has been started. */

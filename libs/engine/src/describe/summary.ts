@@ -1,4 +1,4 @@
-/** What a model is made of, layer by layer, as `model.summary()` of Keras says it; found by building it without weights. */
+/** The layers of a model as `model.summary()` of Keras lists them, found by building it without weights. */
 import '@tensorflow/tfjs-backend-cpu';
 import { matchesPatterns, type RowFormat, type RunSpec } from '@paceline/spec';
 import type * as tfl from '@tensorflow/tfjs-layers';
@@ -24,7 +24,7 @@ export interface ModelSummary {
   readonly layers: readonly LayerSummary[];
   /** Without the state of layers. */
   readonly parameters: number;
-  /** Of them, those that keep their values. */
+  /** The part of them that is frozen. */
   readonly frozen: number;
   /** What layers carry without gradients: moving averages. */
   readonly state: number;

@@ -1,4 +1,4 @@
-/** What a layer of a model is made of: the layers that it wraps, and the cells of recurrent ones. */
+/** The layers inside a layer: those that it wraps, and the cells of recurrent ones. */
 import type * as tfl from '@tensorflow/tfjs-layers';
 
 type Layer = tfl.layers.Layer;

@@ -21,7 +21,7 @@ export interface Scoring {
   readonly output: BoundOutput;
   readonly targets: Float32Array;
   readonly weights: Float32Array | undefined;
-  /** With which the output comes (output-masks.ts): of its rows, or of so many of them together; 0 where they do not count. */
+  /** The mask of the output (output-masks.ts): one number for each row, or for several rows together; 0 where they do not count. */
   readonly mask?: Float32Array | undefined;
 }
 

@@ -30,7 +30,7 @@ const MINUS: readonly Row[] = [
   { x: [-2.25, 0.5], t: [-1, 1] },
   { x: [-0.75, -1.5, 0.25], t: 1 },
 ];
-/** Of counts and of shares: nothing below 0. */
+/** Losses of counts and shares: no target or output is below 0. */
 const POSITIVE: readonly LossName[] = ['poisson', 'kullbackLeiblerDivergence'];
 const OF_PROBABILITIES = (x: readonly number[]): boolean => x.every((v) => v > 1e-6 && v < 1);
 

@@ -191,7 +191,7 @@ const categoricalHinge: RowLoss = (x, at, width, label, targets, targetsAt, grad
   return loss < 0 ? 0 : loss;
 };
 
-/** Of counts: x − t · log(x + epsilon). */
+/** The loss of counts: x − t · log(x + epsilon). */
 const poisson = meanOf((x, t, isSloped) => (isSloped ? 1 - t / (x + EPSILON) : x - t * Math.log(x + EPSILON)));
 
 /** −Σ t · x / (‖t‖ · ‖x‖). A length is at least epsilon, as in Keras; below it the output is divided by a constant. */
@@ -250,7 +250,7 @@ const ROW_LOSSES: Readonly<Record<Exclude<LossName, 'huber'>, Forms>> = {
 
 export const HUBER_DELTA = 1;
 
-/** Of each class so much of the target is taken, and spread evenly: over the classes, or over yes and no. */
+/** Takes the share `smoothing` from each target and spreads it evenly: over the classes, or over yes and no. */
 function smoothed(of: RowLoss, smoothing: number, isBinary: boolean): RowLoss {
   let row = new Float32Array(0);
   return (outputs, at, width, label, targets, targetsAt, gradient) => {

@@ -9,7 +9,7 @@ import { Graph, input, lastLayers, onlyInput, shown } from './topology-builder.j
 type ImageModel = 'lenet' | 'resnet' | 'mobilenet';
 type Trunk = (graph: Graph, image: string, side: number) => string;
 
-/** Of MNIST and up to it; larger images are not padded. */
+/** Images up to this side, that of MNIST, are padded; larger ones are not. */
 const PADDED_UP_TO = 28;
 const INITIAL = { kernel_initializer: 'glorot_uniform', bias_initializer: 'zeros' };
 const INITIAL_RELU = { kernel_initializer: 'he_normal' };

@@ -15,7 +15,7 @@ const GATES = { recurrent_activation: 'sigmoid', kernel_initializer: 'glorot_uni
 const WIDTH = 128;
 const HEADS = 4;
 const BLOCKS = 2;
-/** Of GPT-2. */
+/** The initial weights of GPT-2. */
 const NORMAL = { class_name: 'RandomNormal', config: { mean: 0, stddev: 0.02 } };
 
 export const isSequenceModel = (name: (typeof MODEL_ZOO)[number]): name is SequenceModel =>

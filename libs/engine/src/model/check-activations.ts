@@ -53,9 +53,9 @@ interface Recurrent {
   readonly backwardLayer?: Layer;
   /** A stack says the sizes of all its cells. */
   readonly cell?: { readonly stateSize: number | readonly number[] };
-  /** Of MultiHeadAttention: how much each step looks at each, for every head. */
+  /** MultiHeadAttention: the scores of every step with every step, for every head. */
   readonly scoreElements?: number;
-  /** Of ConvLSTM2D: the state as images, [batch, steps, …]. */
+  /** ConvLSTM2D: the state as images, [batch, steps, …]. */
   computeSingleOutputShape?(inputShape: Shape): Shape;
 }
 

@@ -11,7 +11,7 @@ type Layer = tfl.layers.Layer;
 const allowedLayers: ReadonlySet<string> = new Set(ALLOWED_LAYERS);
 const allowedCells: ReadonlySet<string> = new Set(ALLOWED_CELLS);
 
-/** Of one number or one for each dimension. tf.js looks at some of them only, and at lists more than at numbers. */
+/** Settings that are one number, or one for each dimension. tf.js checks only some of them, and lists more than numbers. */
 const POSITIVE_INTEGERS = ['strides', 'kernelSize', 'poolSize'];
 
 /**

@@ -1,4 +1,4 @@
-/** Where a layer may stand, found on the built model: what stands in front of it can make it one that does not train. */
+/** Checks on the built model that no layer stands behind another one with which it cannot train. */
 import type * as tfl from '@tensorflow/tfjs-layers';
 import type { BuiltModel } from './build-model.js';
 import { withInner } from '../layers/inner-layers.js';

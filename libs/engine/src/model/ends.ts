@@ -28,7 +28,7 @@ export type LossPart = Partial<Pick<RunSpec, 'lossOptions'>> &
   Partial<Pick<RunSpec, 'metricOptions'>>;
 
 export interface BoundInput extends ModelEnd {
-  /** Of the format. */
+  /** Number of the field in the row format. */
   readonly field: number;
   /** Floats of one example. */
   readonly length: number;
@@ -232,7 +232,7 @@ function activationOf(layer: PlannedLayer | undefined): string | undefined {
   return layer?.className === 'Softmax' ? 'softmax' : activationIn(layer?.config)?.toLowerCase();
 }
 
-/** Of a layer, or of that which it wraps. */
+/** The activation of a layer, or of the layer that it wraps. */
 function activationIn(config: Readonly<Record<string, unknown>> | undefined): string | undefined {
   const { activation, layer } = config ?? {};
   if (typeof activation === 'string') return activation;

@@ -1,16 +1,16 @@
-/** Keras says at the call of a MultiHeadAttention what stands in its config here: whether a step may look at later ones. */
+/** Keras sets at the call of a MultiHeadAttention what its config sets here: whether a step may look at later ones. */
 import type { LayerTopology } from '@paceline/spec';
 import { ModelError } from '../errors/model-error.js';
 
 type Arguments = Readonly<Record<string, unknown>>;
 
 const CAUSAL = 'use_causal_mask';
-/** Of what a call says beside its tensors: of no effect as it is here. */
+/** Arguments of a call, beside its tensors, whose values have no effect. */
 const NEUTRAL: Readonly<Record<string, readonly unknown[]>> = { training: [true, false, null], return_attention_scores: [false, null] };
 
 const isObject = (value: unknown): value is Arguments => value !== null && typeof value === 'object' && !Array.isArray(value);
 
-/** What a node of `inbound_nodes` says beside its tensors: in Keras 3 `kwargs`, before it the fourth of each edge. */
+/** The arguments of a node of `inbound_nodes` beside its tensors: `kwargs` in Keras 3, else the fourth element of each edge. */
 const argumentsOf = (node: unknown): readonly unknown[] =>
   isObject(node) ? [node['kwargs']] : Array.isArray(node) ? node.map((tensor) => (tensor as readonly unknown[] | null)?.[3]) : [];
 
@@ -23,7 +23,7 @@ export function namedTensors(className: string, given: unknown): unknown[] {
   return TENSORS.map((name) => given[name]).filter(isTensor);
 }
 
-/** Whether this argument of a call is understood here, or says nothing. */
+/** Whether this argument of a call is supported, or has no effect. */
 export function isAttentionArgument(className: string, name: string, value: unknown): boolean {
   if (className !== 'MultiHeadAttention') return false;
   if (TENSORS.includes(name) && isTensor(value)) return true;

@@ -11,7 +11,7 @@ interface Part {
   readonly config?: unknown;
 }
 
-/** What a layer may hold that is all of its weights. */
+/** Parts of a layer that hold all of its weights. */
 const WHOLE_PARTS = ['layer', 'cell'] as const;
 
 const configOf = (part: unknown): Record<string, unknown> | undefined => {

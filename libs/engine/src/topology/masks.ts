@@ -24,7 +24,7 @@ function argumentsOf(layer: LayerTopology): readonly unknown[] {
 
 /** The masks of one model of a topology, without those of the models among its layers. */
 export class TopologyMasks {
-  /** Of each mask that a layer of the model makes, the tensor that says it. */
+  /** The tensors in the topology that stand for masks which layers of the model make. */
   private readonly made = new Set<string>();
   private readonly operations: ReadonlySet<string>;
 

@@ -37,7 +37,7 @@ function chainOf({ layers }: ModelPlan, prefix: string, isFrozen: boolean): Plan
   return chain.flatMap((layer, i): PlannedLayer[] => {
     const before = i > 1 ? chain[i - 1] : undefined;
     if (i > 0 && layer.className === 'InputLayer') return [];
-    // What the input of a nested model says of its shape, the layer behind it says.
+    // The layer behind the input of a nested model takes over its shape.
     return [before?.className === 'InputLayer' ? Object.assign({}, layer, { config: withShape(layer, before) }) : layer];
   });
 }
@@ -129,7 +129,7 @@ class Flattening {
     const { inputs } = plan;
     if (given.length !== inputs.length)
       throw new ModelError(path, `the model has ${inputs.length} inputs, and is called on ${given.length} tensors`);
-    /** By layer, for each of its calls the tensors that come out. */
+    /** The output tensors of each call, by layer. */
     const results = new Map<string, (readonly Edge[])[]>();
     const byName = new Map(plan.layers.map((layer) => [layer.name, layer]));
     const first = firstNodes(plan);
@@ -184,7 +184,7 @@ class Flattening {
   }
 }
 
-/** That the first layer says, or the first layer of a model that stands first. */
+/** The shape given by the first layer, or by the first layer of a nested model in its place. */
 function shapeOfChain({ layers: [first], inputs }: ModelPlan): unknown {
   if (!first) return undefined;
   if (!isNested(first)) return first.config['batchInputShape'];

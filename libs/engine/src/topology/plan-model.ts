@@ -1,4 +1,4 @@
-/** What a spec says of its model, read and checked as far as that needs no tf.js. */
+/** Reads and checks the model of a spec as far as that needs no tf.js. */
 import { defaultModel, type RowFormat, type RunSpec } from '@paceline/spec';
 import type { LossPart } from '../model/ends.js';
 import { ModelError } from '../errors/model-error.js';

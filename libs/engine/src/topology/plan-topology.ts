@@ -134,7 +134,7 @@ function callsOf(
     masks.refuseAsInput(edges, `${path}.${index}`);
     const given = isObject(node) ? [node['kwargs']] : edges.map((tensor) => (tensor as readonly unknown[])[3]);
     for (const [name, value] of given.flatMap(argumentsIn)) {
-      // What Keras 3 writes there gives way to what fit says.
+      // Keras 3 writes a value there that fit() overrides.
       if (name === 'training' && dialect === 'keras3') continue;
       if (isAttentionArgument(className, name, value) || (!isModelClass(className) && masks.isMade(name, value))) continue;
       throw new ModelError(

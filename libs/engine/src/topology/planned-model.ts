@@ -14,11 +14,11 @@ export interface PlannedLayer {
   readonly path: string;
   /** It, or a model that it stands in, is not `trainable`. */
   readonly isFrozen?: boolean;
-  /** Keras says at its calls that a mask comes to it. */
+  /** Keras passes a mask at its calls. */
   readonly isMasked?: boolean;
 }
 
-/** What a nested model says of the shape of a tensor that it is called on. */
+/** The shape that a nested model wants of a tensor that it is called on. */
 export interface Joint {
   readonly edge: Edge;
   /** With the batch. */
@@ -37,7 +37,7 @@ export interface PlannedModel {
   readonly joints?: readonly Joint[];
 }
 
-/** A model as its topology says it: some of its layers may be models. */
+/** A model as it stands in its topology: some of its layers may be models. */
 export interface ModelPlan extends Omit<PlannedModel, 'layers' | 'endNames' | 'joints'> {
   readonly layers: readonly (PlannedLayer | NestedPlan)[];
 }

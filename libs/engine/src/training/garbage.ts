@@ -11,7 +11,7 @@ const STEPS_BETWEEN = 1000;
 export class Housekeeping {
   private steps = 0;
 
-  /** To be called once a step. */
+  /** Call once a step. */
   afterStep(): void {
     if (++this.steps % STEPS_BETWEEN === 0) collectGarbage();
   }

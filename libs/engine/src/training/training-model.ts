@@ -21,7 +21,7 @@ import { Randomness } from './randomness.js';
 import type { TensorMemory } from '../backends/tensor-memory.js';
 
 export class TrainingModel {
-  /** Of each sum what it belongs to: the loss, then the metrics. */
+  /** The name of each sum: the loss, then the metrics. */
   readonly metricNames: readonly string[];
   readonly randomness = new Randomness();
   /** Trainable weights first, then state. */

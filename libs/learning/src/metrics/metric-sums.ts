@@ -20,11 +20,11 @@ export interface MetricBlock {
   readonly predictions: Float32Array;
   /** What makes probabilities of the predictions; left out where they are such, or values. */
   readonly activation?: 'softmax' | 'sigmoid' | undefined;
-  /** Of the target; 0 for values. A target of two classes may stand at a single output. */
+  /** Number of classes of the target; 0 for values. A target of two classes may stand at a single output. */
   readonly classes: number;
   /** The class of each row; of a target of values `width` numbers a row. */
   readonly targets: Float32Array;
-  /** Of each row. What is 0 does not count, whatever stands there. 1 where it is left out. */
+  /** Weight of each row. A row with weight 0 does not count, whatever its values. 1 when left out. */
   readonly weights?: Float32Array | undefined;
   /** r2Score: columns of a row of the target, where an example of it is laid out otherwise than the output. */
   readonly columns?: number | undefined;
@@ -97,7 +97,7 @@ const addTopK = meanOf((block, row, { k = TOP_K }) => {
   return above < k && !Number.isNaN(own) ? 1 : 0;
 });
 
-/** Of each class, or of all elements of a target of values together. */
+/** Counts for each class, or for all elements of a target of values together. */
 const addCounters: AddRow = (block, row, weight, sums, at, { threshold = THRESHOLD }) => {
   const { classes, width } = block;
   if (classes > 0) {

@@ -23,7 +23,7 @@ export interface StoppingRule {
 
 export interface StoppingState {
   readonly best: number | null;
-  /** Of the best; 0 without one. */
+  /** Generation of the best; 0 without one. */
   readonly generation: number;
   /** Validations since that were not better. */
   readonly wait: number;

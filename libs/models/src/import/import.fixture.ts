@@ -5,7 +5,7 @@ import type { ImportedModel } from './read-model.js';
 
 /** By their paths. */
 export type Numbers = Readonly<Record<string, readonly [shape: number[], values: number[]]>>;
-/** Of groups. */
+/** Attributes of groups. */
 export type Attributes = Readonly<Record<string, Readonly<Record<string, string | readonly string[]>>>>;
 
 /** A number without a shape is a whole one. The library must be ready. */

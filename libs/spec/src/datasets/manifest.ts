@@ -17,7 +17,7 @@ import { z } from 'zod';
 
 export const DATASET_LIMITS = {
   columns: 100_000,
-  /** Of all category columns together. */
+  /** All category columns together. */
   vocabularyEntries: 1_000_000,
   vocabularyCharacters: 1000,
   shardsPerSplit: 100_000,
@@ -51,12 +51,12 @@ const innerShape = z
   )
   .max(5);
 
-/** Of the training split, over the values that are not missing. */
+/** Statistics of the training split, over the values that are not missing. */
 const numberStatistics = z.strictObject({
   count,
   missing: count,
   mean: z.number(),
-  /** Of the population: divided by the count. */
+  /** Population deviation: divided by the count. */
   deviation: z.number().min(0),
   minimum: z.number(),
   maximum: z.number(),
@@ -69,7 +69,7 @@ const heldOutSplit = z.strictObject({
   missing: count.optional(),
   minimum: z.number().optional(),
   maximum: z.number().optional(),
-  /** Of sequences, in elements. */
+  /** Lengths of sequences, in elements. */
   shortest: count.optional(),
 });
 /**

@@ -14,7 +14,7 @@ import { EngineUnavailableError } from '../../errors/engine-unavailable.js';
 /** The addon. What may be missing is there when this release of Paceline built it. */
 export interface TensorflowBinding {
   readonly TF_Version: string;
-  /** Of an operation's output: `id` names it until it is deleted. */
+  /** Runs an operation; the `id` of an output names it until it is deleted. */
   executeOp(name: string, attrs: readonly object[], inputs: readonly number[], outputs: number): readonly OperationOutput[];
   readonly TF_ATTR_TYPE: number;
   readonly TF_ATTR_INT: number;
@@ -56,7 +56,7 @@ export interface TensorflowBackend extends KernelBackend {
 }
 
 export interface LoadedPackage {
-  /** Of the package. */
+  /** Version of the package. */
   readonly version: string;
   readonly binding: TensorflowBinding;
 }

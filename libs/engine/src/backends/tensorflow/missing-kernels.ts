@@ -3,7 +3,7 @@ import * as tf from '@tensorflow/tfjs-core';
 import { nativeOf } from './operations.js';
 
 export const missingKernels: Readonly<Record<string, tf.KernelFunc>> = {
-  /** Of CategoryEncoding. */
+  /** Used by CategoryEncoding. */
   [tf.DenseBincount]: (call) => {
     const { x, weights } = call.inputs as { x: tf.TensorInfo; weights: tf.TensorInfo };
     const { size, binaryOutput = false } = call.attrs as unknown as tf.DenseBincountAttrs;

@@ -1,4 +1,4 @@
-/** What a GPU device tells only those who ask: the errors of what was queued, and that it is lost. */
+/** Errors that a GPU device reports only on request: those of queued work, and that the device is lost. */
 import { EngineMemoryError } from '../../errors/engine-memory-error.js';
 
 /** Waits for work on the device. @throws EngineMemoryError, or an Error with the device's words, also when the device is lost */

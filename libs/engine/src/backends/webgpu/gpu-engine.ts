@@ -86,7 +86,7 @@ export class GpuEngine {
     return { tensors: numTensors, buffers: tf.backend().numDataIds(), bytes: numBytes };
   }
 
-  /** Of the model; the device stays. */
+  /** Disposes of the model; the device stays. */
   dispose(): void {
     this.model.dispose();
   }

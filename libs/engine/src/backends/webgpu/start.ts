@@ -16,7 +16,7 @@ export interface StartedGpu extends Fusing {
   readonly fingerprint: string;
   readonly devices: readonly EngineDevice[];
   readonly memory: GpuMemory;
-  /** What the device refuses it tells nobody who does not ask, and results would be zeros. */
+  /** The device reports errors only on request; without asking, results would be zeros. */
   readonly checked: Checked;
   /** What was computed with is freed; nothing can be computed afterwards. */
   destroy(): void;

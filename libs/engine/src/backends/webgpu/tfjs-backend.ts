@@ -17,7 +17,7 @@ export interface WebgpuBackend {
 
 /** A compute shader, with the fields that tf.js fills in where it compiles it. */
 export interface WebgpuProgram {
-  /** Of the values: what a pipeline that was compiled before is found by, together with types and ranks of inputs and output. */
+  /** Finds a pipeline that was compiled before, together with types and ranks of inputs and output. */
   readonly shaderKey: string;
   readonly outputShape: number[];
   /** In the order of the inputs. In the shader each is an array of f32, or of i32 for int32 and bool. */

@@ -48,7 +48,7 @@ export interface TransferredError {
   readonly name: string;
   readonly message: string;
   readonly code: string | undefined;
-  /** Of a ModelError. */
+  /** The path of a ModelError. */
   readonly path: string | undefined;
   readonly stack: string | undefined;
 }

@@ -18,7 +18,7 @@ const OF_TFJS = [
   'swish',
 ] as const;
 
-/** Of Keras 3. */
+/** Activations of Keras 3 that tf.js lacks. */
 export const OWN_ACTIVATIONS = [
   'silu',
   'hardSilu',

@@ -17,7 +17,7 @@ type Named = Readonly<Record<string, tf.TensorInfo>>;
 
 const asAttrs = (attrs: object): tf.NamedAttrMap => ({ ...attrs });
 
-/** Of one tensor [batch, steps, heads · size]: where the rows of a head begin, and how far apart they are. */
+/** One tensor [batch, steps, heads · size]: where the rows of a head begin, and how far apart they are. */
 interface Heads {
   readonly address: number;
   readonly steps: number;

@@ -41,7 +41,7 @@ export class MultiHeadAttention extends tfl.layers.Layer {
   /** Kernels of an engine take their places. */
   attend: Attend = attendInOperations;
   project: Project = (x, kernel, bias) => (bias ? tf.add(tf.matMul(x, kernel), bias) : tf.matMul(x, kernel));
-  /** Of one example: what the gradient needs of each head. */
+  /** Elements for one example that the gradient needs of each head. */
   scoreElements = 0;
   private readonly sizes: AttentionSizes;
   private readonly dropout: number;
@@ -138,7 +138,7 @@ function causalMask(queries: number, keys: number): tf.Tensor2D {
   return tf.tensor2d(values, [queries, keys]);
 }
 
-/** Of operations whose gradients all engines have. */
+/** Attention made of operations whose gradients all engines have. */
 function attendInOperations({ query, key, value }: Projected, sizes: AttentionSizes, dropout = 0): tf.Tensor3D {
   const { heads, keyDim, valueDim, isCausal } = sizes;
   const [batch, steps] = query.shape;

@@ -15,7 +15,7 @@ const BLOCK_OF_PIXELS = 384;
 /** The same where they are listed: what they meet of the image stays in the first-level cache. */
 const BLOCK_OF_LISTED_PIXELS = 128;
 
-/** Of some images: their output's gradients [images, p, q, k]. */
+/** A few images and the gradients of their outputs, [images, p, q, k]. */
 export interface Band {
   readonly first: number;
   readonly images: number;
@@ -24,7 +24,7 @@ export interface Band {
 
 /** dy [n, p, q, k] of a convolution. */
 export interface OutputGradient {
-  /** Where everything of it lies that is not zero. */
+  /** Where its elements that are not zero lie. */
   readonly floats: Floats;
   /** In the order of the images; a band is valid until the next one is asked for. */
   bands(): Iterable<Band>;

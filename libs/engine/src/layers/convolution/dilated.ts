@@ -29,7 +29,7 @@ export function spread(filter: tf.Tensor, rates: readonly number[]): tf.Tensor {
   return tf.tidy(() => rates.reduce(spreadAlong, filter));
 }
 
-/** Of rank 4 at most, for the sake of the engines: what is in front and behind of the axis is taken together. */
+/** Dimensions before and behind the axis are merged: engines take tensors of rank 4 at most. */
 function spreadAlong(filter: tf.Tensor, rate: number, axis: number): tf.Tensor {
   const places = filter.shape[axis]!;
   if (rate === 1 || places === 1) return filter;

@@ -11,7 +11,7 @@ import { snakeCase, type Setting, type Settings } from './setting.js';
 
 type Fields = ReadonlyMap<string, ConfigField>;
 
-/** Of KerasHub, which registers its layers as a person's own. */
+/** A layer of KerasHub, which registers its layers as custom ones. */
 const HUB_LAYER = 'TokenAndPositionEmbedding';
 
 const own = (table: Settings, name: string): Setting | undefined => (Object.hasOwn(table, name) ? table[name] : undefined);
@@ -103,7 +103,7 @@ interface Fault {
   readonly message: string;
 }
 
-/** What no key says by itself. */
+/** Checks of several keys together. */
 function faultAmong({ layer: { class_name: className } }: FoundLayer, fields: Fields, hasMasks: boolean): Fault | undefined {
   const value = (name: string): unknown => fields.get(name)?.value;
   const isAboveOne = (name: string): boolean => [value(name) ?? 1].flat().some((one) => one !== 1);

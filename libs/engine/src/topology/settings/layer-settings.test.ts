@@ -46,7 +46,7 @@ const needed: Readonly<Record<string, Config>> = {
   MultiHeadAttention: { numHeads: 1, keyDim: 1 },
   TokenAndPositionEmbedding: { vocabularySize: 1, sequenceLength: 1, embeddingDim: 1 },
 };
-/** Of those that have them. */
+/** Settings for the layers that have them. */
 const OFTEN: Config = { units: 1, filters: 1, kernelSize: 1, rate: 0.5, recurrentInitializer: 'zeros' };
 
 /** As tf.js saves it: keys and what is undefined as null. */

@@ -51,7 +51,7 @@ const NOT_DILATED = only(
 );
 const NO_ADAPTERS = only([null], 'low-rank adapters are not trained here: leave it out, the whole layer is trained');
 
-/** Of all layers and cells. */
+/** Settings that all layers and cells have. */
 export const EVERY_LAYER: Settings = {
   name: TEXT,
   /** false freezes the layer (`frozen-layers.ts`). */
@@ -274,7 +274,7 @@ export const KERAS_3_SETTINGS: Readonly<Partial<Record<ClassName, Settings>>> = 
   },
 };
 
-/** Of the model itself. */
+/** Settings of the model itself. */
 export const MODEL_SETTINGS: Settings = {
   name: TEXT,
   trainable: only([true, null], 'freezes the whole model, and nothing is left to train: leave it out, and freeze layers'),
@@ -285,7 +285,7 @@ export const MODEL_SETTINGS: Settings = {
   buildInputShape: free('the first layer says it'),
 };
 
-/** Of a model among the layers. */
+/** Settings of a model among the layers. */
 export const NESTED_SETTINGS: Settings = {
   ...MODEL_SETTINGS,
   trainable: orNull(FLAG),

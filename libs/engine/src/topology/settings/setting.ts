@@ -1,7 +1,7 @@
 /** What a key of a layer's config may hold, as data: the words of the table in `layer-settings.ts`. */
 import { ACTIVATIONS } from '../../layers/activations/activation-names.js';
 
-/** Of a value whose enumerations are in camel case. */
+/** A check of a value whose enumerations are in camel case. */
 export interface Rule {
   /** Ends a sentence that begins with "must be". */
   readonly is: string;
@@ -39,7 +39,7 @@ export const free = (why: string): Setting => ({ free: why });
 
 export const FLAG = use('true or false', (value) => typeof value === 'boolean');
 export const COUNT = use('a positive integer', isCount);
-/** Of one number, or one for each dimension. */
+/** One number, or one for each dimension. */
 export const COUNTS = use(
   'a positive integer, or one for each dimension',
   (value) => isCount(value) || (listOf(isCount)(value) && (value as unknown[]).length > 0),
@@ -57,7 +57,7 @@ export const SHAPE = use(
 );
 export const FINITE = use('a finite number', isNumber);
 const isNumbers = (value: unknown): boolean => isNumber(value) || (Array.isArray(value) && value.length > 0 && value.every(isNumbers));
-/** Of a layer that is adapted to data before it is trained. */
+/** Statistics of a layer that is adapted to data before it is trained. */
 export const STATISTICS = use(
   'a number or lists of numbers (adapt the layer and save the model as .keras or .h5, or give both mean and variance)',
   isNumbers,
