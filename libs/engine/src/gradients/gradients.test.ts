@@ -1,7 +1,8 @@
 import { ALLOWED_LAYERS, layersOf, type ModelTopology, type RunSpecInput } from '@paceline/spec';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { describeModel } from '../describe/describe.js';
-import { input, MODELS, out10, REFUSED, WRONG_ON_CPU } from './models.fixture.js';
+import { input, out10 } from './build.fixture.js';
+import { MODELS, REFUSED, WRONG_ON_CPU } from './models.fixture.js';
 import { batchOf, IMAGES, largestDifference, type Loaded, loadedEngine, sequential, specOf } from '../run.fixture.js';
 
 it('covers every allowed layer', () => {

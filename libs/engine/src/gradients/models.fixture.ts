@@ -1,65 +1,26 @@
 /** Models that together have every layer a run may have: what each engine's gradients are compared by. */
-import type { RunSpecInput } from '@paceline/spec';
 import { ATTENTION_MODELS } from './attention.fixture.js';
-import { sequential } from '../run.fixture.js';
-
-type Layer = readonly [className: string, config?: Record<string, unknown>];
-export type Model = RunSpecInput['model'];
-
-export const input: Layer = ['InputLayer', { batch_input_shape: [null, 784] }];
-export const out10: Layer = ['Dense', { units: 10, kernel_initializer: 'glorot_uniform' }];
-const flatten: Layer = ['Flatten'];
-/** 9 × 9 of each image: small enough for quick slopes. */
-const image: readonly Layer[] = [
-  ['Reshape', { target_shape: [28, 28, 1] }],
-  ['AveragePooling2D', { pool_size: [3, 3] }],
-];
-const rows: readonly Layer[] = [
-  ['Reshape', { target_shape: [28, 28] }],
-  ['AveragePooling1D', { pool_size: 4 }],
-];
-const dense = (units: number, activation = 'linear'): Layer => ['Dense', { units, activation }];
-const conv = (config: Record<string, unknown> = {}): Layer => ['Conv2D', { filters: 3, kernel_size: 3, ...config }];
-/** 7 × 14 × 8 voxels of one channel; 4 × 14 × 14 pixels as a sequence of images, made smaller. */
-const volume: readonly Layer[] = [['Reshape', { target_shape: [7, 14, 8, 1] }]];
-const film: readonly Layer[] = [
-  ['Reshape', { target_shape: [4, 14, 14, 1] }],
-  ['AveragePooling3D', { pool_size: [1, 2, 2] }],
-];
-const conv3d = (config: Record<string, unknown> = {}): Layer => ['Conv3D', { filters: 2, kernel_size: 3, ...config }];
-const convLstm = (config: Record<string, unknown> = {}): Layer => ['ConvLSTM2D', { filters: 2, kernel_size: 3, ...config }];
-const cell = (class_name: string, config: Record<string, unknown> = {}) => ({ class_name, config: { units: 4, ...config } });
-const rnn = (inner: object, config: Record<string, unknown> = {}): Layer => ['RNN', { cell: inner, ...config }];
-const stack = (...cells: readonly object[]) => ({ class_name: 'StackedRNNCells', config: { cells } });
-const gru = (config: Record<string, unknown> = {}): Layer => ['GRU', { units: 6, reset_after: true, ...config }];
-const flat = (...layers: readonly Layer[]): Model => sequential(input, ...layers, flatten, out10);
-export const of = (...layers: readonly Layer[]): Model => sequential(input, ...layers, out10);
-/** As Keras 3 writes it. */
-function ofKeras3(...layers: readonly Layer[]): Model {
-  const { topology } = of(...layers) as { topology: object };
-  return { topology: { ...topology, keras_version: '3.15.1' } as never };
-}
-const onImage = (...layers: readonly Layer[]): Model => flat(...image, ...layers);
-const onRows = (...layers: readonly Layer[]): Model => flat(...rows, ...layers);
-const onVolume = (...layers: readonly Layer[]): Model => flat(...volume, ...layers);
-const onFilm = (...layers: readonly Layer[]): Model => flat(...film, ...layers);
-
-/** Two dense branches, merged. */
-function merged(className: string, config: Record<string, unknown> = {}): Model {
-  const node = (class_name: string, name: string, rest: Record<string, unknown>, ...from: readonly string[]) => ({
-    class_name,
-    config: { name, ...rest },
-    inbound_nodes: from.length === 0 ? [] : [from.map((source) => [source, 0, 0, {}])],
-  });
-  const layers = [
-    node('InputLayer', 'in', { batch_input_shape: [null, 784] }),
-    node('Dense', 'a', { units: 6 }, 'in'),
-    node('Dense', 'b', { units: 6, activation: 'tanh' }, 'in'),
-    node(className, 'merged', config, 'a', 'b'),
-    node('Dense', 'out', { units: 10 }, 'merged'),
-  ];
-  return { topology: { class_name: 'Model', config: { layers, input_layers: [['in', 0, 0]], output_layers: [['out', 0, 0]] } } };
-}
+import {
+  type Model,
+  image,
+  rows,
+  dense,
+  conv,
+  conv3d,
+  convLstm,
+  cell,
+  rnn,
+  stack,
+  gru,
+  flat,
+  of,
+  ofKeras3,
+  onImage,
+  onRows,
+  onVolume,
+  onFilm,
+  merged,
+} from './build.fixture.js';
 
 /** Every allowed layer at least once. */
 export const MODELS: readonly (readonly [string, Model])[] = [
