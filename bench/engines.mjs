@@ -24,7 +24,8 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { fusesMultiplyAdd } from '@paceline/kernels';
-import { prepareForTensorflow, tensorflowEngines, webgpuPackage } from '@paceline/runtime';
+import { webgpuPackage } from '@paceline/runtime';
+import { prepareForTensorflow, tensorflowEngines } from '@paceline/tensorflow-addon';
 import { median } from './median.mjs';
 
 const { values: flags } = parseArgs({
