@@ -22,8 +22,8 @@ const NEVER_MS = 1e9;
 function chunkGrid(totalBytes, chunkBytes) {
   return Array.from({ length: Math.ceil(totalBytes / chunkBytes) }, (_, index) => ({
     index,
-    byteOffset: index * chunkBytes,
-    byteLength: Math.min(chunkBytes, totalBytes - index * chunkBytes),
+    offset: (index * chunkBytes) / 4,
+    length: Math.min(chunkBytes, totalBytes - index * chunkBytes) / 4,
     server: 0,
   }));
 }
@@ -51,7 +51,7 @@ function unexpected(what) {
  * @param {(message: import('@paceline/protocol').Message) => void} tellCoordinator
  */
 function createShard({ workers, totalBytes, chunkBytes }, arena, tellCoordinator) {
-  const chunks = chunkGrid(totalBytes, chunkBytes).map(({ index, byteLength }) => ({ index, length: byteLength / 4, arena }));
+  const chunks = chunkGrid(totalBytes, chunkBytes).map(({ index, length }) => ({ index, length, arena }));
   const initial = chunks.map(({ length }) => acquireRegion(arena, length));
   for (const region of initial) arena.kernels.fill(region.pointer, region.length, 1);
   return new Shard({
@@ -202,7 +202,7 @@ export async function workRounds({ address, id, seat, workers, totalBytes, chunk
     },
   });
   connection.sendMessage({ ...hello(id), seat }, NUMBERS);
-  member.attach(0, connection);
+  member.link.attach(0, connection);
   await untilDue();
   return {
     round: () => {

@@ -130,7 +130,7 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
   /** Asks the coordinator to let this member go; after the deadline it goes anyway. */
   leave(reason: string, deadlineMs: number): void {
     if (this.isOver) return;
-    this.member.leave(reason);
+    this.member.link.leave(reason);
     const message = `left without a word after ${deadlineMs} ms: ${reason}`;
     this.timers.push(this.options.clock.after(deadlineMs, () => this.end({ kind: 'ended', outcome: 'finished', message })));
   }
@@ -147,7 +147,7 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
       failed: (code, message, round, replica) => {
         if (this.isOver) return;
         this.options.log.error({ run: this.job.runId, code, message, round }, 'the engine failed');
-        member.failed(code, message, round, replica);
+        member.link.failed(code, message, round, replica);
         this.end({ kind: 'given-up', code, message, serverIndex: null });
       },
     };
@@ -191,14 +191,9 @@ function createMember(options: SeatSessionOptions<SeatCompute>, onEnd: (outcome:
   });
 }
 
-/** Chunks of the flat vector as bytes, with the server that owns each. */
+/** Chunks of the flat vector, with the server that owns each. */
 function memberChunks(layout: Layout, servers: number): MemberChunk[] {
   const owners = new Map<number, number>();
   for (let server = 0; server < servers; server++) for (const chunk of shardChunks(layout, servers, server)) owners.set(chunk, server);
-  return layout.chunks.map(({ index, offset, length }) => ({
-    index,
-    byteOffset: offset * 4,
-    byteLength: length * 4,
-    server: owners.get(index)!,
-  }));
+  return layout.chunks.map(({ index, offset, length }) => ({ index, offset, length, server: owners.get(index)! }));
 }

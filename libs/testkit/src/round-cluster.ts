@@ -97,12 +97,7 @@ export class TestMember {
       servers: options.servers,
       totalRounds: options.rounds,
       now: () => cluster.now(),
-      chunks: layout.chunks.map(({ index, offset, length }) => ({
-        index,
-        byteOffset: offset * 4,
-        byteLength: length * 4,
-        server: owners.get(index)!,
-      })),
+      chunks: layout.chunks.map(({ index, offset, length }) => ({ index, offset, length, server: owners.get(index)! })),
       store: { bytes: (generation) => new Uint8Array(this.flat[generation & 1]!.buffer) },
       compute: {
         step: (round, replicas) => void setImmediate(() => this.step(round, replicas)),
@@ -134,7 +129,7 @@ export class TestMember {
   private hear(server: number, near: Connection, message: Message): void {
     if (this.frozen) return;
     this.heard.push(message);
-    if (message.type === 'welcome') this.machine.attach(server, near);
+    if (message.type === 'welcome') this.machine.link.attach(server, near);
     if (message.type !== 'refused') this.machine.message(server, message);
     else this.cluster.refusals.push(message.code);
   }

@@ -120,7 +120,7 @@ test('a decision that comes again changes nothing', async () => {
   const cluster = new RoundCluster({ ...base, twoPhase: { backupReplicas: 0 } });
   const worker = cluster.join();
   await cluster.round(2);
-  cluster.shards[0]!.onDecision({ round: 1, skip: false, examples: 37, scale: 1, variables: [] });
+  cluster.shards[0]!['present'].decide({ type: 'decision', round: 1, skip: false, examples: 37, scale: 1, variables: [] });
   await cluster.finished();
   expect(cluster.weightsOf(worker)).toEqual(expectedWeights(base));
 });

@@ -87,7 +87,7 @@ test('a second copy of a parameter chunk that breaks on its way does not touch t
     payloadCrc: 0,
     round: machine.round,
     chunk: 0,
-    length: machine['options'].chunks[0]!.byteLength,
+    length: machine['options'].chunks[0]!.length * 4,
   };
   await until('a complete generation', () => ((header.round = machine.round), machine['isComplete'](machine.round)));
   expect(machine.payloadFor(header).buffer).not.toBe(store.bytes(header.round).buffer);

@@ -29,12 +29,7 @@ export class StandbyWorker {
       servers: options.servers,
       totalRounds: options.rounds,
       now: () => performance.now(),
-      chunks: layout.chunks.map(({ index, offset, length }) => ({
-        index,
-        byteOffset: offset * 4,
-        byteLength: length * 4,
-        server: owners.get(index)!,
-      })),
+      chunks: layout.chunks.map(({ index, offset, length }) => ({ index, offset, length, server: owners.get(index)! })),
       store: { bytes: (generation) => new Uint8Array(this.flat[generation & 1]!.buffer) },
       compute: {
         step: (round, replicas) => void setImmediate(() => this.step(round, replicas)),

@@ -162,7 +162,7 @@ for (const id of ['p0', 'p1'])
       payloadCrc: 0,
       ...numbers,
       chunk: chunk.index,
-      length: chunk.byteLength,
+      length: chunk.length * 4,
     };
     expect(() => machine.payloadFor(header)).toThrow('STALE_TERM');
     await cluster.until('the former primary to stop', () => cluster.server(id).over !== undefined);
@@ -230,7 +230,7 @@ test('plan two-phase: a standby takes no gradient of a round before its DECISION
     const chunk = shard.chunkIndices()[0]!;
     const header = { ...({} as FrameHeader), type: FrameType.gradient, round, chunk, length: cluster.layout.chunks[chunk]!.length * 4 };
     try {
-      refusal = shard.regionForReplica(header) ? 'none' : 'dropped';
+      refusal = shard.wantsReplica(header) ? 'none' : 'dropped';
     } catch (error) {
       refusal = (error as Error).message;
     }

@@ -86,12 +86,7 @@ export class TestTokenMember {
       id,
       attempt: 1,
       servers: options.servers,
-      chunks: layout.chunks.map(({ index, offset, length }) => ({
-        index,
-        byteOffset: offset * 4,
-        byteLength: length * 4,
-        server: cluster.ownerOf(index),
-      })),
+      chunks: layout.chunks.map(({ index, offset, length }) => ({ index, offset, length, server: cluster.ownerOf(index) })),
       store: new Uint8Array(this.store.buffer),
       compute: {
         token: (token) => {
@@ -136,7 +131,7 @@ export class TestTokenMember {
   private hear(server: number, connection: Connection, message: Message): void {
     if (this.frozen) return;
     if (message.type === 'refused') return void this.cluster.refusals.push(message.code);
-    if (message.type === 'welcome') this.machine.attach(server, connection);
+    if (message.type === 'welcome') this.machine.link.attach(server, connection);
     if (message.type === 'tokens' && message.waitsFor !== null) this.waits.push(message.waitsFor);
     this.machine.message(server, message);
   }
@@ -335,7 +330,7 @@ export class TokenCluster {
     const flat = new Float32Array(TRAINABLE + STATE);
     this.shards.forEach((shard, server) => {
       shardChunks(this.layout, this.options.servers, server).forEach((chunk, place) =>
-        flat.set(shard['current'][place]!.floats, this.layout.chunks[chunk]!.offset),
+        flat.set(shard['parameters']['regions'][place]!.floats, this.layout.chunks[chunk]!.offset),
       );
     });
     return flat;

@@ -1,4 +1,5 @@
 /** A member's state table, and what it is given. The machine is in member.ts. */
+import type { MemberChunk } from '../transfer/chunks.js';
 import type { Outcome } from './coordinator-table.js';
 import type { StateRows } from './state-table.js';
 
@@ -66,17 +67,6 @@ export const MEMBER_ROWS = {
   end: { from: 'any', event: 'END or leave granted', does: 'let everything go', next: ['OVER'] },
 } as const satisfies StateRows<MemberState>;
 
-/** A gradient node in memory that the compute thread filled: sums of the replicas [lo, hi), flat layout. */
-export interface GradientNode {
-  readonly round: number;
-  readonly lo: number;
-  readonly hi: number;
-  /** The whole flat vector, trainable and state, as bytes over shared memory. */
-  readonly bytes: Uint8Array;
-  /** Gives the memory back to the compute thread. Called once, after COMMIT and when no socket reads it any more. */
-  release(): void;
-}
-
 /** What the member asks of the compute thread. Results come back through `contribution`, `node`, `evaluated`, `failed`. */
 export interface ComputePort {
   /** Compute replicas of a round from the generation of the same number; they are new (never asked before in this round). */
@@ -90,15 +80,6 @@ export interface ComputePort {
 export interface GenerationStore {
   /** Bytes of the flat vector of `generation` (its slot is generation mod 2). */
   bytes(generation: number): Uint8Array;
-}
-
-export interface MemberChunk {
-  readonly index: number;
-  /** Byte offset and length in the flat vector. */
-  readonly byteOffset: number;
-  readonly byteLength: number;
-  /** Server that owns it. */
-  readonly server: number;
 }
 
 export interface MemberOptions {

@@ -1,6 +1,6 @@
 /** The state tables as a page: docs/protocol-tables.md is this text, and a test compares the two. */
 import { TOKEN_COORDINATOR_ROWS } from '../tokens/token-coordinator-table.js';
-import { TOKEN_MEMBER_ROWS } from '../tokens/token-member.js';
+import { TOKEN_MEMBER_ROWS } from '../tokens/token-member-table.js';
 import { TOKEN_SHARD_ROWS } from '../tokens/token-shard-table.js';
 import { COORDINATOR_ROWS } from './coordinator-table.js';
 import { MEMBER_ROWS } from './member-table.js';

@@ -1,6 +1,6 @@
 /** A shard's state table, and what it is given. The machine is in shard.ts. */
-import type { Arena } from '@paceline/kernels';
 import type { Message } from '@paceline/protocol';
+import type { OwnedChunk } from '../transfer/chunks.js';
 import type { ChunkScalars, RoundDecision } from './agreement.js';
 import type { Region, regionSum } from './regions.js';
 import type { Slices } from './shard-work.js';
@@ -127,15 +127,6 @@ export interface ChunkReduction {
   dispose(): void;
 }
 
-export interface OwnedChunk {
-  /** Index in the layout's grid. */
-  readonly index: number;
-  /** Float32 elements. */
-  readonly length: number;
-  /** Parameters, slots and gradients of a chunk lie in one arena. */
-  readonly arena: Arena;
-}
-
 export interface ShardOptions {
   readonly index: number;
   readonly attempt: number;
@@ -176,18 +167,3 @@ export interface ShardOptions {
   /** A refused or dropped frame, for the counters. */
   onDropped?(reason: string): void;
 }
-
-/** What is held of a chunk in a round. */
-interface Held {
-  readonly chunk: OwnedChunk;
-  readonly current: Region;
-  /** With plan two-phase, when it is complete. */
-  readonly sum: Region | undefined;
-}
-
-/** The next generation of a chunk in a round that is left out. */
-export const leftOut = ({ leaveOut }: ShardOptions, round: number, { chunk, current }: Held): Region =>
-  leaveOut?.(chunk, round, current) ?? current.retain();
-
-export const scalarsOf = ({ twoPhase }: ShardOptions, round: number, { chunk, current, sum }: Held): ChunkScalars =>
-  Object.assign({ chunk: chunk.index }, twoPhase!.measure(chunk, sum!, current, round));

@@ -39,7 +39,7 @@ function holding() {
     attempt: 1,
     servers: 2,
     store: new Uint8Array(8),
-    chunks: [0, 1].map((index) => ({ index, byteOffset: index * 4, byteLength: 4, server: index })),
+    chunks: [0, 1].map((index) => ({ index, offset: index, length: 1, server: index })),
     compute: { token: (token) => void computes.push(token), evaluate: () => undefined },
     onEnd: () => undefined,
   });
@@ -52,7 +52,7 @@ function holding() {
         done();
       },
     } as unknown as Connection;
-    member.attach(server, connection);
+    member.link.attach(server, connection);
     member.message(server, welcome(server, 1));
   }
   member.message(0, { type: 'tokens', tokens: [{ round: 0, replica: 0 }], waitsFor: null });

@@ -1,9 +1,9 @@
 /** State table and options of the shard of modes async and ssp. The machine is in token-shard.ts. */
 import type { Message } from '@paceline/protocol';
 import type { Region } from '../rounds/regions.js';
-import type { OwnedChunk } from '../rounds/shard-table.js';
 import type { Slices } from '../rounds/shard-work.js';
 import type { StateRows } from '../rounds/state-table.js';
+import type { OwnedChunk } from '../transfer/chunks.js';
 import type { Token, TokenPlan } from './marks.js';
 
 export type TokenShardState = 'SERVING' | 'OVER';

@@ -1,5 +1,5 @@
 /** I10 while a run goes on, after every event: what a server keeps has stated bounds. */
-import type { Connection } from '@paceline/exchange';
+import type { ShardLink } from '@paceline/exchange';
 import type { Cluster } from './cluster.js';
 import type { Part } from './part.js';
 
@@ -11,8 +11,7 @@ const QUEUE_SLACK_BYTES = 1 << 20;
 const JOURNAL_SLACK_ENTRIES = 500;
 
 interface OpenShard {
-  readonly links: ReadonlySet<{ readonly id: string; readonly held: ReadonlyMap<string, unknown>; readonly connection: Connection }>;
-  readonly generationBytes: number;
+  readonly workers: { everyHeld(): readonly (readonly [ShardLink, ReadonlyMap<string, unknown>])[] };
 }
 
 export function checkBounds(part: Part, cluster: Cluster): void {
@@ -31,8 +30,8 @@ export function checkBounds(part: Part, cluster: Cluster): void {
     const bound = (base + links * (owned * 2 * replicas + 1 + owned * 2)) * BLOCK_BYTES;
     checks.expect(bytes <= bound, 'I10', () => `${part.name} holds ${bytes} bytes, its bound is ${bound}`);
   }
-  const { links, generationBytes } = shard as unknown as OpenShard;
-  for (const { id, held, connection } of links) {
+  const generationBytes = memory.chunks.reduce((sum, { length }) => sum + length * 4, 0);
+  for (const [{ id, connection }, held] of (shard as unknown as OpenShard).workers.everyHeld()) {
     // A tree over R replicas has less than 2·R nodes, and one frame is under way.
     const most = owned * 2 * replicas + 1;
     checks.expect(held.size <= most, 'I10', () => `${part.name} holds ${held.size} frames of ${id} ahead, its bound is ${most}`);

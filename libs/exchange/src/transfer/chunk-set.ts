@@ -1,0 +1,45 @@
+/** Which chunks of a vector are here, by their index. */
+export class ChunkSet {
+  private readonly isHere: Uint8Array;
+  private count = 0;
+
+  constructor(private readonly chunks: number) {
+    this.isHere = new Uint8Array(chunks);
+  }
+
+  get isComplete(): boolean {
+    return this.count === this.chunks;
+  }
+
+  has(chunk: number): boolean {
+    return this.isHere[chunk] === 1;
+  }
+
+  add(chunk: number): void {
+    if (!this.has(chunk)) this.count++;
+    this.isHere[chunk] = 1;
+  }
+
+  delete(chunk: number): void {
+    if (this.has(chunk)) this.count--;
+    this.isHere[chunk] = 0;
+  }
+
+  clear(): void {
+    this.isHere.fill(0);
+    this.count = 0;
+  }
+}
+
+/** One bit for each of `bits`, from the lowest of the first byte on; base64. WELCOME says so which chunks a server has applied. */
+export function bitmapOf(bits: readonly boolean[]): string {
+  const bytes = new Uint8Array(Math.ceil(bits.length / 8));
+  for (const [i, isSet] of bits.entries()) if (isSet) bytes[i >> 3]! |= 1 << (i & 7);
+  return Buffer.from(bytes).toString('base64');
+}
+
+/** The bits of `bitmapOf`; those beyond its end are not set. */
+export function bitsOf(bitmap: string): (i: number) => boolean {
+  const bytes = Buffer.from(bitmap, 'base64');
+  return (i) => ((bytes[i >> 3] ?? 0) & (1 << (i & 7))) !== 0;
+}
