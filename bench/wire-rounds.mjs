@@ -202,7 +202,7 @@ export async function workRounds({ address, id, seat, workers, totalBytes, chunk
     },
   });
   connection.sendMessage({ ...hello(id), seat }, NUMBERS);
-  member.link.attach(0, connection);
+  member.attach(0, connection);
   await untilDue();
   return {
     round: () => {

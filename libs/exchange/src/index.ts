@@ -13,7 +13,7 @@ export * from './rounds/shard.js';
 export * from './rounds/round-phases.js';
 export * from './transfer/chunk-frames.js';
 export * from './transfer/chunks.js';
-export { ShardLink } from './transfer/worker-links.js';
+export { ShardLink } from './transfer/shard-transfer.js';
 export * from './rounds/shard-work.js';
 export * from './rounds/replication.js';
 export * from './rounds/standby.js';

@@ -130,7 +130,7 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
   /** Asks the coordinator to let this member go; after the deadline it goes anyway. */
   leave(reason: string, deadlineMs: number): void {
     if (this.isOver) return;
-    this.member.link.leave(reason);
+    this.member.leave(reason);
     const message = `left without a word after ${deadlineMs} ms: ${reason}`;
     this.timers.push(this.options.clock.after(deadlineMs, () => this.end({ kind: 'ended', outcome: 'finished', message })));
   }
@@ -147,7 +147,7 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
       failed: (code, message, round, replica) => {
         if (this.isOver) return;
         this.options.log.error({ run: this.job.runId, code, message, round }, 'the engine failed');
-        member.link.failed(code, message, round, replica);
+        member.failed(code, message, round, replica);
         this.end({ kind: 'given-up', code, message, serverIndex: null });
       },
     };

@@ -189,7 +189,7 @@ test('a worker that asks to leave goes at the next commit and owes nothing', asy
   leaver.onNode = (round) => {
     if (round === 3 && !left) {
       left = true;
-      leaver.machine.link.leave('another run waits');
+      leaver.machine.leave('another run waits');
     }
     return true;
   };
@@ -204,7 +204,7 @@ test('the last worker leaves: the run waits for another and goes on', async () =
   const cluster = new RoundCluster(options);
   const first = cluster.join();
   await cluster.round(3);
-  first.machine.link.leave('another run waits');
+  first.machine.leave('another run waits');
   while (first.machine.table.state !== 'OVER') await new Promise((resolve) => setImmediate(resolve));
   expect(cluster.coordinator.waitingFor()).toBe('a worker to take a step task');
   const second = cluster.join('second', 0);

@@ -129,7 +129,7 @@ export class TestMember {
   private hear(server: number, near: Connection, message: Message): void {
     if (this.frozen) return;
     this.heard.push(message);
-    if (message.type === 'welcome') this.machine.link.attach(server, near);
+    if (message.type === 'welcome') this.machine.attach(server, near);
     if (message.type !== 'refused') this.machine.message(server, message);
     else this.cluster.refusals.push(message.code);
   }

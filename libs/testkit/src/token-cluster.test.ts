@@ -126,7 +126,7 @@ for (const mode of MODES) {
       const other = run.join();
       other.computeMs = 1;
       await run.until('round 2', () => run.coordinator.round >= 2);
-      leaver.machine.link.leave('the slice is over');
+      leaver.machine.leave('the slice is over');
       await run.finished();
       expectComplete(run);
       expect(leaver.ended).toBe('finished');

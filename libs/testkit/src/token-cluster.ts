@@ -131,7 +131,7 @@ export class TestTokenMember {
   private hear(server: number, connection: Connection, message: Message): void {
     if (this.frozen) return;
     if (message.type === 'refused') return void this.cluster.refusals.push(message.code);
-    if (message.type === 'welcome') this.machine.link.attach(server, connection);
+    if (message.type === 'welcome') this.machine.attach(server, connection);
     if (message.type === 'tokens' && message.waitsFor !== null) this.waits.push(message.waitsFor);
     this.machine.message(server, message);
   }

@@ -7,7 +7,6 @@
 import { ProtocolError, checkAttempt, type DataPlaneErrorCode, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
 import type { Clock } from '../clock.js';
 import type { Connection, FrameNumbers } from '../connection.js';
-import type { ParameterLink } from '../transfer/parameter-link.js';
 import { SilenceWatch } from './silence.js';
 
 const PAUSE_MS = 100;
@@ -20,10 +19,12 @@ export const GIVE_UP_MS = 3_000;
 
 /** What the links need of the machine on the worker's side. */
 export interface LinkedMember {
-  readonly link: Pick<ParameterLink, 'attach' | 'hears'>;
+  attach(server: number, connection: Connection): void;
   detach(server: number, connection: Connection): void;
   payloadFor(header: FrameHeader): Uint8Array;
   data(header: FrameHeader): void;
+  /** A message is about to come, in this term. @throws ProtocolError STALE_TERM when it is one of a former primary */
+  hears(server: number, term: number): void;
   message(server: number, message: Message): void;
   waitingFor(): string;
   /** Where the member stands: a coordinator that has just taken over learns from it which rounds are committed. */
@@ -135,11 +136,11 @@ export class ServerLinks<Server extends LinkedServer> {
           return;
         }
         checkAttempt(header, attempt);
-        member.link.hears(server.index, header.term);
+        member.hears(server.index, header.term);
         if (message.type === 'welcome') {
           welcomed = true;
           cancelUnanswered();
-          member.link.attach(server.index, connection);
+          member.attach(server.index, connection);
         }
         member.message(server.index, message);
       },

@@ -13,7 +13,7 @@ import type { Clock } from '../clock.js';
 import type { Connection, FrameNumbers, FrameReceiver } from '../connection.js';
 import { RoundReplication } from '../rounds/replication.js';
 import type { Region } from '../rounds/regions.js';
-import { ShardLink } from '../transfer/worker-links.js';
+import { ShardLink } from '../transfer/shard-transfer.js';
 import { Standby, type Follower } from '../rounds/standby.js';
 import { TokenReplication } from '../tokens/token-replication.js';
 import type { LinkedServer } from './server-links.js';

@@ -8,22 +8,21 @@
  * reconnects is sent again what its bitmap lacks. The machine owns no socket, no thread and no clock.
  */
 import { ProtocolError, type FrameHeader, type Members, type Message, type MessageOf } from '@paceline/protocol';
-import type { Connection, FrameNumbers } from '../connection.js';
-import { ChunkSet, bitsOf } from '../transfer/chunk-set.js';
+import { bitsOf } from '../transfer/bitmap.js';
 import type { GradientNode, MemberChunk } from '../transfer/chunks.js';
-import { HeldGradient, ParameterLink } from '../transfer/parameter-link.js';
+import { HeldGradient, WorkerTransfer } from '../transfer/worker-transfer.js';
 import type { Outcome } from './coordinator-table.js';
 import { MEMBER_ROWS, type MemberOptions, type MemberState } from './member-table.js';
 import { StateTable } from './state-table.js';
 
 interface Slot {
   generation: number;
-  readonly have: ChunkSet;
+  /** Chunks that have come, by their index. */
+  readonly have: Set<number>;
 }
 
-export class Member {
+export class Member extends WorkerTransfer<MemberOptions> {
   readonly table = new StateTable<MemberState, typeof MEMBER_ROWS>('member', MEMBER_ROWS, 'SYNCING');
-  readonly link: ParameterLink;
   private readonly slots: [Slot, Slot];
   private readonly ownedBy: MemberChunk[][];
   private nodes: HeldGradient[] = [];
@@ -36,48 +35,31 @@ export class Member {
   private measuring = 0;
   private pendingEvaluation: { generation: number; blocks: { from: number; to: number }[] } | undefined;
   private lastChunkMs: number;
-  replicas: readonly number[] = [];
-  /** Seats held in the run, for the fairness rule at the end of a slice. */
-  heldSeats = 0;
   round = 0;
-  view = 0;
-  term = 0;
   private roundKnown = false;
   /** The run has ended before its last round. */
   private isTrained = false;
 
-  constructor(private readonly options: MemberOptions) {
-    this.link = new ParameterLink(
-      options,
-      () => this.numbers(),
-      () => this.table.take('staleTerm'),
-    );
-    const empty = (): Slot => ({ generation: -1, have: new ChunkSet(options.chunks.length) });
+  constructor(options: MemberOptions) {
+    super(options);
+    const empty = (): Slot => ({ generation: -1, have: new Set() });
     this.slots = [empty(), empty()];
     this.ownedBy = Array.from({ length: options.servers }, (_, server) => options.chunks.filter((chunk) => chunk.server === server));
     this.lastChunkMs = options.now();
   }
 
-  numbers(): FrameNumbers {
-    return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
-  }
-
-  detach(server: number, connection: Connection): void {
-    this.link.detach(server, connection);
-  }
-
   /** Where a parameter chunk goes. @throws ProtocolError */
   payloadFor(header: FrameHeader): Uint8Array {
-    const chunk = this.link.check(header);
+    const chunk = this.chunkOf(header);
     const slot = this.table.state === 'OVER' ? undefined : this.slotFor(header.round);
     // A chunk that is here is in use: the compute thread reads it, and a second copy may yet fail its checksum.
     const isWanted = slot !== undefined && !slot.have.has(chunk.index);
-    return this.link.destination(chunk, isWanted ? this.options.store.bytes(header.round) : undefined);
+    return this.destination(chunk, isWanted ? this.options.store.bytes(header.round) : undefined);
   }
 
   /** A whole parameter chunk has come. */
   data(header: FrameHeader): void {
-    this.link.moved();
+    this.rest.moved();
     if (this.table.state === 'OVER') return;
     const slot = this.slots[header.round & 1]!;
     if (slot.generation !== header.round) return this.table.take('parametersStale');
@@ -142,7 +124,7 @@ export class Member {
   /** A compute thread that owes nothing rests, so that one that hangs between its last contribution and its node is found too. */
   heartbeat(computed: number): void {
     const covered = (replica: number): boolean => this.nodes.some(({ node: { lo, hi } }) => lo <= replica && replica < hi);
-    this.link.heartbeat(computed, this.measuring > 0 || ![...this.asked].every(covered));
+    this.beat(computed, this.measuring > 0 || ![...this.asked].every(covered));
   }
 
   /**
@@ -159,14 +141,14 @@ export class Member {
     const slot = this.slots[generation & 1]!;
     for (const chunk of this.options.chunks) {
       if (slot.generation === generation && slot.have.has(chunk.index)) continue;
-      this.link.send(chunk.server, { type: 'pull', generation, chunk: chunk.index });
+      this.send(chunk.server, { type: 'pull', generation, chunk: chunk.index });
     }
   }
 
   /** What the member waits for, for deadlines and logs. */
   waitingFor(): string {
-    const missing = this.link.missingServer();
-    if (missing !== undefined) return `the connection to parameter server ${missing}`;
+    const missing = this.missingConnection();
+    if (missing !== undefined) return missing;
     if (!this.isComplete(this.round)) return `parameters of generation ${this.round}`;
     if (this.asked.size > this.told.length) return `its own replicas of round ${this.round}`;
     return `COMMIT of round ${this.round}`;
@@ -183,11 +165,11 @@ export class Member {
 
   private tell(message: MessageOf<'contribution' | 'evaluated'>): void {
     this.told.push(message);
-    this.link.send(0, message);
+    this.send(0, message);
   }
 
   private onWelcome(server: number, message: MessageOf<'welcome'>): void {
-    if (this.link.welcomes(server, message.term)) this.takenOver(server);
+    if (this.terms.welcomes(server, message.term)) this.takenOver(server);
     this.table.take('welcome');
     if (server === 0) this.moveTo(message.round);
     if (message.round > this.round) return;
@@ -219,7 +201,7 @@ export class Member {
   }
 
   private tellAgain(): void {
-    for (const message of this.told) this.link.send(0, message);
+    for (const message of this.told) this.send(0, message);
   }
 
   private sendNodes(): void {
@@ -239,11 +221,8 @@ export class Member {
     this.start();
   }
 
-  private takeMembers(view: number, term: number, members: Members): void {
-    this.view = view;
-    this.term = Math.max(this.term, term);
-    this.heldSeats = members.length;
-    this.replicas = members.find((member) => member.id === this.options.id)?.replicas ?? [];
+  protected override takeMembers(view: number, term: number, members: Members): void {
+    super.takeMembers(view, term, members);
     this.options.onRound?.(this.round, this.replicas);
   }
 
@@ -293,7 +272,7 @@ export class Member {
 
   private isComplete(generation: number): boolean {
     const slot = this.slots[generation & 1]!;
-    return slot.generation === generation && slot.have.isComplete;
+    return slot.generation === generation && slot.have.size === this.options.chunks.length;
   }
 
   /** The slot that takes chunks of `generation`, or undefined when the generation is not wanted any more. */
@@ -308,10 +287,10 @@ export class Member {
   }
 
   /** Unless its generation k+1 is here: the server has applied it. */
-  private sendChunk(node: HeldGradient, chunk: MemberChunk): void {
+  protected override sendChunk(node: HeldGradient, chunk: MemberChunk): void {
     const { round } = node.node;
     const slot = this.slots[(round + 1) & 1]!;
-    if (slot.generation !== round + 1 || !slot.have.has(chunk.index)) this.link.sendChunk(node, chunk);
+    if (slot.generation !== round + 1 || !slot.have.has(chunk.index)) super.sendChunk(node, chunk);
   }
 
   private releaseNodes(): void {

@@ -343,7 +343,8 @@ export class RoundReplication extends Replication<RoundReplicationOptions> {
     this.pending.add(chunk);
     // What the update writes to is copied; the socket reads it later.
     const region = willChange ? copyOf(gradient) : gradient.retain();
-    sendRegion(connection, FrameType.gradient, this.options.numbers(), { round, lo: 0, hi: this.options.replicas }, chunk, region);
+    const vector = { type: FrameType.gradient, round, lo: 0, hi: this.options.replicas };
+    sendRegion(connection, this.options.numbers(), vector, chunk, region);
   }
 
   /** REDUCED(k) waits for the standby. */

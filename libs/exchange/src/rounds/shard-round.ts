@@ -4,7 +4,6 @@
  */
 import type { FrameHeader, MessageOf } from '@paceline/protocol';
 import type { OwnedChunk } from '../transfer/chunks.js';
-import type { WorkerLinks } from '../transfer/worker-links.js';
 import { copyOf, type RoundDecision } from './agreement.js';
 import { Generations } from './generations.js';
 import { acquireRegion, regionSum, type Region } from './regions.js';
@@ -36,7 +35,7 @@ export class ShardRound {
   constructor(
     private readonly options: ShardOptions,
     private readonly table: StateTable<ShardState, typeof SHARD_ROWS>,
-    private readonly workers: Pick<WorkerLinks<unknown>, 'publish'>,
+    private readonly shard: { publish(chunk: RoundChunk, region: Region): void },
   ) {
     this.plan = ROUND_PLANS[options.twoPhase ? 'two-phase' : 'streaming'];
     this.generations = new Generations(options.initial, options.firstRound ?? 0);
@@ -195,7 +194,7 @@ export class ShardRound {
 
   private publish(chunk: RoundChunk): void {
     const { generations } = this;
-    this.workers.publish({ round: this.number + 1, lo: 0, hi: 0 }, chunk, generations.next(chunk.place)!);
+    this.shard.publish(chunk, generations.next(chunk.place)!);
     if (this.decision) return; // all chunks together
     if (generations.isWhole) this.reportReduced('chunkComplete');
     else this.table.take('chunkComplete');

@@ -9,12 +9,12 @@
  *
  * The machine takes no clock and owns no socket: links are handed in, and the optimizer is the plugged-in `update`.
  */
-import { ProtocolError, type FrameHeader, type Members, type Message, type MessageOf } from '@paceline/protocol';
-import type { Connection, FrameNumbers } from '../connection.js';
-import { bitmapOf } from '../transfer/chunk-set.js';
+import { FrameType, ProtocolError, type FrameHeader, type Members, type Message, type MessageOf } from '@paceline/protocol';
+import type { Connection } from '../connection.js';
+import { bitmapOf } from '../transfer/bitmap.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
-import { ShardLink, WorkerLinks } from '../transfer/worker-links.js';
-import { bytesOf, type Region } from './regions.js';
+import { ShardLink, ShardTransfer } from '../transfer/shard-transfer.js';
+import type { Region } from './regions.js';
 import { NO_CHUNK } from './replication.js';
 import { ShardFollower } from './shard-follower.js';
 import { ShardRound, type RoundChunk } from './shard-round.js';
@@ -29,21 +29,17 @@ interface HeldFrame {
 /** Frames that are ahead of the shard, by round, chunk and node: what is sent again replaces what was sent. */
 type HeldFrames = Map<string, HeldFrame>;
 
-export class Shard {
+export class Shard extends ShardTransfer<HeldFrames, ShardOptions> {
   readonly table = new StateTable<ShardState, typeof SHARD_ROWS>('shard', SHARD_ROWS, 'GATHERING');
-  private readonly workers: WorkerLinks<HeldFrames>;
   private readonly present: ShardRound;
   /** As a standby. */
   private readonly follower: ShardFollower;
   /** What validations have decided, as of the last COMMIT that said so. */
   private course: string | undefined;
-  /** Leadership term granted by the arbiter. Not copied from coordinator messages: a deposed primary would then use its successor's term and be believed. */
-  term = 1;
 
-  constructor(private readonly options: ShardOptions) {
-    const generationBytes = options.chunks.reduce((sum, { length }) => sum + bytesOf(length), 0);
-    this.workers = new WorkerLinks({ ...options, generationBytes }, () => this.numbers());
-    this.present = new ShardRound(options, this.table, this.workers);
+  constructor(options: ShardOptions) {
+    super(options);
+    this.present = new ShardRound(options, this.table, this);
     this.follower = new ShardFollower(this.present, this.table, options.twoPhase !== undefined);
     this.present.layout();
   }
@@ -52,36 +48,26 @@ export class Shard {
     return this.present.number;
   }
 
-  get view(): number {
-    return this.workers.view;
-  }
-
-  numbers(): FrameNumbers {
-    return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
-  }
-
   // ---- from members ----
 
   /** Admits a connection whose HELLO the gate has accepted. */
   attach(id: string, connection: Connection, streams: boolean): ShardLink {
     this.table.take('join');
-    for (const old of this.workers.replacedBy(id, streams)) this.detach(old, true);
-    const link = new ShardLink(id, connection, streams);
     const { chunks, generations } = this.present;
     const applied = bitmapOf(chunks.map(({ place }) => generations.next(place) !== undefined));
-    this.workers.welcome(link, new Map(), { applied, phase: this.table.state });
+    const link = this.admit(new ShardLink(id, connection, streams), new Map(), { applied, phase: this.table.state });
     if (streams) for (const generation of [this.round, this.round + 1]) for (const chunk of chunks) this.send(link, generation, chunk);
-    this.workers.tellAttached(link);
+    this.tellLink(link, true);
     return link;
   }
 
   /** A connection is gone. Held frames go with it; what is in the trees stays (it is pure). */
-  detach(link: ShardLink, replaced = false): void {
-    const held = this.workers.detach(link);
+  detach(link: ShardLink, isReplaced = false): void {
+    const held = this.drop(link);
     if (!held) return;
     for (const { region } of held.values()) region.release();
-    if (replaced) link.connection.close();
-    else if (this.table.state !== 'OVER') this.workers.tellDetached(link);
+    if (isReplaced) link.connection.close();
+    else if (this.table.state !== 'OVER') this.tellLink(link, false);
   }
 
   /**
@@ -92,22 +78,22 @@ export class Shard {
     const { replicas, isValidNode } = this.options;
     const { round, nodeLo, nodeHi } = header;
     const chunk = this.present.chunkAt(header.chunk);
-    this.workers.check(link, header, chunk);
+    this.checkGradient(link, header, chunk);
     if (!isValidNode(nodeLo, nodeHi)) throw new ProtocolError('BAD_NODE', `[${nodeLo}, ${nodeHi})`);
     if (round > this.round + 1) throw new ProtocolError('BAD_ROUND', `round ${round}, this server gathers ${this.round}`);
-    const held = this.workers.heldFor(link);
+    const held = this.links.get(link);
     const isStale = round < this.round || (round === this.round && this.present.isDone(chunk)) || this.table.state === 'OVER';
-    if (isStale || !held) return link.gradients.receive(header, undefined);
+    if (isStale || !held) return link.receive(header, undefined);
     // A tree over R replicas has less than 2·R nodes.
     if (held.size > this.present.chunks.length * 2 * replicas)
       throw new ProtocolError('BAD_ROUND', 'more frames ahead of the view than one round has');
-    return link.gradients.receive(header, chunk);
+    return link.receive(header, chunk);
   }
 
   /** A whole gradient frame has come. */
   data(link: ShardLink, header: FrameHeader): void {
-    const region = link.gradients.received();
-    const held = this.workers.heldFor(link);
+    const region = link.received();
+    const held = this.links.get(link);
     if (!region || !held || this.table.state === 'OVER' || header.round < this.round) {
       region?.release();
       return this.dropped('stale');
@@ -129,7 +115,7 @@ export class Shard {
 
   /** Tells members and collectors that this process lives; call it every second. */
   heartbeat(): void {
-    this.workers.heartbeat(this.round);
+    this.beat(this.round);
   }
 
   // ---- from the coordinator ----
@@ -150,7 +136,7 @@ export class Shard {
   onView(view: number, members: Members): void {
     if (view <= this.view || this.table.state === 'OVER') return;
     this.table.take('view');
-    this.workers.takeView(view, members);
+    this.takeView(view, members);
     this.releaseHeld();
   }
 
@@ -160,7 +146,7 @@ export class Shard {
     this.present.commit();
     const { generations } = this.present;
     if (course !== undefined) this.options.onCourse?.((this.course = course));
-    if (members) this.workers.takeView(view, members);
+    if (members) this.takeView(view, members);
     if (cut) this.options.onCut?.(this.round, generations.retained());
     if (best) generations.keepAsBest();
     this.present.layout();
@@ -185,11 +171,6 @@ export class Shard {
     tell(this.standing(isHeldBack));
   }
 
-  /** The members as this shard knows them, for a coordinator that begins here. */
-  known(): { readonly view: number; readonly members: Members } {
-    return this.workers.known();
-  }
-
   /**
    * The coordinator lacks something that it was told: another one has taken over, or the round stands still.
    * @param isHeldBack what is reduced here is not so at the standby yet
@@ -206,16 +187,12 @@ export class Shard {
     if (this.table.state === 'OVER') return;
     this.table.take('end', 'OVER');
     this.present.end();
-    for (const link of this.workers.all()) this.detach(link);
+    for (const link of this.links.keys()) this.detach(link);
   }
 
   /** What comes next finds the decided round applied. */
   finishWork(): void {
     this.present.finishWork();
-  }
-
-  chunkIndices(): number[] {
-    return this.present.chunks.map(({ index }) => index);
   }
 
   missingReplicas(): number[] {
@@ -254,22 +231,28 @@ export class Shard {
 
   // ---- inside ----
 
+  /** A chunk of generation k+1 is made: to all members. */
+  publish(chunk: RoundChunk, region: Region): void {
+    const vector = { type: FrameType.parameters, round: this.round + 1, lo: 0, hi: 0 };
+    for (const link of this.links.keys()) if (link.streams) this.sendUnlessBehind(link, vector, chunk, region);
+  }
+
   /** A chunk of a generation, where it is there. */
   private send(link: ShardLink, generation: number, chunk: RoundChunk): void {
     const region = this.present.generations.find(generation, chunk.place);
-    if (region) this.workers.send(link, { round: generation, lo: 0, hi: 0 }, chunk, region.retain());
+    if (region) this.sendUnlessBehind(link, { type: FrameType.parameters, round: generation, lo: 0, hi: 0 }, chunk, region);
   }
 
   /** @param otherwise why a gradient of somebody who is no member is dropped: a late push of a worker that was declared lost, mostly; it sends again when a view has it back */
   private gather(link: ShardLink, header: FrameHeader, region: Region, otherwise: string): void {
     let why: string | undefined = otherwise;
-    if (this.workers.isMember(link.id)) why = this.present.reduce(header, region);
+    if (this.isMember(link.id)) why = this.present.reduce(header, region);
     else region.release();
     if (why) this.dropped(why);
   }
 
   private releaseHeld(): void {
-    for (const [link, held] of this.workers.everyHeld()) {
+    for (const [link, held] of [...this.links]) {
       for (const [key, { header, region }] of [...held]) {
         if (header.view > this.view || header.round > this.round) continue;
         held.delete(key);

@@ -13,9 +13,8 @@
  */
 import { FrameType, ProtocolError, checkAttempt, type FrameHeader, type Message } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
-import { checkChunk } from '../transfer/chunk-frames.js';
+import { RegionReceiver, checkChunk } from '../transfer/chunk-frames.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
-import { RegionReceiver } from '../transfer/worker-links.js';
 import { Asking, type AskingOptions } from './asking.js';
 import type { Region } from './regions.js';
 import { StateTable, type StateRows } from './state-table.js';
@@ -238,7 +237,7 @@ export class Standby {
   private letGo(): void {
     const { connection } = this;
     this.connection = undefined;
-    this.gradients.letGo();
+    this.gradients.received()?.release();
     connection?.close();
   }
 }

@@ -52,7 +52,7 @@ function holding() {
         done();
       },
     } as unknown as Connection;
-    member.link.attach(server, connection);
+    member.attach(server, connection);
     member.message(server, welcome(server, 1));
   }
   member.message(0, { type: 'tokens', tokens: [{ round: 0, replica: 0 }], waitsFor: null });

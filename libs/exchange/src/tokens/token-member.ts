@@ -9,12 +9,11 @@
  * socket, no thread and no clock.
  */
 import { ProtocolError, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
-import type { Connection, FrameNumbers } from '../connection.js';
+import type { Connection } from '../connection.js';
 import type { Outcome } from '../rounds/coordinator-table.js';
 import { StateTable } from '../rounds/state-table.js';
-import { ChunkSet } from '../transfer/chunk-set.js';
 import type { GradientNode } from '../transfer/chunks.js';
-import { HeldGradient, ParameterLink } from '../transfer/parameter-link.js';
+import { HeldGradient, WorkerTransfer } from '../transfer/worker-transfer.js';
 import type { Token } from './marks.js';
 import { TOKEN_MEMBER_ROWS, type TokenMemberOptions, type TokenMemberState } from './token-member-table.js';
 
@@ -35,58 +34,44 @@ interface Work {
   isObsolete: boolean;
 }
 
-export class TokenMember {
+export class TokenMember extends WorkerTransfer<TokenMemberOptions> {
   readonly table = new StateTable<TokenMemberState, typeof TOKEN_MEMBER_ROWS>('token-member', TOKEN_MEMBER_ROWS, 'WAITING');
-  readonly link: ParameterLink;
   private held: HeldToken[] = [];
   private work: Work | undefined;
   private measures: { generation: number; blocks: Blocks }[] = [];
   /** Blocks that the compute thread owes, and what was told of others: told again after WELCOME. */
   private measuring = 0;
   private told: MessageOf<'evaluated'>[] = [];
-  private readonly have: ChunkSet;
+  /** Chunks that have come of what is fetched, by their index. */
+  private readonly have = new Set<number>();
   private waitsFor: string | undefined;
-  replicas: readonly number[] = [];
-  /** Seats held in the run, for the fairness rule at the end of a slice. */
-  heldSeats = 0;
-  view = 0;
-  /** Of its coordinator. */
-  term = 0;
-
-  constructor(private readonly options: TokenMemberOptions) {
-    this.link = new ParameterLink(
-      options,
-      () => this.numbers(),
-      () => this.table.take('staleTerm'),
-    );
-    this.have = new ChunkSet(options.chunks.length);
-  }
 
   get round(): number {
     return this.work?.round ?? 0;
   }
 
-  detach(server: number, connection: Connection): void {
-    if (!this.link.detach(server, connection)) return;
-    if (server !== 0 || this.table.state === 'OVER') return;
+  override detach(server: number, connection: Connection): boolean {
+    if (!super.detach(server, connection)) return false;
+    if (server !== 0 || this.table.state === 'OVER') return true;
     this.table.take('detached');
     this.keep([]);
     this.measures = [];
+    return true;
   }
 
   /** Where a parameter chunk goes. @throws ProtocolError */
   payloadFor(header: FrameHeader): Uint8Array {
-    const chunk = this.link.check(header);
-    return this.link.destination(chunk, this.isWanted(header) ? this.options.store : undefined);
+    const chunk = this.chunkOf(header);
+    return this.destination(chunk, this.isWanted(header) ? this.options.store : undefined);
   }
 
   /** A whole parameter chunk has come. */
   data(header: FrameHeader): void {
-    this.link.moved();
+    this.rest.moved();
     if (!this.isWanted(header)) return this.table.take('parametersStale');
     this.table.take('parameters');
     this.have.add(header.chunk);
-    if (this.have.isComplete) this.complete();
+    if (this.have.size === this.options.chunks.length) this.complete();
   }
 
   message(server: number, message: Message): void {
@@ -96,10 +81,7 @@ export class TokenMember {
         return this.onWelcome(server, message.term);
       case 'view':
         this.table.take('view');
-        this.view = Math.max(this.view, message.view);
-        this.term = Math.max(this.term, message.term);
-        this.heldSeats = message.members.length;
-        this.replicas = message.members.find(({ id }) => id === this.options.id)?.replicas ?? [];
+        this.takeMembers(message.view, message.term, message.members);
         return;
       case 'tokens':
         this.table.take('tokens');
@@ -128,7 +110,7 @@ export class TokenMember {
     const held = this.find({ round, replica });
     if (!held || this.work?.isObsolete) return;
     held.contribution = { type: 'contribution', round, replica, examples, sums: [...sums] };
-    this.link.send(0, held.contribution);
+    this.send(0, held.contribution);
   }
 
   /** The gradient of a token: sums of the trainable section, changes of the state section. */
@@ -140,7 +122,7 @@ export class TokenMember {
       return this.idle('obsolete');
     }
     held.gradient = new HeldGradient(node);
-    for (const chunk of this.options.chunks) this.link.sendChunk(held.gradient, chunk);
+    for (const chunk of this.options.chunks) this.sendChunk(held.gradient, chunk);
     this.idle('computed');
   }
 
@@ -149,7 +131,7 @@ export class TokenMember {
     const held = this.find({ round, replica });
     if (!held || !this.work || this.work.isObsolete) return this.idle('obsolete');
     held.isNonFinite = true;
-    this.link.send(0, { type: 'token-non-finite', round, replica });
+    this.send(0, { type: 'token-non-finite', round, replica });
     this.idle('nonFinite');
   }
 
@@ -157,7 +139,7 @@ export class TokenMember {
     if (this.table.state === 'OVER') return;
     const message: MessageOf<'evaluated'> = { type: 'evaluated', generation, from, to, examples, sums: [...sums] };
     this.told.push(message);
-    this.link.send(0, message);
+    this.send(0, message);
     if (--this.measuring > 0) this.table.take('measured');
     else this.idle('measured');
   }
@@ -165,7 +147,7 @@ export class TokenMember {
   // ---- from the worker ----
 
   heartbeat(computed: number): void {
-    this.link.heartbeat(computed, this.table.state === 'COMPUTING');
+    this.beat(computed, this.table.state === 'COMPUTING');
   }
 
   /** Nothing here waits for a time: what a broken connection loses is asked for again at WELCOME. */
@@ -173,8 +155,8 @@ export class TokenMember {
 
   /** What the member waits for, for deadlines and logs. */
   waitingFor(): string {
-    const missing = this.link.missingServer();
-    if (missing !== undefined) return `the connection to parameter server ${missing}`;
+    const missing = this.missingConnection();
+    if (missing !== undefined) return missing;
     if (this.table.state === 'FETCHING') return `parameters for replica ${this.work!.replica} of round ${this.work!.round}`;
     if (this.table.state === 'COMPUTING') return `its own token of replica ${this.work!.replica} in round ${this.work!.round}`;
     return this.waitsFor ?? 'a token';
@@ -189,12 +171,8 @@ export class TokenMember {
 
   // ---- inside ----
 
-  numbers(): FrameNumbers {
-    return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
-  }
-
   private onWelcome(server: number, term: number): void {
-    if (this.link.welcomes(server, term)) this.takenOver();
+    if (this.terms.welcomes(server, term)) this.takenOver();
     this.table.take('welcome');
     this.sendAgain(server);
     this.start();
@@ -235,7 +213,7 @@ export class TokenMember {
   }
 
   private fetchFrom(server: number): void {
-    this.link.send(server, { type: 'fetch', round: this.work!.round, replica: this.work!.replica });
+    this.send(server, { type: 'fetch', round: this.work!.round, replica: this.work!.replica });
   }
 
   private isWanted({ round, nodeLo, nodeHi, chunk }: FrameHeader): boolean {
@@ -267,13 +245,13 @@ export class TokenMember {
   private sendAgain(server: number): void {
     if (server === 0) {
       for (const { contribution, isNonFinite, token } of this.held) {
-        if (contribution) this.link.send(0, contribution);
-        if (isNonFinite) this.link.send(0, { type: 'token-non-finite', ...token });
+        if (contribution) this.send(0, contribution);
+        if (isNonFinite) this.send(0, { type: 'token-non-finite', ...token });
       }
-      for (const message of this.told) this.link.send(0, message);
+      for (const message of this.told) this.send(0, message);
     }
     for (const { gradient } of this.held)
-      for (const chunk of this.options.chunks) if (gradient && chunk.server === server) this.link.sendChunk(gradient, chunk);
+      for (const chunk of this.options.chunks) if (gradient && chunk.server === server) this.sendChunk(gradient, chunk);
     if (this.table.state !== 'FETCHING') return;
     const owned = this.options.chunks.filter((chunk) => chunk.server === server);
     for (const { index } of owned) this.have.delete(index); // they are of one moment, or none of them count

@@ -33,8 +33,8 @@ export class TokenReplication extends Replication {
     const numbers = this.options.numbers();
     const { round, replica } = token;
     connection.sendMessage({ type: 'update', n: ++this.sent, round, replica, staleness, isDropped }, numbers);
-    const vector = { round, lo: replica, hi: replica + 1 };
-    for (const { index, gradient } of chunks) sendRegion(connection, FrameType.gradient, numbers, vector, index, gradient.retain());
+    const vector = { type: FrameType.gradient, round, lo: replica, hi: replica + 1 };
+    for (const { index, gradient } of chunks) sendRegion(connection, numbers, vector, index, gradient.retain());
   }
 
   /** Acts when the standby has everything that is applied now; at once where it has, or where there is none any more. */

@@ -13,13 +13,13 @@
  *
  * The step number of an update is the count of tokens done here plus one, so it follows from the marks alone.
  */
-import { ProtocolError, type FrameHeader, type Members, type Message } from '@paceline/protocol';
-import type { Connection, FrameNumbers } from '../connection.js';
+import { FrameType, ProtocolError, type FrameHeader, type Members, type Message } from '@paceline/protocol';
+import type { Connection } from '../connection.js';
 import { releaseRegions, type Region } from '../rounds/regions.js';
 import { ShardWork } from '../rounds/shard-work.js';
 import { StateTable } from '../rounds/state-table.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
-import { ShardLink, WorkerLinks } from '../transfer/worker-links.js';
+import { ShardLink, ShardTransfer } from '../transfer/shard-transfer.js';
 import { FetchedParameters, type Fetched } from './fetched-parameters.js';
 import { LiveParameters } from './live-parameters.js';
 import { TokenMarks, type Token } from './marks.js';
@@ -34,10 +34,9 @@ interface Update {
   readonly how: (place: number) => Pick<TokenUpdate, 'fetched' | 'isCompensated'>;
 }
 
-export class TokenShard {
+export class TokenShard extends ShardTransfer<PushedGradients, TokenShardOptions> {
   readonly table = new StateTable<TokenShardState, typeof TOKEN_SHARD_ROWS>('token-shard', TOKEN_SHARD_ROWS, 'SERVING');
   readonly marks: TokenMarks;
-  private readonly workers: WorkerLinks<PushedGradients>;
   private readonly parameters: LiveParameters;
   /** By the index of the chunk, its place among those of the shard. */
   private readonly places: ReadonlyMap<number, number>;
@@ -50,12 +49,10 @@ export class TokenShard {
   private readonly work: ShardWork;
   /** The token whose update is under way: some chunks have it, and its mark is not set. */
   updating: Token | undefined;
-  /** In which this server came to lead the shard; the coordinator's is its own (see Shard). */
-  term = 1;
 
-  constructor(private readonly options: TokenShardOptions) {
+  constructor(options: TokenShardOptions) {
+    super(options);
     this.marks = new TokenMarks(options.plan, options.firstRound);
-    this.workers = new WorkerLinks(options, () => this.numbers());
     this.parameters = new LiveParameters(options.chunks, options.initial);
     this.places = new Map(options.chunks.map(({ index }, place) => [index, place]));
     this.work = new ShardWork(options.slices);
@@ -82,41 +79,28 @@ export class TokenShard {
     return Math.floor(this.marks.count / this.options.plan.replicas);
   }
 
-  get view(): number {
-    return this.workers.view;
-  }
-
-  numbers(): FrameNumbers {
-    return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
-  }
-
   chunkAt(index: number): OwnedChunk | undefined {
     return this.options.chunks[this.places.get(index) ?? -1];
-  }
-
-  chunkIndices(): readonly number[] {
-    return this.options.chunks.map(({ index }) => index);
   }
 
   /** Admits a connection whose HELLO the gate has accepted. */
   attach(id: string, connection: Connection, streams: boolean): ShardLink {
     this.table.take('join');
-    for (const old of this.workers.replacedBy(id, streams)) this.detach(old, true);
     const link = new ShardLink(id, connection, streams);
-    this.workers.welcome(link, new PushedGradients(), { applied: '', phase: this.table.state });
-    this.workers.tellAttached(link);
+    this.admit(link, new PushedGradients(), { applied: '', phase: this.table.state });
+    this.tellLink(link, true);
     return link;
   }
 
   /** A connection is gone, and what it was sending; its worker sends it again, or somebody else computes it. */
-  detach(link: ShardLink, replaced = false): void {
+  detach(link: ShardLink, isReplaced = false): void {
     this.finishWork();
-    const pushed = this.workers.detach(link);
+    const pushed = this.drop(link);
     if (!pushed) return;
     pushed.letGo();
-    if (replaced) return link.connection.close();
-    if (!this.workers.isMember(link.id)) this.fetched.forget(link.id);
-    if (this.table.state !== 'OVER') this.workers.tellDetached(link);
+    if (isReplaced) return link.connection.close();
+    if (!this.isMember(link.id)) this.fetched.forget(link.id);
+    if (this.table.state !== 'OVER') this.tellLink(link, false);
   }
 
   /**
@@ -126,24 +110,24 @@ export class TokenShard {
   payloadFor(link: ShardLink, header: FrameHeader): Uint8Array {
     const { replicas, totalRounds } = this.options.plan;
     const chunk = this.chunkAt(header.chunk);
-    this.workers.check(link, header, chunk);
+    this.checkGradient(link, header, chunk);
     if (header.nodeHi !== header.nodeLo + 1 || header.nodeLo >= replicas)
       throw new ProtocolError('BAD_NODE', `[${header.nodeLo}, ${header.nodeHi}) is no token`);
     if (header.round >= totalRounds) throw new ProtocolError('BAD_ROUND', `round ${header.round}`);
     const token = tokenOf(header);
-    const pushed = this.workers.heldFor(link);
+    const pushed = this.links.get(link);
     if (!pushed || this.table.state === 'OVER' || this.marks.has(token) || !this.fetchOf(link.id, token))
-      return link.gradients.receive(header, undefined);
+      return link.receive(header, undefined);
     pushed.checkRoom(this.marks.numberOf(token));
-    return link.gradients.receive(header, chunk);
+    return link.receive(header, chunk);
   }
 
   /** A whole gradient frame has come. */
   data(link: ShardLink, header: FrameHeader): void {
     const { chunks } = this.options;
-    const region = link.gradients.received();
+    const region = link.received();
     const token = tokenOf(header);
-    const pushed = this.workers.heldFor(link);
+    const pushed = this.links.get(link);
     if (!region || !pushed || this.marks.has(token)) {
       region?.release();
       const isLast = header.chunk === chunks.at(-1)!.index;
@@ -163,7 +147,7 @@ export class TokenShard {
 
   /** @param term in which the coordinator has taken over that issued the token */
   onFetch(link: ShardLink, round: number, replica: number, term = Infinity): void {
-    const pushed = this.workers.heldFor(link);
+    const pushed = this.links.get(link);
     if (this.table.state === 'OVER' || !pushed) return;
     if (replica >= this.options.plan.replicas || round > this.options.plan.totalRounds)
       throw new ProtocolError('BAD_ROUND', `round ${round}, replica ${replica}`);
@@ -192,11 +176,12 @@ export class TokenShard {
     if (view <= this.view || this.table.state === 'OVER') return;
     this.finishWork();
     this.table.take('view');
-    this.workers.takeView(view, members);
+    this.takeView(view, members);
     const isSucceeded = since > this.since;
     this.since = Math.max(this.since, since);
-    for (const id of this.fetched.workers) if (!this.workers.isMember(id) && !this.workers.isConnected(id)) this.fetched.forget(id);
-    for (const [link, pushed] of this.workers.everyHeld()) {
+    const connected = new Set([...this.links.keys()].map(({ id }) => id));
+    for (const id of this.fetched.workers) if (!this.isMember(id) && !connected.has(id)) this.fetched.forget(id);
+    for (const [link, pushed] of [...this.links]) {
       for (const gradient of pushed.held.splice(0)) {
         this.whole(link, pushed, gradient);
         this.finishWork();
@@ -226,12 +211,13 @@ export class TokenShard {
     this.finishWork();
     this.table.take('pull');
     if (generation !== this.round) return;
-    this.workers.send(link, { round: generation, lo: 0, hi: 0 }, this.options.chunks[place]!, this.parameters.retain(place));
+    const vector = { type: FrameType.parameters, round: generation, lo: 0, hi: 0 };
+    this.sendTo(link, vector, this.options.chunks[place]!, this.parameters.retain(place));
   }
 
   /** Tells members and collectors that this process lives; call it every second. */
   heartbeat(): void {
-    this.workers.heartbeat(this.marks.count);
+    this.beat(this.marks.count);
   }
 
   end(): void {
@@ -239,7 +225,7 @@ export class TokenShard {
     this.table.take('end', 'OVER');
     this.work.cancel();
     this.updating = undefined;
-    for (const link of this.workers.all()) this.detach(link);
+    for (const link of this.links.keys()) this.detach(link);
     for (const id of this.fetched.workers) this.fetched.forget(id);
     this.follower.letGo();
     this.parameters.letGo();
@@ -263,11 +249,6 @@ export class TokenShard {
     const { round, view, term } = this;
     const standing: Message = { type: 'standing', round, view, term, isReduced: false, marks: this.marks.told(this.since) };
     this.whenReplicated(() => tell(standing));
-  }
-
-  /** The members as this shard knows them, for a coordinator that begins here. */
-  known(): { readonly view: number; readonly members: Members } {
-    return this.workers.known();
   }
 
   /** The coordinator lacks something that it was told: another one has taken over, or nothing moves. */
@@ -314,8 +295,8 @@ export class TokenShard {
     this.table.take('fetch');
     if (replica >= 0) this.noteFetch(link.id, { round, replica }, term);
     const regions = this.parameters.retained();
-    const vector = { round, lo: Math.max(replica, 0), hi: replica + 1 };
-    const send = (): void => regions.forEach((region, place) => this.workers.send(link, vector, this.options.chunks[place]!, region));
+    const vector = { type: FrameType.parameters, round, lo: Math.max(replica, 0), hi: replica + 1 };
+    const send = (): void => regions.forEach((region, place) => this.sendTo(link, vector, this.options.chunks[place]!, region));
     this.whenReplicated(send, () => releaseRegions(regions));
   }
 
@@ -341,7 +322,7 @@ export class TokenShard {
       pushed.held.push(gradient);
       return this.table.take('gradientHeld');
     }
-    if (!this.workers.isMember(link.id)) {
+    if (!this.isMember(link.id)) {
       // Late pushes of somebody who was declared lost, mostly: the token is issued again.
       releaseGradient(gradient);
       return this.dropped('not a member');
@@ -391,7 +372,7 @@ export class TokenShard {
     this.marks.add(token);
     const number = this.marks.numberOf(token);
     this.fetched.done(number);
-    for (const [, pushed] of this.workers.everyHeld()) pushed.forget(number);
+    for (const pushed of this.links.values()) pushed.forget(number);
   }
 
   private tellApplied({ round, replica }: Token, staleness: number): void {

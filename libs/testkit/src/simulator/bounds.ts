@@ -11,7 +11,7 @@ const QUEUE_SLACK_BYTES = 1 << 20;
 const JOURNAL_SLACK_ENTRIES = 500;
 
 interface OpenShard {
-  readonly workers: { everyHeld(): readonly (readonly [ShardLink, ReadonlyMap<string, unknown>])[] };
+  readonly links: ReadonlyMap<ShardLink, ReadonlyMap<string, unknown>>;
 }
 
 export function checkBounds(part: Part, cluster: Cluster): void {
@@ -31,7 +31,7 @@ export function checkBounds(part: Part, cluster: Cluster): void {
     checks.expect(bytes <= bound, 'I10', () => `${part.name} holds ${bytes} bytes, its bound is ${bound}`);
   }
   const generationBytes = memory.chunks.reduce((sum, { length }) => sum + length * 4, 0);
-  for (const [{ id, connection }, held] of (shard as unknown as OpenShard).workers.everyHeld()) {
+  for (const [{ id, connection }, held] of (shard as unknown as OpenShard).links) {
     // A tree over R replicas has less than 2·R nodes, and one frame is under way.
     const most = owned * 2 * replicas + 1;
     checks.expect(held.size <= most, 'I10', () => `${part.name} holds ${held.size} frames of ${id} ahead, its bound is ${most}`);

@@ -5,9 +5,7 @@ import type { PlantedBug } from './planted.js';
 
 /** Private parts of the machines that a mistake is put into. */
 interface OpenShard {
-  readonly workers: {
-    heldFor(link: ShardLink): { readonly arriving: ReadonlyMap<number, { readonly regions: ReadonlyMap<number, object> }> } | undefined;
-  };
+  readonly links: ReadonlyMap<ShardLink, { readonly arriving: ReadonlyMap<number, { readonly regions: ReadonlyMap<number, object> }> }>;
   finish(token: Token): void;
   tellApplied(token: Token, staleness: number): void;
   readonly options: { whenReplicated: (act: () => void) => void };
@@ -33,7 +31,7 @@ export const PLANTED_TOKENS: readonly PlantedBug[] = [
         shard.data = (link: ShardLink, header: FrameHeader) => {
           data(link, header);
           const token = { round: header.round, replica: header.nodeLo };
-          const gradient = machine.workers.heldFor(link)?.arriving.get(shard.marks.numberOf(token));
+          const gradient = machine.links.get(link)?.arriving.get(shard.marks.numberOf(token));
           if (gradient?.regions.size !== Math.floor(run.layout.chunks.length / run.shape.servers) - 1) return;
           machine.finish(token);
           machine.tellApplied(token, 0);
