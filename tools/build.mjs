@@ -156,4 +156,5 @@ function isAlive(pid) {
   }
 }
 
-if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) process.exitCode = build() ? 0 : 1;
+if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href)
+  process.exitCode = build({ checked: !process.argv.includes('--unchecked') }) ? 0 : 1;

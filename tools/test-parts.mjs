@@ -2,13 +2,15 @@
  * The parts of the suite and how their results are counted. tools/test.mjs runs them; a part is either a `check`
  * (a command that holds or does not, counted as one) or a set of vitest tests.
  */
+import { relative } from 'node:path';
 
 /**
  * @typedef {object} Part
  * @property {string} name what `npm test -- NAME` runs alone
  * @property {string} holds one line on what it checks
  * @property {string[]} [check] a command whose exit status is the result
- * @property {string[]} [tests] arguments for `vitest run`
+ * @property {string[]} [tests] arguments for `vitest run`, without the files
+ * @property {string[]} [files] which ones: folders or files; all of its configuration when left out
  * @property {boolean} [fillsTheMachine] it computes on all cores, so nothing runs beside it
  * @property {boolean} [needsBuild] it starts built processes
  * @property {boolean} [onlyByName] no part of a full run
@@ -17,8 +19,8 @@
  */
 
 const SECOND_MS = 1000;
-/** @param {string} folder */
-const inFolder = (folder) => ['--config', 'test/vitest.config.ts', folder.endsWith('.ts') ? folder : `${folder}/`];
+const UNIT = ['--config', 'vitest.config.ts'];
+const WHOLE_TREE = ['--config', 'test/vitest.config.ts'];
 /** For tests that mostly wait: files side by side, each with databases and processes of its own. */
 const filesAtATime = (/** @type {number} */ count) => ['--fileParallelism', `--maxWorkers=${count}`];
 /** Files whose tests leave nothing behind in their process take turns in it, and share what it has imported: for an api that is most of its start. */
@@ -53,57 +55,70 @@ export const PARTS = [
   {
     name: 'unit',
     holds: 'tests beside the code',
-    tests: ['--config', 'vitest.config.ts'],
+    tests: UNIT,
     fillsTheMachine: true,
     deadlineMs: 2160 * SECOND_MS,
   },
   {
     name: 'api',
     holds: 'GraphQL and REST on real PostgreSQL and Redis',
-    tests: [...inFolder('test/api'), ...filesAtATime(3), TOGETHER],
+    tests: [...WHOLE_TREE, ...filesAtATime(3), TOGETHER],
+    files: ['test/api/'],
     needsBuild: true,
     deadlineMs: 1800 * SECOND_MS,
   },
   {
     name: 'cluster',
     holds: 'real processes, with faults',
-    tests: [...inFolder('test/cluster'), ...filesAtATime(2), TOGETHER],
+    tests: [...WHOLE_TREE, ...filesAtATime(2), TOGETHER],
+    files: ['test/cluster/'],
     needsBuild: true,
     deadlineMs: 2700 * SECOND_MS,
   },
   {
     name: 'cli',
     holds: 'the command line as people use it',
-    tests: [...inFolder('test/cli'), ...filesAtATime(2), TOGETHER],
+    tests: [...WHOLE_TREE, ...filesAtATime(2), TOGETHER],
+    files: ['test/cli/'],
     needsBuild: true,
     deadlineMs: 1440 * SECOND_MS,
   },
   {
     name: 'web',
     holds: 'the dashboard in headless Chromium',
-    tests: [...inFolder('test/web'), TOGETHER],
+    tests: [...WHOLE_TREE, TOGETHER],
+    files: ['test/web/'],
     needsBuild: true,
     deadlineMs: 1440 * SECOND_MS,
   },
   {
     name: 'numerics',
     holds: 'equal bits, and agreement with the independent reference',
-    tests: inFolder('test/numerics'),
+    tests: WHOLE_TREE,
+    files: ['test/numerics/'],
     needsBuild: true,
     deadlineMs: 1260 * SECOND_MS,
   },
-  { name: 'tidy', holds: 'house rules, docs, deployment files', tests: [...inFolder('tools'), TOGETHER], deadlineMs: 900 * SECOND_MS },
+  {
+    name: 'tidy',
+    holds: 'house rules, docs, deployment files',
+    tests: [...WHOLE_TREE, TOGETHER],
+    files: ['tools/'],
+    deadlineMs: 900 * SECOND_MS,
+  },
   {
     name: 'bench',
     holds: 'every bench runs, in tiny sizes',
-    tests: inFolder('test/bench'),
+    tests: WHOLE_TREE,
+    files: ['test/bench/'],
     needsBuild: true,
     deadlineMs: 1260 * SECOND_MS,
   },
   {
     name: 'soak',
     holds: 'longer runs on real processes: fault rows, standbys, asynchronous modes, memory, leaks; only when it is named',
-    tests: inFolder('test/soak'),
+    tests: WHOLE_TREE,
+    files: ['test/soak/'],
     needsBuild: true,
     deadlineMs: 7200 * SECOND_MS,
     onlyByName: true,
@@ -111,7 +126,8 @@ export const PARTS = [
   {
     name: 'seeds',
     holds: 'the sweeps of the simulator, with many seeds; only when it is named',
-    tests: ['--config', 'vitest.config.ts', 'libs/testkit/src/simulator/'],
+    tests: UNIT,
+    files: ['libs/testkit/src/simulator/'],
     env: MANY,
     deadlineMs: 3600 * SECOND_MS,
     onlyByName: true,
@@ -120,7 +136,8 @@ export const PARTS = [
     name: 'cases',
     holds:
       'every operation of the API with many cases of odd input, every kind of layer on a software GPU, every tutorial; only when it is named',
-    tests: [...inFolder('test/api/no-untyped-fault.test.ts'), 'test/numerics/webgpu.test.ts', 'test/cli/tutorials.test.ts'],
+    tests: [...WHOLE_TREE, 'test/numerics/webgpu.test.ts', 'test/cli/tutorials.test.ts'],
+    files: ['test/api/no-untyped-fault.test.ts/'],
     needsBuild: true,
     env: MANY,
     deadlineMs: 3600 * SECOND_MS,
@@ -138,7 +155,7 @@ export const LANES = 2;
  * @typedef {{passed: number, failed: number, skipped: number, notes: string[]}} Count
  */
 
-/** @typedef {{ status: string, assertionResults: readonly unknown[], name: string }} FileReport */
+/** @typedef {{ status: string, assertionResults: readonly { status: string }[], name: string }} FileReport */
 /**
  * @typedef {{ numPassedTests: number, numFailedTests: number, numPendingTests: number, numTodoTests: number, testResults: readonly FileReport[] }} Report
  */
@@ -177,6 +194,33 @@ export function countTests(report, exitStatus) {
   return count;
 }
 
+/**
+ * What is run again, alone on the machine, after a part with failures: a deadline that passed beside other work does not pass twice, and what is
+ * broken fails twice.
+ * @param {Report | undefined} report of the run that failed
+ * @param {string} root
+ * @returns {string[] | undefined} the files with failures; undefined where none is to blame, which means all files of the part
+ */
+export function filesToRunAgain(report, root) {
+  const failed = report?.testResults.filter(({ status }) => status === 'failed').map(({ name }) => relative(root, name)) ?? [];
+  return failed.length > 0 ? failed : undefined;
+}
+
+/**
+ * The sum of a part in which some files were run again: their first results do not count.
+ * @param {Report | undefined} first
+ * @param {Count} second of the files that were run again
+ * @param {boolean} isWhole all files were
+ * @returns {Count}
+ */
+export function countAgain(first, second, isWhole) {
+  if (isWhole || !first) return second;
+  const kept = first.testResults.filter(({ status }) => status !== 'failed').flatMap(({ assertionResults }) => assertionResults);
+  /** @param {boolean} hasPassed */
+  const keptWhere = (hasPassed) => kept.filter(({ status }) => (status === 'passed') === hasPassed).length;
+  return { ...second, passed: second.passed + keptWhere(true), skipped: second.skipped + keptWhere(false) };
+}
+
 const SLOWEST = 10;
 
 /** The entries of a journal that are whole: vitest may have been ended in the middle of one. */
@@ -213,10 +257,10 @@ const plainLines = (text) => text.replace(/\u001b\[[0-9;]*m/g, '').split('\n');
 /**
  * What went wrong in a part, for the end of a log that somebody else reads: names and the first lines of each error. The
  * journal is whole up to the moment at which vitest crashed or was ended, and tells what it was doing then.
- * @param {{name: string, failed: number, journal?: string | undefined, output: string}} part journal: lines of tools/test-journal.mjs; output: its end
+ * @param {{name: string, failed: number, journal?: string | undefined, output: string, failedWord?: string}} part journal: lines of tools/test-journal.mjs; output: its end
  * @returns {string[]} lines; none for a part in which nothing failed and nothing had to be tried again
  */
-export function failureLines({ name, failed, journal, output }) {
+export function failureLines({ name, failed, journal, output, failedWord = 'FAILED' }) {
   const entries = entriesOf(journal);
   /** @type {string[]} */
   const lines = [];
@@ -226,13 +270,13 @@ export function failureLines({ name, failed, journal, output }) {
    */
   const tell = (what, text) => lines.push(`${name}: ${what}`, ...shortened(plainLines(text)).slice(0, ERROR_LINES));
   for (const entry of entries) {
-    if (entry.failed) tell(`FAILED ${entry.failed}`, entry.error);
+    if (entry.failed) tell(`${failedWord} ${entry.failed}`, entry.error);
     if (entry.again) tell(`passed at the second try: ${entry.again}`, entry.error);
   }
   const ended = new Set(entries.map((entry) => entry.ended));
-  for (const { begun } of entries) if (begun && !ended.has(begun)) tell(`FAILED ${begun}`, 'it had not ended when vitest did');
-  if (failed > 0 && !lines.some((line) => line.startsWith(`${name}: FAILED`)))
-    lines.push(`${name}: FAILED, and this is the end of what it wrote`, ...shortened(plainLines(output)).slice(-2 * ERROR_LINES));
+  for (const { begun } of entries) if (begun && !ended.has(begun)) tell(`${failedWord} ${begun}`, 'it had not ended when vitest did');
+  if (failed > 0 && !lines.some((line) => line.startsWith(`${name}: ${failedWord}`)))
+    lines.push(`${name}: ${failedWord}, and this is the end of what it wrote`, ...shortened(plainLines(output)).slice(-2 * ERROR_LINES));
   return lines;
 }
 

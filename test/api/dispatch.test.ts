@@ -1,5 +1,5 @@
 /** From a run to jobs and back: outbox, servers, seats, cancelling, and what happens when Redis forgets or a server dies. */
-import { priorityOf, stepTaskJobId, type RunPicture } from '@paceline/jobs';
+import { priorityOf, stepTaskJobId, type ObservedRun } from '@paceline/control-plane';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { jwtVerify } from 'jose';
 import { describe, expect, it } from 'vitest';
@@ -334,10 +334,10 @@ describe('seats', () => {
     await statusOf(id, 'SUCCEEDED');
     const [held] = stepTasks;
     const executor = plane.api.app.get(Executor);
-    const picture = { runId: id, attempt } as RunPicture;
+    const observed = { runId: id, attempt } as ObservedRun;
     const { seat, n, workerId, replicas } = held!;
-    await executor.carryOut(picture, { kind: 'hold-seat', seat, n, workerId: workerId!, replicas, isNew: false });
-    await executor.carryOut(picture, { kind: 'open-seat', seat: 3, heldSeats: 1 });
+    await executor.carryOut(observed, { kind: 'hold-seat', seat, n, workerId: workerId!, replicas, isNew: false });
+    await executor.carryOut(observed, { kind: 'open-seat', seat: 3, heldSeats: 1 });
     const states = (await runOf(id)).stepTasks.map(({ state }: { state: string }) => state);
     expect(new Set(states)).toEqual(new Set(['CLOSED']));
   });

@@ -1,6 +1,6 @@
 /**
  * Which run gets the next place on the servers, over real queues, and which may go on within the limits of its team.
- * The rules are held by fair-share.test.ts and team-limits.test.ts of libs/jobs.
+ * The rules are held by fair-share.test.ts and team-limits.test.ts of libs/control-plane.
  */
 import { describe, expect, it } from 'vitest';
 import { Queues } from '../../apps/api/src/dispatch/queues.js';

@@ -1,5 +1,5 @@
 /** What coordinators report is stored once, in order, and acknowledged only when it is stored; what subscribers see has no gap and no double. */
-import { acknowledgedOf, ackFieldName, controlKey, REPORT_STREAM, type JournalEntry } from '@paceline/jobs';
+import { acknowledgedOf, ackFieldName, controlKey, REPORT_STREAM, type JournalEntry } from '@paceline/control-plane';
 import { createClient, type Client } from 'graphql-ws';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';

@@ -1,5 +1,5 @@
 /** PostgreSQL and Redis go away in the middle of a run and come back: what is asked meanwhile is answered, and nothing is lost. */
-import { ackValue, controlKey } from '@paceline/jobs';
+import { ackValue, controlKey } from '@paceline/control-plane';
 import { createClient } from 'graphql-ws';
 import request from 'supertest';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

@@ -110,7 +110,7 @@ describe('an attempt that loses its server', () => {
     coordinator.fallSilent();
     await coordinator.acknowledged();
     // The api hears of everybody else.
-    vi.spyOn(plane.api.app.get(Fleet), 'hearingForMs').mockReturnValue(60_000);
+    vi.spyOn(plane.api.app.get(Fleet), 'reliableForMs').mockReturnValue(60_000);
     await plane.passTime(id, 15_000);
     await new Promise((resolve) => setTimeout(resolve, 1_000));
     expect(await runOf(id)).toMatchObject({ status: 'RUNNING', attempt: 1 });

@@ -12,7 +12,7 @@ import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { openApiDocument } from '../../apps/api/src/http/openapi.js';
 import { defineSpecInput } from '../../apps/api/src/runs/run-spec.input.js';
-import { isOver, mayMove, RUN_MOVES, type RunStatus } from '@paceline/jobs';
+import { isOver, mayMove, RUN_MOVES, type RunStatus } from '@paceline/control-plane';
 
 it('the reference pages are as the code prints them (node apps/api/dist/write-reference.js)', async () => {
   // In a process of its own: what other files of this one have registered would be in it, in another order.

@@ -1,5 +1,5 @@
 /** Pause, resume, cancel, scale, extend, begin with another run's checkpoint: in every status, twice, over GraphQL and REST. */
-import { controlKey } from '@paceline/jobs';
+import { controlKey } from '@paceline/control-plane';
 import { describe, expect, it } from 'vitest';
 import { checkpointWritten, onAFreshPlane, type Coordinator, type ScriptedFleet } from './scripted-fleet.js';
 import { CREATE_RUN, createRun, until, untilStatus, type ControlPlane } from './services.js';

@@ -9,7 +9,7 @@ import {
   ackValue,
   connectRedis,
   controlKey,
-  HandQueue,
+  ManualQueue,
   PLACEMENT_QUEUE,
   placementJobSchema,
   sendReport,
@@ -23,7 +23,7 @@ import {
   type PlacementJob,
   type Report,
   type StepTaskJob,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import type { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll } from 'vitest';
@@ -82,16 +82,16 @@ export interface Training {
 
 export class ScriptedFleet {
   readonly redis: Redis;
-  readonly placements: HandQueue<PlacementJob>;
-  readonly stepTasks: HandQueue<StepTaskJob>;
+  readonly placements: ManualQueue<PlacementJob>;
+  readonly stepTasks: ManualQueue<StepTaskJob>;
   private readonly timers: NodeJS.Timeout[] = [];
   /** Scripted servers are there as long as somebody listens at their port: all share this one. */
   private readonly door = createServer((socket) => socket.destroy());
 
   constructor(readonly redisUrl: string) {
     this.redis = connectRedis(redisUrl, 'scripted-fleet');
-    this.placements = new HandQueue(PLACEMENT_QUEUE, placementJobSchema, redisUrl, 'scripted-server');
-    this.stepTasks = new HandQueue(STEP_TASK_QUEUE, stepTaskJobSchema, redisUrl, 'scripted-worker');
+    this.placements = new ManualQueue(PLACEMENT_QUEUE, placementJobSchema, redisUrl, 'scripted-server');
+    this.stepTasks = new ManualQueue(STEP_TASK_QUEUE, stepTaskJobSchema, redisUrl, 'scripted-worker');
   }
 
   async ready(): Promise<this> {

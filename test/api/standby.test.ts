@@ -1,5 +1,5 @@
 /** Runs with a standby per shard, through scripted servers: both are placed, one of two that ask wins, and what the loser says is refused. */
-import { leadSchema, type LeadAnswer } from '@paceline/jobs';
+import { leadSchema, type LeadAnswer } from '@paceline/control-plane';
 import { describe, expect, it } from 'vitest';
 import { Coordinator, onAFreshPlane, type ScriptedFleet } from './scripted-fleet.js';
 import { createRun, until, type ControlPlane } from './services.js';

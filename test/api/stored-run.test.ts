@@ -7,7 +7,7 @@ import { createLogger, type RunningService } from '@paceline/runtime';
 import { rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { LeadAnswer, Report, RunPicture, StoredCoordinator } from '@paceline/jobs';
+import type { LeadAnswer, Report, ObservedRun, StoredCoordinator } from '@paceline/control-plane';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ClusterSpecs } from '../../apps/api/src/cluster-specs/cluster-specs.js';
 import { DataStore } from '../../apps/api/src/datasets/data-store.js';
@@ -20,7 +20,7 @@ import { DispatchSignal } from '../../apps/api/src/dispatch/dispatch-signal.js';
 import { Executor } from '../../apps/api/src/dispatch/executor.js';
 import type { Queues } from '../../apps/api/src/dispatch/queues.js';
 import { Fleet } from '../../apps/api/src/fleet/fleet.js';
-import { ServerSightings } from '../../apps/api/src/fleet/server-sightings.js';
+import { ServerHealthReader } from '../../apps/api/src/fleet/server-health.js';
 import { IdempotencyKeys } from '../../apps/api/src/idempotency/idempotency-keys.js';
 import { FleetReports } from '../../apps/api/src/reports/fleet-reports.js';
 import { InitialWeights } from '../../apps/api/src/models/initial-weights.js';
@@ -92,7 +92,7 @@ function wire(databaseUrl: string) {
     told,
     arbiter,
     executor: new Executor(database, queues, control, moves, attempts, arbiter, signals, log),
-    reports: new FleetReports(database, fleet, new ServerSightings(fleet), attempts, moves, signals, dispatch, log),
+    reports: new FleetReports(database, fleet, new ServerHealthReader(fleet), attempts, moves, signals, dispatch, log),
     journal: new JournalStore(database, moves, attempts, signals),
     requests: new RunRequests(database, keys, moves, attempts, signals, dispatch, settings),
     create: new CreateRun(database, keys, fleet, preparing, moves, dispatch, settings, initialWeights),
@@ -123,7 +123,7 @@ async function apiRun(given: ContractSpec, from?: ContractOrigin): Promise<Contr
       const named =
         'task' in action ? { ...action, task: { ...action.task, id: await taskId(id, decidedFor.attempt, action.task) } } : action;
       const { attempt, status } = decidedFor;
-      await api.executor.carryOut({ runId: id, attempt, status } as RunPicture, named);
+      await api.executor.carryOut({ runId: id, attempt, status } as ObservedRun, named);
     },
     take: (report) => api.reports.take(report),
     askLead: async (asked) => void (await api.arbiter.decide(asked)),

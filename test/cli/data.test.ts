@@ -107,10 +107,11 @@ describe('paceline data', () => {
        }`,
     );
     const args = ['import', '--module', module, '--name', 'long', '--label', 'y'];
+    const isLarge = (name: string): boolean => statSync(join(plane.folder, 'datasets', name)).size > 16 << 20;
     const shards = (): string[] =>
-      readdirSync(join(plane.folder, 'datasets'), { recursive: true, encoding: 'utf8' })
-        .filter((name) => name.endsWith('.safetensors') && statSync(join(plane.folder, 'datasets', name)).size > 16 << 20)
-        .sort();
+      readdirSync(join(plane.folder, 'datasets'), { recursive: true, encoding: 'utf8' }).filter(
+        (name) => name.endsWith('.safetensors') && isLarge(name),
+      );
     const killed = home.start(['data', ...args], env());
     await until('the first shard in the data store', () => shards().length === 1);
     killed.child.kill('SIGKILL');
@@ -122,7 +123,7 @@ describe('paceline data', () => {
     const { exit, stderr, stdout } = await run(...args);
     expect(exit, stderr).toBe(EXIT.ok);
     expect(stdout).toMatch(/^long@[0-9a-f]{12} {2}2,?100 rows/);
-    expect(stderr).toMatch(/1 there already/);
+    expect(stderr).toMatch(/1 shard of 3 already stored/);
     expect(statSync(join(plane.folder, 'datasets', kept!)).mtimeMs).toBe(before);
     expect((await run('verify', 'long')).stdout).toMatch(/whole: 3 shards/);
   });

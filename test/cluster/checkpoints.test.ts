@@ -44,20 +44,22 @@ const written = (run: RunView): Written[] =>
   run.entries.flatMap((e) => (e.kind === 'event' && e.type === 'checkpoint.written' ? [e.data as unknown as Written] : []));
 
 /**
- * A cut that is due waits for the one under way, so the disk has a say in which round it comes; never before it is due, and the last round
+ * A checkpoint that is due waits for the one under way, so the disk has a say in which round it comes; never before it is due, and the last round
  * always has one.
  */
-function expectCadence(cuts: readonly Written[], from: number): void {
-  const rounds = cuts.map(({ round }) => round);
+function expectCadence(checkpoints: readonly Written[], from: number): void {
+  const rounds = checkpoints.map(({ round }) => round);
   expect(rounds.at(-1), rounds.join()).toBe(ROUNDS);
   for (const [i, round] of rounds.slice(0, -1).entries())
-    expect(round - (rounds[i - 1] ?? from), `cuts of rounds ${rounds.join()}`).toBeGreaterThanOrEqual(EVERY);
+    expect(round - (rounds[i - 1] ?? from), `checkpoints of rounds ${rounds.join()}`).toBeGreaterThanOrEqual(EVERY);
 }
 
 /** The newest, and the one with the lowest loss. */
-function roundsToKeep(cuts: readonly Written[]): number[] {
-  const best = cuts.reduce((lowest, cut) => ((cut.loss ?? Infinity) <= (lowest.loss ?? Infinity) ? cut : lowest));
-  return [...new Set([...cuts.slice(-KEPT), best].map(({ round }) => round))].sort((a, b) => a - b);
+function roundsToKeep(checkpoints: readonly Written[]): number[] {
+  const best = checkpoints.reduce((lowest, checkpoint) =>
+    (checkpoint.loss ?? Infinity) <= (lowest.loss ?? Infinity) ? checkpoint : lowest,
+  );
+  return [...new Set([...checkpoints.slice(-KEPT), best].map(({ round }) => round))].sort((a, b) => a - b);
 }
 
 test('checkpoints come with the rounds, the newest and the best are kept, and any of them leads to the same weights', async () => {

@@ -1,7 +1,7 @@
 /** Processes that stop, go, hang or come twice: each wait ends, and says what it waited for. */
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { controlKey, PLACEMENT_QUEUE, placementJobId, type PlacementJob } from '@paceline/jobs';
+import { controlKey, PLACEMENT_QUEUE, placementJobId, type PlacementJob } from '@paceline/control-plane';
 import type { RunSpecInput } from '@paceline/spec';
 import { DataPlane, type RunView, type TestProcess } from '@paceline/testkit';
 import { Queue } from 'bullmq';

@@ -51,12 +51,12 @@ export const requests = (given: () => Stack): void => {
         20_000,
         async () => (await runOf(stack, id)).progress.workers === 1 || (await runOf(stack, id)).progress,
       );
-      // The one that comes back loads at its own speed.
-      slow!.end();
       const { stepTasks } = await runOf(stack, id);
       const seated = stack.workers.filter(({ ready }) =>
         stepTasks.some(({ state, worker }) => state === 'HELD' && worker?.id === ready.id),
       );
+      // The one that comes back loads at its own speed; the run must not end before.
+      slow!.end();
       slow = pace(() => seated.map(({ child }) => child.pid!), SHARE / 2);
       await stack.client.scaleRun(id, 2);
       await stack.until(

@@ -1,6 +1,6 @@
 /** The whole system, from createRun to trained weights: every process real, everything seen through the api. */
 import { PROTOCOL_VERSION } from '@paceline/protocol';
-import { PLACEMENT_QUEUE, REPORT_STREAM, type Report } from '@paceline/jobs';
+import { PLACEMENT_QUEUE, REPORT_STREAM, type Report } from '@paceline/control-plane';
 import { pace, Stack } from '@paceline/testkit';
 import { Redis } from 'ioredis';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -32,7 +32,6 @@ const expected = rowBuffers(format, plan.maxExamples);
 const rounds = [];
 for (const round of [1, 2]) {
   loader.prefetch(round, REPLICAS);
-  const before = REPLICAS.filter((replica) => loader.isReady(round, replica));
   compute(() => REPLICAS.every((replica) => loader.isReady(round, replica)), BUSY_MS);
   const after = REPLICAS.filter((replica) => loader.isReady(round, replica));
   let isSame = true;
@@ -46,7 +45,7 @@ for (const round of [1, 2]) {
     loader.release(round, replica);
     isSame &&= same && batch.count === 256;
   }
-  rounds.push({ before, after, isSame, isReleased: !REPLICAS.some((replica) => loader.isReady(round, replica)) });
+  rounds.push({ after, isSame, isReleased: !REPLICAS.some((replica) => loader.isReady(round, replica)) });
 }
 console.log(JSON.stringify(rounds));
 await loader.stop();

@@ -54,7 +54,7 @@ test.each([{ mode: 'async' }, { mode: 'async', stalenessScaledRate: true, delayC
     expectCompleteLedger(run);
     expect(result).toMatchObject({ rounds: ROUNDS, trainedExamples: ROUNDS * 256 });
     expect(result.values['accuracy']).toBeGreaterThan(0.88);
-    expect(eventsOf(run, 'token.reissued').length).toBeGreaterThan(0);
+    expect(eventsOf(run, 'work-item.reissued').length).toBeGreaterThan(0);
   },
   300_000,
 );

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { Checkpoints, openStore } from '@paceline/storage';
-import { checkpointFault, cutAt, FIXTURE_RUN_ID, writeCheckpoint } from '@paceline/testkit';
+import { checkpointFault, checkpointAt, FIXTURE_RUN_ID, writeCheckpoint } from '@paceline/testkit';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 
 const SCRIPT = path.join(import.meta.dirname, 'checkpoint-writer.mjs');
@@ -32,7 +32,7 @@ async function killedAt(folder: string, boundary: number): Promise<string> {
 
 test('a writer that is killed at any boundary leaves a whole checkpoint, and the next one cleans up after it', async () => {
   const seed = path.join(base, 'seed');
-  await writeCheckpoint(new Checkpoints(openStore(seed)), cutAt(1, 10));
+  await writeCheckpoint(new Checkpoints(openStore(seed)), checkpointAt(1, 10));
   const places = new Set<string>();
   let next = 0;
   let isDone = false;
@@ -60,7 +60,7 @@ async function expectWhole(folder: string, line: string): Promise<void> {
   expect(found.length, line).toBeGreaterThan(0);
   for (const id of found) expect(await checkpointFault(checkpoints, id), line).toBeUndefined();
   const [{ attempt, round }] = found as [(typeof found)[0]];
-  await writeCheckpoint(checkpoints, cutAt(2, 20), { lineage: [{ attempt, round }] });
+  await writeCheckpoint(checkpoints, checkpointAt(2, 20), { lineage: [{ attempt, round }] });
   await checkpoints.sweep(FIXTURE_RUN_ID, { keepLast: 1, keepBest: false });
   await checkpoints.store.removeUnfinished('', 0);
   const left = await readdir(folder, { recursive: true });

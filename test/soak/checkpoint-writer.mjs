@@ -4,7 +4,7 @@
  */
 import { Checkpoints, nodeDisk, openStore } from '@paceline/storage';
 // This one file alone: all of the testkit takes a second to load, and this script is started some fifty times.
-import { cutAt, FIXTURE_RUN_ID, writeCheckpoint } from '../../libs/testkit/dist/checkpoint-fixture.js';
+import { checkpointAt, FIXTURE_RUN_ID, writeCheckpoint } from '../../libs/testkit/dist/checkpoint-fixture.js';
 
 const [, , folder, pauseAt] = process.argv;
 let operations = 0;
@@ -29,6 +29,6 @@ const counting = (object, prefix) =>
   });
 
 const checkpoints = new Checkpoints(openStore(folder, counting(nodeDisk, '')));
-await writeCheckpoint(checkpoints, cutAt(1, 20));
+await writeCheckpoint(checkpoints, checkpointAt(1, 20));
 await checkpoints.sweep(FIXTURE_RUN_ID, { keepLast: 1, keepBest: false });
 process.stdout.write(`DONE after ${operations}\n`);

@@ -22,7 +22,7 @@ test('one worker of two leaks and begins anew', async () => {
   await expectRecycled(stack, id, leaky);
 });
 
-test('the only worker of an asynchronous run begins anew between two tokens', async () => {
+test('the only worker of an asynchronous run begins anew between two work items', async () => {
   await stack.haveWorkers(0);
   const leaky = await stack.addWorker(PLANTED);
   const { id } = await stack.client.createRun({

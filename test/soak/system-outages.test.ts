@@ -2,7 +2,7 @@
  * The round takes no database and no Redis call: while PostgreSQL, Redis or the api are away, rounds are committed, and afterwards
  * everything that happened meanwhile is known, once.
  */
-import { REPORT_STREAM } from '@paceline/jobs';
+import { REPORT_STREAM } from '@paceline/control-plane';
 import { pace, Stack, type Pace } from '@paceline/testkit';
 import { Redis } from 'ioredis';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -1,5 +1,5 @@
 /** A parameter server that claims a run and reports hostile texts about it, through the same stream as a real one. */
-import { connectRedis, sendReport, startHeartbeats, type Report } from '@paceline/jobs';
+import { connectRedis, sendReport, startHeartbeats, type Report } from '@paceline/control-plane';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { setTimeout as sleep } from 'node:timers/promises';
 

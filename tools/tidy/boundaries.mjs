@@ -59,13 +59,13 @@ export const BOUNDARIES = {
     mayNotUse: [...CONTROL_PLANE, ...QUEUES],
     reason: 'what a trained model is as files, and what it says of rows, is the same in the api, in the CLI and in a program of a person',
   },
-  jobs: {
+  'control-plane': {
     mayImport: ['spec', 'protocol'],
     mayNotUse: [...CONTROL_PLANE, ...ENGINES],
     reason: 'Redis carries small, schema-checked messages and no tensors; what computes or stores stays behind the processes',
   },
   hosting: {
-    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'storage', 'jobs'],
+    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'storage', 'control-plane'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES, '^node:'],
     reason:
       'what a server or a worker holds of a run takes clock, network, disk, engine and queue as arguments, so that the simulator runs it as it is',
@@ -93,7 +93,7 @@ export const BOUNDARIES = {
         'storage',
         'ingest',
         'models',
-        'jobs',
+        'control-plane',
         'hosting',
         'runtime',
         'client',
@@ -103,18 +103,18 @@ export const BOUNDARIES = {
     reason: 'it starts the real processes and looks at them from outside; it must not look into the database behind the api',
   },
   api: {
-    mayImport: ['spec', 'protocol', 'learning', 'engine', 'storage', 'models', 'jobs', 'runtime', 'data', 'ingest'],
+    mayImport: ['spec', 'protocol', 'learning', 'engine', 'storage', 'models', 'control-plane', 'runtime', 'data', 'ingest'],
     mayNotUse: [],
     reason:
       'the control plane never touches the data plane: no tensor in GraphQL, JSON, Redis or PostgreSQL; ingest is for its import process alone',
   },
   worker: {
-    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'engine', 'data', 'storage', 'jobs', 'hosting', 'runtime'],
+    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'engine', 'data', 'storage', 'control-plane', 'hosting', 'runtime'],
     mayNotUse: CONTROL_PLANE,
     reason: 'only apps/api opens PostgreSQL; a worker takes step tasks and talks to servers',
   },
   ps: {
-    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'storage', 'jobs', 'hosting', 'runtime'],
+    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'storage', 'control-plane', 'hosting', 'runtime'],
     mayNotUse: [...CONTROL_PLANE, ...ENGINES],
     reason: 'a server adds, updates and commits; it never runs a model and never opens PostgreSQL',
   },

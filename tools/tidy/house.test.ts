@@ -111,7 +111,7 @@ describe('explained', () => {
   const opensWithProse = (path: string): boolean => /^(#!.*\n)?\s*\/\*\*[\s\S]{80,}?\*\//.test(textOf(path).slice(0, 6000));
 
   it('protocols and state machines open with a header in prose', () => {
-    const protocol = productSources.filter((path) => /^(libs\/(protocol|exchange|jobs)|apps\/(ps|worker))\/src\//.test(path));
+    const protocol = productSources.filter((path) => /^(libs\/(protocol|exchange|control-plane)|apps\/(ps|worker))\/src\//.test(path));
     expect(protocol.filter((path) => !/(index|main)\.ts$/.test(path) && lineCount(textOf(path)) > 60 && !opensWithProse(path))).toEqual([]);
   });
 
@@ -129,16 +129,19 @@ describe('sizes only shrink', () => {
     .map((path) => ({ path, lines: lineCount(textOf(path)) }))
     .sort((a, b) => a.lines - b.lines);
   const functions = productSources.flatMap(functionsOf).sort((a, b) => b.lines - a.lines);
+  const circles = cyclesAmong(productSources, { withTypes: true });
   const measured: Record<string, number> = {
     fileLinesMedian: lengths[Math.floor(lengths.length / 2)]!.lines,
     fileLines95thPercentile: lengths[Math.ceil(lengths.length * 0.95) - 1]!.lines,
     fileLinesLongest: lengths.at(-1)!.lines,
     functionLinesLongest: functions[0]!.lines,
+    filesInCirclesOfTypes: circles.flat().length,
     lintDisabled: code.flatMap((path) => findings(path, new RegExp('eslint-' + 'disable|@ts-' + '(ignore|expect-error)'))).length,
   };
   const longest = [
     ...lengths.slice(-3).map(({ path, lines }) => `${path} (${lines})`),
     ...functions.slice(0, 3).map(({ place, name, lines }) => `${place} ${name} (${lines})`),
+    ...circles.map((circle) => `a circle of ${circle.join(' ')}`),
   ];
 
   if (process.env['TIGHTEN']) {

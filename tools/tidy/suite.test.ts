@@ -2,10 +2,14 @@
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { PARTS, countCheck, countTests, failureLines, slowestFiles, summary } from '../test-parts.mjs';
+import { PARTS, countAgain, countCheck, countTests, failureLines, filesToRunAgain, slowestFiles, summary } from '../test-parts.mjs';
 import { repositoryRoot } from './tree.js';
 
-const report = (passed: number, failed: number, files: { status: string; assertionResults: unknown[]; name: string }[] = []) => ({
+const report = (
+  passed: number,
+  failed: number,
+  files: { status: string; assertionResults: { status: string }[]; name: string }[] = [],
+) => ({
   numPassedTests: passed,
   numFailedTests: failed,
   numPendingTests: 0,
@@ -38,6 +42,28 @@ describe('a part counts', () => {
       { passed: 1, failed: 0 },
       { passed: 0, failed: 1 },
     ]);
+  });
+});
+
+describe('what failed is run again', () => {
+  const [passed, skipped] = [{ status: 'passed' }, { status: 'pending' }];
+  const files = [
+    { status: 'passed', assertionResults: [passed, passed, skipped], name: '/tree/test/a.test.ts' },
+    { status: 'failed', assertionResults: [passed, { status: 'failed' }], name: '/tree/test/b.test.ts' },
+  ];
+  const first = report(3, 1, files);
+  it('by the files with failures, and as a whole where none is to blame', () => {
+    expect(filesToRunAgain(first, '/tree')).toEqual(['test/b.test.ts']);
+    expect([filesToRunAgain(undefined, '/tree'), filesToRunAgain(report(3, 0, files.slice(0, 1)), '/tree')]).toEqual([
+      undefined,
+      undefined,
+    ]);
+  });
+  it('and its second results replace the first ones of these files only', () => {
+    const green = countTests(report(2, 0), 0);
+    expect(countAgain(first, green, false)).toMatchObject({ passed: 4, failed: 0, skipped: 1 });
+    expect(countAgain(first, countTests(report(1, 1), 1), false)).toMatchObject({ passed: 3, failed: 1, skipped: 1 });
+    expect(countAgain(first, green, true)).toMatchObject({ passed: 2, failed: 0 });
   });
 });
 
@@ -86,6 +112,6 @@ it('the last line is the sum', () => {
 
 it('every folder below test/ is a part', () => {
   const folders = readdirSync(join(repositoryRoot, 'test'), { withFileTypes: true }).filter((entry) => entry.isDirectory());
-  const parts = PARTS.flatMap((part) => part.tests ?? []).join(' ');
+  const parts = PARTS.flatMap((part) => part.files ?? []).join(' ');
   expect(folders.filter(({ name }) => !parts.includes(`test/${name}/`)).map(({ name }) => name)).toEqual([]);
 });

@@ -10,7 +10,7 @@ import { randomUUID } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
 import { NestFactory } from '@nestjs/core';
 import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fastify';
-import { connectRedis, withDeadline } from '@paceline/jobs';
+import { connectRedis, withDeadline } from '@paceline/control-plane';
 import { UserError, type Logger } from '@paceline/runtime';
 import pg from 'pg';
 import { AppModule } from './app.module.js';

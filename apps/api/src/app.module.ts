@@ -27,12 +27,12 @@ import { Reconciler } from './dispatch/reconciler.js';
 import { RedisConnections } from './dispatch/redis-connections.js';
 import { Shares } from './dispatch/shares.js';
 import { RedisWatch } from './dispatch/redis-watch.js';
-import { Tokens } from './dispatch/tokens.js';
+import { Tokens } from './dispatch/access-tokens.js';
 import { Settings } from './environment.js';
 import { FleetView } from './fleet/fleet-view.js';
 import { FleetResolver } from './fleet/fleet.resolver.js';
 import { Fleet } from './fleet/fleet.js';
-import { ServerSightings } from './fleet/server-sightings.js';
+import { ServerHealthReader } from './fleet/server-health.js';
 import { Documents } from './graphql/documents.js';
 import { graphqlOptions } from './graphql/graphql.options.js';
 import { NodeResolver } from './graphql/node.resolver.js';
@@ -99,7 +99,7 @@ const datasets = [
   RemoveDataset,
 ];
 const clusterSpecs = [ClusterSpecs, ClusterSpecsResolver];
-const fleet = [Fleet, FleetView, FleetResolver, ServerSightings];
+const fleet = [Fleet, FleetView, FleetResolver, ServerHealthReader];
 const runs = [
   Attempts,
   Courses,

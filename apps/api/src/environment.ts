@@ -1,5 +1,5 @@
 /** The environment of the api, parsed once at its start. Everything behind it gets `Settings` and never reads process.env. */
-import type { TeamLimits } from '@paceline/jobs';
+import type { TeamLimits } from '@paceline/control-plane';
 import { readEnvironment, VARIABLES } from '@paceline/runtime';
 
 export const ENVIRONMENT = {

@@ -10,7 +10,7 @@ import { NodeResolver } from './graphql/node.resolver.js';
 import { ModelAliasesResolver } from './models/model-aliases.resolver.js';
 import { RunPredictionsResolver } from './models/predictions.resolver.js';
 import { TargetScalesResolver } from './models/target-scales.js';
-import { RUN_MOVES, RUN_STATUS_MEANINGS, type RunStatus } from '@paceline/jobs';
+import { RUN_MOVES, RUN_STATUS_MEANINGS, type RunStatus } from '@paceline/control-plane';
 import { RunsResolver, RunSubscriptionsResolver, StepTaskResolver } from './runs/runs.resolver.js';
 import { TeamsResolver } from './teams/teams.resolver.js';
 
@@ -55,7 +55,7 @@ export function printRunStatusPage(): string {
   return `# Statuses of a run
 
 Every change is a compare-and-set on the status and the attempt, is kept with its reason and time (\`statusHistory\`), and is an
-event of the run (\`status.changed\`). A move that is not in this table is refused. Printed from \`libs/jobs/src/lifecycle/run-status.ts\`.
+event of the run (\`status.changed\`). A move that is not in this table is refused. Printed from \`libs/control-plane/src/lifecycle/run-status.ts\`.
 
 | Status | Meaning | May become |
 | --- | --- | --- |

@@ -6,14 +6,14 @@ import path from 'node:path';
 import { connect, listen, memoryPair, processClock, type SocketListener } from '@paceline/exchange';
 import { Gate, HostedRun, ParameterStore, PlacementLoop, type ServerContext } from '@paceline/hosting';
 import {
-  HandQueue,
+  ManualQueue,
   PLACEMENT_QUEUE,
   connectRedis,
   placementJobSchema,
   redisControlPlane,
   startHeartbeats,
   type FleetReporter,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import { Arena } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
@@ -23,7 +23,7 @@ import { dataAddress } from './data-address.js';
 import { tokenVerifier } from './token-verifier.js';
 
 const CONNECT_DEADLINE_MS = 5_000;
-/** Of the time to end: for the reports and the goodbye after the runs. */
+/** Part of the time to end, reserved for the last reports and the goodbye. */
 const GOODBYE_MS = 1_800;
 /** A member that joins is sent two generations of the shard at once. Queued bytes are references into the arenas, which are bounded. */
 const MAX_QUEUED_BYTES = 2 ** 31;
@@ -80,7 +80,7 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
     stopDeadlineMs: settings.PACELINE_STOP_MS - GOODBYE_MS,
     refusals: () => ({ frames: dropped(), connections: gate.refusedConnections }),
   };
-  const queue = new HandQueue(PLACEMENT_QUEUE, placementJobSchema, settings.REDIS_URL, serverId);
+  const queue = new ManualQueue(PLACEMENT_QUEUE, placementJobSchema, settings.REDIS_URL, serverId);
   const placements = new PlacementLoop<HostedRun>({
     queue,
     context,

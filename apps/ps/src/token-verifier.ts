@@ -1,6 +1,6 @@
 /** Data-plane tokens as the api signs them: HS256, issuer, audience, expiry. */
 import type { TokenVerifier } from '@paceline/hosting';
-import { TOKEN_AUDIENCE, TOKEN_ISSUER, tokenClaimsSchema } from '@paceline/jobs';
+import { TOKEN_AUDIENCE, TOKEN_ISSUER, tokenClaimsSchema } from '@paceline/control-plane';
 import { ProtocolError } from '@paceline/protocol';
 import { jwtVerify } from 'jose';
 

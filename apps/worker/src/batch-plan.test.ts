@@ -15,7 +15,7 @@ function planOf(input: RunSpecInput): BatchPlan {
 }
 
 /** The pictures of a round by the index of their example, whatever replicas there are. */
-async function picturesOf(input: RunSpecInput, round: number): Promise<Map<number, Float32Array>> {
+async function observedRunsOf(input: RunSpecInput, round: number): Promise<Map<number, Float32Array>> {
   const plan = planOf(input);
   const pictures = new Map<number, Float32Array>();
   for (let replica = 0; replica < plan.init.spec.replicas; replica++) {
@@ -27,12 +27,12 @@ async function picturesOf(input: RunSpecInput, round: number): Promise<Map<numbe
 }
 
 /** The picture of an example in the epoch that begins with a round. */
-async function pictureIn(input: RunSpecInput, firstRound: number, row: number): Promise<Float32Array> {
+async function observedIn(input: RunSpecInput, firstRound: number, row: number): Promise<Float32Array> {
   const plan = planOf(input);
   const replicas = Array.from({ length: plan.init.spec.replicas }, (_, replica) => replica);
   let round = firstRound;
   while (!replicas.some((replica) => plan.rows(round, replica).includes(row))) round++;
-  return (await picturesOf(input, round)).get(row)!;
+  return (await observedRunsOf(input, round)).get(row)!;
 }
 
 it('examples that are held out are never trained on, and those left are all, in their order where nothing is shuffled', () => {
@@ -63,7 +63,7 @@ describe('the augmentation of a batch', () => {
   const augmented: RunSpecInput = { ...plain, augmentation: { shiftPixels: 2, rotateDegrees: 10 } };
 
   it('changes the pictures and not which examples there are', async () => {
-    const [without, withIt] = [await picturesOf(plain, 3), await picturesOf(augmented, 3)];
+    const [without, withIt] = [await observedRunsOf(plain, 3), await observedRunsOf(augmented, 3)];
     expect([...withIt.keys()]).toEqual([...without.keys()]);
     const same = [...withIt].filter(
       ([row, picture]) => Buffer.compare(Buffer.from(picture.buffer), Buffer.from(without.get(row)!.buffer)) === 0,
@@ -72,19 +72,22 @@ describe('the augmentation of a batch', () => {
   });
 
   it('is a matter of seed, epoch and example: neither replicas nor the size of rounds change it, another epoch or seed does', async () => {
-    const pictures = await picturesOf(augmented, 0);
-    expect(await picturesOf({ ...augmented, replicas: 3 }, 0)).toEqual(pictures);
-    const larger = await picturesOf({ ...augmented, globalBatch: 1000 }, 0);
+    const pictures = await observedRunsOf(augmented, 0);
+    expect(await observedRunsOf({ ...augmented, replicas: 3 }, 0)).toEqual(pictures);
+    const larger = await observedRunsOf({ ...augmented, globalBatch: 1000 }, 0);
     expect(larger.size).toBe(1000);
     for (const [row, picture] of pictures) expect(larger.get(row)).toEqual(picture);
     const [row, picture] = [...pictures][0]!;
-    expect(await pictureIn(augmented, 0, row)).toEqual(picture);
-    expect(await pictureIn(augmented, 120, row)).not.toEqual(picture);
-    expect(await pictureIn({ ...augmented, seed: 6 }, 0, row)).not.toEqual(picture);
+    expect(await observedIn(augmented, 0, row)).toEqual(picture);
+    expect(await observedIn(augmented, 120, row)).not.toEqual(picture);
+    expect(await observedIn({ ...augmented, seed: 6 }, 0, row)).not.toEqual(picture);
   });
 
   it('has the same bits on every machine and in every release', async () => {
-    const pictures = await picturesOf({ ...augmented, augmentation: { shiftPixels: 2, rotateDegrees: 15, zoom: 0.1, mirror: true } }, 0);
+    const pictures = await observedRunsOf(
+      { ...augmented, augmentation: { shiftPixels: 2, rotateDegrees: 15, zoom: 0.1, mirror: true } },
+      0,
+    );
     const hash = createHash('sha256');
     for (const picture of pictures.values()) hash.update(new Uint8Array(picture.buffer));
     expect(hash.digest('hex')).toBe('6bdc6358bd672e7bdd330f8f1b7c0575150cd6b987df27fea662010eb2e4e5ed');

@@ -9,18 +9,18 @@
  */
 import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
-import type { Token } from '@paceline/exchange';
+import type { WorkItem } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
 import type { BackendName, ModelDescription, RunData, RunSpec } from '@paceline/spec';
 import type { Leak } from './leak-guard.js';
 
 export const CELL_PROGRESS = 0;
 export const CELL_COMMITTED = 1;
-/** 1 when nothing that is asked for is wanted any more. */
+/** 1 when all requests are obsolete. */
 export const CELL_STOPPING = 2;
 export const CELLS = 3;
 
-/** What the compute thread is to compute with. */
+/** The engine that the compute thread starts. */
 export interface EngineChoice {
   readonly backend: BackendName;
   /** Folder of a tfjs-node package, for the backend `tensorflow`. */
@@ -42,8 +42,8 @@ export interface ComputeInit {
 
 export type ToCompute =
   | { readonly kind: 'step'; readonly round: number; readonly replicas: readonly number[] }
-  /** Modes async and ssp: compute a token from the parameters that are there now; `next` is what follows, as far as is known. */
-  | { readonly kind: 'token'; readonly token: Token; readonly next: Token | undefined }
+  /** Modes async and ssp: compute a work item from the parameters that are there now; `next` is what follows, as far as is known. */
+  | { readonly kind: 'item'; readonly item: WorkItem; readonly next: WorkItem | undefined }
   | { readonly kind: 'evaluate'; readonly generation: number; readonly blocks: readonly { from: number; to: number }[] }
   | { readonly kind: 'free'; readonly pointer: number }
   | { readonly kind: 'stop' };

@@ -13,7 +13,7 @@ import { CELL_COMMITTED, CELL_PROGRESS, CELL_STOPPING, type ComputeInit, type Fr
 import { LeakGuard } from './leak-guard.js';
 import { RowsUnreadableError } from './loader-protocol.js';
 import { ReplicaSteps } from './replica-steps.js';
-import { TokenSteps } from './token-steps.js';
+import { AsyncSteps } from './async-steps.js';
 
 const port = parentPort!;
 const init = workerData as ComputeInit;
@@ -53,7 +53,7 @@ const steps = new ReplicaSteps(guard, loader, gradients, layout.totalLength, spe
   isObsolete: (round) => Atomics.load(cells, CELL_COMMITTED) > round || isStopping(),
 });
 
-const tokens = new TokenSteps(guard, loader, gradients, layout, generations[0]!, {
+const items = new AsyncSteps(guard, loader, gradients, layout, generations[0]!, {
   contribution: (round, replica, examples, sums) => send({ kind: 'contribution', round, replica, examples, sums }),
   node: (round, lo, hi, pointer) => send({ kind: 'node', round, lo, hi, pointer }),
   nonFinite: (round, replica) => send({ kind: 'non-finite', round, replica }),
@@ -107,9 +107,9 @@ function handle(message: ToCompute): void {
       steps.run(message.round, message.replicas);
       loader.prefetch(message.round + 1, message.replicas); // what had no free slot
       return guard.afterRound();
-    case 'token':
-      load(message.token.round);
-      tokens.run(message.token, message.next);
+    case 'item':
+      load(message.item.round);
+      items.run(message.item, message.next);
       return guard.afterRound();
     case 'evaluate':
       return evaluate(message.generation, message.blocks);
@@ -126,7 +126,7 @@ port.on('message', (message: ToCompute) => {
   } catch (error) {
     if (isStopping()) return;
     const { name, message: why } = error as Error;
-    const round = message.kind === 'step' ? message.round : message.kind === 'token' ? message.token.round : -1;
+    const round = message.kind === 'step' ? message.round : message.kind === 'item' ? message.item.round : -1;
     send({
       kind: 'failed',
       code: (error instanceof RowsUnreadableError ? error.code : name).slice(0, 100),

@@ -2,7 +2,7 @@
 import { hostname } from 'node:os';
 import { connect, processClock } from '@paceline/exchange';
 import { SeatSession, parameterBytes } from '@paceline/hosting';
-import type { StepTaskJob } from '@paceline/jobs';
+import type { StepTaskJob } from '@paceline/control-plane';
 import { createLayout } from '@paceline/learning';
 import { Compute } from './compute.js';
 import type { MeasuredChoice } from './engine-choice.js';
@@ -11,7 +11,7 @@ import { leakLeaveDeadlineMs } from './recycling.js';
 import type { SeatLoopOptions } from './seat-loop.js';
 
 const CONNECT_DEADLINE_MS = 2_000;
-/** A finished node is queued whole; the bytes are references into the gradient arena, which is bounded. */
+/** A finished node is queued as a whole. Queued bytes are references into the gradient arena, which is bounded. */
 const MAX_QUEUED_BYTES = 2 ** 31;
 
 export type RunSession = SeatSession<Compute>;

@@ -1,18 +1,10 @@
-/** The SeatLoop of libs/jobs with a queue of BullMQ, and sessions with a compute thread. */
+/** The SeatLoop of libs/control-plane with a queue of BullMQ, and sessions with a compute thread. */
 import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import { collectGarbage } from '@paceline/engine/planning';
 import { processClock } from '@paceline/exchange';
-import {
-  HandQueue,
-  redisControlPlane,
-  SeatLoop as Loop,
-  STEP_TASK_QUEUE,
-  stepTaskJobSchema,
-  type SeatEnd,
-  type SeatLoopOptions as LoopOptions,
-  type StepTaskJob,
-} from '@paceline/jobs';
+import { ManualQueue, redisControlPlane, STEP_TASK_QUEUE, stepTaskJobSchema, type StepTaskJob } from '@paceline/control-plane';
+import { SeatLoop as Loop, type SeatEnd, type SeatLoopOptions as LoopOptions } from '@paceline/hosting';
 import type { Logger } from '@paceline/runtime';
 import type { Redis } from 'ioredis';
 import { EngineChooser, type MeasuredChoice } from './engine-choice.js';
@@ -20,7 +12,7 @@ import { ownBytes, ProcessMemory } from './process-memory.js';
 import { Recycling } from './recycling.js';
 import { startSession, type RunSession } from './run-session.js';
 
-/** What another engine of this worker may do better. */
+/** Refusals after which another engine of this worker is tried. */
 const ENGINE_CODES: readonly string[] = ['FINGERPRINT_MISMATCH', 'ENGINE_UNAVAILABLE'];
 
 export interface SeatLoopOptions {
@@ -44,7 +36,7 @@ export class SeatLoop {
   readonly engines: EngineChooser;
   private readonly recycling: Recycling;
   private readonly memory: ProcessMemory;
-  /** Of the present or last seat. */
+  /** Whether the engine of the present or last seat has leaked. */
   private hasLeaked = false;
   /** Engine fingerprint of the present or last session; null before the first. */
   fingerprint: string | null = null;
@@ -57,11 +49,11 @@ export class SeatLoop {
     this.memory = new ProcessMemory({
       ownBytes,
       collect: collectGarbage,
-      // Half, because a leak that has been found has reached the whole of it.
+      // Half the limit: a leak is only reported once it has reached the whole limit.
       limitBytes: leakLimits.rssBytes / 2,
     });
     this.loop = new Loop<RunSession>({
-      queue: new HandQueue(STEP_TASK_QUEUE, stepTaskJobSchema, redisUrl, workerId),
+      queue: new ManualQueue(STEP_TASK_QUEUE, stepTaskJobSchema, redisUrl, workerId),
       controlPlane: redisControlPlane(redis),
       workerId,
       clock: processClock,

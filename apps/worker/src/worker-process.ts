@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
-import { connectRedis, startHeartbeats } from '@paceline/jobs';
+import { connectRedis, startHeartbeats } from '@paceline/control-plane';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { createLogger, prepareForTensorflow, readEnvironment, usableMemoryBytes, userDirectories, VARIABLES } from '@paceline/runtime';
 import { watchDataStore } from './data-store-identity.js';

@@ -1,27 +1,26 @@
-export * from './clip.js';
-export * from './digest.js';
-export * from './errors.js';
+export { type ClipRules, judgeRound, type RoundVerdict } from './clip.js';
+export { createWeightsDigest } from './digest.js';
+export { LEARNING_ERRORS, LearningError } from './errors.js';
 export { HeldOut } from './held-out.js';
-export { computeFans, createInitialValues, initialValues, INITIALIZERS, type InitialValues } from './initializers.js';
-export * from './layout.js';
+export { createInitialValues, initialValues, type InitialValues } from './initializers.js';
+export { createLayout, type Layout, type LayoutVariable, shardChunks } from './layout.js';
 export { LeafReduction } from './leaf-reduction.js';
-export { createMetricPlan, MetricUnfitError, type MeasuredPart, type MetricPlan, type PlannedMetric } from './metrics/metric-plan.js';
-export { addMetricSums, type MetricBlock } from './metrics/metric-sums.js';
+export { createMetricPlan, type MetricPlan, MetricUnfitError } from './metrics/metric-plan.js';
+export { addMetricSums } from './metrics/metric-sums.js';
+export { ALL_SUMS_MAX, METRICS } from './metrics/metric-table.js';
+export { averageShares, createOptimizer, type Optimizer, type OptimizerUpdate, rateOf } from './optimizers.js';
+export { CounterStream, streamKey } from './random.js';
+export { createSchedule, fillPermutation, microBatches, Permutation, permutedIndex, replicaRows, type Schedule } from './sampler.js';
+export { applyAsyncUpdate, type AsyncUpdateOptions, stateChange } from './async-update.js';
+export { maximalNodes, ReductionTree, split, validNode } from './tree.js';
+export { layoutHash } from './layout-hash.js';
+export { judgeTrust } from './trust.js';
 export {
-  ALL_SUMS_MAX,
-  METRICS,
-  METRIC_SUMS_MAX,
-  metricTarget,
-  type Metric,
-  type MetricOptions,
-  type MetricTarget,
-} from './metrics/metric-table.js';
-export * from './optimizers.js';
-export { CounterStream, normalQuantile, streamKey, type StreamKey } from './random.js';
-export * from './sampler.js';
-export * from './token-update.js';
-export * from './tree.js';
-export * from './layout-hash.js';
-export * from './trust.js';
-export * from './validation/early-stopping.js';
-export * from './validation/plateau.js';
+  NOTHING_WATCHED,
+  shownNumber,
+  type StoppingRule,
+  type StoppingState,
+  stopReason,
+  watchForStop,
+} from './validation/early-stopping.js';
+export { FULL_RATE, judgePlateau, type PlateauRule, type PlateauState } from './validation/plateau.js';

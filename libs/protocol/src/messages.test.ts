@@ -24,7 +24,7 @@ const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
   welcome: { type: 'welcome', id: 'worker-1', server: 0, round: 7, view: 2, term: 1, applied: 'AA==', phase: 'GATHERING' },
   refused: { type: 'refused', code: 'SEAT_TAKEN', message: 'seat 3' },
   view: { type: 'view', view: 2, term: 1, round: 7, members },
-  commit: { type: 'commit', round: 7, view: 2, term: 1, members, cut: true },
+  commit: { type: 'commit', round: 7, view: 2, term: 1, members, checkpoint: true },
   contribution: { type: 'contribution', round: 7, replica: 1, examples: 32, sums: [12.5, 30] },
   reduced: { type: 'reduced', round: 7 },
   replicated: { type: 'replicated', round: 7, chunk: 2 },
@@ -38,25 +38,25 @@ const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
   evaluated: { type: 'evaluated', generation: 7, from: 0, to: 100, examples: 100, sums: [1, 2] },
   leave: { type: 'leave', reason: 'the slice is over' },
   failed: { type: 'failed', code: 'OUT_OF_MEMORY', message: 'no memory', round: 7, replica: -1 },
-  'cut-written': {
-    type: 'cut-written',
+  'part-written': {
+    type: 'part-written',
     generation: 8,
     file: { server: 1, key: 'runs/x/shard-1.safetensors', bytes: 4096, sha256: 'ab'.repeat(32), tensors: ['parameters/3'] },
   },
-  'cut-failed': { type: 'cut-failed', generation: 8, code: 'DISK_FULL', message: 'no space' },
+  'part-failed': { type: 'part-failed', generation: 8, code: 'DISK_FULL', message: 'no space' },
   'non-finite': { type: 'non-finite', round: 7, chunk: 3 },
   'replica-complete': { type: 'replica-complete', round: 7, replica: 3 },
   include: { type: 'include', round: 7, replicas: [0, 1, 3] },
   scalars: { type: 'scalars', round: 7, chunks: [{ chunk: 3, isFinite: true, squares: [[0, 1.5]] }] },
   decision: { type: 'decision', round: 7, skip: false, examples: 256, scale: 0.5, variables: [[0, 0.25]] },
   stopping: { type: 'stopping', reason: 'SIGTERM' },
-  tokens: { type: 'tokens', tokens: [{ round: 7, replica: 1 }], waitsFor: 'replica 3 to catch up' },
+  items: { type: 'items', items: [{ round: 7, replica: 1 }], waitsFor: 'replica 3 to catch up' },
   fetch: { type: 'fetch', round: 7, replica: -1 },
   applied: { type: 'applied', round: 7, replica: 1, staleness: 3 },
   drop: { type: 'drop', round: 7, replica: 1 },
   update: { type: 'update', n: 12, round: 7, replica: 1, staleness: 3, isDropped: false },
   updated: { type: 'updated', n: 12 },
-  'token-non-finite': { type: 'token-non-finite', round: 7, replica: 1 },
+  'item-non-finite': { type: 'item-non-finite', round: 7, replica: 1 },
   end: { type: 'end', outcome: 'finished', message: 'done' },
 };
 
@@ -80,7 +80,7 @@ describe('control messages', () => {
   it.each(Object.values(EXAMPLES))('$type is refused without one of its fields, and with one more', (message) => {
     for (const field of Object.keys(message)) {
       const { [field as 'type']: _left, ...rest } = message;
-      if (message.type === 'commit' && (field === 'members' || field === 'cut')) continue;
+      if (message.type === 'commit' && (field === 'members' || field === 'checkpoint')) continue;
       if (message.type === 'hello' && field === 'challenge') continue; // inside a process there is none
       expect(codeOf(encode(rest)), field).toBe('BAD_MESSAGE');
     }

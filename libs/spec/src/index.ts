@@ -1,28 +1,112 @@
-export * from './limits.js';
-export * from './optimizer-slots.js';
-export * from './optimizer-spec.js';
-export * from './run-spec.js';
-export * from './losses.js';
-export * from './metric-forms.js';
-export * from './metric-names.js';
-export * from './learning-rate.js';
-export { rateFactor, type RateContext, type RateFactor } from './rate-factor.js';
-export * from './config-keys.js';
-export * from './model-topology.js';
-export * from './layout.js';
-export * from './surface.js';
-export * from './comparable-config.js';
-export * from './validation-rules.js';
-export * from './validation-schemas.js';
-export * from './worker-memory.js';
-export * from './batch-memory.js';
-export * from './closest.js';
+export { LIMITS } from './limits.js';
+export { AVERAGE_SLOT, optimizerSlots } from './optimizer-slots.js';
+export { isLayerwise, optimizerSchema, type OptimizerSpec } from './optimizer-spec.js';
+export {
+  augmentationSchema,
+  type BackendName,
+  BACKENDS,
+  BUILT_IN_DATASETS,
+  MODEL_ZOO,
+  modelSchema,
+  MODES,
+  parseRunSpec,
+  roundPlan,
+  type RunSpec,
+  type RunSpecInput,
+  runSpecSchema,
+  type SpecIssue,
+} from './run-spec.js';
+export {
+  CLASSIFYING,
+  CROSSENTROPIES,
+  defaultLoss,
+  defaultModel,
+  HINGES,
+  LOSSES,
+  type LossName,
+  lossName,
+  lossOfOutput,
+  type LossOptions,
+  measuredOf,
+  metricName,
+  type OutputLoss,
+} from './losses.js';
+export { measureParts, METRIC_FORMS } from './metric-forms.js';
+export { MEASURED_NAMES, type MeasuredName, measuredName, METRIC_ALIASES } from './metric-names.js';
+export { isRateOver, learningRateSchema, pinDecay, unpinDecay } from './learning-rate.js';
+export { rateFactor } from './rate-factor.js';
+export { camelCase, type ConfigField, fieldsOf } from './config-keys.js';
+export {
+  ALLOWED_CELLS,
+  ALLOWED_LAYERS,
+  type FoundLayer,
+  isMaskOperation,
+  isModelClass,
+  layersOf,
+  type LayerTopology,
+  LEFT_OUT,
+  type ModelTopology,
+} from './model-topology.js';
+export type { ModelDescription, ModelEnd, Section, VariableSpec } from './layout.js';
+export { describeSurface, specFromSurface, specJsonSchema, type SurfaceField } from './surface.js';
+export { comparableConfig, configDifferences } from './comparable-config.js';
+export {
+  type HeldOutData,
+  holdOut,
+  validates,
+  validationExamples,
+  validationRounds,
+  watchedMetric,
+  watchIssues,
+} from './validation-rules.js';
+export {
+  GRADIENT_ARENA_BYTES,
+  GRADIENT_ARENA_SLACK_BYTES,
+  GRADIENT_ARENA_VECTORS,
+  gradientVectors,
+  leastServerBytes,
+  leastWorkerBytes,
+  tooLargeFor,
+} from './worker-memory.js';
+export { batchTooLarge, exampleBytes } from './batch-memory.js';
+export { closest } from './closest.js';
 export { plainIssues } from './plain-issues.js';
-export * from './variable-patterns.js';
-export * from './inherited-spec.js';
-export { optimizerOfKeras, type KerasOptimizer, type KerasOptimizerResult } from './keras-optimizer.js';
-export * from './datasets/features.js';
-export * from './datasets/manifest.js';
-export * from './datasets/row-format.js';
-export * from './datasets/run-data.js';
-export * from './datasets/feature-plan.js';
+export { matchesPatterns } from './variable-patterns.js';
+export { inheritedLength, inheritSpec, optimizerIssues, variableIssues } from './inherited-spec.js';
+export { type KerasOptimizer, optimizerOfKeras } from './keras-optimizer.js';
+export {
+  CLASS_WEIGHTS_MAX,
+  DATASET_NAME,
+  datasetReferenceSchema,
+  type Feature,
+  type Features,
+  featuresSchema,
+  MODEL_ALIAS,
+  parseDatasetReference,
+  type Target,
+} from './datasets/features.js';
+export {
+  type Column,
+  DATASET_LIMITS,
+  type DatasetManifest,
+  datasetManifestKey,
+  datasetManifestSchema,
+  type DatasetShard,
+  datasetShardKey,
+  type HeldOut,
+  isStorable,
+  type NumberStatistics,
+  type SplitName,
+  SPLITS,
+} from './datasets/manifest.js';
+export { fieldLength, fieldsOfEnds, type InputField, type RowFormat, type TargetField } from './datasets/row-format.js';
+export { type RunData, runDataSchema } from './datasets/run-data.js';
+export {
+  type Encoder,
+  type EncoderOf,
+  type FeaturePlan,
+  featurePlanSchema,
+  type PlannedField,
+  type RowsOfExample,
+  sortedVocabulary,
+} from './datasets/feature-plan.js';

@@ -85,7 +85,7 @@ const UNSET_ONLY: Readonly<Record<string, string>> = {
 const isSet = (value: unknown): boolean => value !== undefined && value !== null && value !== false;
 const shown = (value: unknown): string => (JSON.stringify(value) ?? 'undefined').slice(0, 100);
 
-/** Never throws; `path` of an issue is the field of Keras. */
+/** Reads the optimizer of a Keras config. Never throws; the `path` of an issue is the field of Keras. */
 export function optimizerOfKeras({ class: className, config }: KerasOptimizer): KerasOptimizerResult {
   const known = Object.hasOwn(CLASSES, className) ? CLASSES[className]! : undefined;
   if (!known)

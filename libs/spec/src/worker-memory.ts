@@ -4,7 +4,7 @@
  *
  *   sync                        one vector for each level of the tree in progress: floor(log2 R) + 1
  *   sync, backup replicas       every replica's gradient until the commit: R
- *   async, ssp                  two tokens that are pushed and not counted, and one in progress: 3
+ *   async, ssp                  two work items that are pushed and not counted, and one in progress: 3
  */
 import type { RunSpec } from './run-spec.js';
 

@@ -4,7 +4,7 @@
  */
 import { Checkpoints, LocalStore, openStore, shardKey, type CheckpointId, type Disk } from '@paceline/storage';
 import { describe, expect, test } from 'vitest';
-import { checkpointFault, cutAt, FIXTURE_RUN_ID, tensorsOf, writeCheckpoint } from './checkpoint-fixture.js';
+import { checkpointFault, checkpointAt, FIXTURE_RUN_ID, tensorsOf, writeCheckpoint } from './checkpoint-fixture.js';
 import { CRASHES, diskError, FaultyDisk, type Crash } from './faulty-disk.js';
 
 const STORE = '/data/store';
@@ -16,7 +16,7 @@ const KEEP_ONE = { keepLast: 1, keepBest: false };
 /** A disk with one whole, synced checkpoint. */
 async function diskWithOne(): Promise<FaultyDisk> {
   const disk = new FaultyDisk();
-  await writeCheckpoint(open(disk), cutAt(1, 10));
+  await writeCheckpoint(open(disk), checkpointAt(1, 10));
   return disk.survivor('all-lost');
 }
 
@@ -25,7 +25,7 @@ async function nextCheckpoint(disk: Disk): Promise<'none' | 'published' | 'swept
   let reached: 'none' | 'published' | 'swept' = 'none';
   const checkpoints = open(disk);
   try {
-    await writeCheckpoint(checkpoints, cutAt(1, 20));
+    await writeCheckpoint(checkpoints, checkpointAt(1, 20));
     reached = 'published';
     await checkpoints.sweep(FIXTURE_RUN_ID, KEEP_ONE);
     reached = 'swept';
@@ -51,7 +51,7 @@ async function brokenRule(at: number, crash: Crash, wrap: (disk: FaultyDisk) => 
   }
   if (reached !== 'none' && named(found[0]!) !== 'a1-r20') return 'a published checkpoint is gone';
   // Life goes on: the next attempt writes over what is left and removes it.
-  await writeCheckpoint(after, cutAt(2, 20), { lineage: [found[0]!].map(({ attempt, round }) => ({ attempt, round })) });
+  await writeCheckpoint(after, checkpointAt(2, 20), { lineage: [found[0]!].map(({ attempt, round }) => ({ attempt, round })) });
   await after.sweep(FIXTURE_RUN_ID, KEEP_ONE);
   const left = await listed(open(survivor.survivor('all-lost')));
   return left.join() === 'a2-r20' ? undefined : `after the next attempt ${left.join()} is left`;
@@ -100,7 +100,7 @@ test('a disk that is full at any write costs the new checkpoint and nothing else
   const counting = await diskWithOne();
   let writes = 0;
   counting.before = ({ kind }) => void (kind === 'write' && writes++);
-  await writeCheckpoint(open(counting), cutAt(1, 20));
+  await writeCheckpoint(open(counting), checkpointAt(1, 20));
   expect(writes).toBeGreaterThan(6);
   for (let fullAt = 0; fullAt < writes; fullAt++) {
     const disk = await diskWithOne();
@@ -110,13 +110,13 @@ test('a disk that is full at any write costs the new checkpoint and nothing else
       if (kind === 'write' && seen++ === fullAt) throw diskError('ENOSPC', path);
     };
     const checkpoints = open(disk);
-    await expect(writeCheckpoint(checkpoints, cutAt(1, 20))).rejects.toMatchObject({ code: 'DISK_FULL' });
+    await expect(writeCheckpoint(checkpoints, checkpointAt(1, 20))).rejects.toMatchObject({ code: 'DISK_FULL' });
     expect(await listed(checkpoints)).toEqual(['a1-r10']);
-    expect(await checkpointFault(checkpoints, cutAt(1, 10))).toBeUndefined();
+    expect(await checkpointFault(checkpoints, checkpointAt(1, 10))).toBeUndefined();
     const left = disk.files().filter((file) => !files.includes(file));
     expect(left.filter((file) => !file.endsWith('.safetensors'))).toEqual([]);
     disk.before = () => undefined;
-    await writeCheckpoint(checkpoints, cutAt(1, 20)); // there is room again: the same cut is written once more
+    await writeCheckpoint(checkpoints, checkpointAt(1, 20)); // there is room again: the same checkpoint is written once more
     expect(await listed(checkpoints)).toEqual(['a1-r20', 'a1-r10']);
   }
 });
@@ -132,16 +132,16 @@ test('a bit that flips anywhere in any file is found before anything is handed o
       const flipped = disk.survivor('process');
       flipped.flip(file, byte, byte % 8);
       const checkpoints = open(flipped);
-      expect(await checkpointFault(checkpoints, cutAt(1, 10)), `${file} at ${byte}`).toMatch(/^CHECKPOINT_INVALID: /);
+      expect(await checkpointFault(checkpoints, checkpointAt(1, 10)), `${file} at ${byte}`).toMatch(/^CHECKPOINT_INVALID: /);
     }
   }
 });
 
 test('a bit that flips after a file was verified is found too', async () => {
   const disk = await diskWithOne();
-  const reader = await open(disk).open(cutAt(1, 10));
+  const reader = await open(disk).open(checkpointAt(1, 10));
   await reader.tensor('parameters/0');
-  const file = `${STORE}/${shardKey(cutAt(1, 10), 0, 2)}`;
+  const file = `${STORE}/${shardKey(checkpointAt(1, 10), 0, 2)}`;
   disk.flip(file, (await disk.size(file)) - 5, 3);
   await reader.tensor('parameters/0');
   await expect(reader.tensor('slots/velocity/0')).rejects.toThrow(/CHECKPOINT_INVALID: .*shard-0-of-2.*differs from what was verified/);
@@ -150,13 +150,13 @@ test('a bit that flips after a file was verified is found too', async () => {
 test('a file that is shorter than its manifest says, or gone, makes no checkpoint', async () => {
   const disk = await diskWithOne();
   const store = new LocalStore(STORE, disk);
-  const key = shardKey(cutAt(1, 10), 1, 2);
+  const key = shardKey(checkpointAt(1, 10), 1, 2);
   await store.put(key, [(await store.read(key)).subarray(0, 100)]);
   expect(await listed(open(disk))).toEqual([]);
-  expect(await checkpointFault(open(disk), cutAt(1, 10))).toContain(`${key}: it has 100 bytes`);
+  expect(await checkpointFault(open(disk), checkpointAt(1, 10))).toContain(`${key}: it has 100 bytes`);
   await store.remove([key]);
   expect(await listed(open(disk))).toEqual([]);
-  expect(await checkpointFault(open(disk), cutAt(1, 10))).toContain(`${key}: it has no bytes`);
+  expect(await checkpointFault(open(disk), checkpointAt(1, 10))).toContain(`${key}: it has no bytes`);
 });
 
 test('a slow disk holds up the write and nothing else', async () => {
@@ -165,9 +165,9 @@ test('a slow disk holds up the write and nothing else', async () => {
   const slow = new Promise<void>((resolve) => (release = resolve));
   disk.before = ({ kind }) => (kind === 'sync' ? slow : undefined);
   const checkpoints = open(disk);
-  const writing = writeCheckpoint(checkpoints, cutAt(1, 20));
+  const writing = writeCheckpoint(checkpoints, checkpointAt(1, 20));
   expect(await listed(checkpoints)).toEqual(['a1-r10']);
-  expect(await checkpointFault(checkpoints, cutAt(1, 10))).toBeUndefined();
+  expect(await checkpointFault(checkpoints, checkpointAt(1, 10))).toBeUndefined();
   release();
   await writing;
   expect(await listed(checkpoints)).toEqual(['a1-r20', 'a1-r10']);
@@ -177,8 +177,9 @@ describe('sweeping', () => {
   test('keeps the last, the best and what is pinned, and removes what never became a checkpoint', async () => {
     const checkpoints = open(new FaultyDisk());
     const losses = [0.9, 0.2, 0.5, 0.4, null, 0.3];
-    for (const [i, loss] of losses.entries()) await writeCheckpoint(checkpoints, cutAt(1, 10 * (i + 1)), { loss });
-    for (const round of [25, 75]) await checkpoints.writeShard(cutAt(1, round), 0, tensorsOf(cutAt(1, round), 0), { servers: 2 });
+    for (const [i, loss] of losses.entries()) await writeCheckpoint(checkpoints, checkpointAt(1, 10 * (i + 1)), { loss });
+    for (const round of [25, 75])
+      await checkpoints.writeShard(checkpointAt(1, round), 0, tensorsOf(checkpointAt(1, round), 0), { servers: 2 });
     const swept = await checkpoints.sweep(FIXTURE_RUN_ID, { keepLast: 2, keepBest: true, keep: [{ attempt: 1, round: 30 }] });
     expect(swept.map(named)).toEqual(['a1-r10', 'a1-r25', 'a1-r40']);
     expect(await listed(checkpoints)).toEqual(['a1-r60', 'a1-r50', 'a1-r30', 'a1-r20']);
@@ -189,34 +190,34 @@ describe('sweeping', () => {
 
   test('lets go what an older attempt wrote after the point that it was left at', async () => {
     const checkpoints = open(new FaultyDisk());
-    for (const round of [10, 20, 30]) await writeCheckpoint(checkpoints, cutAt(1, round), { loss: 1 / round });
+    for (const round of [10, 20, 30]) await writeCheckpoint(checkpoints, checkpointAt(1, round), { loss: 1 / round });
     const lineage = { attempt: 2, parents: [{ attempt: 1, round: 20 }] };
     const within = await checkpoints.list(FIXTURE_RUN_ID, lineage);
     expect(within.map(named)).toEqual(['a1-r20', 'a1-r10']);
-    await writeCheckpoint(checkpoints, cutAt(2, 25), { lineage: [{ attempt: 1, round: 20 }], loss: 0.2 });
+    await writeCheckpoint(checkpoints, checkpointAt(2, 25), { lineage: [{ attempt: 1, round: 20 }], loss: 0.2 });
     expect((await checkpoints.sweep(FIXTURE_RUN_ID, { keepLast: 5, keepBest: true })).map(named)).toEqual(['a1-r30']);
     expect(await listed(checkpoints)).toEqual(['a2-r25', 'a1-r20', 'a1-r10']);
   });
 
   test('removes nothing while there is no complete checkpoint, nor the last one there is', async () => {
     const checkpoints = open(new FaultyDisk());
-    await checkpoints.writeShard(cutAt(1, 10), 0, tensorsOf(cutAt(1, 10), 0), { servers: 2 });
+    await checkpoints.writeShard(checkpointAt(1, 10), 0, tensorsOf(checkpointAt(1, 10), 0), { servers: 2 });
     expect(await checkpoints.sweep(FIXTURE_RUN_ID, KEEP_ONE)).toEqual([]);
-    await writeCheckpoint(checkpoints, cutAt(1, 10));
+    await writeCheckpoint(checkpoints, checkpointAt(1, 10));
     expect(await checkpoints.sweep(FIXTURE_RUN_ID, { keepLast: 0, keepBest: false })).toEqual([]);
     expect(await listed(checkpoints)).toEqual(['a1-r10']);
   });
 
-  test('leaves a cut alone that this process is writing, though an older one', async () => {
+  test('leaves a checkpoint alone that this process is writing, though an older one', async () => {
     const checkpoints = open(new FaultyDisk());
-    const sources = tensorsOf(cutAt(1, 10), 0);
-    await writeCheckpoint(checkpoints, cutAt(1, 20));
+    const sources = tensorsOf(checkpointAt(1, 10), 0);
+    await writeCheckpoint(checkpoints, checkpointAt(1, 20));
     const swept: string[] = [];
     const reading = {
       ...sources[0]!,
       read: async () => (swept.push(...(await checkpoints.sweep(FIXTURE_RUN_ID, KEEP_ONE)).map(named)), sources[0]!.read()),
     };
-    await checkpoints.writeShard(cutAt(1, 10), 0, [reading], { servers: 2 });
+    await checkpoints.writeShard(checkpointAt(1, 10), 0, [reading], { servers: 2 });
     expect(swept).toEqual([]);
     expect((await checkpoints.sweep(FIXTURE_RUN_ID, KEEP_ONE)).map(named)).toEqual(['a1-r10']);
   });

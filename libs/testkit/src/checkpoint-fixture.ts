@@ -3,7 +3,7 @@ import { comparableConfig, parseRunSpec } from '@paceline/spec';
 import { configHash, StorageError, type CheckpointId, type Checkpoints, type Manifest, type TensorSource } from '@paceline/storage';
 
 export const FIXTURE_RUN_ID = '0b8f7c1e-7a53-4b0e-9d8c-3f6f1c0d2a11';
-export const cutAt = (attempt: number, round: number): CheckpointId => ({ runId: FIXTURE_RUN_ID, attempt, round });
+export const checkpointAt = (attempt: number, round: number): CheckpointId => ({ runId: FIXTURE_RUN_ID, attempt, round });
 
 const SERVERS = 2;
 const CHUNK_PARAMETERS = 300;

@@ -1,7 +1,7 @@
 /** Checkpoints in S3, against the S3 server of the tests. */
 import { Checkpoints, openStore } from '@paceline/storage';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { checkpointFault, cutAt, FIXTURE_RUN_ID, manifestOf, tensorsOf, writeCheckpoint } from './checkpoint-fixture.js';
+import { checkpointFault, checkpointAt, FIXTURE_RUN_ID, manifestOf, tensorsOf, writeCheckpoint } from './checkpoint-fixture.js';
 import { S3_TEST_CREDENTIALS, S3TestServer } from './s3-server.js';
 
 let s3: S3TestServer;
@@ -15,7 +15,7 @@ const rounds = async (checkpoints: Checkpoints): Promise<number[]> => (await che
 
 test('checkpoints in S3: written, read, one manifest wins, and a lost answer does no harm', async () => {
   const [one, two] = [0, 1].map(() => new Checkpoints(openStore(s3.url('runs-of-a-team')))) as [Checkpoints, Checkpoints];
-  const id = cutAt(1, 10);
+  const id = checkpointAt(1, 10);
   const shards = [
     await one.writeShard(id, 0, tensorsOf(id, 0), { servers: 2 }),
     await two.writeShard(id, 1, tensorsOf(id, 1), { servers: 2 }),
@@ -29,14 +29,14 @@ test('checkpoints in S3: written, read, one manifest wins, and a lost answer doe
   let isLost = false;
   s3.fault = ({ method, key }) =>
     method === 'PUT' && key.endsWith('manifest.json') && !isLost ? ((isLost = true), 'lose-answer') : 'none';
-  await writeCheckpoint(one, cutAt(1, 20));
+  await writeCheckpoint(one, checkpointAt(1, 20));
   expect(isLost).toBe(true);
   expect(await rounds(two)).toEqual([20, 10]);
 });
 
 test('a sweep removes manifests and files from S3, the manifest of each first', async () => {
   const checkpoints = new Checkpoints(openStore(s3.url('swept')));
-  for (const round of [10, 20, 30]) await writeCheckpoint(checkpoints, cutAt(1, round));
+  for (const round of [10, 20, 30]) await writeCheckpoint(checkpoints, checkpointAt(1, round));
   s3.requests.length = 0;
   await checkpoints.sweep(FIXTURE_RUN_ID, { keepLast: 1, keepBest: false });
   expect(await rounds(checkpoints)).toEqual([30]);
@@ -53,8 +53,8 @@ test('a sweep removes manifests and files from S3, the manifest of each first', 
 
 test('a file that changed in S3 is found before anything of it is handed out', async () => {
   const checkpoints = new Checkpoints(openStore(s3.url('flipped')));
-  await writeCheckpoint(checkpoints, cutAt(1, 10));
+  await writeCheckpoint(checkpoints, checkpointAt(1, 10));
   const key = [...s3.objects.keys()].find((name) => name.startsWith('flipped/') && name.includes('shard-1'))!;
   s3.objects.get(key)![1500]! ^= 4;
-  expect(await checkpointFault(checkpoints, cutAt(1, 10))).toMatch(/^CHECKPOINT_INVALID: .*shard-1-of-2.*SHA-256/);
+  expect(await checkpointFault(checkpoints, checkpointAt(1, 10))).toMatch(/^CHECKPOINT_INVALID: .*shard-1-of-2.*SHA-256/);
 });

@@ -34,7 +34,7 @@ import {
   type RunResult,
   type ServerAddress,
   type StepTaskJob,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import { startRedis, type RunningRedis } from '@paceline/runtime';
 import { parseRunSpec, type ModelDescription, type RunSpec, type RunSpecInput } from '@paceline/spec';
 import { Queue } from 'bullmq';

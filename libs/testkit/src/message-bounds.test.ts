@@ -4,7 +4,7 @@ import {
   MAX_CONTROL_BYTES,
   MAX_COURSE_CHARACTERS,
   MAX_SUMS,
-  MAX_TOKENS_AHEAD,
+  MAX_ITEMS_AHEAD,
   decodeMessage,
   encodeMessage,
   type Message,
@@ -39,7 +39,7 @@ const tensors = ['parameters', 'firstMoment', 'secondMoment'].flatMap((name) => 
 
 const LONGEST: readonly Message[] = [
   { type: 'view', ...numbers, members },
-  { type: 'commit', ...numbers, members, cut: true, best: true, course },
+  { type: 'commit', ...numbers, members, checkpoint: true, best: true, course },
   { type: 'contribution', round: u32, replica: 1023, examples: u32, sums: new Array<number>(MAX_SUMS).fill(LONGEST_NUMBER) },
   {
     type: 'welcome',
@@ -57,15 +57,15 @@ const LONGEST: readonly Message[] = [
     ...numbers,
     isReduced: false,
     marks: {
-      lowWater: LIMITS.rounds * LIMITS.replicas,
-      beyond: Buffer.alloc(MAX_TOKENS_AHEAD / 8 + 1, 255).toString('base64'),
+      watermark: LIMITS.rounds * LIMITS.replicas,
+      beyond: Buffer.alloc(MAX_ITEMS_AHEAD / 8 + 1, 255).toString('base64'),
       since: u32,
-      dropped: Array.from({ length: MAX_TOKENS_AHEAD }, (_, i) => LIMITS.rounds * LIMITS.replicas - i),
+      dropped: Array.from({ length: MAX_ITEMS_AHEAD }, (_, i) => LIMITS.rounds * LIMITS.replicas - i),
       droppedBefore: { examples: Number.MAX_SAFE_INTEGER, end: LIMITS.rounds * LIMITS.replicas },
     },
   },
   { type: 'include', round: u32, replicas },
-  { type: 'cut-written', generation: u32, file: { server: 63, key: 'k'.repeat(300), bytes: 2 ** 32, sha256: 'ab'.repeat(32), tensors } },
+  { type: 'part-written', generation: u32, file: { server: 63, key: 'k'.repeat(300), bytes: 2 ** 32, sha256: 'ab'.repeat(32), tensors } },
   { type: 'evaluate', generation: u32, blocks: Array.from({ length: 1000 }, (_, i) => ({ from: i * 500, to: (i + 1) * 500 })) },
 ];
 

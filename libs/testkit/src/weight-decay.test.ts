@@ -46,8 +46,8 @@ test('AdamW follows Keras: weights decay before the update, those that are exclu
     for (const [round, values] of golden.gradients.entries()) {
       gradient.floats.set(values);
       if (isInPlace) {
-        const update = { token: { round, replica: 0 } as never, step: round + 1, staleness: 0, fetched: undefined };
-        store.updateToken(chunk, update, from, to, gradient, 1, { stalenessScaledRate: false, delayCompensation: 0 });
+        const update = { item: { round, replica: 0 } as never, step: round + 1, staleness: 0, fetched: undefined };
+        store.updateFromItem(chunk, update, from, to, gradient, 1, { stalenessScaledRate: false, delayCompensation: 0 });
       } else store.update(chunk, round, from, to, gradient);
       [from, to] = [to, from];
     }

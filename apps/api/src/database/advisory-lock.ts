@@ -1,5 +1,5 @@
 /**
- * The ports of `DispatchLock` (libs/jobs) on PostgreSQL: a session-level advisory lock on a connection of its own. When the holder dies, the
+ * The ports of `DispatchLock` (libs/control-plane) on PostgreSQL: a session-level advisory lock on a connection of its own. When the holder dies, the
  * lock is free with the connection. PostgreSQL itself knows when it was heard last (`state_change` of its session), so nothing has to be
  * written for that, and ends the session of one that stands still: by its own clock, and by its own list of who holds the lock.
  */

@@ -3,7 +3,7 @@
  * named too, and `force` lets go of those, and of what their predictions show of the data. Rows go first, then, after a day, the shards that no version refers to (data-sweep.ts).
  */
 import { Injectable } from '@nestjs/common';
-import { isOver } from '@paceline/jobs';
+import { isOver } from '@paceline/control-plane';
 import { datasetReferenceSchema, parseDatasetReference } from '@paceline/spec';
 import { Database, type Transaction } from '../database/database.js';
 import { Conflict, NotFound } from '../graphql/result.types.js';

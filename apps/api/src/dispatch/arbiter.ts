@@ -1,5 +1,5 @@
 /**
- * Settles who leads a shard that has a standby, when one of its two servers asks: `arbitrate` (libs/jobs) over the places of the
+ * Settles who leads a shard that has a standby, when one of its two servers asks: `arbitrate` (libs/control-plane) over the places of the
  * attempt, under the lock of the run's row, so that of two that ask at the same moment one wins. PostgreSQL remembers the answer,
  * the control hash tells it; asked again, or after a flush, it is told again.
  *
@@ -9,7 +9,7 @@
  * its term, and what was stored of it beyond a gap is taken back: the successor writes those numbers and rounds itself.
  */
 import { Injectable } from '@nestjs/common';
-import { leadAnswer, leadFieldName, settledLead, type Lead, type Report, type SettledLead } from '@paceline/jobs';
+import { leadAnswer, leadFieldName, settledLead, type Lead, type Report, type SettledLead } from '@paceline/control-plane';
 import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import { RunSignals } from '../runs/run-signals.js';
 import { StatusMoves, type LockedRun } from '../runs/status-moves.js';

@@ -3,7 +3,7 @@
  * flush it is simply written again.
  */
 import { Injectable } from '@nestjs/common';
-import { controlKey, withDeadline, type ControlFields } from '@paceline/jobs';
+import { controlKey, withDeadline, type ControlFields } from '@paceline/control-plane';
 import { RedisConnections } from './redis-connections.js';
 
 const DEADLINE_MS = 2_000;

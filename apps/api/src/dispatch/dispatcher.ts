@@ -1,7 +1,7 @@
-/** The DispatchLoop of libs/jobs with real timers, the outbox, the reconciler, and the lock that one of several apis holds. */
+/** The DispatchLoop of libs/control-plane with real timers, the outbox, the reconciler, and the lock that one of several apis holds. */
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import type { Logger } from '@paceline/runtime';
-import { DispatchLock, DispatchLockLostError, DispatchLoop, RedisUnavailableError, wakefulClock } from '@paceline/jobs';
+import { DispatchLock, DispatchLockLostError, DispatchLoop, RedisUnavailableError, wakefulClock } from '@paceline/control-plane';
 import { AdvisoryLock } from '../database/advisory-lock.js';
 import { isDatabaseOutage } from '../database/outage.js';
 import { Settings } from '../environment.js';

@@ -1,9 +1,18 @@
 /**
- * Carries out what `reconcile` (libs/jobs) has decided, each action in one transaction under the lock of the run's row: `isDue` says whether
- * the run is still what the decision was made for (another api or a report may have been quicker), and libs/jobs which rows change to what.
+ * Carries out what `reconcile` (libs/control-plane) has decided, each action in one transaction under the lock of the run's row: `isDue` says whether
+ * the run is still what the decision was made for (another api or a report may have been quicker), and libs/control-plane which rows change to what.
  */
 import { Inject, Injectable } from '@nestjs/common';
-import { closedSeat, heldSeat, isDue, madeAgain, openedSeat, stepTaskJobId, type DispatchAction, type RunPicture } from '@paceline/jobs';
+import {
+  closedSeat,
+  heldSeat,
+  isDue,
+  madeAgain,
+  openedSeat,
+  stepTaskJobId,
+  type DispatchAction,
+  type ObservedRun,
+} from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import { LOGGER } from '../logger.js';
@@ -35,7 +44,7 @@ export class Executor {
   ) {}
 
   /** @throws RedisUnavailableError, or when PostgreSQL is away: what was not done is decided again in the next tick */
-  async carryOut(run: RunPicture, action: DispatchAction): Promise<void> {
+  async carryOut(run: ObservedRun, action: DispatchAction): Promise<void> {
     const { runId, attempt } = run;
     if (action.kind === 'write-control') return this.control.write(runId, action.fields);
     if (action.kind === 'tell-lead') return this.arbiter.tell(runId, attempt, action.index);
@@ -88,7 +97,7 @@ export class Executor {
     }
   }
 
-  private tell({ runId, attempt }: RunPicture, action: RowAction): void {
+  private tell({ runId, attempt }: ObservedRun, action: RowAction): void {
     if (action.kind === 'make-placement-again') {
       const { index, role, made, why } = action;
       this.log.info({ run: runId, index, role, made: made + 1, why }, 'a placement was made again');

@@ -1,6 +1,6 @@
-/** The outbox as `sendOutbox` (libs/jobs) sends it: its rows in PostgreSQL, the queues of BullMQ, payloads with a fresh token. */
+/** The outbox as `sendOutbox` (libs/control-plane) sends it: its rows in PostgreSQL, the queues of BullMQ, payloads with a fresh token. */
 import { Inject, Injectable } from '@nestjs/common';
-import { placementJobOf, priorityOf, sendOutbox, stepTaskJobOf, type PlacementJob, type PreparedJob } from '@paceline/jobs';
+import { placementJobOf, priorityOf, sendOutbox, stepTaskJobOf, type PlacementJob, type PreparedJob } from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import type { RunSpec } from '@paceline/spec';
 import { BackgroundDatabase } from '../database/database.js';
@@ -8,7 +8,7 @@ import type { Prisma } from '../generated/prisma/client.js';
 import { LOGGER } from '../logger.js';
 import { Queues } from './queues.js';
 import { LIVE_STATUSES, Shares } from './shares.js';
-import { Tokens } from './tokens.js';
+import { Tokens } from './access-tokens.js';
 
 type Row = Prisma.OutboxGetPayload<{ include: { run: true } }>;
 

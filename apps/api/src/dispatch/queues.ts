@@ -1,6 +1,6 @@
 /**
  * The two BullMQ queues as the api uses them: it adds jobs, looks at them and takes them back; it never processes any. The stalled
- * check, which gives jobs of dead workers back to the queue, runs here and nowhere else (ROUNDS §7).
+ * check, which gives jobs of dead workers back to the queue, runs here and nowhere else (docs/protocol.md §19).
  */
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import {
@@ -12,7 +12,7 @@ import {
   type JobState,
   type PreparedJob,
   type StepTaskJob,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import { Queue, Worker, type Job, type JobsOptions } from 'bullmq';
 import { Redis } from 'ioredis';

@@ -1,31 +1,31 @@
-/** The Reconciler of libs/jobs over PostgreSQL, Redis and the fleet. */
+/** The Reconciler of libs/control-plane over PostgreSQL, Redis and the fleet. */
 import { Injectable } from '@nestjs/common';
 import {
   isPlacementWanted,
-  JobSightings,
-  pictureOf,
+  JobStates,
+  observedRunOf,
   Reconciler as RunReconciler,
   RedisUnavailableError,
   type ConfirmLock,
   type JobKind,
   type JobName,
   type RunPage,
-  type RunPicture,
+  type ObservedRun,
   type SeatFailure,
-  type ServerSighting,
-} from '@paceline/jobs';
+  type ServerHealth,
+} from '@paceline/control-plane';
 import { BackgroundDatabase } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
-import { ServerSightings } from '../fleet/server-sightings.js';
+import { ServerHealthReader } from '../fleet/server-health.js';
 import { Control } from './control.js';
 import { Executor } from './executor.js';
 import { Queues } from './queues.js';
 import { runsOn, Shares } from './shares.js';
-import { readRunsInHand, RUNS_PER_TICK } from './run-picture.js';
+import { readRunsInHand, RUNS_PER_TICK } from './observed-run.js';
 
 /** Nothing is decided about who beats every second. */
 const HEARD_WITHIN_MS = 1_200;
-const isHeard = (seen: ServerSighting | undefined): boolean => seen !== undefined && !seen.hasLeft && seen.silentMs <= HEARD_WITHIN_MS;
+const isHeard = (seen: ServerHealth | undefined): boolean => seen !== undefined && !seen.hasLeft && seen.silentMs <= HEARD_WITHIN_MS;
 
 @Injectable()
 export class Reconciler {
@@ -33,13 +33,13 @@ export class Reconciler {
 
   constructor(
     private readonly database: BackgroundDatabase,
-    sightings: ServerSightings,
+    sightings: ServerHealthReader,
     private readonly control: Control,
     executor: Executor,
     queues: Queues,
     shares: Shares,
   ) {
-    const jobs = new JobSightings({
+    const jobs = new JobStates({
       stateOf: (kind, jobId) => queues.stateOf(kind, jobId),
       isUnsent: async (jobId) => (await database.outbox.count({ where: { jobId, sentAt: null } })) > 0,
     });
@@ -47,7 +47,7 @@ export class Reconciler {
       now: Date.now,
       readRuns: (afterId, confirmLock) => this.read(afterId, confirmLock),
       fleet: async (placed) => {
-        const [fleet, { waiting }, seatRoom] = await Promise.all([sightings.picture(placed), shares.read(), shares.seatRoom()]);
+        const [fleet, { waiting }, seatRoom] = await Promise.all([sightings.observe(placed), shares.read(), shares.seatRoom()]);
         const quiet = placed.filter(({ serverId }) => !isHeard(fleet.servers.get(serverId)));
         return {
           ...fleet,
@@ -78,15 +78,15 @@ export class Reconciler {
     const nextAfterId = rows.length === RUNS_PER_TICK ? rows.at(-1)!.id : undefined;
     await confirmLock();
     const controls = await this.control.read(rows.map(({ id }) => id));
-    const pictures: RunPicture[] = [];
+    const observedRuns: ObservedRun[] = [];
     for (const row of rows) {
       await confirmLock();
       const hasFailures = row.attempts.some(({ number, seatFailures }) => number === row.attempt && seatFailures > 0);
       const failure = hasFailures ? await this.lastSeatFailure(row.id, row.attempt) : null;
-      const picture = pictureOf(row, controls.get(row.id) ?? {}, failure);
-      if (picture) pictures.push(picture);
+      const observed = observedRunOf(row, controls.get(row.id) ?? {}, failure);
+      if (observed) observedRuns.push(observed);
     }
-    return { runs: pictures, nextAfterId };
+    return { runs: observedRuns, nextAfterId };
   }
 
   private async lastSeatFailure(runId: string, attempt: number): Promise<SeatFailure | null> {

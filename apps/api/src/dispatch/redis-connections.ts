@@ -1,6 +1,6 @@
 /** The api's connections to Redis, which may be away at any time: calls fail fast, the connections come back by themselves. */
 import { Injectable, type OnApplicationShutdown } from '@nestjs/common';
-import { connectRedis, RedisUnavailableError } from '@paceline/jobs';
+import { connectRedis, RedisUnavailableError } from '@paceline/control-plane';
 import type { Redis } from 'ioredis';
 import { Settings } from '../environment.js';
 

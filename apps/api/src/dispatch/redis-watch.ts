@@ -6,7 +6,7 @@
  *          └─ the one api that holds the dispatch lock: runs that are under way say so
  */
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
-import { RedisUnavailableError, withDeadline } from '@paceline/jobs';
+import { RedisUnavailableError, withDeadline } from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import { BackgroundDatabase } from '../database/database.js';
 import { Fleet } from '../fleet/fleet.js';

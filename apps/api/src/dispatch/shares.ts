@@ -1,4 +1,4 @@
-/** Reads from PostgreSQL which runs hold places of servers and which wait for one, for `fairShares` (libs/jobs) to decide about. */
+/** Reads from PostgreSQL which runs hold places of servers and which wait for one, for `fairShares` (libs/control-plane) to decide about. */
 import { Injectable } from '@nestjs/common';
 import {
   DEFAULT_TEAM_LIMITS,
@@ -10,7 +10,7 @@ import {
   seatRoom,
   type FairShares,
   type PlacedRun,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import { Settings } from '../environment.js';
 import { Fleet } from '../fleet/fleet.js';

@@ -2,10 +2,10 @@
  * The fleet: the workers and servers that are there. They send a heartbeat every second; the newest is kept in memory and written to PostgreSQL at most
  * every 2 s, so that other apis and the next start know it too. Nothing for 5 s means LOST.
  *
- * Silence proves nothing while nobody could hear: `Hearing` (libs/jobs) says when it does.
+ * Silence proves nothing while nobody could hear: `ReportContinuity` (libs/control-plane) says when it does.
  */
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
-import { Hearing, LOST_AFTER_MS, type EngineDeviceRecord, type EngineRecord, type FleetMember } from '@paceline/jobs';
+import { ReportContinuity, LOST_AFTER_MS, type EngineDeviceRecord, type EngineRecord, type FleetMember } from '@paceline/control-plane';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import type { Logger } from '@paceline/runtime';
 import { BackgroundDatabase } from '../database/database.js';
@@ -36,7 +36,7 @@ interface Entry {
 @Injectable()
 export class Fleet implements OnModuleDestroy {
   private readonly known: Record<FleetRole, Map<string, Entry>> = { worker: new Map(), server: new Map() };
-  private readonly hearing = new Hearing();
+  private readonly continuity = new ReportContinuity();
   /** What keeps everybody from being heard, as far as that is known. */
   private deafness: string | undefined;
   private refreshedAt = 0;
@@ -70,13 +70,13 @@ export class Fleet implements OnModuleDestroy {
 
   /** The report stream was read just now, whatever was in it. */
   heard(): void {
-    if (this.deafness === undefined) this.hearing.heard(Date.now());
+    if (this.deafness === undefined) this.continuity.heard(Date.now());
   }
 
   /** @param why in the words of a status reason; reports are not believed to come until `hears` */
   deaf(why = this.deafness): void {
     this.deafness = why;
-    this.hearing.deaf();
+    this.continuity.lost();
   }
 
   hears(): void {
@@ -89,13 +89,13 @@ export class Fleet implements OnModuleDestroy {
   }
 
   /** Whether silence means something now. */
-  canJudge(now = Date.now()): boolean {
-    return this.hearing.canJudge(now);
+  isReliable(now = Date.now()): boolean {
+    return this.continuity.isReliable(now);
   }
 
   /** For how long reports have been read without a gap. */
-  hearingForMs(now = Date.now()): number {
-    return this.hearing.forMs(now);
+  reliableForMs(now = Date.now()): number {
+    return this.continuity.forMs(now);
   }
 
   /** Everybody who was seen lately, those who left excepted. @throws when PostgreSQL is away */

@@ -3,7 +3,7 @@
  * schema and repeat the whole value; here each is one short sentence, and what is not known stays as it was.
  */
 /* eslint-disable messages/decide-nothing -- graphql-js gives these errors no code */
-import { RUN_MOVES } from '@paceline/jobs';
+import { RUN_MOVES } from '@paceline/control-plane';
 import { closest } from '@paceline/spec';
 
 export interface PlainError {

@@ -1,6 +1,6 @@
 /** What can go wrong in one operation, as members of its result union. REST turns the same objects into problem documents. */
 import { Field, Float, ObjectType } from '@nestjs/graphql';
-import type { LimitExceeded } from '@paceline/jobs';
+import type { LimitExceeded } from '@paceline/control-plane';
 import type { SpecIssue } from '@paceline/spec';
 
 @ObjectType({ description: 'What is wrong with one field of an input.' })

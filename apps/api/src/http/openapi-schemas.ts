@@ -1,5 +1,5 @@
 /** The bodies that the OpenAPI description names: runs, what they were before, problems. */
-import { RUN_MOVES } from '@paceline/jobs';
+import { RUN_MOVES } from '@paceline/control-plane';
 import { FAULTS } from '../fault.js';
 import { PREDICTIONS_STATES } from '../models/predictions-states.js';
 import { datasetSchemas } from './openapi-datasets.js';

@@ -1,7 +1,7 @@
 /** The OpenAPI 3.1 document. The run spec comes from its zod schema (libs/spec); a test compares the paths with the router's. */
 import { specJsonSchema } from '@paceline/spec';
 import { EXPORT_FORMATS } from '@paceline/models';
-import { RUN_MOVES } from '@paceline/jobs';
+import { RUN_MOVES } from '@paceline/control-plane';
 import { datasetPaths } from './openapi-datasets.js';
 import { weightPaths } from './openapi-models.js';
 import { after, first, integer, json, list, nullable, problem, query, ref, refusals, text, type Json } from './openapi-parts.js';

@@ -4,7 +4,7 @@ import type { Logger } from '@paceline/runtime';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { databaseFault } from '../database/database-fault.js';
 import { Fault, FAULTS, type FaultCode } from '../fault.js';
-import { RedisUnavailableError } from '@paceline/jobs';
+import { RedisUnavailableError } from '@paceline/control-plane';
 import type { FieldIssue } from '../graphql/result.types.js';
 
 export const PROBLEM = 'application/problem+json; charset=utf-8';

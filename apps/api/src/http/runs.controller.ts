@@ -8,7 +8,7 @@ import { OnReplay } from '../graphql/replayed.decorator.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import { CreateRun } from '../runs/create-run.js';
 import { progressOf, resultTypeOf } from '../runs/run-row.js';
-import { ACTIVE_STATUSES, RUN_MOVES, type RunStatus } from '@paceline/jobs';
+import { ACTIVE_STATUSES, RUN_MOVES, type RunStatus } from '@paceline/control-plane';
 import { Run } from '../runs/run.types.js';
 import { EXPORT_FORMATS, type ExportFormat } from '@paceline/models';
 import { RunPredictions } from '../models/run-predictions.js';

@@ -1,6 +1,6 @@
 /** Trained models as archives: which weights, what the card says of them, and how many are made at once. */
 import { Injectable } from '@nestjs/common';
-import type { MeasuresRecord } from '@paceline/jobs';
+import type { MeasuresRecord } from '@paceline/control-plane';
 import { BUILT_IN_TABLES, builtInTable, datasetInfo, resolveFeatures } from '@paceline/data';
 import {
   builtInPreprocessing,

@@ -2,7 +2,7 @@
 import { open } from 'node:fs/promises';
 import { Injectable } from '@nestjs/common';
 import { createLayout } from '@paceline/learning';
-import { lineageOf, originOf } from '@paceline/jobs';
+import { lineageOf, originOf } from '@paceline/control-plane';
 import type { Bytes } from '@paceline/models';
 import type { ModelDescription } from '@paceline/spec';
 import { Checkpoints, safetensorsHeaderBytes, StorageError } from '@paceline/storage';

@@ -1,4 +1,4 @@
-/** The ReportReader of libs/jobs over a Redis stream with a consumer group, and where each kind of report goes. */
+/** The ReportReader of libs/control-plane over a Redis stream with a consumer group, and where each kind of report goes. */
 import { hostname } from 'node:os';
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import {
@@ -10,7 +10,7 @@ import {
   type Report,
   type ReportPorts,
   type StreamMessage,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import { isDatabaseOutage } from '../database/outage.js';
 import { Arbiter } from '../dispatch/arbiter.js';

@@ -10,13 +10,13 @@ import {
   suspectOf,
   type AttemptEnd,
   type Report,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { runsOn } from '../dispatch/shares.js';
 import { Fleet } from '../fleet/fleet.js';
-import { ServerSightings } from '../fleet/server-sightings.js';
+import { ServerHealthReader } from '../fleet/server-health.js';
 import { LOGGER } from '../logger.js';
 import { Attempts } from '../runs/attempts.js';
 import { RunSignals } from '../runs/run-signals.js';
@@ -33,7 +33,7 @@ export class FleetReports {
   constructor(
     private readonly database: BackgroundDatabase,
     private readonly fleet: Fleet,
-    private readonly sightings: ServerSightings,
+    private readonly sightings: ServerHealthReader,
     private readonly attempts: Attempts,
     private readonly moves: StatusMoves,
     private readonly signals: RunSignals,
@@ -95,7 +95,7 @@ export class FleetReports {
     this.dispatch.wake();
   }
 
-  /** Whether other runs lost the coordinator's server too: then nobody is charged (restarts.ts of libs/jobs). */
+  /** Whether other runs lost the coordinator's server too: then nobody is charged (restarts.ts of libs/control-plane). */
   private async shared(
     transaction: Transaction,
     end: AttemptEnd,

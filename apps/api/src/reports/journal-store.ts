@@ -1,5 +1,5 @@
 /**
- * Stores what a coordinator reports: one report is one transaction under the lock of the run's row, and `journal-intake` (libs/jobs)
+ * Stores what a coordinator reports: one report is one transaction under the lock of the run's row, and `journal-intake` (libs/control-plane)
  * decides what it changes.
  *
  * A checkpoint that is known here has its whole history here, and whatever attempt begins with it. The acknowledgement is written after
@@ -27,7 +27,7 @@ import {
   type JournalOutcome,
   type JournalReport,
   type StoredCoordinator,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { RunSignals } from '../runs/run-signals.js';

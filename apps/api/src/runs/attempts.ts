@@ -1,6 +1,6 @@
 /**
  * Attempts begin and end here, each in one transaction under the lock of the run's row, whoever wants it: the dispatcher, a
- * coordinator's report, a person. What changes is decided by `endedAttempt` and `begunAttempt` (libs/jobs).
+ * coordinator's report, a person. What changes is decided by `endedAttempt` and `begunAttempt` (libs/control-plane).
  *
  *     end ──> PAUSED, FAILED, ... or RECOVERING with the time of the next attempt
  *     begin ──> attempt + 1, its parent (attempt, round), its servers and their outbox rows; QUEUED
@@ -17,7 +17,7 @@ import {
   type AttemptEnd,
   type RestoreDecision,
   type RunChange,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import type { RunSpec } from '@paceline/spec';
 import type { Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';

@@ -3,7 +3,7 @@
  * read back along the lineage from what was stored, so that what a restore made void is not told.
  */
 import { Injectable } from '@nestjs/common';
-import type { LineagePart, ValidationRecord } from '@paceline/jobs';
+import type { LineagePart, ValidationRecord } from '@paceline/control-plane';
 import { measureParts, METRIC_FORMS, validates, watchedMetric, type RunSpec } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import type { MeasuredRound, RateReduction, RunCourse } from './course.types.js';

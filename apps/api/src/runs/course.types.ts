@@ -1,6 +1,6 @@
 /** What the validations of a run have come to, as GraphQL shows it. */
 import { Field, Float, Int, ObjectType } from '@nestjs/graphql';
-import type { MeasuresRecord } from '@paceline/jobs';
+import type { MeasuresRecord } from '@paceline/control-plane';
 import { JsonScalar } from '../graphql/json.scalar.js';
 
 @ObjectType({ description: 'What was measured on the evaluation split when so many rounds were committed.' })

@@ -19,7 +19,7 @@ import { InitialWeights } from '../models/initial-weights.js';
 import { Admission } from './admission.js';
 import { toRun, WITHOUT_MODEL } from './run-row.js';
 import { toAttempt } from './runs.js';
-import { serverProcesses, waitingAt, waitsForServers } from '@paceline/jobs';
+import { serverProcesses, waitingAt, waitsForServers } from '@paceline/control-plane';
 import { PrepareRun, type Prepared, type RunOrigin } from './prepare-run.js';
 import { Run } from './run.types.js';
 import { StatusMoves } from './status-moves.js';

@@ -1,5 +1,5 @@
-/** The lineage of a run's present weights (libs/jobs), as it is stored, and conditions that read rows along it. */
-import { lineageOf, originOf, resultRounds, type LineagePart } from '@paceline/jobs';
+/** The lineage of a run's present weights (libs/control-plane), as it is stored, and conditions that read rows along it. */
+import { lineageOf, originOf, resultRounds, type LineagePart } from '@paceline/control-plane';
 import { Batch } from '../database/batch.js';
 import type { Database } from '../database/database.js';
 import type { Attempt, Run } from '../generated/prisma/client.js';

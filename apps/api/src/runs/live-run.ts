@@ -8,7 +8,7 @@ import { Database } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
 import { alongLineage, readLineage } from './lineage.js';
 import { RunSignals } from './run-signals.js';
-import { isOver, type MeasuresRecord, type ValidationRecord } from '@paceline/jobs';
+import { isOver, type MeasuresRecord, type ValidationRecord } from '@paceline/control-plane';
 import type { Metric } from '../generated/prisma/client.js';
 import { namedMeasures } from './run-row.js';
 import type { RunEventType, RunMetric } from './run.types.js';

@@ -4,7 +4,7 @@
  * the lineage of the weights: rounds that a restore made void are left out.
  */
 import { Injectable } from '@nestjs/common';
-import { coordinatorOf, type LineagePart } from '@paceline/jobs';
+import { coordinatorOf, type LineagePart } from '@paceline/control-plane';
 import { MEASURED_NAMES, type SpecIssue } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';

@@ -4,7 +4,7 @@
  */
 import { Injectable } from '@nestjs/common';
 import { augmentationFault } from '@paceline/data';
-import { serverProcesses, type RestorePoint } from '@paceline/jobs';
+import { serverProcesses, type RestorePoint } from '@paceline/control-plane';
 import { createMetricPlan } from '@paceline/learning';
 import {
   batchTooLarge,

@@ -1,5 +1,5 @@
 /** The checkpoint of another run that a new run begins with: whether it is there, what the new spec takes over, and whether its weights fit. */
-import { lineageOf, originOf, type RestorePoint } from '@paceline/jobs';
+import { lineageOf, originOf, type RestorePoint } from '@paceline/control-plane';
 import {
   inheritedLength,
   inheritSpec,

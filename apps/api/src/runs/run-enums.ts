@@ -4,7 +4,7 @@
  * end) stay texts: a client must not break on a new one.
  */
 import { registerEnumType } from '@nestjs/graphql';
-import { RUN_STATUS_MEANINGS, type CheckpointRecord, type CoordinatorState } from '@paceline/jobs';
+import { RUN_STATUS_MEANINGS, type CheckpointRecord, type CoordinatorState } from '@paceline/control-plane';
 import { RunStatus as RunStatusEnum, StepTaskState as StepTaskStateEnum } from '../generated/prisma/enums.js';
 
 /** Values of an enum, each with its meaning. */

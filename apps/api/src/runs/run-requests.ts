@@ -1,10 +1,10 @@
 /**
- * What people ask of a run that exists: pause, resume, cancel, scale, extend. libs/jobs says what follows in which status;
- * here it is done under the lock of the run's row, so that two requests, or a request and a report, cannot both win. Asking for what
+ * What people ask of a run that exists: pause, resume, cancel, scale, extend. libs/control-plane says what follows in which status;
+ * here it is done under the lock of the run's row, so that two requests, or a request and a report, cannot both win. ArbiterRequest for what
  * is under way changes nothing. Another team's run is not there.
  */
 import { Injectable } from '@nestjs/common';
-import { isOver, NO_CHECKPOINT, ONLY_BEYOND, requested, type AskedOfRun, type RequestStep } from '@paceline/jobs';
+import { isOver, NO_CHECKPOINT, ONLY_BEYOND, requested, type AskedOfRun, type RequestStep } from '@paceline/control-plane';
 import { Database, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { Settings } from '../environment.js';

@@ -1,5 +1,13 @@
 /** What is read of a run's row, and what follows from it alone. Descriptions of model and data stay out: they may be large and only jobs need them. */
-import { coordinatorOf, hasLiveAttempt, isOver, restartsLeft, type MeasuresRecord, type RunChange, type RunResult } from '@paceline/jobs';
+import {
+  coordinatorOf,
+  hasLiveAttempt,
+  isOver,
+  restartsLeft,
+  type MeasuresRecord,
+  type RunChange,
+  type RunResult,
+} from '@paceline/control-plane';
 import type { RunSpec } from '@paceline/spec';
 import type { Prisma } from '../generated/prisma/client.js';
 import { Run, RunProgress, RunResultType } from './run.types.js';
@@ -8,7 +16,7 @@ export const WITHOUT_MODEL = { model: true, data: true } as const satisfies Pris
 export type RunRow = Prisma.RunGetPayload<{ omit: typeof WITHOUT_MODEL }>;
 
 export const specOf = (row: Pick<RunRow, 'spec'>): RunSpec => row.spec as unknown as RunSpec;
-/** What libs/jobs has decided, as Prisma takes it: its JSON columns are of no type that we could name there. */
+/** What libs/control-plane has decided, as Prisma takes it: its JSON columns are of no type that we could name there. */
 export const columnsOf = (change: RunChange) => change as Prisma.RunUncheckedUpdateManyInput;
 
 export const resultOf = (row: Pick<RunRow, 'result'>): RunResult | null => row.result as unknown as RunResult | null;

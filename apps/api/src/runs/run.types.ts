@@ -4,7 +4,7 @@ import { countedAbove } from '../graphql/cost.js';
 import { JsonScalar } from '../graphql/json.scalar.js';
 import { Node, PageInfo } from '../graphql/node.type.js';
 import { Conflict, InvalidInput, LimitReached, NotFound } from '../graphql/result.types.js';
-import type { MeasuresRecord, RunStatus, ValidationRecord } from '@paceline/jobs';
+import type { MeasuresRecord, RunStatus, ValidationRecord } from '@paceline/control-plane';
 import type { StepTaskState } from '../generated/prisma/enums.js';
 import {
   CheckpointReasonEnum,

@@ -21,7 +21,7 @@ import { Metrics } from './metrics.js';
 import { progressOf, resultTypeOf } from './run-row.js';
 import { RunRequests } from './run-requests.js';
 import { RunSpecInput } from './run-spec.input.js';
-import type { RunStatus } from '@paceline/jobs';
+import type { RunStatus } from '@paceline/control-plane';
 import {
   CancelRunResult,
   CancelRunSuccess,

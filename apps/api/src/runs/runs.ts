@@ -1,6 +1,6 @@
 /** Runs of a team: reading and listing. Another team's run is not there. */
 import { Injectable } from '@nestjs/common';
-import { coordinatorOf, firstRoundOf, type RunStatus } from '@paceline/jobs';
+import { coordinatorOf, firstRoundOf, type RunStatus } from '@paceline/control-plane';
 import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
 import { Fleet } from '../fleet/fleet.js';

@@ -14,7 +14,7 @@ import {
   type RunStatus,
   type StatusMove,
   type StoredEvent,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 
 /** A run's row, locked until the transaction ends. `seq` numbers are taken from it by whoever holds it. */
 export interface LockedRun {

@@ -3,7 +3,7 @@
  * revoked it hears; the others find out when they next check the keys of their connections (graphql/subscription-server.ts).
  */
 import { Inject, Injectable, type OnApplicationShutdown } from '@nestjs/common';
-import { connectRedis } from '@paceline/jobs';
+import { connectRedis } from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import type { Redis } from 'ioredis';
 import { RedisConnections } from '../dispatch/redis-connections.js';

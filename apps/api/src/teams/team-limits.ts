@@ -1,5 +1,13 @@
 /** Limits of a team and what of them is in use, read so that two requests at the same moment cannot both take the last place. */
-import { ACTIVE_STATUSES, DEFAULT_TEAM_LIMITS, exceeded, exceededByBytes, limitsOf, type TeamLimits, type TeamUse } from '@paceline/jobs';
+import {
+  ACTIVE_STATUSES,
+  DEFAULT_TEAM_LIMITS,
+  exceeded,
+  exceededByBytes,
+  limitsOf,
+  type TeamLimits,
+  type TeamUse,
+} from '@paceline/control-plane';
 import type { Database, Transaction } from '../database/database.js';
 import type { Settings } from '../environment.js';
 import type { Prisma } from '../generated/prisma/client.js';

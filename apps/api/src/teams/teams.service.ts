@@ -1,6 +1,6 @@
 /** Teams, their keys and their limits: who may see and change which. Keys and runs are counted under the lock of the team's row. */
 import { Injectable } from '@nestjs/common';
-import { TEAM_LIMITS, type TeamLimits, type TeamUse } from '@paceline/jobs';
+import { TEAM_LIMITS, type TeamLimits, type TeamUse } from '@paceline/control-plane';
 import type { SpecIssue } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import { LIVE_STATUSES } from '../dispatch/shares.js';

@@ -44,6 +44,7 @@ export async function importData(context: CommandContext, command: Command, give
   const line = createLiveLine(terminal.stderr);
   const workFolder = openWorkFolder(path.join(userDirectories(context.env).cache, 'imports'));
   let warnings: readonly string[] = [];
+  let done: ImportProgress | undefined;
   try {
     const version = await client.datasets.import(
       name,
@@ -51,7 +52,7 @@ export async function importData(context: CommandContext, command: Command, give
         const result = await importDataset(options, sink, {
           workFolder,
           signal: interrupt.signal,
-          onProgress: (progress) => line.update(progressText(progress, terminal)),
+          onProgress: (progress) => line.update(progressText((done = progress), terminal)),
         });
         warnings = result.warnings;
         line.update('checking');
@@ -60,6 +61,7 @@ export async function importData(context: CommandContext, command: Command, give
       { source: sourceText(given) },
     );
     line.finish();
+    if (done && done.shardsKept > 0) terminal.note(`${plural(done.shardsKept, 'shard')} of ${count(done.shards)} already stored`);
     for (const warning of warnings) terminal.note(`${terminal.style('yellow', 'warning', 'stderr')} ${clean(warning, 500)}`);
     await tell(terminal, client, version);
     return EXIT.ok;

@@ -7,7 +7,7 @@
  */
 import { Codec, ProtocolError, checkAttempt, type FrameHeader, type FrameType } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
-import { acquireRegion, bytesOf, type Region } from '../rounds/regions.js';
+import { acquireRegion, bytesOf, type Region } from '../attempt/regions.js';
 import type { OwnedChunk } from './chunks.js';
 
 /** Which vector a chunk is of: the sum of the gradients of replicas [lo, hi) in a round, or parameters of a generation. */

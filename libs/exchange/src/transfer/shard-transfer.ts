@@ -1,13 +1,13 @@
 /**
  * A server's side of the transfer layer, in all modes: the workers of one shard, their connections, the gradient chunks that come over them and the
- * parameter chunks that are sent. What is taken, held, dropped or answered is decided by the machine (Shard, TokenShard).
+ * parameter chunks that are sent. What is taken, held, dropped or answered is decided by the machine (Shard, AsyncShard).
  *
  *   HELLO accepted ──> admit: WELCOME ──> gradient: checkGradient, then a region of the chunk's arena or scratch
  *                                     └─> parameters: sendTo, publish
  */
 import { FrameType, ProtocolError, type FrameHeader, type Members, type Message, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
-import { bytesOf, type Region } from '../rounds/regions.js';
+import { bytesOf, type Region } from '../attempt/regions.js';
 import { RegionReceiver, checkChunk, sendRegion, type VectorName } from './chunk-frames.js';
 import type { OwnedChunk } from './chunks.js';
 

@@ -1,15 +1,15 @@
 /**
  * A worker's side of the transfer layer, in all modes: its connections to the servers of a run, parameter chunks that come in over them, gradient chunks
- * that go out, and where the worker stands. What is wanted, kept or sent again is decided by the machine (Member, TokenMember).
+ * that go out, and where the worker stands. What is wanted, kept or sent again is decided by the machine (Member, AsyncMember).
  *
  *   servers ── parameters ──> chunkOf, then `destination` in the flat vector, or scratch
  *   compute thread ── gradient node ──> HeldGradient ── chunk by chunk ──> servers ── let go, and flushed by all sockets ──> released
  */
 import { FrameType, type FrameHeader, type Members, type Message } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
-import { bytesOf } from '../rounds/regions.js';
-import { ServerTerms } from '../rounds/server-terms.js';
-import { RestWatch } from '../rounds/stall.js';
+import { bytesOf } from '../attempt/regions.js';
+import { ServerTerms } from '../attempt/server-terms.js';
+import { IdleDetector } from '../attempt/stall.js';
 import { checkChunk, scratchOf, sendChunk, type VectorName } from './chunk-frames.js';
 import type { GradientNode, MemberChunk } from './chunks.js';
 
@@ -46,7 +46,7 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
   abstract readonly round: number;
   private readonly connections: (Connection | undefined)[];
   protected readonly terms: ServerTerms;
-  protected readonly rest = new RestWatch();
+  protected readonly rest = new IdleDetector();
   private restBeats = 0;
   replicas: readonly number[] = [];
   /** Seats held in the run, for the fairness rule at the end of a slice. */

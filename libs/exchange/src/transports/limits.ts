@@ -23,7 +23,7 @@ export const DEFAULT_MAX_QUEUED_BYTES = 256 << 20;
 export const DEFAULT_LINGER_MS = 1000;
 /** A closing connection reads and drops at most this much, so that its last message is not lost to a TCP reset. */
 export const MAX_DRAINED_BYTES = 4 << 20;
-/** A hello carries a token of at most 4 KiB and some names. */
+/** A hello carries an access token of at most 4 KiB and some names. */
 export const MAX_HELLO_BYTES = 16 << 10;
 export const KEEP_ALIVE_DELAY_MS = 10_000;
 

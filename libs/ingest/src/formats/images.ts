@@ -78,13 +78,13 @@ export function imageParts(files: readonly SourceFile[], context: SourceContext)
   }
   return inSplitOrder([...bySplit]).map(([split, pictures]) => {
     const hasClasses = pictures.some(({ label }) => label !== undefined);
-    return { split, label: hasClasses ? 'label' : undefined, read: () => readPictures(pictures, hasClasses, context) };
+    return { split, label: hasClasses ? 'label' : undefined, read: () => readObservedRuns(pictures, hasClasses, context) };
   });
 }
 
 const isSplitFolder = (name: string): boolean => /^(?:train|training|val|valid|validation|dev|test|testing)$/i.test(name);
 
-async function* readPictures(pictures: readonly Picture[], hasClasses: boolean, context: SourceContext): AsyncGenerator<RowBatch> {
+async function* readObservedRuns(pictures: readonly Picture[], hasClasses: boolean, context: SourceContext): AsyncGenerator<RowBatch> {
   const names = hasClasses ? ['image', 'label'] : ['image'];
   for (let row = 0; row < pictures.length;) {
     const batch: Picture[] = [];

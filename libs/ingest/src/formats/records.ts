@@ -11,7 +11,7 @@ export function isPicture(bytes: Uint8Array): boolean {
 }
 
 /** The bytes of `{image: bytes}`, or of `{bytes, path}` as Hugging Face writes pictures into Parquet. */
-function pictureIn(value: unknown): Uint8Array | undefined {
+function observedIn(value: unknown): Uint8Array | undefined {
   if (typeof value !== 'object' || value === null) return undefined;
   const { image, bytes } = value as { image?: unknown; bytes?: unknown };
   if (image instanceof Uint8Array) return image;
@@ -22,7 +22,7 @@ function pictureIn(value: unknown): Uint8Array | undefined {
 export async function recordRow(record: object, table: NameTable, place: Place): Promise<Cell[]> {
   const entries: [string, unknown][] = [];
   for (const [name, value] of Object.entries(record)) {
-    const picture = pictureIn(value);
+    const picture = observedIn(value);
     entries.push([name, picture ? await imageCell(picture, { file: place.file, row: place.row, column: name }) : value]);
   }
   return rowOf(Object.fromEntries(entries), table, place);

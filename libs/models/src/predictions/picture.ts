@@ -11,7 +11,7 @@ export interface PictureSize {
 }
 
 /** @param pixels row-major, 0..255; what lies beyond is cut off. A large picture is made smaller by whole steps, each pixel the mean of its square. */
-export function pictureOf(pixels: ArrayLike<number>, size: PictureSize): string {
+export function observedRunOf(pixels: ArrayLike<number>, size: PictureSize): string {
   const { height, width, channels } = size;
   const by = Math.max(1, Math.ceil(Math.max(height, width) / SIDE_MAX));
   const [rows, columns] = [Math.ceil(height / by), Math.ceil(width / by)];

@@ -8,7 +8,7 @@ import type { ModelFolder } from '../model-folder.js';
 import { planPreprocessing } from '../preprocessing-of.js';
 import { ClassCounts } from './class-counts.js';
 import { ClassesOutput } from './output-reports.js';
-import { pictureOf } from './picture.js';
+import { observedRunOf } from './picture.js';
 import type { ClassesReport, ValuesReport } from './report.js';
 import { runPredictions } from './run-predictions.js';
 import { EvenSample, Greatest, ValueErrors } from './value-errors.js';
@@ -111,9 +111,9 @@ it('a picture is a PNG that others read; a large one is made smaller', async () 
   const pixels = Float32Array.from({ length: 3 * 2 * 3 }, (_, i) => i * 10 + (i === 17 ? 1000 : 0));
   const bytesOf = (address: string) => Buffer.from(address.slice(address.indexOf(',') + 1), 'base64');
   const size = { height: 3, width: 2, channels: 3 as const };
-  const read = await decodeImage(bytesOf(pictureOf(pixels, size)), Object.assign({ fit: 'stretch' as const }, size));
+  const read = await decodeImage(bytesOf(observedRunOf(pixels, size)), Object.assign({ fit: 'stretch' as const }, size));
   expect([...read]).toEqual([...pixels].map((value) => Math.min(255, value)));
-  const large = bytesOf(pictureOf(new Float32Array(200 * 100).fill(90), { height: 200, width: 100, channels: 1 }));
+  const large = bytesOf(observedRunOf(new Float32Array(200 * 100).fill(90), { height: 200, width: 100, channels: 1 }));
   expect([large.readUInt32BE(16), large.readUInt32BE(20)]).toEqual([34, 67]);
 });
 

@@ -10,7 +10,7 @@ import type { ModelFolder } from '../model-folder.js';
 import type { Preprocessing } from '../preprocessing.js';
 import { shortLabel } from './class-counts.js';
 import { countedOutputs, type ClassesOutput, type CountedOutput, type ValuesOutput } from './output-reports.js';
-import { pictureOf, type PictureSize } from './picture.js';
+import { observedRunOf, type PictureSize } from './picture.js';
 import type { OutputReport, PredictionsReport, ShownExample } from './report.js';
 
 /** How much is looked at, by numbers alone: a slow machine makes no other document. */
@@ -145,7 +145,7 @@ async function shownExamples(
     return output.kind === 'classes' ? output.surest.items() : output.parts.flatMap(({ worst }) => worst.items());
   });
   const examples = [...new Set(named.map(({ example }) => example))];
-  const picture = pictureIn(rows.format, preprocessing);
+  const picture = observedIn(rows.format, preprocessing);
   const { columns, cells } = await cellsOf(rows.table, preprocessing?.plan, examples);
   const of = new Map<number, ShownExample>();
   let left = PICTURES_CHARACTERS_MAX;
@@ -165,7 +165,7 @@ interface PictureInput extends PictureSize {
 }
 
 /** The first input that is an image as a whole, or else an array of bytes in the shape of one. */
-function pictureIn(format: RowFormat, preprocessing: Preprocessing | undefined): PictureInput | undefined {
+function observedIn(format: RowFormat, preprocessing: Preprocessing | undefined): PictureInput | undefined {
   const builtIn = preprocessing?.inputs?.[0];
   if (builtIn) {
     const { height, width, channels, divideBy } = builtIn.image;
@@ -195,7 +195,7 @@ async function imageOf({ evaluation, format }: EvaluatedRows, example: number, p
   const { inputs } = await gathered(evaluation, format, Int32Array.of(example), 0, 1);
   // Scaled by the statistics of its pixels or not, it is shown as it was.
   const pixels = inputs[picture.field]!.map((value) => value * picture.divide + picture.subtract);
-  return pictureOf(pixels, picture);
+  return observedRunOf(pixels, picture);
 }
 
 async function cellsOf(

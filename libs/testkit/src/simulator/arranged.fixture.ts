@@ -1,7 +1,9 @@
 /** For tests that place faults by hand: acting at a chosen moment of a simulated run, and looking into what it was. */
 import { expect } from 'vitest';
-import type { Cluster } from './cluster.js';
+import type { Cluster, TakenRows } from './cluster.js';
+import type { SimStream } from './network.js';
 import { simulateSeed, type SeedOptions, type SeedResult } from './simulate.js';
+import type { SimWorker } from './sim-worker.js';
 
 export interface Played {
   readonly result: SeedResult;
@@ -40,6 +42,35 @@ export function when(cluster: Cluster, condition: () => boolean, act: () => void
     act();
   });
 }
+
+/** Kills the server process that holds a shard and has it started again, as a supervisor does. */
+export function killServer(cluster: Cluster, index: number, isStandby = false): void {
+  const { process, slot } = cluster.serverOf(index, isStandby)!;
+  process.kill();
+  cluster.restartServer(slot);
+}
+
+/** Looks at each write of whole frames as it leaves. A process that is killed here sends nothing of it. @param look true: the write gets lost */
+export function sending(cluster: Cluster, look: (stream: SimStream, frames: Uint8Array) => boolean | void): void {
+  cluster.network.eats = (stream, frames) => look(stream, frames) === true;
+}
+
+/** Whether one of these frames is a message of this type. */
+export const says = (frames: Uint8Array, type: string): boolean => Buffer.from(frames).includes(`"type":"${type}"`);
+
+/** Workers that have a seat. */
+export function seated(cluster: Cluster): SimWorker[] {
+  const seats = cluster.coordinatorPart?.coordinator?.seats() ?? [];
+  return cluster.liveWorkers().filter(({ id }) => seats.some(({ workerId }) => workerId === id));
+}
+
+/** `machine.row` of every row that was taken in these runs. */
+export const rowsTaken = (...played: readonly Played[]): Set<string> =>
+  new Set(
+    played.flatMap(({ result }) =>
+      (result.tables as readonly TakenRows[]).flatMap(({ name, taken }) => [...taken.keys()].map((row) => `${name}.${String(row)}`)),
+    ),
+  );
 
 export const later = (cluster: Cluster, ms: number, act: () => void): void => void cluster.world.schedule(ms, 'arranged', act);
 

@@ -12,6 +12,7 @@ const JOURNAL_SLACK_ENTRIES = 500;
 
 interface OpenShard {
   readonly links: ReadonlyMap<ShardLink, ReadonlyMap<string, unknown>>;
+  readonly generationBytes: number;
 }
 
 export function checkBounds(part: Part, cluster: Cluster): void {
@@ -30,8 +31,8 @@ export function checkBounds(part: Part, cluster: Cluster): void {
     const bound = (base + links * (owned * 2 * replicas + 1 + owned * 2)) * BLOCK_BYTES;
     checks.expect(bytes <= bound, 'I10', () => `${part.name} holds ${bytes} bytes, its bound is ${bound}`);
   }
-  const generationBytes = memory.chunks.reduce((sum, { length }) => sum + length * 4, 0);
-  for (const [{ id, connection }, held] of (shard as unknown as OpenShard).links) {
+  const { links, generationBytes } = shard as unknown as OpenShard;
+  for (const [{ id, connection }, held] of links) {
     // A tree over R replicas has less than 2·R nodes, and one frame is under way.
     const most = owned * 2 * replicas + 1;
     checks.expect(held.size <= most, 'I10', () => `${part.name} holds ${held.size} frames of ${id} ahead, its bound is ${most}`);

@@ -3,21 +3,21 @@
  * machine in it is one that the apps import.
  *
  *   SimApi × A ── SimPostgres, SimRedis ── placements, seats, journal ──> SimServer × S (PlacementLoop, Gate, HostedRun) ═══ SimWorker × N
- *                                                       Watch: invariants after every event
+ *                                                       Invariants: looked at after every event
  */
 import {
   Coordinator,
   Shard,
   type Member,
   type Standby,
-  type TokenCoordinator,
-  type TokenMember,
-  type TokenShard,
+  type AsyncCoordinator,
+  type AsyncMember,
+  type AsyncShard,
 } from '@paceline/exchange';
 import type { HostedRun } from '@paceline/hosting';
 import type { ProtocolError } from '@paceline/protocol';
 import { Checks } from './checks.js';
-import type { ControlFields, PreparedJob } from '@paceline/jobs';
+import type { ControlFields, PreparedJob } from '@paceline/control-plane';
 import { Control } from './control.js';
 import { Network, type NetworkWeather } from './network.js';
 import type { SimProcess } from './process.js';
@@ -30,9 +30,9 @@ import { SimServer } from './sim-server.js';
 import { SharedDisk, type DiskPlant } from './sim-storage.js';
 import { SimWorker } from './sim-worker.js';
 import { StoredRun } from './stored-run.js';
-import { TokenWatch } from './token-watch.js';
+import { AsyncInvariants } from './async-invariants.js';
 import { TinyRun, type RunShape } from './tiny-run.js';
-import { Watch } from './watch.js';
+import { Invariants } from './invariants.js';
 import { World } from './world.js';
 
 /** A deliberate mistake, put into the machines as they are made: the simulator's own test. */
@@ -41,9 +41,9 @@ export interface Plant {
   coordinator?(coordinator: Coordinator, cluster: Cluster): void;
   shard?(shard: Shard, cluster: Cluster): void;
   standby?(standby: Standby, cluster: Cluster): void;
-  tokenMember?(member: TokenMember, cluster: Cluster): void;
-  tokenCoordinator?(coordinator: TokenCoordinator, cluster: Cluster): void;
-  tokenShard?(shard: TokenShard, cluster: Cluster): void;
+  asyncMember?(member: AsyncMember, cluster: Cluster): void;
+  asyncCoordinator?(coordinator: AsyncCoordinator, cluster: Cluster): void;
+  asyncShard?(shard: AsyncShard, cluster: Cluster): void;
   readonly disk?: DiskPlant;
   /** Gate and receivers take what is of an older attempt. */
   readonly believesOldAttempts?: boolean;
@@ -96,9 +96,9 @@ export class Cluster {
   readonly redis: SimRedis;
   readonly postgres: SimPostgres;
   readonly control: Control;
-  readonly watch: Watch;
+  readonly invariants: Invariants;
   /** In modes async and ssp. */
-  readonly tokens: TokenWatch | undefined;
+  readonly items: AsyncInvariants | undefined;
   readonly servers: SimServer[] = [];
   readonly workers: SimWorker[] = [];
   readonly apis: SimApi[] = [];
@@ -111,14 +111,13 @@ export class Cluster {
   readonly plant: Plant | undefined;
   readonly stepMs: readonly [number, number];
   readonly stepDeadlineMs: number;
-  nodesInUse = 0;
   /** Why this seed's run may fail: a fault that the protocol does not survive was injected. */
   mayFail: string | undefined;
   /** Why a published checkpoint may be unreadable: its bits were flipped. */
   mayLoseCheckpoints: string | undefined;
   /** The weights that were collected are the last ones, and not the best that the run was to end with. */
   endsWithLast = false;
-  /** How attempts ended, by the row of the table of libs/jobs. */
+  /** How attempts ended, by the row of the table of libs/control-plane. */
   readonly ends = new Map<string, number>();
   /** Moves of the run's status, `FROM>TO`. */
   readonly moves = new Map<string, number>();
@@ -135,10 +134,10 @@ export class Cluster {
     this.stepMs = options.stepMs;
     this.stepDeadlineMs = options.stepDeadlineMs;
     this.disk = new SharedDisk(this);
-    this.watch = new Watch(this);
-    this.tokens = options.shape.tokens && new TokenWatch(this, options.shape.tokens);
-    if (options.shape.tokens?.nonFinite === 'fail' && options.shape.tokens.nanShare > 0) this.mayFail = 'gradients with NaN';
-    this.world.afterEvent = () => this.watch.afterEvent();
+    this.invariants = new Invariants(this);
+    this.items = options.shape.items && new AsyncInvariants(this, options.shape.items);
+    if (options.shape.items?.nonFinite === 'fail' && options.shape.items.nanShare > 0) this.mayFail = 'gradients with NaN';
+    this.world.afterEvent = () => this.invariants.afterEvent();
     this.redis = new SimRedis(this);
     this.postgres = new SimPostgres(this);
     this.control = new Control(this);
@@ -182,7 +181,7 @@ export class Cluster {
 
   /** For one transaction. */
   stored(rows: Rows, wallMs: number): StoredRun {
-    const { runId, watch, world } = this;
+    const { runId, invariants: watch, world } = this;
     return new StoredRun({ runId, rows, wallMs, random: () => world.random.float(), watch });
   }
 
@@ -214,9 +213,9 @@ export class Cluster {
     return this.workers.filter((worker) => worker.process.isAlive);
   }
 
-  /** True when these are the bits of the chunk after `round` rounds of the attempt: those of the undisturbed run, or those that were cut. */
+  /** True when these are the bits of the chunk after `round` rounds of the attempt: those of the undisturbed run, or those that were taken. */
   holdsRound(attempt: number, round: number, chunk: number, values: Float32Array): boolean {
-    if (this.tokens) return this.tokens.heldAtCut(attempt, round, chunk, values);
+    if (this.items) return this.items.heldAtCheckpoint(attempt, round, chunk, values);
     return this.reference.holds(round, this.run.layout.chunks[chunk]!, values);
   }
 
@@ -238,6 +237,7 @@ export class Cluster {
     // Where fences are not looked at, peers are refused for what they said to another attempt.
     if (EXPECTED_REFUSALS.has(error.code) || this.plant?.believesOldAttempts) return;
     if (error.code === 'HELLO_REPLAYED' && this.network.fired.has('replay a connection')) return;
+    if (error.code === 'FINGERPRINT_MISMATCH' && this.workers.some(({ engine }) => engine !== this.workers[0]!.engine)) return;
     if (AFTER_A_BIT_FLIP.has(error.code) && this.network.fired.has('bit flip in a frame')) return;
     // A standby that lacks a COMMIT, and whose primary has nothing to send again, breaks off.
     if (error.code === 'BAD_ROUND' && this.network.fired.has('eaten frame')) return;
@@ -250,14 +250,14 @@ export class Cluster {
     this.hosted.push(part);
     this.tables.push(shard.table);
     if (shard instanceof Shard) this.plant?.shard?.(shard, this);
-    else this.plant?.tokenShard?.(shard, this);
+    else this.plant?.asyncShard?.(shard, this);
   }
 
-  coordinatorMade(part: Part, machine: Coordinator | TokenCoordinator): void {
+  coordinatorMade(part: Part, machine: Coordinator | AsyncCoordinator): void {
     this.tables.push(machine.table);
     this.world.note(`${part.name} coordinates`);
     if (machine instanceof Coordinator) this.plant?.coordinator?.(machine, this);
-    else this.plant?.tokenCoordinator?.(machine, this);
+    else this.plant?.asyncCoordinator?.(machine, this);
   }
 
   placeMade({ place }: HostedRun): void {

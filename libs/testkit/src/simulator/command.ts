@@ -19,7 +19,7 @@ import {
   type FailedSeed,
   type Tally,
 } from './tally.js';
-import { drawMode } from './token-run.js';
+import { drawMode } from './async-run.js';
 
 const SHOWN_FAILURES = 5;
 

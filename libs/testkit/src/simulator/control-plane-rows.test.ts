@@ -1,5 +1,5 @@
 /** The fault rows of the control plane, each placed by hand and asserted to have fired. None may end an attempt, lose a run or double it. */
-import { acknowledgedOf } from '@paceline/jobs';
+import { acknowledgedOf } from '@paceline/control-plane';
 import { expect, test } from 'vitest';
 import { later, play, round, when, type Played } from './arranged.fixture.js';
 import { STREAMING } from './gradient-shape.js';
@@ -7,12 +7,12 @@ import type { DeathPoint, SimApi } from './sim-api.js';
 import type { SeedOptions } from './simulate.js';
 
 const base: SeedOptions = { seed: 1, check: 'liveness', mode: 'sync', kinds: [], stepMs: [100, 300], workers: 2, apis: 1 };
-const shape = { servers: 2, replicas: 4, rounds: 60, evalExamples: 400, cutEveryRounds: 5, gradient: STREAMING } as const;
+const shape = { servers: 2, replicas: 4, rounds: 60, evalExamples: 400, checkpointEveryRounds: 5, gradient: STREAMING } as const;
 
 /** The run ended well in its first attempt, and all that it did is stored. */
 function expectWhole({ result, cluster }: Played): void {
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1, rounds: shape.rounds });
-  expect(cluster.watch.ledgerTo).toBe(shape.rounds - 1);
+  expect(cluster.invariants.ledgerTo).toBe(shape.rounds - 1);
 }
 
 test('3: a step task delivered twice: the second worker is refused, nothing is applied twice', async () => {
@@ -85,7 +85,7 @@ test('8: Redis away for 30 s: rounds go on, and the journal is collected afterwa
   });
   expect(before).toBeGreaterThan(10);
   expect(played.result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
-  expect(played.cluster.watch.ledgerTo).toBe(99);
+  expect(played.cluster.invariants.ledgerTo).toBe(99);
 });
 
 test('9: PostgreSQL away for 30 s: people are answered 503, rounds go on, nothing is acknowledged that is not stored, and all is stored afterwards', async () => {
@@ -114,7 +114,7 @@ test('9: PostgreSQL away for 30 s: people are answered 503, rounds go on, nothin
   expect(storedBefore).toBeGreaterThan(0);
   expect(before).toBeGreaterThan(10);
   expect(played.result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
-  expect(played.cluster.watch.ledgerTo).toBe(99);
+  expect(played.cluster.invariants.ledgerTo).toBe(99);
 });
 
 for (const point of ['before it enqueues', 'after it has enqueued'] satisfies DeathPoint[])

@@ -1,5 +1,5 @@
 /** Planted mistakes of the control plane: put into what an api writes into Redis, and to be found within so many seeds. */
-import { cancelField, controlFor } from '@paceline/jobs';
+import { cancelField, controlFor } from '@paceline/control-plane';
 import type { PlantedBug } from './planted.js';
 
 export const PLANTED_CONTROL: readonly PlantedBug[] = [

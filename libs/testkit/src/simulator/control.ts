@@ -2,7 +2,7 @@
  * The run as the control plane has stored it, for those who stand outside: what people ask of it, and what scenarios and invariants
  * look at. Nothing is decided here; apis do that (sim-api.ts), over PostgreSQL and Redis.
  */
-import { isOver, originOf, type AttemptOrigin, type RunStatus } from '@paceline/jobs';
+import { isOver, originOf, type AttemptOrigin, type RunStatus } from '@paceline/control-plane';
 import type { NumberedEntry } from '@paceline/exchange';
 import type { Cluster } from './cluster.js';
 import type { Part } from './part.js';
@@ -67,6 +67,11 @@ export class Control {
 
   resume(): boolean {
     return this.isReachable && this.transact((run) => run.ask({ request: 'resume' })).hasChanged;
+  }
+
+  /** So many workers are wanted at most. */
+  scale(workers: number): boolean {
+    return this.isReachable && this.transact((run) => run.ask({ request: 'scale', workers })).hasChanged;
   }
 
   cancel(): boolean {

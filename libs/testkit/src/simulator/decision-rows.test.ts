@@ -5,7 +5,7 @@ import type { Cluster } from './cluster.js';
 import { STREAMING, type GradientShape } from './gradient-shape.js';
 import type { SeedOptions } from './simulate.js';
 
-const shape = { servers: 2, replicas: 4, rounds: 8, evalExamples: 0, cutEveryRounds: 2, standby: 0 } as const;
+const shape = { servers: 2, replicas: 4, rounds: 8, evalExamples: 0, checkpointEveryRounds: 2, standby: 0 } as const;
 
 const playWith = (gradient: GradientShape, arrange: (cluster: Cluster) => void, options: Partial<SeedOptions> = {}): Promise<Played> =>
   play({ seed: 1, check: 'liveness', kinds: [], stepMs: [20, 60], workers: 2, shape: { ...shape, gradient }, ...options }, arrange);

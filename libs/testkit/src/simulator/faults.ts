@@ -274,9 +274,9 @@ export const FAULTS = {
   },
   'spoil a gradient': {
     inject(cluster) {
-      const { run, watch, world } = cluster;
-      // In modes async and ssp the seed says which gradients have NaN, from the start (token-run.ts).
-      if (run.shape.tokens) return false;
+      const { run, invariants: watch, world } = cluster;
+      // In modes async and ssp the seed says which gradients have NaN, from the start (async-run.ts).
+      if (run.shape.items) return false;
       // Nobody computes it yet.
       const round = watch.committedRounds + 1 + world.random.int(0, 1);
       if (run.spoiled.size > 2 || round >= run.schedule.totalRounds) return false;

@@ -6,7 +6,15 @@ import { injectFault } from './faults.js';
 import { STREAMING } from './gradient-shape.js';
 import { SimRedis } from './sim-redis.js';
 
-const shape = { servers: 2, replicas: 4, rounds: 20, evalExamples: 400, cutEveryRounds: 2, standby: 0, gradient: STREAMING } as const;
+const shape = {
+  servers: 2,
+  replicas: 4,
+  rounds: 20,
+  evalExamples: 400,
+  checkpointEveryRounds: 2,
+  standby: 0,
+  gradient: STREAMING,
+} as const;
 
 /** @param step after every event */
 const playSteps = (step: (cluster: Cluster) => void): Promise<Played> =>

@@ -179,7 +179,7 @@ export class ServerConnection extends TappedConnection {
     const { cluster, peer } = this;
     const what = message ? `a message (${message.type})` : 'a frame';
     if (message?.type === 'include' && part.attempt === header.attempt && cluster.isFollowed(part))
-      cluster.watch.included(message.round, message.replicas);
+      cluster.invariants.included(message.round, message.replicas);
     if (header.attempt !== part.attempt) {
       cluster.network.count('something of another attempt came');
       const believed = cluster.plant?.believesOldAttempts ? { ...header, attempt: part.attempt } : header;

@@ -44,7 +44,7 @@ async function struck(
       strike(leading, cluster, random);
     };
   };
-  const shape = { servers: 2, standby: 1, rounds: 12, cutEveryRounds: 100 } as const;
+  const shape = { servers: 2, standby: 1, rounds: 12, checkpointEveryRounds: 100 } as const;
   const stepMs = [100, 300] as const;
   const result = await simulateSeed({
     seed,
@@ -54,7 +54,7 @@ async function struck(
     workers: 2,
     shape,
     stepMs,
-    tokens: { nonFinite: 'skip' },
+    items: { nonFinite: 'skip' },
     arrange,
   });
   const tables = result.tables as readonly TakenRows[];

@@ -10,7 +10,7 @@
  * A killed process leaves a prefix of what it was writing, then its end; a lost host leaves nothing at all.
  */
 import { FramedConnection, resolveOptions, type ByteConsumer, type ByteStream, type Connection } from '@paceline/exchange';
-import type { ServerAddress } from '@paceline/jobs';
+import type { ServerAddress } from '@paceline/control-plane';
 import { SimProcess } from './process.js';
 import { Recordings } from './replay.js';
 import type { ScheduledEvent, World } from './world.js';
@@ -353,6 +353,7 @@ export class SimStream implements ByteStream {
       const bytes = Buffer.concat(leaving.parts);
       this.onWritten?.(bytes);
       const isEaten = this.network.eats?.(this, bytes);
+      if (!this.open) return; // whoever looks at it has killed the process
       if (this.flipNext) {
         this.flipNext = false;
         this.network.count('bit flip in a frame');

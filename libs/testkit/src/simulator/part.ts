@@ -1,7 +1,7 @@
 /** One attempt as a simulated server holds it: the HostedRun of libs/hosting, and what the invariants look at in it. */
-import type { Coordinator, Journal, Shard, TokenCoordinator, TokenShard } from '@paceline/exchange';
+import type { Coordinator, Journal, Shard, AsyncCoordinator, AsyncShard } from '@paceline/exchange';
 import type { HostedRun } from '@paceline/hosting';
-import type { RestorePoint } from '@paceline/jobs';
+import type { RestorePoint } from '@paceline/control-plane';
 import type { TakenRows } from './cluster.js';
 import { TermFence, type Fenced } from './fences.js';
 import type { SimServer } from './sim-server.js';
@@ -29,11 +29,11 @@ export class Part implements Fenced {
     this.memory.part = this;
   }
 
-  get shard(): Shard | TokenShard {
+  get shard(): Shard | AsyncShard {
     return this.run.shard;
   }
 
-  get coordinator(): Coordinator | TokenCoordinator | undefined {
+  get coordinator(): Coordinator | AsyncCoordinator | undefined {
     return this.run.coordinator?.machine;
   }
 

@@ -9,7 +9,7 @@ import type { Plant } from './cluster.js';
 import type { FaultKind } from './faults.js';
 import { STREAMING } from './gradient-shape.js';
 import type { RunShape } from './tiny-run.js';
-import type { RunMode } from './token-run.js';
+import type { RunMode } from './async-run.js';
 
 export interface PlantedBug {
   readonly name: string;
@@ -177,7 +177,7 @@ export const PLANTED: readonly PlantedBug[] = [
     withinSeeds: 30,
     seed: 6,
     kinds: ['lose power'],
-    shape: { cutEveryRounds: 1, rounds: 12 },
+    shape: { checkpointEveryRounds: 1, rounds: 12 },
     plant: { disk: { ignoresSync: true } },
   },
 ];

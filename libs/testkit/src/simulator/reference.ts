@@ -6,9 +6,9 @@
  * checkpoint chooses anew from there (`restart`).
  */
 import { decidedRate, validationPlanOf } from '@paceline/hosting';
-import { judgeRound, split } from '@paceline/learning';
-import { isTwoPhase, measure, scaled } from './gradient-shape.js';
-import { giveArena, takeArena, type TinyRun } from './tiny-run.js';
+import { split } from '@paceline/learning';
+import { ReferenceStore } from './reference-store.js';
+import type { TinyRun } from './tiny-run.js';
 
 /** Rows of a block of the evaluation split. */
 const BLOCK = 500;
@@ -24,21 +24,15 @@ export class Reference {
   private readonly generations: Generation[];
   private readonly chosen = new Map<number, readonly number[]>();
   private readonly all: readonly number[];
-
+  private readonly store: ReferenceStore;
   private readonly plan: ReturnType<typeof validationPlanOf>;
 
   constructor(private readonly run: TinyRun) {
     const { evalExamples, heldOutExamples } = run.shape;
     this.plan = evalExamples > 0 ? validationPlanOf(run.spec, run.schedule, undefined, heldOutExamples !== undefined) : undefined;
-    const { layout, optimizer, shape } = run;
-    this.all = Array.from({ length: shape.replicas }, (_, replica) => replica);
-    this.generations = [
-      {
-        course: this.plan?.firstCourse,
-        weights: run.initial.slice(),
-        slots: optimizer.slots.map(({ initialValue }) => new Float32Array(layout.totalLength).fill(initialValue)),
-      },
-    ];
+    this.all = Array.from({ length: run.shape.replicas }, (_, replica) => replica);
+    this.store = ReferenceStore.of(run);
+    this.generations = [{ course: this.plan?.firstCourse, weights: run.initial.slice(), slots: this.store.savedSlots() }];
   }
 
   generation(k: number): Float32Array {
@@ -144,47 +138,18 @@ export class Reference {
 
   private advance(): void {
     const { run } = this;
-    const { layout, optimizer, shape } = run;
     const round = this.generations.length - 1;
     const { weights, slots, course } = this.generations[round]!;
     const included = this.includedIn(round);
-    if (run.isLeftOut(round, included))
-      return void this.generations.push({ weights: weights.slice(), slots, course: this.judged(course, round + 1, weights) });
-    const total = this.sum(weights, round, new Set(included), 0, shape.replicas)!;
-    const arena = takeArena();
-    const { kernels } = arena;
-    const length = layout.totalLength;
-    const place = (values: Float32Array): number => {
-      const pointer = arena.alloc(length * 4);
-      arena.f32(pointer, length).set(values);
-      return pointer;
-    };
-    const pointers = { paramIn: place(weights), paramOut: place(weights), grad: place(total), slots: slots.map(place) };
-    const examples = this.examplesIn(round);
-    const rateFactor = course === undefined ? 1 : decidedRate(course);
-    let gradScale = Math.fround(1 / examples);
-    if (isTwoPhase(shape.gradient)) {
-      const scalars = layout.chunks.map(({ index, offset }) => ({
-        chunk: index,
-        ...measure(run, kernels, index, pointers.grad + offset * 4),
-      }));
-      const verdict = judgeRound(scalars, examples, shape.gradient);
-      for (const { index, offset, section } of layout.chunks) {
-        const scale = scaled(run, kernels, index, pointers.grad + offset * 4, { ...verdict, examples });
-        if (section === 'trainable') gradScale = scale;
-      }
-    }
-    if (layout.trainableLength > 0)
-      optimizer.apply(kernels, { ...pointers, count: layout.trainableLength, step: round + 1, gradScale, rateFactor });
-    const next = Float32Array.from(arena.f32(pointers.paramOut, length));
-    for (let i = layout.trainableLength; i < length; i++) next[i] = Math.fround(total[i]! * Math.fround(1 / examples));
-    this.generations.push({
-      weights: next,
-      course: this.judged(course, round + 1, next),
-      slots: pointers.slots.map((pointer) => Float32Array.from(arena.f32(pointer, length))),
-    });
-    for (const pointer of [pointers.paramIn, pointers.paramOut, pointers.grad, ...pointers.slots]) arena.free(pointer);
-    giveArena(arena);
+    const sum = run.isLeftOut(round, included) ? undefined : this.sum(weights, round, new Set(included), 0, run.shape.replicas)!;
+    this.store.loadSlots(slots);
+    const next = this.store.after(round, weights, sum, this.examplesIn(round), course === undefined ? 1 : decidedRate(course));
+    this.generations.push({ weights: next, course: this.judged(course, round + 1, next), slots: this.store.savedSlots() });
+  }
+
+  /** After the run: nothing is asked any more. */
+  release(): void {
+    this.store.release();
   }
 
   /** By the rule of the reduction tree; a node with one child that counts is that child. */

@@ -52,7 +52,7 @@ export const REGRESSIONS: readonly Regression[] = [
     seed: 6,
     check: 'liveness',
     kinds: ['flip a bit on the disk', 'kill a server'],
-    shape: { cutEveryRounds: 2, rounds: 9, standby: 0, gradient: STREAMING },
+    shape: { checkpointEveryRounds: 2, rounds: 9, standby: 0, gradient: STREAMING },
     found: 'a bit flipped in the only manifest was taken for a server that looks into another store: the run failed for good',
   },
   {
@@ -74,7 +74,7 @@ export const REGRESSIONS: readonly Regression[] = [
     seed: 3,
     check: 'liveness',
     mode: 'ssp',
-    found: 'a server without chunks could not take part in a cut: it had no tokens, and ended with an error',
+    found: 'a server without chunks could not take part in a checkpoint: it had no work items, and ended with an error',
   },
   {
     seed: 8,
@@ -82,7 +82,7 @@ export const REGRESSIONS: readonly Regression[] = [
     mode: 'ssp',
     kinds: ['break a connection'],
     shape: { standby: 0 },
-    found: 'a dropped token was counted when a server without chunks had answered in place of one that owns chunks',
+    found: 'a dropped work item was counted when a server without chunks had answered in place of one that owns chunks',
   },
   {
     kinds: [
@@ -99,7 +99,7 @@ export const REGRESSIONS: readonly Regression[] = [
     seed: 11,
     check: 'liveness',
     mode: 'async',
-    found: 'a cut with replicas without rows at the start of its round was taken for one that holds tokens of that round',
+    found: 'a checkpoint with replicas without rows at the start of its round was taken for one that holds work items of that round',
   },
   {
     kinds: ['a worker leaves', 'clock runs fast or slow', 'flush Redis', 'kill an api', 'fill the disk', 'eat frames'],
@@ -107,7 +107,7 @@ export const REGRESSIONS: readonly Regression[] = [
     check: 'liveness',
     mode: 'ssp',
     shape: { standby: 0 },
-    found: 'a token issued after a cut reached a shard before the COMMIT of the cut',
+    found: 'a work item issued after a checkpoint reached a shard before the COMMIT of the checkpoint',
   },
   {
     seed: 1,
@@ -180,7 +180,8 @@ export const REGRESSIONS: readonly Regression[] = [
     kinds: ['hang a compute thread', 'a worker leaves', 'flip a bit', 'replay a connection', 'slow the disk'],
     seed: 470,
     mode: 'ssp',
-    found: 'a worker came again for another seat before its former connection was gone: its tokens were neither taken back nor told to it',
+    found:
+      'a worker came again for another seat before its former connection was gone: its work items were neither taken back nor told to it',
   },
   { kinds: ['hang a compute thread', 'replay a connection'], seed: 4450, mode: 'async', found: 'as seed 470, in mode async' },
   {
@@ -315,7 +316,7 @@ export const REGRESSIONS: readonly Regression[] = [
     check: 'liveness',
     kinds: ['break a connection'],
     shape: { standby: 1, rounds: 9 },
-    found: 'the watch: a shard was told to leave a token out by a coordinator that had not heard that it was replaced, and did',
+    found: 'the watch: a shard was told to leave a work item out by a coordinator that had not heard that it was replaced, and did',
   },
   {
     kinds: [

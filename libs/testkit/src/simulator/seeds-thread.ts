@@ -2,7 +2,7 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import { simulateSeed, type CheckMode } from './simulate.js';
 import { addSeed, emptyTally } from './tally.js';
-import { drawMode, type RunMode } from './token-run.js';
+import { drawMode, type RunMode } from './async-run.js';
 
 export interface SeedsOrder {
   readonly first: number;

@@ -1,6 +1,6 @@
 /**
  * An api process, as far as a run needs one: the dispatcher, the outbox, the reader of reports and the judge of silence are those of
- * libs/jobs, as apps/api runs them; only PostgreSQL and Redis are simulated. It may be killed at any moment, and several may run.
+ * libs/control-plane, as apps/api runs them; only PostgreSQL and Redis are simulated. It may be killed at any moment, and several may run.
  *
  *     DispatchLoop ── Reconciler ── reconcile ──> StoredRun over SimPostgres, SimRedis        ReportReader ──> StoredRun
  */
@@ -10,9 +10,9 @@ import {
   DispatchLock,
   DispatchLockLostError,
   DispatchLoop,
-  Hearing,
+  ReportContinuity,
   isPlacementWanted,
-  JobSightings,
+  JobStates,
   leadFieldName,
   LOST_AFTER_MS,
   placementJobOf,
@@ -27,15 +27,15 @@ import {
   suspectOf,
   type ControlFields,
   type DispatchAction,
-  type FleetPicture,
+  type ObservedFleet,
   type JobKind,
   type JobName,
   type PreparedJob,
   type Report,
-  type RunPicture,
+  type ObservedRun,
   type ServerAddress,
   type StepTaskJob,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import type { Cluster } from './cluster.js';
 import { SimProcess } from './process.js';
 import { DatabaseOutage, placeKey, type FleetRow, type OutboxRow } from './sim-postgres.js';
@@ -58,7 +58,7 @@ export type DeathPoint = 'before it enqueues' | 'after it has enqueued';
 export class SimApi {
   readonly process: SimProcess;
   diesAt: DeathPoint | undefined;
-  private readonly hearing = new Hearing();
+  private readonly continuity = new ReportContinuity();
   private readonly seen = new Map<string, FleetRow>();
   private readonly suspected = new Map<string, number>();
   private readonly loop: DispatchLoop;
@@ -180,7 +180,7 @@ export class SimApi {
   private reconciler(): Reconciler {
     const { cluster } = this;
     const { postgres, redis } = cluster;
-    const jobs = new JobSightings({
+    const jobs = new JobStates({
       stateOf: (_kind, jobId) => redis.stateOf(this.process, jobId),
       isUnsent: (jobId) =>
         postgres.transact(this.process, 'is it unsent', (rows) => rows.outbox.values().some((row) => row.jobId === jobId && !row.isSent)),
@@ -199,16 +199,16 @@ export class SimApi {
     });
   }
 
-  private async readRuns(): Promise<RunPicture[]> {
+  private async readRuns(): Promise<ObservedRun[]> {
     const { cluster } = this;
-    const pictureWith = await this.transact('read runs', (run) => run.pictureWith());
+    const observedWith = await this.transact('read runs', (run) => run.observedWith());
     // The rows are read before the control hash, and another api may write between the two.
     const controls = await cluster.redis.readControl(this.process, [cluster.runId]);
-    const picture = pictureWith(controls.get(cluster.runId) ?? {});
-    return picture ? [picture] : [];
+    const observed = observedWith(controls.get(cluster.runId) ?? {});
+    return observed ? [observed] : [];
   }
 
-  private async carryOut(run: RunPicture, action: DispatchAction): Promise<void> {
+  private async carryOut(run: ObservedRun, action: DispatchAction): Promise<void> {
     const { redis, runId } = this.cluster;
     if (action.kind === 'write-control') return redis.writeControl(this.process, runId, this.planted(action.fields, run.attempt));
     if (action.kind === 'tell-lead') return this.tellLead(run.attempt, action.index);
@@ -245,7 +245,7 @@ export class SimApi {
     return isPlacementWanted(server ?? null, rows.runs.get(name.runId), name);
   }
 
-  // ---- the fleet, as fleet/fleet.ts and fleet/server-sightings.ts ----
+  // ---- the fleet, as fleet/fleet.ts and fleet/server-health.ts ----
 
   private heartbeat(id: string, hasLeft: boolean): void {
     const row: FleetRow = { id, hasLeft, lastSeenMs: hasLeft ? (this.seen.get(id)?.lastSeenMs ?? this.wallMs) : this.wallMs };
@@ -265,7 +265,7 @@ export class SimApi {
     return this.members().filter(({ hasLeft, lastSeenMs }) => !hasLeft && this.wallMs - lastSeenMs <= LOST_AFTER_MS);
   }
 
-  private fleet(placed: readonly ServerAddress[]): FleetPicture {
+  private fleet(placed: readonly ServerAddress[]): ObservedFleet {
     const { network, workers } = this.cluster;
     const now = this.wallMs;
     const refused = new Set(placed.filter((address) => !network.isListening(addressOf(address))).map(({ serverId }) => serverId));
@@ -277,8 +277,8 @@ export class SimApi {
     const live = workers.filter(({ process }) => process.isAlive);
     return {
       servers: new Map(servers),
-      canJudge: this.hearing.canJudge(now),
-      hearingForMs: this.hearing.forMs(now),
+      isReliable: this.continuity.isReliable(now),
+      reliableForMs: this.continuity.forMs(now),
       counts: {
         liveServers: this.liveServers().length,
         liveWorkers: live.length,
@@ -309,8 +309,8 @@ export class SimApi {
           };
         }),
       wakeUp: () => this.wakeReader?.(),
-      heard: () => this.hearing.heard(this.wallMs),
-      deaf: () => this.hearing.deaf(),
+      heard: () => this.continuity.heard(this.wallMs),
+      deaf: () => this.continuity.lost(),
       told: (what, { error, issue, kind }) => {
         if (what === 'refused' || what === 'dropped')
           cluster.crashed(this.process, error ?? new Error(`a report does not fit: ${kind ?? ''} ${JSON.stringify(issue)}`));
@@ -369,6 +369,6 @@ export class SimApi {
 }
 
 interface RunHead {
-  readonly status: RunPicture['status'];
+  readonly status: ObservedRun['status'];
   readonly attempt: number;
 }

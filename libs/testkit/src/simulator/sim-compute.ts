@@ -1,5 +1,5 @@
 /** Engines of simulated workers: each replica takes its time, and what is computed is a few float32. This one is that of mode sync. */
-import type { GradientNode, Token } from '@paceline/exchange';
+import type { GradientNode, WorkItem } from '@paceline/exchange';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
 import { maximalNodes, split } from '@paceline/learning';
 import type { Cluster } from './cluster.js';
@@ -8,7 +8,6 @@ import type { SimWorker } from './sim-worker.js';
 type Blocks = readonly { readonly from: number; readonly to: number }[];
 
 export abstract class SimCompute implements SeatCompute {
-  readonly fingerprint = 'tiny';
   progress = 0;
   protected events!: SeatComputeEvents;
   private stopped = false;
@@ -17,6 +16,10 @@ export abstract class SimCompute implements SeatCompute {
     protected readonly worker: SimWorker,
     protected readonly cluster: Cluster,
   ) {}
+
+  get fingerprint(): string {
+    return this.worker.engine.fingerprint;
+  }
 
   listen(events: SeatComputeEvents): void {
     this.events = events;
@@ -37,8 +40,8 @@ export abstract class SimCompute implements SeatCompute {
     throw new Error('this run has no steps of a round');
   }
 
-  token(_token: Token): void {
-    throw new Error('this run has no tokens');
+  item(_item: WorkItem): void {
+    throw new Error('this run has no work items');
   }
 
   abstract evaluate(generation: number, blocks: Blocks): void;
@@ -53,14 +56,14 @@ export abstract class SimCompute implements SeatCompute {
 
   /** What is summed up, as memory that is given back. */
   protected nodeOf(round: number, lo: number, hi: number, sum: Float32Array): GradientNode {
-    this.cluster.nodesInUse++;
+    this.worker.nodesInUse++;
     return {
       round,
       lo,
       hi,
       bytes: new Uint8Array(sum.buffer),
       release: () => {
-        this.cluster.nodesInUse--;
+        this.worker.nodesInUse--;
         // Whoever reads it from here on reads what is no number.
         sum.fill(Number.NaN);
       },

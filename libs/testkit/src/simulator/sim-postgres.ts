@@ -16,7 +16,7 @@ import type {
   StoredServer,
   StoredTask,
   SeatFailure,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import type { Cluster } from './cluster.js';
 import type { SimProcess } from './process.js';
 import { SimStore } from './sim-store.js';

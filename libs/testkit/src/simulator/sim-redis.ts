@@ -17,7 +17,7 @@ import {
   type PreparedJob,
   type Report,
   type StreamMessage,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import type { Cluster } from './cluster.js';
 import type { SimProcess } from './process.js';
 import { SimStore } from './sim-store.js';
@@ -132,7 +132,7 @@ export class SimRedis extends SimStore {
         if (this.jobs.get(job.jobId)) continue;
         const kind = job.payload.kind;
         this.jobs.set(job.jobId, { ...job, kind, state: 'waiting', order: this.order++, token: undefined, lockUntilMs: 0 });
-        this.cluster.watch.enqueued(job);
+        this.cluster.invariants.enqueued(job);
       }
     });
   }

@@ -4,7 +4,7 @@
  */
 import type { CancelTimer, Connection } from '@paceline/exchange';
 import { Gate, HostedRun, PlacementLoop, type Log, type ServerContext, type WeightsFile } from '@paceline/hosting';
-import { RedisUnavailableError, type ControlPlane, type PlacementJob, type ServerAddress, type TokenClaims } from '@paceline/jobs';
+import { RedisUnavailableError, type ControlPlane, type PlacementJob, type ServerAddress, type TokenClaims } from '@paceline/control-plane';
 import type { Layout } from '@paceline/learning';
 import { PROTOCOL_VERSION, ProtocolError } from '@paceline/protocol';
 import { StorageError } from '@paceline/storage';
@@ -137,7 +137,7 @@ export class SimServer {
     return new ServerConnection(connection, this.process.name, () => this.hosted, this.cluster);
   }
 
-  /** A token is its role and attempt; to look at the signature takes a turn. */
+  /** A work item is its role and attempt; to look at the signature takes a turn. */
   private claims(token: string): Promise<TokenClaims> {
     const [role, attempt] = token.split('/');
     const present = this.hosted?.attempt;
@@ -180,11 +180,11 @@ export class SimServer {
     };
     return {
       append: (bytes) => {
-        const { run, tokens, checks } = cluster;
+        const { run, items, checks } = cluster;
         const chunk = run.layout.chunks[next++]!;
         const values = new Float32Array(Uint8Array.from(bytes).buffer);
-        const isRight = tokens ? tokens.collected(attempt, chunk.index, values) : isUndisturbed(chunk, values);
-        const expected = tokens ? 'shard' : 'undisturbed run';
+        const isRight = items ? items.collected(attempt, chunk.index, values) : isUndisturbed(chunk, values);
+        const expected = items ? 'shard' : 'undisturbed run';
         checks.expect(isRight, 'I8', () => `the collected chunk ${chunk.index} is not that of the ${expected}`);
         return Promise.resolve();
       },

@@ -2,19 +2,28 @@
  * A worker process: takes step tasks with the loop that apps/worker runs, sits in runs with the session that apps/worker runs, and
  * computes tiny steps.
  *
- *   idle ── step task ──> SeatSession (Member or TokenMember, ServerLinks) over SimCompute ── ended or given up ──> idle
+ *   idle ── step task ──> SeatSession (Member or AsyncMember, ServerLinks) over SimCompute ── ended or given up ──> idle
  */
 import { Member } from '@paceline/exchange';
 import { SeatSession, parameterBytes } from '@paceline/hosting';
-import { SeatLoop, SHUTDOWN_LEAVE_MS, type StepTaskJob } from '@paceline/jobs';
+import { SeatLoop, SHUTDOWN_LEAVE_MS } from '@paceline/hosting';
+import type { StepTaskJob } from '@paceline/control-plane';
 import type { Cluster } from './cluster.js';
 import { TermFence, WorkerConnection } from './fences.js';
 import { addressOf } from './network.js';
 import { SimProcess } from './process.js';
 import { TinyCompute, type SimCompute } from './sim-compute.js';
-import { TokenCompute } from './token-compute.js';
+import { AsyncCompute } from './async-compute.js';
 
 const CONNECT_DEADLINE_MS = 2_000;
+
+interface SimEngine {
+  readonly fingerprint: string;
+  /** Examples that it does in a second, where the run wants to know. */
+  readonly speed?: number;
+}
+
+const TINY: SimEngine = { fingerprint: 'tiny' };
 
 export class SimWorker {
   readonly process: SimProcess;
@@ -23,6 +32,9 @@ export class SimWorker {
   stepMs: readonly [number, number];
   /** The compute thread stands still. */
   hangs = false;
+  engine = TINY;
+  /** Gradients whose memory was not given back. */
+  nodesInUse = 0;
 
   constructor(
     readonly id: string,
@@ -61,7 +73,7 @@ export class SimWorker {
     // The compute thread goes with its session; the next one is another.
     this.hangs = false;
     const parameters = new ArrayBuffer(parameterBytes(job.spec, run.layout));
-    const compute = cluster.tokens ? new TokenCompute(job.attempt, this, cluster, parameters) : new TinyCompute(this, cluster, parameters);
+    const compute = cluster.items ? new AsyncCompute(job.attempt, this, cluster, parameters) : new TinyCompute(this, cluster, parameters);
     const terms = job.servers.map(() => new TermFence());
     const session: SeatSession<SimCompute> = new SeatSession<SimCompute>({
       job,
@@ -71,6 +83,7 @@ export class SimWorker {
       compute,
       parameters,
       layout: run.layout,
+      speed: this.engine.speed,
       connect: async (server) => {
         const connection = await cluster.network.connect(process, addressOf(server), CONNECT_DEADLINE_MS);
         return new WorkerConnection(connection, terms[server.index]!, { name: this.id, tables: () => [session.member.table] }, cluster);
@@ -79,7 +92,7 @@ export class SimWorker {
     });
     const { member } = session;
     if (member instanceof Member) plant?.member?.(member, cluster);
-    else plant?.tokenMember?.(member, cluster);
+    else plant?.asyncMember?.(member, cluster);
     cluster.tables.push(member.table);
     session.begin();
     return session;

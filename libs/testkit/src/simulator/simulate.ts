@@ -4,13 +4,14 @@
  *   liveness  faults stop after a while; then the run must end within its deadline, else the seed fails and says what every
  *             machine waits for
  */
+import { isLayerwise } from '@paceline/spec';
 import { Cluster, type ClusterOptions, type Plant } from './cluster.js';
 import type { Violation } from './checks.js';
 import { FAULT_KINDS, FAULTS, endFaults, scheduleFaults, type FaultKind, type FaultPlan } from './faults.js';
 import { STREAMING, randomGradient } from './gradient-shape.js';
 import { Random } from './random.js';
-import { randomShape, randomValidation, type RunShape } from './tiny-run.js';
-import { randomTokens, type RunMode, type TokenShape } from './token-run.js';
+import { randomRefinement, randomShape, randomValidation, type RunShape } from './tiny-run.js';
+import { randomAsync, type RunMode, type AsyncShape } from './async-run.js';
 
 export type CheckMode = 'safety' | 'liveness';
 
@@ -20,7 +21,7 @@ export interface SeedOptions {
   /** Mode sync when it is not said. */
   readonly mode?: RunMode | undefined;
   /** In place of what the seed draws for modes async and ssp. */
-  readonly tokens?: Partial<TokenShape> | undefined;
+  readonly items?: Partial<AsyncShape> | undefined;
   /** Instead of what the seed draws. */
   readonly shape?: Partial<RunShape> | undefined;
   readonly workers?: number | undefined;
@@ -66,18 +67,21 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   const random = new Random(options.seed, 1);
   const check = options.check ?? (random.chance(0.6) ? 'liveness' : 'safety');
   const mode = options.mode ?? 'sync';
-  const tokens = mode === 'sync' ? undefined : { ...randomTokens(options.seed, mode), ...options.tokens };
-  const drawn = { ...randomShape(random), tokens, ...options.shape };
+  const items = mode === 'sync' ? undefined : { ...randomAsync(options.seed, mode), ...options.items };
+  const drawn = { ...randomShape(random), items, ...options.shape };
   // From a stream of its own too: seeds with plan streaming stay what they were.
-  const gradient = tokens ? STREAMING : randomGradient(new Random(options.seed, 2), drawn.replicas);
+  const gradient = items ? STREAMING : randomGradient(new Random(options.seed, 2), drawn.replicas);
   // Modes async and ssp have had standbys only later: their own stream too.
-  const standby = new Random(options.seed, tokens ? 8 : 6).chance(0.4) ? 1 : 0;
+  const standby = new Random(options.seed, items ? 8 : 6).chance(0.4) ? 1 : 0;
   // Where the shape is given, so is this.
   const restarts = options.shape ? undefined : fewRestarts(new Random(options.seed, 7));
   // And this: where the shape is given, so is it.
-  const isValidated = !tokens && !options.shape && drawn.evalExamples > 0 && gradient.backupReplicas === 0;
+  const isValidated = !items && !options.shape && drawn.evalExamples > 0 && gradient.backupReplicas === 0;
   const validation = isValidated ? randomValidation(new Random(options.seed, 9)) : undefined;
-  const whole: RunShape = { gradient, standby, restarts, validation, ...drawn };
+  // And this, where no fault is named either: seeds that name theirs stay what they were.
+  const isRefined = !items && !validation && !options.shape && !options.kinds;
+  const optimizer = isRefined ? randomRefinement(new Random(options.seed, 10), drawn.optimizer, gradient) : drawn.optimizer;
+  const whole: RunShape = { gradient, standby, restarts, validation, ...drawn, optimizer };
   const shape = whole.gradient.backupReplicas > 0 ? { ...whole, standby: 0 as const } : whole;
   const cluster = new Cluster(clusterOptions(options, random, shape));
   const plan = faultPlan(options, random);
@@ -93,7 +97,7 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   } else cluster.world.schedule(SAFETY_END_MS, 'enough', () => cluster.world.stop());
   await cluster.world.run(Number.POSITIVE_INFINITY);
   const waitingFor = cluster.checks.violation ? cluster.waitingFor() : [];
-  if (!cluster.checks.violation) cluster.watch.afterRun();
+  if (!cluster.checks.violation) cluster.invariants.afterRun();
   return {
     seed: options.seed,
     check,
@@ -104,16 +108,16 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
     events: cluster.world.eventCount,
     virtualMs: cluster.world.nowMs,
     traceHash: cluster.world.traceHash,
-    rounds: cluster.watch.committedRounds,
+    rounds: cluster.invariants.committedRounds,
     attempts: cluster.control.attempt,
-    checkpoints: cluster.watch.checkpoints,
+    checkpoints: cluster.invariants.checkpoints,
     ends: cluster.ends,
     moves: cluster.moves,
     fired: cluster.network.fired,
     tables: cluster.tables,
     recent: cluster.checks.violation ? cluster.world.recent.slice(-60) : [],
     waitingFor,
-    describe: `${mode}${shape.standby > 0 ? ' with standbys' : ''}${tokens ? ` ${JSON.stringify(tokens)}` : ''}: ${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}, ${JSON.stringify(shape.gradient)}${shape.validation ? `, validation ${JSON.stringify(shape.validation)}` : ''}${shape.restarts === undefined ? '' : `, ${shape.restarts} restarts`}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
+    describe: `${mode}${shape.standby > 0 ? ' with standbys' : ''}${items ? ` ${JSON.stringify(items)}` : ''}: ${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}${shape.optimizer.emaMomentum === undefined ? '' : ' with averages'}, ${JSON.stringify(shape.gradient)}${shape.validation ? `, validation ${JSON.stringify(shape.validation)}` : ''}${shape.restarts === undefined ? '' : `, ${shape.restarts} restarts`}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
   };
 }
 

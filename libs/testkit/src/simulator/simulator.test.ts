@@ -4,7 +4,7 @@ import type { FaultKind } from './faults.js';
 import { STREAMING } from './gradient-shape.js';
 import { PLANTED } from './planted.js';
 import { PLANTED_CONTROL } from './control-planted.js';
-import { PLANTED_TOKENS } from './token-planted.js';
+import { PLANTED_ASYNC } from './async-planted.js';
 import { REGRESSIONS } from './regressions.js';
 import { simulateSeed } from './simulate.js';
 import { seeds, swept, type Sweep } from './sweep.fixture.js';
@@ -24,7 +24,7 @@ const STANDBYS = { check: 'liveness', shape: { standby: 1, rounds: 9, gradient: 
 /** Validated nearly every round, so that what is lost is lost in the middle of it. */
 const VALIDATED = {
   evalExamples: 2400,
-  cutEveryRounds: 2,
+  checkpointEveryRounds: 2,
   validation: { everyRounds: 1, patience: 2, restoreBest: true, lowersRate: true },
 } as const;
 const HELD_OUT = Object.assign({ heldOutExamples: 700 }, VALIDATED);
@@ -54,11 +54,11 @@ test('a row that is taken, and is said to be out of reach, is told', () => {
     'member.viewOld',
     'run-status.PENDING>QUEUED',
     'attempt-end.restart',
-    'token-shard.drop',
-    'token-coordinator.issue',
+    'async-shard.drop',
+    'async-coordinator.issue',
   ])
     tally.rows[row] = 1;
-  for (const row of ['standby.order', 'replication.acknowledged', 'shard.view', 'token-member.view', 'coordinator.commit'])
+  for (const row of ['standby.order', 'replication.acknowledged', 'shard.view', 'async-member.view', 'coordinator.commit'])
     tally.rows[row] = 2;
   expect(takenUnreached(tally)).toEqual(['member.viewOld']);
   // Each is a row that there is, and excused once.
@@ -88,7 +88,7 @@ for (const { found, ...options } of REGRESSIONS)
 
 for (const { name, shownBy, withinSeeds, seed: first = 1, kinds, plant, shape, mode = 'sync' } of [
   ...PLANTED,
-  ...PLANTED_TOKENS,
+  ...PLANTED_ASYNC,
   ...PLANTED_CONTROL,
 ])
   test(`planted: ${name} is found within ${withinSeeds} seeds`, { timeout: 180_000 }, async () => {
@@ -126,11 +126,11 @@ test('the simulator runs the machines that the apps run, and has no state machin
     'Shard',
     'ShardLink',
     'ShardPlace',
-    'TokenCoordinator',
-    'TokenShard',
+    'AsyncCoordinator',
+    'AsyncShard',
     'Journal',
-    'SilenceWatch',
-    'PacedTick',
+    'PeerTimeouts',
+    'StallTolerantClock',
   ];
   for (const machine of machines) expect([machine, imports(hosting, 'exchange').has(machine)]).toEqual([machine, true]);
   for (const made of machines) expect([made, isIn(new RegExp(`new ${made}\\(`, 'u'))]).toEqual([made, false]);
@@ -139,7 +139,7 @@ test('the simulator runs the machines that the apps run, and has no state machin
   const worker = text(new URL('../../../../apps/worker/src/', here));
   for (const part of ['SeatSession', 'SeatCompute', 'parameterBytes'])
     expect([part, imports(simulator, 'hosting').has(part), imports(worker, 'hosting').has(part)]).toEqual([part, true, true]);
-  for (const machine of ['Member', 'TokenMember', 'ServerLinks']) {
+  for (const machine of ['Member', 'AsyncMember', 'ServerLinks']) {
     expect([machine, imports(hosting, 'exchange').has(machine), imports(worker, 'exchange').has(machine)]).toEqual([machine, true, false]);
     expect([machine, isIn(new RegExp(`new ${machine}\\(`, 'u'))]).toEqual([machine, false]);
   }
@@ -149,8 +149,8 @@ test('the simulator runs the machines that the apps run, and has no state machin
     'DispatchLoop',
     'Reconciler',
     'ReportReader',
-    'JobSightings',
-    'Hearing',
+    'JobStates',
+    'ReportContinuity',
     'sendOutbox',
     'endedAttempt',
     'begunAttempt',
@@ -158,8 +158,8 @@ test('the simulator runs the machines that the apps run, and has no state machin
     'highWaterOf',
     'settledLead',
   ])
-    expect([part, imports(simulator, 'jobs').has(part), imports(api, 'jobs').has(part)]).toEqual([part, true, true]);
-  expect([imports(simulator, 'jobs').has('SeatLoop'), imports(apps, 'jobs').has('SeatLoop')]).toEqual([true, true]);
+    expect([part, imports(simulator, 'control-plane').has(part), imports(api, 'control-plane').has(part)]).toEqual([part, true, true]);
+  expect([imports(simulator, 'hosting').has('SeatLoop'), imports(apps, 'hosting').has('SeatLoop')]).toEqual([true, true]);
   expect(isIn(/new StateTable/u)).toBe(false);
   expect(isIn(/from '[^']*apps\//u)).toBe(false);
   // The one real clock is that of the command line, for seeds per second.

@@ -8,7 +8,7 @@ import { holdsData } from './faults.js';
 import { STREAMING } from './gradient-shape.js';
 import type { SimStream } from './network.js';
 import { simulateSeed, type SeedOptions, type SeedResult } from './simulate.js';
-import { RUN_MODES, type RunMode } from './token-run.js';
+import { RUN_MODES, type RunMode } from './async-run.js';
 
 const WITHIN_MS = 30_000;
 const shape = {
@@ -18,7 +18,7 @@ const shape = {
   examples: 64,
   globalBatch: 8,
   evalExamples: 400,
-  cutEveryRounds: 2,
+  checkpointEveryRounds: 2,
   standby: 0,
   gradient: STREAMING,
 } as const;
@@ -52,7 +52,7 @@ async function eating(
     stepMs: [20, 60],
     workers: 2,
     shape,
-    tokens: { nanShare: 0, stalenessBound: 2 },
+    items: { nanShare: 0, stalenessBound: 2 },
     ...options,
     arrange: (made) => {
       cluster = made;
@@ -91,7 +91,7 @@ test.each(RUN_MODES)('one gradient is eaten, mode %s: it is asked for again, and
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
   const stalled = events.find(({ type }) => type === 'round.stalled');
   expect(stalled?.message).toMatch(
-    mode === 'sync' ? /parameter server \d to gather replica|parameter server \d to be done/u : /token of replica/u,
+    mode === 'sync' ? /parameter server \d to gather replica|parameter server \d to be done/u : /work item of replica/u,
   );
   // In the other modes only when nobody has anything else to do.
   expect(stalled!.atMs - eatenAtMs).toBeLessThan(mode === 'sync' ? 10_000 : WITHIN_MS);
@@ -124,7 +124,7 @@ const MESSAGES: readonly (readonly [RunMode, string])[] = [
   ['sync', 'commit'],
   ['sync', 'evaluate'],
   ['sync', 'evaluated'],
-  ['async', 'tokens'],
+  ['async', 'items'],
   ['async', 'applied'],
   ['async', 'fetch'],
   ['ssp', 'contribution'],

@@ -1,6 +1,6 @@
 /** What is expected of whoever stores a run: its journal, its attempts, who leads its shards, and what people ask of it. */
 import { expect } from 'vitest';
-import { REQUEST_TABLE, RUN_REQUESTS, RUN_STATUSES, type AskedOfRun, type RunRequest, type RunStatus } from '@paceline/jobs';
+import { REQUEST_TABLE, RUN_REQUESTS, RUN_STATUSES, type AskedOfRun, type RunRequest, type RunStatus } from '@paceline/control-plane';
 import {
   event,
   ledger,

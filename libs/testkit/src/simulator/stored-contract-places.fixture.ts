@@ -1,6 +1,6 @@
 /** What is expected of whoever stores a run: its places, its seats, and what is late for them. */
 import { expect } from 'vitest';
-import type { DispatchAction } from '@paceline/jobs';
+import type { DispatchAction } from '@paceline/control-plane';
 import { placeOf, type ContractRows, type ContractScenario } from './stored-contract.fixture.js';
 
 const open = (seat: number, heldSeats = 0): DispatchAction => ({ kind: 'open-seat', seat, heldSeats });

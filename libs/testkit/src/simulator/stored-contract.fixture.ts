@@ -14,7 +14,7 @@ import type {
   Report,
   RunStatus,
   ServerAddress,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import type { FleetReport } from './stored-reports.js';
 
 export interface ContractRows {

@@ -1,5 +1,5 @@
-/** Who leads a shard that has a standby, over rows in memory: what apps/api/src/dispatch/arbiter.ts writes and tells, on decisions of libs/jobs. */
-import { leadAnswer, settledLead, type LeadAnswer, type Report, type SettledLead } from '@paceline/jobs';
+/** Who leads a shard that has a standby, over rows in memory: what apps/api/src/dispatch/arbiter.ts writes and tells, on decisions of libs/control-plane. */
+import { leadAnswer, settledLead, type LeadAnswer, type Report, type SettledLead } from '@paceline/control-plane';
 import type { StoredRun } from './stored-run.js';
 
 export function decideLead(stored: StoredRun, asked: Extract<Report, { kind: 'lead.asked' }>): SettledLead {

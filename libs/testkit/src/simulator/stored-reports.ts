@@ -1,4 +1,4 @@
-/** What reports change, over rows in memory: the transactions of apps/api/src/reports, on decisions of libs/jobs. */
+/** What reports change, over rows in memory: the transactions of apps/api/src/reports, on decisions of libs/control-plane. */
 import {
   checkpointOf,
   claimed,
@@ -25,7 +25,7 @@ import {
   type JournalOutcome,
   type JournalReport,
   type Report,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import { placeKey } from './sim-postgres.js';
 import type { StoredRun } from './stored-run.js';
 

@@ -1,6 +1,6 @@
 /**
  * What the api writes about a run, over rows in memory: the transactions of apps/api/src/runs and dispatch/executor.ts. What they decide
- * comes from libs/jobs; here rows are read and written. The contract of stored-contract.fixture.ts holds this and the api to the same.
+ * comes from libs/control-plane; here rows are read and written. The contract of stored-contract.fixture.ts holds this and the api to the same.
  */
 import {
   begunAttempt,
@@ -16,7 +16,7 @@ import {
   openedSeat,
   originOf,
   parentOf,
-  pictureOf,
+  observedRunOf,
   placesOf,
   requested,
   resultKeptBy,
@@ -32,14 +32,14 @@ import {
   type RestoreDecision,
   type RestorePoint,
   type RunChange,
-  type RunPicture,
+  type ObservedRun,
   type RunResult,
   type StatusMove,
   type StoredEvent,
-} from '@paceline/jobs';
+} from '@paceline/control-plane';
 import type { RunSpec } from '@paceline/spec';
 import { placeKey, type AttemptRow, type PlaceRow, type Rows, type RunRow, type TaskRow } from './sim-postgres.js';
-import type { Watch } from './watch.js';
+import type { Invariants } from './invariants.js';
 
 type Of<K extends DispatchAction['kind']> = Extract<DispatchAction, { kind: K }>;
 
@@ -47,7 +47,7 @@ const MAX_EVENT_CHARACTERS = 2000;
 
 /** What is told of transactions while they are carried out. */
 export type RunWitness = Pick<
-  Watch,
+  Invariants,
   'moved' | 'attemptEnded' | 'restored' | 'endedAfter' | 'entryWritten' | 'storedUpTo' | 'checkpointWritten'
 >;
 
@@ -170,7 +170,7 @@ export class StoredRun {
   }
 
   /** What is stored now, to be compared with a control hash that is read afterwards. */
-  pictureWith(): (control: ControlFields) => RunPicture | undefined {
+  observedWith(): (control: ControlFields) => ObservedRun | undefined {
     const { rows, run, attempt } = this;
     const stored = {
       ...run,
@@ -178,7 +178,7 @@ export class StoredRun {
       servers: rows.servers.values(),
       stepTasks: this.tasks(({ state }) => state !== 'CLOSED'),
     };
-    return (control) => pictureOf(stored, control, attempt.seatFailures > 0 ? run.lastSeatFailure : null);
+    return (control) => observedRunOf(stored, control, attempt.seatFailures > 0 ? run.lastSeatFailure : null);
   }
 
   // ---- moves, as runs/status-moves.ts ----
@@ -326,7 +326,7 @@ export class StoredRun {
   // ---- what reconcile says, as dispatch/executor.ts ----
 
   /** In PostgreSQL; what is left for Redis is the executor's. @returns whether anything has changed */
-  carryOut(decidedFor: Pick<RunPicture, 'attempt' | 'status'>, action: DispatchAction): boolean {
+  carryOut(decidedFor: Pick<ObservedRun, 'attempt' | 'status'>, action: DispatchAction): boolean {
     const { run, attempt } = this;
     if (!isDue(run, decidedFor, action)) return false;
     switch (action.kind) {

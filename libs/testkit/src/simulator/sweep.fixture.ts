@@ -1,7 +1,7 @@
 /**
  * Sweeps of random seeds: few in the suite, which many people wait for, and many in the soak. What is asserted of them is the same.
  *
- *     PACELINE_SOAK=1 npx vitest run libs/testkit/src/simulator/tokens.test.ts
+ *     PACELINE_SOAK=1 npx vitest run libs/testkit/src/simulator/async.test.ts
  */
 import { simulateSeed, type SeedOptions } from './simulate.js';
 import { addSeed, emptyTally, type Tally } from './tally.js';

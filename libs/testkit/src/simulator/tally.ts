@@ -5,15 +5,15 @@ import {
   REPLICATION_ROWS,
   SHARD_ROWS,
   STANDBY_ROWS,
-  TOKEN_COORDINATOR_ROWS,
-  TOKEN_MEMBER_ROWS,
-  TOKEN_SHARD_ROWS,
+  ASYNC_COORDINATOR_ROWS,
+  ASYNC_MEMBER_ROWS,
+  ASYNC_SHARD_ROWS,
   type StateRows,
 } from '@paceline/exchange';
-import { ATTEMPT_END_ROWS, RUN_MOVES } from '@paceline/jobs';
+import { ATTEMPT_END_ROWS, RUN_MOVES } from '@paceline/control-plane';
 import type { Violation } from './checks.js';
 import type { SeedResult } from './simulate.js';
-import { TOKEN_ROWS_RARELY_REACHED } from './token-run.js';
+import { ASYNC_ROWS_RARELY_REACHED } from './async-run.js';
 
 const rowsOf = (table: StateRows<string>): string[] => Object.keys(table);
 
@@ -23,9 +23,9 @@ const MACHINES: Readonly<Record<string, readonly string[]>> = {
   member: rowsOf(MEMBER_ROWS),
   replication: rowsOf(REPLICATION_ROWS),
   standby: rowsOf(STANDBY_ROWS),
-  'token-coordinator': rowsOf(TOKEN_COORDINATOR_ROWS),
-  'token-shard': rowsOf(TOKEN_SHARD_ROWS),
-  'token-member': rowsOf(TOKEN_MEMBER_ROWS),
+  'async-coordinator': rowsOf(ASYNC_COORDINATOR_ROWS),
+  'async-shard': rowsOf(ASYNC_SHARD_ROWS),
+  'async-member': rowsOf(ASYNC_MEMBER_ROWS),
 };
 
 /** What an attempt's end is followed by, and the moves of a run's status. Some take seeds by the thousand, or faults of their own. */
@@ -42,9 +42,10 @@ const OF_ANOTHER_RUN =
 
 /** Rows that no seed can take, each with the reason. Where one is taken all the same the reason is wrong, or a machine is (`takenUnreached`). */
 export const NOT_REACHED: Readonly<Record<string, string>> = {
-  'member.viewOld': `${IN_ORDER}; a successor counts its views on from the highest that its workers know`,
-  'member.commitOld': IN_ORDER,
-  'standby.chunkRepeated': 'a primary forwards each chunk once, and the link of the two is never opened again; standby.test.ts takes it',
+  'member.viewOld': `${IN_ORDER}; a successor counts its views on from the highest that its workers know; standby-moments.test.ts takes it`,
+  'member.commitOld': `${IN_ORDER}; standby-moments.test.ts takes it`,
+  'standby.chunkRepeated':
+    'a primary forwards each chunk once, and the link of the two is never opened again; standby-moments.test.ts takes it',
   'run-status.PENDING>FAILED': IN_ONE_TRANSACTION,
   'run-status.PENDING>CANCELLED': IN_ONE_TRANSACTION,
   'run-status.PAUSED>FAILED': OF_ANOTHER_RUN,
@@ -59,17 +60,18 @@ export const NOT_REACHED: Readonly<Record<string, string>> = {
 
 /** Rows that a few seeds in ten thousand take: a sweep need not. */
 export const RARELY_REACHED: Readonly<Record<string, string>> = {
-  ...TOKEN_ROWS_RARELY_REACHED,
-  'shard.commitRepeated': 'a COMMIT that was eaten is said again while an answer is on its way; standby.test.ts takes it',
-  'shard.decisionRepeated': 'as shard.commitRepeated, of INCLUDE and DECISION; round-decisions.test.ts takes it',
-  'shard.toldAgain': 'a coordinator has taken over, or a round stands still; standby.test.ts takes it',
-  'member.staleTerm': 'a former primary speaks before it knows that its standby has taken over; standby.test.ts takes it',
-  'standby.staleTerm': 'its primary speaks before it has heard of the term that its coordinator is in; standby.test.ts takes it',
-  'standby.late': 'the first word of its primary comes after the standby has given it up; standby.test.ts takes it',
+  ...ASYNC_ROWS_RARELY_REACHED,
+  'shard.commitRepeated': 'a COMMIT that was eaten is said again while an answer is on its way; standby-moments.test.ts takes it',
+  'shard.decisionRepeated': 'as shard.commitRepeated, of INCLUDE and DECISION; standby-moments.test.ts takes it',
+  'shard.toldAgain': 'a coordinator has taken over, or a round stands still; standby-moments.test.ts takes it',
+  'member.staleTerm': 'a former primary speaks before it knows that its standby has taken over; standby-moments.test.ts takes it',
+  'standby.staleTerm': 'its primary speaks before it has heard of the term that its coordinator is in; standby-moments.test.ts takes it',
+  'standby.late': 'the first word of its primary comes after the standby has given it up; standby-moments.test.ts takes it',
   'replication.unanswered':
-    'the attempt ends, or the control plane comes back, before a server has asked for 330 s; standby.test.ts takes it',
+    'the attempt ends, or the control plane comes back, before a server has asked for 330 s; arbiter-request.test.ts takes it',
   'standby.unanswered': 'as replication.unanswered; cut-off.test.ts takes it too',
-  'coordinator.committedElsewhere': 'a worker alone has heard COMMIT before both servers of index 0 were apart; standby.test.ts takes it',
+  'coordinator.committedElsewhere':
+    'a worker alone has heard COMMIT before both servers of index 0 were apart; standby-moments.test.ts takes it',
 };
 
 export interface FailedSeed {

@@ -18,7 +18,7 @@ import {
 import { runSpecSchema, type ModelDescription, type OptimizerSpec, type RunData, type RunSpec } from '@paceline/spec';
 import type { GradientShape } from './gradient-shape.js';
 import type { Random } from './random.js';
-import type { TokenShape } from './token-run.js';
+import type { AsyncShape } from './async-run.js';
 
 /** Attempts that may be started anew, where a seed does not draw fewer. */
 export const RESTARTS = 10;
@@ -34,17 +34,21 @@ export interface RunShape {
   /** Examples that validations measure in place of the evaluation split. */
   readonly heldOutExamples?: number | undefined;
   /** Rounds between two checkpoints; 0 for none. */
-  readonly cutEveryRounds: number;
+  readonly checkpointEveryRounds: number;
   readonly optimizer: OptimizerSpec;
   /** Standby servers per shard. */
   readonly standby: 0 | 1;
   readonly gradient: GradientShape;
+  /** `spec.strategy.startWorkers`. */
+  readonly startWorkers?: number | undefined;
+  /** Workers of any engine take part. */
+  readonly engine?: 'mixed' | undefined;
   /** `spec.restarts`; RESTARTS without it. */
   readonly restarts?: number | undefined;
   /** Mode sync: when the run validates while it trains, and what follows. */
   readonly validation?: ValidationShape | undefined;
   /** Modes async and ssp; undefined is mode sync. */
-  readonly tokens?: TokenShape | undefined;
+  readonly items?: AsyncShape | undefined;
 }
 
 export interface ValidationShape {
@@ -59,6 +63,19 @@ export interface ValidationShape {
 export function randomValidation(random: Random): ValidationShape | undefined {
   if (random.chance(0.5)) return undefined;
   return { everyRounds: random.int(1, 3), patience: random.int(0, 2), restoreBest: random.chance(0.6), lowersRate: random.chance(0.5) };
+}
+
+/** In some runs of mode sync: an optimizer that looks at whole variables, and does not go with every gradient; a moving average of the weights. */
+export function randomRefinement(random: Random, optimizer: OptimizerSpec, gradient: GradientShape): OptimizerSpec {
+  const layerwise: readonly OptimizerSpec[] = [
+    { name: 'lamb', learningRate: 0.05, beta1: 0.9, beta2: 0.999, epsilon: 1e-7, weightDecay: 0.01 },
+    { name: 'lars', learningRate: 0.5, momentum: 0.9, weightDecay: 0.01, trustCoefficient: 0.1, epsilon: 1e-7 },
+  ];
+  const { clipNorm, clipGlobalNorm, backupReplicas } = gradient;
+  const isFree = clipNorm === undefined && clipGlobalNorm === undefined && backupReplicas === 0;
+  const chosen = random.chance(0.25) && isFree ? random.pick(layerwise) : optimizer;
+  if (random.chance(0.8)) return chosen;
+  return { ...chosen, emaMomentum: 0.9, ...(random.chance(0.5) ? { emaOverwriteRounds: random.int(2, 4) } : {}) };
 }
 
 export function randomShape(random: Random): Omit<RunShape, 'gradient' | 'standby'> {
@@ -77,7 +94,7 @@ export function randomShape(random: Random): Omit<RunShape, 'gradient' | 'standb
     globalBatch: random.int(Math.max(3, replicas), 20),
     rounds: random.int(3, 9),
     evalExamples: random.pick([0, 400, 1200]),
-    cutEveryRounds: random.pick([0, 1, 2, 3]),
+    checkpointEveryRounds: random.pick([0, 1, 2, 3]),
     optimizer: random.pick<OptimizerSpec>([
       { name: 'sgd', learningRate: 0.1 },
       { name: 'momentum', learningRate: 0.05, momentum: 0.9, nesterov: false },
@@ -88,30 +105,32 @@ export function randomShape(random: Random): Omit<RunShape, 'gradient' | 'standb
 
 /** Spec and model as the api would have them, so that servers and workers are given what they are given in production. */
 function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
-  const { servers, standby, tokens, gradient, cutEveryRounds, validation } = shape;
+  const { servers, standby, items, gradient, checkpointEveryRounds, validation } = shape;
   const { nonFinite, clipNorm, clipGlobalNorm, backupReplicas } = gradient;
   return runSpecSchema.parse({
     globalBatch: shape.globalBatch,
     replicas: shape.replicas,
     optimizer: shape.optimizer,
+    ...(shape.engine && { engine: shape.engine }),
     length: { rounds: shape.rounds },
     stepDeadlineMs,
     restarts: shape.restarts ?? RESTARTS,
     seed: 1,
     strategy: {
       kind: 'parameter-server',
-      mode: tokens?.mode ?? 'sync',
+      mode: items?.mode ?? 'sync',
       servers,
       standby,
       backupReplicas,
-      ...(tokens && {
-        stalenessBound: tokens.stalenessBound,
-        delayCompensation: tokens.delayCompensation,
-        stalenessScaledRate: tokens.stalenessScaledRate,
+      startWorkers: shape.startWorkers,
+      ...(items && {
+        stalenessBound: items.stalenessBound,
+        delayCompensation: items.delayCompensation,
+        stalenessScaledRate: items.stalenessScaledRate,
       }),
     },
     gradient: {
-      nonFinite: tokens?.nonFinite ?? nonFinite,
+      nonFinite: items?.nonFinite ?? nonFinite,
       ...(clipNorm === undefined ? {} : { clipNorm }),
       ...(clipGlobalNorm === undefined ? {} : { clipGlobalNorm }),
     },
@@ -120,7 +139,11 @@ function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
       earlyStopping: { patience: validation.patience, restoreBest: validation.restoreBest },
       ...(validation.lowersRate ? { reduceLROnPlateau: { patience: 1, factor: 0.5 } } : {}),
     }),
-    checkpoint: { everySeconds: 0, final: cutEveryRounds > 0, ...(cutEveryRounds > 0 ? { everyRounds: cutEveryRounds } : {}) },
+    checkpoint: {
+      everySeconds: 0,
+      final: checkpointEveryRounds > 0,
+      ...(checkpointEveryRounds > 0 ? { everyRounds: checkpointEveryRounds } : {}),
+    },
   });
 }
 
@@ -228,7 +251,7 @@ export class TinyRun {
     return replicas.some((replica) => this.spoiled.has(`${round}/${replica}`));
   }
 
-  /** Sum gradient (and new state times examples) of one replica: a pure function, as ROUNDS §2 wants it. */
+  /** Sum gradient (and new state times examples) of one replica: a pure function, as docs/protocol.md §7.1 wants it. */
   step(weights: Float32Array, round: number, replica: number, out: Float32Array): void {
     const count = this.replicaExamples(round, replica);
     let mix = 0;

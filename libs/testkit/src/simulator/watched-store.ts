@@ -1,8 +1,8 @@
-/** The ParameterStore of libs/hosting in an arena that outlives seeds; what is applied, restored and cut is compared with the reference. */
-import type { OwnedChunk, Region, RoundDecision, TokenUpdate } from '@paceline/exchange';
+/** The ParameterStore of libs/hosting in an arena that outlives seeds; what is applied, restored and taken is compared with the reference. */
+import type { OwnedChunk, Region, RoundDecision, AsyncUpdate } from '@paceline/exchange';
 import { ParameterStore, type Snapshot, type StorePlan } from '@paceline/hosting';
 import type { Arena } from '@paceline/kernels';
-import type { TokenUpdateOptions } from '@paceline/learning';
+import type { AsyncUpdateOptions } from '@paceline/learning';
 import type { CheckpointReader } from '@paceline/storage';
 import { BLOCK_BYTES } from './bounds.js';
 import type { Cluster } from './cluster.js';
@@ -23,7 +23,7 @@ export class WatchedStore extends ParameterStore {
   }
 
   override update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region, decision?: RoundDecision): void {
-    const { checks, reference, run, watch } = this.cluster;
+    const { checks, reference, run, invariants: watch } = this.cluster;
     watch.applied(this.part, chunk.index, round);
     super.update(chunk, round, paramIn, paramOut, gradient, decision);
     const what = () => `chunk ${chunk.index} of generation ${round + 1} on ${this.part.name}`;
@@ -32,19 +32,19 @@ export class WatchedStore extends ParameterStore {
     checks.expect(isRight, 'I8', () => `${what()} is not that of the undisturbed run`);
   }
 
-  override updateToken(
+  override updateFromItem(
     chunk: OwnedChunk,
-    update: TokenUpdate,
+    update: AsyncUpdate,
     paramIn: Region,
     paramOut: Region,
     gradient: Region,
     examples: number,
-    options: TokenUpdateOptions,
+    options: AsyncUpdateOptions,
   ): void {
-    const tokens = this.cluster.tokens!;
-    tokens.applying(this.part, chunk.index, update, gradient);
-    super.updateToken(chunk, update, paramIn, paramOut, gradient, examples, options);
-    tokens.applied(this.part, chunk.index, update, paramOut);
+    const items = this.cluster.items!;
+    items.applying(this.part, chunk.index, update, gradient);
+    super.updateFromItem(chunk, update, paramIn, paramOut, gradient, examples, options);
+    items.applied(this.part, chunk.index, update, paramOut);
   }
 
   override async restore(checkpoint: CheckpointReader): Promise<void> {
@@ -58,7 +58,7 @@ export class WatchedStore extends ParameterStore {
   }
 
   override takeSnapshot(generation: number, regions: readonly Region[]): Snapshot {
-    this.cluster.tokens?.cut(this.part, generation, regions);
+    this.cluster.items?.checkpoint(this.part, generation, regions);
     return super.takeSnapshot(generation, regions);
   }
 

@@ -1,0 +1,16 @@
+/**
+ * Names of everything in Redis: two queues, the report stream, one control hash per run. Redis carries, PostgreSQL remembers:
+ * every key here may vanish (FLUSHALL), and the reconciler of the api makes it again.
+ */
+export const PLACEMENT_QUEUE = 'paceline-placements';
+
+export const STEP_TASK_QUEUE = 'paceline-step-tasks';
+
+export const KEY_PREFIX = 'paceline';
+
+export const REPORT_STREAM = `${KEY_PREFIX}:reports`;
+
+export const controlKey = (runId: string): string => `${KEY_PREFIX}:control:${runId}`;
+
+/** Entries kept in the report stream (approximate trim); the journals hold what the api has not acknowledged. */
+export const REPORT_STREAM_MAX_ENTRIES = 50_000;

@@ -1,0 +1,50 @@
+/** What the control plane writes into a run's control hash. Every field names its attempt, so an older one changes nothing. */
+import {
+  ackFieldName,
+  ackValue,
+  claimsSchema,
+  leadSchema,
+  type Acknowledged,
+  type Claims,
+  type ControlFields,
+} from '../contract/control.js';
+import type { ServerAddress } from '../contract/queues.js';
+import type { Lead } from '../arbiter.js';
+
+export const startField = (attempt: number, servers: readonly ServerAddress[], standbys: readonly ServerAddress[] = []): string =>
+  JSON.stringify({ attempt, servers, ...(standbys.length > 0 ? { standbys } : {}) });
+export const ackFields = (attempt: number, term: number, acknowledged: Acknowledged): ControlFields => ({
+  [ackFieldName(attempt)]: ackValue(acknowledged, term),
+});
+/** Also for an attempt that is over here, while somebody may still go on with it. */
+export const cancelField = (attempt: number): string => `${attempt}:cancel`;
+export const pauseField = (attempt: number): string => `${attempt}:pause`;
+export const workersField = (attempt: number, workers: number): string => `${attempt}:${workers}`;
+
+export const claimsField = (attempt: number, claims: Claims['claims']): string => JSON.stringify({ attempt, claims } satisfies Claims);
+
+/** The server whose claim counts in place of that of this placement, or of a later one; undefined when there is none. */
+export function claimantOf(
+  field: string | undefined,
+  part: { readonly attempt: number; readonly index: number; readonly role: 'primary' | 'standby'; readonly made: number },
+): string | undefined {
+  if (field === undefined) return undefined;
+  try {
+    const { attempt, claims } = claimsSchema.parse(JSON.parse(field));
+    if (attempt !== part.attempt) return undefined;
+    return claims.find(({ index, role, made }) => index === part.index && role === part.role && made >= part.made)?.serverId;
+  } catch {
+    return undefined; // written by nobody that we know
+  }
+}
+
+/** Whether the field of a shard says what the arbiter has decided about it. */
+export function saysLead(field: string | undefined, attempt: number, { term, primary, standby }: Lead): boolean {
+  if (field === undefined) return false;
+  try {
+    const said = leadSchema.parse(JSON.parse(field));
+    return said.attempt === attempt && said.term === term && said.primary === primary && said.standby === standby;
+  } catch {
+    return false; // written by nobody that we know: written again
+  }
+}

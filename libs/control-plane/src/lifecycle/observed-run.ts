@@ -1,0 +1,149 @@
+/**
+ * What the dispatcher looks at and what it may do: the arguments and results of `reconcile`. The api fills the observed run from
+ * PostgreSQL, Redis and its reports and carries the actions out; the simulator does both in memory.
+ */
+import type { ControlFields } from '../contract/control.js';
+import type { CoordinatorState } from '../contract/reports.js';
+import type { ServerAddress } from '../contract/queues.js';
+import type { AttemptEnd, SeatFailure } from './attempt-end.js';
+import type { PlaceWait } from './fair-share.js';
+import type { RunStatus } from './run-status.js';
+import type { FleetCounts } from './waiting-reason.js';
+
+export interface ObservedServer {
+  readonly index: number;
+  /** That it was placed in. */
+  readonly role: 'primary' | 'standby';
+  /** Of the takeover by which it came to lead; 1 at the start. */
+  readonly term: number;
+  /** The arbiter has taken its place from it. */
+  readonly isDropped: boolean;
+  /** How often its placement was made before. */
+  readonly made: number;
+  readonly madeAtMs: number;
+  /** Null until a server process has claimed the part. */
+  readonly claim: {
+    readonly address: ServerAddress;
+    readonly atMs: number;
+    readonly storage: string | null;
+    /** It loads what it begins with; nothing is started before. */
+    readonly isLoading?: boolean;
+  } | null;
+}
+
+export interface ObservedTask {
+  readonly id: string;
+  readonly seat: number;
+  readonly n: number;
+  readonly workerId: string | null;
+  readonly replicas: readonly number[];
+  /** Seats held in the run when its job was made. */
+  readonly heldSeats: number;
+  readonly createdAtMs: number;
+  readonly heldAtMs: number | null;
+}
+
+/** One run with everything of its present attempt. */
+export interface ObservedRun {
+  readonly runId: string;
+  readonly status: RunStatus;
+  readonly statusReason: string | null;
+  /** The reason says what the run waits for. */
+  readonly isWaiting: boolean;
+  readonly attempt: number;
+  readonly cancelRequestedAtMs: number | null;
+  readonly pauseRequestedAtMs: number | null;
+  /** When a RECOVERING run's next attempt begins. */
+  readonly nextAttemptAtMs: number | null;
+  /** Server processes: one for each shard, and one more for each standby. */
+  readonly serversNeeded: number;
+  /** Standbys of a shard, 0 or 1. */
+  readonly standby: number;
+  readonly replicas: number;
+  /** Seats that may be held at most; null is one per replica. */
+  readonly workersWanted: number | null;
+  /** Committed rounds that the attempt began with. */
+  readonly fromRound: number;
+  readonly attemptStartedAtMs: number | null;
+  /** Its result is of an attempt before this one, which was an extension that is over without one. */
+  readonly hasOlderResult?: boolean;
+  /** Highest journal number that is stored. */
+  readonly storedN: number;
+  /** Of the coordinator whose journal counts. */
+  readonly coordinatorTerm: number;
+  readonly seatFailures: number;
+  readonly lastSeatFailureAtMs: number | null;
+  readonly lastSeatFailure: SeatFailure | null;
+  readonly servers: readonly ObservedServer[];
+  readonly openTasks: readonly ObservedTask[];
+  readonly heldTasks: readonly ObservedTask[];
+  /** What the coordinator of this attempt reported last. */
+  readonly coordinator: (Pick<CoordinatorState, 'phase' | 'round' | 'seats' | 'waitingFor'> & { readonly atMs: number }) | null;
+  readonly control: ControlFields;
+}
+
+/** A server process as the api sees it. */
+export interface ServerHealth {
+  readonly silentMs: number;
+  /** It said goodbye. */
+  readonly hasLeft: boolean;
+  /** A worker said lately that it cannot reach it. */
+  readonly isSuspected: boolean;
+  /** Nobody listens at its port. */
+  readonly isRefused: boolean;
+}
+
+export interface ObservedFleet {
+  readonly servers: ReadonlyMap<string, ServerHealth>;
+  /** Whether silence means something: reports have been read without a gap for a while. */
+  readonly isReliable: boolean;
+  /** For how long reports have been read without a gap. */
+  readonly reliableForMs: number;
+  readonly counts: FleetCounts;
+  /** How many runs have a part on a server that is silent or has left, or lost it lately; where nothing is said, one. */
+  readonly runsOn?: ReadonlyMap<string, number>;
+  /** Runs that have no place on the servers yet, and why. */
+  readonly waiting?: ReadonlyMap<string, PlaceWait>;
+  /** Seats that a run may hold by the limit of its team, where there is one. */
+  readonly seatRoom?: ReadonlyMap<string, number>;
+}
+
+/** `unsent`: its row in the outbox has not been sent yet. */
+export type JobState = 'unsent' | 'waiting' | 'active' | 'over' | 'missing';
+export interface ObservedJob {
+  readonly state: JobState;
+  /** Since when it has been in no queue, as far as the dispatcher knows. */
+  readonly notWaitingSinceMs: number;
+}
+
+export type DispatchAction =
+  | { readonly kind: 'write-control'; readonly fields: ControlFields }
+  | { readonly kind: 'mark-started' }
+  | {
+      readonly kind: 'make-placement-again';
+      readonly index: number;
+      readonly role: 'primary' | 'standby';
+      readonly made: number;
+      readonly serverId: string | null;
+      readonly why: string;
+    }
+  /** What the arbiter has decided about the shard is not in the control hash any more. */
+  | { readonly kind: 'tell-lead'; readonly index: number }
+  | { readonly kind: 'open-seat'; readonly seat: number; readonly heldSeats: number }
+  | { readonly kind: 'close-seat'; readonly task: ObservedTask; readonly why: string }
+  | {
+      readonly kind: 'hold-seat';
+      readonly seat: number;
+      readonly n: number;
+      readonly workerId: string;
+      readonly replicas: readonly number[];
+      readonly isNew: boolean;
+    }
+  | { readonly kind: 'forget-seat-failures' }
+  | { readonly kind: 'reprioritise-seat'; readonly task: ObservedTask; readonly heldSeats: number }
+  | { readonly kind: 'move'; readonly to: RunStatus; readonly reason: string }
+  | { readonly kind: 'explain'; readonly reason: string; readonly isWaiting: boolean }
+  /** `afterEnd` says what follows. */
+  | { readonly kind: 'end-attempt'; readonly end: AttemptEnd }
+  /** From the checkpoint that `nextRestore` names. */
+  | { readonly kind: 'begin-attempt'; readonly reason: string };

@@ -1,0 +1,176 @@
+/**
+ * Parameter servers of an attempt: every index is claimed by one server process, then all are told to begin.
+ *
+ *     placement job waits ─ server.claimed ─> claimed, loading ─> loaded ─ all have ─> `start` in the control hash
+ *        ^      │ job gone (flush, declined)      │ server lost before the start
+ *        └──────┴────────── made + 1 ─────────────┘
+ *
+ * A job that came twice makes two servers hold one part, and one of them is missing elsewhere: as long as a part finds no server,
+ * the control hash says whose claims count, and the others let go.
+ *
+ * After the start a lost server ends the attempt: its part of the parameters is gone. Lost is who said goodbye, who is silent,
+ * and, sooner, who is silent while nobody listens at its port or a worker cannot reach it. A shard that has a standby is lost
+ * with both of its servers: while one of the two lives, the arbiter settles who leads. A server that is lost with parts of several runs is
+ * charged to none of them (restarts.ts): a placement of one may have taken it down.
+ */
+import { leadFieldName } from '../contract/control.js';
+import { placementJobId } from '../contract/queues.js';
+import type { AttemptEnd } from './attempt-end.js';
+import { claimsField, saysLead, startField } from './control-fields.js';
+import type { DispatchAction, ObservedFleet, ObservedJob, ObservedRun, ObservedServer } from './observed-run.js';
+import { leadOf, shardsOf } from './shards.js';
+
+/** Heartbeats come every second. */
+export const LOST_AFTER_MS = 5_000;
+export const SUSPECTED_SILENCE_MS = 2_500;
+export const REFUSED_SILENCE_MS = 1_500;
+/** A refused connection speaks for itself; the reports must only have been read for long enough to have brought a heartbeat. */
+const REFUSED_HEARING_MS = 2_500;
+/** A claim is reported at once; a job that is gone for this long without a claim is made again. */
+const MAKE_AGAIN_AFTER_MS = 2_000;
+const MAKE_AGAIN_AT_MOST_MS = 15_000;
+/** Parameters that are not loaded by then will not be: another server is tried. */
+export const LOADING_AT_MOST_MS = 600_000;
+/** Servers of one part that are lost before the start: a run that takes its servers down must not go through the whole fleet for ever. */
+export const MAX_REPLACED = 5;
+/** A coordinator reports every second, on a server that lives. */
+export const COORDINATOR_SILENCE_MS = 20_000;
+/** A standby that lives asks to be promoted within its heartbeat deadline; one that does not is of no use. */
+export const TAKEOVER_WITHIN_MS = 20_000;
+
+interface Lost {
+  readonly server: ObservedServer;
+  readonly serverId: string;
+  /** Of the attempt's end, when it ends it. */
+  readonly cause: 'SERVER_LOST' | 'STOPPED';
+  readonly why: string;
+}
+
+export interface Placing {
+  readonly actions: DispatchAction[];
+  /** All servers are there and were told to begin. */
+  readonly hasStarted: boolean;
+}
+
+export function place(run: ObservedRun, fleet: ObservedFleet, jobs: ReadonlyMap<string, ObservedJob>, now: number): Placing {
+  const lost = lostServer(run, fleet, now);
+  if (lost) {
+    const isReplaced = run.attemptStartedAtMs === null && lost.server.made < MAX_REPLACED;
+    const action: DispatchAction = isReplaced ? replace(lost) : { kind: 'end-attempt', end: lostEnd(run, fleet, lost) };
+    return { actions: [action], hasStarted: false };
+  }
+  const claims = run.servers.flatMap(({ claim }) => (claim && !claim.isLoading ? [claim] : []));
+  if (claims.length < run.serversNeeded) return { actions: [...tellClaims(run, now), ...remake(run, jobs, now)], hasStarted: false };
+  const storages = [...new Set(claims.flatMap(({ storage }) => (storage === null ? [] : [storage])))];
+  if (storages.length > 1 && run.attemptStartedAtMs === null) {
+    const message = `its servers would write checkpoints to different places (${storages.slice(0, 4).join(', ')}), so none could be whole: give all servers one shared folder or bucket, or ask for one server (strategy.servers: 1)`;
+    return { actions: [{ kind: 'end-attempt', end: { kind: 'failed', cause: 'STORAGE_NOT_SHARED', message } }], hasStarted: false };
+  }
+  const silent = silentCoordinator(run, fleet, now);
+  if (silent) return { actions: [silent], hasStarted: false };
+  const actions: DispatchAction[] = lostLeads(run);
+  const start = startOf(run);
+  if (run.attemptStartedAtMs === null) actions.push({ kind: 'mark-started' });
+  if (run.control.start !== start) actions.push({ kind: 'write-control', fields: { start } });
+  return { actions, hasStarted: true };
+}
+
+/** Placement jobs whose state decides something now. */
+export function placementsInQuestion(run: ObservedRun, now: number): string[] {
+  return run.servers
+    .filter((server) => isOverdue(server, now))
+    .map(({ index, made, role }) => placementJobId(run.runId, run.attempt, index, made, role));
+}
+
+/** What the servers began with: a takeover changes nothing of it, they ask the arbiter. */
+function startOf({ attempt, servers }: ObservedRun): string {
+  const of = (role: ObservedServer['role']) =>
+    servers.flatMap((server) => (server.claim && server.role === role ? server.claim.address : []));
+  return startField(attempt, of('primary'), of('standby'));
+}
+
+/** Decisions of the arbiter that Redis has lost, or that never came there. */
+function lostLeads({ servers, attempt, control }: ObservedRun): DispatchAction[] {
+  const missing = shardsOf(servers).filter((shard) => {
+    const lead = leadOf(shard, ({ claim }) => claim?.address.serverId ?? '');
+    return shard.isDecided && !saysLead(control[leadFieldName(shard.index)], attempt, lead);
+  });
+  return missing.map(({ index }) => ({ kind: 'tell-lead', index }));
+}
+
+const isOverdue = ({ claim, made, madeAtMs }: ObservedServer, now: number): boolean =>
+  claim === null && now - madeAtMs >= Math.min(MAKE_AGAIN_AFTER_MS * 2 ** Math.min(made, 4), MAKE_AGAIN_AT_MOST_MS);
+
+function tellClaims({ servers, attempt, control }: ObservedRun, now: number): DispatchAction[] {
+  if (!servers.some((server) => isOverdue(server, now))) return [];
+  const claims = claimsField(
+    attempt,
+    servers.flatMap(({ index, role, made, claim }) => (claim ? [{ index, role, made, serverId: claim.address.serverId }] : [])),
+  );
+  return control.claims === claims ? [] : [{ kind: 'write-control', fields: { claims } }];
+}
+
+function remake(run: ObservedRun, jobs: ReadonlyMap<string, ObservedJob>, now: number): DispatchAction[] {
+  return run.servers
+    .filter((server) => isOverdue(server, now))
+    .flatMap(({ index, made, role }) => {
+      const state = jobs.get(placementJobId(run.runId, run.attempt, index, made, role))?.state;
+      if (state !== 'missing' && state !== 'over') return [];
+      return [{ kind: 'make-placement-again', index, role, made, serverId: null, why: `its job was ${state}` } as const];
+    });
+}
+
+const replace = ({ server: { index, made, role }, serverId, why }: Lost): DispatchAction => ({
+  kind: 'make-placement-again',
+  index,
+  role,
+  made,
+  serverId,
+  why: `server ${serverId} ${why} before the start`,
+});
+
+/** Of a loss that several runs share nobody can say who caused it; who lost its servers again and again before it began is charged. */
+function lostEnd(run: ObservedRun, { runsOn }: ObservedFleet, { server, serverId, cause, why }: Lost): AttemptEnd {
+  const isShared = run.attemptStartedAtMs !== null && (runsOn?.get(serverId) ?? 1) > 1;
+  const round = run.coordinator?.round ?? run.fromRound;
+  const when = run.attemptStartedAtMs === null ? `before the start, as ${server.made} before it` : `in round ${round}`;
+  const message = `parameter server ${server.index} (${serverId}) ${why} ${when}`;
+  return { kind: 'failed', cause, message, ...(isShared ? { isShared } : {}) };
+}
+
+/** Before the start, any server that is lost; after it, the primary of a shard that nobody takes over. */
+function lostServer(run: ObservedRun, fleet: ObservedFleet, now: number): Lost | undefined {
+  const lost = (server: ObservedServer) => isLost(server, fleet, now);
+  if (run.attemptStartedAtMs === null) return run.servers.map(lost).find((found) => found !== undefined);
+  for (const { primary, standby } of shardsOf(run.servers)) {
+    const found = lost(primary);
+    if (!found) continue;
+    const silentMs = fleet.servers.get(found.serverId)?.silentMs ?? 0;
+    if (!standby || Math.min(silentMs, fleet.reliableForMs) > TAKEOVER_WITHIN_MS) return found;
+    if (lost(standby)) return { ...found, why: `${found.why}, and its standby ${standby.claim!.address.serverId} too,` };
+  }
+  return undefined;
+}
+
+function isLost(server: ObservedServer, fleet: ObservedFleet, now: number): Lost | undefined {
+  if (!server.claim) return undefined;
+  const { serverId } = server.claim.address;
+  const seen = fleet.servers.get(serverId);
+  const lost = { server, serverId, cause: 'SERVER_LOST', why: 'was lost' } as const;
+  if (server.claim.isLoading && now - server.claim.atMs > LOADING_AT_MOST_MS)
+    return { ...lost, why: `had not loaded its part within ${LOADING_AT_MOST_MS / 60_000} minutes` };
+  if (seen?.hasLeft) return { ...lost, cause: 'STOPPED', why: 'was stopped' };
+  if (seen?.isRefused && seen.silentMs > REFUSED_SILENCE_MS && fleet.reliableForMs >= REFUSED_HEARING_MS) return lost;
+  if (!fleet.isReliable) return undefined;
+  if (!seen) return now - server.claim.atMs > 2 * LOST_AFTER_MS ? lost : undefined;
+  return seen.silentMs > (seen.isSuspected ? SUSPECTED_SILENCE_MS : LOST_AFTER_MS) ? lost : undefined;
+}
+
+/** Its process lives, but nobody there speaks of the attempt: nobody owns the run. */
+function silentCoordinator(run: ObservedRun, fleet: ObservedFleet, now: number): DispatchAction | undefined {
+  if (run.attemptStartedAtMs === null || !fleet.isReliable || fleet.reliableForMs < COORDINATOR_SILENCE_MS) return undefined;
+  const heardAtMs = Math.max(run.attemptStartedAtMs, run.coordinator?.atMs ?? 0);
+  if (now - heardAtMs <= COORDINATOR_SILENCE_MS) return undefined;
+  const message = `the coordinator (parameter server 0) has not reported for ${Math.round((now - heardAtMs) / 1000)} s`;
+  return { kind: 'end-attempt', end: { kind: 'failed', cause: 'COORDINATOR_SILENT', message } };
+}

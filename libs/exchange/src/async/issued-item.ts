@@ -1,0 +1,27 @@
+/** A work item that the coordinator has issued and not counted. */
+import type { Contribution } from '../attempt/ledger-state.js';
+import type { WorkItem } from './done-set.js';
+
+export interface IssuedItem {
+  readonly item: WorkItem;
+  holder: string | undefined;
+  /** Shards that are done with it. */
+  readonly shards: Set<number>;
+  /** Of the slowest shard. */
+  staleness: number;
+  contribution: Contribution | undefined;
+  isDropped: boolean;
+}
+
+/** Why a work item is left out that workers of this coordinator have not called so. */
+export const LEFT_OUT_BEFORE = 'the coordinator before this one had begun to leave out a gradient';
+
+/** Of the coordinator before, and computed by nobody now. */
+export const begunItem = (item: WorkItem, isDropped: boolean, shards: readonly number[] = []): IssuedItem => ({
+  item,
+  holder: undefined,
+  shards: new Set(shards),
+  staleness: 0,
+  contribution: undefined,
+  isDropped,
+});

@@ -1,0 +1,83 @@
+/**
+ * What the coordinator of an attempt is given, in every mode.
+ */
+import type { Measuring, Measures } from './measures.js';
+import type { ValidationPlan } from './validations.js';
+import type { Journal } from './journal.js';
+import type { LedgerState } from './ledger-state.js';
+import type { Succession } from './succession.js';
+import type { CheckpointCadence, CompletedCheckpoint } from './checkpoints.js';
+import type { TwoPhaseOptions } from '../sync/agreement.js';
+import type { StallDeadlines } from './stall.js';
+
+/** What the coordinator knows of the order of examples; libs/learning has it. */
+export interface RoundSchedule {
+  readonly totalRounds: number;
+  examplesIn(round: number): number;
+  epochOf(round: number): number;
+  replicaExamples(round: number, replica: number): number;
+}
+
+export type Outcome = 'finished' | 'paused' | 'cancelled' | 'failed';
+
+export interface CoordinatorOptions {
+  readonly attempt: number;
+  readonly replicas: number;
+  readonly servers: number;
+  readonly schedule: RoundSchedule;
+  /** Examples of the evaluation split; 0 for none. */
+  readonly evalExamples: number;
+  /** Examples that validations measure in place of the evaluation split; members count them after it. */
+  readonly heldOutExamples?: number | undefined;
+  /** What the sums of replicas and blocks are; the loss and the accuracy where it is left out. */
+  readonly measured?: Measuring;
+  /** Mode sync: when the evaluation split is measured while training, and what follows. */
+  readonly validation?: ValidationPlan;
+  readonly journal: Journal;
+  now(): number;
+  /** Rounds that are committed in the checkpoint that the attempt begins with; 0 without one. */
+  readonly firstRound?: number;
+  /** What the ledger held in that checkpoint. */
+  readonly firstLedger?: LedgerState;
+  /** This coordinator takes the place of one that is gone. */
+  readonly succession?: Succession;
+  /** While weights are collected a server has come again, or somebody in its place: what it still owes is asked for again. */
+  serverBack?(index: number): void;
+  /** Workers that must have joined before the first round; 1 where it is left out. At most `replicas`: more have no seat. */
+  readonly startWorkers?: number | undefined;
+  /** When checkpoints are taken; none are without it. */
+  readonly checkpoints?: CheckpointCadence & { readonly final: boolean };
+  /** Called when all shards have written their part: stores the manifest, then calls `checkpointPublished` or `checkpointFailed`. */
+  publishCheckpoint?(checkpoint: CompletedCheckpoint): void;
+  /** Plan two-phase; without it the plan is streaming. */
+  readonly twoPhase?: TwoPhaseOptions;
+  /** What follows from a gradient with NaN or infinity, where the shards cannot leave the round out. */
+  readonly nonFinite?: 'fail' | 'rollback';
+  /**
+   * Called once after evaluation: collects and writes the weights, then calls `weightsCollected`.
+   * @param generation those of an earlier one, from its checkpoint; left out: the present ones
+   */
+  collectWeights(evaluation: Measures, generation?: number): void;
+  /** Called once when the attempt is over, whatever the outcome. */
+  onOver(outcome: Outcome, message: string): void;
+  /** Acts when nobody can take this coordinator's place any more: before that nobody is told of the end. At once where it is not given. */
+  whenFinal?(act: () => void): void;
+  /** That earlier attempts of the run were pinned to; without it the first worker's holds. */
+  readonly fingerprint?: string | undefined;
+  /** Workers of any fingerprint take part, and get replicas by their speed. */
+  readonly mixedEngines?: boolean;
+  readonly heartbeatDeadlineMs?: number;
+  readonly stepDeadlineMs?: number;
+  readonly awayMs?: number;
+  /** When work that stands still is asked for again, and given up. */
+  readonly stall?: StallDeadlines;
+  /** A server that says nothing for this long is lost; all have to connect within `serversDeadlineMs` of the first. */
+  readonly serverDeadlineMs?: number;
+  readonly serversDeadlineMs?: number;
+  /** A server with a standby is waited for this long; the grace for workers after a takeover of the coordinator. */
+  readonly takeoverDeadlineMs?: number;
+  readonly graceMs?: number;
+  /** A stop waits this long for the round, and as long again for its checkpoint. */
+  readonly pauseDeadlineMs?: number;
+  readonly shutdownDeadlineMs?: number;
+}

@@ -1,0 +1,62 @@
+/**
+ * Reference-counted regions of arenas. A region handed to a socket is not reused before the write's callback (docs/protocol.md §3.5),
+ * so generations of parameters are not two fixed buffers but regions: a chunk's region of generation k goes back to the
+ * arena when round k is committed and the last socket has let go of it.
+ */
+import type { Arena } from '@paceline/kernels';
+
+/** Of so many float32 elements. */
+export const bytesOf = (length: number): number => length * Float32Array.BYTES_PER_ELEMENT;
+
+export class Region {
+  private references = 1;
+  readonly bytes: Uint8Array;
+
+  constructor(
+    readonly arena: Arena,
+    readonly pointer: number,
+    /** Float32 elements. */
+    readonly length: number,
+  ) {
+    this.bytes = arena.bytes(pointer, bytesOf(length));
+  }
+
+  get floats(): Float32Array {
+    return this.arena.f32(this.pointer, this.length);
+  }
+
+  /** Somebody else reads it: a socket, a copy that is kept. It must not be written. */
+  get isShared(): boolean {
+    return this.references > 1;
+  }
+
+  retain(): this {
+    if (this.references <= 0) throw new Error('a released region was retained');
+    this.references++;
+    return this;
+  }
+
+  release(): void {
+    if (this.references <= 0) throw new Error('a region was released twice');
+    if (--this.references === 0) this.arena.free(this.pointer);
+  }
+}
+
+/** Takes a region of `length` float32 elements out of an arena. @throws ArenaFullError */
+export function acquireRegion(arena: Arena, length: number): Region {
+  return new Region(arena, arena.alloc(bytesOf(length)), length);
+}
+
+export function releaseRegions(regions: readonly Region[]): void {
+  for (const region of regions) region.release();
+}
+
+/** Region operations for a reduction tree: `into += from`, and release. */
+export const regionSum = {
+  add(into: Region, from: Region): void {
+    into.arena.kernels.add(into.pointer, from.pointer, into.length);
+  },
+  release(region: Region): void {
+    region.release();
+  },
+};

@@ -1,0 +1,93 @@
+import type { Message } from '@paceline/protocol';
+import { expect, test } from 'vitest';
+import type { Connection } from '../connection.js';
+import { Coordinator } from '../sync/coordinator.js';
+import { Journal } from './journal.js';
+
+const connection = (): Connection =>
+  ({ isOpen: true, queuedBytes: 0, receivedBytes: 0, sendMessage: () => undefined, close: () => undefined }) as unknown as Connection;
+
+/** Two shards with standbys, one worker that has told its contribution and rests: how long the coordinator waits for a shard. */
+function endsAfterMs({ done, alone }: { done: number; alone: number | undefined }): number {
+  let nowMs = 0;
+  let why = '';
+  const coordinator = new Coordinator({
+    attempt: 1,
+    replicas: 1,
+    servers: 2,
+    evalExamples: 0,
+    journal: new Journal({ now: () => nowMs }),
+    now: () => nowMs,
+    schedule: { totalRounds: 5, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 4 },
+    collectWeights: () => undefined,
+    onOver: (_, message) => void (why = message),
+  });
+  for (const index of [0, 1]) {
+    coordinator.serverJoined(index, connection());
+    coordinator.serverMessage(index, { type: 'standby-link', up: true, id: `standby-${index}`, why: '' });
+  }
+  const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', id: 'w', host: 'h' } as const;
+  const workers = connection();
+  let progress = 0;
+  const joins = (): void => coordinator.memberJoined({ ...hello, seat: 0, n: 0, fingerprint: 'f', layout: 'l' }, workers);
+  joins();
+  coordinator.memberMessage('w', { type: 'contribution', round: 0, replica: 0, examples: 4, sums: [4, 2] });
+  coordinator.serverMessage(done, { type: 'reduced', round: 0 });
+  if (alone !== undefined) coordinator.serverMessage(alone, { type: 'standby-link', up: false, id: null, why: 'it is gone' });
+  for (; why === '' && nowMs < 600_000; nowMs += 500) {
+    const beat: Message = { type: 'heartbeat', progress: progress++, rests: true };
+    for (const index of [0, 1]) coordinator.serverMessage(index, beat);
+    if (coordinator.seats().length === 0) joins();
+    coordinator.memberMessage('w', beat);
+    coordinator.tick();
+  }
+  expect(why).toMatch(/round 0 stands still: it waits for parameter server/u);
+  return nowMs;
+}
+
+test.each([
+  ['may wait for the arbiter', { done: 1, alone: undefined }, 300_000, 330_000],
+  ['has no standby any more', { done: 1, alone: 0 }, 20_000, 30_000],
+  ['has one, and another has none', { done: 1, alone: 1 }, 300_000, 330_000],
+])('a round stands still at a shard that %s', (_, state, atLeastMs, atMostMs) => {
+  const ms = endsAfterMs(state);
+  expect(ms).toBeGreaterThan(atLeastMs);
+  expect(ms).toBeLessThan(atMostMs);
+});
+
+test('who was just given the work of another is not at rest, whatever its last heartbeat said', () => {
+  let nowMs = 0;
+  const coordinator = new Coordinator({
+    attempt: 1,
+    replicas: 2,
+    servers: 1,
+    evalExamples: 0,
+    journal: new Journal({ now: () => nowMs }),
+    now: () => nowMs,
+    schedule: { totalRounds: 5, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
+    collectWeights: () => undefined,
+    onOver: () => undefined,
+  });
+  coordinator.serverJoined(0, connection());
+  const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', host: 'h' } as const;
+  const links = [0, 1].map((seat) => {
+    const link = connection();
+    coordinator.memberJoined({ ...hello, id: `w${seat}`, seat, n: 0, fingerprint: 'f', layout: 'l' }, link);
+    return link;
+  });
+  const restUntil = (ms: number): void => {
+    for (; nowMs <= ms; nowMs += 100) {
+      coordinator.serverMessage(0, { type: 'heartbeat', progress: 0 });
+      if (nowMs % 500 === 0)
+        for (const { workerId } of coordinator.seats())
+          coordinator.memberMessage(workerId, { type: 'heartbeat', progress: nowMs, rests: true });
+      coordinator.tick();
+    }
+  };
+  restUntil(4_800);
+  coordinator.memberClosed('w0', links[0]!, 'it was killed');
+  restUntil(5_400);
+  expect(coordinator.table.taken.has('askedAgain'), 'w1 has hardly heard of it').toBe(false);
+  restUntil(12_000);
+  expect(coordinator.table.taken.has('askedAgain'), 'it rests all the same').toBe(true);
+});

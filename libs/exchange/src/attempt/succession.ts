@@ -1,0 +1,24 @@
+/**
+ * What a coordinator knows when it takes the place of one that is gone.
+ */
+import type { Members } from '@paceline/protocol';
+
+/** What the standby of the coordinator knows when it is promoted; the arbiter's grant has the rest. */
+export interface Succession {
+  readonly term: number;
+  /** The highest view that its shard has seen, and its members. */
+  readonly view: number;
+  readonly members: Members;
+  /** First round whose ledger row the control plane has not stored. */
+  readonly ledgerFrom: number;
+  /** Rounds in the newest checkpoint that the control plane knows. */
+  readonly newest: number;
+  /** In which each shard was led when the arbiter answered, by index: who led it in an older one was replaced. */
+  readonly terms?: readonly number[] | undefined;
+}
+
+/** Where a worker stands that comes to a coordinator, as its HELLO says. */
+export interface KnownNumbers {
+  readonly round: number;
+  readonly view: number;
+}

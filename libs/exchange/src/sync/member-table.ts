@@ -1,0 +1,100 @@
+/** A member's state table, and what it is given. The machine is in member.ts. */
+import type { MemberChunk } from '../transfer/chunks.js';
+import type { Outcome } from '../attempt/attempt-options.js';
+import type { StateRows } from '../attempt/state-table.js';
+
+export type MemberState = 'SYNCING' | 'READY' | 'OVER';
+
+export const MEMBER_ROWS = {
+  welcome: { from: ['SYNCING', 'READY'], event: 'WELCOME from a server', does: 'send again what the bitmap of round k lacks', next: '–' },
+  takenOver: {
+    from: ['SYNCING', 'READY'],
+    event: 'WELCOME from a server in a higher term',
+    does: 'its standby has taken the shard over: forget chunks of k+1 of that shard, the new term publishes them again',
+    next: '–',
+  },
+  staleTerm: {
+    from: 'any',
+    event: 'a message or a chunk of an older term than the shard has',
+    does: 'refuse it: STALE_TERM; it comes from a former primary',
+    next: '–',
+  },
+  parameters: {
+    from: ['SYNCING', 'READY'],
+    event: 'chunk of generation k or k+1',
+    does: 'keep it; when generation k is complete the round can start',
+    next: ['READY'],
+  },
+  parametersAhead: {
+    from: ['SYNCING', 'READY'],
+    event: 'chunk of a generation after k+1',
+    does: 'COMMIT must have happened and is on its way: let older generations go, wait for it',
+    next: ['SYNCING'],
+  },
+  parametersStale: { from: ['SYNCING', 'READY'], event: 'chunk of an older generation', does: 'drop it', next: '–' },
+  view: {
+    from: ['SYNCING', 'READY'],
+    event: 'VIEW',
+    does: 'send again what no server has applied (a server may have dropped it while this member was not in the view); compute replicas that are new to it',
+    next: '–',
+  },
+  viewOld: { from: 'any', event: 'VIEW older than the present one', does: 'drop it', next: '–' },
+  commit: {
+    from: ['SYNCING', 'READY'],
+    event: 'COMMIT(k)',
+    does: 'let gradients of k and generation k go; start k+1 if its generation is complete, and k was not the last',
+    next: ['SYNCING', 'READY'],
+  },
+  commitOld: { from: 'any', event: 'COMMIT of an earlier round', does: 'nothing', next: '–' },
+  node: {
+    from: ['SYNCING', 'READY'],
+    event: 'the compute thread has added up a tree node',
+    does: 'send its chunks to the servers that own them',
+    next: '–',
+  },
+  toldAgain: {
+    from: ['SYNCING', 'READY'],
+    event: 'TELL-AGAIN: the round stands still',
+    does: 'send contributions again, and every node that no server has applied, unless a VIEW has just had them sent',
+    next: '–',
+  },
+  evaluate: {
+    from: ['SYNCING', 'READY'],
+    event: 'EVALUATE',
+    does: 'measure the blocks when the generation is complete; of a validation it is k+1, before COMMIT(k)',
+    next: '–',
+  },
+  end: { from: 'any', event: 'END or leave granted', does: 'let everything go', next: ['OVER'] },
+} as const satisfies StateRows<MemberState>;
+
+/** What the member asks of the compute thread. Results come back through `contribution`, `node`, `evaluated`, `failed`. */
+export interface ComputePort {
+  /** Compute replicas of a round from the generation of the same number; they are new (never asked before in this round). */
+  step(round: number, replicas: readonly number[]): void;
+  evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void;
+  /** Round numbers below are not needed any more. */
+  committed(round: number): void;
+}
+
+/** Two generations of the flat vector in shared memory. */
+export interface GenerationStore {
+  /** Bytes of the flat vector of `generation` (its slot is generation mod 2). */
+  bytes(generation: number): Uint8Array;
+}
+
+export interface MemberOptions {
+  readonly id: string;
+  readonly attempt: number;
+  readonly chunks: readonly MemberChunk[];
+  readonly servers: number;
+  readonly totalRounds: number;
+  readonly store: GenerationStore;
+  readonly compute: ComputePort;
+  now(): number;
+  /** The coordinator ended this member's part. */
+  onEnd(outcome: Outcome, message: string): void;
+  /** The view gave this member other replicas, or the round moved: for status reports. */
+  onRound?(round: number, replicas: readonly number[]): void;
+  /** A chunk that is missing for this long while its round could start is pulled again. */
+  readonly pullAfterMs?: number;
+}

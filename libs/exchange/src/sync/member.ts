@@ -1,0 +1,299 @@
+/**
+ * A worker's side of a run (docs/protocol.md §9.1): one member, its connections to all servers, two generations of parameters.
+ *
+ *   generation k complete and COMMIT(k-1) known → compute the replicas that the view gives → contribution, then gradient
+ *   nodes chunk by chunk → k+1 chunks stream back → COMMIT(k) → gradients of k are let go → next round.
+ *
+ * Gradients and generation k are kept until COMMIT(k): a view can hand over more replicas of round k, and a server that
+ * reconnects is sent again what its bitmap lacks. The machine owns no socket, no thread and no clock.
+ */
+import { ProtocolError, type FrameHeader, type Members, type Message, type MessageOf } from '@paceline/protocol';
+import { bitsOf } from '../transfer/bitmap.js';
+import type { GradientNode, MemberChunk } from '../transfer/chunks.js';
+import { HeldGradient, WorkerTransfer } from '../transfer/worker-transfer.js';
+import type { Outcome } from '../attempt/attempt-options.js';
+import { MEMBER_ROWS, type MemberOptions, type MemberState } from './member-table.js';
+import { StateTable } from '../attempt/state-table.js';
+
+interface Slot {
+  generation: number;
+  /** Chunks that have come, by their index. */
+  readonly have: Set<number>;
+}
+
+export class Member extends WorkerTransfer<MemberOptions> {
+  readonly table = new StateTable<MemberState, typeof MEMBER_ROWS>('member', MEMBER_ROWS, 'SYNCING');
+  private readonly slots: [Slot, Slot];
+  private readonly ownedBy: MemberChunk[][];
+  private nodes: HeldGradient[] = [];
+  /** The last VIEW has had all nodes sent again. */
+  private areRepeated = false;
+  /** What was told to the coordinator in this round: told again after WELCOME, since it may have been lost with a connection. */
+  private told: MessageOf<'contribution' | 'evaluated'>[] = [];
+  private asked = new Set<number>();
+  /** Blocks of the evaluation split that the compute thread owes. */
+  private measuring = 0;
+  private pendingEvaluation: { generation: number; blocks: { from: number; to: number }[] } | undefined;
+  private lastChunkMs: number;
+  round = 0;
+  private roundKnown = false;
+  /** The run has ended before its last round. */
+  private isTrained = false;
+
+  constructor(options: MemberOptions) {
+    super(options);
+    const empty = (): Slot => ({ generation: -1, have: new Set() });
+    this.slots = [empty(), empty()];
+    this.ownedBy = Array.from({ length: options.servers }, (_, server) => options.chunks.filter((chunk) => chunk.server === server));
+    this.lastChunkMs = options.now();
+  }
+
+  /** Where a parameter chunk goes. @throws ProtocolError */
+  payloadFor(header: FrameHeader): Uint8Array {
+    const chunk = this.chunkOf(header);
+    const slot = this.table.state === 'OVER' ? undefined : this.slotFor(header.round);
+    // A chunk that is here is in use: the compute thread reads it, and a second copy may yet fail its checksum.
+    const isWanted = slot !== undefined && !slot.have.has(chunk.index);
+    return this.destination(chunk, isWanted ? this.options.store.bytes(header.round) : undefined);
+  }
+
+  /** A whole parameter chunk has come. */
+  data(header: FrameHeader): void {
+    this.rest.moved();
+    if (this.table.state === 'OVER') return;
+    const slot = this.slots[header.round & 1]!;
+    if (slot.generation !== header.round) return this.table.take('parametersStale');
+    this.lastChunkMs = this.options.now();
+    if (slot.have.has(header.chunk)) return this.table.take('parameters');
+    slot.have.add(header.chunk);
+    const complete = this.isComplete(this.round);
+    this.table.take('parameters', complete && this.roundKnown ? 'READY' : undefined);
+    if (complete) this.start();
+  }
+
+  message(server: number, message: Message): void {
+    if (this.table.state === 'OVER') return;
+    switch (message.type) {
+      case 'welcome':
+        return this.onWelcome(server, message);
+      case 'view':
+        return this.onView(message);
+      case 'commit':
+        return this.onCommit(message);
+      case 'evaluate':
+        this.table.take('evaluate');
+        return this.onEvaluate(message);
+      case 'tell-again':
+        this.table.take('toldAgain');
+        this.tellAgain();
+        if (!this.areRepeated) this.sendNodes();
+        return void (this.areRepeated = false);
+      case 'end':
+        return this.end(message.outcome, message.message);
+      case 'heartbeat':
+        return;
+      default:
+        throw new ProtocolError('BAD_MESSAGE', `a server does not send ${message.type} to a worker`);
+    }
+  }
+
+  // ---- from the compute thread ----
+
+  contribution(round: number, replica: number, examples: number, sums: readonly number[]): void {
+    if (round !== this.round || this.table.state === 'OVER') return;
+    this.tell({ type: 'contribution', round, replica, examples, sums: [...sums] });
+  }
+
+  node(node: GradientNode): void {
+    if (node.round !== this.round || this.table.state === 'OVER') return node.release();
+    this.table.take('node');
+    this.areRepeated = false;
+    const sent = new HeldGradient(node);
+    this.nodes.push(sent);
+    for (const chunk of this.options.chunks) this.sendChunk(sent, chunk);
+  }
+
+  evaluated(generation: number, from: number, to: number, examples: number, sums: readonly number[]): void {
+    this.measuring = Math.max(0, this.measuring - 1);
+    if (!this.mayMeasure(generation) || this.table.state === 'OVER') return;
+    this.tell({ type: 'evaluated', generation, from, to, examples, sums: [...sums] });
+  }
+
+  // ---- from the worker ----
+
+  /** A compute thread that owes nothing rests, so that one that hangs between its last contribution and its node is found too. */
+  heartbeat(computed: number): void {
+    const covered = (replica: number): boolean => this.nodes.some(({ node: { lo, hi } }) => lo <= replica && replica < hi);
+    this.beat(computed, this.measuring > 0 || ![...this.asked].every(covered));
+  }
+
+  /**
+   * Pulls chunks that do not come by themselves (a transfer was cut): of the present generation, then of the next one where that is to be measured.
+   * Call it every 100 ms or so.
+   */
+  tick(): void {
+    const generation = this.isComplete(this.round) ? this.pendingEvaluation?.generation : this.round;
+    if (this.table.state === 'OVER' || !this.roundKnown || generation === undefined) return;
+    if (!this.mayMeasure(generation) || this.isComplete(generation)) return;
+    const now = this.options.now();
+    if (now - this.lastChunkMs < (this.options.pullAfterMs ?? 1000)) return;
+    this.lastChunkMs = now;
+    const slot = this.slots[generation & 1]!;
+    for (const chunk of this.options.chunks) {
+      if (slot.generation === generation && slot.have.has(chunk.index)) continue;
+      this.send(chunk.server, { type: 'pull', generation, chunk: chunk.index });
+    }
+  }
+
+  /** What the member waits for, for deadlines and logs. */
+  waitingFor(): string {
+    const missing = this.missingConnection();
+    if (missing !== undefined) return missing;
+    if (!this.isComplete(this.round)) return `parameters of generation ${this.round}`;
+    if (this.asked.size > this.told.length) return `its own replicas of round ${this.round}`;
+    return `COMMIT of round ${this.round}`;
+  }
+
+  end(outcome: Outcome, message: string): void {
+    if (this.table.state === 'OVER') return;
+    this.table.take('end', 'OVER');
+    this.releaseNodes();
+    this.options.onEnd(outcome, message);
+  }
+
+  // ---- inside ----
+
+  private tell(message: MessageOf<'contribution' | 'evaluated'>): void {
+    this.told.push(message);
+    this.send(0, message);
+  }
+
+  private onWelcome(server: number, message: MessageOf<'welcome'>): void {
+    if (this.terms.welcomes(server, message.term)) this.takenOver(server);
+    this.table.take('welcome');
+    if (server === 0) this.moveTo(message.round);
+    if (message.round > this.round) return;
+    // A server that has not yet seen COMMIT(k-1) holds what is sent for k; its bitmap speaks of the round before.
+    const isApplied = bitsOf(message.round === this.round ? message.applied : '');
+    if (server === 0) this.tellAgain();
+    this.ownedBy[server]!.forEach((chunk, i) => {
+      if (!isApplied(i)) for (const node of this.nodes) this.sendChunk(node, chunk);
+    });
+  }
+
+  /** Generations that are committed stay: the standby had them whole before they were. */
+  private takenOver(server: number): void {
+    this.table.take('takenOver');
+    const slot = this.slots[(this.round + 1) & 1]!;
+    if (slot.generation !== this.round + 1) return;
+    for (const { index } of this.ownedBy[server]!) slot.have.delete(index);
+  }
+
+  private onView(message: MessageOf<'view'>): void {
+    if (message.view < this.view) return this.table.take('viewOld');
+    this.table.take('view');
+    this.moveTo(message.round);
+    const isNew = message.view > this.view;
+    this.takeMembers(message.view, message.term, message.members);
+    if (isNew) this.sendNodes();
+    this.areRepeated ||= isNew;
+    this.start();
+  }
+
+  private tellAgain(): void {
+    for (const message of this.told) this.send(0, message);
+  }
+
+  private sendNodes(): void {
+    for (const node of this.nodes) for (const chunk of this.options.chunks) this.sendChunk(node, chunk);
+  }
+
+  private onCommit(message: MessageOf<'commit'>): void {
+    if (message.round < this.round) {
+      if (message.members && message.view > this.view) this.takeMembers(message.view, message.term, message.members);
+      this.table.take('commitOld');
+      return this.start();
+    }
+    if (message.last) this.isTrained = true;
+    this.moveTo(message.round + 1);
+    if (message.members) this.takeMembers(message.view, message.term, message.members);
+    this.table.take('commit', this.isComplete(this.round) ? 'READY' : 'SYNCING');
+    this.start();
+  }
+
+  protected override takeMembers(view: number, term: number, members: Members): void {
+    super.takeMembers(view, term, members);
+    this.options.onRound?.(this.round, this.replicas);
+  }
+
+  /** The round is known to be `round` now; everything of earlier ones is let go. */
+  private moveTo(round: number): void {
+    this.roundKnown = true;
+    if (round <= this.round) return;
+    this.round = round;
+    this.releaseNodes();
+    this.told = [];
+    this.asked.clear();
+    this.lastChunkMs = this.options.now();
+    this.options.compute.committed(round - 1);
+    this.options.onRound?.(round, this.replicas);
+  }
+
+  private start(): void {
+    if (!this.roundKnown || !this.isComplete(this.round)) return;
+    this.measure();
+    if (this.isTrained || this.round >= this.options.totalRounds) return;
+    const fresh = this.replicas.filter((replica) => !this.asked.has(replica));
+    if (fresh.length === 0) return;
+    for (const replica of fresh) this.asked.add(replica);
+    this.options.compute.step(this.round, fresh);
+  }
+
+  private onEvaluate({ generation, blocks }: MessageOf<'evaluate'>): void {
+    const pending = this.pendingEvaluation?.generation === generation ? this.pendingEvaluation.blocks : [];
+    this.pendingEvaluation = { generation, blocks: [...pending, ...blocks] };
+    this.start();
+  }
+
+  /** The present generation, or the next one: it is measured before it is committed. */
+  private mayMeasure(generation: number): boolean {
+    return generation === this.round || generation === this.round + 1;
+  }
+
+  private measure(): void {
+    if (!this.pendingEvaluation) return;
+    const { generation, blocks } = this.pendingEvaluation;
+    if (generation >= this.round && !(this.mayMeasure(generation) && this.isComplete(generation))) return;
+    this.pendingEvaluation = undefined;
+    if (generation < this.round) return;
+    this.measuring += blocks.length;
+    this.options.compute.evaluate(generation, blocks);
+  }
+
+  private isComplete(generation: number): boolean {
+    const slot = this.slots[generation & 1]!;
+    return slot.generation === generation && slot.have.size === this.options.chunks.length;
+  }
+
+  /** The slot that takes chunks of `generation`, or undefined when the generation is not wanted any more. */
+  private slotFor(generation: number): Slot | undefined {
+    const slot = this.slots[generation & 1]!;
+    if (slot.generation === generation) return slot;
+    if (slot.generation > generation || generation < this.round) return undefined;
+    if (generation > this.round + 1 && this.roundKnown) this.table.take('parametersAhead', 'SYNCING');
+    slot.generation = generation;
+    slot.have.clear();
+    return slot;
+  }
+
+  /** Unless its generation k+1 is here: the server has applied it. */
+  protected override sendChunk(node: HeldGradient, chunk: MemberChunk): void {
+    const { round } = node.node;
+    const slot = this.slots[(round + 1) & 1]!;
+    if (slot.generation !== round + 1 || !slot.have.has(chunk.index)) super.sendChunk(node, chunk);
+  }
+
+  private releaseNodes(): void {
+    for (const node of this.nodes.splice(0)) node.letGo();
+  }
+}

@@ -1,0 +1,72 @@
+import { expect, test } from 'vitest';
+import { Journal } from '../attempt/journal.js';
+import { RoundLedger } from './round-ledger.js';
+
+/** Round k has 10 + k examples. */
+const schedule = { totalRounds: 20, examplesIn: (round: number) => 10 + round, epochOf: () => 0, replicaExamples: () => 1 };
+const examplesBefore = (round: number): number => Array.from({ length: round }, (_, k) => 10 + k).reduce((sum, each) => sum + each, 0);
+
+function taken(round: number, ledgerFrom: number) {
+  const journal = new Journal({ now: () => 0, ledgerRounds: 1 });
+  const ledger = new RoundLedger(schedule, journal, () => 0);
+  ledger.succeed(round, ledgerFrom);
+  const entries = () => journal.batch(1_000);
+  return {
+    ledger,
+    rows: () => entries().flatMap((entry) => (entry.kind === 'ledger' ? [[entry.fromRound, entry.toRound, entry.examples]] : [])),
+    metrics: () => entries().flatMap((entry) => (entry.kind === 'metric' ? [entry.round] : [])),
+    gaps: () => entries().flatMap((entry) => (entry.kind === 'event' && entry.type === 'journal.gap' ? [entry.data] : [])),
+  };
+}
+
+const told = (round: number) => [{ examples: schedule.examplesIn(round), sums: [1, 1] }];
+
+test('a successor writes the rows of committed rounds that are not stored, from the schedule, and says that their metrics are gone', () => {
+  const { ledger, rows, gaps } = taken(5, 3);
+  expect(rows()).toEqual([
+    [3, 3, 13],
+    [4, 4, 14],
+  ]);
+  expect(gaps()).toEqual([{ fromRound: 3, toRound: 4 }]);
+  expect(ledger.trainedExamples).toBe(examplesBefore(5));
+  ledger.commit(5, told(5));
+  expect(rows().at(-1)).toEqual([5, 5, 15]);
+  expect(ledger.trainedExamples).toBe(examplesBefore(6));
+});
+
+test('with everything stored there is nothing to write, and no gap', () => {
+  const { rows, gaps } = taken(5, 5);
+  expect([rows(), gaps()]).toEqual([[], []]);
+});
+
+test('a round that is stored and is gathered again is counted, and not written again', () => {
+  // The coordinator before had committed round 5 and told the journal of it; no server has heard that.
+  const { ledger, rows, metrics, gaps } = taken(5, 6);
+  expect([rows(), gaps()]).toEqual([[], []]);
+  ledger.commit(5, told(5));
+  expect(rows()).toEqual([]);
+  ledger.commit(6, told(6));
+  expect([rows(), metrics()]).toEqual([[[6, 6, 16]], [6]]);
+  expect(ledger.trainedExamples).toBe(examplesBefore(7));
+});
+
+test('the same for a round that is left out, and for one whose commit only a worker has heard', () => {
+  const skipped = taken(5, 6);
+  skipped.ledger.skip(5);
+  skipped.ledger.skip(6);
+  expect(skipped.rows()).toEqual([[6, 6, 0]]);
+  expect(skipped.ledger.state()).toMatchObject({
+    examples: examplesBefore(5),
+    exceptions: [
+      { round: 5, examples: 15 },
+      { round: 6, examples: 16 },
+    ],
+  });
+
+  const unseen = taken(5, 6);
+  unseen.ledger.commitUnseen(5);
+  unseen.ledger.commitUnseen(6);
+  expect(unseen.rows()).toEqual([[6, 6, 16]]);
+  expect(unseen.gaps()).toEqual([{ fromRound: 6, toRound: 6 }]);
+  expect(unseen.ledger.trainedExamples).toBe(examplesBefore(7));
+});

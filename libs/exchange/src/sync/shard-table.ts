@@ -1,0 +1,169 @@
+/** A shard's state table, and what it is given. The machine is in shard.ts. */
+import type { Message } from '@paceline/protocol';
+import type { OwnedChunk } from '../transfer/chunks.js';
+import type { ChunkScalars, RoundDecision } from './agreement.js';
+import type { Region, regionSum } from '../attempt/regions.js';
+import type { Slices } from '../attempt/shard-work.js';
+import type { StateRows } from '../attempt/state-table.js';
+
+export type ShardState = 'GATHERING' | 'DECIDING' | 'REDUCED' | 'OVER';
+
+export const SHARD_ROWS = {
+  chunkHeld: {
+    from: ['GATHERING', 'DECIDING', 'REDUCED'],
+    event: 'gradient chunk of a newer view or of round k+1',
+    does: 'hold it unapplied, at most one round per member',
+    next: '–',
+  },
+  chunkStale: {
+    from: ['GATHERING', 'DECIDING', 'REDUCED'],
+    event: 'gradient chunk that is applied, of an older round, inside a node that has come, or from somebody who is no member',
+    does: 'drop it and count',
+    next: '–',
+  },
+  chunkKept: {
+    from: ['GATHERING'],
+    event: 'gradient chunk of round k',
+    does: 'add it to the tree of its chunk; it replaces nodes that it contains',
+    next: '–',
+  },
+  chunkComplete: {
+    from: ['GATHERING'],
+    event: 'the tree of a chunk is complete, plan streaming',
+    does: 'apply the optimizer once from generation k into k+1; send the new chunk to all members that read what they are sent; when it was the last one tell the coordinator REDUCED(k)',
+    next: ['REDUCED'],
+  },
+  chunkGathered: {
+    from: ['GATHERING'],
+    event: 'the tree of a chunk is complete, plan two-phase',
+    does: 'keep the sum; when it was the last one report the scalars of all chunks',
+    next: ['DECIDING'],
+  },
+  replicaComplete: {
+    from: ['GATHERING'],
+    event: 'the gradient of a replica has come for all chunks, with backup replicas',
+    does: 'tell the coordinator',
+    next: '–',
+  },
+  include: {
+    from: ['GATHERING'],
+    event: 'INCLUDE(k) from the coordinator, with backup replicas',
+    does: 'add up the replicas that count, let the others go; report the scalars of all chunks',
+    next: ['DECIDING'],
+  },
+  decision: {
+    from: ['DECIDING'],
+    event: 'DECISION(k)',
+    does: 'apply every chunk once, scaled; or leave the round out: generation k+1 is k, slots stay. Send k+1; tell the coordinator REDUCED(k)',
+    next: ['REDUCED'],
+  },
+  decisionRepeated: { from: 'any', event: 'INCLUDE or DECISION of a round that has it', does: 'nothing: it was done', next: '–' },
+  nonFinite: {
+    from: ['GATHERING'],
+    event: 'the tree of a chunk is complete and has NaN or infinity',
+    does: 'apply nothing of it; tell the coordinator',
+    next: '–',
+  },
+  nothingOwned: {
+    from: ['GATHERING'],
+    event: 'a round begins and the shard owns no chunk',
+    does: 'tell the coordinator REDUCED(k), or with plan two-phase that it has no scalars',
+    next: ['REDUCED', 'DECIDING'],
+  },
+  view: {
+    from: ['GATHERING', 'DECIDING', 'REDUCED'],
+    event: 'VIEW',
+    does: 'take the members; applied chunks stay; look at held frames again',
+    next: '–',
+  },
+  commit: {
+    from: ['REDUCED'],
+    event: 'COMMIT(k)',
+    does: 'let generation k go; k+1 becomes the present generation; with `checkpoint` hand it to the checkpoint first, with `best` keep it in place of the best before; look at held frames again',
+    next: ['GATHERING'],
+  },
+  commitRepeated: { from: 'any', event: 'COMMIT of an earlier round', does: 'nothing: it was done', next: '–' },
+  join: {
+    from: ['GATHERING', 'DECIDING', 'REDUCED'],
+    event: 'a member connects',
+    does: 'WELCOME with the bitmap of applied chunks; send generation k, then the k+1 chunks so far',
+    next: '–',
+  },
+  pull: {
+    from: ['GATHERING', 'DECIDING', 'REDUCED'],
+    event: 'PULL(generation, chunk)',
+    does: 'send that chunk if it is there (of k, k+1 or the best generation) and the member reads what it is sent',
+    next: '–',
+  },
+  replica: {
+    from: ['GATHERING'],
+    event: 'standby: a reduced chunk of round k from the primary, or the decision to leave the round out',
+    does: 'apply the optimizer once from generation k into k+1, as decided',
+    next: ['REDUCED'],
+  },
+  promoted: {
+    from: ['GATHERING', 'DECIDING', 'REDUCED'],
+    event: 'standby: the arbiter has promoted this server',
+    does: 'take the new term; what is applied of round k stays, the rest is gathered',
+    next: '–',
+  },
+  toldAgain: {
+    from: ['GATHERING', 'DECIDING', 'REDUCED'],
+    event: 'another coordinator has taken over, or TELL-AGAIN: the round stands still',
+    does: 'say where it stands and which replicas it lacks; report complete replicas and the scalars of all chunks again',
+    next: '–',
+  },
+  end: { from: 'any', event: 'END', does: 'let everything go', next: ['OVER'] },
+} as const satisfies StateRows<ShardState>;
+
+/** The reduction tree of one chunk; libs/learning has the implementation. */
+export interface ChunkReduction {
+  insert(node: { lo: number; hi: number }, region: Region): 'dropped' | 'kept' | 'complete';
+  /** The sum, once `insert` has said `complete`. */
+  takeRoot?(): Region;
+  /** With backup replicas: the sum over those that count. */
+  takeSum?(included: ReadonlySet<number>): Region;
+  missingLeaves(): number[];
+  dispose(): void;
+}
+
+export interface ShardOptions {
+  readonly index: number;
+  readonly attempt: number;
+  readonly replicas: number;
+  readonly chunks: readonly OwnedChunk[];
+  /** The generation that the attempt begins with, one region per owned chunk, in their order. */
+  readonly initial: readonly Region[];
+  /** Its number: rounds committed before; 0 without a checkpoint. */
+  readonly firstRound?: number;
+  createReduction(ops: typeof regionSum): ChunkReduction;
+  isValidNode(lo: number, hi: number): boolean;
+  /**
+   * Applies round `round` to one chunk: reads paramIn and gradient (sum over examples), writes paramOut. With plan two-phase as decided,
+   * and then the gradient may be written to.
+   */
+  update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region, decision?: RoundDecision): void;
+  /** A round that is left out, for one chunk: the next generation, retained. Without it that is the present one. */
+  leaveOut?(chunk: OwnedChunk, round: number, params: Region): Region;
+  /** Plan two-phase; without it the plan is streaming. */
+  readonly twoPhase?: {
+    /** The trees are made of leaves, and wait for INCLUDE. */
+    readonly hasBackups: boolean;
+    /** It changes nothing: it may be asked again. */
+    measure(chunk: OwnedChunk, gradient: Region, params: Region, round: number): Omit<ChunkScalars, 'chunk'>;
+  };
+  /**
+   * A checkpoint takes generation `generation`: one region per owned chunk, in their order, retained for whoever writes them. The slots
+   * are still those of that generation, and stay it until the next `update` of their chunk.
+   */
+  onCheckpoint?(generation: number, regions: readonly Region[]): void;
+  /** How work on all chunks shares the event loop; without it, it is done in one go. */
+  readonly slices?: Slices | undefined;
+  /** What validations have decided with a COMMIT: it holds for the updates of later rounds. */
+  onCourse?(course: string): void;
+  tellCoordinator(message: Message): void;
+  /** A chunk is reduced and about to be applied: the standby is sent the sum. With a decision the update may write to it. */
+  onReduced?(round: number, chunk: number, gradient: Region, decision?: RoundDecision): void;
+  /** A refused or dropped frame, for the counters. */
+  onDropped?(reason: string): void;
+}

@@ -1,0 +1,272 @@
+/**
+ * A shard of the parameters during synchronous rounds (docs/protocol.md §9.2, server side): what members, the coordinator and a primary tell it. What becomes of a
+ * gradient in between is in shard-round.ts.
+ *
+ *   gradient chunk → reduce → apply → publish → REDUCED(k) to the coordinator → COMMIT(k): generation k is let go
+ *
+ * Applied chunks are never undone. A frame from a newer view or of round k+1 is held, unapplied, until this shard's own VIEW or COMMIT has come; older
+ * ones are dropped and counted. A decided round is applied chunk by chunk in slices (shard-work.ts): whatever the coordinator says next finds it done.
+ *
+ * The machine takes no clock and owns no socket: links are handed in, and the optimizer is the plugged-in `update`.
+ */
+import { FrameType, ProtocolError, type FrameHeader, type Members, type Message, type MessageOf } from '@paceline/protocol';
+import type { Connection } from '../connection.js';
+import { bitmapOf } from '../transfer/bitmap.js';
+import type { OwnedChunk } from '../transfer/chunks.js';
+import { ShardLink, ShardTransfer } from '../transfer/shard-transfer.js';
+import type { Region } from '../attempt/regions.js';
+import { NO_CHUNK } from '../standby/replication.js';
+import { ShardFollower } from './shard-follower.js';
+import { ShardRound, type RoundChunk } from './shard-round.js';
+import { SHARD_ROWS, type ShardOptions, type ShardState } from './shard-table.js';
+import { StateTable } from '../attempt/state-table.js';
+
+interface HeldFrame {
+  readonly header: FrameHeader;
+  readonly region: Region;
+}
+
+/** Frames that are ahead of the shard, by round, chunk and node: what is sent again replaces what was sent. */
+type HeldFrames = Map<string, HeldFrame>;
+
+export class Shard extends ShardTransfer<HeldFrames, ShardOptions> {
+  readonly table = new StateTable<ShardState, typeof SHARD_ROWS>('shard', SHARD_ROWS, 'GATHERING');
+  private readonly present: ShardRound;
+  /** As a standby. */
+  private readonly follower: ShardFollower;
+  /** What validations have decided, as of the last COMMIT that said so. */
+  private course: string | undefined;
+
+  constructor(options: ShardOptions) {
+    super(options);
+    this.present = new ShardRound(options, this.table, this);
+    this.follower = new ShardFollower(this.present, this.table, options.twoPhase !== undefined);
+    this.present.layout();
+  }
+
+  get round(): number {
+    return this.present.number;
+  }
+
+  // ---- from members ----
+
+  /** Admits a connection whose HELLO the gate has accepted. */
+  attach(id: string, connection: Connection, streams: boolean): ShardLink {
+    this.table.take('join');
+    const { chunks, generations } = this.present;
+    const applied = bitmapOf(chunks.map(({ place }) => generations.next(place) !== undefined));
+    const link = this.admit(new ShardLink(id, connection, streams), new Map(), { applied, phase: this.table.state });
+    if (streams) for (const generation of [this.round, this.round + 1]) for (const chunk of chunks) this.send(link, generation, chunk);
+    this.tellLink(link, true);
+    return link;
+  }
+
+  /** A connection is gone. Held frames go with it; what is in the trees stays (it is pure). */
+  detach(link: ShardLink, isReplaced = false): void {
+    const held = this.drop(link);
+    if (!held) return;
+    for (const { region } of held.values()) region.release();
+    if (isReplaced) link.connection.close();
+    else if (this.table.state !== 'OVER') this.tellLink(link, false);
+  }
+
+  /**
+   * Where the payload of a gradient frame goes: a region of the chunk's arena, or scratch when it will be dropped.
+   * @throws ProtocolError for everything that a member never sends.
+   */
+  payloadFor(link: ShardLink, header: FrameHeader): Uint8Array {
+    const { replicas, isValidNode } = this.options;
+    const { round, nodeLo, nodeHi } = header;
+    const chunk = this.present.chunkAt(header.chunk);
+    this.checkGradient(link, header, chunk);
+    if (!isValidNode(nodeLo, nodeHi)) throw new ProtocolError('BAD_NODE', `[${nodeLo}, ${nodeHi})`);
+    if (round > this.round + 1) throw new ProtocolError('BAD_ROUND', `round ${round}, this server gathers ${this.round}`);
+    const held = this.links.get(link);
+    const isStale = round < this.round || (round === this.round && this.present.isDone(chunk)) || this.table.state === 'OVER';
+    if (isStale || !held) return link.receive(header, undefined);
+    // A tree over R replicas has less than 2·R nodes.
+    if (held.size > this.present.chunks.length * 2 * replicas)
+      throw new ProtocolError('BAD_ROUND', 'more frames ahead of the view than one round has');
+    return link.receive(header, chunk);
+  }
+
+  /** A whole gradient frame has come. */
+  data(link: ShardLink, header: FrameHeader): void {
+    const region = link.received();
+    const held = this.links.get(link);
+    if (!region || !held || this.table.state === 'OVER' || header.round < this.round) {
+      region?.release();
+      return this.dropped('stale');
+    }
+    if (header.view <= this.view && header.round === this.round) return this.gather(link, header, region, 'not a member');
+    this.table.take('chunkHeld');
+    const key = `${header.round}/${header.chunk}/${header.nodeLo}-${header.nodeHi}`;
+    held.get(key)?.region.release();
+    held.set(key, { header, region });
+  }
+
+  onPull(link: ShardLink, generation: number, chunk: number): void {
+    if (this.table.state === 'OVER') return;
+    const pulled = this.present.chunkAt(chunk);
+    if (!pulled) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${chunk}`);
+    this.table.take('pull');
+    this.send(link, generation, pulled);
+  }
+
+  /** Tells members and collectors that this process lives; call it every second. */
+  heartbeat(): void {
+    this.beat(this.round);
+  }
+
+  // ---- from the coordinator ----
+
+  /** False when the coordinator sends no such message to a shard. */
+  fromCoordinator(link: ShardLink, message: Message): boolean {
+    this.finishWork();
+    if (message.type === 'view') this.onView(message.view, message.members);
+    else if (message.type === 'commit') this.onCommit(message);
+    else if (message.type === 'include') this.present.include(message);
+    else if (message.type === 'decision') this.present.decide(message);
+    else if (message.type === 'pull') this.onPull(link, message.generation, message.chunk);
+    else if (message.type === 'tell-again') this.tellAgain();
+    else return false;
+    return true;
+  }
+
+  onView(view: number, members: Members): void {
+    if (view <= this.view || this.table.state === 'OVER') return;
+    this.table.take('view');
+    this.takeView(view, members);
+    this.releaseHeld();
+  }
+
+  onCommit({ round, view, members, checkpoint, course, best }: Omit<MessageOf<'commit'>, 'type'>): void {
+    if (round < this.round || this.table.state === 'OVER') return this.table.take('commitRepeated');
+    if (round > this.round) throw new Error(`shard ${this.options.index}: COMMIT(${round}) in round ${this.round}`);
+    this.present.commit();
+    const { generations } = this.present;
+    if (course !== undefined) this.options.onCourse?.((this.course = course));
+    if (members) this.takeView(view, members);
+    if (checkpoint) this.options.onCheckpoint?.(this.round, generations.retained());
+    if (best) generations.keepAsBest();
+    this.present.layout();
+    this.releaseHeld();
+  }
+
+  /**
+   * Where this shard stands, for a coordinator that it joins.
+   * @param isHeldBack what is reduced here is not so at the standby yet
+   */
+  standing(isHeldBack = false): MessageOf<'standing'> {
+    this.finishWork();
+    // Without chunks there is nothing that could be missing.
+    const isReduced = this.table.state === 'REDUCED' || this.present.chunks.length === 0;
+    const { round, view, term, course } = this;
+    const { decision } = this.present;
+    const standing = { type: 'standing', round, view, term, isReduced: isReduced && !isHeldBack } as const;
+    return { ...standing, ...(isReduced && decision ? { decision } : {}), ...(course === undefined ? {} : { course }) };
+  }
+
+  stand(tell: (standing: Message) => void, isHeldBack: boolean): void {
+    tell(this.standing(isHeldBack));
+  }
+
+  /**
+   * The coordinator lacks something that it was told: another one has taken over, or the round stands still.
+   * @param isHeldBack what is reduced here is not so at the standby yet
+   */
+  tellAgain(isHeldBack = false): void {
+    this.finishWork();
+    if (this.table.state === 'OVER') return;
+    const missing = this.table.state === 'GATHERING' ? this.missingReplicas() : [];
+    this.options.tellCoordinator({ ...this.standing(isHeldBack), missing });
+    this.present.tellAgain();
+  }
+
+  end(): void {
+    if (this.table.state === 'OVER') return;
+    this.table.take('end', 'OVER');
+    this.present.end();
+    for (const link of this.links.keys()) this.detach(link);
+  }
+
+  /** What comes next finds the decided round applied. */
+  finishWork(): void {
+    this.present.finishWork();
+  }
+
+  missingReplicas(): number[] {
+    return this.present.missingReplicas();
+  }
+
+  // ---- from a primary, as its standby ----
+
+  chunkAt(index: number): OwnedChunk | undefined {
+    return this.present.chunkAt(index);
+  }
+
+  wantsReplica(header: FrameHeader): boolean {
+    return this.follower.wants(header);
+  }
+
+  applyReplica(header: FrameHeader, sum: Region | undefined, acknowledge: (message: Message) => void): void {
+    this.follower.arrived(header, sum, acknowledge);
+  }
+
+  /** VIEW, DECISION and COMMIT in the primary's order. A checkpoint is the primary's to write. */
+  followOrder(message: Message): readonly Message[] | undefined {
+    const replicated = (round: number, chunks: readonly number[]) => chunks.map((chunk): Message => ({ type: 'replicated', round, chunk }));
+    if (message.type === 'decision') return replicated(message.round, this.follower.decide(message));
+    if (message.type === 'view') this.onView(message.view, message.members);
+    else if (message.type === 'commit') this.onCommit({ ...message, checkpoint: false });
+    else return undefined;
+    return message.type === 'commit' && this.present.chunks.length === 0 ? replicated(this.round, [NO_CHUNK]) : [];
+  }
+
+  /** It is the primary now. It stands where its former primary had it; links come, and the coordinator is told. */
+  promote(term: number): void {
+    this.table.take('promoted');
+    this.term = Math.max(this.term, term);
+  }
+
+  // ---- inside ----
+
+  /** A chunk of generation k+1 is made: to all members. */
+  publish(chunk: RoundChunk, region: Region): void {
+    const vector = { type: FrameType.parameters, round: this.round + 1, lo: 0, hi: 0 };
+    for (const link of this.links.keys()) if (link.streams) this.sendUnlessBehind(link, vector, chunk, region);
+  }
+
+  /** A chunk of a generation, where it is there. */
+  private send(link: ShardLink, generation: number, chunk: RoundChunk): void {
+    const region = this.present.generations.find(generation, chunk.place);
+    if (region) this.sendUnlessBehind(link, { type: FrameType.parameters, round: generation, lo: 0, hi: 0 }, chunk, region);
+  }
+
+  /** @param otherwise why a gradient of somebody who is no member is dropped: a late push of a worker that was declared lost, mostly; it sends again when a view has it back */
+  private gather(link: ShardLink, header: FrameHeader, region: Region, otherwise: string): void {
+    let why: string | undefined = otherwise;
+    if (this.isMember(link.id)) why = this.present.reduce(header, region);
+    else region.release();
+    if (why) this.dropped(why);
+  }
+
+  private releaseHeld(): void {
+    for (const [link, held] of [...this.links]) {
+      for (const [key, { header, region }] of [...held]) {
+        if (header.view > this.view || header.round > this.round) continue;
+        held.delete(key);
+        if (header.round === this.round) this.gather(link, header, region, 'stale');
+        else {
+          region.release();
+          this.dropped('stale');
+        }
+      }
+    }
+  }
+
+  private dropped(reason: string): void {
+    if (this.table.allows('chunkStale')) this.table.take('chunkStale');
+    this.options.onDropped?.(reason);
+  }
+}

@@ -1,0 +1,351 @@
+/** The coordinator's surroundings on server 0: clock, journal carrier, connections of the other servers, collection of the weights. */
+import {
+  Journal,
+  StallTolerantClock,
+  UNMEASURED,
+  type CancelTimer,
+  type CompletedCheckpoint,
+  type Connection,
+  type CoordinatorOptions,
+  type FrameReceiver,
+  type Measures,
+  type Outcome,
+  type Succession,
+} from '@paceline/exchange';
+import type { PlacementJob, RunResult } from '@paceline/control-plane';
+import { shardChunks, type Layout, type Schedule } from '@paceline/learning';
+import { ProtocolError, checkAttempt } from '@paceline/protocol';
+import type { RunSpec } from '@paceline/spec';
+import type { CheckpointReader, Manifest } from '@paceline/storage';
+import { CheckpointPublisher } from './checkpoint-publisher.js';
+import { WeightsCollector } from './collector.js';
+import { createCoordinator, type CoordinatorMachine } from './coordinator-machine.js';
+import { JournalPublisher } from './journal-publisher.js';
+import { measuresOf } from './run-measures.js';
+import type { ServerContext } from './server-context.js';
+import { examplesOf } from './shard-machine.js';
+import { parametersName } from './snapshot.js';
+
+const TICK_MS = 100;
+/** While nobody answers that could promote a standby, servers and workers are not kept for longer. */
+const SAID_WITHIN_MS = 60_000;
+const COLLECT_DEADLINE_MS = 60_000;
+/** A finished run's journal waits this long for the api before the server forgets it. */
+const DRAIN_DEADLINE_MS = 600_000;
+/** For the end itself: its report, and the poll that sees it. */
+const STOP_SLACK_MS = 200;
+/** A checkpoint that is not stored after this long has failed; the run goes on. */
+const CHECKPOINT_DEADLINE_MS = 120_000;
+
+/** What a coordinator is told that takes the place of another. */
+export interface Successor {
+  readonly succession: Succession;
+  /** Highest journal number of the coordinator before that is stored. */
+  readonly storedN: number;
+}
+
+const cadenceOf = ({ checkpoint: { everyRounds = 0, everySeconds, final } }: RunSpec): NonNullable<CoordinatorOptions['checkpoints']> => ({
+  everyRounds,
+  everyMs: everySeconds * 1000,
+  final,
+  deadlineMs: CHECKPOINT_DEADLINE_MS,
+});
+
+export class CoordinatorHost {
+  readonly machine: CoordinatorMachine;
+  readonly journal: Journal;
+  private readonly publisher: JournalPublisher;
+  private readonly checkpoints: CheckpointPublisher;
+  private readonly servers = new Map<number, Connection>();
+  private readonly serverOfChunk = new Map<number, number>();
+  private collector: WeightsCollector | undefined;
+  private readonly paced: StallTolerantClock;
+  outcome: Outcome | undefined;
+  private untoldEnd: (() => void) | undefined;
+  private sayByMs = Infinity;
+  private cancelTicker: CancelTimer | undefined;
+  /** What it does, and what comes, is nobody's any more. */
+  private isClosed = false;
+
+  constructor(
+    private readonly job: PlacementJob,
+    private readonly layout: Layout,
+    schedule: Schedule,
+    private readonly context: ServerContext,
+    private readonly weightsFile: string | null,
+    /** The manifest of the checkpoint that the attempt begins with. */
+    private readonly parent: Manifest | undefined,
+    private readonly hooks: {
+      /** Runs what may fail for this run alone. */
+      guard(act: () => void): void;
+      onOver(): void;
+      /** Acts when no standby can take the place of this coordinator any more. */
+      whenFinal(act: () => void): void;
+      readonly successor?: Successor;
+    },
+  ) {
+    const [{ spec, data }, { clock }] = [job, context];
+    this.paced = new StallTolerantClock(clock);
+    for (let server = 0; server < job.servers; server++)
+      for (const chunk of shardChunks(layout, job.servers, server)) this.serverOfChunk.set(chunk, server);
+    const { successor } = hooks;
+    const nowMs = (): number => context.wallMs();
+    const measures = measuresOf(job, schedule, parent);
+    const { means } = measures.measured;
+    const journal = (this.journal = new Journal({ now: nowMs, means, ...(successor ? { storedN: successor.storedN } : {}) }));
+    this.checkpoints = new CheckpointPublisher({ job, layout, schedule, parent, journal, nowMs, checkpoints: context.checkpoints });
+    // What the coordinator before has told stays the newest that the control plane knows, until something of this one is.
+    const told = successor?.succession.newest ?? 0;
+    if (told > (parent?.round ?? 0)) this.checkpoints.told(told, 0);
+    this.machine = createCoordinator(job, layout, {
+      attempt: job.attempt,
+      firstRound: parent?.round ?? 0,
+      ...(parent ? { firstLedger: parent.ledger } : {}),
+      checkpoints: cadenceOf(spec),
+      ...(successor ? { succession: successor.succession } : {}),
+      serverBack: (index) => this.collector?.askAgain(index),
+      publishCheckpoint: (checkpoint) => void this.publishCheckpoint(checkpoint),
+      // For the round, and as long again for its checkpoint.
+      ...(context.stopDeadlineMs === undefined ? {} : { shutdownDeadlineMs: (context.stopDeadlineMs - STOP_SLACK_MS) / 2 }),
+      replicas: spec.replicas,
+      servers: job.servers,
+      schedule: {
+        totalRounds: schedule.totalRounds,
+        examplesIn: (round) => schedule.round(round).count,
+        epochOf: (round) => schedule.round(round).epoch,
+        replicaExamples: examplesOf(schedule, spec.replicas),
+      },
+      evalExamples: data.evalExamples,
+      ...measures,
+      journal: this.journal,
+      now: () => this.paced.now(),
+      stepDeadlineMs: spec.stepDeadlineMs,
+      fingerprint: job.fingerprint,
+      mixedEngines: spec.engine === 'mixed',
+      collectWeights: (...args) => void this.collect(...args),
+      whenFinal: (act) => this.conclude(act),
+      onOver: (outcome) => this.over(outcome),
+    });
+    this.publisher = new JournalPublisher({
+      controlPlane: context.controlPlane,
+      clock,
+      runId: job.runId,
+      attempt: job.attempt,
+      journal: this.journal,
+      term: this.machine.term,
+      state: () => this.state(schedule.totalRounds),
+      onCancel: () => this.machine.cancel(),
+      onPause: () => this.machine.pause(),
+      onWorkers: (workers) => this.machine.setWorkerTarget(workers),
+    });
+  }
+
+  /** The attempt is placed: from here on the api hears of it and deadlines run. */
+  begin(): void {
+    this.publisher.start();
+    const { clock } = this.context;
+    this.cancelTicker = clock.every(TICK_MS, () => {
+      // What the control plane has stored as the end is one: nobody is promoted after it.
+      if (this.publisher.isDrained || clock.now() > this.sayByMs) this.hooks.guard(() => this.sayEnd());
+      if (this.paced.isDue()) this.hooks.guard(() => this.machine.tick());
+    });
+  }
+
+  /** The attempt has ended as far as this coordinator knows. A standby that was promoted meanwhile goes on with it, and then nobody may hear otherwise. */
+  private conclude(say: () => void): void {
+    if (this.isClosed) return;
+    this.untoldEnd = say;
+    this.sayByMs = this.context.clock.now() + SAID_WITHIN_MS;
+    void this.publisher.flush(); // the next attempt begins with what this journal says last
+    this.hooks.whenFinal(() => this.sayEnd());
+  }
+
+  private over(outcome: Outcome): void {
+    this.outcome = outcome;
+    this.hooks.onOver();
+  }
+
+  /** It is over here, and nobody may know yet: a standby could go on with the attempt. */
+  get holdsEnd(): boolean {
+    return this.untoldEnd !== undefined;
+  }
+
+  /** What was held back of the end, if anything was. */
+  sayEnd(): void {
+    const say = this.untoldEnd;
+    this.untoldEnd = undefined;
+    say?.();
+  }
+
+  /** Tells servers that the coordinator lives; call it every second. */
+  heartbeat(): void {
+    this.machine.heartbeat();
+  }
+
+  async flush(): Promise<void> {
+    await this.publisher.flush();
+  }
+
+  /** The attempt never began here, or goes on elsewhere: nobody hears anything of this coordinator any more. @param why to the servers */
+  close(why?: ProtocolError): void {
+    this.isClosed = true;
+    this.untoldEnd = undefined;
+    this.cancelTicker?.();
+    this.publisher.stop();
+    for (const connection of this.servers.values()) connection.close(why);
+  }
+
+  /** A server of the attempt (its token is good), in the term in which it leads its shard. @throws ProtocolError */
+  admitServer(index: number, connection: Connection, term: number): FrameReceiver {
+    this.machine.serverComes(index, term);
+    const former = this.servers.get(index);
+    if (former?.isOpen && this.job.spec.strategy.standby === 0)
+      throw new ProtocolError('SEAT_TAKEN', `server ${index} is connected already`);
+    if (former?.isOpen) this.machine.serverLost(index, 'it has come again');
+    // Nothing covered the loss: the attempt has ended with it.
+    if (this.machine.phase === 'finished') throw new ProtocolError('RUN_OVER');
+    this.servers.set(index, connection);
+    former?.close();
+    const receiver: FrameReceiver = {
+      payloadFor: (header) => {
+        if (!this.collector) throw new ProtocolError('BAD_FRAME', 'nothing was pulled');
+        return this.collector.payloadFor(header);
+      },
+      data: (header, payload) => this.collector?.data(header, payload),
+      message: (message, header) => {
+        // The connection closes with what the server refused: serverLost names it.
+        if (message.type === 'refused') return;
+        checkAttempt(header, this.job.attempt);
+        if (this.servers.get(index) === connection) this.hooks.guard(() => this.machine.serverMessage(index, message));
+      },
+      closed: ({ description }) => {
+        // Its successor may be here already.
+        if (this.servers.get(index) !== connection || this.isClosed) return;
+        this.hooks.guard(() => this.machine.serverLost(index, description));
+      },
+    };
+    connection.setReceiver(receiver);
+    this.machine.serverJoined(index, connection);
+    return receiver;
+  }
+
+  /** The attempt is over: goes on publishing until the api has stored the journal, then calls `gone`. */
+  drain(gone: () => void): void {
+    this.cancelTicker?.();
+    const { clock } = this.context;
+    const deadline = clock.now() + DRAIN_DEADLINE_MS;
+    const cancel = clock.every(TICK_MS, () => {
+      if (!this.publisher.isDrained && clock.now() < deadline) return;
+      if (!this.publisher.isDrained)
+        this.context.log.error({ run: this.job.runId, entries: this.journal.pending }, 'the api never collected the end of this journal');
+      cancel();
+      this.publisher.stop();
+      void this.sweepAtTheEnd().finally(gone);
+    });
+  }
+
+  /** A short run is over before the api has acknowledged its first checkpoints, which may go only then. */
+  private async sweepAtTheEnd(): Promise<void> {
+    if (this.outcome === 'finished' && this.publisher.isDrained) await this.sweep();
+  }
+
+  /** Old ones that stay cost room, and nothing else. */
+  private async sweep(): Promise<void> {
+    await this.checkpoints
+      .sweep()
+      .catch((error: Error) => this.context.log.warn({ err: error, run: this.job.runId }, 'old checkpoints could not be removed'));
+  }
+
+  private state(totalRounds: number) {
+    const { machine } = this;
+    const phase = this.outcome ?? machine.phase;
+    const { frames, connections } = this.context.refusals();
+    return {
+      phase,
+      round: machine.round,
+      totalRounds,
+      view: machine.view,
+      seats: machine.phase === 'finished' ? [] : machine.seats(),
+      refusedFrames: frames,
+      refusedConnections: connections,
+      waitingFor: machine.explain(),
+    };
+  }
+
+  private async publishCheckpoint(checkpoint: CompletedCheckpoint): Promise<void> {
+    const { machine, hooks } = this;
+    try {
+      const record = await this.checkpoints.publish(checkpoint);
+      let isTold = false;
+      hooks.guard(() => void (isTold = machine.checkpointPublished(checkpoint.generation, record)));
+      if (!isTold || this.isClosed) return; // superseded, too late, or another's: it is no reason to let an older one go
+      this.checkpoints.told(checkpoint.generation);
+    } catch (error) {
+      hooks.guard(() => machine.checkpointFailed(checkpoint.generation, (error as Error).message));
+      return;
+    }
+    await this.sweep();
+  }
+
+  /** The best checkpoint, from before the attempt. It may be damaged, or never have been written: then the run ends with its last weights, and says so. */
+  private async openBest(round: number): Promise<CheckpointReader | undefined> {
+    const { job, checkpoints, context, journal } = this;
+    const id = checkpoints.idOf(round);
+    try {
+      const reader = await context.checkpoints.open({ runId: job.runId, ...id });
+      // All of it is looked at before the first of it is written: half of a file cannot be taken back.
+      for (const { index } of this.layout.chunks) await reader.tensor(parametersName(index));
+      return reader;
+    } catch (error) {
+      const message = `the best weights, of round ${round}, cannot be read; the run ends with its last ones: ${(error as Error).message}`;
+      journal.append({ kind: 'event', type: 'weights.best-missing', message: message.slice(0, 2000), data: { round } });
+      return undefined;
+    }
+  }
+
+  /** Of the last weights, on the evaluation split: a validation of held-out examples says nothing of it. */
+  private lastMeasured(): Measures {
+    const { validations, round } = this.machine;
+    return (this.job.data.heldOutExamples === undefined ? validations.lastOf(round) : undefined) ?? UNMEASURED;
+  }
+
+  /** @param best the generation that the run ends with, where it is not its last one */
+  private async collect(values: Measures, best?: number): Promise<void> {
+    const { machine, job } = this;
+    // What this attempt has committed the shards have kept.
+    const isKept = best !== undefined && best > (this.parent?.round ?? 0);
+    const stored = best === undefined || isKept ? undefined : await this.openBest(best);
+    const weightsRound = isKept ? best : stored?.manifest.round;
+    this.collector = new WeightsCollector({
+      stored,
+      layout: this.layout,
+      clock: this.context.clock,
+      files: this.context.weights,
+      generation: isKept ? best : machine.round,
+      serverOf: (chunk) => this.serverOfChunk.get(chunk)!,
+      connectionTo: (server) => this.servers.get(server)!,
+      numbers: () => machine.numbers(),
+      file: this.weightsFile,
+      metadata: { format: 'paceline', run: job.runId, attempt: String(job.attempt), round: String(weightsRound ?? machine.round) },
+      deadlineMs: COLLECT_DEADLINE_MS,
+      isOver: () => this.outcome !== undefined || this.isClosed,
+    });
+    try {
+      const weightsSha256 = await this.collector.collect();
+      const { ledger } = machine;
+      const result: RunResult = {
+        rounds: machine.round,
+        values: best === weightsRound ? values : this.lastMeasured(),
+        ...(weightsRound === undefined ? {} : { weightsRound }),
+        examplesPerSecond: ledger.trainingMs > 0 ? (ledger.attemptExamples / ledger.trainingMs) * 1000 : 0,
+        trainedExamples: ledger.trainedExamples,
+        weightsSha256,
+        weightsFile: this.weightsFile,
+        trainingMs: ledger.trainingMs,
+      };
+      machine.weightsCollected({ ...result });
+    } catch (error) {
+      machine.fail(`the weights could not be written: ${(error as Error).message}`);
+    }
+  }
+}

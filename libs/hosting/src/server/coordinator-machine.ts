@@ -1,0 +1,50 @@
+/** The coordinator of a run by its mode. Both have one face; what they are given differs in a few things. */
+import { Coordinator, AsyncCoordinator, type CoordinatorOptions } from '@paceline/exchange';
+import type { PlacementJob } from '@paceline/control-plane';
+import { judgeRound, judgeTrust, shardChunks, type Layout } from '@paceline/learning';
+import { isLayerwise, roundPlan, type RunSpec } from '@paceline/spec';
+
+export type CoordinatorMachine = Coordinator | AsyncCoordinator;
+
+/** @param common what the coordinators of all modes are given */
+export function createCoordinator(
+  { spec, servers }: PlacementJob,
+  layout: Layout,
+  common: Omit<CoordinatorOptions, 'nonFinite' | 'twoPhase'>,
+): CoordinatorMachine {
+  const { mode, stalenessBound, startWorkers } = spec.strategy;
+  const { nonFinite } = spec.gradient;
+  const shards = Array.from({ length: servers }, (_, index) => index).filter((index) => shardChunks(layout, servers, index).length > 0);
+  if (mode === 'sync')
+    return new Coordinator({
+      ...common,
+      startWorkers,
+      ...twoPhaseOf(spec, common.schedule, shards.length),
+      nonFinite: nonFinite === 'rollback' ? 'rollback' : 'fail',
+    });
+  return new AsyncCoordinator({ ...common, mode, stalenessBound, nonFinite, shards });
+}
+
+/** What the coordinator needs of plan two-phase, when the run has it. */
+function twoPhaseOf(
+  spec: RunSpec,
+  { replicaExamples }: CoordinatorOptions['schedule'],
+  shards: number,
+): Pick<CoordinatorOptions, 'twoPhase'> {
+  if (roundPlan(spec) === 'streaming') return {};
+  const { clipNorm, clipGlobalNorm, nonFinite } = spec.gradient;
+  return {
+    twoPhase: {
+      backupReplicas: spec.strategy.backupReplicas,
+      shards,
+      decide: (round, replicas, chunks) => {
+        const examples = replicas.reduce((sum, replica) => sum + replicaExamples(round, replica), 0);
+        const { isFinite, scale, variables } = isLayerwise(spec.optimizer)
+          ? judgeTrust(chunks, examples, spec.optimizer)
+          : judgeRound(chunks, examples, { clipNorm, clipGlobalNorm });
+        if (!isFinite && nonFinite !== 'skip') return 'non-finite';
+        return { skip: !isFinite, examples, scale, variables: variables.map(([variable, factor]) => [variable, factor]) };
+      },
+    },
+  };
+}

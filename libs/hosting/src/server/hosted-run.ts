@@ -1,0 +1,472 @@
+/**
+ * One attempt of a run as this server process holds it: its shard and, on server 0, the coordinator beside it. Both speak
+ * through connections only: server 0 reaches its coordinator over an in-process pair, the others over sockets.
+ *
+ *   worker ── hello ──> gate ──> admitWorker ── gradients ──> Shard ── REDUCED ──> Coordinator ── COMMIT ──> all
+ */
+import {
+  ShardLink,
+  PeerTimeouts,
+  type CancelTimer,
+  type Connection,
+  type FrameReceiver,
+  type KnownNumbers,
+  type PlaceEnd,
+} from '@paceline/exchange';
+import type { PlacementJob, ServerAddress } from '@paceline/control-plane';
+import { createSchedule, layoutHash, shardChunks, type Layout, type Schedule } from '@paceline/learning';
+import { ProtocolError, checkAttempt, type Message, type MessageOf } from '@paceline/protocol';
+import { rateFactor } from '@paceline/spec';
+import type { Manifest } from '@paceline/storage';
+import { CheckpointWriter } from './checkpoint-writer.js';
+import { CoordinatorHost, type Successor } from './coordinator-host.js';
+import { HostedPlace } from './hosted-place.js';
+import type { ParameterStore } from './parameter-store.js';
+import { openInitialWeights } from './initial-weights.js';
+import { openCheckpoint } from './restore.js';
+import { firstCourseOf } from './run-measures.js';
+import { reportFailed, type ServerContext } from './server-context.js';
+import { copiesInFlight, createShard, type HostedShard } from './shard-machine.js';
+import { callInSlices, inSlices } from './slices.js';
+import { decidedRate } from './validation-course.js';
+
+const HEARTBEAT_MS = 1_000;
+/** Workers and servers speak every second; who says nothing for this long is behind a dead link, or stopped. */
+const SILENT_AFTER_MS = 10_000;
+/** When the run is over, workers hear it from the coordinator and go; connections of those that do not are closed. */
+const GO_AFTER_MS = 3_000;
+const SHUTDOWN_POLL_MS = 20;
+/** Who ends everything ends a standby with its primary: before that one leaves its place to it, it waits for so long to hear so. */
+const HAND_OVER_AFTER_MS = 300;
+
+export class HostedRun {
+  readonly layout: Layout;
+  readonly layoutHash: string;
+  readonly schedule: Schedule;
+  /** On server 0, once there is one. */
+  coordinator: CoordinatorHost | undefined;
+  readonly counters = { droppedFrames: 0 };
+  private readonly hosted: HostedShard;
+  readonly store: ParameterStore;
+  private readonly writer: CheckpointWriter;
+  private toCoordinator: Connection | undefined;
+  private readonly untold: Message[] = [];
+  private readonly cancelHeart: CancelTimer;
+  /** The connections of the workers, and to the coordinator. */
+  private readonly silence: PeerTimeouts;
+  /** With standbys in the run: what joins the coordinator, and both servers of the shard. */
+  private hostedPlace: HostedPlace | undefined;
+  /** The manifest of the checkpoint that the attempt begins with. */
+  private parent: Manifest | undefined;
+  /** All servers of the attempt are claimed, and it was told so. */
+  hasStarted = false;
+  /** What validations have made of the learning rate, as of the last COMMIT. */
+  private decidedRate = 1;
+  /** What the attempt begins with is in memory: nobody is sent parameters before. */
+  private isPrepared = false;
+  private over = false;
+  private readonly released = new AbortController();
+
+  constructor(
+    readonly job: PlacementJob,
+    private readonly context: ServerContext,
+    /** Called once, when nothing of the run is left here. */
+    private readonly onGone: (run: HostedRun) => void,
+  ) {
+    const { spec } = job;
+    this.layout = context.layoutOf(job.model);
+    this.layoutHash = layoutHash(this.layout);
+    this.schedule = createSchedule({
+      examples: job.data.trainExamples,
+      globalBatch: spec.globalBatch,
+      dropRemainder: spec.dropRemainder,
+      length: spec.length,
+    });
+    const owned = shardChunks(this.layout, job.servers, job.index);
+    this.silence = new PeerTimeouts(context.clock, { silentAfterMs: SILENT_AFTER_MS, tickMs: HEARTBEAT_MS });
+    const scheduled = rateFactor(spec.learningRate, { ...this.schedule, globalBatch: spec.globalBatch });
+    const plan = {
+      layout: this.layout,
+      owned,
+      model: job.model,
+      optimizer: spec.optimizer,
+      freeze: spec.freeze,
+      seed: spec.seed,
+      gradientsInFlight: copiesInFlight(spec),
+      examplesIn: (round: number) => this.schedule.round(round).count,
+      clipValue: spec.gradient.clipValue,
+      lastRound: this.schedule.totalRounds - 1,
+      rateFactor: (round: number) => scheduled(round) * this.decidedRate,
+    };
+    this.store = context.createStore(plan, job);
+    const { runId, attempt, index, servers } = job;
+    this.writer = new CheckpointWriter({
+      checkpoints: context.checkpoints,
+      runId,
+      attempt,
+      index,
+      servers,
+      tell: (message) => this.guard(() => this.tell(message)),
+    });
+    this.hosted = createShard(job, this.store, this.schedule, {
+      onCheckpoint: (snapshot) => this.writer.start(snapshot),
+      onCourse: (course) => this.takeCourse(course),
+      tellCoordinator: (message) => this.tell(message),
+      onReduced: (...args) => this.hostedPlace?.place.reduced(...args),
+      onApplied: (...args) => this.hostedPlace?.place.applied(...args),
+      whenReplicated: (act, cancel) => (this.hostedPlace ? this.hostedPlace.place.whenReplicated(act, cancel) : act()),
+      onDropped: () => void this.counters.droppedFrames++,
+      slices: (next) => callInSlices(next, context, (act) => this.guard(act)),
+    });
+    this.cancelHeart = context.clock.every(HEARTBEAT_MS, () => this.beat());
+    context.observer?.hosted(this);
+  }
+
+  get shard(): HostedShard['machine'] {
+    return this.hosted.machine;
+  }
+
+  /**
+   * Loads the checkpoint that the attempt begins with, or computes the initial values; server 0 makes its coordinator.
+   * @throws StorageError when it cannot be used, with what is wrong with it
+   */
+  async prepare(): Promise<void> {
+    const checkpoint = await openCheckpoint(this.context.checkpoints, this.job, this.layout);
+    if (checkpoint) await this.store.restore(checkpoint, this.released.signal);
+    else {
+      await inSlices(this.store.begin(), this.context, this.released.signal);
+      if (this.job.spec.weights) await this.store.overlay(await openInitialWeights(this.context.checkpoints.store, this.job, this.layout));
+    }
+    this.isPrepared = true;
+    this.parent = checkpoint?.manifest;
+    this.takeCourse(firstCourseOf(this.job.runId, this.schedule, this.parent));
+    if (!this.over && this.job.index === 0 && this.job.role !== 'standby') this.coordinator = this.makeCoordinator();
+  }
+
+  private takeCourse(course: string | undefined): void {
+    if (course !== undefined) this.decidedRate = decidedRate(course);
+  }
+
+  private makeCoordinator(successor?: Successor): CoordinatorHost {
+    const { job, context, parent } = this;
+    const weights = job.spec.checkpoint.final ? context.weights.pathOf(job) : null;
+    const host = new CoordinatorHost(job, this.layout, this.schedule, context, weights, parent, {
+      guard: (act) => this.guard(act),
+      onOver: () => this.end(),
+      whenFinal: (act) => (this.hostedPlace ? this.hostedPlace.place.conclude(act) : act()),
+      ...(successor ? { successor } : {}),
+    });
+    context.observer?.coordinates(this, host);
+    return host;
+  }
+
+  /** With standbys in the run: this server's place in its shard. */
+  get place(): HostedPlace['place'] | undefined {
+    return this.hostedPlace?.place;
+  }
+
+  get isOver(): boolean {
+    return this.over;
+  }
+
+  /** All servers of the attempt are claimed: connect to the coordinator. */
+  async start(servers: readonly ServerAddress[], standbys: readonly ServerAddress[] = []): Promise<void> {
+    this.hasStarted = true;
+    if (standbys.length > 0) return this.startPlace(servers, standbys);
+    if (this.coordinator) return this.joinCoordinator(this.coordinateHere(this.coordinator));
+    const connection = await this.context.connectTo(servers[0]!);
+    if (this.over) return connection.close();
+    this.joinCoordinator(connection);
+    connection.sendMessage(
+      {
+        type: 'hello',
+        token: this.job.token,
+        run: this.job.runId,
+        role: 'server',
+        id: this.context.serverId,
+        host: this.context.host,
+        seat: this.job.index,
+        n: 0,
+        fingerprint: '',
+        layout: this.layoutHash,
+      },
+      { attempt: this.job.attempt, term: 0, view: 0, round: 0 },
+    );
+    this.flushUntold();
+  }
+
+  private coordinateHere(coordinator: CoordinatorHost): Connection {
+    const [here, there] = this.context.memoryPair();
+    coordinator.begin();
+    coordinator.admitServer(0, there, this.shard.term);
+    return here;
+  }
+
+  private startPlace(servers: readonly ServerAddress[], standbys: readonly ServerAddress[]): void {
+    const { job, context, layoutHash, shard } = this;
+    this.hostedPlace = new HostedPlace({
+      job,
+      shard,
+      servers,
+      standbys,
+      context,
+      layoutHash,
+      coordinate: (successor) => {
+        if (successor) this.coordinator = this.makeCoordinator(successor);
+        return this.coordinateHere(this.coordinator!);
+      },
+      onOver: (end, why) => this.leavePlace(end, why),
+      guard: (act) => this.guard(act),
+    });
+    context.observer?.placed(this);
+    this.flushUntold();
+    this.hostedPlace.place.start();
+  }
+
+  /** Nothing is left to do here: the run is over, the coordinator is gone for good, another server has this place, or nobody says who does. */
+  private leavePlace(end: PlaceEnd, why: string): void {
+    if (this.over) return;
+    const { job, context } = this;
+    const { replication, standby } = this.hostedPlace!.place;
+    context.log.warn({ run: job.runId, index: job.index, why }, 'this server leaves its place in the run');
+    if (replication?.table.state !== 'DEPOSED') {
+      if (end === 'COORDINATOR_GONE' && standby?.table.state !== 'OVER')
+        reportFailed(context, job, 'COORDINATOR_LOST', `parameter server 0 was lost in round ${this.shard.round}: ${why}`);
+      return this.end();
+    }
+    this.giveWay(why);
+  }
+
+  /** Nobody hears that the attempt is over: all look for the standby. */
+  private giveWay(why: string): void {
+    const refusal = new ProtocolError('NOT_PRIMARY', why);
+    this.coordinator?.close(refusal);
+    this.release();
+    for (const connection of this.silence.connections()) connection.close(refusal);
+    this.onGone(this);
+  }
+
+  /** @throws ProtocolError NOT_PRIMARY where workers and servers have nothing to ask for */
+  private checkPrimary(): void {
+    const isPrimary = this.hostedPlace ? this.hostedPlace.place.isPrimary : this.job.role !== 'standby';
+    if (!isPrimary || (this.job.index === 0 && !this.coordinator)) throw new ProtocolError('NOT_PRIMARY');
+  }
+
+  /** A worker's connection whose token is good. @throws ProtocolError */
+  admitWorker(hello: MessageOf<'hello'>, connection: Connection, known: KnownNumbers): FrameReceiver {
+    if (this.over) throw new ProtocolError('RUN_OVER');
+    if (!this.isPrepared) throw new ProtocolError('RUN_UNKNOWN', 'the attempt is still loading');
+    if (hello.layout !== this.layoutHash) throw new ProtocolError('LAYOUT_MISMATCH');
+    this.checkPrimary();
+    if (this.coordinator?.holdsEnd) throw new ProtocolError('NOT_PRIMARY', 'the attempt is over here, unless the standby goes on with it');
+    this.coordinator?.machine.memberJoined(hello, connection, known);
+    const link = this.shard.attach(hello.id, connection, true);
+    const heard = (): void => {
+      this.silence.heard(connection);
+      this.coordinator?.machine.memberHeard(hello.id, connection);
+    };
+    heard();
+    const receiver: FrameReceiver = {
+      payloadFor: (header) => {
+        heard();
+        let payload: Uint8Array | undefined;
+        // No room for it: this run fails, the server's other runs go on.
+        this.guard(() => (payload = this.shard.payloadFor(link, header)));
+        if (!payload) throw new ProtocolError('RUN_OVER');
+        return payload;
+      },
+      data: (header) => {
+        heard();
+        this.guard(() => this.shard.data(link, header));
+      },
+      message: (message, header) => {
+        heard();
+        checkAttempt(header, this.job.attempt);
+        this.guard(() => this.workerMessage(link, message, header.term));
+      },
+      closed: ({ description }) => {
+        this.silence.forget(connection);
+        this.guard(() => {
+          this.shard.detach(link);
+          this.coordinator?.machine.memberClosed(hello.id, connection, description);
+        });
+      },
+    };
+    connection.setReceiver(receiver);
+    return receiver;
+  }
+
+  /** Another server's connection to the coordinator. @throws ProtocolError */
+  admitServer(hello: MessageOf<'hello'>, connection: Connection, term: number): FrameReceiver {
+    if (this.over) throw new ProtocolError('RUN_OVER');
+    if (hello.role === 'standby') {
+      if (!this.hostedPlace || hello.seat !== this.job.index) throw new ProtocolError('NOT_PRIMARY');
+      return this.hostedPlace.place.admitStandby(hello.id, connection);
+    }
+    if (this.job.index === 0) this.checkPrimary();
+    if (!this.coordinator || hello.seat < 1 || hello.seat >= this.job.servers)
+      throw new ProtocolError('TOKEN_WRONG_RUN', 'the coordinator is server 0');
+    if (hello.layout !== this.layoutHash) throw new ProtocolError('LAYOUT_MISMATCH');
+    return this.coordinator.admitServer(hello.seat, connection, term);
+  }
+
+  /** Ends this server's part at once: a newer attempt, or something broke. */
+  stop(why: string, cause?: 'STOPPED'): void {
+    if (this.over) return;
+    if (!this.hasStarted) return this.drop();
+    this.coordinator?.machine.fail(why, cause);
+    this.end();
+  }
+
+  /**
+   * This process has to end: a standby takes its place, or, where none could, the attempt takes a last checkpoint, as far as that is done within
+   * the deadline. A standby that is promoted meanwhile leads to the same.
+   */
+  async shutdown(why: string, deadlineMs: number): Promise<void> {
+    if (this.over || !this.hasStarted) return this.stop(why);
+    this.hostedPlace?.place.leaves(why);
+    if (await this.handsOver()) return;
+    const { clock } = this.context;
+    const deadline = clock.now() + deadlineMs;
+    for (let isTold = false; !this.over && clock.now() < deadline;) {
+      isTold ||= this.comesToStop(why);
+      await new Promise<void>((resolve) => clock.after(SHUTDOWN_POLL_MS, resolve));
+    }
+    if (this.over) return;
+    // Its standby may have been promoted, or may be yet.
+    if (this.coordinator && (this.coordinator.holdsEnd || this.place?.isAsking)) return this.giveWay(why);
+    this.stop(why, 'STOPPED');
+  }
+
+  /** False when this server does not lead its shard. */
+  private comesToStop(why: string): boolean {
+    if (this.place && !this.place.isPrimary) return false;
+    if (this.coordinator) this.coordinator.machine.shutdown(why);
+    else this.tell({ type: 'stopping', reason: why.slice(0, 300) });
+    return true;
+  }
+
+  private async handsOver(): Promise<boolean> {
+    const { clock } = this.context;
+    const pause = (): Promise<void> => new Promise((resolve) => clock.after(HAND_OVER_AFTER_MS, resolve));
+    if (!this.place?.canHandOver) return false;
+    // What the journal holds by now the successor need not write again.
+    await Promise.all([pause(), Promise.race([this.flush(), pause()])]);
+    return !this.over && this.place.handOver();
+  }
+
+  /** Lets a part go that never began: its place was given to another server, or its run needs none any more. Nobody is told. */
+  drop(): void {
+    if (this.over) return;
+    this.coordinator?.close();
+    this.release();
+    this.onGone(this);
+  }
+
+  /** Tells the api what the journal holds, without waiting for the next turn. */
+  async flush(): Promise<void> {
+    await this.coordinator?.flush();
+  }
+
+  private workerMessage(link: ShardLink, message: Message, term: number): void {
+    if (this.hosted.fromWorker(link, message, term)) return;
+    if (this.coordinator) return this.coordinator.machine.memberMessage(link.id, message);
+    if (message.type !== 'heartbeat') throw new ProtocolError('BAD_MESSAGE', `${message.type} is for the coordinator`);
+  }
+
+  private joinCoordinator(connection: Connection): void {
+    this.toCoordinator = connection;
+    this.silence.heard(connection);
+    const link = new ShardLink('coordinator', connection, false);
+    connection.setReceiver({
+      payloadFor: () => {
+        throw new ProtocolError('BAD_FRAME', 'the coordinator sends no data');
+      },
+      data: () => undefined,
+      message: (message, header) => {
+        this.silence.heard(connection);
+        if (message.type !== 'refused') checkAttempt(header, this.job.attempt);
+        this.guard(() => this.coordinatorMessage(link, message));
+      },
+      closed: ({ description }) => {
+        this.silence.forget(connection);
+        if (this.over) return;
+        // With its coordinator the attempt is over. Who hears of it first tells the control plane, so that a new one can begin.
+        this.context.log.warn({ run: this.job.runId, why: description }, 'the coordinator is gone');
+        reportFailed(
+          this.context,
+          this.job,
+          'COORDINATOR_LOST',
+          `parameter server 0, the coordinator, was lost in round ${this.shard.round}: ${description}`,
+        );
+        this.end();
+      },
+    });
+    if (this.coordinator) this.flushUntold();
+  }
+
+  private coordinatorMessage(link: ShardLink, message: Message): void {
+    if (message.type === 'end') return this.end();
+    if (message.type === 'refused' || message.type === 'heartbeat' || this.shard.fromCoordinator(link, message)) return;
+    throw new ProtocolError('BAD_MESSAGE', `the coordinator does not send ${message.type} to a server`);
+  }
+
+  private tell(message: Message): void {
+    if (this.hostedPlace) this.hostedPlace.place.tell(message);
+    else if (this.toCoordinator)
+      this.toCoordinator.sendMessage(message, {
+        attempt: this.job.attempt,
+        term: this.shard.term,
+        view: this.shard.view,
+        round: this.shard.round,
+      });
+    else this.untold.push(message);
+  }
+
+  private flushUntold(): void {
+    for (const message of this.untold.splice(0)) this.tell(message);
+  }
+
+  /** Every second: says that this server lives, and closes connections on which nothing comes any more. */
+  private beat(): void {
+    this.shard.heartbeat();
+    this.coordinator?.heartbeat();
+    if (this.toCoordinator) this.tell({ type: 'heartbeat', progress: this.shard.round });
+    this.hostedPlace?.place.heartbeat();
+    this.silence.tick();
+  }
+
+  /** Protocol errors go to the peer. Anything else is ours: this run fails loudly, the server's other runs go on. */
+  private guard(act: () => void): void {
+    try {
+      act();
+    } catch (error) {
+      if (error instanceof ProtocolError) throw error;
+      this.context.log.error({ err: error as Error, run: this.job.runId }, 'a run failed inside the server');
+      reportFailed(this.context, this.job, (error as Error).name, (error as Error).message);
+      this.stop(`server ${this.job.index}: ${(error as Error).message}`);
+    }
+  }
+
+  private end(): void {
+    if (this.over) return;
+    this.coordinator?.sayEnd();
+    if (this.over) return; // with its last word
+    this.release();
+    if (this.coordinator) this.coordinator.drain(() => this.onGone(this));
+    else this.onGone(this);
+  }
+
+  private release(): void {
+    this.over = true;
+    this.released.abort();
+    this.cancelHeart();
+    this.writer.abandon();
+    this.hostedPlace?.end();
+    this.shard.end();
+    this.toCoordinator?.close();
+    this.context.clock.after(GO_AFTER_MS, () => {
+      for (const connection of this.silence.connections()) connection.close(new ProtocolError('RUN_OVER'));
+    });
+  }
+}

@@ -1,0 +1,144 @@
+/**
+ * Carries a coordinator's journal to the api and its wishes back, off the path of any round. Everything here may
+ * fail for as long as it likes: the journal keeps what is not acknowledged, and training does not notice.
+ */
+import type { CancelTimer, Clock, Journal, NumberedEntry } from '@paceline/exchange';
+import {
+  acknowledgedOf,
+  ackFieldName,
+  controlFor,
+  type ControlPlane,
+  type CoordinatorState,
+  type JournalEntry,
+} from '@paceline/control-plane';
+
+const PERIOD_MS = 250;
+const STATE_EVERY_MS = 1_000;
+/**
+ * Without an acknowledgement for this long the oldest batch is sent again, alone, until one comes: an api that is away for
+ * hours must not find hours of repetitions in Redis.
+ */
+const RESEND_AFTER_MS = 3_000;
+const BATCHES_PER_PERIOD = 10;
+const BATCH_ENTRIES = 200;
+/** A report of more than 1 MiB is not taken; views of many members make long entries. */
+const BATCH_CHARACTERS = 500_000;
+
+export interface JournalPublisherOptions {
+  readonly controlPlane: ControlPlane;
+  readonly clock: Clock;
+  readonly runId: string;
+  readonly attempt: number;
+  readonly journal: Journal;
+  /** In which its server came to lead shard 0: by it the arbiter knows a coordinator that was replaced. */
+  readonly term: number;
+  state(): CoordinatorState;
+  onCancel(): void;
+  onPause(): void;
+  /** Most workers that the run wants. */
+  onWorkers(workers: number): void;
+}
+
+export class JournalPublisher {
+  private cancelTimer: CancelTimer | undefined;
+  private stopped = false;
+  private sent = 0;
+  private lastStateMs = -Infinity;
+  private lastAckMs: number;
+  private isProbing = false;
+
+  constructor(private readonly options: JournalPublisherOptions) {
+    this.lastAckMs = options.clock.now();
+  }
+
+  start(): void {
+    this.next(0);
+  }
+
+  /** True when the api has stored everything, or wants nothing of it: for it the attempt is over. */
+  get isDrained(): boolean {
+    return this.options.journal.pending === 0;
+  }
+
+  /** Publishes now what is not published yet, as far as Redis takes it; nothing after `stop`. */
+  async flush(): Promise<void> {
+    await this.publish().catch(() => undefined); // Redis is away, and this process ends: the api will miss its heartbeats
+  }
+
+  stop(): void {
+    this.stopped = true;
+    this.cancelTimer?.();
+  }
+
+  private async period(): Promise<void> {
+    try {
+      await this.readControl();
+      await this.publish();
+    } catch {
+      // Redis is away: nothing is lost, the journal holds it; everything unacknowledged is sent again when it is back.
+      this.sent = 0;
+    }
+    if (!this.stopped) this.next(PERIOD_MS);
+  }
+
+  private next(ms: number): void {
+    this.cancelTimer = this.options.clock.after(ms, () => void this.period());
+  }
+
+  private async readControl(): Promise<void> {
+    const { runId, attempt, term, journal, clock, controlPlane } = this.options;
+    const acked = ackFieldName(attempt);
+    const control = await controlPlane.readControl(runId, [acked]);
+    const ack = acknowledgedOf(control[acked], term);
+    const before = journal.pending;
+    if (ack) journal.acknowledge(ack.n, !ack.areDropped);
+    if (journal.pending < before || journal.pending === 0) {
+      this.lastAckMs = clock.now();
+      // What was sent before the silence may be gone: all of it follows the first batch.
+      this.isProbing = false;
+    }
+    const action = controlFor(control.action, attempt);
+    if (action === 'cancel') this.options.onCancel();
+    if (action === 'pause') this.options.onPause();
+    const workers = Number(controlFor(control.workers, attempt));
+    if (Number.isSafeInteger(workers) && workers >= 1) this.options.onWorkers(workers);
+  }
+
+  private async publish(): Promise<void> {
+    const { journal, runId, attempt, controlPlane, clock } = this.options;
+    const now = clock.now();
+    if (now - this.lastAckMs > RESEND_AFTER_MS) {
+      this.sent = 0;
+      this.lastAckMs = now;
+      this.isProbing = true;
+    }
+    for (let i = 0; i < BATCHES_PER_PERIOD && !this.stopped; i++) {
+      const entries = this.isProbing ? this.probe() : fitting(journal.batch(BATCH_ENTRIES, this.sent));
+      if (entries.length === 0 && now - this.lastStateMs < STATE_EVERY_MS) return;
+      await controlPlane.sendReport({
+        kind: 'journal',
+        runId,
+        attempt,
+        term: this.options.term,
+        after: this.sent,
+        entries: entries as (NumberedEntry & JournalEntry)[],
+        state: this.options.state(),
+      });
+      this.lastStateMs = now;
+      if (entries.length === 0) return;
+      this.sent = entries.at(-1)!.n;
+    }
+  }
+
+  /** The same again and nothing new, so that what the api may have stored and not acknowledged stays little. */
+  private probe(): readonly NumberedEntry[] {
+    return this.sent > 0 ? [] : fitting(this.options.journal.batchAgain(BATCH_ENTRIES));
+  }
+}
+
+/** The first of them that fit into a report, and one at least. */
+function fitting(entries: readonly NumberedEntry[]): readonly NumberedEntry[] {
+  let characters = 0;
+  const count = entries.findIndex((entry, i) => (characters += JSON.stringify(entry).length) > BATCH_CHARACTERS && i > 0);
+  return count < 0 ? entries : entries.slice(0, count);
+}

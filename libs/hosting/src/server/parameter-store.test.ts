@@ -1,0 +1,168 @@
+import { acquireRegion } from '@paceline/exchange';
+import { Arena } from '@paceline/kernels';
+import { createLayout, initialValues } from '@paceline/learning';
+import { expect, test } from 'vitest';
+import type { OptimizerSpec } from '@paceline/spec';
+import { ParameterStore } from './parameter-store.js';
+import { inSlices } from './slices.js';
+
+const ADAM: OptimizerSpec = { name: 'adam', learningRate: 0.1, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 };
+
+function storeOf(
+  shape: readonly number[],
+  className: string,
+  optimizer: OptimizerSpec,
+  rateFactor?: (round: number) => number,
+): ParameterStore {
+  const variable = { path: 'dense/kernel', shape, section: 'trainable', initializer: { className, config: {} } } as const;
+  const model = { variables: [variable], inputs: [], outputs: [], parameterCount: shape[0]! * shape[1]!, stateCount: 0 };
+  const layout = createLayout(model as never);
+  return new ParameterStore({
+    layout,
+    owned: layout.chunks.map(({ index }) => index),
+    model: model as never,
+    seed: 1,
+    gradientsInFlight: 1,
+    examplesIn: () => 1,
+    optimizer,
+    ...(rateFactor && { rateFactor }),
+    createArena: (options) => Arena.create(options),
+  });
+}
+
+const valuesOf = (store: ParameterStore): number[] => store.initial.flatMap((region) => [...region.floats]);
+
+test.each([
+  ['GlorotNormal', [500, 400]],
+  ['Orthogonal', [300, 300]],
+])(
+  'initial values by %s never keep the event loop for longer than a slice and one step, and have the bits of one go',
+  async (className, shape) => {
+    const stepMs = 3;
+    const sliceMs = 10;
+    let now = 0;
+    let steps = 0;
+    let sliceSinceMs = 0;
+    const slices: number[] = [];
+    const clock = {
+      now: () => now,
+      after: (_ms: number, act: () => void) => {
+        slices.push(now - sliceSinceMs);
+        // Others have their turn.
+        now += 100;
+        sliceSinceMs = now;
+        queueMicrotask(act);
+        return () => undefined;
+      },
+    };
+    const store = storeOf(shape, className, ADAM);
+    function* watched(): Generator<undefined, void, undefined> {
+      for (const step of store.begin()) {
+        steps++;
+        now += stepMs;
+        yield step;
+      }
+    }
+    await inSlices(watched(), { clock, sliceMs }, new AbortController().signal);
+    expect(slices.length).toBeGreaterThan(3);
+    expect(Math.max(...slices)).toBeLessThan(sliceMs + stepMs);
+    // No step is longer than 16,384 elements, so the time of one has a bound whatever the size of the shard.
+    expect(steps).toBeGreaterThanOrEqual((shape[0]! * shape[1]!) / 16_384);
+    const { variables } = store['options'].model;
+    const whole = new Float32Array(shape[0]! * shape[1]!);
+    initialValues(variables[0]!, 1, 0, whole.length, whole);
+    expect(valuesOf(store)).toEqual([...whole]);
+  },
+);
+
+test('initial values are not computed any further when nobody waits for them', async () => {
+  const dropped = new AbortController();
+  let slices = 0;
+  const clock = {
+    now: () => 0,
+    after: (_ms: number, act: () => void) => {
+      if (++slices === 2) dropped.abort();
+      queueMicrotask(act);
+      return () => undefined;
+    },
+  };
+  await expect(inSlices(storeOf([500, 400], 'Zeros', ADAM).begin(), { clock, sliceMs: 0 }, dropped.signal)).rejects.toMatchObject({
+    name: 'AbortError',
+  });
+  expect(slices).toBe(2);
+});
+
+test('a store that nobody waits for any more reads no further tensor of its checkpoint', async () => {
+  const store = storeOf([10, 10], 'Zeros', { name: 'momentum', learningRate: 0.1, momentum: 0.9, nesterov: false });
+  const dropped = new AbortController();
+  const read: string[] = [];
+  const tensor = (name: string, signal?: AbortSignal): Promise<Uint8Array> => {
+    signal?.throwIfAborted();
+    read.push(name);
+    dropped.abort();
+    return Promise.resolve(new Uint8Array(100 * 4));
+  };
+  await expect(store.restore({ tensor }, dropped.signal)).rejects.toMatchObject({ name: 'AbortError' });
+  expect(read).toEqual(['parameters/0']);
+});
+
+test('an update takes the learning rate of its round', () => {
+  const sgd: OptimizerSpec = { name: 'sgd', learningRate: 0.5 };
+  const store = storeOf([2, 2], 'Zeros', sgd, (round) => 1 / 2 ** round);
+  const chunk = store.chunks[0]!;
+  const gradient = acquireRegion(chunk.arena, chunk.length);
+  gradient.floats.fill(1);
+  const region = store.initial[0]!;
+  const moved = [0, 1, 2].map((round) => {
+    const before = region.floats[0]!;
+    store.update(chunk, round, region, region, gradient);
+    return before - region.floats[0]!;
+  });
+  expect(moved).toEqual([0.5, 0.25, 0.125]);
+  const item = { round: 3, replica: 0 } as never;
+  store.updateFromItem(chunk, { item, step: 9, staleness: 0, fetched: undefined }, region, region, gradient, 1, {
+    stalenessScaledRate: false,
+    delayCompensation: 0,
+  });
+  expect(region.floats[0]).toBe(-0.9375);
+});
+
+test('frozen variables keep their bits, moving averages too, also in an update in place', () => {
+  const variables = [
+    { path: 'a/kernel', shape: [30], section: 'trainable', initializer: { className: 'Ones', config: {} } },
+    { path: 'b/kernel', shape: [20], section: 'trainable', initializer: { className: 'Ones', config: {} } },
+    { path: 'a/moving_mean', shape: [5], section: 'state', initializer: { className: 'Ones', config: {} } },
+  ] as const;
+  const model = { variables, inputShape: [1], outputShape: [1], parameterCount: 50, stateCount: 5 };
+  const layout = createLayout(model);
+  for (const isInPlace of [false, true]) {
+    const store = new ParameterStore({
+      layout,
+      owned: [0, 1],
+      model: model as never,
+      seed: 1,
+      gradientsInFlight: 1,
+      examplesIn: () => 3,
+      optimizer: ADAM,
+      freeze: ['a'],
+      createArena: (options) => Arena.create(options),
+    });
+    for (const step of store.begin()) expect(step).toBeUndefined();
+    for (const [i, chunk] of store.chunks.entries()) {
+      const before = store.initial[i]!;
+      const [gradient, after] = [acquireRegion(chunk.arena, chunk.length), isInPlace ? before : acquireRegion(chunk.arena, chunk.length)];
+      gradient.floats.fill(0.7);
+      // As a checkpoint of a run that has trained them leaves them.
+      for (const pointer of store['slots'].get(i) ?? []) chunk.arena.f32(pointer, chunk.length).fill(0.3);
+      const update = { step: 1, staleness: 0, fetched: undefined, isCompensated: false } as never;
+      if (isInPlace) store.updateFromItem(chunk, update, before, after, gradient, 3, { delayCompensation: 0, stalenessScaledRate: false });
+      else store.update(chunk, 0, before, after, gradient);
+      const values = [...after.floats];
+      if (i === 1) expect(values).toEqual([1, 1, 1, 1, 1]);
+      else {
+        expect(values.slice(0, 30)).toEqual(values.slice(0, 30).map(() => 1));
+        expect(values.slice(30).every((value) => value !== 1)).toBe(true);
+      }
+    }
+  }
+});

@@ -1,0 +1,401 @@
+/**
+ * The memory of one shard: parameters, optimizer slots and gradients in flight, in arenas of at most 1 GiB. Everything that
+ * belongs to a chunk lies in one arena, because the kernels work inside one WebAssembly memory.
+ *
+ * Memory, in bytes, for a shard of P parameter and S state bytes with s slots: 2·(P + S) + s·P + gradients in flight
+ * (at most one partial tree per chunk and member; a planning allowance of 3·(P + S) is kept free for them; with backup replicas
+ * every leaf is kept, R·(P + S); in modes async and ssp up to two work items of each worker, and with the delay compensation the parameters
+ * that they were computed from, as far as they have changed since) + with `earlyStopping.restoreBest` (P + S) of the best generation + while a
+ * checkpoint is written (P + S) + s·P (snapshot.ts).
+ */
+import { acquireRegion, type ChunkScalars, type OwnedChunk, type Region, type RoundDecision, type AsyncUpdate } from '@paceline/exchange';
+import { ArenaFullError, type Arena, type ArenaOptions } from '@paceline/kernels';
+import {
+  applyAsyncUpdate,
+  averageShares,
+  createInitialValues,
+  createOptimizer,
+  rateOf,
+  type InitialValues,
+  type Layout,
+  type Optimizer,
+  type OptimizerUpdate,
+  type AsyncUpdateOptions,
+} from '@paceline/learning';
+import { AVERAGE_SLOT, isLayerwise, matchesPatterns, type ModelDescription, type OptimizerSpec } from '@paceline/spec';
+import type { CheckpointReader } from '@paceline/storage';
+import { parametersName, slotName, Snapshot } from './snapshot.js';
+
+const ARENA_MAX_BYTES = 1 << 30;
+const ARENA_PLAN_BYTES = 640 << 20;
+const PAGE_BYTES = 65_536;
+
+/** What the store of one shard has to hold. */
+export interface StorePlan {
+  readonly layout: Layout;
+  /** Chunk indices of this shard. */
+  readonly owned: readonly number[];
+  readonly model: ModelDescription;
+  readonly optimizer: OptimizerSpec;
+  readonly seed: number;
+  /** Each element of the mean gradient is cut to at most this, either way. */
+  readonly clipValue?: number | undefined;
+  /** Variables that keep the values that they begin with; see matchesPatterns. */
+  readonly freeze?: readonly string[] | undefined;
+  /** Gradients of a chunk that may be kept at once. */
+  readonly gradientsInFlight: number;
+  /** Examples of a round: the sum-gradient is scaled once by its inverse. */
+  examplesIn(round: number): number;
+  /** The round after which the weights become their moving averages, where the run keeps them. */
+  readonly lastRound?: number | undefined;
+  /** What the learning rate of the optimizer is multiplied by in a round. */
+  rateFactor?(round: number): number;
+}
+
+export interface ParameterStoreOptions extends StorePlan {
+  createArena(options: ArenaOptions): Arena;
+}
+
+/** Of the elements [from, to). */
+const partOf = (whole: OptimizerUpdate, from: number, to: number): OptimizerUpdate =>
+  Object.assign({}, whole, {
+    paramIn: whole.paramIn + from * 4,
+    paramOut: whole.paramOut + from * 4,
+    grad: whole.grad + from * 4,
+    slots: whole.slots.map((pointer) => pointer + from * 4),
+    count: to - from,
+  });
+
+type VariableSums = [variable: number, sum: number][];
+
+interface PreparedRates {
+  readonly gradScale: number;
+  readonly rateFactor: number;
+  readonly rateDivisor?: number;
+}
+
+export class ParameterStore {
+  readonly chunks: OwnedChunk[] = [];
+  /** The generation to begin with. Its values come with `begin`, or with `restore`. */
+  readonly initial: Region[] = [];
+  protected readonly optimizer: Optimizer;
+  private readonly initialValues: InitialValues;
+  /** By the index of the variable in the layout. */
+  private readonly isFrozen: readonly boolean[];
+  /** Variables that do not decay, the same way. */
+  private readonly keepsWeight: readonly boolean[];
+  protected readonly slots = new Map<number, number[]>();
+  private readonly sections = new Map<number, 'trainable' | 'state'>();
+  /** The checkpoint that is being written: its slots are preserved before they change. */
+  snapshot: Snapshot | undefined;
+
+  constructor(private readonly options: ParameterStoreOptions) {
+    this.optimizer = createOptimizer(options.optimizer);
+    this.initialValues = createInitialValues(options.model, options.seed);
+    this.isFrozen = options.layout.variables.map(({ path }) => matchesPatterns(options.freeze, path));
+    const excluded = 'weightDecayExclude' in options.optimizer ? options.optimizer.weightDecayExclude : undefined;
+    this.keepsWeight = options.layout.variables.map(({ path }) => matchesPatterns(excluded, path));
+    this.placeChunks();
+    for (const chunk of this.chunks) this.allocate(chunk);
+  }
+
+  /**
+   * Computes what a run begins with: a pure function of the seed, for the shard's part alone. The memory of a large shard takes most of a
+   * minute, and the event loop that serves the other runs of this server is left free: it yields after every few milliseconds.
+   */
+  *begin(): Iterable<undefined> {
+    const { layout } = this.options;
+    for (const [i, { index, arena, length }] of this.chunks.entries()) {
+      yield* this.initialValues.pieces(layout.chunks[index]!.offset, this.initial[i]!.floats);
+      for (const [slot, pointer] of (this.slots.get(index) ?? []).entries()) {
+        arena.kernels.fill(pointer, length, this.optimizer.slots[slot]!.initialValue);
+        yield;
+      }
+    }
+  }
+
+  /** Applies the optimizer (or, for state, the weighted mean) of round `round` to one chunk. */
+  update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region, decision?: RoundDecision): void {
+    const scale = Math.fround(1 / (decision?.examples ?? this.options.examplesIn(round)));
+    const { kernels } = chunk.arena;
+    if (this.sections.get(chunk.index) === 'state') {
+      kernels.scaleInto(paramOut.pointer, gradient.pointer, chunk.length, scale);
+      this.keepFrozen(chunk, paramIn, paramOut);
+      return;
+    }
+    this.preserve(chunk);
+    if (decision && !isLayerwise(this.options.optimizer)) this.clipVariables(chunk, gradient, decision);
+    const gradScale = decision ? Math.fround(scale * Math.fround(decision.scale)) : scale;
+    const rateFactor = this.options.rateFactor?.(round) ?? 1;
+    const update = {
+      paramIn: this.prepare(chunk, paramIn, paramOut, gradient, { gradScale, rateFactor }),
+      paramOut: paramOut.pointer,
+      grad: gradient.pointer,
+      slots: this.slots.get(chunk.index)!,
+      count: chunk.length,
+      step: round + 1,
+      rateFactor,
+      gradScale,
+    };
+    if (isLayerwise(this.options.optimizer)) this.updateVariables(chunk, update, decision);
+    else this.optimizer.apply(kernels, update);
+    this.average(chunk, round, paramOut);
+    this.keepFrozen(chunk, paramIn, paramOut);
+  }
+
+  /** One variable after the other, each by its trust ratio. */
+  private updateVariables(chunk: OwnedChunk, whole: OptimizerUpdate, decision: RoundDecision | undefined): void {
+    const ratios = new Map(decision?.variables);
+    for (const { variable, from, to } of this.piecesOf(chunk)) {
+      const update = partOf(whole, from, to);
+      const keepsWeight = this.keepsWeight[variable]!;
+      const isUntrusted = keepsWeight && this.options.optimizer.name === 'lars';
+      const trustRatio = isUntrusted ? 1 : (ratios.get(variable) ?? 1);
+      this.optimizer.apply(chunk.arena.kernels, Object.assign(update, { trustRatio, keepsWeight }));
+    }
+  }
+
+  /** The moving average of the weights follows them; and they become their averages where the spec says so, and at the end of the run. */
+  private average(chunk: OwnedChunk, round: number, params: Region): void {
+    const { optimizer, lastRound } = this.options;
+    if (optimizer.emaMomentum === undefined) return;
+    const pointer = this.slots.get(chunk.index)![this.optimizer.slots.findIndex(({ name }) => name === AVERAGE_SLOT)]!;
+    const { kernels } = chunk.arena;
+    const { kept, rest } = averageShares(optimizer.emaMomentum, round + 1);
+    kernels.average(pointer, params.pointer, chunk.length, kept, rest);
+    const every = optimizer.emaOverwriteRounds;
+    if (round === lastRound || (every !== undefined && (round + 1) % every === 0)) kernels.copy(params.pointer, pointer, chunk.length);
+  }
+
+  /** A round that is left out moves nothing but averages of weights, which go on towards them. @returns the next generation */
+  leaveOut(chunk: OwnedChunk, round: number, params: Region): Region {
+    if (this.options.optimizer.emaMomentum === undefined || this.sections.get(chunk.index) === 'state') return params.retain();
+    this.preserve(chunk);
+    const next = acquireRegion(chunk.arena, chunk.length);
+    chunk.arena.kernels.copy(next.pointer, params.pointer, chunk.length);
+    this.average(chunk, round, next);
+    this.keepFrozen(chunk, params, next);
+    return next;
+  }
+
+  /** Applies the update of one work item (modes async and ssp) to one chunk. @param examples of the work item */
+  updateFromItem(
+    chunk: OwnedChunk,
+    { item, step, staleness, fetched, isCompensated }: AsyncUpdate,
+    paramIn: Region,
+    paramOut: Region,
+    gradient: Region,
+    examples: number,
+    options: AsyncUpdateOptions,
+  ): void {
+    const section = this.sections.get(chunk.index)!;
+    if (section === 'trainable') this.preserve(chunk);
+    this.silenceFrozen(chunk, gradient);
+    const frozen = this.frozenValues(chunk, paramIn);
+    const rateFactor = this.options.rateFactor?.(item.round) ?? 1;
+    applyAsyncUpdate(chunk.arena.kernels, this.optimizer, options, {
+      section,
+      paramIn: paramIn.pointer,
+      paramOut: paramOut.pointer,
+      grad: gradient.pointer,
+      count: chunk.length,
+      slots: this.slots.get(chunk.index) ?? [],
+      examples,
+      step,
+      staleness,
+      rateFactor,
+      prepare: ({ gradScale, rateDivisor }) => this.prepare(chunk, paramIn, paramOut, gradient, { gradScale, rateFactor, rateDivisor }),
+      fetched: fetched?.pointer,
+      isCompensated,
+    });
+    for (const { from, bytes } of frozen) paramOut.bytes.set(bytes, from * 4);
+  }
+
+  /**
+   * Cuts the elements of the gradient, and decays the weights, as Keras does before an update. Cutting twice is cutting once, so a gradient that a
+   * standby gets afterwards gives the same bits there.
+   * @returns where the parameters lie that the optimizer goes on from
+   */
+  private prepare(chunk: OwnedChunk, paramIn: Region, paramOut: Region, gradient: Region, rates: PreparedRates): number {
+    const { optimizer: spec, clipValue } = this.options;
+    const { kernels } = chunk.arena;
+    if (clipValue !== undefined) kernels.clamp(gradient.pointer, chunk.length, clipValue / rates.gradScale);
+    // That of lars is part of its update.
+    const weightDecay = 'weightDecay' in spec && spec.name !== 'lars' ? spec.weightDecay : undefined;
+    if (!weightDecay) return paramIn.pointer;
+    if (paramIn.pointer !== paramOut.pointer) kernels.copy(paramOut.pointer, paramIn.pointer, chunk.length);
+    for (const { variable, from, to } of this.piecesOf(chunk)) {
+      const pointer = paramOut.pointer + from * 4;
+      if (!this.isFrozen[variable] && !this.keepsWeight[variable])
+        kernels.decayWeights(pointer, pointer, to - from, weightDecay, rateOf(spec, rates));
+    }
+    return paramOut.pointer;
+  }
+
+  /** What a two-phase round has to know of a chunk before anything is applied. */
+  measure(chunk: OwnedChunk, gradient: Region, params: Region, round: number): Omit<ChunkScalars, 'chunk'> {
+    const { kernels } = chunk.arena;
+    const isFinite = kernels.allFinite(gradient.pointer, chunk.length);
+    if (!isFinite || this.sections.get(chunk.index) === 'state') return { isFinite, squares: [] };
+    if (!isLayerwise(this.options.optimizer)) return { isFinite, squares: this.squaresOf(chunk, gradient) };
+    const { squares, weights } = this.measureSteps(chunk, gradient, params, round);
+    // Weights may be beyond float32 where their gradient is not yet. JSON has no such number, and no ratio follows from it.
+    const areNumbers = [...squares, ...weights].every(([, sum]) => Number.isFinite(sum));
+    return areNumbers ? { isFinite, squares, weights } : { isFinite: false, squares: [] };
+  }
+
+  private squaresOf(chunk: OwnedChunk, { pointer }: Region): VariableSums {
+    return this.piecesOf(chunk)
+      .filter(({ variable }) => !this.isFrozen[variable])
+      .map(({ variable, from, to }) => [variable, chunk.arena.kernels.sumOfSquares(pointer + from * 4, to - from)]);
+  }
+
+  /** With lamb the squares are those of the step that it is about to take, and the weights have decayed, as in Keras. */
+  private measureSteps(
+    chunk: OwnedChunk,
+    gradient: Region,
+    params: Region,
+    round: number,
+  ): { squares: VariableSums; weights: VariableSums } {
+    const { kernels } = chunk.arena;
+    if (!this.optimizer.direction) return { squares: this.squaresOf(chunk, gradient), weights: this.squaresOf(chunk, params) };
+    const scratch = acquireRegion(chunk.arena, chunk.length);
+    try {
+      const gradScale = Math.fround(1 / this.options.examplesIn(round));
+      const rateFactor = this.options.rateFactor?.(round) ?? 1;
+      const decayed = this.prepare(chunk, params, scratch, gradient, { gradScale, rateFactor }) === params.pointer ? params : scratch;
+      const weights = this.squaresOf(chunk, decayed);
+      const update = { grad: gradient.pointer, slots: this.slots.get(chunk.index)!, count: chunk.length, step: round + 1, gradScale };
+      this.optimizer.direction(kernels, scratch.pointer, update);
+      return { squares: this.squaresOf(chunk, scratch), weights };
+    } finally {
+      scratch.release();
+    }
+  }
+
+  /**
+   * Overwrites generation and slots with those of a checkpoint.
+   * @param signal nobody waits for it any more: the rest is not read
+   * @throws StorageError
+   */
+  async restore(checkpoint: Pick<CheckpointReader, 'tensor'>, signal?: AbortSignal): Promise<void> {
+    for (const [i, { index, arena, length }] of this.chunks.entries()) {
+      this.initial[i]!.bytes.set(await checkpoint.tensor(parametersName(index), signal));
+      for (const [slot, pointer] of (this.slots.get(index) ?? []).entries())
+        arena.bytes(pointer, length * 4).set(await checkpoint.tensor(slotName(this.optimizer.slots[slot]!.name, index), signal));
+    }
+  }
+
+  /**
+   * Lays values over what `begin` has computed: those of another run, by the names of variables.
+   * @param read little-endian float32 of a variable's elements [from, to); undefined for one that stays as it begins
+   */
+  async overlay(read: (path: string, from: number, to: number) => Promise<Uint8Array | undefined>): Promise<void> {
+    const { variables, chunks } = this.options.layout;
+    for (const [i, chunk] of this.chunks.entries()) {
+      for (const { variable, from, to } of this.piecesOf(chunk)) {
+        const { path, offset } = variables[variable]!;
+        const first = chunks[chunk.index]!.offset + from - offset;
+        const bytes = await read(path, first, first + to - from);
+        if (bytes) this.initial[i]!.bytes.set(bytes, from * 4);
+      }
+    }
+  }
+
+  /** A checkpoint: `regions` are the parameters of `generation`, by chunk; the slots are still its own. */
+  takeSnapshot(generation: number, regions: readonly Region[]): Snapshot {
+    this.snapshot = new Snapshot(generation, this.chunks, regions, (chunk) =>
+      (this.slots.get(chunk) ?? []).map((pointer, slot) => ({ name: this.optimizer.slots[slot]!.name, pointer })),
+    );
+    return this.snapshot;
+  }
+
+  /** A checkpoint must not cost the run: where there is no room for a copy the checkpoint is given up. */
+  private preserve(chunk: OwnedChunk): void {
+    try {
+      this.snapshot?.preserve(chunk.index);
+    } catch (error) {
+      if (!(error instanceof ArenaFullError)) throw error;
+      this.snapshot?.abandon(error);
+      this.snapshot = undefined;
+    }
+  }
+
+  private clipVariables(chunk: OwnedChunk, gradient: Region, { variables }: RoundDecision): void {
+    if (variables.length === 0) return;
+    const scales = new Map(variables);
+    for (const { variable, from, to } of this.piecesOf(chunk)) {
+      const scale = scales.get(variable);
+      const pointer = gradient.pointer + from * 4;
+      if (scale !== undefined) chunk.arena.kernels.scaleInto(pointer, pointer, to - from, Math.fround(scale));
+    }
+  }
+
+  /** The parts of variables that lie in a chunk; elements from its start. */
+  private piecesOf(chunk: OwnedChunk): { variable: number; from: number; to: number }[] {
+    const { variables, chunks } = this.options.layout;
+    const { offset, length } = chunks[chunk.index]!;
+    return variables.flatMap((each, variable) => {
+      const from = Math.max(0, each.offset - offset);
+      const to = Math.min(length, each.offset + each.length - offset);
+      return from < to ? [{ variable, from, to }] : [];
+    });
+  }
+
+  /** Copied bit by bit, whatever the update has made of them. Those of a gradient of zeros come out the same; moving averages do not. */
+  private keepFrozen(chunk: OwnedChunk, paramIn: Region, paramOut: Region): void {
+    if (!this.isFrozen.includes(true)) return;
+    for (const { variable, from, to } of this.piecesOf(chunk))
+      if (this.isFrozen[variable]) chunk.arena.kernels.copy(paramOut.pointer + from * 4, paramIn.pointer + from * 4, to - from);
+  }
+
+  /**
+   * An update in place has nothing to copy from afterwards. Without a gradient alone they would move with the slots of a checkpoint whose run has
+   * trained them.
+   */
+  private frozenValues(chunk: OwnedChunk, { bytes }: Region): { from: number; bytes: Uint8Array }[] {
+    if (!this.isFrozen.includes(true)) return [];
+    return this.piecesOf(chunk)
+      .filter(({ variable }) => this.isFrozen[variable])
+      .map(({ from, to }) => ({ from, bytes: bytes.slice(from * 4, to * 4) }));
+  }
+
+  /** What is not trained has no gradient, so that its slots take up nothing. */
+  private silenceFrozen(chunk: OwnedChunk, gradient: Region): void {
+    if (!this.isFrozen.includes(true)) return;
+    for (const { variable, from, to } of this.piecesOf(chunk))
+      if (this.isFrozen[variable]) chunk.arena.kernels.fill(gradient.pointer + from * 4, to - from, 0);
+  }
+
+  private placeChunks(): void {
+    const { layout, owned, gradientsInFlight } = this.options;
+    const copies = 3 + gradientsInFlight + 2 * this.optimizer.slots.length + (this.optimizer.direction ? 1 : 0);
+    let group: number[] = [];
+    let planned = 0;
+    const close = () => {
+      if (group.length === 0) return;
+      const initialBytes = Math.min(ARENA_MAX_BYTES, Math.ceil((planned * 0.6) / PAGE_BYTES + 16) * PAGE_BYTES);
+      const arena = this.options.createArena({ initialBytes, maximumBytes: ARENA_MAX_BYTES });
+      for (const index of group) this.chunks.push({ index, length: layout.chunks[index]!.length, arena });
+      group = [];
+      planned = 0;
+    };
+    for (const index of owned) {
+      const bytes = layout.chunks[index]!.length * 4 * copies;
+      if (planned + bytes > ARENA_PLAN_BYTES) close();
+      group.push(index);
+      planned += bytes;
+      this.sections.set(index, layout.chunks[index]!.section);
+    }
+    close();
+  }
+
+  private allocate({ index, arena, length }: OwnedChunk): void {
+    this.initial.push(acquireRegion(arena, length));
+    if (this.sections.get(index) === 'state') return;
+    this.slots.set(
+      index,
+      this.optimizer.slots.map(() => arena.alloc(length * 4)),
+    );
+  }
+}

@@ -1,0 +1,281 @@
+/**
+ * Claims placements (docs/protocol.md §19): a short job each, not a lock held for a run.
+ *
+ *   take job → allocate the shard → complete the job → report `server.claimed` with the address, `loading` while the checkpoint is
+ *   read, again and again (the report may be lost on its way) until `start` is in the run's control hash (all servers claimed) → connect to the coordinator.
+ *
+ * A placement whose `start` or `claims` name another server is dropped without a word, so is one of a run that is cancelled; where
+ * `start` never comes, the attempt has failed. An attempt that has ended here is not begun again by a job that comes twice.
+ */
+import type { CancelTimer } from '@paceline/exchange';
+import {
+  claimantOf,
+  controlFor,
+  jobNameOf,
+  LOADING_AT_MOST_MS,
+  PLACES_PER_SERVER,
+  serverAddressSchema,
+  type HeldJob,
+  type JobQueue,
+  type PlacementJob,
+  type ServerAddress,
+} from '@paceline/control-plane';
+import { StorageError } from '@paceline/storage';
+import { z } from 'zod';
+import { reportFailed, type ServerContext } from './server-context.js';
+
+const PERIOD_MS = 100;
+/** Longer than the period of any other server that may take it. */
+const PAUSE_AFTER_GIVING_BACK_MS = 500;
+/** Placements that one look passes by, at most. */
+const MAX_GIVEN_BACK = 16;
+const START_POLL_MS = 100;
+/** All others wait for it. */
+const LOADED_POLL_MS = 25;
+/** The control plane replaces whoever does not load; this is for a server that it does not know of any more. */
+const START_DEADLINE_MS = 2 * LOADING_AT_MOST_MS;
+const CLAIM_EVERY_MS = 2_000;
+/** Attempts remembered, so that a job that comes twice does not begin one twice. */
+const MAX_BEGUN = 1_000;
+/** A process that ends gives its runs this long for a last checkpoint. */
+const RUN_SHUTDOWN_MS = 3_200;
+
+interface Readiness {
+  readonly servers?: readonly ServerAddress[];
+  readonly standbys?: readonly ServerAddress[];
+  readonly cancelled?: boolean;
+  readonly claimant?: string | undefined;
+}
+
+const startSchema = z.object({
+  attempt: z.int(),
+  servers: z.array(serverAddressSchema).min(1),
+  standbys: z.array(serverAddressSchema).optional(),
+});
+
+/** A run's part on this server, as the loop needs it. */
+export interface PlacedRun {
+  readonly job: PlacementJob;
+  readonly isOver: boolean;
+  /** @throws StorageError when its checkpoint cannot be used */
+  prepare(): Promise<void>;
+  start(servers: readonly ServerAddress[], standbys: readonly ServerAddress[]): Promise<void>;
+  stop(why: string): void;
+  drop(): void;
+  shutdown(why: string, deadlineMs: number): Promise<void>;
+  flush(): Promise<void>;
+}
+
+export interface PlacementLoopOptions<R extends PlacedRun> {
+  readonly queue: JobQueue<PlacementJob>;
+  readonly context: Pick<ServerContext, 'serverId' | 'clock' | 'controlPlane' | 'checkpoints' | 'log' | 'stopDeadlineMs'>;
+  readonly address: Omit<ServerAddress, 'index'>;
+  /** @param onGone to be called once, when nothing of the run is left here */
+  createRun(job: PlacementJob, onGone: (run: R) => void): R;
+}
+
+export class PlacementLoop<R extends PlacedRun> {
+  readonly runs = new Map<string, R>();
+  /** Highest attempt of a run that began here, over or not. */
+  private readonly begun = new Map<string, number>();
+  /** How often the placement was made that a part is held by. */
+  private readonly made = new WeakMap<R, number>();
+  private cancelTimer: CancelTimer | undefined;
+  private stopped = false;
+
+  private readonly queue: JobQueue<PlacementJob>;
+  private readonly context: PlacementLoopOptions<R>['context'];
+  private readonly address: Omit<ServerAddress, 'index'>;
+
+  constructor(private readonly options: PlacementLoopOptions<R>) {
+    ({ queue: this.queue, context: this.context, address: this.address } = options);
+  }
+
+  start(): void {
+    this.next(0);
+  }
+
+  async stop(why: string): Promise<void> {
+    this.stopped = true;
+    this.cancelTimer?.();
+    const runs = [...this.runs.values()];
+    const ended = runs.map(async (run) => {
+      await run.shutdown(why, this.context.stopDeadlineMs ?? RUN_SHUTDOWN_MS);
+      await run.flush();
+    });
+    await Promise.all([this.queue.close(), ...ended]);
+  }
+
+  private async period(): Promise<void> {
+    let pauseMs = PERIOD_MS;
+    try {
+      if (this.runs.size < PLACES_PER_SERVER && (await this.claimNext()) > 0) pauseMs = PAUSE_AFTER_GIVING_BACK_MS;
+    } catch (error) {
+      // Redis is away; placements wait for it as everybody else does.
+      this.context.log.debug({ err: error as Error }, 'no placement could be taken');
+    }
+    if (!this.stopped) this.next(pauseMs);
+  }
+
+  private next(ms: number): void {
+    this.cancelTimer = this.context.clock.after(ms, () => void this.period());
+  }
+
+  /** The first that this server can take; those before it wait again. @returns how many were given back */
+  private async claimNext(): Promise<number> {
+    const others: HeldJob<PlacementJob>[] = [];
+    try {
+      while (others.length < MAX_GIVEN_BACK) {
+        const held = await this.queue.take();
+        if (!held) break;
+        if (this.holdsAnother(held.payload)) others.push(held);
+        else {
+          await this.claim(held);
+          break;
+        }
+      }
+    } finally {
+      // Each comes before those that wait, so the first is the last to go back.
+      for (const held of others.reverse()) await held.giveBack();
+    }
+    return others.length;
+  }
+
+  /** One process holds one shard of a run: another has to take this one, and finds it while this one does not ask. */
+  private holdsAnother({ runId, attempt, index, role }: PlacementJob): boolean {
+    const present = this.runs.get(runId);
+    if (!present || present.isOver || present.job.attempt !== attempt) return false;
+    return present.job.index !== index || present.job.role !== role;
+  }
+
+  private async claim(held: HeldJob<PlacementJob>): Promise<void> {
+    const job = held.payload;
+    const made = jobNameOf(held.id)?.n ?? 0;
+    const present = this.runs.get(job.runId);
+    if (present && present.job.attempt === job.attempt && !present.isOver) {
+      this.made.set(present, Math.max(made, this.made.get(present) ?? 0));
+      await held.complete('claimed already');
+      return;
+    }
+    if (Math.max(present?.job.attempt ?? 0, (this.begun.get(job.runId) ?? -1) + 1) > job.attempt) {
+      await held.complete('stale attempt');
+      return;
+    }
+    present?.stop(`attempt ${job.attempt} has begun`);
+    try {
+      const run = this.options.createRun(job, (gone) => this.forget(gone));
+      this.runs.set(job.runId, run);
+      this.made.set(run, made);
+      this.context.log.info({ run: job.runId, attempt: job.attempt, index: job.index }, 'placement claimed');
+      void this.prepare(run);
+    } catch (error) {
+      this.context.log.error({ err: error as Error, run: job.runId }, 'a placement failed');
+      reportFailed(this.context, job, (error as Error).name, (error as Error).message);
+    }
+    await held.complete('claimed');
+  }
+
+  private async prepare(run: R): Promise<void> {
+    const loaded = { since: undefined as number | undefined };
+    try {
+      await Promise.all([run.prepare().then(() => (loaded.since = this.context.clock.now())), this.waitForStart(run, loaded)]);
+    } catch (error) {
+      if (run.isOver) return; // it was dropped while it loaded
+      const code = error instanceof StorageError ? error.code : (error as Error).name;
+      this.context.log.error({ err: error as Error, run: run.job.runId, restore: run.job.restore }, 'a placement failed');
+      reportFailed(this.context, run.job, code, (error as Error).message);
+      return this.drop(run, code);
+    }
+  }
+
+  /** @param loaded since when it has what it begins with */
+  private async waitForStart(run: R, loaded: { readonly since: number | undefined }): Promise<void> {
+    const { runId, attempt, index, role = 'primary' } = run.job;
+    const { clock, checkpoints, controlPlane } = this.context;
+    const storage = await checkpoints.store.identity();
+    let nextClaimMs = -Infinity;
+    let saidLoaded = false;
+    while (!this.stopped && !run.isOver && this.runs.get(runId) === run) {
+      const { servers, standbys = [], cancelled, claimant } = await this.readStart(run);
+      const isLoaded = loaded.since !== undefined;
+      // A coordinator that was started says itself that it is cancelled: somebody waits for its word.
+      const isAwaited = servers !== undefined && index === 0 && role === 'primary';
+      if (cancelled && !isAwaited) return this.drop(run, 'the attempt is over');
+      if (claimant !== undefined && claimant !== this.context.serverId) return this.drop(run, `server ${index} was placed on ${claimant}`);
+      if (servers) {
+        const own = (role === 'standby' ? standbys : servers).find((server) => server.index === index);
+        if (own?.serverId !== this.context.serverId) return this.drop(run, `server ${index} was placed on ${own?.serverId ?? 'nobody'}`);
+        if (isLoaded) return this.startRun(run, servers, standbys);
+      }
+      if (loaded.since !== undefined && clock.now() - loaded.since > START_DEADLINE_MS) {
+        reportFailed(
+          this.context,
+          run.job,
+          'NOT_STARTED',
+          `the other servers were not placed within ${START_DEADLINE_MS / 60_000} minutes`,
+        );
+        return this.drop(run, 'it was not started');
+      }
+      if (clock.now() > nextClaimMs || isLoaded !== saidLoaded) {
+        nextClaimMs = clock.now() + CLAIM_EVERY_MS;
+        saidLoaded = isLoaded;
+        const address = { index, ...this.address };
+        const made = this.made.get(run) ?? 0;
+        const claim = {
+          kind: 'server.claimed',
+          runId,
+          attempt,
+          role,
+          made,
+          address,
+          storage,
+          ...(isLoaded ? {} : { loading: true }),
+        } as const;
+        await controlPlane
+          .sendReport(claim)
+          .catch((error: Error) => this.context.log.debug({ err: error, run: runId }, 'a claim could not be reported'));
+      }
+      await new Promise<void>((resolve) => clock.after(isLoaded ? START_POLL_MS : LOADED_POLL_MS, resolve));
+    }
+  }
+
+  private drop(run: R, why: string): void {
+    this.context.log.info({ run: run.job.runId, index: run.job.index, why }, 'placement dropped');
+    run.drop();
+  }
+
+  private async readStart(run: R): Promise<Readiness> {
+    try {
+      const { runId, attempt, index, role = 'primary' } = run.job;
+      const { start, action, claims } = await this.context.controlPlane.readControl(runId);
+      const parsed = start ? startSchema.safeParse(JSON.parse(start)) : undefined;
+      return {
+        cancelled: controlFor(action, attempt) === 'cancel',
+        claimant: claimantOf(claims, { attempt, index, role, made: this.made.get(run) ?? 0 }),
+        ...(parsed?.success && parsed.data.attempt === attempt
+          ? { servers: parsed.data.servers, standbys: parsed.data.standbys ?? [] }
+          : {}),
+      };
+    } catch {
+      return {}; // Redis is away: asked again until the deadline
+    }
+  }
+
+  private async startRun(run: R, servers: readonly ServerAddress[], standbys: readonly ServerAddress[]): Promise<void> {
+    const { runId, attempt } = run.job;
+    this.begun.delete(runId); // the newest last
+    this.begun.set(runId, attempt);
+    if (this.begun.size > MAX_BEGUN) this.begun.delete(this.begun.keys().next().value!);
+    try {
+      await run.start(servers, standbys);
+    } catch (error) {
+      reportFailed(this.context, run.job, (error as Error).name, (error as Error).message);
+      run.stop((error as Error).message);
+    }
+  }
+
+  private forget(run: R): void {
+    if (this.runs.get(run.job.runId) === run) this.runs.delete(run.job.runId);
+    this.context.log.info({ run: run.job.runId, attempt: run.job.attempt }, 'run left this server');
+  }
+}

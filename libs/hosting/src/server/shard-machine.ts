@@ -1,0 +1,119 @@
+/** The shard of a run by its mode, behind one face: what differs is which messages it takes from workers, and what a standby is sent. */
+import { Shard, AsyncShard, type AppliedItem, type Region, type ShardLink, type Slices } from '@paceline/exchange';
+import type { PlacementJob } from '@paceline/control-plane';
+import { LeafReduction, ReductionTree, replicaRows, validNode, type Schedule } from '@paceline/learning';
+import type { Message } from '@paceline/protocol';
+import { roundPlan, type RunSpec } from '@paceline/spec';
+import type { ParameterStore } from './parameter-store.js';
+import type { Snapshot } from './snapshot.js';
+
+export interface ShardHooks {
+  /** A checkpoint takes what the shard has now. */
+  onCheckpoint(snapshot: Snapshot): void;
+  tellCoordinator(message: Message): void;
+  /** What validations have decided with a COMMIT. */
+  onCourse(course: string): void;
+  onDropped(): void;
+  /** How work on all chunks shares the event loop of the server. */
+  readonly slices: Slices;
+  /** A chunk is reduced, before it is applied; the update may write to it. */
+  onReduced(round: number, chunk: number, gradient: Region, willChange: boolean): void;
+  /** Modes async and ssp: something was done with a work item. */
+  onApplied(applied: AppliedItem, chunks: readonly { readonly index: number; readonly gradient: Region }[]): void;
+  /** Modes async and ssp: acts when the standby, where there is one, has everything that was applied; or cancels. */
+  whenReplicated(act: () => void, cancel: () => void): void;
+}
+
+export interface HostedShard {
+  readonly machine: Shard | AsyncShard;
+  /** False when the message is not for the shard. @param term of its header */
+  fromWorker(link: ShardLink, message: Message, term: number): boolean;
+}
+
+/** Gradients of a chunk, and copies of it, that may be kept at once: what the arenas are planned for. */
+export function copiesInFlight({ replicas, strategy, earlyStopping }: RunSpec): number {
+  const { mode, backupReplicas, delayCompensation, standby } = strategy;
+  // What a worker has fetched may wait for the standby, as it may be kept for the delay compensation.
+  if (mode !== 'sync') return replicas * (delayCompensation > 0 || standby > 0 ? 2 : 1) + 2;
+  // The tree of a chunk keeps at most half of the leaves apart, when no worker holds neighbours.
+  const gradients = backupReplicas > 0 ? replicas : Math.min(Math.max(3, Math.ceil(replicas / 2) + 1), 8);
+  return gradients + (earlyStopping?.restoreBest ? 1 : 0);
+}
+
+/** Rows of (round, replica) by the schedule. */
+export function examplesOf(schedule: Schedule, replicas: number): (round: number, replica: number) => number {
+  return (round, replica) => {
+    const { from, to } = replicaRows(schedule.round(round).count, replicas, replica);
+    return to - from;
+  };
+}
+
+export function createShard(job: PlacementJob, store: ParameterStore, schedule: Schedule, hooks: ShardHooks): HostedShard {
+  return job.spec.strategy.mode === 'sync' ? synchronous(job, store, hooks) : asynchronous(job, store, schedule, hooks);
+}
+
+function synchronous({ spec, index, attempt, restore }: PlacementJob, store: ParameterStore, hooks: ShardHooks): HostedShard {
+  const { replicas } = spec;
+  const hasBackups = spec.strategy.backupReplicas > 0;
+  const machine = new Shard({
+    index,
+    attempt,
+    replicas,
+    chunks: store.chunks,
+    initial: store.initial,
+    firstRound: restore?.round ?? 0,
+    createReduction: (ops) => (hasBackups ? new LeafReduction(replicas, ops) : new ReductionTree(replicas, ops)),
+    isValidNode: (lo, hi) => (hasBackups ? hi === lo + 1 && hi <= replicas : validNode(replicas, lo, hi)),
+    update: (...args) => store.update(...args),
+    leaveOut: (...args) => store.leaveOut(...args),
+    ...(roundPlan(spec) === 'two-phase' ? { twoPhase: { hasBackups, measure: (...args) => store.measure(...args) } } : {}),
+    onCheckpoint: (generation, regions) => hooks.onCheckpoint(store.takeSnapshot(generation, regions)),
+    onCourse: (course) => hooks.onCourse(course),
+    slices: hooks.slices,
+    tellCoordinator: (message) => hooks.tellCoordinator(message),
+    onReduced: (round, chunk, gradient, decision) => hooks.onReduced(round, chunk, gradient, decision !== undefined),
+    onDropped: () => hooks.onDropped(),
+  });
+  return {
+    machine,
+    fromWorker: (link, message) => {
+      if (message.type !== 'pull') return false;
+      machine.onPull(link, message.generation, message.chunk);
+      return true;
+    },
+  };
+}
+
+function asynchronous(job: PlacementJob, store: ParameterStore, schedule: Schedule, hooks: ShardHooks): HostedShard {
+  const { spec, index, attempt, restore } = job;
+  const { delayCompensation, stalenessScaledRate } = spec.strategy;
+  const replicaExamples = examplesOf(schedule, spec.replicas);
+  const machine = new AsyncShard({
+    index,
+    attempt,
+    chunks: store.chunks,
+    initial: store.initial,
+    firstRound: restore?.round ?? 0,
+    plan: { replicas: spec.replicas, totalRounds: schedule.totalRounds, replicaExamples },
+    keepsFetched: delayCompensation > 0,
+    update: (chunk, update, paramIn, paramOut, gradient) => {
+      const { round, replica } = update.item;
+      const examples = replicaExamples(round, replica);
+      store.updateFromItem(chunk, update, paramIn, paramOut, gradient, examples, { delayCompensation, stalenessScaledRate });
+    },
+    onCheckpoint: (generation, regions) => hooks.onCheckpoint(store.takeSnapshot(generation, regions)),
+    slices: hooks.slices,
+    tellCoordinator: (message) => hooks.tellCoordinator(message),
+    onApplied: (applied, chunks) => hooks.onApplied(applied, chunks),
+    whenReplicated: (act, cancel) => hooks.whenReplicated(act, cancel),
+    onDropped: () => hooks.onDropped(),
+  });
+  return {
+    machine,
+    fromWorker: (link, message, term) => {
+      if (message.type !== 'fetch') return false;
+      machine.onFetch(link, message.round, message.replica, term);
+      return true;
+    },
+  };
+}

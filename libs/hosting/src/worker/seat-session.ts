@@ -1,0 +1,200 @@
+/**
+ * What a worker holds of a run: one seat, from HELLO to the end. The machine of the run's mode, its connections to all servers, the
+ * engine behind a port, and the clocks around them.
+ *
+ *   servers ── parameter chunks ──> parameters ──> engine ── gradient nodes ──> servers
+ *
+ *   SEATED ── the coordinator ends it, a leave is granted or not answered ──> ended
+ *          ── refused, a server out of reach, the engine fails ─────────────> given up
+ *
+ * It ends once, in one order: no timer fires any more, the connections close, the machine lets go of what it holds, the engine stops, and
+ * then `ended` resolves.
+ */
+import {
+  Member,
+  ServerLinks,
+  AsyncMember,
+  type CancelTimer,
+  type Clock,
+  type ComputePort,
+  type Connection,
+  type GradientNode,
+  type MemberChunk,
+  type Outcome,
+  type AsyncComputePort,
+} from '@paceline/exchange';
+import type { Seat, SeatEnd } from './seat-loop.js';
+import type { ServerAddress, StepTaskJob } from '@paceline/control-plane';
+import { createSchedule, layoutHash, shardChunks, type Layout } from '@paceline/learning';
+import type { RunSpec } from '@paceline/spec';
+import type { Log } from '../server/server-context.js';
+
+const HEARTBEAT_MS = 500;
+const TICK_MS = 100;
+
+/** What an engine says to its session, from `listen` on. */
+export interface SeatComputeEvents {
+  contribution(round: number, replica: number, examples: number, sums: readonly number[]): void;
+  node(node: GradientNode): void;
+  evaluated(generation: number, from: number, to: number, examples: number, sums: readonly number[]): void;
+  /** The gradient of a work item has NaN or infinity. */
+  nonFinite(round: number, replica: number): void;
+  /** @param replica −1 when it was none in particular */
+  failed(code: string, message: string, round: number, replica: number): void;
+}
+
+/** An engine that is ready. It is asked for steps in mode sync, for work items in the others, and says nothing before it is asked. */
+export interface SeatCompute extends ComputePort, AsyncComputePort {
+  readonly fingerprint: string;
+  /** A count that moves whenever the engine moves. */
+  readonly progress: number;
+  listen(events: SeatComputeEvents): void;
+  /** Resolves when nothing of it runs any more. It never rejects. */
+  stop(): Promise<void>;
+}
+
+export interface SeatSessionOptions<Compute extends SeatCompute> {
+  readonly job: StepTaskJob;
+  readonly workerId: string;
+  readonly host: string;
+  readonly compute: Compute;
+  /** `parameterBytes` of it: servers write into it, the engine reads. */
+  readonly parameters: ArrayBufferLike;
+  readonly layout: Layout;
+  /** Of a run whose engines are mixed: examples per second, as the worker measured. */
+  readonly speed?: number | undefined;
+  readonly clock: Clock;
+  /** Opens a connection within its own deadline. */
+  connect(server: ServerAddress): Promise<Connection>;
+  readonly log: Pick<Log, 'error'>;
+}
+
+export type SessionEnd = SeatEnd & ({ readonly kind: 'ended'; readonly outcome: Outcome } | { readonly kind: 'given-up' });
+
+/** Two generations of the flat vector in mode sync, one vector otherwise. */
+export function parameterBytes({ strategy }: Pick<RunSpec, 'strategy'>, { totalLength }: Pick<Layout, 'totalLength'>): number {
+  return totalLength * 4 * (strategy.mode === 'sync' ? 2 : 1);
+}
+
+export class SeatSession<Compute extends SeatCompute = SeatCompute> implements Seat {
+  readonly ended: Promise<SessionEnd>;
+  readonly job: StepTaskJob;
+  readonly compute: Compute;
+  readonly member: Member | AsyncMember;
+  private readonly links: ServerLinks<ServerAddress>;
+  private readonly timers: CancelTimer[] = [];
+  private finish!: (end: SessionEnd) => void;
+  private isOver = false;
+
+  constructor(private readonly options: SeatSessionOptions<Compute>) {
+    const { job, workerId, compute, clock } = options;
+    this.ended = new Promise((resolve) => (this.finish = resolve));
+    this.job = job;
+    this.compute = compute;
+    this.member = createMember(options, (outcome, message) => this.end({ kind: 'ended', outcome, message }));
+    const hash = layoutHash(options.layout);
+    this.links = new ServerLinks({
+      servers: job.servers,
+      ...(job.standbys ? { standbys: job.standbys } : {}),
+      attempt: job.attempt,
+      member: this.member,
+      clock,
+      connect: (server) => options.connect(server),
+      hello: () => ({
+        ...({ token: job.token, run: job.runId, role: 'worker', id: workerId, host: options.host, seat: job.seat, n: job.n } as const),
+        fingerprint: compute.fingerprint,
+        layout: hash,
+        ...(options.speed === undefined ? {} : { speed: options.speed }),
+      }),
+      onGivenUp: (code, message, serverIndex) => this.end({ kind: 'given-up', code, message, serverIndex }),
+    });
+  }
+
+  /** Starts the clocks and says HELLO to every server. Called once. */
+  begin(): void {
+    const { member, compute, links, options } = this;
+    compute.listen(this.events());
+    this.timers.push(
+      options.clock.every(HEARTBEAT_MS, () => member.heartbeat(compute.progress)),
+      options.clock.every(TICK_MS, () => {
+        member.tick();
+        links.tick();
+      }),
+    );
+    links.open();
+  }
+
+  get heldSeats(): number {
+    return this.member.heldSeats;
+  }
+
+  /** Asks the coordinator to let this member go; after the deadline it goes anyway. */
+  leave(reason: string, deadlineMs: number): void {
+    if (this.isOver) return;
+    this.member.leave(reason);
+    const message = `left without a word after ${deadlineMs} ms: ${reason}`;
+    this.timers.push(this.options.clock.after(deadlineMs, () => this.end({ kind: 'ended', outcome: 'finished', message })));
+  }
+
+  private events(): SeatComputeEvents {
+    const { member } = this;
+    return {
+      contribution: (...args) => member.contribution(...args),
+      node: (node) => member.node(node),
+      evaluated: (...args) => member.evaluated(...args),
+      nonFinite: (round, replica) => {
+        if (member instanceof AsyncMember) member.nonFinite(round, replica);
+      },
+      failed: (code, message, round, replica) => {
+        if (this.isOver) return;
+        this.options.log.error({ run: this.job.runId, code, message, round }, 'the engine failed');
+        member.failed(code, message, round, replica);
+        this.end({ kind: 'given-up', code, message, serverIndex: null });
+      },
+    };
+  }
+
+  private end(end: SessionEnd): void {
+    if (this.isOver) return;
+    this.isOver = true;
+    for (const cancel of this.timers) cancel();
+    this.links.close();
+    this.member.end('finished', 'the session is over');
+    void this.compute.stop().then(() => this.finish(end));
+  }
+}
+
+/** The machine on the worker's side, by the mode of the run. */
+function createMember(options: SeatSessionOptions<SeatCompute>, onEnd: (outcome: Outcome, message: string) => void): Member | AsyncMember {
+  const { job, workerId, layout, parameters, compute, clock } = options;
+  const { attempt, spec } = job;
+  const part = {
+    id: workerId,
+    attempt,
+    compute,
+    onEnd,
+    servers: job.servers.length,
+    chunks: memberChunks(layout, job.servers.length),
+  };
+  if (spec.strategy.mode !== 'sync') return new AsyncMember({ ...part, store: new Uint8Array(parameters) });
+  const bytes = layout.totalLength * 4;
+  const { totalRounds } = createSchedule({
+    examples: job.data.trainExamples,
+    globalBatch: spec.globalBatch,
+    dropRemainder: spec.dropRemainder,
+    length: spec.length,
+  });
+  return new Member({
+    ...part,
+    totalRounds,
+    now: () => clock.now(),
+    store: { bytes: (generation) => new Uint8Array(parameters, (generation & 1) * bytes, bytes) },
+  });
+}
+
+/** Chunks of the flat vector, with the server that owns each. */
+function memberChunks(layout: Layout, servers: number): MemberChunk[] {
+  const owners = new Map<number, number>();
+  for (let server = 0; server < servers; server++) for (const chunk of shardChunks(layout, servers, server)) owners.set(chunk, server);
+  return layout.chunks.map(({ index, offset, length }) => ({ index, offset, length, server: owners.get(index)! }));
+}
