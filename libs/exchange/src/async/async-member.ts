@@ -71,7 +71,7 @@ export class AsyncMember extends WorkerTransfer<AsyncMemberOptions> {
     if (!this.isWanted(header)) return this.table.take('parametersStale');
     this.table.take('parameters');
     this.have.add(header.chunk);
-    if (this.have.size === this.options.chunks.length) this.complete();
+    if (this.isWhole(this.have)) this.complete();
   }
 
   message(server: number, message: Message): void {

@@ -272,7 +272,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
 
   private isComplete(generation: number): boolean {
     const slot = this.slots[generation & 1]!;
-    return slot.generation === generation && slot.have.size === this.options.chunks.length;
+    return slot.generation === generation && this.isWhole(slot.have);
   }
 
   /** The slot that takes chunks of `generation`, or undefined when the generation is not wanted any more. */

@@ -126,6 +126,11 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
     return chunk;
   }
 
+  /** Whether these are all chunks of a vector. @param have by their index */
+  protected isWhole(have: ReadonlySet<number>): boolean {
+    return have.size === this.options.chunks.length;
+  }
+
   /** Where its payload goes: its part of `vector`, or scratch when it is not wanted. */
   protected destination(chunk: MemberChunk, vector: Uint8Array | undefined): Uint8Array {
     return vector ? partOf(vector, chunk) : scratchOf(bytesOf(chunk.length));
