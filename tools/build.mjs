@@ -112,7 +112,15 @@ function stampOf() {
     }
   };
   for (const folder of ['libs', 'apps', 'prisma']) visit(join(root, folder));
-  for (const file of ['tsconfig.build.json', 'tsconfig.base.json', 'nx.json', 'project.json', 'package-lock.json', 'tools/build.mjs']) {
+  for (const file of [
+    'tsconfig.build.json',
+    'tsconfig.base.json',
+    'nx.json',
+    'project.json',
+    'docs/reference/schema.graphql',
+    'package-lock.json',
+    'tools/build.mjs',
+  ]) {
     const { mtimeMs, size } = statSync(join(root, file));
     hash.update(`${file} ${mtimeMs} ${size}\n`);
   }

@@ -115,7 +115,9 @@ function watchSources(onChange) {
 }
 
 /** @param {string} line */
-const say = (line) => process.stderr.write(`dev: ${line}\n`);
+function say(line) {
+  process.stderr.write(`dev: ${line}\n`);
+}
 
 /**
  * @param {import('../apps/cli/dist/stack/local-stack.js').LocalStack} stack
