@@ -13,7 +13,7 @@ import type { Clock } from '../clock.js';
 import type { Connection, FrameNumbers, FrameReceiver } from '../connection.js';
 import { RoundReplication } from './replication.js';
 import type { Region } from '../attempt/regions.js';
-import { ShardLink } from '../attempt/shard-link.js';
+import { ShardLink } from '../transfer/shard-transfer.js';
 import { Standby, type Follower } from './standby.js';
 import { AsyncReplication } from '../async/async-replication.js';
 import { PeerTimeouts } from '../transports/peer-timeouts.js';

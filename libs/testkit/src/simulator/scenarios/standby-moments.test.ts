@@ -264,7 +264,7 @@ test('plan two-phase: a standby takes no gradient of a round before its DECISION
       if (lead?.shard.table.state !== 'DECIDING' || !(follower?.shard instanceof Shard) || follower.shard.round !== lead.shard.round)
         return;
       try {
-        refusals.add(follower.shard.regionForReplica(headerOf(follower, {})) ? 'none' : 'dropped');
+        refusals.add(follower.shard.wantsReplica(headerOf(follower, {})) ? 'none' : 'dropped');
       } catch (error) {
         refusals.add((error as Error).message.replace(/\d+/gu, 'k'));
       }
@@ -296,7 +296,7 @@ test('what was said before changes nothing when it is said again; a parameter ch
           member.message(0, message.type === 'view' ? { ...message, view: 0 } : message);
           if (message.type === 'commit') shard.onCommit(message);
         }
-        shard.onDecision({ round: 1, skip: false, examples: 8, scale: 1, variables: [] });
+        shard['present'].decide({ type: 'decision', round: 1, skip: false, examples: 8, scale: 1, variables: [] });
         (cluster.coordinatorPart!.coordinator as { memberMessage(id: string, message: object): void }).memberMessage(id, {
           type: 'contribution',
           round: 0,
