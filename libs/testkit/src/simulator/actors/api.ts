@@ -53,7 +53,7 @@ const PROBE_AFTER_MS = REFUSED_SILENCE_MS - 200;
 /** The epoch of the wall clocks of apis. */
 const EPOCH_MS = 1_700_000_000_000;
 
-/** Where it dies when it sends its outbox next. */
+/** The point at which it dies when it next sends its outbox. */
 export type DeathPoint = 'before it enqueues' | 'after it has enqueued';
 
 export class SimApi {

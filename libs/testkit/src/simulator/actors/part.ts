@@ -13,7 +13,7 @@ export class Part implements Fenced {
   readonly isStandby: boolean;
   readonly restore: RestorePoint | undefined;
   readonly memory: WatchedStore;
-  /** Of those that this server has connected to. */
+  /** Terms of the peers that this server has connected to. */
   readonly terms = { coordinator: new TermFence(), primary: new TermFence() };
 
   constructor(
@@ -57,7 +57,7 @@ export class Part implements Fenced {
     return isStandby ? place?.replication?.table.state !== 'ALONE' : place?.standby?.table.state !== 'PROMOTED';
   }
 
-  /** Of its process. */
+  /** Whether its process lives and is not stopped. */
   get isRunning(): boolean {
     return this.server.process.isAlive && !this.server.process.isFrozen;
   }

@@ -22,7 +22,7 @@ export interface PlantedBug {
   readonly seed?: number;
   readonly kinds: readonly FaultKind[];
   readonly plant: Plant;
-  /** What the run has to have for the mistake to matter. */
+  /** The shape that a run needs for the mistake to matter. */
   readonly shape?: Partial<RunShape>;
   /** Mode sync when it is not said. */
   readonly mode?: RunMode;

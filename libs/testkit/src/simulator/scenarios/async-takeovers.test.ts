@@ -14,7 +14,7 @@ const STOPS = seeds(9, 60);
 
 interface Struck {
   readonly result: SeedResult;
-  /** Of the shard that lost its primary; undefined when the run was over before. */
+  /** Index of the shard that lost its primary; undefined when the run was over before. */
   readonly index: number | undefined;
   taken(row: string): number;
 }

@@ -36,7 +36,7 @@ async function playOn(options: SeedOptions, arrange: (cluster: Cluster) => void)
 
 const primary = (cluster: Cluster, index: number): Part => cluster.hosted.find((part) => part.index === index && !part.isStandby)!;
 const standby = (cluster: Cluster, index: number): Part => cluster.hosted.find((part) => part.index === index && part.isStandby)!;
-/** Of this process, to that one. */
+/** Whether a stream leads from one process to another. */
 const goes = ({ process, remote }: SimStream, from: Part, to?: Part): boolean =>
   process === from.server.process && (!to || remote === to.server.process.name || remote.startsWith(`${to.server.process.host}/`));
 

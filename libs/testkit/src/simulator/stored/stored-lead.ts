@@ -21,7 +21,7 @@ function succeed(stored: StoredRun, coordinatorTerm: number): void {
     if (event.attempt === number && event.n !== null && event.n > storedN) stored.rows.events.set(event.seq, { ...event, n: null });
 }
 
-/** What stands about a shard, and for the coordinator where a successor goes on. */
+/** The answer of the arbiter about a shard; for the coordinator it says where a successor goes on. */
 export function readLead(stored: StoredRun, number: number, index: number): LeadAnswer | undefined {
   const { rows, run } = stored;
   const attempt = rows.attempts.get(number);
