@@ -1,5 +1,5 @@
 /**
- * The engine of a compute thread: tf.js behind one interface, whatever the backend. A replica step is pure (ROUNDS §2):
+ * The engine of a compute thread: tf.js behind one interface, whatever the backend. A replica step is pure (docs/protocol.md §7.1):
  * (parameters, state, batches, key) → (Σ gradients, state', count, Σ metrics), the same bits for the same inputs in any
  * process, whatever was computed before.
  */

@@ -1,7 +1,7 @@
 /**
  * The updates that servers apply, elementwise and by the kernels, as Keras 3 computes them in float32.
  * Everything that changes over time is a function of the round, never a counter kept beside a chunk: a chunk that is
- * restored or moved goes on with the right step (ROUNDS §4).
+ * restored or moved goes on with the right step (docs/protocol.md §9.2).
  */
 import type { Kernels } from '@paceline/kernels';
 import { AVERAGE_SLOT, type OptimizerSpec } from '@paceline/spec';
@@ -38,7 +38,7 @@ export interface OptimizerUpdate {
 
 export interface Optimizer {
   readonly name: OptimizerSpec['name'];
-  /** With a moving average of the weights its slot is the last one, and not touched by `apply`. */
+  /** The slot of a moving average of the weights comes last; `apply` does not touch it. */
   readonly slots: readonly OptimizerSlot[];
   /** Writes the direction of a step to `step` and changes nothing else: only of optimizers that take its norm. */
   direction?(kernels: Kernels, step: number, update: Omit<OptimizerUpdate, 'paramIn' | 'paramOut'>): void;
@@ -51,7 +51,7 @@ export function createOptimizer(spec: OptimizerSpec): Optimizer {
   return Object.assign({ name: spec.name }, update, { slots: [...update.slots, ...average] });
 }
 
-/** What a moving average of the weights keeps and takes at a step: the first one takes all, as in Keras. */
+/** Shares of the old average and of the weights in the new average. The first step takes the weights whole, as in Keras. */
 export function averageShares(momentum: number, step: number): { readonly kept: number; readonly rest: number } {
   const kept = step === 1 ? 0 : f32(momentum);
   return { kept, rest: f32(1 - kept) };

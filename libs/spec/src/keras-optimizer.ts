@@ -117,7 +117,7 @@ function clippingOf(config: Config, refuse: Refuse): Record<string, number> {
   return Object.fromEntries(clips.map(([key, name]) => [name, config[key] as number]));
 }
 
-/** Never throws; `path` of an issue is the field of Keras. */
+/** Reads the optimizer of a Keras config. Never throws; the `path` of an issue is the field of Keras. */
 export function optimizerOfKeras({ class: className, config }: KerasOptimizer): KerasOptimizerResult {
   const known = Object.hasOwn(CLASSES, className) ? CLASSES[className]! : undefined;
   if (!known)

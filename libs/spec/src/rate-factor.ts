@@ -9,11 +9,11 @@ export type { LearningRateSpec };
 export interface RateContext {
   readonly globalBatch: number;
   readonly roundsPerEpoch: number;
-  /** Rounds of the run as it was created: where a decay without a length of its own ends. */
+  /** Rounds of the run as it was created: a decay without a length ends there. */
   readonly totalRounds: number;
 }
 
-/** The rate of a round over that of the optimizer. @param round from 0 */
+/** Factor of the learning rate in a round. @param round from 0 */
 export type RateFactor = (round: number) => number;
 
 export function rateFactor(spec: LearningRateSpec | undefined, context: RateContext): RateFactor {

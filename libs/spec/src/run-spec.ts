@@ -22,9 +22,9 @@ export const MODEL_ZOO = [
   ...(['mlp', 'mlp-dropout', 'cnn', 'linear'] as const),
   ...(['lenet', 'resnet', 'mobilenet', 'lstm', 'gru', 'transformer'] as const),
 ] as const;
-/** Those that a release brings with it; a team's own are beside them. */
+/** Datasets of the release; teams add their own. */
 export const BUILT_IN_DATASETS = ['mnist', 'iris', 'made-up-regression', 'made-up-sequence'] as const;
-/** What computes on a worker. */
+/** Engines by name. */
 export const BACKENDS = ['wasm', 'wasm-relaxed', 'cpu', 'tensorflow', 'webgpu'] as const;
 export type BackendName = (typeof BACKENDS)[number];
 export const ENGINES = [...BACKENDS, 'auto', 'mixed'] as const;
@@ -365,7 +365,7 @@ function optimizerConflicts({
 }
 
 /**
- * What the round does with a complete chunk (ROUNDS §4): `streaming` applies it at once; `two-phase` first hears of all
+ * What the round does with a complete chunk (docs/protocol.md §9): `streaming` applies it at once; `two-phase` first hears of all
  * chunks, because what is done to one depends on the others.
  */
 export function roundPlan({
@@ -380,7 +380,7 @@ export function roundPlan({
 
 /** A validated run spec: every default filled in. */
 export type RunSpec = z.output<typeof runSpecSchema>;
-/** What a person may write: defaults may be left out. */
+/** A run spec as a person writes it: defaults may be left out. */
 export type RunSpecInput = z.input<typeof runSpecSchema>;
 export type ModelSpec = z.output<typeof modelSchema>;
 

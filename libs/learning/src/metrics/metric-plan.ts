@@ -27,20 +27,20 @@ export type MeasuredPart = Partial<Pick<RunSpec, 'loss' | 'losses' | 'metrics' |
 
 export interface PlannedMetric {
   readonly metric: MeasuredName;
-  /** The name in the run's metrics: that of the metric, with the output's in front where several outputs are measured. */
+  /** Name as the run reports it: that of the metric, with the output in front if several outputs are measured. */
   readonly name: string;
   readonly options: MetricOptions;
-  /** Number of the model's output. */
+  /** Index of the output in the model. */
   readonly output: number;
   readonly target: MetricTarget;
-  /** Index of its first sum, behind the loss. */
+  /** Index of its first sum in the vector; the loss is at 0. */
   readonly at: number;
   readonly length: number;
 }
 
 export interface MetricPlan {
   readonly planned: readonly PlannedMetric[];
-  /** The name of each sum: `loss`, then the metrics. */
+  /** The name that each sum belongs to: `loss`, then the metrics. */
   readonly sumNames: readonly string[];
   /** Names whose number is a mean over rows. */
   readonly means: ReadonlySet<string>;
