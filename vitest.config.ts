@@ -29,6 +29,14 @@ export default defineConfig({
     maxWorkers: 2,
     // Clusters in one process go by the clock of the machine (a peer is silent for 300 ms): one more try on a busy one, named at the end of the suite.
     retry: process.env['CI'] ? 1 : 0,
+    // `npm run coverage`: what the unit tests reach. Processes that tests start are not measured.
+    coverage: {
+      provider: 'v8',
+      include: ['libs/*/src/**/*.ts', 'apps/*/src/**/*.{ts,tsx}'],
+      exclude: ['**/*.{test,fixture}.*', '**/generated/**', 'libs/testkit/**'],
+      reporter: ['text-summary', 'html', 'lcov'],
+      reportsDirectory: 'coverage',
+    },
     projects: [
       {
         extends: true,

@@ -1,39 +1,20 @@
 /**
- * The whole data plane: Coordinator and Shard at the server, Member at each worker, as apps/ps and apps/worker use them,
- * with the reduction tree of @paceline/learning and the SIMD kernels. Gradients of one replica per worker are added up and SGD is applied chunk
- * by chunk; a round ends with its COMMIT and all its new parameters. Only the computation of gradients is left out.
+ * The whole data plane: Gate and HostedRun at the server, SeatSession at each worker, as apps/ps and apps/worker run them, with the SIMD
+ * kernels. Gradients of one replica per worker are added up and SGD is applied chunk by chunk; a round ends with its COMMIT and all its new
+ * parameters. Only the computation of gradients is left out, and nobody collects reports.
  */
-import { Coordinator, Journal, Member, Shard, ShardLink, acquireRegion, connect, listen, memoryPair } from '@paceline/exchange';
+import { connect, listen, memoryPair, processClock } from '@paceline/exchange';
+import { Gate, HostedRun, ParameterStore, SeatSession, parameterBytes } from '@paceline/hosting';
 import { Arena } from '@paceline/kernels';
-import { ReductionTree, maximalNodes, validNode } from '@paceline/learning';
-import { ProtocolError } from '@paceline/protocol';
-import { hello } from './wire-frames.mjs';
+import { createLayout } from '@paceline/learning';
+import { parseRunSpec } from '@paceline/spec';
+import { Checkpoints, openStore } from '@paceline/storage';
 
-const ATTEMPT = 1;
-const NUMBERS = { attempt: ATTEMPT, term: 0, view: 0, round: 0 };
-const LEARNING_RATE = 0.01;
-/** Nothing here sends heartbeats: the deadlines of the real processes are not what is measured. */
-const NEVER_MS = 1e9;
-
-/**
- * @param {number} totalBytes
- * @param {number} chunkBytes
- */
-function chunkGrid(totalBytes, chunkBytes) {
-  return Array.from({ length: Math.ceil(totalBytes / chunkBytes) }, (_, index) => ({
-    index,
-    byteOffset: index * chunkBytes,
-    byteLength: Math.min(chunkBytes, totalBytes - index * chunkBytes),
-    server: 0,
-  }));
-}
+const SERVER = 'server';
+const DEADLINE_MS = 5_000;
 
 function nothing() {}
-
-/** @returns {never} */
-function noData() {
-  throw new ProtocolError('BAD_FRAME', 'no data comes over this connection');
-}
+const done = () => Promise.resolve();
 
 /**
  * Something that nobody expects here: the bench would stand still, so its process ends and says why.
@@ -45,116 +26,106 @@ function unexpected(what) {
   process.exit(1);
 }
 
-/**
- * @param {import('./wire-process.mjs').Place} place
- * @param {Arena} arena
- * @param {(message: import('@paceline/protocol').Message) => void} tellCoordinator
- */
-function createShard({ workers, totalBytes, chunkBytes }, arena, tellCoordinator) {
-  const chunks = chunkGrid(totalBytes, chunkBytes).map(({ index, byteLength }) => ({ index, length: byteLength / 4, arena }));
-  const initial = chunks.map(({ length }) => acquireRegion(arena, length));
-  for (const region of initial) arena.kernels.fill(region.pointer, region.length, 1);
-  return new Shard({
-    index: 0,
-    attempt: ATTEMPT,
-    replicas: workers,
-    chunks,
-    initial,
-    createReduction: (operations) => new ReductionTree(workers, operations),
-    isValidNode: (lo, hi) => validNode(workers, lo, hi),
-    update: (chunk, _round, paramIn, paramOut, gradient) =>
-      arena.kernels.sgd(paramIn.pointer, paramOut.pointer, gradient.pointer, chunk.length, LEARNING_RATE, 1 / workers),
-    tellCoordinator,
-  });
-}
+const log = {
+  debug: nothing,
+  info: nothing,
+  warn: nothing,
+  /**
+   * @param {Readonly<Record<string, unknown>>} fields
+   * @param {string} message
+   */
+  error: (fields, message) => unexpected(`${message}: ${String(fields.err)}`),
+};
 
 /**
- * Coordinator and shard of one process speak through connections only, as they do in apps/ps.
- * @param {Coordinator} coordinator
- * @param {Shard} shard
- * @param {{ here: import('@paceline/exchange').Connection, there: import('@paceline/exchange').Connection }} pair
+ * What server and workers are given of the run: one variable, one replica for each worker, which all begin together.
+ * @param {Pick<import('./wire-process.mjs').Sizes, 'workers' | 'totalBytes' | 'chunkBytes'>} sizes
  */
-function join(coordinator, shard, { here, there }) {
-  const link = new ShardLink('coordinator', here, false);
-  here.setReceiver({
-    payloadFor: noData,
-    data: nothing,
-    message: (message) => {
-      if (message.type === 'heartbeat' || shard.fromCoordinator(link, message)) return;
-      unexpected(`the coordinator sends ${message.type} to a server: ${JSON.stringify(message)}`);
-    },
-    closed: nothing,
+function runOf({ workers, totalBytes, chunkBytes }) {
+  const parsed = parseRunSpec({
+    model: 'mlp',
+    globalBatch: workers,
+    replicas: workers,
+    length: { rounds: 1_000_000 },
+    optimizer: { name: 'sgd', learningRate: 0.01 },
+    strategy: { kind: 'parameter-server', startWorkers: workers },
+    checkpoint: { final: false, everySeconds: 0 },
   });
-  there.setReceiver({
-    payloadFor: noData,
-    data: nothing,
-    message: (message) => coordinator.serverMessage(0, message),
-    closed: nothing,
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
+  const { spec } = parsed;
+  const length = totalBytes / 4;
+  /** @type {import('@paceline/spec').ModelDescription} */
+  const model = {
+    variables: [{ path: 'w', shape: [length], section: 'trainable', initializer: { className: 'Ones', config: {} } }],
+    inputs: [{ name: 'input', shape: [1] }],
+    outputs: [{ name: 'output', shape: [1] }],
+    parameterCount: length,
+    stateCount: 0,
+  };
+  /** @type {import('@paceline/spec').RunData} */
+  const data = {
+    source: { kind: 'built-in', name: 'bench' },
+    format: { inputs: [{ name: 'input', shape: [1] }], targets: [{ name: 'output', kind: 'values', shape: [1] }], isWeighted: false },
+    trainExamples: workers,
+    evalExamples: 0,
+    evaluateOn: 'test',
+  };
+  const step = chunkBytes / 4;
+  const chunks = Array.from({ length: Math.ceil(length / step) }, (_, index) => {
+    const offset = index * step;
+    return { index, section: /** @type {const} */ ('trainable'), offset, length: Math.min(step, length - offset) };
   });
-  coordinator.serverJoined(0, there);
+  const layout = { ...createLayout(model), chunks };
+  const job = { runId: '00000000-0000-4000-8000-000000000001', attempt: 1, token: 'bench', spec, model, data };
+  return { job, layout };
 }
 
 /** @type {import('./wire-process.mjs').Serve} */
-export async function serveRounds(place) {
-  const { listenAt, workers, totalBytes, options } = place;
-  // Two generations, and a gradient per worker in flight.
-  const arena = Arena.create({ initialBytes: 1 << 20, maximumBytes: Math.min(1 << 30, (2 + workers) * totalBytes + (64 << 20)) });
-  const coordinator = new Coordinator({
-    attempt: ATTEMPT,
-    replicas: workers,
-    servers: 1,
-    schedule: { totalRounds: 1e9, examplesIn: () => workers, epochOf: () => 0, replicaExamples: () => 1 },
-    evalExamples: 0,
-    journal: new Journal({ now: Date.now }),
-    now: () => performance.now(),
-    collectWeights: nothing,
-    onOver: (outcome, message) => unexpected(`the attempt is over, ${outcome}: ${message}`),
-    heartbeatDeadlineMs: NEVER_MS,
-    stepDeadlineMs: NEVER_MS,
-  });
-  const [here, there] = memoryPair();
-  const shard = createShard(place, arena, (message) => here.sendMessage(message, { ...NUMBERS, round: shard.round }));
-  join(coordinator, shard, { here, there });
-  /** @param {import('@paceline/exchange').Connection} connection */
-  const admit = (connection) => {
-    /** @type {{ id: string, link: ShardLink } | undefined} */
-    let member;
-    const admitted = () => member ?? noData();
-    connection.setReceiver({
-      payloadFor: (header) => shard.payloadFor(admitted().link, header),
-      data: (header) => shard.data(admitted().link, header),
-      message: (message) => {
-        if (message.type === 'hello') {
-          coordinator.memberJoined(message, connection);
-          member = { id: message.id, link: shard.attach(message.id, connection, true) };
-        } else if (message.type === 'pull') shard.onPull(admitted().link, message.generation, message.chunk);
-        else coordinator.memberMessage(admitted().id, message);
-      },
-      closed: ({ description }) => {
-        if (!member) return;
-        shard.detach(member.link);
-        coordinator.memberClosed(member.id, connection, description);
-      },
-    });
+export async function serveRounds({ listenAt, options, ...sizes }) {
+  const { job, layout } = runOf(sizes);
+  /** @type {import('@paceline/hosting').ServerContext} */
+  const context = {
+    serverId: SERVER,
+    host: 'localhost',
+    clock: processClock,
+    wallMs: Date.now,
+    controlPlane: { readControl: () => Promise.resolve({}), sendReport: done },
+    checkpoints: new Checkpoints(openStore('nothing-is-stored')),
+    weights: { pathOf: () => unexpected('the run is over'), create: () => unexpected('the run is over') },
+    log,
+    connectTo: () => unexpected('there is one server'),
+    memoryPair: () => memoryPair(),
+    createStore: (plan) => new ParameterStore({ ...plan, createArena: (arena) => Arena.create(arena) }),
+    layoutOf: () => layout,
+    refusals: () => ({ frames: 0, connections: gate.refusedConnections }),
   };
-  const listener = await listen(listenAt, admit, options);
+  const run = new HostedRun({ ...job, kind: 'placement', index: 0, servers: 1, role: 'primary', restore: null }, context, nothing);
+  const claims = { run: job.runId, role: /** @type {const} */ ('worker'), attempt: job.attempt, exp: 2 ** 40 };
+  const gate = new Gate(
+    () => Promise.resolve(claims),
+    log,
+    () => run,
+  );
+  const listener = await listen(listenAt, gate.accept, options);
+  const address = { host: listener.host ?? '127.0.0.1', port: listener.port ?? 0, unixPath: listener.unixPath };
+  await run.prepare();
+  await run.start([{ ...address, serverId: SERVER, index: 0 }]);
   return {
-    address: { host: listener.host ?? '127.0.0.1', port: listener.port ?? 0, unixPath: listener.unixPath },
+    address,
     close: async () => {
-      shard.end();
-      here.close();
+      run.stop('the bench is over');
       await listener.close();
     },
   };
 }
 
 /** @type {import('./wire-process.mjs').Work} */
-export async function workRounds({ address, id, seat, workers, totalBytes, chunkBytes, options }) {
-  const arena = Arena.create({ initialBytes: 3 * totalBytes + (1 << 20), maximumBytes: 3 * totalBytes + (2 << 20) });
-  const generations = [0, 1].map(() => arena.bytes(arena.alloc(totalBytes), totalBytes));
-  const pointer = arena.alloc(totalBytes);
-  arena.kernels.fill(pointer, totalBytes / 4, 0.5);
-  const gradient = arena.bytes(pointer, totalBytes);
+export async function workRounds({ address, id, seat, options, ...sizes }) {
+  const { job, layout } = runOf(sizes);
+  const gradient = new Uint8Array(new SharedArrayBuffer(sizes.totalBytes));
+  new Float32Array(gradient.buffer).fill(0.5);
+  /** @type {import('@paceline/hosting').SeatComputeEvents | undefined} */
+  let events;
   /**
    * The round that may start: parameters are here, the round before is committed.
    * @type {{ round: number, replicas: readonly number[] } | undefined}
@@ -162,56 +133,59 @@ export async function workRounds({ address, id, seat, workers, totalBytes, chunk
   let due;
   /** @type {() => void} */
   let whenDue = nothing;
-  const contribute = () => {
-    if (!due) throw new Error('no round is due');
-    const { round, replicas } = due;
-    due = undefined;
-    for (const replica of replicas) member.contribution(round, replica, 1, [0, 0]);
-    for (const { lo, hi } of maximalNodes(workers, new Set(replicas))) member.node({ round, lo, hi, bytes: gradient, release: nothing });
-  };
-  const member = new Member({
-    id,
-    attempt: ATTEMPT,
-    chunks: chunkGrid(totalBytes, chunkBytes),
-    servers: 1,
-    totalRounds: 1e9,
-    store: { bytes: (generation) => /** @type {Uint8Array} */ (generations[generation & 1]) },
-    compute: {
-      step: (round, replicas) => {
-        due = { round, replicas };
-        // Until all workers are there some hold more than one replica: those rounds run by themselves.
-        if (replicas.length > 1) contribute();
-        else whenDue();
-      },
-      evaluate: nothing,
-      committed: nothing,
+  const compute = {
+    fingerprint: 'bench',
+    progress: 0,
+    /** @param {import('@paceline/hosting').SeatComputeEvents} heard */
+    listen: (heard) => void (events = heard),
+    /**
+     * @param {number} round
+     * @param {readonly number[]} replicas
+     */
+    step: (round, replicas) => {
+      due = { round, replicas };
+      whenDue();
     },
-    now: () => performance.now(),
-    onEnd: (outcome, message) => unexpected(`worker ${id} hears the end, ${outcome}: ${message}`),
+    item: () => unexpected('a run in mode sync has no work items'),
+    evaluate: () => unexpected('there is nothing to evaluate'),
+    committed: nothing,
+    stop: done,
+  };
+  let isClosing = false;
+  const session = new SeatSession({
+    job: {
+      ...job,
+      ...{ kind: /** @type {const} */ ('step-task'), stepTaskId: id, seat, n: 0, sliceMs: 1e9, heldSeats: 0 },
+      servers: [
+        { host: address.host ?? '127.0.0.1', port: address.port ?? 0, unixPath: address.unixPath ?? null, serverId: SERVER, index: 0 },
+      ],
+    },
+    workerId: id,
+    host: 'localhost',
+    compute,
+    parameters: new SharedArrayBuffer(parameterBytes(job.spec, layout)),
+    layout,
+    clock: processClock,
+    connect: (server) => connect(server, { deadlineMs: DEADLINE_MS, transport: address.unixPath ? 'unix' : 'tcp', ...options }),
+    log,
   });
+  void session.ended.then((end) => isClosing || unexpected(`worker ${id} has lost its seat: ${JSON.stringify(end)}`));
+  session.begin();
   /** @returns {Promise<void>} */
   const untilDue = () => (due ? Promise.resolve() : new Promise((resolve) => (whenDue = resolve)));
-  const connection = await connect(address, { deadlineMs: 5000, transport: address.unixPath ? 'unix' : 'tcp', ...options });
-  let isClosing = false;
-  connection.setReceiver({
-    payloadFor: (header) => member.payloadFor(header),
-    data: (header) => member.data(header),
-    message: (message) => member.message(0, message),
-    closed: ({ description }) => {
-      if (!isClosing) unexpected(`worker ${id} has lost its server: ${description}`);
-    },
-  });
-  connection.sendMessage({ ...hello(id), seat }, NUMBERS);
-  member.attach(0, connection);
-  await untilDue();
   return {
-    round: () => {
-      contribute();
-      return untilDue();
+    round: async () => {
+      await untilDue();
+      if (!due) throw new Error('no round is due');
+      const { round, replicas } = due;
+      due = undefined;
+      compute.progress++;
+      for (const replica of replicas) {
+        events?.contribution(round, replica, 1, [0, 0, 1]);
+        events?.node({ round, lo: replica, hi: replica + 1, bytes: gradient, release: nothing });
+      }
+      await untilDue();
     },
-    close: () => {
-      isClosing = true;
-      connection.close();
-    },
+    close: () => void (isClosing = true),
   };
 }

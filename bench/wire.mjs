@@ -13,7 +13,7 @@
  * Three paths, taken in turn within each repetition so that they meet the same machine:
  *   raw     sockets of node:net with the same streams, bytes and dependencies, nothing else (wire-raw.mjs)
  *   frames  the transport of @paceline/exchange, without sums (wire-frames.mjs)
- *   rounds  Coordinator, Shard and Member with the kernels: what a run does, apart from computing gradients (wire-rounds.mjs)
+ *   rounds  HostedRun and SeatSession: what a run does, apart from computing gradients (wire-rounds.mjs)
  * Over TCP the last two carry payload checksums, as a run does by default; --no-checksum leaves them out.
  */
 import { fork } from 'node:child_process';

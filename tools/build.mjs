@@ -112,7 +112,15 @@ function stampOf() {
     }
   };
   for (const folder of ['libs', 'apps', 'prisma']) visit(join(root, folder));
-  for (const file of ['tsconfig.build.json', 'tsconfig.base.json', 'nx.json', 'project.json', 'package-lock.json', 'tools/build.mjs']) {
+  for (const file of [
+    'tsconfig.build.json',
+    'tsconfig.base.json',
+    'nx.json',
+    'project.json',
+    'docs/reference/schema.graphql',
+    'package-lock.json',
+    'tools/build.mjs',
+  ]) {
     const { mtimeMs, size } = statSync(join(root, file));
     hash.update(`${file} ${mtimeMs} ${size}\n`);
   }
@@ -156,4 +164,5 @@ function isAlive(pid) {
   }
 }
 
-if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) process.exitCode = build() ? 0 : 1;
+if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href)
+  process.exitCode = build({ checked: !process.argv.includes('--unchecked') }) ? 0 : 1;

@@ -10,6 +10,8 @@ import { Database } from '../../apps/api/src/database/database.js';
 import { CheckpointStore } from '../../apps/api/src/models/checkpoint-store.js';
 import { WeightUploads } from '../../apps/api/src/models/weight-uploads.js';
 import { sha256 as hashOf } from './prepared.js';
+import { Predictions } from '../../apps/api/src/http/bodies.js';
+import { isDescribed } from './described.js';
 import { ControlPlane, createRun, until, type Caller } from './services.js';
 
 let plane: ControlPlane;
@@ -233,6 +235,7 @@ describe('predictions of a result', () => {
     expect(output.wrong[0].cells).toEqual([expect.any(Number), expect.any(Number), expect.any(Number), expect.any(Number)]);
     const rest = await caller.get(`/api/v1/runs/${id}/predictions`);
     expect([rest.status, rest.body.outputs[0].matrix]).toEqual([200, output.matrix]);
+    for (const { body } of [first, rest]) isDescribed(Predictions, body);
     expect((await other.get(`/api/v1/runs/${id}/predictions`)).status).toBe(404);
     const ofMany = await caller.gql('{ runs(first: 100) { edges { node { predictions { state } } } } }');
     expect(ofMany.errors?.[0]).toMatchObject({ message: expect.stringContaining('points') });

@@ -3,7 +3,10 @@ import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import request from 'supertest';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import type { ZodType } from 'zod';
 import { Database } from '../../apps/api/src/database/database.js';
+import * as bodies from '../../apps/api/src/http/bodies.js';
+import { isDescribed } from './described.js';
 import { routesOf } from './routes.js';
 import { patient } from '@paceline/testkit';
 import { ControlPlane, createRun, type Caller } from './services.js';
@@ -375,6 +378,41 @@ describe('REST', () => {
       [...documented, 'GET /', 'GET /graphql', 'POST /graphql'].sort(),
     );
     expect(document.components.schemas.RunSpec.properties.optimizer.oneOf).toHaveLength(14);
+  });
+
+  it('answers with the bodies that its document describes, and no field more', async () => {
+    const team = await plane.team('described');
+    const id = await createRun(team, { name: 'described' });
+    const ended = { endedAt: new Date(), endCause: 'SERVER_LOST', endReason: 'x', endRound: 3 };
+    await database().attempt.update({ where: { runId_number: { runId: id, number: 1 } }, data: ended });
+    const result = {
+      rounds: 1,
+      values: { loss: 1 },
+      examplesPerSecond: 1,
+      trainedExamples: 1,
+      weightsSha256: 'cd'.repeat(32),
+      trainingMs: 1,
+    };
+    await database().run.update({ where: { id }, data: { result: { ...result, weightsFile: null } } });
+    const about = { sha256: 'ab'.repeat(32), loss: 0.5, reason: 'cadence', createdAt: new Date() };
+    await database().checkpoint.create({ data: { runId: id, attempt: 1, round: 3, bytes: 5n, ...about } });
+    const created = await team.post('/api/v1/runs').send({ name: 'described too' });
+    isDescribed(bodies.Run, created.body);
+    const asked: [string, ZodType][] = [
+      ['/api/v1/runs?first=2', bodies.RunPage],
+      [`/api/v1/runs/${id}`, bodies.Run],
+      [`/api/v1/runs/${id}/attempts`, bodies.Attempts],
+      [`/api/v1/runs/${id}/checkpoints`, bodies.Checkpoints],
+      [`/api/v1/runs/${id}/events`, bodies.EventPage],
+      ['/api/v1/datasets', bodies.DatasetPage],
+      ['/api/v1/datasets/iris', bodies.Dataset],
+      ['/api/v1/runs/nonsense', bodies.Problem],
+    ];
+    for (const [path, schema] of asked) isDescribed(schema, (await team.get(path)).body);
+    for (const run of [id, created.body.id]) isDescribed(bodies.Run, (await team.post(`/api/v1/runs/${run}/cancel`)).body);
+    const refused = await team.post(`/api/v1/runs/${id}/scale`).send({ workers: 'two', sevrers: 1 });
+    isDescribed(bodies.Problem, refused.body);
+    expect(refused.body.issues.map(({ path }: { path: string }) => path).sort()).toEqual(['sevrers', 'workers']);
   });
 
   it('lists and shows runs, with cursors', async () => {

@@ -1,10 +1,11 @@
 /** `paceline up` with everything around it, as people use it on one machine: real databases, servers and workers. */
-import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { EXIT } from '@paceline/runtime';
 import { pace } from '@paceline/testkit';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { needOf, processesOf } from '../../tools/dev.mjs';
 import { allGone, createHome, familyOf, until, type Home, type Running } from './command-line.js';
 
 let home: Home;
@@ -314,5 +315,40 @@ describe('a port', () => {
     expect(stderr).toContain(`Port ${port} for the api is taken`);
     expect(stderr).toMatch(/--port \d+ \(it is free/);
     expect(existsSync(join(home.folder, 'up.pid.json'))).toBe(false);
+  });
+});
+
+describe('npm run dev', () => {
+  it('knows what a changed file asks for, and which processes load it', () => {
+    expect(
+      ['libs/data/src/a.ts', 'libs/data/src/a.test.ts', 'libs/kernels/assembly/index.ts', 'apps/dashboard/src/App.tsx'].map(needOf),
+    ).toEqual(['compile', 'nothing', 'build', 'build']);
+    expect(['libs/exchange', 'libs/spec', 'libs/client', 'apps/api'].map(processesOf)).toEqual([
+      ['ps', 'worker'],
+      ['api', 'ps', 'worker'],
+      [],
+      ['api'],
+    ]);
+  });
+
+  it('starts the processes again that load a changed file, and no others; Ctrl-C ends everything', async () => {
+    const own = createHome();
+    try {
+      const dev = own.startTool('tools/dev.mjs', ['--json', '--port', '0', '--workers', '1']);
+      const { processes } = JSON.parse(await until('dev to be ready', () => dev.stdout(), 90_000)) as typeof announced;
+      await until('it to watch', () => dev.stderr().includes('watches the sources'));
+      const source = join(import.meta.dirname, '../../libs/exchange/src/index.ts');
+      chmodSync(source, statSync(source).mode); // a change that builds of other tests do not see
+      expect(await until('a restart', () => /dev: (.*) ready after/.exec(dev.stderr())?.[1], 60_000)).toBe('ps-1, worker-1');
+      const family = familyOf(dev.child.pid!);
+      const isLeft = (name: string): boolean => family.includes(processes.find((process) => process.name === name)!.pid);
+      expect(['api', 'redis', 'ps-1', 'worker-1'].map(isLeft)).toEqual([true, true, false, false]);
+      expect(existsSync(join(source, '../../dist/.tsbuildinfo')), 'it is compiled to what the build has made of it').toBe(true);
+      dev.child.kill('SIGINT');
+      expect((await dev.finished).exit).toBe(0);
+      await allGone(family, 2000);
+    } finally {
+      await own.dispose();
+    }
   });
 });

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
+import { notesOf } from '../release.mjs';
 import { files, jsonOf, repositoryRoot, textOf } from './tree.js';
 
 describe('continuous integration', () => {
@@ -54,5 +55,28 @@ describe('continuous integration', () => {
     expect(commands).toEqual(expect.arrayContaining(['npm run soak', 'npm run simulate -- --seeds 10000']));
     const { scripts } = jsonOf('package.json') as { scripts: Record<string, string> };
     for (const [, script] of commands.join('\n').matchAll(/npm run (\S+)/g)) expect(Object.keys(scripts)).toContain(script);
+  });
+
+  it('a release is tested first, and makes images of the stages that there are', () => {
+    const text = textOf('.github/workflows/release.yml');
+    const { jobs } = parse(text) as {
+      jobs: Record<string, { needs?: string; steps: { run?: string }[]; strategy?: { matrix: { target?: string[] } } }>;
+    };
+    expect(Object.entries(jobs).map(([name, { needs }]) => [name, needs])).toEqual([
+      ['test', undefined],
+      ['release', 'test'],
+      ['images', 'test'],
+    ]);
+    expect(jobs['test']!.steps.at(-1)!.run).toBe('.ci/run');
+    const stages = [...textOf('deploy/Dockerfile').matchAll(/^FROM .* AS (\S+)$/gm)].map(([, name]) => name);
+    expect(stages).toEqual(expect.arrayContaining(jobs['images']!.strategy!.matrix.target!));
+    expect(text.match(/secrets\.\w+/g), 'it needs no secret but the token of the run').toBeNull();
+  });
+
+  it('the notes of a release are its part of the changelog', () => {
+    const changelog = '# Changelog\n\n## [Unreleased]\n\n## [1.1.0] - 2027-01-02\n\n- new\n\n## [1.0.0] - 2027-01-01\n\n- old\n';
+    expect(notesOf(changelog, '1.1.0')).toBe('- new\n');
+    expect(() => notesOf(changelog, '1.2.0')).toThrow('no part "## [1.2.0]"');
+    expect(() => notesOf(textOf('CHANGELOG.md'), 'Unreleased')).not.toThrow();
   });
 });

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { LEARNING_ERRORS } from '@paceline/learning';
-import { DATA_PLANE_ERRORS } from '@paceline/protocol';
+import { DATA_PLANE_ERRORS, messageSchema, PROTOCOL_VERSION } from '@paceline/protocol';
 import { ALLOWED_CELLS, ALLOWED_LAYERS, describeSurface, LEFT_OUT } from '@paceline/spec';
 import { INGEST_ERRORS } from '@paceline/ingest';
 import { STORAGE_ERRORS } from '@paceline/storage';
@@ -85,6 +85,51 @@ describe('docs/errors.md', () => {
   it('has no code that nothing uses', () => {
     const all = productSources.map(textOf).join('\n');
     expect([...documented].filter((name) => !new RegExp(`\\b${name}\\b`).test(all))).toEqual([]);
+  });
+});
+
+describe('docs/protocol.md', () => {
+  const PROTOCOL = 'docs/protocol.md';
+  const NUMBER = String.raw`§\d+(?:\.\d+)?`;
+  const sections = [...textOf(PROTOCOL).matchAll(new RegExp(`^#{2,3} (${NUMBER}) `, 'gm'))].map(([, number]) => number!);
+  // A comment may be wrapped between the name and the number.
+  const flat = (path: string): string =>
+    textOf(path)
+      .replaceAll(/\n[\s/*#]*/g, ' ')
+      .replaceAll(new RegExp(`RFC \\d+ ${NUMBER}`, 'g'), '');
+
+  it('numbers its sections once each, in order', () => {
+    const inOrder = sections.toSorted((a, b) => a.slice(1).localeCompare(b.slice(1), 'en', { numeric: true }));
+    expect(sections).toEqual([...new Set(inOrder)]);
+  });
+
+  it('has every section that is cited', () => {
+    const CITED = new RegExp(`(docs/protocol\\.md )?(${NUMBER}(?:(?:,| and) ${NUMBER})*)`, 'g');
+    const wrong = textFiles
+      .filter((path) => path !== PROTOCOL && !path.startsWith('tools/tidy/'))
+      .flatMap((path) =>
+        [...flat(path).matchAll(CITED)].flatMap(([whole, page, numbers]) => {
+          const found = page !== undefined && numbers!.match(new RegExp(NUMBER, 'g'))!.every((number) => sections.includes(number));
+          return found ? [] : [`${path}: ${whole}`];
+        }),
+      );
+    expect(wrong).toEqual([]);
+  });
+
+  it('has every field of every message, and the version', () => {
+    const messages = messageSchema.options.map(({ shape }) => {
+      const fields = Object.entries(shape).filter(([name]) => name !== 'type');
+      return [shape.type.value, fields.map(([name, schema]) => (schema.safeParse(undefined).success ? `${name}?` : name)).sort()] as const;
+    });
+    const rows = rowsOf(section(textOf(PROTOCOL), '§5 Messages')).filter(([name]) => name!.startsWith('`'));
+    const documented = rows.map((cells) => [
+      namesIn(cells[0]!)[0]!,
+      namesIn(cells.at(-2)!)
+        .filter((name) => /^\w+\??$/.test(name))
+        .sort(),
+    ]);
+    expect(Object.fromEntries(documented)).toEqual(Object.fromEntries(messages));
+    expect(textOf(PROTOCOL)).toContain(`at present ${PROTOCOL_VERSION}.`);
   });
 });
 
@@ -221,6 +266,19 @@ describe('pages', () => {
   it('architecture speaks of every process and library', () => {
     const present = files.flatMap((path) => /^((?:libs|apps)\/[^/]+)\/package\.json$/.exec(path)?.[1] ?? []);
     expect(present.filter((folder) => !textOf('docs/ARCHITECTURE.md').includes(folder))).toEqual([]);
+  });
+
+  it('every process and library has a README of at most 40 lines, whose files exist', () => {
+    const folders = files.flatMap((path) => /^((?:libs|apps)\/[^/]+)\/package\.json$/.exec(path)?.[1] ?? []);
+    const wrong = folders.flatMap((folder) => {
+      const page = `${folder}/README.md`;
+      if (!files.includes(page)) return [`${page} is missing`];
+      const lines = textOf(page).trimEnd().split('\n').length;
+      const paths = namesIn(textOf(page)).filter((name) => /^[^@\s]+\/\S*$|^[\w-]+\.m?tsx?$/.test(name));
+      const missing = paths.filter((path) => ![`${folder}/${path}`, path].some((place) => existsSync(join(repositoryRoot, place))));
+      return [...(lines > 40 ? [`${page} has ${lines} lines`] : []), ...missing.map((path) => `${page}: ${path}`)];
+    });
+    expect(wrong).toEqual([]);
   });
 
   it('decisions are numbered without gaps and give context, decision and consequences', () => {

@@ -119,7 +119,12 @@ export function swallowedErrors(path: string): string[] {
 
 /** Groups of files that import each other, when they run or also by types (strongly connected components, Tarjan 1972). */
 export function cyclesAmong(paths: readonly string[], { withTypes = false } = {}): string[][] {
-  const edges = new Map(paths.map((path) => [path, importsOf(path).flatMap(({ specifier, erased }) => (erased && !withTypes ? [] : (targetOf(path, specifier) ?? [])))]));
+  const edges = new Map(
+    paths.map((path) => [
+      path,
+      importsOf(path).flatMap(({ specifier, erased }) => (erased && !withTypes ? [] : (targetOf(path, specifier) ?? []))),
+    ]),
+  );
   const index = new Map<string, number>();
   const low = new Map<string, number>();
   const stack: string[] = [];

@@ -4,6 +4,7 @@ import { UserError } from '@paceline/runtime/user-error';
 import { readConfiguration } from './configuration.js';
 import { retryOptions } from './retry.js';
 import type { Command } from 'commander';
+import type { LocalStack } from './stack/local-stack.js';
 import type { Terminal } from './terminal/terminal.js';
 
 /** What a command does. @returns the exit code */
@@ -16,12 +17,17 @@ export interface CommandContext {
   readonly env: NodeJS.ProcessEnv;
   /** A client for the configured api. @throws UserError NO_KEY */
   connect(): PacelineClient;
+  /** Called by `up` when everything runs: `npm run dev` restarts parts of it. */
+  readonly onStack?: OnStack | undefined;
 }
 
-export function createContext(terminal: Terminal, env: NodeJS.ProcessEnv): CommandContext {
+export type OnStack = (stack: LocalStack) => void;
+
+export function createContext(terminal: Terminal, env: NodeJS.ProcessEnv, onStack?: OnStack): CommandContext {
   return {
     terminal,
     env,
+    onStack,
     connect() {
       const configuration = readConfiguration(env, (text) => terminal.note(`${terminal.style('yellow', 'warning', 'stderr')} ${text}`));
       const { url, apiKey } = configuration;

@@ -6,7 +6,7 @@
  */
 import { EXIT } from '@paceline/runtime/exit-codes';
 import { Command, CommanderError } from 'commander';
-import { createContext, type Act } from './command.js';
+import { createContext, type Act, type OnStack } from './command.js';
 import { reportFailure } from './failure.js';
 import { createTerminal, type Terminal } from './terminal/terminal.js';
 
@@ -111,6 +111,7 @@ export interface ProgramEnvironment {
   readonly env: NodeJS.ProcessEnv;
   readonly terminal: (options: { json: boolean; debug: boolean }) => Terminal;
   readonly setExitCode: (code: number) => void;
+  readonly onStack?: OnStack | undefined;
 }
 
 /** @param loaded names of the commands that are there with everything; all of them when not given */
@@ -155,13 +156,13 @@ async function addCommands(program: Command, act: Act, loaded: readonly string[]
 }
 
 /** Commander calls an action with its arguments, its options and itself; the last one knows everything. */
-function actWith({ env, terminal: makeTerminal, setExitCode }: ProgramEnvironment): Act {
+function actWith({ env, terminal: makeTerminal, setExitCode, onStack }: ProgramEnvironment): Act {
   return (action) =>
     async (...args: unknown[]): Promise<void> => {
       const command = args.at(-1) as Command;
       const terminal = makeTerminal(terminalOptions(command.optsWithGlobals(), env));
       try {
-        setExitCode(await action(createContext(terminal, env), command, ...(args.slice(0, -2) as never[])));
+        setExitCode(await action(createContext(terminal, env, onStack), command, ...(args.slice(0, -2) as never[])));
       } catch (error) {
         setExitCode(reportFailure(error, terminal));
       }
@@ -178,10 +179,11 @@ function namedCommands(argv: readonly string[]): readonly string[] {
 }
 
 /** Runs a command line. @returns the exit code */
-export async function runProgram(argv: readonly string[], env: NodeJS.ProcessEnv = process.env): Promise<number> {
+export async function runProgram(argv: readonly string[], env: NodeJS.ProcessEnv = process.env, onStack?: OnStack): Promise<number> {
   let exitCode: number = EXIT.ok;
   const makeTerminal: ProgramEnvironment['terminal'] = (options) => createTerminal(options, env);
-  const program = await buildProgram({ env, terminal: makeTerminal, setExitCode: (code) => (exitCode = code) }, namedCommands(argv));
+  const setExitCode = (code: number): void => void (exitCode = code);
+  const program = await buildProgram({ env, terminal: makeTerminal, setExitCode, onStack }, namedCommands(argv));
   try {
     await program.parseAsync(argv, { from: 'user' });
     return exitCode;

@@ -1,5 +1,5 @@
 import { useCallback, useState, type ReactNode } from 'react';
-import type { ViewerResult } from './graphql/operations.js';
+import type { ViewerResult } from './graphql/generated/operations.js';
 import { ConnectionState } from './live/ConnectionState.js';
 import { useSilence } from './live/use-stale.js';
 import { Logo } from './parts/Logo.js';

@@ -16,7 +16,7 @@ export interface DataAddress {
   readonly advertise: string;
 }
 
-/** What of the machine is asked; an argument so that tests can answer. */
+/** What is asked of this machine's network. It is an argument, so that tests can answer. */
 export interface HostNetwork {
   /** All addresses of a name; none when it has no address. */
   resolve(name: string): Promise<readonly string[]>;

@@ -23,7 +23,7 @@ import { dataAddress } from './data-address.js';
 import { tokenVerifier } from './token-verifier.js';
 
 const CONNECT_DEADLINE_MS = 5_000;
-/** Of the time to end: for the reports and the goodbye after the runs. */
+/** Part of the time to end, reserved for the last reports and the goodbye. */
 const GOODBYE_MS = 1_800;
 /** A member that joins is sent two generations of the shard at once. Queued bytes are references into the arenas, which are bounded. */
 const MAX_QUEUED_BYTES = 2 ** 31;

@@ -1,6 +1,6 @@
 /**
- * Rows for the compute thread, read by a loader thread: the batches of the next round are prepared while the present one computes, and what was not
- * prepared (first round, replicas that came over in the middle of a round, a full directory) is asked for and waited for.
+ * Rows for the compute thread, read by a loader thread: the batches of the next round are prefetched while the present one computes. Rows that were not
+ * prefetched (first round, replicas taken over in the middle of a round, all slots full) are requested and waited for.
  *
  * What a replica sees is a pure function of (seed, epoch, round, replica): prefetch changes time, never bytes. See loader-protocol.ts for the slots.
  */
@@ -21,13 +21,13 @@ import {
   type Wanted,
 } from './loader-protocol.js';
 
-/** Prepared batches together: large images leave room for fewer. */
+/** Bound on all prefetched batches together: with large images fewer fit. */
 const PREPARED_BYTES = 256 << 20;
 const MOST_PREPARED = 16;
 /** Rows that an evaluation scores at once, fewer where they are large. */
 const EVALUATION_EXAMPLES = 500;
 const EVALUATION_BYTES = 32 << 20;
-/** Of the step deadline: the worker says why it cannot go on before it is given up. */
+/** Share of the step deadline after which the worker says why it cannot go on, before it is declared lost. */
 const WAIT_SHARE = 0.75;
 const LOOK_EVERY_MS = 250;
 
@@ -64,7 +64,7 @@ export class BatchLoader {
     private readonly thread: Worker,
     private readonly port: MessagePort,
     private readonly flags: Int32Array,
-    /** Those of steps, then one for what was not prepared, then two of the evaluation. */
+    /** Slots of steps, then one for rows that were not prefetched, then two for the evaluation. */
     private readonly slots: readonly Slot[],
     private readonly prepared: number,
   ) {

@@ -27,7 +27,7 @@ export class BatchPlan {
   readonly totalRounds: number;
   /** Rows of the largest replica step. */
   readonly maxExamples: number;
-  /** Of the epoch that was asked for last. */
+  /** Permutation of the epoch that was used last. */
   private permutation: { readonly epoch: number; readonly of: Permutation } | undefined;
 
   private readonly augmenter: ImageAugmenter | undefined;
@@ -72,7 +72,7 @@ export class BatchPlan {
     return this.heldOut.rows.slice(from, to);
   }
 
-  /** What an example becomes in an epoch does not depend on the round or the replica that it falls into. */
+  /** The augmentation of an example depends on the epoch, not on its round or replica. */
   augment(round: number, rows: Int32Array, { inputs }: RowBuffers): void {
     if (!this.augmenter) return;
     const { epoch } = this.schedule.round(round);

@@ -16,11 +16,11 @@ import type { Leak } from './leak-guard.js';
 
 export const CELL_PROGRESS = 0;
 export const CELL_COMMITTED = 1;
-/** 1 when nothing that is asked for is wanted any more. */
+/** 1 when all requests are obsolete. */
 export const CELL_STOPPING = 2;
 export const CELLS = 3;
 
-/** What the compute thread is to compute with. */
+/** The engine that the compute thread starts. */
 export interface EngineChoice {
   readonly backend: BackendName;
   /** Folder of a tfjs-node package, for the backend `tensorflow`. */

@@ -21,9 +21,9 @@ import { endingOf } from './end-thread.js';
 import type { Leak } from './leak-guard.js';
 
 const START_DEADLINE_MS = 60_000;
-/** A step that the engine itself still waits for is no reason to lose the process. A process that is told to end has a deadline of its own. */
+/** Long, because a step that is still being computed is no reason to lose the process. A process that is told to end has a shorter deadline. */
 const STOP_DEADLINE_MS = 60_000;
-/** Whose native code takes the process along when a thread is ended in the middle of it. */
+/** Engines whose native code aborts the whole process if their thread is terminated in the middle of it. */
 const ENDS_BY_ITSELF: readonly BackendName[] = ['webgpu'];
 
 export class ComputeStartError extends Error {
@@ -31,7 +31,7 @@ export class ComputeStartError extends Error {
 
   constructor(
     message: string,
-    /** What the compute thread failed with, where that has a code. */
+    /** Code of the failure in the compute thread, if it has one. */
     readonly code = 'COMPUTE_START',
   ) {
     super(message);
@@ -109,7 +109,7 @@ export class Compute implements SeatCompute {
     Atomics.store(this.cells, CELL_COMMITTED, round + 1);
   }
 
-  /** What is being computed is not waited for, except where the thread has to end by itself: then the present step is. It does not fail. */
+  /** Does not wait for the present step, except for engines that have to end by themselves. Never rejects. */
   async stop(): Promise<void> {
     this.stopped = true;
     await this.end();

@@ -1,6 +1,6 @@
 /**
- * Which data store this worker sees, for its heartbeats: the api compares it with its own before a run begins. A worker only reads, perhaps from
- * a folder that is mounted so, and so it never makes the mark by which a store is told: it looks until the api has made it.
+ * Identity of the data store that this worker sees, for its heartbeats: the api compares it with its own before a run begins. A worker may see the
+ * store read-only, so it never creates the identity file; it looks until the api has created it.
  */
 import type { Logger } from '@paceline/runtime';
 import { openStore, STORE_MARKER_KEY, type ObjectStore } from '@paceline/storage';

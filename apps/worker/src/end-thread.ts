@@ -1,12 +1,12 @@
 /**
- * The end of a thread. Native code may take the process along when its thread is terminated in the middle of it: such a thread is asked to end by
- * itself first. Whatever it does meanwhile, it is gone when the promise settles.
+ * Ends a thread. Native code may abort the whole process if its thread is terminated in the middle of it, so such a thread is asked to end by
+ * itself first. In either case the thread is gone when the promise settles.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Worker } from 'node:worker_threads';
 
 /**
- * @param ask tells the thread to end by itself; where it is left out the thread is terminated at once
+ * @param ask tells the thread to end by itself; without it the thread is terminated at once
  * @param deadlineMs for the thread to follow; then it is terminated all the same
  * @returns what ends the thread, once: later calls wait for the same end
  */

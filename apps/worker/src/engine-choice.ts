@@ -1,11 +1,11 @@
 /**
  * Which engine a worker computes a run with.
  *
- *     engine: wasm, tensorflow, webgpu …   that one; where it is not, the compute thread refuses to start and says what to do
- *     engine: auto                         the fastest here for this model, but for wasm-relaxed; of an attempt that has begun, the one it is pinned to
- *     engine: mixed                        the fastest here, whatever the others take
+ *     engine: wasm, tensorflow, webgpu …   that one; if it is missing, the compute thread refuses to start and says what to do
+ *     engine: auto                         the fastest here for this model, wasm-relaxed excluded; once the run is pinned, the pinned one
+ *     engine: mixed                        the fastest here, whatever other workers use
  *
- * What is fastest is measured, each engine in a process of its own and on the run's first rows, once per machine, model, dataset and batch: the result is kept in the
+ * Speed is measured per engine, in a process of its own, on the run's first rows, once per machine, model, dataset and batch. The result is kept in the
  * user's cache folder. Several workers of one machine that start together wait for the first one's result.
  */
 import { createHash } from 'node:crypto';
@@ -18,16 +18,9 @@ import type { EngineDevice } from '@paceline/engine';
 import { findAdapterInProcess, runTrialInProcess, type TrialRequest, type TrialResult, type TrialRows } from '@paceline/engine/planning';
 import { fusesMultiplyAdd } from '@paceline/kernels';
 import type { EngineRecord, StepTaskJob } from '@paceline/control-plane';
-import {
-  lockFile,
-  tensorflowEngines,
-  type LockResult,
-  userDirectories,
-  webgpuPackage,
-  type Logger,
-  type TensorflowEngine,
-} from '@paceline/runtime';
+import { lockFile, type LockResult, userDirectories, webgpuPackage, type Logger } from '@paceline/runtime';
 import type { BackendName } from '@paceline/spec';
+import { tensorflowEngines, type TensorflowEngine } from '@paceline/tensorflow-addon';
 import type { EngineChoice } from './compute-protocol.js';
 import { rowsInThread } from './trial-rows.js';
 
@@ -56,21 +49,21 @@ export interface ChooserOptions {
 }
 
 const MEASURE_MS = 700;
-/** A seat has to be taken within 30 s: looking for a GPU, waiting for another worker's result and all trials together have ended before. */
+/** A seat has to be taken within 30 s. The search for a GPU, the wait for another worker's result and all trials together end before that. */
 const CHOICE_DEADLINE_MS = 24_000;
 const TRIAL_DEADLINE_MS = 7_000;
-/** With less than this left there is no use in beginning another one. */
+/** No trial begins with less time left than this. */
 const LEAST_TRIAL_MS = 2_000;
 const ADAPTER_DEADLINE_MS = 5_000;
-/** Made-up rows do as well: a store that is slow leaves time for the trials. */
+/** After this, made-up rows are used, so that a slow store leaves time for the trials. */
 const ROWS_DEADLINE_MS = 6_000;
 const KEPT_RESULTS = 200;
 const LOOK_EVERY_MS = 30_000;
-/** What did not work is not tried again for so long: every seat would wait for it. */
+/** An engine that failed is not tried again for this long, because every seat would wait for the trial. */
 const BROKEN_FOR_MS = 600_000;
 
 const MEASURED = ['wasm', 'wasm-relaxed', 'tensorflow', 'webgpu'] as const;
-/** Its kernels are compiled by the GPU's driver: it is taken by itself only where it computes what wasm computes. */
+/** The GPU's driver compiles its kernels, so it is chosen automatically only if its gradient equals that of wasm. */
 const CHECKED: readonly BackendName[] = ['webgpu'];
 type Result = Pick<TrialResult, 'fingerprint' | 'examples' | 'fastestMs'> & { readonly backend: (typeof MEASURED)[number] };
 
@@ -85,7 +78,7 @@ export class EngineChooser {
   private lookAgainAt = 0;
   private warned = false;
   private saidOld = false;
-  /** That WebGPU would compute on; undefined while it is not known, or where there is none. */
+  /** The device for WebGPU; undefined while it is unknown, or if there is none. */
   private gpu: EngineDevice | undefined;
   private lookingForGpu: Promise<void> | undefined;
   /** When an engine that did not work may be tried again. */
@@ -106,7 +99,7 @@ export class EngineChooser {
     this.now = options.now ?? (() => performance.now());
   }
 
-  /** What this worker could compute with, and how fast it was in the run that it measured last: for its record. */
+  /** The engines of this worker with their speed in the last run that was measured, for its heartbeat. */
   record(chosen: string | null): EngineRecord[] {
     const now = performance.now();
     // Asked for every second: the disk is looked at less often.
@@ -214,7 +207,7 @@ export class EngineChooser {
     }
   }
 
-  /** Without the dataset made-up rows do: the run's compute thread says what is wrong with it. */
+  /** Undefined if the dataset cannot be read: made-up rows do for a trial, and the compute thread will say what is wrong. */
   private async rowsFor(job: MeasuredJob): Promise<TrialRows | undefined> {
     try {
       return await (this.options.rows?.(job) ?? rowsInThread(job, this.options.rowsSettings ?? {}, ROWS_DEADLINE_MS));

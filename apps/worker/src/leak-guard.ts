@@ -10,7 +10,7 @@ import type { Engine, Growth, Kept, LeakDetector, LeakLimits, StepRequest, Sums 
 
 export interface Leak {
   readonly growth: Growth;
-  /** What one step left behind, most bytes first; empty when it is not tensors that leak. */
+  /** Tensors that one step left behind, most bytes first; empty if something else leaks. */
   readonly kept: readonly Kept[];
   /** Growth of the thread's JavaScript heap in the rounds since the first one, after a collection. */
   readonly heapGrowthBytes: number;
@@ -21,14 +21,14 @@ export interface LeakGuardOptions {
   readonly limits: LeakLimits;
   /** Collects the garbage of this thread. */
   readonly collect: () => void;
-  /** Of the process. */
+  /** Resident memory of the process. */
   readonly rssBytes: () => number;
   /** In use, of this thread's JavaScript. */
   readonly heapBytes: () => number;
   readonly found: (leak: Leak) => void;
 }
 
-/** A leak that is not made in every step has a few to show itself. */
+/** Steps that are traced: a leak may not happen in every step. */
 const TRACED_STEPS = 4;
 const KEPT_TOLD = 5;
 
@@ -89,7 +89,7 @@ const WORDS: Readonly<Record<Growth['measure'], (n: number) => string>> = {
 const counted = (n: number, what: string): string => `${n} ${what}${n === 1 ? '' : 's'}`;
 const round = (n: number): string => String(Number(n.toPrecision(3)));
 
-/** What is suspected: a layer and its operation, or what is left when it is not tensors. */
+/** The suspect in words: a layer and its operation, or the kind of memory if it is not tensors. */
 export function suspectOf({ growth, kept: [most], heapGrowthBytes }: Leak): string {
   if (most) {
     const what =

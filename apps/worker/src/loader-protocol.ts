@@ -25,15 +25,15 @@ export interface LoaderInit {
   readonly port: MessagePort;
 }
 
-/** What a slot is to be filled with: the rows of a replica step, or rows of the evaluation split in order. */
+/** The rows for a slot: those of a replica step, or rows of the evaluation split in order. */
 export type Wanted =
   | { readonly kind: 'step'; readonly round: number; readonly replica: number }
   | { readonly kind: 'evaluation'; readonly from: number; readonly to: number };
 
-/** What is waited for goes before what is prepared. */
+/** Urgent slots, which the compute thread waits for, are filled before prefetched ones. */
 export type ToLoader = { readonly slot: number; readonly wanted: Wanted; readonly isUrgent: boolean };
 
-/** Told once, when the data is open or cannot be opened. */
+/** Sent once, when the data is open or cannot be opened. */
 export type LoaderStart = { readonly kind: 'ready' } | ({ readonly kind: 'refused' } & LoaderFailure);
 
 export interface LoaderFailure {
@@ -41,7 +41,7 @@ export interface LoaderFailure {
   readonly message: string;
 }
 
-/** On the port. */
+/** Sent through the port. */
 export interface SlotFailure extends LoaderFailure {
   readonly slot: number;
 }

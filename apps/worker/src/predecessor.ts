@@ -1,4 +1,4 @@
-/** How the process ended in whose place this one was started, told to the api: native code of an engine that crashes cannot speak for itself. */
+/** Tells the api how the process before this one ended: a process whose native code crashes cannot do that itself. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sendReport } from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';

@@ -1,8 +1,8 @@
 /**
- * Whether this process still holds memory that nobody uses: looked at between two seats, when the compute thread has been ended and with it all
- * that its engine held. What remains then beyond the limit can only be given back by ending the process; its supervisor starts it again.
- * A library that an engine has loaded stays too and is no leak. Its code (TensorFlow: 300 MB) is not counted where the system tells it apart, and what
- * remains after the first seat in which an engine started is taken as it is; unless that seat has leaked.
+ * Finds memory that this process holds for nobody. It is measured between two seats, when the compute thread has ended with everything that its engine
+ * held. Memory beyond the limit that remains then can only be given back by ending the process; its supervisor starts it again.
+ * A library that an engine has loaded stays too and is no leak: its code (TensorFlow: 300 MB) is not counted where the system can tell it apart, and the
+ * memory after the first seat in which an engine started is the baseline, unless that seat has leaked.
  */
 import { existsSync, readFileSync } from 'node:fs';
 
@@ -60,7 +60,7 @@ export class ProcessMemory {
 
 const STATUS = '/proc/self/status';
 
-/** Resident memory without the pages of files, such as libraries; with them outside of Linux. */
+/** Resident memory without pages of files such as libraries; outside of Linux those are included. */
 export function ownBytes(): number {
   const kilobytes = existsSync(STATUS) ? /^RssAnon:\s+(\d+) kB$/m.exec(readFileSync(STATUS, 'latin1'))?.[1] : undefined;
   return kilobytes === undefined ? process.memoryUsage.rss() : Number(kilobytes) * 1024;

@@ -1,4 +1,4 @@
-/** What a worker says of its own leak: reports to the api, which become events of the run; not more than a few of each run. */
+/** Reports of a worker about its own leak, at most a few per run. The api turns them into events of the run. */
 import { sendReport, type StepTaskJob } from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import type { RunSpec } from '@paceline/spec';
@@ -13,15 +13,15 @@ export interface RecyclingOptions {
 
 type Job = Pick<StepTaskJob, 'runId' | 'attempt'>;
 
-/** An engine that leaks in every seat says nothing new after that; the worker's log has all of them. */
+/** More reports of the same leak say nothing new; the worker's log has all of them. */
 const REPORTS_PER_RUN = 5;
 const LEAVE_MARGIN_MS = 30_000;
 
-/** A round may be as long as its run allows; its end is waited for, because then nothing is computed twice. */
+/** The worker waits for the end of the round, however long the run allows it to be, so that nothing is computed twice. */
 export const leakLeaveDeadlineMs = ({ stepDeadlineMs }: Pick<RunSpec, 'stepDeadlineMs'>): number => stepDeadlineMs + LEAVE_MARGIN_MS;
 
 export class Recycling {
-  /** Of the newest run. */
+  /** Reports for the newest run. */
   private reported = { runId: '', count: 0 };
 
   constructor(private readonly options: RecyclingOptions) {}

@@ -1,7 +1,7 @@
 /**
- * The replica steps of one round on one worker, added up through the canonical tree (ROUNDS §3): for the replicas it is
- * given it computes the maximal complete nodes, each by recursion, left child before right, and hands a node on as soon as it
- * is complete, while the next one computes.
+ * The replica steps of one round on one worker, added up through the canonical tree (docs/protocol.md §8): it computes the
+ * maximal nodes of the replicas that it is given, each by recursion, left child before right. A node is handed on as soon as it is
+ * complete, and is sent while the next one is computed.
  *
  * Memory: one flat vector per level of the tree in progress, plus one per finished node until its round is committed.
  */

@@ -11,7 +11,7 @@ import { leakLeaveDeadlineMs } from './recycling.js';
 import type { SeatLoopOptions } from './seat-loop.js';
 
 const CONNECT_DEADLINE_MS = 2_000;
-/** A finished node is queued whole; the bytes are references into the gradient arena, which is bounded. */
+/** A finished node is queued as a whole. Queued bytes are references into the gradient arena, which is bounded. */
 const MAX_QUEUED_BYTES = 2 ** 31;
 
 export type RunSession = SeatSession<Compute>;

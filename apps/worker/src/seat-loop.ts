@@ -12,7 +12,7 @@ import { ownBytes, ProcessMemory } from './process-memory.js';
 import { Recycling } from './recycling.js';
 import { startSession, type RunSession } from './run-session.js';
 
-/** What another engine of this worker may do better. */
+/** Refusals after which another engine of this worker is tried. */
 const ENGINE_CODES: readonly string[] = ['FINGERPRINT_MISMATCH', 'ENGINE_UNAVAILABLE'];
 
 export interface SeatLoopOptions {
@@ -36,7 +36,7 @@ export class SeatLoop {
   readonly engines: EngineChooser;
   private readonly recycling: Recycling;
   private readonly memory: ProcessMemory;
-  /** Of the present or last seat. */
+  /** Whether the engine of the present or last seat has leaked. */
   private hasLeaked = false;
   /** Engine fingerprint of the present or last session; null before the first. */
   fingerprint: string | null = null;
@@ -49,7 +49,7 @@ export class SeatLoop {
     this.memory = new ProcessMemory({
       ownBytes,
       collect: collectGarbage,
-      // Half, because a leak that has been found has reached the whole of it.
+      // Half the limit: a leak is only reported once it has reached the whole limit.
       limitBytes: leakLimits.rssBytes / 2,
     });
     this.loop = new Loop<RunSession>({

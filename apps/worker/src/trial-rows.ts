@@ -1,4 +1,4 @@
-/** The rows that engines are measured with: those that the run begins with, so that zeros and augmentation are those of its data. */
+/** Rows for measuring engines: the first rows of the run, so that zeros and augmentation are those of its data. */
 import { Worker } from 'node:worker_threads';
 import { openRunRows, rowBuffers, type RunRowsSettings } from '@paceline/data';
 import { trialExamples, trialRows, type TrialRows } from '@paceline/engine/planning';
@@ -14,8 +14,8 @@ export interface TrialInit {
 export type TrialAnswer = { readonly kind: 'rows'; readonly rows: TrialRows } | { readonly kind: 'refused'; readonly message: string };
 
 /**
- * The same in a thread of its own, as the main thread beats and speaks to the servers meanwhile: images are decoded and shards are fetched.
- * @throws Error after the deadline, and where the rows cannot be read
+ * The same in a thread, because decoding images and fetching shards would block the heartbeats of the main thread.
+ * @throws Error after the deadline, and if the rows cannot be read
  */
 export async function rowsInThread(
   { spec, data }: TrialJob,

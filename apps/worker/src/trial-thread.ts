@@ -1,4 +1,4 @@
-/** A thread for one trial's rows: opens the data of the run as the loader thread does, reads what is measured with, and ends. */
+/** The thread that reads the rows of one trial: it opens the data of the run as the loader thread does, reads the rows, and ends. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { rowsOfRun, type TrialAnswer, type TrialInit } from './trial-rows.js';
 

@@ -7,23 +7,16 @@ import { useServer } from 'graphql-ws/use/ws';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { WebSocketServer, type WebSocket } from 'ws';
 import { createClient, type PacelineClient } from './client.js';
-import { DOCUMENTS } from './documents.js';
 import { PacelineApiError } from './api-error.js';
 
 const sdl = readFileSync(join(import.meta.dirname, '../../../docs/reference/schema.graphql'), 'utf8');
 const schema: GraphQLSchema = buildSchema(/\binput RunSpecInput\b(?=\s*\{)/.test(sdl) ? sdl : `${sdl}\nscalar RunSpecInput`);
 
-describe('documents', () => {
-  it.each(Object.entries(DOCUMENTS))('%s fits the schema', (_name, document) => {
-    expect(validate(schema, parse(document)).map(String)).toEqual([]);
-  });
-
-  it('cover every query, mutation and subscription', () => {
-    const all = Object.values(DOCUMENTS).join('\n');
-    for (const type of [schema.getQueryType(), schema.getMutationType(), schema.getSubscriptionType()]) {
-      for (const field of Object.keys(type!.getFields())) expect(all, field).toMatch(new RegExp(`\\b${field}\\b`));
-    }
-  });
+it('documents cover every query, mutation and subscription', () => {
+  const all = readFileSync(join(import.meta.dirname, 'operations.graphql'), 'utf8');
+  for (const type of [schema.getQueryType(), schema.getMutationType(), schema.getSubscriptionType()]) {
+    for (const field of Object.keys(type!.getFields())) expect(all, field).toMatch(new RegExp(`\\b${field}\\b`));
+  }
 });
 
 /** What the server under test does; set by each test. */
@@ -163,7 +156,7 @@ describe('requests', () => {
     const impatient = createClient({ url, timeoutMs: 200 });
     await impatient.createRun({}).catch((error: unknown) => expect(error).toMatchObject({ code: expect.not.stringMatching('TIMEOUT') }));
     expect(keys).toHaveLength(2);
-    expect(keys[0]).toMatch(/^[0-9a-f-]{36}$/);
+    expect(keys[0]).toMatch(/^[0-9a-f]{32}$/);
     expect(keys[1]).toBe(keys[0]);
     behaviour.root = { createRun: () => new Promise(() => undefined) };
     await expect(impatient.createRun({}, { attempts: 1 })).rejects.toMatchObject({ code: 'TIMEOUT' });
@@ -185,7 +178,7 @@ describe('requests', () => {
     await make(createClient({ url, timeoutMs: 200 })).catch((error: unknown) =>
       expect(error).toMatchObject({ code: expect.not.stringMatching('TIMEOUT') }),
     );
-    expect(keys).toEqual([expect.stringMatching(/^[0-9a-f-]{36}$/), keys[0]]);
+    expect(keys).toEqual([expect.stringMatching(/^[0-9a-f]{32}$/), keys[0]]);
   });
 
   it('sets limits of a team, and keeps those that are not named', async () => {
@@ -223,13 +216,11 @@ describe('requests', () => {
     const told: string[] = [];
     let answers = 0;
     // Nobody listens at first; then 503 twice; then the answer.
+    let data: object = { clusterSpecs: [] };
     const late = createServer((_request, response) => {
       answers++;
       if (answers <= 2) return response.writeHead(503, { 'content-type': 'application/json' }).end('{"detail":"PostgreSQL is away."}');
-      const ok = { __typename: 'CancelRunSuccess', run: { id: 'x' } };
-      return response
-        .writeHead(200, { 'content-type': 'application/json' })
-        .end(JSON.stringify({ data: { clusterSpecs: [], cancelRun: ok } }));
+      return response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ data }));
     });
     const patient = createClient({
       url: `http://127.0.0.1:${port}`,
@@ -248,6 +239,7 @@ describe('requests', () => {
       await expect(patient.cancelRun('x')).rejects.toMatchObject({ code: 'UNAVAILABLE' });
       expect(answers, 'a mutation that may have happened is not repeated').toBe(1);
       answers = 2;
+      data = { cancelRun: { __typename: 'CancelRunSuccess', run: { id: 'x' } } };
       expect(await patient.cancelRun('x')).toEqual({ id: 'x' });
     } finally {
       late.closeAllConnections();

@@ -1,16 +1,20 @@
 /** The typed client of the api: one method for each query, mutation and subscription of docs/reference/schema.graphql. */
 import type { RunSpecInput } from '@paceline/spec';
+import { ApiConnection, type ConnectionOptions } from './api-connection.js';
 import { PacelineApiError } from './api-error.js';
 import { DatasetsClient } from './datasets.js';
+import { follow, type SubscriptionOptions } from './follow.js';
+import * as documents from './generated/operations.js';
+import type { TypedDocument } from './graphql.js';
+import { getJson } from './http.js';
 import { ModelsClient } from './models.js';
-import { DOCUMENTS } from './documents.js';
-import { getFile, getJson, postGraphql, type HttpOptions, type RetryOptions } from './http.js';
+import { sleep } from './sleep.js';
 import type {
   ApiKey,
   ClusterSpec,
-  ModelAlias,
   LimitedTeam,
   MetricSeries,
+  ModelAlias,
   Page,
   Run,
   RunCheckpoint,
@@ -24,18 +28,9 @@ import type {
   TeamLimits,
   Viewer,
   Worker,
-} from './schema-types.js';
-import type { SubscriptionOptions, SubscriptionRequest, SubscriptionSocket } from './subscription.js';
+} from './types.js';
 
-export interface ClientOptions {
-  /** Origin of the api, e.g. `http://127.0.0.1:4100`. */
-  readonly url: string;
-  readonly apiKey?: string | undefined;
-  /** For one request. */
-  readonly timeoutMs?: number;
-  /** Repeats what may be repeated while the api is away, for example because it is started again. By default nothing is. */
-  readonly retry?: RetryOptions;
-}
+export type ClientOptions = Pick<ConnectionOptions, 'url' | 'apiKey' | 'timeoutMs' | 'retry'>;
 
 export interface FollowOptions extends Partial<SubscriptionOptions> {
   /** Only what comes after this number; by default everything. */
@@ -56,7 +51,6 @@ export interface MetricsQuery {
   readonly maxPoints?: number;
 }
 
-const DEFAULT_TIMEOUT_MS = 15_000;
 const DEFAULT_PREDICTIONS_MS = 300_000;
 const PREDICTIONS_EVERY_MS = 1_000;
 const DEFAULT_RECONNECT_FOR_MS = 60_000;
@@ -74,148 +68,132 @@ export function createClient(options: ClientOptions): PacelineClient {
 
 /** All methods throw PacelineApiError and nothing else. */
 export class PacelineClient {
-  readonly #http: HttpOptions;
-  #socket: SubscriptionSocket | undefined;
+  readonly #api: ApiConnection;
   #datasets: DatasetsClient | undefined;
   #models: ModelsClient | undefined;
 
-  constructor({ url, apiKey, timeoutMs = DEFAULT_TIMEOUT_MS, retry = { forMs: 0 } }: ClientOptions) {
-    this.#http = { url, apiKey, timeoutMs, retry };
+  constructor(options: ClientOptions) {
+    this.#api = new ApiConnection(options);
   }
 
   get url(): string {
-    return this.#http.url;
+    return this.#api.http.url;
   }
 
   /** Of the release and of the team; imports of data that lies here. */
   get datasets(): DatasetsClient {
-    return (this.#datasets ??= new DatasetsClient(this.#http, {
-      query: (name, variables, field) => this.#query(name, variables, field),
-      make: (name, variables) => this.#make(name, variables),
-      mutate: (name, variables) => this.#mutate(name, variables),
-    }));
+    return (this.#datasets ??= new DatasetsClient(this.#api));
   }
 
   /** Weights of other programs, for runs that begin with them. */
   get models(): ModelsClient {
-    return (this.#models ??= new ModelsClient(this.#http));
+    return (this.#models ??= new ModelsClient(this.#api.http));
   }
 
   /* ---------- queries ---------- */
 
   async viewer(): Promise<Viewer> {
-    return this.#query('viewer');
+    return (await this.#api.request(documents.viewer, {})).viewer;
   }
   /** The type of any object of the team, by its id; null when there is none. */
-  async node(id: string): Promise<{ __typename: string; id: string } | null> {
-    return this.#query('node', { id });
+  async node(id: string): Promise<{ readonly __typename: string; readonly id: string } | null> {
+    return (await this.#api.request(documents.node, { id })).node;
   }
   async team(id: string): Promise<Team | null> {
-    return this.#query('team', { id });
+    return (await this.#api.request(documents.team, { id })).team;
   }
   async clusterSpecs(): Promise<readonly ClusterSpec[]> {
-    return this.#query('clusterSpecs');
+    return (await this.#api.request(documents.clusterSpecs, {})).clusterSpecs;
   }
   /** Names of the team for trained models; with `name`, that one or none. */
   async modelAliases(name?: string): Promise<readonly ModelAlias[]> {
-    return this.#query('modelAliases', { name });
+    return (await this.#api.request(documents.modelAliases, { name })).modelAliases;
   }
   async run(id: string): Promise<Run | null> {
-    return this.#query('run', { id });
+    return (await this.#api.request(documents.run, { id })).run;
   }
   /** What lists and progress bars need of a run. Not repeated when the api is away: who shows a progress asks again anyway, and says that it waits. */
   async runProgress(id: string): Promise<RunSummary | null> {
-    const { run } = await postGraphql({ ...this.#http, retry: { forMs: 0 } }, DOCUMENTS.runProgress, { id }, true);
-    return run as RunSummary | null;
+    return (await this.#api.request(documents.runProgress, { id }, { once: true })).run;
   }
   /** Newest first. */
   async runs(
     query: { readonly first?: number; readonly after?: string; readonly status?: readonly RunStatus[]; readonly name?: string } = {},
   ): Promise<Page<RunSummary>> {
-    const connection = await this.#query<Connection<RunSummary> & { totalCount: number }>('runs', query);
-    return { ...pageOf(connection), totalCount: connection.totalCount };
+    const { runs } = await this.#api.request(documents.runs, query);
+    return { ...pageOf(runs), totalCount: runs.totalCount };
   }
   /** What a person may mean by an id, `@last`, a name, or the first or last characters of an id: at most 10, newest first. */
   async runsMeant(reference: string): Promise<readonly RunSummary[]> {
-    return this.#query('runsMeant', { reference });
+    return (await this.#api.request(documents.runsMeant, { reference })).runsMeant;
   }
   /** Stored events, oldest first; with `last`, the newest of them. */
   async events(
-    runId: string,
-    query: { readonly first?: number; readonly after?: string; readonly last?: number } = {},
+    id: string,
+    { last, ...query }: { readonly first?: number; readonly after?: string; readonly last?: number } = {},
   ): Promise<Omit<Page<RunEvent>, 'totalCount'>> {
-    const run = await this.#query<{ events: Connection<RunEvent> } | null>(
-      query.last === undefined ? 'eventsOfRun' : 'lastEventsOfRun',
-      { id: runId, ...query },
-      'run',
-    );
-    return pageOf(found(run, runId).events);
+    const run =
+      last === undefined ? this.#ofRun(documents.eventsOfRun, { id, ...query }) : this.#ofRun(documents.lastEventsOfRun, { id, last });
+    return pageOf((await run).events);
   }
   /** Downsampled by the server. */
-  async metrics(runId: string, query: MetricsQuery): Promise<readonly MetricSeries[]> {
-    const run = await this.#query<{ metrics: MetricSeries[] } | null>('metricsOfRun', { id: runId, ...query }, 'run');
-    return found(run, runId).metrics;
+  async metrics(id: string, query: MetricsQuery): Promise<readonly MetricSeries[]> {
+    return (await this.#ofRun(documents.metricsOfRun, { id, ...query })).metrics;
   }
   /** Newest first; those that were removed again are left out. */
-  async checkpoints(runId: string): Promise<readonly RunCheckpoint[]> {
-    const run = await this.#query<{ checkpoints: RunCheckpoint[] } | null>('checkpointsOfRun', { id: runId }, 'run');
-    return found(run, runId).checkpoints;
+  async checkpoints(id: string): Promise<readonly RunCheckpoint[]> {
+    return (await this.#ofRun(documents.checkpointsOfRun, { id })).checkpoints;
   }
   /**
    * What the result says of the evaluation split: confusions and wrong examples, or predicted values beside true ones. Computed when somebody
    * asks first, which is waited for as long as `waitMs` says. Throws CONFLICT before the run has SUCCEEDED, PREDICTIONS_UNAVAILABLE with the
    * reason when they cannot be made, TIMEOUT when they are not there in time.
    */
-  async predictions(runId: string, { waitMs = DEFAULT_PREDICTIONS_MS }: { readonly waitMs?: number } = {}): Promise<RunPredictions> {
+  async predictions(id: string, { waitMs = DEFAULT_PREDICTIONS_MS }: { readonly waitMs?: number } = {}): Promise<RunPredictions> {
     const untilMs = Date.now() + waitMs;
     for (;;) {
-      const run = found(await this.#query<PredictionsOfRun | null>('predictionsOfRun', { id: runId }, 'run'), runId);
-      if (!run.predictions) throw new PacelineApiError('CONFLICT', `The run is ${run.status}, so there is no result that could be asked.`);
+      const run = await this.#ofRun(documents.predictionsOfRun, { id });
+      if (!run.predictions) throw new PacelineApiError('CONFLICT', `The run is ${run.status}, so it has no result yet.`);
       const { state, reason, ...predictions } = run.predictions;
-      if (state === 'READY') return predictions;
+      if (state === 'READY') return predictions as RunPredictions;
       if (state === 'UNAVAILABLE') throw new PacelineApiError('PREDICTIONS_UNAVAILABLE', reason ?? 'The predictions cannot be made.');
       if (Date.now() >= untilMs)
         throw new PacelineApiError('TIMEOUT', `The predictions were not there after ${waitMs} ms; they are still being computed.`);
-      await new Promise((resolve) => setTimeout(resolve, PREDICTIONS_EVERY_MS));
+      await sleep(PREDICTIONS_EVERY_MS);
     }
   }
   async workers(): Promise<readonly Worker[]> {
-    return this.#query('workers');
+    return (await this.#api.request(documents.workers, {})).workers;
   }
   async servers(): Promise<readonly Server[]> {
-    return this.#query('servers');
-  }
-
-  /** A client that tries each request again for some time needs no second loop around it. */
-  get #attempts(): number {
-    return this.#http.retry.forMs > 0 ? 1 : DEFAULT_ATTEMPTS;
+    return (await this.#api.request(documents.servers, {})).servers;
   }
 
   /* ---------- mutations ---------- */
 
   /** Needs the bootstrap key. */
   async createTeam(name: string): Promise<Team> {
-    return (await this.#make<{ team: Team }>('createTeam', { name })).team;
+    return (await this.#api.make(documents.createTeam, { name })).team;
   }
   /** Needs the bootstrap key. Limits that are left out stay; null takes the limit of all teams. */
   async setTeamLimits(teamId: string, limits: Partial<TeamLimits>): Promise<LimitedTeam> {
-    return (await this.#mutate<{ team: LimitedTeam }>('setTeamLimits', { teamId, limits })).team;
+    return (await this.#api.mutate(documents.setTeamLimits, { teamId, limits })).team;
   }
   /** The secret is returned here once. @throws PacelineApiError CONFLICT, which names the key, when it was made and the answer was lost */
   async createApiKey(teamId: string, name: string, limits: KeyLimits = {}): Promise<{ readonly apiKey: ApiKey; readonly secret: string }> {
     const variables = { teamId, name, expiresAt: limits.expiresAt?.toISOString(), readOnly: limits.readOnly };
-    const { apiKey, secret } = await this.#make<{ apiKey: ApiKey; secret: string }>('createApiKey', variables);
+    const { apiKey, secret } = await this.#api.make(documents.createApiKey, variables);
     return { apiKey, secret };
   }
   async revokeApiKey(id: string): Promise<ApiKey> {
-    return (await this.#mutate<{ apiKey: ApiKey }>('revokeApiKey', { id })).apiKey;
+    return (await this.#api.mutate(documents.revokeApiKey, { id })).apiKey;
   }
   async createClusterSpec(input: {
     readonly name: string;
     readonly servers?: readonly string[];
     readonly workers?: readonly string[];
   }): Promise<ClusterSpec> {
-    return (await this.#make<{ clusterSpec: ClusterSpec }>('createClusterSpec', { input })).clusterSpec;
+    return (await this.#api.make(documents.createClusterSpec, { input })).clusterSpec;
   }
   /**
    * With the same idempotencyKey and spec, the run that was created first is returned. Without a key one is made up, so that a request
@@ -232,73 +210,78 @@ export class PacelineClient {
       readonly resumeFrom?: { readonly runId: string; readonly round?: number } | undefined;
     } = {},
   ): Promise<Run> {
-    const { attempts = this.#attempts, idempotencyKey = globalThis.crypto.randomUUID(), ...rest } = options;
-    const variables = { spec: toGraphqlSpec(spec), idempotencyKey, ...rest };
-    return (await withRetries(attempts, () => this.#mutate<{ run: Run }>('createRun', variables))).run;
+    const { attempts, ...rest } = options;
+    return (await this.#api.make(documents.createRun, { spec: toGraphqlSpec(spec), ...rest }, attempts)).run;
   }
   async cancelRun(id: string): Promise<Run> {
-    return (await this.#mutate<{ run: Run }>('cancelRun', { id })).run;
+    return (await this.#api.mutate(documents.cancelRun, { id })).run;
   }
   /** PAUSED within 10 s, with a checkpoint of the last committed round. */
   async pauseRun(id: string): Promise<Run> {
-    return (await this.#mutate<{ run: Run }>('pauseRun', { id })).run;
+    return (await this.#api.mutate(documents.pauseRun, { id })).run;
   }
   /** Goes on from the last checkpoint; `servers` is another number of parameter servers. */
   async resumeRun(id: string, options: { readonly servers?: number | undefined } = {}): Promise<Run> {
-    return (await this.#mutate<{ run: Run }>('resumeRun', { id, ...options })).run;
+    return (await this.#api.mutate(documents.resumeRun, { id, ...options })).run;
   }
   /** How many workers may hold a seat at the same time, 1 to replicas. */
   async scaleRun(id: string, workers: number): Promise<Run> {
-    return (await this.#mutate<{ run: Run }>('scaleRun', { id, workers })).run;
+    return (await this.#api.mutate(documents.scaleRun, { id, workers })).run;
   }
   /** So many rounds or epochs more, for a PAUSED or SUCCEEDED run. */
   async extendRun(
     id: string,
     more: ({ readonly rounds: number } | { readonly epochs: number }) & { readonly idempotencyKey?: string; readonly attempts?: number },
   ): Promise<Run> {
-    const { attempts = this.#attempts, idempotencyKey = globalThis.crypto.randomUUID(), ...rest } = more;
-    return (await withRetries(attempts, () => this.#mutate<{ run: Run }>('extendRun', { id, idempotencyKey, ...rest }))).run;
+    const { attempts, ...rest } = more;
+    return (await this.#api.make(documents.extendRun, { id, ...rest }, attempts)).run;
   }
 
   /** Names the model of a run, or of its checkpoint; an alias that is there moves on to it. */
   async setModelAlias(name: string, runId: string, round?: number): Promise<ModelAlias> {
-    return (await this.#mutate<{ alias: ModelAlias }>('setModelAlias', { name, runId, round })).alias;
+    return (await this.#api.mutate(documents.setModelAlias, { name, runId, round })).alias;
   }
   async removeModelAlias(name: string): Promise<void> {
-    await this.#mutate('removeModelAlias', { name });
+    await this.#api.mutate(documents.removeModelAlias, { name });
   }
 
   /* ---------- subscriptions ---------- */
 
   /** Events after `afterSeq`, stored ones first, then live; ends when the run is over. A broken connection is taken up again. */
-  runEvents(runId: string, { afterSeq = 0, ...options }: FollowOptions = {}): AsyncGenerator<RunEvent, void, void> {
-    const resume = (last: number | undefined) => ({ runId, afterSeq: last ?? afterSeq });
-    return this.#follow<RunEvent>({ query: DOCUMENTS.runEvents, field: 'runEvents', resume }, (event) => event.seq, withDefaults(options));
+  async *runEvents(runId: string, { afterSeq = 0, ...options }: FollowOptions = {}): AsyncGenerator<RunEvent, void, void> {
+    let last = afterSeq;
+    const open = (signal: AbortSignal) => this.#api.subscribe(documents.runEvents, { runId, afterSeq: last }, signal);
+    for await (const { runEvents: event } of follow(open, withDefaults(options))) {
+      if (event.seq <= last) continue;
+      last = event.seq;
+      yield event;
+    }
   }
   /** Metric rows after the round `afterRound`; at most 10 a second. */
-  runMetrics(
+  async *runMetrics(
     runId: string,
     { afterRound = -1, ...options }: Partial<SubscriptionOptions> & { readonly afterRound?: number } = {},
   ): AsyncGenerator<RunMetric, void, void> {
-    const resume = (last: number | undefined) => ({ runId, afterRound: last ?? afterRound });
-    return this.#follow<RunMetric>(
-      { query: DOCUMENTS.runMetrics, field: 'runMetrics', resume },
-      (metric) => metric.round,
-      withDefaults(options),
-    );
+    let last = afterRound;
+    const open = (signal: AbortSignal) => this.#api.subscribe(documents.runMetrics, { runId, afterRound: last }, signal);
+    for await (const { runMetrics: metric } of follow(open, withDefaults(options))) {
+      if (metric.round <= last) continue;
+      last = metric.round;
+      yield metric;
+    }
   }
 
   /* ---------- REST ---------- */
 
   /** `/readyz`: whether the api and what it needs work. Needs no key. */
   async readiness(): Promise<{ readonly ready: boolean; readonly report: unknown }> {
-    const { status, body } = await getJson(this.#http, '/readyz');
+    const { status, body } = await getJson(this.#api.http, '/readyz');
     return { ready: status === 200, report: body };
   }
 
   /** The trained weights as a safetensors file: `bytes` of `body`. Throws NOT_FOUND when the run has none. */
   async weights(runId: string): Promise<{ readonly body: AsyncIterable<Uint8Array>; readonly bytes: number }> {
-    return getFile(this.#http, `/api/v1/runs/${encodeURIComponent(runId)}/weights`);
+    return this.#api.file(`/api/v1/runs/${encodeURIComponent(runId)}/weights`);
   }
 
   /**
@@ -311,54 +294,20 @@ export class PacelineClient {
   ): Promise<{ readonly body: AsyncIterable<Uint8Array> }> {
     const query = new URLSearchParams({ format });
     if (round !== undefined) query.set('round', String(round));
-    return getFile(this.#http, `/api/v1/runs/${encodeURIComponent(runId)}/export?${query.toString()}`);
+    return this.#api.file(`/api/v1/runs/${encodeURIComponent(runId)}/export?${query.toString()}`);
   }
 
   /** Closes the WebSocket; running subscriptions end. */
   async close(): Promise<void> {
-    await this.#socket?.dispose();
-    this.#socket = undefined;
+    await this.#api.close();
   }
 
-  /** The libraries for sockets are loaded with the first subscription: a program that only asks and is answered starts in less time. */
-  async *#follow<T>(
-    request: SubscriptionRequest,
-    numberOf: (item: T) => number,
-    options: SubscriptionOptions,
-  ): AsyncGenerator<T, void, void> {
-    const { openSocket, resumable } = await import('./subscription.js');
-    const url = new URL('/graphql', this.#http.url);
-    url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
-    this.#socket ??= openSocket(url.href, this.#http.apiKey, this.#http.timeoutMs);
-    yield* resumable<T>(this.#socket, request, numberOf, options);
+  /** @throws PacelineApiError NOT_FOUND */
+  async #ofRun<T, V extends { readonly id: string }>(document: TypedDocument<{ readonly run: T | null }, V>, variables: V): Promise<T> {
+    const { run } = await this.#api.request(document, variables);
+    if (run === null) throw new PacelineApiError('NOT_FOUND', `There is no run ${variables.id}.`);
+    return run;
   }
-
-  async #query<T>(name: keyof typeof DOCUMENTS, variables: Readonly<Record<string, unknown>> = {}, field: string = name): Promise<T> {
-    const mayRepeat = !DOCUMENTS[name].startsWith('mutation') || variables['idempotencyKey'] !== undefined;
-    const data = await postGraphql(this.#http, DOCUMENTS[name], variables, mayRepeat);
-    return data[field] as T;
-  }
-
-  /** Under a key made up for it, so that it can be sent again when the answer was lost. */
-  #make<T>(name: keyof typeof DOCUMENTS, variables: Readonly<Record<string, unknown>>): Promise<T> {
-    const keyed = { ...variables, idempotencyKey: globalThis.crypto.randomUUID() };
-    return withRetries(this.#attempts, () => this.#mutate<T>(name, keyed));
-  }
-
-  /** Members of the result union other than success become errors with their code. */
-  async #mutate<T>(name: keyof typeof DOCUMENTS, variables: Readonly<Record<string, unknown>>): Promise<T> {
-    const result = await this.#query<{ __typename: string; code?: string; message?: string; issues?: PacelineApiError['issues'] }>(
-      name,
-      variables,
-    );
-    if (result.__typename.endsWith('Success')) return result as T;
-    throw new PacelineApiError(result.code ?? result.__typename, result.message ?? result.__typename, { issues: result.issues ?? [] });
-  }
-}
-
-interface PredictionsOfRun {
-  readonly status: RunStatus;
-  readonly predictions: ({ readonly state: 'COMPUTING' | 'READY' | 'UNAVAILABLE'; readonly reason: string | null } & RunPredictions) | null;
 }
 
 interface Connection<T> {
@@ -370,30 +319,8 @@ function pageOf<T>({ edges, pageInfo }: Connection<T>): { nodes: readonly T[]; n
   return { nodes: edges.map((edge) => edge.node), nextCursor: pageInfo.hasNextPage ? pageInfo.endCursor : null };
 }
 
-function found<T>(run: T | null, runId: string): T {
-  if (run === null) throw new PacelineApiError('NOT_FOUND', `There is no run ${runId}.`);
-  return run;
-}
-
 function withDefaults(options: Partial<SubscriptionOptions>): SubscriptionOptions {
   return { reconnectForMs: DEFAULT_RECONNECT_FOR_MS, ...options };
-}
-
-const DEFAULT_ATTEMPTS = 3;
-const FIRST_RETRY_MS = 500;
-const MAX_RETRY_MS = 10_000;
-
-/** Sends a request that is safe to repeat again, while it may succeed later. @throws PacelineApiError of the last attempt */
-async function withRetries<T>(attempts: number, send: () => Promise<T>): Promise<T> {
-  for (let attempt = 1; ; attempt++) {
-    try {
-      return await send();
-    } catch (error) {
-      if (!(error instanceof PacelineApiError) || !error.isTemporary || attempt >= attempts) throw error;
-      const delayMs = Math.min(MAX_RETRY_MS, error.retryAfterMs ?? FIRST_RETRY_MS * 2 ** (attempt - 1));
-      await new Promise((resolve) => setTimeout(resolve, delayMs));
-    }
-  }
 }
 
 /** GraphQL has no input unions, so a topology travels in a field of its own. */

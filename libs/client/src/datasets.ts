@@ -3,25 +3,16 @@
  * a sink that uploads them, and the manifest is committed at its end. Shards are named by their hash, so an import that was interrupted is
  * begun again and sends what is missing.
  */
-import { createHash } from 'node:crypto';
+import { sha256 } from '#platform';
 import type { DatasetManifest } from '@paceline/spec';
+import type { ApiConnection } from './api-connection.js';
 import { PacelineApiError } from './api-error.js';
-import type { DOCUMENTS } from './documents.js';
+import * as documents from './generated/operations.js';
 import { forTransfer, getFile, headOf, sendBytes, sendStream, whileBusy, type HttpOptions } from './http.js';
-import type { Dataset, DatasetDetail, DatasetImport, DatasetPreview } from './schema-types.js';
+import type { Dataset, DatasetDetail, DatasetImport, DatasetPreview } from './types.js';
 
 /** Loaded by the call that needs it: its schemas take a third of a second, which no `paceline runs` should pay. */
 const loadSpec = () => import('@paceline/spec');
-
-type DocumentName = keyof typeof DOCUMENTS;
-type Variables = Readonly<Record<string, unknown>>;
-
-/** What the client does with a document. */
-export interface Documented {
-  query<T>(name: DocumentName, variables?: Variables, field?: string): Promise<T>;
-  make<T>(name: DocumentName, variables: Variables): Promise<T>;
-  mutate<T>(name: DocumentName, variables: Variables): Promise<T>;
-}
 
 /** Where an importer puts its shards. */
 export interface ShardSink {
@@ -71,10 +62,10 @@ const shardPath = (sha256: string): string => `/api/v1/datasets/shards/${sha256}
 /** All methods throw PacelineApiError, and `import` what its importer throws. */
 export class DatasetsClient {
   readonly #http: HttpOptions;
-  readonly #api: Documented;
+  readonly #api: ApiConnection;
 
-  constructor(http: HttpOptions, api: Documented) {
-    this.#http = http;
+  constructor(api: ApiConnection) {
+    this.#http = api.http;
     this.#api = api;
   }
 
@@ -82,13 +73,10 @@ export class DatasetsClient {
   async list(): Promise<readonly Dataset[]> {
     const found: Dataset[] = [];
     for (let after: string | undefined; ;) {
-      const page = await this.#api.query<{
-        edges: { node: Dataset }[];
-        pageInfo: { hasNextPage: boolean; endCursor: string | null };
-      }>('datasets', { first: PAGE, after });
-      found.push(...page.edges.map(({ node }) => node));
-      if (!page.pageInfo.hasNextPage || page.pageInfo.endCursor === null) return found;
-      after = page.pageInfo.endCursor;
+      const { edges, pageInfo } = (await this.#api.request(documents.datasets, { first: PAGE, after })).datasets;
+      found.push(...edges.map(({ node }) => node));
+      if (!pageInfo.hasNextPage || pageInfo.endCursor === null) return found;
+      after = pageInfo.endCursor;
     }
   }
 
@@ -96,7 +84,7 @@ export class DatasetsClient {
   async show(reference: string, columns: { readonly first?: number; readonly offset?: number } = {}): Promise<DatasetDetail | null> {
     const { parseDatasetReference } = await loadSpec();
     const variables = Object.assign({}, parseDatasetReference(reference), { columns: columns.first ?? PAGE, offset: columns.offset ?? 0 });
-    return this.#api.query('dataset', variables);
+    return (await this.#api.request(documents.dataset, variables)).dataset;
   }
 
   /** A few rows, decoded: texts and lists are cut, images are data URLs. @throws PacelineApiError NOT_FOUND */
@@ -111,9 +99,9 @@ export class DatasetsClient {
   ): Promise<DatasetPreview> {
     const { parseDatasetReference } = await loadSpec();
     const variables = Object.assign({}, parseDatasetReference(reference), what);
-    const found = await this.#api.query<{ version: { preview: DatasetPreview } | null } | null>('datasetPreview', variables, 'dataset');
-    if (!found?.version) throw new PacelineApiError('NOT_FOUND', `There is no dataset ${reference} with rows to show.`);
-    return found.version.preview;
+    const { dataset } = await this.#api.request(documents.datasetPreview, variables);
+    if (!dataset?.version) throw new PacelineApiError('NOT_FOUND', `There is no dataset ${reference} with rows to show.`);
+    return dataset.version.preview;
   }
 
   /** What the api holds of a version: columns, statistics, and the hash of each shard. @throws PacelineApiError NOT_FOUND */
@@ -121,8 +109,9 @@ export class DatasetsClient {
     const { body } = await getFile(forTransfer(this.#http), `/api/v1/datasets/${encodeURIComponent(reference)}/manifest`);
     const parts: Uint8Array[] = [];
     for await (const part of body) parts.push(part);
-    const text = Buffer.concat(parts);
-    return { manifest: JSON.parse(text.toString('utf8')) as DatasetManifest, version: createHash('sha256').update(text).digest('hex') };
+    const text = await new Blob(parts as Uint8Array<ArrayBuffer>[]).arrayBuffer();
+    const manifest = JSON.parse(new TextDecoder().decode(text)) as DatasetManifest;
+    return { manifest, version: await sha256(new Uint8Array(text)) };
   }
 
   /** A shard as a stream of bytes. @throws PacelineApiError NOT_FOUND */
@@ -152,7 +141,7 @@ export class DatasetsClient {
     reference: string,
     { force = false }: { readonly force?: boolean } = {},
   ): Promise<{ readonly name: string; readonly versions: readonly string[] }> {
-    const { name, versions } = await this.#api.mutate<{ name: string; versions: string[] }>('removeDataset', { dataset: reference, force });
+    const { name, versions } = await this.#api.mutate(documents.removeDataset, { dataset: reference, force });
     return { name, versions };
   }
 
@@ -182,7 +171,7 @@ export class DatasetsClient {
   /** Makes a version; every shard was uploaded before. Equal content is the same version. */
   async commit(name: string, manifest: DatasetManifest, { source = '' }: { readonly source?: string } = {}): Promise<CommittedVersion> {
     const path = `/api/v1/datasets/${encodeURIComponent(name)}/versions?source=${encodeURIComponent(source)}`;
-    const body = Buffer.from(JSON.stringify(manifest));
+    const body = new TextEncoder().encode(JSON.stringify(manifest));
     const made = await whileBusy(() => sendBytes(forTransfer(this.#http), 'POST', path, body, 'application/json'));
     return made as unknown as CommittedVersion;
   }
@@ -195,32 +184,23 @@ export class DatasetsClient {
 
   /** The api reads and converts, in a process of its own; `importState` says how far it is. */
   async importByApi(name: string, what: ServerImport): Promise<DatasetImport> {
-    return (
-      await this.#api.make<{ import: DatasetImport }>('importDataset', {
-        name,
-        url: what.url,
-        uploads: what.uploads,
-        options: what.options,
-      })
-    ).import;
+    return (await this.#api.make(documents.importDataset, { name, ...what })).import;
   }
 
   async importState(id: string): Promise<DatasetImport | null> {
-    return this.#api.query('datasetImport', { id });
+    return (await this.#api.request(documents.datasetImport, { id })).datasetImport;
   }
 
   /** Newest first. */
   async imports(first = 20): Promise<readonly DatasetImport[]> {
-    return this.#api.query('datasetImports', { first });
+    return (await this.#api.request(documents.datasetImports, { first })).datasetImports;
   }
 
-  async #faultOf(sha256: string): Promise<string | undefined> {
+  async #faultOf(expected: string): Promise<string | undefined> {
     try {
-      const { body } = await getFile(forTransfer(this.#http), shardPath(sha256));
-      const hash = createHash('sha256');
-      for await (const part of body) hash.update(part);
-      const found = hash.digest('hex');
-      return found === sha256 ? undefined : `has the SHA-256 ${found}`;
+      const { body } = await getFile(forTransfer(this.#http), shardPath(expected));
+      const found = await sha256(body);
+      return found === expected ? undefined : `has the SHA-256 ${found}`;
     } catch (error) {
       if (error instanceof PacelineApiError && error.code === 'NOT_FOUND') return 'is missing';
       throw error;

@@ -1,7 +1,12 @@
 export * from './api-error.js';
 export { createClient, PacelineClient, type ClientOptions, type FollowOptions, type KeyLimits, type MetricsQuery } from './client.js';
-export * from './schema-types.js';
+export * from './types.js';
 export type { ModelsClient, UploadedWeights } from './models.js';
 export type { CommittedVersion, DatasetsClient, ServerImport, ShardSink, Verification } from './datasets.js';
 export type { RetryOptions } from './http.js';
-export { DOCUMENTS } from './documents.js';
+// What a program with documents of its own is made of.
+export { ApiConnection, newIdempotencyKey, type ConnectionOptions } from './api-connection.js';
+export { Backoff } from './backoff.js';
+export { follow } from './follow.js';
+export type { TypedDocument } from './graphql.js';
+export { refusalOf } from './http.js';

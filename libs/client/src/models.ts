@@ -1,5 +1,5 @@
 /** Weights of other programs over the api, for runs that begin with them: `importModel` of @paceline/models makes a file of them. */
-import { createHash } from 'node:crypto';
+import { sha256 as sha256Of } from '#platform';
 import { forTransfer, headOf, sendBytes, whileBusy, type HttpOptions } from './http.js';
 
 export interface UploadedWeights {
@@ -18,7 +18,7 @@ export class ModelsClient {
 
   /** @param file safetensors, with the variables of a model as float32 under their paths; sent when the api does not have it */
   async upload(file: Uint8Array): Promise<UploadedWeights> {
-    const sha256 = createHash('sha256').update(file).digest('hex');
+    const sha256 = await sha256Of(file);
     const path = `/api/v1/models/weights/${sha256}`;
     const isThere = await headOf(this.#http, path);
     if (!isThere) await whileBusy(() => sendBytes(forTransfer(this.#http), 'PUT', path, file, 'application/octet-stream'));

@@ -1,5 +1,5 @@
 /**
- * BullMQ by hand (ROUNDS §7): a Worker without processor. After a processor returns, BullMQ's own loop takes the next job
+ * BullMQ by hand (docs/protocol.md §19): a Worker without processor. After a processor returns, BullMQ's own loop takes the next job
  * even while a seat still trains; here the caller asks for one job, keeps its lock as long as Redis lets it, and completes
  * it without fetching the next. A completion whose lock or key has gone is normal: the job was given to somebody else, or
  * Redis was flushed.

@@ -30,7 +30,7 @@ export interface ConnectionClosed {
   readonly unfinished?: { header: FrameHeader; payload: Uint8Array } | undefined;
 }
 
-/** The numbers that order a frame (ROUNDS §1); zero where a message does not need one. */
+/** The numbers that order a frame (docs/protocol.md §2); zero where a message does not need one. */
 export interface FrameNumbers {
   attempt: number;
   term: number;

@@ -1,5 +1,5 @@
 /**
- * The update of one work item at one chunk (modes async and ssp, ROUNDS §5).
+ * The update of one work item at one chunk (modes async and ssp, docs/protocol.md §12.3).
  *
  *   trainable   g = grad / examples; with delay compensation g + lambda · g · g · (w_now − w_fetched) (DC-ASGD, Zheng et al. 2017);
  *               then the optimizer, its step size divided by 1 + staleness where the run asks for it (Zhang et al. 2016)

@@ -1,5 +1,5 @@
 /**
- * What a two-phase round decides before anything is applied (ROUNDS §4): leave the round out, or scale its gradient down.
+ * What a two-phase round decides before anything is applied (docs/protocol.md §9.5): leave the round out, or scale its gradient down.
  *
  * Norms are of the mean gradient. Squares come per chunk and variable, summed there in a fixed lane order; here they are added
  * over chunks in index order by the rule of the reduction tree, in float64: any number of servers gives the same bits.

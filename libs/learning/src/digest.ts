@@ -1,5 +1,5 @@
 /**
- * `weightsSha256` (ROUNDS §6): SHA-256 over the trainable section, then the state section, little-endian float32 in the
+ * `weightsSha256` (docs/protocol.md §16): SHA-256 over the trainable section, then the state section, little-endian float32 in the
  * order of the layout. That is the flat vector from its first element to its last, so chunks are fed in index order.
  */
 import { createHash } from 'node:crypto';

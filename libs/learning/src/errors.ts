@@ -1,4 +1,4 @@
-/** What people and hostile job payloads can get wrong here, with what to do about it. Broken invariants are plain Errors. */
+/** Mistakes of people and of hostile job payloads, with what to do about them. Broken invariants are plain Errors. */
 export const LEARNING_ERRORS = {
   LAYOUT_EMPTY: 'The model has no trainable variables, so there is nothing to train: add a layer with weights.',
   LAYOUT_SHAPE: 'A variable has an impossible shape: dimensions must be whole numbers from 1 on, at most 8 of them.',

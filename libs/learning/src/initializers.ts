@@ -16,7 +16,7 @@ import { CounterStream, normalQuantile, openUnit, streamKey } from './random.js'
 /** Value of element i. */
 interface ElementRule {
   (index: number): number;
-  /** What has to be computed before the first value, in steps; once. */
+  /** Work that precedes the first value, in steps; done once. */
   prepare?(): Iterable<undefined>;
 }
 
@@ -98,7 +98,7 @@ export interface InitialValues {
   readonly layout: Layout;
   /** Elements from, from + 1, … of the flat vector, as many as `out` holds. */
   fill(from: number, out: Float32Array): void;
-  /** The same in steps of a few milliseconds, for whoever has others to serve in between. */
+  /** The same in steps of a few milliseconds, so that a server can serve others in between. */
   pieces(from: number, out: Float32Array): Iterable<undefined>;
 }
 
@@ -185,7 +185,7 @@ function normalRule({ stream }: Subject, mean: number, deviation: number): Eleme
   return (i) => mean + deviation * stream.normalAt(i);
 }
 
-/** By the inverse distribution, not by rejection: an element costs one number of the stream, so it keeps its index. */
+/** Truncated normal by the inverse distribution, not by rejection: each element takes one number of the stream, so indices stay aligned. */
 function truncatedRule({ stream }: Subject, mean: number, deviation: number): ElementRule {
   return (i) => mean + deviation * normalQuantile(BELOW_TWO + WITHIN_TWO * openUnit(stream.uint32At(i)));
 }

@@ -5,7 +5,7 @@
  *   └─ trainable section ─────┘ └─ state section ────┘      no padding; trainable chunks come first, then state chunks
  *
  * The chunk grid is a function of the model alone, never of the number of servers: a shard is a set of whole chunks, and
- * what is summed per chunk gives the same bits however many servers there are (ROUNDS §3).
+ * what is summed per chunk gives the same bits however many servers there are (docs/protocol.md §6.2).
  */
 import { LIMITS, type ModelDescription, type Section } from '@paceline/spec';
 import { LearningError } from './errors.js';

@@ -1,5 +1,5 @@
 /**
- * Which examples a replica sees in a round (ROUNDS §2): a pure function of (seed, epoch, round, replica), with no shuffled
+ * Which examples a replica sees in a round (docs/protocol.md §7.2): a pure function of (seed, epoch, round, replica), with no shuffled
  * list anywhere.
  *
  *   epoch     a permutation of the n examples, computed by index; with `shuffle: false` their own order
@@ -45,7 +45,7 @@ export class Permutation {
     for (let i = 0; i < FEISTEL_ROUNDS; i += 4) philox4x32(i, 0, 0, 0, key, this.keys, i);
   }
 
-  /** Where position i (0 ≤ i < n) goes. */
+  /** Example at position i (0 ≤ i < n). */
   at(i: number): number {
     if (!(i >= 0 && i < this.n)) throw new RangeError(`position ${i} of ${this.n}`);
     let x = i;

@@ -1,5 +1,5 @@
 /**
- * The reduction tree (ROUNDS §3): gradients of R replicas are added in one fixed order, whoever adds them.
+ * The reduction tree (docs/protocol.md §8): gradients of R replicas are added in one fixed order, whoever adds them.
  *
  * Node [lo, hi) splits at lo + the largest power of two below its size; the root is [0, R), a leaf is one replica. For R = 5:
  *
@@ -85,7 +85,7 @@ interface Arrived<B> extends Node {
 
 /** The tree of one chunk in one round at a server. It owns every buffer that `insert` took, until `takeRoot`. */
 export class ReductionTree<B> {
-  /** By `lo`; the nodes do not overlap. */
+  /** Nodes that have come, by `lo`; they do not overlap. */
   private readonly arrived = new Map<number, Arrived<B>>();
   private state: 'gathering' | 'complete' | 'over' = 'gathering';
 

@@ -40,5 +40,5 @@ function ratioOf(spec: OptimizerSpec, weight: number, step: number, examples: nu
   return Math.min((spec.trustCoefficient * weight) / (step / examples + spec.weightDecay * weight + spec.epsilon), LARGEST);
 }
 
-/** Of a float32. */
+/** About the largest float32. */
 const LARGEST = 3.4e38;

@@ -1,14 +1,14 @@
 /**
- * Control messages: the JSON payload of frames of type `control`. Small, schema-checked on arrival, and few: about
- * four per member and round. Everything bulky travels as gradient or parameter frames.
+ * Control messages: the JSON payload of frames of type `control`. They are small, checked by schema on arrival, and few: about
+ * four per member and round. Everything bulky travels as gradient or parameter frames. docs/protocol.md §5 has them as tables.
  *
  *   who → whom                 messages
- *   who accepts → who dials    challenge
+ *   accepting → dialling side  challenge
  *   either side of any link    heartbeat
- *   worker → every server      hello, pull, fetch, leave
- *   worker → coordinator       contribution, evaluated, work item-non-finite, failed
+ *   worker → every server      hello, pull, fetch
+ *   worker → coordinator       leave, contribution, evaluated, item-non-finite, failed
  *   server → worker            welcome, refused
- *   coordinator → worker       view, commit, work items, evaluate, tell-again, end
+ *   coordinator → worker       view, commit, items, evaluate, tell-again, end
  *   standby → its primary      hello, replicated, updated, stopping, end
  *   primary → its standby      view, decision, commit, end, and reduced chunks as gradient frames of the root node; modes async and ssp:
  *                              update, and the chunks of its gradient as frames of its leaf
@@ -29,9 +29,9 @@ const u32 = z
   .min(0)
   .max(2 ** 32 - 1);
 const replicaList = z.array(z.int().min(0).max(65_535)).max(1024);
-/** Of the loss and all metrics: so many numbers of 25 characters fit into a control message. */
+/** Bound on the sums of the loss and all metrics: as many numbers of 25 characters fit into a control message. */
 export const MAX_SUMS = 16_384;
-/** Sums over examples. JSON has no NaN and no infinity: they travel as null, and are NaN again. */
+/** Sums over examples. JSON has neither NaN nor infinity: they travel as null and become NaN. */
 const sums = z
   .array(
     z
@@ -40,18 +40,18 @@ const sums = z
       .transform((value) => value ?? NaN),
   )
   .max(MAX_SUMS);
-/** Two validations with the metrics of 32 outputs, under names of 200 characters, are less. */
+/** Room for two validations with the metrics of 32 outputs, under names of 200 characters. */
 export const MAX_COURSE_CHARACTERS = 262_144;
-/** What validations have decided so far, as text that only libs/hosting reads. */
+/** Decisions of all validations so far, as text that only libs/hosting reads. */
 const course = z.string().max(MAX_COURSE_CHARACTERS);
 /** Modes async and ssp: the batch of replica `replica` in round `round` of the schedule. */
 const item = { round: u32, replica: z.int().min(0).max(65_535) };
 
 export const membersSchema = z.array(z.strictObject({ id, seat: z.int().min(0), n: z.int().min(0), replicas: replicaList })).max(4096);
-/** Who computes which replicas. A member with no replicas stands by. */
+/** Members with the replicas that they compute. A member without replicas stands by. */
 export type Members = z.output<typeof membersSchema>;
 
-/** One server's part of a checkpoint, as it lies in the store. */
+/** One server's part of a checkpoint in the store. */
 export const checkpointPartSchema = z.strictObject({
   server: z.int().min(0),
   key: z.string().max(1000),
@@ -61,9 +61,9 @@ export const checkpointPartSchema = z.strictObject({
 });
 export type CheckpointPart = z.output<typeof checkpointPartSchema>;
 
-/** A trust ratio may be large; what no float32 holds is none. */
+/** Bound on trust ratios, which may be large: about the largest float32. */
 const LARGEST_FACTOR = 3.4e38;
-/** A sum of squares of the part of a variable that lies in a chunk. */
+/** Sums of squares, by variable, of the parts that lie in a chunk. */
 const variableSums = z.array(z.tuple([u32, z.number().min(0)])).max(10_000);
 
 const decisionFields = {
@@ -74,17 +74,18 @@ const decisionFields = {
 };
 const decisionSchema = z.strictObject(decisionFields);
 
-/** Work items issued beyond the first one that is not done: what bounds all marks, however slow one worker is. */
+/** Work items that may be issued beyond the first one that is not done. It bounds done sets, however slow one worker is. */
 export const MAX_ITEMS_AHEAD = 65_536;
 
 /** Modes async and ssp: the work items that a shard is done with, by number (round · R + replica). */
 const doneSetSchema = z.strictObject({
-  /** All before it are done, and of those from it on the ones whose bit is set (base64). */
+  /** All items before it are done. */
   watermark: count,
+  /** Bitmap (base64) of the items from the watermark on that are done. */
   beyond: z.string().max(20_000),
-  /** Those that it was told to leave out, whether it had applied them or not: the last of them one by one. */
+  /** Items that it was told to leave out, whether it had applied them or not: the newest, one by one. */
   dropped: z.array(count).max(MAX_ITEMS_AHEAD),
-  /** All others: they are done at every shard. Their examples, and the number after the last of them. */
+  /** Older ones, which are done at every shard: their examples, and the number after the last of them. */
   droppedBefore: z.strictObject({ examples: z.int().min(0), end: count }),
   /** The `since` of the VIEW that it follows; 0 for none. */
   since: u32,
@@ -92,12 +93,12 @@ const doneSetSchema = z.strictObject({
 export type DoneSetMessage = z.output<typeof doneSetSchema>;
 
 export const messageSchema = z.discriminatedUnion('type', [
-  /** First frame of who accepts a connection: HELLO has to repeat it, so that one that was recorded on another connection is worth nothing. */
+  /** First frame of the accepting side. HELLO has to repeat it, so a HELLO that was recorded on another connection is worthless. */
   z.strictObject({ type: z.literal('challenge'), challenge: z.string().min(1).max(64) }),
-  /** First frame of who dials. `n` is how often the seat was made; servers give their index as `seat`. */
+  /** First frame of the dialling side. `n` is how often the seat was made; servers give their index as `seat`. */
   z.strictObject({
     type: z.literal('hello'),
-    /** What the accepting side has said on this connection; the transport fills it in. */
+    /** The challenge of this connection; the transport fills it in. */
     challenge: z.string().max(64).optional(),
     token: z.string().max(4096),
     run: z.uuid(),
@@ -108,7 +109,7 @@ export const messageSchema = z.discriminatedUnion('type', [
     n: z.int().min(0),
     /** Engine fingerprint; empty for servers. */
     fingerprint: z.string().max(300),
-    /** Of a worker in a run whose engines are mixed: examples per second, as it measured. */
+    /** Measured examples per second of a worker, in runs with mixed engines. */
     speed: z.number().positive().max(1e12).optional(),
     /** Hash of the layout that the peer derived. */
     layout: z.string().max(64),
@@ -134,7 +135,7 @@ export const messageSchema = z.discriminatedUnion('type', [
   }),
   /**
    * Membership `view`, in force at once, for `round` (which is still gathered) and later ones. Modes async and ssp: `since` is the term in
-   * which this coordinator has taken the place of another; what was fetched for work items of the one before is applied nowhere any more.
+   * which this coordinator took over from another. From then on no shard applies a gradient whose parameters were fetched for the former one.
    */
   z.strictObject({ type: z.literal('view'), view: u32, term: u32, round: u32, members: membersSchema, since: u32.optional() }),
   /**
@@ -148,11 +149,11 @@ export const messageSchema = z.discriminatedUnion('type', [
     term: u32,
     members: membersSchema.optional(),
     checkpoint: z.boolean().optional(),
-    /** To servers: what a validation has decided with it (validations.ts in libs/exchange). */
+    /** To servers: the decisions of a validation of this generation (validations.ts in libs/exchange). */
     course: course.optional(),
-    /** To servers: of all generations that were validated this one is the best. */
+    /** To servers: this generation is the best of all that were validated. */
     best: z.boolean().optional(),
-    /** To workers: the run ends with it, before its last round. */
+    /** To workers: the run ends with this round, before its last one. */
     last: z.boolean().optional(),
   }),
   /** A shard's part of the checkpoint of `generation` is stored. */
@@ -164,7 +165,7 @@ export const messageSchema = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('replica-complete'), round: u32, replica: z.int().min(0) }),
   /** Plan two-phase, backup replicas: these count in the round, for every chunk; the others are left out. */
   z.strictObject({ type: z.literal('include'), round: u32, replicas: replicaList.min(1) }),
-  /** Plan two-phase: every chunk of the shard is added up; nothing is applied before the decision. `squares` is Σ g² by variable, with lamb that of its steps; `weights` is Σ w². */
+  /** Plan two-phase: every chunk of the shard is added up, and the decision is awaited. `squares` is Σ g² by variable (with lamb: of its steps), `weights` is Σ w². */
   z.strictObject({
     type: z.literal('scalars'),
     round: u32,
@@ -176,11 +177,11 @@ export const messageSchema = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('decision'), round: u32, ...decisionFields }),
   /** A standby has applied a reduced chunk that its primary has forwarded (or had applied it before). */
   z.strictObject({ type: z.literal('replicated'), round: u32, chunk: u32 }),
-  /** A primary's standby is connected, or was dropped: from then on the loss of this server is, or is not, covered. */
+  /** A primary's standby has connected or was dropped: from then on the loss of this server is covered or not. */
   z.strictObject({ type: z.literal('standby-link'), up: z.boolean(), id: id.nullable(), why: z.string().max(300) }),
   /**
-   * Where a server stands: the first word after HELLO of one that joins a coordinator, where there are standbys, and the answer to
-   * `tell-again`. With `term` it says that it has taken over its shard. `missing` are replicas that some chunk of it lacks.
+   * Position of a server: sent after HELLO to a coordinator, in runs with standbys, and as the answer to `tell-again`. A higher `term`
+   * says that it has taken over its shard. `missing` are the replicas that some of its chunks lack.
    */
   z.strictObject({
     type: z.literal('standing'),
@@ -206,7 +207,7 @@ export const messageSchema = z.discriminatedUnion('type', [
    * and was sent nothing since its heartbeat before.
    */
   z.strictObject({ type: z.literal('heartbeat'), progress: count, rests: z.boolean().optional() }),
-  /** The present round stands still: say and send again what belongs to it. Whoever has it already drops it. */
+  /** The present round stands still: send everything that belongs to it again. Receivers drop what they have already. */
   z.strictObject({ type: z.literal('tell-again') }),
   /** Ask for one chunk of a generation (a transfer was cut, or the coordinator collects the weights). */
   z.strictObject({ type: z.literal('pull'), generation: u32, chunk: u32 }),
@@ -223,9 +224,9 @@ export const messageSchema = z.discriminatedUnion('type', [
     round: u32,
     replica: z.int().min(-1),
   }),
-  /** All work items that this member holds now, in the order to compute them; what is not named any more is counted, or somebody else's. */
+  /** All work items that this member holds now, in the order to compute them; items that are not named any more are counted, or held by somebody else. */
   z.strictObject({ type: z.literal('items'), items: z.array(z.strictObject(item)).max(8), waitsFor: z.string().max(300).nullable() }),
-  /** Send all chunks of the shard as they are now, to compute this work item from; replica −1: to measure the evaluation split with. */
+  /** Asks for all chunks of the shard as they are now, to compute this work item; with replica −1, to measure the evaluation split. */
   z.strictObject({ type: z.literal('fetch'), round: u32, replica: z.int().min(-1).max(65_535) }),
   /** The shard is done with a work item: its update is applied (or left out), `staleness` updates after its parameters were fetched. `isDropped`: it knows of the DROP. */
   z.strictObject({ type: z.literal('applied'), ...item, staleness: count, isDropped: z.boolean().optional() }),
@@ -236,7 +237,7 @@ export const messageSchema = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('update'), n: count, ...item, staleness: count, isDropped: z.boolean() }),
   /** A standby has done everything up to `n`. */
   z.strictObject({ type: z.literal('updated'), n: count }),
-  /** Leave a work item out: its gradient was not finite, and the run wants to skip such. */
+  /** Leave a work item out: its gradient was not finite, and the run skips such items. */
   z.strictObject({ type: z.literal('drop'), ...item }),
   /** A worker's gradient of a work item has NaN or infinity. It is not pushed. */
   z.strictObject({ type: z.literal('item-non-finite'), ...item }),

@@ -142,6 +142,19 @@ describe('supervision', () => {
     return child;
   };
 
+  it('starts a process again at once when it is asked to, while one runs and while it waits, and spends no budget', async () => {
+    const events: SupervisorEvent[] = [];
+    const child = start('restarted', ready, 0, events);
+    const first = (await child.ready).id;
+    await child.restart();
+    await until('the next one to be ready', () => child.state() === 'READY' && child.info()!.id !== first);
+    expect([child.restarts(), events.map(({ state }) => state)]).toEqual([0, ['STARTING', 'READY', 'STARTING', 'READY']]);
+    const waiting = start('waits', 'process.exit(3)', 3);
+    await until('it to have ended', () => waiting.restarts() > 0);
+    await waiting.restart();
+    await expect(waiting.ready).rejects.toMatchObject({ code: 'START_FAILED' });
+  });
+
   it('starts a killed process again and leaves nothing after stop', async () => {
     const events: SupervisorEvent[] = [];
     const child = start('worker', ready, 5, events);

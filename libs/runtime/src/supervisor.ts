@@ -5,6 +5,7 @@
  *     STARTING --ends | deadline--> BACKOFF
  *     BACKOFF  --budget used up--> FAILED
  *     any      --ends with a usage or configuration code--> FAILED    (starting it again would give the same)
+ *     any      --restart(), ended--> STARTING    (at once; it spends no budget)
  *     any      --stop()--> STOPPING --ended--> STOPPED
  *
  * The delay doubles from `firstDelayMs` to `maxDelayMs` and falls back once the process was ready for `settledMs`. `restarts` within
@@ -55,13 +56,15 @@ export interface SupervisedChild {
   readonly logFile: string;
   state(): ChildState;
   pid(): number | undefined;
-  /** Of the newest start. */
+  /** Ready line of the newest start. */
   info(): ReadyInfo | undefined;
   restarts(): number;
   /** The first ready line. Rejects with StartError when the child is FAILED or stopped before. */
   readonly ready: Promise<ReadyInfo>;
   /** Settles with the last event when the child is FAILED; never when it is stopped first. */
   readonly failed: Promise<SupervisorEvent>;
+  /** Ends the process as `stop` does and starts it again at once; in vain when it is FAILED or stopped. Settles when the old one is gone. */
+  restart(): Promise<void>;
   /** SIGTERM, the deadline, SIGKILL. Settles when nothing is left. */
   stop(): Promise<void>;
 }
@@ -85,6 +88,7 @@ class Supervisor implements SupervisedChild {
   #predecessor: string | undefined;
   #plannedTimes: number[] = [];
   #restartCount = 0;
+  #isRestarting = false;
   readonly #budget: RestartBudget | undefined;
   #wake: (() => void) | undefined;
   #resolveReady!: (info: ReadyInfo) => void;
@@ -118,19 +122,30 @@ class Supervisor implements SupervisedChild {
     return this.#restartCount;
   }
 
+  async restart(): Promise<void> {
+    this.#isRestarting = true;
+    await this.#end();
+  }
+
   async stop(): Promise<void> {
-    if (this.#state !== 'FAILED' && this.#state !== 'STOPPED' && this.#state !== 'STOPPING') {
+    if (this.#state !== 'FAILED' && !this.#isStopping()) {
       this.#enter('STOPPING', 'asked to stop');
-      this.#wake?.();
-      if (this.#child) await endProcess(this.#child, { deadlineMs: this.options.stopDeadlineMs ?? 10_000 });
+      await this.#end();
     }
     await this.#finished;
+  }
+
+  /** What runs now; a pause before the next start is over. */
+  async #end(): Promise<void> {
+    this.#wake?.();
+    if (this.#child) await endProcess(this.#child, { deadlineMs: this.options.stopDeadlineMs ?? 10_000 });
   }
 
   async #run(): Promise<void> {
     while (!this.#isStopping()) {
       const { reason, code, readyForMs } = await this.#runOnce();
       if (this.#isStopping()) break;
+      if (this.#isRestarting) continue;
       const delayMs = this.#nextDelay(code, readyForMs);
       if (typeof delayMs === 'string') {
         const event = this.#enter('FAILED', `${reason}; ${delayMs}`);
@@ -147,6 +162,7 @@ class Supervisor implements SupervisedChild {
   }
 
   async #runOnce(): Promise<{ reason: string; code: number | null; readyForMs: number }> {
+    this.#isRestarting = false;
     this.#enter('STARTING', 'starting');
     const child = (this.#child = this.#spawn());
     const release = child.pid === undefined ? undefined : guardProcess(child.pid);

@@ -63,7 +63,7 @@ export interface ConfigDifference {
 const isObject = (value: ConfigValue | undefined): value is { readonly [name: string]: ConfigValue } =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** What differs, by the paths of the fields; empty when the two say the same. Arrays are compared as a whole. */
+/** Differences by the path of the field; empty if the two are equal. Arrays are compared as a whole. */
 export function configDifferences(was: ComparableConfig, is: ComparableConfig): ConfigDifference[] {
   const differences: ConfigDifference[] = [];
   const compare = (path: string, a: ConfigValue | undefined, b: ConfigValue | undefined): void => {

@@ -7,7 +7,8 @@
  */
 import type { VariableSpec } from './layout.js';
 import { optimizerSlots } from './optimizer-slots.js';
-import type { RunSpec, SpecIssue } from './run-spec.js';
+import type { SpecIssue } from './plain-issues.js';
+import type { RunSpec } from './run-spec.js';
 
 /** Groups whose fields are taken over one by one; any other field is replaced as a whole. */
 const MERGED_GROUPS = [
@@ -24,7 +25,7 @@ const RATE_PAIRS = [
   ['warmupRounds', 'warmupEpochs'],
   ['decayRounds', 'decayEpochs'],
 ] as const;
-/** What a schedule does not share with others. */
+/** Fields that belong to one schedule only. */
 const OF_SCHEDULE: readonly string[] = [
   'decayRounds',
   'decayEpochs',
@@ -79,7 +80,7 @@ export function inheritedLength(source: RunSpec, round: number, roundsPerEpoch: 
   return 'rounds' in length ? { rounds: round + length.rounds } : { epochs: Math.ceil(round / roundsPerEpoch) + length.epochs };
 }
 
-/** What the optimizer keeps per parameter has to fit. */
+/** Refuses an optimizer whose slots differ from those of the source. */
 export function optimizerIssues(source: RunSpec, spec: RunSpec, runId: string): SpecIssue[] {
   const [was, is] = [source.optimizer, spec.optimizer];
   const [wasSlots, isSlots] = [optimizerSlots(was), optimizerSlots(is)];

@@ -3,7 +3,8 @@
  * what Paceline does not compute in the same way is refused, by the name of the field.
  */
 import { optimizerSchema, type OptimizerSpec } from './optimizer-spec.js';
-import type { RunSpec, SpecIssue } from './run-spec.js';
+import type { SpecIssue } from './plain-issues.js';
+import type { RunSpec } from './run-spec.js';
 
 export interface KerasOptimizer {
   readonly class: string;
@@ -85,7 +86,7 @@ const UNSET_ONLY: Readonly<Record<string, string>> = {
 const isSet = (value: unknown): boolean => value !== undefined && value !== null && value !== false;
 const shown = (value: unknown): string => (JSON.stringify(value) ?? 'undefined').slice(0, 100);
 
-/** Never throws; `path` of an issue is the field of Keras. */
+/** Reads the optimizer of a Keras config. Never throws; the `path` of an issue is the field of Keras. */
 export function optimizerOfKeras({ class: className, config }: KerasOptimizer): KerasOptimizerResult {
   const known = Object.hasOwn(CLASSES, className) ? CLASSES[className]! : undefined;
   if (!known)

@@ -16,14 +16,14 @@ export const LIMITS = {
   /** In one stack of recurrent cells. */
   modelCells: 64,
   modelDepth: 24,
-  /** With state. What one replica on a worker holds; with more replicas it is less, see worker-memory.ts. */
+  /** Parameters and state that a worker can hold with one replica; with more replicas it is less, see worker-memory.ts. */
   modelParameters: ((1 << 30) - (1 << 20)) / 12,
   /** Norms and scales by variable travel in control messages. */
   modelVariables: 8192,
   modelTopologyBytes: 1 << 20,
-  /** As JSON, with every default and vocabulary in it: each job of a run carries it. */
+  /** Size of a spec as JSON, with every default and vocabulary in it: each job of a run carries it. */
   storedSpecBytes: 2 << 20,
-  /** Of them, for the vocabularies that are made for a spec. */
+  /** Part of these bytes for the vocabularies that are made for a spec. */
   vocabularyBytes: 3 << 19,
   nameCharacters: 100,
   seedMax: 2 ** 32 - 1,

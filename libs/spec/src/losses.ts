@@ -70,7 +70,7 @@ const LOSSES_BY_NAME = named(LOSSES, {
 });
 /** Our name of a loss, by any name that Keras or tf.js has for it; what is unknown stays as it is, for the schema to refuse. */
 export const lossName = <T>(name: T): T | LossName => (typeof name === 'string' ? (LOSSES_BY_NAME.get(plain(name)) ?? name) : name);
-/** The same for a metric. */
+/** The canonical name of a metric; unknown names stay as they are. */
 export const metricName = <T>(name: T): T | MeasuredName => (typeof name === 'string' ? (measuredName(name) ?? name) : name);
 
 type Given = Readonly<Record<string, unknown>>;
@@ -132,7 +132,7 @@ export function defaultLoss({ kind }: Pick<TargetField, 'kind'>, width: number):
   return width === 1 ? 'binaryCrossentropy' : 'sparseCategoricalCrossentropy';
 }
 
-/** What the spec says of the loss of an output; undefined where it follows from the target. */
+/** The loss that the spec names for an output; undefined if it follows from the target. */
 export function lossOfOutput(
   { loss, losses }: { readonly loss?: LossName | undefined; readonly losses?: Readonly<Record<string, OutputLoss>> | undefined },
   output: string,
@@ -140,7 +140,7 @@ export function lossOfOutput(
   return losses && Object.hasOwn(losses, output) ? losses[output] : loss;
 }
 
-/** What a run measures beside its loss: what its spec names, or else what fits its targets. */
+/** The metrics of a run: those that its spec names, else those that fit its targets. */
 export function measuredOf(
   { metrics }: { readonly metrics?: readonly MeasuredName[] | undefined },
   { targets }: RowFormat,

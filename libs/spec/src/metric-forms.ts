@@ -20,7 +20,7 @@ export interface MetricForm {
 
 const share = (label: string, short: string): MetricForm => ({ label, short, better: 'higher', unit: 'share', most: 1 });
 
-/** Of the loss too, which every run has. */
+/** Form of each metric, and of the loss. */
 export const METRIC_FORMS: Readonly<Record<MeasuredName | 'loss', MetricForm>> = {
   loss: { label: 'Loss', short: 'loss', better: 'lower', unit: 'number' },
   accuracy: share('Accuracy', 'accuracy'),
@@ -46,7 +46,7 @@ export interface MeasureParts {
 
 const NAMES = Object.keys(METRIC_FORMS) as (keyof typeof METRIC_FORMS)[];
 
-/** What a measure is by the name that a run tells it under; undefined for one that is not known. */
+/** Takes the name of a measure apart (`price_meanAbsoluteError`); undefined for an unknown one. */
 export function measureParts(name: string): MeasureParts | undefined {
   const metric = NAMES.find((each) => name === each) ?? NAMES.find((each) => name.endsWith(`_${each}`));
   if (metric === undefined) return undefined;

@@ -81,7 +81,7 @@ export const ALLOWED_LAYERS = [
   'TimeDistributed',
 ] as const;
 
-/** What may stand as the `cell` of an RNN and among the `cells` of StackedRNNCells. */
+/** Cells that are allowed as `cell` of an RNN and in `cells` of StackedRNNCells. */
 export const ALLOWED_CELLS = ['SimpleRNNCell', 'LSTMCell', 'GRUCell', 'StackedRNNCells'] as const;
 
 const AUGMENTATION = 'changes of training images are made by the loader: say `augmentation` in the run spec, and leave the layer out';
@@ -129,7 +129,7 @@ export interface ModelTopology {
   readonly config: Readonly<Record<string, unknown>>;
 }
 
-/** What PostgreSQL cannot store, and no UTF-8 text can say: U+0000 and halves of surrogate pairs. */
+/** Characters that PostgreSQL cannot store: U+0000 and halves of surrogate pairs, which no UTF-8 text can hold either. */
 const UNSTORABLE = /[\0\p{Cs}]/u;
 
 /** Walks a JSON value with an explicit stack, so that nesting cannot overflow ours; returns the first fault found. */
@@ -197,7 +197,7 @@ function faultOfLayers(model: Pick<ModelTopology, 'config'>, path: PropertyKey[]
   return { path: [...path, 'config', 'layers'], message: 'must be a non-empty list of layers' };
 }
 
-/** What is wrong with one layer or cell by itself. */
+/** The fault of a single layer or cell, if it has one. */
 function faultOf({ layer, path, isCell, isModel }: FoundLayer): { path: PropertyKey[]; message: string } | undefined {
   const kind = isCell ? 'cell' : 'layer';
   if (typeof layer?.class_name !== 'string' || layer.config === null || typeof layer.config !== 'object')

@@ -1,4 +1,4 @@
-/** What an optimizer keeps per parameter, by name and in the order of the memory: checkpoints hold these, and no others fit. */
+/** Slots of each optimizer (values that it keeps per parameter), in the order of the memory. A checkpoint fits only an optimizer with the same slots. */
 import type { OptimizerSpec } from './optimizer-spec.js';
 
 export function optimizerSlots(spec: OptimizerSpec): string[] {

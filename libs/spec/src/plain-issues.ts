@@ -4,7 +4,11 @@
  */
 import { z } from 'zod';
 import { closest } from './closest.js';
-import type { SpecIssue } from './run-spec.js';
+
+export interface SpecIssue {
+  readonly path: string;
+  readonly message: string;
+}
 
 type Issue = z.core.$ZodIssue;
 type Schema = z.core.$ZodType;
@@ -123,7 +127,7 @@ function ofUnion(spec: Spec, issue: Extract<Issue, { code: 'invalid_union' }>, p
   return [{ path: textOf(path), message: `must be ${forms.join(', or ')}${shown(value)}${meant(value, words)}` }];
 }
 
-/** Of members that have no named fields: a number, a map. */
+/** Issue of a union whose members have no named fields, such as a number or a map. */
 function ofKinds(spec: Spec, issue: Extract<Issue, { code: 'invalid_union' }>, path: Path): SpecIssue[] {
   const inside = issue.errors.find((branch) => branch.some((inner) => inner.path.length > 0));
   if (inside) return inside.flatMap((inner) => plainIssue(spec, inner, [...path, ...inner.path]));
@@ -166,7 +170,7 @@ function valueAt(input: unknown, path: Path): unknown {
 interface Member {
   readonly schema: Schema;
   readonly shape: Readonly<Record<string, Schema>>;
-  /** What tells it from its neighbours: `name: sgd`. */
+  /** The field that tells this member from the others: `name: sgd`. */
   readonly tag: { readonly key: string; readonly value: string } | undefined;
 }
 

@@ -1,7 +1,8 @@
-/** When a run validates, and which is better of the metrics that it watches: what servers, the api and pages derive from a spec in the same way. */
+/** Rules of validation that servers, the api and pages derive from a spec alike: when a run validates, and which value of a watched metric is better. */
 import type { RunData } from './datasets/run-data.js';
 import { LIMITS } from './limits.js';
-import type { RunSpec, SpecIssue } from './run-spec.js';
+import type { SpecIssue } from './plain-issues.js';
+import type { RunSpec } from './run-spec.js';
 
 type Validating = Pick<RunSpec, 'validation' | 'earlyStopping' | 'reduceLROnPlateau'>;
 
@@ -41,7 +42,7 @@ export function holdOut(data: RunData, validation: RunSpec['validation']): HeldO
   return { ok: true, data: Object.assign({}, data, { trainExamples: all - heldOutExamples, heldOutExamples }) };
 }
 
-/** What a run cannot watch. @param known names of what it measures, the loss among them @param measurable examples of its validations */
+/** Issues of metrics that the run cannot watch. @param known names of its measures, the loss among them @param measurable examples of its validations */
 export function watchIssues(spec: Validating, known: readonly string[], measurable: number): SpecIssue[] {
   const issues: SpecIssue[] = [];
   for (const field of ['earlyStopping', 'reduceLROnPlateau'] as const) {

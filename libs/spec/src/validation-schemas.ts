@@ -30,7 +30,7 @@ export const validationSchema = z
   });
 
 export const MONITOR_MODES = ['auto', 'min', 'max'] as const;
-/** What early stopping and the plateau of the rate have in common; named as in Keras. */
+/** Fields that early stopping and the plateau share, named as in Keras. */
 const monitorFields = {
   metric: z
     .string()

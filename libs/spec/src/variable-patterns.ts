@@ -24,7 +24,7 @@ export function matchesPatterns(patterns: readonly string[] | undefined, path: s
   return patterns.some((pattern) => wholes.some((whole) => hasForm(whole, pattern)) || (pattern.includes('/') && hasForm(path, pattern)));
 }
 
-/** Without regular expressions, whose time a pattern could make long: each part is looked for behind the one before. */
+/** Searches each part of the pattern behind the one before. No regular expression, because a hostile pattern could make it slow. */
 function hasForm(text: string, pattern: string): boolean {
   const [first = '', ...rest] = pattern.split('*');
   if (rest.length === 0) return text === first;

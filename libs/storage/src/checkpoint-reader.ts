@@ -25,7 +25,7 @@ export class CheckpointReader {
   constructor(
     private readonly store: ObjectStore,
     readonly manifest: Manifest,
-    /** Of the manifest. */
+    /** Hash of the manifest. */
     readonly sha256: string,
   ) {
     for (const shard of manifest.shards) for (const name of shard.tensors) this.shardOf.set(name, shard);

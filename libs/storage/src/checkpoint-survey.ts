@@ -16,7 +16,7 @@ export interface Cut {
   readonly objects: readonly StoredObject[];
   /** Null when the cut is no complete checkpoint: no manifest, a damaged one, or files that are not there. */
   readonly manifest: Manifest | null;
-  /** Of the manifest; empty where there is none. */
+  /** Hash of the manifest; empty if there is none. */
   readonly sha256: string;
 }
 

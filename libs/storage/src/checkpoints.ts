@@ -54,9 +54,9 @@ export interface WriteShardOptions {
 
 export interface CheckpointSummary extends CheckpointId {
   readonly key: string;
-  /** Of the manifest. */
+  /** Hash of the manifest. */
   readonly sha256: string;
-  /** Of all shard files and the manifest. */
+  /** Size of all shard files and the manifest. */
   readonly bytes: number;
   readonly createdAtMs: number;
   readonly loss: number | null;

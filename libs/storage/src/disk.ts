@@ -44,7 +44,7 @@ export interface Disk {
   read(file: string, from: number, to: number): Promise<Uint8Array>;
   /** @throws ENOENT */
   size(file: string): Promise<number>;
-  /** What is in the folder, in no order. @throws ENOENT, ENOTDIR */
+  /** Entries of the folder, in no order. @throws ENOENT, ENOTDIR */
   list(folder: string): Promise<DiskEntry[]>;
 }
 

@@ -40,7 +40,7 @@ export const manifestSchema = z.strictObject({
   servers: z.int().min(1).max(LIMITS.servers),
   replicas: z.int().min(1).max(LIMITS.replicas),
   layoutHash: z.string().min(1).max(128),
-  /** Of the whole layout. */
+  /** Number of chunks in the whole layout. */
   chunks: count,
   configHash: sha256,
   /** `comparableConfig` of the spec: so that a difference can be shown, not only found. */
@@ -66,9 +66,9 @@ export const manifestSchema = z.strictObject({
   /** Mean training loss since the checkpoint before; null where there is none. */
   loss: z.number().nullable(),
   reason: z.enum(['cadence', 'best', 'pause', 'final', 'shutdown']),
-  /** What validations have decided up to it (libs/hosting, validation-course.ts). */
+  /** Decisions of all validations so far (validation-course.ts in libs/hosting). */
   course: z.string().max(262_144).optional(),
-  /** Of all generations that were validated before. */
+  /** True if it is the best generation that was validated so far. */
   isBest: z.literal(true).optional(),
   shards: z.array(shardFileSchema).min(1).max(LIMITS.servers),
 });
@@ -85,11 +85,10 @@ export interface CheckpointId {
 export const checkpointsPrefix = (run: string): string => `runs/${runId.parse(run)}/checkpoints/`;
 export const checkpointPrefix = (id: CheckpointId): string => `${checkpointsPrefix(id.runId)}a${id.attempt}-r${id.round}/`;
 export const manifestKey = (id: CheckpointId): string => `${checkpointPrefix(id)}manifest.json`;
-/** What a run begins with instead of random weights. */
-/** Weights that a team has sent, or those of all teams. */
+/** Uploaded weights of a team; without a team, of all teams. */
 export const uploadedWeightsPrefix = (team?: string): string => (team === undefined ? 'uploads/' : `uploads/${team}/`);
 export const initialWeightsKey = (run: string): string => `runs/${runId.parse(run)}/initial-weights.safetensors`;
-/** What the result of a run says of its evaluation split: made when somebody looks first, and made anew when it is gone. */
+/** Predictions of a result on the evaluation split: made at the first look, and made anew if they are gone. */
 export const predictionsPrefix = (run: string): string => `runs/${runId.parse(run)}/predictions/`;
 export const predictionsKey = (run: string, sha256: string): string => `${predictionsPrefix(run)}${sha256}.json`;
 export const shardKey = (id: CheckpointId, server: number, servers: number): string =>
@@ -137,7 +136,7 @@ export function decodeManifest(id: CheckpointId, bytes: Uint8Array): { manifest:
   return { manifest: parsed.data, sha256: outer.data.sha256 };
 }
 
-/** What contradicts itself in a manifest that fits the schema. */
+/** Finds a contradiction in a manifest that fits the schema. */
 export function manifestFault(id: CheckpointId, manifest: Manifest): string | undefined {
   const { servers, shards } = manifest;
   if (manifest.runId !== id.runId || manifest.attempt !== id.attempt || manifest.round !== id.round)

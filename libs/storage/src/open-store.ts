@@ -1,4 +1,4 @@
-/** From the address of a store to the store. */
+/** Opens the store at an address. */
 import path from 'node:path';
 import { nodeDisk, type Disk } from './disk.js';
 import { StorageError } from './errors.js';

@@ -17,11 +17,11 @@ export interface RetentionPolicy {
   readonly keepBest: boolean;
   /** Kept whatever else says: what another run begins with, for example. */
   readonly keep?: readonly { readonly attempt: number; readonly round: number }[];
-  /** Without it, that of the newest complete checkpoint. */
+  /** Default: the lineage of the newest complete checkpoint. */
   readonly lineage?: Lineage;
 }
 
-/** By attempt, then by round. */
+/** Orders checkpoints by attempt, then by round. */
 export const compareCuts = (a: CheckpointId, b: CheckpointId): number => a.attempt - b.attempt || a.round - b.round;
 
 /** The present attempt, any newer one (nothing is known against it), and of the parents' attempts what lies up to the parent. */
@@ -29,7 +29,7 @@ export const isInLineage = (id: CheckpointId, { attempt, parents }: Lineage): bo
   id.attempt >= attempt ||
   parents.some((parent) => (parent.runId ?? id.runId) === id.runId && parent.attempt === id.attempt && id.round <= parent.round);
 
-/** What the policy lets go, oldest first. Nothing when there is no complete checkpoint, and never anything newer than the newest one. */
+/** Chooses what to remove by the policy, oldest first: nothing if there is no complete checkpoint, and never anything newer than the newest one. */
 export function chooseForRemoval(cuts: readonly Cut[], policy: RetentionPolicy): Cut[] {
   const complete = cuts.filter(({ manifest }) => manifest !== null).sort((a, b) => compareCuts(b.id, a.id));
   const lineage = policy.lineage ?? ownLineage(complete[0]);

@@ -5,7 +5,7 @@ import { isKeySegment } from './object-store.js';
 
 export interface S3Location {
   readonly bucket: string;
-  /** Without slashes at its ends; may be empty. */
+  /** Prefix of all keys, without slashes at its ends; may be empty. */
   readonly prefix: string;
   readonly endpoint: string | undefined;
   readonly region: string | undefined;

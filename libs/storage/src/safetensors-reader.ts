@@ -22,7 +22,7 @@ const DTYPES: Readonly<Record<string, number>> = Object.assign(Object.create(nul
   F64: 8,
 });
 
-/** The same bound as the format's reference implementation. */
+/** The bound of the format's reference implementation. */
 export const HEADER_MAX_BYTES = 100_000_000;
 const RANK_MAX = 32;
 

@@ -1,6 +1,6 @@
 /**
  * The two BullMQ queues as the api uses them: it adds jobs, looks at them and takes them back; it never processes any. The stalled
- * check, which gives jobs of dead workers back to the queue, runs here and nowhere else (ROUNDS §7).
+ * check, which gives jobs of dead workers back to the queue, runs here and nowhere else (docs/protocol.md §19).
  */
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
 import {

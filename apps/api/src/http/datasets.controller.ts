@@ -15,6 +15,7 @@ import { Conflict, NotFound } from '../graphql/result.types.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import { HeldTurns } from '../held-turns.js';
 import type { Viewer } from '../teams/authentication.js';
+import type { BodyOf, Dataset, DatasetCommit, DatasetPage, DatasetRemoval, UploadedFile } from './bodies.js';
 import type { QueryValues } from './query-parameters.js';
 import { endWhenStalled } from './stalled-answers.js';
 
@@ -34,7 +35,7 @@ export class DatasetsController {
   ) {}
 
   @Get()
-  async list(@CurrentViewer() viewer: Viewer, @Query() { first, after }: QueryValues) {
+  async list(@CurrentViewer() viewer: Viewer, @Query() { first, after }: QueryValues): Promise<BodyOf<typeof DatasetPage>> {
     const size = first === undefined ? undefined : /^\d{1,4}$/.test(first) ? Number(first) : Number.NaN;
     const { edges, pageInfo, totalCount } = await this.datasets.list(viewer, { first: size, after });
     return { items: edges.map(({ node }) => node), nextCursor: pageInfo.hasNextPage ? pageInfo.endCursor : null, totalCount };
@@ -83,7 +84,7 @@ export class DatasetsController {
     @Query() { name }: QueryValues,
     @Headers('content-length') length: string | undefined,
     @Body() body: Readable,
-  ) {
+  ): Promise<BodyOf<typeof UploadedFile>> {
     return this.uploads.store(viewer, name ?? '', numberOf(length), body);
   }
 
@@ -101,11 +102,11 @@ export class DatasetsController {
     const { isNew, ...version } = await this.manifests.take(viewer.teamId, async () =>
       this.commits.commit(viewer, { name, manifest: await gathered(body, bytes), source: source ?? '' }),
     );
-    await reply.status(isNew ? 201 : 200).send(version);
+    await reply.status(isNew ? 201 : 200).send(version satisfies BodyOf<typeof DatasetCommit>);
   }
 
   @Get(':name')
-  async find(@CurrentViewer() viewer: Viewer, @Param('name') name: string) {
+  async find(@CurrentViewer() viewer: Viewer, @Param('name') name: string): Promise<BodyOf<typeof Dataset>> {
     const found = await this.datasets.find(viewer, name);
     if (!found) throw new Fault('NOT_FOUND', 'There is no such dataset.');
     return found;
@@ -125,7 +126,11 @@ export class DatasetsController {
   /** Removes the dataset, or one version of it. */
   @Post(':name/remove')
   @HttpCode(200)
-  async remove(@CurrentViewer() viewer: Viewer, @Param('name') reference: string, @Query() { force }: QueryValues) {
+  async remove(
+    @CurrentViewer() viewer: Viewer,
+    @Param('name') reference: string,
+    @Query() { force }: QueryValues,
+  ): Promise<BodyOf<typeof DatasetRemoval>> {
     const asked = await this.removals.remove(viewer, reference, yesOrNo('force', force));
     if (asked instanceof NotFound) throw new Fault('NOT_FOUND', asked.message);
     if (asked instanceof Conflict) throw new Fault('CONFLICT', asked.message);

@@ -1,5 +1,6 @@
 /** Datasets in the OpenAPI document: lists, one, and the bytes; everything else of them is in GraphQL. */
-import { after, first, integer, json, nullable, problem, query, ref, refusals, text, time, type Json } from './openapi-parts.js';
+import { Dataset, DatasetCommit, DatasetPage, DatasetRemoval, Stored, UploadedFile } from './bodies.js';
+import { after, answer, first, json, problem, query, refusals, text, type Json } from './openapi-parts.js';
 
 const name: Json = { name: 'name', in: 'path', required: true, schema: text };
 const reference: Json = { name: 'name', in: 'path', required: true, description: 'NAME, or NAME@VERSION.', schema: text };
@@ -20,13 +21,7 @@ function listPaths(): Json {
         summary: 'Datasets of the release and of the team.',
         parameters: [first, after],
         responses: {
-          '200': json(
-            {
-              type: 'object',
-              properties: { items: { type: 'array', items: ref('Dataset') }, nextCursor: nullable(text), totalCount: integer },
-            },
-            'A page.',
-          ),
+          '200': answer(DatasetPage, 'A page.'),
           '422': problem('A bad cursor or number.'),
           ...refusals,
         },
@@ -37,7 +32,7 @@ function listPaths(): Json {
         operationId: 'getDataset',
         summary: 'One dataset.',
         parameters: [name],
-        responses: { '200': json(ref('Dataset'), 'The dataset.'), '404': problem('No such dataset.'), ...refusals },
+        responses: { '200': answer(Dataset, 'The dataset.'), '404': problem('No such dataset.'), ...refusals },
       },
     },
     '/api/v1/datasets/{name}/manifest': {
@@ -58,7 +53,7 @@ function listPaths(): Json {
         summary: 'Remove a dataset of the team, or one version of it.',
         parameters: [reference, query('force', 'true: also when runs that are over were trained on it.', text)],
         responses: {
-          '200': json({ type: 'object', properties: { name: text, versions: { type: 'array', items: text } } }, 'What was removed.'),
+          '200': answer(DatasetRemoval, 'What was removed.'),
           '404': problem('No such dataset.'),
           '409': problem('Runs use it; they are named.'),
           ...refusals,
@@ -77,8 +72,8 @@ function uploadPaths(): Json {
         parameters: [name, query('source', 'Where the data came from, in words.', text)],
         requestBody: { required: true, content: { 'application/json': { schema: { type: 'object' } } } },
         responses: {
-          '200': json(ref('DatasetCommit'), 'The dataset had this version already.'),
-          '201': json(ref('DatasetCommit'), 'A new version.'),
+          '200': answer(DatasetCommit, 'The dataset had this version already.'),
+          '201': answer(DatasetCommit, 'A new version.'),
           '413': problem('The manifest is too large.'),
           '422': problem('The manifest or a shard is wrong; `issues` names the place.'),
           ...refusals,
@@ -93,8 +88,8 @@ function uploadPaths(): Json {
         parameters: [sha256],
         requestBody: bytes,
         responses: {
-          '200': { description: 'It was there already.' },
-          '201': { description: 'It is stored.' },
+          '200': answer(Stored, 'It was there already.'),
+          '201': answer(Stored, 'It is stored.'),
           ...limits,
           ...refusals,
           ...store,
@@ -119,7 +114,7 @@ function uploadPaths(): Json {
         parameters: [query('name', 'Name of the file, with its ending.', text)],
         requestBody: bytes,
         responses: {
-          '201': json({ type: 'object', properties: { id: text, fileName: text, bytes: integer } }, 'It is stored.'),
+          '201': answer(UploadedFile, 'It is stored.'),
           ...limits,
           ...refusals,
           ...store,
@@ -130,35 +125,3 @@ function uploadPaths(): Json {
 }
 
 export const datasetPaths = (): Json => Object.assign({}, listPaths(), uploadPaths());
-
-export function datasetSchemas(): Json {
-  const version = {
-    id: text,
-    version: text,
-    rows: integer,
-    bytes: integer,
-    columnCount: integer,
-    source: text,
-    createdAt: time,
-    createdBy: text,
-  };
-  return {
-    Dataset: {
-      type: 'object',
-      properties: {
-        id: text,
-        name: text,
-        isBuiltIn: { type: 'boolean' },
-        title: text,
-        trainExamples: integer,
-        evalExamples: integer,
-        format: nullable({ type: 'object' }),
-        license: nullable(text),
-        source: text,
-        createdAt: nullable(time),
-        newest: nullable({ type: 'object', properties: version }),
-      },
-    },
-    DatasetCommit: { type: 'object', properties: { datasetId: text, name: text, version: text, rows: integer, bytes: integer } },
-  };
-}

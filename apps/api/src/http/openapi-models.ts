@@ -1,5 +1,6 @@
 /** Weights of other programs in the OpenAPI document. */
-import { problem, refusals, type Json } from './openapi-parts.js';
+import { Stored } from './bodies.js';
+import { answer, problem, refusals, type Json } from './openapi-parts.js';
 
 const sha256: Json = { name: 'sha256', in: 'path', required: true, schema: { type: 'string', pattern: '^[0-9a-f]{64}$' } };
 
@@ -12,8 +13,8 @@ export const weightPaths = (): Json => ({
       parameters: [sha256],
       requestBody: { required: true, content: { 'application/octet-stream': {} } },
       responses: {
-        '200': { description: 'It was there already.' },
-        '201': { description: 'It is stored.' },
+        '200': answer(Stored, 'It was there already.'),
+        '201': answer(Stored, 'It is stored.'),
         '409': problem('The team has as many uploads as it may have (`LIMIT_REACHED`).'),
         '413': problem('The body is too large.'),
         '422': problem('Another hash or size than was said, no safetensors file, or a number that is not finite.'),

@@ -1,19 +1,18 @@
 /** Pieces of which the OpenAPI document is made. */
+import type { z } from 'zod';
+import { nameOf, Problem } from './bodies.js';
 
 export type Json = Record<string, unknown>;
 
 export const ref = (name: string): Json => ({ $ref: `#/components/schemas/${name}` });
 export const json = (schema: Json, description: string): Json => ({ description, content: { 'application/json': { schema } } });
+export const answer = (body: z.ZodType, description: string): Json => json(ref(nameOf(body)), description);
 export const problem = (description: string): Json => ({
   description,
-  content: { 'application/problem+json': { schema: ref('Problem') } },
+  content: { 'application/problem+json': { schema: ref(nameOf(Problem)) } },
 });
-export const nullable = (schema: Json): Json => ({ anyOf: [schema, { type: 'null' }] });
 export const text = { type: 'string' };
 export const integer = { type: 'integer' };
-export const number = { type: 'number' };
-export const time = { type: 'string', format: 'date-time' };
-export const list = (name: string): Json => ({ type: 'object', properties: { items: { type: 'array', items: ref(name) } } });
 
 export const query = (name: string, description: string, schema: Json): Json => ({
   name,

@@ -1,11 +1,24 @@
-/** The OpenAPI 3.1 document. The run spec comes from its zod schema (libs/spec); a test compares the paths with the router's. */
+/** The OpenAPI 3.1 document. Bodies come from their zod schemas (bodies.ts, libs/spec); tests compare them with answers, and the paths with the router's. */
 import { specJsonSchema } from '@paceline/spec';
 import { EXPORT_FORMATS } from '@paceline/models';
 import { RUN_MOVES } from '@paceline/control-plane';
+import type { z } from 'zod';
+import {
+  Attempts,
+  Checkpoints,
+  EventPage,
+  Extend,
+  jsonSchemaOf,
+  namedSchemas,
+  Predictions,
+  Resume,
+  Run,
+  RunPage,
+  Scale,
+} from './bodies.js';
 import { datasetPaths } from './openapi-datasets.js';
 import { weightPaths } from './openapi-models.js';
-import { after, first, integer, json, list, nullable, problem, query, ref, refusals, text, type Json } from './openapi-parts.js';
-import { schemas } from './openapi-schemas.js';
+import { after, answer, first, integer, problem, query, ref, refusals, text, type Json } from './openapi-parts.js';
 
 const runId: Json = { name: 'id', in: 'path', required: true, schema: { type: 'string', format: 'uuid' } };
 const idempotencyKey: Json = {
@@ -51,7 +64,7 @@ function runPaths(): Json {
         ],
         requestBody: { required: true, content: { 'application/json': { schema: ref('RunSpec') } } },
         responses: {
-          '201': { ...json(ref('Run'), 'The run, QUEUED.'), ...replayed },
+          '201': { ...answer(Run, 'The run, QUEUED.'), ...replayed },
           '404': problem('No such cluster spec.'),
           '409': problem('The idempotency key was used for another request, or a limit of the team is reached (`LIMIT_REACHED`).'),
           '422': problem('The spec is wrong; `issues` names every field.'),
@@ -64,13 +77,7 @@ function runPaths(): Json {
         parameters: [first, after, status, query('name', 'A part of the name.', text)],
         responses: {
           ...unchanged,
-          '200': json(
-            {
-              type: 'object',
-              properties: { items: { type: 'array', items: ref('RunSummary') }, nextCursor: nullable(text), totalCount: integer },
-            },
-            'A page.',
-          ),
+          '200': answer(RunPage, 'A page.'),
           '422': problem('A bad cursor or number.'),
           ...refusals,
         },
@@ -86,7 +93,7 @@ function runByIdPaths(): Json {
         operationId: 'getRun',
         summary: 'One run.',
         parameters: [runId],
-        responses: { ...unchanged, '200': json(ref('Run'), 'The run.'), '404': problem('No such run in your team.'), ...refusals },
+        responses: { ...unchanged, '200': answer(Run, 'The run.'), '404': problem('No such run in your team.'), ...refusals },
       },
     },
     '/api/v1/runs/{id}/cancel': {
@@ -95,7 +102,7 @@ function runByIdPaths(): Json {
         summary: 'End a run within 10 s.',
         parameters: [runId],
         responses: {
-          '202': json(ref('Run'), 'It is being cancelled.'),
+          '202': answer(Run, 'It is being cancelled.'),
           '404': problem('No such run.'),
           '409': problem('It is over already.'),
           ...refusals,
@@ -108,7 +115,7 @@ function runByIdPaths(): Json {
         operationId: 'listRunAttempts',
         summary: 'Attempts of a run, newest first.',
         parameters: [runId],
-        responses: { ...unchanged, '200': json(list('Attempt'), 'All of them.'), '404': problem('No such run.'), ...refusals },
+        responses: { ...unchanged, '200': answer(Attempts, 'All of them.'), '404': problem('No such run.'), ...refusals },
       },
     },
     '/api/v1/runs/{id}/checkpoints': {
@@ -116,7 +123,7 @@ function runByIdPaths(): Json {
         operationId: 'listRunCheckpoints',
         summary: 'Checkpoints of a run, newest first.',
         parameters: [runId],
-        responses: { ...unchanged, '200': json(list('Checkpoint'), 'Those that are kept.'), '404': problem('No such run.'), ...refusals },
+        responses: { ...unchanged, '200': answer(Checkpoints, 'Those that are kept.'), '404': problem('No such run.'), ...refusals },
       },
     },
     '/api/v1/runs/{id}/events': {
@@ -126,10 +133,7 @@ function runByIdPaths(): Json {
         parameters: [runId, first, after],
         responses: {
           ...unchanged,
-          '200': json(
-            { type: 'object', properties: { items: { type: 'array', items: ref('Event') }, nextCursor: nullable(text) } },
-            'A page.',
-          ),
+          '200': answer(EventPage, 'A page.'),
           '404': problem('No such run.'),
           ...refusals,
         },
@@ -161,8 +165,8 @@ function modelPaths(): Json {
         parameters: [runId],
         responses: {
           ...unchanged,
-          '200': json(ref('Predictions'), 'READY, or UNAVAILABLE with the reason.'),
-          '202': json(ref('Predictions'), 'COMPUTING: ask again after Retry-After.'),
+          '200': answer(Predictions, 'READY, or UNAVAILABLE with the reason.'),
+          '202': answer(Predictions, 'COMPUTING: ask again after Retry-After.'),
           '404': problem('No such run.'),
           '409': problem('The run has not SUCCEEDED.'),
           ...refusals,
@@ -195,17 +199,15 @@ function modelPaths(): Json {
 /** Requests that change a run: the same answers everywhere. */
 function changePaths(): Json {
   const goesOn = ['resume', 'extend'];
-  const change = (name: string, operationId: string, summary: string, body?: Json, isKeyed = false): Json => ({
+  const change = (name: string, operationId: string, summary: string, body?: z.ZodType, isKeyed = false): Json => ({
     [`/api/v1/runs/{id}/${name}`]: {
       post: {
         operationId,
         summary,
         parameters: isKeyed ? [runId, idempotencyKey] : [runId],
-        ...(body
-          ? { requestBody: { required: false, content: { 'application/json': { schema: { type: 'object', properties: body } } } } }
-          : {}),
+        ...(body ? { requestBody: { required: false, content: { 'application/json': { schema: jsonSchemaOf(body) } } } } : {}),
         responses: {
-          '202': { ...json(ref('Run'), 'It is done, or under way.'), ...(isKeyed ? replayed : {}) },
+          '202': { ...answer(Run, 'It is done, or under way.'), ...(isKeyed ? replayed : {}) },
           '404': problem('No such run.'),
           '409': problem(
             `Its status does not allow it${isKeyed ? ', the idempotency key was used for another request' : ''}${goesOn.includes(name) ? ', or a limit of the team is reached (`LIMIT_REACHED`)' : ''}.`,
@@ -218,9 +220,9 @@ function changePaths(): Json {
   });
   return {
     ...change('pause', 'pauseRun', 'Write a checkpoint and stand still, within 10 s.'),
-    ...change('resume', 'resumeRun', 'Go on from the last checkpoint.', { servers: integer }),
-    ...change('scale', 'scaleRun', 'How many workers may hold a seat.', { workers: integer }),
-    ...change('extend', 'extendRun', 'So many rounds or epochs more.', { rounds: integer, epochs: integer }, true),
+    ...change('resume', 'resumeRun', 'Go on from the last checkpoint.', Resume),
+    ...change('scale', 'scaleRun', 'How many workers may hold a seat.', Scale),
+    ...change('extend', 'extendRun', 'So many rounds or epochs more.', Extend, true),
   };
 }
 
@@ -282,6 +284,9 @@ export function openApiDocument(specSchema: Json = specJsonSchema()): Json {
     servers: [{ url: '/' }],
     security: [{ apiKey: [] }],
     paths: allPaths(),
-    components: { securitySchemes: { apiKey: { type: 'http', scheme: 'bearer', bearerFormat: 'pcl_...' } }, schemas: schemas(spec) },
+    components: {
+      securitySchemes: { apiKey: { type: 'http', scheme: 'bearer', bearerFormat: 'pcl_...' } },
+      schemas: { RunSpec: spec, ...namedSchemas() },
+    },
   };
 }

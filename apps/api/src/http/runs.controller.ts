@@ -1,7 +1,9 @@
 /** Runs over REST: the same operations, rules and results as GraphQL, with problem documents for what goes wrong. */
 import { Readable } from 'node:stream';
 import { Body, Controller, Get, Headers, HttpCode, Param, Post, Query, Res } from '@nestjs/common';
+import { plainIssues } from '@paceline/spec';
 import type { FastifyReply } from 'fastify';
+import type { z } from 'zod';
 import { Fault } from '../fault.js';
 import { Conflict, InvalidInput, LimitReached, NotFound } from '../graphql/result.types.js';
 import { OnReplay } from '../graphql/replayed.decorator.js';
@@ -17,6 +19,8 @@ import { ModelExports } from '../models/model-exports.js';
 import { Runs } from '../runs/runs.js';
 import { Weights } from '../runs/weights.js';
 import type { Viewer } from '../teams/authentication.js';
+import * as bodies from './bodies.js';
+import type { BodyOf } from './bodies.js';
 import { listOf, type QueryValues } from './query-parameters.js';
 import { endWhenStalled, whenOver } from './stalled-answers.js';
 
@@ -65,7 +69,7 @@ export class RunsController {
     @CurrentViewer() viewer: Viewer,
     @Query() { first, after, name }: QueryValues,
     @Query('status') status: string | readonly string[] | undefined,
-  ) {
+  ): Promise<BodyOf<typeof bodies.RunPage>> {
     const { edges, pageInfo, totalCount } = await this.runs.list(viewer, {
       first: wholeNumber('first', first),
       after,
@@ -95,13 +99,13 @@ export class RunsController {
   @Post(':id/resume')
   @HttpCode(202)
   resume(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Body() body: unknown) {
-    return this.answer(this.requests.resume(viewer, id, numbersOf(body, ['servers']).servers));
+    return this.answer(this.requests.resume(viewer, id, bodyOf(bodies.Resume, body).servers));
   }
 
   @Post(':id/scale')
   @HttpCode(202)
   scale(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Body() body: unknown) {
-    return this.answer(this.requests.scale(viewer, id, numbersOf(body, ['workers']).workers ?? Number.NaN));
+    return this.answer(this.requests.scale(viewer, id, bodyOf(bodies.Scale, body).workers ?? Number.NaN));
   }
 
   @Post(':id/extend')
@@ -113,21 +117,25 @@ export class RunsController {
     @Headers('idempotency-key') key: string | undefined,
     @OnReplay() onReplay: () => void,
   ) {
-    return this.answer(this.requests.extend(viewer, id, numbersOf(body, ['rounds', 'epochs']), { key, onReplay }));
+    return this.answer(this.requests.extend(viewer, id, bodyOf(bodies.Extend, body), { key, onReplay }));
   }
 
   @Get(':id/attempts')
-  async attempts(@CurrentViewer() viewer: Viewer, @Param('id') id: string) {
+  async attempts(@CurrentViewer() viewer: Viewer, @Param('id') id: string): Promise<BodyOf<typeof bodies.Attempts>> {
     return { items: await this.runs.attempts(await this.existing(viewer, id)) };
   }
 
   @Get(':id/checkpoints')
-  async checkpoints(@CurrentViewer() viewer: Viewer, @Param('id') id: string) {
+  async checkpoints(@CurrentViewer() viewer: Viewer, @Param('id') id: string): Promise<BodyOf<typeof bodies.Checkpoints>> {
     return { items: await this.runs.checkpoints(await this.existing(viewer, id)) };
   }
 
   @Get(':id/events')
-  async events(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Query() { first, after }: QueryValues) {
+  async events(
+    @CurrentViewer() viewer: Viewer,
+    @Param('id') id: string,
+    @Query() { first, after }: QueryValues,
+  ): Promise<BodyOf<typeof bodies.EventPage>> {
     const run = await this.existing(viewer, id);
     const { edges, pageInfo } = await this.runs.events(run, { first: wholeNumber('first', first), after });
     return { items: edges.map(({ node }) => node), nextCursor: pageInfo.hasNextPage ? pageInfo.endCursor : null };
@@ -177,7 +185,7 @@ export class RunsController {
     const found = await this.predicted.of(await this.existing(viewer, id));
     if (!found) throw new Fault('CONFLICT', 'The run has not SUCCEEDED: there is no result that could be asked.');
     if (found.state === 'COMPUTING') void reply.status(202).header('retry-after', '1');
-    await reply.send(found);
+    await reply.send(found satisfies BodyOf<typeof bodies.Predictions>);
   }
 
   private async existing(viewer: Viewer, id: string): Promise<Run> {
@@ -191,12 +199,12 @@ export class RunsController {
     return this.toJson(accepted(await asked));
   }
 
-  private async toJson(run: Run) {
+  private async toJson(run: Run): Promise<BodyOf<typeof bodies.Run>> {
     return { ...summary(run), spec: run.spec, ledger: await this.runs.ledger(run), result: resultTypeOf(run.row) };
   }
 }
 
-function summary(run: Run) {
+function summary(run: Run): BodyOf<typeof bodies.RunSummary> {
   const {
     id,
     name,
@@ -236,17 +244,13 @@ function accepted(result: Run | InvalidInput | NotFound | Conflict | LimitReache
   throw new Fault(result instanceof NotFound ? 'NOT_FOUND' : 'CONFLICT', result.message);
 }
 
-/** Numbers of a JSON body, by name. @throws Fault INVALID_INPUT for anything else in it */
-function numbersOf<Name extends string>(body: unknown, names: readonly Name[]): { [name in Name]?: number } {
-  if (body === undefined) return {};
-  if (body === null || typeof body !== 'object' || Array.isArray(body))
-    throw new Fault('INVALID_INPUT', `The body must be a JSON object${names.length > 0 ? ` with ${names.join(', ')}` : ''}.`);
-  const given = Object.entries(body) as [Name, unknown][];
-  for (const [name, value] of given) {
-    if (!names.includes(name)) throw new Fault('INVALID_INPUT', `${String(name).slice(0, 60)}: unknown field`);
-    if (typeof value !== 'number') throw new Fault('INVALID_INPUT', `${name}: must be a number`);
-  }
-  return Object.fromEntries(given) as { [name in Name]?: number };
+/** What a JSON body says; nothing without one. @throws Fault INVALID_INPUT */
+function bodyOf<Schema extends z.ZodType>(schema: Schema, body: unknown): z.output<Schema> {
+  const given = body === undefined ? {} : body;
+  const parsed = schema.safeParse(given);
+  if (parsed.success) return parsed.data;
+  const issues = plainIssues(schema, given, parsed.error.issues);
+  throw new Fault('INVALID_INPUT', issues.map(({ path, message }) => `${path}: ${message}`).join('; '), undefined, issues);
 }
 
 function wholeNumber(name: string, text: string | undefined): number | undefined {

@@ -54,7 +54,7 @@ export class WrongExample {
   @Field(() => String, { nullable: true, description: 'What the model saw, a PNG as a data address; null where that is no image.' })
   image!: string | null;
   @Field(() => JsonScalar, { description: 'Its cells, in the order of `columns`.' })
-  cells!: unknown;
+  cells!: readonly unknown[];
 }
 
 @ObjectType({ description: 'An example whose value was far off.' })
@@ -68,13 +68,13 @@ export class WorstExample {
   @Field(() => String, { nullable: true, description: 'What the model saw, a PNG as a data address; null where that is no image.' })
   image!: string | null;
   @Field(() => JsonScalar, { description: 'Its cells, in the order of `columns`.' })
-  cells!: unknown;
+  cells!: readonly unknown[];
 }
 
 @ObjectType({ description: 'An output that tells classes.' })
 export class PredictedClasses {
-  @Field({ description: 'classes' })
-  kind!: string;
+  @Field(() => String, { description: 'classes' })
+  kind!: 'classes';
   @Field({ description: 'The column, or the target of the features.' })
   name!: string;
   @Field(() => Int, { description: 'Labels that were compared: one for each example, or for each of its steps.' })
@@ -104,8 +104,8 @@ export class PredictedClasses {
 
 @ObjectType({ description: 'An output that tells a number.' })
 export class PredictedValues {
-  @Field({ description: 'values' })
-  kind!: string;
+  @Field(() => String, { description: 'values' })
+  kind!: 'values';
   @Field({ description: 'The column, or the target of the features.' })
   name!: string;
   @Field(() => Int, { description: 'Numbers that were compared.' })
@@ -129,8 +129,8 @@ export class PredictedValues {
 
 @ObjectType({ description: 'An output of which no picture can be made.' })
 export class UnpicturedOutput {
-  @Field({ description: 'none' })
-  kind!: string;
+  @Field(() => String, { description: 'none' })
+  kind!: 'none';
   @Field({ description: 'The column, or the target of the features.' })
   name!: string;
   @Field({ description: 'Why, for people.' })

@@ -59,7 +59,7 @@ export class RunRequests {
   extend(
     viewer: Viewer,
     id: string,
-    more: { rounds?: number | null; epochs?: number | null },
+    more: { rounds?: number | null | undefined; epochs?: number | null | undefined },
     { key, onReplay }: Pick<KeyedRequest, 'key' | 'onReplay'> = {},
   ): Promise<Outcome> {
     return this.keys.once<Outcome>(

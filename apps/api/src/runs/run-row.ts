@@ -54,32 +54,52 @@ export const namedMeasures = (values: MeasuresRecord = {}) => ({
 });
 
 export function progressOf(row: RunRow): RunProgress {
-  const spec = specOf(row);
-  const coordinator = coordinatorOf(row);
-  const over = isOver(row.status);
-  // An extension that was cancelled or failed may have gone beyond the result, which stands.
-  const stands = row.status === 'SUCCEEDED' ? resultOf(row) : null;
-  const round = stands?.rounds ?? coordinator?.round ?? 0;
-  const latest = stands && coordinator?.round !== stands.rounds ? null : coordinator?.latest;
+  const { round, latest, phase } = stateOf(row);
   const totalRounds = Number(row.totalRounds);
   const perEpoch = Number(row.roundsPerEpoch);
-  const speed = latest?.examplesPerSecond ?? null;
-  const left = totalRounds - round;
-  // A run that waits for somebody does not come nearer to its end.
-  const hasEta = row.status === 'RUNNING' && !coordinator?.waitingFor;
+  const { values, loss, accuracy } = namedMeasures(latest?.values);
   return {
-    phase: stands ? 'finished' : (coordinator?.phase ?? 'waiting'),
+    phase,
     round,
     totalRounds,
     epoch: Math.floor(Math.max(0, Math.min(round, totalRounds - 1)) / perEpoch),
     totalEpochs: totalRounds / perEpoch,
-    ...namedMeasures(latest?.values),
+    values,
+    loss,
+    accuracy,
     validation: latest?.validation ?? null,
-    examplesPerSecond: over ? (resultOf(row)?.examplesPerSecond ?? speed) : speed,
-    etaSeconds: !hasEta || !speed ? null : (left * spec.globalBatch) / speed,
-    workers: !hasLiveAttempt(row.status) ? 0 : new Set(coordinator?.seats.map(({ workerId }) => workerId)).size,
-    replicas: spec.replicas,
-    waitingFor: !hasLiveAttempt(row.status) ? null : (coordinator?.waitingFor ?? null),
+    ...speedOf(row, latest?.examplesPerSecond ?? null, totalRounds - round),
+    ...seatsOf(row),
+  };
+}
+
+/** The round that a run is in, by its result or else by its coordinator. */
+function stateOf(row: RunRow) {
+  const coordinator = coordinatorOf(row);
+  // An extension that was cancelled or failed may have gone beyond the result, which stands.
+  const result = row.status === 'SUCCEEDED' ? resultOf(row) : null;
+  if (!result) return { round: coordinator?.round ?? 0, latest: coordinator?.latest, phase: coordinator?.phase ?? ('waiting' as const) };
+  const latest = coordinator?.round === result.rounds ? coordinator.latest : null;
+  return { round: result.rounds, latest, phase: 'finished' as const };
+}
+
+/** @param speed examples a second, as measured last */
+function speedOf(row: RunRow, speed: number | null, roundsLeft: number): Pick<RunProgress, 'examplesPerSecond' | 'etaSeconds'> {
+  // A run that waits for somebody does not come nearer to its end.
+  const hasEta = row.status === 'RUNNING' && !coordinatorOf(row)?.waitingFor;
+  return {
+    examplesPerSecond: isOver(row.status) ? (resultOf(row)?.examplesPerSecond ?? speed) : speed,
+    etaSeconds: !hasEta || !speed ? null : (roundsLeft * specOf(row).globalBatch) / speed,
+  };
+}
+
+/** Who computes, and whom the run waits for; nobody outside of an attempt. */
+function seatsOf(row: RunRow): Pick<RunProgress, 'workers' | 'replicas' | 'waitingFor'> {
+  const coordinator = hasLiveAttempt(row.status) ? coordinatorOf(row) : null;
+  return {
+    workers: new Set(coordinator?.seats.map(({ workerId }) => workerId)).size,
+    replicas: specOf(row).replicas,
+    waitingFor: coordinator?.waitingFor ?? null,
   };
 }
 

@@ -71,7 +71,7 @@ interface UpOptions {
   readonly host: string;
 }
 
-async function up({ terminal, env }: CommandContext, command: Command): Promise<number> {
+async function up({ terminal, env, onStack }: CommandContext, command: Command): Promise<number> {
   const options = command.opts<UpOptions>();
   const mayMove = command.getOptionValueSource('port') === 'default';
   const { data: dataDir } = userDirectories(env);
@@ -129,6 +129,7 @@ async function up({ terminal, env }: CommandContext, command: Command): Promise<
     const apiKey = await ensureKey(stack.url, dataDir, env, terminal);
     lock.update({ url: stack.url, processes: stack.processes() });
     announce(stack, apiKey, dataDir, terminal);
+    onStack?.(stack);
   } catch (error) {
     if (stopping.signal.aborted) return new Promise(() => undefined); // the shutdown handler exits
     await stack?.stop();

@@ -17,7 +17,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import {
-  engineVariables,
   findFreePort,
   guardDirectory,
   startPostgres,
@@ -34,6 +33,7 @@ import {
   type SupervisedService,
   type SupervisorEvent,
 } from '@paceline/runtime';
+import { engineVariables } from '@paceline/tensorflow-addon';
 
 export interface LocalStackOptions {
   /** Databases, weights and logs are below it. */
@@ -220,7 +220,7 @@ class Starter {
     const child = superviseChild({
       name,
       command: process.execPath,
-      args: [appMain(app)],
+      args: [...inspectorOf(name), appMain(app)],
       env,
       logFile: join(this.#logDir, `${name}.log`),
       readyDeadlineMs: READY_DEADLINE_MS,
@@ -286,6 +286,14 @@ class Starter {
       PACELINE_TRANSPORT: process.env['PACELINE_TRANSPORT'] || 'auto',
     };
   }
+}
+
+/** For debuggers: from the port that PACELINE_INSPECT names, the api has the first one, ps-1 the eleventh on, worker-1 the twenty-first on. */
+function inspectorOf(name: string): string[] {
+  const first = Number(process.env['PACELINE_INSPECT'] || Number.NaN);
+  const [role, index = '0'] = name.split('-');
+  const port = first + { api: 0, ps: 10, worker: 20 }[role as 'api'] + Number(index);
+  return Number.isSafeInteger(port) ? [`--inspect=127.0.0.1:${port}`] : [];
 }
 
 /** Datasets of teams lie beside the weights, unless another place is named. */

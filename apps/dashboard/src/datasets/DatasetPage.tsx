@@ -1,6 +1,6 @@
 /** One dataset: its versions, and what the chosen one holds. */
 import { useCallback, useEffect, useRef, useState, type ReactNode } from 'react';
-import { Dataset, DatasetContent as DatasetContentOperation, type DatasetResult } from '../graphql/operations.js';
+import { Dataset, DatasetContent as DatasetContentOperation, type DatasetResult } from '../graphql/generated/operations.js';
 import { usePoll } from '../live/use-poll.js';
 import { Card, Facts } from '../parts/Card.js';
 import { CopyButton } from '../parts/CopyButton.js';

@@ -1,5 +1,5 @@
 import type { ReactNode } from 'react';
-import type { DatasetsResult } from '../graphql/operations.js';
+import type { DatasetsResult } from '../graphql/generated/operations.js';
 import { useNow } from '../live/use-now.js';
 import { Link, datasetPath } from '../router.js';
 import { DASH, age, bytes, count, dateAndTime } from '../text/format.js';

@@ -1,6 +1,6 @@
 /** The datasets that runs can name: those of the release, and the team's own; and where one is imported. */
 import { useCallback, useEffect, useState, type ReactNode } from 'react';
-import { DatasetImports, Datasets } from '../graphql/operations.js';
+import { DatasetImports, Datasets } from '../graphql/generated/operations.js';
 import { useNow } from '../live/use-now.js';
 import { usePoll } from '../live/use-poll.js';
 import { Loading } from '../parts/Loading.js';

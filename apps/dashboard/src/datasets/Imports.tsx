@@ -1,6 +1,6 @@
 /** Imports by the api that go on, or ended lately: how far they are, and why one failed. */
 import type { ReactNode } from 'react';
-import type { DatasetImportsResult } from '../graphql/operations.js';
+import type { DatasetImportsResult } from '../graphql/generated/operations.js';
 import { Card } from '../parts/Card.js';
 import { ProgressBar } from '../parts/ProgressBar.js';
 import { Link, datasetPath } from '../router.js';

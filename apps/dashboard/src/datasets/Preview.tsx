@@ -1,6 +1,6 @@
 /** Rows of a split, page by page: pictures as a grid, everything else as a table. */
 import { useCallback, useState, type ReactNode, type SyntheticEvent } from 'react';
-import { DatasetPreview } from '../graphql/operations.js';
+import { DatasetPreview } from '../graphql/generated/operations.js';
 import { usePoll } from '../live/use-poll.js';
 import { Card } from '../parts/Card.js';
 import { useApi } from '../session/api-context.js';

@@ -1,7 +1,7 @@
 /** Removes the version that is shown, or the dataset with all of its versions, after a confirmation. A refusal is shown as the api says it. */
 import { useId, useRef, useState, type ReactNode } from 'react';
 import { asFault } from '../graphql/api-fault.js';
-import { RemoveDataset as RemoveDatasetOperation } from '../graphql/operations.js';
+import { RemoveDataset as RemoveDatasetOperation } from '../graphql/generated/operations.js';
 import { useStale } from '../live/use-stale.js';
 import { datasetPath, navigate } from '../router.js';
 import { useApi } from '../session/api-context.js';

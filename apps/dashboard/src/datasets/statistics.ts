@@ -2,7 +2,7 @@
  * What a version says of its columns, for people. Statistics come from the server as JSON and differ from kind to kind; nothing about their shape
  * is taken for granted. All of them are of the training split.
  */
-import type { DatasetContentResult } from '../graphql/operations.js';
+import type { DatasetContentResult } from '../graphql/generated/operations.js';
 import { DASH, compact, count, percent, value } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 

@@ -1,7 +1,8 @@
 /** Sends files one after the other and asks for their import. */
+import { newIdempotencyKey } from '@paceline/client';
 import { useEffect, useRef, useState } from 'react';
 import { asFault } from '../graphql/api-fault.js';
-import { ImportDataset } from '../graphql/operations.js';
+import { ImportDataset } from '../graphql/generated/operations.js';
 import { useApi } from '../session/api-context.js';
 import { plainText, sentence } from '../text/plain-text.js';
 import type { MissingId } from './import-options.js';
@@ -50,7 +51,7 @@ export function useImport(onStarted: () => void): ImportForm {
     setSending({ file: undefined, sentBytes: allBytes, allBytes });
     const { name, label, shares, inOrder, missing } = wanted;
     const options = { label: label || null, split: shares, inOrder, missing };
-    const { importDataset } = await ask(ImportDataset, { name, uploads, options, idempotencyKey: newKey() }, signal);
+    const { importDataset } = await ask(ImportDataset, { name, uploads, options, idempotencyKey: newIdempotencyKey() }, signal);
     if (importDataset.__typename === 'ImportDatasetSuccess') return onStarted();
     const issues = importDataset.__typename === 'InvalidInput' ? importDataset.issues : [];
     setProblems(
@@ -74,6 +75,3 @@ export function useImport(onStarted: () => void): ImportForm {
   };
   return { sending, problems, start, cancel: () => controller.current?.abort() };
 }
-
-/** randomUUID would need a secure context; a page opened by an address in the local network has none. */
-const newKey = (): string => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');

@@ -1,5 +1,5 @@
 import type { ReactNode } from 'react';
-import type { RunStatus } from '../graphql/operations.js';
+import type { RunStatus } from '../graphql/generated/operations.js';
 import { statusLabel, toneOf, type Tone } from './status-table.js';
 
 /** The shape says what the colour says. */

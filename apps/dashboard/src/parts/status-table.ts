@@ -1,5 +1,5 @@
 /** The statuses of a run as the page shows them: a word, and what kind of news it is. */
-import type { RunStatus } from '../graphql/operations.js';
+import type { RunStatus } from '../graphql/generated/operations.js';
 
 export type Tone = 'going' | 'waiting' | 'good' | 'bad' | 'over';
 

@@ -1,6 +1,6 @@
 import { useId, useRef, useState, type ReactNode } from 'react';
 import { asFault } from '../graphql/api-fault.js';
-import { CancelRun as CancelRunOperation } from '../graphql/operations.js';
+import { CancelRun as CancelRunOperation } from '../graphql/generated/operations.js';
 import { useApi } from '../session/api-context.js';
 import { plainText } from '../text/plain-text.js';
 

@@ -1,6 +1,6 @@
 /** What the result of a run says of its evaluation split: computed by the api when the panel is looked at first. */
 import { useCallback, useId, useState, type ReactNode } from 'react';
-import { RunPredictions, type RunPredictionsResult } from '../graphql/predictions.js';
+import { RunPredictions, type RunPredictionsResult } from '../graphql/generated/predictions.js';
 import { usePoll } from '../live/use-poll.js';
 import { Card } from '../parts/Card.js';
 import { useApi } from '../session/api-context.js';

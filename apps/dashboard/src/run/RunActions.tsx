@@ -1,7 +1,7 @@
 /** What may be asked of a run in its status: pause or resume at once; workers, and a longer training, by a small dialog; cancelling after a confirmation. */
 import { useState, type ReactNode } from 'react';
 import { asFault } from '../graphql/api-fault.js';
-import { ExtendRun, PauseRun, ResumeRun, ScaleRun } from '../graphql/operations.js';
+import { ExtendRun, PauseRun, ResumeRun, ScaleRun } from '../graphql/generated/operations.js';
 import { useStale } from '../live/use-stale.js';
 import { isOver } from '../parts/status-table.js';
 import { useApi } from '../session/api-context.js';

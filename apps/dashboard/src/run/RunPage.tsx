@@ -1,6 +1,6 @@
 /** One run, live: its state is asked for every second, its metrics and events come by subscription. */
 import { useCallback, useEffect, useRef, type ReactNode } from 'react';
-import { Run, type RunResult } from '../graphql/operations.js';
+import { Run, type RunResult } from '../graphql/generated/operations.js';
 import { usePoll } from '../live/use-poll.js';
 import { Loading } from '../parts/Loading.js';
 import { Problem } from '../parts/Problem.js';

@@ -1,6 +1,6 @@
 /** Series of a run by name, in as many requests as the api's bound on names asks for. */
 import { ApiFault } from '../graphql/api-fault.js';
-import { Metrics } from '../graphql/operations.js';
+import { Metrics } from '../graphql/generated/operations.js';
 import type { Api } from '../session/api-context.js';
 import { fromHistory, OF_VALIDATION, SPEED, type MetricsByName } from './series.js';
 

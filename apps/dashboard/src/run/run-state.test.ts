@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { RunPhase, RunStatus } from '../graphql/operations.js';
+import type { RunPhase, RunStatus } from '../graphql/generated/operations.js';
 import { endText, epochText, hasSpeed, isStalled, reasonsOf, scoresOf, workersAtWork } from './run-state.js';
 
 const progress = {

@@ -1,7 +1,7 @@
 /** What the validations of a run have come to. Asked for again when there was another one, and when the run has changed its status or attempt. */
 import { useEffect, useState } from 'react';
 import { asFault } from '../graphql/api-fault.js';
-import { Course, type CourseResult } from '../graphql/course.js';
+import { Course, type CourseResult } from '../graphql/generated/course.js';
 import { useApi } from '../session/api-context.js';
 import type { RunDetails } from './RunPage.js';
 import { isValidated } from './run-state.js';

@@ -1,16 +1,13 @@
 /** The events of a run: the newest page of what is stored, then whatever comes; older ones on demand. */
 import { useCallback, useEffect, useRef, useState } from 'react';
 import { ApiFault, asFault } from '../graphql/api-fault.js';
-import { Events, RunEvents, type RunEventsResult } from '../graphql/operations.js';
-import type { ConnectionState } from '../live/connection.js';
-import { follow, pauseUntilNudged } from '../live/follow.js';
-import { preceded } from '../live/preceded.js';
+import { Events, RunEvents } from '../graphql/generated/operations.js';
+import { followRun } from '../live/follow.js';
 import { useApi } from '../session/api-context.js';
 import { EMPTY_FEED, SkippedEvents, lastSeq, withEvent, withOlder, type Feed, type FeedEvent } from './event-feed.js';
 
 const PAGE_SIZE = 100;
 const CHANNEL = 'events';
-const LAST_WORDS_MS = 3_000;
 
 export interface EventsOfRun {
   readonly feed: Feed;
@@ -35,22 +32,12 @@ export function useEvents(runId: string, onEvent: () => void): EventsOfRun {
       show(next);
       onEvent();
     });
-    const load = async (): Promise<void> => {
-      if (lastSeq(held.current) === 0) show(await newest(ask, runId, signal));
+    const open = async function* (ended: AbortSignal): AsyncGenerator<void> {
+      if (lastSeq(held.current) === 0) show(await newest(ask, runId, ended));
+      for await (const { runEvents } of live.subscribe(RunEvents, { runId, afterSeq: lastSeq(held.current) }, ended))
+        yield accept(runEvents);
     };
-    const followed = {
-      open: () => preceded(load, () => live.subscribe(RunEvents, { runId, afterSeq: lastSeq(held.current) })),
-      accept: ({ runEvents }: RunEventsResult) => accept(runEvents),
-      onState: (state: ConnectionState) => connection.report(CHANNEL, state),
-      signal,
-    };
-    const run = async (): Promise<void> => {
-      await follow(followed);
-      // The server completes when the run is over; what its processes say while they leave may be stored a moment later.
-      await pauseUntilNudged(LAST_WORDS_MS, signal);
-      if (!signal.aborted) await follow(followed);
-    };
-    run()
+    followRun(open, (state) => connection.report(CHANNEL, state), signal)
       .catch((error: unknown) => {
         if (!signal.aborted && !onFault(asFault(error))) setRefused(asFault(error));
       })

@@ -1,8 +1,7 @@
 import { useEffect, useRef, useState } from 'react';
 import { asFault } from '../graphql/api-fault.js';
-import { RunMetrics, type RunMetricsResult } from '../graphql/operations.js';
-import { follow, pauseUntilNudged } from '../live/follow.js';
-import { preceded } from '../live/preceded.js';
+import { RunMetrics } from '../graphql/generated/operations.js';
+import { followRun } from '../live/follow.js';
 import { useApi, type Api } from '../session/api-context.js';
 import { askMetrics, MAX_POINTS } from './ask-metrics.js';
 import { LiveMetrics } from './live-metrics.js';
@@ -11,7 +10,6 @@ import { NO_METRICS, type MetricsByName } from './series.js';
 /** Charts are drawn at most this often; rows in between wait. */
 const DRAW_EVERY_MS = 200;
 const HISTORY_EVERY_MS = 15_000;
-const LAST_WORDS_MS = 3_000;
 const CHANNEL = 'metrics';
 
 /**
@@ -56,17 +54,14 @@ async function followMetrics(
     held.asking(performance.now());
     held.answered(await askMetrics(ask, { id: runId, names: names() }, signal));
   };
-  const followed = {
-    open: () => preceded(load, () => live.subscribe(RunMetrics, { runId, afterRound: held.afterRound })),
-    accept: ({ runMetrics }: RunMetricsResult) => {
+  const open = async function* (ended: AbortSignal): AsyncGenerator<void> {
+    await load();
+    for await (const { runMetrics } of live.subscribe(RunMetrics, { runId, afterRound: held.afterRound }, ended)) {
       held.add(runMetrics);
       // A fault shows in the subscription as well, which then starts from the history again.
       if (held.ageMs(performance.now()) > HISTORY_EVERY_MS) load().catch(() => undefined);
-    },
-    onState: (state: 'live' | 'lost') => connection.report(CHANNEL, state),
-    signal,
+      yield;
+    }
   };
-  await follow(followed);
-  await pauseUntilNudged(LAST_WORDS_MS, signal);
-  if (!signal.aborted) await follow(followed);
+  await followRun(open, (state) => connection.report(CHANNEL, state), signal);
 }

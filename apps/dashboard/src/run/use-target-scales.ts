@@ -1,7 +1,7 @@
 /** How the targets of a run were scaled: what makes its errors numbers in the unit of the data. They never change, so they are asked for once. */
 import { useEffect, useState } from 'react';
 import { asFault } from '../graphql/api-fault.js';
-import { TargetScales } from '../graphql/course.js';
+import { TargetScales } from '../graphql/generated/course.js';
 import { useApi } from '../session/api-context.js';
 import type { TargetScale } from './measures.js';
 

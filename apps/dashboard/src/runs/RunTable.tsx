@@ -1,5 +1,5 @@
 import type { ReactNode } from 'react';
-import type { RunsResult } from '../graphql/operations.js';
+import type { RunsResult } from '../graphql/generated/operations.js';
 import { useNow } from '../live/use-now.js';
 import { ProgressBar } from '../parts/ProgressBar.js';
 import { Status } from '../parts/Status.js';

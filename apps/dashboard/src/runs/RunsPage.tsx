@@ -1,6 +1,6 @@
 /** All runs of the team, newest first, one keyset page at a time; the page that is shown is kept up to date. */
 import { useEffect, useMemo, type ReactNode } from 'react';
-import { RunMarks, Runs, type RunsResult } from '../graphql/operations.js';
+import { RunMarks, Runs, type RunsResult } from '../graphql/generated/operations.js';
 import { usePoll } from '../live/use-poll.js';
 import { withMarks } from '../live/with-marks.js';
 import { Loading } from '../parts/Loading.js';

@@ -1,5 +1,5 @@
 /** What the list shows, as it stands in the address: `?status=active&after=CURSOR`. */
-import type { RunStatus } from '../graphql/operations.js';
+import type { RunStatus } from '../graphql/generated/operations.js';
 
 export const FILTERS = {
   all: { label: 'All', statuses: undefined },

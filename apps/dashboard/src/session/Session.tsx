@@ -7,12 +7,10 @@
  *     CHECKING   --unreachable-->     SIGNED_OUT with the key in the field, when it was typed; otherwise it is checked again and again
  *     SIGNED_IN  --sign out, or any answer UNAUTHENTICATED--> SIGNED_OUT (the key is forgotten)
  */
+import { ApiConnection } from '@paceline/client';
 import { useCallback, useEffect, useMemo, useState, type ReactNode } from 'react';
 import { asFault, type ApiFault } from '../graphql/api-fault.js';
-import { HeldAnswers } from '../graphql/held-answers.js';
-import { openLive } from '../graphql/live.js';
-import { Viewer, type ViewerResult } from '../graphql/operations.js';
-import { request } from '../graphql/request.js';
+import { Viewer, type ViewerResult } from '../graphql/generated/operations.js';
 import { Connection } from '../live/connection.js';
 import { pauseUntilNudged } from '../live/follow.js';
 import { ApiContext, type Api } from './api-context.js';
@@ -22,6 +20,8 @@ import { SignIn } from './SignIn.js';
 import { uploadFile } from './upload.js';
 
 const CHECK_AGAIN_MS = 2_000;
+const SOCKET = { pingEveryMs: 5_000, pongDeadlineMs: 4_000, connectTimeoutMs: 10_000 };
+const SOCKET_CHANNEL = 'socket';
 
 type State =
   | { readonly at: 'SIGNED_OUT'; readonly fault?: ApiFault; readonly tried?: StoredKey }
@@ -85,7 +85,7 @@ async function check({ tried, typed, trouble }: Extract<State, { at: 'CHECKING' 
   try {
     // The second and later times; somebody looks at a page that says so.
     if (trouble) await pauseUntilNudged(Math.max(CHECK_AGAIN_MS, trouble.retryAfterMs ?? 0), signal);
-    const { viewer } = await request(tried.key, Viewer, {}, signal);
+    const { viewer } = await new ApiConnection({ url: location.origin, apiKey: tried.key }).request(Viewer, {}, { signal });
     writeKey(tried);
     return { at: 'SIGNED_IN', stored: tried, viewer };
   } catch (error) {
@@ -98,20 +98,23 @@ async function check({ tried, typed, trouble }: Extract<State, { at: 'CHECKING' 
 
 function SignedIn({ apiKey, end, children }: { apiKey: string; end: (fault?: ApiFault) => void; children: ReactNode }): ReactNode {
   const connection = useMemo(() => new Connection(), []);
+  const live = useMemo(() => {
+    const onSocket = (state: 'open' | 'lost'): void => connection.report(SOCKET_CHANNEL, state === 'open' ? 'live' : 'lost');
+    return new ApiConnection({ url: location.origin, apiKey, holdsAnswers: true, ...SOCKET, onSocket });
+  }, [apiKey, connection]);
   const api = useMemo<Api>(() => {
-    const held = new HeldAnswers();
     return {
-      ask: (operation, variables, signal) => request(apiKey, operation, variables, signal, held),
-      download: (path) => downloadFile(apiKey, path),
+      ask: (document, variables, signal) => live.request(document, variables, { signal }),
+      download: (path) => downloadFile(live, path),
       upload: (file, onSent, signal) => uploadFile(apiKey, file, onSent, signal),
       connection,
-      live: openLive(apiKey, connection),
+      live,
       onFault: (fault) => {
         if (fault.kind === 'UNAUTHENTICATED') end(fault);
         return fault.kind === 'UNAUTHENTICATED';
       },
     };
-  }, [apiKey, connection, end]);
-  useEffect(() => () => api.live.close(), [api]);
+  }, [apiKey, connection, live, end]);
+  useEffect(() => () => void live.close(), [live]);
   return <ApiContext value={api}>{children}</ApiContext>;
 }

@@ -1,25 +1,14 @@
 /** Files of the api need the key in a header, so a plain link would not do. */
+import type { ApiConnection } from '@paceline/client';
 import { ApiFault } from '../graphql/api-fault.js';
-import { faultOf } from '../graphql/request.js';
 
-const DEADLINE_MS = 10 * 60_000;
-
-/** @throws ApiFault; also when the address is not the api's own, so that the key never goes elsewhere */
-export async function downloadFile(key: string, path: string): Promise<Blob> {
+/** @throws PacelineApiError, or an ApiFault when the address is not the api's own, so that the key never goes elsewhere */
+export async function downloadFile(api: ApiConnection, path: string): Promise<Blob> {
   const url = new URL(path, location.href);
   if (url.origin !== location.origin) throw new ApiFault('REFUSED', 'The file is not on this server; open its address yourself.');
-  let response: Response;
-  try {
-    response = await fetch(url, {
-      headers: { authorization: `Bearer ${key}` },
-      credentials: 'omit',
-      signal: AbortSignal.timeout(DEADLINE_MS),
-    });
-  } catch {
-    throw new ApiFault('UNREACHABLE', 'The API cannot be reached.'); // fetch says no more than that
-  }
-  if (response.ok) return response.blob();
-  throw faultOf(response, { errors: [{ message: `The file cannot be read (HTTP ${response.status}).` }] })!;
+  const parts: BlobPart[] = [];
+  for await (const part of (await api.file(url.pathname + url.search)).body) parts.push(part as Uint8Array<ArrayBuffer>);
+  return new Blob(parts);
 }
 
 /** Hands a file to the browser's downloads. */

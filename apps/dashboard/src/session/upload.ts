@@ -1,6 +1,6 @@
 /** Sends a file to the api as it is. XMLHttpRequest, because fetch does not tell how far an upload is. */
-import { ApiFault } from '../graphql/api-fault.js';
-import { faultOf } from '../graphql/request.js';
+import { refusalOf } from '@paceline/client';
+import { ApiFault, asFault } from '../graphql/api-fault.js';
 
 const PATH = '/api/v1/datasets/uploads';
 
@@ -32,10 +32,9 @@ export function uploadFile(key: string, file: File, onSent: (bytes: number) => v
 function settle(sending: XMLHttpRequest, resolve: (id: string) => void, reject: (fault: ApiFault) => void): void {
   const body = parsed(sending.responseText);
   if (sending.status === 201 && typeof body['id'] === 'string') return resolve(body['id']);
-  const after = sending.getResponseHeader('retry-after');
-  const headers = new Headers(after === null ? {} : { 'retry-after': after });
-  const message = typeof body['detail'] === 'string' ? body['detail'] : `The file was not taken (HTTP ${sending.status}).`;
-  reject(faultOf({ status: sending.status, headers }, { errors: [{ message }] })!);
+  const seconds = Number(sending.getResponseHeader('retry-after') ?? Number.NaN);
+  const retryAfterMs = Number.isFinite(seconds) ? seconds * 1000 : undefined;
+  reject(asFault(refusalOf('The API', { status: sending.status, text: sending.responseText, retryAfterMs })));
 }
 
 function parsed(text: string): Readonly<Record<string, unknown>> {

@@ -77,7 +77,7 @@ export const placementJobSchema = z.strictObject({
 
 export type PlacementJob = z.output<typeof placementJobSchema>;
 
-/** A seat: `seat` is 0..R-1 and `n` counts how often the seat was made; the coordinator owns seats (ROUNDS §7). */
+/** A seat: `seat` is 0..R-1 and `n` counts how often the seat was made; the coordinator owns seats (docs/protocol.md §19). */
 export const stepTaskJobSchema = z.strictObject({
   kind: z.literal('step-task'),
   stepTaskId: uuid,

@@ -1,5 +1,5 @@
 /**
- * What one report of a coordinator changes (ROUNDS §7), decided from the stored rows. The api carries it out in one transaction under
+ * What one report of a coordinator changes (docs/protocol.md §19), decided from the stored rows. The api carries it out in one transaction under
  * the lock of the run's row, the simulator in memory:
  *
  *     attempt, term       ->  of another attempt, or of a coordinator that its standby has replaced: nothing is stored

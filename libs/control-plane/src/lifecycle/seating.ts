@@ -1,5 +1,5 @@
 /**
- * Seats of a run (ROUNDS §7). The coordinator owns them: what it reports is true, and the rows follow.
+ * Seats of a run (docs/protocol.md §10.1). The coordinator owns them: what it reports is true, and the rows follow.
  *
  *     OPEN, waits ─ a worker takes its job ─> OPEN, taken ─ reported as held ─> HELD ─ not reported any more ─> CLOSED
  *       │                                       │ not held in time, or another holds the seat                     ^

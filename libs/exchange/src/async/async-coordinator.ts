@@ -1,5 +1,5 @@
 /**
- * The coordinator of modes async and ssp (ROUNDS §5): it issues work items, counts them when every shard is done with them, and
+ * The coordinator of modes async and ssp (docs/protocol.md §12): it issues work items, counts them when every shard is done with them, and
  * keeps the ledger. Members, deadlines, evaluation, stops and the end are those of every mode (attempt-coordinator.ts).
  *
  *   ITEMS → a member fetches parameters, computes, pushes to every shard → APPLIED from each shard → the work item is counted

@@ -1,5 +1,5 @@
 /**
- * A worker's side of a run in modes async and ssp (ROUNDS §5).
+ * A worker's side of a run in modes async and ssp (docs/protocol.md §12).
  *
  *   ITEMS → FETCH to every server → all chunks are there → compute → contribution and gradient to every shard → the next work item
  *

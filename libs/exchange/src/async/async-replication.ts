@@ -1,5 +1,5 @@
 /**
- * The primary's side of a standby in modes async and ssp (ROUNDS §5): the update of every work item follows to the standby in the order in which
+ * The primary's side of a standby in modes async and ssp (docs/protocol.md §13.2): the update of every work item follows to the standby in the order in which
  * the shard has applied them, and what tells anybody of it waits for the standby's word: APPLIED, and parameters that have it in them.
  *
  *   apply → mark → UPDATE(n) and the gradient as it went into the optimizer ──> the standby applies the same ──> UPDATED(n) → what waited goes

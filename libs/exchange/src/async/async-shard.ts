@@ -1,5 +1,5 @@
 /**
- * A shard of the parameters in modes async and ssp (ROUNDS §5). It sends its chunks as they are to whoever fetches them for a work item, gathers
+ * A shard of the parameters in modes async and ssp (docs/protocol.md §12.3). It sends its chunks as they are to whoever fetches them for a work item, gathers
  * all of its chunks of the work item's gradient, and then applies them in one go: nothing before the last chunk has come, and each
  * work item once, whoever pushes it and however often.
  *

@@ -1,5 +1,5 @@
 /**
- * Modes async and ssp: how a coordinator begins in the place of one that is gone (ROUNDS §5). It asks before it says anything.
+ * Modes async and ssp: how a coordinator begins in the place of one that is gone (docs/protocol.md §14.2). It asks before it says anything.
  *
  *   ASKING    every server joins and says which work items it is done with; workers are told NOT_PRIMARY meanwhile
  *      │  all are there

@@ -1,5 +1,5 @@
 /**
- * Which work items are done: a low-water mark, below which all are, and the set of those beyond it (ROUNDS §5). The coordinator has one for
+ * Which work items are done: a low-water mark, below which all are, and the set of those beyond it (docs/protocol.md §12.4). The coordinator has one for
  * the run, each shard has one for itself.
  *
  * Work item (k, r) has the number k·R + r. Work items without rows (the ragged last round of an epoch) are nobody's work: the mark passes them by itself.

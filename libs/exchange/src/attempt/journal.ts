@@ -1,5 +1,5 @@
 /**
- * The coordinator's journal (ROUNDS §7): events, metrics and ledger ranges wait here, numbered (attempt, n), until the api has
+ * The coordinator's journal (docs/protocol.md §19): events, metrics and ledger ranges wait here, numbered (attempt, n), until the api has
  * stored and acknowledged them. Redis only carries them: whatever is not acknowledged is published again.
  *
  * It is bounded and never blocks training. When it is full, neighbouring ledger ranges are merged and pairs of metrics are

@@ -1,5 +1,5 @@
 /**
- * Reference-counted regions of arenas. A region handed to a socket is not reused before the write's callback (ROUNDS §8),
+ * Reference-counted regions of arenas. A region handed to a socket is not reused before the write's callback (docs/protocol.md §3.5),
  * so generations of parameters are not two fixed buffers but regions: a chunk's region of generation k goes back to the
  * arena when round k is committed and the last socket has let go of it.
  */

@@ -1,5 +1,5 @@
 /**
- * The primary's side of a standby (ROUNDS §5): what changes the shard goes to the standby, and nobody is told of it before its word. In
+ * The primary's side of a standby (docs/protocol.md §13.2): what changes the shard goes to the standby, and nobody is told of it before its word. In
  * mode sync that is every reduced chunk, and REDUCED(k) waits (RoundReplication); in the others the update of every work item, and APPLIED
  * and the answers to fetches wait (../async/async-replication.ts).
  *

@@ -1,5 +1,5 @@
 /**
- * The standby's side (ROUNDS §5): a shard without links that its primary keeps in step, until it is dropped, promoted, or the run ends.
+ * The standby's side (docs/protocol.md §13): a shard without links that its primary keeps in step, until it is dropped, promoted, or the run ends.
  *
  *   FOLLOWING ── reduced chunk, or update of a work item → apply once, acknowledge; COMMIT, VIEW in the primary's order
  *      │ the link closes or is silent

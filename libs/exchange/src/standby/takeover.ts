@@ -1,5 +1,5 @@
 /**
- * How a coordinator begins in the place of one that is gone (ROUNDS §4, last row): it asks before it says anything.
+ * How a coordinator begins in the place of one that is gone (docs/protocol.md §14.1): it asks before it says anything.
  *
  *   ASKING        every shard joins and says where it stands; workers are told NOT_PRIMARY meanwhile
  *      │  all are there: whoever has COMMIT(k) proves it for all others, which are REDUCED(k); nobody is more than one round apart

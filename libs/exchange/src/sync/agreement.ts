@@ -1,5 +1,5 @@
 /**
- * The coordinator's side of plan `two-phase` (ROUNDS §4, §5): what a round has to agree on before a shard may apply anything.
+ * The coordinator's side of plan `two-phase` (docs/protocol.md §9.5 and §9.6): what a round has to agree on before a shard may apply anything.
  *
  *   without backup replicas   scalars of all chunks from all shards → decision
  *   with b backup replicas    replica complete on every shard, R − b times → include (one set, for every chunk, the state and the

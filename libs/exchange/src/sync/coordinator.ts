@@ -1,5 +1,5 @@
 /**
- * The coordinator of a synchronous run's attempt (ROUNDS §1, §4, §7): replica assignment, commits and the ledger. Members, deadlines,
+ * The coordinator of a synchronous run's attempt (docs/protocol.md §9, §10): replica assignment, commits and the ledger. Members, deadlines,
  * evaluation, stops and the end are those of every mode (attempt-coordinator.ts).
  *
  *   reduce → commit → publish. Members send their contribution (examples, metric sums) here and their gradients to the

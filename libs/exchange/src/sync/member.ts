@@ -1,5 +1,5 @@
 /**
- * A worker's side of a run (ROUNDS §4 and §2): one member, its connections to all servers, two generations of parameters.
+ * A worker's side of a run (docs/protocol.md §9.1): one member, its connections to all servers, two generations of parameters.
  *
  *   generation k complete and COMMIT(k-1) known → compute the replicas that the view gives → contribution, then gradient
  *   nodes chunk by chunk → k+1 chunks stream back → COMMIT(k) → gradients of k are let go → next round.

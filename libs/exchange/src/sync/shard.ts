@@ -1,5 +1,5 @@
 /**
- * A shard of the parameters during synchronous rounds (ROUNDS §4, server side).
+ * A shard of the parameters during synchronous rounds (docs/protocol.md §9.2, server side).
  *
  * It gathers tree nodes per chunk; a chunk whose tree is complete is updated at once from generation k into k+1 and streamed
  * to all members, while other chunks still arrive. When all its chunks are applied it tells the coordinator REDUCED(k); on

@@ -1,5 +1,5 @@
 /**
- * Claims placements (ROUNDS §7): a short job each, not a lock held for a run.
+ * Claims placements (docs/protocol.md §19): a short job each, not a lock held for a run.
  *
  *   take job → allocate the shard → complete the job → report `server.claimed` with the address, `loading` while the checkpoint is
  *   read, again and again (the report may be lost on its way) until `start` is in the run's control hash (all servers claimed) → connect to the coordinator.

@@ -27,20 +27,20 @@ export type MeasuredPart = Partial<Pick<RunSpec, 'loss' | 'losses' | 'metrics' |
 
 export interface PlannedMetric {
   readonly metric: MeasuredName;
-  /** As a run tells it: the name of the metric, with that of the output in front of it where several outputs are measured. */
+  /** Name as the run reports it: that of the metric, with the output in front if several outputs are measured. */
   readonly name: string;
   readonly options: MetricOptions;
-  /** Of the model. */
+  /** Index of the output in the model. */
   readonly output: number;
   readonly target: MetricTarget;
-  /** Of its first sum, behind the loss. */
+  /** Index of its first sum in the vector; the loss is at 0. */
   readonly at: number;
   readonly length: number;
 }
 
 export interface MetricPlan {
   readonly planned: readonly PlannedMetric[];
-  /** Of each sum what it belongs to: `loss`, then the metrics. */
+  /** The name that each sum belongs to: `loss`, then the metrics. */
   readonly sumNames: readonly string[];
   /** Names whose number is a mean over rows. */
   readonly means: ReadonlySet<string>;

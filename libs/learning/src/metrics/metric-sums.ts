@@ -1,4 +1,4 @@
-/** What a block of rows adds to the sums of a metric (metric-table.ts). Rows are taken in their order, in double precision. */
+/** Adds a block of rows to the sums of a metric (metric-table.ts), row by row in their order, in double precision. */
 import type { MeasuredName } from '@paceline/spec';
 import { bucketOf } from './area-under-curve.js';
 import {
@@ -18,13 +18,13 @@ export interface MetricBlock {
   /** Numbers of a row of `predictions`. */
   readonly width: number;
   readonly predictions: Float32Array;
-  /** What makes probabilities of the predictions; left out where they are such, or values. */
+  /** Turns predictions into probabilities; absent if they are probabilities already, or values. */
   readonly activation?: 'softmax' | 'sigmoid' | undefined;
-  /** Of the target; 0 for values. A target of two classes may stand at a single output. */
+  /** Classes of the target; 0 for values. Two classes may have a single output. */
   readonly classes: number;
   /** The class of each row; of a target of values `width` numbers a row. */
   readonly targets: Float32Array;
-  /** Of each row. What is 0 does not count, whatever stands there. 1 where it is left out. */
+  /** Weight of each row, 1 by default. A row of weight 0 does not count, whatever it holds. */
   readonly weights?: Float32Array | undefined;
   /** r2Score: columns of a row of the target, where an example of it is laid out otherwise than the output. */
   readonly columns?: number | undefined;
@@ -97,7 +97,7 @@ const addTopK = meanOf((block, row, { k = TOP_K }) => {
   return above < k && !Number.isNaN(own) ? 1 : 0;
 });
 
-/** Of each class, or of all elements of a target of values together. */
+/** Counts true positives, false positives and false negatives: per class, or of all elements together for a target of values. */
 const addCounters: AddRow = (block, row, weight, sums, at, { threshold = THRESHOLD }) => {
   const { classes, width } = block;
   if (classes > 0) {

@@ -20,7 +20,7 @@ export interface MetricOptions {
   readonly weighted?: boolean | undefined;
 }
 
-/** What the sums of a metric are made for: one target of the rows. */
+/** One target of the rows, as the sums of a metric see it. */
 export interface MetricTarget {
   /** 0 for values. */
   readonly classes: number;
@@ -45,7 +45,7 @@ export interface Metric {
 /** Sums that one metric may keep at an output, and all of them with the loss: a contribution is a control message. */
 export const METRIC_SUMS_MAX = 4096;
 export const ALL_SUMS_MAX = 16_384;
-/** Of a metric's name with that of its output, as it is stored. */
+/** Bound on the stored name of a metric, with that of its output. */
 export const METRIC_NAME_BYTES = 200;
 export const TOP_K = 5;
 export const THRESHOLD = 0.5;
@@ -78,7 +78,7 @@ function mean(name: MeasuredName, about: Metric['about'], of?: (mean: number) =>
 
 type OfCounters = (truePositives: number, falsePositives: number, falseNegatives: number) => number;
 
-/** Of true positives, false positives and false negatives of every class; of all elements together where the target holds values. */
+/** A metric of the counters of every class, or of all elements together if the target holds values. */
 function counted(name: MeasuredName, of: OfCounters): Metric {
   return {
     aliases: METRIC_ALIASES[name],

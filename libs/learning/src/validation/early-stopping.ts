@@ -12,7 +12,7 @@
 export type StoppingRow = 'notYet' | 'improved' | 'waits' | 'stops';
 
 export interface StoppingRule {
-  /** As people write it: `val_loss`. */
+  /** Name of the metric as in the spec: `val_loss`. */
   readonly metric: string;
   readonly better: 'higher' | 'lower';
   readonly minDelta: number;
@@ -23,7 +23,7 @@ export interface StoppingRule {
 
 export interface StoppingState {
   readonly best: number | null;
-  /** Of the best; 0 without one. */
+  /** The best generation; 0 if there is none. */
   readonly generation: number;
   /** Validations since that were not better. */
   readonly wait: number;

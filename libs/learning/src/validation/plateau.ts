@@ -21,7 +21,7 @@ export interface PlateauRule {
   readonly minDelta: number;
   /** Validations after a reduction that do not count. */
   readonly cooldown: number;
-  /** Of the factor: the least rate over that of the optimizer. */
+  /** Least factor: the least rate divided by the rate of the optimizer. */
   readonly minFactor: number;
 }
 

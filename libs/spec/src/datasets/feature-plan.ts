@@ -17,10 +17,10 @@ const size = z
   .max(1 << 24);
 const shape = z.array(size).max(5);
 const names = z.array(z.string().max(DATASET_LIMITS.vocabularyCharacters)).max(DATASET_LIMITS.vocabularyEntries);
-/** Of an element: (value - subtract) / divide. */
+/** Scaling of an element: (value - subtract) / divide. */
 const linear = { subtract: finite, divide: finite };
 
-/** Of a target: what is padded is NaN, which is no step of the example. */
+/** Marks a target whose padding is NaN: such a step does not count. */
 const isMasked = z.literal(true).optional();
 
 export const encoderSchema = z.discriminatedUnion('kind', [

@@ -11,7 +11,7 @@ export const CLASS_WEIGHTS_MAX = 100_000;
 const classWeight = z.number().min(0).max(1e6);
 const entriesOf = (weights: Readonly<Record<string, number | Readonly<Record<string, number>>>>): number =>
   Object.values(weights).reduce<number>((sum, weight) => sum + (typeof weight === 'number' ? 1 : Object.keys(weight).length), 0);
-/** Of some 15 bytes each: what a stored spec holds. */
+/** As many words, of some 15 bytes each, as a stored spec has room for. */
 const VOCABULARY_MAX = 100_000;
 
 const column = z.string().min(1).max(200);

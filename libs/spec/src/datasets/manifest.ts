@@ -17,12 +17,12 @@ import { z } from 'zod';
 
 export const DATASET_LIMITS = {
   columns: 100_000,
-  /** Of all category columns together. */
+  /** Words of all category columns together. */
   vocabularyEntries: 1_000_000,
   vocabularyCharacters: 1000,
   shardsPerSplit: 100_000,
   shardBytes: 256 << 20,
-  /** What the importer aims at. */
+  /** Size of a shard that the importer aims at. */
   shardTargetBytes: 32 << 20,
   rows: 2 ** 40,
   manifestBytes: 32 << 20,
@@ -51,12 +51,12 @@ const innerShape = z
   )
   .max(5);
 
-/** Of the training split, over the values that are not missing. */
+/** Statistics of the training split over the values that are not missing. */
 const numberStatistics = z.strictObject({
   count,
   missing: count,
   mean: z.number(),
-  /** Of the population: divided by the count. */
+  /** Standard deviation of the population: divided by the count. */
   deviation: z.number().min(0),
   minimum: z.number(),
   maximum: z.number(),
@@ -69,7 +69,7 @@ const heldOutSplit = z.strictObject({
   missing: count.optional(),
   minimum: z.number().optional(),
   maximum: z.number().optional(),
-  /** Of sequences, in elements. */
+  /** Length of the shortest sequence, in elements. */
   shortest: count.optional(),
 });
 /**

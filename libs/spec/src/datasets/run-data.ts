@@ -1,4 +1,4 @@
-/** What servers and workers get to know of the data of a run. It travels in their jobs; the rows do not. */
+/** Description of the data of a run for servers and workers. It travels in their jobs; the rows do not. */
 import { z } from 'zod';
 import { LIMITS } from '../limits.js';
 import { SPLITS } from './manifest.js';

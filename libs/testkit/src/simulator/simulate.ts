@@ -4,13 +4,14 @@
  *   liveness  faults stop after a while; then the run must end within its deadline, else the seed fails and says what every
  *             machine waits for
  */
+import { isLayerwise } from '@paceline/spec';
 import { Cluster, type ClusterOptions, type Plant } from './cluster.js';
-import type { Violation } from './checks.js';
-import { FAULT_KINDS, FAULTS, endFaults, scheduleFaults, type FaultKind, type FaultPlan } from './faults.js';
-import { STREAMING, randomGradient } from './gradient-shape.js';
-import { Random } from './random.js';
-import { randomShape, randomValidation, type RunShape } from './tiny-run.js';
-import { randomAsync, type RunMode, type AsyncShape } from './async-run.js';
+import type { Violation } from './checks/checks.js';
+import { FAULT_KINDS, FAULTS, endFaults, scheduleFaults, type FaultKind, type FaultPlan } from './faults/faults.js';
+import { STREAMING, randomGradient } from './run/gradient-shape.js';
+import { Random } from './world/random.js';
+import { randomRefinement, randomShape, randomValidation, type RunShape } from './run/tiny-run.js';
+import { randomAsync, type RunMode, type AsyncShape } from './run/async-run.js';
 
 export type CheckMode = 'safety' | 'liveness';
 
@@ -77,7 +78,10 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   // And this: where the shape is given, so is it.
   const isValidated = !items && !options.shape && drawn.evalExamples > 0 && gradient.backupReplicas === 0;
   const validation = isValidated ? randomValidation(new Random(options.seed, 9)) : undefined;
-  const whole: RunShape = { gradient, standby, restarts, validation, ...drawn };
+  // And this, where no fault is named either: seeds that name theirs stay what they were.
+  const isRefined = !items && !validation && !options.shape && !options.kinds;
+  const optimizer = isRefined ? randomRefinement(new Random(options.seed, 10), drawn.optimizer, gradient) : drawn.optimizer;
+  const whole: RunShape = { gradient, standby, restarts, validation, ...drawn, optimizer };
   const shape = whole.gradient.backupReplicas > 0 ? { ...whole, standby: 0 as const } : whole;
   const cluster = new Cluster(clusterOptions(options, random, shape));
   const plan = faultPlan(options, random);
@@ -104,16 +108,16 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
     events: cluster.world.eventCount,
     virtualMs: cluster.world.nowMs,
     traceHash: cluster.world.traceHash,
-    rounds: cluster.invariants.committedRounds,
+    rounds: cluster.runInvariants.committedRounds,
     attempts: cluster.control.attempt,
-    checkpoints: cluster.invariants.checkpoints,
+    checkpoints: cluster.runInvariants.checkpoints,
     ends: cluster.ends,
     moves: cluster.moves,
     fired: cluster.network.fired,
     tables: cluster.tables,
     recent: cluster.checks.violation ? cluster.world.recent.slice(-60) : [],
     waitingFor,
-    describe: `${mode}${shape.standby > 0 ? ' with standbys' : ''}${items ? ` ${JSON.stringify(items)}` : ''}: ${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}, ${JSON.stringify(shape.gradient)}${shape.validation ? `, validation ${JSON.stringify(shape.validation)}` : ''}${shape.restarts === undefined ? '' : `, ${shape.restarts} restarts`}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
+    describe: `${mode}${shape.standby > 0 ? ' with standbys' : ''}${items ? ` ${JSON.stringify(items)}` : ''}: ${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}${shape.optimizer.emaMomentum === undefined ? '' : ' with averages'}, ${JSON.stringify(shape.gradient)}${shape.validation ? `, validation ${JSON.stringify(shape.validation)}` : ''}${shape.restarts === undefined ? '' : `, ${shape.restarts} restarts`}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
   };
 }
 

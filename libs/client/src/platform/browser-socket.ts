@@ -1,0 +1,2 @@
+/** Stands in for the package `ws`, which is Node's. */
+export default (globalThis as { WebSocket?: unknown }).WebSocket;
