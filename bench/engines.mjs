@@ -22,7 +22,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { fusesMultiplyAdd } from '@paceline/kernels';
-import { prepareForTensorflow, tensorflowEngines } from '@paceline/runtime';
+import { prepareForTensorflow, tensorflowEngines } from '@paceline/tensorflow-addon';
 import { median } from './median.mjs';
 
 const { values: flags } = parseArgs({

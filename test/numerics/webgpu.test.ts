@@ -9,7 +9,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Batch, Sums } from '@paceline/engine';
 import { ALLOWED_LAYERS, layersOf, type ModelTopology, type RunSpecInput } from '@paceline/spec';
-import { input, MODELS, of, out10, WRONG_ON_CPU, type Model } from '../../libs/engine/src/gradients.fixture.js';
+import { input, of, out10, type Model } from '../../libs/engine/src/gradients/build.fixture.js';
+import { MODELS, WRONG_ON_CPU } from '../../libs/engine/src/gradients/models.fixture.js';
 import { batchOf, largestDifference, loadedEngine, rowsOf, sequential } from '../../libs/engine/src/run.fixture.js';
 import { NO_DRIVER, swiftShaderEnvironment } from '../web/swiftshader.js';
 

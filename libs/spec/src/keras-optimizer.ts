@@ -3,7 +3,8 @@
  * what Paceline does not compute in the same way is refused, by the name of the field.
  */
 import { optimizerSchema, type OptimizerSpec } from './optimizer-spec.js';
-import type { RunSpec, SpecIssue } from './run-spec.js';
+import type { SpecIssue } from './plain-issues.js';
+import type { RunSpec } from './run-spec.js';
 
 export interface KerasOptimizer {
   readonly class: string;
