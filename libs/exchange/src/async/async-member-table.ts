@@ -53,7 +53,7 @@ export const ASYNC_MEMBER_ROWS = {
     does: 'contribution to the coordinator, the gradient to every shard; go on with the next work item',
     next: ['WAITING'],
   },
-  obsolete: { from: ['COMPUTING'], event: 'the same, of a item that was taken back', does: 'let it go', next: ['WAITING'] },
+  obsolete: { from: ['COMPUTING'], event: 'the same, of a work item that was taken back', does: 'let it go', next: ['WAITING'] },
   nonFinite: { from: ['COMPUTING'], event: 'the gradient has NaN or infinity', does: 'say so, push nothing', next: ['WAITING'] },
   measured: { from: ['COMPUTING'], event: 'measures of a block', does: 'EVALUATED to the coordinator', next: ['WAITING'] },
   detached: {
