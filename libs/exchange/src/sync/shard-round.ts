@@ -208,7 +208,7 @@ export class ShardRound {
 
   private reportScalars(row: 'chunkGathered' | 'include' | 'nothingOwned' | 'toldAgain'): void {
     this.table.take(row, 'DECIDING');
-    const { twoPhase, tellCoordinator } = this.options;
+    const { twoPhase } = this.options;
     const chunks = this.chunks.map((chunk) => {
       const scalars = twoPhase!.measure(chunk, chunk.sum!, this.generations.present(chunk.place), this.number);
       return Object.assign({ chunk: chunk.index }, scalars);
