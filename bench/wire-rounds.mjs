@@ -146,7 +146,7 @@ export async function workRounds({ address, id, seat, options, ...sizes }) {
       due = { round, replicas };
       whenDue();
     },
-    token: () => unexpected('a run in mode sync has no tokens'),
+    item: () => unexpected('a run in mode sync has no work items'),
     evaluate: () => unexpected('there is nothing to evaluate'),
     committed: nothing,
     stop: done,

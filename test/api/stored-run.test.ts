@@ -39,10 +39,10 @@ import { RunSignals } from '../../apps/api/src/runs/run-signals.js';
 import { Run } from '../../apps/api/src/runs/run.types.js';
 import { specOf as specOfRow } from '../../apps/api/src/runs/run-row.js';
 import { StatusMoves } from '../../apps/api/src/runs/status-moves.js';
-import { memoryRun } from '../../libs/testkit/src/simulator/stored-contract-memory.fixture.js';
-import { ATTEMPT_SCENARIOS } from '../../libs/testkit/src/simulator/stored-contract-attempts.fixture.js';
-import { HISTORY_SCENARIOS } from '../../libs/testkit/src/simulator/stored-contract-history.fixture.js';
-import { PLACE_SCENARIOS } from '../../libs/testkit/src/simulator/stored-contract-places.fixture.js';
+import { memoryRun } from '../../libs/testkit/src/simulator/stored/stored-contract-memory.fixture.js';
+import { ATTEMPT_SCENARIOS } from '../../libs/testkit/src/simulator/stored/stored-contract-attempts.fixture.js';
+import { HISTORY_SCENARIOS } from '../../libs/testkit/src/simulator/stored/stored-contract-history.fixture.js';
+import { PLACE_SCENARIOS } from '../../libs/testkit/src/simulator/stored/stored-contract-places.fixture.js';
 import {
   CONTRACT_SPEC,
   ContractScript,
@@ -58,8 +58,8 @@ import {
   type ContractRows,
   type ContractRun,
   type ContractSpec,
-} from '../../libs/testkit/src/simulator/stored-contract.fixture.js';
-import { Random } from '../../libs/testkit/src/simulator/random.js';
+} from '../../libs/testkit/src/simulator/stored/stored-contract.fixture.js';
+import { Random } from '../../libs/testkit/src/simulator/world/random.js';
 
 /** PostgreSQL runs as another user where the tests run as root: the folder is its own. */
 const dataDir = join(tmpdir(), `paceline-stored-run-${process.pid}-postgres`);

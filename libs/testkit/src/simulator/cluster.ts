@@ -16,24 +16,25 @@ import {
 } from '@paceline/exchange';
 import type { HostedRun } from '@paceline/hosting';
 import type { ProtocolError } from '@paceline/protocol';
-import { Checks } from './checks.js';
+import { Checks, type TakenRows } from './checks/checks.js';
 import type { ControlFields, PreparedJob } from '@paceline/control-plane';
-import { Control } from './control.js';
-import { Network, type NetworkWeather } from './network.js';
-import type { SimProcess } from './process.js';
-import type { Part } from './part.js';
-import { Reference } from './reference.js';
-import { SimApi } from './sim-api.js';
-import { SimPostgres, type Rows } from './sim-postgres.js';
-import { SimRedis } from './sim-redis.js';
-import { SimServer } from './sim-server.js';
-import { SharedDisk, type DiskPlant } from './sim-storage.js';
-import { SimWorker } from './sim-worker.js';
-import { StoredRun } from './stored-run.js';
-import { AsyncInvariants } from './async-invariants.js';
-import { TinyRun, type RunShape } from './tiny-run.js';
-import { Invariants } from './invariants.js';
-import { World } from './world.js';
+import { Control } from './actors/control.js';
+import { Network, type NetworkWeather } from './world/network.js';
+import type { SimProcess } from './world/process.js';
+import type { Part } from './actors/part.js';
+import { Reference } from './checks/reference.js';
+import { SimApi } from './actors/api.js';
+import { SimPostgres, type Rows } from './world/postgres.js';
+import { SimRedis } from './world/redis.js';
+import { SimServer } from './actors/server.js';
+import { SharedDisk, type DiskPlant } from './world/disk.js';
+import { SimWorker } from './actors/worker.js';
+import { StoredRun } from './stored/stored-run.js';
+import { AsyncInvariants } from './checks/async-invariants.js';
+import { TinyRun, type RunShape } from './run/tiny-run.js';
+import { Invariants } from './checks/invariants.js';
+import { RunInvariants } from './checks/run-invariants.js';
+import { World } from './world/world.js';
 
 /** A deliberate mistake, put into the machines as they are made: the simulator's own test. */
 export interface Plant {
@@ -47,9 +48,9 @@ export interface Plant {
   readonly disk?: DiskPlant;
   /** Gate and receivers take what is of an older attempt. */
   readonly believesOldAttempts?: boolean;
-  /** What an api enqueues in place of these jobs. */
+  /** Replaces the jobs that an api enqueues. */
   outbox?(jobs: readonly PreparedJob[], api: string): readonly PreparedJob[];
-  /** What an api writes into the control hash in place of this. */
+  /** Replaces the fields that an api writes into the control hash. */
   control?(fields: ControlFields, attempt: number): ControlFields;
 }
 
@@ -65,13 +66,7 @@ export interface ClusterOptions {
   readonly plant?: Plant | undefined;
 }
 
-export interface TakenRows {
-  readonly name: string;
-  readonly rows: object;
-  readonly taken: ReadonlyMap<PropertyKey, number>;
-}
-
-/** What honest peers may be refused with, by the faults that lead there. */
+/** Refusals that honest peers may meet under faults. */
 const EXPECTED_REFUSALS = new Set([
   'SEAT_TAKEN', // a seat that was offered twice, or came back late
   'SILENT_PEER',
@@ -97,6 +92,7 @@ export class Cluster {
   readonly postgres: SimPostgres;
   readonly control: Control;
   readonly invariants: Invariants;
+  readonly runInvariants: RunInvariants;
   /** In modes async and ssp. */
   readonly items: AsyncInvariants | undefined;
   readonly servers: SimServer[] = [];
@@ -135,6 +131,7 @@ export class Cluster {
     this.stepDeadlineMs = options.stepDeadlineMs;
     this.disk = new SharedDisk(this);
     this.invariants = new Invariants(this);
+    this.runInvariants = new RunInvariants(this);
     this.items = options.shape.items && new AsyncInvariants(this, options.shape.items);
     if (options.shape.items?.nonFinite === 'fail' && options.shape.items.nanShare > 0) this.mayFail = 'gradients with NaN';
     this.world.afterEvent = () => this.invariants.afterEvent();
@@ -181,8 +178,8 @@ export class Cluster {
 
   /** For one transaction. */
   stored(rows: Rows, wallMs: number): StoredRun {
-    const { runId, invariants: watch, world } = this;
-    return new StoredRun({ runId, rows, wallMs, random: () => world.random.float(), watch });
+    const { runId, runInvariants, world } = this;
+    return new StoredRun({ runId, rows, wallMs, random: () => world.random.float(), watch: runInvariants });
   }
 
   /** The server process that holds this shard of the newest attempt, as long as it lives. */
@@ -261,11 +258,11 @@ export class Cluster {
   }
 
   placeMade({ place }: HostedRun): void {
-    if (place?.standby) this.plant?.standby?.(place.standby, this);
-    for (const machine of [place?.replication, place?.standby]) if (machine) this.tables.push(machine.table);
+    if (place.standby) this.plant?.standby?.(place.standby, this);
+    for (const machine of [place.replication, place.standby]) if (machine) this.tables.push(machine.table);
   }
 
-  /** What every machine waits for, for the report of a run that does not end. */
+  /** Says what every machine waits for, for the report of a run that does not end. */
   waitingFor(): string[] {
     const lines: string[] = [];
     for (const part of this.hosted) {
@@ -273,7 +270,7 @@ export class Cluster {
       const { shard, coordinator, server } = part;
       const life = server.process.isAlive ? (server.process.isFrozen ? ' (stopped)' : '') : ' (dead)';
       lines.push(
-        `${server.process.name}${life}: ${part.name}${part.over ? ', over' : ''}, shard ${shard.table.state} round ${shard.round} view ${shard.view}, lacks replicas [${shard instanceof Shard && shard.table.state === 'GATHERING' ? shard.missingReplicas().join(' ') : ''}], waits for ${part.run.place?.waitingFor() ?? 'nothing else'}`,
+        `${server.process.name}${life}: ${part.name}${part.over ? ', over' : ''}, shard ${shard.table.state} round ${shard.round} view ${shard.view}, lacks replicas [${shard instanceof Shard && shard.table.state === 'GATHERING' ? shard.missingReplicas().join(' ') : ''}], waits for ${part.run.place.waitingFor() ?? 'nothing else'}`,
       );
       if (coordinator) {
         const seats = coordinator.seats().map((seat) => `${seat.workerId}=[${seat.replicas.join(' ')}]`);

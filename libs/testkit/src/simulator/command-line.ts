@@ -2,7 +2,7 @@
 import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import type { CheckMode } from './simulate.js';
-import { RUN_MODES, type RunMode } from './async-run.js';
+import { RUN_MODES, type RunMode } from './run/async-run.js';
 
 const DEFAULT_SEEDS = 1_000;
 

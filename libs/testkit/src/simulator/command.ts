@@ -3,7 +3,7 @@
  * which rows of the state tables they took. Ends with 1 when a seed failed, or when a row was taken that is said to be out of reach; a single seed (`--seed S` alone) is shown in full.
  */
 import { Worker } from 'node:worker_threads';
-import { INVARIANTS } from './checks.js';
+import { INVARIANTS } from './checks/checks.js';
 import type { SeedsOrder } from './seeds-thread.js';
 import { USAGE, UsageError, parseCommand, type Command } from './command-line.js';
 import { simulateSeed, type CheckMode } from './simulate.js';
@@ -18,8 +18,8 @@ import {
   takenUnreached,
   type FailedSeed,
   type Tally,
-} from './tally.js';
-import { drawMode } from './async-run.js';
+} from './checks/tally.js';
+import { drawMode } from './run/async-run.js';
 
 const SHOWN_FAILURES = 5;
 

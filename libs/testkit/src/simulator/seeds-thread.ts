@@ -1,8 +1,8 @@
 /** A thread that simulates its share of the seeds and posts a tally now and then; `npm run simulate` starts one per core. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { simulateSeed, type CheckMode } from './simulate.js';
-import { addSeed, emptyTally } from './tally.js';
-import { drawMode, type RunMode } from './async-run.js';
+import { addSeed, emptyTally } from './checks/tally.js';
+import { drawMode, type RunMode } from './run/async-run.js';
 
 export interface SeedsOrder {
   readonly first: number;

@@ -6,12 +6,12 @@
  */
 import { isLayerwise } from '@paceline/spec';
 import { Cluster, type ClusterOptions, type Plant } from './cluster.js';
-import type { Violation } from './checks.js';
-import { FAULT_KINDS, FAULTS, endFaults, scheduleFaults, type FaultKind, type FaultPlan } from './faults.js';
-import { STREAMING, randomGradient } from './gradient-shape.js';
-import { Random } from './random.js';
-import { randomRefinement, randomShape, randomValidation, type RunShape } from './tiny-run.js';
-import { randomAsync, type RunMode, type AsyncShape } from './async-run.js';
+import type { Violation } from './checks/checks.js';
+import { FAULT_KINDS, FAULTS, endFaults, scheduleFaults, type FaultKind, type FaultPlan } from './faults/faults.js';
+import { STREAMING, randomGradient } from './run/gradient-shape.js';
+import { Random } from './world/random.js';
+import { randomRefinement, randomShape, randomValidation, type RunShape } from './run/tiny-run.js';
+import { randomAsync, type RunMode, type AsyncShape } from './run/async-run.js';
 
 export type CheckMode = 'safety' | 'liveness';
 
@@ -108,9 +108,9 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
     events: cluster.world.eventCount,
     virtualMs: cluster.world.nowMs,
     traceHash: cluster.world.traceHash,
-    rounds: cluster.invariants.committedRounds,
+    rounds: cluster.runInvariants.committedRounds,
     attempts: cluster.control.attempt,
-    checkpoints: cluster.invariants.checkpoints,
+    checkpoints: cluster.runInvariants.checkpoints,
     ends: cluster.ends,
     moves: cluster.moves,
     fired: cluster.network.fired,
@@ -121,7 +121,7 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   };
 }
 
-/** Of a run that gives up soon. */
+/** A run that gives up soon has few restarts. */
 const fewRestarts = (random: Random): number | undefined => (random.chance(0.06) ? random.pick([0, 0, 1, 2]) : undefined);
 
 function clusterOptions({ seed, workers, apis, stepMs, plant }: SeedOptions, random: Random, shape: RunShape): ClusterOptions {

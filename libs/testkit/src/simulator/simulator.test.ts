@@ -1,14 +1,15 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import type { FaultKind } from './faults.js';
-import { STREAMING } from './gradient-shape.js';
-import { PLANTED } from './planted.js';
-import { PLANTED_CONTROL } from './control-planted.js';
-import { PLANTED_ASYNC } from './async-planted.js';
-import { REGRESSIONS } from './regressions.js';
+import type { FaultKind } from './faults/faults.js';
+import { STREAMING } from './run/gradient-shape.js';
+import { PLANTED } from './faults/planted.js';
+import { PLANTED_CONTROL } from './faults/control-planted.js';
+import { PLANTED_ASYNC } from './faults/async-planted.js';
+import { REGRESSIONS } from './faults/regressions.js';
+import { OWN_REGRESSIONS } from './faults/regressions-own.js';
 import { simulateSeed } from './simulate.js';
-import { seeds, swept, type Sweep } from './sweep.fixture.js';
-import { NOT_REACHED, RARELY_REACHED, coverage, emptyTally, neverTaken, takenUnreached } from './tally.js';
+import { seeds, swept, type Sweep } from './scenarios/sweep.fixture.js';
+import { NOT_REACHED, RARELY_REACHED, coverage, emptyTally, neverTaken, takenUnreached } from './checks/tally.js';
 
 /** What makes standbys take over. */
 const LOSING_SERVERS: readonly FaultKind[] = [
@@ -81,7 +82,7 @@ test('a seed replays exactly, and another seed is another run', async () => {
   }
 });
 
-for (const { found, ...options } of REGRESSIONS)
+for (const { found, ...options } of [...REGRESSIONS, ...OWN_REGRESSIONS])
   test(`seed ${options.seed} stays clean: ${found}`, async () => {
     expect((await simulateSeed({ mode: 'sync', ...options })).violation).toBeUndefined();
   });

@@ -1,0 +1,78 @@
+/** The ParameterStore of libs/hosting in an arena that outlives seeds; what is applied, restored and taken is compared with the reference. */
+import type { OwnedChunk, Region, RoundDecision, AsyncUpdate } from '@paceline/exchange';
+import { ParameterStore, type Snapshot, type StorePlan } from '@paceline/hosting';
+import type { Arena } from '@paceline/kernels';
+import type { AsyncUpdateOptions } from '@paceline/learning';
+import type { CheckpointReader } from '@paceline/storage';
+import { BLOCK_BYTES } from '../checks/bounds.js';
+import type { Cluster } from '../cluster.js';
+import type { Part } from './part.js';
+import { giveArena, takeArena } from '../run/tiny-run.js';
+
+export class WatchedStore extends ParameterStore {
+  part!: Part;
+  readonly arena: Arena;
+
+  constructor(
+    plan: StorePlan,
+    private readonly cluster: Cluster,
+  ) {
+    const arena = takeArena();
+    super({ ...plan, createArena: () => arena });
+    this.arena = arena;
+  }
+
+  override update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region, decision?: RoundDecision): void {
+    const { checks, reference, run, invariants } = this.cluster;
+    invariants.applied(this.part, chunk.index, round);
+    super.update(chunk, round, paramIn, paramOut, gradient, decision);
+    const what = () => `chunk ${chunk.index} of generation ${round + 1} on ${this.part.name}`;
+    checks.expect(chunk.arena.kernels.allFinite(paramOut.pointer, chunk.length), 'I8', () => `${what()} has what is no number`);
+    const isRight = !this.cluster.isFollowed(this.part) || reference.holds(round + 1, run.layout.chunks[chunk.index]!, paramOut.floats);
+    checks.expect(isRight, 'I8', () => `${what()} is not that of the undisturbed run`);
+  }
+
+  override updateFromItem(
+    chunk: OwnedChunk,
+    update: AsyncUpdate,
+    paramIn: Region,
+    paramOut: Region,
+    gradient: Region,
+    examples: number,
+    options: AsyncUpdateOptions,
+  ): void {
+    const items = this.cluster.items!;
+    items.applying(this.part, chunk.index, update, gradient);
+    super.updateFromItem(chunk, update, paramIn, paramOut, gradient, examples, options);
+    items.applied(this.part, chunk.index, update, paramOut);
+  }
+
+  override async restore(checkpoint: CheckpointReader): Promise<void> {
+    await super.restore(checkpoint);
+    const { round, attempt } = checkpoint.manifest;
+    if (!this.cluster.isFollowed(this.part)) return;
+    for (const [i, { index }] of this.chunks.entries()) {
+      const isRight = this.cluster.holdsRound(attempt, round, index, this.initial[i]!.floats);
+      this.cluster.checks.expect(isRight, 'I5', () => `chunk ${index} was restored to other bits than those of round ${round}`);
+    }
+  }
+
+  override takeSnapshot(generation: number, regions: readonly Region[]): Snapshot {
+    this.cluster.items?.checkpoint(this.part, generation, regions);
+    return super.takeSnapshot(generation, regions);
+  }
+
+  /** Bytes in use without the slots. After the part is over, these are what sockets still read for peers that take nothing any more. */
+  get heldBytes(): number {
+    return this.arena.bytesInUse - [...this.slots.values()].flat().length * BLOCK_BYTES;
+  }
+
+  /** After the run: slots are the store's own; everything else must have been given back. Returns the bytes that were not. */
+  release(): number {
+    for (const pointers of this.slots.values()) for (const pointer of pointers) this.arena.free(pointer);
+    this.slots.clear();
+    const leaked = this.arena.bytesInUse;
+    giveArena(this.arena);
+    return leaked;
+  }
+}

@@ -1,0 +1,65 @@
+/** I10 while a run goes on, after every event: what a server keeps has stated bounds. */
+import type { ShardLink } from '@paceline/exchange';
+import type { TinyRun } from '../run/tiny-run.js';
+import type { Network } from '../world/network.js';
+import type { SimProcess } from '../world/process.js';
+import type { Checks } from './checks.js';
+
+/** Blocks of an arena are of 64 bytes here: every chunk is that small. */
+export const BLOCK_BYTES = 64;
+/** Control messages that a slow peer leaves in its queue. */
+const QUEUE_SLACK_BYTES = 1 << 20;
+/** Events of one attempt, beside what each round writes. */
+const JOURNAL_SLACK_ENTRIES = 500;
+
+interface OpenShard {
+  readonly links: ReadonlyMap<ShardLink, ReadonlyMap<string, unknown>>;
+  readonly generationBytes: number;
+}
+
+/** A part of an attempt that a server holds. */
+interface BoundedPart {
+  readonly name: string;
+  readonly isStandby: boolean;
+  readonly server: { readonly process: SimProcess };
+  readonly shard: object;
+  readonly memory: { readonly chunks: readonly unknown[]; readonly arena: { readonly bytesInUse: number } };
+  readonly coordinator: { readonly round: number } | undefined;
+  readonly journal: { readonly pending: number } | undefined;
+  readonly restore: { readonly round: number } | undefined;
+}
+
+interface BoundedRun {
+  readonly checks: Checks;
+  readonly run: TinyRun;
+  readonly network: Pick<Network, 'streams'>;
+}
+
+export function checkBounds(part: BoundedPart, { checks, run, network }: BoundedRun): void {
+  const { server, shard, journal, memory, coordinator, restore } = part;
+  const slots = run.optimizer.slots.length;
+  const { replicas } = run.shape;
+  const owned = memory.chunks.length;
+  const bytes = memory.arena.bytesInUse;
+  // Two generations, and the best; slots, gradients; one generation and copies of slots while a checkpoint is written; what a standby has not taken yet.
+  const best = run.shape.validation?.restoreBest ? 1 : 0;
+  const base = owned * (2 + best + slots + replicas + (1 + slots) + (part.isStandby ? 0 : 2 * run.shape.standby));
+  if (bytes > base * BLOCK_BYTES) {
+    let links = 0;
+    for (const stream of network.streams) if (stream.process === server.process) links++;
+    const bound = (base + links * (owned * 2 * replicas + 1 + owned * 2)) * BLOCK_BYTES;
+    checks.expect(bytes <= bound, 'I10', () => `${part.name} holds ${bytes} bytes, its bound is ${bound}`);
+  }
+  const { links, generationBytes } = shard as unknown as OpenShard;
+  for (const [{ id, connection }, held] of links) {
+    // A tree over R replicas has less than 2·R nodes, and one frame is under way.
+    const most = owned * 2 * replicas + 1;
+    checks.expect(held.size <= most, 'I10', () => `${part.name} holds ${held.size} frames of ${id} ahead, its bound is ${most}`);
+    const queue = 3 * generationBytes + QUEUE_SLACK_BYTES;
+    const { queuedBytes } = connection;
+    checks.expect(queuedBytes <= queue, 'I10', () => `${part.name} queues ${queuedBytes} bytes for ${id}, its bound is ${queue}`);
+  }
+  if (!journal || !coordinator) return;
+  const most = 2 * (coordinator.round - (restore?.round ?? 0)) + JOURNAL_SLACK_ENTRIES;
+  checks.expect(journal.pending <= most, 'I10', () => `the journal has ${journal.pending} entries, its bound is ${most}`);
+}

@@ -1,0 +1,170 @@
+/**
+ * The undisturbed run, generation by generation, in a plain loop: what any disturbed one must arrive at, bit for bit (I8).
+ *
+ * With backup replicas timing chooses which replicas count, and no bits are promised. Then the loop is told the choice of every round
+ * (`fix`), and what is compared is that all chunks, the ledger and every checkpoint follow that one choice. An attempt that begins with a
+ * checkpoint chooses anew from there (`restart`).
+ */
+import { decidedRate, validationPlanOf } from '@paceline/hosting';
+import { split } from '@paceline/learning';
+import { ReferenceStore } from './reference-store.js';
+import type { TinyRun } from '../run/tiny-run.js';
+
+/** Rows of a block of the evaluation split. */
+const BLOCK = 500;
+
+interface Generation {
+  /** The course that validations have decided up to it. */
+  readonly course: string | undefined;
+  readonly weights: Float32Array;
+  readonly slots: readonly Float32Array[];
+}
+
+export class Reference {
+  private readonly generations: Generation[];
+  private readonly chosen = new Map<number, readonly number[]>();
+  private readonly all: readonly number[];
+  private readonly store: ReferenceStore;
+  private readonly plan: ReturnType<typeof validationPlanOf>;
+
+  constructor(private readonly run: TinyRun) {
+    const { evalExamples, heldOutExamples } = run.shape;
+    this.plan = evalExamples > 0 ? validationPlanOf(run.spec, run.schedule, undefined, heldOutExamples !== undefined) : undefined;
+    this.all = Array.from({ length: run.shape.replicas }, (_, replica) => replica);
+    this.store = ReferenceStore.of(run);
+    this.generations = [{ course: this.plan?.firstCourse, weights: run.initial.slice(), slots: this.store.savedSlots() }];
+  }
+
+  generation(k: number): Float32Array {
+    while (this.generations.length <= k) this.advance();
+    return this.generations[k]!.weights;
+  }
+
+  /** True when `values` are bit for bit the chunk of generation k. */
+  holds(k: number, chunk: { readonly offset: number; readonly length: number }, values: Float32Array): boolean {
+    const expected = this.generation(k);
+    const a = new Uint32Array(expected.buffer, chunk.offset * 4, chunk.length);
+    const b = new Uint32Array(values.buffer, values.byteOffset, chunk.length);
+    for (let i = 0; i < chunk.length; i++) if (a[i] !== b[i]) return false;
+    return true;
+  }
+
+  /** Rounds after which the run ends, and those in the weights that it ends with. */
+  end(): { readonly rounds: number; readonly weights: number } {
+    const { totalRounds } = this.run.schedule;
+    let rounds = 0;
+    while (rounds < totalRounds && this.stopOf(rounds) === undefined) rounds++;
+    this.generation(rounds);
+    const { course } = this.generations[rounds]!;
+    const best = course === undefined ? undefined : this.plan!.endOf(course, rounds)?.generation;
+    return { rounds, weights: best ?? rounds };
+  }
+
+  private stopOf(k: number): string | undefined {
+    this.generation(k);
+    const { course } = this.generations[k]!;
+    return course === undefined ? undefined : this.plan!.stopOf(course);
+  }
+
+  /** The loss that a validation of generation k comes to. */
+  lossOf(k: number): number {
+    return this.validated(this.generation(k))['loss']!;
+  }
+
+  /** The loss of generation k on the evaluation split. */
+  resultOf(k: number): number {
+    return this.valuesOf(this.generation(k), 0, this.run.shape.evalExamples)['loss']!;
+  }
+
+  private validated(weights: Float32Array): Readonly<Record<string, number>> {
+    const { evalExamples, heldOutExamples } = this.run.shape;
+    return heldOutExamples === undefined
+      ? this.valuesOf(weights, 0, evalExamples)
+      : this.valuesOf(weights, evalExamples, evalExamples + heldOutExamples);
+  }
+
+  /** Added up block by block. */
+  private valuesOf(weights: Float32Array, first: number, end: number): Readonly<Record<string, number>> {
+    const sums = [0, 0, 0];
+    for (let from = first; from < end; from += BLOCK)
+      for (const [i, sum] of this.run.measured(weights, from, Math.min(from + BLOCK, end)).entries()) sums[i]! += sum;
+    return { loss: sums[0]! / (end - first), meanAbsoluteError: sums[1]! / sums[2]! };
+  }
+
+  /** The course after generation k: its validation, where one is due, may change it. */
+  private judged(course: string | undefined, k: number, weights: Float32Array): string | undefined {
+    if (course === undefined || !(this.plan!.isDue(k) || k === this.run.schedule.totalRounds)) return course;
+    const verdict = this.plan!.judge(course, k, this.validated(weights));
+    const { evalExamples, heldOutExamples } = this.run.shape;
+    if (heldOutExamples === undefined || this.plan!.bestOf(verdict.course) !== k) return verdict.course;
+    return this.plan!.withResult(verdict.course, this.valuesOf(weights, 0, evalExamples));
+  }
+
+  /** Examples of a round that are in its update. */
+  examplesIn(round: number): number {
+    const included = this.includedIn(round);
+    if (this.run.isLeftOut(round, included)) return 0;
+    if (included === this.all) return this.run.schedule.round(round).count;
+    return included.reduce((sum, replica) => sum + this.run.replicaExamples(round, replica), 0);
+  }
+
+  examplesBefore(round: number): number {
+    let examples = 0;
+    for (let k = 0; k < round; k++) examples += this.examplesIn(k);
+    return examples;
+  }
+
+  /** Replicas that count in a round with backup replicas. Returns false when others were chosen before. */
+  fix(round: number, replicas: readonly number[]): boolean {
+    const before = this.chosen.get(round);
+    if (before) return String(before) === String(replicas);
+    this.chosen.set(round, replicas);
+    return true;
+  }
+
+  /** An attempt begins with `round` committed rounds: what was chosen after them is forgotten. */
+  restart(round: number): void {
+    if (this.run.shape.gradient.backupReplicas === 0) return;
+    this.generations.length = Math.min(this.generations.length, round + 1);
+    for (const k of this.chosen.keys()) if (k >= round) this.chosen.delete(k);
+  }
+
+  private includedIn(round: number): readonly number[] {
+    if (this.run.shape.gradient.backupReplicas === 0) return this.all;
+    const included = this.chosen.get(round);
+    if (!included) throw new Error(`nothing was chosen in round ${round}`);
+    return included;
+  }
+
+  private advance(): void {
+    const { run } = this;
+    const round = this.generations.length - 1;
+    const { weights, slots, course } = this.generations[round]!;
+    const included = this.includedIn(round);
+    const sum = run.isLeftOut(round, included) ? undefined : this.sum(weights, round, new Set(included), 0, run.shape.replicas)!;
+    this.store.loadSlots(slots);
+    const next = this.store.after(round, weights, sum, this.examplesIn(round), course === undefined ? 1 : decidedRate(course));
+    this.generations.push({ weights: next, course: this.judged(course, round + 1, next), slots: this.store.savedSlots() });
+  }
+
+  /** After the run: nothing is asked any more. */
+  release(): void {
+    this.store.release();
+  }
+
+  /** By the rule of the reduction tree; a node with one child that counts is that child. */
+  private sum(weights: Float32Array, round: number, included: ReadonlySet<number>, lo: number, hi: number): Float32Array | undefined {
+    if (hi - lo === 1) {
+      if (!included.has(lo)) return undefined;
+      const out = new Float32Array(weights.length);
+      this.run.step(weights, round, lo, out);
+      return out;
+    }
+    const middle = split(lo, hi);
+    const left = this.sum(weights, round, included, lo, middle);
+    const right = this.sum(weights, round, included, middle, hi);
+    if (!left || !right) return left ?? right;
+    for (let i = 0; i < left.length; i++) left[i]! += right[i]!;
+    return left;
+  }
+}
