@@ -13,7 +13,7 @@ import { execFile } from 'node:child_process';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { parseArgs, promisify } from 'node:util';
-import { tensorflowEngines } from '@paceline/runtime';
+import { tensorflowEngines } from '@paceline/tensorflow-addon';
 import { DataPlane } from '@paceline/testkit';
 import { median } from './median.mjs';
 

@@ -155,7 +155,12 @@ export async function workRounds({ address, id, seat, options, ...sizes }) {
   const session = new SeatSession({
     job: {
       ...job,
-      ...{ kind: /** @type {const} */ ('step-task'), stepTaskId: id, seat, n: 0, sliceMs: 1e9, heldSeats: 0 },
+      kind: 'step-task',
+      stepTaskId: id,
+      seat,
+      n: 0,
+      sliceMs: 1e9,
+      heldSeats: 0,
       servers: [
         { host: address.host ?? '127.0.0.1', port: address.port ?? 0, unixPath: address.unixPath ?? null, serverId: SERVER, index: 0 },
       ],

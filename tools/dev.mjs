@@ -2,7 +2,7 @@
  * `npm run dev`: the local stack of `npm start`, whose processes follow the sources. It takes the flags of `paceline up`.
  *
  *     a source of a library or process changes -> that file alone is compiled -> the processes that load its package are started again
- *     kernels, the database schema, the dashboard -> `npm run build`          -> all processes are started again; for the dashboard none
+ *     kernels, database schema, GraphQL documents, dashboard -> `npm run build` -> all processes are started again; for the dashboard none
  *
  * A file is compiled without its neighbours (`isolatedModules`), in milliseconds, to the code that the build makes of it. Types are not checked: your
  * editor does that, or `npx tsc -p . --watch`. The next build compiles the package again, with its types.
@@ -31,7 +31,7 @@ const packageOf = (path) => path.split('/').slice(0, 2).join('/');
  */
 export function needOf(path) {
   if (/\.(test|fixture)\.\w+$/.test(path) || path.includes('/generated/')) return 'nothing';
-  if (/^(libs\/kernels\/assembly|prisma|apps\/dashboard)\//.test(path)) return 'build';
+  if (/^(libs\/kernels\/assembly|prisma|apps\/dashboard)\/|\.graphql$/.test(path)) return 'build';
   return path.endsWith('.ts') ? 'compile' : 'nothing';
 }
 
@@ -115,7 +115,9 @@ function watchSources(onChange) {
 }
 
 /** @param {string} line */
-const say = (line) => process.stderr.write(`dev: ${line}\n`);
+function say(line) {
+  process.stderr.write(`dev: ${line}\n`);
+}
 
 /**
  * @param {import('../apps/cli/dist/stack/local-stack.js').LocalStack} stack

@@ -7,18 +7,24 @@ import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import asc from 'assemblyscript/asc';
+import { elementwiseKernels } from './elementwise-kernels.mjs';
 import { microKernels } from './micro-kernels.mjs';
 
 const root = fileURLToPath(new URL('.', import.meta.url));
 const MAXIMUM_PAGES = 16_384; // 1 GiB, the bound of an arena (src/arena.ts checks that they agree)
-const GENERATED = 'assembly/training/micro-kernels.ts';
+/** Sources that exist only while a module is compiled. */
+const GENERATED = new Map([
+  [path.normalize('assembly/elementwise.ts'), elementwiseKernels],
+  [path.normalize('assembly/training/micro-kernels.ts'), microKernels],
+]);
 
 // oxfmt-ignore
 const COMMON = ['--baseDir', root, '--optimizeLevel', '3', '--shrinkLevel', '0', '--converge', '--noAssert', '--runtime', 'stub',
   '--enable', 'simd', '--importMemory', '--noExportMemory', '--initialMemory', '1'];
 
 function readSource(file, relaxed) {
-  if (path.normalize(file) === path.normalize(GENERATED)) return microKernels(relaxed);
+  const generate = GENERATED.get(path.normalize(file));
+  if (generate) return generate(relaxed);
   try {
     return readFileSync(path.resolve(root, file), 'utf8');
   } catch (error) {

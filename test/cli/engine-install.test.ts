@@ -85,7 +85,7 @@ with zipfile.ZipFile(store + '/tensorflow_cpu.whl', 'w') as wheel:
 }
 
 const PROGRAM = `
-import { installTensorflow, tensorflowEngines } from '@paceline/runtime';
+import { installTensorflow, tensorflowEngines } from '@paceline/tensorflow-addon';
 const { pins, kill, broken, wait } = JSON.parse(process.argv[1]);
 const boundaries = [];
 const state = () => tensorflowEngines(process.env, '/').map(({ name }) => name);

@@ -321,7 +321,7 @@ describe('a port', () => {
 describe('npm run dev', () => {
   it('knows what a changed file asks for, and which processes load it', () => {
     expect(
-      ['libs/data/src/a.ts', 'libs/data/src/a.test.ts', 'libs/kernels/assembly/index.ts', 'apps/dashboard/src/App.tsx'].map(needOf),
+      ['libs/data/src/a.ts', 'libs/data/src/a.test.ts', 'libs/client/src/operations.graphql', 'apps/dashboard/src/App.tsx'].map(needOf),
     ).toEqual(['compile', 'nothing', 'build', 'build']);
     expect(['libs/exchange', 'libs/spec', 'libs/client', 'apps/api'].map(processesOf)).toEqual([
       ['ps', 'worker'],

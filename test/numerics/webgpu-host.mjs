@@ -7,9 +7,9 @@ import { createEngine, describeModel } from '@paceline/engine';
 import { createInitialValues, createLayout } from '@paceline/learning';
 import { parseRunSpec } from '@paceline/spec';
 import { webgpuPackage } from '@paceline/runtime';
-import { GpuEngine } from '../../libs/engine/dist/webgpu/gpu-engine.js';
-import { startGpu } from '../../libs/engine/dist/webgpu/start.js';
-import { startThreadEngine } from '../../libs/engine/dist/webgpu/thread-engine.js';
+import { GpuEngine } from '../../libs/engine/dist/backends/webgpu/gpu-engine.js';
+import { startGpu } from '../../libs/engine/dist/backends/webgpu/start.js';
+import { startThreadEngine } from '../../libs/engine/dist/backends/webgpu/thread-engine.js';
 
 let engine;
 let layout;

@@ -75,6 +75,11 @@ export const BOUNDARIES = {
     mayNotUse: ['^@prisma/', '^prisma$', '^@nestjs/', '^bullmq$', ...ENGINES],
     reason: 'it starts and watches processes of every kind, so it must not depend on what they do',
   },
+  'tensorflow-addon': {
+    mayImport: ['runtime'],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
+    reason: 'it downloads, patches and compiles the binding of TensorFlow and says where it lies; libs/engine loads it',
+  },
   client: {
     mayImport: ['spec'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
@@ -96,6 +101,7 @@ export const BOUNDARIES = {
         'control-plane',
         'hosting',
         'runtime',
+        'tensorflow-addon',
         'client',
       ],
     ],
@@ -109,7 +115,20 @@ export const BOUNDARIES = {
       'the control plane never touches the data plane: no tensor in GraphQL, JSON, Redis or PostgreSQL; ingest is for its import process alone',
   },
   worker: {
-    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'engine', 'data', 'storage', 'control-plane', 'hosting', 'runtime'],
+    mayImport: [
+      'spec',
+      'protocol',
+      'kernels',
+      'learning',
+      'exchange',
+      'engine',
+      'data',
+      'storage',
+      'control-plane',
+      'hosting',
+      'runtime',
+      'tensorflow-addon',
+    ],
     mayNotUse: CONTROL_PLANE,
     reason: 'only apps/api opens PostgreSQL; a worker takes step tasks and talks to servers',
   },
@@ -119,7 +138,7 @@ export const BOUNDARIES = {
     reason: 'a server adds, updates and commits; it never runs a model and never opens PostgreSQL',
   },
   cli: {
-    mayImport: ['spec', 'client', 'runtime', 'ingest', 'models', 'hosting'],
+    mayImport: ['spec', 'client', 'runtime', 'tensorflow-addon', 'ingest', 'models', 'hosting'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
     reason:
       'the CLI uses the API like everybody else and starts processes; it never reads a database or a queue; hosting is for the updates that `verify` replays',

@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TrialRequest, TrialResult, TrialRows } from '@paceline/engine';
-import type { TensorflowEngine } from '@paceline/runtime';
+import type { TensorflowEngine } from '@paceline/tensorflow-addon';
 import { runDataOf } from '@paceline/data';
 import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
 import { expect, it, onTestFinished, vi } from 'vitest';

@@ -18,16 +18,9 @@ import type { EngineDevice } from '@paceline/engine';
 import { findAdapterInProcess, runTrialInProcess, type TrialRequest, type TrialResult, type TrialRows } from '@paceline/engine/planning';
 import { fusesMultiplyAdd } from '@paceline/kernels';
 import type { EngineRecord, StepTaskJob } from '@paceline/control-plane';
-import {
-  lockFile,
-  tensorflowEngines,
-  type LockResult,
-  userDirectories,
-  webgpuPackage,
-  type Logger,
-  type TensorflowEngine,
-} from '@paceline/runtime';
+import { lockFile, type LockResult, userDirectories, webgpuPackage, type Logger } from '@paceline/runtime';
 import type { BackendName } from '@paceline/spec';
+import { tensorflowEngines, type TensorflowEngine } from '@paceline/tensorflow-addon';
 import type { EngineChoice } from './compute-protocol.js';
 import { rowsInThread } from './trial-rows.js';
 

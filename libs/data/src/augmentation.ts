@@ -28,7 +28,7 @@ export class ImageAugmenter {
   private readonly width: number;
   private readonly channels: number;
   private readonly before: Float32Array;
-  /** Of half the largest angle. */
+  /** Tangent of half the largest angle. */
   private readonly largestTangent: number;
 
   /** @param shape of an image: height, width, channels */
@@ -116,7 +116,7 @@ interface Change {
   /** Pixels. */
   readonly right: number;
   readonly down: number;
-  /** Of the angle, clockwise, divided by the enlargement. */
+  /** Cosine and sine of the angle, clockwise, divided by the enlargement. */
   readonly cos: number;
   readonly sin: number;
   /** −1 mirrors left and right. */

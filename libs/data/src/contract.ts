@@ -6,7 +6,7 @@ export interface DatasetInfo {
   readonly title: string;
   readonly trainExamples: number;
   readonly evalExamples: number;
-  /** Of its features as they are when none are given. */
+  /** Format of the default features. */
   readonly format: RowFormat;
   readonly license: string;
   readonly source: string;

@@ -1,7 +1,7 @@
 export const DATASET_ERROR_CODES = ['DATASET_UNKNOWN', 'DATASET_UNREADABLE', 'DATASET_MALFORMED', 'DATASET_ROW_INVALID'] as const;
 export type DatasetErrorCode = (typeof DATASET_ERROR_CODES)[number];
 
-/** Of a row that cannot become an example. Rows are counted from 0, as they were given. */
+/** A row that cannot become an example. Rows are counted from 0, as they were given. */
 export interface RowFault {
   readonly row: number;
   readonly column: string;

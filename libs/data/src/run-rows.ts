@@ -21,7 +21,7 @@ import { openPreparedRows } from './prepared/prepared-rows.js';
 import { shownRows, type ShownCell } from './prepared/shown-rows.js';
 import { sha256Of, storeShardSource, type ShardSource } from './prepared/shard-source.js';
 
-/** Where prepared datasets lie and what of them is kept, as a worker is told. Plain data: it goes to the loader thread. */
+/** Where prepared datasets lie and how much of them is kept. Plain data: it goes to the loader thread. */
 export interface RunRowsSettings {
   /** The data store: a folder, or the URL of a bucket. */
   readonly dataStore?: string | undefined;
@@ -143,7 +143,7 @@ function manifestAway(store: ObjectStore, cause: unknown): string {
   return `its manifest cannot be read from ${store.place}: ${(cause as Error).message}`;
 }
 
-/** What a split cannot give is told with the name of its dataset. */
+/** Errors of a split name its dataset. */
 function named(dataset: string, split: RowSplit): RowSplit {
   const withName = (error: unknown): unknown =>
     error instanceof DatasetError

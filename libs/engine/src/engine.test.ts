@@ -1,8 +1,8 @@
 import type { BackendWasm } from '@tensorflow/tfjs-backend-wasm';
 import * as tf from '@tensorflow/tfjs-core';
 import { afterEach, describe, expect, it } from 'vitest';
-import { EngineMemoryError } from './engine-memory-error.js';
-import { ModelError } from './model-error.js';
+import { EngineMemoryError } from './errors/engine-memory-error.js';
+import { ModelError } from './errors/model-error.js';
 import { batchOf, bitsOf, IMAGES, type Loaded, loadedEngine, rowsOf, sequential } from './run.fixture.js';
 
 const open: Loaded[] = [];
@@ -242,7 +242,7 @@ it('says what it is, and refuses a description of another model', async () => {
   const loaded = await load({ model: 'mlp' });
   expect(loaded.engine.fingerprint).toMatch(/^tfjs-wasm 4\.22\.0; kernels \d+; simd yes; threads 1; v8 /);
   expect((await load({ model: 'mlp', engine: 'cpu' })).engine.fingerprint).toMatch(/^tfjs-cpu 4\.22\.0; /);
-  const { createEngine } = await import('./engine.js');
+  const { createEngine } = await import('./create-engine.js');
   await expect(
     createEngine({
       spec: { ...loaded.spec, model: 'mlp-dropout' },

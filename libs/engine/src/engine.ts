@@ -4,15 +4,9 @@
  * process, whatever was computed before.
  */
 import type { Layout } from '@paceline/learning';
-import { BACKENDS, type BackendName, type ModelDescription, type RowFormat, type RunSpec } from '@paceline/spec';
-import * as tf from '@tensorflow/tfjs-core';
-import { startBackend, type BackendOptions, type EngineDevice, type StartedBackend } from './backend.js';
-import { Housekeeping } from './housekeeping.js';
-import { traceKept, type Kept } from './leaks/leak-trace.js';
-import { differentiableLoss } from './loss.js';
-import { TrainingModel, withMask, type TrainedPart } from './training-model.js';
-import { VariableStore } from './variable-store.js';
-import { startThreadEngine } from './webgpu/thread-engine.js';
+import type { BackendName, ModelDescription, RowFormat, RunSpec } from '@paceline/spec';
+import type { Kept } from './leaks/leak-trace.js';
+import type { LossPart } from './model/ends.js';
 
 /** Examples, one buffer per field of the row format, row-major: class indices too are float32. Longer buffers are read only so far. */
 export interface Batch {
@@ -42,12 +36,20 @@ export interface Sums {
   readonly metricSums: number[];
 }
 
+export interface EngineDevice {
+  readonly name: string;
+  /** CPU or GPU. */
+  readonly type: string;
+  /** 0 where it is not known. */
+  readonly memoryBytes: number;
+}
+
 export interface Engine {
   readonly name: BackendName;
   /** Engine, version, instruction set, threads, flags. Equal fingerprints compute equal bits. */
   readonly fingerprint: string;
   readonly devices: readonly EngineDevice[];
-  /** Of each sum what it belongs to: `loss`, then the metrics. */
+  /** The name of each sum: `loss`, then the metrics. */
   readonly metricNames: readonly string[];
   /** Takes over parameters and state from a flat vector in the order of the layout, which may be a view over shared memory. */
   load(flat: Float32Array): void;
@@ -57,9 +59,19 @@ export interface Engine {
   evaluate(batch: Batch): Sums;
   /** A step that also says what it leaves behind, and where that was made: `kept`, most bytes first. The same bits, somewhat slower. */
   trace(request: StepRequest): { readonly result: Sums; readonly kept: readonly Kept[] };
-  /** Of all engines of this thread: tensors, their bytes, and the backend's values, with those that no tensor names. */
+  /** Counts over all engines of this thread: tensors, their bytes, and the backend's values, those without a tensor included. */
   memory(): { readonly tensors: number; readonly buffers: number; readonly bytes: number };
   dispose(): void;
+}
+
+/** The part of a run spec that decides what a step computes. */
+export type TrainedPart = Pick<RunSpec, 'model' | 'engine' | 'seed'> & LossPart & Partial<Pick<RunSpec, 'freeze'>>;
+
+export interface BackendOptions {
+  /** Folder of a tfjs-node package with its binary, for `tensorflow`. */
+  readonly tensorflowPackage?: string | undefined;
+  /** Folder of the npm package `webgpu`, for `webgpu`. */
+  readonly webgpuPackage?: string | undefined;
 }
 
 export interface EngineOptions extends BackendOptions {
@@ -67,127 +79,7 @@ export interface EngineOptions extends BackendOptions {
   /** What computes. When it is left out: what the spec names, and wasm where that leaves it open. */
   readonly backend?: BackendName | undefined;
   readonly description: ModelDescription;
-  /** Of the examples that it gets. */
+  /** The format of the examples that the engine gets. */
   readonly format: RowFormat;
   readonly layout: Layout;
-}
-
-/**
- * Builds the run's model on its backend. Parameters are zero until `load`.
- * @throws ModelError when the model cannot be built or differs from the description (another release made it)
- * @throws EngineUnavailableError
- */
-export async function createEngine(options: EngineOptions): Promise<Engine> {
-  const { spec, description, format, layout } = options;
-  const name = options.backend ?? BACKENDS.find((backend) => backend === spec.engine) ?? 'wasm';
-  if (name === 'webgpu') return startThreadEngine(options);
-  const backend = await startBackend(name, options);
-  return new TfjsEngine(spec, layout, backend, TrainingModel.build(spec, description, format, backend));
-}
-
-class TfjsEngine implements Engine {
-  readonly name: BackendName;
-  readonly fingerprint: string;
-  readonly devices: readonly EngineDevice[];
-  readonly metricNames: readonly string[];
-  private readonly housekeeping = new Housekeeping();
-  private readonly variables: VariableStore;
-
-  constructor(
-    private readonly spec: EngineOptions['spec'],
-    layout: Layout,
-    private readonly backend: StartedBackend,
-    private readonly model: TrainingModel,
-  ) {
-    this.name = backend.name;
-    this.fingerprint = backend.fingerprint;
-    this.devices = backend.devices;
-    this.metricNames = model.metricNames;
-    this.variables = new VariableStore(layout, model.weights, backend.memory, model.freeze);
-  }
-
-  load(flat: Float32Array): void {
-    this.backend.activate();
-    this.variables.load(flat);
-  }
-
-  step({ round, replica, batches, out }: StepRequest): Sums {
-    const { model, variables } = this;
-    this.backend.activate();
-    variables.checkLength(out);
-    variables.restoreState();
-    const metricSums = model.zeros();
-    let count = 0;
-    for (const [microBatch, batch] of batches.entries()) {
-      model.checkBatch(batch);
-      if (batch.count === 0) continue;
-      const key = { seed: this.spec.seed, round, replica, microBatch };
-      const sums = model.randomness.during(key, () => inTidy(() => this.microBatch(batch, out, count === 0)));
-      count += batch.count;
-      sums.forEach((sum, i) => (metricSums[i]! += sum));
-    }
-    if (count === 0) out.fill(0);
-    else variables.writeState(out, count);
-    this.housekeeping.afterStep();
-    return { count, metricSums: [...metricSums] };
-  }
-
-  evaluate(batch: Batch): Sums {
-    const { model } = this;
-    const { memory } = this.backend;
-    this.backend.activate();
-    model.checkBatch(batch);
-    if (batch.count === 0) return { count: 0, metricSums: [...model.zeros()] };
-    this.variables.restoreState();
-    const metricSums = inTidy(() => {
-      const { outputs, masks } = model.outputs(batch);
-      const sums = model.scored(batch, memory, outputs, [], masks);
-      sums[0]! += this.regularisation(batch.count);
-      return sums;
-    });
-    return { count: batch.count, metricSums: [...metricSums] };
-  }
-
-  trace(request: StepRequest): { result: Sums; kept: Kept[] } {
-    this.backend.activate();
-    return traceKept(this.model.layers, () => this.step(request));
-  }
-
-  memory(): { tensors: number; buffers: number; bytes: number } {
-    const { numTensors, numBytes } = tf.memory();
-    return { tensors: numTensors, buffers: tf.backend().numDataIds(), bytes: numBytes };
-  }
-
-  dispose(): void {
-    this.backend.activate();
-    this.model.dispose();
-  }
-
-  /** Gradients of one micro-batch, copied or added into `out` from where tf.js left them. */
-  private microBatch(batch: Batch, out: Float32Array, isFirst: boolean): Float64Array {
-    const { model, variables, backend } = this;
-    const sums = model.zeros();
-    const grads = model.gradients(batch, variables.trainable, (outputs, scoring, logits, mask) =>
-      differentiableLoss(withMask(scoring, backend.memory, mask), model.ends.metrics, backend.memory, outputs, sums, logits),
-    );
-    variables.takeGradients(grads, out, isFirst);
-    sums[0]! += this.regularisation(batch.count);
-    // A loss may be no number while its slope is one, as that of a logarithm is: such a round must not count.
-    if (!Number.isFinite(sums[0])) out[0] = Number.NaN;
-    return sums;
-  }
-
-  /** The penalty on the weights, counted once per example like the gradient's. */
-  private regularisation(count: number): number {
-    return tf.tidy(() => this.model.penalties().reduce((sum, penalty) => sum + this.backend.memory.values(penalty)[0]! * count, 0));
-  }
-}
-
-/** A tidy looks through what it gives back for tensors; there are none in these sums. */
-function inTidy(of: () => Float64Array): Float64Array {
-  let sums: Float64Array | undefined;
-  tf.tidy(() => {
-    sums = of();
-  });
-  return sums!;
 }

@@ -2,15 +2,21 @@
  * `@paceline/engine/planning`: what needs no tf.js, for processes that compute in threads and processes of their own. Loading tf.js takes half a
  * second of a processor and 60 MB.
  */
-export { findAdapterInProcess } from './webgpu/adapter-in-process.js';
-export { DescribeBusyError, describeModelInThread, type DescribeInThreadOptions } from './describe-thread.js';
-export { outputActivations, type LossPart } from './ends.js';
-export { EngineUnavailableError } from './engine-unavailable.js';
-export { frozenLayers } from './frozen.js';
-export { collectGarbage } from './housekeeping.js';
-export { ModelError } from './model-error.js';
-export { layersUnderMasks } from './masks.js';
-export { planModel, type ModelPart } from './plan-model.js';
-export type { Edge, PlannedLayer, PlannedModel } from './topology.js';
-export { runTrialInProcess, trialExamples, trialRows, type TrialRequest, type TrialResult, type TrialRows } from './trial-request.js';
-export { zooTopology } from './zoo.js';
+export { findAdapterInProcess } from './backends/webgpu/adapter-in-process.js';
+export { DescribeBusyError, describeModelInThread } from './describe/describe-thread.js';
+export { outputActivations } from './model/ends.js';
+export { frozenLayers } from './topology/frozen-layers.js';
+export { collectGarbage } from './training/garbage.js';
+export { ModelError } from './errors/model-error.js';
+export { layersUnderMasks } from './topology/masks.js';
+export { planModel } from './topology/plan-model.js';
+export type { PlannedLayer, PlannedModel } from './topology/planned-model.js';
+export {
+  runTrialInProcess,
+  trialExamples,
+  trialRows,
+  type TrialRequest,
+  type TrialResult,
+  type TrialRows,
+} from './availability/trial-request.js';
+export { zooTopology } from './model-zoo/zoo-topology.js';

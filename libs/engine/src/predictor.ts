@@ -1,21 +1,21 @@
 /** A model with given weights that answers for rows: what evaluates and predicts outside of runs. Nothing random, nothing changes. */
 import type { RowFormat, RunSpec } from '@paceline/spec';
 import * as tf from '@tensorflow/tfjs-core';
-import { startBackend } from './backend.js';
-import { buildModel, type BuiltWeight } from './build-model.js';
-import { planModel, type ModelPart } from './plan-model.js';
-import { bindEnds, type LossPart } from './ends.js';
+import { startBackend } from './backends/start-backend.js';
+import { buildModel, type BuiltWeight } from './model/build-model.js';
+import { planModel, type ModelPart } from './topology/plan-model.js';
+import { bindEnds, type LossPart } from './model/ends.js';
 import type { Batch } from './engine.js';
-import { freezeOf } from './frozen.js';
-import { addScores, halfOf } from './loss.js';
-import { ModelError } from './model-error.js';
-import { MaskRecorder } from './output-masks.js';
-import { penaltiesOf } from './training-model.js';
+import { freezeOf } from './topology/frozen-layers.js';
+import { addScores, halfOf } from './loss/loss.js';
+import { ModelError } from './errors/model-error.js';
+import { MaskRecorder } from './loss/output-masks.js';
+import { penaltiesOf } from './training/training-model.js';
 
 export interface PredictorField {
-  /** Of the model's layer. */
+  /** The name of the model's layer. */
   readonly name: string;
-  /** Of one example, without the batch. */
+  /** The shape of one example, without the batch. */
   readonly shape: readonly (number | null)[];
 }
 
@@ -37,9 +37,9 @@ export interface Predictor {
 }
 
 export interface Scorer {
-  /** Of each sum what it belongs to: `loss`, then the metrics. */
+  /** The name of each sum: `loss`, then the metrics. */
   readonly metricNames: readonly string[];
-  /** For each output of the model the number of its target in the format. */
+  /** The number of each output's target in the format. */
   readonly targets: readonly number[];
   /** For each output: what its number has to be above for the second of two classes, where it has one number for them. */
   readonly halves: readonly number[];

@@ -1,8 +1,9 @@
 /** What the engine's tests share: specs, engines loaded with initial values, made-up batches, bit comparison. */
 import { createInitialValues, createLayout, type Layout } from '@paceline/learning';
 import { parseRunSpec, type LayerTopology, type ModelDescription, type RowFormat, type RunSpec, type RunSpecInput } from '@paceline/spec';
-import { describeModel } from './describe.js';
-import { createEngine, type Batch, type Engine } from './engine.js';
+import { describeModel } from './describe/describe.js';
+import { createEngine } from './create-engine.js';
+import type { Batch, Engine } from './engine.js';
 
 export interface Loaded {
   readonly spec: RunSpec;

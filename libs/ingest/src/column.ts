@@ -19,7 +19,7 @@ const PLACES_KEPT = 10_000;
 
 export class ColumnState {
   readonly vocabulary = new Map<string, number>();
-  /** Of the training split. Numbers: values; others: lengths, heights. */
+  /** Counts the training split. Numbers: values; others: lengths, heights. */
   readonly tally = new NumberTally();
   readonly lengths = new NumberTally();
   readonly widths = new NumberTally();
@@ -27,7 +27,7 @@ export class ColumnState {
   readonly codeCounts: number[] = [];
   missingCodes = 0;
   private readonly others = new Map<HeldOutName, HeldOutTally>();
-  /** Of the label: where each category stood first. */
+  /** Where each category of the label stood first. */
   private readonly firstPlaces: Place[] | undefined;
   /** A whole number that float32 does not hold. */
   inexact: number | undefined;
@@ -90,7 +90,7 @@ export class ColumnState {
     return tally;
   }
 
-  /** Of a label that is complete: categories that no row of the training split has, with the place where each stood first. */
+  /** Categories of a complete label that no row of the training split has, with the place where each stood first. */
   *untrained(): Generator<{ readonly word: string; readonly place: Place | undefined }> {
     for (const [word, code] of this.vocabulary) if ((this.codeCounts[code] ?? 0) === 0) yield { word, place: this.firstPlaces?.[code] };
   }
@@ -163,7 +163,7 @@ export class ColumnState {
     return found.length > 0 ? Object.fromEntries(found) : undefined;
   }
 
-  /** What the manifest says; `histogram` of number columns. */
+  /** The column's entry in the manifest; `histogram` for number columns. */
   describe(histogram: number[] | undefined): Column {
     const { name, form } = this;
     const heldOut = this.describeHeldOut();

@@ -24,12 +24,12 @@ import { rowsFrom, type StoredRows } from './stored-rows.js';
 
 export interface ImportProgress {
   readonly rows: number;
-  /** Of the sources as they are stored. */
+  /** Bytes of the sources as they are stored. */
   readonly bytesRead: number;
   /** Undefined where a source does not say how long it is. */
   readonly bytesTotal: number | undefined;
   readonly shards: number;
-  /** Of these, so many were in the sink already. */
+  /** How many of them were in the sink already. */
   readonly shardsKept: number;
   readonly shardBytes: number;
 }
@@ -66,7 +66,7 @@ export async function importDataset(options: ImportOptions, sink: ShardSink, con
   }
 }
 
-/** Of the work folder, where files have no name of their own in what the system says. */
+/** The error of a full work folder, whose files the system's message does not name. */
 function diskFull(error: unknown, workFolder: string): IngestError | undefined {
   const { code, path: file } = error as NodeJS.ErrnoException;
   if (code !== 'ENOSPC' && code !== 'EDQUOT') return undefined;

@@ -37,7 +37,7 @@ export interface Place {
   readonly column?: string | undefined;
 }
 
-/** What the user can mend. The message says what, where, and what to do. */
+/** An error that the user can mend. The message says what, where, and what to do. */
 export class IngestError extends Error {
   override readonly name = 'IngestError';
   readonly file: string | undefined;

@@ -1,4 +1,4 @@
-/** What the caller of an import says, and the bounds of everything that is read. */
+/** Options of an import, and the bounds of everything that is read. */
 import type { SplitName } from '@paceline/spec';
 import { IngestError } from './ingest-error.js';
 import { checkFractions, type Fractions } from './splits.js';
@@ -42,7 +42,7 @@ export interface ImportOptions {
   readonly split?: Fractions | undefined;
   /** The split cuts the rows in order: training first, then validation, then test. For time series. */
   readonly inOrder?: boolean | undefined;
-  /** Of the split. 0 when left out. */
+  /** Seed of the split. 0 when left out. */
   readonly seed?: number | undefined;
   readonly missing?: MissingPolicy | undefined;
   /** CSV: whether the first row names the columns. Left out: when it looks so. */
@@ -70,9 +70,9 @@ export interface Access {
 }
 
 export interface IngestLimits {
-  /** Of one source as it is stored. */
+  /** Most bytes of one source as it is stored. */
   readonly sourceBytes: number;
-  /** Of one source unpacked. */
+  /** Most bytes of one source unpacked. */
   readonly unpackedBytes: number;
   /** Unpacked bytes per stored byte, beyond the first 64 MiB. */
   readonly unpackRatio: number;

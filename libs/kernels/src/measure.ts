@@ -11,7 +11,7 @@ export interface KernelMeasurement {
   readonly gigabytesPerSecond: number;
   /** The median over the repetitions of: bytes per second of the kernel / bytes per second of a copy just before it. */
   readonly ofCopy: number;
-  /** Of all repetitions. */
+  /** Lowest and highest of all repetitions. */
   readonly lowest: number;
   readonly highest: number;
   /** Beside the same kernel over arrays that stay in the cache, just after it: near 1 is who waits for the unit that divides, and not for memory. */

@@ -47,7 +47,7 @@ export interface Optimizer {
 
 export function createOptimizer(spec: OptimizerSpec): Optimizer {
   const update = updateOf(spec);
-  const average = spec.emaMomentum === undefined ? [] : slots(AVERAGE_SLOT);
+  const average = spec.emaMomentum === undefined ? [] : [zeros(AVERAGE_SLOT)];
   return Object.assign({ name: spec.name }, update, { slots: [...update.slots, ...average] });
 }
 
@@ -58,222 +58,96 @@ export function averageShares(momentum: number, step: number): { readonly kept: 
 }
 
 type Update = Pick<Optimizer, 'slots' | 'apply' | 'direction'>;
+type SpecOf<N extends OptimizerSpec['name']> = Extract<OptimizerSpec, { name: N }>;
+type UpdateKernel = Exclude<OptimizerSpec['name'], 'adamw'>;
+/** What a kernel takes beside parameters, `S` slots, gradient, count and the scale of the gradient. */
+type Rates<N extends UpdateKernel, S extends readonly OptimizerSlot[]> =
+  Parameters<Kernels[N]> extends [number, number, ...{ [K in keyof S]: number }, number, number, ...infer R, number] ? Readonly<R> : never;
 
-const slots = (...names: string[]): OptimizerSlot[] => names.map((name) => ({ name, initialValue: 0 }));
+const zeros = (name: string): OptimizerSlot => ({ name, initialValue: 0 });
+
+/** An update by the kernel of that name, which takes its arguments in this order. */
+function by<N extends UpdateKernel, const S extends readonly OptimizerSlot[], const R extends Rates<N, S>>(
+  name: N,
+  slots: S,
+  rates: (update: OptimizerUpdate) => R,
+): Update {
+  return {
+    slots,
+    apply: (kernels, u) => {
+      const kernel = kernels[name] as (...values: unknown[]) => void;
+      kernel(u.paramIn, u.paramOut, ...u.slots.slice(0, slots.length), u.grad, u.count, ...rates(u), u.gradScale);
+    },
+  };
+}
 
 function updateOf(spec: OptimizerSpec): Update {
+  const rate = (u: OptimizerUpdate): number => rateOf(spec, u);
   switch (spec.name) {
     case 'sgd':
-      return {
-        slots: [],
-        apply: (kernels, u) => kernels.sgd(u.paramIn, u.paramOut, u.grad, u.count, rateOf(spec, u), u.gradScale),
-      };
+      return by('sgd', [], (u) => [rate(u)]);
     case 'momentum':
-      return {
-        slots: slots('velocity'),
-        apply: (kernels, u) =>
-          kernels.momentum(u.paramIn, u.paramOut, u.slots[0]!, u.grad, u.count, rateOf(spec, u), spec.momentum, spec.nesterov, u.gradScale),
-      };
+      return by('momentum', [zeros('velocity')], (u) => [rate(u), spec.momentum, spec.nesterov]);
     case 'adam':
-    case 'adamw':
-      return adam(spec);
+    case 'adamw': // whose weight decay is applied before, to the parameters (parameter-store of libs/hosting)
+      return by('adam', [zeros('m'), zeros('v')], (u) => [stepSizeOf(spec, u), spec.beta1, spec.beta2, spec.epsilon]);
     case 'amsgrad':
-      return amsgrad(spec);
+      return by('amsgrad', [zeros('m'), zeros('v'), zeros('largest')], (u) => [stepSizeOf(spec, u), spec.beta1, spec.beta2, spec.epsilon]);
     case 'adamax':
-      return adamax(spec);
+      return by('adamax', [zeros('m'), zeros('u')], (u) => [rate(u), restOf(spec.beta1, u.step), spec.beta1, spec.beta2, spec.epsilon]);
     case 'nadam':
       return nadam(spec);
     case 'rmsprop':
       return rmsprop(spec);
     case 'adagrad':
-      return {
-        slots: [{ name: 'squares', initialValue: spec.initialAccumulator }],
-        apply: (kernels, u) =>
-          kernels.adagrad(u.paramIn, u.paramOut, u.slots[0]!, u.grad, u.count, rateOf(spec, u), spec.epsilon, u.gradScale),
-      };
+      return by('adagrad', [{ name: 'squares', initialValue: spec.initialAccumulator }], (u) => [rate(u), spec.epsilon]);
     case 'adadelta':
-      return {
-        slots: slots('squares', 'steps'),
-        apply: (kernels, u) =>
-          kernels.adadelta(
-            u.paramIn,
-            u.paramOut,
-            u.slots[0]!,
-            u.slots[1]!,
-            u.grad,
-            u.count,
-            rateOf(spec, u),
-            spec.rho,
-            spec.epsilon,
-            u.gradScale,
-          ),
-      };
+      return by('adadelta', [zeros('squares'), zeros('steps')], (u) => [rate(u), spec.rho, spec.epsilon]);
     case 'ftrl':
       return ftrl(spec);
     case 'lamb':
       return lamb(spec);
     case 'lars':
-      return lars(spec);
+      return by('lars', [zeros('velocity')], (u) => [
+        f32(f32(rate(u)) * f32(u.trustRatio ?? 1)),
+        spec.momentum,
+        u.keepsWeight === true ? 0 : spec.weightDecay,
+      ]);
     case 'lion':
-      return {
-        slots: slots('m'),
-        apply: (kernels, u) =>
-          kernels.lion(u.paramIn, u.paramOut, u.slots[0]!, u.grad, u.count, rateOf(spec, u), spec.beta1, spec.beta2, u.gradScale),
-      };
+      return by('lion', [zeros('m')], (u) => [rate(u), spec.beta1, spec.beta2]);
   }
 }
 
-type SpecOf<N extends OptimizerSpec['name']> = Extract<OptimizerSpec, { name: N }>;
-
-/** The weight decay of AdamW is applied before, to the parameters (parameter-store of libs/hosting). */
-function adam(spec: SpecOf<'adam' | 'adamw'>): Update {
-  return {
-    slots: slots('m', 'v'),
-    apply: (kernels, u) =>
-      kernels.adam(
-        u.paramIn,
-        u.paramOut,
-        u.slots[0]!,
-        u.slots[1]!,
-        u.grad,
-        u.count,
-        stepSizeOf(spec, u),
-        spec.beta1,
-        spec.beta2,
-        spec.epsilon,
-        u.gradScale,
-      ),
-  };
-}
-
-function amsgrad(spec: SpecOf<'amsgrad'>): Update {
-  return {
-    slots: slots('m', 'v', 'largest'),
-    apply: (kernels, u) =>
-      kernels.amsgrad(
-        u.paramIn,
-        u.paramOut,
-        u.slots[0]!,
-        u.slots[1]!,
-        u.slots[2]!,
-        u.grad,
-        u.count,
-        stepSizeOf(spec, u),
-        spec.beta1,
-        spec.beta2,
-        spec.epsilon,
-        u.gradScale,
-      ),
-  };
-}
-
-function adamax(spec: SpecOf<'adamax'>): Update {
-  return {
-    slots: slots('m', 'u'),
-    apply: (kernels, u) =>
-      kernels.adamax(
-        u.paramIn,
-        u.paramOut,
-        u.slots[0]!,
-        u.slots[1]!,
-        u.grad,
-        u.count,
-        rateOf(spec, u),
-        f32(1 - f32(power(f32(spec.beta1), u.step))),
-        spec.beta1,
-        spec.beta2,
-        spec.epsilon,
-        u.gradScale,
-      ),
-  };
-}
-
-/** Its norms are taken of `direction`; the moments are computed a second time when the ratios are known. */
+/** The norms are taken of `direction`; the moments are computed a second time when the ratios are known. */
 function lamb(spec: SpecOf<'lamb'>): Update {
-  const rates = (u: Pick<OptimizerUpdate, 'step' | 'gradScale'>) =>
-    [
-      f32(1 - f32(power(f32(spec.beta1), u.step))),
-      f32(1 - f32(power(f32(spec.beta2), u.step))),
-      spec.beta1,
-      spec.beta2,
-      spec.epsilon,
-      u.gradScale,
-    ] as const;
-  return {
-    slots: slots('m', 'v'),
-    direction: (kernels, step, u) => kernels.lambStep(step, u.slots[0]!, u.slots[1]!, u.grad, u.count, ...rates(u)),
-    apply: (kernels, u) => {
-      const rate = f32(f32(u.trustRatio ?? 1) * f32(rateOf(spec, u)));
-      kernels.lamb(u.paramIn, u.paramOut, u.slots[0]!, u.slots[1]!, u.grad, u.count, rate, ...rates(u));
-    },
-  };
-}
-
-function lars(spec: SpecOf<'lars'>): Update {
-  return {
-    slots: slots('velocity'),
-    apply: (kernels, u) => {
-      const rate = f32(f32(rateOf(spec, u)) * f32(u.trustRatio ?? 1));
-      const decay = u.keepsWeight === true ? 0 : spec.weightDecay;
-      kernels.lars(u.paramIn, u.paramOut, u.slots[0]!, u.grad, u.count, rate, spec.momentum, decay, u.gradScale);
-    },
-  };
+  const { beta1, beta2, epsilon } = spec;
+  const rates = ({ step }: Pick<OptimizerUpdate, 'step'>) => [restOf(beta1, step), restOf(beta2, step), beta1, beta2, epsilon] as const;
+  const update = by('lamb', [zeros('m'), zeros('v')], (u) => [f32(f32(u.trustRatio ?? 1) * f32(rateOf(spec, u))), ...rates(u)]);
+  const direction: Update['direction'] = (kernels, step, u) =>
+    kernels.lambStep(step, u.slots[0]!, u.slots[1]!, u.grad, u.count, ...rates(u), u.gradScale);
+  return Object.assign(update, { direction });
 }
 
 function nadam(spec: SpecOf<'nadam'>): Update {
   const schedule = new NadamSchedule(spec.beta1);
-  return {
-    slots: slots('m', 'v'),
-    apply: (kernels, u) => {
-      const { now, next, product, nextProduct } = schedule.at(u.step);
-      kernels.nadam(
-        u.paramIn,
-        u.paramOut,
-        u.slots[0]!,
-        u.slots[1]!,
-        u.grad,
-        u.count,
-        rateOf(spec, u),
-        next,
-        f32(1 - nextProduct),
-        f32(1 - now),
-        f32(1 - product),
-        f32(1 - f32(power(f32(spec.beta2), u.step))),
-        spec.beta1,
-        spec.beta2,
-        spec.epsilon,
-        u.gradScale,
-      );
-    },
-  };
+  return by('nadam', [zeros('m'), zeros('v')], (u) => {
+    const { now, next, product, nextProduct } = schedule.at(u.step);
+    const rests = [f32(1 - nextProduct), f32(1 - now), f32(1 - product), restOf(spec.beta2, u.step)] as const;
+    return [rateOf(spec, u), next, ...rests, spec.beta1, spec.beta2, spec.epsilon];
+  });
 }
 
 function ftrl(spec: SpecOf<'ftrl'>): Update {
+  const update = by('ftrl', [{ name: 'squares', initialValue: spec.initialAccumulator }, zeros('linear')], (u) => {
+    const rate = rateOf(spec, u);
+    return [rate, spec.l1, 2 * (spec.l2 + spec.beta / (2 * rate)), 2 * spec.l2Shrinkage];
+  });
   return {
-    slots: [
-      { name: 'squares', initialValue: spec.initialAccumulator },
-      { name: 'linear', initialValue: 0 },
-    ],
+    slots: update.slots,
     apply: (kernels, u) => {
-      const rate = rateOf(spec, u);
-      // The update divides by the rate. At 0 (the begin of a warm-up, the end of a decay) nothing moves, so nothing is taken note of either.
-      if (!(Math.fround(rate) > 0)) {
-        if (u.paramOut !== u.paramIn) kernels.copy(u.paramOut, u.paramIn, u.count);
-        return;
-      }
-      kernels.ftrl(
-        u.paramIn,
-        u.paramOut,
-        u.slots[0]!,
-        u.slots[1]!,
-        u.grad,
-        u.count,
-        rate,
-        spec.l1,
-        2 * (spec.l2 + spec.beta / (2 * rate)),
-        2 * spec.l2Shrinkage,
-        u.gradScale,
-      );
+      // The update divides by the rate. At 0 (the start of a warm-up, the end of a decay) parameters and slots stay as they are.
+      if (Math.fround(rateOf(spec, u)) > 0) update.apply(kernels, u);
+      else if (u.paramOut !== u.paramIn) kernels.copy(u.paramOut, u.paramIn, u.count);
     },
   };
 }
@@ -282,24 +156,13 @@ function ftrl(spec: SpecOf<'ftrl'>): Update {
 function rmsprop(spec: SpecOf<'rmsprop'>): Update {
   const names = ['meanSquare', ...(spec.centered ? ['mean'] : []), ...(spec.momentum > 0 ? ['velocity'] : [])];
   const [mean, velocity] = [names.indexOf('mean'), names.indexOf('velocity')];
+  const { rho, momentum, epsilon, centered } = spec;
   return {
-    slots: slots(...names),
-    apply: (kernels, u) =>
-      kernels.rmsprop(
-        u.paramIn,
-        u.paramOut,
-        u.slots[0]!,
-        u.slots[mean] ?? 0,
-        u.slots[velocity] ?? 0,
-        u.grad,
-        u.count,
-        rateOf(spec, u),
-        spec.rho,
-        spec.momentum,
-        spec.epsilon,
-        spec.centered,
-        u.gradScale,
-      ),
+    slots: names.map(zeros),
+    apply: (kernels, u) => {
+      const slots = [u.slots[0]!, u.slots[mean] ?? 0, u.slots[velocity] ?? 0] as const;
+      kernels.rmsprop(u.paramIn, u.paramOut, ...slots, u.grad, u.count, rateOf(spec, u), rho, momentum, epsilon, centered, u.gradScale);
+    },
   };
 }
 
@@ -317,10 +180,11 @@ const stepSizeOf = ({ learningRate, beta1, beta2 }: SpecOf<'adam' | 'adamw' | 'a
 /** learningRate · √(1 − beta2^t) / (1 − beta1^t), rounded to float32 after each operation as Keras does. */
 export function adamStepSize({ learningRate, beta1, beta2 }: { learningRate: number; beta1: number; beta2: number }, step: number): number {
   if (!Number.isSafeInteger(step) || step < 1) throw new RangeError(`step ${step}: rounds count from 1 here`);
-  const rest1 = f32(1 - f32(power(f32(beta1), step)));
-  const rest2 = f32(1 - f32(power(f32(beta2), step)));
-  return f32(f32(f32(learningRate) * f32(Math.sqrt(rest2))) / rest1);
+  return f32(f32(f32(learningRate) * f32(Math.sqrt(restOf(beta2, step)))) / restOf(beta1, step));
 }
+
+/** 1 − beta^step, rounded to float32 after each operation. */
+const restOf = (beta: number, step: number): number => f32(1 - f32(power(f32(beta), step)));
 
 /** base^exponent by squaring: multiplications only, so its bits are those of every machine, which Math.pow does not promise. */
 function power(base: number, exponent: number): number {

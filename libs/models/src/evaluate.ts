@@ -13,7 +13,7 @@ export interface Evaluation extends Readonly<Partial<Record<MeasuredName, number
   readonly examples: number;
   /** Mean over the examples, as the run computes it; null where it is not finite. */
   readonly loss: number | null;
-  /** Of the first output with one label per example. */
+  /** For the first output with one label per example. */
   readonly labels?: readonly string[];
   /** confusion[t][p]: examples of class t that were taken for class p. Left out with more than 1000 classes. */
   readonly confusion?: readonly (readonly number[])[];
@@ -24,7 +24,7 @@ export interface Evaluation extends Readonly<Partial<Record<MeasuredName, number
     readonly prediction: string;
     readonly probability: number;
   }[];
-  /** Of each output of the model; of several values that one output has, each by itself. */
+  /** One for each output of the model, and for each value of an output that has several. */
   readonly outputs: readonly OutputMeasures[];
 }
 
@@ -40,7 +40,7 @@ export interface ExampleBatch {
 const BATCH = 256;
 const CONFUSION_CLASSES_MAX = 1000;
 
-/** What the run has minimised; where nothing says it, what fits the targets. */
+/** The loss of the run; without one, the loss that fits the targets. */
 export function lossOf({ card }: ModelFolder, format: RowFormat): LossPart & Partial<Pick<RunSpec, 'freeze'>> {
   const spec = card?.spec;
   const isValues = format.targets.some(({ kind }) => kind === 'values');
@@ -81,7 +81,7 @@ function errorsOf(outputs: readonly CountedOutput[]): Pick<Evaluation, 'meanAbso
   return { meanAbsoluteError: mean((errors) => errors.meanAbsoluteError), meanSquaredError: mean((errors) => errors.meanSquaredError) };
 }
 
-/** Of the first output with one label per example. */
+/** For the first output with one label per example. */
 function classesOf(outputs: readonly CountedOutput[]): Pick<Evaluation, 'labels' | 'confusion' | 'wrong'> {
   const first = outputs.find((output) => output.kind === 'classes' && !output.hasSteps);
   if (first?.kind !== 'classes') return {};

@@ -3,11 +3,12 @@
  * them, because it names their hash.
  */
 import { planModel, zooTopology } from '@paceline/engine/planning';
-import { createLayout, type LayoutVariable } from '@paceline/learning';
+import { createLayout } from '@paceline/learning';
 import { defaultModel, type ModelDescription, type RowFormat, type RunSpec } from '@paceline/spec';
 import type { ExportFile } from './archive.js';
 import { hashing, jsonOf, StreamCutter, textOf, type Bytes } from './byte-stream.js';
 import { ExportError } from './export-error.js';
+import type { ExportParts, FormatWriter } from './export-parts.js';
 import { kerasFiles } from './formats/keras.js';
 import { npzFiles } from './formats/npz.js';
 import { safetensorsFiles } from './formats/safetensors.js';
@@ -20,30 +21,16 @@ export type ExportFormat = (typeof EXPORT_FORMATS)[number];
 
 export interface TrainedModel {
   readonly spec: RunSpec;
-  /** Of the rows that it was trained on. */
+  /** The format of the rows that it was trained on. */
   readonly format: RowFormat;
   readonly description: ModelDescription;
   readonly facts: CardFacts;
   readonly preprocessing: Preprocessing;
   /** Little-endian float32, trainable variables first, then state. */
   weights(): Bytes;
-  /** What the weights must be; undefined where nobody has said it. */
+  /** The hash that the weights must have; undefined where none is known. */
   readonly weightsSha256?: string | undefined;
 }
-
-/** What a form is made of. */
-export interface ExportParts {
-  readonly name: string;
-  readonly plan: ReturnType<typeof planModel>['plan'];
-  readonly topology: unknown;
-  readonly variables: readonly LayoutVariable[];
-  readonly weights: StreamCutter;
-  readonly metadata: Readonly<Record<string, string>>;
-  readonly preprocessing: Preprocessing;
-}
-
-/** Yields the files whose content is known before the weights, then those with the weights. */
-export type FormatWriter = (parts: ExportParts) => AsyncIterable<ExportFile> | Iterable<ExportFile>;
 
 const WRITERS: Readonly<Record<ExportFormat, FormatWriter>> = {
   tfjs: tfjsFiles,

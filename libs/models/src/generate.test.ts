@@ -32,7 +32,7 @@ const planOf = (skip: number) =>
     weight: {},
   }) as unknown as FeaturePlan;
 
-/** Of each step's token the next of the ring, `sure` times as likely as the others. */
+/** Predicts for each token the next one of the ring, `sure` times as likely as the others. */
 function ring(sure: number, skip = 1, gives: 'logits' | 'probabilities' = 'logits'): ModelFolder {
   const seen: number[][] = [];
   const predict = ([ids]: readonly Float32Array[]): Float32Array[] => {

@@ -27,13 +27,13 @@ export const modelCardSchema = z.strictObject({
       examples: z.int().nullable(),
       loss: z.number().nullable(),
       accuracy: z.number().nullable(),
-      /** Whose rows it was measured on; cards of releases before do not say. */
+      /** The split that it was measured on; cards of earlier releases do not say. */
       split: z.enum(SPLITS).optional(),
       /** All of them by name. */
       values: z.record(z.string(), z.number().nullable()).optional(),
     })
     .nullable(),
-  /** Of a run that validates while it trains: the best validation by a metric, and the newest. */
+  /** Runs that validate while they train: the best validation by a metric, and the newest. */
   validations: z
     .strictObject({ metric: z.string(), better: z.enum(['higher', 'lower']), best: measuredRound, last: measuredRound })
     .optional(),

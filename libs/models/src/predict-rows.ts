@@ -1,4 +1,4 @@
-/** What a model says of the rows of files, in batches; with windows each file is a series of its own. */
+/** Predictions for the rows of files, in batches; with windows each file is a series of its own. */
 import { placed, type RowsOfFile } from './evaluate-columns.js';
 import type { ModelFolder } from './model-folder.js';
 import { encoderFor, predictionsOf, type InputRow, type Prediction } from './rows.js';

@@ -20,7 +20,7 @@ const DEFAULT_TARGET = 'y';
 type Model = Pick<RunSpec, 'model'>;
 type Ends = Pick<ModelDescription, 'inputs' | 'outputs'>;
 
-/** Of a run on images of the release. */
+/** Preprocessing of a run on built-in images. */
 export function builtInPreprocessing(spec: Model, { name, format }: Pick<DatasetInfo, 'name' | 'format'>, ends: Ends): Preprocessing {
   const inputs = format.inputs.map(({ shape }) => {
     const [height = 1, width = 1, channels = 1] = shape;
@@ -30,7 +30,7 @@ export function builtInPreprocessing(spec: Model, { name, format }: Pick<Dataset
   return { format: 'paceline.preprocessing', version: 1, inputs, outputs: outputsOf(spec, format, ends, undefined) };
 }
 
-/** Of a run on a dataset with columns. @param plan undefined when the dataset was removed: what comes out is still known */
+/** Preprocessing of a run on a dataset with columns. @param plan undefined when the dataset was removed: what comes out is still known */
 export function planPreprocessing(spec: Model, format: RowFormat, ends: Ends, plan: FeaturePlan | undefined): Preprocessing {
   const planned = plan && { plan, inputOrder: fieldsOfEnds(ends.inputs, format.inputs) };
   return Object.assign({ format: 'paceline.preprocessing' as const, version: 1 as const }, planned, {

@@ -11,7 +11,7 @@ export const LABELS_MAX = 1_000_000;
 
 const inputSchema = z.strictObject({
   name,
-  /** Of one example, without the batch. */
+  /** Shape of one example, without the batch. */
   shape,
   /** Pixels in row-major order, each divided by `divideBy`. */
   image: z.strictObject({
@@ -30,7 +30,7 @@ const outputSchema = z.discriminatedUnion('kind', [
     gives: z.enum(['logits', 'probabilities']),
     /** In the order of the numbers. A single number speaks for the second of two labels. */
     labels: z.array(z.string().max(1000)).min(2).max(LABELS_MAX),
-    /** Of the examples' labels: [steps] with a label for each step. Left out: one label. */
+    /** Shape of the labels of an example: [steps] with a label for each step. Left out: one label. */
     shape: shape.optional(),
   }),
   z.strictObject({
@@ -45,11 +45,11 @@ const outputSchema = z.discriminatedUnion('kind', [
 export const preprocessingSchema = z.strictObject({
   format: z.literal('paceline.preprocessing'),
   version: z.literal(1),
-  /** Of images of the release, MNIST: in the order of the model's inputs. */
+  /** For the built-in images, MNIST: in the order of the model's inputs. */
   inputs: z.array(inputSchema).max(32).optional(),
-  /** Of datasets with columns: the resolved features of the run, as the workers have computed them. */
+  /** For datasets with columns: the resolved features of the run, as the workers have computed them. */
   plan: featurePlanSchema.optional(),
-  /** With a plan: for each input of the model the number of its input in the plan. */
+  /** With a plan: the number in the plan of each input of the model. */
   inputOrder: z.array(z.int().min(0).max(31)).max(32).optional(),
   /** In the order of the model's outputs. */
   outputs: z.array(outputSchema).max(32),

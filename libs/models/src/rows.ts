@@ -142,12 +142,12 @@ function numbersOf(row: InputRow, names: readonly (string | undefined)[], index:
 }
 
 export interface Prediction {
-  /** Of the first output with one label per example: the most probable one. */
+  /** The most probable label, for the first output with one label per example. */
   readonly label?: string;
   readonly probabilities?: Readonly<Record<string, number>>;
-  /** Of other outputs with classes, by name: labels, one for each step. */
+  /** Labels, one for each step, of the other outputs with classes, by name. */
   readonly labels?: Readonly<Record<string, readonly string[]>>;
-  /** Of outputs that are no classes, by name, in the units of the data. */
+  /** Values of outputs without classes, by name, in the units of the data. */
   readonly values?: Readonly<Record<string, readonly number[]>>;
 }
 

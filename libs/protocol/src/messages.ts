@@ -5,8 +5,8 @@
  *   who → whom                 messages
  *   accepting → dialling side  challenge
  *   either side of any link    heartbeat
- *   worker → every server      hello, pull, fetch, leave
- *   worker → coordinator       contribution, evaluated, item-non-finite, failed
+ *   worker → every server      hello, pull, fetch
+ *   worker → coordinator       leave, contribution, evaluated, item-non-finite, failed
  *   server → worker            welcome, refused
  *   coordinator → worker       view, commit, items, evaluate, tell-again, end
  *   standby → its primary      hello, replicated, updated, stopping, end

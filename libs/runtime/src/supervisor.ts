@@ -56,7 +56,7 @@ export interface SupervisedChild {
   readonly logFile: string;
   state(): ChildState;
   pid(): number | undefined;
-  /** Of the newest start. */
+  /** Ready line of the newest start. */
   info(): ReadyInfo | undefined;
   restarts(): number;
   /** The first ready line. Rejects with StartError when the child is FAILED or stopped before. */

@@ -27,7 +27,7 @@ function modulesOf(folder: string): string[] {
 
 const has = (folder: string, name: string): boolean => existsSync(join(folder, name));
 
-/** Of npm, Yarn or pnpm. */
+/** Whether a folder has workspaces of npm, Yarn or pnpm. */
 function hasWorkspaces(folder: string): boolean {
   if (!has(folder, 'package.json')) return false;
   if (has(folder, 'pnpm-workspace.yaml')) return true;

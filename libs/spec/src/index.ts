@@ -14,7 +14,6 @@ export {
   type RunSpec,
   type RunSpecInput,
   runSpecSchema,
-  type SpecIssue,
 } from './run-spec.js';
 export {
   CLASSIFYING,
@@ -33,8 +32,8 @@ export {
 } from './losses.js';
 export { measureParts, METRIC_FORMS } from './metric-forms.js';
 export { MEASURED_NAMES, type MeasuredName, measuredName, METRIC_ALIASES } from './metric-names.js';
-export { isRateOver, learningRateSchema, pinDecay, unpinDecay } from './learning-rate.js';
-export { rateFactor } from './rate-factor.js';
+export { learningRateSchema } from './learning-rate.js';
+export { isRateOver, pinDecay, rateFactor, unpinDecay } from './rate-factor.js';
 export { camelCase, type ConfigField, fieldsOf } from './config-keys.js';
 export {
   ALLOWED_CELLS,
@@ -70,7 +69,7 @@ export {
 } from './worker-memory.js';
 export { batchTooLarge, exampleBytes } from './batch-memory.js';
 export { closest } from './closest.js';
-export { plainIssues } from './plain-issues.js';
+export { plainIssues, type SpecIssue } from './plain-issues.js';
 export { matchesPatterns } from './variable-patterns.js';
 export { inheritedLength, inheritSpec, optimizerIssues, variableIssues } from './inherited-spec.js';
 export { type KerasOptimizer, optimizerOfKeras } from './keras-optimizer.js';

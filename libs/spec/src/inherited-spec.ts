@@ -7,7 +7,8 @@
  */
 import type { VariableSpec } from './layout.js';
 import { optimizerSlots } from './optimizer-slots.js';
-import type { RunSpec, SpecIssue } from './run-spec.js';
+import type { SpecIssue } from './plain-issues.js';
+import type { RunSpec } from './run-spec.js';
 
 /** Groups whose fields are taken over one by one; any other field is replaced as a whole. */
 const MERGED_GROUPS = [

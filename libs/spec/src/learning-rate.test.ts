@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { isRateOver, unpinDecay, learningRateSchema, pinDecay, RATE_SCHEDULES, type LearningRateSpec } from './learning-rate.js';
-import { rateFactor } from './rate-factor.js';
+import { learningRateSchema, RATE_SCHEDULES, type LearningRateSpec } from './learning-rate.js';
+import { isRateOver, pinDecay, rateFactor, unpinDecay } from './rate-factor.js';
 
 const spec = (given: object): LearningRateSpec => learningRateSchema.parse(given);
 const context = { globalBatch: 1024, roundsPerEpoch: 10, totalRounds: 100 };

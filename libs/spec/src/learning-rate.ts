@@ -8,7 +8,6 @@
  */
 import { z } from 'zod';
 import { LIMITS } from './limits.js';
-import { decayLength, rateFactor, type RateContext } from './rate-factor.js';
 
 export const RATE_SCHEDULES = ['constant', 'step', 'exponential', 'polynomial', 'cosine', 'cosine-restarts', 'one-cycle'] as const;
 export const RATE_SCALINGS = ['none', 'linear', 'square-root'] as const;
@@ -111,32 +110,3 @@ export const learningRateSchema = z
       ctx.addIssue({ code: 'custom', path: ['decayRounds'], message: `is needed with schedule ${given.schedule}, or decayEpochs` });
   });
 export type LearningRateSpec = z.output<typeof learningRateSchema>;
-
-/**
- * The spec with the length of its decay written down: a run that is extended later goes on at the rate where it stood.
- * @param context of the run as it is created
- */
-export function pinDecay(spec: LearningRateSpec | undefined, context: RateContext): LearningRateSpec | undefined {
-  if (!spec || spec.schedule === 'constant' || spec.decayRounds !== undefined || spec.decayEpochs !== undefined) return spec;
-  return Object.assign({}, spec, { decayRounds: decayLength(spec, context) });
-}
-
-/**
- * The spec without the length of a decay that was written down by `pinDecay`: a run that goes on from its checkpoint to another length decays to the end
- * of that. A length that happens to be the same was meant so too. Step and exponential have no end.
- * @param context of the run that the spec is of
- */
-export function unpinDecay(spec: LearningRateSpec | undefined, context: RateContext): LearningRateSpec | undefined {
-  if (!spec || spec.schedule === 'constant' || spec.schedule === 'step' || spec.schedule === 'exponential') return spec;
-  const { decayRounds, ...open } = spec;
-  return decayRounds !== undefined && decayRounds === decayLength(open, context) ? open : spec;
-}
-
-/** Whether every round from here to the end has the rate 0: nothing would be learned. */
-export function isRateOver(spec: LearningRateSpec | undefined, context: RateContext, fromRound: number): boolean {
-  // Restarts raise a rate again and again.
-  if (!spec || spec.schedule === 'cosine-restarts' || fromRound >= context.totalRounds) return false;
-  const factor = rateFactor(spec, context);
-  // A rate of 0 rises only in a warm-up, and then in the next round.
-  return factor(fromRound) === 0 && factor(Math.min(fromRound + 1, context.totalRounds - 1)) === 0;
-}

@@ -4,7 +4,11 @@
  */
 import { z } from 'zod';
 import { closest } from './closest.js';
-import type { SpecIssue } from './run-spec.js';
+
+export interface SpecIssue {
+  readonly path: string;
+  readonly message: string;
+}
 
 type Issue = z.core.$ZodIssue;
 type Schema = z.core.$ZodType;

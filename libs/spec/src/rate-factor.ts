@@ -1,6 +1,6 @@
 /**
- * What learning-rate.ts describes, computed: by how much the rate of a round differs from that of the optimizer. It stands in a file of its own, without
- * the validator, so that a page can draw the curve that the servers use.
+ * Computes what learning-rate.ts describes: the factor between the rate of a round and the rate of the optimizer. This file loads no validator, so
+ * that a page can draw the curve that the servers use.
  */
 import type { LearningRateSpec } from './learning-rate.js';
 
@@ -32,7 +32,7 @@ export function rateFactor(spec: LearningRateSpec | undefined, context: RateCont
 
 const warmupLength = (spec: LearningRateSpec, context: RateContext): number => inRounds(spec.warmupRounds, spec.warmupEpochs, context, 0);
 /** Rounds of the decay. */
-export const decayLength = (spec: LearningRateSpec, context: RateContext): number =>
+const decayLength = (spec: LearningRateSpec, context: RateContext): number =>
   inRounds(spec.decayRounds, spec.decayEpochs, context, Math.max(1, context.totalRounds - warmupLength(spec, context)));
 
 function inRounds(given: number | undefined, epochsGiven: number | undefined, context: RateContext, otherwise: number): number {
@@ -80,4 +80,33 @@ function oneCycle({ riseShare, startDivisor, endDivisor }: LearningRateSpec, sha
   const last = first / endDivisor;
   if (share < riseShare) return 1 + (first - 1) * falling(share / riseShare);
   return last + (1 - last) * falling(riseShare === 1 ? 1 : (share - riseShare) / (1 - riseShare));
+}
+
+/**
+ * The spec with the length of its decay written down: a run that is extended later goes on at the rate where it stood.
+ * @param context of the run as it is created
+ */
+export function pinDecay(spec: LearningRateSpec | undefined, context: RateContext): LearningRateSpec | undefined {
+  if (!spec || spec.schedule === 'constant' || spec.decayRounds !== undefined || spec.decayEpochs !== undefined) return spec;
+  return Object.assign({}, spec, { decayRounds: decayLength(spec, context) });
+}
+
+/**
+ * The spec without the length of a decay that was written down by `pinDecay`: a run that goes on from its checkpoint to another length decays to the end
+ * of that. A length that happens to be the same was meant so too. Step and exponential have no end.
+ * @param context of the run that the spec is of
+ */
+export function unpinDecay(spec: LearningRateSpec | undefined, context: RateContext): LearningRateSpec | undefined {
+  if (!spec || spec.schedule === 'constant' || spec.schedule === 'step' || spec.schedule === 'exponential') return spec;
+  const { decayRounds, ...open } = spec;
+  return decayRounds !== undefined && decayRounds === decayLength(open, context) ? open : spec;
+}
+
+/** Whether every round from here to the end has the rate 0: nothing would be learned. */
+export function isRateOver(spec: LearningRateSpec | undefined, context: RateContext, fromRound: number): boolean {
+  // Restarts raise a rate again and again.
+  if (!spec || spec.schedule === 'cosine-restarts' || fromRound >= context.totalRounds) return false;
+  const factor = rateFactor(spec, context);
+  // A rate of 0 rises only in a warm-up, and then in the next round.
+  return factor(fromRound) === 0 && factor(Math.min(fromRound + 1, context.totalRounds - 1)) === 0;
 }

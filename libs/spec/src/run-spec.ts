@@ -14,7 +14,7 @@ import { inputWithOwnNames, LOSSES, lossOptionsSchema, outputLossSchema } from '
 import { MEASURED_NAMES, metricOptionsSchema } from './metric-names.js';
 import { modelTopologySchema } from './model-topology.js';
 import { isLayerwise, optimizerSchema, positiveRate } from './optimizer-spec.js';
-import { plainIssues } from './plain-issues.js';
+import { plainIssues, type SpecIssue } from './plain-issues.js';
 import { earlyStoppingSchema, plateauSchema, validationConflicts, validationSchema } from './validation-schemas.js';
 import { variablePatternsSchema } from './variable-patterns.js';
 
@@ -274,7 +274,12 @@ export const runSpecSchema = z
         message: `accumulate (${spec.strategy.accumulate}) must not exceed the ${perReplica} examples that a replica gets per round`,
       });
     }
-    for (const [field, message] of [...modeConflicts(spec), ...weightConflicts(spec), ...validationConflicts(spec)])
+    for (const [field, message] of [
+      ...modeConflicts(spec),
+      ...optimizerConflicts(spec),
+      ...weightConflicts(spec),
+      ...validationConflicts(spec),
+    ])
       ctx.addIssue({ code: 'custom', path: field.split('.'), message });
   });
 
@@ -286,19 +291,15 @@ function weightConflicts({ weights }: { weights?: z.output<typeof weightsSchema>
   return upload !== undefined && round !== undefined ? [['weights.round', 'belongs to a run: uploaded weights have no rounds']] : [];
 }
 
-/** Options that say nothing, or promise what cannot be kept, with the mode of the run. */
+/** Options that have no effect, or cannot be kept, in the mode of the run. */
 function modeConflicts({
   strategy,
   gradient,
   replicas,
-  optimizer,
-  freeze,
 }: {
   strategy: z.output<typeof strategySchema>;
   gradient: z.output<typeof gradientSchema>;
   replicas: number;
-  optimizer: z.output<typeof optimizerSchema>;
-  freeze?: readonly string[] | undefined;
 }): [field: string, message: string][] {
   const { mode, stalenessScaledRate, delayCompensation, backupReplicas, standby } = strategy;
   const conflicts: [string, string][] = [];
@@ -322,9 +323,33 @@ function modeConflicts({
   needsSync('gradient.clipGlobalNorm', gradient.clipGlobalNorm !== undefined);
   if (gradient.clipValue !== undefined && (gradient.clipNorm !== undefined || gradient.clipGlobalNorm !== undefined))
     conflicts.push(['gradient.clipValue', 'does not go with clipNorm or clipGlobalNorm: give one of the three']);
+  if (backupReplicas >= replicas)
+    conflicts.push(['strategy.backupReplicas', `must be below replicas (${replicas}), so that a round waits for somebody`]);
+  return conflicts;
+}
+
+/** Options that do not go with the optimizer, or that the optimizer does not go with. */
+function optimizerConflicts({
+  strategy: { mode, backupReplicas },
+  gradient,
+  optimizer,
+  freeze,
+}: {
+  strategy: z.output<typeof strategySchema>;
+  gradient: z.output<typeof gradientSchema>;
+  optimizer: z.output<typeof optimizerSchema>;
+  freeze?: readonly string[] | undefined;
+}): [field: string, message: string][] {
+  const conflicts: [string, string][] = [];
   if (optimizer.name === 'ftrl' && (freeze?.length ?? 0) > 0 && mode !== 'sync')
     conflicts.push(['freeze', 'needs mode sync with the optimizer ftrl, which makes weights from its sums alone']);
-  needsSync('optimizer.emaMomentum', optimizer.emaMomentum !== undefined);
+  if (optimizer.name === 'ftrl' && optimizer.initialAccumulator + optimizer.l2 + optimizer.beta === 0)
+    conflicts.push([
+      'optimizer.initialAccumulator',
+      'must be above 0 where l2 and beta are 0: a weight whose gradient is 0 would become NaN; set one of the three, for example initialAccumulator: 0.1',
+    ]);
+  if (optimizer.emaMomentum !== undefined && mode !== 'sync')
+    conflicts.push(['optimizer.emaMomentum', `needs mode sync; the mode is ${mode}`]);
   if (optimizer.emaOverwriteRounds !== undefined && optimizer.emaMomentum === undefined)
     conflicts.push(['optimizer.emaOverwriteRounds', 'is not used without emaMomentum: set it, for example to 0.99']);
   if (isLayerwise(optimizer)) {
@@ -336,8 +361,6 @@ function modeConflicts({
         conflicts.push([`gradient.${rule}`, `does not go with ${name}, which scales each variable by norms itself: leave it out`]);
     if (backupReplicas > 0) conflicts.push(['strategy.backupReplicas', `does not go with ${name}: set it to 0`]);
   }
-  if (backupReplicas >= replicas)
-    conflicts.push(['strategy.backupReplicas', `must be below replicas (${replicas}), so that a round waits for somebody`]);
   return conflicts;
 }
 
@@ -362,11 +385,6 @@ export type RunSpecInput = z.input<typeof runSpecSchema>;
 export type ModelSpec = z.output<typeof modelSchema>;
 
 /** One thing that is wrong with a spec: `path` names the field in the words of the spec (`strategy.servers`). */
-export interface SpecIssue {
-  readonly path: string;
-  readonly message: string;
-}
-
 export type SpecResult = { readonly ok: true; readonly spec: RunSpec } | { readonly ok: false; readonly issues: readonly SpecIssue[] };
 
 /** Validates untrusted input. Never throws; at most 20 issues are returned, each naming its field. */

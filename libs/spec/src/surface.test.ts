@@ -30,6 +30,13 @@ describe('the surface of the run spec', () => {
     for (const engine of ['metal', 'constructor']) expect(parseRunSpec({ engine } as never)).toMatchObject(unknown);
   });
 
+  it('refuses ftrl with nothing below its fraction: a weight whose gradient is 0 would become NaN', () => {
+    const ftrl = (rest: object) => parseRunSpec({ optimizer: { name: 'ftrl', initialAccumulator: 0, ...rest } });
+    const message = expect.stringMatching(/for example initialAccumulator: 0\.1$/) as string;
+    expect(ftrl({})).toMatchObject({ ok: false, issues: [{ path: 'optimizer.initialAccumulator', message }] });
+    for (const one of [{ initialAccumulator: 0.1 }, { l2: 0.1 }, { beta: 1 }]) expect(ftrl(one)).toMatchObject({ ok: true });
+  });
+
   it('takes the short names of metrics', () => {
     expect(parseRunSpec({ metrics: ['acc'] as never })).toMatchObject({ ok: true, spec: { metrics: ['accuracy'] } });
     expect(parseRunSpec({ metrics: ['f2'] as never })).toMatchObject({ ok: false, issues: [{ path: 'metrics.0' }] });

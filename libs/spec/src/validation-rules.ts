@@ -1,7 +1,8 @@
 /** Rules of validation that servers, the api and pages derive from a spec alike: when a run validates, and which value of a watched metric is better. */
 import type { RunData } from './datasets/run-data.js';
 import { LIMITS } from './limits.js';
-import type { RunSpec, SpecIssue } from './run-spec.js';
+import type { SpecIssue } from './plain-issues.js';
+import type { RunSpec } from './run-spec.js';
 
 type Validating = Pick<RunSpec, 'validation' | 'earlyStopping' | 'reduceLROnPlateau'>;
 

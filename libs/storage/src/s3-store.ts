@@ -189,7 +189,11 @@ export class S3Store implements ObjectStore {
 const statusOf = (error: unknown): number | undefined =>
   ((error as Error).cause as { $metadata?: { httpStatusCode?: number } } | undefined)?.$metadata?.httpStatusCode;
 
-/** One object on its way: a single PUT when it fits into a part, a multipart upload otherwise. */
+/**
+ * One object on its way: a single PUT when it fits into a part, a multipart upload otherwise. `Upload` of @aws-sdk/lib-storage has `If-None-Match` too,
+ * but hands no signal to its requests: after an abort they go on and the parts stay until they are answered, and no request can have a deadline. It
+ * also has one size for all parts, and gives up on a 409.
+ */
 class Upload {
   private buffer = Buffer.allocUnsafe(1 << 16);
   private filled = 0;

@@ -1,18 +1,16 @@
 /** `paceline engine`: what a worker on this machine can compute with; installing and removing TensorFlow, trying any. */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { EXIT, UserError, webgpuPackage } from '@paceline/runtime';
 import {
   engineFolders,
-  EXIT,
   hasNvidiaDevice,
   installTensorflow,
   prepareForTensorflow,
   removeEngineFolder,
   tensorflowEngines,
-  UserError,
-  webgpuPackage,
   type TensorflowEngine,
-} from '@paceline/runtime';
+} from '@paceline/tensorflow-addon';
 import { Argument, type Command } from 'commander';
 import type { CommandContext } from '../command.js';
 import { clean } from '../terminal/clean.js';

@@ -4,10 +4,10 @@
  */
 import { readFileSync, statSync } from 'node:fs';
 import { UserError } from '@paceline/runtime';
+import { parse as parseJson, printParseErrorCode, type ParseError } from 'jsonc-parser';
 import { isMap, LineCounter, parseDocument, type Document, type YAMLError } from 'yaml';
 import { SpecError } from '../failure.js';
 import { bytes } from '../terminal/format.js';
-import { jsonFault } from './json-fault.js';
 
 export interface SpecFile {
   readonly name: string;
@@ -85,6 +85,35 @@ function requireJson(file: string, text: string): void {
   const before = text.slice(0, fault.offset).split('\n');
   const at = `${file}:${before.length}:${before.at(-1)!.length + 1}`;
   throw new SpecError(`${file} is not valid JSON.`, [{ path: '(file)', message: fault.message, at }]);
+}
+
+/** What is wrong at the place of the first fault. */
+const JSON_FAULTS: Readonly<Record<string, string>> = {
+  ValueExpected: 'a value is missing here',
+  PropertyNameExpected: 'a name in double quotes is missing here',
+  ColonExpected: 'a colon is missing here',
+  CommaExpected: 'a comma is missing here',
+  CloseBraceExpected: 'a comma or a closing } is missing here',
+  CloseBracketExpected: 'a comma or a closing ] is missing here',
+  EndOfFileExpected: 'nothing may follow the value',
+  InvalidCommentToken: 'JSON has no comments; a .yaml file may have some',
+};
+
+/** JSON.parse decides; where it refuses, jsonc-parser tells the place, which Node 20 does for some faults only. */
+export function jsonFault(text: string): { readonly offset: number; readonly message: string } | undefined {
+  try {
+    JSON.parse(text);
+    return undefined;
+  } catch {
+    const errors: ParseError[] = [];
+    try {
+      parseJson(text, errors, { disallowComments: true });
+    } catch {
+      return { offset: text.length, message: 'too many brackets are open' }; // deeper than jsonc-parser can follow
+    }
+    const [first] = errors;
+    return { offset: first?.offset ?? text.length, message: (first && JSON_FAULTS[printParseErrorCode(first.error)]) ?? 'this is no JSON' };
+  }
 }
 
 function toValue(file: string, document: Document): unknown {

@@ -17,7 +17,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import {
-  engineVariables,
   findFreePort,
   guardDirectory,
   startPostgres,
@@ -34,6 +33,7 @@ import {
   type SupervisedService,
   type SupervisorEvent,
 } from '@paceline/runtime';
+import { engineVariables } from '@paceline/tensorflow-addon';
 
 export interface LocalStackOptions {
   /** Databases, weights and logs are below it. */

@@ -5,7 +5,7 @@ import { sha256Of, type ShardSource } from '../prepared/shard-source.js';
 export type TableColumn =
   | { readonly name: string; readonly kind: 'number'; readonly values: readonly number[] }
   | { readonly name: string; readonly kind: 'category'; readonly values: readonly string[] }
-  /** Of pieces with `size` numbers per element. */
+  /** A column of sequences with `size` numbers per element. */
   | { readonly name: string; readonly kind: 'sequence'; readonly size: number; readonly values: readonly (readonly number[])[] };
 
 export interface MemoryTable {

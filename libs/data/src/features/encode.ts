@@ -7,7 +7,7 @@ import { textIds } from './tokenizer.js';
 
 export interface Target {
   readonly into: Float32Array;
-  /** Of the encoder's first value of row 0. */
+  /** Offset of the encoder's first value of row 0. */
   readonly offset: number;
   /** Floats from one row to the next. */
   readonly stride: number;

@@ -24,7 +24,7 @@ export interface CopiedField {
 export interface Fields {
   readonly inputs: readonly Field[];
   readonly targets: readonly (Field | CopiedField)[];
-  /** Of training examples and of the others: weights of classes count in training alone. */
+  /** Weights of training examples and of the others: weights of classes count in training alone. */
   readonly trainWeight: Field | undefined;
   readonly evaluationWeight: Field | undefined;
 }

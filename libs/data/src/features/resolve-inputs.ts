@@ -14,7 +14,7 @@ export interface ResolvedInput {
 const WIDTH_MAX = 1 << 24;
 const product = (shape: readonly number[]): number => shape.reduce((all, n) => all * n, 1);
 
-/** Of all windows: how far back the longest looks; 1 without windows. */
+/** How far back the longest window looks; 1 without windows. */
 export function longestLookback(inputs: Readonly<Record<string, readonly Feature[]>>): number {
   return Math.max(1, ...Object.values(inputs).flatMap((list) => list.map((feature) => (feature.kind === 'window' ? feature.lookback : 1))));
 }

@@ -11,7 +11,7 @@ export interface ResolvedTarget {
 
 export type TargetOf<K extends Target['kind']> = Extract<Target, { kind: K }>;
 
-/** Of all targets: how many rows ahead of the inputs the furthest lies. */
+/** How many rows ahead of the inputs the furthest target lies. */
 export const longestDelay = (targets: Readonly<Record<string, Target>>): number =>
   Math.max(0, ...Object.values(targets).map((target) => (target.kind === 'window' ? target.delay : 0)));
 

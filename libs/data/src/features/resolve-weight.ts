@@ -4,9 +4,9 @@ import type { Resolution } from './resolution.js';
 import type { ResolvedTarget } from './resolve-targets.js';
 
 export interface ResolvedWeights {
-  /** Of examples, at every target. */
+  /** Weight of examples, at every target. */
   readonly weight: FeaturePlan['weight'];
-  /** By class, of one target of several: that of an example at one of them says nothing at the others. */
+  /** Weights by class of one of several targets: they do not hold at the others. */
   readonly byTarget: readonly (number[] | undefined)[];
 }
 

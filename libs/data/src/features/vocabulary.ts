@@ -19,9 +19,9 @@ export type LearnResult =
 type TextFeature = Extract<Feature, { kind: 'text' }>;
 
 export interface LearnOptions {
-  /** Of text that is read for one vocabulary: the training split from its beginning. */
+  /** Most bytes of text read for one vocabulary: the training split from its beginning. */
   readonly maxBytes?: number;
-  /** Of all vocabularies together, as JSON. */
+  /** Most bytes of all vocabularies together, as JSON. */
   readonly maxVocabularyBytes?: number;
 }
 

@@ -11,10 +11,10 @@ import { shardLayout, ShardInvalid } from './shard-layout.js';
 import { nameOfShard } from './shard-source.js';
 
 export interface ResidentShard {
-  /** Of each dense field: rows × rowWidth floats. */
+  /** rows × rowWidth floats for each dense field. */
   readonly rows: readonly Float32Array[];
   readonly columns: ReadonlyMap<string, ColumnValues>;
-  /** Of memory. */
+  /** Bytes of memory. */
   readonly bytes: number;
 }
 

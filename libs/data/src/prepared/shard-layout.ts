@@ -12,7 +12,7 @@ export interface ShardColumn {
   readonly size: number;
   readonly from: number;
   readonly to: number;
-  /** Of columns with pieces of any length: where their [rows + 1] I64 offsets begin. */
+  /** Where the [rows + 1] I64 offsets begin, for columns with pieces of any length. */
   readonly offsetsFrom: number | undefined;
 }
 

@@ -12,9 +12,9 @@ export interface ExampleModel {
   /** Repository and file. */
   readonly source: string;
   readonly topology: ModelTopology;
-  /** By name, as the run spec says it; one that is not there is said so in the table. */
+  /** The name in the run spec; the table says where the example has none. */
   readonly loss: string;
-  /** Of outputs that have another one, by their names. */
+  /** Losses of outputs that have one of their own, by name. */
   readonly losses?: Readonly<Record<string, string>>;
   /** Inputs that hold whole numbers below this. */
   readonly integers?: number;

@@ -2,10 +2,10 @@
 import { readFileSync } from 'node:fs';
 import { LOSSES, modelSchema, type LossName, type RowFormat, type RunSpec, type TargetField } from '@paceline/spec';
 import { describe, expect, it } from 'vitest';
-import { buildModel } from '../build-model.js';
-import { planModel } from '../plan-model.js';
+import { buildModel } from '../model/build-model.js';
+import { planModel } from '../topology/plan-model.js';
 import type { Batch } from '../engine.js';
-import { endsOfModel } from '../ends.js';
+import { endsOfModel } from '../model/ends.js';
 import type { ExampleModel } from './build.fixture.js';
 import { OF_KERAS } from './keras.fixture.js';
 import { OF_TFJS } from './tfjs.fixture.js';

@@ -2,9 +2,9 @@
 import * as tf from '@tensorflow/tfjs-core';
 import type { ModelTopology } from '@paceline/spec';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { startBackend, type StartedBackend } from '../backend.js';
-import { buildModel } from '../build-model.js';
-import { planTopology } from '../topology.js';
+import { startBackend, type StartedBackend } from '../backends/start-backend.js';
+import { buildModel } from '../model/build-model.js';
+import { planTopology } from '../topology/plan-topology.js';
 
 type Config = Record<string, unknown>;
 const X = [-4, -3.5, -1, -0.25, 0, 0.05, 0.2, 0.75, 1, 2, 3.5, 7];

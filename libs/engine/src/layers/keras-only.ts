@@ -5,7 +5,7 @@
 import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { stockClass, type Args, type LayerClass } from './replace-class.js';
-import { resizingMatrix, type Interpolation } from './resizing.js';
+import { resizingMatrix, type Interpolation } from './preprocessing/resizing.js';
 
 type Shape = (number | null)[];
 type Kwargs = Record<string, unknown>;
@@ -124,7 +124,7 @@ function valuesOf(nested: Nested, shape: readonly number[]): Float32Array {
   return Float32Array.from(values);
 }
 
-/** Of statistics among the dimensions of the input: they belong to the axes that are kept, their last dimension to the last axis. */
+/** The shape of statistics among the dimensions of the input: they belong to the axes that are kept, their last dimension to the last axis. */
 function statisticsShape(inputShape: Shape, axes: readonly number[], given: readonly number[]): number[] {
   const kept = axes.map((axis) => (axis < 0 ? axis + inputShape.length : axis)).sort((a, b) => a - b);
   const shape = inputShape.map(() => 1);

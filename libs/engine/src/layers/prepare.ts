@@ -1,7 +1,7 @@
 /** Fits the layers of a freshly built model to the engine: streams for randomness, fused kernels. Instances only, no prototypes. */
 import type * as tfl from '@tensorflow/tfjs-layers';
-import type { Randomness } from '../randomness.js';
-import { withInner } from './parts.js';
+import type { Randomness } from '../training/randomness.js';
+import { withInner } from './inner-layers.js';
 import { drawFromStreams } from './random-layers.js';
 
 /** What the engine does with layers that it has kernels for. */

@@ -1,8 +1,8 @@
 import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { beforeAll, expect, it } from 'vitest';
-import { startBackend } from '../backend.js';
-import { Randomness } from '../randomness.js';
+import { startBackend } from '../backends/start-backend.js';
+import { Randomness } from '../training/randomness.js';
 import { registerLayers } from './register.js';
 import { stockClass } from './replace-class.js';
 import { drawFromStreams } from './random-layers.js';

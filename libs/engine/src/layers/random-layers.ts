@@ -1,7 +1,7 @@
 /** Dropout and noise from counter-based streams. A seed in the layer's config is part of the run's seed only by name: it is ignored. */
 import * as tf from '@tensorflow/tfjs-core';
 import type * as tfl from '@tensorflow/tfjs-layers';
-import type { Randomness } from '../randomness.js';
+import type { Randomness } from '../training/randomness.js';
 
 interface RandomLayer {
   rate: number;

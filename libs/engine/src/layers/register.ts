@@ -1,15 +1,15 @@
 /** Everything that models here have in place of what tf.js registers. */
-import { registerActivations } from './activations.js';
-import { registerAttention } from './attention.js';
-import { registerConv3dTransposeGradient } from './conv3d-transpose.js';
-import { registerDilated } from './dilated.js';
-import { registerGlobalPooling } from './global-pooling.js';
-import { registerGenericRnn } from './generic-rnn.js';
+import { registerActivations } from './activations/activations.js';
+import { registerAttention } from './attention/attention.js';
+import { registerConv3dTransposeGradient } from './convolution/conv3d-transpose.js';
+import { registerDilated } from './convolution/dilated.js';
+import { registerGlobalPooling } from './pooling/global-pooling.js';
+import { registerGenericRnn } from './recurrent/generic-rnn.js';
 import { registerKerasOnly } from './keras-only.js';
-import { registerPreprocessing } from './preprocessing.js';
-import { registerRectifiers } from './rectifiers.js';
-import { registerResetAfter } from './reset-after.js';
-import { registerTokenEmbedding } from './token-embedding.js';
+import { registerPreprocessing } from './preprocessing/preprocessing.js';
+import { registerRectifiers } from './activations/rectifiers.js';
+import { registerResetAfter } from './recurrent/reset-after.js';
+import { registerTokenEmbedding } from './embedding/token-embedding.js';
 
 let isRegistered = false;
 

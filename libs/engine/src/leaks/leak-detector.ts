@@ -18,9 +18,9 @@ export interface LeakSample {
   readonly tensors: number;
   /** Values that the backend holds, with those that no tensor names. */
   readonly buffers: number;
-  /** Of the tensors. */
+  /** Bytes of the tensors. */
   readonly bytes: number;
-  /** Of the process. */
+  /** Resident memory of the process. */
   readonly rssBytes: number;
 }
 

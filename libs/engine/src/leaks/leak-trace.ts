@@ -17,7 +17,7 @@ export interface Kept {
   readonly tensors: number;
   /** Values in the backend that no tensor names. */
   readonly buffers: number;
-  /** Of the tensors. */
+  /** Bytes of the tensors. */
   readonly bytes: number;
 }
 

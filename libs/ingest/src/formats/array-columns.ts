@@ -125,7 +125,7 @@ function columnInName(stem: string): { column: string; split: SplitName | undefi
   return { column: words.join('_') || stem, split };
 }
 
-/** What holds one column each, by splits in their order: what is said of the source goes before what its name says. */
+/** Sources of one column each, by splits in their order: the caller's word for a source goes before its name. */
 export function columnsBySplit<T>(
   items: readonly T[],
   nameOf: (item: T) => string,

@@ -63,7 +63,7 @@ export async function formatOf(files: readonly SourceFile[], context: SourceCont
   return format;
 }
 
-/** By the first bytes, where they say it. */
+/** Recognised by the first bytes, where these tell. */
 async function formatByContent(file: SourceFile, context: SourceContext): Promise<FormatName | undefined> {
   let start: Uint8Array = new Uint8Array(0);
   for await (const piece of unpacked(file, context)) {

@@ -35,7 +35,7 @@ export async function imageCell(bytes: Uint8Array, place: Place): Promise<ImageC
   return { kind: 'image', bytes, height, width, channels: Math.min(4, Math.max(1, channels)) };
 }
 
-/** What is said of a JPEG with fewer rows than its header claims. Other warnings are of bytes that change no pixel. */
+/** The warning for a JPEG with fewer rows than its header claims. Other warnings concern bytes that change no pixel. */
 const ROWS_ARE_MISSING = /premature end/i;
 
 async function checkPixels(bytes: Uint8Array, height: number, width: number, place: Place, isJpeg: boolean): Promise<void> {

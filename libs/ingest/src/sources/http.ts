@@ -154,7 +154,7 @@ function asked(url: URL, reach: Reach, signal: AbortSignal): Promise<IncomingMes
   });
 }
 
-/** What the socket is told to connect to: of the addresses of a name none may be forbidden, so an answer with both kinds is refused as well. */
+/** The addresses that the socket may connect to: no address of a name may be forbidden, so an answer with both kinds is refused as well. */
 function checkedLookup(url: URL, reach: Reach): LookupFunction {
   return (host, { all }, done) =>
     reach.resolve(host, (error, addresses) => {

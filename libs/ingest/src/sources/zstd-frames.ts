@@ -17,7 +17,7 @@ export class ZstdFrames {
   private skip = 0;
   private isInFrame = false;
   private hasChecksum = false;
-  /** What stands here is no frame: the unpacker says so. */
+  /** No frame begins here: the unpacker reports it. */
   private isOver = false;
 
   /** @throws Error for a window that is too large */

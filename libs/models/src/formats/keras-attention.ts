@@ -5,7 +5,7 @@ import type { Config } from '../stock-layers.js';
 
 type Json = Record<string, unknown>;
 
-/** Of KerasHub, which must be imported before the file is loaded. */
+/** A layer of KerasHub, which must be imported before the file is loaded. */
 export const HUB_LAYER = 'TokenAndPositionEmbedding';
 const HUB = { module: 'keras_hub.src.layers.modeling.token_and_position_embedding', registered_name: `keras_hub>${HUB_LAYER}` };
 

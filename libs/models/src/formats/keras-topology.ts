@@ -150,7 +150,7 @@ export function kerasGroups(
   });
 }
 
-/** Of one layer that lies at `path`. */
+/** The groups of one layer that lies at `path`. */
 export function groupsOf(className: string, config: Config, path: string, variables: number): KerasGroup[] {
   const { layer, cell, cells } = config;
   if (className === 'Bidirectional' && isPart(layer))

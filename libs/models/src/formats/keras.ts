@@ -7,7 +7,7 @@ import type { LayoutVariable } from '@paceline/learning';
 import { zip, type ExportFile } from '../archive.js';
 import { jsonOf, textOf } from '../byte-stream.js';
 import { ExportError } from '../export-error.js';
-import type { ExportParts } from '../export-model.js';
+import type { ExportParts } from '../export-parts.js';
 import { kerasConfig, kerasGroups } from './keras-topology.js';
 
 const KERAS_VERSION = '3.0.0';

@@ -2,7 +2,7 @@
 import type { LayoutVariable } from '@paceline/learning';
 import { zip, type ExportFile } from '../archive.js';
 import { jsonOf } from '../byte-stream.js';
-import type { ExportParts } from '../export-model.js';
+import type { ExportParts } from '../export-parts.js';
 
 export function npzFiles({ topology, variables, weights }: ExportParts): Iterable<ExportFile> {
   async function* arrays(): AsyncGenerator<ExportFile, void, void> {

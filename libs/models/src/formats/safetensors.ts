@@ -2,7 +2,7 @@
 import { safetensorsHeader } from '@paceline/storage';
 import type { ExportFile } from '../archive.js';
 import { jsonOf } from '../byte-stream.js';
-import type { ExportParts } from '../export-model.js';
+import type { ExportParts } from '../export-parts.js';
 
 export function safetensorsFiles({ topology, variables, weights, metadata }: ExportParts): Iterable<ExportFile> {
   const header = safetensorsHeader(

@@ -5,7 +5,7 @@
 import { fieldLength } from '@paceline/spec';
 import type { ExportFile } from '../archive.js';
 import { jsonOf, textOf } from '../byte-stream.js';
-import type { ExportParts } from '../export-model.js';
+import type { ExportParts } from '../export-parts.js';
 import { PREDICT_SCRIPT } from '../predict-script.js';
 import { stockTopology, stockWeightNames } from '../stock-topology.js';
 

@@ -82,7 +82,7 @@ function pairs({ naming, tensors, topology }: FoundModel, { model, variables }: 
 
 const lastOf = (name: string): string => name.slice(name.lastIndexOf('/') + 1);
 
-/** By the last words of the names, of equal ones in their order; where the names say nothing, all in their order. */
+/** Matches by the last words of the names, equal ones in their order; without a match, all in their order. */
 function matched(variables: readonly VariableSpec[], tensors: readonly FoundTensor[]): [string, FoundTensor][] {
   const left = [...tensors];
   const named = variables.flatMap(({ path }): [string, FoundTensor][] => {

@@ -5,8 +5,49 @@ import type { ImportedModel } from './read-model.js';
 
 /** By their paths. */
 export type Numbers = Readonly<Record<string, readonly [shape: number[], values: number[]]>>;
-/** Of groups. */
+/** Attributes of groups. */
 export type Attributes = Readonly<Record<string, Readonly<Record<string, string | readonly string[]>>>>;
+
+/** The config of a layer as Keras writes it. */
+export const config = (class_name: string, name: string, rest: object = {}) => ({
+  class_name,
+  config: { name, trainable: true, dtype: 'float32', ...rest },
+});
+/** A model of Keras 2 with a model in it, and its weights by their paths. */
+export const KERAS_2 = {
+  class_name: 'Sequential',
+  config: {
+    name: 'sequential',
+    layers: [
+      config('InputLayer', 'dense_input', { batch_input_shape: [null, 2] }),
+      config('Dense', 'dense', { units: 1, activation: 'relu' }),
+      {
+        class_name: 'Functional',
+        config: {
+          name: 'head',
+          layers: [
+            { ...config('InputLayer', 'in', { batch_input_shape: [null, 1] }), name: 'in', inbound_nodes: [] },
+            { ...config('Dense', 'logits', { units: 2 }), name: 'logits', inbound_nodes: [[['in', 0, 0, {}]]] },
+          ],
+          input_layers: [['in', 0, 0]],
+          output_layers: [['logits', 0, 0]],
+        },
+      },
+    ],
+  },
+};
+export const LEGACY: Numbers = {
+  'model_weights/dense/dense/kernel:0': [
+    [2, 1],
+    [1, 2],
+  ],
+  'model_weights/dense/dense/bias:0': [[1], [3]],
+  'model_weights/head/logits/kernel:0': [
+    [1, 2],
+    [4, 5],
+  ],
+  'model_weights/head/logits/bias:0': [[2], [6, 7]],
+};
 
 /** A number without a shape is a whole one. The library must be ready. */
 export function writeHdf5(file: string, numbers: Numbers, attributes: Attributes = {}): void {

@@ -11,7 +11,7 @@ import { jsonOf } from '../byte-stream.js';
 import { EXPORT_FORMATS, exportModel } from '../export-model.js';
 import { layer, sequential, trained } from '../trained-model.fixture.js';
 import { unpack } from '../unpack.js';
-import { valuesOf, writeHdf5, type Attributes, type Numbers } from './import.fixture.js';
+import { config, KERAS_2, LEGACY, valuesOf, writeHdf5, type Attributes, type Numbers } from './import.fixture.js';
 import { importModel } from './read-model.js';
 import { halfOf } from './read-tfjs.js';
 
@@ -112,44 +112,6 @@ function hdf5(name: string, numbers: Numbers, attributes?: Attributes): string {
   return file;
 }
 
-const config = (class_name: string, name: string, rest: object = {}) => ({
-  class_name,
-  config: { name, trainable: true, dtype: 'float32', ...rest },
-});
-const KERAS_2 = {
-  class_name: 'Sequential',
-  config: {
-    name: 'sequential',
-    layers: [
-      config('InputLayer', 'dense_input', { batch_input_shape: [null, 2] }),
-      config('Dense', 'dense', { units: 1, activation: 'relu' }),
-      {
-        class_name: 'Functional',
-        config: {
-          name: 'head',
-          layers: [
-            { ...config('InputLayer', 'in', { batch_input_shape: [null, 1] }), name: 'in', inbound_nodes: [] },
-            { ...config('Dense', 'logits', { units: 2 }), name: 'logits', inbound_nodes: [[['in', 0, 0, {}]]] },
-          ],
-          input_layers: [['in', 0, 0]],
-          output_layers: [['logits', 0, 0]],
-        },
-      },
-    ],
-  },
-};
-const LEGACY: Numbers = {
-  'model_weights/dense/dense/kernel:0': [
-    [2, 1],
-    [1, 2],
-  ],
-  'model_weights/dense/dense/bias:0': [[1], [3]],
-  'model_weights/head/logits/kernel:0': [
-    [1, 2],
-    [4, 5],
-  ],
-  'model_weights/head/logits/bias:0': [[2], [6, 7]],
-};
 const NAMES = {
   model_weights: { layer_names: ['dense_input', 'dense', 'head'] },
   'model_weights/dense_input': { weight_names: [] },

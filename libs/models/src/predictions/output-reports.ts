@@ -126,7 +126,7 @@ export class ValuesOutput {
       }
   }
 
-  /** Of the data, as they were before the run scaled them. */
+  /** Converts to the units of the data, before the run scaled them. */
   private inUnits(value: number, k: number): number {
     if (!this.scale) return value;
     const { subtract, divide } = this.scale;

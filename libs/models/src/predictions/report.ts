@@ -1,4 +1,4 @@
-/** What a model has said of rows whose targets are known, one report for each output: which classes it takes for which, or how far its numbers are off. */
+/** Predictions against known targets, one report for each output: which classes are confused, or how far numbers are off. */
 
 export interface PredictionsReport {
   readonly format: 'paceline.predictions';
@@ -47,9 +47,9 @@ export interface ClassScore {
   readonly count: number;
   /** That were taken for it. */
   readonly predicted: number;
-  /** Of those that were taken for it, the part that is of it; null when none was. */
+  /** The correct share of the examples that were predicted as this class; null when there are none. */
   readonly precision: number | null;
-  /** Of those that are of it, the part that was taken for it; null when none is. */
+  /** The share of this class's examples that were predicted as it; null when there are none. */
   readonly recall: number | null;
   readonly f1: number | null;
 }
@@ -64,11 +64,11 @@ export interface ShownExample {
 }
 
 export interface WrongExample extends ShownExample {
-  /** Of outputs with a label for each step: the number of the step, from 0. */
+  /** Number of the step, from 0, for outputs with a label for each step. */
   readonly step: number | null;
   readonly truth: string;
   readonly prediction: string;
-  /** Of the prediction; null where the model gives no finite number. */
+  /** Probability of the prediction; null where the model gives no finite number. */
   readonly probability: number | null;
 }
 

@@ -22,7 +22,7 @@ const BATCH_NUMBERS_MAX = 1 << 20;
 const COLUMNS_MAX = 8;
 const PICTURE_SIDE_MIN = 8;
 const OUTPUTS_MAX = 32;
-/** Of all pictures of a document, as text. */
+/** Bound for all pictures of a document together, as text. */
 const PICTURES_CHARACTERS_MAX = 2 << 20;
 
 export interface EvaluatedRows {

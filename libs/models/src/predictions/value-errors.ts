@@ -6,7 +6,7 @@ export class ValueErrors {
   private counted = 0;
   private absolute = 0;
   private squared = 0;
-  /** Of the true values: Welford's running mean and sum of squared distances from it. */
+  /** Running mean and sum of squared distances of the true values (Welford). */
   private mean = 0;
   private distances = 0;
 

@@ -68,7 +68,7 @@ export type RowFormat = z.output<typeof rowFormatSchema>;
 /** Floats of one example of a field. */
 export const fieldLength = (field: { readonly shape: readonly number[] }): number => field.shape.reduce((product, n) => product * n, 1);
 
-/** For each end the number of its field: that of the same name, and in their order for the others. */
+/** The number of each end's field: the field of the same name, else in their order. */
 export function fieldsOfEnds(ends: readonly { readonly name: string }[], fields: readonly { readonly name: string }[]): number[] {
   const byName = ends.map(({ name }) => fields.findIndex((field) => field.name === name));
   const rest = fields.flatMap((_, i) => (byName.includes(i) ? [] : [i]));

@@ -258,8 +258,8 @@ export class Cluster {
   }
 
   placeMade({ place }: HostedRun): void {
-    if (place?.standby) this.plant?.standby?.(place.standby, this);
-    for (const machine of [place?.replication, place?.standby]) if (machine) this.tables.push(machine.table);
+    if (place.standby) this.plant?.standby?.(place.standby, this);
+    for (const machine of [place.replication, place.standby]) if (machine) this.tables.push(machine.table);
   }
 
   /** Says what every machine waits for, for the report of a run that does not end. */
@@ -270,7 +270,7 @@ export class Cluster {
       const { shard, coordinator, server } = part;
       const life = server.process.isAlive ? (server.process.isFrozen ? ' (stopped)' : '') : ' (dead)';
       lines.push(
-        `${server.process.name}${life}: ${part.name}${part.over ? ', over' : ''}, shard ${shard.table.state} round ${shard.round} view ${shard.view}, lacks replicas [${shard instanceof Shard && shard.table.state === 'GATHERING' ? shard.missingReplicas().join(' ') : ''}], waits for ${part.run.place?.waitingFor() ?? 'nothing else'}`,
+        `${server.process.name}${life}: ${part.name}${part.over ? ', over' : ''}, shard ${shard.table.state} round ${shard.round} view ${shard.view}, lacks replicas [${shard instanceof Shard && shard.table.state === 'GATHERING' ? shard.missingReplicas().join(' ') : ''}], waits for ${part.run.place.waitingFor() ?? 'nothing else'}`,
       );
       if (coordinator) {
         const seats = coordinator.seats().map((seat) => `${seat.workerId}=[${seat.replicas.join(' ')}]`);

@@ -318,7 +318,7 @@ export class AsyncInvariants {
 }
 
 /** It applies what its primary has applied. */
-const isFollower = ({ run }: Part): boolean => run.place?.standby?.table.state === 'FOLLOWING';
+const isFollower = ({ run }: Part): boolean => run.place.standby?.table.state === 'FOLLOWING';
 
 function setOf(byAttempt: Map<number, Set<number>>, attempt: number): Set<number> {
   let numbers = byAttempt.get(attempt);

@@ -33,7 +33,7 @@ async function struck(seed: number, mode: 'async' | 'ssp', strike: (part: Part, 
       const coordinator = cluster.control.coordinatorPart?.coordinator;
       if (index !== undefined || !(coordinator instanceof AsyncCoordinator)) return;
       if (coordinator.marks.count < fromItems || !coordinator.ledger.hasBegun || events-- > 0) return;
-      const parts = cluster.hosted.filter(({ run, over }) => !over && run.place?.isPrimary);
+      const parts = cluster.hosted.filter(({ run, over }) => !over && run.place.isPrimary);
       const part = random.pick(parts);
       index = part.index;
       strike(part, cluster);

@@ -1,0 +1,97 @@
+/** The outbox as `sendOutbox` (libs/control-plane) sends it: its rows in PostgreSQL, the queues of BullMQ, payloads with a fresh token. */
+import { Inject, Injectable } from '@nestjs/common';
+import { placementJobOf, priorityOf, sendOutbox, stepTaskJobOf, type PlacementJob, type PreparedJob } from '@paceline/control-plane';
+import type { Logger } from '@paceline/runtime';
+import type { RunSpec } from '@paceline/spec';
+import { BackgroundDatabase } from '../database/database.js';
+import type { Prisma } from '../generated/prisma/client.js';
+import { LOGGER } from '../logger.js';
+import { Queues } from './queues.js';
+import { LIVE_STATUSES, Shares } from './shares.js';
+import { AccessTokens } from './access-tokens.js';
+
+type Row = Prisma.OutboxGetPayload<{ include: { run: true } }>;
+
+const BATCH = 50;
+const SWEEP_EVERY_MS = 60_000;
+const KEPT_AFTER_SENDING_MS = 3_600_000;
+
+@Injectable()
+export class JobSender {
+  private sweptAt = 0;
+
+  constructor(
+    private readonly database: BackgroundDatabase,
+    private readonly queues: Queues,
+    private readonly tokens: AccessTokens,
+    private readonly shares: Shares,
+    @Inject(LOGGER) private readonly log: Logger,
+  ) {}
+
+  /** Sends what waits, at most one batch. @returns how many were sent @throws RedisUnavailableError, or when PostgreSQL is away */
+  async send(keepLock: () => Promise<void>): Promise<number> {
+    const sent = await sendOutbox<Row>({
+      keepLock,
+      unsent: () => this.unsent(),
+      prepare: (row) => (row.kind === 'placement' ? this.placement(row) : this.stepTask(row)),
+      add: (jobs) => this.queues.add(jobs),
+      markSent: async (rows) => {
+        await this.database.outbox.updateMany({ where: { id: { in: rows.map(({ id }) => id) } }, data: { sentAt: new Date() } });
+      },
+      unfit: (jobId, issue) => this.log.error({ jobId, issue }, 'a job does not fit its contract and was not sent'),
+    });
+    await this.sweep();
+    return sent;
+  }
+
+  /** Placements of runs that have no place yet stay where their order can change. */
+  private async unsent(): Promise<Row[]> {
+    const placements = await this.database.outbox.findFirst({ where: { sentAt: null, kind: 'placement' }, select: { id: true } });
+    const { offered, holding } = placements ? await this.shares.read() : { offered: [], holding: new Set<string>() };
+    const sends = { OR: [{ runId: { in: [...offered, ...holding] } }, { run: { status: { notIn: LIVE_STATUSES } } }] };
+    return this.database.outbox.findMany({
+      where: { sentAt: null, OR: [{ kind: { not: 'placement' } }, sends] },
+      orderBy: { id: 'asc' },
+      take: BATCH,
+      include: { run: true },
+    });
+  }
+
+  private async placement({ run, attempt, jobId, payload }: Row): Promise<PreparedJob | undefined> {
+    // A row that was written before there were standbys names no role.
+    const { index, role = 'primary' } = payload as { index: number; role?: NonNullable<PlacementJob['role']> };
+    const origin = await this.database.attempt.findUnique({ where: { runId_number: { runId: run.id, number: attempt } } });
+    if (!origin) return undefined;
+    const token = await this.tokens.sign({ run: run.id, attempt, role: 'server' });
+    return { jobId, payload: placementJobOf(run, origin, { index, role }, token, await this.pinnedFingerprint(run)) };
+  }
+
+  private async stepTask({ run, attempt, jobId, payload }: Row): Promise<PreparedJob | undefined> {
+    const { stepTaskId } = payload as { stepTaskId: string };
+    const [task, places] = await Promise.all([
+      this.database.stepTask.findUnique({ where: { id: stepTaskId } }),
+      this.database.runServer.findMany({ where: { runId: run.id, attempt, claimedAt: { not: null } } }),
+    ]);
+    const token = await this.tokens.sign({ run: run.id, attempt, role: 'worker' });
+    const job = stepTaskJobOf(run, task, places, token, await this.pinnedFingerprint(run));
+    if (!job) return undefined;
+    const ofTeam = await this.database.stepTask.count({
+      where: { state: 'HELD', run: { teamId: run.teamId, status: { in: LIVE_STATUSES } } },
+    });
+    return { jobId, payload: job, priority: priorityOf(job.heldSeats, ofTeam) };
+  }
+
+  /** With `engine: auto` the engine of the run's first worker holds for the whole run, in its later attempts too. */
+  private async pinnedFingerprint({ id, spec }: Row['run']): Promise<string | undefined> {
+    if ((spec as Partial<RunSpec>).engine !== 'auto') return undefined;
+    const first = await this.database.runEvent.findFirst({ where: { runId: id, type: 'training.started' }, orderBy: { seq: 'asc' } });
+    const { fingerprint } = (first?.data ?? {}) as { fingerprint?: unknown };
+    return typeof fingerprint === 'string' && fingerprint !== '' ? fingerprint : undefined;
+  }
+
+  private async sweep(): Promise<void> {
+    if (Date.now() - this.sweptAt < SWEEP_EVERY_MS) return;
+    this.sweptAt = Date.now();
+    await this.database.outbox.deleteMany({ where: { sentAt: { lt: new Date(Date.now() - KEPT_AFTER_SENDING_MS) } } });
+  }
+}

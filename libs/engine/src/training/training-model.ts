@@ -1,0 +1,202 @@
+/**
+ * The run's model as every engine computes it: what goes in, what is minimised, what is counted. How parameters get behind the variables and
+ * how values get out of tensors is each engine's own matter: at once (create-engine.ts), or read from a GPU meanwhile (backends/webgpu/gpu-engine.ts).
+ */
+import { isDeepStrictEqual } from 'node:util';
+import { fieldLength, matchesPatterns, type ModelDescription, type RowFormat } from '@paceline/spec';
+import * as tf from '@tensorflow/tfjs-core';
+import type * as tfl from '@tensorflow/tfjs-layers';
+import { buildModel, type BuiltModel, type BuiltWeight } from '../model/build-model.js';
+import { descriptionOf } from '../describe/describe.js';
+import { planModel } from '../topology/plan-model.js';
+import { bindEnds, type ModelEnds } from '../model/ends.js';
+import type { Batch, TrainedPart } from '../engine.js';
+import { freezeOf } from '../topology/frozen-layers.js';
+import { withInner } from '../layers/inner-layers.js';
+import { prepareLayers, type Fusing } from '../layers/prepare.js';
+import { LogitsBefore } from '../loss/logits-before.js';
+import { evaluateLoss, type Scoring } from '../loss/loss.js';
+import { MaskRecorder, type OutputMasks } from '../loss/output-masks.js';
+import { Randomness } from './randomness.js';
+import type { TensorMemory } from '../backends/tensor-memory.js';
+
+export class TrainingModel {
+  /** The name of each sum: the loss, then the metrics. */
+  readonly metricNames: readonly string[];
+  readonly randomness = new Randomness();
+  /** Trainable weights first, then state. */
+  readonly weights: readonly BuiltWeight[];
+  readonly layers: readonly tfl.layers.Layer[];
+  /** Patterns of the variables that are not trained, by the spec and by the topology. */
+  readonly freeze: readonly string[] | undefined;
+  private readonly regularizers: readonly (() => tf.Scalar)[];
+  private readonly logits: LogitsBefore;
+  private readonly masks: MaskRecorder;
+
+  private constructor(
+    private readonly format: RowFormat,
+    readonly ends: ModelEnds,
+    private readonly built: BuiltModel,
+    fusing: Fusing,
+    freeze: readonly string[] | undefined,
+  ) {
+    this.metricNames = ends.metrics.sumNames;
+    this.weights = built.weights;
+    this.layers = built.model.layers;
+    prepareLayers(built.model, fusing, this.randomness);
+    this.freeze = freezeOf(built.plan, freeze);
+    this.regularizers = penaltiesOf(built, this.freeze);
+    inferWhereFrozen(built, this.freeze);
+    this.logits = new LogitsBefore(built.model, ends.outputs);
+    this.masks = new MaskRecorder(built.model);
+  }
+
+  /**
+   * On the present backend; parameters are zero.
+   * @throws ModelError when the model cannot be built or differs from the description (another release made it)
+   */
+  static build(spec: TrainedPart, description: ModelDescription, format: RowFormat, fusing: Fusing): TrainingModel {
+    const { plan, root } = planModel(spec, format);
+    const built = buildModel(plan, root, true);
+    // Compared by value: PostgreSQL's jsonb keeps no order of keys.
+    if (!isDeepStrictEqual(descriptionOf(built).variables, description.variables))
+      throw new Error('the model built here differs from its description: api and workers must run the same release');
+    return new TrainingModel(format, bindEnds(built.model, plan, root, spec, format), built, fusing, spec.freeze);
+  }
+
+  /**
+   * d(Σ losses + penalties)/d(variables), by the variables' names.
+   * @param lossOf the sum of the examples' losses at an output, from its values [count, ...], what they were before their last activation, and their mask
+   */
+  gradients(
+    batch: Batch,
+    variables: tf.Variable[],
+    lossOf: (outputs: tf.Tensor, scoring: Scoring, logits: tf.Tensor | undefined, mask: tf.Tensor | undefined) => tf.Scalar,
+  ): tf.NamedTensorMap {
+    const inputs = this.inputsOf(batch);
+    return this.logits.during((logitsOf) =>
+      this.masks.during((masksOf) => {
+        const { grads } = tf.variableGrads(() => {
+          const outputs = [this.built.model.apply(inputs, { training: true }) as tf.Tensor | tf.Tensor[]].flat();
+          const masks = masksOf();
+          const [first, ...rest] = this.scorings(batch, true).map((scoring, i) =>
+            lossOf(outputs[i]!, scoring, logitsOf(outputs[i]!), masks[i]),
+          );
+          let loss = first!;
+          for (const other of [...rest, ...this.penalties().map((penalty) => tf.mul(penalty, batch.count))]) loss = tf.add(loss, other);
+          return loss;
+        }, variables);
+        return grads;
+      }),
+    );
+  }
+
+  /** [count, ...] of each output, nothing random, and the masks that they come with. */
+  outputs(batch: Batch): { outputs: tf.Tensor[]; masks: OutputMasks } {
+    return this.masks.during((masksOf) => {
+      const outputs = [this.built.model.apply(this.inputsOf(batch), { training: false }) as tf.Tensor | tf.Tensor[]].flat();
+      return { outputs, masks: Object.fromEntries(Object.entries(masksOf()).map(([i, mask]) => [i, mask.clone()])) };
+    });
+  }
+
+  /**
+   * The loss over the examples and the sums of the metrics, in the order of `metricNames`, from the values of the outputs and of the penalties.
+   * @param masks of the outputs that have one
+   * @param logits in training, of the outputs that have some
+   */
+  scored(
+    batch: Batch,
+    memory: Pick<TensorMemory, 'values'>,
+    outputs: readonly tf.Tensor[],
+    penalties: readonly tf.Scalar[],
+    masks: OutputMasks,
+    logits?: readonly (tf.Tensor | undefined)[],
+  ): Float64Array {
+    const sums = this.zeros();
+    this.scorings(batch, logits !== undefined).forEach((scoring, i) =>
+      evaluateLoss(withMask(scoring, memory, masks[i]), this.ends.metrics, memory, outputs[i]!, sums, logits?.[i]),
+    );
+    for (const penalty of penalties) sums[0]! += memory.values(penalty)[0]! * batch.count;
+    return sums;
+  }
+
+  zeros(): Float64Array {
+    return new Float64Array(this.metricNames.length);
+  }
+
+  /** On the weights, once per example in the loss. */
+  penalties(): tf.Scalar[] {
+    return this.regularizers.map((regularizer) => regularizer());
+  }
+
+  /**
+   * Everything that can be wrong with a batch is found before tf.js starts: an operation that fails leaves its tape behind.
+   * @throws RangeError
+   */
+  checkBatch({ inputs, targets, weights, count }: Batch): void {
+    const { format } = this;
+    if (!Number.isSafeInteger(count) || count < 0) throw new RangeError(`a batch of ${count} examples`);
+    const check = (what: string, given: Float32Array | undefined, floats: number): void => {
+      if (!given || given.length < floats)
+        throw new RangeError(`a batch of ${count} examples needs ${floats} floats of ${what}, not ${given?.length ?? 0}`);
+    };
+    format.inputs.forEach((field, i) => check(field.name, inputs[i], count * fieldLength(field)));
+    format.targets.forEach((field, i) => check(field.name, targets[i], count * fieldLength(field)));
+    if (format.isWeighted) check('weights', weights, count);
+    for (const [i, field] of format.targets.entries()) {
+      if (field.kind !== 'classes') continue;
+      const [perExample, labels] = [fieldLength(field), targets[i]!];
+      for (let at = 0; at < count * perExample; at++) {
+        const label = labels[at]!;
+        if (field.isPadded === true && Number.isNaN(label)) continue;
+        if (!(Number.isInteger(label) && label >= 0 && label < field.classes))
+          throw new RangeError(`label ${label} of example ${Math.floor(at / perExample)} is not one of the ${field.classes} classes`);
+      }
+    }
+  }
+
+  dispose(): void {
+    this.built.model.dispose();
+  }
+
+  /** Weights of the classes of an output count in training alone. */
+  private scorings({ targets, weights, count }: Batch, isTraining: boolean): Scoring[] {
+    const ofExamples = this.format.isWeighted ? weights : undefined;
+    return this.ends.outputs.map((output) => {
+      const labels = targets[output.field]!;
+      const byClass = isTraining && output.target.kind === 'classes' ? output.target.classWeights : undefined;
+      if (!byClass) return { output, targets: labels, weights: ofExamples };
+      const ofOutput = Float32Array.from({ length: count }, (_, i) => (ofExamples?.[i] ?? 1) * byClass[labels[i]!]!);
+      return { output, targets: labels, weights: ofOutput };
+    });
+  }
+
+  private inputsOf({ inputs, count }: Batch): tf.Tensor | tf.Tensor[] {
+    const tensors = this.ends.inputs.map(({ field, length, shape }) =>
+      tf.tensor(inputs[field]!.subarray(0, count * length), [count, ...shape]),
+    );
+    return tensors.length === 1 ? tensors[0]! : tensors;
+  }
+}
+
+/** With the values of the mask that the output came with. */
+export const withMask = (scoring: Scoring, memory: Pick<TensorMemory, 'values'>, mask: tf.Tensor | undefined): Scoring =>
+  mask ? Object.assign({}, scoring, { mask: memory.values(mask) }) : scoring;
+
+/** Batch normalisation none of whose variables is trained normalises by its moving averages in training too, as Keras' trainable = false does. */
+function inferWhereFrozen({ model, weights }: BuiltModel, freeze: readonly string[] | undefined): void {
+  if (!freeze) return;
+  for (const layer of model.layers) {
+    const own = weights.filter(({ path }) => path.startsWith(`${layer.name}/`));
+    if (own.length === 0 || !own.every(({ path }) => matchesPatterns(freeze, path))) continue;
+    for (const part of withInner(layer)) {
+      if (part.getClassName() !== 'BatchNormalization') continue;
+      const call = part.call.bind(part);
+      part.call = (inputs, kwargs) => call(inputs, Object.assign({}, kwargs, { training: false }));
+    }
+  }
+}
+
+/** What the regularizers of the weights that are trained add to the loss; as in Keras 3 those of frozen ones count for nothing. */
+export const penaltiesOf = ({ weights }: Pick<BuiltModel, 'weights'>, freeze: readonly string[] | undefined): (() => tf.Scalar)[] =>
+  weights.flatMap(({ path, penalty }) => (penalty && !matchesPatterns(freeze, path) ? [penalty] : []));
