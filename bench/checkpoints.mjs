@@ -31,7 +31,7 @@ function optimizerNamed(name) {
   return found;
 }
 
-/** Of throughput, with the defaults: what a checkpoint every 50 rounds of the MLP may cost at most. */
+/** Share of the throughput that a checkpoint every 50 rounds of the MLP may cost at most, with the defaults. */
 const BAR_PERCENT = 3.5;
 const workers = Number(flags.workers);
 const every = Number(flags.every);

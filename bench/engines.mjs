@@ -5,9 +5,11 @@
  * takes over the parameters, computes the gradients of one batch and copies them into a flat vector. All paths run in turn within each
  * repetition, so that they meet the same machine; a figure is the median of the repetitions' medians, `ours` the engine's divided by the row's. cpuMs is
  * the processor time of a step, which others on the machine disturb less. The stock wasm backend cannot train the CNN. The tensorflow
- * engine is measured where it is installed (`paceline engine install tensorflow`). With `--peer-python PYTHON` TensorFlow computes the same
+ * engine is measured where it is installed (`paceline engine install tensorflow`), webgpu where Dawn finds a GPU. `--engine wasm,webgpu` measures those
+ * alone, webgpu also on a driver that computes on the processor. With `--peer-python PYTHON` TensorFlow computes the same
  * step compiled as a graph (engines-tensorflow.py), with `--tfjs-node FOLDER` (where @tensorflow/tfjs-node is installed) stock tf.js runs on
- * its native library. `--only mlp,cnn` picks models. Inputs are pseudo-random, none of them zero but one in a hundred; `mlp-mnist` is the MLP on images of
+ * its native library. `--only mlp,cnn` picks models, `--batch N` gives all of them batches of N: `cnn-64` and `resnet-64` take images of 64 × 64 × 3,
+ * `transformer` 64 ids of 96, and are measured when they are named. Inputs are pseudo-random, none of them zero but one in a hundred; `mlp-mnist` is the MLP on images of
  * MNIST, of which four pixels in five are zero: the wasm engine leaves those out, the others do not care. Python has no MNIST and leaves it out.
  *
  * With `--check` it exits with 1 when wasm misses a bar: of the stock backend, or of tf.js on TensorFlow (needs `--tfjs-node`).
@@ -22,6 +24,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { fusesMultiplyAdd } from '@paceline/kernels';
+import { webgpuPackage } from '@paceline/runtime';
 import { prepareForTensorflow, tensorflowEngines } from '@paceline/tensorflow-addon';
 import { median } from './median.mjs';
 
@@ -29,6 +32,8 @@ const { values: flags } = parseArgs({
   options: {
     json: { type: 'boolean', default: false },
     only: { type: 'string', default: 'mlp,mlp-mnist,cnn,lstm,gru' },
+    engine: { type: 'string' },
+    batch: { type: 'string' },
     steps: { type: 'string', default: '20' },
     repetitions: { type: 'string', default: '7' },
     'peer-python': { type: 'string' },
@@ -52,14 +57,32 @@ const sequential = (...layers) => ({
 });
 /** @type {[string, Record<string, unknown>]} */
 const rows = ['InputLayer', { batch_input_shape: [null, 28, 28] }];
-/** @typedef {'mlp' | 'mlp-mnist' | 'cnn' | 'lstm' | 'gru'} Model */
-/** @typedef {'stock' | 'engine' | 'relaxed' | 'native' | 'tfjs-node' | 'tensorflow'} Kind what computes */
+/** @typedef {'mlp' | 'mlp-mnist' | 'cnn' | 'lstm' | 'gru' | 'cnn-64' | 'resnet-64' | 'transformer'} Model */
+/** @typedef {'stock' | 'engine' | 'relaxed' | 'native' | 'webgpu' | 'tfjs-node' | 'tensorflow'} Kind what computes */
 /** @typedef {{ wallMs: number, cpuMs: number }} Times of a step */
 /** @typedef {{ measure(name: Model): Promise<Times>, stop(): void }} Process of a kind */
 
+/** @typedef {import('@paceline/spec').RowFormat} RowFormat */
+/**
+ * @param {readonly number[]} shape
+ * @returns {RowFormat}
+ */
+const imagesOf = (shape) => ({
+  inputs: [{ name: 'image', shape: [...shape] }],
+  targets: [{ name: 'label', kind: 'classes', shape: [], classes: 10 }],
+  isWeighted: false,
+});
+const [DIGITS, PHOTOS] = [imagesOf([28, 28, 1]), imagesOf([64, 64, 3])];
+/** @type {RowFormat} */
+const TEXTS = {
+  inputs: [{ name: 'text', shape: [64], ids: 96 }],
+  targets: [{ name: 'next', kind: 'classes', shape: [64], classes: 96 }],
+  isWeighted: false,
+};
+
 /**
  * What the engine trains; batch sizes as in the table of the docs. The recurrent layers are those of Keras' defaults.
- * @type {Readonly<Record<Model, { batch: number, model: import('@paceline/spec').RunSpecInput['model'] }>>}
+ * @type {Readonly<Record<Model, { batch: number, model: import('@paceline/spec').RunSpecInput['model'], format?: RowFormat }>>}
  */
 const MODELS = {
   mlp: { batch: 128, model: 'mlp' },
@@ -70,6 +93,9 @@ const MODELS = {
     batch: 64,
     model: sequential(rows, ['GRU', { units: 128, recurrent_activation: 'sigmoid', reset_after: true }], ['Dense', { units: 10 }]),
   },
+  'cnn-64': { batch: 32, model: 'cnn', format: PHOTOS },
+  'resnet-64': { batch: 32, model: 'resnet', format: PHOTOS },
+  transformer: { batch: 32, model: 'transformer', format: TEXTS },
 };
 const ALL = /** @type {Model[]} */ (Object.keys(MODELS));
 const models = flags.only.split(',').map((name) => {
@@ -85,6 +111,7 @@ const TRAINED_BY = {
   stock: ['mlp', 'mlp-mnist', 'lstm'],
   engine: ALL,
   relaxed: ALL,
+  webgpu: ALL,
   native: ['mlp', 'mlp-mnist', 'cnn', 'lstm'],
   'tfjs-node': ['mlp', 'mlp-mnist', 'cnn', 'lstm'],
   tensorflow: ['mlp', 'cnn', 'lstm', 'gru'],
@@ -95,9 +122,11 @@ const NAMES = {
   engine: 'paceline wasm',
   relaxed: 'paceline wasm-relaxed',
   native: 'paceline tensorflow',
+  webgpu: 'paceline webgpu',
   'tfjs-node': 'tf.js on TensorFlow (tfjs-node)',
   tensorflow: 'TensorFlow, graph (Python)',
 };
+const ALL_KINDS = /** @type {Kind[]} */ (Object.keys(NAMES));
 
 /**
  * At most so many times the step of another path.
@@ -113,9 +142,16 @@ const BARS = {
 };
 
 /** @param {Model} name */
+const batchSize = (name) => (flags.batch ? Number(flags.batch) : MODELS[name].batch);
+
+/** @param {Model} name */
 async function batchOf(name) {
-  const { batch: count } = MODELS[name];
-  const [x, y] = [new Float32Array(count * 784), new Float32Array(count)];
+  const count = batchSize(name);
+  const { format = DIGITS } = MODELS[name];
+  const [input, target] = [format.inputs[0], format.targets[0]];
+  /** @param {{ shape: readonly number[] } | undefined} field */
+  const values = (field) => new Float32Array((field?.shape ?? []).reduce((product, side) => product * side, count));
+  const [x, y] = [values(input), values(target)];
   if (name.endsWith('-mnist')) {
     const { openDataset } = await import('@paceline/data');
     (await openDataset('mnist')).train.gather(
@@ -125,7 +161,8 @@ async function batchOf(name) {
       { inputs: [x], targets: [y], weights: undefined },
     );
   } else {
-    x.forEach((_, i) => (x[i] = ((i * 37) % 101) / 101));
+    const ids = input && 'ids' in input ? input.ids : undefined;
+    x.forEach((_, i) => (x[i] = ids ? (i * 37) % ids : ((i * 37) % 101) / 101));
     y.forEach((_, i) => (y[i] = i % 10));
   }
   return { inputs: [x], targets: [y], count };
@@ -133,20 +170,18 @@ async function batchOf(name) {
 
 /**
  * @param {Model} name
- * @param {Pick<import('@paceline/engine').EngineOptions, 'backend' | 'tensorflowPackage'>} [options]
+ * @param {Pick<import('@paceline/engine').EngineOptions, 'backend' | 'tensorflowPackage' | 'webgpuPackage'>} [options]
  */
 async function engineStep(name, options = {}) {
-  const [{ createEngine, describeModel }, { createInitialValues, createLayout }, { parseRunSpec }, { datasetInfo }] = await Promise.all([
+  const [{ createEngine, describeModel }, { createInitialValues, createLayout }, { parseRunSpec }] = await Promise.all([
     import('@paceline/engine'),
     import('@paceline/learning'),
     import('@paceline/spec'),
-    import('@paceline/data'),
   ]);
-  const { model } = MODELS[name];
+  const { model, format = DIGITS } = MODELS[name];
   const parsed = parseRunSpec({ model });
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
   const { spec } = parsed;
-  const format = datasetInfo(spec.dataset).format;
   const description = await describeModel(spec, format);
   const layout = createLayout(description);
   const engine = await createEngine({ spec, description, format, layout, ...options });
@@ -222,6 +257,7 @@ function tfjsStep(tf, tfl, name, { inputs: [x], targets: [y], count }) {
 async function stepper(kind, name) {
   if (kind === 'engine') return (await engineStep(name)).step;
   if (kind === 'relaxed') return (await engineStep(name, { backend: 'wasm-relaxed' })).step;
+  if (kind === 'webgpu') return (await engineStep(name, { backend: 'webgpu', webgpuPackage: webgpuPackage() })).step;
   if (kind === 'native')
     return (await engineStep(name, { backend: 'tensorflow', tensorflowPackage: tensorflowEngines()[0]?.packageDir })).step;
   if (kind === 'tfjs-node') {
@@ -272,7 +308,8 @@ async function serve(kind) {
  * @returns {Promise<Process>}
  */
 async function startJavaScript(kind) {
-  const args = ['--child', kind, '--steps', flags.steps, ...(flags['tfjs-node'] ? ['--tfjs-node', flags['tfjs-node']] : [])];
+  const passed = /** @type {const} */ (['steps', 'batch', 'tfjs-node']).flatMap((name) => (flags[name] ? [`--${name}`, flags[name]] : []));
+  const args = ['--child', kind, ...passed];
   const child = fork(new URL(import.meta.url), args, { env: prepareForTensorflow({ ...process.env, OMP_NUM_THREADS: '1' }) });
   const gone = new AbortController();
   child.once('exit', () => gone.abort(new Error(`the process for "${NAMES[kind]}" ended; what it said is above`)));
@@ -321,13 +358,36 @@ function uncheckable() {
   return undefined;
 }
 
-async function compare() {
-  const python = flags['peer-python'];
+/** @returns {Promise<Kind[]>} */
+async function kindsHere() {
+  if (flags.engine)
+    return flags.engine.split(',').map((engine) => {
+      const kind = ALL_KINDS.find((each) => NAMES[each] === `paceline ${engine}`);
+      if (!kind) throw new Error(`--engine takes wasm, wasm-relaxed, tensorflow and webgpu, not "${engine}"`);
+      return kind;
+    });
   /** @type {Kind[]} */
   const kinds = ['stock', 'engine'];
   if (fusesMultiplyAdd()) kinds.push('relaxed');
   if (tensorflowEngines().length > 0) kinds.push('native');
+  if (await hasGpu()) kinds.push('webgpu');
   if (flags['tfjs-node']) kinds.push('tfjs-node');
+  return kinds;
+}
+
+async function hasGpu() {
+  const folder = webgpuPackage();
+  if (folder === undefined) return false;
+  const { findAdapterInProcess } = await import('@paceline/engine/planning');
+  return findAdapterInProcess({ webgpuPackage: folder }, process.env, 5_000).then(
+    ({ type }) => type === 'GPU',
+    () => false,
+  );
+}
+
+async function compare() {
+  const python = flags['peer-python'];
+  const kinds = await kindsHere();
   const started = kinds.map(async (kind) => ({ kind, process: await startJavaScript(kind) }));
   if (python) started.push(startPython(python).then((process) => ({ kind: 'tensorflow', process })));
   const paths = await Promise.all(started);
@@ -347,7 +407,8 @@ async function compare() {
     for (const { process: path } of paths) path.stop();
   }
   return models.flatMap((name) => {
-    const ours = figures(medians.get(`${name} engine`) ?? []);
+    const wasm = medians.get(`${name} engine`);
+    const ours = wasm && figures(wasm);
     return paths.flatMap(({ kind }) => {
       const values = medians.get(`${name} ${kind}`);
       if (!values) return [];
@@ -356,17 +417,17 @@ async function compare() {
       const bar = BARS[`${name} ${kind}`];
       const row = {
         model: name,
-        batch: MODELS[name].batch,
+        batch: batchSize(name),
         engine: NAMES[kind],
         repetitions: values.length,
         stepMs,
         lowest: round(Math.min(...wall)),
         highest: round(Math.max(...wall)),
         cpuMs,
-        ours: round(ours.stepMs / stepMs),
-        oursCpu: round(ours.cpuMs / cpuMs),
+        examplesPerSecond: Math.round((batchSize(name) * 1000) / stepMs),
+        ...(ours ? { ours: round(ours.stepMs / stepMs), oursCpu: round(ours.cpuMs / cpuMs) } : {}),
       };
-      return [bar === undefined ? row : { ...row, bar, holds: ours.stepMs <= bar * stepMs }];
+      return [bar === undefined || !ours ? row : { ...row, bar, holds: ours.stepMs <= bar * stepMs }];
     });
   });
 }

@@ -19,7 +19,7 @@ const { values: flags } = parseArgs({
   },
 });
 const BAR = 0.7;
-/** Of the speed in the cache: memory adds next to nothing. */
+/** Share of the speed in the cache: memory adds next to nothing. */
 const BAR_CACHED = 0.85;
 
 /** @param {number} value */

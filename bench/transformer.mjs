@@ -38,10 +38,11 @@ const WARM_UP_STEPS = Math.min(5, steps ?? 0);
 
 /** @param {string} backend */
 async function stepper(backend) {
-  const [{ createEngine, describeModel }, { createInitialValues, createLayout }, { parseRunSpec }] = await Promise.all([
+  const [{ createEngine, describeModel }, { createInitialValues, createLayout }, { parseRunSpec }, { webgpuPackage }] = await Promise.all([
     import('@paceline/engine'),
     import('@paceline/learning'),
     import('@paceline/spec'),
+    import('@paceline/runtime'),
   ]);
   const parsed = parseRunSpec({ model: 'transformer', engine: /** @type {'wasm'} */ (backend) });
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
@@ -53,7 +54,7 @@ async function stepper(backend) {
   };
   const description = await describeModel(parsed.spec, format);
   const layout = createLayout(description);
-  const engine = await createEngine({ spec: parsed.spec, description, format, layout });
+  const engine = await createEngine({ spec: parsed.spec, description, format, layout, webgpuPackage: webgpuPackage() });
   const flat = new Float32Array(layout.totalLength);
   createInitialValues(description, 1).fill(0, flat);
   const ids = Float32Array.from({ length: batch * length }, (_, i) => (i * 37) % vocabulary);

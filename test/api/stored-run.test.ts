@@ -14,8 +14,8 @@ import { DataStore } from '../../apps/api/src/datasets/data-store.js';
 import { Datasets } from '../../apps/api/src/datasets/datasets.js';
 import { Database } from '../../apps/api/src/database/database.js';
 import { migrate } from '../../apps/api/src/database/migrations.js';
-import { Arbiter } from '../../apps/api/src/dispatch/arbiter.js';
-import type { Control } from '../../apps/api/src/dispatch/control.js';
+import { ShardLeads } from '../../apps/api/src/dispatch/shard-leads.js';
+import type { ControlHashes } from '../../apps/api/src/dispatch/control-hashes.js';
 import { DispatchSignal } from '../../apps/api/src/dispatch/dispatch-signal.js';
 import { Executor } from '../../apps/api/src/dispatch/executor.js';
 import type { Queues } from '../../apps/api/src/dispatch/queues.js';
@@ -75,7 +75,7 @@ function wire(databaseUrl: string) {
   const told = new Map<string, Record<string, string>>();
   const control = {
     write: (runId: string, fields: Record<string, string>) => Promise.resolve(void told.set(runId, { ...told.get(runId), ...fields })),
-  } as unknown as Control;
+  } as unknown as ControlHashes;
   const queues = { remove: () => Promise.resolve(), reprioritise: () => Promise.resolve() } as unknown as Queues;
   const [signals, dispatch, fleet] = [new RunSignals(), new DispatchSignal(), new Fleet(database, log)];
   const moves = new StatusMoves(database, signals);
@@ -86,12 +86,12 @@ function wire(databaseUrl: string) {
   const initialWeights = new InitialWeights(database, checkpoints, weights, new WeightUploads(checkpoints, log));
   const datasets = new RunDatasets(new Datasets(database), new DataStore(settings, log), fleet);
   const preparing = new PrepareRun(database, new ClusterSpecs(database, keys), datasets, initialWeights, new FleetMemory(fleet));
-  const arbiter = new Arbiter(database, control, moves, signals);
+  const shardLeads = new ShardLeads(database, control, moves, signals);
   return {
     database,
     told,
-    arbiter,
-    executor: new Executor(database, queues, control, moves, attempts, arbiter, signals, log),
+    shardLeads,
+    executor: new Executor(database, queues, control, moves, attempts, shardLeads, signals, log),
     reports: new FleetReports(database, fleet, new ServerHealthReader(fleet), attempts, moves, signals, dispatch, log),
     journal: new JournalStore(database, moves, attempts, signals),
     requests: new RunRequests(database, keys, moves, attempts, signals, dispatch, settings),
@@ -126,10 +126,10 @@ async function apiRun(given: ContractSpec, from?: ContractOrigin): Promise<Contr
       await api.executor.carryOut({ runId: id, attempt, status } as ObservedRun, named);
     },
     take: (report) => api.reports.take(report),
-    askLead: async (asked) => void (await api.arbiter.decide(asked)),
+    askLead: async (asked) => void (await api.shardLeads.decide(asked)),
     async lead(attempt, index) {
       api.told.delete(id);
-      await api.arbiter.tell(id, attempt, index);
+      await api.shardLeads.tell(id, attempt, index);
       const field = api.told.get(id)?.[`lead${index}`];
       return field === undefined ? undefined : (JSON.parse(field) as LeadAnswer);
     },

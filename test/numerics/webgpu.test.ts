@@ -71,7 +71,9 @@ class Host {
   }
 }
 
-const driver = swiftShaderEnvironment();
+/** PACELINE_WEBGPU_DRIVER=machine takes the machine's own driver, and so its GPU. */
+const isOwnDriver = process.env['PACELINE_WEBGPU_DRIVER'] === 'machine';
+const driver = isOwnDriver ? {} : swiftShaderEnvironment();
 const PLANTED = `--import=${new URL('ends-gpu-thread.mjs', import.meta.url).href}`;
 const hosts: Host[] = [];
 const host = (env: Record<string, string>): Host => {
@@ -103,7 +105,9 @@ const ALL_LAYERS_DEADLINE_MS = 240_000;
 const RECURRENT = /RNN|LSTM|GRU|Bidirectional|TimeDistributed/;
 const isSoak = process.env['PACELINE_SOAK'] === '1';
 /** The software driver takes seconds for the shaders of each: `npm run soak` has all of them, the suite those that the GPU computes in ways of its own. */
-const COMPARED = ALL.filter(([name]) => isSoak || /^(batch normalisation along|Conv2D with channels first|padded average)/.test(name));
+const COMPARED = ALL.filter(
+  ([name]) => isSoak || /^(batch normalisation along|layer normalisation|Conv2D with channels first|padded average)/.test(name),
+);
 
 async function expected(run: RunSpecInput, ...batches: readonly Batch[]): Promise<Stepped> {
   const { engine, layout } = await loadedEngine({ ...run, engine: 'wasm' });
@@ -156,8 +160,13 @@ describe.skipIf(!driver)(`the webgpu engine (${NO_DRIVER})`, () => {
     const batch = batchOf(12);
     const parts = [rowsOf(batch, 0, 5), rowsOf(batch, 5, 12)];
     const started = await gpu.start(run);
-    expect(started).toMatchObject({ name: 'webgpu', metricNames: ['loss', 'accuracy', 'accuracy'], devices: [{ type: 'CPU' }] });
-    expect(started.fingerprint).toMatch(/^tfjs-webgpu 4\.22\.0; kernels \d+; Dawn 0\.6\.2; .*SwiftShader.*; v8 /);
+    expect(started).toMatchObject({
+      name: 'webgpu',
+      metricNames: ['loss', 'accuracy', 'accuracy'],
+      devices: [{ type: isOwnDriver ? 'GPU' : 'CPU' }],
+    });
+    expect(started.fingerprint).toMatch(/^tfjs-webgpu 4\.22\.0; kernels \d+; Dawn 0\.6\.2; .+; v8 /);
+    if (!isOwnDriver) expect(started.fingerprint).toContain('SwiftShader');
     expect(started.fingerprint.length).toBeLessThanOrEqual(300);
     const [whole, again, other] = [
       await gpu.step(parts),
@@ -217,7 +226,8 @@ describe.skipIf(!driver)(`the webgpu engine (${NO_DRIVER})`, () => {
   it('a loss that is not finite is seen in the gradient, also where that looks finite', async () => {
     const batch = batchOf(2);
     const layer = { units: 10, batch_input_shape: [null, 784], kernel_regularizer: { class_name: 'L2', config: { l2: 0.01 } } };
-    await gpu.start({ model: sequential(['Dense', layer]), loss: 'meanSquaredError' });
+    const run: RunSpecInput = { model: sequential(['Dense', layer]), loss: 'meanSquaredError' };
+    await gpu.start(run);
     const before = await gpu.step([batch]);
     expect(before.out.every(Number.isFinite)).toBe(true);
     // The squares of the penalty are too large for float32; nothing else is.
@@ -226,6 +236,10 @@ describe.skipIf(!driver)(`the webgpu engine (${NO_DRIVER})`, () => {
     expect(sums.metricSums[0]).toBe(Number.POSITIVE_INFINITY);
     expect(out[0]).toBeNaN();
     expect(out.subarray(1).every(Number.isFinite), 'the driver alone shows nothing').toBe(true);
+    const { engine, flat } = await loadedEngine({ ...run, engine: 'wasm' });
+    engine.dispose();
+    await gpu.ask('load', { flat });
+    expect(bits(await gpu.step([batch])).equals(bits(before)), 'parameters that replace others').toBe(true);
     await gpu.ask('dispose');
   });
 

@@ -248,6 +248,13 @@ describe('docker-compose.yml', () => {
     expect(textOf('.dockerignore').split('\n')).toEqual(expect.arrayContaining(['.env', '.env.*']));
   });
 
+  it('sends the image build every file that the build reads', () => {
+    const ignored = textOf('.dockerignore').split('\n');
+    const read = [...textOf('project.json').matchAll(/\{workspaceRoot\}\/([^"*{]+)"/gu)].map((match) => match[1]!);
+    expect(read).toContain('prisma/schema.prisma');
+    expect(read.filter((path) => ignored.includes(path.split('/')[0]!) && !ignored.includes(`!${path}`))).toEqual([]);
+  });
+
   it('bounds memory and processors of every service', () => {
     for (const [name, { deploy }] of services)
       expect(deploy?.resources?.limits, name).toEqual({

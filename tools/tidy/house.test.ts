@@ -58,7 +58,12 @@ describe('imports', () => {
   it.each(packages)('of %s follow the table and are declared in its package.json and tsconfig.json', (name) => {
     const manifest = jsonOf(`${folderOf(name)}/package.json`) as Record<string, Record<string, string> | undefined>;
     const declared = new Set(
-      Object.keys({ ...manifest['dependencies'], ...manifest['devDependencies'], ...manifest['optionalDependencies'] }),
+      Object.keys({
+        ...manifest['dependencies'],
+        ...manifest['devDependencies'],
+        ...manifest['optionalDependencies'],
+        ...manifest['imports'],
+      }),
     );
     const rootDeclared = new Set(Object.keys(jsonOf('package.json')['devDependencies'] as object));
     const wrong: string[] = [];

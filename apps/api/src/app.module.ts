@@ -16,18 +16,18 @@ import { Datasets } from './datasets/datasets.js';
 import { Preview } from './datasets/preview.js';
 import { RawUploads } from './datasets/raw-uploads.js';
 import { RemoveDataset } from './datasets/remove-dataset.js';
-import { Arbiter } from './dispatch/arbiter.js';
-import { Control } from './dispatch/control.js';
+import { ShardLeads } from './dispatch/shard-leads.js';
+import { ControlHashes } from './dispatch/control-hashes.js';
 import { DispatchSignal } from './dispatch/dispatch-signal.js';
 import { Dispatcher } from './dispatch/dispatcher.js';
 import { Executor } from './dispatch/executor.js';
-import { Outbox } from './dispatch/outbox.js';
+import { JobSender } from './dispatch/job-sender.js';
 import { Queues } from './dispatch/queues.js';
-import { Reconciler } from './dispatch/reconciler.js';
+import { ReconcileTick } from './dispatch/reconcile-tick.js';
 import { RedisConnections } from './dispatch/redis-connections.js';
 import { Shares } from './dispatch/shares.js';
 import { RedisWatch } from './dispatch/redis-watch.js';
-import { Tokens } from './dispatch/access-tokens.js';
+import { AccessTokens } from './dispatch/access-tokens.js';
 import { Settings } from './environment.js';
 import { FleetView } from './fleet/fleet-view.js';
 import { FleetResolver } from './fleet/fleet.resolver.js';
@@ -120,18 +120,18 @@ const runs = [
   Weights,
 ];
 const dispatch = [
-  Arbiter,
-  Control,
+  ShardLeads,
+  ControlHashes,
   Dispatcher,
   DispatchSignal,
   Executor,
-  Outbox,
+  JobSender,
   Queues,
-  Reconciler,
+  ReconcileTick,
   RedisConnections,
   RedisWatch,
   Shares,
-  Tokens,
+  AccessTokens,
 ];
 const models = [
   CheckpointStore,

@@ -1,51 +1,116 @@
-/** So many at once, so many waiting in line, and a limit on the wait: what keeps one kind of work from taking all of something. */
+/**
+ * Turns: so much of one kind is done at once, of one team and in all; some more may wait, and the rest is refused, so that one kind of work or one team
+ * does not take all of something. Of those that wait the teams take turns; within a team whoever came first is first.
+ */
+import { Fault } from './fault.js';
+
 export interface TurnLimits {
-  readonly atOnce: number;
-  readonly waiting: number;
-  readonly waitMs: number;
+  readonly atOnce?: number;
+  readonly atOnceOfTeam?: number;
+  /** By default nobody waits. */
+  readonly waiting?: number;
+  readonly waitingOfTeam?: number;
+  readonly waitMs?: number;
 }
+
+type Release = () => void;
+const NO_LIMIT = Number.POSITIVE_INFINITY;
 
 export class Turns {
   private running = 0;
-  private readonly line: { begin: () => void; timer: NodeJS.Timeout }[] = [];
+  private readonly runningOfTeam = new Map<string, number>();
+  private waiting = 0;
+  /** In the order in which the teams are served next. */
+  private readonly lines = new Map<string, (() => void)[]>();
 
-  /** @param refusal what is thrown when the line is full, or the wait too long */
+  /** @param refusal what is thrown when too much is under way; it is told whether that is the team's own */
   constructor(
     private readonly limits: TurnLimits,
-    private readonly refusal: () => Error,
+    private readonly refusal: (isOwn: boolean) => Error,
   ) {}
 
-  get isIdle(): boolean {
-    return this.running === 0 && this.line.length === 0;
+  /** A turn at once. @returns what gives it back; more than once is fine @throws the refusal */
+  hold(teamId: string): Release {
+    if (!this.hasRoom(teamId)) throw this.refusal(!this.hasRoomOf(teamId));
+    return this.begin(teamId);
   }
 
-  async run<T>(work: () => Promise<T>): Promise<T> {
-    if (this.running >= this.limits.atOnce) await this.turn();
-    else this.running++;
+  /** @throws the refusal when too many wait, or it waited for too long: nothing was done */
+  async run<T>(teamId: string, work: () => Promise<T>): Promise<T> {
+    const release = this.hasRoom(teamId) ? this.begin(teamId) : await this.turn(teamId);
     try {
       return await work();
     } finally {
-      // Whoever is next takes the place over.
-      const next = this.line.shift();
-      if (next) next.begin();
-      else this.running--;
+      release();
     }
   }
 
-  private turn(): Promise<void> {
-    if (this.line.length >= this.limits.waiting) throw this.refusal();
+  private hasRoom(teamId: string): boolean {
+    return this.running < (this.limits.atOnce ?? NO_LIMIT) && this.hasRoomOf(teamId);
+  }
+
+  private hasRoomOf(teamId: string): boolean {
+    return (this.runningOfTeam.get(teamId) ?? 0) < (this.limits.atOnceOfTeam ?? NO_LIMIT);
+  }
+
+  private begin(teamId: string): Release {
+    this.running++;
+    this.runningOfTeam.set(teamId, (this.runningOfTeam.get(teamId) ?? 0) + 1);
+    let isHeld = true;
+    return () => {
+      if (!isHeld) return;
+      isHeld = false;
+      this.running--;
+      const left = this.runningOfTeam.get(teamId)! - 1;
+      if (left > 0) this.runningOfTeam.set(teamId, left);
+      else this.runningOfTeam.delete(teamId);
+      this.serveNext();
+    };
+  }
+
+  private async turn(teamId: string): Promise<Release> {
+    const { waiting = 0, waitingOfTeam = NO_LIMIT, waitMs = 0 } = this.limits;
+    const line = this.lines.get(teamId) ?? [];
+    if (this.waiting >= waiting || line.length >= waitingOfTeam) throw this.refusal(!this.hasRoomOf(teamId));
     return new Promise((resolve, reject) => {
-      const entry = {
-        begin: () => {
-          clearTimeout(entry.timer);
-          resolve();
-        },
-        timer: setTimeout(() => {
-          this.line.splice(this.line.indexOf(entry), 1);
-          reject(this.refusal());
-        }, this.limits.waitMs),
+      const serve = (): void => {
+        clearTimeout(timer);
+        this.waiting--;
+        resolve(this.begin(teamId));
       };
-      this.line.push(entry);
+      const timer = setTimeout(() => {
+        line.splice(line.indexOf(serve), 1);
+        if (line.length === 0) this.lines.delete(teamId);
+        this.waiting--;
+        reject(this.refusal(!this.hasRoomOf(teamId)));
+      }, waitMs);
+      line.push(serve);
+      this.waiting++;
+      this.lines.set(teamId, line);
     });
   }
+
+  /** The first team with room takes the place over, and goes to the end of the line. */
+  private serveNext(): void {
+    const next = [...this.lines].find(([teamId]) => this.hasRoom(teamId));
+    if (!next) return;
+    const [teamId, line] = next;
+    this.lines.delete(teamId);
+    const serve = line.shift()!;
+    if (line.length > 0) this.lines.set(teamId, line);
+    serve();
+  }
 }
+
+/** Turns whose refusal says what is under way: `Vocabularies of other datasets are being made.` */
+export const waitingTurns = (limits: TurnLimits, what: string): Turns =>
+  new Turns(limits, () => new Fault('TOO_BUSY', `${what} Nothing was done; try again shortly.`, 5));
+
+/** @param what is refused at once when too much of it is under way, in the plural */
+export const heldTurns = (ofATeam: number, inAll: number, what: string, retryAfterSeconds: number): Turns =>
+  new Turns({ atOnce: inAll, atOnceOfTeam: ofATeam }, (isOwn) => {
+    const under = isOwn ? `${ofATeam} ${what} of the team are under way; at most ${ofATeam}` : `${inAll} ${what} are under way; no more`;
+    return new Fault('TOO_BUSY', `${under} at once are taken. Try again shortly.`, retryAfterSeconds);
+  });
+
+export const uploadTurns = (): Turns => heldTurns(8, 64, 'uploads', 1);

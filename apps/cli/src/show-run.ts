@@ -67,32 +67,46 @@ export function stalenessLine(updates: readonly number[]): string {
 }
 
 export function printRun(run: Run, terminal: Terminal, nowMs: number, apiUrl: string): void {
-  const { progress, ledger } = run;
   const line = lineWriter(terminal);
   terminal.print(`${terminal.style('bold', clean(run.name))}  ${paintStatus(run.status, terminal)}`);
   if (run.statusReason) line('because', terminal.typed(clean(run.statusReason, 1000)));
+  printIdentity(run, line, nowMs);
+  printAttempts(run, line, nowMs);
+  printLedger(run, line);
+  printPlaces(run, line);
+  printResult(run, terminal, { apiUrl, course: run.course });
+}
+
+type Line = (name: string, value: string) => void;
+
+function printIdentity(run: Run, line: Line, nowMs: number): void {
   line('id', `${run.id}  (${shortId(run.id)} is enough)`);
   line('created', `${localTime(run.createdAt)} (${ago(run.createdAt, nowMs)})`);
   if (run.finishedAt) line('ended', `${localTime(run.finishedAt)} (${ago(run.finishedAt, nowMs)})`);
   line('model', modelName(run));
   line('parameters', count(run.parameterCount));
-  line('replicas', isTraining(run) ? `${progress.replicas} on ${plural(progress.workers, 'worker')}` : String(progress.replicas));
+}
+
+function printAttempts(run: Run, line: Line, nowMs: number): void {
+  const { replicas, workers } = run.progress;
+  line('replicas', isTraining(run) ? `${replicas} on ${plural(workers, 'worker')}` : String(replicas));
   line('attempt', `${run.attempt}, ${plural(run.restartsLeft, 'restart')} left`);
   if (run.attempts.length > 1) for (const attempt of run.attempts) line(`attempt ${attempt.number}`, attemptLine(attempt, nowMs));
+}
+
+function printLedger({ progress, ledger, staleness }: Run, line: Line): void {
   if (progress.totalRounds > 0) line('rounds', `${progress.round} of ${progress.totalRounds}, ${epochText(progress)}`);
   line('examples', examplesText(ledger));
-  if (run.staleness.length > 0) line('staleness', stalenessLine(run.staleness));
+  if (staleness.length > 0) line('staleness', stalenessLine(staleness));
   if (ledger.droppedExamples > 0) line('dropped', `${count(ledger.droppedExamples)} examples came too late or were left out`);
   if (ledger.refusedFrames + ledger.refusedConnections > 0)
     line('refused', `${plural(ledger.refusedFrames, 'frame')}, ${plural(ledger.refusedConnections, 'connection')}`);
-  printPlaces(run, line);
-  printResult(run, terminal, { apiUrl, course: run.course });
 }
 
 const isTraining = ({ status }: Run): boolean => !FINAL_STATUSES.has(status) && status !== 'PAUSED';
 
 /** Who works for the run now; one that is over or paused has let everybody go. */
-function printPlaces(run: Run, line: (name: string, value: string) => void): void {
+function printPlaces(run: Run, line: Line): void {
   if (!isTraining(run)) return;
   for (const { role, index, serverId, address, state, term } of run.servers) {
     const does = { STARTED: 'serves it', CLAIMED: 'gets ready', LOST: 'is lost' }[state] ?? clean(state, 20).toLowerCase();
@@ -114,7 +128,7 @@ function examplesText({ committedExamples, expectedExamples }: Run['ledger']): s
   return `${count(committedExamples)} trained, ${plural(Math.abs(missing), 'example')} ${missing > 0 ? 'fewer' : 'more'} than these rounds have`;
 }
 
-function lineWriter(terminal: Terminal): (name: string, value: string) => void {
+function lineWriter(terminal: Terminal): Line {
   return (name, value) => terminal.print(`${terminal.style('dim', name.padEnd(12))} ${value}`);
 }
 

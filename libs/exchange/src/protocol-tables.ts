@@ -1,9 +1,10 @@
 /** The state tables as a page: docs/protocol-tables.md is this text, and a test compares the two. */
 import { ASYNC_COORDINATOR_ROWS } from './async/async-coordinator-table.js';
-import { ASYNC_MEMBER_ROWS } from './async/async-member.js';
+import { ASYNC_MEMBER_ROWS } from './async/async-member-table.js';
 import { ASYNC_SHARD_ROWS } from './async/async-shard-table.js';
 import { COORDINATOR_ROWS } from './sync/coordinator-table.js';
 import { MEMBER_ROWS } from './sync/member-table.js';
+import { PHASES, ROUND_PLANS } from './sync/round-phases.js';
 import { REPLICATION_ROWS } from './standby/replication.js';
 import { SHARD_ROWS } from './sync/shard-table.js';
 import { STANDBY_ROWS } from './standby/standby.js';
@@ -32,5 +33,9 @@ export function printProtocolTables(): string {
     }
     parts.push('');
   }
-  return parts.join('\n');
+  parts.push('## Phases of a synchronous round', '', '`libs/exchange/src/sync/round-phases.ts`', '');
+  for (const [plan, phases] of Object.entries(ROUND_PLANS)) parts.push(`- ${plan}: ${phases.join(' → ')}`);
+  parts.push('', '| phase | takes | does | gives |', '|---|---|---|---|');
+  for (const [name, { takes, does, gives }] of Object.entries(PHASES)) parts.push(`| ${name} | ${takes} | ${does} | ${gives} |`);
+  return [...parts, ''].join('\n');
 }

@@ -34,7 +34,10 @@ export function inferForm(given: readonly Cell[], forced: ColumnType | undefined
   if (forced === 'array' || forced === 'sequence' || (forced === undefined && arrays.length > 0))
     return arrayForm(arrays, present.length, forced, place);
   if (forced === 'image' || (forced === undefined && present.some(isImageCell))) return { kind: 'image' };
-  if (forced === 'number' || forced === 'category' || forced === 'text') return { kind: forced };
+  return forced === 'number' || forced === 'category' || forced === 'text' ? { kind: forced } : formOfScalars(present, isLabel);
+}
+
+function formOfScalars(present: readonly unknown[], isLabel: boolean): ColumnForm {
   if (present.every((cell) => typeof cell === 'number' || typeof cell === 'bigint'))
     return { kind: isLabel && areClasses(present as (number | bigint)[]) ? 'category' : 'number' };
   if (present.every((cell) => typeof cell === 'boolean')) return { kind: 'category' };

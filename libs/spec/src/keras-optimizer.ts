@@ -86,13 +86,10 @@ const UNSET_ONLY: Readonly<Record<string, string>> = {
 const isSet = (value: unknown): boolean => value !== undefined && value !== null && value !== false;
 const shown = (value: unknown): string => (JSON.stringify(value) ?? 'undefined').slice(0, 100);
 
-/** Reads the optimizer of a Keras config. Never throws; the `path` of an issue is the field of Keras. */
-export function optimizerOfKeras({ class: className, config }: KerasOptimizer): KerasOptimizerResult {
-  const known = Object.hasOwn(CLASSES, className) ? CLASSES[className]! : undefined;
-  if (!known)
-    return { ok: false, issues: [{ path: 'class', message: `${shown(className)} is not among ${Object.keys(CLASSES).join(', ')}` }] };
-  const issues: SpecIssue[] = [];
-  const refuse = (path: string, message: string): void => void issues.push({ path, message });
+type Config = KerasOptimizer['config'];
+type Refuse = (path: string, message: string) => void;
+
+function fieldsOf(known: KnownClass, config: Config, refuse: Refuse): Record<string, unknown> {
   const fields: Record<string, unknown> = {};
   for (const [key, [name, otherwise]] of Object.entries(known.fields)) {
     const value = config[key] ?? otherwise;
@@ -101,22 +98,41 @@ export function optimizerOfKeras({ class: className, config }: KerasOptimizer): 
   }
   for (const [key, wanted] of Object.entries(known.fixed ?? {}))
     if ((config[key] ?? wanted) !== wanted) refuse(key, `only ${wanted} is computed here, not ${shown(config[key])}`);
-  const learningRate = config['learning_rate'] ?? known.learningRate;
-  if (typeof learningRate !== 'number')
-    refuse('learning_rate', `must be a number here, not ${shown(learningRate)}: schedules are not replayed`);
-  const weightDecay = config['weight_decay'] ?? known.weightDecay;
-  if (weightDecay !== undefined && className === 'Ftrl') refuse('weight_decay', 'Ftrl has no weight decay here');
+  return fields;
+}
+
+function refuseOthers(className: string, known: KnownClass, config: Config, refuse: Refuse): void {
   for (const [key, why] of Object.entries(UNSET_ONLY)) if (isSet(config[key])) refuse(key, why);
   const taken = ['learning_rate', 'weight_decay', ...Object.keys(known.fields), ...Object.keys(known.fixed ?? {})];
   const others = [...taken, ...Object.keys(CLIPPING), ...Object.keys(UNSET_ONLY), ...WITHOUT_EFFECT, ...AVERAGING];
   for (const key of Object.keys(config))
     if (!others.includes(key)) refuse(key.slice(0, 100), `is no field of ${className} that is known here`);
+}
+
+function clippingOf(config: Config, refuse: Refuse): Record<string, number> {
   const clips = Object.entries(CLIPPING).filter(([key]) => isSet(config[key]));
   for (const [key] of clips)
     if (typeof config[key] !== 'number' || config[key] <= 0) refuse(key, `${shown(config[key])} is not a number above 0`);
   if (clips.length > 1) refuse(clips[1]![0], `stands beside ${clips[0]![0]}: Keras takes one of them`);
+  return Object.fromEntries(clips.map(([key, name]) => [name, config[key] as number]));
+}
+
+/** Reads the optimizer of a Keras config. Never throws; the `path` of an issue is the field of Keras. */
+export function optimizerOfKeras({ class: className, config }: KerasOptimizer): KerasOptimizerResult {
+  const known = Object.hasOwn(CLASSES, className) ? CLASSES[className]! : undefined;
+  if (!known)
+    return { ok: false, issues: [{ path: 'class', message: `${shown(className)} is not among ${Object.keys(CLASSES).join(', ')}` }] };
+  const issues: SpecIssue[] = [];
+  const refuse: Refuse = (path, message) => void issues.push({ path, message });
+  const fields = fieldsOf(known, config, refuse);
+  const learningRate = config['learning_rate'] ?? known.learningRate;
+  if (typeof learningRate !== 'number')
+    refuse('learning_rate', `must be a number here, not ${shown(learningRate)}: schedules are not replayed`);
+  const weightDecay = config['weight_decay'] ?? known.weightDecay;
+  if (weightDecay !== undefined && className === 'Ftrl') refuse('weight_decay', 'Ftrl has no weight decay here');
+  refuseOthers(className, known, config, refuse);
+  const gradient = clippingOf(config, refuse);
   if (issues.length > 0) return { ok: false, issues };
-  const gradient = Object.fromEntries(clips.map(([key, name]) => [name, config[key] as number]));
   const name = known.nameOf(fields);
   const own = Object.fromEntries(
     Object.entries(fields).filter(([field]) => name === 'momentum' || !ONLY_WITH_MOMENTUM.includes(field) || className !== 'SGD'),

@@ -54,7 +54,7 @@ export async function writeCheckpoint(checkpoints: Checkpoints, id: CheckpointId
   await checkpoints.publish(manifestOf(id, shards, more));
 }
 
-/** What is wrong with the checkpoint; undefined when all of it reads back bit for bit. Errors other than a refusal are thrown. */
+/** Says what is wrong with the checkpoint; undefined when all of it reads back bit for bit. Errors other than a refusal are thrown. */
 export async function checkpointFault(checkpoints: Checkpoints, id: CheckpointId): Promise<string | undefined> {
   try {
     const reader = await checkpoints.open(id);

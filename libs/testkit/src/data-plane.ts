@@ -22,6 +22,8 @@ import {
   ackValue,
   controlKey,
   placementJobId,
+  placementJobOf,
+  placesOf,
   reportSchema,
   runResultSchema,
   stepTaskJobId,
@@ -29,7 +31,6 @@ import {
   type Lead,
   type LeadAnswer,
   type JournalEntry,
-  type PlacementJob,
   type Report,
   type RunResult,
   type ServerAddress,
@@ -52,12 +53,12 @@ export interface RunView {
   spec: RunSpec;
   readonly model: ModelDescription;
   attempt: number;
-  /** Of the present attempt. */
+  /** Journal entries of the present attempt. */
   entries: JournalEntry[];
   readonly reports: Report[];
   state: CoordinatorState | undefined;
   servers: ServerAddress[];
-  /** Of the shards that have one. */
+  /** Standbys of the shards that have one. */
   standbys: ServerAddress[];
   leads: Lead[];
   /** Seats that are offered at most. */
@@ -181,40 +182,27 @@ export class DataPlane {
     run.standbys = [];
     run.leads = [];
     run.state = undefined;
-    await this.place(run, restore && { runId: run.id, ...restore });
+    await this.place(run, restore);
   }
 
-  /** What the api would write into the control hash of the run: `action` and `workers` hold for the present attempt. */
+  /** Writes what the api would write into the control hash of the run: `action` and `workers` hold for the present attempt. */
   async control(run: RunView, field: 'action' | 'workers', value: string): Promise<void> {
     if (field === 'workers') run.workers = Number(value);
     await this.redisClient.hset(controlKey(run.id), field, `${run.attempt}:${value}`);
   }
 
-  private async place(run: RunView, restore: PlacementJob['restore']): Promise<void> {
-    const { spec, attempt } = run;
-    this.seats.set(run.id, { made: new Map(), open: undefined, sinceMs: 0 });
-    const data = runDataOf(spec);
-    const roles = spec.strategy.standby > 0 ? (['primary', 'standby'] as const) : (['primary'] as const);
-    const places = Array.from({ length: spec.strategy.servers }, (_, index) => roles.map((role) => ({ index, role }))).flat();
-    for (const { index, role } of places) {
-      const job: PlacementJob = {
-        kind: 'placement',
-        runId: run.id,
-        attempt,
-        index,
-        servers: spec.strategy.servers,
-        spec,
-        model: run.model,
-        data,
-        restore,
-        role,
-        token: await this.token(run.id, 'server', attempt),
-      };
+  private async place(run: RunView, restore: { attempt: number; round: number } | null): Promise<void> {
+    const { id, spec, model, attempt } = run;
+    this.seats.set(id, { made: new Map(), open: undefined, sinceMs: 0 });
+    const origin = { number: attempt, parentRunId: null, parentNumber: restore?.attempt ?? null, parentRound: restore?.round ?? null };
+    for (const { index, role } of placesOf(id, attempt, spec)) {
+      const token = await this.token(id, 'server', attempt);
+      const job = placementJobOf({ id, spec, model, data: runDataOf(spec) }, origin, { index, role }, token);
       const isClaimed = () => (role === 'standby' ? run.standbys : run.servers).some((address) => address.index === index);
       // A process that holds one place of the run declines the others: made again until somebody takes it who can.
-      for (let made = 0; made === 0 || (roles.length > 1 && !isClaimed() && made < 40); made++) {
+      for (let made = 0; made === 0 || (spec.strategy.standby > 0 && !isClaimed() && made < 40); made++) {
         await this.placements.add('placement', job, { jobId: placementJobId(run.id, attempt, index, made, role) });
-        for (let i = 0; roles.length > 1 && i < 15 && !isClaimed(); i++) await new Promise((resolve) => setTimeout(resolve, 50));
+        for (let i = 0; spec.strategy.standby > 0 && i < 15 && !isClaimed(); i++) await new Promise((resolve) => setTimeout(resolve, 50));
       }
     }
   }

@@ -8,7 +8,7 @@ import { isAlive } from '@paceline/runtime';
 
 const PERIOD_MS = 300;
 const LOOK_MS = 10;
-/** Of /proc/PID/stat, on every Linux that Node runs on. */
+/** A clock tick in /proc/PID/stat, on every Linux that Node runs on. */
 const TICK_MS = 10;
 
 export interface Pace {
@@ -24,7 +24,7 @@ export function pace(pids: () => readonly number[], share: number): Pace {
   let periodStartedAt = performance.now();
   let usedMs = new Map<number, number>();
   const stopped = new Set<number>();
-  /** Who is not asked for any more is somebody else's to resume. */
+  /** Resumes only processes that are still listed: any other belongs to somebody else. */
   const resume = (present: readonly number[]): void => {
     for (const pid of stopped) if (present.includes(pid)) signal(pid, 'SIGCONT');
     stopped.clear();

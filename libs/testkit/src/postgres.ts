@@ -38,7 +38,7 @@ export async function startMigratedPostgres(options: ServiceOptions): Promise<Ru
   }
 }
 
-/** Of this user, this PostgreSQL and these migrations. */
+/** The template for this user, this PostgreSQL and these migrations. */
 function templateFolder(): string {
   const hash = createHash('sha256').update(`${process.platform} ${process.arch} ${process.getuid?.() ?? ''}`);
   hash.update(readFileSync(path.join(ROOT, 'libs/runtime/package.json')));

@@ -30,7 +30,7 @@ export interface StackOptions {
   readonly servers?: number;
   readonly workers?: number;
   readonly transport?: 'auto' | 'unix' | 'tcp';
-  /** Of the api's environment, beside what it needs. */
+  /** More of the api's environment than it needs. */
   readonly apiEnv?: Readonly<Record<string, string>>;
 }
 
@@ -74,7 +74,7 @@ export class Stack {
     }
   }
 
-  /** Of the api and the workers. */
+  /** Folder of the data store of the api and the workers. */
   get dataStore(): string {
     return path.join(this.folder, 'datasets');
   }

@@ -46,13 +46,13 @@ const MAX_VERSIONS = 1000;
 const LOOKED_UP_AT_ONCE = 5_000;
 const TURNS = { atOnce: 2, waiting: 16, waitMs: 120_000 };
 /** One team checks one dataset at a time, so that another one always finds a place. */
-const TURNS_OF_A_TEAM = { atOnce: 1, waiting: 4, waitMs: 120_000 };
+const TURNS_OF_A_TEAM = { atOnceOfTeam: 1, waiting: Number.POSITIVE_INFINITY, waitingOfTeam: 4, waitMs: 120_000 };
 const BUSY = 'datasets are being checked. Nothing was done; try again shortly.';
 
 @Injectable()
 export class CommitVersion {
   private readonly turns = new Turns(TURNS, () => new Fault('TOO_BUSY', `Other ${BUSY}`, 5));
-  private readonly byTeam = new Map<string, Turns>();
+  private readonly turnsOfATeam = new Turns(TURNS_OF_A_TEAM, () => new Fault('TOO_BUSY', `Other of your ${BUSY}`, 5));
 
   constructor(
     private readonly database: Database,
@@ -87,14 +87,8 @@ export class CommitVersion {
     });
   }
 
-  private async inTurn<T>(teamId: string, work: () => Promise<T>): Promise<T> {
-    const own = this.byTeam.get(teamId) ?? new Turns(TURNS_OF_A_TEAM, () => new Fault('TOO_BUSY', `Other of your ${BUSY}`, 5));
-    this.byTeam.set(teamId, own);
-    try {
-      return await own.run(() => this.turns.run(work));
-    } finally {
-      if (own.isIdle) this.byTeam.delete(teamId);
-    }
+  private inTurn<T>(teamId: string, work: () => Promise<T>): Promise<T> {
+    return this.turnsOfATeam.run(teamId, () => this.turns.run(teamId, work));
   }
 
   /** @throws Fault INVALID_INPUT naming shards that are not there */

@@ -11,7 +11,7 @@ import { DATASET_LIMITS, datasetManifestKey, datasetShardKey } from '@paceline/s
 import { Database } from '../database/database.js';
 import { Settings } from '../environment.js';
 import { Fault } from '../fault.js';
-import { HeldTurns, UPLOAD_TURNS } from '../held-turns.js';
+import { uploadTurns } from '../turns.js';
 import { lockTeam, refusedBytes } from '../teams/team-limits.js';
 import { checked, declaredBytes } from './upload-body.js';
 import { DataStore } from './data-store.js';
@@ -29,7 +29,7 @@ const SHA256 = /^[0-9a-f]{64}$/;
 
 @Injectable()
 export class DatasetShards {
-  private readonly turns = new HeldTurns(UPLOAD_TURNS);
+  private readonly turns = uploadTurns();
 
   constructor(
     private readonly database: Database,
@@ -55,7 +55,7 @@ export class DatasetShards {
     if (!SHA256.test(sha256)) throw new Fault('INVALID_INPUT', 'sha256: must be the SHA-256 of the body, 64 lower-case hexadecimal digits');
     const size = declaredBytes(bytes, DATASET_LIMITS.shardBytes);
     const store = this.data.store;
-    return this.turns.take(viewer.teamId, async () => {
+    return this.turns.run(viewer.teamId, async () => {
       if ((await this.announce(viewer, sha256, size)) === 'present') return 'present';
       await this.data.use(() => store.put(datasetShardKey(viewer.teamId, sha256), checked(body, size, sha256)));
       await this.complete(viewer, sha256, size);

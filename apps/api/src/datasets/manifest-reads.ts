@@ -3,9 +3,9 @@
  * want the same one share it.
  */
 import type { DatasetManifest } from '@paceline/spec';
-import { TeamTurns, type TeamTurnLimits } from '../team-turns.js';
+import { waitingTurns, type TurnLimits, type Turns } from '../turns.js';
 
-const LIMITS: TeamTurnLimits = { atOnce: 2, waiting: 1_000, waitingOfTeam: 250, waitMs: 30_000 };
+const LIMITS: TurnLimits = { atOnce: 2, waiting: 1_000, waitingOfTeam: 250, waitMs: 30_000 };
 
 interface Shared {
   users: number;
@@ -14,11 +14,11 @@ interface Shared {
 }
 
 export class ManifestReads {
-  private readonly turns: TeamTurns;
+  private readonly turns: Turns;
   private readonly shared = new Map<string, Shared>();
 
   constructor(limits = LIMITS) {
-    this.turns = new TeamTurns(limits, 'Schemas and rows of other datasets are being read.');
+    this.turns = waitingTurns(limits, 'Schemas and rows of other datasets are being read.');
   }
 
   /** @param work gets what `read` found; the manifest is let go of when it ends @throws Fault TOO_BUSY; what both throw */

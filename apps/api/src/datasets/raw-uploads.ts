@@ -6,7 +6,7 @@ import { Settings } from '../environment.js';
 import { Fault } from '../fault.js';
 import type { Viewer } from '../teams/authentication.js';
 import { lockTeam, refusedBytes } from '../teams/team-limits.js';
-import { HeldTurns, UPLOAD_TURNS } from '../held-turns.js';
+import { uploadTurns } from '../turns.js';
 import { readName } from '../text-input.js';
 import { DataStore } from './data-store.js';
 import { issuesFault } from './manifest-thread.js';
@@ -25,7 +25,7 @@ export const uploadKey = (teamId: string, id: string): string => `datasets/${tea
 
 @Injectable()
 export class RawUploads {
-  private readonly turns = new HeldTurns(UPLOAD_TURNS);
+  private readonly turns = uploadTurns();
 
   constructor(
     private readonly database: Database,
@@ -42,7 +42,7 @@ export class RawUploads {
     const bytes = declaredBytes(declared, MAX_UPLOAD_BYTES);
     const store = this.data.store;
     const { teamId } = viewer;
-    return this.turns.take(teamId, async () => {
+    return this.turns.run(teamId, async () => {
       const { id } = await this.database.transact(async (transaction) => {
         await lockTeam(transaction, teamId);
         const refused = await refusedBytes(transaction, teamId, this.settings, bytes);

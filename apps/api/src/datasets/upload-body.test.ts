@@ -2,7 +2,6 @@ import { Readable } from 'node:stream';
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { checked } from './upload-body.js';
-import { HeldTurns } from '../held-turns.js';
 
 /** A sender that never stops, with one byte every few milliseconds. */
 async function* trickle(): AsyncGenerator<Uint8Array> {
@@ -36,16 +35,4 @@ it('does not count the time in which the bytes are stored', async () => {
     read += piece.length;
   }
   expect(read).toBe(4);
-});
-
-it('keeps turns of a team for the others', async () => {
-  const turns = new HeldTurns({ ofATeam: 2, inAll: 3, what: 'uploads', retryAfterSeconds: 1 });
-  let release!: () => void;
-  const held = new Promise<void>((resolve) => (release = resolve));
-  const both = [1, 2].map(() => turns.take('a', () => held));
-  await expect(turns.take('a', () => Promise.resolve(1))).rejects.toThrow(/at most 2 at once/);
-  await expect(turns.take('b', () => Promise.resolve(1))).resolves.toBe(1);
-  release();
-  await Promise.all(both);
-  await expect(turns.take('a', () => Promise.resolve(1))).resolves.toBe(1);
 });

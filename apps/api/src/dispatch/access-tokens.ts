@@ -7,7 +7,7 @@ import { Settings } from '../environment.js';
 const LIFETIME = '24h';
 
 @Injectable()
-export class Tokens {
+export class AccessTokens {
   private readonly secret: Uint8Array;
 
   constructor(settings: Settings) {

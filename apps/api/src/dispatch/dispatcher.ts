@@ -7,8 +7,8 @@ import { isDatabaseOutage } from '../database/outage.js';
 import { Settings } from '../environment.js';
 import { LOGGER } from '../logger.js';
 import { DispatchSignal } from './dispatch-signal.js';
-import { Outbox } from './outbox.js';
-import { Reconciler } from './reconciler.js';
+import { JobSender } from './job-sender.js';
+import { ReconcileTick } from './reconcile-tick.js';
 import { RedisWatch } from './redis-watch.js';
 
 const LOCK_KEY = 7_264_103;
@@ -20,8 +20,8 @@ export class Dispatcher implements OnModuleDestroy {
 
   constructor(
     settings: Settings,
-    outbox: Outbox,
-    reconciler: Reconciler,
+    sender: JobSender,
+    reconcile: ReconcileTick,
     signal: DispatchSignal,
     redis: RedisWatch,
     @Inject(LOGGER) private readonly log: Logger,
@@ -50,12 +50,12 @@ export class Dispatcher implements OnModuleDestroy {
       sendOutbox: async () => {
         // First of all: with Redis away a tick ends here.
         if (redis.present !== undefined && (await this.lock.hold())) await redis.explain(redis.present);
-        return outbox.send(() => this.lock.keep());
+        return sender.send(() => this.lock.keep());
       },
       holdLock: () => this.lock.hold(),
       reconcile: () => {
         redis.requireUsable();
-        return reconciler.tick(() => this.lock.confirm());
+        return reconcile.tick(() => this.lock.confirm());
       },
       failed: (error, failuresInARow, run) => this.report(error, failuresInARow, run),
     });

@@ -20,8 +20,8 @@ import { Attempts } from '../runs/attempts.js';
 import { RunSignals } from '../runs/run-signals.js';
 import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
 import { storable } from '../text-input.js';
-import { Arbiter } from './arbiter.js';
-import { Control } from './control.js';
+import { ShardLeads } from './shard-leads.js';
+import { ControlHashes } from './control-hashes.js';
 import { Queues } from './queues.js';
 
 type Of<K extends DispatchAction['kind']> = Extract<DispatchAction, { kind: K }>;
@@ -35,10 +35,10 @@ export class Executor {
   constructor(
     private readonly database: BackgroundDatabase,
     private readonly queues: Queues,
-    private readonly control: Control,
+    private readonly control: ControlHashes,
     private readonly moves: StatusMoves,
     private readonly attempts: Attempts,
-    private readonly arbiter: Arbiter,
+    private readonly shardLeads: ShardLeads,
     private readonly signals: RunSignals,
     @Inject(LOGGER) private readonly log: Logger,
   ) {}
@@ -47,7 +47,7 @@ export class Executor {
   async carryOut(run: ObservedRun, action: DispatchAction): Promise<void> {
     const { runId, attempt } = run;
     if (action.kind === 'write-control') return this.control.write(runId, action.fields);
-    if (action.kind === 'tell-lead') return this.arbiter.tell(runId, attempt, action.index);
+    if (action.kind === 'tell-lead') return this.shardLeads.tell(runId, attempt, action.index);
     const jobId = 'task' in action ? stepTaskJobId(runId, attempt, action.task.seat, action.task.n) : '';
     if (action.kind === 'reprioritise-seat') await this.queues.reprioritise(jobId, action.heldSeats);
     const isDone = await this.database.transact(async (transaction) => {

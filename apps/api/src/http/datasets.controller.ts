@@ -13,18 +13,16 @@ import { declaredBytes, gathered } from '../datasets/upload-body.js';
 import { Fault } from '../fault.js';
 import { Conflict, NotFound } from '../graphql/result.types.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
-import { HeldTurns } from '../held-turns.js';
+import { heldTurns } from '../turns.js';
 import type { Viewer } from '../teams/authentication.js';
 import type { BodyOf, Dataset, DatasetCommit, DatasetPage, DatasetRemoval, UploadedFile } from './bodies.js';
 import type { QueryValues } from './query-parameters.js';
 import { endWhenStalled } from './stalled-answers.js';
 
-/** Each is in memory, whole, until it is a version. */
-const MANIFESTS = { ofATeam: 4, inAll: 16, what: 'manifests', retryAfterSeconds: 5 };
-
 @Controller('api/v1/datasets')
 export class DatasetsController {
-  private readonly manifests = new HeldTurns(MANIFESTS);
+  /** Each is in memory, whole, until it is a version. */
+  private readonly manifests = heldTurns(4, 16, 'manifests', 5);
 
   constructor(
     private readonly datasets: Datasets,
@@ -99,7 +97,7 @@ export class DatasetsController {
     @Res() reply: FastifyReply,
   ): Promise<void> {
     const bytes = declaredBytes(numberOf(length), DATASET_LIMITS.manifestBytes);
-    const { isNew, ...version } = await this.manifests.take(viewer.teamId, async () =>
+    const { isNew, ...version } = await this.manifests.run(viewer.teamId, async () =>
       this.commits.commit(viewer, { name, manifest: await gathered(body, bytes), source: source ?? '' }),
     );
     await reply.status(isNew ? 201 : 200).send(version satisfies BodyOf<typeof DatasetCommit>);

@@ -3,7 +3,7 @@ import { Injectable } from '@nestjs/common';
 import { MODEL_ALIAS } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import { InvalidInput, NotFound } from '../graphql/result.types.js';
-import { readWholeLineage } from '../runs/lineage.js';
+import { readWholeLineage } from '../runs/stored-lineage.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid } from '../text-input.js';
 import { ModelAlias } from './model-alias.types.js';

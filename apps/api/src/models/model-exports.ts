@@ -21,11 +21,9 @@ import { NotFound } from '../graphql/result.types.js';
 import { Courses } from '../runs/course.js';
 import { resultOf, specOf } from '../runs/run-row.js';
 import type { Run } from '../runs/run.types.js';
-import { HeldTurns } from '../held-turns.js';
+import { heldTurns } from '../turns.js';
 import { WeightsOfRounds, type StoredWeights } from './stored-weights.js';
 
-/** Each reads one file from disk and sends it: more would only share the same disk. */
-const EXPORTS = { ofATeam: 2, inAll: 8, what: 'exports', retryAfterSeconds: 5 };
 const RELEASE = '0.1.0';
 
 export interface ModelArchive {
@@ -37,7 +35,8 @@ export interface ModelArchive {
 
 @Injectable()
 export class ModelExports {
-  private readonly turns = new HeldTurns(EXPORTS);
+  /** Each reads one file from disk and sends it: more would only share the same disk. */
+  private readonly turns = heldTurns(2, 8, 'exports', 5);
 
   constructor(
     private readonly database: Database,

@@ -19,7 +19,7 @@ import { Fault } from '../fault.js';
 import { LOGGER } from '../logger.js';
 import { resultOf, specOf } from '../runs/run-row.js';
 import type { Run } from '../runs/run.types.js';
-import { TeamTurns } from '../team-turns.js';
+import { waitingTurns } from '../turns.js';
 import { openWorkFolder } from '../work-folder.js';
 import { CheckpointStore, NO_CHECKPOINT_STORE } from './checkpoint-store.js';
 import { ModelExports } from './model-exports.js';
@@ -39,7 +39,7 @@ const LEFT_AFTER_MS = 3_600_000;
 
 @Injectable()
 export class RunPredictions implements OnModuleDestroy {
-  private readonly turns = new TeamTurns(TURNS, 'Predictions of other runs are being computed.');
+  private readonly turns = waitingTurns(TURNS, 'Predictions of other runs are being computed.');
   private readonly stopping = new AbortController();
   private readonly computing = new Map<string, Promise<void>>();
   private readonly failures = new Map<string, { readonly reason: string; readonly untilMs: number }>();

@@ -10,7 +10,7 @@ import { LIMITS } from '@paceline/spec';
 import { parseSafetensorsHeader, safetensorsHeaderBytes, StorageError, uploadedWeightsPrefix, type TensorRange } from '@paceline/storage';
 import { checked, declaredBytes } from '../datasets/upload-body.js';
 import { Fault } from '../fault.js';
-import { HeldTurns } from '../held-turns.js';
+import { heldTurns } from '../turns.js';
 import { LOGGER } from '../logger.js';
 import type { Viewer } from '../teams/authentication.js';
 import { CheckpointStore } from './checkpoint-store.js';
@@ -20,7 +20,6 @@ const HEADER_BYTES = 8 << 20;
 const MAX_BYTES = LIMITS.modelParameters * 4 + HEADER_BYTES;
 /** A team has at most this many at a time: each may be as large as the largest model. */
 const MAX_UPLOADS = 20;
-const TURNS = { ofATeam: 2, inAll: 8, what: 'uploads of weights', retryAfterSeconds: 2 };
 const KEPT_HOURS = 24;
 /** Younger ones are there for whoever asks; an older one is sent again, as it may be swept before the run is made. */
 const FRESH_HOURS = 12;
@@ -43,7 +42,7 @@ export interface UploadedWeights {
 
 @Injectable()
 export class WeightUploads implements OnModuleInit, OnModuleDestroy {
-  private readonly turns = new HeldTurns(TURNS);
+  private readonly turns = heldTurns(2, 8, 'uploads of weights', 2);
   private timer: NodeJS.Timeout | undefined;
 
   constructor(
@@ -73,7 +72,7 @@ export class WeightUploads implements OnModuleInit, OnModuleDestroy {
     if (!SHA256.test(sha256)) throw new Fault('INVALID_INPUT', 'sha256: must be the SHA-256 of the body, 64 lower-case hexadecimal digits');
     const bytes = declaredBytes(declared, MAX_BYTES);
     const { teamId } = viewer;
-    return this.turns.take(teamId, async () => {
+    return this.turns.run(teamId, async () => {
       if (await this.has(viewer, sha256, now)) return 'present';
       const others = (await this.ofTeam(teamId)).filter((one) => one.sha256 !== sha256);
       if (others.length >= MAX_UPLOADS)

@@ -13,8 +13,8 @@ import {
 } from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
 import { isDatabaseOutage } from '../database/outage.js';
-import { Arbiter } from '../dispatch/arbiter.js';
-import { Control } from '../dispatch/control.js';
+import { ShardLeads } from '../dispatch/shard-leads.js';
+import { ControlHashes } from '../dispatch/control-hashes.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { RedisConnections, replyCode } from '../dispatch/redis-connections.js';
 import { Fleet } from '../fleet/fleet.js';
@@ -40,8 +40,8 @@ export class ReportsConsumer implements OnModuleDestroy {
     private readonly redis: RedisConnections,
     private readonly journal: JournalStore,
     private readonly reports: FleetReports,
-    private readonly control: Control,
-    private readonly arbiter: Arbiter,
+    private readonly control: ControlHashes,
+    private readonly shardLeads: ShardLeads,
     fleet: Fleet,
     private readonly dispatch: DispatchSignal,
     @Inject(LOGGER) private readonly log: Logger,
@@ -133,7 +133,7 @@ export class ReportsConsumer implements OnModuleDestroy {
   /** Answered here and now: a shard stands still meanwhile. */
   private async leadAsked(report: Extract<Report, { kind: 'lead.asked' }>): Promise<void> {
     const { runId, attempt, index, serverId, want } = report;
-    const lead = await this.arbiter.decide(report);
+    const lead = await this.shardLeads.decide(report);
     if (lead) this.dispatch.wake();
     this.log.info({ run: runId, attempt, index, server: serverId, want, lead }, 'the arbiter was asked');
   }

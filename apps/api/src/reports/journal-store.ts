@@ -4,7 +4,7 @@
  *
  * A checkpoint that is known here has its whole history here, and whatever attempt begins with it. The acknowledgement is written after
  * the commit, so what is acknowledged is stored, unless the acknowledgement says that it was dropped; a crash in between costs a repetition, which changes nothing. Inside an attempt the
- * term decides: what a coordinator reports that was replaced by its standby is refused (dispatch/arbiter.ts).
+ * term decides: what a coordinator reports that was replaced by its standby is refused (dispatch/shard-leads.ts).
  */
 import { Injectable } from '@nestjs/common';
 import {

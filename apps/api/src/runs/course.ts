@@ -7,7 +7,7 @@ import type { LineagePart, ValidationRecord } from '@paceline/control-plane';
 import { measureParts, METRIC_FORMS, validates, watchedMetric, type RunSpec } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import type { MeasuredRound, RateReduction, RunCourse } from './course.types.js';
-import { lineageColumns, readLineage } from './lineage.js';
+import { lineageColumns, readLineage } from './stored-lineage.js';
 import { RunReads } from './run-reads.js';
 import { resultOf, specOf } from './run-row.js';
 import type { Run } from './run.types.js';

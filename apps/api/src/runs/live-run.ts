@@ -6,7 +6,7 @@
 import { Injectable } from '@nestjs/common';
 import { Database } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
-import { alongLineage, readLineage } from './lineage.js';
+import { alongLineage, readLineage } from './stored-lineage.js';
 import { RunSignals } from './run-signals.js';
 import { isOver, type MeasuresRecord, type ValidationRecord } from '@paceline/control-plane';
 import type { Metric } from '../generated/prisma/client.js';

@@ -8,7 +8,7 @@ import { coordinatorOf, type LineagePart } from '@paceline/control-plane';
 import { MEASURED_NAMES, type SpecIssue } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
-import { lineageColumns, readLineage } from './lineage.js';
+import { lineageColumns, readLineage } from './stored-lineage.js';
 import { RunReads } from './run-reads.js';
 import { resultOf } from './run-row.js';
 import type { MetricPoint, MetricSeries, Run } from './run.types.js';

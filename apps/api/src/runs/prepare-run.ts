@@ -29,7 +29,7 @@ import { freezeIssues, InitialWeights, type WarmStart } from '../models/initial-
 import type { Viewer } from '../teams/authentication.js';
 import { ModelDescriptions } from './model-description.js';
 import { FleetMemory } from './fleet-memory.js';
-import { findResumePoint, inheritedFrom, lengthened, modelIssues, resumeIssues, type ResumeFrom } from './resume-from.js';
+import { findResumePoint, inheritedFrom, lengthened, modelIssues, resumeIssues, type ResumeFrom, type ResumePoint } from './resume-from.js';
 import { RunDatasets, type RunDataset } from './run-dataset.js';
 import { specSizeIssues } from './spec-size.js';
 
@@ -65,73 +65,108 @@ export class PrepareRun {
   ) {}
 
   /** @returns what the run is to be, or what is wrong with it */
-  async prepare(viewer: Viewer, input: unknown, { clusterSpecId, resumeFrom }: RunOrigin): Promise<Prepared | InvalidInput | NotFound> {
-    const resume = resumeFrom ? await findResumePoint(this.database, viewer, resumeFrom) : null;
-    if (resume && !('point' in resume)) return resume;
-    const parsed = parseRunSpec(resume ? inheritedFrom(resume, input) : input);
-    if (!parsed.ok) return new InvalidInput(parsed.issues);
-    const clusterSpec = clusterSpecId ? await this.clusterSpecs.find(viewer, clusterSpecId) : null;
-    if (clusterSpecId && !clusterSpec) return new NotFound('cluster spec with this id');
-    const found = await this.datasets.of(viewer.teamId, parsed.spec);
-    if ('issues' in found) return new InvalidInput(found.issues);
-    const pinned = Object.assign({}, parsed.spec, found.pinned);
-    const cheap = resume ? lengthened(resume, input, pinned, roundsPerEpochOf(pinned, found.data)) : pinned;
-    const length = lengthOf(cheap, found);
-    const issues: SpecIssue[] = [...length.issues, ...augmentationIssues(cheap, found.data)];
-    const tooLarge = batchTooLarge(cheap, found.data.format);
-    if (tooLarge) issues.push({ path: 'globalBatch', message: tooLarge });
-    const servers = serverProcesses(cheap);
-    if (clusterSpec && clusterSpec.servers.length > 0 && servers > clusterSpec.servers.length) {
-      issues.push({
-        path: 'strategy.servers',
-        message: `${servers} servers${cheap.strategy.standby > 0 ? ' with the standbys' : ''}, but the cluster spec ${JSON.stringify(clusterSpec.name)} lists ${clusterSpec.servers.length}`,
-      });
+  async prepare(viewer: Viewer, input: unknown, origin: RunOrigin): Promise<Prepared | InvalidInput | NotFound> {
+    try {
+      return await this.prepared(viewer, input, origin);
+    } catch (error) {
+      if (error instanceof Refusal) return error.result;
+      throw error;
     }
-    if (resume && cheap.weights)
-      issues.push({
-        path: 'weights',
-        message: 'a run that resumes from a checkpoint has its weights from there: leave one of the two out',
-      });
-    if (issues.length > 0) return new InvalidInput(issues);
+  }
+
+  /** In the order of what each step costs. @throws Refusal */
+  private async prepared(viewer: Viewer, input: unknown, { clusterSpecId, resumeFrom }: RunOrigin): Promise<Prepared> {
+    const resume = resumeFrom ? accepted(await findResumePoint(this.database, viewer, resumeFrom)) : null;
+    const asked = specOf(parseRunSpec(resume ? inheritedFrom(resume, input) : input));
+    const clusterSpec = clusterSpecId ? await this.clusterSpecs.find(viewer, clusterSpecId) : null;
+    if (clusterSpecId && !clusterSpec) throw new Refusal(new NotFound('cluster spec with this id'));
+    const found = accepted(await this.datasets.of(viewer.teamId, asked));
+    const pinned = Object.assign({}, asked, found.pinned);
+    const cheap = resume ? lengthened(resume, input, pinned, roundsPerEpochOf(pinned, found.data)) : pinned;
+    const { issues, ...length } = lengthOf(cheap, found);
+    requireNone([...issues, ...augmentationIssues(cheap, found.data), ...placingIssues(cheap, found.data, clusterSpec, resume !== null)]);
     // Reading the training split is what costs.
-    const dataset = found.learn ? await found.learn() : found;
-    if ('issues' in dataset) return new InvalidInput(dataset.issues);
-    const { data } = dataset;
-    let spec = Object.assign({}, cheap, dataset.pinned);
-    issues.push(...specSizeIssues(spec));
-    if (resume && issues.length === 0) issues.push(...resumeIssues(resume, spec, length));
-    if (issues.length > 0) return new InvalidInput(issues);
-    const described = await this.models.of(spec, data.format, viewer.teamId);
-    if ('issues' in described) return new InvalidInput(described.issues);
-    const { model } = described;
-    const withFrozen = parsedAgain(spec, described.frozen);
-    if (!withFrozen.ok) return new InvalidInput(withFrozen.issues);
-    spec = withFrozen.spec;
-    const modelIssue =
-      issueOfModel(spec, model) ??
-      (await this.fleetMemory.issueOf(spec, model.parameterCount + model.stateCount)) ??
-      (resume ? modelIssues(resume, spec, model)[0] : undefined);
-    if (modelIssue) return new InvalidInput([modelIssue]);
-    const measured = Object.keys(createMetricPlan(spec, data.format, model.outputs).finish([], 0));
-    const ofModel = [...freezeIssues(spec, model), ...watchIssues(spec, measured, validationExamples(data))];
-    if (ofModel.length > 0) return new InvalidInput(ofModel);
+    const dataset = found.learn ? accepted(await found.learn()) : found;
+    const sized = Object.assign({}, cheap, dataset.pinned);
+    requireNone(specSizeIssues(sized));
+    if (resume) requireNone(resumeIssues(resume, sized, length));
+    const { model, frozen } = accepted(await this.models.of(sized, dataset.data.format, viewer.teamId));
+    const spec = specOf(withFrozen(sized, frozen));
+    await this.requireModel(spec, model, dataset.data, resume);
     const warmStart = await this.initialWeights.prepare(viewer, spec, model);
-    if (warmStart && 'issues' in warmStart) return new InvalidInput([...warmStart.issues]);
     const learningRate = pinDecay(spec.learningRate, { globalBatch: spec.globalBatch, ...length });
     return {
-      spec: Object.assign({}, spec, learningRate && { learningRate }, pinnedDefaults(spec, model, data)),
+      spec: Object.assign({}, spec, learningRate && { learningRate }, pinnedDefaults(spec, model, dataset.data)),
       model,
       dataset,
       clusterSpecId: clusterSpec?.id ?? null,
       from: resume?.point ?? null,
-      warmStart,
+      warmStart: warmStart && accepted(warmStart),
       ...length,
     };
   }
+
+  /** That the model is of a size that fits, is the one of the checkpoint, and has what the spec names of it. @throws Refusal */
+  private async requireModel(spec: RunSpec, model: ModelDescription, data: RunData, resume: ResumePoint | null): Promise<void> {
+    const issue =
+      issueOfModel(spec, model) ??
+      (await this.fleetMemory.issueOf(spec, model.parameterCount + model.stateCount)) ??
+      (resume ? modelIssues(resume, spec, model)[0] : undefined);
+    if (issue) requireNone([issue]);
+    const measured = Object.keys(createMetricPlan(spec, data.format, model.outputs).finish([], 0));
+    requireNone([...freezeIssues(spec, model), ...watchIssues(spec, measured, validationExamples(data))]);
+  }
+}
+
+/** Ends the preparation with what is wrong. */
+class Refusal extends Error {
+  constructor(readonly result: InvalidInput | NotFound) {
+    super(result.message);
+  }
+}
+
+/** @throws Refusal */
+function requireNone(issues: readonly SpecIssue[]): void {
+  if (issues.length > 0) throw new Refusal(new InvalidInput([...issues]));
+}
+
+/** A step's result. @throws Refusal for what is wrong */
+function accepted<T extends object>(step: T): Exclude<T, { readonly issues: readonly SpecIssue[] } | InvalidInput | NotFound> {
+  if (step instanceof InvalidInput || step instanceof NotFound) throw new Refusal(step);
+  if ('issues' in step) requireNone(step.issues as readonly SpecIssue[]);
+  return step as Exclude<T, { readonly issues: readonly SpecIssue[] } | InvalidInput | NotFound>;
+}
+
+/** @throws Refusal */
+function specOf(parsed: ReturnType<typeof parseRunSpec>): RunSpec {
+  if (!parsed.ok) throw new Refusal(new InvalidInput(parsed.issues));
+  return parsed.spec;
+}
+
+/** What is wrong with the batch, the servers and the origin of the weights, as far as no row was read. */
+function placingIssues(
+  spec: RunSpec,
+  data: RunData,
+  clusterSpec: { readonly name: string; readonly servers: readonly string[] } | null,
+  isResumed: boolean,
+): SpecIssue[] {
+  const issues: SpecIssue[] = [];
+  const tooLarge = batchTooLarge(spec, data.format);
+  if (tooLarge) issues.push({ path: 'globalBatch', message: tooLarge });
+  const servers = serverProcesses(spec);
+  if (clusterSpec && clusterSpec.servers.length > 0 && servers > clusterSpec.servers.length) {
+    issues.push({
+      path: 'strategy.servers',
+      message: `${servers} servers${spec.strategy.standby > 0 ? ' with the standbys' : ''}, but the cluster spec ${JSON.stringify(clusterSpec.name)} lists ${clusterSpec.servers.length}`,
+    });
+  }
+  if (isResumed && spec.weights)
+    issues.push({ path: 'weights', message: 'a run that resumes from a checkpoint has its weights from there: leave one of the two out' });
+  return issues;
 }
 
 /** What the topology freezes is frozen as if the spec said it: servers and workers read it there. */
-function parsedAgain(spec: RunSpec, frozen: readonly string[]): ReturnType<typeof parseRunSpec> {
+function withFrozen(spec: RunSpec, frozen: readonly string[]): ReturnType<typeof parseRunSpec> {
   const added = frozen.filter((name) => !matchesPatterns(spec.freeze, `${name}/*`));
   return added.length === 0 ? { ok: true, spec } : parseRunSpec(Object.assign({}, spec, { freeze: [...(spec.freeze ?? []), ...added] }));
 }

@@ -10,7 +10,7 @@ import type { Attempt, Checkpoint, RunEvent, RunStatusChange, StepTask } from '.
 import { Turns } from '../turns.js';
 
 /** How many connections to PostgreSQL the fields of one team's runs may use at once, and how many of them wait, for how long. */
-const TURNS_OF_TEAM = { atOnce: 4, waiting: 2_000, waitMs: 5_000 };
+const TURNS = { atOnceOfTeam: 4, waiting: Number.POSITIVE_INFINITY, waitingOfTeam: 2_000, waitMs: 5_000 };
 
 interface ListKey {
   readonly runId: string;
@@ -32,7 +32,7 @@ export class RunReads {
   readonly attempts: (key: ListKey) => Promise<Attempt[]>;
   readonly checkpoints: (key: ListKey) => Promise<Checkpoint[]>;
   readonly events: (key: EventKey) => Promise<RunEvent[]>;
-  private readonly teams = new Map<string, Turns>();
+  private readonly turns = new Turns(TURNS, tooMuch);
 
   constructor(private readonly database: Database) {
     this.statusHistory = this.list<RunStatusChange, ListKey>(`
@@ -56,14 +56,8 @@ export class RunReads {
   }
 
   /** @throws Fault TOO_BUSY when the team has asked for too much at once */
-  async inTurn<T>(teamId: string, read: () => Promise<T>): Promise<T> {
-    let turns = this.teams.get(teamId);
-    if (!turns) this.teams.set(teamId, (turns = new Turns(TURNS_OF_TEAM, tooMuch)));
-    try {
-      return await turns.run(read);
-    } finally {
-      if (turns.isIdle) this.teams.delete(teamId);
-    }
+  inTurn<T>(teamId: string, read: () => Promise<T>): Promise<T> {
+    return this.turns.run(teamId, read);
   }
 
   /** @param rowsOf SQL for one run, over wanted(run, size, a, b) */

@@ -8,7 +8,7 @@ import type { Prisma } from '../generated/prisma/client.js';
 import { encodeCursor, readPage, toConnection, wholeNumberUpTo, type PageArgs } from '../graphql/connections.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid, storable } from '../text-input.js';
-import { lineageColumns, readLineage, readWholeLineage } from './lineage.js';
+import { lineageColumns, readLineage, readWholeLineage } from './stored-lineage.js';
 import { RunReads } from './run-reads.js';
 import { scheduledExamples, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
 import {

@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Features } from '@paceline/spec';
-import { TeamTurns, type TeamTurnLimits } from '../team-turns.js';
+import { waitingTurns, type TurnLimits, type Turns } from '../turns.js';
 
 export interface VocabularyRequest {
   readonly teamId: string;
@@ -13,15 +13,15 @@ export interface VocabularyRequest {
   readonly features: Features | undefined;
 }
 
-const LIMITS: TeamTurnLimits = { atOnce: 1, waiting: 32, waitingOfTeam: 8, waitMs: 60_000 };
+const LIMITS: TurnLimits = { atOnce: 1, waiting: 32, waitingOfTeam: 8, waitMs: 60_000 };
 const KEPT_ENTRIES = 16;
 
 export class Vocabularies {
-  private readonly turns: TeamTurns;
+  private readonly turns: Turns;
   private readonly kept = new Map<string, Features | undefined>();
 
   constructor(limits = LIMITS) {
-    this.turns = new TeamTurns(limits, 'Vocabularies of other runs are being made.');
+    this.turns = waitingTurns(limits, 'Vocabularies of other runs are being made.');
   }
 
   /** @param make what reads the training split @throws Fault TOO_BUSY before anything was read; what `make` throws */

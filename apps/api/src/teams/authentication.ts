@@ -70,7 +70,7 @@ export class Authentication {
   private find(hash: Uint8Array<ArrayBuffer>, hashText: string, remoteAddress: string) {
     const look = async () => this.database.apiKey.findUnique({ where: { hash } });
     const mayBeGuess = this.limiter.retryAfterSeconds(remoteAddress) > 0 && !this.rightKeys.wasRight(hashText);
-    return mayBeGuess ? this.guessers.run(look) : look();
+    return mayBeGuess ? this.guessers.run('', look) : look();
   }
 
   /** At most once a minute per key; a failure is no reason to refuse the request. */

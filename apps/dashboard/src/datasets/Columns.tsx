@@ -1,5 +1,5 @@
 import type { ReactNode } from 'react';
-import { Card } from '../parts/Card.js';
+import { Card } from '../components/Card.js';
 import { count } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import { columnFacts, type DatasetContent } from './statistics.js';

@@ -2,10 +2,10 @@
 import { useCallback, useEffect, useRef, useState, type ReactNode } from 'react';
 import { Dataset, DatasetContent as DatasetContentOperation, type DatasetResult } from '../graphql/generated/operations.js';
 import { usePoll } from '../live/use-poll.js';
-import { Card, Facts } from '../parts/Card.js';
-import { CopyButton } from '../parts/CopyButton.js';
-import { Loading } from '../parts/Loading.js';
-import { Problem } from '../parts/Problem.js';
+import { Card, Facts } from '../components/Card.js';
+import { CopyButton } from '../components/CopyButton.js';
+import { Loading } from '../components/Loading.js';
+import { Problem } from '../components/Problem.js';
 import { Link } from '../router.js';
 import { useApi } from '../session/api-context.js';
 import { bytes, count, dateAndTime, shortTime } from '../text/format.js';

@@ -1,6 +1,6 @@
 import type { ReactNode } from 'react';
-import { Card } from '../parts/Card.js';
-import { Status } from '../parts/Status.js';
+import { Card } from '../components/Card.js';
+import { Status } from '../components/Status.js';
 import { Link, runPath } from '../router.js';
 import { dateAndTime, shortTime } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';

@@ -1,6 +1,6 @@
 /** How the values of the columns are spread: a histogram per column of numbers, bars of the most frequent classes per category. */
 import { useState, type ReactNode } from 'react';
-import { Card } from '../parts/Card.js';
+import { Card } from '../components/Card.js';
 import { count, value } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import { binsOf, frequentClasses, type Bin, type DatasetColumn } from './statistics.js';

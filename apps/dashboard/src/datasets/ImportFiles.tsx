@@ -1,6 +1,6 @@
 /** Files are dropped or chosen, described in a small form, sent, and imported by the api. */
 import { useId, useRef, useState, type DragEvent, type FormEvent, type ReactNode } from 'react';
-import { ProgressBar } from '../parts/ProgressBar.js';
+import { ProgressBar } from '../components/ProgressBar.js';
 import { bytes, count, percent } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import { HEAD_BYTES, MISSING, NAME_RULE, SPLITS, columnsIn, isName, nameOf, type MissingId, type SplitId } from './import-options.js';

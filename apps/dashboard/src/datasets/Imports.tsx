@@ -1,8 +1,8 @@
 /** Imports by the api that go on, or ended lately: how far they are, and why one failed. */
 import type { ReactNode } from 'react';
 import type { DatasetImportsResult } from '../graphql/generated/operations.js';
-import { Card } from '../parts/Card.js';
-import { ProgressBar } from '../parts/ProgressBar.js';
+import { Card } from '../components/Card.js';
+import { ProgressBar } from '../components/ProgressBar.js';
 import { Link, datasetPath } from '../router.js';
 import { age, bytes, count, dateAndTime } from '../text/format.js';
 import { plainText, sentence } from '../text/plain-text.js';

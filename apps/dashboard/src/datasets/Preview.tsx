@@ -2,7 +2,7 @@
 import { useCallback, useState, type ReactNode, type SyntheticEvent } from 'react';
 import { DatasetPreview } from '../graphql/generated/operations.js';
 import { usePoll } from '../live/use-poll.js';
-import { Card } from '../parts/Card.js';
+import { Card } from '../components/Card.js';
 import { useApi } from '../session/api-context.js';
 import { DASH, count } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';

@@ -1,5 +1,5 @@
 import type { ReactNode } from 'react';
-import { Card } from '../parts/Card.js';
+import { Card } from '../components/Card.js';
 import { bytes, count } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import type { DatasetContent } from './statistics.js';

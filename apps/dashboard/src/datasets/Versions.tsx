@@ -1,5 +1,5 @@
 import type { ReactNode } from 'react';
-import { Card } from '../parts/Card.js';
+import { Card } from '../components/Card.js';
 import { Link, datasetPath } from '../router.js';
 import { bytes, count, dateAndTime, shortTime } from '../text/format.js';
 import type { DatasetDetails } from './DatasetPage.js';

@@ -1,8 +1,8 @@
 import type { ReactNode } from 'react';
-import { Card } from '../parts/Card.js';
+import { Card } from '../components/Card.js';
 import { count, dateAndTime, shortTime } from '../text/format.js';
 import { plainText, sentence } from '../text/plain-text.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 
 /** Shown as soon as there is more than one to tell of. */
 export function Attempts({ run }: { run: RunDetails }): ReactNode {

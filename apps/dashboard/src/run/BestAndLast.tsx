@@ -2,7 +2,7 @@ import type { ReactNode } from 'react';
 import { count, loss } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import { figureOf, mainMeasures, type Measure } from './measures.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 import type { RunCourse } from './use-course.js';
 
 interface Props {

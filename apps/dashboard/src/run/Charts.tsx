@@ -8,7 +8,7 @@ import { trainedSpan, zoomTo, type Span } from './chart-scale.js';
 import { isScaled, measuresAt, outputsOf, withoutDiagonal, type Measure, type TargetScale } from './measures.js';
 import { MetricPicker } from './MetricPicker.js';
 import { rateCurve } from './rate-curve.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 import { OF_VALIDATION, seriesOf, SPEED, type MetricsByName } from './series.js';
 import type { RunCourse } from './use-course.js';
 import { useDetail } from './use-detail.js';

@@ -1,8 +1,8 @@
 import type { ReactNode } from 'react';
-import { Card } from '../parts/Card.js';
+import { Card } from '../components/Card.js';
 import { bytes, count, dateAndTime, loss, shortTime } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 
 export function Checkpoints({ checkpoints, attempts }: { checkpoints: RunDetails['checkpoints']; attempts: number }): ReactNode {
   if (checkpoints.length === 0) return null;

@@ -1,6 +1,6 @@
 import { memo, useState, type ReactNode } from 'react';
 import { asFault } from '../graphql/api-fault.js';
-import { Card } from '../parts/Card.js';
+import { Card } from '../components/Card.js';
 import { useApi } from '../session/api-context.js';
 import { count, dateAndTime, shortTime, zoneAt } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';

@@ -1,7 +1,7 @@
 import type { ReactNode } from 'react';
-import { Card, Facts } from '../parts/Card.js';
+import { Card, Facts } from '../components/Card.js';
 import { count } from '../text/format.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 
 const FRAMES = 'Old or double parts of gradients, as when a worker comes or goes. None was counted.';
 const CONNECTIONS = 'By its first server, of any run: too early, from an older attempt, or without a valid token. None took part.';

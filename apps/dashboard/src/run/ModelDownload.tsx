@@ -1,10 +1,10 @@
 /** The trained model in the forms that other programs load: of the result, or of the newest checkpoint of a run that has none. */
 import { useId, useState, type ReactNode } from 'react';
-import { Card } from '../parts/Card.js';
+import { Card } from '../components/Card.js';
 import { count } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import { Download, asFileName } from './Download.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 
 const FORMS: Readonly<Record<string, string>> = {
   tfjs: 'TensorFlow.js (model.json)',

@@ -1,12 +1,12 @@
 import type { ReactNode } from 'react';
-import { Card, Facts } from '../parts/Card.js';
-import { CopyButton } from '../parts/CopyButton.js';
+import { Card, Facts } from '../components/Card.js';
+import { CopyButton } from '../components/CopyButton.js';
 import { count, duration, loss, rate } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import { BestAndLast } from './BestAndLast.js';
 import { Download, asFileName } from './Download.js';
 import { figureOf, inDataUnit, isScaled, mainMeasures, withoutDiagonal, type Measure, type TargetScale } from './measures.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 import type { RunCourse } from './use-course.js';
 
 interface Props {

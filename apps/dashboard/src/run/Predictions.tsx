@@ -2,12 +2,12 @@
 import { useCallback, useId, useState, type ReactNode } from 'react';
 import { RunPredictions, type RunPredictionsResult } from '../graphql/generated/predictions.js';
 import { usePoll } from '../live/use-poll.js';
-import { Card } from '../parts/Card.js';
+import { Card } from '../components/Card.js';
 import { useApi } from '../session/api-context.js';
 import { count } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import { ClassPredictions } from './ClassPredictions.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 import { ValuePredictions } from './ValuePredictions.js';
 
 type Found = NonNullable<NonNullable<RunPredictionsResult['run']>['predictions']>;

@@ -3,13 +3,13 @@ import { useState, type ReactNode } from 'react';
 import { asFault } from '../graphql/api-fault.js';
 import { ExtendRun, PauseRun, ResumeRun, ScaleRun } from '../graphql/generated/operations.js';
 import { useStale } from '../live/use-stale.js';
-import { isOver } from '../parts/status-table.js';
+import { isOver } from '../components/status-table.js';
 import { useApi } from '../session/api-context.js';
 import { plainText } from '../text/plain-text.js';
 import { CancelRun } from './CancelRun.js';
 import { MOST, totalText, type Unit } from './extension.js';
 import { NumberDialog } from './NumberDialog.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 
 type Answer = { readonly __typename: string; readonly message?: string };
 

@@ -1,11 +1,11 @@
 import { useEffect, useRef, type ReactNode } from 'react';
-import { CopyButton } from '../parts/CopyButton.js';
-import { Status } from '../parts/Status.js';
+import { CopyButton } from '../components/CopyButton.js';
+import { Status } from '../components/Status.js';
 import { parseReference, shortVersion } from '../datasets/versions.js';
 import { Link, datasetPath } from '../router.js';
 import { plainText } from '../text/plain-text.js';
 import { RunActions } from './RunActions.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 import { isStalled, reasonsOf } from './run-state.js';
 
 export function RunHead({ run, onChanged }: { run: RunDetails; onChanged: () => void }): ReactNode {

@@ -1,10 +1,10 @@
 /** One run, live: its state is asked for every second, its metrics and events come by subscription. */
 import { useCallback, useEffect, useRef, type ReactNode } from 'react';
-import { Run, type RunResult } from '../graphql/generated/operations.js';
+import { Run } from '../graphql/generated/operations.js';
 import { usePoll } from '../live/use-poll.js';
-import { Loading } from '../parts/Loading.js';
-import { Problem } from '../parts/Problem.js';
-import { isOver, statusLabel } from '../parts/status-table.js';
+import { Loading } from '../components/Loading.js';
+import { Problem } from '../components/Problem.js';
+import { isOver, statusLabel } from '../components/status-table.js';
 import { useApi } from '../session/api-context.js';
 import { percent } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
@@ -19,6 +19,7 @@ import { hasErrors, measuresOf } from './measures.js';
 import { Outcome } from './Outcome.js';
 import { Predictions } from './Predictions.js';
 import { isValidated } from './run-state.js';
+import type { RunDetails } from './run-details.js';
 import { RunHead } from './RunHead.js';
 import { Servers } from './Servers.js';
 import { Spec } from './Spec.js';
@@ -29,8 +30,6 @@ import { useEvents } from './use-events.js';
 import { useMetrics } from './use-metrics.js';
 import { useTargetScales } from './use-target-scales.js';
 import { Workers } from './Workers.js';
-
-export type RunDetails = NonNullable<RunResult['run']>;
 
 const REFRESH_MS = 1_000;
 const OVER_REFRESH_MS = 10_000;

@@ -1,8 +1,8 @@
 import type { ReactNode } from 'react';
-import { Card } from '../parts/Card.js';
-import { isOver } from '../parts/status-table.js';
+import { Card } from '../components/Card.js';
+import { isOver } from '../components/status-table.js';
 import { plainText } from '../text/plain-text.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 
 function noteOf({ index, role, term }: RunDetails['servers'][number]): string {
   if (role === 'STANDBY') return 'standby';

@@ -1,9 +1,9 @@
 import type { ReactNode } from 'react';
-import { Card, Facts } from '../parts/Card.js';
-import { CopyButton } from '../parts/CopyButton.js';
+import { Card, Facts } from '../components/Card.js';
+import { CopyButton } from '../components/CopyButton.js';
 import { parseReference, shortVersion } from '../datasets/versions.js';
 import { Link, datasetPath, runPath } from '../router.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 import { WEIGHTS_LABEL, setFields, specFacts, type SpecFact } from './spec-facts.js';
 import { toYaml } from './yaml.js';
 

@@ -1,9 +1,9 @@
 import type { ReactNode } from 'react';
-import { Card } from '../parts/Card.js';
-import { Status } from '../parts/Status.js';
+import { Card } from '../components/Card.js';
+import { Status } from '../components/Status.js';
 import { count, dateAndTime, shortTime } from '../text/format.js';
 import { sentence } from '../text/plain-text.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 
 export function StatusHistory({ changes, attempts }: { changes: RunDetails['statusHistory']; attempts: number }): ReactNode {
   return (

@@ -2,11 +2,11 @@
 import { useRef, type ReactNode } from 'react';
 import { useNow } from '../live/use-now.js';
 import { useStale } from '../live/use-stale.js';
-import { ProgressBar } from '../parts/ProgressBar.js';
-import { isOver, toneOf } from '../parts/status-table.js';
+import { ProgressBar } from '../components/ProgressBar.js';
+import { isOver, toneOf } from '../components/status-table.js';
 import { DASH, compact, count, duration, loss, percent, rate } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 import { figureOf, isScaled, mainMeasures, type Measure, type TargetScale } from './measures.js';
 import { endText, epochText, figuresOf, hasSpeed, isStalled, workersAtWork } from './run-state.js';
 

@@ -1,10 +1,10 @@
 /** Who computes which replicas: one line per seat that is held, one for all that are open. */
 import type { ReactNode } from 'react';
-import { Card } from '../parts/Card.js';
-import { isOver } from '../parts/status-table.js';
+import { Card } from '../components/Card.js';
+import { isOver } from '../components/status-table.js';
 import { bytes, count, ranges } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 import { workersAtWork } from './run-state.js';
 
 type Seat = RunDetails['stepTasks'][number];

@@ -4,7 +4,7 @@
  */
 import uPlot from 'uplot';
 import { count } from '../text/format.js';
-import { onThemeChange } from '../parts/theme.js';
+import { onThemeChange } from '../components/theme.js';
 import { decadesOnly, tickLabel, valueRange, type Span, type ValueScale } from './chart-scale.js';
 
 const HEIGHT_PX = 198;

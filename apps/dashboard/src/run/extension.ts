@@ -1,5 +1,5 @@
 /** What an extension of a run adds up to, before it is asked for. */
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 import { count } from '../text/format.js';
 
 export type Unit = 'epochs' | 'rounds';

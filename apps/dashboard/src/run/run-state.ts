@@ -2,8 +2,8 @@
  * What a page says about where a run is, in words: how far, why it stands still, what is left, and whose figures its loss and accuracy are.
  * The run's status is the truth; what the coordinator said last (phase, speed, seats) counts only while the run is being trained.
  */
-import type { RunDetails } from './RunPage.js';
-import { isOver } from '../parts/status-table.js';
+import type { RunDetails } from './run-details.js';
+import { isOver } from '../components/status-table.js';
 import { accuracy, count, duration, loss } from '../text/format.js';
 import { plainText, sentence } from '../text/plain-text.js';
 import type { FiguresOf } from './measures.js';

@@ -3,7 +3,7 @@ import { useEffect, useState } from 'react';
 import { asFault } from '../graphql/api-fault.js';
 import { Course, type CourseResult } from '../graphql/generated/course.js';
 import { useApi } from '../session/api-context.js';
-import type { RunDetails } from './RunPage.js';
+import type { RunDetails } from './run-details.js';
 import { isValidated } from './run-state.js';
 
 export type RunCourse = NonNullable<NonNullable<CourseResult['run']>['course']>;

@@ -1,5 +1,5 @@
 import type { ReactNode } from 'react';
-import { CopyButton } from '../parts/CopyButton.js';
+import { CopyButton } from '../components/CopyButton.js';
 import { Link } from '../router.js';
 import { FILTERS, listPath, type FilterName } from './run-filter.js';
 

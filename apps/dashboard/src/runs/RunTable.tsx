@@ -1,9 +1,9 @@
 import type { ReactNode } from 'react';
 import type { RunsResult } from '../graphql/generated/operations.js';
 import { useNow } from '../live/use-now.js';
-import { ProgressBar } from '../parts/ProgressBar.js';
-import { Status } from '../parts/Status.js';
-import { isOver, toneOf } from '../parts/status-table.js';
+import { ProgressBar } from '../components/ProgressBar.js';
+import { Status } from '../components/Status.js';
+import { isOver, toneOf } from '../components/status-table.js';
 import { Link, runPath } from '../router.js';
 import { hasSpeed, isStalled, scoresOf, type Scores } from '../run/run-state.js';
 import { modelName, optimizerName } from '../run/spec-facts.js';

@@ -1,6 +1,6 @@
 import { useEffect, useId, useRef, useState, type FormEvent, type ReactNode } from 'react';
 import type { ApiFault } from '../graphql/api-fault.js';
-import { Logo } from '../parts/Logo.js';
+import { Logo } from '../components/Logo.js';
 import { cleanKey, type StoredKey } from './key-store.js';
 
 interface Props {

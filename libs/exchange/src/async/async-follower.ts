@@ -4,13 +4,13 @@
  * would notice: it is refused.
  */
 import { ProtocolError, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
-import { acquireRegion, releaseRegions, type Region } from '../attempt/regions.js';
-import type { OwnedChunk } from '../attempt/chunks.js';
+import { releaseRegions, type Region } from '../attempt/regions.js';
 import type { WorkItem } from './done-set.js';
 
 /** What it does to the shard. */
 export interface FollowingShard {
-  readonly chunks: readonly OwnedChunk[];
+  /** How many it has. */
+  readonly chunks: number;
   /** All gradients of a work item are there; they are the shard's now. @param done called when they are applied */
   apply(item: WorkItem, staleness: number, gradients: ReadonlyMap<number, Region>, done: () => void): void;
   leaveOut(item: WorkItem): void;
@@ -24,15 +24,12 @@ export class AsyncFollower {
 
   constructor(private readonly shard: FollowingShard) {}
 
-  /** Where a gradient of the update that is coming in goes. @throws ProtocolError when none is */
-  regionFor(header: FrameHeader): Region {
-    const chunk = this.shard.chunks.find(({ index }) => index === header.chunk);
-    if (!chunk) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
+  /** True: it is a gradient of the update that is coming in. @throws ProtocolError when none is */
+  expects({ round, nodeLo, chunk }: FrameHeader): true {
     const { following } = this;
-    if (header.length !== chunk.length * 4) throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk}`);
-    if (!following || header.round !== following.round || header.nodeLo !== following.replica || this.arriving.has(header.chunk))
-      throw new ProtocolError('BAD_ROUND', `no update of replica ${header.nodeLo} in round ${header.round} is expected`);
-    return acquireRegion(chunk.arena, chunk.length);
+    if (!following || round !== following.round || nodeLo !== following.replica || this.arriving.has(chunk))
+      throw new ProtocolError('BAD_ROUND', `no update of replica ${nodeLo} in round ${round} is expected`);
+    return true;
   }
 
   /** @param acknowledge called for an update when it is applied */
@@ -40,7 +37,7 @@ export class AsyncFollower {
     const { following } = this;
     if (!gradient || !following) return gradient?.release();
     this.arriving.set(header.chunk, gradient);
-    if (this.arriving.size < this.shard.chunks.length) return;
+    if (this.arriving.size < this.shard.chunks) return;
     const { n, round, replica, staleness } = following;
     const gradients = new Map(this.arriving);
     this.arriving.clear();

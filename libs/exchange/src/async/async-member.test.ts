@@ -39,7 +39,7 @@ function holding() {
     attempt: 1,
     servers: 2,
     store: new Uint8Array(8),
-    chunks: [0, 1].map((index) => ({ index, byteOffset: index * 4, byteLength: 4, server: index })),
+    chunks: [0, 1].map((index) => ({ index, offset: index, length: 1, server: index })),
     compute: { item: (item) => void computes.push(item), evaluate: () => undefined },
     onEnd: () => undefined,
   });
@@ -69,7 +69,7 @@ function holding() {
   return { member, sent, computes, fetched, computed, released: () => released };
 }
 
-test('a shard was taken over: the gradient is let go, and its work item computed from parameters that are fetched anew', () => {
+test('a shard was taken over: the gradient is let go, and its item computed from parameters that are fetched anew', () => {
   const { member, sent, computes, fetched, computed, released } = holding();
   fetched(1);
   computed();
@@ -89,7 +89,7 @@ test('a shard was taken over: the gradient is let go, and its work item computed
   expect(sent.filter(({ type }) => type === 'gradient')).toHaveLength(2);
 });
 
-test('a shard is taken over while the work item is computed: what comes of it is let go', () => {
+test('a shard is taken over while the item is computed: what comes of it is let go', () => {
   const { member, sent, computes, fetched, computed, released } = holding();
   fetched(1);
   member.message(1, welcome(1, 2));

@@ -8,106 +8,19 @@
  * the coordinator breaks, all work items are taken back there: everything is let go here too, and fetched anew. The machine owns no
  * socket, no thread and no clock.
  */
-import { Codec, FrameType, ProtocolError, checkAttempt, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
-import type { Connection, FrameNumbers } from '../connection.js';
+import { ProtocolError, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
+import type { Connection } from '../connection.js';
 import type { Outcome } from '../attempt/attempt-options.js';
-import type { GradientNode, MemberChunk } from '../attempt/chunks.js';
-import { ServerTerms } from '../attempt/server-terms.js';
-import { IdleDetector } from '../attempt/stall.js';
-import { StateTable, type StateRows } from '../attempt/state-table.js';
+import { StateTable } from '../attempt/state-table.js';
+import type { GradientNode } from '../transfer/chunks.js';
+import { HeldGradient, WorkerTransfer } from '../transfer/worker-transfer.js';
 import type { WorkItem } from './done-set.js';
-
-export type AsyncMemberState = 'WAITING' | 'FETCHING' | 'COMPUTING' | 'OVER';
-
-export const ASYNC_MEMBER_ROWS = {
-  welcome: {
-    from: ['WAITING', 'FETCHING', 'COMPUTING'],
-    event: 'WELCOME from a server',
-    does: 'send contributions and gradients of held work items again; fetch again what was being fetched',
-    next: '–',
-  },
-  items: {
-    from: ['WAITING', 'FETCHING', 'COMPUTING'],
-    event: 'ITEMS',
-    does: 'let gradients of work items go that are not named; a work item that is not named is fetched anew if it comes again; start the first one',
-    next: '–',
-  },
-  takenOver: {
-    from: ['WAITING', 'FETCHING', 'COMPUTING'],
-    event: 'WELCOME from a server in a higher term',
-    does: 'its standby has taken the shard over, and knows of no fetch: let gradients go, compute all held work items from parameters that are fetched anew',
-    next: '–',
-  },
-  staleTerm: {
-    from: 'any',
-    event: 'a message or a chunk of an older term than the shard has',
-    does: 'refuse it: STALE_TERM; it comes from a former primary',
-    next: '–',
-  },
-  toldAgain: {
-    from: ['WAITING', 'FETCHING', 'COMPUTING'],
-    event: 'TELL-AGAIN: nothing moves',
-    does: 'send contributions and gradients of held work items again; fetch again what was being fetched',
-    next: '–',
-  },
-  view: { from: ['WAITING', 'FETCHING', 'COMPUTING'], event: 'VIEW', does: 'take its number and members', next: '–' },
-  fetch: {
-    from: ['WAITING'],
-    event: 'a work item is held that is not computed, or blocks of the evaluation split are',
-    does: 'FETCH to every server',
-    next: ['FETCHING'],
-  },
-  parameters: { from: ['FETCHING'], event: 'chunk of the work item that is fetched', does: 'keep it', next: '–' },
-  complete: { from: ['FETCHING'], event: 'the last chunk has come', does: 'compute', next: ['COMPUTING', 'WAITING'] },
-  parametersStale: { from: 'any', event: 'any other chunk', does: 'drop it', next: '–' },
-  computed: {
-    from: ['COMPUTING'],
-    event: 'the compute thread has the gradient',
-    does: 'contribution to the coordinator, the gradient to every shard; go on with the next work item',
-    next: ['WAITING'],
-  },
-  obsolete: { from: ['COMPUTING'], event: 'the same, of a work item that was taken back', does: 'let it go', next: ['WAITING'] },
-  nonFinite: { from: ['COMPUTING'], event: 'the gradient has NaN or infinity', does: 'say so, push nothing', next: ['WAITING'] },
-  measured: { from: ['COMPUTING'], event: 'measures of a block', does: 'EVALUATED to the coordinator', next: ['WAITING'] },
-  detached: {
-    from: 'any',
-    event: 'the connection to the coordinator closes',
-    does: 'the work items are taken back there: let everything go',
-    next: '–',
-  },
-  end: { from: 'any', event: 'END or leave granted', does: 'let everything go', next: ['OVER'] },
-} as const satisfies StateRows<AsyncMemberState>;
-
-/** What the member asks of the compute thread; answers come through `contribution` and `node`, `nonFinite`, `evaluated`, `failed`. */
-export interface AsyncComputePort {
-  /** Compute a work item from the parameters that are in the store now. @param next the work item that follows, as far as is known: its rows can be prepared */
-  item(item: WorkItem, next: WorkItem | undefined): void;
-  /** Measure blocks of the evaluation split with the parameters that are in the store now. */
-  evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void;
-}
-
-export interface AsyncMemberOptions {
-  readonly id: string;
-  readonly attempt: number;
-  readonly chunks: readonly MemberChunk[];
-  readonly servers: number;
-  /** The flat vector in shared memory. It is written only while nothing computes. */
-  readonly store: Uint8Array;
-  readonly compute: AsyncComputePort;
-  /** The coordinator ended this member's part. */
-  onEnd(outcome: Outcome, message: string): void;
-}
-
-interface SentGradient {
-  readonly node: GradientNode;
-  /** Socket writes that still read its memory, plus one until its work item is counted. */
-  holds: number;
-}
+import { ASYNC_MEMBER_ROWS, type AsyncMemberOptions, type AsyncMemberState } from './async-member-table.js';
 
 interface HeldItem {
   readonly item: WorkItem;
   contribution: MessageOf<'contribution'> | undefined;
-  gradient: SentGradient | undefined;
+  gradient: HeldGradient | undefined;
   isNonFinite: boolean;
 }
 
@@ -121,65 +34,35 @@ interface Work {
   isObsolete: boolean;
 }
 
-export class AsyncMember {
+export class AsyncMember extends WorkerTransfer<AsyncMemberOptions> {
   readonly table = new StateTable<AsyncMemberState, typeof ASYNC_MEMBER_ROWS>('async-member', ASYNC_MEMBER_ROWS, 'WAITING');
-  private readonly connections: (Connection | undefined)[];
   private held: HeldItem[] = [];
   private work: Work | undefined;
   private measures: { generation: number; blocks: Blocks }[] = [];
   /** Blocks that the compute thread owes, and what was told of others: told again after WELCOME. */
   private measuring = 0;
   private told: MessageOf<'evaluated'>[] = [];
-  private readonly have: Uint8Array;
-  private missing = 0;
-  private scratch = new Uint8Array(0);
-  private restBeats = 0;
-  private readonly rest = new IdleDetector();
+  /** Chunks that have come of what is fetched, by their index. */
+  private readonly have = new Set<number>();
   private waitsFor: string | undefined;
-  replicas: readonly number[] = [];
-  /** Seats held in the run, for the fairness rule at the end of a slice. */
-  heldSeats = 0;
-  view = 0;
-  /** Of its coordinator. */
-  term = 0;
-  private readonly terms: ServerTerms;
-
-  constructor(private readonly options: AsyncMemberOptions) {
-    this.terms = new ServerTerms(options.servers, () => this.table.take('staleTerm'));
-    this.connections = Array.from({ length: options.servers }, () => undefined);
-    this.have = new Uint8Array(options.chunks.length);
-  }
 
   get round(): number {
     return this.work?.round ?? 0;
   }
 
-  /** A connection to a server is open and welcomed. */
-  attach(server: number, connection: Connection): void {
-    this.connections[server] = connection;
-  }
-
-  detach(server: number, connection: Connection): void {
-    if (this.connections[server] !== connection) return;
-    this.connections[server] = undefined;
-    if (server !== 0 || this.table.state === 'OVER') return;
+  override detach(server: number, connection: Connection): boolean {
+    if (!super.detach(server, connection)) return false;
+    if (server !== 0 || this.table.state === 'OVER') return true;
     this.table.take('detached');
     this.keep([]);
     this.measures = [];
+    return true;
   }
 
   /** Where a parameter chunk goes. @throws ProtocolError */
   payloadFor(header: FrameHeader): Uint8Array {
-    if (header.type !== FrameType.parameters) throw new ProtocolError('BAD_FRAME', 'a worker takes no gradients');
-    this.rest.moved();
-    checkAttempt(header, this.options.attempt);
-    const chunk = this.options.chunks[header.chunk];
-    if (!chunk) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
-    this.terms.check(chunk.server, header.term);
-    if (header.length !== chunk.byteLength)
-      throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk} has ${chunk.byteLength} bytes, not ${header.length}`);
-    if (!this.isWanted(header)) return this.scratchOf(header.length);
-    return this.options.store.subarray(chunk.byteOffset, chunk.byteOffset + chunk.byteLength);
+    const chunk = this.chunkOf(header);
+    return this.destination(chunk, this.isWanted(header) ? this.options.store : undefined);
   }
 
   /** A whole parameter chunk has come. */
@@ -187,13 +70,8 @@ export class AsyncMember {
     this.rest.moved();
     if (!this.isWanted(header)) return this.table.take('parametersStale');
     this.table.take('parameters');
-    this.have[header.chunk] = 1;
-    if (--this.missing === 0) this.complete();
-  }
-
-  /** A message is about to come, in this term. @throws ProtocolError STALE_TERM when it is one of a former primary */
-  hears(server: number, term: number): void {
-    this.terms.hears(server, term);
+    this.have.add(header.chunk);
+    if (this.isWhole(this.have)) this.complete();
   }
 
   message(server: number, message: Message): void {
@@ -203,10 +81,7 @@ export class AsyncMember {
         return this.onWelcome(server, message.term);
       case 'view':
         this.table.take('view');
-        this.view = Math.max(this.view, message.view);
-        this.term = Math.max(this.term, message.term);
-        this.heldSeats = message.members.length;
-        this.replicas = message.members.find(({ id }) => id === this.options.id)?.replicas ?? [];
+        this.takeMembers(message.view, message.term, message.members);
         return;
       case 'items':
         this.table.take('items');
@@ -218,7 +93,8 @@ export class AsyncMember {
         return this.start();
       case 'tell-again':
         this.table.take('toldAgain');
-        return this.connections.forEach((_, index) => this.sendAgain(index));
+        for (let index = 0; index < this.options.servers; index++) this.sendAgain(index);
+        return;
       case 'end':
         return this.end(message.outcome, message.message);
       case 'heartbeat':
@@ -245,7 +121,7 @@ export class AsyncMember {
       node.release();
       return this.idle('obsolete');
     }
-    held.gradient = { node, holds: 1 };
+    held.gradient = new HeldGradient(node);
     for (const chunk of this.options.chunks) this.sendChunk(held.gradient, chunk);
     this.idle('computed');
   }
@@ -268,23 +144,10 @@ export class AsyncMember {
     else this.idle('measured');
   }
 
-  failed(code: string, message: string, round: number, replica: number): void {
-    this.send(0, { type: 'failed', code: code.slice(0, 100), message: message.slice(0, 2000), round, replica });
-  }
-
   // ---- from the worker ----
 
-  leave(reason: string): void {
-    this.send(0, { type: 'leave', reason: reason.slice(0, 300) });
-  }
-
-  /** Says that this process lives, and by `progress` that its compute thread moves: for one that owes nothing the number moves by itself. */
   heartbeat(computed: number): void {
-    const isComputing = this.table.state === 'COMPUTING';
-    if (!isComputing) this.restBeats++;
-    const rests = this.rest.rests(isComputing, this.connections);
-    const progress = computed + this.restBeats;
-    for (let server = 0; server < this.connections.length; server++) this.send(server, { type: 'heartbeat', progress, rests });
+    this.beat(computed, this.table.state === 'COMPUTING');
   }
 
   /** Nothing here waits for a time: what a broken connection loses is asked for again at WELCOME. */
@@ -292,8 +155,8 @@ export class AsyncMember {
 
   /** What the member waits for, for deadlines and logs. */
   waitingFor(): string {
-    const broken = this.connections.findIndex((c) => !c?.isOpen);
-    if (broken >= 0) return `the connection to parameter server ${broken}`;
+    const missing = this.missingConnection();
+    if (missing !== undefined) return missing;
     if (this.table.state === 'FETCHING') return `parameters for replica ${this.work!.replica} of round ${this.work!.round}`;
     if (this.table.state === 'COMPUTING') return `its own work item of replica ${this.work!.replica} in round ${this.work!.round}`;
     return this.waitsFor ?? 'a work item';
@@ -308,10 +171,6 @@ export class AsyncMember {
 
   // ---- inside ----
 
-  numbers(): FrameNumbers {
-    return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
-  }
-
   private onWelcome(server: number, term: number): void {
     if (this.terms.welcomes(server, term)) this.takenOver();
     this.table.take('welcome');
@@ -322,14 +181,10 @@ export class AsyncMember {
   private takenOver(): void {
     this.table.take('takenOver');
     for (const held of this.held) {
-      if (held.gradient) this.unhold(held.gradient);
+      held.gradient?.letGo();
       held.gradient = undefined;
     }
     if (this.table.state === 'COMPUTING' && this.work!.replica >= 0) this.work!.isObsolete = true;
-  }
-
-  private send(server: number, message: Message): void {
-    this.connections[server]?.sendMessage(message, this.numbers());
   }
 
   private find({ round, replica }: WorkItem): HeldItem | undefined {
@@ -340,7 +195,7 @@ export class AsyncMember {
   private keep(items: readonly WorkItem[]): void {
     const before = this.held;
     this.held = items.map((item) => this.find(item) ?? { item, contribution: undefined, gradient: undefined, isNonFinite: false });
-    for (const old of before) if (old.gradient && !this.held.includes(old)) this.unhold(old.gradient);
+    for (const old of before) if (!this.held.includes(old)) old.gradient?.letGo();
     if (this.work && this.work.replica >= 0 && !this.find(this.work)) this.work.isObsolete = true;
   }
 
@@ -352,8 +207,7 @@ export class AsyncMember {
     else if (measure) this.work = { round: measure.generation, replica: -1, blocks: measure.blocks, isObsolete: false };
     else return;
     this.table.take('fetch', 'FETCHING');
-    this.have.fill(0);
-    this.missing = this.options.chunks.length;
+    this.have.clear();
     const owners = new Set(this.options.chunks.map(({ server }) => server));
     for (const server of owners) this.fetchFrom(server);
   }
@@ -363,7 +217,7 @@ export class AsyncMember {
   }
 
   private isWanted({ round, nodeLo, nodeHi, chunk }: FrameHeader): boolean {
-    if (this.table.state !== 'FETCHING' || !this.work || this.have[chunk]) return false;
+    if (this.table.state !== 'FETCHING' || !this.work || this.have.has(chunk)) return false;
     return round === this.work.round && nodeHi === this.work.replica + 1 && nodeLo === Math.max(this.work.replica, 0);
   }
 
@@ -399,32 +253,8 @@ export class AsyncMember {
     for (const { gradient } of this.held)
       for (const chunk of this.options.chunks) if (gradient && chunk.server === server) this.sendChunk(gradient, chunk);
     if (this.table.state !== 'FETCHING') return;
-    for (const { index, server: owner } of this.options.chunks) {
-      if (owner !== server || !this.have[index]) continue;
-      this.have[index] = 0; // its chunks are of one moment, or none of them count
-      this.missing++;
-    }
-    if (this.options.chunks.some((chunk) => chunk.server === server)) this.fetchFrom(server);
-  }
-
-  private sendChunk(gradient: SentGradient, chunk: MemberChunk): void {
-    const connection = this.connections[chunk.server];
-    if (!connection?.isOpen) return;
-    const { round, lo, hi, bytes } = gradient.node;
-    gradient.holds++;
-    connection.sendData(
-      { type: FrameType.gradient, codec: Codec.none, ...this.numbers(), round, nodeLo: lo, nodeHi: hi, chunk: chunk.index },
-      bytes.subarray(chunk.byteOffset, chunk.byteOffset + chunk.byteLength),
-      () => this.unhold(gradient),
-    );
-  }
-
-  private unhold(gradient: SentGradient): void {
-    if (--gradient.holds === 0) gradient.node.release();
-  }
-
-  private scratchOf(bytes: number): Uint8Array {
-    if (this.scratch.length < bytes) this.scratch = new Uint8Array(bytes);
-    return this.scratch.subarray(0, bytes);
+    const owned = this.options.chunks.filter((chunk) => chunk.server === server);
+    for (const { index } of owned) this.have.delete(index); // they are of one moment, or none of them count
+    if (owned.length > 0) this.fetchFrom(server);
   }
 }

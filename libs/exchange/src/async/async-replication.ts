@@ -7,8 +7,9 @@
  * Acknowledgements are cumulative. What waits is kept in one queue behind the last update that it may show; it is bounded by the work items that
  * workers hold, because a work item is held until it is counted.
  */
-import { Codec, FrameType, ProtocolError, type Message } from '@paceline/protocol';
+import { FrameType, ProtocolError, type Message } from '@paceline/protocol';
 import type { Region } from '../attempt/regions.js';
+import { sendRegion } from '../transfer/chunk-frames.js';
 import { Replication } from '../standby/replication.js';
 import type { AppliedItem } from './async-shard-table.js';
 
@@ -32,14 +33,8 @@ export class AsyncReplication extends Replication {
     const numbers = this.options.numbers();
     const { round, replica } = item;
     connection.sendMessage({ type: 'update', n: ++this.sent, round, replica, staleness, isDropped }, numbers);
-    for (const { index, gradient } of chunks) {
-      gradient.retain();
-      connection.sendData(
-        { type: FrameType.gradient, codec: Codec.none, ...numbers, round, nodeLo: replica, nodeHi: replica + 1, chunk: index },
-        gradient.bytes,
-        () => gradient.release(),
-      );
-    }
+    const vector = { type: FrameType.gradient, round, lo: replica, hi: replica + 1 };
+    for (const { index, gradient } of chunks) sendRegion(connection, numbers, vector, index, gradient.retain());
   }
 
   /** Acts when the standby has everything that is applied now; at once where it has, or where there is none any more. */

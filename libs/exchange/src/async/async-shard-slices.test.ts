@@ -174,7 +174,8 @@ test('a standby acknowledges an update when all of it is applied, in the order o
   const follow = (n: number, replica: number): void => {
     shard.followOrder({ type: 'update', n, round: 0, replica, staleness: 0, isDropped: false });
     for (let chunk = 0; chunk < CHUNKS; chunk++) {
-      const region = shard.regionForReplica(header(replica, chunk));
+      expect(shard.wantsReplica(header(replica, chunk))).toBe(true);
+      const region = acquireRegion(shard.chunkAt(chunk)!.arena, shard.chunkAt(chunk)!.length);
       region.floats.fill(n);
       shard.applyReplica(header(replica, chunk), region, (message) => acknowledged.push(message));
     }

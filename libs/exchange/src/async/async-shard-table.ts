@@ -1,7 +1,7 @@
 /** State table and options of the shard of modes async and ssp. The machine is in async-shard.ts. */
 import type { Message } from '@paceline/protocol';
 import type { Region } from '../attempt/regions.js';
-import type { OwnedChunk } from '../attempt/chunks.js';
+import type { OwnedChunk } from '../transfer/chunks.js';
 import type { Slices } from '../attempt/shard-work.js';
 import type { StateRows } from '../attempt/state-table.js';
 import type { WorkItem, ItemPlan } from './done-set.js';

@@ -5,6 +5,9 @@
  */
 import type { Arena } from '@paceline/kernels';
 
+/** Of so many float32 elements. */
+export const bytesOf = (length: number): number => length * Float32Array.BYTES_PER_ELEMENT;
+
 export class Region {
   private references = 1;
   readonly bytes: Uint8Array;
@@ -15,7 +18,7 @@ export class Region {
     /** Float32 elements. */
     readonly length: number,
   ) {
-    this.bytes = arena.bytes(pointer, length * 4);
+    this.bytes = arena.bytes(pointer, bytesOf(length));
   }
 
   get floats(): Float32Array {
@@ -41,7 +44,7 @@ export class Region {
 
 /** Takes a region of `length` float32 elements out of an arena. @throws ArenaFullError */
 export function acquireRegion(arena: Arena, length: number): Region {
-  return new Region(arena, arena.alloc(length * 4), length);
+  return new Region(arena, arena.alloc(bytesOf(length)), length);
 }
 
 export function releaseRegions(regions: readonly Region[]): void {

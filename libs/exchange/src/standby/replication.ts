@@ -16,8 +16,9 @@
  * Between the broken link and the answer nothing is committed, because the coordinator lacks this shard's REDUCED: whichever side wins,
  * it has everything that was committed. The machine takes its clock and its arbiter as arguments; `tick` runs its deadlines.
  */
-import { Codec, FrameType, ProtocolError, type Message, type MessageOf } from '@paceline/protocol';
+import { FrameType, ProtocolError, type Message, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
+import { sendRegion } from '../transfer/chunk-frames.js';
 import { ArbiterRequest, type ArbiterRequestOptions } from './arbiter-request.js';
 import { acquireRegion, type Region } from '../attempt/regions.js';
 import { StateTable, type StateRows } from '../attempt/state-table.js';
@@ -342,19 +343,8 @@ export class RoundReplication extends Replication<RoundReplicationOptions> {
     this.pending.add(chunk);
     // What the update writes to is copied; the socket reads it later.
     const region = willChange ? copyOf(gradient) : gradient.retain();
-    connection.sendData(
-      {
-        type: FrameType.gradient,
-        codec: Codec.none,
-        ...this.options.numbers(),
-        round,
-        nodeLo: 0,
-        nodeHi: this.options.replicas,
-        chunk,
-      },
-      region.bytes,
-      () => region.release(),
-    );
+    const vector = { type: FrameType.gradient, round, lo: 0, hi: this.options.replicas };
+    sendRegion(connection, this.options.numbers(), vector, chunk, region);
   }
 
   /** REDUCED(k) waits for the standby. */

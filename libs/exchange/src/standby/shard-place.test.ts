@@ -50,8 +50,6 @@ function pair() {
     replicas: 2,
     serverId: 'p0',
     isStandby: false,
-    servers: [{ index: 0, serverId: 'p0' }],
-    standbys: [{ index: 0, serverId: 's0' }],
     clock: { now: () => 0, after: () => () => undefined, every: () => () => undefined, soon: () => undefined },
     connect: () => Promise.reject(new Error('nobody is dialled')),
     hello: () => ({}) as MessageOf<'hello'>,
@@ -63,7 +61,7 @@ function pair() {
   } as ConstructorParameters<typeof ShardPlace>[0]);
   const shard = emptyShard((message) => place.tell(message));
   place.use(shard);
-  place.start();
+  place.start({ servers: [{ index: 0, serverId: 'p0' }], standbys: [{ index: 0, serverId: 's0' }] });
   place.admitStandby('s0', toStandby.connection);
   const reduced = () => toCoordinator.sent.filter((message) => message.type === 'reduced').map(({ round }) => round);
   return { shard, toCoordinator, toStandby, reduced };

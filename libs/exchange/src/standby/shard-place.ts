@@ -4,7 +4,7 @@
  *   primary   waits for its standby, then joins the coordinator; forwards what is reduced and what the coordinator says
  *   standby   dials its primary and follows it; when it is promoted it joins the coordinator in its place (index 0: makes one)
  *
- * A run without standbys has primaries alone, which join at once. Where the coordinator has a standby too, a broken link to it is
+ * A run without standbys has primaries alone, which join at once. Where the coordinator has a standby, a broken link to it is
  * opened again, at either address, until somebody there coordinates. Clock, transport and arbiter are arguments: server processes and
  * the simulator run this same file.
  */
@@ -13,9 +13,10 @@ import type { Clock } from '../clock.js';
 import type { Connection, FrameNumbers, FrameReceiver } from '../connection.js';
 import { RoundReplication } from './replication.js';
 import type { Region } from '../attempt/regions.js';
-import { ShardLink } from '../attempt/shard-link.js';
+import { ShardLink } from '../transfer/shard-transfer.js';
 import { Standby, type Follower } from './standby.js';
 import { AsyncReplication } from '../async/async-replication.js';
+import { PeerTimeouts } from '../transports/peer-timeouts.js';
 import type { LinkedServer } from '../attempt/server-links.js';
 
 const PAUSE_MS = 50;
@@ -63,9 +64,6 @@ export interface ShardPlaceOptions<Address extends LinkedServer> {
   readonly isStandby: boolean;
   /** The run is of mode async or ssp. */
   readonly isAsync?: boolean;
-  /** Primaries by index, and the standbys that there are. */
-  readonly servers: readonly Address[];
-  readonly standbys: readonly Address[];
   readonly clock: Clock;
   /** Opens a connection within its own deadline. */
   connect(address: Address): Promise<Connection>;
@@ -86,12 +84,22 @@ export interface ShardPlaceOptions<Address extends LinkedServer> {
   readonly askAtMostMs?: number;
 }
 
+/** How often `tick` is called. */
+const TICK_MS = 100;
+
+/** Where the servers of the attempt are: primaries by index, and the standbys that there are. */
+interface Addresses<Address> {
+  readonly servers: readonly Address[];
+  readonly standbys: readonly Address[];
+}
+
 export class ShardPlace<Address extends LinkedServer> {
-  readonly replication: RoundReplication | AsyncReplication | undefined;
-  readonly standby: Standby | undefined;
+  replication: RoundReplication | AsyncReplication | undefined;
+  standby: Standby | undefined;
   private shard!: PlacedShard;
+  private addresses: Addresses<Address> = { servers: [], standbys: [] };
   private toCoordinator: Connection | undefined;
-  private heardMs = 0;
+  private readonly timeouts: PeerTimeouts;
   private coordinatorTerm = 0;
   private toldTerm = 0;
   private hasJoined = false;
@@ -99,36 +107,7 @@ export class ShardPlace<Address extends LinkedServer> {
   private isOver = false;
 
   constructor(private readonly options: ShardPlaceOptions<Address>) {
-    const { isStandby, standbys, index, clock } = options;
-    const isPaired = standbys.some((address) => address.index === index);
-    const { silentMs, askAtMostMs } = options;
-    const deadlines = { ...(silentMs === undefined ? {} : { silentMs }), ...(askAtMostMs === undefined ? {} : { askAtMostMs }) };
-    const common = {
-      now: () => clock.now(),
-      numbers: () => this.shard.numbers(),
-      askToDrop: () => options.ask('drop', this.shard.term),
-      tellCoordinator: (message: Message) => this.send(message),
-      onReady: () => this.join(false),
-      onDeposed: (why: string) => this.over('REPLACED', why),
-      ...deadlines,
-    };
-    if (!isPaired || isStandby) this.replication = undefined;
-    else if (options.isAsync) this.replication = new AsyncReplication(common);
-    else this.replication = new RoundReplication({ ...common, replicas: options.replicas, chunkIndices: () => this.shard.chunkIndices() });
-    this.standby = isStandby
-      ? new Standby({
-          attempt: options.attempt,
-          shard: () => this.shard,
-          now: () => clock.now(),
-          askToPromote: () => options.ask('promote', this.shard.term),
-          onPromoted: () => {
-            options.onPromoted();
-            this.join(true);
-          },
-          onOver: (why) => this.over('STANDBY_OVER', why),
-          ...deadlines,
-        })
-      : undefined;
+    this.timeouts = new PeerTimeouts(options.clock, { silentAfterMs: options.silentMs ?? SILENT_MS, tickMs: TICK_MS });
   }
 
   /** The shard tells through `tell`, `reduced` and takes what comes; it is made with them. */
@@ -137,14 +116,56 @@ export class ShardPlace<Address extends LinkedServer> {
   }
 
   /** All servers of the attempt are claimed. */
-  start(): void {
-    if (this.standby) void this.dialPrimary(this.standby);
-    else if (!this.replication) this.join(false);
+  start(addresses: Addresses<Address>): void {
+    this.addresses = addresses;
+    const { isStandby, index } = this.options;
+    if (isStandby) void this.dialPrimary((this.standby = this.createStandby()));
+    else if (addresses.standbys.some((address) => address.index === index)) this.replication = this.createReplication();
+    else this.join(false);
+  }
+
+  private createReplication(): RoundReplication | AsyncReplication {
+    const { options } = this;
+    const common = {
+      ...this.requestOptions(),
+      numbers: () => this.shard.numbers(),
+      askToDrop: () => options.ask('drop', this.shard.term),
+      tellCoordinator: (message: Message) => this.send(message),
+      onReady: () => this.join(false),
+      onDeposed: (why: string) => this.over('REPLACED', why),
+    };
+    if (options.isAsync) return new AsyncReplication(common);
+    return new RoundReplication({ ...common, replicas: options.replicas, chunkIndices: () => this.shard.chunkIndices() });
+  }
+
+  private createStandby(): Standby {
+    const { options } = this;
+    return new Standby({
+      ...this.requestOptions(),
+      attempt: options.attempt,
+      shard: () => this.shard,
+      askToPromote: () => options.ask('promote', this.shard.term),
+      onPromoted: () => {
+        options.onPromoted();
+        this.join(true);
+      },
+      onOver: (why) => this.over('STANDBY_OVER', why),
+    });
+  }
+
+  private requestOptions() {
+    const { clock, silentMs, askAtMostMs } = this.options;
+    return {
+      now: () => clock.now(),
+      ...(silentMs === undefined ? {} : { silentMs }),
+      ...(askAtMostMs === undefined ? {} : { askAtMostMs }),
+    };
   }
 
   /** True when workers and servers may speak to this one. */
   get isPrimary(): boolean {
-    return !this.isOver && (this.standby ? this.standby.table.state === 'PROMOTED' : this.replication?.table.state !== 'DEPOSED');
+    if (this.isOver) return false;
+    return this.options.isStandby ? this.standby?.table.state === 'PROMOTED' : this.replication?.table.state !== 'DEPOSED';
   }
 
   /** Somebody waits for the arbiter. */
@@ -159,7 +180,7 @@ export class ShardPlace<Address extends LinkedServer> {
   /** A standby has shown its token. @throws ProtocolError */
   admitStandby(id: string, connection: Connection): FrameReceiver {
     const { replication, options } = this;
-    const expected = options.standbys.find(({ index }) => index === options.index);
+    const expected = this.addresses.standbys.find(({ index }) => index === options.index);
     if (!replication || expected?.serverId !== id) throw new ProtocolError('NOT_PRIMARY', `${id} is no standby of this server`);
     const receiver: FrameReceiver = {
       payloadFor: () => {
@@ -181,7 +202,7 @@ export class ShardPlace<Address extends LinkedServer> {
 
   /** What the shard has for the coordinator. */
   tell(message: Message): void {
-    if (this.standby && this.standby.table.state !== 'PROMOTED') return; // where it stands is said when it joins
+    if (this.options.isStandby && !this.isPrimary) return; // where it stands is said when it joins
     if (this.replication) this.replication.tell(message);
     else this.send(message);
   }
@@ -244,9 +265,7 @@ export class ShardPlace<Address extends LinkedServer> {
   tick(): void {
     this.replication?.tick();
     this.standby?.tick();
-    const silentMs = this.options.silentMs ?? SILENT_MS;
-    if (this.toCoordinator && this.hasOtherCoordinator && this.options.clock.now() - this.heardMs > silentMs)
-      this.toCoordinator.close(new ProtocolError('SILENT_PEER', `nothing heard from the coordinator for ${silentMs} ms`));
+    if (this.options.index !== 0) this.timeouts.tick();
   }
 
   /** @param isRunOver the standby is told, so that it does not take over */
@@ -265,10 +284,6 @@ export class ShardPlace<Address extends LinkedServer> {
     this.options.onOver(end, why);
   }
 
-  private get hasOtherCoordinator(): boolean {
-    return this.options.index !== 0 && this.options.standbys.some(({ index }) => index === 0);
-  }
-
   // ---- to the coordinator ----
 
   private send(message: Message): void {
@@ -278,7 +293,8 @@ export class ShardPlace<Address extends LinkedServer> {
   }
 
   private join(isPromoted: boolean): void {
-    const { index, servers, standbys, coordinatorHere, clock } = this.options;
+    const { index, coordinatorHere, clock } = this.options;
+    const { servers, standbys } = this.addresses;
     if (index === 0) return this.useCoordinator(coordinatorHere(isPromoted), undefined);
     const addresses = [servers[0]!, ...standbys.filter((address) => address.index === 0)];
     void this.dialCoordinator(addresses, 0, clock.now(), undefined);
@@ -306,7 +322,7 @@ export class ShardPlace<Address extends LinkedServer> {
     const { options, shard } = this;
     const { clock } = options;
     this.toCoordinator = connection;
-    this.heardMs = clock.now();
+    this.timeouts.heard(connection);
     const coordinator = new ShardLink('coordinator', connection, false);
     const hasOther = dialled !== undefined && dialled.addresses.length > 1;
     const cancelUnanswered = hasOther
@@ -318,7 +334,7 @@ export class ShardPlace<Address extends LinkedServer> {
       },
       data: () => undefined,
       message: (message, header) => {
-        this.heardMs = clock.now();
+        this.timeouts.heard(connection);
         if (message.type === 'refused') return;
         cancelUnanswered();
         checkAttempt(header, options.attempt);
@@ -327,6 +343,7 @@ export class ShardPlace<Address extends LinkedServer> {
       },
       closed: ({ description }) => {
         cancelUnanswered();
+        this.timeouts.forget(connection);
         if (this.toCoordinator === connection) this.toCoordinator = undefined;
         if (this.isOver) return;
         if (!hasOther) return this.over('COORDINATOR_GONE', `the coordinator is gone: ${description}`);
@@ -336,7 +353,7 @@ export class ShardPlace<Address extends LinkedServer> {
     shard.finishWork();
     const numbers = shard.numbers();
     if (dialled) connection.sendMessage(options.hello('server'), numbers);
-    if (options.standbys.length > 0) shard.stand((standing) => connection.sendMessage(standing, shard.numbers()), this.holdsBack);
+    if (this.addresses.standbys.length > 0) shard.stand((standing) => connection.sendMessage(standing, shard.numbers()), this.holdsBack);
     // A coordinator that has taken over has not heard it yet.
     const link = this.hasJoined ? this.replication?.standbyLink : undefined;
     if (link) connection.sendMessage(link, numbers);
@@ -362,6 +379,7 @@ export class ShardPlace<Address extends LinkedServer> {
 
   private fromCoordinator(link: ShardLink, message: Message): void {
     const { shard, replication } = this;
+    if (message.type === 'heartbeat') return;
     // Before its standby is told what comes next.
     shard.finishWork();
     switch (message.type) {
@@ -370,8 +388,6 @@ export class ShardPlace<Address extends LinkedServer> {
         return this.over('RUN_OVER', 'the run is over');
       case 'tell-again':
         return this.tellAgain();
-      case 'heartbeat':
-        return;
       default:
         replication?.order(message);
         if (!shard.fromCoordinator(link, message))
@@ -385,12 +401,12 @@ export class ShardPlace<Address extends LinkedServer> {
   // ---- standby to its primary ----
 
   private async dialPrimary(standby: Standby): Promise<void> {
-    const { clock, connect, servers, index, hello } = this.options;
+    const { clock, connect, index, hello } = this.options;
     const sinceMs = clock.now();
     for (;;) {
       let trouble: string;
       try {
-        const connection = await connect(servers[index]!);
+        const connection = await connect(this.addresses.servers[index]!);
         if (this.isOver) return connection.close();
         connection.setReceiver(this.primaryReceiver(standby, connection, sinceMs));
         connection.sendMessage(hello('standby'), this.shard.numbers());

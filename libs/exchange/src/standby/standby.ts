@@ -13,6 +13,8 @@
  */
 import { FrameType, ProtocolError, checkAttempt, type FrameHeader, type Message } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
+import { RegionReceiver, checkChunk } from '../transfer/chunk-frames.js';
+import type { OwnedChunk } from '../transfer/chunks.js';
 import { ArbiterRequest, type ArbiterRequestOptions } from './arbiter-request.js';
 import type { Region } from '../attempt/regions.js';
 import { StateTable, type StateRows } from '../attempt/state-table.js';
@@ -67,9 +69,11 @@ export interface Follower {
   readonly round: number;
   readonly view: number;
   readonly term: number;
-  /** Where a gradient goes; undefined when it is applied already. @throws ProtocolError */
-  regionForReplica(header: FrameHeader): Region | undefined;
-  /** A whole gradient has come, into what `regionForReplica` gave. @param acknowledge called when it is applied, where that is to be acknowledged */
+  /** A chunk of the shard, by its index in the layout. */
+  chunkAt(index: number): OwnedChunk | undefined;
+  /** False when the gradient of this chunk is applied already. @throws ProtocolError when it does not come next */
+  wantsReplica(header: FrameHeader): boolean;
+  /** A whole gradient has come; undefined when it was not wanted. @param acknowledge called when it is applied, where that is to be acknowledged */
   applyReplica(header: FrameHeader, gradient: Region | undefined, acknowledge: (message: Message) => void): void;
   /** @returns what to acknowledge; undefined when a primary does not send such a message @throws ProtocolError */
   followOrder(message: Message): readonly Message[] | undefined;
@@ -92,8 +96,7 @@ export interface StandbyOptions extends ArbiterRequestOptions {
 export class Standby {
   readonly table = new StateTable<StandbyState, typeof STANDBY_ROWS>('standby', STANDBY_ROWS, 'FOLLOWING');
   private connection: Connection | undefined;
-  private receiving: Region | undefined;
-  private scratch = new Uint8Array(0);
+  private readonly gradients = new RegionReceiver();
   private heardMs: number;
   private lastTickMs: number;
   private readonly request: ArbiterRequest;
@@ -116,20 +119,17 @@ export class Standby {
 
   /** @throws ProtocolError for what a primary does not send */
   payloadFor(header: FrameHeader): Uint8Array {
-    const { attempt } = this.options;
     const shard = this.options.shard();
+    const chunk = shard.chunkAt(header.chunk);
     this.heardMs = this.options.now();
-    if (header.type !== FrameType.gradient) throw new ProtocolError('BAD_FRAME', 'a primary forwards gradients');
-    checkAttempt(header, attempt);
+    checkChunk(header, FrameType.gradient, this.options.attempt, chunk);
     this.checkTerm(header);
-    if (this.table.state !== 'FOLLOWING') return this.scratchOf(header.length);
-    this.receiving = shard.regionForReplica(header);
-    return this.receiving?.bytes ?? this.scratchOf(header.length);
+    const isWanted = this.table.state === 'FOLLOWING' && shard.wantsReplica(header);
+    return this.gradients.receive(header, isWanted ? chunk : undefined);
   }
 
   data(header: FrameHeader): void {
-    const region = this.receiving;
-    this.receiving = undefined;
+    const region = this.gradients.received();
     if (this.table.state !== 'FOLLOWING') {
       region?.release();
       return this.table.take('late');
@@ -237,13 +237,7 @@ export class Standby {
   private letGo(): void {
     const { connection } = this;
     this.connection = undefined;
-    this.receiving?.release();
-    this.receiving = undefined;
+    this.gradients.received()?.release();
     connection?.close();
-  }
-
-  private scratchOf(bytes: number): Uint8Array {
-    if (this.scratch.length < bytes) this.scratch = new Uint8Array(bytes);
-    return this.scratch.subarray(0, bytes);
   }
 }

@@ -1,5 +1,5 @@
 /** A member's state table, and what it is given. The machine is in member.ts. */
-import type { MemberChunk } from '../attempt/chunks.js';
+import type { MemberChunk } from '../transfer/chunks.js';
 import type { Outcome } from '../attempt/attempt-options.js';
 import type { StateRows } from '../attempt/state-table.js';
 

@@ -28,7 +28,7 @@ function setUp() {
     servers: 1,
     totalRounds: 3,
     now: () => clock.now,
-    chunks: [{ index: 0, byteOffset: 0, byteLength: BYTES, server: 0 }],
+    chunks: [{ index: 0, offset: 0, length: BYTES / 4, server: 0 }],
     store: { bytes: (generation) => memory[generation & 1]! },
     compute: { step: () => undefined, evaluate: (generation) => void evaluated.push(generation), committed: () => undefined },
     onEnd: () => undefined,
@@ -42,7 +42,7 @@ function setUp() {
   member.attach(0, connection);
   member.message(0, { type: 'welcome', id: 'w', server: 0, round: 0, view: 1, term: 1, applied: '', phase: 'training' });
   const parameters = (round: number): void => {
-    const header = { type: FrameType.parameters, attempt: 1, term: 1, view: 1, round, chunk: 0, length: BYTES };
+    const header = { type: FrameType.parameters, codec: 0, attempt: 1, term: 1, view: 1, round, chunk: 0, length: BYTES };
     member.payloadFor(header as never);
     member.data(header as never);
   };

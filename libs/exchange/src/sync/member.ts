@@ -7,42 +7,25 @@
  * Gradients and generation k are kept until COMMIT(k): a view can hand over more replicas of round k, and a server that
  * reconnects is sent again what its bitmap lacks. The machine owns no socket, no thread and no clock.
  */
-import {
-  Codec,
-  FrameType,
-  ProtocolError,
-  checkAttempt,
-  type FrameHeader,
-  type Members,
-  type Message,
-  type MessageOf,
-} from '@paceline/protocol';
-import type { Connection, FrameNumbers } from '../connection.js';
+import { ProtocolError, type FrameHeader, type Members, type Message, type MessageOf } from '@paceline/protocol';
+import { bitsOf } from '../transfer/bitmap.js';
+import type { GradientNode, MemberChunk } from '../transfer/chunks.js';
+import { HeldGradient, WorkerTransfer } from '../transfer/worker-transfer.js';
 import type { Outcome } from '../attempt/attempt-options.js';
 import { MEMBER_ROWS, type MemberOptions, type MemberState } from './member-table.js';
-import type { GradientNode, MemberChunk } from '../attempt/chunks.js';
-import { ServerTerms } from '../attempt/server-terms.js';
-import { IdleDetector } from '../attempt/stall.js';
 import { StateTable } from '../attempt/state-table.js';
 
 interface Slot {
   generation: number;
-  have: Uint8Array;
-  count: number;
+  /** Chunks that have come, by their index. */
+  readonly have: Set<number>;
 }
 
-interface SentNode extends GradientNode {
-  /** Socket writes that still read its memory, plus one until it is committed. */
-  holds: number;
-}
-
-export class Member {
+export class Member extends WorkerTransfer<MemberOptions> {
   readonly table = new StateTable<MemberState, typeof MEMBER_ROWS>('member', MEMBER_ROWS, 'SYNCING');
-  private readonly connections: (Connection | undefined)[];
   private readonly slots: [Slot, Slot];
   private readonly ownedBy: MemberChunk[][];
-  private scratch = new Uint8Array(0);
-  private nodes: SentNode[] = [];
+  private nodes: HeldGradient[] = [];
   /** The last VIEW has had all nodes sent again. */
   private areRepeated = false;
   /** What was told to the coordinator in this round: told again after WELCOME, since it may have been lost with a connection. */
@@ -50,57 +33,28 @@ export class Member {
   private asked = new Set<number>();
   /** Blocks of the evaluation split that the compute thread owes. */
   private measuring = 0;
-  private restBeats = 0;
-  private readonly rest = new IdleDetector();
   private pendingEvaluation: { generation: number; blocks: { from: number; to: number }[] } | undefined;
   private lastChunkMs: number;
-  replicas: readonly number[] = [];
-  /** Seats held in the run, for the fairness rule at the end of a slice. */
-  heldSeats = 0;
   round = 0;
-  view = 0;
-  term = 0;
   private roundKnown = false;
   /** The run has ended before its last round. */
   private isTrained = false;
-  private readonly terms: ServerTerms;
 
-  constructor(private readonly options: MemberOptions) {
-    this.connections = new Array<Connection | undefined>(options.servers).fill(undefined);
-    this.terms = new ServerTerms(options.servers, () => this.table.take('staleTerm'));
-    const empty = (): Slot => ({ generation: -1, have: new Uint8Array(options.chunks.length), count: 0 });
+  constructor(options: MemberOptions) {
+    super(options);
+    const empty = (): Slot => ({ generation: -1, have: new Set() });
     this.slots = [empty(), empty()];
     this.ownedBy = Array.from({ length: options.servers }, (_, server) => options.chunks.filter((chunk) => chunk.server === server));
     this.lastChunkMs = options.now();
   }
 
-  numbers(): FrameNumbers {
-    return { attempt: this.options.attempt, term: this.term, view: this.view, round: this.round };
-  }
-
-  /** A connection to a server is open (its HELLO is sent); frames may be sent on it from WELCOME on. */
-  attach(server: number, connection: Connection): void {
-    this.connections[server] = connection;
-  }
-
-  detach(server: number, connection: Connection): void {
-    if (this.connections[server] === connection) this.connections[server] = undefined;
-  }
-
   /** Where a parameter chunk goes. @throws ProtocolError */
   payloadFor(header: FrameHeader): Uint8Array {
-    if (header.type !== FrameType.parameters) throw new ProtocolError('BAD_FRAME', 'a worker takes no gradients');
-    this.rest.moved();
-    checkAttempt(header, this.options.attempt);
-    const chunk = this.options.chunks[header.chunk];
-    if (!chunk) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
-    this.terms.check(chunk.server, header.term);
-    if (header.length !== chunk.byteLength)
-      throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk} has ${chunk.byteLength} bytes, not ${header.length}`);
+    const chunk = this.chunkOf(header);
     const slot = this.table.state === 'OVER' ? undefined : this.slotFor(header.round);
     // A chunk that is here is in use: the compute thread reads it, and a second copy may yet fail its checksum.
-    if (!slot || slot.have[header.chunk]) return this.scratchOf(header.length);
-    return this.options.store.bytes(header.round).subarray(chunk.byteOffset, chunk.byteOffset + chunk.byteLength);
+    const isWanted = slot !== undefined && !slot.have.has(chunk.index);
+    return this.destination(chunk, isWanted ? this.options.store.bytes(header.round) : undefined);
   }
 
   /** A whole parameter chunk has come. */
@@ -110,17 +64,11 @@ export class Member {
     const slot = this.slots[header.round & 1]!;
     if (slot.generation !== header.round) return this.table.take('parametersStale');
     this.lastChunkMs = this.options.now();
-    if (slot.have[header.chunk]) return this.table.take('parameters');
-    slot.have[header.chunk] = 1;
-    slot.count++;
+    if (slot.have.has(header.chunk)) return this.table.take('parameters');
+    slot.have.add(header.chunk);
     const complete = this.isComplete(this.round);
     this.table.take('parameters', complete && this.roundKnown ? 'READY' : undefined);
     if (complete) this.start();
-  }
-
-  /** A message is about to come, in this term. @throws ProtocolError STALE_TERM when it is one of a former primary */
-  hears(server: number, term: number): void {
-    this.terms.hears(server, term);
   }
 
   message(server: number, message: Message): void {
@@ -160,7 +108,7 @@ export class Member {
     if (node.round !== this.round || this.table.state === 'OVER') return node.release();
     this.table.take('node');
     this.areRepeated = false;
-    const sent: SentNode = { ...node, release: () => node.release(), holds: 1 };
+    const sent = new HeldGradient(node);
     this.nodes.push(sent);
     for (const chunk of this.options.chunks) this.sendChunk(sent, chunk);
   }
@@ -171,30 +119,12 @@ export class Member {
     this.tell({ type: 'evaluated', generation, from, to, examples, sums: [...sums] });
   }
 
-  failed(code: string, message: string, round: number, replica: number): void {
-    this.connections[0]?.sendMessage(
-      { type: 'failed', code: code.slice(0, 100), message: message.slice(0, 2000), round, replica },
-      this.numbers(),
-    );
-  }
-
   // ---- from the worker ----
 
-  leave(reason: string): void {
-    this.connections[0]?.sendMessage({ type: 'leave', reason: reason.slice(0, 300) }, this.numbers());
-  }
-
-  /**
-   * Says that this process lives, and by `progress` that its compute thread moves. A thread that owes nothing is at rest,
-   * not stuck: the number moves for it, so that a thread that hangs between its last contribution and its node is found too.
-   */
+  /** A compute thread that owes nothing rests, so that one that hangs between its last contribution and its node is found too. */
   heartbeat(computed: number): void {
-    const covered = (replica: number): boolean => this.nodes.some(({ lo, hi }) => lo <= replica && replica < hi);
-    const isComputing = this.measuring > 0 || ![...this.asked].every(covered);
-    if (!isComputing) this.restBeats++;
-    const rests = this.rest.rests(isComputing, this.connections);
-    const progress = computed + this.restBeats;
-    for (const connection of this.connections) connection?.sendMessage({ type: 'heartbeat', progress, rests }, this.numbers());
+    const covered = (replica: number): boolean => this.nodes.some(({ node: { lo, hi } }) => lo <= replica && replica < hi);
+    this.beat(computed, this.measuring > 0 || ![...this.asked].every(covered));
   }
 
   /**
@@ -210,15 +140,15 @@ export class Member {
     this.lastChunkMs = now;
     const slot = this.slots[generation & 1]!;
     for (const chunk of this.options.chunks) {
-      if (slot.generation === generation && slot.have[chunk.index]) continue;
-      this.connections[chunk.server]?.sendMessage({ type: 'pull', generation, chunk: chunk.index }, this.numbers());
+      if (slot.generation === generation && slot.have.has(chunk.index)) continue;
+      this.send(chunk.server, { type: 'pull', generation, chunk: chunk.index });
     }
   }
 
   /** What the member waits for, for deadlines and logs. */
   waitingFor(): string {
-    const broken = this.connections.findIndex((c) => !c?.isOpen);
-    if (broken >= 0) return `the connection to parameter server ${broken}`;
+    const missing = this.missingConnection();
+    if (missing !== undefined) return missing;
     if (!this.isComplete(this.round)) return `parameters of generation ${this.round}`;
     if (this.asked.size > this.told.length) return `its own replicas of round ${this.round}`;
     return `COMMIT of round ${this.round}`;
@@ -235,7 +165,7 @@ export class Member {
 
   private tell(message: MessageOf<'contribution' | 'evaluated'>): void {
     this.told.push(message);
-    this.connections[0]?.sendMessage(message, this.numbers());
+    this.send(0, message);
   }
 
   private onWelcome(server: number, message: MessageOf<'welcome'>): void {
@@ -244,11 +174,10 @@ export class Member {
     if (server === 0) this.moveTo(message.round);
     if (message.round > this.round) return;
     // A server that has not yet seen COMMIT(k-1) holds what is sent for k; its bitmap speaks of the round before.
-    const applied = message.round === this.round ? Buffer.from(message.applied, 'base64') : Buffer.alloc(0);
+    const isApplied = bitsOf(message.round === this.round ? message.applied : '');
     if (server === 0) this.tellAgain();
     this.ownedBy[server]!.forEach((chunk, i) => {
-      if ((applied[i >> 3] ?? 0) & (1 << (i & 7))) return;
-      for (const node of this.nodes) this.sendChunk(node, chunk);
+      if (!isApplied(i)) for (const node of this.nodes) this.sendChunk(node, chunk);
     });
   }
 
@@ -257,10 +186,7 @@ export class Member {
     this.table.take('takenOver');
     const slot = this.slots[(this.round + 1) & 1]!;
     if (slot.generation !== this.round + 1) return;
-    for (const { index } of this.ownedBy[server]!) {
-      if (slot.have[index]) slot.count--;
-      slot.have[index] = 0;
-    }
+    for (const { index } of this.ownedBy[server]!) slot.have.delete(index);
   }
 
   private onView(message: MessageOf<'view'>): void {
@@ -275,7 +201,7 @@ export class Member {
   }
 
   private tellAgain(): void {
-    for (const message of this.told) this.connections[0]?.sendMessage(message, this.numbers());
+    for (const message of this.told) this.send(0, message);
   }
 
   private sendNodes(): void {
@@ -295,11 +221,8 @@ export class Member {
     this.start();
   }
 
-  private takeMembers(view: number, term: number, members: Members): void {
-    this.view = view;
-    this.term = Math.max(this.term, term);
-    this.heldSeats = members.length;
-    this.replicas = members.find((member) => member.id === this.options.id)?.replicas ?? [];
+  protected override takeMembers(view: number, term: number, members: Members): void {
+    super.takeMembers(view, term, members);
     this.options.onRound?.(this.round, this.replicas);
   }
 
@@ -349,7 +272,7 @@ export class Member {
 
   private isComplete(generation: number): boolean {
     const slot = this.slots[generation & 1]!;
-    return slot.generation === generation && slot.count === this.options.chunks.length;
+    return slot.generation === generation && this.isWhole(slot.have);
   }
 
   /** The slot that takes chunks of `generation`, or undefined when the generation is not wanted any more. */
@@ -359,42 +282,18 @@ export class Member {
     if (slot.generation > generation || generation < this.round) return undefined;
     if (generation > this.round + 1 && this.roundKnown) this.table.take('parametersAhead', 'SYNCING');
     slot.generation = generation;
-    slot.have.fill(0);
-    slot.count = 0;
+    slot.have.clear();
     return slot;
   }
 
-  private sendChunk(node: SentNode, chunk: MemberChunk): void {
-    const connection = this.connections[chunk.server];
-    const slot = this.slots[(node.round + 1) & 1]!;
-    const applied = slot.generation === node.round + 1 && slot.have[chunk.index];
-    if (!connection?.isOpen || applied) return;
-    node.holds++;
-    connection.sendData(
-      {
-        type: FrameType.gradient,
-        codec: Codec.none,
-        ...this.numbers(),
-        round: node.round,
-        nodeLo: node.lo,
-        nodeHi: node.hi,
-        chunk: chunk.index,
-      },
-      node.bytes.subarray(chunk.byteOffset, chunk.byteOffset + chunk.byteLength),
-      () => this.unhold(node),
-    );
-  }
-
-  private unhold(node: SentNode): void {
-    if (--node.holds === 0) node.release();
+  /** Unless its generation k+1 is here: the server has applied it. */
+  protected override sendChunk(node: HeldGradient, chunk: MemberChunk): void {
+    const { round } = node.node;
+    const slot = this.slots[(round + 1) & 1]!;
+    if (slot.generation !== round + 1 || !slot.have.has(chunk.index)) super.sendChunk(node, chunk);
   }
 
   private releaseNodes(): void {
-    for (const node of this.nodes.splice(0)) this.unhold(node);
-  }
-
-  private scratchOf(bytes: number): Uint8Array {
-    if (this.scratch.length < bytes) this.scratch = new Uint8Array(bytes);
-    return this.scratch.subarray(0, bytes);
+    for (const node of this.nodes.splice(0)) node.letGo();
   }
 }

@@ -89,8 +89,8 @@ function decidingShard(inSlices: boolean) {
 
 test('others have a turn after each chunk, gradients that come meanwhile are too late or wait for their round, and the end is the same', () => {
   const [whole, sliced] = [decidingShard(false), decidingShard(true)];
-  for (const { shard, push } of [whole, sliced]) {
-    shard.onDecision(decision);
+  for (const { shard, link, push } of [whole, sliced]) {
+    shard.fromCoordinator(link, decision);
     push(0);
     push(1, 1);
   }
@@ -117,7 +117,7 @@ test('whatever the coordinator says next finds the round applied', () => {
   for (const say of says) {
     const [whole, sliced] = [decidingShard(false), decidingShard(true)];
     for (const { shard, link } of [whole, sliced]) {
-      shard.onDecision(decision);
+      shard.fromCoordinator(link, decision);
       if (typeof say === 'function') say(shard);
       else shard.fromCoordinator(link, say);
     }
@@ -155,7 +155,7 @@ test('the best generation is there to be pulled until there is a better one, and
 
 test('the end lets go of a round that is half applied', () => {
   const sliced = decidingShard(true);
-  sliced.shard.onDecision(decision);
+  sliced.shard.fromCoordinator(sliced.link, decision);
   sliced.turn();
   sliced.shard.end();
   const said = sliced.out.length;

@@ -1,7 +1,6 @@
 /** A shard's state table, and what it is given. The machine is in shard.ts. */
-import type { OwnedChunk } from '../attempt/chunks.js';
-
 import type { Message } from '@paceline/protocol';
+import type { OwnedChunk } from '../transfer/chunks.js';
 import type { ChunkScalars, RoundDecision } from './agreement.js';
 import type { Region, regionSum } from '../attempt/regions.js';
 import type { Slices } from '../attempt/shard-work.js';
@@ -168,18 +167,3 @@ export interface ShardOptions {
   /** A refused or dropped frame, for the counters. */
   onDropped?(reason: string): void;
 }
-
-/** What is held of a chunk in a round. */
-interface Held {
-  readonly chunk: OwnedChunk;
-  readonly current: Region;
-  /** With plan two-phase, when it is complete. */
-  readonly sum: Region | undefined;
-}
-
-/** The next generation of a chunk in a round that is left out. */
-export const leftOut = ({ leaveOut }: ShardOptions, round: number, { chunk, current }: Held): Region =>
-  leaveOut?.(chunk, round, current) ?? current.retain();
-
-export const scalarsOf = ({ twoPhase }: ShardOptions, round: number, { chunk, current, sum }: Held): ChunkScalars =>
-  Object.assign({ chunk: chunk.index }, twoPhase!.measure(chunk, sum!, current, round));

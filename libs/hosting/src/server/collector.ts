@@ -3,7 +3,7 @@
  * and writes the safetensors file. It runs at the coordinator after evaluation; nothing moves any more by then.
  */
 import { FrameType, ProtocolError, type FrameHeader } from '@paceline/protocol';
-import type { Clock, Connection, FrameNumbers } from '@paceline/exchange';
+import { checkChunk, type Clock, type Connection, type FrameNumbers } from '@paceline/exchange';
 import { createWeightsDigest, type Layout } from '@paceline/learning';
 import type { CheckpointReader } from '@paceline/storage';
 import type { WeightsFiles } from './server-context.js';
@@ -44,9 +44,8 @@ export class WeightsCollector {
   /** @throws ProtocolError for chunks that were not asked for */
   payloadFor(header: FrameHeader): Uint8Array {
     const chunk = this.options.layout.chunks[header.chunk];
-    if (header.type !== FrameType.parameters || !chunk || header.round !== this.options.generation)
-      throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
-    if (header.length !== chunk.length * 4) throw new ProtocolError('WRONG_LENGTH');
+    checkChunk(header, FrameType.parameters, this.options.numbers().attempt, chunk);
+    if (header.round !== this.options.generation) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk} of ${header.round}`);
     return new Uint8Array(header.length); // its own buffer, 4-byte aligned
   }
 

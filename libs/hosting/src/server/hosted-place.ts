@@ -1,5 +1,5 @@
 /**
- * The place of a run's shard on this server when the run has standbys: ShardPlace with the clock, the connections and the control plane of its server.
+ * The place of a run's shard on this server: ShardPlace with the clock, the connections and the control plane of its process.
  *
  *   ask ── report `lead.asked` ──> arbiter ── field of the control hash ──> read every 100 ms while this server waits for it
  */
@@ -19,9 +19,8 @@ const TICK_MS = 100;
 
 export interface HostedPlaceOptions {
   readonly job: PlacementJob;
-  readonly shard: Shard | AsyncShard;
-  readonly servers: readonly ServerAddress[];
-  readonly standbys: readonly ServerAddress[];
+  /** Made with this place, which it speaks through. */
+  shard(): Shard | AsyncShard;
   readonly context: ServerContext;
   readonly layoutHash: string;
   /** Index 0: the near end of a connection to the coordinator here; `successor` when it takes the place of another. */
@@ -32,12 +31,12 @@ export interface HostedPlaceOptions {
 
 export class HostedPlace {
   readonly place: ShardPlace<ServerAddress>;
-  private readonly cancelTicker: CancelTimer;
+  private cancelTicker: CancelTimer | undefined;
   private isReading = false;
   private answer: LeadAnswer | undefined;
 
   constructor(private readonly options: HostedPlaceOptions) {
-    const { job, context, shard, servers, standbys } = options;
+    const { job, context } = options;
     const { runId, attempt, index, token } = job;
     this.place = new ShardPlace<ServerAddress>({
       index,
@@ -46,8 +45,6 @@ export class HostedPlace {
       serverId: context.serverId,
       isStandby: job.role === 'standby',
       isAsync: job.spec.strategy.mode !== 'sync',
-      servers,
-      standbys,
       clock: context.clock,
       connect: (address) => context.connectTo(address),
       hello: (role) => ({
@@ -69,16 +66,21 @@ export class HostedPlace {
           .catch((error: Error) => context.log.debug({ err: error, report }, 'the arbiter could not be asked'));
       },
       coordinatorHere: (isPromoted) => options.coordinate(isPromoted ? this.successor() : undefined),
-      onPromoted: () => context.log.warn({ run: runId, index, term: shard.term }, 'this standby is the primary now'),
+      onPromoted: () => context.log.warn({ run: runId, index, term: options.shard().term }, 'this standby is the primary now'),
       onOver: (end, why) => options.onOver(end, why),
       guard: (act) => options.guard(act),
     });
-    this.place.use(shard);
-    this.cancelTicker = context.clock.every(TICK_MS, () => this.tick());
+  }
+
+  /** All servers of the attempt are claimed. */
+  start(servers: readonly ServerAddress[], standbys: readonly ServerAddress[]): void {
+    this.cancelTicker = this.options.context.clock.every(TICK_MS, () => this.tick());
+    this.place.use(this.options.shard());
+    this.place.start({ servers, standbys });
   }
 
   end(): void {
-    this.cancelTicker();
+    this.cancelTicker?.();
     this.place.end(true);
   }
 
@@ -105,7 +107,7 @@ export class HostedPlace {
   }
 
   private successor(): { readonly succession: Succession; readonly storedN: number } {
-    const { shard } = this.options;
+    const shard = this.options.shard();
     const { storedN = 0, ledgerFrom = 0, newest = 0, terms } = this.answer ?? {};
     return { storedN, succession: { term: shard.term, ...shard.known(), ledgerFrom, newest, terms } };
   }

@@ -5,8 +5,8 @@
  *   worker ── hello ──> gate ──> admitWorker ── gradients ──> Shard ── REDUCED ──> Coordinator ── COMMIT ──> all
  */
 import {
-  ShardLink,
   PeerTimeouts,
+  type ShardLink,
   type CancelTimer,
   type Connection,
   type FrameReceiver,
@@ -49,13 +49,11 @@ export class HostedRun {
   private readonly hosted: HostedShard;
   readonly store: ParameterStore;
   private readonly writer: CheckpointWriter;
-  private toCoordinator: Connection | undefined;
-  private readonly untold: Message[] = [];
   private readonly cancelHeart: CancelTimer;
-  /** The connections of the workers, and to the coordinator. */
+  /** The connections of the workers. */
   private readonly silence: PeerTimeouts;
-  /** With standbys in the run: what joins the coordinator, and both servers of the shard. */
-  private hostedPlace: HostedPlace | undefined;
+  /** What joins the coordinator, and with standbys in the run both servers of the shard. */
+  private readonly hostedPlace: HostedPlace;
   /** The manifest of the checkpoint that the attempt begins with. */
   private parent: Manifest | undefined;
   /** All servers of the attempt are claimed, and it was told so. */
@@ -106,15 +104,27 @@ export class HostedRun {
       attempt,
       index,
       servers,
-      tell: (message) => this.guard(() => this.tell(message)),
+      tell: (message) => this.guard(() => this.place.tell(message)),
+    });
+    this.hostedPlace = new HostedPlace({
+      job,
+      shard: () => this.shard,
+      context,
+      layoutHash: this.layoutHash,
+      coordinate: (successor) => {
+        if (successor) this.coordinator = this.makeCoordinator(successor);
+        return this.coordinateHere(this.coordinator!);
+      },
+      onOver: (end, why) => this.leavePlace(end, why),
+      guard: (act) => this.guard(act),
     });
     this.hosted = createShard(job, this.store, this.schedule, {
       onCheckpoint: (snapshot) => this.writer.start(snapshot),
       onCourse: (course) => this.takeCourse(course),
-      tellCoordinator: (message) => this.tell(message),
-      onReduced: (...args) => this.hostedPlace?.place.reduced(...args),
-      onApplied: (...args) => this.hostedPlace?.place.applied(...args),
-      whenReplicated: (act, cancel) => (this.hostedPlace ? this.hostedPlace.place.whenReplicated(act, cancel) : act()),
+      tellCoordinator: (message) => this.place.tell(message),
+      onReduced: (...args) => this.place.reduced(...args),
+      onApplied: (...args) => this.place.applied(...args),
+      whenReplicated: (act, cancel) => this.place.whenReplicated(act, cancel),
       onDropped: () => void this.counters.droppedFrames++,
       slices: (next) => callInSlices(next, context, (act) => this.guard(act)),
     });
@@ -153,46 +163,27 @@ export class HostedRun {
     const host = new CoordinatorHost(job, this.layout, this.schedule, context, weights, parent, {
       guard: (act) => this.guard(act),
       onOver: () => this.end(),
-      whenFinal: (act) => (this.hostedPlace ? this.hostedPlace.place.conclude(act) : act()),
+      whenFinal: (act) => this.place.conclude(act),
       ...(successor ? { successor } : {}),
     });
     context.observer?.coordinates(this, host);
     return host;
   }
 
-  /** With standbys in the run: this server's place in its shard. */
-  get place(): HostedPlace['place'] | undefined {
-    return this.hostedPlace?.place;
+  /** This server's place in its shard. */
+  get place(): HostedPlace['place'] {
+    return this.hostedPlace.place;
   }
 
   get isOver(): boolean {
     return this.over;
   }
 
-  /** All servers of the attempt are claimed: connect to the coordinator. */
-  async start(servers: readonly ServerAddress[], standbys: readonly ServerAddress[] = []): Promise<void> {
+  /** All servers of the attempt are claimed: joins the coordinator, or its primary. */
+  start(servers: readonly ServerAddress[], standbys: readonly ServerAddress[] = []): void {
     this.hasStarted = true;
-    if (standbys.length > 0) return this.startPlace(servers, standbys);
-    if (this.coordinator) return this.joinCoordinator(this.coordinateHere(this.coordinator));
-    const connection = await this.context.connectTo(servers[0]!);
-    if (this.over) return connection.close();
-    this.joinCoordinator(connection);
-    connection.sendMessage(
-      {
-        type: 'hello',
-        token: this.job.token,
-        run: this.job.runId,
-        role: 'server',
-        id: this.context.serverId,
-        host: this.context.host,
-        seat: this.job.index,
-        n: 0,
-        fingerprint: '',
-        layout: this.layoutHash,
-      },
-      { attempt: this.job.attempt, term: 0, view: 0, round: 0 },
-    );
-    this.flushUntold();
+    this.hostedPlace.start(servers, standbys);
+    this.context.observer?.placed(this);
   }
 
   private coordinateHere(coordinator: CoordinatorHost): Connection {
@@ -202,32 +193,12 @@ export class HostedRun {
     return here;
   }
 
-  private startPlace(servers: readonly ServerAddress[], standbys: readonly ServerAddress[]): void {
-    const { job, context, layoutHash, shard } = this;
-    this.hostedPlace = new HostedPlace({
-      job,
-      shard,
-      servers,
-      standbys,
-      context,
-      layoutHash,
-      coordinate: (successor) => {
-        if (successor) this.coordinator = this.makeCoordinator(successor);
-        return this.coordinateHere(this.coordinator!);
-      },
-      onOver: (end, why) => this.leavePlace(end, why),
-      guard: (act) => this.guard(act),
-    });
-    context.observer?.placed(this);
-    this.flushUntold();
-    this.hostedPlace.place.start();
-  }
-
   /** Nothing is left to do here: the run is over, the coordinator is gone for good, another server has this place, or nobody says who does. */
   private leavePlace(end: PlaceEnd, why: string): void {
     if (this.over) return;
     const { job, context } = this;
-    const { replication, standby } = this.hostedPlace!.place;
+    if (end === 'RUN_OVER') return this.end();
+    const { replication, standby } = this.place;
     context.log.warn({ run: job.runId, index: job.index, why }, 'this server leaves its place in the run');
     if (replication?.table.state !== 'DEPOSED') {
       if (end === 'COORDINATOR_GONE' && standby?.table.state !== 'OVER')
@@ -248,8 +219,7 @@ export class HostedRun {
 
   /** @throws ProtocolError NOT_PRIMARY where workers and servers have nothing to ask for */
   private checkPrimary(): void {
-    const isPrimary = this.hostedPlace ? this.hostedPlace.place.isPrimary : this.job.role !== 'standby';
-    if (!isPrimary || (this.job.index === 0 && !this.coordinator)) throw new ProtocolError('NOT_PRIMARY');
+    if (!this.place.isPrimary || (this.job.index === 0 && !this.coordinator)) throw new ProtocolError('NOT_PRIMARY');
   }
 
   /** A worker's connection whose token is good. @throws ProtocolError */
@@ -300,8 +270,8 @@ export class HostedRun {
   admitServer(hello: MessageOf<'hello'>, connection: Connection, term: number): FrameReceiver {
     if (this.over) throw new ProtocolError('RUN_OVER');
     if (hello.role === 'standby') {
-      if (!this.hostedPlace || hello.seat !== this.job.index) throw new ProtocolError('NOT_PRIMARY');
-      return this.hostedPlace.place.admitStandby(hello.id, connection);
+      if (hello.seat !== this.job.index) throw new ProtocolError('NOT_PRIMARY');
+      return this.place.admitStandby(hello.id, connection);
     }
     if (this.job.index === 0) this.checkPrimary();
     if (!this.coordinator || hello.seat < 1 || hello.seat >= this.job.servers)
@@ -324,7 +294,7 @@ export class HostedRun {
    */
   async shutdown(why: string, deadlineMs: number): Promise<void> {
     if (this.over || !this.hasStarted) return this.stop(why);
-    this.hostedPlace?.place.leaves(why);
+    this.place.leaves(why);
     if (await this.handsOver()) return;
     const { clock } = this.context;
     const deadline = clock.now() + deadlineMs;
@@ -334,22 +304,22 @@ export class HostedRun {
     }
     if (this.over) return;
     // Its standby may have been promoted, or may be yet.
-    if (this.coordinator && (this.coordinator.holdsEnd || this.place?.isAsking)) return this.giveWay(why);
+    if (this.coordinator && (this.coordinator.holdsEnd || this.place.isAsking)) return this.giveWay(why);
     this.stop(why, 'STOPPED');
   }
 
   /** False when this server does not lead its shard. */
   private comesToStop(why: string): boolean {
-    if (this.place && !this.place.isPrimary) return false;
+    if (!this.place.isPrimary) return false;
     if (this.coordinator) this.coordinator.machine.shutdown(why);
-    else this.tell({ type: 'stopping', reason: why.slice(0, 300) });
+    else this.place.tell({ type: 'stopping', reason: why.slice(0, 300) });
     return true;
   }
 
   private async handsOver(): Promise<boolean> {
     const { clock } = this.context;
     const pause = (): Promise<void> => new Promise((resolve) => clock.after(HAND_OVER_AFTER_MS, resolve));
-    if (!this.place?.canHandOver) return false;
+    if (!this.place.canHandOver) return false;
     // What the journal holds by now the successor need not write again.
     await Promise.all([pause(), Promise.race([this.flush(), pause()])]);
     return !this.over && this.place.handOver();
@@ -374,65 +344,11 @@ export class HostedRun {
     if (message.type !== 'heartbeat') throw new ProtocolError('BAD_MESSAGE', `${message.type} is for the coordinator`);
   }
 
-  private joinCoordinator(connection: Connection): void {
-    this.toCoordinator = connection;
-    this.silence.heard(connection);
-    const link = new ShardLink('coordinator', connection, false);
-    connection.setReceiver({
-      payloadFor: () => {
-        throw new ProtocolError('BAD_FRAME', 'the coordinator sends no data');
-      },
-      data: () => undefined,
-      message: (message, header) => {
-        this.silence.heard(connection);
-        if (message.type !== 'refused') checkAttempt(header, this.job.attempt);
-        this.guard(() => this.coordinatorMessage(link, message));
-      },
-      closed: ({ description }) => {
-        this.silence.forget(connection);
-        if (this.over) return;
-        // With its coordinator the attempt is over. Who hears of it first tells the control plane, so that a new one can begin.
-        this.context.log.warn({ run: this.job.runId, why: description }, 'the coordinator is gone');
-        reportFailed(
-          this.context,
-          this.job,
-          'COORDINATOR_LOST',
-          `parameter server 0, the coordinator, was lost in round ${this.shard.round}: ${description}`,
-        );
-        this.end();
-      },
-    });
-    if (this.coordinator) this.flushUntold();
-  }
-
-  private coordinatorMessage(link: ShardLink, message: Message): void {
-    if (message.type === 'end') return this.end();
-    if (message.type === 'refused' || message.type === 'heartbeat' || this.shard.fromCoordinator(link, message)) return;
-    throw new ProtocolError('BAD_MESSAGE', `the coordinator does not send ${message.type} to a server`);
-  }
-
-  private tell(message: Message): void {
-    if (this.hostedPlace) this.hostedPlace.place.tell(message);
-    else if (this.toCoordinator)
-      this.toCoordinator.sendMessage(message, {
-        attempt: this.job.attempt,
-        term: this.shard.term,
-        view: this.shard.view,
-        round: this.shard.round,
-      });
-    else this.untold.push(message);
-  }
-
-  private flushUntold(): void {
-    for (const message of this.untold.splice(0)) this.tell(message);
-  }
-
   /** Every second: says that this server lives, and closes connections on which nothing comes any more. */
   private beat(): void {
     this.shard.heartbeat();
     this.coordinator?.heartbeat();
-    if (this.toCoordinator) this.tell({ type: 'heartbeat', progress: this.shard.round });
-    this.hostedPlace?.place.heartbeat();
+    this.place.heartbeat();
     this.silence.tick();
   }
 
@@ -462,9 +378,8 @@ export class HostedRun {
     this.released.abort();
     this.cancelHeart();
     this.writer.abandon();
-    this.hostedPlace?.end();
+    this.hostedPlace.end();
     this.shard.end();
-    this.toCoordinator?.close();
     this.context.clock.after(GO_AFTER_MS, () => {
       for (const connection of this.silence.connections()) connection.close(new ProtocolError('RUN_OVER'));
     });

@@ -59,7 +59,7 @@ export interface PlacedRun {
   readonly isOver: boolean;
   /** @throws StorageError when its checkpoint cannot be used */
   prepare(): Promise<void>;
-  start(servers: readonly ServerAddress[], standbys: readonly ServerAddress[]): Promise<void>;
+  start(servers: readonly ServerAddress[], standbys: readonly ServerAddress[]): void;
   stop(why: string): void;
   drop(): void;
   shutdown(why: string, deadlineMs: number): Promise<void>;
@@ -261,17 +261,12 @@ export class PlacementLoop<R extends PlacedRun> {
     }
   }
 
-  private async startRun(run: R, servers: readonly ServerAddress[], standbys: readonly ServerAddress[]): Promise<void> {
+  private startRun(run: R, servers: readonly ServerAddress[], standbys: readonly ServerAddress[]): void {
     const { runId, attempt } = run.job;
     this.begun.delete(runId); // the newest last
     this.begun.set(runId, attempt);
     if (this.begun.size > MAX_BEGUN) this.begun.delete(this.begun.keys().next().value!);
-    try {
-      await run.start(servers, standbys);
-    } catch (error) {
-      reportFailed(this.context, run.job, (error as Error).name, (error as Error).message);
-      run.stop((error as Error).message);
-    }
+    run.start(servers, standbys);
   }
 
   private forget(run: R): void {

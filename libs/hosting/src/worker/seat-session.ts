@@ -192,14 +192,9 @@ function createMember(options: SeatSessionOptions<SeatCompute>, onEnd: (outcome:
   });
 }
 
-/** Chunks of the flat vector as bytes, with the server that owns each. */
+/** Chunks of the flat vector, with the server that owns each. */
 function memberChunks(layout: Layout, servers: number): MemberChunk[] {
   const owners = new Map<number, number>();
   for (let server = 0; server < servers; server++) for (const chunk of shardChunks(layout, servers, server)) owners.set(chunk, server);
-  return layout.chunks.map(({ index, offset, length }) => ({
-    index,
-    byteOffset: offset * 4,
-    byteLength: length * 4,
-    server: owners.get(index)!,
-  }));
+  return layout.chunks.map(({ index, offset, length }) => ({ index, offset, length, server: owners.get(index)! }));
 }

@@ -48,9 +48,9 @@ export interface Plant {
   readonly disk?: DiskPlant;
   /** Gate and receivers take what is of an older attempt. */
   readonly believesOldAttempts?: boolean;
-  /** What an api enqueues in place of these jobs. */
+  /** Replaces the jobs that an api enqueues. */
   outbox?(jobs: readonly PreparedJob[], api: string): readonly PreparedJob[];
-  /** What an api writes into the control hash in place of this. */
+  /** Replaces the fields that an api writes into the control hash. */
   control?(fields: ControlFields, attempt: number): ControlFields;
 }
 
@@ -66,7 +66,7 @@ export interface ClusterOptions {
   readonly plant?: Plant | undefined;
 }
 
-/** What honest peers may be refused with, by the faults that lead there. */
+/** Refusals that honest peers may meet under faults. */
 const EXPECTED_REFUSALS = new Set([
   'SEAT_TAKEN', // a seat that was offered twice, or came back late
   'SILENT_PEER',
@@ -258,11 +258,11 @@ export class Cluster {
   }
 
   placeMade({ place }: HostedRun): void {
-    if (place?.standby) this.plant?.standby?.(place.standby, this);
-    for (const machine of [place?.replication, place?.standby]) if (machine) this.tables.push(machine.table);
+    if (place.standby) this.plant?.standby?.(place.standby, this);
+    for (const machine of [place.replication, place.standby]) if (machine) this.tables.push(machine.table);
   }
 
-  /** What every machine waits for, for the report of a run that does not end. */
+  /** Says what every machine waits for, for the report of a run that does not end. */
   waitingFor(): string[] {
     const lines: string[] = [];
     for (const part of this.hosted) {
@@ -270,7 +270,7 @@ export class Cluster {
       const { shard, coordinator, server } = part;
       const life = server.process.isAlive ? (server.process.isFrozen ? ' (stopped)' : '') : ' (dead)';
       lines.push(
-        `${server.process.name}${life}: ${part.name}${part.over ? ', over' : ''}, shard ${shard.table.state} round ${shard.round} view ${shard.view}, lacks replicas [${shard instanceof Shard && shard.table.state === 'GATHERING' ? shard.missingReplicas().join(' ') : ''}], waits for ${part.run.place?.waitingFor() ?? 'nothing else'}`,
+        `${server.process.name}${life}: ${part.name}${part.over ? ', over' : ''}, shard ${shard.table.state} round ${shard.round} view ${shard.view}, lacks replicas [${shard instanceof Shard && shard.table.state === 'GATHERING' ? shard.missingReplicas().join(' ') : ''}], waits for ${part.run.place.waitingFor() ?? 'nothing else'}`,
       );
       if (coordinator) {
         const seats = coordinator.seats().map((seat) => `${seat.workerId}=[${seat.replicas.join(' ')}]`);

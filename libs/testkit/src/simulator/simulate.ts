@@ -121,7 +121,7 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   };
 }
 
-/** Of a run that gives up soon. */
+/** A run that gives up soon has few restarts. */
 const fewRestarts = (random: Random): number | undefined => (random.chance(0.06) ? random.pick([0, 0, 1, 2]) : undefined);
 
 function clusterOptions({ seed, workers, apis, stepMs, plant }: SeedOptions, random: Random, shape: RunShape): ClusterOptions {

@@ -14,8 +14,40 @@ export class GpuMemory implements TensorMemory {
 
   /** Waits for what computes the tensors (float32) and reads them; what was fetched before is forgotten. */
   async fetch(tensors: readonly tf.TensorInfo[]): Promise<void> {
-    const values = await Promise.all(tensors.map(({ dataId }) => this.backend.read(dataId)));
-    this.fetched = new Map(tensors.map(({ dataId }, i) => [dataId, values[i] as Float32Array]));
+    this.fetched = new Map();
+    const there = new Map<object, GPUBuffer>();
+    for (const { dataId } of tensors) {
+      const { values, resource } = this.backend.tensorMap.get(dataId);
+      if (values) this.fetched.set(dataId, values as Float32Array);
+      else if (resource) there.set(dataId, resource);
+    }
+    const copy = await this.copyOf([...there.values()]);
+    let offset = 0;
+    for (const [dataId, { size }] of there) {
+      this.fetched.set(dataId, new Float32Array(copy, offset, size / Float32Array.BYTES_PER_ELEMENT));
+      offset += size;
+    }
+  }
+
+  /** One behind the other. The backend's own `read` submits and maps a buffer for each tensor. */
+  private async copyOf(buffers: readonly GPUBuffer[]): Promise<ArrayBuffer> {
+    const bytes = buffers.reduce((sum, { size }) => sum + size, 0);
+    if (bytes === 0) return new ArrayBuffer(0);
+    const { backend } = this;
+    const staging = backend.bufferManager.acquireBuffer(bytes, GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ);
+    backend.ensureCommandEncoderReady();
+    backend.endComputePassEncoder();
+    let offset = 0;
+    for (const buffer of buffers) {
+      backend.commandEncoder!.copyBufferToBuffer(buffer, 0, staging, offset, buffer.size);
+      offset += buffer.size;
+    }
+    backend.submitQueue();
+    await staging.mapAsync(GPUMapMode.READ);
+    const copy = staging.getMappedRange().slice(0);
+    staging.unmap();
+    backend.bufferManager.releaseBuffer(staging);
+    return copy;
   }
 
   /** @throws Error when it was not among what was fetched last */
@@ -29,8 +61,12 @@ export class GpuMemory implements TensorMemory {
     out.set(this.values(tensor));
   }
 
-  /** The values are copied here, and go to the GPU with the first operation that reads the variable. */
+  /** Over the variable's own values, where nothing else needs those; otherwise beside them, and to the GPU with the first operation that reads them. */
   write(variable: tf.TensorInfo, values: Float32Array): void {
-    tf.tidy(() => (variable as tf.Variable).assign(tf.tensor(values.slice(), variable.shape)));
+    const { device, tensorMap, commandEncoder } = this.backend;
+    const { values: known, resource, refCount } = tensorMap.get(variable.dataId);
+    const copy = values.slice(); // Dawn takes no shared memory
+    if (resource && !known && refCount === 1 && !commandEncoder) device.queue.writeBuffer(resource, 0, copy);
+    else tf.tidy(() => (variable as tf.Variable).assign(tf.tensor(copy, variable.shape)));
   }
 }

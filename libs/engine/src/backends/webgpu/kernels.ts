@@ -2,7 +2,8 @@
  * Kernels in place of those of tf.js's webgpu backend that will not do. Some add in an order of their own (atomic additions), so that sums differ
  * in the last bits from one run to the next, and engines with equal fingerprints compute equal bits; the others are wrong.
  *
- *     UnsortedSegmentSum   the gradient of gather, so of Embedding: each element of the sum is added up by one invocation, in order of the rows
+ *     UnsortedSegmentSum   the gradient of gather, so of Embedding: each element of the sum is added up by one invocation, in order of the rows,
+ *                          along a chain of the segment's rows that is made before
  *     BatchMatMul          of a long inner dimension it is split among invocations that add atomically: those products take another of its programs
  *     AvgPoolGrad          divides by the cells of a whole window also at a padded border, where the mean was over fewer
  *     AvgPool3DGrad        the same, and MaxPool3DGrad misses the largest value where windows are not as high as wide
@@ -16,7 +17,7 @@ import { averagePool3dGradient, maxPool3dGradient } from '../../layers/pooling/p
 import type { WebgpuBackend, WebgpuProgram } from './tfjs-backend.js';
 
 /** Raised when a kernel of ours computes other bits than before. */
-export const GPU_KERNELS_REVISION = 2;
+export const GPU_KERNELS_REVISION = 3;
 
 /** From here on the stock product of matrices may be split; numbers of `webgpu_util.MatMulProgramType` in tf.js 4.22. */
 const SPLIT_FROM = 2000;
@@ -77,12 +78,13 @@ const unsortedSegmentSum: tf.KernelFunc = ({ inputs, backend, attrs }) => {
   const rows = segmentIds.size;
   const width = tf.util.sizeFromShape(inner);
   return tf.tidy(() => {
-    const flat = [tf.reshape(x, [rows, width]), tf.reshape(segmentIds, [rows])];
-    const sum = (backend as WebgpuBackend).runWebGPUProgram(segmentSumProgram(numSegments, width), flat, 'float32', [
-      { type: 'int32', data: [rows] },
-      { type: 'int32', data: [width] },
-    ]);
-    return tf.reshape(tf.engine().makeTensorFromTensorInfo(sum), [numSegments, ...inner]);
+    const run = (program: WebgpuProgram, on: tf.TensorInfo[], dtype: tf.DataType, ...uniforms: number[]): tf.Tensor => {
+      const data = uniforms.map((value) => ({ type: 'int32' as const, data: [value] }));
+      return tf.engine().makeTensorFromTensorInfo((backend as WebgpuBackend).runWebGPUProgram(program, on, dtype, data));
+    };
+    const chain = run(segmentChainProgram(numSegments + rows), [tf.reshape(segmentIds, [rows])], 'int32', rows, numSegments);
+    const sum = run(segmentSumProgram(numSegments, width), [tf.reshape(x, [rows, width]), chain], 'float32', rows, numSegments, width);
+    return tf.reshape(sum, [numSegments, ...inner]);
   });
 };
 
@@ -158,11 +160,31 @@ const elementwise = (shape: number[]): Pick<WebgpuProgram, 'outputShape' | 'work
   size: true,
 });
 
+/** [segments + rows]: of each segment its first row, then of each row the next one of its segment; `rows` where there is none. */
+function segmentChainProgram(length: number): WebgpuProgram {
+  return {
+    ...elementwise([length]),
+    variableNames: ['segmentIds'],
+    uniforms: 'rows : i32, segments : i32,',
+    shaderKey: 'pacelineSegmentChain',
+    getUserCode: () => `
+      fn main(index : i32) {
+        if (index < uniforms.size) {
+          var row = max(index - uniforms.segments + 1, 0);
+          var segment = index;
+          if (index >= uniforms.segments) { segment = i32(segmentIds[row - 1]); }
+          while (row < uniforms.rows && i32(segmentIds[row]) != segment) { row = row + 1; }
+          result[index] = row;
+        }
+      }`,
+  };
+}
+
 function segmentSumProgram(segments: number, width: number): WebgpuProgram {
   return {
     ...elementwise([segments, width]),
-    variableNames: ['x', 'segmentIds'],
-    uniforms: 'rows : i32, width : i32,',
+    variableNames: ['x', 'chain'],
+    uniforms: 'rows : i32, segments : i32, width : i32,',
     shaderKey: 'pacelineSegmentSum',
     getUserCode: () => `
       fn main(index : i32) {
@@ -170,8 +192,10 @@ function segmentSumProgram(segments: number, width: number): WebgpuProgram {
           let segment = index / uniforms.width;
           let column = index % uniforms.width;
           var sum = 0.0;
-          for (var row = 0; row < uniforms.rows; row = row + 1) {
-            if (i32(segmentIds[row]) == segment) { sum = sum + x[row * uniforms.width + column]; }
+          var row = i32(chain[segment]);
+          while (row < uniforms.rows) {
+            sum = sum + x[row * uniforms.width + column];
+            row = i32(chain[uniforms.segments + row]);
           }
           result[index] = sum;
         }

@@ -6,7 +6,7 @@ import { EngineUnavailableError } from '../../errors/engine-unavailable.js';
 import type { Fusing } from '../../layers/prepare.js';
 import { messageOf } from '../../errors/model-error.js';
 import { findAdapter, type FoundAdapter } from './adapter.js';
-import { normaliseInOperations } from '../../layers/normalisation/batch-norm-webgpu.js';
+import { normaliseInOperations } from '../../layers/normalisation/norms-webgpu.js';
 import { checkedOn, type Checked } from './device-errors.js';
 import { GpuMemory } from './gpu-memory.js';
 import { GPU_KERNELS_REVISION, installGpuKernels } from './kernels.js';
@@ -54,9 +54,7 @@ async function start(webgpuPackage: string | undefined): Promise<StartedGpu> {
     devices: [found.device],
     memory: new GpuMemory(backend),
     checked: checkedOn(device, found.device.name),
-    fuse: (layer) => {
-      if (layer.getClassName() === 'BatchNormalization') normaliseInOperations(layer);
-    },
+    fuse: normaliseInOperations,
     fusePair: () => undefined,
     destroy: () => {
       device.destroy();

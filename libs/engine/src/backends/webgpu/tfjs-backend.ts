@@ -4,8 +4,14 @@ import type * as tf from '@tensorflow/tfjs-core';
 
 export interface WebgpuBackend {
   readonly device: GPUDevice;
-  /** Waits for what computes the values. */
-  read(dataId: object): Promise<tf.backend_util.TypedArray>;
+  readonly tensorMap: { get(dataId: object): TensorData };
+  /** Buffers of earlier steps are used again. */
+  readonly bufferManager: { acquireBuffer(size: number, usage: number): GPUBuffer; releaseBuffer(buffer: GPUBuffer): void };
+  /** Where operations are recorded until `submitQueue`; null where none are, until `ensureCommandEncoderReady` is called. */
+  readonly commandEncoder: GPUCommandEncoder | null;
+  ensureCommandEncoderReady(): void;
+  endComputePassEncoder(): void;
+  submitQueue(): void;
   /** Queues a program of ours. */
   runWebGPUProgram(
     program: WebgpuProgram,
@@ -13,6 +19,15 @@ export interface WebgpuBackend {
     dtype: tf.DataType,
     uniforms?: readonly { readonly type: 'int32' | 'float32'; readonly data: readonly number[] }[],
   ): tf.TensorInfo;
+}
+
+export interface TensorData {
+  /** Where JavaScript knows them. */
+  readonly values?: tf.backend_util.TypedArray | null;
+  /** As long as the values, once an operation has needed them on the GPU. */
+  readonly resource?: GPUBuffer | null;
+  /** Tensors over these values. */
+  readonly refCount: number;
 }
 
 /** A compute shader, with the fields that tf.js fills in where it compiles it. */

@@ -3,7 +3,7 @@ import * as tf from '@tensorflow/tfjs-core';
 import type * as tfl from '@tensorflow/tfjs-layers';
 import { layerNorm } from './layer-norm-wasm.js';
 
-interface NormInternals {
+export interface LayerNormInternals {
   readonly axis: readonly number[];
   readonly epsilon: number;
   readonly gamma?: tfl.LayerVariable;
@@ -12,7 +12,7 @@ interface NormInternals {
 }
 
 export function fuseLayerNorm(layer: tfl.layers.Layer): void {
-  const norm = layer as unknown as NormInternals;
+  const norm = layer as unknown as LayerNormInternals;
   const stock = norm.call.bind(norm);
   norm.call = (inputs, kwargs) => {
     const x = Array.isArray(inputs) ? inputs[0]! : inputs;

@@ -53,7 +53,7 @@ const PROBE_AFTER_MS = REFUSED_SILENCE_MS - 200;
 /** The epoch of the wall clocks of apis. */
 const EPOCH_MS = 1_700_000_000_000;
 
-/** Where it dies when it sends its outbox next. */
+/** The point at which it dies when it next sends its outbox. */
 export type DeathPoint = 'before it enqueues' | 'after it has enqueued';
 
 export class SimApi {
@@ -123,7 +123,7 @@ export class SimApi {
     if (!this.isOutage(error)) this.cluster.crashed(this.process, error);
   }
 
-  // ---- the outbox, as dispatch/outbox.ts ----
+  // ---- the outbox, as dispatch/job-sender.ts ----
 
   private sendOutbox(): Promise<number> {
     const { cluster } = this;
@@ -176,7 +176,7 @@ export class SimApi {
     return job && { jobId, payload: job, priority: priorityOf(job.heldSeats) };
   }
 
-  // ---- the dispatcher, as dispatch/reconciler.ts and dispatch/executor.ts ----
+  // ---- the dispatcher, as dispatch/reconcile-tick.ts and dispatch/executor.ts ----
 
   private reconciler(): Reconciler {
     const { cluster } = this;
@@ -226,7 +226,7 @@ export class SimApi {
     if (action.kind === 'close-seat') await redis.remove(this.process, jobId);
   }
 
-  /** As dispatch/arbiter.ts. */
+  /** As dispatch/shard-leads.ts. */
   private async tellLead(attempt: number, index: number): Promise<void> {
     const { redis, runId } = this.cluster;
     const answer = await this.transact('read the lead', (run) => readLead(run, attempt, index));

@@ -54,7 +54,7 @@ export abstract class SimCompute implements SeatCompute {
     this.events.evaluated(generation, from, to, to - from, this.cluster.run.measured(weights, from, to));
   }
 
-  /** What is summed up, as memory that is given back. */
+  /** A summed gradient in memory that has to be given back. */
   protected nodeOf(round: number, lo: number, hi: number, sum: Float32Array): GradientNode {
     this.worker.nodesInUse++;
     return {

@@ -48,7 +48,7 @@ export class Control {
     return this.cluster.postgres.rows.attempts.values().map(originOf);
   }
 
-  /** That the journal has told of, in order. */
+  /** Checkpoints that the journal has announced, in order. */
   get checkpoints(): (CheckpointRow & { isGone: boolean })[] {
     const rows = this.cluster.postgres.rows.checkpoints.values();
     return rows

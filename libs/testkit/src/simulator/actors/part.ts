@@ -13,7 +13,7 @@ export class Part implements Fenced {
   readonly isStandby: boolean;
   readonly restore: RestorePoint | undefined;
   readonly memory: WatchedStore;
-  /** Of those that this server has connected to. */
+  /** Terms of the peers that this server has connected to. */
   readonly terms = { coordinator: new TermFence(), primary: new TermFence() };
 
   constructor(
@@ -48,7 +48,7 @@ export class Part implements Fenced {
   /** It has to hold everything that is committed: the other server of the shard has not taken its place, and it was not dropped. */
   get counts(): boolean {
     const { run, attempt, index, isStandby, server } = this;
-    const { replication, standby } = run.place ?? {};
+    const { replication, standby } = run.place;
     if (!run.hasStarted || replication?.table.state === 'DEPOSED' || standby?.table.state === 'OVER') return false;
     const other = server.cluster.hosted.find(
       (part) => part.attempt === attempt && part.index === index && part.isStandby !== isStandby && part.run.hasStarted,
@@ -57,14 +57,14 @@ export class Part implements Fenced {
     return isStandby ? place?.replication?.table.state !== 'ALONE' : place?.standby?.table.state !== 'PROMOTED';
   }
 
-  /** Of its process. */
+  /** Whether its process lives and is not stopped. */
   get isRunning(): boolean {
     return this.server.process.isAlive && !this.server.process.isFrozen;
   }
 
   tables(): readonly (Pick<TakenRows, 'taken'> | undefined)[] {
     const { place } = this.run;
-    return [this.shard.table, this.coordinator?.table, place?.replication?.table, place?.standby?.table];
+    return [this.shard.table, this.coordinator?.table, place.replication?.table, place.standby?.table];
   }
 
   /** For reports. */

@@ -150,7 +150,7 @@ export class SimServer {
     return new Promise((resolve) => this.process.after(0.05, () => resolve(claims)));
   }
 
-  /** What a server logs as an error of its own is one, as far as it is none of the surroundings. */
+  /** A logged error counts as a crash unless it comes from the disk, Redis or a peer. */
   private log(): Log {
     const note = (_fields: object, message: string): void => this.cluster.world.note(message);
     const error: Log['error'] = ({ err }, message) => {

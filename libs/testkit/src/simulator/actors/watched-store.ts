@@ -62,7 +62,7 @@ export class WatchedStore extends ParameterStore {
     return super.takeSnapshot(generation, regions);
   }
 
-  /** Beside the slots, which are the store's own. Of a part that is over these are what sockets still read, for peers that take nothing any more. */
+  /** Bytes in use without the slots. After the part is over, these are what sockets still read for peers that take nothing any more. */
   get heldBytes(): number {
     return this.arena.bytesInUse - [...this.slots.values()].flat().length * BLOCK_BYTES;
   }

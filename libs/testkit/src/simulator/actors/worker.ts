@@ -55,7 +55,7 @@ export class SimWorker {
     this.process.after(0, () => this.seats.start());
   }
 
-  /** Where it sits now. */
+  /** The seat that it has now. */
   get session(): SeatSession<SimCompute> | undefined {
     return this.seats.present;
   }

@@ -20,7 +20,7 @@ interface CoordinatorSeen {
   readonly counted: Set<number>;
   /** Numbers of work items that were ever issued. */
   readonly issued: Set<number>;
-  /** Of those that it counts, the ones that it leaves out: one that was replaced, and has not heard it, goes its own way. */
+  /** Items that it counts but leaves out. Kept per coordinator: a deposed one that has not heard so decides on its own. */
   readonly left: Set<number>;
 }
 
@@ -36,11 +36,11 @@ export class AsyncInvariants {
   private readonly coordinators = new Map<AsyncCoordinator, CoordinatorSeen>();
   /** Gradients by attempt and work item, as workers have computed them. */
   private readonly gradients = new Map<string, Float32Array[]>();
-  /** What chunks held when they were taken, by attempt, round and chunk. */
+  /** Bits of the chunks in each checkpoint, by attempt, round and chunk. */
   private readonly checkpoints = new Map<string, Float32Array>();
-  /** What chunks hold, by attempt and chunk. */
+  /** Present bits of the chunks, by attempt and chunk. */
   private readonly present = new Map<string, Float32Array>();
-  /** What they held at the primary after each update, by attempt, chunk and number of the update: a standby has to hold the same. */
+  /** Bits at the primary after each update, by attempt, chunk and number of the update: its standby must have the same. */
   private readonly steps = new Map<string, Float32Array>();
   /** Work items that any coordinator has counted, by attempt: whoever takes over counts them too. */
   private readonly countedIn = new Map<number, Set<number>>();
@@ -223,7 +223,7 @@ export class AsyncInvariants {
     }
   }
 
-  /** What is counted is at every shard, and in the ledger. */
+  /** Every counted item is at every shard, and in the ledger. */
   private counted(part: Part, coordinator: AsyncCoordinator, seen: CoordinatorSeen): void {
     const { checks, hosted, run } = this.cluster;
     const shards = hosted.filter((other) => other.attempt === part.attempt && other.counts && other.memory.chunks.length > 0);
@@ -309,7 +309,7 @@ export class AsyncInvariants {
     return round * this.cluster.run.shape.replicas + replica;
   }
 
-  /** Those that have rows. */
+  /** All work items that have rows. */
   private *items(): Iterable<WorkItem> {
     const { run } = this.cluster;
     for (let round = 0; round < run.schedule.totalRounds; round++)
@@ -318,7 +318,7 @@ export class AsyncInvariants {
 }
 
 /** It applies what its primary has applied. */
-const isFollower = ({ run }: Part): boolean => run.place?.standby?.table.state === 'FOLLOWING';
+const isFollower = ({ run }: Part): boolean => run.place.standby?.table.state === 'FOLLOWING';
 
 function setOf(byAttempt: Map<number, Set<number>>, attempt: number): Set<number> {
   let numbers = byAttempt.get(attempt);

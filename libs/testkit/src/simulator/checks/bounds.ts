@@ -1,5 +1,5 @@
 /** I10 while a run goes on, after every event: what a server keeps has stated bounds. */
-import type { Connection } from '@paceline/exchange';
+import type { ShardLink } from '@paceline/exchange';
 import type { Part } from '../actors/part.js';
 import type { TinyRun } from '../run/tiny-run.js';
 import type { Network } from '../world/network.js';
@@ -13,7 +13,7 @@ const QUEUE_SLACK_BYTES = 1 << 20;
 const JOURNAL_SLACK_ENTRIES = 500;
 
 interface OpenShard {
-  readonly links: ReadonlySet<{ readonly id: string; readonly held: ReadonlyMap<string, unknown>; readonly connection: Connection }>;
+  readonly links: ReadonlyMap<ShardLink, ReadonlyMap<string, unknown>>;
   readonly generationBytes: number;
 }
 
@@ -39,7 +39,7 @@ export function checkBounds(part: Part, { checks, run, network }: BoundedRun): v
     checks.expect(bytes <= bound, 'I10', () => `${part.name} holds ${bytes} bytes, its bound is ${bound}`);
   }
   const { links, generationBytes } = shard as unknown as OpenShard;
-  for (const { id, held, connection } of links) {
+  for (const [{ id, connection }, held] of links) {
     // A tree over R replicas has less than 2·R nodes, and one frame is under way.
     const most = owned * 2 * replicas + 1;
     checks.expect(held.size <= most, 'I10', () => `${part.name} holds ${held.size} frames of ${id} ahead, its bound is ${most}`);

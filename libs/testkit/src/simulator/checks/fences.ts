@@ -44,7 +44,7 @@ interface GuardedServer extends Guarded {
   refused(by: string, error: ProtocolError | undefined): void;
 }
 
-/** What is handed over must not move whoever it comes to. */
+/** Hands over something old, which must not move its receiver. */
 function mustNotMove<T>(fenced: Fenced, cluster: Guarded, what: () => string, hand: () => T): T {
   const before = moves(fenced.tables());
   try {
@@ -159,7 +159,7 @@ export class ServerConnection extends TappedConnection {
     super(inner);
   }
 
-  /** Who believes what is of an older attempt believes its HELLO too. */
+  /** With the planted mistake the server believes a HELLO of an older attempt too. */
   override get challenge() {
     return this.cluster.plant?.believesOldAttempts ? this.helloChallenge : super.challenge;
   }

@@ -56,7 +56,7 @@ export class Invariants {
 
   /** A shard has one primary in each term: whoever takes over does so in a term of its own. */
   private leads({ run, attempt, index, shard, server }: Part): void {
-    if (!run.place?.isPrimary) return;
+    if (!run.hasStarted || !run.place.isPrimary) return;
     const key = `${attempt}/${index}/${shard.term}`;
     const primary = this.primaries.get(key);
     if (primary === undefined) this.primaries.set(key, server);
@@ -140,7 +140,7 @@ export class Invariants {
       if (ended && process.isAlive) cluster.checks.expect(nodesInUse === 0, 'I10', () => `${id} kept ${nodesInUse} gradients`);
     for (const part of cluster.hosted) {
       // Who still waits for an arbiter holds back what was fetched of it.
-      part.run.place?.replication?.end();
+      part.run.place.replication?.end();
       part.shard.end();
       const leaked = part.memory.release();
       if (ended && part.isRunning) cluster.checks.expect(leaked === 0, 'I10', () => `${part.name} kept ${leaked} bytes of its arena`);

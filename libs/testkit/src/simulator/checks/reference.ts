@@ -14,7 +14,7 @@ import type { TinyRun } from '../run/tiny-run.js';
 const BLOCK = 500;
 
 interface Generation {
-  /** What validations have decided up to it. */
+  /** The course that validations have decided up to it. */
   readonly course: string | undefined;
   readonly weights: Float32Array;
   readonly slots: readonly Float32Array[];
@@ -91,7 +91,7 @@ export class Reference {
     return { loss: sums[0]! / (end - first), meanAbsoluteError: sums[1]! / sums[2]! };
   }
 
-  /** What a validation of generation k decides, where there is one. */
+  /** The course after generation k: its validation, where one is due, may change it. */
   private judged(course: string | undefined, k: number, weights: Float32Array): string | undefined {
     if (course === undefined || !(this.plan!.isDue(k) || k === this.run.schedule.totalRounds)) return course;
     const verdict = this.plan!.judge(course, k, this.validated(weights));

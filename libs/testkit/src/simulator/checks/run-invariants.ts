@@ -56,7 +56,7 @@ export class RunInvariants {
     this.ledgerExamples += entry.examples;
   }
 
-  /** What a validation has measured is what the weights of the undisturbed run come to. */
+  /** A validation must measure what the weights of the undisturbed run come to. */
   private validated(validation: ValidationPoint | undefined): void {
     if (!validation) return;
     const { checks, reference } = this.cluster;

@@ -5,7 +5,7 @@ import type { PlantedBug } from './planted.js';
 
 /** Private parts of the machines that a mistake is put into. */
 interface OpenShard {
-  readonly links: ReadonlyMap<ShardLink, { readonly gathering: ReadonlyMap<number, { readonly regions: ReadonlyMap<number, object> }> }>;
+  readonly links: ReadonlyMap<ShardLink, { readonly arriving: ReadonlyMap<number, { readonly regions: ReadonlyMap<number, object> }> }>;
   finish(item: WorkItem): void;
   tellApplied(item: WorkItem, staleness: number): void;
   readonly options: { whenReplicated: (act: () => void) => void };
@@ -31,8 +31,8 @@ export const PLANTED_ASYNC: readonly PlantedBug[] = [
         shard.data = (link: ShardLink, header: FrameHeader) => {
           data(link, header);
           const item = { round: header.round, replica: header.nodeLo };
-          const gathering = machine.links.get(link)?.gathering.get(shard.marks.numberOf(item));
-          if (gathering?.regions.size !== Math.floor(run.layout.chunks.length / run.shape.servers) - 1) return;
+          const gradient = machine.links.get(link)?.arriving.get(shard.marks.numberOf(item));
+          if (gradient?.regions.size !== Math.floor(run.layout.chunks.length / run.shape.servers) - 1) return;
           machine.finish(item);
           machine.tellApplied(item, 0);
         };

@@ -2,7 +2,7 @@
  * Planted mistakes: each is put into a machine of the real class as it is made, and the simulator has to find it. What a mistake
  * costs, which invariant shows it and within how many seeds, stands beside it; the test holds it to that.
  */
-import { acquireRegion, type OwnedChunk, type Region } from '@paceline/exchange';
+import { acquireRegion, type OwnedChunk, type Region, type ShardLink } from '@paceline/exchange';
 import type { MessageOf } from '@paceline/protocol';
 import type { Invariant } from '../checks/checks.js';
 import type { Plant } from '../cluster.js';
@@ -22,7 +22,7 @@ export interface PlantedBug {
   readonly seed?: number;
   readonly kinds: readonly FaultKind[];
   readonly plant: Plant;
-  /** What the run has to have for the mistake to matter. */
+  /** The shape that a run needs for the mistake to matter. */
   readonly shape?: Partial<RunShape>;
   /** Mode sync when it is not said. */
   readonly mode?: RunMode;
@@ -30,8 +30,10 @@ export interface PlantedBug {
 
 /** Private parts of the machines that a mistake is put into. */
 interface OpenShard {
-  readonly byIndex: ReadonlyMap<number, { readonly chunk: OwnedChunk; readonly next: Region | undefined }>;
-  readonly scratch: Uint8Array;
+  readonly present: {
+    chunkAt(index: number): (OwnedChunk & { readonly place: number }) | undefined;
+    readonly generations: { next(place: number): Region | undefined };
+  };
   readonly options: {
     readonly attempt: number;
     update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region): void;
@@ -60,12 +62,20 @@ export const PLANTED: readonly PlantedBug[] = [
       shard(shard) {
         const machine = shard as unknown as OpenShard;
         const data = shard.data.bind(shard);
+        const payloadFor = shard.payloadFor.bind(shard);
+        const payloads = new WeakMap<ShardLink, Uint8Array>();
+        shard.payloadFor = (link, header) => {
+          const payload = payloadFor(link, header);
+          payloads.set(link, payload);
+          return payload;
+        };
         shard.data = (link, header) => {
-          const state = machine.byIndex.get(header.chunk);
-          if (state?.next && header.round === shard.round && !link.receiving) {
-            const gradient = acquireRegion(state.chunk.arena, state.chunk.length);
-            gradient.bytes.set(machine.scratch.subarray(0, header.length));
-            machine.options.update(state.chunk, shard.round, state.next, state.next, gradient);
+          const chunk = machine.present.chunkAt(header.chunk)!;
+          const next = machine.present.generations.next(chunk.place);
+          if (next && header.round === shard.round) {
+            const gradient = acquireRegion(chunk.arena, chunk.length);
+            gradient.bytes.set(payloads.get(link)!);
+            machine.options.update(chunk, shard.round, next, next, gradient);
             gradient.release();
           }
           data(link, header);

@@ -24,7 +24,7 @@ export interface AsyncShape {
 /** Streams of randomness: of the mode, of what it adds, of gradients. */
 const [MODE, SHAPE, GRADIENTS] = [4, 3, 5] as const;
 
-/** Of a seed that does not say. */
+/** Draws the mode of a seed that names none. */
 export function drawMode(seed: number): RunMode {
   return new Random(seed, MODE).pick(['sync', 'sync', 'async', 'ssp']);
 }

@@ -59,7 +59,7 @@ export interface ValidationShape {
   readonly lowersRate: boolean;
 }
 
-/** Of half of the runs that have something to measure. */
+/** Half of the runs that have something to measure validate. */
 export function randomValidation(random: Random): ValidationShape | undefined {
   if (random.chance(0.5)) return undefined;
   return { everyRounds: random.int(1, 3), patience: random.int(0, 2), restoreBest: random.chance(0.6), lowersRate: random.chance(0.5) };
@@ -231,14 +231,14 @@ export class TinyRun {
     return to - from;
   }
 
-  /** What the rows of the evaluation split come to: the loss and its metric, summed. It goes up and down with the weights. */
+  /** Sums of the loss and its metric over rows of the evaluation split. They go up and down with the weights. */
   measured(weights: Float32Array, from: number, to: number): [loss: number, errors: number, examples: number] {
     let mix = 0;
     for (const [i, weight] of weights.entries()) mix += weight * (i + 1);
     return [(to - from) * (1 + Math.sin(mix * 3)) + to * 1e-6, to - from, to - from];
   }
 
-  /** What a worker computes: as `step`, with what was spoiled. */
+  /** The gradient that a worker computes: that of `step`, with its spoiled values. */
   workerStep(weights: Float32Array, round: number, replica: number, out: Float32Array): void {
     this.step(weights, round, replica, out);
     const spoiled = this.spoiled.get(`${round}/${replica}`);

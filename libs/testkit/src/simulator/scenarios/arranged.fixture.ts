@@ -75,9 +75,9 @@ export const rowsTaken = (...played: readonly Played[]): Set<string> =>
 
 export const later = (cluster: Cluster, ms: number, act: () => void): void => void cluster.world.schedule(ms, 'arranged', act);
 
-/** That the present coordinator is in; 0 while there is none. */
+/** The round of the present coordinator; 0 while there is none. */
 export const round = (cluster: Cluster): number => cluster.control.coordinatorPart?.coordinator?.round ?? 0;
 
-/** Of this type, as they are stored without a gap. */
+/** Stored events of one type, in order. */
 export const events = (cluster: Cluster, type: string) =>
   cluster.control.journal.flatMap((entry) => (entry.kind === 'event' && entry.type === type ? [entry] : []));

@@ -14,7 +14,7 @@ const STOPS = seeds(9, 60);
 
 interface Struck {
   readonly result: SeedResult;
-  /** Of the shard that lost its primary; undefined when the run was over before. */
+  /** Index of the shard that lost its primary; undefined when the run was over before. */
   readonly index: number | undefined;
   taken(row: string): number;
 }
@@ -33,7 +33,7 @@ async function struck(seed: number, mode: 'async' | 'ssp', strike: (part: Part, 
       const coordinator = cluster.control.coordinatorPart?.coordinator;
       if (index !== undefined || !(coordinator instanceof AsyncCoordinator)) return;
       if (coordinator.marks.count < fromItems || !coordinator.ledger.hasBegun || events-- > 0) return;
-      const parts = cluster.hosted.filter(({ run, over }) => !over && run.place?.isPrimary);
+      const parts = cluster.hosted.filter(({ run, over }) => !over && run.place.isPrimary);
       const part = random.pick(parts);
       index = part.index;
       strike(part, cluster);

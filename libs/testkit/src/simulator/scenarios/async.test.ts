@@ -36,7 +36,7 @@ const SWEEPS: readonly Sweep[] = [
     })),
   ),
 ];
-/** Those of replication are taken in mode sync. */
+/** Rows that no seed has taken; those of replication are taken in mode sync. */
 const missing = (tally: Tally): string[] => neverTaken(tally).filter((row) => !row.startsWith('replication.'));
 
 test('seeds of modes async and ssp break no invariant, end, and take every row of the work item tables', { timeout: 360_000 }, async () => {

@@ -1,4 +1,4 @@
-/** What every mode must do at chosen moments of an attempt: workers that come, go, hang, miscount or are many, stops, and what is said twice. */
+/** Chosen moments of an attempt, in every mode: workers that come, go, hang or miscount, checkpoints, pauses, servers that fall silent. */
 import { expect, test } from 'vitest';
 import { always, events, later, play, round, says, seated, sending, when } from './arranged.fixture.js';
 import type { Cluster } from '../cluster.js';

@@ -104,7 +104,7 @@ test('it hears that it was replaced: the other servers are with its successor at
         const part = cutFromStandby(cluster, 'without Redis');
         when(
           cluster,
-          () => part.run.place!.replication!.table.state === 'DEPOSED',
+          () => part.run.place.replication!.table.state === 'DEPOSED',
           () => (deposedMs = cluster.world.nowMs),
         );
         when(
@@ -139,7 +139,7 @@ test('its standby asks, and nobody answers for 400 s: it gives its place up afte
     ),
   );
   const standby = cluster.hosted.find(({ index, isStandby }) => index === 0 && isStandby)!;
-  expect(standby.run.place!.standby!.table.taken.has('unanswered')).toBe(true);
+  expect(standby.run.place.standby!.table.taken.has('unanswered')).toBe(true);
   expect(leftMs).toBeGreaterThan(330_000);
   expect(leftMs).toBeLessThan(345_000);
   const servesNext = ({ run, server }: Part): boolean => run.job.attempt === 2 && server === standby.server;

@@ -64,7 +64,7 @@ test('another shard is taken over: the coordinator speaks in its own term, and r
   const terms = { coordinator: 0, shard: 0 };
   const options = { seed: 2, check: 'liveness', kinds: [], stepMs: [20, 60], workers: 2, shape: { ...shape, standby: 1 } } as const;
   const { result } = await play(options, (cluster) => {
-    const lead = () => cluster.hosted.find(({ index, over, run }) => index === 1 && !over && run.place?.isPrimary);
+    const lead = () => cluster.hosted.find(({ index, over, run }) => index === 1 && !over && run.place.isPrimary);
     when(
       cluster,
       () => round(cluster) >= 4 && lead() !== undefined,

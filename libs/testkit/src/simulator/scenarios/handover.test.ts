@@ -39,7 +39,7 @@ async function struck(
     cluster.world.afterEvent = () => {
       before();
       if (isStruck || round(cluster) < fromRound) return;
-      const leading = cluster.hosted.filter(({ run, over }) => !over && run.place?.canHandOver);
+      const leading = cluster.hosted.filter(({ run, over }) => !over && run.place.canHandOver);
       if (leading.length < 2 || events-- > 0) return;
       isStruck = true;
       strike(leading, cluster, random);
@@ -90,7 +90,7 @@ test.each(['sync', 'async', 'ssp'] as const)(
         shutDown(first, cluster);
         when(
           cluster,
-          () => standby.run.place!.isPrimary && !last.over && last.coordinator!.waitingFor() === null,
+          () => standby.run.place.isPrimary && !last.over && last.coordinator!.waitingFor() === null,
           () => shutDown(last, cluster),
         );
       });
@@ -138,7 +138,7 @@ test.each([
         begin(part, cluster);
         when(
           cluster,
-          () => part.run.place!.replication!.table.state === state,
+          () => part.run.place.replication!.table.state === state,
           () => shutDown(standby, cluster),
         );
         when(

@@ -36,7 +36,7 @@ async function playOn(options: SeedOptions, arrange: (cluster: Cluster) => void)
 
 const primary = (cluster: Cluster, index: number): Part => cluster.hosted.find((part) => part.index === index && !part.isStandby)!;
 const standby = (cluster: Cluster, index: number): Part => cluster.hosted.find((part) => part.index === index && part.isStandby)!;
-/** Of this process, to that one. */
+/** Whether a stream leads from one process to another. */
 const goes = ({ process, remote }: SimStream, from: Part, to?: Part): boolean =>
   process === from.server.process && (!to || remote === to.server.process.name || remote.startsWith(`${to.server.process.host}/`));
 
@@ -126,11 +126,11 @@ test('a standby is killed, and its primary cannot ask: nothing is committed unti
         killServer(cluster, 1, true);
         when(
           cluster,
-          () => primary(cluster, 1).run.place!.isAsking,
+          () => primary(cluster, 1).run.place.isAsking,
           () => {
             for (const ms of [500, 4_000]) later(cluster, ms, () => rounds.push(round(cluster)));
             later(cluster, 4_000, () =>
-              expect(primary(cluster, 1).run.place!.waitingFor()).toMatch(/^the arbiter to drop its standby \(its link closed/u),
+              expect(primary(cluster, 1).run.place.waitingFor()).toMatch(/^the arbiter to drop its standby \(its link closed/u),
             );
             later(cluster, 4_500, () => cluster.network.heal());
           },
@@ -148,7 +148,7 @@ test.each(['primary', 'standby'] as const)(
     const { cluster } = await playOn(base, (cluster) =>
       when(
         cluster,
-        () => round(cluster) >= 3 && primary(cluster, 1).run.place!.canHandOver,
+        () => round(cluster) >= 3 && primary(cluster, 1).run.place.canHandOver,
         () => {
           const [lead, follower] = [primary(cluster, 1), standby(cluster, 1)];
           cluster.network.count('servers lose each other');
@@ -162,7 +162,7 @@ test.each(['primary', 'standby'] as const)(
         },
       ),
     );
-    expect(standby(cluster, 1).run.place!.isPrimary || standby(cluster, 1).coordinator !== undefined).toBe(false);
+    expect(standby(cluster, 1).run.place.isPrimary || standby(cluster, 1).coordinator !== undefined).toBe(false);
     expect(rowsTaken(played.at(-1)!)).toContain(winner === 'primary' ? 'replication.dropped' : 'standby.promoted');
   },
 );
@@ -184,7 +184,7 @@ test.each([0, 1])('primary %d is stopped until it is replaced, and goes on: it c
       },
     ),
   );
-  expect(primary(cluster, index).run.place!.replication!.table.state).toBe('DEPOSED');
+  expect(primary(cluster, index).run.place.replication!.table.state).toBe('DEPOSED');
   expect(
     cluster.hosted
       .filter((part) => part.index === index)
@@ -221,29 +221,29 @@ test('a standby refuses older terms and applies nothing twice; a primary has one
   await playOn({ ...base, shape: { ...shape, rounds: 12, examples: 96 } }, (cluster) => {
     when(
       cluster,
-      () => round(cluster) >= 3 && primary(cluster, 1).run.place!.canHandOver,
+      () => round(cluster) >= 3 && primary(cluster, 1).run.place.canHandOver,
       () => {
         const [lead, follower] = [primary(cluster, 1), standby(cluster, 1)];
-        const machine = follower.run.place!.standby!;
+        const machine = follower.run.place.standby!;
         const before = follower.shard.round;
         expect(() => machine.payloadFor(headerOf(follower, { term: 0 }))).toThrow('STALE_TERM');
         machine.payloadFor(headerOf(follower, { round: before - 1 }));
         machine.data(headerOf(follower, { round: before - 1 }));
         expect(follower.shard.round).toBe(before);
         const [near] = cluster.network.pair(lead.server.process);
-        expect(() => lead.run.place!.admitStandby(follower.server.process.name, near)).toThrow('SEAT_TAKEN');
+        expect(() => lead.run.place.admitStandby(follower.server.process.name, near)).toThrow('SEAT_TAKEN');
         cluster.network.count('kill a server');
         killServer(cluster, 1);
         when(
           cluster,
-          () => follower.run.place!.isPrimary,
+          () => follower.run.place.isPrimary,
           () => {
             machine.message({ type: 'heartbeat', progress: 0 }, headerOf(follower, { type: FrameType.control }));
           },
         );
         when(
           cluster,
-          () => follower.run.place!.isPrimary && cluster.workers[0]!.session?.member.table.taken.has('takenOver' as never) === true,
+          () => follower.run.place.isPrimary && cluster.workers[0]!.session?.member.table.taken.has('takenOver' as never) === true,
           () => {
             const { member } = cluster.workers[0]!.session!;
             expect(() => member.payloadFor(headerOf(follower, { type: FrameType.parameters, term: 1 }))).toThrow('STALE_TERM');
@@ -264,7 +264,7 @@ test('plan two-phase: a standby takes no gradient of a round before its DECISION
       if (lead?.shard.table.state !== 'DECIDING' || !(follower?.shard instanceof Shard) || follower.shard.round !== lead.shard.round)
         return;
       try {
-        refusals.add(follower.shard.regionForReplica(headerOf(follower, {})) ? 'none' : 'dropped');
+        refusals.add(follower.shard.wantsReplica(headerOf(follower, {})) ? 'none' : 'dropped');
       } catch (error) {
         refusals.add((error as Error).message.replace(/\d+/gu, 'k'));
       }
@@ -296,7 +296,7 @@ test('what was said before changes nothing when it is said again; a parameter ch
           member.message(0, message.type === 'view' ? { ...message, view: 0 } : message);
           if (message.type === 'commit') shard.onCommit(message);
         }
-        shard.onDecision({ round: 1, skip: false, examples: 8, scale: 1, variables: [] });
+        shard['present'].decide({ type: 'decision', round: 1, skip: false, examples: 8, scale: 1, variables: [] });
         (cluster.coordinatorPart!.coordinator as { memberMessage(id: string, message: object): void }).memberMessage(id, {
           type: 'contribution',
           round: 0,

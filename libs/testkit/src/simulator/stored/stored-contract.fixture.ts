@@ -34,7 +34,7 @@ export interface ContractRows {
     readonly serverCount: number;
     readonly totalRounds: number;
     readonly length: unknown;
-    /** Of the newest state that counts. */
+    /** The newest state that counts. */
     readonly coordinator: { readonly attempt: number; readonly phase: string; readonly round: number; readonly seats: number } | null;
   };
   readonly attempts: readonly {

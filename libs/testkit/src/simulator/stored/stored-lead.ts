@@ -1,4 +1,4 @@
-/** Who leads a shard that has a standby, over rows in memory: what apps/api/src/dispatch/arbiter.ts writes and tells, on decisions of libs/control-plane. */
+/** Who leads a shard that has a standby, over rows in memory: what apps/api/src/dispatch/shard-leads.ts writes and tells, on decisions of libs/control-plane. */
 import { leadAnswer, settledLead, type LeadAnswer, type Report, type SettledLead } from '@paceline/control-plane';
 import type { StoredRun } from './stored-run.js';
 
@@ -21,7 +21,7 @@ function succeed(stored: StoredRun, coordinatorTerm: number): void {
     if (event.attempt === number && event.n !== null && event.n > storedN) stored.rows.events.set(event.seq, { ...event, n: null });
 }
 
-/** What stands about a shard, and for the coordinator where a successor goes on. */
+/** The answer of the arbiter about a shard; for the coordinator it says where a successor goes on. */
 export function readLead(stored: StoredRun, number: number, index: number): LeadAnswer | undefined {
   const { rows, run } = stored;
   const attempt = rows.attempts.get(number);

@@ -38,7 +38,7 @@ import type { RunInvariants } from '../checks/run-invariants.js';
 
 const MAX_EVENT_CHARACTERS = 2000;
 
-/** What is told of transactions while they are carried out. */
+/** Is told what transactions do while they are carried out. */
 export type RunWitness = Pick<
   RunInvariants,
   'moved' | 'attemptEnded' | 'restored' | 'endedAfter' | 'entryWritten' | 'storedUpTo' | 'checkpointWritten'
@@ -51,7 +51,7 @@ export interface StoredRunOptions {
   readonly wallMs: number;
   /** Uniform in [0, 1). */
   random(): number;
-  /** Of another run, with whose checkpoint this one began. */
+  /** Rows of the run with whose checkpoint this one began. */
   readonly otherRows?: (runId: string) => Rows | undefined;
   readonly watch: RunWitness;
 }
@@ -162,7 +162,7 @@ export class StoredRun {
     this.move({ to: 'QUEUED', reason: waitsForServers({ liveServers: 0 }, needed, 0) });
   }
 
-  /** What is stored now, to be compared with a control hash that is read afterwards. */
+  /** Reads the rows now; the control hash that they are compared with is read afterwards. */
   observedWith(): (control: ControlFields) => ObservedRun | undefined {
     const { rows, run, attempt } = this;
     const stored = {

@@ -116,7 +116,7 @@ export class SharedDisk {
     };
   }
 
-  /** What is wrong with a checkpoint; undefined when it is there with the bits of the undisturbed run. */
+  /** Says what is wrong with a checkpoint; undefined when it has the bits of the undisturbed run. */
   async fault(id: CheckpointId): Promise<string | undefined> {
     const { around } = this;
     try {

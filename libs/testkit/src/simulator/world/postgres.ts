@@ -35,7 +35,7 @@ export interface RunRow extends StoredRun {
   readonly restartsTotal: number;
   readonly bestRound: number;
   readonly result: RunResult | null;
-  /** Of the newest seat that failed. */
+  /** Why the newest failed seat failed. */
   readonly lastSeatFailure: SeatFailure | null;
 }
 export interface AttemptRow extends StoredAttempt {
@@ -85,7 +85,7 @@ export class Rows {
   readonly outbox: Table<number, OutboxRow>;
   /** By `attempt/n`. */
   readonly entries: Table<string, EntryRow>;
-  /** What people read, by its place. */
+  /** Events as people read them, by sequence number. */
   readonly events: Table<number, EventRow>;
   /** By `attempt/round`. */
   readonly checkpoints: Table<string, CheckpointRow>;

@@ -42,7 +42,7 @@ interface Entry {
   readonly order: number;
   readonly id: string;
   readonly text: string;
-  /** Who has read it and not confirmed it. */
+  /** The api that has read it and not confirmed it. */
   readonly reader: { readonly name: string; readonly atMs: number } | undefined;
 }
 

@@ -23,7 +23,7 @@ export class UndoLog {
     this.changes.push({ atMs, undo });
   }
 
-  /** What has been changed so far stays. */
+  /** Keeps all changes so far. */
   forget(): void {
     this.changes.length = 0;
   }
@@ -33,7 +33,7 @@ export class UndoLog {
     return this.undoFrom(0);
   }
 
-  /** What was changed since then, that moment excluded, never was. @returns how many changes were taken back */
+  /** Takes back every change made after that moment. @returns how many there were */
   undoSince(atMs: number): number {
     let mark = this.changes.length;
     while (mark > 0 && this.changes[mark - 1]!.atMs > atMs) mark--;

@@ -1,10 +1,10 @@
-/** The Reconciler of libs/control-plane over PostgreSQL, Redis and the fleet. */
+/** One tick of the reconciler (libs/control-plane) over PostgreSQL, Redis and the fleet. */
 import { Injectable } from '@nestjs/common';
 import {
   isPlacementWanted,
   JobStates,
   observedRunOf,
-  Reconciler as RunReconciler,
+  Reconciler,
   RedisUnavailableError,
   type ConfirmLock,
   type JobKind,
@@ -17,24 +17,24 @@ import {
 import { BackgroundDatabase } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
 import { ServerHealthReader } from '../fleet/server-health.js';
-import { Control } from './control.js';
+import { ControlHashes } from './control-hashes.js';
 import { Executor } from './executor.js';
 import { Queues } from './queues.js';
 import { runsOn, Shares } from './shares.js';
-import { readRunsInHand, RUNS_PER_TICK } from './observed-run.js';
+import { readRunsInHand, RUNS_PER_TICK } from './runs-in-hand.js';
 
 /** Nothing is decided about who beats every second. */
 const HEARD_WITHIN_MS = 1_200;
 const isHeard = (seen: ServerHealth | undefined): boolean => seen !== undefined && !seen.hasLeft && seen.silentMs <= HEARD_WITHIN_MS;
 
 @Injectable()
-export class Reconciler {
-  private readonly runs: RunReconciler;
+export class ReconcileTick {
+  private readonly runs: Reconciler;
 
   constructor(
     private readonly database: BackgroundDatabase,
     sightings: ServerHealthReader,
-    private readonly control: Control,
+    private readonly control: ControlHashes,
     executor: Executor,
     queues: Queues,
     shares: Shares,
@@ -43,7 +43,7 @@ export class Reconciler {
       stateOf: (kind, jobId) => queues.stateOf(kind, jobId),
       isUnsent: async (jobId) => (await database.outbox.count({ where: { jobId, sentAt: null } })) > 0,
     });
-    this.runs = new RunReconciler({
+    this.runs = new Reconciler({
       now: Date.now,
       readRuns: (afterId, confirmLock) => this.read(afterId, confirmLock),
       fleet: async (placed) => {

@@ -10,7 +10,7 @@ const DEADLINE_MS = 2_000;
 const EXPIRES_AFTER_SECONDS = 7 * 86_400;
 
 @Injectable()
-export class Control {
+export class ControlHashes {
   constructor(private readonly redis: RedisConnections) {}
 
   /** @throws RedisUnavailableError */

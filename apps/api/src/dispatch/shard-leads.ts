@@ -13,15 +13,15 @@ import { leadAnswer, leadFieldName, settledLead, type Lead, type Report, type Se
 import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import { RunSignals } from '../runs/run-signals.js';
 import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
-import { Control } from './control.js';
+import { ControlHashes } from './control-hashes.js';
 
 type Asked = Pick<Extract<Report, { kind: 'lead.asked' }>, 'runId' | 'attempt' | 'index' | 'serverId' | 'want'>;
 
 @Injectable()
-export class Arbiter {
+export class ShardLeads {
   constructor(
     private readonly database: BackgroundDatabase,
-    private readonly control: Control,
+    private readonly control: ControlHashes,
     private readonly moves: StatusMoves,
     private readonly signals: RunSignals,
   ) {}

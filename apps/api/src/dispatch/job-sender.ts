@@ -8,7 +8,7 @@ import type { Prisma } from '../generated/prisma/client.js';
 import { LOGGER } from '../logger.js';
 import { Queues } from './queues.js';
 import { LIVE_STATUSES, Shares } from './shares.js';
-import { Tokens } from './access-tokens.js';
+import { AccessTokens } from './access-tokens.js';
 
 type Row = Prisma.OutboxGetPayload<{ include: { run: true } }>;
 
@@ -17,13 +17,13 @@ const SWEEP_EVERY_MS = 60_000;
 const KEPT_AFTER_SENDING_MS = 3_600_000;
 
 @Injectable()
-export class Outbox {
+export class JobSender {
   private sweptAt = 0;
 
   constructor(
     private readonly database: BackgroundDatabase,
     private readonly queues: Queues,
-    private readonly tokens: Tokens,
+    private readonly tokens: AccessTokens,
     private readonly shares: Shares,
     @Inject(LOGGER) private readonly log: Logger,
   ) {}

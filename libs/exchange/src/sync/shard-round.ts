@@ -1,0 +1,223 @@
+/**
+ * One round at a shard, from gradient nodes to published parameters: the phases of round-phases.ts, in their order. Shard tells it what has come; it
+ * tells the coordinator how far the round is.
+ */
+import type { FrameHeader, MessageOf } from '@paceline/protocol';
+import type { OwnedChunk } from '../transfer/chunks.js';
+import { copyOf, type RoundDecision } from './agreement.js';
+import { Generations } from './generations.js';
+import { acquireRegion, regionSum, type Region } from '../attempt/regions.js';
+import { ROUND_PLANS, type Phase } from './round-phases.js';
+import type { ChunkReduction, ShardOptions, ShardState, SHARD_ROWS } from './shard-table.js';
+import { ShardWork } from '../attempt/shard-work.js';
+import type { StateTable } from '../attempt/state-table.js';
+
+export interface RoundChunk extends OwnedChunk {
+  /** Among the chunks of the shard. */
+  readonly place: number;
+  tree: ChunkReduction;
+  /** Reduced, and not applied yet. */
+  sum: Region | undefined;
+}
+
+export class ShardRound {
+  readonly generations: Generations;
+  readonly chunks: readonly RoundChunk[];
+  /** Plan two-phase: what was decided about the present round. */
+  decision: RoundDecision | undefined;
+  private readonly plan: readonly Phase[];
+  private readonly byIndex: ReadonlyMap<number, RoundChunk>;
+  /** With backup replicas: chunks that have come, by replica. */
+  private readonly leaves: Uint32Array;
+  /** The decided round is being applied. */
+  private readonly work: ShardWork;
+
+  constructor(
+    private readonly options: ShardOptions,
+    private readonly table: StateTable<ShardState, typeof SHARD_ROWS>,
+    private readonly shard: { publish(chunk: RoundChunk, region: Region): void },
+  ) {
+    this.plan = ROUND_PLANS[options.twoPhase ? 'two-phase' : 'streaming'];
+    this.generations = new Generations(options.initial, options.firstRound ?? 0);
+    this.work = new ShardWork(options.slices);
+    this.leaves = new Uint32Array(options.replicas);
+    this.chunks = options.chunks.map((chunk, place) => ({ ...chunk, place, tree: this.newTree(), sum: undefined }));
+    this.byIndex = new Map(this.chunks.map((chunk) => [chunk.index, chunk]));
+  }
+
+  get number(): number {
+    return this.generations.number;
+  }
+
+  chunkAt(index: number): RoundChunk | undefined {
+    return this.byIndex.get(index);
+  }
+
+  /** What comes for the chunk in this round is not needed any more. */
+  isDone({ place, sum }: RoundChunk): boolean {
+    return this.generations.next(place) !== undefined || sum !== undefined || this.table.state === 'DECIDING';
+  }
+
+  /** Replicas whose gradient some chunk still lacks, for messages about what a round waits for. */
+  missingReplicas(): number[] {
+    const missing = new Set(this.chunks.filter((chunk) => !this.isDone(chunk)).flatMap(({ tree }) => tree.missingLeaves()));
+    return [...missing].sort((a, b) => a - b);
+  }
+
+  /** The round is applied as decided before anything else happens. */
+  finishWork(): void {
+    this.work.finish();
+  }
+
+  /** COMMIT(k): generation k goes, and round k+1 can be laid out. */
+  commit(): void {
+    if (this.chunks.length === 0 && this.table.state === 'DECIDING') this.table.take('decision', 'REDUCED');
+    this.table.take('commit', 'GATHERING');
+    this.generations.takeOver();
+    this.decision = undefined;
+    for (const chunk of this.chunks) chunk.tree = this.newTree();
+    this.leaves.fill(0);
+  }
+
+  /** The trees are there. A shard without chunks has nothing to wait for. */
+  layout(): void {
+    const { twoPhase } = this.options;
+    if (this.chunks.length > 0) return;
+    if (!twoPhase) this.reportReduced('nothingOwned');
+    else if (!twoPhase.hasBackups) this.reportScalars('nothingOwned'); // with backup replicas it answers to INCLUDE
+  }
+
+  /** A gradient node of a member has come. Returns why it is dropped, if it is. */
+  reduce({ chunk: index, nodeLo: lo, nodeHi: hi }: FrameHeader, region: Region): string | undefined {
+    const chunk = this.byIndex.get(index)!;
+    if (this.isDone(chunk) || this.table.state === 'REDUCED') {
+      region.release();
+      return 'applied';
+    }
+    const outcome = chunk.tree.insert({ lo, hi }, region);
+    if (outcome === 'dropped') return 'duplicate';
+    this.table.take('chunkKept');
+    if (this.options.twoPhase?.hasBackups) {
+      this.leaves[lo]!++;
+      this.tellComplete(lo);
+    } else if (outcome === 'complete') {
+      chunk.sum = chunk.tree.takeRoot!();
+      this.pass('reduce', chunk);
+    }
+    return undefined;
+  }
+
+  /** With backup replicas: which of them count. */
+  include({ round, replicas }: MessageOf<'include'>): void {
+    if (round !== this.number || this.table.state !== 'GATHERING') return this.table.take('decisionRepeated');
+    const included = new Set(replicas);
+    for (const chunk of this.chunks) chunk.sum = chunk.tree.takeSum!(included);
+    this.reportScalars('include');
+  }
+
+  decide({ round, ...decision }: MessageOf<'decision'>): void {
+    if (round !== this.number || this.table.state !== 'DECIDING') return this.table.take('decisionRepeated');
+    this.decision = copyOf(decision);
+    this.work.begin(this.applyDecided(), () => this.reportReduced('decision'));
+  }
+
+  /** The coordinator has to hear again what it was told of this round. */
+  tellAgain(): void {
+    if (this.table.state === 'DECIDING') return this.reportScalars('toldAgain');
+    this.table.take('toldAgain');
+    if (this.table.state === 'GATHERING' && this.options.twoPhase?.hasBackups)
+      this.leaves.forEach((chunks, replica) => chunks > 0 && this.tellComplete(replica));
+  }
+
+  /** Makes the chunk of k+1: from its sum, scaled as decided, or from k where the round is left out. */
+  make(chunk: RoundChunk, sum: Region | undefined): void {
+    const { options, generations, decision, number } = this;
+    const present = generations.present(chunk.place);
+    let next: Region;
+    if (sum) {
+      next = acquireRegion(chunk.arena, chunk.length);
+      options.update(chunk, number, present, next, sum, decision);
+      sum.release();
+    } else next = options.leaveOut?.(chunk, number, present) ?? present.retain();
+    generations.setNext(chunk.place, next);
+  }
+
+  end(): void {
+    this.work.cancel();
+    for (const { tree, sum } of this.chunks) {
+      tree.dispose();
+      sum?.release();
+    }
+    this.generations.letGo();
+  }
+
+  private newTree(): ChunkReduction {
+    return this.options.createReduction(regionSum);
+  }
+
+  /** A chunk has left a phase: it enters the next one of the plan. */
+  private pass(phase: 'reduce' | 'agree' | 'apply', chunk: RoundChunk): void {
+    const next = this.plan[this.plan.indexOf(phase) + 1] as 'agree' | 'apply' | 'publish';
+    this[next](chunk);
+  }
+
+  private agree(): void {
+    if (this.chunks.every(({ sum }) => sum)) this.reportScalars('chunkGathered');
+    else this.table.take('chunkGathered');
+  }
+
+  private *applyDecided(): Generator<void> {
+    for (const chunk of this.chunks) {
+      if (chunk.place > 0) yield;
+      this.pass('agree', chunk);
+    }
+  }
+
+  private apply(chunk: RoundChunk): void {
+    const { options, decision, number } = this;
+    const sum = chunk.sum!;
+    chunk.sum = undefined;
+    if (!decision && !sum.arena.kernels.allFinite(sum.pointer, sum.length)) {
+      this.table.take('nonFinite');
+      sum.release();
+      return options.tellCoordinator({ type: 'non-finite', round: number, chunk: chunk.index });
+    }
+    if (decision?.skip) {
+      sum.release();
+      this.make(chunk, undefined);
+    } else {
+      options.onReduced?.(number, chunk.index, sum, decision);
+      this.make(chunk, sum);
+    }
+    this.pass('apply', chunk);
+  }
+
+  private publish(chunk: RoundChunk): void {
+    const { generations } = this;
+    this.shard.publish(chunk, generations.next(chunk.place)!);
+    if (this.decision) return; // all chunks together
+    if (generations.isWhole) this.reportReduced('chunkComplete');
+    else this.table.take('chunkComplete');
+  }
+
+  private tellComplete(replica: number): void {
+    if (this.leaves[replica] !== this.chunks.length) return;
+    this.table.take('replicaComplete');
+    this.options.tellCoordinator({ type: 'replica-complete', round: this.number, replica });
+  }
+
+  private reportScalars(row: 'chunkGathered' | 'include' | 'nothingOwned' | 'toldAgain'): void {
+    this.table.take(row, 'DECIDING');
+    const { twoPhase, tellCoordinator } = this.options;
+    const chunks = this.chunks.map((chunk) => {
+      const scalars = twoPhase!.measure(chunk, chunk.sum!, this.generations.present(chunk.place), this.number);
+      return Object.assign({ chunk: chunk.index }, scalars);
+    });
+    this.options.tellCoordinator({ type: 'scalars', round: this.number, chunks });
+  }
+
+  private reportReduced(row: 'chunkComplete' | 'decision' | 'nothingOwned'): void {
+    this.table.take(row, 'REDUCED');
+    this.options.tellCoordinator({ type: 'reduced', round: this.number });
+  }
+}

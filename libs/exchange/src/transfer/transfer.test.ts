@@ -1,0 +1,72 @@
+import { expect, test } from 'vitest';
+import { Arena } from '@paceline/kernels';
+import { FrameType, type FrameHeader } from '@paceline/protocol';
+import type { Connection } from '../connection.js';
+import { acquireRegion } from '../attempt/regions.js';
+import { bitmapOf, bitsOf } from './bitmap.js';
+import { RegionReceiver, checkChunk, sendRegion } from './chunk-frames.js';
+import { HeldGradient } from './worker-transfer.js';
+
+const arena = Arena.create({ initialBytes: 1 << 16, maximumBytes: 1 << 16 });
+const chunk = { index: 3, length: 4, arena };
+const numbers = { attempt: 1, term: 2, view: 3, round: 9 };
+
+/** What a connection was given, and what says that it has left. */
+function connectionOf() {
+  const sent: { header: object; bytes: Uint8Array; flushed: () => void }[] = [];
+  const sendData = (header: object, bytes: Uint8Array, flushed: () => void) => void sent.push({ header, bytes, flushed });
+  return { sent, connection: { sendData } as unknown as Connection };
+}
+
+test('a chunk of a region is sent as float32 under the name of its vector, and let go when its bytes have left', () => {
+  const { sent, connection } = connectionOf();
+  const region = acquireRegion(arena, 4);
+  region.floats.set([1, 2, 3, 4]);
+  sendRegion(connection, numbers, { type: FrameType.parameters, round: 7, lo: 0, hi: 1 }, 3, region);
+  const [{ header, bytes, flushed }] = sent as [(typeof sent)[0]];
+  expect(header).toEqual({ ...numbers, type: FrameType.parameters, codec: 0, round: 7, nodeLo: 0, nodeHi: 1, chunk: 3 });
+  expect([...new Float32Array(bytes.slice().buffer)]).toEqual([1, 2, 3, 4]);
+  expect(arena.bytesInUse).toBeGreaterThan(0);
+  flushed();
+  expect(arena.bytesInUse).toBe(0);
+});
+
+test('a frame is refused before its payload is read: its type, attempt, codec, chunk or length is wrong', () => {
+  const header = { ...numbers, type: FrameType.gradient, codec: 0, chunk: 3, length: 16 } as FrameHeader;
+  const check =
+    (change: Partial<FrameHeader>, known: typeof chunk | undefined = chunk) =>
+    () =>
+      checkChunk({ ...header, ...change }, FrameType.gradient, 1, known);
+  expect(check({})).not.toThrow();
+  expect(check({ type: FrameType.parameters })).toThrow('BAD_FRAME');
+  expect(check({ attempt: 2 })).toThrow();
+  expect(check({ codec: 1 })).toThrow('BAD_CODEC');
+  expect(() => checkChunk(header, FrameType.gradient, 1, undefined)).toThrow('UNKNOWN_CHUNK');
+  expect(check({ length: 12 })).toThrow('chunk 3 has 16 bytes, not 12');
+});
+
+test('a chunk that is wanted comes into a region, one that is not into bytes that nobody keeps', () => {
+  const receiver = new RegionReceiver();
+  const wanted = receiver.receive({ length: 16 } as FrameHeader, chunk);
+  const region = receiver.received()!;
+  expect([wanted.buffer, wanted.length, receiver.received()]).toEqual([region.bytes.buffer, 16, undefined]);
+  region.release();
+  expect(receiver.receive({ length: 16 } as FrameHeader, undefined)).toHaveLength(16);
+  expect([receiver.received(), arena.bytesInUse]).toEqual([undefined, 0]);
+});
+
+test('the memory of a gradient goes back once, when it is let go and every socket has flushed', () => {
+  let released = 0;
+  const gradient = new HeldGradient({ round: 1, lo: 0, hi: 2, bytes: new Uint8Array(8), release: () => void released++ });
+  gradient.hold();
+  gradient.letGo();
+  expect(released).toBe(0);
+  gradient.letGo();
+  expect(released).toBe(1);
+});
+
+test('the bitmap of WELCOME is read as it was written, and is empty beyond its end', () => {
+  const bits = Array.from({ length: 11 }, (_, i) => i % 3 === 0);
+  const isSet = bitsOf(bitmapOf(bits));
+  expect(Array.from({ length: 20 }, (_, i) => isSet(i))).toEqual([...bits, ...Array.from({ length: 9 }, () => false)]);
+});
