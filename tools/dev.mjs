@@ -31,7 +31,7 @@ const packageOf = (path) => path.split('/').slice(0, 2).join('/');
  */
 export function needOf(path) {
   if (/\.(test|fixture)\.\w+$/.test(path) || path.includes('/generated/')) return 'nothing';
-  if (/^(libs\/kernels\/assembly|prisma|apps\/dashboard)\/|\.graphql$/.test(path)) return 'build';
+  if (/^(libs\/kernels\/assembly|prisma|apps\/dashboard)\/|^libs\/kernels\/[^/]+\.mjs$|\.graphql$/.test(path)) return 'build';
   return path.endsWith('.ts') ? 'compile' : 'nothing';
 }
 
@@ -98,20 +98,25 @@ function watchSources(onChange) {
     if (paths.length > 0) turn = turn.then(() => onChange(paths));
   };
   /** @param {string} folder */
-  const watchFolder = (folder) => {
-    for (const entry of readdirSync(folder, { withFileTypes: true })) if (entry.isDirectory()) watchFolder(join(folder, entry.name));
+  const watchTree = (folder) => {
+    for (const entry of readdirSync(folder, { withFileTypes: true })) if (entry.isDirectory()) watchTree(join(folder, entry.name));
+    watchFolder(folder, watchTree);
+  };
+  /** @param {string} folder @param {(folder: string) => void} [onFolder] called for a new folder in it */
+  const watchFolder = (folder, onFolder) => {
     const watcher = watch(folder, (_, name) => {
       if (name === null) return;
       const path = join(folder, name);
       const isFolder = statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
-      if (isFolder) return watchFolder(path);
+      if (isFolder) return onFolder?.(path);
       changed.add(relative(root, path));
       clearTimeout(timer);
       timer = setTimeout(settle, SETTLE_MS);
     });
     watcher.on('error', () => watcher.close()); // the folder is gone
   };
-  for (const folder of WATCHED) if (existsSync(join(root, folder))) watchFolder(join(root, folder));
+  for (const folder of WATCHED) if (existsSync(join(root, folder))) watchTree(join(root, folder));
+  watchFolder(join(root, 'libs/kernels')); // where the formulas of its kernels are
 }
 
 /** @param {string} line */

@@ -321,8 +321,10 @@ describe('a port', () => {
 describe('npm run dev', () => {
   it('knows what a changed file asks for, and which processes load it', () => {
     expect(
-      ['libs/data/src/a.ts', 'libs/data/src/a.test.ts', 'libs/client/src/operations.graphql', 'apps/dashboard/src/App.tsx'].map(needOf),
-    ).toEqual(['compile', 'nothing', 'build', 'build']);
+      ['libs/data/src/a.ts', 'libs/data/src/a.test.ts', 'libs/client/src/a.graphql', 'libs/kernels/a.mjs', 'apps/dashboard/src/A.tsx'].map(
+        needOf,
+      ),
+    ).toEqual(['compile', 'nothing', 'build', 'build', 'build']);
     expect(['libs/exchange', 'libs/spec', 'libs/client', 'apps/api'].map(processesOf)).toEqual([
       ['ps', 'worker'],
       ['api', 'ps', 'worker'],
