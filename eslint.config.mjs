@@ -105,7 +105,11 @@ export default tseslint.config(
   },
   {
     // A list of seeds that failed once, what is generated from documents, and scenarios on one stack: a row more makes them no harder to read.
-    files: ['libs/testkit/src/simulator/faults/regressions*.ts', 'apps/dashboard/src/graphql/operations.ts', 'test/api/{datasets,reading}.test.ts'],
+    files: [
+      'libs/testkit/src/simulator/faults/regressions*.ts',
+      'apps/dashboard/src/graphql/operations.ts',
+      'test/api/{datasets,reading}.test.ts',
+    ],
     rules: { 'max-lines': 'off' },
   },
   {

@@ -109,7 +109,7 @@ export async function serveRounds({ listenAt, options, ...sizes }) {
   const listener = await listen(listenAt, gate.accept, options);
   const address = { host: listener.host ?? '127.0.0.1', port: listener.port ?? 0, unixPath: listener.unixPath };
   await run.prepare();
-  await run.start([{ ...address, serverId: SERVER, index: 0 }]);
+  run.start([{ ...address, serverId: SERVER, index: 0 }]);
   return {
     address,
     close: async () => {
@@ -155,7 +155,12 @@ export async function workRounds({ address, id, seat, options, ...sizes }) {
   const session = new SeatSession({
     job: {
       ...job,
-      ...{ kind: /** @type {const} */ ('step-task'), stepTaskId: id, seat, n: 0, sliceMs: 1e9, heldSeats: 0 },
+      kind: /** @type {const} */ ('step-task'),
+      stepTaskId: id,
+      seat,
+      n: 0,
+      sliceMs: 1e9,
+      heldSeats: 0,
       servers: [
         { host: address.host ?? '127.0.0.1', port: address.port ?? 0, unixPath: address.unixPath ?? null, serverId: SERVER, index: 0 },
       ],

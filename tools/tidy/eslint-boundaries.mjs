@@ -74,6 +74,7 @@ const boundaries = {
     const byName = (type) => (/** @type {Node} */ node) => {
       const source = 'source' in node ? node.source : undefined;
       const target = source?.type === 'Literal' ? source.value : undefined;
+      if (typeof target === 'string' && target.startsWith('#')) return; // a package's own file, by its import map
       const why = typeof target === 'string' ? refusal(file, target) : undefined;
       if (why) context.report({ node, messageId: 'refused', data: { why } });
       else visitors[type]?.(node);

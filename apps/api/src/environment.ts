@@ -50,10 +50,10 @@ export class Settings {
   readonly teamShare?: number | undefined;
   /** Addresses and CIDR ranges. */
   readonly trustedProxies?: readonly string[] | undefined;
-  /** From which datasets may be imported, `*.example.org` too; none given is every public host. */
+  /** Hosts that datasets may be imported from, such as `*.example.org`. Left out: every public host. */
   readonly importHosts?: readonly string[] | undefined;
   readonly metricsToken?: string | undefined;
-  /** Of one api key; not given or 0 is any number, here and below. */
+  /** Requests that one api key may send. Left out or 0, here and below: any number. */
   readonly requestsPerMinute?: number | undefined;
   readonly socketsPerKey?: number | undefined;
   readonly socketsPerTeam?: number | undefined;

@@ -35,7 +35,7 @@ export class Fault extends Error {
     readonly code: FaultCode,
     message: string,
     readonly retryAfterSeconds?: number,
-    /** Of wrong input: what is wrong where. */
+    /** For wrong input: what is wrong where. */
     readonly issues?: readonly { readonly path: string; readonly message: string }[],
   ) {
     super(message);

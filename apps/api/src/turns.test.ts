@@ -47,20 +47,47 @@ it('keeps turns of a team for the others', async () => {
   await expect(turns.run('a', () => Promise.resolve(1))).resolves.toBe(1);
 });
 
-it('serves the teams in turn, and past one that has no room', async () => {
-  const turns = new Turns({ atOnce: 2, atOnceOfTeam: 1, waiting: 9, waitMs: 10_000 }, refusal);
+/** Turns whose work is ended by hand; the first letter of a name is the team. */
+function byHand(turns: Turns) {
   const begun: string[] = [];
-  const finish = new Map<string, () => void>();
+  const ends = new Map<string, () => void>();
   const run = (name: string): Promise<void> =>
     turns.run(name[0]!, () => {
       begun.push(name);
-      return new Promise<void>((resolve) => finish.set(name, resolve));
+      return new Promise<void>((resolve) => ends.set(name, resolve));
     });
+  const end = async (...names: string[]): Promise<void> => {
+    for (const name of names) {
+      ends.get(name)!();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  };
+  return { begun, run, end };
+}
+
+it('passes a team that has no room', async () => {
+  const { begun, run, end } = byHand(new Turns({ atOnce: 2, atOnceOfTeam: 1, waiting: 9, waitMs: 10_000 }, refusal));
   const all = ['a1', 'a2', 'a3', 'b1', 'b2', 'c1'].map(run);
-  for (const name of ['b1', 'a1', 'b2', 'c1', 'a2', 'a3']) {
-    await expect.poll(() => begun).toContain(name);
-    finish.get(name)!();
-  }
+  await end('b1', 'a1', 'b2', 'c1', 'a2', 'a3');
   await Promise.all(all);
   expect(begun).toEqual(['a1', 'b1', 'b2', 'a2', 'c1', 'a3']);
+});
+
+it('serves the team that has fewest next', async () => {
+  const { begun, run, end } = byHand(new Turns({ atOnce: 2, waiting: 4, waitMs: 10_000 }, refusal));
+  const all = ['b1', 'b2', 'b3', 'b4', 'a1'].map(run);
+  await end('b1', 'b2', 'a1', 'b3', 'b4');
+  await Promise.all(all);
+  expect(begun).toEqual(['b1', 'b2', 'a1', 'b3', 'b4']);
+});
+
+it('lets so many of a team wait, so that others find a place', async () => {
+  const { begun, run, end } = byHand(new Turns({ atOnce: 1, waiting: 3, waitingOfTeam: 2, waitMs: 10_000 }, refusal));
+  const all = ['b1', 'b2', 'b3'].map(run);
+  await expect(run('b4')).rejects.toThrow('full');
+  all.push(run('a1'));
+  await expect(run('c1')).rejects.toThrow('full');
+  await end('b1', 'b2', 'a1', 'b3');
+  await Promise.all(all);
+  expect(begun).toEqual(['b1', 'b2', 'a1', 'b3']);
 });

@@ -1,6 +1,6 @@
 /**
  * Turns: so much of one kind is done at once, of one team and in all; some more may wait, and the rest is refused, so that one kind of work or one team
- * does not take all of something. Of those that wait the teams take turns; within a team whoever came first is first.
+ * does not take all of something. Next is the team that has fewest turns; among equals they alternate, and within a team whoever came first is first.
  */
 import { Fault } from './fault.js';
 
@@ -90,11 +90,12 @@ export class Turns {
     });
   }
 
-  /** The first team with room takes the place over, and goes to the end of the line. */
+  /** The team that is served goes to the end of the line. */
   private serveNext(): void {
-    const next = [...this.lines].find(([teamId]) => this.hasRoom(teamId));
-    if (!next) return;
-    const [teamId, line] = next;
+    const waiting = [...this.lines].filter(([teamId]) => this.hasRoom(teamId));
+    if (waiting.length === 0) return;
+    const turnsOf = ([teamId]: (typeof waiting)[number]): number => this.runningOfTeam.get(teamId) ?? 0;
+    const [teamId, line] = waiting.reduce((fewest, each) => (turnsOf(each) < turnsOf(fewest) ? each : fewest));
     this.lines.delete(teamId);
     const serve = line.shift()!;
     if (line.length > 0) this.lines.set(teamId, line);
@@ -103,8 +104,8 @@ export class Turns {
 }
 
 /** Turns whose refusal says what is under way: `Vocabularies of other datasets are being made.` */
-export const waitingTurns = (limits: TurnLimits, what: string): Turns =>
-  new Turns(limits, () => new Fault('TOO_BUSY', `${what} Nothing was done; try again shortly.`, 5));
+export const waitingTurns = (limits: TurnLimits, what: string, retryAfterSeconds = 5): Turns =>
+  new Turns(limits, () => new Fault('TOO_BUSY', `${what} Nothing was done; try again shortly.`, retryAfterSeconds));
 
 /** @param what is refused at once when too much of it is under way, in the plural */
 export const heldTurns = (ofATeam: number, inAll: number, what: string, retryAfterSeconds: number): Turns =>

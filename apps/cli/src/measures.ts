@@ -7,7 +7,7 @@ import { decimals, percent, widthOf } from './terminal/format.js';
 const ORDER = Object.keys(METRIC_FORMS);
 const placeOf = (name: string): number => ORDER.indexOf(measureParts(name)?.metric ?? '');
 
-/** Of the whole model before those of its outputs. The api has no order of its own. */
+/** Measures of the whole model come before those of its outputs. The api has no order of its own. */
 export const inOrder = (names: readonly string[]): readonly string[] =>
   [...names].sort((a, b) => placeOf(a) - placeOf(b) || a.length - b.length || (a < b ? -1 : 1));
 

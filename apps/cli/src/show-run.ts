@@ -46,14 +46,14 @@ export function printRuns(runs: readonly RunSummary[], terminal: Terminal, nowMs
   printTable(terminal, columns, rows, (text, row, column) => (column === 2 ? paintStatus(runs[row]!.status, terminal) : text));
 }
 
-/** With what it was measured on: the test split at the end of a run, or the batches of its last round. */
+/** A measure and what it was measured on: the test split at the end of a run, or the batches of its last round. */
 function measured({ result, progress }: RunSummary, which: 'loss' | 'accuracy', format: (value: number) => string): string {
   const tested = result?.[which] ?? null;
   if (tested !== null) return `${format(tested)} test`;
   return progress[which] === null ? '–' : `${format(progress[which])} train`;
 }
 
-/** Of the dashboard: the page of a run, or the list. */
+/** The dashboard's page of a run, or its list of runs. */
 export const dashboardUrl = (apiUrl: string, runId?: string): string =>
   new URL(runId === undefined ? '/' : `/runs/${encodeURIComponent(runId)}`, apiUrl).href;
 

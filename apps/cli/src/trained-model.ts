@@ -38,7 +38,7 @@ export async function downloadModel(
   }
 }
 
-/** Of a run the model is downloaded into a temporary folder. @throws UserError with the code of what is wrong with model or rows */
+/** Downloads the model of a run into a temporary folder. @throws UserError with the code of what is wrong with model or rows */
 export async function withModel<T>(
   { connect, env }: CommandContext,
   reference: string,

@@ -80,7 +80,7 @@ export class PacelineClient {
     return this.#api.http.url;
   }
 
-  /** Of the release and of the team; imports of data that lies here. */
+  /** Datasets of the release and of the team; imports of data that lies here. */
   get datasets(): DatasetsClient {
     return (this.#datasets ??= new DatasetsClient(this.#api));
   }

@@ -39,3 +39,4 @@ export { resolveOptions } from './transports/limits.js';
 export { printProtocolTables } from './protocol-tables.js';
 export type { CoordinatorOptions, Outcome } from './attempt/attempt-options.js';
 export type { GradientNode, MemberChunk, OwnedChunk } from './transfer/chunks.js';
+export type { ShardMachine } from './standby/shard-machine.js';

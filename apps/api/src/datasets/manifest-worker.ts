@@ -46,7 +46,7 @@ export interface ReadManifest {
   /** Rows of the split that a run is measured on by default. */
   readonly evalRows: number;
   readonly bytes: number;
-  /** Of `text` in UTF-8. */
+  /** Length of `text` in UTF-8. */
   readonly manifestBytes: number;
   readonly columns: number;
   readonly shards: readonly ShardPlace[];

@@ -10,7 +10,7 @@ export type AuthenticatedRequest = FastifyRequest & { viewer?: Viewer };
 /** Everything a GraphQL operation knows of its caller. */
 export interface GraphqlContext {
   readonly viewer: Viewer;
-  /** Of HTTP. */
+  /** Only over HTTP. */
   readonly requestId?: string;
   /** Not over WebSocket. */
   readonly reply?: FastifyReply;

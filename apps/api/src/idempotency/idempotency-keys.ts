@@ -4,8 +4,8 @@
  * sent, not what became of it: a checkpoint that is newer by now, or a default that changed, makes no difference. The row is written in
  * the transaction that makes the thing, so there are both or none.
  *
- * Of equal requests that come at once to this process one is carried out; the others wait for it and are answered alike, so that they take no
- * turn of anybody's. Between processes the key in the table decides.
+ * When equal requests come to this process at once, one is carried out. The others wait for it and get the same answer, so that they take nobody's
+ * turn. Between processes the key in the table decides.
  *
  * Keys of a team are one list over all operations. They are kept for 30 days.
  */

@@ -34,7 +34,7 @@ export function limitsOfTeam(row: LimitColumns, { teamLimits }: Settings): TeamL
   return limitsOf(own, teamLimits ?? DEFAULT_TEAM_LIMITS);
 }
 
-/** Of runs that are not over. */
+/** What the team's runs that are not over use. */
 export async function activeUse(database: Database | Transaction, teamId: string): Promise<Pick<TeamUse, 'activeRuns' | 'parameters'>> {
   const { _count, _sum } = await database.run.aggregate({
     where: { teamId, status: { in: [...ACTIVE_STATUSES] } },

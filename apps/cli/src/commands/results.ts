@@ -12,7 +12,7 @@ import { ago, bytes, decimals } from '../terminal/format.js';
 import { printTable } from '../terminal/print-table.js';
 import { noRun, RUN_ARGUMENT, shortId, whichRun } from '../which-run.js';
 
-/** Of a safetensors file: its first eight bytes say how long its header is. */
+/** The first eight bytes of a safetensors file say how long its header is. */
 const LENGTH_BYTES = 8;
 
 export function addResultCommands(program: Command, act: Act): void {

@@ -7,7 +7,7 @@ import { asTyped, programName } from './pasteable.js';
 
 export interface Stream {
   readonly isTTY: boolean;
-  /** Of the terminal; 80 where nobody knows. */
+  /** Width of the terminal; 80 where it is not known. */
   columns(): number;
   write(text: string): void;
 }

@@ -34,7 +34,7 @@ export interface TrainingResult {
   readonly replicas: number;
   readonly runId: string;
   readonly weightsSha256: string;
-  /** Of the losses: absolute and relative differences need not be of the same step. */
+  /** Largest differences of the losses; the absolute and the relative one may come from different steps. */
   readonly loss: Difference & { readonly step: number };
   readonly weights: Difference;
   readonly tensors: readonly TensorResult[];
@@ -187,7 +187,7 @@ export async function compareTraining(
   };
 }
 
-/** Of every round, by its number. */
+/** The loss of every round, by its number. */
 async function lossesOf(client: PacelineClient, runId: string, steps: number): Promise<(number | undefined)[]> {
   const losses: (number | undefined)[] = Array.from({ length: steps }, () => undefined);
   for (let from = 0; from < steps; from += ROUNDS_ASKED) {

@@ -58,7 +58,7 @@ function fieldsOf(line: string): readonly string[] {
   }
 }
 
-/** Of one line; quoted cells may hold the delimiter, and two quotes for one. */
+/** The cells of one line. A quoted cell may hold the delimiter; two quotes in it stand for one. */
 function cellsOf(line: string, delimiter: string): string[] {
   const cells: string[] = [];
   let cell = '';

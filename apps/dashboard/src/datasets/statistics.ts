@@ -100,7 +100,7 @@ export function binsOf({ kind, statistics: given }: DatasetColumn): readonly Bin
 export interface ClassShare {
   readonly name: string;
   readonly count: number;
-  /** Of the rows that have a value. */
+  /** Share of the rows that have a value. */
   readonly share: number;
 }
 

@@ -12,7 +12,7 @@ const LABEL_CHARACTERS = 24;
 const CLASSES_AT_FIRST = 20;
 /** Classes from which on the matrix has a row of the panel for itself. */
 const LARGE_MATRIX = 12;
-/** Of all names in the head of the matrix. */
+/** Characters of all names in the head of the matrix together. */
 const HEAD_CHARACTERS = 48;
 /** Two names that stand side by side under a picture. */
 const NAME_CHARACTERS = 5;

@@ -7,7 +7,7 @@ import { plainText } from '../text/plain-text.js';
 interface Props {
   readonly label: string;
   readonly heads: readonly string[];
-  /** Of the columns of the heads. */
+  /** CSS class of the head cells. */
   readonly headClass?: string;
   readonly columns: readonly string[];
   readonly rows: readonly {

@@ -9,7 +9,7 @@ function noteOf({ index, role, term }: RunDetails['servers'][number]): string {
   return [index === 0 ? 'coordinator' : '', term > 1 ? `since term ${term}` : ''].filter((text) => text !== '').join(' ');
 }
 
-/** Of a run that stands still or is over the servers hold nothing any more: shown is who did. */
+/** The servers of a run, or those that it had: when it stands still or is over they hold nothing any more. */
 export function Servers({ servers, status }: Pick<RunDetails, 'servers' | 'status'>): ReactNode {
   const over = isOver(status) || status === 'PAUSED' || status === 'RECOVERING';
   return (

@@ -10,7 +10,7 @@ import type { RunDetails } from './run-details.js';
 import { figureOf, isScaled, mainMeasures, type Measure, type TargetScale } from './measures.js';
 import { endText, epochText, figuresOf, hasSpeed, isStalled, workersAtWork } from './run-state.js';
 
-/** Of the loss and the metrics; the others have their charts. */
+/** Figures for the loss and the metrics; further metrics have charts only. */
 const MOST_MEASURES = 4;
 
 interface Props {

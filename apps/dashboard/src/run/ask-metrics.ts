@@ -4,7 +4,7 @@ import { Metrics } from '../graphql/generated/operations.js';
 import type { Api } from '../session/api-context.js';
 import { fromHistory, OF_VALIDATION, SPEED, type MetricsByName } from './series.js';
 
-/** Of a series; what is drawn is seldom wider. */
+/** Points of a series; a chart is seldom wider. */
 export const MAX_POINTS = 300;
 /** Names of one request: the api takes 50. */
 const NAMES_AT_ONCE = 48;

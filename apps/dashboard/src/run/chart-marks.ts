@@ -6,9 +6,9 @@ import type { RunCourse } from './use-course.js';
 const MOST_REDUCTIONS = 20;
 
 export interface ChartMarks {
-  /** Of every metric: the best round, where something asks for it: early stopping, or a rate that waits for a better one. */
+  /** The best round, in the chart of every metric, where early stopping or reduceLROnPlateau looks for one. */
   readonly best: readonly ChartMark[];
-  /** Of the learning rate: where it was lowered. */
+  /** Rounds in which the learning rate was lowered. */
   readonly reduced: readonly ChartMark[];
 }
 

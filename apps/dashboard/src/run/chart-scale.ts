@@ -65,7 +65,7 @@ const exponential = (value: number): string => value.toExponential(1).replace('.
 
 const MOST_DECADES = 6;
 
-/** Of the lines of a logarithmic scale those at powers of ten, and of many powers every second, third, … */
+/** Lines of a logarithmic scale at powers of ten only; with many powers every second, third, … */
 export function decadesOnly(splits: readonly (number | null)[]): (number | null)[] {
   const powers = splits.map((value) => (value === null || value <= 0 ? Number.NaN : Math.log10(value)));
   const whole = powers.filter(isWhole);

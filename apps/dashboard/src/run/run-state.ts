@@ -75,7 +75,7 @@ export function isValidated(spec: unknown): boolean {
 export interface Scores {
   readonly loss: string;
   readonly accuracy: string;
-  /** Of which examples the figures are: the evaluation split's are the result, the training's are of the last rounds alone. */
+  /** What the figures were measured on: the evaluation split, which is the result, or the training examples of the last rounds. */
   readonly of: FiguresOf;
 }
 
@@ -84,7 +84,7 @@ type Scored = Pick<RunDetails, 'status'> & {
   progress: Pick<Progress, 'loss' | 'accuracy'> & { readonly validation?: unknown };
 };
 
-/** Whose figures stand for the run: those of the evaluation when it has one and is over, else of the newest validation, where there is one. */
+/** The figures that stand for the run: those of its final evaluation, else of the newest validation, else of training. */
 export function figuresOf({ status, result, progress }: Scored): FiguresOf {
   if (isOver(status) && result !== null && (result.loss !== null || result.accuracy !== null)) return 'evaluation';
   return validationValues(progress.validation).has('loss') ? 'validation' : 'training';

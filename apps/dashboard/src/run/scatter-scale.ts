@@ -11,7 +11,7 @@ export interface ScatterScale {
 
 const STEPS = [1, 2, 5, 10];
 const TICKS_MOST = 7;
-/** Of the range, so that no point lies on the edge. */
+/** Share of the range that is added at each end, so that no point lies on the edge. */
 const MARGIN = 0.03;
 
 /** @returns undefined without a point */

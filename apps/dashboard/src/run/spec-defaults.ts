@@ -31,7 +31,7 @@ export const SPEC_DEFAULTS: Json = {
   restarts: 5,
 };
 
-/** Of each optimizer, when only its name is given. */
+/** Options of each optimizer when only its name is given. */
 export const OPTIMIZER_DEFAULTS: Readonly<Record<string, Json>> = {
   sgd: { name: 'sgd', learningRate: 0.1 },
   momentum: { name: 'momentum', learningRate: 0.05, momentum: 0.9, nesterov: false },

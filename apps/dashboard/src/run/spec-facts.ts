@@ -121,7 +121,7 @@ function defaultOf(name: string, value: unknown): unknown {
 const isMeant = (name: string, field: string, mode: unknown): boolean =>
   name !== 'strategy' || typeof mode !== 'string' || (MODES_OF_FIELD[field]?.includes(mode) ?? true);
 
-/** Of JSON values; the order of fields does not matter. */
+/** Whether two JSON values are equal; the order of fields does not matter. */
 function isSame(a: unknown, b: unknown): boolean {
   if (Array.isArray(a)) return Array.isArray(b) && a.length === b.length && a.every((item, i) => isSame(item, b[i]));
   if (!isObject(a)) return a === b;

@@ -6,7 +6,6 @@ import {
   dropout,
   flatten,
   norm,
-  relu,
   same,
   MULTI_HOT,
   MSE,

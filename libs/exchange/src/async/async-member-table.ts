@@ -44,7 +44,7 @@ export const ASYNC_MEMBER_ROWS = {
     does: 'FETCH to every server',
     next: ['FETCHING'],
   },
-  parameters: { from: ['FETCHING'], event: 'chunk of the item that is fetched', does: 'keep it', next: '–' },
+  parameters: { from: ['FETCHING'], event: 'chunk of the work item that is fetched', does: 'keep it', next: '–' },
   complete: { from: ['FETCHING'], event: 'the last chunk has come', does: 'compute', next: ['COMPUTING', 'WAITING'] },
   parametersStale: { from: 'any', event: 'any other chunk', does: 'drop it', next: '–' },
   computed: {

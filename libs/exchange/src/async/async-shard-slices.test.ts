@@ -55,13 +55,13 @@ function shardOf(inSlices: boolean) {
         paramOut.floats[i] = paramIn.floats[i]! * 0.7 + gradient.floats[i]! * step + staleness * 0.3 + then * 0.1;
       }),
     tellCoordinator: (message) => void out.push(message),
-    onApplied: ({ item, staleness }) => void out.push({ item, staleness }),
     onCheckpoint: (_generation, regions) => {
       checkpoints.push(regions.map((region) => region.floats[0]!));
       for (const region of regions) region.release();
     },
     ...(inSlices ? { slices } : {}),
   });
+  shard.replication = { applied: ({ item, staleness }) => void out.push({ item, staleness }), whenReplicated: (act) => act() };
   shard.onView(1, members);
   const link = (id: string) => {
     const connection = {

@@ -117,13 +117,6 @@ export interface AsyncShardOptions {
   /** How work on all chunks shares the event loop; without it, it is done in one go. */
   readonly slices?: Slices | undefined;
   tellCoordinator(message: Message): void;
-  /**
-   * Something was done with a work item, in this order: the standby is sent it. The gradients are those that went into the optimizer; none when
-   * the work item is left out.
-   */
-  onApplied?(applied: AppliedItem, chunks: readonly { readonly index: number; readonly gradient: Region }[]): void;
-  /** Acts when the standby has everything that was applied by now, or cancels; at once without one. */
-  whenReplicated?(act: () => void, cancel: () => void): void;
   /** A refused or dropped frame, for the counters. */
   onDropped?(reason: string): void;
 }

@@ -49,9 +49,8 @@ function shardOf() {
     update: (_chunk, _update, paramIn, paramOut, gradient) =>
       paramOut.floats.forEach((_, i) => (paramOut.floats[i] = paramIn.floats[i]! + gradient.floats[i]!)),
     tellCoordinator: (message) => void told.push(message),
-    onApplied: (applied) => void forwarded.push(applied),
-    whenReplicated: (act) => void waiting.push(act),
   });
+  shard.replication = { applied: (applied) => void forwarded.push(applied), whenReplicated: (act) => void waiting.push(act) };
   shard.onView(1, members);
   const link = shard.attach('w', connection, true);
   const push = (view = 1): void => {

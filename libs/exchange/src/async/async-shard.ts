@@ -17,6 +17,9 @@ import { FrameType, ProtocolError, type FrameHeader, type Members, type Message 
 import type { Connection } from '../connection.js';
 import { releaseRegions, type Region } from '../attempt/regions.js';
 import { ShardWork } from '../attempt/shard-work.js';
+import type { ReplicationOptions } from '../standby/replication.js';
+import type { ShardMachine } from '../standby/shard-machine.js';
+import { AsyncReplication } from './async-replication.js';
 import { StateTable } from '../attempt/state-table.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
 import { ShardLink, ShardTransfer } from '../transfer/shard-transfer.js';
@@ -34,13 +37,15 @@ interface Update {
   readonly how: (place: number) => Pick<AsyncUpdate, 'fetched' | 'isCompensated'>;
 }
 
-export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions> {
+export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions> implements ShardMachine {
   readonly table = new StateTable<AsyncShardState, typeof ASYNC_SHARD_ROWS>('async-shard', ASYNC_SHARD_ROWS, 'SERVING');
   readonly marks: DoneSet;
   private readonly parameters: LiveParameters;
   /** By the index of the chunk, its place among those of the shard. */
   private readonly places: ReadonlyMap<number, number>;
   private readonly fetched = new FetchedParameters();
+  /** As a primary with a standby. */
+  replication: Pick<AsyncReplication, 'applied' | 'whenReplicated'> | undefined;
   /** As a standby. */
   private readonly follower: AsyncFollower;
   private updates = 0;
@@ -168,7 +173,7 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
     this.finishWork();
     if (this.table.state === 'OVER') return;
     const item = { round, replica };
-    if (this.leaveOut(item)) this.options.onApplied?.({ item, staleness: 0, isDropped: true }, []);
+    if (this.leaveOut(item)) this.replication?.applied({ item, staleness: 0, isDropped: true }, []);
     this.tellApplied(item, 0);
   }
 
@@ -232,6 +237,18 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
     this.parameters.letGo();
   }
 
+  fromWorker(link: ShardLink, message: Message, term: number): boolean {
+    if (message.type !== 'fetch') return false;
+    this.onFetch(link, message.round, message.replica, term);
+    return true;
+  }
+
+  replicate(options: ReplicationOptions): AsyncReplication {
+    const replication = new AsyncReplication(options);
+    this.replication = replication;
+    return replication;
+  }
+
   // ---- to a coordinator ----
 
   /** False when the coordinator sends no such message to a shard. */
@@ -240,7 +257,7 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
     else if (message.type === 'commit') this.onCommit(message);
     else if (message.type === 'drop') this.onDrop(message.round, message.replica);
     else if (message.type === 'pull') this.onPull(link, message.generation, message.chunk);
-    else return message.type === 'tell-again'; // its workers push again, and that is answered
+    else return false;
     return true;
   }
 
@@ -336,7 +353,7 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
     const staleness = this.updates - updates;
     this.update({ item, staleness, gradients: regions, how: (place) => ({ fetched: kept[place] }) }, () => {
       const chunks = this.options.chunks.map(({ index }) => ({ index, gradient: regions.get(index)! }));
-      this.options.onApplied?.({ item, staleness, isDropped: false }, chunks);
+      this.replication?.applied({ item, staleness, isDropped: false }, chunks);
       this.finish(item);
       this.tellApplied(item, staleness);
     });
@@ -383,7 +400,7 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
   }
 
   private whenReplicated(act: () => void, cancel: () => void = () => undefined): void {
-    if (this.options.whenReplicated) this.options.whenReplicated(act, cancel);
+    if (this.replication) this.replication.whenReplicated(act, cancel);
     else act();
   }
 

@@ -1,7 +1,7 @@
 /** For how long a place asks the arbiter, on both sides of a shard. */
 import { describe, expect, test } from 'vitest';
 import type { Connection } from '../connection.js';
-import { RoundReplication } from './replication.js';
+import { RoundReplication } from '../sync/round-replication.js';
 import { Standby, type Follower } from './standby.js';
 
 const numbers = { attempt: 1, term: 1, view: 1, round: 3 };

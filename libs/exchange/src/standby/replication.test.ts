@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Connection } from '../connection.js';
-import { RoundReplication } from './replication.js';
+import { RoundReplication } from '../sync/round-replication.js';
 
 const numbers = { attempt: 1, term: 1, view: 1, round: 3 };
 

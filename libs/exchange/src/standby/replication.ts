@@ -1,6 +1,6 @@
 /**
  * The primary's side of a standby (docs/protocol.md §13.2): what changes the shard goes to the standby, and nobody is told of it before its word. In
- * mode sync that is every reduced chunk, and REDUCED(k) waits (RoundReplication); in the others the update of every work item, and APPLIED
+ * mode sync that is every reduced chunk, and REDUCED(k) waits (../sync/round-replication.ts); in the others the update of every work item, and APPLIED
  * and the answers to fetches wait (../async/async-replication.ts).
  *
  *   WAITING ── standby connects ──> PAIRED ── chunk reduced → forward → acknowledged ──> REDUCED(k) may go to the coordinator
@@ -16,15 +16,10 @@
  * Between the broken link and the answer nothing is committed, because the coordinator lacks this shard's REDUCED: whichever side wins,
  * it has everything that was committed. The machine takes its clock and its arbiter as arguments; `tick` runs its deadlines.
  */
-import { FrameType, ProtocolError, type Message, type MessageOf } from '@paceline/protocol';
+import { ProtocolError, type Message, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
-import { sendRegion } from '../transfer/chunk-frames.js';
 import { ArbiterRequest, type ArbiterRequestOptions } from './arbiter-request.js';
-import { acquireRegion, type Region } from '../attempt/regions.js';
 import { StateTable, type StateRows } from '../attempt/state-table.js';
-
-/** What the standby of a shard without chunks acknowledges: that it is in the round. */
-export const NO_CHUNK = 0;
 
 export type ReplicationState = 'WAITING' | 'PAIRED' | 'ASKING' | 'ALONE' | 'DEPOSED';
 
@@ -180,7 +175,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
     if (this.standby?.connection !== connection || this.table.state !== 'PAIRED') return;
     this.heardMs = this.options.now();
     if (message.type === 'heartbeat') return;
-    if (message.type === 'end') return this.isFinal();
+    if (message.type === 'end') return this.runFinalAction();
     if (message.type === 'stopping') this.isLosing = true;
     else this.acknowledged(message);
   }
@@ -221,7 +216,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
     this.options.tellCoordinator({ type: 'standby-link', up: false, id: null, why: this.why.slice(0, 300) });
     this.ready();
     this.wentAlone();
-    this.isFinal();
+    this.runFinalAction();
   }
 
   /** The attempt has ended, as the coordinator beside the shard says: acts when the standby cannot go on with it any more. */
@@ -234,7 +229,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
     this.follow(end);
   }
 
-  private isFinal(): void {
+  private runFinalAction(): void {
     const act = this.final;
     this.final = undefined;
     act?.();
@@ -317,92 +312,4 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
     this.standby = undefined;
     standby?.connection.close();
   }
-}
-
-export interface RoundReplicationOptions extends ReplicationOptions {
-  readonly replicas: number;
-  /** Of the shard. */
-  chunkIndices(): readonly number[];
-}
-
-/** Mode sync: reduced chunks are forwarded, REDUCED(k) is held. */
-export class RoundReplication extends Replication<RoundReplicationOptions> {
-  /** Chunks of the present round that the standby has not acknowledged. */
-  private readonly pending = new Set<number>();
-  private heldReduced: Message | undefined;
-
-  /** The round is reduced here, but not at the standby. */
-  get holdsBack(): boolean {
-    return this.heldReduced !== undefined;
-  }
-
-  /** A chunk is reduced; called before it is applied, while the gradient still is the sum. */
-  reduced(round: number, chunk: number, gradient: Region, willChange: boolean): void {
-    const connection = this.forwards();
-    if (!connection) return;
-    this.pending.add(chunk);
-    // What the update writes to is copied; the socket reads it later.
-    const region = willChange ? copyOf(gradient) : gradient.retain();
-    const vector = { type: FrameType.gradient, round, lo: 0, hi: this.options.replicas };
-    sendRegion(connection, this.options.numbers(), vector, chunk, region);
-  }
-
-  /** REDUCED(k) waits for the standby. */
-  override tell(message: Message): void {
-    if (message.type !== 'reduced') return super.tell(message);
-    this.heldReduced = message;
-    this.release();
-  }
-
-  /** These chunks are not forwarded, but the standby has to say that it is done with them: the round is left out, or there are none. */
-  expect(chunks: readonly number[]): void {
-    this.movedMs = this.options.now();
-    if (this.table.state === 'PAIRED') for (const chunk of chunks) this.pending.add(chunk);
-  }
-
-  /** VIEW, DECISION and COMMIT follow: before anything that this COMMIT sets free is reduced and forwarded. */
-  override order(message: Message): void {
-    if (message.type === 'decision' && message.skip) this.expect(this.options.chunkIndices());
-    if (message.type === 'view' || message.type === 'decision' || message.type === 'commit') this.follow(message);
-    const isEmpty = this.options.chunkIndices().length === 0;
-    if (message.type === 'commit' && message.round === this.options.numbers().round && isEmpty) this.expect([NO_CHUNK]);
-  }
-
-  protected override acknowledged(message: Message): void {
-    if (message.type !== 'replicated') throw new ProtocolError('BAD_MESSAGE', `a standby does not send ${message.type}`);
-    if (message.round !== this.options.numbers().round || !this.pending.delete(message.chunk)) return;
-    this.table.take('acknowledged');
-    this.movedMs = this.options.now();
-    this.release();
-  }
-
-  protected override owed(): string | undefined {
-    return this.pending.size > 0 ? `chunk ${[...this.pending][0]} of the round` : undefined;
-  }
-
-  protected override holdsSomething(): boolean {
-    return this.holdsBack;
-  }
-
-  protected override wentAlone(): void {
-    this.pending.clear();
-    this.release();
-  }
-
-  protected override forgotten(): void {
-    // REDUCED(k) is told by whoever has the shard now.
-  }
-
-  private release(): void {
-    if (!this.heldReduced || this.table.state === 'ASKING' || this.table.state === 'DEPOSED' || this.pending.size > 0) return;
-    const message = this.heldReduced;
-    this.heldReduced = undefined;
-    this.options.tellCoordinator(message);
-  }
-}
-
-function copyOf(gradient: Region): Region {
-  const copy = acquireRegion(gradient.arena, gradient.length);
-  copy.floats.set(gradient.floats);
-  return copy;
 }

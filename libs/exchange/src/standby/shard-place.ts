@@ -10,12 +10,11 @@
  */
 import { ProtocolError, checkAttempt, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
 import type { Clock } from '../clock.js';
-import type { Connection, FrameNumbers, FrameReceiver } from '../connection.js';
-import { RoundReplication } from './replication.js';
-import type { Region } from '../attempt/regions.js';
+import type { Connection, FrameReceiver } from '../connection.js';
+import type { Replication } from './replication.js';
+import type { ShardMachine } from './shard-machine.js';
 import { ShardLink } from '../transfer/shard-transfer.js';
-import { Standby, type Follower } from './standby.js';
-import { AsyncReplication } from '../async/async-replication.js';
+import { Standby } from './standby.js';
 import { PeerTimeouts } from '../transports/peer-timeouts.js';
 import type { LinkedServer } from '../attempt/server-links.js';
 
@@ -42,28 +41,11 @@ export interface ShardLead {
   readonly standby: string | null;
 }
 
-/** The shard of a place, whatever the mode of the run. */
-export interface PlacedShard extends Follower {
-  numbers(): FrameNumbers;
-  chunkIndices(): readonly number[];
-  /** Says where it stands, to a coordinator that it joins; where that waits for the standby, as soon as it may. */
-  stand(tell: (standing: Message) => void, isHeldBack: boolean): void;
-  /** @param isHeldBack what is reduced here is not so at the standby yet */
-  tellAgain(isHeldBack: boolean): void;
-  /** False when the coordinator sends no such message. */
-  fromCoordinator(link: ShardLink, message: Message): boolean;
-  /** What the shard has under way is done before what comes next. */
-  finishWork(): void;
-}
-
 export interface ShardPlaceOptions<Address extends LinkedServer> {
   readonly index: number;
   readonly attempt: number;
-  readonly replicas: number;
   readonly serverId: string;
   readonly isStandby: boolean;
-  /** The run is of mode async or ssp. */
-  readonly isAsync?: boolean;
   readonly clock: Clock;
   /** Opens a connection within its own deadline. */
   connect(address: Address): Promise<Connection>;
@@ -94,9 +76,9 @@ interface Addresses<Address> {
 }
 
 export class ShardPlace<Address extends LinkedServer> {
-  replication: RoundReplication | AsyncReplication | undefined;
+  replication: Replication | undefined;
   standby: Standby | undefined;
-  private shard!: PlacedShard;
+  private shard!: ShardMachine;
   private addresses: Addresses<Address> = { servers: [], standbys: [] };
   private toCoordinator: Connection | undefined;
   private readonly timeouts: PeerTimeouts;
@@ -110,8 +92,8 @@ export class ShardPlace<Address extends LinkedServer> {
     this.timeouts = new PeerTimeouts(options.clock, { silentAfterMs: options.silentMs ?? SILENT_MS, tickMs: TICK_MS });
   }
 
-  /** The shard tells through `tell`, `reduced` and takes what comes; it is made with them. */
-  use(shard: PlacedShard): void {
+  /** The shard tells through `tell` and takes what comes; it is made with it. */
+  use(shard: ShardMachine): void {
     this.shard = shard;
   }
 
@@ -124,18 +106,16 @@ export class ShardPlace<Address extends LinkedServer> {
     else this.join(false);
   }
 
-  private createReplication(): RoundReplication | AsyncReplication {
+  private createReplication(): Replication {
     const { options } = this;
-    const common = {
+    return this.shard.replicate({
       ...this.requestOptions(),
       numbers: () => this.shard.numbers(),
       askToDrop: () => options.ask('drop', this.shard.term),
-      tellCoordinator: (message: Message) => this.send(message),
+      tellCoordinator: (message) => this.send(message),
       onReady: () => this.join(false),
-      onDeposed: (why: string) => this.over('REPLACED', why),
-    };
-    if (options.isAsync) return new AsyncReplication(common);
-    return new RoundReplication({ ...common, replicas: options.replicas, chunkIndices: () => this.shard.chunkIndices() });
+      onDeposed: (why) => this.over('REPLACED', why),
+    });
   }
 
   private createStandby(): Standby {
@@ -205,22 +185,6 @@ export class ShardPlace<Address extends LinkedServer> {
     if (this.options.isStandby && !this.isPrimary) return; // where it stands is said when it joins
     if (this.replication) this.replication.tell(message);
     else this.send(message);
-  }
-
-  /** The shard has reduced a chunk. @param willChange the update writes to the gradient */
-  reduced(round: number, chunk: number, gradient: Region, willChange: boolean): void {
-    if (this.replication instanceof RoundReplication) this.replication.reduced(round, chunk, gradient, willChange);
-  }
-
-  /** Modes async and ssp: the shard has done something with a work item. The gradients are those that went into the optimizer. */
-  applied(...done: Parameters<AsyncReplication['applied']>): void {
-    if (this.replication instanceof AsyncReplication) this.replication.applied(...done);
-  }
-
-  /** Modes async and ssp: acts when the standby, where there is one, has everything that the shard has applied; or cancels. */
-  whenReplicated(act: () => void, cancel: () => void): void {
-    if (this.replication instanceof AsyncReplication) this.replication.whenReplicated(act, cancel);
-    else act();
   }
 
   /** The coordinator here has come to the end of the attempt: acts when no standby goes on with it. */
@@ -353,7 +317,7 @@ export class ShardPlace<Address extends LinkedServer> {
     shard.finishWork();
     const numbers = shard.numbers();
     if (dialled) connection.sendMessage(options.hello('server'), numbers);
-    if (this.addresses.standbys.length > 0) shard.stand((standing) => connection.sendMessage(standing, shard.numbers()), this.holdsBack);
+    if (this.addresses.standbys.length > 0) shard.stand((standing) => connection.sendMessage(standing, shard.numbers()));
     // A coordinator that has taken over has not heard it yet.
     const link = this.hasJoined ? this.replication?.standbyLink : undefined;
     if (link) connection.sendMessage(link, numbers);
@@ -361,14 +325,9 @@ export class ShardPlace<Address extends LinkedServer> {
     for (const message of this.untold.splice(0)) this.send(message);
   }
 
-  /** What its standby has not acknowledged yet is not reduced. */
-  private get holdsBack(): boolean {
-    return this.replication instanceof RoundReplication && this.replication.holdsBack;
-  }
-
   private tellAgain(): void {
     this.shard.finishWork();
-    this.shard.tellAgain(this.holdsBack);
+    this.shard.tellAgain();
   }
 
   /** @throws ProtocolError STALE_TERM when a former coordinator speaks */

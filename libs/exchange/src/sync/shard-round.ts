@@ -35,7 +35,10 @@ export class ShardRound {
   constructor(
     private readonly options: ShardOptions,
     private readonly table: StateTable<ShardState, typeof SHARD_ROWS>,
-    private readonly shard: { publish(chunk: RoundChunk, region: Region): void },
+    private readonly shard: {
+      publish(chunk: RoundChunk, region: Region): void;
+      reduced(chunk: RoundChunk, sum: Region, willChange: boolean): void;
+    },
   ) {
     this.plan = ROUND_PLANS[options.twoPhase ? 'two-phase' : 'streaming'];
     this.generations = new Generations(options.initial, options.firstRound ?? 0);
@@ -186,7 +189,7 @@ export class ShardRound {
       sum.release();
       this.make(chunk, undefined);
     } else {
-      options.onReduced?.(number, chunk.index, sum, decision);
+      this.shard.reduced(chunk, sum, decision !== undefined);
       this.make(chunk, sum);
     }
     this.pass('apply', chunk);
@@ -208,7 +211,7 @@ export class ShardRound {
 
   private reportScalars(row: 'chunkGathered' | 'include' | 'nothingOwned' | 'toldAgain'): void {
     this.table.take(row, 'DECIDING');
-    const { twoPhase, tellCoordinator } = this.options;
+    const { twoPhase } = this.options;
     const chunks = this.chunks.map((chunk) => {
       const scalars = twoPhase!.measure(chunk, chunk.sum!, this.generations.present(chunk.place), this.number);
       return Object.assign({ chunk: chunk.index }, scalars);

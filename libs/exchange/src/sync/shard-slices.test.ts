@@ -58,10 +58,10 @@ function decidingShard(inSlices: boolean) {
     twoPhase: { hasBackups: false, measure: () => ({ isFinite: true, squares: [] }) as never },
     update: (_chunk, _round, paramIn, paramOut, gradient, decided) =>
       paramOut.floats.forEach((_, i) => (paramOut.floats[i] = paramIn.floats[i]! - gradient.floats[i]! * decided!.scale)),
-    onReduced: (round, chunk) => out.push({ reduced: [round, chunk] }),
     tellCoordinator: (message) => void out.push(message),
     ...(inSlices ? { slices } : {}),
   });
+  shard.replication = { reduced: (round, chunk) => void out.push({ reduced: [round, chunk] }), holdsBack: false };
   shard.onView(1, members);
   const connection = {
     queuedBytes: 0,

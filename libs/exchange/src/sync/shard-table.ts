@@ -162,8 +162,6 @@ export interface ShardOptions {
   /** What validations have decided with a COMMIT: it holds for the updates of later rounds. */
   onCourse?(course: string): void;
   tellCoordinator(message: Message): void;
-  /** A chunk is reduced and about to be applied: the standby is sent the sum. With a decision the update may write to it. */
-  onReduced?(round: number, chunk: number, gradient: Region, decision?: RoundDecision): void;
   /** A refused or dropped frame, for the counters. */
   onDropped?(reason: string): void;
 }

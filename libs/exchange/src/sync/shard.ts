@@ -15,7 +15,9 @@ import { bitmapOf } from '../transfer/bitmap.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
 import { ShardLink, ShardTransfer } from '../transfer/shard-transfer.js';
 import type { Region } from '../attempt/regions.js';
-import { NO_CHUNK } from '../standby/replication.js';
+import type { ReplicationOptions } from '../standby/replication.js';
+import type { ShardMachine } from '../standby/shard-machine.js';
+import { NO_CHUNK, RoundReplication } from './round-replication.js';
 import { ShardFollower } from './shard-follower.js';
 import { ShardRound, type RoundChunk } from './shard-round.js';
 import { SHARD_ROWS, type ShardOptions, type ShardState } from './shard-table.js';
@@ -29,9 +31,11 @@ interface HeldFrame {
 /** Frames that are ahead of the shard, by round, chunk and node: what is sent again replaces what was sent. */
 type HeldFrames = Map<string, HeldFrame>;
 
-export class Shard extends ShardTransfer<HeldFrames, ShardOptions> {
+export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements ShardMachine {
   readonly table = new StateTable<ShardState, typeof SHARD_ROWS>('shard', SHARD_ROWS, 'GATHERING');
   private readonly present: ShardRound;
+  /** As a primary with a standby. */
+  replication: Pick<RoundReplication, 'reduced' | 'holdsBack'> | undefined;
   /** As a standby. */
   private readonly follower: ShardFollower;
   /** What validations have decided, as of the last COMMIT that said so. */
@@ -118,6 +122,25 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> {
     this.beat(this.round);
   }
 
+  fromWorker(link: ShardLink, message: Message): boolean {
+    if (message.type !== 'pull') return false;
+    this.onPull(link, message.generation, message.chunk);
+    return true;
+  }
+
+  // ---- to a standby ----
+
+  replicate(options: ReplicationOptions): RoundReplication {
+    const replication = new RoundReplication({ ...options, replicas: this.options.replicas, chunkIndices: () => this.chunkIndices() });
+    this.replication = replication;
+    return replication;
+  }
+
+  /** A chunk is reduced and about to be applied. @param willChange the update may write to it */
+  reduced(chunk: OwnedChunk, sum: Region, willChange: boolean): void {
+    this.replication?.reduced(this.round, chunk.index, sum, willChange);
+  }
+
   // ---- from the coordinator ----
 
   /** False when the coordinator sends no such message to a shard. */
@@ -128,7 +151,6 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> {
     else if (message.type === 'include') this.present.include(message);
     else if (message.type === 'decision') this.present.decide(message);
     else if (message.type === 'pull') this.onPull(link, message.generation, message.chunk);
-    else if (message.type === 'tell-again') this.tellAgain();
     else return false;
     return true;
   }
@@ -153,33 +175,27 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> {
     this.releaseHeld();
   }
 
-  /**
-   * Where this shard stands, for a coordinator that it joins.
-   * @param isHeldBack what is reduced here is not so at the standby yet
-   */
-  standing(isHeldBack = false): MessageOf<'standing'> {
+  /** Where this shard stands, for a coordinator that it joins. What its standby has not acknowledged yet is not reduced. */
+  standing(): MessageOf<'standing'> {
     this.finishWork();
     // Without chunks there is nothing that could be missing.
     const isReduced = this.table.state === 'REDUCED' || this.present.chunks.length === 0;
     const { round, view, term, course } = this;
     const { decision } = this.present;
-    const standing = { type: 'standing', round, view, term, isReduced: isReduced && !isHeldBack } as const;
+    const standing = { type: 'standing', round, view, term, isReduced: isReduced && !this.replication?.holdsBack } as const;
     return { ...standing, ...(isReduced && decision ? { decision } : {}), ...(course === undefined ? {} : { course }) };
   }
 
-  stand(tell: (standing: Message) => void, isHeldBack: boolean): void {
-    tell(this.standing(isHeldBack));
+  stand(tell: (standing: Message) => void): void {
+    tell(this.standing());
   }
 
-  /**
-   * The coordinator lacks something that it was told: another one has taken over, or the round stands still.
-   * @param isHeldBack what is reduced here is not so at the standby yet
-   */
-  tellAgain(isHeldBack = false): void {
+  /** The coordinator lacks something that it was told: another one has taken over, or the round stands still. */
+  tellAgain(): void {
     this.finishWork();
     if (this.table.state === 'OVER') return;
     const missing = this.table.state === 'GATHERING' ? this.missingReplicas() : [];
-    this.options.tellCoordinator({ ...this.standing(isHeldBack), missing });
+    this.options.tellCoordinator({ ...this.standing(), missing });
     this.present.tellAgain();
   }
 

@@ -3,15 +3,7 @@
  *
  *   ask ── report `lead.asked` ──> arbiter ── field of the control hash ──> read every 100 ms while this server waits for it
  */
-import {
-  ShardPlace,
-  type CancelTimer,
-  type Connection,
-  type PlaceEnd,
-  type Shard,
-  type Succession,
-  type AsyncShard,
-} from '@paceline/exchange';
+import { ShardPlace, type ShardMachine, type CancelTimer, type Connection, type PlaceEnd, type Succession } from '@paceline/exchange';
 import { leadFieldName, leadSchema, type LeadAnswer, type PlacementJob, type ServerAddress } from '@paceline/control-plane';
 import type { ServerContext } from './server-context.js';
 
@@ -20,7 +12,7 @@ const TICK_MS = 100;
 export interface HostedPlaceOptions {
   readonly job: PlacementJob;
   /** Made with this place, which it speaks through. */
-  shard(): Shard | AsyncShard;
+  shard(): ShardMachine;
   readonly context: ServerContext;
   readonly layoutHash: string;
   /** Index 0: the near end of a connection to the coordinator here; `successor` when it takes the place of another. */
@@ -41,10 +33,8 @@ export class HostedPlace {
     this.place = new ShardPlace<ServerAddress>({
       index,
       attempt,
-      replicas: job.spec.replicas,
       serverId: context.serverId,
       isStandby: job.role === 'standby',
-      isAsync: job.spec.strategy.mode !== 'sync',
       clock: context.clock,
       connect: (address) => context.connectTo(address),
       hello: (role) => ({

@@ -7,6 +7,7 @@
 import {
   PeerTimeouts,
   type ShardLink,
+  type ShardMachine,
   type CancelTimer,
   type Connection,
   type FrameReceiver,
@@ -26,7 +27,7 @@ import { openInitialWeights } from './initial-weights.js';
 import { openCheckpoint } from './restore.js';
 import { firstCourseOf } from './run-measures.js';
 import { reportFailed, type ServerContext } from './server-context.js';
-import { copiesInFlight, createShard, type HostedShard } from './shard-machine.js';
+import { copiesInFlight, createShard } from './shard-machine.js';
 import { callInSlices, inSlices } from './slices.js';
 import { decidedRate } from './validation-course.js';
 
@@ -46,7 +47,7 @@ export class HostedRun {
   /** On server 0, once there is one. */
   coordinator: CoordinatorHost | undefined;
   readonly counters = { droppedFrames: 0 };
-  private readonly hosted: HostedShard;
+  readonly shard: ShardMachine;
   readonly store: ParameterStore;
   private readonly writer: CheckpointWriter;
   private readonly cancelHeart: CancelTimer;
@@ -118,22 +119,15 @@ export class HostedRun {
       onOver: (end, why) => this.leavePlace(end, why),
       guard: (act) => this.guard(act),
     });
-    this.hosted = createShard(job, this.store, this.schedule, {
+    this.shard = createShard(job, this.store, this.schedule, {
       onCheckpoint: (snapshot) => this.writer.start(snapshot),
       onCourse: (course) => this.takeCourse(course),
       tellCoordinator: (message) => this.place.tell(message),
-      onReduced: (...args) => this.place.reduced(...args),
-      onApplied: (...args) => this.place.applied(...args),
-      whenReplicated: (act, cancel) => this.place.whenReplicated(act, cancel),
       onDropped: () => void this.counters.droppedFrames++,
       slices: (next) => callInSlices(next, context, (act) => this.guard(act)),
     });
     this.cancelHeart = context.clock.every(HEARTBEAT_MS, () => this.beat());
     context.observer?.hosted(this);
-  }
-
-  get shard(): HostedShard['machine'] {
-    return this.hosted.machine;
   }
 
   /**
@@ -339,7 +333,7 @@ export class HostedRun {
   }
 
   private workerMessage(link: ShardLink, message: Message, term: number): void {
-    if (this.hosted.fromWorker(link, message, term)) return;
+    if (this.shard.fromWorker(link, message, term)) return;
     if (this.coordinator) return this.coordinator.machine.memberMessage(link.id, message);
     if (message.type !== 'heartbeat') throw new ProtocolError('BAD_MESSAGE', `${message.type} is for the coordinator`);
   }

@@ -1,5 +1,5 @@
-/** The shard of a run by its mode, behind one face: what differs is which messages it takes from workers, and what a standby is sent. */
-import { Shard, AsyncShard, type AppliedItem, type Region, type ShardLink, type Slices } from '@paceline/exchange';
+/** The shard of a run by its mode, over the parameters of its store. */
+import { Shard, AsyncShard, type ShardMachine, type Slices } from '@paceline/exchange';
 import type { PlacementJob } from '@paceline/control-plane';
 import { LeafReduction, ReductionTree, replicaRows, validNode, type Schedule } from '@paceline/learning';
 import type { Message } from '@paceline/protocol';
@@ -16,18 +16,6 @@ export interface ShardHooks {
   onDropped(): void;
   /** How work on all chunks shares the event loop of the server. */
   readonly slices: Slices;
-  /** A chunk is reduced, before it is applied; the update may write to it. */
-  onReduced(round: number, chunk: number, gradient: Region, willChange: boolean): void;
-  /** Modes async and ssp: something was done with a work item. */
-  onApplied(applied: AppliedItem, chunks: readonly { readonly index: number; readonly gradient: Region }[]): void;
-  /** Modes async and ssp: acts when the standby, where there is one, has everything that was applied; or cancels. */
-  whenReplicated(act: () => void, cancel: () => void): void;
-}
-
-export interface HostedShard {
-  readonly machine: Shard | AsyncShard;
-  /** False when the message is not for the shard. @param term of its header */
-  fromWorker(link: ShardLink, message: Message, term: number): boolean;
 }
 
 /** Gradients of a chunk, and copies of it, that may be kept at once: what the arenas are planned for. */
@@ -48,14 +36,14 @@ export function examplesOf(schedule: Schedule, replicas: number): (round: number
   };
 }
 
-export function createShard(job: PlacementJob, store: ParameterStore, schedule: Schedule, hooks: ShardHooks): HostedShard {
+export function createShard(job: PlacementJob, store: ParameterStore, schedule: Schedule, hooks: ShardHooks): ShardMachine {
   return job.spec.strategy.mode === 'sync' ? synchronous(job, store, hooks) : asynchronous(job, store, schedule, hooks);
 }
 
-function synchronous({ spec, index, attempt, restore }: PlacementJob, store: ParameterStore, hooks: ShardHooks): HostedShard {
+function synchronous({ spec, index, attempt, restore }: PlacementJob, store: ParameterStore, hooks: ShardHooks): ShardMachine {
   const { replicas } = spec;
   const hasBackups = spec.strategy.backupReplicas > 0;
-  const machine = new Shard({
+  return new Shard({
     index,
     attempt,
     replicas,
@@ -71,24 +59,15 @@ function synchronous({ spec, index, attempt, restore }: PlacementJob, store: Par
     onCourse: (course) => hooks.onCourse(course),
     slices: hooks.slices,
     tellCoordinator: (message) => hooks.tellCoordinator(message),
-    onReduced: (round, chunk, gradient, decision) => hooks.onReduced(round, chunk, gradient, decision !== undefined),
     onDropped: () => hooks.onDropped(),
   });
-  return {
-    machine,
-    fromWorker: (link, message) => {
-      if (message.type !== 'pull') return false;
-      machine.onPull(link, message.generation, message.chunk);
-      return true;
-    },
-  };
 }
 
-function asynchronous(job: PlacementJob, store: ParameterStore, schedule: Schedule, hooks: ShardHooks): HostedShard {
+function asynchronous(job: PlacementJob, store: ParameterStore, schedule: Schedule, hooks: ShardHooks): ShardMachine {
   const { spec, index, attempt, restore } = job;
   const { delayCompensation, stalenessScaledRate } = spec.strategy;
   const replicaExamples = examplesOf(schedule, spec.replicas);
-  const machine = new AsyncShard({
+  return new AsyncShard({
     index,
     attempt,
     chunks: store.chunks,
@@ -104,16 +83,6 @@ function asynchronous(job: PlacementJob, store: ParameterStore, schedule: Schedu
     onCheckpoint: (generation, regions) => hooks.onCheckpoint(store.takeSnapshot(generation, regions)),
     slices: hooks.slices,
     tellCoordinator: (message) => hooks.tellCoordinator(message),
-    onApplied: (applied, chunks) => hooks.onApplied(applied, chunks),
-    whenReplicated: (act, cancel) => hooks.whenReplicated(act, cancel),
     onDropped: () => hooks.onDropped(),
   });
-  return {
-    machine,
-    fromWorker: (link, message, term) => {
-      if (message.type !== 'fetch') return false;
-      machine.onFetch(link, message.round, message.replica, term);
-      return true;
-    },
-  };
 }

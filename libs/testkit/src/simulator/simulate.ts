@@ -4,7 +4,6 @@
  *   liveness  faults stop after a while; then the run must end within its deadline, else the seed fails and says what every
  *             machine waits for
  */
-import { isLayerwise } from '@paceline/spec';
 import { Cluster, type ClusterOptions, type Plant } from './cluster.js';
 import type { Violation } from './checks/checks.js';
 import { FAULT_KINDS, FAULTS, endFaults, scheduleFaults, type FaultKind, type FaultPlan } from './faults/faults.js';

@@ -30,7 +30,7 @@ export class Part implements Fenced {
   }
 
   get shard(): Shard | AsyncShard {
-    return this.run.shard;
+    return this.run.shard as Shard | AsyncShard;
   }
 
   get coordinator(): Coordinator | AsyncCoordinator | undefined {

@@ -1,8 +1,8 @@
 /** I10 while a run goes on, after every event: what a server keeps has stated bounds. */
 import type { ShardLink } from '@paceline/exchange';
-import type { Part } from '../actors/part.js';
 import type { TinyRun } from '../run/tiny-run.js';
 import type { Network } from '../world/network.js';
+import type { SimProcess } from '../world/process.js';
 import type { Checks } from './checks.js';
 
 /** Blocks of an arena are of 64 bytes here: every chunk is that small. */
@@ -17,13 +17,25 @@ interface OpenShard {
   readonly generationBytes: number;
 }
 
+/** A part of an attempt that a server holds. */
+interface BoundedPart {
+  readonly name: string;
+  readonly isStandby: boolean;
+  readonly server: { readonly process: SimProcess };
+  readonly shard: object;
+  readonly memory: { readonly chunks: readonly unknown[]; readonly arena: { readonly bytesInUse: number } };
+  readonly coordinator: { readonly round: number } | undefined;
+  readonly journal: { readonly pending: number } | undefined;
+  readonly restore: { readonly round: number } | undefined;
+}
+
 interface BoundedRun {
   readonly checks: Checks;
   readonly run: TinyRun;
   readonly network: Pick<Network, 'streams'>;
 }
 
-export function checkBounds(part: Part, { checks, run, network }: BoundedRun): void {
+export function checkBounds(part: BoundedPart, { checks, run, network }: BoundedRun): void {
   const { server, shard, journal, memory, coordinator, restore } = part;
   const slots = run.optimizer.slots.length;
   const { replicas } = run.shape;

@@ -8,7 +8,7 @@ interface OpenShard {
   readonly links: ReadonlyMap<ShardLink, { readonly arriving: ReadonlyMap<number, { readonly regions: ReadonlyMap<number, object> }> }>;
   finish(item: WorkItem): void;
   tellApplied(item: WorkItem, staleness: number): void;
-  readonly options: { whenReplicated: (act: () => void) => void };
+  whenReplicated: (act: () => void) => void;
 }
 interface OpenCoordinator {
   readonly issued: ReadonlyMap<number, { readonly shards: Set<number> }>;
@@ -93,7 +93,7 @@ export const PLANTED_ASYNC: readonly PlantedBug[] = [
     plant: {
       asyncShard(shard) {
         const machine = shard as unknown as OpenShard;
-        machine.options.whenReplicated = (act) => act();
+        machine.whenReplicated = (act) => act();
       },
     },
   },

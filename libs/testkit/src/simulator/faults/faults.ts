@@ -6,17 +6,11 @@ import { FrameType, HEADER_BYTES, decodeHeader } from '@paceline/protocol';
 import { CRASHES } from '../../faulty-disk.js';
 import type { Cluster } from '../cluster.js';
 import { CONTROL_PLANE_FAULTS } from './control-plane-faults.js';
+import type { Fault } from './fault.js';
 import type { SimStream } from '../world/stream.js';
 import type { SimWorker } from '../actors/worker.js';
 
 export type FaultKind = keyof typeof FAULTS;
-
-export interface Fault {
-  /** The run ends of it. */
-  readonly endsAttempt?: boolean;
-  /** False when there was nothing to do it to. */
-  inject(cluster: Cluster): boolean;
-}
 
 const pickWorker = (cluster: Cluster, seated = true): SimWorker | undefined => {
   const candidates = cluster.liveWorkers().filter((worker) => !seated || worker.session);

@@ -3,7 +3,6 @@
  * a stream of their own, so a seed of mode sync means what it would mean without them.
  */
 import { Random } from '../world/random.js';
-import type { TinyRun } from './tiny-run.js';
 
 export type RunMode = 'sync' | 'async' | 'ssp';
 export const RUN_MODES: readonly RunMode[] = ['sync', 'async', 'ssp'];
@@ -45,7 +44,11 @@ export function randomAsync(seed: number, mode: 'async' | 'ssp'): AsyncShape {
 }
 
 /** Whether the gradient of a work item has NaN, for the workers that find it. With `rollback` the attempts after the first one find none. */
-export function isNonFinite({ shape }: TinyRun, round: number, replica: number): boolean {
+export function isNonFinite(
+  { shape }: { readonly shape: { readonly items?: AsyncShape | undefined } },
+  round: number,
+  replica: number,
+): boolean {
   const { items } = shape;
   if (!items || items.nanShare === 0) return false;
   return new Random(items.nanSalt + round * 1_009 + replica * 7, GRADIENTS).float() < items.nanShare;

@@ -19,6 +19,7 @@ import {
   serverProcesses,
   waitingAt,
   waitsForServers,
+  type AfterEnd,
   type AskedOfRun,
   type AttemptEnd,
   type ControlFields,
@@ -29,20 +30,26 @@ import {
   type RunChange,
   type ObservedRun,
   type RunResult,
+  type RunStatus,
   type StatusMove,
   type StoredEvent,
 } from '@paceline/control-plane';
 import type { RunSpec } from '@paceline/spec';
+import type { CheckpointId } from '@paceline/storage';
 import { placeKey, type AttemptRow, type PlaceRow, type Rows, type RunRow, type TaskRow } from '../world/postgres.js';
-import type { RunInvariants } from '../checks/run-invariants.js';
 
 const MAX_EVENT_CHARACTERS = 2000;
 
 /** Is told what transactions do while they are carried out. */
-export type RunWitness = Pick<
-  RunInvariants,
-  'moved' | 'attemptEnded' | 'restored' | 'endedAfter' | 'entryWritten' | 'storedUpTo' | 'checkpointWritten'
->;
+export interface RunWitness {
+  moved(from: RunStatus, to: RunStatus, reason: string, cause: string | undefined): void;
+  attemptEnded(after: AfterEnd, end: AttemptEnd): void;
+  restored(round: number, attempt: number): void;
+  endedAfter(began: CheckpointId, end: AttemptEnd): void;
+  entryWritten(attempt: number, present: number): void;
+  storedUpTo(attempt: number, after: number, n: number): void;
+  checkpointWritten(id: CheckpointId): void;
+}
 
 export interface StoredRunOptions {
   readonly runId: string;
