@@ -10,7 +10,7 @@
  */
 import { ProtocolError, checkAttempt, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
 import type { Clock } from '../clock.js';
-import type { Connection, FrameNumbers, FrameReceiver } from '../connection.js';
+import type { Connection, FrameReceiver } from '../connection.js';
 import type { Replication } from './replication.js';
 import type { ShardMachine } from './shard-machine.js';
 import { ShardLink } from '../transfer/shard-transfer.js';
