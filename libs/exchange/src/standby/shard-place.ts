@@ -23,7 +23,8 @@ const PAUSE_MS = 50;
 const HANG_UP_MS = 1_000;
 /** A coordinator speaks every second; with another address to try, one that is stopped is not waited for longer. */
 const ANSWER_MS = 2_500;
-const SILENT_MS = 10_000;
+/** Longer than a coordinator waits for a server: of the two it is the coordinator that ends the attempt, with the cause. */
+const SILENT_MS = 11_000;
 /** The primary may not have begun yet. */
 const LINK_WITHIN_MS = 15_000;
 const RUN_OVER: Message = { type: 'end', outcome: 'finished', message: 'the run is over here' };

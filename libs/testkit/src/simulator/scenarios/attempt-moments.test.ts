@@ -105,15 +105,15 @@ test('a socket that breaks again and again in one round makes no poison round', 
   const { result, cluster } = await play({ ...base, workers: 1, shape: { ...shape, rounds: 3 } }, (cluster) => {
     always(cluster, () => {
       const [worker] = cluster.workers;
-      if (round(cluster) === 1 && breaks < 8) worker!.hangs = true;
+      if (round(cluster) === 1 && breaks < 12) worker!.hangs = true;
       const stream = [...cluster.network.streams].find(({ process, isOpen }) => isOpen && process === worker!.process);
       if (!stream || !worker!.hangs || cluster.world.nowMs - brokenMs < 500) return;
       brokenMs = cluster.world.nowMs;
       stream.break();
-      worker!.hangs = ++breaks < 8;
+      worker!.hangs = ++breaks < 12;
     });
   });
-  expect(breaks).toBe(8);
+  expect(breaks).toBe(12);
   expect(events(cluster, 'worker.away').length).toBeGreaterThan(4);
   expect(events(cluster, 'worker.lost')).toEqual([]);
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
@@ -184,11 +184,11 @@ test('a worker of another engine than the run has begun with is refused, and tak
   expect(result.outcome).toBe('SUCCEEDED');
 });
 
-const withCuts = { ...shape, checkpointEveryRounds: 5 } as const;
+const withCheckpoints = { ...shape, checkpointEveryRounds: 5 } as const;
 
 test.each(RUN_MODES)('mode %s: checkpoints come every n rounds and at the end, and say so', async (mode) => {
   const { cluster } = await play(
-    { ...base, mode, workers: 1, shape: { ...withCuts, examples: 96 } },
+    { ...base, mode, workers: 1, shape: { ...withCheckpoints, examples: 96 } },
     ({ disk }) => (disk.slownessMs = 0.1),
   );
   const written = events(cluster, 'checkpoint.written').map(({ data }) => `${data['round'] as number} ${data['reason'] as string}`);
@@ -198,7 +198,7 @@ test.each(RUN_MODES)('mode %s: checkpoints come every n rounds and at the end, a
 
 test('a checkpoint that is not written within its deadline is an event, and the run goes on', async () => {
   const { result, cluster } = await play(
-    { ...base, stepMs: [1_500, 2_000], shape: { ...withCuts, rounds: 40, examples: 320 } },
+    { ...base, stepMs: [1_500, 2_000], shape: { ...withCheckpoints, rounds: 40, examples: 320 } },
     (cluster) => {
       when(
         cluster,
@@ -219,7 +219,7 @@ test('a checkpoint that is not written within its deadline is an event, and the 
 test.each(RUN_MODES)(
   'mode %s: a pause whose round does not come ends on the checkpoint before, and says how many rounds are done again',
   async (mode) => {
-    const { result, cluster } = await play({ ...base, mode, shape: { ...withCuts, examples: 96 } }, (cluster) => {
+    const { result, cluster } = await play({ ...base, mode, shape: { ...withCheckpoints, examples: 96 } }, (cluster) => {
       cluster.network.count('hang a compute thread');
       when(
         cluster,
@@ -250,7 +250,7 @@ function partServers({ network, servers }: Cluster): void {
 }
 
 test.each(RUN_MODES)('mode %s: a server that falls silent ends the attempt, named', async (mode) => {
-  const { result, cluster } = await play({ ...base, mode, shape: withCuts }, (cluster) =>
+  const { result, cluster } = await play({ ...base, mode, shape: withCheckpoints }, (cluster) =>
     when(
       cluster,
       () => round(cluster) >= 2,

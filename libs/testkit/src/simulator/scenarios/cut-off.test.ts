@@ -7,7 +7,15 @@ import { STREAMING } from '../run/gradient-shape.js';
 import type { Part } from '../actors/part.js';
 import { SimServer } from '../actors/server.js';
 
-const shape = { servers: 2, replicas: 4, rounds: 20, evalExamples: 400, cutEveryRounds: 2, standby: 1, gradient: STREAMING } as const;
+const shape = {
+  servers: 2,
+  replicas: 4,
+  rounds: 20,
+  evalExamples: 400,
+  checkpointEveryRounds: 2,
+  standby: 1,
+  gradient: STREAMING,
+} as const;
 
 const playRun = (arrange: (cluster: Cluster) => void): Promise<Played> =>
   play({ seed: 2, check: 'liveness', kinds: [], stepMs: [20, 60], workers: 2, shape }, arrange);
