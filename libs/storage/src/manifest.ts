@@ -55,11 +55,6 @@ export const manifestSchema = z.strictObject({
       .array(z.strictObject({ round: count, replica: count.optional(), examples: count, why: z.string().max(200) }))
       .max(LEDGER_EXCEPTIONS_MAX),
   }),
-  /** Asynchronous modes: tokens below the low-water mark are applied, and above it those whose bit is set. `server` null: the same on all. */
-  tokens: z
-    .array(z.strictObject({ server: count.nullable(), watermark: count, bitmap: z.base64().max(1 << 20) }))
-    .max(LIMITS.servers)
-    .optional(),
   optimizer: z.strictObject({ name: name, slots: z.array(name).max(16) }),
   /** Names of the residual slots of codecs. */
   residuals: z.array(name).max(16),

@@ -5,7 +5,7 @@
  *     attempt, term       ->  of another attempt, or of a coordinator that its standby has replaced: nothing is stored
  *     entries n > stored  ->  events, metrics, ledger ranges, each once
  *     stored              ->  moves to the report's last n when nothing is missing before it
- *     state               ->  the run's newest observed, unless a newer report was stored already
+ *     state               ->  the run's newest state, unless a newer report was stored already
  *     outcomes            ->  checkpoints and moves of the status, when everything before them is stored
  */
 import {

@@ -1,6 +1,6 @@
 /**
  * What is stored of a run, as far as the dispatcher reads it, and what follows from that alone. The api selects these rows from
- * PostgreSQL, the simulator keeps them in memory; both make the same observed, the same places and the same jobs of them.
+ * PostgreSQL, the simulator keeps them in memory; both make the same observation, the same places and the same jobs of them.
  */
 import type { ModelDescription, RunData, RunSpec } from '@paceline/spec';
 import { placementJobId, type PlacementJob, type ServerAddress, type StepTaskJob } from '../contract/queues.js';

@@ -15,7 +15,7 @@ import { queuedReason, waitsForWorker } from './waiting-reason.js';
 
 /** A coordinator that does not answer to a cancel for this long is not waited for: the run is over within 10 s. */
 export const CANCEL_DEADLINE_MS = 9_000;
-/** Within this a RUNNING run is PAUSED, with its checkpoint or on its last checkpoint. */
+/** Within this a RUNNING run is PAUSED, with a checkpoint of this round or with its last one. */
 export const PAUSE_DEADLINE_MS = 9_000;
 /** A worker that could take the seat has this long before the reason says that none does. */
 const SEAT_EXPECTED_WITHIN_MS = 20_000;

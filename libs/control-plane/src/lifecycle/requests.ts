@@ -1,6 +1,6 @@
 /**
- * What people may ask of a run in each status, and what follows: one table for all surfaces. ArbiterRequest again for what is under
- * way or done is fine and changes nothing.
+ * What people may ask of a run in each status, and what follows: one table for all surfaces. Asking again for what is under way or
+ * done is fine and changes nothing.
  */
 import type { RunStatus } from './run-status.js';
 

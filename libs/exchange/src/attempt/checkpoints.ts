@@ -14,7 +14,7 @@ import type { LedgerState } from './ledger-state.js';
 
 export type CheckpointReason = 'cadence' | 'best' | 'pause' | 'final' | 'shutdown';
 
-/** What belongs to the generation that is checkpoint; later rounds change it. */
+/** What belongs to the generation of a checkpoint; later rounds change it. */
 export interface CheckpointContent {
   /** Mean training loss since the checkpoint before; null where there is none. */
   readonly loss: number | null;

@@ -74,7 +74,7 @@ export class Stops {
     return this.checkpoints.isCrowded;
   }
 
-  /** Whether `generation` would be checkpoint now. */
+  /** Whether a checkpoint of `generation` would be written now. */
   wantsCheckpoint(generation: number): boolean {
     return this.reasonForCheckpoint(generation) !== undefined;
   }

@@ -340,6 +340,7 @@ export class ShardPlace<Address extends LinkedServer> {
   private fromCoordinator(link: ShardLink, message: Message): void {
     const { shard, replication } = this;
     if (message.type === 'heartbeat') return;
+    if (message.type === 'end' && !replication) return this.over('RUN_OVER', 'the run is over');
     // Before its standby is told what comes next.
     shard.finishWork();
     switch (message.type) {

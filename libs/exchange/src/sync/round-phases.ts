@@ -1,6 +1,6 @@
 /**
- * The phases of a synchronous round. Every chunk passes them in one direction; a plan is the list of those that it passes. The methods of ShardRound
- * have their names.
+ * The phases of a synchronous round. Every chunk passes them in one direction; a plan is the list of those that it passes. Methods of ShardRound
+ * have their names; a tree begins with the round itself.
  *
  *   streaming   layout → reduce ──────────────────────────> apply → publish    each chunk by itself, while others still arrive
  *   two-phase   layout → reduce ──> agree ── DECISION(k) ──> apply → publish   all chunks together
@@ -10,7 +10,7 @@
 export const PHASES = {
   layout: {
     takes: 'the chunks of the shard and the replicas of the run, the same in all rounds',
-    does: 'begin an empty tree over the replicas for every chunk',
+    does: 'begin an empty tree over the replicas for every chunk, as soon as the round before is committed',
     gives: 'trees',
   },
   reduce: {

@@ -80,6 +80,7 @@ export class ShardRound {
     this.decision = undefined;
     for (const chunk of this.chunks) chunk.tree = this.newTree();
     this.leaves.fill(0);
+    this.summed = 0;
   }
 
   /** The trees are there. A shard without chunks has nothing to wait for. */
@@ -165,7 +166,7 @@ export class ShardRound {
   }
 
   private agree(): void {
-    if (this.chunks.every(({ sum }) => sum)) this.reportScalars('chunkGathered');
+    if (++this.summed === this.chunks.length) this.reportScalars('chunkGathered');
     else this.table.take('chunkGathered');
   }
 

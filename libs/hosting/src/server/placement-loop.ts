@@ -266,7 +266,12 @@ export class PlacementLoop<R extends PlacedRun> {
     this.begun.delete(runId); // the newest last
     this.begun.set(runId, attempt);
     if (this.begun.size > MAX_BEGUN) this.begun.delete(this.begun.keys().next().value!);
-    run.start(servers, standbys);
+    try {
+      run.start(servers, standbys);
+    } catch (error) {
+      reportFailed(this.context, run.job, (error as Error).name, (error as Error).message);
+      run.stop((error as Error).message);
+    }
   }
 
   private forget(run: R): void {
