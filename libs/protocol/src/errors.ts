@@ -12,7 +12,8 @@ export const DATA_PLANE_ERRORS = {
   HELLO_EXPECTED: 'The first frame of a connection must be HELLO, within its deadline.',
   HELLO_REPLAYED:
     'HELLO answers the challenge of another connection: it was recorded and sent again, or came by a proxy that speaks for others.',
-  RUN_UNKNOWN: 'This server holds no part of that run, holds an older attempt of it, or is still loading its parameters; take a new step task.',
+  RUN_UNKNOWN:
+    'This server holds no part of that run, holds an older attempt of it, or is still loading its parameters; take a new step task.',
   STALE_FENCE: 'The frame belongs to an older attempt of the run; it can change nothing. Stop, and take a new step task.',
   SEAT_TAKEN: 'Another worker holds this seat; complete the step task and take another.',
   FINGERPRINT_MISMATCH: 'This engine is not the one that the run is pinned to; start the worker with the engine named in the message.',
