@@ -1,4 +1,4 @@
-/** The SeatLoop of libs/control-plane with a queue of BullMQ, and sessions with a compute thread. */
+/** The SeatLoop of @paceline/hosting with a queue of BullMQ, and sessions with a compute thread. */
 import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import { collectGarbage } from '@paceline/engine/planning';

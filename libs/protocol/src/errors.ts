@@ -12,7 +12,8 @@ export const DATA_PLANE_ERRORS = {
   HELLO_EXPECTED: 'The first frame of a connection must be HELLO, within its deadline.',
   HELLO_REPLAYED:
     'HELLO answers the challenge of another connection: it was recorded and sent again, or came by a proxy that speaks for others.',
-  RUN_UNKNOWN: 'This server holds no part of that run.',
+  RUN_UNKNOWN:
+    'This server holds no part of that run, holds an older attempt of it, or is still loading its parameters; take a new step task.',
   STALE_FENCE: 'The frame belongs to an older attempt of the run; it can change nothing. Stop, and take a new step task.',
   SEAT_TAKEN: 'Another worker holds this seat; complete the step task and take another.',
   FINGERPRINT_MISMATCH: 'This engine is not the one that the run is pinned to; start the worker with the engine named in the message.',
@@ -26,7 +27,8 @@ export const DATA_PLANE_ERRORS = {
   BAD_MESSAGE: 'A control message does not fit its schema.',
   SLOW_CONSUMER: 'The peer does not read what it is sent, and the bound on queued bytes is reached.',
   SILENT_PEER: 'Nothing was heard from the peer within the deadline.',
-  SERVER_FULL: 'The server has no memory or no place for more; start another server.',
+  SERVER_FULL:
+    'The server has no memory or no place for more, or an error of its own kept it from admitting the connection; its log says which. If it is full, start another server.',
   NOT_PRIMARY: 'This server stands by for the shard, or is taking it over; try the other address, and this one again a little later.',
   STALE_TERM: 'The frame or the server belongs to an older term: another server has taken over; it can change nothing.',
   RUN_OVER: 'The run is over.',

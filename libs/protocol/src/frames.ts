@@ -24,7 +24,7 @@ export type FrameType = (typeof FrameType)[keyof typeof FrameType];
 export const Codec = { none: 0 } as const;
 export const FrameFlag = { payloadChecksum: 1 } as const;
 
-/** A control message never needs more; a data payload never more than one chunk of the largest grid. */
+/** Bounds of a payload. No control message needs more, and no chunk of a grid: the largest has 1 MiB. */
 export const MAX_CONTROL_BYTES = 1 << 20;
 export const MAX_CHUNK_BYTES = 4 << 20;
 

@@ -14,7 +14,7 @@
  *                              update, and the chunks of its gradient as frames of its leaf
  *   server → coordinator       hello, standing, standby-link, reduced, applied, member-link, part-written, part-failed, non-finite, stopping,
  *                              replica-complete, scalars
- *   coordinator → server       welcome, view, commit, drop, pull, include, decision, tell-again, end
+ *   coordinator → server       view, commit, drop, pull, include, decision, tell-again, end
  */
 import { z } from 'zod';
 import { DATA_PLANE_ERRORS, ProtocolError, type DataPlaneErrorCode } from './errors.js';

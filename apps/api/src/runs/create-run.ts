@@ -48,8 +48,8 @@ const FIRST_ATTEMPT = 1;
 @Injectable()
 export class CreateRun {
   /**
-   * In front of the transaction: without it a burst takes all connections to PostgreSQL, and a client hears "unavailable" of a run that was made. Four
-   * are less than half of its 10 connections; one creation takes some 50 ms.
+   * Limits concurrent creations before a transaction opens; otherwise a burst exhausts the PostgreSQL pool, and a client hears "unavailable" of a run
+   * that was made. Four are less than half of its 10 connections; one creation takes some 50 ms.
    */
   private readonly turns = waitingTurns(
     { atOnce: 4, waiting: 64, waitingOfTeam: 32, waitMs: 5_000 },

@@ -2,7 +2,7 @@
  * Jobs in the two queues, schema-checked on both sides: a forged or oversized one is refused and counted.
  *
  *   queue  paceline-placements   api → ps       "claim server `index` of this attempt" (short claim jobs)
- *   queue  paceline-step-tasks   api → worker   one seat in a run for a slice of 2–5 s
+ *   queue  paceline-step-tasks   api → worker   one seat in a run for a slice of 3 s
  */
 import { z } from 'zod';
 import { type ModelDescription, runSpecSchema, runDataSchema } from '@paceline/spec';

@@ -3,7 +3,7 @@ import { processClock, type Clock } from '../clock.js';
 import { createCounters, type TransportCounters } from './counters.js';
 
 export interface ConnectionOptions {
-  /** Bytes that `send` may hold before the peer counts as a slow consumer. Default 256 MiB. */
+  /** Bytes that `send` may hold before the peer counts as a slow consumer. Default 256 MiB; servers and workers set 2 GiB. */
   readonly maxQueuedBytes?: number;
   /** Whether sent payloads carry a CRC-32. Default: on over TCP, off over Unix sockets and in memory. A received one is always checked. */
   readonly checksum?: boolean;

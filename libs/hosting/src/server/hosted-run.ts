@@ -37,7 +37,7 @@ const SILENT_AFTER_MS = 10_000;
 /** When the run is over, workers hear it from the coordinator and go; connections of those that do not are closed. */
 const GO_AFTER_MS = 3_000;
 const SHUTDOWN_POLL_MS = 20;
-/** Who ends everything ends a standby with its primary: before that one leaves its place to it, it waits for so long to hear so. */
+/** When everything is shut down, the standby stops too. A primary waits this long to hear so before handing over. */
 const HAND_OVER_AFTER_MS = 300;
 
 export class HostedRun {

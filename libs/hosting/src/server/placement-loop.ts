@@ -141,7 +141,7 @@ export class PlacementLoop<R extends PlacedRun> {
     return others.length;
   }
 
-  /** One process holds one shard of a run: another has to take this one, and finds it while this one does not ask. */
+  /** One process holds one shard of a run. Another server must take this job; it can while this one pauses polling. */
   private holdsAnother({ runId, attempt, index, role }: PlacementJob): boolean {
     const present = this.runs.get(runId);
     if (!present || present.isOver || present.job.attempt !== attempt) return false;

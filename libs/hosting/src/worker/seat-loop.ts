@@ -1,7 +1,7 @@
 /**
- * Takes step tasks (docs/protocol.md §19): a seat in a run for a slice of 2–5 s. At the end of a slice the worker yields when another
- * run's task waits that deserves the seat more (`shouldYield`), otherwise it goes on under its data-plane lease. Redis or
- * the api may be away meanwhile: nothing here stops a session, and a completion whose job has gone is normal.
+ * Takes step tasks (docs/protocol.md §19): a seat in a run for a slice of 3 s. At the end of a slice the worker yields when another
+ * run's task waits that deserves the seat more (`shouldYield`), otherwise it keeps the seat.
+ * Redis or the api may be away meanwhile: nothing here stops a session, and a completion whose job has gone is normal.
  *
  *     idle ── step task ──> start ──> seated ── ended, given up, yielded ──> report ──> complete the job ──> idle
  */
