@@ -29,6 +29,8 @@ export class ShardRound {
   private readonly byIndex: ReadonlyMap<number, RoundChunk>;
   /** With backup replicas: chunks that have come, by replica. */
   private readonly leaves: Uint32Array;
+  /** Chunks that wait for the decision. */
+  private summed = 0;
   /** The decided round is being applied. */
   private readonly work: ShardWork;
 
