@@ -105,7 +105,7 @@ function printLedger({ progress, ledger, staleness }: Run, line: Line): void {
 
 const isTraining = ({ status }: Run): boolean => !FINAL_STATUSES.has(status) && status !== 'PAUSED';
 
-/** Who works for the run now; one that is over or paused has let everybody go. */
+/** Prints the servers and workers of the run. A run that is over or paused has none. */
 function printPlaces(run: Run, line: Line): void {
   if (!isTraining(run)) return;
   for (const { role, index, serverId, address, state, term } of run.servers) {

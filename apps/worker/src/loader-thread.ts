@@ -35,7 +35,7 @@ function fail(slot: number, error: unknown): void {
   settle(slot, FLAG_FAILED);
 }
 
-// Who waits for a slot is blocked and hears of no event: nothing is left unsettled.
+// The compute thread blocks on a slot and handles no event: the loader must settle every slot before it ends.
 process.once('exit', () => {
   for (const slot of slots.keys()) if (Atomics.load(flags, slot) === FLAG_FILLING) settle(slot, FLAG_FAILED);
 });

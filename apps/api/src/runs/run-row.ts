@@ -93,7 +93,7 @@ function speedOf(row: RunRow, speed: number | null, roundsLeft: number): Pick<Ru
   };
 }
 
-/** Who computes, and whom the run waits for; nobody outside of an attempt. */
+/** Workers that compute, and what the run waits for; empty between attempts. */
 function seatsOf(row: RunRow): Pick<RunProgress, 'workers' | 'replicas' | 'waitingFor'> {
   const coordinator = hasLiveAttempt(row.status) ? coordinatorOf(row) : null;
   return {

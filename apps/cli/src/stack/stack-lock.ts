@@ -7,7 +7,7 @@ interface Told {
   readonly startedAt: string;
   /** Folder of the program that runs it. */
   readonly checkout?: string;
-  /** Of the api and the dashboard; null while it is starting. */
+  /** Address of the api and the dashboard; null while the stack starts. */
   readonly url: string | null;
   readonly processes: readonly { readonly name: string; readonly pid: number }[];
 }

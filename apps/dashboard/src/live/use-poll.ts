@@ -41,7 +41,7 @@ export function usePoll<T>(channel: string, load: (signal: AbortSignal) => Promi
 
   useEffect(() => {
     interval.current = everyMs;
-    // Who wants no more answers is not given another one.
+    // A poll that was switched off asks no more.
     if (everyMs !== undefined) nudge.current();
   }, [everyMs]);
 

@@ -1,4 +1,4 @@
-/** Who computes which replicas: one line per seat that is held, one for all that are open. */
+/** The workers and their replicas: one line for each held seat, one for all open seats. */
 import type { ReactNode } from 'react';
 import { Card } from '../components/Card.js';
 import { isOver } from '../components/status-table.js';

@@ -32,7 +32,7 @@ describe('the curve of the learning rate', () => {
     expect(rateCurve(spec, length).every(({ value }) => value === 0.1)).toBe(true);
     const cosine = specOf({ optimizer, learningRate: { schedule: 'cosine' }, reduceLROnPlateau: {} });
     expect(at(rateCurve(cosine, length, reductions), 999)).toBeCloseTo(at(rateCurve(cosine, length), 999)! / 4, 12);
-    // Of an attempt that began with a lowered rate, what came before is what its first reduction says.
+    // An attempt may begin with a lowered rate: its first reduction says what the rate was before.
     expect(at(rateCurve(spec, length, reductions.slice(1)), 0)).toBe(0.05);
   });
   it('is not drawn for a constant rate, or for a spec that cannot be read', () => {

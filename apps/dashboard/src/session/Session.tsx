@@ -1,5 +1,5 @@
 /**
- * Who is signed in, as one state machine:
+ * The session of the signed-in viewer, as one state machine:
  *
  *     SIGNED_OUT --key typed, or in the address or the storage--> CHECKING
  *     CHECKING   --viewer answers-->  SIGNED_IN (the key is stored)
