@@ -4,7 +4,7 @@ import { DATA_PLANE_ERRORS, ProtocolError } from './errors.js';
 import { MAX_CONTROL_BYTES } from './frames.js';
 import { decodeMessage, encodeMessage, MAX_SUMS, messageSchema, type Message } from './messages.js';
 
-const members = [{ id: 'worker-1', seat: 0, n: 1, replicas: [0, 1] }];
+const members = [{ id: 'worker-1', seat: 0, incarnation: 1, replicas: [0, 1] }];
 /** One of each type. */
 const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
   challenge: { type: 'challenge', challenge: 'oW1n8yq0Q4k' },
@@ -16,7 +16,7 @@ const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
     id: 'worker-1',
     host: 'node-7',
     seat: 3,
-    n: 2,
+    incarnation: 2,
     fingerprint: 'wasm/simd',
     layout: 'ab12',
     challenge: 'oW1n8yq0Q4k',

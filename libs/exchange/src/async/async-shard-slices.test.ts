@@ -10,8 +10,8 @@ import { AsyncShard } from './async-shard.js';
 const CHUNKS = 3;
 const LENGTH = 4;
 const members = [
-  { id: 'a', seat: 0, n: 0, replicas: [0] },
-  { id: 'b', seat: 1, n: 0, replicas: [1] },
+  { id: 'a', seat: 0, incarnation: 0, replicas: [0] },
+  { id: 'b', seat: 1, incarnation: 0, replicas: [1] },
 ];
 const header = (replica: number, chunk: number): FrameHeader => ({
   type: FrameType.gradient,

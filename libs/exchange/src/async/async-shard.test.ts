@@ -6,7 +6,7 @@ import { acquireRegion } from '../attempt/regions.js';
 import { AsyncShard } from './async-shard.js';
 import type { AppliedItem } from './async-shard-table.js';
 
-const members = [{ id: 'w', seat: 0, n: 0, replicas: [0] }];
+const members = [{ id: 'w', seat: 0, incarnation: 0, replicas: [0] }];
 const header = (view: number): FrameHeader => ({
   type: FrameType.gradient,
   codec: 0,

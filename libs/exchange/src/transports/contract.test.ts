@@ -20,7 +20,7 @@ const HELLO: Message = {
   id: 'worker-1',
   host: 'here',
   seat: 0,
-  n: 1,
+  incarnation: 1,
   fingerprint: '',
   layout: '',
 };
