@@ -372,7 +372,7 @@ describe('Redis is flushed', () => {
     await fleet.redis.flushall();
     await until('the start', () => fleet.control(id, 'start'));
     await coordinator.acknowledged();
-    expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: before.seat, incarnation: before.n + 1 });
+    expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: before.seat, incarnation: before.incarnation + 1 });
     await coordinator.publish(coordinator.rounds(10, 19), { round: 20 });
     await coordinator.acknowledged();
     const { data } = await plane.admin.gql(

@@ -174,7 +174,7 @@ describe('a journal', () => {
         kind: 'journal',
         runId: coordinator.runId,
         attempt: 1,
-        entries: [{ kind: 'event', n: 99, atMs: 1, type: 'run.finished' }],
+        entries: [{ kind: 'event', sequence: 99, atMs: 1, type: 'run.finished' }],
         state: {},
       }),
     );

@@ -54,8 +54,8 @@ const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
   fetch: { type: 'fetch', round: 7, replica: -1 },
   applied: { type: 'applied', round: 7, replica: 1, staleness: 3 },
   drop: { type: 'drop', round: 7, replica: 1 },
-  update: { type: 'update', n: 12, round: 7, replica: 1, staleness: 3, isDropped: false },
-  updated: { type: 'updated', n: 12 },
+  update: { type: 'update', sequence: 12, round: 7, replica: 1, staleness: 3, isDropped: false },
+  updated: { type: 'updated', sequence: 12 },
   'item-non-finite': { type: 'item-non-finite', round: 7, replica: 1 },
   end: { type: 'end', outcome: 'finished', message: 'done' },
 };

@@ -233,12 +233,12 @@ export const messageSchema = z.discriminatedUnion('type', [
   /** The shard is done with a work item: its update is applied (or left out), `staleness` updates after its parameters were fetched. `isDropped`: it knows of the DROP. */
   z.strictObject({ type: z.literal('applied'), ...item, staleness: count, isDropped: z.boolean().optional() }),
   /**
-   * To a standby: the `n`-th thing that its primary has done with a work item. The chunks of its gradient follow, as they went into the
+   * To a standby: thing number `sequence` that its primary has done with a work item. The chunks of its gradient follow, as they went into the
    * optimizer (after the delay compensation); with `isDropped` none do.
    */
-  z.strictObject({ type: z.literal('update'), n: count, ...item, staleness: count, isDropped: z.boolean() }),
-  /** A standby has done everything up to `n`. */
-  z.strictObject({ type: z.literal('updated'), n: count }),
+  z.strictObject({ type: z.literal('update'), sequence: count, ...item, staleness: count, isDropped: z.boolean() }),
+  /** A standby has done everything up to `sequence`. */
+  z.strictObject({ type: z.literal('updated'), sequence: count }),
   /** Leave a work item out: its gradient was not finite, and the run skips such items. */
   z.strictObject({ type: z.literal('drop'), ...item }),
   /** A worker's gradient of a work item has NaN or infinity. It is not pushed. */

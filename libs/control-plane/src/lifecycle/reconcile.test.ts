@@ -366,7 +366,7 @@ describe('seats', () => {
     });
 
     it('and that another worker holds by now, are closed', () => {
-      const again = { ...task, id: 't9', n: 1 };
+      const again = { ...task, id: 't9', incarnation: 1 };
       const jobs = new Map([[`step-${RUN_ID}-a3-s0-n1`, sighting('active', 1_000)]]);
       expect(decide(observed(true, [again]), fleet(), jobs)).toEqual([
         { kind: 'close-seat', task: again, why: 'another worker holds its seat' },

@@ -85,9 +85,9 @@ test('an event is taken back as long as nobody has read it', () => {
   }
   const withdraw = (round: number) => journal.withdraw('checkpoint.written', (data) => data['round'] === round);
   expect([1, 2, 2].map(withdraw)).toEqual([false, true, false]);
-  expect(journal.batch()).toMatchObject([{ n: 1 }]);
+  expect(journal.batch()).toMatchObject([{ sequence: 1 }]);
   journal.append({ kind: 'event', type: 'run.finished', message: '', data: {} });
-  expect(journal.batchAgain()).toMatchObject([{ n: 1 }]);
+  expect(journal.batchAgain()).toMatchObject([{ sequence: 1 }]);
   journal.acknowledge(1);
-  expect(journal.batchAgain()).toMatchObject([{ n: 3 }]);
+  expect(journal.batchAgain()).toMatchObject([{ sequence: 3 }]);
 });

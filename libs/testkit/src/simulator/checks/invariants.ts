@@ -82,8 +82,8 @@ export class Invariants {
   enqueued({ jobId, payload }: PreparedJob): void {
     const { checks, network } = this.cluster;
     const part = payload.kind === 'placement' ? `${payload.index}/${payload.role}` : `${payload.seat}/${payload.incarnation}`;
-    const made = payload.kind === 'placement' ? /-m(?<made>\d+)$/u.exec(jobId)?.groups?.['incarnation'] : '';
-    const what = `${payload.kind} ${payload.attempt}/${part}/${made}`;
+    const incarnation = payload.kind === 'placement' ? /-m(?<incarnation>\d+)$/u.exec(jobId)?.groups?.['incarnation'] : '';
+    const what = `${payload.kind} ${payload.attempt}/${part}/${incarnation}`;
     const before = this.enqueuedOnce.get(what);
     const isLost = LOSSES_OF_REDIS.some((fault) => network.fired.has(fault));
     checks.expect(
