@@ -1,4 +1,4 @@
--- Which placement or holder it is, is called its incarnation; the number of a journal entry is its sequence.
+-- Which placement or which holder of a seat it is: its incarnation. The number of an entry in the journal: its sequence.
 ALTER TABLE "RunServer" RENAME COLUMN "made" TO "incarnation";
 
 ALTER TABLE "StepTask" RENAME COLUMN "n" TO "incarnation";
