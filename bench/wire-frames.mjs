@@ -19,7 +19,7 @@ export const hello = (id) => ({
   id,
   host: 'localhost',
   seat: 0,
-  n: 1,
+  incarnation: 1,
   fingerprint: '',
   layout: '',
 });

@@ -158,7 +158,7 @@ export async function workRounds({ address, id, seat, options, ...sizes }) {
       kind: /** @type {const} */ ('step-task'),
       stepTaskId: id,
       seat,
-      n: 0,
+      incarnation: 0,
       sliceMs: 1e9,
       heldSeats: 0,
       servers: [

@@ -195,8 +195,8 @@ describe('a run', () => {
 describe('under one idempotency key', () => {
   it('teams and cluster specs are made once, an API key too, whose secret is not shown again', async () => {
     const twice = async (from: Caller, mutation: string) => [
-      (await from.gql(`mutation { made: ${mutation} }`)).data.made,
-      (await from.gql(`mutation { made: ${mutation} }`)).data.made,
+      (await from.gql(`mutation { incarnation: ${mutation} }`)).data.incarnation,
+      (await from.gql(`mutation { incarnation: ${mutation} }`)).data.incarnation,
     ];
     const [team, teamAgain] = await twice(
       plane.admin,

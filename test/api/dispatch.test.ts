@@ -260,10 +260,10 @@ describe('seats', () => {
     const id = await createRun(plane.admin, { replicas: 2 });
     const coordinator = await fleet.claim(id, [server.id]);
     const first = await fleet.takeStepTask();
-    expect(first.payload).toMatchObject({ runId: id, seat: 0, n: 0, heldSeats: 0, servers: [{ serverId: server.id }] });
+    expect(first.payload).toMatchObject({ runId: id, seat: 0, incarnation: 0, heldSeats: 0, servers: [{ serverId: server.id }] });
     await coordinator.seat(worker.id, first.payload, [0]);
     const second = await fleet.takeStepTask();
-    expect(second.payload).toMatchObject({ seat: 1, n: 0, heldSeats: 1 });
+    expect(second.payload).toMatchObject({ seat: 1, incarnation: 0, heldSeats: 1 });
     await coordinator.seat('worker-b', second.payload, [1]);
     await until(
       'both are held',
@@ -274,7 +274,7 @@ describe('seats', () => {
     expect((await runOf(id)).stepTasks).toHaveLength(2);
     // The worker of seat 0 leaves: the same seat, made once more.
     await coordinator.publish([], { seats: coordinator.state.seats.filter(({ seat }) => seat === 1) });
-    expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: 0, n: 1, heldSeats: 1 });
+    expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: 0, incarnation: 1, heldSeats: 1 });
   });
 
   it('of the run with fewer workers are taken first, also after that has changed', async () => {
@@ -287,7 +287,7 @@ describe('seats', () => {
     await coordinator.publish([], { seats: [] });
     const job = stepTaskJobId(rich, 1, 1, 0);
     await until('the new priority', async () => (await fleet.redis.hget(`bull:paceline-step-tasks:${job}`, 'priority')) === '1');
-    await coordinator.seat('worker-x', { seat: 0, n: 0 });
+    await coordinator.seat('worker-x', { seat: 0, incarnation: 0 });
     await until(
       'the old priority',
       async () => (await fleet.redis.hget(`bull:paceline-step-tasks:${job}`, 'priority')) === String(priorityOf(1)),
@@ -301,13 +301,13 @@ describe('seats', () => {
     fleet.beat('worker');
     const id = await createRun(plane.admin);
     await fleet.claim(id, [server.id]);
-    const fail = async (message: string, n: number) =>
+    const fail = async (message: string, incarnation: number) =>
       fleet.report({
         kind: 'seat.failed',
         runId: id,
         attempt: 1,
         seat: 0,
-        n,
+        incarnation,
         workerId: 'worker-a',
         code: 'ENGINE_MISSING',
         message,
@@ -316,7 +316,7 @@ describe('seats', () => {
     const held = await fleet.takeStepTask();
     await fail('no wasm here', 0);
     await held.complete('given-up');
-    expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: 0, n: 1 });
+    expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: 0, incarnation: 1 });
     for (let i = 0; i < 7; i++) await fail(`no wasm here, ${i}`, 1 + i);
     expect((await statusOf(id, 'FAILED')).statusReason).toMatch(
       /no worker can take a seat: 8 failed in a row; the last one: worker worker-a could not take or keep seat 0 \(ENGINE_MISSING\): no wasm here, 6/,
@@ -335,8 +335,8 @@ describe('seats', () => {
     const [held] = stepTasks;
     const executor = plane.api.app.get(Executor);
     const observed = { runId: id, attempt } as ObservedRun;
-    const { seat, n, workerId, replicas } = held!;
-    await executor.carryOut(observed, { kind: 'hold-seat', seat, n, workerId: workerId!, replicas, isNew: false });
+    const { seat, incarnation, workerId, replicas } = held!;
+    await executor.carryOut(observed, { kind: 'hold-seat', seat, incarnation, workerId: workerId!, replicas, isNew: false });
     await executor.carryOut(observed, { kind: 'open-seat', seat: 3, heldSeats: 1 });
     const states = (await runOf(id)).stepTasks.map(({ state }: { state: string }) => state);
     expect(new Set(states)).toEqual(new Set(['CLOSED']));
@@ -372,7 +372,7 @@ describe('Redis is flushed', () => {
     await fleet.redis.flushall();
     await until('the start', () => fleet.control(id, 'start'));
     await coordinator.acknowledged();
-    expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: before.seat, n: before.n + 1 });
+    expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: before.seat, incarnation: before.incarnation + 1 });
     await coordinator.publish(coordinator.rounds(10, 19), { round: 20 });
     await coordinator.acknowledged();
     const { data } = await plane.admin.gql(

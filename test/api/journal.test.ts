@@ -25,7 +25,7 @@ afterAll(async () => {
   await plane?.stop();
 });
 
-const ackOf = async (id: string) => acknowledgedOf((await fleet.control(id, ackFieldName(1))) ?? undefined, 1)?.n ?? NaN;
+const ackOf = async (id: string) => acknowledgedOf((await fleet.control(id, ackFieldName(1))) ?? undefined, 1)?.sequence ?? NaN;
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function training(caller: Caller = plane.admin): Promise<Coordinator> {
@@ -56,9 +56,9 @@ describe('a journal', () => {
     const [first, second, third] = [entries.slice(0, 20), entries.slice(20, 40), entries.slice(40)] as const;
     await coordinator.send(first);
     await coordinator.send(third); // the second is missing
-    await until('the first part', async () => (await ackOf(runId)) === first.at(-1)!.n);
+    await until('the first part', async () => (await ackOf(runId)) === first.at(-1)!.sequence);
     await pause(400);
-    expect(await ackOf(runId)).toBe(first.at(-1)!.n);
+    expect(await ackOf(runId)).toBe(first.at(-1)!.sequence);
     await coordinator.send(entries, { after: 0 });
     await coordinator.acknowledged();
     await coordinator.send(second);
@@ -88,10 +88,10 @@ describe('a journal', () => {
 
   it('that had to thin has gaps, and they do not stop it', async () => {
     const coordinator = await training();
-    const entries = coordinator.number(coordinator.rounds(0, 9)).filter(({ n }) => n % 3 !== 0);
+    const entries = coordinator.number(coordinator.rounds(0, 9)).filter(({ sequence }) => sequence % 3 !== 0);
     await coordinator.send(entries.slice(0, 5), { after: 0 });
-    await coordinator.send(entries.slice(5), { after: entries[4]!.n });
-    await until('the acknowledgement', async () => (await ackOf(coordinator.runId)) === entries.at(-1)!.n);
+    await coordinator.send(entries.slice(5), { after: entries[4]!.sequence });
+    await until('the acknowledgement', async () => (await ackOf(coordinator.runId)) === entries.at(-1)!.sequence);
   });
 
   it('of an older attempt is dropped, says so, and changes nothing', async () => {
@@ -174,7 +174,7 @@ describe('a journal', () => {
         kind: 'journal',
         runId: coordinator.runId,
         attempt: 1,
-        entries: [{ kind: 'event', n: 99, atMs: 1, type: 'run.finished' }],
+        entries: [{ kind: 'event', sequence: 99, atMs: 1, type: 'run.finished' }],
         state: {},
       }),
     );
@@ -186,7 +186,7 @@ describe('a journal', () => {
       runId: '0190c5a5-0000-7000-8000-000000000000',
       attempt: 1,
       seat: 0,
-      n: 0,
+      incarnation: 0,
       workerId: 'w',
       reason: 'no such run',
     });

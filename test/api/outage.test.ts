@@ -54,9 +54,9 @@ describe('PostgreSQL is away', () => {
     await coordinator.publish(coordinator.rounds(0, 9), { round: 10 });
     await until(
       'the first acknowledgement',
-      async () => (await fleet.redis.hget(controlKey(runId), 'ack1')) === ackValue({ n: coordinator.n }, 1),
+      async () => (await fleet.redis.hget(controlKey(runId), 'ack1')) === ackValue({ sequence: coordinator.sequence }, 1),
     );
-    const acknowledged = coordinator.n;
+    const acknowledged = coordinator.sequence;
     const { port } = plane.postgres;
     const subscriber = createClient({
       url: plane.api.url.replace('http', 'ws') + '/graphql',
@@ -111,12 +111,12 @@ describe('PostgreSQL is away', () => {
       await pause(1_000);
     }
     await coordinator.send(coordinator.number([coordinator.event('during the outage')]));
-    expect(await fleet.redis.hget(controlKey(runId), 'ack1')).toBe(ackValue({ n: acknowledged }, 1));
+    expect(await fleet.redis.hget(controlKey(runId), 'ack1')).toBe(ackValue({ sequence: acknowledged }, 1));
 
     plane.postgres = await plane.startPostgres(true, port);
     await until(
       'the acknowledgement',
-      async () => (await fleet.redis.hget(controlKey(runId), 'ack1')) === ackValue({ n: coordinator.n }, 1),
+      async () => (await fleet.redis.hget(controlKey(runId), 'ack1')) === ackValue({ sequence: coordinator.sequence }, 1),
       20_000,
     );
     await until('a run again', async () => (await plane.admin.gql('{ viewer { isAdmin } }')).status === 200);

@@ -74,12 +74,14 @@ describe('GraphQL is bounded', () => {
       ),
     });
     await database().stepTask.createMany({
-      data: ids.flatMap((runId, i) => Array.from({ length: i % 3 }, (_, n) => ({ runId, attempt: 1, seat: 0, n, heldSeats: 0 }))),
+      data: ids.flatMap((runId, i) =>
+        Array.from({ length: i % 3 }, (_, incarnation) => ({ runId, attempt: 1, seat: 0, incarnation, heldSeats: 0 })),
+      ),
     });
     const asked = vi.spyOn(database(), '$queryRawUnsafe');
     const { data, errors } = await owner.gql(
       `query($n: Int) { runs(first: $n) { edges { node { id
-         events(last: 2, first: null) { edges { node { message } } pageInfo { hasPreviousPage } } statusHistory(last: 1) { to } stepTasks(first: 1) { n replicas createdAt worker { id } }
+         events(last: 2, first: null) { edges { node { message } } pageInfo { hasPreviousPage } } statusHistory(last: 1) { to } stepTasks(first: 1) { incarnation replicas createdAt worker { id } }
          attempts { number } checkpoints { round } ledger { committedRounds } servers { index } } } } }`,
       { n: 20 },
     );

@@ -19,7 +19,7 @@ describe('metrics', () => {
   const ROUNDS = 20_000;
   beforeAll(async () => {
     await database().$executeRaw`
-      INSERT INTO "Metric" ("runId", "seq", "attempt", "n", "round", "rounds", "epoch", "values", "validation", "examples", "examplesPerSecond", "roundMs", "at")
+      INSERT INTO "Metric" ("runId", "seq", "attempt", "sequence", "round", "rounds", "epoch", "values", "validation", "examples", "examplesPerSecond", "roundMs", "at")
       SELECT ${runId}::uuid, i + 1, 1, i + 1, i, 1, 0, jsonb_build_object('loss', CASE WHEN i = 12345 THEN 99 ELSE 1 END),
         CASE WHEN i % 2000 = 1999 THEN jsonb_build_object('round', i, 'examples', 30, 'values', jsonb_build_object('loss', 5, 'accuracy', i / 20000.0)) END,
         CASE WHEN i % 2 = 0 THEN 100 ELSE 300 END, i, 5, now()
@@ -81,7 +81,7 @@ describe('metrics', () => {
         runId: id,
         seq: i + 1,
         attempt,
-        n: i + 1,
+        sequence: i + 1,
         round,
         rounds: 10,
         epoch: 0,

@@ -64,7 +64,7 @@ describe('an attempt that loses its server', () => {
 
     const next = new Coordinator(fleet, id, 2);
     const { payload } = await fleet.takeStepTask();
-    expect(payload, 'no seat of the first attempt is left').toMatchObject({ attempt: 2, seat: 0, n: 0 });
+    expect(payload, 'no seat of the first attempt is left').toMatchObject({ attempt: 2, seat: 0, incarnation: 0 });
     await next.train(worker.id, payload);
     await next.publish(next.rounds(20, 24), { round: 25 });
     await next.acknowledged();
@@ -188,7 +188,7 @@ it('a result counts only when everything before it is stored', async () => {
   await coordinator.send([
     {
       kind: 'event',
-      n: Number(last.n),
+      sequence: Number(last.sequence),
       atMs: last.at.getTime(),
       type: 'run.finished',
       message: last.message,

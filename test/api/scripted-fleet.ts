@@ -29,7 +29,7 @@ import type { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll } from 'vitest';
 import { ControlPlane, createRun, until, untilStatus } from './services.js';
 
-type Unnumbered = JournalEntry extends infer E ? (E extends JournalEntry ? Omit<E, 'n' | 'atMs'> : never) : never;
+type Unnumbered = JournalEntry extends infer E ? (E extends JournalEntry ? Omit<E, 'sequence' | 'atMs'> : never) : never;
 
 /** A checkpoint as a coordinator's journal tells of it. */
 export const checkpointWritten = (attempt: number, round: number, changes: Partial<CheckpointRecord> = {}) => ({
@@ -202,7 +202,7 @@ export class ScriptedFleet {
 
 /** A coordinator's journal: numbers entries and sends them with its state. */
 export class Coordinator {
-  n = 0;
+  sequence = 0;
   /** A coordinator reports every second, whatever happens. */
   readonly beating = setInterval(() => void this.send([]).catch(() => undefined), 1_000);
   state: CoordinatorState = {
@@ -230,13 +230,13 @@ export class Coordinator {
 
   /** Waits until the api has stored everything that was numbered; or, of an attempt that is over for it, has dropped it. */
   acknowledged(areDropped?: true): Promise<unknown> {
-    const { fleet, runId, attempt, n } = this;
-    const value = ackValue({ n, areDropped }, this.term);
-    return until(`the acknowledgement of ${n}`, async () => (await fleet.control(runId, ackFieldName(attempt))) === value);
+    const { fleet, runId, attempt, sequence } = this;
+    const value = ackValue({ sequence, areDropped }, this.term);
+    return until(`the acknowledgement of ${sequence}`, async () => (await fleet.control(runId, ackFieldName(attempt))) === value);
   }
 
   number(entries: readonly Unnumbered[]): JournalEntry[] {
-    return entries.map((entry) => ({ ...entry, n: ++this.n, atMs: Date.now() }) as JournalEntry);
+    return entries.map((entry) => ({ ...entry, sequence: ++this.sequence, atMs: Date.now() }) as JournalEntry);
   }
 
   async send(entries: readonly JournalEntry[], options: { after?: number; attempt?: number } = {}): Promise<void> {
@@ -276,11 +276,15 @@ export class Coordinator {
     ]);
   }
 
-  seat(workerId: string, { seat, n }: { seat: number; n: number }, replicas: number[] = [0, 1, 2, 3]): Promise<unknown> {
-    return this.publish([], { seats: [...this.state.seats, { seat, n, workerId, replicas }] });
+  seat(
+    workerId: string,
+    { seat, incarnation }: { seat: number; incarnation: number },
+    replicas: number[] = [0, 1, 2, 3],
+  ): Promise<unknown> {
+    return this.publish([], { seats: [...this.state.seats, { seat, incarnation, workerId, replicas }] });
   }
 
-  async train(workerId: string, task: { seat: number; n: number }): Promise<void> {
+  async train(workerId: string, task: { seat: number; incarnation: number }): Promise<void> {
     await this.seat(workerId, task);
     await this.publish([{ kind: 'event', type: 'training.started', message: 'training started', data: {} }], { phase: 'training' });
   }

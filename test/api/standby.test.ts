@@ -115,7 +115,7 @@ it('a flushed Redis hears the answer again, as it was', async () => {
   const { id, coordinator } = await running();
   await ask(id, 0, 's0', 'promote');
   const lead = await until('the answer', () => leadOf(id, 0));
-  expect(lead).toMatchObject({ term: 2, primary: 's0', storedN: coordinator.n, ledgerFrom: 30, newest: 0 });
+  expect(lead).toMatchObject({ term: 2, primary: 's0', storedSequence: coordinator.sequence, ledgerFrom: 30, newest: 0 });
   coordinator.fallSilent();
   await fleet.redis.flushall();
   expect(await until('the answer again', () => leadOf(id, 0))).toEqual(lead);
@@ -123,20 +123,20 @@ it('a flushed Redis hears the answer again, as it was', async () => {
 
 it('what a coordinator says that was replaced is refused, and its successor goes on where the stored journal ends', async () => {
   const { id, coordinator: former } = await running();
-  const storedN = former.n;
+  const storedSequence = former.sequence;
   // Rounds 30 and 31 are lost on their way; 32 and 33 are stored beyond the gap.
   former.number(former.rounds(30, 31));
   await former.publish(former.rounds(32, 33), { round: 34 });
   await until('the rounds beyond the gap', async () => (await runOf(id)).ledger.committedRounds === 32);
   await ask(id, 0, 's0', 'promote');
-  expect(await until('the answer', () => leadOf(id, 0))).toMatchObject({ term: 2, storedN, ledgerFrom: 30 });
+  expect(await until('the answer', () => leadOf(id, 0))).toMatchObject({ term: 2, storedSequence, ledgerFrom: 30 });
   expect((await runOf(id)).ledger).toMatchObject({ committedRounds: 30 });
   former.fallSilent();
   await former.publish([{ kind: 'event', type: 'run.failed', message: 'a voice from before', data: { cause: 'POISON_ROUND' } }]);
   await former.publish(former.rounds(34, 39), { round: 40 });
 
   const successor = new Coordinator(fleet, id, 1, 2);
-  successor.n = storedN;
+  successor.sequence = storedSequence;
   successor.state = { ...former.state, round: 35 };
   await successor.publish(successor.rounds(30, 34));
   await successor.acknowledged();

@@ -200,9 +200,9 @@ it('one that is stopped with a decision in hand drops it when it goes on', async
     message: 'no wasm',
     serverIndex: null,
   } as const;
-  for (let n = 0; n < 3; n++) {
-    const { payload, complete } = await takeSeat(fleet, n);
-    await fleet.report({ ...seat, seat: payload.seat, n });
+  for (let incarnation = 0; incarnation < 3; incarnation++) {
+    const { payload, complete } = await takeSeat(fleet, incarnation);
+    await fleet.report({ ...seat, seat: payload.seat, incarnation });
     await complete();
   }
   // The pause before the fourth is 2 s: the rows say that no seat is open. Then reading why the last one failed waits.
@@ -256,8 +256,8 @@ it('while Redis is out of memory the one that reconciles says so in the runs, an
   await until('the reason again', isTold);
 });
 
-async function takeSeat(from: ScriptedFleet, n: number) {
+async function takeSeat(from: ScriptedFleet, incarnation: number) {
   const held = await from.takeStepTask();
-  expect(held.payload).toMatchObject({ seat: 0, n });
+  expect(held.payload).toMatchObject({ seat: 0, incarnation });
   return { payload: held.payload, complete: () => held.complete('given-up') };
 }

@@ -153,8 +153,8 @@ async function apiRun(given: ContractSpec, from?: ContractOrigin): Promise<Contr
   };
 }
 
-async function taskId(runId: string, attempt: number, { seat, n }: { seat: number; n: number }): Promise<string> {
-  const row = await api.database.stepTask.findUnique({ where: { runId_attempt_seat_n: { runId, attempt, seat, n } } });
+async function taskId(runId: string, attempt: number, { seat, incarnation }: { seat: number; incarnation: number }): Promise<string> {
+  const row = await api.database.stepTask.findUnique({ where: { runId_attempt_seat_incarnation: { runId, attempt, seat, incarnation } } });
   return row?.id ?? '00000000-0000-7000-8000-000000000000';
 }
 
@@ -165,12 +165,12 @@ async function read(id: string): Promise<ContractRows> {
     database.run.findUniqueOrThrow({ where: { id } }),
     database.attempt.findMany({ where, orderBy: { number: 'asc' } }),
     database.runServer.findMany({ where, orderBy: [{ attempt: 'asc' }, { index: 'asc' }, { role: 'asc' }] }),
-    database.stepTask.findMany({ where, orderBy: [{ attempt: 'asc' }, { seat: 'asc' }, { n: 'asc' }] }),
+    database.stepTask.findMany({ where, orderBy: [{ attempt: 'asc' }, { seat: 'asc' }, { incarnation: 'asc' }] }),
     database.outbox.findMany({ where: { ...where, sentAt: null } }),
     database.checkpoint.findMany({ where, orderBy: [{ attempt: 'asc' }, { round: 'asc' }] }),
     database.runEvent.findMany({ where, orderBy: { seq: 'asc' } }),
-    database.metric.findMany({ where, select: { attempt: true, n: true } }),
-    database.ledgerRange.findMany({ where, select: { attempt: true, n: true } }),
+    database.metric.findMany({ where, select: { attempt: true, sequence: true } }),
+    database.ledgerRange.findMany({ where, select: { attempt: true, sequence: true } }),
   ]);
   const coordinator = run.coordinator as StoredCoordinator | null;
   return {
@@ -205,7 +205,7 @@ async function read(id: string): Promise<ContractRows> {
       endReason: row.endReason,
       endRound: row.endRound === null ? null : Number(row.endRound),
       parent: parentOfRow(row),
-      storedN: Number(row.storedN),
+      storedSequence: Number(row.storedSequence),
       coordinatorTerm: row.coordinatorTerm,
       seatFailures: row.seatFailures,
       hasFailedSeat: row.lastFailureAt !== null,
@@ -214,7 +214,7 @@ async function read(id: string): Promise<ContractRows> {
       attempt: row.attempt,
       index: row.index,
       role: row.role,
-      made: row.made,
+      incarnation: row.incarnation,
       term: row.term,
       serverId: row.serverId,
       port: row.port,
@@ -226,7 +226,7 @@ async function read(id: string): Promise<ContractRows> {
     seats: tasks.map((row) => ({
       attempt: row.attempt,
       seat: row.seat,
-      n: row.n,
+      incarnation: row.incarnation,
       state: row.state,
       heldSeats: row.heldSeats,
       workerId: row.workerId,
@@ -241,12 +241,12 @@ async function read(id: string): Promise<ContractRows> {
       isInvalid: row.invalidAt !== null,
       isRemoved: row.removedAt !== null,
     })),
-    entries: [...events.filter(({ n }) => n !== null), ...entries.flat()]
-      .map(({ attempt, n }) => `${attempt}/${String(n).padStart(4, '0')}`)
+    entries: [...events.filter(({ sequence }) => sequence !== null), ...entries.flat()]
+      .map(({ attempt, sequence }) => `${attempt}/${String(sequence).padStart(4, '0')}`)
       .sort(),
-    events: events.map(({ attempt, n, type, message, data }) => ({
+    events: events.map(({ attempt, sequence, type, message, data }) => ({
       attempt,
-      n: n === null ? null : Number(n),
+      sequence: sequence === null ? null : Number(sequence),
       type,
       message,
       data: storedJson(data),
@@ -301,32 +301,39 @@ async function anyStep(script: ContractScript, random: Random): Promise<void> {
   const { run, places, attempts } = await script.run.rows();
   const attempt = random.chance(0.85) ? run.attempt : run.attempt - random.pick([1, -1]);
   const status = random.chance(0.9) ? run.status : random.pick(['QUEUED', 'RUNNING', 'RECOVERING'] as const);
-  const [seat, n, index] = [random.int(0, 2), random.int(0, 1), random.int(0, 1)];
+  const [seat, incarnation, index] = [random.int(0, 2), random.int(0, 1), random.int(0, 1)];
   const role = random.pick(['primary', 'standby'] as const);
   const place = random.pick(places);
-  const task = { id: '', seat, n, workerId: null, replicas: [], heldSeats: 0, createdAtMs: 0, heldAtMs: null };
+  const task = { id: '', seat, incarnation, workerId: null, replicas: [], heldSeats: 0, createdAtMs: 0, heldAtMs: null };
   const act = (action: Parameters<ContractScript['act']>[0]) => script.act(action, { attempt, status });
   const server = `${role === 'primary' ? 'p' : 's'}${index}-a${attempt}`;
-  const storedN = attempts.find(({ number }) => number === attempt)?.storedN ?? 0;
-  const next = Math.max(1, storedN + random.int(-1, 2));
+  const storedSequence = attempts.find(({ number }) => number === attempt)?.storedSequence ?? 0;
+  const next = Math.max(1, storedSequence + random.int(-1, 2));
   const asked = { kind: 'lead.asked', runId: script.run.id, attempt, index, serverId: server, term: 1 } as const satisfies Partial<Report>;
   await random.pick<() => Promise<unknown>>([
     () => script.train(run.attempt, random.int(1, 30)),
     () => script.begin(),
     () => script.begin(),
-    () => act({ kind: 'open-seat', seat, heldSeats: n }),
-    () => act({ kind: 'open-seat', seat, heldSeats: n }),
-    () => act({ kind: 'hold-seat', seat, n, workerId: `w${seat}`, replicas: [seat], isNew: random.chance(0.7) }),
+    () => act({ kind: 'open-seat', seat, heldSeats: incarnation }),
+    () => act({ kind: 'open-seat', seat, heldSeats: incarnation }),
+    () => act({ kind: 'hold-seat', seat, incarnation, workerId: `w${seat}`, replicas: [seat], isNew: random.chance(0.7) }),
     () => act({ kind: 'close-seat', task, why: 'any' }),
     () => act({ kind: 'reprioritise-seat', task, heldSeats: random.int(0, 3) }),
     () =>
-      act({ kind: 'make-placement-again', index: place.index, role: place.role, made: place.made, serverId: place.serverId, why: 'any' }),
-    () => act({ kind: 'make-placement-again', index, role, made: n, serverId: random.pick([null, server]), why: 'any' }),
-    () => script.claim(attempt, index, random.pick([server, 'other']), { role, loading: random.chance(0.3), made: n }),
+      act({
+        kind: 'make-placement-again',
+        index: place.index,
+        role: place.role,
+        incarnation: place.incarnation,
+        serverId: place.serverId,
+        why: 'any',
+      }),
+    () => act({ kind: 'make-placement-again', index, role, incarnation, serverId: random.pick([null, server]), why: 'any' }),
+    () => script.claim(attempt, index, random.pick([server, 'other']), { role, loading: random.chance(0.3), incarnation }),
     () => act({ kind: 'end-attempt', end: { kind: 'failed', cause: random.pick(['SERVER_LOST', 'CHECKPOINT_INVALID']), message: 'any' } }),
     () => script.serverFailed(attempt, index, server, random.pick(['NOT_STARTED', 'CHECKPOINT_INVALID'])),
-    () => script.seatFailed(attempt, seat, n, random.pick(['w', 'v'])),
-    () => script.seatLeft(attempt, seat, n),
+    () => script.seatFailed(attempt, seat, incarnation, random.pick(['w', 'v'])),
+    () => script.seatLeft(attempt, seat, incarnation),
     () => act({ kind: 'forget-seat-failures' }),
     () => act({ kind: 'explain', reason: `reason ${seat}`, isWaiting: true }),
     () => script.ask({ request: 'pause' }),

@@ -51,7 +51,7 @@ async function visit(options: Visit): Promise<string> {
     id: `visitor-${randomUUID()}`,
     host: 'h',
     seat: options.seat ?? 3,
-    n: 0,
+    incarnation: 0,
     fingerprint: options.fingerprint ?? 'none',
     layout: options.layout ?? layoutHash(createLayout(run.model)),
   };

@@ -46,7 +46,7 @@ test('a run from createRun to its weights', async () => {
   expect(stack.servers.flatMap((server) => logged(server, 'placement claimed', id))).toHaveLength(1);
   const taken = stack.workers
     .flatMap((worker) => logged(worker, 'step task taken', id))
-    .map(({ seat, n }) => `${String(seat)}.${String(n)}`);
+    .map(({ seat, incarnation }) => `${String(seat)}.${String(incarnation)}`);
   expect(new Set(taken).size, 'each job is placed once').toBe(taken.length);
   expect(taken.length).toBeGreaterThanOrEqual(1);
 

@@ -45,7 +45,7 @@ const inShort = ({ status, statusReason, progress, stepTasks }: Run) => ({
   phase: progress.phase,
   round: progress.round,
   waitingFor: progress.waitingFor,
-  seats: stepTasks.map(({ seat, n, state, worker }) => `${seat}.${n} ${state} ${worker?.id ?? ''}`),
+  seats: stepTasks.map(({ seat, incarnation, state, worker }) => `${seat}.${incarnation} ${state} ${worker?.id ?? ''}`),
 });
 
 /** @returns the run, as soon as it is in one of the statuses @throws Error when it ends otherwise or takes longer */

@@ -108,7 +108,7 @@ test('10: the api is SIGKILLed right after createRun and started again: everythi
   expect(stack.servers.flatMap((server) => logged(server, 'placement claimed', id))).toHaveLength(1);
   const seats = stack.workers
     .flatMap((worker) => logged(worker, 'step task taken', id))
-    .map(({ seat, n }) => `${String(seat)}.${String(n)}`);
+    .map(({ seat, incarnation }) => `${String(seat)}.${String(incarnation)}`);
   expect(new Set(seats).size).toBe(seats.length);
   expect(run.statusHistory.map(({ to }) => to)).toEqual([...new Set(run.statusHistory.map(({ to }) => to))]);
 });

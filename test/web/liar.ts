@@ -44,9 +44,9 @@ function lies(runId: string): Report[] {
     refusedConnections: 0,
     waitingFor: '\u202Egnihton\u001b[2J',
   };
-  const event = (n: number, type: 'training.started' | 'worker.joined' | 'run.failed', message: string) => ({
+  const event = (sequence: number, type: 'training.started' | 'worker.joined' | 'run.failed', message: string) => ({
     ...at,
-    n,
+    sequence,
     kind: 'event' as const,
     type,
     message,

@@ -101,9 +101,9 @@ export class SeatLoop {
 
   private tell(...[what, job, { end, error }]: Parameters<LoopOptions<RunSession>['told']>): void {
     const { log } = this.options;
-    const { runId: run, attempt, seat, n } = job;
+    const { runId: run, attempt, seat, incarnation } = job;
     if (what === 'left') this.leaveProcess(job);
-    if (what === 'taken') log.info({ run, attempt, seat, n }, 'step task taken');
+    if (what === 'taken') log.info({ run, attempt, seat, incarnation }, 'step task taken');
     else if (what === 'left') log.info({ run, seat, end }, 'seat left');
     else if (what === 'unreported') log.warn({ err: error, run, seat, end }, 'the end of a seat could not be reported');
     else log.debug({ err: error, run }, 'the queue cannot be seen; the session goes on');

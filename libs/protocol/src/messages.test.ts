@@ -4,7 +4,7 @@ import { DATA_PLANE_ERRORS, ProtocolError } from './errors.js';
 import { MAX_CONTROL_BYTES } from './frames.js';
 import { decodeMessage, encodeMessage, MAX_SUMS, messageSchema, type Message } from './messages.js';
 
-const members = [{ id: 'worker-1', seat: 0, n: 1, replicas: [0, 1] }];
+const members = [{ id: 'worker-1', seat: 0, incarnation: 1, replicas: [0, 1] }];
 /** One of each type. */
 const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
   challenge: { type: 'challenge', challenge: 'oW1n8yq0Q4k' },
@@ -16,7 +16,7 @@ const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
     id: 'worker-1',
     host: 'node-7',
     seat: 3,
-    n: 2,
+    incarnation: 2,
     fingerprint: 'wasm/simd',
     layout: 'ab12',
     challenge: 'oW1n8yq0Q4k',
@@ -54,8 +54,8 @@ const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
   fetch: { type: 'fetch', round: 7, replica: -1 },
   applied: { type: 'applied', round: 7, replica: 1, staleness: 3 },
   drop: { type: 'drop', round: 7, replica: 1 },
-  update: { type: 'update', n: 12, round: 7, replica: 1, staleness: 3, isDropped: false },
-  updated: { type: 'updated', n: 12 },
+  update: { type: 'update', sequence: 12, round: 7, replica: 1, staleness: 3, isDropped: false },
+  updated: { type: 'updated', sequence: 12 },
   'item-non-finite': { type: 'item-non-finite', round: 7, replica: 1 },
   end: { type: 'end', outcome: 'finished', message: 'done' },
 };

@@ -47,7 +47,9 @@ const course = z.string().max(MAX_COURSE_CHARACTERS);
 /** Modes async and ssp: the batch of replica `replica` in round `round` of the schedule. */
 const item = { round: u32, replica: z.int().min(0).max(65_535) };
 
-export const membersSchema = z.array(z.strictObject({ id, seat: z.int().min(0), n: z.int().min(0), replicas: replicaList })).max(4096);
+export const membersSchema = z
+  .array(z.strictObject({ id, seat: z.int().min(0), incarnation: z.int().min(0), replicas: replicaList }))
+  .max(4096);
 /** Members with the replicas that they compute. A member without replicas stands by. */
 export type Members = z.output<typeof membersSchema>;
 
@@ -95,7 +97,7 @@ export type DoneSetMessage = z.output<typeof doneSetSchema>;
 export const messageSchema = z.discriminatedUnion('type', [
   /** First frame of the accepting side. HELLO has to repeat it, so a HELLO that was recorded on another connection is worthless. */
   z.strictObject({ type: z.literal('challenge'), challenge: z.string().min(1).max(64) }),
-  /** First frame of the dialling side. `n` is how often the seat was made; servers give their index as `seat`. */
+  /** First frame of the dialling side. `incarnation` is which holder of the seat it is for, from 0; servers give their index as `seat`. */
   z.strictObject({
     type: z.literal('hello'),
     /** The challenge of this connection; the transport fills it in. */
@@ -106,7 +108,7 @@ export const messageSchema = z.discriminatedUnion('type', [
     id,
     host: z.string().max(255),
     seat: z.int().min(0).max(65_535),
-    n: z.int().min(0),
+    incarnation: z.int().min(0),
     /** Engine fingerprint; empty for servers. */
     fingerprint: z.string().max(300),
     /** Measured examples per second of a worker, in runs with mixed engines. */
@@ -231,12 +233,12 @@ export const messageSchema = z.discriminatedUnion('type', [
   /** The shard is done with a work item: its update is applied (or left out), `staleness` updates after its parameters were fetched. `isDropped`: it knows of the DROP. */
   z.strictObject({ type: z.literal('applied'), ...item, staleness: count, isDropped: z.boolean().optional() }),
   /**
-   * To a standby: the `n`-th thing that its primary has done with a work item. The chunks of its gradient follow, as they went into the
+   * To a standby: thing number `sequence` that its primary has done with a work item. The chunks of its gradient follow, as they went into the
    * optimizer (after the delay compensation); with `isDropped` none do.
    */
-  z.strictObject({ type: z.literal('update'), n: count, ...item, staleness: count, isDropped: z.boolean() }),
-  /** A standby has done everything up to `n`. */
-  z.strictObject({ type: z.literal('updated'), n: count }),
+  z.strictObject({ type: z.literal('update'), sequence: count, ...item, staleness: count, isDropped: z.boolean() }),
+  /** A standby has done everything up to `sequence`. */
+  z.strictObject({ type: z.literal('updated'), sequence: count }),
   /** Leave a work item out: its gradient was not finite, and the run skips such items. */
   z.strictObject({ type: z.literal('drop'), ...item }),
   /** A worker's gradient of a work item has NaN or infinity. It is not pushed. */

@@ -72,7 +72,10 @@ export class DataPlane {
   private readonly started = new Map<string, TestProcess>();
   readonly secret = 'a secret of a test that is long enough to be one';
   private readonly runs = new Map<string, RunView>();
-  private readonly seats = new Map<string, { made: Map<number, number>; open: { seat: number; n: number } | undefined; sinceMs: number }>();
+  private readonly seats = new Map<
+    string,
+    { incarnations: Map<number, number>; open: { seat: number; incarnation: number } | undefined; sinceMs: number }
+  >();
   private readonly placements: Queue;
   private readonly steps: Queue;
   private readonly redisClient: Redis;
@@ -193,15 +196,15 @@ export class DataPlane {
 
   private async place(run: RunView, restore: { attempt: number; round: number } | null): Promise<void> {
     const { id, spec, model, attempt } = run;
-    this.seats.set(id, { made: new Map(), open: undefined, sinceMs: 0 });
+    this.seats.set(id, { incarnations: new Map(), open: undefined, sinceMs: 0 });
     const origin = { number: attempt, parentRunId: null, parentNumber: restore?.attempt ?? null, parentRound: restore?.round ?? null };
     for (const { index, role } of placesOf(id, attempt, spec)) {
       const token = await this.token(id, 'server', attempt);
       const job = placementJobOf({ id, spec, model, data: runDataOf(spec) }, origin, { index, role }, token);
       const isClaimed = () => (role === 'standby' ? run.standbys : run.servers).some((address) => address.index === index);
       // A process that holds one place of the run declines the others: made again until somebody takes it who can.
-      for (let made = 0; made === 0 || (spec.strategy.standby > 0 && !isClaimed() && made < 40); made++) {
-        await this.placements.add('placement', job, { jobId: placementJobId(run.id, attempt, index, made, role) });
+      for (let incarnation = 0; incarnation === 0 || (spec.strategy.standby > 0 && !isClaimed() && incarnation < 40); incarnation++) {
+        await this.placements.add('placement', job, { jobId: placementJobId(run.id, attempt, index, incarnation, role) });
         for (let i = 0; spec.strategy.standby > 0 && i < 15 && !isClaimed(); i++) await new Promise((resolve) => setTimeout(resolve, 50));
       }
     }
@@ -292,10 +295,10 @@ export class DataPlane {
     if (report.kind !== 'journal') return;
     if ((report.term ?? 1) < (run.leads.find(({ index }) => index === 0)?.term ?? 1)) return; // a coordinator that was replaced
     run.state = report.state;
-    const known = run.entries.at(-1)?.n ?? 0;
+    const known = run.entries.at(-1)?.sequence ?? 0;
     const last = highWaterOf(report, known);
-    run.entries.push(...report.entries.filter(({ n }) => n > known && n <= last));
-    await this.redisClient.hset(controlKey(run.id), ackFieldName(run.attempt), ackValue({ n: last }, report.term ?? 1));
+    run.entries.push(...report.entries.filter(({ sequence }) => sequence > known && sequence <= last));
+    await this.redisClient.hset(controlKey(run.id), ackFieldName(run.attempt), ackValue({ sequence: last }, report.term ?? 1));
   }
 
   private async claim(run: RunView, { address, role }: Report & { kind: 'server.claimed' }): Promise<void> {
@@ -324,7 +327,7 @@ export class DataPlane {
     const answer: LeadAnswer = {
       attempt: run.attempt,
       ...lead,
-      storedN: run.entries.at(-1)?.n ?? 0,
+      storedSequence: run.entries.at(-1)?.sequence ?? 0,
       newest: 0,
       terms: run.leads.map(({ term }) => term),
       ledgerFrom: ledger?.kind === 'ledger' ? ledger.toRound + 1 : 0,
@@ -338,14 +341,14 @@ export class DataPlane {
     if (!run.state || !['waiting', 'training', 'evaluating'].includes(run.state.phase) || run.servers.length < run.spec.strategy.servers)
       return;
     const held = run.state.seats;
-    if (seats.open && held.some((s) => s.seat === seats.open!.seat && s.n === seats.open!.n)) seats.open = undefined;
+    if (seats.open && held.some((s) => s.seat === seats.open!.seat && s.incarnation === seats.open!.incarnation)) seats.open = undefined;
     // Taken by somebody who died with it: made again; a late second holder is told SEAT_TAKEN.
     if (seats.open && (Date.now() - seats.sinceMs > RESEAT_AFTER_MS || (await this.takerDied(run, seats.open)))) seats.open = undefined;
     if (seats.open || held.length >= Math.min(run.spec.replicas, run.workers)) return;
     const seat = Array.from({ length: run.spec.replicas }, (_, i) => i).find((i) => !held.some((s) => s.seat === i))!;
-    const n = (seats.made.get(seat) ?? -1) + 1;
-    seats.made.set(seat, n);
-    seats.open = { seat, n };
+    const incarnation = (seats.incarnations.get(seat) ?? -1) + 1;
+    seats.incarnations.set(seat, incarnation);
+    seats.open = { seat, incarnation };
     seats.sinceMs = Date.now();
     const job: StepTaskJob = {
       kind: 'step-task',
@@ -353,7 +356,7 @@ export class DataPlane {
       runId: run.id,
       attempt: run.attempt,
       seat,
-      n,
+      incarnation,
       spec: run.spec,
       model: run.model,
       data: runDataOf(run.spec),
@@ -363,12 +366,16 @@ export class DataPlane {
       heldSeats: held.length,
       token: await this.token(run.id, 'worker', run.attempt),
     };
-    await this.steps.add('step-task', job, { jobId: stepTaskJobId(run.id, run.attempt, seat, n), priority: held.length + 1, attempts: 1 });
+    await this.steps.add('step-task', job, {
+      jobId: stepTaskJobId(run.id, run.attempt, seat, incarnation),
+      priority: held.length + 1,
+      attempts: 1,
+    });
   }
 
   /** Whoever holds the lock of the step task is a process of this plane that is gone. */
-  private async takerDied(run: RunView, { seat, n }: { readonly seat: number; readonly n: number }): Promise<boolean> {
-    const token = await this.redisClient.get(this.steps.toKey(`${stepTaskJobId(run.id, run.attempt, seat, n)}:lock`));
+  private async takerDied(run: RunView, { seat, incarnation }: { readonly seat: number; readonly incarnation: number }): Promise<boolean> {
+    const token = await this.redisClient.get(this.steps.toKey(`${stepTaskJobId(run.id, run.attempt, seat, incarnation)}:lock`));
     const taker = token === null ? undefined : this.started.get(token.slice(0, token.lastIndexOf('-')));
     return taker !== undefined && (taker.child.exitCode !== null || taker.child.signalCode !== null);
   }

@@ -27,7 +27,7 @@ const replicas = Array.from({ length: LIMITS.replicas }, (_, replica) => replica
 const variables = Array.from({ length: LIMITS.modelVariables }, (_, variable): [number, number] => [variable, Math.abs(LONGEST_NUMBER)]);
 const numbers = { view: u32, term: u32, round: u32 };
 /** As many as there may be seats, with the longest ids. */
-const members = replicas.map((replica) => ({ id: `w${replica}`.padEnd(100, '"'), seat: replica, n: u32, replicas: [replica] }));
+const members = replicas.map((replica) => ({ id: `w${replica}`.padEnd(100, '"'), seat: replica, incarnation: u32, replicas: [replica] }));
 const decision = { skip: false, examples: LIMITS.globalBatchExamples, scale: Math.abs(LONGEST_NUMBER), variables };
 /** Every variable once, and each border between two chunks cuts one in two. */
 const sums = chunks.map((chunk) => variables.filter((_, i) => i % chunks.length === chunk).concat([[chunk, Math.abs(LONGEST_NUMBER)]]));

@@ -48,7 +48,7 @@ export class Executor {
     const { runId, attempt } = run;
     if (action.kind === 'write-control') return this.control.write(runId, action.fields);
     if (action.kind === 'tell-lead') return this.shardLeads.tell(runId, attempt, action.index);
-    const jobId = 'task' in action ? stepTaskJobId(runId, attempt, action.task.seat, action.task.n) : '';
+    const jobId = 'task' in action ? stepTaskJobId(runId, attempt, action.task.seat, action.task.incarnation) : '';
     if (action.kind === 'reprioritise-seat') await this.queues.reprioritise(jobId, action.heldSeats);
     const isDone = await this.database.transact(async (transaction) => {
       const locked = await this.moves.lock(transaction, runId);
@@ -99,8 +99,8 @@ export class Executor {
 
   private tell({ runId, attempt }: ObservedRun, action: RowAction): void {
     if (action.kind === 'make-placement-again') {
-      const { index, role, made, why } = action;
-      this.log.info({ run: runId, index, role, made: made + 1, why }, 'a placement was made again');
+      const { index, role, incarnation, why } = action;
+      this.log.info({ run: runId, index, role, incarnation: incarnation + 1, why }, 'a placement was made again');
     } else if (action.kind === 'end-attempt') this.log.warn({ run: runId, attempt, end: action.end }, 'an attempt ended');
     else if (action.kind === 'begin-attempt') this.log.info({ run: runId, attempt: attempt + 1 }, 'an attempt begins');
   }
@@ -125,8 +125,8 @@ export class Executor {
     const { id: runId, attempt } = run;
     const where = { runId, attempt, seat: action.seat };
     const isOpen = (await transaction.stepTask.count({ where: { ...where, state: 'OPEN' } })) > 0;
-    const { _max } = await transaction.stepTask.aggregate({ where, _max: { n: true } });
-    const opened = openedSeat(run, action, { isOpen, lastN: _max.n });
+    const { _max } = await transaction.stepTask.aggregate({ where, _max: { incarnation: true } });
+    const opened = openedSeat(run, action, { isOpen, lastIncarnation: _max.incarnation });
     if (!opened) return false;
     const { jobId, ...row } = opened;
     const task = await transaction.stepTask.create({ data: { runId, attempt, ...row } });
@@ -135,8 +135,8 @@ export class Executor {
   }
 
   private async holdSeat(transaction: Transaction, run: LockedRun, action: Of<'hold-seat'>, now: Date): Promise<boolean> {
-    const { seat, n } = action;
-    const where = { runId_attempt_seat_n: { runId: run.id, attempt: run.attempt, seat, n } };
+    const { seat, incarnation } = action;
+    const where = { runId_attempt_seat_incarnation: { runId: run.id, attempt: run.attempt, seat, incarnation } };
     const held = heldSeat(await transaction.stepTask.findUnique({ where }), action, now);
     if (held) await transaction.stepTask.update({ where, data: held });
     return held !== undefined;

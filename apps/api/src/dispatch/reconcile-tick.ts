@@ -97,8 +97,9 @@ export class ReconcileTick {
   }
 
   private async isWanted(kind: JobKind, name: JobName): Promise<boolean> {
-    const { runId, attempt, part, role, n } = name;
-    if (kind === 'step-task') return (await this.database.stepTask.count({ where: { runId, attempt, seat: part, n, state: 'OPEN' } })) > 0;
+    const { runId, attempt, part, role, incarnation } = name;
+    if (kind === 'step-task')
+      return (await this.database.stepTask.count({ where: { runId, attempt, seat: part, incarnation, state: 'OPEN' } })) > 0;
     const server = await this.database.runServer.findUnique({
       where: { runId_attempt_index_role: { runId, attempt, index: part, role } },
       include: { run: { select: { status: true, attempt: true } } },

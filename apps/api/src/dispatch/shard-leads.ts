@@ -48,7 +48,7 @@ export class ShardLeads {
       if (!run || !attempt) return undefined;
       const within = { runId, attempt: number };
       const [ledger, checkpoint] = await Promise.all([
-        transaction.ledgerRange.aggregate({ where: { ...within, n: { lte: attempt.storedN } }, _max: { toRound: true } }),
+        transaction.ledgerRange.aggregate({ where: { ...within, n: { lte: attempt.storedSequence } }, _max: { toRound: true } }),
         transaction.checkpoint.aggregate({ where: { ...within, invalidAt: null, removedAt: null }, _max: { round: true } }),
       ]);
       const stored = { lastLedgerRound: ledger._max.toRound, newestCheckpoint: checkpoint._max.round };
@@ -72,11 +72,11 @@ export class ShardLeads {
 
   /** Nothing of the former coordinator counts any more but what is stored without a gap. Its later events stay in the history. */
   private async succeed(transaction: Transaction, { id: runId, attempt }: LockedRun, coordinatorTerm: number): Promise<void> {
-    const { storedN } = await transaction.attempt.update({
+    const { storedSequence } = await transaction.attempt.update({
       where: { runId_number: { runId, number: attempt } },
       data: { coordinatorTerm },
     });
-    const beyond = { runId, attempt, n: { gt: storedN } };
+    const beyond = { runId, attempt, n: { gt: storedSequence } };
     await transaction.ledgerRange.deleteMany({ where: beyond });
     await transaction.metric.deleteMany({ where: beyond });
     await transaction.runEvent.updateMany({ where: beyond, data: { n: null } });

@@ -109,7 +109,7 @@ export class FleetReports {
   }
 
   private async seatFailed(report: Of<'seat.failed'>): Promise<void> {
-    const { runId, attempt, seat, n, workerId, serverIndex } = report;
+    const { runId, attempt, seat, incarnation, workerId, serverIndex } = report;
     if (serverIndex !== null) {
       const suspect = suspectOf(await this.database.runServer.findMany({ where: { runId, attempt } }), serverIndex);
       if (suspect) this.sightings.suspect(suspect);
@@ -120,21 +120,21 @@ export class FleetReports {
       const [row, told] = await Promise.all([
         transaction.attempt.findUnique({ where }),
         transaction.runEvent.findMany({
-          // `n`: the events of the control plane itself. The index leaves out what came in journals.
+          // `sequence`: the events of the control plane itself. The index leaves out what came in journals.
           where: {
             runId,
             attempt,
-            n: null,
+            sequence: null,
             type: 'seat.failed',
-            AND: [{ data: { path: ['seat'], equals: seat } }, { data: { path: ['n'], equals: n } }],
+            AND: [{ data: { path: ['seat'], equals: seat } }, { data: { path: ['incarnation'], equals: incarnation } }],
           },
           select: { data: true },
         }),
       ]);
-      const failed = failedSeat(run, row, isToldOf(told, storable({ seat, n, workerId })), storable(report), at);
+      const failed = failedSeat(run, row, isToldOf(told, storable({ seat, incarnation, workerId })), storable(report), at);
       if (!failed || !run) return false;
       await transaction.attempt.update({ where, data: failed.attempt });
-      await transaction.stepTask.updateMany({ where: { runId, attempt, seat, n, state: 'OPEN' }, data: failed.closes });
+      await transaction.stepTask.updateMany({ where: { runId, attempt, seat, incarnation, state: 'OPEN' }, data: failed.closes });
       await this.moves.addEvents(transaction, run, [{ ...failed.event, at }]);
       return true;
     });
@@ -179,9 +179,9 @@ export class FleetReports {
   }
 
   /** A planned leave: the seat is free before the coordinator's next state says so. */
-  private async seatLeft({ runId, attempt, seat, n, reason }: Of<'seat.left'>): Promise<void> {
+  private async seatLeft({ runId, attempt, seat, incarnation, reason }: Of<'seat.left'>): Promise<void> {
     const { count } = await this.database.stepTask.updateMany({
-      where: { runId, attempt, seat, n, state: { not: 'CLOSED' } },
+      where: { runId, attempt, seat, incarnation, state: { not: 'CLOSED' } },
       data: closedSeat(storable(reason), new Date()),
     });
     if (count > 0) this.dispatch.wake();

@@ -64,21 +64,25 @@ export class JournalStore {
   private async inTransaction(transaction: Transaction, report: JournalReport, streamId: string): Promise<Stored> {
     const run = await this.moves.lock(transaction, report.runId);
     if (!run) return { ack: undefined, mustStop: false, newEntries: 0, changed: false };
-    const { storedN, coordinatorTerm } =
-      report.attempt === run.attempt ? await this.present(transaction, run) : { storedN: 0, coordinatorTerm: 1 };
+    const { storedSequence, coordinatorTerm } =
+      report.attempt === run.attempt ? await this.present(transaction, run) : { storedSequence: 0, coordinatorTerm: 1 };
     const refusal = refusalOf(report, { attempt: run.attempt, coordinatorTerm });
     if (refusal) return { ...refusal, newEntries: 0, changed: false };
-    const { entries, hadLater } = await this.newEntries(transaction, run, report.entries, storedN);
+    const { entries, hadLater } = await this.newEntries(transaction, run, report.entries, storedSequence);
     await this.insert(transaction, run, entries);
-    const n = highWaterOf(report, storedN);
-    if (n > storedN) await transaction.attempt.updateMany({ where: { runId: run.id, number: run.attempt }, data: { storedN: n } });
+    const sequence = highWaterOf(report, storedSequence);
+    if (sequence > storedSequence)
+      await transaction.attempt.updateMany({ where: { runId: run.id, number: run.attempt }, data: { storedSequence: sequence } });
     const metrics = entries.filter((entry) => entry.kind === 'metric');
     const changed = await this.keepState(transaction, run, report.state, streamId, metrics.at(-1));
     const before = run.status;
-    const outcomes = n > storedN && mayHaveOutcomes(entries, hadLater) ? await this.outcomes(transaction, run, storedN, n) : [];
+    const outcomes =
+      sequence > storedSequence && mayHaveOutcomes(entries, hadLater)
+        ? await this.outcomes(transaction, run, storedSequence, sequence)
+        : [];
     await this.followStatus(transaction, run, report.state, entries, outcomes);
     return {
-      ack: { attempt: run.attempt, n },
+      ack: { attempt: run.attempt, sequence },
       mustStop: mustStop(report, hasLiveAttempt(run.status), entries),
       newEntries: entries.length,
       changed: changed || run.status !== before,
@@ -90,25 +94,25 @@ export class JournalStore {
     transaction: Transaction,
     run: LockedRun,
     entries: readonly JournalEntry[],
-    storedN: number,
+    storedSequence: number,
   ): Promise<{ entries: JournalEntry[]; hadLater: boolean }> {
-    if ((entries.at(-1)?.n ?? 0) <= storedN) return { entries: [], hadLater: false };
-    const where = { runId: run.id, attempt: run.attempt, n: { gt: storedN } };
+    if ((entries.at(-1)?.sequence ?? 0) <= storedSequence) return { entries: [], hadLater: false };
+    const where = { runId: run.id, attempt: run.attempt, sequence: { gt: storedSequence } };
     const [events, metrics, ledger] = await Promise.all([
-      transaction.runEvent.findMany({ where, select: { n: true } }),
-      transaction.metric.findMany({ where, select: { n: true } }),
-      transaction.ledgerRange.findMany({ where, select: { n: true } }),
+      transaction.runEvent.findMany({ where, select: { sequence: true } }),
+      transaction.metric.findMany({ where, select: { sequence: true } }),
+      transaction.ledgerRange.findMany({ where, select: { sequence: true } }),
     ]);
-    const known = new Set([...events, ...metrics, ...ledger].map(({ n }) => Number(n)));
-    return { entries: newEntriesOf(entries, storedN, known), hadLater: known.size > 0 };
+    const known = new Set([...events, ...metrics, ...ledger].map((entry) => Number(entry.sequence)));
+    return { entries: newEntriesOf(entries, storedSequence, known), hadLater: known.size > 0 };
   }
 
-  private async present(transaction: Transaction, run: LockedRun): Promise<{ storedN: number; coordinatorTerm: number }> {
-    const { storedN, coordinatorTerm } = await transaction.attempt.findUniqueOrThrow({
+  private async present(transaction: Transaction, run: LockedRun): Promise<{ storedSequence: number; coordinatorTerm: number }> {
+    const { storedSequence, coordinatorTerm } = await transaction.attempt.findUniqueOrThrow({
       where: { runId_number: { runId: run.id, number: run.attempt } },
-      select: { storedN: true, coordinatorTerm: true },
+      select: { storedSequence: true, coordinatorTerm: true },
     });
-    return { storedN: Number(storedN), coordinatorTerm };
+    return { storedSequence: Number(storedSequence), coordinatorTerm };
   }
 
   private async insert(transaction: Transaction, run: LockedRun, entries: readonly JournalEntry[]): Promise<void> {
@@ -117,7 +121,7 @@ export class JournalStore {
     await this.moves.addEvents(
       transaction,
       run,
-      of('event').map(({ n, atMs, type, message, data }) => ({ attempt, n, type, message, data, at: new Date(atMs) })),
+      of('event').map(({ sequence, atMs, type, message, data }) => ({ attempt, sequence, type, message, data, at: new Date(atMs) })),
     );
     const metrics = of('metric').map(({ kind: _kind, atMs, staleness, stalenessCounts, validation, ...metric }) => ({
       ...metric,
@@ -133,10 +137,10 @@ export class JournalStore {
       await transaction.metric.createMany({ data: metrics });
       await transaction.run.updateMany({ where: { id: runId }, data: { lastMetricSeq: run.lastMetricSeq } });
     }
-    const ledger = of('ledger').map(({ n, fromRound, toRound, examples, dropped }) => ({
+    const ledger = of('ledger').map(({ sequence, fromRound, toRound, examples, dropped }) => ({
       runId,
       attempt,
-      n,
+      sequence,
       fromRound,
       toRound,
       examples,
@@ -183,8 +187,8 @@ export class JournalStore {
   /** Outcomes with numbers in (after, upTo], in order: of this report, or stored before what came before them. */
   private async outcomes(transaction: Transaction, run: LockedRun, after: number, upTo: number): Promise<JournalOutcome[]> {
     const rows = await transaction.runEvent.findMany({
-      where: { runId: run.id, attempt: run.attempt, n: { gt: after, lte: upTo }, type: { in: [...OUTCOMES] } },
-      orderBy: { n: 'asc' },
+      where: { runId: run.id, attempt: run.attempt, sequence: { gt: after, lte: upTo }, type: { in: [...OUTCOMES] } },
+      orderBy: { sequence: 'asc' },
     });
     return rows.map(({ type, message, data, at }) => ({ type, message, data: data as Record<string, unknown>, atMs: at.getTime() }));
   }

@@ -165,8 +165,8 @@ export class StepTask implements Node {
   id!: string;
   @Field(() => Int, { description: 'Number of the seat, from 0.' })
   seat!: number;
-  @Field(() => Int, { description: 'How often this seat was made before.' })
-  n!: number;
+  @Field(() => Int, { description: 'Which holder of this seat it is for, from 0.' })
+  incarnation!: number;
   @Field(() => StepTaskStateEnum, { description: 'Whether somebody holds the seat.' })
   state!: StepTaskState;
   @Field(() => [Int], { description: 'The replicas that its holder computes.' })

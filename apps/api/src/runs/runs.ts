@@ -276,6 +276,6 @@ export const toEvent = ({ seq, type, message, data, at, attempt }: RunEventType)
 
 /** A list that was never written is NULL for plain SQL. */
 const toStepTask = ({ replicas, ...task }: Omit<StepTask, 'replicas'> & { replicas: number[] | null }): StepTask => {
-  const { id, seat, n, state, createdAt, workerId } = task;
-  return Object.assign(new StepTask(), { id, seat, n, state, replicas: replicas ?? [], createdAt, workerId });
+  const { id, seat, incarnation, state, createdAt, workerId } = task;
+  return Object.assign(new StepTask(), { id, seat, incarnation, state, replicas: replicas ?? [], createdAt, workerId });
 };

@@ -28,7 +28,7 @@ export interface LockedRun {
 
 export interface NewEvent extends StoredEvent {
   /** Number in the coordinator's journal. */
-  readonly n?: number;
+  readonly sequence?: number;
   readonly at: Date;
 }
 
@@ -105,11 +105,11 @@ export class StatusMoves {
   async addEvents(transaction: Transaction, run: LockedRun, events: readonly NewEvent[]): Promise<void> {
     if (events.length === 0) return;
     await transaction.runEvent.createMany({
-      data: events.map(({ n, message, data, ...rest }) => ({
+      data: events.map(({ sequence, message, data, ...rest }) => ({
         ...rest,
         runId: run.id,
         seq: ++run.lastEventSeq,
-        n: n ?? null,
+        n: sequence ?? null,
         message: storable(message).slice(0, 2000),
         data: storable(data) as Prisma.InputJsonValue,
       })),

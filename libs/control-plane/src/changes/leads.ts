@@ -68,7 +68,7 @@ export function settledLead(
 /** What the control hash says of a shard. */
 export function leadAnswer(
   run: Pick<RunHead, 'attempt'> | undefined,
-  attempt: Pick<StoredAttempt, 'number' | 'storedN' | 'parentRound'>,
+  attempt: Pick<StoredAttempt, 'number' | 'storedSequence' | 'parentRound'>,
   places: readonly StoredServer[],
   index: number,
   stored: {
@@ -87,7 +87,7 @@ export function leadAnswer(
   return {
     attempt: attempt.number,
     ...lead,
-    storedN: Number(attempt.storedN),
+    storedSequence: Number(attempt.storedSequence),
     ledgerFrom: lastLedgerRound === null ? firstRound : lastLedgerRound + 1,
     newest: newestCheckpoint ?? firstRound,
     terms: leads.map(({ term }) => term),

@@ -16,7 +16,7 @@ export interface PlaceChange {
   readonly port?: number | null;
   readonly unixPath?: string | null;
   readonly storage?: string | null;
-  readonly made?: number;
+  readonly incarnation?: number;
   readonly madeAt?: Date;
   readonly claimedAt?: Date | null;
   readonly isLoading?: boolean;
@@ -29,12 +29,15 @@ const UNCLAIMED = { serverId: null, host: null, port: null, unixPath: null, stor
 /** Undefined when the place was made again, or claimed, since that was decided. */
 export function madeAgain(
   { id, attempt }: RunHead & { readonly id: string },
-  place: Pick<StoredServer, 'made' | 'serverId'> | null,
-  { index, role, made, serverId }: Extract<DispatchAction, { kind: 'make-placement-again' }>,
+  place: Pick<StoredServer, 'incarnation' | 'serverId'> | null,
+  { index, role, incarnation, serverId }: Extract<DispatchAction, { kind: 'make-placement-again' }>,
   now: Date,
 ): { readonly place: PlaceChange; readonly jobId: string } | undefined {
-  if (place?.made !== made || place.serverId !== serverId) return undefined;
-  return { place: { ...UNCLAIMED, made: made + 1, madeAt: now }, jobId: placementJobId(id, attempt, index, made + 1, role) };
+  if (place?.incarnation !== incarnation || place.serverId !== serverId) return undefined;
+  return {
+    place: { ...UNCLAIMED, incarnation: incarnation + 1, madeAt: now },
+    jobId: placementJobId(id, attempt, index, incarnation + 1, role),
+  };
 }
 
 /**
@@ -43,14 +46,14 @@ export function madeAgain(
  */
 export function claimed(
   run: RunHead | undefined,
-  place: Pick<StoredServer, 'made' | 'serverId' | 'claimedAt' | 'isLoading'> | null,
-  { attempt, made, address, storage, loading: isLoading = false }: Of<'server.claimed'>,
+  place: Pick<StoredServer, 'incarnation' | 'serverId' | 'claimedAt' | 'isLoading'> | null,
+  { attempt, incarnation, address, storage, loading: isLoading = false }: Of<'server.claimed'>,
   now: Date,
 ): PlaceChange | undefined {
   if (run?.attempt !== attempt || !place) return undefined;
   const { serverId, host, port, unixPath } = address;
   if (place.claimedAt === null)
-    return (made ?? place.made) === place.made
+    return (incarnation ?? place.incarnation) === place.incarnation
       ? { serverId, host, port, unixPath, storage: storage ?? null, claimedAt: now, isLoading }
       : undefined;
   return place.serverId === serverId && place.isLoading && !isLoading ? { isLoading } : undefined;

@@ -23,23 +23,23 @@ export interface SeatChange {
 
 export interface OpenedSeat {
   readonly seat: number;
-  readonly n: number;
+  readonly incarnation: number;
   readonly heldSeats: number;
   readonly jobId: string;
 }
 
 /**
  * Seats are opened side by side; one and the same waits once, however often it is asked for.
- * @param present of the seat in this attempt: whether one of its rows is OPEN, and the highest `n`; null without rows
+ * @param present of the seat in this attempt: whether one of its rows is OPEN, and the highest incarnation; null without rows
  */
 export function openedSeat(
   { id, attempt }: RunHead & { readonly id: string },
   { seat, heldSeats }: ActionOf<'open-seat'>,
-  present: { readonly isOpen: boolean; readonly lastN: number | null },
+  present: { readonly isOpen: boolean; readonly lastIncarnation: number | null },
 ): OpenedSeat | undefined {
   if (present.isOpen) return undefined;
-  const n = (present.lastN ?? -1) + 1;
-  return { seat, n, heldSeats, jobId: stepTaskJobId(id, attempt, seat, n) };
+  const incarnation = (present.lastIncarnation ?? -1) + 1;
+  return { seat, incarnation, heldSeats, jobId: stepTaskJobId(id, attempt, seat, incarnation) };
 }
 
 /**
@@ -60,7 +60,7 @@ export const closedSeat = (why: string, now: Date) => ({ state: 'CLOSED', closed
 
 export interface FailedSeat {
   readonly attempt: Pick<StoredAttempt, 'seatFailures' | 'lastFailureAt'>;
-  /** For the row of the seat with this `n`, where it is OPEN: what is held is the coordinator's to say. */
+  /** For the row of the seat with this incarnation, where it is OPEN: what is held is the coordinator's to say. */
   readonly closes: ReturnType<typeof closedSeat>;
   readonly failure: SeatFailure;
   readonly event: StoredEvent;
@@ -69,7 +69,7 @@ export interface FailedSeat {
 /**
  * A worker could not take or keep its seat: counted once, however often and however late it is told. The seat may have been made again by
  * then, and another worker be about to take it: that row stays as it is. Undefined when it concerns nobody any more.
- * @param isTold whether the event of this worker, seat and `n` is stored
+ * @param isTold whether the event of this worker, seat and incarnation is stored
  */
 export function failedSeat(
   run: RunHead | undefined,
@@ -80,21 +80,26 @@ export function failedSeat(
 ): FailedSeat | undefined {
   if (run?.attempt !== report.attempt || !attempt || isTold || !hasLiveAttempt(run.status)) return undefined;
   const failure = seatFailureOf(report);
-  const { workerId, seat, n, code, serverIndex } = report;
+  const { workerId, seat, incarnation, code, serverIndex } = report;
   return {
     attempt: { seatFailures: attempt.seatFailures + 1, lastFailureAt: now },
     closes: closedSeat(`${report.workerId}: ${report.code}`, now),
     failure,
-    event: { attempt: report.attempt, type: 'seat.failed', message: failure.message, data: { workerId, seat, n, code, serverIndex } },
+    event: {
+      attempt: report.attempt,
+      type: 'seat.failed',
+      message: failure.message,
+      data: { workerId, seat, incarnation, code, serverIndex },
+    },
   };
 }
 
 /** @param events of the attempt, `seat.failed` */
 export const isToldOf = (
   events: readonly { readonly data: unknown }[],
-  { seat, n, workerId }: Pick<SeatFailed, 'seat' | 'n' | 'workerId'>,
+  { seat, incarnation, workerId }: Pick<SeatFailed, 'seat' | 'incarnation' | 'workerId'>,
 ): boolean =>
   events.some(({ data }) => {
     const told = data as Partial<SeatFailed>;
-    return told.seat === seat && told.n === n && told.workerId === workerId;
+    return told.seat === seat && told.incarnation === incarnation && told.workerId === workerId;
   });

@@ -36,7 +36,7 @@ export const claimsSchema = z.object({
       z.object({
         index: z.int().min(0),
         role: z.enum(['primary', 'standby']),
-        made: z.int().min(0),
+        incarnation: z.int().min(0),
         serverId: z.string().max(100),
       }),
     )
@@ -55,7 +55,7 @@ export const leadSchema = z.object({
   primary: z.string().max(100),
   standby: z.string().max(100).nullable(),
   /** Index 0, for a coordinator that takes over: highest journal number stored, first round without a ledger row, newest checkpoint. */
-  storedN: z.int().min(0).optional(),
+  storedSequence: z.int().min(0).optional(),
   ledgerFrom: z.int().min(0).optional(),
   newest: z.int().min(0).optional(),
   /** Index 0: in which term each shard is led, by index. */
@@ -68,17 +68,18 @@ export const ackFieldName = (attempt: number): `ack${number}` => `ack${attempt}`
 
 /** Journal entries up to a number need not be sent again. */
 export interface Acknowledged {
-  readonly n: number;
+  readonly sequence: number;
   /** They came too late: nobody has stored them. */
   readonly areDropped?: true | undefined;
 }
 
 /** @param term of the coordinator whose journal it is */
-export const ackValue = ({ n, areDropped }: Acknowledged, term: number): string => `${n}@${term}${areDropped ? '@dropped' : ''}`;
+export const ackValue = ({ sequence, areDropped }: Acknowledged, term: number): string =>
+  `${sequence}@${term}${areDropped ? '@dropped' : ''}`;
 
 /** What is acknowledged of the journal of the coordinator of this term; undefined when the field says nothing of it. */
 export function acknowledgedOf(value: string | undefined, term: number): Acknowledged | undefined {
   const [n, of, dropped] = value?.split('@') ?? [];
   if (Number(of) !== term || !Number.isSafeInteger(Number(n))) return undefined;
-  return dropped === 'dropped' ? { n: Number(n), areDropped: true } : { n: Number(n) };
+  return dropped === 'dropped' ? { sequence: Number(n), areDropped: true } : { sequence: Number(n) };
 }

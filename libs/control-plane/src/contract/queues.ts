@@ -77,14 +77,14 @@ export const placementJobSchema = z.strictObject({
 
 export type PlacementJob = z.output<typeof placementJobSchema>;
 
-/** A seat: `seat` is 0..R-1 and `n` counts how often the seat was made; the coordinator owns seats (docs/protocol.md §19). */
+/** A seat: `seat` is 0..R-1 and `incarnation` is which holder of it the job is for, from 0; the coordinator owns seats (docs/protocol.md §19). */
 export const stepTaskJobSchema = z.strictObject({
   kind: z.literal('step-task'),
   stepTaskId: uuid,
   runId: uuid,
   attempt: z.int().min(1),
   seat: z.int().min(0),
-  n: z.int().min(0),
+  incarnation: z.int().min(0),
   spec: runSpecSchema,
   model: modelDescriptionSchema,
   data: runDataSchema,
@@ -108,12 +108,12 @@ export const placementJobId = (
   runId: string,
   attempt: number,
   index: number,
-  made: number,
+  incarnation: number,
   role: 'primary' | 'standby' = 'primary',
-): string => `place-${runId}-a${attempt}-i${index}${role === 'standby' ? '-standby' : ''}-m${made}`;
+): string => `place-${runId}-a${attempt}-i${index}${role === 'standby' ? '-standby' : ''}-m${incarnation}`;
 
-export const stepTaskJobId = (runId: string, attempt: number, seat: number, n: number): string =>
-  `step-${runId}-a${attempt}-s${seat}-n${n}`;
+export const stepTaskJobId = (runId: string, attempt: number, seat: number, incarnation: number): string =>
+  `step-${runId}-a${attempt}-s${seat}-n${incarnation}`;
 
 /**
  * Fairness at the end of a slice. A worker yields to a waiting task of another run when that run holds no seat at all,

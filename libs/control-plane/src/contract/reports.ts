@@ -18,7 +18,7 @@ export const validationSchema = z.strictObject({ round: z.int().min(0), examples
 
 export type ValidationRecord = z.output<typeof validationSchema>;
 
-const entryBase = { n: z.int().min(1), atMs: z.int() };
+const entryBase = { sequence: z.int().min(1), atMs: z.int() };
 
 /** Numbered entries of a coordinator's journal: published again until the api has acknowledged them (`ackFieldName` in the control hash). */
 export const journalEntrySchema = z.discriminatedUnion('kind', [
@@ -138,7 +138,7 @@ export const reportSchema = z.discriminatedUnion('kind', [
     attempt: z.int(),
     role: z.enum(['primary', 'standby']).optional(),
     /** Of the placement that it took: a claim of one that was made again counts no more. */
-    made: z.int().min(0).optional(),
+    incarnation: z.int().min(0).optional(),
     address: serverAddressSchema,
     /** It has taken the part, and still loads the parameters that it begins with; it says so again when it has. */
     loading: z.boolean().optional(),
@@ -189,8 +189,8 @@ export const reportSchema = z.discriminatedUnion('kind', [
     runId: uuid,
     attempt: z.int(),
     seat: z.int(),
-    /** How often the seat was made: one that failed says nothing of the next. */
-    n: z.int(),
+    /** Of the holder: a seat that failed says nothing of the next. */
+    incarnation: z.int(),
     workerId: z.string().max(100),
     code: z.string().max(100),
     message: z.string().max(2000),
@@ -201,7 +201,7 @@ export const reportSchema = z.discriminatedUnion('kind', [
     runId: uuid,
     attempt: z.int(),
     seat: z.int(),
-    n: z.int(),
+    incarnation: z.int(),
     workerId: z.string().max(100),
     reason: z.string().max(300),
   }),
@@ -224,7 +224,9 @@ export const reportSchema = z.discriminatedUnion('kind', [
       totalRounds: z.int().min(0),
       view: z.int().min(0),
       /** Seats that are held, with who holds them and which replicas they compute. */
-      seats: z.array(z.strictObject({ seat: z.int(), n: z.int(), workerId: z.string().max(100), replicas: z.array(z.int()) })).max(1024),
+      seats: z
+        .array(z.strictObject({ seat: z.int(), incarnation: z.int(), workerId: z.string().max(100), replicas: z.array(z.int()) }))
+        .max(1024),
       refusedFrames: z.int().min(0),
       refusedConnections: z.int().min(0),
       waitingFor: z.string().max(300).nullable(),

@@ -149,7 +149,7 @@ const waiting = (runId: string): ObservedRun => ({
   workersWanted: null,
   fromRound: 0,
   attemptStartedAtMs: null,
-  storedN: 0,
+  storedSequence: 0,
   coordinatorTerm: 1,
   seatFailures: 0,
   lastSeatFailureAtMs: null,
@@ -158,7 +158,7 @@ const waiting = (runId: string): ObservedRun => ({
   heldTasks: [],
   coordinator: null,
   control: { claims: claimsField(1, []) },
-  servers: [{ index: 0, role: 'primary', made: 0, term: 1, madeAtMs: -1_000_000, claim: null, isDropped: false }],
+  servers: [{ index: 0, role: 'primary', incarnation: 0, term: 1, madeAtMs: -1_000_000, claim: null, isDropped: false }],
 });
 
 test('a tick that is slow and has nothing to do keeps the lock: every look takes 2 s, more than 30 s in all', async () => {

@@ -53,24 +53,24 @@ export function refusalOf(
   present: { readonly attempt: number; /** The term below which nobody is heard. */ readonly coordinatorTerm: number },
 ): { readonly ack: JournalAck | undefined; readonly mustStop: boolean } | undefined {
   if (report.attempt !== present.attempt)
-    return { ack: { attempt: report.attempt, n: report.entries.at(-1)?.n ?? 0, areDropped: true }, mustStop: isLive(report) };
+    return { ack: { attempt: report.attempt, sequence: report.entries.at(-1)?.sequence ?? 0, areDropped: true }, mustStop: isLive(report) };
   return (report.term ?? 1) < present.coordinatorTerm ? { ack: undefined, mustStop: false } : undefined;
 }
 
-/** Entries that are not stored yet. @param known numbers beyond `storedN` that are stored: a gap may be filled out of order */
-export function newEntriesOf(entries: readonly JournalEntry[], storedN: number, known: ReadonlySet<number>): JournalEntry[] {
+/** Entries that are not stored yet. @param known numbers beyond `storedSequence` that are stored: a gap may be filled out of order */
+export function newEntriesOf(entries: readonly JournalEntry[], storedSequence: number, known: ReadonlySet<number>): JournalEntry[] {
   const seen = new Set(known);
-  return entries.filter(({ n }) => n > storedN && !seen.has(n) && seen.add(n));
+  return entries.filter(({ sequence }) => sequence > storedSequence && !seen.has(sequence) && seen.add(sequence));
 }
 
 /**
  * How far everything is stored. A journal that had to thin has gaps in its numbers; `after` names the entry before the report's first
  * one, so a gap of the journal can be told from a report that was lost.
  */
-export function highWaterOf({ entries, after }: JournalReport, storedN: number): number {
+export function highWaterOf({ entries, after }: JournalReport, storedSequence: number): number {
   const [first, last] = [entries[0], entries.at(-1)];
-  if (!first || !last || last.n <= storedN || (after ?? first.n - 1) > storedN) return storedN;
-  return last.n;
+  if (!first || !last || last.sequence <= storedSequence || (after ?? first.sequence - 1) > storedSequence) return storedSequence;
+  return last.sequence;
 }
 
 export interface KeptState {

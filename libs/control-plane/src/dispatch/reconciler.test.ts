@@ -26,7 +26,7 @@ const ended = (runId: string): ObservedRun => ({
   workersWanted: null,
   fromRound: 0,
   attemptStartedAtMs: null,
-  storedN: 0,
+  storedSequence: 0,
   coordinatorTerm: 1,
   seatFailures: 0,
   lastSeatFailureAtMs: null,

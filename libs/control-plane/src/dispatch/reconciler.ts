@@ -20,7 +20,7 @@ export interface JobName {
   /** Seat of a step task, index of a placement. */
   readonly part: number;
   readonly role: 'primary' | 'standby';
-  readonly n: number;
+  readonly incarnation: number;
 }
 
 /** @throws DispatchLockLostError when another api reconciles by now */
@@ -122,12 +122,12 @@ export class Reconciler {
 export function jobNameOf(jobId: string): JobName | undefined {
   const [, runId, attempt, part, standby, n] = JOB_ID.exec(jobId) ?? [];
   if (!runId || attempt === undefined || part === undefined || n === undefined) return undefined;
-  return { runId, attempt: Number(attempt), part: Number(part), role: standby ? 'standby' : 'primary', n: Number(n) };
+  return { runId, attempt: Number(attempt), part: Number(part), role: standby ? 'standby' : 'primary', incarnation: Number(n) };
 }
 
 /** A placement job is wanted as long as nobody has claimed the part that it offers. */
 export const isPlacementWanted = (
-  server: { readonly made: number; readonly claimedAt: Date | null } | null,
+  server: { readonly incarnation: number; readonly claimedAt: Date | null } | null,
   run: { readonly attempt: number; readonly status: RunStatus } | undefined,
-  { attempt, n }: Pick<JobName, 'attempt' | 'n'>,
-): boolean => server?.made === n && !server.claimedAt && run?.attempt === attempt && hasLiveAttempt(run.status);
+  { attempt, incarnation }: Pick<JobName, 'attempt' | 'incarnation'>,
+): boolean => server?.incarnation === incarnation && !server.claimedAt && run?.attempt === attempt && hasLiveAttempt(run.status);

@@ -35,7 +35,7 @@ export interface StoredAttempt {
   readonly parentNumber: number | null;
   readonly parentRound: bigint | number | null;
   readonly startedAt: Date | null;
-  readonly storedN: bigint | number;
+  readonly storedSequence: bigint | number;
   readonly coordinatorTerm: number;
   readonly seatFailures: number;
   readonly lastFailureAt: Date | null;
@@ -47,7 +47,7 @@ export interface StoredServer {
   readonly index: number;
   readonly role: 'primary' | 'standby';
   readonly term: number;
-  readonly made: number;
+  readonly incarnation: number;
   readonly madeAt: Date;
   readonly serverId: string | null;
   readonly host: string | null;
@@ -64,7 +64,7 @@ export interface StoredTask {
   readonly id: string;
   readonly attempt: number;
   readonly seat: number;
-  readonly n: number;
+  readonly incarnation: number;
   readonly state: 'OPEN' | 'HELD' | 'CLOSED';
   readonly heldSeats: number;
   readonly workerId: string | null;
@@ -126,14 +126,19 @@ export function observedRunOf(row: StoredRunRows, control: ControlFields, lastSe
     fromRound: Number(attempt.parentRound ?? 0),
     attemptStartedAtMs: msOf(attempt.startedAt),
     hasOlderResult: row.status === 'SUCCEEDED' && attempt.endCause !== 'FINISHED',
-    storedN: Number(attempt.storedN),
+    storedSequence: Number(attempt.storedSequence),
     coordinatorTerm: attempt.coordinatorTerm,
     seatFailures: attempt.seatFailures,
     lastSeatFailureAtMs: msOf(attempt.lastFailureAt),
     lastSeatFailure,
     servers: row.servers
       .filter((server) => server.attempt === row.attempt)
-      .map((server) => ({ ...placeOf(server), made: server.made, madeAtMs: server.madeAt.getTime(), claim: claimOf(server) })),
+      .map((server) => ({
+        ...placeOf(server),
+        incarnation: server.incarnation,
+        madeAtMs: server.madeAt.getTime(),
+        claim: claimOf(server),
+      })),
     openTasks: tasks.filter(({ state }) => state === 'OPEN').map(toTask),
     heldTasks: tasks.filter(({ state }) => state === 'HELD').map(toTask),
     coordinator: coordinator && { ...coordinator, atMs: row.coordinatorAt!.getTime() },
@@ -161,10 +166,10 @@ export function addressOf({ index, serverId, host, port, unixPath, claimedAt }: 
   return claimedAt && serverId && host && port ? { index, serverId, host, port, unixPath } : null;
 }
 
-const toTask = ({ id, seat, n, workerId, replicas, heldSeats, createdAt, heldAt }: StoredTask): ObservedTask => ({
+const toTask = ({ id, seat, incarnation, workerId, replicas, heldSeats, createdAt, heldAt }: StoredTask): ObservedTask => ({
   id,
   seat,
-  n,
+  incarnation,
   workerId,
   replicas,
   heldSeats,
@@ -289,7 +294,7 @@ export function stepTaskJobOf(
     runId: run.id,
     attempt: task.attempt,
     seat: task.seat,
-    n: task.n,
+    incarnation: task.incarnation,
     spec: specOf(run),
     model: run.model as ModelDescription,
     data: run.data as RunData,

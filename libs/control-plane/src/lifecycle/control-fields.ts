@@ -26,13 +26,14 @@ export const claimsField = (attempt: number, claims: Claims['claims']): string =
 /** The server whose claim counts in place of that of this placement, or of a later one; undefined when there is none. */
 export function claimantOf(
   field: string | undefined,
-  part: { readonly attempt: number; readonly index: number; readonly role: 'primary' | 'standby'; readonly made: number },
+  part: { readonly attempt: number; readonly index: number; readonly role: 'primary' | 'standby'; readonly incarnation: number },
 ): string | undefined {
   if (field === undefined) return undefined;
   try {
     const { attempt, claims } = claimsSchema.parse(JSON.parse(field));
     if (attempt !== part.attempt) return undefined;
-    return claims.find(({ index, role, made }) => index === part.index && role === part.role && made >= part.made)?.serverId;
+    return claims.find(({ index, role, incarnation }) => index === part.index && role === part.role && incarnation >= part.incarnation)
+      ?.serverId;
   } catch {
     return undefined; // written by nobody that we know
   }

@@ -19,7 +19,7 @@ export interface ObservedServer {
   /** The arbiter has taken its place from it. */
   readonly isDropped: boolean;
   /** How often its placement was made before. */
-  readonly made: number;
+  readonly incarnation: number;
   readonly madeAtMs: number;
   /** Null until a server process has claimed the part. */
   readonly claim: {
@@ -34,7 +34,7 @@ export interface ObservedServer {
 export interface ObservedTask {
   readonly id: string;
   readonly seat: number;
-  readonly n: number;
+  readonly incarnation: number;
   readonly workerId: string | null;
   readonly replicas: readonly number[];
   /** Seats held in the run when its job was made. */
@@ -68,7 +68,7 @@ export interface ObservedRun {
   /** Its result is of an attempt before this one, which was an extension that is over without one. */
   readonly hasOlderResult?: boolean;
   /** Highest journal number that is stored. */
-  readonly storedN: number;
+  readonly storedSequence: number;
   /** Of the coordinator whose journal counts. */
   readonly coordinatorTerm: number;
   readonly seatFailures: number;
@@ -123,7 +123,7 @@ export type DispatchAction =
       readonly kind: 'make-placement-again';
       readonly index: number;
       readonly role: 'primary' | 'standby';
-      readonly made: number;
+      readonly incarnation: number;
       readonly serverId: string | null;
       readonly why: string;
     }
@@ -134,7 +134,7 @@ export type DispatchAction =
   | {
       readonly kind: 'hold-seat';
       readonly seat: number;
-      readonly n: number;
+      readonly incarnation: number;
       readonly workerId: string;
       readonly replicas: readonly number[];
       readonly isNew: boolean;

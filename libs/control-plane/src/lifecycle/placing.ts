@@ -55,7 +55,7 @@ export interface Placing {
 export function place(run: ObservedRun, fleet: ObservedFleet, jobs: ReadonlyMap<string, ObservedJob>, now: number): Placing {
   const lost = lostServer(run, fleet, now);
   if (lost) {
-    const isReplaced = run.attemptStartedAtMs === null && lost.server.made < MAX_REPLACED;
+    const isReplaced = run.attemptStartedAtMs === null && lost.server.incarnation < MAX_REPLACED;
     const action: DispatchAction = isReplaced ? replace(lost) : { kind: 'end-attempt', end: lostEnd(run, fleet, lost) };
     return { actions: [action], hasStarted: false };
   }
@@ -79,7 +79,7 @@ export function place(run: ObservedRun, fleet: ObservedFleet, jobs: ReadonlyMap<
 export function placementsInQuestion(run: ObservedRun, now: number): string[] {
   return run.servers
     .filter((server) => isOverdue(server, now))
-    .map(({ index, made, role }) => placementJobId(run.runId, run.attempt, index, made, role));
+    .map(({ index, incarnation, role }) => placementJobId(run.runId, run.attempt, index, incarnation, role));
 }
 
 /** What the servers began with: a takeover changes nothing of it, they ask the arbiter. */
@@ -98,14 +98,16 @@ function lostLeads({ servers, attempt, control }: ObservedRun): DispatchAction[]
   return missing.map(({ index }) => ({ kind: 'tell-lead', index }));
 }
 
-const isOverdue = ({ claim, made, madeAtMs }: ObservedServer, now: number): boolean =>
-  claim === null && now - madeAtMs >= Math.min(MAKE_AGAIN_AFTER_MS * 2 ** Math.min(made, 4), MAKE_AGAIN_AT_MOST_MS);
+const isOverdue = ({ claim, incarnation, madeAtMs }: ObservedServer, now: number): boolean =>
+  claim === null && now - madeAtMs >= Math.min(MAKE_AGAIN_AFTER_MS * 2 ** Math.min(incarnation, 4), MAKE_AGAIN_AT_MOST_MS);
 
 function tellClaims({ servers, attempt, control }: ObservedRun, now: number): DispatchAction[] {
   if (!servers.some((server) => isOverdue(server, now))) return [];
   const claims = claimsField(
     attempt,
-    servers.flatMap(({ index, role, made, claim }) => (claim ? [{ index, role, made, serverId: claim.address.serverId }] : [])),
+    servers.flatMap(({ index, role, incarnation, claim }) =>
+      claim ? [{ index, role, incarnation, serverId: claim.address.serverId }] : [],
+    ),
   );
   return control.claims === claims ? [] : [{ kind: 'write-control', fields: { claims } }];
 }
@@ -113,18 +115,18 @@ function tellClaims({ servers, attempt, control }: ObservedRun, now: number): Di
 function remake(run: ObservedRun, jobs: ReadonlyMap<string, ObservedJob>, now: number): DispatchAction[] {
   return run.servers
     .filter((server) => isOverdue(server, now))
-    .flatMap(({ index, made, role }) => {
-      const state = jobs.get(placementJobId(run.runId, run.attempt, index, made, role))?.state;
+    .flatMap(({ index, incarnation, role }) => {
+      const state = jobs.get(placementJobId(run.runId, run.attempt, index, incarnation, role))?.state;
       if (state !== 'missing' && state !== 'over') return [];
-      return [{ kind: 'make-placement-again', index, role, made, serverId: null, why: `its job was ${state}` } as const];
+      return [{ kind: 'make-placement-again', index, role, incarnation, serverId: null, why: `its job was ${state}` } as const];
     });
 }
 
-const replace = ({ server: { index, made, role }, serverId, why }: Lost): DispatchAction => ({
+const replace = ({ server: { index, incarnation, role }, serverId, why }: Lost): DispatchAction => ({
   kind: 'make-placement-again',
   index,
   role,
-  made,
+  incarnation,
   serverId,
   why: `server ${serverId} ${why} before the start`,
 });
@@ -133,7 +135,7 @@ const replace = ({ server: { index, made, role }, serverId, why }: Lost): Dispat
 function lostEnd(run: ObservedRun, { runsOn }: ObservedFleet, { server, serverId, cause, why }: Lost): AttemptEnd {
   const isShared = run.attemptStartedAtMs !== null && (runsOn?.get(serverId) ?? 1) > 1;
   const round = run.coordinator?.round ?? run.fromRound;
-  const when = run.attemptStartedAtMs === null ? `before the start, as ${server.made} before it` : `in round ${round}`;
+  const when = run.attemptStartedAtMs === null ? `before the start, as ${server.incarnation} before it` : `in round ${round}`;
   const message = `parameter server ${server.index} (${serverId}) ${why} ${when}`;
   return { kind: 'failed', cause, message, ...(isShared ? { isShared } : {}) };
 }

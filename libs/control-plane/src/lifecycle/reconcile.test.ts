@@ -11,12 +11,12 @@ const RUN_ID = '0190c5a5-0000-7000-8000-000000000000';
 const address = { index: 0, serverId: 'ps-a', host: 'h', port: 1, unixPath: null };
 const server = {
   ...({ index: 0, role: 'primary', term: 1, isDropped: false } as const),
-  made: 0,
+  incarnation: 0,
   madeAtMs: NOW - 60_000,
   claim: { address, atMs: NOW - 59_000, storage: null },
 };
 const START = JSON.stringify({ attempt: 3, servers: [address] });
-const task = { id: 't', seat: 0, n: 0, workerId: null, replicas: [], heldSeats: 0, createdAtMs: NOW - 50_000, heldAtMs: null };
+const task = { id: 't', seat: 0, incarnation: 0, workerId: null, replicas: [], heldSeats: 0, createdAtMs: NOW - 50_000, heldAtMs: null };
 const JOB = `step-${RUN_ID}-a3-s0-n0`;
 
 const run = (changes: Partial<ObservedRun> = {}): ObservedRun => ({
@@ -34,7 +34,7 @@ const run = (changes: Partial<ObservedRun> = {}): ObservedRun => ({
   workersWanted: null,
   fromRound: 40,
   attemptStartedAtMs: NOW - 58_000,
-  storedN: 0,
+  storedSequence: 0,
   coordinatorTerm: 1,
   seatFailures: 0,
   lastSeatFailureAtMs: null,
@@ -45,7 +45,7 @@ const run = (changes: Partial<ObservedRun> = {}): ObservedRun => ({
   coordinator: {
     phase: 'training',
     round: 50,
-    seats: [0, 1].map((seat) => ({ seat, n: 0, workerId: `w${seat}`, replicas: [seat] })),
+    seats: [0, 1].map((seat) => ({ seat, incarnation: 0, workerId: `w${seat}`, replicas: [seat] })),
     waitingFor: null,
     atMs: NOW - 500,
   },
@@ -82,7 +82,7 @@ it('whoever still holds a part of a run that has ended, or waits to begin, is to
 describe('a part that finds no server, where a job came twice', () => {
   const missing = { ...server, index: 1, claim: null, madeAtMs: NOW - 3_000 };
   const observed = (control: ObservedRun['control'] = {}) => run({ ...beforeStart, serversNeeded: 2, servers: [server, missing], control });
-  const claims = JSON.stringify({ attempt: 3, claims: [{ index: 0, role: 'primary', made: 0, serverId: 'ps-a' }] });
+  const claims = JSON.stringify({ attempt: 3, claims: [{ index: 0, role: 'primary', incarnation: 0, serverId: 'ps-a' }] });
 
   it('has the control hash say whose claims count, once', () => {
     expect(decide(observed())).toContainEqual({ kind: 'write-control', fields: { claims } });
@@ -92,11 +92,11 @@ describe('a part that finds no server, where a job came twice', () => {
   });
 
   it.each([
-    ['another has the part by the same placement', { attempt: 3, index: 0, made: 0 }, 'ps-a'],
-    ['another has it by a later one', { attempt: 3, index: 0, made: -1 }, 'ps-a'],
-    ['what is told is of a placement before', { attempt: 3, index: 0, made: 1 }, undefined],
-    ['what is told is of another attempt', { attempt: 4, index: 0, made: 0 }, undefined],
-    ['nobody has the part', { attempt: 3, index: 1, made: 0 }, undefined],
+    ['another has the part by the same placement', { attempt: 3, index: 0, incarnation: 0 }, 'ps-a'],
+    ['another has it by a later one', { attempt: 3, index: 0, incarnation: -1 }, 'ps-a'],
+    ['what is told is of a placement before', { attempt: 3, index: 0, incarnation: 1 }, undefined],
+    ['what is told is of another attempt', { attempt: 4, index: 0, incarnation: 0 }, undefined],
+    ['nobody has the part', { attempt: 3, index: 1, incarnation: 0 }, undefined],
   ])('%s', (_, part, claimant) => {
     expect(claimantOf(claims, { role: 'primary', ...part })).toBe(claimant);
     expect(claimantOf('{', { role: 'primary', ...part })).toBeUndefined();
@@ -142,7 +142,7 @@ describe('a server that is lost', () => {
   });
 
   it('before the start is replaced, but a run that takes its servers down again and again is charged', () => {
-    const placed = (made: number) => run({ ...beforeStart, servers: [{ ...server, made }] });
+    const placed = (incarnation: number) => run({ ...beforeStart, servers: [{ ...server, incarnation }] });
     expect(decide(placed(MAX_REPLACED - 1), fleet(gone)).map(({ kind }) => kind)).toContain('make-placement-again');
     const end = endOf(placed(MAX_REPLACED), { runsOn: new Map([['ps-a', 5]]) });
     expect(end).toMatchObject({ cause: 'SERVER_LOST', message: 'parameter server 0 (ps-a) was lost before the start, as 5 before it' });
@@ -205,7 +205,7 @@ describe('a server', () => {
   it('that said goodbye ends the attempt as stopped, before the start it is replaced', () => {
     expect(decide(run(), fleet({ hasLeft: true }))).toEqual(lostEnd('STOPPED'));
     expect(decide(run(beforeStart), fleet({ hasLeft: true }))).toContainEqual(
-      expect.objectContaining({ kind: 'make-placement-again', index: 0, made: 0, serverId: 'ps-a' }),
+      expect.objectContaining({ kind: 'make-placement-again', index: 0, incarnation: 0, serverId: 'ps-a' }),
     );
   });
 
@@ -304,7 +304,7 @@ describe('a run without a live attempt', () => {
 
 describe('what Redis lost', () => {
   it('is written again', () => {
-    expect(decide(run({ control: {}, storedN: 7, coordinatorTerm: 2 }))).toEqual([
+    expect(decide(run({ control: {}, storedSequence: 7, coordinatorTerm: 2 }))).toEqual([
       { kind: 'write-control', fields: { start: START } },
       { kind: 'write-control', fields: { ack3: '7@2' } },
     ]);
@@ -330,10 +330,10 @@ describe('what Redis lost', () => {
 describe('seats', () => {
   it('follow the coordinator', () => {
     const [first] = run().heldTasks;
-    const coordinator = { ...run().coordinator!, seats: [{ seat: 1, n: 4, workerId: 'w9', replicas: [0, 1] }] };
+    const coordinator = { ...run().coordinator!, seats: [{ seat: 1, incarnation: 4, workerId: 'w9', replicas: [0, 1] }] };
     const actions = decide(run({ coordinator, heldTasks: [first!], seatFailures: 1, lastSeatFailureAtMs: NOW - 100 }));
     expect(actions).toEqual([
-      { kind: 'hold-seat', seat: 1, n: 4, workerId: 'w9', replicas: [0, 1], isNew: true },
+      { kind: 'hold-seat', seat: 1, incarnation: 4, workerId: 'w9', replicas: [0, 1], isNew: true },
       { kind: 'forget-seat-failures' },
       { kind: 'close-seat', task: first, why: 'its worker left the seat' },
     ]);
@@ -366,7 +366,7 @@ describe('seats', () => {
     });
 
     it('and that another worker holds by now, are closed', () => {
-      const again = { ...task, id: 't9', n: 1 };
+      const again = { ...task, id: 't9', incarnation: 1 };
       const jobs = new Map([[`step-${RUN_ID}-a3-s0-n1`, sighting('active', 1_000)]]);
       expect(decide(observed(true, [again]), fleet(), jobs)).toEqual([
         { kind: 'close-seat', task: again, why: 'another worker holds its seat' },

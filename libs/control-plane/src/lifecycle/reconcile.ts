@@ -35,8 +35,8 @@ export function reconcile(run: ObservedRun, fleet: ObservedFleet, jobs: Readonly
   if (run.cancelRequestedAtMs !== null) return cancel(run, run.cancelRequestedAtMs, now);
   const { actions, hasStarted } = place(run, fleet, jobs, now);
   if (actions.some(({ kind }) => kind === 'end-attempt')) return actions;
-  if (!run.control[ackFieldName(run.attempt)] && run.storedN > 0)
-    actions.push({ kind: 'write-control', fields: ackFields(run.attempt, run.coordinatorTerm, { n: run.storedN }) });
+  if (!run.control[ackFieldName(run.attempt)] && run.storedSequence > 0)
+    actions.push({ kind: 'write-control', fields: ackFields(run.attempt, run.coordinatorTerm, { sequence: run.storedSequence }) });
   if (run.status === 'PAUSING') actions.push(...pause(run, now));
   const workers = workersField(run.attempt, seatLimit(run));
   if (run.workersWanted !== null && run.control.workers !== workers) actions.push({ kind: 'write-control', fields: { workers } });

@@ -25,8 +25,8 @@ export const MAX_SEAT_FAILURES = 8;
 /** Nobody needs another seat for what is left. */
 const LAST_PHASES: readonly string[] = ['pausing', 'evaluating', 'finished', 'paused', 'cancelled', 'failed'];
 
-export const seatJobId = (run: ObservedRun, { seat, n }: { seat: number; n: number }): string =>
-  stepTaskJobId(run.runId, run.attempt, seat, n);
+export const seatJobId = (run: ObservedRun, { seat, incarnation }: { seat: number; incarnation: number }): string =>
+  stepTaskJobId(run.runId, run.attempt, seat, incarnation);
 
 /** Seats that may be held at the same time. */
 export const seatLimit = ({ replicas, workersWanted }: Pick<ObservedRun, 'replicas' | 'workersWanted'>): number =>
@@ -76,8 +76,8 @@ function whyFull(run: ObservedRun, held: number): string {
   return held >= seatLimit(run) ? 'the run has as many workers as it wants' : 'the team has as many workers as its limit allows';
 }
 
-function isHeld({ coordinator }: ObservedRun, { seat: wanted, n }: { seat: number; n: number }): boolean {
-  return coordinator?.seats.some((held) => held.seat === wanted && held.n === n) ?? false;
+function isHeld({ coordinator }: ObservedRun, { seat: wanted, incarnation }: { seat: number; incarnation: number }): boolean {
+  return coordinator?.seats.some((held) => held.seat === wanted && held.incarnation === incarnation) ?? false;
 }
 
 const stillOpen = (run: ObservedRun): ObservedTask[] => run.openTasks.filter((task) => !isHeld(run, task));
@@ -87,10 +87,10 @@ function follow(run: ObservedRun): DispatchAction[] {
   const { coordinator } = run;
   if (!coordinator) return [];
   const actions: DispatchAction[] = [];
-  for (const { seat: number, n, workerId, replicas } of coordinator.seats) {
-    const known = run.heldTasks.find((task) => task.seat === number && task.n === n);
+  for (const { seat: number, incarnation, workerId, replicas } of coordinator.seats) {
+    const known = run.heldTasks.find((task) => task.seat === number && task.incarnation === incarnation);
     if (known && known.workerId === workerId && String(known.replicas) === String(replicas)) continue;
-    actions.push({ kind: 'hold-seat', seat: number, n, workerId, replicas, isNew: !known });
+    actions.push({ kind: 'hold-seat', seat: number, incarnation, workerId, replicas, isNew: !known });
     if (!known && run.seatFailures > 0) actions.push({ kind: 'forget-seat-failures' });
   }
   for (const task of run.heldTasks) {

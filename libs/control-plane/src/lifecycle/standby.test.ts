@@ -13,7 +13,7 @@ const place = (index: number, role: 'primary' | 'standby', serverId: string, cha
   role,
   term: 1,
   isDropped: false,
-  made: 0,
+  incarnation: 0,
   madeAtMs: NOW - 60_000,
   claim: { address: address(index, serverId), atMs: NOW - 59_000, storage: null },
   ...changes,
@@ -31,7 +31,7 @@ const run = (changes: Partial<ObservedRun> = {}): ObservedRun => ({
   statusReason: 'training began',
   isWaiting: false,
   attempt: 1,
-  storedN: 0,
+  storedSequence: 0,
   coordinatorTerm: 1,
   fromRound: 0,
   cancelRequestedAtMs: null,
@@ -51,7 +51,7 @@ const run = (changes: Partial<ObservedRun> = {}): ObservedRun => ({
   coordinator: {
     phase: 'evaluating',
     round: 50,
-    seats: [{ seat: 0, n: 0, workerId: 'w', replicas: [0] }],
+    seats: [{ seat: 0, incarnation: 0, workerId: 'w', replicas: [0] }],
     waitingFor: null,
     atMs: NOW - 500,
   },
@@ -74,7 +74,7 @@ const ended = (cause: string, message: string) => [
   { kind: 'end-attempt', end: { kind: 'failed', cause, message: expect.stringContaining(message) as string } },
 ];
 const leadField = (index: number, primary: string, term: number) =>
-  JSON.stringify({ attempt: 1, index, term, primary, standby: null, storedN: 4 });
+  JSON.stringify({ attempt: 1, index, term, primary, standby: null, storedSequence: 4 });
 
 describe('placing', () => {
   const waiting = { status: 'QUEUED', attemptStartedAtMs: null, coordinator: null, control: {} } as const;
@@ -100,7 +100,7 @@ describe('placing', () => {
     expect(jobsInQuestion(observed, NOW).placements).toEqual([id]);
     const jobs = new Map([[id, { state: 'over', notWaitingSinceMs: NOW }]]);
     expect(decide(observed, fleet(), jobs)).toContainEqual(
-      expect.objectContaining({ kind: 'make-placement-again', index: 1, role: 'standby', made: 0 }),
+      expect.objectContaining({ kind: 'make-placement-again', index: 1, role: 'standby', incarnation: 0 }),
     );
   });
 

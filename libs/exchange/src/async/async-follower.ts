@@ -38,27 +38,27 @@ export class AsyncFollower {
     if (!gradient || !following) return gradient?.release();
     this.arriving.set(header.chunk, gradient);
     if (this.arriving.size < this.shard.chunks) return;
-    const { n, round, replica, staleness } = following;
+    const { sequence, round, replica, staleness } = following;
     const gradients = new Map(this.arriving);
     this.arriving.clear();
     this.following = undefined;
-    this.shard.apply({ round, replica }, staleness, gradients, () => acknowledge({ type: 'updated', n }));
+    this.shard.apply({ round, replica }, staleness, gradients, () => acknowledge({ type: 'updated', sequence }));
   }
 
   /** @returns what to acknowledge @throws ProtocolError when one before it is missing */
   begins(update: MessageOf<'update'>): readonly Message[] {
-    if (this.following || update.n !== this.followed + 1)
+    if (this.following || update.sequence !== this.followed + 1)
       throw new ProtocolError(
         'BAD_ROUND',
-        `update ${update.n} has come, this standby is at ${this.followed}${this.following ? ', in part' : ''}`,
+        `update ${update.sequence} has come, this standby is at ${this.followed}${this.following ? ', in part' : ''}`,
       );
-    this.followed = update.n;
+    this.followed = update.sequence;
     if (!update.isDropped) {
       this.following = update;
       return [];
     }
     this.shard.leaveOut(update);
-    return [{ type: 'updated', n: update.n }];
+    return [{ type: 'updated', sequence: update.sequence }];
   }
 
   /** What has come of an update is not whole, and never will be. */

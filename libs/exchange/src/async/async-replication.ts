@@ -2,7 +2,7 @@
  * The primary's side of a standby in modes async and ssp (docs/protocol.md §13.2): the update of every work item follows to the standby in the order in which
  * the shard has applied them, and what tells anybody of it waits for the standby's word: APPLIED, and parameters that have it in them.
  *
- *   apply → mark → UPDATE(n) and the gradient as it went into the optimizer ──> the standby applies the same ──> UPDATED(n) → what waited goes
+ *   apply → mark → UPDATE(sequence) and the gradient as it went into the optimizer ──> the standby applies the same ──> UPDATED(sequence) → what waited goes
  *
  * Acknowledgements are cumulative. What waits is kept in one queue behind the last update that it may show; it is bounded by the work items that
  * workers hold, because a work item is held until it is counted.
@@ -15,7 +15,7 @@ import type { AppliedItem } from './async-shard-table.js';
 
 interface Held {
   /** Updates that the standby must have. */
-  readonly n: number;
+  readonly sequence: number;
   act(): void;
   cancel(): void;
 }
@@ -32,7 +32,7 @@ export class AsyncReplication extends Replication {
     if (!connection) return;
     const numbers = this.options.numbers();
     const { round, replica } = item;
-    connection.sendMessage({ type: 'update', n: ++this.sent, round, replica, staleness, isDropped }, numbers);
+    connection.sendMessage({ type: 'update', sequence: ++this.sent, round, replica, staleness, isDropped }, numbers);
     const vector = { type: FrameType.gradient, round, lo: replica, hi: replica + 1 };
     for (const { index, gradient } of chunks) sendRegion(connection, numbers, vector, index, gradient.retain());
   }
@@ -43,7 +43,7 @@ export class AsyncReplication extends Replication {
     if (state === 'DEPOSED') return cancel();
     const mayGo = state === 'ALONE' || (state === 'PAIRED' && this.has === this.sent && this.held.length === 0);
     if (mayGo) act();
-    else this.held.push({ n: this.sent, act, cancel });
+    else this.held.push({ sequence: this.sent, act, cancel });
   }
 
   /** The standby has to know of members: it may have to take gradients from them. */
@@ -53,10 +53,10 @@ export class AsyncReplication extends Replication {
 
   protected override acknowledged(message: Message): void {
     if (message.type !== 'updated') throw new ProtocolError('BAD_MESSAGE', `a standby does not send ${message.type}`);
-    if (message.n <= this.has || message.n > this.sent) return;
+    if (message.sequence <= this.has || message.sequence > this.sent) return;
     this.table.take('acknowledged');
     this.movedMs = this.options.now();
-    this.has = message.n;
+    this.has = message.sequence;
     this.release(() => this.has);
   }
 
@@ -78,6 +78,6 @@ export class AsyncReplication extends Replication {
   }
 
   private release(upTo: () => number): void {
-    while (this.held.length > 0 && this.held[0]!.n <= upTo()) this.held.shift()!.act();
+    while (this.held.length > 0 && this.held[0]!.sequence <= upTo()) this.held.shift()!.act();
   }
 }

@@ -10,8 +10,8 @@ import { AsyncShard } from './async-shard.js';
 const CHUNKS = 3;
 const LENGTH = 4;
 const members = [
-  { id: 'a', seat: 0, n: 0, replicas: [0] },
-  { id: 'b', seat: 1, n: 0, replicas: [1] },
+  { id: 'a', seat: 0, incarnation: 0, replicas: [0] },
+  { id: 'b', seat: 1, incarnation: 0, replicas: [1] },
 ];
 const header = (replica: number, chunk: number): FrameHeader => ({
   type: FrameType.gradient,
@@ -171,12 +171,12 @@ test('a standby acknowledges an update when all of it is applied, in the order o
   const sliced = shardOf(true);
   const { shard } = sliced;
   const acknowledged: unknown[] = [];
-  const follow = (n: number, replica: number): void => {
-    shard.followOrder({ type: 'update', n, round: 0, replica, staleness: 0, isDropped: false });
+  const follow = (sequence: number, replica: number): void => {
+    shard.followOrder({ type: 'update', sequence, round: 0, replica, staleness: 0, isDropped: false });
     for (let chunk = 0; chunk < CHUNKS; chunk++) {
       expect(shard.wantsReplica(header(replica, chunk))).toBe(true);
       const region = acquireRegion(shard.chunkAt(chunk)!.arena, shard.chunkAt(chunk)!.length);
-      region.floats.fill(n);
+      region.floats.fill(sequence);
       shard.applyReplica(header(replica, chunk), region, (message) => acknowledged.push(message));
     }
   };
@@ -184,14 +184,14 @@ test('a standby acknowledges an update when all of it is applied, in the order o
   follow(2, 1);
   expect(acknowledged).toEqual([]);
   for (let i = 0; i < CHUNKS - 1; i++) sliced.turn();
-  expect(acknowledged).toEqual([{ type: 'updated', n: 1 }]);
+  expect(acknowledged).toEqual([{ type: 'updated', sequence: 1 }]);
   // One that leaves a work item out is acknowledged at once, after those before it.
-  const left = shard.followOrder({ type: 'update', n: 3, round: 1, replica: 0, staleness: 0, isDropped: true });
+  const left = shard.followOrder({ type: 'update', sequence: 3, round: 1, replica: 0, staleness: 0, isDropped: true });
   expect([acknowledged, left]).toEqual([
     [
-      { type: 'updated', n: 1 },
-      { type: 'updated', n: 2 },
+      { type: 'updated', sequence: 1 },
+      { type: 'updated', sequence: 2 },
     ],
-    [{ type: 'updated', n: 3 }],
+    [{ type: 'updated', sequence: 3 }],
   ]);
 });

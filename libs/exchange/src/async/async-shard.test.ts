@@ -6,7 +6,7 @@ import { acquireRegion } from '../attempt/regions.js';
 import { AsyncShard } from './async-shard.js';
 import type { AppliedItem } from './async-shard-table.js';
 
-const members = [{ id: 'w', seat: 0, n: 0, replicas: [0] }];
+const members = [{ id: 'w', seat: 0, incarnation: 0, replicas: [0] }];
 const header = (view: number): FrameHeader => ({
   type: FrameType.gradient,
   codec: 0,
@@ -107,6 +107,6 @@ test('a DROP of a work item that is applied is remembered, and told with what is
 test('a standby that misses an update refuses the next one', () => {
   const { shard } = shardOf();
   const update = { type: 'update', round: 0, replica: 0, staleness: 0, isDropped: true } as const;
-  expect(shard.followOrder({ ...update, n: 1 })).toEqual([{ type: 'updated', n: 1 }]);
-  expect(() => shard.followOrder({ ...update, n: 3, replica: 1 })).toThrow(/BAD_ROUND|update 3 has come, this standby is at 1/u);
+  expect(shard.followOrder({ ...update, sequence: 1 })).toEqual([{ type: 'updated', sequence: 1 }]);
+  expect(() => shard.followOrder({ ...update, sequence: 3, replica: 1 })).toThrow(/BAD_ROUND|update 3 has come, this standby is at 1/u);
 });

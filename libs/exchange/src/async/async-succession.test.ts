@@ -63,7 +63,10 @@ function succeeding(terms: Succession['terms']) {
   const worker = () => {
     const { connection, newest } = peer();
     const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', host: 'h' } as const;
-    coordinator.memberJoined({ ...hello, id: 'w0', seat: 0, n: 0, fingerprint: 'f', layout: 'l' }, connection, { round: 0, view: 4 });
+    coordinator.memberJoined({ ...hello, id: 'w0', seat: 0, incarnation: 0, fingerprint: 'f', layout: 'l' }, connection, {
+      round: 0,
+      view: 4,
+    });
     return { newest, numbers: () => newest('items')?.items.map(({ round, replica }) => round * REPLICAS + replica) };
   };
   return { coordinator, join, stands, worker };

@@ -152,10 +152,10 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     return missing.length > 0 ? `parameter server ${missing.join(', ')} to connect to the coordinator` : null;
   }
 
-  seats(): { seat: number; n: number; workerId: string; replicas: number[] }[] {
+  seats(): { seat: number; incarnation: number; workerId: string; replicas: number[] }[] {
     return this.members.all().map((member) => {
-      const { seat, n, id: workerId } = member;
-      return { seat, n, workerId, replicas: this.replicasOf(member) };
+      const { seat, incarnation, id: workerId } = member;
+      return { seat, incarnation, workerId, replicas: this.replicasOf(member) };
     });
   }
 

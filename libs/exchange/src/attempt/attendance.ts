@@ -72,7 +72,7 @@ export class Attendance {
   /** Admits a worker, or takes back one that was away. @throws ProtocolError SEAT_TAKEN, FINGERPRINT_MISMATCH */
   join(hello: MessageOf<'hello'>, connection: Connection): void {
     const holder = this.members.holderOf(hello.seat);
-    if (holder && (holder.id !== hello.id || hello.n < holder.n)) {
+    if (holder && (holder.id !== hello.id || hello.incarnation < holder.incarnation)) {
       this.hooks.take('seatTaken');
       throw new ProtocolError('SEAT_TAKEN', `seat ${hello.seat} is held by ${holder.id}`);
     }

@@ -21,7 +21,7 @@ function trained(journal: Journal, from: number, to: number): void {
 
 /** What a reader has that stores each number once. */
 function store(stored: Map<number, NumberedEntry>, entries: readonly NumberedEntry[]): void {
-  for (const entry of entries) if (!stored.has(entry.n)) stored.set(entry.n, { ...entry });
+  for (const entry of entries) if (!stored.has(entry.sequence)) stored.set(entry.sequence, { ...entry });
 }
 
 test('a full journal loses no round of the ledger and no example of the metrics, whatever part of it was stored before', () => {
@@ -35,7 +35,7 @@ test('a full journal loses no round of the ledger and no example of the metrics,
     trained(journal, 12, 400);
     expect(journal.pending).toBeLessThanOrEqual(MAX + 24);
     store(stored, journal.batch(1_000));
-    const entries = [...stored.values()].sort((a, b) => a.n - b.n);
+    const entries = [...stored.values()].sort((a, b) => a.sequence - b.sequence);
     let next = 0;
     for (const entry of entries) {
       if (entry.kind !== 'ledger') continue;
@@ -85,9 +85,9 @@ test('an event is taken back as long as nobody has read it', () => {
   }
   const withdraw = (round: number) => journal.withdraw('checkpoint.written', (data) => data['round'] === round);
   expect([1, 2, 2].map(withdraw)).toEqual([false, true, false]);
-  expect(journal.batch()).toMatchObject([{ n: 1 }]);
+  expect(journal.batch()).toMatchObject([{ sequence: 1 }]);
   journal.append({ kind: 'event', type: 'run.finished', message: '', data: {} });
-  expect(journal.batchAgain()).toMatchObject([{ n: 1 }]);
+  expect(journal.batchAgain()).toMatchObject([{ sequence: 1 }]);
   journal.acknowledge(1);
-  expect(journal.batchAgain()).toMatchObject([{ n: 3 }]);
+  expect(journal.batchAgain()).toMatchObject([{ sequence: 3 }]);
 });

@@ -1,5 +1,5 @@
 /**
- * The coordinator's journal (docs/protocol.md §19): events, metrics and ledger ranges wait here, numbered (attempt, n), until the api has
+ * The coordinator's journal (docs/protocol.md §19): events, metrics and ledger ranges wait here, numbered (attempt, sequence), until the api has
  * stored and acknowledged them. Redis only carries them: whatever is not acknowledged is published again.
  *
  * It is bounded and never blocks training. When it is full, neighbouring ledger ranges are merged and pairs of metrics are
@@ -44,7 +44,7 @@ export interface LedgerEntry {
   dropped?: number;
 }
 export type Entry = EventEntry | MetricEntry | LedgerEntry;
-export type NumberedEntry = Entry & { n: number; atMs: number };
+export type NumberedEntry = Entry & { sequence: number; atMs: number };
 
 export interface JournalOptions {
   readonly now: () => number;
@@ -55,7 +55,7 @@ export interface JournalOptions {
   /** Neighbouring ledger ranges that nobody has read yet are merged up to this many rounds. */
   readonly ledgerRounds?: number;
   /** Entries that a coordinator before this one has written in the attempt, and that are stored: the numbers go on after them. */
-  readonly storedN?: number;
+  readonly storedSequence?: number;
 }
 
 export class Journal {
@@ -67,7 +67,7 @@ export class Journal {
   private stored: number;
 
   constructor(private readonly options: JournalOptions) {
-    this.published = this.acknowledged = this.stored = options.storedN ?? 0;
+    this.published = this.acknowledged = this.stored = options.storedSequence ?? 0;
     this.nextNumber = this.acknowledged + 1;
   }
 
@@ -86,47 +86,47 @@ export class Journal {
 
   append(entry: Entry): void {
     if (entry.kind === 'ledger' && this.mergeLedger(entry)) return;
-    this.entries.push({ ...entry, n: this.nextNumber++, atMs: this.options.now() });
+    this.entries.push({ ...entry, sequence: this.nextNumber++, atMs: this.options.now() });
     const max = this.options.maxEntries ?? 20_000;
     if (this.entries.length > max && this.entries.length - this.publishedCount() > max) this.shrink(max);
   }
 
   /** The oldest unacknowledged entries. Reading fixes them: they are not merged any more. */
   batch(most = 200, after = 0): NumberedEntry[] {
-    const batch = this.entries.filter((entry) => entry.n > after).slice(0, most);
+    const batch = this.entries.filter((entry) => entry.sequence > after).slice(0, most);
     const last = batch.at(-1);
-    if (last) this.published = Math.max(this.published, last.n);
+    if (last) this.published = Math.max(this.published, last.sequence);
     return batch;
   }
 
   /** What was read before and is not acknowledged; the oldest, where nothing was. Nothing new is fixed while nobody answers. */
   batchAgain(most = 200): NumberedEntry[] {
-    const again = this.entries.filter(({ n }) => n <= this.published).slice(0, most);
+    const again = this.entries.filter(({ sequence }) => sequence <= this.published).slice(0, most);
     return again.length > 0 ? again : this.batch(most);
   }
 
   /** Takes back an event that nobody has read yet. False when there is none: the api may have stored it. */
   withdraw(type: string, isMeant: (data: Record<string, unknown>) => boolean): boolean {
     const at = this.entries.findIndex(
-      (entry) => entry.n > this.published && entry.kind === 'event' && entry.type === type && isMeant(entry.data),
+      (entry) => entry.sequence > this.published && entry.kind === 'event' && entry.type === type && isMeant(entry.data),
     );
     if (at >= 0) this.entries.splice(at, 1);
     return at >= 0;
   }
 
   /**
-   * The api wants nothing up to n any more. Numbers never go back, and a number not yet given is ignored.
+   * The api wants nothing up to `sequence` any more. Numbers never go back, and a number not yet given is ignored.
    * @param isStored false where the attempt is over for the api, and it has dropped them
    */
-  acknowledge(n: number, isStored = true): void {
-    if (!Number.isSafeInteger(n) || n <= this.acknowledged || n > this.lastNumber) return;
-    this.acknowledged = n;
-    if (isStored) this.stored = n;
-    this.entries = this.entries.filter((entry) => entry.n > n);
+  acknowledge(sequence: number, isStored = true): void {
+    if (!Number.isSafeInteger(sequence) || sequence <= this.acknowledged || sequence > this.lastNumber) return;
+    this.acknowledged = sequence;
+    if (isStored) this.stored = sequence;
+    this.entries = this.entries.filter((entry) => entry.sequence > sequence);
   }
 
   private publishedCount(): number {
-    const first = this.entries.findIndex((entry) => entry.n > this.published);
+    const first = this.entries.findIndex((entry) => entry.sequence > this.published);
     return first < 0 ? this.entries.length : first;
   }
 
@@ -134,7 +134,7 @@ export class Journal {
     for (let i = this.entries.length - 1; i >= 0 && i >= this.entries.length - 64; i--) {
       const last = this.entries[i]!;
       if (last.kind !== 'ledger') continue;
-      if (last.n <= this.published || last.toRound + 1 !== entry.fromRound) return false;
+      if (last.sequence <= this.published || last.toRound + 1 !== entry.fromRound) return false;
       if (last.toRound - last.fromRound + 1 >= (this.options.ledgerRounds ?? 1000)) return false;
       mergeLedger(last, entry);
       return true;
@@ -150,15 +150,15 @@ export class Journal {
     let oldestKept = 0;
     if (events.length > eventRoom && events.length > max / 2) {
       droppedEvents = events.length - eventRoom;
-      oldestKept = events[droppedEvents]!.n;
+      oldestKept = events[droppedEvents]!.sequence;
     }
     const kept: NumberedEntry[] = [];
     let metric: (NumberedEntry & MetricEntry) | undefined;
     let ledger: (NumberedEntry & LedgerEntry) | undefined;
     for (const entry of this.entries) {
       if (entry.kind === 'event') {
-        if (entry.n >= oldestKept) kept.push(entry);
-      } else if (entry.n <= this.published) {
+        if (entry.sequence >= oldestKept) kept.push(entry);
+      } else if (entry.sequence <= this.published) {
         kept.push(entry);
       } else if (entry.kind === 'ledger') {
         if (ledger && ledger.toRound + 1 === entry.fromRound) {

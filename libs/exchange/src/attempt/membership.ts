@@ -7,7 +7,7 @@ export interface CoordinatedMember {
   readonly id: string;
   readonly host: string;
   readonly seat: number;
-  readonly n: number;
+  readonly incarnation: number;
   /** Examples per second, where engines are mixed. */
   readonly speed: number | undefined;
   readonly connection: Connection;
@@ -66,7 +66,7 @@ export class Membership {
    */
   list(): Members {
     const named = this.all().filter((member) => isLive(member) || member.replicas.length > 0);
-    return named.map(({ id, seat, n, replicas }) => ({ id, seat, n, replicas }));
+    return named.map(({ id, seat, incarnation, replicas }) => ({ id, seat, incarnation, replicas }));
   }
 
   holderOf(seat: number): CoordinatedMember | undefined {
@@ -75,14 +75,14 @@ export class Membership {
 
   /** Takes a worker in, or back with the replicas that it had. */
   add(hello: MessageOf<'hello'>, connection: Connection): void {
-    const { id, host, seat, n, speed } = hello;
+    const { id, host, seat, incarnation, speed } = hello;
     const previous = this.members.get(id);
     const now = this.now();
     this.members.set(id, {
       id,
       host,
       seat,
-      n,
+      incarnation,
       speed,
       connection,
       up: true,

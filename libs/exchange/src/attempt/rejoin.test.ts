@@ -26,7 +26,7 @@ function listening(): Heard {
 const lastOf = <T extends Message['type']>({ messages }: Heard, type: T): MessageOf<T> =>
   messages.findLast((message): message is MessageOf<T> => message.type === type)!;
 
-const helloOf = (id: string, seat: number, n = 0): MessageOf<'hello'> => ({
+const helloOf = (id: string, seat: number, incarnation = 0): MessageOf<'hello'> => ({
   type: 'hello',
   token: '',
   run: '00000000-0000-4000-8000-000000000001',
@@ -36,7 +36,7 @@ const helloOf = (id: string, seat: number, n = 0): MessageOf<'hello'> => ({
   layout: 'l',
   id,
   seat,
-  n,
+  incarnation,
 });
 
 const options = {

@@ -29,7 +29,7 @@ function endsAfterMs({ done, alone }: { done: number; alone: number | undefined 
   const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', id: 'w', host: 'h' } as const;
   const workers = connection();
   let progress = 0;
-  const joins = (): void => coordinator.memberJoined({ ...hello, seat: 0, n: 0, fingerprint: 'f', layout: 'l' }, workers);
+  const joins = (): void => coordinator.memberJoined({ ...hello, seat: 0, incarnation: 0, fingerprint: 'f', layout: 'l' }, workers);
   joins();
   coordinator.memberMessage('w', { type: 'contribution', round: 0, replica: 0, examples: 4, sums: [4, 2] });
   coordinator.serverMessage(done, { type: 'reduced', round: 0 });
@@ -72,7 +72,7 @@ test('who was just given the work of another is not at rest, whatever its last h
   const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', host: 'h' } as const;
   const links = [0, 1].map((seat) => {
     const link = connection();
-    coordinator.memberJoined({ ...hello, id: `w${seat}`, seat, n: 0, fingerprint: 'f', layout: 'l' }, link);
+    coordinator.memberJoined({ ...hello, id: `w${seat}`, seat, incarnation: 0, fingerprint: 'f', layout: 'l' }, link);
     return link;
   });
   const restUntil = (ms: number): void => {

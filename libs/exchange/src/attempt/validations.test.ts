@@ -62,7 +62,7 @@ function validating(more: Partial<CoordinatorOptions> = {}) {
   const [server, worker] = [peer(), peer()];
   const join = (known?: { round: number; view: number }): void => {
     const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', host: 'h' } as const;
-    coordinator.memberJoined({ ...hello, id: 'w', seat: 0, n: 0, fingerprint: 'f', layout: 'l' }, worker.connection, known);
+    coordinator.memberJoined({ ...hello, id: 'w', seat: 0, incarnation: 0, fingerprint: 'f', layout: 'l' }, worker.connection, known);
   };
   const measure = (loss: number): void => {
     const { round } = coordinator;
@@ -122,7 +122,7 @@ test('better generations that come faster than they are written: the fifth waits
 });
 
 test('a round that only a worker knows to be committed is measured, and what the worker has told of the next one meanwhile is asked for again', () => {
-  const members = [{ id: 'w', seat: 0, n: 0, replicas: [0] }];
+  const members = [{ id: 'w', seat: 0, incarnation: 0, replicas: [0] }];
   const { coordinator, server, worker, join, measure } = validating({
     succession: { term: 2, view: 4, members, ledgerFrom: 3, newest: 0 },
   });

@@ -34,7 +34,7 @@ function setUp() {
     onEnd: () => undefined,
   });
   const view = (number: number) =>
-    member.message(0, { type: 'view', view: number, term: 1, round: 0, members: [{ id: 'w', seat: 0, n: 0, replicas: [0, 1] }] });
+    member.message(0, { type: 'view', view: number, term: 1, round: 0, members: [{ id: 'w', seat: 0, incarnation: 0, replicas: [0, 1] }] });
   const node = (replica: number) => {
     member.contribution(0, replica, 4, [1, 1]);
     member.node({ round: 0, lo: replica, hi: replica + 1, bytes: new Uint8Array(BYTES), release: () => undefined });

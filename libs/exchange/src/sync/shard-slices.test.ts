@@ -9,7 +9,7 @@ import { ShardWork, type Slices } from '../attempt/shard-work.js';
 
 const CHUNKS = 4;
 const LENGTH = 4;
-const members = [{ id: 'a', seat: 0, n: 0, replicas: [0] }];
+const members = [{ id: 'a', seat: 0, incarnation: 0, replicas: [0] }];
 const decision: MessageOf<'decision'> = { type: 'decision', round: 0, skip: false, examples: 8, scale: 0.5, variables: [] };
 const commit: MessageOf<'commit'> = { type: 'commit', round: 0, view: 1, term: 1, members };
 const header = (chunk: number, round = 0): FrameHeader => ({

@@ -14,8 +14,8 @@ function peer() {
 }
 
 const MEMBERS = [
-  { id: 'w0', seat: 0, n: 0, replicas: [0] },
-  { id: 'w1', seat: 1, n: 0, replicas: [1] },
+  { id: 'w0', seat: 0, incarnation: 0, replicas: [0] },
+  { id: 'w1', seat: 1, incarnation: 0, replicas: [1] },
 ];
 
 /** Two servers and two workers in round 3; its standby had seen view 4, another server view `standing`. */
@@ -39,7 +39,11 @@ function succeeded({ standing, members = MEMBERS }: { standing: number; members?
   const join = (index: number, known?: { round: number; view: number }) => {
     const worker = peer();
     const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', host: 'h' } as const;
-    coordinator.memberJoined({ ...hello, id: `w${index}`, seat: index, n: 0, fingerprint: 'f', layout: 'l' }, worker.connection, known);
+    coordinator.memberJoined(
+      { ...hello, id: `w${index}`, seat: index, incarnation: 0, fingerprint: 'f', layout: 'l' },
+      worker.connection,
+      known,
+    );
     return worker;
   };
   return { coordinator, servers, join };
@@ -116,7 +120,7 @@ test('a lower one changes nothing, and neither does a coordinator that has succe
     onOver: () => undefined,
   });
   const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', id: 'w', host: 'h' } as const;
-  fresh.memberJoined({ ...hello, seat: 0, n: 0, fingerprint: 'f', layout: 'l' }, peer().connection, { round: 0, view: 50 });
+  fresh.memberJoined({ ...hello, seat: 0, incarnation: 0, fingerprint: 'f', layout: 'l' }, peer().connection, { round: 0, view: 50 });
   expect(fresh.view).toBeLessThan(50);
 });
 

@@ -20,7 +20,7 @@ const HELLO: Message = {
   id: 'worker-1',
   host: 'here',
   seat: 0,
-  n: 1,
+  incarnation: 1,
   fingerprint: '',
   layout: '',
 };
@@ -295,7 +295,7 @@ describe.each<[string, MakePair]>([
     pair.near.sendMessage({ type: 'heartbeat', progress: 1 }, NUMBERS);
     for (let i = 0; i < 8; i++) {
       pair.near.sendData(dataFields(i), payload);
-      pair.near.sendMessage({ type: 'updated', n: i }, NUMBERS);
+      pair.near.sendMessage({ type: 'updated', sequence: i }, NUMBERS);
     }
     pair.near.sendMessage({ type: 'end', outcome: 'cancelled', message: 'the run was cancelled' }, NUMBERS);
     pair.near.close();

@@ -22,7 +22,7 @@ const HELLO: Message = {
   id: 'w',
   host: 'h',
   seat: 0,
-  n: 1,
+  incarnation: 1,
   fingerprint: '',
   layout: '',
 };

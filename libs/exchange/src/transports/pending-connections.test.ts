@@ -11,7 +11,7 @@ const HELLO = {
   id: 'w',
   host: 'h',
   seat: 0,
-  n: 1,
+  incarnation: 1,
   fingerprint: '',
   layout: '',
 };

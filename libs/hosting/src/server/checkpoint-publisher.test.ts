@@ -80,7 +80,7 @@ test('a checkpoint that goes before anybody was told of it is never told of', as
   journal.acknowledge(1);
   for (const round of [20, 30, 40]) tell(round);
   expect(await swept()).toEqual([10, 40]);
-  expect(journal.batch()).toMatchObject([{ n: 4, data: { round: 40 } }]);
+  expect(journal.batch()).toMatchObject([{ sequence: 4, data: { round: 40 } }]);
   journal.acknowledge(4);
   expect(await swept()).toEqual([40]);
 });

@@ -41,7 +41,7 @@ const CHECKPOINT_DEADLINE_MS = 120_000;
 export interface Successor {
   readonly succession: Succession;
   /** Highest journal number of the coordinator before that is stored. */
-  readonly storedN: number;
+  readonly storedSequence: number;
 }
 
 const cadenceOf = ({ checkpoint: { everyRounds = 0, everySeconds, final } }: RunSpec): NonNullable<CoordinatorOptions['checkpoints']> => ({
@@ -92,7 +92,7 @@ export class CoordinatorHost {
     const nowMs = (): number => context.wallMs();
     const measures = measuresOf(job, schedule, parent);
     const { means } = measures.measured;
-    const journal = (this.journal = new Journal({ now: nowMs, means, ...(successor ? { storedN: successor.storedN } : {}) }));
+    const journal = (this.journal = new Journal({ now: nowMs, means, ...(successor ? { storedSequence: successor.storedSequence } : {}) }));
     this.checkpoints = new CheckpointPublisher({ job, layout, schedule, parent, journal, nowMs, checkpoints: context.checkpoints });
     // What the coordinator before has told stays the newest that the control plane knows, until something of this one is.
     const told = successor?.succession.newest ?? 0;

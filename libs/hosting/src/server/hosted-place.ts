@@ -16,7 +16,7 @@ export interface HostedPlaceOptions {
   readonly context: ServerContext;
   readonly layoutHash: string;
   /** Index 0: the near end of a connection to the coordinator here; `successor` when it takes the place of another. */
-  coordinate(successor: { readonly succession: Succession; readonly storedN: number } | undefined): Connection;
+  coordinate(successor: { readonly succession: Succession; readonly storedSequence: number } | undefined): Connection;
   onOver(end: PlaceEnd, why: string): void;
   guard(act: () => void): void;
 }
@@ -45,7 +45,7 @@ export class HostedPlace {
         id: context.serverId,
         host: context.host,
         seat: index,
-        n: 0,
+        incarnation: 0,
         fingerprint: '',
         layout: options.layoutHash,
       }),
@@ -96,9 +96,9 @@ export class HostedPlace {
     }
   }
 
-  private successor(): { readonly succession: Succession; readonly storedN: number } {
+  private successor(): { readonly succession: Succession; readonly storedSequence: number } {
     const shard = this.options.shard();
-    const { storedN = 0, ledgerFrom = 0, newest = 0, terms } = this.answer ?? {};
-    return { storedN, succession: { term: shard.term, ...shard.known(), ledgerFrom, newest, terms } };
+    const { storedSequence = 0, ledgerFrom = 0, newest = 0, terms } = this.answer ?? {};
+    return { storedSequence, succession: { term: shard.term, ...shard.known(), ledgerFrom, newest, terms } };
   }
 }

@@ -8,7 +8,12 @@ type JournalReport = Extract<Report, { kind: 'journal' }>;
 test('a report is never longer than what is taken, however long its entries are', async () => {
   const lengths: number[] = [];
   const journal = new Journal({ now: () => 0 });
-  const members = Array.from({ length: 1024 }, (_, seat) => ({ id: `worker-${seat}`.padEnd(100, 'x'), seat, n: 0, replicas: [seat] }));
+  const members = Array.from({ length: 1024 }, (_, seat) => ({
+    id: `worker-${seat}`.padEnd(100, 'x'),
+    seat,
+    incarnation: 0,
+    replicas: [seat],
+  }));
   for (let view = 0; view < 30; view++)
     journal.append({ kind: 'event', type: 'view.changed', message: `view ${view}`, data: { view, members } });
   const waiting: (() => void)[] = [];
@@ -104,15 +109,15 @@ test('the journals of two attempts drain side by side: each hears only what is s
   };
   await run(500);
   // What is stored of the newer attempt comes last, as it does while the older one drains.
-  control[ackFieldName(1)] = ackValue({ n: 2 }, 1);
-  control[ackFieldName(2)] = ackValue({ n: 6 }, 1);
+  control[ackFieldName(1)] = ackValue({ sequence: 2 }, 1);
+  control[ackFieldName(2)] = ackValue({ sequence: 6 }, 1);
   await run(500);
   expect(journals.map(({ pending }) => pending)).toEqual([1, 0]);
   expect(reports.filter(({ entries }) => entries.length > 0).map(({ attempt }) => attempt)).toEqual([1, 2]);
-  control[ackFieldName(1)] = ackValue({ n: 3 }, 2);
+  control[ackFieldName(1)] = ackValue({ sequence: 3 }, 2);
   await run(500);
   expect(journals.map(({ pending }) => pending)).toEqual([1, 0]);
-  control[ackFieldName(1)] = ackValue({ n: 3, areDropped: true }, 1);
+  control[ackFieldName(1)] = ackValue({ sequence: 3, areDropped: true }, 1);
   await run(500);
   expect(journals.map(({ pending, storedNumber }) => [pending, storedNumber])).toEqual([
     [0, 2],
@@ -139,7 +144,7 @@ test('while nobody answers nothing new is told, however much there is: what may 
     },
     controlPlane: {
       readControl: () => Promise.resolve({ ...control }),
-      sendReport: (report) => Promise.resolve(void told.push(...(report as JournalReport).entries.map(({ n }) => n))),
+      sendReport: (report) => Promise.resolve(void told.push(...(report as JournalReport).entries.map(({ sequence }) => sequence))),
     },
     state: () => ({}) as JournalReport['state'],
     onCancel: () => undefined,
@@ -159,7 +164,7 @@ test('while nobody answers nothing new is told, however much there is: what may 
   expect(Math.max(...told)).toBeLessThan(6);
   // What was told before is told again.
   expect(told.filter((n) => n === 1).length).toBeGreaterThan(10);
-  control[ackFieldName(1)] = ackValue({ n: Math.max(...told) }, 1);
+  control[ackFieldName(1)] = ackValue({ sequence: Math.max(...told) }, 1);
   await pass(1);
   expect(Math.max(...told)).toBeGreaterThan(60);
 });

@@ -91,7 +91,7 @@ export class JournalPublisher {
     const control = await controlPlane.readControl(runId, [acked]);
     const ack = acknowledgedOf(control[acked], term);
     const before = journal.pending;
-    if (ack) journal.acknowledge(ack.n, !ack.areDropped);
+    if (ack) journal.acknowledge(ack.sequence, !ack.areDropped);
     if (journal.pending < before || journal.pending === 0) {
       this.lastAckMs = clock.now();
       // What was sent before the silence may be gone: all of it follows the first batch.
@@ -126,7 +126,7 @@ export class JournalPublisher {
       });
       this.lastStateMs = now;
       if (entries.length === 0) return;
-      this.sent = entries.at(-1)!.n;
+      this.sent = entries.at(-1)!.sequence;
     }
   }
 

@@ -78,8 +78,8 @@ export class PlacementLoop<R extends PlacedRun> {
   readonly runs = new Map<string, R>();
   /** Highest attempt of a run that began here, over or not. */
   private readonly begun = new Map<string, number>();
-  /** How often the placement was made that a part is held by. */
-  private readonly made = new WeakMap<R, number>();
+  /** Of the placement that a part is held by. */
+  private readonly incarnations = new WeakMap<R, number>();
   private cancelTimer: CancelTimer | undefined;
   private stopped = false;
 
@@ -150,10 +150,10 @@ export class PlacementLoop<R extends PlacedRun> {
 
   private async claim(held: HeldJob<PlacementJob>): Promise<void> {
     const job = held.payload;
-    const made = jobNameOf(held.id)?.n ?? 0;
+    const incarnation = jobNameOf(held.id)?.incarnation ?? 0;
     const present = this.runs.get(job.runId);
     if (present && present.job.attempt === job.attempt && !present.isOver) {
-      this.made.set(present, Math.max(made, this.made.get(present) ?? 0));
+      this.incarnations.set(present, Math.max(incarnation, this.incarnations.get(present) ?? 0));
       await held.complete('claimed already');
       return;
     }
@@ -165,7 +165,7 @@ export class PlacementLoop<R extends PlacedRun> {
     try {
       const run = this.options.createRun(job, (gone) => this.forget(gone));
       this.runs.set(job.runId, run);
-      this.made.set(run, made);
+      this.incarnations.set(run, incarnation);
       this.context.log.info({ run: job.runId, attempt: job.attempt, index: job.index }, 'placement claimed');
       void this.prepare(run);
     } catch (error) {
@@ -220,13 +220,13 @@ export class PlacementLoop<R extends PlacedRun> {
         nextClaimMs = clock.now() + CLAIM_EVERY_MS;
         saidLoaded = isLoaded;
         const address = { index, ...this.address };
-        const made = this.made.get(run) ?? 0;
+        const incarnation = this.incarnations.get(run) ?? 0;
         const claim = {
           kind: 'server.claimed',
           runId,
           attempt,
           role,
-          made,
+          incarnation,
           address,
           storage,
           ...(isLoaded ? {} : { loading: true }),
@@ -251,7 +251,7 @@ export class PlacementLoop<R extends PlacedRun> {
       const parsed = start ? startSchema.safeParse(JSON.parse(start)) : undefined;
       return {
         cancelled: controlFor(action, attempt) === 'cancel',
-        claimant: claimantOf(claims, { attempt, index, role, made: this.made.get(run) ?? 0 }),
+        claimant: claimantOf(claims, { attempt, index, role, incarnation: this.incarnations.get(run) ?? 0 }),
         ...(parsed?.success && parsed.data.attempt === attempt
           ? { servers: parsed.data.servers, standbys: parsed.data.standbys ?? [] }
           : {}),

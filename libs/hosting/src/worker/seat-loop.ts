@@ -124,13 +124,13 @@ export class SeatLoop<S extends Seat> {
   }
 
   private async report(job: StepTaskJob, end: SeatEnd): Promise<void> {
-    const { runId, attempt, seat, n } = job;
+    const { runId, attempt, seat, incarnation } = job;
     const { workerId, controlPlane, told } = this.options;
     const report: Report =
       end.kind === 'ended'
-        ? { kind: 'seat.left', runId, attempt, seat, n, workerId, reason: end.message.slice(0, 300) }
+        ? { kind: 'seat.left', runId, attempt, seat, incarnation, workerId, reason: end.message.slice(0, 300) }
         : {
-            ...({ kind: 'seat.failed', runId, attempt, seat, n, workerId } as const),
+            ...({ kind: 'seat.failed', runId, attempt, seat, incarnation, workerId } as const),
             code: end.code.slice(0, 100),
             message: end.message.slice(0, 2000),
             serverIndex: end.serverIndex,

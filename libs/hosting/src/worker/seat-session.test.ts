@@ -81,7 +81,7 @@ async function setUp(answer: Answer | null = welcome, mode: 'sync' | 'async' = '
     runId: '00000000-0000-4000-8000-000000000001',
     attempt: 1,
     seat: 1,
-    n: 2,
+    incarnation: 2,
     token: 'a token',
     spec,
     data: { trainExamples: 8 },
@@ -142,7 +142,7 @@ test('HELLO names the seat, the engine and the layout; then heartbeats carry the
     id: 'w',
     host: 'here',
     seat: 1,
-    n: 2,
+    incarnation: 2,
     fingerprint: 'an engine',
     layout: layoutHash(LAYOUT),
   });

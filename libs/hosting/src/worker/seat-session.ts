@@ -101,7 +101,15 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
       clock,
       connect: (server) => options.connect(server),
       hello: () => ({
-        ...({ token: job.token, run: job.runId, role: 'worker', id: workerId, host: options.host, seat: job.seat, n: job.n } as const),
+        ...({
+          token: job.token,
+          run: job.runId,
+          role: 'worker',
+          id: workerId,
+          host: options.host,
+          seat: job.seat,
+          incarnation: job.incarnation,
+        } as const),
         fingerprint: compute.fingerprint,
         layout: hash,
         ...(options.speed === undefined ? {} : { speed: options.speed }),

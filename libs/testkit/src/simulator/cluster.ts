@@ -299,7 +299,7 @@ export class Cluster {
     const places = rows.servers.values().filter(({ attempt }) => attempt === this.control.attempt);
     return [
       `run ${this.control.status} in attempt ${this.control.attempt}: ${this.control.reason}`,
-      `places ${places.map(({ index, made, serverId }) => `${index}/m${made}=${serverId ?? '–'}`).join(' ')}; seats ${open.map(({ seat, n, state }) => `${seat}/${n} ${state}`).join(' ')}`,
+      `places ${places.map(({ index, incarnation, serverId }) => `${index}/m${incarnation}=${serverId ?? '–'}`).join(' ')}; seats ${open.map(({ seat, incarnation, state }) => `${seat}/${incarnation} ${state}`).join(' ')}`,
       `apis ${this.apis.map(({ name, process }) => `${name}${process.isAlive ? (process.isFrozen ? ' (stopped)' : '') : ' (dead)'}`).join(' ')}; PostgreSQL ${isAway ? 'away' : 'here'}, Redis ${this.redis.isAway ? 'away' : 'here'} with ${this.redis.jobCount} jobs and ${this.redis.reportCount} reports; control ${JSON.stringify(control).slice(0, 300)}`,
     ];
   }

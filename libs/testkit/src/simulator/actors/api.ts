@@ -213,7 +213,7 @@ export class SimApi {
     const { redis, runId } = this.cluster;
     if (action.kind === 'write-control') return redis.writeControl(this.process, runId, this.planted(action.fields, run.attempt));
     if (action.kind === 'tell-lead') return this.tellLead(run.attempt, action.index);
-    const jobId = 'task' in action ? stepTaskJobId(runId, run.attempt, action.task.seat, action.task.n) : '';
+    const jobId = 'task' in action ? stepTaskJobId(runId, run.attempt, action.task.seat, action.task.incarnation) : '';
     if (action.kind === 'reprioritise-seat') {
       const { heldSeats } = action;
       await redis.change(this.process, jobId, ({ payload, ...job }) => ({
@@ -239,9 +239,11 @@ export class SimApi {
 
   private isWanted(kind: JobKind, name: JobName): boolean {
     const { rows } = this.cluster.postgres;
-    const { attempt, part, role, n } = name;
+    const { attempt, part, role, incarnation } = name;
     if (kind === 'step-task')
-      return rows.tasks.values().some((task) => task.attempt === attempt && task.seat === part && task.n === n && task.state === 'OPEN');
+      return rows.tasks
+        .values()
+        .some((task) => task.attempt === attempt && task.seat === part && task.incarnation === incarnation && task.state === 'OPEN');
     const server = rows.servers.get(placeKey({ attempt, index: part, role }));
     return isPlacementWanted(server ?? null, rows.runs.get(name.runId), name);
   }

@@ -50,7 +50,7 @@ export class SimWorker {
       workerId: id,
       clock: this.process,
       start: (job) => this.sit(job),
-      told: (what, { seat, n }) => cluster.world.note(`${id}: seat ${seat}/${n} ${what}`),
+      told: (what, { seat, incarnation }) => cluster.world.note(`${id}: seat ${seat}/${incarnation} ${what}`),
     });
     this.process.after(0, () => this.seats.start());
   }

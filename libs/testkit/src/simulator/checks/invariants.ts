@@ -81,9 +81,9 @@ export class Invariants {
   /** A job has come into a queue that did not have its id. */
   enqueued({ jobId, payload }: PreparedJob): void {
     const { checks, network } = this.cluster;
-    const part = payload.kind === 'placement' ? `${payload.index}/${payload.role}` : `${payload.seat}/${payload.n}`;
-    const made = payload.kind === 'placement' ? /-m(?<made>\d+)$/u.exec(jobId)?.groups?.['made'] : '';
-    const what = `${payload.kind} ${payload.attempt}/${part}/${made}`;
+    const part = payload.kind === 'placement' ? `${payload.index}/${payload.role}` : `${payload.seat}/${payload.incarnation}`;
+    const incarnation = payload.kind === 'placement' ? /-m(?<incarnation>\d+)$/u.exec(jobId)?.groups?.['incarnation'] : '';
+    const what = `${payload.kind} ${payload.attempt}/${part}/${incarnation}`;
     const before = this.enqueuedOnce.get(what);
     const isLost = LOSSES_OF_REDIS.some((fault) => network.fired.has(fault));
     checks.expect(

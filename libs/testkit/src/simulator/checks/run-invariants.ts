@@ -93,10 +93,10 @@ export class RunInvariants {
     this.cluster.checks.expect(attempt === present, 'I7', () => `attempt ${attempt} writes to the run, which is in attempt ${present}`);
   }
 
-  /** Everything up to `n` is stored: now it counts, in the order in which it was written. */
-  storedUpTo(attempt: number, after: number, n: number): void {
+  /** Everything up to `sequence` is stored: now it counts, in the order in which it was written. */
+  storedUpTo(attempt: number, after: number, sequence: number): void {
     const { control, postgres } = this.cluster;
-    for (let number = after + 1; number <= n; number++) {
+    for (let number = after + 1; number <= sequence; number++) {
       const row = postgres.rows.entries.get(`${attempt}/${number}`);
       if (!row) continue;
       const { attempt: _attempt, ...entry } = row;

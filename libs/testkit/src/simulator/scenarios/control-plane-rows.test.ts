@@ -93,19 +93,19 @@ test('9: PostgreSQL away for 30 s: people are answered 503, rounds go on, nothin
   let storedBefore = 0;
   const played = await play({ ...base, shape: { ...shape, rounds: 100 } }, (cluster) => {
     const { postgres, control } = cluster;
-    const storedN = (): number => postgres.rows.attempts.get(1)!.storedN;
+    const storedSequence = (): number => postgres.rows.attempts.get(1)!.storedSequence;
     when(
       cluster,
-      () => round(cluster) >= 3 && storedN() > 0,
+      () => round(cluster) >= 3 && storedSequence() > 0,
       () => {
         before = round(cluster);
         postgres.goAway();
-        storedBefore = storedN();
+        storedBefore = storedSequence();
         expect(control.pause()).toBe(false);
         later(cluster, 30_000, () => {
           before = round(cluster) - before;
-          expect(storedN()).toBe(storedBefore);
-          expect(acknowledgedOf(cluster.redis.control(cluster.runId).ack1 ?? '0@1', 1)!.n).toBeLessThanOrEqual(storedBefore);
+          expect(storedSequence()).toBe(storedBefore);
+          expect(acknowledgedOf(cluster.redis.control(cluster.runId).ack1 ?? '0@1', 1)!.sequence).toBeLessThanOrEqual(storedBefore);
           postgres.comeBack();
         });
       },

@@ -62,8 +62,8 @@ function makePlacementAgain(stored: StoredRun, action: Of<'make-placement-again'
 function openSeat(stored: StoredRun, action: Of<'open-seat'>): boolean {
   const { attempt } = stored.run;
   const rows = stored.tasks((task) => task.attempt === attempt && task.seat === action.seat);
-  const lastN = rows.length === 0 ? null : Math.max(...rows.map(({ n }) => n));
-  const opened = openedSeat(stored.run, action, { isOpen: rows.some(({ state }) => state === 'OPEN'), lastN });
+  const lastIncarnation = rows.length === 0 ? null : Math.max(...rows.map(({ incarnation }) => incarnation));
+  const opened = openedSeat(stored.run, action, { isOpen: rows.some(({ state }) => state === 'OPEN'), lastIncarnation });
   if (!opened) return false;
   const { jobId, ...seat } = opened;
   const id = `00000000-0000-4000-8000-${String(stored.rows.nextId()).padStart(12, '0')}`;
@@ -85,7 +85,7 @@ function openSeat(stored: StoredRun, action: Of<'open-seat'>): boolean {
 
 function holdSeat(stored: StoredRun, action: Of<'hold-seat'>): boolean {
   const { attempt } = stored.run;
-  const [task] = stored.tasks((row) => row.attempt === attempt && row.seat === action.seat && row.n === action.n);
+  const [task] = stored.tasks((row) => row.attempt === attempt && row.seat === action.seat && row.incarnation === action.incarnation);
   const held = heldSeat(task ?? null, action, stored.now);
   if (task && held) stored.setTask(task, held);
   return held !== undefined;

@@ -64,15 +64,15 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
         Array.from({ length: 6 }, (_, k) => ledger(k)),
       );
       const first = await script.journal(1, all.slice(0, 2));
-      expect([first.ack, first.attempts[0]!.storedN, first.entries.length]).toEqual([{ attempt: 1, n: 2 }, 2, 2]);
+      expect([first.ack, first.attempts[0]!.storedSequence, first.entries.length]).toEqual([{ attempt: 1, sequence: 2 }, 2, 2]);
       const gap = await script.journal(1, all.slice(4));
-      expect([gap.ack, gap.attempts[0]!.storedN, gap.entries.length]).toEqual([{ attempt: 1, n: 2 }, 2, 4]);
+      expect([gap.ack, gap.attempts[0]!.storedSequence, gap.entries.length]).toEqual([{ attempt: 1, sequence: 2 }, 2, 4]);
       const again = await script.journal(1, [...all.slice(0, 2), ...all.slice(4)]);
-      expect([again.ack, again.entries.length]).toEqual([{ attempt: 1, n: 6 }, 4]); // they say themselves that nothing is between them
+      expect([again.ack, again.entries.length]).toEqual([{ attempt: 1, sequence: 6 }, 4]); // they say themselves that nothing is between them
       const rest = await script.journal(1, all);
-      expect([rest.ack, rest.attempts[0]!.storedN, rest.entries.length]).toEqual([{ attempt: 1, n: 6 }, 6, 4]);
+      expect([rest.ack, rest.attempts[0]!.storedSequence, rest.entries.length]).toEqual([{ attempt: 1, sequence: 6 }, 6, 4]);
       const thinned = await script.journal(1, numbered(10, [ledger(9), ledger(10)]), { after: 6 });
-      expect([thinned.ack, thinned.entries.length]).toEqual([{ attempt: 1, n: 11 }, 6]);
+      expect([thinned.ack, thinned.entries.length]).toEqual([{ attempt: 1, sequence: 11 }, 6]);
       const twice = numbered(12, [ledger(11)]);
       expect((await script.journal(1, [...twice, ...twice])).entries).toHaveLength(7);
     },
@@ -83,11 +83,11 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
       await script.train();
       const entries = numbered(1, [ledger(0, 9), written(1, 10), ledger(10, 19), written(1, 20), event('run.paused', {}, 'it is paused')]);
       const gap = await script.journal(1, entries.slice(1));
-      expect([gap.run.status, gap.checkpoints, gap.ack]).toEqual(['RUNNING', [], { attempt: 1, n: 0 }]);
+      expect([gap.run.status, gap.checkpoints, gap.ack]).toEqual(['RUNNING', [], { attempt: 1, sequence: 0 }]);
       const filled = await script.journal(1, entries.slice(0, 1), { state: { phase: 'training', round: 20 } });
-      expect(filled).toMatchObject({ ack: { attempt: 1, n: 1 }, checkpoints: [] });
+      expect(filled).toMatchObject({ ack: { attempt: 1, sequence: 1 }, checkpoints: [] });
       const whole = await script.journal(1, entries, { state: { phase: 'paused', round: 20 } });
-      expect([whole.run.status, kept(whole), whole.ack]).toEqual(['PAUSED', ['1/10', '1/20'], { attempt: 1, n: 5 }]);
+      expect([whole.run.status, kept(whole), whole.ack]).toEqual(['PAUSED', ['1/10', '1/20'], { attempt: 1, sequence: 5 }]);
       expect(whole.attempts[0]).toMatchObject({ hasEnded: true, endCause: 'PAUSED', endReason: 'it is paused' });
     },
   },
@@ -97,7 +97,7 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
     async play(script) {
       await script.train();
       const old = await script.journal(2, numbered(1, [ledger(0)]), { state: { phase: 'training' } });
-      expect([old.ack, old.mustStop, old.entries]).toEqual([{ attempt: 2, n: 1, areDropped: true }, true, []]);
+      expect([old.ack, old.mustStop, old.entries]).toEqual([{ attempt: 2, sequence: 1, areDropped: true }, true, []]);
       await script.run.askLead({
         kind: 'lead.asked',
         runId: script.run.id,
@@ -110,7 +110,7 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
       const fenced = await script.journal(1, numbered(1, [ledger(0)]), { state: { phase: 'training', round: 9 } });
       expect([fenced.ack, fenced.mustStop, fenced.entries, fenced.run.coordinator?.round]).toEqual([undefined, false, [], 1]);
       const successor = await script.journal(1, numbered(1, [ledger(0)]), { state: { phase: 'training', round: 3 }, term: 2 });
-      expect([successor.ack, successor.entries, successor.run.coordinator?.round]).toEqual([{ attempt: 1, n: 1 }, ['1/0001'], 3]);
+      expect([successor.ack, successor.entries, successor.run.coordinator?.round]).toEqual([{ attempt: 1, sequence: 1 }, ['1/0001'], 3]);
     },
   },
   {
@@ -120,7 +120,7 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
       await script.journal(1, [], { state: { phase: 'training', round: 7 }, streamId: '500-2' });
       const late = await script.journal(1, [], { state: { phase: 'training', round: 4 }, streamId: '500-1' });
       expect(late.run.coordinator).toMatchObject({ round: 7 });
-      const seats = [{ seat: 0, n: 0, workerId: 'w', replicas: [0] }];
+      const seats = [{ seat: 0, incarnation: 0, workerId: 'w', replicas: [0] }];
       const next = await script.journal(1, [], { state: { phase: 'evaluating', round: 8, seats }, streamId: '1000-0' });
       expect(next.run.coordinator).toMatchObject({ attempt: 1, phase: 'evaluating', round: 8, seats: 1 });
     },
@@ -199,7 +199,7 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
       expect(second.attempts[1]).toMatchObject({
         number: 2,
         parent: { attempt: 1, round: 10 },
-        storedN: 0,
+        storedSequence: 0,
         coordinatorTerm: 1,
         hasStarted: false,
       });
@@ -273,10 +273,10 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
       const promoted = await script.run.rows();
       expect(placeOf(promoted, 0)).toMatchObject({ isDropped: true });
       expect(placeOf(promoted, 0, 'standby')).toMatchObject({ isDropped: false, term: 2 });
-      expect(promoted.attempts[0]).toMatchObject({ coordinatorTerm: 2, storedN: 3 });
+      expect(promoted.attempts[0]).toMatchObject({ coordinatorTerm: 2, storedSequence: 3 });
       expect(promoted.entries).toEqual(['1/0001', '1/0002', '1/0003']);
       const lead = { attempt: 1, index: 0, term: 2, primary: 's0-a1', standby: null };
-      const answer = { ...lead, storedN: 3, ledgerFrom: 2, newest: 2, terms: [2, 1] };
+      const answer = { ...lead, storedSequence: 3, ledgerFrom: 2, newest: 2, terms: [2, 1] };
       expect(await script.run.lead(1, 0)).toEqual(answer);
       expect(await script.run.lead(2, 0)).toBeUndefined();
     },

@@ -58,7 +58,7 @@ export const HISTORY_SCENARIOS: readonly ContractScenario[] = [
     name: 'what people read of a run: each step once, in its order, with its numbers',
     spec: { standby: 1 },
     async play(script) {
-      const types = ({ events }: ContractRows) => events.map(({ attempt, n, type }) => [attempt, n, type]);
+      const types = ({ events }: ContractRows) => events.map(({ attempt, sequence, type }) => [attempt, sequence, type]);
       await script.train();
       await script.ask({ request: 'scale', workers: 3 });
       await script.act({ kind: 'open-seat', seat: 0, heldSeats: 0 });
@@ -139,7 +139,7 @@ export const HISTORY_SCENARIOS: readonly ContractScenario[] = [
       await script.train(2, 1);
       const beyond = [110, 120, 130].map((round) => written(2, round));
       const trained = await script.run.rows();
-      await script.journal(2, numbered(trained.attempts[1]!.storedN + 1, beyond), { state: { phase: 'training', round: 130 } });
+      await script.journal(2, numbered(trained.attempts[1]!.storedSequence + 1, beyond), { state: { phase: 'training', round: 130 } });
       await script.ask({ request: 'cancel' });
       await script.end('SERVER_LOST');
       const shorter = await script.ask({ request: 'extend', rounds: 25 });

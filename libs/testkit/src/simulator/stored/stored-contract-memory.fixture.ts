@@ -68,8 +68,8 @@ export function memoryRun(
 
 const originPoint = (from: ContractOrigin | undefined) => (from ? { runId: from.run.id, attempt: from.attempt, round: from.round } : null);
 
-const taskId = (rows: Rows, attempt: number, { seat, n }: { seat: number; n: number }): string =>
-  rows.tasks.values().find((task) => task.attempt === attempt && task.seat === seat && task.n === n)?.id ?? '';
+const taskId = (rows: Rows, attempt: number, { seat, incarnation }: { seat: number; incarnation: number }): string =>
+  rows.tasks.values().find((task) => task.attempt === attempt && task.seat === seat && task.incarnation === incarnation)?.id ?? '';
 
 function read(stored: StoredRun): ContractRows {
   const { rows, run, id } = stored;
@@ -108,7 +108,7 @@ function read(stored: StoredRun): ContractRows {
         endReason: row.endReason,
         endRound: row.endRound,
         parent: parentOfRow(row),
-        storedN: row.storedN,
+        storedSequence: row.storedSequence,
         coordinatorTerm: row.coordinatorTerm,
         seatFailures: row.seatFailures,
         hasFailedSeat: row.lastFailureAt !== null,
@@ -120,7 +120,7 @@ function read(stored: StoredRun): ContractRows {
         attempt: row.attempt,
         index: row.index,
         role: row.role,
-        made: row.made,
+        incarnation: row.incarnation,
         term: row.term,
         serverId: row.serverId,
         port: row.port,
@@ -135,7 +135,7 @@ function read(stored: StoredRun): ContractRows {
       .map((row) => ({
         attempt: row.attempt,
         seat: row.seat,
-        n: row.n,
+        incarnation: row.incarnation,
         state: row.state,
         heldSeats: row.heldSeats,
         workerId: row.workerId,
@@ -143,7 +143,7 @@ function read(stored: StoredRun): ContractRows {
         wasHeld: row.heldAt !== null,
         closeReason: row.closeReason,
       }))
-      .sort((a, b) => a.attempt - b.attempt || a.seat - b.seat || a.n - b.n),
+      .sort((a, b) => a.attempt - b.attempt || a.seat - b.seat || a.incarnation - b.incarnation),
     jobs: rows.outbox
       .values()
       .map(({ jobId }) => jobId.replace(`${id}-`, ''))
@@ -154,8 +154,10 @@ function read(stored: StoredRun): ContractRows {
       .sort((a, b) => a.attempt - b.attempt || a.round - b.round),
     entries: rows.entries
       .values()
-      .map(({ attempt, n }) => `${attempt}/${String(n).padStart(4, '0')}`)
+      .map(({ attempt, sequence }) => `${attempt}/${String(sequence).padStart(4, '0')}`)
       .sort(),
-    events: rows.events.values().map(({ attempt, n, type, message, data }) => ({ attempt, n, type, message, data: storedJson(data) })),
+    events: rows.events
+      .values()
+      .map(({ attempt, sequence, type, message, data }) => ({ attempt, sequence, type, message, data: storedJson(data) })),
   };
 }

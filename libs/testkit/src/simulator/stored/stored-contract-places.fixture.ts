@@ -4,31 +4,35 @@ import type { DispatchAction } from '@paceline/control-plane';
 import { placeOf, type ContractRows, type ContractScenario } from './stored-contract.fixture.js';
 
 const open = (seat: number, heldSeats = 0): DispatchAction => ({ kind: 'open-seat', seat, heldSeats });
-const hold = (seat: number, n: number, isNew = true, replicas = [0, 1]): DispatchAction => ({
+const hold = (seat: number, incarnation: number, isNew = true, replicas = [0, 1]): DispatchAction => ({
   kind: 'hold-seat',
   seat,
-  n,
+  incarnation,
   workerId: `w${seat}`,
   replicas,
   isNew,
 });
 /** Each side knows the row's id. */
-const task = (seat: number, n: number) => ({
+const task = (seat: number, incarnation: number) => ({
   id: '',
   seat,
-  n,
+  incarnation,
   workerId: null,
   replicas: [],
   heldSeats: 0,
   createdAtMs: 0,
   heldAtMs: null,
 });
-const close = (seat: number, n: number, why = 'no longer wanted'): DispatchAction => ({ kind: 'close-seat', task: task(seat, n), why });
-const again = (index: number, made: number, serverId: string | null, role: 'primary' | 'standby' = 'primary'): DispatchAction => ({
+const close = (seat: number, incarnation: number, why = 'no longer wanted'): DispatchAction => ({
+  kind: 'close-seat',
+  task: task(seat, incarnation),
+  why,
+});
+const again = (index: number, incarnation: number, serverId: string | null, role: 'primary' | 'standby' = 'primary'): DispatchAction => ({
   kind: 'make-placement-again',
   index,
   role,
-  made,
+  incarnation,
   serverId,
   why: 'lost',
 });
@@ -48,8 +52,8 @@ const EVERY_ACTION: readonly DispatchAction[] = [
   { kind: 'begin-attempt', reason: 'an old voice' },
 ];
 
-const seatOf = ({ seats }: ContractRows, seat: number, n: number, attempt = 1) =>
-  seats.find((row) => row.attempt === attempt && row.seat === seat && row.n === n);
+const seatOf = ({ seats }: ContractRows, seat: number, incarnation: number, attempt = 1) =>
+  seats.find((row) => row.attempt === attempt && row.seat === seat && row.incarnation === incarnation);
 export const PLACE_SCENARIOS: readonly ContractScenario[] = [
   {
     name: 'a new run: its places and their jobs are there, and nothing else',
@@ -57,7 +61,7 @@ export const PLACE_SCENARIOS: readonly ContractScenario[] = [
     async play(script) {
       const rows = await script.run.rows();
       expect(rows.run).toMatchObject({ status: 'QUEUED', attempt: 1, serverCount: 4, totalRounds: 100, coordinator: null });
-      expect(rows.attempts).toMatchObject([{ number: 1, hasStarted: false, parent: null, storedN: 0, coordinatorTerm: 1 }]);
+      expect(rows.attempts).toMatchObject([{ number: 1, hasStarted: false, parent: null, storedSequence: 0, coordinatorTerm: 1 }]);
       expect(rows.jobs).toEqual(['place-a1-i0-m0', 'place-a1-i0-standby-m0', 'place-a1-i1-m0', 'place-a1-i1-standby-m0']);
       expect([rows.seats, rows.checkpoints, rows.entries]).toEqual([[], [], []]);
     },
@@ -96,17 +100,24 @@ export const PLACE_SCENARIOS: readonly ContractScenario[] = [
   {
     name: 'a placement is made again once: by its counter, and by the server that had it',
     async play(script) {
-      expect(placeOf(await script.act(again(0, 1, null)), 0)).toMatchObject({ made: 0 });
+      expect(placeOf(await script.act(again(0, 1, null)), 0)).toMatchObject({ incarnation: 0 });
       const once = await script.act(again(0, 0, null));
-      expect(placeOf(once, 0)).toMatchObject({ made: 1, isClaimed: false });
+      expect(placeOf(once, 0)).toMatchObject({ incarnation: 1, isClaimed: false });
       expect(once.jobs).toContain('place-a1-i0-m1');
       expect(await script.act(again(0, 0, null))).toEqual(once);
-      await script.claim(1, 0, 'p', { made: 1 });
+      await script.claim(1, 0, 'p', { incarnation: 1 });
       const claimed = await script.act(again(0, 1, null));
-      expect(placeOf(claimed, 0)).toMatchObject({ made: 1, serverId: 'p' });
+      expect(placeOf(claimed, 0)).toMatchObject({ incarnation: 1, serverId: 'p' });
       expect(await script.act(again(0, 1, 'q'))).toEqual(claimed);
       const free = await script.act(again(0, 1, 'p'));
-      expect(placeOf(free, 0)).toMatchObject({ made: 2, serverId: null, port: null, storage: null, isClaimed: false, isLoading: false });
+      expect(placeOf(free, 0)).toMatchObject({
+        incarnation: 2,
+        serverId: null,
+        port: null,
+        storage: null,
+        isClaimed: false,
+        isLoading: false,
+      });
       expect(free.jobs).toContain('place-a1-i0-m2');
     },
   },
@@ -114,7 +125,7 @@ export const PLACE_SCENARIOS: readonly ContractScenario[] = [
     name: 'the first claim of a part counts; loading ends by its own word; a standby has a part of its own',
     spec: { standby: 1 },
     async play(script) {
-      const first = await script.claim(1, 0, 'p', { loading: true, storage: 'here', made: 0 });
+      const first = await script.claim(1, 0, 'p', { loading: true, storage: 'here', incarnation: 0 });
       expect(placeOf(first, 0)).toMatchObject({ serverId: 'p', port: 7000, storage: 'here', isClaimed: true, isLoading: true });
       expect(placeOf(first, 0, 'standby')).toMatchObject({ isClaimed: false });
       expect(await script.claim(1, 0, 'q')).toEqual(first);
@@ -125,8 +136,8 @@ export const PLACE_SCENARIOS: readonly ContractScenario[] = [
       expect(await script.claim(1, 0, 'p', { loading: true })).toEqual(loaded);
       expect(placeOf(await script.claim(1, 0, 's', { role: 'standby' }), 0, 'standby')).toMatchObject({ serverId: 's', isLoading: false });
       await script.act(again(1, 0, null));
-      expect(placeOf(await script.claim(1, 1, 'late', { made: 0 }), 1)).toMatchObject({ made: 1, isClaimed: false });
-      expect(placeOf(await script.claim(1, 1, 'new', { made: 1 }), 1)).toMatchObject({ serverId: 'new', isClaimed: true });
+      expect(placeOf(await script.claim(1, 1, 'late', { incarnation: 0 }), 1)).toMatchObject({ incarnation: 1, isClaimed: false });
+      expect(placeOf(await script.claim(1, 1, 'new', { incarnation: 1 }), 1)).toMatchObject({ serverId: 'new', isClaimed: true });
     },
   },
   {
@@ -136,8 +147,8 @@ export const PLACE_SCENARIOS: readonly ContractScenario[] = [
       await script.act(open(0));
       const both = await script.act(open(1, 1));
       expect(both.seats).toMatchObject([
-        { seat: 0, n: 0, state: 'OPEN', heldSeats: 0 },
-        { seat: 1, n: 0, state: 'OPEN', heldSeats: 1 },
+        { seat: 0, incarnation: 0, state: 'OPEN', heldSeats: 0 },
+        { seat: 1, incarnation: 0, state: 'OPEN', heldSeats: 1 },
       ]);
       expect(both.jobs.filter((job) => job.startsWith('step'))).toEqual(['step-a1-s0-n0', 'step-a1-s1-n0']);
       expect(await script.act(open(0))).toEqual(both);
@@ -146,7 +157,7 @@ export const PLACE_SCENARIOS: readonly ContractScenario[] = [
       expect(seatOf(closed, 1, 0)).toMatchObject({ state: 'CLOSED', closeReason: 'no longer wanted' });
       expect(await script.act(close(1, 0, 'again'))).toEqual(closed);
       const reopened = await script.act(open(1));
-      expect(reopened.seats.map(({ seat, n, state }) => [seat, n, state])).toEqual([
+      expect(reopened.seats.map(({ seat, incarnation, state }) => [seat, incarnation, state])).toEqual([
         [0, 0, 'OPEN'],
         [1, 0, 'CLOSED'],
         [1, 1, 'OPEN'],
@@ -214,7 +225,10 @@ export const PLACE_SCENARIOS: readonly ContractScenario[] = [
       await script.act(open(0));
       const failed = await script.seatFailed(1, 0, 0);
       expect(failed.attempts[0]).toMatchObject({ seatFailures: 1 });
-      expect(failed.events.at(-1)).toMatchObject({ type: 'seat.failed', data: { workerId: 'w', seat: 0, n: 0, code: 'ENGINE_CRASHED' } });
+      expect(failed.events.at(-1)).toMatchObject({
+        type: 'seat.failed',
+        data: { workerId: 'w', seat: 0, incarnation: 0, code: 'ENGINE_CRASHED' },
+      });
       const again = await script.act(open(0));
       expect(await script.seatFailed(1, 0, 0)).toEqual(again);
       expect(seatOf(again, 0, 1)).toMatchObject({ state: 'OPEN' });
@@ -223,7 +237,7 @@ export const PLACE_SCENARIOS: readonly ContractScenario[] = [
       await script.act(open(0));
       const late = await script.seatFailed(1, 0, 1);
       expect(late.attempts[0]).toMatchObject({ seatFailures: 2 });
-      expect(late.seats.map(({ n, state, closeReason }) => [n, state, closeReason])).toEqual([
+      expect(late.seats.map(({ incarnation, state, closeReason }) => [incarnation, state, closeReason])).toEqual([
         [0, 'CLOSED', 'w: ENGINE_CRASHED'],
         [1, 'CLOSED', 'no longer wanted'],
         [2, 'OPEN', null],

@@ -46,7 +46,7 @@ export interface ContractRows {
     readonly endRound: number | null;
     /** `run` where the checkpoint is another run's. */
     readonly parent: { readonly run?: string; readonly attempt: number; readonly round: number } | null;
-    readonly storedN: number;
+    readonly storedSequence: number;
     readonly coordinatorTerm: number;
     readonly seatFailures: number;
     readonly hasFailedSeat: boolean;
@@ -55,7 +55,7 @@ export interface ContractRows {
     readonly attempt: number;
     readonly index: number;
     readonly role: 'primary' | 'standby';
-    readonly made: number;
+    readonly incarnation: number;
     readonly term: number;
     readonly serverId: string | null;
     readonly port: number | null;
@@ -67,7 +67,7 @@ export interface ContractRows {
   readonly seats: readonly {
     readonly attempt: number;
     readonly seat: number;
-    readonly n: number;
+    readonly incarnation: number;
     readonly state: string;
     readonly heldSeats: number;
     readonly workerId: string | null;
@@ -88,7 +88,7 @@ export interface ContractRows {
   /** What people read, in its order. Who created the run is left out. */
   readonly events: readonly {
     readonly attempt: number;
-    readonly n: number | null;
+    readonly sequence: number | null;
     readonly type: string;
     readonly message: string;
     readonly data: unknown;
@@ -124,7 +124,7 @@ export interface ContractRun {
   askLead(asked: Extract<Report, { kind: 'lead.asked' }>): Promise<void>;
   /** What the control hash would say. */
   lead(attempt: number, index: number): Promise<LeadAnswer | undefined>;
-  journal(report: JournalReport, streamId: string): Promise<{ ack: { attempt: number; n: number } | undefined; mustStop: boolean }>;
+  journal(report: JournalReport, streamId: string): Promise<{ ack: { attempt: number; sequence: number } | undefined; mustStop: boolean }>;
   ask(asked: AskedOfRun): Promise<'done' | 'refused'>;
   rows(): Promise<ContractRows>;
 }
@@ -161,7 +161,7 @@ const STATE: CoordinatorState = {
   refusedConnections: 0,
   waitingFor: null,
 };
-type Unnumbered = JournalEntry extends infer E ? (E extends JournalEntry ? Omit<E, 'n' | 'atMs'> : never) : never;
+type Unnumbered = JournalEntry extends infer E ? (E extends JournalEntry ? Omit<E, 'sequence' | 'atMs'> : never) : never;
 
 /** Steps in short, over a run of any store. */
 export class ContractScript {
@@ -194,13 +194,13 @@ export class ContractScript {
     return this.take({ kind: 'server.failed', runId: this.run.id, attempt, index, serverId, code, message: 'it says so' });
   }
 
-  seatFailed(attempt: number, seat: number, n = 0, workerId = 'w') {
+  seatFailed(attempt: number, seat: number, incarnation = 0, workerId = 'w') {
     const words = { workerId, code: 'ENGINE_CRASHED', message: 'it crashed', serverIndex: null };
-    return this.take({ kind: 'seat.failed', runId: this.run.id, attempt, seat, n, ...words });
+    return this.take({ kind: 'seat.failed', runId: this.run.id, attempt, seat, incarnation, ...words });
   }
 
-  seatLeft(attempt: number, seat: number, n: number) {
-    return this.take({ kind: 'seat.left', runId: this.run.id, attempt, seat, n, workerId: 'w', reason: 'it leaves' });
+  seatLeft(attempt: number, seat: number, incarnation: number) {
+    return this.take({ kind: 'seat.left', runId: this.run.id, attempt, seat, incarnation, workerId: 'w', reason: 'it leaves' });
   }
 
   async journal(
@@ -240,7 +240,7 @@ export class ContractScript {
 }
 
 export const numbered = (from: number, entries: readonly Unnumbered[]): JournalEntry[] =>
-  entries.map((entry, i) => ({ ...entry, n: from + i, atMs: 1_000 + i }) as JournalEntry);
+  entries.map((entry, i) => ({ ...entry, sequence: from + i, atMs: 1_000 + i }) as JournalEntry);
 export const ledger = (fromRound: number, toRound = fromRound): Unnumbered => ({ kind: 'ledger', fromRound, toRound, examples: 10 });
 export const event = (
   type: Extract<JournalEntry, { kind: 'event' }>['type'],

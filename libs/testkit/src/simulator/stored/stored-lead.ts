@@ -13,12 +13,13 @@ export function decideLead(stored: StoredRun, asked: Extract<Report, { kind: 'le
 
 /** Nothing of the former coordinator counts any more but what is stored without a gap. Its later events stay in the history. */
 function succeed(stored: StoredRun, coordinatorTerm: number): void {
-  const { number, storedN } = stored.attempt;
+  const { number, storedSequence } = stored.attempt;
   stored.setAttempt(number, { coordinatorTerm });
   for (const entry of stored.rows.entries.values())
-    if (entry.attempt === number && entry.n > storedN) stored.rows.entries.delete(`${number}/${entry.n}`);
+    if (entry.attempt === number && entry.sequence > storedSequence) stored.rows.entries.delete(`${number}/${entry.sequence}`);
   for (const event of stored.rows.events.values())
-    if (event.attempt === number && event.n !== null && event.n > storedN) stored.rows.events.set(event.seq, { ...event, n: null });
+    if (event.attempt === number && event.sequence !== null && event.sequence > storedSequence)
+      stored.rows.events.set(event.seq, { ...event, sequence: null });
 }
 
 /** The answer of the arbiter about a shard; for the coordinator it says where a successor goes on. */
@@ -26,10 +27,10 @@ export function readLead(stored: StoredRun, number: number, index: number): Lead
   const { rows, run } = stored;
   const attempt = rows.attempts.get(number);
   if (!attempt) return undefined;
-  const { storedN } = attempt;
+  const { storedSequence } = attempt;
   const ledger = rows.entries
     .values()
-    .flatMap((entry) => (entry.attempt === number && entry.n <= storedN && entry.kind === 'ledger' ? [entry.toRound] : []));
+    .flatMap((entry) => (entry.attempt === number && entry.sequence <= storedSequence && entry.kind === 'ledger' ? [entry.toRound] : []));
   const rounds = rows.checkpoints
     .values()
     .flatMap((row) => (row.attempt === number && !row.isInvalid && !row.isRemoved ? [row.round] : []));

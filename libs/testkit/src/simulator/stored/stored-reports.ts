@@ -51,20 +51,24 @@ export function takeReport(stored: StoredRun, report: FleetReport): void {
     case 'seat.failed':
       return seatFailed(stored, report);
     case 'seat.left': {
-      const { attempt, seat, n, reason } = report;
-      for (const task of stored.tasks((row) => row.attempt === attempt && row.seat === seat && row.n === n && row.state !== 'CLOSED'))
+      const { attempt, seat, incarnation, reason } = report;
+      for (const task of stored.tasks(
+        (row) => row.attempt === attempt && row.seat === seat && row.incarnation === incarnation && row.state !== 'CLOSED',
+      ))
         stored.setTask(task, closedSeat(reason, stored.now));
     }
   }
 }
 
 function seatFailed(stored: StoredRun, report: Of<'seat.failed'>): void {
-  const { attempt, seat, n } = report;
+  const { attempt, seat, incarnation } = report;
   const told = stored.rows.events.values().filter((event) => event.attempt === attempt && event.type === 'seat.failed');
   const failed = failedSeat(stored.run, stored.rows.attempts.get(attempt) ?? null, isToldOf(told, report), report, stored.now);
   if (!failed) return;
   stored.setAttempt(attempt, failed.attempt);
-  for (const task of stored.tasks((row) => row.attempt === attempt && row.seat === seat && row.n === n && row.state === 'OPEN'))
+  for (const task of stored.tasks(
+    (row) => row.attempt === attempt && row.seat === seat && row.incarnation === incarnation && row.state === 'OPEN',
+  ))
     stored.setTask(task, failed.closes);
   stored.addEvents([failed.event]);
   stored.set({ lastSeatFailure: failed.failure });
@@ -79,27 +83,30 @@ export interface StoredJournal {
 /** As reports/journal-store.ts. */
 export function storeJournal(stored: StoredRun, report: JournalReport, streamId: string): StoredJournal {
   const { rows, run } = stored;
-  const { storedN, coordinatorTerm } = report.attempt === run.attempt ? stored.attempt : { storedN: 0, coordinatorTerm: 1 };
+  const { storedSequence, coordinatorTerm } = report.attempt === run.attempt ? stored.attempt : { storedSequence: 0, coordinatorTerm: 1 };
   const refusal = refusalOf(report, { attempt: run.attempt, coordinatorTerm });
   if (refusal) return { ...refusal, changed: false };
-  const later = rows.entries.values().filter(({ attempt, n }) => attempt === run.attempt && n > storedN);
-  const entries = newEntriesOf(report.entries, storedN, new Set(later.map(({ n }) => n)));
+  const later = rows.entries.values().filter(({ attempt, sequence }) => attempt === run.attempt && sequence > storedSequence);
+  const entries = newEntriesOf(report.entries, storedSequence, new Set(later.map(({ sequence }) => sequence)));
   for (const entry of entries) {
     stored.watch.entryWritten(report.attempt, run.attempt);
-    rows.entries.set(`${run.attempt}/${entry.n}`, { ...entry, attempt: run.attempt });
+    rows.entries.set(`${run.attempt}/${entry.sequence}`, { ...entry, attempt: run.attempt });
   }
   stored.addEvents(
     entries.flatMap((entry) =>
-      entry.kind === 'event' ? [{ attempt: run.attempt, n: entry.n, type: entry.type, message: entry.message, data: entry.data }] : [],
+      entry.kind === 'event'
+        ? [{ attempt: run.attempt, sequence: entry.sequence, type: entry.type, message: entry.message, data: entry.data }]
+        : [],
     ),
   );
-  const n = highWaterOf(report, storedN);
-  if (n > storedN) stored.setAttempt(run.attempt, { storedN: n });
+  const sequence = highWaterOf(report, storedSequence);
+  if (sequence > storedSequence) stored.setAttempt(run.attempt, { storedSequence: sequence });
   const newest = entries.filter((entry) => entry.kind === 'metric').at(-1);
   const { next, changed } = keptStateOf(coordinatorOf(run), run.attempt, report.state, streamId, newest);
   stored.set({ coordinator: next, coordinatorAt: stored.now });
-  if (n > storedN) stored.watch.storedUpTo(run.attempt, storedN, n);
-  const outcomes = n > storedN && mayHaveOutcomes(entries, later.length > 0) ? outcomesOf(stored, storedN, n) : [];
+  if (sequence > storedSequence) stored.watch.storedUpTo(run.attempt, storedSequence, sequence);
+  const outcomes =
+    sequence > storedSequence && mayHaveOutcomes(entries, later.length > 0) ? outcomesOf(stored, storedSequence, sequence) : [];
   if (showsTraining(report.state, entries, outcomes)) for (const move of movesToRunning(stored.run)) stored.move(move);
   for (const outcome of outcomes) {
     if (outcome.type === 'checkpoint.written') keepCheckpoint(stored, outcome);
@@ -110,7 +117,7 @@ export function storeJournal(stored: StoredRun, report: JournalReport, streamId:
   }
   const isLive = hasLiveAttempt(stored.run.status);
   return {
-    ack: { attempt: run.attempt, n },
+    ack: { attempt: run.attempt, sequence },
     mustStop: mustStop(report, isLive, entries),
     changed: changed || stored.run.status !== run.status,
   };
@@ -118,8 +125,8 @@ export function storeJournal(stored: StoredRun, report: JournalReport, streamId:
 
 function outcomesOf({ rows, run }: StoredRun, after: number, upTo: number): JournalOutcome[] {
   const outcomes: JournalOutcome[] = [];
-  for (let n = after + 1; n <= upTo; n++) {
-    const entry = rows.entries.get(`${run.attempt}/${n}`);
+  for (let sequence = after + 1; sequence <= upTo; sequence++) {
+    const entry = rows.entries.get(`${run.attempt}/${sequence}`);
     if (entry?.kind === 'event' && OUTCOMES.includes(entry.type)) outcomes.push(entry);
   }
   return outcomes;

@@ -47,7 +47,7 @@ export interface RunWitness {
   restored(round: number, attempt: number): void;
   endedAfter(began: CheckpointId, end: AttemptEnd): void;
   entryWritten(attempt: number, present: number): void;
-  storedUpTo(attempt: number, after: number, n: number): void;
+  storedUpTo(attempt: number, after: number, sequence: number): void;
   checkpointWritten(id: CheckpointId): void;
 }
 
@@ -122,10 +122,10 @@ export class StoredRun {
     this.rows.tasks.set(task.id, { ...task, ...change });
   }
 
-  addEvents(events: readonly (StoredEvent & { readonly n?: number })[]): void {
-    for (const { n, message, ...event } of events) {
+  addEvents(events: readonly (StoredEvent & { readonly sequence?: number })[]): void {
+    for (const { sequence, message, ...event } of events) {
       const seq = this.rows.nextId();
-      this.rows.events.set(seq, { ...event, seq, n: n ?? null, message: message.slice(0, MAX_EVENT_CHARACTERS) });
+      this.rows.events.set(seq, { ...event, seq, sequence: sequence ?? null, message: message.slice(0, MAX_EVENT_CHARACTERS) });
     }
   }
 
@@ -262,7 +262,7 @@ export class StoredRun {
     rows.attempts.set(number, {
       number,
       startedAt: null,
-      storedN: 0,
+      storedSequence: 0,
       seatFailures: 0,
       lastFailureAt: null,
       coordinatorTerm: 1,
@@ -281,7 +281,7 @@ export class StoredRun {
         index,
         role,
         term: 1,
-        made: 0,
+        incarnation: 0,
         madeAt: this.now,
         serverId: null,
         host: null,

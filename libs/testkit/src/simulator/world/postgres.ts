@@ -39,7 +39,7 @@ export interface RunRow extends StoredRun {
   readonly lastSeatFailure: SeatFailure | null;
 }
 export interface AttemptRow extends StoredAttempt {
-  readonly storedN: number;
+  readonly storedSequence: number;
   readonly parentRound: number | null;
   readonly coordinatorTerm: number;
   readonly endedAt: Date | null;
@@ -64,8 +64,8 @@ export interface OutboxRow {
   readonly isSent: boolean;
 }
 export type EntryRow = JournalEntry & { readonly attempt: number };
-/** `n` of the coordinator's journal; null of the control plane's own. */
-export type EventRow = StoredEvent & { readonly seq: number; readonly n: number | null };
+/** Number `sequence` of the coordinator's journal; null of the control plane's own. */
+export type EventRow = StoredEvent & { readonly seq: number; readonly sequence: number | null };
 export interface CheckpointRow extends CheckpointRecord {
   readonly isInvalid: boolean;
   readonly isRemoved: boolean;
