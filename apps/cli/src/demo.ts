@@ -1,5 +1,5 @@
 /**
- * `npm run demo`: a whole cluster on this machine for the length of one run.
+ * `paceline demo`, in a checkout `npm run demo`: a whole cluster on this machine for the length of one run.
  *
  * Databases are embedded, temporary and on free ports, whatever the machine and its environment have; everything else happens as it would for
  * anybody: team, key, cluster spec and run are made through the GraphQL API, and servers and workers are processes of their own. At the end, on
@@ -30,7 +30,7 @@ const OPTIMIZER = { name: 'adam', learningRate: 0.002 } as const;
 const EXPECTED_ACCURACY = 0.97;
 const STOP_DEADLINE_MS = 40_000;
 
-interface DemoOptions {
+export interface DemoOptions {
   readonly workers: number;
   readonly servers: number;
   readonly replicas?: number;
@@ -43,6 +43,7 @@ interface DemoOptions {
   readonly stalenessBound?: number;
   readonly keep?: boolean;
   readonly json?: boolean;
+  readonly calls: DemoCalls;
 }
 
 /** @returns the exit code; with an interrupt the process exits by itself */
@@ -51,7 +52,7 @@ export async function runDemo(argv: readonly string[]): Promise<number> {
   try {
     const options = parseOptions(argv);
     terminal = createTerminal({ json: options.json === true, debug: isDebug() });
-    return await demo(options, readSpec(options), terminal);
+    return await startDemo(options, terminal);
   } catch (error) {
     if (error instanceof CommanderError) {
       if (error.exitCode === 0) return EXIT.ok;
@@ -64,9 +65,16 @@ export async function runDemo(argv: readonly string[]): Promise<number> {
 
 const isDebug = (): boolean => (process.env['PACELINE_DEBUG'] ?? '') !== '';
 
-function parseOptions(argv: readonly string[]): DemoOptions {
-  const command = new Command('npm run demo --')
-    .description('Trains an MLP on MNIST on a cluster of its own, on this machine.')
+/** How people call it, and what they start for longer. */
+export interface DemoCalls {
+  readonly again: string;
+  readonly longer: string;
+}
+const IN_CHECKOUT: DemoCalls = { again: 'npm run demo --', longer: 'npm start' };
+
+export const withDemoOptions = (command: Command): Command =>
+  command
+    .description('Trains an MLP on MNIST on a cluster of its own, on this machine, and stops it afterwards.')
     .option('--workers <n>', 'worker processes', wholeNumber('--workers', 1, 64), 2)
     .option('--servers <n>', 'parameter-server processes', wholeNumber('--servers', 1, 64), 1)
     .option('--replicas <n>', 'logical replicas', Number)
@@ -77,11 +85,17 @@ function parseOptions(argv: readonly string[]): DemoOptions {
     .option('--seed <n>', 'seeds weights, order and random layers', Number)
     .option('--mode <name>', 'when gradients are applied: sync, async or ssp (default: sync)')
     .option('--staleness-bound <n>', 'with --mode ssp: rounds that one replica may be ahead of another', Number)
-    .option('--keep', 'leave the cluster running afterwards, until Ctrl-C')
+    .option('--keep', 'leave the cluster running afterwards, until Ctrl-C');
+
+/** @throws SpecError naming the field, before anything is started */
+export const startDemo = (options: DemoOptions, terminal: Terminal): Promise<number> => demo(options, readSpec(options), terminal);
+
+function parseOptions(argv: readonly string[]): DemoOptions {
+  const command = withDemoOptions(new Command(IN_CHECKOUT.again))
     .option('--json', 'print one JSON line on stdout; everything else goes to stderr')
     .exitOverride()
     .configureOutput({ outputError: () => undefined });
-  return command.parse([...argv], { from: 'user' }).opts<DemoOptions>();
+  return { ...command.parse([...argv], { from: 'user' }).opts<Omit<DemoOptions, 'calls'>>(), calls: IN_CHECKOUT };
 }
 
 /** @throws SpecError naming the field, before anything is started */
@@ -224,8 +238,8 @@ async function conclude(run: RunSummary, stack: LocalStack, spec: RunSpec, optio
   terminal.print(`${terminal.style('green', 'SUCCEEDED')}  evaluated on the 10,000 test images`);
   if (!terminal.json) printResult(run, terminal);
   terminal.note(options.keep ? 'Go on with:' : 'Nothing is left running. Go on with:');
-  if (!options.keep) terminal.note('  npm run demo -- --keep        the same, and leave the dashboard up');
-  terminal.note('  npm start                     run Paceline on this machine for longer');
+  if (!options.keep) terminal.note(`  ${`${options.calls.again} --keep`.padEnd(29)} the same, and leave the dashboard up`);
+  terminal.note(`  ${options.calls.longer.padEnd(29)} run Paceline on this machine for longer`);
   terminal.note('  npx paceline train --help     train with your own settings, in another terminal');
   const usesDefaults = [
     options.replicas,

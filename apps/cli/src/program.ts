@@ -33,6 +33,7 @@ const loadPredict = async (): Promise<AddCommands> => (await import('./commands/
 const loadGenerate = async (): Promise<AddCommands> => (await import('./commands/generate.js')).addGenerateCommand;
 const loadVerify = async (): Promise<AddCommands> => (await import('./commands/verify.js')).addVerify;
 const loadStack = async (): Promise<AddCommands> => (await import('./commands/up.js')).addStackCommands;
+const loadDemo = async (): Promise<AddCommands> => (await import('./commands/demo.js')).addDemo;
 const loadLogs = async (): Promise<AddCommands> => (await import('./commands/logs.js')).addLogs;
 const loadTeams = async (): Promise<AddCommands> => (await import('./commands/team.js')).addTeamCommands;
 const loadDoctor = async (): Promise<AddCommands> => (await import('./commands/doctor.js')).addDoctor;
@@ -84,6 +85,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
   {
     heading: 'Machines:',
     commands: {
+      demo: { summary: 'train MNIST on a cluster of its own, and stop', load: loadDemo },
       up: { summary: 'run everything on this machine', load: loadStack },
       down: { summary: 'stop what `up` started', load: loadStack },
       logs: { summary: 'logs of the local stack', load: loadLogs },
