@@ -6,6 +6,7 @@
  * V8 then keeps one induction variable for each.
  */
 
+export * from './checksum';
 export * from './elementwise';
 
 const LINE: usize = 64;

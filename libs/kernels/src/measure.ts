@@ -48,6 +48,7 @@ function measured(k: Kernels, n: number, at: readonly number[]): Readonly<Record
     copy: { streams: 2, run: () => k.copy(out, w, n) },
     allFinite: { streams: 1, run: () => void k.allFinite(w, n) },
     sumOfSquares: { streams: 1, run: () => void k.sumOfSquares(w, n) },
+    checksum: { streams: 1, run: () => void k.checksum(w, n * 4) },
     compensateDelay: { streams: 4, run: () => k.compensateDelay(g, w, out, n, 0.04, 1) },
     sgd: { streams: 3, run: () => k.sgd(w, out, g, n, rate, 1) },
     momentum: { streams: 5, run: () => k.momentum(w, out, s, g, n, rate, 0.9, false, 1) },

@@ -3,6 +3,7 @@
  * the baseline that the micro-benchmark shows beside it. One Math.fround per operation stands for float32 arithmetic.
  * Array lengths are those of the first argument; nothing here allocates more than a few numbers.
  */
+export { checksum, xxh3 } from './checksum-reference.js';
 export * from './optimizer-references.js';
 
 const f32 = Math.fround;
