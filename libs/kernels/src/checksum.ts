@@ -21,7 +21,9 @@ export function rememberKernels(buffer: ArrayBufferLike, kernels: Pick<Kernels, 
   kernelsByBuffer.set(buffer, kernels);
 }
 
-/** Shared memory of at least so many bytes, whose checksums in this thread need no copy. Beyond 1 GiB it is a plain one. */
+/**
+ * Shared memory for so many bytes, whose checksums in this thread need no copy. What follows them belongs to the kernels. Beyond 1 GiB it is a plain one.
+ */
 export function sharedBuffer(byteLength: number): SharedArrayBuffer {
   const secretAt = Math.ceil(byteLength / 64) * 64;
   const pages = Math.ceil((secretAt + SECRET_ROOM) / PAGE_BYTES);
