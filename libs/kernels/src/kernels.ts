@@ -23,6 +23,8 @@ export interface Kernels extends OptimizerKernels {
   copy(dst: number, src: number, n: number): void;
   /** False when an element is NaN or infinite. */
   allFinite(src: number, n: number): boolean;
+  /** dst += src, as `add` does it; false when a sum is NaN or infinite. */
+  addFinite(dst: number, src: number, n: number): boolean;
   /** Σ x², accumulated in float64 over 8 lanes in a fixed order. */
   sumOfSquares(src: number, n: number): number;
   /** XXH3-64 with seed 0 of so many bytes, cut to its low 32 bits. */
@@ -99,8 +101,9 @@ export interface ChecksumParts extends Pick<Kernels, 'checksum'> {
 }
 
 /** Exports of the module: booleans are integers there, and integers are signed. */
-interface CompiledKernels extends Omit<Kernels, 'allFinite'>, ChecksumParts {
+interface CompiledKernels extends Omit<Kernels, 'allFinite' | 'addFinite'>, ChecksumParts {
   allFinite(src: number, n: number): number;
+  addFinite(dst: number, src: number, n: number): number;
   useSecret(at: number): void;
 }
 
@@ -137,6 +140,7 @@ export function instantiateKernels(memory: SharedMemory, secretAt = 0): Kernels 
   return Object.freeze({
     ...kernels,
     allFinite: (src: number, n: number) => kernels.allFinite(src, n) !== 0,
+    addFinite: (dst: number, src: number, n: number) => kernels.addFinite(dst, src, n) !== 0,
     checksum: (src: number, byteLength: number) => kernels.checksum(src, byteLength) >>> 0,
   });
 }

@@ -47,6 +47,7 @@ function measured(k: Kernels, n: number, at: readonly number[]): Readonly<Record
     fill: { streams: 1, run: () => k.fill(out, n, 0.25) },
     copy: { streams: 2, run: () => k.copy(out, w, n) },
     allFinite: { streams: 1, run: () => void k.allFinite(w, n) },
+    addFinite: { streams: 3, run: () => void k.addFinite(s, g, n) },
     sumOfSquares: { streams: 1, run: () => void k.sumOfSquares(w, n) },
     checksum: { streams: 1, run: () => void k.checksum(w, n * 4) },
     compensateDelay: { streams: 4, run: () => k.compensateDelay(g, w, out, n, 0.04, 1) },

@@ -32,6 +32,12 @@ export function allFinite(src: Float32Array): boolean {
   return true;
 }
 
+/** dst += src; false when a sum is NaN or infinite. */
+export function addFinite(dst: Float32Array, src: Float32Array): boolean {
+  add(dst, src);
+  return allFinite(dst);
+}
+
 /** Σ x² in float64; element i goes to lane i mod 8. */
 export function sumOfSquares(src: Float32Array): number {
   const s = new Float64Array(8);
