@@ -3,7 +3,7 @@ import { Worker } from 'node:worker_threads';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { ARENA_MAXIMUM_BYTES, Arena, ArenaFullError } from './arena.js';
-import { measureKernels } from './measure.js';
+import { measureChecksums, measureKernels } from './measure.js';
 
 const MIB = 1 << 20;
 
@@ -157,4 +157,10 @@ it('the micro-benchmark measures every kernel', () => {
   const rows = measureKernels({ elements: 4096, repetitions: 1, elementsPerFigure: 4096 });
   expect(rows.map((row) => row.kernel).sort()).toEqual(Object.keys(Arena.create({ initialBytes: 1, maximumBytes: 65_536 }).kernels).sort());
   for (const row of rows) for (const figure of [row.gigabytesPerSecond, row.ofCached, row.ofCopy]) expect(figure).toBeGreaterThan(0);
+});
+
+it('the micro-benchmark measures every way to take a checksum', () => {
+  const rows = measureChecksums({ bytes: 4096, repetitions: 1 });
+  expect(rows).toHaveLength(4);
+  for (const row of rows) for (const figure of [row.fromMemory, row.ofOneChunk]) expect(figure).toBeGreaterThan(0);
 });
