@@ -6,9 +6,11 @@
  * `ofCached` is the same beside arrays that stay in the cache, `divisions` and `roots` are those of four elements. A kernel holds its bar with 0.7 of the
  * copy; or when it divides, and is as fast from memory as from the cache: then it waits for the one unit that divides and takes roots. With `--check`
  * it exits with 1 when one does not hold.
+ *
+ * `checksums` are the ways to take a checksum of bytes, each in GB summed per second of processor time.
  */
 import { parseArgs } from 'node:util';
-import { measureKernels } from '@paceline/kernels';
+import { measureChecksums, measureKernels } from '@paceline/kernels';
 
 const { values: flags } = parseArgs({
   options: {
@@ -38,6 +40,14 @@ const rows = measureKernels({ elements: Number(flags.elements), repetitions: Num
   bar: BAR,
   holds: row.ofCopy >= BAR || (row.divisions > 0 && row.ofCached >= BAR_CACHED),
 }));
-if (flags.json) console.log(JSON.stringify({ bench: 'kernels', rows }));
-else console.table(rows);
+const checksums = measureChecksums({ bytes: Number(flags.elements) * 4, repetitions: Number(flags.repetitions) }).map((row) => ({
+  way: row.way,
+  fromMemory: round(row.fromMemory),
+  ofOneChunk: round(row.ofOneChunk),
+}));
+if (flags.json) console.log(JSON.stringify({ bench: 'kernels', rows, checksums }));
+else {
+  console.table(rows);
+  console.table(checksums);
+}
 process.exit(flags.check && rows.some(({ holds }) => !holds) ? 1 : 0);

@@ -1,11 +1,12 @@
 /** The transport alone: the same bytes as framed data of @paceline/exchange, received into regions, with no sums. */
 import { connect, listen } from '@paceline/exchange';
+import { sharedBuffer } from '@paceline/kernels';
 import { FrameType } from '@paceline/protocol';
 
 const NUMBERS = { attempt: 1, term: 0, view: 0, round: 0 };
 const FIELDS = { ...NUMBERS, codec: 0, nodeLo: 0, nodeHi: 1 };
 /** @param {number} bytes */
-const sharedBytes = (bytes) => new Uint8Array(new SharedArrayBuffer(bytes));
+const sharedBytes = (bytes) => new Uint8Array(sharedBuffer(bytes), 0, bytes);
 
 /**
  * @param {string} id

@@ -5,7 +5,7 @@
  */
 import { connect, listen, memoryPair, processClock } from '@paceline/exchange';
 import { Gate, HostedRun, ParameterStore, SeatSession, parameterBytes } from '@paceline/hosting';
-import { Arena } from '@paceline/kernels';
+import { Arena, sharedBuffer } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
 import { parseRunSpec } from '@paceline/spec';
 import { Checkpoints, openStore } from '@paceline/storage';
@@ -122,8 +122,8 @@ export async function serveRounds({ listenAt, options, ...sizes }) {
 /** @type {import('./wire-process.mjs').Work} */
 export async function workRounds({ address, id, seat, options, ...sizes }) {
   const { job, layout } = runOf(sizes);
-  const gradient = new Uint8Array(new SharedArrayBuffer(sizes.totalBytes));
-  new Float32Array(gradient.buffer).fill(0.5);
+  const gradient = new Uint8Array(sharedBuffer(sizes.totalBytes), 0, sizes.totalBytes);
+  new Float32Array(gradient.buffer, 0, sizes.totalBytes / 4).fill(0.5);
   /** @type {import('@paceline/hosting').SeatComputeEvents | undefined} */
   let events;
   /**
@@ -168,7 +168,7 @@ export async function workRounds({ address, id, seat, options, ...sizes }) {
     workerId: id,
     host: 'localhost',
     compute,
-    parameters: new SharedArrayBuffer(parameterBytes(job.spec, layout)),
+    parameters: sharedBuffer(parameterBytes(job.spec, layout)),
     layout,
     clock: processClock,
     connect: (server) => connect(server, { deadlineMs: DEADLINE_MS, transport: address.unixPath ? 'unix' : 'tcp', ...options }),

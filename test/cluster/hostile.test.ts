@@ -194,7 +194,7 @@ test('random bytes, a 4 GB length, a header of another version, silence: closed,
         nodeHi: 0,
         chunk: 0,
         length: 4_294_967_295,
-        payloadCrc: 0,
+        payloadChecksum: 0,
       },
       bytes,
     );

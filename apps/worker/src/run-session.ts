@@ -2,6 +2,7 @@
 import { hostname } from 'node:os';
 import { connect, processClock } from '@paceline/exchange';
 import { SeatSession, parameterBytes } from '@paceline/hosting';
+import { sharedBuffer } from '@paceline/kernels';
 import type { StepTaskJob } from '@paceline/control-plane';
 import { createLayout } from '@paceline/learning';
 import { Compute } from './compute.js';
@@ -29,7 +30,7 @@ export async function startSession(
 ): Promise<RunSession> {
   const { workerId, transport, log } = options;
   const layout = createLayout(job.model);
-  const parameters = new SharedArrayBuffer(parameterBytes(job.spec, layout));
+  const parameters = sharedBuffer(parameterBytes(job.spec, layout));
   const compute = await Compute.start(job, engine, parameters, layout.totalLength * 4, options);
   const session = new SeatSession({
     job,

@@ -55,7 +55,7 @@ export interface Connection {
    * Sends a data frame. `payload` must not change before `onFlushed` (called exactly once: when the bytes have left, or when the connection closed).
    * Sending on a closed connection only calls `onFlushed`.
    */
-  sendData(header: Omit<FrameHeader, 'length' | 'payloadCrc' | 'flags'>, payload: Uint8Array, onFlushed?: () => void): void;
+  sendData(header: Omit<FrameHeader, 'length' | 'payloadChecksum' | 'flags'>, payload: Uint8Array, onFlushed?: () => void): void;
   /** Closes at once; with an error, a `refused` message is sent first as far as the socket takes it. */
   close(error?: ProtocolError): void;
 }

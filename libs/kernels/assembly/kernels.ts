@@ -6,6 +6,7 @@
  * V8 then keeps one induction variable for each.
  */
 
+export * from './checksum';
 export * from './elementwise';
 
 const LINE: usize = 64;
@@ -35,6 +36,39 @@ export function allFinite(src: usize, n: u32): u32 {
     src += 4;
   }
   return 1;
+}
+
+/** dst += src; 1 when no sum is NaN or infinite. One pass where add and allFinite take two. */
+export function addFinite(dst: usize, src: usize, n: u32): u32 {
+  const exponent = i32x4.splat(0x7f800000);
+  let most0 = i32x4.splat(0);
+  let most1 = i32x4.splat(0);
+  let lines = <usize>n >> 4;
+  while (lines) {
+    const x0 = f32x4.add(v128.load(dst), v128.load(src));
+    const x1 = f32x4.add(v128.load(dst, 16), v128.load(src, 16));
+    const x2 = f32x4.add(v128.load(dst, 32), v128.load(src, 32));
+    const x3 = f32x4.add(v128.load(dst, 48), v128.load(src, 48));
+    v128.store(dst, x0);
+    v128.store(dst, x1, 16);
+    v128.store(dst, x2, 32);
+    v128.store(dst, x3, 48);
+    most0 = i32x4.max_s(most0, i32x4.max_s(v128.and(x0, exponent), v128.and(x2, exponent)));
+    most1 = i32x4.max_s(most1, i32x4.max_s(v128.and(x1, exponent), v128.and(x3, exponent)));
+    dst += LINE;
+    src += LINE;
+    lines--;
+  }
+  let most: u32 = v128.any_true(i32x4.eq(i32x4.max_s(most0, most1), exponent)) ? 0x7f800000 : 0;
+  const end = src + ((<usize>n & 15) << 2);
+  while (src < end) {
+    const x = load<f32>(dst) + load<f32>(src);
+    store<f32>(dst, x);
+    most = max(most, reinterpret<u32>(x) & 0x7f800000);
+    dst += 4;
+    src += 4;
+  }
+  return <u32>(most != 0x7f800000);
 }
 
 /**

@@ -3,7 +3,7 @@ import { Worker } from 'node:worker_threads';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { ARENA_MAXIMUM_BYTES, Arena, ArenaFullError } from './arena.js';
-import { measureKernels } from './measure.js';
+import { measureChecksums, measureKernels } from './measure.js';
 
 const MIB = 1 << 20;
 
@@ -36,9 +36,9 @@ describe('alloc and free', () => {
         for (const { pointer } of live) arena.free(pointer);
         expect(arena.bytesInUse).toBe(0);
         // Every free neighbour was joined: one block spans all that there is.
-        const whole = arena.bytesCapacity - 64;
+        const whole = arena.bytesCapacity - 256;
         arena.free(arena.alloc(whole));
-        expect(arena.bytesCapacity).toBe(whole + 64);
+        expect(arena.bytesCapacity).toBe(whole + 256);
       }),
       { numRuns: 150 },
     );
@@ -65,7 +65,7 @@ describe('alloc and free', () => {
     } catch (caught) {
       error = caught;
     }
-    expect(pointers.length).toBe(15); // the first line is not given out
+    expect(pointers.length).toBe(15); // the first lines are not given out
     expect(error).toBeInstanceOf(ArenaFullError);
     expect(error).toMatchObject({ code: 'ARENA_FULL', requestedBytes: MIB / 4, bytesInUse: 15 * (MIB / 4), maximumBytes: 4 * MIB });
     expect(arena.alloc(MIB / 8)).toBeGreaterThan(0);
@@ -93,7 +93,7 @@ describe('alloc and free', () => {
 
   it('reach the largest arena that the kernels are compiled for', () => {
     const arena = Arena.create({ initialBytes: 65_536, maximumBytes: ARENA_MAXIMUM_BYTES });
-    const pointer = arena.alloc(ARENA_MAXIMUM_BYTES - 64);
+    const pointer = arena.alloc(ARENA_MAXIMUM_BYTES - 256);
     const last = ARENA_MAXIMUM_BYTES - 64;
     arena.kernels.fill(last, 16, 7);
     expect([...arena.f32(last, 16)]).toEqual(new Array(16).fill(7));
@@ -157,4 +157,10 @@ it('the micro-benchmark measures every kernel', () => {
   const rows = measureKernels({ elements: 4096, repetitions: 1, elementsPerFigure: 4096 });
   expect(rows.map((row) => row.kernel).sort()).toEqual(Object.keys(Arena.create({ initialBytes: 1, maximumBytes: 65_536 }).kernels).sort());
   for (const row of rows) for (const figure of [row.gigabytesPerSecond, row.ofCached, row.ofCopy]) expect(figure).toBeGreaterThan(0);
+});
+
+it('the micro-benchmark measures every way to take a checksum', () => {
+  const rows = measureChecksums({ bytes: 4096, repetitions: 1 });
+  expect(rows).toHaveLength(4);
+  for (const row of rows) for (const figure of [row.fromMemory, row.ofOneChunk]) expect(figure).toBeGreaterThan(0);
 });

@@ -6,6 +6,7 @@
  * views. Growth never moves anything: views made before stay valid, they only do not see the new end.
  */
 import { ALIGNMENT_BYTES, BlockAllocator } from './allocator.js';
+import { rememberKernels } from './checksum.js';
 import { instantiateKernels, type Kernels } from './kernels.js';
 import { webAssembly, type SharedMemory } from './webassembly.js';
 
@@ -14,6 +15,8 @@ const PAGE_BYTES = 65_536;
 export const ARENA_MAXIMUM_BYTES = 1 << 30;
 /** Growing by an eighth, at least 1 MiB, keeps the number of grow calls logarithmic. */
 const LEAST_GROWTH_BYTES = 1 << 20;
+/** Before it lies what belongs to the kernels; and so no block has pointer 0. */
+const FIRST_BLOCK = 4 * ALIGNMENT_BYTES;
 
 export interface ArenaOptions {
   /** Allocated at once; rounded up to 64 KiB. */
@@ -38,6 +41,7 @@ export class ArenaFullError extends Error {
 
 export class Arena {
   readonly kernels: Kernels;
+  private remembered: ArrayBufferLike | undefined;
 
   private constructor(
     readonly memory: SharedMemory,
@@ -60,8 +64,7 @@ export class Arena {
     const initial = Math.ceil(initialBytes / PAGE_BYTES);
     const maximum = Math.ceil(maximumBytes / PAGE_BYTES);
     const memory = new webAssembly.Memory({ initial, maximum, shared: true });
-    // The first line stays unused: no block has pointer 0.
-    return new Arena(memory, new BlockAllocator(ALIGNMENT_BYTES, memory.buffer.byteLength), maximum * PAGE_BYTES);
+    return new Arena(memory, new BlockAllocator(FIRST_BLOCK, memory.buffer.byteLength), maximum * PAGE_BYTES);
   }
 
   /** The arena of another thread: kernels and views, no allocation. */
@@ -120,7 +123,9 @@ export class Arena {
   private bufferUpTo(endBytes: number): SharedArrayBuffer {
     // Another thread's growth reaches this one with V8's next interrupt check; growing by nothing refreshes the buffer at once.
     if (endBytes > this.memory.buffer.byteLength) this.memory.grow(0);
-    return this.memory.buffer as SharedArrayBuffer;
+    const { buffer } = this.memory;
+    if (buffer !== this.remembered) rememberKernels((this.remembered = buffer), this.kernels);
+    return buffer as SharedArrayBuffer;
   }
 
   private grow(blocks: BlockAllocator, byteLength: number): void {

@@ -1,6 +1,7 @@
 export { Arena, ArenaFullError, ARENA_MAXIMUM_BYTES, type ArenaOptions } from './arena.js';
+export { checksumOf, ChecksumStream, isSummedInPlace, sharedBuffer } from './checksum.js';
 export { KernelsMissingError, type Kernels } from './kernels.js';
-export { measureKernels, type KernelMeasurement, type MeasureOptions } from './measure.js';
+export { measureChecksums, measureKernels, type ChecksumMeasurement, type KernelMeasurement, type MeasureOptions } from './measure.js';
 export * as references from './references.js';
 export {
   EDGE_BYTES,

@@ -80,6 +80,24 @@ describe('kernels give the bits of their references', () => {
     }
   });
 
+  it('addFinite, whatever the position of the first sum that is not', () => {
+    check(2, ([a, b], n) => expect(kernels.addFinite(a!.pointer, b!.pointer, n)).toBe(references.addFinite(a!.reference, b!.reference)));
+    for (const [x, y] of [
+      [NaN, 1],
+      [1, -Infinity],
+      [3e38, 3e38],
+      [Infinity, -Infinity],
+    ] as const) {
+      for (let at = 0; at < 70; at++) {
+        const [a, b] = place({ n: 70, shift: 1, values: [new Array<number>(70).fill(1.7e38), new Array<number>(70).fill(1.7e38)] });
+        expect(kernels.addFinite(a!.pointer, b!.pointer, 70)).toBe(true);
+        [a!.view[at], b!.view[at]] = [x, y];
+        a!.view.fill(1, at + 1);
+        expect(kernels.addFinite(a!.pointer, b!.pointer, 70)).toBe(false);
+      }
+    }
+  });
+
   it('sumOfSquares, in float64', () => {
     check(1, ([a], n) => expect(kernels.sumOfSquares(a!.pointer, n)).toBe(references.sumOfSquares(a!.reference)));
     const [a] = place({ n: 9, shift: 0, values: [[3e38, 1, 2, 3, 4, 5, 6, 7, 8]] });

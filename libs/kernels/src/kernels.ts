@@ -3,6 +3,7 @@
  * kilobytes. `dist/kernels.wasm` is found from src/ (tests) and from dist/ (what is installed) alike.
  */
 import { readFileSync } from 'node:fs';
+import { SECRET } from './checksum-reference.js';
 import type { OptimizerKernels } from './optimizer-kernels.js';
 import { webAssembly, type CompiledModule, type SharedMemory } from './webassembly.js';
 
@@ -22,8 +23,12 @@ export interface Kernels extends OptimizerKernels {
   copy(dst: number, src: number, n: number): void;
   /** False when an element is NaN or infinite. */
   allFinite(src: number, n: number): boolean;
+  /** dst += src, as `add` does it; false when a sum is NaN or infinite. */
+  addFinite(dst: number, src: number, n: number): boolean;
   /** Σ x², accumulated in float64 over 8 lanes in a fixed order. */
   sumOfSquares(src: number, n: number): number;
+  /** XXH3-64 with seed 0 of so many bytes, cut to its low 32 bits. */
+  checksum(src: number, byteLength: number): number;
   /** DC-ASGD (Zheng et al. 2017), in place: with g = grad · gradScale, grad = g + ((lambda · g) · g) · (now − then). */
   compensateDelay(grad: number, now: number, then: number, n: number, lambda: number, gradScale: number): void;
   /** w = w − (grad · gradScale) · learningRate; paramIn may be paramOut, here and below. */
@@ -84,9 +89,22 @@ export class KernelsMissingError extends Error {
   }
 }
 
-/** Exports of the module: booleans are integers there. */
-interface CompiledKernels extends Omit<Kernels, 'allFinite'> {
+/** A checksum of more than 240 bytes piece by piece: begin or load; blocks of 1,024 bytes, as long as a byte follows them; save, or end. */
+export interface ChecksumParts extends Pick<Kernels, 'checksum'> {
+  checksumBegin(): void;
+  checksumBlocks(src: number, blocks: number): void;
+  /** @param rest bytes from `src` on, 1 to 1,024; the 64 that end there are read */
+  checksumEnd(src: number, rest: number, byteLength: number): number;
+  /** The accumulators, 64 bytes. */
+  checksumSave(dst: number): void;
+  checksumLoad(src: number): void;
+}
+
+/** Exports of the module: booleans are integers there, and integers are signed. */
+interface CompiledKernels extends Omit<Kernels, 'allFinite' | 'addFinite'>, ChecksumParts {
   allFinite(src: number, n: number): number;
+  addFinite(dst: number, src: number, n: number): number;
+  useSecret(at: number): void;
 }
 
 let compiled: CompiledModule | undefined;
@@ -102,13 +120,30 @@ function compile(): CompiledModule {
   return new webAssembly.Module(bytes);
 }
 
-/**
- * Kernels over `memory`, which is shared and at most 1 GiB.
- * @throws KernelsMissingError when the package was not built
- */
-export function instantiateKernels(memory: SharedMemory): Kernels {
+/** @param secretAt where 192 bytes belong to the kernels: the secret of XXH3 lies there */
+function instantiate(memory: SharedMemory, secretAt: number): CompiledKernels {
   compiled ??= compile();
   const exports = new webAssembly.Instance(compiled, { env: { memory } }).exports as CompiledKernels;
-  // The exports themselves, not wrappers: JavaScript's ToInt32 makes 0/1 of booleans at the boundary.
-  return Object.freeze({ ...exports, allFinite: (src: number, n: number) => exports.allFinite(src, n) !== 0 });
+  // Each thread writes the same bytes.
+  new Uint8Array(memory.buffer).set(SECRET, secretAt);
+  exports.useSecret(secretAt);
+  return exports;
 }
+
+/**
+ * Kernels over `memory`, which is shared and at most 1 GiB. They own its first 192 bytes, or those at `secretAt`.
+ * @throws KernelsMissingError when the package was not built
+ */
+export function instantiateKernels(memory: SharedMemory, secretAt = 0): Kernels {
+  const { useSecret, checksumBegin, checksumBlocks, checksumEnd, checksumSave, checksumLoad, ...kernels } = instantiate(memory, secretAt);
+  // The exports themselves, not wrappers: JavaScript's ToInt32 makes 0/1 of booleans at the boundary.
+  return Object.freeze({
+    ...kernels,
+    allFinite: (src: number, n: number) => kernels.allFinite(src, n) !== 0,
+    addFinite: (dst: number, src: number, n: number) => kernels.addFinite(dst, src, n) !== 0,
+    checksum: (src: number, byteLength: number) => kernels.checksum(src, byteLength) >>> 0,
+  });
+}
+
+/** What sums in pieces over `memory`, whose first 192 bytes it owns. */
+export const instantiateChecksumParts = (memory: SharedMemory): ChecksumParts => instantiate(memory, 0);

@@ -1,5 +1,7 @@
 /** A micro-benchmark of the kernels over arenas, for bench/: how much memory each goes through, beside a plain copy. */
+import { crc32 } from 'node:zlib';
 import { Arena } from './arena.js';
+import { checksumOf } from './checksum.js';
 import type { Kernels } from './kernels.js';
 
 export interface KernelMeasurement {
@@ -47,7 +49,9 @@ function measured(k: Kernels, n: number, at: readonly number[]): Readonly<Record
     fill: { streams: 1, run: () => k.fill(out, n, 0.25) },
     copy: { streams: 2, run: () => k.copy(out, w, n) },
     allFinite: { streams: 1, run: () => void k.allFinite(w, n) },
+    addFinite: { streams: 3, run: () => void k.addFinite(s, g, n) },
     sumOfSquares: { streams: 1, run: () => void k.sumOfSquares(w, n) },
+    checksum: { streams: 1, run: () => void k.checksum(w, n * 4) },
     compensateDelay: { streams: 4, run: () => k.compensateDelay(g, w, out, n, 0.04, 1) },
     sgd: { streams: 3, run: () => k.sgd(w, out, g, n, rate, 1) },
     momentum: { streams: 5, run: () => k.momentum(w, out, s, g, n, rate, 0.9, false, 1) },
@@ -126,4 +130,40 @@ export function measureKernels({
       roots,
     };
   });
+}
+
+export interface ChecksumMeasurement {
+  readonly way: 'in an arena' | 'through the window' | 'CRC-32 of zlib' | 'a copy';
+  /** 10⁹ bytes summed per second of processor time: of memory far larger than a cache, and of one chunk again and again. */
+  readonly fromMemory: number;
+  readonly ofOneChunk: number;
+}
+
+const CHUNK_BYTES = 1 << 20;
+
+/** Measures the ways to take a checksum. */
+export function measureChecksums({
+  bytes = 64 << 20,
+  repetitions = 9,
+}: { bytes?: number; repetitions?: number } = {}): ChecksumMeasurement[] {
+  const arena = Arena.create({ initialBytes: 2 * bytes + 65_536, maximumBytes: 2 * bytes + 1_048_576 });
+  const [from, to] = [arena.alloc(bytes), arena.alloc(bytes)];
+  const inside = arena.bytes(from, bytes).fill(7);
+  const outside = new Uint8Array(new SharedArrayBuffer(bytes)).fill(7);
+  const ways: Record<ChecksumMeasurement['way'], (size: number) => void> = {
+    'in an arena': (size) => void checksumOf(inside.subarray(0, size)),
+    'through the window': (size) => void checksumOf(outside.subarray(0, size)),
+    'CRC-32 of zlib': (size) => void crc32(outside.subarray(0, size)),
+    'a copy': (size) => arena.kernels.copy(to, from, size / 4),
+  };
+  const rateOf = (run: (size: number) => void, size: number): number => {
+    for (let i = 0; i < 3; i++) run(size);
+    const calls = Math.ceil(bytes / size);
+    return size / middleOf(Array.from({ length: repetitions }, () => cpuMs(calls, () => run(size)))) / 1e6;
+  };
+  return Object.entries(ways).map(([way, run]) => ({
+    way: way as ChecksumMeasurement['way'],
+    fromMemory: rateOf(run, bytes),
+    ofOneChunk: rateOf(run, Math.min(CHUNK_BYTES, bytes)),
+  }));
 }

@@ -3,6 +3,7 @@
  * the baseline that the micro-benchmark shows beside it. One Math.fround per operation stands for float32 arithmetic.
  * Array lengths are those of the first argument; nothing here allocates more than a few numbers.
  */
+export { checksum, xxh3 } from './checksum-reference.js';
 export * from './optimizer-references.js';
 
 const f32 = Math.fround;
@@ -29,6 +30,12 @@ export function copy(dst: Float32Array, src: Float32Array): void {
 export function allFinite(src: Float32Array): boolean {
   for (let i = 0; i < src.length; i++) if (!Number.isFinite(src[i]!)) return false;
   return true;
+}
+
+/** dst += src; false when a sum is NaN or infinite. */
+export function addFinite(dst: Float32Array, src: Float32Array): boolean {
+  add(dst, src);
+  return allFinite(dst);
 }
 
 /** Σ x² in float64; element i goes to lane i mod 8. */

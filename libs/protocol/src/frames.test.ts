@@ -29,7 +29,7 @@ const headers: fc.Arbitrary<FrameHeader> = fc
     nodeHi: u16,
     chunk: u32,
     length: u32,
-    payloadCrc: u32,
+    payloadChecksum: u32,
   })
   .map((header) => ({
     ...header,
@@ -48,7 +48,7 @@ const EXAMPLE: FrameHeader = {
   nodeHi: 0x0708,
   chunk: 9,
   length: 0x0010_0000,
-  payloadCrc: 0xa1b2_c3d4,
+  payloadChecksum: 0xa1b2_c3d4,
 };
 
 function encoded(header: FrameHeader): Uint8Array {
@@ -93,7 +93,7 @@ describe('frame header', () => {
     const bytes = Buffer.from(encoded(EXAMPLE));
     expect(bytes.subarray(0, 4).toString('latin1')).toBe('PCLN');
     expect(bytes.subarray(4, 40).toString('hex')).toBe(
-      '05020001' + '04030201' + '02000000' + '03000000' + '04000000' + '06050807' + '09000000' + '00001000' + 'd4c3b2a1',
+      '06020001' + '04030201' + '02000000' + '03000000' + '04000000' + '06050807' + '09000000' + '00001000' + 'd4c3b2a1',
     );
     expect(bytes.readUInt32LE(40)).toBe(crc32(bytes.subarray(0, 40)));
   });

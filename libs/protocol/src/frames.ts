@@ -2,7 +2,7 @@
  * Frames: a fixed little-endian header of 44 bytes, then a raw payload.
  *
  *   0  u32 magic 'PCLN'        16  u32 view          32  u32 payload length, bytes
- *   4  u8  protocol version    20  u32 round         36  u32 payload CRC-32 (0 without the flag)
+ *   4  u8  protocol version    20  u32 round         36  u32 payload checksum (0 without the flag)
  *   5  u8  frame type          24  u16 node lo       40  u32 CRC-32 of bytes 0..39
  *   6  u8  codec               26  u16 node hi
  *   7  u8  flags               28  u32 chunk
@@ -41,8 +41,8 @@ export interface FrameHeader {
   chunk: number;
   /** Bytes. */
   length: number;
-  /** CRC-32 of the payload when the flag is set, else 0. */
-  payloadCrc: number;
+  /** When the flag is set, else 0: the CRC-32 of a control message; the low 32 bits of the XXH3-64 of a chunk. */
+  payloadChecksum: number;
 }
 
 /** Writes a header into 44 bytes of `target` at `offset`. Values are taken modulo their width: callers keep them in range. */
@@ -61,7 +61,7 @@ export function encodeHeader(header: FrameHeader, target: Uint8Array, offset = 0
   view.setUint16(26, header.nodeHi, true);
   view.setUint32(28, header.chunk, true);
   view.setUint32(32, header.length, true);
-  view.setUint32(36, header.payloadCrc, true);
+  view.setUint32(36, header.payloadChecksum, true);
   view.setUint32(40, crc32(target.subarray(offset, offset + 40)), true);
 }
 
@@ -96,6 +96,6 @@ export function decodeHeader(source: Uint8Array, offset = 0): FrameHeader {
     nodeHi: view.getUint16(26, true),
     chunk: view.getUint32(28, true),
     length,
-    payloadCrc: view.getUint32(36, true),
+    payloadChecksum: view.getUint32(36, true),
   };
 }

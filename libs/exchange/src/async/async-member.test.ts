@@ -26,7 +26,7 @@ const parameters = (chunk: number, term: number): FrameHeader => ({
   nodeHi: 1,
   chunk,
   length: 4,
-  payloadCrc: 0,
+  payloadChecksum: 0,
 });
 
 /** A member of a run with two servers of one chunk each, which has been given its first work item. */

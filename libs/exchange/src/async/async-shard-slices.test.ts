@@ -25,7 +25,7 @@ const header = (replica: number, chunk: number): FrameHeader => ({
   nodeHi: replica + 1,
   chunk,
   length: LENGTH * 4,
-  payloadCrc: 0,
+  payloadChecksum: 0,
 });
 
 /** @param inSlices each step waits until `turn` is called; otherwise an update is done in one go */

@@ -19,7 +19,7 @@ const header = (view: number): FrameHeader => ({
   nodeHi: 1,
   chunk: 0,
   length: 16,
-  payloadCrc: 0,
+  payloadChecksum: 0,
 });
 
 /** A shard of one chunk: what it tells, forwards and sends, and what waits for its standby. */

@@ -11,6 +11,8 @@ export const bytesOf = (length: number): number => length * Float32Array.BYTES_P
 export class Region {
   private references = 1;
   readonly bytes: Uint8Array;
+  /** What the last addition has found, of a sum. */
+  private isFiniteSum: boolean | undefined;
 
   constructor(
     readonly arena: Arena,
@@ -23,6 +25,16 @@ export class Region {
 
   get floats(): Float32Array {
     return this.arena.f32(this.pointer, this.length);
+  }
+
+  /** += another region. It finds out on the way whether the sum is finite: no further pass over the memory is needed for that. */
+  add(from: Region): void {
+    this.isFiniteSum = this.arena.kernels.addFinite(this.pointer, from.pointer, this.length);
+  }
+
+  /** Whether it has neither NaN nor infinity: of what has come, or of a sum that was not changed since its last addition. */
+  get isFinite(): boolean {
+    return this.isFiniteSum ?? this.arena.kernels.allFinite(this.pointer, this.length);
   }
 
   /** Somebody else reads it: a socket, a copy that is kept. It must not be written. */
@@ -54,7 +66,7 @@ export function releaseRegions(regions: readonly Region[]): void {
 /** Region operations for a reduction tree: `into += from`, and release. */
 export const regionSum = {
   add(into: Region, from: Region): void {
-    into.arena.kernels.add(into.pointer, from.pointer, into.length);
+    into.add(from);
   },
   release(region: Region): void {
     region.release();

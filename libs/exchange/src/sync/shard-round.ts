@@ -183,7 +183,7 @@ export class ShardRound {
     const { options, decision, number } = this;
     const sum = chunk.sum!;
     chunk.sum = undefined;
-    if (!decision && !sum.arena.kernels.allFinite(sum.pointer, sum.length)) {
+    if (!decision && !sum.isFinite) {
       this.table.take('nonFinite');
       sum.release();
       return options.tellCoordinator({ type: 'non-finite', round: number, chunk: chunk.index });

@@ -24,7 +24,7 @@ const header = (chunk: number, round = 0): FrameHeader => ({
   nodeHi: 1,
   chunk,
   length: LENGTH * 4,
-  payloadCrc: 0,
+  payloadChecksum: 0,
 });
 
 /** A shard that has the gradients of a round of one replica, and waits for the decision. */

@@ -26,10 +26,12 @@ const HELLO: Message = {
 };
 const NUMBERS = { attempt: 1, term: 0, view: 0, round: 0 };
 const WAIT_MS = 10_000;
+const BLOCK_BYTES = 9 << 20;
 
 /** Receives into a shared WebAssembly memory, as the apps do, and remembers what came. */
 class Recorder implements FrameReceiver {
   readonly arena = Arena.create({ initialBytes: 10 << 20, maximumBytes: 10 << 20 });
+  private readonly block = this.arena.alloc(BLOCK_BYTES);
   readonly frames: { header: FrameHeader; payload: Uint8Array }[] = [];
   readonly messages: Message[] = [];
   readonly handedOut: Uint8Array[] = [];
@@ -39,8 +41,8 @@ class Recorder implements FrameReceiver {
   private readonly waiting = new Set<() => void>();
 
   payloadFor(header: FrameHeader): Uint8Array {
-    if (this.used + header.length > this.arena.bytesCapacity) this.used = 0;
-    const region = this.arena.bytes(this.used, header.length);
+    if (this.used + header.length > BLOCK_BYTES) this.used = 0;
+    const region = this.arena.bytes(this.block + this.used, header.length);
     this.used += header.length;
     this.handedOut.push(region);
     return region;
@@ -130,7 +132,7 @@ const memory: MakePair = async (options) => {
   return { near, far, nearSees, farSees };
 };
 
-function dataFields(chunk: number): Omit<FrameHeader, 'length' | 'payloadCrc' | 'flags'> {
+function dataFields(chunk: number): Omit<FrameHeader, 'length' | 'payloadChecksum' | 'flags'> {
   return { type: FrameType.gradient, codec: 0, attempt: 3, term: 4, view: 5, round: 6, nodeLo: 7, nodeHi: 8, chunk };
 }
 

@@ -1,4 +1,5 @@
 import { crc32 } from 'node:zlib';
+import { Arena, references } from '@paceline/kernels';
 import {
   encodeHeader,
   encodeMessage,
@@ -33,7 +34,7 @@ function encode({ chunk, payload, checked }: Sent): Uint8Array {
     nodeHi: 6,
     chunk,
     length: payload.length,
-    payloadCrc: checked ? crc32(payload) : 0,
+    payloadChecksum: checked ? references.checksum(payload) : 0,
   };
   encodeHeader(header, bytes);
   bytes.set(payload, HEADER_BYTES);
@@ -63,6 +64,9 @@ const frames = fc.array(
   { maxLength: 8 },
 );
 
+const arena = Arena.create({ initialBytes: 65_536, maximumBytes: 65_536 });
+const region = arena.alloc(20_000);
+
 describe('FrameReader', () => {
   it('gives the same frames however the stream is cut', () => {
     fc.assert(
@@ -70,10 +74,12 @@ describe('FrameReader', () => {
         frames,
         fc.array(fc.integer({ min: 1, max: 9000 }), { minLength: 1, maxLength: 10 }),
         fc.boolean(),
-        (sent, steps, inPlace) => {
+        fc.boolean(),
+        (sent, steps, inPlace, toArena) => {
           const came: { chunk: number; payload: Uint8Array }[] = [];
           const sink = {
-            payloadFor: (header: FrameHeader) => new Uint8Array(new SharedArrayBuffer(header.length)),
+            payloadFor: ({ length }: FrameHeader) =>
+              toArena ? arena.bytes(region, length) : new Uint8Array(new SharedArrayBuffer(length)),
             data: (header: FrameHeader, payload: Uint8Array) => came.push({ chunk: header.chunk, payload: payload.slice() }),
             message: () => undefined,
           };
@@ -96,19 +102,58 @@ describe('FrameReader', () => {
 
   it('finds every flip of a bit in a checked frame', () => {
     fc.assert(
-      fc.property(fc.uint8Array({ minLength: 1, maxLength: 6000 }), fc.nat(), fc.nat(7), (payload, position, bit) => {
-        const bytes = encode({ chunk: 1, payload, checked: true });
-        bytes[position % bytes.length]! ^= 1 << bit;
-        let delivered = 0;
-        const reader = new FrameReader(
-          { payloadFor: (header) => new Uint8Array(header.length), data: () => delivered++, message: () => undefined },
-          false,
-        );
-        expect(() => reader.feed(bytes)).toThrow(ProtocolError);
-        expect(delivered).toBe(0);
-      }),
+      fc.property(
+        fc.uint8Array({ minLength: 1, maxLength: 6000 }),
+        fc.nat(),
+        fc.nat(7),
+        fc.boolean(),
+        (payload, position, bit, toArena) => {
+          const bytes = encode({ chunk: 1, payload, checked: true });
+          bytes[position % bytes.length]! ^= 1 << bit;
+          let delivered = 0;
+          const reader = new FrameReader(
+            {
+              payloadFor: ({ length }) => (toArena ? arena.bytes(region, length) : new Uint8Array(length)),
+              data: () => delivered++,
+              message: () => undefined,
+            },
+            false,
+          );
+          expect(() => reader.feed(bytes)).toThrow(ProtocolError);
+          expect(delivered).toBe(0);
+        },
+      ),
       { numRuns: 500 },
     );
+  });
+
+  it('sums frames that share one scratch as they come, whatever another connection writes there meanwhile', () => {
+    const scratch = new Uint8Array(20_000);
+    const came: number[] = [];
+    const readers = [1, 2].map(
+      () =>
+        new FrameReader(
+          { payloadFor: ({ length }) => scratch.subarray(0, length), data: ({ chunk }) => came.push(chunk), message: () => undefined },
+          false,
+        ),
+    );
+    const streams = [1, 2].map((chunk) => encode({ chunk, payload: new Uint8Array(20_000).fill(chunk), checked: true }));
+    for (let at = 0; at < streams[0]!.length; at += 7000) readers.forEach((reader, i) => reader.feed(streams[i]!.subarray(at, at + 7000)));
+    expect(came).toEqual([1, 2]);
+  });
+
+  it('holds a control message to its CRC-32', () => {
+    const text = encodeMessage({ type: 'heartbeat', progress: 12 });
+    const bytes = encode({ chunk: 0, payload: text, checked: true });
+    const flags = FrameFlag.payloadChecksum;
+    const header = { type: FrameType.control, codec: 0, flags, attempt: 1, term: 0, view: 0, round: 0, nodeLo: 0, nodeHi: 0, chunk: 0 };
+    let heard = 0;
+    const sink = { payloadFor: () => text, data: () => undefined, message: () => void heard++ };
+    encodeHeader({ ...header, length: text.length, payloadChecksum: crc32(text) }, bytes);
+    new FrameReader(sink, false).feed(bytes);
+    expect(heard).toBe(1);
+    encodeHeader({ ...header, length: text.length, payloadChecksum: references.checksum(text) }, bytes);
+    expect(() => new FrameReader(sink, false).feed(bytes)).toThrow('BAD_CHECKSUM');
   });
 
   it('makes of arbitrary bytes nothing but a ProtocolError', () => {
@@ -150,7 +195,7 @@ describe('FrameReader', () => {
         nodeHi: 0,
         chunk: 0,
         length: text.length,
-        payloadCrc: 0,
+        payloadChecksum: 0,
       },
       head,
     );

@@ -10,6 +10,7 @@
  * data payload (at most 4 KiB of about 1 MiB) is copied over.
  */
 import { crc32 } from 'node:zlib';
+import { checksumOf, ChecksumStream, isSummedInPlace } from '@paceline/kernels';
 import {
   decodeHeader,
   decodeMessage,
@@ -31,14 +32,16 @@ export interface FrameSink {
 
 const SCRATCH_BYTES = HEADER_BYTES + 4096;
 
+const isChecked = ({ flags }: FrameHeader): boolean => (flags & FrameFlag.payloadChecksum) !== 0;
+
 export class FrameReader {
   private readonly scratch = new Uint8Array(SCRATCH_BYTES);
   private scratchBytes = 0;
   private header: FrameHeader | null = null;
   private payload: Uint8Array = this.scratch;
   private payloadBytes = 0;
-  /** CRC-32 of what has come of the payload: taken read by read, while the bytes are in the cache. */
-  private payloadCrc = 0;
+  /** Of a chunk that does not lie in an arena: it is summed read by read. One that does is summed where it lies, when it is whole. */
+  private sum: ChecksumStream | undefined;
   private stopped = false;
 
   /** @param helloFirst refuse everything until a control message `hello` has come. */
@@ -98,7 +101,8 @@ export class FrameReader {
       this.header = header;
       this.payload = payload;
       this.payloadBytes = 0;
-      this.payloadCrc = 0;
+      const isStreamed = isChecked(header) && header.type !== FrameType.control && !isSummedInPlace(payload);
+      this.sum = isStreamed ? new ChecksumStream() : undefined;
       this.grow(header, count);
       if (this.header) break;
     }
@@ -111,11 +115,15 @@ export class FrameReader {
   private grow(header: FrameHeader, count: number): void {
     const from = this.payloadBytes;
     this.payloadBytes += count;
-    const checked = (header.flags & FrameFlag.payloadChecksum) !== 0;
-    if (checked) this.payloadCrc = crc32(this.payload.subarray(from, this.payloadBytes), this.payloadCrc);
+    this.sum?.add(this.payload.subarray(from, this.payloadBytes));
     if (this.payloadBytes < header.length) return;
-    if (checked && this.payloadCrc !== header.payloadCrc) throw new ProtocolError('BAD_CHECKSUM');
+    if (isChecked(header) && this.checksum(header) !== header.payloadChecksum) throw new ProtocolError('BAD_CHECKSUM');
     this.finish(header);
+  }
+
+  private checksum({ type }: FrameHeader): number {
+    if (type === FrameType.control) return crc32(this.payload);
+    return this.sum?.digest() ?? checksumOf(this.payload);
   }
 
   private regionFor(header: FrameHeader): Uint8Array {

@@ -41,8 +41,8 @@ interface OutgoingFrame {
   /** Header, and for control messages the payload too. */
   readonly head: Uint8Array;
   readonly payload: Uint8Array | null;
-  /** Whether the checksum of the payload was taken. */
-  readonly checksum: boolean;
+  /** Of a chunk with a checksum: it is written to `head`, with the checksum, when the frame is handed to the stream. */
+  readonly header?: FrameHeader | undefined;
   /** Means the same whatever was lost before it. */
   readonly standsAlone: boolean;
   readonly bytes: number;
@@ -134,7 +134,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     this.enqueue(controlFrame(isAnswer ? { ...message, challenge: answer } : message, numbers, this.checks));
   }
 
-  sendData(fields: Omit<FrameHeader, 'length' | 'payloadCrc' | 'flags'>, payload: Uint8Array, onFlushed?: () => void): void {
+  sendData(fields: Omit<FrameHeader, 'length' | 'payloadChecksum' | 'flags'>, payload: Uint8Array, onFlushed?: () => void): void {
     if (payload.length > MAX_CHUNK_BYTES)
       throw new RangeError(`a payload of ${payload.length} bytes is over the bound of ${MAX_CHUNK_BYTES}`);
     if (this.hold(() => this.sendData(fields, payload, onFlushed))) return;
@@ -148,10 +148,18 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
       ...fields,
       flags: checksum ? FrameFlag.payloadChecksum : 0,
       length: payload.length,
-      payloadCrc: checksum ? sendingChecksums.take(payload) : 0,
+      payloadChecksum: 0,
     };
-    encodeHeader(header, head);
-    this.enqueue({ head, payload, checksum, standsAlone: false, bytes: HEADER_BYTES + payload.length, onFlushed });
+    if (checksum) sendingChecksums.hold(payload);
+    else encodeHeader(header, head);
+    this.enqueue({
+      head,
+      payload,
+      header: checksum ? header : undefined,
+      standsAlone: false,
+      bytes: HEADER_BYTES + payload.length,
+      onFlushed,
+    });
   }
 
   close(error?: ProtocolError): void {
@@ -287,7 +295,8 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     const parts: Uint8Array[] = [];
     let count = 0;
     for (let bytes = 0; count < this.queue.length && count < BATCH_FRAMES && bytes < BATCH_BYTES; count++) {
-      const { head, payload, bytes: frameBytes } = this.queue[count]!;
+      const { head, payload, header, bytes: frameBytes } = this.queue[count]!;
+      if (header) encodeHeader({ ...header, payloadChecksum: sendingChecksums.take(payload!) }, head);
       parts.push(head);
       if (payload && payload.length > 0) parts.push(payload);
       bytes += frameBytes;
@@ -336,7 +345,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
 
   private letGo(frame: OutgoingFrame): void {
     this.queuedBytes -= frame.bytes;
-    if (frame.checksum) sendingChecksums.release(frame.payload!);
+    if (frame.header) sendingChecksums.release(frame.payload!);
   }
 
   private release(frames: readonly OutgoingFrame[]): void {
@@ -362,9 +371,9 @@ function controlFrame(message: Message, numbers: FrameNumbers, checksum: boolean
     chunk: 0,
     length: text.length,
     // A flipped digit would still be a message: of another round, or another replica.
-    payloadCrc: checksum ? crc32(text) : 0,
+    payloadChecksum: checksum ? crc32(text) : 0,
   };
   encodeHeader(header, head);
   head.set(text, HEADER_BYTES);
-  return { head, payload: null, checksum: false, standsAlone: STANDS_ALONE.has(message.type), bytes: head.length, onFlushed: undefined };
+  return { head, payload: null, standsAlone: STANDS_ALONE.has(message.type), bytes: head.length, onFlushed: undefined };
 }

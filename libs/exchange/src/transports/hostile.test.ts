@@ -4,7 +4,7 @@ import { connect as dial, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { crc32 } from 'node:zlib';
+import { checksumOf } from '@paceline/kernels';
 import { encodeHeader, encodeMessage, FrameFlag, FrameType, HEADER_BYTES, type FrameHeader, type Message } from '@paceline/protocol';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -37,7 +37,7 @@ function frame(fields: Partial<FrameHeader>, payload: Uint8Array): Buffer {
     nodeHi: 1,
     chunk: 0,
     length: payload.length,
-    payloadCrc: 0,
+    payloadChecksum: 0,
     ...fields,
   };
   const bytes = Buffer.alloc(HEADER_BYTES + payload.length);
@@ -154,7 +154,7 @@ describe.each([
   it('finds a flipped bit of a payload', async () => {
     await start();
     const payload = new Uint8Array(300_000).fill(3);
-    const good = { flags: FrameFlag.payloadChecksum, payloadCrc: crc32(payload) };
+    const good = { flags: FrameFlag.payloadChecksum, payloadChecksum: checksumOf(payload) };
     const flipped = payload.slice();
     flipped[200_000]! ^= 16;
     expect(await refusalOf(Buffer.concat([control(HELLO), frame(good, payload), frame(good, flipped), frame(good, payload)]))).toBe(

@@ -5,7 +5,7 @@ import { createCounters, type TransportCounters } from './counters.js';
 export interface ConnectionOptions {
   /** Bytes that `send` may hold before the peer counts as a slow consumer. Default 256 MiB; servers and workers set 2 GiB. */
   readonly maxQueuedBytes?: number;
-  /** Whether sent payloads carry a CRC-32. Default: on over TCP, off over Unix sockets and in memory. A received one is always checked. */
+  /** Whether sent payloads carry a checksum. Default: on over TCP, off over Unix sockets and in memory. A received one is always checked. */
   readonly checksum?: boolean;
   /** Read payloads straight into the receiver's regions (default), or by 'data' events with one more copy. */
   readonly directReads?: boolean;

@@ -1,4 +1,4 @@
-import { crc32 } from 'node:zlib';
+import { checksumOf } from '@paceline/kernels';
 import { describe, expect, it } from 'vitest';
 import type { FrameReceiver } from '../connection.js';
 import { memoryPair } from './memory.js';
@@ -8,15 +8,18 @@ describe('PayloadChecksums', () => {
   it('takes a checksum once while any send of the payload is under way, and anew afterwards', () => {
     const checksums = new PayloadChecksums();
     const payload = new Uint8Array([1, 2, 3]);
+    checksums.hold(payload);
     const first = checksums.take(payload);
-    expect(first).toBe(crc32(new Uint8Array([1, 2, 3])));
+    expect(first).toBe(checksumOf(new Uint8Array([1, 2, 3])));
     payload[0] = 9;
+    checksums.hold(payload);
     expect(checksums.take(payload)).toBe(first);
     checksums.release(payload);
     expect(checksums.take(payload)).toBe(first);
     checksums.release(payload);
-    checksums.release(payload);
-    expect(checksums.take(payload)).toBe(crc32(new Uint8Array([9, 2, 3])));
+    expect(() => checksums.take(payload)).toThrow('nobody holds');
+    checksums.hold(payload);
+    expect(checksums.take(payload)).toBe(checksumOf(new Uint8Array([9, 2, 3])));
   });
 
   it('is right when a flushed payload is changed and sent again, to several peers', async () => {

@@ -234,8 +234,7 @@ export class ParameterStore {
 
   /** What a two-phase round has to know of a chunk before anything is applied. */
   measure(chunk: OwnedChunk, gradient: Region, params: Region, round: number): Omit<ChunkScalars, 'chunk'> {
-    const { kernels } = chunk.arena;
-    const isFinite = kernels.allFinite(gradient.pointer, chunk.length);
+    const { isFinite } = gradient;
     if (!isFinite || this.sections.get(chunk.index) === 'state') return { isFinite, squares: [] };
     if (!isLayerwise(this.options.optimizer)) return { isFinite, squares: this.squaresOf(chunk, gradient) };
     const { squares, weights } = this.measureSteps(chunk, gradient, params, round);

@@ -58,7 +58,7 @@ export interface SeatSessionOptions<Compute extends SeatCompute> {
   readonly workerId: string;
   readonly host: string;
   readonly compute: Compute;
-  /** `parameterBytes` of it: servers write into it, the engine reads. */
+  /** At least `parameterBytes` of it: servers write into it, the engine reads. */
   readonly parameters: ArrayBufferLike;
   readonly layout: Layout;
   /** Of a run whose engines are mixed: examples per second, as the worker measured. */
@@ -184,8 +184,8 @@ function createMember(options: SeatSessionOptions<SeatCompute>, onEnd: (outcome:
     servers: job.servers.length,
     chunks: memberChunks(layout, job.servers.length),
   };
-  if (spec.strategy.mode !== 'sync') return new AsyncMember({ ...part, store: new Uint8Array(parameters) });
   const bytes = layout.totalLength * 4;
+  if (spec.strategy.mode !== 'sync') return new AsyncMember({ ...part, store: new Uint8Array(parameters, 0, bytes) });
   const { totalRounds } = createSchedule({
     examples: job.data.trainExamples,
     globalBatch: spec.globalBatch,

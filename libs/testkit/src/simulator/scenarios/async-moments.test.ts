@@ -232,7 +232,7 @@ test('what was said of a work item that is counted changes nothing when it is sa
           nodeHi: 1,
           chunk: 0,
           length: 20,
-          payloadCrc: 0,
+          payloadChecksum: 0,
         });
       },
     );

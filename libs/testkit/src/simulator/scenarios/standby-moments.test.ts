@@ -212,7 +212,7 @@ test('a worker alone has heard COMMIT: all others are told by the successor', as
 
 const headerOf = (part: Part, more: Partial<FrameHeader>): FrameHeader => {
   const [chunk] = part.memory.chunks;
-  const numbers = { ...part.shard.numbers(), nodeLo: 0, nodeHi: 4, codec: 0, flags: 0, payloadCrc: 0 };
+  const numbers = { ...part.shard.numbers(), nodeLo: 0, nodeHi: 4, codec: 0, flags: 0, payloadChecksum: 0 };
   return { type: FrameType.gradient, ...numbers, chunk: chunk!.index, length: chunk!.length * 4, ...more };
 };
 
