@@ -3,7 +3,7 @@ import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ArgumentError, ReplicaError, StrategyError, UnsupportedError } from './errors.js';
-import { CLASSES, compiled, EXAMPLES, expectSame, FEATURES, labels, mlp, oneHot, QUIET, rows, weightsOf } from './models.fixture.js';
+import { CLASSES, compiled, EXAMPLES, expectSame, labels, mlp, oneHot, type Optimizer, QUIET, rows, weightsOf } from './models.fixture.js';
 import { MirroredStrategy, OneDeviceStrategy } from './thread-strategies.js';
 
 let strategy: MirroredStrategy;
@@ -14,11 +14,12 @@ beforeAll(async () => {
 afterAll(() => strategy.dispose());
 
 const adam = () => tf.train.adam(0.02);
-const pair = (optimizer = adam): [plain: tfl.Sequential, distributed: tfl.Sequential] => [
+const pair = (optimizer: Optimizer = adam): [plain: tfl.Sequential, distributed: tfl.Sequential] => [
   compiled(mlp(), optimizer),
   strategy.scope(() => compiled(mlp(), optimizer)),
 ];
 const args = { ...QUIET, epochs: 2, batchSize: 16 };
+const isDistributed = (model: tfl.Sequential): boolean => Object.hasOwn((model as unknown as { model: object }).model, 'makeTrainFunction');
 
 describe('fit', () => {
   it('calls callbacks as tf.js does, with the weights of that moment', async () => {
@@ -138,11 +139,11 @@ describe('scope', () => {
     expect(result.n).toBe(3);
     expect((tfl.LayersModel.prototype as unknown as Record<string, unknown>)['compile']).toBe(compile);
     expect((tfl.LayersModel.prototype as unknown as Record<string, unknown>)['makeTrainFunction']).toBe(makeTrainFunction);
-    expect(Object.hasOwn(own.model, 'makeTrainFunction')).toBe(false);
-    expect(Object.hasOwn(result.a.model, 'makeTrainFunction')).toBe(true);
+    expect(isDistributed(own)).toBe(false);
+    expect(isDistributed(result.a)).toBe(true);
     compiled(result.b, adam);
-    expect(Object.hasOwn(result.b.model, 'makeTrainFunction'), 'compiled later').toBe(true);
-    expect(Object.hasOwn((await strategy.scope(() => Promise.resolve(compiled(mlp(), adam)))).model, 'makeTrainFunction')).toBe(true);
+    expect(isDistributed(result.b), 'compiled later').toBe(true);
+    expect(isDistributed(await strategy.scope(() => Promise.resolve(compiled(mlp(), adam))))).toBe(true);
     expect(() => strategy.scope(() => expect.fail('mine'))).toThrow('mine');
     expect((tfl.LayersModel.prototype as unknown as Record<string, unknown>)['compile']).toBe(compile);
   });
@@ -274,8 +275,7 @@ it('after dispose a model is one of tf.js again, with its weights and its optimi
   const model = own.scope(() => compiled(mlp(), adam));
   for (const each of [plain, model]) await each.fit(rows(), oneHot(), args);
   await own.dispose();
-  expect(Object.hasOwn(model.model, 'makeTrainFunction')).toBe(false);
+  expect(isDistributed(model)).toBe(false);
   expectSame(await model.fit(rows(), oneHot(), args), await plain.fit(rows(), oneHot(), args));
   expect(model.optimizer.iterations).toBe(16);
-  expect(FEATURES).toBe(12);
 });

@@ -104,7 +104,7 @@ class ThreadTrainer implements Trainer {
   }
 
   close(): void {
-    if (!this.pool.isDisposed) this.ask({ kind: 'close', model: this.model });
+    if (this.pool.isOpen) this.ask({ kind: 'close', model: this.model });
   }
 
   private ask(message: Parameters<ThreadPool['ask']>[0]): void {

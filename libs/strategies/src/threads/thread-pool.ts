@@ -59,8 +59,9 @@ export class ThreadPool {
     return Atomics.load(this.cells, FAILED) === 1 ? this.answers() : [];
   }
 
-  get isDisposed(): boolean {
-    return this.state === 'disposed';
+  /** Neither disposed nor broken. */
+  get isOpen(): boolean {
+    return this.state === 'open';
   }
 
   async dispose(): Promise<void> {
