@@ -1,5 +1,6 @@
 /** fit of a distributed model against fit of tf.js: the same numbers, the same History, whatever is asked of it. */
 import { createHash } from 'node:crypto';
+import '@tensorflow/tfjs-backend-wasm';
 import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -168,6 +169,22 @@ describe('as tf.js', () => {
     expectSame(await distributed.fitDataset(dataset as never, args), await plain.fitDataset(dataset as never, args));
     const [mine, theirs] = [await distributed.trainOnBatch(rows(), oneHot()), await plain.trainOnBatch(rows(), oneHot())];
     (mine as number[]).forEach((value, i) => expect(value).toBeCloseTo((theirs as number[])[i]!, 4));
+  });
+});
+
+describe('on the wasm backend of tf.js', () => {
+  beforeAll(async () => void (await tf.setBackend('wasm')));
+  afterAll(async () => void (await tf.setBackend('cpu')));
+
+  it('is the same, also while its memory grows', async () => {
+    const build = () => compiled(mlp(), () => tf.train.adam(0.01), { metrics: ['accuracy', 'mse'] });
+    const [plain, distributed] = [build(), strategy.scope(build)];
+    const args = { ...QUIET, epochs: 3, batchSize: 16, classWeight: { 0: 1, 1: 2, 2: 1 } };
+    expectSame(await distributed.fit(rows(), oneHot(), args), await plain.fit(rows(), oneHot(), args));
+    const kept: tf.Tensor[] = [];
+    const growing = Object.assign({}, args, { callbacks: { onBatchEnd: () => void kept.push(tf.ones([1 << 20])) } });
+    expectSame(await distributed.fit(rows(), oneHot(), growing), await plain.fit(rows(), oneHot(), growing));
+    tf.dispose(kept);
   });
 });
 

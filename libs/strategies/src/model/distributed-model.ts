@@ -11,7 +11,7 @@ import { measure, type Measured } from './metrics.js';
 import { ruleOf, type TfOptimizer } from './optimizer-fields.js';
 import { OptimizerLink, trainedWeights } from './optimizer-link.js';
 import { namedWeights, trainedModel, type TfModel, type TrainFunction, type UserModel } from './tf-model.js';
-import { valuesOf } from './tensors.js';
+import { keptValuesOf, valuesOf } from './tensors.js';
 import { ModelWeights } from './weights.js';
 
 /** One compilation of the model, while it is trained. */
@@ -137,7 +137,7 @@ function checkWeights(model: TfModel, { hasLossOfBatch, format }: Compiled, { ta
     throw new UnsupportedError('classWeight', 'is not supported where an example has several targets');
 }
 
-/** Values are read from tf.js one tensor after the other, and copied at once: see valuesOf. */
+/** The inputs are copied by the trainer at once (see valuesOf); metrics need the targets afterwards. */
 function batchOf(
   model: TfModel,
   { format, losses }: Compiled,
@@ -146,7 +146,7 @@ function batchOf(
 ): HostBatch {
   const inputs = format.inputs.map(({ shape }, i) => checked(data[i]!, count, shape, `input ${model.inputs[i]!.name}`));
   const ofTargets = format.targets.map(({ shape }, i) => {
-    const values = checked(targets[i]!.tensor, count, shape, `target of output ${model.outputNames[i]!}`);
+    const values = checked(targets[i]!.tensor, count, shape, `target of output ${model.outputNames[i]!}`, keptValuesOf);
     if (HINGES.has(losses[i]!.name) && Array.prototype.includes.call(values, 0))
       throw new UnsupportedError(`loss ${losses[i]!.name}`, 'its targets are −1 and 1, and this batch has a 0');
     (targets[i] as { values: ArrayLike<number> }).values = values;
@@ -156,7 +156,7 @@ function batchOf(
   return { count, inputs, targets: ofTargets, weights: weights && valuesOf(weights) };
 }
 
-function checked(tensor: tfc.Tensor, count: number, shape: readonly number[], what: string): ArrayLike<number> {
+function checked(tensor: tfc.Tensor, count: number, shape: readonly number[], what: string, read = valuesOf): ArrayLike<number> {
   const floats = shape.reduce((a, b) => a * b, count);
   if (tensor.size !== floats || tensor.shape[0] !== count)
     throw new ArgumentError(
@@ -164,5 +164,5 @@ function checked(tensor: tfc.Tensor, count: number, shape: readonly number[], wh
     );
   if (tensor.dtype === 'string' || tensor.dtype === 'complex64')
     throw new ArgumentError(`${what}: holds ${tensor.dtype}, and the model takes numbers`);
-  return valuesOf(tensor);
+  return read(tensor);
 }

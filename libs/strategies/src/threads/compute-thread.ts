@@ -3,10 +3,9 @@
  * says only what failed. See cells.ts for who waits for what.
  */
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
-import { describeModel, failedLayer, ModelError } from '@paceline/engine';
 import { ARRIVED, arrive, COMMAND, DONE, END, ENDED, FAILED, KIND, MODEL, PROGRESS, STEP, waitFor } from './cells.js';
 import type { FromThread, ThreadInit, ToThread } from './protocol.js';
-import { engineSpec, ReplicaSession } from './replica-session.js';
+import type { ReplicaSession } from './replica-session.js';
 
 const { index, threads, cells: memory, port } = workerData as ThreadInit;
 const cells = new Int32Array(memory);
@@ -20,18 +19,28 @@ process.on('exit', () => {
   for (const cell of [ARRIVED, DONE]) Atomics.notify(cells, cell);
 });
 
+/** Loaded when it can be told that they are missing. */
+const load = async () => {
+  const [engine, session] = await Promise.all([import('@paceline/engine'), import('./replica-session.js')]);
+  return Object.assign({}, engine, session);
+};
+let loaded: Awaited<ReturnType<typeof load>> | undefined;
+
 function failed(error: unknown, replica?: number): FromThread {
   const { message } = error instanceof Error ? error : new Error(String(error));
-  const where = replica === undefined ? {} : { replica, layer: failedLayer(error) };
-  return Object.assign({ kind: 'failed' as const, message, path: error instanceof ModelError ? error.path : undefined }, where);
+  const where = replica === undefined ? {} : { replica, layer: loaded?.failedLayer(error) };
+  return Object.assign(
+    { kind: 'failed' as const, message, path: loaded && error instanceof loaded.ModelError ? error.path : undefined },
+    where,
+  );
 }
 
 async function take(message: ToThread): Promise<FromThread> {
   switch (message.kind) {
     case 'describe':
-      return { kind: 'ok', description: await describeModel(engineSpec(message.spec), message.format) };
+      return { kind: 'ok', description: await loaded!.describeModel(loaded!.engineSpec(message.spec), message.format) };
     case 'open':
-      models.set(message.model, await ReplicaSession.open(message, index, threads));
+      models.set(message.model, await loaded!.ReplicaSession.open(message, index, threads));
       break;
     case 'buffers':
       models.get(message.model)!.useBuffers(message.buffers);
@@ -77,6 +86,7 @@ function step(arrivals: number): ReplicaSession | undefined {
 }
 
 async function run(): Promise<void> {
+  loaded = await load();
   let steps = 0;
   for (let command = 1; ; command = (command + 1) | 0) {
     waitFor(cells, COMMAND, command);
@@ -97,5 +107,11 @@ async function run(): Promise<void> {
   }
 }
 
-await run();
-clearInterval(alive);
+try {
+  await run();
+} catch (error) {
+  say(failed(error));
+  throw error;
+} finally {
+  clearInterval(alive);
+}

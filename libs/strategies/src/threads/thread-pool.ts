@@ -15,7 +15,7 @@ export interface PoolOptions {
 }
 
 /** tf.js and its wasm module are loaded when a thread starts: longer than a step may take on a busy machine. */
-const LEAST_START_MS = 60_000;
+const LEAST_START_MS = 300_000;
 
 export class ThreadPool {
   readonly threads: number;
@@ -90,10 +90,11 @@ export class ThreadPool {
     };
     if (waitFor(this.cells, DONE, Math.imul(this.commands, this.threads), isOver)) return;
     const hasEnded = Atomics.load(this.cells, ENDED) === 1;
+    const said = this.answers().flatMap((answer) => (answer.kind === 'failed' ? [answer.message] : []));
     this.break(
       new ThreadError(
         hasEnded
-          ? 'a compute thread ended by itself: its error is on the console, or it ran out of memory'
+          ? `a compute thread ended: ${said[0] ?? 'it did not say why'}`
           : `no compute thread made progress for ${deadlineMs} ms: set deadlineMs where a step may take longer`,
       ),
     );
