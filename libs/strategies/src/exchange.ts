@@ -22,19 +22,25 @@ export interface PlanSpec {
   readonly seed: number;
 }
 
+/** Writes the values of a batch, the examples one after the other. */
+export type Fill = (into: Float32Array) => void;
+
 export interface HostBatch {
   readonly count: number;
-  /** One for each field of the format: the examples one after the other. They are read during the step alone. */
-  readonly inputs: readonly ArrayLike<number>[];
-  readonly targets: readonly ArrayLike<number>[];
+  /** One for each field of the format. They are called during the step alone. */
+  readonly inputs: readonly Fill[];
+  readonly targets: readonly Fill[];
   /** A factor of the loss per example; 1 where left out. */
-  readonly weights?: ArrayLike<number> | undefined;
+  readonly weights?: Fill | undefined;
 }
 
+/** Arrays are valid until the next step. */
 export interface StepResult {
   /** Mean over the examples, with the regularizers. */
   readonly loss: number;
-  /** Of each output of the model, as training computed it; valid until the next step. */
+  /** What was filled in. */
+  readonly targets: readonly Float32Array[];
+  /** Of each output of the model, as training computed it. */
   readonly outputs: readonly Float32Array[];
 }
 

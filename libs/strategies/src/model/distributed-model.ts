@@ -1,17 +1,19 @@
 /**
  * A tf.js model whose training is distributed. `fit`, `fitDataset` and `trainOnBatch` of tf.js ask the model for its train function and call it with one
  * batch after the other; this one hands the batch to the trainer of the strategy. Everything else of `fit` is tf.js itself. Only the instance
- * is changed: its train function, and `compile`, so that a model compiled anew stays distributed.
+ * is changed: its train function, `fitLoop`, so that tf.js gathers the numbers of rows instead of rows, and `compile`, so that a model compiled anew
+ * stays distributed.
  */
 import * as tfc from '@tensorflow/tfjs-core';
-import { ArgumentError, UnsupportedError } from '../errors.js';
+import { UnsupportedError } from '../errors.js';
 import type { Exchange, HostBatch, Trainer } from '../exchange.js';
+import { columnOf, filler, RowTensor, type Column } from './batch-columns.js';
 import { readCompiled, unsupportedPart, type Compiled } from './compiled.js';
 import { measure, type Measured } from './metrics.js';
 import { ruleOf, type TfOptimizer } from './optimizer-fields.js';
 import { OptimizerLink, trainedWeights } from './optimizer-link.js';
 import { namedWeights, trainedModel, type TfModel, type TrainFunction, type UserModel } from './tf-model.js';
-import { keptValuesOf, valuesOf } from './tensors.js';
+import { valuesOf } from './tensors.js';
 import { ModelWeights } from './weights.js';
 
 /** One compilation of the model, while it is trained. */
@@ -48,8 +50,7 @@ export class DistributedModel {
   detach(): void {
     this.closeSession();
     delete (this.user as Partial<UserModel>).compile;
-    delete (this.attachedTo as Partial<TfModel> | undefined)?.makeTrainFunction;
-    this.attachedTo = undefined;
+    this.leaveTrained();
   }
 
   /** @throws UnsupportedError for what can be refused before there are rows */
@@ -57,22 +58,50 @@ export class DistributedModel {
     const model = trainedModel(this.user)!;
     readCompiled(this.user, model, this.seed);
     ruleOf(model.optimizer_!);
-    if (this.attachedTo && this.attachedTo !== model) delete (this.attachedTo as Partial<TfModel>).makeTrainFunction;
+    if (this.attachedTo === model) return;
+    this.leaveTrained();
     this.attachedTo = model;
-    model.makeTrainFunction = (): TrainFunction => (data) => this.train(model, data);
+    model.makeTrainFunction = (): TrainFunction => (data) => this.train(model, data.map(given));
+    const fitLoop = model.fitLoop.bind(model);
+    model.fitLoop = async (_, data, ...more) => {
+      const columns = data.map((tensor) => tensor && new RowTensor(tensor));
+      const rows = tfc.range(0, data[0]!.shape[0]!, 1, 'int32');
+      const train: TrainFunction = ([indices]) => {
+        const batch = indices as tfc.Tensor1D;
+        const numbers = Int32Array.from(valuesOf(batch));
+        return this.train(
+          model,
+          columns.map((column) => column?.column(batch, numbers)),
+        );
+      };
+      try {
+        return await fitLoop(train, [rows], ...more);
+      } finally {
+        rows.dispose();
+      }
+    };
   }
 
-  private train(model: TfModel, data: Parameters<TrainFunction>[0]): tfc.Scalar[] {
+  private leaveTrained(): void {
+    const model: Partial<TfModel> | undefined = this.attachedTo;
+    delete model?.makeTrainFunction;
+    delete model?.fitLoop;
+    this.attachedTo = undefined;
+  }
+
+  /** @param columns inputs, targets, and the class weights of each target where there are some */
+  private train(model: TfModel, columns: readonly (Column | undefined)[]): tfc.Scalar[] {
     const { compiled, trainer, weights, link, optimizer } = this.sessionOf(model);
-    const measured = targetsOf(model, data);
-    const { count } = measured;
-    checkWeights(model, compiled, measured);
+    const [inputs, outputs] = [model.inputs.length, model.outputs.length];
+    const [count] = columns[0]!.shape as [number];
+    const targets = model.outputs.map((_, i) => ({ target: columns[inputs + i]!, weights: columns[inputs + outputs + i] }));
+    checkWeights(model, compiled, targets);
+    const batch = batchOf(model, compiled, columns.slice(0, inputs) as Column[], targets, count);
     weights.takeUp();
     const step = link.nextStep();
-    const batch = batchOf(model, compiled, data, measured);
-    const { loss, outputs } = trainer.step(batch, step, optimizer.learningRate);
+    const result = trainer.step(batch, step, optimizer.learningRate);
     link.stepped();
-    return [tfc.scalar(loss), ...measure(model, { count, targets: measured.targets, outputs })];
+    return [tfc.scalar(result.loss), ...measure(model, { count, columns: targets, targets: result.targets, outputs: result.outputs })];
   }
 
   /** What a model was compiled to may change between two batches. */
@@ -119,50 +148,38 @@ export class DistributedModel {
   }
 }
 
-function targetsOf(model: TfModel, data: Parameters<TrainFunction>[0]): Pick<Measured, 'count' | 'targets'> {
-  const [inputs, outputs] = [model.inputs.length, model.outputs.length];
-  const targets = data.slice(inputs, inputs + outputs).map((tensor, i) => {
-    const weights = data[inputs + outputs + i] ?? undefined;
-    return { tensor: tensor!, values: [] as ArrayLike<number>, weights };
-  });
-  return { count: data[0]!.shape[0]!, targets };
-}
+const given = (tensor: tfc.Tensor | null | undefined): Column | undefined => (tensor ? columnOf(tensor) : undefined);
 
-function checkWeights(model: TfModel, { hasLossOfBatch, format }: Compiled, { targets }: Pick<Measured, 'targets'>): void {
+function checkWeights(model: TfModel, { hasLossOfBatch, format }: Compiled, targets: Measured['columns']): void {
   if (targets.every(({ weights }) => weights === undefined)) return;
+  const [{ kind, shape }] = format.targets as [Compiled['format']['targets'][number]];
   if (model.outputs.length > 1) throw new UnsupportedError('classWeight', 'is not supported for models with several outputs');
   if (hasLossOfBatch)
     throw new UnsupportedError('classWeight', 'needs a loss by its name: a function of tf.losses gives one number for a batch');
-  if (format.targets[0]!.shape.length > 1 || (format.targets[0]!.kind === 'classes' && format.targets[0]!.shape.length > 0))
+  if (shape.length > (kind === 'classes' ? 0 : 1))
     throw new UnsupportedError('classWeight', 'is not supported where an example has several targets');
 }
 
-/** The inputs are copied by the trainer at once (see valuesOf); metrics need the targets afterwards. */
+/** @throws ArgumentError for rows that do not fit the model */
 function batchOf(
   model: TfModel,
   { format, losses }: Compiled,
-  data: Parameters<TrainFunction>[0],
-  { count, targets }: Pick<Measured, 'count' | 'targets'>,
+  inputs: readonly Column[],
+  targets: Measured['columns'],
+  count: number,
 ): HostBatch {
-  const inputs = format.inputs.map(({ shape }, i) => checked(data[i]!, count, shape, `input ${model.inputs[i]!.name}`));
-  const ofTargets = format.targets.map(({ shape }, i) => {
-    const values = checked(targets[i]!.tensor, count, shape, `target of output ${model.outputNames[i]!}`, keptValuesOf);
-    if (HINGES.has(losses[i]!.name) && Array.prototype.includes.call(values, 0))
-      throw new UnsupportedError(`loss ${losses[i]!.name}`, 'its targets are −1 and 1, and this batch has a 0');
-    (targets[i] as { values: ArrayLike<number> }).values = values;
-    return values;
-  });
-  const weights = targets[0]!.weights;
-  return { count, inputs, targets: ofTargets, weights: weights && valuesOf(weights) };
-}
-
-function checked(tensor: tfc.Tensor, count: number, shape: readonly number[], what: string, read = valuesOf): ArrayLike<number> {
-  const floats = shape.reduce((a, b) => a * b, count);
-  if (tensor.size !== floats || tensor.shape[0] !== count)
-    throw new ArgumentError(
-      `${what}: a batch of ${count} examples has the shape [${[count, ...shape].join(', ')}], not [${tensor.shape.join(', ')}]`,
-    );
-  if (tensor.dtype === 'string' || tensor.dtype === 'complex64')
-    throw new ArgumentError(`${what}: holds ${tensor.dtype}, and the model takes numbers`);
-  return read(tensor);
+  return {
+    count,
+    inputs: format.inputs.map(({ shape }, i) => filler(inputs[i]!, count, shape, `input ${model.inputs[i]!.name}`)),
+    targets: format.targets.map(({ shape }, i) => {
+      const fill = filler(targets[i]!.target, count, shape, `target of output ${model.outputNames[i]!}`);
+      const { name } = losses[i]!;
+      if (!HINGES.has(name)) return fill;
+      return (into) => {
+        fill(into);
+        if (into.includes(0)) throw new UnsupportedError(`loss ${name}`, 'its targets are −1 and 1, and this batch has a 0');
+      };
+    }),
+    weights: targets[0]!.weights && filler(targets[0]!.weights, count, [], 'classWeight'),
+  };
 }

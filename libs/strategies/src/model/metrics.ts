@@ -3,20 +3,18 @@
  * everybody asks for, are counted here without tf.js; the numbers are the same.
  */
 import * as tfc from '@tensorflow/tfjs-core';
+import type { Column } from './batch-columns.js';
 import type { TfModel } from './tf-model.js';
 
 export interface Measured {
   readonly count: number;
-  /** Values and tensor of each target; the class weights, where there are some. */
-  readonly targets: readonly {
-    readonly values: ArrayLike<number>;
-    readonly tensor: tfc.Tensor;
-    readonly weights: tfc.Tensor | undefined;
-  }[];
+  readonly columns: readonly { readonly target: Column; readonly weights: Column | undefined }[];
+  /** Values of the targets and of the outputs. */
+  readonly targets: readonly Float32Array[];
   readonly outputs: readonly Float32Array[];
 }
 
-type Counter = (target: ArrayLike<number>, output: Float32Array, width: number) => number;
+type Counter = (target: Float32Array, output: Float32Array, width: number) => number;
 
 function largest(values: ArrayLike<number>, at: number, width: number): number {
   let best = 0;
@@ -44,19 +42,19 @@ const areNames = (metrics: unknown): boolean =>
   Array.isArray(metrics) ? metrics.every((metric) => typeof metric === 'string') : typeof metrics === 'string';
 
 /** In the order of the model's `metricsNames`, without the first, the loss. */
-export function measure(model: TfModel, { count, targets, outputs }: Measured): tfc.Scalar[] {
+export function measure(model: TfModel, { count, columns, targets, outputs }: Measured): tfc.Scalar[] {
   const isNamed = areNames(model.metrics);
   const widthOf = (index: number): number => model.outputs[index]!.shape.at(-1) ?? 1;
   return model.metricsTensors.map(([metric, index], i) => {
     const isLoss = model.outputs.length > 1 && i < model.outputs.length;
-    const { values, tensor, weights } = targets[index]!;
     const output = outputs[index]!;
     const counter = isNamed && !isLoss ? COUNTERS[metric.name.replace(/\$\d+$/, '')] : undefined;
-    if (counter) return tfc.scalar(counter(values, output, widthOf(index)));
+    if (counter) return tfc.scalar(counter(targets[index]!, output, widthOf(index)));
     return tfc.tidy(() => {
       const [, ...shape] = model.outputs[index]!.shape as number[];
-      const measured = metric(tensor, tfc.tensor(output.slice(), [count, ...shape]));
-      return tfc.mean(isLoss && weights ? tfc.mul(measured, weights) : measured);
+      const { target, weights } = columns[index]!;
+      const measured = metric(target.tensor(), tfc.tensor(output.slice(), [count, ...shape]));
+      return tfc.mean(isLoss && weights ? tfc.mul(measured, weights.tensor()) : measured);
     });
   });
 }

@@ -7,18 +7,11 @@ interface HeapBackend {
   typedArrayFromHeap?(tensor: tfc.TensorInfo): ArrayLike<number>;
 }
 
-/** The values, to be kept. @throws BackendError */
-export function keptValuesOf(tensor: tfc.Tensor): ArrayLike<number> {
-  const values = valuesOf(tensor);
-  return isOnHeap(tfc.backend() as HeapBackend) ? Float32Array.from(values) : values;
-}
+export const isOnHeap = (): boolean => typeof (tfc.backend() as HeapBackend).typedArrayFromHeap === 'function';
 
-const isOnHeap = (backend: HeapBackend): boolean => typeof backend.typedArrayFromHeap === 'function';
-
-/** The values, to read at once: valid until the next operation of tf.js. @throws BackendError */
+/** The values, to read at once: where they lie on the heap of the wasm backend, they are valid until the next operation of tf.js. @throws BackendError */
 export function valuesOf(tensor: tfc.Tensor): ArrayLike<number> {
-  const backend = tfc.backend() as HeapBackend;
-  if (isOnHeap(backend) && tensor.dtype !== 'bool') return backend.typedArrayFromHeap!(tensor);
+  if (isOnHeap() && tensor.dtype !== 'bool') return (tfc.backend() as HeapBackend).typedArrayFromHeap!(tensor);
   try {
     return tensor.dataSync<'float32'>();
   } catch (cause) {

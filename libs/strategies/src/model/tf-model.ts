@@ -17,6 +17,8 @@ export interface TfModel {
   readonly optimizer_: tfc.Optimizer | undefined;
   readonly collectedTrainableWeights: readonly tfl.LayerVariable[] | undefined;
   makeTrainFunction(): TrainFunction;
+  /** The epochs of fit. `data` are inputs, targets and perhaps weights of all examples; tf.js hands `train` the rows of a batch of each. */
+  fitLoop(train: TrainFunction, data: (tfc.Tensor | null)[], ...more: unknown[]): Promise<tfl.History>;
   compile(args: tfl.ModelCompileArgs): void;
 }
 

@@ -86,11 +86,16 @@ class ThreadTrainer implements Trainer {
 
   step(batch: HostBatch, step: number, rate: number): StepResult {
     const { count } = batch;
-    const { inputs, targets, weights, outputs } = this.buffersFor(count);
-    batch.inputs.forEach((values, i) => new Float32Array(inputs[i]!).set(values));
-    batch.targets.forEach((values, i) => new Float32Array(targets[i]!).set(values));
-    if (batch.weights) new Float32Array(weights).set(batch.weights);
-    else new Float32Array(weights, 0, count).fill(1);
+    const buffers = this.buffersFor(count);
+    const view = (buffer: SharedArrayBuffer, floats: number): Float32Array => new Float32Array(buffer, 0, count * floats);
+    const [inputs, targets, outputs] = (['inputs', 'targets', 'outputs'] as const).map((kind) =>
+      buffers[kind].map((buffer, i) => view(buffer, this.floats[kind][i]!)),
+    ) as [Float32Array[], Float32Array[], Float32Array[]];
+    batch.inputs.forEach((fill, i) => fill(inputs[i]!));
+    batch.targets.forEach((fill, i) => fill(targets[i]!));
+    const weights = view(buffers.weights, 1);
+    if (batch.weights) batch.weights(weights);
+    else weights.fill(1);
     const { header } = this;
     header[COUNT] = count;
     header[STEP_NUMBER] = step;
@@ -100,7 +105,7 @@ class ThreadTrainer implements Trainer {
     if (failures.length > 0) throw replicaError(failures, step - 1);
     this.version++;
     const loss = this.losses.reduce((sum, value) => sum + value, 0) / count;
-    return { loss, outputs: outputs.map((buffer, i) => new Float32Array(buffer, 0, count * this.floats.outputs[i]!)) };
+    return { loss, targets, outputs };
   }
 
   close(): void {
