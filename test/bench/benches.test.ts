@@ -76,6 +76,18 @@ const BENCHES: Readonly<
       figures: ['examplesPerSecond', 'stepMs', 'cpuMs', 'loss'],
     },
   ],
+  mirrored: [
+    {
+      flags: ['--only', 'mlp', '--batches', '2', '--stock-batches', '1', '--repetitions', '1'],
+      rows: ['tf.js alone', 'MirroredStrategy, 1 thread', 'MirroredStrategy, 2 threads'].map((what) => ({
+        what,
+        model: 'mlp',
+        batch: 128,
+        repetitions: 1,
+      })),
+      figures: ['examplesPerSecond', 'lowest', 'highest', 'ofStock', 'ofOneThread'],
+    },
+  ],
   mlp: [
     {
       flags: ['--rounds', '5', '--repetitions', '1', '--batch', '4', '--workers', '1'],

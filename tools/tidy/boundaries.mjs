@@ -39,6 +39,11 @@ export const BOUNDARIES = {
     mayNotUse: [...CONTROL_PLANE, ...QUEUES],
     reason: 'an engine turns (parameters, state, rows, key) into gradients and knows nothing of sockets, queues or databases',
   },
+  strategies: {
+    mayImport: ['spec', 'kernels', 'learning', 'engine'],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES],
+    reason: 'it trains models of a tf.js program in its own process: it knows no server, no queue and no database',
+  },
   data: {
     mayImport: ['spec', 'storage'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],

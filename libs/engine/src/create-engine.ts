@@ -106,9 +106,10 @@ class TfjsEngine implements Engine {
   private microBatch(batch: Batch, out: Float32Array, isFirst: boolean): Float64Array {
     const { model, variables, backend } = this;
     const sums = model.zeros();
-    const grads = model.gradients(batch, variables.trainable, (outputs, scoring, logits, mask) =>
-      differentiableLoss(withMask(scoring, backend.memory, mask), model.ends.metrics, backend.memory, outputs, sums, logits),
-    );
+    const grads = model.gradients(batch, variables.trainable, (outputs, scoring, logits, mask) => {
+      batch.outputs?.[scoring.output.index]?.set(backend.memory.values(outputs));
+      return differentiableLoss(withMask(scoring, backend.memory, mask), model.ends.metrics, backend.memory, outputs, sums, logits);
+    });
     variables.takeGradients(grads, out, isFirst);
     sums[0]! += this.regularisation(batch.count);
     // A loss may be no number while its slope is one, as that of a logarithm is: such a round must not count.

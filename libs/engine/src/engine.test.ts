@@ -152,6 +152,19 @@ describe('the replica step', () => {
     expect(engine.evaluate(batch)).toEqual(engine.evaluate(batch));
   });
 
+  it('hands out the outputs that training computed', async () => {
+    const loaded = await load({ model: 'mlp' });
+    const [batch, outputs] = [batchOf(4), new Float32Array(40).fill(Number.NaN)];
+    loaded.engine.step({ round: 0, replica: 0, batches: [Object.assign({}, batch, { outputs: [outputs] })], out: newOut(loaded) });
+    const rightOnes = Array.from({ length: 4 }, (_, row) => {
+      const own = outputs.subarray(row * 10, row * 10 + 10);
+      return own.indexOf(Math.max(...own)) === batch.targets[0]![row] ? 1 : 0;
+    });
+    // Without dropout an evaluation has the same outputs.
+    expect(loaded.engine.evaluate(batch).metricSums[1]).toBe(rightOnes.reduce((sum: number, one) => sum + one, 0));
+    expect(outputs.every(Number.isFinite)).toBe(true);
+  });
+
   it('writes zeros for a replica without examples', async () => {
     const loaded = await load({ model: 'mlp-dropout' });
     const out = newOut(loaded);

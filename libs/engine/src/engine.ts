@@ -15,6 +15,8 @@ export interface Batch {
   /** A factor of the loss per example; read exactly when the format is weighted. */
   readonly weights?: Float32Array | undefined;
   readonly count: number;
+  /** In a step: where the values of each output of the model are copied to, as training computed them. Engine webgpu leaves them as they are. */
+  readonly outputs?: readonly Float32Array[] | undefined;
 }
 
 export interface StepRequest {

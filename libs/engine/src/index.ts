@@ -5,6 +5,7 @@ export { createEngine } from './create-engine.js';
 export { describeModel, modelVariables } from './describe/describe.js';
 export { summarizeModel, type ModelSummary } from './describe/summary.js';
 export type { Batch, Engine, EngineDevice, EngineOptions, StepRequest, Sums } from './engine.js';
+export { failedLayer } from './errors/failed-layer.js';
 export { ModelError } from './errors/model-error.js';
 export { LeakDetector, type Growth, type LeakLimits } from './leaks/leak-detector.js';
 export type { Kept } from './leaks/leak-trace.js';

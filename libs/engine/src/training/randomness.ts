@@ -8,6 +8,7 @@
  */
 import { CounterStream, streamKey } from '@paceline/learning';
 import type * as tfl from '@tensorflow/tfjs-layers';
+import { noteFailedLayer } from '../errors/failed-layer.js';
 
 export interface StepKey {
   readonly seed: number;
@@ -66,6 +67,9 @@ export class Randomness {
       this.scopes.push(this.scopeOf(layer.name));
       try {
         return apply(inputs, kwargs);
+      } catch (error) {
+        noteFailedLayer(error, layer.name);
+        throw error;
       } finally {
         this.scopes.pop();
       }

@@ -1,0 +1,164 @@
+/**
+ * bench mirrored: fit of a tf.js model by MirroredStrategy on one and two threads, beside tf.js alone, in examples per second
+ *
+ * Each path has a process of its own and calls `model.fit` of tf.js with the same model and data; a figure is the median over the repetitions of an
+ * epoch each, after one epoch that warms up. All paths run in turn within a repetition, so that they meet the same machine. The MLP is 784-128-10 with batches of
+ * 128, the CNN has two convolutions of 8 and 16 filters with batches of 32. Images are made up, four pixels in five are zero as in MNIST. tf.js computes on its wasm
+ * backend with one thread, which has no gradient of a convolution: the CNN of tf.js alone runs on its cpu backend, in JavaScript. `ofStock` is how many times as fast as tf.js alone
+ * a path is, `ofOneThread` how many times as fast as one thread.
+ *
+ * With `--check` it exits with 1 when two threads are not 8 times as fast as tf.js alone, or not 1.7 times as fast as one thread.
+ */
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { parseArgs } from 'node:util';
+import { median } from './median.mjs';
+
+const { values: flags } = parseArgs({
+  options: {
+    json: { type: 'boolean', default: false },
+    only: { type: 'string', default: 'mlp,cnn' },
+    batches: { type: 'string', default: '200' },
+    'stock-batches': { type: 'string', default: '10' },
+    repetitions: { type: 'string', default: '5' },
+    check: { type: 'boolean', default: false },
+    child: { type: 'string' },
+  },
+});
+const BARS = { ofStock: 8, ofOneThread: 1.7 };
+
+/** @typedef {typeof import('@tensorflow/tfjs-layers')} Layers */
+/**
+ * @type {Readonly<Record<string, { batch: number, inputShape: number[], layers: (tfl: Layers, inputShape: number[]) => import('@tensorflow/tfjs-layers').layers.Layer[] }>>}
+ */
+const MODELS = {
+  mlp: {
+    batch: 128,
+    inputShape: [784],
+    layers: ({ layers }, inputShape) => [
+      layers.dense({ units: 128, activation: 'relu', inputShape }),
+      layers.dense({ units: 10, activation: 'softmax' }),
+    ],
+  },
+  cnn: {
+    batch: 32,
+    inputShape: [28, 28, 1],
+    layers: ({ layers }, inputShape) => [
+      layers.conv2d({ filters: 8, kernelSize: 3, activation: 'relu', inputShape }),
+      layers.maxPooling2d({ poolSize: 2 }),
+      layers.conv2d({ filters: 16, kernelSize: 3, activation: 'relu' }),
+      layers.maxPooling2d({ poolSize: 2 }),
+      layers.flatten(),
+      layers.dense({ units: 10, activation: 'softmax' }),
+    ],
+  },
+};
+/** @type {Readonly<Record<string, { name: string, threads: number }>>} */
+const PATHS = {
+  stock: { name: 'tf.js alone', threads: 0 },
+  one: { name: 'MirroredStrategy, 1 thread', threads: 1 },
+  two: { name: 'MirroredStrategy, 2 threads', threads: 2 },
+};
+
+/**
+ * In the child: trains one epoch whenever it is told to, and answers with the examples per second.
+ * @param {string} model
+ * @param {string} kind
+ */
+async function serve(model, kind) {
+  const [tf, tfl, { setThreadsCount }, { MirroredStrategy }] = await Promise.all([
+    import('@tensorflow/tfjs-core'),
+    import('@tensorflow/tfjs-layers'),
+    import('@tensorflow/tfjs-backend-wasm'),
+    import('@paceline/strategies'),
+    import('@tensorflow/tfjs-backend-cpu'),
+  ]);
+  const { threads } = PATHS[kind] ?? PATHS.stock;
+  setThreadsCount(1);
+  tf.enableProdMode();
+  await tf.setBackend(threads === 0 && model === 'cnn' ? 'cpu' : 'wasm');
+  const { batch, inputShape, layers } = MODELS[model] ?? MODELS.mlp;
+  const examples = batch * Number(threads === 0 ? flags['stock-batches'] : flags.batches);
+  const pixels = Float32Array.from({ length: examples * 784 }, (_, i) => ((i * 7919) % 5 === 0 ? ((i * 37) % 101) / 101 : 0));
+  const xs = tf.tensor(pixels, [examples, ...inputShape]);
+  const ys = tf.cast(tf.oneHot(tf.tensor1d(Int32Array.from({ length: examples }, (_, i) => i % 10)), 10), 'float32');
+  const build = () => {
+    const net = tfl.sequential({ layers: layers(tfl, inputShape) });
+    net.compile({ optimizer: 'adam', loss: 'categoricalCrossentropy', metrics: ['accuracy'] });
+    return net;
+  };
+  const net = threads === 0 ? build() : new MirroredStrategy({ threads }).scope(build);
+  const epoch = async () => {
+    const startMs = performance.now();
+    await net.fit(xs, ys, { epochs: 1, batchSize: batch, verbose: 0, shuffle: false });
+    return examples / ((performance.now() - startMs) / 1000);
+  };
+  await epoch();
+  process.on('message', async () => process.send?.(await epoch()));
+  process.send?.('ready');
+}
+
+/**
+ * @param {string} model
+ * @param {string} kind
+ */
+async function start(model, kind) {
+  const passed = /** @type {const} */ (['batches', 'stock-batches']).flatMap((name) => [`--${name}`, flags[name]]);
+  const child = fork(new URL(import.meta.url), ['--child', `${model} ${kind}`, ...passed]);
+  const gone = new AbortController();
+  child.once('exit', () => gone.abort(new Error(`the process of ${kind} ended; what it said is above`)));
+  const answer = async () => (await once(child, 'message', { signal: AbortSignal.any([gone.signal, AbortSignal.timeout(600_000)]) }))[0];
+  await answer();
+  return {
+    measure: () => {
+      const waiting = answer();
+      child.send('epoch');
+      return waiting;
+    },
+    stop: () => child.kill(),
+  };
+}
+
+/** @param {string} model */
+async function measured(model) {
+  const kinds = Object.keys(PATHS);
+  const processes = [];
+  for (const kind of kinds) processes.push(await start(model, kind));
+  /** @type {number[][]} */
+  const figures = kinds.map(() => []);
+  for (let i = 0; i < Number(flags.repetitions); i++) for (const [k, child] of processes.entries()) figures[k]?.push(await child.measure());
+  for (const child of processes) child.stop();
+  const medians = figures.map(median);
+  return kinds.map((kind, k) => {
+    const values = figures[k] ?? [];
+    const speed = medians[k] ?? 0;
+    const [ofStock, ofOneThread] = [speed / (medians[0] ?? 1), speed / (medians[1] ?? 1)].map((times) => Number(times.toFixed(2)));
+    const isTwo = kind === 'two';
+    return {
+      what: PATHS[kind]?.name,
+      model,
+      batch: MODELS[model]?.batch,
+      repetitions: values.length,
+      examplesPerSecond: Math.round(speed),
+      lowest: Math.round(Math.min(...values)),
+      highest: Math.round(Math.max(...values)),
+      ofStock,
+      ofOneThread,
+      ...(isTwo ? { holds: (ofStock ?? 0) >= BARS.ofStock && (ofOneThread ?? 0) >= BARS.ofOneThread } : {}),
+    };
+  });
+}
+
+if (flags.child !== undefined) {
+  const [model = '', kind = ''] = flags.child.split(' ');
+  await serve(model, kind);
+} else {
+  const rows = [];
+  for (const model of flags.only.split(',')) {
+    if (!(model in MODELS)) throw new Error(`--only takes ${Object.keys(MODELS).join(', ')}, not "${model}"`);
+    rows.push(...(await measured(model)));
+  }
+  if (flags.json) console.log(JSON.stringify({ bench: 'mirrored', rows }));
+  else console.table(rows);
+  process.exit(flags.check && rows.some(({ holds }) => holds === false) ? 1 : 0);
+}

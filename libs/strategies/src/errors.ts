@@ -1,0 +1,73 @@
+/** What goes wrong in a distributed model. Every error has a code for programs and a sentence for people. */
+
+export type StrategyErrorCode =
+  | 'STRATEGY_ARGUMENT'
+  | 'STRATEGY_BACKEND'
+  | 'STRATEGY_DISPOSED'
+  | 'STRATEGY_REPLICA'
+  | 'STRATEGY_THREAD'
+  | 'STRATEGY_UNSUPPORTED';
+
+export class StrategyError extends Error {
+  constructor(
+    readonly code: StrategyErrorCode,
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+    this.name = new.target.name;
+  }
+}
+
+/** An argument or option that has no meaning. */
+export class ArgumentError extends StrategyError {
+  constructor(message: string) {
+    super('STRATEGY_ARGUMENT', message);
+  }
+}
+
+/** A part of the model, of its compilation or of its data that tf.js takes and that is not trained here. `what` names it. */
+export class UnsupportedError extends StrategyError {
+  constructor(
+    readonly what: string,
+    readonly reason: string,
+    options?: ErrorOptions,
+  ) {
+    super('STRATEGY_UNSUPPORTED', `${what}: ${reason}`, options);
+  }
+}
+
+/** The backend of tf.js in this process does not give its values at once. */
+export class BackendError extends StrategyError {
+  constructor(backend: string, options?: ErrorOptions) {
+    super(
+      'STRATEGY_BACKEND',
+      `the tf.js backend ${backend} does not read tensors synchronously: call tf.setBackend('wasm') or tf.setBackend('cpu') before fit; the training itself runs on Paceline's own engine`,
+      options,
+    );
+  }
+}
+
+/** A replica threw. Parameters, optimizer state and the count of steps are those before the step. */
+export class ReplicaError extends StrategyError {
+  constructor(
+    readonly replica: number,
+    /** Steps of the optimizer before this one. */
+    readonly step: number,
+    /** The layer that threw; undefined outside of all layers. */
+    readonly layer: string | undefined,
+    reason: string,
+  ) {
+    super('STRATEGY_REPLICA', `replica ${replica}, step ${step}${layer === undefined ? '' : `, layer ${layer}`}: ${reason}`);
+  }
+}
+
+/** A compute thread ended, did not start, or made no progress in time. The strategy cannot train any more. */
+export class ThreadError extends StrategyError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('STRATEGY_THREAD', message, options);
+  }
+}
+
+export const disposed = (): StrategyError =>
+  new StrategyError('STRATEGY_DISPOSED', 'the strategy is disposed: make a new one, and distribute the model with it');

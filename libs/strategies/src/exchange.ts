@@ -1,0 +1,74 @@
+/**
+ * What a strategy needs to train models, whoever computes: threads of this process today. A model's trainer takes one batch after the other; what
+ * lies behind it splits the rows, adds the gradients and updates the parameters. The model of the user knows this interface alone.
+ */
+import type { Layout } from '@paceline/learning';
+import type { ModelDescription, RowFormat } from '@paceline/spec';
+import type { UpdateRule } from './update-rule.js';
+
+/** What is trained: plain data. */
+export interface TrainingPlan {
+  readonly spec: PlanSpec;
+  readonly format: RowFormat;
+  readonly rule: UpdateRule;
+}
+
+/** The part of a run spec that an engine needs. */
+export interface PlanSpec {
+  readonly model: { readonly topology: unknown };
+  readonly losses: Readonly<Record<string, { readonly name: string; readonly fromLogits: boolean }>>;
+  /** Variables of which no gradient is needed, by path. */
+  readonly freeze: readonly string[];
+  readonly seed: number;
+}
+
+/** Writes the values of a batch, the examples one after the other. */
+export type Fill = (into: Float32Array) => void;
+
+export interface HostBatch {
+  readonly count: number;
+  /** One for each field of the format. They are called during the step alone. */
+  readonly inputs: readonly Fill[];
+  readonly targets: readonly Fill[];
+  /** A factor of the loss per example; 1 where left out. */
+  readonly weights?: Fill | undefined;
+}
+
+/** Arrays are valid until the next step. */
+export interface StepResult {
+  /** Mean over the examples, with the regularizers. */
+  readonly loss: number;
+  /** What was filled in. */
+  readonly targets: readonly Float32Array[];
+  /** Of each output of the model, as training computed it. */
+  readonly outputs: readonly Float32Array[];
+}
+
+export interface Trainer {
+  readonly description: ModelDescription;
+  readonly layout: Layout;
+  /** Rises whenever the parameters change. */
+  readonly version: number;
+  /** Parameters and state as they are now, in the order of the layout: a view. */
+  readonly parameters: Float32Array;
+  /** What the optimizer keeps, by its slots, in the order of the trainable section: views. */
+  readonly slots: readonly Float32Array[];
+  /** Says that the parameters were written to. */
+  touch(): void;
+  /** Variables that keep their values, by path. */
+  freeze(paths: readonly string[]): void;
+  /**
+   * One synchronous step over all replicas.
+   * @param step from 1: of which step of the optimizer this is
+   * @param rate learning rate
+   */
+  step(batch: HostBatch, step: number, rate: number): StepResult;
+  close(): void;
+}
+
+export interface Exchange {
+  readonly replicas: number;
+  /** @throws UnsupportedError for a model that the engine does not train */
+  open(plan: TrainingPlan): Trainer;
+  dispose(): Promise<void>;
+}

@@ -1,0 +1,17 @@
+export {
+  ArgumentError,
+  BackendError,
+  ReplicaError,
+  StrategyError,
+  type StrategyErrorCode,
+  ThreadError,
+  UnsupportedError,
+} from './errors.js';
+export { Strategy, type StrategyOptions } from './strategy.js';
+export {
+  CentralStorageStrategy,
+  MirroredStrategy,
+  OneDeviceStrategy,
+  type OneDeviceOptions,
+  type ThreadStrategyOptions,
+} from './thread-strategies.js';

@@ -1,0 +1,185 @@
+/**
+ * A tf.js model whose training is distributed. `fit`, `fitDataset` and `trainOnBatch` of tf.js ask the model for its train function and call it with one
+ * batch after the other; this one hands the batch to the trainer of the strategy. Everything else of `fit` is tf.js itself. Only the instance
+ * is changed: its train function, `fitLoop`, so that tf.js gathers the numbers of rows instead of rows, and `compile`, so that a model compiled anew
+ * stays distributed.
+ */
+import * as tfc from '@tensorflow/tfjs-core';
+import { UnsupportedError } from '../errors.js';
+import type { Exchange, HostBatch, Trainer } from '../exchange.js';
+import { columnOf, filler, RowTensor, type Column } from './batch-columns.js';
+import { readCompiled, unsupportedPart, type Compiled } from './compiled.js';
+import { measure, type Measured } from './metrics.js';
+import { ruleOf, type TfOptimizer } from './optimizer-fields.js';
+import { OptimizerLink, trainedWeights } from './optimizer-link.js';
+import { namedWeights, trainedModel, type TfModel, type TrainFunction, type UserModel } from './tf-model.js';
+import { valuesOf } from './tensors.js';
+import { ModelWeights } from './weights.js';
+
+/** One compilation of the model, while it is trained. */
+interface Session {
+  readonly compiledTo: TfModel['lossFunctions'];
+  readonly optimizer: TfOptimizer;
+  readonly compiled: Compiled;
+  readonly trainer: Trainer;
+  readonly weights: ModelWeights;
+  readonly link: OptimizerLink;
+}
+
+/** Losses that tf.js computes from targets of −1 and 1 as they are, and Keras from 0 and 1 too. */
+const HINGES: ReadonlySet<string> = new Set(['hinge', 'squaredHinge']);
+
+export class DistributedModel {
+  private session: Session | undefined;
+  private attachedTo: TfModel | undefined;
+
+  constructor(
+    private readonly user: UserModel,
+    private readonly exchange: Exchange,
+    private readonly seed: number,
+  ) {
+    const compile = user.compile.bind(user);
+    user.compile = (args) => {
+      compile(args);
+      this.attach();
+    };
+    if (trainedModel(user)?.lossFunctions) this.attach();
+  }
+
+  /** The model is an ordinary one again, with the weights and the optimizer state of now. */
+  detach(): void {
+    this.closeSession();
+    delete (this.user as Partial<UserModel>).compile;
+    this.leaveTrained();
+  }
+
+  /** @throws UnsupportedError for what can be refused before there are rows */
+  private attach(): void {
+    const model = trainedModel(this.user)!;
+    readCompiled(this.user, model, this.seed);
+    ruleOf(model.optimizer_!);
+    if (this.attachedTo === model) return;
+    this.leaveTrained();
+    this.attachedTo = model;
+    model.makeTrainFunction = (): TrainFunction => (data) => this.train(model, data.map(given));
+    const fitLoop = model.fitLoop.bind(model);
+    model.fitLoop = async (_, data, ...more) => {
+      const columns = data.map((tensor) => tensor && new RowTensor(tensor));
+      const rows = tfc.range(0, data[0]!.shape[0]!, 1, 'int32');
+      const train: TrainFunction = ([indices]) => {
+        const batch = indices as tfc.Tensor1D;
+        const numbers = Int32Array.from(valuesOf(batch));
+        return this.train(
+          model,
+          columns.map((column) => column?.column(batch, numbers)),
+        );
+      };
+      try {
+        return await fitLoop(train, [rows], ...more);
+      } finally {
+        rows.dispose();
+      }
+    };
+  }
+
+  private leaveTrained(): void {
+    const model: Partial<TfModel> | undefined = this.attachedTo;
+    delete model?.makeTrainFunction;
+    delete model?.fitLoop;
+    this.attachedTo = undefined;
+  }
+
+  /** @param columns inputs, targets, and the class weights of each target where there are some */
+  private train(model: TfModel, columns: readonly (Column | undefined)[]): tfc.Scalar[] {
+    const { compiled, trainer, weights, link, optimizer } = this.sessionOf(model);
+    const [inputs, outputs] = [model.inputs.length, model.outputs.length];
+    const [count] = columns[0]!.shape as [number];
+    const targets = model.outputs.map((_, i) => ({ target: columns[inputs + i]!, weights: columns[inputs + outputs + i] }));
+    checkWeights(model, compiled, targets);
+    const batch = batchOf(model, compiled, columns.slice(0, inputs) as Column[], targets, count);
+    weights.takeUp();
+    const step = link.nextStep();
+    const result = trainer.step(batch, step, optimizer.learningRate);
+    link.stepped();
+    return [tfc.scalar(result.loss), ...measure(model, { count, columns: targets, targets: result.targets, outputs: result.outputs })];
+  }
+
+  /** What a model was compiled to may change between two batches. */
+  private sessionOf(model: TfModel): Session {
+    const { session } = this;
+    if (session && session.compiledTo === model.lossFunctions && session.optimizer === model.optimizer_) return session;
+    this.closeSession();
+    this.session = this.openSession(model);
+    return this.session;
+  }
+
+  private openSession(model: TfModel): Session {
+    const compiled = readCompiled(this.user, model, this.seed);
+    const optimizer = model.optimizer_ as TfOptimizer;
+    const rule = ruleOf(optimizer);
+    const { spec, format, frozen } = compiled;
+    const trainer = this.trainerOf({ spec, format, rule });
+    if (frozen.length > 0) trainer.freeze(frozen);
+    const named = namedWeights(this.user.layers);
+    const weights = new ModelWeights(trainer, named);
+    const places = new Map(trainer.layout.variables.map((place) => [place.path, place]));
+    const byWeight = new Map(named.map(({ path, weight }) => [weight, places.get(path)!]));
+    const link = new OptimizerLink(optimizer, rule, trainer, trainedWeights(model.collectedTrainableWeights ?? [], byWeight));
+    return { compiledTo: model.lossFunctions, optimizer, compiled, trainer, weights, link };
+  }
+
+  private trainerOf(plan: Parameters<Exchange['open']>[0]): Trainer {
+    try {
+      return this.exchange.open(plan);
+    } catch (error) {
+      if (error instanceof UnsupportedError && error.what.startsWith('model.'))
+        throw unsupportedPart(plan.spec.model.topology as object, error.what, error.reason);
+      throw error;
+    }
+  }
+
+  private closeSession(): void {
+    const { session } = this;
+    if (!session) return;
+    this.session = undefined;
+    session.weights.leave();
+    session.link.leave();
+    session.trainer.close();
+  }
+}
+
+const given = (tensor: tfc.Tensor | null | undefined): Column | undefined => (tensor ? columnOf(tensor) : undefined);
+
+function checkWeights(model: TfModel, { hasLossOfBatch, format }: Compiled, targets: Measured['columns']): void {
+  if (targets.every(({ weights }) => weights === undefined)) return;
+  const [{ kind, shape }] = format.targets as [Compiled['format']['targets'][number]];
+  if (model.outputs.length > 1) throw new UnsupportedError('classWeight', 'is not supported for models with several outputs');
+  if (hasLossOfBatch)
+    throw new UnsupportedError('classWeight', 'needs a loss by its name: a function of tf.losses gives one number for a batch');
+  if (shape.length > (kind === 'classes' ? 0 : 1))
+    throw new UnsupportedError('classWeight', 'is not supported where an example has several targets');
+}
+
+/** @throws ArgumentError for rows that do not fit the model */
+function batchOf(
+  model: TfModel,
+  { format, losses }: Compiled,
+  inputs: readonly Column[],
+  targets: Measured['columns'],
+  count: number,
+): HostBatch {
+  return {
+    count,
+    inputs: format.inputs.map(({ shape }, i) => filler(inputs[i]!, count, shape, `input ${model.inputs[i]!.name}`)),
+    targets: format.targets.map(({ shape }, i) => {
+      const fill = filler(targets[i]!.target, count, shape, `target of output ${model.outputNames[i]!}`);
+      const { name } = losses[i]!;
+      if (!HINGES.has(name)) return fill;
+      return (into) => {
+        fill(into);
+        if (into.includes(0)) throw new UnsupportedError(`loss ${name}`, 'its targets are −1 and 1, and this batch has a 0');
+      };
+    }),
+    weights: targets[0]!.weights && filler(targets[0]!.weights, count, [], 'classWeight'),
+  };
+}

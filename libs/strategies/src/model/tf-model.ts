@@ -1,0 +1,58 @@
+/** What tf.js 4.22 keeps in a compiled model beside its public interface (tfjs-layers/src/engine/training.ts). */
+import type * as tfc from '@tensorflow/tfjs-core';
+import type * as tfl from '@tensorflow/tfjs-layers';
+
+export type LossOrMetric = (target: tfc.Tensor, output: tfc.Tensor) => tfc.Tensor;
+export type TrainFunction = (data: (tfc.Tensor | null | undefined)[]) => tfc.Scalar[];
+
+/** A model that tf.js trains: of a Sequential one that is the model inside. */
+export interface TfModel {
+  readonly inputs: readonly tfl.SymbolicTensor[];
+  readonly outputs: readonly tfl.SymbolicTensor[];
+  readonly outputNames: readonly string[];
+  readonly loss: unknown;
+  readonly lossFunctions: readonly LossOrMetric[];
+  readonly metrics: unknown;
+  readonly metricsTensors: readonly (readonly [LossOrMetric, number])[];
+  readonly optimizer_: tfc.Optimizer | undefined;
+  readonly collectedTrainableWeights: readonly tfl.LayerVariable[] | undefined;
+  makeTrainFunction(): TrainFunction;
+  /** The epochs of fit. `data` are inputs, targets and perhaps weights of all examples; tf.js hands `train` the rows of a batch of each. */
+  fitLoop(train: TrainFunction, data: (tfc.Tensor | null)[], ...more: unknown[]): Promise<tfl.History>;
+  compile(args: tfl.ModelCompileArgs): void;
+}
+
+/** The model that a person holds. */
+export type UserModel = tfl.LayersModel & { readonly model?: TfModel | undefined };
+
+export const trainedModel = (model: UserModel): TfModel | undefined =>
+  model.getClassName() === 'Sequential' ? model.model : (model as unknown as TfModel);
+
+export function isModel(value: unknown): value is UserModel {
+  const { makeTrainFunction, compile, layers } = (value ?? {}) as Record<string, unknown>;
+  return typeof makeTrainFunction === 'function' && typeof compile === 'function' && Array.isArray(layers);
+}
+
+interface NestedLayers {
+  readonly layers?: readonly tfl.layers.Layer[];
+}
+
+/** A weight under the path that the engine gives it: `layer/weight`, with the names of the models that the layer stands in. */
+export interface NamedWeight {
+  readonly path: string;
+  readonly weight: tfl.LayerVariable;
+}
+
+export function namedWeights(layers: readonly tfl.layers.Layer[], prefix = ''): NamedWeight[] {
+  return layers.flatMap((layer) => {
+    const inner = (layer as NestedLayers).layers;
+    if (Array.isArray(inner)) return namedWeights(inner as tfl.layers.Layer[], `${prefix}${layer.name}/`);
+    const counts = new Map<string, number>();
+    return [...layer.trainableWeights, ...layer.nonTrainableWeights].map((weight) => {
+      const name = weight.originalName.split('/').at(-1)!;
+      const count = counts.get(name) ?? 0;
+      counts.set(name, count + 1);
+      return { path: `${prefix}${layer.name}/${name}${count === 0 ? '' : `_${count}`}`, weight };
+    });
+  });
+}

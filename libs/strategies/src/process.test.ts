@@ -1,0 +1,110 @@
+/** The library in a program: the example of its page as it is pasted, threads that end, and a process that ends by itself. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import * as tf from '@tensorflow/tfjs-core';
+import * as tfl from '@tensorflow/tfjs-layers';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { BackendError, ThreadError } from './errors.js';
+import { compiled, mlp, oneHot, QUIET, rows } from './models.fixture.js';
+import { MirroredStrategy, OneDeviceStrategy } from './thread-strategies.js';
+
+const library = join(import.meta.dirname, '..');
+const require = createRequire(import.meta.url);
+let folder: string;
+
+/** A folder in which both packages are installed: `@tensorflow/tfjs` is the sum of its parts. */
+beforeAll(async () => {
+  await tf.setBackend('cpu');
+  folder = mkdtempSync(join(tmpdir(), 'library-'));
+  const tfjs = join(folder, 'node_modules/@tensorflow/tfjs');
+  mkdirSync(tfjs, { recursive: true });
+  const part = (name: string): string => JSON.stringify(pathToFileURL(require.resolve(name)).href);
+  writeFileSync(join(tfjs, 'package.json'), JSON.stringify({ name: '@tensorflow/tfjs', type: 'module', exports: './index.js' }));
+  writeFileSync(
+    join(tfjs, 'index.js'),
+    ['core', 'layers'].map((name) => `export * from ${part(`@tensorflow/tfjs-${name}`)};\n`).join('') +
+      `import ${part('@tensorflow/tfjs-backend-cpu')};\n`,
+  );
+  symlinkSync(library, join(folder, 'node_modules/paceline'));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+async function run(source: string): Promise<{ readonly status: number | null; readonly output: string; readonly errors: string }> {
+  const file = join(folder, 'train.mjs');
+  writeFileSync(file, source);
+  const child = spawn(process.execPath, [file], { cwd: folder, stdio: ['ignore', 'pipe', 'pipe'], env: {} });
+  const texts = { output: '', errors: '' };
+  child.stdout.on('data', (piece: Buffer) => (texts.output += piece.toString()));
+  child.stderr.on('data', (piece: Buffer) => (texts.errors += piece.toString()));
+  const [status] = (await once(child, 'close')) as [number | null];
+  return { status, ...texts };
+}
+
+const [, example] = /```js\n([\s\S]*?)```/.exec(readFileSync(join(library, '../../docs/library.md'), 'utf8'))!;
+
+it('the example of the page trains, as it is pasted', async () => {
+  const { status, output, errors } = await run(example!);
+  expect(status, errors).toBe(0);
+  const losses = /loss ([\d. ]+)/.exec(output)![1]!.trim().split(' ').map(Number);
+  expect(losses.length).toBe(5);
+  expect(losses[4]!).toBeLessThan(losses[0]! / 5);
+});
+
+it('a program ends by itself without dispose, and with an error of its own', async () => {
+  const undisposed = example!.replace('await strategy.dispose();', 'console.log("at the end");');
+  expect(await run(undisposed)).toMatchObject({ status: 0, output: expect.stringContaining('at the end') as string });
+  const failing = example!.replace('console.log(', "throw new Error('of the program');\nconsole.log(");
+  expect(await run(failing)).toMatchObject({ status: 1, errors: expect.stringContaining('of the program') as string });
+});
+
+it('has as many threads as it is asked for, and none after dispose', async () => {
+  const count = (): number => readdirSync('/proc/self/task').length;
+  const before = count();
+  const strategy = new MirroredStrategy({ threads: 3 });
+  const model = strategy.scope(() => compiled(mlp(), () => 'adam'));
+  await model.fit(rows(), oneHot(), { ...QUIET, epochs: 1 });
+  expect(count()).toBeGreaterThanOrEqual(before + 3);
+  await strategy.dispose();
+  await expect.poll(count).toBeLessThan(before + 3);
+});
+
+it('says when a thread has ended, and goes on as tf.js after dispose', async () => {
+  const strategy = new MirroredStrategy({ threads: 2 });
+  const model = strategy.scope(() => compiled(mlp(), () => 'adam'));
+  await model.fit(rows(), oneHot(), { ...QUIET, epochs: 1 });
+  const { exchange } = strategy as unknown as { exchange: { pool: { workers: { terminate(): Promise<number> }[] } } };
+  await exchange.pool.workers[1]!.terminate();
+  await expect(model.fit(rows(), oneHot(), { ...QUIET, epochs: 1 })).rejects.toBeInstanceOf(ThreadError);
+  await strategy.dispose();
+  await model.fit(rows(), oneHot(), { ...QUIET, epochs: 1 });
+  expect(model.optimizer.iterations).toBe(4);
+});
+
+it('gives a step up that makes no progress', async () => {
+  const strategy = new OneDeviceStrategy({ deadlineMs: 1 });
+  const units = 1200;
+  const model = strategy.scope(() => {
+    const net = tfl.sequential({ layers: [tfl.layers.dense({ units, inputShape: [units] }), tfl.layers.dense({ units })] });
+    return compiled(net, () => 'sgd', { loss: 'meanSquaredError', metrics: [] });
+  });
+  const batch = tf.ones([3000, units]);
+  await expect(model.trainOnBatch(batch, batch)).rejects.toMatchObject({ code: 'STRATEGY_THREAD' });
+  await expect(model.trainOnBatch(batch, batch)).rejects.toThrow('no compute thread made progress for 1 ms');
+  await strategy.dispose();
+});
+
+it('says which backend does not give its values at once', async () => {
+  const strategy = new OneDeviceStrategy();
+  const model = strategy.scope(() => compiled(mlp(), () => 'sgd'));
+  const xs = rows();
+  xs.dataSync = () => {
+    throw new Error('not at once');
+  };
+  await expect(model.trainOnBatch(xs, oneHot())).rejects.toBeInstanceOf(BackendError);
+  await strategy.dispose();
+});

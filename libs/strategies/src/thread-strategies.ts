@@ -1,0 +1,82 @@
+/** The strategies over compute threads of this process. */
+import { availableParallelism } from 'node:os';
+import { LIMITS } from '@paceline/spec';
+import { ArgumentError } from './errors.js';
+import { Strategy, type StrategyOptions } from './strategy.js';
+import { ThreadExchange } from './threads/thread-exchange.js';
+
+export interface OneDeviceOptions extends StrategyOptions {
+  /** A step without progress for so long is given up, in milliseconds; 60,000 by default. */
+  readonly deadlineMs?: number;
+}
+
+export interface ThreadStrategyOptions extends OneDeviceOptions {
+  /** Compute threads; one per core by default, and at most one per replica. */
+  readonly threads?: number;
+  /** Copies of the model that share each batch; as many as threads by default. With the same number the results have the same bits, however many threads compute them. */
+  readonly replicas?: number;
+}
+
+interface Counts {
+  readonly threads: number;
+  readonly replicas: number;
+  readonly deadlineMs: number;
+}
+
+const DEADLINE_MS = 60_000;
+const THREADS_MAX = 256;
+const LONGEST_MS = 86_400_000;
+
+/** One replica in one compute thread. */
+export class OneDeviceStrategy extends Strategy {
+  constructor(options: OneDeviceOptions = {}) {
+    const counts = countsOf(options, 'OneDeviceStrategy', ['seed', 'deadlineMs'], { threads: 1, replicas: 1 });
+    super(new ThreadExchange({ ...counts, updaters: 1, loadsEarly: true }), options);
+  }
+}
+
+/** Every thread keeps a copy of the parameters; gradients are summed and applied by all threads together, each its range of chunks. */
+export class MirroredStrategy extends Strategy {
+  constructor(options: ThreadStrategyOptions = {}) {
+    const counts = countsOf(options, 'MirroredStrategy', ['threads', 'replicas', 'seed', 'deadlineMs']);
+    super(new ThreadExchange({ ...counts, updaters: counts.threads, loadsEarly: true }), options);
+  }
+}
+
+/** The parameters have one place, where one thread sums and applies the gradients; every thread loads them from there for each step. */
+export class CentralStorageStrategy extends Strategy {
+  constructor(options: ThreadStrategyOptions = {}) {
+    const counts = countsOf(options, 'CentralStorageStrategy', ['threads', 'replicas', 'seed', 'deadlineMs']);
+    super(new ThreadExchange({ ...counts, updaters: 1, loadsEarly: false }), options);
+  }
+}
+
+function countsOf(
+  options: ThreadStrategyOptions,
+  name: string,
+  known: readonly string[],
+  fixed?: { readonly threads: number; readonly replicas: number },
+): Counts {
+  if (typeof options !== 'object' || options === null || Array.isArray(options))
+    throw new ArgumentError(`${name} takes an object with ${known.join(', ')}`);
+  const unknown = Object.keys(options).find((key) => !known.includes(key));
+  if (unknown !== undefined) throw new ArgumentError(`${name} has no option "${unknown}": it takes ${known.join(', ')}`);
+  const whole = (key: keyof ThreadStrategyOptions, least: number, most: number): number | undefined => {
+    const value: unknown = options[key];
+    if (value === undefined || (Number.isInteger(value) && Number(value) >= least && Number(value) <= most))
+      return value as number | undefined;
+    throw new ArgumentError(`${name}: ${key} must be a whole number from ${least} to ${most}, not ${String(value)}`);
+  };
+  whole('seed', 0, LIMITS.seedMax);
+  const deadlineMs = whole('deadlineMs', 1, LONGEST_MS) ?? DEADLINE_MS;
+  if (fixed) return { threads: fixed.threads, replicas: fixed.replicas, deadlineMs };
+  const given = { threads: whole('threads', 1, THREADS_MAX), replicas: whole('replicas', 1, LIMITS.replicas) };
+  const cores = Math.min(availableParallelism(), THREADS_MAX);
+  const threads = given.threads ?? Math.min(cores, given.replicas ?? cores);
+  const replicas = given.replicas ?? threads;
+  if (threads > replicas)
+    throw new ArgumentError(
+      `${name}: ${threads} threads for ${replicas} replicas would leave threads without work: use at most as many threads`,
+    );
+  return { threads, replicas, deadlineMs };
+}

@@ -1,0 +1,44 @@
+/**
+ * How the main thread and the compute threads wait for each other: counters in shared memory that only rise.
+ *
+ * | cell | written by | meaning |
+ * |---|---|---|
+ * | COMMAND | main | commands so far; a compute thread waits for the next |
+ * | KIND | main | what the command is: a message to be read from the port, a step, or the end |
+ * | MODEL | main | of a step: which model |
+ * | ARRIVED | compute threads | arrivals at the middle of a step, when all gradients lie in the arena |
+ * | DONE | compute threads | commands done, over all threads |
+ * | PROGRESS | compute threads | rises whenever work has moved on |
+ * | FAILED | compute threads | of the present step: whether a replica threw |
+ * | ENDED | compute threads | whether a thread ended |
+ *
+ * Counters wrap around at 2³², so two of them are compared by the sign of their difference.
+ */
+export const [COMMAND, KIND, MODEL, ARRIVED, DONE, PROGRESS, FAILED, ENDED] = [0, 1, 2, 3, 4, 5, 6, 7];
+export const CELLS = 8;
+
+export const [MESSAGE, STEP, END] = [0, 1, 2];
+
+/** Looks before a thread goes to sleep: waking one up takes longer than most waits inside of a step. */
+const SPINS = 4_000;
+
+const reached = (value: number, target: number): boolean => ((value - target) | 0) >= 0;
+
+/**
+ * Waits until a counter has reached its target.
+ * @param isOver looked at every `lookMs`: ends the wait
+ * @returns false when it was over before
+ */
+export function waitFor(cells: Int32Array, cell: number, target: number, isOver?: () => boolean, lookMs = 250): boolean {
+  for (let i = 0; i < SPINS; i++) if (reached(Atomics.load(cells, cell), target)) return true;
+  for (;;) {
+    const value = Atomics.load(cells, cell);
+    if (reached(value, target)) return true;
+    if (Atomics.wait(cells, cell, value, isOver ? lookMs : undefined) === 'timed-out' && isOver!()) return false;
+  }
+}
+
+/** Adds one, and wakes who waits when the target is reached. */
+export function arrive(cells: Int32Array, cell: number, target: number): void {
+  if (reached(Atomics.add(cells, cell, 1) + 1, target)) Atomics.notify(cells, cell);
+}

@@ -1,0 +1,195 @@
+/**
+ * One model in a compute thread: its engine, and the part of the replicas and of the update that is this thread's.
+ *
+ *     load parameters -> gradient of each own replica -> all gradients have come -> per own chunk: sum over the tree, update -> all updated
+ *
+ * The sum runs over the replicas in the order of the reduction tree (libs/learning/src/tree.ts), whoever computes it, so its bits do not
+ * depend on the number of threads.
+ */
+import { createEngine, type Batch, type Engine } from '@paceline/engine';
+import { Arena } from '@paceline/kernels';
+import { createLayout, shardChunks, split, type Layout } from '@paceline/learning';
+import type { RunSpec } from '@paceline/spec';
+import { COUNT, RATE, STEP_NUMBER, VERSION, type BatchBuffers, type OpenModel } from './protocol.js';
+import { updateOf, type Update } from './updates.js';
+import type { PlanSpec } from '../exchange.js';
+
+/** As the engine takes it: nothing is measured, and probabilities are probabilities. */
+export function engineSpec(spec: PlanSpec): Parameters<typeof createEngine>[0]['spec'] {
+  return {
+    model: spec.model as Exclude<RunSpec['model'], undefined>,
+    engine: 'wasm',
+    seed: spec.seed,
+    losses: spec.losses as Exclude<RunSpec['losses'], undefined>,
+    loss: undefined,
+    lossWeights: undefined,
+    lossFromLogits: undefined,
+    metrics: [],
+    ...(spec.freeze.length > 0 ? { freeze: [...spec.freeze] } : {}),
+  };
+}
+
+/** A range of a chunk that is updated: what is frozen lies between. */
+interface Range {
+  readonly offset: number;
+  readonly length: number;
+}
+
+/** Rows [from, to) of a replica: all replicas get as many, give or take one. */
+export const rowsOfReplica = (count: number, replicas: number, replica: number): [from: number, to: number] => [
+  Math.floor((replica * count) / replicas),
+  Math.floor(((replica + 1) * count) / replicas),
+];
+
+export class ReplicaSession {
+  private readonly header: Float64Array;
+  private readonly losses: Float64Array;
+  private readonly parameters: Float32Array;
+  private readonly gradients: readonly Float32Array[];
+  private readonly update: Update;
+  private buffers: BatchBuffers | undefined;
+  private ownRanges: { readonly chunk: Range; readonly trained: readonly Range[]; readonly isState: boolean }[] = [];
+  private loaded = -1;
+  /** Replicas of this thread, in order. */
+  readonly replicas: readonly number[];
+
+  private constructor(
+    private readonly open: OpenModel,
+    private readonly index: number,
+    threads: number,
+    private readonly layout: Layout,
+    private readonly arena: Arena,
+    private readonly engine: Engine,
+  ) {
+    const { memory, rule } = open;
+    const all = memory.gradients.length;
+    this.header = new Float64Array(memory.header);
+    this.losses = new Float64Array(memory.losses);
+    this.parameters = arena.f32(memory.parameters, layout.totalLength);
+    this.gradients = memory.gradients.map((pointer) => arena.f32(pointer, layout.totalLength));
+    this.update = updateOf(rule, memory.zeros);
+    const [first, last] = rowsOfReplica(all, threads, index);
+    this.replicas = Array.from({ length: last - first }, (_, i) => first + i);
+    this.freeze([]);
+  }
+
+  static async open(open: OpenModel, index: number, threads: number): Promise<ReplicaSession> {
+    const layout = createLayout(open.description);
+    const arena = Arena.attach(open.memory.arena);
+    const engine = await createEngine({ spec: engineSpec(open.spec), description: open.description, format: open.format, layout });
+    return new ReplicaSession(open, index, threads, layout, arena, engine);
+  }
+
+  useBuffers(buffers: BatchBuffers): void {
+    this.buffers = buffers;
+  }
+
+  freeze(paths: readonly string[]): void {
+    const { layout } = this;
+    const frozen = new Set(paths);
+    const kept = layout.variables.filter(({ path, section }) => section === 'trainable' && !frozen.has(path));
+    const { updaters } = this.open;
+    const own = this.index < updaters ? shardChunks(layout, updaters, this.index) : [];
+    this.ownRanges = own.map((index) => {
+      const chunk = layout.chunks[index]!;
+      const isState = chunk.section === 'state';
+      return { chunk, trained: isState ? [chunk] : joined(chunk, kept), isState };
+    });
+  }
+
+  /** The parameters, unless the engine has these already. */
+  load(): void {
+    const version = this.header[VERSION]!;
+    if (version === this.loaded) return;
+    this.loaded = version;
+    this.engine.load(this.parameters);
+  }
+
+  /** The gradient of one replica, to its place in the arena. */
+  replica(replica: number): void {
+    const count = this.header[COUNT]!;
+    const [from, to] = rowsOfReplica(count, this.gradients.length, replica);
+    const out = this.gradients[replica]!;
+    if (from === to) {
+      out.fill(0);
+      this.losses[replica] = 0;
+      return;
+    }
+    const { metricSums } = this.engine.step({
+      round: this.header[STEP_NUMBER]! - 1,
+      replica,
+      batches: [this.rows(from, to, count)],
+      out,
+    });
+    this.losses[replica] = metricSums[0]!;
+  }
+
+  private rows(from: number, to: number, count: number): Batch {
+    const { inputs, targets, weights, outputs } = this.buffers!;
+    const part = (buffer: SharedArrayBuffer, floats: number): Float32Array =>
+      new Float32Array(buffer, from * floats * 4, (to - from) * floats);
+    const { format, description } = this.open;
+    const floatsOf = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
+    return {
+      count: to - from,
+      inputs: inputs.map((buffer, i) => part(buffer, floatsOf(format.inputs[i]!.shape))),
+      targets: targets.map((buffer, i) => part(buffer, floatsOf(format.targets[i]!.shape))),
+      weights: new Float32Array(weights, 0, count).subarray(from, to),
+      outputs: outputs.map((buffer, i) => part(buffer, floatsOf(description.outputs[i]!.shape))),
+    };
+  }
+
+  /** The sum over all replicas and the update, of this thread's chunks. */
+  updateChunks(): void {
+    const { memory } = this.open;
+    const [count, step, rate] = [this.header[COUNT]!, this.header[STEP_NUMBER]!, this.header[RATE]!];
+    const gradScale = 1 / count;
+    const { kernels } = this.arena;
+    for (const { chunk, trained, isState } of this.ownRanges) {
+      const sum = this.sum(chunk, 0, memory.gradients.length);
+      for (const { offset, length } of trained) {
+        const [params, grad] = [memory.parameters + offset * 4, sum + (offset - chunk.offset) * 4];
+        if (isState) kernels.scaleInto(params, grad, length, gradScale);
+        else {
+          const slots = memory.slots.map((pointer) => pointer + offset * 4);
+          this.update(this.arena, { params, grad, slots, count: length, step, rate, gradScale });
+        }
+      }
+    }
+  }
+
+  /** Adds the replicas of a node up in the vector of its first one. */
+  private sum(chunk: Range, lo: number, hi: number): number {
+    const pointer = this.open.memory.gradients[lo]! + chunk.offset * 4;
+    if (hi - lo === 1) return pointer;
+    const middle = split(lo, hi);
+    this.sum(chunk, lo, middle);
+    this.arena.kernels.add(pointer, this.sum(chunk, middle, hi), chunk.length);
+    return pointer;
+  }
+
+  /** Where the engines keep their copy: behind the update, while the main thread prepares the next batch. */
+  loadEarly(): void {
+    if (!this.open.loadsEarly) return;
+    this.loaded = this.header[VERSION]! + 1;
+    this.engine.load(this.parameters);
+  }
+
+  close(): void {
+    this.engine.dispose();
+  }
+}
+
+/** The parts of a chunk that lie in the given variables, neighbours joined. */
+function joined(chunk: Range, variables: readonly Range[]): Range[] {
+  const ranges: { offset: number; length: number }[] = [];
+  const end = chunk.offset + chunk.length;
+  for (const { offset, length } of variables) {
+    const [from, to] = [Math.max(offset, chunk.offset), Math.min(offset + length, end)];
+    if (from >= to) continue;
+    const last = ranges.at(-1);
+    if (last && last.offset + last.length === from) last.length = to - last.offset;
+    else ranges.push({ offset: from, length: to - from });
+  }
+  return ranges;
+}

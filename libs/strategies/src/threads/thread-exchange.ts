@@ -1,0 +1,177 @@
+/** Exchange over the compute threads of this process: all gradients lie in one shared memory, nothing is sent. */
+import { Arena, type SharedMemory } from '@paceline/kernels';
+import { createLayout, type Layout } from '@paceline/learning';
+import { fieldLength, LIMITS, type ModelDescription } from '@paceline/spec';
+import { ArgumentError, ReplicaError, ThreadError, UnsupportedError } from '../errors.js';
+import type { Exchange, HostBatch, StepResult, Trainer, TrainingPlan } from '../exchange.js';
+import { initialSlots } from '../update-rule.js';
+import { COUNT, HEADER, RATE, STEP_NUMBER, VERSION, type BatchBuffers, type FromThread, type ModelMemory } from './protocol.js';
+import { ThreadPool } from './thread-pool.js';
+
+export interface ThreadExchangeOptions {
+  readonly threads: number;
+  readonly replicas: number;
+  readonly deadlineMs: number;
+  /** Threads that share sums and updates by ranges of chunks. */
+  readonly updaters: number;
+  /** Engines take the new parameters at the end of a step, rather than at the beginning of the next. */
+  readonly loadsEarly: boolean;
+}
+
+export class ThreadExchange implements Exchange {
+  readonly replicas: number;
+  private readonly pool: ThreadPool;
+  private models = 0;
+
+  constructor(private readonly options: ThreadExchangeOptions) {
+    const { threads, replicas, deadlineMs } = options;
+    this.replicas = replicas;
+    this.pool = new ThreadPool({ threads, deadlineMs });
+  }
+
+  open(plan: TrainingPlan): Trainer {
+    const { pool, options } = this;
+    const [answer] = pool.ask({ kind: 'describe', spec: plan.spec, format: plan.format }, 1);
+    const { description } = okOf(answer);
+    if (!description) throw new ThreadError('a compute thread described no model');
+    return new ThreadTrainer(pool, plan, description, options, this.models++);
+  }
+
+  dispose(): Promise<void> {
+    return this.pool.dispose();
+  }
+}
+
+class ThreadTrainer implements Trainer {
+  readonly layout: Layout;
+  readonly parameters: Float32Array;
+  readonly slots: readonly Float32Array[];
+  version = 0;
+  private readonly header: Float64Array;
+  private readonly losses: Float64Array;
+  private readonly floats: { readonly inputs: number[]; readonly targets: number[]; readonly outputs: number[] };
+  private buffers: BatchBuffers | undefined;
+  private capacity = 0;
+
+  constructor(
+    private readonly pool: ThreadPool,
+    plan: TrainingPlan,
+    readonly description: ModelDescription,
+    options: ThreadExchangeOptions,
+    private readonly model: number,
+  ) {
+    this.layout = createLayout(description);
+    const { arena, memory } = placed(this.layout, options.replicas, initialSlots(plan.rule));
+    this.parameters = arena.f32(memory.parameters, this.layout.totalLength);
+    this.slots = memory.slots.map((pointer) => arena.f32(pointer, this.layout.trainableLength));
+    this.header = new Float64Array(memory.header);
+    this.losses = new Float64Array(memory.losses);
+    this.floats = {
+      inputs: plan.format.inputs.map(fieldLength),
+      targets: plan.format.targets.map(fieldLength),
+      outputs: description.outputs.map(fieldLength),
+    };
+    const { updaters, loadsEarly } = options;
+    const { spec, format, rule } = plan;
+    this.ask({ kind: 'open', spec, format, rule, model, description, memory, updaters, loadsEarly });
+  }
+
+  touch(): void {
+    this.version++;
+  }
+
+  freeze(paths: readonly string[]): void {
+    this.ask({ kind: 'freeze', model: this.model, paths });
+  }
+
+  step(batch: HostBatch, step: number, rate: number): StepResult {
+    const { count } = batch;
+    const buffers = this.buffersFor(count);
+    const view = (buffer: SharedArrayBuffer, floats: number): Float32Array => new Float32Array(buffer, 0, count * floats);
+    const [inputs, targets, outputs] = (['inputs', 'targets', 'outputs'] as const).map((kind) =>
+      buffers[kind].map((buffer, i) => view(buffer, this.floats[kind][i]!)),
+    ) as [Float32Array[], Float32Array[], Float32Array[]];
+    batch.inputs.forEach((fill, i) => fill(inputs[i]!));
+    batch.targets.forEach((fill, i) => fill(targets[i]!));
+    const weights = view(buffers.weights, 1);
+    if (batch.weights) batch.weights(weights);
+    else weights.fill(1);
+    const { header } = this;
+    header[COUNT] = count;
+    header[STEP_NUMBER] = step;
+    header[RATE] = rate;
+    header[VERSION] = this.version;
+    const failures = this.pool.step(this.model);
+    if (failures.length > 0) throw replicaError(failures, step - 1);
+    this.version++;
+    const loss = this.losses.reduce((sum, value) => sum + value, 0) / count;
+    return { loss, targets, outputs };
+  }
+
+  close(): void {
+    if (this.pool.isOpen) this.ask({ kind: 'close', model: this.model });
+  }
+
+  private ask(message: Parameters<ThreadPool['ask']>[0]): void {
+    for (const answer of this.pool.ask(message)) okOf(answer);
+  }
+
+  private buffersFor(count: number): BatchBuffers {
+    if (this.buffers && count <= this.capacity) return this.buffers;
+    if (count > LIMITS.globalBatchExamples)
+      throw new ArgumentError(`a batch has ${count} examples; the most is ${LIMITS.globalBatchExamples}: set a smaller batchSize`);
+    this.capacity = count;
+    const shared = (floats: number): SharedArrayBuffer => new SharedArrayBuffer(count * floats * 4);
+    const { inputs, targets, outputs } = this.floats;
+    this.buffers = { inputs: inputs.map(shared), targets: targets.map(shared), weights: shared(1), outputs: outputs.map(shared) };
+    this.ask({ kind: 'buffers', model: this.model, buffers: this.buffers });
+    return this.buffers;
+  }
+}
+
+const LINE_BYTES = 64;
+const MOST_BYTES = 2 ** 30;
+/** The allocator's own rounding. */
+const SLACK_BYTES = 1 << 16;
+
+/** All of a model in one arena: parameters, slots, and a gradient for each replica. */
+function placed(layout: Layout, replicas: number, slots: readonly number[]): { arena: Arena; memory: ModelMemory } {
+  const largest = Math.max(...layout.chunks.map(({ length }) => length));
+  const lengths = [layout.totalLength * (1 + replicas), layout.trainableLength * slots.length, largest];
+  const bytes = lengths.reduce((sum, length) => sum + length * 4, 0) + LINE_BYTES * (replicas + slots.length + 2) + SLACK_BYTES;
+  if (bytes > MOST_BYTES)
+    throw new UnsupportedError(
+      'the size of the model',
+      `${layout.totalLength} parameters with ${slots.length} slots and ${replicas} replicas take ${Math.ceil(bytes / 2 ** 20)} MiB of shared memory, and a strategy has 1024 MiB: use fewer replicas`,
+    );
+  const arena = Arena.create({ initialBytes: bytes, maximumBytes: MOST_BYTES });
+  const filled = (length: number, value: number): number => {
+    const pointer = arena.alloc(length * 4);
+    arena.kernels.fill(pointer, length, value);
+    return pointer;
+  };
+  const memory = {
+    arena: arena.memory as SharedMemory,
+    parameters: filled(layout.totalLength, 0),
+    gradients: Array.from({ length: replicas }, () => filled(layout.totalLength, 0)),
+    slots: slots.map((value) => filled(layout.trainableLength, value)),
+    zeros: filled(largest, 0),
+    header: new SharedArrayBuffer(HEADER * 8),
+    losses: new SharedArrayBuffer(replicas * 8),
+  };
+  return { arena, memory };
+}
+
+function okOf(answer: FromThread | undefined): Extract<FromThread, { kind: 'ok' }> {
+  if (!answer) throw new ThreadError('a compute thread did not answer');
+  if (answer.kind === 'ok') return answer;
+  if (answer.path !== undefined) throw new UnsupportedError(answer.path, answer.message);
+  throw new ThreadError(answer.message);
+}
+
+/** Of several, that of the first replica: the same one in every run. */
+function replicaError(failures: readonly FromThread[], step: number): Error {
+  const [first] = failures.filter((answer) => answer.kind === 'failed').sort((a, b) => (a.replica ?? -1) - (b.replica ?? -1));
+  if (!first) return new ThreadError('a replica failed and did not say why');
+  return new ReplicaError(first.replica ?? -1, step, first.layer, first.message);
+}

@@ -1,0 +1,135 @@
+/**
+ * The compute threads of a strategy, seen from the main thread. They start once, with the strategy, and are kept until it is disposed; they keep no
+ * process alive. Commands are given and awaited synchronously: tf.js calls a train function once per batch and wants its losses at once.
+ */
+import { existsSync } from 'node:fs';
+import { MessageChannel, receiveMessageOnPort, Worker, type MessagePort } from 'node:worker_threads';
+import { disposed, ThreadError } from '../errors.js';
+import { CELLS, COMMAND, DONE, END, ENDED, FAILED, KIND, MESSAGE, MODEL, PROGRESS, STEP, waitFor } from './cells.js';
+import type { FromThread, ThreadInit, ToThread } from './protocol.js';
+
+export interface PoolOptions {
+  readonly threads: number;
+  /** Without progress for so long, threads are taken for stuck. */
+  readonly deadlineMs: number;
+}
+
+/** tf.js and its wasm module are loaded when a thread starts: longer than a step may take on a busy machine. */
+const LEAST_START_MS = 300_000;
+
+export class ThreadPool {
+  readonly threads: number;
+  private readonly cells = new Int32Array(new SharedArrayBuffer(CELLS * 4));
+  private readonly workers: Worker[] = [];
+  private readonly ports: MessagePort[] = [];
+  private commands = 0;
+  private state: 'open' | 'broken' | 'disposed' = 'open';
+  private cause: Error | undefined;
+
+  constructor(private readonly options: PoolOptions) {
+    this.threads = options.threads;
+    const entry = threadEntry();
+    for (let index = 0; index < options.threads; index++) {
+      const { port1, port2 } = new MessageChannel();
+      const init: ThreadInit = { index, threads: options.threads, cells: this.cells.buffer as SharedArrayBuffer, port: port2 };
+      const worker = new Worker(entry, { workerData: init, transferList: [port2], execArgv: [] });
+      worker.unref();
+      port1.unref();
+      worker.on('error', (error) => this.noteEnd(error));
+      worker.on('exit', () => this.noteEnd(undefined));
+      this.workers.push(worker);
+      this.ports.push(port1);
+    }
+  }
+
+  /** The same message to some threads, and their answers. Those that are not named answer nothing. */
+  ask(message: ToThread, threads = this.threads): FromThread[] {
+    this.check();
+    for (const worker of this.workers.slice(0, threads)) worker.postMessage(message);
+    this.command(MESSAGE, Math.max(LEAST_START_MS, this.options.deadlineMs));
+    return this.answers();
+  }
+
+  /** One step of a model; what replicas failed with. */
+  step(model: number): FromThread[] {
+    this.check();
+    Atomics.store(this.cells, FAILED, 0);
+    Atomics.store(this.cells, MODEL, model);
+    this.command(STEP, this.options.deadlineMs);
+    return Atomics.load(this.cells, FAILED) === 1 ? this.answers() : [];
+  }
+
+  /** Neither disposed nor broken. */
+  get isOpen(): boolean {
+    return this.state === 'open';
+  }
+
+  async dispose(): Promise<void> {
+    if (this.state === 'disposed') return;
+    this.state = 'disposed';
+    this.start(END);
+    for (const port of this.ports) port.close();
+    await Promise.all(this.workers.map((worker) => worker.terminate()));
+  }
+
+  private start(kind: number): void {
+    this.commands = (this.commands + 1) | 0;
+    Atomics.store(this.cells, KIND, kind);
+    Atomics.store(this.cells, COMMAND, this.commands);
+    Atomics.notify(this.cells, COMMAND);
+  }
+
+  private command(kind: number, deadlineMs: number): void {
+    this.start(kind);
+    let [seen, at] = [Atomics.load(this.cells, PROGRESS), performance.now()];
+    const isOver = (): boolean => {
+      if (Atomics.load(this.cells, ENDED) === 1) return true;
+      const progress = Atomics.load(this.cells, PROGRESS);
+      if (progress !== seen) [seen, at] = [progress, performance.now()];
+      return performance.now() - at > deadlineMs;
+    };
+    if (waitFor(this.cells, DONE, Math.imul(this.commands, this.threads), isOver)) return;
+    const hasEnded = Atomics.load(this.cells, ENDED) === 1;
+    const said = this.answers().flatMap((answer) => (answer.kind === 'failed' ? [answer.message] : []));
+    this.break(
+      new ThreadError(
+        hasEnded
+          ? `a compute thread ended: ${said[0] ?? 'it did not say why'}`
+          : `no compute thread made progress for ${deadlineMs} ms: set deadlineMs where a step may take longer`,
+      ),
+    );
+    this.check();
+  }
+
+  private answers(): FromThread[] {
+    return this.ports.flatMap((port) => {
+      const answers: FromThread[] = [];
+      for (let next = receiveMessageOnPort(port); next; next = receiveMessageOnPort(port)) answers.push(next.message as FromThread);
+      return answers;
+    });
+  }
+
+  private check(): void {
+    if (this.state === 'disposed') throw disposed();
+    if (this.state === 'broken') throw new ThreadError(this.cause!.message, { cause: this.cause });
+  }
+
+  private noteEnd(error: Error | undefined): void {
+    if (this.state === 'open') this.break(new ThreadError(`a compute thread ended${error ? `: ${error.message}` : ''}`, { cause: error }));
+  }
+
+  private break(cause: Error): void {
+    this.state = 'broken';
+    this.cause = cause;
+    for (const worker of this.workers) void worker.terminate();
+  }
+}
+
+/** Threads run JavaScript: when this file is run from its source (unit tests), the built neighbour is taken. */
+function threadEntry(): URL {
+  const beside = new URL('./compute-thread.js', import.meta.url);
+  if (existsSync(beside)) return beside;
+  const built = new URL('../../dist/threads/compute-thread.js', import.meta.url);
+  if (!existsSync(built)) throw new Error('libs/strategies is not built: run npm run build');
+  return built;
+}

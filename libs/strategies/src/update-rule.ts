@@ -1,0 +1,33 @@
+/** The optimizers of tf.js with the numbers that each has. What they compute stands in threads/updates.ts; where tf.js keeps their values, in model/optimizer-fields.ts. */
+export type UpdateRule =
+  | { readonly name: 'sgd' }
+  | { readonly name: 'momentum'; readonly momentum: number; readonly nesterov: boolean }
+  | { readonly name: 'adam'; readonly beta1: number; readonly beta2: number; readonly epsilon: number }
+  | { readonly name: 'adamax'; readonly beta1: number; readonly beta2: number; readonly epsilon: number; readonly decay: number }
+  | { readonly name: 'adagrad'; readonly epsilon: number; readonly initialAccumulator: number }
+  | { readonly name: 'adadelta'; readonly rho: number; readonly epsilon: number }
+  | {
+      readonly name: 'rmsprop';
+      readonly rho: number;
+      readonly momentum: number;
+      readonly epsilon: number;
+      readonly centered: boolean;
+    };
+
+/** What the slots of a rule begin with, one number for each. */
+export function initialSlots(rule: UpdateRule): number[] {
+  switch (rule.name) {
+    case 'sgd':
+      return [];
+    case 'momentum':
+      return [0];
+    case 'adam':
+    case 'adamax':
+    case 'adadelta':
+      return [0, 0];
+    case 'adagrad':
+      return [rule.initialAccumulator];
+    case 'rmsprop':
+      return rule.centered ? [0, 0, 0] : [0, 0];
+  }
+}
