@@ -18,7 +18,7 @@ const waiting = (kind: 'placement' | 'step-task') => plane.api.app.get(Queues).w
 const runOf = async (id: string) =>
   (
     await plane.admin.gql(
-      'query($id: ID!) { run(id: $id) { status statusReason stepTasks { seat n state replicas worker { id } } servers { index serverId state } } }',
+      'query($id: ID!) { run(id: $id) { status statusReason stepTasks { seat incarnation state replicas worker { id } } servers { index serverId state } } }',
       { id },
     )
   ).data.run;

@@ -97,7 +97,7 @@ describe('metrics', () => {
       runId: id,
       seq,
       attempt: 1,
-      n: seq,
+      sequence: seq,
       type: 'rate.reduced',
       message: 'falls',
       at: new Date(),

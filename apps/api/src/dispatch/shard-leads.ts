@@ -48,7 +48,7 @@ export class ShardLeads {
       if (!run || !attempt) return undefined;
       const within = { runId, attempt: number };
       const [ledger, checkpoint] = await Promise.all([
-        transaction.ledgerRange.aggregate({ where: { ...within, n: { lte: attempt.storedSequence } }, _max: { toRound: true } }),
+        transaction.ledgerRange.aggregate({ where: { ...within, sequence: { lte: attempt.storedSequence } }, _max: { toRound: true } }),
         transaction.checkpoint.aggregate({ where: { ...within, invalidAt: null, removedAt: null }, _max: { round: true } }),
       ]);
       const stored = { lastLedgerRound: ledger._max.toRound, newestCheckpoint: checkpoint._max.round };
@@ -76,9 +76,9 @@ export class ShardLeads {
       where: { runId_number: { runId, number: attempt } },
       data: { coordinatorTerm },
     });
-    const beyond = { runId, attempt, n: { gt: storedSequence } };
+    const beyond = { runId, attempt, sequence: { gt: storedSequence } };
     await transaction.ledgerRange.deleteMany({ where: beyond });
     await transaction.metric.deleteMany({ where: beyond });
-    await transaction.runEvent.updateMany({ where: beyond, data: { n: null } });
+    await transaction.runEvent.updateMany({ where: beyond, data: { sequence: null } });
   }
 }

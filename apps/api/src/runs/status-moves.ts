@@ -109,7 +109,7 @@ export class StatusMoves {
         ...rest,
         runId: run.id,
         seq: ++run.lastEventSeq,
-        n: sequence ?? null,
+        sequence: sequence ?? null,
         message: storable(message).slice(0, 2000),
         data: storable(data) as Prisma.InputJsonValue,
       })),
