@@ -45,6 +45,20 @@ describe('fit', () => {
     expect(new Set(seen.flatMap((entry) => (entry as unknown[])[3] ?? [])).size).toBe(8);
   });
 
+  it('shows the weights of the moment in tensors of getWeights that were kept, too', async () => {
+    const [plain, distributed] = pair();
+    const record = async (model: tfl.LayersModel): Promise<string[]> => {
+      const [kernel] = model.getWeights();
+      const seen: string[] = [];
+      const note = () => void seen.push(kernel!.dataSync()[7]!.toFixed(4), tf.sum(kernel!).dataSync()[0]!.toFixed(3));
+      await model.fit(rows(), oneHot(), { ...args, callbacks: { onEpochEnd: note } });
+      return seen;
+    };
+    const seen = await record(distributed);
+    expect(seen).toEqual(await record(plain));
+    expect(new Set(seen).size).toBe(4);
+  });
+
   it('stops early, and when it is told to', async () => {
     const [plain, distributed] = pair(() => tf.train.adam(0.3));
     const stopping = () => ({

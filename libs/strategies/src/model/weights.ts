@@ -1,6 +1,7 @@
 /**
- * The user's weights and the trainer's parameters. Training leaves the tf.js variables alone; a getter in place of `LayerVariable.val` writes the
- * values back when somebody reads them (evaluate, predict, save, getWeights, a callback). What somebody wrote there, such as setWeights or
+ * The user's weights and the trainer's parameters. Training leaves the tf.js variables alone; getters in place of `LayerVariable.val` and of the
+ * variable's `dataId`, by which every operation finds the values, write them back when somebody reads them (evaluate, predict, save, a callback, a
+ * tensor of getWeights that was kept). What somebody wrote there, such as setWeights or
  * loadWeights, is taken up before the next step: tf.js gives a variable another data id when it is assigned to.
  */
 import * as tfc from '@tensorflow/tfjs-core';
@@ -16,8 +17,23 @@ class SyncedVariable {
   /** The version that the tf.js variable holds, and its data id then. */
   private written = -1;
   private dataId: object | undefined;
+  /** The data id of the tf.js variable, behind its getter. */
+  private heldId: tfc.DataId;
 
-  private constructor(readonly raw: tfc.Variable) {}
+  private constructor(readonly raw: tfc.Variable) {
+    this.heldId = raw.dataId;
+    Object.defineProperty(raw, 'dataId', {
+      configurable: true,
+      enumerable: true,
+      get: () => {
+        this.read();
+        return this.heldId;
+      },
+      set: (id: tfc.DataId) => {
+        this.heldId = id;
+      },
+    });
+  }
 
   private static readonly all = new WeakMap<tfl.LayerVariable, SyncedVariable>();
 
@@ -33,19 +49,20 @@ class SyncedVariable {
   /** The tf.js variable with the present values. */
   read(): tfc.Variable {
     const { raw, source } = this;
-    if (!source || this.written === source.trainer.version || raw.isDisposed || raw.dataId !== this.dataId) return raw;
+    if (!source || this.written === source.trainer.version || raw.isDisposed || this.heldId !== this.dataId) return raw;
     const { trainer, offset } = source;
     const tensor = tfc.tensor(trainer.parameters.slice(offset, offset + raw.size), raw.shape, 'float32');
+    // First: the assignment looks at the data id itself.
+    this.written = trainer.version;
     raw.assign(tensor as never);
     tensor.dispose();
-    this.written = trainer.version;
-    this.dataId = raw.dataId;
+    this.dataId = this.heldId;
     return raw;
   }
 
   /** Whether the trainer has the present values. */
   isIn(trainer: Trainer): boolean {
-    return this.source?.trainer === trainer && this.raw.dataId === this.dataId;
+    return this.source?.trainer === trainer && this.heldId === this.dataId;
   }
 
   /** The trainer takes the values over, and has the present ones from now on. */
@@ -55,7 +72,7 @@ class SyncedVariable {
     trainer.parameters.set(valuesOf(raw), offset);
     this.source = { trainer, offset };
     this.written = trainer.version;
-    this.dataId = raw.dataId;
+    this.dataId = this.heldId;
   }
 
   /** Writes what is newer back, and forgets the trainer. */

@@ -19,18 +19,18 @@ export const CELLS = 8;
 
 export const [MESSAGE, STEP, END] = [0, 1, 2];
 
-/** Looks before a thread goes to sleep: waking one up takes longer than most waits inside of a step. */
-const SPINS = 4_000;
+/** Looks before a compute thread goes to sleep: waking one up takes longer than most waits inside of a step. The main thread sleeps at once, as it would take a core from them. */
+const SPINS = 1_000;
 
 const reached = (value: number, target: number): boolean => ((value - target) | 0) >= 0;
 
 /**
  * Waits until a counter has reached its target.
- * @param isOver looked at every `lookMs`: ends the wait
+ * @param isOver of the main thread: looked at every `lookMs`, ends the wait
  * @returns false when it was over before
  */
 export function waitFor(cells: Int32Array, cell: number, target: number, isOver?: () => boolean, lookMs = 250): boolean {
-  for (let i = 0; i < SPINS; i++) if (reached(Atomics.load(cells, cell), target)) return true;
+  for (let i = 0; !isOver && i < SPINS; i++) if (reached(Atomics.load(cells, cell), target)) return true;
   for (;;) {
     const value = Atomics.load(cells, cell);
     if (reached(value, target)) return true;
