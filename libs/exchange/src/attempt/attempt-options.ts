@@ -1,6 +1,4 @@
-/**
- * What the coordinator of an attempt is given, in every mode.
- */
+/** What the coordinator of an attempt is given, in every mode. */
 import type { Measuring, Measures } from './measures.js';
 import type { ValidationPlan } from './validations.js';
 import type { Journal } from './journal.js';
@@ -19,6 +17,9 @@ export interface RoundSchedule {
 }
 
 export type Outcome = 'finished' | 'paused' | 'cancelled' | 'failed';
+
+/** What all plans of work are given. */
+export type AttemptOptions = Omit<CoordinatorOptions, 'nonFinite'>;
 
 export interface CoordinatorOptions {
   readonly attempt: number;

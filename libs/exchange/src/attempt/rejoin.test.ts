@@ -2,8 +2,9 @@
 import type { Message, MessageOf } from '@paceline/protocol';
 import { expect, test } from 'vitest';
 import type { Connection } from '../connection.js';
-import { AsyncCoordinator } from '../async/async-coordinator.js';
-import { Coordinator } from '../sync/coordinator.js';
+import { Coordinator } from './coordinator.js';
+import { WorkItems } from '../async/work-items.js';
+import { Rounds } from '../sync/rounds.js';
 import { Journal } from './journal.js';
 
 interface Heard {
@@ -50,8 +51,11 @@ const options = {
   onOver: () => undefined,
 };
 
-function items(): AsyncCoordinator {
-  const coordinator = new AsyncCoordinator({ ...options, servers: 1, shards: [0], mode: 'async', stalenessBound: 0, nonFinite: 'fail' });
+function items(): Coordinator {
+  const coordinator = new Coordinator(
+    { ...options, servers: 1, shards: [0], mode: 'async', stalenessBound: 0, nonFinite: 'fail' },
+    WorkItems,
+  );
   coordinator.serverJoined(0, listening().connection);
   return coordinator;
 }
@@ -79,7 +83,7 @@ test('a connection that is refused takes nothing from a worker', () => {
 });
 
 test('a server that connects while the only worker is away is told of it: its replicas are its own when it is back', () => {
-  const coordinator = new Coordinator({ ...options, servers: 1 });
+  const coordinator = new Coordinator({ ...options, servers: 1 }, Rounds);
   coordinator.serverJoined(0, listening().connection);
   const worker = listening();
   coordinator.memberJoined(helloOf('w', 0), worker.connection);

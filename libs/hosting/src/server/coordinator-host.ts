@@ -6,6 +6,7 @@ import {
   type CancelTimer,
   type CompletedCheckpoint,
   type Connection,
+  type Coordinator,
   type CoordinatorOptions,
   type FrameReceiver,
   type Measures,
@@ -19,7 +20,7 @@ import type { RunSpec } from '@paceline/spec';
 import type { CheckpointReader, Manifest } from '@paceline/storage';
 import { CheckpointPublisher } from './checkpoint-publisher.js';
 import { WeightsCollector } from './collector.js';
-import { createCoordinator, type CoordinatorMachine } from './coordinator-machine.js';
+import { createCoordinator } from './coordinator-machine.js';
 import { JournalPublisher } from './journal-publisher.js';
 import { measuresOf } from './run-measures.js';
 import type { ServerContext } from './server-context.js';
@@ -52,7 +53,7 @@ const cadenceOf = ({ checkpoint: { everyRounds = 0, everySeconds, final } }: Run
 });
 
 export class CoordinatorHost {
-  readonly machine: CoordinatorMachine;
+  readonly machine: Coordinator;
   readonly journal: Journal;
   private readonly publisher: JournalPublisher;
   private readonly checkpoints: CheckpointPublisher;
@@ -132,11 +133,11 @@ export class CoordinatorHost {
       runId: job.runId,
       attempt: job.attempt,
       journal: this.journal,
-      term: this.machine.term,
+      term: this.machine.numbers().term,
       state: () => this.state(schedule.totalRounds),
       onCancel: () => this.machine.cancel(),
-      onPause: () => this.machine.pause(),
-      onWorkers: (workers) => this.machine.setWorkerTarget(workers),
+      onPause: () => this.machine.stops.pause(),
+      onWorkers: (workers) => this.machine.attendance.setTarget(workers),
     });
   }
 
@@ -268,7 +269,7 @@ export class CoordinatorHost {
       seats: machine.phase === 'finished' ? [] : machine.seats(),
       refusedFrames: frames,
       refusedConnections: connections,
-      waitingFor: machine.explain(),
+      waitingFor: machine.stall.explain(),
     };
   }
 
@@ -277,11 +278,11 @@ export class CoordinatorHost {
     try {
       const record = await this.checkpoints.publish(checkpoint);
       let isTold = false;
-      hooks.guard(() => void (isTold = machine.checkpointPublished(checkpoint.generation, record)));
+      hooks.guard(() => void (isTold = machine.stops.published(checkpoint.generation, record)));
       if (!isTold || this.isClosed) return; // superseded, too late, or another's: it is no reason to let an older one go
       this.checkpoints.told(checkpoint.generation);
     } catch (error) {
-      hooks.guard(() => machine.checkpointFailed(checkpoint.generation, (error as Error).message));
+      hooks.guard(() => machine.stops.failed(checkpoint.generation, (error as Error).message));
       return;
     }
     await this.sweep();
@@ -343,7 +344,7 @@ export class CoordinatorHost {
         weightsFile: this.weightsFile,
         trainingMs: ledger.trainingMs,
       };
-      machine.weightsCollected({ ...result });
+      machine.finish.weightsCollected({ ...result });
     } catch (error) {
       machine.fail(`the weights could not be written: ${(error as Error).message}`);
     }

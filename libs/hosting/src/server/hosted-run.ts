@@ -305,7 +305,7 @@ export class HostedRun {
   /** False when this server does not lead its shard. */
   private comesToStop(why: string): boolean {
     if (!this.place.isPrimary) return false;
-    if (this.coordinator) this.coordinator.machine.shutdown(why);
+    if (this.coordinator) this.coordinator.machine.stops.shutdown(why);
     else this.place.tell({ type: 'stopping', reason: why.slice(0, 300) });
     return true;
   }

@@ -39,8 +39,8 @@ interface OpenShard {
     update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region): void;
   };
 }
-interface OpenCoordinator {
-  readonly reduced: Set<number>;
+interface OpenRounds {
+  readonly present: { readonly reduced: Set<number> };
   tryCommit(): void;
 }
 interface OpenStandby {
@@ -91,13 +91,13 @@ export const PLANTED: readonly PlantedBug[] = [
     seed: 2,
     kinds: [],
     plant: {
-      coordinator(coordinator, { run }) {
-        const machine = coordinator as unknown as OpenCoordinator;
-        const tryCommit = machine.tryCommit.bind(coordinator);
+      rounds(rounds, { run }) {
+        const machine = rounds as unknown as OpenRounds;
+        const tryCommit = machine.tryCommit.bind(rounds);
         machine.tryCommit = () => {
           const { servers } = run.shape;
-          if (servers > 1 && machine.reduced.size === servers - 1)
-            for (let server = 0; server < servers; server++) machine.reduced.add(server);
+          if (servers > 1 && machine.present.reduced.size === servers - 1)
+            for (let server = 0; server < servers; server++) machine.present.reduced.add(server);
           tryCommit();
         };
       },
