@@ -3,6 +3,7 @@ import type { Message, MessageOf, DoneSetMessage } from '@paceline/protocol';
 import { expect, test } from 'vitest';
 import type { Connection } from '../connection.js';
 import { Coordinator } from '../attempt/coordinator.js';
+import { surroundings } from '../attempt/surroundings.fixture.js';
 import { Journal } from '../attempt/journal.js';
 import type { Succession } from '../attempt/succession.js';
 import { DoneSet } from './done-set.js';
@@ -48,8 +49,7 @@ function succeeding(terms: Succession['terms']) {
       nonFinite: 'skip',
       journal: new Journal({ now: () => 0 }),
       now: () => 0,
-      collectWeights: () => undefined,
-      onOver: () => undefined,
+      surroundings: surroundings(),
       schedule: { totalRounds: ROUNDS, examplesIn: () => 6, epochOf: () => 0, replicaExamples: () => 3 },
       checkpoints: { everyRounds: 0, everyMs: 0, deadlineMs: 1_000, final: false },
       succession: { term: 3, view: 4, members: [], ledgerFrom: 0, newest: 0, terms },

@@ -3,6 +3,7 @@ import { MAX_ITEMS_AHEAD, type Message } from '@paceline/protocol';
 import { expect, test } from 'vitest';
 import type { Connection } from '../connection.js';
 import { Coordinator } from '../attempt/coordinator.js';
+import { surroundings } from '../attempt/surroundings.fixture.js';
 import { Journal } from '../attempt/journal.js';
 import { DoneSet } from './done-set.js';
 import { WorkItems } from './work-items.js';
@@ -76,14 +77,13 @@ function successorOf(shards: readonly DoneSet[], ledgerFrom: number) {
       evalExamples: 0,
       journal,
       now: () => 0,
-      collectWeights: () => undefined,
       schedule: { ...plan, examplesIn: () => 10, epochOf: () => 0 },
       servers: shards.length,
       shards: [...shards.keys()],
       mode: 'async',
       stalenessBound: 0,
       nonFinite: 'skip',
-      onOver: (...how: unknown[]) => void over.push(how),
+      surroundings: surroundings((...how) => void over.push(how)),
       succession: { term: 2, view: 1, members: [], ledgerFrom, newest: 0 },
     },
     WorkItems,

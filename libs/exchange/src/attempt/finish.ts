@@ -38,8 +38,8 @@ export class Finish implements Measurer {
   begin(): void {
     const { options, round } = this.attempt;
     const end = this.validations.endOf(round);
-    if (end) return options.collectWeights(end.values ?? UNMEASURED, end.generation === round ? undefined : end.generation);
-    if (options.evalExamples === 0) return options.collectWeights(UNMEASURED);
+    if (end) return options.surroundings.collectWeights(end.values ?? UNMEASURED, end.generation === round ? undefined : end.generation);
+    if (options.evalExamples === 0) return options.surroundings.collectWeights(UNMEASURED);
     this.measurements.begin(round, { from: 0, to: options.evalExamples }, this);
     const what = `all ${round} rounds are committed; measuring ${options.evalExamples} evaluation examples`;
     this.attempt.event('evaluation.started', what, { round });
@@ -51,7 +51,7 @@ export class Finish implements Measurer {
     attempt.table.take('evaluated', values && 'COLLECTING');
     for (const member of attempt.members.all())
       if (member.leaving !== undefined && !measurements.owes(member.id)) this.attendance.letGo(member);
-    if (values) attempt.options.collectWeights(values);
+    if (values) attempt.options.surroundings.collectWeights(values);
   }
 
   weightsCollected(data: Record<string, unknown>): void {

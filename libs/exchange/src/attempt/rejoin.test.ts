@@ -5,6 +5,7 @@ import type { Connection } from '../connection.js';
 import { Coordinator } from './coordinator.js';
 import { WorkItems } from '../async/work-items.js';
 import { Rounds } from '../sync/rounds.js';
+import { surroundings } from './surroundings.fixture.js';
 import { Journal } from './journal.js';
 
 interface Heard {
@@ -47,8 +48,7 @@ const options = {
   journal: new Journal({ now: () => 0 }),
   now: () => 0,
   schedule: { totalRounds: 5, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
-  collectWeights: () => undefined,
-  onOver: () => undefined,
+  surroundings: surroundings(),
 };
 
 function items(): Coordinator {

@@ -3,6 +3,7 @@ import { expect, test } from 'vitest';
 import type { Connection } from '../connection.js';
 import { Coordinator } from './coordinator.js';
 import { Rounds } from '../sync/rounds.js';
+import { surroundings } from './surroundings.fixture.js';
 import { Journal } from './journal.js';
 
 const connection = (): Connection =>
@@ -21,8 +22,7 @@ function endsAfterMs({ done, alone }: { done: number; alone: number | undefined 
       journal: new Journal({ now: () => nowMs }),
       now: () => nowMs,
       schedule: { totalRounds: 5, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 4 },
-      collectWeights: () => undefined,
-      onOver: (_, message) => void (why = message),
+      surroundings: surroundings((_, message) => void (why = message)),
     },
     Rounds,
   );
@@ -70,8 +70,7 @@ test('who was just given the work of another is not at rest, whatever its last h
       journal: new Journal({ now: () => nowMs }),
       now: () => nowMs,
       schedule: { totalRounds: 5, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
-      collectWeights: () => undefined,
-      onOver: () => undefined,
+      surroundings: surroundings(),
     },
     Rounds,
   );

@@ -97,7 +97,7 @@ export class Stops {
   partWritten(server: number, { generation, file }: MessageOf<'part-written'>): void {
     this.attempt.table.take('partWritten');
     const checkpoint = this.checkpoints.written(server, generation, file);
-    if (checkpoint) this.attempt.options.publishCheckpoint?.(checkpoint);
+    if (checkpoint) this.attempt.options.surroundings.publishCheckpoint(checkpoint);
   }
 
   /** The manifest of a checkpoint is stored. False when nobody waits for it any more: then nobody is told of it. */

@@ -5,6 +5,7 @@ import type { Connection } from '../connection.js';
 import { Coordinator } from './coordinator.js';
 import { Rounds } from '../sync/rounds.js';
 import type { CoordinatorOptions } from './attempt-options.js';
+import { surroundings } from './surroundings.fixture.js';
 import { Journal } from './journal.js';
 import type { Measures } from './measures.js';
 import type { ValidationPlan } from './validations.js';
@@ -57,8 +58,7 @@ function validating(more: Partial<CoordinatorOptions> = {}) {
       now: () => 0,
       schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 4 },
       checkpoints: { everyRounds: 0, everyMs: 0, deadlineMs: 60_000, final: false },
-      collectWeights: () => undefined,
-      onOver: () => undefined,
+      surroundings: surroundings(),
       ...more,
     },
     Rounds,

@@ -72,7 +72,7 @@ export class ServerTakeovers {
     if (isAhead) attempt.view = message.view;
     if (isAhead && !this.isUnderWay && !attempt.isOver) attempt.nextView();
     this.coordinator.plan.serverStands(index, message);
-    if (attempt.table.state === 'COLLECTING') attempt.options.serverBack?.(index);
+    if (attempt.table.state === 'COLLECTING') attempt.options.surroundings.serverBack(index);
   }
 
   /** Its standby follows, or is gone. */

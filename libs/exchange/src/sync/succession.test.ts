@@ -4,6 +4,7 @@ import { expect, test } from 'vitest';
 import type { Connection } from '../connection.js';
 import { Coordinator } from '../attempt/coordinator.js';
 import { Rounds } from './rounds.js';
+import { surroundings } from '../attempt/surroundings.fixture.js';
 import { Journal } from '../attempt/journal.js';
 
 /** A peer, and the views that it is told. */
@@ -31,8 +32,7 @@ function succeeded({ standing, members = MEMBERS }: { standing: number; members?
       now: () => 0,
       schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
       succession: { term: 2, view: 4, members, ledgerFrom: 3, newest: 0 },
-      collectWeights: () => undefined,
-      onOver: () => undefined,
+      surroundings: surroundings(),
     },
     Rounds,
   );
@@ -117,8 +117,7 @@ test('a lower one changes nothing, and neither does a coordinator that has succe
       journal: new Journal({ now: () => 0 }),
       now: () => 0,
       schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
-      collectWeights: () => undefined,
-      onOver: () => undefined,
+      surroundings: surroundings(),
     },
     Rounds,
   );
@@ -140,8 +139,7 @@ function asking() {
       now: () => clock.now,
       schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 4 },
       succession: { term: 2, view: 4, members: [], ledgerFrom: 3, newest: 0 },
-      collectWeights: () => undefined,
-      onOver: () => undefined,
+      surroundings: surroundings(),
       takeoverDeadlineMs: 60_000,
     },
     Rounds,

@@ -36,7 +36,7 @@ interface OpenShard {
   };
   readonly options: {
     readonly attempt: number;
-    update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region): void;
+    readonly store: { update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region): void };
   };
 }
 interface OpenRounds {
@@ -44,7 +44,7 @@ interface OpenRounds {
   tryCommit(): void;
 }
 interface OpenStandby {
-  readonly options: { shard(): { readonly term: number } };
+  readonly options: { readonly shard: { readonly term: number } };
 }
 interface OpenMember {
   onView(message: MessageOf<'view'>): void;
@@ -75,7 +75,7 @@ export const PLANTED: readonly PlantedBug[] = [
           if (next && header.round === shard.round) {
             const gradient = acquireRegion(chunk.arena, chunk.length);
             gradient.bytes.set(payloads.get(link)!);
-            machine.options.update(chunk, shard.round, next, next, gradient);
+            machine.options.store.update(chunk, shard.round, next, next, gradient);
             gradient.release();
           }
           data(link, header);
@@ -166,7 +166,7 @@ export const PLANTED: readonly PlantedBug[] = [
       standby(standby) {
         const machine = standby as unknown as OpenStandby;
         const answered = standby.answered.bind(standby);
-        standby.answered = (lead) => answered({ ...lead, term: machine.options.shard().term });
+        standby.answered = (lead) => answered({ ...lead, term: machine.options.shard.term });
       },
     },
   },
