@@ -5,7 +5,7 @@
  *   HELLO accepted ──> admit: WELCOME ──> gradient: checkGradient, then a region of the chunk's arena or scratch
  *                                     └─> parameters: sendTo, publish
  */
-import { FrameType, ProtocolError, type FrameHeader, type Members, type Message, type MessageOf } from '@paceline/protocol';
+import { FrameType, ProtocolError, type FrameHeader, type Members, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 import { bytesOf, type Region } from '../attempt/regions.js';
 import type { CoordinatorPort } from '../attempt/shard-ports.js';
