@@ -193,7 +193,7 @@ export class RunInvariants {
     // What is left gets the time to say goodbye; then everything must have been given back.
     const look = (left: number): void =>
       void cluster.world.schedule(1_000, 'the end?', () => (left === 0 || this.isQuiet() ? cluster.world.stop() : look(left - 1)));
-    look(30);
+    look(60);
   }
 
   /** Nobody who lives holds anything of the run. Connections of peers that are gone are closed some seconds after its end, with what was queued for them. */
@@ -202,7 +202,7 @@ export class RunInvariants {
     return (
       hosted.every(({ over, server, memory }) => !server.process.isAlive || (over && memory.heldBytes === 0)) &&
       servers.every((server) => !server.process.isAlive || server.hosted === undefined) &&
-      workers.every(({ session, process }) => !session || !process.isAlive)
+      workers.every(({ session, process, nodesInUse }) => !process.isAlive || (!session && nodesInUse === 0))
     );
   }
 
