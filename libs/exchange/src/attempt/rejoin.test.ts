@@ -94,3 +94,16 @@ test('a server that connects while the only worker is away is told of it: its re
   coordinator.serverJoined(0, server.connection);
   expect(lastOf(server, 'view')).toMatchObject({ view, members });
 });
+
+test('a worker that comes while a server is away, and nobody else is there, has its replicas when the server is back', () => {
+  const coordinator = new Coordinator({ ...options, servers: 2 }, Rounds);
+  for (const index of [0, 1]) coordinator.serverJoined(index, listening().connection);
+  coordinator.memberJoined(helloOf('w', 0), listening().connection);
+  coordinator.serverMessage(1, { type: 'standby-link', up: true, id: 's1', why: '' });
+  coordinator.serverLost(1, 'it was killed');
+  coordinator.memberMessage('w', { type: 'leave', reason: 'its process ends' });
+  const next = listening();
+  coordinator.memberJoined(helloOf('x', 1), next.connection);
+  coordinator.serverJoined(1, listening().connection);
+  expect(lastOf(next, 'view').members).toMatchObject([{ id: 'x', replicas: [0, 1] }]);
+});
