@@ -9,7 +9,7 @@ import { Compute } from './compute.js';
 import type { MeasuredChoice } from './engine-choice.js';
 import type { Leak } from './leak-guard.js';
 import { leakLeaveDeadlineMs } from './recycling.js';
-import type { SeatLoopOptions } from './seat-loop.js';
+import type { WorkerSeatsOptions } from './worker-seats.js';
 
 const CONNECT_DEADLINE_MS = 2_000;
 /** A finished node is queued as a whole. Queued bytes are references into the gradient arena, which is bounded. */
@@ -25,7 +25,7 @@ export type RunSession = SeatSession<Compute>;
 export async function startSession(
   job: StepTaskJob,
   engine: MeasuredChoice,
-  options: Pick<SeatLoopOptions, 'workerId' | 'transport' | 'log' | 'leakLimits' | 'rowsSettings'>,
+  options: Pick<WorkerSeatsOptions, 'workerId' | 'transport' | 'log' | 'leakLimits' | 'rowsSettings'>,
   onLeak: (leak: Leak) => void,
 ): Promise<RunSession> {
   const { workerId, transport, log } = options;

@@ -8,7 +8,7 @@ import { createLogger, readEnvironment, usableMemoryBytes, userDirectories, VARI
 import { prepareForTensorflow } from '@paceline/tensorflow-addon';
 import { watchDataStore } from './data-store-identity.js';
 import { reportPredecessor } from './predecessor.js';
-import { SeatLoop } from './seat-loop.js';
+import { WorkerSeats } from './worker-seats.js';
 
 const MAX_DEVICES = 16;
 
@@ -40,7 +40,7 @@ export function startWorker(env: NodeJS.ProcessEnv, onOutgrown: () => void): Wor
   const id = `worker-${randomBytes(4).toString('hex')}`;
   const log = createLogger('worker', { worker: id });
   const redis = connectRedis(settings.REDIS_URL, id);
-  const seats = new SeatLoop({
+  const seats = new WorkerSeats({
     redisUrl: settings.REDIS_URL,
     redis,
     workerId: id,

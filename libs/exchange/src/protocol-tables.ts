@@ -12,10 +12,10 @@ import type { StateRows } from './attempt/state-table.js';
 
 const TABLES: readonly { title: string; where: string; rows: StateRows<string> }[] = [
   { title: 'Shard', where: 'libs/exchange/src/sync/shard.ts', rows: SHARD_ROWS },
-  { title: 'Coordinator', where: 'libs/exchange/src/sync/coordinator.ts', rows: COORDINATOR_ROWS },
+  { title: 'Coordinator', where: 'libs/exchange/src/sync/rounds.ts', rows: COORDINATOR_ROWS },
   { title: 'Member (worker side)', where: 'libs/exchange/src/sync/member.ts', rows: MEMBER_ROWS },
   { title: 'Shard, modes async and ssp', where: 'libs/exchange/src/async/async-shard.ts', rows: ASYNC_SHARD_ROWS },
-  { title: 'Coordinator, modes async and ssp', where: 'libs/exchange/src/async/async-coordinator.ts', rows: ASYNC_COORDINATOR_ROWS },
+  { title: 'Coordinator, modes async and ssp', where: 'libs/exchange/src/async/work-items.ts', rows: ASYNC_COORDINATOR_ROWS },
   { title: 'Member, modes async and ssp', where: 'libs/exchange/src/async/async-member.ts', rows: ASYNC_MEMBER_ROWS },
   { title: 'Replication (a primary with a standby)', where: 'libs/exchange/src/standby/replication.ts', rows: REPLICATION_ROWS },
   { title: 'Standby', where: 'libs/exchange/src/standby/standby.ts', rows: STANDBY_ROWS },

@@ -1,4 +1,4 @@
-/** What a store holds of a run's checkpoints: every cut with its objects, and its manifest when the checkpoint is complete. */
+/** What a store holds of a run's checkpoints: each with its objects, and its manifest when it is complete. */
 import { StorageError } from './errors.js';
 import {
   checkpointsPrefix,
@@ -11,32 +11,32 @@ import {
 } from './manifest.js';
 import type { ObjectStore, StoredObject } from './object-store.js';
 
-export interface Cut {
+export interface FoundCheckpoint {
   readonly id: CheckpointId;
   readonly objects: readonly StoredObject[];
-  /** Null when the cut is no complete checkpoint: no manifest, a damaged one, or files that are not there. */
+  /** Null when the checkpoint is not complete: no manifest, a damaged one, or files that are not there. */
   readonly manifest: Manifest | null;
   /** Hash of the manifest; empty if there is none. */
   readonly sha256: string;
 }
 
 /** One listing, and one read per manifest; what is not a key of a checkpoint is left alone. */
-export async function surveyCheckpoints(store: ObjectStore, runId: string): Promise<Cut[]> {
-  const byCut = new Map<string, { id: CheckpointId; objects: StoredObject[] }>();
+export async function surveyCheckpoints(store: ObjectStore, runId: string): Promise<FoundCheckpoint[]> {
+  const byKey = new Map<string, { id: CheckpointId; objects: StoredObject[] }>();
   for (const object of await store.list(checkpointsPrefix(runId))) {
     const id = idOfKey(runId, object.key);
     if (!id) continue;
-    const cut = manifestKey(id);
-    const known = byCut.get(cut) ?? { id, objects: [] };
+    const key = manifestKey(id);
+    const known = byKey.get(key) ?? { id, objects: [] };
     known.objects.push(object);
-    byCut.set(cut, known);
+    byKey.set(key, known);
   }
-  const cuts: Cut[] = [];
-  for (const { id, objects } of byCut.values()) {
+  const found: FoundCheckpoint[] = [];
+  for (const { id, objects } of byKey.values()) {
     const complete = objects.some(({ key }) => key === manifestKey(id)) ? await completeManifest(store, id, objects) : null;
-    cuts.push({ id, objects, manifest: complete?.manifest ?? null, sha256: complete?.sha256 ?? '' });
+    found.push({ id, objects, manifest: complete?.manifest ?? null, sha256: complete?.sha256 ?? '' });
   }
-  return cuts;
+  return found;
 }
 
 async function completeManifest(store: ObjectStore, id: CheckpointId, objects: readonly StoredObject[]) {

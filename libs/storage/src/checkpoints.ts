@@ -6,7 +6,7 @@
  *   anybody         list, open   what is complete; a file's hash is verified before a tensor of it is handed out
  *   coordinator     sweep        manifests first, then files, so that what is half removed is no checkpoint either
  *
- * A cut without a manifest does not exist for anybody. Nothing here is locked: two coordinators of different attempts write under
+ * A checkpoint without a manifest does not exist for anybody. Nothing here is locked: two coordinators of different attempts write under
  * different keys, and of two manifests for one key the first wins.
  *
  * Memory of a write: one tensor, and what the store buffers (nothing locally, one part with S3). Time and sleeping are arguments,
@@ -14,7 +14,7 @@
  */
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { CheckpointReader } from './checkpoint-reader.js';
-import { surveyCheckpoints, type Cut } from './checkpoint-survey.js';
+import { surveyCheckpoints, type FoundCheckpoint } from './checkpoint-survey.js';
 import { StorageError } from './errors.js';
 import {
   checkpointPrefix,
@@ -31,7 +31,7 @@ import {
   type ShardFile,
 } from './manifest.js';
 import type { ObjectStore } from './object-store.js';
-import { chooseForRemoval, compareCuts, isInLineage, type Lineage, type RetentionPolicy } from './retention.js';
+import { chooseForRemoval, compareIds, isInLineage, type Lineage, type RetentionPolicy } from './retention.js';
 import { safetensorsHeader, tensorBytes } from './safetensors.js';
 
 export interface TensorSource {
@@ -91,7 +91,7 @@ const SLICE_BYTES = 1 << 18;
 export const UNFINISHED_IDLE_MS = 3_600_000;
 
 export class Checkpoints {
-  /** Cuts that this process is writing now: never swept. */
+  /** Checkpoints that this process is writing now: never swept. */
   private readonly writing = new Map<string, number>();
 
   constructor(
@@ -100,8 +100,8 @@ export class Checkpoints {
   ) {}
 
   /**
-   * Streams the tensors of one server into its file. The same cut may be written again as long as it has no manifest.
-   * @throws StorageError ALREADY_EXISTS when the cut has a manifest, DISK_FULL, STORE_UNAVAILABLE, WRITE_ABORTED; TypeError when a
+   * Streams the tensors of one server into its file. The same checkpoint may be written again as long as it has no manifest.
+   * @throws StorageError ALREADY_EXISTS when the checkpoint has a manifest, DISK_FULL, STORE_UNAVAILABLE, WRITE_ABORTED; TypeError when a
    *   tensor has other bytes than its shape says
    */
   async writeShard(id: CheckpointId, server: number, tensors: Iterable<TensorSource>, options: WriteShardOptions): Promise<ShardFile> {
@@ -141,10 +141,10 @@ export class Checkpoints {
 
   /** Complete checkpoints, newest first: the manifest holds and all files are there with their sizes. With a lineage, only those in it. */
   async list(runId: string, lineage?: Lineage): Promise<CheckpointSummary[]> {
-    const cuts = await surveyCheckpoints(this.store, runId);
-    return cuts
-      .filter((cut) => cut.manifest !== null && (!lineage || isInLineage(cut.id, lineage)))
-      .sort((a, b) => compareCuts(b.id, a.id))
+    const found = await surveyCheckpoints(this.store, runId);
+    return found
+      .filter(({ id, manifest }) => manifest !== null && (!lineage || isInLineage(id, lineage)))
+      .sort((a, b) => compareIds(b.id, a.id))
       .map(summaryOf);
   }
 
@@ -167,15 +167,15 @@ export class Checkpoints {
   }
 
   /**
-   * Removes what the policy does not keep, and what cuts older than the newest complete checkpoint left without a manifest. Never
+   * Removes what the policy does not keep, and what checkpoints older than the newest complete checkpoint left without a manifest. Never
    * the newest complete one, never one that is being written: those are newer, or written by this process.
-   * Returns the cuts that were removed, oldest first.
+   * Returns those that were removed, oldest first.
    * @param mayRemove asked last of all, right before each removal
    */
   async sweep(runId: string, policy: RetentionPolicy, mayRemove: (id: CheckpointId) => boolean = () => true): Promise<CheckpointId[]> {
-    const cuts = await surveyCheckpoints(this.store, runId);
+    const found = await surveyCheckpoints(this.store, runId);
     const removed: CheckpointId[] = [];
-    for (const { id, objects } of chooseForRemoval(cuts, policy)) {
+    for (const { id, objects } of chooseForRemoval(found, policy)) {
       if (this.writing.has(checkpointPrefix(id)) || !mayRemove(id)) continue;
       const manifest = manifestKey(id);
       const files = objects.map(({ key }) => key).filter((key) => key !== manifest);
@@ -193,18 +193,18 @@ export class Checkpoints {
   }
 
   private async whileWriting<T>(id: CheckpointId, work: () => Promise<T>): Promise<T> {
-    const cut = checkpointPrefix(id);
-    this.writing.set(cut, (this.writing.get(cut) ?? 0) + 1);
+    const prefix = checkpointPrefix(id);
+    this.writing.set(prefix, (this.writing.get(prefix) ?? 0) + 1);
     try {
       return await work();
     } finally {
-      const others = this.writing.get(cut)! - 1;
-      if (others > 0) this.writing.set(cut, others);
-      else this.writing.delete(cut);
+      const others = this.writing.get(prefix)! - 1;
+      if (others > 0) this.writing.set(prefix, others);
+      else this.writing.delete(prefix);
     }
   }
 
-  /** The bytes depend on the id and the tensors alone, so that a cut written again gives the same file. */
+  /** The bytes depend on the id and the tensors alone, so that a checkpoint written again gives the same file. */
   private async *shardBody(id: CheckpointId, server: number, sources: readonly TensorSource[], options: WriteShardOptions) {
     const { servers, signal, bytesPerSecond = Infinity } = options;
     const labels = { runId: id.runId, attempt: `${id.attempt}`, round: `${id.round}`, server: `${server}`, servers: `${servers}` };
@@ -234,7 +234,7 @@ async function* slicesOf(header: Uint8Array, sources: readonly TensorSource[]): 
   }
 }
 
-function summaryOf({ id, manifest, sha256, objects }: Cut): CheckpointSummary {
+function summaryOf({ id, manifest, sha256, objects }: FoundCheckpoint): CheckpointSummary {
   const { createdAtMs, loss, reason, servers, lineage, shards } = manifest!;
   const named = new Set([manifestKey(id), ...shards.map(({ key }) => key)]);
   const bytes = objects.reduce((sum, object) => sum + (named.has(object.key) ? object.bytes : 0), 0);

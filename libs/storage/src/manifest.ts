@@ -1,5 +1,5 @@
 /**
- * The manifest of a checkpoint: what the run was when the cut was taken, and the files that hold it. It is written last, and a
+ * The manifest of a checkpoint: what the run was when it was taken, and the files that hold it. It is written last, and a
  * checkpoint exists when its manifest does.
  *
  * On disk: canonical JSON `{"manifest":{…},"sha256":"…"}`, the hash over the canonical JSON of the manifest. A file that differs in
@@ -89,7 +89,7 @@ export const predictionsKey = (run: string, sha256: string): string => `${predic
 export const shardKey = (id: CheckpointId, server: number, servers: number): string =>
   `${checkpointPrefix(id)}shard-${server}-of-${servers}.safetensors`;
 
-/** The cut that a key belongs to, or undefined when it is no key of a checkpoint of the run. */
+/** The checkpoint that a key belongs to, or undefined when it is no key of one of the run. */
 export function idOfKey(run: string, key: string): CheckpointId | undefined {
   const prefix = checkpointsPrefix(run);
   const match = key.startsWith(prefix) ? /^a(0|[1-9]\d{0,14})-r(0|[1-9]\d{0,14})\//.exec(key.slice(prefix.length)) : null;

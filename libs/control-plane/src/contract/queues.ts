@@ -23,7 +23,7 @@ const ends = z
   .min(1)
   .max(32);
 
-export const modelDescriptionSchema: z.ZodType<ModelDescription> = z.strictObject({
+const modelDescriptionSchema: z.ZodType<ModelDescription> = z.strictObject({
   variables: z
     .array(
       z.strictObject({

@@ -6,7 +6,7 @@ export const PLACEMENT_QUEUE = 'paceline-placements';
 
 export const STEP_TASK_QUEUE = 'paceline-step-tasks';
 
-export const KEY_PREFIX = 'paceline';
+const KEY_PREFIX = 'paceline';
 
 export const REPORT_STREAM = `${KEY_PREFIX}:reports`;
 

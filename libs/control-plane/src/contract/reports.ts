@@ -9,7 +9,7 @@ import type { FailureCause } from '@paceline/protocol';
 /* ---------- reports: ps, worker → api ---------- */
 
 /** Numbers by name: the loss and the metrics of a run. */
-export const measuresSchema = z.record(z.string().min(1).max(200), z.number().nullable());
+const measuresSchema = z.record(z.string().min(1).max(200), z.number().nullable());
 
 export type MeasuresRecord = z.output<typeof measuresSchema>;
 
@@ -21,7 +21,7 @@ export type ValidationRecord = z.output<typeof validationSchema>;
 const entryBase = { sequence: z.int().min(1), atMs: z.int() };
 
 /** Numbered entries of a coordinator's journal: published again until the api has acknowledged them (`ackFieldName` in the control hash). */
-export const journalEntrySchema = z.discriminatedUnion('kind', [
+const journalEntrySchema = z.discriminatedUnion('kind', [
   z.strictObject({
     ...entryBase,
     kind: z.literal('event'),
@@ -92,7 +92,7 @@ export const journalEntrySchema = z.discriminatedUnion('kind', [
 export type JournalEntry = z.output<typeof journalEntrySchema>;
 
 /** What a worker could compute with; the speed is of the model that it measured last. */
-export const engineRecordSchema = z.strictObject({
+const engineRecordSchema = z.strictObject({
   name: z.string().max(30),
   fingerprint: z.string().max(300).nullable(),
   examplesPerSecond: z.number().min(0).nullable(),
@@ -101,11 +101,11 @@ export const engineRecordSchema = z.strictObject({
 
 export type EngineRecord = z.output<typeof engineRecordSchema>;
 
-export const engineDeviceSchema = z.strictObject({ name: z.string().max(200), type: z.string().max(30), memoryBytes: z.number().min(0) });
+const engineDeviceSchema = z.strictObject({ name: z.string().max(200), type: z.string().max(30), memoryBytes: z.number().min(0) });
 
 export type EngineDeviceRecord = z.output<typeof engineDeviceSchema>;
 
-export const fleetMemberSchema = z.strictObject({
+const fleetMemberSchema = z.strictObject({
   id: z.string().min(1).max(100),
   host: z.string().max(255),
   pid: z.int().min(1),

@@ -1,5 +1,5 @@
-/** State table and options of the coordinator of modes async and ssp. The machine is in async-coordinator.ts. */
-import type { AttemptOptions } from '../attempt/attempt-coordinator.js';
+/** State table and options of the coordinator of modes async and ssp. The machine is in work-items.ts. */
+import type { AttemptOptions } from '../attempt/attempt-options.js';
 import type { StateRows } from '../attempt/state-table.js';
 
 export type AsyncCoordinatorState = 'ISSUING' | 'DRAINING' | 'EVALUATING' | 'COLLECTING' | 'STOPPING' | 'OVER';

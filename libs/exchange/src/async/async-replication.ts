@@ -30,7 +30,7 @@ export class AsyncReplication extends Replication {
   applied({ item, staleness, isDropped }: AppliedItem, chunks: readonly { readonly index: number; readonly gradient: Region }[]): void {
     const connection = this.forwards();
     if (!connection) return;
-    const numbers = this.options.numbers();
+    const numbers = this.options.place.numbers();
     const { round, replica } = item;
     connection.sendMessage({ type: 'update', sequence: ++this.sent, round, replica, staleness, isDropped }, numbers);
     const vector = { type: FrameType.gradient, round, lo: replica, hi: replica + 1 };

@@ -49,15 +49,20 @@ function shardOf(inSlices: boolean) {
     initial,
     plan: { replicas: 2, totalRounds: 4, replicaExamples: () => 1 },
     // Not commutative: another order gives other bits.
-    update: (_chunk, { step, staleness, fetched }, paramIn, paramOut, gradient) =>
-      paramOut.floats.forEach((_, i) => {
-        const then = fetched?.floats[i] ?? 0;
-        paramOut.floats[i] = paramIn.floats[i]! * 0.7 + gradient.floats[i]! * step + staleness * 0.3 + then * 0.1;
-      }),
-    tellCoordinator: (message) => void out.push(message),
-    onCheckpoint: (_generation, regions) => {
-      checkpoints.push(regions.map((region) => region.floats[0]!));
-      for (const region of regions) region.release();
+    store: {
+      update: (_chunk, { step, staleness, fetched }, paramIn, paramOut, gradient) =>
+        paramOut.floats.forEach((_, i) => {
+          const then = fetched?.floats[i] ?? 0;
+          paramOut.floats[i] = paramIn.floats[i]! * 0.7 + gradient.floats[i]! * step + staleness * 0.3 + then * 0.1;
+        }),
+    },
+    coordinator: { tell: (message) => void out.push(message) },
+    host: {
+      checkpointWanted: (_generation, regions) => {
+        checkpoints.push(regions.map((region) => region.floats[0]!));
+        for (const region of regions) region.release();
+      },
+      frameDropped: () => undefined,
     },
     ...(inSlices ? { slices } : {}),
   });
@@ -72,7 +77,7 @@ function shardOf(inSlices: boolean) {
       },
       close: () => undefined,
     } as unknown as Connection;
-    return shard.attach(id, connection, true);
+    return shard.attach(id, connection);
   };
   const links = [link('a'), link('b')] as const;
   const push = (replica: 0 | 1, value: number): void => {

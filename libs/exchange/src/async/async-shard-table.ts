@@ -1,7 +1,7 @@
 /** State table and options of the shard of modes async and ssp. The machine is in async-shard.ts. */
-import type { Message } from '@paceline/protocol';
 import type { Region } from '../attempt/regions.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
+import type { CoordinatorPort, ShardHost } from '../attempt/shard-ports.js';
 import type { Slices } from '../attempt/shard-work.js';
 import type { StateRows } from '../attempt/state-table.js';
 import type { WorkItem, ItemPlan } from './done-set.js';
@@ -99,6 +99,12 @@ export interface AppliedItem {
   readonly isDropped: boolean;
 }
 
+/** The memory of a shard in modes async and ssp, with the optimizer: ItemUpdates of libs/hosting. */
+export interface ItemStore {
+  /** Applies one update to one chunk. `paramIn` may be `paramOut`; for the state section `gradient` is what its values change by. It may be written to. */
+  update(chunk: OwnedChunk, update: AsyncUpdate, paramIn: Region, paramOut: Region, gradient: Region): void;
+}
+
 export interface AsyncShardOptions {
   readonly index: number;
   readonly attempt: number;
@@ -110,13 +116,9 @@ export interface AsyncShardOptions {
   readonly initial: readonly Region[];
   /** Keep what a worker has fetched until its update is applied (delay compensation). */
   readonly keepsFetched: boolean;
-  /** Applies one update to one chunk. `paramIn` may be `paramOut`; for the state section `gradient` is what its values change by. It may be written to. */
-  update(chunk: OwnedChunk, update: AsyncUpdate, paramIn: Region, paramOut: Region, gradient: Region): void;
-  /** A checkpoint takes `generation`: one region per owned chunk, in their order, retained for whoever writes them. */
-  onCheckpoint?(generation: number, regions: readonly Region[]): void;
+  readonly store: ItemStore;
+  readonly host?: Pick<ShardHost, 'checkpointWanted' | 'frameDropped'>;
+  readonly coordinator: CoordinatorPort;
   /** How work on all chunks shares the event loop; without it, it is done in one go. */
   readonly slices?: Slices | undefined;
-  tellCoordinator(message: Message): void;
-  /** A refused or dropped frame, for the counters. */
-  onDropped?(reason: string): void;
 }

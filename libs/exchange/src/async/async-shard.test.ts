@@ -46,13 +46,15 @@ function shardOf() {
     chunks: [{ index: 0, length: 4, arena }],
     initial: [initial],
     plan: { replicas: 2, totalRounds: 4, replicaExamples: () => 1 },
-    update: (_chunk, _update, paramIn, paramOut, gradient) =>
-      paramOut.floats.forEach((_, i) => (paramOut.floats[i] = paramIn.floats[i]! + gradient.floats[i]!)),
-    tellCoordinator: (message) => void told.push(message),
+    store: {
+      update: (_chunk, _update, paramIn, paramOut, gradient) =>
+        paramOut.floats.forEach((_, i) => (paramOut.floats[i] = paramIn.floats[i]! + gradient.floats[i]!)),
+    },
+    coordinator: { tell: (message) => void told.push(message) },
   });
   shard.replication = { applied: (applied) => void forwarded.push(applied), whenReplicated: (act) => void waiting.push(act) };
   shard.onView(1, members);
-  const link = shard.attach('w', connection, true);
+  const link = shard.attach('w', connection);
   const push = (view = 1): void => {
     const bytes = shard.payloadFor(link, header(view));
     bytes.set(new Uint8Array(new Float32Array(4).fill(1).buffer));

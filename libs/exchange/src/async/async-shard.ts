@@ -89,9 +89,9 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
   }
 
   /** Admits a connection whose HELLO the gate has accepted. */
-  attach(id: string, connection: Connection, streams: boolean): ShardLink {
+  attach(id: string, connection: Connection): ShardLink {
     this.table.take('join');
-    const link = new ShardLink(id, connection, streams);
+    const link = new ShardLink(id, connection, true);
     this.admit(link, new PushedGradients(), { applied: '', phase: this.table.state });
     this.tellLink(link, true);
     return link;
@@ -206,7 +206,7 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
     // A server without chunks has no part in any work item, and an empty part in every checkpoint.
     if (this.options.chunks.length > 0 && !this.marks.isExactly(generation))
       throw new Error(`shard ${this.options.index}: a checkpoint of round ${generation} with ${this.marks.count} work items done`);
-    this.options.onCheckpoint?.(generation, this.parameters.retained());
+    this.options.host?.checkpointWanted(generation, this.parameters.retained());
   }
 
   /** For the coordinator, which collects the weights when nothing moves any more. */
@@ -273,7 +273,7 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
   tellAgain(): void {
     if (this.table.state === 'OVER') return;
     this.table.take('toldAgain');
-    this.stand((standing) => this.options.tellCoordinator(standing));
+    this.stand((standing) => this.options.coordinator.tell(standing));
   }
 
   // ---- as a standby ----
@@ -364,7 +364,7 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
     this.updating = item;
     const step = this.marks.count + 1;
     const steps = this.parameters.update((chunk, place, from, to) =>
-      this.options.update(chunk, { item, step, staleness, ...how(place) }, from, to, gradients.get(chunk.index)!),
+      this.options.store.update(chunk, { item, step, staleness, ...how(place) }, from, to, gradients.get(chunk.index)!),
     );
     const isDone = (): void => {
       this.updates++;
@@ -396,7 +396,7 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
   private tellApplied({ round, replica }: WorkItem, staleness: number): void {
     const isDropped = this.marks.isLeftOut({ round, replica });
     const message: Message = { type: 'applied', round, replica, staleness, ...(isDropped ? { isDropped } : {}) };
-    this.whenReplicated(() => this.options.tellCoordinator(message));
+    this.whenReplicated(() => this.options.coordinator.tell(message));
   }
 
   private whenReplicated(act: () => void, cancel: () => void = () => undefined): void {
@@ -406,7 +406,7 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
 
   private dropped(reason: string): void {
     this.table.take('chunkStale');
-    this.options.onDropped?.(reason);
+    this.options.host?.frameDropped(reason);
   }
 }
 

@@ -2,10 +2,12 @@
 import type { Message, MessageOf, DoneSetMessage } from '@paceline/protocol';
 import { expect, test } from 'vitest';
 import type { Connection } from '../connection.js';
+import { Coordinator } from '../attempt/coordinator.js';
+import { surroundings } from '../attempt/surroundings.fixture.js';
 import { Journal } from '../attempt/journal.js';
 import type { Succession } from '../attempt/succession.js';
 import { DoneSet } from './done-set.js';
-import { AsyncCoordinator } from './async-coordinator.js';
+import { WorkItems } from './work-items.js';
 
 const REPLICAS = 2;
 const ROUNDS = 4;
@@ -35,23 +37,25 @@ function marks(numbers: readonly number[], { since = 0, leftOut = [] as readonly
 
 /** The successor of the coordinator in term 3; shard 1 was led in `terms[1]` when the arbiter answered. */
 function succeeding(terms: Succession['terms']) {
-  const coordinator = new AsyncCoordinator({
-    attempt: 1,
-    replicas: REPLICAS,
-    servers: 2,
-    shards: [0, 1],
-    evalExamples: 0,
-    mode: 'async',
-    stalenessBound: 0,
-    nonFinite: 'skip',
-    journal: new Journal({ now: () => 0 }),
-    now: () => 0,
-    collectWeights: () => undefined,
-    onOver: () => undefined,
-    schedule: { totalRounds: ROUNDS, examplesIn: () => 6, epochOf: () => 0, replicaExamples: () => 3 },
-    checkpoints: { everyRounds: 0, everyMs: 0, deadlineMs: 1_000, final: false },
-    succession: { term: 3, view: 4, members: [], ledgerFrom: 0, newest: 0, terms },
-  });
+  const coordinator = new Coordinator(
+    {
+      attempt: 1,
+      replicas: REPLICAS,
+      servers: 2,
+      shards: [0, 1],
+      evalExamples: 0,
+      mode: 'async',
+      stalenessBound: 0,
+      nonFinite: 'skip',
+      journal: new Journal({ now: () => 0 }),
+      now: () => 0,
+      surroundings: surroundings(),
+      schedule: { totalRounds: ROUNDS, examplesIn: () => 6, epochOf: () => 0, replicaExamples: () => 3 },
+      checkpoints: { everyRounds: 0, everyMs: 0, deadlineMs: 1_000, final: false },
+      succession: { term: 3, view: 4, members: [], ledgerFrom: 0, newest: 0, terms },
+    },
+    WorkItems,
+  );
   const join = (index: number, term: number) => {
     coordinator.serverComes(index, term);
     const server = peer();
@@ -77,11 +81,11 @@ test('a former primary, whose shard was taken over before the coordinator was, i
   join(0, 3);
   stands(0, 3, marks([0, 1, 2]));
   expect(() => join(1, 1)).toThrow(/STALE_TERM.*another one does in term 2/u);
-  expect(coordinator.isAsking).toBe(true);
+  expect(coordinator.takeovers.isAsking).toBe(true);
   join(1, 2);
   stands(1, 2, marks([0, 1, 2]));
   for (const [index, term] of [3, 2].entries()) stands(index, term, marks([0, 1, 2], { since: 3 }));
-  expect(coordinator.marks.count).toBe(3);
+  expect(coordinator.plan.marks.count).toBe(3);
   expect(worker().numbers()).toEqual([3, 4]);
 });
 
@@ -92,9 +96,9 @@ test('the fence is the term of its own shard: that of another shard, which is hi
   join(0, 3);
   stands(0, 3, marks([]));
   for (const [index, term] of [3, 4].entries()) stands(index, term, marks([], { since: 4 }));
-  expect(coordinator.isAsking).toBe(true);
+  expect(coordinator.takeovers.isAsking).toBe(true);
   for (const [index, term] of [3, 4].entries()) stands(index, term, marks([], { since: 3 }));
-  expect(coordinator.isAsking).toBe(false);
+  expect(coordinator.takeovers.isAsking).toBe(false);
 });
 
 /** It has begun by what a former primary of shard 1 has told, which the arbiter replaces only now. */
@@ -115,7 +119,7 @@ test('what a standby heard of the coordinator before, which had not heard that i
   stands(1, 4, marks([0, 4]), 9);
   expect(coordinator.view).toBeGreaterThan(9);
   expect(newest('view')?.view).toBe(coordinator.view);
-  coordinator.pause();
+  coordinator.stops.pause();
   // Work items 3 and 5 complete the rounds that are begun with work item 4; round 3 is not.
   for (let turn = 0; turn < 6; turn++)
     for (const number of numbers() ?? []) {
@@ -123,8 +127,8 @@ test('what a standby heard of the coordinator before, which had not heard that i
       for (const index of [0, 1]) coordinator.serverMessage(index, { type: 'applied', ...item, staleness: 0 });
       coordinator.memberMessage('w0', { type: 'contribution', ...item, examples: 3, sums: [1, 1] });
     }
-  expect(coordinator.marks.rounds).toBe(3);
-  expect(coordinator.marks.isExactly(3)).toBe(true);
+  expect(coordinator.plan.marks.rounds).toBe(3);
+  expect(coordinator.plan.marks.isExactly(3)).toBe(true);
 });
 
 test('what it was told to leave out is left out at all shards', () => {
@@ -139,7 +143,7 @@ test('what it was told to leave out is left out at all shards', () => {
     for (const { messages } of [servers[0]!, standby]) expect(messages).toContainEqual({ type: 'drop', round, replica });
     coordinator.serverMessage(0, { type: 'applied', round, replica, staleness: 0, isDropped: true });
   }
-  expect(coordinator.marks.count).toBe(2);
+  expect(coordinator.plan.marks.count).toBe(2);
   expect(coordinator.ledger.state().exceptions.map(({ examples }) => examples)).toEqual([3, 3]);
 });
 
@@ -149,7 +153,7 @@ test.each([
 ])('it is told to end before it knows where the servers stand: %s', (_, done, state, committed) => {
   const { coordinator, join, stands } = succeeding([3, 1]);
   const servers = [join(0, 3), join(1, 1)];
-  coordinator.shutdown('its process ends');
+  coordinator.stops.shutdown('its process ends');
   expect(coordinator.table.state).toBe('ISSUING');
   for (const since of [0, 3]) for (const [index, term] of [3, 1].entries()) stands(index, term, marks(done, { since }));
   expect(coordinator.table.state).toBe(state);

@@ -2,9 +2,11 @@
 import { MAX_ITEMS_AHEAD, type Message } from '@paceline/protocol';
 import { expect, test } from 'vitest';
 import type { Connection } from '../connection.js';
+import { Coordinator } from '../attempt/coordinator.js';
+import { surroundings } from '../attempt/surroundings.fixture.js';
 import { Journal } from '../attempt/journal.js';
 import { DoneSet } from './done-set.js';
-import { AsyncCoordinator } from './async-coordinator.js';
+import { WorkItems } from './work-items.js';
 import { ClockedItems } from './work-source.js';
 
 const REPLICAS = 4;
@@ -68,22 +70,24 @@ function successorOf(shards: readonly DoneSet[], ledgerFrom: number) {
   const journal = new Journal({ now: () => 0 });
   const over: unknown[] = [];
   const sent: Message[] = [];
-  const coordinator = new AsyncCoordinator({
-    attempt: 1,
-    replicas: REPLICAS,
-    evalExamples: 0,
-    journal,
-    now: () => 0,
-    collectWeights: () => undefined,
-    schedule: { ...plan, examplesIn: () => 10, epochOf: () => 0 },
-    servers: shards.length,
-    shards: [...shards.keys()],
-    mode: 'async',
-    stalenessBound: 0,
-    nonFinite: 'skip',
-    onOver: (...how: unknown[]) => void over.push(how),
-    succession: { term: 2, view: 1, members: [], ledgerFrom, newest: 0 },
-  });
+  const coordinator = new Coordinator(
+    {
+      attempt: 1,
+      replicas: REPLICAS,
+      evalExamples: 0,
+      journal,
+      now: () => 0,
+      schedule: { ...plan, examplesIn: () => 10, epochOf: () => 0 },
+      servers: shards.length,
+      shards: [...shards.keys()],
+      mode: 'async',
+      stalenessBound: 0,
+      nonFinite: 'skip',
+      surroundings: surroundings((...how) => void over.push(how)),
+      succession: { term: 2, view: 1, members: [], ledgerFrom, newest: 0 },
+    },
+    WorkItems,
+  );
   const connection = { isOpen: true, close: () => undefined, sendMessage: (message: Message) => void sent.push(message) };
   for (const index of shards.keys()) coordinator.serverJoined(index, connection as unknown as Connection);
   for (const since of [0, 2])
@@ -125,11 +129,11 @@ test('what one shard names and another has let go of is left out at both: only w
   });
   const { coordinator, over, sent } = successorOf(shards, 40_000);
   expect(over).toEqual([]);
-  expect(coordinator.marks.watermark).toBe(200_000);
+  expect(coordinator.plan.marks.watermark).toBe(200_000);
   const drops = sent.filter((message) => message.type === 'drop').map(({ round, replica }) => round * REPLICAS + replica);
   expect([...new Set(drops)]).toEqual([200_000, 200_001]);
   coordinator.serverMessage(0, { type: 'applied', round: 50_000, replica: 0, staleness: 0, isDropped: true });
   coordinator.serverMessage(0, { type: 'applied', round: 50_000, replica: 1, staleness: 0, isDropped: true });
-  expect(coordinator.marks.watermark).toBe(200_002);
+  expect(coordinator.plan.marks.watermark).toBe(200_002);
   expect(coordinator.ledger.state().examples).toBe(0);
 });

@@ -1,6 +1,4 @@
-/**
- * What the coordinator of an attempt is given, in every mode.
- */
+/** What the coordinator of an attempt is given, in every mode. */
 import type { Measuring, Measures } from './measures.js';
 import type { ValidationPlan } from './validations.js';
 import type { Journal } from './journal.js';
@@ -19,6 +17,32 @@ export interface RoundSchedule {
 }
 
 export type Outcome = 'finished' | 'paused' | 'cancelled' | 'failed';
+
+/** The end of an attempt, which nobody but its coordinator knows yet. */
+export interface AttemptEnd {
+  /** To servers and members, and to the surroundings of the coordinator (`over`). */
+  say(): void;
+}
+
+/** The server that has the coordinator of an attempt: CoordinatorHost of libs/hosting. */
+export interface CoordinatorSurroundings {
+  /** All shards have written their part: stores the manifest, then calls `stops.published` or `stops.failed`. */
+  publishCheckpoint(checkpoint: CompletedCheckpoint): void;
+  /**
+   * Called once after evaluation: collects and writes the weights, then calls `finish.weightsCollected`.
+   * @param generation those of an earlier one, from its checkpoint; left out: the present ones
+   */
+  collectWeights(evaluation: Measures, generation?: number): void;
+  /** While weights are collected a server has come again, or somebody in its place: what it still owes is asked for again. */
+  serverBack(index: number): void;
+  /** Called once, when the attempt has ended here: says so when nobody can take this coordinator's place any more, and before that to nobody. */
+  concluded(end: AttemptEnd): void;
+  /** Called once when the attempt is over and everybody is told, whatever the outcome. */
+  over(outcome: Outcome, message: string): void;
+}
+
+/** What all plans of work are given. */
+export type AttemptOptions = Omit<CoordinatorOptions, 'nonFinite'>;
 
 export interface CoordinatorOptions {
   readonly attempt: number;
@@ -41,27 +65,15 @@ export interface CoordinatorOptions {
   readonly firstLedger?: LedgerState;
   /** This coordinator takes the place of one that is gone. */
   readonly succession?: Succession;
-  /** While weights are collected a server has come again, or somebody in its place: what it still owes is asked for again. */
-  serverBack?(index: number): void;
+  readonly surroundings: CoordinatorSurroundings;
   /** Workers that must have joined before the first round; 1 where it is left out. At most `replicas`: more have no seat. */
   readonly startWorkers?: number | undefined;
   /** When checkpoints are taken; none are without it. */
   readonly checkpoints?: CheckpointCadence & { readonly final: boolean };
-  /** Called when all shards have written their part: stores the manifest, then calls `checkpointPublished` or `checkpointFailed`. */
-  publishCheckpoint?(checkpoint: CompletedCheckpoint): void;
   /** Plan two-phase; without it the plan is streaming. */
   readonly twoPhase?: TwoPhaseOptions;
   /** What follows from a gradient with NaN or infinity, where the shards cannot leave the round out. */
   readonly nonFinite?: 'fail' | 'rollback';
-  /**
-   * Called once after evaluation: collects and writes the weights, then calls `weightsCollected`.
-   * @param generation those of an earlier one, from its checkpoint; left out: the present ones
-   */
-  collectWeights(evaluation: Measures, generation?: number): void;
-  /** Called once when the attempt is over, whatever the outcome. */
-  onOver(outcome: Outcome, message: string): void;
-  /** Acts when nobody can take this coordinator's place any more: before that nobody is told of the end. At once where it is not given. */
-  whenFinal?(act: () => void): void;
   /** That earlier attempts of the run were pinned to; without it the first worker's holds. */
   readonly fingerprint?: string | undefined;
   /** Workers of any fingerprint take part, and get replicas by their speed. */

@@ -2,8 +2,10 @@
 import type { Message, MessageOf } from '@paceline/protocol';
 import { expect, test } from 'vitest';
 import type { Connection } from '../connection.js';
-import { AsyncCoordinator } from '../async/async-coordinator.js';
-import { Coordinator } from '../sync/coordinator.js';
+import { Coordinator } from './coordinator.js';
+import { WorkItems } from '../async/work-items.js';
+import { Rounds } from '../sync/rounds.js';
+import { surroundings } from './surroundings.fixture.js';
 import { Journal } from './journal.js';
 
 interface Heard {
@@ -46,12 +48,14 @@ const options = {
   journal: new Journal({ now: () => 0 }),
   now: () => 0,
   schedule: { totalRounds: 5, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
-  collectWeights: () => undefined,
-  onOver: () => undefined,
+  surroundings: surroundings(),
 };
 
-function items(): AsyncCoordinator {
-  const coordinator = new AsyncCoordinator({ ...options, servers: 1, shards: [0], mode: 'async', stalenessBound: 0, nonFinite: 'fail' });
+function items(): Coordinator {
+  const coordinator = new Coordinator(
+    { ...options, servers: 1, shards: [0], mode: 'async', stalenessBound: 0, nonFinite: 'fail' },
+    WorkItems,
+  );
   coordinator.serverJoined(0, listening().connection);
   return coordinator;
 }
@@ -79,7 +83,7 @@ test('a connection that is refused takes nothing from a worker', () => {
 });
 
 test('a server that connects while the only worker is away is told of it: its replicas are its own when it is back', () => {
-  const coordinator = new Coordinator({ ...options, servers: 1 });
+  const coordinator = new Coordinator({ ...options, servers: 1 }, Rounds);
   coordinator.serverJoined(0, listening().connection);
   const worker = listening();
   coordinator.memberJoined(helloOf('w', 0), worker.connection);
@@ -89,4 +93,17 @@ test('a server that connects while the only worker is away is told of it: its re
   const server = listening();
   coordinator.serverJoined(0, server.connection);
   expect(lastOf(server, 'view')).toMatchObject({ view, members });
+});
+
+test('a worker that comes while a server is away, and nobody else is there, has its replicas when the server is back', () => {
+  const coordinator = new Coordinator({ ...options, servers: 2 }, Rounds);
+  for (const index of [0, 1]) coordinator.serverJoined(index, listening().connection);
+  coordinator.memberJoined(helloOf('w', 0), listening().connection);
+  coordinator.serverMessage(1, { type: 'standby-link', up: true, id: 's1', why: '' });
+  coordinator.serverLost(1, 'it was killed');
+  coordinator.memberMessage('w', { type: 'leave', reason: 'its process ends' });
+  const next = listening();
+  coordinator.memberJoined(helloOf('x', 1), next.connection);
+  coordinator.serverJoined(1, listening().connection);
+  expect(lastOf(next, 'view').members).toMatchObject([{ id: 'x', replicas: [0, 1] }]);
 });

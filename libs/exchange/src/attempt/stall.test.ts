@@ -1,7 +1,9 @@
 import type { Message } from '@paceline/protocol';
 import { expect, test } from 'vitest';
 import type { Connection } from '../connection.js';
-import { Coordinator } from '../sync/coordinator.js';
+import { Coordinator } from './coordinator.js';
+import { Rounds } from '../sync/rounds.js';
+import { surroundings } from './surroundings.fixture.js';
 import { Journal } from './journal.js';
 
 const connection = (): Connection =>
@@ -11,17 +13,19 @@ const connection = (): Connection =>
 function endsAfterMs({ done, alone }: { done: number; alone: number | undefined }): number {
   let nowMs = 0;
   let why = '';
-  const coordinator = new Coordinator({
-    attempt: 1,
-    replicas: 1,
-    servers: 2,
-    evalExamples: 0,
-    journal: new Journal({ now: () => nowMs }),
-    now: () => nowMs,
-    schedule: { totalRounds: 5, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 4 },
-    collectWeights: () => undefined,
-    onOver: (_, message) => void (why = message),
-  });
+  const coordinator = new Coordinator(
+    {
+      attempt: 1,
+      replicas: 1,
+      servers: 2,
+      evalExamples: 0,
+      journal: new Journal({ now: () => nowMs }),
+      now: () => nowMs,
+      schedule: { totalRounds: 5, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 4 },
+      surroundings: surroundings((_, message) => void (why = message)),
+    },
+    Rounds,
+  );
   for (const index of [0, 1]) {
     coordinator.serverJoined(index, connection());
     coordinator.serverMessage(index, { type: 'standby-link', up: true, id: `standby-${index}`, why: '' });
@@ -57,17 +61,19 @@ test.each([
 
 test('who was just given the work of another is not at rest, whatever its last heartbeat said', () => {
   let nowMs = 0;
-  const coordinator = new Coordinator({
-    attempt: 1,
-    replicas: 2,
-    servers: 1,
-    evalExamples: 0,
-    journal: new Journal({ now: () => nowMs }),
-    now: () => nowMs,
-    schedule: { totalRounds: 5, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
-    collectWeights: () => undefined,
-    onOver: () => undefined,
-  });
+  const coordinator = new Coordinator(
+    {
+      attempt: 1,
+      replicas: 2,
+      servers: 1,
+      evalExamples: 0,
+      journal: new Journal({ now: () => nowMs }),
+      now: () => nowMs,
+      schedule: { totalRounds: 5, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
+      surroundings: surroundings(),
+    },
+    Rounds,
+  );
   coordinator.serverJoined(0, connection());
   const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', host: 'h' } as const;
   const links = [0, 1].map((seat) => {

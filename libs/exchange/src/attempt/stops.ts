@@ -5,12 +5,15 @@
  *   a stop is asked for → the present round is committed within the deadline → that commit takes a checkpoint → it is published
  *   within the deadline again → the attempt ends on it. Whatever does not come in time: it ends on the checkpoint before.
  */
-import type { CheckpointPart } from '@paceline/protocol';
-import type { CoordinatorOptions } from './attempt-options.js';
-import { CheckpointTracker, type CompletedCheckpoint, type CheckpointContent, type CheckpointReason } from './checkpoints.js';
+import type { MessageOf } from '@paceline/protocol';
+import type { Attempt } from './attempt.js';
+import type { CheckpointTracker, CheckpointContent, CheckpointReason } from './checkpoints.js';
+import type { Ending } from './ending.js';
+import type { Finish } from './finish.js';
+import type { Coordinated } from './work-plan.js';
 import { counted, sizeText } from '../words.js';
 
-export type StopReason = 'pause' | 'shutdown';
+type StopReason = 'pause' | 'shutdown';
 
 interface Stop {
   readonly reason: StopReason;
@@ -19,7 +22,12 @@ interface Stop {
   byMs: number;
 }
 
-type JournalEvent = (type: string, message: string, data: Record<string, unknown>) => void;
+/** A checkpoint whose manifest is stored. */
+export interface PublishedCheckpoint {
+  readonly bytes: number;
+  readonly sha256: string;
+  readonly loss: number | null;
+}
 
 /** What a validation wants of the commit that it belongs to. */
 interface AskedCheckpoint {
@@ -27,23 +35,23 @@ interface AskedCheckpoint {
   readonly isLast?: boolean;
 }
 
-const NO_CADENCE = { everyRounds: 0, everyMs: 0, deadlineMs: 60_000 };
+/** Whose work waits for the best checkpoint to be written. */
+export interface CheckpointWaiter {
+  checkpointSettled(): void;
+}
 
 export class Stops {
-  private readonly checkpoints: CheckpointTracker;
   private stop: Stop | undefined;
+  /** The present round is not committed before the best checkpoint is written: the run would end, or better ones come faster than they are written. */
+  waiter: CheckpointWaiter | undefined;
 
   constructor(
-    private readonly options: CoordinatorOptions,
-    private readonly journal: JournalEvent,
-  ) {
-    this.checkpoints = new CheckpointTracker(
-      options.servers,
-      options.checkpoints ?? NO_CADENCE,
-      options.succession?.newest ?? options.firstRound ?? 0,
-      options.now,
-    );
-  }
+    private readonly attempt: Attempt,
+    private readonly checkpoints: CheckpointTracker,
+    private readonly ending: Ending,
+    private readonly finish: Finish,
+    private readonly coordinator: Coordinated,
+  ) {}
 
   get isAsked(): boolean {
     return this.stop !== undefined;
@@ -52,16 +60,6 @@ export class Stops {
   /** Generation of the newest checkpoint that is known to be complete: where a new attempt would begin. */
   get newest(): number {
     return this.checkpoints.newest;
-  }
-
-  /** Rounds in the checkpoint that is being written, if one is. */
-  get underWay(): number | undefined {
-    return this.checkpoints.generation;
-  }
-
-  /** The final checkpoint is being written: the run waits for it, however it ends. */
-  get isFinalUnderWay(): boolean {
-    return this.checkpoints.reason === 'final';
   }
 
   /** The best generation is being written: the run does not end before that is done. */
@@ -87,7 +85,7 @@ export class Stops {
   }
 
   private reasonForCheckpoint(generation: number, { isBest = false, isLast = false }: AskedCheckpoint = {}): CheckpointReason | undefined {
-    const { checkpoints, schedule } = this.options;
+    const { checkpoints, schedule } = this.attempt.options;
     if (!checkpoints) return undefined;
     if (generation === schedule.totalRounds || isLast) return checkpoints.final ? 'final' : isBest ? 'best' : undefined;
     if (this.stop && (isBest || !this.checkpoints.isBestUnderWay)) return this.stop.reason;
@@ -95,18 +93,21 @@ export class Stops {
     return this.checkpoints.isDue(generation) ? 'cadence' : undefined;
   }
 
-  /** Returns the checkpoint when the last part of it has come. */
-  written(server: number, generation: number, file: CheckpointPart): CompletedCheckpoint | undefined {
-    return this.checkpoints.written(server, generation, file);
+  /** A server has written its part. */
+  partWritten(server: number, { generation, file }: MessageOf<'part-written'>): void {
+    this.attempt.table.take('partWritten');
+    const checkpoint = this.checkpoints.written(server, generation, file);
+    if (checkpoint) this.attempt.options.surroundings.publishCheckpoint(checkpoint);
   }
 
-  /** False when it is none that is under way. */
-  published(generation: number, record: { readonly bytes: number; readonly sha256: string; readonly loss: number | null }): boolean {
-    const { reason, isBestUnderWay: isBest } = this.checkpoints;
-    if (!this.checkpoints.settle(generation, true)) return false;
+  /** The manifest of a checkpoint is stored. False when nobody waits for it any more: then nobody is told of it. */
+  published(generation: number, record: PublishedCheckpoint): boolean {
+    const { attempt, checkpoints } = this;
+    const { reason, isBestUnderWay: isBest } = checkpoints;
+    if (attempt.isOver || !checkpoints.settle(generation, true)) return false;
     const { bytes, sha256, loss } = record;
-    this.journal('checkpoint.written', `checkpoint of round ${generation} written: ${sizeText(bytes)}`, {
-      attempt: this.options.attempt,
+    attempt.event('checkpoint.written', `checkpoint of round ${generation} written: ${sizeText(bytes)}`, {
+      attempt: attempt.options.attempt,
       round: generation,
       reason,
       bytes,
@@ -114,28 +115,59 @@ export class Stops {
       loss,
       ...(isBest ? { isBest } : {}),
     });
+    this.settled();
     return true;
   }
 
-  /** False when it is none that is under way. */
-  failed(generation: number, why: string): boolean {
-    if (!this.checkpoints.settle(generation, false)) return false;
-    this.journal('checkpoint.failed', `no checkpoint of round ${generation}: ${why}`, { round: generation, newest: this.newest });
-    return true;
+  /** The checkpoint before it stays the newest, and training goes on. */
+  failed(generation: number, why: string): void {
+    const { attempt, checkpoints } = this;
+    if (attempt.isOver || !checkpoints.settle(generation, false)) return;
+    attempt.event('checkpoint.failed', `no checkpoint of round ${generation}: ${why}`, { round: generation, newest: this.newest });
+    this.settled();
   }
 
-  /** The checkpoint that has run past its deadline, or undefined. */
-  lateCheckpoint(): { generation: number; why: string } | undefined {
-    return this.checkpoints.late();
+  /** A checkpoint that is being written cannot become whole any more. */
+  partLost(why: string): void {
+    const { generation } = this.checkpoints;
+    if (generation !== undefined) this.failed(generation, why);
   }
 
-  /** False when nothing new is asked: a server that has to end is more urgent than a pause. */
-  ask(reason: StopReason, why: string): boolean {
-    if (this.stop && (this.stop.reason === 'shutdown' || reason === 'pause')) return false;
-    const { pauseDeadlineMs = 4_500, shutdownDeadlineMs = 1_500 } = this.options;
+  private settled(): void {
+    const { table } = this.attempt;
+    table.take('checkpointSettled');
+    if (table.state === 'STOPPING') this.end();
+    else this.finish.checkpointSettled();
+    this.waiter?.checkpointSettled();
+  }
+
+  /** Finishes the round, takes a checkpoint and ends the attempt as paused. After the last round there is nothing to pause. */
+  pause(): void {
+    this.ask('pause', 'a pause was asked for');
+  }
+
+  /** The same before this process, or the one of another server, ends: the attempt fails with the cause STOPPED. */
+  shutdown(why: string): void {
+    this.ask('shutdown', why);
+  }
+
+  /** Nothing new is asked when a server has to end already: that is more urgent than a pause. */
+  private ask(reason: StopReason, why: string): void {
+    const { attempt, coordinator } = this;
+    if (!attempt.isTraining || (this.stop && (this.stop.reason === 'shutdown' || reason === 'pause'))) return;
+    const { pauseDeadlineMs = 4_500, shutdownDeadlineMs = 1_500, checkpoints } = attempt.options;
     this.stop = { reason, why, deadlineMs: reason === 'pause' ? pauseDeadlineMs : shutdownDeadlineMs, byMs: 0 };
     this.extend();
-    return true;
+    attempt.table.take('stop');
+    if (this.isAtCheckpoint() || !checkpoints) this.end();
+    else coordinator.plan.drain?.();
+  }
+
+  /** Nothing is committed since the newest checkpoint, and nobody is about to commit anything. Who has taken the place of another, and has not begun, does not know. */
+  private isAtCheckpoint(): boolean {
+    const { attempt, coordinator } = this;
+    if (attempt.round !== this.newest) return false;
+    return coordinator.plan.ledger.hasBegun ? coordinator.waitingFor() !== null : !attempt.options.succession;
   }
 
   /** A pause waits for the validation that has begun, as long as that goes on. */
@@ -145,18 +177,27 @@ export class Stops {
 
   /** The round is committed: as long again for its checkpoint. */
   extend(): void {
-    if (this.stop) this.stop.byMs = this.options.now() + this.stop.deadlineMs;
+    if (this.stop) this.stop.byMs = this.attempt.options.now() + this.stop.deadlineMs;
   }
 
-  get isPastDeadline(): boolean {
-    return this.stop !== undefined && this.options.now() > this.stop.byMs;
+  /** Deadlines. */
+  tick(): void {
+    const { attempt, checkpoints, stop } = this;
+    const late = checkpoints.late();
+    if (late) this.failed(late.generation, late.why);
+    if (!attempt.isOver && stop && attempt.options.now() > stop.byMs && attempt.table.allows('stopped')) this.end();
   }
 
-  /** How the attempt ends. @param round where it stands, as far as its coordinator knows */
-  ending(round: number): { readonly reason: StopReason; readonly message: string; readonly redone: number } {
+  /** The attempt ends on its newest checkpoint. */
+  end(): void {
+    const { attempt, newest } = this;
     const { reason, why } = this.stop!;
-    const redone = Math.max(0, round - this.newest);
+    const redone = Math.max(0, attempt.round - newest);
     const again = redone > 0 ? `, ${counted(redone, 'round')} will be redone` : '';
-    return { reason, redone, message: `${why}; stopped at the checkpoint of round ${this.newest}${again}` };
+    const message = `${why}; stopped at the checkpoint of round ${newest}${again}`;
+    if (reason === 'pause') {
+      attempt.event('run.paused', message, { round: newest, redone });
+      this.ending.over('stopped', 'paused', message);
+    } else this.ending.over('stopped', 'failed', message, { cause: 'STOPPED', redone });
   }
 }

@@ -2,8 +2,10 @@
 import type { Message } from '@paceline/protocol';
 import { expect, test } from 'vitest';
 import type { Connection } from '../connection.js';
-import { Coordinator } from '../sync/coordinator.js';
+import { Coordinator } from './coordinator.js';
+import { Rounds } from '../sync/rounds.js';
 import type { CoordinatorOptions } from './attempt-options.js';
+import { surroundings } from './surroundings.fixture.js';
 import { Journal } from './journal.js';
 import type { Measures } from './measures.js';
 import type { ValidationPlan } from './validations.js';
@@ -45,20 +47,22 @@ function peer() {
 
 /** One server, one worker with the only replica, and 1000 evaluation examples: two blocks. */
 function validating(more: Partial<CoordinatorOptions> = {}) {
-  const coordinator = new Coordinator({
-    attempt: 1,
-    replicas: 1,
-    servers: 1,
-    evalExamples: 1_000,
-    validation: PLAN,
-    journal: new Journal({ now: () => 0 }),
-    now: () => 0,
-    schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 4 },
-    checkpoints: { everyRounds: 0, everyMs: 0, deadlineMs: 60_000, final: false },
-    collectWeights: () => undefined,
-    onOver: () => undefined,
-    ...more,
-  });
+  const coordinator = new Coordinator(
+    {
+      attempt: 1,
+      replicas: 1,
+      servers: 1,
+      evalExamples: 1_000,
+      validation: PLAN,
+      journal: new Journal({ now: () => 0 }),
+      now: () => 0,
+      schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 4 },
+      checkpoints: { everyRounds: 0, everyMs: 0, deadlineMs: 60_000, final: false },
+      surroundings: surroundings(),
+      ...more,
+    },
+    Rounds,
+  );
   const [server, worker] = [peer(), peer()];
   const join = (known?: { round: number; view: number }): void => {
     const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', host: 'h' } as const;
@@ -117,7 +121,7 @@ test('better generations that come faster than they are written: the fifth waits
   expect([coordinator.round, coordinator.waitingFor()]).toEqual([4, null]);
   round(5);
   expect([coordinator.round, coordinator.waitingFor()]).toEqual([4, 'its best checkpoint to be written']);
-  coordinator.checkpointPublished(4, { bytes: 1, sha256: '', loss: null });
+  coordinator.stops.published(4, { bytes: 1, sha256: '', loss: null });
   expect([coordinator.round, coordinator.waitingFor()]).toEqual([5, null]);
 });
 

@@ -17,11 +17,8 @@ function primary() {
     replicas: 2,
     chunkIndices: () => [],
     now: () => clock.now,
-    numbers: () => numbers,
-    askToDrop: none,
-    tellCoordinator: none,
-    onReady: none,
-    onDeposed: (why: string) => void over.push(why),
+    coordinator: { tell: none },
+    place: { numbers: () => numbers, askToDrop: none, ready: none, deposed: (why: string) => void over.push(why) },
   });
   machine.join('standby', connection);
   clock.now = 50;
@@ -37,11 +34,9 @@ function standby() {
   const shard = { ...numbers, promote: none } as unknown as Follower;
   const machine = new Standby({
     attempt: 1,
-    shard: () => shard,
+    shard,
     now: () => clock.now,
-    askToPromote: none,
-    onPromoted: none,
-    onOver: (why: string) => void over.push(why),
+    place: { askToPromote: none, promoted: none, standbyOver: (why: string) => void over.push(why) },
   });
   machine.linked(connection);
   clock.now = 50;

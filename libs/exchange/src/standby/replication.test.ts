@@ -14,11 +14,13 @@ function paired() {
     replicas: 2,
     chunkIndices: () => [],
     now: () => clock.now,
-    numbers: () => numbers,
-    askToDrop: () => void asked.push(clock.now),
-    tellCoordinator: () => undefined,
-    onReady: () => undefined,
-    onDeposed: (why) => void said.push(why),
+    coordinator: { tell: () => undefined },
+    place: {
+      numbers: () => numbers,
+      askToDrop: () => void asked.push(clock.now),
+      ready: () => undefined,
+      deposed: (why) => void said.push(why),
+    },
   });
   replication.join('standby', connection);
   /** The standby speaks all the time. */

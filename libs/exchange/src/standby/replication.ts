@@ -19,6 +19,7 @@
 import { ProtocolError, type Message, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 import { ArbiterRequest, type ArbiterRequestOptions } from './arbiter-request.js';
+import type { CoordinatorPort } from '../attempt/shard-ports.js';
 import { StateTable, type StateRows } from '../attempt/state-table.js';
 
 export type ReplicationState = 'WAITING' | 'PAIRED' | 'ASKING' | 'ALONE' | 'DEPOSED';
@@ -88,16 +89,21 @@ export const REPLICATION_ROWS = {
   },
 } as const satisfies StateRows<ReplicationState>;
 
-export interface ReplicationOptions extends ArbiterRequestOptions {
+/** The place of a primary with a standby: ShardPlace. */
+export interface PrimaryPlace {
   numbers(): FrameNumbers;
   /** Asks the arbiter to drop the standby. Called again every `askEveryMs` until `answered`, for `askAtMostMs`. */
   askToDrop(): void;
-  /** To the coordinator; what comes before this shard has joined it is kept there. */
-  tellCoordinator(message: Message): void;
   /** The standby is there, or is not waited for any more: the shard may join the coordinator. Called once. */
-  onReady(): void;
+  ready(): void;
   /** Another server has this shard now, or will ask for it, or may have it. Called once. */
-  onDeposed(why: string): void;
+  deposed(why: string): void;
+}
+
+export interface ReplicationOptions extends ArbiterRequestOptions {
+  readonly place: PrimaryPlace;
+  /** What comes before this shard has joined it is kept there. */
+  readonly coordinator: CoordinatorPort;
   readonly waitMs?: number;
   readonly silentMs?: number;
   readonly acknowledgeMs?: number;
@@ -122,7 +128,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
 
   constructor(protected readonly options: Options) {
     this.sinceMs = this.heardMs = this.lastTickMs = options.now();
-    this.request = new ArbiterRequest(options, () => options.askToDrop());
+    this.request = new ArbiterRequest(options, () => options.place.askToDrop());
   }
 
   /** What the standby owes, in words, or undefined when it has acknowledged everything. */
@@ -167,8 +173,8 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
     this.standbyId = id;
     this.heardMs = this.options.now();
     this.ready();
-    this.options.tellCoordinator({ type: 'standby-link', up: true, id, why: 'it follows' });
-    connection.sendMessage({ type: 'heartbeat', progress: 0 }, this.options.numbers());
+    this.options.coordinator.tell({ type: 'standby-link', up: true, id, why: 'it follows' });
+    connection.sendMessage({ type: 'heartbeat', progress: 0 }, this.options.place.numbers());
   }
 
   message(connection: Connection, message: Message): void {
@@ -186,7 +192,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
 
   /** Everything that the shard tells the coordinator goes through here. */
   tell(message: Message): void {
-    this.options.tellCoordinator(message);
+    this.options.coordinator.tell(message);
   }
 
   /** Something goes to the standby, as far as one reads it. */
@@ -202,7 +208,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
 
   /** VIEW, COMMIT and DECISION in the order in which the shard has them. */
   follow(message: Message): void {
-    if (this.table.state === 'PAIRED') this.standby?.connection.sendMessage(message, this.options.numbers());
+    if (this.table.state === 'PAIRED') this.standby?.connection.sendMessage(message, this.options.place.numbers());
   }
 
   /** The arbiter's word; `isPrimary` is false when the standby has won. */
@@ -213,7 +219,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
     if (hasStandby || state !== 'ASKING') return;
     this.table.take('dropped', 'ALONE');
     this.letGo();
-    this.options.tellCoordinator({ type: 'standby-link', up: false, id: null, why: this.why.slice(0, 300) });
+    this.options.coordinator.tell({ type: 'standby-link', up: false, id: null, why: this.why.slice(0, 300) });
     this.ready();
     this.wentAlone();
     this.runFinalAction();
@@ -248,7 +254,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
   }
 
   heartbeat(): void {
-    this.follow({ type: 'heartbeat', progress: this.options.numbers().round });
+    this.follow({ type: 'heartbeat', progress: this.options.place.numbers().round });
   }
 
   /** Deadlines. Call it every 100 ms or so. */
@@ -298,13 +304,13 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
     this.table.take(row, 'DEPOSED');
     this.letGo();
     this.forgotten();
-    this.options.onDeposed(why);
+    this.options.place.deposed(why);
   }
 
   private ready(): void {
     if (this.isReady) return;
     this.isReady = true;
-    this.options.onReady();
+    this.options.place.ready();
   }
 
   private letGo(): void {

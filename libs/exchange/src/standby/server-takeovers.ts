@@ -1,60 +1,24 @@
 /**
  * What a coordinator does about standbys: it waits for the one of a server that is lost, takes it in when it joins in a higher term, and,
- * where it has itself taken the place of another coordinator, begins where the servers stand. How it finds that out is the mode's:
- * round-takeovers.ts, ../async/async-takeovers.ts.
+ * where it has itself taken the place of another coordinator, begins where the servers stand. How it finds that out is the plan's:
+ * ../sync/round-succession.ts, ../async/item-succession.ts.
  */
-import { ProtocolError, type Message, type MessageOf } from '@paceline/protocol';
-import type { FrameNumbers } from '../connection.js';
-import type { ServerLiveness } from '../attempt/server-liveness.js';
+import { ProtocolError, type MessageOf } from '@paceline/protocol';
+import type { Attempt } from '../attempt/attempt.js';
+import type { Stops } from '../attempt/stops.js';
 import type { KnownNumbers } from '../attempt/succession.js';
+import type { Coordinated, SuccessionPhase } from '../attempt/work-plan.js';
 
-type Row = 'serverAway' | 'serverTakenOver' | 'standbyLink';
-
-/** The coordinator that this belongs to: its round and view, which a takeover moves. */
-export interface TakenOverCoordinator<MoreRows extends string = never> {
-  readonly round: number;
-  view: number;
-  /** In which it came to coordinate. */
-  readonly term: number;
-  readonly table: { readonly state: string; take(row: Row | MoreRows): void; allows(row: Row | MoreRows): boolean };
-  numbers(): FrameNumbers;
-}
-
-/** What follows from a takeover in the coordinator. */
-export interface TakeoverHooks {
-  event(type: string, message: string, data: Record<string, unknown>): void;
-  viewMessage(): Message;
-  /** A checkpoint that is being written cannot become whole any more. */
-  checkpointLost(why: string): void;
-  begin(): void;
-  /** Tells all the present view under a higher number. */
-  nextView(): void;
-}
-
-/** How far a coordinator is that has taken the place of another. */
-export interface SuccessionPhase {
-  /** It does not know yet where the servers stand. */
-  readonly isAsking: boolean;
-  readonly isDone: boolean;
-  readonly waitingFor: string | null;
-  forget(server: number): void;
-}
-
-export abstract class ServerTakeovers<
-  Coordinator extends TakenOverCoordinator = TakenOverCoordinator,
-  Hooks extends TakeoverHooks = TakeoverHooks,
-> {
+export class ServerTakeovers {
   constructor(
-    protected readonly coordinator: Coordinator,
-    /** While weights are collected a server has come again, or somebody in its place: what was asked of it went with the connection. */
-    private readonly serverBack: ((index: number) => void) | undefined,
-    protected readonly servers: ServerLiveness,
-    protected readonly hooks: Hooks,
+    private readonly attempt: Attempt,
+    private readonly stops: Stops,
+    private readonly coordinator: Coordinated,
   ) {}
 
-  protected abstract readonly succession: SuccessionPhase | undefined;
-  /** A server has joined and says where it stands: at the start, after a break, or in the place of a primary that is gone. */
-  protected abstract standing(index: number, standing: MessageOf<'standing'>): void;
+  private get succession(): SuccessionPhase | undefined {
+    return this.coordinator.plan.succession;
+  }
 
   /** This coordinator has taken the place of another, which has begun the run. */
   get hasSucceeded(): boolean {
@@ -72,9 +36,10 @@ export abstract class ServerTakeovers<
   }
 
   waitingFor(): string | null {
-    const awaited = this.servers.missing.filter((index) => this.servers.isAwaited(index));
+    const { servers } = this.attempt;
+    const awaited = servers.missing.filter((index) => servers.isAwaited(index));
     if (awaited.length > 0) return `the standby of parameter server ${awaited.join(', ')} to take over`;
-    if (this.servers.missing.length > 0) return `parameter server ${this.servers.missing.join(', ')} to connect to the coordinator`;
+    if (servers.missing.length > 0) return `parameter server ${servers.missing.join(', ')} to connect to the coordinator`;
     return this.succession?.waitingFor ?? null;
   }
 
@@ -82,40 +47,53 @@ export abstract class ServerTakeovers<
 
   /** A server is lost. False when nobody will come in its place. */
   covers(index: number, why: string): boolean {
-    if (!this.servers.covered.has(index) && !this.isAsking) return false;
-    const { round, table } = this.coordinator;
+    const { attempt } = this;
+    const isCovered = attempt.servers.covered.has(index);
+    if (!isCovered && !this.isAsking) return false;
+    const { round, table } = attempt;
     this.succession?.forget(index);
     table.take('serverAway');
-    const data = { server: index, round };
-    const next = this.servers.covered.has(index) ? 'its standby takes over' : 'it may come again';
-    this.hooks.event('standby.lost', `parameter server ${index} was lost in round ${round}: ${why}; ${next}`, data);
-    this.hooks.checkpointLost(`parameter server ${index} was lost`);
+    const next = isCovered ? 'its standby takes over' : 'it may come again';
+    const message = `parameter server ${index} was lost in round ${round}: ${why}; ${next}`;
+    attempt.event('standby.lost', message, { server: index, round });
+    this.stops.partLost(`parameter server ${index} was lost`);
     return true;
   }
 
-  hear(index: number, message: MessageOf<'standing'> | MessageOf<'standby-link'>): void {
-    if (message.type !== 'standing') return this.link(index, message);
-    const follower = this.servers.covered.get(index) ?? '';
-    const isTakenOver = this.servers.leads(index, message.term);
+  /** It says where it stands: at the start, after a break, or in the place of a primary that is gone. */
+  stands(index: number, message: MessageOf<'standing'>): void {
+    const { attempt } = this;
+    const follower = attempt.servers.covered.get(index) ?? '';
+    const isTakenOver = attempt.servers.leads(index, message.term);
     if (isTakenOver && !this.isAsking) this.takenOver(index, follower, message.term);
-    const { coordinator } = this;
     // Of the coordinator before, which it had joined first: it would not hear a lower one, or an equal one with other members.
-    const isNotBelow = isTakenOver ? message.view >= coordinator.view : message.view > coordinator.view;
+    const isNotBelow = isTakenOver ? message.view >= attempt.view : message.view > attempt.view;
     const isAhead = this.hasSucceeded && !this.isAsking && isNotBelow;
-    if (isAhead) coordinator.view = message.view;
-    if (isAhead && !this.isUnderWay && coordinator.table.state !== 'OVER') this.hooks.nextView();
-    this.standing(index, message);
-    if (this.coordinator.table.state === 'COLLECTING') this.serverBack?.(index);
+    if (isAhead) attempt.view = message.view;
+    if (isAhead && !this.isUnderWay && !attempt.isOver) attempt.nextView();
+    this.coordinator.plan.serverStands(index, message);
+    if (attempt.table.state === 'COLLECTING') attempt.options.surroundings.serverBack(index);
   }
 
-  private link(index: number, { up, id, why }: MessageOf<'standby-link'>): void {
-    this.coordinator.table.take('standbyLink');
-    if (up && this.servers.covered.get(index) === id) return; // said again by a server whose connection broke
-    if (up && id !== null) this.servers.covered.set(index, id);
-    else this.servers.covered.delete(index);
+  /** Its standby follows, or is gone. */
+  link(index: number, { up, id, why }: MessageOf<'standby-link'>): void {
+    const { table, servers, round } = this.attempt;
+    table.take('standbyLink');
+    if (up && servers.covered.get(index) === id) return; // said again by a server whose connection broke
+    if (up && id !== null) servers.covered.set(index, id);
+    else servers.covered.delete(index);
     const message = up ? `standby ${id} follows parameter server ${index}` : `parameter server ${index} goes on without a standby: ${why}`;
-    this.hooks.event(up ? 'standby.ready' : 'standby.lost', message, { server: index, serverId: id, round: this.coordinator.round });
+    this.attempt.event(up ? 'standby.ready' : 'standby.lost', message, { server: index, serverId: id, round });
   }
+
+  private takenOver(index: number, serverId: string, term: number): void {
+    const { table, round } = this.attempt;
+    table.take('serverTakenOver');
+    const message = `standby ${serverId} has taken over parameter server ${index} in round ${round}, term ${term}`;
+    this.attempt.event('standby.promoted', message, { server: index, serverId, term, round });
+  }
+
+  // ---- members ----
 
   /**
    * A worker's views come from the coordinator before, which may have told it more of them than any server: what it holds in such a view
@@ -124,19 +102,12 @@ export abstract class ServerTakeovers<
    * @throws ProtocolError NOT_PRIMARY while the servers are asked
    */
   memberComes(known: KnownNumbers): boolean {
-    const { coordinator } = this;
-    if (this.isAsking && coordinator.table.state !== 'OVER') throw new ProtocolError('NOT_PRIMARY', this.waitingFor() ?? undefined);
-    if (!this.hasSucceeded || coordinator.table.state === 'OVER') return false;
-    const isAhead = known.view > coordinator.view;
-    if (isAhead) coordinator.view = known.view + 1;
+    const { attempt, succession } = this;
+    if (!succession || attempt.isOver) return false;
+    if (succession.isAsking) throw new ProtocolError('NOT_PRIMARY', this.waitingFor() ?? undefined);
+    const isAhead = known.view > attempt.view;
+    if (isAhead) attempt.view = known.view + 1;
+    succession.memberKnows?.(known.round);
     return isAhead;
-  }
-
-  private takenOver(index: number, serverId: string, term: number): void {
-    const { coordinator } = this;
-    coordinator.table.take('serverTakenOver');
-    const { round } = coordinator;
-    const message = `standby ${serverId} has taken over parameter server ${index} in round ${round}, term ${term}`;
-    this.hooks.event('standby.promoted', message, { server: index, serverId, term, round });
   }
 }

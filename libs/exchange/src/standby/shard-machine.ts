@@ -18,8 +18,8 @@ export interface ShardMachine extends Follower {
 
   // ---- workers and collectors ----
 
-  /** Admits a connection whose HELLO the gate has accepted. */
-  attach(id: string, connection: Connection, streams: boolean): ShardLink;
+  /** Admits a worker's connection whose HELLO the gate has accepted. */
+  attach(id: string, connection: Connection): ShardLink;
   detach(link: ShardLink): void;
   /** Where the payload of a gradient frame goes. @throws ProtocolError for what no member sends */
   payloadFor(link: ShardLink, header: FrameHeader): Uint8Array;

@@ -24,7 +24,7 @@ function link() {
   return { sent, connection, hears: (message: Message, term = 1) => state.receiver!.message(message, header(term)) };
 }
 
-const emptyShard = (tellCoordinator: (message: Message) => void) =>
+const emptyShard = (tell: (message: Message) => void) =>
   new Shard({
     index: 0,
     attempt: 1,
@@ -36,8 +36,8 @@ const emptyShard = (tellCoordinator: (message: Message) => void) =>
       throw new Error('a shard without chunks reduces nothing');
     },
     isValidNode: () => true,
-    update: () => undefined,
-    tellCoordinator,
+    store: { update: () => undefined },
+    coordinator: { tell },
   });
 
 /** A primary with its standby, and its coordinator in the same process. */
@@ -47,21 +47,21 @@ function pair() {
   const place = new ShardPlace({
     index: 0,
     attempt: 1,
-    replicas: 2,
     serverId: 'p0',
     isStandby: false,
     clock: { now: () => 0, after: () => () => undefined, every: () => () => undefined, soon: () => undefined },
-    connect: () => Promise.reject(new Error('nobody is dialled')),
-    hello: () => ({}) as MessageOf<'hello'>,
-    ask: () => undefined,
-    coordinatorHere: () => toCoordinator.connection,
-    onPromoted: () => undefined,
-    onOver: () => undefined,
-    guard: (act) => act(),
-  } as ConstructorParameters<typeof ShardPlace>[0]);
+    surroundings: {
+      connect: () => Promise.reject(new Error('nobody is dialled')),
+      hello: () => ({}) as MessageOf<'hello'>,
+      ask: () => undefined,
+      coordinatorHere: () => toCoordinator.connection,
+      promoted: () => undefined,
+      placeOver: () => undefined,
+      guard: (act) => act(),
+    },
+  });
   const shard = emptyShard((message) => place.tell(message));
-  place.use(shard);
-  place.start({ servers: [{ index: 0, serverId: 'p0' }], standbys: [{ index: 0, serverId: 's0' }] });
+  place.start(shard, { servers: [{ index: 0, serverId: 'p0' }], standbys: [{ index: 0, serverId: 's0' }] });
   place.admitStandby('s0', toStandby.connection);
   const reduced = () => toCoordinator.sent.filter((message) => message.type === 'reduced').map(({ round }) => round);
   return { shard, toCoordinator, toStandby, reduced };
@@ -85,7 +85,7 @@ test('the standby of a shard without chunks acknowledges each COMMIT', () => {
   const { connection, sent } = link();
   const shard = emptyShard(() => undefined);
   const none = () => undefined;
-  const standby = new Standby({ attempt: 1, shard: () => shard, now: () => 0, askToPromote: none, onPromoted: none, onOver: none });
+  const standby = new Standby({ attempt: 1, shard, now: () => 0, place: { askToPromote: none, promoted: none, standbyOver: none } });
   standby.linked(connection);
   standby.message(commit(0), header(1));
   standby.message(commit(1), header(1));

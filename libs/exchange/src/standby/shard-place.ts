@@ -8,140 +8,85 @@
  * opened again, at either address, until somebody there coordinates. Clock, transport and arbiter are arguments: server processes and
  * the simulator run this same file.
  */
-import { ProtocolError, checkAttempt, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
-import type { Clock } from '../clock.js';
-import type { Connection, FrameReceiver } from '../connection.js';
-import type { Replication } from './replication.js';
-import type { ShardMachine } from './shard-machine.js';
-import { ShardLink } from '../transfer/shard-transfer.js';
-import { Standby } from './standby.js';
-import { PeerTimeouts } from '../transports/peer-timeouts.js';
+import { ProtocolError, checkAttempt, type Message } from '@paceline/protocol';
 import type { LinkedServer } from '../attempt/server-links.js';
+import type { CoordinatorPort } from '../attempt/shard-ports.js';
+import type { Connection, FrameNumbers, FrameReceiver } from '../connection.js';
+import { CoordinatorLink, type LinkedPlace } from './coordinator-link.js';
+import type { PlaceAddresses, PlaceEnd, ShardLead, ShardPlaceOptions } from './place-options.js';
+import { PrimaryLink } from './primary-link.js';
+import type { PrimaryPlace, Replication } from './replication.js';
+import type { ShardMachine } from './shard-machine.js';
+import { Standby, type StandbyPlace } from './standby.js';
 
-const PAUSE_MS = 50;
 /** A standby that was told of the end closes its link; after this long its primary does. */
 const HANG_UP_MS = 1_000;
-/** A coordinator speaks every second; with another address to try, one that is stopped is not waited for longer. */
-const ANSWER_MS = 2_500;
-/** Longer than a coordinator waits for a server: of the two it is the coordinator that ends the attempt, with the cause. */
-const SILENT_MS = 11_000;
-/** The primary may not have begun yet. */
-const LINK_WITHIN_MS = 15_000;
 const RUN_OVER: Message = { type: 'end', outcome: 'finished', message: 'the run is over here' };
 
-/**
- * Why a server has nothing to do in its place any more: the run is over, another server has the shard or may have it, its standby is
- * not needed or not wanted, or nobody coordinates.
- */
-export type PlaceEnd = 'RUN_OVER' | 'REPLACED' | 'STANDBY_OVER' | 'COORDINATOR_GONE';
-
-export interface ShardLead {
-  /** Raised at each takeover inside the attempt. */
-  readonly term: number;
-  readonly primary: string;
-  readonly standby: string | null;
-}
-
-export interface ShardPlaceOptions<Address extends LinkedServer> {
-  readonly index: number;
-  readonly attempt: number;
-  readonly serverId: string;
-  readonly isStandby: boolean;
-  readonly clock: Clock;
-  /** Opens a connection within its own deadline. */
-  connect(address: Address): Promise<Connection>;
-  hello(role: 'server' | 'standby'): MessageOf<'hello'>;
-  /** Asks the arbiter; its answer comes through `answered`. Repeated until it does, or the place is given up. */
-  ask(want: 'drop' | 'promote', term: number): void;
-  /** Index 0: the near end of a connection to the coordinator in this process, made for the purpose after a promotion. */
-  coordinatorHere(isPromoted: boolean): Connection;
-  /** Workers may be admitted from now on. */
-  onPromoted(): void;
-  /** Nothing is left for this server to do. */
-  onOver(end: PlaceEnd, why: string): void;
-  /** Runs what may fail for this run alone. */
-  guard(act: () => void): void;
-  readonly giveUpMs?: number;
-  readonly silentMs?: number;
-  /** For how long the arbiter is asked. */
-  readonly askAtMostMs?: number;
-}
-
-/** How often `tick` is called. */
-const TICK_MS = 100;
-
-/** Where the servers of the attempt are: primaries by index, and the standbys that there are. */
-interface Addresses<Address> {
-  readonly servers: readonly Address[];
-  readonly standbys: readonly Address[];
-}
-
-export class ShardPlace<Address extends LinkedServer> {
+export class ShardPlace<Address extends LinkedServer> implements CoordinatorPort, LinkedPlace, PrimaryPlace, StandbyPlace {
   replication: Replication | undefined;
   standby: Standby | undefined;
+  isOver = false;
   private shard!: ShardMachine;
-  private addresses: Addresses<Address> = { servers: [], standbys: [] };
-  private toCoordinator: Connection | undefined;
-  private readonly timeouts: PeerTimeouts;
-  private coordinatorTerm = 0;
-  private toldTerm = 0;
-  private hasJoined = false;
-  private readonly untold: Message[] = [];
-  private isOver = false;
+  private addresses: PlaceAddresses<Address> = { servers: [], standbys: [] };
+  private readonly coordinator: CoordinatorLink<Address>;
+  private primaryLink: PrimaryLink<Address> | undefined;
 
   constructor(private readonly options: ShardPlaceOptions<Address>) {
-    this.timeouts = new PeerTimeouts(options.clock, { silentAfterMs: options.silentMs ?? SILENT_MS, tickMs: TICK_MS });
+    this.coordinator = new CoordinatorLink(options, this);
   }
 
-  /** The shard tells through `tell` and takes what comes; it is made with it. */
-  use(shard: ShardMachine): void {
+  /** All servers of the attempt are claimed. @param shard tells through `tell`, and takes what comes */
+  start(shard: ShardMachine, addresses: PlaceAddresses<Address>): void {
+    const { isStandby, index, attempt, clock, silentMs, askAtMostMs } = this.options;
     this.shard = shard;
-  }
-
-  /** All servers of the attempt are claimed. */
-  start(addresses: Addresses<Address>): void {
     this.addresses = addresses;
-    const { isStandby, index } = this.options;
-    if (isStandby) void this.dialPrimary((this.standby = this.createStandby()));
-    else if (addresses.standbys.some((address) => address.index === index)) this.replication = this.createReplication();
-    else this.join(false);
-  }
-
-  private createReplication(): Replication {
-    const { options } = this;
-    return this.shard.replicate({
-      ...this.requestOptions(),
-      numbers: () => this.shard.numbers(),
-      askToDrop: () => options.ask('drop', this.shard.term),
-      tellCoordinator: (message) => this.send(message),
-      onReady: () => this.join(false),
-      onDeposed: (why) => this.over('REPLACED', why),
-    });
-  }
-
-  private createStandby(): Standby {
-    const { options } = this;
-    return new Standby({
-      ...this.requestOptions(),
-      attempt: options.attempt,
-      shard: () => this.shard,
-      askToPromote: () => options.ask('promote', this.shard.term),
-      onPromoted: () => {
-        options.onPromoted();
-        this.join(true);
-      },
-      onOver: (why) => this.over('STANDBY_OVER', why),
-    });
-  }
-
-  private requestOptions() {
-    const { clock, silentMs, askAtMostMs } = this.options;
-    return {
+    const request = {
       now: () => clock.now(),
       ...(silentMs === undefined ? {} : { silentMs }),
       ...(askAtMostMs === undefined ? {} : { askAtMostMs }),
     };
+    if (isStandby) {
+      this.standby = new Standby({ ...request, attempt, shard, place: this });
+      this.primaryLink = new PrimaryLink(this.options, shard, this.standby, addresses.servers[index]!);
+      void this.primaryLink.dial();
+    } else if (addresses.standbys.some((address) => address.index === index))
+      this.replication = shard.replicate({ ...request, place: this, coordinator: this.coordinator });
+    else this.ready();
   }
+
+  // ---- from replication or standby ----
+
+  numbers(): FrameNumbers {
+    return this.shard.numbers();
+  }
+
+  askToDrop(): void {
+    this.options.surroundings.ask('drop', this.shard.term);
+  }
+
+  ready(): void {
+    this.coordinator.join(this.shard, this.addresses, false);
+  }
+
+  deposed(why: string): void {
+    this.over('REPLACED', why);
+  }
+
+  askToPromote(): void {
+    this.options.surroundings.ask('promote', this.shard.term);
+  }
+
+  promoted(): void {
+    this.options.surroundings.promoted();
+    this.coordinator.join(this.shard, this.addresses, true);
+  }
+
+  standbyOver(why: string): void {
+    this.over('STANDBY_OVER', why);
+  }
+
+  // ---- from the server that it is on ----
 
   /** True when workers and servers may speak to this one. */
   get isPrimary(): boolean {
@@ -172,11 +117,11 @@ export class ShardPlace<Address extends LinkedServer> {
         // The connection closes with what the standby refused: `closed` says it.
         if (message.type === 'refused') return;
         checkAttempt(header, options.attempt);
-        options.guard(() => replication.message(connection, message));
+        options.surroundings.guard(() => replication.message(connection, message));
       },
-      closed: ({ description }) => options.guard(() => replication.closed(connection, description)),
+      closed: ({ description }) => options.surroundings.guard(() => replication.closed(connection, description)),
     };
-    options.guard(() => replication.join(id, connection));
+    options.surroundings.guard(() => replication.join(id, connection));
     connection.setReceiver(receiver);
     return receiver;
   }
@@ -185,7 +130,7 @@ export class ShardPlace<Address extends LinkedServer> {
   tell(message: Message): void {
     if (this.options.isStandby && !this.isPrimary) return; // where it stands is said when it joins
     if (this.replication) this.replication.tell(message);
-    else this.send(message);
+    else this.coordinator.tell(message);
   }
 
   /** The coordinator here has come to the end of the attempt: acts when no standby goes on with it. */
@@ -196,9 +141,9 @@ export class ShardPlace<Address extends LinkedServer> {
 
   /** What the arbiter has written about this index. */
   answered(lead: ShardLead): void {
-    const { serverId, guard } = this.options;
+    const { serverId, surroundings } = this.options;
     const isPrimary = lead.primary === serverId;
-    guard(() => {
+    surroundings.guard(() => {
       this.replication?.answered({ isPrimary, hasStandby: lead.standby !== null });
       this.standby?.answered({ isPrimary, isStandby: lead.standby === serverId, term: lead.term });
     });
@@ -221,185 +166,32 @@ export class ShardPlace<Address extends LinkedServer> {
 
   /** Every second. */
   heartbeat(): void {
-    if (this.toCoordinator) this.send({ type: 'heartbeat', progress: this.shard.round });
+    this.coordinator.heartbeat();
     this.replication?.heartbeat();
     this.standby?.heartbeat();
   }
 
-  /** Every 100 ms or so. */
+  /** Every PLACE_TICK_MS. */
   tick(): void {
     this.replication?.tick();
     this.standby?.tick();
-    if (this.options.index !== 0) this.timeouts.tick();
+    this.coordinator.tick();
   }
 
   /** @param isRunOver the standby is told, so that it does not take over */
   end(isRunOver = false): void {
     if (this.isOver) return;
     this.isOver = true;
+    this.primaryLink?.end();
     const link = this.replication?.end(isRunOver ? RUN_OVER : undefined);
     if (link) this.options.clock.after(HANG_UP_MS, () => link.close());
     this.standby?.end('the run is over here');
-    this.toCoordinator?.close();
+    this.coordinator.close();
   }
 
-  private over(end: PlaceEnd, why: string): void {
+  over(end: PlaceEnd, why: string): void {
     if (this.isOver) return;
     this.end();
-    this.options.onOver(end, why);
-  }
-
-  // ---- to the coordinator ----
-
-  private send(message: Message): void {
-    if (this.toCoordinator?.isOpen) this.toCoordinator.sendMessage(message, this.shard.numbers());
-    else if (!this.hasJoined) this.untold.push(message);
-    // Else it is said again, as far as it matters, by `standing` of the next connection.
-  }
-
-  private join(isPromoted: boolean): void {
-    const { index, coordinatorHere, clock } = this.options;
-    const { servers, standbys } = this.addresses;
-    if (index === 0) return this.useCoordinator(coordinatorHere(isPromoted), undefined);
-    const addresses = [servers[0]!, ...standbys.filter((address) => address.index === 0)];
-    void this.dialCoordinator(addresses, 0, clock.now(), undefined);
-  }
-
-  private async dialCoordinator(addresses: readonly Address[], turn: number, sinceMs: number, trouble: string | undefined): Promise<void> {
-    const { clock, connect, giveUpMs = 300_000 } = this.options;
-    for (;;) {
-      if (trouble !== undefined && (addresses.length === 1 || clock.now() - sinceMs > giveUpMs))
-        return this.over('COORDINATOR_GONE', `the coordinator is gone: ${trouble}`);
-      if (trouble !== undefined) await new Promise<void>((resolve) => clock.after(PAUSE_MS, resolve));
-      if (this.isOver) return;
-      try {
-        const connection = await connect(addresses[turn % addresses.length]!);
-        if (this.isOver) return connection.close();
-        return this.useCoordinator(connection, { addresses, turn });
-      } catch (error) {
-        trouble = (error as Error).message;
-        turn++;
-      }
-    }
-  }
-
-  private useCoordinator(connection: Connection, dialled: { addresses: readonly Address[]; turn: number } | undefined): void {
-    const { options, shard } = this;
-    const { clock } = options;
-    this.toCoordinator = connection;
-    this.timeouts.heard(connection);
-    const coordinator = new ShardLink('coordinator', connection, false);
-    const hasOther = dialled !== undefined && dialled.addresses.length > 1;
-    const cancelUnanswered = hasOther
-      ? clock.after(ANSWER_MS, () => connection.close(new ProtocolError('SILENT_PEER', `no answer to HELLO within ${ANSWER_MS} ms`)))
-      : () => undefined;
-    connection.setReceiver({
-      payloadFor: () => {
-        throw new ProtocolError('BAD_FRAME', 'the coordinator sends no data');
-      },
-      data: () => undefined,
-      message: (message, header) => {
-        this.timeouts.heard(connection);
-        if (message.type === 'refused') return;
-        cancelUnanswered();
-        checkAttempt(header, options.attempt);
-        this.checkTerm(header);
-        options.guard(() => this.fromCoordinator(coordinator, message));
-      },
-      closed: ({ description }) => {
-        cancelUnanswered();
-        this.timeouts.forget(connection);
-        if (this.toCoordinator === connection) this.toCoordinator = undefined;
-        if (this.isOver) return;
-        if (!hasOther) return this.over('COORDINATOR_GONE', `the coordinator is gone: ${description}`);
-        void this.dialCoordinator(dialled.addresses, dialled.turn + 1, clock.now(), description);
-      },
-    });
-    shard.finishWork();
-    const numbers = shard.numbers();
-    if (dialled) connection.sendMessage(options.hello('server'), numbers);
-    if (this.addresses.standbys.length > 0) shard.stand((standing) => connection.sendMessage(standing, shard.numbers()));
-    // A coordinator that has taken over has not heard it yet.
-    const link = this.hasJoined ? this.replication?.standbyLink : undefined;
-    if (link) connection.sendMessage(link, numbers);
-    this.hasJoined = true;
-    for (const message of this.untold.splice(0)) this.send(message);
-  }
-
-  private tellAgain(): void {
-    this.shard.finishWork();
-    this.shard.tellAgain();
-  }
-
-  /** @throws ProtocolError STALE_TERM when a former coordinator speaks */
-  private checkTerm({ term }: FrameHeader): void {
-    if (term < this.coordinatorTerm) throw new ProtocolError('STALE_TERM', `term ${term}, present is ${this.coordinatorTerm}`);
-    this.coordinatorTerm = term;
-  }
-
-  private fromCoordinator(link: ShardLink, message: Message): void {
-    const { shard, replication } = this;
-    if (message.type === 'heartbeat') return;
-    if (message.type === 'end' && !replication) return this.over('RUN_OVER', 'the run is over');
-    // Before its standby is told what comes next.
-    shard.finishWork();
-    switch (message.type) {
-      case 'end':
-        replication?.follow(message);
-        return this.over('RUN_OVER', 'the run is over');
-      case 'tell-again':
-        return this.tellAgain();
-      default:
-        replication?.order(message);
-        if (!shard.fromCoordinator(link, message))
-          throw new ProtocolError('BAD_MESSAGE', `the coordinator does not send ${message.type} to a server`);
-    }
-    if (message.type !== 'view') return;
-    if (message.term > this.toldTerm && this.toldTerm > 0) this.tellAgain();
-    this.toldTerm = message.term;
-  }
-
-  // ---- standby to its primary ----
-
-  private async dialPrimary(standby: Standby): Promise<void> {
-    const { clock, connect, index, hello } = this.options;
-    const sinceMs = clock.now();
-    for (;;) {
-      let trouble: string;
-      try {
-        const connection = await connect(this.addresses.servers[index]!);
-        if (this.isOver) return connection.close();
-        connection.setReceiver(this.primaryReceiver(standby, connection, sinceMs));
-        connection.sendMessage(hello('standby'), this.shard.numbers());
-        return;
-      } catch (error) {
-        trouble = (error as Error).message;
-      }
-      if (clock.now() - sinceMs > LINK_WITHIN_MS) return standby.broken(`the primary cannot be reached: ${trouble}`);
-      await new Promise<void>((resolve) => clock.after(PAUSE_MS, resolve));
-      if (this.isOver) return;
-    }
-  }
-
-  private primaryReceiver(standby: Standby, connection: Connection, sinceMs: number): FrameReceiver {
-    const { guard, clock } = this.options;
-    let isLinked = false;
-    return {
-      payloadFor: (header) => standby.payloadFor(header),
-      data: (header) => guard(() => standby.data(header)),
-      message: (message, header) => {
-        if (message.type === 'refused') return;
-        if (!isLinked) standby.linked(connection);
-        isLinked = true;
-        guard(() => standby.message(message, header));
-      },
-      closed: ({ description }) => {
-        if (this.isOver) return;
-        if (isLinked) return guard(() => standby.closed(connection, description));
-        // It has not begun yet: asked again.
-        if (clock.now() - sinceMs > LINK_WITHIN_MS) return guard(() => standby.broken(`the primary did not take it: ${description}`));
-        clock.after(PAUSE_MS, () => !this.isOver && void this.dialPrimary(standby));
-      },
-    };
+    this.options.surroundings.placeOver(end, why);
   }
 }

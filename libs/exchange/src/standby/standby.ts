@@ -81,15 +81,20 @@ export interface Follower {
   promote(term: number): void;
 }
 
-export interface StandbyOptions extends ArbiterRequestOptions {
-  readonly attempt: number;
-  shard(): Follower;
+/** The place of a standby: ShardPlace. */
+export interface StandbyPlace {
   /** Asks the arbiter to be promoted, in the term that this standby follows. Called again every `askEveryMs` until it answers, for `askAtMostMs`. */
   askToPromote(): void;
   /** Called once, with the shard in the new term. */
-  onPromoted(): void;
+  promoted(): void;
   /** Called once: nothing is left for this server to do. */
-  onOver(why: string): void;
+  standbyOver(why: string): void;
+}
+
+export interface StandbyOptions extends ArbiterRequestOptions {
+  readonly attempt: number;
+  readonly shard: Follower;
+  readonly place: StandbyPlace;
   readonly silentMs?: number;
 }
 
@@ -104,7 +109,7 @@ export class Standby {
 
   constructor(private readonly options: StandbyOptions) {
     this.heardMs = this.lastTickMs = options.now();
-    this.request = new ArbiterRequest(options, () => options.askToPromote());
+    this.request = new ArbiterRequest(options, () => options.place.askToPromote());
   }
 
   waitingFor(): string | null {
@@ -119,7 +124,7 @@ export class Standby {
 
   /** @throws ProtocolError for what a primary does not send */
   payloadFor(header: FrameHeader): Uint8Array {
-    const shard = this.options.shard();
+    const shard = this.options.shard;
     const chunk = shard.chunkAt(header.chunk);
     this.heardMs = this.options.now();
     checkChunk(header, FrameType.gradient, this.options.attempt, chunk);
@@ -136,7 +141,7 @@ export class Standby {
     }
     this.table.take(region ? 'chunk' : 'chunkRepeated');
     const { connection } = this;
-    this.options.shard().applyReplica(header, region, (acknowledgement) => {
+    this.options.shard.applyReplica(header, region, (acknowledgement) => {
       // Another primary has not sent it.
       if (connection && this.connection === connection) connection.sendMessage(acknowledgement, this.numbers());
     });
@@ -153,7 +158,7 @@ export class Standby {
       this.connection?.sendMessage(message, this.numbers());
       return this.end('the run is over');
     }
-    const acknowledgements = this.options.shard().followOrder(message);
+    const acknowledgements = this.options.shard.followOrder(message);
     if (!acknowledgements) throw new ProtocolError('BAD_MESSAGE', `a primary does not send ${message.type} to its standby`);
     this.table.take('order');
     for (const each of acknowledgements) this.connection?.sendMessage(each, this.numbers());
@@ -184,14 +189,14 @@ export class Standby {
     if (isPrimary) {
       if (state !== 'ASKING') return;
       this.table.take('promoted', 'PROMOTED');
-      this.options.shard().promote(term);
-      return this.options.onPromoted();
+      this.options.shard.promote(term);
+      return this.options.place.promoted();
     }
     this.leave('refused', 'the arbiter has dropped this standby');
   }
 
   heartbeat(): void {
-    this.connection?.sendMessage({ type: 'heartbeat', progress: this.options.shard().round }, this.numbers());
+    this.connection?.sendMessage({ type: 'heartbeat', progress: this.options.shard.round }, this.numbers());
   }
 
   /** Deadlines. Call it every 100 ms or so. */
@@ -217,21 +222,21 @@ export class Standby {
 
   private numbers(): FrameNumbers {
     const { attempt } = this.options;
-    const shard = this.options.shard();
+    const shard = this.options.shard;
     return { attempt, term: shard.term, view: shard.view, round: shard.round };
   }
 
   /** @throws ProtocolError STALE_TERM */
   private checkTerm(header: FrameHeader): void {
-    if (header.term >= this.options.shard().term) return;
+    if (header.term >= this.options.shard.term) return;
     this.table.take('staleTerm');
-    throw new ProtocolError('STALE_TERM', `term ${header.term}, present is ${this.options.shard().term}`);
+    throw new ProtocolError('STALE_TERM', `term ${header.term}, present is ${this.options.shard.term}`);
   }
 
   private leave(row: 'refused' | 'unanswered' | 'end', why: string): void {
     this.table.take(row, 'OVER');
     this.letGo();
-    this.options.onOver(why);
+    this.options.place.standbyOver(why);
   }
 
   private letGo(): void {

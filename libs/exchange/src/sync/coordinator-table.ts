@@ -1,4 +1,4 @@
-/** The coordinator's state table, and what it is given. The machine is in coordinator.ts. */
+/** The coordinator's state table, and what it is given. The machine is in rounds.ts. */
 
 import type { StateRows } from '../attempt/state-table.js';
 

@@ -34,7 +34,7 @@ export class RoundReplication extends Replication<RoundReplicationOptions> {
     // What the update writes to is copied; the socket reads it later.
     const region = willChange ? copyOf(gradient) : gradient.retain();
     const vector = { type: FrameType.gradient, round, lo: 0, hi: this.options.replicas };
-    sendRegion(connection, this.options.numbers(), vector, chunk, region);
+    sendRegion(connection, this.options.place.numbers(), vector, chunk, region);
   }
 
   /** REDUCED(k) waits for the standby. */
@@ -55,12 +55,12 @@ export class RoundReplication extends Replication<RoundReplicationOptions> {
     if (message.type === 'decision' && message.skip) this.expect(this.options.chunkIndices());
     if (message.type === 'view' || message.type === 'decision' || message.type === 'commit') this.follow(message);
     const isEmpty = this.options.chunkIndices().length === 0;
-    if (message.type === 'commit' && message.round === this.options.numbers().round && isEmpty) this.expect([NO_CHUNK]);
+    if (message.type === 'commit' && message.round === this.options.place.numbers().round && isEmpty) this.expect([NO_CHUNK]);
   }
 
   protected override acknowledged(message: Message): void {
     if (message.type !== 'replicated') throw new ProtocolError('BAD_MESSAGE', `a standby does not send ${message.type}`);
-    if (message.round !== this.options.numbers().round || !this.pending.delete(message.chunk)) return;
+    if (message.round !== this.options.place.numbers().round || !this.pending.delete(message.chunk)) return;
     this.table.take('acknowledged');
     this.movedMs = this.options.now();
     this.release();
@@ -87,7 +87,7 @@ export class RoundReplication extends Replication<RoundReplicationOptions> {
     if (!this.heldReduced || this.table.state === 'ASKING' || this.table.state === 'DEPOSED' || this.pending.size > 0) return;
     const message = this.heldReduced;
     this.heldReduced = undefined;
-    this.options.tellCoordinator(message);
+    this.options.coordinator.tell(message);
   }
 }
 

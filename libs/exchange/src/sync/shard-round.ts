@@ -142,9 +142,9 @@ export class ShardRound {
     let next: Region;
     if (sum) {
       next = acquireRegion(chunk.arena, chunk.length);
-      options.update(chunk, number, present, next, sum, decision);
+      options.store.update(chunk, number, present, next, sum, decision);
       sum.release();
-    } else next = options.leaveOut?.(chunk, number, present) ?? present.retain();
+    } else next = options.store.leaveOut?.(chunk, number, present) ?? present.retain();
     generations.setNext(chunk.place, next);
   }
 
@@ -163,8 +163,14 @@ export class ShardRound {
 
   /** A chunk has left a phase: it enters the next one of the plan. */
   private pass(phase: 'reduce' | 'agree' | 'apply', chunk: RoundChunk): void {
-    const next = this.plan[this.plan.indexOf(phase) + 1] as 'agree' | 'apply' | 'publish';
-    this[next](chunk);
+    switch (this.plan[this.plan.indexOf(phase) + 1]) {
+      case 'agree':
+        return this.agree();
+      case 'apply':
+        return this.apply(chunk);
+      default:
+        return this.publish(chunk);
+    }
   }
 
   private agree(): void {
@@ -186,7 +192,7 @@ export class ShardRound {
     if (!decision && !sum.isFinite) {
       this.table.take('nonFinite');
       sum.release();
-      return options.tellCoordinator({ type: 'non-finite', round: number, chunk: chunk.index });
+      return options.coordinator.tell({ type: 'non-finite', round: number, chunk: chunk.index });
     }
     if (decision?.skip) {
       sum.release();
@@ -209,21 +215,21 @@ export class ShardRound {
   private tellComplete(replica: number): void {
     if (this.leaves[replica] !== this.chunks.length) return;
     this.table.take('replicaComplete');
-    this.options.tellCoordinator({ type: 'replica-complete', round: this.number, replica });
+    this.options.coordinator.tell({ type: 'replica-complete', round: this.number, replica });
   }
 
   private reportScalars(row: 'chunkGathered' | 'include' | 'nothingOwned' | 'toldAgain'): void {
     this.table.take(row, 'DECIDING');
-    const { twoPhase } = this.options;
+    const { store } = this.options;
     const chunks = this.chunks.map((chunk) => {
-      const scalars = twoPhase!.measure(chunk, chunk.sum!, this.generations.present(chunk.place), this.number);
+      const scalars = store.measure!(chunk, chunk.sum!, this.generations.present(chunk.place), this.number);
       return Object.assign({ chunk: chunk.index }, scalars);
     });
-    this.options.tellCoordinator({ type: 'scalars', round: this.number, chunks });
+    this.options.coordinator.tell({ type: 'scalars', round: this.number, chunks });
   }
 
   private reportReduced(row: 'chunkComplete' | 'decision' | 'nothingOwned'): void {
     this.table.take(row, 'REDUCED');
-    this.options.tellCoordinator({ type: 'reduced', round: this.number });
+    this.options.coordinator.tell({ type: 'reduced', round: this.number });
   }
 }

@@ -55,10 +55,13 @@ function decidingShard(inSlices: boolean) {
       };
     },
     isValidNode: () => true,
-    twoPhase: { hasBackups: false, measure: () => ({ isFinite: true, squares: [] }) as never },
-    update: (_chunk, _round, paramIn, paramOut, gradient, decided) =>
-      paramOut.floats.forEach((_, i) => (paramOut.floats[i] = paramIn.floats[i]! - gradient.floats[i]! * decided!.scale)),
-    tellCoordinator: (message) => void out.push(message),
+    twoPhase: { hasBackups: false },
+    store: {
+      measure: () => ({ isFinite: true, squares: [] }),
+      update: (_chunk, _round, paramIn, paramOut, gradient, decided) =>
+        paramOut.floats.forEach((_, i) => (paramOut.floats[i] = paramIn.floats[i]! - gradient.floats[i]! * decided!.scale)),
+    },
+    coordinator: { tell: (message) => void out.push(message) },
     ...(inSlices ? { slices } : {}),
   });
   shard.replication = { reduced: (round, chunk) => void out.push({ reduced: [round, chunk] }), holdsBack: false };
@@ -72,7 +75,7 @@ function decidingShard(inSlices: boolean) {
     },
     close: () => undefined,
   } as unknown as Connection;
-  const link = shard.attach('a', connection, true);
+  const link = shard.attach('a', connection);
   const push = (chunk: number, round = 0): void => {
     shard.payloadFor(link, header(chunk, round)).set(new Uint8Array(new Float32Array(LENGTH).fill(chunk + 1).buffer));
     shard.data(link, header(chunk, round));

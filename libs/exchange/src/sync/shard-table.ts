@@ -1,8 +1,8 @@
 /** A shard's state table, and what it is given. The machine is in shard.ts. */
-import type { Message } from '@paceline/protocol';
 import type { OwnedChunk } from '../transfer/chunks.js';
 import type { ChunkScalars, RoundDecision } from './agreement.js';
 import type { Region, regionSum } from '../attempt/regions.js';
+import type { CoordinatorPort, ShardHost } from '../attempt/shard-ports.js';
 import type { Slices } from '../attempt/shard-work.js';
 import type { StateRows } from '../attempt/state-table.js';
 
@@ -127,6 +127,19 @@ export interface ChunkReduction {
   dispose(): void;
 }
 
+/** The memory of a shard in mode sync, with the optimizer: ParameterStore of libs/hosting. */
+export interface RoundStore {
+  /**
+   * Applies round `round` to one chunk: reads paramIn and gradient (sum over examples), writes paramOut. With plan two-phase as decided,
+   * and then the gradient may be written to.
+   */
+  update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region, decision?: RoundDecision): void;
+  /** A round that is left out, for one chunk: the next generation, retained. Without it that is the present one. */
+  leaveOut?(chunk: OwnedChunk, round: number, params: Region): Region;
+  /** Plan two-phase: what has to be known of a chunk before it is decided. It changes nothing: it may be asked again. */
+  measure?(chunk: OwnedChunk, gradient: Region, params: Region, round: number): Omit<ChunkScalars, 'chunk'>;
+}
+
 export interface ShardOptions {
   readonly index: number;
   readonly attempt: number;
@@ -138,30 +151,11 @@ export interface ShardOptions {
   readonly firstRound?: number;
   createReduction(ops: typeof regionSum): ChunkReduction;
   isValidNode(lo: number, hi: number): boolean;
-  /**
-   * Applies round `round` to one chunk: reads paramIn and gradient (sum over examples), writes paramOut. With plan two-phase as decided,
-   * and then the gradient may be written to.
-   */
-  update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region, decision?: RoundDecision): void;
-  /** A round that is left out, for one chunk: the next generation, retained. Without it that is the present one. */
-  leaveOut?(chunk: OwnedChunk, round: number, params: Region): Region;
-  /** Plan two-phase; without it the plan is streaming. */
-  readonly twoPhase?: {
-    /** The trees are made of leaves, and wait for INCLUDE. */
-    readonly hasBackups: boolean;
-    /** It changes nothing: it may be asked again. */
-    measure(chunk: OwnedChunk, gradient: Region, params: Region, round: number): Omit<ChunkScalars, 'chunk'>;
-  };
-  /**
-   * A checkpoint takes generation `generation`: one region per owned chunk, in their order, retained for whoever writes them. The slots
-   * are still those of that generation, and stay it until the next `update` of their chunk.
-   */
-  onCheckpoint?(generation: number, regions: readonly Region[]): void;
+  readonly store: RoundStore;
+  /** Plan two-phase; without it the plan is streaming. With backups the trees are made of leaves, and wait for INCLUDE. */
+  readonly twoPhase?: { readonly hasBackups: boolean };
+  readonly host?: ShardHost;
+  readonly coordinator: CoordinatorPort;
   /** How work on all chunks shares the event loop; without it, it is done in one go. */
   readonly slices?: Slices | undefined;
-  /** What validations have decided with a COMMIT: it holds for the updates of later rounds. */
-  onCourse?(course: string): void;
-  tellCoordinator(message: Message): void;
-  /** A refused or dropped frame, for the counters. */
-  onDropped?(reason: string): void;
 }

@@ -55,12 +55,12 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
   // ---- from members ----
 
   /** Admits a connection whose HELLO the gate has accepted. */
-  attach(id: string, connection: Connection, streams: boolean): ShardLink {
+  attach(id: string, connection: Connection): ShardLink {
     this.table.take('join');
     const { chunks, generations } = this.present;
     const applied = bitmapOf(chunks.map(({ place }) => generations.next(place) !== undefined));
-    const link = this.admit(new ShardLink(id, connection, streams), new Map(), { applied, phase: this.table.state });
-    if (streams) for (const generation of [this.round, this.round + 1]) for (const chunk of chunks) this.send(link, generation, chunk);
+    const link = this.admit(new ShardLink(id, connection, true), new Map(), { applied, phase: this.table.state });
+    for (const generation of [this.round, this.round + 1]) for (const chunk of chunks) this.send(link, generation, chunk);
     this.tellLink(link, true);
     return link;
   }
@@ -167,9 +167,9 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
     if (round > this.round) throw new Error(`shard ${this.options.index}: COMMIT(${round}) in round ${this.round}`);
     this.present.commit();
     const { generations } = this.present;
-    if (course !== undefined) this.options.onCourse?.((this.course = course));
+    if (course !== undefined) this.options.host?.courseDecided((this.course = course));
     if (members) this.takeView(view, members);
-    if (checkpoint) this.options.onCheckpoint?.(this.round, generations.retained());
+    if (checkpoint) this.options.host?.checkpointWanted(this.round, generations.retained());
     if (best) generations.keepAsBest();
     this.present.layout();
     this.releaseHeld();
@@ -195,7 +195,7 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
     this.finishWork();
     if (this.table.state === 'OVER') return;
     const missing = this.table.state === 'GATHERING' ? this.missingReplicas() : [];
-    this.options.tellCoordinator({ ...this.standing(), missing });
+    this.options.coordinator.tell({ ...this.standing(), missing });
     this.present.tellAgain();
   }
 
@@ -283,6 +283,6 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
 
   private dropped(reason: string): void {
     if (this.table.allows('chunkStale')) this.table.take('chunkStale');
-    this.options.onDropped?.(reason);
+    this.options.host?.frameDropped(reason);
   }
 }

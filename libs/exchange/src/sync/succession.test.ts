@@ -2,7 +2,9 @@
 import type { Message, MessageOf } from '@paceline/protocol';
 import { expect, test } from 'vitest';
 import type { Connection } from '../connection.js';
-import { Coordinator } from './coordinator.js';
+import { Coordinator } from '../attempt/coordinator.js';
+import { Rounds } from './rounds.js';
+import { surroundings } from '../attempt/surroundings.fixture.js';
 import { Journal } from '../attempt/journal.js';
 
 /** A peer, and the views that it is told. */
@@ -20,18 +22,20 @@ const MEMBERS = [
 
 /** Two servers and two workers in round 3; its standby had seen view 4, another server view `standing`. */
 function succeeded({ standing, members = MEMBERS }: { standing: number; members?: typeof MEMBERS }) {
-  const coordinator = new Coordinator({
-    attempt: 1,
-    replicas: 2,
-    servers: 2,
-    evalExamples: 0,
-    journal: new Journal({ now: () => 0 }),
-    now: () => 0,
-    schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
-    succession: { term: 2, view: 4, members, ledgerFrom: 3, newest: 0 },
-    collectWeights: () => undefined,
-    onOver: () => undefined,
-  });
+  const coordinator = new Coordinator(
+    {
+      attempt: 1,
+      replicas: 2,
+      servers: 2,
+      evalExamples: 0,
+      journal: new Journal({ now: () => 0 }),
+      now: () => 0,
+      schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
+      succession: { term: 2, view: 4, members, ledgerFrom: 3, newest: 0 },
+      surroundings: surroundings(),
+    },
+    Rounds,
+  );
   const servers = [peer(), peer()];
   servers.forEach(({ connection }, index) => coordinator.serverJoined(index, connection));
   for (const [index, view] of [4, standing].entries())
@@ -108,17 +112,19 @@ test('a lower one changes nothing, and neither does a coordinator that has succe
   const { coordinator, join } = succeeded({ standing: 4 });
   join(0, { round: 3, view: 2 });
   expect(coordinator.view).toBe(5);
-  const fresh = new Coordinator({
-    attempt: 1,
-    replicas: 1,
-    servers: 1,
-    evalExamples: 0,
-    journal: new Journal({ now: () => 0 }),
-    now: () => 0,
-    schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
-    collectWeights: () => undefined,
-    onOver: () => undefined,
-  });
+  const fresh = new Coordinator(
+    {
+      attempt: 1,
+      replicas: 1,
+      servers: 1,
+      evalExamples: 0,
+      journal: new Journal({ now: () => 0 }),
+      now: () => 0,
+      schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 2 },
+      surroundings: surroundings(),
+    },
+    Rounds,
+  );
   const hello = { type: 'hello', token: '', run: '00000000-0000-4000-8000-000000000001', role: 'worker', id: 'w', host: 'h' } as const;
   fresh.memberJoined({ ...hello, seat: 0, incarnation: 0, fingerprint: 'f', layout: 'l' }, peer().connection, { round: 0, view: 50 });
   expect(fresh.view).toBeLessThan(50);
@@ -127,19 +133,21 @@ test('a lower one changes nothing, and neither does a coordinator that has succe
 /** A coordinator that has succeeded another, of two servers; the first stands in round 3. */
 function asking() {
   const clock = { now: 0 };
-  const coordinator = new Coordinator({
-    attempt: 1,
-    replicas: 1,
-    servers: 2,
-    evalExamples: 0,
-    journal: new Journal({ now: () => clock.now }),
-    now: () => clock.now,
-    schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 4 },
-    succession: { term: 2, view: 4, members: [], ledgerFrom: 3, newest: 0 },
-    collectWeights: () => undefined,
-    onOver: () => undefined,
-    takeoverDeadlineMs: 60_000,
-  });
+  const coordinator = new Coordinator(
+    {
+      attempt: 1,
+      replicas: 1,
+      servers: 2,
+      evalExamples: 0,
+      journal: new Journal({ now: () => clock.now }),
+      now: () => clock.now,
+      schedule: { totalRounds: 9, examplesIn: () => 4, epochOf: () => 0, replicaExamples: () => 4 },
+      succession: { term: 2, view: 4, members: [], ledgerFrom: 3, newest: 0 },
+      surroundings: surroundings(),
+      takeoverDeadlineMs: 60_000,
+    },
+    Rounds,
+  );
   const stands = (index: number, round: number, term: number): void => {
     coordinator.serverComes(index, term);
     coordinator.serverJoined(index, peer().connection);

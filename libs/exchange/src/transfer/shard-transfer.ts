@@ -5,9 +5,10 @@
  *   HELLO accepted ──> admit: WELCOME ──> gradient: checkGradient, then a region of the chunk's arena or scratch
  *                                     └─> parameters: sendTo, publish
  */
-import { FrameType, ProtocolError, type FrameHeader, type Members, type Message, type MessageOf } from '@paceline/protocol';
+import { FrameType, ProtocolError, type FrameHeader, type Members, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 import { bytesOf, type Region } from '../attempt/regions.js';
+import type { CoordinatorPort } from '../attempt/shard-ports.js';
 import { RegionReceiver, checkChunk, sendRegion, type VectorName } from './chunk-frames.js';
 import type { OwnedChunk } from './chunks.js';
 
@@ -30,7 +31,7 @@ interface ServerOptions {
   readonly index: number;
   readonly attempt: number;
   readonly chunks: readonly OwnedChunk[];
-  tellCoordinator(message: Message): void;
+  readonly coordinator: CoordinatorPort;
 }
 
 /** `Held` is what the machine keeps for a connection, until it closes. */
@@ -84,7 +85,7 @@ export abstract class ShardTransfer<Held, Options extends ServerOptions> {
   }
 
   protected tellLink({ id, streams }: ShardLink, up: boolean): void {
-    if (streams && (up || this.isMember(id))) this.options.tellCoordinator({ type: 'member-link', id, up });
+    if (streams && (up || this.isMember(id))) this.options.coordinator.tell({ type: 'member-link', id, up });
   }
 
   /** Returns what was held for the connection; undefined when it is gone already. */

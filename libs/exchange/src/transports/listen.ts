@@ -67,7 +67,7 @@ export async function listen(
   const { unixPath, port } = address;
   const host = address.host ?? '127.0.0.1';
   if (unixPath === undefined && port === undefined) throw new ListenError('BAD_ADDRESS', 'nothing', 'give a Unix path, a port, or both');
-  const gate = new Gate(onConnection, options);
+  const gate = new ListenerGate(onConnection, options);
   const servers: Server[] = [];
   try {
     if (port !== undefined) servers.push(await listenTcp(gate, host, port));
@@ -81,7 +81,7 @@ export async function listen(
 }
 
 function makeListener(
-  gate: Gate,
+  gate: ListenerGate,
   servers: readonly Server[],
   host: string | null,
   port: number | null,
@@ -108,7 +108,7 @@ function makeListener(
 }
 
 /** Holds the connections of a listener, and lets in those that say hello. */
-class Gate {
+class ListenerGate {
   readonly pending: PendingConnections<FramedConnection>;
   readonly admitted = new Set<FramedConnection>();
   readonly counters: TransportCounters;
@@ -189,7 +189,7 @@ class Gate {
   }
 }
 
-async function listenTcp(gate: Gate, host: string, port: number): Promise<Server> {
+async function listenTcp(gate: ListenerGate, host: string, port: number): Promise<Server> {
   const fault = portFault(port);
   if (fault) throw new ListenError('BAD_ADDRESS', `${host}:${port}`, fault);
   const server = createServer({ pauseOnConnect: true }, (socket) =>
@@ -199,7 +199,7 @@ async function listenTcp(gate: Gate, host: string, port: number): Promise<Server
   return server;
 }
 
-async function listenUnix(gate: Gate, path: string): Promise<Server> {
+async function listenUnix(gate: ListenerGate, path: string): Promise<Server> {
   const fault = unixPathFault(path);
   if (fault) throw new ListenError('BAD_ADDRESS', path, fault);
   // A missing folder is reported by libuv as a missing permission.

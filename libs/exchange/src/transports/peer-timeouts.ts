@@ -9,7 +9,7 @@ import { ProtocolError } from '@paceline/protocol';
 import type { Clock } from '../clock.js';
 import type { Connection } from '../connection.js';
 
-export interface SilenceOptions {
+export interface PeerTimeoutsOptions {
   readonly silentAfterMs: number;
   /** How often `tick` is called. */
   readonly tickMs: number;
@@ -21,7 +21,7 @@ export class PeerTimeouts {
 
   constructor(
     private readonly clock: Pick<Clock, 'now'>,
-    private readonly options: SilenceOptions,
+    private readonly options: PeerTimeoutsOptions,
   ) {
     this.lastTickMs = clock.now();
   }

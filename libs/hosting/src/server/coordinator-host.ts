@@ -6,7 +6,10 @@ import {
   type CancelTimer,
   type CompletedCheckpoint,
   type Connection,
+  type AttemptEnd,
+  type Coordinator,
   type CoordinatorOptions,
+  type CoordinatorSurroundings,
   type FrameReceiver,
   type Measures,
   type Outcome,
@@ -14,16 +17,17 @@ import {
 } from '@paceline/exchange';
 import type { PlacementJob, RunResult } from '@paceline/control-plane';
 import { shardChunks, type Layout, type Schedule } from '@paceline/learning';
-import { ProtocolError, checkAttempt } from '@paceline/protocol';
+import { ProtocolError, checkAttempt, type FrameHeader, type Message } from '@paceline/protocol';
 import type { RunSpec } from '@paceline/spec';
 import type { CheckpointReader, Manifest } from '@paceline/storage';
 import { CheckpointPublisher } from './checkpoint-publisher.js';
 import { WeightsCollector } from './collector.js';
-import { createCoordinator, type CoordinatorMachine } from './coordinator-machine.js';
+import { createCoordinator } from './coordinator-machine.js';
 import { JournalPublisher } from './journal-publisher.js';
 import { measuresOf } from './run-measures.js';
 import type { ServerContext } from './server-context.js';
-import { examplesOf } from './shard-machine.js';
+import { ServerReceiver } from './receivers.js';
+import { examplesOf } from './create-shard.js';
 import { parametersName } from './snapshot.js';
 
 const TICK_MS = 100;
@@ -51,8 +55,18 @@ const cadenceOf = ({ checkpoint: { everyRounds = 0, everySeconds, final } }: Run
   deadlineMs: CHECKPOINT_DEADLINE_MS,
 });
 
-export class CoordinatorHost {
-  readonly machine: CoordinatorMachine;
+/** The run that a coordinator is of: HostedRun. */
+export interface CoordinatorOwner {
+  /** Runs what may fail for this run alone. */
+  guard(act: () => void): void;
+  /** The attempt has ended here: calls `sayEnd` when no standby can take the place of this coordinator any more. */
+  attemptConcluded(coordinator: CoordinatorHost): void;
+  /** The attempt is over, and everybody is told. */
+  attemptOver(): void;
+}
+
+export class CoordinatorHost implements CoordinatorSurroundings {
+  readonly machine: Coordinator;
   readonly journal: Journal;
   private readonly publisher: JournalPublisher;
   private readonly checkpoints: CheckpointPublisher;
@@ -61,7 +75,7 @@ export class CoordinatorHost {
   private collector: WeightsCollector | undefined;
   private readonly paced: StallTolerantClock;
   outcome: Outcome | undefined;
-  private untoldEnd: (() => void) | undefined;
+  private untoldEnd: AttemptEnd | undefined;
   private sayByMs = Infinity;
   private cancelTicker: CancelTimer | undefined;
   /** What it does, and what comes, is nobody's any more. */
@@ -75,20 +89,13 @@ export class CoordinatorHost {
     private readonly weightsFile: string | null,
     /** The manifest of the checkpoint that the attempt begins with. */
     private readonly parent: Manifest | undefined,
-    private readonly hooks: {
-      /** Runs what may fail for this run alone. */
-      guard(act: () => void): void;
-      onOver(): void;
-      /** Acts when no standby can take the place of this coordinator any more. */
-      whenFinal(act: () => void): void;
-      readonly successor?: Successor;
-    },
+    private readonly owner: CoordinatorOwner,
+    successor?: Successor,
   ) {
     const [{ spec, data }, { clock }] = [job, context];
     this.paced = new StallTolerantClock(clock);
     for (let server = 0; server < job.servers; server++)
       for (const chunk of shardChunks(layout, job.servers, server)) this.serverOfChunk.set(chunk, server);
-    const { successor } = hooks;
     const nowMs = (): number => context.wallMs();
     const measures = measuresOf(job, schedule, parent);
     const { means } = measures.measured;
@@ -103,8 +110,7 @@ export class CoordinatorHost {
       ...(parent ? { firstLedger: parent.ledger } : {}),
       checkpoints: cadenceOf(spec),
       ...(successor ? { succession: successor.succession } : {}),
-      serverBack: (index) => this.collector?.askAgain(index),
-      publishCheckpoint: (checkpoint) => void this.publishCheckpoint(checkpoint),
+      surroundings: this,
       // For the round, and as long again for its checkpoint.
       ...(context.stopDeadlineMs === undefined ? {} : { shutdownDeadlineMs: (context.stopDeadlineMs - STOP_SLACK_MS) / 2 }),
       replicas: spec.replicas,
@@ -122,9 +128,6 @@ export class CoordinatorHost {
       stepDeadlineMs: spec.stepDeadlineMs,
       fingerprint: job.fingerprint,
       mixedEngines: spec.engine === 'mixed',
-      collectWeights: (...args) => void this.collect(...args),
-      whenFinal: (act) => this.conclude(act),
-      onOver: (outcome) => this.over(outcome),
     });
     this.publisher = new JournalPublisher({
       controlPlane: context.controlPlane,
@@ -132,11 +135,11 @@ export class CoordinatorHost {
       runId: job.runId,
       attempt: job.attempt,
       journal: this.journal,
-      term: this.machine.term,
+      term: this.machine.numbers().term,
       state: () => this.state(schedule.totalRounds),
       onCancel: () => this.machine.cancel(),
-      onPause: () => this.machine.pause(),
-      onWorkers: (workers) => this.machine.setWorkerTarget(workers),
+      onPause: () => this.machine.stops.pause(),
+      onWorkers: (workers) => this.machine.attendance.setTarget(workers),
     });
   }
 
@@ -146,23 +149,35 @@ export class CoordinatorHost {
     const { clock } = this.context;
     this.cancelTicker = clock.every(TICK_MS, () => {
       // What the control plane has stored as the end is one: nobody is promoted after it.
-      if (this.publisher.isDrained || clock.now() > this.sayByMs) this.hooks.guard(() => this.sayEnd());
-      if (this.paced.isDue()) this.hooks.guard(() => this.machine.tick());
+      if (this.publisher.isDrained || clock.now() > this.sayByMs) this.owner.guard(() => this.sayEnd());
+      if (this.paced.isDue()) this.owner.guard(() => this.machine.tick());
     });
   }
 
   /** The attempt has ended as far as this coordinator knows. A standby that was promoted meanwhile goes on with it, and then nobody may hear otherwise. */
-  private conclude(say: () => void): void {
+  concluded(end: AttemptEnd): void {
     if (this.isClosed) return;
-    this.untoldEnd = say;
+    this.untoldEnd = end;
     this.sayByMs = this.context.clock.now() + SAID_WITHIN_MS;
     void this.publisher.flush(); // the next attempt begins with what this journal says last
-    this.hooks.whenFinal(() => this.sayEnd());
+    this.owner.attemptConcluded(this);
   }
 
-  private over(outcome: Outcome): void {
+  over(outcome: Outcome): void {
     this.outcome = outcome;
-    this.hooks.onOver();
+    this.owner.attemptOver();
+  }
+
+  serverBack(index: number): void {
+    this.collector?.askAgain(index);
+  }
+
+  publishCheckpoint(checkpoint: CompletedCheckpoint): void {
+    void this.publish(checkpoint);
+  }
+
+  collectWeights(values: Measures, generation?: number): void {
+    void this.collect(values, generation);
   }
 
   /** It is over here, and nobody may know yet: a standby could go on with the attempt. */
@@ -172,9 +187,9 @@ export class CoordinatorHost {
 
   /** What was held back of the end, if anything was. */
   sayEnd(): void {
-    const say = this.untoldEnd;
+    const end = this.untoldEnd;
     this.untoldEnd = undefined;
-    say?.();
+    end?.say();
   }
 
   /** Tells servers that the coordinator lives; call it every second. */
@@ -206,27 +221,31 @@ export class CoordinatorHost {
     if (this.machine.phase === 'finished') throw new ProtocolError('RUN_OVER');
     this.servers.set(index, connection);
     former?.close();
-    const receiver: FrameReceiver = {
-      payloadFor: (header) => {
-        if (!this.collector) throw new ProtocolError('BAD_FRAME', 'nothing was pulled');
-        return this.collector.payloadFor(header);
-      },
-      data: (header, payload) => this.collector?.data(header, payload),
-      message: (message, header) => {
-        // The connection closes with what the server refused: serverLost names it.
-        if (message.type === 'refused') return;
-        checkAttempt(header, this.job.attempt);
-        if (this.servers.get(index) === connection) this.hooks.guard(() => this.machine.serverMessage(index, message));
-      },
-      closed: ({ description }) => {
-        // Its successor may be here already.
-        if (this.servers.get(index) !== connection || this.isClosed) return;
-        this.hooks.guard(() => this.machine.serverLost(index, description));
-      },
-    };
+    const receiver = new ServerReceiver(this, index, connection);
     connection.setReceiver(receiver);
     this.machine.serverJoined(index, connection);
     return receiver;
+  }
+
+  /** A chunk of the weights. @throws ProtocolError when nothing was pulled */
+  payloadFor(header: FrameHeader): Uint8Array {
+    if (!this.collector) throw new ProtocolError('BAD_FRAME', 'nothing was pulled');
+    return this.collector.payloadFor(header);
+  }
+
+  weights(header: FrameHeader, payload: Uint8Array): void {
+    this.collector?.data(header, payload);
+  }
+
+  fromServer(index: number, connection: Connection, message: Message, header: FrameHeader): void {
+    checkAttempt(header, this.job.attempt);
+    if (this.servers.get(index) === connection) this.owner.guard(() => this.machine.serverMessage(index, message));
+  }
+
+  serverClosed(index: number, connection: Connection, why: string): void {
+    // Its successor may be here already.
+    if (this.servers.get(index) !== connection || this.isClosed) return;
+    this.owner.guard(() => this.machine.serverLost(index, why));
   }
 
   /** The attempt is over: goes on publishing until the api has stored the journal, then calls `gone`. */
@@ -268,20 +287,20 @@ export class CoordinatorHost {
       seats: machine.phase === 'finished' ? [] : machine.seats(),
       refusedFrames: frames,
       refusedConnections: connections,
-      waitingFor: machine.explain(),
+      waitingFor: machine.stall.explain(),
     };
   }
 
-  private async publishCheckpoint(checkpoint: CompletedCheckpoint): Promise<void> {
-    const { machine, hooks } = this;
+  private async publish(checkpoint: CompletedCheckpoint): Promise<void> {
+    const { machine, owner } = this;
     try {
       const record = await this.checkpoints.publish(checkpoint);
       let isTold = false;
-      hooks.guard(() => void (isTold = machine.checkpointPublished(checkpoint.generation, record)));
+      owner.guard(() => void (isTold = machine.stops.published(checkpoint.generation, record)));
       if (!isTold || this.isClosed) return; // superseded, too late, or another's: it is no reason to let an older one go
       this.checkpoints.told(checkpoint.generation);
     } catch (error) {
-      hooks.guard(() => machine.checkpointFailed(checkpoint.generation, (error as Error).message));
+      owner.guard(() => machine.stops.failed(checkpoint.generation, (error as Error).message));
       return;
     }
     await this.sweep();
@@ -343,7 +362,7 @@ export class CoordinatorHost {
         weightsFile: this.weightsFile,
         trainingMs: ledger.trainingMs,
       };
-      machine.weightsCollected({ ...result });
+      machine.finish.weightsCollected({ ...result });
     } catch (error) {
       machine.fail(`the weights could not be written: ${(error as Error).message}`);
     }

@@ -1,28 +1,24 @@
-/** The coordinator of a run by its mode. Both have one face; what they are given differs in a few things. */
-import { Coordinator, AsyncCoordinator, type CoordinatorOptions } from '@paceline/exchange';
+/** The coordinator of a run, with the plan of work of its mode. */
+import { Coordinator, Rounds, WorkItems, type CoordinatorOptions } from '@paceline/exchange';
 import type { PlacementJob } from '@paceline/control-plane';
 import { judgeRound, judgeTrust, shardChunks, type Layout } from '@paceline/learning';
 import { isLayerwise, roundPlan, type RunSpec } from '@paceline/spec';
-
-export type CoordinatorMachine = Coordinator | AsyncCoordinator;
 
 /** @param common what the coordinators of all modes are given */
 export function createCoordinator(
   { spec, servers }: PlacementJob,
   layout: Layout,
   common: Omit<CoordinatorOptions, 'nonFinite' | 'twoPhase'>,
-): CoordinatorMachine {
+): Coordinator {
   const { mode, stalenessBound, startWorkers } = spec.strategy;
   const { nonFinite } = spec.gradient;
   const shards = Array.from({ length: servers }, (_, index) => index).filter((index) => shardChunks(layout, servers, index).length > 0);
-  if (mode === 'sync')
-    return new Coordinator({
-      ...common,
-      startWorkers,
-      ...twoPhaseOf(spec, common.schedule, shards.length),
-      nonFinite: nonFinite === 'rollback' ? 'rollback' : 'fail',
-    });
-  return new AsyncCoordinator({ ...common, mode, stalenessBound, nonFinite, shards });
+  if (mode === 'sync') {
+    const nonFiniteRound = nonFinite === 'rollback' ? 'rollback' : 'fail';
+    const options = { ...common, startWorkers, ...twoPhaseOf(spec, common.schedule, shards.length), nonFinite: nonFiniteRound } as const;
+    return new Coordinator(options, Rounds);
+  }
+  return new Coordinator({ ...common, mode, stalenessBound, nonFinite, shards }, WorkItems);
 }
 
 /** What the coordinator needs of plan two-phase, when the run has it. */

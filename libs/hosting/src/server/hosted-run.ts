@@ -6,28 +6,31 @@
  */
 import {
   PeerTimeouts,
-  type ShardLink,
-  type ShardMachine,
   type CancelTimer,
   type Connection,
   type FrameReceiver,
   type KnownNumbers,
   type PlaceEnd,
+  type Region,
+  type ShardHost,
+  type ShardMachine,
+  type Slices,
 } from '@paceline/exchange';
 import type { PlacementJob, ServerAddress } from '@paceline/control-plane';
 import { createSchedule, layoutHash, shardChunks, type Layout, type Schedule } from '@paceline/learning';
-import { ProtocolError, checkAttempt, type Message, type MessageOf } from '@paceline/protocol';
+import { ProtocolError, type MessageOf } from '@paceline/protocol';
 import { rateFactor } from '@paceline/spec';
 import type { Manifest } from '@paceline/storage';
 import { CheckpointWriter } from './checkpoint-writer.js';
-import { CoordinatorHost, type Successor } from './coordinator-host.js';
-import { HostedPlace } from './hosted-place.js';
+import { CoordinatorHost, type CoordinatorOwner, type Successor } from './coordinator-host.js';
+import { HostedPlace, type PlaceOwner } from './hosted-place.js';
 import type { ParameterStore } from './parameter-store.js';
 import { openInitialWeights } from './initial-weights.js';
+import { WorkerReceiver, type WorkersRun } from './receivers.js';
 import { openCheckpoint } from './restore.js';
 import { firstCourseOf } from './run-measures.js';
 import { reportFailed, type ServerContext } from './server-context.js';
-import { copiesInFlight, createShard } from './shard-machine.js';
+import { copiesInFlight, createShard } from './create-shard.js';
 import { callInSlices, inSlices } from './slices.js';
 import { decidedRate } from './validation-course.js';
 
@@ -40,7 +43,7 @@ const SHUTDOWN_POLL_MS = 20;
 /** When everything is shut down, the standby stops too. A primary waits this long to hear so before handing over. */
 const HAND_OVER_AFTER_MS = 300;
 
-export class HostedRun {
+export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, WorkersRun {
   readonly layout: Layout;
   readonly layoutHash: string;
   readonly schedule: Schedule;
@@ -52,7 +55,7 @@ export class HostedRun {
   private readonly writer: CheckpointWriter;
   private readonly cancelHeart: CancelTimer;
   /** The connections of the workers. */
-  private readonly silence: PeerTimeouts;
+  readonly silence: PeerTimeouts;
   /** What joins the coordinator, and with standbys in the run both servers of the shard. */
   private readonly hostedPlace: HostedPlace;
   /** The manifest of the checkpoint that the attempt begins with. */
@@ -107,25 +110,9 @@ export class HostedRun {
       servers,
       tell: (message) => this.guard(() => this.place.tell(message)),
     });
-    this.hostedPlace = new HostedPlace({
-      job,
-      shard: () => this.shard,
-      context,
-      layoutHash: this.layoutHash,
-      coordinate: (successor) => {
-        if (successor) this.coordinator = this.makeCoordinator(successor);
-        return this.coordinateHere(this.coordinator!);
-      },
-      onOver: (end, why) => this.leavePlace(end, why),
-      guard: (act) => this.guard(act),
-    });
-    this.shard = createShard(job, this.store, this.schedule, {
-      onCheckpoint: (snapshot) => this.writer.start(snapshot),
-      onCourse: (course) => this.takeCourse(course),
-      tellCoordinator: (message) => this.place.tell(message),
-      onDropped: () => void this.counters.droppedFrames++,
-      slices: (next) => callInSlices(next, context, (act) => this.guard(act)),
-    });
+    this.hostedPlace = new HostedPlace(this, context);
+    const slices: Slices = (next) => callInSlices(next, context, (act) => this.guard(act));
+    this.shard = createShard(job, this.store, this.schedule, { host: this, coordinator: this.place, slices });
     this.cancelHeart = context.clock.every(HEARTBEAT_MS, () => this.beat());
     context.observer?.hosted(this);
   }
@@ -154,12 +141,7 @@ export class HostedRun {
   private makeCoordinator(successor?: Successor): CoordinatorHost {
     const { job, context, parent } = this;
     const weights = job.spec.checkpoint.final ? context.weights.pathOf(job) : null;
-    const host = new CoordinatorHost(job, this.layout, this.schedule, context, weights, parent, {
-      guard: (act) => this.guard(act),
-      onOver: () => this.end(),
-      whenFinal: (act) => this.place.conclude(act),
-      ...(successor ? { successor } : {}),
-    });
+    const host = new CoordinatorHost(job, this.layout, this.schedule, context, weights, parent, this, successor);
     context.observer?.coordinates(this, host);
     return host;
   }
@@ -180,15 +162,39 @@ export class HostedRun {
     this.context.observer?.placed(this);
   }
 
-  private coordinateHere(coordinator: CoordinatorHost): Connection {
+  coordinateHere(successor: Successor | undefined): Connection {
+    if (successor) this.coordinator = this.makeCoordinator(successor);
+    const coordinator = this.coordinator!;
     const [here, there] = this.context.memoryPair();
     coordinator.begin();
     coordinator.admitServer(0, there, this.shard.term);
     return here;
   }
 
+  attemptConcluded(coordinator: CoordinatorHost): void {
+    this.place.conclude(() => coordinator.sayEnd());
+  }
+
+  attemptOver(): void {
+    this.end();
+  }
+
+  // ---- the shard ----
+
+  checkpointWanted(generation: number, regions: readonly Region[]): void {
+    this.writer.start(this.store.takeSnapshot(generation, regions));
+  }
+
+  courseDecided(course: string): void {
+    this.takeCourse(course);
+  }
+
+  frameDropped(): void {
+    this.counters.droppedFrames++;
+  }
+
   /** Nothing is left to do here: the run is over, the coordinator is gone for good, another server has this place, or nobody says who does. */
-  private leavePlace(end: PlaceEnd, why: string): void {
+  placeOver(end: PlaceEnd, why: string): void {
     if (this.over) return;
     const { job, context } = this;
     if (end === 'RUN_OVER') return this.end();
@@ -224,38 +230,7 @@ export class HostedRun {
     this.checkPrimary();
     if (this.coordinator?.holdsEnd) throw new ProtocolError('NOT_PRIMARY', 'the attempt is over here, unless the standby goes on with it');
     this.coordinator?.machine.memberJoined(hello, connection, known);
-    const link = this.shard.attach(hello.id, connection, true);
-    const heard = (): void => {
-      this.silence.heard(connection);
-      this.coordinator?.machine.memberHeard(hello.id, connection);
-    };
-    heard();
-    const receiver: FrameReceiver = {
-      payloadFor: (header) => {
-        heard();
-        let payload: Uint8Array | undefined;
-        // No room for it: this run fails, the server's other runs go on.
-        this.guard(() => (payload = this.shard.payloadFor(link, header)));
-        if (!payload) throw new ProtocolError('RUN_OVER');
-        return payload;
-      },
-      data: (header) => {
-        heard();
-        this.guard(() => this.shard.data(link, header));
-      },
-      message: (message, header) => {
-        heard();
-        checkAttempt(header, this.job.attempt);
-        this.guard(() => this.workerMessage(link, message, header.term));
-      },
-      closed: ({ description }) => {
-        this.silence.forget(connection);
-        this.guard(() => {
-          this.shard.detach(link);
-          this.coordinator?.machine.memberClosed(hello.id, connection, description);
-        });
-      },
-    };
+    const receiver = new WorkerReceiver(this, this.shard.attach(hello.id, connection));
     connection.setReceiver(receiver);
     return receiver;
   }
@@ -305,7 +280,7 @@ export class HostedRun {
   /** False when this server does not lead its shard. */
   private comesToStop(why: string): boolean {
     if (!this.place.isPrimary) return false;
-    if (this.coordinator) this.coordinator.machine.shutdown(why);
+    if (this.coordinator) this.coordinator.machine.stops.shutdown(why);
     else this.place.tell({ type: 'stopping', reason: why.slice(0, 300) });
     return true;
   }
@@ -332,12 +307,6 @@ export class HostedRun {
     await this.coordinator?.flush();
   }
 
-  private workerMessage(link: ShardLink, message: Message, term: number): void {
-    if (this.shard.fromWorker(link, message, term)) return;
-    if (this.coordinator) return this.coordinator.machine.memberMessage(link.id, message);
-    if (message.type !== 'heartbeat') throw new ProtocolError('BAD_MESSAGE', `${message.type} is for the coordinator`);
-  }
-
   /** Every second: says that this server lives, and closes connections on which nothing comes any more. */
   private beat(): void {
     this.shard.heartbeat();
@@ -347,7 +316,7 @@ export class HostedRun {
   }
 
   /** Protocol errors go to the peer. Anything else is ours: this run fails loudly, the server's other runs go on. */
-  private guard(act: () => void): void {
+  guard(act: () => void): void {
     try {
       act();
     } catch (error) {

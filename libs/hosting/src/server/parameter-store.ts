@@ -22,8 +22,9 @@ import {
   type OptimizerUpdate,
   type AsyncUpdateOptions,
 } from '@paceline/learning';
-import { AVERAGE_SLOT, isLayerwise, matchesPatterns, type ModelDescription, type OptimizerSpec } from '@paceline/spec';
+import { AVERAGE_SLOT, isLayerwise, type ModelDescription, type OptimizerSpec } from '@paceline/spec';
 import type { CheckpointReader } from '@paceline/storage';
+import { ChunkVariables } from './chunk-variables.js';
 import { parametersName, slotName, Snapshot } from './snapshot.js';
 
 const ARENA_MAX_BYTES = 1 << 30;
@@ -80,10 +81,7 @@ export class ParameterStore {
   readonly initial: Region[] = [];
   protected readonly optimizer: Optimizer;
   private readonly initialValues: InitialValues;
-  /** By the index of the variable in the layout. */
-  private readonly isFrozen: readonly boolean[];
-  /** Variables that do not decay, the same way. */
-  private readonly keepsWeight: readonly boolean[];
+  private readonly variables: ChunkVariables;
   protected readonly slots = new Map<number, number[]>();
   private readonly sections = new Map<number, 'trainable' | 'state'>();
   /** The checkpoint that is being written: its slots are preserved before they change. */
@@ -92,9 +90,7 @@ export class ParameterStore {
   constructor(private readonly options: ParameterStoreOptions) {
     this.optimizer = createOptimizer(options.optimizer);
     this.initialValues = createInitialValues(options.model, options.seed);
-    this.isFrozen = options.layout.variables.map(({ path }) => matchesPatterns(options.freeze, path));
-    const excluded = 'weightDecayExclude' in options.optimizer ? options.optimizer.weightDecayExclude : undefined;
-    this.keepsWeight = options.layout.variables.map(({ path }) => matchesPatterns(excluded, path));
+    this.variables = new ChunkVariables(options);
     this.placeChunks();
     for (const chunk of this.chunks) this.allocate(chunk);
   }
@@ -120,7 +116,7 @@ export class ParameterStore {
     const { kernels } = chunk.arena;
     if (this.sections.get(chunk.index) === 'state') {
       kernels.scaleInto(paramOut.pointer, gradient.pointer, chunk.length, scale);
-      this.keepFrozen(chunk, paramIn, paramOut);
+      this.variables.keepFrozen(chunk, paramIn, paramOut);
       return;
     }
     this.preserve(chunk);
@@ -140,15 +136,15 @@ export class ParameterStore {
     if (isLayerwise(this.options.optimizer)) this.updateVariables(chunk, update, decision);
     else this.optimizer.apply(kernels, update);
     this.average(chunk, round, paramOut);
-    this.keepFrozen(chunk, paramIn, paramOut);
+    this.variables.keepFrozen(chunk, paramIn, paramOut);
   }
 
   /** One variable after the other, each by its trust ratio. */
   private updateVariables(chunk: OwnedChunk, whole: OptimizerUpdate, decision: RoundDecision | undefined): void {
     const ratios = new Map(decision?.variables);
-    for (const { variable, from, to } of this.piecesOf(chunk)) {
+    for (const { variable, from, to } of this.variables.piecesOf(chunk)) {
       const update = partOf(whole, from, to);
-      const keepsWeight = this.keepsWeight[variable]!;
+      const keepsWeight = this.variables.keepsWeight[variable]!;
       const isUntrusted = keepsWeight && this.options.optimizer.name === 'lars';
       const trustRatio = isUntrusted ? 1 : (ratios.get(variable) ?? 1);
       this.optimizer.apply(chunk.arena.kernels, Object.assign(update, { trustRatio, keepsWeight }));
@@ -174,7 +170,7 @@ export class ParameterStore {
     const next = acquireRegion(chunk.arena, chunk.length);
     chunk.arena.kernels.copy(next.pointer, params.pointer, chunk.length);
     this.average(chunk, round, next);
-    this.keepFrozen(chunk, params, next);
+    this.variables.keepFrozen(chunk, params, next);
     return next;
   }
 
@@ -190,8 +186,8 @@ export class ParameterStore {
   ): void {
     const section = this.sections.get(chunk.index)!;
     if (section === 'trainable') this.preserve(chunk);
-    this.silenceFrozen(chunk, gradient);
-    const frozen = this.frozenValues(chunk, paramIn);
+    this.variables.silenceFrozen(chunk, gradient);
+    const frozen = this.variables.frozenValues(chunk, paramIn);
     const rateFactor = this.options.rateFactor?.(item.round) ?? 1;
     applyAsyncUpdate(chunk.arena.kernels, this.optimizer, options, {
       section,
@@ -224,9 +220,9 @@ export class ParameterStore {
     const weightDecay = 'weightDecay' in spec && spec.name !== 'lars' ? spec.weightDecay : undefined;
     if (!weightDecay) return paramIn.pointer;
     if (paramIn.pointer !== paramOut.pointer) kernels.copy(paramOut.pointer, paramIn.pointer, chunk.length);
-    for (const { variable, from, to } of this.piecesOf(chunk)) {
+    for (const { variable, from, to } of this.variables.piecesOf(chunk)) {
       const pointer = paramOut.pointer + from * 4;
-      if (!this.isFrozen[variable] && !this.keepsWeight[variable])
+      if (!this.variables.isFrozen[variable] && !this.variables.keepsWeight[variable])
         kernels.decayWeights(pointer, pointer, to - from, weightDecay, rateOf(spec, rates));
     }
     return paramOut.pointer;
@@ -244,8 +240,9 @@ export class ParameterStore {
   }
 
   private squaresOf(chunk: OwnedChunk, { pointer }: Region): VariableSums {
-    return this.piecesOf(chunk)
-      .filter(({ variable }) => !this.isFrozen[variable])
+    return this.variables
+      .piecesOf(chunk)
+      .filter(({ variable }) => !this.variables.isFrozen[variable])
       .map(({ variable, from, to }) => [variable, chunk.arena.kernels.sumOfSquares(pointer + from * 4, to - from)]);
   }
 
@@ -292,7 +289,7 @@ export class ParameterStore {
   async overlay(read: (path: string, from: number, to: number) => Promise<Uint8Array | undefined>): Promise<void> {
     const { variables, chunks } = this.options.layout;
     for (const [i, chunk] of this.chunks.entries()) {
-      for (const { variable, from, to } of this.piecesOf(chunk)) {
+      for (const { variable, from, to } of this.variables.piecesOf(chunk)) {
         const { path, offset } = variables[variable]!;
         const first = chunks[chunk.index]!.offset + from - offset;
         const bytes = await read(path, first, first + to - from);
@@ -323,47 +320,11 @@ export class ParameterStore {
   private clipVariables(chunk: OwnedChunk, gradient: Region, { variables }: RoundDecision): void {
     if (variables.length === 0) return;
     const scales = new Map(variables);
-    for (const { variable, from, to } of this.piecesOf(chunk)) {
+    for (const { variable, from, to } of this.variables.piecesOf(chunk)) {
       const scale = scales.get(variable);
       const pointer = gradient.pointer + from * 4;
       if (scale !== undefined) chunk.arena.kernels.scaleInto(pointer, pointer, to - from, Math.fround(scale));
     }
-  }
-
-  /** The parts of variables that lie in a chunk; elements from its start. */
-  private piecesOf(chunk: OwnedChunk): { variable: number; from: number; to: number }[] {
-    const { variables, chunks } = this.options.layout;
-    const { offset, length } = chunks[chunk.index]!;
-    return variables.flatMap((each, variable) => {
-      const from = Math.max(0, each.offset - offset);
-      const to = Math.min(length, each.offset + each.length - offset);
-      return from < to ? [{ variable, from, to }] : [];
-    });
-  }
-
-  /** Copied bit by bit, whatever the update has made of them. Those of a gradient of zeros come out the same; moving averages do not. */
-  private keepFrozen(chunk: OwnedChunk, paramIn: Region, paramOut: Region): void {
-    if (!this.isFrozen.includes(true)) return;
-    for (const { variable, from, to } of this.piecesOf(chunk))
-      if (this.isFrozen[variable]) chunk.arena.kernels.copy(paramOut.pointer + from * 4, paramIn.pointer + from * 4, to - from);
-  }
-
-  /**
-   * An update in place has nothing to copy from afterwards. Without a gradient alone they would move with the slots of a checkpoint whose run has
-   * trained them.
-   */
-  private frozenValues(chunk: OwnedChunk, { bytes }: Region): { from: number; bytes: Uint8Array }[] {
-    if (!this.isFrozen.includes(true)) return [];
-    return this.piecesOf(chunk)
-      .filter(({ variable }) => this.isFrozen[variable])
-      .map(({ from, to }) => ({ from, bytes: bytes.slice(from * 4, to * 4) }));
-  }
-
-  /** What is not trained has no gradient, so that its slots take up nothing. */
-  private silenceFrozen(chunk: OwnedChunk, gradient: Region): void {
-    if (!this.isFrozen.includes(true)) return;
-    for (const { variable, from, to } of this.piecesOf(chunk))
-      if (this.isFrozen[variable]) chunk.arena.kernels.fill(gradient.pointer + from * 4, to - from, 0);
   }
 
   private placeChunks(): void {

@@ -6,11 +6,12 @@
  *                                                       Invariants: looked at after every event
  */
 import {
-  Coordinator,
+  type Coordinator,
+  Rounds,
+  WorkItems,
   Shard,
   type Member,
   type Standby,
-  type AsyncCoordinator,
   type AsyncMember,
   type AsyncShard,
 } from '@paceline/exchange';
@@ -39,11 +40,11 @@ import { World } from './world/world.js';
 /** A deliberate mistake, put into the machines as they are made: the simulator's own test. */
 export interface Plant {
   member?(member: Member, cluster: Cluster): void;
-  coordinator?(coordinator: Coordinator, cluster: Cluster): void;
+  rounds?(rounds: Rounds, cluster: Cluster): void;
   shard?(shard: Shard, cluster: Cluster): void;
   standby?(standby: Standby, cluster: Cluster): void;
   asyncMember?(member: AsyncMember, cluster: Cluster): void;
-  asyncCoordinator?(coordinator: AsyncCoordinator, cluster: Cluster): void;
+  workItems?(items: WorkItems, cluster: Cluster): void;
   asyncShard?(shard: AsyncShard, cluster: Cluster): void;
   readonly disk?: DiskPlant;
   /** Gate and receivers take what is of an older attempt. */
@@ -195,7 +196,7 @@ export class Cluster {
   /** The part of the newest attempt whose coordinator leads, once there is one. */
   get coordinatorPart(): Part | undefined {
     const parts = this.hosted.filter((part) => part.coordinator && part.attempt === this.control.attempt);
-    const started = parts.filter(({ run }) => run.hasStarted).sort((a, b) => b.coordinator!.term - a.coordinator!.term);
+    const started = parts.filter(({ run }) => run.hasStarted).sort((a, b) => b.coordinator!.numbers().term - a.coordinator!.numbers().term);
     return started[0] ?? parts.at(-1);
   }
 
@@ -250,11 +251,11 @@ export class Cluster {
     else this.plant?.asyncShard?.(shard, this);
   }
 
-  coordinatorMade(part: Part, machine: Coordinator | AsyncCoordinator): void {
-    this.tables.push(machine.table);
+  coordinatorMade(part: Part, { table, plan }: Coordinator): void {
+    this.tables.push(table);
     this.world.note(`${part.name} coordinates`);
-    if (machine instanceof Coordinator) this.plant?.coordinator?.(machine, this);
-    else this.plant?.asyncCoordinator?.(machine, this);
+    if (plan instanceof Rounds) this.plant?.rounds?.(plan, this);
+    if (plan instanceof WorkItems) this.plant?.workItems?.(plan, this);
   }
 
   placeMade({ place }: HostedRun): void {

@@ -1,5 +1,5 @@
 /** One attempt as a simulated server holds it: the HostedRun of libs/hosting, and what the invariants look at in it. */
-import type { Coordinator, Journal, Shard, AsyncCoordinator, AsyncShard } from '@paceline/exchange';
+import { WorkItems, type Coordinator, type Journal, type Shard, type AsyncShard } from '@paceline/exchange';
 import type { HostedRun } from '@paceline/hosting';
 import type { RestorePoint } from '@paceline/control-plane';
 import type { TakenRows } from '../checks/checks.js';
@@ -33,8 +33,14 @@ export class Part implements Fenced {
     return this.run.shard as Shard | AsyncShard;
   }
 
-  get coordinator(): Coordinator | AsyncCoordinator | undefined {
+  get coordinator(): Coordinator | undefined {
     return this.run.coordinator?.machine;
+  }
+
+  /** The work items of its coordinator, in modes async and ssp. */
+  get items(): WorkItems | undefined {
+    const plan = this.coordinator?.plan;
+    return plan instanceof WorkItems ? plan : undefined;
   }
 
   get journal(): Journal | undefined {

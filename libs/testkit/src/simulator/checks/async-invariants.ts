@@ -3,7 +3,7 @@
  * marks say, with what workers have computed, and with what the coordinator counts; in mode ssp every issued work item is held against the bound.
  * Bits differ with timing here, so a checkpoint is compared with what the shards held when it was taken.
  */
-import { AsyncCoordinator, AsyncShard, type Region, type WorkItem, type AsyncUpdate } from '@paceline/exchange';
+import { AsyncShard, type Coordinator, type WorkItems, type Region, type WorkItem, type AsyncUpdate } from '@paceline/exchange';
 import type { Cluster } from '../cluster.js';
 import type { Part } from '../actors/part.js';
 import { isNonFinite, type AsyncShape } from '../run/async-run.js';
@@ -24,16 +24,11 @@ interface CoordinatorSeen {
   readonly left: Set<number>;
 }
 
-/** Private part of the coordinator: what it has issued is told to members alone. */
-interface OpenCoordinator {
-  readonly issued: ReadonlyMap<number, { readonly item: WorkItem; readonly isDropped: boolean }>;
-}
-
 const ITEMS_OF_WORKER = 4;
 
 export class AsyncInvariants {
   private readonly shards = new Map<Part, ShardSeen>();
-  private readonly coordinators = new Map<AsyncCoordinator, CoordinatorSeen>();
+  private readonly coordinators = new Map<Coordinator, CoordinatorSeen>();
   /** Gradients by attempt and work item, as workers have computed them. */
   private readonly gradients = new Map<string, Float32Array[]>();
   /** Bits of the chunks in each checkpoint, by attempt, round and chunk. */
@@ -58,7 +53,7 @@ export class AsyncInvariants {
 
   afterEvent(part: Part): void {
     if (part.shard instanceof AsyncShard) this.shard(part, part.shard);
-    if (part.coordinator instanceof AsyncCoordinator) this.coordinator(part, part.coordinator);
+    if (part.coordinator && part.items) this.coordinator(part, part.coordinator, part.items);
   }
 
   /** A worker begins to compute. */
@@ -185,37 +180,33 @@ export class AsyncInvariants {
     this.bounded(part);
   }
 
-  private coordinator(part: Part, coordinator: AsyncCoordinator): void {
+  private coordinator(part: Part, coordinator: Coordinator, { marks, present }: WorkItems): void {
     const { checks, runInvariants } = this.cluster;
-    if (coordinator.isAsking) return;
+    if (coordinator.takeovers.isAsking) return;
     let seen = this.coordinators.get(coordinator);
     if (!seen) {
-      if (part.isStandby) this.takenOver(part, coordinator);
+      if (part.isStandby) this.takenOver(part, marks);
       seen = { count: -1, view: 0, counted: new Set(), issued: new Set(), left: new Set(this.left) };
       this.coordinators.set(coordinator, seen);
     }
     // What one that is dead, or was replaced, meant to leave out may be issued again.
     const leads = this.cluster.coordinatorPart === part;
-    for (const [number, { item, isDropped }] of (coordinator as unknown as OpenCoordinator).issued) {
+    for (const [number, { item, isDropped }] of present.byNumber) {
       const leftOut = leads ? [seen.left, this.left] : [seen.left];
       if (isDropped) for (const numbers of [...leftOut, setOf(this.meant, part.attempt)]) numbers.add(number);
       if (seen.issued.has(number)) continue;
       if (!isDropped) for (const numbers of leftOut) numbers.delete(number); // of an attempt before
       seen.issued.add(number);
-      if (this.shape.mode === 'ssp') this.withinBound((other) => coordinator.marks.has(other), item, 'is issued');
+      if (this.shape.mode === 'ssp') this.withinBound((other) => marks.has(other), item, 'is issued');
     }
-    if (coordinator.marks.count === seen.count && coordinator.view === seen.view) return;
+    if (marks.count === seen.count && coordinator.view === seen.view) return;
     const { count, view } = seen;
-    checks.expect(
-      coordinator.marks.count >= count,
-      'I1',
-      () => `the coordinator went from ${count} work items to ${coordinator.marks.count}`,
-    );
+    checks.expect(marks.count >= count, 'I1', () => `the coordinator went from ${count} work items to ${marks.count}`);
     checks.expect(coordinator.view >= view, 'I1', () => `the coordinator went from view ${view} to ${coordinator.view}`);
-    seen.count = coordinator.marks.count;
+    seen.count = marks.count;
     seen.view = coordinator.view;
-    runInvariants.committedRounds = Math.max(runInvariants.committedRounds, coordinator.marks.rounds);
-    this.counted(part, coordinator, seen);
+    runInvariants.committedRounds = Math.max(runInvariants.committedRounds, marks.rounds);
+    this.counted(part, part.items!, seen);
     const held = new Map<number, string>();
     for (const { seat, workerId } of coordinator.seats()) {
       checks.expect(!held.has(seat), 'refusal', () => `seat ${seat} is held by ${held.get(seat)} and ${workerId}`);
@@ -224,13 +215,13 @@ export class AsyncInvariants {
   }
 
   /** Every counted item is at every shard, and in the ledger. */
-  private counted(part: Part, coordinator: AsyncCoordinator, seen: CoordinatorSeen): void {
+  private counted(part: Part, items: WorkItems, seen: CoordinatorSeen): void {
     const { checks, hosted, run } = this.cluster;
     const shards = hosted.filter((other) => other.attempt === part.attempt && other.counts && other.memory.chunks.length > 0);
     let examples = 0;
     let dropped = 0;
     for (const item of this.items()) {
-      if (!coordinator.marks.has(item)) continue;
+      if (!items.marks.has(item)) continue;
       const rows = run.replicaExamples(item.round, item.replica);
       if (seen.left.has(this.numberOf(item))) dropped += rows;
       else examples += rows;
@@ -245,7 +236,7 @@ export class AsyncInvariants {
           () => `replica ${item.replica} of round ${item.round} is counted, and ${holder.name} has not applied it`,
         );
     }
-    const ledger = coordinator.ledger.state();
+    const ledger = items.ledger.state();
     const exceptions = ledger.exceptions.reduce((sum, exception) => sum + exception.examples, 0);
     checks.expect(
       ledger.examples === examples && exceptions === dropped,
@@ -255,14 +246,14 @@ export class AsyncInvariants {
   }
 
   /** A standby coordinates: nothing that was counted is lost, and what is left out is what the shards were told to leave out. */
-  private takenOver(part: Part, coordinator: AsyncCoordinator): void {
+  private takenOver(part: Part, counted: WorkItems['marks']): void {
     const { checks } = this.cluster;
     const shards = this.cluster.hosted.filter((other) => other.attempt === part.attempt && other.counts && other.memory.chunks.length > 0);
     for (const item of this.items()) {
       const number = this.numberOf(item);
-      const isLost = setOf(this.countedIn, part.attempt).has(number) && !coordinator.marks.has(item);
+      const isLost = setOf(this.countedIn, part.attempt).has(number) && !counted.has(item);
       checks.expect(!isLost, 'I2', () => `replica ${item.replica} of round ${item.round} was counted, and is lost with the takeover`);
-      if (!coordinator.marks.has(item) || item.round < (part.restore?.round ?? 0)) continue;
+      if (!counted.has(item) || item.round < (part.restore?.round ?? 0)) continue;
       if (shards.some(({ shard }) => (shard as AsyncShard).marks.isLeftOut(item))) this.left.add(number);
       else this.left.delete(number);
     }

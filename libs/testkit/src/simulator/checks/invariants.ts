@@ -1,5 +1,5 @@
 /** The invariants of the machines, looked at after every event, and at the end of the run. */
-import { Coordinator, type AsyncShard, type Shard } from '@paceline/exchange';
+import type { AsyncShard, Coordinator, Shard } from '@paceline/exchange';
 import type { PreparedJob } from '@paceline/control-plane';
 import type { Part } from '../actors/part.js';
 import type { SimServer } from '../actors/server.js';
@@ -40,7 +40,7 @@ export class Invariants {
       if (cluster.items) continue;
       this.shard(part);
       if (part.server.process.isAlive) checkBounds(part, cluster);
-      if (part.coordinator instanceof Coordinator) this.coordinator(part, part.coordinator);
+      if (part.coordinator) this.coordinator(part, part.coordinator);
     }
     // In modes async and ssp a member's work items come in any order.
     for (const worker of cluster.items ? [] : cluster.workers) {

@@ -10,10 +10,9 @@ interface OpenShard {
   tellApplied(item: WorkItem, staleness: number): void;
   whenReplicated: (act: () => void) => void;
 }
-interface OpenCoordinator {
-  readonly issued: ReadonlyMap<number, { readonly shards: Set<number> }>;
+interface OpenItems {
   tryCount(issued: { readonly shards: Set<number> }): void;
-  readonly source: { readonly clocks: number[]; next(replicas: readonly number[]): unknown };
+  readonly present: { readonly source: { readonly clocks: number[]; next(replicas: readonly number[]): unknown } };
 }
 
 export const PLANTED_ASYNC: readonly PlantedBug[] = [
@@ -48,9 +47,9 @@ export const PLANTED_ASYNC: readonly PlantedBug[] = [
     kinds: [],
     mode: 'async',
     plant: {
-      asyncCoordinator(coordinator, { run }) {
-        const machine = coordinator as unknown as OpenCoordinator;
-        const tryCount = machine.tryCount.bind(coordinator);
+      workItems(items, { run }) {
+        const machine = items as unknown as OpenItems;
+        const tryCount = machine.tryCount.bind(items);
         machine.tryCount = (issued) => {
           if (issued.shards.size > 0) for (let server = 0; server < run.shape.servers; server++) issued.shards.add(server);
           tryCount(issued);
@@ -68,8 +67,8 @@ export const PLANTED_ASYNC: readonly PlantedBug[] = [
     kinds: ['kill a worker', 'slow a worker', 'add a worker'],
     mode: 'ssp',
     plant: {
-      asyncCoordinator(coordinator) {
-        const { source } = coordinator as unknown as OpenCoordinator;
+      workItems(items) {
+        const { source } = (items as unknown as OpenItems).present;
         const next = source.next.bind(source);
         source.next = (replicas) => {
           const clocks = [...source.clocks];

@@ -36,15 +36,15 @@ interface OpenShard {
   };
   readonly options: {
     readonly attempt: number;
-    update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region): void;
+    readonly store: { update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region): void };
   };
 }
-interface OpenCoordinator {
-  readonly reduced: Set<number>;
+interface OpenRounds {
+  readonly present: { readonly reduced: Set<number> };
   tryCommit(): void;
 }
 interface OpenStandby {
-  readonly options: { shard(): { readonly term: number } };
+  readonly options: { readonly shard: { readonly term: number } };
 }
 interface OpenMember {
   onView(message: MessageOf<'view'>): void;
@@ -75,7 +75,7 @@ export const PLANTED: readonly PlantedBug[] = [
           if (next && header.round === shard.round) {
             const gradient = acquireRegion(chunk.arena, chunk.length);
             gradient.bytes.set(payloads.get(link)!);
-            machine.options.update(chunk, shard.round, next, next, gradient);
+            machine.options.store.update(chunk, shard.round, next, next, gradient);
             gradient.release();
           }
           data(link, header);
@@ -91,13 +91,13 @@ export const PLANTED: readonly PlantedBug[] = [
     seed: 2,
     kinds: [],
     plant: {
-      coordinator(coordinator, { run }) {
-        const machine = coordinator as unknown as OpenCoordinator;
-        const tryCommit = machine.tryCommit.bind(coordinator);
+      rounds(rounds, { run }) {
+        const machine = rounds as unknown as OpenRounds;
+        const tryCommit = machine.tryCommit.bind(rounds);
         machine.tryCommit = () => {
           const { servers } = run.shape;
-          if (servers > 1 && machine.reduced.size === servers - 1)
-            for (let server = 0; server < servers; server++) machine.reduced.add(server);
+          if (servers > 1 && machine.present.reduced.size === servers - 1)
+            for (let server = 0; server < servers; server++) machine.present.reduced.add(server);
           tryCommit();
         };
       },
@@ -166,7 +166,7 @@ export const PLANTED: readonly PlantedBug[] = [
       standby(standby) {
         const machine = standby as unknown as OpenStandby;
         const answered = standby.answered.bind(standby);
-        standby.answered = (lead) => answered({ ...lead, term: machine.options.shard().term });
+        standby.answered = (lead) => answered({ ...lead, term: machine.options.shard.term });
       },
     },
   },

@@ -1,5 +1,5 @@
 /** Modes async and ssp: what updates compute, to the bit; what metrics say of them; a worker that is lost between two servers. */
-import { AsyncCoordinator, type AsyncUpdate } from '@paceline/exchange';
+import type { AsyncUpdate } from '@paceline/exchange';
 import { stateChange } from '@paceline/learning';
 import { decodeHeader } from '@paceline/protocol';
 import { expect, test } from 'vitest';
@@ -206,10 +206,10 @@ test.each([
 
 test('what was said of a work item that is counted changes nothing when it is said again, and parameters that nobody wants are dropped', async () => {
   const played = await play({ ...base, workers: 2, items: { ...items, nonFinite: 'skip', nanShare: 0.2, nanSalt: 1 } }, (cluster) => {
-    const coordinator = () => cluster.coordinatorPart?.coordinator as AsyncCoordinator;
+    const coordinator = () => cluster.coordinatorPart!.coordinator!;
     when(
       cluster,
-      () => cluster.coordinatorPart?.coordinator !== undefined && coordinator().marks.rounds >= 2,
+      () => (cluster.coordinatorPart?.items?.marks.rounds ?? 0) >= 2,
       () => {
         const all = [0, 1].flatMap((round) => [0, 1, 2, 3].map((replica) => ({ round, replica })));
         const isDropped = ({ round, replica }: (typeof all)[number]) => isNonFinite(cluster.run, round, replica);

@@ -1,5 +1,4 @@
 /** Modes async and ssp with standbys: a primary is killed, or stopped, at a moment that the seed draws, and the attempt goes on. */
-import { AsyncCoordinator } from '@paceline/exchange';
 import { expect, test } from 'vitest';
 import type { Cluster } from '../cluster.js';
 import type { TakenRows } from '../checks/checks.js';
@@ -30,9 +29,9 @@ async function struck(seed: number, mode: 'async' | 'ssp', strike: (part: Part, 
     const before = cluster.world.afterEvent;
     cluster.world.afterEvent = () => {
       before();
-      const coordinator = cluster.control.coordinatorPart?.coordinator;
-      if (index !== undefined || !(coordinator instanceof AsyncCoordinator)) return;
-      if (coordinator.marks.count < fromItems || !coordinator.ledger.hasBegun || events-- > 0) return;
+      const items = cluster.control.coordinatorPart?.items;
+      if (index !== undefined || !items) return;
+      if (items.marks.count < fromItems || !items.ledger.hasBegun || events-- > 0) return;
       const parts = cluster.hosted.filter(({ run, over }) => !over && run.place.isPrimary);
       const part = random.pick(parts);
       index = part.index;

@@ -1,5 +1,4 @@
 /** Seeds of modes async and ssp, and fault row 13: a worker ten times slower blocks ssp at the bound, and async not at all. */
-import { AsyncCoordinator } from '@paceline/exchange';
 import { expect, test } from 'vitest';
 import { holdsData, injectFault } from '../faults/faults.js';
 import type { Cluster } from '../cluster.js';
@@ -74,12 +73,12 @@ async function withSlowWorker(mode: 'async' | 'ssp'): Promise<{ ahead: number; w
     let hasFired = false;
     cluster.world.afterEvent = () => {
       before();
-      const coordinator = cluster.control.coordinatorPart?.coordinator;
-      if (!(coordinator instanceof AsyncCoordinator)) return;
-      if (!hasFired && coordinator.marks.count >= 4 && coordinator.seats().length === 4) hasFired = injectFault(cluster, 'slow a worker');
+      const { coordinator, items } = cluster.control.coordinatorPart ?? {};
+      if (!coordinator || !items) return;
+      if (!hasFired && items.marks.count >= 4 && coordinator.seats().length === 4) hasFired = injectFault(cluster, 'slow a worker');
       for (const { session } of cluster.liveWorkers()) {
         const member = session?.member;
-        if (member?.table.state === 'COMPUTING') ahead = Math.max(ahead, member.round - coordinator.marks.rounds);
+        if (member?.table.state === 'COMPUTING') ahead = Math.max(ahead, member.round - items.marks.rounds);
         const reason = member?.waitingFor() ?? '';
         if (reason.includes('staleness bound') && waits.at(-1) !== reason) waits.push(reason);
       }
@@ -105,13 +104,6 @@ test('13: one worker ten times slower, mode async: nobody blocks, and the others
   expect(waits).toEqual([]);
 });
 
-interface Issued {
-  readonly issued: ReadonlyMap<
-    number,
-    { readonly holder: string | undefined; readonly shards: ReadonlySet<number>; readonly contribution: unknown }
-  >;
-}
-
 /** Worker w0 finds numbers, w1 finds NaN. What w0 sends is eaten where `eats` says so, and w0 dies when `shards` servers have applied a work item of it. */
 async function withTwoMinds(shards: number, eats: (toServer: string, frames: Uint8Array) => boolean) {
   const dropped: { message: string; data: Record<string, unknown> }[] = [];
@@ -131,10 +123,10 @@ async function withTwoMinds(shards: number, eats: (toServer: string, frames: Uin
       const before = made.world.afterEvent;
       made.world.afterEvent = () => {
         before();
-        const coordinator = made.control.coordinatorPart?.coordinator as unknown as Issued | undefined;
+        const items = made.control.coordinatorPart?.items;
         const w0 = made.workers[0]!;
-        if (!coordinator || !w0.process.isAlive) return;
-        for (const { holder, shards: done, contribution } of coordinator.issued.values())
+        if (!items || !w0.process.isAlive) return;
+        for (const { holder, shards: done, contribution } of items.present.byNumber.values())
           if (w0.process.isAlive && holder === 'w0' && done.size === shards && (shards < 2 || !contribution)) w0.process.kill();
       };
     },

@@ -49,7 +49,9 @@ test('in the evaluation: it finishes nothing, its standby does, in the same atte
       () => cutFromStandby(cluster, 'with Redis'),
     ),
   );
-  expect(cluster.hosted.some(({ coordinator }) => coordinator?.table.taken.has('collected' as never) && coordinator.term === 1)).toBe(true);
+  expect(cluster.hosted.some(({ coordinator }) => coordinator?.table.taken.has('collected') && coordinator.numbers().term === 1)).toBe(
+    true,
+  );
   expect(events(cluster, 'standby.promoted')).not.toHaveLength(0);
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
 });

@@ -4,7 +4,7 @@ import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import { collectGarbage } from '@paceline/engine/planning';
 import { processClock } from '@paceline/exchange';
 import { ManualQueue, redisControlPlane, STEP_TASK_QUEUE, stepTaskJobSchema, type StepTaskJob } from '@paceline/control-plane';
-import { SeatLoop as Loop, type SeatEnd, type SeatLoopOptions as LoopOptions } from '@paceline/hosting';
+import { SeatLoop, type SeatEnd, type SeatLoopOptions } from '@paceline/hosting';
 import type { Logger } from '@paceline/runtime';
 import type { Redis } from 'ioredis';
 import { EngineChooser, type MeasuredChoice } from './engine-choice.js';
@@ -15,7 +15,7 @@ import { startSession, type RunSession } from './run-session.js';
 /** Refusals after which another engine of this worker is tried. */
 const ENGINE_CODES: readonly string[] = ['FINGERPRINT_MISMATCH', 'ENGINE_UNAVAILABLE'];
 
-export interface SeatLoopOptions {
+export interface WorkerSeatsOptions {
   readonly redisUrl: string;
   readonly redis: Redis;
   readonly workerId: string;
@@ -29,8 +29,8 @@ export interface SeatLoopOptions {
   readonly onOutgrown: () => void;
 }
 
-export class SeatLoop {
-  private readonly loop: Loop<RunSession>;
+export class WorkerSeats {
+  private readonly loop: SeatLoop<RunSession>;
   /** For the present job, the fastest first. */
   private choices: readonly MeasuredChoice[] = [];
   readonly engines: EngineChooser;
@@ -42,7 +42,7 @@ export class SeatLoop {
   fingerprint: string | null = null;
   devices: readonly EngineDevice[] = [];
 
-  constructor(private readonly options: SeatLoopOptions) {
+  constructor(private readonly options: WorkerSeatsOptions) {
     const { redisUrl, redis, workerId, log, leakLimits, rowsSettings } = options;
     this.engines = new EngineChooser({ log, rowsSettings });
     this.recycling = new Recycling({ redis, workerId, log });
@@ -52,7 +52,7 @@ export class SeatLoop {
       // Half the limit: a leak is only reported once it has reached the whole limit.
       limitBytes: leakLimits.rssBytes / 2,
     });
-    this.loop = new Loop<RunSession>({
+    this.loop = new SeatLoop<RunSession>({
       queue: new ManualQueue(STEP_TASK_QUEUE, stepTaskJobSchema, redisUrl, workerId),
       controlPlane: redisControlPlane(redis),
       workerId,
@@ -99,7 +99,7 @@ export class SeatLoop {
     return true;
   }
 
-  private tell(...[what, job, { end, error }]: Parameters<LoopOptions<RunSession>['told']>): void {
+  private tell(...[what, job, { end, error }]: Parameters<SeatLoopOptions<RunSession>['told']>): void {
     const { log } = this.options;
     const { runId: run, attempt, seat, incarnation } = job;
     if (what === 'left') this.leaveProcess(job);
