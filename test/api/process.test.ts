@@ -63,7 +63,7 @@ function start(
 
 /** What a person reads, without a stack. */
 async function refusal(changes: Record<string, string | undefined>): Promise<{ code: number | null; text: string }> {
-  const { ended, stderr, stdout } = start('main.js', changes);
+  const { ended, stderr, stdout } = start('bundle/main.js', changes);
   const code = await ended;
   expect(stdout()).toBe('');
   expect(stderr()).not.toMatch(/\n\s+at /);
@@ -191,7 +191,7 @@ describe('the api does not start and says what to do', () => {
 describe('the api', () => {
   it('prints one ready line, shows the first key in it once, and ends in order with a subscription open', async () => {
     const DATABASE_URL = await database('first');
-    const first = start('main.js', { DATABASE_URL });
+    const first = start('bundle/main.js', { DATABASE_URL });
     const ready = await waitForReady(first.child, 30_000, 'api');
     expect(ready).toMatchObject({
       role: 'api',
@@ -232,7 +232,7 @@ describe('the api', () => {
     expect(first.stderr()).not.toContain(bootstrapKey);
     for (const line of first.stderr().split('\n').filter(Boolean)) expect(() => JSON.parse(line) as unknown, line).not.toThrow();
 
-    const second = start('main.js', { DATABASE_URL });
+    const second = start('bundle/main.js', { DATABASE_URL });
     expect(await waitForReady(second.child, 30_000, 'api')).not.toHaveProperty('bootstrapKey');
     second.child.kill('SIGINT');
     expect(await second.ended).toBe(0);

@@ -13,7 +13,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { ScriptedFleet } from './scripted-fleet.js';
 import { TOKEN_SECRET, until } from './services.js';
 
-const API = join(import.meta.dirname, '../../apps/api/dist/main.js');
+const API = join(import.meta.dirname, '../../apps/api/dist/bundle/main.js');
 const KEY = `pcl_000000000000_${'k'.repeat(32)}`;
 /** What docs/guarantees.md promises. */
 const TAKEN_OVER_WITHIN_MS = 15_000;

@@ -64,8 +64,7 @@ function run(commands: string, cwd: string): Promise<{ readonly exit: number | n
 const TUTORIALS = [
   'own-csv',
   'own-images',
-  'predict-a-number',
-  ...(process.env['PACELINE_SOAK'] ? ['language-model', 'text', 'weather'] : []),
+  ...(process.env['PACELINE_SOAK'] ? ['language-model', 'predict-a-number', 'text', 'weather'] : []),
 ];
 
 test.each(TUTORIALS)('%s does what it says', async (name) => {

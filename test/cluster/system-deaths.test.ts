@@ -20,7 +20,7 @@ import {
 import { requests } from './system-requests.js';
 import { standbys } from './system-standby.js';
 
-const LONG = ofRounds(160);
+const LONG = ofRounds(120);
 const SHARE = 0.05;
 
 let stack: Stack;

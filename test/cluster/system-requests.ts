@@ -6,7 +6,7 @@ import { pace, patient, type Pace, type Stack } from '@paceline/testkit';
 import { afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { expectComplete, idle, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
 
-const LONG = ofRounds(160);
+const LONG = ofRounds(120);
 const SHARE = 0.2;
 
 export const requests = (given: () => Stack): void => {

@@ -22,21 +22,23 @@ import {
   untilStatus,
 } from './whole-runs.js';
 
-const SHORT = ofRounds(30);
+const SHORT = ofRounds(10);
+/** So many that it has learned something. */
+const LEARNED = ofRounds(30);
 const MEDIUM = ofRounds(120);
 
 let stack: Stack;
 beforeAll(async () => {
-  await Promise.all([reference(SHORT), reference(MEDIUM), reference(ofRounds(60))]);
+  await Promise.all([reference(SHORT), reference(LEARNED), reference(MEDIUM)]);
   stack = await Stack.start({ servers: 1, workers: 2 });
 });
 afterAll(() => stack?.stop());
 
 test('a run from createRun to its weights', async () => {
   const followed: number[] = [];
-  const { id } = await stack.client.createRun({ ...SHORT, name: 'from end to end' });
+  const { id } = await stack.client.createRun({ ...LEARNED, name: 'from end to end' });
   for await (const event of stack.client.runEvents(id)) followed.push(event.seq);
-  const run = await expectComplete(stack, id, SHORT);
+  const run = await expectComplete(stack, id, LEARNED);
   expect(run.result!.loss).toBeLessThan(1.5);
   expect(run.result!.accuracy).toBeGreaterThan(0.5);
   expect(followed, 'the subscription gives every event once and ends with the run').toEqual(
@@ -137,7 +139,7 @@ describe('cancelRun', () => {
 
 test('two runs at once share one worker: both progress and both finish', { timeout: 540_000 }, async () => {
   await stack.haveWorkers(1);
-  await expectShared(stack, ofRounds(60), 1);
+  await expectShared(stack, LEARNED, 1);
 });
 
 describe('without a worker', () => {

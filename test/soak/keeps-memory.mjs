@@ -15,7 +15,7 @@ function mayLeak() {
   }
 }
 
-if (isMainThread && process.argv[1]?.endsWith('/worker/dist/main.js') && once && mayLeak()) {
+if (isMainThread && /\/worker\/dist\/(bundle\/)?main\.js$/.test(process.argv[1] ?? '') && once && mayLeak()) {
   const held = [];
   process.once('worker', () => setInterval(() => held.length < 80 && held.push(Buffer.alloc(8e6, 1)), 200).unref());
 }

@@ -8,10 +8,10 @@ import { startBrowser, type TestBrowser } from './chromium.js';
 import { Watcher } from './watcher.js';
 import { startLiar } from './liar.js';
 import { startWebStack, type WebStack } from './stack.js';
-import type { TestProcess } from '@paceline/testkit';
+import { patient, type TestProcess } from '@paceline/testkit';
 
 /** Generous: the browser, two databases and the trainers share the machine. */
-const WAIT_MS = 40_000;
+const WAIT_MS = patient(40_000);
 
 let stack: WebStack;
 let browser: TestBrowser;
@@ -325,7 +325,7 @@ describe('with a cluster that trains', () => {
     const pid = stack.api().child.pid!;
     process.kill(pid, 'SIGSTOP');
     try {
-      await page.locator('.connection[data-state=lost]').waitFor({ timeout: 10_000 });
+      await page.locator('.connection[data-state=lost]').waitFor();
       for (const name of ['Pause run', 'Workers…', 'Cancel run'])
         await expect.poll(() => page.getByRole('button', { name, exact: true }).isDisabled()).toBe(true);
       expect(await page.locator('.summary-end').textContent()).toBe('');

@@ -1,4 +1,5 @@
 /** Datasets in a real browser: a file is dropped and imported by the api, looked at, trained on and removed; what is refused is said. */
+import { patient } from '@paceline/testkit';
 import type { BrowserContext, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { startBrowser, type TestBrowser } from './chromium.js';
@@ -6,7 +7,7 @@ import { runActions } from './run-actions.js';
 import { startWebStack, type WebStack } from './stack.js';
 import { Watcher } from './watcher.js';
 
-const WAIT_MS = 60_000;
+const WAIT_MS = patient(60_000);
 const SPECIES = ['setosa', 'versicolor', 'virginica'];
 const FLOWERS = [
   'sepal_length,year,species',

@@ -6,10 +6,11 @@ import type { BrowserContext, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { TestBrowser } from './chromium.js';
 import { everyMetric } from './every-metric.js';
+import { patient } from '@paceline/testkit';
 import type { WebStack } from './stack.js';
 import { Watcher } from './watcher.js';
 
-const WAIT_MS = 60_000;
+const WAIT_MS = patient(60_000);
 
 export const runActions = (given: () => { readonly stack: WebStack; readonly browser: TestBrowser }): void => {
   describe('what is asked of a run', () => {
@@ -55,7 +56,7 @@ export const runActions = (given: () => { readonly stack: WebStack; readonly bro
       await page.getByLabel('Workers, 1 to 4').fill('1');
       await shot('workers-dialog');
       await page.getByRole('button', { name: 'Set' }).click();
-      await expect.poll(async () => (await stack.client.run(id))!.workersWanted, { timeout: 30_000 }).toBe(1);
+      await expect.poll(async () => (await stack.client.run(id))!.workersWanted, { timeout: WAIT_MS }).toBe(1);
 
       await page.getByRole('button', { name: 'Resume run' }).click();
       await page.locator('.run-title').getByText('Running', { exact: true }).waitFor();
@@ -66,7 +67,7 @@ export const runActions = (given: () => { readonly stack: WebStack; readonly bro
       await shot('resumed-dark');
       await page.setViewportSize({ width: 390, height: 844 });
       const sidewaysScroll = () => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-      await expect.poll(sidewaysScroll, { timeout: 15_000 }).toBe(0);
+      await expect.poll(sidewaysScroll, { timeout: WAIT_MS }).toBe(0);
       await shot('resumed-dark-390');
       await page.emulateMedia({ colorScheme: 'light' });
       await shot('resumed-light-390');
@@ -91,7 +92,7 @@ export const runActions = (given: () => { readonly stack: WebStack; readonly bro
       await page.getByText('5 rounds + 7 = 12 rounds').waitFor();
       await shot('extend-dialog');
       await page.getByRole('button', { name: 'Extend', exact: true }).click();
-      await expect.poll(async () => (await stack.client.run(id))!.progress.totalRounds, { timeout: 30_000 }).toBe(12);
+      await expect.poll(async () => (await stack.client.run(id))!.progress.totalRounds, { timeout: WAIT_MS }).toBe(12);
       await expect.poll(async () => (await stack.client.run(id))!.status, { timeout: WAIT_MS }).toBe('SUCCEEDED');
       await page.locator('.run-title').getByText('Succeeded', { exact: true }).waitFor();
       expect((await stack.client.run(id))!.attempt).toBe(2);

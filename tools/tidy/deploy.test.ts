@@ -62,9 +62,9 @@ function librariesOf(folder: string, seen = new Set<string>()): Set<string> {
   return seen;
 }
 
-/** A path below dist is produced by the build when its source is there. */
+/** A path below dist is produced by the build when its source is there; tools/bundle.mjs makes bundles of all processes. */
 const isBuilt = (path: string): boolean => {
-  const source = /^((?:apps|libs)\/[^/]+)\/dist(?:\/(.*)\.js)?$/.exec(path);
+  const source = /^((?:apps|libs)\/[^/]+)\/dist(?:\/(?:bundle\/)?(.*)\.js)?$/.exec(path);
   if (!source) return false;
   return source[2] === undefined
     ? existsSync(join(repositoryRoot, source[1]!, 'src'))

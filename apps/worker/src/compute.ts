@@ -26,6 +26,10 @@ const STOP_DEADLINE_MS = 60_000;
 /** Engines whose native code aborts the whole process if their thread is terminated in the middle of it. */
 const ENDS_BY_ITSELF: readonly BackendName[] = ['webgpu'];
 
+const ENTRY = new URL('./compute-thread.js', import.meta.url);
+/** The package of the engine tensorflow shares tf.js with the thread, which a bundle keeps for itself. */
+const UNBUNDLED_ENTRY = new URL('../dist/compute-thread.js', import.meta.url);
+
 export class ComputeStartError extends Error {
   override readonly name = 'ComputeStartError';
 
@@ -74,7 +78,7 @@ export class Compute implements SeatCompute {
     const cells = new SharedArrayBuffer(CELLS * 4);
     const { spec, data, model } = job;
     const init: ComputeInit = { spec, data, rowsSettings, engine, description: model, parameters, cells, leakLimits };
-    const thread = new Worker(new URL('./compute-thread.js', import.meta.url), { workerData: init });
+    const thread = new Worker(engine.backend === 'tensorflow' ? UNBUNDLED_ENTRY : ENTRY, { workerData: init });
     const compute = new Compute(thread, cells, bytesPerNode, ENDS_BY_ITSELF.includes(engine.backend), job.spec.stepDeadlineMs);
     await compute.ready();
     return compute;

@@ -20,10 +20,16 @@ export interface TestProcess {
 
 let number = 0;
 
-/** Starts `apps/APP/dist/main.js` with exactly `env` (plus PATH and HOME) and waits for its ready line. */
+/** What is planted into a process reaches the packages that it loads, which those of a bundle are not. */
+function mainOf(app: TestProcess['app'], env: Readonly<Record<string, string>>): string {
+  const isPlanted = env['NODE_OPTIONS']?.includes('--import') ?? false;
+  return new URL(`${app}/dist/${isPlanted ? 'main.js' : 'bundle/main.js'}`, APPS).pathname;
+}
+
+/** Starts the built process of an app with exactly `env` (plus PATH and HOME) and waits for its ready line. */
 export async function startProcess(app: TestProcess['app'], env: Readonly<Record<string, string>>, folder: string): Promise<TestProcess> {
   const logFile = path.join(folder, `${app}-${++number}.log`);
-  const child = spawn(process.execPath, [new URL(`${app}/dist/main.js`, APPS).pathname], {
+  const child = spawn(process.execPath, [mainOf(app, env)], {
     env: { PATH: process.env['PATH'] ?? '', HOME: process.env['HOME'] ?? '', PACELINE_PARENT_PID: String(process.pid), ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });

@@ -78,7 +78,19 @@ export const LAST_CHECKPOINT_MS = 20_000;
 /** A Unix socket's path has at most 107 bytes; `/ps-xxxxxxxx.sock` needs 17. */
 const LONGEST_SOCKET_DIR = 88;
 
-const appMain = (app: string): string => fileURLToPath(new URL(`../../../${app}/dist/main.js`, import.meta.url));
+let isBundled = true;
+/** For who changes single files of the processes: `npm run dev`. */
+export function runSingleFiles(): void {
+  isBundled = false;
+}
+
+/** From its bundle, which loads in a third of the time. */
+function appMain(app: string): string {
+  const [bundled, single] = ['bundle/main.js', 'main.js'].map((file) =>
+    fileURLToPath(new URL(`../../../${app}/dist/${file}`, import.meta.url)),
+  ) as [string, string];
+  return isBundled && existsSync(bundled) ? bundled : single;
+}
 export const dashboardDir = (): string => fileURLToPath(new URL('../../../dashboard/dist', import.meta.url));
 
 /** In the form that the api gives its own keys. */

@@ -8,8 +8,8 @@ import { simulateSeed, type SeedResult } from '../simulate.js';
 import { seeds } from './sweep.fixture.js';
 
 const MOMENTS = 999;
-const KILLS = seeds(14, 120);
-const STOPS = seeds(9, 60);
+const KILLS = seeds(7, 120);
+const STOPS = seeds(5, 60);
 
 interface Struck {
   readonly result: SeedResult;

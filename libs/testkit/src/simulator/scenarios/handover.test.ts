@@ -9,7 +9,7 @@ import { simulateSeed, type SeedResult } from '../simulate.js';
 import { seeds } from './sweep.fixture.js';
 
 const MOMENTS = 998;
-const SEEDS = seeds(6, 48);
+const SEEDS = seeds(3, 48);
 
 function shutDown({ server }: Part, cluster: Cluster): void {
   cluster.network.count('shut a server down');
