@@ -46,6 +46,8 @@ export interface Connection {
   readonly queuedBytes: number;
   /** Bytes received so far, headers included. It moves while a large frame is on its way: a peer on a slow link is not silent. */
   readonly receivedBytes: number;
+  /** The bytes of data payloads among them, also of one that is not whole yet. */
+  readonly receivedDataBytes: number;
   readonly isOpen: boolean;
   /** What HELLO has to repeat, on a connection that this side has accepted. Others have none. */
   readonly challenge: string | undefined;

@@ -239,12 +239,6 @@ export abstract class AttemptCoordinator<Options extends AttemptOptions> {
     }
   }
 
-  /** Something else than a message has come: a gradient on its way can hold up heartbeats for longer than their deadline. */
-  memberHeard(id: string, connection: Connection): void {
-    const member = this.members.get(id);
-    if (member?.connection === connection) member.lastHeardMs = this.options.now();
-  }
-
   /** Deadlines. Call it every 100 ms or so. */
   tick(): void {
     if (this.table.state === 'OVER') return;

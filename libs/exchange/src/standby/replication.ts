@@ -18,6 +18,7 @@
  */
 import { ProtocolError, type Message, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
+import { ReceivedBytes } from '../transports/received-bytes.js';
 import { ArbiterRequest, type ArbiterRequestOptions } from './arbiter-request.js';
 import { StateTable, type StateRows } from '../attempt/state-table.js';
 
@@ -105,7 +106,7 @@ export interface ReplicationOptions extends ArbiterRequestOptions {
 
 export abstract class Replication<Options extends ReplicationOptions = ReplicationOptions> {
   readonly table = new StateTable<ReplicationState, typeof REPLICATION_ROWS>('replication', REPLICATION_ROWS, 'WAITING');
-  protected standby: { readonly id: string; readonly connection: Connection } | undefined;
+  protected standby: { readonly id: string; readonly connection: Connection; readonly received: ReceivedBytes } | undefined;
   private standbyId: string | undefined;
   private sinceMs: number;
   private heardMs: number;
@@ -163,7 +164,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
       throw new ProtocolError('SEAT_TAKEN', 'no standby is waited for');
     }
     this.table.take('paired', 'PAIRED');
-    this.standby = { id, connection };
+    this.standby = { id, connection, received: new ReceivedBytes(connection) };
     this.standbyId = id;
     this.heardMs = this.options.now();
     this.ready();
@@ -257,6 +258,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
     const now = this.options.now();
     // Who was stopped himself finds in his sockets what came meanwhile.
     const stoodStill = now - this.lastTickMs > 1_500;
+    if (this.standby?.received.haveCome()) this.heardMs = now;
     if (stoodStill) this.heardMs = this.movedMs = now;
     const isOwed = this.owed() !== undefined && this.standby?.connection.queuedBytes === 0;
     if (!isOwed) this.movedMs = now;

@@ -287,7 +287,7 @@ export class ShardPlace<Address extends LinkedServer> {
     const { options, shard } = this;
     const { clock } = options;
     this.toCoordinator = connection;
-    this.timeouts.heard(connection);
+    this.timeouts.watch(connection);
     const coordinator = new ShardLink('coordinator', connection, false);
     const hasOther = dialled !== undefined && dialled.addresses.length > 1;
     const cancelUnanswered = hasOther
@@ -299,7 +299,6 @@ export class ShardPlace<Address extends LinkedServer> {
       },
       data: () => undefined,
       message: (message, header) => {
-        this.timeouts.heard(connection);
         if (message.type === 'refused') return;
         cancelUnanswered();
         checkAttempt(header, options.attempt);

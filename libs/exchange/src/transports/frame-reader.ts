@@ -40,6 +40,8 @@ export class FrameReader {
   /** CRC-32 of what has come of the payload: taken read by read, while the bytes are in the cache. */
   private payloadCrc = 0;
   private stopped = false;
+  /** Bytes of data payloads that have come. */
+  dataBytes = 0;
 
   /** @param helloFirst refuse everything until a control message `hello` has come. */
   constructor(
@@ -111,6 +113,7 @@ export class FrameReader {
   private grow(header: FrameHeader, count: number): void {
     const from = this.payloadBytes;
     this.payloadBytes += count;
+    if (header.type !== FrameType.control) this.dataBytes += count;
     const checked = (header.flags & FrameFlag.payloadChecksum) !== 0;
     if (checked) this.payloadCrc = crc32(this.payload.subarray(from, this.payloadBytes), this.payloadCrc);
     if (this.payloadBytes < header.length) return;

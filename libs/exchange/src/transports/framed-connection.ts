@@ -111,6 +111,10 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     return this.stream.remote;
   }
 
+  get receivedDataBytes(): number {
+    return this.reader.dataBytes;
+  }
+
   get isOpen(): boolean {
     return this.state === 'open';
   }

@@ -225,26 +225,17 @@ export class HostedRun {
     if (this.coordinator?.holdsEnd) throw new ProtocolError('NOT_PRIMARY', 'the attempt is over here, unless the standby goes on with it');
     this.coordinator?.machine.memberJoined(hello, connection, known);
     const link = this.shard.attach(hello.id, connection, true);
-    const heard = (): void => {
-      this.silence.heard(connection);
-      this.coordinator?.machine.memberHeard(hello.id, connection);
-    };
-    heard();
+    this.silence.watch(connection);
     const receiver: FrameReceiver = {
       payloadFor: (header) => {
-        heard();
         let payload: Uint8Array | undefined;
         // No room for it: this run fails, the server's other runs go on.
         this.guard(() => (payload = this.shard.payloadFor(link, header)));
         if (!payload) throw new ProtocolError('RUN_OVER');
         return payload;
       },
-      data: (header) => {
-        heard();
-        this.guard(() => this.shard.data(link, header));
-      },
+      data: (header) => this.guard(() => this.shard.data(link, header)),
       message: (message, header) => {
-        heard();
         checkAttempt(header, this.job.attempt);
         this.guard(() => this.workerMessage(link, message, header.term));
       },

@@ -85,6 +85,9 @@ abstract class TappedConnection implements Connection {
   get receivedBytes() {
     return this.inner.receivedBytes;
   }
+  get receivedDataBytes() {
+    return this.inner.receivedDataBytes;
+  }
   get isOpen() {
     return this.inner.isOpen;
   }
