@@ -213,7 +213,8 @@ export class AsyncMember extends WorkerTransfer<AsyncMemberOptions> {
   }
 
   private fetchFrom(server: number): void {
-    this.send(server, { type: 'fetch', round: this.work!.round, replica: this.work!.replica });
+    // Behind the gradient of the work item before it: the answer has its update in it.
+    this.send(server, { type: 'fetch', round: this.work!.round, replica: this.work!.replica }, 'behind data');
   }
 
   private isWanted({ round, nodeLo, nodeHi, chunk }: FrameHeader): boolean {

@@ -128,7 +128,10 @@ export class Attendance {
     for (const member of this.members.all()) {
       // Its heartbeats may be late behind a long frame.
       if (member.received.haveCome()) member.lastHeardMs = now;
-      if (member.received.haveDataCome()) member.lastProgressMs = now;
+      if (member.received.haveDataCome()) {
+        member.lastProgressMs = now;
+        member.rests = false;
+      }
       if (member.awaySinceMs !== undefined) {
         if (now - member.awaySinceMs > awayMs) this.lose(member, 'its socket closed and it did not come back', 'SILENT_PEER');
       } else if (now - member.lastHeardMs > heartbeatDeadlineMs) {

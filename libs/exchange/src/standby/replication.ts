@@ -201,9 +201,9 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
     return this.standby.connection;
   }
 
-  /** VIEW, COMMIT and DECISION in the order in which the shard has them. */
+  /** VIEW, COMMIT and DECISION in the order in which the shard has them, between the sums. */
   follow(message: Message): void {
-    if (this.table.state === 'PAIRED') this.standby?.connection.sendMessage(message, this.options.numbers());
+    if (this.table.state === 'PAIRED') this.standby?.connection.sendMessage(message, this.options.numbers(), 'behind data');
   }
 
   /** The arbiter's word; `isPrimary` is false when the standby has won. */
@@ -249,7 +249,8 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
   }
 
   heartbeat(): void {
-    this.follow({ type: 'heartbeat', progress: this.options.numbers().round });
+    const numbers = this.options.numbers();
+    if (this.table.state === 'PAIRED') this.standby?.connection.sendMessage({ type: 'heartbeat', progress: numbers.round }, numbers);
   }
 
   /** Deadlines. Call it every 100 ms or so. */

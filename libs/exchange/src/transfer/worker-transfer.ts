@@ -6,7 +6,7 @@
  *   compute thread ── gradient node ──> HeldGradient ── chunk by chunk ──> servers ── let go, and flushed by all sockets ──> released
  */
 import { FrameType, type FrameHeader, type Members, type Message } from '@paceline/protocol';
-import type { Connection, FrameNumbers } from '../connection.js';
+import type { Connection, FrameNumbers, MessagePlace } from '../connection.js';
 import { bytesOf } from '../attempt/regions.js';
 import { ServerTerms } from '../attempt/server-terms.js';
 import { IdleDetector } from '../attempt/stall.js';
@@ -85,12 +85,13 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
     this.send(0, { type: 'failed', code: code.slice(0, 100), message: message.slice(0, 2000), round, replica });
   }
 
+  /** Behind its gradients: who may go at once is hung up on. */
   leave(reason: string): void {
-    this.send(0, { type: 'leave', reason: reason.slice(0, 300) });
+    this.send(0, { type: 'leave', reason: reason.slice(0, 300) }, 'behind data');
   }
 
-  protected send(server: number, message: Message): void {
-    this.connections[server]?.sendMessage(message, this.numbers());
+  protected send(server: number, message: Message, place?: MessagePlace): void {
+    this.connections[server]?.sendMessage(message, this.numbers(), place);
   }
 
   /**
