@@ -124,6 +124,7 @@ export class HostedRun {
       onCourse: (course) => this.takeCourse(course),
       tellCoordinator: (message) => this.place.tell(message),
       onDropped: () => void this.counters.droppedFrames++,
+      windows: context.windows,
       slices: (next) => callInSlices(next, context, (act) => this.guard(act)),
     });
     this.cancelHeart = context.clock.every(HEARTBEAT_MS, () => this.beat());

@@ -4,6 +4,7 @@ import type { PlacementJob } from '@paceline/control-plane';
 import { LeafReduction, ReductionTree, replicaRows, validNode, type Schedule } from '@paceline/learning';
 import type { Message } from '@paceline/protocol';
 import { roundPlan, type RunSpec } from '@paceline/spec';
+import type { Windows } from './server-context.js';
 import type { ParameterStore } from './parameter-store.js';
 import type { Snapshot } from './snapshot.js';
 
@@ -14,6 +15,7 @@ export interface ShardHooks {
   /** What validations have decided with a COMMIT. */
   onCourse(course: string): void;
   onDropped(): void;
+  readonly windows?: Windows | undefined;
   /** How work on all chunks shares the event loop of the server. */
   readonly slices: Slices;
 }
@@ -58,6 +60,7 @@ function synchronous({ spec, index, attempt, restore }: PlacementJob, store: Par
     onCheckpoint: (generation, regions) => hooks.onCheckpoint(store.takeSnapshot(generation, regions)),
     onCourse: (course) => hooks.onCourse(course),
     slices: hooks.slices,
+    parameterWindowBytes: hooks.windows?.parameterBytes,
     tellCoordinator: (message) => hooks.tellCoordinator(message),
     onDropped: () => hooks.onDropped(),
   });
