@@ -4,9 +4,14 @@ import type { PlacementJob } from '@paceline/control-plane';
 import { LeafReduction, ReductionTree, replicaRows, validNode, type Schedule } from '@paceline/learning';
 import type { Message } from '@paceline/protocol';
 import { roundPlan, type RunSpec } from '@paceline/spec';
-import type { Windows } from './server-context.js';
 import type { ParameterStore } from './parameter-store.js';
 import type { Snapshot } from './snapshot.js';
+
+/** What one connection may have under way. */
+export interface Windows {
+  /** Parameters in its queue. */
+  readonly parameterBytes?: number | undefined;
+}
 
 export interface ShardHooks {
   /** A checkpoint takes what the shard has now. */
