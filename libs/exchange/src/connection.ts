@@ -1,6 +1,6 @@
 /**
- * The one interface of all transports: in-process, Unix socket, TCP. A connection carries frames in order, both ways, and
- * says when it is closed. It knows nothing of rounds.
+ * The one interface of all transports: in-process, Unix socket, TCP. A connection carries data frames in order, both ways, with messages before
+ * those that wait, and says when it is closed. It knows nothing of rounds.
  */
 import type { FrameHeader, Message, ProtocolError } from '@paceline/protocol';
 
@@ -38,6 +38,9 @@ export interface FrameNumbers {
   round: number;
 }
 
+/** Where a message goes in the queue of its connection. */
+export type MessagePlace = 'first' | 'behind data';
+
 export interface Connection {
   readonly kind: TransportKind;
   /** For logs: path or address of the peer. */
@@ -46,11 +49,17 @@ export interface Connection {
   readonly queuedBytes: number;
   /** Bytes received so far, headers included. It moves while a large frame is on its way: a peer on a slow link is not silent. */
   readonly receivedBytes: number;
+  /** The bytes of data payloads among them, also of one that is not whole yet. */
+  readonly receivedDataBytes: number;
   readonly isOpen: boolean;
   /** What HELLO has to repeat, on a connection that this side has accepted. Others have none. */
   readonly challenge: string | undefined;
   setReceiver(receiver: FrameReceiver): void;
-  sendMessage(message: Message, numbers: FrameNumbers): void;
+  /**
+   * A message leaves before all data frames that have not begun to leave, and after the messages before it. `'behind data'`: after everything that
+   * was sent before it, where the receiver relies on that.
+   */
+  sendMessage(message: Message, numbers: FrameNumbers, place?: MessagePlace): void;
   /**
    * Sends a data frame. `payload` must not change before `onFlushed` (called exactly once: when the bytes have left, or when the connection closed).
    * Sending on a closed connection only calls `onFlushed`.

@@ -32,7 +32,8 @@ export class AsyncReplication extends Replication {
     if (!connection) return;
     const numbers = this.options.place.numbers();
     const { round, replica } = item;
-    connection.sendMessage({ type: 'update', sequence: ++this.sent, round, replica, staleness, isDropped }, numbers);
+    // Behind the gradient of the one before.
+    connection.sendMessage({ type: 'update', sequence: ++this.sent, round, replica, staleness, isDropped }, numbers, 'behind data');
     const vector = { type: FrameType.gradient, round, lo: replica, hi: replica + 1 };
     for (const { index, gradient } of chunks) sendRegion(connection, numbers, vector, index, gradient.retain());
   }

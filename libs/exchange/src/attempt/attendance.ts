@@ -101,6 +101,12 @@ export class Attendance {
     const now = this.options.now();
     const { heartbeatDeadlineMs = 3000, stepDeadlineMs = 60_000, awayMs = 3000 } = this.options;
     for (const member of this.members.all()) {
+      // Its heartbeats may be late behind a long frame.
+      if (member.received.haveCome()) member.lastHeardMs = now;
+      if (member.received.haveDataCome()) {
+        member.lastProgressMs = now;
+        member.rests = false;
+      }
       if (member.awaySinceMs !== undefined) {
         if (now - member.awaySinceMs > awayMs) this.lose(member, 'its socket closed and it did not come back', 'SILENT_PEER');
       } else if (now - member.lastHeardMs > heartbeatDeadlineMs) {

@@ -210,12 +210,6 @@ export class Coordinator<Plan extends WorkPlan = WorkPlan, Options extends Attem
     this.measurements.add(message);
   }
 
-  /** Something else than a message has come: a gradient on its way can hold up heartbeats for longer than their deadline. */
-  memberHeard(id: string, connection: Connection): void {
-    const member = this.attempt.members.get(id);
-    if (member?.connection === connection) member.lastHeardMs = this.attempt.options.now();
-  }
-
   // ---- time ----
 
   /** Deadlines. Call it every 100 ms or so. */

@@ -1,6 +1,7 @@
 /** The members of a run and the replicas that each computes: who is there, and who should compute what. Decides nothing by itself. */
 import type { Members, Message, MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
+import { ReceivedBytes } from '../transports/received-bytes.js';
 import { balancedAssignment, coverOrphans, sameAssignment, weightedAssignment } from './assignment.js';
 
 export interface CoordinatedMember {
@@ -11,6 +12,7 @@ export interface CoordinatedMember {
   /** Examples per second, where engines are mixed. */
   readonly speed: number | undefined;
   readonly connection: Connection;
+  readonly received: ReceivedBytes;
   up: boolean;
   /** Shards whose socket to this member is closed. */
   readonly brokenShards: Set<number>;
@@ -85,6 +87,7 @@ export class Membership {
       incarnation,
       speed,
       connection,
+      received: new ReceivedBytes(connection),
       up: true,
       brokenShards: new Set<number>(),
       awaySinceMs: undefined,

@@ -112,7 +112,7 @@ export class ServerLinks<Server extends LinkedServer> {
   private use(server: Server, connection: Connection, sinceMs: number): void {
     const { member, attempt, clock } = this.options;
     this.connections.add(connection);
-    this.silence.heard(connection);
+    this.silence.watch(connection);
     const openedMs = clock.now();
     const other = this.other(server);
     let welcomed = false;
@@ -124,12 +124,8 @@ export class ServerLinks<Server extends LinkedServer> {
     const ends = (code: DataPlaneErrorCode): boolean => isFinal(code) && !(code === 'RUN_UNKNOWN' && other !== server);
     connection.setReceiver({
       payloadFor: (header) => member.payloadFor(header),
-      data: (header) => {
-        this.silence.heard(connection);
-        member.data(header);
-      },
+      data: (header) => member.data(header),
       message: (message, header) => {
-        this.silence.heard(connection);
         if (message.type === 'refused') {
           standsBy ||= message.code === 'NOT_PRIMARY';
           if (ends(message.code)) this.giveUp(message.code, message.message, server.index);

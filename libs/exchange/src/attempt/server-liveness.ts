@@ -1,6 +1,7 @@
 /** The servers of an attempt as its coordinator sees them: who is there, who is missing, who has fallen silent. */
 import { ProtocolError, type Message } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
+import { ReceivedBytes } from '../transports/received-bytes.js';
 
 /** Three of a server's heartbeats. */
 const SPEAKS_WITHIN_MS = 3_000;
@@ -15,7 +16,7 @@ export interface ServerDeadlines {
 }
 
 export class ServerLiveness {
-  private readonly servers = new Map<number, { readonly connection: Connection; lastHeardMs: number }>();
+  private readonly servers = new Map<number, { readonly connection: Connection; readonly received: ReceivedBytes; lastHeardMs: number }>();
   /** Since when not all are there, from the first on. */
   private incompleteSinceMs: number | undefined;
   /** Servers whose loss a standby covers, with its id. */
@@ -62,7 +63,7 @@ export class ServerLiveness {
 
   add(index: number, connection: Connection): void {
     if (this.servers.size === 0) this.incompleteSinceMs ??= this.now();
-    this.servers.set(index, { connection, lastHeardMs: this.now() });
+    this.servers.set(index, { connection, received: new ReceivedBytes(connection), lastHeardMs: this.now() });
   }
 
   /** False when it was not there. */
@@ -98,8 +99,9 @@ export class ServerLiveness {
 
   /** A server that is silent past its deadline, with the time since it was heard. */
   silent(): { index: number; silentMs: number } | undefined {
-    for (const [index, { lastHeardMs }] of this.servers) {
-      const silentMs = Math.round(this.now() - lastHeardMs);
+    for (const [index, server] of this.servers) {
+      if (server.received.haveCome()) server.lastHeardMs = this.now();
+      const silentMs = Math.round(this.now() - server.lastHeardMs);
       if (silentMs > this.deadlines.silentMs) return { index, silentMs };
     }
     return undefined;

@@ -96,7 +96,7 @@ export class CoordinatorLink<Address extends LinkedServer> implements Coordinato
     const { options, shard } = this;
     const { clock } = options;
     this.connection = connection;
-    this.timeouts.heard(connection);
+    this.timeouts.watch(connection);
     const coordinator = new ShardLink('coordinator', connection, false);
     const hasOther = dialled !== undefined && dialled.addresses.length > 1;
     const cancelUnanswered = hasOther
@@ -108,7 +108,6 @@ export class CoordinatorLink<Address extends LinkedServer> implements Coordinato
       },
       data: () => undefined,
       message: (message, header) => {
-        this.timeouts.heard(connection);
         if (message.type === 'refused') return;
         cancelUnanswered();
         checkAttempt(header, options.attempt);

@@ -18,6 +18,7 @@
  */
 import { ProtocolError, type Message, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
+import { ReceivedBytes } from '../transports/received-bytes.js';
 import { ArbiterRequest, type ArbiterRequestOptions } from './arbiter-request.js';
 import type { CoordinatorPort } from '../attempt/shard-ports.js';
 import { StateTable, type StateRows } from '../attempt/state-table.js';
@@ -111,7 +112,7 @@ export interface ReplicationOptions extends ArbiterRequestOptions {
 
 export abstract class Replication<Options extends ReplicationOptions = ReplicationOptions> {
   readonly table = new StateTable<ReplicationState, typeof REPLICATION_ROWS>('replication', REPLICATION_ROWS, 'WAITING');
-  protected standby: { readonly id: string; readonly connection: Connection } | undefined;
+  protected standby: { readonly id: string; readonly connection: Connection; readonly received: ReceivedBytes } | undefined;
   private standbyId: string | undefined;
   private sinceMs: number;
   private heardMs: number;
@@ -169,7 +170,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
       throw new ProtocolError('SEAT_TAKEN', 'no standby is waited for');
     }
     this.table.take('paired', 'PAIRED');
-    this.standby = { id, connection };
+    this.standby = { id, connection, received: new ReceivedBytes(connection) };
     this.standbyId = id;
     this.heardMs = this.options.now();
     this.ready();
@@ -206,9 +207,9 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
     return this.standby.connection;
   }
 
-  /** VIEW, COMMIT and DECISION in the order in which the shard has them. */
+  /** VIEW, COMMIT and DECISION in the order in which the shard has them, between the sums. */
   follow(message: Message): void {
-    if (this.table.state === 'PAIRED') this.standby?.connection.sendMessage(message, this.options.place.numbers());
+    if (this.table.state === 'PAIRED') this.standby?.connection.sendMessage(message, this.options.place.numbers(), 'behind data');
   }
 
   /** The arbiter's word; `isPrimary` is false when the standby has won. */
@@ -254,7 +255,8 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
   }
 
   heartbeat(): void {
-    this.follow({ type: 'heartbeat', progress: this.options.place.numbers().round });
+    const numbers = this.options.place.numbers();
+    if (this.table.state === 'PAIRED') this.standby?.connection.sendMessage({ type: 'heartbeat', progress: numbers.round }, numbers);
   }
 
   /** Deadlines. Call it every 100 ms or so. */
@@ -263,6 +265,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
     const now = this.options.now();
     // Who was stopped himself finds in his sockets what came meanwhile.
     const stoodStill = now - this.lastTickMs > 1_500;
+    if (this.standby?.received.haveCome()) this.heardMs = now;
     if (stoodStill) this.heardMs = this.movedMs = now;
     const isOwed = this.owed() !== undefined && this.standby?.connection.queuedBytes === 0;
     if (!isOwed) this.movedMs = now;

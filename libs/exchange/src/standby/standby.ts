@@ -13,6 +13,7 @@
  */
 import { FrameType, ProtocolError, checkAttempt, type FrameHeader, type Message } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
+import { ReceivedBytes } from '../transports/received-bytes.js';
 import { RegionReceiver, checkChunk } from '../transfer/chunk-frames.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
 import { ArbiterRequest, type ArbiterRequestOptions } from './arbiter-request.js';
@@ -103,6 +104,7 @@ export class Standby {
   private connection: Connection | undefined;
   private readonly gradients = new RegionReceiver();
   private heardMs: number;
+  private received: ReceivedBytes | undefined;
   private lastTickMs: number;
   private readonly request: ArbiterRequest;
   private why = '';
@@ -119,6 +121,7 @@ export class Standby {
   /** The link to the primary is open; HELLO is sent by the caller. */
   linked(connection: Connection): void {
     this.connection = connection;
+    this.received = new ReceivedBytes(connection);
     this.heardMs = this.options.now();
   }
 
@@ -126,7 +129,6 @@ export class Standby {
   payloadFor(header: FrameHeader): Uint8Array {
     const shard = this.options.shard;
     const chunk = shard.chunkAt(header.chunk);
-    this.heardMs = this.options.now();
     checkChunk(header, FrameType.gradient, this.options.attempt, chunk);
     this.checkTerm(header);
     const isWanted = this.table.state === 'FOLLOWING' && shard.wantsReplica(header);
@@ -149,7 +151,6 @@ export class Standby {
 
   message(message: Message, header: FrameHeader): void {
     if (message.type === 'refused') return;
-    this.heardMs = this.options.now();
     checkAttempt(header, this.options.attempt);
     this.checkTerm(header);
     if (this.table.state !== 'FOLLOWING') return this.table.take('late');
@@ -205,7 +206,7 @@ export class Standby {
     const now = this.options.now();
     // Who was stopped himself finds in his sockets what came meanwhile.
     const stoodStill = now - this.lastTickMs > 1_500;
-    if (stoodStill) this.heardMs = now;
+    if (this.received?.haveCome() || stoodStill) this.heardMs = now;
     this.lastTickMs = now;
     const isAsking = this.table.state === 'ASKING';
     if (this.table.state === 'FOLLOWING' && now - this.heardMs > silentMs)

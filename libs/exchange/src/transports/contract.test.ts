@@ -34,6 +34,8 @@ class Recorder implements FrameReceiver {
   private readonly block = this.arena.alloc(BLOCK_BYTES);
   readonly frames: { header: FrameHeader; payload: Uint8Array }[] = [];
   readonly messages: Message[] = [];
+  /** Data frames and heartbeats, as they came. */
+  readonly order: string[] = [];
   readonly handedOut: Uint8Array[] = [];
   readonly closedReasons: ConnectionClosed[] = [];
   keepCopies = true;
@@ -49,10 +51,12 @@ class Recorder implements FrameReceiver {
   }
   data(header: FrameHeader, payload: Uint8Array): void {
     this.frames.push({ header, payload: this.keepCopies ? payload.slice() : payload });
+    this.order.push(`chunk ${header.chunk}`);
     this.changed();
   }
   message(message: Message): void {
     this.messages.push(message);
+    if (message.type === 'heartbeat') this.order.push(`heartbeat ${message.progress}`);
     this.changed();
   }
   closed(reason: ConnectionClosed): void {
@@ -159,16 +163,30 @@ describe.each<[string, MakePair]>([
     for (const connection of [pair.near, pair.far]) {
       payloads.forEach((payload, i) => {
         connection.sendData(dataFields(i), payload);
-        connection.sendMessage({ type: 'heartbeat', progress: i }, NUMBERS);
+        connection.sendMessage({ type: 'heartbeat', progress: i }, NUMBERS, 'behind data');
       });
     }
     for (const sees of [pair.nearSees, pair.farSees]) {
       await sees.until('all frames', () => sees.messages.length === sizes.length);
+      expect(sees.order).toEqual(sizes.flatMap((_, i) => [`chunk ${i}`, `heartbeat ${i}`]));
       expect(sees.frames.map(({ header }) => header.chunk)).toEqual(sizes.map((_, i) => i));
       expect(sees.messages).toEqual(sizes.map((_, i) => ({ type: 'heartbeat', progress: i })));
       expect(sees.frames.every(({ payload }, i) => same(payload, payloads[i]!))).toBe(true);
       expect(sees.frames[5]!.header).toMatchObject({ ...dataFields(5), length: 4096 });
     }
+  });
+
+  it('lets a message pass data that has not begun to leave, and no message before it', async () => {
+    const pair = await makePair();
+    const payload = payloadOf(1 << 20, 1);
+    for (let i = 0; i < 8; i++) pair.near.sendData(dataFields(i), payload);
+    for (let i = 0; i < 3; i++) pair.near.sendMessage({ type: 'heartbeat', progress: i }, NUMBERS);
+    pair.near.sendMessage({ type: 'heartbeat', progress: 9 }, NUMBERS, 'behind data');
+    await pair.farSees.until('all frames', () => pair.farSees.order.length === 12);
+    const { order } = pair.farSees;
+    expect(order.filter((each) => each !== 'chunk 0').slice(0, 3)).toEqual(['heartbeat 0', 'heartbeat 1', 'heartbeat 2']);
+    expect(order.at(-1)).toBe('heartbeat 9');
+    expect(order.filter((each) => each.startsWith('chunk'))).toEqual(Array.from({ length: 8 }, (_, i) => `chunk ${i}`));
   });
 
   it('receives into the region that payloadFor gave, in shared memory', async () => {
@@ -297,9 +315,9 @@ describe.each<[string, MakePair]>([
     pair.near.sendMessage({ type: 'heartbeat', progress: 1 }, NUMBERS);
     for (let i = 0; i < 8; i++) {
       pair.near.sendData(dataFields(i), payload);
-      pair.near.sendMessage({ type: 'updated', sequence: i }, NUMBERS);
+      pair.near.sendMessage({ type: 'updated', sequence: i }, NUMBERS, 'behind data');
     }
-    pair.near.sendMessage({ type: 'end', outcome: 'cancelled', message: 'the run was cancelled' }, NUMBERS);
+    pair.near.sendMessage({ type: 'end', outcome: 'cancelled', message: 'the run was cancelled' }, NUMBERS, 'behind data');
     pair.near.close();
     await pair.farSees.until('closed', () => pair.farSees.closedReasons.length > 0);
     const { frames, messages } = pair.farSees;

@@ -43,6 +43,8 @@ export class FrameReader {
   /** Of a chunk that does not lie in an arena: it is summed read by read. One that does is summed where it lies, when it is whole. */
   private sum: ChecksumStream | undefined;
   private stopped = false;
+  /** Bytes of data payloads that have come. */
+  dataBytes = 0;
 
   /** @param helloFirst refuse everything until a control message `hello` has come. */
   constructor(
@@ -115,6 +117,7 @@ export class FrameReader {
   private grow(header: FrameHeader, count: number): void {
     const from = this.payloadBytes;
     this.payloadBytes += count;
+    if (header.type !== FrameType.control) this.dataBytes += count;
     this.sum?.add(this.payload.subarray(from, this.payloadBytes));
     if (this.payloadBytes < header.length) return;
     if (isChecked(header) && this.checksum(header) !== header.payloadChecksum) throw new ProtocolError('BAD_CHECKSUM');

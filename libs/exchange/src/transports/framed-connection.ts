@@ -2,10 +2,11 @@
  * A Connection over a byte stream: the one framing of all transports.
  *
  *   GREETED  who accepts says its challenge at once; who dials holds what it has to send until that has come, and HELLO repeats it.
- *   OPEN     frames go both ways. Sent frames wait in a queue; one batch at a time is with the stream (a vectored write, so
- *            payloads are never joined), and `onFlushed` follows when it has left.
- *   CLOSING  entered once, by either side or by a fault. No frame is delivered any more, waiting data frames are given up. Control
- *            messages that waited before them, and the `refused`, still leave; of what waited behind a data frame only what stands
+ *   OPEN     frames go both ways. Sent frames wait in two queues: messages, and data with the messages that belong behind it. A batch takes
+ *            messages first: a heartbeat or a COMMIT waits for the data frames that are leaving, not for all that wait. One batch at a time is
+ *            with the stream (a vectored write, so payloads are never joined), and `onFlushed` follows when it has left.
+ *   CLOSING  entered once, by either side or by a fault. No frame is delivered any more, waiting data frames are given up. Messages that
+ *            waited before them, and the `refused`, still leave; of what belongs behind a data frame only what stands
  *            alone (`STANDS_ALONE`): anything else may build on what was given up, and its reader would find a hole. What the peer sends is read and dropped: its end is noticed at
  *            once, and no unread bytes turn the end of a TCP connection into a reset that destroys the last message.
  *   CLOSED   the stream is gone: the peer closed too, or the linger time is over.
@@ -30,7 +31,7 @@ import {
   type Message,
 } from '@paceline/protocol';
 import type { CancelTimer } from '../clock.js';
-import type { Connection, ConnectionClosed, FrameNumbers, FrameReceiver, TransportKind } from '../connection.js';
+import type { Connection, ConnectionClosed, FrameNumbers, FrameReceiver, MessagePlace, TransportKind } from '../connection.js';
 import type { ByteConsumer, ByteStream } from './byte-stream.js';
 import { countRefused } from './counters.js';
 import { FrameReader, type FrameSink } from './frame-reader.js';
@@ -69,7 +70,10 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   private readonly reader: FrameReader;
   private stream!: ByteStream;
   private receiver: FrameReceiver | undefined;
+  /** Data, and the messages behind it. */
   private queue: OutgoingFrame[] = [];
+  /** Messages that leave before it. */
+  private messages: OutgoingFrame[] = [];
   private inFlight: readonly OutgoingFrame[] | undefined;
   private state: 'open' | 'closing' | 'closed' = 'open';
   private ended = false;
@@ -111,6 +115,10 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     return this.stream.remote;
   }
 
+  get receivedDataBytes(): number {
+    return this.reader.dataBytes;
+  }
+
   get isOpen(): boolean {
     return this.state === 'open';
   }
@@ -127,11 +135,12 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     if (this.state === 'open') this.stream.setReading(true);
   }
 
-  sendMessage(message: Message, numbers: FrameNumbers): void {
-    if (this.hold(() => this.sendMessage(message, numbers)) || this.state !== 'open') return;
+  sendMessage(message: Message, numbers: FrameNumbers, place: MessagePlace = 'first'): void {
+    if (this.hold(() => this.sendMessage(message, numbers, place)) || this.state !== 'open') return;
     const { answer } = this;
     const isAnswer = message.type === 'hello' && answer !== undefined;
-    this.enqueue(controlFrame(isAnswer ? { ...message, challenge: answer } : message, numbers, this.checks));
+    const frame = controlFrame(isAnswer ? { ...message, challenge: answer } : message, numbers, this.checks);
+    this.enqueue(frame, place === 'first' ? this.messages : this.queue);
   }
 
   sendData(fields: Omit<FrameHeader, 'length' | 'payloadChecksum' | 'flags'>, payload: Uint8Array, onFlushed?: () => void): void {
@@ -152,14 +161,8 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     };
     if (checksum) sendingChecksums.hold(payload);
     else encodeHeader(header, head);
-    this.enqueue({
-      head,
-      payload,
-      header: checksum ? header : undefined,
-      standsAlone: false,
-      bytes: HEADER_BYTES + payload.length,
-      onFlushed,
-    });
+    const bytes = HEADER_BYTES + payload.length;
+    this.enqueue({ head, payload, header: checksum ? header : undefined, standsAlone: false, bytes, onFlushed }, this.queue);
   }
 
   close(error?: ProtocolError): void {
@@ -223,8 +226,9 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     this.shutDown({ description: cause ? `the connection broke: ${cause.message}` : 'closed by the peer' });
     this.state = 'closed';
     this.cancelLinger?.();
-    const left = [...(this.inFlight ?? []), ...this.queue];
+    const left = [...(this.inFlight ?? []), ...this.messages, ...this.queue];
     this.inFlight = undefined;
+    this.messages = [];
     this.queue = [];
     this.release(left);
     this.whenGone?.();
@@ -270,8 +274,8 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     for (const act of held) act();
   }
 
-  private enqueue(frame: OutgoingFrame): void {
-    this.queue.push(frame);
+  private enqueue(frame: OutgoingFrame, queue: OutgoingFrame[]): void {
+    queue.push(frame);
     this.queuedBytes += frame.bytes;
     this.options.counters.framesOut++;
     this.options.counters.bytesOut += frame.bytes;
@@ -285,7 +289,8 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   /** Hands the next batch to the stream, if it is idle. */
   private pump(): void {
     if (this.inFlight || this.state === 'closed') return;
-    if (this.queue.length === 0) {
+    const batch = this.nextBatch();
+    if (batch.length === 0) {
       if (this.state === 'closing' && !this.ended) {
         this.ended = true;
         this.stream.end();
@@ -293,15 +298,11 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
       return;
     }
     const parts: Uint8Array[] = [];
-    let count = 0;
-    for (let bytes = 0; count < this.queue.length && count < BATCH_FRAMES && bytes < BATCH_BYTES; count++) {
-      const { head, payload, header, bytes: frameBytes } = this.queue[count]!;
+    for (const { head, payload, header } of batch) {
       if (header) encodeHeader({ ...header, payloadChecksum: sendingChecksums.take(payload!) }, head);
       parts.push(head);
       if (payload && payload.length > 0) parts.push(payload);
-      bytes += frameBytes;
     }
-    const batch = this.queue.splice(0, count);
     this.inFlight = batch;
     this.stream.write(parts, () => {
       if (this.inFlight !== batch) return;
@@ -310,6 +311,18 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
       for (const frame of batch) frame.onFlushed?.();
       this.pump();
     });
+  }
+
+  /** Messages first, then data and what belongs behind it. */
+  private nextBatch(): OutgoingFrame[] {
+    const batch: OutgoingFrame[] = [];
+    let bytes = 0;
+    for (const queue of [this.messages, this.queue]) {
+      let count = 0;
+      for (; count < queue.length && batch.length + count < BATCH_FRAMES && bytes < BATCH_BYTES; count++) bytes += queue[count]!.bytes;
+      batch.push(...queue.splice(0, count));
+    }
+    return batch;
   }
 
   private shutDown(reason: ConnectionClosed, refusal?: ProtocolError): void {

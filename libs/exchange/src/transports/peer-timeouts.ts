@@ -1,6 +1,7 @@
 /**
- * Which connections still say something. Both sides of a connection speak at least every second, so whoever says nothing for
- * `silentAfterMs` is behind a dead link, or stopped: the connection is closed, and opened again by the side that needs it.
+ * Which connections still say something. Both sides of a connection speak at least every second, so whoever sends no byte for
+ * `silentAfterMs` is behind a dead link, or stopped: the connection is closed, and opened again by the side that needs it. Bytes count, not
+ * frames: a chunk on a slow link takes longer than that.
  *
  * A process that was itself stopped finds its sockets full of what it did not read: after a gap between two ticks everybody
  * counts as heard again.
@@ -8,6 +9,7 @@
 import { ProtocolError } from '@paceline/protocol';
 import type { Clock } from '../clock.js';
 import type { Connection } from '../connection.js';
+import { ReceivedBytes } from './received-bytes.js';
 
 export interface PeerTimeoutsOptions {
   readonly silentAfterMs: number;
@@ -16,7 +18,7 @@ export interface PeerTimeoutsOptions {
 }
 
 export class PeerTimeouts {
-  private readonly heardMs = new Map<Connection, number>();
+  private readonly watched = new Map<Connection, { readonly received: ReceivedBytes; heardMs: number }>();
   private lastTickMs: number;
 
   constructor(
@@ -26,18 +28,18 @@ export class PeerTimeouts {
     this.lastTickMs = clock.now();
   }
 
-  /** Something has come on the connection, or it was opened. */
-  heard(connection: Connection): void {
-    this.heardMs.set(connection, this.clock.now());
+  /** The connection was opened. */
+  watch(connection: Connection): void {
+    this.watched.set(connection, { received: new ReceivedBytes(connection), heardMs: this.clock.now() });
   }
 
   forget(connection: Connection): void {
-    this.heardMs.delete(connection);
+    this.watched.delete(connection);
   }
 
   /** Those that are watched. */
   connections(): Connection[] {
-    return [...this.heardMs.keys()];
+    return [...this.watched.keys()];
   }
 
   /** Closes what is silent. Call it every `tickMs`. */
@@ -45,10 +47,10 @@ export class PeerTimeouts {
     const now = this.clock.now();
     const wasStopped = now - this.lastTickMs > 3 * this.options.tickMs + 1_000;
     this.lastTickMs = now;
-    for (const [connection, heardMs] of this.heardMs) {
-      if (wasStopped) this.heardMs.set(connection, now);
-      else if (now - heardMs > this.options.silentAfterMs)
-        connection.close(new ProtocolError('SILENT_PEER', `nothing heard for ${Math.round(now - heardMs)} ms`));
+    for (const [connection, peer] of this.watched) {
+      if (peer.received.haveCome() || wasStopped) peer.heardMs = now;
+      else if (now - peer.heardMs > this.options.silentAfterMs)
+        connection.close(new ProtocolError('SILENT_PEER', `nothing heard for ${Math.round(now - peer.heardMs)} ms`));
     }
   }
 }

@@ -34,12 +34,19 @@ export function examplesOf(schedule: Schedule, replicas: number): (round: number
   };
 }
 
+/** What one connection may have under way. */
+export interface Windows {
+  /** Parameters in its queue. */
+  readonly parameterBytes?: number | undefined;
+}
+
 /** The server that a shard is made for: HostedRun. */
 export interface ShardServer {
   readonly host: ShardHost;
   readonly coordinator: CoordinatorPort;
   /** How work on all chunks shares the event loop of the server. */
   readonly slices: Slices;
+  readonly parameterWindowBytes?: number | undefined;
 }
 
 export function createShard(job: PlacementJob, store: ParameterStore, schedule: Schedule, server: ShardServer): ShardMachine {

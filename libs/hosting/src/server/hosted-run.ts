@@ -112,7 +112,12 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
     });
     this.hostedPlace = new HostedPlace(this, context);
     const slices: Slices = (next) => callInSlices(next, context, (act) => this.guard(act));
-    this.shard = createShard(job, this.store, this.schedule, { host: this, coordinator: this.place, slices });
+    this.shard = createShard(job, this.store, this.schedule, {
+      host: this,
+      coordinator: this.place,
+      slices,
+      parameterWindowBytes: context.windows?.parameterBytes,
+    });
     this.cancelHeart = context.clock.every(HEARTBEAT_MS, () => this.beat());
     context.observer?.hosted(this);
   }

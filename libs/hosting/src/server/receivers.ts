@@ -22,11 +22,10 @@ export class WorkerReceiver implements FrameReceiver {
     private readonly run: WorkersRun,
     private readonly link: ShardLink,
   ) {
-    this.heard();
+    run.silence.watch(link.connection);
   }
 
   payloadFor(header: FrameHeader): Uint8Array {
-    this.heard();
     let payload: Uint8Array | undefined;
     // No room for it: this run fails, the server's other runs go on.
     this.run.guard(() => (payload = this.run.shard.payloadFor(this.link, header)));
@@ -35,12 +34,10 @@ export class WorkerReceiver implements FrameReceiver {
   }
 
   data(header: FrameHeader): void {
-    this.heard();
     this.run.guard(() => this.run.shard.data(this.link, header));
   }
 
   message(message: Message, header: FrameHeader): void {
-    this.heard();
     checkAttempt(header, this.run.job.attempt);
     this.run.guard(() => this.take(message, header.term));
   }
@@ -52,12 +49,6 @@ export class WorkerReceiver implements FrameReceiver {
       run.shard.detach(link);
       run.coordinator?.machine.memberClosed(link.id, link.connection, description);
     });
-  }
-
-  private heard(): void {
-    const { run, link } = this;
-    run.silence.heard(link.connection);
-    run.coordinator?.machine.memberHeard(link.id, link.connection);
   }
 
   /** A message is for the shard, or else for the coordinator beside it. */

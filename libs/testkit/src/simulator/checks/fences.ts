@@ -85,6 +85,9 @@ abstract class TappedConnection implements Connection {
   get receivedBytes() {
     return this.inner.receivedBytes;
   }
+  get receivedDataBytes() {
+    return this.inner.receivedDataBytes;
+  }
   get isOpen() {
     return this.inner.isOpen;
   }
@@ -164,9 +167,10 @@ export class ServerConnection extends TappedConnection {
     return this.cluster.plant?.believesOldAttempts ? this.helloChallenge : super.challenge;
   }
 
-  override sendMessage(...[message, numbers]: Parameters<Connection['sendMessage']>): void {
+  override sendMessage(...args: Parameters<Connection['sendMessage']>): void {
+    const [message] = args;
     if (message.type === 'hello') this.peer = message.role === 'standby' ? 'primary' : 'coordinator';
-    super.sendMessage(message, numbers);
+    super.sendMessage(...args);
   }
 
   protected override closed({ error }: ConnectionClosed): void {

@@ -9,7 +9,7 @@
  *
  * A killed process leaves a prefix of what it was writing, then its end; a lost host leaves nothing at all.
  */
-import { SimStream } from './stream.js';
+import { SimStream, type Leg } from './stream.js';
 import { FramedConnection, resolveOptions, type ByteConsumer, type ByteStream, type Connection } from '@paceline/exchange';
 import type { ServerAddress } from '@paceline/control-plane';
 import { SimProcess } from './process.js';
@@ -45,6 +45,9 @@ export class Network {
   readonly recordings = new Recordings();
   /** True for a write (of whole frames) that is to go nowhere, though its connection holds: no network does that, a mistake in our code may. */
   eats: ((stream: SimStream, frames: Uint8Array) => boolean) | undefined;
+
+  /** For a write (of whole frames) on a slow link: when which of its bytes leave. */
+  paces: ((stream: SimStream, frames: Uint8Array) => readonly Leg[] | undefined) | undefined;
 
   constructor(
     readonly world: World,

@@ -6,12 +6,22 @@ import type { World } from './world.js';
 
 type Piece = Uint8Array | 'end' | 'reset';
 
+/** A part of a write on a slow link: the byte that it ends before, and when it has left after the write has begun. */
+export interface Leg {
+  readonly upTo: number;
+  readonly atMs: number;
+}
+
+/** On a slow link bytes leave this often. */
+const TRICKLE_MS = 250;
+
 /** The network as one of its streams sees it. */
 export interface StreamNetwork {
   readonly world: World;
   readonly streams: Set<SimStream>;
   readonly weather: { readonly bytesPerMs: number; readonly windowBytes: number; readonly cuts: number };
   readonly eats: ((stream: SimStream, frames: Uint8Array) => boolean) | undefined;
+  readonly paces: ((stream: SimStream, frames: Uint8Array) => readonly Leg[] | undefined) | undefined;
   count(fault: string): void;
   latency(): number;
   isBlocked(from: string, to: string): boolean;
@@ -28,6 +38,8 @@ export class SimStream implements ByteStream {
   private readonly travelling: { piece: Piece; arriveMs: number }[] = [];
   private travelEvent: ScheduledEvent | undefined;
   private leaving: { parts: readonly Uint8Array[]; bytes: number; done: () => void } | undefined;
+  /** Of the write that is under way some bytes have left. */
+  private isTrickling = false;
   private readonly inbox: Piece[] = [];
   private inboxBytes = 0;
   private lastArriveMs = 0;
@@ -153,10 +165,12 @@ export class SimStream implements ByteStream {
 
   private tryLeave(): void {
     const { leaving, peer } = this;
-    if (!leaving || !this.open) return;
+    if (!leaving || !this.open || this.isTrickling) return;
     if (peer && peer.inboxBytes + this.travellingBytes() > this.network.weather.windowBytes && !this.inMemory) return;
     const { world, weather } = this.network;
     const startMs = Math.max(world.nowMs, this.linkFreeMs);
+    const legs = this.network.paces?.(this, Buffer.concat(leaving.parts));
+    if (legs) return this.trickle(leaving, startMs, legs);
     this.linkFreeMs = this.inMemory ? startMs : startMs + leaving.bytes / weather.bytesPerMs;
     world.schedule(this.linkFreeMs - world.nowMs, `${this.process.name} sends ${leaving.bytes}`, () => {
       if (this.leaving !== leaving) return;
@@ -175,6 +189,25 @@ export class SimStream implements ByteStream {
       else for (const piece of this.cut(bytes)) this.send(piece);
       this.process.run(leaving.done);
     });
+  }
+
+  /** A slow link: the peer sees some of the bytes long before the last one. They are read as they leave. */
+  private trickle(leaving: NonNullable<SimStream['leaving']>, startMs: number, legs: readonly Leg[]): void {
+    const { world } = this.network;
+    this.linkFreeMs = startMs + legs.at(-1)!.atMs;
+    this.isTrickling = true;
+    let sent = 0;
+    const go = (): void => {
+      if (this.leaving !== leaving) return;
+      const upTo = bytesAt(legs, world.nowMs - startMs);
+      if (upTo > sent) this.send(Buffer.concat(leaving.parts).subarray(sent, upTo));
+      sent = upTo;
+      if (sent < leaving.bytes) return void world.schedule(TRICKLE_MS, `${this.process.name} sends some of ${leaving.bytes}`, go);
+      this.leaving = undefined;
+      this.isTrickling = false;
+      this.process.run(leaving.done);
+    };
+    world.schedule(startMs - world.nowMs, `${this.process.name} begins to send ${leaving.bytes}`, go);
   }
 
   private cut(bytes: Uint8Array): Uint8Array[] {
@@ -260,6 +293,16 @@ export class SimStream implements ByteStream {
   private forgetLater(): void {
     this.network.streams.delete(this);
   }
+}
+
+/** How far a write is after so long. */
+function bytesAt(legs: readonly Leg[], ms: number): number {
+  let from: Leg = { upTo: 0, atMs: 0 };
+  for (const leg of legs) {
+    if (ms < leg.atMs) return from.upTo + Math.floor(((leg.upTo - from.upTo) * (ms - from.atMs)) / (leg.atMs - from.atMs));
+    from = leg;
+  }
+  return from.upTo;
 }
 
 function checksum(bytes: Uint8Array): number {
