@@ -55,6 +55,8 @@ function assemble(folder) {
     (name) => !INTERNAL.includes(name) && existsSync(join(root, 'libs', name, 'package.json')),
   );
   for (const name of libraries) copyBuilt(join(root, 'libs', name), join(folder, 'node_modules', '@paceline', name));
+  // The bundles of the processes look for files of these libraries where the repository has them.
+  for (const name of ['engine', 'kernels', 'tensorflow-addon']) copyBuilt(join(root, 'libs', name), join(folder, 'libs', name));
   for (const name of APPS) copyBuilt(join(root, 'apps', name), join(folder, 'apps', name));
   cpSync(join(root, 'apps/dashboard/dist'), join(folder, 'apps/dashboard/dist'), {
     recursive: true,

@@ -231,7 +231,8 @@ describe('with a cluster that trains', () => {
   });
 
   it('shows a run from the first round to its weights', async () => {
-    const { id } = await stack.client.createRun({ name: 'digits', length: { epochs: 1 } });
+    // Small batches: the second worker is to have its seat, and the page to show it, before the last round.
+    const { id } = await stack.client.createRun({ name: 'digits', globalBatch: 32, length: { epochs: 1 } });
     await open(`/runs/${id}`);
     await page.locator('.run-title .status', { hasText: 'Running' }).waitFor();
     await page.locator('.connection[data-state=live]').waitFor();
@@ -257,7 +258,7 @@ describe('with a cluster that trains', () => {
     expect(await page.getByRole('progressbar', { name: 'Progress of the run' }).getAttribute('aria-valuenow')).toBe('100');
     await expect.poll(() => card('Ledger').textContent()).toContain('60,000 each exactly once');
     expect(await page.getByRole('img', { name: /^Training loss: from / }).getAttribute('aria-label')).toContain(
-      `round ${run.progress.totalRounds}`,
+      `round ${run.progress.totalRounds.toLocaleString('en')}`,
     );
     await expect.poll(() => missingSeqs(page, id), { timeout: WAIT_MS }).toEqual([]);
 

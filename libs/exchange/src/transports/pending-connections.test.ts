@@ -146,7 +146,7 @@ describe.runIf(process.platform === 'linux')('a flood of connections that never 
       const link = await slowLink(port, '127.0.0.2', 200);
       expect(await saysHello(link.port)).toBe(true);
       link.close();
-      expect(counters().floods - before).toBeGreaterThan(10 * 16); // the oldest would have gone long ago
+      expect(counters().floods - before).toBeGreaterThan(3 * 16); // of 16 that wait, the oldest would have gone three times
       expect(counters().pending).toBeLessThanOrEqual(16);
     });
   });

@@ -1,0 +1,57 @@
+/**
+ * The npm package: made, installed into an empty folder, and used there as its README says. Without a registry, and with nothing of it in npm's
+ * cache, only what lies in the archive is looked at.
+ */
+import { execFile } from 'node:child_process';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { makePackage } from '../../tools/package.mjs';
+
+const run = promisify(execFile);
+const UNREACHABLE = /ENOTFOUND|ECONNREFUSED|ETIMEDOUT|EAI_AGAIN|ENOTCACHED|ECONNRESET|network/u;
+
+let folder: string;
+let archive: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'paceline-package-test-'));
+  archive = makePackage(folder);
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+test('it holds what is built, and neither tests nor sources', async () => {
+  const { stdout } = await run('tar', ['tzf', archive], { maxBuffer: 16 << 20 });
+  const files = stdout.split('\n');
+  for (const file of ['apps/cli/bin/paceline.mjs', 'apps/api/dist/main.js', 'apps/dashboard/dist/index.html', 'index.d.ts', 'README.md'])
+    expect(files).toContain(`package/${file}`);
+  expect(files.filter((file) => /\.test\.|\.map$|\/src\/|testkit/u.test(file))).toEqual([]);
+});
+
+test('installed into an empty folder it trains a model, and `npx paceline demo` a cluster', { timeout: 600_000 }, async ({ skip }) => {
+  const home = join(folder, 'project');
+  await run('mkdir', [home]);
+  await writeFile(join(home, 'package.json'), '{ "name": "project", "private": true, "type": "module" }');
+  const refused = await run('npm', ['install', '--prefer-offline', '--no-audit', '--no-fund', archive, '@tensorflow/tfjs@4.22.0'], {
+    cwd: home,
+  }).then(
+    () => undefined,
+    (error: { stderr: string }) => error.stderr,
+  );
+  if (refused !== undefined && UNREACHABLE.test(refused)) return skip('no registry can be reached, and its packages are not in the cache');
+  expect(refused).toBeUndefined();
+
+  const [, library] = /```ts\n(import \* as tf[^`]*)```/u.exec(await readFile(join(home, 'node_modules/paceline/README.md'), 'utf8'))!;
+  const data = 'const xs = tf.randomNormal([512, 784]);\nconst ys = tf.floor(tf.randomUniform([512, 1], 0, 10));\n';
+  const program = library!.replace('await model.fit', `${data}const { history } = await model.fit`);
+  await writeFile(join(home, 'program.mjs'), `${program}console.log(JSON.stringify(history));\n`);
+  const { stdout } = await run(process.execPath, ['program.mjs'], { cwd: home });
+  const { loss } = JSON.parse(stdout.trim().split('\n').at(-1)!) as { loss: number[] };
+  expect(loss).toHaveLength(5);
+  expect(loss.at(-1)).toBeLessThan(loss[0]!);
+
+  const { PGHOST: _host, REDIS_URL: _redis, ...env } = process.env;
+  const demo = await run('npx', ['paceline', 'demo', '--epochs', '1', '--json'], { cwd: home, env });
+  expect(JSON.parse(demo.stdout)).toMatchObject({ rounds: expect.any(Number) as number });
+});
