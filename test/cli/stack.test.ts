@@ -138,7 +138,7 @@ describe('a run', () => {
   });
 
   it('whose worker crashes in native code goes on: the worker is replaced, the weights are the same, and an event says why', async () => {
-    const flags = ['--rounds', '120', '--replicas', '4', '--global-batch', '256'];
+    const flags = ['--rounds', '400', '--replicas', '4', '--global-batch', '256'];
     const calm = await json<Ended>('train', ...flags);
     const id = (await home.run(['train', '--detach', ...flags])).stdout.trim();
     const seated = async (): Promise<FleetMember[]> =>

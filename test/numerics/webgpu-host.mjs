@@ -33,7 +33,7 @@ const actions = {
     const made = await prepared(input);
     if (describedAs) made.description = (await prepared(describedAs)).description; // as another release might
     layout = made.layout;
-    const options = { ...incarnation, webgpuPackage: webgpuFolder ?? undefined };
+    const options = { ...made, webgpuPackage: webgpuFolder ?? undefined };
     engine = answerDeadlineMs === undefined ? await createEngine(options) : await startThreadEngine(options, answerDeadlineMs);
     engine.load(made.flat);
     const { name, fingerprint, devices, metricNames } = engine;
