@@ -8,7 +8,7 @@
 import { execFileSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { join, relative, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
 const root = join(import.meta.dirname, '..');
@@ -24,7 +24,7 @@ const readJson = (path) => JSON.parse(readFileSync(path, 'utf8'));
 /** @param {string} folder of a workspace @param {string} target */
 function copyBuilt(folder, target) {
   if (!existsSync(join(folder, 'dist'))) throw new Error(`${folder} is not built. Run: npm run build`);
-  cpSync(join(folder, 'dist'), join(target, 'dist'), { recursive: true, filter: (path) => !LEFT_OUT.test(path) });
+  cpSync(join(folder, 'dist'), join(target, 'dist'), { recursive: true, filter: (path) => !LEFT_OUT.test(relative(folder, path)) });
   if (existsSync(join(folder, 'bin'))) cpSync(join(folder, 'bin'), join(target, 'bin'), { recursive: true });
   const { devDependencies: _dev, scripts: _scripts, nx: _nx, ...kept } = readJson(join(folder, 'package.json'));
   writeFileSync(join(target, 'package.json'), `${JSON.stringify(kept, null, 2)}\n`);
@@ -60,7 +60,7 @@ function assemble(folder) {
   for (const name of APPS) copyBuilt(join(root, 'apps', name), join(folder, 'apps', name));
   cpSync(join(root, 'apps/dashboard/dist'), join(folder, 'apps/dashboard/dist'), {
     recursive: true,
-    filter: (path) => !LEFT_OUT.test(path),
+    filter: (path) => !LEFT_OUT.test(relative(root, path)),
   });
   cpSync(join(root, 'prisma/schema.prisma'), join(folder, 'prisma/schema.prisma'));
   cpSync(join(root, 'prisma/migrations'), join(folder, 'prisma/migrations'), {

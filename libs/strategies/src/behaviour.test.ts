@@ -197,6 +197,10 @@ describe('refused with its name', () => {
       }
     }
     expect(refusal(() => compiled(mlp(), () => new Own(0.1))).message).toContain('optimizer Own');
+    class Clipped extends tf.SGDOptimizer {}
+    expect(refusal(() => compiled(mlp(), () => new Clipped(0.1))).message).toContain('optimizer Clipped (with methods of its own)');
+    const changed = Object.assign(tf.train.sgd(0.1), { applyGradients: () => undefined });
+    expect(refusal(() => compiled(mlp(), () => changed)).message).toContain('with methods of its own');
   });
 
   it('a layer that the engine does not have, or a setting of it', () => {

@@ -63,12 +63,15 @@ export abstract class Strategy {
   async dispose(): Promise<void> {
     if (this.isDisposed) return;
     this.isDisposed = true;
-    for (const [model, distributed] of this.models) {
-      distributed.detach();
-      owners.delete(model);
+    try {
+      for (const [model, distributed] of this.models) {
+        owners.delete(model);
+        distributed.detach();
+      }
+    } finally {
+      this.models.clear();
+      await this.exchange.dispose();
     }
-    this.models.clear();
-    await this.exchange.dispose();
   }
 
   private check(): void {

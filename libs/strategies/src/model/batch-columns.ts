@@ -56,11 +56,13 @@ export class RowTensor {
   }
 }
 
+/** `[3, 1]` and `[3]` lie alike in memory, and labels come in both forms. */
+const withoutOnes = (shape: readonly number[]): readonly number[] => shape.slice(0, shape.findLastIndex((side) => side !== 1) + 1);
+
 /** Fills the column, if it is a batch of `count` examples of that shape. @throws ArgumentError */
 export function filler(column: Column, count: number, shape: readonly number[], what: string): (into: Float32Array) => void {
   const [examples, ...given] = column.shape;
-  const size = (sides: readonly number[]): number => sides.reduce((a, b) => a * b, 1);
-  if (examples !== count || size(given) !== size(shape))
+  if (examples !== count || String(withoutOnes(given)) !== String(withoutOnes(shape)))
     throw new ArgumentError(
       `${what}: a batch of ${count} examples has the shape [${[count, ...shape].join(', ')}], not [${column.shape.join(', ')}]`,
     );

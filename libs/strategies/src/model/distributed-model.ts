@@ -119,13 +119,20 @@ export class DistributedModel {
     const rule = ruleOf(optimizer);
     const { spec, format, frozen } = compiled;
     const trainer = this.trainerOf({ spec, format, rule });
-    if (frozen.length > 0) trainer.freeze(frozen);
-    const named = namedWeights(this.user.layers);
-    const weights = new ModelWeights(trainer, named);
-    const places = new Map(trainer.layout.variables.map((place) => [place.path, place]));
-    const byWeight = new Map(named.map(({ path, weight }) => [weight, places.get(path)!]));
-    const link = new OptimizerLink(optimizer, rule, trainer, trainedWeights(model.collectedTrainableWeights ?? [], byWeight));
-    return { compiledTo: model.lossFunctions, optimizer, compiled, trainer, weights, link };
+    let weights: ModelWeights | undefined;
+    try {
+      if (frozen.length > 0) trainer.freeze(frozen);
+      const named = namedWeights(this.user.layers);
+      weights = new ModelWeights(trainer, named);
+      const places = new Map(trainer.layout.variables.map((place) => [place.path, place]));
+      const byWeight = new Map(named.map(({ path, weight }) => [weight, places.get(path)!]));
+      const link = new OptimizerLink(optimizer, rule, trainer, trainedWeights(model.collectedTrainableWeights ?? [], byWeight));
+      return { compiledTo: model.lossFunctions, optimizer, compiled, trainer, weights, link };
+    } catch (error) {
+      weights?.leave();
+      trainer.close();
+      throw error;
+    }
   }
 
   private trainerOf(plan: Parameters<Exchange['open']>[0]): Trainer {

@@ -67,9 +67,14 @@ export function countedFields(rule: UpdateRule): readonly (readonly [field: stri
 /** Of Adagrad, whose constructor takes none: that of the backends with float32. */
 const EPSILON = 1e-7;
 
+/** The names are inherited: a class that extends one of tf.js, or an object with a method of its own (to clip gradients, say), has other updates. */
+const isOfTfjs = (optimizer: tfc.Optimizer): boolean =>
+  Object.hasOwn(optimizer.constructor, 'className') &&
+  !['applyGradients', 'computeGradients', 'minimize'].some((method) => Object.hasOwn(optimizer, method));
+
 /** @throws UnsupportedError for an optimizer that tf.js does not have */
 export function ruleOf(optimizer: tfc.Optimizer): UpdateRule {
-  const name = optimizer.getClassName();
+  const name = isOfTfjs(optimizer) ? optimizer.getClassName() : `${optimizer.constructor.name} (with methods of its own)`;
   const { momentum, useNesterov, beta1, beta2, epsilon, decay, rho, centered, initialAccumulatorValue } = optimizer as unknown as Record<
     string,
     never
