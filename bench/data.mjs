@@ -64,7 +64,7 @@ async function timed(work) {
 }
 
 /**
- * Of the processor, all threads together: what others do on the machine changes it less.
+ * Processor time of all threads together: what others do on the machine changes it less.
  * @param {() => unknown} work @returns {Promise<number>} seconds
  */
 async function timedCpu(work) {

@@ -14,7 +14,7 @@ import { join } from 'node:path';
 import { REDIS_ROLES, redisPassword, redisUserLines } from '../libs/runtime/dist/redis-users.js';
 
 const folder = process.argv[2] ?? '/secrets';
-/** Of the image in docker-compose.yml. */
+/** The image that docker-compose.yml names. */
 const REDIS_MAJOR_VERSION = 8;
 const hex = (bytes) => randomBytes(bytes).toString('hex');
 

@@ -201,6 +201,9 @@ describe('refused with its name', () => {
     expect(refusal(() => compiled(mlp(), () => new Clipped(0.1))).message).toContain('optimizer Clipped (with methods of its own)');
     const changed = Object.assign(tf.train.sgd(0.1), { applyGradients: () => undefined });
     expect(refusal(() => compiled(mlp(), () => changed)).message).toContain('with methods of its own');
+    const refused = compiled(mlp(), () => changed);
+    expect(() => strategy.distribute(refused)).toThrow(UnsupportedError);
+    expect([Object.hasOwn(refused, 'compile'), isDistributed(refused)]).toEqual([false, false]);
   });
 
   it('a layer that the engine does not have, or a setting of it', () => {

@@ -74,7 +74,7 @@ export function leadAnswer(
   stored: {
     /** The highest round of the ledger that is stored without a gap; null when there is none. */
     readonly lastLedgerRound: number | null;
-    /** Of the attempt's newest checkpoint that can be loaded. */
+    /** The round of the attempt's newest checkpoint that can be loaded. */
     readonly newestCheckpoint: number | null;
   },
 ): LeadAnswer | undefined {

@@ -6,7 +6,7 @@ import type { DispatchAction, ObservedRun } from '../lifecycle/observed-run.js';
 import { hasLiveAttempt, isOver, mayMove, type RunStatus } from '../lifecycle/run-status.js';
 import type { StoredRun } from '../dispatch/rows.js';
 
-/** Of the row that is locked. */
+/** What is read of the row that is locked. */
 export type RunHead = Pick<StoredRun, 'status' | 'attempt'>;
 
 /** Columns of the run that change together with its status, or beside it. */
@@ -32,7 +32,7 @@ export interface RunChange {
 export interface StatusMove<Change = RunChange> {
   readonly to: RunStatus;
   readonly reason: string;
-  /** Of an end of the attempt, for its history; the new status by default. */
+  /** The cause that the history of the attempt gets; the new status by default. */
   readonly cause?: string;
   readonly set?: Change;
 }

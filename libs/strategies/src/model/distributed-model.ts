@@ -43,7 +43,12 @@ export class DistributedModel {
       compile(args);
       this.attach();
     };
-    if (trainedModel(user)?.lossFunctions) this.attach();
+    try {
+      if (trainedModel(user)?.lossFunctions) this.attach();
+    } catch (error) {
+      this.detach(); // a model that is refused is one of tf.js, as before
+      throw error;
+    }
   }
 
   /** The model is an ordinary one again, with the weights and the optimizer state of now. */

@@ -8,7 +8,7 @@
  */
 import { createEngine, type Batch, type Engine } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
-import { createLayout, shardChunks, split, type Layout } from '@paceline/learning';
+import { createLayout, replicaRows, shardChunks, split, type Layout } from '@paceline/learning';
 import type { RunSpec } from '@paceline/spec';
 import { COUNT, RATE, STEP_NUMBER, VERSION, type BatchBuffers, type OpenModel } from './protocol.js';
 import { updateOf, type Update } from './updates.js';
@@ -34,12 +34,6 @@ interface Range {
   readonly offset: number;
   readonly length: number;
 }
-
-/** Rows [from, to) of a replica: all replicas get as many, give or take one. */
-export const rowsOfReplica = (count: number, replicas: number, replica: number): [from: number, to: number] => [
-  Math.floor((replica * count) / replicas),
-  Math.floor(((replica + 1) * count) / replicas),
-];
 
 export class ReplicaSession {
   private readonly header: Float64Array;
@@ -68,8 +62,8 @@ export class ReplicaSession {
     this.parameters = arena.f32(memory.parameters, layout.totalLength);
     this.gradients = memory.gradients.map((pointer) => arena.f32(pointer, layout.totalLength));
     this.update = updateOf(rule, memory.zeros);
-    const [first, last] = rowsOfReplica(all, threads, index);
-    this.replicas = Array.from({ length: last - first }, (_, i) => first + i);
+    const { from, to } = replicaRows(all, threads, index); // replicas are shared out as rows are
+    this.replicas = Array.from({ length: to - from }, (_, i) => from + i);
     this.freeze([]);
   }
 
@@ -108,7 +102,7 @@ export class ReplicaSession {
   /** The gradient of one replica, to its place in the arena. */
   replica(replica: number): void {
     const count = this.header[COUNT]!;
-    const [from, to] = rowsOfReplica(count, this.gradients.length, replica);
+    const { from, to } = replicaRows(count, this.gradients.length, replica);
     const out = this.gradients[replica]!;
     if (from === to) {
       out.fill(0);
