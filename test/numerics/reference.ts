@@ -4,6 +4,7 @@
  * It knows nothing of transports, shards, chunks, views or the tree code.
  */
 import { createHash } from 'node:crypto';
+import { ReferenceCodec } from './reference-codec.js';
 import { ImageAugmenter, openDataset } from '@paceline/data';
 import { createEngine, describeModel } from '@paceline/engine';
 import {
@@ -74,6 +75,7 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
     initialValues(description.variables[i]!, spec.seed, 0, length, weights.subarray(offset, offset + length)),
   );
   const slots: [Float32Array, Float32Array] = [new Float32Array(layout.trainableLength), new Float32Array(layout.trainableLength)];
+  const codec = spec.codec && new ReferenceCodec(spec.codec, spec.seed, layout.chunks);
   const losses: number[] = [];
   const seen: number[] = [];
   for (let round = 0; round < schedule.totalRounds; round++) {
@@ -98,7 +100,7 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
         return { inputs: [x], targets: [y], count: y.length };
       });
       if (batches.length > 0) loss += engine.step({ round, replica, batches, out }).metricSums[0]!;
-      return out;
+      return codec ? codec.decoded(out, round, replica) : out;
     });
     losses.push(loss / count);
     const sum = TREES[spec.replicas]!(gradients);

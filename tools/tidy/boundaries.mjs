@@ -28,6 +28,11 @@ export const BOUNDARIES = {
     reason: 'kernels are loops over memory; they know neither models nor rounds',
   },
   learning: { mayImport: ['kernels', 'spec'], mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES], reason: PURE },
+  codecs: {
+    mayImport: ['spec', 'kernels'],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
+    reason: 'a codec is a pure function of a chunk and a key; who sends it, and when, is decided elsewhere',
+  },
   exchange: {
     mayImport: ['protocol', 'kernels'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
@@ -70,7 +75,7 @@ export const BOUNDARIES = {
     reason: 'Redis carries small, schema-checked messages and no tensors; what computes or stores stays behind the processes',
   },
   hosting: {
-    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'exchange', 'storage', 'control-plane'],
+    mayImport: ['spec', 'protocol', 'kernels', 'learning', 'codecs', 'exchange', 'storage', 'control-plane'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES, '^node:'],
     reason:
       'what a server or a worker holds of a run takes clock, network, disk, engine and queue as arguments, so that the simulator runs it as it is',

@@ -12,7 +12,7 @@ import type { BatchLoader } from './batch-loader.js';
 
 export interface AsyncOutputs {
   contribution(round: number, replica: number, examples: number, sums: readonly number[]): void;
-  node(round: number, lo: number, hi: number, pointer: number): void;
+  node(round: number, lo: number, hi: number, pointer: number, examples: number): void;
   nonFinite(round: number, replica: number): void;
   progress(): void;
 }
@@ -44,6 +44,6 @@ export class AsyncSteps {
       return outputs.nonFinite(round, replica);
     }
     outputs.contribution(round, replica, count, metricSums);
-    outputs.node(round, replica, replica + 1, pointer);
+    outputs.node(round, replica, replica + 1, pointer, count);
   }
 }

@@ -9,7 +9,7 @@
  */
 import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
-import type { WorkItem } from '@paceline/exchange';
+import type { EncodedParts, WorkItem } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
 import type { BackendName, ModelDescription, RunData, RunSpec } from '@paceline/spec';
 import type { Leak } from './leak-guard.js';
@@ -62,7 +62,15 @@ export type FromCompute =
       readonly examples: number;
       readonly sums: readonly number[];
     }
-  | { readonly kind: 'node'; readonly round: number; readonly lo: number; readonly hi: number; readonly pointer: number }
+  | {
+      readonly kind: 'node';
+      readonly round: number;
+      readonly lo: number;
+      readonly hi: number;
+      readonly pointer: number;
+      /** With a codec: where each chunk lies from there on. */
+      readonly encoded?: EncodedParts | undefined;
+    }
   | {
       readonly kind: 'evaluated';
       readonly generation: number;

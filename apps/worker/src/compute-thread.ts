@@ -4,10 +4,11 @@
  */
 import { getHeapStatistics } from 'node:v8';
 import { parentPort, workerData } from 'node:worker_threads';
+import { GradientEncoder, codecOf } from '@paceline/codecs';
 import { collectGarbage, createEngine, LeakDetector } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
-import { GRADIENT_ARENA_BYTES, GRADIENT_ARENA_SLACK_BYTES, GRADIENT_ARENA_VECTORS } from '@paceline/spec';
+import { GRADIENT_ARENA_BYTES, GRADIENT_ARENA_SLACK_BYTES, GRADIENT_ARENA_VECTORS, isEncoded } from '@paceline/spec';
 import { BatchLoader } from './batch-loader.js';
 import { CELL_COMMITTED, CELL_PROGRESS, CELL_STOPPING, type ComputeInit, type FromCompute, type ToCompute } from './compute-protocol.js';
 import { LeakGuard } from './leak-guard.js';
@@ -35,6 +36,18 @@ const generations = (isAsynchronous ? [0] : [0, 1]).map(
   (i) => new Float32Array(init.parameters, i * layout.totalLength * 4, layout.totalLength),
 );
 
+const codec = codecOf(spec.codec);
+const chunks = layout.chunks.map(({ index, offset, length, section }) => ({ index, offset, length, isEncoded: section === 'trainable' }));
+const encoder = codec && new GradientEncoder(codec, gradients, chunks, spec.seed, spec.codec!.errorFeedback);
+
+/** Hands a gradient on, as it is or encoded: replica [lo, lo + 1) of a round, whose examples are known then. */
+function sendNode(round: number, lo: number, hi: number, pointer: number, examples: number): void {
+  if (!encoder) return send({ kind: 'node', round, lo, hi, pointer });
+  const { pointer: bytes, ...encoded } = encoder.encode(round, lo, pointer, examples);
+  gradients.free(pointer);
+  send({ kind: 'node', round, lo, hi, pointer: bytes, encoded });
+}
+
 const guard = new LeakGuard(engine, {
   detector: new LeakDetector(init.leakLimits),
   limits: init.leakLimits,
@@ -46,16 +59,17 @@ const guard = new LeakGuard(engine, {
   },
   found: (leak) => send({ kind: 'leak', leak }),
 });
-const steps = new ReplicaSteps(guard, loader, gradients, layout.totalLength, spec.replicas, spec.strategy.backupReplicas > 0, {
+const leavesOnly = spec.strategy.backupReplicas > 0 || isEncoded(spec);
+const steps = new ReplicaSteps(guard, loader, gradients, layout.totalLength, spec.replicas, leavesOnly, {
   contribution: (round, replica, examples, sums) => send({ kind: 'contribution', round, replica, examples, sums }),
-  node: (round, lo, hi, pointer) => send({ kind: 'node', round, lo, hi, pointer }),
+  node: sendNode,
   progress: () => void Atomics.add(cells, CELL_PROGRESS, 1),
   isObsolete: (round) => Atomics.load(cells, CELL_COMMITTED) > round || isStopping(),
 });
 
 const items = new AsyncSteps(guard, loader, gradients, layout, generations[0]!, {
   contribution: (round, replica, examples, sums) => send({ kind: 'contribution', round, replica, examples, sums }),
-  node: (round, lo, hi, pointer) => send({ kind: 'node', round, lo, hi, pointer }),
+  node: sendNode,
   nonFinite: (round, replica) => send({ kind: 'non-finite', round, replica }),
   progress: () => void Atomics.add(cells, CELL_PROGRESS, 1),
 });

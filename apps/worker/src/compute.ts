@@ -159,10 +159,10 @@ export class Compute implements SeatCompute {
       case 'contribution':
         return events.contribution(message.round, message.replica, message.examples, message.sums);
       case 'node': {
-        const { round, lo, hi, pointer } = message;
+        const { round, lo, hi, pointer, encoded } = message;
         if (!this.gradients) return; // it has been stopped
-        const bytes = this.gradients.bytes(pointer, this.bytesPerNode);
-        return events.node({ round, lo, hi, bytes, release: () => this.post({ kind: 'free', pointer }) });
+        const bytes = this.gradients.bytes(pointer, encoded ? encoded.offsets.at(-1)! + encoded.lengths.at(-1)! : this.bytesPerNode);
+        return events.node({ round, lo, hi, bytes, encoded, release: () => this.post({ kind: 'free', pointer }) });
       }
       case 'evaluated':
         return events.evaluated(message.generation, message.from, message.to, message.examples, message.sums);

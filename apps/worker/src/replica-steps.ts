@@ -12,7 +12,8 @@ import type { BatchLoader } from './batch-loader.js';
 
 export interface StepOutputs {
   contribution(round: number, replica: number, examples: number, sums: readonly number[]): void;
-  node(round: number, lo: number, hi: number, pointer: number): void;
+  /** @param examples of its last replica: of all, where every replica is a node */
+  node(round: number, lo: number, hi: number, pointer: number, examples: number): void;
   /** Called whenever work has moved on. */
   progress(): void;
   /** True when the round is committed already (others were faster): the rest is not needed. */
@@ -20,6 +21,9 @@ export interface StepOutputs {
 }
 
 export class ReplicaSteps {
+  /** Of the last leaf. */
+  private examples = 0;
+
   constructor(
     private readonly engine: Pick<Engine, 'step' | 'metricNames'>,
     private readonly loader: BatchLoader,
@@ -27,7 +31,7 @@ export class ReplicaSteps {
     /** Float32 elements of the flat vector. */
     private readonly length: number,
     private readonly replicas: number,
-    /** Every replica is a node of its own: a round with backup replicas chooses among them. */
+    /** Every replica is a node of its own: a round with backup replicas chooses among them, and what is encoded cannot be added. */
     private readonly leavesOnly: boolean,
     private readonly outputs: StepOutputs,
   ) {}
@@ -40,7 +44,7 @@ export class ReplicaSteps {
     for (const node of nodes) {
       const pointer = this.compute(round, node.lo, node.hi);
       if (pointer === undefined) return;
-      this.outputs.node(round, node.lo, node.hi, pointer);
+      this.outputs.node(round, node.lo, node.hi, pointer, this.examples);
     }
   }
 
@@ -63,6 +67,7 @@ export class ReplicaSteps {
     if (this.outputs.isObsolete(round)) return undefined;
     const pointer = this.gradients.alloc(this.length * 4);
     const batches = this.loader.take(round, replica);
+    this.examples = 0;
     if (batches.length === 0) {
       // No rows: explicit +0, no model run.
       this.gradients.kernels.fill(pointer, this.length, 0);
@@ -74,6 +79,7 @@ export class ReplicaSteps {
       );
     } else {
       const { count, metricSums } = this.engine.step({ round, replica, batches, out: this.gradients.f32(pointer, this.length) });
+      this.examples = count;
       this.outputs.contribution(round, replica, count, metricSums);
     }
     this.loader.release(round, replica);

@@ -11,7 +11,7 @@ export type { ChunkScalars, RoundDecision, TwoPhaseOptions } from './sync/agreem
 export { SHARD_ROWS } from './sync/shard-table.js';
 export { Shard } from './sync/shard.js';
 export { ShardLink } from './transfer/shard-transfer.js';
-export { checkChunk } from './transfer/chunk-frames.js';
+export { checkChunk, type ChunkDecoder } from './transfer/chunk-frames.js';
 export type { Slices } from './attempt/shard-work.js';
 export type { CoordinatorPort, ShardHost } from './attempt/shard-ports.js';
 export { REPLICATION_ROWS } from './standby/replication.js';
@@ -41,5 +41,5 @@ export { FramedConnection } from './transports/framed-connection.js';
 export { resolveOptions } from './transports/limits.js';
 export { printProtocolTables } from './protocol-tables.js';
 export type { AttemptEnd, CoordinatorOptions, CoordinatorSurroundings, Outcome } from './attempt/attempt-options.js';
-export type { GradientNode, MemberChunk, OwnedChunk } from './transfer/chunks.js';
+export type { EncodedParts, GradientNode, MemberChunk, OwnedChunk } from './transfer/chunks.js';
 export type { ShardMachine } from './standby/shard-machine.js';

@@ -7,6 +7,7 @@
  */
 
 export * from './checksum';
+export * from './codecs';
 export * from './elementwise';
 
 const LINE: usize = 64;

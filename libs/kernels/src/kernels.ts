@@ -4,6 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { SECRET } from './checksum-reference.js';
+import type { CodecKernels } from './codec-kernels.js';
 import type { OptimizerKernels } from './optimizer-kernels.js';
 import { webAssembly, type CompiledModule, type SharedMemory } from './webassembly.js';
 
@@ -13,7 +14,7 @@ import { webAssembly, type CompiledModule, type SharedMemory } from './webassemb
  * multiply-add, so results are bitwise those of `references` (bits of a NaN apart). A range outside of the memory throws
  * WebAssembly.RuntimeError.
  */
-export interface Kernels extends OptimizerKernels {
+export interface Kernels extends OptimizerKernels, CodecKernels {
   /** dst += src. IEEE signs: −0 + +0 = +0, −0 + −0 = −0. */
   add(dst: number, src: number, n: number): void;
   /** dst = src · factor (rounded to float32 first); dst may be src. */
@@ -101,9 +102,10 @@ export interface ChecksumParts extends Pick<Kernels, 'checksum'> {
 }
 
 /** Exports of the module: booleans are integers there, and integers are signed. */
-interface CompiledKernels extends Omit<Kernels, 'allFinite' | 'addFinite'>, ChecksumParts {
+interface CompiledKernels extends Omit<Kernels, 'allFinite' | 'addFinite' | 'scatter'>, ChecksumParts {
   allFinite(src: number, n: number): number;
   addFinite(dst: number, src: number, n: number): number;
+  scatter(src: number, byteLength: number, dst: number, n: number): number;
   useSecret(at: number): void;
 }
 
@@ -142,6 +144,7 @@ export function instantiateKernels(memory: SharedMemory, secretAt = 0): Kernels 
     allFinite: (src: number, n: number) => kernels.allFinite(src, n) !== 0,
     addFinite: (dst: number, src: number, n: number) => kernels.addFinite(dst, src, n) !== 0,
     checksum: (src: number, byteLength: number) => kernels.checksum(src, byteLength) >>> 0,
+    scatter: (src: number, byteLength: number, dst: number, n: number) => kernels.scatter(src, byteLength, dst, n) !== 0,
   });
 }
 

@@ -39,10 +39,14 @@ interface Measured {
   readonly run: () => void;
 }
 
+/** Bits of 1, the largest of the elements that are measured with. */
+const ONE_BITS = 0x3f800000;
+
 /** What the kernels are given, with `at` as the arrays: two generations of parameters, three slots, a gradient. */
 function measured(k: Kernels, n: number, at: readonly number[]): Readonly<Record<keyof Kernels, Measured>> {
   const [w, out, s, t, u, g] = at as [number, number, number, number, number, number];
   const rate = 1e-6;
+  const percent = Math.ceil(n / 100);
   return {
     add: { streams: 3, run: () => k.add(s, g, n) },
     scaleInto: { streams: 2, run: () => k.scaleInto(out, w, n, 0.5) },
@@ -75,6 +79,22 @@ function measured(k: Kernels, n: number, at: readonly number[]): Readonly<Record
     lars: { streams: 5, run: () => k.lars(w, out, s, g, n, rate, 0.9, 1e-4, 1) },
     decayWeights: { streams: 2, run: () => k.decayWeights(w, out, n, 0.004, rate) },
     clamp: { streams: 2, run: () => k.clamp(g, n, 0.5) },
+    largestMagnitude: { streams: 1, run: () => void k.largestMagnitude(w, n) },
+    toHalf: { streams: 1.5, run: () => k.toHalf(w, out, n, 2) },
+    fromHalf: { streams: 1.5, run: () => k.fromHalf(out, s, n, 0.5) },
+    toBfloat: { streams: 1.5, run: () => k.toBfloat(w, out, n) },
+    fromBfloat: { streams: 1.5, run: () => k.fromBfloat(out, s, n) },
+    quantize: { streams: 1.25, run: () => k.quantize(w, out, n, 8, 1) },
+    dequantize: { streams: 1.25, run: () => k.dequantize(out, s, n, 8) },
+    toSigns: { streams: 33 / 32, run: () => k.toSigns(w, out, n) },
+    fromSigns: { streams: 33 / 32, run: () => k.fromSigns(out, s, n) },
+    kthMagnitude: { streams: 1, run: () => void k.kthMagnitude(w, n, percent, t) },
+    equalWanted: { streams: 0, run: () => void k.equalWanted() },
+    countFrom: { streams: 1, run: () => void k.countFrom(w, n, ONE_BITS) },
+    gather: { streams: 1, run: () => void k.gather(w, out, n, percent, k.kthMagnitude(w, n, percent, t), k.equalWanted()) },
+    scatter: { streams: 1, run: () => void k.scatter(out, k.gather(w, out, n, 1, ONE_BITS, 1), s, n) },
+    gatherDrawn: { streams: 0.02, run: () => k.gatherDrawn(w, out, n, percent, 1, 100) },
+    scatterDrawn: { streams: 1.02, run: () => k.scatterDrawn(out, s, n, percent, 1) },
   };
 }
 

@@ -4,6 +4,7 @@
  * Array lengths are those of the first argument; nothing here allocates more than a few numbers.
  */
 export { checksum, xxh3 } from './checksum-reference.js';
+export * from './codec-references.js';
 export * from './optimizer-references.js';
 
 const f32 = Math.fround;

@@ -5,6 +5,7 @@
  * It names what it takes instead of what it leaves out, and a test holds every field of the spec to one of the two lists, so
  * that a new field has to be put somewhere.
  */
+import { isEncoded } from './codec-spec.js';
 import type { RunSpec } from './run-spec.js';
 
 export type ConfigValue = null | boolean | number | string | readonly ConfigValue[] | { readonly [name: string]: ConfigValue };
@@ -30,6 +31,7 @@ export const COMPARABLE_FIELDS = [
   'dropRemainder',
   'strategy',
   'gradient',
+  'codec',
   'freeze',
   'seed',
   'engine',
@@ -48,7 +50,8 @@ export const COMPARABLE_STRATEGY_FIELDS = [
 /** Plain JSON, without undefined members. */
 export function comparableConfig(spec: RunSpec): ComparableConfig {
   const strategy = Object.fromEntries(COMPARABLE_STRATEGY_FIELDS.map((field) => [field, spec.strategy[field]]));
-  const fields = Object.fromEntries(COMPARABLE_FIELDS.map((field) => [field, field === 'strategy' ? strategy : spec[field]]));
+  const own: Partial<Record<keyof RunSpec, unknown>> = { strategy, codec: isEncoded(spec) ? spec.codec : undefined };
+  const fields = Object.fromEntries(COMPARABLE_FIELDS.map((field) => [field, field in own ? own[field] : spec[field]]));
   return JSON.parse(JSON.stringify(fields)) as ComparableConfig;
 }
 

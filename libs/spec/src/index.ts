@@ -58,6 +58,7 @@ export {
   watchedMetric,
   watchIssues,
 } from './validation-rules.js';
+export { CODECS, DEFAULT_DENSITY, isEncoded, type CodecSpec } from './codec-spec.js';
 export {
   GRADIENT_ARENA_BYTES,
   GRADIENT_ARENA_SLACK_BYTES,

@@ -7,6 +7,7 @@
  * same thing; bounds always.
  */
 import { z } from 'zod';
+import { codecConflicts, codecSchema } from './codec-spec.js';
 import { datasetReferenceSchema, featuresSchema } from './datasets/features.js';
 import { learningRateSchema } from './learning-rate.js';
 import { LIMITS } from './limits.js';
@@ -230,6 +231,7 @@ export const runSpecSchema = z
     dropRemainder: z.boolean().describe('Drop the ragged last round of an epoch instead of training on it.').default(false),
     strategy: strategySchema.describe('How the run is distributed.').prefault({ kind: 'parameter-server' }),
     gradient: gradientSchema.describe('What is done to the gradient before the update.').prefault({}),
+    codec: codecSchema.describe('How gradients travel from workers to servers. Left out: as float32.').optional(),
     length: lengthSchema.describe('How long to train: epochs or rounds.').default({ epochs: 5 }),
     seed: z
       .int()
@@ -276,6 +278,7 @@ export const runSpecSchema = z
     }
     for (const [field, message] of [
       ...modeConflicts(spec),
+      ...codecConflicts(spec),
       ...optimizerConflicts(spec),
       ...weightConflicts(spec),
       ...validationConflicts(spec),

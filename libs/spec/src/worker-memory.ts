@@ -4,8 +4,10 @@
  *
  *   sync                        one vector for each level of the tree in progress: floor(log2 R) + 1
  *   sync, backup replicas       every replica's gradient until the commit: R
+ *   with a codec                every replica's gradient as encoded, one that is not yet, and with error feedback two vectors for each replica
  *   async, ssp                  two work items that are pushed and not counted, and one in progress: 3
  */
+import { encodedBits, isEncoded, type CodecSpec } from './codec-spec.js';
 import type { RunSpec } from './run-spec.js';
 
 export const GRADIENT_ARENA_BYTES = 1 << 30;
@@ -14,11 +16,15 @@ export const GRADIENT_ARENA_VECTORS = 3;
 export const GRADIENT_ARENA_SLACK_BYTES = 1 << 20;
 const FLOAT_BYTES = 4;
 
-type Distribution = Pick<RunSpec, 'replicas'> & { readonly strategy: Pick<RunSpec['strategy'], 'mode' | 'backupReplicas'> };
+interface Distribution extends Pick<RunSpec, 'replicas'> {
+  readonly strategy: Pick<RunSpec['strategy'], 'mode' | 'backupReplicas'>;
+  readonly codec?: CodecSpec | undefined;
+}
 
 /** Flat vectors of P + S elements that a worker holds at once when it has all replicas. */
-export function gradientVectors({ replicas, strategy }: Distribution): number {
+export function gradientVectors({ replicas, strategy, codec }: Distribution): number {
   if (strategy.mode !== 'sync') return 3;
+  if (codec && isEncoded({ codec })) return Math.ceil(1 + (replicas * encodedBits(codec)) / 32 + (codec.errorFeedback ? 2 * replicas : 0));
   return strategy.backupReplicas > 0 ? replicas : Math.floor(Math.log2(replicas)) + 1;
 }
 
@@ -50,7 +56,7 @@ export function tooLargeFor(spec: Distribution, elements: number): string | unde
   const because =
     strategy.mode !== 'sync'
       ? `in mode ${strategy.mode} a worker holds ${vectors} gradients of it at once`
-      : `a worker that has all ${replicas} replicas${strategy.backupReplicas > 0 ? ', with backup replicas,' : ''} holds ${vectors} gradients of it at once`;
+      : `a worker that has all ${replicas} replicas${strategy.backupReplicas > 0 ? ', with backup replicas,' : isEncoded(spec) ? `, with the codec ${spec.codec!.kind}${spec.codec!.errorFeedback ? ' and error feedback' : ''},` : ''} holds ${vectors} gradients of it at once`;
   const fewer = strategy.mode === 'sync' && vectors > GRADIENT_ARENA_VECTORS ? ', or fewer replicas' : '';
   return (
     `has ${elements} parameters (state included); at most ${most} train here: ${because}, in ${GRADIENT_ARENA_BYTES >> 20} MiB ` +

@@ -2,6 +2,7 @@
  * The flags of `paceline train`, made from the fields of the run spec: a field that is added to the schema is a flag at once.
  *
  *  - `globalBatch` is `--global-batch`, `checkpoint.final` is `--checkpoint-final` / `--no-checkpoint-final`.
+ *  - The kind of a codec is `--codec`.
  *  - In the groups optimizer, strategy and length the group's name is left out (`--learning-rate`, `--servers`, `--epochs`), and the field that
  *    tells their members apart has the group's name: `--optimizer adam`.
  *  - A topology is given as a file: `--model-topology model.json`.
@@ -39,6 +40,7 @@ function flagName(path: string): string {
   const [group, ...inner] = path.split('.') as [string, ...string[]];
   if (inner.length > 0 && SHORT_GROUPS.has(group))
     return inner.length === 1 && DISCRIMINATORS.has(inner[0]!) ? kebab(group) : inner.map(kebab).join('-');
+  if (path === 'codec.kind') return 'codec';
   return path.split('.').map(kebab).join('-');
 }
 

@@ -1,5 +1,6 @@
 /** State table and options of the shard of modes async and ssp. The machine is in async-shard.ts. */
 import type { Region } from '../attempt/regions.js';
+import type { ChunkDecoder } from '../transfer/chunk-frames.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
 import type { CoordinatorPort, ShardHost } from '../attempt/shard-ports.js';
 import type { Slices } from '../attempt/shard-work.js';
@@ -118,6 +119,7 @@ export interface AsyncShardOptions {
   readonly keepsFetched: boolean;
   readonly store: ItemStore;
   readonly host?: Pick<ShardHost, 'checkpointWanted' | 'frameDropped'>;
+  readonly decoder?: ChunkDecoder | undefined;
   readonly coordinator: CoordinatorPort;
   /** How work on all chunks shares the event loop; without it, it is done in one go. */
   readonly slices?: Slices | undefined;

@@ -91,7 +91,7 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
   /** Admits a connection whose HELLO the gate has accepted. */
   attach(id: string, connection: Connection): ShardLink {
     this.table.take('join');
-    const link = new ShardLink(id, connection, true);
+    const link = new ShardLink(id, connection, true, this.options.decoder);
     this.admit(link, new PushedGradients(), { applied: '', phase: this.table.state });
     this.tellLink(link, true);
     return link;

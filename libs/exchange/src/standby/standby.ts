@@ -243,7 +243,7 @@ export class Standby {
   private letGo(): void {
     const { connection } = this;
     this.connection = undefined;
-    this.gradients.received()?.release();
+    this.gradients.letGo();
     connection?.close();
   }
 }

@@ -1,4 +1,5 @@
 /** A shard's state table, and what it is given. The machine is in shard.ts. */
+import type { ChunkDecoder } from '../transfer/chunk-frames.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
 import type { ChunkScalars, RoundDecision } from './agreement.js';
 import type { Region, regionSum } from '../attempt/regions.js';
@@ -156,6 +157,7 @@ export interface ShardOptions {
   readonly twoPhase?: { readonly hasBackups: boolean };
   readonly host?: ShardHost;
   readonly coordinator: CoordinatorPort;
+  readonly decoder?: ChunkDecoder | undefined;
   /** How work on all chunks shares the event loop; without it, it is done in one go. */
   readonly slices?: Slices | undefined;
 }

@@ -59,7 +59,7 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
     this.table.take('join');
     const { chunks, generations } = this.present;
     const applied = bitmapOf(chunks.map(({ place }) => generations.next(place) !== undefined));
-    const link = this.admit(new ShardLink(id, connection, true), new Map(), { applied, phase: this.table.state });
+    const link = this.admit(new ShardLink(id, connection, true, this.options.decoder), new Map(), { applied, phase: this.table.state });
     for (const generation of [this.round, this.round + 1]) for (const chunk of chunks) this.send(link, generation, chunk);
     this.tellLink(link, true);
     return link;

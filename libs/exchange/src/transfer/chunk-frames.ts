@@ -18,20 +18,37 @@ export interface VectorName {
   readonly hi: number;
 }
 
-type Send = (to: Connection, numbers: FrameNumbers, vector: VectorName, chunk: number, bytes: Uint8Array, onFlushed: () => void) => void;
+/** A chunk as it is sent. */
+export interface ChunkBytes {
+  readonly codec: number;
+  /** They must not change before `onFlushed`, as in Connection.sendData. */
+  readonly bytes: Uint8Array;
+}
 
-/** The bytes must not change before `onFlushed`, as in Connection.sendData. */
-export const sendChunk: Send = (to, numbers, { type, round, lo, hi }, chunk, bytes, onFlushed) =>
-  to.sendData({ type, codec: Codec.none, ...numbers, round, nodeLo: lo, nodeHi: hi, chunk }, bytes, onFlushed);
+/** How the chunks of a run's gradients are encoded, beside those that are sent as they are. */
+export interface ChunkDecoder {
+  /** In the header of a frame. */
+  readonly codec: number;
+  /** Whether a chunk of n float32 elements can take so many bytes. */
+  isLength(n: number, bytes: number): boolean;
+  /** Decodes `bytes` bytes of the arena into the region. False when nobody encodes so. */
+  decode(header: FrameHeader, payload: Region, region: Region): boolean;
+}
+
+type Send = (to: Connection, numbers: FrameNumbers, vector: VectorName, chunk: number, part: ChunkBytes, onFlushed: () => void) => void;
+
+export const sendChunk: Send = (to, numbers, { type, round, lo, hi }, chunk, { codec, bytes }, onFlushed) =>
+  to.sendData({ type, codec, ...numbers, round, nodeLo: lo, nodeHi: hi, chunk }, bytes, onFlushed);
 
 /** Takes over one reference to the region, and lets it go when the bytes have left. */
 export function sendRegion(to: Connection, numbers: FrameNumbers, vector: VectorName, chunk: number, region: Region): void {
-  sendChunk(to, numbers, vector, chunk, region.bytes, () => region.release());
+  sendChunk(to, numbers, vector, chunk, { codec: Codec.none, bytes: region.bytes }, () => region.release());
 }
 
 /**
  * Checks a frame before its payload is read.
  * @param chunk what the header names, where this side has it; `length` counts float32 elements
+ * @param decoder of what may come encoded
  * @throws ProtocolError for what no peer sends
  */
 export function checkChunk<C extends { readonly length: number }>(
@@ -39,11 +56,18 @@ export function checkChunk<C extends { readonly length: number }>(
   type: FrameType,
   attempt: number,
   chunk: C | undefined,
+  decoder?: Pick<ChunkDecoder, 'codec' | 'isLength'>,
 ): asserts chunk is C {
   if (header.type !== type) throw new ProtocolError('BAD_FRAME', `a frame of type ${header.type} where only type ${type} is taken`);
   checkAttempt(header, attempt);
-  if (header.codec !== Codec.none) throw new ProtocolError('BAD_CODEC');
+  const isEncoded = header.codec !== Codec.none;
+  if (isEncoded && header.codec !== decoder?.codec)
+    throw new ProtocolError('BAD_CODEC', `codec ${header.codec} where ${decoder ? `${decoder.codec} or 0` : 'only 0'} is taken`);
   if (!chunk) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
+  if (isEncoded) {
+    if (decoder?.isLength(chunk.length, header.length)) return;
+    throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk} does not take ${header.length} bytes in codec ${header.codec}`);
+  }
   const bytes = bytesOf(chunk.length);
   if (header.length !== bytes) throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk} has ${bytes} bytes, not ${header.length}`);
 }
@@ -58,18 +82,50 @@ export function scratchOf(bytes: number): Uint8Array {
 
 /** Receives the chunks of one connection into regions, one at a time. */
 export class RegionReceiver {
-  private region: Region | undefined;
+  /** Where the payload goes: the chunk, or the bytes that it is decoded from. */
+  private payload: Region | undefined;
+  private encoded: { readonly header: FrameHeader; readonly chunk: OwnedChunk } | undefined;
+
+  constructor(private readonly decoder?: ChunkDecoder) {}
 
   /** Where the payload goes. @param chunk undefined for a frame that will be dropped */
-  receive({ length }: FrameHeader, chunk: OwnedChunk | undefined): Uint8Array {
-    this.region = chunk && acquireRegion(chunk.arena, chunk.length);
-    return this.region?.bytes ?? scratchOf(length);
+  receive(header: FrameHeader, chunk: OwnedChunk | undefined): Uint8Array {
+    this.letGo();
+    if (!chunk) return scratchOf(header.length);
+    if (header.codec === Codec.none) this.payload = acquireRegion(chunk.arena, chunk.length);
+    else {
+      this.encoded = { header, chunk };
+      this.payload = acquireRegion(chunk.arena, Math.ceil(header.length / Float32Array.BYTES_PER_ELEMENT));
+    }
+    return this.payload.bytes.subarray(0, header.length);
   }
 
-  /** The whole chunk, which is the caller's now; undefined when it went to scratch. */
+  /**
+   * The whole chunk, which is the caller's now; undefined when it went to scratch.
+   * @throws ProtocolError BAD_PAYLOAD
+   */
   received(): Region | undefined {
-    const { region } = this;
-    this.region = undefined;
-    return region;
+    const { payload, encoded } = this;
+    this.payload = undefined;
+    this.encoded = undefined;
+    return payload && encoded ? this.decode(payload, encoded.header, encoded.chunk) : payload;
+  }
+
+  /** What has come of a chunk is not wanted any more. */
+  letGo(): void {
+    this.payload?.release();
+    this.payload = undefined;
+    this.encoded = undefined;
+  }
+
+  private decode(payload: Region, header: FrameHeader, { arena, length }: OwnedChunk): Region {
+    try {
+      const region = acquireRegion(arena, length);
+      if (this.decoder!.decode(header, payload, region)) return region;
+      region.release();
+    } finally {
+      payload.release();
+    }
+    throw new ProtocolError('BAD_PAYLOAD', `chunk ${header.chunk} in codec ${header.codec}`);
   }
 }

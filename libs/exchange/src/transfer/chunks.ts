@@ -20,13 +20,22 @@ export interface MemberChunk {
   readonly server: number;
 }
 
+/** Chunk i has `lengths[i]` bytes from `offsets[i]` on, in the codec of that number. */
+export interface EncodedParts {
+  readonly codecs: Uint8Array;
+  readonly offsets: Uint32Array;
+  readonly lengths: Uint32Array;
+}
+
 /** A gradient node in memory that the compute thread filled: sums of the replicas [lo, hi), flat layout. */
 export interface GradientNode {
   readonly round: number;
   readonly lo: number;
   readonly hi: number;
-  /** The whole flat vector, trainable and state, as bytes over shared memory. */
+  /** The flat vector, trainable and state, as bytes over shared memory; or its chunks as encoded. */
   readonly bytes: Uint8Array;
+  /** Where `bytes` has each chunk, by its index, when they are encoded. */
+  readonly encoded?: EncodedParts | undefined;
   /** Gives the memory back to the compute thread. Called once, when the machine has let go of it and no socket reads it any more. */
   release(): void;
 }

@@ -9,7 +9,7 @@ import { FrameType, ProtocolError, type FrameHeader, type Members, type MessageO
 import type { Connection, FrameNumbers } from '../connection.js';
 import { bytesOf, type Region } from '../attempt/regions.js';
 import type { CoordinatorPort } from '../attempt/shard-ports.js';
-import { RegionReceiver, checkChunk, sendRegion, type VectorName } from './chunk-frames.js';
+import { RegionReceiver, checkChunk, sendRegion, type ChunkDecoder, type VectorName } from './chunk-frames.js';
 import type { OwnedChunk } from './chunks.js';
 
 /** Headers and control messages in a connection's queue, beside the chunks. */
@@ -22,8 +22,9 @@ export class ShardLink extends RegionReceiver {
     readonly connection: Connection,
     /** Collectors only pull; they are sent no streams. */
     readonly streams: boolean,
+    decoder?: ChunkDecoder,
   ) {
-    super();
+    super(decoder);
   }
 }
 
@@ -32,6 +33,8 @@ interface ServerOptions {
   readonly attempt: number;
   readonly chunks: readonly OwnedChunk[];
   readonly coordinator: CoordinatorPort;
+  /** Left out: gradients come as float32. */
+  readonly decoder?: ChunkDecoder | undefined;
 }
 
 /** `Held` is what the machine keeps for a connection, until it closes. */
@@ -92,7 +95,7 @@ export abstract class ShardTransfer<Held, Options extends ServerOptions> {
   protected drop(link: ShardLink): Held | undefined {
     const held = this.links.get(link);
     this.links.delete(link);
-    link.received()?.release();
+    link.letGo();
     return held;
   }
 
@@ -103,7 +106,7 @@ export abstract class ShardTransfer<Held, Options extends ServerOptions> {
 
   /** Before the payload of a gradient frame is read. @throws ProtocolError for what no member sends */
   protected checkGradient<C extends OwnedChunk>({ streams }: ShardLink, header: FrameHeader, chunk: C | undefined): asserts chunk is C {
-    checkChunk(header, FrameType.gradient, this.options.attempt, chunk);
+    checkChunk(header, FrameType.gradient, this.options.attempt, chunk, this.options.decoder);
     if (!streams) throw new ProtocolError('NOT_A_MEMBER', 'this connection may only pull');
   }
 

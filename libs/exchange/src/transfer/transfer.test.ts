@@ -4,7 +4,7 @@ import { FrameType, type FrameHeader } from '@paceline/protocol';
 import type { Connection } from '../connection.js';
 import { acquireRegion } from '../attempt/regions.js';
 import { bitmapOf, bitsOf } from './bitmap.js';
-import { RegionReceiver, checkChunk, sendRegion } from './chunk-frames.js';
+import { RegionReceiver, checkChunk, sendRegion, type ChunkDecoder } from './chunk-frames.js';
 import { HeldGradient } from './worker-transfer.js';
 
 const arena = Arena.create({ initialBytes: 1 << 16, maximumBytes: 1 << 16 });
@@ -47,12 +47,42 @@ test('a frame is refused before its payload is read: its type, attempt, codec, c
 
 test('a chunk that is wanted comes into a region, one that is not into bytes that nobody keeps', () => {
   const receiver = new RegionReceiver();
-  const wanted = receiver.receive({ length: 16 } as FrameHeader, chunk);
+  const wanted = receiver.receive({ codec: 0, length: 16 } as FrameHeader, chunk);
   const region = receiver.received()!;
   expect([wanted.buffer, wanted.length, receiver.received()]).toEqual([region.bytes.buffer, 16, undefined]);
   region.release();
-  expect(receiver.receive({ length: 16 } as FrameHeader, undefined)).toHaveLength(16);
+  expect(receiver.receive({ codec: 0, length: 16 } as FrameHeader, undefined)).toHaveLength(16);
   expect([receiver.received(), arena.bytesInUse]).toEqual([undefined, 0]);
+});
+
+test('an encoded chunk comes into bytes of its length, and is decoded when it is whole', () => {
+  let isGood = true;
+  const decoder: ChunkDecoder = {
+    codec: 5,
+    isLength: (n, bytes) => bytes === n + 1,
+    decode: (_header, payload, region) => {
+      region.floats.set(payload.bytes.subarray(0, 4));
+      return isGood;
+    },
+  };
+  const header = { ...numbers, type: FrameType.gradient, codec: 5, chunk: 3, length: 5 } as FrameHeader;
+  const check = (change: Partial<FrameHeader>) => () => checkChunk({ ...header, ...change }, FrameType.gradient, 1, chunk, decoder);
+  expect(check({})).not.toThrow();
+  expect(check({ codec: 0, length: 16 })).not.toThrow();
+  expect(check({ codec: 4 })).toThrow('BAD_CODEC: codec 4 where 5 or 0 is taken');
+  expect(check({ length: 16 })).toThrow('WRONG_LENGTH: chunk 3 does not take 16 bytes in codec 5');
+  const receiver = new RegionReceiver(decoder);
+  receiver.receive(header, chunk).set([1, 2, 3, 4, 5]);
+  const region = receiver.received()!;
+  expect([...region.floats]).toEqual([1, 2, 3, 4]);
+  region.release();
+  receiver.receive(header, chunk);
+  receiver.letGo();
+  expect([receiver.received(), arena.bytesInUse]).toEqual([undefined, 0]);
+  isGood = false;
+  receiver.receive(header, chunk);
+  expect(() => receiver.received()).toThrow('BAD_PAYLOAD: chunk 3 in codec 5');
+  expect(arena.bytesInUse).toBe(0);
 });
 
 test('the memory of a gradient goes back once, when it is let go and every socket has flushed', () => {

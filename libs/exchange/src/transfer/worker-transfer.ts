@@ -5,12 +5,12 @@
  *   servers ── parameters ──> chunkOf, then `destination` in the flat vector, or scratch
  *   compute thread ── gradient node ──> HeldGradient ── chunk by chunk ──> servers ── let go, and flushed by all sockets ──> released
  */
-import { FrameType, type FrameHeader, type Members, type Message } from '@paceline/protocol';
+import { Codec, FrameType, type FrameHeader, type Members, type Message } from '@paceline/protocol';
 import type { Connection, FrameNumbers, MessagePlace } from '../connection.js';
 import { bytesOf } from '../attempt/regions.js';
 import { ServerTerms } from '../attempt/server-terms.js';
 import { IdleDetector } from '../attempt/stall.js';
-import { checkChunk, scratchOf, sendChunk, type VectorName } from './chunk-frames.js';
+import { checkChunk, scratchOf, sendChunk, type ChunkBytes, type VectorName } from './chunk-frames.js';
 import type { GradientNode, MemberChunk } from './chunks.js';
 
 /** A gradient that is kept to be sent again. Its memory goes back when it is let go and no socket reads it any more. */
@@ -36,6 +36,13 @@ interface WorkerOptions {
   readonly attempt: number;
   readonly servers: number;
   readonly chunks: readonly MemberChunk[];
+}
+
+/** The bytes of a chunk as they are sent: of the flat vector, or as encoded. */
+function sentPartOf({ bytes, encoded }: GradientNode, chunk: MemberChunk): ChunkBytes {
+  if (!encoded) return { codec: Codec.none, bytes: partOf(bytes, chunk) };
+  const [codec, offset, length] = [encoded.codecs[chunk.index]!, encoded.offsets[chunk.index]!, encoded.lengths[chunk.index]!];
+  return { codec, bytes: bytes.subarray(offset, offset + length) };
 }
 
 const partOf = (vector: Uint8Array, { offset, length }: MemberChunk): Uint8Array =>
@@ -142,6 +149,6 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
     const connection = this.connections[chunk.server];
     if (!connection?.isOpen) return;
     const { vector, node, letGo } = gradient.hold();
-    sendChunk(connection, this.numbers(), vector, chunk.index, partOf(node.bytes, chunk), letGo);
+    sendChunk(connection, this.numbers(), vector, chunk.index, sentPartOf(node, chunk), letGo);
   }
 }

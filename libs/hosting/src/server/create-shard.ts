@@ -3,6 +3,7 @@ import {
   Shard,
   AsyncShard,
   type AsyncUpdate,
+  type ChunkDecoder,
   type CoordinatorPort,
   type ItemStore,
   type OwnedChunk,
@@ -11,9 +12,10 @@ import {
   type ShardMachine,
   type Slices,
 } from '@paceline/exchange';
+import { codecKey, codecOf } from '@paceline/codecs';
 import type { PlacementJob } from '@paceline/control-plane';
 import { LeafReduction, ReductionTree, replicaRows, validNode, type Schedule } from '@paceline/learning';
-import { roundPlan, type RunSpec } from '@paceline/spec';
+import { isEncoded, roundPlan, type RunSpec } from '@paceline/spec';
 import type { ParameterStore } from './parameter-store.js';
 
 /** Gradients of a chunk, and copies of it, that may be kept at once: what the arenas are planned for. */
@@ -22,6 +24,7 @@ export function copiesInFlight({ replicas, strategy, earlyStopping }: RunSpec): 
   // What a worker has fetched may wait for the standby, as it may be kept for the delay compensation.
   if (mode !== 'sync') return replicas * (delayCompensation > 0 || standby > 0 ? 2 : 1) + 2;
   // The tree of a chunk keeps at most half of the leaves apart, when no worker holds neighbours.
+  // One that is encoded lies beside what it is decoded into.
   const gradients = backupReplicas > 0 ? replicas : Math.min(Math.max(3, Math.ceil(replicas / 2) + 1), 8);
   return gradients + (earlyStopping?.restoreBest ? 1 : 0);
 }
@@ -42,21 +45,36 @@ export interface ShardServer {
   readonly slices: Slices;
 }
 
+/** Decodes what the workers of the run encode; undefined where they send float32. */
+function decoderOf({ codec: wanted, seed }: RunSpec): ChunkDecoder | undefined {
+  const codec = codecOf(wanted);
+  return (
+    codec && {
+      codec: codec.number,
+      isLength: (n, bytes) => codec.isLength(n, bytes),
+      decode: ({ round, nodeLo, chunk, length }, payload, { arena, pointer, length: n }) =>
+        codec.decode(arena, payload.pointer, length, pointer, n, codecKey(seed, round, nodeLo, chunk)),
+    }
+  );
+}
+
 export function createShard(job: PlacementJob, store: ParameterStore, schedule: Schedule, server: ShardServer): ShardMachine {
   const { spec, index, attempt, restore } = job;
   const { replicas, strategy } = spec;
-  const common = { index, attempt, chunks: store.chunks, initial: store.initial, firstRound: restore?.round ?? 0, ...server };
+  const common = { index, attempt, chunks: store.chunks, initial: store.initial, firstRound: restore?.round ?? 0, decoder: decoderOf(spec), ...server };
   if (strategy.mode !== 'sync') {
     const updates = new ItemUpdates(store, examplesOf(schedule, replicas), strategy);
     const plan = { replicas, totalRounds: schedule.totalRounds, replicaExamples: updates.examples };
     return new AsyncShard({ ...common, plan, keepsFetched: strategy.delayCompensation > 0, store: updates });
   }
   const hasBackups = strategy.backupReplicas > 0;
+  const isNode = (lo: number, hi: number): boolean =>
+    hasBackups || isEncoded(spec) ? hi === lo + 1 && hi <= replicas : validNode(replicas, lo, hi);
   return new Shard({
     ...common,
     replicas,
     createReduction: (ops) => (hasBackups ? new LeafReduction(replicas, ops) : new ReductionTree(replicas, ops)),
-    isValidNode: (lo, hi) => (hasBackups ? hi === lo + 1 && hi <= replicas : validNode(replicas, lo, hi)),
+    isValidNode: isNode,
     store,
     ...(roundPlan(spec) === 'two-phase' ? { twoPhase: { hasBackups } } : {}),
   });

@@ -1,0 +1,144 @@
+/** One suite for all codecs: what every codec promises, whatever it does to a gradient. */
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { Arena } from '@paceline/kernels';
+import { CODECS, type CodecSpec } from '@paceline/spec';
+import { codecKey } from './codec.js';
+import { codecOf } from './codecs.js';
+
+const MAX = 1500;
+const GUARD_BYTES = 64;
+const arena = Arena.create({ initialBytes: 1 << 18, maximumBytes: 1 << 18 });
+const [source, encoded, decoded] = [0, 0, 0].map(() => arena.alloc(MAX * 12 + 2 * GUARD_BYTES)) as [number, number, number];
+
+const SPECS: readonly CodecSpec[] = CODECS.filter((kind) => kind !== 'none').flatMap((kind): CodecSpec[] => {
+  const plain = { kind, errorFeedback: false };
+  if (kind === 'threshold') return [{ ...plain, threshold: 5e-4 }];
+  return kind === 'top-k' || kind === 'random-k' ? [0.01, 0.3, 1].map((density) => ({ ...plain, density })) : [plain];
+});
+const named = SPECS.map((spec) => ({ name: [spec.kind, spec.density ?? spec.threshold].filter(Boolean).join(' '), codec: codecOf(spec)! }));
+
+const gradients = fc
+  .integer({ min: 1, max: MAX })
+  .chain((n) => fc.array(fc.double({ min: -1e-3, max: 1e-3, noNaN: true }), { minLength: n, maxLength: n }));
+
+function put(values: readonly number[]): Float32Array {
+  const view = arena.f32(source, values.length);
+  view.set(values);
+  return Float32Array.from(view);
+}
+
+/** Encodes and decodes; what lies around the bytes and the chunk must stay. Undefined when the chunk has to be sent as it is. */
+function through(codec: (typeof named)[0]['codec'], n: number, key: number): { bytes: Uint8Array; back: Float32Array } | undefined {
+  const most = codec.maxBytes(n);
+  const [out, chunk] = [arena.bytes(encoded, most + 2 * GUARD_BYTES), arena.bytes(decoded, 4 * n + 2 * GUARD_BYTES)];
+  out.fill(0xa5);
+  chunk.fill(0xa5);
+  const length = codec.encode(arena, source, encoded + GUARD_BYTES, n, key, 1);
+  expect(out.subarray(0, GUARD_BYTES).every((x) => x === 0xa5)).toBe(true);
+  expect(out.subarray(GUARD_BYTES + most).every((x) => x === 0xa5)).toBe(true);
+  if (length === 0) return undefined;
+  expect(length).toBeLessThanOrEqual(most);
+  expect(codec.isLength(n, length)).toBe(true);
+  expect(codec.decode(arena, encoded + GUARD_BYTES, length, decoded + GUARD_BYTES, n, key)).toBe(true);
+  expect(chunk.subarray(0, GUARD_BYTES).every((x) => x === 0xa5)).toBe(true);
+  expect(chunk.subarray(GUARD_BYTES + 4 * n).every((x) => x === 0xa5)).toBe(true);
+  return { bytes: out.slice(GUARD_BYTES, GUARD_BYTES + length), back: arena.f32(decoded + GUARD_BYTES, n).slice() };
+}
+
+test('every codec has a number of its own, and 0 is the chunk as it is', () => {
+  const numbers = new Set(CODECS.map((kind) => codecOf({ kind, threshold: 1, errorFeedback: false })?.number ?? 0));
+  expect([numbers.size, numbers.has(0), codecOf(undefined)]).toEqual([CODECS.length, true, undefined]);
+});
+
+describe.each(named)('$name', ({ codec }) => {
+  test('writes the same bytes for the same elements and key, within the length that it says', () => {
+    fc.assert(
+      fc.property(gradients, fc.integer({ min: 0, max: 0xffffffff }), (values, key) => {
+        const x = put(values);
+        const first = through(codec, x.length, key);
+        if (first) expect(through(codec, x.length, key)!.bytes).toEqual(first.bytes);
+        expect(arena.f32(source, x.length)).toEqual(x);
+      }),
+      { numRuns: 40 },
+    );
+  });
+
+  test('brings back zeros, equal elements, denormals, and a sign of what is not finite', () => {
+    for (const values of [[0], Array<number>(700).fill(0), Array<number>(700).fill(-1e-40)]) {
+      const x = put(values);
+      for (const value of through(codec, x.length, 3)?.back ?? x) expect(Math.abs(value)).toBeLessThanOrEqual(1e-39 * x.length);
+    }
+    for (const bad of [NaN, Infinity, -Infinity]) {
+      const x = put(Array.from({ length: 700 }, () => bad));
+      const back = through(codec, x.length, 3)?.back ?? x;
+      expect(back.some((value) => !Number.isFinite(value))).toBe(true);
+    }
+  });
+
+  test('takes bytes of anybody without writing beyond the chunk', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 300 }), fc.uint8Array({ maxLength: 400 }), (n, bytes) => {
+        if (!codec.isLength(n, bytes.length)) return;
+        arena.bytes(encoded, bytes.length).set(bytes);
+        const chunk = arena.bytes(decoded, 4 * n + 2 * GUARD_BYTES).fill(0xa5);
+        codec.decode(arena, encoded, bytes.length, decoded + GUARD_BYTES, n, 1);
+        expect(chunk.filter((_, i) => i < GUARD_BYTES || i >= GUARD_BYTES + 4 * n).every((x) => x === 0xa5)).toBe(true);
+      }),
+      { numRuns: 200 },
+    );
+  });
+
+  test('keeps its memory', () => {
+    const before = arena.bytesInUse;
+    put(Array.from({ length: 700 }, (_, i) => i));
+    through(codec, 700, 1);
+    expect(arena.bytesInUse).toBe(before);
+  });
+});
+
+/** The largest error of an element, of the largest element. */
+const WORST: readonly [CodecSpec['kind'], number][] = [
+  ['fp16', 2 ** -11],
+  ['bf16', 2 ** -8],
+  ['int8', 1 / 127],
+  ['int4', 1 / 7],
+  ['int2', 1],
+];
+test.each(WORST)('%s is as near as its bits allow, at any scale', (kind, worst) => {
+  const codec = codecOf({ kind, errorFeedback: false })!;
+  for (const scale of [1e-30, 1e-6, 1, 1e30]) {
+    const x = put(Array.from({ length: 512 }, (_, i) => Math.sin(i) * scale));
+    const largest = Math.max(...x.map(Math.abs));
+    const { back } = through(codec, x.length, 11)!;
+    for (const [i, value] of back.entries()) expect(Math.abs(value - x[i]!)).toBeLessThanOrEqual(worst * largest * 1.0001);
+  }
+});
+
+test('the mean of what random-k sends is the gradient; with error feedback elements are sent as they are', () => {
+  const x = put(Array.from({ length: 100 }, (_, i) => i + 1));
+  const mean = new Float64Array(100);
+  const scaled = codecOf({ kind: 'random-k', density: 0.1, errorFeedback: false })!;
+  for (let key = 0; key < 5000; key++) through(scaled, 100, codecKey(1, key, 0, 0))!.back.forEach((value, i) => (mean[i]! += value / 5000));
+  // Of one element: its value times 10, one time in ten. Its mean has a standard error of 3 · value / √5000.
+  for (const [i, value] of x.entries()) expect(Math.abs(mean[i]! - value)).toBeLessThan((5 * 3 * value) / Math.sqrt(5000));
+  const plain = codecOf({ kind: 'random-k', density: 0.1, errorFeedback: true })!;
+  for (const [i, value] of through(plain, 100, 7)!.back.entries()) expect([0, x[i]]).toContain(value);
+});
+
+test('threshold sends what is as large per example, and leaves a chunk as it is that would be longer', () => {
+  const codec = codecOf({ kind: 'threshold', threshold: 0.5, errorFeedback: false })!;
+  put(Array.from({ length: 100 }, (_, i) => (i < 10 ? 6 : 4)));
+  const bytes = codec.encode(arena, source, encoded, 100, 0, 10);
+  expect(codec.decode(arena, encoded, bytes, decoded, 100, 0)).toBe(true);
+  expect([...arena.f32(decoded, 100)].filter((x) => x === 6)).toHaveLength(10);
+  expect(codec.encode(arena, source, encoded, 100, 0, 1)).toBe(0);
+});
+
+test('keys of neighbours differ', () => {
+  const keys = new Set<number>();
+  for (let round = 0; round < 30; round++)
+    for (let replica = 0; replica < 30; replica++) for (let chunk = 0; chunk < 30; chunk++) keys.add(codecKey(42, round, replica, chunk));
+  // 27,000 of 2^32: by chance 0.08 pairs are equal.
+  expect(keys.size).toBeGreaterThan(27_000 - 3);
+});

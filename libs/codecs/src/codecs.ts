@@ -1,0 +1,175 @@
+/**
+ * The codecs, by the name that a run spec gives them.
+ *
+ * | name             | what is sent of a chunk                                                        | source                                                |
+ * |------------------|--------------------------------------------------------------------------------|-------------------------------------------------------|
+ * | fp16             | half precision, scaled by a power of two that puts the largest element in range | IEEE 754                                             |
+ * | bf16             | the upper half of each float32, rounded to nearest even                        | Kalamkar et al. 2019                                  |
+ * | int8, int4, int2 | whole numbers with a step per 512 elements, rounded at random without a bias; int2 has -1, 0 and 1 | QSGD (Alistarh et al. 2017), TernGrad (Wen et al. 2017) |
+ * | sign             | one bit per element, and the mean magnitude of each 512                        | Seide et al. 2014, Bernstein et al. 2018              |
+ * | top-k            | the largest elements and where they are                                        | Aji and Heafield 2017                                 |
+ * | threshold        | the elements from a magnitude on, and where they are                           | Strom 2015                                            |
+ * | random-k         | elements drawn under a key that the server has as well                         | Stich et al. 2018                                     |
+ */
+import { quantizedBytes, signBytes } from '@paceline/kernels';
+import { DEFAULT_DENSITY, type CodecSpec } from '@paceline/spec';
+import type { Codec } from './codec.js';
+
+const FLOAT_BYTES = 4;
+/** A count, and for each element its four bytes and one to five of distance. */
+const COUNT_BYTES = 4;
+const mostGathered = (count: number): number => COUNT_BYTES + 9 * count;
+const isGathered = (count: number, bytes: number): boolean => bytes >= COUNT_BYTES + 5 * count && bytes <= mostGathered(count);
+const KTH_SCRATCH_BYTES = 8192;
+
+/** Half precision ends at 65,504: the largest element comes to at most 2^15. */
+const HALF_EXPONENT = 15;
+
+/** The power of two that an element of this magnitude is multiplied by; 1 where there is none to speak of. */
+function halfFactor(largest: number): number {
+  if (!(largest > 0 && largest < Infinity)) return 1;
+  const exponent = HALF_EXPONENT - 1 - Math.floor(Math.log2(largest));
+  return 2 ** Math.max(-100, Math.min(100, exponent));
+}
+
+/** The factor comes first. It is a power of two, so it changes no digit of an element. */
+const fp16: Codec = {
+  number: 1,
+  maxBytes: (n) => FLOAT_BYTES + 2 * n,
+  isLength: (n, bytes) => bytes === FLOAT_BYTES + 2 * n,
+  encode(arena, from, to, n) {
+    const factor = halfFactor(arena.kernels.largestMagnitude(from, n));
+    new DataView(arena.memory.buffer).setFloat32(to, factor, true);
+    arena.kernels.toHalf(from, to + FLOAT_BYTES, n, factor);
+    return FLOAT_BYTES + 2 * n;
+  },
+  decode(arena, from, _bytes, to, n) {
+    const factor = new DataView(arena.memory.buffer).getFloat32(from, true);
+    arena.kernels.fromHalf(from + FLOAT_BYTES, to, n, 1 / factor);
+    return true;
+  },
+};
+
+const bf16: Codec = {
+  number: 2,
+  maxBytes: (n) => 2 * n,
+  isLength: (n, bytes) => bytes === 2 * n,
+  encode({ kernels }, from, to, n) {
+    kernels.toBfloat(from, to, n);
+    return 2 * n;
+  },
+  decode({ kernels }, from, _bytes, to, n) {
+    kernels.fromBfloat(from, to, n);
+    return true;
+  },
+};
+
+const whole = (number: number, bits: 8 | 4 | 2): Codec => ({
+  number,
+  maxBytes: (n) => quantizedBytes(n, bits),
+  isLength: (n, bytes) => bytes === quantizedBytes(n, bits),
+  encode({ kernels }, from, to, n, key) {
+    kernels.quantize(from, to, n, bits, key);
+    return quantizedBytes(n, bits);
+  },
+  decode({ kernels }, from, _bytes, to, n) {
+    kernels.dequantize(from, to, n, bits);
+    return true;
+  },
+});
+
+const sign: Codec = {
+  number: 6,
+  maxBytes: signBytes,
+  isLength: (n, bytes) => bytes === signBytes(n),
+  encode({ kernels }, from, to, n) {
+    kernels.toSigns(from, to, n);
+    return signBytes(n);
+  },
+  decode({ kernels }, from, _bytes, to, n) {
+    kernels.fromSigns(from, to, n);
+    return true;
+  },
+};
+
+/** Elements that are sent of n: at least one. */
+const countOf = (n: number, density: number): number => Math.max(1, Math.round(n * density));
+
+const topK = (density: number): Codec => ({
+  number: 7,
+  maxBytes: (n) => mostGathered(countOf(n, density)),
+  isLength: (n, bytes) => isGathered(countOf(n, density), bytes),
+  encode(arena, from, to, n) {
+    const { kernels } = arena;
+    const count = countOf(n, density);
+    const scratch = arena.alloc(KTH_SCRATCH_BYTES);
+    const least = kernels.kthMagnitude(from, n, count, scratch);
+    arena.free(scratch);
+    const bytes = kernels.gather(from, to, n, count, least, kernels.equalWanted());
+    return bytes < FLOAT_BYTES * n ? bytes : 0;
+  },
+  decode: ({ kernels }, from, bytes, to, n) => kernels.scatter(from, bytes, to, n),
+});
+
+const float = new Float32Array(1);
+const word = new Uint32Array(float.buffer);
+
+/** @param magnitude of the gradient of one example on average */
+const threshold = (magnitude: number): Codec => ({
+  number: 8,
+  maxBytes: (n) => FLOAT_BYTES * n,
+  isLength: (n, bytes) => bytes >= COUNT_BYTES && bytes < FLOAT_BYTES * n,
+  encode({ kernels }, from, to, n, _key, examples) {
+    float[0] = magnitude * Math.max(1, examples);
+    const least = Math.min(word[0]!, INFINITY_BITS);
+    const count = kernels.countFrom(from, n, least);
+    if (mostGathered(count) >= FLOAT_BYTES * n) return 0;
+    return kernels.gather(from, to, n, count, least, n);
+  },
+  decode: ({ kernels }, from, bytes, to, n) => kernels.scatter(from, bytes, to, n),
+});
+const INFINITY_BITS = 0x7f800000;
+
+/** @param isScaled each element that is sent stands for n / k of them, so that the mean of what is sent is the gradient */
+const randomK = (density: number, isScaled: boolean): Codec => ({
+  number: 9,
+  maxBytes: (n) => FLOAT_BYTES * countOf(n, density),
+  isLength: (n, bytes) => bytes === FLOAT_BYTES * countOf(n, density),
+  encode({ kernels }, from, to, n, key) {
+    const count = countOf(n, density);
+    kernels.gatherDrawn(from, to, n, count, key, isScaled ? n / count : 1);
+    return FLOAT_BYTES * count;
+  },
+  decode({ kernels }, from, _bytes, to, n, key) {
+    kernels.scatterDrawn(from, to, n, countOf(n, density), key);
+    return true;
+  },
+});
+
+/** The codec of a run; undefined where gradients travel as they are. */
+export function codecOf(spec: CodecSpec | undefined): Codec | undefined {
+  if (!spec) return undefined;
+  const density = spec.density ?? DEFAULT_DENSITY;
+  switch (spec.kind) {
+    case 'none':
+      return undefined;
+    case 'fp16':
+      return fp16;
+    case 'bf16':
+      return bf16;
+    case 'int8':
+      return whole(3, 8);
+    case 'int4':
+      return whole(4, 4);
+    case 'int2':
+      return whole(5, 2);
+    case 'sign':
+      return sign;
+    case 'top-k':
+      return topK(density);
+    case 'threshold':
+      return threshold(spec.threshold!);
+    case 'random-k':
+      return randomK(density, !spec.errorFeedback);
+  }
+}

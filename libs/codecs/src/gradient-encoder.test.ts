@@ -1,0 +1,91 @@
+import { expect, test } from 'vitest';
+import { Arena } from '@paceline/kernels';
+import type { CodecSpec } from '@paceline/spec';
+import { codecKey } from './codec.js';
+import { codecOf } from './codecs.js';
+import { GradientEncoder } from './gradient-encoder.js';
+
+const CHUNKS = [
+  { index: 0, offset: 0, length: 600, isEncoded: true },
+  { index: 1, offset: 600, length: 100, isEncoded: true },
+  { index: 2, offset: 700, length: 20, isEncoded: false },
+];
+const LENGTH = 720;
+
+function encoderOf(spec: CodecSpec) {
+  const arena = Arena.create({ initialBytes: 1 << 18, maximumBytes: 1 << 18 });
+  const codec = codecOf(spec)!;
+  const encoder = new GradientEncoder(codec, arena, CHUNKS, 42, spec.errorFeedback);
+  /** Encodes a gradient of equal elements, and decodes what a server would get. */
+  const send = (round: number, replica: number, gradient: (i: number) => number): { bytes: number; got: Float32Array } => {
+    const pointer = arena.alloc(4 * LENGTH);
+    arena.f32(pointer, LENGTH).forEach((_, i, values) => (values[i] = gradient(i)));
+    const { pointer: at, codecs, offsets, lengths } = encoder.encode(round, replica, pointer, 1);
+    const got = new Float32Array(LENGTH);
+    const part = arena.alloc(4 * 600);
+    for (const [i, { index, offset, length }] of CHUNKS.entries()) {
+      const key = codecKey(42, round, replica, index);
+      if (codecs[i] === 0) arena.kernels.copy(part, at + offsets[i]!, length);
+      else expect(codec.decode(arena, at + offsets[i]!, lengths[i]!, part, length, key)).toBe(true);
+      got.set(arena.f32(part, length), offset);
+    }
+    for (const used of [part, at, pointer]) arena.free(used);
+    return { bytes: lengths.reduce((sum, x) => sum + x, 0), got };
+  };
+  return { arena, send };
+}
+
+const TOP: CodecSpec = { kind: 'top-k', density: 0.1, errorFeedback: true };
+
+test('the trainable chunks are encoded, and state is sent as it is', () => {
+  const { send, arena } = encoderOf({ kind: 'top-k', density: 0.1, errorFeedback: false });
+  const { bytes, got } = send(0, 0, (i) => i);
+  expect([...got.subarray(700)]).toEqual(Array.from({ length: 20 }, (_, i) => 700 + i));
+  expect(got.filter((x, i) => i < 700 && x !== 0)).toHaveLength(70);
+  // Chunk 0: 60 elements, the first of them 540 on, which takes two bytes. Chunk 1: 10 elements, the first 90 on. State: 20 float32.
+  expect(bytes).toBe(4 + 5 * 60 + 1 + (4 + 5 * 10) + 80);
+  expect(arena.bytesInUse).toBe(0);
+});
+
+test('with error feedback nothing is lost: what is left out is sent later', () => {
+  const { send } = encoderOf(TOP);
+  const sums = new Float64Array(LENGTH);
+  const ROUNDS = 60;
+  for (let round = 0; round < ROUNDS; round++) send(round, 0, (i) => 1 + (i % 7)).got.forEach((x, i) => (sums[i]! += x));
+  // What is still kept of an element is at most what came in while the others were sent.
+  for (let i = 0; i < 700; i++) {
+    expect(sums[i]).toBeLessThanOrEqual(ROUNDS * (1 + (i % 7)));
+    expect(sums[i]).toBeGreaterThan(0);
+  }
+});
+
+test('without error feedback the same elements are sent each time', () => {
+  const { send } = encoderOf({ ...TOP, errorFeedback: false });
+  expect(send(1, 0, (i) => i).got).toEqual(send(0, 0, (i) => i).got);
+});
+
+test('a round that is computed again is encoded the same; one that did not follow begins anew', () => {
+  const { send, arena } = encoderOf(TOP);
+  const gradient = (i: number): number => 1 + Math.sin(i);
+  const first = send(0, 0, gradient).got;
+  const second = send(1, 0, gradient).got;
+  expect(second).not.toEqual(first);
+  expect(send(1, 0, gradient).got).toEqual(second);
+  const inUse = arena.bytesInUse;
+  expect(send(5, 0, gradient).got).toEqual(first);
+  expect(send(6, 0, gradient).got).toEqual(second);
+  expect(arena.bytesInUse).toBe(inUse);
+});
+
+test('replicas have residuals of their own', () => {
+  const { send } = encoderOf(TOP);
+  const gradient = (i: number): number => 1 + Math.sin(i);
+  const first = send(0, 0, gradient).got;
+  expect(send(0, 1, gradient).got).toEqual(first);
+});
+
+test('a gradient that is not finite leaves nothing behind', () => {
+  const { send } = encoderOf({ kind: 'int8', errorFeedback: true });
+  expect(send(0, 0, () => NaN).got.some(Number.isNaN)).toBe(true);
+  expect(send(1, 0, () => 1).got.every(Number.isFinite)).toBe(true);
+});

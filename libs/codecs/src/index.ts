@@ -1,0 +1,3 @@
+export { codecKey, type Codec } from './codec.js';
+export { codecOf } from './codecs.js';
+export { GradientEncoder, type EncodedChunk, type EncodedVector } from './gradient-encoder.js';

@@ -1,0 +1,59 @@
+/** What a server makes of an encoded gradient, by the plain TypeScript of the kernels' references alone. */
+import { codecKey } from '@paceline/codecs';
+import { references } from '@paceline/kernels';
+import type { Chunk } from '@paceline/learning';
+import { DEFAULT_DENSITY, type CodecSpec } from '@paceline/spec';
+
+const BITS: Partial<Record<CodecSpec['kind'], number>> = { int8: 8, int4: 4, int2: 2 };
+
+function halves(x: Float32Array): Float32Array {
+  const largest = references.largestMagnitude(x);
+  const factor = largest > 0 ? 2 ** (14 - Math.floor(Math.log2(largest))) : 1;
+  return references.fromHalf(references.toHalf(x, factor), 1 / factor);
+}
+
+function largestOf(x: Float32Array, count: number): Float32Array {
+  const least = references.kthMagnitude(x, count);
+  const equal = count - references.countFrom(x, least + 1);
+  return references.scatter(references.gather(x, least, equal), x.length)!;
+}
+
+export class ReferenceCodec {
+  /** By replica: what its last gradient has left. */
+  private readonly rests = new Map<number, Float32Array>();
+
+  constructor(
+    private readonly spec: CodecSpec,
+    private readonly seed: number,
+    private readonly chunks: readonly Chunk[],
+  ) {}
+
+  decoded(gradient: Float32Array, round: number, replica: number): Float32Array {
+    const rest = this.rests.get(replica);
+    const whole = this.spec.errorFeedback && rest ? gradient.map((x, i) => x + rest[i]!) : gradient;
+    const got = whole.slice();
+    for (const { index, offset, length, section } of this.chunks) {
+      const part = whole.subarray(offset, offset + length);
+      if (section === 'trainable') got.set(this.chunk(part, codecKey(this.seed, round, replica, index)), offset);
+    }
+    this.rests.set(
+      replica,
+      whole.map((x, i) => x - got[i]!),
+    );
+    return got;
+  }
+
+  private chunk(x: Float32Array, key: number): Float32Array {
+    const { kind, density = DEFAULT_DENSITY, errorFeedback } = this.spec;
+    const bits = BITS[kind];
+    const count = Math.max(1, Math.round(x.length * density));
+    if (bits !== undefined) return references.dequantize(references.quantize(x, bits, key), x.length, bits);
+    if (kind === 'fp16') return halves(x);
+    if (kind === 'bf16') return references.fromBfloat(references.toBfloat(x));
+    if (kind === 'sign') return references.fromSigns(references.toSigns(x), x.length);
+    if (kind === 'top-k') return largestOf(x, count);
+    if (kind === 'random-k')
+      return references.scatterDrawn(references.gatherDrawn(x, count, key, errorFeedback ? 1 : x.length / count), x.length, key);
+    throw new Error(`the reference has no ${kind}`);
+  }
+}
