@@ -12,8 +12,9 @@ import { openDataset, rowBuffers } from '@paceline/data';
 import { createEngine, describeModel } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
 import { createInitialValues, createLayout, createOptimizer, createSchedule, fillPermutation } from '@paceline/learning';
-import { parseRunSpec, rateFactor } from '@paceline/spec';
+import { rateFactor } from '@paceline/spec';
 import { median } from './median.mjs';
+import { specOf, testErrorPercent } from './test-error.mjs';
 
 const { values: flags } = parseArgs({
   options: {
@@ -32,7 +33,6 @@ const { values: flags } = parseArgs({
 });
 const [small, large, epochs] = /** @type {[number, number, number]} */ ([flags.batch, flags['large-batch'], flags.epochs].map(Number));
 const seeds = Array.from({ length: Number(flags.seeds) }, (_, i) => i + 1);
-const EVALUATED_AT_ONCE = 500;
 
 const scaled = /** @type {const} */ ({ schedule: 'cosine', scaling: 'linear', baseBatch: small });
 /** @type {readonly { what: string, globalBatch: number, learningRate: import('@paceline/spec').RunSpecInput['learningRate'] }[]} */
@@ -46,13 +46,6 @@ const ROWS = [
     learningRate: Object.assign({ warmupEpochs: Number(flags['warmup-epochs']) }, scaled),
   },
 ];
-
-/** @param {import('@paceline/spec').RunSpecInput} input */
-function specOf(input) {
-  const parsed = parseRunSpec(input);
-  if (!parsed.ok) throw new Error(parsed.issues.map(({ path, message }) => `${path}: ${message}`).join('; '));
-  return parsed.spec;
-}
 
 const { train, evaluation, format } = await openDataset('mnist');
 const examples = Math.min(Number(flags.examples), train.count);
@@ -96,17 +89,9 @@ async function errorOf({ globalBatch, learningRate }, seed) {
     optimizer.apply(arena.kernels, Object.assign(update, { paramIn: param, paramOut: param, grad, slots: [velocity] }));
   }
   engine.load(weights);
-  const accuracy = engine.metricNames.indexOf('accuracy');
-  const all = Int32Array.from({ length: evaluation.count }, (_, i) => i);
-  const scored = rowBuffers(format, EVALUATED_AT_ONCE);
-  let right = 0;
-  for (let from = 0; from < all.length; from += EVALUATED_AT_ONCE) {
-    const count = Math.min(EVALUATED_AT_ONCE, all.length - from);
-    evaluation.gather(all, from, from + count, scored);
-    right += engine.evaluate(Object.assign({ count }, scored)).metricSums[accuracy] ?? NaN;
-  }
+  const error = testErrorPercent(engine, evaluation, format);
   engine.dispose();
-  return 100 * (1 - right / all.length);
+  return error;
 }
 
 /** @param {number} value */

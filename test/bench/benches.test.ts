@@ -54,6 +54,17 @@ const BENCHES: Readonly<
       figures: ['errorPercent', 'lowest', 'highest', 'cpuSeconds'],
     },
   ],
+  codecs: [
+    {
+      flags: ['--examples', '64', '--batch', '32', '--replicas', '2', '--epochs', '1', '--seeds', '1', '--codecs', 'none,int8,top-k'],
+      rows: [
+        { codec: 'none', model: 'mlp', points: 0, timesFewer: 1 },
+        { codec: 'int8', timesFewer: 3.96 },
+        { codec: 'top-k 0.01 with error feedback' },
+      ],
+      figures: ['errorPercent', 'lowest', 'highest', 'gradientBytes'],
+    },
+  ],
   validation: [
     {
       flags: ['--model', 'mlp', '--every', '5', '--validations', '2', '--repetitions', '1', '--batch', '4'],

@@ -8,7 +8,12 @@ import * as references from './references.js';
 const MAX = 1200;
 const GUARD_BYTES = 64;
 const arena = Arena.create({ initialBytes: 1 << 18, maximumBytes: 1 << 18 });
-const [source, encoded, decoded, scratch] = [0, 0, 0, 0].map(() => arena.alloc(MAX * 12 + 2 * GUARD_BYTES)) as [number, number, number, number];
+const [source, encoded, decoded, scratch] = [0, 0, 0, 0].map(() => arena.alloc(MAX * 12 + 2 * GUARD_BYTES)) as [
+  number,
+  number,
+  number,
+  number,
+];
 const { kernels } = arena;
 
 /** Lengths around the sizes of blocks and groups; half of the vectors are small numbers around zero, as gradients are. */
@@ -161,7 +166,9 @@ describe('kernels of codecs give the bits of their references', () => {
   it('bytes that nobody has gathered are refused by kernel and reference alike, and nothing is written beyond the vector', () => {
     const bytes = fc.oneof(
       fc.uint8Array({ maxLength: 40 }),
-      fc.tuple(fc.integer({ min: 0, max: 6 }), fc.uint8Array({ maxLength: 40 })).map(([count, rest]) => Uint8Array.of(count, 0, 0, 0, ...rest)),
+      fc
+        .tuple(fc.integer({ min: 0, max: 6 }), fc.uint8Array({ maxLength: 40 }))
+        .map(([count, rest]) => Uint8Array.of(count, 0, 0, 0, ...rest)),
     );
     fc.assert(
       fc.property(bytes, fc.integer({ min: 1, max: 300 }), (drawn, n) => {

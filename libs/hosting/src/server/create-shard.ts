@@ -61,7 +61,15 @@ function decoderOf({ codec: wanted, seed }: RunSpec): ChunkDecoder | undefined {
 export function createShard(job: PlacementJob, store: ParameterStore, schedule: Schedule, server: ShardServer): ShardMachine {
   const { spec, index, attempt, restore } = job;
   const { replicas, strategy } = spec;
-  const common = { index, attempt, chunks: store.chunks, initial: store.initial, firstRound: restore?.round ?? 0, decoder: decoderOf(spec), ...server };
+  const common = {
+    index,
+    attempt,
+    chunks: store.chunks,
+    initial: store.initial,
+    firstRound: restore?.round ?? 0,
+    decoder: decoderOf(spec),
+    ...server,
+  };
   if (strategy.mode !== 'sync') {
     const updates = new ItemUpdates(store, examplesOf(schedule, replicas), strategy);
     const plan = { replicas, totalRounds: schedule.totalRounds, replicaExamples: updates.examples };

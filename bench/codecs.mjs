@@ -1,0 +1,159 @@
+/**
+ * bench codecs: MNIST with each codec: the error on the test split, and the bytes of its gradients
+ *
+ * Trains the same model in this one process by what a run consists of: its spec, the sampler, the engine, the encoding of each replica's gradient, the
+ * decoding and addition in the order of the servers, and the optimizer. `gradientBytes` are those of the payloads and headers of a replica in a round, as
+ * they would be on a socket; `timesFewer` compares them with float32. `errorPercent` is the median over the seeds, `points` how far it lies above that of
+ * float32. All rows have the same rate, momentum, batch and epochs.
+ */
+import { parseArgs } from 'node:util';
+import { GradientEncoder, codecKey, codecOf } from '@paceline/codecs';
+import { openDataset, rowBuffers } from '@paceline/data';
+import { createEngine, describeModel } from '@paceline/engine';
+import { Arena } from '@paceline/kernels';
+import { createInitialValues, createLayout, createOptimizer, createSchedule, fillPermutation, replicaRows } from '@paceline/learning';
+import { HEADER_BYTES } from '@paceline/protocol';
+import { rateFactor } from '@paceline/spec';
+import { median } from './median.mjs';
+import { specOf, testErrorPercent } from './test-error.mjs';
+
+const { values: flags } = parseArgs({
+  options: {
+    json: { type: 'boolean', default: false },
+    model: { type: 'string', default: 'mlp' },
+    rate: { type: 'string', default: '0.05' },
+    momentum: { type: 'string', default: '0.9' },
+    batch: { type: 'string', default: '256' },
+    replicas: { type: 'string', default: '4' },
+    epochs: { type: 'string', default: '3' },
+    seeds: { type: 'string', default: '3' },
+    examples: { type: 'string', default: '60000' },
+    codecs: { type: 'string' },
+  },
+});
+const model = flags.model === 'cnn' ? 'cnn' : 'mlp';
+const [globalBatch, replicas, epochs] = /** @type {[number, number, number]} */ ([flags.batch, flags.replicas, flags.epochs].map(Number));
+const seeds = Array.from({ length: Number(flags.seeds) }, (_, i) => i + 1);
+
+/** @typedef {import('@paceline/spec').CodecSpec} CodecSpec */
+/** @type {readonly CodecSpec[]} */
+const ALL = [
+  { kind: 'none', errorFeedback: false },
+  { kind: 'fp16', errorFeedback: false },
+  { kind: 'bf16', errorFeedback: false },
+  { kind: 'int8', errorFeedback: false },
+  { kind: 'int4', errorFeedback: false },
+  { kind: 'int2', errorFeedback: false },
+  { kind: 'int2', errorFeedback: true },
+  { kind: 'sign', errorFeedback: false },
+  { kind: 'sign', errorFeedback: true },
+  { kind: 'top-k', density: 0.01, errorFeedback: false },
+  { kind: 'top-k', density: 0.01, errorFeedback: true },
+  { kind: 'top-k', density: 0.001, errorFeedback: true },
+  { kind: 'random-k', density: 0.01, errorFeedback: false },
+  { kind: 'random-k', density: 0.01, errorFeedback: true },
+];
+/** @param {CodecSpec} codec */
+const nameOf = ({ kind, density, errorFeedback }) => [kind, density, errorFeedback ? 'with error feedback' : ''].filter(Boolean).join(' ');
+const wanted = flags.codecs?.split(',');
+const CODECS = wanted ? ALL.filter(({ kind }) => wanted.includes(kind)) : ALL;
+
+const { train, evaluation, format } = await openDataset('mnist');
+const examples = Math.min(Number(flags.examples), train.count);
+
+/**
+ * Trains one model. @returns its error on the test split, and bytes of a replica's gradient on average
+ * @param {CodecSpec} codecSpec
+ * @param {number} seed
+ */
+async function trained(codecSpec, seed) {
+  const optimizerSpec = { name: /** @type {const} */ ('momentum'), learningRate: Number(flags.rate), momentum: Number(flags.momentum) };
+  const spec = specOf({ model, optimizer: optimizerSpec, globalBatch, replicas, length: { epochs }, seed, codec: codecSpec });
+  const description = await describeModel(spec, format);
+  const layout = createLayout(description);
+  const engine = await createEngine({ spec, description, format, layout });
+  const schedule = createSchedule({ examples, globalBatch, dropRemainder: false, length: spec.length });
+  const factor = rateFactor(spec.learningRate, Object.assign({ globalBatch }, schedule));
+  const optimizer = createOptimizer(spec.optimizer);
+  const vectorBytes = layout.totalLength * 4;
+  const arena = Arena.create({ initialBytes: vectorBytes * 6 + 65_536, maximumBytes: vectorBytes * (8 + 3 * replicas) + 1_048_576 });
+  const [param, sum, velocity, gradient] = [0, 0, 0, 0].map(() => arena.alloc(vectorBytes));
+  if (!param || !sum || !velocity || !gradient) throw new Error('the arena has no room for the model');
+  arena.kernels.fill(velocity, layout.totalLength, 0);
+  const weights = arena.f32(param, layout.totalLength);
+  createInitialValues(description, seed).fill(0, weights);
+  const codec = codecOf(spec.codec);
+  const chunks = layout.chunks.map(({ index, offset, length, section }) => ({ index, offset, length, isEncoded: section === 'trainable' }));
+  const encoder = codec && new GradientEncoder(codec, arena, chunks, seed, codecSpec.errorFeedback);
+  const order = new Int32Array(examples);
+  let bytes = 0;
+
+  /**
+   * What a server has of a replica's gradient, in place of it.
+   * @param {number} round
+   * @param {number} replica
+   * @param {number} count
+   */
+  const exchange = (round, replica, count) => {
+    bytes += HEADER_BYTES * chunks.length;
+    if (!codec || !encoder) return void (bytes += vectorBytes);
+    const { pointer, codecs, offsets, lengths } = encoder.encode(round, replica, gradient, count);
+    for (const [i, { index, offset, length }] of chunks.entries()) {
+      const [from, to, encoded] = [pointer + (offsets[i] ?? 0), gradient + 4 * offset, lengths[i] ?? 0];
+      if (codecs[i] === 0) arena.kernels.copy(to, from, length);
+      else codec.decode(arena, from, encoded, to, length, codecKey(seed, round, replica, index));
+      bytes += encoded;
+    }
+    arena.free(pointer);
+  };
+
+  for (let round = 0; round < schedule.totalRounds; round++) {
+    const { epoch, roundInEpoch, first, count } = schedule.round(round);
+    if (roundInEpoch === 0) fillPermutation(seed, epoch, examples, order);
+    engine.load(weights);
+    arena.kernels.fill(sum, layout.totalLength, 0);
+    for (let replica = 0; replica < replicas; replica++) {
+      const { from, to } = replicaRows(count, replicas, replica);
+      const rows = rowBuffers(format, Math.max(1, to - from));
+      train.gather(order, first + from, first + to, rows);
+      const batches = to > from ? [Object.assign({ count: to - from }, rows)] : [];
+      engine.step({ round, replica, batches, out: arena.f32(gradient, layout.totalLength) });
+      exchange(round, replica, to - from);
+      arena.kernels.add(sum, gradient, layout.totalLength);
+    }
+    const update = { count: layout.trainableLength, step: round + 1, gradScale: 1 / count, rateFactor: factor(round) };
+    optimizer.apply(arena.kernels, Object.assign(update, { paramIn: param, paramOut: param, grad: sum, slots: [velocity] }));
+  }
+  engine.load(weights);
+  const error = testErrorPercent(engine, evaluation, format);
+  engine.dispose();
+  return { error, bytes: bytes / schedule.totalRounds / replicas, dense: vectorBytes + HEADER_BYTES * chunks.length };
+}
+
+/** @param {number} value */
+const rounded = (value) => Number(value.toFixed(2));
+/** @type {number | undefined} */
+let plain;
+const rows = [];
+for (const codecSpec of CODECS) {
+  const results = [];
+  for (const seed of seeds) {
+    results.push(await trained(codecSpec, seed));
+    process.stderr.write(`${nameOf(codecSpec)}, seed ${seed}: ${results.at(-1)?.error.toFixed(2)} %\n`);
+  }
+  const errors = results.map(({ error }) => error);
+  const [bytes, dense] = [median(results.map((result) => result.bytes)), results[0]?.dense ?? NaN];
+  plain ??= codecSpec.kind === 'none' ? median(errors) : undefined;
+  rows.push({
+    codec: nameOf(codecSpec),
+    model,
+    errorPercent: rounded(median(errors)),
+    lowest: rounded(Math.min(...errors)),
+    highest: rounded(Math.max(...errors)),
+    points: plain === undefined ? null : rounded(median(errors) - plain),
+    gradientBytes: Math.round(bytes),
+    timesFewer: rounded(dense / bytes),
+  });
+}
+if (flags.json) console.log(JSON.stringify({ bench: 'codecs', rows }));
+else console.table(rows);
