@@ -14,7 +14,7 @@ export function specOf(input) {
 /**
  * Percent of the test split that the weights which the engine has loaded get wrong.
  * @param {import('@paceline/engine').Engine} engine
- * @param {import('@paceline/data').DataSource} evaluation
+ * @param {Awaited<ReturnType<typeof import('@paceline/data').openDataset>>['evaluation']} evaluation
  * @param {import('@paceline/spec').RowFormat} format
  */
 export function testErrorPercent(engine, evaluation, format) {

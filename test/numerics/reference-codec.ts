@@ -1,7 +1,7 @@
 /** What a server makes of an encoded gradient, by the plain TypeScript of the kernels' references alone. */
 import { codecKey } from '@paceline/codecs';
 import { references } from '@paceline/kernels';
-import type { Chunk } from '@paceline/learning';
+import type { Layout } from '@paceline/learning';
 import { DEFAULT_DENSITY, type CodecSpec } from '@paceline/spec';
 
 const BITS: Partial<Record<CodecSpec['kind'], number>> = { int8: 8, int4: 4, int2: 2 };
@@ -25,7 +25,7 @@ export class ReferenceCodec {
   constructor(
     private readonly spec: CodecSpec,
     private readonly seed: number,
-    private readonly chunks: readonly Chunk[],
+    private readonly chunks: Layout['chunks'],
   ) {}
 
   decoded(gradient: Float32Array, round: number, replica: number): Float32Array {

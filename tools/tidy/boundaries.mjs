@@ -130,6 +130,7 @@ export const BOUNDARIES = {
       'protocol',
       'kernels',
       'learning',
+      'codecs',
       'exchange',
       'engine',
       'data',

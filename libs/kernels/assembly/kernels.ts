@@ -7,7 +7,9 @@
  */
 
 export * from './checksum';
-export * from './codecs';
+export { largestMagnitude } from './codec-blocks';
+export * from './codec-dense';
+export * from './codec-sparse';
 export * from './elementwise';
 
 const LINE: usize = 64;

@@ -1,6 +1,5 @@
 /** The codec of a run: how gradients travel from workers to servers. */
 import { z } from 'zod';
-import type { RunSpec } from './run-spec.js';
 
 export const CODECS = ['none', 'fp16', 'bf16', 'int8', 'int4', 'int2', 'sign', 'top-k', 'threshold', 'random-k'] as const;
 export const DEFAULT_DENSITY = 0.01;
@@ -33,8 +32,8 @@ export function codecConflicts({
   gradient,
 }: {
   codec?: CodecSpec | undefined;
-  strategy: Pick<RunSpec['strategy'], 'mode' | 'backupReplicas'>;
-  gradient: Pick<RunSpec['gradient'], 'nonFinite'>;
+  strategy: { mode: string; backupReplicas: number };
+  gradient: { nonFinite: string };
 }): [field: string, message: string][] {
   if (!codec) return [];
   const { kind, density, threshold, errorFeedback } = codec;

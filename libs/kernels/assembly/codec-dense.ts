@@ -1,59 +1,15 @@
 /**
- * Encodings of gradients: half precision, whole numbers with a step per block, signs, and the chosen elements of a vector. What each byte means is
- * written beside the plain TypeScript of src/codec-references.ts.
- *
- * Random bits are a hash of (key + element): whoever encodes the same elements under the same key writes the same bytes.
+ * Encodings of gradients that keep every element: half precision, whole numbers with a step per block, signs. What each byte means is written beside the
+ * plain TypeScript of src/codec-references.ts. Random bits are a hash of (key + element): the same elements under the same key are the same bytes.
  */
+import { BLOCK, HASH_STEP, hash, hash4, largestMagnitude } from './codec-blocks';
 
-/** Elements that share a step or a magnitude. */
-const BLOCK: u32 = 512;
 /** Blocks whose largest magnitude is smaller are zero: the reciprocal of their step would overflow. */
 const LEAST: f32 = 1e-35;
-const HASH_STEP: u32 = 0x9e3779b9;
-const HASH_1: u32 = 0x21f0aaad;
-const HASH_2: u32 = 0x735a2d97;
-const MAGNITUDE: u32 = 0x7fffffff;
-
-@inline
-function hash(x: u32): u32 {
-  x = (x ^ (x >> 16)) * HASH_1;
-  x = (x ^ (x >> 15)) * HASH_2;
-  return x ^ (x >> 15);
-}
-
-@inline
-function hash4(x: v128): v128 {
-  x = i32x4.mul(v128.xor(x, i32x4.shr_u(x, 16)), i32x4.splat(HASH_1));
-  x = i32x4.mul(v128.xor(x, i32x4.shr_u(x, 15)), i32x4.splat(HASH_2));
-  return v128.xor(x, i32x4.shr_u(x, 15));
-}
-
-/** The largest magnitude; NaN where there is one. */
-export function largestMagnitude(src: usize, n: u32): f32 {
-  let most = f32x4.splat(0);
-  let fours = <usize>n >> 2;
-  while (fours) {
-    most = f32x4.max(most, f32x4.abs(v128.load(src)));
-    src += 16;
-    fours--;
-  }
-  let one = max(
-    max(f32x4.extract_lane(most, 0), f32x4.extract_lane(most, 1)),
-    max(f32x4.extract_lane(most, 2), f32x4.extract_lane(most, 3)),
-  );
-  let rest = n & 3;
-  while (rest) {
-    one = max(one, abs(load<f32>(src)));
-    src += 4;
-    rest--;
-  }
-  return one;
-}
 
 // ---- half precision ----
 
 /** Float32 bits of four elements to IEEE half precision, to nearest even. The bits are in the low half of each lane. */
-@inline
 function half4(x: v128): v128 {
   const sign = v128.and(x, i32x4.splat(0x80000000));
   const a = v128.xor(x, sign);
@@ -67,7 +23,6 @@ function half4(x: v128): v128 {
   return v128.or(bits, i32x4.shr_u(sign, 16));
 }
 
-@inline
 function fromHalf4(h: v128): v128 {
   const magnitude = v128.and(h, i32x4.splat(0x7fff));
   const scaled = f32x4.mul(i32x4.shl(magnitude, 13), i32x4.splat(0x77800000));
@@ -113,7 +68,6 @@ export function fromHalf(src: usize, dst: usize, n: u32, factor: f32): void {
   }
 }
 
-@inline
 function bfloat4(x: v128): v128 {
   const odd = v128.and(i32x4.shr_u(x, 16), i32x4.splat(1));
   const rounded = i32x4.shr_u(i32x4.add(i32x4.add(x, i32x4.splat(0x7fff)), odd), 16);
@@ -149,7 +103,7 @@ export function fromBfloat(src: usize, dst: usize, n: u32): void {
   }
   let rest = n & 3;
   while (rest) {
-    store<u32>(dst, <u32>load<u16>(src) << 16);
+    store<u32>(dst, (<u32>load<u16>(src)) << 16);
     src += 2;
     dst += 4;
     rest--;
@@ -158,14 +112,12 @@ export function fromBfloat(src: usize, dst: usize, n: u32): void {
 
 // ---- whole numbers with a step per block ----
 
-@inline
 function whole4(src: usize, keys: v128, inverse: v128, most: v128): v128 {
   const dither = f32x4.mul(f32x4.convert_i32x4_s(i32x4.shr_u(hash4(keys), 8)), f32x4.splat(5.9604644775390625e-8));
   const rounded = f32x4.floor(f32x4.add(f32x4.mul(v128.load(src), inverse), dither));
   return i32x4.trunc_sat_f32x4_s(f32x4.min(f32x4.max(rounded, f32x4.neg(most)), most));
 }
 
-@inline
 function whole16(src: usize, key: u32, inverse: v128, most: v128): v128 {
   const keys = i32x4(key, key + HASH_STEP, key + 2 * HASH_STEP, key + 3 * HASH_STEP);
   const low = i16x8.narrow_i32x4_s(
@@ -179,7 +131,6 @@ function whole16(src: usize, key: u32, inverse: v128, most: v128): v128 {
   return i8x16.narrow_i16x8_s(low, high);
 }
 
-@inline
 function whole1(x: f32, key: u32, inverse: f32, most: f32): i32 {
   const dither = <f32>(hash(key) >> 8) * <f32>5.9604644775390625e-8;
   const rounded = floor<f32>(x * inverse + dither);
@@ -188,7 +139,6 @@ function whole1(x: f32, key: u32, inverse: f32, most: f32): i32 {
 }
 
 /** 16 bytes hold `group` numbers: those of one position in each lane of 8 bits, lowest bits first. */
-@inline
 function groupOf(bits: u32): u32 {
   return 128 / bits;
 }
@@ -196,9 +146,9 @@ function groupOf(bits: u32): u32 {
 export function quantize(src: usize, dst: usize, n: u32, bits: u32, key: u32): void {
   const most = <f32>(((<u32>1) << (bits - 1)) - 1);
   const group = groupOf(bits);
-  const mask = (<u32>1 << bits) - 1;
+  const mask = ((<u32>1) << bits) - 1;
   let steps = dst;
-  let out = dst + (<usize>((n + BLOCK - 1) / BLOCK) << 2);
+  let out = dst + ((<usize>((n + BLOCK - 1) / BLOCK)) << 2);
   while (n) {
     const count = min(n, BLOCK);
     const top = largestMagnitude(src, count);
@@ -224,26 +174,25 @@ export function quantize(src: usize, dst: usize, n: u32, bits: u32, key: u32): v
       }
       v128.store(out, packed);
       out += 16;
-      src += <usize>group << 2;
+      src += (<usize>group) << 2;
       key += group * HASH_STEP;
       rest -= group;
     }
     if (rest) {
       v128.store(out, i32x4.splat(0));
       for (let i: u32 = 0; i < rest; i++) {
-        const q = whole1(load<f32>(src + (<usize>i << 2)), key, inverse, most);
+        const q = whole1(load<f32>(src + ((<usize>i) << 2)), key, inverse, most);
         const at = out + (i & 15);
         store<u8>(at, <u8>(<u32>load<u8>(at) | ((<u32>q & mask) << ((i >> 4) * bits))));
         key += HASH_STEP;
       }
       out += 16;
-      src += <usize>rest << 2;
+      src += (<usize>rest) << 2;
     }
     n -= count;
   }
 }
 
-@inline
 function store16(dst: usize, bytes: v128, step: v128): void {
   const low = i16x8.extend_low_i8x16_s(bytes);
   const high = i16x8.extend_high_i8x16_s(bytes);
@@ -256,7 +205,7 @@ function store16(dst: usize, bytes: v128, step: v128): void {
 export function dequantize(src: usize, dst: usize, n: u32, bits: u32): void {
   const group = groupOf(bits);
   let steps = src;
-  let from = src + (<usize>((n + BLOCK - 1) / BLOCK) << 2);
+  let from = src + ((<usize>((n + BLOCK - 1) / BLOCK)) << 2);
   while (n) {
     const count = min(n, BLOCK);
     const step = load<f32>(steps);
@@ -276,17 +225,17 @@ export function dequantize(src: usize, dst: usize, n: u32, bits: u32): void {
         store16(dst + 192, i8x16.shr_s(bytes, 6), step4);
       }
       from += 16;
-      dst += <usize>group << 2;
+      dst += (<usize>group) << 2;
       rest -= group;
     }
     if (rest) {
       for (let i: u32 = 0; i < rest; i++) {
         const byte = <i32>load<i8>(from + (i & 15));
-        const q = (byte << (32 - (((i >> 4) + 1) * bits))) >> (32 - bits);
-        store<f32>(dst + (<usize>i << 2), <f32>q * step);
+        const q = (byte << (32 - ((i >> 4) + 1) * bits)) >> (32 - bits);
+        store<f32>(dst + ((<usize>i) << 2), <f32>q * step);
       }
       from += 16;
-      dst += <usize>rest << 2;
+      dst += (<usize>rest) << 2;
     }
     n -= count;
   }
@@ -318,7 +267,7 @@ function sumOfMagnitudes(src: usize, n: u32): f32 {
 
 export function toSigns(src: usize, dst: usize, n: u32): void {
   let scales = dst;
-  let out = dst + (<usize>((n + BLOCK - 1) / BLOCK) << 2);
+  let out = dst + ((<usize>((n + BLOCK - 1) / BLOCK)) << 2);
   while (n) {
     const count = min(n, BLOCK);
     store<f32>(scales, sumOfMagnitudes(src, count) / <f32>count);
@@ -333,9 +282,9 @@ export function toSigns(src: usize, dst: usize, n: u32): void {
     const rest = count & 7;
     if (rest) {
       let byte: u32 = 0;
-      for (let i: u32 = 0; i < rest; i++) byte |= (load<u32>(src + (<usize>i << 2)) >> 31) << i;
+      for (let i: u32 = 0; i < rest; i++) byte |= (load<u32>(src + ((<usize>i) << 2)) >> 31) << i;
       store<u8>(out, <u8>byte);
-      src += <usize>rest << 2;
+      src += (<usize>rest) << 2;
       out++;
     }
     n -= count;
@@ -344,7 +293,7 @@ export function toSigns(src: usize, dst: usize, n: u32): void {
 
 export function fromSigns(src: usize, dst: usize, n: u32): void {
   let scales = src;
-  let from = src + (<usize>((n + BLOCK - 1) / BLOCK) << 2);
+  let from = src + ((<usize>((n + BLOCK - 1) / BLOCK)) << 2);
   const lanes = i32x4(1, 2, 4, 8);
   const sign = i32x4.splat(0x80000000);
   while (n) {
@@ -374,177 +323,4 @@ export function fromSigns(src: usize, dst: usize, n: u32): void {
     }
     n -= count;
   }
-}
-
-// ---- chosen elements ----
-
-/** Counts of elements by bits `shift` and up of their magnitude, of those whose bits `above` and up are `prefix`. */
-function histogram(src: usize, n: u32, bins: usize, binCount: u32, shift: u32, above: u32, prefix: u32): void {
-  memory.fill(bins, 0, <usize>binCount << 2);
-  const mask = binCount - 1;
-  if (above > 30) {
-    for (const end = src + (<usize>n << 2); src < end; src += 4) {
-      const at = bins + (<usize>((load<u32>(src) & MAGNITUDE) >> shift) << 2);
-      store<u32>(at, load<u32>(at) + 1);
-    }
-    return;
-  }
-  const magnitude = i32x4.splat(MAGNITUDE);
-  const wanted = i32x4.splat(prefix);
-  let fours = n >> 2;
-  while (fours) {
-    let hits = <u32>i32x4.bitmask(i32x4.eq(i32x4.shr_u(v128.and(v128.load(src), magnitude), above), wanted));
-    while (hits) {
-      const x = load<u32>(src + (<usize>ctz(hits) << 2)) & MAGNITUDE;
-      const at = bins + (<usize>((x >> shift) & mask) << 2);
-      store<u32>(at, load<u32>(at) + 1);
-      hits &= hits - 1;
-    }
-    src += 16;
-    fours--;
-  }
-  for (let i: u32 = 0; i < (n & 3); i++) {
-    const x = load<u32>(src + (<usize>i << 2)) & MAGNITUDE;
-    if (x >> above != prefix) continue;
-    const at = bins + (<usize>((x >> shift) & mask) << 2);
-    store<u32>(at, load<u32>(at) + 1);
-  }
-}
-
-let stillWanted: u32 = 0;
-
-/** The highest bin with which `stillWanted` elements are reached; `stillWanted` is then what is wanted of that bin. */
-function binOf(bins: usize, binCount: u32): u32 {
-  let bin = binCount - 1;
-  while (true) {
-    const count = load<u32>(bins + (<usize>bin << 2));
-    if (count >= stillWanted || bin == 0) return bin;
-    stillWanted -= count;
-    bin--;
-  }
-}
-
-/**
- * Bits of the magnitude of the k-th largest element, 1 ≤ k ≤ n. NaN is larger than infinity. `equalWanted` says how many elements with that
- * magnitude are among the k. 8 KiB at `scratch` are overwritten.
- */
-export function kthMagnitude(src: usize, n: u32, k: u32, scratch: usize): u32 {
-  stillWanted = k;
-  histogram(src, n, scratch, 2048, 20, 31, 0);
-  const high = binOf(scratch, 2048);
-  histogram(src, n, scratch, 1024, 10, 20, high);
-  const middle = (high << 10) | binOf(scratch, 1024);
-  histogram(src, n, scratch, 1024, 0, 10, middle);
-  return (middle << 10) | binOf(scratch, 1024);
-}
-
-export function equalWanted(): u32 {
-  return stillWanted;
-}
-
-/** Elements whose magnitude has at least these bits. */
-export function countFrom(src: usize, n: u32, least: u32): u32 {
-  const magnitude = i32x4.splat(MAGNITUDE);
-  const bound = i32x4.splat(least);
-  let counts = i32x4.splat(0);
-  let fours = n >> 2;
-  while (fours) {
-    counts = i32x4.sub(counts, i32x4.ge_s(v128.and(v128.load(src), magnitude), bound));
-    src += 16;
-    fours--;
-  }
-  let count: u32 =
-    i32x4.extract_lane(counts, 0) + i32x4.extract_lane(counts, 1) + i32x4.extract_lane(counts, 2) + i32x4.extract_lane(counts, 3);
-  for (let i: u32 = 0; i < (n & 3); i++) count += <u32>((load<u32>(src + (<usize>i << 2)) & MAGNITUDE) >= least);
-  return count;
-}
-
-@inline
-function putDistance(at: usize, distance: u32): usize {
-  while (distance > 127) {
-    store<u8>(at, <u8>(distance | 128));
-    at++;
-    distance >>= 7;
-  }
-  store<u8>(at, <u8>distance);
-  return at + 1;
-}
-
-/** Writes the elements above `bits`, and the first `equal` ones at it, as `count` of them; returns the bytes written. */
-export function gather(src: usize, dst: usize, n: u32, count: u32, bits: u32, equal: u32): u32 {
-  store<u32>(dst, count);
-  let values = dst + 4;
-  let at = values + (<usize>count << 2);
-  const magnitude = i32x4.splat(MAGNITUDE);
-  const bound = i32x4.splat(bits);
-  let next: u32 = 0;
-  let i: u32 = 0;
-  while (i < n) {
-    let hits: u32 = 0;
-    if (n - i >= 4) hits = <u32>i32x4.bitmask(i32x4.ge_s(v128.and(v128.load(src + (<usize>i << 2)), magnitude), bound));
-    else for (let j: u32 = 0; j < n - i; j++) hits |= <u32>((load<u32>(src + (<usize>(i + j) << 2)) & MAGNITUDE) >= bits) << j;
-    while (hits) {
-      const element = i + <u32>ctz(hits);
-      hits &= hits - 1;
-      const x = load<u32>(src + (<usize>element << 2));
-      if ((x & MAGNITUDE) == bits) {
-        if (equal == 0) continue;
-        equal--;
-      }
-      store<u32>(values, x);
-      values += 4;
-      at = putDistance(at, element - next);
-      next = element + 1;
-    }
-    i += 4;
-  }
-  return <u32>(at - dst);
-}
-
-/** 1 when the bytes are what `gather` writes for n elements. dst is zero but for them; what it holds after 0 is open. */
-export function scatter(src: usize, bytes: u32, dst: usize, n: u32): u32 {
-  if (bytes < 4) return 0;
-  const end = src + bytes;
-  const count = load<u32>(src);
-  if (count > n || <u64>bytes < 4 + 5 * <u64>count) return 0;
-  memory.fill(dst, 0, <usize>n << 2);
-  let values = src + 4;
-  let at = values + (<usize>count << 2);
-  let next: u64 = 0;
-  for (let i: u32 = 0; i < count; i++) {
-    let distance: u64 = 0;
-    let shift: u64 = 0;
-    while (true) {
-      if (at >= end || shift > 28) return 0;
-      const byte = <u64>load<u8>(at);
-      at++;
-      distance |= (byte & 127) << shift;
-      if (byte < 128) break;
-      shift += 7;
-    }
-    next += distance;
-    if (next >= n) return 0;
-    store<u32>(dst + (<usize>next << 2), load<u32>(values));
-    values += 4;
-    next++;
-  }
-  return <u32>(at == end);
-}
-
-/** Element of stratum j of k: [j·n/k, (j+1)·n/k), one chosen by the hash. */
-@inline
-function drawn(j: u32, n: u32, k: u32, key: u32): u32 {
-  const from = <u32>((<u64>j * n) / k);
-  const to = <u32>(((<u64>j + 1) * n) / k);
-  return from + <u32>((<u64>hash(key + j * HASH_STEP) * (to - from)) >> 32);
-}
-
-/** One element of each of k strata, times `factor`. */
-export function gatherDrawn(src: usize, dst: usize, n: u32, k: u32, key: u32, factor: f32): void {
-  for (let j: u32 = 0; j < k; j++) store<f32>(dst + (<usize>j << 2), load<f32>(src + (<usize>drawn(j, n, k, key) << 2)) * factor);
-}
-
-export function scatterDrawn(src: usize, dst: usize, n: u32, k: u32, key: u32): void {
-  memory.fill(dst, 0, <usize>n << 2);
-  for (let j: u32 = 0; j < k; j++) store<u32>(dst + (<usize>drawn(j, n, k, key) << 2), load<u32>(src + (<usize>j << 2)));
 }
