@@ -20,7 +20,7 @@ const FLOAT_BYTES = 4;
 const COUNT_BYTES = 4;
 const mostGathered = (count: number): number => COUNT_BYTES + 9 * count;
 const isGathered = (count: number, bytes: number): boolean => bytes >= COUNT_BYTES + 5 * count && bytes <= mostGathered(count);
-const KTH_SCRATCH_BYTES = 8192;
+const KTH_SCRATCH_BYTES = 16_384;
 
 /** Half precision ends at 65,504: the largest element comes to at most 2^15. */
 const HALF_EXPONENT = 15;

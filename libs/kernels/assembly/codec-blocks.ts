@@ -18,24 +18,28 @@ export function hash4(x: v128): v128 {
   return v128.xor(x, i32x4.shr_u(x, 15));
 }
 
-/** The largest magnitude; NaN where there is one. */
+/** The largest magnitude; NaN where there is one, as its bits are larger than those of infinity. */
 export function largestMagnitude(src: usize, n: u32): f32 {
-  let most = f32x4.splat(0);
-  let fours = <usize>n >> 2;
-  while (fours) {
-    most = f32x4.max(most, f32x4.abs(v128.load(src)));
-    src += 16;
-    fours--;
+  const magnitude = i32x4.splat(0x7fffffff);
+  let most0 = i32x4.splat(0);
+  let most1 = i32x4.splat(0);
+  let eights = n >> 3;
+  while (eights) {
+    most0 = i32x4.max_s(most0, v128.and(v128.load(src), magnitude));
+    most1 = i32x4.max_s(most1, v128.and(v128.load(src, 16), magnitude));
+    src += 32;
+    eights--;
   }
-  let one = max(
-    max(f32x4.extract_lane(most, 0), f32x4.extract_lane(most, 1)),
-    max(f32x4.extract_lane(most, 2), f32x4.extract_lane(most, 3)),
+  most0 = i32x4.max_s(most0, most1);
+  let most = max(
+    max(i32x4.extract_lane(most0, 0), i32x4.extract_lane(most0, 1)),
+    max(i32x4.extract_lane(most0, 2), i32x4.extract_lane(most0, 3)),
   );
-  let rest = n & 3;
+  let rest = n & 7;
   while (rest) {
-    one = max(one, abs(load<f32>(src)));
+    most = max(most, load<i32>(src) & 0x7fffffff);
     src += 4;
     rest--;
   }
-  return one;
+  return reinterpret<f32>(most);
 }

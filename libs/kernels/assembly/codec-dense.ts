@@ -32,22 +32,29 @@ function fromHalf4(h: v128): v128 {
 
 export function toHalf(src: usize, dst: usize, n: u32, factor: f32): void {
   const by = f32x4.splat(factor);
-  let fours = <usize>n >> 2;
-  while (fours) {
-    const bits = half4(f32x4.mul(v128.load(src), by));
-    v128.store64_lane(dst, i16x8.narrow_i32x4_u(bits, bits), 0);
+  while (n) {
+    const bits = half4(f32x4.mul(n < 4 ? few(src, n) : v128.load(src), by));
+    const halves = i16x8.narrow_i32x4_u(bits, bits);
+    if (n < 4) return storeFew(dst, halves, n);
+    v128.store64_lane(dst, halves, 0);
     src += 16;
     dst += 8;
-    fours--;
+    n -= 4;
   }
-  let rest = n & 3;
-  while (rest) {
-    const bits = half4(f32x4.mul(f32x4.splat(load<f32>(src)), by));
-    store<u16>(dst, <u16>i32x4.extract_lane(bits, 0));
-    src += 4;
-    dst += 2;
-    rest--;
-  }
+}
+
+/** One to three elements, and zeros. */
+function few(src: usize, n: u32): v128 {
+  let x = v128.load32_zero(src);
+  if (n > 1) x = v128.load32_lane(src + 4, x, 1);
+  return n > 2 ? v128.load32_lane(src + 8, x, 2) : x;
+}
+
+/** One to three halves. */
+function storeFew(dst: usize, halves: v128, n: u32): void {
+  v128.store16_lane(dst, halves, 0);
+  if (n > 1) v128.store16_lane(dst + 2, halves, 1);
+  if (n > 2) v128.store16_lane(dst + 4, halves, 2);
 }
 
 export function fromHalf(src: usize, dst: usize, n: u32, factor: f32): void {
@@ -112,30 +119,38 @@ export function fromBfloat(src: usize, dst: usize, n: u32): void {
 
 // ---- whole numbers with a step per block ----
 
-function whole4(src: usize, keys: v128, inverse: v128, most: v128): v128 {
-  const dither = f32x4.mul(f32x4.convert_i32x4_s(i32x4.shr_u(hash4(keys), 8)), f32x4.splat(5.9604644775390625e-8));
+/** Numbers of four elements: rounded up where the fraction and the 16 random bits of its lane make one. No element is NaN. */
+function whole4(src: usize, random: v128, inverse: v128, most: v128): v128 {
+  const dither = f32x4.mul(f32x4.convert_i32x4_s(random), f32x4.splat(1.52587890625e-5));
   const rounded = f32x4.floor(f32x4.add(f32x4.mul(v128.load(src), inverse), dither));
-  return i32x4.trunc_sat_f32x4_s(f32x4.min(f32x4.max(rounded, f32x4.neg(most)), most));
+  // The sum with 1.5 · 2^23 has the whole number in its low bits.
+  const number = i32x4.sub(f32x4.add(rounded, f32x4.splat(12582912)), i32x4.splat(0x4b400000));
+  return i32x4.min_s(i32x4.max_s(number, i32x4.neg(most)), most);
 }
 
+/** Of 16 elements; those at i and i + 4 share the hash of one lane, the first has its low half. */
 function whole16(src: usize, key: u32, inverse: v128, most: v128): v128 {
   const keys = i32x4(key, key + HASH_STEP, key + 2 * HASH_STEP, key + 3 * HASH_STEP);
+  const first = hash4(keys);
+  const second = hash4(i32x4.add(keys, i32x4.splat(4 * HASH_STEP)));
+  const mask = i32x4.splat(0xffff);
   const low = i16x8.narrow_i32x4_s(
-    whole4(src, keys, inverse, most),
-    whole4(src + 16, i32x4.add(keys, i32x4.splat(4 * HASH_STEP)), inverse, most),
+    whole4(src, v128.and(first, mask), inverse, most),
+    whole4(src + 16, i32x4.shr_u(first, 16), inverse, most),
   );
   const high = i16x8.narrow_i32x4_s(
-    whole4(src + 32, i32x4.add(keys, i32x4.splat(8 * HASH_STEP)), inverse, most),
-    whole4(src + 48, i32x4.add(keys, i32x4.splat(12 * HASH_STEP)), inverse, most),
+    whole4(src + 32, v128.and(second, mask), inverse, most),
+    whole4(src + 48, i32x4.shr_u(second, 16), inverse, most),
   );
   return i8x16.narrow_i16x8_s(low, high);
 }
 
-function whole1(x: f32, key: u32, inverse: f32, most: f32): i32 {
-  const dither = <f32>(hash(key) >> 8) * <f32>5.9604644775390625e-8;
-  const rounded = floor<f32>(x * inverse + dither);
-  // Of NaN it is 0: the step says that it was one.
-  return rounded == rounded ? <i32>min(max(rounded, -most), most) : 0;
+/** Element i of a group, as whole16 does it. */
+function whole1(x: f32, i: u32, key: u32, inverse: f32, most: i32): i32 {
+  const both = hash(key + (((i >> 3) << 2) + (i & 3)) * HASH_STEP);
+  const random = i & 4 ? both >> 16 : both & 0xffff;
+  const rounded = floor<f32>(x * inverse + <f32>random * <f32>1.52587890625e-5);
+  return min(max(<i32>rounded, -most), most);
 }
 
 /** 16 bytes hold `group` numbers: those of one position in each lane of 8 bits, lowest bits first. */
@@ -144,52 +159,54 @@ function groupOf(bits: u32): u32 {
 }
 
 export function quantize(src: usize, dst: usize, n: u32, bits: u32, key: u32): void {
-  const most = <f32>(((<u32>1) << (bits - 1)) - 1);
+  const most = ((<i32>1) << (bits - 1)) - 1;
+  const most4 = i32x4.splat(most);
   const group = groupOf(bits);
-  const mask = ((<u32>1) << bits) - 1;
   let steps = dst;
   let out = dst + ((<usize>((n + BLOCK - 1) / BLOCK)) << 2);
   while (n) {
     const count = min(n, BLOCK);
+    const groups = (count + group - 1) / group;
     const top = largestMagnitude(src, count);
-    const isZero = top < LEAST;
-    store<f32>(steps, isZero ? 0 : top / most);
+    store<f32>(steps, top < LEAST ? 0 : top / <f32>most);
     steps += 4;
-    const inverse: f32 = top >= LEAST ? most / top : 0;
-    const inverse4 = f32x4.splat(inverse);
-    const most4 = f32x4.splat(most);
-    let rest = count;
-    while (rest >= group) {
-      let packed = whole16(src, key, inverse4, most4);
-      if (bits == 4) {
-        const second = whole16(src + 64, key + 16 * HASH_STEP, inverse4, most4);
-        packed = v128.or(v128.and(packed, i8x16.splat(15)), i8x16.shl(second, 4));
-      } else if (bits == 2) {
-        const second = whole16(src + 64, key + 16 * HASH_STEP, inverse4, most4);
-        const third = whole16(src + 128, key + 32 * HASH_STEP, inverse4, most4);
-        const fourth = whole16(src + 192, key + 48 * HASH_STEP, inverse4, most4);
-        const three = i8x16.splat(3);
-        packed = v128.or(v128.and(packed, three), i8x16.shl(v128.and(second, three), 2));
-        packed = v128.or(packed, v128.or(i8x16.shl(v128.and(third, three), 4), i8x16.shl(fourth, 6)));
-      }
-      v128.store(out, packed);
-      out += 16;
-      src += (<usize>group) << 2;
-      key += group * HASH_STEP;
-      rest -= group;
-    }
-    if (rest) {
-      v128.store(out, i32x4.splat(0));
-      for (let i: u32 = 0; i < rest; i++) {
-        const q = whole1(load<f32>(src + ((<usize>i) << 2)), key, inverse, most);
-        const at = out + (i & 15);
-        store<u8>(at, <u8>(<u32>load<u8>(at) | ((<u32>q & mask) << ((i >> 4) * bits))));
-        key += HASH_STEP;
-      }
-      out += 16;
-      src += (<usize>rest) << 2;
-    }
+    if (top >= LEAST && top < Infinity) {
+      const inverse = <f32>most / top;
+      pack(src, out, count, bits, key, inverse, most4);
+    } else memory.fill(out, 0, (<usize>groups) << 4);
+    out += (<usize>groups) << 4;
+    src += (<usize>count) << 2;
+    key += (count >> 1) * HASH_STEP;
     n -= count;
+  }
+}
+
+/** The groups of a block. */
+function pack(src: usize, out: usize, n: u32, bits: u32, key: u32, inverse: f32, most4: v128): void {
+  const group = groupOf(bits);
+  const inverse4 = f32x4.splat(inverse);
+  while (n >= group) {
+    let packed = whole16(src, key, inverse4, most4);
+    for (let part: u32 = 1; part < 8 / bits; part++) {
+      // What is above the bits of a part is shifted out or written over by the next part.
+      const next = whole16(src + ((<usize>part) << 6), key + 8 * part * HASH_STEP, inverse4, most4);
+      const below: u32 = (1 << (part * bits)) - 1;
+      const kept = i8x16.splat(<u8>below);
+      packed = v128.bitselect(packed, i8x16.shl(next, part * bits), kept);
+    }
+    v128.store(out, packed);
+    out += 16;
+    src += (<usize>group) << 2;
+    key += (group >> 1) * HASH_STEP;
+    n -= group;
+  }
+  if (n == 0) return;
+  const mask = ((<u32>1) << bits) - 1;
+  v128.store(out, i32x4.splat(0));
+  for (let i: u32 = 0; i < n; i++) {
+    const q = whole1(load<f32>(src + ((<usize>i) << 2)), i, key, inverse, i32x4.extract_lane(most4, 0));
+    const at = out + (i & 15);
+    store<u8>(at, <u8>(<u32>load<u8>(at) | ((<u32>q & mask) << ((i >> 4) * bits))));
   }
 }
 

@@ -7,13 +7,7 @@ const MAGNITUDE: u32 = 0x7fffffff;
 function histogram(src: usize, n: u32, bins: usize, binCount: u32, shift: u32, above: u32, prefix: u32): void {
   memory.fill(bins, 0, (<usize>binCount) << 2);
   const mask = binCount - 1;
-  if (above > 30) {
-    for (const end = src + ((<usize>n) << 2); src < end; src += 4) {
-      const at = bins + ((<usize>((load<u32>(src) & MAGNITUDE) >> shift)) << 2);
-      store<u32>(at, load<u32>(at) + 1);
-    }
-    return;
-  }
+  if (above > 30) return histogramOfAll(src, n, bins, binCount, shift);
   const magnitude = i32x4.splat(MAGNITUDE);
   const wanted = i32x4.splat(prefix);
   let fours = n >> 2;
@@ -36,6 +30,25 @@ function histogram(src: usize, n: u32, bins: usize, binCount: u32, shift: u32, a
   }
 }
 
+/** Neighbours are counted in turn in two histograms: an element that has the bin of the one before need not wait for its count. */
+function histogramOfAll(src: usize, n: u32, bins: usize, binCount: u32, shift: u32): void {
+  const others = bins + ((<usize>binCount) << 2);
+  memory.fill(others, 0, (<usize>binCount) << 2);
+  for (let twos = n >> 1; twos > 0; twos--) {
+    const a = bins + ((<usize>((load<u32>(src) & MAGNITUDE) >> shift)) << 2);
+    store<u32>(a, load<u32>(a) + 1);
+    const b = others + ((<usize>((load<u32>(src, 4) & MAGNITUDE) >> shift)) << 2);
+    store<u32>(b, load<u32>(b) + 1);
+    src += 8;
+  }
+  if (n & 1) {
+    const a = bins + ((<usize>((load<u32>(src) & MAGNITUDE) >> shift)) << 2);
+    store<u32>(a, load<u32>(a) + 1);
+  }
+  for (let at: usize = 0; at < (<usize>binCount) << 2; at += 16)
+    v128.store(bins + at, i32x4.add(v128.load(bins + at), v128.load(others + at)));
+}
+
 let stillWanted: u32 = 0;
 
 /** The highest bin with which `stillWanted` elements are reached; `stillWanted` is then what is wanted of that bin. */
@@ -51,7 +64,7 @@ function binOf(bins: usize, binCount: u32): u32 {
 
 /**
  * Bits of the magnitude of the k-th largest element, 1 ≤ k ≤ n. NaN is larger than infinity. `equalWanted` says how many elements with that
- * magnitude are among the k. 8 KiB at `scratch` are overwritten.
+ * magnitude are among the k. 16 KiB at `scratch` are overwritten.
  */
 export function kthMagnitude(src: usize, n: u32, k: u32, scratch: usize): u32 {
   stillWanted = k;

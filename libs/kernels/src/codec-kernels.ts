@@ -17,7 +17,7 @@ export interface CodecKernels {
   /** The sign of each element, and the mean magnitude of each block: `signBytes(n)`. */
   toSigns(src: number, dst: number, n: number): void;
   fromSigns(src: number, dst: number, n: number): void;
-  /** Bits of the k-th largest magnitude, 1 ≤ k ≤ n; NaN is the largest. 8 KiB at `scratch` are overwritten. */
+  /** Bits of the k-th largest magnitude, 1 ≤ k ≤ n; NaN is the largest. 16 KiB at `scratch` are overwritten. */
   kthMagnitude(src: number, n: number, k: number, scratch: number): number;
   /** Of the last `kthMagnitude`: how many elements with just that magnitude are among the k. */
   equalWanted(): number;

@@ -98,11 +98,14 @@ export function quantize(src: Float32Array, bits: number, key: number): Uint8Arr
   for (const [b, { from, to }] of blocks.entries()) {
     const top = largestMagnitude(src.subarray(from, to));
     view.setFloat32(4 * b, top < LEAST ? 0 : f32(top / most), true);
-    const inverse = top >= LEAST ? f32(most / top) : 0;
+    if (!(top >= LEAST && top < Infinity)) continue;
+    const inverse = f32(most / top);
     for (let i = from; i < to; i++) {
-      const dither = f32((hash(key, i) >>> 8) * 2 ** -24);
+      // Elements i and i + 4 of eight share a hash: the first has its low half.
+      const random = hash(key, (i >> 3) * 4 + (i & 3));
+      const dither = (i & 4 ? random >>> 16 : random & 0xffff) * 2 ** -16;
       const rounded = Math.floor(f32(f32(src[i]! * inverse) + dither));
-      const q = Number.isNaN(rounded) ? 0 : Math.min(Math.max(rounded, -most), most);
+      const q = Math.min(Math.max(rounded, -most), most);
       const { byte, shift } = placeOf(i, bits);
       out[4 * blocks.length + byte]! |= (q & ((1 << bits) - 1)) << shift;
     }
