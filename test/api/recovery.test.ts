@@ -164,7 +164,7 @@ describe('the restart budget', () => {
     await lose(id, 2);
     await lose(id, 3);
     expect((await statusOf(id, 'FAILED')).statusReason).toBe(
-      'parameter server 0 failed (RangeError): out of memory; the restart budget (restarts: 2) is spent: started anew 2 times',
+      'parameter server 0 failed (RangeError): out of memory; the restart budget (restarts: 2) is used up: restarted 2 times',
     );
   });
 

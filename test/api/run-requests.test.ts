@@ -82,7 +82,7 @@ describe('pause', () => {
     expect(await runOf(id)).toMatchObject({ status: 'PAUSING' });
     await plane.passTime(id, 2_000);
     const run = await statusOf(id, 'PAUSED');
-    expect(run.statusReason).toMatch(/did not confirm .* rounds after that are redone/);
+    expect(run.statusReason).toMatch(/did not confirm .* rounds after that will be redone/);
     await until('the deaf one is told to let go', async () => (await actionOf(id)) === '1:cancel');
     await ask('resume', id);
     expect((await fleet.takePlacement()).payload).toMatchObject({ attempt: 2, restore: { round: 5 } });

@@ -15,7 +15,8 @@ export const STORAGE_ERRORS = {
     'The checkpoint was written by another configuration; the message shows the difference. Train with the same one, or begin anew.',
   INITIAL_WEIGHTS_INVALID:
     'The weights that the run begins with are not in this store or do not fit its model. Give all parameter servers the same PACELINE_CHECKPOINT_STORE as the api, or create the run again.',
-  SAFETENSORS_INVALID: 'The file is no whole safetensors file; the message says what is wrong with it. Write it again from where it came.',
+  SAFETENSORS_INVALID:
+    'The file is not a complete safetensors file; the message says what is wrong with it. Write it again from where it came.',
   WRITE_ABORTED: 'The write was given up before it was complete; nothing of it is visible.',
 } as const;
 

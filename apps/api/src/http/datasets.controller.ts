@@ -110,7 +110,7 @@ export class DatasetsController {
     return found;
   }
 
-  /** Of `name`, or of `name@version`: the canonical text, whose SHA-256 is the version. */
+  /** The manifest of `name` or `name@version`, as the canonical text whose SHA-256 is the version. */
   @Get(':name/manifest')
   async manifest(@CurrentViewer() viewer: Viewer, @Param('name') reference: string, @Res() reply: FastifyReply): Promise<void> {
     if (!datasetReferenceSchema.safeParse(reference).success) throw new Fault('NOT_FOUND', 'There is no such dataset.');

@@ -406,7 +406,7 @@ describe('the reason', () => {
       'PROVISIONING, nobody takes the seat',
       run({ ...noSeat, status: 'PROVISIONING', lastSeatFailure: { code: 'ENGINE_UNKNOWN', message: 'no wasm' } }),
       { idleWorkers: 2 },
-      /2 idle, but none has taken the first seat; the last that tried: no wasm/,
+      /2 idle, but none has taken the first seat; the last failure: no wasm/,
     ],
     [
       'RUNNING without workers',

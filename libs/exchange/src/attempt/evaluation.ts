@@ -29,7 +29,7 @@ export interface MeasuredRange {
 
 export class Evaluation {
   private readonly blocks: Block[] = [];
-  /** Of the first `added` blocks: what came out of their order waits, so little is kept of a large split. */
+  /** Sums of the first `added` blocks. Blocks that arrive out of order wait, so little is kept of a large split. */
   private readonly sums: number[] = [];
   private added = 0;
 

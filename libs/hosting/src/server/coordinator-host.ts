@@ -322,7 +322,7 @@ export class CoordinatorHost implements CoordinatorSurroundings {
     }
   }
 
-  /** Of the last weights, on the evaluation split: a validation of held-out examples says nothing of it. */
+  /** Measures of the last weights on the evaluation split. A validation of held-out examples does not count. */
   private lastMeasured(): Measures {
     const { validations, round } = this.machine;
     return (this.job.data.heldOutExamples === undefined ? validations.lastOf(round) : undefined) ?? UNMEASURED;

@@ -30,7 +30,7 @@ export interface JournalPublisherOptions {
   readonly runId: string;
   readonly attempt: number;
   readonly journal: Journal;
-  /** In which its server came to lead shard 0: by it the arbiter knows a coordinator that was replaced. */
+  /** Term in which its server came to lead shard 0. The control plane recognises a replaced coordinator by it. */
   readonly term: number;
   state(): CoordinatorState;
   onCancel(): void;
