@@ -10,7 +10,8 @@ import type { Viewer } from '../teams/authentication.js';
 import { isUuid, storable } from '../text-input.js';
 import { lineageColumns, readLineage, readWholeLineage } from './stored-lineage.js';
 import { RunReads } from './run-reads.js';
-import { scheduledExamples, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
+import { WITHOUT_MODEL, type RunRow } from './run-columns.js';
+import { scheduledExamples, toRun } from './run-row.js';
 import {
   RunAttempt,
   RunCheckpoint,
