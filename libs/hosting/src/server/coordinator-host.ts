@@ -137,9 +137,7 @@ export class CoordinatorHost implements CoordinatorSurroundings {
       journal: this.journal,
       term: this.machine.numbers().term,
       state: () => this.state(schedule.totalRounds),
-      onCancel: () => this.machine.cancel(),
-      onPause: () => this.machine.stops.pause(),
-      onWorkers: (workers) => this.machine.attendance.setTarget(workers),
+      coordinator: this.machine,
     });
   }
 
@@ -341,9 +339,9 @@ export class CoordinatorHost implements CoordinatorSurroundings {
       clock: this.context.clock,
       files: this.context.weights,
       generation: isKept ? best : machine.round,
-      serverOf: (chunk) => this.serverOfChunk.get(chunk)!,
-      connectionTo: (server) => this.servers.get(server)!,
-      numbers: () => machine.numbers(),
+      serverOfChunk: this.serverOfChunk,
+      servers: this.servers,
+      machine,
       file: this.weightsFile,
       metadata: { format: 'paceline', run: job.runId, attempt: String(job.attempt), round: String(weightsRound ?? machine.round) },
       deadlineMs: COLLECT_DEADLINE_MS,
