@@ -329,7 +329,7 @@ async function checkHash(
     'ENGINE_HASH',
     `${what} is not the file that this release was made for: its ${algorithm} is ${found}, not ${wanted}.`,
     {
-      hint: 'Try again; when it stays, the package index in between serves another file.',
+      hint: 'Try again. If this repeats, the package index serves a different file.',
       exit: 'unavailable',
     },
   );

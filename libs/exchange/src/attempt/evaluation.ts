@@ -4,7 +4,6 @@
  */
 import type { Message, MessageOf } from '@paceline/protocol';
 import { ACCURACY_ALONE, addSums, type Measures, type Measuring } from './measures.js';
-export { UNMEASURED } from './measures.js';
 
 const BLOCK_EXAMPLES = 500;
 /** A control message is small: more of them go in several. */

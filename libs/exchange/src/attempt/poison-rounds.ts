@@ -20,7 +20,7 @@ export interface TooManyLosses {
   readonly cause: string;
 }
 
-export class LossCounter {
+export class PoisonRounds {
   /** By `round/replica`. */
   private readonly losses = new Map<string, Losses>();
 
