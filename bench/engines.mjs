@@ -26,6 +26,7 @@ import { parseArgs } from 'node:util';
 import { fusesMultiplyAdd } from '@paceline/kernels';
 import { webgpuPackage } from '@paceline/runtime';
 import { prepareForTensorflow, tensorflowEngines } from '@paceline/tensorflow-addon';
+import { ALL, batchOf, DIGITS, MODELS } from './engine-models.mjs';
 import { median } from './median.mjs';
 
 const { values: flags } = parseArgs({
@@ -48,56 +49,11 @@ const repetitions = Number(flags.repetitions);
 /** Before the first figure of a model; few when few are asked for. */
 const WARM_UP_STEPS = Math.min(10, steps);
 
-/**
- * @param {[string, Record<string, unknown>][]} layers
- * @returns {import('@paceline/spec').RunSpecInput['model']}
- */
-const sequential = (...layers) => ({
-  topology: { class_name: 'Sequential', config: { layers: layers.map(([class_name, config]) => ({ class_name, config })) } },
-});
-/** @type {[string, Record<string, unknown>]} */
-const rows = ['InputLayer', { batch_input_shape: [null, 28, 28] }];
-/** @typedef {'mlp' | 'mlp-mnist' | 'cnn' | 'lstm' | 'gru' | 'cnn-64' | 'resnet-64' | 'transformer'} Model */
+/** @typedef {import('./engine-models.mjs').Model} Model */
 /** @typedef {'stock' | 'engine' | 'relaxed' | 'native' | 'webgpu' | 'tfjs-node' | 'tensorflow'} Kind what computes */
 /** @typedef {{ wallMs: number, cpuMs: number }} Times of a step */
 /** @typedef {{ measure(name: Model): Promise<Times>, stop(): void }} Process of a kind */
 
-/** @typedef {import('@paceline/spec').RowFormat} RowFormat */
-/**
- * @param {readonly number[]} shape
- * @returns {RowFormat}
- */
-const imagesOf = (shape) => ({
-  inputs: [{ name: 'image', shape: [...shape] }],
-  targets: [{ name: 'label', kind: 'classes', shape: [], classes: 10 }],
-  isWeighted: false,
-});
-const [DIGITS, PHOTOS] = [imagesOf([28, 28, 1]), imagesOf([64, 64, 3])];
-/** @type {RowFormat} */
-const TEXTS = {
-  inputs: [{ name: 'text', shape: [64], ids: 96 }],
-  targets: [{ name: 'next', kind: 'classes', shape: [64], classes: 96 }],
-  isWeighted: false,
-};
-
-/**
- * What the engine trains; batch sizes as in the table of the docs. The recurrent layers are those of Keras' defaults.
- * @type {Readonly<Record<Model, { batch: number, model: import('@paceline/spec').RunSpecInput['model'], format?: RowFormat }>>}
- */
-const MODELS = {
-  mlp: { batch: 128, model: 'mlp' },
-  'mlp-mnist': { batch: 128, model: 'mlp' },
-  cnn: { batch: 32, model: 'cnn' },
-  lstm: { batch: 64, model: sequential(rows, ['LSTM', { units: 128, recurrent_activation: 'sigmoid' }], ['Dense', { units: 10 }]) },
-  gru: {
-    batch: 64,
-    model: sequential(rows, ['GRU', { units: 128, recurrent_activation: 'sigmoid', reset_after: true }], ['Dense', { units: 10 }]),
-  },
-  'cnn-64': { batch: 32, model: 'cnn', format: PHOTOS },
-  'resnet-64': { batch: 32, model: 'resnet', format: PHOTOS },
-  transformer: { batch: 32, model: 'transformer', format: TEXTS },
-};
-const ALL = /** @type {Model[]} */ (Object.keys(MODELS));
 const models = flags.only.split(',').map((name) => {
   const model = ALL.find((each) => each === name);
   if (!model) throw new Error(`--only takes ${ALL.join(', ')}, not "${name}"`);
@@ -144,30 +100,6 @@ const BARS = {
 /** @param {Model} name */
 const batchSize = (name) => (flags.batch ? Number(flags.batch) : MODELS[name].batch);
 
-/** @param {Model} name */
-async function batchOf(name) {
-  const count = batchSize(name);
-  const { format = DIGITS } = MODELS[name];
-  const [input, target] = [format.inputs[0], format.targets[0]];
-  /** @param {{ shape: readonly number[] } | undefined} field */
-  const values = (field) => new Float32Array((field?.shape ?? []).reduce((product, side) => product * side, count));
-  const [x, y] = [values(input), values(target)];
-  if (name.endsWith('-mnist')) {
-    const { openDataset } = await import('@paceline/data');
-    (await openDataset('mnist')).train.gather(
-      Int32Array.from({ length: count }, (_, i) => i),
-      0,
-      count,
-      { inputs: [x], targets: [y], weights: undefined },
-    );
-  } else {
-    const ids = input && 'ids' in input ? input.ids : undefined;
-    x.forEach((_, i) => (x[i] = ids ? (i * 37) % ids : ((i * 37) % 101) / 101));
-    y.forEach((_, i) => (y[i] = i % 10));
-  }
-  return { inputs: [x], targets: [y], count };
-}
-
 /**
  * @param {Model} name
  * @param {Pick<import('@paceline/engine').EngineOptions, 'backend' | 'tensorflowPackage' | 'webgpuPackage'>} [options]
@@ -188,7 +120,7 @@ async function engineStep(name, options = {}) {
   const vector = () => new Float32Array(new SharedArrayBuffer(layout.totalLength * 4));
   const [flat, out] = [vector(), vector()];
   createInitialValues(description, spec.seed).fill(0, flat);
-  const batches = [await batchOf(name)];
+  const batches = [await batchOf(name, batchSize(name))];
   let round = 0;
   const step = () => {
     engine.load(flat);
@@ -262,7 +194,7 @@ async function stepper(kind, name) {
     return (await engineStep(name, { backend: 'tensorflow', tensorflowPackage: tensorflowEngines()[0]?.packageDir })).step;
   if (kind === 'tfjs-node') {
     const native = createRequire(path.resolve(flags['tfjs-node'] ?? '.', 'package.json'))('@tensorflow/tfjs-node');
-    return tfjsStep(native, native, name, await batchOf(name));
+    return tfjsStep(native, native, name, await batchOf(name, batchSize(name)));
   }
   const [tf, tfl, { setThreadsCount }] = await Promise.all([
     import('@tensorflow/tfjs-core'),
@@ -271,7 +203,7 @@ async function stepper(kind, name) {
   ]);
   setThreadsCount(1);
   await tf.setBackend('wasm');
-  return tfjsStep(tf, tfl, name, await batchOf(name));
+  return tfjsStep(tf, tfl, name, await batchOf(name, batchSize(name)));
 }
 
 /**

@@ -23,6 +23,7 @@ const issuesOf = async (spec: object) => {
 };
 const countRuns = async () => (await caller.gql('{ runs { totalCount } }')).data.runs.totalCount as number;
 const dense = (units: unknown, name = 'd') => ({ class_name: 'Dense', config: { name, units, activation: 'linear', use_bias: true } });
+const first = (units: number, inputs: number) => ({ class_name: 'Dense', config: { name: 'a', units, batch_input_shape: [null, inputs] } });
 const sequential = (...layers: object[]) => ({ class_name: 'Sequential', config: { name: 'm', layers } });
 
 describe('a spec is refused, its field is named and nothing is written', () => {
@@ -46,35 +47,15 @@ describe('a spec is refused, its field is named and nothing is written', () => {
     ['more rounds than supported', { globalBatch: 4, length: { epochs: 100000 } }, 'length', /100000000/],
     ['a negative rate', { optimizer: { name: 'sgd', learningRate: -1 } }, 'optimizer.learningRate', /./],
     ['a name with an escape sequence', { name: 'x\u001b[2J' }, 'name', /control/],
-    [
-      'a model of the wrong shape',
-      { modelTopology: sequential({ class_name: 'Dense', config: { name: 'a', units: 10, batch_input_shape: [null, 99] } }) },
-      'model.topology',
-      /99/,
-    ],
-    [
-      'a model with too few outputs',
-      { modelTopology: sequential({ class_name: 'Dense', config: { name: 'a', units: 9, batch_input_shape: [null, 784] } }) },
-      'model.topology',
-      /10/,
-    ],
+    ['a model of the wrong shape', { modelTopology: sequential(first(10, 99)) }, 'model.topology', /99/],
+    ['a model with too few outputs', { modelTopology: sequential(first(9, 784)) }, 'model.topology', /10/],
     [
       'a Lambda layer',
       { modelTopology: sequential({ class_name: 'Lambda', config: { function: 'process.exit()' } }) },
       'model.topology.config.layers.0.class_name',
       /not allowed/,
     ],
-    [
-      'units of 2^31',
-      {
-        modelTopology: sequential(
-          { class_name: 'Dense', config: { name: 'a', units: 2 ** 31, batch_input_shape: [null, 784] } },
-          dense(10),
-        ),
-      },
-      'model.topology',
-      /./,
-    ],
+    ['units of 2^31', { modelTopology: sequential(first(2 ** 31, 784), dense(10)) }, 'model.topology', /./],
     ['a topology without layers', { modelTopology: { class_name: 'Sequential', config: {} } }, 'model.topology.config.layers', /non-empty/],
     ['a topology that is a list', { modelTopology: [] }, 'model.topology', /object/],
     [

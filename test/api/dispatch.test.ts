@@ -1,4 +1,4 @@
-/** From a run to jobs and back: outbox, servers, seats, cancelling, and what happens when Redis forgets or a server dies. */
+/** From a run to jobs and back: outbox, servers, seats, cancelling, and what happens when a server dies. */
 import { priorityOf, stepTaskJobId, type ObservedRun } from '@paceline/control-plane';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import { jwtVerify } from 'jose';
@@ -351,39 +351,6 @@ describe('seats', () => {
       { jobId: 'forged', payload: { kind: 'step-task', seat: 'x'.repeat(1000) } as never },
     ]);
     await until('only the real one is left', async () => String(await waiting('step-task')) === held, 8_000);
-  });
-});
-
-describe('Redis is flushed', () => {
-  it('while a run waits for its servers: the placement comes back once', async () => {
-    const id = await createRun(plane.admin);
-    await until('the placement', async () => (await waiting('placement')).length === 1);
-    await fleet.redis.flushall();
-    await until('the placement again', async () => (await waiting('placement')).length === 1);
-    expect(await waiting('placement')).toEqual([`place-${id}-a1-i0-m1`]);
-  });
-
-  it('in the middle of a run: start, acknowledgement and the open seat come back, and the journal goes on', async () => {
-    const { id, coordinator } = await running();
-    await coordinator.publish(coordinator.rounds(0, 9), { round: 10 });
-    await coordinator.acknowledged();
-    await until('the job of the open seat', async () => (await waiting('step-task')).length === 1);
-    const [before] = await openTasks(id);
-    await fleet.redis.flushall();
-    await until('the start', () => fleet.control(id, 'start'));
-    await coordinator.acknowledged();
-    expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: before.seat, incarnation: before.incarnation + 1 });
-    await coordinator.publish(coordinator.rounds(10, 19), { round: 20 });
-    await coordinator.acknowledged();
-    const { data } = await plane.admin.gql(
-      'query($id: ID!) { run(id: $id) { status ledger { committedRounds committedExamples expectedExamples } stepTasks { state } } }',
-      { id },
-    );
-    expect(data.run).toMatchObject({
-      status: 'RUNNING',
-      ledger: { committedRounds: 20, committedExamples: 5_120, expectedExamples: 5_120 },
-    });
-    expect(data.run.stepTasks.filter((task: { state: string }) => task.state === 'HELD')).toHaveLength(1);
   });
 });
 

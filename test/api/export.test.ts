@@ -1,6 +1,7 @@
 /** Exports of trained models over REST: which weights, which forms, whose runs. */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import { createWeightsDigest, createLayout } from '@paceline/learning';
 import { unzip, type ModelCard, type Preprocessing } from '@paceline/models';
 import type { ModelDescription } from '@paceline/spec';
@@ -76,11 +77,7 @@ async function archive(query: string, as = caller, id = runId): Promise<Map<stri
       response.on('end', () => done(null, Buffer.concat(parts)));
     });
   expect([reply.status, reply.headers['content-type']]).toEqual([200, 'application/zip']);
-  const files = await unzip(
-    (async function* () {
-      yield await Promise.resolve(reply.body as Buffer);
-    })(),
-  );
+  const files = await unzip(Readable.from([reply.body as Buffer]));
   return new Map(files.map(({ path, bytes }) => [path, Buffer.from(bytes)]));
 }
 

@@ -6,16 +6,7 @@
  */
 import { GraphQLSchemaHost } from '@nestjs/graphql';
 import fc from 'fast-check';
-import {
-  getNamedType,
-  isNonNullType,
-  isObjectType,
-  isAbstractType,
-  type GraphQLField,
-  type GraphQLInputType,
-  type GraphQLOutputType,
-  type GraphQLSchema,
-} from 'graphql';
+import { getNamedType, isNonNullType, isObjectType } from 'graphql';
 import { request as httpRequest } from 'node:http';
 import { createConnection } from 'node:net';
 import { once } from 'node:events';
@@ -28,6 +19,7 @@ import { toFault } from '../../apps/api/src/http/problem.filter.js';
 import { buildSchema } from '../../apps/api/src/reference.js';
 import { ControlPlane, CREATE_RUN, createRun, type Caller } from './services.js';
 import { CURSORS, cursor, ids, oddJson, oddText, topology, valueOf } from './odd-input.js';
+import { operationOf, type Operation } from './operations.js';
 import { routesOf } from './routes.js';
 
 /** Of each operation: few in the suite, many in the soak. */
@@ -57,51 +49,6 @@ afterAll(() => plane?.stop());
 const topologyWith = (fields: object) => ({
   model: { topology: { class_name: 'Functional', config: { layers: [{ class_name: 'Dense', config: { units: 10 }, ...fields }] } } },
 });
-
-interface Operation {
-  readonly kind: 'query' | 'mutation' | 'subscription';
-  readonly name: string;
-  readonly text: string;
-  readonly variables: readonly { readonly name: string; readonly type: GraphQLInputType; readonly argument: string }[];
-}
-
-/** The whole answer to a depth of four, with every argument on the way as a variable of its own. */
-function operationOf(kind: Operation['kind'], root: GraphQLField<unknown, unknown>, schema: GraphQLSchema, nested?: string): Operation {
-  const variables: { name: string; type: GraphQLInputType; argument: string }[] = [];
-  const select = (field: GraphQLField<unknown, unknown>, depth: number): string => {
-    const given = field.args.map((argument) => {
-      const name = `${argument.name}${variables.length}`;
-      variables.push({ name, type: argument.type, argument: argument.name });
-      return `${argument.name}: $${name}`;
-    });
-    return `${field.name}${given.length > 0 ? `(${given.join(', ')})` : ''}${selectionOf(field.type, depth)}`;
-  };
-  const selectionOf = (type: GraphQLOutputType, depth: number): string => {
-    const named = getNamedType(type);
-    if (isAbstractType(named))
-      return ` { __typename ${schema
-        .getPossibleTypes(named)
-        .map((member) => `... on ${member.name} ${depth > 0 ? fieldsOf(member, depth) : '{ __typename }'}`)
-        .join(' ')} }`;
-    return isObjectType(named) ? ` ${fieldsOf(named, depth)}` : '';
-  };
-  const fieldsOf = (type: { getFields(): Record<string, GraphQLField<unknown, unknown>> }, depth: number): string => {
-    const chosen = Object.values(type.getFields()).filter((field) =>
-      isObjectType(getNamedType(field.type)) || isAbstractType(getNamedType(field.type))
-        ? depth > 1 && field.name === nested
-        : field.args.length === 0,
-    );
-    return `{ __typename ${chosen.map((field) => select(field, depth - 1)).join(' ')} }`;
-  };
-  const body = select(root, nested === undefined ? 1 : 4);
-  const declared = variables.map(({ name, type }) => `$${name}: ${String(type)}`).join(', ');
-  return {
-    kind,
-    name: nested === undefined ? root.name : `${root.name}.${nested}`,
-    text: `${kind}${declared ? `(${declared})` : ''} { ${body} }`,
-    variables,
-  };
-}
 
 const schema = await buildSchema();
 const roots = [

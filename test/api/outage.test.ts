@@ -181,7 +181,7 @@ describe('Redis is out of memory', () => {
     const cause = 'is out of memory (raise its maxmemory, or free some)';
     try {
       await fleet.redis.config('SET', 'maxmemory', '1');
-      const unseen = `waits for Redis, which ${cause}; training goes on, and is seen again when Redis is back`;
+      const unseen = `waits for Redis, which ${cause}; training goes on, and its progress shows again when Redis is back`;
       await until('the run that trains to say so', async () => (await reasonOf(coordinator.runId)) === unseen);
       const { status, body } = await request(plane.api.url).get('/readyz');
       expect([status, body.checks]).toMatchObject([503, { postgresql: { status: 'ok' }, redis: { status: 'failing', cause } }]);

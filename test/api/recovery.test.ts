@@ -1,6 +1,7 @@
-/** Attempts end and others take up: what is restored, what counts, what old ones may still say, and when it is enough. */
+/** Attempts end and others take up: what is restored, what counts, what old ones may still say, and when it is enough. And Redis loses its memory. */
 import { describe, expect, it, vi } from 'vitest';
 import { Database } from '../../apps/api/src/database/database.js';
+import { Queues } from '../../apps/api/src/dispatch/queues.js';
 import { Fleet } from '../../apps/api/src/fleet/fleet.js';
 import { checkpointWritten, Coordinator, onAFreshPlane, type ScriptedFleet } from './scripted-fleet.js';
 import { patient } from '@paceline/testkit';
@@ -17,6 +18,7 @@ const RUN = `query($id: ID!) { run(id: $id) {
   statusHistory { from to attempt }
 } }`;
 const runOf = async (id: string) => (await plane.admin.gql(RUN, { id })).data.run;
+const waiting = (kind: 'placement' | 'step-task') => plane.api.app.get(Queues).waitingIds(kind);
 const statusOf = (id: string, status: string) => untilStatus(() => runOf(id), status);
 const running = (...args: [spec?: object, options?: { port: number }]) => fleet.training(plane, ...args);
 const failed = (cause: string) => ({ kind: 'event' as const, type: 'run.failed' as const, message: `failed: ${cause}`, data: { cause } });
@@ -164,7 +166,7 @@ describe('the restart budget', () => {
     await lose(id, 2);
     await lose(id, 3);
     expect((await statusOf(id, 'FAILED')).statusReason).toBe(
-      'parameter server 0 failed (RangeError): out of memory; the restart budget (restarts: 2) is spent: started anew 2 times',
+      'parameter server 0 failed (RangeError): out of memory; the restart budget (restarts: 2) is used up: restarted 2 times',
     );
   });
 
@@ -212,4 +214,39 @@ it('servers that would write checkpoints to different places are told so before 
     statusReason: expect.stringMatching(/different places \(file:\/\/a\/data, file:\/\/b\/data\).*one shared folder or bucket/),
   });
   expect(await fleet.control(id, 'start')).toBeNull();
+});
+
+describe('Redis is flushed', () => {
+  it('while a run waits for its servers: the placement comes back once', async () => {
+    const id = await createRun(plane.admin);
+    await until('the placement', async () => (await waiting('placement')).length === 1);
+    await fleet.redis.flushall();
+    await until('the placement again', async () => (await waiting('placement')).length === 1);
+    expect(await waiting('placement')).toEqual([`place-${id}-a1-i0-m1`]);
+  });
+
+  it('in the middle of a run: start, acknowledgement and the open seat come back, and the journal goes on', async () => {
+    const { id, coordinator } = await running();
+    await coordinator.publish(coordinator.rounds(0, 9), { round: 10 });
+    await coordinator.acknowledged();
+    await until('the job of the open seat', async () => (await waiting('step-task')).length === 1);
+    const { stepTasks } = (await plane.admin.gql('query($id: ID!) { run(id: $id) { stepTasks { seat incarnation state } } }', { id })).data
+      .run;
+    const before = stepTasks.find((task: { state: string }) => task.state === 'OPEN');
+    await fleet.redis.flushall();
+    await until('the start', () => fleet.control(id, 'start'));
+    await coordinator.acknowledged();
+    expect((await fleet.takeStepTask()).payload).toMatchObject({ seat: before.seat, incarnation: before.incarnation + 1 });
+    await coordinator.publish(coordinator.rounds(10, 19), { round: 20 });
+    await coordinator.acknowledged();
+    const { data } = await plane.admin.gql(
+      'query($id: ID!) { run(id: $id) { status ledger { committedRounds committedExamples expectedExamples } stepTasks { state } } }',
+      { id },
+    );
+    expect(data.run).toMatchObject({
+      status: 'RUNNING',
+      ledger: { committedRounds: 20, committedExamples: 5_120, expectedExamples: 5_120 },
+    });
+    expect(data.run.stepTasks.filter((task: { state: string }) => task.state === 'HELD')).toHaveLength(1);
+  });
 });

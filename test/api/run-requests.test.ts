@@ -1,7 +1,7 @@
 /** Pause, resume, cancel, scale, extend, begin with another run's checkpoint: in every status, twice, over GraphQL and REST. */
 import { controlKey } from '@paceline/control-plane';
 import { describe, expect, it } from 'vitest';
-import { checkpointWritten, onAFreshPlane, type Coordinator, type ScriptedFleet } from './scripted-fleet.js';
+import { checkpointWritten, onAFreshPlane, paused, type Coordinator, type ScriptedFleet } from './scripted-fleet.js';
 import { CREATE_RUN, createRun, until, untilStatus, type ControlPlane } from './services.js';
 
 let plane: ControlPlane;
@@ -27,13 +27,6 @@ const runOf = async (id: string) =>
   ).data.run;
 const statusOf = (id: string, status: string) => untilStatus(() => runOf(id), status);
 const actionOf = (id: string) => fleet.control(id, 'action');
-const paused = (round: number) => ({
-  kind: 'event' as const,
-  type: 'run.paused' as const,
-  message: `paused in round ${round}`,
-  data: { round },
-});
-
 const running = (spec?: object) => fleet.training(plane, spec);
 
 /** As a coordinator pauses: the cut, its checkpoint, the word. */
@@ -82,7 +75,7 @@ describe('pause', () => {
     expect(await runOf(id)).toMatchObject({ status: 'PAUSING' });
     await plane.passTime(id, 2_000);
     const run = await statusOf(id, 'PAUSED');
-    expect(run.statusReason).toMatch(/did not confirm .* rounds after that are redone/);
+    expect(run.statusReason).toMatch(/did not confirm .* rounds after that will be redone/);
     await until('the deaf one is told to let go', async () => (await actionOf(id)) === '1:cancel');
     await ask('resume', id);
     expect((await fleet.takePlacement()).payload).toMatchObject({ attempt: 2, restore: { round: 5 } });
@@ -383,8 +376,7 @@ it('arguments that no request can have are typed refusals, and nothing changes',
   // That the first seat is held is heard, and the next one is offered, by themselves.
   const before = await until('a seat that is held and one that waits', async () => {
     const run = await runOf(id);
-    const states = run.stepTasks.map(({ state }: { state: string }) => state);
-    return states.includes('HELD') && states.includes('OPEN') && run;
+    return ['HELD', 'OPEN'].every((wanted) => run.stepTasks.some(({ state }: { state: string }) => state === wanted)) && run;
   });
   for (const value of [-1, 0, 0.5, 1e9, 1e308, 2 ** 53, '1', null, [1], { a: 1 }, true])
     for (const [path, name] of [
@@ -396,10 +388,9 @@ it('arguments that no request can have are typed refusals, and nothing changes',
   for (const body of [{}, [], [1], { rounds: 1, epochs: 1 }, { workers: 1, __proto__x: 1 }, { constructor: 1 }])
     for (const path of ['scale', 'extend'])
       expect(await post(id, path, body), `${path} ${JSON.stringify(body)}`).toBeOneOf([400, 409, 422]);
-  for (const path of ['pause', 'resume', 'scale', 'extend', 'cancel']) {
-    expect(await post(FOREIGN, path, path === 'scale' ? { workers: 1 } : path === 'extend' ? { rounds: 1 } : {})).toBe(404);
-    expect(await post('no-id', path, path === 'scale' ? { workers: 1 } : path === 'extend' ? { rounds: 1 } : {})).toBe(404);
-  }
+  for (const path of ['pause', 'resume', 'scale', 'extend', 'cancel'])
+    for (const unknown of [FOREIGN, 'no-id'])
+      expect(await post(unknown, path, path === 'scale' ? { workers: 1 } : path === 'extend' ? { rounds: 1 } : {})).toBe(404);
   expect((await plane.admin.get(`/api/v1/runs/${FOREIGN}/checkpoints`)).status).toBe(404);
   expect(await runOf(id)).toEqual(before);
   await pausedAt(id, coordinator, 3);

@@ -39,6 +39,14 @@ export const checkpointWritten = (attempt: number, round: number, changes: Parti
   data: { attempt, round, bytes: 1000, sha256: 'cd'.repeat(32), loss: 1 / (1 + round), reason: 'cadence', ...changes },
 });
 
+/** A pause as a coordinator's journal tells of it. */
+export const paused = (round: number) => ({
+  kind: 'event' as const,
+  type: 'run.paused' as const,
+  message: `paused in round ${round}`,
+  data: { round },
+});
+
 /**
  * For files whose tests would meet each other's servers and jobs: each test finds the control plane as if it had just been
  * installed, with a fleet that nobody belongs to yet. `take` is told both before each test.

@@ -7,6 +7,7 @@ import type { BrowserContext, Page } from 'playwright-core';
 import { startBrowser, type TestBrowser } from './chromium.js';
 import { Watcher } from './watcher.js';
 import { startLiar } from './liar.js';
+import * as reading from './page-reading.js';
 import { startWebStack, type WebStack } from './stack.js';
 import { patient, type TestProcess } from '@paceline/testkit';
 
@@ -41,8 +42,6 @@ afterEach(async () => {
 const open = (path = '/'): Promise<unknown> => page.goto(`${stack.url}${path}#key=${stack.key}`);
 const heading = (name: string | RegExp) => page.getByRole('heading', { name, level: 1 });
 const card = (name: string) => page.getByRole('region', { name, exact: true });
-const sidewaysScroll = (): Promise<number> =>
-  page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
 
 describe('signing in', () => {
   it('says what to do about a wrong key, and takes a right one for this tab', async () => {
@@ -59,7 +58,7 @@ describe('signing in', () => {
     await page.keyboard.insertText(` ${stack.key} `);
     await page.keyboard.press('Enter');
     await heading('Runs').waitFor();
-    expect(await stored(page)).toEqual({ tab: stack.key, device: null });
+    expect(await reading.stored(page)).toEqual({ tab: stack.key, device: null });
     await page.reload();
     await heading('Runs').waitFor();
     const other = await context.newPage();
@@ -73,18 +72,18 @@ describe('signing in', () => {
     await page.getByLabel('Remember on this device').check();
     await page.getByRole('button', { name: 'Sign in' }).click();
     await heading('Runs').waitFor();
-    expect(await stored(page)).toEqual({ tab: null, device: stack.key });
+    expect(await reading.stored(page)).toEqual({ tab: null, device: stack.key });
     const other = await context.newPage();
     await other.goto(stack.url);
     await other.getByRole('button', { name: 'Sign out' }).waitFor();
     // A link with an old key does not cost the one that is kept.
     await other.goto(`${stack.url}/#key=pcl_old_key`);
     await other.getByText('This key is not accepted').waitFor();
-    expect([await stored(other), new URL(other.url()).hash]).toEqual([{ tab: null, device: stack.key }, '']);
+    expect([await reading.stored(other), new URL(other.url()).hash]).toEqual([{ tab: null, device: stack.key }, '']);
     await other.reload();
     await other.getByRole('button', { name: 'Sign out' }).click();
     await other.getByLabel('API key').waitFor();
-    expect(await stored(other)).toEqual({ tab: null, device: null });
+    expect(await reading.stored(other)).toEqual({ tab: null, device: null });
   });
 
   it('takes a key from the link once and removes it from the address', async () => {
@@ -239,7 +238,9 @@ describe('with a cluster that trains', () => {
     // Who computes which: both workers have a seat, and all four replicas are held.
     await expect.poll(() => card('Workers').locator('tbody tr').count(), { timeout: WAIT_MS }).toBe(2);
     const replicas = async () =>
-      (await card('Workers').locator('tbody td:nth-child(3)').allTextContents()).flatMap((text) => text.split(', ').flatMap(spread)).sort();
+      (await card('Workers').locator('tbody td:nth-child(3)').allTextContents())
+        .flatMap((text) => text.split(', ').flatMap(reading.spread))
+        .sort();
     await expect.poll(replicas, { timeout: WAIT_MS }).toEqual([0, 1, 2, 3]);
     await expect.poll(() => card('Parameter servers').locator('tbody tr').count()).toBe(1);
 
@@ -260,21 +261,17 @@ describe('with a cluster that trains', () => {
     expect(await page.getByRole('img', { name: /^Training loss: from / }).getAttribute('aria-label')).toContain(
       `round ${run.progress.totalRounds.toLocaleString('en')}`,
     );
-    await expect.poll(() => missingSeqs(page, id), { timeout: WAIT_MS }).toEqual([]);
+    await expect.poll(() => reading.missingSeqs(page, stack, id), { timeout: WAIT_MS }).toEqual([]);
 
     const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download weights' }).click()]);
     expect(download.suggestedFilename()).toBe('digits.safetensors');
-    const bytes = await streamed(await download.createReadStream());
+    const bytes = await reading.streamed(await download.createReadStream());
     expect(bytes.length).toBeGreaterThan(run.parameterCount * 4);
     expect(JSON.parse(bytes.subarray(8, 8 + Number(bytes.readBigUInt64LE())).toString())).toBeTypeOf('object');
   });
 
   it('draws a curve that is read with the arrow keys, under a policy that allows nothing inline', async () => {
-    await page.route(/\/runs\//, async (route) => {
-      const response = await route.fetch();
-      expect(response.headers()['content-security-policy']).toContain("default-src 'self'");
-      await route.fulfill({ response, headers: { ...response.headers(), 'content-security-policy': "default-src 'self'" } });
-    });
+    await reading.forbidInline(page);
     // An answer that was changed on the way has no address, and Chromium lets it open no socket to this machine.
     watcher.expect(/ERR_BLOCKED_BY_LOCAL_NETWORK_ACCESS_CHECKS/);
     const { nodes } = await stack.client.runs({ status: ['SUCCEEDED'] });
@@ -282,11 +279,11 @@ describe('with a cluster that trains', () => {
     const chart = page.getByRole('img', { name: /^Training loss: from / });
     await chart.focus();
     await page.keyboard.press('Home');
-    const reading = card('Training loss').locator('.reading');
-    const first = await reading.textContent();
+    const line = card('Training loss').locator('.reading');
+    const first = await line.textContent();
     expect(first).toMatch(/^[12]\.\d+ rounds? 1\b/);
     await page.keyboard.press('ArrowRight');
-    expect(await reading.textContent()).not.toBe(first);
+    expect(await line.textContent()).not.toBe(first);
     // The cursor is that of all charts.
     const rounds = async (name: string) => /rounds? .*$/.exec((await card(name).locator('.reading').textContent())!)![0];
     await expect.poll(() => rounds('Examples/s')).toBe(await rounds('Training loss'));
@@ -294,33 +291,21 @@ describe('with a cluster that trains', () => {
     const table = page.getByRole('region', { name: 'Training loss, points' });
     expect(await table.locator('tbody tr').last().textContent()).toMatch(/^1/);
     await page.getByRole('button', { name: 'Training loss as a table' }).click();
-    const area = card('Examples/s').locator('.u-over');
-    await area.scrollIntoViewIfNeeded();
-    const box = (await area.boundingBox())!;
-    await page.mouse.move(box.x + 20, box.y + 40);
-    await page.mouse.down();
-    await page.mouse.move(box.x + box.width / 2, box.y + 40, { steps: 4 });
-    await page.mouse.up();
+    await reading.dragOver(page, card('Examples/s').locator('.u-over'));
     await page.getByText(/^Rounds \d+–\d+/).waitFor();
     await page.getByRole('button', { name: 'Show all' }).click();
     await page.getByText('Drag over a chart to zoom').waitFor();
     await page.getByRole('button', { name: 'Logarithmic scale' }).click();
     expect(await page.getByRole('button', { name: 'Logarithmic scale' }).getAttribute('aria-pressed')).toBe('true');
     // The line is on the canvas: some pixels have the accent colour.
-    const inked = await chart.locator('canvas').evaluate((canvas: HTMLCanvasElement) => {
-      const { data } = canvas.getContext('2d')!.getImageData(0, 0, canvas.width, canvas.height);
-      let count = 0;
-      for (let i = 0; i < data.length; i += 4) if (data[i + 3]! > 200 && data[i + 2]! > 180 && data[i]! < 90) count++;
-      return count;
-    });
-    expect(inked).toBeGreaterThan(200);
+    expect(await reading.accentPixels(chart)).toBeGreaterThan(200);
   });
 
   it('says that the api is away, and has lost nothing when it is back', async () => {
     const { id } = await stack.client.createRun({ name: 'long', length: { epochs: 60 } });
     await open(`/runs/${id}`);
     await page.locator('.run-title .status', { hasText: 'Running' }).waitFor();
-    await expect.poll(() => roundShown(page), { timeout: WAIT_MS }).toBeGreaterThan(20);
+    await expect.poll(() => reading.roundShown(page), { timeout: WAIT_MS }).toBeGreaterThan(20);
 
     // An api that hangs says as little as one that is gone: nothing is live, nothing can be asked for, nothing is nearly done.
     const pid = stack.api().child.pid!;
@@ -339,23 +324,23 @@ describe('with a cluster that trains', () => {
     watcher.expect(/ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE_CHUNKED_ENCODING|WebSocket connection/);
     await stack.api().kill('SIGKILL');
     await page.locator('.connection[data-state=lost]').waitFor();
-    const before = await roundShown(page);
+    const before = await reading.roundShown(page);
     const [, server, worker] = [fleet[1]!, fleet[0]!, fleet[2]!];
     expect(server.child.exitCode).toBeNull();
     await worker.kill('SIGKILL'); // its events are written while nobody stores them
     await new Promise((resolve) => setTimeout(resolve, 4_000));
     await stack.startApi();
     await page.locator('.connection[data-state=live]').waitFor();
-    await expect.poll(() => roundShown(page), { timeout: WAIT_MS }).toBeGreaterThan(before + 20);
+    await expect.poll(() => reading.roundShown(page), { timeout: WAIT_MS }).toBeGreaterThan(before + 20);
     await page.locator('.event', { hasText: 'worker.lost' }).first().waitFor();
 
     await page.getByRole('button', { name: 'Cancel run' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Cancel run' }).click();
     await page.locator('.run-title .status', { hasText: 'Cancelled' }).waitFor();
-    await expect.poll(() => missingSeqs(page, id), { timeout: WAIT_MS }).toEqual([]);
+    await expect.poll(() => reading.missingSeqs(page, stack, id), { timeout: WAIT_MS }).toEqual([]);
     // Every round that was measured is in the curve, and the page holds what a fresh page asks for.
     // The last rounds may be stored after the run is over, so the api is asked each time.
-    const gaps = async (): Promise<number[]> => gapsIn(page, (await stack.client.run(id))!.progress.round);
+    const gaps = async (): Promise<number[]> => reading.gapsIn(page, (await stack.client.run(id))!.progress.round);
     await expect.poll(gaps, { timeout: WAIT_MS, interval: 1_000 }).toEqual([]);
     const label = () => page.getByRole('img', { name: /^Training loss: from / }).getAttribute('aria-label');
     const rounds = /round ([\d,]+)\. Arrow/.exec((await label())!)![1];
@@ -381,10 +366,10 @@ describe('with a cluster that trains', () => {
       await page.setViewportSize({ width: 390, height: 800 });
       await open();
       await page.locator('.row-link').first().waitFor();
-      expect(await sidewaysScroll()).toBe(0);
+      expect(await reading.sidewaysScroll(page)).toBe(0);
       await page.goto(`${stack.url}/runs/${nodes.find(({ name }) => name === 'digits')!.id}`);
       await card('Result').waitFor();
-      expect(await sidewaysScroll()).toBe(0);
+      expect(await reading.sidewaysScroll(page)).toBe(0);
       const ground = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
       const [light, dark] = ['rgb(245, 246, 248)', 'rgb(15, 18, 22)'];
       expect(await ground()).toBe(colorScheme === 'light' ? light : dark);
@@ -408,54 +393,6 @@ describe('with a cluster that trains', () => {
     expect(apiKey.id).not.toBe(other.apiKey.id);
     await stack.client.revokeApiKey(other.apiKey.id);
     await page.getByText('This key is not accepted').waitFor();
-    expect(await stored(page)).toEqual({ tab: null, device: null });
+    expect(await reading.stored(page)).toEqual({ tab: null, device: null });
   });
 });
-
-/** "0–2" as [0, 1, 2], and the dash of a worker that waits for its first replica as a number that is none */
-function spread(range: string): number[] {
-  if (range === '–') return [-1];
-  const [from = Number.NaN, to = from] = range.split('–').map(Number);
-  return Array.from({ length: to - from + 1 }, (_, i) => from + i);
-}
-
-const stored = (tab: Page) =>
-  tab.evaluate(() => ({ tab: sessionStorage.getItem('paceline.key'), device: localStorage.getItem('paceline.key') }));
-
-const roundShown = async (tab: Page): Promise<number> => {
-  const text = (await tab.locator('.chart').first().locator('.reading').textContent()) ?? '';
-  return Number(/([\d,]+)$/.exec(text)?.[1]?.replaceAll(',', '') ?? -1);
-};
-
-/** Rounds at which the loss curve misses or repeats something, as its table has its points: each continues the one before. */
-async function gapsIn(tab: Page, lastRound: number): Promise<number[]> {
-  const read = await roundsRead(tab);
-  const gaps = read.filter(([from], i) => from !== (i === 0 ? 1 : read[i - 1]![1] + 1)).map(([from]) => from);
-  return read.at(-1)![1] === lastRound ? gaps : [...gaps, lastRound];
-}
-
-/** First and last round of each point, oldest first. */
-async function roundsRead(tab: Page): Promise<[number, number][]> {
-  const toggle = tab.getByRole('button', { name: 'Training loss as a table' });
-  if ((await toggle.getAttribute('aria-pressed')) === 'false') await toggle.click();
-  const texts = await tab.getByRole('region', { name: 'Training loss, points' }).locator('tbody th').allTextContents();
-  return texts.reverse().map((text) => {
-    const [from = Number.NaN, to = from] = text.replaceAll(',', '').split('–').map(Number);
-    return [from, to];
-  });
-}
-
-/** Numbers of events that are stored and not shown, or shown and not stored, or shown twice. */
-async function missingSeqs(tab: Page, runId: string): Promise<number[]> {
-  const seen = await tab.locator('.event').evaluateAll((lines) => lines.map((line) => Number((line as HTMLElement).dataset['seq'])));
-  const stored = (await stack.client.events(runId, { last: 100 })).nodes.map(({ seq }) => seq);
-  expect(stored.length).toBeGreaterThan(3);
-  expect(stored.length).toBeLessThan(100);
-  return [...stored.filter((seq) => seen.filter((shown) => shown === seq).length !== 1), ...seen.filter((seq) => !stored.includes(seq))];
-}
-
-async function streamed(stream: AsyncIterable<Uint8Array>): Promise<Buffer> {
-  const pieces: Uint8Array[] = [];
-  for await (const piece of stream) pieces.push(piece);
-  return Buffer.concat(pieces);
-}

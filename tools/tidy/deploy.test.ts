@@ -6,49 +6,13 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { findFreePort, findRedis, VARIABLES } from '@paceline/runtime';
-import { DockerfileParser, type Copy, type Instruction } from 'dockerfile-ast';
 import { Redis } from 'ioredis';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
+import { argumentsOf, copiesOf, only, STAGES, stagesOf } from './dockerfile.js';
 import { files, jsonOf, repositoryRoot, textOf } from './tree.js';
 
 const APPS = ['api', 'ps', 'worker'] as const;
-
-interface Stage {
-  name: string;
-  image: string;
-  instructions: Instruction[];
-}
-
-/** Stages of deploy/Dockerfile in order; an ARG before the first names the image that they all begin with. */
-function allStages(): Stage[] {
-  const stages: Stage[] = [];
-  const dockerfile = DockerfileParser.parse(textOf('deploy/Dockerfile'));
-  for (const instruction of dockerfile.getInstructions()) {
-    if (instruction.getKeyword() === 'FROM') {
-      const words = (instruction.getArgumentsContent() ?? '').split(/\s+/);
-      expect(words[1]?.toUpperCase(), 'a stage has no name').toBe('AS');
-      stages.push({ name: words[2]!, image: words[0]!, instructions: [] });
-    } else stages.at(-1)?.instructions.push(instruction);
-  }
-  return stages;
-}
-
-const STAGES = allStages();
-/** The stages that end in the image of an app. */
-const stagesOf = (app: string): Stage[] => STAGES.filter(({ name }) => ['manifests', 'build', `${app}-assembled`, app].includes(name));
-
-const argumentsOf = (instruction: Instruction): string => instruction.getArgumentsContent() ?? '';
-const only = (stage: Stage, keyword: string): Instruction[] =>
-  stage.instructions.filter((instruction) => instruction.getKeyword() === keyword);
-
-/** Source of a COPY and the stage that it comes from; undefined for the build context. */
-function copiesOf(stage: Stage): { from: string | undefined; sources: string[]; target: string }[] {
-  return only(stage, 'COPY').map((instruction) => {
-    const paths = argumentsOf(instruction).split(/\s+/);
-    return { from: (instruction as Copy).getFromFlag()?.getValue() ?? undefined, sources: paths.slice(0, -1), target: paths.at(-1)! };
-  });
-}
 
 /** Libraries of ours that an app needs, through others too. */
 function librariesOf(folder: string, seen = new Set<string>()): Set<string> {

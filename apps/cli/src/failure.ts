@@ -56,13 +56,13 @@ const DISK_CODES = {
   EPERM: 'you may not change it',
   EROFS: 'its disk can only be read',
   ENOSPC: 'its disk is full',
-  EDQUOT: 'your share of its disk is used up',
+  EDQUOT: 'your quota on its disk is used up',
   EIO: 'its disk is broken',
   ENOTDIR: 'a part of its path is no folder',
   EISDIR: 'it is a folder',
   ENOTEMPTY: 'it is a folder with something in it',
   ENAMETOOLONG: 'its name is too long',
-  ELOOP: 'its links go round in a circle',
+  ELOOP: 'its symbolic links form a loop',
 } as const;
 
 const ofDisk = (path: string, code: keyof typeof DISK_CODES): Failure => ({
@@ -88,7 +88,7 @@ const API_CODES: Readonly<Record<string, { readonly exit: ExitName; readonly hin
   NOT_FOUND: { exit: 'notFound', hint: '`paceline runs` lists the runs of your team.' },
   INVALID_INPUT: { exit: 'badSpec' },
   TOO_LARGE: { exit: 'badSpec' },
-  REQUEST_TIMEOUT: { exit: 'temporary', hint: 'The line to the api was too slow. Try again.' },
+  REQUEST_TIMEOUT: { exit: 'temporary', hint: 'The connection to the api was too slow. Try again.' },
   CONFLICT: { exit: 'unsuccessful' },
   LIMIT_REACHED: { exit: 'unsuccessful' },
 };

@@ -3,7 +3,7 @@ import type { MetricsQuery, MetricSeries, PacelineClient, RunSummary } from '@pa
 
 export type Points = MetricSeries['points'];
 
-/** So many series of 2000 points stay below what one query may cost. */
+/** This many series of 2000 points stay below the cost limit of one query. */
 const NAMES_AT_ONCE = 15;
 
 /** As many requests as the names need, one after the other. */

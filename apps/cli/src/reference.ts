@@ -30,7 +30,7 @@ export async function cliReference(): Promise<string> {
     '',
     '`npx paceline` in this repository, or `npm start` for `paceline up`. Results go to stdout, progress and errors to stderr.',
     'A run is named by its id, the first or last characters of it (4 or more; tables show the last 8, as ids of one minute begin alike), its name, or',
-    '`@last`, the newest; a checkpoint of it by `RUN@ROUND`. What may be any of several runs is refused with a list of them.',
+    '`@last`, the newest; a checkpoint of it by `RUN@ROUND`. A name that fits several runs is refused with a list of them.',
     '`--json` prints one JSON document on stdout instead of text, also for errors: `{"error": {"code", "message", "hint", "issues"}}`.',
     '',
     ...section(program, 'Every command'),

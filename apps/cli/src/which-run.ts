@@ -33,7 +33,7 @@ export async function whichRun(client: PacelineClient, reference: string, nowMs:
     });
   }
   const lines = meant.map((run) => `  ${shortId(run.id)}  ${clean(run.name, 60)}  ${run.status}  ${ago(run.createdAt, nowMs)}`);
-  throw new UserError('RUN_AMBIGUOUS', `${said} may be any of several runs, newest first:\n${lines.join('\n')}`, {
+  throw new UserError('RUN_AMBIGUOUS', `${said} fits several runs, newest first:\n${lines.join('\n')}`, {
     hint: 'Name one by the id in front.',
     exit: 'usage',
   });

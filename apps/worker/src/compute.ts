@@ -42,6 +42,13 @@ export class ComputeStartError extends Error {
   }
 }
 
+export interface ComputeOptions {
+  /** Growth of its memory at which a worker begins anew. */
+  readonly leakLimits: LeakLimits;
+  /** Where prepared datasets lie. */
+  readonly rowsSettings: RunRowsSettings;
+}
+
 export class Compute implements SeatCompute {
   private readonly cells: Int32Array;
   private gradients: Arena | undefined;
@@ -73,7 +80,7 @@ export class Compute implements SeatCompute {
     engine: EngineChoice,
     parameters: SharedArrayBuffer,
     bytesPerNode: number,
-    { leakLimits, rowsSettings }: { readonly leakLimits: LeakLimits; readonly rowsSettings: RunRowsSettings },
+    { leakLimits, rowsSettings }: ComputeOptions,
   ): Promise<Compute> {
     const cells = new SharedArrayBuffer(CELLS * 4);
     const { spec, data, model } = job;

@@ -5,17 +5,23 @@ import { SeatSession, parameterBytes } from '@paceline/hosting';
 import { sharedBuffer } from '@paceline/kernels';
 import type { StepTaskJob } from '@paceline/control-plane';
 import { createLayout } from '@paceline/learning';
-import { Compute } from './compute.js';
+import type { Logger } from '@paceline/runtime';
+import { Compute, type ComputeOptions } from './compute.js';
 import type { MeasuredChoice } from './engine-choice.js';
 import type { Leak } from './leak-guard.js';
 import { leakLeaveDeadlineMs } from './recycling.js';
-import type { WorkerSeatsOptions } from './worker-seats.js';
 
 const CONNECT_DEADLINE_MS = 2_000;
 /** A finished node is queued as a whole. Queued bytes are references into the gradient arena, which is bounded. */
 const MAX_QUEUED_BYTES = 2 ** 31;
 
 export type RunSession = SeatSession<Compute>;
+
+export interface RunSessionOptions extends ComputeOptions {
+  readonly workerId: string;
+  readonly transport: 'auto' | 'unix' | 'tcp';
+  readonly log: Logger;
+}
 
 /**
  * Starts the engine, then connects.
@@ -25,7 +31,7 @@ export type RunSession = SeatSession<Compute>;
 export async function startSession(
   job: StepTaskJob,
   engine: MeasuredChoice,
-  options: Pick<WorkerSeatsOptions, 'workerId' | 'transport' | 'log' | 'leakLimits' | 'rowsSettings'>,
+  options: RunSessionOptions,
   onLeak: (leak: Leak) => void,
 ): Promise<RunSession> {
   const { workerId, transport, log } = options;

@@ -1,30 +1,21 @@
 /** The SeatLoop of @paceline/hosting with a queue of BullMQ, and sessions with a compute thread. */
-import type { RunRowsSettings } from '@paceline/data';
-import type { EngineDevice, LeakLimits } from '@paceline/engine';
+import type { EngineDevice } from '@paceline/engine';
 import { collectGarbage } from '@paceline/engine/planning';
 import { processClock } from '@paceline/exchange';
 import { ManualQueue, redisControlPlane, STEP_TASK_QUEUE, stepTaskJobSchema, type StepTaskJob } from '@paceline/control-plane';
 import { SeatLoop, type SeatEnd, type SeatLoopOptions } from '@paceline/hosting';
-import type { Logger } from '@paceline/runtime';
 import type { Redis } from 'ioredis';
 import { EngineChooser, type MeasuredChoice } from './engine-choice.js';
 import { ownBytes, ProcessMemory } from './process-memory.js';
 import { Recycling } from './recycling.js';
-import { startSession, type RunSession } from './run-session.js';
+import { startSession, type RunSession, type RunSessionOptions } from './run-session.js';
 
 /** Refusals after which another engine of this worker is tried. */
 const ENGINE_CODES: readonly string[] = ['FINGERPRINT_MISMATCH', 'ENGINE_UNAVAILABLE'];
 
-export interface WorkerSeatsOptions {
+export interface WorkerSeatsOptions extends RunSessionOptions {
   readonly redisUrl: string;
   readonly redis: Redis;
-  readonly workerId: string;
-  readonly transport: 'auto' | 'unix' | 'tcp';
-  readonly log: Logger;
-  /** Growth of its memory at which a worker begins anew. */
-  readonly leakLimits: LeakLimits;
-  /** Where prepared datasets lie. */
-  readonly rowsSettings: RunRowsSettings;
   /** The process holds memory that only its end gives back. */
   readonly onOutgrown: () => void;
 }

@@ -145,7 +145,7 @@ export class PacelineClient {
     return (await this.#ofRun(documents.checkpointsOfRun, { id })).checkpoints;
   }
   /**
-   * What the result says of the evaluation split: confusions and wrong examples, or predicted values beside true ones. Computed when somebody
+   * Predictions of the result for the evaluation split: confusions and wrong examples, or predicted values beside true ones. Computed when somebody
    * asks first, which is waited for as long as `waitMs` says. Throws CONFLICT before the run has SUCCEEDED, PREDICTIONS_UNAVAILABLE with the
    * reason when they cannot be made, TIMEOUT when they are not there in time.
    */
@@ -228,7 +228,7 @@ export class PacelineClient {
   async scaleRun(id: string, workers: number): Promise<Run> {
     return (await this.#api.mutate(documents.scaleRun, { id, workers })).run;
   }
-  /** So many rounds or epochs more, for a PAUSED or SUCCEEDED run. */
+  /** Adds rounds or epochs to a PAUSED or SUCCEEDED run. */
   async extendRun(
     id: string,
     more: ({ readonly rounds: number } | { readonly epochs: number }) & { readonly idempotencyKey?: string; readonly attempts?: number },

@@ -69,7 +69,7 @@ export class DatasetsClient {
     this.#api = api;
   }
 
-  /** Those of the release, then those of the team, by name. */
+  /** Datasets of the release, then those of the team, by name. */
   async list(): Promise<readonly Dataset[]> {
     const found: Dataset[] = [];
     for (let after: string | undefined; ;) {

@@ -1,7 +1,7 @@
 export type { Log, ServerContext, WeightsFile } from './server/server-context.js';
 export { Gate, type TokenVerifier } from './server/gate.js';
 export { PlacementLoop } from './server/placement-loop.js';
-export { HostedRun } from './server/hosted-run.js';
+export { HostedRun, type HostingObserver } from './server/hosted-run.js';
 export { ParameterStore, type StorePlan } from './server/parameter-store.js';
 export { parametersName, Snapshot } from './server/snapshot.js';
 export { parameterBytes, type SeatCompute, type SeatComputeEvents, SeatSession } from './worker/seat-session.js';

@@ -28,10 +28,6 @@ export class NumberTally {
     Object.assign(this, { count, missing, mean, squares, minimum, maximum });
   }
 
-  addMissing(rows: number): void {
-    this.missing += rows;
-  }
-
   get bounds(): { readonly minimum: number; readonly maximum: number } {
     return this.count === 0 ? { minimum: 0, maximum: 0 } : { minimum: this.minimum, maximum: this.maximum };
   }

@@ -154,7 +154,7 @@ function avalanche(x: u64): u64 {
   return y ^ (y >> 32);
 }
 
-/** That of XXH64. */
+/** The avalanche of XXH64. */
 function avalanche64(x: u64): u64 {
   const y = (x ^ (x >> 33)) * P64_2;
   const z = (y ^ (y >> 29)) * P64_3;
@@ -165,7 +165,7 @@ function key(at: usize): u64 {
   return load<u64>(secret + at);
 }
 
-/** Of 16 bytes. */
+/** Mixes 16 bytes. */
 function mixed(src: usize, at: usize): u64 {
   return folded(load<u64>(src) ^ key(at), load<u64>(src, 8) ^ key(at + 8));
 }
@@ -196,7 +196,7 @@ function ofShort(src: usize, bytes: u32): u64 {
   return avalanche64(key(56) ^ key(64));
 }
 
-/** Of 129 to 240 bytes. */
+/** Hash of 129 to 240 bytes. */
 function ofMiddle(src: usize, bytes: u32): u64 {
   let sum = <u64>bytes * P64_1;
   for (let i: usize = 0; i < 8; i++) sum += mixed(src + 16 * i, 16 * i);

@@ -53,7 +53,7 @@ const rotated = (x: bigint, by: bigint): bigint => ((x << by) | (x >> (64n - by)
 const mixed = (input: DataView, at: number, keyAt: number): bigint =>
   folded(input.getBigUint64(at, true) ^ key(keyAt), input.getBigUint64(at + 8, true) ^ key(keyAt + 8));
 
-/** Of 0 to 8 bytes. */
+/** Hash of 0 to 8 bytes. */
 function ofFew(bytes: Uint8Array): bigint {
   const { length } = bytes;
   if (length === 0) return avalanche64(key(56) ^ key(64));
@@ -68,7 +68,7 @@ function ofFew(bytes: Uint8Array): bigint {
   return z ^ (z >> 28n);
 }
 
-/** Of 9 to 128 bytes. */
+/** Hash of 9 to 128 bytes. */
 function ofShort(input: DataView, length: number): bigint {
   if (length <= 16) {
     const [first, last] = [input.getBigUint64(0, true) ^ key(24) ^ key(32), input.getBigUint64(length - 8, true) ^ key(40) ^ key(48)];
@@ -82,7 +82,7 @@ function ofShort(input: DataView, length: number): bigint {
   return avalanche(sum & MASK);
 }
 
-/** Of 129 to 240 bytes. */
+/** Hash of 129 to 240 bytes. */
 function ofMiddle(input: DataView, length: number): bigint {
   let first = BigInt(length) * P64_1;
   for (let i = 0; i < 8; i++) first += mixed(input, 16 * i, 16 * i);

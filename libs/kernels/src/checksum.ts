@@ -16,7 +16,7 @@ const SHORT_BYTES = 240;
 
 const kernelsByBuffer = new WeakMap<ArrayBufferLike, Pick<Kernels, 'checksum'>>();
 
-/** Who makes a view of a memory says which kernels work over it. */
+/** Registers the kernels that work over a memory. Code that makes a view of a memory calls it. */
 export function rememberKernels(buffer: ArrayBufferLike, kernels: Pick<Kernels, 'checksum'>): void {
   kernelsByBuffer.set(buffer, kernels);
 }
@@ -84,7 +84,7 @@ export class ChecksumStream {
     return this;
   }
 
-  /** Of all that was added. */
+  /** Checksum of everything that was added. */
   digest(): number {
     const { kernels } = this.resume();
     const { rest, total } = this;

@@ -107,10 +107,6 @@ export class CounterStream {
     return this.block[index - block * 4]!;
   }
 
-  floatAt(index: number): number {
-    return unitFloat(this.uint32At(index));
-  }
-
   normalAt(index: number): number {
     return normalQuantile(openUnit(this.uint32At(index)));
   }
@@ -127,16 +123,6 @@ export class CounterStream {
   /** Standard normal. */
   nextNormal(): number {
     return normalQuantile(openUnit(this.nextUint32()));
-  }
-
-  /** The next `out.length` floats in [0, 1). */
-  fillUniform(out: Float32Array): void {
-    for (let i = 0; i < out.length; i++) out[i] = this.nextFloat();
-  }
-
-  /** The next `out.length` standard normal numbers. */
-  fillNormal(out: Float32Array): void {
-    for (let i = 0; i < out.length; i++) out[i] = this.nextNormal();
   }
 }
 

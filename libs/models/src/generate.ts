@@ -34,9 +34,9 @@ function languageOf({ preprocessing, predictor }: ModelFolder): Language {
   const [target, ...more] = plan.targets;
   const text = input?.encoders[0];
   if (others.length > 0 || more.length > 0 || text?.kind !== 'text' || text.encode !== 'ids')
-    return refuse('this one takes other inputs than the ids of one text, or tells several things');
+    return refuse('this one takes other inputs than the ids of one text, or predicts several things');
   const next = target?.encoders[0];
-  if (next?.kind !== 'text' || next.skip !== 1) return refuse('this one tells something else');
+  if (next?.kind !== 'text' || next.skip !== 1) return refuse('this one predicts something else');
   if (text.tokens === 'tokenizer')
     return refuse('this one has a tokenizer of its own, whose tokens are not put together here: use characters or words');
   const output = preprocessing?.outputs[0];

@@ -3,7 +3,7 @@
  * a test compares both. Control-plane codes live with the api.
  */
 export const DATA_PLANE_ERRORS = {
-  BAD_FRAME: 'The bytes are no frame: wrong magic, wrong header check, impossible length. Is something else talking to this port?',
+  BAD_FRAME: 'The bytes are not a frame: wrong magic, wrong header checksum, impossible length. Is something else talking to this port?',
   BAD_CHECKSUM: 'A payload does not match its checksum; the connection is closed and the sender sends again.',
   PROTOCOL_VERSION: 'The peer speaks another protocol version; upgrade so that both sides run the same release.',
   TOKEN_MISSING: 'HELLO carries no token; take a step task or a placement, which brings one.',
@@ -11,7 +11,7 @@ export const DATA_PLANE_ERRORS = {
   TOKEN_WRONG_RUN: 'The token was issued for another run or role.',
   HELLO_EXPECTED: 'The first frame of a connection must be HELLO, within its deadline.',
   HELLO_REPLAYED:
-    'HELLO answers the challenge of another connection: it was recorded and sent again, or came by a proxy that speaks for others.',
+    'HELLO answers the challenge of another connection: it was recorded and replayed, or came through a proxy that answers for others.',
   RUN_UNKNOWN:
     'This server holds no part of that run, holds an older attempt of it, or is still loading its parameters; take a new step task.',
   STALE_FENCE: 'The frame belongs to an older attempt of the run; it can change nothing. Stop, and take a new step task.',
@@ -21,12 +21,12 @@ export const DATA_PLANE_ERRORS = {
   NOT_A_MEMBER: 'The sender is not a member of the present view.',
   UNKNOWN_CHUNK: 'The chunk is not owned by this server.',
   WRONG_LENGTH: 'The payload length differs from what the layout says for this chunk.',
-  BAD_NODE: "The tree node is none of the reduction tree over the run's replicas.",
+  BAD_NODE: "The tree node is not part of the reduction tree over the run's replicas.",
   BAD_ROUND: 'The round is too far ahead of this server.',
   BAD_CODEC: 'The codec is not the one of the run.',
   BAD_PAYLOAD: 'The bytes of an encoded chunk are none that its codec writes; the connection is closed and the sender sends again.',
   BAD_MESSAGE: 'A control message does not fit its schema.',
-  SLOW_CONSUMER: 'The peer does not read what it is sent, and the bound on queued bytes is reached.',
+  SLOW_CONSUMER: 'The peer does not read what it is sent, and the limit of queued bytes is reached.',
   SILENT_PEER: 'Nothing was heard from the peer within the deadline.',
   SERVER_FULL:
     'The server has no memory or no place for more, or an error of its own kept it from admitting the connection; its log says which. If it is full, start another server.',

@@ -91,7 +91,7 @@ function readText(file: string): string | undefined {
   }
 }
 
-/** Who holds it and what it tells; undefined when nobody does. */
+/** The holder of the lock with the data that it stored; undefined when nobody holds it. */
 export function runningHolder<T extends object = object>(file: string): (Holder & T) | undefined {
   const text = readText(file);
   return text === undefined ? undefined : runningIn<T>(text);

@@ -46,7 +46,7 @@ export {
   LEFT_OUT,
   type ModelTopology,
 } from './model-topology.js';
-export type { ModelDescription, ModelEnd, Section, VariableSpec } from './layout.js';
+export type { ModelDescription, ModelEnd, Section, VariableSpec } from './model-description.js';
 export { describeSurface, specFromSurface, specJsonSchema, type SurfaceField } from './surface.js';
 export { comparableConfig, configDifferences } from './comparable-config.js';
 export {

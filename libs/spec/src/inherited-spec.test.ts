@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { inheritedLength, inheritSpec, optimizerIssues, variableIssues } from './inherited-spec.js';
-import type { VariableSpec } from './layout.js';
+import type { VariableSpec } from './model-description.js';
 import { parseRunSpec, type RunSpec, type RunSpecInput } from './run-spec.js';
 
 function specOf(input: unknown): RunSpec {

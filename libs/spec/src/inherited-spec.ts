@@ -5,7 +5,7 @@
  * the variables of the model, and the slots of the optimizer. Everything else (rates, batch, clipping, length, dataset, seed, mode, engine)
  * says how training goes on from there, and may be another. docs/checkpoints.md has the table.
  */
-import type { VariableSpec } from './layout.js';
+import type { VariableSpec } from './model-description.js';
 import { optimizerSlots } from './optimizer-slots.js';
 import type { SpecIssue } from './plain-issues.js';
 import type { RunSpec } from './run-spec.js';

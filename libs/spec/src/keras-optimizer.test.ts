@@ -23,7 +23,7 @@ test.each([
   ['SGD', { momentum: 'much' }, 'momentum', /"much" is not a number/],
   ['SGD', { momentum: 2 }, 'optimizer.momentum', /1/],
   ['SGD', { gradient_accumulation_steps: 4 }, 'gradient_accumulation_steps', /larger global batch/],
-  ['SGD', { clipnorm: 1, clipvalue: 1 }, 'clipvalue', /stands beside clipnorm/],
+  ['SGD', { clipnorm: 1, clipvalue: 1 }, 'clipvalue', /together with clipnorm/],
   ['SGD', { sparkle: 1 }, 'sparkle', /no field of SGD/],
   ['Ftrl', { learning_rate_power: -0.7 }, 'learning_rate_power', /only -0.5/],
   ['Ftrl', { weight_decay: 0.1 }, 'weight_decay', /no weight decay/],

@@ -113,7 +113,7 @@ function clippingOf(config: Config, refuse: Refuse): Record<string, number> {
   const clips = Object.entries(CLIPPING).filter(([key]) => isSet(config[key]));
   for (const [key] of clips)
     if (typeof config[key] !== 'number' || config[key] <= 0) refuse(key, `${shown(config[key])} is not a number above 0`);
-  if (clips.length > 1) refuse(clips[1]![0], `stands beside ${clips[0]![0]}: Keras takes one of them`);
+  if (clips.length > 1) refuse(clips[1]![0], `cannot be given together with ${clips[0]![0]}: Keras takes one of them`);
   return Object.fromEntries(clips.map(([key, name]) => [name, config[key] as number]));
 }
 

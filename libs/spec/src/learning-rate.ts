@@ -87,7 +87,7 @@ export const learningRateSchema = z
   .superRefine((given, ctx) => {
     const both = (a: keyof typeof given, b: keyof typeof given): void => {
       if (given[a] !== undefined && given[b] !== undefined)
-        ctx.addIssue({ code: 'custom', path: [b], message: `stands beside ${a}: give one of both` });
+        ctx.addIssue({ code: 'custom', path: [b], message: `cannot be given together with ${a}: give one of the two` });
     };
     both('warmupRounds', 'warmupEpochs');
     both('decayRounds', 'decayEpochs');

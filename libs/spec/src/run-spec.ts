@@ -257,7 +257,7 @@ export const runSpecSchema = z
       .int()
       .min(0)
       .max(100)
-      .describe('Attempts that may be started anew after failures, over all causes; progress gives them back.')
+      .describe('How many attempts in a row may start again after failures of any cause; progress refills this budget.')
       .default(5),
   })
   .superRefine((spec, ctx) => {

@@ -27,7 +27,7 @@ test('a share or a number of training examples is held out, and the evaluation s
 });
 
 test.each([
-  [{ split: 0.1, rows: 5 }, 'validation.rows', /stands beside split/],
+  [{ split: 0.1, rows: 5 }, 'validation.rows', /together with split/],
   [{ split: 0 }, 'validation.split', /must be above 0/],
   [{ split: 1 }, 'validation.split', /must be below 1/],
   [{ rows: 0 }, 'validation.rows', /1/],

@@ -24,9 +24,9 @@ export const validationSchema = z
   })
   .superRefine((given, ctx) => {
     if (given.split !== undefined && given.rows !== undefined)
-      ctx.addIssue({ code: 'custom', path: ['rows'], message: 'stands beside split: give one of both' });
+      ctx.addIssue({ code: 'custom', path: ['rows'], message: 'cannot be given together with split: give one of the two' });
     if (given.everyRounds !== undefined && given.everyEpochs !== undefined)
-      ctx.addIssue({ code: 'custom', path: ['everyEpochs'], message: 'stands beside everyRounds: give one of both' });
+      ctx.addIssue({ code: 'custom', path: ['everyEpochs'], message: 'cannot be given together with everyRounds: give one of the two' });
   });
 
 export const MONITOR_MODES = ['auto', 'min', 'max'] as const;

@@ -45,7 +45,7 @@ export class LocalStore implements ObjectStore {
 
   async identity(): Promise<string> {
     const id = await readOrMakeIdentity(this);
-    // Who made the mark may have died before its name was synced; a loss of power must not take an identity that somebody goes by.
+    // The process that made the mark may have died before the file name was synced. A loss of power must not remove a mark that others rely on.
     await this.guard(MARKER_KEY, () => this.disk.syncFolder(this.place));
     return id;
   }

@@ -119,7 +119,7 @@ export function decodeManifest(id: CheckpointId, bytes: Uint8Array): { manifest:
     refuse('it is not JSON in UTF-8');
   }
   const outer = z.strictObject({ manifest: z.unknown(), sha256 }).safeParse(json);
-  if (!outer.success || !isCanonical) return refuse('it is not as it was written');
+  if (!outer.success || !isCanonical) return refuse('it is not in its canonical form');
   if (sha256Of(canonicalJson(outer.data.manifest)) !== outer.data.sha256) refuse('its hash does not fit its content');
   const { version } = outer.data.manifest as { version?: unknown };
   if (version !== MANIFEST_VERSION) refuse(`it is of version ${String(version)}, this release reads version ${MANIFEST_VERSION}`);

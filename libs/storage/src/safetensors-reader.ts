@@ -94,13 +94,14 @@ function rangeOf(name: string, entry: unknown, dataFrom: number): TensorRange {
   const { dtype, shape, data_offsets: offsets } = entry;
   const elementBytes = typeof dtype === 'string' ? DTYPES[dtype] : undefined;
   if (typeof dtype !== 'string' || elementBytes === undefined) throw invalid(`the dtype of ${quoted(name)} is unknown`);
-  if (!Array.isArray(shape) || shape.length > RANK_MAX || !shape.every(isCount)) throw invalid(`the shape of ${quoted(name)} is none`);
+  if (!Array.isArray(shape) || shape.length > RANK_MAX || !shape.every(isCount)) throw invalid(`the shape of ${quoted(name)} is not valid`);
   let bytes = elementBytes;
   for (const n of shape) {
     bytes *= n;
     if (!Number.isSafeInteger(bytes)) throw invalid(`the shape of ${quoted(name)} is too large`);
   }
-  if (!Array.isArray(offsets) || offsets.length !== 2 || !offsets.every(isCount)) throw invalid(`the offsets of ${quoted(name)} are none`);
+  if (!Array.isArray(offsets) || offsets.length !== 2 || !offsets.every(isCount))
+    throw invalid(`the offsets of ${quoted(name)} are not valid`);
   const [from, to] = offsets as [number, number];
   if (to - from !== bytes) throw invalid(`the offsets of ${quoted(name)} span ${to - from} bytes, its shape ${bytes}`);
   return { name, dtype, shape, from: dataFrom + from, to: dataFrom + to };

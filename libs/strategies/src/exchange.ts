@@ -40,7 +40,7 @@ export interface StepResult {
   readonly loss: number;
   /** What was filled in. */
   readonly targets: readonly Float32Array[];
-  /** Of each output of the model, as training computed it. */
+  /** The values of each output of the model, as training computed them. */
   readonly outputs: readonly Float32Array[];
 }
 

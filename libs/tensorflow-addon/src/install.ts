@@ -212,7 +212,7 @@ async function fetchNpm({ work, tools }: Build, pin: NpmPin, folder: string): Pr
 async function fetchWheel({ work, tools }: Build, pin: WheelPin, index: number): Promise<void> {
   const folder = emptied(join(work, `wheel-${index}`));
   const spec = `${pin.name}==${pin.version}`;
-  // Of one Python, so that any other finds the very file that is pinned.
+  // Pinned to one Python version, so that every Python finds the same file.
   const tags = [
     '--python-version',
     '3.11',
@@ -329,7 +329,7 @@ async function checkHash(
     'ENGINE_HASH',
     `${what} is not the file that this release was made for: its ${algorithm} is ${found}, not ${wanted}.`,
     {
-      hint: 'Try again; when it stays, the package index in between serves another file.',
+      hint: 'Try again. If this repeats, the package index serves a different file.',
       exit: 'unavailable',
     },
   );

@@ -196,7 +196,7 @@ export class Stack {
         const seen = last instanceof Error ? String(last) : JSON.stringify(last);
         throw new Error(`waited ${deadlineMs} ms for ${what}; last seen: ${seen?.slice(0, 1500)}`);
       }
-      // ArbiterRequest takes the processor from what is waited for: on a busy machine less often.
+      // Each poll takes processor time from the thing that is waited for, so a busy machine polls less often.
       const pauseMs = Math.min(1_000, Math.max(PERIOD_MS, 4 * (performance.now() - from)));
       await new Promise((resolve) => setTimeout(resolve, pauseMs));
     }

@@ -185,7 +185,7 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
       this.background.datasetImport
         .updateMany({ where: mine, data: Object.assign({ beatAt: new Date() }, latest) })
         .then(({ count }) => void (count === 0 && lost.abort()))
-        .catch((err: Error) => this.log.warn({ err: err.message, import: id }, 'an import could not beat'));
+        .catch((err: Error) => this.log.warn({ err: err.message, import: id }, 'the heartbeat of an import could not be stored'));
     }, BEAT_EVERY_MS);
     let end: Prisma.DatasetImportUpdateManyMutationInput;
     try {

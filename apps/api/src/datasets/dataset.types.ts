@@ -42,7 +42,7 @@ export class DatasetVersion implements Node {
 @ObjectType({ implements: () => [Node], description: 'A dataset that runs can name: of the release, or of the team.' })
 export class Dataset implements Node {
   id!: string;
-  @Field({ description: 'As a run spec names it.' })
+  @Field({ description: 'The name that a run spec uses.' })
   name!: string;
   @Field({ description: 'It comes with the release. The others are of the team alone.' })
   isBuiltIn!: boolean;
@@ -54,7 +54,7 @@ export class Dataset implements Node {
   evalExamples!: number;
   @Field(() => JsonScalar, {
     nullable: true,
-    description: 'Of a built-in one: inputs and targets of one example. Runs on others say it by `features`.',
+    description: 'Built-in datasets only: inputs and targets of one example. For other datasets, `features` of the run define them.',
   })
   format!: unknown;
   @Field(() => String, { nullable: true, description: 'Its licence, as far as it is known.' })
@@ -103,13 +103,13 @@ export class DatasetColumn {
   name!: string;
   @Field({ description: 'number, category, array, sequence, text or image.' })
   kind!: string;
-  @Field(() => String, { nullable: true, description: 'Of an array or sequence: F32, I32 or U8.' })
+  @Field(() => String, { nullable: true, description: 'Type of the elements of an array or sequence: F32, I32 or U8.' })
   dtype!: string | null;
-  @Field(() => [Int], { nullable: true, description: 'Of an array, or of one element of a sequence.' })
+  @Field(() => [Int], { nullable: true, description: 'Shape of an array, or of one element of a sequence.' })
   shape!: number[] | null;
   @Field(() => Int, { nullable: true, description: 'Entries of the vocabulary of a category.' })
   vocabularySize!: number | null;
-  @Field(() => [String], { nullable: true, description: 'The first 100 of them.' })
+  @Field(() => [String], { nullable: true, description: 'The first 100 entries of the vocabulary.' })
   vocabulary!: string[] | null;
   @Field(() => JsonScalar, {
     description: 'Over the training split, as the manifest has them; counts of a category for the first 100 entries.',
@@ -159,9 +159,9 @@ export class DatasetImport implements Node {
   rows!: number;
   @Field(() => Float, { description: 'Bytes of the source that were read.' })
   bytes!: number;
-  @Field(() => Float, { nullable: true, description: 'Of the source, as far as it is known.' })
+  @Field(() => Float, { nullable: true, description: 'Bytes of the source, if known.' })
   totalBytes!: number | null;
-  @Field(() => String, { nullable: true, description: 'That it has made.' })
+  @Field(() => String, { nullable: true, description: 'Bytes of the shards that it has made.' })
   version!: string | null;
   @Field({ description: 'When it was asked for.' })
   createdAt!: Date;

@@ -45,7 +45,7 @@ export class DatasetsResolver {
     private readonly trained: Runs,
   ) {}
 
-  @Query(() => DatasetConnection, { description: 'Those of the release, then those of the team, by name.', complexity: pageCost(50) })
+  @Query(() => DatasetConnection, { description: 'Datasets of the release, then those of the team, by name.', complexity: pageCost(50) })
   datasets(
     @CurrentViewer() viewer: Viewer,
     @Args('first', { type: () => Int, nullable: true, defaultValue: 50, description: FIRST }) first?: number,
@@ -57,7 +57,7 @@ export class DatasetsResolver {
   }
 
   @Query(() => Dataset, { nullable: true, description: 'One dataset: of the release, or of the team.', complexity: readCost })
-  dataset(@CurrentViewer() viewer: Viewer, @Args('name', { description: 'As a run spec names it.' }) name: string) {
+  dataset(@CurrentViewer() viewer: Viewer, @Args('name', { description: 'The name that a run spec uses.' }) name: string) {
     return this.registered.find(viewer, name);
   }
 
@@ -82,7 +82,7 @@ export class DatasetsResolver {
     return 'id' in found ? this.registered.versionById(viewer, found.id) : null;
   }
 
-  @ResolveField('runs', () => [Run], { description: 'That use it, in any version, newest first.', complexity: pageCost(20) })
+  @ResolveField('runs', () => [Run], { description: 'Runs that use it, in any version, newest first.', complexity: pageCost(20) })
   runs(@CurrentViewer() viewer: Viewer, @Parent() dataset: Dataset, @Args('first', LISTED_ARGUMENT) first = 20) {
     const size = bounded('first', first, MAX_VERSIONS);
     return dataset.isBuiltIn ? [] : this.trained.ofDataset(viewer, { datasetId: dataset.id }, size);
@@ -171,7 +171,7 @@ export class DatasetVersionsResolver {
     return this.previews.of(viewer, id, { rows, from, split, columns });
   }
 
-  @ResolveField('runs', () => [Run], { description: 'That use it, newest first.', complexity: pageCost(20) })
+  @ResolveField('runs', () => [Run], { description: 'Runs that use it, newest first.', complexity: pageCost(20) })
   runs(@CurrentViewer() viewer: Viewer, @Parent() { id }: DatasetVersion, @Args('first', LISTED_ARGUMENT) first = 20) {
     return this.trained.ofDataset(viewer, { id }, bounded('first', first, MAX_VERSIONS));
   }

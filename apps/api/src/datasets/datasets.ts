@@ -7,7 +7,7 @@ import { datasetInfo } from '@paceline/data';
 import { BUILT_IN_DATASETS, closest, DATASET_NAME, parseDatasetReference, SPLITS, type Column, type DatasetManifest } from '@paceline/spec';
 import { Database } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
-import { encodeCursor, readPage, toConnection, type PageArgs } from '../graphql/connections.js';
+import { encodeCursor, readPage, toConnection, type PageArgs } from '../graphql/cursor-pages.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid } from '../text-input.js';
 import { ManifestReads } from './manifest-reads.js';

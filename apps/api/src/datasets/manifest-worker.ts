@@ -76,7 +76,7 @@ function readManifest({ json }: ReadRequest): ManifestReply {
   const shards = placesOf(manifest);
   const sizes = new Map(shards.map(({ sha256, bytes }) => [sha256, bytes]));
   const twice = shards.find(({ sha256, bytes }) => sizes.get(sha256) !== bytes);
-  if (twice) return { kind: 'issues', issues: [{ path: twice.path, message: 'stands twice with different sizes' }] };
+  if (twice) return { kind: 'issues', issues: [{ path: twice.path, message: 'is listed twice with different sizes' }] };
   const text = canonicalJson(manifest);
   return {
     kind: 'read',
@@ -141,7 +141,7 @@ async function faultOf(
   } catch (error) {
     if (error instanceof ShardFault) return error.message;
     if (error instanceof StorageError && error.code === 'SAFETENSORS_INVALID')
-      return `is no whole safetensors file: ${error.message.replace(/^SAFETENSORS_INVALID: /, '')}`;
+      return `is not a complete safetensors file: ${error.message.replace(/^SAFETENSORS_INVALID: /, '')}`;
     throw error;
   }
 }

@@ -98,7 +98,8 @@ export class RedisWatch implements OnModuleDestroy {
       this.fleet.deaf(`waits for Redis, which ${this.ailment}`);
     }
     if (before === this.ailment) return;
-    if (this.ailment) this.log.warn(`Redis ${this.ailment}: runs wait for it, and what is under way trains on unseen`);
+    if (this.ailment)
+      this.log.warn(`Redis ${this.ailment}: waiting runs wait for it; running ones train on, but their progress does not show`);
     else this.log.info('Redis can be used again');
     this.dispatch.wake();
   }
@@ -106,7 +107,7 @@ export class RedisWatch implements OnModuleDestroy {
   /** Runs that are under way say what they wait for. For the api that holds the dispatch lock: what all apis wrote, they would write at once. */
   async explain(ailment: string): Promise<void> {
     const waiting = `waits for Redis, which ${ailment}`;
-    const unseen = `${waiting}; training goes on, and is seen again when Redis is back`;
+    const unseen = `${waiting}; training goes on, and its progress shows again when Redis is back`;
     for (const [status, statusReason] of [
       ['QUEUED', waiting],
       ['PROVISIONING', waiting],

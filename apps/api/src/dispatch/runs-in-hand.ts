@@ -2,7 +2,7 @@
 import { ACTIVE_STATUSES } from '@paceline/control-plane';
 import type { Database } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
-import { WITHOUT_MODEL } from '../runs/run-row.js';
+import { WITHOUT_MODEL } from '../runs/run-columns.js';
 
 const INCLUDE = {
   omit: WITHOUT_MODEL,

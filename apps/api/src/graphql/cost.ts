@@ -25,7 +25,7 @@ import {
   type OperationDefinitionNode,
   type SelectionSetNode,
 } from 'graphql';
-import { MAX_PAGE } from './connections.js';
+import { MAX_PAGE } from './cursor-pages.js';
 
 export const MAX_COST = 20_000;
 export const READ_COST = 10;

@@ -26,7 +26,7 @@ export class NodeResolver {
     private readonly imports: DatasetImports,
   ) {}
 
-  @Query(() => Node, { nullable: true, description: 'The thing with this id, whatever it is; null where there is none for you.' })
+  @Query(() => Node, { nullable: true, description: 'The object with this id, of any type; null when there is none that you may see.' })
   async node(
     @CurrentViewer() viewer: Viewer,
     @Args('id', { type: () => ID, description: 'Of any type that is a Node.' }) id: string,

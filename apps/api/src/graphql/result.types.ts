@@ -29,7 +29,7 @@ export class InvalidInput {
   }
 }
 
-@ObjectType({ description: 'There is no such thing, or it belongs to another team.' })
+@ObjectType({ description: 'It does not exist, or it belongs to another team.' })
 export class NotFound {
   @Field({ description: 'NOT_FOUND' })
   readonly code: string = 'NOT_FOUND';

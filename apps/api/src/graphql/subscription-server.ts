@@ -148,7 +148,7 @@ export class SubscriptionServer {
       clearInterval(ping);
       this.pending.delete(socket);
       this.sessions.delete(socket);
-      closed(code, reason.toString()).catch((err: Error) => this.log.debug({ err: err.message }, 'a WebSocket could not be put away'));
+      closed(code, reason.toString()).catch((err: Error) => this.log.debug({ err: err.message }, 'a WebSocket could not be closed'));
     });
   }
 

@@ -6,7 +6,8 @@ import { RUN_MOVES } from '@paceline/control-plane';
 import { z } from 'zod';
 import { FAULTS } from '../fault.js';
 import { PREDICTIONS_STATES } from '../models/predictions-states.js';
-import type { Json } from './openapi-parts.js';
+
+export type Json = Record<string, unknown>;
 
 /** What a handler may give: dates are sent as texts. */
 export type BodyOf<Schema extends z.ZodType> = DeepReadonly<z.output<Schema>>;

@@ -15,6 +15,7 @@ import { Conflict, NotFound } from '../graphql/result.types.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import { heldTurns } from '../turns.js';
 import type { Viewer } from '../teams/authentication.js';
+import { contentLengthOf } from './uploads.js';
 import type { BodyOf, Dataset, DatasetCommit, DatasetPage, DatasetRemoval, UploadedFile } from './bodies.js';
 import type { QueryValues } from './query-parameters.js';
 import { endWhenStalled } from './stalled-answers.js';
@@ -70,7 +71,7 @@ export class DatasetsController {
     @Body() body: Readable,
     @Res() reply: FastifyReply,
   ): Promise<void> {
-    const what = await this.shards.put(viewer, sha256, numberOf(length), body);
+    const what = await this.shards.put(viewer, sha256, contentLengthOf(length), body);
     await reply.status(what === 'stored' ? 201 : 200).send({ sha256 });
   }
 
@@ -83,7 +84,7 @@ export class DatasetsController {
     @Headers('content-length') length: string | undefined,
     @Body() body: Readable,
   ): Promise<BodyOf<typeof UploadedFile>> {
-    return this.uploads.store(viewer, name ?? '', numberOf(length), body);
+    return this.uploads.store(viewer, name ?? '', contentLengthOf(length), body);
   }
 
   /** The body is the manifest. 201: a new version. 200: the dataset had it already. */
@@ -96,7 +97,7 @@ export class DatasetsController {
     @Body() body: Readable,
     @Res() reply: FastifyReply,
   ): Promise<void> {
-    const bytes = declaredBytes(numberOf(length), DATASET_LIMITS.manifestBytes);
+    const bytes = declaredBytes(contentLengthOf(length), DATASET_LIMITS.manifestBytes);
     const { isNew, ...version } = await this.manifests.run(viewer.teamId, async () =>
       this.commits.commit(viewer, { name, manifest: await gathered(body, bytes), source: source ?? '' }),
     );
@@ -110,7 +111,7 @@ export class DatasetsController {
     return found;
   }
 
-  /** Of `name`, or of `name@version`: the canonical text, whose SHA-256 is the version. */
+  /** The manifest of `name` or `name@version`, as the canonical text whose SHA-256 is the version. */
   @Get(':name/manifest')
   async manifest(@CurrentViewer() viewer: Viewer, @Param('name') reference: string, @Res() reply: FastifyReply): Promise<void> {
     if (!datasetReferenceSchema.safeParse(reference).success) throw new Fault('NOT_FOUND', 'There is no such dataset.');
@@ -141,6 +142,3 @@ function yesOrNo(name: string, text: string | undefined): boolean {
   if (text === undefined || text === 'true' || text === 'false') return text === 'true';
   throw new Fault('INVALID_INPUT', `${name}: must be true or false`, undefined, [{ path: name, message: 'must be true or false' }]);
 }
-
-const numberOf = (text: string | undefined): number | undefined =>
-  text !== undefined && /^\d{1,15}$/.test(text) ? Number(text) : undefined;

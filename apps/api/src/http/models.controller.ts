@@ -6,6 +6,7 @@ import { Fault } from '../fault.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import { WeightUploads } from '../models/weight-uploads.js';
 import type { Viewer } from '../teams/authentication.js';
+import { contentLengthOf } from './uploads.js';
 
 @Controller('api/v1/models')
 export class ModelsController {
@@ -26,8 +27,7 @@ export class ModelsController {
     @Body() body: Readable,
     @Res() reply: FastifyReply,
   ): Promise<void> {
-    const bytes = length !== undefined && /^\d{1,15}$/.test(length) ? Number(length) : undefined;
-    const what = await this.uploads.put(viewer, sha256, bytes, body);
+    const what = await this.uploads.put(viewer, sha256, contentLengthOf(length), body);
     await reply.status(what === 'stored' ? 201 : 200).send({ sha256 });
   }
 }

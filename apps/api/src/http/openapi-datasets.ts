@@ -1,6 +1,6 @@
 /** Datasets in the OpenAPI document: lists, one, and the bytes; everything else of them is in GraphQL. */
-import { Dataset, DatasetCommit, DatasetPage, DatasetRemoval, Stored, UploadedFile } from './bodies.js';
-import { after, answer, first, json, problem, query, refusals, text, type Json } from './openapi-parts.js';
+import { Dataset, DatasetCommit, DatasetPage, DatasetRemoval, Stored, UploadedFile, type Json } from './bodies.js';
+import { after, answer, first, json, problem, query, refusals, text } from './openapi-parts.js';
 
 const name: Json = { name: 'name', in: 'path', required: true, schema: text };
 const reference: Json = { name: 'name', in: 'path', required: true, description: 'NAME, or NAME@VERSION.', schema: text };

@@ -1,6 +1,6 @@
 /** Weights of other programs in the OpenAPI document. */
-import { Stored } from './bodies.js';
-import { answer, problem, refusals, type Json } from './openapi-parts.js';
+import { Stored, type Json } from './bodies.js';
+import { answer, problem, refusals } from './openapi-parts.js';
 
 const sha256: Json = { name: 'sha256', in: 'path', required: true, schema: { type: 'string', pattern: '^[0-9a-f]{64}$' } };
 

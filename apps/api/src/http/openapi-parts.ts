@@ -1,8 +1,6 @@
 /** Pieces of which the OpenAPI document is made. */
 import type { z } from 'zod';
-import { nameOf, Problem } from './bodies.js';
-
-export type Json = Record<string, unknown>;
+import { nameOf, Problem, type Json } from './bodies.js';
 
 export const ref = (name: string): Json => ({ $ref: `#/components/schemas/${name}` });
 export const json = (schema: Json, description: string): Json => ({ description, content: { 'application/json': { schema } } });

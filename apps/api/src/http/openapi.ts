@@ -15,10 +15,11 @@ import {
   Run,
   RunPage,
   Scale,
+  type Json,
 } from './bodies.js';
 import { datasetPaths } from './openapi-datasets.js';
 import { weightPaths } from './openapi-models.js';
-import { after, answer, first, integer, problem, query, ref, refusals, text, type Json } from './openapi-parts.js';
+import { after, answer, first, integer, problem, query, ref, refusals, text } from './openapi-parts.js';
 
 const runId: Json = { name: 'id', in: 'path', required: true, schema: { type: 'string', format: 'uuid' } };
 const idempotencyKey: Json = {
@@ -161,7 +162,7 @@ function modelPaths(): Json {
     '/api/v1/runs/{id}/predictions': {
       get: {
         operationId: 'getRunPredictions',
-        summary: 'What the result says of the evaluation split: confusions and wrong examples, or predicted values beside true ones.',
+        summary: 'Predictions of the result for the evaluation split: confusions and wrong examples, or predicted values beside true ones.',
         parameters: [runId],
         responses: {
           ...unchanged,

@@ -36,7 +36,7 @@ function issueOf(name: string, value: unknown, known: ReadonlyMap<string, boolea
     const offered = known.size > 0 ? `there are ${[...known.keys()].join(', ')}` : 'this path takes none';
     return { path: name.slice(0, 60), message: `unknown query parameter; ${offered}` };
   }
-  return typeof value === 'string' || mayRepeat ? undefined : { path: name, message: 'stands more than once' };
+  return typeof value === 'string' || mayRepeat ? undefined : { path: name, message: 'is given more than once' };
 }
 
 /** The values of a parameter that may be repeated, each with commas in it or not. */

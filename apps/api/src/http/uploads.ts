@@ -19,6 +19,10 @@ const STREAM = 'application/octet-stream';
 
 const isUpload = (request: FastifyRequest): boolean => UPLOAD_ROUTES.has(`${request.method} ${request.routeOptions.url}`);
 
+/** Bytes that the header Content-Length declares; undefined without one, or when it is not a number. */
+export const contentLengthOf = (header: string | undefined): number | undefined =>
+  header !== undefined && /^\d{1,15}$/.test(header) ? Number(header) : undefined;
+
 export function addUploads(instance: FastifyInstance, bodyDeadlineMs: number): void {
   instance.addHook('onRequest', async (request: FastifyRequest, reply: FastifyReply) => {
     if (!isUpload(request)) return undefined;

@@ -5,7 +5,8 @@ import { matchesPatterns, type ModelDescription, type RunSpec, type SpecIssue, t
 import { initialWeightsKey, safetensorsHeader } from '@paceline/storage';
 import { Database } from '../database/database.js';
 import { NotFound } from '../graphql/result.types.js';
-import { toRun, WITHOUT_MODEL } from '../runs/run-row.js';
+import { WITHOUT_MODEL } from '../runs/run-columns.js';
+import { toRun } from '../runs/run-row.js';
 import type { Viewer } from '../teams/authentication.js';
 import { CheckpointStore, NO_CHECKPOINT_STORE } from './checkpoint-store.js';
 import { WeightsOfRounds } from './stored-weights.js';

@@ -22,7 +22,7 @@ export class ModelAliasesResolver {
     return this.aliases.list(viewer, name);
   }
 
-  @Mutation(() => SetModelAliasResult, { description: 'Names a trained model; an alias that is there moves on to it.' })
+  @Mutation(() => SetModelAliasResult, { description: 'Gives a trained model a name; an existing alias is moved to it.' })
   async setModelAlias(
     @CurrentViewer() viewer: Viewer,
     @Args('name', { description: 'Two names with a colon between, such as flowers:best.' }) name: string,

@@ -15,7 +15,7 @@ export class RunPredictionsResolver {
     name: 'predictions',
     nullable: true,
     description:
-      'What its result says of the evaluation split: confusions and wrong examples, or predicted values beside true ones. Made when it is asked for first. Null before the run has SUCCEEDED.',
+      'Predictions of its result for the evaluation split: confusions and wrong examples, or predicted values beside true ones. Computed on the first request. Null before the run has SUCCEEDED.',
     complexity: ({ childComplexity }: { childComplexity: number }) => COST + childComplexity,
   })
   of(@Parent() run: Run) {

@@ -17,23 +17,29 @@ registerEnumType(PREDICTIONS_STATES, {
 export class Confusion {
   @Field({ description: 'The true class.' })
   truth!: string;
-  @Field({ description: 'What the model took it for.' })
+  @Field({ description: 'The class that the model predicted.' })
   prediction!: string;
   @Field(() => Int, { description: 'How often.' })
   count!: number;
 }
 
-@ObjectType({ description: 'How well one class is told.' })
+@ObjectType({ description: 'How well one class is predicted.' })
 export class ClassScore {
   @Field({ description: 'The class.' })
   label!: string;
-  @Field(() => Int, { description: 'How many are of it.' })
+  @Field(() => Int, { description: 'Examples of this class.' })
   count!: number;
-  @Field(() => Int, { description: 'How many were taken for it.' })
+  @Field(() => Int, { description: 'Examples that were predicted as this class.' })
   predicted!: number;
-  @Field(() => Float, { nullable: true, description: 'Of those that were taken for it, the part that is of it; null when none was.' })
+  @Field(() => Float, {
+    nullable: true,
+    description: 'The part of the examples predicted as this class that belongs to it; null when there are none.',
+  })
   precision!: number | null;
-  @Field(() => Float, { nullable: true, description: 'Of those that are of it, the part that was taken for it; null when none is.' })
+  @Field(() => Float, {
+    nullable: true,
+    description: 'The part of the examples of this class that was predicted as it; null when there are none.',
+  })
   recall!: number | null;
   @Field(() => Float, { nullable: true, description: 'Harmonic mean of precision and recall.' })
   f1!: number | null;
@@ -47,9 +53,12 @@ export class WrongExample {
   step!: number | null;
   @Field({ description: 'The true class.' })
   truth!: string;
-  @Field({ description: 'What the model took it for.' })
+  @Field({ description: 'The class that the model predicted.' })
   prediction!: string;
-  @Field(() => Float, { nullable: true, description: 'That the model gave to its prediction; null where it gave no finite number.' })
+  @Field(() => Float, {
+    nullable: true,
+    description: 'The probability that the model gave its prediction; null where that is no finite number.',
+  })
   probability!: number | null;
   @Field(() => String, { nullable: true, description: 'What the model saw, a PNG as a data address; null where that is no image.' })
   image!: string | null;
@@ -63,7 +72,7 @@ export class WorstExample {
   example!: number;
   @Field(() => Float, { description: 'The true value.' })
   truth!: number;
-  @Field(() => Float, { description: 'What the model said.' })
+  @Field(() => Float, { description: 'What the model predicted.' })
   prediction!: number;
   @Field(() => String, { nullable: true, description: 'What the model saw, a PNG as a data address; null where that is no image.' })
   image!: string | null;
@@ -71,7 +80,7 @@ export class WorstExample {
   cells!: readonly unknown[];
 }
 
-@ObjectType({ description: 'An output that tells classes.' })
+@ObjectType({ description: 'An output that predicts classes.' })
 export class PredictedClasses {
   @Field(() => String, { description: 'classes' })
   kind!: 'classes';
@@ -79,7 +88,7 @@ export class PredictedClasses {
   name!: string;
   @Field(() => Int, { description: 'Labels that were compared: one for each example, or for each of its steps.' })
   count!: number;
-  @Field(() => Float, { description: 'The part that was told right.' })
+  @Field(() => Float, { description: 'The part that was predicted right.' })
   accuracy!: number;
   @Field(() => Int, { description: 'How many classes there are.' })
   classes!: number;
@@ -94,15 +103,15 @@ export class PredictedClasses {
   confusions!: Confusion[];
   @Field(() => [ClassScore], { description: 'Of each class; of more than 200 those with the most examples.' })
   scores!: ClassScore[];
-  @Field(() => Int, { description: 'How many were told wrong.' })
+  @Field(() => Int, { description: 'How many were predicted wrong.' })
   wrongCount!: number;
   @Field(() => [String], { description: 'Columns of the cells below; at most 8.' })
   columns!: string[];
-  @Field(() => [WrongExample], { description: 'Those of the wrong ones that the model was most sure of, at most 24.' })
+  @Field(() => [WrongExample], { description: 'The mistakes that the model was most sure of, at most 24.' })
   wrong!: WrongExample[];
 }
 
-@ObjectType({ description: 'An output that tells a number.' })
+@ObjectType({ description: 'An output that predicts a number.' })
 export class PredictedValues {
   @Field(() => String, { description: 'values' })
   kind!: 'values';
@@ -127,7 +136,7 @@ export class PredictedValues {
   worst!: WorstExample[];
 }
 
-@ObjectType({ description: 'An output of which no picture can be made.' })
+@ObjectType({ description: 'An output whose predictions cannot be shown.' })
 export class UnpicturedOutput {
   @Field(() => String, { description: 'none' })
   kind!: 'none';
@@ -139,14 +148,14 @@ export class UnpicturedOutput {
 
 export const PredictedOutput = createUnionType({
   name: 'PredictedOutput',
-  description: 'What was told at one output of the model.',
+  description: 'Predictions at one output of the model.',
   types: () => [PredictedClasses, PredictedValues, UnpicturedOutput] as const,
 });
 
 /** Most models have one output, and few more than this. */
 const OUTPUTS_COUNTED = 8;
 
-@ObjectType('RunPredictions', { description: 'What the result of a run says of its evaluation split.' })
+@ObjectType('RunPredictions', { description: "Predictions of a run's result for its evaluation split." })
 export class RunPredictionsType {
   @Field(() => PREDICTIONS_STATES, { description: 'Whether they are there.' })
   state!: PredictionsState;

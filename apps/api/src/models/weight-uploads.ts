@@ -137,7 +137,7 @@ function uploadOf({ key, bytes }: { readonly key: string; readonly bytes: number
  */
 export async function* verified(body: AsyncIterable<Uint8Array>, bytes: number): AsyncGenerator<Uint8Array, void, void> {
   const refuse = (why: string): never => {
-    throw new Fault('INVALID_INPUT', `The body is no file of weights: ${why}`);
+    throw new Fault('INVALID_INPUT', `The body is not a weights file: ${why}`);
   };
   let head = Buffer.alloc(0);
   let ranges: TensorRange[] | undefined;

@@ -21,7 +21,8 @@ import {
 import type { RunSpec } from '@paceline/spec';
 import type { Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
-import { columnsOf, specOf, WITHOUT_MODEL } from './run-row.js';
+import { WITHOUT_MODEL } from './run-columns.js';
+import { columnsOf, specOf } from './run-row.js';
 import { StatusMoves, type LockedRun } from './status-moves.js';
 
 @Injectable()

@@ -23,14 +23,14 @@ export class RateReduction {
 
 @ObjectType({ description: 'What the validations of a run have come to so far.' })
 export class RunCourse {
-  @Field({ description: 'By which metric they are compared: val_ and its name.' })
+  @Field({ description: 'The metric by which validations are compared, with the prefix val_.' })
   metric!: string;
-  @Field(() => String, { description: 'Which is better of it: higher or lower.' })
+  @Field(() => String, { description: 'Whether a higher or a lower value is better.' })
   better!: 'higher' | 'lower';
   @Field(() => MeasuredRound, { description: 'The best validation: the one that early stopping has kept, where it has.' })
   best!: MeasuredRound;
   @Field(() => MeasuredRound, { description: 'The newest.' })
   last!: MeasuredRound;
-  @Field(() => [RateReduction], { description: 'Where reduceLROnPlateau has lowered the rate, the first one first.' })
+  @Field(() => [RateReduction], { description: 'Each time that reduceLROnPlateau has lowered the rate, oldest first.' })
   reductions!: RateReduction[];
 }

@@ -106,7 +106,7 @@ export class PrepareRun {
     };
   }
 
-  /** That the model is of a size that fits, is the one of the checkpoint, and has what the spec names of it. @throws Refusal */
+  /** Checks that the model fits in size, matches the checkpoint, and has everything that the spec names. @throws Refusal */
   private async requireModel(spec: RunSpec, model: ModelDescription, data: RunData, resume: ResumePoint | null): Promise<void> {
     const issue =
       issueOfModel(spec, model) ??

@@ -46,11 +46,11 @@ export type RunServerState = 'CLAIMED' | 'STARTED' | 'LOST';
 export const RunServerStateEnum = enumOf<RunServerState>('RunServerState', 'How far a server is with its part of a run.', {
   CLAIMED: 'It has taken the part, and waits until all parts are taken.',
   STARTED: 'It was told to begin.',
-  LOST: 'It is not heard any more, or has given the part up.',
+  LOST: 'It is no longer heard, or has given up the part.',
 });
 
 export const CheckpointReasonEnum = enumOf<CheckpointReason>('CheckpointReason', 'Why a checkpoint was written.', {
-  cadence: 'So many rounds or seconds had passed.',
+  cadence: 'The set number of rounds or seconds had passed.',
   best: 'A validation was better than those before.',
   pause: 'The run was paused.',
   final: 'The run was trained to its end.',

@@ -82,4 +82,4 @@ export class RunReads {
 }
 
 const tooMuch = (): Fault =>
-  new Fault('TOO_BUSY', 'Your team asks for too much of its runs at once. Ask for less, and try again shortly.', 1);
+  new Fault('TOO_BUSY', 'Your team has too many requests for runs at once. Ask for less, and try again shortly.', 1);

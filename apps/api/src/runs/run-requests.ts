@@ -1,6 +1,6 @@
 /**
  * What people ask of a run that exists: pause, resume, cancel, scale, extend. libs/control-plane says what follows in which status;
- * here it is done under the lock of the run's row, so that two requests, or a request and a report, cannot both win. ArbiterRequest for what
+ * here it is done under the lock of the run's row, so that two requests, or a request and a report, cannot both win. Asking for what
  * is under way changes nothing. Another team's run is not there.
  */
 import { Injectable } from '@nestjs/common';
@@ -15,7 +15,8 @@ import type { Viewer } from '../teams/authentication.js';
 import { lockTeam, refusedByLimits } from '../teams/team-limits.js';
 import { isUuid } from '../text-input.js';
 import { Attempts } from './attempts.js';
-import { columnsOf, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
+import { WITHOUT_MODEL, type RunRow } from './run-columns.js';
+import { columnsOf, toRun } from './run-row.js';
 import { RunSignals } from './run-signals.js';
 import type { Run } from './run.types.js';
 import { StatusMoves, type LockedRun } from './status-moves.js';
@@ -55,7 +56,7 @@ export class RunRequests {
     return this.ask(viewer, id, { request: 'scale', workers });
   }
 
-  /** So many rounds or epochs more, in a new attempt from the last checkpoint. */
+  /** Adds rounds or epochs, in a new attempt from the last checkpoint. */
   extend(
     viewer: Viewer,
     id: string,

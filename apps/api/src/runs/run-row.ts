@@ -1,4 +1,4 @@
-/** What is read of a run's row, and what follows from it alone. Descriptions of model and data stay out: they may be large and only jobs need them. */
+/** What follows from a run's row alone. */
 import {
   coordinatorOf,
   hasLiveAttempt,
@@ -10,10 +10,8 @@ import {
 } from '@paceline/control-plane';
 import type { RunSpec } from '@paceline/spec';
 import type { Prisma } from '../generated/prisma/client.js';
+import type { RunRow } from './run-columns.js';
 import { Run, RunProgress, RunResultType } from './run.types.js';
-
-export const WITHOUT_MODEL = { model: true, data: true } as const satisfies Prisma.RunOmit;
-export type RunRow = Prisma.RunGetPayload<{ omit: typeof WITHOUT_MODEL }>;
 
 export const specOf = (row: Pick<RunRow, 'spec'>): RunSpec => row.spec as unknown as RunSpec;
 /** What libs/control-plane has decided, as Prisma takes it: its JSON columns are of no type that we could name there. */

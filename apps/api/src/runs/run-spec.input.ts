@@ -14,7 +14,7 @@ const INT_MAX = 2 ** 31 - 1;
 
 /** Makes the class `name` and, for groups, classes like `RunSpecOptimizerInput` beside it. */
 export function defineSpecInput(name: string, fields: readonly SurfaceField[]): Type<object> {
-  return defineInput(name, '', 'A run to be made. What is left out has its default.', fields);
+  return defineInput(name, '', 'A run to be created. Fields that are left out have their defaults.', fields);
 }
 
 function defineInput(name: string, prefix: string, description: string, fields: readonly SurfaceField[]): Type<object> {

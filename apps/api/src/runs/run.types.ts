@@ -20,7 +20,7 @@ import {
   type RunServerRole,
   type RunServerState,
 } from './run-enums.js';
-import type { RunRow } from './run-row.js';
+import type { RunRow } from './run-columns.js';
 
 @ObjectType({ implements: () => [Node], description: 'One training job.' })
 export class Run implements Node {
@@ -78,7 +78,7 @@ export class RunProgress {
     description: 'The newest validation: its round, its examples, and values by name. Null before the first.',
   })
   validation!: ValidationRecord | null;
-  @Field(() => Float, { nullable: true, description: 'At the present speed; null while nothing is trained.' })
+  @Field(() => Float, { nullable: true, description: 'Examples per second at present; null while nothing is trained.' })
   examplesPerSecond!: number | null;
   @Field(() => Float, { nullable: true, description: 'Seconds until the last round, at the present speed.' })
   etaSeconds!: number | null;

@@ -105,7 +105,7 @@ export class RunsResolver {
   })
   async createRun(
     @CurrentViewer() viewer: Viewer,
-    @Args('spec', { type: () => RunSpecInput, description: 'What is wanted; what is left out has its default.' }) spec: object,
+    @Args('spec', { type: () => RunSpecInput, description: 'The run spec; fields that are left out have their defaults.' }) spec: object,
     @Args('clusterSpecId', { type: () => ID, nullable: true, description: 'Place it on the servers of this cluster spec.' })
     clusterSpecId?: string,
     @Args('idempotencyKey', { nullable: true, description: KEY_DESCRIPTION }) idempotencyKey?: string,

@@ -5,12 +5,13 @@ import { Database } from '../database/database.js';
 import { Fault } from '../fault.js';
 import { Fleet } from '../fleet/fleet.js';
 import type { Prisma } from '../generated/prisma/client.js';
-import { encodeCursor, readPage, toConnection, wholeNumberUpTo, type PageArgs } from '../graphql/connections.js';
+import { encodeCursor, readPage, toConnection, wholeNumberUpTo, type PageArgs } from '../graphql/cursor-pages.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid, storable } from '../text-input.js';
 import { lineageColumns, readLineage, readWholeLineage } from './stored-lineage.js';
 import { RunReads } from './run-reads.js';
-import { scheduledExamples, toRun, WITHOUT_MODEL, type RunRow } from './run-row.js';
+import { WITHOUT_MODEL, type RunRow } from './run-columns.js';
+import { scheduledExamples, toRun } from './run-row.js';
 import {
   RunAttempt,
   RunCheckpoint,

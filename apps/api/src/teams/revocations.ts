@@ -24,7 +24,7 @@ export class Revocations implements OnApplicationShutdown {
   ) {
     this.subscriber = connectRedis(settings.redisUrl, 'paceline-api-revocations');
     this.subscriber.on('ready', () => {
-      this.subscriber.subscribe(CHANNEL).catch((err: Error) => log.warn({ err: err.message }, 'revoked keys are heard of late'));
+      this.subscriber.subscribe(CHANNEL).catch((err: Error) => log.warn({ err: err.message }, 'this api learns late of revoked keys'));
     });
     this.subscriber.on('message', (_channel: string, apiKeyId: string) => this.tell(apiKeyId));
   }
@@ -37,7 +37,7 @@ export class Revocations implements OnApplicationShutdown {
     this.tell(apiKeyId);
     this.redis.commands
       .publish(CHANNEL, apiKeyId)
-      .catch((err: Error) => this.log.warn({ err: err.message }, 'other apis hear late of a revoked key'));
+      .catch((err: Error) => this.log.warn({ err: err.message }, 'other apis learn late of a revoked key'));
   }
 
   onApplicationShutdown(): void {

@@ -31,9 +31,9 @@ export class ApiKey implements Node {
   createdAt!: Date;
   @Field(() => Date, { nullable: true, description: 'To the minute.' })
   lastUsedAt!: Date | null;
-  @Field(() => Date, { nullable: true, description: 'From then on it is refused; null as long as it was not revoked.' })
+  @Field(() => Date, { nullable: true, description: 'When it was revoked; null if it was not. From then on it is refused.' })
   revokedAt!: Date | null;
-  @Field(() => Date, { nullable: true, description: 'From then on it is refused; null: never.' })
+  @Field(() => Date, { nullable: true, description: 'When it expires; null: never. From then on it is refused.' })
   expiresAt!: Date | null;
   @Field({ description: 'It may look at everything of its team and change nothing.' })
   isReadOnly!: boolean;
@@ -91,7 +91,7 @@ export class TeamLimitsInput {
   datasetBytes?: number | null;
 }
 
-@ObjectType({ description: 'The limits hold from now on; what the team has already stays.' })
+@ObjectType({ description: 'The limits hold from now on; the team keeps what it already has.' })
 export class SetTeamLimitsSuccess {
   @Field(() => Team, { description: 'The team, with its new limits.' })
   readonly team: Team;

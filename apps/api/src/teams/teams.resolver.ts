@@ -41,13 +41,13 @@ export class TeamsResolver {
 
   @ResolveField('limits', () => TeamLimitsType, {
     nullable: true,
-    description: 'What holds for the team; null for another team than yours.',
+    description: 'The limits of the team; null for a team that is not yours.',
   })
   limits(@CurrentViewer() viewer: Viewer, @Parent() team: Team) {
     return this.teams.limits(viewer, team.id);
   }
 
-  @ResolveField('used', () => TeamUseType, { nullable: true, description: 'What of that it has now; null for another team than yours.' })
+  @ResolveField('used', () => TeamUseType, { nullable: true, description: 'What the team uses now; null for a team that is not yours.' })
   used(@CurrentViewer() viewer: Viewer, @Parent() team: Team) {
     return this.teams.use(viewer, team.id);
   }

@@ -13,10 +13,12 @@ import { MODEL_ARGUMENT } from './export.js';
 const NAME_ARGUMENT = 'two names with a colon between, such as flowers:best';
 
 export function addAliasCommands(program: Command, act: Act): void {
-  const alias = program.command('alias').description('Names for trained models. They stand wherever a run, or RUN@ROUND, names a model.');
+  const alias = program
+    .command('alias')
+    .description('Names for trained models. A command that takes a model as RUN or RUN@ROUND takes an alias too.');
   alias
     .command('set')
-    .description('Names a trained model; an alias that is there moves on to it.')
+    .description('Gives a trained model a name; an existing alias is moved to it.')
     .argument('<name>', NAME_ARGUMENT)
     .argument('<run>', MODEL_ARGUMENT)
     .action(act(setAlias));

@@ -25,7 +25,7 @@ export function addChangeCommands(program: Command, act: Act): void {
   change('pause', 'Pauses a run: it writes a checkpoint at its next commit and lets servers and workers go.')
     .option('--watch', 'show its progress until it is paused')
     .action(act(pause));
-  watched(change('resume', 'Lets a paused run go on from its last checkpoint.'))
+  watched(change('resume', 'Resumes a paused run from its last checkpoint.'))
     .option('--servers <n>', 'another number of parameter servers', wholeNumber('--servers', 1, 1024))
     .action(act(resume));
   watched(
@@ -33,7 +33,7 @@ export function addChangeCommands(program: Command, act: Act): void {
   )
     .argument('<workers>', 'workers at most')
     .action(act(scale));
-  watched(change('extend', 'Trains a paused or finished run for so many rounds or epochs more, from its last checkpoint.'))
+  watched(change('extend', 'Trains a paused or finished run for more rounds or epochs, from its last checkpoint.'))
     .option('--rounds <n>', 'rounds more', wholeNumber('--rounds', 1, MANY))
     .option('--epochs <n>', 'epochs more', wholeNumber('--epochs', 1, MANY))
     .action(act(extend));
@@ -110,7 +110,7 @@ async function cancel(context: CommandContext, command: Command, reference: stri
   const run = await settled(client, await client.cancelRun(id), ({ status }) => FINAL_STATUSES.has(status));
   if (terminal.json) terminal.document(run);
   if (!FINAL_STATUSES.has(run.status)) {
-    terminal.print(`${said(run)} is to end at its next commit (${paintStatus(run.status, terminal)} now)`);
+    terminal.print(`${said(run)} will end at its next commit (${paintStatus(run.status, terminal)} now)`);
     return EXIT.ok;
   }
   terminal.print(`${said(run)} is ${paintStatus(run.status, terminal)}`);

@@ -19,12 +19,12 @@ export function addExport(program: Command, act: Act): void {
     .command('export')
     .description(
       'Downloads the trained model of a run with its card and its preprocessing into a folder, in a form that other programs load.\n' +
-        'Of a run that has not succeeded, and with @ROUND: the weights of a checkpoint. The folder appears when it is whole.',
+        'For a run that has not succeeded, and with @ROUND, these are the weights of a checkpoint. The folder appears when it is complete.',
     )
     .argument('<run>', MODEL_ARGUMENT)
     .addOption(new Option('-f, --format <format>', 'form of the files').choices(FORMATS).default('tfjs'))
     .option('-o, --out <folder>', 'where to write it (default: NAME-ID-FORMAT here, with the last 8 characters of the id)')
-    .option('--force', 'replace an export that is there')
+    .option('--force', 'replace an existing export')
     .action(act(exportRun));
 }
 

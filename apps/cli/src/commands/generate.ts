@@ -21,8 +21,8 @@ export function addGenerateCommand(program: Command, act: Act): void {
   program
     .command('generate')
     .description(
-      'Writes on from a prompt with a language model: one that was trained with the target next-token on characters or words of a text.\n' +
-        'Each token is drawn by the probabilities of the model, from the last tokens that it looks at.',
+      'Continues a prompt with a language model: one that was trained with the target next-token on characters or words of a text.\n' +
+        'The model computes the probabilities of each token from the last tokens, and one is drawn by them.',
     )
     .argument('<model>', TRAINED_MODEL_ARGUMENT)
     .requiredOption('-p, --prompt <text>', 'what the text begins with')

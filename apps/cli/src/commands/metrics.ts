@@ -13,12 +13,12 @@ export function addMetrics(program: Command, act: Act): void {
   program
     .command('metrics')
     .description(
-      'Prints what a run has measured in every round, along the lineage of its weights: loss, metrics, with val_ those of the evaluation split, and speed.\n' +
-        'Rounds are counted from one. A row stands for several rounds where --points is given, or where the run was stored so.',
+      'Prints what a run has measured in every round, along the lineage of its weights: loss, metrics, the same on the evaluation split (with val_), and speed.\n' +
+        'Rounds are counted from one. A row stands for several rounds if --points is given, or if they were merged when they were stored.',
     )
     .argument('<run>', RUN_ARGUMENT)
     .addOption(new Option('--format <format>', 'csv, or json: a list of rows (also with --json)').choices(['csv', 'json']).default('csv'))
-    .option('--points <n>', 'thin the rounds to so many rows: means', wholeNumber('--points', 1, MAX_POINTS))
+    .option('--points <n>', 'merge the rounds into this many rows: means', wholeNumber('--points', 1, MAX_POINTS))
     .action(act(metrics));
 }
 

@@ -26,11 +26,11 @@ const FLOAT_BYTES = 4;
 export function addModelCommands(program: Command, act: Act): void {
   program
     .command('model')
-    .description('Models: what they are made of.')
+    .description('Shows what models are made of.')
     .command('show')
     .description(
-      'Lists the layers of a model with their outputs and parameters, and what it takes of memory on workers and servers.\n' +
-        'Of a model of the zoo: as it is for MNIST, or for the dataset of --dataset.',
+      'Lists the layers of a model with their outputs and parameters, and the memory that it needs on workers and servers.\n' +
+        'A model of the zoo is shown as built for MNIST, or for the dataset of --dataset.',
     )
     .argument(
       '<model>',

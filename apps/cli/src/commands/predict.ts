@@ -30,14 +30,14 @@ export function addPredictCommands(program: Command, act: Act): void {
   program
     .command('predict')
     .description(
-      'What a trained model says of rows: the label with the probability of each class, or the values in the units of the data.\n' +
+      'Predicts rows with a trained model: the label with the probability of each class, or the values in the units of the data.\n' +
         'Columns are found by their names: CSV with a header, JSON objects, Parquet and what else an import reads; images, and folders of them.\n' +
         'For a model of plain numbers: a JSON list of lists, or lines of numbers with commas between.',
     )
     .argument('<model>', TRAINED_MODEL_ARGUMENT)
     .requiredOption('-i, --input <files...>', 'rows: tables, images, folders of images')
     .option('-o, --out <file>', 'where to write the predictions: .csv or .json (default: CSV on stdout)')
-    .addOption(new Option('--force', 'replace a file that is there'))
+    .addOption(new Option('--force', 'replace an existing file'))
     .action(act(predict));
 }
 

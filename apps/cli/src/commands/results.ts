@@ -25,11 +25,11 @@ export function addResultCommands(program: Command, act: Act): void {
     .command('weights')
     .description(
       'Downloads the trained weights of a run that has succeeded, as a safetensors file, and compares them with the SHA-256 of the run.\n' +
-        'The file appears when it is whole.',
+        'The file appears when it is complete.',
     )
     .argument('<run>', RUN_ARGUMENT)
     .option('-o, --output <file>', 'where to write it (default: NAME-ID.safetensors here, with the last 8 characters of the id)')
-    .option('--force', 'replace a file that is there')
+    .option('--force', 'replace an existing file')
     .action(act(weights));
   program
     .command('open')
@@ -119,8 +119,8 @@ export async function writeWeights(file: string, body: AsyncIterable<Uint8Array>
     }
     const found = hash.digest('hex');
     if (found !== sha256)
-      throw new UserError('WEIGHTS_DIFFER', `What came has the SHA-256 ${found}, and the run says ${sha256}; nothing was written.`, {
-        hint: 'Try again. When it stays so, the file on the host of the api is broken.',
+      throw new UserError('WEIGHTS_DIFFER', `The download has the SHA-256 ${found}, and the run says ${sha256}; nothing was written.`, {
+        hint: 'Try again. If this repeats, the file on the host of the api is damaged.',
         exit: 'unsuccessful',
       });
     await out.sync();

@@ -69,7 +69,7 @@ async function runs(context: CommandContext, command: Command): Promise<number> 
     return EXIT.ok;
   }
   if (page.nodes.length > 0) printRuns(page.nodes, terminal, Date.now());
-  else if (status || options.name !== undefined) terminal.note('No run is like that.');
+  else if (status || options.name !== undefined) terminal.note('No run matches.');
   else terminal.note(`There are no runs. Start one with: ${terminal.program} train`);
   if (page.nextCursor) {
     const more = Math.min(MAX_RUNS, page.nodes.length * 5);

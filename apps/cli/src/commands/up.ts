@@ -41,7 +41,7 @@ export function addStackCommands(program: Command, act: Act): void {
     .description(
       'Starts PostgreSQL, Redis, the api with the dashboard, parameter servers and workers on this machine, and keeps them running until Ctrl-C or `paceline down`.\n' +
         'DATABASE_URL and REDIS_URL use databases of your own. Data is kept in a per-user folder (PACELINE_HOME chooses another).\n' +
-        'At the end every run in hand finishes its round and writes a checkpoint, and the next `up` goes on from there.',
+        'When it stops, every run that trains finishes its round and writes a checkpoint, and the next `up` goes on from there.',
     )
     .addOption(
       new Option('--workers <n>', 'worker processes')
@@ -91,7 +91,7 @@ async function up({ terminal, env, onStack }: CommandContext, command: Command):
       stopping.abort();
       if (reason !== 'requested')
         terminal.note(
-          `stopping: runs in hand finish their round and write a checkpoint, for at most ${LAST_CHECKPOINT_MS / 1000} s; again: at once`,
+          `stopping: runs that train finish their round and write a checkpoint, for at most ${LAST_CHECKPOINT_MS / 1000} s; again: at once`,
         );
       await (stack ?? (await starting.catch(() => undefined)))?.stop(); // why it did not start is told where it is awaited
       lock.release();

@@ -47,7 +47,7 @@ export function addVerify(program: Command, act: Act): void {
   program
     .command('verify')
     .description(
-      'Replays what TensorFlow has done and recorded, and says the largest difference. A recording of optimizers goes through the kernels of the\n' +
+      'Replays recordings of TensorFlow and reports the largest difference. A recording of optimizers goes through the kernels of the\n' +
         'servers; a recorded training becomes a run on a temporary cluster on this machine, with the recorded initial weights and order of examples.\n' +
         'Exits with 1 when a difference is above the tolerance, or a row cannot be replayed. docs/verify.md has the forms of recordings.',
     )

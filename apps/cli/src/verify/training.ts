@@ -208,7 +208,7 @@ async function weightsOf(client: PacelineClient, run: RunSummary): Promise<Map<s
     .update(bytes.subarray(8 + Number(bytes.readBigUInt64LE(0))))
     .digest('hex');
   if (found !== run.result?.weightsSha256)
-    throw new UserError('WEIGHTS_DIFFER', `What came has the SHA-256 ${found}, and the run says ${run.result?.weightsSha256}.`, {
+    throw new UserError('WEIGHTS_DIFFER', `The download has the SHA-256 ${found}, and the run says ${run.result?.weightsSha256}.`, {
       exit: 'unsuccessful',
     });
   return safetensorsTensors(bytes);

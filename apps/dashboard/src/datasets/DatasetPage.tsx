@@ -1,6 +1,6 @@
 /** One dataset: its versions, and what the chosen one holds. */
 import { useCallback, useEffect, useRef, useState, type ReactNode } from 'react';
-import { Dataset, DatasetContent as DatasetContentOperation, type DatasetResult } from '../graphql/generated/operations.js';
+import { Dataset, DatasetContent as DatasetContentOperation } from '../graphql/generated/operations.js';
 import { usePoll } from '../live/use-poll.js';
 import { Card, Facts } from '../components/Card.js';
 import { CopyButton } from '../components/CopyButton.js';
@@ -12,6 +12,7 @@ import { bytes, count, dateAndTime, shortTime } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import { Columns, MOST_COLUMNS } from './Columns.js';
 import { Distributions } from './Distributions.js';
+import type { DatasetDetails } from './dataset-details.js';
 import { DatasetRuns } from './DatasetRuns.js';
 import { Preview } from './Preview.js';
 import { RemoveDataset } from './RemoveDataset.js';
@@ -19,8 +20,6 @@ import { Splits } from './Splits.js';
 import type { DatasetContent } from './statistics.js';
 import { Versions } from './Versions.js';
 import { shortVersion, trainCommand, versionIn } from './versions.js';
-
-export type DatasetDetails = NonNullable<DatasetResult['dataset']>;
 
 const REFRESH_MS = 10_000;
 

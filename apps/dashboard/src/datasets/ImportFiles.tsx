@@ -180,7 +180,7 @@ function Select<Id extends string>({ label, value, options, onChange }: SelectPr
 
 function Upload({ sending: { file, sentBytes, allBytes } }: { sending: Sending }): ReactNode {
   const fraction = allBytes > 0 ? sentBytes / allBytes : 0;
-  const text = file === undefined ? 'ArbiterRequest for the import…' : `${plainText(file, 100)}: ${bytes(sentBytes)} of ${bytes(allBytes)}`;
+  const text = file === undefined ? 'Starting the import…' : `${plainText(file, 100)}: ${bytes(sentBytes)} of ${bytes(allBytes)}`;
   return (
     <div className="import-progress">
       <ProgressBar label="Upload" fraction={fraction} tone="going" text={text} />

@@ -7,12 +7,12 @@ import { datasetPath, navigate } from '../router.js';
 import { useApi } from '../session/api-context.js';
 import { count } from '../text/format.js';
 import { sentence } from '../text/plain-text.js';
-import type { DatasetDetails } from './DatasetPage.js';
+import type { DatasetDetails } from './dataset-details.js';
 import { shortVersion } from './versions.js';
 
 interface Props {
   readonly dataset: DatasetDetails;
-  /** That is shown. */
+  /** The version that is shown. */
   readonly version: string | undefined;
   readonly onRemoved: () => void;
 }

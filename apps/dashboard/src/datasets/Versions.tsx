@@ -2,7 +2,7 @@ import type { ReactNode } from 'react';
 import { Card } from '../components/Card.js';
 import { Link, datasetPath } from '../router.js';
 import { bytes, count, dateAndTime, shortTime } from '../text/format.js';
-import type { DatasetDetails } from './DatasetPage.js';
+import type { DatasetDetails } from './dataset-details.js';
 import { shortVersion } from './versions.js';
 
 /** Newest first. A run keeps to the version that it began with. */

@@ -46,7 +46,7 @@ export function CancelRun({ id, name, disabled, onCancelled }: Props): ReactNode
         onCancel={(event) => void (state.busy && event.preventDefault())}
       >
         <h2 id={titleId}>Cancel “{name}”?</h2>
-        <p>Training stops after the present round and cannot be taken up again. What is recorded so far stays.</p>
+        <p>Training stops after the present round and cannot be resumed. Everything recorded so far is kept.</p>
         <p className="problem" role="alert">
           {state.problem}
         </p>

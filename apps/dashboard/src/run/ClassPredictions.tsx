@@ -6,7 +6,7 @@ import { count, share } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import { ExampleTable } from './ExampleTable.js';
 import { cellTints } from './matrix-tints.js';
-import type { ClassOutput } from './Predictions.js';
+import type { ClassOutput } from './prediction-outputs.js';
 
 const LABEL_CHARACTERS = 24;
 const CLASSES_AT_FIRST = 20;
@@ -23,7 +23,7 @@ export function ClassPredictions({ output }: { output: ClassOutput }): ReactNode
   return (
     <>
       <p className="predictions-lead">
-        <strong>{share(accuracy)}</strong> of {count(all)} told right, {count(wrongCount)} wrong
+        <strong>{share(accuracy)}</strong> of {count(all)} predicted right, {count(wrongCount)} wrong
       </p>
       <div className="predictions-tables">
         {matrix ? <Matrix of={output.name} labels={labels} matrix={matrix} /> : <Confusions output={output} />}
@@ -162,8 +162,9 @@ function Scores({ output: { scores, classes } }: { output: ClassOutput }): React
 
 function Wrong({ output }: { output: ClassOutput }): ReactNode {
   const { wrong, wrongCount, columns } = output;
-  if (wrong.length === 0) return <p className="nothing">Every example was told right.</p>;
-  const title = wrong.length < wrongCount ? `The ${wrong.length} mistakes that the model was most sure of` : 'Mistakes, the surest first';
+  if (wrong.length === 0) return <p className="nothing">Every example was predicted right.</p>;
+  const title =
+    wrong.length < wrongCount ? `The ${wrong.length} mistakes that the model was most sure of` : 'Mistakes, the most confident first';
   const pictures = wrong.filter(({ image }) => isPicture(image));
   const isShort = wrong.every((each) => [each.truth, each.prediction].every((label) => name(label).length <= NAME_CHARACTERS));
   return (

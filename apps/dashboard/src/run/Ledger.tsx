@@ -3,8 +3,8 @@ import { Card, Facts } from '../components/Card.js';
 import { count } from '../text/format.js';
 import type { RunDetails } from './run-details.js';
 
-const FRAMES = 'Old or double parts of gradients, as when a worker comes or goes. None was counted.';
-const CONNECTIONS = 'By its first server, of any run: too early, from an older attempt, or without a valid token. None took part.';
+const FRAMES = 'Old or duplicate parts of gradients, for example when a worker joins or leaves. None was counted.';
+const CONNECTIONS = 'Counted by its first server for all runs: too early, from an older attempt, or without a valid token. None took part.';
 
 /** What was committed, counted by the coordinator from (round, replica) rows, and what was refused. */
 export function Ledger({ run: { ledger, progress, staleness } }: { run: RunDetails }): ReactNode {

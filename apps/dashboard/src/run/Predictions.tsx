@@ -1,19 +1,15 @@
 /** What the result of a run says of its evaluation split: computed by the api when the panel is looked at first. */
 import { useCallback, useId, useState, type ReactNode } from 'react';
-import { RunPredictions, type RunPredictionsResult } from '../graphql/generated/predictions.js';
+import { RunPredictions } from '../graphql/generated/predictions.js';
 import { usePoll } from '../live/use-poll.js';
 import { Card } from '../components/Card.js';
 import { useApi } from '../session/api-context.js';
 import { count } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import { ClassPredictions } from './ClassPredictions.js';
+import type { PredictionOutput, RunPredictionsDetails } from './prediction-outputs.js';
 import type { RunDetails } from './run-details.js';
 import { ValuePredictions } from './ValuePredictions.js';
-
-type Found = NonNullable<NonNullable<RunPredictionsResult['run']>['predictions']>;
-type Output = Found['outputs'][number];
-export type ClassOutput = Extract<Output, { __typename: 'PredictedClasses' }>;
-export type ValueOutput = Extract<Output, { __typename: 'PredictedValues' }>;
 
 const ASK_EVERY_MS = 1_000;
 
@@ -26,7 +22,7 @@ export function Predictions({ run }: { run: RunDetails }): ReactNode {
 
 function OfResult({ id }: { id: string }): ReactNode {
   const { ask } = useApi();
-  const [state, setState] = useState<Found['state']>();
+  const [state, setState] = useState<RunPredictionsDetails['state']>();
   const load = useCallback(
     async (signal: AbortSignal) => {
       const found = (await ask(RunPredictions, { id }, signal)).run?.predictions ?? null;
@@ -73,19 +69,19 @@ function OfResult({ id }: { id: string }): ReactNode {
   );
 }
 
-function waitingText(data: Found | null | undefined, trouble: string | undefined): string {
+function waitingText(data: RunPredictionsDetails | null | undefined, trouble: string | undefined): string {
   if (trouble) return `${trouble} Trying again…`;
   if (data?.state === 'READY') return 'The model has no output that could be shown.';
-  return data?.state === 'COMPUTING' ? 'The model is being asked about the evaluation split…' : 'Loading…';
+  return data?.state === 'COMPUTING' ? 'Predictions for the evaluation split are being computed…' : 'Loading…';
 }
 
-function examplesText({ examples, measured, split }: Found): string {
+function examplesText({ examples, measured, split }: RunPredictionsDetails): string {
   const all = `${count(examples)} examples of the ${plainText(split ?? '', 20)} split`;
   return measured !== null && examples !== null && measured < examples ? `${count(measured)} of ${all}` : all;
 }
 
 interface ChoiceProps {
-  readonly outputs: readonly Output[];
+  readonly outputs: readonly PredictionOutput[];
   readonly chosen: number;
   readonly onChange: (chosen: number) => void;
 }
@@ -110,7 +106,7 @@ function OutputChoice({ outputs, chosen, onChange }: ChoiceProps): ReactNode {
   );
 }
 
-function OutputView({ output }: { output: Output }): ReactNode {
+function OutputView({ output }: { output: PredictionOutput }): ReactNode {
   switch (output.__typename) {
     case 'PredictedClasses':
       return <ClassPredictions output={output} />;

@@ -98,7 +98,7 @@ function ScaleRunDialog({ run, busy, send }: { run: RunDetails; busy: boolean; s
       busy={busy}
       button="Workers…"
       title="Workers of this run"
-      explanation="At most so many workers hold a seat at the same time. The weights do not depend on it."
+      explanation="The most workers that may train at the same time. The weights do not depend on it."
       units={[{ unit: 'workers', label: `Workers, 1 to ${replicas}`, max: replicas }]}
       initial={String(run.workersWanted)}
       submit="Set"

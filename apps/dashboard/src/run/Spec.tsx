@@ -17,7 +17,7 @@ export function Spec({ run }: { run: RunDetails }): ReactNode {
       {set.length > 0 ? (
         <Facts facts={set.map((fact) => [fact.label, linked(fact, run.spec)])} />
       ) : (
-        <p className="nothing">Everything is as by default.</p>
+        <p className="nothing">All fields have their defaults.</p>
       )}
       {usual.length > 0 && (
         <details open={set.length < 3}>

@@ -3,7 +3,7 @@ import type { ReactNode } from 'react';
 import { DASH, count, value } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import { ExampleTable } from './ExampleTable.js';
-import type { ValueOutput } from './Predictions.js';
+import type { ValueOutput } from './prediction-outputs.js';
 import { scatterScale, type ScatterScale } from './scatter-scale.js';
 
 export function ValuePredictions({ output }: { output: ValueOutput }): ReactNode {
@@ -79,7 +79,7 @@ function Scatter({ output }: { output: ValueOutput }): ReactNode {
       </svg>
       <figcaption className="note">
         {points.length < output.count ? `${count(points.length)} of ${count(output.count)} numbers, evenly spread. ` : ''}
-        On the line what was told exactly.
+        Points on the line were predicted exactly.
       </figcaption>
     </figure>
   );

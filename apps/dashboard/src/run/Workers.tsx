@@ -54,7 +54,7 @@ export function Workers({ run }: { run: RunDetails }): ReactNode {
 
 function noneText({ status }: RunDetails): string {
   if (isOver(status)) return 'The run is over; its seats are free.';
-  if (status === 'PAUSED') return 'The run stands still; its seats are free.';
+  if (status === 'PAUSED') return 'The run is paused; its seats are free.';
   if (status === 'RECOVERING') return 'The next attempt is about to begin; its seats are free.';
   return 'No worker has a seat yet.';
 }

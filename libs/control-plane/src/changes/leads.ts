@@ -30,7 +30,7 @@ export interface LeadChange {
   readonly event: StoredEvent;
 }
 
-/** Of two that ask at the same moment one wins. */
+/** When primary and standby ask at the same moment, one of them wins. */
 export function settledLead(
   run: RunHead | undefined,
   places: readonly StoredServer[],

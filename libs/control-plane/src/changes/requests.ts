@@ -29,9 +29,9 @@ export type RequestStep =
 
 export const NO_CHECKPOINT = 'The run has no checkpoint to go on from. Create it again with a longer length.';
 
-/** Of a run whose extension was cancelled, when the checkpoints before its end have made room for newer ones. */
+/** For a run whose extension was cancelled after the checkpoints before its end were removed for newer ones. */
 export const ONLY_BEYOND =
-  'The checkpoints that the run still has are of later rounds than it is to have then. Extend it by more (`paceline checkpoints ID` lists them).';
+  'Every checkpoint that the run still has is beyond the new length. Extend it by more (`paceline checkpoints ID` lists them).';
 
 const invalid = (path: string, message: string): RequestStep => ({ does: 'invalid', issue: { path, message } });
 
@@ -60,7 +60,7 @@ export function requested(run: AskedRun, asked: AskedOfRun, now: Date): RequestS
 const pause = (to: StatusMove['to'], now: Date): StatusMove =>
   to === 'PAUSED'
     ? { to, reason: 'paused; nothing was under way', cause: 'PAUSED', set: { nextAttemptAt: null } }
-    : { to, reason: 'finishes its round and writes a checkpoint to pause', cause: 'PAUSED', set: { pauseRequestedAt: now } };
+    : { to, reason: 'finishes its round, writes a checkpoint and pauses', cause: 'PAUSED', set: { pauseRequestedAt: now } };
 
 function resume(spec: RunSpec, servers: number | undefined, begins: boolean): RequestStep {
   const isOther = servers !== undefined && servers !== spec.strategy.servers;
@@ -83,7 +83,7 @@ function scale({ spec, workersWanted }: AskedRun, workers: number): RequestStep 
     return invalid('workers', `must be from 1 to ${replicas}, the replicas of the run; to let all workers go, pause it`);
   const before = workersWanted ?? replicas;
   if (before === workers) return { does: 'nothing' };
-  const message = `at most ${workers} of ${replicas} workers from here on, ${before} before`;
+  const message = `at most ${workers} of ${replicas} workers from now on, ${before} before`;
   return { does: 'set', run: { workersWanted: workers }, event: { type: 'scale.wanted', message, data: { workers } } };
 }
 

@@ -45,7 +45,7 @@ export const claimsSchema = z.object({
 
 export type Claims = z.output<typeof claimsSchema>;
 
-/** Who leads the shard of an index: a field of the control hash, written when the arbiter has decided. JSON of `leadSchema`. */
+/** The field of the control hash that names the server that leads a shard. Written when the arbiter has decided; JSON of `leadSchema`. */
 export const leadFieldName = (index: number): `lead${number}` => `lead${index}`;
 
 export const leadSchema = z.object({

@@ -68,7 +68,7 @@ const journalEntrySchema = z.discriminatedUnion('kind', [
     epoch: z.int().min(0),
     /** Loss and metrics over the examples of the round(s); of several rounds a metric that is no mean is that of the newest. */
     values: measuresSchema,
-    /** Of a run that validates: what was measured on the evaluation split after round `round`. */
+    /** Only runs that validate: what was measured on the evaluation split after round `round`. */
     validation: validationSchema.optional(),
     examples: z.int().min(0),
     examplesPerSecond: z.number().min(0),
@@ -114,14 +114,14 @@ const fleetMemberSchema = z.strictObject({
   startedAtMs: z.int(),
   /** Engine fingerprint of a worker: engine, version, instruction set, threads, flags. Null for servers. */
   fingerprint: z.string().max(300).nullable(),
-  /** Of a worker. */
+  /** Workers only: the engines that it can load. */
   engines: z.array(engineRecordSchema).max(8).optional(),
-  /** That its engine computes on, as far as it says; GPUs among them. */
+  /** Devices that its engine computes on, GPUs included, as far as the engine reports them. */
   devices: z.array(engineDeviceSchema).max(16).optional(),
   rssBytes: z.int().min(0),
   /** It may use so much: of the machine, or of its container. */
   memoryBytes: z.int().min(1).optional(),
-  /** Of a worker: identity of the data store that it sees; null without one. */
+  /** Workers only: identity of the data store that it sees; null without one. */
   dataStore: z.string().max(300).nullable().optional(),
   runId: uuid.nullable(),
 });
@@ -137,7 +137,7 @@ export const reportSchema = z.discriminatedUnion('kind', [
     runId: uuid,
     attempt: z.int(),
     role: z.enum(['primary', 'standby']).optional(),
-    /** Of the placement that it took: a claim of one that was made again counts no more. */
+    /** Incarnation of the placement that it took. A claim counts no more once the placement was made again. */
     incarnation: z.int().min(0).optional(),
     address: serverAddressSchema,
     /** It has taken the part, and still loads the parameters that it begins with; it says so again when it has. */
@@ -156,7 +156,7 @@ export const reportSchema = z.discriminatedUnion('kind', [
     index: z.int().min(0),
     serverId: z.string().min(1).max(100),
     want: z.enum(['drop', 'promote']),
-    /** That the server is in. */
+    /** The term that the server is in. */
     term: z.int().min(0),
   }),
   /** A server could not start its part; the attempt ends with this reason. */
@@ -189,7 +189,7 @@ export const reportSchema = z.discriminatedUnion('kind', [
     runId: uuid,
     attempt: z.int(),
     seat: z.int(),
-    /** Of the holder: a seat that failed says nothing of the next. */
+    /** Incarnation of the holder: the failure of one holder says nothing about the next. */
     incarnation: z.int(),
     workerId: z.string().max(100),
     code: z.string().max(100),
@@ -211,7 +211,7 @@ export const reportSchema = z.discriminatedUnion('kind', [
     runId: uuid,
     attempt: z.int(),
     entries: z.array(journalEntrySchema).max(200),
-    /** Of the coordinator that writes the journal; what one of an older term says is refused. */
+    /** Term of the coordinator that writes the journal; journals of an older term are refused. */
     term: z.int().min(1).optional(),
     /**
      * Number of the entry before the first one, 0 when the report begins with the oldest unacknowledged entry: nothing between the two is
@@ -261,12 +261,12 @@ export const checkpointRecordSchema = z.strictObject({
   /** Generation: rounds that are committed in it. */
   round: z.int().min(0),
   bytes: z.int().min(0),
-  /** Of the manifest. */
+  /** SHA-256 of the manifest. */
   sha256: z.string().regex(/^[0-9a-f]{64}$/),
   /** Mean training loss since the checkpoint before; null where there is none. */
   loss: z.number().nullable(),
   reason: z.enum(['cadence', 'best', 'pause', 'final', 'shutdown']),
-  /** Of all generations that were validated before. */
+  /** Whether it is the best generation of all that were validated so far. */
   isBest: z.boolean().optional(),
 });
 
@@ -279,9 +279,9 @@ export type CheckpointRecord = z.output<typeof checkpointRecordSchema>;
 export const FAILURE_CAUSES = {
   SERVER_LOST: { isRecoverable: true, meaning: 'a parameter server of the attempt is gone' },
   STOPPED: { isRecoverable: true, meaning: 'a parameter server was told to stop' },
-  STALLED: { isRecoverable: true, meaning: 'a round stood still for long, though all its members were there' },
-  NON_FINITE_ROLLBACK: { isRecoverable: true, meaning: 'a gradient had NaN or infinity, and the run wants to go back' },
+  STALLED: { isRecoverable: true, meaning: 'a round made no progress for long, although all its members were connected' },
+  NON_FINITE_ROLLBACK: { isRecoverable: true, meaning: 'a gradient had NaN or infinity, and the run goes back to its last checkpoint' },
   NON_FINITE: { isRecoverable: false, meaning: 'a gradient had NaN or infinity' },
-  POISON_ROUND: { isRecoverable: false, meaning: 'one replica has lost its worker again and again in one round' },
+  POISON_ROUND: { isRecoverable: false, meaning: 'one replica lost its worker repeatedly in one round' },
   INTERNAL: { isRecoverable: true, meaning: 'something broke inside a server' },
 } as const satisfies Record<FailureCause, { readonly isRecoverable: boolean; readonly meaning: string }>;

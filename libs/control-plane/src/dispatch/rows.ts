@@ -97,7 +97,7 @@ export interface StoredRunRows extends StoredRun {
 
 const specOf = (row: Pick<StoredRun, 'spec'>): RunSpec => row.spec as RunSpec;
 
-/** Of the present attempt only: what an older one reported says nothing about this one. */
+/** The coordinator of the present attempt; reports of an older attempt say nothing about it. */
 export function coordinatorOf(row: Pick<StoredRun, 'coordinator' | 'attempt'>): StoredCoordinator | null {
   const stored = row.coordinator as StoredCoordinator | null;
   return stored?.attempt === row.attempt ? stored : null;

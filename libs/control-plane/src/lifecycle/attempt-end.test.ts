@@ -81,7 +81,7 @@ describe('after the end of an attempt', () => {
 
   it('says what is left and what was spent', () => {
     expect(afterEnd(RUN, lost, () => 0).reason).toBe('server 1 is gone; 1 of 2 restarts are left');
-    expect(afterEnd({ ...RUN, count: spent }, lost, () => 0).reason).toMatch(/\(restarts: 2\) is spent: started anew 2 times/);
+    expect(afterEnd({ ...RUN, count: spent }, lost, () => 0).reason).toMatch(/\(restarts: 2\) is used up: restarted 2 times/);
     expect(afterEnd({ ...RUN, restarts: 0 }, lost, () => 0).reason).toMatch(/no restarts \(restarts: 0\)/);
   });
 });

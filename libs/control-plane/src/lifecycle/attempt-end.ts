@@ -16,7 +16,7 @@ import { hasLiveAttempt, type RunStatus } from './run-status.js';
 const OWN_CAUSES = {
   CHECKPOINT_INVALID: { isRecoverable: true, meaning: 'the checkpoint that the attempt was to begin with cannot be loaded' },
   CONFIG_CHANGED: { isRecoverable: false, meaning: 'the checkpoint was trained with another config' },
-  COORDINATOR_SILENT: { isRecoverable: true, meaning: 'the coordinator of the attempt reports nothing any more' },
+  COORDINATOR_SILENT: { isRecoverable: true, meaning: 'the coordinator of the attempt no longer reports' },
   INITIAL_WEIGHTS_INVALID: { isRecoverable: false, meaning: 'the weights that the run begins with are missing or do not fit' },
   NO_WORKER_FITS: { isRecoverable: false, meaning: 'every worker that took a seat had to give it up' },
   RESULT_UNREADABLE: { isRecoverable: false, meaning: 'the result of the coordinator does not fit its schema' },
@@ -53,7 +53,11 @@ export const ATTEMPT_END_ROWS = {
   finished: { event: 'finished', does: 'stores the result', next: 'SUCCEEDED' },
   cancelled: { event: 'cancelled, or ended in any way while a cancel is wanted', does: 'nothing is left to do', next: 'CANCELLED' },
   paused: { event: 'paused', does: 'keeps that checkpoint', next: 'PAUSED' },
-  pausedWithout: { event: 'ended while it was pausing', does: 'stands on its last checkpoint; rounds after it are redone', next: 'PAUSED' },
+  pausedWithout: {
+    event: 'ended while it was pausing',
+    does: 'is paused at its last checkpoint; rounds after it will be redone',
+    next: 'PAUSED',
+  },
   fatal: { event: 'failed with a cause that another attempt would meet too', does: 'says why', next: 'FAILED' },
   otherCheckpoint: {
     event: 'its checkpoint cannot be loaded',
@@ -62,11 +66,11 @@ export const ATTEMPT_END_ROWS = {
   },
   restart: { event: 'failed, and the restart budget lasts', does: 'charges the budget and waits, longer each time', next: 'RECOVERING' },
   sharedLoss: {
-    event: 'lost a server that held parts of other runs too, and the run may have restarts',
-    does: 'charges nobody, as any of them may have taken it down; it counts in the cap of the run’s whole life, and waits',
+    event: 'lost a server that held parts of other runs too, and the run may restart',
+    does: 'charges no restart budget, because any of them may have taken it down; the loss counts in the cap for the run’s whole life; waits',
     next: 'RECOVERING',
   },
-  budgetSpent: { event: 'failed, and the restart budget is spent', does: 'says why, and how often it was tried', next: 'FAILED' },
+  budgetSpent: { event: 'failed, and the restart budget is used up', does: 'says why, and how often it was tried', next: 'FAILED' },
 } as const;
 export type AttemptEndRow = keyof typeof ATTEMPT_END_ROWS;
 
@@ -90,7 +94,7 @@ export function afterEnd(run: EndingRun, end: AttemptEnd, random: () => number):
   if (end.kind === 'paused') return over('paused', 'PAUSED');
   if (end.kind === 'failed' && !ATTEMPT_END_CAUSES[end.cause].isRecoverable) return over('fatal', 'FAILED');
   if (status === 'PAUSING')
-    return over('pausedWithout', 'PAUSED', `${end.message}; it stands on its last checkpoint, and rounds after that are redone`);
+    return over('pausedWithout', 'PAUSED', `${end.message}; it is paused at its last checkpoint, and rounds after that will be redone`);
   if (end.kind === 'failed' && end.cause === 'CHECKPOINT_INVALID')
     return { row: 'otherCheckpoint', to: 'RECOVERING', reason: end.message, count, restartAfterMs: 0 };
   const isShared = end.kind === 'failed' && end.isShared === true;
@@ -108,7 +112,7 @@ export function afterEnd(run: EndingRun, end: AttemptEnd, random: () => number):
 
 function spent(message: string, { restarts, count }: EndingRun): string {
   if (restarts === 0) return `${message}; the run has no restarts (restarts: 0)`;
-  return `${message}; the restart budget (restarts: ${restarts}) is spent: started anew ${count.total} times`;
+  return `${message}; the restart budget (restarts: ${restarts}) is used up: restarted ${count.total} times`;
 }
 
 /** What a server's or worker's complaint about an attempt means, by its code; other codes are INTERNAL. */

@@ -17,7 +17,7 @@
 
 /** Runs that one server process holds at a time, each with one place. */
 export const PLACES_PER_SERVER = 16;
-/** Of the places that other teams leave. */
+/** The share that one team may take of the places that other teams leave. */
 export const DEFAULT_TEAM_SHARE = 0.75;
 /** A run that needs more places than are free lets others pass for so long. */
 export const KEEPS_PLACES_AFTER_MS = 60_000;

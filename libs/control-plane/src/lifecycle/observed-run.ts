@@ -12,9 +12,9 @@ import type { FleetCounts } from './waiting-reason.js';
 
 export interface ObservedServer {
   readonly index: number;
-  /** That it was placed in. */
+  /** The role in which it was placed. */
   readonly role: 'primary' | 'standby';
-  /** Of the takeover by which it came to lead; 1 at the start. */
+  /** Term in which it leads; 1 at the start, raised by each takeover. */
   readonly term: number;
   /** The arbiter has taken its place from it. */
   readonly isDropped: boolean;
@@ -69,7 +69,7 @@ export interface ObservedRun {
   readonly hasOlderResult?: boolean;
   /** Highest journal number that is stored. */
   readonly storedSequence: number;
-  /** Of the coordinator whose journal counts. */
+  /** Term of the coordinator whose journal counts. */
   readonly coordinatorTerm: number;
   readonly seatFailures: number;
   readonly lastSeatFailureAtMs: number | null;

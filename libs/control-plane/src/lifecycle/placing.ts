@@ -41,7 +41,7 @@ export const TAKEOVER_WITHIN_MS = 20_000;
 interface Lost {
   readonly server: ObservedServer;
   readonly serverId: string;
-  /** Of the attempt's end, when it ends it. */
+  /** Cause of the attempt's end, if this loss ends it. */
   readonly cause: 'SERVER_LOST' | 'STOPPED';
   readonly why: string;
 }
@@ -63,7 +63,7 @@ export function place(run: ObservedRun, fleet: ObservedFleet, jobs: ReadonlyMap<
   if (claims.length < run.serversNeeded) return { actions: [...tellClaims(run, now), ...remake(run, jobs, now)], hasStarted: false };
   const storages = [...new Set(claims.flatMap(({ storage }) => (storage === null ? [] : [storage])))];
   if (storages.length > 1 && run.attemptStartedAtMs === null) {
-    const message = `its servers would write checkpoints to different places (${storages.slice(0, 4).join(', ')}), so none could be whole: give all servers one shared folder or bucket, or ask for one server (strategy.servers: 1)`;
+    const message = `its servers would write checkpoints to different places (${storages.slice(0, 4).join(', ')}), so no checkpoint could be complete: give all servers one shared folder or bucket, or ask for one server (strategy.servers: 1)`;
     return { actions: [{ kind: 'end-attempt', end: { kind: 'failed', cause: 'STORAGE_NOT_SHARED', message } }], hasStarted: false };
   }
   const silent = silentCoordinator(run, fleet, now);
@@ -131,7 +131,7 @@ const replace = ({ server: { index, incarnation, role }, serverId, why }: Lost):
   why: `server ${serverId} ${why} before the start`,
 });
 
-/** Of a loss that several runs share nobody can say who caused it; who lost its servers again and again before it began is charged. */
+/** When several runs lose a server, nobody can say which of them caused it, so none is charged. A run that keeps losing servers before it begins is. */
 function lostEnd(run: ObservedRun, { runsOn }: ObservedFleet, { server, serverId, cause, why }: Lost): AttemptEnd {
   const isShared = run.attemptStartedAtMs !== null && (runsOn?.get(serverId) ?? 1) > 1;
   const round = run.coordinator?.round ?? run.fromRound;

@@ -1,71 +1,25 @@
 import { describe, expect, it } from 'vitest';
-import type { DispatchAction, ObservedFleet, ObservedJob, ObservedRun, ServerHealth } from './observed-run.js';
+import type { ObservedFleet, ObservedJob, ObservedRun, ServerHealth } from './observed-run.js';
 import { claimantOf } from './control-fields.js';
 import { LOADING_AT_MOST_MS, MAX_REPLACED } from './placing.js';
 import { complaintCounts, type Place } from './shards.js';
 import { SEATED_WITHIN_MS } from './seating.js';
-import { CANCEL_DEADLINE_MS, jobsInQuestion, PAUSE_DEADLINE_MS, reconcile } from './reconcile.js';
-
-const NOW = 1_000_000;
-const RUN_ID = '0190c5a5-0000-7000-8000-000000000000';
-const address = { index: 0, serverId: 'ps-a', host: 'h', port: 1, unixPath: null };
-const server = {
-  ...({ index: 0, role: 'primary', term: 1, isDropped: false } as const),
-  incarnation: 0,
-  madeAtMs: NOW - 60_000,
-  claim: { address, atMs: NOW - 59_000, storage: null },
-};
-const START = JSON.stringify({ attempt: 3, servers: [address] });
-const task = { id: 't', seat: 0, incarnation: 0, workerId: null, replicas: [], heldSeats: 0, createdAtMs: NOW - 50_000, heldAtMs: null };
-const JOB = `step-${RUN_ID}-a3-s0-n0`;
-
-const run = (changes: Partial<ObservedRun> = {}): ObservedRun => ({
-  runId: RUN_ID,
-  status: 'RUNNING',
-  statusReason: 'training began',
-  isWaiting: false,
-  attempt: 3,
-  cancelRequestedAtMs: null,
-  pauseRequestedAtMs: null,
-  nextAttemptAtMs: null,
-  serversNeeded: 1,
-  standby: 0,
-  replicas: 2,
-  workersWanted: null,
-  fromRound: 40,
-  attemptStartedAtMs: NOW - 58_000,
-  storedSequence: 0,
-  coordinatorTerm: 1,
-  seatFailures: 0,
-  lastSeatFailureAtMs: null,
-  lastSeatFailure: null,
-  servers: [server],
-  openTasks: [],
-  heldTasks: [0, 1].map((seat) => ({ ...task, id: `t${seat}`, seat, workerId: `w${seat}`, replicas: [seat], heldAtMs: NOW - 40_000 })),
-  coordinator: {
-    phase: 'training',
-    round: 50,
-    seats: [0, 1].map((seat) => ({ seat, incarnation: 0, workerId: `w${seat}`, replicas: [seat] })),
-    waitingFor: null,
-    atMs: NOW - 500,
-  },
-  control: { start: START },
-  ...changes,
-});
-const fleet = (sighting: Partial<ServerHealth> | null = {}, changes: Partial<ObservedFleet> = {}): ObservedFleet => ({
-  servers: new Map(sighting ? [['ps-a', { silentMs: 500, hasLeft: false, isSuspected: false, isRefused: false, ...sighting }]] : []),
-  isReliable: true,
-  reliableForMs: 60_000,
-  counts: { liveServers: 1, liveWorkers: 2, idleWorkers: 0, incompatible: [] },
-  ...changes,
-});
-const decide = (observed: ObservedRun, seen = fleet(), jobs = new Map<string, ObservedJob>()): DispatchAction[] =>
-  reconcile(observed, seen, jobs, NOW);
-const lostEnd = (cause = 'SERVER_LOST', message: unknown = expect.stringContaining('parameter server 0 (ps-a)')) => [
-  { kind: 'end-attempt', end: { kind: 'failed', cause, message } },
-];
-const unclaimed = { ...server, claim: null };
-const beforeStart = { status: 'QUEUED', attemptStartedAtMs: null, coordinator: null, heldTasks: [], control: {} } as const;
+import {
+  address,
+  beforeStart,
+  decide,
+  fleet,
+  JOB,
+  lostEnd,
+  NOW,
+  run,
+  RUN_ID,
+  server,
+  START,
+  task,
+  unclaimed,
+} from './reconcile.fixture.js';
+import { CANCEL_DEADLINE_MS, jobsInQuestion, PAUSE_DEADLINE_MS } from './reconcile.js';
 
 it('a run that is as it should be is left alone', () => {
   expect(decide(run())).toEqual([]);
@@ -406,7 +360,7 @@ describe('the reason', () => {
       'PROVISIONING, nobody takes the seat',
       run({ ...noSeat, status: 'PROVISIONING', lastSeatFailure: { code: 'ENGINE_UNKNOWN', message: 'no wasm' } }),
       { idleWorkers: 2 },
-      /2 idle, but none has taken the first seat; the last that tried: no wasm/,
+      /2 idle, but none has taken the first seat; the last failure: no wasm/,
     ],
     [
       'RUNNING without workers',

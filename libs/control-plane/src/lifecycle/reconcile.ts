@@ -106,6 +106,6 @@ function provisioningReason(run: ObservedRun, { counts, seatRoom }: ObservedFlee
   if (counts.idleWorkers === 0) return 'waits for a worker: all are busy with other runs';
   const waitedMs = now - (run.attemptStartedAtMs ?? now);
   if (waitedMs < SEAT_EXPECTED_WITHIN_MS) return ABOUT_TO;
-  const last = run.lastSeatFailure === null ? '' : `; the last that tried: ${run.lastSeatFailure.message}`;
+  const last = run.lastSeatFailure === null ? '' : `; the last failure: ${run.lastSeatFailure.message}`;
   return `waits for a worker: ${counts.idleWorkers} idle, but none has taken the first seat${last}`;
 }

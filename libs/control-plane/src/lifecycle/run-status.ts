@@ -41,15 +41,15 @@ export const RUN_MOVES: Readonly<Record<RunStatus, readonly RunStatus[]>> = {
 };
 
 export const RUN_STATUS_MEANINGS: Readonly<Record<RunStatus, string>> = {
-  PENDING: 'Accepted; nothing was asked of the fleet yet.',
+  PENDING: 'Accepted; the fleet has not been asked for anything yet.',
   QUEUED: 'Waits for parameter servers or for a worker; the reason says for which.',
   PROVISIONING: 'Its servers hold their parts, and a worker is about to take the first seat.',
   RUNNING: 'Rounds are being committed, or the final evaluation is under way.',
-  PAUSING: 'Finishes its round and writes a checkpoint to pause.',
-  PAUSED: 'Stands still and holds nothing of the fleet until it is resumed.',
+  PAUSING: 'Finishes its round, writes a checkpoint, and then pauses.',
+  PAUSED: 'Does not train, and holds no servers or workers until it is resumed.',
   RECOVERING: 'Lost a part of its attempt; the next attempt begins shortly, from its last checkpoint.',
   SUCCEEDED:
-    'Trained to its end; the result is there. Only an extension goes on from here, and one that is cancelled or fails comes back: the result stands.',
+    'Trained to its end; the result is there. The run can only be extended. When an extension is cancelled or fails, the run is SUCCEEDED again with the result from before.',
   FAILED: 'Ended without a result; the reason says why.',
   CANCELLED: 'Ended without a result because somebody asked for it.',
 };

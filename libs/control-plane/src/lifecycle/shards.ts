@@ -16,7 +16,7 @@ export interface Place {
 
 export interface ShardPlaces<P extends Place> {
   readonly index: number;
-  /** Who leads now. */
+  /** The server that leads now. */
   readonly primary: P;
   /** Follows the primary and may take its place. */
   readonly standby: P | undefined;

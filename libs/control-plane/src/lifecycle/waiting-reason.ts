@@ -40,7 +40,7 @@ export function waitsForServers(
   return claimed === 0 ? `${what} to get ready` : `${what} to get ready: ${claimed} of ${needed} ${claimed === 1 ? 'is' : 'are'}`;
 }
 
-/** Of a run that has no place on the servers yet. Other teams are counted, never named. */
+/** Why a run has no place on the servers yet. Other teams are counted, never named. */
 export function waitsForPlaces({ serversNeeded, standby }: NeededServers, wait: PlaceWait): string {
   const { ahead, places, held, heldByOwnTeam, why, most } = wait;
   const shards = plural(serversNeeded / (1 + standby), 'parameter server');

@@ -28,7 +28,7 @@ export type DescribeReply =
   | { readonly kind: 'failed'; readonly message: string };
 
 export interface DescribeInThreadOptions {
-  /** Who asks: the places go round the groups. */
+  /** The caller, for example a team: free places go to the groups in turn. */
   readonly group?: string;
   /** For a place, and for the thread to load. */
   readonly waitMs?: number;

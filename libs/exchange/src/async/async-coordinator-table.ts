@@ -8,7 +8,7 @@ const TRAINING = ['ISSUING', 'DRAINING'] as const;
 const LIVE = [...TRAINING, 'EVALUATING', 'COLLECTING', 'STOPPING'] as const;
 
 export const ASYNC_COORDINATOR_ROWS = {
-  serverJoins: { from: LIVE, event: 'a server connects', does: 'count it in; training starts when all are there', next: '–' },
+  serverJoins: { from: LIVE, event: 'a server connects', does: 'count it; training starts when all have connected', next: '–' },
   serverLost: {
     from: LIVE,
     event: "a server's connection closes, or nothing is heard from it for 10 s",
@@ -18,31 +18,31 @@ export const ASYNC_COORDINATOR_ROWS = {
   serverAway: {
     from: LIVE,
     event: 'a server with a standby is lost',
-    does: 'wait for the standby to take over; give up a checkpoint that was being written; count only what the lost server has told as APPLIED',
+    does: 'wait for the standby to take over; give up a checkpoint that was being written; count only what the lost server has reported as APPLIED',
     next: '–',
   },
   serverTakenOver: {
     from: LIVE,
-    event: 'a standby joins in a higher term, in the place of its primary',
+    event: 'a standby joins in a higher term, replacing its primary',
     does: 'note the work items that it is done with; ask it again for weights that are being collected',
     next: '–',
   },
   standbyLink: {
     from: 'any',
     event: "a server's standby follows, or was dropped",
-    does: 'journal it; from here on its loss is covered, or is not',
+    does: 'journal it; from here on the loss of this server is covered, or not',
     next: '–',
   },
   succeeded: {
     from: ['ISSUING'],
-    event: 'promoted: all servers have said which work items they are done with, behind the VIEW with `since`',
-    does: 'count what is done at all shards; write the ledger that is not stored; DROP again what one of them was told to leave out; issue the rest again',
+    event: 'promoted: all servers have reported which work items they are done with, after the VIEW with `since`',
+    does: 'count work items that are done at all shards; write the ledger rows that are not stored; send DROP again for work items that any of them was told to drop; issue the rest again',
     next: '–',
   },
   standing: {
     from: LIVE,
-    event: 'a server says again which work items it is done with',
-    does: 'note what of it was not heard; DROP again what it has not left out; begun is, too, what only the coordinator before has issued',
+    event: 'a server reports again which work items it is done with',
+    does: 'note what is new; send DROP again for work items that it has not dropped; work items that only the previous coordinator issued count as begun',
     next: '–',
   },
   join: {
@@ -61,10 +61,15 @@ export const ASYNC_COORDINATOR_ROWS = {
   lost: {
     from: LIVE,
     event: 'a member is away, silent or without progress past its deadline',
-    does: 'free its seat; count the loss of the work item that it computed; the fifth loss of one work item is a poison round: FAILED',
+    does: 'free its seat; count a loss for the work item that it computed; the fifth loss of one work item is a poison round: FAILED',
     next: ['OVER'],
   },
-  leave: { from: LIVE, event: 'a member asks to leave', does: 'issue nothing more to it; let it go when it holds no work item', next: '–' },
+  leave: {
+    from: LIVE,
+    event: 'a member asks to leave',
+    does: 'issue nothing more to it; release it when it holds no work item',
+    next: '–',
+  },
   issue: {
     from: TRAINING,
     event: 'a live member holds fewer than two work items, and the mode has one for it',
@@ -102,7 +107,7 @@ export const ASYNC_COORDINATOR_ROWS = {
   counted: {
     from: TRAINING,
     event: 'all shards are done with a work item and its contribution is in',
-    does: 'count it: marks, ledger, clocks; issue; when it was the last one take a checkpoint, if the run keeps any, and evaluate',
+    does: 'count it: done set, ledger, clocks; issue; when it was the last one take a checkpoint, if the run keeps any, and evaluate',
     next: ['EVALUATING', 'COLLECTING'],
   },
   drain: {
@@ -155,19 +160,19 @@ export const ASYNC_COORDINATOR_ROWS = {
   },
   askedAgain: {
     from: [...TRAINING, 'EVALUATING'],
-    event: 'for 5 s nobody is at work and nothing has come, though everybody is there and speaks',
-    does: 'journal what is missing; new view; TELL-AGAIN to all: members push and fetch again, work items to leave out are named again; blocks of the evaluation are given out anew',
+    event: 'for 5 s nobody works and nothing arrives, although everybody is connected and heard',
+    does: 'journal what is missing; new view; TELL-AGAIN to all: members send and fetch again; DROP is sent again; blocks of the evaluation are given out anew',
     next: '–',
   },
   undelivered: {
     from: [...TRAINING, 'EVALUATING'],
-    event: 'nothing has come of it for 7 s',
+    event: 'this has had no effect for 7 s',
     does: 'lose the members whose part is missing: they come back over new connections, and others do their work',
     next: '–',
   },
   stalled: {
     from: [...TRAINING, 'EVALUATING'],
-    event: 'nothing has come of that for 10 s either (where a shard has a standby, as long as a takeover may take)',
+    event: 'that has had no effect for 10 s either (where a shard has a standby, as long as a takeover may take)',
     does: 'END to all: FAILED with the cause STALLED, naming what is missing',
     next: ['OVER'],
   },

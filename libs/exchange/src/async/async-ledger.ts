@@ -51,7 +51,7 @@ export class AsyncLedger {
     private marks: DoneSet,
     private readonly journal: Journal,
     private readonly now: () => number,
-    /** That of the checkpoint that the attempt begins with. */
+    /** The ledger of the checkpoint that the attempt begins with. */
     first: LedgerState = EMPTY_LEDGER,
     private readonly measured: Measuring = ACCURACY_ALONE,
   ) {
@@ -188,7 +188,7 @@ function meanOf(sum: number | undefined, examples: number): number | null {
 
 interface Row {
   examples: number;
-  /** Of them, those whose sums are known. */
+  /** How many of them have known sums. */
   measured: number;
   updates: number;
   stalenessSum: number;

@@ -16,13 +16,13 @@ export const ASYNC_MEMBER_ROWS = {
   items: {
     from: ['WAITING', 'FETCHING', 'COMPUTING'],
     event: 'ITEMS',
-    does: 'let gradients of work items go that are not named; a work item that is not named is fetched anew if it comes again; start the first one',
+    does: 'release the gradients of work items that are not listed; a work item that is not listed is fetched anew if it is issued again; start the first one',
     next: '–',
   },
   takenOver: {
     from: ['WAITING', 'FETCHING', 'COMPUTING'],
     event: 'WELCOME from a server in a higher term',
-    does: 'its standby has taken the shard over, and knows of no fetch: let gradients go, compute all held work items from parameters that are fetched anew',
+    does: 'its standby has taken over the shard and knows of no fetch: release gradients, and compute all held work items from parameters that are fetched anew',
     next: '–',
   },
   staleTerm: {
@@ -54,12 +54,12 @@ export const ASYNC_MEMBER_ROWS = {
     next: ['WAITING'],
   },
   obsolete: { from: ['COMPUTING'], event: 'the same, of a work item that was taken back', does: 'let it go', next: ['WAITING'] },
-  nonFinite: { from: ['COMPUTING'], event: 'the gradient has NaN or infinity', does: 'say so, push nothing', next: ['WAITING'] },
+  nonFinite: { from: ['COMPUTING'], event: 'the gradient has NaN or infinity', does: 'report it; send no gradient', next: ['WAITING'] },
   measured: { from: ['COMPUTING'], event: 'measures of a block', does: 'EVALUATED to the coordinator', next: ['WAITING'] },
   detached: {
     from: 'any',
     event: 'the connection to the coordinator closes',
-    does: 'the work items are taken back there: let everything go',
+    does: 'the coordinator takes the work items back: release everything',
     next: '–',
   },
   end: { from: 'any', event: 'END or leave granted', does: 'let everything go', next: ['OVER'] },

@@ -14,7 +14,7 @@ export const ASYNC_SHARD_ROWS = {
   fetch: {
     from: ['SERVING'],
     event: 'FETCH(item)',
-    does: 'send all chunks as they are now, when the standby has what is in them; note how many updates they have, and keep them for the delay compensation',
+    does: 'send all chunks as they are now, once the standby has their updates; note how many updates they contain, and keep them for the delay compensation',
     next: '–',
   },
   fetchHeld: { from: ['SERVING'], event: 'FETCH behind a gradient that is held', does: 'answer it after the gradient', next: '–' },
@@ -26,8 +26,8 @@ export const ASYNC_SHARD_ROWS = {
   },
   chunkStale: {
     from: 'any',
-    event: 'gradient chunk of a work item that is done here, that was not fetched here, or from somebody who is no member',
-    does: 'drop it and count; when the work item is done say so again',
+    event: 'gradient chunk of a work item that is done here or was not fetched here, or from a sender that is not a member',
+    does: 'drop and count it; if the work item is done, report that again',
     next: '–',
   },
   gradientHeld: {
@@ -42,30 +42,40 @@ export const ASYNC_SHARD_ROWS = {
     does: 'update all chunks, set its mark, forward it to the standby; when that has it tell the coordinator APPLIED with its staleness',
     next: '–',
   },
-  drop: { from: ['SERVING'], event: 'DROP(item)', does: 'set its mark without an update, note that it is left out, APPLIED', next: '–' },
-  dropRepeated: { from: 'any', event: 'DROP of a work item that is done here', does: 'note that it is left out, APPLIED again', next: '–' },
+  drop: {
+    from: ['SERVING'],
+    event: 'DROP(item)',
+    does: 'mark it as done without an update, note that it is dropped, send APPLIED',
+    next: '–',
+  },
+  dropRepeated: {
+    from: 'any',
+    event: 'DROP of a work item that is done here',
+    does: 'note that it is dropped, send APPLIED again',
+    next: '–',
+  },
   view: {
     from: ['SERVING'],
     event: 'VIEW',
-    does: 'take the members; look at held gradients again; where its coordinator has taken the place of another, take no gradient that was fetched before, and say which work items are done',
+    does: 'take the members; look at held gradients again; if a new coordinator has taken over, take no gradient that was fetched before, and report which work items are done',
     next: '–',
   },
   replica: {
     from: ['SERVING'],
-    event: 'standby: the update of a work item is whole, or says that it is left out',
-    does: 'apply it as the primary has, set its mark',
+    event: 'standby: the update of a work item is complete, or says that the item is dropped',
+    does: 'apply it as the primary has, mark it as done',
     next: '–',
   },
   promoted: {
     from: ['SERVING'],
     event: 'standby: the arbiter has promoted this server',
-    does: 'take the new term; let go what an unfinished update has brought; workers fetch again',
+    does: 'take the new term; release the chunks of an unfinished update; workers fetch again',
     next: '–',
   },
   toldAgain: {
     from: ['SERVING'],
     event: 'TELL-AGAIN, another coordinator, or a broken connection to it',
-    does: 'say which work items are done, as soon as the standby has them',
+    does: 'report which work items are done, as soon as the standby has them',
     next: '–',
   },
   checkpoint: {

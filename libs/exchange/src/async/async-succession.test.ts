@@ -80,7 +80,7 @@ test('a former primary, whose shard was taken over before the coordinator was, i
   const { coordinator, join, stands, worker } = succeeding([3, 2]);
   join(0, 3);
   stands(0, 3, marks([0, 1, 2]));
-  expect(() => join(1, 1)).toThrow(/STALE_TERM.*another one does in term 2/u);
+  expect(() => join(1, 1)).toThrow(/STALE_TERM.*another server leads it in term 2/u);
   expect(coordinator.takeovers.isAsking).toBe(true);
   join(1, 2);
   stands(1, 2, marks([0, 1, 2]));

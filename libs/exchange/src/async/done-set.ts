@@ -104,7 +104,7 @@ export class DoneSet {
     return true;
   }
 
-  /** Who issues work items goes no further than that beyond the first one that is not done: whatever lies before it is done at every shard. */
+  /** Forgets dropped items that are `MAX_ITEMS_AHEAD` behind the highest. Such items are done at every shard, because the coordinator issues none further ahead than that. */
   private forgetLeft(): void {
     const end = this.highestLeft - MAX_ITEMS_AHEAD + 1;
     for (const number of this.left) {
@@ -120,7 +120,7 @@ export class DoneSet {
     return this.left.has(this.numberOf(item));
   }
 
-  /** Of those that are done, from the first one that is not. */
+  /** The message for the coordinator: the watermark, and a bitmap from the first item that is not done. */
   told(since: number): DoneSetMessage {
     const bits = new Uint8Array(Math.ceil((this.highest() + 1 - this.mark) / 8));
     for (const number of this.beyond) bits[(number - this.mark) >> 3]! |= 1 << ((number - this.mark) & 7);
@@ -182,7 +182,7 @@ export class ReportedDoneSet {
     return this.dropped.has(number);
   }
 
-  /** Of a work item that some shard names as left out: whether this one has heard of that, though it may have let go of the name. */
+  /** Whether this shard knows that a work item was dropped. It may know without still listing the item. */
   knowsLeftOut(number: number): boolean {
     return this.isLeftOut(number) || number < this.leftOutBefore.end;
   }

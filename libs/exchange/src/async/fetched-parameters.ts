@@ -1,11 +1,11 @@
-/** Who has fetched parameters for which work item, how old they are, and, for the delay compensation, what they were. */
+/** The fetches of workers: for which work item, how old the parameters are, and for the delay compensation the parameters themselves. */
 import { releaseRegions, type Region } from '../attempt/regions.js';
 import { ITEMS_OF_WORKER } from './async-shard-table.js';
 
 export interface Fetched {
   /** Updates applied here by then. */
   readonly updates: number;
-  /** In which the coordinator came to coordinate that issued the work item. */
+  /** Term of the coordinator that issued the work item. */
   readonly term: number;
   readonly regions: readonly Region[];
 }

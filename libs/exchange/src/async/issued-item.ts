@@ -7,16 +7,16 @@ export interface IssuedItem {
   holder: string | undefined;
   /** Shards that are done with it. */
   readonly shards: Set<number>;
-  /** Of the slowest shard. */
+  /** Staleness at the slowest shard. */
   staleness: number;
   contribution: Contribution | undefined;
   isDropped: boolean;
 }
 
 /** Why a work item is left out that workers of this coordinator have not called so. */
-export const LEFT_OUT_BEFORE = 'the coordinator before this one had begun to leave out a gradient';
+export const LEFT_OUT_BEFORE = 'the coordinator before this one had begun to drop a gradient';
 
-/** Of the coordinator before, and computed by nobody now. */
+/** An item that the previous coordinator had issued; no worker computes it now. */
 export const begunItem = (item: WorkItem, isDropped: boolean, shards: readonly number[] = []): IssuedItem => ({
   item,
   holder: undefined,

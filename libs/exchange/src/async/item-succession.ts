@@ -45,7 +45,7 @@ export class ItemSuccession implements SuccessionPhase {
   get waitingFor(): string | null {
     if (this.phase === 'DONE') return null;
     const missing = this.attempt.servers.indices.filter((index) => !this.standings.has(index));
-    return `parameter server ${missing.join(', ')} to say which work items are done after the takeover`;
+    return `parameter server ${missing.join(', ')} to report which work items are done after the takeover`;
   }
 
   forget(server: number): void {

@@ -115,7 +115,7 @@ test('when they are not stored, the attempt ends with its server, and the next o
   expect(over).toHaveLength(1);
   const failed = journal.batch().find((entry) => entry.kind === 'event' && entry.type === 'run.failed');
   expect(failed).toMatchObject({ data: { cause: 'SERVER_LOST' } });
-  expect(JSON.stringify(failed)).toContain('more of them than a coordinator that takes over is told of');
+  expect(JSON.stringify(failed)).toContain('more work items were dropped than a successor is told of');
 });
 
 test('what one shard names and another has let go of is left out at both: only what a DROP has not reached is told again', () => {

@@ -7,14 +7,14 @@ import { ITEMS_OF_WORKER } from './async-shard-table.js';
 /** A gradient that is coming in, or is whole. */
 export interface PushedGradient {
   readonly item: WorkItem;
-  /** Of its last frame. */
+  /** View of its last frame. */
   view: number;
   /** By the index of the chunk. */
   readonly regions: Map<number, Region>;
 }
 
 export interface Fetch extends WorkItem {
-  /** In which the coordinator has taken over that issued the work item. */
+  /** Term of the coordinator that issued the work item. */
   readonly term: number;
 }
 

@@ -229,9 +229,8 @@ export class WorkItems implements WorkPlan, SucceededItems {
       .map((each) => each.leftOutBefore)
       .reduce((a, b) => (b.end < a.end ? b : a), { examples: 0, end: Infinity });
     if (leftOutBefore.end > ledgerFrom * this.itemPlan.replicas && leftOutBefore.examples > 0) {
-      const why =
-        'work items were left out whose rounds are not stored in the ledger, more of them than a coordinator that takes over is told of';
-      return this.parts.ending.fail(`the coordinator is gone, and nobody can go on in its place: ${why}`, 'SERVER_LOST');
+      const why = 'more work items were dropped than a successor is told of, and the ledger of their rounds is not stored';
+      return this.parts.ending.fail(`the coordinator is gone, and no successor can continue: ${why}`, 'SERVER_LOST');
     }
     const marks = new DoneSet(this.itemPlan, firstRound);
     const leftOut = new Set(owners.flatMap((each) => [...each.leftOut].filter((number) => number >= leftOutBefore.end)));
@@ -329,7 +328,7 @@ export class WorkItems implements WorkPlan, SucceededItems {
     const { byNumber, source } = this.present;
     if (this.table.state !== 'DRAINING' || byNumber.size > 0 || this.marks.count < source.issuedRounds * this.options.replicas) return;
     if (this.marks.isComplete) return;
-    // Who has just taken over, and was told to stop meanwhile, may find nothing done since.
+    // A coordinator that has just taken over, and was told to stop meanwhile, may find nothing done since.
     if (stops.isAsked && attempt.round === stops.newest) return stops.end();
     // A work item issued from here on may reach a shard before COMMIT does; the view that its gradient names makes the shard wait.
     if (this.beginCheckpoint()) attempt.nextView();

@@ -74,7 +74,7 @@ export interface CoordinatorOptions {
   readonly twoPhase?: TwoPhaseOptions;
   /** What follows from a gradient with NaN or infinity, where the shards cannot leave the round out. */
   readonly nonFinite?: 'fail' | 'rollback';
-  /** That earlier attempts of the run were pinned to; without it the first worker's holds. */
+  /** The engine that earlier attempts of the run were pinned to. Without it, the first worker's engine is pinned. */
   readonly fingerprint?: string | undefined;
   /** Workers of any fingerprint take part, and get replicas by their speed. */
   readonly mixedEngines?: boolean;

@@ -17,8 +17,8 @@ export class Attempt {
   round: number;
   view = 1;
   /**
-   * In which its server came to lead shard 0. Terms of other shards are not taken: a coordinator that was replaced, and has not heard it, would
-   * hear of higher ones than its successor's, and be believed.
+   * Term in which its server came to lead shard 0. Never raised by terms of other shards: otherwise a replaced coordinator that has not heard of
+   * its replacement could outrank its successor.
    */
   readonly term: number;
   /** The same term in VIEW, once this coordinator has taken over and wants to know what was fetched for its own work items. */
@@ -33,7 +33,7 @@ export class Attempt {
     this.term = succession?.term ?? 1;
     this.round = firstRound;
     this.members = new Membership(options.replicas, now);
-    // Who was just promoted has heard from the arbiter; but the coordinator before may have told the others of the end.
+    // A standby that was just promoted has heard from the arbiter. But the previous coordinator may have told the others of the end.
     const completeMs = succession ? Math.min(takeoverMs, SUCCESSOR_WAITS_MS) : serversDeadlineMs;
     this.servers = new ServerLiveness(options.servers, { silentMs, completeMs, takeoverMs }, now, succession?.terms);
   }

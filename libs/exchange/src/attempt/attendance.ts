@@ -11,7 +11,7 @@ import { ProtocolError, type DataPlaneErrorCode, type MessageOf } from '@pacelin
 import type { Connection } from '../connection.js';
 import type { Attempt } from './attempt.js';
 import type { Ending } from './ending.js';
-import { LossCounter, MAX_LOSSES } from './loss-counter.js';
+import { PoisonRounds, MAX_LOSSES } from './poison-rounds.js';
 import type { Measurements } from './measurements.js';
 import type { CoordinatedMember as Member } from './membership.js';
 import type { StallDetector } from './stall.js';
@@ -19,7 +19,7 @@ import type { Coordinated } from './work-plan.js';
 import { counted } from '../words.js';
 
 export class Attendance {
-  private readonly losses = new LossCounter();
+  private readonly losses = new PoisonRounds();
   private workerTarget = Infinity;
   fingerprint: string | undefined;
   /** Members have changed since it was set to false: the next commit rebalances. */

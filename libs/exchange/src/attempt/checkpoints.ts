@@ -21,7 +21,7 @@ export interface CheckpointContent {
   readonly ledger: LedgerState;
   /** What validations have decided (validations.ts), where the run has any. */
   readonly course?: string | undefined;
-  /** Of all generations that were validated: kept until there is a better one. */
+  /** Whether it is the best generation of all that were validated; it is kept until there is a better one. */
   readonly isBest?: boolean | undefined;
 }
 

@@ -4,7 +4,6 @@
  */
 import type { Message, MessageOf } from '@paceline/protocol';
 import { ACCURACY_ALONE, addSums, type Measures, type Measuring } from './measures.js';
-export { UNMEASURED } from './measures.js';
 
 const BLOCK_EXAMPLES = 500;
 /** A control message is small: more of them go in several. */
@@ -29,7 +28,7 @@ export interface MeasuredRange {
 
 export class Evaluation {
   private readonly blocks: Block[] = [];
-  /** Of the first `added` blocks: what came out of their order waits, so little is kept of a large split. */
+  /** Sums of the first `added` blocks. Blocks that arrive out of order wait, so little is kept of a large split. */
   private readonly sums: number[] = [];
   private added = 0;
 

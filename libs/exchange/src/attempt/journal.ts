@@ -26,7 +26,7 @@ export interface MetricEntry {
   rounds: number;
   epoch: number;
   values: Measures;
-  /** Of a row that was thinned, the newest. */
+  /** The newest validation of the row, if several rows were merged. */
   validation?: ValidationPoint;
   examples: number;
   examplesPerSecond: number;

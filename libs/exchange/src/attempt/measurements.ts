@@ -5,7 +5,7 @@ import { Evaluation, type MeasuredRange } from './evaluation.js';
 import { givenWork } from './membership.js';
 import { misfitOf, type Measures } from './measures.js';
 
-/** Who wants a measurement. */
+/** The part of the coordinator that wants a measurement. */
 export interface Measurer {
   /** Measures of a block have come. @param values when they were the last */
   measured(generation: number, values: Measures | undefined): void;

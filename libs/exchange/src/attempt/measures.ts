@@ -8,7 +8,7 @@ export type Measures = Readonly<Record<string, number | null>>;
 
 /** What a run measures. */
 export interface Measuring {
-  /** Of each sum that a replica or a block delivers what it belongs to; the loss is the first. */
+  /** What each sum that a replica or a block delivers belongs to; the first is the loss. */
   readonly sumNames: readonly string[];
   /** Names whose number is a mean over examples. */
   readonly means: ReadonlySet<string>;

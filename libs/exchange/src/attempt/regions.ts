@@ -5,7 +5,7 @@
  */
 import type { Arena } from '@paceline/kernels';
 
-/** Of so many float32 elements. */
+/** Bytes of `length` float32 elements. */
 export const bytesOf = (length: number): number => length * Float32Array.BYTES_PER_ELEMENT;
 
 export class Region {

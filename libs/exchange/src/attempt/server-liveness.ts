@@ -50,7 +50,10 @@ export class ServerLiveness {
   comes(index: number, term: number): void {
     const present = this.terms.get(index) ?? 0;
     if (term < present)
-      throw new ProtocolError('STALE_TERM', `it leads parameter server ${index} in term ${term}, another one does in term ${present}`);
+      throw new ProtocolError(
+        'STALE_TERM',
+        `it leads parameter server ${index} in term ${term}, but another server leads it in term ${present}`,
+      );
   }
 
   /** It says in which term it leads. True when its standby, which nothing covers any more, has taken its place. */

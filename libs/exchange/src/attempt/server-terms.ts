@@ -22,7 +22,7 @@ export class ServerTerms {
     this.heard[server] = term;
   }
 
-  /** Of a frame whose bits are not known to be good yet: it raises nothing. @throws ProtocolError STALE_TERM */
+  /** Checks a frame whose checksum is not verified yet, so it raises no term. @throws ProtocolError STALE_TERM */
   check(server: number, term: number): void {
     const present = this.heard[server]!;
     if (term >= present) return;

@@ -57,7 +57,7 @@ export class StallWatch {
     if (step === 'ask') this.ask();
     if (step === 'drop') {
       attempt.table.take('undelivered');
-      for (const member of this.owing()) attendance.lose(member, `it rests, and lacks ${this.lacking()}`, 'SILENT_PEER');
+      for (const member of this.owing()) attendance.lose(member, `it is idle; missing: ${this.lacking()}`, 'SILENT_PEER');
     }
     const why = `round ${attempt.round} stands still: it waits for ${this.lacking()}`;
     if (step === 'end') this.ending.over('stalled', 'failed', why, { cause: 'STALLED' });
@@ -67,7 +67,7 @@ export class StallWatch {
     const { attempt, measurements } = this;
     const { round } = attempt;
     attempt.table.take('askedAgain');
-    const message = `round ${round} stands still, though everybody is there: it waits for ${this.lacking()}; all are asked again`;
+    const message = `round ${round} stands still, although everybody is connected: it waits for ${this.lacking()}; everybody is asked to send again`;
     attempt.event('round.stalled', message, { round });
     if (!this.isMeasuring) this.coordinator.plan.askAgain();
     attempt.tell(TELL_AGAIN);

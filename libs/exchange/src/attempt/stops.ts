@@ -35,7 +35,7 @@ interface AskedCheckpoint {
   readonly isLast?: boolean;
 }
 
-/** Whose work waits for the best checkpoint to be written. */
+/** A part of the coordinator that waits until the best checkpoint is written. */
 export interface CheckpointWaiter {
   checkpointSettled(): void;
 }

@@ -13,7 +13,7 @@ export interface Succession {
   readonly ledgerFrom: number;
   /** Rounds in the newest checkpoint that the control plane knows. */
   readonly newest: number;
-  /** In which each shard was led when the arbiter answered, by index: who led it in an older one was replaced. */
+  /** Term of each shard, by index, when the arbiter answered. A server that led it in an older term was replaced. */
   readonly terms?: readonly number[] | undefined;
 }
 

@@ -25,7 +25,7 @@ export interface Verdict {
 /** The weights that the run ends with, and what is known of them. */
 export interface EndWeights {
   readonly generation: number;
-  /** Of the evaluation split; undefined where there is none. */
+  /** Measures of the evaluation split; undefined without one. */
   readonly values: Measures | undefined;
 }
 
@@ -57,7 +57,7 @@ interface Judged {
 
 export class Validations {
   course: string | undefined;
-  /** Of the generation that is about to be committed, or of the newest that was. */
+  /** The result for the generation that is about to be committed, or for the newest committed one. */
   private judged: Judged | undefined;
 
   private readonly plan: ValidationPlan | undefined;

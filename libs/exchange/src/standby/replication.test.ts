@@ -87,7 +87,7 @@ test.each([
 test('a primary that has to end leaves its place to a standby that follows, and to none that has to end too, or is gone', () => {
   const { replication, said } = paired();
   expect(replication.handOver()).toBe(true);
-  expect([replication.table.state, said]).toEqual(['DEPOSED', ['closed', 'this server ends, and its standby takes over: dial again']]);
+  expect([replication.table.state, said]).toEqual(['DEPOSED', ['closed', 'this server ends, and its standby takes over: connect again']]);
   expect(replication.handOver()).toBe(false);
 
   const losing = paired();

@@ -67,7 +67,7 @@ export const REPLICATION_ROWS = {
   concluded: {
     from: ['PAIRED', 'ASKING'],
     event: 'the coordinator beside the shard has come to the end of the attempt',
-    does: 'tell the standby END; all others hear of it when the standby has said END too, or the arbiter has dropped it',
+    does: 'send END to the standby; all others are told when the standby has answered END, or the arbiter has dropped it',
     next: '–',
   },
   deposed: {
@@ -79,7 +79,7 @@ export const REPLICATION_ROWS = {
   unanswered: {
     from: ['ASKING'],
     event: 'the arbiter has not answered for 330 s, and no END waits here that has a deadline of its own',
-    does: 'stop: close all connections, and say no END, because the standby may lead; this server is free for another attempt',
+    does: 'stop: close all connections without END, because the standby may lead; this server is free for another attempt',
     next: ['DEPOSED'],
   },
   left: {
@@ -250,7 +250,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
   /** This process has to end. What it has told anybody the standby has; from here on it tells nobody anything. False when it cannot. */
   handOver(): boolean {
     if (!this.canHandOver) return false;
-    this.stop('left', 'this server ends, and its standby takes over: dial again');
+    this.stop('left', 'this server ends, and its standby takes over: connect again');
     return true;
   }
 
@@ -263,7 +263,7 @@ export abstract class Replication<Options extends ReplicationOptions = Replicati
   tick(): void {
     const { waitMs = 15_000, silentMs = 10_000, acknowledgeMs = 10_000 } = this.options;
     const now = this.options.now();
-    // Who was stopped himself finds in his sockets what came meanwhile.
+    // After this process itself stood still, its sockets hold what came meanwhile.
     const stoodStill = now - this.lastTickMs > 1_500;
     if (this.standby?.received.haveCome()) this.heardMs = now;
     if (stoodStill) this.heardMs = this.movedMs = now;

@@ -66,7 +66,7 @@ export class ServerTakeovers {
     const follower = attempt.servers.covered.get(index) ?? '';
     const isTakenOver = attempt.servers.leads(index, message.term);
     if (isTakenOver && !this.isAsking) this.takenOver(index, follower, message.term);
-    // Of the coordinator before, which it had joined first: it would not hear a lower one, or an equal one with other members.
+    // The server may hold a higher view of the previous coordinator and would ignore a lower one, or an equal one with other members.
     const isNotBelow = isTakenOver ? message.view >= attempt.view : message.view > attempt.view;
     const isAhead = this.hasSucceeded && !this.isAsking && isNotBelow;
     if (isAhead) attempt.view = message.view;

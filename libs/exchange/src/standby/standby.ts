@@ -59,10 +59,10 @@ export const STANDBY_ROWS = {
   unanswered: {
     from: ['ASKING'],
     event: 'the arbiter has not answered for 330 s',
-    does: 'let everything go; this server is free for another attempt',
+    does: 'release everything; this server is free for another attempt',
     next: ['OVER'],
   },
-  end: { from: 'any', event: 'END', does: 'say it back; let everything go', next: ['OVER'] },
+  end: { from: 'any', event: 'END', does: 'answer END; release everything', next: ['OVER'] },
 } as const satisfies StateRows<StandbyState>;
 
 /** What a shard does as long as it only follows its primary. */
@@ -204,7 +204,7 @@ export class Standby {
   tick(): void {
     const { silentMs = 10_000 } = this.options;
     const now = this.options.now();
-    // Who was stopped himself finds in his sockets what came meanwhile.
+    // After this process itself stood still, its sockets hold what came meanwhile.
     const stoodStill = now - this.lastTickMs > 1_500;
     if (this.received?.haveCome() || stoodStill) this.heardMs = now;
     this.lastTickMs = now;

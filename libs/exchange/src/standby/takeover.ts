@@ -56,9 +56,10 @@ export class Takeover {
     if (this.phase === 'DONE') return null;
     if (this.phase === 'REGATHERING') return `worker ${[...this.awaited].slice(0, 4).join(', ')} to come back after the takeover`;
     const behind = this.behind();
-    if (behind !== undefined && this.standings.size === this.servers) return `${behind}: its standby, which leads, to say where it stands`;
+    if (behind !== undefined && this.standings.size === this.servers)
+      return `${behind}: its standby, which leads now, to report its position`;
     const missing = Array.from({ length: this.servers }, (_, index) => index).filter((index) => !this.standings.has(index));
-    return `parameter server ${missing.join(', ')} to say where it stands after the takeover`;
+    return `parameter server ${missing.join(', ')} to report its position after the takeover`;
   }
 
   forget(server: number): void {

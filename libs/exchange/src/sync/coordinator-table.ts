@@ -8,7 +8,7 @@ export const COORDINATOR_ROWS = {
   serverJoins: {
     from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
     event: 'a server connects',
-    does: 'count it in; training starts when all are there',
+    does: 'count it; training starts when all have connected',
     next: '–',
   },
   serverLost: {
@@ -25,25 +25,25 @@ export const COORDINATOR_ROWS = {
   },
   serverTakenOver: {
     from: ['GATHERING', 'EVALUATING', 'COLLECTING', 'STOPPING'],
-    event: 'a standby joins in a higher term, in the place of its primary',
+    event: 'a standby joins in a higher term, replacing its primary',
     does: 'COMMIT(k) again if it lacks it; ask it again for weights that are being collected',
     next: '–',
   },
   standbyLink: {
     from: 'any',
     event: "a server's standby follows, or was dropped",
-    does: 'journal it; from here on its loss is covered, or is not',
+    does: 'journal it; from here on the loss of this server is covered, or not',
     next: '–',
   },
   succeeded: {
     from: ['GATHERING'],
-    event: 'promoted: all servers have said where they stand',
-    does: 'the highest round is the present one: COMMIT the one before it to whoever lacks it; write the ledger that is not stored; new view; let workers come back',
+    event: 'promoted: all servers have reported their positions',
+    does: 'the highest round is the present one: send COMMIT of the one before to servers that lack it; write the ledger rows that are not stored; new view; wait for workers to come back',
     next: '–',
   },
   regathered: {
     from: ['GATHERING'],
-    event: 'promoted: all workers are back, or their grace is over',
+    event: 'promoted: all workers are back, or their grace period is over',
     does: 'give replicas without a worker to the others; go on',
     next: '–',
   },
@@ -160,19 +160,19 @@ export const COORDINATOR_ROWS = {
   },
   askedAgain: {
     from: ['GATHERING', 'EVALUATING'],
-    event: 'for 5 s nobody is at work and nothing has come, though everybody is there and speaks',
-    does: 'journal what is missing; new view; TELL-AGAIN to all: members push again, shards say again where they stand; blocks of the evaluation are given out anew',
+    event: 'for 5 s nobody works and nothing arrives, although everybody is connected and heard',
+    does: 'journal what is missing; new view; TELL-AGAIN to all: members send again, shards report their positions again; blocks of the evaluation are given out anew',
     next: '–',
   },
   undelivered: {
     from: ['GATHERING', 'EVALUATING'],
-    event: 'nothing has come of it for 7 s',
+    event: 'this has had no effect for 7 s',
     does: 'lose the members whose part is missing: they come back over new connections, and others do their work',
     next: '–',
   },
   stalled: {
     from: ['GATHERING', 'EVALUATING'],
-    event: 'nothing has come of that for 10 s either (where a shard that is not done has a standby, as long as a takeover may take)',
+    event: 'that has had no effect for 10 s either (where a shard that is not done has a standby, as long as a takeover may take)',
     does: 'END to all: FAILED with the cause STALLED, naming what is missing',
     next: ['OVER'],
   },

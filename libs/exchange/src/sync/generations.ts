@@ -30,7 +30,7 @@ export class Generations {
     return this.current[place]!;
   }
 
-  /** Of generation k+1, where it is made. */
+  /** The region of generation k+1, if it is made. */
   next(place: number): Region | undefined {
     return this.following[place];
   }

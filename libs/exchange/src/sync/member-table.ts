@@ -10,7 +10,7 @@ export const MEMBER_ROWS = {
   takenOver: {
     from: ['SYNCING', 'READY'],
     event: 'WELCOME from a server in a higher term',
-    does: 'its standby has taken the shard over: forget chunks of k+1 of that shard, the new term publishes them again',
+    does: 'its standby has taken over the shard: discard chunks of k+1 of that shard; the new primary publishes them again',
     next: '–',
   },
   staleTerm: {
@@ -28,7 +28,7 @@ export const MEMBER_ROWS = {
   parametersAhead: {
     from: ['SYNCING', 'READY'],
     event: 'chunk of a generation after k+1',
-    does: 'COMMIT must have happened and is on its way: let older generations go, wait for it',
+    does: 'COMMIT has happened and is on its way: release older generations, wait for it',
     next: ['SYNCING'],
   },
   parametersStale: { from: ['SYNCING', 'READY'], event: 'chunk of an older generation', does: 'drop it', next: '–' },
@@ -42,7 +42,7 @@ export const MEMBER_ROWS = {
   commit: {
     from: ['SYNCING', 'READY'],
     event: 'COMMIT(k)',
-    does: 'let gradients of k and generation k go; start k+1 if its generation is complete, and k was not the last',
+    does: 'release gradients of k and generation k; start k+1 if its generation is complete, and k was not the last',
     next: ['SYNCING', 'READY'],
   },
   commitOld: { from: 'any', event: 'COMMIT of an earlier round', does: 'nothing', next: '–' },

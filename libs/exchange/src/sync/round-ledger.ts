@@ -30,7 +30,7 @@ export class RoundLedger {
     private readonly schedule: RoundSchedule,
     private readonly journal: Journal,
     private readonly now: () => number,
-    /** That of the checkpoint that the attempt begins with. */
+    /** The ledger of the checkpoint that the attempt begins with. */
     first: LedgerState = EMPTY_LEDGER,
     private readonly measured: Measuring = ACCURACY_ALONE,
   ) {

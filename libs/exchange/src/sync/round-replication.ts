@@ -12,7 +12,7 @@ export const NO_CHUNK = 0;
 
 export interface RoundReplicationOptions extends ReplicationOptions {
   readonly replicas: number;
-  /** Of the shard. */
+  /** Chunks of the shard. */
   chunkIndices(): readonly number[];
 }
 

@@ -101,7 +101,7 @@ export class RoundSuccession implements SuccessionPhase {
     if (others.length > 0)
       throw new ProtocolError(
         'NOT_PRIMARY',
-        `round ${round} is committed; who leads parameter server ${others.join(', ')} has yet to come`,
+        `round ${round} is committed; the server that leads in the place of parameter server ${others.join(', ')} has not joined yet`,
       );
     this.rounds.table.take('committedElsewhere');
     this.rounds.commitUnseen();

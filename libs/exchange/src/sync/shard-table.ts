@@ -18,8 +18,9 @@ export const SHARD_ROWS = {
   },
   chunkStale: {
     from: ['GATHERING', 'DECIDING', 'REDUCED'],
-    event: 'gradient chunk that is applied, of an older round, inside a node that has come, or from somebody who is no member',
-    does: 'drop it and count',
+    event:
+      'gradient chunk that is already applied, of an older round, inside a node that has arrived, or from a sender that is not a member',
+    does: 'drop and count it',
     next: '–',
   },
   chunkKept: {
@@ -49,7 +50,7 @@ export const SHARD_ROWS = {
   include: {
     from: ['GATHERING'],
     event: 'INCLUDE(k) from the coordinator, with backup replicas',
-    does: 'add up the replicas that count, let the others go; report the scalars of all chunks',
+    does: 'add up the replicas that count, release the others; report the scalars of all chunks',
     next: ['DECIDING'],
   },
   decision: {
@@ -58,7 +59,7 @@ export const SHARD_ROWS = {
     does: 'apply every chunk once, scaled; or leave the round out: generation k+1 is k, slots stay. Send k+1; tell the coordinator REDUCED(k)',
     next: ['REDUCED'],
   },
-  decisionRepeated: { from: 'any', event: 'INCLUDE or DECISION of a round that has it', does: 'nothing: it was done', next: '–' },
+  decisionRepeated: { from: 'any', event: 'INCLUDE or DECISION of a round that already has it', does: 'nothing: it was done', next: '–' },
   nonFinite: {
     from: ['GATHERING'],
     event: 'the tree of a chunk is complete and has NaN or infinity',
@@ -80,7 +81,7 @@ export const SHARD_ROWS = {
   commit: {
     from: ['REDUCED'],
     event: 'COMMIT(k)',
-    does: 'let generation k go; k+1 becomes the present generation; with `checkpoint` hand it to the checkpoint first, with `best` keep it in place of the best before; look at held frames again',
+    does: 'release generation k; k+1 becomes the present generation; with `checkpoint` hand it to the checkpoint first, with `best` keep it in place of the best before; look at held frames again',
     next: ['GATHERING'],
   },
   commitRepeated: { from: 'any', event: 'COMMIT of an earlier round', does: 'nothing: it was done', next: '–' },
@@ -111,7 +112,7 @@ export const SHARD_ROWS = {
   toldAgain: {
     from: ['GATHERING', 'DECIDING', 'REDUCED'],
     event: 'another coordinator has taken over, or TELL-AGAIN: the round stands still',
-    does: 'say where it stands and which replicas it lacks; report complete replicas and the scalars of all chunks again',
+    does: 'report its position and which replicas it lacks; report complete replicas and the scalars of all chunks again',
     next: '–',
   },
   end: { from: 'any', event: 'END', does: 'let everything go', next: ['OVER'] },

@@ -186,7 +186,7 @@ test('a worker that alone has heard COMMIT waits until nobody stands for a shard
   const { coordinator, join } = succeeded({ standing: 4 });
   expect(() => join(0, { round: 4, view: 4 })).toThrow('NOT_PRIMARY');
   coordinator.serverMessage(0, { type: 'reduced', round: 3 });
-  expect(() => join(0, { round: 4, view: 4 })).toThrow(/who leads parameter server 1 has yet to come/u);
+  expect(() => join(0, { round: 4, view: 4 })).toThrow(/in the place of parameter server 1 has not joined yet/u);
   coordinator.serverMessage(1, { type: 'standing', round: 3, view: 4, term: 3, isReduced: true });
   join(0, { round: 4, view: 4 });
   expect(coordinator.round).toBe(4);

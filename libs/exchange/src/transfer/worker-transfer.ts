@@ -59,7 +59,7 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
   /** Seats held in the run, for the fairness rule at the end of a slice. */
   heldSeats = 0;
   view = 0;
-  /** Of its coordinator. */
+  /** Term of its coordinator. */
   term = 0;
 
   constructor(protected readonly options: Options) {

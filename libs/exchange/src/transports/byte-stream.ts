@@ -19,7 +19,7 @@ export interface ByteStream {
 export interface ByteConsumer {
   /** Where the next bytes go, for streams that read in place. */
   destination(): Uint8Array;
-  /** So many bytes lie in the last destination. */
+  /** This many bytes were written to the last destination. */
   filled(count: number): void;
   /** Bytes that lie elsewhere. */
   fed(bytes: Uint8Array): void;

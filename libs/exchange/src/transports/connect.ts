@@ -80,7 +80,7 @@ function open(
         new ConnectError(
           'CONNECT_DEADLINE',
           name,
-          `no answer within ${options.deadlineMs} ms; is the server running, and the way to it open?`,
+          `no answer within ${options.deadlineMs} ms; is the server running, and is the network path to it open?`,
         ),
       );
     }, leftMs);

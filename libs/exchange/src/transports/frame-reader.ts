@@ -23,7 +23,7 @@ import {
 } from '@paceline/protocol';
 import { MAX_HELLO_BYTES } from './limits.js';
 
-/** Who gets the frames. Any of these may throw ProtocolError to refuse. */
+/** The receiver of the frames. Each method may throw ProtocolError to refuse a frame. */
 export interface FrameSink {
   payloadFor(header: FrameHeader): Uint8Array;
   data(header: FrameHeader, payload: Uint8Array): void;
@@ -40,7 +40,7 @@ export class FrameReader {
   private header: FrameHeader | null = null;
   private payload: Uint8Array = this.scratch;
   private payloadBytes = 0;
-  /** Of a chunk that does not lie in an arena: it is summed read by read. One that does is summed where it lies, when it is whole. */
+  /** Checksum of a chunk outside an arena, which is summed read by read. A chunk in an arena is summed in place, when it is complete. */
   private sum: ChecksumStream | undefined;
   private stopped = false;
   /** Bytes of data payloads that have come. */

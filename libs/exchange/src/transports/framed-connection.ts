@@ -42,7 +42,7 @@ interface OutgoingFrame {
   /** Header, and for control messages the payload too. */
   readonly head: Uint8Array;
   readonly payload: Uint8Array | null;
-  /** Of a chunk with a checksum: it is written to `head`, with the checksum, when the frame is handed to the stream. */
+  /** Header of a chunk with a checksum. It is written to `head`, with the checksum, when the frame is handed to the stream. */
   readonly header?: FrameHeader | undefined;
   /** Means the same whatever was lost before it. */
   readonly standsAlone: boolean;
@@ -83,7 +83,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   /** Why it closed before there was a receiver to tell. */
   private unheard: ConnectionClosed | undefined;
   private refusedByPeer: ProtocolError | undefined;
-  /** Of who dials: what is to be sent when the challenge has come. */
+  /** On the dialling side: what to send when the challenge has come. */
   private held: (() => void)[] | undefined;
   private answer: string | undefined;
   queuedBytes = 0;
@@ -328,7 +328,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   private shutDown(reason: ConnectionClosed, refusal?: ProtocolError): void {
     if (this.state !== 'open') return;
     this.state = 'closing';
-    // Who was not even challenged is told nothing.
+    // A peer that was not even challenged is told nothing.
     const isGreeted = this.held === undefined;
     this.letHeldGo();
     const unfinished = this.reader.stop();

@@ -41,7 +41,7 @@ export interface SocketListener extends Listener {
   readonly port: number | null;
   readonly host: string | null;
   readonly unixPath: string | null;
-  /** Of all connections of this listener. */
+  /** Counters over all connections of this listener. */
   readonly counters: TransportCounters;
   /** Connections that have not said hello. */
   readonly pendingCount: number;
@@ -233,7 +233,7 @@ function listenError(name: string, error: NodeJS.ErrnoException): ListenError {
   if (error.code === 'EADDRINUSE') {
     const isPath = error.syscall === 'listen' && name.includes('/');
     return isPath
-      ? new ListenError('PATH_IN_USE', name, 'something is in the way; choose another path', cause)
+      ? new ListenError('PATH_IN_USE', name, 'something else has this path; choose another', cause)
       : new ListenError('PORT_IN_USE', name, 'another process has the port; choose another, or 0 for a free one', cause);
   }
   if (error.code === 'EACCES' || error.code === 'EPERM')

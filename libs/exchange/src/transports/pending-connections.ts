@@ -54,7 +54,7 @@ export class PendingConnections<C> {
   }
 }
 
-/** Whose connections count together: an IPv4 address, the /64 of an IPv6 address (a host has all of it), everybody on a Unix socket. */
+/** The source whose connections count together: an IPv4 address, the /64 of an IPv6 address (a host has all of it), or the Unix socket. */
 export function sourceOf(remoteAddress: string | undefined): string {
   if (remoteAddress === undefined) return '';
   const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(remoteAddress);

@@ -12,7 +12,7 @@ export interface CheckpointPublisherOptions {
   readonly schedule: Schedule;
   /** The manifest of the checkpoint that the attempt began with. */
   readonly parent: Manifest | undefined;
-  /** That tells the control plane of them. */
+  /** The journal that reports them to the control plane. */
   readonly journal: Pick<Journal, 'storedNumber' | 'lastNumber' | 'withdraw'>;
   nowMs(): number;
 }

@@ -41,9 +41,9 @@ function collecting({ stepMs = 1, rate = 1 } = {}) {
     file: null,
     metadata: {},
     deadlineMs: 60_000,
-    serverOf: () => 0,
-    connectionTo: () => connection,
-    numbers: () => ({ attempt: 1, term: 1, view: 1, round: 3 }),
+    serverOfChunk: new Map([[0, 0]]),
+    servers: new Map([[0, connection]]),
+    machine: { numbers: () => ({ attempt: 1, term: 1, view: 1, round: 3 }) },
     isOver: () => state.isOver,
   });
   let end: string | undefined;

@@ -3,7 +3,7 @@
  * and writes the safetensors file. It runs at the coordinator after evaluation; nothing moves any more by then.
  */
 import { FrameType, ProtocolError, type FrameHeader } from '@paceline/protocol';
-import { checkChunk, type Clock, type Connection, type FrameNumbers } from '@paceline/exchange';
+import { checkChunk, type Clock, type Connection, type Coordinator } from '@paceline/exchange';
 import { createWeightsDigest, type Layout } from '@paceline/learning';
 import type { CheckpointReader } from '@paceline/storage';
 import type { WeightsFiles } from './server-context.js';
@@ -21,9 +21,11 @@ export interface CollectorOptions {
   /** A checkpoint that has the weights; without it they are asked of the servers. */
   readonly stored?: Pick<CheckpointReader, 'tensor'> | undefined;
   /** Owner of each chunk. */
-  serverOf(chunk: number): number;
-  connectionTo(server: number): Connection;
-  numbers(): FrameNumbers;
+  readonly serverOfChunk: ReadonlyMap<number, number>;
+  /** The present connection to each server: another one after a reconnect or takeover. */
+  readonly servers: ReadonlyMap<number, Connection>;
+  /** Its numbers go into each PULL. */
+  readonly machine: Pick<Coordinator, 'numbers'>;
   /** Where the file goes, or null to hash only. */
   readonly file: string | null;
   readonly metadata: Readonly<Record<string, string>>;
@@ -44,7 +46,7 @@ export class WeightsCollector {
   /** @throws ProtocolError for chunks that were not asked for */
   payloadFor(header: FrameHeader): Uint8Array {
     const chunk = this.options.layout.chunks[header.chunk];
-    checkChunk(header, FrameType.parameters, this.options.numbers().attempt, chunk);
+    checkChunk(header, FrameType.parameters, this.options.machine.numbers().attempt, chunk);
     if (header.round !== this.options.generation) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk} of ${header.round}`);
     return new Uint8Array(header.length); // its own buffer, 4-byte aligned
   }
@@ -83,24 +85,31 @@ export class WeightsCollector {
     return digest.hex();
   }
 
-  /** The server has come again, or another has taken over its shard: what was asked of it before. */
+  /** Asks again for chunks of a server that has reconnected, or whose shard another server has taken over. */
   askAgain(server: number): void {
-    for (const chunk of this.outstanding) if (this.options.serverOf(chunk) === server) this.ask(chunk);
+    for (const chunk of this.outstanding) if (this.ownerOf(chunk) === server) this.ask(chunk);
+  }
+
+  private ownerOf(chunk: number): number {
+    return this.options.serverOfChunk.get(chunk)!;
+  }
+
+  private connectionTo(server: number): Connection {
+    return this.options.servers.get(server)!;
   }
 
   private ask(chunk: number): void {
     this.outstanding.add(chunk);
-    this.options
-      .connectionTo(this.options.serverOf(chunk))
-      .sendMessage({ type: 'pull', generation: this.options.generation, chunk }, this.options.numbers());
+    const { machine, generation } = this.options;
+    this.connectionTo(this.ownerOf(chunk)).sendMessage({ type: 'pull', generation, chunk }, machine.numbers());
   }
 
   /**
-   * Its deadline counts while this process runs and the server is there. After a standstill the chunk may be in the socket; whose server is
-   * gone is waited for by the coordinator, which ends the attempt when nobody comes in its place.
+   * The deadline counts only while this process runs and the server is connected. After a standstill the chunk may be in the socket. The
+   * coordinator itself waits for a server that is gone, and ends the attempt when no other server takes its place.
    */
   private async take(chunk: number): Promise<Uint8Array> {
-    const { clock, deadlineMs, serverOf, connectionTo } = this.options;
+    const { clock, deadlineMs } = this.options;
     let waitedMs = 0;
     for (;;) {
       const bytes = this.arrived.get(chunk);
@@ -108,7 +117,7 @@ export class WeightsCollector {
         this.arrived.delete(chunk);
         return bytes;
       }
-      const server = serverOf(chunk);
+      const server = this.ownerOf(chunk);
       if (this.options.isOver()) throw new Error(`the attempt ended before chunk ${chunk} came from parameter server ${server}`);
       if (waitedMs >= deadlineMs) throw new Error(`chunk ${chunk} did not come from parameter server ${server} within ${deadlineMs} ms`);
       const beforeMs = clock.now();
@@ -120,7 +129,7 @@ export class WeightsCollector {
           resolve();
         };
       });
-      waitedMs = connectionTo(server).isOpen ? waitedMs + Math.min(LOOK_MS, clock.now() - beforeMs) : 0;
+      waitedMs = this.connectionTo(server).isOpen ? waitedMs + Math.min(LOOK_MS, clock.now() - beforeMs) : 0;
     }
   }
 }

@@ -137,9 +137,7 @@ export class CoordinatorHost implements CoordinatorSurroundings {
       journal: this.journal,
       term: this.machine.numbers().term,
       state: () => this.state(schedule.totalRounds),
-      onCancel: () => this.machine.cancel(),
-      onPause: () => this.machine.stops.pause(),
-      onWorkers: (workers) => this.machine.attendance.setTarget(workers),
+      coordinator: this.machine,
     });
   }
 
@@ -322,7 +320,7 @@ export class CoordinatorHost implements CoordinatorSurroundings {
     }
   }
 
-  /** Of the last weights, on the evaluation split: a validation of held-out examples says nothing of it. */
+  /** Measures of the last weights on the evaluation split. A validation of held-out examples does not count. */
   private lastMeasured(): Measures {
     const { validations, round } = this.machine;
     return (this.job.data.heldOutExamples === undefined ? validations.lastOf(round) : undefined) ?? UNMEASURED;
@@ -341,9 +339,9 @@ export class CoordinatorHost implements CoordinatorSurroundings {
       clock: this.context.clock,
       files: this.context.weights,
       generation: isKept ? best : machine.round,
-      serverOf: (chunk) => this.serverOfChunk.get(chunk)!,
-      connectionTo: (server) => this.servers.get(server)!,
-      numbers: () => machine.numbers(),
+      serverOfChunk: this.serverOfChunk,
+      servers: this.servers,
+      machine,
       file: this.weightsFile,
       metadata: { format: 'paceline', run: job.runId, attempt: String(job.attempt), round: String(weightsRound ?? machine.round) },
       deadlineMs: COLLECT_DEADLINE_MS,

@@ -106,7 +106,7 @@ export class HostedPlace implements PlaceSurroundings<ServerAddress> {
       this.answer = parsed.data;
       this.place.answered(parsed.data);
     } catch (error) {
-      context.log.debug({ err: error as Error, run: job.runId }, 'the arbiter is not heard; asked again');
+      context.log.debug({ err: error as Error, run: job.runId }, 'the arbiter has not answered; asking again');
     } finally {
       this.isReading = false;
     }

@@ -43,6 +43,13 @@ const SHUTDOWN_POLL_MS = 20;
 /** When everything is shut down, the standby stops too. A primary waits this long to hear so before handing over. */
 const HAND_OVER_AFTER_MS = 300;
 
+/** Is told of what is made in a run before anything is sent to it. For tests and the simulator: it looks, and takes no part. */
+export interface HostingObserver {
+  hosted(run: HostedRun): void;
+  coordinates(run: HostedRun, coordinator: CoordinatorHost): void;
+  placed(run: HostedRun): void;
+}
+
 export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, WorkersRun {
   readonly layout: Layout;
   readonly layoutHash: string;
@@ -74,6 +81,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
     private readonly context: ServerContext,
     /** Called once, when nothing of the run is left here. */
     private readonly onGone: (run: HostedRun) => void,
+    private readonly observer?: HostingObserver,
   ) {
     const { spec } = job;
     this.layout = context.layoutOf(job.model);
@@ -118,7 +126,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
       slices,
     });
     this.cancelHeart = context.clock.every(HEARTBEAT_MS, () => this.beat());
-    context.observer?.hosted(this);
+    observer?.hosted(this);
   }
 
   /**
@@ -146,7 +154,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
     const { job, context, parent } = this;
     const weights = job.spec.checkpoint.final ? context.weights.pathOf(job) : null;
     const host = new CoordinatorHost(job, this.layout, this.schedule, context, weights, parent, this, successor);
-    context.observer?.coordinates(this, host);
+    this.observer?.coordinates(this, host);
     return host;
   }
 
@@ -163,7 +171,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
   start(servers: readonly ServerAddress[], standbys: readonly ServerAddress[] = []): void {
     this.hasStarted = true;
     this.hostedPlace.start(servers, standbys);
-    this.context.observer?.placed(this);
+    this.observer?.placed(this);
   }
 
   coordinateHere(successor: Successor | undefined): Connection {

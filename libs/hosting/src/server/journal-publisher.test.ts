@@ -1,7 +1,10 @@
 import { Journal, type Clock } from '@paceline/exchange';
 import { ackFieldName, ackValue, type ControlFields, type Report } from '@paceline/control-plane';
 import { expect, test } from 'vitest';
-import { JournalPublisher } from './journal-publisher.js';
+import { JournalPublisher, type WantedOf } from './journal-publisher.js';
+
+/** A coordinator of which nothing is wanted. */
+const IDLE: WantedOf = { cancel: () => undefined, stops: { pause: () => undefined }, attendance: { setTarget: () => undefined } };
 
 type JournalReport = Extract<Report, { kind: 'journal' }>;
 
@@ -28,9 +31,7 @@ test('a report is never longer than what is taken, however long its entries are'
       sendReport: (report) => Promise.resolve(void lengths.push(JSON.stringify(report).length)),
     },
     state: () => ({ seats: members }) as unknown as JournalReport['state'],
-    onCancel: () => undefined,
-    onPause: () => undefined,
-    onWorkers: () => undefined,
+    coordinator: IDLE,
   });
   for (let period = 0; period < 3; period++) await publisher.flush();
   expect(lengths.length).toBeGreaterThan(9);
@@ -52,9 +53,7 @@ test('nothing is sent any more once it was stopped, not even what a batch under 
       sendReport: (report) => Promise.resolve(void sent.push((report as JournalReport).entries.length)),
     },
     state: () => ({}) as JournalReport['state'],
-    onCancel: () => undefined,
-    onPause: () => undefined,
-    onWorkers: () => undefined,
+    coordinator: IDLE,
   });
   const flushed = publisher.flush();
   publisher.stop();
@@ -92,9 +91,7 @@ test('the journals of two attempts drain side by side: each hears only what is s
         sendReport: (report) => Promise.resolve(void reports.push(report as JournalReport)),
       },
       state: () => ({}) as JournalReport['state'],
-      onCancel: () => undefined,
-      onPause: () => undefined,
-      onWorkers: () => undefined,
+      coordinator: IDLE,
     });
     publisher.start();
     return journal;
@@ -147,9 +144,7 @@ test('while nobody answers nothing new is told, however much there is: what may 
       sendReport: (report) => Promise.resolve(void told.push(...(report as JournalReport).entries.map(({ sequence }) => sequence))),
     },
     state: () => ({}) as JournalReport['state'],
-    onCancel: () => undefined,
-    onPause: () => undefined,
-    onWorkers: () => undefined,
+    coordinator: IDLE,
   });
   publisher.start();
   const pass = async (seconds: number): Promise<void> => {

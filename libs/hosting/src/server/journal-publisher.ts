@@ -2,7 +2,7 @@
  * Carries a coordinator's journal to the api and its wishes back, off the path of any round. Everything here may
  * fail for as long as it likes: the journal keeps what is not acknowledged, and training does not notice.
  */
-import type { CancelTimer, Clock, Journal, NumberedEntry } from '@paceline/exchange';
+import type { CancelTimer, Clock, Coordinator, Journal, NumberedEntry } from '@paceline/exchange';
 import {
   acknowledgedOf,
   ackFieldName,
@@ -24,19 +24,22 @@ const BATCH_ENTRIES = 200;
 /** A report of more than 1 MiB is not taken; views of many members make long entries. */
 const BATCH_CHARACTERS = 500_000;
 
+export type WantedOf = Pick<Coordinator, 'cancel'> & {
+  readonly stops: Pick<Coordinator['stops'], 'pause'>;
+  readonly attendance: Pick<Coordinator['attendance'], 'setTarget'>;
+};
+
 export interface JournalPublisherOptions {
   readonly controlPlane: ControlPlane;
   readonly clock: Clock;
   readonly runId: string;
   readonly attempt: number;
   readonly journal: Journal;
-  /** In which its server came to lead shard 0: by it the arbiter knows a coordinator that was replaced. */
+  /** Term in which its server came to lead shard 0. The control plane recognises a replaced coordinator by it. */
   readonly term: number;
   state(): CoordinatorState;
-  onCancel(): void;
-  onPause(): void;
-  /** Most workers that the run wants. */
-  onWorkers(workers: number): void;
+  /** Carries out what the control plane wants: cancel, pause, another number of workers. */
+  readonly coordinator: WantedOf;
 }
 
 export class JournalPublisher {
@@ -98,10 +101,10 @@ export class JournalPublisher {
       this.isProbing = false;
     }
     const action = controlFor(control.action, attempt);
-    if (action === 'cancel') this.options.onCancel();
-    if (action === 'pause') this.options.onPause();
+    if (action === 'cancel') this.options.coordinator.cancel();
+    if (action === 'pause') this.options.coordinator.stops.pause();
     const workers = Number(controlFor(control.workers, attempt));
-    if (Number.isSafeInteger(workers) && workers >= 1) this.options.onWorkers(workers);
+    if (Number.isSafeInteger(workers) && workers >= 1) this.options.coordinator.attendance.setTarget(workers);
   }
 
   private async publish(): Promise<void> {

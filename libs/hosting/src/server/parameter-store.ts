@@ -57,7 +57,7 @@ export interface ParameterStoreOptions extends StorePlan {
   createArena(options: ArenaOptions): Arena;
 }
 
-/** Of the elements [from, to). */
+/** The update restricted to the elements [from, to). */
 const partOf = (whole: OptimizerUpdate, from: number, to: number): OptimizerUpdate =>
   Object.assign({}, whole, {
     paramIn: whole.paramIn + from * 4,

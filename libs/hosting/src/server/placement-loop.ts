@@ -78,7 +78,7 @@ export class PlacementLoop<R extends PlacedRun> {
   readonly runs = new Map<string, R>();
   /** Highest attempt of a run that began here, over or not. */
   private readonly begun = new Map<string, number>();
-  /** Of the placement that a part is held by. */
+  /** Incarnation of the placement by which a part is held. */
   private readonly incarnations = new WeakMap<R, number>();
   private cancelTimer: CancelTimer | undefined;
   private stopped = false;

@@ -11,7 +11,7 @@ import { ParameterStore } from './parameter-store.js';
 export interface RecordedUpdates {
   readonly optimizer: OptimizerSpec;
   readonly gradient: Pick<RunSpec['gradient'], 'clipNorm' | 'clipGlobalNorm' | 'clipValue'>;
-  /** Of one variable. */
+  /** Initial values of one variable. */
   readonly initial: readonly number[];
   /** Per step; each as long as `initial`. */
   readonly gradients: readonly (readonly number[])[];

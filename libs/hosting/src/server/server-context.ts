@@ -7,8 +7,6 @@ import type { ControlPlane, PlacementJob, ServerAddress } from '@paceline/contro
 import type { Layout } from '@paceline/learning';
 import type { ModelDescription } from '@paceline/spec';
 import type { Checkpoints, TensorEntry } from '@paceline/storage';
-import type { CoordinatorHost } from './coordinator-host.js';
-import type { HostedRun } from './hosted-run.js';
 import type { ParameterStore, StorePlan } from './parameter-store.js';
 
 export interface ServerContext {
@@ -34,14 +32,6 @@ export interface ServerContext {
   refusals(): { frames: number; connections: number };
   /** When the process is told to end, its runs have this long for the present round and a last checkpoint; 3.2 s by default. */
   readonly stopDeadlineMs?: number;
-  readonly observer?: HostingObserver;
-}
-
-/** Hears of what comes into being, before anything is said to it. For tests and the simulator: it looks, and takes no part. */
-export interface HostingObserver {
-  hosted(run: HostedRun): void;
-  coordinates(run: HostedRun, coordinator: CoordinatorHost): void;
-  placed(run: HostedRun): void;
 }
 
 /** Where the weights of a run that has finished go. */

@@ -52,7 +52,7 @@ const read = (course: string): Course => courseSchema.parse(JSON.parse(course));
 /** What the rate of the optimizer is multiplied by beside its schedule. */
 export const decidedRate = (course: string): number => read(course).plateau.factor;
 
-/** Of a run that is extended: early stopping begins anew, the rate stays where it is. */
+/** The course of a run that is extended: early stopping begins anew, the learning rate stays as it is. */
 export function extendedCourse(course: string): string {
   const { plateau } = read(course);
   return JSON.stringify({ ...FIRST, plateau: { ...FULL_RATE, factor: plateau.factor } } satisfies Course);

@@ -173,7 +173,7 @@ test('a leave that nobody answers ends at its deadline, and not before the engin
   expect(ends).toEqual([]);
   stopped();
   await pass(1_100); // the linger of the connection
-  expect(ends).toEqual([{ kind: 'ended', outcome: 'finished', message: 'left without a word after 3000 ms: going home' }]);
+  expect(ends).toEqual([{ kind: 'ended', outcome: 'finished', message: 'left without an answer after 3000 ms: going home' }]);
   expect(timers.size).toBe(0);
 });
 

@@ -61,7 +61,7 @@ export interface SeatSessionOptions<Compute extends SeatCompute> {
   /** At least `parameterBytes` of it: servers write into it, the engine reads. */
   readonly parameters: ArrayBufferLike;
   readonly layout: Layout;
-  /** Of a run whose engines are mixed: examples per second, as the worker measured. */
+  /** Only with `engine: mixed`: examples per second, as the worker measured. */
   readonly speed?: number | undefined;
   readonly clock: Clock;
   /** Opens a connection within its own deadline. */
@@ -140,7 +140,7 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
   leave(reason: string, deadlineMs: number): void {
     if (this.isOver) return;
     this.member.leave(reason);
-    const message = `left without a word after ${deadlineMs} ms: ${reason}`;
+    const message = `left without an answer after ${deadlineMs} ms: ${reason}`;
     this.timers.push(this.options.clock.after(deadlineMs, () => this.end({ kind: 'ended', outcome: 'finished', message })));
   }
 

@@ -33,7 +33,7 @@ export function checkedRow(
   };
   if (shape.length === 0) malformed('has no rows: the first dimension counts them');
   if (shape.length > 6) malformed('has more than 6 dimensions');
-  if (!shape.every((size) => Number.isSafeInteger(size) && size >= 0)) malformed('is none');
+  if (!shape.every((size) => Number.isSafeInteger(size) && size >= 0)) malformed('is not valid');
   const [rows, ...inner] = shape as [number, ...number[]];
   let elements = 1;
   for (const size of inner) {

@@ -84,7 +84,7 @@ function parseHeader(text: string, file: string): { descr: string; shape: number
   const sizes = shape.split(',').map((size) => size.trim().replace(/L$/, ''));
   if (sizes.at(-1) === '') sizes.pop();
   if (!sizes.every((size) => /^\d{1,16}$/.test(size)))
-    throw new IngestError('FORMAT_MALFORMED', `Its shape ${shown(shape)} is none.`, { file });
+    throw new IngestError('FORMAT_MALFORMED', `Its shape ${shown(shape)} is not valid.`, { file });
   return { descr, shape: sizes.map(Number), isFortran: order === 'True' };
 }
 
@@ -110,8 +110,7 @@ function textColumn(
     if (characterBytes === 1) return Buffer.from(bytes).toString('utf8').replace(/\0+$/, '');
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     const points = Array.from({ length: characters }, (_, i) => view.getUint32(4 * i, isLittleEndian));
-    if (points.some((point) => point > 0x10ffff))
-      throw new IngestError('FORMAT_MALFORMED', 'A text has a character that is none.', { file });
+    if (points.some((point) => point > 0x10ffff)) throw new IngestError('FORMAT_MALFORMED', 'A text has an invalid character.', { file });
     return String.fromCodePoint(...points).replace(/\0+$/, '');
   };
   return {

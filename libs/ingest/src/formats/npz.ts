@@ -38,7 +38,7 @@ export async function npzParts(files: readonly SourceFile[], context: SourceCont
 async function openZip(file: SourceFile, context: SourceContext): Promise<{ zip: ZipFile; entries: Entry[] }> {
   const { path } = await seekable(file, context);
   const malformed = (error: Error): IngestError =>
-    new IngestError('FORMAT_MALFORMED', `It is no whole zip file (${error.message}).`, { file: file.name }, { cause: error });
+    new IngestError('FORMAT_MALFORMED', `It is not a complete zip file (${error.message}).`, { file: file.name }, { cause: error });
   const zip = await new Promise<ZipFile>((resolve, reject) =>
     openZipFile(path, { lazyEntries: true, autoClose: false, validateEntrySizes: true, strictFileNames: true }, (error, opened) =>
       error ? reject(malformed(error)) : resolve(opened),

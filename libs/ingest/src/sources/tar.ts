@@ -50,7 +50,7 @@ export async function* tarEntries(file: SourceFile, context: SourceContext): Asy
     if (error instanceof IngestError || context.signal?.aborted) throw error;
     throw new IngestError(
       'FORMAT_MALFORMED',
-      `It is no whole tar archive (${(error as Error).message}).`,
+      `It is not a complete tar archive (${(error as Error).message}).`,
       { file: file.name },
       { cause: error },
     );

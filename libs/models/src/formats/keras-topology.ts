@@ -140,7 +140,7 @@ export function kerasGroups(
 ): { readonly layer: string; readonly groups: KerasGroup[] }[] {
   const taken = new Map<string, number>();
   return plan.layers.flatMap((layer: PlannedLayer) => {
-    // Of Sequential models Keras does not count the input among the layers.
+    // In Sequential models Keras does not count the input as a layer.
     if (plan.sequential && layer.className === 'InputLayer') return [];
     const name = kerasName(layer.className);
     const count = taken.get(name) ?? 0;

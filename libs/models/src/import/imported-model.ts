@@ -29,7 +29,7 @@ export const unreadable = (file: string, why: string, cause?: unknown): ExportEr
 export function elementsOf(shape: readonly unknown[], file: string, name: string): number {
   let elements = 1;
   for (const size of shape) {
-    if (!Number.isSafeInteger(size) || (size as number) < 0) throw unreadable(file, `the shape of ${name} is none`);
+    if (!Number.isSafeInteger(size) || (size as number) < 0) throw unreadable(file, `the shape of ${name} is not valid`);
     elements *= size as number;
     if (elements * 4 > IMPORT_MAX_BYTES) throw unreadable(file, `${name} has more than ${IMPORT_MAX_BYTES} bytes`);
   }

@@ -43,9 +43,9 @@ export interface Confusion {
 
 export interface ClassScore {
   readonly label: string;
-  /** That are of the class. */
+  /** Examples of the class. */
   readonly count: number;
-  /** That were taken for it. */
+  /** Examples that were predicted as the class. */
   readonly predicted: number;
   /** The correct share of the examples that were predicted as this class; null when there are none. */
   readonly precision: number | null;

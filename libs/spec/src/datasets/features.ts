@@ -112,9 +112,6 @@ export type Target = z.output<typeof targetSchema>;
 const fieldName = z.string().regex(/^[A-Za-z][A-Za-z0-9_-]{0,63}$/, 'must begin with a letter and hold letters, digits, _ and -');
 
 export const DATASET_NAME = /^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?$/;
-export const datasetNameSchema = z
-  .string()
-  .regex(DATASET_NAME, 'must be a name of 1 to 64 lower-case letters, digits, dots, dashes and underscores');
 
 /** `flowers`, or `flowers@1a2b3c4d` for one version: 8 to 64 hexadecimal digits of its hash. */
 export const datasetReferenceSchema = z

@@ -64,7 +64,7 @@ export function countedFields(rule: UpdateRule): readonly (readonly [field: stri
   }
 }
 
-/** Of Adagrad, whose constructor takes none: that of the backends with float32. */
+/** Epsilon of Adagrad, whose constructor takes none: that of the backends with float32. */
 const EPSILON = 1e-7;
 
 /** The names are inherited: a class that extends one of tf.js, or an object with a method of its own (to clip gradients, say), has other updates. */

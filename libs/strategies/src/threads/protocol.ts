@@ -63,7 +63,7 @@ export type FromThread =
   | {
       readonly kind: 'failed';
       readonly message: string;
-      /** Of a ModelError: the field of the spec. */
+      /** The field of the spec, for a ModelError. */
       readonly path?: string | undefined;
       readonly replica?: number;
       readonly layer?: string | undefined;

@@ -169,7 +169,7 @@ function okOf(answer: FromThread | undefined): Extract<FromThread, { kind: 'ok' 
   throw new ThreadError(answer.message);
 }
 
-/** Of several, that of the first replica: the same one in every run. */
+/** The failure of the first replica that failed, so that it is the same in every run. */
 function replicaError(failures: readonly FromThread[], step: number): Error {
   const [first] = failures.filter((answer) => answer.kind === 'failed').sort((a, b) => (a.replica ?? -1) - (b.replica ?? -1));
   if (!first) return new ThreadError('a replica failed and did not say why');

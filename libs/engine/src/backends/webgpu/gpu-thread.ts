@@ -22,7 +22,7 @@ function giveUp(error: Error): void {
   port.close();
 }
 
-// Who waits for an answer is blocked, and hears of no event.
+// A caller that waits for an answer is blocked and receives no event.
 process.once('uncaughtException', giveUp);
 process.once('exit', () => {
   Atomics.store(cells, CELL_ENDED, 1);

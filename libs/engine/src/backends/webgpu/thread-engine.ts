@@ -129,7 +129,7 @@ class ThreadEngine implements Engine {
     this.fingerprint = fingerprint;
     this.devices = devices;
     this.metricNames = metricNames;
-    // Of a thread that ends while nobody waits; what it failed with is told to who waits.
+    // A thread that ends while no caller waits. A waiting caller gets the thread's error.
     thread.on('error', ({ message }) => (this.ended ??= `the GPU thread has failed: ${message}`));
     thread.on('exit', (code) => (this.ended ??= `the GPU thread has ended with code ${code}`));
   }

@@ -53,7 +53,7 @@ export function averagePool3dGradient({ inputs, attrs }: Call): tf.TensorInfo {
   const [n, outDepth, p, q, c] = dy.shape;
   const image = p * q * c;
   return tf.tidy(() => {
-    // Of what was pooled the kernels look at the shape only.
+    // The kernels use only the shape of the pooled tensor.
     const columns = tf.zeros<tf.Rank.R4>([n, input.shape[1], 1, image]);
     const dColumns = poolGradient(tf.AvgPoolGrad, tf.reshape(dy, [n, outDepth, 1, image]), columns, depth);
     const images = tf.reshape<tf.Rank.R4>(input, slices);

@@ -3,7 +3,7 @@
  * of a simulated process. What apps/ps/src/server-process.ts gives from the real ones.
  */
 import type { CancelTimer, Connection } from '@paceline/exchange';
-import { Gate, HostedRun, PlacementLoop, type Log, type ServerContext, type WeightsFile } from '@paceline/hosting';
+import { Gate, HostedRun, PlacementLoop, type HostingObserver, type Log, type ServerContext, type WeightsFile } from '@paceline/hosting';
 import { RedisUnavailableError, type ControlPlane, type PlacementJob, type ServerAddress, type TokenClaims } from '@paceline/control-plane';
 import type { Layout } from '@paceline/learning';
 import { PROTOCOL_VERSION, ProtocolError } from '@paceline/protocol';
@@ -49,7 +49,7 @@ export class SimServer {
       queue: cluster.redis.queue<PlacementJob>('placement', this.process),
       context,
       address: this.address,
-      createRun: (job, onGone) => new HostedRun(job, context, onGone),
+      createRun: (job, onGone) => new HostedRun(job, context, onGone, this.observer()),
     });
     this.gate = new Gate(
       (token) => this.claims(token),
@@ -121,15 +121,20 @@ export class SimServer {
       createStore: (plan) => new WatchedStore(plan, cluster),
       layoutOf: () => cluster.run.layout,
       refusals: () => ({ frames: 0, connections: this.gate.refusedConnections }),
-      observer: {
-        hosted: (run) => {
-          const part = new Part(run, this);
-          this.parts.set(run, part);
-          cluster.partMade(part);
-        },
-        coordinates: (run, { machine }) => cluster.coordinatorMade(this.parts.get(run)!, machine),
-        placed: (run) => cluster.placeMade(run),
+    };
+  }
+
+  /** Makes a part of each run that is hosted here. */
+  private observer(): HostingObserver {
+    const { cluster } = this;
+    return {
+      hosted: (run) => {
+        const part = new Part(run, this);
+        this.parts.set(run, part);
+        cluster.partMade(part);
       },
+      coordinates: (run, { machine }) => cluster.coordinatorMade(this.parts.get(run)!, machine),
+      placed: (run) => cluster.placeMade(run),
     };
   }
 

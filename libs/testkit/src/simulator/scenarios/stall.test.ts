@@ -102,7 +102,7 @@ test.each(RUN_MODES)('one worker delivers nothing to one server, mode %s: it is 
   const isDeaf = (stream: SimStream, cluster: Cluster): boolean => stream.process.name === 'w0' && isToServer(stream, cluster, 1);
   const { result, events } = await eating({ mode }, (stream, bytes, cluster) => isDeaf(stream, cluster) && holdsData(bytes), 20_000);
   expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
-  expect(events.find(({ type }) => type === 'worker.lost')?.message).toMatch(/w0 was lost: it rests, and lacks/u);
+  expect(events.find(({ type }) => type === 'worker.lost')?.message).toMatch(/w0 was lost: it is idle; missing:/u);
 });
 
 test.each(RUN_MODES)('nothing reaches one server, mode %s: the attempt ends and says what it waited for', async (mode) => {

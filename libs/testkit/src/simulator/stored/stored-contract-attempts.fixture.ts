@@ -178,7 +178,7 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
       await script.train(4, 2);
       const spent = await script.end('SERVER_LOST');
       expect(spent.run).toMatchObject({ status: 'FAILED', restartsTotal: 3, isFinished: true });
-      expect(spent.run.statusReason).toContain('the restart budget (restarts: 2) is spent');
+      expect(spent.run.statusReason).toContain('the restart budget (restarts: 2) is used up');
     },
   },
   {
@@ -366,7 +366,7 @@ export const ATTEMPT_SCENARIOS: readonly ContractScenario[] = [
       expect((await script.ask({ request: 'pause' })).run).toMatchObject({ status: 'PAUSING', isPauseWanted: true });
       const paused = await script.end('COORDINATOR_SILENT');
       expect(paused.run).toMatchObject({ status: 'PAUSED', isPauseWanted: false, restartsUsed: 0 });
-      expect(paused.run.statusReason).toContain('it stands on its last checkpoint');
+      expect(paused.run.statusReason).toContain('it is paused at its last checkpoint');
 
       const other = await another();
       await other.train();

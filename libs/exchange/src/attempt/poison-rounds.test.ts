@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest';
-import { LossCounter } from './loss-counter.js';
+import { PoisonRounds } from './poison-rounds.js';
 
 /** Loses replica 2 of round 7 once per cause, on one host after another. */
 function lose(causes: readonly string[]) {
-  const counter = new LossCounter();
+  const counter = new PoisonRounds();
   const verdicts = causes.map((why, i) => counter.count(7, [1, 2], `host ${i}`, i * 1000, why));
   expect(verdicts.slice(0, -1).every((verdict) => verdict === undefined)).toBe(true);
   return verdicts.at(-1);

@@ -20,7 +20,7 @@ export interface TooManyLosses {
   readonly cause: string;
 }
 
-export class LossCounter {
+export class PoisonRounds {
   /** By `round/replica`. */
   private readonly losses = new Map<string, Losses>();
 
@@ -48,7 +48,7 @@ export class LossCounter {
   }
 }
 
-/** Of equals the latest. */
+/** The most frequent cause; the latest of several that are equally frequent. */
 function mostFrequent(causes: readonly string[]): string {
   const times = (cause: string): number => causes.filter((other) => other === cause).length;
   const cause = causes.reduce((best, next) => (times(next) >= times(best) ? next : best));
