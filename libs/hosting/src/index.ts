@@ -1,4 +1,4 @@
-export type { Log, ServerContext, WeightsFile } from './server/server-context.js';
+export type { Log, ServerContext, WeightsFile, Windows } from './server/server-context.js';
 export { Gate, type TokenVerifier } from './server/gate.js';
 export { PlacementLoop } from './server/placement-loop.js';
 export { HostedRun } from './server/hosted-run.js';

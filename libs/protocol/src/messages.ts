@@ -228,8 +228,11 @@ export const messageSchema = z.discriminatedUnion('type', [
   }),
   /** All work items that this member holds now, in the order to compute them; items that are not named any more are counted, or held by somebody else. */
   z.strictObject({ type: z.literal('items'), items: z.array(z.strictObject(item)).max(8), waitsFor: z.string().max(300).nullable() }),
-  /** Asks for all chunks of the shard as they are now, to compute this work item; with replica −1, to measure the evaluation split. */
-  z.strictObject({ type: z.literal('fetch'), round: u32, replica: z.int().min(-1).max(65_535) }),
+  /**
+   * Asks for all chunks of the shard as they are now, to compute this work item; with replica −1, to measure the evaluation split. `n` is the
+   * number of the fetch: the frames of the answer have it as their view.
+   */
+  z.strictObject({ type: z.literal('fetch'), n: u32, round: u32, replica: z.int().min(-1).max(65_535) }),
   /** The shard is done with a work item: its update is applied (or left out), `staleness` updates after its parameters were fetched. `isDropped`: it knows of the DROP. */
   z.strictObject({ type: z.literal('applied'), ...item, staleness: count, isDropped: z.boolean().optional() }),
   /**

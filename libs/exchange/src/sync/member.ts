@@ -34,7 +34,6 @@ export class Member extends WorkerTransfer<MemberOptions> {
   /** Blocks of the evaluation split that the compute thread owes. */
   private measuring = 0;
   private pendingEvaluation: { generation: number; blocks: { from: number; to: number }[] } | undefined;
-  private lastChunkMs: number;
   round = 0;
   private roundKnown = false;
   /** The run has ended before its last round. */
@@ -45,7 +44,6 @@ export class Member extends WorkerTransfer<MemberOptions> {
     const empty = (): Slot => ({ generation: -1, have: new Set() });
     this.slots = [empty(), empty()];
     this.ownedBy = Array.from({ length: options.servers }, (_, server) => options.chunks.filter((chunk) => chunk.server === server));
-    this.lastChunkMs = options.now();
   }
 
   /** Where a parameter chunk goes. @throws ProtocolError */
@@ -63,8 +61,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (this.table.state === 'OVER') return;
     const slot = this.slots[header.round & 1]!;
     if (slot.generation !== header.round) return this.table.take('parametersStale');
-    this.lastChunkMs = this.options.now();
-    if (slot.have.has(header.chunk)) return this.table.take('parameters');
+    if (!this.wasKept(header)) return this.table.take('parameters');
     slot.have.add(header.chunk);
     const complete = this.isComplete(this.round);
     this.table.take('parameters', complete && this.roundKnown ? 'READY' : undefined);
@@ -86,6 +83,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
       case 'tell-again':
         this.table.take('toldAgain');
         this.tellAgain();
+        this.pull();
         if (!this.areRepeated) this.sendNodes();
         return void (this.areRepeated = false);
       case 'end':
@@ -125,24 +123,6 @@ export class Member extends WorkerTransfer<MemberOptions> {
   heartbeat(computed: number): void {
     const covered = (replica: number): boolean => this.nodes.some(({ node: { lo, hi } }) => lo <= replica && replica < hi);
     this.beat(computed, this.measuring > 0 || ![...this.asked].every(covered));
-  }
-
-  /**
-   * Pulls chunks that do not come by themselves (a transfer was cut): of the present generation, then of the next one where that is to be measured.
-   * Call it every 100 ms or so.
-   */
-  tick(): void {
-    const generation = this.isComplete(this.round) ? this.pendingEvaluation?.generation : this.round;
-    if (this.table.state === 'OVER' || !this.roundKnown || generation === undefined) return;
-    if (!this.mayMeasure(generation) || this.isComplete(generation)) return;
-    const now = this.options.now();
-    if (now - this.lastChunkMs < (this.options.pullAfterMs ?? 1000)) return;
-    this.lastChunkMs = now;
-    const slot = this.slots[generation & 1]!;
-    for (const chunk of this.options.chunks) {
-      if (slot.generation === generation && slot.have.has(chunk.index)) continue;
-      this.send(chunk.server, { type: 'pull', generation, chunk: chunk.index });
-    }
   }
 
   /** What the member waits for, for deadlines and logs. */
@@ -193,15 +173,30 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (message.view < this.view) return this.table.take('viewOld');
     this.table.take('view');
     this.moveTo(message.round);
-    const isNew = message.view > this.view;
+    const mustRepeat = this.wasLeftOut(message.view);
     this.takeMembers(message.view, message.term, message.members);
-    if (isNew) this.sendNodes();
-    this.areRepeated ||= isNew;
+    this.repeatNodes(mustRepeat);
     this.start();
   }
 
   private tellAgain(): void {
     for (const message of this.told) this.send(0, message);
+  }
+
+  /** Asks for the chunks that it misses: of the present generation, then of the next one where that is to be measured. */
+  private pull(): void {
+    const generation = this.isComplete(this.round) ? this.pendingEvaluation?.generation : this.round;
+    if (!this.roundKnown || generation === undefined || !this.mayMeasure(generation) || this.isComplete(generation)) return;
+    const slot = this.slots[generation & 1]!;
+    for (const chunk of this.options.chunks) {
+      if (slot.generation === generation && slot.have.has(chunk.index)) continue;
+      this.send(chunk.server, { type: 'pull', generation, chunk: chunk.index });
+    }
+  }
+
+  private repeatNodes(mustRepeat: boolean): void {
+    if (mustRepeat) this.sendNodes();
+    this.areRepeated ||= mustRepeat;
   }
 
   private sendNodes(): void {
@@ -210,8 +205,12 @@ export class Member extends WorkerTransfer<MemberOptions> {
 
   private onCommit(message: MessageOf<'commit'>): void {
     if (message.round < this.round) {
-      if (message.members && message.view > this.view) this.takeMembers(message.view, message.term, message.members);
       this.table.take('commitOld');
+      if (message.members && message.view > this.view) {
+        const mustRepeat = this.wasLeftOut(message.view);
+        this.takeMembers(message.view, message.term, message.members);
+        this.repeatNodes(mustRepeat);
+      }
       return this.start();
     }
     if (message.last) this.isTrained = true;
@@ -234,7 +233,6 @@ export class Member extends WorkerTransfer<MemberOptions> {
     this.releaseNodes();
     this.told = [];
     this.asked.clear();
-    this.lastChunkMs = this.options.now();
     this.options.compute.committed(round - 1);
     this.options.onRound?.(round, this.replicas);
   }

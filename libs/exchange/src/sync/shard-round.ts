@@ -38,7 +38,7 @@ export class ShardRound {
     private readonly options: ShardOptions,
     private readonly table: StateTable<ShardState, typeof SHARD_ROWS>,
     private readonly shard: {
-      publish(chunk: RoundChunk, region: Region): void;
+      publish(chunk: RoundChunk): void;
       reduced(chunk: RoundChunk, sum: Region, willChange: boolean): void;
     },
   ) {
@@ -61,6 +61,11 @@ export class ShardRound {
   /** What comes for the chunk in this round is not needed any more. */
   isDone({ place, sum }: RoundChunk): boolean {
     return this.generations.next(place) !== undefined || sum !== undefined || this.table.state === 'DECIDING';
+  }
+
+  /** The node of a frame adds nothing to what has come. */
+  holds(chunk: RoundChunk, { nodeLo: lo, nodeHi: hi }: Pick<FrameHeader, 'nodeLo' | 'nodeHi'>): boolean {
+    return this.isDone(chunk) || chunk.tree.covers({ lo, hi });
   }
 
   /** Replicas whose gradient some chunk still lacks, for messages about what a round waits for. */
@@ -206,7 +211,7 @@ export class ShardRound {
 
   private publish(chunk: RoundChunk): void {
     const { generations } = this;
-    this.shard.publish(chunk, generations.next(chunk.place)!);
+    this.shard.publish(chunk);
     if (this.decision) return; // all chunks together
     if (generations.isWhole) this.reportReduced('chunkComplete');
     else this.table.take('chunkComplete');

@@ -13,6 +13,7 @@ import { FrameType, ProtocolError, type FrameHeader, type Members, type Message,
 import type { Connection } from '../connection.js';
 import { bitmapOf } from '../transfer/bitmap.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
+import { ParameterOutlet } from '../transfer/parameter-outlet.js';
 import { ShardLink, ShardTransfer } from '../transfer/shard-transfer.js';
 import type { Region } from '../attempt/regions.js';
 import type { ReplicationOptions } from '../standby/replication.js';
@@ -31,7 +32,13 @@ interface HeldFrame {
 /** Frames that are ahead of the shard, by round, chunk and node: what is sent again replaces what was sent. */
 type HeldFrames = Map<string, HeldFrame>;
 
-export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements ShardMachine {
+/** What the shard keeps for a connection. */
+interface LinkState {
+  readonly held: HeldFrames;
+  readonly outlet: ParameterOutlet<RoundChunk>;
+}
+
+export class Shard extends ShardTransfer<LinkState, ShardOptions> implements ShardMachine {
   readonly table = new StateTable<ShardState, typeof SHARD_ROWS>('shard', SHARD_ROWS, 'GATHERING');
   private readonly present: ShardRound;
   /** As a primary with a standby. */
@@ -59,17 +66,25 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
     this.table.take('join');
     const { chunks, generations } = this.present;
     const applied = bitmapOf(chunks.map(({ place }) => generations.next(place) !== undefined));
-    const link = this.admit(new ShardLink(id, connection, true), new Map(), { applied, phase: this.table.state });
-    for (const generation of [this.round, this.round + 1]) for (const chunk of chunks) this.send(link, generation, chunk);
+    const outlet = new ParameterOutlet<RoundChunk>({
+      connection,
+      numbers: () => this.numbers(),
+      find: (generation, { place }) => generations.find(generation, place),
+      windowBytes: this.options.parameterWindowBytes,
+    });
+    const link = this.admit(new ShardLink(id, connection, true), { held: new Map(), outlet }, { applied, phase: this.table.state });
+    for (const chunk of chunks) outlet.offer(this.round, chunk);
+    for (const chunk of chunks) if (generations.next(chunk.place)) outlet.offer(this.round + 1, chunk);
     this.tellLink(link, true);
     return link;
   }
 
   /** A connection is gone. Held frames go with it; what is in the trees stays (it is pure). */
   detach(link: ShardLink, isReplaced = false): void {
-    const held = this.drop(link);
-    if (!held) return;
-    for (const { region } of held.values()) region.release();
+    const state = this.drop(link);
+    if (!state) return;
+    for (const { region } of state.held.values()) region.release();
+    state.outlet.end();
     if (isReplaced) link.connection.close();
     else if (this.table.state !== 'OVER') this.tellLink(link, false);
   }
@@ -85,8 +100,9 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
     this.checkGradient(link, header, chunk);
     if (!isValidNode(nodeLo, nodeHi)) throw new ProtocolError('BAD_NODE', `[${nodeLo}, ${nodeHi})`);
     if (round > this.round + 1) throw new ProtocolError('BAD_ROUND', `round ${round}, this server gathers ${this.round}`);
-    const held = this.links.get(link);
-    const isStale = round < this.round || (round === this.round && this.present.isDone(chunk)) || this.table.state === 'OVER';
+    const held = this.links.get(link)?.held;
+    // What the tree holds already takes no memory.
+    const isStale = round < this.round || (round === this.round && this.present.holds(chunk, header)) || this.table.state === 'OVER';
     if (isStale || !held) return link.receive(header, undefined);
     // A tree over R replicas has less than 2·R nodes.
     if (held.size > this.present.chunks.length * 2 * replicas)
@@ -97,7 +113,7 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
   /** A whole gradient frame has come. */
   data(link: ShardLink, header: FrameHeader): void {
     const region = link.received();
-    const held = this.links.get(link);
+    const held = this.links.get(link)?.held;
     if (!region || !held || this.table.state === 'OVER' || header.round < this.round) {
       region?.release();
       return this.dropped('stale');
@@ -114,7 +130,11 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
     const pulled = this.present.chunkAt(chunk);
     if (!pulled) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${chunk}`);
     this.table.take('pull');
-    this.send(link, generation, pulled);
+    const outlet = this.links.get(link)?.outlet;
+    if (outlet) return outlet.offer(generation, pulled);
+    // The coordinator, which collects the weights a few at a time.
+    const region = this.present.generations.find(generation, pulled.place);
+    if (region) this.sendTo(link, { type: FrameType.parameters, round: generation, lo: 0, hi: 0 }, pulled, region.retain());
   }
 
   /** Tells members and collectors that this process lives; call it every second. */
@@ -248,15 +268,8 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
   // ---- inside ----
 
   /** A chunk of generation k+1 is made: to all members. */
-  publish(chunk: RoundChunk, region: Region): void {
-    const vector = { type: FrameType.parameters, round: this.round + 1, lo: 0, hi: 0 };
-    for (const link of this.links.keys()) if (link.streams) this.sendUnlessBehind(link, vector, chunk, region);
-  }
-
-  /** A chunk of a generation, where it is there. */
-  private send(link: ShardLink, generation: number, chunk: RoundChunk): void {
-    const region = this.present.generations.find(generation, chunk.place);
-    if (region) this.sendUnlessBehind(link, { type: FrameType.parameters, round: generation, lo: 0, hi: 0 }, chunk, region);
+  publish(chunk: RoundChunk): void {
+    for (const [{ streams }, { outlet }] of this.links) if (streams) outlet.offer(this.round + 1, chunk);
   }
 
   /** @param otherwise why a gradient of somebody who is no member is dropped: a late push of a worker that was declared lost, mostly; it sends again when a view has it back */
@@ -268,7 +281,7 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
   }
 
   private releaseHeld(): void {
-    for (const [link, held] of [...this.links]) {
+    for (const [link, { held }] of [...this.links]) {
       for (const [key, { header, region }] of [...held]) {
         if (header.view > this.view || header.round > this.round) continue;
         held.delete(key);

@@ -13,9 +13,14 @@ import { IdleDetector } from '../attempt/stall.js';
 import { checkChunk, scratchOf, sendChunk, type VectorName } from './chunk-frames.js';
 import type { GradientNode, MemberChunk } from './chunks.js';
 
+const partOf = (vector: Uint8Array, { offset, length }: Pick<MemberChunk, 'offset' | 'length'>): Uint8Array =>
+  vector.subarray(bytesOf(offset), bytesOf(offset + length));
+
 /** A gradient that is kept to be sent again. Its memory goes back when it is let go and no socket reads it any more. */
 export class HeldGradient {
   private holds = 1;
+  /** Chunks that wait in the queue of a connection, by their index. */
+  private readonly leaving = new Set<number>();
   readonly vector: VectorName;
   readonly letGo = (): void => {
     if (--this.holds === 0) this.node.release();
@@ -25,9 +30,15 @@ export class HeldGradient {
     this.vector = { type: FrameType.gradient, round: node.round, lo: node.lo, hi: node.hi };
   }
 
-  hold(): this {
+  /** Sends a chunk of it, unless that waits in the queue already: a connection that holds delivers what it was given. */
+  send(to: Connection, numbers: FrameNumbers, { index, offset, length }: MemberChunk): void {
+    if (this.leaving.has(index)) return;
+    this.leaving.add(index);
     this.holds++;
-    return this;
+    sendChunk(to, numbers, this.vector, index, partOf(this.node.bytes, { offset, length }), () => {
+      this.leaving.delete(index);
+      this.letGo();
+    });
   }
 }
 
@@ -38,9 +49,6 @@ interface WorkerOptions {
   readonly chunks: readonly MemberChunk[];
 }
 
-const partOf = (vector: Uint8Array, { offset, length }: MemberChunk): Uint8Array =>
-  vector.subarray(bytesOf(offset), bytesOf(offset + length));
-
 export abstract class WorkerTransfer<Options extends WorkerOptions> {
   abstract readonly table: { take(row: 'staleTerm'): void };
   abstract readonly round: number;
@@ -49,6 +57,10 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
   protected readonly rest = new IdleDetector();
   private restBeats = 0;
   replicas: readonly number[] = [];
+  /** The present view names it. */
+  private isNamed = false;
+  /** By the server that sends it: the payload that is coming in goes to its place in the vector, and not to scratch. */
+  private readonly isKept: boolean[] = [];
   /** Seats held in the run, for the fairness rule at the end of a slice. */
   heldSeats = 0;
   view = 0;
@@ -109,7 +121,17 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
     this.view = Math.max(this.view, view);
     this.term = Math.max(this.term, term);
     this.heldSeats = members.length;
-    this.replicas = members.find(({ id }) => id === this.options.id)?.replicas ?? [];
+    const own = members.find(({ id }) => id === this.options.id);
+    this.isNamed = own !== undefined;
+    this.replicas = own?.replicas ?? [];
+  }
+
+  /**
+   * Some server may have dropped what it was sent between the present view and this one, in a view that did not name this member. Views are
+   * numbered without gaps.
+   */
+  protected wasLeftOut(view: number): boolean {
+    return view > this.view && !(view === this.view + 1 && this.isNamed);
   }
 
   /** What it waits for where a server is not connected. */
@@ -134,14 +156,19 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
 
   /** Where its payload goes: its part of `vector`, or scratch when it is not wanted. */
   protected destination(chunk: MemberChunk, vector: Uint8Array | undefined): Uint8Array {
+    this.isKept[chunk.server] = vector !== undefined;
     return vector ? partOf(vector, chunk) : scratchOf(bytesOf(chunk.length));
+  }
+
+  /** What `destination` has decided about the payload that is whole now: it lies in its place. */
+  protected wasKept({ chunk }: FrameHeader): boolean {
+    return this.isKept[this.options.chunks[chunk]!.server] === true;
   }
 
   /** To the server that owns the chunk, where it is connected. */
   protected sendChunk(gradient: HeldGradient, chunk: MemberChunk): void {
     const connection = this.connections[chunk.server];
     if (!connection?.isOpen) return;
-    const { vector, node, letGo } = gradient.hold();
-    sendChunk(connection, this.numbers(), vector, chunk.index, partOf(node.bytes, chunk), letGo);
+    gradient.send(connection, this.numbers(), chunk);
   }
 }

@@ -40,6 +40,7 @@ export interface ShardServer {
   readonly coordinator: CoordinatorPort;
   /** How work on all chunks shares the event loop of the server. */
   readonly slices: Slices;
+  readonly parameterWindowBytes?: number | undefined;
 }
 
 export function createShard(job: PlacementJob, store: ParameterStore, schedule: Schedule, server: ShardServer): ShardMachine {

@@ -116,6 +116,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
       host: this,
       coordinator: this.place,
       slices,
+      parameterWindowBytes: context.windows?.parameterBytes,
     });
     this.cancelHeart = context.clock.every(HEARTBEAT_MS, () => this.beat());
     context.observer?.hosted(this);

@@ -34,7 +34,14 @@ export interface ServerContext {
   refusals(): { frames: number; connections: number };
   /** When the process is told to end, its runs have this long for the present round and a last checkpoint; 3.2 s by default. */
   readonly stopDeadlineMs?: number;
+  /** What one connection may have under way, in place of what the shard chooses. */
+  readonly windows?: Windows | undefined;
   readonly observer?: HostingObserver;
+}
+
+export interface Windows {
+  /** Parameters in its queue. */
+  readonly parameterBytes?: number | undefined;
 }
 
 /** Hears of what comes into being, before anything is said to it. For tests and the simulator: it looks, and takes no part. */

@@ -147,7 +147,7 @@ test('HELLO names the seat, the engine and the layout; then heartbeats carry the
     layout: layoutHash(LAYOUT),
   });
   await pass(1_000);
-  expect(types().slice(1)).toEqual(['heartbeat', 'heartbeat', 'pull']); // the tick asks for what does not come
+  expect(types().slice(1)).toEqual(['heartbeat', 'heartbeat']); // what a server owes it sends by itself
   expect(heard[1]).toMatchObject({ progress: 8 }); // 7, and one beat of rest
 });
 

@@ -46,6 +46,9 @@ interface OpenRounds {
 interface OpenStandby {
   readonly options: { readonly shard: { readonly term: number } };
 }
+interface OpenLinks {
+  readonly links: ReadonlyMap<ShardLink, { readonly outlet: { readonly owed: Map<string, unknown>; pump(): void } }>;
+}
 interface OpenMember {
   onView(message: MessageOf<'view'>): void;
 }
@@ -167,6 +170,28 @@ export const PLANTED: readonly PlantedBug[] = [
         const machine = standby as unknown as OpenStandby;
         const answered = standby.answered.bind(standby);
         standby.answered = (lead) => answered({ ...lead, term: machine.options.shard.term });
+      },
+    },
+  },
+  {
+    name: 'a skipped chunk is forgotten',
+    mistake: 'a shard does not send the chunks for which the queue of a member had no room',
+    shownBy: ['liveness'],
+    withinSeeds: 20,
+    kinds: [],
+    plant: {
+      shard(shard) {
+        const attach = shard.attach.bind(shard);
+        shard.attach = (id, connection) => {
+          const link = attach(id, connection);
+          const { outlet } = (shard as unknown as OpenLinks).links.get(link)!;
+          const pump = outlet.pump.bind(outlet);
+          outlet.pump = () => {
+            pump();
+            outlet.owed.clear();
+          };
+          return link;
+        };
       },
     },
   },
