@@ -34,6 +34,12 @@ export function examplesOf(schedule: Schedule, replicas: number): (round: number
   };
 }
 
+/** What one connection may have under way. */
+export interface Windows {
+  /** Parameters in its queue. */
+  readonly parameterBytes?: number | undefined;
+}
+
 /** The server that a shard is made for: HostedRun. */
 export interface ShardServer {
   readonly host: ShardHost;

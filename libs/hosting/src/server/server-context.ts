@@ -10,6 +10,7 @@ import type { Checkpoints, TensorEntry } from '@paceline/storage';
 import type { CoordinatorHost } from './coordinator-host.js';
 import type { HostedRun } from './hosted-run.js';
 import type { ParameterStore, StorePlan } from './parameter-store.js';
+import type { Windows } from './create-shard.js';
 
 export interface ServerContext {
   readonly serverId: string;
@@ -37,11 +38,6 @@ export interface ServerContext {
   /** What one connection may have under way, in place of what the shard chooses. */
   readonly windows?: Windows | undefined;
   readonly observer?: HostingObserver;
-}
-
-export interface Windows {
-  /** Parameters in its queue. */
-  readonly parameterBytes?: number | undefined;
 }
 
 /** Hears of what comes into being, before anything is said to it. For tests and the simulator: it looks, and takes no part. */
