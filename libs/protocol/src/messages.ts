@@ -7,7 +7,7 @@
  *   either side of any link    heartbeat
  *   worker → every server      hello, pull, fetch
  *   worker → coordinator       leave, contribution, evaluated, item-non-finite, failed
- *   server → worker            welcome, refused
+ *   server → worker            welcome, dropped, refused
  *   coordinator → worker       view, commit, items, evaluate, tell-again, end
  *   standby → its primary      hello, replicated, updated, stopping, end
  *   primary → its standby      view, decision, commit, end, and reduced chunks as gradient frames of the root node; modes async and ssp:
@@ -130,6 +130,8 @@ export const messageSchema = z.discriminatedUnion('type', [
     applied: z.string().max(65_536),
     phase: z.string().max(30),
   }),
+  /** A shard to a worker: what it sent of these chunks (a bitmap, as in WELCOME) was dropped while no view named it; it is to be sent again. */
+  z.strictObject({ type: z.literal('dropped'), round: u32, chunks: z.string().max(65_536) }),
   z.strictObject({
     type: z.literal('refused'),
     code: z.enum(Object.keys(DATA_PLANE_ERRORS) as [DataPlaneErrorCode, ...DataPlaneErrorCode[]]),

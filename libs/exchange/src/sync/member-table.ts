@@ -35,7 +35,13 @@ export const MEMBER_ROWS = {
   view: {
     from: ['SYNCING', 'READY'],
     event: 'VIEW',
-    does: 'where this member was left out of a view since the one before, send again what no server has applied, as some may have dropped it; compute replicas that are new to it',
+    does: 'compute replicas that are new to it',
+    next: '–',
+  },
+  dropped: {
+    from: ['SYNCING', 'READY'],
+    event: 'DROPPED(round, chunks) from a server',
+    does: 'in round k, send these chunks again: they came there before the view that names this member',
     next: '–',
   },
   viewOld: { from: 'any', event: 'VIEW older than the present one', does: 'drop it', next: '–' },
@@ -55,7 +61,7 @@ export const MEMBER_ROWS = {
   toldAgain: {
     from: ['SYNCING', 'READY'],
     event: 'TELL-AGAIN: the round stands still',
-    does: 'send contributions again, and every node that no server has applied, unless a VIEW has just had them sent; pull chunks that are missing',
+    does: 'send contributions again, and every node that no server has applied; pull chunks that are missing',
     next: '–',
   },
   evaluate: {

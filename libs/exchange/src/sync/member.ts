@@ -26,8 +26,6 @@ export class Member extends WorkerTransfer<MemberOptions> {
   private readonly slots: [Slot, Slot];
   private readonly ownedBy: MemberChunk[][];
   private nodes: HeldGradient[] = [];
-  /** The last VIEW has had all nodes sent again. */
-  private areRepeated = false;
   /** What was told to the coordinator in this round: told again after WELCOME, since it may have been lost with a connection. */
   private told: MessageOf<'contribution' | 'evaluated'>[] = [];
   private asked = new Set<number>();
@@ -84,8 +82,9 @@ export class Member extends WorkerTransfer<MemberOptions> {
         this.table.take('toldAgain');
         this.tellAgain();
         this.pull();
-        if (!this.areRepeated) this.sendNodes();
-        return void (this.areRepeated = false);
+        return this.sendNodes(this.options.chunks);
+      case 'dropped':
+        return this.onDropped(server, message);
       case 'end':
         return this.end(message.outcome, message.message);
       case 'heartbeat':
@@ -105,7 +104,6 @@ export class Member extends WorkerTransfer<MemberOptions> {
   node(node: GradientNode): void {
     if (node.round !== this.round || this.table.state === 'OVER') return node.release();
     this.table.take('node');
-    this.areRepeated = false;
     const sent = new HeldGradient(node);
     this.nodes.push(sent);
     for (const chunk of this.options.chunks) this.sendChunk(sent, chunk);
@@ -156,9 +154,13 @@ export class Member extends WorkerTransfer<MemberOptions> {
     // A server that has not yet seen COMMIT(k-1) holds what is sent for k; its bitmap speaks of the round before.
     const isApplied = bitsOf(message.round === this.round ? message.applied : '');
     if (server === 0) this.tellAgain();
-    this.ownedBy[server]!.forEach((chunk, i) => {
-      if (!isApplied(i)) for (const node of this.nodes) this.sendChunk(node, chunk);
-    });
+    this.sendNodes(this.ownedBy[server]!.filter((_, i) => !isApplied(i)));
+  }
+
+  private onDropped(server: number, { round, chunks }: MessageOf<'dropped'>): void {
+    this.table.take('dropped');
+    const isDropped = bitsOf(chunks);
+    if (round === this.round) this.sendNodes(this.ownedBy[server]!.filter((_, i) => isDropped(i)));
   }
 
   /** Generations that are committed stay: the standby had them whole before they were. */
@@ -173,9 +175,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (message.view < this.view) return this.table.take('viewOld');
     this.table.take('view');
     this.moveTo(message.round);
-    const mustRepeat = this.wasLeftOut(message.view);
     this.takeMembers(message.view, message.term, message.members);
-    this.repeatNodes(mustRepeat);
     this.start();
   }
 
@@ -194,23 +194,14 @@ export class Member extends WorkerTransfer<MemberOptions> {
     }
   }
 
-  private repeatNodes(mustRepeat: boolean): void {
-    if (mustRepeat) this.sendNodes();
-    this.areRepeated ||= mustRepeat;
-  }
-
-  private sendNodes(): void {
-    for (const node of this.nodes) for (const chunk of this.options.chunks) this.sendChunk(node, chunk);
+  private sendNodes(chunks: readonly MemberChunk[]): void {
+    for (const node of this.nodes) for (const chunk of chunks) this.sendChunk(node, chunk);
   }
 
   private onCommit(message: MessageOf<'commit'>): void {
     if (message.round < this.round) {
       this.table.take('commitOld');
-      if (message.members && message.view > this.view) {
-        const mustRepeat = this.wasLeftOut(message.view);
-        this.takeMembers(message.view, message.term, message.members);
-        this.repeatNodes(mustRepeat);
-      }
+      if (message.members && message.view > this.view) this.takeMembers(message.view, message.term, message.members);
       return this.start();
     }
     if (message.last) this.isTrained = true;

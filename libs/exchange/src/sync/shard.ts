@@ -36,6 +36,8 @@ type HeldFrames = Map<string, HeldFrame>;
 interface LinkState {
   readonly held: HeldFrames;
   readonly outlet: ParameterOutlet<RoundChunk>;
+  /** Places of chunks of the present round that were dropped, as the view does not name the member: it sends them again when one does. */
+  readonly dropped: Set<number>;
 }
 
 export class Shard extends ShardTransfer<LinkState, ShardOptions> implements ShardMachine {
@@ -72,7 +74,11 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
       find: (generation, { place }) => generations.find(generation, place),
       windowBytes: this.options.parameterWindowBytes,
     });
-    const link = this.admit(new ShardLink(id, connection, true), { held: new Map(), outlet }, { applied, phase: this.table.state });
+    const link = this.admit(
+      new ShardLink(id, connection, true),
+      { held: new Map(), outlet, dropped: new Set() },
+      { applied, phase: this.table.state },
+    );
     for (const chunk of chunks) outlet.offer(this.round, chunk);
     for (const chunk of chunks) if (generations.next(chunk.place)) outlet.offer(this.round + 1, chunk);
     this.tellLink(link, true);
@@ -180,12 +186,14 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     this.table.take('view');
     this.takeView(view, members);
     this.releaseHeld();
+    this.askForDropped();
   }
 
   onCommit({ round, view, members, checkpoint, course, best }: Omit<MessageOf<'commit'>, 'type'>): void {
     if (round < this.round || this.table.state === 'OVER') return this.table.take('commitRepeated');
     if (round > this.round) throw new Error(`shard ${this.options.index}: COMMIT(${round}) in round ${this.round}`);
     this.present.commit();
+    for (const { dropped } of this.links.values()) dropped.clear();
     const { generations } = this.present;
     if (course !== undefined) this.options.host?.courseDecided((this.course = course));
     if (members) this.takeView(view, members);
@@ -272,12 +280,25 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     for (const [{ streams }, { outlet }] of this.links) if (streams) outlet.offer(this.round + 1, chunk);
   }
 
-  /** @param otherwise why a gradient of somebody who is no member is dropped: a late push of a worker that was declared lost, mostly; it sends again when a view has it back */
+  /** @param otherwise why a gradient of somebody who is no member is dropped: a late push of a worker that was declared lost, mostly; it is asked for again when a view has it back */
   private gather(link: ShardLink, header: FrameHeader, region: Region, otherwise: string): void {
     let why: string | undefined = otherwise;
     if (this.isMember(link.id)) why = this.present.reduce(header, region);
-    else region.release();
+    else {
+      region.release();
+      this.links.get(link)?.dropped.add(this.present.chunkAt(header.chunk)!.place);
+    }
     if (why) this.dropped(why);
+  }
+
+  /** Who is in the view now, and sent something before it was. */
+  private askForDropped(): void {
+    for (const [{ id, connection }, { dropped }] of this.links) {
+      if (dropped.size === 0 || !this.isMember(id)) continue;
+      const chunks = bitmapOf(this.present.chunks.map((chunk) => dropped.has(chunk.place) && !this.present.isDone(chunk)));
+      connection.sendMessage({ type: 'dropped', round: this.round, chunks }, this.numbers());
+      dropped.clear();
+    }
   }
 
   private releaseHeld(): void {

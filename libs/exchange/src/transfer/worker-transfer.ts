@@ -19,8 +19,8 @@ const partOf = (vector: Uint8Array, { offset, length }: Pick<MemberChunk, 'offse
 /** A gradient that is kept to be sent again. Its memory goes back when it is let go and no socket reads it any more. */
 export class HeldGradient {
   private holds = 1;
-  /** Chunks that wait in the queue of a connection, by their index. */
-  private readonly leaving = new Set<number>();
+  /** Chunks that wait in the queue of a connection, by their index. One that has broken may yet let go of them, after another has come. */
+  private readonly leaving = new WeakMap<Connection, Set<number>>();
   readonly vector: VectorName;
   readonly letGo = (): void => {
     if (--this.holds === 0) this.node.release();
@@ -32,13 +32,20 @@ export class HeldGradient {
 
   /** Sends a chunk of it, unless that waits in the queue already: a connection that holds delivers what it was given. */
   send(to: Connection, numbers: FrameNumbers, { index, offset, length }: MemberChunk): void {
-    if (this.leaving.has(index)) return;
-    this.leaving.add(index);
+    const leaving = this.leavingOver(to);
+    if (leaving.has(index)) return;
+    leaving.add(index);
     this.holds++;
     sendChunk(to, numbers, this.vector, index, partOf(this.node.bytes, { offset, length }), () => {
-      this.leaving.delete(index);
+      leaving.delete(index);
       this.letGo();
     });
+  }
+
+  private leavingOver(connection: Connection): Set<number> {
+    const leaving = this.leaving.get(connection) ?? new Set<number>();
+    this.leaving.set(connection, leaving);
+    return leaving;
   }
 }
 
@@ -57,8 +64,6 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
   protected readonly rest = new IdleDetector();
   private restBeats = 0;
   replicas: readonly number[] = [];
-  /** The present view names it. */
-  private isNamed = false;
   /** By the server that sends it: the payload that is coming in goes to its place in the vector, and not to scratch. */
   private readonly isKept: boolean[] = [];
   /** Seats held in the run, for the fairness rule at the end of a slice. */
@@ -121,17 +126,7 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
     this.view = Math.max(this.view, view);
     this.term = Math.max(this.term, term);
     this.heldSeats = members.length;
-    const own = members.find(({ id }) => id === this.options.id);
-    this.isNamed = own !== undefined;
-    this.replicas = own?.replicas ?? [];
-  }
-
-  /**
-   * Some server may have dropped what it was sent between the present view and this one, in a view that did not name this member. Views are
-   * numbered without gaps.
-   */
-  protected wasLeftOut(view: number): boolean {
-    return view > this.view && !(view === this.view + 1 && this.isNamed);
+    this.replicas = members.find(({ id }) => id === this.options.id)?.replicas ?? [];
   }
 
   /** What it waits for where a server is not connected. */
