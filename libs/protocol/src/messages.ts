@@ -7,7 +7,7 @@
  *   either side of any link    heartbeat
  *   worker → every server      hello, pull, fetch
  *   worker → coordinator       leave, contribution, evaluated, item-non-finite, failed
- *   server → worker            welcome, dropped, refused
+ *   server → worker            welcome, credit, dropped, refused
  *   coordinator → worker       view, commit, items, evaluate, tell-again, end
  *   standby → its primary      hello, replicated, updated, stopping, end
  *   primary → its standby      view, decision, commit, end, and reduced chunks as gradient frames of the root node; modes async and ssp:
@@ -128,8 +128,13 @@ export const messageSchema = z.discriminatedUnion('type', [
     view: u32,
     term: u32,
     applied: z.string().max(65_536),
+    /** Places of chunks that the worker may send beyond `base`, the lowest that is not complete in `round`; both are 0 in modes async and ssp. */
+    window: count,
+    base: count,
     phase: z.string().max(30),
   }),
+  /** A shard to a worker: the lowest place of the round whose chunk is not complete now. */
+  z.strictObject({ type: z.literal('credit'), round: u32, base: count }),
   /** A shard to a worker: what it sent of these chunks (a bitmap, as in WELCOME) was dropped while no view named it; it is to be sent again. */
   z.strictObject({ type: z.literal('dropped'), round: u32, chunks: z.string().max(65_536) }),
   z.strictObject({

@@ -92,7 +92,7 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
   attach(id: string, connection: Connection): ShardLink {
     this.table.take('join');
     const link = new ShardLink(id, connection, true);
-    this.admit(link, new PushedGradients(), { applied: '', phase: this.table.state });
+    this.admit(link, new PushedGradients(), { applied: '', window: 0, base: 0, phase: this.table.state });
     this.tellLink(link, true);
     return link;
   }

@@ -38,6 +38,12 @@ export const MEMBER_ROWS = {
     does: 'compute replicas that are new to it',
     next: '–',
   },
+  credit: {
+    from: ['SYNCING', 'READY'],
+    event: 'CREDIT(round, base) from a server',
+    does: 'send the chunks of that server up to the end of its window',
+    next: '–',
+  },
   dropped: {
     from: ['SYNCING', 'READY'],
     event: 'DROPPED(round, chunks) from a server',

@@ -9,6 +9,7 @@
  */
 import { ProtocolError, type FrameHeader, type Members, type Message, type MessageOf } from '@paceline/protocol';
 import { bitsOf } from '../transfer/bitmap.js';
+import { TakenCredits } from '../transfer/credit-window.js';
 import type { GradientNode, MemberChunk } from '../transfer/chunks.js';
 import { HeldGradient, WorkerTransfer } from '../transfer/worker-transfer.js';
 import type { Outcome } from '../attempt/attempt-options.js';
@@ -25,6 +26,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
   readonly table = new StateTable<MemberState, typeof MEMBER_ROWS>('member', MEMBER_ROWS, 'SYNCING');
   private readonly slots: [Slot, Slot];
   private readonly ownedBy: MemberChunk[][];
+  private readonly credits = new TakenCredits();
   private nodes: HeldGradient[] = [];
   /** What was told to the coordinator in this round: told again after WELCOME, since it may have been lost with a connection. */
   private told: MessageOf<'contribution' | 'evaluated'>[] = [];
@@ -82,7 +84,11 @@ export class Member extends WorkerTransfer<MemberOptions> {
         this.table.take('toldAgain');
         this.tellAgain();
         this.pull();
-        return this.sendNodes(this.options.chunks);
+        return this.sendAgain();
+      case 'credit':
+        this.table.take('credit');
+        this.credits.credit(server, message.round, message.base);
+        return this.sendWindow(server);
       case 'dropped':
         return this.onDropped(server, message);
       case 'end':
@@ -104,9 +110,8 @@ export class Member extends WorkerTransfer<MemberOptions> {
   node(node: GradientNode): void {
     if (node.round !== this.round || this.table.state === 'OVER') return node.release();
     this.table.take('node');
-    const sent = new HeldGradient(node);
-    this.nodes.push(sent);
-    for (const chunk of this.options.chunks) this.sendChunk(sent, chunk);
+    this.nodes.push(new HeldGradient(node, this.options.servers));
+    for (const server of this.ownedBy.keys()) this.sendWindow(server);
   }
 
   evaluated(generation: number, from: number, to: number, examples: number, sums: readonly number[]): void {
@@ -150,17 +155,21 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (this.terms.welcomes(server, message.term)) this.takenOver(server);
     this.table.take('welcome');
     if (server === 0) this.moveTo(message.round);
-    if (message.round > this.round) return;
-    // A server that has not yet seen COMMIT(k-1) holds what is sent for k; its bitmap speaks of the round before.
-    const isApplied = bitsOf(message.round === this.round ? message.applied : '');
+    const { round, base, window, applied } = message;
+    this.credits.welcome(server, { round, base, window, isApplied: bitsOf(applied) });
+    if (round > this.round) return;
     if (server === 0) this.tellAgain();
-    this.sendNodes(this.ownedBy[server]!.filter((_, i) => !isApplied(i)));
+    for (const node of this.nodes) node.next[server] = 0;
+    this.sendWindow(server);
   }
 
   private onDropped(server: number, { round, chunks }: MessageOf<'dropped'>): void {
     this.table.take('dropped');
     const isDropped = bitsOf(chunks);
-    if (round === this.round) this.sendNodes(this.ownedBy[server]!.filter((_, i) => isDropped(i)));
+    if (round !== this.round) return;
+    for (const [place, chunk] of this.ownedBy[server]!.entries())
+      // What was not sent yet comes with its credit.
+      if (isDropped(place)) for (const node of this.nodes) if (place < node.next[server]!) this.sendChunk(node, chunk);
   }
 
   /** Generations that are committed stay: the standby had them whole before they were. */
@@ -194,8 +203,24 @@ export class Member extends WorkerTransfer<MemberOptions> {
     }
   }
 
-  private sendNodes(chunks: readonly MemberChunk[]): void {
-    for (const node of this.nodes) for (const chunk of chunks) this.sendChunk(node, chunk);
+  /** From the first chunk on: what a server lacks of them is not known. */
+  private sendAgain(): void {
+    for (const node of this.nodes) node.next.fill(0);
+    for (const server of this.ownedBy.keys()) this.sendWindow(server);
+  }
+
+  /** What the window of the server allows and was not sent yet, chunk by chunk, so that the lowest becomes complete first. */
+  private sendWindow(server: number): void {
+    const chunks = this.ownedBy[server]!;
+    const limit = Math.min(chunks.length, this.credits.limit(server, this.round));
+    for (let place = Math.min(...this.nodes.map(({ next }) => next[server]!)); place < limit; place++) {
+      const isApplied = this.credits.isApplied(server, this.round, place);
+      for (const node of this.nodes) {
+        if (node.next[server] !== place) continue;
+        node.next[server] = place + 1;
+        if (!isApplied) this.sendChunk(node, chunks[place]!);
+      }
+    }
   }
 
   private onCommit(message: MessageOf<'commit'>): void {

@@ -29,6 +29,8 @@ export class ShardRound {
   private readonly byIndex: ReadonlyMap<number, RoundChunk>;
   /** With backup replicas: chunks that have come, by replica. */
   private readonly leaves: Uint32Array;
+  /** Chunks at lower places are done. */
+  private lowest = 0;
   /** Chunks that wait for the decision. */
   private summed = 0;
   /** The decided round is being applied. */
@@ -63,6 +65,12 @@ export class ShardRound {
     return this.generations.next(place) !== undefined || sum !== undefined || this.table.state === 'DECIDING';
   }
 
+  /** The lowest place whose chunk is not done; that of none where all are. */
+  get base(): number {
+    while (this.lowest < this.chunks.length && this.isDone(this.chunks[this.lowest]!)) this.lowest++;
+    return this.lowest;
+  }
+
   /** The node of a frame adds nothing to what has come. */
   holds(chunk: RoundChunk, { nodeLo: lo, nodeHi: hi }: Pick<FrameHeader, 'nodeLo' | 'nodeHi'>): boolean {
     return this.isDone(chunk) || chunk.tree.covers({ lo, hi });
@@ -88,6 +96,7 @@ export class ShardRound {
     for (const chunk of this.chunks) chunk.tree = this.newTree();
     this.leaves.fill(0);
     this.summed = 0;
+    this.lowest = 0;
   }
 
   /** The trees are there. A shard without chunks has nothing to wait for. */

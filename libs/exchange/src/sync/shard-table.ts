@@ -160,6 +160,8 @@ export interface ShardOptions {
   readonly coordinator: CoordinatorPort;
   /** Bytes of parameters in the queue of one connection; several writes where it is left out. */
   readonly parameterWindowBytes?: number | undefined;
+  /** Chunks that a member may send beyond the lowest one that is not complete; all of them where it is left out. */
+  readonly gradientWindowChunks?: number | undefined;
   /** How work on all chunks shares the event loop; without it, it is done in one go. */
   readonly slices?: Slices | undefined;
 }

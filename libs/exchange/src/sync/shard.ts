@@ -13,6 +13,7 @@ import { FrameType, ProtocolError, type FrameHeader, type Members, type Message,
 import type { Connection } from '../connection.js';
 import { bitmapOf } from '../transfer/bitmap.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
+import { GrantedWindow } from '../transfer/credit-window.js';
 import { ParameterOutlet } from '../transfer/parameter-outlet.js';
 import { ShardLink, ShardTransfer } from '../transfer/shard-transfer.js';
 import type { Region } from '../attempt/regions.js';
@@ -43,6 +44,7 @@ interface LinkState {
 export class Shard extends ShardTransfer<LinkState, ShardOptions> implements ShardMachine {
   readonly table = new StateTable<ShardState, typeof SHARD_ROWS>('shard', SHARD_ROWS, 'GATHERING');
   private readonly present: ShardRound;
+  private readonly window: GrantedWindow;
   /** As a primary with a standby. */
   replication: Pick<RoundReplication, 'reduced' | 'holdsBack'> | undefined;
   /** As a standby. */
@@ -53,6 +55,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
   constructor(options: ShardOptions) {
     super(options);
     this.present = new ShardRound(options, this.table, this);
+    this.window = new GrantedWindow(options.gradientWindowChunks ?? Math.max(1, options.chunks.length), options.chunks.length);
     this.follower = new ShardFollower(this.present, this.table, options.twoPhase !== undefined);
     this.present.layout();
   }
@@ -77,7 +80,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     const link = this.admit(
       new ShardLink(id, connection, true),
       { held: new Map(), outlet, dropped: new Set() },
-      { applied, phase: this.table.state },
+      { applied, window: this.window.size, base: this.present.base, phase: this.table.state },
     );
     for (const chunk of chunks) outlet.offer(this.round, chunk);
     for (const chunk of chunks) if (generations.next(chunk.place)) outlet.offer(this.round + 1, chunk);
@@ -106,14 +109,22 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     this.checkGradient(link, header, chunk);
     if (!isValidNode(nodeLo, nodeHi)) throw new ProtocolError('BAD_NODE', `[${nodeLo}, ${nodeHi})`);
     if (round > this.round + 1) throw new ProtocolError('BAD_ROUND', `round ${round}, this server gathers ${this.round}`);
+    this.checkWindow(round, chunk);
     const held = this.links.get(link)?.held;
     // What the tree holds already takes no memory.
     const isStale = round < this.round || (round === this.round && this.present.holds(chunk, header)) || this.table.state === 'OVER';
     if (isStale || !held) return link.receive(header, undefined);
     // A tree over R replicas has less than 2·R nodes.
-    if (held.size > this.present.chunks.length * 2 * replicas)
+    if (held.size > this.window.size * 2 * replicas)
       throw new ProtocolError('BAD_ROUND', 'more frames ahead of the view than one round has');
     return link.receive(header, chunk);
+  }
+
+  /** @throws ProtocolError for a chunk that no member was granted */
+  private checkWindow(round: number, { place }: RoundChunk): void {
+    const base = round === this.round ? this.present.base : 0;
+    if (round >= this.round && place >= base + this.window.size)
+      throw new ProtocolError('BAD_ROUND', `place ${place} of round ${round}, the window ends at ${base + this.window.size}`);
   }
 
   /** A whole gradient frame has come. */
@@ -194,6 +205,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     if (round > this.round) throw new Error(`shard ${this.options.index}: COMMIT(${round}) in round ${this.round}`);
     this.present.commit();
     for (const { dropped } of this.links.values()) dropped.clear();
+    this.window.reset();
     const { generations } = this.present;
     if (course !== undefined) this.options.host?.courseDecided((this.course = course));
     if (members) this.takeView(view, members);
@@ -224,6 +236,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     if (this.table.state === 'OVER') return;
     const missing = this.table.state === 'GATHERING' ? this.missingReplicas() : [];
     this.options.coordinator.tell({ ...this.standing(), missing });
+    this.tellCredit();
     this.present.tellAgain();
   }
 
@@ -289,6 +302,14 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
       this.links.get(link)?.dropped.add(this.present.chunkAt(header.chunk)!.place);
     }
     if (why) this.dropped(why);
+    if (this.window.mustTell(this.present.base)) this.tellCredit();
+  }
+
+  private tellCredit(): void {
+    const { round } = this;
+    const { base } = this.present;
+    for (const { connection, streams } of this.links.keys())
+      if (streams) connection.sendMessage({ type: 'credit', round, base }, this.numbers());
   }
 
   /** Who is in the view now, and sent something before it was. */

@@ -69,7 +69,7 @@ export abstract class ShardTransfer<Held, Options extends ServerOptions> {
   }
 
   /** A connection, in place of an older one of the same worker. */
-  protected admit(link: ShardLink, held: Held, state: Pick<MessageOf<'welcome'>, 'applied' | 'phase'>): ShardLink {
+  protected admit(link: ShardLink, held: Held, state: Pick<MessageOf<'welcome'>, 'applied' | 'window' | 'base' | 'phase'>): ShardLink {
     const { id, streams, connection } = link;
     for (const old of this.links.keys()) if (old.id === id && old.streams === streams) this.detach(old, true);
     this.links.set(link, held);

@@ -26,7 +26,14 @@ export class HeldGradient {
     if (--this.holds === 0) this.node.release();
   };
 
-  constructor(readonly node: GradientNode) {
+  /** By server: the place of the chunk that is to be sent next, where a window says how far it may go. */
+  readonly next: number[];
+
+  constructor(
+    readonly node: GradientNode,
+    servers = 0,
+  ) {
+    this.next = new Array<number>(servers).fill(0);
     this.vector = { type: FrameType.gradient, round: node.round, lo: node.lo, hi: node.hi };
   }
 

@@ -12,18 +12,40 @@ import {
   type Slices,
 } from '@paceline/exchange';
 import type { PlacementJob } from '@paceline/control-plane';
-import { LeafReduction, ReductionTree, replicaRows, validNode, type Schedule } from '@paceline/learning';
+import { LeafReduction, ReductionTree, replicaRows, validNode, type Layout, type Schedule } from '@paceline/learning';
 import { roundPlan, type RunSpec } from '@paceline/spec';
-import type { ParameterStore } from './parameter-store.js';
+import type { ParameterStore, StorePlan } from './parameter-store.js';
+
+/** Gradients that may wait at a shard for those of slower workers. */
+const WINDOW_BYTES = 256 << 20;
+
+/**
+ * Chunks that a worker may send beyond the lowest one that is not complete: of each, the gradient of every replica may wait. With backup replicas it
+ * is open until the last chunk has come who is included, and all are kept; in modes async and ssp each gradient is applied when it is whole.
+ * @param lengths elements of the chunks of the shard
+ */
+export function gradientWindowChunks({ replicas, strategy }: RunSpec, lengths: readonly number[]): number {
+  const { mode, backupReplicas } = strategy;
+  if (mode !== 'sync' || backupReplicas > 0 || lengths.length === 0) return Math.max(1, lengths.length);
+  const roundBytes = replicas * 4 * Math.max(...lengths);
+  return Math.min(lengths.length, Math.max(1, Math.floor(WINDOW_BYTES / roundBytes)));
+}
+
+/** What the arenas are planned for: every replica's gradient of the chunks in the window. Undefined where `copiesInFlight` has all of them. */
+export function windowOf(spec: RunSpec, layout: Layout, owned: readonly number[]): StorePlan['window'] {
+  const { replicas, strategy } = spec;
+  if (strategy.mode !== 'sync' || strategy.backupReplicas > 0) return undefined;
+  const lengths = owned.map((index) => layout.chunks[index]!.length);
+  return { chunks: gradientWindowChunks(spec, lengths), replicas };
+}
 
 /** Gradients of a chunk, and copies of it, that may be kept at once: what the arenas are planned for. */
 export function copiesInFlight({ replicas, strategy, earlyStopping }: RunSpec): number {
   const { mode, backupReplicas, delayCompensation, standby } = strategy;
   // What a worker has fetched may wait for the standby, as it may be kept for the delay compensation.
   if (mode !== 'sync') return replicas * (delayCompensation > 0 || standby > 0 ? 2 : 1) + 2;
-  // The tree of a chunk keeps at most half of the leaves apart, when no worker holds neighbours.
-  const gradients = backupReplicas > 0 ? replicas : Math.min(Math.max(3, Math.ceil(replicas / 2) + 1), 8);
-  return gradients + (earlyStopping?.restoreBest ? 1 : 0);
+  // Without backup replicas gradients have the memory of the window; a worker that is behind may still read an older generation.
+  return (backupReplicas > 0 ? replicas : 1) + (earlyStopping?.restoreBest ? 1 : 0);
 }
 
 /** Rows of (round, replica) by the schedule. */
@@ -38,6 +60,8 @@ export function examplesOf(schedule: Schedule, replicas: number): (round: number
 export interface Windows {
   /** Parameters in its queue. */
   readonly parameterBytes?: number | undefined;
+  /** Gradients that a worker sends beyond the lowest chunk that is not complete, in chunks. */
+  readonly gradientChunks?: number | undefined;
 }
 
 /** The server that a shard is made for: HostedRun. */
@@ -46,22 +70,26 @@ export interface ShardServer {
   readonly coordinator: CoordinatorPort;
   /** How work on all chunks shares the event loop of the server. */
   readonly slices: Slices;
-  readonly parameterWindowBytes?: number | undefined;
+  readonly windows?: Windows | undefined;
 }
 
 export function createShard(job: PlacementJob, store: ParameterStore, schedule: Schedule, server: ShardServer): ShardMachine {
   const { spec, index, attempt, restore } = job;
   const { replicas, strategy } = spec;
-  const common = { index, attempt, chunks: store.chunks, initial: store.initial, firstRound: restore?.round ?? 0, ...server };
+  const { windows, ...ports } = server;
+  const common = { index, attempt, chunks: store.chunks, initial: store.initial, firstRound: restore?.round ?? 0, ...ports };
   if (strategy.mode !== 'sync') {
     const updates = new ItemUpdates(store, examplesOf(schedule, replicas), strategy);
     const plan = { replicas, totalRounds: schedule.totalRounds, replicaExamples: updates.examples };
     return new AsyncShard({ ...common, plan, keepsFetched: strategy.delayCompensation > 0, store: updates });
   }
   const hasBackups = strategy.backupReplicas > 0;
+  const lengths = store.chunks.map(({ length }) => length);
   return new Shard({
     ...common,
     replicas,
+    parameterWindowBytes: windows?.parameterBytes,
+    gradientWindowChunks: hasBackups ? undefined : (windows?.gradientChunks ?? gradientWindowChunks(spec, lengths)),
     createReduction: (ops) => (hasBackups ? new LeafReduction(replicas, ops) : new ReductionTree(replicas, ops)),
     isValidNode: (lo, hi) => (hasBackups ? hi === lo + 1 && hi <= replicas : validNode(replicas, lo, hi)),
     store,
