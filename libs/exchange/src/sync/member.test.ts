@@ -43,7 +43,18 @@ function setUp(flushes = true) {
     member.node({ round: 0, lo: replica, hi: replica + 1, bytes: new Uint8Array(BYTES), release: () => undefined });
   };
   member.attach(0, connection);
-  member.message(0, { type: 'welcome', id: 'w', server: 0, round: 0, view: 1, term: 1, applied: '', window: 1, base: 0, phase: 'training' });
+  member.message(0, {
+    type: 'welcome',
+    id: 'w',
+    server: 0,
+    round: 0,
+    view: 1,
+    term: 1,
+    applied: '',
+    window: 1,
+    base: 0,
+    phase: 'training',
+  });
   const parameters = (round: number): void => {
     const header = { type: FrameType.parameters, codec: 0, attempt: 1, term: 1, view: 1, round, chunk: 0, length: BYTES };
     member.payloadFor(header as never);

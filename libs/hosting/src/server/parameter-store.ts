@@ -338,7 +338,10 @@ export class ParameterStore {
     const windowBytes = (count: number): number => window.replicas * Math.min(window.chunks, count) * largest;
     const close = () => {
       if (group.length === 0) return;
-      const initialBytes = Math.min(ARENA_MAX_BYTES, Math.ceil(((planned + windowBytes(group.length)) * 0.6) / PAGE_BYTES + 16) * PAGE_BYTES);
+      const initialBytes = Math.min(
+        ARENA_MAX_BYTES,
+        Math.ceil(((planned + windowBytes(group.length)) * 0.6) / PAGE_BYTES + 16) * PAGE_BYTES,
+      );
       const arena = this.options.createArena({ initialBytes, maximumBytes: ARENA_MAX_BYTES });
       for (const index of group) this.chunks.push({ index, length: layout.chunks[index]!.length, arena });
       group = [];

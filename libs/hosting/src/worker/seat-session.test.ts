@@ -45,7 +45,10 @@ function virtualTime() {
 
 type Answer = (hello: Message & { type: 'hello' }, connection: Connection) => void;
 const welcome: Answer = (_, connection) =>
-  connection.sendMessage({ type: 'welcome', id: 'ps', server: 0, round: 0, view: 0, term: 1, applied: '', window: 1, base: 0, phase: 'waiting' }, NUMBERS);
+  connection.sendMessage(
+    { type: 'welcome', id: 'ps', server: 0, round: 0, view: 0, term: 1, applied: '', window: 1, base: 0, phase: 'waiting' },
+    NUMBERS,
+  );
 
 /** A session with an engine that only remembers, and one server that answers HELLO. @param answer null: the server cannot be reached */
 async function setUp(answer: Answer | null = welcome, mode: 'sync' | 'async' = 'sync') {

@@ -17,7 +17,8 @@ interface OpenShard {
     ShardLink,
     { readonly held: ReadonlyMap<string, unknown>; readonly outlet: { readonly leavingBytes: number } }
   >;
-  readonly options: { readonly parameterWindowBytes?: number };
+  readonly options: { readonly parameterWindowBytes?: number; readonly gradientWindowChunks?: number };
+  readonly present: { readonly base: number; readonly chunks: readonly { readonly tree: { missingLeaves(): readonly number[] } }[] };
 }
 
 /** A part of an attempt that a server holds. */
@@ -53,7 +54,14 @@ export function checkBounds(part: BoundedPart, { checks, run, network }: Bounded
     const bound = (base + links * (owned * 2 * replicas + 1 + owned * 2)) * BLOCK_BYTES;
     checks.expect(bytes <= bound, 'I10', () => `${part.name} holds ${bytes} bytes, its bound is ${bound}`);
   }
-  const { links, options } = shard as unknown as OpenShard;
+  const { links, options, present } = shard as unknown as OpenShard;
+  const end = present.base + (options.gradientWindowChunks ?? Infinity);
+  for (const { tree } of present.chunks.slice(end))
+    checks.expect(
+      tree.missingLeaves().length === replicas,
+      'I10',
+      () => `${part.name} has gradients beyond place ${end}, where its window ends`,
+    );
   for (const [{ id, connection }, { held, outlet }] of links) {
     // A tree over R replicas has less than 2·R nodes, and one frame is under way.
     const most = owned * 2 * replicas + 1;

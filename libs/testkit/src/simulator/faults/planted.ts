@@ -49,9 +49,14 @@ interface OpenStandby {
 interface OpenLinks {
   readonly links: ReadonlyMap<ShardLink, { readonly outlet: { readonly owed: Map<string, unknown>; pump(): void } }>;
 }
+interface OpenWindow {
+  readonly window: { size: number; mustTell(base: number): boolean };
+}
 interface OpenMember {
   onView(message: MessageOf<'view'>): void;
 }
+
+const SIX_CHUNKS = Array.from({ length: 6 }, () => ({ length: 4, section: 'trainable' as const }));
 
 export const PLANTED: readonly PlantedBug[] = [
   {
@@ -192,6 +197,33 @@ export const PLANTED: readonly PlantedBug[] = [
           };
           return link;
         };
+      },
+    },
+  },
+  {
+    name: 'a credit is lost',
+    mistake: 'a shard does not tell its members that its window has moved on',
+    shownBy: ['liveness'],
+    withinSeeds: 20,
+    kinds: [],
+    shape: { servers: 1, chunks: SIX_CHUNKS, gradient: STREAMING },
+    plant: {
+      shard(shard) {
+        (shard as unknown as OpenWindow).window.mustTell = () => false;
+      },
+    },
+  },
+  {
+    name: 'a window is granted twice',
+    mistake: 'a shard takes twice as many chunks ahead as it has memory for',
+    shownBy: ['I10'],
+    withinSeeds: 20,
+    kinds: [],
+    shape: { servers: 1, chunks: SIX_CHUNKS, gradient: STREAMING },
+    plant: {
+      shard(shard) {
+        const { window } = shard as unknown as OpenWindow;
+        Object.assign(window, { size: 2 * window.size });
       },
     },
   },
