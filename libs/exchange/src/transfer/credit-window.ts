@@ -42,6 +42,8 @@ interface Grant {
   readonly isApplied: (place: number) => boolean;
 }
 
+const NONE = (): boolean => false;
+
 /** What a member was granted, by server. */
 export class TakenCredits {
   private readonly grants: (Grant | undefined)[] = [];
@@ -54,8 +56,9 @@ export class TakenCredits {
   credit(server: number, round: number, base: number): void {
     const grant = this.grants[server];
     if (!grant || round < grant.round) return;
-    grant.base = round === grant.round ? Math.max(grant.base, base) : base;
-    grant.round = round;
+    // What WELCOME has said of the chunks was said of its round.
+    if (round > grant.round) this.grants[server] = { round, base, window: grant.window, isApplied: NONE };
+    else grant.base = Math.max(grant.base, base);
   }
 
   /** Places below may be sent in this round. A shard that is in an older round takes the first window of it; one that is further on, nothing. */

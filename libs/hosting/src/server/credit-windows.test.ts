@@ -118,7 +118,11 @@ function play({ chunks, length, windowChunks, createArena }: Setting): Played {
       queuedBytes: 0,
       sendMessage: () => undefined,
       sendData: (header: object, data: Uint8Array, flushed: () => void) =>
-        void wire.queue.push({ header: { flags: 0, payloadChecksum: 0, length: data.byteLength, ...header } as FrameHeader, bytes: data, flushed }),
+        void wire.queue.push({
+          header: { flags: 0, payloadChecksum: 0, length: data.byteLength, ...header } as FrameHeader,
+          bytes: data,
+          flushed,
+        }),
     } as unknown as Connection;
     const toMember = {
       isOpen: true,
@@ -138,7 +142,11 @@ function play({ chunks, length, windowChunks, createArena }: Setting): Played {
     return { seat, member, wire, nodes, link };
   });
   let peakBytes = 0;
-  const note = (): void => void (peakBytes = Math.max(peakBytes, arenas.reduce((sum, arena) => sum + arena.bytesInUse, 0)));
+  const note = (): void =>
+    void (peakBytes = Math.max(
+      peakBytes,
+      arenas.reduce((sum, arena) => sum + arena.bytesInUse, 0),
+    ));
   /** Until nothing moves. */
   const turns = (): void => {
     for (let moves = true; moves;) {
@@ -182,7 +190,12 @@ test('a shard whose arena has room for its windows takes 64 workers of unlike sp
     createArena: () => Arena.create({ initialBytes: sizeBytes, maximumBytes: sizeBytes }),
   });
   expect(peakBytes).toBeLessThanOrEqual(bound);
-  const roomy = play({ chunks, length, windowChunks: chunks, createArena: () => Arena.create({ initialBytes: 1 << 24, maximumBytes: 1 << 24 }) });
+  const roomy = play({
+    chunks,
+    length,
+    windowChunks: chunks,
+    createArena: () => Arena.create({ initialBytes: 1 << 24, maximumBytes: 1 << 24 }),
+  });
   expect(roomy.peakBytes).toBeGreaterThan(1.5 * sizeBytes);
   expect(Buffer.compare(weights, roomy.weights)).toBe(0);
 });
