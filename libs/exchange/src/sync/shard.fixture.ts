@@ -38,7 +38,7 @@ export interface Peer {
   push(frame: Frame): void;
 }
 
-export function shardOf(chunks: number, replicas: number) {
+export function shardOf(chunks: number, replicas: number, gradientWindowChunks?: number) {
   const arena = Arena.create({ initialBytes: 1 << 20, maximumBytes: 1 << 20 });
   const initial = Array.from({ length: chunks }, () => {
     const region = acquireRegion(arena, LENGTH);
@@ -56,6 +56,7 @@ export function shardOf(chunks: number, replicas: number) {
     isValidNode: (lo, hi) => validNode(replicas, lo, hi),
     store: { update: (_chunk, _round, from, to, sum) => to.floats.forEach((_, i) => (to.floats[i] = from.floats[i]! - sum.floats[i]!)) },
     coordinator: { tell: (message) => void told.push(message) },
+    gradientWindowChunks,
   });
   const peer = (id: string): Peer => {
     const heard: Message[] = [];

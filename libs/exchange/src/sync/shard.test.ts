@@ -42,3 +42,24 @@ test('what was dropped of a round is not asked for in the next one', () => {
   shard.onCommit({ round: 0, view: 2, term: 1, members: [a, b] });
   expect(askedFor(second, 1)).toEqual([]);
 });
+
+test('a chunk beyond the window is refused, and members hear of a new base as chunks become complete', () => {
+  const { shard, peer } = shardOf(4, 1, 1);
+  shard.onView(1, [a]);
+  const member = peer('a');
+  expect(member.heard[0]).toMatchObject({ type: 'welcome', window: 1, base: 0 });
+  expect(() => member.push({ chunk: 1, replica: 0 })).toThrow('BAD_ROUND');
+  expect(() => member.push({ chunk: 1, replica: 0, round: 1 })).toThrow('BAD_ROUND');
+  for (const chunk of [0, 1, 2, 3]) member.push({ chunk, replica: 0 });
+  const bases = member.heard.flatMap((message) => (message.type === 'credit' ? [[message.round, message.base]] : []));
+  expect(bases).toEqual([
+    [0, 1],
+    [0, 2],
+    [0, 3],
+  ]);
+  // Of the next round the first window is taken already.
+  member.push({ chunk: 0, replica: 0, round: 1 });
+  shard.onCommit({ round: 0, view: 1, term: 1 });
+  expect(member.heard.at(-1)).toEqual({ type: 'credit', round: 1, base: 1 });
+  expect(peer('b').heard[0]).toMatchObject({ type: 'welcome', round: 1, base: 1 });
+});

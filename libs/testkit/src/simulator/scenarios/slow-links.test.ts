@@ -93,8 +93,9 @@ test('links of 2 Mbit/s, with chunks of 1 MiB: nobody is lost, and they carry at
   };
   await playSlow('sync', (stream) => isFromWorker(stream) || /^w\d/u.test(stream.remote), CHUNK_BYTES / BYTES_PER_MS, count);
   const neededBytes = needed.size * (HEADER_BYTES + CHUNK_BYTES);
-  expect(needed.size).toBeGreaterThan(2 * 4 * 4);
   expect(sentBytes).toBeLessThan(1.02 * neededBytes);
+  // Three generations, and two gradients.
+  expect(needed.size).toBeGreaterThanOrEqual(5 * chunks.length);
 });
 
 test('one of eight workers is lost while all push: no more is sent again than its own share', async () => {
