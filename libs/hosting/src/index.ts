@@ -1,4 +1,5 @@
 export type { Log, ServerContext, WeightsFile } from './server/server-context.js';
+export type { Windows } from './server/create-shard.js';
 export { Gate, type TokenVerifier } from './server/gate.js';
 export { PlacementLoop } from './server/placement-loop.js';
 export { HostedRun, type HostingObserver } from './server/hosted-run.js';

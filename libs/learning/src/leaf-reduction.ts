@@ -16,12 +16,17 @@ export class LeafReduction<B> {
   /** Takes the gradient of one replica; the first one stays. @throws RangeError when the node is no leaf; the buffer is the caller's then */
   insert({ lo, hi }: Node, buffer: B): 'dropped' | 'kept' {
     if (hi !== lo + 1 || lo < 0 || hi > this.replicas) throw new RangeError(`[${lo}, ${hi}) is no leaf of ${this.replicas} replicas`);
-    if (this.isOver || this.leaves.has(lo)) {
+    if (this.covers({ lo, hi })) {
       this.operations.release(buffer);
       return 'dropped';
     }
     this.leaves.set(lo, buffer);
     return 'kept';
+  }
+
+  /** The leaf has come, or none is taken any more: `insert` would drop it. */
+  covers({ lo }: Node): boolean {
+    return this.isOver || this.leaves.has(lo);
   }
 
   /** The sum over `included`, which is the caller's now; the others are released. @throws Error when one of them has not come */

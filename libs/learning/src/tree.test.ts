@@ -127,6 +127,7 @@ describe('the reduction tree', () => {
             const before = live();
             const missing = new Set(tree.missingLeaves());
             const isNew = !complete && leaves.slice(node.lo, node.hi).some(({ lo }) => missing.has(lo));
+            expect(tree.covers(node)).toBe(!isNew);
             const outcome = tree.insert(node, make(reference(gradients, node.lo, node.hi)));
             expect(outcome === 'dropped').toBe(!isNew);
             if (outcome === 'dropped') dropped++;

@@ -104,13 +104,10 @@ export class ReductionTree<B> {
   insert(node: Node, buffer: B): 'dropped' | 'kept' | 'complete' {
     if (!validNode(this.replicas, node.lo, node.hi))
       throw new RangeError(`[${node.lo}, ${node.hi}) is no node over ${this.replicas} replicas`);
-    if (this.state !== 'gathering') return this.drop(buffer);
+    if (this.covers(node)) return this.drop(buffer);
     const ancestors: Node[] = [];
-    for (let at: Node = { lo: 0, hi: this.replicas }; ; at = childTowards(at, node)) {
-      if (this.holds(at)) return this.drop(buffer);
-      if (at.lo === node.lo && at.hi === node.hi) break;
+    for (let at: Node = { lo: 0, hi: this.replicas }; at.lo !== node.lo || at.hi !== node.hi; at = childTowards(at, node))
       ancestors.push(at);
-    }
     for (let lo = node.lo; lo < node.hi; lo++) {
       const inside = this.arrived.get(lo);
       if (!inside) continue;
@@ -131,6 +128,15 @@ export class ReductionTree<B> {
     this.arrived.clear();
     this.state = 'over';
     return root.buffer;
+  }
+
+  /** Whether a valid node lies inside one that has come, or is one: `insert` would drop it. */
+  covers(node: Node): boolean {
+    if (this.state !== 'gathering') return true;
+    for (let at: Node = { lo: 0, hi: this.replicas }; ; at = childTowards(at, node)) {
+      if (this.holds(at)) return true;
+      if (at.lo === node.lo && at.hi === node.hi) return false;
+    }
   }
 
   /** Replicas that have not come, ascending. */

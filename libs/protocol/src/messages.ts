@@ -7,7 +7,7 @@
  *   either side of any link    heartbeat
  *   worker → every server      hello, pull, fetch
  *   worker → coordinator       leave, contribution, evaluated, item-non-finite, failed
- *   server → worker            welcome, refused
+ *   server → worker            welcome, credit, dropped, refused
  *   coordinator → worker       view, commit, items, evaluate, tell-again, end
  *   standby → its primary      hello, replicated, updated, stopping, end
  *   primary → its standby      view, decision, commit, end, and reduced chunks as gradient frames of the root node; modes async and ssp:
@@ -128,8 +128,15 @@ export const messageSchema = z.discriminatedUnion('type', [
     view: u32,
     term: u32,
     applied: z.string().max(65_536),
+    /** Places of chunks that the worker may send beyond `base`, the lowest that is not complete in `round`; both are 0 in modes async and ssp. */
+    window: count,
+    base: count,
     phase: z.string().max(30),
   }),
+  /** A shard to a worker: the lowest place of the round whose chunk is not complete now. */
+  z.strictObject({ type: z.literal('credit'), round: u32, base: count }),
+  /** A shard to a worker: what it sent of these chunks (a bitmap, as in WELCOME) was dropped while no view named it; it is to be sent again. */
+  z.strictObject({ type: z.literal('dropped'), round: u32, chunks: z.string().max(65_536) }),
   z.strictObject({
     type: z.literal('refused'),
     code: z.enum(Object.keys(DATA_PLANE_ERRORS) as [DataPlaneErrorCode, ...DataPlaneErrorCode[]]),
@@ -228,8 +235,11 @@ export const messageSchema = z.discriminatedUnion('type', [
   }),
   /** All work items that this member holds now, in the order to compute them; items that are not named any more are counted, or held by somebody else. */
   z.strictObject({ type: z.literal('items'), items: z.array(z.strictObject(item)).max(8), waitsFor: z.string().max(300).nullable() }),
-  /** Asks for all chunks of the shard as they are now, to compute this work item; with replica −1, to measure the evaluation split. */
-  z.strictObject({ type: z.literal('fetch'), round: u32, replica: z.int().min(-1).max(65_535) }),
+  /**
+   * Asks for all chunks of the shard as they are now, to compute this work item; with replica −1, to measure the evaluation split. `n` is the
+   * number of the fetch: the frames of the answer have it as their view.
+   */
+  z.strictObject({ type: z.literal('fetch'), n: u32, round: u32, replica: z.int().min(-1).max(65_535) }),
   /** The shard is done with a work item: its update is applied (or left out), `staleness` updates after its parameters were fetched. `isDropped`: it knows of the DROP. */
   z.strictObject({ type: z.literal('applied'), ...item, staleness: count, isDropped: z.boolean().optional() }),
   /**

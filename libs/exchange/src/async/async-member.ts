@@ -45,6 +45,9 @@ export class AsyncMember extends WorkerTransfer<AsyncMemberOptions> {
   /** Chunks that have come of what is fetched, by their index. */
   private readonly have = new Set<number>();
   private waitsFor: string | undefined;
+  /** Number of the last fetch, and by server that of the one whose answer counts: chunks of two moments are never put together. */
+  private lastFetch = 0;
+  private readonly fetches: number[] = [];
 
   get round(): number {
     return this.work?.round ?? 0;
@@ -68,7 +71,7 @@ export class AsyncMember extends WorkerTransfer<AsyncMemberOptions> {
   /** A whole parameter chunk has come. */
   data(header: FrameHeader): void {
     this.rest.moved();
-    if (!this.isWanted(header)) return this.table.take('parametersStale');
+    if (!this.wasKept(header) || !this.isWanted(header)) return this.table.take('parametersStale');
     this.table.take('parameters');
     this.have.add(header.chunk);
     if (this.isWhole(this.have)) this.complete();
@@ -150,9 +153,6 @@ export class AsyncMember extends WorkerTransfer<AsyncMemberOptions> {
     this.beat(computed, this.table.state === 'COMPUTING');
   }
 
-  /** Nothing here waits for a time: what a broken connection loses is asked for again at WELCOME. */
-  tick(): void {}
-
   /** What the member waits for, for deadlines and logs. */
   waitingFor(): string {
     const missing = this.missingConnection();
@@ -214,11 +214,14 @@ export class AsyncMember extends WorkerTransfer<AsyncMemberOptions> {
 
   private fetchFrom(server: number): void {
     // Behind the gradient of the work item before it: the answer has its update in it.
-    this.send(server, { type: 'fetch', round: this.work!.round, replica: this.work!.replica }, 'behind data');
+    const { round, replica } = this.work!;
+    this.fetches[server] = ++this.lastFetch;
+    this.send(server, { type: 'fetch', n: this.lastFetch, round, replica }, 'behind data');
   }
 
-  private isWanted({ round, nodeLo, nodeHi, chunk }: FrameHeader): boolean {
+  private isWanted({ round, nodeLo, nodeHi, chunk, view }: FrameHeader): boolean {
     if (this.table.state !== 'FETCHING' || !this.work || this.have.has(chunk)) return false;
+    if (view !== this.fetches[this.options.chunks[chunk]!.server]) return false;
     return round === this.work.round && nodeHi === this.work.replica + 1 && nodeLo === Math.max(this.work.replica, 0);
   }
 

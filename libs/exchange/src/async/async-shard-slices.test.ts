@@ -99,12 +99,12 @@ function shardOf(inSlices: boolean) {
 
 /** Two workers, gradients and fetches of one while the update of the other is under way. */
 function script({ shard, links, push }: ReturnType<typeof shardOf>): void {
-  shard.onFetch(links[0], 0, 0);
-  shard.onFetch(links[1], 0, 1);
+  shard.onFetch(links[0], { n: 1, round: 0, replica: 0, term: Infinity });
+  shard.onFetch(links[1], { n: 1, round: 0, replica: 1, term: Infinity });
   push(0, 2);
-  shard.onFetch(links[0], 1, 0);
+  shard.onFetch(links[0], { n: 1, round: 1, replica: 0, term: Infinity });
   push(1, 3);
-  shard.onFetch(links[1], 1, 1);
+  shard.onFetch(links[1], { n: 1, round: 1, replica: 1, term: Infinity });
 }
 
 test('what comes while an update is under way waits in line, and everything leaves as if each had been done in one go', () => {
@@ -147,8 +147,8 @@ test('what reads or changes the whole shard finds all that came before it done',
 test('a checkpoint takes whole updates', () => {
   const [whole, sliced] = [shardOf(false), shardOf(true)];
   for (const { shard, links, push } of [whole, sliced]) {
-    shard.onFetch(links[0], 0, 0);
-    shard.onFetch(links[1], 0, 1);
+    shard.onFetch(links[0], { n: 1, round: 0, replica: 0, term: Infinity });
+    shard.onFetch(links[1], { n: 1, round: 0, replica: 1, term: Infinity });
     push(0, 2);
     push(1, 3);
     shard.onCommit({ round: 0, checkpoint: true });
@@ -158,10 +158,10 @@ test('a checkpoint takes whole updates', () => {
 
 test('a worker that sends more than it may is refused, also while it waits in line', () => {
   const { shard, links, push } = shardOf(true);
-  for (let round = 0; round < 4; round++) shard.onFetch(links[0], round, 0);
+  for (let round = 0; round < 4; round++) shard.onFetch(links[0], { n: 1, round, replica: 0, term: Infinity });
   push(0, 1);
-  for (let i = 0; i < 4; i++) shard.onFetch(links[0], 3, 0);
-  expect(() => shard.onFetch(links[0], 3, 0)).toThrow('more fetches than work items');
+  for (let i = 0; i < 4; i++) shard.onFetch(links[0], { n: 1, round: 3, replica: 0, term: Infinity });
+  expect(() => shard.onFetch(links[0], { n: 1, round: 3, replica: 0, term: Infinity })).toThrow('more fetches than work items');
 });
 
 test('the end lets go of an update that is under way and of what waits behind it', () => {

@@ -68,11 +68,11 @@ function shardOf() {
 
 test('what is fetched and what is applied is told when the standby has it, as it was when it was asked for', () => {
   const { shard, link, told, forwarded, sent, push, replicate } = shardOf();
-  shard.onFetch(link, 0, 0);
+  shard.onFetch(link, { n: 1, round: 0, replica: 0, term: Infinity });
   replicate();
   push();
   expect(forwarded).toMatchObject([{ item: { round: 0, replica: 0 }, staleness: 0, isDropped: false }]);
-  shard.onFetch(link, 0, 1);
+  shard.onFetch(link, { n: 1, round: 0, replica: 1, term: Infinity });
   expect(told.filter(({ type }) => type === 'applied')).toEqual([]);
   expect(sent).toEqual([0]);
   replicate();
@@ -82,20 +82,20 @@ test('what is fetched and what is applied is told when the standby has it, as it
 
 test('after a VIEW with `since` no gradient counts that was fetched in an older term', () => {
   const { shard, link, told, push, replicate } = shardOf();
-  shard.onFetch(link, 0, 0, 1);
+  shard.onFetch(link, { n: 1, round: 0, replica: 0, term: 1 });
   shard.onView(2, members, 2);
   push(2);
   expect(shard.marks.count).toBe(0);
   replicate();
   expect(told.at(-1)).toMatchObject({ type: 'standing', view: 2, term: 1, marks: { watermark: 0, since: 2 } });
-  shard.onFetch(link, 0, 0, 2);
+  shard.onFetch(link, { n: 1, round: 0, replica: 0, term: 2 });
   push(2);
   expect(shard.marks.count).toBe(1);
 });
 
 test('a DROP of a work item that is applied is remembered, and told with what is done', () => {
   const { shard, link, told, forwarded, push, replicate } = shardOf();
-  shard.onFetch(link, 0, 0);
+  shard.onFetch(link, { n: 1, round: 0, replica: 0, term: Infinity });
   push();
   shard.onDrop(0, 0);
   shard.onDrop(0, 0);

@@ -26,7 +26,7 @@ import { ShardLink, ShardTransfer } from '../transfer/shard-transfer.js';
 import { FetchedParameters, type Fetched } from './fetched-parameters.js';
 import { LiveParameters } from './live-parameters.js';
 import { DoneSet, type WorkItem } from './done-set.js';
-import { PushedGradients, releaseGradient, type PushedGradient } from './pushed-gradients.js';
+import { PushedGradients, releaseGradient, type Fetch, type PushedGradient } from './pushed-gradients.js';
 import { AsyncFollower } from './async-follower.js';
 import { ITEMS_OF_WORKER, ASYNC_SHARD_ROWS, type AsyncShardOptions, type AsyncShardState, type AsyncUpdate } from './async-shard-table.js';
 
@@ -92,7 +92,7 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
   attach(id: string, connection: Connection): ShardLink {
     this.table.take('join');
     const link = new ShardLink(id, connection, true, this.options.decoder);
-    this.admit(link, new PushedGradients(), { applied: '', phase: this.table.state });
+    this.admit(link, new PushedGradients(), { applied: '', window: 0, base: 0, phase: this.table.state });
     this.tellLink(link, true);
     return link;
   }
@@ -150,8 +150,8 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
     this.work.inTurn(act, [...gradient.regions.values()]);
   }
 
-  /** @param term in which the coordinator has taken over that issued the work item */
-  onFetch(link: ShardLink, round: number, replica: number, term = Infinity): void {
+  onFetch(link: ShardLink, fetch: Fetch): void {
+    const { round, replica } = fetch;
     const pushed = this.links.get(link);
     if (this.table.state === 'OVER' || !pushed) return;
     if (replica >= this.options.plan.replicas || round > this.options.plan.totalRounds)
@@ -162,8 +162,8 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
     const act = (): void => {
       pushed.inLine.fetches--;
       // Its own update comes first, or a lone worker would compute from parameters without it.
-      if (pushed.held.length === 0) return this.answer(link, round, replica, term);
-      pushed.fetches.push({ round, replica, term });
+      if (pushed.held.length === 0) return this.answer(link, fetch);
+      pushed.fetches.push(fetch);
       this.table.take('fetchHeld');
     };
     this.work.inTurn(act);
@@ -192,8 +192,7 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
         this.whole(link, pushed, gradient);
         this.finishWork();
       }
-      if (pushed.held.length === 0)
-        for (const { round, replica, term } of pushed.fetches.splice(0)) this.answer(link, round, replica, term);
+      if (pushed.held.length === 0) for (const fetch of pushed.fetches.splice(0)) this.answer(link, fetch);
     }
     if (isSucceeded) this.tellAgain();
   }
@@ -239,7 +238,8 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
 
   fromWorker(link: ShardLink, message: Message, term: number): boolean {
     if (message.type !== 'fetch') return false;
-    this.onFetch(link, message.round, message.replica, term);
+    const { n, round, replica } = message;
+    this.onFetch(link, { n, round, replica, term });
     return true;
   }
 
@@ -309,12 +309,15 @@ export class AsyncShard extends ShardTransfer<PushedGradients, AsyncShardOptions
     this.work.finish();
   }
 
-  private answer(link: ShardLink, round: number, replica: number, term: number): void {
+  private answer(link: ShardLink, { n, round, replica, term }: Fetch): void {
     this.table.take('fetch');
     if (replica >= 0) this.noteFetch(link.id, { round, replica }, term);
     const regions = this.parameters.retained();
     const vector = { type: FrameType.parameters, round, lo: Math.max(replica, 0), hi: replica + 1 };
-    const send = (): void => regions.forEach((region, place) => this.sendTo(link, vector, this.options.chunks[place]!, region));
+    const send = (): void => {
+      const numbers = Object.assign(this.numbers(), { view: n });
+      regions.forEach((region, place) => this.sendTo(link, vector, this.options.chunks[place]!, region, numbers));
+    };
     this.whenReplicated(send, () => releaseRegions(regions));
   }
 

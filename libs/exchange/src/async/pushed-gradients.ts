@@ -14,6 +14,8 @@ export interface PushedGradient {
 }
 
 export interface Fetch extends WorkItem {
+  /** Its number, which the answer repeats. */
+  readonly n: number;
   /** Term of the coordinator that issued the work item. */
   readonly term: number;
 }

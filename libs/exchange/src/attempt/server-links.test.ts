@@ -28,7 +28,6 @@ async function linked() {
     chunks: [],
     servers: 1,
     totalRounds: 3,
-    now: () => 0,
     store: { bytes: () => new Uint8Array(0) },
     compute: { step: () => undefined, evaluate: () => undefined, committed: () => undefined },
     onEnd: () => undefined,

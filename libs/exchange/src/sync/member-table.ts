@@ -35,7 +35,19 @@ export const MEMBER_ROWS = {
   view: {
     from: ['SYNCING', 'READY'],
     event: 'VIEW',
-    does: 'send again what no server has applied (a server may have dropped it while this member was not in the view); compute replicas that are new to it',
+    does: 'compute replicas that are new to it',
+    next: '–',
+  },
+  credit: {
+    from: ['SYNCING', 'READY'],
+    event: 'CREDIT(round, base) from a server',
+    does: 'send the chunks of that server up to the end of its window',
+    next: '–',
+  },
+  dropped: {
+    from: ['SYNCING', 'READY'],
+    event: 'DROPPED(round, chunks) from a server',
+    does: 'in round k, send these chunks again: they came there before the view that names this member',
     next: '–',
   },
   viewOld: { from: 'any', event: 'VIEW older than the present one', does: 'drop it', next: '–' },
@@ -55,7 +67,7 @@ export const MEMBER_ROWS = {
   toldAgain: {
     from: ['SYNCING', 'READY'],
     event: 'TELL-AGAIN: the round stands still',
-    does: 'send contributions again, and every node that no server has applied, unless a VIEW has just had them sent',
+    does: 'send contributions again, and every node that no server has applied; pull chunks that are missing',
     next: '–',
   },
   evaluate: {
@@ -90,11 +102,8 @@ export interface MemberOptions {
   readonly totalRounds: number;
   readonly store: GenerationStore;
   readonly compute: ComputePort;
-  now(): number;
   /** The coordinator ended this member's part. */
   onEnd(outcome: Outcome, message: string): void;
   /** The view gave this member other replicas, or the round moved: for status reports. */
   onRound?(round: number, replicas: readonly number[]): void;
-  /** A chunk that is missing for this long while its round could start is pulled again. */
-  readonly pullAfterMs?: number;
 }

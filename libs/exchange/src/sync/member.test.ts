@@ -7,18 +7,19 @@ import { Member } from './member.js';
 const BYTES = 16;
 
 /** A member of one server, in round 0, whose replica is computed: what it sends from now on. */
-function setUp() {
+function setUp(flushes = true) {
   const sent: string[] = [];
+  const waiting: (() => void)[] = [];
   const messages: Message[] = [];
   const evaluated: number[] = [];
-  const clock = { now: 0 };
   const connection = {
     isOpen: true,
     queuedBytes: 0,
     sendMessage: (message: Message) => void (sent.push(message.type), messages.push(message)),
     sendData: (_: unknown, __: unknown, onFlushed?: () => void) => {
       sent.push('gradient');
-      onFlushed?.();
+      if (flushes) onFlushed?.();
+      else waiting.push(onFlushed!);
     },
   } as unknown as Connection;
   const memory = [new Uint8Array(BYTES), new Uint8Array(BYTES)];
@@ -27,20 +28,33 @@ function setUp() {
     attempt: 1,
     servers: 1,
     totalRounds: 3,
-    now: () => clock.now,
     chunks: [{ index: 0, offset: 0, length: BYTES / 4, server: 0 }],
     store: { bytes: (generation) => memory[generation & 1]! },
     compute: { step: () => undefined, evaluate: (generation) => void evaluated.push(generation), committed: () => undefined },
     onEnd: () => undefined,
   });
-  const view = (number: number) =>
-    member.message(0, { type: 'view', view: number, term: 1, round: 0, members: [{ id: 'w', seat: 0, incarnation: 0, replicas: [0, 1] }] });
+  const own = [{ id: 'w', seat: 0, incarnation: 0, replicas: [0, 1] }];
+  const view = (number: number, members = own) => member.message(0, { type: 'view', view: number, term: 1, round: 0, members });
+  const flush = (): void => {
+    for (const done of waiting.splice(0)) done();
+  };
   const node = (replica: number) => {
     member.contribution(0, replica, 4, [1, 1]);
     member.node({ round: 0, lo: replica, hi: replica + 1, bytes: new Uint8Array(BYTES), release: () => undefined });
   };
   member.attach(0, connection);
-  member.message(0, { type: 'welcome', id: 'w', server: 0, round: 0, view: 1, term: 1, applied: '', phase: 'training' });
+  member.message(0, {
+    type: 'welcome',
+    id: 'w',
+    server: 0,
+    round: 0,
+    view: 1,
+    term: 1,
+    applied: '',
+    window: 1,
+    base: 0,
+    phase: 'training',
+  });
   const parameters = (round: number): void => {
     const header = { type: FrameType.parameters, codec: 0, attempt: 1, term: 1, view: 1, round, chunk: 0, length: BYTES };
     member.payloadFor(header as never);
@@ -51,37 +65,47 @@ function setUp() {
   node(0);
   sent.length = 0;
   const take = (): string[] => sent.splice(0);
-  return { member, clock, messages, evaluated, parameters, take, view, node, tellAgain: () => member.message(0, { type: 'tell-again' }) };
+  return { member, messages, evaluated, parameters, take, view, node, flush, tellAgain: () => member.message(0, { type: 'tell-again' }) };
 }
 
-test('a round that stands still has every gradient sent once more: with the new view, and not again with TELL-AGAIN', () => {
-  const { take, view, tellAgain } = setUp();
+test('a new view has nothing sent again, whoever it names; TELL-AGAIN has, and a server that has dropped something', () => {
+  const { member, take, view, node, tellAgain } = setUp();
   view(2);
-  tellAgain();
-  expect(take()).toEqual(['gradient', 'contribution']);
-});
-
-test('where the new view got lost, or a gradient came after it, TELL-AGAIN has them sent', () => {
-  const { take, view, node, tellAgain } = setUp();
+  view(4, []);
+  view(5);
+  expect(take()).toEqual([]);
   tellAgain();
   expect(take()).toEqual(['contribution', 'gradient']);
-  view(2);
   node(1);
   take();
-  tellAgain();
-  expect(take()).toEqual(['contribution', 'contribution', 'gradient', 'gradient']);
+  // Bit 0, of the chunk that there is; and those of another round.
+  member.message(0, { type: 'dropped', round: 0, chunks: 'AA==' });
+  member.message(0, { type: 'dropped', round: 1, chunks: 'AQ==' });
+  expect(take()).toEqual([]);
+  member.message(0, { type: 'dropped', round: 0, chunks: 'AQ==' });
+  expect(take()).toEqual(['gradient', 'gradient']);
 });
 
-test('a generation that is to be measured before its COMMIT, and does not come by itself, is pulled', () => {
-  const { member, clock, messages, evaluated, parameters } = setUp();
-  clock.now = 5_000;
-  member.tick();
+test('a gradient that still lies in the queue is not put there again', () => {
+  const { take, tellAgain, flush, node } = setUp(false);
+  node(1);
+  tellAgain();
+  expect(take().filter((each) => each === 'gradient')).toHaveLength(1);
+  flush();
+  tellAgain();
+  expect(take().filter((each) => each === 'gradient')).toHaveLength(2);
+});
+
+test('a chunk that does not come is pulled when the round stands still, of a generation that is to be measured too', () => {
+  const { member, messages, evaluated, parameters, tellAgain } = setUp();
+  const pulls = (): Message[] => messages.filter(({ type }) => type === 'pull');
+  tellAgain();
   member.message(0, { type: 'evaluate', generation: 1, blocks: [{ from: 0, to: 4 }] });
-  member.tick();
-  expect([messages.filter(({ type }) => type === 'pull'), evaluated]).toEqual([[{ type: 'pull', generation: 1, chunk: 0 }], []]);
+  expect([pulls(), evaluated]).toEqual([[], []]);
+  tellAgain();
+  expect(pulls()).toEqual([{ type: 'pull', generation: 1, chunk: 0 }]);
   parameters(1);
   expect(evaluated).toEqual([1]);
-  clock.now = 10_000;
-  member.tick();
-  expect(messages.filter(({ type }) => type === 'pull')).toHaveLength(1);
+  tellAgain();
+  expect(pulls()).toHaveLength(1);
 });

@@ -9,6 +9,7 @@
  */
 import { ProtocolError, type FrameHeader, type Members, type Message, type MessageOf } from '@paceline/protocol';
 import { bitsOf } from '../transfer/bitmap.js';
+import { TakenCredits } from '../transfer/credit-window.js';
 import type { GradientNode, MemberChunk } from '../transfer/chunks.js';
 import { HeldGradient, WorkerTransfer } from '../transfer/worker-transfer.js';
 import type { Outcome } from '../attempt/attempt-options.js';
@@ -25,16 +26,14 @@ export class Member extends WorkerTransfer<MemberOptions> {
   readonly table = new StateTable<MemberState, typeof MEMBER_ROWS>('member', MEMBER_ROWS, 'SYNCING');
   private readonly slots: [Slot, Slot];
   private readonly ownedBy: MemberChunk[][];
+  private readonly credits = new TakenCredits();
   private nodes: HeldGradient[] = [];
-  /** The last VIEW has had all nodes sent again. */
-  private areRepeated = false;
   /** What was told to the coordinator in this round: told again after WELCOME, since it may have been lost with a connection. */
   private told: MessageOf<'contribution' | 'evaluated'>[] = [];
   private asked = new Set<number>();
   /** Blocks of the evaluation split that the compute thread owes. */
   private measuring = 0;
   private pendingEvaluation: { generation: number; blocks: { from: number; to: number }[] } | undefined;
-  private lastChunkMs: number;
   round = 0;
   private roundKnown = false;
   /** The run has ended before its last round. */
@@ -45,7 +44,6 @@ export class Member extends WorkerTransfer<MemberOptions> {
     const empty = (): Slot => ({ generation: -1, have: new Set() });
     this.slots = [empty(), empty()];
     this.ownedBy = Array.from({ length: options.servers }, (_, server) => options.chunks.filter((chunk) => chunk.server === server));
-    this.lastChunkMs = options.now();
   }
 
   /** Where a parameter chunk goes. @throws ProtocolError */
@@ -63,8 +61,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (this.table.state === 'OVER') return;
     const slot = this.slots[header.round & 1]!;
     if (slot.generation !== header.round) return this.table.take('parametersStale');
-    this.lastChunkMs = this.options.now();
-    if (slot.have.has(header.chunk)) return this.table.take('parameters');
+    if (!this.wasKept(header)) return this.table.take('parameters');
     slot.have.add(header.chunk);
     const complete = this.isComplete(this.round);
     this.table.take('parameters', complete && this.roundKnown ? 'READY' : undefined);
@@ -86,8 +83,14 @@ export class Member extends WorkerTransfer<MemberOptions> {
       case 'tell-again':
         this.table.take('toldAgain');
         this.tellAgain();
-        if (!this.areRepeated) this.sendNodes();
-        return void (this.areRepeated = false);
+        this.pull();
+        return this.sendAgain();
+      case 'credit':
+        this.table.take('credit');
+        this.credits.credit(server, message.round, message.base);
+        return this.sendWindow(server);
+      case 'dropped':
+        return this.onDropped(server, message);
       case 'end':
         return this.end(message.outcome, message.message);
       case 'heartbeat':
@@ -107,10 +110,8 @@ export class Member extends WorkerTransfer<MemberOptions> {
   node(node: GradientNode): void {
     if (node.round !== this.round || this.table.state === 'OVER') return node.release();
     this.table.take('node');
-    this.areRepeated = false;
-    const sent = new HeldGradient(node);
-    this.nodes.push(sent);
-    for (const chunk of this.options.chunks) this.sendChunk(sent, chunk);
+    this.nodes.push(new HeldGradient(node, this.options.servers));
+    for (const server of this.ownedBy.keys()) this.sendWindow(server);
   }
 
   evaluated(generation: number, from: number, to: number, examples: number, sums: readonly number[]): void {
@@ -125,24 +126,6 @@ export class Member extends WorkerTransfer<MemberOptions> {
   heartbeat(computed: number): void {
     const covered = (replica: number): boolean => this.nodes.some(({ node: { lo, hi } }) => lo <= replica && replica < hi);
     this.beat(computed, this.measuring > 0 || ![...this.asked].every(covered));
-  }
-
-  /**
-   * Pulls chunks that do not come by themselves (a transfer was cut): of the present generation, then of the next one where that is to be measured.
-   * Call it every 100 ms or so.
-   */
-  tick(): void {
-    const generation = this.isComplete(this.round) ? this.pendingEvaluation?.generation : this.round;
-    if (this.table.state === 'OVER' || !this.roundKnown || generation === undefined) return;
-    if (!this.mayMeasure(generation) || this.isComplete(generation)) return;
-    const now = this.options.now();
-    if (now - this.lastChunkMs < (this.options.pullAfterMs ?? 1000)) return;
-    this.lastChunkMs = now;
-    const slot = this.slots[generation & 1]!;
-    for (const chunk of this.options.chunks) {
-      if (slot.generation === generation && slot.have.has(chunk.index)) continue;
-      this.send(chunk.server, { type: 'pull', generation, chunk: chunk.index });
-    }
   }
 
   /** What the member waits for, for deadlines and logs. */
@@ -172,13 +155,21 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (this.terms.welcomes(server, message.term)) this.takenOver(server);
     this.table.take('welcome');
     if (server === 0) this.moveTo(message.round);
-    if (message.round > this.round) return;
-    // A server that has not yet seen COMMIT(k-1) holds what is sent for k; its bitmap speaks of the round before.
-    const isApplied = bitsOf(message.round === this.round ? message.applied : '');
+    const { round, base, window, applied } = message;
+    this.credits.welcome(server, { round, base, window, isApplied: bitsOf(applied) });
+    if (round > this.round) return;
     if (server === 0) this.tellAgain();
-    this.ownedBy[server]!.forEach((chunk, i) => {
-      if (!isApplied(i)) for (const node of this.nodes) this.sendChunk(node, chunk);
-    });
+    for (const node of this.nodes) node.next[server] = 0;
+    this.sendWindow(server);
+  }
+
+  private onDropped(server: number, { round, chunks }: MessageOf<'dropped'>): void {
+    this.table.take('dropped');
+    const isDropped = bitsOf(chunks);
+    if (round !== this.round) return;
+    for (const [place, chunk] of this.ownedBy[server]!.entries())
+      // What was not sent yet comes with its credit.
+      if (isDropped(place)) for (const node of this.nodes) if (place < node.next[server]!) this.sendChunk(node, chunk);
   }
 
   /** Generations that are committed stay: the standby had them whole before they were. */
@@ -193,10 +184,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (message.view < this.view) return this.table.take('viewOld');
     this.table.take('view');
     this.moveTo(message.round);
-    const isNew = message.view > this.view;
     this.takeMembers(message.view, message.term, message.members);
-    if (isNew) this.sendNodes();
-    this.areRepeated ||= isNew;
     this.start();
   }
 
@@ -204,14 +192,41 @@ export class Member extends WorkerTransfer<MemberOptions> {
     for (const message of this.told) this.send(0, message);
   }
 
-  private sendNodes(): void {
-    for (const node of this.nodes) for (const chunk of this.options.chunks) this.sendChunk(node, chunk);
+  /** Asks for the chunks that it misses: of the present generation, then of the next one where that is to be measured. */
+  private pull(): void {
+    const generation = this.isComplete(this.round) ? this.pendingEvaluation?.generation : this.round;
+    if (!this.roundKnown || generation === undefined || !this.mayMeasure(generation) || this.isComplete(generation)) return;
+    const slot = this.slots[generation & 1]!;
+    for (const chunk of this.options.chunks) {
+      if (slot.generation === generation && slot.have.has(chunk.index)) continue;
+      this.send(chunk.server, { type: 'pull', generation, chunk: chunk.index });
+    }
+  }
+
+  /** From the first chunk on: what a server lacks of them is not known. */
+  private sendAgain(): void {
+    for (const node of this.nodes) node.next.fill(0);
+    for (const server of this.ownedBy.keys()) this.sendWindow(server);
+  }
+
+  /** What the window of the server allows and was not sent yet, chunk by chunk, so that the lowest becomes complete first. */
+  private sendWindow(server: number): void {
+    const chunks = this.ownedBy[server]!;
+    const limit = Math.min(chunks.length, this.credits.limit(server, this.round));
+    for (let place = Math.min(...this.nodes.map(({ next }) => next[server]!)); place < limit; place++) {
+      const isApplied = this.credits.isApplied(server, this.round, place);
+      for (const node of this.nodes) {
+        if (node.next[server] !== place) continue;
+        node.next[server] = place + 1;
+        if (!isApplied) this.sendChunk(node, chunks[place]!);
+      }
+    }
   }
 
   private onCommit(message: MessageOf<'commit'>): void {
     if (message.round < this.round) {
-      if (message.members && message.view > this.view) this.takeMembers(message.view, message.term, message.members);
       this.table.take('commitOld');
+      if (message.members && message.view > this.view) this.takeMembers(message.view, message.term, message.members);
       return this.start();
     }
     if (message.last) this.isTrained = true;
@@ -234,7 +249,6 @@ export class Member extends WorkerTransfer<MemberOptions> {
     this.releaseNodes();
     this.told = [];
     this.asked.clear();
-    this.lastChunkMs = this.options.now();
     this.options.compute.committed(round - 1);
     this.options.onRound?.(round, this.replicas);
   }

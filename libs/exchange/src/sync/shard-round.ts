@@ -29,6 +29,8 @@ export class ShardRound {
   private readonly byIndex: ReadonlyMap<number, RoundChunk>;
   /** With backup replicas: chunks that have come, by replica. */
   private readonly leaves: Uint32Array;
+  /** Chunks at lower places are done. */
+  private lowest = 0;
   /** Chunks that wait for the decision. */
   private summed = 0;
   /** The decided round is being applied. */
@@ -38,7 +40,7 @@ export class ShardRound {
     private readonly options: ShardOptions,
     private readonly table: StateTable<ShardState, typeof SHARD_ROWS>,
     private readonly shard: {
-      publish(chunk: RoundChunk, region: Region): void;
+      publish(chunk: RoundChunk): void;
       reduced(chunk: RoundChunk, sum: Region, willChange: boolean): void;
     },
   ) {
@@ -63,6 +65,17 @@ export class ShardRound {
     return this.generations.next(place) !== undefined || sum !== undefined || this.table.state === 'DECIDING';
   }
 
+  /** The lowest place whose chunk is not done; that of none where all are. */
+  get base(): number {
+    while (this.lowest < this.chunks.length && this.isDone(this.chunks[this.lowest]!)) this.lowest++;
+    return this.lowest;
+  }
+
+  /** The node of a frame adds nothing to what has come. */
+  holds(chunk: RoundChunk, { nodeLo: lo, nodeHi: hi }: Pick<FrameHeader, 'nodeLo' | 'nodeHi'>): boolean {
+    return this.isDone(chunk) || chunk.tree.covers({ lo, hi });
+  }
+
   /** Replicas whose gradient some chunk still lacks, for messages about what a round waits for. */
   missingReplicas(): number[] {
     const missing = new Set(this.chunks.filter((chunk) => !this.isDone(chunk)).flatMap(({ tree }) => tree.missingLeaves()));
@@ -83,6 +96,7 @@ export class ShardRound {
     for (const chunk of this.chunks) chunk.tree = this.newTree();
     this.leaves.fill(0);
     this.summed = 0;
+    this.lowest = 0;
   }
 
   /** The trees are there. A shard without chunks has nothing to wait for. */
@@ -206,7 +220,7 @@ export class ShardRound {
 
   private publish(chunk: RoundChunk): void {
     const { generations } = this;
-    this.shard.publish(chunk, generations.next(chunk.place)!);
+    this.shard.publish(chunk);
     if (this.decision) return; // all chunks together
     if (generations.isWhole) this.reportReduced('chunkComplete');
     else this.table.take('chunkComplete');

@@ -48,6 +48,7 @@ function decidingShard(inSlices: boolean) {
     createReduction: () => {
       let root: Region | undefined;
       return {
+        covers: () => false,
         insert: (_node, region) => ((root = region), 'complete'),
         takeRoot: () => root!,
         missingLeaves: () => [],

@@ -32,7 +32,7 @@ export const SHARD_ROWS = {
   chunkComplete: {
     from: ['GATHERING'],
     event: 'the tree of a chunk is complete, plan streaming',
-    does: 'apply the optimizer once from generation k into k+1; send the new chunk to all members that read what they are sent; when it was the last one tell the coordinator REDUCED(k)',
+    does: 'apply the optimizer once from generation k into k+1; send the new chunk to all members, to those that read slowly when their queue has drained; when it was the last one tell the coordinator REDUCED(k)',
     next: ['REDUCED'],
   },
   chunkGathered: {
@@ -94,7 +94,7 @@ export const SHARD_ROWS = {
   pull: {
     from: ['GATHERING', 'DECIDING', 'REDUCED'],
     event: 'PULL(generation, chunk)',
-    does: 'send that chunk if it is there (of k, k+1 or the best generation) and the member reads what it is sent',
+    does: 'send that chunk if it is there (of k, k+1 or the best generation), unless it is on its way, or owed',
     next: '–',
   },
   replica: {
@@ -120,6 +120,8 @@ export const SHARD_ROWS = {
 
 /** The reduction tree of one chunk; libs/learning has the implementation. */
 export interface ChunkReduction {
+  /** The node lies inside one that has come, or is one: `insert` would drop it. */
+  covers(node: { lo: number; hi: number }): boolean;
   insert(node: { lo: number; hi: number }, region: Region): 'dropped' | 'kept' | 'complete';
   /** The sum, once `insert` has said `complete`. */
   takeRoot?(): Region;
@@ -159,6 +161,10 @@ export interface ShardOptions {
   readonly host?: ShardHost;
   readonly coordinator: CoordinatorPort;
   readonly decoder?: ChunkDecoder | undefined;
+  /** Bytes of parameters in the queue of one connection; several writes where it is left out. */
+  readonly parameterWindowBytes?: number | undefined;
+  /** Chunks that a member may send beyond the lowest one that is not complete; all of them where it is left out. */
+  readonly gradientWindowChunks?: number | undefined;
   /** How work on all chunks shares the event loop; without it, it is done in one go. */
   readonly slices?: Slices | undefined;
 }

@@ -13,6 +13,8 @@ import { FrameType, ProtocolError, type FrameHeader, type Members, type Message,
 import type { Connection } from '../connection.js';
 import { bitmapOf } from '../transfer/bitmap.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
+import { GrantedWindow } from '../transfer/credit-window.js';
+import { ParameterOutlet } from '../transfer/parameter-outlet.js';
 import { ShardLink, ShardTransfer } from '../transfer/shard-transfer.js';
 import type { Region } from '../attempt/regions.js';
 import type { ReplicationOptions } from '../standby/replication.js';
@@ -31,9 +33,18 @@ interface HeldFrame {
 /** Frames that are ahead of the shard, by round, chunk and node: what is sent again replaces what was sent. */
 type HeldFrames = Map<string, HeldFrame>;
 
-export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements ShardMachine {
+/** What the shard keeps for a connection. */
+interface LinkState {
+  readonly held: HeldFrames;
+  readonly outlet: ParameterOutlet<RoundChunk>;
+  /** Places of chunks of the present round that were dropped, as the view does not name the member: it sends them again when one does. */
+  readonly dropped: Set<number>;
+}
+
+export class Shard extends ShardTransfer<LinkState, ShardOptions> implements ShardMachine {
   readonly table = new StateTable<ShardState, typeof SHARD_ROWS>('shard', SHARD_ROWS, 'GATHERING');
   private readonly present: ShardRound;
+  private readonly window: GrantedWindow;
   /** As a primary with a standby. */
   replication: Pick<RoundReplication, 'reduced' | 'holdsBack'> | undefined;
   /** As a standby. */
@@ -44,6 +55,7 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
   constructor(options: ShardOptions) {
     super(options);
     this.present = new ShardRound(options, this.table, this);
+    this.window = new GrantedWindow(options.gradientWindowChunks ?? Math.max(1, options.chunks.length), options.chunks.length);
     this.follower = new ShardFollower(this.present, this.table, options.twoPhase !== undefined);
     this.present.layout();
   }
@@ -59,17 +71,29 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
     this.table.take('join');
     const { chunks, generations } = this.present;
     const applied = bitmapOf(chunks.map(({ place }) => generations.next(place) !== undefined));
-    const link = this.admit(new ShardLink(id, connection, true, this.options.decoder), new Map(), { applied, phase: this.table.state });
-    for (const generation of [this.round, this.round + 1]) for (const chunk of chunks) this.send(link, generation, chunk);
+    const outlet = new ParameterOutlet<RoundChunk>({
+      connection,
+      numbers: () => this.numbers(),
+      find: (generation, { place }) => generations.find(generation, place),
+      windowBytes: this.options.parameterWindowBytes,
+    });
+    const link = this.admit(
+      new ShardLink(id, connection, true, this.options.decoder),
+      { held: new Map(), outlet, dropped: new Set() },
+      { applied, window: this.window.size, base: this.present.base, phase: this.table.state },
+    );
+    for (const chunk of chunks) outlet.offer(this.round, chunk);
+    for (const chunk of chunks) if (generations.next(chunk.place)) outlet.offer(this.round + 1, chunk);
     this.tellLink(link, true);
     return link;
   }
 
   /** A connection is gone. Held frames go with it; what is in the trees stays (it is pure). */
   detach(link: ShardLink, isReplaced = false): void {
-    const held = this.drop(link);
-    if (!held) return;
-    for (const { region } of held.values()) region.release();
+    const state = this.drop(link);
+    if (!state) return;
+    for (const { region } of state.held.values()) region.release();
+    state.outlet.end();
     if (isReplaced) link.connection.close();
     else if (this.table.state !== 'OVER') this.tellLink(link, false);
   }
@@ -85,19 +109,28 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
     this.checkGradient(link, header, chunk);
     if (!isValidNode(nodeLo, nodeHi)) throw new ProtocolError('BAD_NODE', `[${nodeLo}, ${nodeHi})`);
     if (round > this.round + 1) throw new ProtocolError('BAD_ROUND', `round ${round}, this server gathers ${this.round}`);
-    const held = this.links.get(link);
-    const isStale = round < this.round || (round === this.round && this.present.isDone(chunk)) || this.table.state === 'OVER';
+    this.checkWindow(round, chunk);
+    const held = this.links.get(link)?.held;
+    // What the tree holds already takes no memory.
+    const isStale = round < this.round || (round === this.round && this.present.holds(chunk, header)) || this.table.state === 'OVER';
     if (isStale || !held) return link.receive(header, undefined);
     // A tree over R replicas has less than 2·R nodes.
-    if (held.size > this.present.chunks.length * 2 * replicas)
+    if (held.size > this.window.size * 2 * replicas)
       throw new ProtocolError('BAD_ROUND', 'more frames ahead of the view than one round has');
     return link.receive(header, chunk);
+  }
+
+  /** @throws ProtocolError for a chunk that no member was granted */
+  private checkWindow(round: number, { place }: RoundChunk): void {
+    const base = round === this.round ? this.present.base : 0;
+    if (round >= this.round && place >= base + this.window.size)
+      throw new ProtocolError('BAD_ROUND', `place ${place} of round ${round}, the window ends at ${base + this.window.size}`);
   }
 
   /** A whole gradient frame has come. */
   data(link: ShardLink, header: FrameHeader): void {
     const region = link.received();
-    const held = this.links.get(link);
+    const held = this.links.get(link)?.held;
     if (!region || !held || this.table.state === 'OVER' || header.round < this.round) {
       region?.release();
       return this.dropped('stale');
@@ -114,7 +147,11 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
     const pulled = this.present.chunkAt(chunk);
     if (!pulled) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${chunk}`);
     this.table.take('pull');
-    this.send(link, generation, pulled);
+    const outlet = this.links.get(link)?.outlet;
+    if (outlet) return outlet.offer(generation, pulled);
+    // The coordinator, which collects the weights a few at a time.
+    const region = this.present.generations.find(generation, pulled.place);
+    if (region) this.sendTo(link, { type: FrameType.parameters, round: generation, lo: 0, hi: 0 }, pulled, region.retain());
   }
 
   /** Tells members and collectors that this process lives; call it every second. */
@@ -160,12 +197,15 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
     this.table.take('view');
     this.takeView(view, members);
     this.releaseHeld();
+    this.askForDropped();
   }
 
   onCommit({ round, view, members, checkpoint, course, best }: Omit<MessageOf<'commit'>, 'type'>): void {
     if (round < this.round || this.table.state === 'OVER') return this.table.take('commitRepeated');
     if (round > this.round) throw new Error(`shard ${this.options.index}: COMMIT(${round}) in round ${this.round}`);
     this.present.commit();
+    for (const { dropped } of this.links.values()) dropped.clear();
+    this.window.reset();
     const { generations } = this.present;
     if (course !== undefined) this.options.host?.courseDecided((this.course = course));
     if (members) this.takeView(view, members);
@@ -196,6 +236,7 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
     if (this.table.state === 'OVER') return;
     const missing = this.table.state === 'GATHERING' ? this.missingReplicas() : [];
     this.options.coordinator.tell({ ...this.standing(), missing });
+    this.tellCredit();
     this.present.tellAgain();
   }
 
@@ -248,27 +289,41 @@ export class Shard extends ShardTransfer<HeldFrames, ShardOptions> implements Sh
   // ---- inside ----
 
   /** A chunk of generation k+1 is made: to all members. */
-  publish(chunk: RoundChunk, region: Region): void {
-    const vector = { type: FrameType.parameters, round: this.round + 1, lo: 0, hi: 0 };
-    for (const link of this.links.keys()) if (link.streams) this.sendUnlessBehind(link, vector, chunk, region);
+  publish(chunk: RoundChunk): void {
+    for (const [{ streams }, { outlet }] of this.links) if (streams) outlet.offer(this.round + 1, chunk);
   }
 
-  /** A chunk of a generation, where it is there. */
-  private send(link: ShardLink, generation: number, chunk: RoundChunk): void {
-    const region = this.present.generations.find(generation, chunk.place);
-    if (region) this.sendUnlessBehind(link, { type: FrameType.parameters, round: generation, lo: 0, hi: 0 }, chunk, region);
-  }
-
-  /** @param otherwise why a gradient of somebody who is no member is dropped: a late push of a worker that was declared lost, mostly; it sends again when a view has it back */
+  /** @param otherwise why a gradient of somebody who is no member is dropped: a late push of a worker that was declared lost, mostly; it is asked for again when a view has it back */
   private gather(link: ShardLink, header: FrameHeader, region: Region, otherwise: string): void {
     let why: string | undefined = otherwise;
     if (this.isMember(link.id)) why = this.present.reduce(header, region);
-    else region.release();
+    else {
+      region.release();
+      this.links.get(link)?.dropped.add(this.present.chunkAt(header.chunk)!.place);
+    }
     if (why) this.dropped(why);
+    if (this.window.mustTell(this.present.base)) this.tellCredit();
+  }
+
+  private tellCredit(): void {
+    const { round } = this;
+    const { base } = this.present;
+    for (const { connection, streams } of this.links.keys())
+      if (streams) connection.sendMessage({ type: 'credit', round, base }, this.numbers());
+  }
+
+  /** Who is in the view now, and sent something before it was. */
+  private askForDropped(): void {
+    for (const [{ id, connection }, { dropped }] of this.links) {
+      if (dropped.size === 0 || !this.isMember(id)) continue;
+      const chunks = bitmapOf(this.present.chunks.map((chunk) => dropped.has(chunk.place) && !this.present.isDone(chunk)));
+      connection.sendMessage({ type: 'dropped', round: this.round, chunks }, this.numbers());
+      dropped.clear();
+    }
   }
 
   private releaseHeld(): void {
-    for (const [link, held] of [...this.links]) {
+    for (const [link, { held }] of [...this.links]) {
       for (const [key, { header, region }] of [...held]) {
         if (header.view > this.view || header.round > this.round) continue;
         held.delete(key);

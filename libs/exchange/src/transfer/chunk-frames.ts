@@ -41,8 +41,18 @@ export const sendChunk: Send = (to, numbers, { type, round, lo, hi }, chunk, { c
   to.sendData({ type, codec, ...numbers, round, nodeLo: lo, nodeHi: hi, chunk }, bytes, onFlushed);
 
 /** Takes over one reference to the region, and lets it go when the bytes have left. */
-export function sendRegion(to: Connection, numbers: FrameNumbers, vector: VectorName, chunk: number, region: Region): void {
-  sendChunk(to, numbers, vector, chunk, { codec: Codec.none, bytes: region.bytes }, () => region.release());
+export function sendRegion(
+  to: Connection,
+  numbers: FrameNumbers,
+  vector: VectorName,
+  chunk: number,
+  region: Region,
+  onFlushed?: () => void,
+): void {
+  sendChunk(to, numbers, vector, chunk, { codec: Codec.none, bytes: region.bytes }, () => {
+    region.release();
+    onFlushed?.();
+  });
 }
 
 /**

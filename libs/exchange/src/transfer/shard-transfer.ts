@@ -3,17 +3,14 @@
  * parameter chunks that are sent. What is taken, held, dropped or answered is decided by the machine (Shard, AsyncShard).
  *
  *   HELLO accepted ──> admit: WELCOME ──> gradient: checkGradient, then a region of the chunk's arena or scratch
- *                                     └─> parameters: sendTo, publish
+ *                                     └─> parameters: sendTo, or a ParameterOutlet
  */
 import { FrameType, ProtocolError, type FrameHeader, type Members, type MessageOf } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
-import { bytesOf, type Region } from '../attempt/regions.js';
+import type { Region } from '../attempt/regions.js';
 import type { CoordinatorPort } from '../attempt/shard-ports.js';
 import { RegionReceiver, checkChunk, sendRegion, type ChunkDecoder, type VectorName } from './chunk-frames.js';
 import type { OwnedChunk } from './chunks.js';
-
-/** Headers and control messages in a connection's queue, beside the chunks. */
-const QUEUE_SLACK_BYTES = 1 << 20;
 
 /** One connection of a worker (or of the coordinator collecting weights) to a shard. */
 export class ShardLink extends RegionReceiver {
@@ -41,16 +38,13 @@ interface ServerOptions {
 export abstract class ShardTransfer<Held, Options extends ServerOptions> {
   abstract readonly round: number;
   protected readonly links = new Map<ShardLink, Held>();
-  private readonly generationBytes: number;
   private members: Members = [];
   private memberIds = new Set<string>();
   view = 0;
   /** Leadership term granted by the arbiter. Not copied from the coordinator: a deposed primary would then use its successor's term and be believed. */
   term = 1;
 
-  constructor(protected readonly options: Options) {
-    this.generationBytes = options.chunks.reduce((sum, { length }) => sum + bytesOf(length), 0);
-  }
+  constructor(protected readonly options: Options) {}
 
   abstract detach(link: ShardLink, isReplaced?: boolean): void;
 
@@ -78,7 +72,7 @@ export abstract class ShardTransfer<Held, Options extends ServerOptions> {
   }
 
   /** A connection, in place of an older one of the same worker. */
-  protected admit(link: ShardLink, held: Held, state: Pick<MessageOf<'welcome'>, 'applied' | 'phase'>): ShardLink {
+  protected admit(link: ShardLink, held: Held, state: Pick<MessageOf<'welcome'>, 'applied' | 'window' | 'base' | 'phase'>): ShardLink {
     const { id, streams, connection } = link;
     for (const old of this.links.keys()) if (old.id === id && old.streams === streams) this.detach(old, true);
     this.links.set(link, held);
@@ -110,13 +104,8 @@ export abstract class ShardTransfer<Held, Options extends ServerOptions> {
     if (!streams) throw new ProtocolError('NOT_A_MEMBER', 'this connection may only pull');
   }
 
-  /** Takes over one reference to the region. */
-  protected sendTo({ connection }: ShardLink, vector: VectorName, { index }: OwnedChunk, region: Region): void {
-    sendRegion(connection, this.numbers(), vector, index, region);
-  }
-
-  /** To a peer that has two generations still to read nothing is sent: it pulls what it misses when it has read them. */
-  protected sendUnlessBehind(link: ShardLink, vector: VectorName, chunk: OwnedChunk, region: Region): void {
-    if (link.connection.queuedBytes <= 2 * this.generationBytes + QUEUE_SLACK_BYTES) this.sendTo(link, vector, chunk, region.retain());
+  /** Takes over one reference to the region. @param numbers where they are not those of the shard */
+  protected sendTo({ connection }: ShardLink, vector: VectorName, { index }: OwnedChunk, region: Region, numbers = this.numbers()): void {
+    sendRegion(connection, numbers, vector, index, region);
   }
 }

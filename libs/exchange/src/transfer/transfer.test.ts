@@ -5,6 +5,7 @@ import type { Connection } from '../connection.js';
 import { acquireRegion } from '../attempt/regions.js';
 import { bitmapOf, bitsOf } from './bitmap.js';
 import { RegionReceiver, checkChunk, sendRegion, type ChunkDecoder } from './chunk-frames.js';
+import { ParameterOutlet } from './parameter-outlet.js';
 import { HeldGradient } from './worker-transfer.js';
 
 const arena = Arena.create({ initialBytes: 1 << 16, maximumBytes: 1 << 16 });
@@ -88,10 +89,12 @@ test('an encoded chunk comes into bytes of its length, and is decoded when it is
 test('the memory of a gradient goes back once, when it is let go and every socket has flushed', () => {
   let released = 0;
   const gradient = new HeldGradient({ round: 1, lo: 0, hi: 2, bytes: new Uint8Array(8), release: () => void released++ });
-  gradient.hold();
+  const { sent, connection } = connectionOf();
+  for (let i = 0; i < 2; i++) gradient.send(connection, numbers, { index: 3, offset: 0, length: 2, server: 0 });
+  expect(sent).toHaveLength(1);
   gradient.letGo();
   expect(released).toBe(0);
-  gradient.letGo();
+  sent[0]!.flushed();
   expect(released).toBe(1);
 });
 
@@ -99,4 +102,32 @@ test('the bitmap of WELCOME is read as it was written, and is empty beyond its e
   const bits = Array.from({ length: 11 }, (_, i) => i % 3 === 0);
   const isSet = bitsOf(bitmapOf(bits));
   expect(Array.from({ length: 20 }, (_, i) => isSet(i))).toEqual([...bits, ...Array.from({ length: 9 }, () => false)]);
+});
+
+test('a peer that reads slowly has a window of chunks in its queue; what it is owed follows, unless it was committed away', () => {
+  const { sent, connection } = connectionOf();
+  const chunks = [0, 1, 2, 3].map((index) => ({ index, length: 4, arena }));
+  const present = new Map(chunks.map(({ index }) => [index, acquireRegion(arena, 4)]));
+  let generation = 0;
+  const outlet = new ParameterOutlet<(typeof chunks)[0]>({
+    connection,
+    numbers: () => numbers,
+    find: (wanted, { index }) => (wanted === generation ? present.get(index) : undefined),
+    windowBytes: 32,
+  });
+  const on = (): string[] => sent.map(({ header }) => `${(header as FrameHeader).round}/${(header as FrameHeader).chunk}`);
+  for (const each of chunks) outlet.offer(0, each);
+  for (const each of chunks) outlet.offer(0, each);
+  expect(on()).toEqual(['0/0', '0/1']);
+  sent[0]!.flushed();
+  expect(on()).toEqual(['0/0', '0/1', '0/2']);
+  generation = 1;
+  outlet.offer(1, chunks[0]!);
+  sent[1]!.flushed();
+  // Chunk 3 of generation 0 is gone.
+  expect(on()).toEqual(['0/0', '0/1', '0/2', '1/0']);
+  outlet.end();
+  for (const { flushed } of sent.slice(2)) flushed();
+  for (const region of present.values()) region.release();
+  expect([sent.length, arena.bytesInUse]).toEqual([4, 0]);
 });

@@ -13,21 +13,54 @@ import { IdleDetector } from '../attempt/stall.js';
 import { checkChunk, scratchOf, sendChunk, type ChunkBytes, type VectorName } from './chunk-frames.js';
 import type { GradientNode, MemberChunk } from './chunks.js';
 
+const partOf = (vector: Uint8Array, { offset, length }: Pick<MemberChunk, 'offset' | 'length'>): Uint8Array =>
+  vector.subarray(bytesOf(offset), bytesOf(offset + length));
+
+/** The bytes of a chunk as they are sent: of the flat vector, or as encoded. */
+function sentPartOf({ bytes, encoded }: GradientNode, chunk: MemberChunk): ChunkBytes {
+  if (!encoded) return { codec: Codec.none, bytes: partOf(bytes, chunk) };
+  const [codec, offset, length] = [encoded.codecs[chunk.index]!, encoded.offsets[chunk.index]!, encoded.lengths[chunk.index]!];
+  return { codec, bytes: bytes.subarray(offset, offset + length) };
+}
+
 /** A gradient that is kept to be sent again. Its memory goes back when it is let go and no socket reads it any more. */
 export class HeldGradient {
   private holds = 1;
+  /** Chunks that wait in the queue of a connection, by their index. One that has broken may yet let go of them, after another has come. */
+  private readonly leaving = new WeakMap<Connection, Set<number>>();
   readonly vector: VectorName;
   readonly letGo = (): void => {
     if (--this.holds === 0) this.node.release();
   };
 
-  constructor(readonly node: GradientNode) {
+  /** By server: the place of the chunk that is to be sent next, where a window says how far it may go. */
+  readonly next: number[];
+
+  constructor(
+    readonly node: GradientNode,
+    servers = 0,
+  ) {
+    this.next = new Array<number>(servers).fill(0);
     this.vector = { type: FrameType.gradient, round: node.round, lo: node.lo, hi: node.hi };
   }
 
-  hold(): this {
+  /** Sends a chunk of it, unless that waits in the queue already: a connection that holds delivers what it was given. */
+  send(to: Connection, numbers: FrameNumbers, chunk: MemberChunk): void {
+    const { index } = chunk;
+    const leaving = this.leavingOver(to);
+    if (leaving.has(index)) return;
+    leaving.add(index);
     this.holds++;
-    return this;
+    sendChunk(to, numbers, this.vector, index, sentPartOf(this.node, chunk), () => {
+      leaving.delete(index);
+      this.letGo();
+    });
+  }
+
+  private leavingOver(connection: Connection): Set<number> {
+    const leaving = this.leaving.get(connection) ?? new Set<number>();
+    this.leaving.set(connection, leaving);
+    return leaving;
   }
 }
 
@@ -38,16 +71,6 @@ interface WorkerOptions {
   readonly chunks: readonly MemberChunk[];
 }
 
-/** The bytes of a chunk as they are sent: of the flat vector, or as encoded. */
-function sentPartOf({ bytes, encoded }: GradientNode, chunk: MemberChunk): ChunkBytes {
-  if (!encoded) return { codec: Codec.none, bytes: partOf(bytes, chunk) };
-  const [codec, offset, length] = [encoded.codecs[chunk.index]!, encoded.offsets[chunk.index]!, encoded.lengths[chunk.index]!];
-  return { codec, bytes: bytes.subarray(offset, offset + length) };
-}
-
-const partOf = (vector: Uint8Array, { offset, length }: MemberChunk): Uint8Array =>
-  vector.subarray(bytesOf(offset), bytesOf(offset + length));
-
 export abstract class WorkerTransfer<Options extends WorkerOptions> {
   abstract readonly table: { take(row: 'staleTerm'): void };
   abstract readonly round: number;
@@ -56,6 +79,8 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
   protected readonly rest = new IdleDetector();
   private restBeats = 0;
   replicas: readonly number[] = [];
+  /** By the server that sends it: the payload that is coming in goes to its place in the vector, and not to scratch. */
+  private readonly isKept: boolean[] = [];
   /** Seats held in the run, for the fairness rule at the end of a slice. */
   heldSeats = 0;
   view = 0;
@@ -141,14 +166,19 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
 
   /** Where its payload goes: its part of `vector`, or scratch when it is not wanted. */
   protected destination(chunk: MemberChunk, vector: Uint8Array | undefined): Uint8Array {
+    this.isKept[chunk.server] = vector !== undefined;
     return vector ? partOf(vector, chunk) : scratchOf(bytesOf(chunk.length));
+  }
+
+  /** What `destination` has decided about the payload that is whole now: it lies in its place. */
+  protected wasKept({ chunk }: FrameHeader): boolean {
+    return this.isKept[this.options.chunks[chunk]!.server] === true;
   }
 
   /** To the server that owns the chunk, where it is connected. */
   protected sendChunk(gradient: HeldGradient, chunk: MemberChunk): void {
     const connection = this.connections[chunk.server];
     if (!connection?.isOpen) return;
-    const { vector, node, letGo } = gradient.hold();
-    sendChunk(connection, this.numbers(), vector, chunk.index, sentPartOf(node, chunk), letGo);
+    gradient.send(connection, this.numbers(), chunk);
   }
 }

@@ -14,19 +14,40 @@ import {
 } from '@paceline/exchange';
 import { codecKey, codecOf } from '@paceline/codecs';
 import type { PlacementJob } from '@paceline/control-plane';
-import { LeafReduction, ReductionTree, replicaRows, validNode, type Schedule } from '@paceline/learning';
+import { LeafReduction, ReductionTree, replicaRows, validNode, type Layout, type Schedule } from '@paceline/learning';
 import { isEncoded, roundPlan, type RunSpec } from '@paceline/spec';
-import type { ParameterStore } from './parameter-store.js';
+import type { ParameterStore, StorePlan } from './parameter-store.js';
+
+/** Gradients that may wait at a shard for those of slower workers. */
+const WINDOW_BYTES = 256 << 20;
+
+/**
+ * Chunks that a worker may send beyond the lowest one that is not complete: of each, the gradient of every replica may wait. With backup replicas it
+ * is open until the last chunk has come who is included, and all are kept; in modes async and ssp each gradient is applied when it is whole.
+ * @param lengths elements of the chunks of the shard
+ */
+export function gradientWindowChunks({ replicas, strategy }: RunSpec, lengths: readonly number[]): number {
+  const { mode, backupReplicas } = strategy;
+  if (mode !== 'sync' || backupReplicas > 0 || lengths.length === 0) return Math.max(1, lengths.length);
+  const roundBytes = replicas * 4 * Math.max(...lengths);
+  return Math.min(lengths.length, Math.max(1, Math.floor(WINDOW_BYTES / roundBytes)));
+}
+
+/** What the arenas are planned for: every replica's gradient of the chunks in the window. Undefined where `copiesInFlight` has all of them. */
+export function windowOf(spec: RunSpec, layout: Layout, owned: readonly number[]): StorePlan['window'] {
+  const { replicas, strategy } = spec;
+  if (strategy.mode !== 'sync' || strategy.backupReplicas > 0) return undefined;
+  const lengths = owned.map((index) => layout.chunks[index]!.length);
+  return { chunks: gradientWindowChunks(spec, lengths), replicas };
+}
 
 /** Gradients of a chunk, and copies of it, that may be kept at once: what the arenas are planned for. */
 export function copiesInFlight({ replicas, strategy, earlyStopping }: RunSpec): number {
   const { mode, backupReplicas, delayCompensation, standby } = strategy;
   // What a worker has fetched may wait for the standby, as it may be kept for the delay compensation.
   if (mode !== 'sync') return replicas * (delayCompensation > 0 || standby > 0 ? 2 : 1) + 2;
-  // The tree of a chunk keeps at most half of the leaves apart, when no worker holds neighbours.
-  // One that is encoded lies beside what it is decoded into.
-  const gradients = backupReplicas > 0 ? replicas : Math.min(Math.max(3, Math.ceil(replicas / 2) + 1), 8);
-  return gradients + (earlyStopping?.restoreBest ? 1 : 0);
+  // Without backup replicas gradients have the memory of the window; a worker that is behind may still read an older generation.
+  return (backupReplicas > 0 ? replicas : 1) + (earlyStopping?.restoreBest ? 1 : 0);
 }
 
 /** Rows of (round, replica) by the schedule. */
@@ -37,12 +58,21 @@ export function examplesOf(schedule: Schedule, replicas: number): (round: number
   };
 }
 
+/** What one connection may have under way. */
+export interface Windows {
+  /** Parameters in its queue. */
+  readonly parameterBytes?: number | undefined;
+  /** Gradients that a worker sends beyond the lowest chunk that is not complete, in chunks. */
+  readonly gradientChunks?: number | undefined;
+}
+
 /** The server that a shard is made for: HostedRun. */
 export interface ShardServer {
   readonly host: ShardHost;
   readonly coordinator: CoordinatorPort;
   /** How work on all chunks shares the event loop of the server. */
   readonly slices: Slices;
+  readonly windows?: Windows | undefined;
 }
 
 /** Decodes what the workers of the run encode; undefined where they send float32. */
@@ -61,15 +91,9 @@ function decoderOf({ codec: wanted, seed }: RunSpec): ChunkDecoder | undefined {
 export function createShard(job: PlacementJob, store: ParameterStore, schedule: Schedule, server: ShardServer): ShardMachine {
   const { spec, index, attempt, restore } = job;
   const { replicas, strategy } = spec;
-  const common = {
-    index,
-    attempt,
-    chunks: store.chunks,
-    initial: store.initial,
-    firstRound: restore?.round ?? 0,
-    decoder: decoderOf(spec),
-    ...server,
-  };
+  const { windows, ...ports } = server;
+  const start = { chunks: store.chunks, initial: store.initial, firstRound: restore?.round ?? 0 };
+  const common = { index, attempt, ...start, decoder: decoderOf(spec), ...ports };
   if (strategy.mode !== 'sync') {
     const updates = new ItemUpdates(store, examplesOf(schedule, replicas), strategy);
     const plan = { replicas, totalRounds: schedule.totalRounds, replicaExamples: updates.examples };
@@ -78,9 +102,12 @@ export function createShard(job: PlacementJob, store: ParameterStore, schedule: 
   const hasBackups = strategy.backupReplicas > 0;
   const isNode = (lo: number, hi: number): boolean =>
     hasBackups || isEncoded(spec) ? hi === lo + 1 && hi <= replicas : validNode(replicas, lo, hi);
+  const lengths = store.chunks.map(({ length }) => length);
   return new Shard({
     ...common,
     replicas,
+    parameterWindowBytes: windows?.parameterBytes,
+    gradientWindowChunks: hasBackups ? undefined : (windows?.gradientChunks ?? gradientWindowChunks(spec, lengths)),
     createReduction: (ops) => (hasBackups ? new LeafReduction(replicas, ops) : new ReductionTree(replicas, ops)),
     isValidNode: isNode,
     store,

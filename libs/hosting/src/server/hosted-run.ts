@@ -30,7 +30,7 @@ import { WorkerReceiver, type WorkersRun } from './receivers.js';
 import { openCheckpoint } from './restore.js';
 import { firstCourseOf } from './run-measures.js';
 import { reportFailed, type ServerContext } from './server-context.js';
-import { copiesInFlight, createShard } from './create-shard.js';
+import { copiesInFlight, createShard, windowOf } from './create-shard.js';
 import { callInSlices, inSlices } from './slices.js';
 import { decidedRate } from './validation-course.js';
 
@@ -103,6 +103,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
       freeze: spec.freeze,
       seed: spec.seed,
       gradientsInFlight: copiesInFlight(spec),
+      window: windowOf(spec, this.layout, owned),
       examplesIn: (round: number) => this.schedule.round(round).count,
       clipValue: spec.gradient.clipValue,
       lastRound: this.schedule.totalRounds - 1,
@@ -124,6 +125,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
       host: this,
       coordinator: this.place,
       slices,
+      windows: context.windows,
     });
     this.cancelHeart = context.clock.every(HEARTBEAT_MS, () => this.beat());
     observer?.hosted(this);

@@ -3,8 +3,8 @@
  * belongs to a chunk lies in one arena, because the kernels work inside one WebAssembly memory.
  *
  * Memory, in bytes, for a shard of P parameter and S state bytes with s slots: 2·(P + S) + s·P + gradients in flight
- * (at most one partial tree per chunk and member; a planning allowance of 3·(P + S) is kept free for them; with backup replicas
- * every leaf is kept, R·(P + S); in modes async and ssp up to two work items of each worker, and with the delay compensation the parameters
+ * (one gradient of each replica for the chunks of the window, R·w chunks in every arena, see credit-window.ts of libs/exchange; with backup
+ * replicas every leaf is kept, R·(P + S); in modes async and ssp up to two work items of each worker, and with the delay compensation the parameters
  * that they were computed from, as far as they have changed since) + with `earlyStopping.restoreBest` (P + S) of the best generation + while a
  * checkpoint is written (P + S) + s·P (snapshot.ts).
  */
@@ -45,6 +45,8 @@ export interface StorePlan {
   readonly freeze?: readonly string[] | undefined;
   /** Gradients of a chunk that may be kept at once. */
   readonly gradientsInFlight: number;
+  /** Beside them: of so many chunks in a row at once, wherever they lie, one gradient of each replica. */
+  readonly window?: { readonly chunks: number; readonly replicas: number } | undefined;
   /** Examples of a round: the sum-gradient is scaled once by its inverse. */
   examplesIn(round: number): number;
   /** The round after which the weights become their moving averages, where the run keeps them. */
@@ -328,13 +330,18 @@ export class ParameterStore {
   }
 
   private placeChunks(): void {
-    const { layout, owned, gradientsInFlight } = this.options;
+    const { layout, owned, gradientsInFlight, window = { chunks: 0, replicas: 0 } } = this.options;
     const copies = 3 + gradientsInFlight + 2 * this.optimizer.slots.length + (this.optimizer.direction ? 1 : 0);
     let group: number[] = [];
     let planned = 0;
+    let largest = 0;
+    const windowBytes = (count: number): number => window.replicas * Math.min(window.chunks, count) * largest;
     const close = () => {
       if (group.length === 0) return;
-      const initialBytes = Math.min(ARENA_MAX_BYTES, Math.ceil((planned * 0.6) / PAGE_BYTES + 16) * PAGE_BYTES);
+      const initialBytes = Math.min(
+        ARENA_MAX_BYTES,
+        Math.ceil(((planned + windowBytes(group.length)) * 0.6) / PAGE_BYTES + 16) * PAGE_BYTES,
+      );
       const arena = this.options.createArena({ initialBytes, maximumBytes: ARENA_MAX_BYTES });
       for (const index of group) this.chunks.push({ index, length: layout.chunks[index]!.length, arena });
       group = [];
@@ -342,7 +349,8 @@ export class ParameterStore {
     };
     for (const index of owned) {
       const bytes = layout.chunks[index]!.length * 4 * copies;
-      if (planned + bytes > ARENA_PLAN_BYTES) close();
+      largest = Math.max(largest, layout.chunks[index]!.length * 4);
+      if (planned + bytes + windowBytes(group.length + 1) > ARENA_PLAN_BYTES) close();
       group.push(index);
       planned += bytes;
       this.sections.set(index, layout.chunks[index]!.section);

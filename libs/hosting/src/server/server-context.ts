@@ -8,6 +8,7 @@ import type { Layout } from '@paceline/learning';
 import type { ModelDescription } from '@paceline/spec';
 import type { Checkpoints, TensorEntry } from '@paceline/storage';
 import type { ParameterStore, StorePlan } from './parameter-store.js';
+import type { Windows } from './create-shard.js';
 
 export interface ServerContext {
   readonly serverId: string;
@@ -32,6 +33,8 @@ export interface ServerContext {
   refusals(): { frames: number; connections: number };
   /** When the process is told to end, its runs have this long for the present round and a last checkpoint; 3.2 s by default. */
   readonly stopDeadlineMs?: number;
+  /** What one connection may have under way, in place of what the shard chooses. */
+  readonly windows?: Windows | undefined;
 }
 
 /** Where the weights of a run that has finished go. */

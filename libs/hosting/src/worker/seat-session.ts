@@ -124,10 +124,7 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
     compute.listen(this.events());
     this.timers.push(
       options.clock.every(HEARTBEAT_MS, () => member.heartbeat(compute.progress)),
-      options.clock.every(TICK_MS, () => {
-        member.tick();
-        links.tick();
-      }),
+      options.clock.every(TICK_MS, () => links.tick()),
     );
     links.open();
   }
@@ -174,7 +171,7 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
 
 /** The machine on the worker's side, by the mode of the run. */
 function createMember(options: SeatSessionOptions<SeatCompute>, onEnd: (outcome: Outcome, message: string) => void): Member | AsyncMember {
-  const { job, workerId, layout, parameters, compute, clock } = options;
+  const { job, workerId, layout, parameters, compute } = options;
   const { attempt, spec } = job;
   const part = {
     id: workerId,
@@ -195,7 +192,6 @@ function createMember(options: SeatSessionOptions<SeatCompute>, onEnd: (outcome:
   return new Member({
     ...part,
     totalRounds,
-    now: () => clock.now(),
     store: { bytes: (generation) => new Uint8Array(parameters, (generation & 1) * bytes, bytes) },
   });
 }

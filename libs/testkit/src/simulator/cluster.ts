@@ -15,7 +15,7 @@ import {
   type AsyncMember,
   type AsyncShard,
 } from '@paceline/exchange';
-import type { HostedRun } from '@paceline/hosting';
+import type { HostedRun, Windows } from '@paceline/hosting';
 import type { ProtocolError } from '@paceline/protocol';
 import { Checks, type TakenRows } from './checks/checks.js';
 import type { ControlFields, PreparedJob } from '@paceline/control-plane';
@@ -64,6 +64,7 @@ export interface ClusterOptions {
   readonly weather: NetworkWeather;
   readonly stepMs: readonly [number, number];
   readonly stepDeadlineMs: number;
+  readonly windows?: Windows | undefined;
   readonly plant?: Plant | undefined;
 }
 
@@ -108,6 +109,7 @@ export class Cluster {
   readonly plant: Plant | undefined;
   readonly stepMs: readonly [number, number];
   readonly stepDeadlineMs: number;
+  readonly windows: Windows | undefined;
   /** Why this seed's run may fail: a fault that the protocol does not survive was injected. */
   mayFail: string | undefined;
   /** Why a published checkpoint may be unreadable: its bits were flipped. */
@@ -130,6 +132,7 @@ export class Cluster {
     this.plant = options.plant;
     this.stepMs = options.stepMs;
     this.stepDeadlineMs = options.stepDeadlineMs;
+    this.windows = options.windows;
     this.disk = new SharedDisk(this);
     this.invariants = new Invariants(this);
     this.runInvariants = new RunInvariants(this);

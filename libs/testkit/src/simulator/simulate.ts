@@ -143,7 +143,19 @@ function clusterOptions({ seed, workers, apis, stepMs, plant }: SeedOptions, ran
     ]),
     stepDeadlineMs: random.pick([10_000, 60_000]),
   };
-  return { ...drawn, seed, shape, plant, apis: apis ?? drawnApis, workers: workers ?? drawn.workers, stepMs: stepMs ?? drawn.stepMs };
+  // From a stream of its own too: a queue that takes one chunk or two, or all there are; and the same of gradients that are sent ahead.
+  const windowRandom = new Random(seed, 11);
+  const windows = { parameterBytes: windowRandom.pick([16, 40, undefined]), gradientChunks: windowRandom.pick([1, 2, undefined]) };
+  return {
+    ...drawn,
+    windows,
+    seed,
+    shape,
+    plant,
+    apis: apis ?? drawnApis,
+    workers: workers ?? drawn.workers,
+    stepMs: stepMs ?? drawn.stepMs,
+  };
 }
 
 function faultPlan({ kinds }: SeedOptions, random: Random): FaultPlan {

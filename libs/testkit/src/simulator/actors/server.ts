@@ -110,6 +110,7 @@ export class SimServer {
       clock: process,
       // What comes between the slices of long work is what seeds should find.
       sliceMs: 0,
+      windows: cluster.windows,
       log: this.log(),
       wallMs: () => WALL_ZERO_MS + Math.round(world.nowMs),
       controlPlane: this.controlPlane,

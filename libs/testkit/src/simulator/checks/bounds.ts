@@ -13,8 +13,12 @@ const QUEUE_SLACK_BYTES = 1 << 20;
 const JOURNAL_SLACK_ENTRIES = 500;
 
 interface OpenShard {
-  readonly links: ReadonlyMap<ShardLink, ReadonlyMap<string, unknown>>;
-  readonly generationBytes: number;
+  readonly links: ReadonlyMap<
+    ShardLink,
+    { readonly held: ReadonlyMap<string, unknown>; readonly outlet: { readonly leavingBytes: number } }
+  >;
+  readonly options: { readonly parameterWindowBytes?: number; readonly gradientWindowChunks?: number };
+  readonly present: { readonly base: number; readonly chunks: readonly { readonly tree: { missingLeaves(): readonly number[] } }[] };
 }
 
 /** A part of an attempt that a server holds. */
@@ -50,12 +54,25 @@ export function checkBounds(part: BoundedPart, { checks, run, network }: Bounded
     const bound = (base + links * (owned * 2 * replicas + 1 + owned * 2)) * BLOCK_BYTES;
     checks.expect(bytes <= bound, 'I10', () => `${part.name} holds ${bytes} bytes, its bound is ${bound}`);
   }
-  const { links, generationBytes } = shard as unknown as OpenShard;
-  for (const [{ id, connection }, held] of links) {
+  const { links, options, present } = shard as unknown as OpenShard;
+  const end = present.base + (options.gradientWindowChunks ?? Infinity);
+  for (const { tree } of present.chunks.slice(end))
+    checks.expect(
+      tree.missingLeaves().length === replicas,
+      'I10',
+      () => `${part.name} has gradients beyond place ${end}, where its window ends`,
+    );
+  for (const [{ id, connection }, { held, outlet }] of links) {
     // A tree over R replicas has less than 2·R nodes, and one frame is under way.
     const most = owned * 2 * replicas + 1;
     checks.expect(held.size <= most, 'I10', () => `${part.name} holds ${held.size} frames of ${id} ahead, its bound is ${most}`);
-    const queue = 3 * generationBytes + QUEUE_SLACK_BYTES;
+    const window = Math.max(options.parameterWindowBytes ?? Infinity, BLOCK_BYTES);
+    checks.expect(
+      outlet.leavingBytes <= window,
+      'I10',
+      () => `${part.name} queues ${outlet.leavingBytes} bytes of chunks for ${id}, its window is ${window}`,
+    );
+    const queue = 4 * owned * BLOCK_BYTES + QUEUE_SLACK_BYTES;
     const { queuedBytes } = connection;
     checks.expect(queuedBytes <= queue, 'I10', () => `${part.name} queues ${queuedBytes} bytes for ${id}, its bound is ${queue}`);
   }

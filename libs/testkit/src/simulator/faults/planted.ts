@@ -46,9 +46,17 @@ interface OpenRounds {
 interface OpenStandby {
   readonly options: { readonly shard: { readonly term: number } };
 }
+interface OpenLinks {
+  readonly links: ReadonlyMap<ShardLink, { readonly outlet: { readonly owed: Map<string, unknown>; pump(): void } }>;
+}
+interface OpenWindow {
+  readonly window: { size: number; mustTell(base: number): boolean };
+}
 interface OpenMember {
   onView(message: MessageOf<'view'>): void;
 }
+
+const SIX_CHUNKS = Array.from({ length: 6 }, () => ({ length: 4, section: 'trainable' as const }));
 
 export const PLANTED: readonly PlantedBug[] = [
   {
@@ -167,6 +175,55 @@ export const PLANTED: readonly PlantedBug[] = [
         const machine = standby as unknown as OpenStandby;
         const answered = standby.answered.bind(standby);
         standby.answered = (lead) => answered({ ...lead, term: machine.options.shard.term });
+      },
+    },
+  },
+  {
+    name: 'a skipped chunk is forgotten',
+    mistake: 'a shard does not send the chunks for which the queue of a member had no room',
+    shownBy: ['liveness'],
+    withinSeeds: 20,
+    kinds: [],
+    plant: {
+      shard(shard) {
+        const attach = shard.attach.bind(shard);
+        shard.attach = (id, connection) => {
+          const link = attach(id, connection);
+          const { outlet } = (shard as unknown as OpenLinks).links.get(link)!;
+          const pump = outlet.pump.bind(outlet);
+          outlet.pump = () => {
+            pump();
+            outlet.owed.clear();
+          };
+          return link;
+        };
+      },
+    },
+  },
+  {
+    name: 'a credit is lost',
+    mistake: 'a shard does not tell its members that its window has moved on',
+    shownBy: ['liveness'],
+    withinSeeds: 20,
+    kinds: [],
+    shape: { servers: 1, chunks: SIX_CHUNKS, gradient: STREAMING },
+    plant: {
+      shard(shard) {
+        (shard as unknown as OpenWindow).window.mustTell = () => false;
+      },
+    },
+  },
+  {
+    name: 'a window is granted twice',
+    mistake: 'a shard takes twice as many chunks ahead as it has memory for',
+    shownBy: ['I10'],
+    withinSeeds: 20,
+    kinds: [],
+    shape: { servers: 1, chunks: SIX_CHUNKS, gradient: STREAMING },
+    plant: {
+      shard(shard) {
+        const { window } = shard as unknown as OpenWindow;
+        Object.assign(window, { size: 2 * window.size });
       },
     },
   },

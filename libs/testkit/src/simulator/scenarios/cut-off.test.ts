@@ -24,17 +24,25 @@ const isIn = (cluster: Cluster, state: string): boolean => cluster.control.coord
 
 /** The first coordinator loses its standby, and both notice; everything is whole again after 10 s, or so long. */
 function cutFromStandby(
-  { network, hosted, world }: Cluster,
-  more: 'with Redis' | 'without Redis' | 'with Redis, and so does its standby',
+  cluster: Cluster,
+  more: 'with Redis' | 'with Redis until the standby leads' | 'with Redis, and so does its standby',
   forMs = 10_000,
 ): Part {
+  const { network, hosted, world } = cluster;
   const part = hosted.find(({ index, isStandby }) => index === 0 && !isStandby)!;
   const { host } = part.server.process;
-  const other = hosted.find(({ index, isStandby }) => index === 0 && isStandby)!.server.process.host;
+  const standby = hosted.find(({ index, isStandby }) => index === 0 && isStandby)!;
+  const other = standby.server.process.host;
   network.block(host, other);
   network.block(other, host);
   network.count('servers lose each other');
-  if (more !== 'without Redis') network.block(host, 'redis');
+  network.block(host, 'redis');
+  if (more === 'with Redis until the standby leads')
+    when(
+      cluster,
+      () => standby.run.place.standby!.table.state === 'PROMOTED',
+      () => network.unblock(host, 'redis'),
+    );
   if (more === 'with Redis, and so does its standby') network.block(other, 'redis');
   for (const stream of [...network.streams]) if (stream.process.host === other && stream.remote.startsWith(`${host}/`)) stream.break();
   world.schedule(forMs, 'all hear each other again', () => network.heal());
@@ -111,7 +119,7 @@ test('it hears that it was replaced: the other servers are with its successor at
       cluster,
       () => round(cluster) >= 4,
       () => {
-        const part = cutFromStandby(cluster, 'without Redis');
+        const part = cutFromStandby(cluster, 'with Redis until the standby leads');
         when(
           cluster,
           () => part.run.place.replication!.table.state === 'DEPOSED',
@@ -171,18 +179,18 @@ test('while it collects the weights: it gives its file up, and holds nothing any
     };
     return { ...file, finish: note('finish'), abort: note('abort') };
   });
-  const { result } = await playRun(
-    (cluster) =>
-      when(
-        cluster,
-        () => isIn(cluster, 'COLLECTING'),
-        () => {
-          // What it waits for does not come.
-          cluster.network.block(cluster.serverOf(1)!.process.host, cutFromStandby(cluster, 'without Redis').server.process.host);
-        },
-      ),
-    // Both ask the arbiter; with this seed the standby is first.
-    1,
+  const { result } = await playRun((cluster) =>
+    when(
+      cluster,
+      () => isIn(cluster, 'COLLECTING'),
+      () => {
+        // What it waits for does not come.
+        cluster.network.block(
+          cluster.serverOf(1)!.process.host,
+          cutFromStandby(cluster, 'with Redis until the standby leads').server.process.host,
+        );
+      },
+    ),
   );
   spy.mockRestore();
   expect(files.sort()).toEqual(['primary abort', 'standby finish']);

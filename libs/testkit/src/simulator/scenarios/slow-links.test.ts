@@ -1,8 +1,8 @@
 /** Links on which one frame takes longer than any deadline of a peer: nobody is taken for dead, or stuck, while bytes come. */
 import { expect, test } from 'vitest';
-import { FrameType, HEADER_BYTES, decodeHeader } from '@paceline/protocol';
+import { FrameType, HEADER_BYTES, decodeHeader, type FrameHeader } from '@paceline/protocol';
 import type { Cluster } from '../cluster.js';
-import { events, play } from './arranged.fixture.js';
+import { events, play, round, sending } from './arranged.fixture.js';
 import { STREAMING } from '../run/gradient-shape.js';
 import type { RunMode } from '../run/async-run.js';
 import type { Leg, SimStream } from '../world/stream.js';
@@ -21,24 +21,40 @@ const shape = {
 
 const isFromWorker = ({ process }: SimStream): boolean => process.name.startsWith('w');
 
-/** Data frames take so long each, control frames no time. */
-function legsOf(frames: Uint8Array, chunkMs: number): Leg[] {
-  const legs: Leg[] = [];
-  let atMs = 0;
+/** Headers of whole frames, and where each ends. */
+function headersOf(frames: Uint8Array): { header: FrameHeader; end: number }[] {
+  const headers: { header: FrameHeader; end: number }[] = [];
   for (let at = 0; at < frames.length;) {
-    const { type, length } = decodeHeader(frames, at);
-    at += HEADER_BYTES + length;
-    if (type !== FrameType.control) atMs += chunkMs;
-    legs.push({ upTo: at, atMs });
+    const header = decodeHeader(frames, at);
+    at += HEADER_BYTES + header.length;
+    headers.push({ header, end: at });
   }
-  return legs;
+  return headers;
 }
 
-async function playSlow(mode: RunMode, isSlow: (stream: SimStream, cluster: Cluster) => boolean, chunkMs: number) {
+/** Data frames take so long each, control frames no time. */
+function legsOf(frames: Uint8Array, chunkMs: number): Leg[] {
+  let atMs = 0;
+  return headersOf(frames).map(({ header: { type }, end }) => {
+    if (type !== FrameType.control) atMs += chunkMs;
+    return { upTo: end, atMs };
+  });
+}
+
+async function playSlow(
+  mode: RunMode,
+  isSlow: (stream: SimStream, cluster: Cluster) => boolean,
+  chunkMs: number,
+  look: (stream: SimStream, frames: Uint8Array) => void = () => undefined,
+) {
   const items = mode === 'sync' ? undefined : { nanShare: 0, stalenessBound: 2 };
   const options = { seed: 3, check: 'liveness', kinds: [], stepMs: [20, 60], workers: 2, mode, items, shape } as const;
   const { result, cluster } = await play(options, (made) => {
-    made.network.paces = (stream, frames) => (isSlow(stream, made) ? legsOf(frames, chunkMs) : undefined);
+    made.network.paces = (stream, frames) => {
+      if (!isSlow(stream, made)) return undefined;
+      look(stream, frames);
+      return legsOf(frames, chunkMs);
+    };
   });
   expect(events(cluster, 'worker.lost')).toEqual([]);
   expect(events(cluster, 'worker.away')).toEqual([]);
@@ -58,4 +74,57 @@ test('a gradient that takes longer than the step deadline', async () => {
 
 test('parameters that take 5 s a chunk', async () => {
   await playSlow('sync', ({ process, remote }) => process.name.startsWith('ps') && /^w\d/u.test(remote), 5_000);
+});
+
+const CHUNK_BYTES = 1 << 20;
+/** 2 Mbit/s. */
+const BYTES_PER_MS = 250;
+
+test('links of 2 Mbit/s, with chunks of 1 MiB: nobody is lost, and they carry at most 2 % more than what is needed', async () => {
+  let sentBytes = 0;
+  const needed = new Set<string>();
+  const count = ({ process, remote }: SimStream, frames: Uint8Array): void => {
+    for (const { header } of headersOf(frames)) {
+      const isControl = header.type === FrameType.control;
+      sentBytes += HEADER_BYTES + (isControl ? header.length : CHUNK_BYTES);
+      const { type, round: number, nodeLo, nodeHi, chunk } = header;
+      if (!isControl) needed.add(`${process.name} ${remote} ${type} ${number} ${nodeLo}-${nodeHi} ${chunk}`);
+    }
+  };
+  await playSlow('sync', (stream) => isFromWorker(stream) || /^w\d/u.test(stream.remote), CHUNK_BYTES / BYTES_PER_MS, count);
+  const neededBytes = needed.size * (HEADER_BYTES + CHUNK_BYTES);
+  expect(sentBytes).toBeLessThan(1.02 * neededBytes);
+  // Three generations, and two gradients.
+  expect(needed.size).toBeGreaterThanOrEqual(5 * chunks.length);
+});
+
+test('one of eight workers is lost while all push: no more is sent again than its own share', async () => {
+  const sent = new Set<string>();
+  let again = 0;
+  let isKilled = false;
+  const options = { seed: 5, mode: 'sync', check: 'liveness', kinds: [], stepMs: [20, 60], workers: 8 } as const;
+  const { result, cluster } = await play({ ...options, shape: { ...shape, replicas: 8, rounds: 6 } }, (made) => {
+    made.network.weather = { ...made.network.weather, latencyMs: [0.1, 1], bytesPerMs: 1 };
+    sending(made, (stream, frames) => {
+      if (!isFromWorker(stream)) return;
+      for (const { header } of headersOf(frames)) {
+        if (header.type !== FrameType.gradient) continue;
+        const parts = Array.from(
+          { length: header.nodeHi - header.nodeLo },
+          (_, i) => `${header.round} ${header.nodeLo + i} ${header.chunk}`,
+        );
+        if (parts.every((part) => sent.has(part))) again++;
+        for (const part of parts) sent.add(part);
+        const worker = made.liveWorkers().find(({ id }) => id === stream.process.name);
+        if (isKilled || round(made) < 3 || made.coordinatorPart!.coordinator!.seats().length < 8 || header.chunk === 0) continue;
+        isKilled = true;
+        worker!.process.kill();
+      }
+    });
+  });
+  expect(result).toMatchObject({ outcome: 'SUCCEEDED', attempts: 1 });
+  expect([isKilled, events(cluster, 'worker.lost').length + events(cluster, 'worker.away').length > 0]).toEqual([true, true]);
+  // One replica, of all chunks.
+  expect(again).toBeGreaterThan(0);
+  expect(again).toBeLessThanOrEqual(chunks.length);
 });

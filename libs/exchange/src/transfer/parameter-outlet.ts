@@ -1,0 +1,76 @@
+/**
+ * Parameter chunks on their way to one connection. No more than a window of them is in its queue: to a peer that reads slowly the rest is owed, and
+ * follows as the queue drains. A chunk that was committed away meanwhile is not owed any more, so a peer that is far behind gets the present
+ * generations, and old ones are not kept in memory for it.
+ *
+ *   offer ── not in the queue, nor owed ──> owed ── the window has room ──> queue ── flushed ──> the next one that is owed
+ */
+import { FrameType } from '@paceline/protocol';
+import type { Connection, FrameNumbers } from '../connection.js';
+import { bytesOf, type Region } from '../attempt/regions.js';
+import { sendRegion } from './chunk-frames.js';
+import type { OwnedChunk } from './chunks.js';
+
+/** A few writes: the socket never waits for the next chunk. */
+const WINDOW_BYTES = 8 << 20;
+
+interface Owed<C> {
+  readonly generation: number;
+  readonly chunk: C;
+}
+
+export interface OutletOptions<C> {
+  readonly connection: Connection;
+  numbers(): FrameNumbers;
+  /** A chunk of a generation, where it is there. */
+  find(generation: number, chunk: C): Region | undefined;
+  /** Bytes in the queue of the connection; one chunk is always sent. */
+  readonly windowBytes?: number | undefined;
+}
+
+export class ParameterOutlet<C extends OwnedChunk> {
+  private readonly owed = new Map<string, Owed<C>>();
+  /** In the queue of the connection. */
+  private readonly leaving = new Set<string>();
+  private leavingBytes = 0;
+  private isPumping = false;
+  private isOver = false;
+
+  constructor(private readonly options: OutletOptions<C>) {}
+
+  /** The peer is to have this chunk. One that is on its way, or owed, is not sent twice. */
+  offer(generation: number, chunk: C): void {
+    const key = `${generation}/${chunk.index}`;
+    if (this.isOver || this.leaving.has(key) || this.owed.has(key)) return;
+    this.owed.set(key, { generation, chunk });
+    this.pump();
+  }
+
+  /** The connection is gone. */
+  end(): void {
+    this.isOver = true;
+    this.owed.clear();
+  }
+
+  private pump(): void {
+    if (this.isPumping) return; // a chunk that leaves at once goes on with it
+    this.isPumping = true;
+    const { connection, windowBytes = WINDOW_BYTES } = this.options;
+    for (const [key, { generation, chunk }] of this.owed) {
+      const bytes = bytesOf(chunk.length);
+      if (this.leavingBytes > 0 && this.leavingBytes + bytes > windowBytes) break;
+      this.owed.delete(key);
+      const region = this.options.find(generation, chunk)?.retain();
+      if (!region) continue;
+      this.leaving.add(key);
+      this.leavingBytes += bytes;
+      const vector = { type: FrameType.parameters, round: generation, lo: 0, hi: 0 };
+      sendRegion(connection, this.options.numbers(), vector, chunk.index, region, () => {
+        this.leaving.delete(key);
+        this.leavingBytes -= bytes;
+        this.pump();
+      });
+    }
+    this.isPumping = false;
+  }
+}

@@ -1,0 +1,210 @@
+/** 64 workers of one replica each and of unlike speed push into one shard: its memory is that of its windows, whoever is ahead. */
+import { Member, Shard, type Connection, type GradientNode } from '@paceline/exchange';
+import { Arena, type ArenaOptions } from '@paceline/kernels';
+import { ReductionTree, createLayout, validNode, type Layout } from '@paceline/learning';
+import type { FrameHeader, Message } from '@paceline/protocol';
+import type { OptimizerSpec, RunSpec } from '@paceline/spec';
+import { expect, test } from 'vitest';
+import { gradientWindowChunks } from './create-shard.js';
+import { ParameterStore } from './parameter-store.js';
+
+const WORKERS = 64;
+const ROUNDS = 2;
+const ADAM: OptimizerSpec = { name: 'adam', learningRate: 0.1, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 };
+const SYNC = { replicas: WORKERS, strategy: { mode: 'sync', backupReplicas: 0 } } as unknown as RunSpec;
+
+/** One variable of equal chunks. @param length elements of a chunk */
+function layoutOf(chunks: number, length: number): { model: never; layout: Layout } {
+  const initializer = { className: 'GlorotUniform', config: {} };
+  const variable = { path: 'dense/kernel', shape: [chunks, length], section: 'trainable', initializer } as const;
+  const model = { variables: [variable], inputs: [], outputs: [], parameterCount: chunks * length, stateCount: 0 } as never;
+  const pieces = Array.from({ length: chunks }, (_, index) => ({ index, offset: index * length, length, section: 'trainable' as const }));
+  return { model, layout: { ...createLayout(model), chunks: pieces } };
+}
+
+interface Pushed {
+  readonly header: FrameHeader;
+  readonly bytes: Uint8Array;
+  flushed(): void;
+}
+
+/** What a worker has sent and the shard has not read yet; of one frame it has read the header. */
+class Wire {
+  readonly queue: Pushed[] = [];
+  private coming: Pushed | undefined;
+
+  /** One step of the shard's socket: the end of a frame, and the header of the next one. False when nothing is there. */
+  read(shard: Shard, link: Parameters<Shard['data']>[0]): boolean {
+    const { coming } = this;
+    if (coming) {
+      shard.data(link, coming.header);
+      coming.flushed();
+    }
+    this.coming = this.queue.shift();
+    if (this.coming) shard.payloadFor(link, this.coming.header).set(this.coming.bytes);
+    return coming !== undefined || this.coming !== undefined;
+  }
+}
+
+interface Played {
+  readonly weights: Uint8Array;
+  readonly peakBytes: number;
+}
+
+interface Setting {
+  readonly chunks: number;
+  readonly length: number;
+  readonly windowChunks: number;
+  createArena(options: ArenaOptions): Arena;
+}
+
+/** Plays the rounds to their end. Workers of even seats send whatever they may at once, the others a chunk in each turn. */
+function play({ chunks, length, windowChunks, createArena }: Setting): Played {
+  const { layout, model } = layoutOf(chunks, length);
+  const arenas: Arena[] = [];
+  const store = new ParameterStore({
+    layout,
+    model,
+    owned: layout.chunks.map(({ index }) => index),
+    optimizer: ADAM,
+    seed: 1,
+    gradientsInFlight: 1,
+    window: { chunks: windowChunks, replicas: WORKERS },
+    examplesIn: () => WORKERS,
+    createArena: (options) => {
+      const arena = createArena(options);
+      arenas.push(arena);
+      return arena;
+    },
+  });
+  for (const step of store.begin()) void step;
+  const shard = new Shard({
+    index: 0,
+    attempt: 1,
+    replicas: WORKERS,
+    chunks: store.chunks,
+    initial: store.initial,
+    createReduction: (operations) => new ReductionTree(WORKERS, operations),
+    isValidNode: (lo, hi) => validNode(WORKERS, lo, hi),
+    store,
+    coordinator: { tell: () => undefined },
+    gradientWindowChunks: windowChunks,
+  });
+  const members = Array.from({ length: WORKERS }, (_, seat) => ({ id: `w${seat}`, seat, incarnation: 0, replicas: [seat] }));
+  // All have the same memory: they are sent the same.
+  const bytes = 4 * chunks * length;
+  const memory = [new Uint8Array(bytes), new Uint8Array(bytes)];
+  const gradient = new Uint8Array(Float32Array.from({ length: chunks * length }, (_, i) => ((i % 97) - 48) / 7).buffer);
+  shard.onView(1, members);
+  const workers = members.map(({ id, seat }) => {
+    const wire = new Wire();
+    const nodes: GradientNode[] = [];
+    const member = new Member({
+      id,
+      attempt: 1,
+      servers: 1,
+      totalRounds: ROUNDS,
+      chunks: layout.chunks.map((chunk) => ({ ...chunk, server: 0 })),
+      store: { bytes: (generation) => memory[generation & 1]! },
+      compute: {
+        step: (round) => void nodes.push({ round, lo: seat, hi: seat + 1, bytes: gradient, release: () => undefined }),
+        evaluate: () => undefined,
+        committed: () => undefined,
+      },
+      onEnd: () => undefined,
+    });
+    const toShard = {
+      isOpen: true,
+      queuedBytes: 0,
+      sendMessage: () => undefined,
+      sendData: (header: object, data: Uint8Array, flushed: () => void) =>
+        void wire.queue.push({
+          header: { flags: 0, payloadChecksum: 0, length: data.byteLength, ...header } as FrameHeader,
+          bytes: data,
+          flushed,
+        }),
+    } as unknown as Connection;
+    const toMember = {
+      isOpen: true,
+      queuedBytes: 0,
+      sendMessage: (message: Message) => member.message(0, message),
+      sendData: (header: object, data: Uint8Array, flushed: () => void) => {
+        const whole = { flags: 0, payloadChecksum: 0, length: data.byteLength, ...header } as FrameHeader;
+        member.payloadFor(whole).set(data);
+        member.data(whole);
+        flushed();
+      },
+      close: () => undefined,
+    } as unknown as Connection;
+    member.attach(0, toShard);
+    const link = shard.attach(id, toMember);
+    member.message(0, { type: 'view', view: 1, term: 1, round: 0, members });
+    return { seat, member, wire, nodes, link };
+  });
+  let peakBytes = 0;
+  const note = (): void =>
+    void (peakBytes = Math.max(
+      peakBytes,
+      arenas.reduce((sum, arena) => sum + arena.bytesInUse, 0),
+    ));
+  /** Until nothing moves. */
+  const turns = (): void => {
+    for (let moves = true; moves;) {
+      moves = false;
+      for (const { seat, member, wire, nodes, link } of workers) {
+        for (const node of nodes.splice(0)) member.node(node);
+        const isFast = seat % 2 === 0;
+        while (wire.read(shard, link)) {
+          moves = true;
+          note();
+          if (!isFast) break;
+        }
+      }
+    }
+  };
+  for (let round = 0; round < ROUNDS; round++) {
+    turns();
+    expect(shard.table.state).toBe('REDUCED');
+    const commit = { type: 'commit', round, view: 1, term: 1, ...(round === ROUNDS - 1 ? { last: true } : {}) } as const;
+    // The members hear it first: what they push of the next round is held.
+    for (const { member } of workers) member.message(0, commit);
+    turns();
+    shard.onCommit(commit);
+  }
+  const weights = memory[ROUNDS & 1]!;
+  shard.end();
+  return { weights, peakBytes };
+}
+
+/** Bytes that a shard may take: two generations, slots, and its windows. */
+const boundOf = (chunks: number, length: number, windowChunks: number): number => 4 * length * (chunks * (2 + 2) + windowChunks * WORKERS);
+
+test('a shard whose arena has room for its windows takes 64 workers of unlike speed, and the bits are those of workers that are in step', () => {
+  const [chunks, length, windowChunks] = [24, 64, 2];
+  const bound = boundOf(chunks, length, windowChunks);
+  const sizeBytes = Math.floor(1.2 * bound);
+  const { weights, peakBytes } = play({
+    chunks,
+    length,
+    windowChunks,
+    createArena: () => Arena.create({ initialBytes: sizeBytes, maximumBytes: sizeBytes }),
+  });
+  expect(peakBytes).toBeLessThanOrEqual(bound);
+  const roomy = play({
+    chunks,
+    length,
+    windowChunks: chunks,
+    createArena: () => Arena.create({ initialBytes: 1 << 24, maximumBytes: 1 << 24 }),
+  });
+  expect(roomy.peakBytes).toBeGreaterThan(1.5 * sizeBytes);
+  expect(Buffer.compare(weights, roomy.weights)).toBe(0);
+});
+
+test.runIf(process.env['PACELINE_SOAK'] === '1')('a shard of 64 MiB, in the arenas that it plans', { timeout: 600_000 }, () => {
+  const [chunks, length] = [64, 1 << 18];
+  const windowChunks = gradientWindowChunks(SYNC, new Array<number>(chunks).fill(length));
+  expect(windowChunks).toBe(4);
+  const { peakBytes } = play({ chunks, length, windowChunks, createArena: (options) => Arena.create(options) });
+  process.stdout.write(`64 workers, 64 MiB, adam: at most ${(peakBytes / 2 ** 20).toFixed(0)} MiB\n`);
+  expect(peakBytes).toBeLessThan(1.2 * boundOf(chunks, length, windowChunks));
+});

@@ -1,0 +1,289 @@
+/** Frames with mistakes in them, at the parser and the dispatcher of a server, with a real shard and a real coordinator behind: each is taken, or refused with a code. */
+import {
+  Coordinator,
+  FramedConnection,
+  Journal,
+  PeerTimeouts,
+  Rounds,
+  Shard,
+  acquireRegion,
+  resolveOptions,
+  type ByteStream,
+  type Clock,
+} from '@paceline/exchange';
+import { Arena, references } from '@paceline/kernels';
+import { ReductionTree, validNode } from '@paceline/learning';
+import {
+  FrameFlag,
+  FrameType,
+  HEADER_BYTES,
+  ProtocolError,
+  encodeHeader,
+  encodeMessage,
+  type FrameHeader,
+  type Message,
+} from '@paceline/protocol';
+import { expect, test } from 'vitest';
+import { crc32 } from 'node:zlib';
+import { WorkerReceiver } from './receivers.js';
+
+const FRAMES = process.env['PACELINE_SOAK'] === '1' ? 1_000_000 : 3_000;
+const FRAMES_OF_A_RUN = 400;
+const CHUNKS = 3;
+const LENGTH = 8;
+const REPLICAS = 4;
+const WORKERS = 2;
+
+/** mulberry32: the same frames each time. */
+function randomOf(seed: number): (below: number) => number {
+  let state = seed;
+  return (below) => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) % below;
+  };
+}
+const random = randomOf(1);
+const pick = <T>(items: readonly T[]): T => items[random(items.length)]!;
+
+const MESSAGES: readonly Message[] = [
+  { type: 'heartbeat', progress: 3, rests: false },
+  { type: 'pull', generation: 0, chunk: 1 },
+  { type: 'fetch', n: 1, round: 0, replica: 0 },
+  { type: 'contribution', round: 0, replica: 0, examples: 2, sums: [1, 1] },
+  { type: 'evaluated', generation: 0, from: 0, to: 4, examples: 4, sums: [1, 1] },
+  { type: 'leave', reason: 'why' },
+  { type: 'failed', code: 'X', message: 'why', round: 0, replica: 0 },
+  { type: 'credit', round: 0, base: 1 },
+  { type: 'dropped', round: 0, chunks: 'AQ==' },
+  { type: 'tell-again' },
+  { type: 'reduced', round: 0 },
+];
+const NUMBERS = [0, 1, 2, 3, 4, 7, 255, 256, 65_535, 65_536, 0x7fffffff, 0xffffffff];
+const VALUES: readonly unknown[] = [...NUMBERS, -1, 0.5, null, '', 'x'.repeat(5_000), [], {}, [[[[]]]], true, 1e308, '__proto__'];
+const HEADER_FIELDS = [
+  'type',
+  'codec',
+  'flags',
+  'attempt',
+  'term',
+  'view',
+  'round',
+  'nodeLo',
+  'nodeHi',
+  'chunk',
+  'length',
+  'payloadChecksum',
+] as const;
+
+function sealed(header: Partial<FrameHeader>, payload: Uint8Array): Uint8Array {
+  const bytes = new Uint8Array(HEADER_BYTES + payload.length);
+  const sum = header.type === FrameType.control ? crc32(payload) : references.checksum(payload);
+  const whole = { codec: 0, flags: FrameFlag.payloadChecksum, attempt: 1, term: 1, view: 1, round: 0, nodeLo: 0, nodeHi: 0, chunk: 0 };
+  const fields = Object.assign(
+    whole,
+    { type: FrameType.control as FrameHeader['type'], length: payload.length, payloadChecksum: sum },
+    header,
+  );
+  encodeHeader(fields, bytes);
+  bytes.set(payload, HEADER_BYTES);
+  return bytes;
+}
+
+function mutatedMessage(round: number): Uint8Array {
+  const message: Record<string, unknown> = { ...pick(MESSAGES) };
+  if ('round' in message) message['round'] = round;
+  if ('replica' in message) message['replica'] = random(REPLICAS);
+  for (let n = Math.max(0, random(4) - 1); n > 0; n--) message[pick([...Object.keys(message), 'other'])] = pick(VALUES);
+  return encodeMessage(message as unknown as Message);
+}
+
+/** As an honest worker sends it: so that rounds go on between the mistakes. */
+function goodFrame(round: number, view: number): Uint8Array {
+  const replica = random(REPLICAS);
+  const contribution: Message = { type: 'contribution', round, replica, examples: 2, sums: [1, 1] };
+  if (random(3) === 0) return sealed({ type: FrameType.control, round, view }, encodeMessage(contribution));
+  const header = { type: FrameType.gradient, round, view, nodeLo: replica, nodeHi: replica + 1, chunk: random(CHUNKS) };
+  return sealed(header, new Uint8Array(4 * LENGTH).fill(random(60)));
+}
+
+function badFrame(round: number): Uint8Array {
+  const isControl = random(2) === 0;
+  const lo = random(REPLICAS);
+  const payload = isControl ? mutatedMessage(round) : new Uint8Array(4 * LENGTH).fill(random(60));
+  const good = { type: isControl ? FrameType.control : FrameType.gradient, round, view: 1 + random(2) };
+  const header: Partial<FrameHeader> = isControl ? good : { ...good, nodeLo: lo, nodeHi: lo + 1, chunk: random(CHUNKS) };
+  if (random(4) === 0) Object.assign(header, { [pick(HEADER_FIELDS)]: pick(NUMBERS) });
+  const bytes = sealed(header, payload);
+  // What a wire does: flipped bits, and frames that are cut short.
+  if (random(10) === 0) bytes[random(bytes.length)]! ^= 1 << random(8);
+  return random(20) === 0 ? bytes.subarray(0, random(bytes.length)) : bytes;
+}
+
+/** One run of a server, and the workers that are connected to it. */
+class FuzzedRun {
+  private readonly later: (() => void)[] = [];
+  private readonly clock: Clock = {
+    now: () => 0,
+    soon: (act: () => void) => void this.later.push(act),
+    after: () => () => undefined,
+    every: () => () => undefined,
+  } as unknown as Clock;
+  readonly arena = Arena.create({ initialBytes: 1 << 20, maximumBytes: 1 << 20 });
+  readonly shard: Shard;
+  readonly coordinator: Coordinator;
+  readonly faults: unknown[] = [];
+  readonly refusals = new Map<string, number>();
+  private readonly connections: FramedConnection[] = [];
+
+  constructor() {
+    const initial = Array.from({ length: CHUNKS }, () => acquireRegion(this.arena, LENGTH));
+    const quiet = { isOpen: true, queuedBytes: 0, receivedBytes: 0, close: () => undefined };
+    this.shard = new Shard({
+      index: 0,
+      attempt: 1,
+      replicas: REPLICAS,
+      chunks: initial.map((_, index) => ({ index, length: LENGTH, arena: this.arena })),
+      initial,
+      createReduction: (operations) => new ReductionTree(REPLICAS, operations),
+      isValidNode: (lo, hi) => validNode(REPLICAS, lo, hi),
+      store: { update: (_chunk, _round, from, to, sum) => to.floats.forEach((_, i) => (to.floats[i] = from.floats[i]! - sum.floats[i]!)) },
+      coordinator: { tell: (message) => this.coordinator.serverMessage(0, message) },
+      gradientWindowChunks: 2,
+    });
+    this.coordinator = new Coordinator(
+      {
+        attempt: 1,
+        replicas: REPLICAS,
+        servers: 1,
+        evalExamples: 0,
+        journal: new Journal({ now: () => 0 }),
+        now: () => 0,
+        schedule: { totalRounds: 1_000, examplesIn: () => 8, epochOf: () => 0, replicaExamples: () => 2 },
+        surroundings: {
+          publishCheckpoint: () => undefined,
+          collectWeights: () => undefined,
+          serverBack: () => undefined,
+          concluded: (end: { say(): void }) => end.say(),
+          over: () => undefined,
+        },
+      } as never,
+      Rounds as never,
+    );
+    const toShard = (message: Message): void => {
+      if (message.type === 'view') this.shard.onView(message.view, message.members);
+      else if (message.type === 'commit') this.later.push(() => this.shard.onCommit(message));
+      else if (message.type === 'tell-again') this.shard.tellAgain();
+    };
+    this.coordinator.serverJoined(0, { ...quiet, sendMessage: toShard } as never);
+    for (let seat = 0; seat < WORKERS; seat++) this.connect(seat);
+  }
+
+  /** A worker comes, or comes again. */
+  private connect(seat: number): void {
+    const connection = new FramedConnection(resolveOptions({ clock: this.clock, checksum: true }));
+    const stream: ByteStream = {
+      kind: 'unix',
+      remote: `w${seat}`,
+      write: (_parts, done) => void this.later.push(done),
+      setReading: () => undefined,
+      end: () => undefined,
+      destroy: () => undefined,
+    };
+    connection.attach(stream);
+    const id = `w${seat}`;
+    const link = this.shard.attach(id, connection);
+    const receiver = new WorkerReceiver(
+      {
+        job: { attempt: 1 },
+        shard: this.shard,
+        coordinator: { machine: this.coordinator },
+        silence: new PeerTimeouts(this.clock, { silentAfterMs: 1_000, tickMs: 1_000 }),
+        guard: (act) => {
+          try {
+            act();
+          } catch (error) {
+            if (!(error instanceof ProtocolError)) this.faults.push(error);
+            throw error;
+          }
+        },
+      },
+      link,
+    );
+    connection.setReceiver({
+      payloadFor: (header) => receiver.payloadFor(header),
+      data: (header) => receiver.data(header),
+      message: (message, header) => receiver.message(message, header),
+      closed: (reason) => {
+        const code = reason.error?.code ?? 'none';
+        this.refusals.set(code, (this.refusals.get(code) ?? 0) + 1);
+        receiver.closed(reason);
+      },
+    });
+    this.connections[seat] = connection;
+    if (this.coordinator.table.state === 'OVER') return;
+    const names = {
+      token: 't',
+      run: '00000000-0000-4000-8000-000000000001',
+      role: 'worker',
+      host: 'h',
+      fingerprint: 'f',
+      layout: 'l',
+    } as const;
+    this.coordinator.memberJoined({ type: 'hello', ...names, id, seat, incarnation: 0 }, connection);
+  }
+
+  /** Some bytes come from a worker, in one read or in two; then everybody has a turn. */
+  take(bytes: Uint8Array): void {
+    const seat = random(WORKERS);
+    const connection = this.connections[seat]!;
+    const cut = random(bytes.length + 1);
+    for (const part of [bytes.subarray(0, cut), bytes.subarray(cut)]) connection.fed(part);
+    for (let turns = 0; this.later.length > 0; turns++) {
+      if (turns > 10_000) throw new Error('a frame keeps the server busy for ever');
+      this.later.shift()!();
+    }
+    if (!connection.isOpen) this.connect(seat);
+  }
+
+  end(): void {
+    for (const connection of this.connections) connection.close();
+    this.shard.end();
+    while (this.later.length > 0) this.later.shift()!();
+  }
+}
+
+test(`${FRAMES} frames with mistakes: nothing fails, nothing goes on for ever, and no memory is kept`, { timeout: 3_600_000 }, () => {
+  const refusals = new Map<string, number>();
+  let rounds = 0;
+  let mostBytes = 0;
+  for (let sent = 0; sent < FRAMES; sent += FRAMES_OF_A_RUN) {
+    const run = new FuzzedRun();
+    for (let i = 0; i < FRAMES_OF_A_RUN && run.coordinator.table.state !== 'OVER'; i++) {
+      run.take(random(3) > 0 ? goodFrame(run.shard.round, run.shard.view) : badFrame(run.shard.round));
+      mostBytes = Math.max(mostBytes, run.arena.bytesInUse);
+    }
+    rounds += run.shard.round;
+    run.end();
+    expect(run.faults).toEqual([]);
+    expect(run.arena.bytesInUse).toBe(0);
+    for (const [code, count] of run.refusals) refusals.set(code, (refusals.get(code) ?? 0) + count);
+  }
+  // It is known to reach what it is for.
+  expect([...refusals.keys()]).toEqual(
+    expect.arrayContaining([
+      'BAD_FRAME',
+      'BAD_CHECKSUM',
+      'BAD_MESSAGE',
+      'BAD_NODE',
+      'BAD_ROUND',
+      'STALE_FENCE',
+      'UNKNOWN_CHUNK',
+      'WRONG_LENGTH',
+    ]),
+  );
+  expect(rounds).toBeGreaterThan(0);
+  // Two generations, what waits in the window or is held, and one frame of each worker; blocks are of 64 bytes.
+  expect(mostBytes).toBeLessThanOrEqual(64 * (2 * CHUNKS + WORKERS * 2 * (2 * REPLICAS) + WORKERS));
+});
