@@ -12,6 +12,8 @@ const welcome = (server: number, term: number): MessageOf<'welcome'> => ({
   view: 1,
   term,
   applied: '',
+  window: 0,
+  base: 0,
   phase: 'SERVING',
 });
 /** @param n of the fetch that it answers */

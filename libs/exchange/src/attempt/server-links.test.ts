@@ -16,6 +16,8 @@ const welcome = (term: number): MessageOf<'welcome'> => ({
   view: 1,
   term,
   applied: '',
+  window: 0,
+  base: 0,
   phase: 'GATHERING',
 });
 
