@@ -23,7 +23,6 @@ const runOf = async (id: string) =>
     )
   ).data.run;
 const statusOf = (id: string, status: string) => untilStatus(() => runOf(id), status);
-const openTasks = async (id: string) => (await runOf(id)).stepTasks.filter((task: { state: string }) => task.state === 'OPEN');
 
 const running = (spec?: object) => fleet.training(plane, spec);
 
