@@ -4,7 +4,9 @@ export type StrategyErrorCode =
   | 'STRATEGY_ARGUMENT'
   | 'STRATEGY_BACKEND'
   | 'STRATEGY_DISPOSED'
+  | 'STRATEGY_FOREIGN_MODEL'
   | 'STRATEGY_REPLICA'
+  | 'STRATEGY_SCOPE'
   | 'STRATEGY_THREAD'
   | 'STRATEGY_UNSUPPORTED';
 
@@ -23,6 +25,26 @@ export class StrategyError extends Error {
 export class ArgumentError extends StrategyError {
   constructor(message: string) {
     super('STRATEGY_ARGUMENT', message);
+  }
+}
+
+/** The function given to `scope` is asynchronous: what it compiles after its first await would not be distributed. */
+export class ScopeError extends StrategyError {
+  constructor() {
+    super(
+      'STRATEGY_SCOPE',
+      'scope takes a function that is not asynchronous: it would miss models that are compiled after the first await. Await what the models need before, and build and compile them in scope; or give a model that exists to distribute',
+    );
+  }
+}
+
+/** The model was made by another copy of tf.js than the one that the library imports. */
+export class ForeignModelError extends StrategyError {
+  constructor(model: string) {
+    super(
+      'STRATEGY_FOREIGN_MODEL',
+      `the model ${model} was made by another copy of @tensorflow/tfjs-layers than the one that paceline finds: install one version of @tensorflow/tfjs beside paceline (npm ls @tensorflow/tfjs-layers shows all copies, npm dedupe joins them), and bundle neither of them apart`,
+    );
   }
 }
 

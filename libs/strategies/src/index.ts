@@ -1,7 +1,9 @@
 export {
   ArgumentError,
   BackendError,
+  ForeignModelError,
   ReplicaError,
+  ScopeError,
   StrategyError,
   type StrategyErrorCode,
   ThreadError,

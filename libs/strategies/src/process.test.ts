@@ -1,6 +1,6 @@
 /** The library in a program: the example of its page as it is pasted, threads that end, and a process that ends by itself. */
 import { spawn } from 'node:child_process';
-import { once } from 'node:events';
+import { once, type EventEmitter } from 'node:events';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
@@ -83,6 +83,21 @@ it('says when a thread has ended, and goes on as tf.js after dispose', async () 
   await strategy.dispose();
   await model.fit(rows(), oneHot(), { ...QUIET, epochs: 1 });
   expect(model.optimizer.iterations).toBe(4);
+});
+
+it('notices a thread that ends in the middle of a step, long before the deadline', async () => {
+  const strategy = new MirroredStrategy({ threads: 2 });
+  const model = strategy.scope(() => compiled(mlp(), () => 'adam'));
+  const { exchange } = strategy as unknown as { exchange: { pool: { workers: { terminate(): Promise<number> }[] } } };
+  const online = once(exchange.pool.workers[1] as unknown as EventEmitter, 'online');
+  await model.trainOnBatch(rows(), oneHot());
+  await online;
+  await model.trainOnBatch(rows(), oneHot());
+  const startMs = performance.now();
+  void exchange.pool.workers[1]!.terminate(); // nobody hears of it before the step waits
+  await expect(model.trainOnBatch(rows(), oneHot())).rejects.toThrow('a compute thread ended: it was ended from outside');
+  expect(performance.now() - startMs).toBeLessThan(20_000);
+  await strategy.dispose();
 });
 
 it('gives a step up that makes no progress', async () => {

@@ -37,11 +37,17 @@ export class DistributedModel {
     private readonly user: UserModel,
     private readonly exchange: Exchange,
     private readonly seed: number,
+    release: () => void,
   ) {
     const compile = user.compile.bind(user);
     user.compile = (args) => {
       compile(args);
       this.attach();
+    };
+    const dispose = user.dispose.bind(user);
+    user.dispose = () => {
+      release();
+      return dispose();
     };
     try {
       if (trainedModel(user)?.lossFunctions) this.attach();
@@ -55,6 +61,7 @@ export class DistributedModel {
   detach(): void {
     this.closeSession();
     delete (this.user as Partial<UserModel>).compile;
+    delete (this.user as Partial<UserModel>).dispose;
     this.leaveTrained();
   }
 

@@ -73,7 +73,13 @@ class ThreadTrainer implements Trainer {
     };
     const { updaters, loadsEarly } = options;
     const { spec, format, rule } = plan;
-    this.ask({ kind: 'open', spec, format, rule, model, description, memory, updaters, loadsEarly });
+    const answers = pool.ask({ kind: 'open', spec, format, rule, model, description, memory, updaters, loadsEarly });
+    try {
+      for (const answer of answers) okOf(answer);
+    } catch (error) {
+      this.close(); // some threads have opened it
+      throw error;
+    }
   }
 
   touch(): void {

@@ -83,18 +83,20 @@ export class ThreadPool {
     this.start(kind);
     let [seen, at] = [Atomics.load(this.cells, PROGRESS), performance.now()];
     const isOver = (): boolean => {
-      if (Atomics.load(this.cells, ENDED) === 1) return true;
+      if (Atomics.load(this.cells, ENDED) === 1 || this.workers.some(isGone)) return true;
       const progress = Atomics.load(this.cells, PROGRESS);
       if (progress !== seen) [seen, at] = [progress, performance.now()];
       return performance.now() - at > deadlineMs;
     };
-    if (waitFor(this.cells, DONE, Math.imul(this.commands, this.threads), isOver)) return;
-    const hasEnded = Atomics.load(this.cells, ENDED) === 1;
+    const isDone = waitFor(this.cells, DONE, Math.imul(this.commands, this.threads), isOver);
+    const gone = this.workers.some(isGone); // asked after each command: the answer is kept from a thread that lives
+    if (isDone) return;
+    const hasEnded = gone || Atomics.load(this.cells, ENDED) === 1;
     const said = this.answers().flatMap((answer) => (answer.kind === 'failed' ? [answer.message] : []));
     this.break(
       new ThreadError(
         hasEnded
-          ? `a compute thread ended: ${said[0] ?? 'it did not say why'}`
+          ? `a compute thread ended: ${said[0] ?? 'it was ended from outside, or its memory was full'}`
           : `no compute thread made progress for ${deadlineMs} ms: set deadlineMs where a step may take longer`,
       ),
     );
@@ -124,6 +126,12 @@ export class ThreadPool {
     for (const worker of this.workers) void worker.terminate();
   }
 }
+
+/**
+ * Whether a thread has ended. A blocked main thread hears no event, and a thread that runs out of memory says nothing itself; but of one that
+ * was once seen to live, with the event `online` come before, Node says that its loop has a negative idle time.
+ */
+const isGone = (worker: Worker): boolean => worker.performance.eventLoopUtilization().idle < 0;
 
 /** Threads run JavaScript: when this file is run from its source (unit tests), the built neighbour is taken. */
 function threadEntry(): URL {
