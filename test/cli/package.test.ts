@@ -17,7 +17,7 @@ const UNREACHABLE = new Set(['ENOTFOUND', 'ECONNREFUSED', 'ETIMEDOUT', 'EAI_AGAI
 const npmCode = (stderr: string): string | undefined => /^npm (?:error|ERR!) code (\w+)$/mu.exec(stderr)?.[1];
 const tsc = createRequire(import.meta.url).resolve('typescript/bin/tsc');
 
-/** A program of a person, with mistakes that its types have to find. */
+/** A program of a person; and one with mistakes that the types have to find. */
 const CONSUMER = `import * as tfl from '@tensorflow/tfjs-layers';
 import { MirroredStrategy, StrategyError, type ThreadStrategyOptions } from 'paceline';
 import { createClient } from 'paceline/client';
@@ -27,13 +27,13 @@ const model: tfl.Sequential = strategy.scope(() => tfl.sequential());
 const replicas: number = strategy.numReplicasInSync;
 const code = (error: StrategyError): string => error.code;
 const made: ReturnType<typeof createClient> = createClient({ url: 'http://127.0.0.1:1', apiKey: 'x' });
-// @ts-expect-error threads are a number
-new MirroredStrategy({ threads: 'two' });
-// @ts-expect-error a count is no text
-const text: string = strategy.numReplicasInSync;
-// @ts-expect-error the client takes a url
+export { code, made, model, replicas };
+`;
+const MISTAKES = `import { MirroredStrategy } from 'paceline';
+import { createClient } from 'paceline/client';
+const strategy = new MirroredStrategy({ threads: 'two' });
+export const text: string = strategy.numReplicasInSync;
 createClient({ adress: 1 });
-export { code, made, model, replicas, text };
 `;
 /** Resolution of modules, and what goes with it. */
 const RESOLUTIONS = [
@@ -81,12 +81,18 @@ test('installed into an empty folder it trains a model, and `npx paceline demo` 
     expect(found.filter((path) => path.endsWith(`/tfjs-${name}`))).toEqual([`node_modules/@tensorflow/tfjs-${name}`]);
 
   await writeFile(join(home, 'consumer.ts'), CONSUMER);
+  await writeFile(join(home, 'mistakes.ts'), MISTAKES);
   for (const [resolution, module] of RESOLUTIONS) {
     const flags = ['--noEmit', '--strict', '--skipLibCheck', '--target', 'es2022', '--ignoreDeprecations', '6.0'];
-    const checked = await run(process.execPath, [tsc, ...flags, '--moduleResolution', resolution, '--module', module, 'consumer.ts'], {
-      cwd: home,
-    }).catch((error: { stdout: string }) => error);
-    expect(checked.stdout, resolution).toBe('');
+    const checked = await run(
+      process.execPath,
+      [tsc, ...flags, '--moduleResolution', resolution, '--module', module, 'consumer.ts', 'mistakes.ts'],
+      {
+        cwd: home,
+      },
+    ).catch((error: { stdout: string }) => error);
+    const places = [...checked.stdout.matchAll(/^(\w+\.ts)\((\d+),/gmu)].map(([, file, line]) => `${file} ${line}`);
+    expect(places, `${resolution}: ${checked.stdout}`).toEqual(['mistakes.ts 3', 'mistakes.ts 4', 'mistakes.ts 5']);
   }
 
   const [, library] = /```ts\n(import \* as tf[^`]*)```/u.exec(await readFile(join(home, 'node_modules/paceline/README.md'), 'utf8'))!;

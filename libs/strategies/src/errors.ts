@@ -5,6 +5,8 @@ export type StrategyErrorCode =
   | 'STRATEGY_BACKEND'
   | 'STRATEGY_DISPOSED'
   | 'STRATEGY_FOREIGN_MODEL'
+  | 'STRATEGY_CLUSTER'
+  | 'STRATEGY_MEMBER'
   | 'STRATEGY_REPLICA'
   | 'STRATEGY_SCOPE'
   | 'STRATEGY_THREAD'
@@ -81,6 +83,25 @@ export class ReplicaError extends StrategyError {
     reason: string,
   ) {
     super('STRATEGY_REPLICA', `replica ${replica}, step ${step}${layer === undefined ? '' : `, layer ${layer}`}: ${reason}`);
+  }
+}
+
+/** The cluster, the task or the secret of a strategy over several processes has no meaning, or is not that of the others. */
+export class ClusterConfigError extends StrategyError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('STRATEGY_CLUSTER', message, options);
+  }
+}
+
+/** Another process of the cluster has ended, was silent, or does something else. The strategy cannot train any more. */
+export class MemberError extends StrategyError {
+  constructor(
+    /** Which processes: the type and index of their tasks. */
+    readonly members: readonly { readonly type: string; readonly index: number }[],
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super('STRATEGY_MEMBER', message, options);
   }
 }
 

@@ -1,7 +1,18 @@
 export {
+  type ClusterAddresses,
+  type ClusterResolver,
+  ClusterSpec,
+  GivenResolver,
+  type Task,
+  type TaskType,
+  TfConfigResolver,
+} from '@paceline/collectives';
+export {
   ArgumentError,
   BackendError,
+  ClusterConfigError,
   ForeignModelError,
+  MemberError,
   ReplicaError,
   ScopeError,
   StrategyError,
@@ -17,3 +28,4 @@ export {
   type OneDeviceOptions,
   type ThreadStrategyOptions,
 } from './thread-strategies.js';
+export { MultiWorkerMirroredStrategy, type MultiWorkerOptions } from './multi-worker.js';
