@@ -15,17 +15,19 @@ export interface SocketTransportOptions {
   readonly kind: 'auto' | 'tcp' | 'unix';
   /** Where Unix sockets are. Default: the folder for temporary files. */
   readonly folder?: string;
+  /** Whether what is sent carries checksums. Default: over TCP. */
+  readonly checksum?: boolean;
 }
 
 const CONNECT_DEADLINE_MS = 5_000;
 const MOST_QUEUED_BYTES = 2 ** 31 - 1;
 
-export function socketTransport({ members, self, group, kind, folder = tmpdir() }: SocketTransportOptions): Transport {
+export function socketTransport({ members, self, group, kind, folder = tmpdir(), checksum }: SocketTransportOptions): Transport {
   const unixPath = (member: number): string => {
     const name = createHash('sha256').update(`${group} ${member}`).digest('hex').slice(0, 20);
     return join(folder, `paceline-${name}.sock`);
   };
-  const options = { maxQueuedBytes: MOST_QUEUED_BYTES };
+  const options = { maxQueuedBytes: MOST_QUEUED_BYTES, ...(checksum === undefined ? {} : { checksum }) };
   return {
     listen: (onConnection: (connection: Connection) => void) => {
       const { host, port } = members[self]!;
