@@ -15,6 +15,12 @@ const root = join(import.meta.dirname, '..');
 /** Libraries that nobody needs who does not work on Paceline itself. */
 const INTERNAL = ['testkit'];
 const APPS = ['api', 'cli', 'ps', 'worker'];
+/**
+ * Models are made with the person's own tf.js, and the engine computes with it: one copy, which npm installs where nobody has. The version is that of
+ * the wasm backend, whose own peer it is.
+ * @type {Record<string, string>}
+ */
+const PEERS = { '@tensorflow/tfjs-core': '~4.22.0', '@tensorflow/tfjs-layers': '~4.22.0' };
 /** Of what is built: no tests, no maps to sources that the package does not have, no state of the compiler. */
 const LEFT_OUT = /\.(?:test|fixture)\.|\.map$|\.tsbuildinfo$|\/testing\//;
 
@@ -26,12 +32,28 @@ function copyBuilt(folder, target) {
   if (!existsSync(join(folder, 'dist'))) throw new Error(`${folder} is not built. Run: npm run build`);
   cpSync(join(folder, 'dist'), join(target, 'dist'), { recursive: true, filter: (path) => !LEFT_OUT.test(relative(folder, path)) });
   if (existsSync(join(folder, 'bin'))) cpSync(join(folder, 'bin'), join(target, 'bin'), { recursive: true });
-  const { devDependencies: _dev, scripts: _scripts, nx: _nx, ...kept } = readJson(join(folder, 'package.json'));
-  writeFileSync(join(target, 'package.json'), `${JSON.stringify(kept, null, 2)}\n`);
+  writeFileSync(join(target, 'package.json'), `${JSON.stringify(packed(readJson(join(folder, 'package.json'))), null, 2)}\n`);
 }
 
 /**
- * What the workspaces need of others, in one version each.
+ * A workspace's package.json as it is packed: what the person's program brings is a peer, so that there is one copy of it; `main` and `types` are
+ * for tools that do not read `exports` (TypeScript with moduleResolution node).
+ * @param {Record<string, any>} own
+ */
+function packed({ devDependencies: _dev, scripts: _scripts, nx: _nx, ...kept }) {
+  const entry = kept.exports?.['.'];
+  const dependencies = Object.entries(kept.dependencies ?? {});
+  const peers = dependencies.filter(([name]) => name in PEERS);
+  return {
+    ...kept,
+    ...(entry ? { main: entry.default, types: entry.types } : {}),
+    dependencies: Object.fromEntries(dependencies.filter(([name]) => !(name in PEERS))),
+    ...(peers.length > 0 ? { peerDependencies: Object.fromEntries(peers.map(([name]) => [name, PEERS[name]])) } : {}),
+  };
+}
+
+/**
+ * What the workspaces need of others, in one version each, without the peers.
  * @param {readonly string[]} folders
  * @throws {Error} when two of them want different versions
  */
@@ -40,7 +62,7 @@ export function dependenciesOf(folders) {
   const found = {};
   for (const folder of folders) {
     for (const [name, version] of Object.entries(readJson(join(folder, 'package.json')).dependencies ?? {})) {
-      if (name.startsWith('@paceline/')) continue;
+      if (name.startsWith('@paceline/') || name in PEERS) continue;
       if (found[name] !== undefined && found[name] !== version) throw new Error(`${name} is wanted as ${found[name]} and as ${version}`);
       found[name] = version;
     }
@@ -81,6 +103,8 @@ function assemble(folder) {
     description,
     license,
     type: 'module',
+    main: './index.js',
+    types: './index.d.ts',
     bin: { paceline: './apps/cli/bin/paceline.mjs' },
     exports: {
       ...Object.fromEntries(
@@ -96,7 +120,6 @@ function assemble(folder) {
     bundleDependencies: libraries.map((name) => `@paceline/${name}`),
     optionalDependencies,
     peerDependencies: PEERS,
-    peerDependenciesMeta: Object.fromEntries(Object.keys(PEERS).map((name) => [name, { optional: true }])),
   };
   writeFileSync(join(folder, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`);
 }
@@ -106,9 +129,6 @@ const ENTRIES = [
   ['index', '@paceline/strategies'],
   ['client', '@paceline/client'],
 ];
-/** Models are made with the user's own tf.js; who only trains by the service needs none. */
-const PEERS = { '@tensorflow/tfjs-core': '^4.22.0', '@tensorflow/tfjs-layers': '^4.22.0' };
-
 /**
  * @param {string} target folder for the archive
  * @returns the archive's path

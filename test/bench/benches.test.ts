@@ -87,6 +87,13 @@ const BENCHES: Readonly<
       figures: ['examplesPerSecond', 'stepMs', 'cpuMs', 'loss'],
     },
   ],
+  allreduce: [
+    {
+      flags: ['--megabytes', '1', '--repetitions', '1', '--members', '3'],
+      rows: ['tcp', 'tcp, no checksum', 'unix'].map((path) => ({ path, members: 3, megabytes: 1, repetitions: 1 })),
+      figures: ['busGigabytesPerSecond', 'lowest', 'highest'],
+    },
+  ],
   mirrored: [
     {
       flags: ['--only', 'mlp', '--batches', '2', '--stock-batches', '1', '--repetitions', '1'],

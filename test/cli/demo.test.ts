@@ -78,11 +78,11 @@ describe('the demo', () => {
 
   it('refuses impossible flags before anything is started', async () => {
     const mistakes = [
-      [['--replicas', '0'], EXIT.badSpec, /replicas/],
+      [['--replicas', '0'], EXIT.usage, /--replicas "0"/],
       [['--batch', '3'], EXIT.badSpec, /globalBatch/],
       [['--model', 'resnet-9000'], EXIT.badSpec, /model/],
       [['--accumulate', '1000'], EXIT.badSpec, /accumulate/],
-      [['--epochs', 'many'], EXIT.badSpec, /epochs/],
+      [['--epochs', 'many'], EXIT.usage, /--epochs "many"/],
       [['--workers', '0'], EXIT.usage, /--workers "0"/],
       [['--wat'], EXIT.usage, /unknown option '--wat'/],
     ] as const;

@@ -4,6 +4,7 @@
  */
 import { execFile } from 'node:child_process';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -11,7 +12,35 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { makePackage } from '../../tools/package.mjs';
 
 const run = promisify(execFile);
-const UNREACHABLE = /ENOTFOUND|ECONNREFUSED|ETIMEDOUT|EAI_AGAIN|ENOTCACHED|ECONNRESET|network/u;
+/** What npm says of itself: the codes of a registry that cannot be reached. */
+const UNREACHABLE = new Set(['ENOTFOUND', 'ECONNREFUSED', 'ETIMEDOUT', 'EAI_AGAIN', 'ENOTCACHED', 'ECONNRESET', 'ERR_SOCKET_TIMEOUT']);
+const npmCode = (stderr: string): string | undefined => /^npm (?:error|ERR!) code (\w+)$/mu.exec(stderr)?.[1];
+const tsc = createRequire(import.meta.url).resolve('typescript/bin/tsc');
+
+/** A program of a person; and one with mistakes that the types have to find. */
+const CONSUMER = `import * as tfl from '@tensorflow/tfjs-layers';
+import { MirroredStrategy, StrategyError, type ThreadStrategyOptions } from 'paceline';
+import { createClient } from 'paceline/client';
+const options: ThreadStrategyOptions = { threads: 2, replicas: 4 };
+const strategy = new MirroredStrategy(options);
+const model: tfl.Sequential = strategy.scope(() => tfl.sequential());
+const replicas: number = strategy.numReplicasInSync;
+const code = (error: StrategyError): string => error.code;
+const made: ReturnType<typeof createClient> = createClient({ url: 'http://127.0.0.1:1', apiKey: 'x' });
+export { code, made, model, replicas };
+`;
+const MISTAKES = `import { MirroredStrategy } from 'paceline';
+import { createClient } from 'paceline/client';
+const strategy = new MirroredStrategy({ threads: 'two' });
+export const text: string = strategy.numReplicasInSync;
+createClient({ adress: 1 });
+`;
+/** Resolution of modules, and what goes with it. */
+const RESOLUTIONS = [
+  ['node', 'commonjs'],
+  ['nodenext', 'nodenext'],
+  ['bundler', 'esnext'],
+] as const;
 
 let folder: string;
 let archive: string;
@@ -39,8 +68,32 @@ test('installed into an empty folder it trains a model, and `npx paceline demo` 
     () => undefined,
     (error: { stderr: string }) => error.stderr,
   );
-  if (refused !== undefined && UNREACHABLE.test(refused)) return skip('no registry can be reached, and its packages are not in the cache');
+  if (refused !== undefined && UNREACHABLE.has(npmCode(refused) ?? ''))
+    return skip('no registry can be reached, and its packages are not in the cache');
   expect(refused).toBeUndefined();
+
+  // One copy of tf.js, that of the program; nothing of it lies below the package.
+  const { stdout: copies } = await run('find', ['node_modules', '-type', 'd', '-path', '*/@tensorflow/tfjs-*', '-name', 'tfjs-*'], {
+    cwd: home,
+  });
+  const found = copies.trim().split('\n');
+  for (const name of ['core', 'layers'])
+    expect(found.filter((path) => path.endsWith(`/tfjs-${name}`))).toEqual([`node_modules/@tensorflow/tfjs-${name}`]);
+
+  await writeFile(join(home, 'consumer.ts'), CONSUMER);
+  await writeFile(join(home, 'mistakes.ts'), MISTAKES);
+  for (const [resolution, module] of RESOLUTIONS) {
+    const flags = ['--noEmit', '--strict', '--skipLibCheck', '--target', 'es2022', '--ignoreDeprecations', '6.0'];
+    const checked = await run(
+      process.execPath,
+      [tsc, ...flags, '--moduleResolution', resolution, '--module', module, 'consumer.ts', 'mistakes.ts'],
+      {
+        cwd: home,
+      },
+    ).catch((error: { stdout: string }) => error);
+    const places = [...checked.stdout.matchAll(/^(\w+\.ts)\((\d+),/gmu)].map(([, file, line]) => `${file} ${line}`);
+    expect(places, `${resolution}: ${checked.stdout}`).toEqual(['mistakes.ts 3', 'mistakes.ts 4', 'mistakes.ts 5']);
+  }
 
   const [, library] = /```ts\n(import \* as tf[^`]*)```/u.exec(await readFile(join(home, 'node_modules/paceline/README.md'), 'utf8'))!;
   await writeFile(join(home, 'program.mjs'), `${library!}console.log(JSON.stringify(history));\n`);

@@ -44,10 +44,15 @@ export const BOUNDARIES = {
     mayNotUse: [...CONTROL_PLANE, ...QUEUES],
     reason: 'an engine turns (parameters, state, rows, key) into gradients and knows nothing of sockets, queues or databases',
   },
+  collectives: {
+    mayImport: ['protocol', 'learning', 'exchange'],
+    mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
+    reason: 'members of a group move and add vectors among themselves: no model, no server and no control plane',
+  },
   strategies: {
-    mayImport: ['spec', 'kernels', 'learning', 'engine'],
+    mayImport: ['spec', 'kernels', 'learning', 'engine', 'collectives'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES],
-    reason: 'it trains models of a tf.js program in its own process: it knows no server, no queue and no database',
+    reason: 'it trains models of a tf.js program in its own processes: it knows no server, no queue and no database',
   },
   data: {
     mayImport: ['spec', 'storage'],

@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createClient, type RunSummary } from '@paceline/client';
 import { DEFAULT_RESTART, EXIT, guardDirectory, onShutdown, requestShutdown, tail, UserError } from '@paceline/runtime';
-import { parseRunSpec, specFromSurface, type RunSpec } from '@paceline/spec';
+import { LIMITS, parseRunSpec, specFromSurface, type RunSpec } from '@paceline/spec';
 import { Command, CommanderError } from 'commander';
 import { wholeNumber } from './command.js';
 import { reportFailure, SpecError } from './failure.js';
@@ -77,14 +77,18 @@ export const withDemoOptions = (command: Command): Command =>
     .description('Trains an MLP on MNIST on a cluster of its own, on this machine, and stops it afterwards.')
     .option('--workers <n>', 'worker processes', wholeNumber('--workers', 1, 64), 2)
     .option('--servers <n>', 'parameter-server processes', wholeNumber('--servers', 1, 64), 1)
-    .option('--replicas <n>', 'logical replicas', Number)
+    .option('--replicas <n>', 'logical replicas', wholeNumber('--replicas', 1, LIMITS.replicas))
     .option('--model <name>', 'model of the zoo')
-    .option('--epochs <n>', `passes over the 60,000 training images (default: ${EPOCHS})`, Number)
-    .option('--batch <n>', 'examples per round over all replicas', Number)
-    .option('--accumulate <n>', 'micro-batches per replica and round', Number)
-    .option('--seed <n>', 'seeds weights, order and random layers', Number)
+    .option('--epochs <n>', `passes over the 60,000 training images (default: ${EPOCHS})`, wholeNumber('--epochs', 1, LIMITS.epochs))
+    .option('--batch <n>', 'examples per round over all replicas', wholeNumber('--batch', 1, LIMITS.globalBatchExamples))
+    .option('--accumulate <n>', 'micro-batches per replica and round', wholeNumber('--accumulate', 1, LIMITS.accumulateMicroBatches))
+    .option('--seed <n>', 'seeds weights, order and random layers', wholeNumber('--seed', 0, LIMITS.seedMax))
     .option('--mode <name>', 'when gradients are applied: sync, async or ssp (default: sync)')
-    .option('--staleness-bound <n>', 'with --mode ssp: rounds that one replica may be ahead of another', Number)
+    .option(
+      '--staleness-bound <n>',
+      'with --mode ssp: rounds that one replica may be ahead of another',
+      wholeNumber('--staleness-bound', 0, LIMITS.stalenessBound),
+    )
     .option('--keep', 'leave the cluster running afterwards, until Ctrl-C');
 
 /** @throws SpecError naming the field, before anything is started */

@@ -8,6 +8,8 @@ const members = [{ id: 'worker-1', seat: 0, incarnation: 1, replicas: [0, 1] }];
 /** One of each type. */
 const EXAMPLES: { [T in Message['type']]: Extract<Message, { type: T }> } = {
   challenge: { type: 'challenge', challenge: 'oW1n8yq0Q4k' },
+  prove: { type: 'prove', nonce: 'oW1n8yq0Q4k', proof: 'bm8gcHJvb2Y' },
+  call: { type: 'call', number: 1, what: 'step 1', values: '', failures: [{ replica: 0, layer: 'dense', message: 'no class 7' }] },
   hello: {
     type: 'hello',
     token: 'a.b.c',

@@ -15,6 +15,7 @@
  *   server → coordinator       hello, standing, standby-link, reduced, applied, member-link, part-written, part-failed, non-finite, stopping,
  *                              replica-complete, scalars
  *   coordinator → server       view, commit, drop, pull, include, decision, tell-again, end
+ *   member of a group → another  hello, prove, call, failed, leave
  */
 import { z } from 'zod';
 import { DATA_PLANE_ERRORS, ProtocolError, type DataPlaneErrorCode } from './errors.js';
@@ -104,7 +105,7 @@ export const messageSchema = z.discriminatedUnion('type', [
     challenge: z.string().max(64).optional(),
     token: z.string().max(4096),
     run: z.uuid(),
-    role: z.enum(['worker', 'server', 'standby']),
+    role: z.enum(['worker', 'server', 'standby', 'member']),
     id,
     host: z.string().max(255),
     seat: z.int().min(0).max(65_535),
@@ -253,6 +254,21 @@ export const messageSchema = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('drop'), ...item }),
   /** A worker's gradient of a work item has NaN or infinity. It is not pushed. */
   z.strictObject({ type: z.literal('item-non-finite'), ...item }),
+  /** Between members of a group: whoever knows the shared secret can make the proof of both sides' nonces (libs/collectives/src/proof.ts). */
+  z.strictObject({ type: z.literal('prove'), nonce: z.string().min(1).max(64), proof: z.string().max(64) }),
+  /**
+   * Between members of a group: this member begins collective operation `number`. `what` must be the same for all; `values` (base64) are its own.
+   * With `failures` it cannot take its part, and the operation is left out by all.
+   */
+  z.strictObject({
+    type: z.literal('call'),
+    number: u32,
+    what: z.string().max(2000),
+    values: z.string().max(65_536),
+    failures: z
+      .array(z.strictObject({ replica: z.int().min(-1), layer: z.string().max(300).optional(), message: z.string().max(2000) }))
+      .max(1024),
+  }),
   z.strictObject({ type: z.literal('end'), outcome: z.enum(['finished', 'paused', 'cancelled', 'failed']), message: z.string().max(2000) }),
 ]);
 export type Message = z.output<typeof messageSchema>;

@@ -1,10 +1,12 @@
 /** What a distributed model is to the program around it: callbacks, weights, the optimizer, refusals, errors. */
+import { createRequire } from 'node:module';
 import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { ArgumentError, ReplicaError, StrategyError, UnsupportedError } from './errors.js';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { ArgumentError, ForeignModelError, ReplicaError, ScopeError, StrategyError, UnsupportedError } from './errors.js';
 import { CLASSES, compiled, EXAMPLES, expectSame, labels, mlp, oneHot, type Optimizer, QUIET, rows, weightsOf } from './models.fixture.js';
 import { MirroredStrategy, OneDeviceStrategy } from './thread-strategies.js';
+import type { ThreadPool } from './threads/thread-pool.js';
 
 let strategy: MirroredStrategy;
 beforeAll(async () => {
@@ -19,7 +21,8 @@ const pair = (optimizer: Optimizer = adam): [plain: tfl.Sequential, distributed:
   strategy.scope(() => compiled(mlp(), optimizer)),
 ];
 const args = { ...QUIET, epochs: 2, batchSize: 16 };
-const isDistributed = (model: tfl.Sequential): boolean => Object.hasOwn((model as unknown as { model: object }).model, 'makeTrainFunction');
+const isDistributed = (model: tfl.LayersModel): boolean =>
+  Object.hasOwn((model as unknown as { model: object }).model, 'makeTrainFunction');
 
 describe('fit', () => {
   it('calls callbacks as tf.js does, with the weights of that moment', async () => {
@@ -146,7 +149,9 @@ it('evaluate, predict and toJSON show what fit has learned', async () => {
 });
 
 describe('scope', () => {
-  it('touches no other model, and no prototype', async () => {
+  afterEach(() => void vi.restoreAllMocks());
+
+  it('touches no other model, and no prototype', () => {
     const { compile, makeTrainFunction } = tfl.LayersModel.prototype as unknown as Record<string, unknown>;
     const own = compiled(mlp(), adam);
     const result = strategy.scope(() => ({ a: compiled(mlp(), adam), b: mlp(), n: 3 }));
@@ -157,9 +162,61 @@ describe('scope', () => {
     expect(isDistributed(result.a)).toBe(true);
     compiled(result.b, adam);
     expect(isDistributed(result.b), 'compiled later').toBe(true);
-    expect(isDistributed(await strategy.scope(() => Promise.resolve(compiled(mlp(), adam))))).toBe(true);
     expect(() => strategy.scope(() => expect.fail('mine'))).toThrow('mine');
     expect((tfl.LayersModel.prototype as unknown as Record<string, unknown>)['compile']).toBe(compile);
+  });
+
+  it('refuses an asynchronous function, whose later models it would miss', () => {
+    let early: tfl.LayersModel | undefined;
+    const build = async () => {
+      early = compiled(mlp(), adam);
+      await Promise.resolve();
+      return compiled(mlp(), adam);
+    };
+    expect(() => strategy.scope(build)).toThrow(ScopeError);
+    expect(() => strategy.scope(build)).toThrow('Await what the models need before');
+    expect(isDistributed(early!)).toBe(false);
+  });
+
+  it('a model of another copy of tf.js is refused', () => {
+    const require = createRequire(import.meta.url);
+    const path = require.resolve('@tensorflow/tfjs-layers');
+    const kept = require.cache[path];
+    delete require.cache[path];
+    const copy = require('@tensorflow/tfjs-layers') as typeof tfl;
+    require.cache[path] = kept;
+    const foreign = copy.sequential({ layers: [copy.layers.dense({ name: 'foreign', units: 1, inputShape: [2] })] });
+    expect(() => strategy.distribute(foreign)).toThrow(ForeignModelError);
+    expect(() => strategy.scope(() => foreign)).toThrow('another copy of @tensorflow/tfjs-layers');
+  });
+
+  it('a model that is disposed or released takes no memory in the threads any more', async () => {
+    const { exchange } = strategy as unknown as { exchange: { pool: ThreadPool } };
+    const asked = vi.spyOn(exchange.pool, 'ask');
+    for (const end of [(model: tfl.LayersModel) => model.dispose(), (model: tfl.LayersModel) => strategy.release(model)]) {
+      const model = strategy.scope(() => compiled(mlp(), adam));
+      await model.trainOnBatch(rows(), oneHot());
+      asked.mockClear();
+      end(model);
+      strategy.release(model);
+      expect(asked.mock.calls.map(([{ kind }]) => kind)).toEqual(['close']);
+      expect(isDistributed(model)).toBe(false);
+    }
+  });
+
+  it('a model that one thread cannot open is closed in the others', async () => {
+    const { exchange } = strategy as unknown as { exchange: { pool: ThreadPool } };
+    const ask = exchange.pool.ask.bind(exchange.pool);
+    const asked = vi.spyOn(exchange.pool, 'ask').mockImplementation((message, threads) => {
+      const answers = ask(message, threads);
+      return message.kind === 'open' ? [answers[0]!, { kind: 'failed', message: 'no memory left' }] : answers;
+    });
+    const model = strategy.scope(() => compiled(mlp(), adam));
+    await expect(model.trainOnBatch(rows(), oneHot())).rejects.toThrow('no memory left');
+    expect(asked.mock.calls.map(([{ kind }]) => kind)).toEqual(['describe', 'open', 'close']);
+    vi.restoreAllMocks();
+    await model.trainOnBatch(rows(), oneHot());
+    model.dispose();
   });
 
   it('distribute takes a model once, and of one strategy', async () => {

@@ -4,7 +4,11 @@ export type StrategyErrorCode =
   | 'STRATEGY_ARGUMENT'
   | 'STRATEGY_BACKEND'
   | 'STRATEGY_DISPOSED'
+  | 'STRATEGY_FOREIGN_MODEL'
+  | 'STRATEGY_CLUSTER'
+  | 'STRATEGY_MEMBER'
   | 'STRATEGY_REPLICA'
+  | 'STRATEGY_SCOPE'
   | 'STRATEGY_THREAD'
   | 'STRATEGY_UNSUPPORTED';
 
@@ -23,6 +27,26 @@ export class StrategyError extends Error {
 export class ArgumentError extends StrategyError {
   constructor(message: string) {
     super('STRATEGY_ARGUMENT', message);
+  }
+}
+
+/** The function given to `scope` is asynchronous: what it compiles after its first await would not be distributed. */
+export class ScopeError extends StrategyError {
+  constructor() {
+    super(
+      'STRATEGY_SCOPE',
+      'scope takes a function that is not asynchronous: it would miss models that are compiled after the first await. Await what the models need before, and build and compile them in scope; or give a model that exists to distribute',
+    );
+  }
+}
+
+/** The model was made by another copy of tf.js than the one that the library imports. */
+export class ForeignModelError extends StrategyError {
+  constructor(model: string) {
+    super(
+      'STRATEGY_FOREIGN_MODEL',
+      `the model ${model} was made by another copy of @tensorflow/tfjs-layers than the one that paceline finds: install one version of @tensorflow/tfjs beside paceline (npm ls @tensorflow/tfjs-layers shows all copies, npm dedupe joins them), and bundle neither of them apart`,
+    );
   }
 }
 
@@ -59,6 +83,25 @@ export class ReplicaError extends StrategyError {
     reason: string,
   ) {
     super('STRATEGY_REPLICA', `replica ${replica}, step ${step}${layer === undefined ? '' : `, layer ${layer}`}: ${reason}`);
+  }
+}
+
+/** The cluster, the task or the secret of a strategy over several processes has no meaning, or is not that of the others. */
+export class ClusterConfigError extends StrategyError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('STRATEGY_CLUSTER', message, options);
+  }
+}
+
+/** Another process of the cluster has ended, was silent, or does something else. The strategy cannot train any more. */
+export class MemberError extends StrategyError {
+  constructor(
+    /** Which processes: the type and index of their tasks. */
+    readonly members: readonly { readonly type: string; readonly index: number }[],
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super('STRATEGY_MEMBER', message, options);
   }
 }
 

@@ -8,6 +8,8 @@ import type { UpdateRule } from './update-rule.js';
 
 /** What is trained: plain data. */
 export interface TrainingPlan {
+  /** Whether somebody reads the outputs of a step: metrics do. */
+  readonly readsOutputs: boolean;
   readonly spec: PlanSpec;
   readonly format: RowFormat;
   readonly rule: UpdateRule;
@@ -30,6 +32,8 @@ export interface HostBatch {
   /** One for each field of the format. They are called during the step alone. */
   readonly inputs: readonly Fill[];
   readonly targets: readonly Fill[];
+  /** A number that depends on which rows of the data these are; 0 where it is not known. */
+  readonly rowsDigest?: number;
   /** A factor of the loss per example; 1 where left out. */
   readonly weights?: Fill | undefined;
 }
@@ -68,6 +72,8 @@ export interface Trainer {
 
 export interface Exchange {
   readonly replicas: number;
+  /** Other processes train the same models, with the same calls: all must take the same rows. */
+  readonly isShared: boolean;
   /** @throws UnsupportedError for a model that the engine does not train */
   open(plan: TrainingPlan): Trainer;
   dispose(): Promise<void>;

@@ -1,7 +1,20 @@
 export {
+  type ClusterAddresses,
+  type ClusterResolver,
+  ClusterSpec,
+  GivenResolver,
+  type Task,
+  type TaskType,
+  TfConfigResolver,
+} from '@paceline/collectives';
+export {
   ArgumentError,
   BackendError,
+  ClusterConfigError,
+  ForeignModelError,
+  MemberError,
   ReplicaError,
+  ScopeError,
   StrategyError,
   type StrategyErrorCode,
   ThreadError,
@@ -15,3 +28,4 @@ export {
   type OneDeviceOptions,
   type ThreadStrategyOptions,
 } from './thread-strategies.js';
+export { MultiWorkerMirroredStrategy, type MultiWorkerOptions } from './multi-worker.js';

@@ -1,51 +1,24 @@
 /** The library in a program: the example of its page as it is pasted, threads that end, and a process that ends by itself. */
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
+import { once, type EventEmitter } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { BackendError, ThreadError } from './errors.js';
 import { compiled, mlp, oneHot, QUIET, rows } from './models.fixture.js';
+import { Programs } from './programs.fixture.js';
 import { MirroredStrategy, OneDeviceStrategy } from './thread-strategies.js';
 
-const library = join(import.meta.dirname, '..');
-const require = createRequire(import.meta.url);
-let folder: string;
-
-/** A folder in which both packages are installed: `@tensorflow/tfjs` is the sum of its parts. */
+let programs: Programs;
 beforeAll(async () => {
   await tf.setBackend('cpu');
-  folder = mkdtempSync(join(tmpdir(), 'library-'));
-  const tfjs = join(folder, 'node_modules/@tensorflow/tfjs');
-  mkdirSync(tfjs, { recursive: true });
-  const part = (name: string): string => JSON.stringify(pathToFileURL(require.resolve(name)).href);
-  writeFileSync(join(tfjs, 'package.json'), JSON.stringify({ name: '@tensorflow/tfjs', type: 'module', exports: './index.js' }));
-  writeFileSync(
-    join(tfjs, 'index.js'),
-    ['core', 'layers'].map((name) => `export * from ${part(`@tensorflow/tfjs-${name}`)};\n`).join('') +
-      `import ${part('@tensorflow/tfjs-backend-cpu')};\n`,
-  );
-  symlinkSync(library, join(folder, 'node_modules/paceline'));
+  programs = new Programs();
 });
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+afterAll(() => programs.dispose());
+const run = (source: string) => programs.start(source).ended;
 
-async function run(source: string): Promise<{ readonly status: number | null; readonly output: string; readonly errors: string }> {
-  const file = join(folder, 'train.mjs');
-  writeFileSync(file, source);
-  const child = spawn(process.execPath, [file], { cwd: folder, stdio: ['ignore', 'pipe', 'pipe'], env: {} });
-  const texts = { output: '', errors: '' };
-  child.stdout.on('data', (piece: Buffer) => (texts.output += piece.toString()));
-  child.stderr.on('data', (piece: Buffer) => (texts.errors += piece.toString()));
-  const [status] = (await once(child, 'close')) as [number | null];
-  return { status, ...texts };
-}
-
-const [, example] = /```js\n([\s\S]*?)```/.exec(readFileSync(join(library, '../../docs/library.md'), 'utf8'))!;
+const [, example] = /```js\n([\s\S]*?)```/.exec(readFileSync(join(import.meta.dirname, '../../../docs/library.md'), 'utf8'))!;
 
 it('the example of the page trains, as it is pasted', async () => {
   const { status, output, errors } = await run(example!);
@@ -83,6 +56,21 @@ it('says when a thread has ended, and goes on as tf.js after dispose', async () 
   await strategy.dispose();
   await model.fit(rows(), oneHot(), { ...QUIET, epochs: 1 });
   expect(model.optimizer.iterations).toBe(4);
+});
+
+it('notices a thread that ends in the middle of a step, long before the deadline', async () => {
+  const strategy = new MirroredStrategy({ threads: 2 });
+  const model = strategy.scope(() => compiled(mlp(), () => 'adam'));
+  const { exchange } = strategy as unknown as { exchange: { pool: { workers: { terminate(): Promise<number> }[] } } };
+  const online = once(exchange.pool.workers[1] as unknown as EventEmitter, 'online');
+  await model.trainOnBatch(rows(), oneHot());
+  await online;
+  await model.trainOnBatch(rows(), oneHot());
+  const startMs = performance.now();
+  void exchange.pool.workers[1]!.terminate(); // nobody hears of it before the step waits
+  await expect(model.trainOnBatch(rows(), oneHot())).rejects.toThrow('a compute thread ended: it was ended from outside');
+  expect(performance.now() - startMs).toBeLessThan(20_000);
+  await strategy.dispose();
 });
 
 it('gives a step up that makes no progress', async () => {

@@ -3,7 +3,7 @@
  * those that are compiled while `scope` runs, those that its function returns, and those that are given to `distribute`.
  */
 import * as tfl from '@tensorflow/tfjs-layers';
-import { ArgumentError, disposed } from './errors.js';
+import { ArgumentError, disposed, ForeignModelError, ScopeError } from './errors.js';
 import type { Exchange } from './exchange.js';
 import { DistributedModel } from './model/distributed-model.js';
 import { isModel, type UserModel } from './model/tf-model.js';
@@ -31,32 +31,49 @@ export abstract class Strategy {
   }
 
   /**
-   * Runs `build` and distributes the models that it compiles or returns, also those in an array or in an object. Of an asynchronous function the
-   * models that it resolves to are distributed.
+   * Runs `build` and distributes the models that it compiles or returns, also those in an array or in an object.
+   * @throws ScopeError for an asynchronous function; what it has compiled stays as it is
    */
   scope<T>(build: () => T): T {
     this.check();
     const [result, compiled] = whileCompiling(build);
+    if (isPromise(result)) {
+      result.then(undefined, () => undefined); // what it fails with later has no reader
+      throw new ScopeError();
+    }
     for (const model of compiled) this.distribute(model);
-    if (result instanceof Promise)
-      return result.then((value: unknown) => {
-        this.claim(value);
-        return value;
-      }) as T;
     this.claim(result);
     return result;
   }
 
-  /** Distributes a model, compiled already or not, and gives it back. @throws UnsupportedError for a model that the engine does not train */
+  /**
+   * Distributes a model, compiled already or not, and gives it back.
+   * @throws UnsupportedError for a model that the engine does not train
+   * @throws ForeignModelError for one of another copy of tf.js
+   */
   distribute<M extends tfl.LayersModel>(model: M): M {
     this.check();
     if (!isModel(model)) throw new ArgumentError('distribute takes a model of tf.js (tf.LayersModel), made by tf.sequential or tf.model');
+    if (!(model instanceof tfl.LayersModel)) throw new ForeignModelError((model as UserModel).name);
     const owner = owners.get(model);
     if (owner === this) return model;
     if (owner) throw new ArgumentError(`the model ${model.name} is distributed by another strategy: dispose that one first`);
-    this.models.set(model, new DistributedModel(model, this.exchange, this.options.seed ?? 0));
+    const distributed = new DistributedModel(model, this.exchange, this.options.seed ?? 0, () => this.release(model));
+    this.models.set(model, distributed);
     owners.set(model, this);
     return model;
+  }
+
+  /**
+   * Gives back the memory that a model takes in the compute threads. It keeps its weights and optimizer state, and is an ordinary model of
+   * tf.js again; `model.dispose()` releases it too. A model that is not distributed by this strategy is left alone.
+   */
+  release(model: tfl.LayersModel): void {
+    const distributed = this.models.get(model);
+    if (!distributed) return;
+    this.models.delete(model);
+    owners.delete(model);
+    distributed.detach();
   }
 
   /** Ends what computes. Models keep their weights and their optimizer state, and are trained by tf.js again. */
@@ -64,12 +81,8 @@ export abstract class Strategy {
     if (this.isDisposed) return;
     this.isDisposed = true;
     try {
-      for (const [model, distributed] of this.models) {
-        owners.delete(model);
-        distributed.detach();
-      }
+      for (const model of [...this.models.keys()]) this.release(model);
     } finally {
-      this.models.clear();
       await this.exchange.dispose();
     }
   }
@@ -87,6 +100,9 @@ export abstract class Strategy {
     for (const each of values) if (isModel(each)) this.distribute(each);
   }
 }
+
+const isPromise = (value: unknown): value is PromiseLike<unknown> =>
+  typeof (value as { readonly then?: unknown } | null | undefined)?.then === 'function';
 
 type Compiling = { compile(args: tfl.ModelCompileArgs): void };
 

@@ -17,7 +17,7 @@ export interface ThreadStrategyOptions extends OneDeviceOptions {
   readonly replicas?: number;
 }
 
-interface Counts {
+export interface Counts {
   readonly threads: number;
   readonly replicas: number;
   readonly deadlineMs: number;
@@ -51,7 +51,7 @@ export class CentralStorageStrategy extends Strategy {
   }
 }
 
-function countsOf(
+export function countsOf(
   options: ThreadStrategyOptions,
   name: string,
   known: readonly string[],

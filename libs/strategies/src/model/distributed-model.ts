@@ -4,6 +4,8 @@
  * is changed: its train function, `fitLoop`, so that tf.js gathers the numbers of rows instead of rows, and `compile`, so that a model compiled anew
  * stays distributed.
  */
+import { crc32 } from 'node:zlib';
+import { fillPermutation } from '@paceline/learning';
 import * as tfc from '@tensorflow/tfjs-core';
 import { UnsupportedError } from '../errors.js';
 import type { Exchange, HostBatch, Trainer } from '../exchange.js';
@@ -29,19 +31,30 @@ interface Session {
 /** Losses that tf.js computes from targets of −1 and 1 as they are, and Keras from 0 and 1 too. */
 const HINGES: ReadonlySet<string> = new Set(['hinge', 'squaredHinge']);
 
+/** Place of `shuffle` among the arguments of `fitLoop` after the data. */
+const SHUFFLE = 7;
+
 export class DistributedModel {
   private session: Session | undefined;
   private attachedTo: TfModel | undefined;
+  /** Epochs of fit so far. */
+  private epochs = 0;
 
   constructor(
     private readonly user: UserModel,
     private readonly exchange: Exchange,
     private readonly seed: number,
+    release: () => void,
   ) {
     const compile = user.compile.bind(user);
     user.compile = (args) => {
       compile(args);
       this.attach();
+    };
+    const dispose = user.dispose.bind(user);
+    user.dispose = () => {
+      release();
+      return dispose();
     };
     try {
       if (trainedModel(user)?.lossFunctions) this.attach();
@@ -55,6 +68,7 @@ export class DistributedModel {
   detach(): void {
     this.closeSession();
     delete (this.user as Partial<UserModel>).compile;
+    delete (this.user as Partial<UserModel>).dispose;
     this.leaveTrained();
   }
 
@@ -70,13 +84,19 @@ export class DistributedModel {
     const fitLoop = model.fitLoop.bind(model);
     model.fitLoop = async (_, data, ...more) => {
       const columns = data.map((tensor) => tensor && new RowTensor(tensor));
-      const rows = tfc.range(0, data[0]!.shape[0]!, 1, 'int32');
+      const count = data[0]!.shape[0]!;
+      const rows = tfc.range(0, count, 1, 'int32');
+      const { isShared } = this.exchange;
+      const order = isShared ? this.commonOrder(count, more) : undefined;
       const train: TrainFunction = ([indices]) => {
-        const batch = indices as tfc.Tensor1D;
-        const numbers = Int32Array.from(valuesOf(batch));
+        const numbers = Int32Array.from(valuesOf(indices as tfc.Tensor1D));
+        order?.(numbers);
+        const batch = order ? tfc.tensor1d(numbers, 'int32') : (indices as tfc.Tensor1D);
+        const digest = isShared ? crc32(new Uint8Array(numbers.buffer)) : 0;
         return this.train(
           model,
           columns.map((column) => column?.column(batch, numbers)),
+          digest,
         );
       };
       try {
@@ -84,6 +104,21 @@ export class DistributedModel {
       } finally {
         rows.dispose();
       }
+    };
+  }
+
+  /**
+   * Every process must take the same rows, and tf.js shuffles by chance: rows are shuffled here instead, by the seed and the count of epochs.
+   * @param more arguments of `fitLoop`; that it shuffles is taken out
+   * @returns what turns places of an epoch into rows
+   */
+  private commonOrder(count: number, more: unknown[]): ((numbers: Int32Array) => void) | undefined {
+    if ((more[SHUFFLE] ?? true) !== true) return undefined; // tf.js shuffles where nothing is said
+    more[SHUFFLE] = false;
+    const order = new Int32Array(count);
+    return (numbers) => {
+      if (numbers[0] === 0) fillPermutation(this.seed, this.epochs++, count, order);
+      for (let i = 0; i < numbers.length; i++) numbers[i] = order[numbers[i]!]!;
     };
   }
 
@@ -95,13 +130,13 @@ export class DistributedModel {
   }
 
   /** @param columns inputs, targets, and the class weights of each target where there are some */
-  private train(model: TfModel, columns: readonly (Column | undefined)[]): tfc.Scalar[] {
+  private train(model: TfModel, columns: readonly (Column | undefined)[], rowsDigest = 0): tfc.Scalar[] {
     const { compiled, trainer, weights, link, optimizer } = this.sessionOf(model);
     const [inputs, outputs] = [model.inputs.length, model.outputs.length];
     const [count] = columns[0]!.shape as [number];
     const targets = model.outputs.map((_, i) => ({ target: columns[inputs + i]!, weights: columns[inputs + outputs + i] }));
     checkWeights(model, compiled, targets);
-    const batch = batchOf(model, compiled, columns.slice(0, inputs) as Column[], targets, count);
+    const batch = { ...batchOf(model, compiled, columns.slice(0, inputs) as Column[], targets, count), rowsDigest };
     weights.takeUp();
     const step = link.nextStep();
     const result = trainer.step(batch, step, optimizer.learningRate);
@@ -123,7 +158,7 @@ export class DistributedModel {
     const optimizer = model.optimizer_ as TfOptimizer;
     const rule = ruleOf(optimizer);
     const { spec, format, frozen } = compiled;
-    const trainer = this.trainerOf({ spec, format, rule });
+    const trainer = this.trainerOf({ spec, format, rule, readsOutputs: model.metricsTensors.length > 0 });
     let weights: ModelWeights | undefined;
     try {
       if (frozen.length > 0) trainer.freeze(frozen);

@@ -7,15 +7,17 @@
  * | KIND | main | what the command is: a message to be read from the port, a step, or the end |
  * | MODEL | main | of a step: which model |
  * | ARRIVED | compute threads | arrivals at the middle of a step, when all gradients lie in the arena |
+ * | SUMMED | compute threads | with other processes: arrivals when this process has added its own replicas up |
+ * | REDUCED | group thread | steps of which the sums of all processes are here, or which were left out |
  * | DONE | compute threads | commands done, over all threads |
  * | PROGRESS | compute threads | rises whenever work has moved on |
- * | FAILED | compute threads | of the present step: whether a replica threw |
+ * | FAILED | compute threads, group thread | of the present step: whether a replica threw |
  * | ENDED | compute threads | whether a thread ended |
  *
  * Counters wrap around at 2³², so two of them are compared by the sign of their difference.
  */
-export const [COMMAND, KIND, MODEL, ARRIVED, DONE, PROGRESS, FAILED, ENDED] = [0, 1, 2, 3, 4, 5, 6, 7];
-export const CELLS = 8;
+export const [COMMAND, KIND, MODEL, ARRIVED, DONE, PROGRESS, FAILED, ENDED, SUMMED, REDUCED] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+export const CELLS = 10;
 
 export const [MESSAGE, STEP, END] = [0, 1, 2];
 

@@ -3,14 +3,15 @@
  * says only what failed. See cells.ts for who waits for what.
  */
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
-import { ARRIVED, arrive, COMMAND, DONE, END, ENDED, FAILED, KIND, MODEL, PROGRESS, STEP, waitFor } from './cells.js';
-import type { FromThread, ThreadInit, ToThread } from './protocol.js';
+import { ARRIVED, arrive, COMMAND, DONE, END, ENDED, FAILED, KIND, MODEL, PROGRESS, REDUCED, STEP, SUMMED, waitFor } from './cells.js';
+import type { FromThread, ThreadInit, ToGroup, ToThread } from './protocol.js';
 import type { ReplicaSession } from './replica-session.js';
 
-const { index, threads, cells: memory, port } = workerData as ThreadInit;
+const { index, threads, cells: memory, port, collect } = workerData as ThreadInit;
 const cells = new Int32Array(memory);
 const models = new Map<number, ReplicaSession>();
 const say = (message: FromThread): void => port.postMessage(message);
+const tellGroup = (message: ToGroup): void => collect!.postMessage(message);
 
 // An engine starts asynchronously: something has to keep this thread's loop alive meanwhile. It keeps no process alive.
 const alive = setInterval(() => undefined, 2 ** 30);
@@ -26,7 +27,7 @@ const load = async () => {
 };
 let loaded: Awaited<ReturnType<typeof load>> | undefined;
 
-function failed(error: unknown, replica?: number): FromThread {
+function failed(error: unknown, replica?: number): Extract<FromThread, { kind: 'failed' }> {
   const { message } = error instanceof Error ? error : new Error(String(error));
   const where = replica === undefined ? {} : { replica, layer: loaded?.failedLayer(error) };
   return Object.assign(
@@ -63,8 +64,9 @@ async function messages(): Promise<void> {
   }
 }
 
-/** @param arrivals of all threads when this step's gradients have come */
-function step(arrivals: number): ReplicaSession | undefined {
+/** @param steps so far, with this one */
+function step(steps: number): ReplicaSession | undefined {
+  const arrivals = Math.imul(steps, threads);
   const session = models.get(Atomics.load(cells, MODEL))!;
   let replica: number | undefined;
   try {
@@ -74,15 +76,29 @@ function step(arrivals: number): ReplicaSession | undefined {
       Atomics.add(cells, PROGRESS, 1);
     }
   } catch (error) {
-    say(failed(error, replica));
+    const failure = failed(error, replica);
+    say(failure);
+    if (collect) tellGroup(failure);
     Atomics.store(cells, FAILED, 1);
   }
   arrive(cells, ARRIVED, arrivals);
   waitFor(cells, ARRIVED, arrivals);
+  if (collect) reduce(session, steps, arrivals);
   if (Atomics.load(cells, FAILED) === 1) return undefined;
   session.updateChunks();
   Atomics.add(cells, PROGRESS, 1);
   return session;
+}
+
+/** Has the sums of this process added to those of the others. */
+function reduce(session: ReplicaSession, steps: number, arrivals: number): void {
+  if (Atomics.load(cells, FAILED) === 0) session.sumNodes();
+  arrive(cells, SUMMED, arrivals);
+  if (index === 0) {
+    waitFor(cells, SUMMED, arrivals);
+    tellGroup({ kind: 'reduce', model: Atomics.load(cells, MODEL), steps });
+  }
+  waitFor(cells, REDUCED, steps);
 }
 
 async function run(): Promise<void> {
@@ -95,7 +111,7 @@ async function run(): Promise<void> {
     const done = Math.imul(command, threads);
     if (kind === STEP) {
       steps = (steps + 1) | 0;
-      const session = step(Math.imul(steps, threads));
+      const session = step(steps);
       arrive(cells, DONE, done);
       if (!session) continue;
       waitFor(cells, DONE, done);

@@ -10,7 +10,12 @@ export interface ThreadInit {
   readonly cells: SharedArrayBuffer;
   /** Answers go here. */
   readonly port: MessagePort;
+  /** To the group thread, if there is one: failures, and that a step's gradients are there. */
+  readonly collect?: MessagePort | undefined;
 }
+
+/** What a compute thread says to the group thread. */
+export type ToGroup = { readonly kind: 'reduce'; readonly model: number; readonly steps: number } | Extract<FromThread, { kind: 'failed' }>;
 
 /** Where a batch lies: rows one after the other, in the order of the format; longer than what is used. */
 export interface BatchBuffers {
@@ -21,15 +26,15 @@ export interface BatchBuffers {
 }
 
 /** Numbers of the present step, float64. */
-export const [COUNT, STEP_NUMBER, RATE, VERSION] = [0, 1, 2, 3];
-export const HEADER = 4;
+export const [COUNT, STEP_NUMBER, RATE, VERSION, ROWS] = [0, 1, 2, 3, 4];
+export const HEADER = 5;
 
 /** Pointers into the arena, and what is shared beside it. */
 export interface ModelMemory {
   readonly arena: SharedMemory;
   /** Parameters and state. */
   readonly parameters: number;
-  /** One flat vector for each replica. */
+  /** One flat vector for each replica of this process. */
   readonly gradients: readonly number[];
   /** One vector of the trainable section for each slot of the optimizer. */
   readonly slots: readonly number[];
@@ -37,11 +42,24 @@ export interface ModelMemory {
   readonly zeros: number;
   /** HEADER float64. */
   readonly header: SharedArrayBuffer;
-  /** Float64: the sum of the losses of each replica's examples. */
+  /** Float64: the sum of the losses of each replica's examples, of all replicas. */
   readonly losses: SharedArrayBuffer;
+  /** Where the group thread receives. */
+  readonly scratch: number;
+}
+
+/** Which replicas this process computes. */
+export interface Share {
+  /** All, over all processes. */
+  readonly replicas: number;
+  readonly from: number;
+  readonly to: number;
+  /** The nodes of the reduction tree that it adds up by itself. */
+  readonly nodes: readonly { readonly lo: number; readonly hi: number }[];
 }
 
 export interface OpenModel extends TrainingPlan {
+  readonly share: Share;
   readonly model: number;
   readonly description: ModelDescription;
   readonly memory: ModelMemory;

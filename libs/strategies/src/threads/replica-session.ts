@@ -3,7 +3,7 @@
  *
  *     load parameters -> gradient of each own replica -> all gradients have come -> per own chunk: sum over the tree, update -> all updated
  *
- * The sum runs over the replicas in the order of the reduction tree (libs/learning/src/tree.ts), whoever computes it, so its bits do not
+ * With other processes the sums of this one's nodes are added to theirs in between (members/group-thread.ts). The sum runs over the replicas in the order of the reduction tree (libs/learning/src/tree.ts), whoever computes it, so its bits do not
  * depend on the number of threads.
  */
 import { createEngine, type Batch, type Engine } from '@paceline/engine';
@@ -56,14 +56,14 @@ export class ReplicaSession {
     private readonly engine: Engine,
   ) {
     const { memory, rule } = open;
-    const all = memory.gradients.length;
     this.header = new Float64Array(memory.header);
     this.losses = new Float64Array(memory.losses);
     this.parameters = arena.f32(memory.parameters, layout.totalLength);
     this.gradients = memory.gradients.map((pointer) => arena.f32(pointer, layout.totalLength));
     this.update = updateOf(rule, memory.zeros);
-    const { from, to } = replicaRows(all, threads, index); // replicas are shared out as rows are
-    this.replicas = Array.from({ length: to - from }, (_, i) => from + i);
+    const { share } = open;
+    const { from, to } = replicaRows(share.to - share.from, threads, index); // replicas are shared out as rows are
+    this.replicas = Array.from({ length: to - from }, (_, i) => share.from + from + i);
     this.freeze([]);
   }
 
@@ -102,8 +102,9 @@ export class ReplicaSession {
   /** The gradient of one replica, to its place in the arena. */
   replica(replica: number): void {
     const count = this.header[COUNT]!;
-    const { from, to } = replicaRows(count, this.gradients.length, replica);
-    const out = this.gradients[replica]!;
+    const { share } = this.open;
+    const { from, to } = replicaRows(count, share.replicas, replica);
+    const out = this.gradients[replica - share.from]!;
     if (from === to) {
       out.fill(0);
       this.losses[replica] = 0;
@@ -133,6 +134,11 @@ export class ReplicaSession {
     };
   }
 
+  /** With other processes: adds up the nodes of this one, of this thread's chunks. */
+  sumNodes(): void {
+    for (const { chunk } of this.ownRanges) for (const { lo, hi } of this.open.share.nodes) this.sum(chunk, lo, hi);
+  }
+
   /** The sum over all replicas and the update, of this thread's chunks. */
   updateChunks(): void {
     const { memory } = this.open;
@@ -140,7 +146,9 @@ export class ReplicaSession {
     const gradScale = 1 / count;
     const { kernels } = this.arena;
     for (const { chunk, trained, isState } of this.ownRanges) {
-      const sum = this.sum(chunk, 0, memory.gradients.length);
+      const { share } = this.open;
+      const isAlone = share.to - share.from === share.replicas;
+      const sum = isAlone ? this.sum(chunk, 0, share.replicas) : memory.gradients[0]! + chunk.offset * 4;
       for (const { offset, length } of trained) {
         const [params, grad] = [memory.parameters + offset * 4, sum + (offset - chunk.offset) * 4];
         if (isState) kernels.scaleInto(params, grad, length, gradScale);
@@ -154,7 +162,8 @@ export class ReplicaSession {
 
   /** Adds the replicas of a node up in the vector of its first one. */
   private sum(chunk: Range, lo: number, hi: number): number {
-    const pointer = this.open.memory.gradients[lo]! + chunk.offset * 4;
+    const { memory, share } = this.open;
+    const pointer = memory.gradients[lo - share.from]! + chunk.offset * 4;
     if (hi - lo === 1) return pointer;
     const middle = split(lo, hi);
     this.sum(chunk, lo, middle);

@@ -5,7 +5,19 @@ import { fieldLength, LIMITS, type ModelDescription } from '@paceline/spec';
 import { ArgumentError, ReplicaError, ThreadError, UnsupportedError } from '../errors.js';
 import type { Exchange, HostBatch, StepResult, Trainer, TrainingPlan } from '../exchange.js';
 import { initialSlots } from '../update-rule.js';
-import { COUNT, HEADER, RATE, STEP_NUMBER, VERSION, type BatchBuffers, type FromThread, type ModelMemory } from './protocol.js';
+import type { GroupThread } from '../members/group-link.js';
+import {
+  COUNT,
+  HEADER,
+  RATE,
+  ROWS,
+  STEP_NUMBER,
+  VERSION,
+  type BatchBuffers,
+  type FromThread,
+  type ModelMemory,
+  type Share,
+} from './protocol.js';
 import { ThreadPool } from './thread-pool.js';
 
 export interface ThreadExchangeOptions {
@@ -16,17 +28,21 @@ export interface ThreadExchangeOptions {
   readonly updaters: number;
   /** Engines take the new parameters at the end of a step, rather than at the beginning of the next. */
   readonly loadsEarly: boolean;
+  /** Other processes that train the same models; `replicas` are those of all. */
+  readonly group?: GroupThread;
 }
 
 export class ThreadExchange implements Exchange {
   readonly replicas: number;
+  readonly isShared: boolean;
   private readonly pool: ThreadPool;
   private models = 0;
 
   constructor(private readonly options: ThreadExchangeOptions) {
-    const { threads, replicas, deadlineMs } = options;
+    const { threads, replicas, deadlineMs, group } = options;
     this.replicas = replicas;
-    this.pool = new ThreadPool({ threads, deadlineMs });
+    this.isShared = group !== undefined;
+    this.pool = new ThreadPool({ threads, deadlineMs, group });
   }
 
   open(plan: TrainingPlan): Trainer {
@@ -37,8 +53,9 @@ export class ThreadExchange implements Exchange {
     return new ThreadTrainer(pool, plan, description, options, this.models++);
   }
 
-  dispose(): Promise<void> {
-    return this.pool.dispose();
+  async dispose(): Promise<void> {
+    await this.pool.dispose();
+    await this.options.group?.dispose();
   }
 }
 
@@ -50,6 +67,9 @@ class ThreadTrainer implements Trainer {
   private readonly header: Float64Array;
   private readonly losses: Float64Array;
   private readonly floats: { readonly inputs: number[]; readonly targets: number[]; readonly outputs: number[] };
+  private readonly group: GroupThread | undefined;
+  /** The version that all processes have. */
+  private agreed = -1;
   private buffers: BatchBuffers | undefined;
   private capacity = 0;
 
@@ -61,7 +81,15 @@ class ThreadTrainer implements Trainer {
     private readonly model: number,
   ) {
     this.layout = createLayout(description);
-    const { arena, memory } = placed(this.layout, options.replicas, initialSlots(plan.rule));
+    const { group } = options;
+    this.group = group;
+    const share: Share = group?.share ?? {
+      replicas: options.replicas,
+      from: 0,
+      to: options.replicas,
+      nodes: [{ lo: 0, hi: options.replicas }],
+    };
+    const { arena, memory } = placed(this.layout, share, initialSlots(plan.rule), group?.scratchLength(this.layout.totalLength) ?? 0);
     this.parameters = arena.f32(memory.parameters, this.layout.totalLength);
     this.slots = memory.slots.map((pointer) => arena.f32(pointer, this.layout.trainableLength));
     this.header = new Float64Array(memory.header);
@@ -72,8 +100,15 @@ class ThreadTrainer implements Trainer {
       outputs: description.outputs.map(fieldLength),
     };
     const { updaters, loadsEarly } = options;
-    const { spec, format, rule } = plan;
-    this.ask({ kind: 'open', spec, format, rule, model, description, memory, updaters, loadsEarly });
+    const answers = pool.ask({ kind: 'open', ...plan, model, description, memory, updaters, loadsEarly, share });
+    try {
+      for (const answer of answers) okOf(answer);
+      const { totalLength, trainableLength } = this.layout;
+      group?.open(pool, { model, plan, totalLength, trainableLength, memory, outputs: this.floats.outputs });
+    } catch (error) {
+      this.close(); // some threads have opened it
+      throw error;
+    }
   }
 
   touch(): void {
@@ -82,6 +117,7 @@ class ThreadTrainer implements Trainer {
 
   freeze(paths: readonly string[]): void {
     this.ask({ kind: 'freeze', model: this.model, paths });
+    this.group?.agree(this.pool, `what is frozen in model ${this.model}`, paths);
   }
 
   step(batch: HostBatch, step: number, rate: number): StepResult {
@@ -100,16 +136,27 @@ class ThreadTrainer implements Trainer {
     header[COUNT] = count;
     header[STEP_NUMBER] = step;
     header[RATE] = rate;
+    header[ROWS] = batch.rowsDigest ?? 0;
+    this.agree(step);
     header[VERSION] = this.version;
     const failures = this.pool.step(this.model);
     if (failures.length > 0) throw replicaError(failures, step - 1);
-    this.version++;
+    this.agreed = ++this.version;
     const loss = this.losses.reduce((sum, value) => sum + value, 0) / count;
     return { loss, targets, outputs };
   }
 
   close(): void {
-    if (this.pool.isOpen) this.ask({ kind: 'close', model: this.model });
+    if (!this.pool.isOpen) return;
+    this.ask({ kind: 'close', model: this.model });
+    this.group?.close(this.pool, this.model);
+  }
+
+  /** All processes take the weights of the first one, where somebody has set some. */
+  private agree(step: number): void {
+    if (!this.group || this.agreed === this.version) return;
+    this.group.takeOver(this.pool, this.model, step);
+    this.agreed = ++this.version;
   }
 
   private ask(message: Parameters<ThreadPool['ask']>[0]): void {
@@ -125,6 +172,7 @@ class ThreadTrainer implements Trainer {
     const { inputs, targets, outputs } = this.floats;
     this.buffers = { inputs: inputs.map(shared), targets: targets.map(shared), weights: shared(1), outputs: outputs.map(shared) };
     this.ask({ kind: 'buffers', model: this.model, buffers: this.buffers });
+    this.group?.useBuffers(this.pool, this.model, this.buffers);
     return this.buffers;
   }
 }
@@ -134,11 +182,12 @@ const MOST_BYTES = 2 ** 30;
 /** The allocator's own rounding. */
 const SLACK_BYTES = 1 << 16;
 
-/** All of a model in one arena: parameters, slots, and a gradient for each replica. */
-function placed(layout: Layout, replicas: number, slots: readonly number[]): { arena: Arena; memory: ModelMemory } {
+/** All of a model in one arena: parameters, slots, a gradient for each replica of this process, and what other processes send. */
+function placed(layout: Layout, share: Share, slots: readonly number[], scratch: number): { arena: Arena; memory: ModelMemory } {
+  const replicas = share.to - share.from;
   const largest = Math.max(...layout.chunks.map(({ length }) => length));
-  const lengths = [layout.totalLength * (1 + replicas), layout.trainableLength * slots.length, largest];
-  const bytes = lengths.reduce((sum, length) => sum + length * 4, 0) + LINE_BYTES * (replicas + slots.length + 2) + SLACK_BYTES;
+  const lengths = [layout.totalLength * (1 + replicas), layout.trainableLength * slots.length, largest, scratch];
+  const bytes = lengths.reduce((sum, length) => sum + length * 4, 0) + LINE_BYTES * (replicas + slots.length + 3) + SLACK_BYTES;
   if (bytes > MOST_BYTES)
     throw new UnsupportedError(
       'the size of the model',
@@ -157,7 +206,8 @@ function placed(layout: Layout, replicas: number, slots: readonly number[]): { a
     slots: slots.map((value) => filled(layout.trainableLength, value)),
     zeros: filled(largest, 0),
     header: new SharedArrayBuffer(HEADER * 8),
-    losses: new SharedArrayBuffer(replicas * 8),
+    losses: new SharedArrayBuffer(share.replicas * 8),
+    scratch: scratch > 0 ? filled(scratch, 0) : 0,
   };
   return { arena, memory };
 }

@@ -2,16 +2,19 @@
  * The compute threads of a strategy, seen from the main thread. They start once, with the strategy, and are kept until it is disposed; they keep no
  * process alive. Commands are given and awaited synchronously: tf.js calls a train function once per batch and wants its losses at once.
  */
-import { existsSync } from 'node:fs';
 import { MessageChannel, receiveMessageOnPort, Worker, type MessagePort } from 'node:worker_threads';
-import { disposed, ThreadError } from '../errors.js';
+import { ClusterConfigError, disposed, MemberError, ThreadError } from '../errors.js';
+import type { GroupThread } from '../members/group-link.js';
 import { CELLS, COMMAND, DONE, END, ENDED, FAILED, KIND, MESSAGE, MODEL, PROGRESS, STEP, waitFor } from './cells.js';
 import type { FromThread, ThreadInit, ToThread } from './protocol.js';
+import { isGone, threadEntry } from './thread-entry.js';
 
 export interface PoolOptions {
   readonly threads: number;
   /** Without progress for so long, threads are taken for stuck. */
   readonly deadlineMs: number;
+  /** Adds the sums of other processes up with those of this one. */
+  readonly group?: GroupThread | undefined;
 }
 
 /** tf.js and its wasm module are loaded when a thread starts: longer than a step may take on a busy machine. */
@@ -28,11 +31,13 @@ export class ThreadPool {
 
   constructor(private readonly options: PoolOptions) {
     this.threads = options.threads;
-    const entry = threadEntry();
+    const entry = threadEntry('threads/compute-thread.js');
     for (let index = 0; index < options.threads; index++) {
       const { port1, port2 } = new MessageChannel();
-      const init: ThreadInit = { index, threads: options.threads, cells: this.cells.buffer as SharedArrayBuffer, port: port2 };
-      const worker = new Worker(entry, { workerData: init, transferList: [port2], execArgv: [] });
+      const collect = options.group?.collector();
+      const cells = this.cells.buffer as SharedArrayBuffer;
+      const init: ThreadInit = { index, threads: options.threads, cells, port: port2, collect };
+      const worker = new Worker(entry, { workerData: init, transferList: collect ? [port2, collect] : [port2], execArgv: [] });
       worker.unref();
       port1.unref();
       worker.on('error', (error) => this.noteEnd(error));
@@ -40,6 +45,7 @@ export class ThreadPool {
       this.workers.push(worker);
       this.ports.push(port1);
     }
+    options.group?.start(this.cells.buffer as SharedArrayBuffer, (error) => this.noteEnd(error));
   }
 
   /** The same message to some threads, and their answers. Those that are not named answer nothing. */
@@ -56,12 +62,24 @@ export class ThreadPool {
     Atomics.store(this.cells, FAILED, 0);
     Atomics.store(this.cells, MODEL, model);
     this.command(STEP, this.options.deadlineMs);
-    return Atomics.load(this.cells, FAILED) === 1 ? this.answers() : [];
+    if (Atomics.load(this.cells, FAILED) === 0) return [];
+    const failures = [...this.answers(), ...(this.options.group?.failures() ?? [])];
+    const lost = this.options.group?.lost;
+    if (lost) this.break(lost);
+    this.check();
+    return failures;
   }
 
   /** Neither disposed nor broken. */
   get isOpen(): boolean {
     return this.state === 'open';
+  }
+
+  /** @throws the error, now and whenever the pool is asked again */
+  fail(error: Error): never {
+    if (this.state === 'open') this.break(error);
+    this.check();
+    throw error;
   }
 
   async dispose(): Promise<void> {
@@ -83,18 +101,20 @@ export class ThreadPool {
     this.start(kind);
     let [seen, at] = [Atomics.load(this.cells, PROGRESS), performance.now()];
     const isOver = (): boolean => {
-      if (Atomics.load(this.cells, ENDED) === 1) return true;
+      if (Atomics.load(this.cells, ENDED) === 1 || this.workers.some(isGone) || this.options.group?.isGone) return true;
       const progress = Atomics.load(this.cells, PROGRESS);
       if (progress !== seen) [seen, at] = [progress, performance.now()];
       return performance.now() - at > deadlineMs;
     };
-    if (waitFor(this.cells, DONE, Math.imul(this.commands, this.threads), isOver)) return;
-    const hasEnded = Atomics.load(this.cells, ENDED) === 1;
+    const isDone = waitFor(this.cells, DONE, Math.imul(this.commands, this.threads), isOver);
+    const gone = this.workers.some(isGone) || this.options.group?.isGone; // asked after each command: the answer is kept from a thread that lives
+    if (isDone) return;
+    const hasEnded = gone || Atomics.load(this.cells, ENDED) === 1;
     const said = this.answers().flatMap((answer) => (answer.kind === 'failed' ? [answer.message] : []));
     this.break(
       new ThreadError(
         hasEnded
-          ? `a compute thread ended: ${said[0] ?? 'it did not say why'}`
+          ? `a compute thread ended: ${said[0] ?? 'it was ended from outside, or its memory was full'}`
           : `no compute thread made progress for ${deadlineMs} ms: set deadlineMs where a step may take longer`,
       ),
     );
@@ -111,6 +131,7 @@ export class ThreadPool {
 
   private check(): void {
     if (this.state === 'disposed') throw disposed();
+    if (this.state === 'broken' && (this.cause instanceof MemberError || this.cause instanceof ClusterConfigError)) throw this.cause;
     if (this.state === 'broken') throw new ThreadError(this.cause!.message, { cause: this.cause });
   }
 
@@ -121,15 +142,7 @@ export class ThreadPool {
   private break(cause: Error): void {
     this.state = 'broken';
     this.cause = cause;
+    this.options.group?.leave(cause.message);
     for (const worker of this.workers) void worker.terminate();
   }
-}
-
-/** Threads run JavaScript: when this file is run from its source (unit tests), the built neighbour is taken. */
-function threadEntry(): URL {
-  const beside = new URL('./compute-thread.js', import.meta.url);
-  if (existsSync(beside)) return beside;
-  const built = new URL('../../dist/threads/compute-thread.js', import.meta.url);
-  if (!existsSync(built)) throw new Error('libs/strategies is not built: run npm run build');
-  return built;
 }

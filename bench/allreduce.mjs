@@ -1,0 +1,152 @@
+/**
+ * bench allreduce: all-reduce of one vector among processes of this machine, in GB/s of bus bandwidth
+ *
+ * Each member is a process with a vector of float32 in an arena; one all-reduce by libs/collectives adds the vectors up, and every member has the sum
+ * afterwards, checked once. A repetition is one all-reduce over TCP and one over Unix sockets, in turn, each by members that stand ready; its time is that of the slowest member.
+ * Bus bandwidth is 2(n - 1)/n times the bytes of the vector by the median of the times: what each member sends and receives per second. Sums have the order of the
+ * reduction tree. With `--peer-python PYTHON --peer-folder FOLDER` the all-reduce of PyTorch's gloo (torch_ddp.py) runs on 100 MB over TCP in each repetition; its figure is the mean
+ * of its own 15. gloo sends no checksums, and neither do Unix sockets here; `tcp, no checksum` leaves them out over TCP.
+ */
+import { fork, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import { parseArgs } from 'node:util';
+import { median } from './median.mjs';
+
+const { values: flags } = parseArgs({
+  options: {
+    json: { type: 'boolean', default: false },
+    members: { type: 'string', default: '2' },
+    megabytes: { type: 'string', default: '100' },
+    repetitions: { type: 'string', default: '5' },
+    'peer-python': { type: 'string' },
+    'peer-folder': { type: 'string' },
+    child: { type: 'string' },
+  },
+});
+/** @type {Readonly<Record<string, { kind: 'tcp' | 'unix', checksum: boolean }>>} */
+const PATHS = {
+  tcp: { kind: 'tcp', checksum: true },
+  'tcp, no checksum': { kind: 'tcp', checksum: false },
+  unix: { kind: 'unix', checksum: false },
+};
+const DEADLINE_MS = 120_000;
+
+/** @typedef {{ self: number, ports: number[], path: string, length: number }} Member */
+
+/** @param {Member} member */
+async function serve({ self, ports, path, length }) {
+  const [{ AllReducePlan, ClusterSpec, Group, groupId, joinGroup, memberName, processClock, socketTransport }, { Arena }] =
+    await Promise.all([import('@paceline/collectives'), import('@paceline/kernels')]);
+  const { members } = new ClusterSpec({ worker: ports.map((port) => `127.0.0.1:${port}`) });
+  const names = members.map(memberName);
+  const group = groupId(members);
+  const { kind, checksum } = PATHS[path] ?? PATHS['tcp'] ?? { kind: 'tcp', checksum: true };
+  const transport = socketTransport({ members, self, group, kind, checksum });
+  const secret = 'the secret of a bench';
+  const { links } = await joinGroup({ self, names, group, secret, transport, clock: processClock, deadlineMs: DEADLINE_MS });
+  const all = new Group({ self, names, links, clock: processClock, deadlineMs: DEADLINE_MS });
+  const options = { members: members.length, self, replicas: members.length, length };
+  const bytes = (length + AllReducePlan.scratchLength(options)) * 4 + (1 << 20);
+  const arena = Arena.create({ initialBytes: bytes, maximumBytes: bytes });
+  /** @param {number} elements */
+  const allocate = (elements) => arena.f32(arena.alloc(Math.max(4, elements * 4)), elements);
+  const plan = new AllReducePlan({
+    ...options,
+    allocate,
+    add: (into, from) => arena.kernels.add(into.byteOffset, from.byteOffset, into.length),
+  });
+  const vector = allocate(length);
+  const reduce = async () => {
+    vector.fill(self + 1);
+    const startMs = performance.now();
+    await all.run({ what: 'a repetition', operations: [plan.reduce([vector], vector)] });
+    return performance.now() - startMs;
+  };
+  await reduce();
+  const sum = (members.length * (members.length + 1)) / 2;
+  if (!vector.every((value) => value === sum)) throw new Error('the sum is wrong');
+  process.on('message', async (message) => {
+    if (message === 'reduce') return process.send?.(await reduce());
+    all.leave('the bench is over');
+    process.disconnect();
+    return setTimeout(() => process.exit(), 100);
+  });
+  process.send?.('ready');
+}
+
+/** @param {number} count */
+async function freePorts(count) {
+  const servers = Array.from({ length: count }, () => createServer());
+  await Promise.all(servers.map((server) => new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(undefined)))));
+  const ports = servers.map((server) => /** @type {import('node:net').AddressInfo} */ (server.address()).port);
+  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
+  return ports;
+}
+
+/** @param {string} path */
+async function start(path) {
+  const length = Math.round(Number(flags.megabytes) * 250_000);
+  const ports = await freePorts(Number(flags.members));
+  const children = ports.map((_, self) => fork(new URL(import.meta.url), ['--child', JSON.stringify({ self, ports, path, length })]));
+  /** @param {import('node:child_process').ChildProcess} child */
+  const answer = async (child) => {
+    const gone = new AbortController();
+    child.once('exit', () => gone.abort(new Error('a member ended; what it said is above')));
+    return (await once(child, 'message', { signal: AbortSignal.any([gone.signal, AbortSignal.timeout(2 * DEADLINE_MS)]) }))[0];
+  };
+  await Promise.all(children.map(answer));
+  return {
+    /** Milliseconds of the slowest member. */
+    measure: async () => {
+      const answers = children.map(answer);
+      for (const child of children) child.send('reduce');
+      return Math.max(...(await Promise.all(answers)));
+    },
+    stop: () => children.map((child) => child.send('stop')),
+  };
+}
+
+/** @param {string} python */
+async function gloo(python) {
+  const child = spawn(python, ['torch_ddp.py', '.', 'wire', flags.members], {
+    cwd: flags['peer-folder'],
+    stdio: ['ignore', 'pipe', 'inherit'],
+    timeout: 5 * DEADLINE_MS,
+  });
+  let text = '';
+  child.stdout.on('data', (piece) => (text += piece));
+  await once(child, 'close');
+  const [, bus] = /bus ([\d.]+) GB\/s/u.exec(text) ?? [];
+  if (bus === undefined) throw new Error(`torch_ddp.py gave no figure: ${text}`);
+  return Number(bus);
+}
+
+if (flags.child === undefined) {
+  const members = Number(flags.members);
+  const busBytes = ((2 * (members - 1)) / members) * Number(flags.megabytes) * 1e6;
+  const started = [];
+  for (const path of Object.keys(PATHS)) started.push({ path, ...(await start(path)) });
+  /** @type {Map<string, number[]>} GB/s */
+  const figures = new Map();
+  /** @param {string} path @param {number} figure */
+  const note = (path, figure) => figures.set(path, [...(figures.get(path) ?? []), figure]);
+  const python = flags['peer-python'];
+  for (let i = 0; i < Number(flags.repetitions); i++) {
+    for (const { path, measure } of started) note(path, busBytes / (await measure()) / 1e6);
+    if (python !== undefined) note('gloo, tcp', await gloo(python));
+  }
+  for (const { stop } of started) stop();
+  const round = (/** @type {number} */ value) => Number(value.toFixed(3));
+  const rows = [...figures].map(([path, values]) => ({
+    path,
+    members,
+    megabytes: path === 'gloo, tcp' ? 100 : Number(flags.megabytes),
+    repetitions: values.length,
+    busGigabytesPerSecond: round(median(values)),
+    lowest: round(Math.min(...values)),
+    highest: round(Math.max(...values)),
+  }));
+  if (flags.json) console.log(JSON.stringify({ bench: 'allreduce', rows }));
+  else console.table(rows);
+} else await serve(JSON.parse(flags.child));

@@ -1,0 +1,149 @@
+/**
+ * Who takes part: the tasks of a cluster and which one this process is, as TensorFlow writes them.
+ *
+ *     TF_CONFIG='{"cluster": {"worker": ["10.0.0.1:4600", "10.0.0.2:4600"]}, "task": {"type": "worker", "index": 0}}'
+ *
+ * Members of a group are the chief and the workers, in this order; the first one is member 0, whose initial weights all others take.
+ */
+import { ClusterError } from './errors.js';
+
+export const TASK_TYPES = ['chief', 'worker', 'ps', 'evaluator'] as const;
+export type TaskType = (typeof TASK_TYPES)[number];
+
+/** Addresses by task type, each HOST:PORT, in the order of their index. */
+export type ClusterAddresses = Readonly<Partial<Record<TaskType, readonly string[]>>>;
+
+export interface Task {
+  readonly type: TaskType;
+  readonly index: number;
+}
+
+export interface MemberAddress {
+  readonly task: Task;
+  readonly host: string;
+  readonly port: number;
+}
+
+/** The cluster as `tf.train.ClusterSpec` has it. */
+export class ClusterSpec {
+  readonly cluster: ClusterAddresses;
+
+  /** @throws ClusterError naming the field */
+  constructor(cluster: unknown) {
+    this.cluster = checkedCluster(cluster, 'cluster');
+  }
+
+  /** Addresses of a type; none if the cluster has none. */
+  tasks(type: TaskType): readonly string[] {
+    return this.cluster[type] ?? [];
+  }
+
+  /** The chief and the workers: who adds up gradients, in order. */
+  get members(): readonly MemberAddress[] {
+    return (['chief', 'worker'] as const).flatMap((type) =>
+      this.tasks(type).map((address, index) => ({ task: { type, index }, ...addressOf(address, `cluster.${type}[${index}]`) })),
+    );
+  }
+}
+
+/** Which cluster, and which of its tasks this process is. */
+export interface ClusterResolver {
+  /** Undefined where nothing says that there is a cluster: this process trains alone. @throws ClusterError */
+  resolve(): { readonly cluster: ClusterSpec; readonly task: Task } | undefined;
+}
+
+/** A cluster that the program knows. */
+export class GivenResolver implements ClusterResolver {
+  constructor(
+    private readonly cluster: unknown,
+    private readonly task: unknown,
+  ) {}
+
+  resolve(): { readonly cluster: ClusterSpec; readonly task: Task } {
+    const cluster = this.cluster instanceof ClusterSpec ? this.cluster : new ClusterSpec(this.cluster);
+    return { cluster, task: checkedTask(this.task, cluster, 'task') };
+  }
+}
+
+/** The JSON of an environment variable, `TF_CONFIG` by default, exactly as TensorFlow reads it. */
+export class TfConfigResolver implements ClusterResolver {
+  constructor(
+    private readonly environment: Readonly<Record<string, string | undefined>> = process.env,
+    private readonly variable = 'TF_CONFIG',
+  ) {}
+
+  resolve(): { readonly cluster: ClusterSpec; readonly task: Task } | undefined {
+    const text = this.environment[this.variable];
+    if (text === undefined || text.trim() === '') return undefined;
+    let config: unknown;
+    try {
+      config = JSON.parse(text);
+    } catch (cause) {
+      throw new ClusterError(`${this.variable} is not JSON: ${(cause as Error).message}. It looks like ${EXAMPLE}`, { cause });
+    }
+    const { cluster, task } = checkedObject(config, this.variable);
+    if (cluster === undefined) return undefined; // as in TensorFlow, whose own managers leave it out for one task
+    const spec = new ClusterSpec(cluster);
+    return { cluster: spec, task: checkedTask(task, spec, `${this.variable}.task`) };
+  }
+}
+
+const EXAMPLE = '{"cluster": {"worker": ["10.0.0.1:4600", "10.0.0.2:4600"]}, "task": {"type": "worker", "index": 0}}';
+
+function checkedObject(value: unknown, what: string): Record<string, unknown> {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  throw new ClusterError(`${what} must be an object, not ${JSON.stringify(value) ?? 'undefined'}. It looks like ${EXAMPLE}`);
+}
+
+function checkedCluster(value: unknown, what: string): ClusterAddresses {
+  const cluster = checkedObject(value, what);
+  const seen = new Map<string, string>();
+  for (const [type, addresses] of Object.entries(cluster)) {
+    const at = `${what}.${type}`;
+    if (!(TASK_TYPES as readonly string[]).includes(type))
+      throw new ClusterError(`${at}: there is no task type "${type}"; the types are ${TASK_TYPES.join(', ')}`);
+    if (!Array.isArray(addresses)) throw new ClusterError(`${at} must be a list of HOST:PORT, not ${JSON.stringify(addresses)}`);
+    if (type === 'chief' && addresses.length > 1)
+      throw new ClusterError(`${at} has ${addresses.length} addresses: there is one chief at most`);
+    for (const [index, address] of addresses.entries()) {
+      const name = `${at}[${index}]`;
+      addressOf(address, name);
+      const other = seen.get(address as string);
+      if (other !== undefined)
+        throw new ClusterError(`${name} and ${other} are both ${String(address)}: every task has an address of its own`);
+      seen.set(address as string, name);
+    }
+  }
+  return cluster as ClusterAddresses;
+}
+
+function addressOf(address: unknown, what: string): { host: string; port: number } {
+  const [, bracketed, plain, digits] =
+    (typeof address === 'string' && /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s/]+)):(\d{1,5})$/.exec(address)) || [];
+  const port = Number(digits);
+  if (digits === undefined || port < 1 || port > 65_535)
+    throw new ClusterError(`${what} must be HOST:PORT with a port of 1 to 65535, such as "10.0.0.1:4600", not ${JSON.stringify(address)}`);
+  return { host: (bracketed ?? plain)!, port };
+}
+
+function checkedTask(value: unknown, cluster: ClusterSpec, what: string): Task {
+  const { type, index } = checkedObject(value, what);
+  if (!(TASK_TYPES as readonly unknown[]).includes(type))
+    throw new ClusterError(`${what}.type must be one of ${TASK_TYPES.join(', ')}, not ${JSON.stringify(type)}`);
+  const count = cluster.tasks(type as TaskType).length;
+  if (!Number.isInteger(index) || Number(index) < 0 || Number(index) >= count)
+    throw new ClusterError(
+      `${what}.index must be a whole number below ${count}, the number of tasks of type ${String(type)} in the cluster, not ${JSON.stringify(index)}`,
+    );
+  return { type: type as TaskType, index: Number(index) };
+}
+
+/** As people and messages name a member: `worker 1 (10.0.0.2:4600)`. */
+export const memberName = ({ task, host, port }: MemberAddress): string => `${task.type} ${task.index} (${host}:${port})`;
+
+/** Place of a task among the members. @throws ClusterError for a task that adds up no gradients */
+export function memberIndex(cluster: ClusterSpec, task: Task): number {
+  const index = cluster.members.findIndex((member) => member.task.type === task.type && member.task.index === task.index);
+  if (index >= 0) return index;
+  throw new ClusterError(`task.type: a task of type ${task.type} takes no part in the training; chief and worker do`);
+}

@@ -1,0 +1,19 @@
+/** What goes wrong among members. Each error says what to do. */
+
+/** A cluster, a task or an option that has no meaning; the message names the field. */
+export class ClusterError extends Error {
+  override readonly name = 'ClusterError';
+}
+
+/** A member that is gone, silent, or at something else: no operation of the group can end any more. */
+export class MemberLostError extends Error {
+  override readonly name = 'MemberLostError';
+  constructor(
+    /** Index of the member in the group; several members may be waited for at once. */
+    readonly members: readonly number[],
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+  }
+}

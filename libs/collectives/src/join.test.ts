@@ -1,0 +1,152 @@
+/** Groups over sockets of this machine: who may join, how many sockets and bytes there are, and what is said when somebody does not come. */
+import { mkdtempSync, readdirSync, readlinkSync, rmSync } from 'node:fs';
+import { createServer, type AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { processClock } from '@paceline/exchange';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { AllReducePlan } from './all-reduce.js';
+import { ClusterSpec, memberName } from './cluster-spec.js';
+import { ClusterError, MemberLostError } from './errors.js';
+import { Group } from './group.js';
+import { joinGroup, type Joined } from './join.js';
+import { nodesOf } from './parts.js';
+import { groupId, isProof, proofOf } from './proof.js';
+import { socketTransport } from './socket-transport.js';
+
+const SECRET = 'a secret of the tests';
+let folder: string;
+let joined: Joined[];
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'group-'));
+  joined = [];
+});
+afterEach(async () => {
+  for (const { links } of joined) for (const link of links) link?.connection.close();
+  await Promise.all(joined.map((each) => each.close()));
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** Ports that are free at this moment. */
+async function freePorts(count: number): Promise<number[]> {
+  const servers = await Promise.all(
+    Array.from({ length: count }, async () => {
+      const server = createServer();
+      await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+      return server;
+    }),
+  );
+  const ports = servers.map((server) => (server.address() as AddressInfo).port);
+  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
+  return ports;
+}
+
+async function cluster(members: number) {
+  const ports = await freePorts(members);
+  return new ClusterSpec({ worker: ports.map((port) => `127.0.0.1:${port}`) }).members;
+}
+
+async function enter(
+  members: ClusterSpec['members'],
+  self: number,
+  {
+    kind = 'tcp',
+    secret = SECRET,
+    group = groupId(members),
+    deadlineMs = 20_000,
+  }: { kind?: 'auto' | 'tcp' | 'unix'; secret?: string; group?: string; deadlineMs?: number } = {},
+): Promise<Joined> {
+  const transport = socketTransport({ members, self, group, kind, folder });
+  const made = await joinGroup({ self, names: members.map(memberName), group, secret, transport, clock: processClock, deadlineMs });
+  joined.push(made);
+  return made;
+}
+
+const sockets = (): number =>
+  readdirSync('/proc/self/fd').filter((fd) => {
+    try {
+      return readlinkSync(`/proc/self/fd/${fd}`).startsWith('socket:');
+    } catch {
+      return false; // closed meanwhile
+    }
+  }).length;
+
+describe('over sockets', () => {
+  it.each([
+    [2, 'tcp'],
+    [3, 'tcp'],
+    [4, 'unix'],
+    [3, 'auto'],
+  ] as const)('%i members by %s: one connection between each two, and the bytes that an all-reduce needs', async (count, kind) => {
+    const members = await cluster(count);
+    const before = sockets();
+    const all = await Promise.all(members.map((_, self) => enter(members, self, { kind })));
+    const listeners = kind === 'auto' ? 2 * count : count;
+    expect(sockets() - before).toBe(listeners + count * (count - 1)); // both ends of each connection are in this process
+    const kinds = new Set(all.flatMap(({ links }) => links.flatMap((link) => link?.connection.kind ?? [])));
+    expect([...kinds]).toEqual([kind === 'auto' ? 'unix' : kind]);
+
+    const length = 1_000_003;
+    const names = members.map(memberName);
+    const groups = all.map(({ links }, self) => new Group({ self, names, links, clock: processClock, deadlineMs: 20_000 }));
+    const results = groups.map(() => new Float32Array(length));
+    await Promise.all(
+      groups.map((group, self) => {
+        const plan = new AllReducePlan({ members: count, self, replicas: count, length });
+        const own = nodesOf(count, count, self).map(() => new Float32Array(length).fill(self + 1));
+        return group.run({ what: 'step 1', operations: [plan.reduce(own, results[self]!)] });
+      }),
+    );
+    expect(results.every((result) => result.every((value) => value === (count * (count + 1)) / 2))).toBe(true);
+    const bound = (2 * (count - 1) * length * 4) / count;
+    for (const { links } of all) {
+      const bytes = links.reduce((sum, link) => sum + (link?.connection.receivedBytes ?? 0), 0);
+      expect(Math.abs(bytes / bound - 1)).toBeLessThan(0.01); // with headers, calls and the handshake
+    }
+  });
+
+  it('refuses who has another secret, another cluster, or a place that is taken', async () => {
+    const members = await cluster(3);
+    const first = enter(members, 0);
+    await expect(enter(members, 1, { secret: 'another secret, as long' })).rejects.toThrow(ClusterError);
+    await expect(enter(members, 1, { secret: 'another secret, as long' })).rejects.toThrow('give every process the same secret');
+    await expect(enter(members, 1, { group: groupId('another') })).rejects.toThrow('refuses this process: it has another cluster');
+    const rest = [enter(members, 1), enter(members, 2)];
+    await Promise.all([first, ...rest]);
+    const late = {
+      self: 2,
+      names: members.map(memberName),
+      group: groupId(members),
+      secret: SECRET,
+      clock: processClock,
+      deadlineMs: 20_000,
+    };
+    const transport = {
+      ...socketTransport({ members, self: 2, group: groupId(members), kind: 'tcp' }),
+      listen: () => Promise.resolve({ close: () => Promise.resolve() }),
+    };
+    await expect(joinGroup({ ...late, transport })).rejects.toThrow('another process is worker 2');
+  });
+
+  it('says who has not come', async () => {
+    const members = await cluster(3);
+    const waiting = [enter(members, 0, { deadlineMs: 700 }), enter(members, 2, { deadlineMs: 700 })].map((each) =>
+      each.catch((error: unknown) => error),
+    );
+    for (const error of await Promise.all(waiting)) {
+      expect(error).toBeInstanceOf(MemberLostError);
+      expect((error as MemberLostError).members).toEqual([1]);
+      expect((error as Error).message).toContain(`waited 700 ms for ${memberName(members[1]!)}`);
+    }
+  });
+});
+
+it('a proof is worth nothing for another side, another member, or another connection', () => {
+  const handshake = { group: groupId(1), from: 1, to: 0, dialNonce: 'a', acceptNonce: 'b' };
+  const proof = proofOf(SECRET, 'dials', handshake);
+  expect(isProof(proof, proofOf(SECRET, 'dials', { ...handshake }))).toBe(true);
+  const others = [{ from: 2 }, { to: 1 }, { dialNonce: 'c' }, { acceptNonce: 'c' }, { group: groupId(2) }];
+  for (const other of others) expect(isProof(proof, proofOf(SECRET, 'dials', { ...handshake, ...other }))).toBe(false);
+  expect(isProof(proof, proofOf(SECRET, 'accepts', handshake))).toBe(false);
+  expect(isProof('', proof)).toBe(false);
+});
