@@ -54,6 +54,7 @@ class Pool extends pg.Pool {
 
 class PostgresClient extends PrismaClient implements OnApplicationShutdown {
   private readonly life: { isClosing: boolean };
+  private readonly pool: pg.Pool;
 
   constructor(settings: Settings, log: Logger, name: string, connections: number) {
     const life = { isClosing: false };
@@ -81,6 +82,18 @@ class PostgresClient extends PrismaClient implements OnApplicationShutdown {
       transactionOptions: { maxWait: TRANSACTION_BEGINS_WITHIN_MS, timeout: TRANSACTION_DEADLINE_MS },
     });
     this.life = life;
+    this.pool = pool;
+  }
+
+  /**
+   * A statement that is asked many times a second: PostgreSQL plans it once per connection, and nothing of Prisma is in between, which costs ten
+   * times the statement. Columns come as `pg` reads them: a bigint is a text.
+   * @param name of this text, and of no other
+   * @throws as every other statement here
+   */
+  async statement<Row extends pg.QueryResultRow>(name: string, text: string, values: readonly unknown[] = []): Promise<Row[]> {
+    const { rows } = await this.pool.query<Row>({ name, text, values: [...values] });
+    return rows;
   }
 
   transact<T>(work: (transaction: Transaction) => Promise<T>): Promise<T> {

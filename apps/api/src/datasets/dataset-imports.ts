@@ -35,6 +35,7 @@ const MAX_WAITING_OF_TEAM = 20;
 const MAX_ATTEMPTS = 3;
 const LOOK_EVERY_MS = 1_000;
 const BEAT_EVERY_MS = 2_000;
+const HAS_OPEN = `SELECT EXISTS (SELECT FROM "DatasetImport" WHERE "state" IN ('PENDING', 'IMPORTING')) AS "hasOpen"`;
 const DEAD_AFTER_MS = 30_000;
 /** Longer than an import may take. */
 const LEFT_AFTER_MS = 86_400_000;
@@ -148,6 +149,8 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
   }
 
   private async take(): Promise<void> {
+    const [{ hasOpen } = { hasOpen: true }] = await this.background.statement<{ hasOpen: boolean }>('open-imports', HAS_OPEN);
+    if (!hasOpen) return;
     // After an outage of the database this api's own imports look dead, and are not.
     const here = [...this.running.keys()];
     const dead = { id: { notIn: here }, state: 'IMPORTING' as const, beatAt: { lt: new Date(Date.now() - DEAD_AFTER_MS) } };
