@@ -34,7 +34,11 @@ class Pool extends pg.Pool {
 
   constructor(private readonly most: pg.PoolConfig & { max: number }) {
     super(most);
-    this.on('connect', () => this.connected++);
+    this.on('connect', (client) => {
+      this.connected++;
+      // What was asked fails with it, and an idle one is told by the pool; one that is being ended is listened to by nobody else.
+      client.on('error', () => undefined);
+    });
     this.on('remove', (client) => void (client && this.connected > 0 && this.connected--));
   }
 

@@ -60,7 +60,7 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
   private timer: NodeJS.Timeout | undefined;
   private readonly stopping = new AbortController();
   private readonly running = new Map<string, Promise<void>>();
-  private looking = false;
+  private looking: Promise<void> | undefined;
 
   constructor(
     private readonly database: Database,
@@ -80,6 +80,7 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
   async onModuleDestroy(): Promise<void> {
     clearInterval(this.timer);
     this.stopping.abort();
+    await this.looking;
     await Promise.all(this.running.values());
   }
 
@@ -142,10 +143,9 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
   /** Takes what waits, as far as there is a free place; and gives back what a dead api holds. */
   private look(): void {
     if (this.looking || this.stopping.signal.aborted) return;
-    this.looking = true;
-    this.take()
+    this.looking = this.take()
       .catch((err: Error) => this.log.warn({ err: err.message }, 'imports could not be looked for'))
-      .finally(() => (this.looking = false));
+      .finally(() => (this.looking = undefined));
   }
 
   private async take(): Promise<void> {
