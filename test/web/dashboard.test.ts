@@ -8,7 +8,7 @@ import { startBrowser, type TestBrowser } from './chromium.js';
 import { Watcher } from './watcher.js';
 import { startLiar } from './liar.js';
 import { startWebStack, type WebStack } from './stack.js';
-import { patient, type TestProcess } from '@paceline/testkit';
+import { patient, type Pace, type TestProcess } from '@paceline/testkit';
 
 /** Generous: the browser, two databases and the trainers share the machine. */
 const WAIT_MS = patient(40_000);
@@ -18,6 +18,7 @@ let browser: TestBrowser;
 let context: BrowserContext;
 let page: Page;
 let watcher: Watcher;
+let slow: Pace | undefined;
 
 beforeAll(async () => {
   [stack, browser] = await Promise.all([startWebStack(), startBrowser()]);
@@ -33,6 +34,8 @@ beforeEach(async () => {
   watcher = new Watcher(page);
 });
 afterEach(async () => {
+  slow?.end();
+  slow = undefined;
   await context.close();
   // Nothing may be refused by the content policy, thrown, or written to the console, whatever the scenario was.
   expect(watcher.complaints).toEqual([]);
@@ -317,6 +320,7 @@ describe('with a cluster that trains', () => {
   });
 
   it('says that the api is away, and has lost nothing when it is back', async () => {
+    slow = stack.slowly();
     const { id } = await stack.client.createRun({ name: 'long', length: { epochs: 60 } });
     await open(`/runs/${id}`);
     await page.locator('.run-title .status', { hasText: 'Running' }).waitFor();
@@ -357,13 +361,17 @@ describe('with a cluster that trains', () => {
     // The last rounds may be stored after the run is over, so the api is asked each time.
     const gaps = async (): Promise<number[]> => gapsIn(page, (await stack.client.run(id))!.progress.round);
     await expect.poll(gaps, { timeout: WAIT_MS, interval: 1_000 }).toEqual([]);
-    const label = () => page.getByRole('img', { name: /^Training loss: from / }).getAttribute('aria-label');
-    const rounds = /round ([\d,]+)\. Arrow/.exec((await label())!)![1];
-    await page.reload();
-    await expect.poll(async () => /round ([\d,]+)\. Arrow/.exec((await label())!)![1], { timeout: WAIT_MS }).toBe(rounds);
+    const onAFreshPage = async (): Promise<string | undefined> => {
+      await page.reload();
+      const label = await page.getByRole('img', { name: /^Training loss: from / }).getAttribute('aria-label');
+      return /round ([\d,]+)\. Arrow/.exec(label!)![1]?.replaceAll(',', '');
+    };
+    const isAsStored = async (): Promise<boolean> => (await onAFreshPage()) === String((await stack.client.run(id))!.progress.round);
+    await expect.poll(isAsStored, { timeout: WAIT_MS, interval: 1_000 }).toBe(true);
   });
 
   it('says why a run failed when its server is killed', async () => {
+    slow = stack.slowly();
     const { id } = await stack.client.createRun({ name: 'doomed', length: { epochs: 60 }, restarts: 0 });
     await open(`/runs/${id}`);
     await page.locator('.run-title .status', { hasText: 'Running' }).waitFor();
