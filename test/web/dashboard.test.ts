@@ -7,6 +7,7 @@ import type { BrowserContext, Page } from 'playwright-core';
 import { startBrowser, type TestBrowser } from './chromium.js';
 import { Watcher } from './watcher.js';
 import { startLiar } from './liar.js';
+import { gapsIn, lastRoundOfAFresh } from './curve.js';
 import { startWebStack, type WebStack } from './stack.js';
 import { patient, type Pace, type TestProcess } from '@paceline/testkit';
 
@@ -361,12 +362,7 @@ describe('with a cluster that trains', () => {
     // The last rounds may be stored after the run is over, so the api is asked each time.
     const gaps = async (): Promise<number[]> => gapsIn(page, (await stack.client.run(id))!.progress.round);
     await expect.poll(gaps, { timeout: WAIT_MS, interval: 1_000 }).toEqual([]);
-    const onAFreshPage = async (): Promise<string | undefined> => {
-      await page.reload();
-      const label = await page.getByRole('img', { name: /^Training loss: from / }).getAttribute('aria-label');
-      return /round ([\d,]+)\. Arrow/.exec(label!)![1]?.replaceAll(',', '');
-    };
-    const isAsStored = async (): Promise<boolean> => (await onAFreshPage()) === String((await stack.client.run(id))!.progress.round);
+    const isAsStored = async (): Promise<boolean> => (await lastRoundOfAFresh(page)) === (await stack.client.run(id))!.progress.round;
     await expect.poll(isAsStored, { timeout: WAIT_MS, interval: 1_000 }).toBe(true);
   });
 
@@ -434,24 +430,6 @@ const roundShown = async (tab: Page): Promise<number> => {
   const text = (await tab.locator('.chart').first().locator('.reading').textContent()) ?? '';
   return Number(/([\d,]+)$/.exec(text)?.[1]?.replaceAll(',', '') ?? -1);
 };
-
-/** Rounds at which the loss curve misses or repeats something, as its table has its points: each continues the one before. */
-async function gapsIn(tab: Page, lastRound: number): Promise<number[]> {
-  const read = await roundsRead(tab);
-  const gaps = read.filter(([from], i) => from !== (i === 0 ? 1 : read[i - 1]![1] + 1)).map(([from]) => from);
-  return read.at(-1)![1] === lastRound ? gaps : [...gaps, lastRound];
-}
-
-/** First and last round of each point, oldest first. */
-async function roundsRead(tab: Page): Promise<[number, number][]> {
-  const toggle = tab.getByRole('button', { name: 'Training loss as a table' });
-  if ((await toggle.getAttribute('aria-pressed')) === 'false') await toggle.click();
-  const texts = await tab.getByRole('region', { name: 'Training loss, points' }).locator('tbody th').allTextContents();
-  return texts.reverse().map((text) => {
-    const [from = Number.NaN, to = from] = text.replaceAll(',', '').split('–').map(Number);
-    return [from, to];
-  });
-}
 
 /** Numbers of events that are stored and not shown, or shown and not stored, or shown twice. */
 async function missingSeqs(tab: Page, runId: string): Promise<number[]> {
