@@ -18,6 +18,14 @@ const TOGETHER = [
   ...['api', 'dashboard'].map((app) => `apps/${app}/src/**/*.test.{ts,tsx}`),
 ];
 
+/**
+ * Libraries whose tests start engines, one after the other in a process: what a file has started, the next one starts anew. Loading tf.js and the
+ * engine costs 0.7 s of processor time, which most of the files do not compute for.
+ */
+const ENGINES = ['engine', 'ingest', 'models'].map((folder) => `libs/${folder}/src/**/*.test.ts`);
+/** A module that is mocked has to be loaded by nobody before, and an engine with relaxed SIMD is chosen before any other. */
+const ALONE = ['sparse', 'relaxed'].map((name) => `libs/engine/src/backends/wasm/${name}.test.ts`);
+
 /** Unit tests run from the sources: the `paceline-source` export condition of our packages points at src/. */
 export default defineConfig({
   resolve: { conditions: ['paceline-source', 'node', 'development|production'] },
@@ -42,13 +50,24 @@ export default defineConfig({
         extends: true,
         test: { name: 'together', include: TOGETHER, exclude: ['**/node_modules/**', '**/dist/**'], isolate: false, restoreMocks: true },
       },
+      {
+        extends: true,
+        test: {
+          name: 'engines',
+          include: ENGINES,
+          exclude: ['**/node_modules/**', '**/dist/**', ...ALONE],
+          isolate: false,
+          restoreMocks: true,
+        },
+      },
+      { extends: true, test: { name: 'alone', include: ALONE } },
       // A thread has one engine at a time; processes, environment variables and folders are those of a process.
       {
         extends: true,
         test: {
           name: 'apart',
           include: ['libs/**/src/**/*.test.ts', 'apps/**/src/**/*.test.{ts,tsx}'],
-          exclude: ['**/node_modules/**', '**/dist/**', ...TOGETHER],
+          exclude: ['**/node_modules/**', '**/dist/**', ...TOGETHER, ...ENGINES],
         },
       },
     ],

@@ -73,6 +73,9 @@ export function onAFreshPlane(take: (given: { plane: ControlPlane; fleet: Script
   });
 }
 
+/** As of a coordinator: libs/hosting/src/server/journal-publisher.ts. */
+const RESEND_AFTER_MS = 3_000;
+
 type Beat = ReturnType<ScriptedFleet['beat']>;
 interface ClaimOptions {
   readonly port?: number;
@@ -211,6 +214,9 @@ export class ScriptedFleet {
 /** A coordinator's journal: numbers entries and sends them with its state. */
 export class Coordinator {
   sequence = 0;
+  /** What was sent last that wants an acknowledgement, and when. */
+  private last: Extract<Report, { kind: 'journal' }> | undefined;
+  private sentAtMs = 0;
   /** A coordinator reports every second, whatever happens. */
   readonly beating = setInterval(() => void this.send([]).catch(() => undefined), 1_000);
   state: CoordinatorState = {
@@ -236,11 +242,18 @@ export class Coordinator {
     clearInterval(this.beating);
   }
 
-  /** Waits until the api has stored everything that was numbered; or, of an attempt that is over for it, has dropped it. */
+  /**
+   * Waits until the api has stored everything that was numbered; or, of an attempt that is over for it, has dropped it. As a coordinator does, it sends
+   * again what nobody has acknowledged for a while: on a busy machine the api stores a report and then waits for Redis in vain.
+   */
   acknowledged(areDropped?: true): Promise<unknown> {
     const { fleet, runId, attempt, sequence } = this;
     const value = ackValue({ sequence, areDropped }, this.term);
-    return until(`the acknowledgement of ${sequence}`, async () => (await fleet.control(runId, ackFieldName(attempt))) === value);
+    return until(`the acknowledgement of ${sequence}`, async () => {
+      if ((await fleet.control(runId, ackFieldName(attempt))) === value) return true;
+      if (this.last && performance.now() - this.sentAtMs > RESEND_AFTER_MS) await this.report(this.last);
+      return false;
+    });
   }
 
   number(entries: readonly Unnumbered[]): JournalEntry[] {
@@ -249,15 +262,14 @@ export class Coordinator {
 
   async send(entries: readonly JournalEntry[], options: { after?: number; attempt?: number } = {}): Promise<void> {
     const { after, attempt = this.attempt } = options;
-    await this.fleet.report({
-      kind: 'journal',
-      runId: this.runId,
-      attempt,
-      entries: [...entries],
-      state: this.state,
-      term: this.term,
-      ...(after === undefined ? {} : { after }),
-    });
+    const { runId, state, term } = this;
+    const report = { kind: 'journal' as const, runId, attempt, entries: [...entries], state, term };
+    await this.report(after === undefined ? report : { ...report, after });
+  }
+
+  private async report(report: Extract<Report, { kind: 'journal' }>): Promise<void> {
+    if (report.entries.length > 0) [this.last, this.sentAtMs] = [report, performance.now()];
+    await this.fleet.report(report);
   }
 
   async publish(entries: readonly Unnumbered[] = [], state: Partial<CoordinatorState> = {}): Promise<JournalEntry[]> {

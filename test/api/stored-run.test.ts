@@ -29,6 +29,7 @@ import { WeightUploads } from '../../apps/api/src/models/weight-uploads.js';
 import { WeightsOfRounds } from '../../apps/api/src/models/stored-weights.js';
 import { Weights } from '../../apps/api/src/runs/weights.js';
 import { JournalStore } from '../../apps/api/src/reports/journal-store.js';
+import { SteadyJournal } from '../../apps/api/src/reports/steady-journal.js';
 import { Attempts } from '../../apps/api/src/runs/attempts.js';
 import { CreateRun } from '../../apps/api/src/runs/create-run.js';
 import { FleetMemory } from '../../apps/api/src/runs/fleet-memory.js';
@@ -93,7 +94,7 @@ function wire(databaseUrl: string) {
     shardLeads,
     executor: new Executor(database, queues, control, moves, attempts, shardLeads, signals, log),
     reports: new FleetReports(database, fleet, new ServerHealthReader(fleet), attempts, moves, signals, dispatch, log),
-    journal: new JournalStore(database, moves, attempts, signals),
+    journal: new JournalStore(database, moves, attempts, signals, new SteadyJournal(database)),
     requests: new RunRequests(database, keys, moves, attempts, signals, dispatch, settings),
     create: new CreateRun(database, keys, fleet, preparing, moves, dispatch, settings, initialWeights),
   };

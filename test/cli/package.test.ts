@@ -1,17 +1,20 @@
 /**
- * The npm package: made, installed into an empty folder, and used there as its README says. Without a registry, and with nothing of it in npm's
- * cache, only what lies in the archive is looked at.
+ * The npm package: made, unpacked beside what it declares, and used there as its README says: what it needs and does not declare is not found. In the
+ * soak npm itself installs it into an empty folder; without a registry, and with nothing of it in npm's cache, that is left out.
  */
 import { execFile } from 'node:child_process';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { makePackage } from '../../tools/package.mjs';
 
 const run = promisify(execFile);
+const ROOT = join(import.meta.dirname, '../..');
+const IS_SOAK = process.env['PACELINE_SOAK'] === '1';
 /** What npm says of itself: the codes of a registry that cannot be reached. */
 const UNREACHABLE = new Set(['ENOTFOUND', 'ECONNREFUSED', 'ETIMEDOUT', 'EAI_AGAIN', 'ENOTCACHED', 'ECONNRESET', 'ERR_SOCKET_TIMEOUT']);
 const npmCode = (stderr: string): string | undefined => /^npm (?:error|ERR!) code (\w+)$/mu.exec(stderr)?.[1];
@@ -58,27 +61,69 @@ test('it holds what is built, and neither tests nor sources', async () => {
   expect(files.filter((file) => /\.test\.|\.map$|\/src\/|testkit/u.test(file))).toEqual([]);
 });
 
-test('installed into an empty folder it trains a model, and `npx paceline demo` a cluster', { timeout: 600_000 }, async ({ skip }) => {
-  const home = join(folder, 'project');
-  await run('mkdir', [home]);
-  await writeFile(join(home, 'package.json'), '{ "name": "project", "private": true, "type": "module" }');
-  const refused = await run('npm', ['install', '--prefer-offline', '--no-audit', '--no-fund', archive, '@tensorflow/tfjs@4.22.0'], {
-    cwd: home,
-  }).then(
+interface Manifest {
+  readonly dependencies: Readonly<Record<string, string>>;
+  readonly optionalDependencies?: Readonly<Record<string, string>>;
+  readonly peerDependencies: Readonly<Record<string, string>>;
+}
+
+/** What programs import of tf.js, of which this repository has the parts alone. */
+const TFJS_PARTS = ['backend-cpu', 'core', 'layers'].map((part) => `@tensorflow/tfjs-${part}`);
+const TFJS = `import '@tensorflow/tfjs-backend-cpu';
+export * from '@tensorflow/tfjs-core';
+export * from '@tensorflow/tfjs-layers';
+`;
+
+/** As npm lays it out: the archive unpacked, and beside it the packages that it names, out of this repository's. */
+async function unpack(home: string): Promise<void> {
+  const target = join(home, 'node_modules/paceline');
+  await mkdir(target, { recursive: true });
+  await run('tar', ['xzf', archive, '--strip-components=1', '-C', target]);
+  const manifest = JSON.parse(await readFile(join(target, 'package.json'), 'utf8')) as Manifest;
+  const { dependencies, optionalDependencies, peerDependencies } = manifest;
+  const declared = Object.keys({ ...dependencies, ...optionalDependencies, ...peerDependencies });
+  for (const name of new Set([...declared, ...TFJS_PARTS])) {
+    const from = join(ROOT, 'node_modules', name);
+    if (name.startsWith('@paceline/') || !existsSync(from)) continue; // in the archive, or of another platform
+    const link = join(home, 'node_modules', name);
+    await mkdir(dirname(link), { recursive: true });
+    await symlink(from, link);
+  }
+  const union = join(home, 'node_modules/@tensorflow/tfjs');
+  await mkdir(union);
+  await writeFile(join(union, 'package.json'), '{ "name": "@tensorflow/tfjs", "type": "module", "exports": "./index.js" }');
+  await writeFile(join(union, 'index.js'), TFJS);
+}
+
+/** @returns why npm could not */
+async function install(home: string): Promise<string | undefined> {
+  const args = ['install', '--prefer-offline', '--no-audit', '--no-fund', archive, '@tensorflow/tfjs@4.22.0'];
+  return run('npm', args, { cwd: home }).then(
     () => undefined,
     (error: { stderr: string }) => error.stderr,
   );
-  if (refused !== undefined && UNREACHABLE.has(npmCode(refused) ?? ''))
-    return skip('no registry can be reached, and its packages are not in the cache');
-  expect(refused).toBeUndefined();
+}
 
-  // One copy of tf.js, that of the program; nothing of it lies below the package.
+async function expectOneCopy(home: string): Promise<void> {
   const { stdout: copies } = await run('find', ['node_modules', '-type', 'd', '-path', '*/@tensorflow/tfjs-*', '-name', 'tfjs-*'], {
     cwd: home,
   });
   const found = copies.trim().split('\n');
   for (const name of ['core', 'layers'])
     expect(found.filter((path) => path.endsWith(`/tfjs-${name}`))).toEqual([`node_modules/@tensorflow/tfjs-${name}`]);
+}
+
+test('installed into an empty folder it trains a model, and `npx paceline demo` a cluster', { timeout: 600_000 }, async ({ skip }) => {
+  const home = join(folder, 'project');
+  await run('mkdir', [home]);
+  await writeFile(join(home, 'package.json'), '{ "name": "project", "private": true, "type": "module" }');
+  const refused = IS_SOAK ? await install(home) : await unpack(home);
+  if (refused !== undefined && UNREACHABLE.has(npmCode(refused) ?? ''))
+    return skip('no registry can be reached, and its packages are not in the cache');
+  expect(refused).toBeUndefined();
+
+  // One copy of tf.js, that of the program; nothing of it lies below the package.
+  if (IS_SOAK) await expectOneCopy(home);
 
   await writeFile(join(home, 'consumer.ts'), CONSUMER);
   await writeFile(join(home, 'mistakes.ts'), MISTAKES);
@@ -103,6 +148,7 @@ test('installed into an empty folder it trains a model, and `npx paceline demo` 
   expect(loss.at(-1)).toBeLessThan(loss[0]!);
 
   const { PGHOST: _host, REDIS_URL: _redis, ...env } = process.env;
-  const demo = await run('npx', ['paceline', 'demo', '--epochs', '1', '--json'], { cwd: home, env });
+  const program = ['node_modules/paceline/apps/cli/bin/paceline.mjs', 'demo', '--epochs', '1', '--json'];
+  const demo = await run(process.execPath, program, { cwd: home, env });
   expect(JSON.parse(demo.stdout)).toMatchObject({ rounds: expect.any(Number) as number });
 });

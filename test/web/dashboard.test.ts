@@ -7,9 +7,10 @@ import type { BrowserContext, Page } from 'playwright-core';
 import { startBrowser, type TestBrowser } from './chromium.js';
 import { Watcher } from './watcher.js';
 import { startLiar } from './liar.js';
+import { gapsIn, lastRoundOfAFresh } from './curve.js';
 import * as reading from './page-reading.js';
 import { startWebStack, type WebStack } from './stack.js';
-import { patient, type TestProcess } from '@paceline/testkit';
+import { patient, type Pace, type TestProcess } from '@paceline/testkit';
 
 /** Generous: the browser, two databases and the trainers share the machine. */
 const WAIT_MS = patient(40_000);
@@ -19,6 +20,7 @@ let browser: TestBrowser;
 let context: BrowserContext;
 let page: Page;
 let watcher: Watcher;
+let slow: Pace | undefined;
 
 beforeAll(async () => {
   [stack, browser] = await Promise.all([startWebStack(), startBrowser()]);
@@ -34,6 +36,8 @@ beforeEach(async () => {
   watcher = new Watcher(page);
 });
 afterEach(async () => {
+  slow?.end();
+  slow = undefined;
   await context.close();
   // Nothing may be refused by the content policy, thrown, or written to the console, whatever the scenario was.
   expect(watcher.complaints).toEqual([]);
@@ -302,6 +306,7 @@ describe('with a cluster that trains', () => {
   });
 
   it('says that the api is away, and has lost nothing when it is back', async () => {
+    slow = stack.slowly();
     const { id } = await stack.client.createRun({ name: 'long', length: { epochs: 60 } });
     await open(`/runs/${id}`);
     await page.locator('.run-title .status', { hasText: 'Running' }).waitFor();
@@ -340,15 +345,14 @@ describe('with a cluster that trains', () => {
     await expect.poll(() => reading.missingSeqs(page, stack, id), { timeout: WAIT_MS }).toEqual([]);
     // Every round that was measured is in the curve, and the page holds what a fresh page asks for.
     // The last rounds may be stored after the run is over, so the api is asked each time.
-    const gaps = async (): Promise<number[]> => reading.gapsIn(page, (await stack.client.run(id))!.progress.round);
+    const gaps = async (): Promise<number[]> => gapsIn(page, (await stack.client.run(id))!.progress.round);
     await expect.poll(gaps, { timeout: WAIT_MS, interval: 1_000 }).toEqual([]);
-    const label = () => page.getByRole('img', { name: /^Training loss: from / }).getAttribute('aria-label');
-    const rounds = /round ([\d,]+)\. Arrow/.exec((await label())!)![1];
-    await page.reload();
-    await expect.poll(async () => /round ([\d,]+)\. Arrow/.exec((await label())!)![1], { timeout: WAIT_MS }).toBe(rounds);
+    const isAsStored = async (): Promise<boolean> => (await lastRoundOfAFresh(page)) === (await stack.client.run(id))!.progress.round;
+    await expect.poll(isAsStored, { timeout: WAIT_MS, interval: 1_000 }).toBe(true);
   });
 
   it('says why a run failed when its server is killed', async () => {
+    slow = stack.slowly();
     const { id } = await stack.client.createRun({ name: 'doomed', length: { epochs: 60 }, restarts: 0 });
     await open(`/runs/${id}`);
     await page.locator('.run-title .status', { hasText: 'Running' }).waitFor();

@@ -3,10 +3,10 @@
  * without servers and workers: it gets one of each.
  */
 import type { BrowserContext, Page } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { TestBrowser } from './chromium.js';
 import { everyMetric } from './every-metric.js';
-import { patient } from '@paceline/testkit';
+import { patient, type Pace } from '@paceline/testkit';
 import type { WebStack } from './stack.js';
 import { Watcher } from './watcher.js';
 
@@ -18,6 +18,7 @@ export const runActions = (given: () => { readonly stack: WebStack; readonly bro
     let context: BrowserContext;
     let page: Page;
     let watcher: Watcher;
+    let slow: Pace | undefined;
     beforeAll(async () => {
       stack = given().stack;
       await Promise.all([stack.start('ps'), stack.start('worker')]);
@@ -27,6 +28,10 @@ export const runActions = (given: () => { readonly stack: WebStack; readonly bro
       watcher = new Watcher(page);
     });
     afterAll(() => context?.close());
+    afterEach(() => {
+      slow?.end();
+      slow = undefined;
+    });
 
     const card = (name: string) => page.getByRole('region', { name, exact: true });
     const shot = async (name: string): Promise<void> => {
@@ -35,6 +40,7 @@ export const runActions = (given: () => { readonly stack: WebStack; readonly bro
     };
 
     it('a run is paused, stands on its checkpoint, gets fewer workers and goes on in a second attempt', async () => {
+      slow = stack.slowly();
       const { id } = await stack.client.createRun({ name: 'long one', length: { rounds: 100_000 } });
       await page.goto(`${stack.url}/runs/${id}#key=${stack.key}`);
       await page.getByRole('heading', { name: 'long one', level: 1 }).waitFor();

@@ -5,9 +5,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createClient, type PacelineClient } from '@paceline/client';
 import { findFreePort, guardDirectory, startRedis, type RunningService } from '@paceline/runtime';
-import { startMigratedPostgres, startProcess, type TestProcess } from '@paceline/testkit';
+import { pace, startMigratedPostgres, startProcess, type Pace, type TestProcess } from '@paceline/testkit';
 
 const DASHBOARD = join(import.meta.dirname, '../../apps/dashboard/dist');
+
+const SHARE = 1 / 6;
+const isRunning = ({ child }: TestProcess): boolean => child.exitCode === null && child.signalCode === null;
 
 export interface WebStack {
   readonly url: string;
@@ -18,6 +21,8 @@ export interface WebStack {
   readonly api: () => TestProcess;
   startApi(): Promise<void>;
   start(app: 'ps' | 'worker'): Promise<TestProcess>;
+  /** Until it is ended, workers have a sixth of a core each: a run lasts while somebody looks at it, and leaves the machine to the browser. */
+  slowly(): Pace;
   stop(): Promise<void>;
 }
 
@@ -79,6 +84,8 @@ async function assemble(folder: string, started: (RunningService | TestProcess)[
     api: () => api,
     startApi,
     start: async (app) => keep(await startProcess(app, app === 'ps' ? ofServer : ofWorker, folder)),
+    slowly: () =>
+      pace(() => started.flatMap((part) => ('app' in part && part.app === 'worker' && isRunning(part) ? [part.child.pid!] : [])), SHARE),
     stop,
   };
 }

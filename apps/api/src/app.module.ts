@@ -22,6 +22,7 @@ import { DispatchSignal } from './dispatch/dispatch-signal.js';
 import { Dispatcher } from './dispatch/dispatcher.js';
 import { Executor } from './dispatch/executor.js';
 import { JobSender } from './dispatch/job-sender.js';
+import { OpenWork } from './dispatch/open-work.js';
 import { Queues } from './dispatch/queues.js';
 import { ReconcileTick } from './dispatch/reconcile-tick.js';
 import { RedisConnections } from './dispatch/redis-connections.js';
@@ -53,6 +54,7 @@ import { LOGGER } from './logger.js';
 import { ReportsConsumer } from './reports/consumer.js';
 import { FleetReports } from './reports/fleet-reports.js';
 import { JournalStore } from './reports/journal-store.js';
+import { SteadyJournal } from './reports/steady-journal.js';
 import { InitialWeights } from './models/initial-weights.js';
 import { ModelAliases } from './models/model-aliases.js';
 import { ModelAliasesResolver } from './models/model-aliases.resolver.js';
@@ -126,6 +128,7 @@ const dispatch = [
   DispatchSignal,
   Executor,
   JobSender,
+  OpenWork,
   Queues,
   ReconcileTick,
   RedisConnections,
@@ -146,7 +149,7 @@ const models = [
   WeightsOfRounds,
   WeightUploads,
 ];
-const reports = [FleetReports, JournalStore, ReportsConsumer];
+const reports = [FleetReports, JournalStore, SteadyJournal, ReportsConsumer];
 const graphql = [NodeResolver, Subscriptions, SubscriptionServer];
 const http = [Prometheus, RateLimits];
 

@@ -51,12 +51,14 @@ export { ReportContinuity } from './dispatch/report-continuity.js';
 export { JobStates } from './dispatch/job-states.js';
 export {
   checkpointOf,
+  compareStreamIds,
   endOf,
   type EntryOf,
   highWaterOf,
   type JournalAck,
   type JournalOutcome,
   type JournalReport,
+  type KeptState,
   keptStateOf,
   mayHaveOutcomes,
   movesToRunning,
@@ -83,6 +85,7 @@ export {
   type StoredAttempt,
   type StoredCoordinator,
   type StoredRun,
+  type StoredRunRows,
   type StoredServer,
   type StoredTask,
   waitingAt,

@@ -17,6 +17,8 @@ const END_STALE_HOLDER = `
 
 export class AdvisoryLock {
   private client: pg.Client | undefined;
+  /** It asks again and again while another api holds the lock. */
+  private asking: pg.Client | undefined;
 
   /** @param key below 2^32 @param gone told as soon as the connection that holds the lock has ended by itself */
   constructor(
@@ -27,6 +29,27 @@ export class AdvisoryLock {
 
   /** @throws when PostgreSQL is away */
   async take(staleMs: number): Promise<'held' | 'another holds it' | 'ended its holder'> {
+    const client = this.asking ?? this.newClient();
+    let isLeft = true;
+    try {
+      if (client !== this.asking) await client.connect();
+      const { rows } = await client.query<{ held: boolean }>('SELECT pg_try_advisory_lock($1) AS held', [this.key]);
+      if (rows[0]?.held) {
+        this.client = client;
+        this.asking = undefined;
+        isLeft = false;
+        return 'held';
+      }
+      const { rows: ended } = await client.query<{ ended: boolean }>(END_STALE_HOLDER, [this.key, staleMs]);
+      this.asking = client;
+      isLeft = false;
+      return ended.some((row) => row.ended) ? 'ended its holder' : 'another holds it';
+    } finally {
+      if (isLeft) await this.release(client);
+    }
+  }
+
+  private newClient(): pg.Client {
     const client = new pg.Client({
       connectionString: this.databaseUrl,
       connectionTimeoutMillis: DEADLINE_MS,
@@ -40,18 +63,7 @@ export class AdvisoryLock {
     };
     client.on('error', ended);
     client.on('end', ended);
-    try {
-      await client.connect();
-      const { rows } = await client.query<{ held: boolean }>('SELECT pg_try_advisory_lock($1) AS held', [this.key]);
-      if (rows[0]?.held) {
-        this.client = client;
-        return 'held';
-      }
-      const { rows: ended } = await client.query<{ ended: boolean }>(END_STALE_HOLDER, [this.key, staleMs]);
-      return ended.some((row) => row.ended) ? 'ended its holder' : 'another holds it';
-    } finally {
-      if (this.client !== client) await this.release(client);
-    }
+    return client;
   }
 
   /** @returns false when the connection that held the lock is gone @throws when PostgreSQL does not answer */
@@ -60,12 +72,13 @@ export class AdvisoryLock {
     return this.client !== undefined;
   }
 
-  letGo(): Promise<void> {
-    return this.release(this.client);
+  async letGo(): Promise<void> {
+    await Promise.all([this.release(this.client), this.release(this.asking)]);
   }
 
   private async release(client: pg.Client | undefined): Promise<void> {
     if (client === this.client) this.client = undefined;
+    if (client === this.asking) this.asking = undefined;
     // A broken connection cannot be ended in order; PostgreSQL has freed the lock already.
     await client?.end().catch(() => undefined);
   }

@@ -35,6 +35,7 @@ const MAX_WAITING_OF_TEAM = 20;
 const MAX_ATTEMPTS = 3;
 const LOOK_EVERY_MS = 1_000;
 const BEAT_EVERY_MS = 2_000;
+const HAS_OPEN = `SELECT EXISTS (SELECT FROM "DatasetImport" WHERE "state" IN ('PENDING', 'IMPORTING')) AS "hasOpen"`;
 const DEAD_AFTER_MS = 30_000;
 /** Longer than an import may take. */
 const LEFT_AFTER_MS = 86_400_000;
@@ -59,7 +60,7 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
   private timer: NodeJS.Timeout | undefined;
   private readonly stopping = new AbortController();
   private readonly running = new Map<string, Promise<void>>();
-  private looking = false;
+  private looking: Promise<void> | undefined;
 
   constructor(
     private readonly database: Database,
@@ -79,6 +80,7 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
   async onModuleDestroy(): Promise<void> {
     clearInterval(this.timer);
     this.stopping.abort();
+    await this.looking;
     await Promise.all(this.running.values());
   }
 
@@ -141,13 +143,14 @@ export class DatasetImports implements OnApplicationBootstrap, OnModuleDestroy {
   /** Takes what waits, as far as there is a free place; and gives back what a dead api holds. */
   private look(): void {
     if (this.looking || this.stopping.signal.aborted) return;
-    this.looking = true;
-    this.take()
+    this.looking = this.take()
       .catch((err: Error) => this.log.warn({ err: err.message }, 'imports could not be looked for'))
-      .finally(() => (this.looking = false));
+      .finally(() => (this.looking = undefined));
   }
 
   private async take(): Promise<void> {
+    const [{ hasOpen } = { hasOpen: true }] = await this.background.statement<{ hasOpen: boolean }>('open-imports', HAS_OPEN);
+    if (!hasOpen) return;
     // After an outage of the database this api's own imports look dead, and are not.
     const here = [...this.running.keys()];
     const dead = { id: { notIn: here }, state: 'IMPORTING' as const, beatAt: { lt: new Date(Date.now() - DEAD_AFTER_MS) } };

@@ -7,6 +7,7 @@ import { BackgroundDatabase } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { LOGGER } from '../logger.js';
 import { Queues } from './queues.js';
+import { OpenWork } from './open-work.js';
 import { LIVE_STATUSES, Shares } from './shares.js';
 import { AccessTokens } from './access-tokens.js';
 
@@ -25,6 +26,7 @@ export class JobSender {
     private readonly queues: Queues,
     private readonly tokens: AccessTokens,
     private readonly shares: Shares,
+    private readonly openWork: OpenWork,
     @Inject(LOGGER) private readonly log: Logger,
   ) {}
 
@@ -47,12 +49,9 @@ export class JobSender {
   /** Placements of runs that have no place yet stay where their order can change. */
   private async unsent(): Promise<Row[]> {
     // Nearly every look finds nothing, six times a second.
-    const isUnsent = async (where: { kind?: 'placement' } = {}): Promise<boolean> =>
-      (await this.database.outbox.findFirst({ where: { sentAt: null, ...where }, select: { id: true } })) !== null;
-    if (!(await isUnsent())) return [];
-    const { offered, holding } = (await isUnsent({ kind: 'placement' }))
-      ? await this.shares.read()
-      : { offered: [], holding: new Set<string>() };
+    if (!(await this.openWork.look()).hasUnsent) return [];
+    const placement = await this.database.outbox.findFirst({ where: { sentAt: null, kind: 'placement' }, select: { id: true } });
+    const { offered, holding } = placement ? await this.shares.read() : { offered: [], holding: new Set<string>() };
     const sends = { OR: [{ runId: { in: [...offered, ...holding] } }, { run: { status: { notIn: LIVE_STATUSES } } }] };
     return this.database.outbox.findMany({
       where: { sentAt: null, OR: [{ kind: { not: 'placement' } }, sends] },

@@ -104,10 +104,7 @@ export class Queues implements OnModuleDestroy {
 
   /** Ids of jobs that wait, at most 1000. @throws RedisUnavailableError */
   async waitingIds(kind: JobKind): Promise<string[]> {
-    const jobs = await withDeadline('waiting jobs', DEADLINE_MS, () =>
-      this.queues[kind].getJobs(['waiting', 'prioritized', 'delayed'], 0, 999),
-    );
-    return jobs.flatMap((job) => (job?.id === undefined ? [] : [job.id]));
+    return withDeadline('waiting jobs', DEADLINE_MS, () => this.queues[kind].getRanges(['waiting', 'prioritized', 'delayed'], 0, 999));
   }
 
   /** @throws RedisUnavailableError */

@@ -19,6 +19,7 @@ import { isDatabaseOutage } from '../database/outage.js';
 import { ServerHealthReader } from '../fleet/server-health.js';
 import { ControlHashes } from './control-hashes.js';
 import { Executor } from './executor.js';
+import { OpenWork } from './open-work.js';
 import { Queues } from './queues.js';
 import { runsOn, Shares } from './shares.js';
 import { readRunsInHand, RUNS_PER_TICK } from './runs-in-hand.js';
@@ -30,6 +31,7 @@ const isHeard = (seen: ServerHealth | undefined): boolean => seen !== undefined 
 @Injectable()
 export class ReconcileTick {
   private readonly runs: Reconciler;
+  private hasWorkerLimits = true;
 
   constructor(
     private readonly database: BackgroundDatabase,
@@ -38,6 +40,7 @@ export class ReconcileTick {
     executor: Executor,
     queues: Queues,
     shares: Shares,
+    private readonly openWork: OpenWork,
   ) {
     const jobs = new JobStates({
       stateOf: (kind, jobId) => queues.stateOf(kind, jobId),
@@ -46,13 +49,18 @@ export class ReconcileTick {
     this.runs = new Reconciler({
       now: Date.now,
       readRuns: (afterId, confirmLock) => this.read(afterId, confirmLock),
-      fleet: async (placed) => {
-        const [fleet, { waiting }, seatRoom] = await Promise.all([sightings.observe(placed), shares.read(), shares.seatRoom()]);
+      fleet: async (placed, runs) => {
+        const [fleet, waiting, seatRoom] = await Promise.all([
+          sightings.observe(placed),
+          // Others have their places.
+          runs.some(({ status }) => status === 'QUEUED') ? shares.read().then((read) => read.waiting) : undefined,
+          this.hasWorkerLimits || shares.isEveryTeamLimited ? shares.seatRoom() : undefined,
+        ]);
         const quiet = placed.filter(({ serverId }) => !isHeard(fleet.servers.get(serverId)));
         return {
           ...fleet,
-          waiting,
-          seatRoom,
+          ...(waiting ? { waiting } : {}),
+          ...(seatRoom ? { seatRoom } : {}),
           runsOn: await runsOn(
             database,
             quiet.map(({ serverId }) => serverId),
@@ -74,6 +82,9 @@ export class ReconcileTick {
   }
 
   private async read(afterId: string | undefined, confirmLock: ConfirmLock): Promise<RunPage> {
+    const { hasRuns, hasWorkerLimits } = await this.openWork.look();
+    this.hasWorkerLimits = hasWorkerLimits;
+    if (!hasRuns) return { runs: [], nextAfterId: undefined };
     const rows = await readRunsInHand(this.database, afterId);
     const nextAfterId = rows.length === RUNS_PER_TICK ? rows.at(-1)!.id : undefined;
     await confirmLock();

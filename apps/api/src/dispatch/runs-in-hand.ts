@@ -1,38 +1,61 @@
-/** Runs as the dispatcher looks at them: one consistent observation per tick, read at once for all. */
-import { ACTIVE_STATUSES } from '@paceline/control-plane';
-import type { Database } from '../database/database.js';
-import type { Prisma } from '../generated/prisma/client.js';
-import { WITHOUT_MODEL } from '../runs/run-columns.js';
-
-const INCLUDE = {
-  omit: WITHOUT_MODEL,
-  include: {
-    attempts: { orderBy: { number: 'desc' }, take: 1 },
-    servers: { orderBy: [{ attempt: 'desc' }, { index: 'asc' }], take: 128 },
-    stepTasks: { where: { state: { not: 'CLOSED' } } },
-  },
-} as const satisfies Prisma.RunDefaultArgs;
+/** Runs as the dispatcher looks at them: one consistent observation per tick, read in one statement for all. */
+import { ACTIVE_STATUSES, type StoredRunRows } from '@paceline/control-plane';
+import type { BackgroundDatabase } from '../database/database.js';
 
 /** At most this many runs are looked at in one tick; with more, ticks take turns. */
 export const RUNS_PER_TICK = 100;
+const SERVERS_PER_RUN = 128;
 
 /** Holders of a part of a run that has ended are told so for this long; servers that wait to begin give up by themselves after as long. */
 const TOLD_FOR_MS = 180_000;
 
-/** The runs that are not over, or ended lately without bringing a result, after the one named, by id: the rows that `observedRunOf` (libs/control-plane) reads. */
-export function readRunsInHand(database: Database, afterId: string | undefined): Promise<Prisma.RunGetPayload<typeof INCLUDE>[]> {
-  const lately = { gt: new Date(Date.now() - TOLD_FOR_MS) };
-  return database.run.findMany({
-    where: {
-      OR: [
-        { status: { in: [...ACTIVE_STATUSES] } },
-        { status: { in: ['FAILED', 'CANCELLED'] }, finishedAt: lately },
-        { status: 'SUCCEEDED', finishedAt: lately, attempts: { some: { endedAt: lately, endCause: { not: 'FINISHED' } } } },
-      ],
-      ...(afterId ? { id: { gt: afterId } } : {}),
-    },
-    orderBy: { id: 'asc' },
-    take: RUNS_PER_TICK,
-    ...INCLUDE,
-  });
+const LATELY = `now() - interval '${TOLD_FOR_MS} ms'`;
+const quoted = (names: readonly string[]): string => names.map((name) => `'${name}'`).join(', ');
+
+/** Of rows of "Run" that are called run: those that are not over, or ended lately without bringing a result. */
+export const RUNS_IN_HAND = `
+  (run."status" IN (${quoted(ACTIVE_STATUSES)})
+   OR (run."status" IN ('FAILED', 'CANCELLED') AND run."finishedAt" > ${LATELY})
+   OR (run."status" = 'SUCCEEDED' AND run."finishedAt" > ${LATELY}
+       AND EXISTS (SELECT FROM "Attempt" AS ended
+                    WHERE ended."runId" = run."id" AND ended."endedAt" > ${LATELY} AND ended."endCause" <> 'FINISHED')))`;
+
+const READ = `
+  SELECT run."id", run."status"::text AS "status", run."statusReason", run."isWaiting", run."attempt", run."spec", run."cancelRequestedAt",
+         run."pauseRequestedAt", run."nextAttemptAt", run."workersWanted", run."coordinator", run."coordinatorAt",
+         (SELECT coalesce(jsonb_agg(to_jsonb(newest)), '[]') FROM (
+            SELECT * FROM "Attempt" WHERE "runId" = run."id" ORDER BY "number" DESC LIMIT 1) AS newest) AS "attempts",
+         (SELECT coalesce(jsonb_agg(to_jsonb(place) ORDER BY place."attempt" DESC, place."index"), '[]') FROM (
+            SELECT * FROM "RunServer" WHERE "runId" = run."id" ORDER BY "attempt" DESC, "index" LIMIT ${SERVERS_PER_RUN}) AS place) AS "servers",
+         (SELECT coalesce(jsonb_agg(to_jsonb(task) ORDER BY task."createdAt"), '[]') FROM "StepTask" AS task
+           WHERE task."runId" = run."id" AND task."attempt" = run."attempt" AND task."state" <> 'CLOSED') AS "stepTasks"
+    FROM "Run" AS run
+   WHERE ${RUNS_IN_HAND} AND ($1::uuid IS NULL OR run."id" > $1::uuid)
+   ORDER BY run."id" LIMIT ${RUNS_PER_TICK}`;
+
+type Plain = Record<string, unknown>;
+interface Read extends Plain {
+  attempts: Plain[];
+  servers: Plain[];
+  stepTasks: Plain[];
+}
+
+/** Moments inside of JSON are texts. */
+function withDates(row: Plain, names: readonly string[]): Plain {
+  for (const name of names) if (typeof row[name] === 'string') row[name] = new Date(row[name]);
+  return row;
+}
+
+/** The runs in hand after the one named, by id: the rows that `observedRunOf` (libs/control-plane) reads. @throws when PostgreSQL is away */
+export async function readRunsInHand(database: BackgroundDatabase, afterId: string | undefined): Promise<StoredRunRows[]> {
+  const rows = await database.statement<Read>('runs-in-hand', READ, [afterId ?? null]);
+  return rows.map(
+    ({ attempts, servers, stepTasks, ...run }) =>
+      ({
+        ...run,
+        attempts: attempts.map((row) => withDates(row, ['startedAt', 'lastFailureAt'])),
+        servers: servers.map((row) => withDates(row, ['madeAt', 'claimedAt', 'droppedAt'])),
+        stepTasks: stepTasks.map((row) => withDates(row, ['createdAt', 'heldAt'])),
+      }) as unknown as StoredRunRows,
+  );
 }

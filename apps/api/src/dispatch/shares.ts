@@ -49,6 +49,11 @@ export class Shares {
     return { ...fairShares(runs, sharing, Date.now()), holding: new Set(runs.flatMap((run) => (run.isHolding ? [run.runId] : []))) };
   }
 
+  /** By a setting of the installation, whatever its row says. */
+  get isEveryTeamLimited(): boolean {
+    return (this.settings.teamLimits ?? DEFAULT_TEAM_LIMITS).workers !== null;
+  }
+
   /** Seats that each run of a team with a limit may hold. @throws when PostgreSQL is away */
   async seatRoom(): Promise<ReadonlyMap<string, number>> {
     const byDefault = (this.settings.teamLimits ?? DEFAULT_TEAM_LIMITS).workers;

@@ -9,6 +9,7 @@ import { ReportContinuity, LOST_AFTER_MS, type EngineDeviceRecord, type EngineRe
 import { PROTOCOL_VERSION } from '@paceline/protocol';
 import type { Logger } from '@paceline/runtime';
 import { BackgroundDatabase } from '../database/database.js';
+import type { Server, Worker } from '../generated/prisma/client.js';
 import { LOGGER } from '../logger.js';
 import { storable } from '../text-input.js';
 
@@ -24,6 +25,10 @@ const REFRESH_EVERY_MS = 1_000;
 const SHOWN_FOR_MS = 600_000;
 const MAX_MEMBERS = 5_000;
 const TABLES = { worker: 'Worker', server: 'Server' } as const;
+const readOf = (role: FleetRole): string => `SELECT * FROM "${TABLES[role]}" WHERE "lastSeenAt" >= $1 LIMIT ${MAX_MEMBERS}`;
+const READ = { worker: readOf('worker'), server: readOf('server') };
+type StoredWorker = Worker & Record<string, unknown>;
+type StoredServer = Server & Record<string, unknown>;
 
 /** Columns of workers that hold JSON. */
 const LISTS: ReadonlySet<string> = new Set(['"engines"', '"devices"']);
@@ -126,10 +131,10 @@ export class Fleet implements OnModuleDestroy {
   private async refresh(): Promise<void> {
     const now = Date.now();
     if (now - this.refreshedAt < REFRESH_EVERY_MS) return;
-    const where = { lastSeenAt: { gte: new Date(now - SHOWN_FOR_MS) } };
+    const since = [new Date(now - SHOWN_FOR_MS)];
     const [workers, servers] = await Promise.all([
-      this.database.worker.findMany({ where, take: MAX_MEMBERS }),
-      this.database.server.findMany({ where, take: MAX_MEMBERS }),
+      this.database.statement<StoredWorker>('workers-seen', READ.worker, since),
+      this.database.statement<StoredServer>('servers-seen', READ.server, since),
     ]);
     this.refreshedAt = now;
     for (const [role, rows] of [
@@ -154,7 +159,7 @@ export class Fleet implements OnModuleDestroy {
             startedAtMs: row.startedAt.getTime(),
             lastSeenMs: row.lastSeenAt.getTime(),
             hasLeft: row.leftAt !== null,
-            ...('fingerprint' in row ? engineOf(row) : { fingerprint: null }),
+            ...('fingerprint' in row ? engineOf(row as StoredWorker) : { fingerprint: null }),
           },
         });
       }
@@ -188,7 +193,8 @@ export class Fleet implements OnModuleDestroy {
       columns.map((column) => (LISTS.has(column) ? `coalesce(x.${column}, '[]'), ` : `x.${column}, `)),
       columns.map((column) => `${column} = excluded.${column}, `),
     ].map((texts) => texts.join(''));
-    await this.database.$executeRawUnsafe(
+    await this.database.statement(
+      `${role}s-heard`,
       `INSERT INTO "${table}" ("id", "host", "pid", ${own}"version", "protocolVersion", "rssBytes", "memoryBytes", "startedAt", "lastSeenAt", "leftAt", "runId")
        SELECT x."id", x."host", x."pid", ${given}x."version", x."protocolVersion", x."rssBytes", x."memoryBytes", to_timestamp(x."startedAtMs" / 1000.0),
               to_timestamp(x."lastSeenMs" / 1000.0), CASE WHEN x."hasLeft" THEN now() END, x."runId"
@@ -198,7 +204,7 @@ export class Fleet implements OnModuleDestroy {
          "protocolVersion" = excluded."protocolVersion", "rssBytes" = excluded."rssBytes", "memoryBytes" = excluded."memoryBytes", "startedAt" = excluded."startedAt",
          "lastSeenAt" = excluded."lastSeenAt", "leftAt" = excluded."leftAt", "runId" = excluded."runId"
        WHERE "${table}"."lastSeenAt" <= excluded."lastSeenAt"`,
-      JSON.stringify(rows),
+      [JSON.stringify(rows)],
     );
   }
 

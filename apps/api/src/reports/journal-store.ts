@@ -26,6 +26,7 @@ import {
   type JournalEntry,
   type JournalOutcome,
   type JournalReport,
+  type KeptState,
   type StoredCoordinator,
 } from '@paceline/control-plane';
 import { BackgroundDatabase, type Transaction } from '../database/database.js';
@@ -34,6 +35,7 @@ import { RunSignals } from '../runs/run-signals.js';
 import { Attempts } from '../runs/attempts.js';
 import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
 import { storable } from '../text-input.js';
+import { SteadyJournal, type Remembered } from './steady-journal.js';
 
 export interface Stored {
   /** To be acknowledged; undefined when the report speaks of a run that does not exist. */
@@ -52,16 +54,27 @@ export class JournalStore {
     private readonly moves: StatusMoves,
     private readonly attempts: Attempts,
     private readonly signals: RunSignals,
+    private readonly steady: SteadyJournal,
   ) {}
 
   /** @param streamId of the report in the stream (`ms-n`), which orders the states */
   async store(report: JournalReport, streamId: string): Promise<Stored> {
-    const stored = await this.database.transact((transaction) => this.inTransaction(transaction, report, streamId));
+    const stored = (await this.steady.store(report, streamId)) ?? (await this.closely(report, streamId));
     if (stored.newEntries > 0 || stored.changed) this.signals.changed(report.runId);
     return stored;
   }
 
-  private async inTransaction(transaction: Transaction, report: JournalReport, streamId: string): Promise<Stored> {
+  private async closely(report: JournalReport, streamId: string): Promise<Stored> {
+    const { remembered, ...stored } = await this.database.transact((transaction) => this.inTransaction(transaction, report, streamId));
+    this.steady.remember(report.runId, remembered);
+    return stored;
+  }
+
+  private async inTransaction(
+    transaction: Transaction,
+    report: JournalReport,
+    streamId: string,
+  ): Promise<Stored & { remembered?: Remembered | undefined }> {
     const run = await this.moves.lock(transaction, report.runId);
     if (!run) return { ack: undefined, mustStop: false, newEntries: 0, changed: false };
     const { storedSequence, coordinatorTerm } =
@@ -74,14 +87,18 @@ export class JournalStore {
     if (sequence > storedSequence)
       await transaction.attempt.updateMany({ where: { runId: run.id, number: run.attempt }, data: { storedSequence: sequence } });
     const metrics = entries.filter((entry) => entry.kind === 'metric');
-    const changed = await this.keepState(transaction, run, report.state, streamId, metrics.at(-1));
+    const { next, changed } = await this.keepState(transaction, run, report.state, streamId, metrics.at(-1));
     const before = run.status;
     const outcomes =
       sequence > storedSequence && mayHaveOutcomes(entries, hadLater)
         ? await this.outcomes(transaction, run, storedSequence, sequence)
         : [];
     await this.followStatus(transaction, run, report.state, entries, outcomes);
+    const { attempt, status, lastMetricSeq } = run;
+    // Whether entries beyond a gap are stored is known of a report that has entries.
+    const isWhole = status === 'RUNNING' && entries.length > 0 && !hadLater && sequence === entries.at(-1)!.sequence;
     return {
+      remembered: isWhole ? { attempt, storedSequence: sequence, coordinatorTerm, lastMetricSeq, coordinator: next } : undefined,
       ack: { attempt: run.attempt, sequence },
       mustStop: mustStop(report, hasLiveAttempt(run.status), entries),
       newEntries: entries.length,
@@ -155,15 +172,14 @@ export class JournalStore {
     state: CoordinatorState,
     streamId: string,
     newest: EntryOf<'metric'> | undefined,
-  ): Promise<boolean> {
+  ): Promise<KeptState> {
     const { coordinator } = await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { coordinator: true } });
     const kept = keptStateOf(coordinator as unknown as StoredCoordinator | null, run.attempt, storable(state), streamId, newest);
-    const { next, changed } = kept;
     await transaction.run.updateMany({
       where: { id: run.id },
-      data: { coordinator: next as unknown as Prisma.InputJsonObject, coordinatorAt: new Date() },
+      data: { coordinator: kept.next as unknown as Prisma.InputJsonObject, coordinatorAt: new Date() },
     });
-    return changed;
+    return kept;
   }
 
   private async followStatus(

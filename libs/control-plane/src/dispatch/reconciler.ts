@@ -37,8 +37,8 @@ export interface ReconcilerPorts {
   now(): number;
   /** Runs that are not over, behind one of them; each consistent in itself. */
   readRuns(afterId: string | undefined, confirmLock: ConfirmLock): Promise<RunPage>;
-  /** @param placed servers that hold a part of one of the runs */
-  fleet(placed: readonly ServerAddress[]): Promise<ObservedFleet>;
+  /** Asked for runs that there are. @param placed servers that hold a part of one of them */
+  fleet(placed: readonly ServerAddress[], runs: readonly ObservedRun[]): Promise<ObservedFleet>;
   jobs(run: ObservedRun, now: number, confirmLock: ConfirmLock): Promise<ReadonlyMap<string, ObservedJob>>;
   /** Checks again, under the lock or by compare-and-set, that the run is still what the decision was made for. */
   carryOut(run: ObservedRun, action: DispatchAction): Promise<void>;
@@ -66,8 +66,24 @@ export class Reconciler {
     const { ports } = this;
     const { runs, nextAfterId } = await ports.readRuns(this.doneToId, confirmLock);
     await confirmLock();
-    const fleet = await ports.fleet(runs.flatMap(({ servers }) => servers.flatMap(({ claim }) => (claim ? [claim.address] : []))));
+    const failed = await this.reconcileAll(runs, nextAfterId, confirmLock);
+    await this.sweepQueues(confirmLock);
+    return failed;
+  }
+
+  private async reconcileAll(
+    runs: readonly ObservedRun[],
+    nextAfterId: string | undefined,
+    confirmLock: ConfirmLock,
+  ): Promise<{ runId: string; error: Error }[]> {
+    const { ports } = this;
     const failed: { runId: string; error: Error }[] = [];
+    if (runs.length === 0) {
+      this.doneToId = nextAfterId;
+      return failed;
+    }
+    const placed = runs.flatMap(({ servers }) => servers.flatMap(({ claim }) => (claim ? [claim.address] : [])));
+    const fleet = await ports.fleet(placed, runs);
     for (const [i, run] of runs.entries()) {
       try {
         await confirmLock();
@@ -83,8 +99,6 @@ export class Reconciler {
       }
       this.doneToId = i === runs.length - 1 ? nextAfterId : run.runId;
     }
-    if (runs.length === 0) this.doneToId = nextAfterId;
-    await this.sweepQueues(confirmLock);
     return failed;
   }
 

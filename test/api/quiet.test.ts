@@ -1,0 +1,75 @@
+/** What an api asks of PostgreSQL by itself: little while nothing is open, and no more for a run of many rounds a second than for one of few. */
+import pg from 'pg';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { Dispatcher } from '../../apps/api/src/dispatch/dispatcher.js';
+import { type Coordinator, ScriptedFleet } from './scripted-fleet.js';
+import { ControlPlane, until } from './services.js';
+
+let plane: ControlPlane;
+let fleet: ScriptedFleet;
+beforeAll(async () => {
+  plane = await ControlPlane.start();
+  fleet = await new ScriptedFleet(plane.redis.url).ready();
+});
+afterAll(async () => {
+  await fleet?.stop();
+  await plane?.stop();
+});
+
+/** Ends after `count` more ticks of the dispatcher. */
+async function ticks(count: number): Promise<void> {
+  const { counters } = plane.api.app.get(Dispatcher);
+  const last = counters.ticks + count;
+  await until(`${count} ticks`, () => counters.ticks >= last);
+}
+
+/** @returns statements that this process sends meanwhile, by their first words */
+async function statementsOf(act: () => Promise<unknown>): Promise<string[]> {
+  const prototype = pg.Client.prototype as unknown as { query: (...args: unknown[]) => unknown };
+  const { query } = prototype;
+  const seen: string[] = [];
+  prototype.query = function (this: unknown, ...args: unknown[]) {
+    const [asked] = args as [string | { text: string }];
+    seen.push((typeof asked === 'string' ? asked : asked.text).trim().replaceAll(/\s+/g, ' ').slice(0, 80));
+    return query.apply(this, args);
+  };
+  try {
+    await act();
+  } finally {
+    prototype.query = query;
+  }
+  return seen;
+}
+
+it('an idle api sends four statements a tick, and few beside them', async () => {
+  await ticks(4); // what is done once is done
+  const from = performance.now();
+  const seen = await statementsOf(() => ticks(10));
+  const seconds = (performance.now() - from) / 1000;
+  // Of others: imports that wait, and the fleet.
+  expect(seen.length, seen.join('\n')).toBeLessThanOrEqual(4 * 11 + Math.ceil(4 * seconds));
+});
+
+it('a report costs one statement, whether it brings two rounds or two hundred', async () => {
+  const { coordinator } = await fleet.training(plane);
+  await coordinator.publish(coordinator.rounds(0, 9), { round: 10 }); // looked at closely: its run has just begun
+  await coordinator.acknowledged();
+  coordinator.fallSilent();
+  const few = await forReports(coordinator, 10, 2);
+  const many = await forReports(coordinator, 30, 100);
+  expect([few, many]).toEqual([0, 0].map(() => ({ stored: 10, transactions: 0 })));
+});
+
+/** Statements by which ten reports of so many rounds each are stored. */
+async function forReports(coordinator: Coordinator, round: number, rounds: number) {
+  const seen = await statementsOf(async () => {
+    for (let i = 0; i < 10; i++) {
+      const from = round + i * rounds;
+      await coordinator.publish(coordinator.rounds(from, from + rounds - 1), { round: from + rounds });
+      await coordinator.acknowledged();
+    }
+  });
+  const stored = seen.filter((text) => text.startsWith('WITH run AS ( UPDATE "Run"'));
+  const moved = seen.filter((text) => /^(INSERT INTO "public"."(Metric|LedgerRange|RunEvent)"|UPDATE "public"."(Run|Attempt)")/.test(text));
+  return { stored: stored.length, transactions: moved.length };
+}
