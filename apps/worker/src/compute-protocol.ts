@@ -41,12 +41,21 @@ export interface ComputeInit {
 }
 
 export type ToCompute =
-  | { readonly kind: 'step'; readonly round: number; readonly replicas: readonly number[] }
+  /** `free` is gradient memory that is given back. */
+  | { readonly kind: 'step'; readonly round: number; readonly replicas: readonly number[]; readonly free: readonly number[] }
   /** Modes async and ssp: compute a work item from the parameters that are there now; `next` is what follows, as far as is known. */
   | { readonly kind: 'item'; readonly item: WorkItem; readonly next: WorkItem | undefined }
   | { readonly kind: 'evaluate'; readonly generation: number; readonly blocks: readonly { from: number; to: number }[] }
-  | { readonly kind: 'free'; readonly pointer: number }
+  | { readonly kind: 'free'; readonly pointers: readonly number[] }
   | { readonly kind: 'stop' };
+
+export interface ContributionMessage {
+  readonly kind: 'contribution';
+  readonly round: number;
+  readonly replica: number;
+  readonly examples: number;
+  readonly sums: readonly number[];
+}
 
 export type FromCompute =
   | {
@@ -55,14 +64,16 @@ export type FromCompute =
       readonly devices: readonly EngineDevice[];
       readonly gradients: Arena['memory'];
     }
+  | ContributionMessage
+  /** With what its replica contributes, where it is a leaf. */
   | {
-      readonly kind: 'contribution';
+      readonly kind: 'node';
       readonly round: number;
-      readonly replica: number;
-      readonly examples: number;
-      readonly sums: readonly number[];
+      readonly lo: number;
+      readonly hi: number;
+      readonly pointer: number;
+      readonly contribution: ContributionMessage | undefined;
     }
-  | { readonly kind: 'node'; readonly round: number; readonly lo: number; readonly hi: number; readonly pointer: number }
   | {
       readonly kind: 'evaluated';
       readonly generation: number;

@@ -9,7 +9,15 @@ import { Arena } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
 import { GRADIENT_ARENA_BYTES, GRADIENT_ARENA_SLACK_BYTES, GRADIENT_ARENA_VECTORS } from '@paceline/spec';
 import { BatchLoader } from './batch-loader.js';
-import { CELL_COMMITTED, CELL_PROGRESS, CELL_STOPPING, type ComputeInit, type FromCompute, type ToCompute } from './compute-protocol.js';
+import {
+  CELL_COMMITTED,
+  CELL_PROGRESS,
+  CELL_STOPPING,
+  type ComputeInit,
+  type ContributionMessage,
+  type FromCompute,
+  type ToCompute,
+} from './compute-protocol.js';
 import { LeakGuard } from './leak-guard.js';
 import { RowsUnreadableError } from './loader-protocol.js';
 import { ReplicaSteps } from './replica-steps.js';
@@ -46,16 +54,28 @@ const guard = new LeakGuard(engine, {
   },
   found: (leak) => send({ kind: 'leak', leak }),
 });
+/** Of a leaf whose node follows at once: one message says both. */
+let contribution: ContributionMessage | undefined;
+function contribute(round: number, replica: number, examples: number, sums: readonly number[], isNode: boolean): void {
+  const message: ContributionMessage = { kind: 'contribution', round, replica, examples, sums };
+  if (isNode) contribution = message;
+  else send(message);
+}
+function sendNode(round: number, lo: number, hi: number, pointer: number): void {
+  send({ kind: 'node', round, lo, hi, pointer, contribution });
+  contribution = undefined;
+}
+
 const steps = new ReplicaSteps(guard, loader, gradients, layout.totalLength, spec.replicas, spec.strategy.backupReplicas > 0, {
-  contribution: (round, replica, examples, sums) => send({ kind: 'contribution', round, replica, examples, sums }),
-  node: (round, lo, hi, pointer) => send({ kind: 'node', round, lo, hi, pointer }),
+  contribution: contribute,
+  node: sendNode,
   progress: () => void Atomics.add(cells, CELL_PROGRESS, 1),
   isObsolete: (round) => Atomics.load(cells, CELL_COMMITTED) > round || isStopping(),
 });
 
 const items = new AsyncSteps(guard, loader, gradients, layout, generations[0]!, {
-  contribution: (round, replica, examples, sums) => send({ kind: 'contribution', round, replica, examples, sums }),
-  node: (round, lo, hi, pointer) => send({ kind: 'node', round, lo, hi, pointer }),
+  contribution: contribute,
+  node: sendNode,
   nonFinite: (round, replica) => send({ kind: 'non-finite', round, replica }),
   progress: () => void Atomics.add(cells, CELL_PROGRESS, 1),
 });
@@ -98,8 +118,9 @@ function handle(message: ToCompute): void {
   if (isStopping() && message.kind !== 'stop') return;
   switch (message.kind) {
     case 'free':
-      return gradients.free(message.pointer);
+      return message.pointers.forEach((pointer) => gradients.free(pointer));
     case 'step':
+      for (const pointer of message.free) gradients.free(pointer);
       if (Atomics.load(cells, CELL_COMMITTED) > message.round) return;
       load(message.round);
       loader.forget(message.round);

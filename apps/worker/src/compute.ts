@@ -50,6 +50,8 @@ export class Compute implements SeatCompute {
   /** The thread's memory grows: it has to be ended when the run can do without it. Told once. */
   onLeak: ((leak: Leak) => void) | undefined;
   private stopped = false;
+  /** Gradient memory that nobody reads any more. */
+  private readonly freed: number[] = [];
   private readonly end: () => Promise<void>;
 
   private constructor(
@@ -98,7 +100,7 @@ export class Compute implements SeatCompute {
   }
 
   step(round: number, replicas: readonly number[]): void {
-    this.post({ kind: 'step', round, replicas });
+    this.post({ kind: 'step', round, replicas, free: this.freed.splice(0) });
   }
 
   item(item: WorkItem, next: WorkItem | undefined): void {
@@ -118,6 +120,14 @@ export class Compute implements SeatCompute {
     this.stopped = true;
     await this.end();
     this.gradients = undefined; // the memory is shared with the thread: who still holds this object does not hold that
+  }
+
+  /** With the next step, which follows at once as a rule: a message costs more than what it says. */
+  private free(pointer: number): void {
+    if (this.freed.push(pointer) > 1) return;
+    setImmediate(() => {
+      if (this.freed.length > 0) this.post({ kind: 'free', pointers: this.freed.splice(0) });
+    });
   }
 
   private post(message: ToCompute): void {
@@ -159,10 +169,11 @@ export class Compute implements SeatCompute {
       case 'contribution':
         return events.contribution(message.round, message.replica, message.examples, message.sums);
       case 'node': {
-        const { round, lo, hi, pointer } = message;
+        const { round, lo, hi, pointer, contribution } = message;
+        if (contribution) this.pass(contribution, events);
         if (!this.gradients) return; // it has been stopped
         const bytes = this.gradients.bytes(pointer, this.bytesPerNode);
-        return events.node({ round, lo, hi, bytes, release: () => this.post({ kind: 'free', pointer }) });
+        return events.node({ round, lo, hi, bytes, release: () => this.free(pointer) });
       }
       case 'evaluated':
         return events.evaluated(message.generation, message.from, message.to, message.examples, message.sums);

@@ -11,7 +11,8 @@ import { maximalNodes, split } from '@paceline/learning';
 import type { BatchLoader } from './batch-loader.js';
 
 export interface StepOutputs {
-  contribution(round: number, replica: number, examples: number, sums: readonly number[]): void;
+  /** @param isNode the node that follows at once is this leaf alone */
+  contribution(round: number, replica: number, examples: number, sums: readonly number[], isNode: boolean): void;
   node(round: number, lo: number, hi: number, pointer: number): void;
   /** Called whenever work has moved on. */
   progress(): void;
@@ -38,14 +39,14 @@ export class ReplicaSteps {
       ? replicas.map((replica) => ({ lo: replica, hi: replica + 1 }))
       : maximalNodes(this.replicas, new Set(replicas));
     for (const node of nodes) {
-      const pointer = this.compute(round, node.lo, node.hi);
+      const pointer = node.hi - node.lo === 1 ? this.leaf(round, node.lo, true) : this.compute(round, node.lo, node.hi);
       if (pointer === undefined) return;
       this.outputs.node(round, node.lo, node.hi, pointer);
     }
   }
 
   private compute(round: number, lo: number, hi: number): number | undefined {
-    if (hi - lo === 1) return this.leaf(round, lo);
+    if (hi - lo === 1) return this.leaf(round, lo, false);
     const middle = split(lo, hi);
     const left = this.compute(round, lo, middle);
     if (left === undefined) return undefined;
@@ -59,7 +60,7 @@ export class ReplicaSteps {
     return left;
   }
 
-  private leaf(round: number, replica: number): number | undefined {
+  private leaf(round: number, replica: number, isNode: boolean): number | undefined {
     if (this.outputs.isObsolete(round)) return undefined;
     const pointer = this.gradients.alloc(this.length * 4);
     const batches = this.loader.take(round, replica);
@@ -71,10 +72,11 @@ export class ReplicaSteps {
         replica,
         0,
         this.engine.metricNames.map(() => 0),
+        isNode,
       );
     } else {
       const { count, metricSums } = this.engine.step({ round, replica, batches, out: this.gradients.f32(pointer, this.length) });
-      this.outputs.contribution(round, replica, count, metricSums);
+      this.outputs.contribution(round, replica, count, metricSums, isNode);
     }
     this.loader.release(round, replica);
     this.outputs.progress();

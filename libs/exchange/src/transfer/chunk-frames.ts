@@ -21,8 +21,8 @@ export interface VectorName {
 type Send = (to: Connection, numbers: FrameNumbers, vector: VectorName, chunk: number, bytes: Uint8Array, onFlushed: () => void) => void;
 
 /** The bytes must not change before `onFlushed`, as in Connection.sendData. */
-export const sendChunk: Send = (to, numbers, { type, round, lo, hi }, chunk, bytes, onFlushed) =>
-  to.sendData({ type, codec: Codec.none, ...numbers, round, nodeLo: lo, nodeHi: hi, chunk }, bytes, onFlushed);
+export const sendChunk: Send = (to, { attempt, term, view }, { type, round, lo, hi }, chunk, bytes, onFlushed) =>
+  to.sendData({ type, codec: Codec.none, attempt, term, view, round, nodeLo: lo, nodeHi: hi, chunk }, bytes, onFlushed);
 
 /** Takes over one reference to the region, and lets it go when the bytes have left. */
 export function sendRegion(to: Connection, numbers: FrameNumbers, vector: VectorName, chunk: number, region: Region): void {
