@@ -9,7 +9,7 @@
  */
 import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
-import type { WorkItem } from '@paceline/exchange';
+import type { Recording, WorkItem } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
 import type { BackendName, ModelDescription, RunData, RunSpec } from '@paceline/spec';
 import type { Leak } from './leak-guard.js';
@@ -47,6 +47,8 @@ export type ToCompute =
   | { readonly kind: 'item'; readonly item: WorkItem; readonly next: WorkItem | undefined }
   | { readonly kind: 'evaluate'; readonly generation: number; readonly blocks: readonly { from: number; to: number }[] }
   | { readonly kind: 'free'; readonly pointers: readonly number[] }
+  /** Records its spans, or gives those that it has recorded. */
+  | { readonly kind: 'trace'; readonly isOn: boolean }
   | { readonly kind: 'stop' };
 
 export interface ContributionMessage {
@@ -82,6 +84,7 @@ export type FromCompute =
       readonly examples: number;
       readonly sums: readonly number[];
     }
+  | { readonly kind: 'traced'; readonly recording: Recording }
   /** This thread leaks: it goes on until it is ended. */
   | { readonly kind: 'leak'; readonly leak: Leak }
   | { readonly kind: 'non-finite'; readonly round: number; readonly replica: number }

@@ -5,6 +5,7 @@
 import { getHeapStatistics } from 'node:v8';
 import { parentPort, workerData } from 'node:worker_threads';
 import { collectGarbage, createEngine, LeakDetector } from '@paceline/engine';
+import { spans } from '@paceline/exchange';
 import { Arena } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
 import { GRADIENT_ARENA_BYTES, GRADIENT_ARENA_SLACK_BYTES, GRADIENT_ARENA_VECTORS } from '@paceline/spec';
@@ -84,7 +85,9 @@ let loaded = -1;
 function load(generation: number): void {
   if (isAsynchronous) return engine.load(generations[0]!); // it changes without a number
   if (loaded === generation) return;
+  const sinceMs = spans.now();
   engine.load(generations[generation & 1]!);
+  spans.add('load parameters', sinceMs);
   loaded = generation;
 }
 
@@ -132,6 +135,9 @@ function handle(message: ToCompute): void {
       load(message.item.round);
       items.run(message.item, message.next);
       return guard.afterRound();
+    case 'trace':
+      if (message.isOn) return spans.start();
+      return send({ kind: 'traced', recording: spans.stop() });
     case 'evaluate':
       return evaluate(message.generation, message.blocks);
     case 'stop':
@@ -141,9 +147,15 @@ function handle(message: ToCompute): void {
   }
 }
 
+let restsSinceMs = 0;
 port.on('message', (message: ToCompute) => {
+  if (message.kind === 'step') spans.mark(message.round);
+  spans.add('wait', restsSinceMs);
+  const sinceMs = spans.now();
   try {
     handle(message);
+    if (message.kind === 'step') spans.add('step', sinceMs);
+    restsSinceMs = spans.now();
   } catch (error) {
     if (isStopping()) return;
     const { name, message: why } = error as Error;

@@ -1,6 +1,6 @@
 /** The main thread's side of the compute thread: starts it, passes steps on, and gives gradient memory back. */
 import { Worker } from 'node:worker_threads';
-import type { WorkItem } from '@paceline/exchange';
+import type { Recording, WorkItem } from '@paceline/exchange';
 import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
@@ -49,6 +49,7 @@ export class Compute implements SeatCompute {
   devices: readonly EngineDevice[] = [];
   /** The thread's memory grows: it has to be ended when the run can do without it. Told once. */
   onLeak: ((leak: Leak) => void) | undefined;
+  private onTraced: ((recording: Recording) => void) | undefined;
   private stopped = false;
   /** Gradient memory that nobody reads any more. */
   private readonly freed: number[] = [];
@@ -109,6 +110,23 @@ export class Compute implements SeatCompute {
 
   evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
     this.post({ kind: 'evaluate', generation, blocks });
+  }
+
+  /** The thread records its spans from now on. */
+  startTrace(): void {
+    this.post({ kind: 'trace', isOn: true });
+  }
+
+  /** What it has recorded, once it is between two steps; nothing when that takes longer than the deadline. */
+  async stopTrace(deadlineMs: number): Promise<Recording | undefined> {
+    this.post({ kind: 'trace', isOn: false });
+    return new Promise((resolve) => {
+      const timer = setTimeout(() => resolve(undefined), deadlineMs);
+      this.onTraced = (recording) => {
+        clearTimeout(timer);
+        resolve(recording);
+      };
+    });
   }
 
   committed(round: number): void {
@@ -177,6 +195,8 @@ export class Compute implements SeatCompute {
       }
       case 'evaluated':
         return events.evaluated(message.generation, message.from, message.to, message.examples, message.sums);
+      case 'traced':
+        return this.onTraced?.(message.recording);
       case 'leak':
         return this.onLeak?.(message.leak);
       case 'non-finite':

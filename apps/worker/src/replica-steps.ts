@@ -6,6 +6,7 @@
  * Memory: one flat vector per level of the tree in progress, plus one per finished node until its round is committed.
  */
 import type { Engine } from '@paceline/engine';
+import { spans } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
 import { maximalNodes, split } from '@paceline/learning';
 import type { BatchLoader } from './batch-loader.js';
@@ -63,7 +64,9 @@ export class ReplicaSteps {
   private leaf(round: number, replica: number, isNode: boolean): number | undefined {
     if (this.outputs.isObsolete(round)) return undefined;
     const pointer = this.gradients.alloc(this.length * 4);
+    let sinceMs = spans.now();
     const batches = this.loader.take(round, replica);
+    spans.add('take rows', sinceMs);
     if (batches.length === 0) {
       // No rows: explicit +0, no model run.
       this.gradients.kernels.fill(pointer, this.length, 0);
@@ -75,7 +78,14 @@ export class ReplicaSteps {
         isNode,
       );
     } else {
-      const { count, metricSums } = this.engine.step({ round, replica, batches, out: this.gradients.f32(pointer, this.length) });
+      sinceMs = spans.now();
+      const onComputed = (): void => {
+        spans.add('compute', sinceMs);
+        sinceMs = spans.now();
+      };
+      const out = this.gradients.f32(pointer, this.length);
+      const { count, metricSums } = this.engine.step({ round, replica, batches, out, onComputed });
+      spans.add('take gradient', sinceMs);
       this.outputs.contribution(round, replica, count, metricSums, isNode);
     }
     this.loader.release(round, replica);

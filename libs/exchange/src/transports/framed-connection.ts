@@ -33,6 +33,7 @@ import type { ByteConsumer, ByteStream } from './byte-stream.js';
 import { countRefused } from './counters.js';
 import { FrameReader, type FrameSink } from './frame-reader.js';
 import { MAX_DRAINED_BYTES, type ResolvedOptions } from './limits.js';
+import { spans } from '../trace/spans.js';
 import { controlFrame, NO_NUMBERS, type OutgoingFrame } from './outgoing-frame.js';
 import { sendingChecksums } from './payload-checksums.js';
 
@@ -43,6 +44,7 @@ const BATCH_FRAMES = 64;
 const EAGER_BYTES = 192 << 10;
 /** Before the challenge has come a peer has little to say: HELLO and where it stands. */
 const MAX_HELD = 256;
+let made = 0;
 
 /** How a connection begins. Two ends inside one process know each other. */
 export type Greeting =
@@ -79,6 +81,10 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   };
   queuedBytes = 0;
   receivedBytes = 0;
+  /** In traces. */
+  private readonly name = `connection ${++made}`;
+  /** Since when the present payload is read, where that is recorded. */
+  private receivingMs = 0;
 
   constructor(
     private readonly options: ResolvedOptions,
@@ -168,11 +174,13 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
 
   payloadFor(header: FrameHeader): Uint8Array {
     if (this.held) throw new ProtocolError('BAD_FRAME', 'data came before the challenge');
+    this.receivingMs = spans.now();
     return this.receiver!.payloadFor(header);
   }
 
   data(header: FrameHeader, payload: Uint8Array): void {
     this.options.counters.framesIn++;
+    if (this.receivingMs > 0) spans.add('receive', this.receivingMs, `from ${this.name}`, header.round);
     this.receiver!.data(header, payload);
   }
 
@@ -302,7 +310,9 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
       if (payload && payload.length > 0) parts.push(payload);
     }
     this.inFlight = batch;
+    const sinceMs = spans.now();
     this.stream.write(parts, () => {
+      if (sinceMs > 0) spans.add('send', sinceMs, `to ${this.name}`);
       if (this.inFlight !== batch) return;
       this.inFlight = undefined;
       for (const frame of batch) this.letGo(frame);
