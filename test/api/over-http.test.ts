@@ -207,6 +207,17 @@ describe('REST', () => {
     expect((await caller.post('/api/v1/runs/nonsense/cancel')).status).toBe(404);
   });
 
+  it('traces no run that does not train, and no number of rounds that makes no sense', async () => {
+    const traced = (body: object) => caller.post(`/api/v1/runs/${runId}/trace`).send(body);
+    const waiting = await traced({ rounds: 3 });
+    expect([waiting.status, waiting.body.code, waiting.body.detail]).toEqual([
+      409,
+      'CONFLICT',
+      expect.stringMatching(/RUNNING can be traced/),
+    ]);
+    for (const rounds of [0, 51, 1.5, '3']) expect((await traced({ rounds })).status).toBe(422);
+  });
+
   it('hands out the weights of a run, and no other file', async () => {
     const folder = join(plane.dataDir, 'runs', runId);
     mkdirSync(folder, { recursive: true });

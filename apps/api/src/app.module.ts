@@ -61,6 +61,8 @@ import { ModelAliasesResolver } from './models/model-aliases.resolver.js';
 import { ModelExports } from './models/model-exports.js';
 import { RunPredictionsResolver } from './models/predictions.resolver.js';
 import { RunPredictions } from './models/run-predictions.js';
+import { RunTraces } from './traces/run-traces.js';
+import { TraceKeeper } from './traces/trace-keeper.js';
 import { WeightsOfRounds } from './models/stored-weights.js';
 import { TargetScales, TargetScalesResolver } from './models/target-scales.js';
 import { Attempts } from './runs/attempts.js';
@@ -142,6 +144,8 @@ const models = [
   ModelAliases,
   ModelAliasesResolver,
   ModelExports,
+  RunTraces,
+  TraceKeeper,
   RunPredictions,
   RunPredictionsResolver,
   TargetScales,

@@ -24,6 +24,7 @@ interface CommandGroup {
 const loadTrain = async (): Promise<AddCommands> => (await import('./commands/train.js')).addTrain;
 const loadRuns = async (): Promise<AddCommands> => (await import('./commands/run.js')).addRunCommands;
 const loadMetrics = async (): Promise<AddCommands> => (await import('./commands/metrics.js')).addMetrics;
+const loadTrace = async (): Promise<AddCommands> => (await import('./commands/trace.js')).addTrace;
 const loadChanges = async (): Promise<AddCommands> => (await import('./commands/change.js')).addChangeCommands;
 const loadResults = async (): Promise<AddCommands> => (await import('./commands/results.js')).addResultCommands;
 const loadExport = async (): Promise<AddCommands> => (await import('./commands/export.js')).addExport;
@@ -48,6 +49,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
       runs: { summary: 'list runs, newest first', load: loadRuns },
       run: { summary: 'show one run', load: loadRuns },
       metrics: { summary: 'print the metrics of a run as CSV or JSON', load: loadMetrics },
+      trace: { summary: 'record where the time of the next rounds of a run goes', load: loadTrace },
       checkpoints: { summary: 'list the checkpoints of a run', load: loadResults },
       weights: { summary: 'download the trained weights', load: loadResults },
       export: { summary: 'download the trained model in a form of other programs', load: loadExport },

@@ -4,7 +4,7 @@ import { mkdir } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import path from 'node:path';
 import { connect, listen, memoryPair, processClock, type SocketListener } from '@paceline/exchange';
-import { Gate, HostedRun, ParameterStore, PlacementLoop, type ServerContext } from '@paceline/hosting';
+import { Gate, HostedRun, ParameterStore, PlacementLoop, TraceWatch, type ServerContext } from '@paceline/hosting';
 import {
   ManualQueue,
   PLACEMENT_QUEUE,
@@ -102,11 +102,20 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
     runId: [...placements.runs.keys()][0] ?? null,
   }));
   placements.start();
+  const trace = new TraceWatch({
+    controlPlane: context.controlPlane,
+    clock: processClock,
+    wallMs: Date.now,
+    process: { role: 'server', id: serverId, host: hostname(), pid: process.pid },
+    runs: () => [...placements.runs.values()].map(({ job }) => job),
+    owner: (runId) => runId,
+  });
   return {
     id: serverId,
     address: listener.address,
     stopDeadlineMs: settings.PACELINE_STOP_MS,
     async stop(why) {
+      trace.stop();
       await placements.stop(why);
       await fleet.stop();
       await listener.close();

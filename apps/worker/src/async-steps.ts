@@ -9,12 +9,10 @@ import type { WorkItem } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
 import { stateChange, type Layout } from '@paceline/learning';
 import type { BatchLoader } from './batch-loader.js';
+import type { StepOutputs } from './replica-steps.js';
 
-export interface AsyncOutputs {
-  contribution(round: number, replica: number, examples: number, sums: readonly number[]): void;
-  node(round: number, lo: number, hi: number, pointer: number, examples: number): void;
+export interface AsyncOutputs extends Pick<StepOutputs, 'contribution' | 'node' | 'progress'> {
   nonFinite(round: number, replica: number): void;
-  progress(): void;
 }
 
 export class AsyncSteps {
@@ -43,7 +41,7 @@ export class AsyncSteps {
       gradients.free(pointer);
       return outputs.nonFinite(round, replica);
     }
-    outputs.contribution(round, replica, count, metricSums);
+    outputs.contribution(round, replica, count, metricSums, true);
     outputs.node(round, replica, replica + 1, pointer, count);
   }
 }

@@ -9,7 +9,7 @@
  */
 import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
-import type { EncodedParts, WorkItem } from '@paceline/exchange';
+import type { EncodedParts, Recording, WorkItem } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
 import type { BackendName, ModelDescription, RunData, RunSpec } from '@paceline/spec';
 import type { Leak } from './leak-guard.js';
@@ -41,12 +41,23 @@ export interface ComputeInit {
 }
 
 export type ToCompute =
-  | { readonly kind: 'step'; readonly round: number; readonly replicas: readonly number[] }
+  /** `free` is gradient memory that is given back. */
+  | { readonly kind: 'step'; readonly round: number; readonly replicas: readonly number[]; readonly free: readonly number[] }
   /** Modes async and ssp: compute a work item from the parameters that are there now; `next` is what follows, as far as is known. */
   | { readonly kind: 'item'; readonly item: WorkItem; readonly next: WorkItem | undefined }
   | { readonly kind: 'evaluate'; readonly generation: number; readonly blocks: readonly { from: number; to: number }[] }
-  | { readonly kind: 'free'; readonly pointer: number }
+  | { readonly kind: 'free'; readonly pointers: readonly number[] }
+  /** Records its spans, or gives those that it has recorded. */
+  | { readonly kind: 'trace'; readonly isOn: boolean }
   | { readonly kind: 'stop' };
+
+export interface ContributionMessage {
+  readonly kind: 'contribution';
+  readonly round: number;
+  readonly replica: number;
+  readonly examples: number;
+  readonly sums: readonly number[];
+}
 
 export type FromCompute =
   | {
@@ -55,19 +66,15 @@ export type FromCompute =
       readonly devices: readonly EngineDevice[];
       readonly gradients: Arena['memory'];
     }
-  | {
-      readonly kind: 'contribution';
-      readonly round: number;
-      readonly replica: number;
-      readonly examples: number;
-      readonly sums: readonly number[];
-    }
+  | ContributionMessage
+  /** With what its replica contributes, where it is a leaf. */
   | {
       readonly kind: 'node';
       readonly round: number;
       readonly lo: number;
       readonly hi: number;
       readonly pointer: number;
+      readonly contribution: ContributionMessage | undefined;
       /** With a codec: where each chunk lies from there on. */
       readonly encoded?: EncodedParts | undefined;
     }
@@ -79,6 +86,7 @@ export type FromCompute =
       readonly examples: number;
       readonly sums: readonly number[];
     }
+  | { readonly kind: 'traced'; readonly recording: Recording }
   /** This thread leaks: it goes on until it is ended. */
   | { readonly kind: 'leak'; readonly leak: Leak }
   | { readonly kind: 'non-finite'; readonly round: number; readonly replica: number }

@@ -6,11 +6,20 @@ import { getHeapStatistics } from 'node:v8';
 import { parentPort, workerData } from 'node:worker_threads';
 import { GradientEncoder, codecOf } from '@paceline/codecs';
 import { collectGarbage, createEngine, LeakDetector } from '@paceline/engine';
+import { spans } from '@paceline/exchange';
 import { Arena } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
 import { GRADIENT_ARENA_BYTES, GRADIENT_ARENA_SLACK_BYTES, GRADIENT_ARENA_VECTORS, isEncoded } from '@paceline/spec';
 import { BatchLoader } from './batch-loader.js';
-import { CELL_COMMITTED, CELL_PROGRESS, CELL_STOPPING, type ComputeInit, type FromCompute, type ToCompute } from './compute-protocol.js';
+import {
+  CELL_COMMITTED,
+  CELL_PROGRESS,
+  CELL_STOPPING,
+  type ComputeInit,
+  type ContributionMessage,
+  type FromCompute,
+  type ToCompute,
+} from './compute-protocol.js';
 import { LeakGuard } from './leak-guard.js';
 import { RowsUnreadableError } from './loader-protocol.js';
 import { ReplicaSteps } from './replica-steps.js';
@@ -40,12 +49,24 @@ const codec = codecOf(spec.codec);
 const chunks = layout.chunks.map(({ index, offset, length, section }) => ({ index, offset, length, isEncoded: section === 'trainable' }));
 const encoder = codec && new GradientEncoder(codec, gradients, chunks, spec.seed, spec.codec!.errorFeedback);
 
-/** Hands a gradient on, as it is or encoded: replica [lo, lo + 1) of a round, whose examples are known then. */
+/** Of a leaf whose node follows at once: one message says both. */
+let contribution: ContributionMessage | undefined;
+function contribute(round: number, replica: number, examples: number, sums: readonly number[], isNode: boolean): void {
+  const message: ContributionMessage = { kind: 'contribution', round, replica, examples, sums };
+  if (isNode) contribution = message;
+  else send(message);
+}
+
+/** Hands a gradient on, as it is, or encoded where each is of one replica. */
 function sendNode(round: number, lo: number, hi: number, pointer: number, examples: number): void {
-  if (!encoder) return send({ kind: 'node', round, lo, hi, pointer });
+  const node = { kind: 'node', round, lo, hi, contribution } as const;
+  contribution = undefined;
+  if (!encoder) return send({ ...node, pointer });
+  const sinceMs = spans.now();
   const { pointer: bytes, ...encoded } = encoder.encode(round, lo, pointer, examples);
+  spans.add('encode', sinceMs);
   gradients.free(pointer);
-  send({ kind: 'node', round, lo, hi, pointer: bytes, encoded });
+  send({ ...node, pointer: bytes, encoded });
 }
 
 const guard = new LeakGuard(engine, {
@@ -61,14 +82,14 @@ const guard = new LeakGuard(engine, {
 });
 const leavesOnly = spec.strategy.backupReplicas > 0 || isEncoded(spec);
 const steps = new ReplicaSteps(guard, loader, gradients, layout.totalLength, spec.replicas, leavesOnly, {
-  contribution: (round, replica, examples, sums) => send({ kind: 'contribution', round, replica, examples, sums }),
+  contribution: contribute,
   node: sendNode,
   progress: () => void Atomics.add(cells, CELL_PROGRESS, 1),
   isObsolete: (round) => Atomics.load(cells, CELL_COMMITTED) > round || isStopping(),
 });
 
 const items = new AsyncSteps(guard, loader, gradients, layout, generations[0]!, {
-  contribution: (round, replica, examples, sums) => send({ kind: 'contribution', round, replica, examples, sums }),
+  contribution: contribute,
   node: sendNode,
   nonFinite: (round, replica) => send({ kind: 'non-finite', round, replica }),
   progress: () => void Atomics.add(cells, CELL_PROGRESS, 1),
@@ -78,7 +99,9 @@ let loaded = -1;
 function load(generation: number): void {
   if (isAsynchronous) return engine.load(generations[0]!); // it changes without a number
   if (loaded === generation) return;
+  const sinceMs = spans.now();
   engine.load(generations[generation & 1]!);
+  spans.add('load parameters', sinceMs);
   loaded = generation;
 }
 
@@ -112,8 +135,9 @@ function handle(message: ToCompute): void {
   if (isStopping() && message.kind !== 'stop') return;
   switch (message.kind) {
     case 'free':
-      return gradients.free(message.pointer);
+      return message.pointers.forEach((pointer) => gradients.free(pointer));
     case 'step':
+      for (const pointer of message.free) gradients.free(pointer);
       if (Atomics.load(cells, CELL_COMMITTED) > message.round) return;
       load(message.round);
       loader.forget(message.round);
@@ -125,6 +149,9 @@ function handle(message: ToCompute): void {
       load(message.item.round);
       items.run(message.item, message.next);
       return guard.afterRound();
+    case 'trace':
+      if (message.isOn) return spans.start();
+      return send({ kind: 'traced', recording: spans.stop() });
     case 'evaluate':
       return evaluate(message.generation, message.blocks);
     case 'stop':
@@ -134,9 +161,15 @@ function handle(message: ToCompute): void {
   }
 }
 
+let restsSinceMs = 0;
 port.on('message', (message: ToCompute) => {
+  if (message.kind === 'step') spans.mark(message.round);
+  spans.add('wait', restsSinceMs);
+  const sinceMs = spans.now();
   try {
     handle(message);
+    if (message.kind === 'step') spans.add('step', sinceMs);
+    restsSinceMs = spans.now();
   } catch (error) {
     if (isStopping()) return;
     const { name, message: why } = error as Error;

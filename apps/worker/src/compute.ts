@@ -1,6 +1,6 @@
 /** The main thread's side of the compute thread: starts it, passes steps on, and gives gradient memory back. */
 import { Worker } from 'node:worker_threads';
-import type { WorkItem } from '@paceline/exchange';
+import type { Recording, WorkItem } from '@paceline/exchange';
 import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
@@ -56,7 +56,10 @@ export class Compute implements SeatCompute {
   devices: readonly EngineDevice[] = [];
   /** The thread's memory grows: it has to be ended when the run can do without it. Told once. */
   onLeak: ((leak: Leak) => void) | undefined;
+  private onTraced: ((recording: Recording) => void) | undefined;
   private stopped = false;
+  /** Gradient memory that nobody reads any more. */
+  private readonly freed: number[] = [];
   private readonly end: () => Promise<void>;
 
   private constructor(
@@ -105,7 +108,7 @@ export class Compute implements SeatCompute {
   }
 
   step(round: number, replicas: readonly number[]): void {
-    this.post({ kind: 'step', round, replicas });
+    this.post({ kind: 'step', round, replicas, free: this.freed.splice(0) });
   }
 
   item(item: WorkItem, next: WorkItem | undefined): void {
@@ -114,6 +117,23 @@ export class Compute implements SeatCompute {
 
   evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
     this.post({ kind: 'evaluate', generation, blocks });
+  }
+
+  /** The thread records its spans from now on. */
+  startTrace(): void {
+    this.post({ kind: 'trace', isOn: true });
+  }
+
+  /** What it has recorded, once it is between two steps; nothing when that takes longer than the deadline. */
+  async stopTrace(deadlineMs: number): Promise<Recording | undefined> {
+    this.post({ kind: 'trace', isOn: false });
+    return new Promise((resolve) => {
+      const timer = setTimeout(() => resolve(undefined), deadlineMs);
+      this.onTraced = (recording) => {
+        clearTimeout(timer);
+        resolve(recording);
+      };
+    });
   }
 
   committed(round: number): void {
@@ -125,6 +145,14 @@ export class Compute implements SeatCompute {
     this.stopped = true;
     await this.end();
     this.gradients = undefined; // the memory is shared with the thread: who still holds this object does not hold that
+  }
+
+  /** With the next step, which follows at once as a rule: a message costs more than what it says. */
+  private free(pointer: number): void {
+    if (this.freed.push(pointer) > 1) return;
+    setImmediate(() => {
+      if (this.freed.length > 0) this.post({ kind: 'free', pointers: this.freed.splice(0) });
+    });
   }
 
   private post(message: ToCompute): void {
@@ -166,13 +194,16 @@ export class Compute implements SeatCompute {
       case 'contribution':
         return events.contribution(message.round, message.replica, message.examples, message.sums);
       case 'node': {
-        const { round, lo, hi, pointer, encoded } = message;
+        const { round, lo, hi, pointer, contribution, encoded } = message;
+        if (contribution) this.pass(contribution, events);
         if (!this.gradients) return; // it has been stopped
         const bytes = this.gradients.bytes(pointer, encoded ? encoded.offsets.at(-1)! + encoded.lengths.at(-1)! : this.bytesPerNode);
-        return events.node({ round, lo, hi, bytes, encoded, release: () => this.post({ kind: 'free', pointer }) });
+        return events.node({ round, lo, hi, bytes, encoded, release: () => this.free(pointer) });
       }
       case 'evaluated':
         return events.evaluated(message.generation, message.from, message.to, message.examples, message.sums);
+      case 'traced':
+        return this.onTraced?.(message.recording);
       case 'leak':
         return this.onLeak?.(message.leak);
       case 'non-finite':

@@ -6,12 +6,14 @@
  * Memory: one flat vector per level of the tree in progress, plus one per finished node until its round is committed.
  */
 import type { Engine } from '@paceline/engine';
+import { spans } from '@paceline/exchange';
 import type { Arena } from '@paceline/kernels';
 import { maximalNodes, split } from '@paceline/learning';
 import type { BatchLoader } from './batch-loader.js';
 
 export interface StepOutputs {
-  contribution(round: number, replica: number, examples: number, sums: readonly number[]): void;
+  /** @param isNode the node that follows at once is this leaf alone */
+  contribution(round: number, replica: number, examples: number, sums: readonly number[], isNode: boolean): void;
   /** @param examples of its last replica: of all, where every replica is a node */
   node(round: number, lo: number, hi: number, pointer: number, examples: number): void;
   /** Called whenever work has moved on. */
@@ -42,14 +44,14 @@ export class ReplicaSteps {
       ? replicas.map((replica) => ({ lo: replica, hi: replica + 1 }))
       : maximalNodes(this.replicas, new Set(replicas));
     for (const node of nodes) {
-      const pointer = this.compute(round, node.lo, node.hi);
+      const pointer = node.hi - node.lo === 1 ? this.leaf(round, node.lo, true) : this.compute(round, node.lo, node.hi);
       if (pointer === undefined) return;
       this.outputs.node(round, node.lo, node.hi, pointer, this.examples);
     }
   }
 
   private compute(round: number, lo: number, hi: number): number | undefined {
-    if (hi - lo === 1) return this.leaf(round, lo);
+    if (hi - lo === 1) return this.leaf(round, lo, false);
     const middle = split(lo, hi);
     const left = this.compute(round, lo, middle);
     if (left === undefined) return undefined;
@@ -63,10 +65,12 @@ export class ReplicaSteps {
     return left;
   }
 
-  private leaf(round: number, replica: number): number | undefined {
+  private leaf(round: number, replica: number, isNode: boolean): number | undefined {
     if (this.outputs.isObsolete(round)) return undefined;
     const pointer = this.gradients.alloc(this.length * 4);
+    let sinceMs = spans.now();
     const batches = this.loader.take(round, replica);
+    spans.add('take rows', sinceMs);
     this.examples = 0;
     if (batches.length === 0) {
       // No rows: explicit +0, no model run.
@@ -76,11 +80,19 @@ export class ReplicaSteps {
         replica,
         0,
         this.engine.metricNames.map(() => 0),
+        isNode,
       );
     } else {
-      const { count, metricSums } = this.engine.step({ round, replica, batches, out: this.gradients.f32(pointer, this.length) });
+      sinceMs = spans.now();
+      const onComputed = (): void => {
+        spans.add('compute', sinceMs);
+        sinceMs = spans.now();
+      };
+      const out = this.gradients.f32(pointer, this.length);
+      const { count, metricSums } = this.engine.step({ round, replica, batches, out, onComputed });
+      spans.add('take gradient', sinceMs);
       this.examples = count;
-      this.outputs.contribution(round, replica, count, metricSums);
+      this.outputs.contribution(round, replica, count, metricSums, isNode);
     }
     this.loader.release(round, replica);
     this.outputs.progress();

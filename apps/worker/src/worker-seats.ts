@@ -1,15 +1,18 @@
 /** The SeatLoop of @paceline/hosting with a queue of BullMQ, and sessions with a compute thread. */
+import { hostname } from 'node:os';
 import type { EngineDevice } from '@paceline/engine';
 import { collectGarbage } from '@paceline/engine/planning';
 import { processClock } from '@paceline/exchange';
 import { ManualQueue, redisControlPlane, STEP_TASK_QUEUE, stepTaskJobSchema, type StepTaskJob } from '@paceline/control-plane';
-import { SeatLoop, type SeatEnd, type SeatLoopOptions } from '@paceline/hosting';
+import { SeatLoop, threadOf, TraceWatch, type SeatEnd, type SeatLoopOptions } from '@paceline/hosting';
 import type { Redis } from 'ioredis';
 import { EngineChooser, type MeasuredChoice } from './engine-choice.js';
 import { ownBytes, ProcessMemory } from './process-memory.js';
 import { Recycling } from './recycling.js';
 import { startSession, type RunSession, type RunSessionOptions } from './run-session.js';
 
+/** The step that the compute thread is in may take longer: then the trace comes without it. */
+const TRACE_DEADLINE_MS = 2_000;
 /** Refusals after which another engine of this worker is tried. */
 const ENGINE_CODES: readonly string[] = ['FINGERPRINT_MISMATCH', 'ENGINE_UNAVAILABLE'];
 
@@ -29,6 +32,7 @@ export class WorkerSeats {
   private readonly memory: ProcessMemory;
   /** Whether the engine of the present or last seat has leaked. */
   private hasLeaked = false;
+  private trace: TraceWatch | undefined;
   /** Engine fingerprint of the present or last session; null before the first. */
   fingerprint: string | null = null;
   devices: readonly EngineDevice[] = [];
@@ -61,10 +65,32 @@ export class WorkerSeats {
 
   start(): void {
     this.loop.start();
+    this.trace = this.watchTraces();
   }
 
   async stop(): Promise<void> {
+    this.trace?.stop();
     await this.loop.stop();
+  }
+
+  private watchTraces(): TraceWatch {
+    const { redis, workerId } = this.options;
+    let traced: RunSession | undefined;
+    return new TraceWatch({
+      controlPlane: redisControlPlane(redis),
+      clock: processClock,
+      wallMs: Date.now,
+      process: { role: 'worker', id: workerId, host: hostname(), pid: process.pid },
+      runs: () => (this.loop.present ? [this.loop.present.job] : []),
+      owner: () => undefined, // it has one run at a time
+      others: {
+        start: () => (traced = this.loop.present)?.compute.startTrace(),
+        stop: async () => {
+          const recording = await traced?.compute.stopTrace(TRACE_DEADLINE_MS);
+          return recording ? [threadOf('compute', recording)] : [];
+        },
+      },
+    });
   }
 
   private async begin(job: StepTaskJob, tries: number): Promise<RunSession> {

@@ -6,7 +6,7 @@ import { DatasetsClient } from './datasets.js';
 import { follow, type SubscriptionOptions } from './follow.js';
 import * as documents from './generated/operations.js';
 import type { TypedDocument } from './graphql.js';
-import { getJson } from './http.js';
+import { forTransfer, getJson, sendBytes } from './http.js';
 import { ModelsClient } from './models.js';
 import { sleep } from './sleep.js';
 import type {
@@ -49,6 +49,26 @@ export interface MetricsQuery {
   readonly fromRound?: number;
   readonly toRound?: number;
   readonly maxPoints?: number;
+}
+
+/** In the JSON format of trace viewers; `ts` and `dur` are µs. */
+export interface RunTrace {
+  readonly traceEvents: readonly {
+    readonly name: string;
+    readonly ph: 'X' | 'M';
+    readonly ts: number;
+    readonly dur?: number;
+    readonly pid: number;
+    readonly tid: number;
+    readonly args: Readonly<Record<string, unknown>>;
+  }[];
+  readonly otherData: {
+    readonly runId: string;
+    readonly fromRound: number;
+    readonly toRound: number;
+    readonly processes: number;
+    readonly isWhole: boolean;
+  };
 }
 
 const DEFAULT_PREDICTIONS_MS = 300_000;
@@ -295,6 +315,16 @@ export class PacelineClient {
     const query = new URLSearchParams({ format });
     if (round !== undefined) query.set('round', String(round));
     return this.#api.file(`/api/v1/runs/${encodeURIComponent(runId)}/export?${query.toString()}`);
+  }
+
+  /**
+   * Where the time of the next rounds of a RUNNING run goes: a trace in the JSON format of Chrome and Perfetto. It takes some seconds. Throws CONFLICT when
+   * the run does not train.
+   */
+  async traceRun(runId: string, { rounds }: { readonly rounds?: number | undefined } = {}): Promise<RunTrace> {
+    const body = Buffer.from(JSON.stringify(rounds === undefined ? {} : { rounds }));
+    const path = `/api/v1/runs/${encodeURIComponent(runId)}/trace`;
+    return (await sendBytes(forTransfer(this.#api.http), 'POST', path, body, 'application/json')) as unknown as RunTrace;
   }
 
   /** Closes the WebSocket; running subscriptions end. */

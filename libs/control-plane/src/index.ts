@@ -1,4 +1,11 @@
-export { controlKey, PLACEMENT_QUEUE, REPORT_STREAM, REPORT_STREAM_MAX_ENTRIES, STEP_TASK_QUEUE } from './contract/redis-names.js';
+export {
+  controlKey,
+  PLACEMENT_QUEUE,
+  traceKey,
+  REPORT_STREAM,
+  REPORT_STREAM_MAX_ENTRIES,
+  STEP_TASK_QUEUE,
+} from './contract/redis-names.js';
 export {
   type PlacementJob,
   placementJobId,
@@ -34,6 +41,15 @@ export {
   leadFieldName,
   leadSchema,
 } from './contract/control.js';
+export {
+  MAX_TRACED_ROUNDS,
+  type TracedProcess,
+  type TracedThread,
+  type TraceRequest,
+  traceRequestOf,
+  traceRequestSchema,
+} from './contract/traces.js';
+export { chromeTrace, type ChromeTrace, type TraceEvent } from './trace/chrome-trace.js';
 export { arbitrate, type Lead } from './arbiter.js';
 export { connectRedis, RedisUnavailableError, withDeadline } from './redis.js';
 export { controlFor, type FleetReporter, sendReport, startHeartbeats } from './report-stream.js';

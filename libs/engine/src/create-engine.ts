@@ -50,7 +50,7 @@ class TfjsEngine implements Engine {
     this.variables.load(flat);
   }
 
-  step({ round, replica, batches, out }: StepRequest): Sums {
+  step({ round, replica, batches, out, onComputed }: StepRequest): Sums {
     const { model, variables } = this;
     this.backend.activate();
     variables.checkLength(out);
@@ -61,7 +61,7 @@ class TfjsEngine implements Engine {
       model.checkBatch(batch);
       if (batch.count === 0) continue;
       const key = { seed: this.spec.seed, round, replica, microBatch };
-      const sums = model.randomness.during(key, () => inTidy(() => this.microBatch(batch, out, count === 0)));
+      const sums = model.randomness.during(key, () => inTidy(() => this.microBatch(batch, out, count === 0, onComputed)));
       count += batch.count;
       sums.forEach((sum, i) => (metricSums[i]! += sum));
     }
@@ -103,13 +103,14 @@ class TfjsEngine implements Engine {
   }
 
   /** Gradients of one micro-batch, copied or added into `out` from where tf.js left them. */
-  private microBatch(batch: Batch, out: Float32Array, isFirst: boolean): Float64Array {
+  private microBatch(batch: Batch, out: Float32Array, isFirst: boolean, onComputed: StepRequest['onComputed']): Float64Array {
     const { model, variables, backend } = this;
     const sums = model.zeros();
     const grads = model.gradients(batch, variables.trainable, (outputs, scoring, logits, mask) => {
       batch.outputs?.[scoring.output.index]?.set(backend.memory.values(outputs));
       return differentiableLoss(withMask(scoring, backend.memory, mask), model.ends.metrics, backend.memory, outputs, sums, logits);
     });
+    onComputed?.();
     variables.takeGradients(grads, out, isFirst);
     sums[0]! += this.regularisation(batch.count);
     // A loss may be no number while its slope is one, as that of a logarithm is: such a round must not count.

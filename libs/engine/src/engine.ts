@@ -29,6 +29,8 @@ export interface StepRequest {
    * once per example) in the trainable section, state' × count in the state section.
    */
   readonly out: Float32Array;
+  /** Called when the gradients of a micro-batch are computed, and are about to be taken. Engine webgpu does not call it. */
+  readonly onComputed?: (() => void) | undefined;
 }
 
 export interface Sums {

@@ -39,6 +39,7 @@ export { listen, type SocketListener } from './transports/listen.js';
 export type { ByteConsumer, ByteStream } from './transports/byte-stream.js';
 export { FramedConnection } from './transports/framed-connection.js';
 export { resolveOptions } from './transports/limits.js';
+export { MAX_SPANS, type Recording, type Span, SPAN_NAMES, type SpanName, SpanRecorder, spans } from './trace/spans.js';
 export { printProtocolTables } from './protocol-tables.js';
 export type { AttemptEnd, CoordinatorOptions, CoordinatorSurroundings, Outcome } from './attempt/attempt-options.js';
 export type { EncodedParts, GradientNode, MemberChunk, OwnedChunk } from './transfer/chunks.js';

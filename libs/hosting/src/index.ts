@@ -6,6 +6,7 @@ export { HostedRun, type HostingObserver } from './server/hosted-run.js';
 export { ParameterStore, type StorePlan } from './server/parameter-store.js';
 export { parametersName, Snapshot } from './server/snapshot.js';
 export { parameterBytes, type SeatCompute, type SeatComputeEvents, SeatSession } from './worker/seat-session.js';
+export { threadOf, TraceWatch, type TraceWatchOptions } from './trace-watch.js';
 export { replayUpdates } from './server/replay-updates.js';
 export { validationPlanOf } from './server/run-measures.js';
 export { decidedRate } from './server/validation-course.js';

@@ -45,14 +45,18 @@ export interface FrameHeader {
   payloadChecksum: number;
 }
 
+/** Headers are made and read here, one at a time: a view of its own for each frame would cost more than the rest. */
+const bytes = new Uint8Array(HEADER_BYTES);
+const view = new DataView(bytes.buffer);
+const checked = bytes.subarray(0, HEADER_BYTES - 4);
+
 /** Writes a header into 44 bytes of `target` at `offset`. Values are taken modulo their width: callers keep them in range. */
 export function encodeHeader(header: FrameHeader, target: Uint8Array, offset = 0): void {
-  const view = new DataView(target.buffer, target.byteOffset + offset, HEADER_BYTES);
   view.setUint32(0, MAGIC, true);
-  view.setUint8(4, PROTOCOL_VERSION);
-  view.setUint8(5, header.type);
-  view.setUint8(6, header.codec);
-  view.setUint8(7, header.flags);
+  bytes[4] = PROTOCOL_VERSION;
+  bytes[5] = header.type;
+  bytes[6] = header.codec;
+  bytes[7] = header.flags;
   view.setUint32(8, header.attempt, true);
   view.setUint32(12, header.term, true);
   view.setUint32(16, header.view, true);
@@ -62,7 +66,8 @@ export function encodeHeader(header: FrameHeader, target: Uint8Array, offset = 0
   view.setUint32(28, header.chunk, true);
   view.setUint32(32, header.length, true);
   view.setUint32(36, header.payloadChecksum, true);
-  view.setUint32(40, crc32(target.subarray(offset, offset + 40)), true);
+  view.setUint32(40, crc32(checked), true);
+  target.set(bytes, offset);
 }
 
 /**
@@ -70,14 +75,15 @@ export function encodeHeader(header: FrameHeader, target: Uint8Array, offset = 0
  * @throws ProtocolError BAD_FRAME, PROTOCOL_VERSION
  */
 export function decodeHeader(source: Uint8Array, offset = 0): FrameHeader {
-  const view = new DataView(source.buffer, source.byteOffset + offset, HEADER_BYTES);
+  if (offset + HEADER_BYTES > source.length) throw new RangeError(`no header in ${source.length} bytes at ${offset}`);
+  for (let i = 0; i < HEADER_BYTES; i++) bytes[i] = source[offset + i]!;
   if (view.getUint32(0, true) !== MAGIC) throw new ProtocolError('BAD_FRAME', 'wrong magic');
-  if (view.getUint32(40, true) !== crc32(source.subarray(offset, offset + 40))) throw new ProtocolError('BAD_FRAME', 'wrong header check');
-  const version = view.getUint8(4);
+  if (view.getUint32(40, true) !== crc32(checked)) throw new ProtocolError('BAD_FRAME', 'wrong header check');
+  const version = bytes[4]!;
   if (version !== PROTOCOL_VERSION) {
     throw new ProtocolError('PROTOCOL_VERSION', `the peer speaks protocol ${version}, this side speaks ${PROTOCOL_VERSION}`);
   }
-  const type = view.getUint8(5);
+  const type = bytes[5]!;
   const length = view.getUint32(32, true);
   if (type !== FrameType.control && type !== FrameType.gradient && type !== FrameType.parameters) {
     throw new ProtocolError('BAD_FRAME', `unknown frame type ${type}`);
@@ -86,8 +92,8 @@ export function decodeHeader(source: Uint8Array, offset = 0): FrameHeader {
   if (length > bound) throw new ProtocolError('BAD_FRAME', `a payload of ${length} bytes is over the bound of ${bound}`);
   return {
     type,
-    codec: view.getUint8(6),
-    flags: view.getUint8(7),
+    codec: bytes[6]!,
+    flags: bytes[7]!,
     attempt: view.getUint32(8, true),
     term: view.getUint32(12, true),
     view: view.getUint32(16, true),

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { DATA_PLANE_ERRORS, ProtocolError } from './errors.js';
 import { MAX_CONTROL_BYTES } from './frames.js';
+import { isFrequent } from './frequent-messages.js';
 import { decodeMessage, encodeMessage, MAX_SUMS, messageSchema, type Message } from './messages.js';
 
 const members = [{ id: 'worker-1', seat: 0, incarnation: 1, replicas: [0, 1] }];
@@ -171,6 +172,50 @@ describe('control messages', () => {
       }),
       { numRuns: 500 },
     );
+  });
+
+  it('takes of the frequent messages what the schema takes, and nothing else', () => {
+    const part = fc.constantFrom<unknown>(
+      0,
+      1,
+      7,
+      -1,
+      0.5,
+      2 ** 32 - 1,
+      2 ** 32,
+      2 ** 41,
+      2 ** 53,
+      '1',
+      true,
+      null,
+      [],
+      [0.5, -1],
+      [null],
+      ['1'],
+      {},
+    );
+    const name = fc.constantFrom('round', 'view', 'term', 'replica', 'examples', 'sums', 'progress', 'rests', 'members', 'more');
+    const type = fc.constantFrom('commit', 'contribution', 'reduced', 'heartbeat', 'toString', 'pull');
+    const good = fc.constantFrom<Message>(
+      { type: 'commit', round: 3, view: 1, term: 1 },
+      { type: 'contribution', round: 3, replica: 0, examples: 128, sums: [0.5] },
+      { type: 'reduced', round: 3 },
+      { type: 'heartbeat', progress: 4, rests: false },
+    );
+    const changed = fc
+      .tuple(fc.oneof(good, fc.record({ type })), fc.dictionary(name, part, { maxKeys: 3 }))
+      .map(([base, more]) => ({ ...base, ...more }));
+    let taken = 0;
+    fc.assert(
+      fc.property(fc.oneof(good, changed), (value) => {
+        const parsed = messageSchema.safeParse(value);
+        if (!isFrequent(value, MAX_SUMS)) return;
+        taken++;
+        expect(parsed.success && parsed.data).toEqual(value);
+      }),
+      { numRuns: 2000 },
+    );
+    expect(taken).toBeGreaterThan(200);
   });
 
   it('survives nesting that would exhaust a naive reader', () => {

@@ -35,6 +35,8 @@ import {
   type RunResult,
   type ServerAddress,
   type StepTaskJob,
+  type TracedProcess,
+  type TraceRequest,
 } from '@paceline/control-plane';
 import { startRedis, type RunningRedis } from '@paceline/runtime';
 import { parseRunSpec, type ModelDescription, type RunSpec, type RunSpecInput } from '@paceline/spec';
@@ -192,6 +194,16 @@ export class DataPlane {
   async control(run: RunView, field: 'action' | 'workers', value: string): Promise<void> {
     if (field === 'workers') run.workers = Number(value);
     await this.redisClient.hset(controlKey(run.id), field, `${run.attempt}:${value}`);
+  }
+
+  /** What the processes of a run record of some rounds, as soon as `processes` of them have reported. */
+  async traced(run: RunView, rounds: number, processes: number): Promise<TracedProcess[]> {
+    const request: TraceRequest = { attempt: run.attempt, id: randomUUID(), rounds, startAtMs: Date.now() + 1_500 };
+    await this.redisClient.hset(controlKey(run.id), 'trace', JSON.stringify(request));
+    return this.until(run, `${processes} processes to report a trace`, 30_000, () => {
+      const found = run.reports.filter((report): report is TracedProcess => report.kind === 'traced' && report.traceId === request.id);
+      return found.length >= processes && found;
+    });
   }
 
   private async place(run: RunView, restore: { attempt: number; round: number } | null): Promise<void> {

@@ -206,6 +206,7 @@ export const Problem = body(
 // Requests that change a run. Which numbers are allowed is for the operation to say, over GraphQL and REST alike.
 export const Resume = z.strictObject({ servers: number.optional() });
 export const Scale = z.strictObject({ workers: number.optional() });
+export const Trace = z.strictObject({ rounds: number.optional() });
 export const Extend = z.strictObject({ rounds: number.optional(), epochs: number.optional() });
 
 const AS_JSON_SCHEMA = {

@@ -15,6 +15,7 @@ import {
   Run,
   RunPage,
   Scale,
+  Trace,
   type Json,
 } from './bodies.js';
 import { datasetPaths } from './openapi-datasets.js';
@@ -140,7 +141,29 @@ function runByIdPaths(): Json {
         },
       },
     },
+    ...tracePaths(),
     ...modelPaths(),
+  };
+}
+
+function tracePaths(): Json {
+  return {
+    '/api/v1/runs/{id}/trace': {
+      post: {
+        operationId: 'traceRun',
+        summary:
+          'Where the time of the next rounds goes, over all processes of the run: a trace for Chrome and Perfetto. It takes some seconds.',
+        parameters: [runId],
+        requestBody: { required: false, content: { 'application/json': { schema: jsonSchemaOf(Trace) } } },
+        responses: {
+          '200': { description: 'The trace (JSON trace event format).', content: { 'application/json': { schema: { type: 'object' } } } },
+          '404': problem('No such run.'),
+          '409': problem('The run is not RUNNING, or no round was seen whole by all of its processes.'),
+          '422': problem('The number of rounds is wrong.'),
+          ...refusals,
+        },
+      },
+    },
   };
 }
 

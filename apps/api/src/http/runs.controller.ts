@@ -10,7 +10,7 @@ import { OnReplay } from '../graphql/replayed.decorator.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import { CreateRun } from '../runs/create-run.js';
 import { progressOf, resultTypeOf } from '../runs/run-row.js';
-import { ACTIVE_STATUSES, RUN_MOVES, type RunStatus } from '@paceline/control-plane';
+import { ACTIVE_STATUSES, RUN_MOVES, type ChromeTrace, type RunStatus } from '@paceline/control-plane';
 import { Run } from '../runs/run.types.js';
 import { EXPORT_FORMATS, type ExportFormat } from '@paceline/models';
 import { RunPredictions } from '../models/run-predictions.js';
@@ -18,6 +18,7 @@ import { RunRequests } from '../runs/run-requests.js';
 import { ModelExports } from '../models/model-exports.js';
 import { Runs } from '../runs/runs.js';
 import { Weights } from '../runs/weights.js';
+import { DEFAULT_TRACED_ROUNDS, RunTraces } from '../traces/run-traces.js';
 import type { Viewer } from '../teams/authentication.js';
 import * as bodies from './bodies.js';
 import type { BodyOf } from './bodies.js';
@@ -33,6 +34,7 @@ export class RunsController {
     private readonly weights: Weights,
     private readonly exports: ModelExports,
     private readonly predicted: RunPredictions,
+    private readonly traces: RunTraces,
   ) {}
 
   @Post()
@@ -186,6 +188,14 @@ export class RunsController {
     if (!found) throw new Fault('CONFLICT', 'The run has not SUCCEEDED: there is no result that could be asked.');
     if (found.state === 'COMPUTING') void reply.status(202).header('retry-after', '1');
     await reply.send(found satisfies BodyOf<typeof bodies.Predictions>);
+  }
+
+  /** Where the time of the next rounds goes, as a trace for Chrome and Perfetto; it takes some seconds. */
+  @Post(':id/trace')
+  @HttpCode(200)
+  async trace(@CurrentViewer() viewer: Viewer, @Param('id') id: string, @Body() body: unknown): Promise<ChromeTrace> {
+    const { rounds } = bodyOf(bodies.Trace, body);
+    return this.traces.record(await this.existing(viewer, id), rounds ?? DEFAULT_TRACED_ROUNDS);
   }
 
   private async existing(viewer: Viewer, id: string): Promise<Run> {

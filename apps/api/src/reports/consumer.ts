@@ -19,6 +19,7 @@ import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { RedisConnections, replyCode } from '../dispatch/redis-connections.js';
 import { Fleet } from '../fleet/fleet.js';
 import { LOGGER } from '../logger.js';
+import { TraceKeeper } from '../traces/trace-keeper.js';
 import { FleetReports } from './fleet-reports.js';
 import { JournalStore } from './journal-store.js';
 
@@ -42,6 +43,7 @@ export class ReportsConsumer implements OnModuleDestroy {
     private readonly reports: FleetReports,
     private readonly control: ControlHashes,
     private readonly shardLeads: ShardLeads,
+    private readonly traces: TraceKeeper,
     fleet: Fleet,
     private readonly dispatch: DispatchSignal,
     @Inject(LOGGER) private readonly log: Logger,
@@ -117,6 +119,7 @@ export class ReportsConsumer implements OnModuleDestroy {
 
   private async store(report: Report, id: string): Promise<void> {
     if (report.kind === 'lead.asked') return this.leadAsked(report);
+    if (report.kind === 'traced') return this.traces.keep(report);
     if (report.kind !== 'journal') return this.reports.take(report);
     const { ack, mustStop, newEntries, changed } = await this.journal.store(report, id);
     this.counters.journalEntries += newEntries;

@@ -42,7 +42,7 @@ export class FleetReports {
   ) {}
 
   /** @throws when PostgreSQL is away; storing the same report again changes nothing that matters */
-  async take(report: Exclude<Report, { kind: 'journal' | 'lead.asked' }>): Promise<void> {
+  async take(report: Exclude<Report, { kind: 'journal' | 'lead.asked' | 'traced' }>): Promise<void> {
     switch (report.kind) {
       case 'heartbeat':
         return this.fleet.heartbeat(report.role, report.member);

@@ -25,6 +25,8 @@ export interface ControlFields {
    * the part that is missing.
    */
   claims?: string;
+  /** A trace of rounds is wanted of every process of the attempt: JSON of `traceRequestSchema`. */
+  trace?: string;
   /** What the arbiter has decided about a shard: JSON of `leadSchema`, under `leadFieldName`. */
   [lead: `lead${number}`]: string;
 }

@@ -12,5 +12,8 @@ export const REPORT_STREAM = `${KEY_PREFIX}:reports`;
 
 export const controlKey = (runId: string): string => `${KEY_PREFIX}:control:${runId}`;
 
+/** What processes have recorded of a trace, until whoever asked for it has read it. */
+export const traceKey = (traceId: string): string => `${KEY_PREFIX}:trace:${traceId}`;
+
 /** Entries kept in the report stream (approximate trim); the journals hold what the api has not acknowledged. */
 export const REPORT_STREAM_MAX_ENTRIES = 50_000;

@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import { uuid, serverAddressSchema } from './queues.js';
+import { tracedProcessSchema } from './traces.js';
 import type { FailureCause } from '@paceline/protocol';
 
 /* ---------- reports: ps, worker → api ---------- */
@@ -131,6 +132,7 @@ export type FleetMember = z.output<typeof fleetMemberSchema>;
 export const reportSchema = z.discriminatedUnion('kind', [
   /** Every 1 s from each worker and server process. Unnumbered: the newest wins. */
   z.strictObject({ kind: z.literal('heartbeat'), role: z.enum(['worker', 'server']), member: fleetMemberSchema }),
+  tracedProcessSchema,
   z.strictObject({ kind: z.literal('goodbye'), role: z.enum(['worker', 'server']), id: z.string().max(100) }),
   z.strictObject({
     kind: z.literal('server.claimed'),

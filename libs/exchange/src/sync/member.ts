@@ -15,6 +15,7 @@ import { HeldGradient, WorkerTransfer } from '../transfer/worker-transfer.js';
 import type { Outcome } from '../attempt/attempt-options.js';
 import { MEMBER_ROWS, type MemberOptions, type MemberState } from './member-table.js';
 import { StateTable } from '../attempt/state-table.js';
+import { spans } from '../trace/spans.js';
 
 interface Slot {
   generation: number;
@@ -224,6 +225,12 @@ export class Member extends WorkerTransfer<MemberOptions> {
   }
 
   private onCommit(message: MessageOf<'commit'>): void {
+    const sinceMs = spans.now();
+    this.committed(message);
+    spans.add('commit', sinceMs);
+  }
+
+  private committed(message: MessageOf<'commit'>): void {
     if (message.round < this.round) {
       this.table.take('commitOld');
       if (message.members && message.view > this.view) this.takeMembers(message.view, message.term, message.members);
@@ -246,6 +253,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     this.roundKnown = true;
     if (round <= this.round) return;
     this.round = round;
+    spans.mark(round);
     this.releaseNodes();
     this.told = [];
     this.asked.clear();

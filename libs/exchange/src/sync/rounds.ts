@@ -25,6 +25,7 @@ import { StateTable } from '../attempt/state-table.js';
 import type { CheckpointWaiter } from '../attempt/stops.js';
 import type { Owed, WorkPlan } from '../attempt/work-plan.js';
 import type { Resolution } from '../standby/takeover.js';
+import { spans } from '../trace/spans.js';
 import { COORDINATOR_ROWS, type CoordinatorState } from './coordinator-table.js';
 import { RoundGathering } from './round-gathering.js';
 import { RoundLedger } from './round-ledger.js';
@@ -223,12 +224,14 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     const rows = this.isUnseen ? [] : present.whole();
     if (!rows || !this.isValidated()) return;
     const validation = this.validationPoint();
+    const sinceMs = spans.now();
     if (this.isUnseen) ledger.commitUnseen(attempt.round, validation);
     else if (present.agreement?.decision?.skip) ledger.skip(attempt.round, validation);
     else ledger.commit(attempt.round, rows, validation);
     const wasUnseen = this.isUnseen;
     this.isUnseen = false;
     this.moveOn();
+    spans.add('commit', sinceMs);
     // What members that are ahead have told of the next round while it was measured was none of this one.
     if (wasUnseen && validation) attempt.members.send(TELL_AGAIN, attempt.numbers());
   }

@@ -11,6 +11,7 @@ import { ROUND_PLANS, type Phase } from './round-phases.js';
 import type { ChunkReduction, ShardOptions, ShardState, SHARD_ROWS } from './shard-table.js';
 import { ShardWork } from '../attempt/shard-work.js';
 import type { StateTable } from '../attempt/state-table.js';
+import { spans } from '../trace/spans.js';
 
 export interface RoundChunk extends OwnedChunk {
   /** Among the chunks of the shard. */
@@ -114,7 +115,9 @@ export class ShardRound {
       region.release();
       return 'applied';
     }
+    const sinceMs = spans.now();
     const outcome = chunk.tree.insert({ lo, hi }, region);
+    spans.add('add', sinceMs);
     if (outcome === 'dropped') return 'duplicate';
     this.table.take('chunkKept');
     if (this.options.twoPhase?.hasBackups) {
@@ -155,9 +158,11 @@ export class ShardRound {
     const present = generations.present(chunk.place);
     let next: Region;
     if (sum) {
+      const sinceMs = spans.now();
       next = acquireRegion(chunk.arena, chunk.length);
       options.store.update(chunk, number, present, next, sum, decision);
       sum.release();
+      spans.add('update', sinceMs);
     } else next = options.store.leaveOut?.(chunk, number, present) ?? present.retain();
     generations.setNext(chunk.place, next);
   }
@@ -220,7 +225,9 @@ export class ShardRound {
 
   private publish(chunk: RoundChunk): void {
     const { generations } = this;
+    const sinceMs = spans.now();
     this.shard.publish(chunk);
+    spans.add('publish', sinceMs);
     if (this.decision) return; // all chunks together
     if (generations.isWhole) this.reportReduced('chunkComplete');
     else this.table.take('chunkComplete');

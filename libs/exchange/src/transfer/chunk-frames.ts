@@ -37,8 +37,8 @@ export interface ChunkDecoder {
 
 type Send = (to: Connection, numbers: FrameNumbers, vector: VectorName, chunk: number, part: ChunkBytes, onFlushed: () => void) => void;
 
-export const sendChunk: Send = (to, numbers, { type, round, lo, hi }, chunk, { codec, bytes }, onFlushed) =>
-  to.sendData({ type, codec, ...numbers, round, nodeLo: lo, nodeHi: hi, chunk }, bytes, onFlushed);
+export const sendChunk: Send = (to, { attempt, term, view }, { type, round, lo, hi }, chunk, { codec, bytes }, onFlushed) =>
+  to.sendData({ type, codec, attempt, term, view, round, nodeLo: lo, nodeHi: hi, chunk }, bytes, onFlushed);
 
 /** Takes over one reference to the region, and lets it go when the bytes have left. */
 export function sendRegion(

@@ -7,6 +7,8 @@ export interface ByteStream {
   readonly remote: string;
   /** Writes the parts in order; `done` is called once, in a later turn, when they may be reused. One write at a time. */
   write(parts: readonly Uint8Array[], done: () => void): void;
+  /** Calls `act` once, when what has come by now is read. A stream that does not have it is written to at once. */
+  afterReads?(act: () => void): void;
   /** Starts or stops reading. A new stream does not read. */
   setReading(on: boolean): void;
   /** Nothing more is written; what was written still leaves. */

@@ -17,15 +17,12 @@
  * A ProtocolError thrown by the receiver refuses the peer. Any other error is a fault of this process: the connection is
  * closed and the error goes on, to be loud.
  */
-import { crc32 } from 'node:zlib';
 import {
   encodeHeader,
-  encodeMessage,
   FrameFlag,
   FrameType,
   HEADER_BYTES,
   MAX_CHUNK_BYTES,
-  MAX_CONTROL_BYTES,
   ProtocolError,
   type FrameHeader,
   type Message,
@@ -36,28 +33,18 @@ import type { ByteConsumer, ByteStream } from './byte-stream.js';
 import { countRefused } from './counters.js';
 import { FrameReader, type FrameSink } from './frame-reader.js';
 import { MAX_DRAINED_BYTES, type ResolvedOptions } from './limits.js';
+import { spans } from '../trace/spans.js';
+import { controlFrame, NO_NUMBERS, type OutgoingFrame } from './outgoing-frame.js';
 import { sendingChecksums } from './payload-checksums.js';
-
-interface OutgoingFrame {
-  /** Header, and for control messages the payload too. */
-  readonly head: Uint8Array;
-  readonly payload: Uint8Array | null;
-  /** Header of a chunk with a checksum. It is written to `head`, with the checksum, when the frame is handed to the stream. */
-  readonly header?: FrameHeader | undefined;
-  /** Means the same whatever was lost before it. */
-  readonly standsAlone: boolean;
-  readonly bytes: number;
-  readonly onFlushed: (() => void) | undefined;
-}
 
 /** One write takes about this much: a larger one frees its regions later, a smaller one costs more turns. */
 const BATCH_BYTES = 1 << 20;
 const BATCH_FRAMES = 64;
+/** So much is written at once, while it is in the cache; about what a Unix socket takes. Less waits for what else is made of the bytes that have come. */
+const EAGER_BYTES = 192 << 10;
 /** Before the challenge has come a peer has little to say: HELLO and where it stands. */
 const MAX_HELD = 256;
-/** The last words of a side: why it ends, and nothing that builds on frames before them. */
-const STANDS_ALONE: ReadonlySet<Message['type']> = new Set(['end', 'leave', 'failed']);
-const NO_NUMBERS: FrameNumbers = { attempt: 0, term: 0, view: 0, round: 0 };
+let made = 0;
 
 /** How a connection begins. Two ends inside one process know each other. */
 export type Greeting =
@@ -86,8 +73,18 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   /** On the dialling side: what to send when the challenge has come. */
   private held: (() => void)[] | undefined;
   private answer: string | undefined;
+  /** What is queued leaves when all that has come is read. */
+  private isPumpDue = false;
+  private readonly pumpDue = (): void => {
+    this.isPumpDue = false;
+    this.pump();
+  };
   queuedBytes = 0;
   receivedBytes = 0;
+  /** In traces. */
+  private readonly name = `connection ${++made}`;
+  /** Since when the present payload is read, where that is recorded. */
+  private receivingMs = 0;
 
   constructor(
     private readonly options: ResolvedOptions,
@@ -136,7 +133,8 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   }
 
   sendMessage(message: Message, numbers: FrameNumbers, place: MessagePlace = 'first'): void {
-    if (this.hold(() => this.sendMessage(message, numbers, place)) || this.state !== 'open') return;
+    if (this.held) return this.hold(() => this.sendMessage(message, numbers, place));
+    if (this.state !== 'open') return;
     const { answer } = this;
     const isAnswer = message.type === 'hello' && answer !== undefined;
     const frame = controlFrame(isAnswer ? { ...message, challenge: answer } : message, numbers, this.checks);
@@ -146,19 +144,16 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   sendData(fields: Omit<FrameHeader, 'length' | 'payloadChecksum' | 'flags'>, payload: Uint8Array, onFlushed?: () => void): void {
     if (payload.length > MAX_CHUNK_BYTES)
       throw new RangeError(`a payload of ${payload.length} bytes is over the bound of ${MAX_CHUNK_BYTES}`);
-    if (this.hold(() => this.sendData(fields, payload, onFlushed))) return;
+    if (this.held) return this.hold(() => this.sendData(fields, payload, onFlushed));
     if (this.state !== 'open') {
       if (onFlushed) this.options.clock.soon(onFlushed);
       return;
     }
     const checksum = this.checks;
     const head = Buffer.allocUnsafe(HEADER_BYTES);
-    const header: FrameHeader = {
-      ...fields,
-      flags: checksum ? FrameFlag.payloadChecksum : 0,
-      length: payload.length,
-      payloadChecksum: 0,
-    };
+    const { type, codec, attempt, term, view, round, nodeLo, nodeHi, chunk } = fields;
+    const flags = checksum ? FrameFlag.payloadChecksum : 0;
+    const header = { type, codec, flags, attempt, term, view, round, nodeLo, nodeHi, chunk, length: payload.length, payloadChecksum: 0 };
     if (checksum) sendingChecksums.hold(payload);
     else encodeHeader(header, head);
     const bytes = HEADER_BYTES + payload.length;
@@ -179,11 +174,13 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
 
   payloadFor(header: FrameHeader): Uint8Array {
     if (this.held) throw new ProtocolError('BAD_FRAME', 'data came before the challenge');
+    this.receivingMs = spans.now();
     return this.receiver!.payloadFor(header);
   }
 
   data(header: FrameHeader, payload: Uint8Array): void {
     this.options.counters.framesIn++;
+    if (this.receivingMs > 0) spans.add('receive', this.receivingMs, `from ${this.name}`, header.round);
     this.receiver!.data(header, payload);
   }
 
@@ -209,11 +206,11 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   }
 
   filled(count: number): void {
-    this.take(count, () => this.reader.filled(count));
+    if (this.counts(count)) this.parse(undefined, count);
   }
 
   fed(bytes: Uint8Array): void {
-    this.take(bytes.length, () => this.reader.feed(bytes));
+    if (this.counts(bytes.length)) this.parse(bytes, bytes.length);
   }
 
   streamEnded(): void {
@@ -234,17 +231,22 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     this.whenGone?.();
   }
 
-  private take(count: number, parse: () => void): void {
+  /** Counts what has come. False when nobody reads it any more. */
+  private counts(count: number): boolean {
     this.options.counters.bytesIn += count;
     this.receivedBytes += count;
-    if (this.state !== 'open') {
-      this.drainedBytes += count;
-      if (this.drainedBytes > MAX_DRAINED_BYTES) this.stream.destroy();
-      return;
-    }
+    if (this.state === 'open') return true;
+    this.drainedBytes += count;
+    if (this.drainedBytes > MAX_DRAINED_BYTES) this.stream.destroy();
+    return false;
+  }
+
+  /** @param bytes where they lie elsewhere than in the last destination */
+  private parse(bytes: Uint8Array | undefined, count: number): void {
     this.parsing = true;
     try {
-      parse();
+      if (bytes) this.reader.feed(bytes);
+      else this.reader.filled(count);
     } catch (error) {
       if (error instanceof ProtocolError) return this.close(error);
       this.shutDown({ description: `a fault of this process: ${(error as Error).message}` });
@@ -254,12 +256,10 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     }
   }
 
-  /** True when it has to wait for the challenge. */
-  private hold(act: () => void): boolean {
-    if (!this.held) return false;
-    this.held.push(act);
-    if (this.held.length > MAX_HELD) this.close(new ProtocolError('SLOW_CONSUMER', `${this.remote} has not said its challenge`));
-    return true;
+  /** It waits for the challenge. */
+  private hold(act: () => void): void {
+    this.held!.push(act);
+    if (this.held!.length > MAX_HELD) this.close(new ProtocolError('SLOW_CONSUMER', `${this.remote} has not said its challenge`));
   }
 
   private challenged(message: Message): void {
@@ -283,7 +283,10 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
       this.close(new ProtocolError('SLOW_CONSUMER', `${this.queuedBytes} bytes wait for ${this.remote}, which does not read them`));
       return;
     }
-    this.pump();
+    if (this.inFlight || this.isPumpDue) return;
+    if (this.queuedBytes >= EAGER_BYTES || !this.stream.afterReads) return this.pump();
+    this.isPumpDue = true;
+    this.stream.afterReads(this.pumpDue);
   }
 
   /** Hands the next batch to the stream, if it is idle. */
@@ -299,12 +302,17 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     }
     const parts: Uint8Array[] = [];
     for (const { head, payload, header } of batch) {
-      if (header) encodeHeader({ ...header, payloadChecksum: sendingChecksums.take(payload!) }, head);
+      if (header) {
+        header.payloadChecksum = sendingChecksums.take(payload!);
+        encodeHeader(header, head);
+      }
       parts.push(head);
       if (payload && payload.length > 0) parts.push(payload);
     }
     this.inFlight = batch;
+    const sinceMs = spans.now();
     this.stream.write(parts, () => {
+      if (sinceMs > 0) spans.add('send', sinceMs, `to ${this.name}`);
       if (this.inFlight !== batch) return;
       this.inFlight = undefined;
       for (const frame of batch) this.letGo(frame);
@@ -367,26 +375,4 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
       if (frame.onFlushed) this.options.clock.soon(frame.onFlushed);
     }
   }
-}
-
-function controlFrame(message: Message, numbers: FrameNumbers, checksum: boolean): OutgoingFrame {
-  const text = encodeMessage(message);
-  if (text.length > MAX_CONTROL_BYTES)
-    throw new RangeError(`a ${message.type} message of ${text.length} bytes is over the bound of ${MAX_CONTROL_BYTES}`);
-  const head = Buffer.allocUnsafe(HEADER_BYTES + text.length);
-  const header: FrameHeader = {
-    ...numbers,
-    type: FrameType.control,
-    codec: 0,
-    flags: checksum ? FrameFlag.payloadChecksum : 0,
-    nodeLo: 0,
-    nodeHi: 0,
-    chunk: 0,
-    length: text.length,
-    // A flipped digit would still be a message: of another round, or another replica.
-    payloadChecksum: checksum ? crc32(text) : 0,
-  };
-  encodeHeader(header, head);
-  head.set(text, HEADER_BYTES);
-  return { head, payload: null, standsAlone: STANDS_ALONE.has(message.type), bytes: head.length, onFlushed: undefined };
 }

@@ -39,6 +39,11 @@ export class SocketStream implements ByteStream {
     socket.uncork();
   }
 
+  /** The check phase of the event loop comes after the reads of all sockets. */
+  afterReads(act: () => void): void {
+    setImmediate(act);
+  }
+
   setReading(on: boolean): void {
     if (on) this.socket.resume();
     else this.socket.pause();

@@ -6,6 +6,7 @@
  */
 import {
   PeerTimeouts,
+  spans,
   type CancelTimer,
   type Connection,
   type FrameReceiver,
@@ -333,6 +334,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
   guard(act: () => void): void {
     try {
       act();
+      if (spans.isOn) spans.mark(this.shard.round, this.job.runId);
     } catch (error) {
       if (error instanceof ProtocolError) throw error;
       this.context.log.error({ err: error as Error, run: this.job.runId }, 'a run failed inside the server');

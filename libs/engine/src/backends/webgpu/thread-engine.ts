@@ -162,9 +162,9 @@ class ThreadEngine implements Engine {
   }
 
   /** A step whose `out` lies in shared memory; copied to the caller's where that does not. */
-  private into<R>({ batches, out, ...rest }: StepRequest, act: (request: StepRequest) => R): R {
+  private into<R>({ round, replica, batches, out }: StepRequest, act: (request: StepRequest) => R): R {
     const shared = isShared(out) ? out : this.staged(out);
-    const result = act({ ...rest, batches: batches.map(posted), out: shared });
+    const result = act({ round, replica, batches: batches.map(posted), out: shared });
     if (shared !== out) out.set(shared);
     return result;
   }

@@ -332,6 +332,7 @@ export class SimApi {
         return this.leadAsked(report);
       case 'worker.died':
       case 'worker.recycled':
+      case 'traced':
         return;
       case 'journal':
         return this.storeJournal(report, id);
