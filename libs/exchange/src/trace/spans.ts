@@ -13,6 +13,7 @@ export const SPAN_NAMES = [
   'load parameters',
   'compute',
   'take gradient',
+  'encode',
   'send',
   'receive',
   'add',
