@@ -52,7 +52,7 @@ export type RunStatusChange = Run['statusHistory'][number];
 export type StepTask = Run['stepTasks'][number];
 export type RunServer = Run['servers'][number];
 export type RunAttempt = Run['attempts'][number];
-/** Predictions of a run\'s result for its evaluation split. */
+/** Predictions of a run's result for its evaluation split. */
 export type RunPredictions = { readonly [field in keyof AnsweredPredictions]: NonNullable<AnsweredPredictions[field]> };
 /** For each output of the model; for each number by itself where an output has a few. */
 export type PredictedOutput = RunPredictions['outputs'][number];
