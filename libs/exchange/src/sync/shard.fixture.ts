@@ -1,11 +1,11 @@
-/** For tests of a shard in mode sync: one of a few chunks with real arenas and trees, whose optimizer takes the sum away. */
+/** For tests of a shard in mode sync: one of a few chunks with real arenas, whose trees take leaves alone, and whose optimizer takes the sum away. */
 import { Arena } from '@paceline/kernels';
-import { ReductionTree, validNode } from '@paceline/learning';
 import { FrameType, type FrameHeader, type Message } from '@paceline/protocol';
 import type { Connection } from '../connection.js';
-import { acquireRegion } from '../attempt/regions.js';
+import { acquireRegion, type Region, type regionSum } from '../attempt/regions.js';
 import type { ShardLink } from '../transfer/shard-transfer.js';
 import { Shard } from './shard.js';
+import type { ChunkReduction } from './shard-table.js';
 
 const LENGTH = 4;
 
@@ -31,6 +31,48 @@ const headerOf = ({ chunk, replica, round = 0, view = 1 }: Frame): FrameHeader =
   payloadChecksum: 0,
 });
 
+/** Adds leaves up in their order, when all have come. */
+class LeafTree implements ChunkReduction {
+  private readonly leaves = new Map<number, Region>();
+
+  constructor(
+    private readonly replicas: number,
+    private readonly operations: typeof regionSum,
+  ) {}
+
+  covers({ lo }: { lo: number }): boolean {
+    return this.leaves.has(lo);
+  }
+
+  insert({ lo }: { lo: number }, region: Region): 'dropped' | 'kept' | 'complete' {
+    if (this.leaves.has(lo)) {
+      region.release();
+      return 'dropped';
+    }
+    this.leaves.set(lo, region);
+    return this.leaves.size === this.replicas ? 'complete' : 'kept';
+  }
+
+  takeRoot(): Region {
+    const [root, ...others] = [...this.leaves].sort(([a], [b]) => a - b).map(([, region]) => region);
+    this.leaves.clear();
+    for (const other of others) {
+      this.operations.add(root!, other);
+      this.operations.release(other);
+    }
+    return root!;
+  }
+
+  missingLeaves(): number[] {
+    return Array.from({ length: this.replicas }, (_, replica) => replica).filter((replica) => !this.leaves.has(replica));
+  }
+
+  dispose(): void {
+    for (const region of this.leaves.values()) region.release();
+    this.leaves.clear();
+  }
+}
+
 export interface Peer {
   readonly link: ShardLink;
   /** What it was told, without parameters. */
@@ -52,8 +94,8 @@ export function shardOf(chunks: number, replicas: number, gradientWindowChunks?:
     replicas,
     chunks: initial.map((_, index) => ({ index, length: LENGTH, arena })),
     initial,
-    createReduction: (operations) => new ReductionTree(replicas, operations),
-    isValidNode: (lo, hi) => validNode(replicas, lo, hi),
+    createReduction: (operations) => new LeafTree(replicas, operations),
+    isValidNode: (lo, hi) => hi === lo + 1 && hi <= replicas,
     store: { update: (_chunk, _round, from, to, sum) => to.floats.forEach((_, i) => (to.floats[i] = from.floats[i]! - sum.floats[i]!)) },
     coordinator: { tell: (message) => void told.push(message) },
     gradientWindowChunks,

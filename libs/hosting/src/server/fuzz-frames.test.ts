@@ -24,7 +24,6 @@ import {
   type Message,
 } from '@paceline/protocol';
 import { expect, test } from 'vitest';
-import { crc32 } from 'node:zlib';
 import { WorkerReceiver } from './receivers.js';
 
 const FRAMES = process.env['PACELINE_SOAK'] === '1' ? 1_000_000 : 3_000;
@@ -79,8 +78,11 @@ const HEADER_FIELDS = [
 
 function sealed(header: Partial<FrameHeader>, payload: Uint8Array): Uint8Array {
   const bytes = new Uint8Array(HEADER_BYTES + payload.length);
-  const sum = header.type === FrameType.control ? crc32(payload) : references.checksum(payload);
-  const whole = { codec: 0, flags: FrameFlag.payloadChecksum, attempt: 1, term: 1, view: 1, round: 0, nodeLo: 0, nodeHi: 0, chunk: 0 };
+  // Chunks have a checksum here, and messages none, as over a Unix socket.
+  const isControl = (header.type ?? FrameType.control) === FrameType.control;
+  const flags = isControl ? 0 : FrameFlag.payloadChecksum;
+  const sum = isControl ? 0 : references.checksum(payload);
+  const whole = { codec: 0, flags, attempt: 1, term: 1, view: 1, round: 0, nodeLo: 0, nodeHi: 0, chunk: 0 };
   const fields = Object.assign(
     whole,
     { type: FrameType.control as FrameHeader['type'], length: payload.length, payloadChecksum: sum },
