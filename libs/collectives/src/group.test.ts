@@ -169,6 +169,17 @@ describe('a group', () => {
     }
   });
 
+  it('is told whose fault it was by a member that has noticed', async () => {
+    const groups = groupsInMemory(3);
+    const running = [0, 1].map((i) => lost(groups[i]!.run({ what: 'step 1', ...nothing })));
+    const { peers } = groups[0] as unknown as { peers: { member: number; link: { connection: { close(): void } } }[] };
+    peers.find(({ member }) => member === 2)!.link.connection.close(); // worker 1 still reaches worker 2
+    const [first, second] = await Promise.all(running);
+    expect([first!.members, second!.members]).toEqual([[2], [2]]);
+    expect(second!.message).toContain('(said by worker 0)');
+    groups[2]!.leave('the test is over');
+  });
+
   it('does not mind a member that has done its part and is gone', async () => {
     const groups = groupsInMemory(3);
     await Promise.all(
