@@ -19,7 +19,6 @@ import {
   newEntriesOf,
   OUTCOMES,
   refusalOf,
-  type JournalAck,
   showsTraining,
   type CoordinatorState,
   type EntryOf,
@@ -36,16 +35,7 @@ import { Attempts } from '../runs/attempts.js';
 import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
 import { storable } from '../text-input.js';
 import { SteadyJournal, type Remembered } from './steady-journal.js';
-
-export interface Stored {
-  /** To be acknowledged; undefined when the report speaks of a run that does not exist. */
-  readonly ack: JournalAck | undefined;
-  /** The run is over here, but its coordinator goes on: it has to be told. */
-  readonly mustStop: boolean;
-  readonly newEntries: number;
-  /** Seats, phase or status are not what they were: the reconciler may want to act. */
-  readonly changed: boolean;
-}
+import type { Stored } from './stored.js';
 
 @Injectable()
 export class JournalStore {

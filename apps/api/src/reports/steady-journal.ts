@@ -20,7 +20,7 @@ import {
 import { BackgroundDatabase } from '../database/database.js';
 import { isDatabaseOutage } from '../database/outage.js';
 import { storable } from '../text-input.js';
-import type { Stored } from './journal-store.js';
+import type { Stored } from './stored.js';
 
 /** What is stored of a RUNNING run, with nothing beyond `storedSequence`. */
 export interface Remembered {
