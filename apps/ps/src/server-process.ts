@@ -102,14 +102,7 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
     runId: [...placements.runs.keys()][0] ?? null,
   }));
   placements.start();
-  const trace = new TraceWatch({
-    controlPlane: context.controlPlane,
-    clock: processClock,
-    wallMs: Date.now,
-    process: { role: 'server', id: serverId, host: hostname(), pid: process.pid },
-    runs: () => [...placements.runs.values()].map(({ job }) => job),
-    owner: (runId) => runId,
-  });
+  const trace = watchTraces(context, placements);
   return {
     id: serverId,
     address: listener.address,
@@ -122,6 +115,18 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
       redis.disconnect();
     },
   };
+}
+
+function watchTraces({ controlPlane, clock, wallMs, serverId, host, log }: ServerContext, { runs }: PlacementLoop<HostedRun>): TraceWatch {
+  return new TraceWatch({
+    controlPlane,
+    clock,
+    wallMs,
+    process: { role: 'server', id: serverId, host, pid: process.pid },
+    runs: () => [...runs.values()].map(({ job }) => job),
+    owner: (runId) => runId,
+    failed: (error) => log.debug({ err: error }, 'a trace could not be looked for, or reported'),
+  });
 }
 
 async function openListener(

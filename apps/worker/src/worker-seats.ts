@@ -74,7 +74,7 @@ export class WorkerSeats {
   }
 
   private watchTraces(): TraceWatch {
-    const { redis, workerId } = this.options;
+    const { redis, workerId, log } = this.options;
     let traced: RunSession | undefined;
     return new TraceWatch({
       controlPlane: redisControlPlane(redis),
@@ -83,6 +83,7 @@ export class WorkerSeats {
       process: { role: 'worker', id: workerId, host: hostname(), pid: process.pid },
       runs: () => (this.loop.present ? [this.loop.present.job] : []),
       owner: () => undefined, // it has one run at a time
+      failed: (error) => log.debug({ err: error }, 'a trace could not be looked for, or reported'),
       others: {
         start: () => (traced = this.loop.present)?.compute.startTrace(),
         stop: async () => {

@@ -1,3 +1,4 @@
+/** Everything of the control plane that processes and the simulator use: its contract, what it decides, its loops, and the ports between. */
 export {
   controlKey,
   PLACEMENT_QUEUE,

@@ -23,6 +23,8 @@ export interface TraceWatchOptions {
   readonly runs: () => Iterable<{ readonly runId: string; readonly attempt: number }>;
   /** Which rounds are counted: `of` of `SpanRecorder.start`. */
   readonly owner: (runId: string) => unknown;
+  /** Redis is away. */
+  readonly failed: (error: Error) => void;
   /** The other threads of the process, which record meanwhile. */
   readonly others?: { start(): void; stop(): Promise<readonly TracedThread[]> };
 }
@@ -59,8 +61,8 @@ export class TraceWatch {
         const request = traceRequestOf(trace, attempt);
         if (request && !this.seen.has(request.id) && !this.isBusy) this.plan(runId, request);
       }
-    } catch {
-      // Redis is away: nobody can ask for a trace.
+    } catch (error) {
+      this.options.failed(error as Error); // Redis is away: nobody can ask for a trace
     } finally {
       this.isLooking = false;
     }
@@ -95,8 +97,8 @@ export class TraceWatch {
       const threads = [threadOf('main', main), ...((await others?.stop()) ?? [])];
       if (!this.isStopped)
         await controlPlane.sendReport({ kind: 'traced', runId, attempt, traceId, ...process, names: [...SPAN_NAMES], threads });
-    } catch {
-      // Redis is away, or the run is over: who has asked is told that nobody has answered.
+    } catch (error) {
+      this.options.failed(error as Error); // who has asked is told that nobody has answered
     } finally {
       this.isBusy = false;
     }

@@ -33,6 +33,7 @@ const TAKE_OVER_AFTER_MS = 30_000;
 @Injectable()
 export class ReportsConsumer implements OnModuleDestroy {
   private readonly name = `${hostname()}-${process.pid}`;
+  @Inject(TraceKeeper) private readonly traces!: TraceKeeper;
   private readonly reader: ReportReader;
   private takenOverAt = 0;
   private wake: (() => void) | undefined;
@@ -43,7 +44,6 @@ export class ReportsConsumer implements OnModuleDestroy {
     private readonly reports: FleetReports,
     private readonly control: ControlHashes,
     private readonly shardLeads: ShardLeads,
-    private readonly traces: TraceKeeper,
     fleet: Fleet,
     private readonly dispatch: DispatchSignal,
     @Inject(LOGGER) private readonly log: Logger,

@@ -9,6 +9,7 @@ import { Injectable } from '@nestjs/common';
 import { chromeTrace, MAX_TRACED_ROUNDS, type ChromeTrace, type TraceRequest } from '@paceline/control-plane';
 import { ControlHashes } from '../dispatch/control-hashes.js';
 import { Fault } from '../fault.js';
+import { specOf } from '../runs/run-row.js';
 import type { Run } from '../runs/run.types.js';
 import { TraceKeeper } from './trace-keeper.js';
 
@@ -36,7 +37,7 @@ export class RunTraces {
       throw new Fault('INVALID_INPUT', `rounds: must be 1 to ${MAX_TRACED_ROUNDS}`, undefined, [
         { path: 'rounds', message: `must be 1 to ${MAX_TRACED_ROUNDS}` },
       ]);
-    const { mode } = run.spec.strategy;
+    const { mode } = specOf(run.row).strategy;
     if (mode !== 'sync')
       throw new Fault(
         'CONFLICT',

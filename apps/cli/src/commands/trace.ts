@@ -32,7 +32,7 @@ async function trace({ terminal, connect }: CommandContext, command: Command, re
   try {
     writeFileSync(file, JSON.stringify(recorded));
   } catch (cause) {
-    throw new UserError('FILE_UNWRITABLE', `${file} cannot be written: ${(cause as Error).message}.`, {
+    throw new UserError('OUTPUT_UNUSABLE', `${file} cannot be written: ${(cause as Error).message}.`, {
       hint: 'Choose another one with --out.',
       exit: 'usage',
       cause,

@@ -17,16 +17,7 @@
  * A ProtocolError thrown by the receiver refuses the peer. Any other error is a fault of this process: the connection is
  * closed and the error goes on, to be loud.
  */
-import {
-  encodeHeader,
-  FrameFlag,
-  FrameType,
-  HEADER_BYTES,
-  MAX_CHUNK_BYTES,
-  ProtocolError,
-  type FrameHeader,
-  type Message,
-} from '@paceline/protocol';
+import { encodeHeader, FrameFlag, HEADER_BYTES, MAX_CHUNK_BYTES, ProtocolError, type FrameHeader, type Message } from '@paceline/protocol';
 import type { CancelTimer } from '../clock.js';
 import type { Connection, ConnectionClosed, FrameNumbers, FrameReceiver, MessagePlace, TransportKind } from '../connection.js';
 import type { ByteConsumer, ByteStream } from './byte-stream.js';
