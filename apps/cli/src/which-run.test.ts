@@ -63,8 +63,7 @@ describe('a run', () => {
     await expect(whichRun(knows(), '@last')).rejects.toMatchObject({ message: 'Your team has no run yet.' });
     await expect(whichRun(knows(run(), run({ name: 'b\u001b[2J' })), '01a2', 60_000)).rejects.toMatchObject({
       code: 'RUN_AMBIGUOUS',
-      message:
-        '01a2 fits several runs, newest first:\n  d0a2eb67  first try  RUNNING  1 min ago\n  d0a2eb67  b  RUNNING  1 min ago',
+      message: '01a2 fits several runs, newest first:\n  d0a2eb67  first try  RUNNING  1 min ago\n  d0a2eb67  b  RUNNING  1 min ago',
     });
   });
 

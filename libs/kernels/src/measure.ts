@@ -89,7 +89,7 @@ function measured(k: Kernels, n: number, at: readonly number[]): Readonly<Record
     toSigns: { streams: 33 / 32, run: () => k.toSigns(w, out, n) },
     fromSigns: { streams: 33 / 32, run: () => k.fromSigns(out, s, n) },
     kthMagnitude: { streams: 1, run: () => void k.kthMagnitude(w, n, percent, t) },
-    equalWanted: { streams: 0, run: () => void k.equalWanted() },
+    equalWanted: { streams: 1, run: () => void (k.kthMagnitude(w, n, percent, t) + k.equalWanted()) },
     countFrom: { streams: 1, run: () => void k.countFrom(w, n, ONE_BITS) },
     gather: { streams: 1, run: () => void k.gather(w, out, n, percent, k.kthMagnitude(w, n, percent, t), k.equalWanted()) },
     scatter: { streams: 1, run: () => void k.scatter(out, k.gather(w, out, n, 1, ONE_BITS, 1), s, n) },
