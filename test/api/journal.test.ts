@@ -40,13 +40,21 @@ async function training(caller: Caller = plane.admin): Promise<Coordinator> {
   return coordinator;
 }
 
+/** An api that has no time answers with an error, and nothing about the run: it is asked again. */
 async function stored(id: string) {
-  const { data } = await plane.admin.gql(
+  const ask = async () => {
+    const { data } = await readStored(id);
+    return data?.run && { data };
+  };
+  const { data } = await until('an answer about the run', ask);
+  return { ...data.run, events: data.run.events.edges.map(({ node }: { node: object }) => node) };
+}
+
+const readStored = (id: string) =>
+  plane.admin.gql(
     'query($id: ID!) { run(id: $id) { status statusReason progress { round epoch loss examplesPerSecond workers phase } ledger { committedRounds committedExamples expectedExamples refusedFrames } events(first: 100) { edges { node { seq type message attempt } } } } }',
     { id },
   );
-  return { ...data.run, events: data.run.events.edges.map(({ node }: { node: object }) => node) };
-}
 
 describe('a journal', () => {
   it('is stored once however often it is sent, and acknowledged up to where nothing is missing', async () => {

@@ -15,8 +15,6 @@ export interface Sweep {
   readonly options: Omit<SeedOptions, 'seed'>;
   /** Seeds 1 to this one in any case. */
   readonly least: number;
-  /** And these: what they take few seeds take. Where that has changed, the sweep goes on until all is taken. */
-  readonly rare?: readonly number[];
 }
 
 /** A change of a machine changes what seeds mean: the rows that it takes may be taken by later ones. */
@@ -27,11 +25,8 @@ export async function swept(sweeps: readonly Sweep[], missing: (tally: Tally) =>
   const tally = emptyTally();
   const add = async (seed: number, { options }: Sweep): Promise<void> =>
     addSeed(tally, await simulateSeed(Object.assign({ seed }, options)));
-  for (const sweep of sweeps) {
-    for (let seed = 1; seed <= sweep.least; seed++) await add(seed, sweep);
-    for (const seed of sweep.rare ?? []) if (seed > sweep.least) await add(seed, sweep);
-  }
+  for (const sweep of sweeps) for (let seed = 1; seed <= sweep.least; seed++) await add(seed, sweep);
   for (let seed = 1; seed <= MOST_SEEDS && missing(tally).length > 0; seed++)
-    for (const sweep of sweeps) if (seed > sweep.least && !sweep.rare?.includes(seed)) await add(seed, sweep);
+    for (const sweep of sweeps) if (seed > sweep.least) await add(seed, sweep);
   return tally;
 }
