@@ -84,7 +84,8 @@ async function trained(codecSpec, seed) {
   createInitialValues(description, seed).fill(0, weights);
   const codec = codecOf(spec.codec);
   const chunks = layout.chunks.map(({ index, offset, length, section }) => ({ index, offset, length, isEncoded: section === 'trainable' }));
-  const encoder = codec && new GradientEncoder(codec, arena, chunks, seed, codecSpec.errorFeedback);
+  const encoder =
+    codec && new GradientEncoder(codec, arena, chunks, seed, codecSpec.errorFeedback, replicas, (round) => schedule.round(round).count);
   const order = new Int32Array(examples);
   let bytes = 0;
 
@@ -92,12 +93,11 @@ async function trained(codecSpec, seed) {
    * What a server has of a replica's gradient, in place of it.
    * @param {number} round
    * @param {number} replica
-   * @param {number} count
    */
-  const exchange = (round, replica, count) => {
+  const exchange = (round, replica) => {
     bytes += HEADER_BYTES * chunks.length;
     if (!codec || !encoder) return void (bytes += vectorBytes);
-    const { pointer, codecs, offsets, lengths } = encoder.encode(round, replica, gradient, count);
+    const { pointer, codecs, offsets, lengths } = encoder.encode(round, replica, gradient);
     for (const [i, { index, offset, length }] of chunks.entries()) {
       const [from, to, encoded] = [pointer + (offsets[i] ?? 0), gradient + 4 * offset, lengths[i] ?? 0];
       if (codecs[i] === 0) arena.kernels.copy(to, from, length);
@@ -118,7 +118,7 @@ async function trained(codecSpec, seed) {
       train.gather(order, first + from, first + to, rows);
       const batches = to > from ? [Object.assign({ count: to - from }, rows)] : [];
       engine.step({ round, replica, batches, out: arena.f32(gradient, layout.totalLength) });
-      exchange(round, replica, to - from);
+      exchange(round, replica);
       arena.kernels.add(sum, gradient, layout.totalLength);
     }
     const update = { count: layout.trainableLength, step: round + 1, gradScale: 1 / count, rateFactor: factor(round) };

@@ -83,7 +83,7 @@ describe('over unix', () => {
       { kind: 'sign', errorFeedback: true },
     ];
     for (const codec of codecs) {
-      const input: RunSpecInput = { ...base, model: codec.errorFeedback ? 'mlp' : 'mlp-dropout', codec };
+      const input: RunSpecInput = { ...base, model: codec.errorFeedback ? 'mlp' : 'mlp-dropout', codec, length: { rounds: 8 } };
       // With error feedback the bits need replicas that stay where they are.
       const strategy = { kind: 'parameter-server', mode: 'sync', servers: 2, startWorkers: 3 } as const;
       const result = await plane.finished(await plane.train({ ...input, strategy }));

@@ -20,7 +20,7 @@ function largestOf(x: Float32Array, count: number): Float32Array {
 
 export class ReferenceCodec {
   /** By replica: what its last gradient has left. */
-  private readonly rests = new Map<number, Float32Array>();
+  private readonly rests = new Map<number, { readonly rest: Float32Array; readonly examples: number }>();
 
   constructor(
     private readonly spec: CodecSpec,
@@ -28,18 +28,18 @@ export class ReferenceCodec {
     private readonly chunks: Layout['chunks'],
   ) {}
 
-  decoded(gradient: Float32Array, round: number, replica: number): Float32Array {
-    const rest = this.rests.get(replica);
-    const whole = this.spec.errorFeedback && rest ? gradient.map((x, i) => x + rest[i]!) : gradient;
+  /** @param examples of the round, which the sum is divided by */
+  decoded(gradient: Float32Array, round: number, replica: number, examples: number): Float32Array {
+    const kept = this.spec.errorFeedback ? this.rests.get(replica) : undefined;
+    const growth = kept ? Math.fround(examples / kept.examples) : 1;
+    const whole = kept ? gradient.map((x, i) => x + Math.fround(kept.rest[i]! * growth)) : gradient;
     const got = whole.slice();
     for (const { index, offset, length, section } of this.chunks) {
       const part = whole.subarray(offset, offset + length);
       if (section === 'trainable') got.set(this.chunk(part, codecKey(this.seed, round, replica, index)), offset);
     }
-    this.rests.set(
-      replica,
-      whole.map((x, i) => x - got[i]!),
-    );
+    const rest = whole.map((x, i) => x - got[i]!);
+    this.rests.set(replica, { rest, examples });
     return got;
   }
 
@@ -52,8 +52,7 @@ export class ReferenceCodec {
     if (kind === 'bf16') return references.fromBfloat(references.toBfloat(x));
     if (kind === 'sign') return references.fromSigns(references.toSigns(x), x.length);
     if (kind === 'top-k') return largestOf(x, count);
-    if (kind === 'random-k')
-      return references.scatterDrawn(references.gatherDrawn(x, count, key, errorFeedback ? 1 : x.length / count), x.length, key);
+    if (kind === 'random-k') return references.scatterDrawn(references.gatherDrawn(x, count, key, !errorFeedback), x.length, key);
     throw new Error(`the reference has no ${kind}`);
   }
 }

@@ -100,7 +100,7 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
         return { inputs: [x], targets: [y], count: y.length };
       });
       if (batches.length > 0) loss += engine.step({ round, replica, batches, out }).metricSums[0]!;
-      return codec ? codec.decoded(out, round, replica) : out;
+      return codec ? codec.decoded(out, round, replica, count) : out;
     });
     losses.push(loss / count);
     const sum = TREES[spec.replicas]!(gradients);

@@ -42,6 +42,6 @@ export class AsyncSteps {
       return outputs.nonFinite(round, replica);
     }
     outputs.contribution(round, replica, count, metricSums, true);
-    outputs.node(round, replica, replica + 1, pointer, count);
+    outputs.node(round, replica, replica + 1, pointer);
   }
 }

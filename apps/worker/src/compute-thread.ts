@@ -8,7 +8,7 @@ import { GradientEncoder, codecOf } from '@paceline/codecs';
 import { collectGarbage, createEngine, LeakDetector } from '@paceline/engine';
 import { spans } from '@paceline/exchange';
 import { Arena } from '@paceline/kernels';
-import { createLayout } from '@paceline/learning';
+import { createLayout, createSchedule } from '@paceline/learning';
 import { GRADIENT_ARENA_BYTES, GRADIENT_ARENA_SLACK_BYTES, GRADIENT_ARENA_VECTORS, isEncoded } from '@paceline/spec';
 import { BatchLoader } from './batch-loader.js';
 import {
@@ -47,7 +47,14 @@ const generations = (isAsynchronous ? [0] : [0, 1]).map(
 
 const codec = codecOf(spec.codec);
 const chunks = layout.chunks.map(({ index, offset, length, section }) => ({ index, offset, length, isEncoded: section === 'trainable' }));
-const encoder = codec && new GradientEncoder(codec, gradients, chunks, spec.seed, spec.codec!.errorFeedback);
+const schedule = createSchedule({
+  examples: data.trainExamples,
+  globalBatch: spec.globalBatch,
+  dropRemainder: spec.dropRemainder,
+  length: spec.length,
+});
+const examplesOf = (round: number): number => schedule.round(round).count;
+const encoder = codec && new GradientEncoder(codec, gradients, chunks, spec.seed, spec.codec!.errorFeedback, spec.replicas, examplesOf);
 
 /** Of a leaf whose node follows at once: one message says both. */
 let contribution: ContributionMessage | undefined;
@@ -58,12 +65,12 @@ function contribute(round: number, replica: number, examples: number, sums: read
 }
 
 /** Hands a gradient on, as it is, or encoded where each is of one replica. */
-function sendNode(round: number, lo: number, hi: number, pointer: number, examples: number): void {
+function sendNode(round: number, lo: number, hi: number, pointer: number): void {
   const node = { kind: 'node', round, lo, hi, contribution } as const;
   contribution = undefined;
   if (!encoder) return send({ ...node, pointer });
   const sinceMs = spans.now();
-  const { pointer: bytes, ...encoded } = encoder.encode(round, lo, pointer, examples);
+  const { pointer: bytes, ...encoded } = encoder.encode(round, lo, pointer);
   spans.add('encode', sinceMs);
   gradients.free(pointer);
   send({ ...node, pointer: bytes, encoded });

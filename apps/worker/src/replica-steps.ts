@@ -14,8 +14,7 @@ import type { BatchLoader } from './batch-loader.js';
 export interface StepOutputs {
   /** @param isNode the node that follows at once is this leaf alone */
   contribution(round: number, replica: number, examples: number, sums: readonly number[], isNode: boolean): void;
-  /** @param examples of its last replica: of all, where every replica is a node */
-  node(round: number, lo: number, hi: number, pointer: number, examples: number): void;
+  node(round: number, lo: number, hi: number, pointer: number): void;
   /** Called whenever work has moved on. */
   progress(): void;
   /** True when the round is committed already (others were faster): the rest is not needed. */
@@ -23,9 +22,6 @@ export interface StepOutputs {
 }
 
 export class ReplicaSteps {
-  /** Of the last leaf. */
-  private examples = 0;
-
   constructor(
     private readonly engine: Pick<Engine, 'step' | 'metricNames'>,
     private readonly loader: BatchLoader,
@@ -46,7 +42,7 @@ export class ReplicaSteps {
     for (const node of nodes) {
       const pointer = node.hi - node.lo === 1 ? this.leaf(round, node.lo, true) : this.compute(round, node.lo, node.hi);
       if (pointer === undefined) return;
-      this.outputs.node(round, node.lo, node.hi, pointer, this.examples);
+      this.outputs.node(round, node.lo, node.hi, pointer);
     }
   }
 
@@ -71,7 +67,6 @@ export class ReplicaSteps {
     let sinceMs = spans.now();
     const batches = this.loader.take(round, replica);
     spans.add('take rows', sinceMs);
-    this.examples = 0;
     if (batches.length === 0) {
       // No rows: explicit +0, no model run.
       this.gradients.kernels.fill(pointer, this.length, 0);
@@ -91,7 +86,6 @@ export class ReplicaSteps {
       const out = this.gradients.f32(pointer, this.length);
       const { count, metricSums } = this.engine.step({ round, replica, batches, out, onComputed });
       spans.add('take gradient', sinceMs);
-      this.examples = count;
       this.outputs.contribution(round, replica, count, metricSums, isNode);
     }
     this.loader.release(round, replica);

@@ -29,7 +29,7 @@ const HALF_EXPONENT = 15;
 function halfFactor(largest: number): number {
   if (!(largest > 0 && largest < Infinity)) return 1;
   const exponent = HALF_EXPONENT - 1 - Math.floor(Math.log2(largest));
-  return 2 ** Math.max(-100, Math.min(100, exponent));
+  return 2 ** Math.max(-126, Math.min(126, exponent));
 }
 
 /** The factor comes first. It is a power of two, so it changes no digit of an element. */
@@ -130,14 +130,16 @@ const threshold = (magnitude: number): Codec => ({
 });
 const INFINITY_BITS = 0x7f800000;
 
-/** @param isScaled each element that is sent stands for n / k of them, so that the mean of what is sent is the gradient */
+/** @param isScaled each element that is sent stands for those of its part, so that the mean of what is sent is the gradient */
 const randomK = (density: number, isScaled: boolean): Codec => ({
   number: 9,
   maxBytes: (n) => FLOAT_BYTES * countOf(n, density),
   isLength: (n, bytes) => bytes === FLOAT_BYTES * countOf(n, density),
   encode({ kernels }, from, to, n, key) {
     const count = countOf(n, density);
-    kernels.gatherDrawn(from, to, n, count, key, isScaled ? n / count : 1);
+    // What is drawn must not hide what is not finite.
+    if (kernels.allFinite(from, n)) kernels.gatherDrawn(from, to, n, count, key, isScaled);
+    else kernels.fill(to, count, NaN);
     return FLOAT_BYTES * count;
   },
   decode({ kernels }, from, _bytes, to, n, key) {

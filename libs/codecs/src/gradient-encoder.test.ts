@@ -12,15 +12,15 @@ const CHUNKS = [
 ];
 const LENGTH = 720;
 
-function encoderOf(spec: CodecSpec) {
+function encoderOf(spec: CodecSpec, examplesOf: (round: number) => number = () => 1) {
   const arena = Arena.create({ initialBytes: 1 << 18, maximumBytes: 1 << 18 });
   const codec = codecOf(spec)!;
-  const encoder = new GradientEncoder(codec, arena, CHUNKS, 42, spec.errorFeedback);
+  const encoder = new GradientEncoder(codec, arena, CHUNKS, 42, spec.errorFeedback, 1, examplesOf);
   /** Encodes a gradient of equal elements, and decodes what a server would get. */
   const send = (round: number, replica: number, gradient: (i: number) => number): { bytes: number; got: Float32Array } => {
     const pointer = arena.alloc(4 * LENGTH);
     arena.f32(pointer, LENGTH).forEach((_, i, values) => (values[i] = gradient(i)));
-    const { pointer: at, codecs, offsets, lengths } = encoder.encode(round, replica, pointer, 1);
+    const { pointer: at, codecs, offsets, lengths } = encoder.encode(round, replica, pointer);
     const got = new Float32Array(LENGTH);
     const part = arena.alloc(4 * 600);
     for (const [i, { index, offset, length }] of CHUNKS.entries()) {
@@ -88,4 +88,13 @@ test('a gradient that is not finite leaves nothing behind', () => {
   const { send } = encoderOf({ kind: 'int8', errorFeedback: true });
   expect(send(0, 0, () => NaN).got.some(Number.isNaN)).toBe(true);
   expect(send(1, 0, () => 1).got.every(Number.isFinite)).toBe(true);
+});
+
+test('what is kept counts in a round of fewer examples as it would have in its own', () => {
+  const { send } = encoderOf({ kind: 'top-k', density: 0.01, errorFeedback: true }, (round) => (round === 1 ? 2 : 256));
+  // One element of 256 per example is sent, the others of 128 are kept; the next round has two examples.
+  send(0, 0, (i) => (i === 3 ? 256 * 256 : 256 * 128));
+  const { got } = send(1, 0, () => 2);
+  const sent = got.subarray(0, 600).filter((x) => x !== 0);
+  expect([...new Set(sent)]).toEqual([2 * 128 + 2]);
 });

@@ -49,6 +49,9 @@ export class GradientEncoder {
     private readonly chunks: readonly EncodedChunk[],
     private readonly seed: number,
     private readonly hasFeedback: boolean,
+    private readonly replicas: number,
+    /** Examples of a round, over all replicas. */
+    private readonly examplesOf: (round: number) => number,
   ) {
     let bytes = 0;
     this.offsets = Uint32Array.from(chunks, ({ length, isEncoded }) => {
@@ -63,10 +66,10 @@ export class GradientEncoder {
 
   /**
    * Encodes the flat vector at `gradient`, which the caller keeps; it has the residual in it afterwards. The result is the caller's to free.
-   * @param examples that the gradient is a sum over
    * @throws ArenaFullError
    */
-  encode(round: number, replica: number, gradient: number, examples: number): EncodedVector {
+  encode(round: number, replica: number, gradient: number): EncodedVector {
+    const examples = this.examplesOf(round) / this.replicas;
     const residual = this.hasFeedback ? this.addResidual(round, replica, gradient) : undefined;
     const pointer = this.arena.alloc(this.bytes);
     const codecs = new Uint8Array(this.chunks.length);
@@ -93,7 +96,10 @@ export class GradientEncoder {
     const unused = isAgain ? last.after : last?.before;
     const after = unused ?? this.arena.alloc(FLOAT_BYTES * this.trainable);
     if (last && !isAgain && before === undefined) this.arena.free(last.after);
-    if (before !== undefined) kernels.add(gradient, before, this.trainable);
+    // The server divides by the examples of the round, and what is kept was to be divided by those of the round before.
+    const examples = this.examplesOf(round);
+    const growth = before === undefined ? 1 : examples / this.examplesOf(round - 1);
+    if (before !== undefined) kernels.sgd(gradient, gradient, before, this.trainable, 1, -growth); // gradient += before · growth
     this.residuals.set(replica, { round, before, after });
     return after;
   }

@@ -121,7 +121,7 @@ export function fromBfloat(src: usize, dst: usize, n: u32): void {
 
 /** Numbers of four elements: rounded up where the fraction and the 16 random bits of its lane make one. No element is NaN. */
 function whole4(src: usize, random: v128, inverse: v128, most: v128): v128 {
-  const dither = f32x4.mul(f32x4.convert_i32x4_s(random), f32x4.splat(1.52587890625e-5));
+  const dither = f32x4.mul(f32x4.add(f32x4.convert_i32x4_s(random), f32x4.splat(0.5)), f32x4.splat(1.52587890625e-5));
   const rounded = f32x4.floor(f32x4.add(f32x4.mul(v128.load(src), inverse), dither));
   // The sum with 1.5 · 2^23 has the whole number in its low bits.
   const number = i32x4.sub(f32x4.add(rounded, f32x4.splat(12582912)), i32x4.splat(0x4b400000));
@@ -149,7 +149,7 @@ function whole16(src: usize, key: u32, inverse: v128, most: v128): v128 {
 function whole1(x: f32, i: u32, key: u32, inverse: f32, most: i32): i32 {
   const both = hash(key + (((i >> 3) << 2) + (i & 3)) * HASH_STEP);
   const random = i & 4 ? both >> 16 : both & 0xffff;
-  const rounded = floor<f32>(x * inverse + <f32>random * <f32>1.52587890625e-5);
+  const rounded = floor<f32>(x * inverse + (<f32>random + <f32>0.5) * <f32>1.52587890625e-5);
   return min(max(<i32>rounded, -most), most);
 }
 

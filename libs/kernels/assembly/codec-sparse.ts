@@ -175,9 +175,17 @@ function drawn(j: u32, n: u32, k: u32, key: u32): u32 {
   return from + <u32>((<u64>hash(key + j * HASH_STEP) * (to - from)) >> 32);
 }
 
-/** One element of each of k strata, times `factor`. */
-export function gatherDrawn(src: usize, dst: usize, n: u32, k: u32, key: u32, factor: f32): void {
-  for (let j: u32 = 0; j < k; j++) store<f32>(dst + ((<usize>j) << 2), load<f32>(src + ((<usize>drawn(j, n, k, key)) << 2)) * factor);
+/** One element of each of k strata; times the elements of its stratum, where `isScaled` is not 0. */
+export function gatherDrawn(src: usize, dst: usize, n: u32, k: u32, key: u32, isScaled: u32): void {
+  for (let j: u32 = 0; j < k; j++) {
+    const x = load<f32>(src + ((<usize>drawn(j, n, k, key)) << 2));
+    store<f32>(dst + ((<usize>j) << 2), isScaled ? x * <f32>sizeOf(j, n, k) : x);
+  }
+}
+
+/** Elements of stratum j. */
+function sizeOf(j: u32, n: u32, k: u32): u32 {
+  return <u32>(((<u64>j + 1) * n) / k) - <u32>((<u64>j * n) / k);
 }
 
 export function scatterDrawn(src: usize, dst: usize, n: u32, k: u32, key: u32): void {

@@ -185,11 +185,11 @@ describe('kernels of codecs give the bits of their references', () => {
 
   it('elements drawn under a key', () => {
     fc.assert(
-      fc.property(vectors, keys, fc.double({ min: 0, max: 1, noNaN: true }), (values, key, share) => {
+      fc.property(vectors, keys, fc.double({ min: 0, max: 1, noNaN: true }), fc.boolean(), (values, key, share, isScaled) => {
         const x = put(values);
         const k = Math.max(1, Math.floor(share * x.length));
-        const wanted = references.gatherDrawn(x, k, key, 2.5);
-        expectSameBits(floatsOf(written(encoded, 4 * k, (to) => kernels.gatherDrawn(source, to, x.length, k, key, 2.5))), wanted);
+        const wanted = references.gatherDrawn(x, k, key, isScaled);
+        expectSameBits(floatsOf(written(encoded, 4 * k, (to) => kernels.gatherDrawn(source, to, x.length, k, key, isScaled))), wanted);
         const back = restored(new Uint8Array(wanted.buffer), x.length, (from, to) => kernels.scatterDrawn(from, to, x.length, k, key));
         expectSameBits(back, references.scatterDrawn(wanted, x.length, key));
       }),

@@ -27,8 +27,8 @@ export interface CodecKernels {
   gather(src: number, dst: number, n: number, count: number, bits: number, equal: number): number;
   /** False when the bytes are not what `gather` writes for n elements. */
   scatter(src: number, byteLength: number, dst: number, n: number): boolean;
-  /** One element of each of k equal parts of the vector, drawn under the key, times `factor`: 4·k bytes. */
-  gatherDrawn(src: number, dst: number, n: number, k: number, key: number, factor: number): void;
+  /** One element of each of k parts of the vector, drawn under the key; `isScaled`: times the elements of its part. 4·k bytes. */
+  gatherDrawn(src: number, dst: number, n: number, k: number, key: number, isScaled: boolean): void;
   scatterDrawn(src: number, dst: number, n: number, k: number, key: number): void;
 }
 

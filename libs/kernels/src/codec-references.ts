@@ -103,7 +103,7 @@ export function quantize(src: Float32Array, bits: number, key: number): Uint8Arr
     for (let i = from; i < to; i++) {
       // Elements i and i + 4 of eight share a hash: the first has its low half.
       const random = hash(key, (i >> 3) * 4 + (i & 3));
-      const dither = (i & 4 ? random >>> 16 : random & 0xffff) * 2 ** -16;
+      const dither = ((i & 4 ? random >>> 16 : random & 0xffff) + 0.5) * 2 ** -16;
       const rounded = Math.floor(f32(f32(src[i]! * inverse) + dither));
       const q = Math.min(Math.max(rounded, -most), most);
       const { byte, shift } = placeOf(i, bits);
@@ -211,8 +211,10 @@ function drawn(j: number, n: number, k: number, key: number): number {
   return from + Number((BigInt(hash(key, j)) * BigInt(to - from)) >> 32n);
 }
 
-export function gatherDrawn(src: Float32Array, k: number, key: number, factor: number): Float32Array {
-  return Float32Array.from({ length: k }, (_, j) => f32(src[drawn(j, src.length, k, key)]! * f32(factor)));
+export function gatherDrawn(src: Float32Array, k: number, key: number, isScaled: boolean): Float32Array {
+  const n = src.length;
+  const size = (j: number): number => Math.floor(((j + 1) * n) / k) - Math.floor((j * n) / k);
+  return Float32Array.from({ length: k }, (_, j) => f32(src[drawn(j, n, k, key)]! * (isScaled ? size(j) : 1)));
 }
 
 export function scatterDrawn(src: Float32Array, n: number, key: number): Float32Array {

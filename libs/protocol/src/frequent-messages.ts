@@ -10,7 +10,7 @@ const LARGEST_COUNT = 2 ** 40;
 const isWhole = (value: unknown, most: number): boolean => Number.isInteger(value) && (value as number) >= 0 && (value as number) <= most;
 
 function hasSums({ sums }: Fields, most: number): boolean {
-  return Array.isArray(sums) && sums.length <= most && sums.every((value) => typeof value === 'number');
+  return Array.isArray(sums) && sums.length <= most && sums.every((value) => Number.isFinite(value));
 }
 
 /** With how many fields it comes, and whether they are as the schema says. Beyond these it goes to the schema. */

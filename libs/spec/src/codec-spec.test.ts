@@ -19,6 +19,7 @@ test.each([
   [{ codec: { kind: 'top-k', threshold: 0.1 } }, /codec\.threshold: belongs to the codec threshold/],
   [{ codec: { kind: 'threshold' } }, /codec\.threshold: is needed/],
   [{ codec: { kind: 'top-k', density: 0 } }, /codec\.density/],
+  [{ codec: { kind: 'top-k', density: 0.6 } }, /codec\.density: must be at most 0\.5/],
   [{ codec: { kind: 'none', errorFeedback: true } }, /codec\.errorFeedback: needs a codec/],
   [{ codec: { kind: 'sign', errorFeedback: true }, strategy: { kind: 'parameter-server', mode: 'async' } }, /needs mode sync.*async/],
   [{ codec: { kind: 'sign', errorFeedback: true }, strategy: { kind: 'parameter-server', backupReplicas: 1 } }, /backupReplicas/],
@@ -46,6 +47,9 @@ test('what a worker holds follows from the codec', () => {
   expect(vectors({ kind: 'int8', errorFeedback: false })).toBe(6);
   expect(vectors({ kind: 'sign', errorFeedback: false })).toBe(2);
   expect(vectors({ kind: 'top-k', density: 0.01, errorFeedback: true })).toBe(34);
+  const async = { replicas: 4, strategy: { mode: 'async' as const, backupReplicas: 0 } };
+  expect(gradientVectors({ ...async, codec: { kind: 'threshold', threshold: 1, errorFeedback: false } })).toBe(4);
+  expect(gradientVectors({ ...async, codec: { kind: 'int8', errorFeedback: false } })).toBe(3);
   const large = { replicas: 16, strategy: { mode: 'sync', backupReplicas: 0 }, codec: { kind: 'sign', errorFeedback: true } } as const;
   expect(tooLargeFor(large, 20_000_000)).toMatch(/all 16 replicas, with the codec sign and error feedback, holds 34 gradients/);
 });

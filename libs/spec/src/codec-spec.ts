@@ -3,6 +3,7 @@ import { z } from 'zod';
 
 export const CODECS = ['none', 'fp16', 'bf16', 'int8', 'int4', 'int2', 'sign', 'top-k', 'threshold', 'random-k'] as const;
 export const DEFAULT_DENSITY = 0.01;
+const MOST_TOP_K = 0.5;
 
 export const codecSchema = z.strictObject({
   kind: z
@@ -40,6 +41,11 @@ export function codecConflicts({
   const conflicts: [string, string][] = [];
   if (density !== undefined && kind !== 'top-k' && kind !== 'random-k')
     conflicts.push(['codec.density', `belongs to top-k and random-k; the codec is ${kind}: leave it out`]);
+  if (kind === 'top-k' && (density ?? 0) > MOST_TOP_K)
+    conflicts.push([
+      'codec.density',
+      `must be at most ${MOST_TOP_K} with top-k: an element takes five bytes and more, and more of them would be longer than the gradient`,
+    ]);
   if (threshold !== undefined && kind !== 'threshold')
     conflicts.push(['codec.threshold', `belongs to the codec threshold; the codec is ${kind}: leave it out`]);
   if (threshold === undefined && kind === 'threshold')

@@ -23,8 +23,9 @@ interface Distribution extends Pick<RunSpec, 'replicas'> {
 
 /** Flat vectors of P + S elements that a worker holds at once when it has all replicas. */
 export function gradientVectors({ replicas, strategy, codec }: Distribution): number {
-  if (strategy.mode !== 'sync') return 3;
-  if (codec && isEncoded({ codec })) return Math.ceil(1 + (replicas * encodedBits(codec)) / 32 + (codec.errorFeedback ? 2 * replicas : 0));
+  const encoded = codec && isEncoded({ codec }) ? encodedBits(codec) / 32 : undefined;
+  if (strategy.mode !== 'sync') return encoded === undefined ? 3 : Math.max(3, Math.ceil(1 + 3 * encoded));
+  if (codec && encoded !== undefined) return Math.ceil(1 + replicas * encoded + (codec.errorFeedback ? 2 * replicas : 0));
   return strategy.backupReplicas > 0 ? replicas : Math.floor(Math.log2(replicas)) + 1;
 }
 

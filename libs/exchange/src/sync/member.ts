@@ -170,7 +170,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (round !== this.round) return;
     for (const [place, chunk] of this.ownedBy[server]!.entries())
       // What was not sent yet comes with its credit.
-      if (isDropped(place)) for (const node of this.nodes) if (place < node.next[server]!) this.sendChunk(node, chunk);
+      if (isDropped(place)) for (const node of this.nodes) if (place < node.next[server]!) this.sendChunk(node, chunk, true);
   }
 
   /** Generations that are committed stay: the standby had them whole before they were. */
@@ -309,10 +309,10 @@ export class Member extends WorkerTransfer<MemberOptions> {
   }
 
   /** Unless its generation k+1 is here: the server has applied it. */
-  protected override sendChunk(node: HeldGradient, chunk: MemberChunk): void {
+  protected override sendChunk(node: HeldGradient, chunk: MemberChunk, isAsked = false): void {
     const { round } = node.node;
     const slot = this.slots[(round + 1) & 1]!;
-    if (slot.generation !== round + 1 || !slot.have.has(chunk.index)) super.sendChunk(node, chunk);
+    if (slot.generation !== round + 1 || !slot.have.has(chunk.index)) super.sendChunk(node, chunk, isAsked);
   }
 
   private releaseNodes(): void {

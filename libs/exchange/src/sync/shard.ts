@@ -148,9 +148,10 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     if (!pulled) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${chunk}`);
     this.table.take('pull');
     const outlet = this.links.get(link)?.outlet;
-    if (outlet) return outlet.offer(generation, pulled);
-    // The coordinator, which collects the weights a few at a time.
     const region = this.present.generations.find(generation, pulled.place);
+    // What is not there comes with the next generation, or never: nothing else is remembered for a member.
+    if (outlet) return region || generation === this.round + 1 ? outlet.offer(generation, pulled) : undefined;
+    // The coordinator, which collects the weights a few at a time.
     if (region) this.sendTo(link, { type: FrameType.parameters, round: generation, lo: 0, hi: 0 }, pulled, region.retain());
   }
 

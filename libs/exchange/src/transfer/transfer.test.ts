@@ -92,7 +92,11 @@ test('the memory of a gradient goes back once, when it is let go and every socke
   const { sent, connection } = connectionOf();
   for (let i = 0; i < 2; i++) gradient.send(connection, numbers, { index: 3, offset: 0, length: 2, server: 0 });
   expect(sent).toHaveLength(1);
+  // What was delivered and dropped is asked for before its write is over here.
+  gradient.send(connection, numbers, { index: 3, offset: 0, length: 2, server: 0 }, true);
+  expect(sent).toHaveLength(2);
   gradient.letGo();
+  sent[1]!.flushed();
   expect(released).toBe(0);
   sent[0]!.flushed();
   expect(released).toBe(1);

@@ -44,11 +44,14 @@ export class HeldGradient {
     this.vector = { type: FrameType.gradient, round: node.round, lo: node.lo, hi: node.hi };
   }
 
-  /** Sends a chunk of it, unless that waits in the queue already: a connection that holds delivers what it was given. */
-  send(to: Connection, numbers: FrameNumbers, chunk: MemberChunk): void {
+  /**
+   * Sends a chunk of it, unless that waits in the queue already: a connection that holds delivers what it was given.
+   * @param isAsked it was delivered and dropped, though its write may not be over here
+   */
+  send(to: Connection, numbers: FrameNumbers, chunk: MemberChunk, isAsked = false): void {
     const { index } = chunk;
     const leaving = this.leavingOver(to);
-    if (leaving.has(index)) return;
+    if (leaving.has(index) && !isAsked) return;
     leaving.add(index);
     this.holds++;
     sendChunk(to, numbers, this.vector, index, sentPartOf(this.node, chunk), () => {
@@ -176,9 +179,9 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
   }
 
   /** To the server that owns the chunk, where it is connected. */
-  protected sendChunk(gradient: HeldGradient, chunk: MemberChunk): void {
+  protected sendChunk(gradient: HeldGradient, chunk: MemberChunk, isAsked = false): void {
     const connection = this.connections[chunk.server];
     if (!connection?.isOpen) return;
-    gradient.send(connection, this.numbers(), chunk);
+    gradient.send(connection, this.numbers(), chunk, isAsked);
   }
 }
