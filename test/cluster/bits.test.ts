@@ -76,14 +76,12 @@ describe('over unix', () => {
   test('3 workers; encoded gradients, with batch normalisation and with error feedback', async () => {
     while (plane.workers.length < 3) await plane.addWorker();
     const codecs: NonNullable<RunSpecInput['codec']>[] = [
-      { kind: 'fp16' },
       { kind: 'int4' },
       { kind: 'random-k', density: 0.1 },
       { kind: 'top-k', density: 0.02, errorFeedback: true },
-      { kind: 'sign', errorFeedback: true },
     ];
     for (const codec of codecs) {
-      const input: RunSpecInput = { ...base, model: codec.errorFeedback ? 'mlp' : 'mlp-dropout', codec, length: { rounds: 8 } };
+      const input: RunSpecInput = { ...base, model: codec.errorFeedback ? 'mlp' : 'mlp-dropout', codec, length: { rounds: 6 } };
       // With error feedback the bits need replicas that stay where they are.
       const strategy = { kind: 'parameter-server', mode: 'sync', servers: 2, startWorkers: 3 } as const;
       const result = await plane.finished(await plane.train({ ...input, strategy }));
