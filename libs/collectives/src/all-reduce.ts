@@ -158,11 +158,8 @@ class AllReduce implements Operation {
 
   private spread({ index, offset, length }: Piece): void {
     const { members, self } = this.plan.options;
+    const bytes = bytesOf(this.result, offset, length); // one view for all, so that its checksum is taken once
     for (let turn = 1; turn < members; turn++)
-      this.send!(
-        (self + turn) % members,
-        { type: FrameType.parameters, chunk: index, nodeLo: 0, nodeHi: 0 },
-        bytesOf(this.result, offset, length),
-      );
+      this.send!((self + turn) % members, { type: FrameType.parameters, chunk: index, nodeLo: 0, nodeHi: 0 }, bytes);
   }
 }

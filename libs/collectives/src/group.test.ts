@@ -1,6 +1,7 @@
 /** Groups in memory: sums with the bits of the tree, bytes, failures, disagreement, deaths, silence. */
 import type { Clock } from '@paceline/exchange';
 import { split } from '@paceline/learning';
+import { FrameType, type FrameHeader } from '@paceline/protocol';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { AllReducePlan } from './all-reduce.js';
@@ -110,6 +111,18 @@ describe('spread', () => {
   });
 });
 
+it('sends one view of memory to all, so that its checksum is taken once', () => {
+  const sent: Uint8Array[] = [];
+  const send = (_: number, __: unknown, payload: Uint8Array): void => void sent.push(payload);
+  new Spread(3, 0, [{ member: 0, values: new Float32Array(5) }]).start(send);
+  const operation = new AllReducePlan({ members: 3, self: 0, replicas: 3, length: 3 }).reduce([new Float32Array(3)], new Float32Array(3));
+  operation.start(send);
+  for (const member of [1, 2])
+    operation.received(member, { type: FrameType.gradient, chunk: 0, nodeLo: member, nodeHi: member + 1 } as FrameHeader);
+  expect(sent.length).toBe(6); // two of the spread, two gradients, two of the sum
+  expect([sent[1] === sent[0], sent[5] === sent[4]]).toEqual([true, true]);
+});
+
 describe('a group', () => {
   const nothing = { operations: [] };
   const lost = async (running: Promise<unknown>): Promise<MemberLostError> => {
@@ -190,28 +203,58 @@ describe('a group', () => {
     expect(error.message).toContain('has left: done');
   });
 
-  it('waits no longer than the deadline, and says for whom and for what', async () => {
+  /** A clock that is wound by hand. */
+  function wound() {
     let now = 0;
-    const timers: { atMs: number; act: () => void }[] = [];
+    const ticks = new Set<() => void>();
     const clock: Clock = {
       now: () => now,
-      after: (ms, act) => {
-        const timer = { atMs: now + ms, act };
-        timers.push(timer);
-        return () => void timers.splice(timers.indexOf(timer), timers.includes(timer) ? 1 : 0);
+      after: () => () => undefined,
+      every: (_, act) => {
+        ticks.add(act);
+        return () => void ticks.delete(act);
       },
-      every: () => () => undefined,
       soon: (act) => process.nextTick(act),
     };
+    const pass = async (ms: number): Promise<void> => {
+      now += ms;
+      for (const tick of ticks) tick();
+      await new Promise(setImmediate);
+    };
+    return { clock, pass };
+  }
+
+  it('waits no longer than the deadline, and says for whom and for what', async () => {
+    const { clock, pass } = wound();
     const groups = groupsInMemory(3, { clock, deadlineMs: 500 });
     const running = [0, 2].map((i) => lost(groups[i]!.run({ what: 'step 1', ...nothing })));
-    for (; timers.length > 0; now += 100) {
-      for (const { act } of timers.filter(({ atMs }) => atMs <= now)) act();
-      await new Promise(setImmediate);
-      if (now > 5000) break;
-    }
+    for (let i = 0; i < 50; i++) await pass(100);
     const [error] = await Promise.all(running);
     expect(error!.members).toEqual([1]);
     expect(error!.message).toContain('waited 500 ms for worker 1 to begin "step 1"');
+  });
+
+  it('goes on after a stall of the whole process, however long', async () => {
+    const { clock, pass } = wound();
+    const groups = groupsInMemory(2, { clock, deadlineMs: 500 });
+    const first = groups[0]!.run({ what: 'step 1', ...nothing });
+    for (let i = 0; i < 3; i++) await pass(100);
+    for (let i = 0; i < 3; i++) await pass(60_000);
+    await Promise.all([first, groups[1]!.run({ what: 'step 1', ...nothing })]);
+    ended(groups);
+  });
+
+  it('ends at once, without the deadline, when data is for a member that has called and died', async () => {
+    const { clock } = wound();
+    const groups = groupsInMemory(3, { clock });
+    const operations = (self: number) => [new Spread(3, self, [{ member: 0, values: new Float32Array(10) }])];
+    void groups[1]!.run({ what: 'the weights', operations: operations(1) }); // it never ends
+    const { peers } = groups[0] as unknown as { peers: { member: number; calls: unknown[]; gone?: string }[] };
+    const ofDead = peers.find(({ member }) => member === 1)!;
+    await expect.poll(() => ofDead.calls.length).toBe(1);
+    groups[1]!.leave('it dies');
+    await expect.poll(() => ofDead.gone).toContain('has left');
+    const errors = await Promise.all([0, 2].map((self) => lost(groups[self]!.run({ what: 'the weights', operations: operations(self) }))));
+    for (const error of errors) expect([error.members, error.message.includes('worker 1 has left: it dies')]).toEqual([[1], true]);
   });
 });

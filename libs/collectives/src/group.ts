@@ -8,7 +8,7 @@
  *
  * A member that is gone, silent for the deadline, or at another operation ends the group: whoever notices tells all others who it was.
  */
-import type { CancelTimer, Clock, Connection } from '@paceline/exchange';
+import { StallTolerantClock, type CancelTimer, type Clock, type Connection } from '@paceline/exchange';
 import { ProtocolError, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
 import { MemberLostError } from './errors.js';
 import type { Link } from './link.js';
@@ -44,6 +44,8 @@ export interface Called {
   readonly failures: readonly Failure[];
 }
 
+/** How often a group looks whether something moves: a StallTolerantClock takes a longer gap for a stall of this process. */
+const LOOK_MS = 100;
 /** Bytes that are handed to a connection at a time. */
 const WINDOW_BYTES = 8 << 20;
 
@@ -116,7 +118,7 @@ export class Group {
       const values = Buffer.from(collective.values ?? []).toString('base64');
       for (const { link } of this.peers)
         this.tell(link, { type: 'call', number, what: collective.what, values, failures: [...(collective.failures ?? [])] });
-      this.look(-1);
+      this.watch();
       this.moved();
     });
   }
@@ -243,7 +245,9 @@ export class Group {
     if (failures.length > 0) return true;
     for (const [view, operation] of active.operations.entries())
       operation.start((member, frame, payload) => {
+        if (this.lost) return;
         const peer = this.peers.find((each) => each.member === member)!;
+        if (peer.gone !== undefined && !peer.link.isOpen) return this.fail(new MemberLostError([member], peer.gone));
         const header = { ...frame, codec: 0, attempt: 1, term: 0, view, round: active.number };
         peer.queue.push({ header, payload });
         peer.unsent++;
@@ -251,7 +255,7 @@ export class Group {
         this.counters.frames++;
         this.pump(peer);
       });
-    return true;
+    return !this.lost;
   }
 
   private pump(peer: Peer): void {
@@ -266,12 +270,18 @@ export class Group {
     }
   }
 
-  /** Looks whether anything has moved since the last look, a deadline ago. */
-  private look(seen: number): void {
-    const progress = this.progress + this.peers.reduce((sum, { link }) => sum + link.connection.receivedBytes, 0);
-    if (seen === progress) return this.fail(this.late());
+  /** Gives the operation up when nothing moves for the deadline. Time in which this whole process stood still does not count. */
+  private watch(): void {
+    const clock = new StallTolerantClock(this.options.clock);
+    clock.isDue(); // a stall before the first look gets its grace too
+    let [seen, sinceMs] = [-1, clock.now()];
     this.cancelLook?.();
-    this.cancelLook = this.options.clock.after(this.options.deadlineMs, () => this.look(progress));
+    this.cancelLook = this.options.clock.every(LOOK_MS, () => {
+      const isDue = clock.isDue();
+      const progress = this.progress + this.peers.reduce((sum, { link }) => sum + link.connection.receivedBytes, 0);
+      if (progress !== seen) [seen, sinceMs] = [progress, clock.now()];
+      else if (isDue && clock.now() - sinceMs >= this.options.deadlineMs) this.fail(this.late());
+    });
   }
 
   private late(): MemberLostError {

@@ -35,9 +35,12 @@ export interface Joined {
 
 const RETRY_MS = 200;
 /** Answers of a member that do not change by asking again. */
-const FINAL: ReadonlySet<string> = new Set(['TOKEN_INVALID', 'RUN_UNKNOWN', 'SEAT_TAKEN', 'PROTOCOL_VERSION']);
+const FINAL: ReadonlySet<string> = new Set(['TOKEN_INVALID', 'RUN_UNKNOWN', 'PROTOCOL_VERSION']);
+/** From hello to the proof, for who dials. */
+const PROOF_DEADLINE_MS = 5_000;
 const NUMBERS = { attempt: 1, term: 0, view: 0, round: 0 };
 const WRONG_SECRET = 'the proof of the shared secret is wrong: give every process the same secret';
+const OTHER_GROUP = 'it has another cluster, another number of replicas or another seed: give every process the same ones';
 
 /**
  * @throws ClusterError when a member refuses this one, for another secret or another cluster
@@ -58,6 +61,8 @@ export async function joinGroup(options: JoinOptions): Promise<Joined> {
 class Joining {
   private readonly links: (Link | undefined)[];
   private readonly why = new Map<number, string>();
+  /** Their handshakes have begun. */
+  private readonly greeting = new Set<Connection>();
   private isOver = false;
   private check: () => void = () => undefined;
   private fail: (error: Error) => void = () => undefined;
@@ -68,13 +73,12 @@ class Joining {
 
   async complete(): Promise<readonly (Link | undefined)[]> {
     const { self, names, clock, deadlineMs } = this.options;
-    if (names.length === 1) return this.links;
     let cancel = (): void => undefined;
     try {
       await new Promise<void>((resolve, reject) => {
         this.fail = reject;
         this.check = () => {
-          if (this.links.every((link, member) => member === self || link)) resolve();
+          if (names.every((_, member) => member === self || this.isHere(member))) resolve();
         };
         cancel = clock.after(deadlineMs, () => reject(this.late()));
         for (let member = 0; member < self; member++) this.dial(member);
@@ -84,7 +88,13 @@ class Joining {
     } finally {
       cancel();
       this.isOver = true;
+      for (const connection of this.greeting) connection.close();
     }
+  }
+
+  /** A member whose connection has ended may come again while the group is not complete. */
+  private isHere(member: number): boolean {
+    return this.links[member]?.isOpen === true;
   }
 
   stop(): void {
@@ -94,7 +104,7 @@ class Joining {
 
   private late(): MemberLostError {
     const { names, self, deadlineMs } = this.options;
-    const late = names.flatMap((_, member) => (member !== self && !this.links[member] ? [member] : []));
+    const late = names.flatMap((_, member) => (member !== self && !this.isHere(member) ? [member] : []));
     const said = late.map((member) => names[member]! + (this.why.has(member) ? ` (${this.why.get(member)!})` : '')).join(', ');
     return new MemberLostError(
       late,
@@ -121,10 +131,10 @@ class Joining {
   private introduce(connection: Connection, to: number, again: (why: string) => void): void {
     const { self, group, secret, names } = this.options;
     const dialNonce = newNonce();
+    this.greeting.add(connection);
     connection.setReceiver(
       beforeProof({
         message: (message) => {
-          if (message.type === 'refused') return;
           const { nonce, proof } = expected(message);
           const handshake: Handshake = { group, from: self, to, dialNonce, acceptNonce: nonce };
           if (!isProof(proof, proofOf(secret, 'accepts', handshake))) {
@@ -132,11 +142,13 @@ class Joining {
             throw new ProtocolError('TOKEN_INVALID', WRONG_SECRET);
           }
           connection.sendMessage({ type: 'prove', nonce: dialNonce, proof: proofOf(secret, 'dials', handshake) }, NUMBERS);
-          this.admit(to, connection);
+          this.greeting.delete(connection);
+          this.admit(to, connection, again);
         },
         closed: (description, error) => {
+          this.greeting.delete(connection);
           if (error && FINAL.has(error.code)) this.fail(new ClusterError(`${names[to]!} refuses this process: ${error.detail}`));
-          else again(description);
+          else again(error?.detail ?? description);
         },
       }),
     );
@@ -144,41 +156,62 @@ class Joining {
     connection.sendMessage({ ...hello, seat: self, incarnation: 0, fingerprint: '', layout: '' }, NUMBERS);
   }
 
-  /** Of who listens. */
+  /** Of who listens: the other's hello, the own proof, the other's proof. */
   accept(connection: Connection): void {
-    const { self, group, secret, names } = this.options;
+    const { self, secret, names, clock } = this.options;
+    let from: number | undefined;
     let handshake: Handshake | undefined;
+    const cancel = clock.after(PROOF_DEADLINE_MS, () =>
+      connection.close(new ProtocolError('HELLO_EXPECTED', `no proof of the shared secret within ${PROOF_DEADLINE_MS} ms`)),
+    );
+    const settled = (): void => {
+      cancel();
+      this.greeting.delete(connection);
+    };
+    this.greeting.add(connection);
     connection.setReceiver(
       beforeProof({
         message: (message) => {
           if (message.type === 'hello') {
-            const { role, run, seat, token } = message;
-            if (role !== 'member' || run !== group)
-              throw new ProtocolError(
-                'RUN_UNKNOWN',
-                'it has another cluster, or other numbers of replicas: give every process the same ones',
-              );
-            if (seat <= self || seat >= names.length || this.links[seat])
-              throw new ProtocolError(
-                'SEAT_TAKEN',
-                `another process is ${names[seat] ?? `member ${seat}`}: every process needs a task of its own`,
-              );
-            handshake = { group, from: seat, to: self, dialNonce: token, acceptNonce: newNonce() };
+            if (handshake) throw new ProtocolError('BAD_MESSAGE', 'a second hello');
+            if (message.seat > self && message.seat < names.length) from = message.seat;
+            handshake = this.greeted(message);
             const answer = { nonce: handshake.acceptNonce, proof: proofOf(secret, 'accepts', handshake) };
             return connection.sendMessage({ type: 'prove', ...answer }, NUMBERS);
           }
           const { proof } = expected(message);
           if (!handshake || !isProof(proof, proofOf(secret, 'dials', handshake))) throw new ProtocolError('TOKEN_INVALID', WRONG_SECRET);
-          if (this.links[handshake.from]) throw new ProtocolError('SEAT_TAKEN', `another process is ${names[handshake.from]!}`);
-          this.admit(handshake.from, connection);
+          this.checkFree(handshake.from);
+          settled();
+          this.admit(handshake.from, connection, (why) => this.why.set(from!, why));
         },
-        closed: () => undefined,
+        closed: (description, error) => {
+          settled();
+          if (from !== undefined && !this.isHere(from)) this.why.set(from, error?.detail ?? description);
+        },
       }),
     );
   }
 
-  private admit(member: number, connection: Connection): void {
-    this.links[member] = new Link(connection);
+  /** @throws ProtocolError for who cannot be a member, or is one already */
+  private greeted({ role, run, seat, token }: MessageOf<'hello'>): Handshake {
+    const { self, group } = this.options;
+    if (role !== 'member' || run !== group) throw new ProtocolError('RUN_UNKNOWN', OTHER_GROUP);
+    this.checkFree(seat);
+    return { group, from: seat, to: self, dialNonce: token, acceptNonce: newNonce() };
+  }
+
+  /** @throws ProtocolError SEAT_TAKEN */
+  private checkFree(seat: number): void {
+    const { self, names } = this.options;
+    const name = names[seat] ?? `member ${seat}`;
+    if (seat <= self || seat >= names.length || this.isHere(seat))
+      throw new ProtocolError('SEAT_TAKEN', `another process is ${name}: every process needs a task of its own`);
+    if (this.isOver) throw new ProtocolError('SEAT_TAKEN', `the group has begun with another ${name}: start all processes again`);
+  }
+
+  private admit(member: number, connection: Connection, onEnd: (why: string) => void): void {
+    this.links[member] = new Link(connection, onEnd);
     this.check();
   }
 }
@@ -195,7 +228,9 @@ function beforeProof(on: { message(message: Message): void; closed(description: 
   return {
     payloadFor: refuse,
     data: refuse,
-    message: (message: Message) => on.message(message),
+    message: (message: Message) => {
+      if (message.type !== 'refused') on.message(message); // it is the error that the connection ends with
+    },
     closed: ({ description, error }: { description: string; error?: ProtocolError | undefined }) => on.closed(description, error),
   };
 }

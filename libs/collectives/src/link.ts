@@ -14,7 +14,11 @@ export class Link {
   private readonly kept: Message[] = [];
   private end: string | undefined;
 
-  constructor(readonly connection: Connection) {
+  /** @param onEnd hears why the connection has ended, before who takes it over */
+  constructor(
+    readonly connection: Connection,
+    onEnd: (why: string) => void = () => undefined,
+  ) {
     connection.setReceiver({
       message: (message) => {
         if (this.handler) this.handler.message(message);
@@ -27,6 +31,7 @@ export class Link {
       data: (header) => this.handler!.data(header),
       closed: ({ description }) => {
         this.end = description;
+        onEnd(description);
         this.handler?.closed(description);
       },
     });

@@ -32,8 +32,9 @@ export class Spread implements Operation {
   start(send: Send): void {
     for (const [chunk, { member, values }] of this.pieces.entries()) {
       if (member !== this.self) continue;
+      const bytes = bytesOf(values); // one view for all, so that its checksum is taken once
       for (let turn = 1; turn < this.members; turn++)
-        send((this.self + turn) % this.members, { type: FrameType.parameters, chunk, nodeLo: 0, nodeHi: 0 }, bytesOf(values));
+        send((this.self + turn) % this.members, { type: FrameType.parameters, chunk, nodeLo: 0, nodeHi: 0 }, bytes);
     }
   }
 

@@ -4,6 +4,8 @@ import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { ArgumentError, ForeignModelError, ReplicaError, ScopeError, StrategyError, UnsupportedError } from './errors.js';
+import type { Exchange } from './exchange.js';
+import { DistributedModel } from './model/distributed-model.js';
 import { CLASSES, compiled, EXAMPLES, expectSame, labels, mlp, oneHot, type Optimizer, QUIET, rows, weightsOf } from './models.fixture.js';
 import { MirroredStrategy, OneDeviceStrategy } from './thread-strategies.js';
 import type { ThreadPool } from './threads/thread-pool.js';
@@ -46,6 +48,30 @@ describe('fit', () => {
     const seen = await record(distributed);
     expect(seen).toEqual(await record(plain));
     expect(new Set(seen.flatMap((entry) => (entry as unknown[])[3] ?? [])).size).toBe(8);
+  });
+
+  it('takes the rows of the epochs that follow where a training of several processes is continued', async () => {
+    const { exchange } = strategy as unknown as { exchange: Exchange };
+    // Rows are in the common order of all processes, though there is one only.
+    const shared = {
+      replicas: 2,
+      isShared: true,
+      open: (plan) => exchange.open(plan),
+      dispose: () => exchange.dispose(),
+    } satisfies Exchange;
+    const trained = async (...parts: [initialEpoch: number, epochs: number][]): Promise<unknown> => {
+      let weights: tf.Tensor[] | undefined;
+      for (const [initialEpoch, epochs] of parts) {
+        const model = compiled(mlp(), () => tf.train.sgd(0.1));
+        if (weights) model.setWeights(weights);
+        const distributed = new DistributedModel(model as never, shared, 3, () => undefined);
+        await model.fit(rows(), oneHot(), { ...args, shuffle: true, initialEpoch, epochs });
+        distributed.detach();
+        weights = model.getWeights();
+      }
+      return weights!.map((weight) => [...weight.dataSync()]);
+    };
+    expect(await trained([0, 2], [2, 3])).toEqual(await trained([0, 3]));
   });
 
   it('shows the weights of the moment in tensors of getWeights that were kept, too', async () => {

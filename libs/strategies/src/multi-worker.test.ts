@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ArgumentError, ClusterConfigError } from './errors.js';
-import { MultiWorkerMirroredStrategy } from './multi-worker.js';
+import { MultiWorkerMirroredStrategy, withDefaults } from './multi-worker.js';
 import { Programs, tfConfigs, type Ended, type Running } from './programs.fixture.js';
 
 let programs: Programs;
@@ -178,9 +178,19 @@ describe('refused', () => {
     const secret = 'long enough for a test';
     expect(() => new MultiWorkerMirroredStrategy({ cluster: given, secret, replicas: 1 })).toThrow('without work');
     expect(() => new MultiWorkerMirroredStrategy({ cluster: given, secret, transport: 'udp' as never })).toThrow('auto, tcp or unix');
+    for (const joinDeadlineMs of [0, 86_400_001])
+      expect(() => new MultiWorkerMirroredStrategy({ cluster: given, secret, joinDeadlineMs })).toThrow('from 1 to 86400000');
+    for (const options of [null, 'TF_CONFIG', []])
+      expect(() => new MultiWorkerMirroredStrategy(options as never)).toThrow(/MultiWorkerMirroredStrategy takes an object with/);
     const wrong = new GivenResolver({ worker }, { type: 'worker', index: 2 });
     expect(() => new MultiWorkerMirroredStrategy({ cluster: wrong })).toThrow('task.index must be a whole number below 2');
     expect(() => new MultiWorkerMirroredStrategy({ cluster: 'TF_CONFIG' as never })).toThrow(ArgumentError);
     expect(() => new MultiWorkerMirroredStrategy({ cluster, worker } as never)).toThrow('has no option "worker"');
   });
+});
+
+it('has at most 1024 replicas over all processes by default, and 256 threads in each', () => {
+  expect(withDefaults({}, 3, 1000)).toEqual({ threads: 256, replicas: 768 });
+  expect(withDefaults({}, 7, 256)).toEqual({ threads: 146, replicas: 1022 });
+  expect(withDefaults({ replicas: 3 }, 2, 8)).toEqual({ threads: 2, replicas: 3 });
 });

@@ -15,7 +15,7 @@ import { LIMITS } from '@paceline/spec';
 import { ArgumentError, ClusterConfigError } from './errors.js';
 import { GroupThread } from './members/group-link.js';
 import { Strategy } from './strategy.js';
-import { countsOf, type ThreadStrategyOptions } from './thread-strategies.js';
+import { countsOf, LONGEST_MS, THREADS_MAX, type ThreadStrategyOptions } from './thread-strategies.js';
 import { ThreadExchange, type ThreadExchangeOptions } from './threads/thread-exchange.js';
 
 export interface MultiWorkerOptions extends ThreadStrategyOptions {
@@ -57,6 +57,8 @@ export class MultiWorkerMirroredStrategy extends Strategy {
 }
 
 function planned(options: MultiWorkerOptions): { exchange: ThreadExchangeOptions; task: MemberAddress['task'] } {
+  countsOf(options, NAME, KNOWN); // it refuses what is no options at all
+  const joinDeadlineMs = joinDeadlineOf(options);
   const found = clusterOf(options);
   const { members, self } = found ?? { members: [], self: 0 };
   const count = Math.max(1, members.length);
@@ -79,17 +81,23 @@ function planned(options: MultiWorkerOptions): { exchange: ThreadExchangeOptions
     secret: secretOf(options),
     share: { replicas, from, to, nodes: nodesOf(replicas, count, self) },
     transport: transportOf(options),
-    joinDeadlineMs: whole(options, 'joinDeadlineMs') ?? JOIN_DEADLINE_MS,
+    joinDeadlineMs,
     deadlineMs,
   });
   return { exchange: { ...exchange, group }, task };
 }
 
 /** Replicas are those of all processes, threads those of this one. */
-function withDefaults(options: ThreadStrategyOptions, processes: number): ThreadStrategyOptions {
-  const threads =
-    options.threads ?? Math.max(1, Math.min(availableParallelism(), Math.ceil((options.replicas ?? LIMITS.replicas) / processes)));
-  return { ...options, threads, replicas: options.replicas ?? threads * processes };
+export function withDefaults(
+  options: ThreadStrategyOptions,
+  processes: number,
+  cores = availableParallelism(),
+): ThreadStrategyOptions & { readonly threads: number; readonly replicas: number } {
+  const { replicas } = options;
+  // Replicas that are given are shared out; without them every process has as many as threads.
+  const share = replicas === undefined ? Math.floor(LIMITS.replicas / processes) : Math.ceil(replicas / processes);
+  const threads = options.threads ?? Math.max(1, Math.min(cores, THREADS_MAX, share));
+  return { ...options, threads, replicas: replicas ?? threads * processes };
 }
 
 function clusterOf({ cluster = new TfConfigResolver() }: MultiWorkerOptions) {
@@ -118,8 +126,9 @@ function transportOf({ transport = 'auto' }: MultiWorkerOptions): 'auto' | 'tcp'
   throw new ArgumentError(`${NAME}: transport must be auto, tcp or unix, not ${String(transport)}`);
 }
 
-function whole(options: MultiWorkerOptions, key: 'joinDeadlineMs'): number | undefined {
-  const value: unknown = options[key];
-  if (value === undefined || (Number.isInteger(value) && Number(value) >= 1)) return value as number | undefined;
-  throw new ArgumentError(`${NAME}: ${key} must be a whole number of milliseconds, not ${String(value)}`);
+function joinDeadlineOf({ joinDeadlineMs = JOIN_DEADLINE_MS }: MultiWorkerOptions): number {
+  if (Number.isInteger(joinDeadlineMs) && joinDeadlineMs >= 1 && joinDeadlineMs <= LONGEST_MS) return joinDeadlineMs;
+  throw new ArgumentError(
+    `${NAME}: joinDeadlineMs must be a whole number of milliseconds from 1 to ${LONGEST_MS}, not ${String(joinDeadlineMs)}`,
+  );
 }

@@ -24,8 +24,8 @@ export interface Counts {
 }
 
 const DEADLINE_MS = 60_000;
-const THREADS_MAX = 256;
-const LONGEST_MS = 86_400_000;
+export const THREADS_MAX = 256;
+export const LONGEST_MS = 86_400_000;
 
 /** One replica in one compute thread. */
 export class OneDeviceStrategy extends Strategy {

@@ -152,7 +152,7 @@ async function reduce(number: number): Promise<void> {
   const failures = pending.splice(0).map(({ replica = -1, layer, message }): Failure => ({
     replica,
     message: message.slice(0, 2000),
-    ...(layer === undefined ? {} : { layer }),
+    ...(layer === undefined ? {} : { layer: layer.slice(0, 300) }),
   }));
   const bytes = (from: number, to: number): Uint8Array => new Uint8Array(losses.buffer as ArrayBuffer, from * 8, (to - from) * 8);
   const rows = header[ROWS]! === 0 ? '' : `, rows ${header[ROWS]!.toString(16)}`;

@@ -31,13 +31,13 @@ interface Session {
 /** Losses that tf.js computes from targets of −1 and 1 as they are, and Keras from 0 and 1 too. */
 const HINGES: ReadonlySet<string> = new Set(['hinge', 'squaredHinge']);
 
-/** Place of `shuffle` among the arguments of `fitLoop` after the data. */
-const SHUFFLE = 7;
+/** Places of `shuffle` and `initialEpoch` among the arguments of `fitLoop` after the data. */
+const [SHUFFLE, INITIAL_EPOCH] = [7, 9];
 
 export class DistributedModel {
   private session: Session | undefined;
   private attachedTo: TfModel | undefined;
-  /** Epochs of fit so far. */
+  /** Epochs of fit so far, with those that a continued training says were before. */
   private epochs = 0;
 
   constructor(
@@ -115,6 +115,7 @@ export class DistributedModel {
   private commonOrder(count: number, more: unknown[]): ((numbers: Int32Array) => void) | undefined {
     if ((more[SHUFFLE] ?? true) !== true) return undefined; // tf.js shuffles where nothing is said
     more[SHUFFLE] = false;
+    this.epochs = Math.max(this.epochs, Number(more[INITIAL_EPOCH] ?? 0));
     const order = new Int32Array(count);
     return (numbers) => {
       if (numbers[0] === 0) fillPermutation(this.seed, this.epochs++, count, order);
