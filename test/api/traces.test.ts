@@ -8,6 +8,8 @@ import { connectRedis, traceKey, tracedRunKey, type TracedProcess, type TraceReq
 import { startRedis, type RunningRedis } from '@paceline/runtime';
 import type { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { ControlHashes } from '../../apps/api/src/dispatch/control-hashes.js';
+import type { RedisConnections } from '../../apps/api/src/dispatch/redis-connections.js';
 import { MAX_TRACES, RunTraces } from '../../apps/api/src/traces/run-traces.js';
 import { MAX_TRACE_BYTES, TraceKeeper } from '../../apps/api/src/traces/trace-keeper.js';
 import type { Run } from '../../apps/api/src/runs/run.types.js';
@@ -21,7 +23,7 @@ beforeAll(async () => {
   redis = await startRedis({ dataDir, temporary: true, port: 0 });
   commands = connectRedis(redis.urlOf('api'), 'paceline-traces-test');
   await once(commands, 'ready', { signal: AbortSignal.timeout(10_000) });
-  keeper = new TraceKeeper({ commands });
+  keeper = new TraceKeeper({ commands } as unknown as RedisConnections);
 }, 60_000);
 
 afterAll(async () => {
@@ -62,7 +64,7 @@ function apiOf(): { traces: RunTraces; asked: { runId: string; request: TraceReq
   const asked: { runId: string; request: TraceRequest }[] = [];
   const write = (runId: string, { trace }: Record<string, string>): Promise<void> =>
     Promise.resolve(void asked.push({ runId, request: JSON.parse(trace!) as TraceRequest }));
-  return { traces: new RunTraces({ write }, keeper), asked };
+  return { traces: new RunTraces({ write } as unknown as ControlHashes, keeper), asked };
 }
 
 test('a run has one trace at a time and an api four; an api that stops ends them at once, and others may begin', async () => {

@@ -29,7 +29,7 @@ export class RunTraces implements OnModuleDestroy {
   private readonly stopping = new AbortController();
 
   constructor(
-    private readonly control: Pick<ControlHashes, 'write'>,
+    private readonly control: ControlHashes,
     private readonly traces: TraceKeeper,
   ) {}
 

@@ -22,7 +22,7 @@ export interface KeptTrace {
 
 @Injectable()
 export class TraceKeeper {
-  constructor(private readonly redis: Pick<RedisConnections, 'commands'>) {}
+  constructor(private readonly redis: RedisConnections) {}
 
   /** From here on reports of it are kept. @returns false when the run is traced already @throws RedisUnavailableError */
   async begin(runId: string, traceId: string): Promise<boolean> {
