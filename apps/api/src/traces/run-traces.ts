@@ -80,7 +80,7 @@ export class RunTraces implements OnModuleDestroy {
     let bytes = 0;
     let changedMs = Infinity;
     while (Date.now() < untilMs && Date.now() - changedMs < QUIET_MS) {
-      await sleep(LOOK_EVERY_MS, undefined, { signal }).catch(() => undefined);
+      await sleep(LOOK_EVERY_MS, undefined, { signal }).catch(() => undefined); // told below
       if (signal.aborted)
         throw new Fault('SERVICE_UNAVAILABLE', 'The api stops, and the trace with it. Ask again when it is back.', RETRY_AFTER_SECONDS);
       const now = await this.traces.reportedBytes(traceId);
