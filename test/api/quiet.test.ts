@@ -3,6 +3,7 @@ import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { Dispatcher } from '../../apps/api/src/dispatch/dispatcher.js';
 import { type Coordinator, ScriptedFleet } from './scripted-fleet.js';
+import { LOOK_FOR_RUNS } from '../../apps/api/src/dispatch/open-work.js';
 import { ControlPlane, until } from './services.js';
 
 let plane: ControlPlane;
@@ -48,6 +49,20 @@ it('an idle api sends four statements a tick, and few beside them', async () => 
   const seconds = (performance.now() - from) / 1000;
   // Of others: imports that wait, and the fleet.
   expect(seen.length, seen.join('\n')).toBeLessThanOrEqual(4 * 11 + Math.ceil(4 * seconds));
+});
+
+it('runs in hand are found without reading those that ended long ago', async () => {
+  const client = new pg.Client({ connectionString: plane.postgres.url });
+  await client.connect();
+  try {
+    await client.query('SET enable_seqscan = off'); // no index is worth its while in an empty table
+    const { rows } = await client.query<{ 'QUERY PLAN': string }>(`EXPLAIN ${LOOK_FOR_RUNS}`);
+    const plan = rows.map((row) => row['QUERY PLAN']).join('\n');
+    expect(plan).toContain('"Run_finishedAt_idx"');
+    expect(plan).not.toContain('Seq Scan on "Run"');
+  } finally {
+    await client.end();
+  }
 });
 
 it('a report costs one statement, whether it brings two rounds or two hundred', async () => {

@@ -67,6 +67,8 @@ export interface RunTrace {
     readonly fromRound: number;
     readonly toRound: number;
     readonly processes: number;
+    /** Processes that have recorded too, beyond the bytes that a trace may have. */
+    readonly leftOut: number;
     readonly isWhole: boolean;
   };
 }
@@ -319,10 +321,10 @@ export class PacelineClient {
 
   /**
    * Where the time of the next rounds of a RUNNING run goes: a trace in the JSON format of Chrome and Perfetto. It takes some seconds. Throws CONFLICT when
-   * the run does not train.
+   * the run does not train, or is traced already.
    */
   async traceRun(runId: string, { rounds }: { readonly rounds?: number | undefined } = {}): Promise<RunTrace> {
-    const body = Buffer.from(JSON.stringify(rounds === undefined ? {} : { rounds }));
+    const body = new TextEncoder().encode(JSON.stringify(rounds === undefined ? {} : { rounds }));
     const path = `/api/v1/runs/${encodeURIComponent(runId)}/trace`;
     return (await sendBytes(forTransfer(this.#api.http), 'POST', path, body, 'application/json')) as unknown as RunTrace;
   }

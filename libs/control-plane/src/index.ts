@@ -3,6 +3,7 @@ export {
   controlKey,
   PLACEMENT_QUEUE,
   traceKey,
+  tracedRunKey,
   REPORT_STREAM,
   REPORT_STREAM_MAX_ENTRIES,
   STEP_TASK_QUEUE,

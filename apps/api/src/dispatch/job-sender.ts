@@ -49,7 +49,7 @@ export class JobSender {
   /** Placements of runs that have no place yet stay where their order can change. */
   private async unsent(): Promise<Row[]> {
     // Nearly every look finds nothing, six times a second.
-    if (!(await this.openWork.look()).hasUnsent) return [];
+    if (!(await this.openWork.hasUnsent())) return [];
     const placement = await this.database.outbox.findFirst({ where: { sentAt: null, kind: 'placement' }, select: { id: true } });
     const { offered, holding } = placement ? await this.shares.read() : { offered: [], holding: new Set<string>() };
     const sends = { OR: [{ runId: { in: [...offered, ...holding] } }, { run: { status: { notIn: LIVE_STATUSES } } }] };

@@ -1,29 +1,34 @@
-/** Whether there is anything to do at all: one small statement, asked at every tick in place of all that an idle dispatcher would find empty. */
+/** Whether there is anything to do at all: small statements, asked at every tick in place of all that an idle dispatcher would find empty. */
 import { Injectable } from '@nestjs/common';
 import { BackgroundDatabase } from '../database/database.js';
 import { RUNS_IN_HAND } from './runs-in-hand.js';
 
-export interface Open {
-  /** Jobs that were not sent. */
-  readonly hasUnsent: boolean;
+export interface OpenRuns {
   /** Runs that are not over, or ended lately: those of `readRunsInHand`. */
   readonly hasRuns: boolean;
   /** A team has a limit of its own for workers. */
   readonly hasWorkerLimits: boolean;
 }
 
-const LOOK = `
-  SELECT EXISTS (SELECT FROM "Outbox" WHERE "sentAt" IS NULL) AS "hasUnsent",
-         EXISTS (SELECT FROM "Run" AS run WHERE ${RUNS_IN_HAND}) AS "hasRuns",
+const LOOK_FOR_JOBS = `SELECT EXISTS (SELECT FROM "Outbox" WHERE "sentAt" IS NULL) AS "hasUnsent"`;
+
+export const LOOK_FOR_RUNS = `
+  SELECT EXISTS (SELECT FROM "Run" AS run WHERE ${RUNS_IN_HAND}) AS "hasRuns",
          EXISTS (SELECT FROM "Team" WHERE "maxWorkers" IS NOT NULL) AS "hasWorkerLimits"`;
 
 @Injectable()
 export class OpenWork {
   constructor(private readonly database: BackgroundDatabase) {}
 
+  /** Whether there are jobs that were not sent. @throws when PostgreSQL is away */
+  async hasUnsent(): Promise<boolean> {
+    const [open] = await this.database.statement<{ hasUnsent: boolean }>('open-jobs', LOOK_FOR_JOBS);
+    return open!.hasUnsent;
+  }
+
   /** @throws when PostgreSQL is away */
-  async look(): Promise<Open> {
-    const [open] = await this.database.statement<Open & Record<string, unknown>>('open-work', LOOK);
+  async runs(): Promise<OpenRuns> {
+    const [open] = await this.database.statement<OpenRuns & Record<string, unknown>>('open-runs', LOOK_FOR_RUNS);
     return open!;
   }
 }

@@ -82,7 +82,7 @@ export class ReconcileTick {
   }
 
   private async read(afterId: string | undefined, confirmLock: ConfirmLock): Promise<RunPage> {
-    const { hasRuns, hasWorkerLimits } = await this.openWork.look();
+    const { hasRuns, hasWorkerLimits } = await this.openWork.runs();
     this.hasWorkerLimits = hasWorkerLimits;
     if (!hasRuns) return { runs: [], nextAfterId: undefined };
     const rows = await readRunsInHand(this.database, afterId);

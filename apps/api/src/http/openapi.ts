@@ -158,7 +158,9 @@ function tracePaths(): Json {
         responses: {
           '200': { description: 'The trace (JSON trace event format).', content: { 'application/json': { schema: { type: 'object' } } } },
           '404': problem('No such run.'),
-          '409': problem('The run is not RUNNING, or no round was seen whole by all of its processes.'),
+          '409': problem(
+            'The run is not RUNNING or is traced already, too much is traced, or no round was seen whole by all of its processes.',
+          ),
           '422': problem('The number of rounds is wrong.'),
           ...refusals,
         },

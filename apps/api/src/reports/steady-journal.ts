@@ -31,7 +31,7 @@ export interface Remembered {
   readonly coordinator: StoredCoordinator;
 }
 
-const MAX_REMEMBERED = 1_000;
+export const MAX_REMEMBERED = 1_000;
 
 /** Nothing, or all of it: a run that is as remembered with an attempt that is not divides by zero, which undoes it. */
 const STORE = `
@@ -67,9 +67,11 @@ export class SteadyJournal {
 
   /** What was committed with a report; undefined when the next one has to be looked at closely. */
   remember(runId: string, stored: Remembered | undefined): void {
-    if (this.known.size >= MAX_REMEMBERED) this.known.clear();
-    if (stored) this.known.set(runId, stored);
-    else this.known.delete(runId);
+    this.known.delete(runId);
+    if (!stored) return;
+    // The one that has reported least lately: whoever reports is inserted anew.
+    if (this.known.size >= MAX_REMEMBERED) this.known.delete(this.known.keys().next().value!);
+    this.known.set(runId, stored);
   }
 
   /** @returns undefined, with nothing stored, for a report that has to be looked at closely @throws when PostgreSQL is away */
@@ -87,7 +89,7 @@ export class SteadyJournal {
       ...[storedSequence, known.storedSequence, known.coordinatorTerm, JSON.stringify(metrics), JSON.stringify(ranges)],
     ]);
     if (!isStored) return undefined;
-    this.known.set(runId, { ...known, storedSequence, lastMetricSeq: known.lastMetricSeq + metrics.length, coordinator: next });
+    this.remember(runId, { ...known, storedSequence, lastMetricSeq: known.lastMetricSeq + metrics.length, coordinator: next });
     return { ack: { attempt, sequence: storedSequence }, mustStop: false, newEntries: entries.length, changed };
   }
 

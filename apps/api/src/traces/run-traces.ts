@@ -5,10 +5,10 @@
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Injectable } from '@nestjs/common';
+import { Injectable, type OnModuleDestroy } from '@nestjs/common';
 import { chromeTrace, MAX_TRACED_ROUNDS, type ChromeTrace, type TraceRequest } from '@paceline/control-plane';
 import { ControlHashes } from '../dispatch/control-hashes.js';
-import { Fault } from '../fault.js';
+import { Fault, RETRY_AFTER_SECONDS } from '../fault.js';
 import { specOf } from '../runs/run-row.js';
 import type { Run } from '../runs/run.types.js';
 import { TraceKeeper } from './trace-keeper.js';
@@ -20,55 +20,85 @@ const LOOK_EVERY_MS = 200;
 /** Everybody who records ends within the same seconds. */
 const QUIET_MS = 2_500;
 const DEADLINE_MS = 18_000;
+/** Of this api at a time: each is held in memory when it is merged. */
+export const MAX_TRACES = 4;
 
 @Injectable()
-export class RunTraces {
+export class RunTraces implements OnModuleDestroy {
+  private present = 0;
+  private readonly stopping = new AbortController();
+
   constructor(
     private readonly control: ControlHashes,
     private readonly traces: TraceKeeper,
   ) {}
 
-  /**
-   * Takes some seconds: until every process has recorded so many rounds.
-   * @throws Fault INVALID_INPUT, CONFLICT when the run does not train
-   */
-  async record(run: Run, rounds: number): Promise<ChromeTrace> {
-    if (!Number.isInteger(rounds) || rounds < 1 || rounds > MAX_TRACED_ROUNDS)
-      throw new Fault('INVALID_INPUT', `rounds: must be 1 to ${MAX_TRACED_ROUNDS}`, undefined, [
-        { path: 'rounds', message: `must be 1 to ${MAX_TRACED_ROUNDS}` },
-      ]);
-    const { mode } = specOf(run.row).strategy;
-    if (mode !== 'sync')
-      throw new Fault(
-        'CONFLICT',
-        `The run is in mode ${mode}, where workers go through rounds each by itself: only those of mode sync can be traced.`,
-      );
-    if (run.status !== 'RUNNING')
-      throw new Fault('CONFLICT', `The run is ${run.status}: only the rounds of a run that is RUNNING can be traced.`);
-    const request: TraceRequest = { attempt: run.attempt, id: randomUUID(), rounds, startAtMs: Date.now() + START_IN_MS };
-    await this.traces.begin(run.id, request.id);
-    await this.control.write(run.id, { trace: JSON.stringify(request) });
-    await this.reported(request.id);
-    const processes = await this.traces.read(request.id);
-    const trace = processes.length > 0 ? chromeTrace(processes, rounds) : undefined;
-    if (!trace)
-      throw new Fault(
-        'CONFLICT',
-        `No round was seen whole by all processes of the run within ${DEADLINE_MS / 1000} s: it may have ended, wait for workers, or have longer rounds.`,
-      );
-    return trace;
+  onModuleDestroy(): void {
+    this.stopping.abort();
   }
 
-  /** Until nobody more has reported for a while, or the deadline. */
-  private async reported(traceId: string): Promise<void> {
-    const untilMs = Date.now() + DEADLINE_MS;
-    let count = 0;
-    let changedMs = Infinity;
-    while (Date.now() < untilMs && Date.now() - changedMs < QUIET_MS) {
-      await sleep(LOOK_EVERY_MS);
-      const now = await this.traces.count(traceId);
-      if (now > count) [count, changedMs] = [now, Date.now()];
-      if (count === 0) changedMs = Infinity;
+  /**
+   * Takes some seconds: until every process has recorded so many rounds.
+   * @throws Fault INVALID_INPUT; CONFLICT when the run does not train or is traced already; SERVICE_UNAVAILABLE when the api stops
+   */
+  async record(run: Run, rounds: number): Promise<ChromeTrace> {
+    checkTraceable(run, rounds);
+    if (this.present >= MAX_TRACES)
+      throw new Fault('CONFLICT', `${MAX_TRACES} traces are being recorded already: try again when one of them is over, in some seconds.`);
+    this.present++;
+    try {
+      return await this.recordOne(run, rounds);
+    } finally {
+      this.present--;
     }
   }
+
+  private async recordOne(run: Run, rounds: number): Promise<ChromeTrace> {
+    const request: TraceRequest = { attempt: run.attempt, id: randomUUID(), rounds, startAtMs: Date.now() + START_IN_MS };
+    if (!(await this.traces.begin(run.id, request.id)))
+      throw new Fault('CONFLICT', 'The run is being traced already: try again when that trace is over, in some seconds.');
+    try {
+      await this.control.write(run.id, { trace: JSON.stringify(request) });
+      await this.reported(request.id);
+      const { processes, leftOut } = await this.traces.read(request.id);
+      const trace = processes.length > 0 ? chromeTrace(processes, rounds, leftOut) : undefined;
+      if (trace) return trace;
+    } finally {
+      // Redis is away: then the trace ends by its expiry.
+      await this.traces.end(run.id, request.id).catch(() => undefined);
+    }
+    throw new Fault(
+      'CONFLICT',
+      `No round was seen whole by all processes of the run within ${DEADLINE_MS / 1000} s: it may have ended, wait for workers, or have longer rounds.`,
+    );
+  }
+
+  /** Until nobody more has reported for a while, or the deadline. @throws Fault SERVICE_UNAVAILABLE when the api stops */
+  private async reported(traceId: string): Promise<void> {
+    const { signal } = this.stopping;
+    const untilMs = Date.now() + DEADLINE_MS;
+    let bytes = 0;
+    let changedMs = Infinity;
+    while (Date.now() < untilMs && Date.now() - changedMs < QUIET_MS) {
+      await sleep(LOOK_EVERY_MS, undefined, { signal }).catch(() => undefined); // told below
+      if (signal.aborted)
+        throw new Fault('SERVICE_UNAVAILABLE', 'The api stops, and the trace with it. Ask again when it is back.', RETRY_AFTER_SECONDS);
+      const now = await this.traces.reportedBytes(traceId);
+      if (now > bytes) [bytes, changedMs] = [now, Date.now()];
+    }
+  }
+}
+
+function checkTraceable({ row, status }: Run, rounds: number): void {
+  if (!Number.isInteger(rounds) || rounds < 1 || rounds > MAX_TRACED_ROUNDS)
+    throw new Fault('INVALID_INPUT', `rounds: must be 1 to ${MAX_TRACED_ROUNDS}`, undefined, [
+      { path: 'rounds', message: `must be 1 to ${MAX_TRACED_ROUNDS}` },
+    ]);
+  const { mode } = specOf(row).strategy;
+  if (mode !== 'sync')
+    throw new Fault(
+      'CONFLICT',
+      `The run is in mode ${mode}, where workers go through rounds each by itself: only those of mode sync can be traced.`,
+    );
+  if (status !== 'RUNNING') throw new Fault('CONFLICT', `The run is ${status}: only the rounds of a run that is RUNNING can be traced.`);
 }

@@ -1,5 +1,5 @@
 /** `paceline trace`: where the time of a run's rounds goes, as a file for Chrome and Perfetto. */
-import { writeFileSync } from 'node:fs';
+import { open, rm, type FileHandle } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { EXIT } from '@paceline/runtime/exit-codes';
 import { UserError } from '@paceline/runtime/user-error';
@@ -27,18 +27,9 @@ async function trace({ terminal, connect }: CommandContext, command: Command, re
   const { rounds, out } = command.opts<{ rounds: number; out?: string }>();
   const client = connect();
   const runId = await whichRun(client, reference);
-  const recorded = await client.traceRun(runId, { rounds });
   const file = resolve(out ?? `trace-${shortId(runId)}.json`);
-  try {
-    writeFileSync(file, JSON.stringify(recorded));
-  } catch (cause) {
-    throw new UserError('OUTPUT_UNUSABLE', `${file} cannot be written: ${(cause as Error).message}.`, {
-      hint: 'Choose another one with --out.',
-      exit: 'usage',
-      cause,
-    });
-  }
-  const { fromRound, toRound, processes, isWhole } = recorded.otherData;
+  const recorded = await recordInto(file, () => client.traceRun(runId, { rounds }));
+  const { fromRound, toRound, processes, leftOut, isWhole } = recorded.otherData;
   const spans = recorded.traceEvents.filter(({ ph, name }) => ph === 'X' && !name.startsWith('round ') && name !== 'step');
   const totals = new Map<string, { count: number; ms: number }>();
   for (const { name, dur = 0 } of spans) {
@@ -46,7 +37,7 @@ async function trace({ terminal, connect }: CommandContext, command: Command, re
     totals.set(name, { count: count + 1, ms: ms + dur / 1000 });
   }
   const count = toRound - fromRound + 1;
-  if (terminal.json) terminal.document({ file, fromRound, toRound, processes, isWhole, spans: Object.fromEntries(totals) });
+  if (terminal.json) terminal.document({ file, fromRound, toRound, processes, leftOut, isWhole, spans: Object.fromEntries(totals) });
   else {
     const rows = [...totals]
       .sort(([, a], [, b]) => b.ms - a.ms)
@@ -56,7 +47,45 @@ async function trace({ terminal, connect }: CommandContext, command: Command, re
       terminal.print(line);
   }
   if (count < rounds) terminal.note(`Only ${count} rounds were seen whole by all processes.`);
+  if (leftOut > 0) terminal.note(`${leftOut} more processes found no room: ask for fewer rounds.`);
   if (!isWhole) terminal.note('Some spans found no room: ask for fewer rounds.');
   terminal.note(`Rounds ${fromRound} to ${toRound} of ${processes} processes are in ${file}; open it in https://ui.perfetto.dev`);
   return EXIT.ok;
+}
+
+/** The file is opened first: that it cannot be written is said before anything is recorded. An old one stays until there is something to replace it. */
+export async function recordInto<T>(file: string, record: () => Promise<T>): Promise<T> {
+  const unusable = (cause: unknown): UserError =>
+    new UserError('OUTPUT_UNUSABLE', `${file} cannot be written: ${(cause as Error).message}.`, {
+      hint: 'Choose another one with --out.',
+      exit: 'usage',
+      cause,
+    });
+  const opened = await openForWriting(file).catch((cause: unknown) => {
+    throw unusable(cause);
+  });
+  let isWritten = false;
+  try {
+    const recorded = await record();
+    try {
+      await opened.handle.truncate(0);
+      await opened.handle.writeFile(JSON.stringify(recorded));
+    } catch (cause) {
+      throw unusable(cause);
+    }
+    isWritten = true;
+    return recorded;
+  } finally {
+    await opened.handle.close();
+    if (!isWritten && opened.isNew) await rm(file, { force: true });
+  }
+}
+
+async function openForWriting(file: string): Promise<{ readonly handle: FileHandle; readonly isNew: boolean }> {
+  try {
+    return { handle: await open(file, 'wx'), isNew: true };
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    return { handle: await open(file, 'r+'), isNew: false };
+  }
 }

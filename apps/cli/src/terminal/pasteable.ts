@@ -26,7 +26,7 @@ function isProgram(file: string): boolean {
 
 /** Names of all commands; a test compares them with the command tree. */
 export const COMMAND_NAMES = [
-  ...['train', 'runs', 'run', 'metrics', 'checkpoints', 'weights', 'export', 'evaluate', 'predict', 'open'],
+  ...['train', 'runs', 'run', 'metrics', 'checkpoints', 'weights', 'export', 'evaluate', 'predict', 'trace', 'open'],
   ...['pause', 'resume', 'scale', 'extend', 'cancel'],
   ...['data', 'alias', 'team', 'key'],
   ...['demo', 'up', 'down', 'logs', 'workers', 'engine', 'doctor', 'verify', 'generate', 'model'],

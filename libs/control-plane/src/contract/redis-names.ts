@@ -15,5 +15,8 @@ export const controlKey = (runId: string): string => `${KEY_PREFIX}:control:${ru
 /** What processes have recorded of a trace, until whoever asked for it has read it. */
 export const traceKey = (traceId: string): string => `${KEY_PREFIX}:trace:${traceId}`;
 
+/** There while the run is traced; it holds the id of the trace. */
+export const tracedRunKey = (runId: string): string => `${KEY_PREFIX}:traced-run:${runId}`;
+
 /** Entries kept in the report stream (approximate trim); the journals hold what the api has not acknowledged. */
 export const REPORT_STREAM_MAX_ENTRIES = 50_000;

@@ -31,51 +31,49 @@ export interface ChromeTrace {
     readonly fromRound: number;
     readonly toRound: number;
     readonly processes: number;
-    /** Spans of these rounds that found no room. */
+    /** Processes that have recorded but found no room in the trace. */
+    readonly leftOut: number;
+    /** No span of these rounds and processes was lost. */
     readonly isWhole: boolean;
   };
 }
 
-interface PlacedSpan {
-  readonly name: string;
-  readonly track: string;
+interface Window {
   readonly fromUs: number;
   readonly toUs: number;
-  readonly round: number;
 }
 
 const ROUND = 'round';
 
 /**
  * @param rounds how many, at most
+ * @param leftOut processes that have recorded too, for which there was no room
  * @returns undefined when there is no round that every process has seen whole
  */
-export function chromeTrace(processes: readonly TracedProcess[], rounds: number): ChromeTrace | undefined {
+export function chromeTrace(processes: readonly TracedProcess[], rounds: number, leftOut = 0): ChromeTrace | undefined {
   const offsets = hostOffsets(processes);
-  const placed = processes.map((process) =>
-    process.threads.map((thread) => placedSpans(process, thread, offsets.get(process.host)! + thread.startUs)),
-  );
-  const windows = placed.map(([main]) => roundsOf(main ?? []));
-  const [first] = windows;
-  const common = [...(first?.keys() ?? [])].filter((round) => windows.every((of) => of.has(round))).sort((a, b) => a - b);
+  const offsetOf = ({ host }: TracedProcess): number => offsets.get(host)!;
+  const seen = processes.map((process) => roundsOf(process, offsetOf(process)));
+  const common = [...(seen[0]?.keys() ?? [])].filter((round) => seen.every((of) => of.has(round))).sort((a, b) => a - b);
   const to = common.at(-1);
   if (to === undefined) return undefined;
   const chosen = common.filter((round) => round > to - rounds);
-  const spans = windows.flatMap((of) => chosen.map((round) => of.get(round)!));
-  const fromUs = Math.min(...spans.map((span) => span.fromUs));
-  const toUs = Math.max(...spans.map((span) => span.toUs));
+  const window = seen.flatMap((of) => chosen.map((round) => of.get(round)!)).reduce(around);
   return {
     displayTimeUnit: 'ms',
-    traceEvents: processes.flatMap((process, i) => eventsOf(process, i + 1, placed[i]!, fromUs, toUs)),
+    traceEvents: processes.flatMap((process, i) => eventsOf(process, i + 1, offsetOf(process), window)),
     otherData: {
       runId: processes[0]!.runId,
       fromRound: chosen[0]!,
       toRound: to,
       processes: processes.length,
-      isWhole: placed.flat().every((thread, i) => isThere(processes.flatMap(({ threads }) => threads)[i]!, thread, fromUs)),
+      leftOut,
+      isWhole: processes.every((process) => process.threads.every((thread) => isThere(process, thread, offsetOf(process), window))),
     },
   };
 }
+
+const around = (a: Window, b: Window): Window => ({ fromUs: Math.min(a.fromUs, b.fromUs), toUs: Math.max(a.toUs, b.toUs) });
 
 /** What is added to a host's clock to get µs of the wall clock. */
 function hostOffsets(processes: readonly TracedProcess[]): Map<string, number> {
@@ -85,52 +83,65 @@ function hostOffsets(processes: readonly TracedProcess[]): Map<string, number> {
   return offsets;
 }
 
-function placedSpans({ names }: TracedProcess, { tracks, spans }: TracedThread, startUs: number): PlacedSpan[] {
-  return spans.map(([name, track, from, length, round]) => ({
-    name: names[name] ?? 'unknown',
-    track: tracks[track] ?? 'main',
-    fromUs: startUs + from,
-    toUs: startUs + from + length,
-    round,
-  }));
+/** When the process was in which round. */
+function roundsOf({ names, threads: [main] }: TracedProcess, offsetUs: number): Map<number, Window> {
+  const found = new Map<number, Window>();
+  for (const [name, , from, length, round] of main?.spans ?? []) {
+    const fromUs = offsetUs + main!.startUs + from;
+    if (names[name] === ROUND) found.set(round, { fromUs, toUs: fromUs + length });
+  }
+  return found;
 }
 
-const roundsOf = (spans: readonly PlacedSpan[]): Map<number, PlacedSpan> =>
-  new Map(spans.filter(({ name }) => name === ROUND).map((span) => [span.round, span]));
-
 /** Nothing that was lost belongs to the trace. */
-const isThere = ({ lost }: TracedThread, spans: readonly PlacedSpan[], fromUs: number): boolean =>
-  lost === 0 || spans.some((span) => span.name !== ROUND && span.fromUs <= fromUs);
+const isThere = ({ names }: TracedProcess, { lost, spans, startUs }: TracedThread, offsetUs: number, { fromUs }: Window): boolean =>
+  lost === 0 || spans.some(([name, , from]) => names[name] !== ROUND && offsetUs + startUs + from <= fromUs);
 
-function eventsOf(
-  { role, id, host, pid: realPid, threads }: TracedProcess,
-  pid: number,
-  placed: readonly (readonly PlacedSpan[])[],
-  fromUs: number,
-  toUs: number,
-): TraceEvent[] {
+function eventsOf(process: TracedProcess, pid: number, offsetUs: number, window: Window): TraceEvent[] {
+  const { role, id, host, pid: realPid, threads } = process;
   const named = (name: string, tid: number, value: string): TraceEvent => ({ name, ph: 'M', ts: 0, pid, tid, args: { name: value } });
   const events = [named('process_name', 0, `${role} ${id} (${host}, pid ${realPid})`)];
   let tid = 0;
-  for (const [i, { thread, tracks }] of threads.entries()) {
-    for (const track of tracks) {
-      const spans = placed[i]!.filter((span) => span.track === track && span.toUs > fromUs && span.fromUs < toUs);
-      if (spans.length === 0) continue;
+  for (const thread of threads) {
+    const byTrack = eventsByTrack(process, thread, offsetUs, window);
+    for (const [index, track] of thread.tracks.entries()) {
+      const ofTrack = byTrack.get(index);
+      if (!ofTrack) continue;
       tid++;
-      events.push(named('thread_name', tid, track === 'main' ? thread : `${thread}: ${track}`));
-      for (const span of spans) {
-        const ts = Math.max(span.fromUs, fromUs);
-        events.push({
-          name: span.name === ROUND ? `${ROUND} ${span.round}` : span.name,
-          ph: 'X',
-          ts: ts - fromUs,
-          dur: Math.min(span.toUs, toUs) - ts,
-          pid,
-          tid,
-          args: { round: span.round },
-        });
-      }
+      events.push(named('thread_name', tid, track === 'main' ? thread.thread : `${thread.thread}: ${track}`));
+      for (const event of ofTrack) events.push({ ...event, pid, tid });
     }
   }
   return events;
+}
+
+type Unplaced = Omit<TraceEvent, 'pid' | 'tid'>;
+
+/** What lies in the window, cut to it: by the index of its track, in one pass over the spans. */
+function eventsByTrack(
+  { names }: TracedProcess,
+  { tracks, spans, startUs }: TracedThread,
+  offsetUs: number,
+  window: Window,
+): Map<number, Unplaced[]> {
+  const found = new Map<number, Unplaced[]>();
+  for (const [nameIndex, trackIndex, from, length, round] of spans) {
+    const fromUs = offsetUs + startUs + from;
+    const toUs = fromUs + length;
+    if (toUs <= window.fromUs || fromUs >= window.toUs) continue;
+    const ts = Math.max(fromUs, window.fromUs);
+    const name = names[nameIndex] ?? 'unknown';
+    const event: Unplaced = {
+      name: name === ROUND ? `${ROUND} ${round}` : name,
+      ph: 'X',
+      ts: ts - window.fromUs,
+      dur: Math.min(toUs, window.toUs) - ts,
+      args: { round },
+    };
+    const track = trackIndex < tracks.length ? trackIndex : 0;
+    const there = found.get(track);
+    if (there) there.push(event);
+    else found.set(track, [event]);
+  }
+  return found;
 }

@@ -22,6 +22,7 @@ test('rounds are counted of the run that is recorded, and belong to spans of the
   for (const round of [4, 4, 5, 6]) {
     recorder.mark(round, 'mine');
     recorder.mark(round + 100, 'of another run');
+    recorder.owner = 'mine';
     recorder.add('update', recorder.now());
   }
   expect(recorder.rounds).toBe(2);
@@ -42,4 +43,17 @@ test('the newest spans stay when there is no room for all', () => {
   expect([spans.length, lost]).toEqual([MAX_SPANS, 10]);
   expect(Math.min(...spans.map(([, , , , round]) => round))).toBe(10);
   expect(tracks).toEqual(['main', 'to 0', 'to 1', 'to 2']);
+});
+
+test('nothing of other runs is recorded, on whatever track', () => {
+  const recorder = new SpanRecorder();
+  recorder.start('mine');
+  for (const owner of ['mine', 'of another run', undefined]) {
+    recorder.owner = owner;
+    recorder.add('update', recorder.now());
+  }
+  recorder.add('send', recorder.now(), 'to 1', 0, 'mine');
+  recorder.add('send', recorder.now(), 'to 2', 0, 'of another run');
+  const { spans, tracks, lost } = recorder.stop();
+  expect([spans.map(([name]) => nameOf(name)).sort(), tracks, lost]).toEqual([['send', 'update'], ['main', 'to 1'], 0]);
 });

@@ -3,7 +3,7 @@
  * bounded: the newest spans replace the oldest.
  *
  * A span begins with `now()`, which is 0 while nothing is recorded, and ends with `add`. Tracks are what lies below each other in the picture: `main`, and one for each
- * direction of a connection, because bytes travel while the thread does something else. Spans of one track nest.
+ * direction of a connection, because bytes travel while the thread does something else. Spans of one track nest. A thread that works for several runs records one of them.
  */
 export const SPAN_NAMES = [
   'round',
@@ -43,6 +43,8 @@ const MAX_TRACKS = 256;
 
 export class SpanRecorder {
   isOn = false;
+  /** The run that the thread works for now, where it works for several: what sets it puts back what was there. */
+  owner: unknown;
   /** Rounds that have ended since the start. */
   rounds = 0;
   private values = new Float64Array(0);
@@ -55,7 +57,7 @@ export class SpanRecorder {
   private roundMs = 0;
   private of: unknown;
 
-  /** @param of whose rounds are counted, where the process has several runs */
+  /** @param of the run that is recorded, where the process has several: nothing of the others is */
   start(of?: unknown): void {
     if (this.values.length === 0) this.values = new Float64Array(MAX_SPANS * FIELDS);
     Object.assign(this, { written: 0, rounds: 0, tracks: ['main'], round: -1, of });
@@ -70,9 +72,13 @@ export class SpanRecorder {
     return this.isOn ? performance.now() : 0;
   }
 
-  /** What has begun at `startMs` is over. @param track its name; `main` where it is left out */
-  add(name: SpanName, startMs: number, track = 'main', round = this.round): void {
-    if (!this.isOn || startMs < this.startMs) return;
+  /**
+   * What has begun at `startMs` is over.
+   * @param track its name; `main` where it is left out
+   * @param owner whose work it was
+   */
+  add(name: SpanName, startMs: number, track = 'main', round = this.round, owner = this.owner): void {
+    if (!this.isOn || startMs < this.startMs || (this.of !== undefined && owner !== this.of)) return;
     const at = (this.written++ % MAX_SPANS) * FIELDS;
     this.values[at] = SPAN_NAMES.indexOf(name);
     this.values[at + 1] = this.trackOf(track);
@@ -85,7 +91,7 @@ export class SpanRecorder {
   mark(round: number, of?: unknown): void {
     if (!this.isOn || round === this.round || of !== this.of) return;
     if (this.round >= 0) {
-      this.add('round', this.roundMs, 'rounds');
+      this.add('round', this.roundMs, 'rounds', this.round, of);
       this.rounds++;
     }
     this.round = round;

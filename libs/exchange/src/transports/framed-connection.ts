@@ -74,6 +74,8 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   receivedBytes = 0;
   /** In traces. */
   private readonly name = `connection ${++made}`;
+  /** The run that sends over it: `owner` of the recorder when it first does. */
+  private owner: unknown;
   /** Since when the present payload is read, where that is recorded. */
   private receivingMs = 0;
 
@@ -171,7 +173,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
 
   data(header: FrameHeader, payload: Uint8Array): void {
     this.options.counters.framesIn++;
-    if (this.receivingMs > 0) spans.add('receive', this.receivingMs, `from ${this.name}`, header.round);
+    if (this.receivingMs > 0) spans.add('receive', this.receivingMs, `from ${this.name}`, header.round, this.owner);
     this.receiver!.data(header, payload);
   }
 
@@ -267,6 +269,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
 
   private enqueue(frame: OutgoingFrame, queue: OutgoingFrame[]): void {
     queue.push(frame);
+    this.owner ??= spans.owner;
     this.queuedBytes += frame.bytes;
     this.options.counters.framesOut++;
     this.options.counters.bytesOut += frame.bytes;
@@ -303,7 +306,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     this.inFlight = batch;
     const sinceMs = spans.now();
     this.stream.write(parts, () => {
-      if (sinceMs > 0) spans.add('send', sinceMs, `to ${this.name}`);
+      if (sinceMs > 0) spans.add('send', sinceMs, `to ${this.name}`, undefined, this.owner);
       if (this.inFlight !== batch) return;
       this.inFlight = undefined;
       for (const frame of batch) this.letGo(frame);

@@ -332,6 +332,8 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
 
   /** Protocol errors go to the peer. Anything else is ours: this run fails loudly, the server's other runs go on. */
   guard(act: () => void): void {
+    const { owner } = spans;
+    spans.owner = this.job.runId;
     try {
       act();
       if (spans.isOn) spans.mark(this.shard.round, this.job.runId);
@@ -340,6 +342,8 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
       this.context.log.error({ err: error as Error, run: this.job.runId }, 'a run failed inside the server');
       reportFailed(this.context, this.job, (error as Error).name, (error as Error).message);
       this.stop(`server ${this.job.index}: ${(error as Error).message}`);
+    } finally {
+      spans.owner = owner;
     }
   }
 
