@@ -17,10 +17,12 @@ import {
   untilRound,
   untilStatus,
 } from './whole-runs.js';
+import type { RunSpecInput } from '@paceline/spec';
 import { requests } from './system-requests.js';
 import { standbys } from './system-standby.js';
 
-const LONG = ofRounds(120);
+/** Both workers are there from the first round on: on a fast machine one would be done before the other comes. */
+const LONG: RunSpecInput = { ...ofRounds(120), strategy: { kind: 'parameter-server', startWorkers: 2 } };
 const SHARE = 0.05;
 
 let stack: Stack;

@@ -19,13 +19,13 @@ export const requests = (given: () => Stack): void => {
     });
     afterEach(() => slow?.end());
 
-    /** Slows the workers down, so that a run of 120 rounds is still under way when it is asked for something. */
+    /** Slows the workers down, so that a run of 120 rounds is still under way when both have joined and it is asked for something. */
     const slowDown = (): Pace => (slow = pace(() => stack.workers.map(({ child }) => child.pid!), SHARE));
 
     test('pause, and resume on two servers instead of one: PAUSED within 10 s with a checkpoint, an idle fleet, the same weights', async () => {
+      slowDown();
       const { id } = await stack.client.createRun(LONG);
       await untilRound(stack, id, 10, 60_000, 2);
-      slowDown();
       const asked = performance.now();
       await stack.client.pauseRun(id);
       const paused = await untilStatus(stack, id, ['PAUSED'], 12_000);
@@ -42,9 +42,9 @@ export const requests = (given: () => Stack): void => {
     });
 
     test('fewer workers, then more: the surplus one leaves and comes back, the same weights', async () => {
+      slowDown();
       const { id } = await stack.client.createRun(LONG);
       await untilRound(stack, id, 5, 60_000, 2);
-      slowDown();
       await stack.client.scaleRun(id, 1);
       await stack.until(
         'one worker',

@@ -63,9 +63,9 @@ export async function untilRound(stack: Stack, id: string, round: number, deadli
   let run!: Run;
   await stack.until(`run ${id} to reach round ${round} with ${seats} workers`, deadlineMs, async () => {
     run = await runOf(stack, id);
-    if (FINAL_STATUSES.has(run.status)) throw new Error(`it ended before: ${JSON.stringify(inShort(run))}`);
-    return (run.progress.round >= round && run.progress.workers >= seats) || inShort(run);
+    return FINAL_STATUSES.has(run.status) || (run.progress.round >= round && run.progress.workers >= seats) || inShort(run);
   });
+  if (FINAL_STATUSES.has(run.status)) throw new Error(`the run ended before: ${JSON.stringify(inShort(run))}`);
   return run;
 }
 
