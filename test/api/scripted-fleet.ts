@@ -186,8 +186,11 @@ export class ScriptedFleet {
   async claimPlaces(runId: string, ids: readonly string[], { port = this.port, storage }: ClaimOptions = {}): Promise<number> {
     let attempt = 1;
     for (const serverId of ids) {
-      const held = await this.takePlacement();
-      if (held.payload.runId !== runId) throw new Error(`took a placement of run ${held.payload.runId}`);
+      // A run of an earlier test, whose coordinator has fallen silent meanwhile, may be placed anew: nobody takes that.
+      const held = await until(`a placement of run ${runId}`, async () => {
+        const job = await this.takePlacement();
+        return job.payload.runId === runId && job;
+      });
       const { index } = held.payload;
       attempt = held.payload.attempt;
       await this.report({
