@@ -63,7 +63,7 @@ function oneOf(flag, values, given) {
 }
 /** As many as the peers take before their clock starts; all workers have their seats by then. */
 const WARM_UP_ROUNDS = 20;
-/** Of the rounds, after which processor times are read. */
+/** Processor times are read after this share of the rounds. */
 const CPU_SHARE = 0.6;
 /** At least so many times the examples per second of the peer. */
 const BAR_PEER = 'tf_ps';

@@ -56,7 +56,7 @@ const schedule = createSchedule({
 const examplesOf = (round: number): number => schedule.round(round).count;
 const encoder = codec && new GradientEncoder(codec, gradients, chunks, spec.seed, spec.codec!.errorFeedback, spec.replicas, examplesOf);
 
-/** Of a leaf whose node follows at once: one message says both. */
+/** The contribution of a leaf waits here when its node follows at once: one message says both. */
 let contribution: ContributionMessage | undefined;
 function contribute(round: number, replica: number, examples: number, sums: readonly number[], isNode: boolean): void {
   const message: ContributionMessage = { kind: 'contribution', round, replica, examples, sums };

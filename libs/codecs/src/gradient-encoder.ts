@@ -41,11 +41,13 @@ export class GradientEncoder {
   private readonly residuals = new Map<number, Residual>();
   private readonly offsets: Uint32Array;
   private readonly bytes: number;
+  /** Elements of the trainable section, which comes first. */
+  private readonly trainable: number;
 
   constructor(
     private readonly codec: Codec,
     private readonly arena: Arena,
-    /** Of the whole layout, in its order. */
+    /** The chunks of the whole layout, in its order. */
     private readonly chunks: readonly EncodedChunk[],
     private readonly seed: number,
     private readonly hasFeedback: boolean,
@@ -62,6 +64,7 @@ export class GradientEncoder {
       return at;
     });
     this.bytes = bytes;
+    this.trainable = chunks.reduce((end, { isEncoded, offset, length }) => (isEncoded ? Math.max(end, offset + length) : end), 0);
   }
 
   /**
@@ -96,10 +99,11 @@ export class GradientEncoder {
     const unused = isAgain ? last.after : last?.before;
     const after = unused ?? this.arena.alloc(FLOAT_BYTES * this.trainable);
     if (last && !isAgain && before === undefined) this.arena.free(last.after);
-    // The server divides by the examples of the round, and what is kept was to be divided by those of the round before.
-    const examples = this.examplesOf(round);
-    const growth = before === undefined ? 1 : examples / this.examplesOf(round - 1);
-    if (before !== undefined) kernels.sgd(gradient, gradient, before, this.trainable, 1, -growth); // gradient += before · growth
+    if (before !== undefined) {
+      // The server divides by the examples of the round, and what is kept was to be divided by those of the round before.
+      const growth = this.examplesOf(round) / this.examplesOf(round - 1);
+      kernels.sgd(gradient, gradient, before, this.trainable, 1, -growth); // gradient += before · growth
+    }
     this.residuals.set(replica, { round, before, after });
     return after;
   }
@@ -112,10 +116,5 @@ export class GradientEncoder {
     this.codec.decode(this.arena, to, bytes, rest, n, key);
     kernels.sgd(from, rest, rest, n, 1, 1); // rest = gradient - decoded
     if (!kernels.allFinite(rest, n)) kernels.fill(rest, n, 0);
-  }
-
-  /** Elements of the trainable section, which comes first. */
-  private get trainable(): number {
-    return this.chunks.reduce((end, { isEncoded, offset, length }) => (isEncoded ? Math.max(end, offset + length) : end), 0);
   }
 }

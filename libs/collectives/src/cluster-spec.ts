@@ -1,5 +1,5 @@
 /**
- * Who takes part: the tasks of a cluster and which one this process is, as TensorFlow writes them.
+ * A cluster spec lists the tasks that take part; TF_CONFIG adds which of them this process is. Both have TensorFlow's form.
  *
  *     TF_CONFIG='{"cluster": {"worker": ["10.0.0.1:4600", "10.0.0.2:4600"]}, "task": {"type": "worker", "index": 0}}'
  *

@@ -18,7 +18,7 @@ export type Failure = MessageOf<'call'>['failures'][number];
 
 export interface GroupOptions {
   readonly self: number;
-  /** Of all members, for people. */
+  /** The names of all members, for people. */
   readonly names: readonly string[];
   /** By member; undefined for this one. */
   readonly links: readonly (Link | undefined)[];
@@ -40,7 +40,7 @@ export interface Collective {
 export interface Called {
   /** By member. */
   readonly values: readonly Uint8Array[];
-  /** Of all members; with one or more, no data has moved. */
+  /** The failures of all members; with one or more, no data has moved. */
   readonly failures: readonly Failure[];
 }
 

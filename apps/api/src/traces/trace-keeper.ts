@@ -7,9 +7,9 @@ const DEADLINE_MS = 2_000;
 const EXPIRES_AFTER_SECONDS = 60;
 /** All reports of a trace together, as JSON: merging takes some ten times as much of the api's memory. */
 export const MAX_TRACE_BYTES = 16 * 1024 * 1024;
-/** Whose trace it is. */
+/** This field names the run that is traced. */
 const RUN_FIELD = 'run';
-/** Of all reports that came, also of those that were left out. */
+/** This field counts the bytes of all reports that came, also of those that were left out. */
 const BYTES_FIELD = 'bytes';
 const PROCESS = 'process ';
 const LEFT_OUT = 'left out ';
