@@ -4,7 +4,7 @@
  * Each member is a process with a vector of float32 in an arena; one all-reduce by libs/collectives adds the vectors up, and every member has the sum
  * afterwards, checked once. A repetition is one all-reduce over TCP and one over Unix sockets, in turn, each by members that stand ready; its time is that of the slowest member.
  * Bus bandwidth is 2(n - 1)/n times the bytes of the vector by the median of the times: what each member sends and receives per second. Sums have the order of the
- * reduction tree. With `--peer-python PYTHON --peer-folder FOLDER` the all-reduce of PyTorch's gloo (torch_ddp.py) runs on 100 MB over TCP in each repetition; its figure is the mean
+ * reduction tree, but for `--topology ring` (`direct` is the default, `tree` the third). With `--peer-python PYTHON --peer-folder FOLDER` the all-reduce of PyTorch's gloo (torch_ddp.py) runs on 100 MB over TCP in each repetition; its figure is the mean
  * of its own 15. gloo sends no checksums, and neither do Unix sockets here; `tcp, no checksum` leaves them out over TCP.
  */
 import { fork, spawn } from 'node:child_process';
@@ -21,6 +21,7 @@ const { values: flags } = parseArgs({
     repetitions: { type: 'string', default: '5' },
     'peer-python': { type: 'string' },
     'peer-folder': { type: 'string' },
+    topology: { type: 'string', default: 'direct' },
     child: { type: 'string' },
   },
 });
@@ -32,10 +33,10 @@ const PATHS = {
 };
 const DEADLINE_MS = 120_000;
 
-/** @typedef {{ self: number, ports: number[], path: string, length: number }} Member */
+/** @typedef {{ self: number, ports: number[], path: string, length: number, topology: 'direct' | 'ring' | 'tree' }} Member */
 
 /** @param {Member} member */
-async function serve({ self, ports, path, length }) {
+async function serve({ self, ports, path, length, topology }) {
   const [{ AllReducePlan, ClusterSpec, Group, groupId, joinGroup, memberName, processClock, socketTransport }, { Arena }] =
     await Promise.all([import('@paceline/collectives'), import('@paceline/kernels')]);
   const { members } = new ClusterSpec({ worker: ports.map((port) => `127.0.0.1:${port}`) });
@@ -46,7 +47,7 @@ async function serve({ self, ports, path, length }) {
   const secret = 'the secret of a bench';
   const { links } = await joinGroup({ self, names, group, secret, transport, clock: processClock, deadlineMs: DEADLINE_MS });
   const all = new Group({ self, names, links, clock: processClock, deadlineMs: DEADLINE_MS });
-  const options = { members: members.length, self, replicas: members.length, length };
+  const options = { members: members.length, self, replicas: members.length, length, topology };
   const bytes = (length + AllReducePlan.scratchLength(options)) * 4 + (1 << 20);
   const arena = Arena.create({ initialBytes: bytes, maximumBytes: bytes });
   /** @param {number} elements */
@@ -88,7 +89,9 @@ async function freePorts(count) {
 async function start(path) {
   const length = Math.round(Number(flags.megabytes) * 250_000);
   const ports = await freePorts(Number(flags.members));
-  const children = ports.map((_, self) => fork(new URL(import.meta.url), ['--child', JSON.stringify({ self, ports, path, length })]));
+  const children = ports.map((_, self) =>
+    fork(new URL(import.meta.url), ['--child', JSON.stringify({ self, ports, path, length, topology: flags.topology })]),
+  );
   /** @param {import('node:child_process').ChildProcess} child */
   const answer = async (child) => {
     const gone = new AbortController();

@@ -4,10 +4,11 @@
  * Trains the same model in this one process by what a run consists of: its spec, the sampler, the engine, the encoding of each replica's gradient, the
  * decoding and addition in the order of the servers, and the optimizer. `gradientBytes` are those of the payloads and headers of a replica in a round, as
  * they would be on a socket; `timesFewer` compares them with float32. `errorPercent` is the median over the seeds, `points` how far it lies above that of
- * float32. All rows have the same rate, momentum, batch and epochs.
+ * float32. All rows have the same rate, momentum, batch and epochs. `parameterBytes` are those of a generation on its way to a worker. With `--link 20mbit,30ms`
+ * `linkRoundMs` is what a round of one replica takes over a socket behind such a link, both ways, without the computing. `--specs` takes codecs as JSON.
  */
 import { parseArgs } from 'node:util';
-import { GradientEncoder, codecKey, codecOf } from '@paceline/codecs';
+import { GradientEncoder, codecKey, codecOf, parameterCodecOf } from '@paceline/codecs';
 import { openDataset, rowBuffers } from '@paceline/data';
 import { createEngine, describeModel } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
@@ -15,6 +16,7 @@ import { createInitialValues, createLayout, createOptimizer, createSchedule, fil
 import { HEADER_BYTES } from '@paceline/protocol';
 import { rateFactor } from '@paceline/spec';
 import { median } from './median.mjs';
+import { linkOf, roundMsOver } from './slow-link.mjs';
 import { specOf, testErrorPercent } from './test-error.mjs';
 
 const { values: flags } = parseArgs({
@@ -29,16 +31,26 @@ const { values: flags } = parseArgs({
     seeds: { type: 'string', default: '3' },
     examples: { type: 'string', default: '60000' },
     codecs: { type: 'string' },
+    specs: { type: 'string' },
+    link: { type: 'string' },
   },
 });
 const model = flags.model === 'cnn' ? 'cnn' : 'mlp';
 const [globalBatch, replicas, epochs] = /** @type {[number, number, number]} */ ([flags.batch, flags.replicas, flags.epochs].map(Number));
+const speed = flags.link === undefined ? undefined : linkOf(flags.link);
 const seeds = Array.from({ length: Number(flags.seeds) }, (_, i) => i + 1);
+
+/** Over a link nothing but the link varies. */
+const LINK_ROUNDS = 5;
 
 /** @typedef {import('@paceline/spec').CodecSpec} CodecSpec */
 /** @type {readonly CodecSpec[]} */
 const ALL = [
   { kind: 'none', errorFeedback: false },
+  { kind: 'none', errorFeedback: false, parameters: 'fp16' },
+  { kind: 'none', errorFeedback: false, parameters: 'bf16' },
+  { kind: 'none', errorFeedback: false, parameters: 'int8' },
+  { kind: 'int8', errorFeedback: false, parameters: 'int8' },
   { kind: 'fp16', errorFeedback: false },
   { kind: 'bf16', errorFeedback: false },
   { kind: 'int8', errorFeedback: false },
@@ -52,11 +64,35 @@ const ALL = [
   { kind: 'top-k', density: 0.001, errorFeedback: true },
   { kind: 'random-k', density: 0.01, errorFeedback: false },
   { kind: 'random-k', density: 0.01, errorFeedback: true },
+  { kind: 'dgc', density: 0.01, errorFeedback: false },
+  { kind: 'dgc', density: 0.005, warmupRounds: 40, errorFeedback: false },
+  { kind: 'dgc', density: 0.005, momentum: 0.95, warmupRounds: 40, errorFeedback: false },
+  { kind: 'dgc', density: 0.005, warmupRounds: 40, errorFeedback: false, parameters: 'int8' },
+  { kind: 'power-sgd', rank: 1, errorFeedback: false },
+  { kind: 'power-sgd', rank: 2, errorFeedback: false },
+  { kind: 'power-sgd', rank: 4, errorFeedback: false },
+  { kind: 'dgc', density: 0.002, warmupRounds: 40, errorFeedback: false },
 ];
 /** @param {CodecSpec} codec */
-const nameOf = ({ kind, density, errorFeedback }) => [kind, density, errorFeedback ? 'with error feedback' : ''].filter(Boolean).join(' ');
+const nameOf = ({ kind, density, rank, momentum, warmupRounds, clipNorm, errorFeedback, parameters }) =>
+  [
+    kind,
+    density,
+    rank ? `rank ${rank}` : '',
+    momentum ? `momentum ${momentum}` : '',
+    warmupRounds ? `warm-up ${warmupRounds}` : '',
+    clipNorm ? `clip ${clipNorm}` : '',
+    errorFeedback ? 'with error feedback' : '',
+    parameters ? `parameters ${parameters}` : '',
+  ]
+    .filter(Boolean)
+    .join(' ');
 const wanted = flags.codecs?.split(',');
-const CODECS = wanted ? ALL.filter(({ kind }) => wanted.includes(kind)) : ALL;
+const CODECS = flags.specs
+  ? /** @type {CodecSpec[]} */ (JSON.parse(flags.specs))
+  : wanted
+    ? ALL.filter(({ kind, parameters }) => wanted.includes(kind) || (parameters && wanted.includes('parameters')))
+    : ALL;
 
 const { train, evaluation, format } = await openDataset('mnist');
 const examples = Math.min(Number(flags.examples), train.count);
@@ -67,7 +103,13 @@ const examples = Math.min(Number(flags.examples), train.count);
  * @param {number} seed
  */
 async function trained(codecSpec, seed) {
-  const optimizerSpec = { name: /** @type {const} */ ('momentum'), learningRate: Number(flags.rate), momentum: Number(flags.momentum) };
+  const learningRate = Number(flags.rate);
+  const momentum = Number(flags.momentum);
+  // With dgc the momentum is that of the replicas.
+  const optimizerSpec =
+    codecSpec.kind === 'dgc'
+      ? { name: /** @type {const} */ ('sgd'), learningRate }
+      : { name: /** @type {const} */ ('momentum'), learningRate, momentum };
   const spec = specOf({ model, optimizer: optimizerSpec, globalBatch, replicas, length: { epochs }, seed, codec: codecSpec });
   const description = await describeModel(spec, format);
   const layout = createLayout(description);
@@ -76,18 +118,42 @@ async function trained(codecSpec, seed) {
   const factor = rateFactor(spec.learningRate, Object.assign({ globalBatch }, schedule));
   const optimizer = createOptimizer(spec.optimizer);
   const vectorBytes = layout.totalLength * 4;
-  const arena = Arena.create({ initialBytes: vectorBytes * 6 + 65_536, maximumBytes: vectorBytes * (8 + 3 * replicas) + 1_048_576 });
+  const arena = Arena.create({ initialBytes: vectorBytes * 6 + 65_536, maximumBytes: vectorBytes * (10 + 5 * replicas) + 1_048_576 });
   const [param, sum, velocity, gradient] = [0, 0, 0, 0].map(() => arena.alloc(vectorBytes));
   if (!param || !sum || !velocity || !gradient) throw new Error('the arena has no room for the model');
   arena.kernels.fill(velocity, layout.totalLength, 0);
   const weights = arena.f32(param, layout.totalLength);
   createInitialValues(description, seed).fill(0, weights);
-  const codec = codecOf(spec.codec);
+  const codec = codecOf(spec.codec, layout);
   const chunks = layout.chunks.map(({ index, offset, length, section }) => ({ index, offset, length, isEncoded: section === 'trainable' }));
-  const encoder =
-    codec && new GradientEncoder(codec, arena, chunks, seed, codecSpec.errorFeedback, replicas, (round) => schedule.round(round).count);
+  const encoder = codec && new GradientEncoder(codec, arena, chunks, seed, codecSpec, replicas, (round) => schedule.round(round).count);
   const order = new Int32Array(examples);
   let bytes = 0;
+  let parameterBytes = 0;
+
+  const back = parameterCodecOf(spec.codec, seed);
+  const published = back ? new Float32Array(layout.totalLength) : weights;
+  /**
+   * What workers have of a generation.
+   * @param {number} generation
+   */
+  const publish = (generation) => {
+    parameterBytes += HEADER_BYTES * chunks.length;
+    for (const { index, offset, length, isEncoded } of chunks) {
+      parameterBytes += back && isEncoded ? 0 : 4 * length;
+      if (!back) continue;
+      if (!isEncoded) {
+        published.set(weights.subarray(offset, offset + length), offset);
+        continue;
+      }
+      const sent = back.encode(arena, param + 4 * offset, length, generation, index);
+      back.decode(arena, sent.pointer, sent.bytes, gradient + 4 * offset, length, generation, index);
+      published.set(arena.f32(gradient + 4 * offset, length), offset);
+      parameterBytes += sent.bytes;
+      arena.free(sent.pointer);
+    }
+    engine.load(published);
+  };
 
   /**
    * What a server has of a replica's gradient, in place of it.
@@ -101,7 +167,7 @@ async function trained(codecSpec, seed) {
     for (const [i, { index, offset, length }] of chunks.entries()) {
       const [from, to, encoded] = [pointer + (offsets[i] ?? 0), gradient + 4 * offset, lengths[i] ?? 0];
       if (codecs[i] === 0) arena.kernels.copy(to, from, length);
-      else codec.decode(arena, from, encoded, to, length, codecKey(seed, round, replica, index));
+      else (codec.of?.(index) ?? codec).decode(arena, from, encoded, to, length, codecKey(seed, round, replica, index));
       bytes += encoded;
     }
     arena.free(pointer);
@@ -110,7 +176,7 @@ async function trained(codecSpec, seed) {
   for (let round = 0; round < schedule.totalRounds; round++) {
     const { epoch, roundInEpoch, first, count } = schedule.round(round);
     if (roundInEpoch === 0) fillPermutation(seed, epoch, examples, order);
-    engine.load(weights);
+    publish(round);
     arena.kernels.fill(sum, layout.totalLength, 0);
     for (let replica = 0; replica < replicas; replica++) {
       const { from, to } = replicaRows(count, replicas, replica);
@@ -127,7 +193,12 @@ async function trained(codecSpec, seed) {
   engine.load(weights);
   const error = testErrorPercent(engine, evaluation, format);
   engine.dispose();
-  return { error, bytes: bytes / schedule.totalRounds / replicas, dense: vectorBytes + HEADER_BYTES * chunks.length };
+  return {
+    error,
+    bytes: bytes / schedule.totalRounds / replicas,
+    parameterBytes: parameterBytes / schedule.totalRounds,
+    dense: vectorBytes + HEADER_BYTES * chunks.length,
+  };
 }
 
 /** @param {number} value */
@@ -143,7 +214,9 @@ for (const codecSpec of CODECS) {
   }
   const errors = results.map(({ error }) => error);
   const [bytes, dense] = [median(results.map((result) => result.bytes)), results[0]?.dense ?? NaN];
-  plain ??= codecSpec.kind === 'none' ? median(errors) : undefined;
+  plain ??= codecSpec.kind === 'none' && !codecSpec.parameters ? median(errors) : undefined;
+  const parameterBytes = Math.round(median(results.map((result) => result.parameterBytes)));
+  const roundMs = speed && (await roundMsOver(speed, Math.round(bytes), parameterBytes, LINK_ROUNDS));
   rows.push({
     codec: nameOf(codecSpec),
     model,
@@ -153,6 +226,8 @@ for (const codecSpec of CODECS) {
     points: plain === undefined ? null : rounded(median(errors) - plain),
     gradientBytes: Math.round(bytes),
     timesFewer: rounded(dense / bytes),
+    parameterBytes,
+    ...(roundMs === undefined ? {} : { linkRoundMs: Math.round(roundMs) }),
   });
 }
 if (flags.json) console.log(JSON.stringify({ bench: 'codecs', rows }));

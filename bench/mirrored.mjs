@@ -1,11 +1,13 @@
 /**
- * bench mirrored: fit of a tf.js model by MirroredStrategy on one and two threads, beside tf.js alone, in examples per second
+ * bench mirrored: fit and evaluate of a tf.js model by MirroredStrategy on one and two threads, beside tf.js alone, in examples per second
  *
- * Each path has a process of its own and calls `model.fit` of tf.js with the same model and data; a figure is the median over the repetitions of an
+ * Each path has a process of its own and calls `model.fit` of tf.js, or `model.evaluate` with `--act evaluate`, with the same model and data; a figure is the median over the repetitions of an
  * epoch each, after one epoch that warms up. All paths run in turn within a repetition, so that they meet the same machine. The MLP is 784-128-10 with batches of
  * 128, the CNN has two convolutions of 8 and 16 filters with batches of 32. Images are made up, four pixels in five are zero as in MNIST. tf.js computes on its wasm
  * backend with one thread, which has no gradient of a convolution: the CNN of tf.js alone runs on its cpu backend, in JavaScript. `ofStock` is how many times as fast as tf.js alone
  * a path is, `ofOneThread` how many times as fast as one thread.
+ *
+ * Evaluation has no gradient: tf.js computes the CNN on its wasm backend then.
  *
  * With `--check` it exits with 1 when two threads are not 8 times as fast as tf.js alone, or not 1.7 times as fast as one thread.
  */
@@ -18,6 +20,7 @@ const { values: flags } = parseArgs({
   options: {
     json: { type: 'boolean', default: false },
     only: { type: 'string', default: 'mlp,cnn' },
+    act: { type: 'string', default: 'fit' },
     batches: { type: 'string', default: '200' },
     'stock-batches': { type: 'string', default: '10' },
     repetitions: { type: 'string', default: '5' },
@@ -76,7 +79,7 @@ async function serve(model, kind) {
   const { threads } = PATHS[kind] ?? PATHS.stock;
   setThreadsCount(1);
   tf.enableProdMode();
-  await tf.setBackend(threads === 0 && model === 'cnn' ? 'cpu' : 'wasm');
+  await tf.setBackend(threads === 0 && model === 'cnn' && flags.act === 'fit' ? 'cpu' : 'wasm');
   const { batch, inputShape, layers } = MODELS[model] ?? MODELS.mlp;
   const examples = batch * Number(threads === 0 ? flags['stock-batches'] : flags.batches);
   const pixels = Float32Array.from({ length: examples * 784 }, (_, i) => ((i * 7919) % 5 === 0 ? ((i * 37) % 101) / 101 : 0));
@@ -90,7 +93,8 @@ async function serve(model, kind) {
   const net = threads === 0 ? build() : new MirroredStrategy({ threads }).scope(build);
   const epoch = async () => {
     const startMs = performance.now();
-    await net.fit(xs, ys, { epochs: 1, batchSize: batch, verbose: 0, shuffle: false });
+    if (flags.act === 'fit') await net.fit(xs, ys, { epochs: 1, batchSize: batch, verbose: 0, shuffle: false });
+    else tf.dispose(net.evaluate(xs, ys, { batchSize: batch }));
     return examples / ((performance.now() - startMs) / 1000);
   };
   await epoch();
@@ -103,7 +107,7 @@ async function serve(model, kind) {
  * @param {string} kind
  */
 async function start(model, kind) {
-  const passed = /** @type {const} */ (['batches', 'stock-batches']).flatMap((name) => [`--${name}`, flags[name]]);
+  const passed = /** @type {const} */ (['act', 'batches', 'stock-batches']).flatMap((name) => [`--${name}`, flags[name]]);
   const child = fork(new URL(import.meta.url), ['--child', `${model} ${kind}`, ...passed]);
   const gone = new AbortController();
   child.once('exit', () => gone.abort(new Error(`the process of ${kind} ended; what it said is above`)));
@@ -133,9 +137,10 @@ async function measured(model) {
     const values = figures[k] ?? [];
     const speed = medians[k] ?? 0;
     const [ofStock, ofOneThread] = [speed / (medians[0] ?? 1), speed / (medians[1] ?? 1)].map((times) => Number(times.toFixed(2)));
-    const isTwo = kind === 'two';
+    const isTwo = kind === 'two' && flags.act === 'fit';
     return {
       what: PATHS[kind]?.name,
+      act: flags.act,
       model,
       batch: MODELS[model]?.batch,
       repetitions: values.length,

@@ -27,7 +27,7 @@ const STEADY_ROUNDS = 15;
 /** @param {number} ms */
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 /**
- * @param {Omit<NonNullable<import('@paceline/spec').RunSpecInput['strategy']>, 'kind'>} strategy
+ * @param {Omit<Extract<NonNullable<import('@paceline/spec').RunSpecInput['strategy']>, { kind: 'parameter-server' }>, 'kind'>} strategy
  * @returns {import('@paceline/spec').RunSpecInput}
  */
 const spec = (strategy) => ({

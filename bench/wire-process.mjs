@@ -1,4 +1,7 @@
 /** One process of the wire bench: the server or a worker, told what to do over the channel to its parent. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { TlsIdentity } from '@paceline/exchange';
 import { serveFrames, workFrames } from './wire-frames.mjs';
 import { serveRaw, workRaw } from './wire-raw.mjs';
 import { serveRounds, workRounds } from './wire-rounds.mjs';
@@ -10,7 +13,8 @@ import { serveRounds, workRounds } from './wire-rounds.mjs';
  * @property {number} totalBytes of the parameters, and of a gradient
  * @property {number} chunkBytes
  * @property {number} bufferBytes into which the path `raw` reads
- * @property {{ checksum?: boolean }} options of the transport
+ * @property {{ checksum?: boolean, tls?: import('@paceline/exchange').TlsSettings }} options of the transport
+ * @property {string | undefined} tlsFolder where the certificates lie, for TLS
  */
 /** @typedef {Sizes & { listenAt: { unixPath?: string, port?: number } }} Place of the server */
 /** @typedef {import('@paceline/exchange').ServerAddress} Address */
@@ -33,6 +37,17 @@ const PATHS = {
   rounds: { serve: serveRounds, work: workRounds },
 };
 
+/**
+ * @param {string} folder
+ * @param {import('@paceline/exchange').TlsRole} role of this process
+ * @returns {import('@paceline/exchange').TlsSettings}
+ */
+function tlsOf(folder, role) {
+  const [ca, cert, key] = ['ca.crt', 'tls.crt', 'tls.key'].map((file) => readFileSync(join(folder, role, file), 'utf8'));
+  if (ca === undefined || cert === undefined || key === undefined) throw new Error('three files were read');
+  return { identity: new TlsIdentity({ ca, cert, key }), peers: [role === 'server' ? 'worker' : 'server'] };
+}
+
 /** @type {Served | undefined} */
 let serving;
 /** @type {Working | undefined} */
@@ -43,6 +58,8 @@ let working;
  * @returns {Promise<Answer>}
  */
 async function answer(request) {
+  if ((request.verb === 'serve' || request.verb === 'work') && request.options.tlsFolder !== undefined)
+    request.options.options.tls = tlsOf(request.options.tlsFolder, request.verb === 'serve' ? 'server' : 'worker');
   switch (request.verb) {
     case 'serve':
       serving = await PATHS[request.path].serve(request.options);

@@ -3,7 +3,7 @@
  * kernels. Gradients of one replica per worker are added up and SGD is applied chunk by chunk; a round ends with its COMMIT and all its new
  * parameters. Only the computation of gradients is left out, and nobody collects reports.
  */
-import { connect, listen, memoryPair, processClock } from '@paceline/exchange';
+import { chunksOf, connect, listen, memoryPair, processClock } from '@paceline/exchange';
 import { Gate, HostedRun, ParameterStore, SeatSession, parameterBytes } from '@paceline/hosting';
 import { Arena, sharedBuffer } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
@@ -187,7 +187,7 @@ export async function workRounds({ address, id, seat, options, ...sizes }) {
       compute.progress++;
       for (const replica of replicas) {
         events?.contribution(round, replica, 1, [0, 0, 1]);
-        events?.node({ round, lo: replica, hi: replica + 1, bytes: gradient, release: nothing });
+        events?.node({ round, lo: replica, hi: replica + 1, chunk: chunksOf(gradient), release: nothing });
       }
       await untilDue();
     },

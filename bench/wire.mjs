@@ -17,7 +17,8 @@
  * With `--peer-python PYTHON --peer-folder FOLDER` the peer scripts (tf_ps.py, torch_ddp.py) move their 100 MB in turn with ours in each repetition: TensorFlow
  * reads and pushes a variable of a parameter server, counted as above; PyTorch's gloo reduces among the workers, counted as the bandwidth of its bus.
  *
- * Over TCP the last two carry payload checksums, as a run does by default; --no-checksum leaves them out.
+ * Over TCP the last two carry payload checksums, as a run does by default; --no-checksum leaves them out. Over TLS (TCP with TLS 1.3, certificates
+ * on both sides) they carry none; it has no path raw.
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -25,6 +26,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { keepCertificates } from '@paceline/runtime/certificates';
 import { median } from './median.mjs';
 import { peerFigure } from './peers.mjs';
 
@@ -39,7 +41,7 @@ const { values: flags } = parseArgs({
     rounds: { type: 'string', default: '10' },
     repetitions: { type: 'string', default: '5' },
     paths: { type: 'string', default: 'raw,frames,rounds' },
-    transports: { type: 'string', default: 'unix,tcp' },
+    transports: { type: 'string', default: 'unix,tcp,tls' },
     'chunk-kib': { type: 'string', default: '1024' },
     'peer-python': { type: 'string' },
     'peer-folder': { type: 'string' },
@@ -104,7 +106,9 @@ const WARM_UP_ROUNDS = 3;
  */
 async function measure(path, transport, server, crew) {
   const listenAt = transport === 'unix' ? { unixPath: join(folder, 's') } : { port: 0 };
-  const shared = { totalBytes, chunkBytes, bufferBytes: 1 << 20, workers, options: flags['no-checksum'] ? { checksum: false } : {} };
+  const options = flags['no-checksum'] ? { checksum: false } : {};
+  const tlsFolder = transport === 'tls' ? folder : undefined;
+  const shared = { totalBytes, chunkBytes, bufferBytes: 1 << 20, workers, options, tlsFolder };
   const { address } = await ask(server, { verb: 'serve', path, options: { ...shared, listenAt } });
   if (!address) throw new Error('the server of the bench has no address');
   await Promise.all(
@@ -123,11 +127,16 @@ async function measure(path, transport, server, crew) {
 }
 
 try {
+  if (flags.transports.split(',').includes('tls')) await keepCertificates({ folder, nowMs: Date.now() });
   const server = start();
   const crew = Array.from({ length: workers }, start);
   const cases = flags.transports
     .split(',')
-    .flatMap((transport) => paths.map((path) => ({ transport, path, runs: /** @type {Awaited<ReturnType<typeof measure>>[]} */ ([]) })));
+    .flatMap((transport) =>
+      paths
+        .filter((path) => transport !== 'tls' || path !== 'raw')
+        .map((path) => ({ transport, path, runs: /** @type {Awaited<ReturnType<typeof measure>>[]} */ ([]) })),
+    );
   for (let repetition = 0; repetition < Number(flags.repetitions); repetition++) {
     for (const each of cases) each.runs.push(await measure(each.path, each.transport, server, crew));
     for (const each of peers)

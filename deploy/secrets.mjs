@@ -65,6 +65,18 @@ store('redis/redis.conf', `${[`requirepass "${quoted}"`, ...redisUserLines(opera
 for (const role of REDIS_ROLES) store(`redis-${role}/password`, redisPassword(operatorPassword, role));
 for (const { file, secret, isNew } of settled) if (isNew) store(file, secret);
 
+/** A year: they are made anew at a start in their last third, and running processes take them by themselves. */
+const CERTIFICATE_DAYS = 365;
+if (process.env.PACELINE_TLS && process.env.PACELINE_TLS !== 'on') fail('PACELINE_TLS in .env must be on, or not set.');
+if (process.env.PACELINE_TLS) {
+  const { keepCertificates } = await import('../libs/runtime/dist/tls/certificates.js');
+  const folderOf = (role) => join(folder, role === 'server' ? 'tls-ps' : 'tls-worker');
+  const { endsAtMs } = await keepCertificates({ folder: join(folder, 'tls-ca'), folderOf, nowMs: Date.now(), days: CERTIFICATE_DAYS });
+  console.log(
+    `TCP between servers and workers is encrypted. Certificates end on ${new Date(endsAtMs).toISOString().slice(0, 10)}; a start in their last third renews them.`,
+  );
+}
+
 const url = `http://127.0.0.1:${process.env.PACELINE_PORT || 4100}`;
 console.log(`Paceline comes up at ${url}
 Sign in with this key, or open ${url}/#key=${encodeURIComponent(key)}

@@ -8,10 +8,11 @@
  * The files of the compiler stay: `npm run dev` runs them. A module that asks where it lies hears where it lay before, so
  * that it finds its own files; only the threads named here are started from the bundle.
  */
-import { rmSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative, sep } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { rolldown } from 'rolldown';
+import { noticesOf } from './notices.mjs';
 
 const root = join(import.meta.dirname, '..');
 const DESCRIBE = 'libs/engine/dist/describe/describe-worker.js';
@@ -36,6 +37,8 @@ const OUTSIDE = [
   /^@apollo\/(gateway|subgraph)/,
   /^(class-transformer|class-validator|@fastify\/view|@node-rs\/xxhash)$/,
 ];
+
+const NOTICES = 'THIRD-PARTY-NOTICES.txt';
 
 /** In each file, for modules in CommonJS, which cannot ask for themselves. */
 const PLACE = `import { fileURLToPath as __fileOf } from 'node:url';
@@ -101,7 +104,7 @@ async function bundle(app) {
     // Packages ask for others that are not installed, and go on without them.
     logLevel: 'silent',
   });
-  await built.write({
+  const { output } = await built.write({
     dir: folder,
     format: 'esm',
     entryFileNames: '[name].js',
@@ -110,6 +113,8 @@ async function bundle(app) {
     keepNames: true,
   });
   await built.close();
+  const modules = output.flatMap((file) => (file.type === 'chunk' ? file.moduleIds : []));
+  writeFileSync(join(folder, NOTICES), noticesOf(modules));
 }
 
 /** Processes are started from the files of the compiler until the next build. */

@@ -20,6 +20,7 @@ export default defineConfig({
     target: 'es2022',
     cssTarget: ['chrome123', 'firefox120', 'safari17.5'], // the first with light-dark()
     reportCompressedSize: true,
+    license: { fileName: 'third-party-licenses.md' }, // of the packages whose code is in the page
   },
   server: { proxy: { '/graphql': { target: api, ws: true }, '/api': { target: api } } },
 });

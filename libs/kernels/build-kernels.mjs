@@ -11,7 +11,7 @@ import { elementwiseKernels } from './elementwise-kernels.mjs';
 import { microKernels } from './micro-kernels.mjs';
 
 const root = fileURLToPath(new URL('.', import.meta.url));
-const MAXIMUM_PAGES = 16_384; // 1 GiB, the bound of an arena (src/arena.ts checks that they agree)
+const MAXIMUM_PAGES = 65_535; // all but one of 4 GiB, the bound of an arena (src/arena.ts)
 /** Sources that exist only while a module is compiled. */
 const GENERATED = new Map([
   [path.normalize('assembly/elementwise.ts'), elementwiseKernels],

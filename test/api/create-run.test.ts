@@ -44,6 +44,12 @@ describe('a spec is refused, its field is named and nothing is written', () => {
     ['zero replicas', { replicas: 0 }, 'replicas', /./],
     ['a thousand servers', { strategy: { kind: 'parameter-server', servers: 1000 } }, 'strategy.servers', /64/],
     ['a batch that drops every round', { globalBatch: 65536, dropRemainder: true }, 'globalBatch', /no round is left/],
+    [
+      'a round of local steps that is longer than an epoch',
+      { strategy: { kind: 'local-update', localSteps: 300 } },
+      'strategy.localSteps',
+      /at most 235/,
+    ],
     ['more rounds than supported', { globalBatch: 4, length: { epochs: 100000 } }, 'length', /100000000/],
     ['a negative rate', { optimizer: { name: 'sgd', learningRate: -1 } }, 'optimizer.learningRate', /./],
     ['a name with an escape sequence', { name: 'x\u001b[2J' }, 'name', /control/],

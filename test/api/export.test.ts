@@ -5,13 +5,15 @@ import { Readable } from 'node:stream';
 import { createWeightsDigest, createLayout } from '@paceline/learning';
 import { unzip, type ModelCard, type Preprocessing } from '@paceline/models';
 import type { ModelDescription } from '@paceline/spec';
-import { Checkpoints, initialWeightsKey, openStore, safetensorsHeader, StorageError } from '@paceline/storage';
+import { Checkpoints, initialWeightsKey, openStore, safetensorsHeader, StorageError, unclaimedWeightsPrefix } from '@paceline/storage';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { Database } from '../../apps/api/src/database/database.js';
 import { CheckpointStore } from '../../apps/api/src/models/checkpoint-store.js';
+import { InitialWeights, type WarmStart } from '../../apps/api/src/models/initial-weights.js';
 import { WeightUploads } from '../../apps/api/src/models/weight-uploads.js';
 import { sha256 as hashOf } from './prepared.js';
 import { Predictions } from '../../apps/api/src/http/bodies.js';
+import { uuidv7 } from '../../apps/api/src/text-input.js';
 import { isDescribed } from './described.js';
 import { ControlPlane, createRun, until, type Caller } from './services.js';
 
@@ -339,6 +341,26 @@ describe('uploaded weights', () => {
     expect(await issuesOf({ upload: hashOf(file) })).toMatchObject([
       { path: 'weights.upload', message: expect.stringContaining('send it again') },
     ]);
+  });
+
+  it('of a run that was never made, because its api ended, are removed after a day', async () => {
+    const initial = plane.api.app.get(InitialWeights);
+    const store = openStore(plane.dataDir);
+    expect(await store.list(unclaimedWeightsPrefix)).toEqual([]); // the run above has its own
+    const start: WarmStart = {
+      stored: { round: 0, stream: () => Readable.from([Buffer.alloc(8)]) },
+      variables: [{ path: 'out/bias', shape: [2] }],
+      taken: new Set(['out/bias']),
+    };
+    const orphan = uuidv7();
+    for (const id of [orphan, runId]) await initial.write(id, start);
+    const hour = 3_600_000;
+    expect(await initial.sweep(Date.now() + 20 * hour)).toBe(0);
+    expect(await initial.sweep(Date.now() + 30 * hour)).toBe(1);
+    await expect(store.read(initialWeightsKey(orphan))).rejects.toMatchObject({ code: 'NO_SUCH_OBJECT' });
+    expect((await store.read(initialWeightsKey(runId))).length).toBeGreaterThan(8);
+    expect(await store.list(unclaimedWeightsPrefix)).toEqual([]);
+    await initial.remove(runId);
   });
 
   it('are refused with the variable, both shapes and what to do', async () => {

@@ -2,6 +2,7 @@
  * Which run gets the next place on the servers, over real queues, and which may go on within the limits of its team.
  * The rules are held by fair-share.test.ts and team-limits.test.ts of libs/control-plane.
  */
+import { ManualQueue, placementJobSchema, WORKER_PLACEMENT_QUEUE } from '@paceline/control-plane';
 import { describe, expect, it } from 'vitest';
 import { Queues } from '../../apps/api/src/dispatch/queues.js';
 import { checkpointWritten, onAFreshPlane, type ScriptedFleet } from './scripted-fleet.js';
@@ -31,6 +32,30 @@ describe('places of servers', () => {
     await until('the reason', async () => /the team holds 3 of 16 places, and one team may hold 3/.test(await reasonOf(small, others[2]!)));
     expect(await isSent(many[12]!)).toBe(false);
     expect(await reasonOf(small, others[2]!)).not.toContain('greedy');
+  });
+});
+
+describe('places of workers', () => {
+  const MIRRORED = { globalBatch: 64, replicas: 2, strategy: { kind: 'multi-worker-mirrored', workers: 2 } };
+
+  it('are those of workers that hold shards, and what is left of a placement goes when it is taken', async () => {
+    const [queues, jobs] = [
+      plane.api.app.get(Queues),
+      new ManualQueue(WORKER_PLACEMENT_QUEUE, placementJobSchema, fleet.redisUrl, 'scripted-worker'),
+    ];
+    fleet.beat('worker', 'without', { holdsShards: false });
+    fleet.beat('worker', 'with', { holdsShards: true });
+    const id = await createRun(plane.admin, MIRRORED);
+    const reason = async (): Promise<string> =>
+      (await plane.admin.gql('query($id: ID!) { run(id: $id) { statusReason } }', { id })).data.run.statusReason;
+    await until('the reason', async () => (await reason()).includes('2 are connected, 1 of them with a folder for checkpoints'));
+    expect(await queues.waitingIds('worker-placement')).toEqual([]);
+    fleet.beat('worker'); // one of an older release says nothing of it
+    await until('both placements', async () => (await queues.waitingIds('worker-placement')).length === 2);
+    const held = await until('a placement', () => jobs.take());
+    expect(await held.complete('claimed')).toBe(true);
+    expect(await queues.stateOf('worker-placement', held.id), 'it has the key of its attempt in it').toBe('missing');
+    await jobs.close();
   });
 });
 

@@ -52,7 +52,7 @@ async function stored(id: string) {
 
 const readStored = (id: string) =>
   plane.admin.gql(
-    'query($id: ID!) { run(id: $id) { status statusReason progress { round epoch loss examplesPerSecond workers phase } ledger { committedRounds committedExamples expectedExamples refusedFrames } events(first: 100) { edges { node { seq type message attempt } } } } }',
+    'query($id: ID!) { run(id: $id) { status statusReason progress { round epoch loss examplesPerSecond workers phase } ledger { committedRounds committedExamples expectedExamples refusedFrames } traffic { toServersBytes toWorkersBytes denseToServersBytes denseToWorkersBytes workers { workerId toServersBytes toWorkersBytes denseToServersBytes denseToWorkersBytes } } events(first: 100) { edges { node { seq type message attempt } } } } }',
     { id },
   );
 
@@ -122,12 +122,18 @@ describe('a journal', () => {
 
   it('moves the progress of its run, and an older state that comes late does not move it back', async () => {
     const coordinator = await training();
-    await coordinator.publish(coordinator.rounds(0, 9), { round: 10, refusedFrames: 3 });
+    const bytes = { toServersBytes: 10, toWorkersBytes: 3e9, denseToServersBytes: 740, denseToWorkersBytes: 12e9 };
+    await coordinator.publish(coordinator.rounds(0, 9), {
+      round: 10,
+      refusedFrames: 3,
+      traffic: { ...bytes, workers: [{ workerId: 'w', ...bytes }] },
+    });
     await coordinator.acknowledged();
     expect(await stored(coordinator.runId)).toMatchObject({
       status: 'RUNNING',
       progress: { round: 10, epoch: 0, loss: 0.2, examplesPerSecond: 9_000, workers: 1, phase: 'training' },
       ledger: { refusedFrames: 3 },
+      traffic: { ...bytes, workers: [{ workerId: 'w', ...bytes }] },
     });
     const late = { kind: 'journal', runId: coordinator.runId, attempt: 1, entries: [], state: { ...coordinator.state, round: 4 } };
     await plane.api.app.get(ReportsConsumer)['journal'].store(late as never, '1-1');

@@ -192,8 +192,13 @@ export const CREATE_RUN = `mutation($spec: RunSpecInput!, $clusterSpecId: ID, $i
   }
 }`;
 
+/** Asks again, as every client, while PostgreSQL has no time: nothing was written then. */
 export async function createRun(caller: Caller, spec: object = {}, rest: object = {}): Promise<string> {
-  const { data, errors } = await caller.gql(CREATE_RUN, { spec, ...rest });
+  const isThere = async () => {
+    const answer = await caller.gql(CREATE_RUN, { spec, ...rest });
+    return answer.errors?.[0]?.extensions?.['code'] !== 'SERVICE_UNAVAILABLE' && answer;
+  };
+  const { data, errors } = await until('PostgreSQL to have time for a run', isThere);
   if (data?.createRun?.__typename !== 'CreateRunSuccess') throw new Error(`no run was made: ${JSON.stringify(errors ?? data)}`);
   return data.createRun.run.id as string;
 }

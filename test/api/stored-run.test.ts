@@ -84,7 +84,7 @@ function wire(databaseUrl: string) {
   const keys = new IdempotencyKeys(database, log);
   const checkpoints = new CheckpointStore(settings, log);
   const weights = new WeightsOfRounds(database, checkpoints, new Weights(settings));
-  const initialWeights = new InitialWeights(database, checkpoints, weights, new WeightUploads(checkpoints, log));
+  const initialWeights = new InitialWeights(database, checkpoints, weights, new WeightUploads(checkpoints, log), log);
   const datasets = new RunDatasets(new Datasets(database), new DataStore(settings, log), fleet);
   const preparing = new PrepareRun(database, new ClusterSpecs(database, keys), datasets, initialWeights, new FleetMemory(fleet));
   const shardLeads = new ShardLeads(database, control, moves, signals);

@@ -25,6 +25,8 @@ async function run(name: string, flags: readonly string[]): Promise<{ readonly b
   return JSON.parse(texts.stdout) as { bench: string; rows: Row[] };
 }
 
+const LOCAL_UPDATES = '--examples 128 --batch 16 --replicas 2 --epochs 1 --most-epochs 1 --seeds 1 --steps 1,4'.split(' ');
+
 const BENCHES: Readonly<
   Record<string, { readonly flags: readonly string[]; readonly rows: readonly Row[]; readonly figures: readonly string[] }[]>
 > = {
@@ -42,6 +44,22 @@ const BENCHES: Readonly<
       figures: ['bytesPerCall', 'gigabytesPerSecond', 'ofCached', 'ofCopy', 'lowest', 'highest', 'divisions', 'roots'],
     },
   ],
+  large: [
+    {
+      flags: ['--parameters', '20000', '--width', '64', '--rounds', '3', '--optimizers', 'adam'],
+      rows: [{ optimizer: 'adam', engine: 'wasm', mode: 'sync', workers: 1, servers: 1 }],
+      figures: [
+        'parameters',
+        'examplesPerSecond',
+        'workerPeakMB',
+        'workerTableMB',
+        'workerRatio',
+        'serverPeakMB',
+        'serverTableMB',
+        'serverRatio',
+      ],
+    },
+  ],
   'large-batch': [
     {
       flags: ['--examples', '128', '--batch', '32', '--large-batch', '128', '--epochs', '2', '--warmup-epochs', '1', '--seeds', '1'],
@@ -54,15 +72,52 @@ const BENCHES: Readonly<
       figures: ['errorPercent', 'lowest', 'highest', 'cpuSeconds'],
     },
   ],
+  'local-updates': [
+    {
+      flags: [...LOCAL_UPDATES, '--only', 'rounds'],
+      rows: [
+        { table: 'rounds', localSteps: 1, rounds: 8, isReached: false },
+        { table: 'rounds', localSteps: 4, rounds: 2, isReached: false },
+      ],
+      figures: ['epochs', 'sentMegabytes', 'receivedMegabytes'],
+    },
+    {
+      flags: [...LOCAL_UPDATES, '--only', 'diloco'],
+      rows: [
+        { what: 'dense, AdamW', points: 0, timesFewerSent: 1 },
+        { what: 'DiLoCo, H 50', rounds: 1, timesFewerSent: 8 },
+      ],
+      figures: ['errorPercent', 'lowest', 'highest', 'points', 'sentMegabytes', 'timesFewerReceived'],
+    },
+  ],
   codecs: [
     {
-      flags: ['--examples', '64', '--batch', '32', '--replicas', '2', '--epochs', '1', '--seeds', '1', '--codecs', 'none,int8,top-k'],
+      flags: [
+        '--examples',
+        '64',
+        '--batch',
+        '32',
+        '--replicas',
+        '2',
+        '--epochs',
+        '1',
+        '--seeds',
+        '1',
+        '--codecs',
+        'none,int8,top-k,dgc',
+        '--link',
+        '1gbit,1ms',
+      ],
       rows: [
         { codec: 'none', model: 'mlp', points: 0, timesFewer: 1 },
+        { codec: 'none parameters fp16' },
+        { codec: 'none parameters bf16' },
+        { codec: 'none parameters int8' },
         { codec: 'int8', timesFewer: 3.96 },
+        { codec: 'int8 parameters int8', timesFewer: 3.96 },
         { codec: 'top-k 0.01 with error feedback' },
       ],
-      figures: ['errorPercent', 'lowest', 'highest', 'gradientBytes'],
+      figures: ['errorPercent', 'lowest', 'highest', 'gradientBytes', 'parameterBytes', 'linkRoundMs'],
     },
   ],
   validation: [
@@ -104,6 +159,13 @@ const BENCHES: Readonly<
         repetitions: 1,
       })),
       figures: ['examplesPerSecond', 'lowest', 'highest', 'ofStock', 'ofOneThread'],
+    },
+  ],
+  strategies: [
+    {
+      flags: ['--rounds', '5', '--repetitions', '1', '--batch', '4'],
+      rows: ['parameter-server', 'multi-worker-mirrored'].map((strategy) => ({ strategy, workers: 2 })),
+      figures: ['examplesPerSecond', 'lowest', 'highest'],
     },
   ],
   mlp: [

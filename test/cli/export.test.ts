@@ -322,6 +322,15 @@ describe('verify', () => {
     expect(files[0]!.weights.relative).toBeLessThan(1e-5);
   });
 
+  it('replays it in processes of the library too, and says which strategy cannot follow it', async () => {
+    const strategies = 'multi-worker-mirrored:ring,parameter-server:async';
+    const { exit, stdout, stderr } = await home.run(['verify', '--strategy', strategies, golden('mirrored-mlp-sgd.json')]);
+    expect(exit, stderr).toBe(EXIT.unsuccessful);
+    expect(stdout).toMatch(/ok +multi-worker-mirrored:ring +library +2 +\S+e-[67] +\S+e-[67]/);
+    expect(stdout).toMatch(/– +parameter-server:async +service .* not served: the gradients of the 2 replicas are applied one by one/);
+    expect(stdout).toContain('1 of 1 strategies within 0.0002, 1 not served');
+  });
+
   it('says every row of a recording of optimizers, and exits with 1 above the tolerance', async () => {
     const { exit, stdout } = await home.run(['verify', golden('optimizers.json'), '--tolerance', '1e-9']);
     expect(exit).toBe(EXIT.unsuccessful);

@@ -1,7 +1,9 @@
 /** The tutorials as a newcomer follows them: every command as it stands in the page, in an empty folder, and what it prints against what the page shows. */
 import { spawn } from 'node:child_process';
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import path from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { Stack } from '@paceline/testkit';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 
@@ -81,4 +83,44 @@ test.each(TUTORIALS)('%s does what it says', async (name) => {
     const lines = output.split('\n').map(plain);
     for (const line of step.shown) expect(lines, `${step.commands}\nprinted\n${output}`).toContain(plain(line));
   }
+});
+
+/** The packages that a program installs, as folders: both entries of `paceline`, and tf.js as the sum of its parts. */
+function installed(folder: string): void {
+  const require = createRequire(import.meta.url);
+  const made = (name: string, exports: Readonly<Record<string, string>>, files: Readonly<Record<string, string>>): void => {
+    const target = path.join(folder, 'node_modules', name);
+    mkdirSync(target, { recursive: true });
+    writeFileSync(path.join(target, 'package.json'), JSON.stringify({ name, type: 'module', exports }));
+    for (const [file, source] of Object.entries(files)) writeFileSync(path.join(target, file), source);
+  };
+  const from = (file: string): string => `export * from ${JSON.stringify(pathToFileURL(file).href)};\n`;
+  const library = (name: string): string => from(path.join(ROOT, 'libs', name, 'dist/index.js'));
+  made('paceline', { '.': './index.js', './client': './client.js' }, { 'index.js': library('strategies'), 'client.js': library('client') });
+  const parts = ['core', 'layers', 'backend-cpu'].map((part) => from(require.resolve(`@tensorflow/tfjs-${part}`)));
+  made('@tensorflow/tfjs', { '.': './index.js' }, { 'index.js': parts.join('') });
+}
+
+test('parameter-server: the program trains a model of tf.js in the service, as it is pasted', async () => {
+  const page = readFileSync(path.join(ROOT, 'docs/tutorials/parameter-server.md'), 'utf8');
+  const [, program] = /```js\n([\s\S]*?)```/.exec(page)!;
+  const folder = path.join(stack.folder, 'parameter-server');
+  installed(folder);
+  writeFileSync(path.join(folder, 'train.mjs'), program!);
+  const { exit, output } = await run('node train.mjs', folder);
+  expect(exit, output).toBe(0);
+  const [yes, no] = /\[\[([\d.e-]+)\s*\],\s*\[([\d.e-]+)\s*\]\]/.exec(output)!.slice(1).map(Number) as [number, number];
+  expect([yes > 0.9, no < 0.1], output).toEqual([true, true]);
+  const [, runId, loss] = /run (\S+)[\s\S]*trained, loss ([\d.]+)/.exec(output)!;
+  const made = (await stack.client.run(runId!))!;
+  expect(made.result!.loss!.toFixed(3)).toBe(loss);
+  expect(made.spec).toMatchObject({ strategy: { kind: 'parameter-server', mode: 'async' }, optimizer: { name: 'adam' }, replicas: 2 });
+  // The same data and another strategy: nothing is imported again.
+  const again = await run(
+    `sed "s/{ kind.*}/new CentralStorageStrategy({ replicas: 2 })/; 1i import { CentralStorageStrategy } from 'paceline';" train.mjs > again.mjs && node again.mjs`,
+    folder,
+  );
+  expect(again.exit, again.output).toBe(0);
+  const datasets = (await stack.client.datasets.list()).filter(({ name }) => name.startsWith('tensors-'));
+  expect(datasets).toHaveLength(1);
 });

@@ -20,8 +20,8 @@ const base: RunSpecInput = {
 };
 const withServers = (servers: number): RunSpecInput => ({ ...base, strategy: { kind: 'parameter-server', servers } });
 
-/** So many that a request that follows some rounds finds more to come. */
-const LONG_ROUNDS = 300;
+/** Its workers are slowed down, so that a request that follows some rounds finds more to come. */
+const LONG_ROUNDS = 80;
 const long: RunSpecInput = { ...withServers(2), length: { rounds: LONG_ROUNDS }, checkpoint: { everyRounds: LONG_ROUNDS } };
 
 let plane: DataPlane;
@@ -35,6 +35,19 @@ beforeAll(async () => {
   longReference = await undisturbed(long);
 });
 afterAll(() => plane?.stop());
+
+/** Starts the long run, and does something to it after some rounds. */
+async function amid<T>(act: (run: RunView) => Promise<T>): Promise<{ run: RunView; seen: T }> {
+  const run = await plane.train(long);
+  await plane.until(run, 'its first round', 60_000, () => (run.state?.round ?? 0) >= 1);
+  const slow = pace(() => plane.workers.map(({ child }) => child.pid!), 0.1);
+  try {
+    await plane.until(run, 'some rounds', 60_000, () => (run.state?.round ?? 0) >= 3);
+    return { run, seen: await act(run) };
+  } finally {
+    slow.end();
+  }
+}
 
 interface Written {
   readonly round: number;
@@ -100,23 +113,23 @@ test('checkpoints come with the rounds, the newest and the best are kept, and an
 });
 
 test('a pause ends on a checkpoint of the present round; the next attempt goes on with it', async () => {
-  const run = await plane.train(long);
-  await plane.until(run, 'some rounds', 60_000, () => (run.state?.round ?? 0) >= 3);
-  const askedMs = performance.now();
-  await plane.control(run, 'action', 'pause');
-  const paused = await plane.event(run, 'run.paused');
-  expect(performance.now() - askedMs).toBeLessThan(patient(10_000));
+  const { run, seen: paused } = await amid(async (running) => {
+    const askedMs = performance.now();
+    await plane.control(running, 'action', 'pause');
+    const event = await plane.event(running, 'run.paused');
+    expect(performance.now() - askedMs).toBeLessThan(patient(10_000));
+    return event;
+  });
   expect(paused.data).toMatchObject({ redone: 0 });
   await plane.trainAgain(run, { attempt: 1, round: Number(paused.data['round']) });
   expect((await plane.finished(run)).weightsSha256).toBe(longReference);
 });
 
 test('a server that is told to end takes a last checkpoint first, and nothing is redone', async () => {
-  const run = await plane.train(long);
-  await plane.until(run, 'some rounds', 60_000, () => (run.state?.round ?? 0) >= 3);
-  const server = plane.servers.find(({ ready }) => ready.id === run.servers[1]!.serverId)!;
-  await server.kill('SIGTERM');
-  const failed = await plane.event(run, 'run.failed');
+  const { run, seen: failed } = await amid(async (running) => {
+    await plane.servers.find(({ ready }) => ready.id === running.servers[1]!.serverId)!.kill('SIGTERM');
+    return plane.event(running, 'run.failed');
+  });
   expect(failed.data).toMatchObject({ cause: 'STOPPED', redone: 0 });
   await plane.addServer();
   await plane.trainAgain(run, { attempt: 1, round: Number(failed.data['newest']) });

@@ -1,6 +1,6 @@
 /**
  * Processes of the whole system die, leave and join: what is promised for each, seen through the api. More of it is in test/soak. What people
- * ask of a run has the same stack.
+ * ask of a run has the same stack, and so have runs whose workers hold the parameters.
  */
 import { pace, Stack, type Pace } from '@paceline/testkit';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
@@ -18,8 +18,9 @@ import {
   untilStatus,
 } from './whole-runs.js';
 import type { RunSpecInput } from '@paceline/spec';
+import { mirrored } from './system-mirrored.js';
 import { requests } from './system-requests.js';
-import { standbys } from './system-standby.js';
+import { standbys, WITH_STANDBYS } from './system-standby.js';
 
 /** Both workers are there from the first round on: on a fast machine one would be done before the other comes. */
 const LONG: RunSpecInput = { ...ofRounds(120), strategy: { kind: 'parameter-server', startWorkers: 2 } };
@@ -28,7 +29,7 @@ const SHARE = 0.05;
 let stack: Stack;
 let slow: Pace | undefined;
 beforeAll(async () => {
-  await reference(LONG);
+  await reference(WITH_STANDBYS);
   stack = await Stack.start({ servers: 3, workers: 2 });
 });
 afterEach(() => slow?.end());
@@ -42,6 +43,7 @@ function slowDown(): Pace {
 
 standbys(() => stack); // first: it needs a third server, and leaves two
 requests(() => stack);
+mirrored(() => stack);
 
 test('a worker is SIGKILLed in the middle, another joins late: the same weights', async () => {
   await stack.haveWorkers(2);

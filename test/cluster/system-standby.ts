@@ -6,7 +6,8 @@ import { patient, type Stack } from '@paceline/testkit';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { eventsOf, expectComplete, ofRounds, reference, runOf, untilRound, untilStatus } from './whole-runs.js';
 
-const SPEC = {
+/** The longest run of its stack. */
+export const WITH_STANDBYS = {
   ...ofRounds(200),
   strategy: { kind: 'parameter-server', mode: 'sync', servers: 2, standby: 1 },
 } as const;
@@ -16,7 +17,7 @@ export const standbys = (given: () => Stack): void => {
     let stack: Stack;
     beforeAll(async () => {
       stack = given();
-      await reference(SPEC);
+      await reference(WITH_STANDBYS);
     });
 
     const primaryOf = async (id: string, index: number) =>
@@ -48,7 +49,7 @@ export const standbys = (given: () => Stack): void => {
 
     test('a run waits until there are servers for the standbys too; primaries 0 and 1 are SIGKILLed: no new attempt, the same weights', async () => {
       await stack.haveWorkers(2);
-      const { id } = await stack.client.createRun(SPEC);
+      const { id } = await stack.client.createRun(WITH_STANDBYS);
       await stack.until('the reason to say what is missing', 10_000, async () => {
         const { statusReason } = await runOf(stack, id);
         return statusReason?.includes('needs 4 server processes, 3 are free') || statusReason;
@@ -66,7 +67,7 @@ export const standbys = (given: () => Stack): void => {
         expect(stoodStillMs).toBeLessThan(patient(5_000));
       }
       // A coordinator that dies takes the metrics with it that nobody has stored; its ledger is derived again.
-      const run = await expectComplete(stack, id, SPEC, { metricsHaveGaps: true });
+      const run = await expectComplete(stack, id, WITH_STANDBYS, { metricsHaveGaps: true });
       expect(run.servers.map(({ index, role, term }) => ({ index, role, term }))).toEqual([
         { index: 0, role: 'PRIMARY', term: 2 },
         { index: 1, role: 'PRIMARY', term: 3 },

@@ -29,7 +29,7 @@ const MEDIUM = ofRounds(120);
 
 let stack: Stack;
 beforeAll(async () => {
-  await Promise.all([reference(SHORT), reference(LEARNED), reference(MEDIUM)]);
+  await reference(MEDIUM);
   stack = await Stack.start({ servers: 1, workers: 2 });
 });
 afterAll(() => stack?.stop());
@@ -59,6 +59,15 @@ test('a run from createRun to its weights', async () => {
     await fetch(`${stack.url}/api/v1/runs/${id}`, { headers: { authorization: `Bearer ${stack.key}` } })
   ).json()) as Record<string, unknown>;
   expect(listed).toMatchObject({ id, status: 'SUCCEEDED', result: { weightsSha256: run.result!.weightsSha256 } });
+});
+
+test('a run of local steps: progress, epochs, ledger and weights count every batch of a round', async () => {
+  const strategy = { kind: 'local-update', localSteps: 4, outerOptimizer: 'nesterov' } as const;
+  const input = { ...SHORT, globalBatch: 128, strategy };
+  const { id } = await stack.client.createRun(input);
+  const run = await expectComplete(stack, id, input);
+  expect(run.progress).toMatchObject({ round: 10, totalRounds: 10 });
+  expect(run.progress.epoch).toBe(0);
 });
 
 test('each process has a user of its own at Redis, who may do no more than a run needs', async () => {

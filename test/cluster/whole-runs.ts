@@ -3,11 +3,13 @@ import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { FINAL_STATUSES, type Run, type RunEvent, type RunStatus } from '@paceline/client';
 import { isAlive } from '@paceline/runtime';
-import { parseRunSpec, type RunSpecInput } from '@paceline/spec';
+import type { RunSpecInput } from '@paceline/spec';
 import { patient, type Stack, type TestProcess } from '@paceline/testkit';
 import pg from 'pg';
 import { expect } from 'vitest';
-import { trainReference } from '../numerics/reference.js';
+import { reference } from './references.js';
+
+export { reference };
 
 /** 4 replicas with 128 examples each: about 15 ms of computing per round on one core, so that a fault finds a run that still trains. */
 export const SPEC = { model: 'mlp', globalBatch: 512, replicas: 4, seed: 11 } as const satisfies RunSpecInput;
@@ -19,19 +21,6 @@ export const examplesBefore = (round: number): number =>
   Math.floor(round / ROUNDS_PER_EPOCH) * EXAMPLES + (round % ROUNDS_PER_EPOCH) * SPEC.globalBatch;
 /** A run that nobody waits for: it ends by a cancel or by a fault. */
 export const ENDLESS = ofRounds(1_000_000);
-
-const references = new Map<string, Promise<string>>();
-let lastReference: Promise<unknown> = Promise.resolve();
-/** Hash of the weights that the independent reference reaches. It computes in this thread: ask before the clock of a fault runs. */
-export function reference(input: RunSpecInput): Promise<string> {
-  const parsed = parseRunSpec(input);
-  if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
-  const key = JSON.stringify(parsed.spec);
-  const known = references.get(key) ?? lastReference.then(() => trainReference(parsed.spec)).then(({ weightsSha256 }) => weightsSha256);
-  references.set(key, known);
-  lastReference = known.catch(() => undefined); // a thread has one engine at a time; who asked hears of the failure
-  return known;
-}
 
 export async function runOf(stack: Stack, id: string): Promise<Run> {
   const run = await stack.client.run(id);

@@ -37,7 +37,7 @@ for (const round of [1, 2]) {
   let isSame = true;
   for (const replica of REPLICAS) {
     const [batch] = loader.take(round, replica);
-    await fillBatch(plan, dataset.train, round, replica, expected);
+    await fillBatch(plan, dataset.train, { round, replica }, expected);
     const same = [...batch.inputs, ...batch.targets].every((values, field) => {
       const wanted = [...expected.inputs, ...expected.targets][field];
       return values.every((value, i) => value === wanted[i]);

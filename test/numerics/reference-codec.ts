@@ -43,10 +43,23 @@ export class ReferenceCodec {
     return got;
   }
 
-  private chunk(x: Float32Array, key: number): Float32Array {
-    const { kind, density = DEFAULT_DENSITY, errorFeedback } = this.spec;
+  /** What workers compute with: parameters as they come from the servers. */
+  published(weights: Float32Array, generation: number): Float32Array {
+    const { parameters = 'float32' } = this.spec;
+    if (parameters === 'float32') return weights;
+    const got = weights.slice();
+    for (const { index, offset, length, section } of this.chunks) {
+      const part = weights.subarray(offset, offset + length);
+      if (section === 'trainable') got.set(this.chunk(part, codecKey(this.seed, generation, -1, index), { kind: parameters }), offset);
+    }
+    return got;
+  }
+
+  private chunk(x: Float32Array, key: number, spec: Pick<CodecSpec, 'kind' | 'density'> & Partial<CodecSpec> = this.spec): Float32Array {
+    const { kind, density = DEFAULT_DENSITY, errorFeedback } = spec;
     const bits = BITS[kind];
     const count = Math.max(1, Math.round(x.length * density));
+    if (kind === 'none') return x;
     if (bits !== undefined) return references.dequantize(references.quantize(x, bits, key), x.length, bits);
     if (kind === 'fp16') return halves(x);
     if (kind === 'bf16') return references.fromBfloat(references.toBfloat(x));

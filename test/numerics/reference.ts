@@ -19,7 +19,11 @@ import {
 } from '@paceline/learning';
 import type { RunSpec } from '@paceline/spec';
 
-const plus = (a: Float32Array, b: Float32Array): Float32Array => a.map((value, i) => value + b[i]!);
+function plus(a: Float32Array, b: Float32Array): Float32Array {
+  const sum = new Float32Array(a.length);
+  for (let i = 0; i < sum.length; i++) sum[i] = a[i]! + b[i]!;
+  return sum;
+}
 
 /** The reduction over replicas 0..R-1: split at the largest power of two below the size. */
 const TREES: Record<number, (g: Float32Array[]) => Float32Array> = {
@@ -32,24 +36,40 @@ const TREES: Record<number, (g: Float32Array[]) => Float32Array> = {
 
 const f = Math.fround;
 
-/** One update of element w with gradient g; returns the new w. m and v are the slots of the element. */
-function update(spec: RunSpec['optimizer'], t: number, w: number, g: number, slots: [Float32Array, Float32Array], i: number): number {
-  if (spec.name === 'sgd') return f(w - f(f(spec.learningRate) * g));
+type Slots = [Float32Array, Float32Array];
+
+/** The update of one element: its new weight from its weight and its gradient. Its slots are those of its index. */
+type Update = (w: number, g: number, i: number) => number;
+
+/** Update number t. What is the same for all elements is computed once: powers for each of them would take most of the time. */
+function updateOf(spec: RunSpec['optimizer'], t: number, [first, second]: Slots): Update {
+  if (spec.name === 'sgd') {
+    const rate = f(spec.learningRate);
+    return (w, g) => f(w - f(rate * g));
+  }
   if (spec.name === 'momentum') {
-    const step = f(f(spec.learningRate) * g);
-    const v = (slots[0][i] = f(f(f(spec.momentum) * slots[0][i]!) - step));
-    return spec.nesterov ? f(w + f(f(f(spec.momentum) * v) - step)) : f(w + v);
+    const [rate, momentum, { nesterov }] = [f(spec.learningRate), f(spec.momentum), spec];
+    return (w, g, i) => {
+      const step = f(rate * g);
+      const v = (first[i] = f(f(momentum * first[i]!) - step));
+      return nesterov ? f(w + f(f(momentum * v) - step)) : f(w + v);
+    };
   }
   if (spec.name !== 'adam') throw new Error(`the reference has no ${spec.name}`);
-  const { learningRate, beta1, beta2, epsilon } = spec;
+  const { learningRate, beta1, beta2 } = spec;
   const alpha = f((learningRate * Math.sqrt(1 - beta2 ** t)) / (1 - beta1 ** t));
-  const m = (slots[0][i] = f(slots[0][i]! + f(f(g - slots[0][i]!) * f(1 - f(beta1)))));
-  const v = (slots[1][i] = f(slots[1][i]! + f(f(f(g * g) - slots[1][i]!) * f(1 - f(beta2)))));
-  return f(w - f(f(m * alpha) / f(f(Math.sqrt(v)) + f(epsilon))));
+  const [rest1, rest2, epsilon] = [f(1 - f(beta1)), f(1 - f(beta2)), f(spec.epsilon)];
+  return (w, g, i) => {
+    const m = (first[i] = f(first[i]! + f(f(g - first[i]!) * rest1)));
+    const v = (second[i] = f(second[i]! + f(f(f(g * g) - second[i]!) * rest2)));
+    return f(w - f(f(m * alpha) / f(f(Math.sqrt(v)) + epsilon)));
+  };
 }
 
 export interface ReferenceResult {
   readonly weightsSha256: string;
+  /** The hash of the weights after each round: those of a run that ends with it. */
+  readonly sha256AfterRounds: readonly string[];
   readonly weights: Float32Array;
   /** Mean loss of every round, before its update. */
   readonly losses: number[];
@@ -57,14 +77,25 @@ export interface ReferenceResult {
   readonly rows: number[];
 }
 
+/** What the servers apply once per round, where replicas take local steps. */
+function outerOf({ strategy }: RunSpec): RunSpec['optimizer'] {
+  if (strategy.kind !== 'local-update') throw new Error('no local updates');
+  const { outerOptimizer, outerLearningRate, outerMomentum } = strategy;
+  if (outerOptimizer === 'sgd') return { name: 'sgd', learningRate: outerLearningRate ?? 1 };
+  const nesterov = outerOptimizer === 'nesterov';
+  return { name: 'momentum', learningRate: outerLearningRate ?? 0.7, momentum: outerMomentum ?? 0.9, nesterov };
+}
+
 export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
   const { train, format } = await openDataset(spec.dataset);
   const description = await describeModel(spec, format);
   const layout = createLayout(description);
   const engine = await createEngine({ spec, description, format, layout });
+  const local = spec.strategy.kind === 'local-update' ? spec.strategy : undefined;
+  const mostSteps = local?.localSteps ?? 1;
   const schedule = createSchedule({
     examples: train.count,
-    globalBatch: spec.globalBatch,
+    globalBatch: spec.globalBatch * mostSteps,
     dropRemainder: spec.dropRemainder,
     length: spec.length,
   });
@@ -74,43 +105,79 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
   layout.variables.forEach(({ offset, length }, i) =>
     initialValues(description.variables[i]!, spec.seed, 0, length, weights.subarray(offset, offset + length)),
   );
-  const slots: [Float32Array, Float32Array] = [new Float32Array(layout.trainableLength), new Float32Array(layout.trainableLength)];
+  const newSlots = (): Slots => [new Float32Array(layout.trainableLength), new Float32Array(layout.trainableLength)];
+  const slots = newSlots();
   const codec = spec.codec && new ReferenceCodec(spec.codec, spec.seed, layout.chunks);
   const losses: number[] = [];
+  const sha256AfterRounds: string[] = [];
   const seen: number[] = [];
+  let loss = 0;
+
+  /** The gradient over these rows at the weights that the engine has. @param draw the number of the round for random layers */
+  const gradientOf = (rows: Int32Array, epoch: number, draw: number, replica: number): Float32Array => {
+    const out = new Float32Array(layout.totalLength);
+    const batches = microBatches({ from: 0, to: rows.length }, spec.strategy.accumulate).map((part) => {
+      const x = new Float32Array((part.to - part.from) * width);
+      const y = new Float32Array(part.to - part.from);
+      train.gather(rows, part.from, part.to, { inputs: [x], targets: [y], weights: undefined });
+      if (spec.augmentation) {
+        const augmenter = new ImageAugmenter(spec.augmentation, inputShape);
+        rows.subarray(part.from, part.to).forEach((row, i) => {
+          augmenter.apply(x.subarray(i * width, (i + 1) * width), new CounterStream(streamKey('augmentation', spec.seed, epoch, row)));
+        });
+      }
+      return { inputs: [x], targets: [y], count: y.length };
+    });
+    if (batches.length > 0) loss += engine.step({ round: draw, replica, batches, out }).metricSums[0]!;
+    return out;
+  };
+
+  /** The weights with a gradient applied, and state as it has become. */
+  const applied = (optimizer: RunSpec['optimizer'], t: number, from: Float32Array, sum: Float32Array, count: number, own: Slots) => {
+    const scale = f(1 / count);
+    const update = updateOf(optimizer, t, own);
+    const to = new Float32Array(from.length);
+    for (let i = 0; i < to.length; i++) {
+      const g = f(sum[i]! * scale);
+      to[i] = i < layout.trainableLength ? update(from[i]!, g, i) : g;
+    }
+    return to;
+  };
+
+  /** Steps of each replica so far, and its slots, where it keeps them. */
+  const kept = new Map<number, { t: number; readonly own: Slots }>();
+  /** What a replica sends after the local steps of a round: the difference of its weights times its examples. */
+  const outerGradient = (rows: Int32Array, epoch: number, round: number, replica: number, steps: number): Float32Array => {
+    const inner = (local?.innerState === 'keep' && kept.get(replica)) || { t: 0, own: newSlots() };
+    kept.set(replica, inner);
+    let at: Float32Array = weights.slice();
+    for (let step = 0; step < steps; step++) {
+      const part = rows.subarray(Math.floor((step * rows.length) / steps), Math.floor(((step + 1) * rows.length) / steps));
+      if (part.length === 0) continue;
+      engine.load(at);
+      const gradient = gradientOf(part, epoch, round * mostSteps + step, replica);
+      at = applied(spec.optimizer, ++inner.t, at, gradient, part.length, inner.own);
+    }
+    return at.map((w, i) => f((i < layout.trainableLength ? f(weights[i]! - w) : w) * rows.length));
+  };
+
   for (let round = 0; round < schedule.totalRounds; round++) {
     const { epoch, first, count } = schedule.round(round);
-    engine.load(weights);
-    let loss = 0;
+    const steps = Math.min(mostSteps, Math.ceil(count / spec.globalBatch));
+    engine.load(codec ? codec.published(weights, round) : weights);
+    loss = 0;
     const gradients = Array.from({ length: spec.replicas }, (_, replica) => {
-      const out = new Float32Array(layout.totalLength);
       const { from, to } = replicaRows(count, spec.replicas, replica);
       const rows = Int32Array.from({ length: to - from }, (_, i) => permutedIndex(spec.seed, epoch, train.count, first + from + i));
       seen.push(...rows);
-      const batches = microBatches({ from: 0, to: rows.length }, spec.strategy.accumulate).map((part) => {
-        const x = new Float32Array((part.to - part.from) * width);
-        const y = new Float32Array(part.to - part.from);
-        train.gather(rows, part.from, part.to, { inputs: [x], targets: [y], weights: undefined });
-        if (spec.augmentation) {
-          const augmenter = new ImageAugmenter(spec.augmentation, inputShape);
-          rows.subarray(part.from, part.to).forEach((row, i) => {
-            augmenter.apply(x.subarray(i * width, (i + 1) * width), new CounterStream(streamKey('augmentation', spec.seed, epoch, row)));
-          });
-        }
-        return { inputs: [x], targets: [y], count: y.length };
-      });
-      if (batches.length > 0) loss += engine.step({ round, replica, batches, out }).metricSums[0]!;
+      const out = local ? outerGradient(rows, epoch, round, replica, steps) : gradientOf(rows, epoch, round, replica);
       return codec ? codec.decoded(out, round, replica, count) : out;
     });
     losses.push(loss / count);
-    const sum = TREES[spec.replicas]!(gradients);
-    const scale = f(1 / count);
-    for (let i = 0; i < layout.totalLength; i++) {
-      const g = f(sum[i]! * scale);
-      weights[i] = i < layout.trainableLength ? update(spec.optimizer, round + 1, weights[i]!, g, slots, i) : g;
-    }
+    const optimizer = local ? outerOf(spec) : spec.optimizer;
+    weights.set(applied(optimizer, round + 1, weights, TREES[spec.replicas]!(gradients), count, slots));
+    sha256AfterRounds.push(createHash('sha256').update(new Uint8Array(weights.buffer)).digest('hex'));
   }
   engine.dispose();
-  const weightsSha256 = createHash('sha256').update(new Uint8Array(weights.buffer)).digest('hex');
-  return { weightsSha256, weights, losses, rows: seen };
+  return { weightsSha256: sha256AfterRounds.at(-1)!, sha256AfterRounds, weights, losses, rows: seen };
 }

@@ -47,12 +47,13 @@ export const BOUNDARIES = {
   collectives: {
     mayImport: ['protocol', 'learning', 'exchange'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
-    reason: 'members of a group move and add vectors among themselves: no model, no server and no control plane',
+    reason:
+      'members of a group move and add vectors among themselves, and tasks of a cluster ask each other: no model and no control plane',
   },
   strategies: {
     mayImport: ['spec', 'kernels', 'learning', 'engine', 'collectives'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES],
-    reason: 'it trains models of a tf.js program in its own processes: it knows no server, no queue and no database',
+    reason: 'it trains models of a tf.js program in its own processes: it knows no control plane, no queue and no database',
   },
   data: {
     mayImport: ['spec', 'storage'],
@@ -107,6 +108,7 @@ export const BOUNDARIES = {
         'protocol',
         'kernels',
         'learning',
+        'codecs',
         'exchange',
         'engine',
         'data',
@@ -154,10 +156,10 @@ export const BOUNDARIES = {
     reason: 'a server adds, updates and commits; it never runs a model and never opens PostgreSQL',
   },
   cli: {
-    mayImport: ['spec', 'client', 'runtime', 'tensorflow-addon', 'ingest', 'models', 'hosting'],
+    mayImport: ['spec', 'client', 'runtime', 'tensorflow-addon', 'ingest', 'models', 'hosting', 'strategies'],
     mayNotUse: [...CONTROL_PLANE, ...QUEUES, ...ENGINES],
     reason:
-      'the CLI uses the API like everybody else and starts processes; it never reads a database or a queue; hosting is for the updates that `verify` replays',
+      'the CLI uses the API like everybody else and starts processes; it never reads a database or a queue; hosting and strategies are for the updates and trainings that `verify` replays, strategies for `server` too',
   },
   dashboard: {
     mayImport: ['spec', 'client'],

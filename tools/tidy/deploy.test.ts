@@ -1,6 +1,7 @@
 /** docker-compose.yml and deploy/, checked without Docker: what they name exists, nothing runs as root, no secret has a default. */
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { X509Certificate } from 'node:crypto';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -179,11 +180,13 @@ describe('docker-compose.yml', () => {
         ),
       ),
       PACELINE_PORT: ':-4100',
+      PACELINE_TLS: ':+/secrets/tls-worker/tls.key',
       PACELINE_DATA_STORE: ':-/datasets',
     });
     for (const [name, { environment, volumes = [] }] of services.filter(([service]) => service !== 'secrets')) {
       for (const [variable, value] of Object.entries(environment ?? {})) {
         if (!/PASSWORD|SECRET|KEY|AUTH/.test(variable) || [...API_LIMITS, ...OF_THE_DATA_STORE].includes(variable)) continue;
+        if (variable === 'PACELINE_TLS_KEY') continue; // a path, as the other two of its kind
         expect(variable, name).toMatch(/_FILE$/);
         const folder = /^\/secrets\/[a-z-]+/.exec(value)![0];
         expect(volumes, `${name} ${variable}`).toContain(`secret-${folder.slice('/secrets/'.length)}:${folder}:ro`);
@@ -191,12 +194,12 @@ describe('docker-compose.yml', () => {
     }
     const secretsOf = (name: string) => compose.services[name]!.volumes!.flatMap((volume) => /^secret-([a-z-]+)/.exec(volume)?.[1] ?? []);
     expect(Object.fromEntries(services.map(([name]) => [name, secretsOf(name)]))).toEqual({
-      secrets: ['postgres', 'redis', 'redis-api', 'redis-ps', 'redis-worker', 'token', 'key'],
+      secrets: ['postgres', 'redis', 'redis-api', 'redis-ps', 'redis-worker', 'token', 'key', 'tls-ca', 'tls-ps', 'tls-worker'],
       postgres: ['postgres'],
       redis: ['redis'],
       api: ['postgres', 'redis-api', 'token', 'key'],
-      ps: ['redis-ps', 'token'],
-      worker: ['redis-worker'],
+      ps: ['redis-ps', 'token', 'tls-ps'],
+      worker: ['redis-worker', 'tls-worker'],
     });
     for (const app of APPS) expect(new URL(compose.services[app]!.environment!['REDIS_URL']!).username).toBe(app);
   });
@@ -296,7 +299,7 @@ describe('deploy/secrets.mjs', () => {
       encoding: 'utf8',
       env: { PATH: process.env['PATH'], ...env },
     });
-  const SECRET_FOLDERS = ['postgres', 'redis', 'redis-api', 'redis-ps', 'redis-worker', 'token', 'key'];
+  const SECRET_FOLDERS = ['postgres', 'redis', 'redis-api', 'redis-ps', 'redis-worker', 'token', 'key', 'tls-ca', 'tls-ps', 'tls-worker'];
   const files = ['postgres/password', 'redis/password', 'redis/redis.conf', 'token/secret', 'key/bootstrap-key', 'redis-worker/password'];
 
   it('finds in its image all that it imports, below the folders that it imports it from', () => {
@@ -334,6 +337,30 @@ describe('deploy/secrets.mjs', () => {
       for (const app of APPS) expect(await whoAmI(app, `redis-${app}/password`)).toMatch(/^NOPERM .*acl/);
     } finally {
       server?.kill('SIGKILL');
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+
+  it('makes certificates for servers and workers, when it is asked to', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'paceline-secrets-'));
+    try {
+      for (const name of SECRET_FOLDERS) mkdirSync(join(folder, name));
+      expect(run(folder).status).toBe(0);
+      expect(existsSync(join(folder, 'tls-ps/tls.crt'))).toBe(false);
+      expect(run(folder, { PACELINE_TLS: 'off' })).toMatchObject({ status: 78 });
+      const made = run(folder, { PACELINE_TLS: 'on' });
+      expect([made.status, made.stderr]).toEqual([0, '']);
+      expect(made.stdout).toMatch(/is encrypted\. Certificates end on \d{4}-/);
+      const authority = new X509Certificate(readFileSync(join(folder, 'tls-ca/ca/ca.crt')));
+      for (const name of ['tls-ps', 'tls-worker']) {
+        const certificate = new X509Certificate(readFileSync(join(folder, name, 'tls.crt')));
+        expect(certificate.checkIssued(authority) && certificate.verify(authority.publicKey)).toBe(true);
+        expect(statSync(join(folder, name, 'tls.key')).mode & 0o777).toBe(0o600);
+      }
+      const before = readFileSync(join(folder, 'tls-ps/tls.crt'), 'utf8');
+      expect(run(folder, { PACELINE_TLS: 'on' }).status).toBe(0);
+      expect(readFileSync(join(folder, 'tls-ps/tls.crt'), 'utf8')).toBe(before);
+    } finally {
       rmSync(folder, { recursive: true, force: true });
     }
   });

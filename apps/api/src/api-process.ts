@@ -15,6 +15,7 @@ import { UserError, type Logger } from '@paceline/runtime';
 import pg from 'pg';
 import { AppModule } from './app.module.js';
 import { migrate } from './database/migrations.js';
+import { whenItAnswers } from './database/when-it-answers.js';
 import { DataStore } from './datasets/data-store.js';
 import { Datasets } from './datasets/datasets.js';
 import { Dispatcher } from './dispatch/dispatcher.js';
@@ -59,12 +60,13 @@ export interface RunningApi {
 export async function startApi(settings: Settings, log: Logger): Promise<RunningApi> {
   await requirePostgres(settings.databaseUrl);
   await requireRedis(settings.redisUrl);
-  const applied = await migrate(settings.databaseUrl);
+  const waiting = { place: placeOf(settings.databaseUrl), log };
+  const applied = await whenItAnswers('bringing the database up to date', () => migrate(settings.databaseUrl), waiting);
   if (applied.length > 0) log.info({ applied }, 'migrations applied');
   const app = await createApp(settings, log);
   try {
-    const bootstrapKey = await app.get(Bootstrap).run();
-    await app.get(Datasets).register();
+    const bootstrapKey = await whenItAnswers('the administrator key', () => app.get(Bootstrap).run(), waiting);
+    await whenItAnswers('the datasets of the release', () => app.get(Datasets).register(), waiting);
     await app.get(DataStore).prepare();
     await listen(app, settings);
     app.get(SubscriptionServer).attach(app.getHttpServer());

@@ -1,13 +1,16 @@
 /** The checks of `paceline doctor`. Each looks at one thing and never throws. */
 import { execFile } from 'node:child_process';
-import { accessSync, constants, existsSync, statfsSync } from 'node:fs';
+import { X509Certificate } from 'node:crypto';
+import { accessSync, constants, existsSync, readFileSync, statfsSync } from 'node:fs';
 import { createConnection } from 'node:net';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { createClient, PacelineApiError } from '@paceline/client';
 import { findRedis, isPortFree, postgresBinaries, readEnvironment, userDirectories, UserError, VARIABLES } from '@paceline/runtime';
+import { TLS_ROLES } from '@paceline/runtime/certificates';
 import { readConfiguration } from './configuration.js';
 import { dashboardDir } from './stack/local-stack.js';
+import { tlsFolder } from './stack/stack-certificates.js';
 import { runningStack } from './stack/stack-lock.js';
 import { bytes } from './terminal/format.js';
 
@@ -25,6 +28,7 @@ const warning = (message: string, hint?: string): Outcome => ({ status: 'warning
 
 const SMALLEST_NODE = [20, 19] as const;
 const LITTLE_SPACE_BYTES = 1024 ** 3;
+const FEW_DAYS = 7;
 const CHILD_DEADLINE_MS = 30_000;
 
 const CHECKS: readonly (readonly [string, (env: NodeJS.ProcessEnv) => Promise<Outcome> | Outcome])[] = [
@@ -36,6 +40,7 @@ const CHECKS: readonly (readonly [string, (env: NodeJS.ProcessEnv) => Promise<Ou
   ['engine', checkEngine],
   ['data', checkData],
   ['folders', checkFolders],
+  ['data plane', checkDataPlane],
   ['api', checkApi],
 ];
 
@@ -176,6 +181,34 @@ function checkFolders(env: NodeJS.ProcessEnv): Outcome {
   const freeBytes = Number(space.bavail) * Number(space.bsize);
   const text = `data ${data}, configuration ${config}, cache ${cache}; ${bytes(freeBytes)} free`;
   return freeBytes < LITTLE_SPACE_BYTES ? warning(text, 'Less than 1 GiB is free; databases and weights need some.') : ok(text);
+}
+
+/** The certificates of the local stack, or of the files that the environment names on a host of a larger cluster. */
+function checkDataPlane(env: NodeJS.ProcessEnv): Outcome {
+  const { data } = userDirectories(env);
+  const { PACELINE_TLS_CERT: file, PACELINE_TLS: setting } = readEnvironment(
+    { PACELINE_TLS_CERT: VARIABLES.PACELINE_TLS_CERT, PACELINE_TLS: VARIABLES.PACELINE_TLS },
+    env,
+  );
+  if (file !== undefined) return encrypted([file], 'PACELINE_TLS_CERT; put a new one in its place before that');
+  const running = runningStack(data);
+  if (running ? !running.tls : setting === 'off')
+    return ok(
+      `TCP between workers and servers is not encrypted; \`paceline up --tls\` encrypts it. Processes of one host use Unix sockets`,
+    );
+  const files = TLS_ROLES.map((role) => join(tlsFolder(data), role, 'tls.crt'));
+  if (!files.every((path) => existsSync(path)))
+    return ok('TCP between workers and servers will be encrypted; certificates are made by `paceline up`');
+  return encrypted(files, 'the stack renews them while it runs, and when it starts');
+}
+
+function encrypted(files: readonly string[], renewal: string): Outcome {
+  const endsAtMs = Math.min(...files.map((path) => Date.parse(new X509Certificate(readFileSync(path)).validTo)));
+  const end = new Date(endsAtMs).toISOString().slice(0, 10);
+  const leftDays = (endsAtMs - Date.now()) / 86_400_000;
+  if (leftDays <= 0) return failed(`the certificates of the data plane ended on ${end}`, `Renew them: ${renewal}.`);
+  const text = `TCP between workers and servers is encrypted (TLS 1.3); certificates end on ${end} (${renewal})`;
+  return leftDays < FEW_DAYS ? warning(text, `They end in ${Math.ceil(leftDays)} days.`) : ok(text);
 }
 
 async function checkApi(env: NodeJS.ProcessEnv): Promise<Outcome> {

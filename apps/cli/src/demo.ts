@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createClient, type RunSummary } from '@paceline/client';
 import { DEFAULT_RESTART, EXIT, guardDirectory, onShutdown, requestShutdown, tail, UserError } from '@paceline/runtime';
-import { LIMITS, parseRunSpec, specFromSurface, type RunSpec } from '@paceline/spec';
+import { CODECS, LIMITS, parseRunSpec, specFromSurface, type RunSpec } from '@paceline/spec';
 import { Command, CommanderError } from 'commander';
 import { wholeNumber } from './command.js';
 import { reportFailure, SpecError } from './failure.js';
@@ -26,6 +26,13 @@ import { watchRun } from './watch-run.js';
  */
 const EPOCHS = 3;
 const OPTIMIZER = { name: 'adam', learningRate: 0.002 } as const;
+/** Options without which a codec learns little in so few epochs, or that it needs. */
+const CODEC_OPTIONS: Readonly<Record<string, object>> = {
+  'top-k': { errorFeedback: true },
+  sign: { errorFeedback: true },
+  threshold: { threshold: 0.001, errorFeedback: true },
+  dgc: { warmupRounds: 40, density: 0.005 },
+};
 /** Without flags that change the training the demo must get here; others are judged by nobody. */
 const EXPECTED_ACCURACY = 0.97;
 const STOP_DEADLINE_MS = 40_000;
@@ -41,6 +48,7 @@ export interface DemoOptions {
   readonly seed?: number;
   readonly mode?: string;
   readonly stalenessBound?: number;
+  readonly codec?: string;
   readonly keep?: boolean;
   readonly json?: boolean;
   readonly calls: DemoCalls;
@@ -89,6 +97,7 @@ export const withDemoOptions = (command: Command): Command =>
       'with --mode ssp: rounds that one replica may be ahead of another',
       wholeNumber('--staleness-bound', 0, LIMITS.stalenessBound),
     )
+    .option('--codec <name>', `how gradients travel: ${CODECS.join(', ')}; dgc trains with sgd (default: none)`)
     .option('--keep', 'leave the cluster running afterwards, until Ctrl-C');
 
 /** @throws SpecError naming the field, before anything is started */
@@ -103,14 +112,16 @@ function parseOptions(argv: readonly string[]): DemoOptions {
 }
 
 /** @throws SpecError naming the field, before anything is started */
-function readSpec({ replicas, model, epochs, batch, accumulate, seed, servers, mode, stalenessBound }: DemoOptions): RunSpec {
+function readSpec({ replicas, model, epochs, batch, accumulate, seed, servers, mode, stalenessBound, codec }: DemoOptions): RunSpec {
   const given = Object.entries({ replicas, model, globalBatch: batch, seed }).filter(([, value]) => value !== undefined);
   const strategy = Object.entries({ accumulate, mode, stalenessBound }).filter(([, value]) => value !== undefined);
   const result = parseRunSpec(
     specFromSurface({
       name: 'demo',
       ...Object.fromEntries(given),
-      optimizer: OPTIMIZER,
+      // Momentum is at the replicas then.
+      optimizer: codec === 'dgc' ? { name: 'sgd', learningRate: 0.05 } : OPTIMIZER,
+      ...(codec === undefined ? {} : { codec: { kind: codec, ...CODEC_OPTIONS[codec] } }),
       length: { epochs: epochs ?? EPOCHS },
       strategy: { kind: 'parameter-server', servers, ...Object.fromEntries(strategy) },
     }),
@@ -253,6 +264,7 @@ async function conclude(run: RunSummary, stack: LocalStack, spec: RunSpec, optio
     options.accumulate,
     options.seed,
     options.mode,
+    options.codec,
   ].every((value) => value === undefined);
   if (usesDefaults && (accuracy ?? 0) < EXPECTED_ACCURACY) {
     terminal.note(`${terminal.style('red', 'error', 'stderr')} the accuracy is below ${EXPECTED_ACCURACY}, which these settings reach`);

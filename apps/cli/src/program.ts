@@ -38,6 +38,7 @@ const loadDemo = async (): Promise<AddCommands> => (await import('./commands/dem
 const loadLogs = async (): Promise<AddCommands> => (await import('./commands/logs.js')).addLogs;
 const loadTeams = async (): Promise<AddCommands> => (await import('./commands/team.js')).addTeamCommands;
 const loadDoctor = async (): Promise<AddCommands> => (await import('./commands/doctor.js')).addDoctor;
+const loadServer = async (): Promise<AddCommands> => (await import('./commands/server.js')).addServer;
 const loadData = async (): Promise<AddCommands> => (await import('./commands/data.js')).addDataCommands;
 const loadEngine = async (): Promise<AddCommands> => (await import('./commands/engine.js')).addEngineCommands;
 
@@ -92,6 +93,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
       down: { summary: 'stop what `up` started', load: loadStack },
       logs: { summary: 'logs of the local stack', load: loadLogs },
       workers: { summary: 'list workers and parameter servers', load: loadRuns },
+      server: { summary: 'serve a program of the library: parameter server or worker', load: loadServer },
       engine: { summary: 'engines of this machine: list, install, test, remove', load: loadEngine },
       doctor: { summary: 'check this machine', load: loadDoctor },
       verify: { summary: 'replay what TensorFlow has recorded', load: loadVerify },

@@ -1,6 +1,7 @@
 /** What is printed of a run. */
 import { FINAL_STATUSES, type Run, type RunAttempt, type RunCourse, type RunStatus, type RunSummary } from '@paceline/client';
 import { printBest, printMeasures } from './show-measures.js';
+import { printCodec, printTraffic } from './show-traffic.js';
 import { clean } from './terminal/clean.js';
 import { ago, count, decimals, duration, localTime, percent, plural } from './terminal/format.js';
 import { printTable } from './terminal/print-table.js';
@@ -74,6 +75,8 @@ export function printRun(run: Run, terminal: Terminal, nowMs: number, apiUrl: st
   printAttempts(run, line, nowMs);
   printLedger(run, line);
   printPlaces(run, line);
+  printCodec(run.codec, line);
+  if (!run.result) printTraffic(run.traffic, line);
   printResult(run, terminal, { apiUrl, course: run.course });
 }
 
@@ -105,12 +108,17 @@ function printLedger({ progress, ledger, staleness }: Run, line: Line): void {
 
 const isTraining = ({ status }: Run): boolean => !FINAL_STATUSES.has(status) && status !== 'PAUSED';
 
+/** Whether its workers hold the shards. The spec comes from the server as JSON. */
+const isOnWorkers = (spec: unknown): boolean =>
+  (spec as { strategy?: { kind?: unknown } } | null)?.strategy?.kind === 'multi-worker-mirrored';
+
 /** Prints the servers and workers of the run. A run that is over or paused has none. */
 function printPlaces(run: Run, line: Line): void {
   if (!isTraining(run)) return;
   for (const { role, index, serverId, address, state, term } of run.servers) {
     const does = { STARTED: 'serves it', CLAIMED: 'gets ready', LOST: 'is lost' }[state] ?? clean(state, 20).toLowerCase();
-    const name = `${role === 'STANDBY' ? 'standby' : 'server'} ${index}`;
+    const holder = isOnWorkers(run.spec) ? 'shard' : 'server';
+    const name = `${role === 'STANDBY' ? 'standby' : holder} ${index}`;
     line(name, `${clean(serverId)} at ${clean(address)} ${does}${term > 1 ? `, took over in term ${term}` : ''}`);
   }
   for (const { seat, state, worker, replicas } of run.stepTasks) {
@@ -158,6 +166,7 @@ export function printResult(run: RunSummary, terminal: Terminal, { apiUrl, cours
       'trained',
       `${plural(result.trainedExamples, 'example')} in ${plural(result.rounds, 'round')}, ${duration(result.trainingMs / 1000)}, ${speed}`,
     );
+    printTraffic(run.traffic, line);
     line('weights', `sha256 ${clean(result.weightsSha256)}`);
     if (apiUrl !== undefined && result.weightsUrl) line('', `${terminal.program} weights ${shortId(run.id)}   downloads them`);
   }

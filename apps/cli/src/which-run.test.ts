@@ -31,6 +31,7 @@ const run = (changes: Partial<RunSummary> = {}): RunSummary => ({
   finishedAt: null,
   parameterCount: 1,
   result: null,
+  traffic: null,
   progress: {
     phase: 'training',
     round: 3,

@@ -3,7 +3,17 @@ import { randomBytes } from 'node:crypto';
 import { mkdir } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import path from 'node:path';
-import { connect, listen, memoryPair, processClock, type SocketListener } from '@paceline/exchange';
+import {
+  connect,
+  Link,
+  listen,
+  memoryPair,
+  processClock,
+  refusalLog,
+  TlsIdentity,
+  type SocketListener,
+  type TlsSettings,
+} from '@paceline/exchange';
 import { Gate, HostedRun, ParameterStore, PlacementLoop, TraceWatch, type ServerContext } from '@paceline/hosting';
 import {
   ManualQueue,
@@ -12,21 +22,20 @@ import {
   placementJobSchema,
   redisControlPlane,
   startHeartbeats,
+  tokenVerifier,
   type FleetReporter,
 } from '@paceline/control-plane';
 import { Arena } from '@paceline/kernels';
 import { createLayout } from '@paceline/learning';
 import { PROTOCOL_VERSION } from '@paceline/protocol';
-import { createLogger, readEnvironment, usableMemoryBytes, VARIABLES } from '@paceline/runtime';
+import { createLogger, dataAddress, followTlsFiles, readEnvironment, usableMemoryBytes, VARIABLES, type Logger } from '@paceline/runtime';
 import { Checkpoints, SafetensorsWriter, openStore } from '@paceline/storage';
-import { dataAddress } from './data-address.js';
-import { tokenVerifier } from './token-verifier.js';
 
-const CONNECT_DEADLINE_MS = 5_000;
 /** Part of the time to end, reserved for the last reports and the goodbye. */
 const GOODBYE_MS = 1_800;
 /** A member that joins is sent two generations of the shard at once. Queued bytes are references into the arenas, which are bounded. */
 const MAX_QUEUED_BYTES = 2 ** 31;
+const dialling = { deadlineMs: 5_000, maxQueuedBytes: MAX_QUEUED_BYTES };
 
 export const ENVIRONMENT = {
   REDIS_URL: VARIABLES.REDIS_URL,
@@ -38,6 +47,10 @@ export const ENVIRONMENT = {
   PACELINE_DATA_PORT: VARIABLES.PACELINE_DATA_PORT,
   PACELINE_SOCKET_DIR: VARIABLES.PACELINE_SOCKET_DIR,
   PACELINE_TRANSPORT: VARIABLES.PACELINE_TRANSPORT,
+  PACELINE_LINK: VARIABLES.PACELINE_LINK,
+  PACELINE_TLS_CA: VARIABLES.PACELINE_TLS_CA,
+  PACELINE_TLS_CERT: VARIABLES.PACELINE_TLS_CERT,
+  PACELINE_TLS_KEY: VARIABLES.PACELINE_TLS_KEY,
   PACELINE_STOP_MS: VARIABLES.PACELINE_STOP_MS,
 };
 
@@ -55,25 +68,30 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
   const serverId = `ps-${randomBytes(4).toString('hex')}`;
   const log = createLogger('ps', { server: serverId });
   const redis = connectRedis(settings.REDIS_URL, serverId);
-  const gate = new Gate(tokenVerifier(settings.PACELINE_TOKEN_SECRET), log, (runId) => placements.runs.get(runId));
+  const gate = new Gate(
+    tokenVerifier(() => settings.PACELINE_TOKEN_SECRET),
+    log,
+    (runId) => placements.runs.get(runId),
+  );
   const { bind, advertise } = await dataAddress(settings.PACELINE_DATA_HOST, settings.PACELINE_DATA_BIND);
-  const listener = await openListener(serverId, bind, settings, gate);
+  const link = settings.PACELINE_LINK && new Link(settings.PACELINE_LINK, processClock);
+  const identity = followTlsFiles(settings, (files) => TlsIdentity.of('server', files), log)?.identity;
+  const tls: TlsSettings | undefined = identity && { identity, peers: ['server'] };
+  const listener = await openListener(bind, settings, gate, { serverId, link, identity, log });
   const dataDir = path.resolve(settings.PACELINE_DATA_DIR);
-  const store = openStore(settings.PACELINE_CHECKPOINT_STORE ?? dataDir);
   const context: ServerContext = {
     serverId,
     host: hostname(),
     clock: processClock,
     wallMs: Date.now,
     controlPlane: redisControlPlane(redis),
-    checkpoints: new Checkpoints(store),
+    checkpoints: new Checkpoints(openStore(settings.PACELINE_CHECKPOINT_STORE ?? dataDir)),
     weights: {
       pathOf: ({ runId, attempt }) => path.join(dataDir, 'runs', runId, `weights-a${attempt}.safetensors`),
       create: (...args) => SafetensorsWriter.create(...args),
     },
     log,
-    connectTo: (address) =>
-      connect(address, { deadlineMs: CONNECT_DEADLINE_MS, transport: settings.PACELINE_TRANSPORT, maxQueuedBytes: MAX_QUEUED_BYTES }),
+    connectTo: (address) => connect(address, { ...dialling, transport: settings.PACELINE_TRANSPORT, link, tls }),
     memoryPair: () => memoryPair(),
     createStore: (plan) => new ParameterStore({ ...plan, createArena: (options) => Arena.create(options) }),
     layoutOf: createLayout,
@@ -88,14 +106,11 @@ export async function startServer(env: NodeJS.ProcessEnv): Promise<ServerProcess
     createRun: (job, onGone) => new HostedRun(job, context, onGone),
   });
   const dropped = () => [...placements.runs.values()].reduce((sum, run) => sum + run.counters.droppedFrames, 0);
-  const startedAtMs = Date.now();
+  const self = { id: serverId, host: hostname(), pid: process.pid, startedAtMs: Date.now() };
   const fleet: FleetReporter = startHeartbeats(redis, 'server', () => ({
-    id: serverId,
-    host: hostname(),
-    pid: process.pid,
+    ...self,
     protocolVersion: PROTOCOL_VERSION,
     version: '0.1.0',
-    startedAtMs,
     fingerprint: null,
     rssBytes: process.memoryUsage.rss(),
     memoryBytes: usableMemoryBytes(),
@@ -129,11 +144,18 @@ function watchTraces({ controlPlane, clock, wallMs, serverId, host, log }: Serve
   });
 }
 
+interface ListenerParts {
+  readonly serverId: string;
+  readonly link: Link | undefined;
+  readonly identity: TlsIdentity | undefined;
+  readonly log: Logger;
+}
+
 async function openListener(
-  serverId: string,
   host: string,
   settings: ReturnType<typeof readEnvironment<typeof ENVIRONMENT>>,
   gate: Gate,
+  { serverId, link, identity, log }: ListenerParts,
 ): Promise<SocketListener> {
   const directory = settings.PACELINE_SOCKET_DIR;
   if (directory !== undefined) await mkdir(directory, { recursive: true, mode: 0o700 });
@@ -144,6 +166,11 @@ async function openListener(
       unixPath: directory === undefined || settings.PACELINE_TRANSPORT === 'tcp' ? undefined : path.join(directory, `${serverId}.sock`),
     },
     gate.accept,
-    { maxQueuedBytes: MAX_QUEUED_BYTES },
+    {
+      maxQueuedBytes: MAX_QUEUED_BYTES,
+      link,
+      tls: identity && { identity, peers: ['server', 'worker'] },
+      onTlsRefused: refusalLog((fields, message) => log.warn(fields, message), processClock.now),
+    },
   );
 }

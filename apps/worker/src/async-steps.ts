@@ -6,9 +6,9 @@
  */
 import type { Engine } from '@paceline/engine';
 import type { WorkItem } from '@paceline/exchange';
-import type { Arena } from '@paceline/kernels';
 import { stateChange, type Layout } from '@paceline/learning';
 import type { BatchLoader } from './batch-loader.js';
+import type { GradientMemory } from './gradient-memory.js';
 import type { StepOutputs } from './replica-steps.js';
 
 export interface AsyncOutputs extends Pick<StepOutputs, 'contribution' | 'node' | 'progress'> {
@@ -19,7 +19,7 @@ export class AsyncSteps {
   constructor(
     private readonly engine: Pick<Engine, 'step' | 'metricNames'>,
     private readonly loader: BatchLoader,
-    private readonly gradients: Arena,
+    private readonly gradients: Pick<GradientMemory, 'alloc' | 'free' | 'pieces' | 'allFinite'>,
     private readonly layout: Layout,
     /** The parameters that the engine has loaded. */
     private readonly parameters: Float32Array,
@@ -28,20 +28,31 @@ export class AsyncSteps {
 
   run({ round, replica }: WorkItem, next: WorkItem | undefined): void {
     const { engine, loader, gradients, outputs } = this;
-    const { trainableLength, totalLength } = this.layout;
     loader.forget(Math.min(round, next?.round ?? round));
     if (next) loader.prefetch(next.round, [next.replica]);
-    const pointer = gradients.alloc(totalLength * 4);
-    const out = gradients.f32(pointer, totalLength);
+    const vector = gradients.alloc();
+    const out = gradients.pieces(vector);
     const { count, metricSums } = engine.step({ round, replica, batches: loader.take(round, replica), out });
     loader.release(round, replica);
-    stateChange(out.subarray(trainableLength), this.parameters.subarray(trainableLength), count);
+    this.toChange(out, count);
     outputs.progress();
-    if (!gradients.kernels.allFinite(pointer, totalLength)) {
-      gradients.free(pointer);
+    if (!gradients.allFinite(vector)) {
+      gradients.free(vector);
       return outputs.nonFinite(round, replica);
     }
     outputs.contribution(round, replica, count, metricSums, true);
-    outputs.node(round, replica, replica + 1, pointer);
+    outputs.node(round, replica, replica + 1, vector);
+  }
+
+  /** Makes a change of the new state, which follows the gradients in the pieces. */
+  private toChange(pieces: readonly Float32Array[], count: number): void {
+    const { trainableLength } = this.layout;
+    let first = 0;
+    for (const piece of pieces) {
+      const from = Math.max(trainableLength, first);
+      const end = first + piece.length;
+      if (from < end) stateChange(piece.subarray(from - first), this.parameters.subarray(from, end), count);
+      first = end;
+    }
   }
 }

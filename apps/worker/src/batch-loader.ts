@@ -7,7 +7,7 @@
 import { MessageChannel, receiveMessageOnPort, Worker, type MessagePort } from 'node:worker_threads';
 import { rowBuffers, rowsWithin, type RowBuffers, type RunRowsSettings } from '@paceline/data';
 import type { Batch } from '@paceline/engine';
-import { exampleBytes, type RunData, type RunSpec } from '@paceline/spec';
+import { EVALUATION_EXAMPLES, exampleBytes, type RunData, type RunSpec } from '@paceline/spec';
 import { BatchPlan } from './batch-plan.js';
 import {
   FLAG_FILLING,
@@ -24,8 +24,6 @@ import {
 /** Bound on all prefetched batches together: with large images fewer fit. */
 const PREPARED_BYTES = 256 << 20;
 const MOST_PREPARED = 16;
-/** Rows that an evaluation scores at once, fewer where they are large. */
-const EVALUATION_EXAMPLES = 500;
 const EVALUATION_BYTES = 32 << 20;
 /** Share of the step deadline after which the worker says why it cannot go on, before it is declared lost. */
 const WAIT_SHARE = 0.75;
@@ -45,10 +43,10 @@ interface Slot {
 }
 
 const keyOf = (wanted: Wanted): string =>
-  wanted.kind === 'step' ? `${wanted.round}/${wanted.replica}` : `evaluation ${wanted.from}..${wanted.to}`;
+  wanted.kind === 'step' ? `${wanted.round}/${wanted.replica}/${wanted.localStep}` : `evaluation ${wanted.from}..${wanted.to}`;
 const inWords = (wanted: Wanted): string =>
   wanted.kind === 'step'
-    ? `the rows of round ${wanted.round}, replica ${wanted.replica}`
+    ? `the rows of round ${wanted.round}, replica ${wanted.replica}${wanted.localStep > 0 ? `, local step ${wanted.localStep}` : ''}`
     : `the evaluation examples ${wanted.from} to ${wanted.to}`;
 
 export class BatchLoader {
@@ -95,12 +93,12 @@ export class BatchLoader {
     return new BatchLoader(options, thread, port1, flags, slots, prepared);
   }
 
-  /** Asks for the batches of a later round. What finds no free slot is asked for when it is needed. */
-  prefetch(round: number, replicas: readonly number[]): void {
+  /** Asks for batches that are needed later: of a round to come, or of the next local step. What finds no free slot is asked for when it is needed. */
+  prefetch(round: number, replicas: readonly number[], localStep = 0): void {
     if (round >= this.plan.totalRounds || this.failure) return;
     for (const replica of replicas) {
-      const wanted: Wanted = { kind: 'step', round, replica };
-      if (this.slotOf(wanted) >= 0 || this.plan.count(round, replica) === 0) continue;
+      const wanted: Wanted = { kind: 'step', round, replica, localStep };
+      if (this.slotOf(wanted) >= 0 || this.plan.count(round, replica, localStep) === 0) continue;
       const index = this.slots.findIndex((slot, i) => i < this.prepared && slot.key === undefined);
       if (index < 0) return;
       this.ask(index, wanted, false);
@@ -108,18 +106,18 @@ export class BatchLoader {
   }
 
   /**
-   * The micro-batches of a replica step; valid until `release` of the same.
+   * The micro-batches of a replica step, or of one of its local steps; valid until `release` of the same.
    * @throws RowsUnreadableError
    */
-  take(round: number, replica: number): Batch[] {
-    const parts = this.plan.microBatches(round, replica);
+  take(round: number, replica: number, localStep = 0): Batch[] {
+    const parts = this.plan.microBatches(round, replica, localStep);
     if (parts.length === 0) return [];
-    const rows = this.wait({ kind: 'step', round, replica }, this.prepared);
+    const rows = this.wait({ kind: 'step', round, replica, localStep }, this.prepared);
     return parts.map(({ from, to }) => this.batch(rows, from, to));
   }
 
-  release(round: number, replica: number): void {
-    this.free(this.slotOf({ kind: 'step', round, replica }));
+  release(round: number, replica: number, localStep = 0): void {
+    this.free(this.slotOf({ kind: 'step', round, replica, localStep }));
   }
 
   /** Prepares examples of the evaluation split, or of those held out, which are counted after it; at most `evaluationExamples`. */
@@ -141,7 +139,7 @@ export class BatchLoader {
 
   /** Whether the loader has prepared this batch, and nobody has released it. */
   isReady(round: number, replica: number): boolean {
-    const index = this.slotOf({ kind: 'step', round, replica });
+    const index = this.slotOf({ kind: 'step', round, replica, localStep: 0 });
     return index >= 0 && Atomics.load(this.flags, index) === FLAG_READY;
   }
 

@@ -20,7 +20,7 @@ async function observedRunsOf(input: RunSpecInput, round: number): Promise<Map<n
   const pictures = new Map<number, Float32Array>();
   for (let replica = 0; replica < plan.init.spec.replicas; replica++) {
     const rows = rowBuffers(dataset.format, plan.maxExamples);
-    await fillBatch(plan, dataset.train, round, replica, rows);
+    await fillBatch(plan, dataset.train, { round, replica }, rows);
     plan.rows(round, replica).forEach((row, i) => pictures.set(row, rows.inputs[0]!.slice(i * PIXELS, (i + 1) * PIXELS)));
   }
   return pictures;
@@ -56,6 +56,22 @@ it('without shuffling a replica gets the rows of the dataset in their order, the
   expect([...plan.rows(7, 1)]).toEqual(Array.from({ length: 33 }, (_, i) => 733 + i));
   expect(plan.rows(600 + 7, 1)).toEqual(plan.rows(7, 1));
   expect([...planOf({ globalBatch: 100, replicas: 3 }).rows(7, 1)]).not.toEqual([...plan.rows(7, 1)]);
+});
+
+it('local steps cut the rows of a replica, each example once in an epoch, whose last round has fewer steps', () => {
+  const strategy = { kind: 'local-update', localSteps: 7 } as const;
+  const plan = planOf({ globalBatch: 1000, replicas: 3, shuffle: false, strategy, length: { epochs: 1 } });
+  expect([plan.totalRounds, plan.localSteps(0), plan.localSteps(8)]).toEqual([9, 7, 4]);
+  const seen: number[] = [];
+  for (let round = 0; round < plan.totalRounds; round++)
+    for (let replica = 0; replica < 3; replica++)
+      for (let step = 0; step < plan.localSteps(round); step++) {
+        const rows = plan.rows(round, replica, step);
+        expect(rows.length).toBe(plan.count(round, replica, step));
+        expect(rows.length).toBeLessThanOrEqual(plan.maxExamples);
+        seen.push(...rows);
+      }
+  expect(seen).toEqual(Array.from({ length: 60_000 }, (_, i) => i));
 });
 
 describe('the augmentation of a batch', () => {

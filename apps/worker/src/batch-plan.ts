@@ -10,7 +10,7 @@ import {
   streamKey,
   type Schedule,
 } from '@paceline/learning';
-import { fieldLength, type RowFormat, type RunSpec } from '@paceline/spec';
+import { fieldLength, localSteps, roundExamples, type RowFormat, type RunSpec } from '@paceline/spec';
 
 export interface BatchPlanInit {
   readonly spec: RunSpec;
@@ -25,7 +25,7 @@ export class BatchPlan {
   readonly schedule: Schedule;
   readonly format: RowFormat;
   readonly totalRounds: number;
-  /** Rows of the largest replica step. */
+  /** Rows of the largest replica step, or local step. */
   readonly maxExamples: number;
   /** Permutation of the epoch that was used last. */
   private permutation: { readonly epoch: number; readonly of: Permutation } | undefined;
@@ -37,29 +37,42 @@ export class BatchPlan {
   constructor(readonly init: BatchPlanInit) {
     const { spec, examples, format, heldOutExamples = 0 } = init;
     this.heldOut = new HeldOut(spec.seed, examples + heldOutExamples, heldOutExamples);
-    this.schedule = createSchedule({ examples, globalBatch: spec.globalBatch, dropRemainder: spec.dropRemainder, length: spec.length });
+    this.schedule = createSchedule({ examples, globalBatch: roundExamples(spec), dropRemainder: spec.dropRemainder, length: spec.length });
     this.format = format;
     this.totalRounds = this.schedule.totalRounds;
     this.maxExamples = Math.ceil(spec.globalBatch / spec.replicas);
     this.augmenter = spec.augmentation && new ImageAugmenter(spec.augmentation, format.inputs[0]!.shape);
   }
 
-  /** Examples of (round, replica). */
-  count(round: number, replica: number): number {
-    const { from, to } = replicaRows(this.schedule.round(round).count, this.init.spec.replicas, replica);
+  /** Local steps of a round; without local updates one. The last round of an epoch may have fewer than others. */
+  localSteps(round: number): number {
+    const { spec } = this.init;
+    return Math.min(localSteps(spec), Math.ceil(this.schedule.round(round).count / spec.globalBatch));
+  }
+
+  /** Positions in the round: the rows of the replica, cut into its local steps by the same rule. */
+  private part(round: number, replica: number, localStep: number): { from: number; to: number } {
+    const rows = replicaRows(this.schedule.round(round).count, this.init.spec.replicas, replica);
+    const { from, to } = replicaRows(rows.to - rows.from, this.localSteps(round), localStep);
+    return { from: rows.from + from, to: rows.from + to };
+  }
+
+  /** Examples of (round, replica, local step). */
+  count(round: number, replica: number, localStep = 0): number {
+    const { from, to } = this.part(round, replica, localStep);
     return to - from;
   }
 
-  /** Row ranges, relative to the first row of the replica. */
-  microBatches(round: number, replica: number): { from: number; to: number }[] {
-    return microBatches({ from: 0, to: this.count(round, replica) }, this.init.spec.strategy.accumulate);
+  /** Row ranges, relative to the first row of the local step. */
+  microBatches(round: number, replica: number, localStep = 0): { from: number; to: number }[] {
+    return microBatches({ from: 0, to: this.count(round, replica, localStep) }, this.init.spec.strategy.accumulate);
   }
 
   /** Indices into the training split, in order. */
-  rows(round: number, replica: number): Int32Array {
+  rows(round: number, replica: number, localStep = 0): Int32Array {
     const { spec, examples } = this.init;
-    const { epoch, first, count } = this.schedule.round(round);
-    const { from, to } = replicaRows(count, spec.replicas, replica);
+    const { epoch, first } = this.schedule.round(round);
+    const { from, to } = this.part(round, replica, localStep);
     if (spec.shuffle === false) return Int32Array.from({ length: to - from }, (_, i) => this.heldOut.trainingRow(first + from + i));
     if (this.permutation?.epoch !== epoch) this.permutation = { epoch, of: new Permutation(spec.seed, epoch, examples) };
     const rows = new Int32Array(to - from);
@@ -84,9 +97,14 @@ export class BatchPlan {
   }
 }
 
-/** Gathers the rows of a replica step and augments them. `into` holds `maxExamples`. @throws DatasetError */
-export async function fillBatch(plan: BatchPlan, split: RowSplit, round: number, replica: number, into: RowBuffers): Promise<void> {
-  const rows = plan.rows(round, replica);
+/** Gathers the rows of a replica step, or of one of its local steps, and augments them. `into` holds `maxExamples`. @throws DatasetError */
+export async function fillBatch(
+  plan: BatchPlan,
+  split: RowSplit,
+  { round, replica, localStep = 0 }: { readonly round: number; readonly replica: number; readonly localStep?: number },
+  into: RowBuffers,
+): Promise<void> {
+  const rows = plan.rows(round, replica, localStep);
   await split.gather(rows, 0, rows.length, into);
   plan.augment(round, rows, into);
 }

@@ -4,15 +4,17 @@
  *
  *   parameter memory   two generations of the flat vector (one vector in modes async and ssp); the main thread writes, the compute
  *                      thread reads
- *   gradient memory    gradient nodes; the compute thread allocates, writes and frees, the main thread reads
+ *   gradient memory    gradient nodes, in one arena or several (gradient-memory.ts); the compute thread allocates, writes and frees, the main thread reads
  *   control cells      [progress, committed round, stopping]; Atomics
  */
 import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
-import type { EncodedParts, Recording, WorkItem } from '@paceline/exchange';
-import type { Arena } from '@paceline/kernels';
+import type { Recording, Rows, WorkItem } from '@paceline/exchange';
+import type { SharedMemory } from '@paceline/kernels';
 import type { BackendName, ModelDescription, RunData, RunSpec } from '@paceline/spec';
+import type { EncodedPart, PartRange, Vector } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
+import type { GroupBytes } from './table-rows.js';
 
 export const CELL_PROGRESS = 0;
 export const CELL_COMMITTED = 1;
@@ -35,18 +37,28 @@ export interface ComputeInit {
   readonly rowsSettings: RunRowsSettings;
   readonly engine: EngineChoice;
   readonly description: ModelDescription;
+  /** Servers of the run. */
+  readonly servers: number;
   readonly parameters: SharedArrayBuffer;
   readonly cells: SharedArrayBuffer;
   readonly leakLimits: LeakLimits;
 }
 
 export type ToCompute =
-  /** `free` is gradient memory that is given back. */
-  | { readonly kind: 'step'; readonly round: number; readonly replicas: readonly number[]; readonly free: readonly number[] }
+  /** `free` is gradient memory that is given back; `codec` is what the coordinator has picked for the round, with `codec: auto`. */
+  | {
+      readonly kind: 'step';
+      readonly round: number;
+      readonly replicas: readonly number[];
+      readonly codec?: string | undefined;
+      readonly free: readonly Vector[];
+    }
   /** Modes async and ssp: compute a work item from the parameters that are there now; `next` is what follows, as far as is known. */
   | { readonly kind: 'item'; readonly item: WorkItem; readonly next: WorkItem | undefined }
   | { readonly kind: 'evaluate'; readonly generation: number; readonly blocks: readonly { from: number; to: number }[] }
-  | { readonly kind: 'free'; readonly pointers: readonly number[] }
+  /** Rows of a table that it wanted. */
+  | { readonly kind: 'rows'; readonly generation: number; readonly group: number; readonly rows: Rows }
+  | { readonly kind: 'free'; readonly vectors: readonly Vector[] }
   /** Records its spans, or gives those that it has recorded. */
   | { readonly kind: 'trace'; readonly isOn: boolean }
   | { readonly kind: 'stop' };
@@ -64,7 +76,7 @@ export type FromCompute =
       readonly kind: 'ready';
       readonly fingerprint: string;
       readonly devices: readonly EngineDevice[];
-      readonly gradients: Arena['memory'];
+      readonly gradients: { readonly memories: readonly SharedMemory[]; readonly parts: readonly PartRange[] };
     }
   | ContributionMessage
   /** With what its replica contributes, where it is a leaf. */
@@ -73,11 +85,15 @@ export type FromCompute =
       readonly round: number;
       readonly lo: number;
       readonly hi: number;
-      readonly pointer: number;
+      readonly vector: Vector;
       readonly contribution: ContributionMessage | undefined;
-      /** With a codec: where each chunk lies from there on. */
-      readonly encoded?: EncodedParts | undefined;
+      /** With a codec: where each chunk lies from there on, by part. */
+      readonly encoded?: readonly EncodedPart[] | undefined;
+      /** Of tables that are exchanged by rows. */
+      readonly groups?: readonly GroupBytes[] | undefined;
     }
+  /** It cannot go on without these rows, or soon could not. */
+  | { readonly kind: 'wants'; readonly generation: number; readonly group: number; readonly ids: Uint32Array }
   | {
       readonly kind: 'evaluated';
       readonly generation: number;

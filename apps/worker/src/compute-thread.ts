@@ -4,12 +4,13 @@
  */
 import { getHeapStatistics } from 'node:v8';
 import { parentPort, workerData } from 'node:worker_threads';
-import { GradientEncoder, codecOf } from '@paceline/codecs';
-import { collectGarbage, createEngine, LeakDetector } from '@paceline/engine';
+import { codecOf } from '@paceline/codecs';
+import { collectGarbage, createEngine, LeakDetector, withSmallTables } from '@paceline/engine';
 import { spans } from '@paceline/exchange';
-import { Arena } from '@paceline/kernels';
-import { createLayout, createSchedule } from '@paceline/learning';
-import { GRADIENT_ARENA_BYTES, GRADIENT_ARENA_SLACK_BYTES, GRADIENT_ARENA_VECTORS, isEncoded } from '@paceline/spec';
+import { ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
+import { seatLayout } from '@paceline/hosting';
+import { createLayout, createSchedule, LocalUpdates, workerDescription } from '@paceline/learning';
+import { backupReplicasOf, CODECS, gradientVectors, rateFactor, roundExamples, type CodecSpec, type RunSpec } from '@paceline/spec';
 import { BatchLoader } from './batch-loader.js';
 import {
   CELL_COMMITTED,
@@ -20,9 +21,12 @@ import {
   type FromCompute,
   type ToCompute,
 } from './compute-protocol.js';
+import { GradientMemory, type Encode, type Vector } from './gradient-memory.js';
 import { LeakGuard } from './leak-guard.js';
-import { RowsUnreadableError } from './loader-protocol.js';
-import { ReplicaSteps } from './replica-steps.js';
+import { LocalReplicas } from './local-replicas.js';
+import { ReplicaSteps, type StepOutputs } from './replica-steps.js';
+import { SparseWork } from './sparse-work.js';
+import { TableRows } from './table-rows.js';
 import { AsyncSteps } from './async-steps.js';
 
 const port = parentPort!;
@@ -32,29 +36,55 @@ const send = (message: FromCompute): void => port.postMessage(message);
 const isStopping = (): boolean => Atomics.load(cells, CELL_STOPPING) === 1;
 
 const { spec, data, description } = init;
-const layout = createLayout(description);
+const runLayout = createLayout(description);
+const layout = seatLayout({ spec, model: description, data }, runLayout);
 const loader = await BatchLoader.open({ spec, data, settings: init.rowsSettings, isStopping });
-const engine = await createEngine({ spec, ...init.engine, description, format: data.format, layout });
-// A model that does not fit in was refused when its run was created (worker-memory.ts of libs/spec).
-const gradients = Arena.create({
-  initialBytes: layout.totalLength * 4 * GRADIENT_ARENA_VECTORS + GRADIENT_ARENA_SLACK_BYTES,
-  maximumBytes: GRADIENT_ARENA_BYTES,
-});
+const tables =
+  'dense' in layout
+    ? new TableRows({
+        run: runLayout,
+        worker: layout,
+        servers: init.servers,
+        format: data.format,
+        wants: (generation, group, ids) => send({ kind: 'wants', generation, group, ids }),
+      })
+    : undefined;
+const built = tables
+  ? {
+      spec: withSmallTables(spec, data.format, description, ({ path }) => layout.variables.find((each) => each.path === path)!.shape[0]!),
+      description: workerDescription(description, layout),
+    }
+  : { spec, description };
+const engine = await createEngine({ ...built, ...init.engine, format: data.format, layout });
+// The inner optimizer goes over whole vectors, so they lie in one arena.
+const arenaBytes = spec.strategy.kind === 'local-update' ? ARENA_MAXIMUM_BYTES : undefined;
+const gradients = new GradientMemory(layout, gradientVectors(spec), arenaBytes);
 const isAsynchronous = spec.strategy.mode !== 'sync';
 const generations = (isAsynchronous ? [0] : [0, 1]).map(
   (i) => new Float32Array(init.parameters, i * layout.totalLength * 4, layout.totalLength),
 );
 
-const codec = codecOf(spec.codec);
-const chunks = layout.chunks.map(({ index, offset, length, section }) => ({ index, offset, length, isEncoded: section === 'trainable' }));
 const schedule = createSchedule({
   examples: data.trainExamples,
-  globalBatch: spec.globalBatch,
+  globalBatch: roundExamples(spec),
   dropRemainder: spec.dropRemainder,
   length: spec.length,
 });
 const examplesOf = (round: number): number => schedule.round(round).count;
-const encoder = codec && new GradientEncoder(codec, gradients, chunks, spec.seed, spec.codec!.errorFeedback, spec.replicas, examplesOf);
+const encoderOf = (codecSpec: CodecSpec | undefined): Encode | undefined => {
+  const codec = codecOf(codecSpec, layout);
+  return codec && gradients.encoder(codec, codecSpec!, { seed: spec.seed, replicas: spec.replicas, examplesOf });
+};
+let encode = encoderOf(spec.codec);
+
+/** With `codec: auto`: from the round of this step on. */
+let picked: string | undefined;
+function pick(codec: string | undefined): void {
+  if (codec === picked) return;
+  picked = codec;
+  const kind = CODECS.find((name) => name === codec) ?? 'none';
+  encode = encoderOf({ kind, errorFeedback: false });
+}
 
 /** The contribution of a leaf waits here when its node follows at once: one message says both. */
 let contribution: ContributionMessage | undefined;
@@ -65,15 +95,16 @@ function contribute(round: number, replica: number, examples: number, sums: read
 }
 
 /** Hands a gradient on, as it is, or encoded where each is of one replica. */
-function sendNode(round: number, lo: number, hi: number, pointer: number): void {
+function sendNode(round: number, lo: number, hi: number, vector: Vector): void {
   const node = { kind: 'node', round, lo, hi, contribution } as const;
   contribution = undefined;
-  if (!encoder) return send({ ...node, pointer });
+  if (sparse) return send({ ...node, vector, groups: sparse.gradients(lo, hi, gradients.pieces(vector), gradients.parts) });
+  if (!encode) return send({ ...node, vector });
   const sinceMs = spans.now();
-  const { pointer: bytes, ...encoded } = encoder.encode(round, lo, pointer);
+  const { vector: bytes, parts } = encode(round, lo, vector);
   spans.add('encode', sinceMs);
-  gradients.free(pointer);
-  send({ ...node, pointer: bytes, encoded });
+  gradients.free(vector);
+  send({ ...node, vector: bytes, encoded: parts });
 }
 
 const guard = new LeakGuard(engine, {
@@ -87,13 +118,27 @@ const guard = new LeakGuard(engine, {
   },
   found: (leak) => send({ kind: 'leak', leak }),
 });
-const leavesOnly = spec.strategy.backupReplicas > 0 || isEncoded(spec);
-const steps = new ReplicaSteps(guard, loader, gradients, layout.totalLength, spec.replicas, leavesOnly, {
+const hasBackups = backupReplicasOf(spec.strategy) > 0;
+const outputs: StepOutputs = {
   contribution: contribute,
   node: sendNode,
   progress: () => void Atomics.add(cells, CELL_PROGRESS, 1),
   isObsolete: (round) => Atomics.load(cells, CELL_COMMITTED) > round || isStopping(),
-});
+};
+const local =
+  spec.strategy.kind === 'local-update'
+    ? new LocalReplicas({
+        engine: guard,
+        load: (weights) => loadWeights(weights),
+        loader,
+        updates: localUpdates(spec.strategy),
+        localSteps: spec.strategy.localSteps,
+        generation: (round) => generations[round & 1]!,
+        outputs,
+      })
+    : undefined;
+const sparse = tables && new SparseWork({ tables, loader, engine, vectors: generations, outputs, isStopping, send });
+const steps = new ReplicaSteps(guard, sparse ?? loader, gradients, spec.replicas, () => hasBackups || encode !== undefined, outputs, local);
 
 const items = new AsyncSteps(guard, loader, gradients, layout, generations[0]!, {
   contribution: contribute,
@@ -102,7 +147,19 @@ const items = new AsyncSteps(guard, loader, gradients, layout, generations[0]!, 
   progress: () => void Atomics.add(cells, CELL_PROGRESS, 1),
 });
 
+function localUpdates({ localSteps, innerState }: Extract<RunSpec['strategy'], { kind: 'local-update' }>): LocalUpdates {
+  const { optimizer, gradient: clip, freeze, learningRate, globalBatch } = spec;
+  const factor = rateFactor(learningRate, { globalBatch, ...schedule });
+  const keepsSlots = innerState === 'keep';
+  return new LocalUpdates({ arena: gradients.onlyArena, layout, optimizer, clip, freeze, keepsSlots, localSteps, rateFactor: factor });
+}
+
 let loaded = -1;
+function loadWeights(weights: Float32Array): void {
+  loaded = -1;
+  engine.load(weights);
+}
+
 function load(generation: number): void {
   if (isAsynchronous) return engine.load(generations[0]!); // it changes without a number
   if (loaded === generation) return;
@@ -140,13 +197,22 @@ function evaluate(generation: number, blocks: readonly { from: number; to: numbe
 
 function handle(message: ToCompute): void {
   if (isStopping() && message.kind !== 'stop') return;
+  if (
+    sparse?.takes(message, (round, replicas) => {
+      spans.mark(round);
+      steps.run(round, replicas);
+      guard.afterRound();
+    })
+  )
+    return;
   switch (message.kind) {
     case 'free':
-      return message.pointers.forEach((pointer) => gradients.free(pointer));
+      return message.vectors.forEach((vector) => gradients.free(vector));
     case 'step':
-      for (const pointer of message.free) gradients.free(pointer);
+      for (const vector of message.free) gradients.free(vector);
       if (Atomics.load(cells, CELL_COMMITTED) > message.round) return;
-      load(message.round);
+      pick(message.codec);
+      if (!local) load(message.round);
       loader.forget(message.round);
       loader.prefetch(message.round + 1, message.replicas); // it is loaded while this round is computed
       steps.run(message.round, message.replicas);
@@ -156,6 +222,8 @@ function handle(message: ToCompute): void {
       load(message.item.round);
       items.run(message.item, message.next);
       return guard.afterRound();
+    case 'rows':
+      return; // it has no tables
     case 'trace':
       if (message.isOn) return spans.start();
       return send({ kind: 'traced', recording: spans.stop() });
@@ -179,15 +247,20 @@ port.on('message', (message: ToCompute) => {
     restsSinceMs = spans.now();
   } catch (error) {
     if (isStopping()) return;
-    const { name, message: why } = error as Error;
+    const { name, message: why, code } = error as Error & { readonly code?: unknown };
     const round = message.kind === 'step' ? message.round : message.kind === 'item' ? message.item.round : -1;
     send({
       kind: 'failed',
-      code: (error instanceof RowsUnreadableError ? error.code : name).slice(0, 100),
+      code: (typeof code === 'string' ? code : name).slice(0, 100),
       message: why,
       round: Math.max(round, 0),
       replica: -1,
     });
   }
 });
-send({ kind: 'ready', fingerprint: engine.fingerprint, devices: engine.devices, gradients: gradients.memory });
+send({
+  kind: 'ready',
+  fingerprint: engine.fingerprint,
+  devices: engine.devices,
+  gradients: { memories: gradients.memories, parts: gradients.parts },
+});

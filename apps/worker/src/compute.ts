@@ -1,11 +1,11 @@
 /** The main thread's side of the compute thread: starts it, passes steps on, and gives gradient memory back. */
 import { Worker } from 'node:worker_threads';
-import type { Recording, WorkItem } from '@paceline/exchange';
+import type { ChunkBytes, MemberChunk, Recording, Rows, WorkItem } from '@paceline/exchange';
+import { Codec } from '@paceline/protocol';
 import type { RunRowsSettings } from '@paceline/data';
 import type { EngineDevice, LeakLimits } from '@paceline/engine';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
 import type { StepTaskJob } from '@paceline/control-plane';
-import { Arena } from '@paceline/kernels';
 import type { BackendName } from '@paceline/spec';
 import {
   CELL_COMMITTED,
@@ -18,6 +18,7 @@ import {
   type ToCompute,
 } from './compute-protocol.js';
 import { endingOf } from './end-thread.js';
+import { GradientReader, type Vector } from './gradient-memory.js';
 import type { Leak } from './leak-guard.js';
 
 const START_DEADLINE_MS = 60_000;
@@ -51,7 +52,7 @@ export interface ComputeOptions {
 
 export class Compute implements SeatCompute {
   private readonly cells: Int32Array;
-  private gradients: Arena | undefined;
+  private gradients: GradientReader | undefined;
   fingerprint = '';
   devices: readonly EngineDevice[] = [];
   /** The thread's memory grows: it has to be ended when the run can do without it. Told once. */
@@ -59,13 +60,12 @@ export class Compute implements SeatCompute {
   private onTraced: ((recording: Recording) => void) | undefined;
   private stopped = false;
   /** Gradient memory that nobody reads any more. */
-  private readonly freed: number[] = [];
+  private readonly freed: Vector[] = [];
   private readonly end: () => Promise<void>;
 
   private constructor(
     private readonly thread: Worker,
     cells: SharedArrayBuffer,
-    private readonly bytesPerNode: number,
     endsByItself: boolean,
     stepDeadlineMs: number,
   ) {
@@ -82,14 +82,23 @@ export class Compute implements SeatCompute {
     job: StepTaskJob,
     engine: EngineChoice,
     parameters: SharedArrayBuffer,
-    bytesPerNode: number,
     { leakLimits, rowsSettings }: ComputeOptions,
   ): Promise<Compute> {
     const cells = new SharedArrayBuffer(CELLS * 4);
     const { spec, data, model } = job;
-    const init: ComputeInit = { spec, data, rowsSettings, engine, description: model, parameters, cells, leakLimits };
+    const init: ComputeInit = {
+      spec,
+      data,
+      rowsSettings,
+      engine,
+      description: model,
+      servers: job.servers.length,
+      parameters,
+      cells,
+      leakLimits,
+    };
     const thread = new Worker(engine.backend === 'tensorflow' ? UNBUNDLED_ENTRY : ENTRY, { workerData: init });
-    const compute = new Compute(thread, cells, bytesPerNode, ENDS_BY_ITSELF.includes(engine.backend), job.spec.stepDeadlineMs);
+    const compute = new Compute(thread, cells, ENDS_BY_ITSELF.includes(engine.backend), job.spec.stepDeadlineMs);
     await compute.ready();
     return compute;
   }
@@ -107,8 +116,8 @@ export class Compute implements SeatCompute {
     return Atomics.load(this.cells, CELL_PROGRESS);
   }
 
-  step(round: number, replicas: readonly number[]): void {
-    this.post({ kind: 'step', round, replicas, free: this.freed.splice(0) });
+  step(round: number, replicas: readonly number[], codec?: string): void {
+    this.post({ kind: 'step', round, replicas, codec, free: this.freed.splice(0) });
   }
 
   item(item: WorkItem, next: WorkItem | undefined): void {
@@ -117,6 +126,10 @@ export class Compute implements SeatCompute {
 
   evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void {
     this.post({ kind: 'evaluate', generation, blocks });
+  }
+
+  rows(generation: number, group: number, rows: Rows): void {
+    this.post({ kind: 'rows', generation, group, rows });
   }
 
   /** The thread records its spans from now on. */
@@ -148,10 +161,10 @@ export class Compute implements SeatCompute {
   }
 
   /** With the next step, which follows at once as a rule: a message costs more than what it says. */
-  private free(pointer: number): void {
-    if (this.freed.push(pointer) > 1) return;
+  private free(vector: Vector): void {
+    if (this.freed.push(vector) > 1) return;
     setImmediate(() => {
-      if (this.freed.length > 0) this.post({ kind: 'free', pointers: this.freed.splice(0) });
+      if (this.freed.length > 0) this.post({ kind: 'free', vectors: this.freed.splice(0) });
     });
   }
 
@@ -180,7 +193,7 @@ export class Compute implements SeatCompute {
       const onExit = (code: number): void => fail(`the compute thread ended with code ${code} before it was ready`);
       const onMessage = (message: FromCompute): void => {
         if (message.kind !== 'ready') return fail(message.kind === 'failed' ? message.message : `unexpected ${message.kind}`);
-        this.gradients = Arena.attach(message.gradients);
+        this.gradients = new GradientReader(message.gradients.memories, message.gradients.parts);
         this.fingerprint = message.fingerprint;
         this.devices = message.devices;
         settle(resolve);
@@ -194,14 +207,20 @@ export class Compute implements SeatCompute {
       case 'contribution':
         return events.contribution(message.round, message.replica, message.examples, message.sums);
       case 'node': {
-        const { round, lo, hi, pointer, contribution, encoded } = message;
+        const { round, lo, hi, vector, contribution, encoded, groups = [] } = message;
         if (contribution) this.pass(contribution, events);
-        if (!this.gradients) return; // it has been stopped
-        const bytes = this.gradients.bytes(pointer, encoded ? encoded.offsets.at(-1)! + encoded.lengths.at(-1)! : this.bytesPerNode);
-        return events.node({ round, lo, hi, bytes, encoded, release: () => this.free(pointer) });
+        const { gradients } = this;
+        if (!gradients) return; // it has been stopped
+        const chunkOf = (chunk: Pick<MemberChunk, 'index' | 'offset' | 'length'>): ChunkBytes => {
+          const rows = groups.find(({ group }) => group === chunk.index);
+          return rows ? { codec: Codec.rows, bytes: rows.bytes } : gradients.chunk(vector, encoded, chunk);
+        };
+        return events.node({ round, lo, hi, chunk: chunkOf, release: () => this.free(vector) });
       }
       case 'evaluated':
         return events.evaluated(message.generation, message.from, message.to, message.examples, message.sums);
+      case 'wants':
+        return events.wants?.(message.generation, message.group, message.ids);
       case 'traced':
         return this.onTraced?.(message.recording);
       case 'leak':

@@ -27,7 +27,7 @@ export interface LoaderInit {
 
 /** The rows for a slot: those of a replica step, or rows of the evaluation split in order. */
 export type Wanted =
-  | { readonly kind: 'step'; readonly round: number; readonly replica: number }
+  | { readonly kind: 'step'; readonly round: number; readonly replica: number; readonly localStep: number }
   | { readonly kind: 'evaluation'; readonly from: number; readonly to: number };
 
 /** Urgent slots, which the compute thread waits for, are filled before prefetched ones. */

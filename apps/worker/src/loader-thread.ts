@@ -42,7 +42,7 @@ process.once('exit', () => {
 
 async function fill({ train, evaluation }: RunRows, { slot, wanted }: ToLoader): Promise<void> {
   const into = slots[slot]!;
-  if (wanted.kind === 'step') return fillBatch(plan, train, wanted.round, wanted.replica, into);
+  if (wanted.kind === 'step') return fillBatch(plan, train, wanted, into);
   const [from, to] = [wanted.from - data.evalExamples, wanted.to - data.evalExamples];
   if (from >= 0) return train.gather(plan.heldOutRows(from, to), 0, to - from, into);
   const rows = Int32Array.from({ length: wanted.to - wanted.from }, (_, i) => wanted.from + i);

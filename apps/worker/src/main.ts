@@ -3,8 +3,8 @@ import { announceReady, EXIT, exitWithError, onShutdown, requestShutdown } from 
 import { startWorker } from './worker-process.js';
 
 try {
-  const worker = startWorker(process.env, () => requestShutdown());
-  onShutdown(() => worker.stop(), { deadlineMs: 6_000, exitCode: (reason) => (reason === 'requested' ? EXIT.outgrown : EXIT.ok) });
+  const worker = await startWorker(process.env, () => requestShutdown());
+  onShutdown(() => worker.stop(), { deadlineMs: 8_000, exitCode: (reason) => (reason === 'requested' ? EXIT.outgrown : EXIT.ok) });
   announceReady({ role: 'worker', id: worker.id });
 } catch (error) {
   exitWithError(error);

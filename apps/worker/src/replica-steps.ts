@@ -5,48 +5,54 @@
  *
  * Memory: one flat vector per level of the tree in progress, plus one per finished node until its round is committed.
  */
-import type { Engine } from '@paceline/engine';
+import type { Engine, Sums } from '@paceline/engine';
 import { spans } from '@paceline/exchange';
-import type { Arena } from '@paceline/kernels';
 import { maximalNodes, split } from '@paceline/learning';
 import type { BatchLoader } from './batch-loader.js';
+import type { GradientMemory, Vector } from './gradient-memory.js';
 
 export interface StepOutputs {
   /** @param isNode the node that follows at once is this leaf alone */
   contribution(round: number, replica: number, examples: number, sums: readonly number[], isNode: boolean): void;
-  node(round: number, lo: number, hi: number, pointer: number): void;
+  node(round: number, lo: number, hi: number, vector: Vector): void;
   /** Called whenever work has moved on. */
   progress(): void;
   /** True when the round is committed already (others were faster): the rest is not needed. */
   isObsolete(round: number): boolean;
 }
 
+/** Computes what a replica sends of a whole round to `out`. */
+export interface ReplicaRounds {
+  /** @returns undefined when the round is committed already */
+  run(round: number, replica: number, out: Vector): Sums | undefined;
+}
+
 export class ReplicaSteps {
   constructor(
     private readonly engine: Pick<Engine, 'step' | 'metricNames'>,
-    private readonly loader: BatchLoader,
-    private readonly gradients: Arena,
-    /** Float32 elements of the flat vector. */
-    private readonly length: number,
+    private readonly loader: Pick<BatchLoader, 'take' | 'release'>,
+    private readonly gradients: Pick<GradientMemory, 'alloc' | 'free' | 'pieces' | 'add' | 'clear'>,
     private readonly replicas: number,
     /** Every replica is a node of its own: a round with backup replicas chooses among them, and what is encoded cannot be added. */
-    private readonly leavesOnly: boolean,
+    private readonly leavesOnly: () => boolean,
     private readonly outputs: StepOutputs,
+    /** With local updates a replica takes several steps by itself. */
+    private readonly local?: ReplicaRounds,
   ) {}
 
-  /** Computes the given replicas of a round with the parameters that the engine has loaded. */
+  /** Computes the given replicas of a round, with the parameters that the engine has loaded unless they take local steps. */
   run(round: number, replicas: readonly number[]): void {
-    const nodes = this.leavesOnly
+    const nodes = this.leavesOnly()
       ? replicas.map((replica) => ({ lo: replica, hi: replica + 1 }))
       : maximalNodes(this.replicas, new Set(replicas));
     for (const node of nodes) {
-      const pointer = node.hi - node.lo === 1 ? this.leaf(round, node.lo, true) : this.compute(round, node.lo, node.hi);
-      if (pointer === undefined) return;
-      this.outputs.node(round, node.lo, node.hi, pointer);
+      const vector = node.hi - node.lo === 1 ? this.leaf(round, node.lo, true) : this.compute(round, node.lo, node.hi);
+      if (vector === undefined) return;
+      this.outputs.node(round, node.lo, node.hi, vector);
     }
   }
 
-  private compute(round: number, lo: number, hi: number): number | undefined {
+  private compute(round: number, lo: number, hi: number): Vector | undefined {
     if (hi - lo === 1) return this.leaf(round, lo, false);
     const middle = split(lo, hi);
     const left = this.compute(round, lo, middle);
@@ -56,40 +62,45 @@ export class ReplicaSteps {
       this.gradients.free(left);
       return undefined;
     }
-    this.gradients.kernels.add(left, right, this.length);
+    this.gradients.add(left, right);
     this.gradients.free(right);
     return left;
   }
 
-  private leaf(round: number, replica: number, isNode: boolean): number | undefined {
+  private leaf(round: number, replica: number, isNode: boolean): Vector | undefined {
     if (this.outputs.isObsolete(round)) return undefined;
-    const pointer = this.gradients.alloc(this.length * 4);
+    const vector = this.gradients.alloc();
+    const sums = this.local ? this.local.run(round, replica, vector) : this.step(round, replica, vector);
+    if (!sums) {
+      this.gradients.free(vector);
+      return undefined;
+    }
+    this.outputs.contribution(round, replica, sums.count, sums.metricSums, isNode);
+    this.outputs.progress();
+    return vector;
+  }
+
+  /** One batch, one gradient. */
+  private step(round: number, replica: number, vector: Vector): Sums {
     let sinceMs = spans.now();
     const batches = this.loader.take(round, replica);
     spans.add('take rows', sinceMs);
-    if (batches.length === 0) {
-      // No rows: explicit +0, no model run.
-      this.gradients.kernels.fill(pointer, this.length, 0);
-      this.outputs.contribution(
-        round,
-        replica,
-        0,
-        this.engine.metricNames.map(() => 0),
-        isNode,
-      );
-    } else {
+    try {
+      if (batches.length === 0) {
+        // No rows: explicit +0, no model run.
+        this.gradients.clear(vector);
+        return { count: 0, metricSums: this.engine.metricNames.map(() => 0) };
+      }
       sinceMs = spans.now();
       const onComputed = (): void => {
         spans.add('compute', sinceMs);
         sinceMs = spans.now();
       };
-      const out = this.gradients.f32(pointer, this.length);
-      const { count, metricSums } = this.engine.step({ round, replica, batches, out, onComputed });
+      const sums = this.engine.step({ round, replica, batches, out: this.gradients.pieces(vector), onComputed });
       spans.add('take gradient', sinceMs);
-      this.outputs.contribution(round, replica, count, metricSums, isNode);
+      return sums;
+    } finally {
+      this.loader.release(round, replica);
     }
-    this.loader.release(round, replica);
-    this.outputs.progress();
-    return pointer;
   }
 }

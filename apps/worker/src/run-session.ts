@@ -1,9 +1,9 @@
 /** The SeatSession of libs/hosting with a compute thread over shared memory, and the real clock and sockets. */
 import { hostname } from 'node:os';
-import { connect, processClock } from '@paceline/exchange';
-import { SeatSession, parameterBytes } from '@paceline/hosting';
+import { connect, processClock, type Connection, type Link, type TlsIdentity, type TlsRole } from '@paceline/exchange';
+import { SeatSession, parameterBytes, seatLayout } from '@paceline/hosting';
 import { sharedBuffer } from '@paceline/kernels';
-import type { StepTaskJob } from '@paceline/control-plane';
+import type { ServerAddress, StepTaskJob } from '@paceline/control-plane';
 import { createLayout } from '@paceline/learning';
 import type { Logger } from '@paceline/runtime';
 import { Compute, type ComputeOptions } from './compute.js';
@@ -20,7 +20,13 @@ export type RunSession = SeatSession<Compute>;
 export interface RunSessionOptions extends ComputeOptions {
   readonly workerId: string;
   readonly transport: 'auto' | 'unix' | 'tcp';
+  /** Between this worker and all servers, for tests of slow links. */
+  readonly link: Link | undefined;
+  /** For connections by TCP; undefined: they are not encrypted. */
+  readonly identity: TlsIdentity | undefined;
   readonly log: Logger;
+  /** In place of `connect`, for a worker that holds shards itself. */
+  readonly connect?: ((server: ServerAddress, deadlineMs: number, peer: TlsRole) => Promise<Connection>) | undefined;
 }
 
 /**
@@ -34,10 +40,13 @@ export async function startSession(
   options: RunSessionOptions,
   onLeak: (leak: Leak) => void,
 ): Promise<RunSession> {
-  const { workerId, transport, log } = options;
+  const { workerId, transport, link, identity, log } = options;
+  // Whose certificate whoever holds the shards shows.
+  const peer = job.spec.strategy.kind === 'multi-worker-mirrored' ? 'worker' : 'server';
+  const tls = identity && { identity, peers: [peer] as const };
   const layout = createLayout(job.model);
-  const parameters = sharedBuffer(parameterBytes(job.spec, layout));
-  const compute = await Compute.start(job, engine, parameters, layout.totalLength * 4, options);
+  const parameters = sharedBuffer(parameterBytes(job.spec, seatLayout(job, layout)));
+  const compute = await Compute.start(job, engine, parameters, options);
   const session = new SeatSession({
     job,
     workerId,
@@ -48,7 +57,9 @@ export async function startSession(
     log,
     clock: processClock,
     speed: job.spec.engine === 'mixed' ? engine.examplesPerSecond || undefined : undefined,
-    connect: (server) => connect(server, { deadlineMs: CONNECT_DEADLINE_MS, transport, maxQueuedBytes: MAX_QUEUED_BYTES }),
+    connect: (server) =>
+      options.connect?.(server, CONNECT_DEADLINE_MS, peer) ??
+      connect(server, { deadlineMs: CONNECT_DEADLINE_MS, transport, link, tls, maxQueuedBytes: MAX_QUEUED_BYTES }),
   });
   compute.onLeak = (leak) => {
     onLeak(leak);

@@ -3,8 +3,8 @@ import { hostname } from 'node:os';
 import type { EngineDevice } from '@paceline/engine';
 import { collectGarbage } from '@paceline/engine/planning';
 import { processClock } from '@paceline/exchange';
-import { ManualQueue, redisControlPlane, STEP_TASK_QUEUE, stepTaskJobSchema, type StepTaskJob } from '@paceline/control-plane';
-import { SeatLoop, threadOf, TraceWatch, type SeatEnd, type SeatLoopOptions } from '@paceline/hosting';
+import { redisControlPlane, type StepTaskJob } from '@paceline/control-plane';
+import { SeatLoop, threadOf, TraceWatch, type SeatEnd, type SeatLoopOptions, type SeatQueue } from '@paceline/hosting';
 import type { Redis } from 'ioredis';
 import { EngineChooser, type MeasuredChoice } from './engine-choice.js';
 import { ownBytes, ProcessMemory } from './process-memory.js';
@@ -13,12 +13,16 @@ import { startSession, type RunSession, type RunSessionOptions } from './run-ses
 
 /** The step that the compute thread is in may take longer: then the trace comes without it. */
 const TRACE_DEADLINE_MS = 2_000;
+/** For the last word of a coordinator that lives. */
+const LEAVE_GONE_MS = 1_000;
 /** Refusals after which another engine of this worker is tried. */
 const ENGINE_CODES: readonly string[] = ['FINGERPRINT_MISMATCH', 'ENGINE_UNAVAILABLE'];
 
 export interface WorkerSeatsOptions extends RunSessionOptions {
-  readonly redisUrl: string;
   readonly redis: Redis;
+  readonly queue: SeatQueue;
+  /** It holds a shard of a run: the process must not end between two seats. */
+  readonly isHosting: () => boolean;
   /** The process holds memory that only its end gives back. */
   readonly onOutgrown: () => void;
 }
@@ -38,7 +42,7 @@ export class WorkerSeats {
   devices: readonly EngineDevice[] = [];
 
   constructor(private readonly options: WorkerSeatsOptions) {
-    const { redisUrl, redis, workerId, log, leakLimits, rowsSettings } = options;
+    const { redis, queue, workerId, log, leakLimits, rowsSettings } = options;
     this.engines = new EngineChooser({ log, rowsSettings });
     this.recycling = new Recycling({ redis, workerId, log });
     this.memory = new ProcessMemory({
@@ -48,7 +52,7 @@ export class WorkerSeats {
       limitBytes: leakLimits.rssBytes / 2,
     });
     this.loop = new SeatLoop<RunSession>({
-      queue: new ManualQueue(STEP_TASK_QUEUE, stepTaskJobSchema, redisUrl, workerId),
+      queue,
       controlPlane: redisControlPlane(redis),
       workerId,
       clock: processClock,
@@ -61,6 +65,12 @@ export class WorkerSeats {
   /** The run that this worker is in. */
   get runId(): string | null {
     return this.loop.present?.job.runId ?? null;
+  }
+
+  /** The servers of its run are gone. */
+  leaveRun({ runId, attempt }: Pick<StepTaskJob, 'runId' | 'attempt'>, reason: string): void {
+    const { present } = this.loop;
+    if (present?.job.runId === runId && present.job.attempt === attempt) present.leave(reason, LEAVE_GONE_MS);
   }
 
   start(): void {
@@ -129,6 +139,7 @@ export class WorkerSeats {
 
   /** Between two seats nothing is lost when the process ends. */
   private leaveProcess(job: StepTaskJob): void {
+    if (this.options.isHosting()) return;
     const outgrownBytes = this.memory.outgrownBytes(this.hasLeaked);
     if (outgrownBytes === undefined) return;
     this.recycling.process(job, outgrownBytes);

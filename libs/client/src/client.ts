@@ -9,6 +9,8 @@ import type { TypedDocument } from './graphql.js';
 import { forTransfer, getJson, sendBytes } from './http.js';
 import { ModelsClient } from './models.js';
 import { sleep } from './sleep.js';
+import type { ModelLike } from './training/tf-shapes.js';
+import type { StrategyObject, TrainingSource, TrainOptions, Training } from './training/train.js';
 import type {
   ApiKey,
   ClusterSpec,
@@ -234,6 +236,19 @@ export class PacelineClient {
   ): Promise<Run> {
     const { attempts, ...rest } = options;
     return (await this.#api.make(documents.createRun, { spec: toGraphqlSpec(spec), ...rest }, attempts)).run;
+  }
+  /**
+   * A run that trains a compiled model of tf.js: optimizer, loss and metrics are those of `compile`, the weights begin as they are in the model. Throws TrainError.
+   * @param strategy an object of the library, or the strategy of a run spec
+   */
+  async train(
+    model: ModelLike,
+    source: TrainingSource,
+    strategy: NonNullable<RunSpecInput['strategy']> | StrategyObject,
+    options: TrainOptions = {},
+  ): Promise<Training> {
+    const { train } = await import('./training/train.js');
+    return train(this, model, source, strategy, options);
   }
   async cancelRun(id: string): Promise<Run> {
     return (await this.#api.mutate(documents.cancelRun, { id })).run;

@@ -1,6 +1,10 @@
 export * from './api-error.js';
 export { createClient, PacelineClient, type ClientOptions, type FollowOptions, type KeyLimits, type MetricsQuery } from './client.js';
 export * from './types.js';
+export { TrainError, type TrainErrorCode } from './training/train-error.js';
+export type { StrategyObject, TrainedRun, TrainingSource, TrainOptions, Training } from './training/train.js';
+export type { Rows, TensorData } from './training/training-data.js';
+export type { LayerLike, ModelLike, TensorLike } from './training/tf-shapes.js';
 export type { ModelsClient, UploadedWeights } from './models.js';
 export type { CommittedVersion, DatasetsClient, ServerImport, ShardSink, Verification } from './datasets.js';
 export type { RetryOptions } from './http.js';

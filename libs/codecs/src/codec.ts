@@ -1,10 +1,26 @@
 /** What a codec is: a pure function of a chunk and a key, and its inverse as far as there is one. */
 import type { Arena } from '@paceline/kernels';
 
+/** What a replica keeps from one round to the next for its encoding, `warmFloats` of them, in the memory of the chunk. */
+export interface WarmStart {
+  /** Of the round before; undefined: nothing is kept. */
+  readonly before: number | undefined;
+  /** Where what this round leaves is written. */
+  readonly after: number;
+}
+
 /** Where the elements of a chunk lie, and what they are encoded under. */
 export interface Codec {
   /** In the header of a frame; 0 is the chunk as it is. */
   readonly number: number;
+  /** Leaves chunks as they are that would be longer. */
+  readonly leavesSome: boolean;
+  /** How a round encodes, where that depends on it. What it writes is decoded as that of any other. */
+  at?(round: number): Codec;
+  /** How the chunk of this index is encoded and decoded, where that depends on the variables in it. */
+  of?(chunk: number): Codec;
+  /** Elements that a replica keeps of a chunk of n, where it does. */
+  warmFloats?(n: number): number;
   /** Bytes that `encode` writes at most. @param n float32 elements */
   maxBytes(n: number): number;
   /** Whether n elements can take so many bytes. It is asked before a payload is read. */
@@ -14,7 +30,7 @@ export interface Codec {
    * @param examples that the gradient is a sum over
    * @returns the bytes written; 0 when the chunk is shorter as it is, and has to be sent so
    */
-  encode(arena: Arena, from: number, to: number, n: number, key: number, examples: number): number;
+  encode(arena: Arena, from: number, to: number, n: number, key: number, examples: number, warm?: WarmStart): number;
   /** Writes n float32 elements at `to`. @returns false when the bytes are none that `encode` writes; what lies at `to` is open then */
   decode(arena: Arena, from: number, bytes: number, to: number, n: number, key: number): boolean;
 }

@@ -11,14 +11,22 @@ const GUARD_BYTES = 64;
 const arena = Arena.create({ initialBytes: 1 << 18, maximumBytes: 1 << 18 });
 const [source, encoded, decoded] = [0, 0, 0].map(() => arena.alloc(MAX * 12 + 2 * GUARD_BYTES)) as [number, number, number];
 
-const SPECS: readonly CodecSpec[] = CODECS.filter((kind) => kind !== 'none').flatMap((kind): CodecSpec[] => {
+/** auto is none of its own. */
+const KINDS = CODECS.filter((kind) => kind !== 'auto');
+
+const SPECS: readonly CodecSpec[] = KINDS.filter((kind) => kind !== 'none').flatMap((kind): CodecSpec[] => {
   const plain = { kind, errorFeedback: false };
   if (kind === 'threshold') return [{ ...plain, threshold: 5e-4 }];
+  if (kind === 'dgc') return [0.01, 0.2].map((density) => Object.assign({ density, warmupRounds: density > 0.1 ? 10 : 0 }, plain));
+  if (kind === 'power-sgd') return [1, 3].map((rank) => Object.assign({ rank }, plain));
   return kind === 'top-k' || kind === 'random-k'
     ? [0.01, 0.3, kind === 'top-k' ? 0.5 : 1].map((density) => ({ ...plain, density }))
     : [plain];
 });
-const named = SPECS.map((spec) => ({ name: [spec.kind, spec.density ?? spec.threshold].filter(Boolean).join(' '), codec: codecOf(spec)! }));
+const named = SPECS.map((spec) => ({
+  name: [spec.kind, spec.density ?? spec.threshold ?? spec.rank].filter(Boolean).join(' '),
+  codec: codecOf(spec)!,
+}));
 
 const gradients = fc
   .integer({ min: 1, max: MAX })
@@ -49,8 +57,8 @@ function through(codec: (typeof named)[0]['codec'], n: number, key: number): { b
 }
 
 test('every codec has a number of its own, and 0 is the chunk as it is', () => {
-  const numbers = new Set(CODECS.map((kind) => codecOf({ kind, threshold: 1, errorFeedback: false })?.number ?? 0));
-  expect([numbers.size, numbers.has(0), codecOf(undefined)]).toEqual([CODECS.length, true, undefined]);
+  const numbers = new Set(KINDS.map((kind) => codecOf({ kind, threshold: 1, errorFeedback: false })?.number ?? 0));
+  expect([numbers.size, numbers.has(0), codecOf(undefined)]).toEqual([KINDS.length, true, undefined]);
 });
 
 describe.each(named)('$name', ({ codec }) => {

@@ -9,11 +9,15 @@
  * | sign             | one bit per element, and the mean magnitude of each 512                        | Seide et al. 2014, Bernstein et al. 2018              |
  * | top-k            | the largest elements and where they are                                        | Aji and Heafield 2017                                 |
  * | threshold        | the elements from a magnitude on, and where they are                           | Strom 2015                                            |
+ * | dgc              | the largest elements of what gathers in a replica with its momentum, as bfloat16 | Lin et al. 2018                                     |
+ * | power-sgd        | two thin factors of the matrix of each variable, rounded to 8 bits              | Vogels et al. 2019                                    |
  * | random-k         | elements drawn under a key that the server has as well                         | Stich et al. 2018                                     |
  */
 import { quantizedBytes, signBytes } from '@paceline/kernels';
 import { DEFAULT_DENSITY, type CodecSpec } from '@paceline/spec';
 import type { Codec } from './codec.js';
+import { dgc } from './dgc.js';
+import { powerSgd, type Shapes } from './power-sgd.js';
 
 const FLOAT_BYTES = 4;
 /** A count, and for each element its four bytes and one to five of distance. */
@@ -32,9 +36,13 @@ function halfFactor(largest: number): number {
   return 2 ** Math.max(-126, Math.min(126, exponent));
 }
 
+/** Tells by the bits of a float32 whether it is a scale that an encoder writes: positive, not below the least and not above the largest. */
+const isPowerOfTwo = (bits: number): boolean => (bits & 0x807fffff) === 0 && bits >>> 23 >= 1 && bits >>> 23 <= 253;
+
 /** The factor comes first. It is a power of two, so it changes no digit of an element. */
 const fp16: Codec = {
   number: 1,
+  leavesSome: false,
   maxBytes: (n) => FLOAT_BYTES + 2 * n,
   isLength: (n, bytes) => bytes === FLOAT_BYTES + 2 * n,
   encode(arena, from, to, n) {
@@ -44,7 +52,9 @@ const fp16: Codec = {
     return FLOAT_BYTES + 2 * n;
   },
   decode(arena, from, _bytes, to, n) {
-    const factor = new DataView(arena.memory.buffer).getFloat32(from, true);
+    const view = new DataView(arena.memory.buffer);
+    if (!isPowerOfTwo(view.getUint32(from, true))) return false;
+    const factor = view.getFloat32(from, true);
     arena.kernels.fromHalf(from + FLOAT_BYTES, to, n, 1 / factor);
     return true;
   },
@@ -52,6 +62,7 @@ const fp16: Codec = {
 
 const bf16: Codec = {
   number: 2,
+  leavesSome: false,
   maxBytes: (n) => 2 * n,
   isLength: (n, bytes) => bytes === 2 * n,
   encode({ kernels }, from, to, n) {
@@ -66,6 +77,7 @@ const bf16: Codec = {
 
 const whole = (number: number, bits: 8 | 4 | 2): Codec => ({
   number,
+  leavesSome: false,
   maxBytes: (n) => quantizedBytes(n, bits),
   isLength: (n, bytes) => bytes === quantizedBytes(n, bits),
   encode({ kernels }, from, to, n, key) {
@@ -73,6 +85,7 @@ const whole = (number: number, bits: 8 | 4 | 2): Codec => ({
     return quantizedBytes(n, bits);
   },
   decode({ kernels }, from, _bytes, to, n) {
+    if (!kernels.isQuantized(from, n, bits)) return false;
     kernels.dequantize(from, to, n, bits);
     return true;
   },
@@ -80,6 +93,7 @@ const whole = (number: number, bits: 8 | 4 | 2): Codec => ({
 
 const sign: Codec = {
   number: 6,
+  leavesSome: false,
   maxBytes: signBytes,
   isLength: (n, bytes) => bytes === signBytes(n),
   encode({ kernels }, from, to, n) {
@@ -87,6 +101,7 @@ const sign: Codec = {
     return signBytes(n);
   },
   decode({ kernels }, from, _bytes, to, n) {
+    if (!kernels.isSigns(from, n)) return false;
     kernels.fromSigns(from, to, n);
     return true;
   },
@@ -97,6 +112,7 @@ const countOf = (n: number, density: number): number => Math.max(1, Math.round(n
 
 const topK = (density: number): Codec => ({
   number: 7,
+  leavesSome: true,
   maxBytes: (n) => mostGathered(countOf(n, density)),
   isLength: (n, bytes) => isGathered(countOf(n, density), bytes),
   encode(arena, from, to, n) {
@@ -108,7 +124,8 @@ const topK = (density: number): Codec => ({
     const bytes = kernels.gather(from, to, n, count, least, kernels.equalWanted());
     return bytes < FLOAT_BYTES * n ? bytes : 0;
   },
-  decode: ({ kernels }, from, bytes, to, n) => kernels.scatter(from, bytes, to, n),
+  decode: (arena, from, bytes, to, n) =>
+    new DataView(arena.memory.buffer).getUint32(from, true) === countOf(n, density) && arena.kernels.scatter(from, bytes, to, n),
 });
 
 const float = new Float32Array(1);
@@ -117,6 +134,7 @@ const word = new Uint32Array(float.buffer);
 /** @param magnitude of the gradient of one example on average */
 const threshold = (magnitude: number): Codec => ({
   number: 8,
+  leavesSome: true,
   maxBytes: (n) => FLOAT_BYTES * n,
   isLength: (n, bytes) => bytes >= COUNT_BYTES && bytes < FLOAT_BYTES * n,
   encode({ kernels }, from, to, n, _key, examples) {
@@ -133,6 +151,7 @@ const INFINITY_BITS = 0x7f800000;
 /** @param isScaled each element that is sent stands for those of its part, so that the mean of what is sent is the gradient */
 const randomK = (density: number, isScaled: boolean): Codec => ({
   number: 9,
+  leavesSome: false,
   maxBytes: (n) => FLOAT_BYTES * countOf(n, density),
   isLength: (n, bytes) => bytes === FLOAT_BYTES * countOf(n, density),
   encode({ kernels }, from, to, n, key) {
@@ -148,12 +167,13 @@ const randomK = (density: number, isScaled: boolean): Codec => ({
   },
 });
 
-/** The codec of a run; undefined where gradients travel as they are. */
-export function codecOf(spec: CodecSpec | undefined): Codec | undefined {
+/** The codec of a run; undefined where gradients travel as they are, and with auto, whose codec is picked later. @param shapes of the variables, for power-sgd */
+export function codecOf(spec: CodecSpec | undefined, shapes?: Shapes): Codec | undefined {
   if (!spec) return undefined;
   const density = spec.density ?? DEFAULT_DENSITY;
   switch (spec.kind) {
     case 'none':
+    case 'auto':
       return undefined;
     case 'fp16':
       return fp16;
@@ -173,5 +193,9 @@ export function codecOf(spec: CodecSpec | undefined): Codec | undefined {
       return threshold(spec.threshold!);
     case 'random-k':
       return randomK(density, !spec.errorFeedback);
+    case 'dgc':
+      return dgc(spec);
+    case 'power-sgd':
+      return powerSgd(spec, shapes);
   }
 }

@@ -15,7 +15,7 @@ const LENGTH = 720;
 function encoderOf(spec: CodecSpec, examplesOf: (round: number) => number = () => 1) {
   const arena = Arena.create({ initialBytes: 1 << 18, maximumBytes: 1 << 18 });
   const codec = codecOf(spec)!;
-  const encoder = new GradientEncoder(codec, arena, CHUNKS, 42, spec.errorFeedback, 1, examplesOf);
+  const encoder = new GradientEncoder(codec, arena, CHUNKS, 42, spec, 1, examplesOf);
   /** Encodes a gradient of equal elements, and decodes what a server would get. */
   const send = (round: number, replica: number, gradient: (i: number) => number): { bytes: number; got: Float32Array } => {
     const pointer = arena.alloc(4 * LENGTH);

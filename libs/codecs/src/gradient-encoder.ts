@@ -5,21 +5,26 @@
  * takes what round k-1 left; so a replica that is computed twice in a round is encoded the same. Where another worker computed the replica in round
  * k-1, nothing is left from it here: the replica begins anew, and the run has no equal bits from there on.
  *
- * Memory: the bytes of the encoded gradient, and with error feedback two vectors per replica.
+ * With dgc the replica keeps its velocity too (dgc.ts), with power-sgd what its next power iteration begins with (power-sgd.ts), in the same way.
+ *
+ * Memory: the bytes of the encoded gradient, and with error feedback two vectors per replica, with dgc four, all in one arena. Of a vector that lies in
+ * several each part has an encoder of its own.
  */
 import type { Arena } from '@paceline/kernels';
-import { codecKey, type Codec } from './codec.js';
+import { keepsRest, type CodecSpec } from '@paceline/spec';
+import { codecKey, type Codec, type WarmStart } from './codec.js';
+import { Velocity } from './dgc.js';
 
 export interface EncodedChunk {
   readonly index: number;
-  /** In the flat vector, float32 elements. */
+  /** In the vector that is encoded, float32 elements. */
   readonly offset: number;
   readonly length: number;
   /** Chunks of state, such as moving averages, are sent as they are. */
   readonly isEncoded: boolean;
 }
 
-/** An encoded vector: chunk i has `lengths[i]` bytes from `pointer + offsets[i]` on, in codec `codecs[i]`. */
+/** An encoded vector: the chunk at place i has `lengths[i]` bytes from `pointer + offsets[i]` on, in codec `codecs[i]`. */
 export interface EncodedVector {
   readonly pointer: number;
   readonly codecs: Uint8Array;
@@ -27,11 +32,20 @@ export interface EncodedVector {
   readonly lengths: Uint32Array;
 }
 
+interface Kept {
+  /** What the encoding has left out. */
+  readonly rest: number;
+  /** With dgc. */
+  readonly velocity: number | undefined;
+  /** With power-sgd, of all chunks. */
+  readonly warm: number | undefined;
+}
+
 interface Residual {
   readonly round: number;
   /** What this round began with; undefined: nothing. */
-  readonly before: number | undefined;
-  readonly after: number;
+  readonly before: Kept | undefined;
+  readonly after: Kept;
 }
 
 const FLOAT_BYTES = 4;
@@ -40,40 +54,60 @@ const CHUNK_ALIGNMENT_BYTES = 64;
 export class GradientEncoder {
   private readonly residuals = new Map<number, Residual>();
   private readonly offsets: Uint32Array;
+  /** Of each chunk, in what is kept for the encoding, float32 elements. */
+  private readonly warmOffsets: Uint32Array;
+  private readonly warmFloats: number;
   private readonly bytes: number;
   /** Elements of the trainable section, which comes first. */
   private readonly trainable: number;
+  private readonly hasFeedback: boolean;
+  private readonly velocity: Velocity | undefined;
 
   constructor(
     private readonly codec: Codec,
     private readonly arena: Arena,
-    /** The chunks of the whole layout, in its order. */
+    /** The chunks of the vector: of the whole layout, or a part of it in its order. */
     private readonly chunks: readonly EncodedChunk[],
     private readonly seed: number,
-    private readonly hasFeedback: boolean,
+    private readonly spec: CodecSpec,
     private readonly replicas: number,
     /** Examples of a round, over all replicas. */
     private readonly examplesOf: (round: number) => number,
   ) {
     let bytes = 0;
-    this.offsets = Uint32Array.from(chunks, ({ length, isEncoded }) => {
+    this.offsets = Uint32Array.from(chunks, ({ index, length, isEncoded }) => {
       const at = bytes;
       // A codec that may be longer than the chunk may also leave it as it is.
-      const most = isEncoded ? codec.maxBytes(length) : FLOAT_BYTES * length;
+      const most = isEncoded ? this.codecFor(codec, index).maxBytes(length) : FLOAT_BYTES * length;
       bytes += Math.ceil(most / CHUNK_ALIGNMENT_BYTES) * CHUNK_ALIGNMENT_BYTES;
       return at;
     });
     this.bytes = bytes;
+    let warm = 0;
+    this.warmOffsets = Uint32Array.from(chunks, ({ index, length, isEncoded }) => {
+      const at = warm;
+      warm += isEncoded ? (this.codecFor(codec, index).warmFloats?.(length) ?? 0) : 0;
+      return at;
+    });
+    this.warmFloats = warm;
     this.trainable = chunks.reduce((end, { isEncoded, offset, length }) => (isEncoded ? Math.max(end, offset + length) : end), 0);
+    this.hasFeedback = keepsRest(spec);
+    this.velocity = spec.kind === 'dgc' ? new Velocity(spec, arena, this.trainable, replicas) : undefined;
+  }
+
+  private codecFor(codec: Codec, chunk: number): Codec {
+    return codec.of?.(chunk) ?? codec;
   }
 
   /**
    * Encodes the flat vector at `gradient`, which the caller keeps; it has the residual in it afterwards. The result is the caller's to free.
+   * @param sumOfSquares of the whole gradient, where this vector is a part of it
    * @throws ArenaFullError
    */
-  encode(round: number, replica: number, gradient: number): EncodedVector {
+  encode(round: number, replica: number, gradient: number, sumOfSquares = this.sumOfSquares(gradient)): EncodedVector {
     const examples = this.examplesOf(round) / this.replicas;
-    const residual = this.hasFeedback ? this.addResidual(round, replica, gradient) : undefined;
+    const atRound = this.codec.at?.(round) ?? this.codec;
+    const residual = this.hasFeedback && this.trainable > 0 ? this.addResidual(round, replica, gradient, sumOfSquares) : undefined;
     const pointer = this.arena.alloc(this.bytes);
     const codecs = new Uint8Array(this.chunks.length);
     const lengths = new Uint32Array(this.chunks.length);
@@ -81,40 +115,74 @@ export class GradientEncoder {
       const key = codecKey(this.seed, round, replica, chunk.index);
       const from = gradient + FLOAT_BYTES * chunk.offset;
       const to = pointer + this.offsets[i]!;
-      const length = chunk.isEncoded ? this.codec.encode(this.arena, from, to, chunk.length, key, examples) : 0;
+      const codec = this.codecFor(atRound, chunk.index);
+      const length = chunk.isEncoded ? codec.encode(this.arena, from, to, chunk.length, key, examples, this.warmAt(i, residual)) : 0;
       if (length === 0) this.arena.kernels.copy(to, from, chunk.length);
-      codecs[i] = length === 0 ? 0 : this.codec.number;
+      codecs[i] = length === 0 ? 0 : codec.number;
       lengths[i] = length || FLOAT_BYTES * chunk.length;
       if (residual !== undefined && chunk.isEncoded) this.keepRest(chunk, from, to, length, residual, key);
     }
     return { pointer, codecs, offsets: this.offsets, lengths };
   }
 
-  /** Adds what the round before left, and makes room for what this one leaves. Returns where. */
-  private addResidual(round: number, replica: number, gradient: number): number {
+  /** Of the trainable elements, where something is bounded by their norm; otherwise 0. */
+  sumOfSquares(gradient: number): number {
+    return this.velocity && this.spec.clipNorm !== undefined ? this.arena.kernels.sumOfSquares(gradient, this.trainable) : 0;
+  }
+
+  private warmAt(place: number, residual: Residual | undefined): WarmStart | undefined {
+    if (residual?.after.warm === undefined) return undefined;
+    const at = FLOAT_BYTES * this.warmOffsets[place]!;
+    const before = residual.before?.warm;
+    return { before: before === undefined ? undefined : before + at, after: residual.after.warm + at };
+  }
+
+  /** Adds what the round before left, and makes room for what this one leaves. */
+  private addResidual(round: number, replica: number, gradient: number, sumOfSquares: number): Residual {
     const { kernels } = this.arena;
     const last = this.residuals.get(replica);
-    const isAgain = last?.round === round;
-    const before = isAgain ? last.before : last?.round === round - 1 ? last.after : undefined;
-    const unused = isAgain ? last.after : last?.before;
-    const after = unused ?? this.arena.alloc(FLOAT_BYTES * this.trainable);
-    if (last && !isAgain && before === undefined) this.arena.free(last.after);
-    if (before !== undefined) {
-      // The server divides by the examples of the round, and what is kept was to be divided by those of the round before.
-      const growth = this.examplesOf(round) / this.examplesOf(round - 1);
-      kernels.sgd(gradient, gradient, before, this.trainable, 1, -growth); // gradient += before · growth
-    }
-    this.residuals.set(replica, { round, before, after });
-    return after;
+    const follows = last?.round === round - 1;
+    const before = last?.round === round ? last.before : follows ? last.after : undefined;
+    const next: Residual = { round, before, after: this.roomOf(last, before) };
+    // The server divides by the examples of the round, and what is kept was to be divided by those of the round before.
+    const growth = before ? this.examplesOf(round) / this.examplesOf(round - 1) : 1;
+    this.velocity?.put(gradient, before?.velocity, next.after.velocity!, growth, this.examplesOf(round), sumOfSquares);
+    if (before) kernels.sgd(gradient, gradient, before.rest, this.trainable, 1, -growth); // gradient += before · growth
+    this.residuals.set(replica, next);
+    return next;
+  }
+
+  /** Vectors that hold nothing that is still needed. */
+  private roomOf(last: Residual | undefined, before: Kept | undefined): Kept {
+    const free = last && [last.before, last.after].filter((kept) => kept !== undefined && kept !== before);
+    const [room, unused] = free ?? [];
+    if (unused) for (const pointer of [unused.rest, unused.velocity, unused.warm]) if (pointer !== undefined) this.arena.free(pointer);
+    if (room) return room;
+    const bytes = FLOAT_BYTES * this.trainable;
+    const warm = this.warmFloats > 0 ? this.arena.alloc(FLOAT_BYTES * this.warmFloats) : undefined;
+    return { rest: this.arena.alloc(bytes), velocity: this.velocity && this.arena.alloc(bytes), warm };
   }
 
   /** What was encoded less what will be decoded. Of a chunk that is not finite nothing is kept: the round that it belongs to does not count. */
-  private keepRest({ offset, length: n }: EncodedChunk, from: number, to: number, bytes: number, residual: number, key: number): void {
+  private keepRest(
+    { index, offset, length: n }: EncodedChunk,
+    from: number,
+    to: number,
+    bytes: number,
+    { after }: Residual,
+    key: number,
+  ): void {
     const { kernels } = this.arena;
-    const rest = residual + FLOAT_BYTES * offset;
-    if (bytes === 0) return kernels.fill(rest, n, 0);
-    this.codec.decode(this.arena, to, bytes, rest, n, key);
+    const rest = after.rest + FLOAT_BYTES * offset;
+    const velocity = after.velocity === undefined ? undefined : after.velocity + FLOAT_BYTES * offset;
+    const keepNothing = (): void => {
+      kernels.fill(rest, n, 0);
+      if (velocity !== undefined) kernels.fill(velocity, n, 0);
+    };
+    if (bytes === 0) return keepNothing();
+    this.codecFor(this.codec, index).decode(this.arena, to, bytes, rest, n, key);
+    if (velocity !== undefined) kernels.clearSent(velocity, rest, n);
     kernels.sgd(from, rest, rest, n, 1, 1); // rest = gradient - decoded
-    if (!kernels.allFinite(rest, n)) kernels.fill(rest, n, 0);
+    if (!kernels.allFinite(rest, n)) keepNothing();
   }
 }

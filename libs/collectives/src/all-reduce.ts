@@ -1,15 +1,16 @@
 /**
- * All-reduce by direct exchange: every member sends each owner what it has of the owner's pieces, the owner adds them up and sends the sums to all.
- * It adds in the order of the reduction tree over all replicas (docs/decisions/003), so the bits of the sum depend on the number of replicas
- * alone, not on how many members hold them.
+ * All-reduce, and its halves reduce-scatter and all-gather: on the way up sums of pieces come to be at their owners, on the way down they go to all.
+ * Routes (routes.ts) say who sends to whom; a member needs no more than whom it gets each piece from.
+ *
+ * Sums run in the order of the reduction tree over all replicas (docs/decisions/003) where the topology can keep it: then their bits depend on the number of
+ * replicas alone, not on how many members hold them. Otherwise they run in the order of the routes, which is the same in every run of the same members.
  */
-import { ReductionTree } from '@paceline/learning';
+import type { Node } from '@paceline/learning';
 import { FrameType, ProtocolError, type FrameHeader } from '@paceline/protocol';
 import { bytesOf, checkLength, unexpected, type Operation, type Send } from './operation.js';
-import { nodesOf, piecesOf, type Node, type Piece } from './parts.js';
-
-/** into += from, elementwise in float32. */
-export type Add = (into: Float32Array, from: Float32Array) => void;
+import { nodesOf, piecesOf, rangeOf, type Piece } from './parts.js';
+import { keepsOrder, nodesUnder, routeOf, sendersTo, type Topology } from './routes.js';
+import { NO_NODE, RunningSum, TreeSum, type Add, type Finished, type PieceSum } from './sums.js';
 
 export const add: Add = (into, from) => {
   for (let i = 0; i < into.length; i++) into[i] = into[i]! + from[i]!;
@@ -21,36 +22,76 @@ export interface AllReduceOptions {
   readonly replicas: number;
   /** Elements of the vector. */
   readonly length: number;
+  /** Default: direct. */
+  readonly topology?: Topology;
+  /** Of each member, by names that are equal where the host is. Default: all on one. */
+  readonly hosts?: readonly string[];
+  /** Each member uses the sums of its own range alone, and not of one that is owned by the first. Matters for the topology tree. */
+  readonly isSharded?: boolean;
   /** Allocates the memory for what others send, once. Default: ordinary memory. */
   readonly allocate?: (elements: number) => Float32Array;
   readonly add?: Add;
   readonly pieceLength?: number;
 }
 
-interface Gathered {
-  readonly tree: ReductionTree<Float32Array>;
-  readonly piece: Piece;
+/** A member that sends this one something of an owner's pieces. */
+interface Sender {
+  readonly member: number;
+  readonly nodes: readonly Node[];
+  /** By node: memory for the owner's whole range. */
+  readonly scratch: readonly Float32Array[];
 }
 
-/** What is the same for every all-reduce of vectors of one length: who owns what, and the memory for what others send. */
+/** This member's place on the route of an owner. */
+interface Way {
+  readonly from: number;
+  readonly senders: readonly Sender[];
+  /** What it sends to `towards`; for the owner, the root. */
+  readonly nodes: readonly Node[];
+  readonly towards: number | undefined;
+  readonly source: number | undefined;
+  readonly receivers: readonly number[];
+}
+
+type Halves = 'both' | 'up' | 'down';
+
+/** What is the same for every all-reduce of vectors of one length: who owns what, the routes, and the memory for what others send. */
 export class AllReducePlan {
   readonly pieces: readonly Piece[];
-  /** By member. */
-  readonly nodes: readonly (readonly Node[])[];
-  private readonly own: readonly Piece[];
-  private readonly from: number;
-  /** By member and node: what it sends of this member's range. */
-  private readonly scratch: readonly (readonly Float32Array[])[];
+  readonly topology: Topology;
+  /** Whether the bits of sums depend on the number of replicas alone. */
+  readonly keepsOrder: boolean;
+  private readonly ways: readonly Way[];
+  /** Nodes of this member's own vectors. */
+  private readonly own: readonly Node[];
 
   constructor(readonly options: AllReduceOptions) {
-    const { members, self, replicas, length, pieceLength } = options;
+    const { members, self, replicas, length, pieceLength, topology = 'direct', isSharded = false } = options;
+    const hosts = options.hosts ?? Array.from({ length: members }, () => 'one');
     const allocate = options.allocate ?? ((elements) => new Float32Array(elements));
-    this.pieces = piecesOf(length, members, pieceLength);
-    this.nodes = Array.from({ length: members }, (_, member) => nodesOf(replicas, members, member));
-    this.own = this.pieces.filter(({ owner }) => owner === self);
-    this.from = this.own[0]?.offset ?? 0;
-    const elements = this.own.reduce((sum, { length: each }) => sum + each, 0);
-    this.scratch = this.nodes.map((nodes, member) => (member === self ? [] : nodes.map(() => allocate(elements))));
+    // A tree is for short vectors: one range has fewer messages than many.
+    const owners = topology === 'tree' && !isSharded ? 1 : members;
+    this.topology = topology;
+    this.pieces = piecesOf(length, owners, pieceLength);
+    this.keepsOrder = keepsOrder(topology, hosts, replicas);
+    this.own = nodesOf(replicas, members, self);
+    this.ways = Array.from({ length: owners }, (_, owner): Way => {
+      const route = routeOf(topology, hosts, owner);
+      const nodes = (member: number): Node[] => (this.keepsOrder ? nodesUnder(route, replicas, member) : [NO_NODE]);
+      const range = rangeOf(length, owners, owner);
+      return {
+        from: range.offset,
+        senders: sendersTo(route.up, self).map((member) => ({
+          member,
+          nodes: nodes(member),
+          scratch: nodes(member).map(() => allocate(range.length)),
+        })),
+        nodes: nodes(self),
+        towards: route.up[self],
+        source: route.down[self],
+        receivers: sendersTo(route.down, self),
+      };
+    });
   }
 
   /** Elements that `allocate` is asked for altogether. */
@@ -67,99 +108,145 @@ export class AllReducePlan {
    * @param result gets the sum; it may be one of the vectors
    */
   reduce(vectors: readonly Float32Array[], result: Float32Array): Operation {
-    return new AllReduce(this, vectors, result, this.own);
+    return new Passing(this, 'both', vectors, result);
   }
 
-  /** What a member sends of one of this member's pieces. */
-  received(member: number, node: number, { offset, length }: Piece): Float32Array {
-    return this.scratch[member]![node]!.subarray(offset - this.from, offset - this.from + length);
+  /** The first half: `result` has the sum in this member's own range. The rest of it is overwritten. */
+  scatter(vectors: readonly Float32Array[], result: Float32Array): Operation {
+    return new Passing(this, 'up', vectors, result);
+  }
+
+  /** The second half: every member's own range of `vector` goes to all. */
+  gather(vector: Float32Array): Operation {
+    return new Passing(this, 'down', [], vector);
+  }
+
+  /** This member's place on the way of a piece. */
+  wayOf({ owner }: Piece): Way {
+    return this.ways[owner]!;
+  }
+
+  /** Pieces of the owners behind this member first, its own last: no owner is sent to by all at once. */
+  inTurn(): Piece[] {
+    const { self, members } = this.options;
+    const turn = ({ owner }: Piece): number => (owner + members - self - 1) % members;
+    return [...this.pieces].sort((a, b) => turn(a) - turn(b) || a.index - b.index);
+  }
+
+  /** What is to come of a member, in pieces. */
+  expected(member: number, halves: Halves): number {
+    return this.pieces.reduce((sum, piece) => {
+      const { senders, source } = this.wayOf(piece);
+      const up = halves === 'down' ? 0 : (senders.find((sender) => sender.member === member)?.nodes.length ?? 0);
+      return sum + up + (halves !== 'up' && source === member ? 1 : 0);
+    }, 0);
+  }
+
+  /** How one piece is added up, with what this member has of it. */
+  sumOf(piece: Piece, result: Float32Array): PieceSum {
+    const { replicas, add: adding = add } = this.options;
+    const { senders, nodes } = this.wayOf(piece);
+    return this.keepsOrder ? new TreeSum(replicas, nodes, adding, result) : new RunningSum(senders.length + 1, adding);
+  }
+
+  /** Inserts this member's own part. */
+  begin(sum: PieceSum, { offset, length }: Piece, vectors: readonly Float32Array[]): Finished[] {
+    const parts = vectors.map((vector) => vector.subarray(offset, offset + length));
+    if (this.keepsOrder) return this.own.flatMap((node, i) => sum.insert(0, node, parts[i]!) ?? []);
+    const [first, ...rest] = parts as [Float32Array, ...Float32Array[]];
+    for (const part of rest) (this.options.add ?? add)(first, part);
+    return [sum.insert(0, NO_NODE, first) ?? []].flat();
   }
 }
 
-class AllReduce implements Operation {
-  private readonly trees = new Map<number, Gathered>();
+class Passing implements Operation {
+  private readonly sums = new Map<number, PieceSum>();
   private readonly missing: number[];
   private send: Send | undefined;
-  /** Pieces whose sum was complete before this member had all calls. */
+  /** Pieces of the way down that have come before this member had all calls. */
   private readonly early: Piece[] = [];
+  /** Sums that others' parts alone have completed before this member had all calls. */
+  private readonly completed: [Piece, Finished][] = [];
 
   constructor(
     private readonly plan: AllReducePlan,
+    private readonly halves: Halves,
     private readonly vectors: readonly Float32Array[],
     private readonly result: Float32Array,
-    own: readonly Piece[],
   ) {
-    const { members, self, replicas } = plan.options;
-    const adding = plan.options.add ?? add;
-    for (const piece of own)
-      this.trees.set(piece.index, { piece, tree: new ReductionTree(replicas, { add: adding, release: () => undefined }) });
-    this.missing = Array.from({ length: members }, (_, member) =>
-      member === self ? 0 : own.length * plan.nodes[member]!.length + plan.pieces.filter(({ owner }) => owner === member).length,
-    );
+    const { members } = plan.options;
+    this.missing = Array.from({ length: members }, (_, member) => plan.expected(member, halves));
+    if (halves !== 'down') for (const piece of plan.pieces) this.sums.set(piece.index, plan.sumOf(piece, this.place(piece)));
   }
 
   start(send: Send): void {
     this.send = send;
-    const { plan, vectors } = this;
-    const { members, self } = plan.options;
+    const { plan } = this;
     for (const piece of this.early.splice(0)) this.spread(piece);
-    // The pieces of all owners in turn, beginning behind this member: no owner is sent to by all at once.
-    for (let turn = 1; turn < members; turn++) {
-      const owner = (self + turn) % members;
-      for (const { index, offset, length } of plan.pieces.filter((piece) => piece.owner === owner))
-        plan.nodes[self]!.forEach(({ lo, hi }, i) =>
-          send(owner, { type: FrameType.gradient, chunk: index, nodeLo: lo, nodeHi: hi }, bytesOf(vectors[i]!, offset, length)),
-        );
+    for (const [piece, finished] of this.completed.splice(0)) this.pass(piece, finished);
+    for (const piece of plan.inTurn()) {
+      if (this.halves !== 'down')
+        for (const finished of plan.begin(this.sums.get(piece.index)!, piece, this.vectors)) this.pass(piece, finished);
+      else if (plan.wayOf(piece).towards === undefined) this.spread(piece);
     }
-    for (const { piece } of this.trees.values())
-      plan.nodes[self]!.forEach((node, i) => this.insert(piece, node, vectors[i]!.subarray(piece.offset, piece.offset + piece.length)));
   }
 
   destination(member: number, header: FrameHeader): Uint8Array {
     const piece = this.plan.pieces[header.chunk];
-    if (header.type === FrameType.parameters) {
-      if (piece?.owner !== member) throw unexpected(`piece ${header.chunk} is not of member ${member}`);
-      checkLength(header, piece.length);
-      return bytesOf(this.result, piece.offset, piece.length);
-    }
-    if (piece?.owner !== this.plan.options.self) throw unexpected(`piece ${header.chunk} is not of this member`);
+    if (!piece) throw unexpected(`there is no piece ${header.chunk}`);
     checkLength(header, piece.length);
-    return bytesOf(this.plan.received(member, this.nodeOf(member, header), piece));
+    const isDown = header.type === FrameType.parameters;
+    if (this.halves !== 'both' && isDown !== (this.halves === 'down')) throw unexpected('it is of the other half of an all-reduce');
+    if (!isDown) return bytesOf(this.partOf(member, header));
+    if (this.plan.wayOf(piece).source !== member) throw unexpected(`the sum of piece ${header.chunk} does not come from member ${member}`);
+    return bytesOf(this.result, piece.offset, piece.length);
   }
 
   received(member: number, header: FrameHeader): void {
     this.missing[member]!--;
-    if (header.type === FrameType.parameters) return;
-    const { piece } = this.trees.get(header.chunk)!;
-    const node = this.nodeOf(member, header);
-    this.insert(piece, this.plan.nodes[member]![node]!, this.plan.received(member, node, piece));
+    const piece = this.plan.pieces[header.chunk]!;
+    if (header.type === FrameType.parameters) return this.send ? this.spread(piece) : void this.early.push(piece);
+    const place = this.plan.wayOf(piece).senders.findIndex((sender) => sender.member === member);
+    const node = { lo: header.nodeLo, hi: header.nodeHi };
+    const finished = this.sums.get(piece.index)!.insert(place + 1, node, this.partOf(member, header));
+    if (!finished) return;
+    if (this.send) this.pass(piece, finished);
+    else this.completed.push([piece, finished]);
   }
 
   missingOf(member: number): number {
     return this.missing[member]!;
   }
 
-  private nodeOf(member: number, { nodeLo, nodeHi }: FrameHeader): number {
-    const node = this.plan.nodes[member]!.findIndex(({ lo, hi }) => lo === nodeLo && hi === nodeHi);
+  private place({ offset, length }: Piece): Float32Array {
+    return this.result.subarray(offset, offset + length);
+  }
+
+  /** Where a member's sum of a piece lies. @throws ProtocolError for one that is not expected */
+  private partOf(member: number, { chunk, nodeLo, nodeHi }: FrameHeader): Float32Array {
+    const piece = this.plan.pieces[chunk]!;
+    const { from, senders } = this.plan.wayOf(piece);
+    const sender = senders.find((each) => each.member === member);
+    if (!sender) throw unexpected(`piece ${chunk} does not come from member ${member}`);
+    const node = sender.nodes.findIndex(({ lo, hi }) => lo === nodeLo && hi === nodeHi);
     if (node < 0) throw new ProtocolError('BAD_NODE', `[${nodeLo}, ${nodeHi}) is no node of member ${member}`);
-    return node;
+    return sender.scratch[node]!.subarray(piece.offset - from, piece.offset - from + piece.length);
   }
 
-  private insert(piece: Piece, node: Node, values: Float32Array): void {
-    const { tree } = this.trees.get(piece.index)!;
-    if (tree.insert(node, values) !== 'complete') return;
-    const root = tree.takeRoot();
-    const sum = this.result.subarray(piece.offset, piece.offset + piece.length);
+  /** A sum is complete, and all calls are here: it goes on towards the owner, or to all. */
+  private pass(piece: Piece, { node, values }: Finished): void {
+    const { towards } = this.plan.wayOf(piece);
+    if (towards !== undefined)
+      return this.send!(towards, { type: FrameType.gradient, chunk: piece.index, nodeLo: node.lo, nodeHi: node.hi }, bytesOf(values));
+    const sum = this.place(piece);
     // The sum leaves the memory of what others send: the next operation may receive there before this one is sent to all.
-    if (root.byteOffset !== sum.byteOffset || root.buffer !== sum.buffer) sum.set(root);
-    if (this.send) this.spread(piece);
-    else this.early.push(piece);
+    if (values.byteOffset !== sum.byteOffset || values.buffer !== sum.buffer) sum.set(values);
+    if (this.halves === 'both') this.spread(piece);
   }
 
-  private spread({ index, offset, length }: Piece): void {
-    const { members, self } = this.plan.options;
-    const bytes = bytesOf(this.result, offset, length); // one view for all, so that its checksum is taken once
-    for (let turn = 1; turn < members; turn++)
-      this.send!((self + turn) % members, { type: FrameType.parameters, chunk: index, nodeLo: 0, nodeHi: 0 }, bytes);
+  private spread(piece: Piece): void {
+    const bytes = bytesOf(this.result, piece.offset, piece.length); // one view for all, so that its checksum is taken once
+    for (const member of this.plan.wayOf(piece).receivers)
+      this.send!(member, { type: FrameType.parameters, chunk: piece.index, nodeLo: 0, nodeHi: 0 }, bytes);
   }
 }

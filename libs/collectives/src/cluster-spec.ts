@@ -40,16 +40,32 @@ export class ClusterSpec {
 
   /** The chief and the workers: who adds up gradients, in order. */
   get members(): readonly MemberAddress[] {
-    return (['chief', 'worker'] as const).flatMap((type) =>
+    return this.addressesOf(['chief', 'worker']);
+  }
+
+  /** The workers and the parameter servers: who serves a coordinator, in order. */
+  get servers(): readonly MemberAddress[] {
+    return this.addressesOf(['worker', 'ps']);
+  }
+
+  private addressesOf(types: readonly TaskType[]): readonly MemberAddress[] {
+    return types.flatMap((type) =>
       this.tasks(type).map((address, index) => ({ task: { type, index }, ...addressOf(address, `cluster.${type}[${index}]`) })),
     );
   }
 }
 
+export interface Resolved {
+  readonly cluster: ClusterSpec;
+  readonly task: Task;
+  /** Where this process listens, if not at its address in the cluster. */
+  readonly listenHost?: string;
+}
+
 /** Which cluster, and which of its tasks this process is. */
 export interface ClusterResolver {
   /** Undefined where nothing says that there is a cluster: this process trains alone. @throws ClusterError */
-  resolve(): { readonly cluster: ClusterSpec; readonly task: Task } | undefined;
+  resolve(): Resolved | undefined;
 }
 
 /** A cluster that the program knows. */
@@ -59,7 +75,7 @@ export class GivenResolver implements ClusterResolver {
     private readonly task: unknown,
   ) {}
 
-  resolve(): { readonly cluster: ClusterSpec; readonly task: Task } {
+  resolve(): Resolved {
     const cluster = this.cluster instanceof ClusterSpec ? this.cluster : new ClusterSpec(this.cluster);
     return { cluster, task: checkedTask(this.task, cluster, 'task') };
   }
@@ -72,7 +88,7 @@ export class TfConfigResolver implements ClusterResolver {
     private readonly variable = 'TF_CONFIG',
   ) {}
 
-  resolve(): { readonly cluster: ClusterSpec; readonly task: Task } | undefined {
+  resolve(): Resolved | undefined {
     const text = this.environment[this.variable];
     if (text === undefined || text.trim() === '') return undefined;
     let config: unknown;

@@ -3,6 +3,8 @@
 /** A cluster, a task or an option that has no meaning; the message names the field. */
 export class ClusterError extends Error {
   override readonly name = 'ClusterError';
+  /** As of the strategy that such a cluster is given to (docs/errors.md). */
+  readonly code = 'STRATEGY_CLUSTER';
 }
 
 /** A member that is gone, silent, or at something else: no operation of the group can end any more. */

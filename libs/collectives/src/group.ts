@@ -46,6 +46,8 @@ export interface Called {
 
 /** How often a group looks whether something moves: a StallTolerantClock takes a longer gap for a stall of this process. */
 const LOOK_MS = 100;
+/** Members say so often in a deadline that they live: who waits for somebody else is told from who stands still. */
+const BEATS = 8;
 /** Bytes that are handed to a connection at a time. */
 const WINDOW_BYTES = 8 << 20;
 
@@ -60,9 +62,11 @@ interface Peer {
   readonly queue: Waiting[];
   /** Frames that have not left. */
   unsent: number;
-  /** Of the present operation, and of the next one: a member may be ahead by one. */
+  /** Calls of the present operation and of the next one: a member may be ahead by one. */
   calls: MessageOf<'call'>[];
   gone: string | undefined;
+  /** Bytes that had come when it was last looked at, and since when there are no more. */
+  heard: { readonly bytes: number; readonly atMs: number };
 }
 
 interface Active extends Collective {
@@ -82,13 +86,14 @@ export class Group {
   private lost: MemberLostError | undefined;
   private progress = 0;
   private cancelLook: CancelTimer | undefined;
+  private cancelBeat: CancelTimer | undefined;
   /** Heard when the group ends, also between two operations. */
   onLost: ((error: MemberLostError) => void) | undefined;
 
   constructor(private readonly options: GroupOptions) {
     this.members = options.names.length;
     this.peers = options.links.flatMap((link, member) =>
-      link ? [{ member, link, queue: [], unsent: 0, calls: [], gone: undefined } satisfies Peer] : [],
+      link ? [{ member, link, queue: [], unsent: 0, calls: [], gone: undefined, heard: { bytes: -1, atMs: 0 } } satisfies Peer] : [],
     );
     for (const peer of this.peers) {
       peer.link.take({
@@ -126,18 +131,20 @@ export class Group {
   /** Tells all others that this member goes, and why. */
   leave(reason: string): void {
     this.lost ??= new MemberLostError([this.options.self], `this member has left: ${reason}`);
-    this.cancelLook?.();
+    this.stopTimers();
     for (const { link } of this.peers) {
       this.tell(link, { type: 'leave', reason: reason.slice(0, 300) });
       link.connection.close();
     }
+    this.active?.reject(this.lost);
+    this.active = undefined;
   }
 
   /** Ends the group, and tells all others whose fault it is. */
   fail(error: MemberLostError): void {
     if (this.lost) return;
     this.lost = error;
-    this.cancelLook?.();
+    this.stopTimers();
     const [root = this.options.self] = error.members;
     for (const { link } of this.peers) {
       this.tell(link, { type: 'failed', code: 'STRATEGY_MEMBER', message: error.message.slice(0, 2000), round: 0, replica: root });
@@ -146,6 +153,11 @@ export class Group {
     this.active?.reject(error);
     this.active = undefined;
     this.onLost?.(error);
+  }
+
+  private stopTimers(): void {
+    this.cancelLook?.();
+    this.cancelBeat?.();
   }
 
   private tell({ connection }: Link, message: Message): void {
@@ -241,6 +253,10 @@ export class Group {
       return peer < 0 ? (active.values ?? new Uint8Array(0)) : new Uint8Array(Buffer.from(calls[peer]!.values, 'base64'));
     });
     const failures = [...(active.failures ?? []), ...calls.flatMap((call) => call.failures)];
+    // All members listen from now on.
+    this.cancelBeat ??= this.options.clock.every(Math.max(LOOK_MS, this.options.deadlineMs / BEATS), () => {
+      for (const { link } of this.peers) this.tell(link, { type: 'heartbeat', progress: this.number });
+    });
     active.called = { values, failures: failures.sort((a, b) => a.replica - b.replica) };
     if (failures.length > 0) return true;
     for (const [view, operation] of active.operations.entries())
@@ -274,26 +290,37 @@ export class Group {
   private watch(): void {
     const clock = new StallTolerantClock(this.options.clock);
     clock.isDue(); // a stall before the first look gets its grace too
+    const { deadlineMs } = this.options;
     let [seen, sinceMs] = [-1, clock.now()];
     this.cancelLook?.();
     this.cancelLook = this.options.clock.every(LOOK_MS, () => {
       const isDue = clock.isDue();
-      const progress = this.progress + this.peers.reduce((sum, { link }) => sum + link.connection.receivedBytes, 0);
-      if (progress !== seen) [seen, sinceMs] = [progress, clock.now()];
-      else if (isDue && clock.now() - sinceMs >= this.options.deadlineMs) this.fail(this.late());
+      const now = clock.now();
+      const progress = this.progress + this.peers.reduce((sum, { link }) => sum + link.connection.receivedDataBytes, 0);
+      for (const peer of this.peers) {
+        const { receivedBytes: bytes } = peer.link.connection;
+        if (bytes !== peer.heard.bytes) peer.heard = { bytes, atMs: now };
+      }
+      if (progress !== seen) [seen, sinceMs] = [progress, now];
+      else if (isDue && now - sinceMs >= deadlineMs) this.fail(this.late(now));
     });
   }
 
-  private late(): MemberLostError {
+  /** In a ring everybody waits for one before it: those that have said nothing at all are named first. */
+  private late(now: number): MemberLostError {
     const { active, peers } = this;
     const { deadlineMs } = this.options;
     const uncalled = peers.filter((peer) => !callOf(peer, active!.number));
-    const late = uncalled.length > 0 ? uncalled : peers.filter((peer) => this.owes(active!, peer) > 0 || peer.unsent > 0);
+    const silent = peers.filter(({ heard }) => now - heard.atMs > deadlineMs / 2);
+    const owing = silent.length > 0 ? silent : peers.filter((peer) => this.owes(active!, peer) > 0 || peer.unsent > 0);
+    const late = uncalled.length > 0 ? uncalled : owing;
     const who = late.map((peer) => this.name(peer.member)).join(', ');
     const what =
       uncalled.length > 0
         ? `to begin "${active!.what}"`
-        : `in "${active!.what}": ${late.map((peer) => `${this.owes(active!, peer)} pieces are to come and ${peer.unsent} to leave`).join('; ')}`;
+        : late === silent
+          ? `in "${active!.what}", and heard nothing at all`
+          : `in "${active!.what}": ${late.map((peer) => `${this.owes(active!, peer)} pieces are to come and ${peer.unsent} to leave`).join('; ')}`;
     return new MemberLostError(
       late.map(({ member }) => member),
       `waited ${deadlineMs} ms for ${who} ${what}. Set deadlineMs where a step or what is done between two steps may take longer`,

@@ -63,7 +63,7 @@ function enter(self: number, { members = 2, secret = SECRET, group = GROUP, cloc
   return { joined, die };
 }
 
-/** Who dials has been taken for a member: its link receives what comes. */
+/** Waits until the process that dials was taken for a member: from then on its link receives what comes. */
 function admission(connection: Connection): Promise<void> {
   const set = connection.setReceiver.bind(connection);
   return new Promise((resolve) => {

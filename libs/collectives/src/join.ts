@@ -3,8 +3,9 @@
  * that they know the secret (proof.ts) before anything else is said.
  */
 import type { Clock, Connection } from '@paceline/exchange';
-import { ProtocolError, type FrameHeader, type Message, type MessageOf } from '@paceline/protocol';
+import { ProtocolError, type MessageOf } from '@paceline/protocol';
 import { ClusterError, MemberLostError } from './errors.js';
+import { beforeProof, expected, FINAL, NUMBERS, PROOF_DEADLINE_MS, WRONG_SECRET } from './greeting.js';
 import { Link } from './link.js';
 import { isProof, newNonce, proofOf, type Handshake } from './proof.js';
 
@@ -34,13 +35,8 @@ export interface Joined {
 }
 
 const RETRY_MS = 200;
-/** Answers of a member that do not change by asking again. */
-const FINAL: ReadonlySet<string> = new Set(['TOKEN_INVALID', 'RUN_UNKNOWN', 'PROTOCOL_VERSION']);
-/** From hello to the proof, for who dials. */
-const PROOF_DEADLINE_MS = 5_000;
-const NUMBERS = { attempt: 1, term: 0, view: 0, round: 0 };
-const WRONG_SECRET = 'the proof of the shared secret is wrong: give every process the same secret';
-const OTHER_GROUP = 'it has another cluster, another number of replicas or another seed: give every process the same ones';
+const OTHER_GROUP =
+  'it has another cluster, another number of replicas or another seed, or other options of the exchange: give every process the same ones';
 
 /**
  * @throws ClusterError when a member refuses this one, for another secret or another cluster
@@ -214,23 +210,4 @@ class Joining {
     this.links[member] = new Link(connection, onEnd);
     this.check();
   }
-}
-
-function expected(message: Message): MessageOf<'prove'> {
-  if (message.type !== 'prove') throw new ProtocolError('BAD_MESSAGE', `${message.type} came before the proof`);
-  return message;
-}
-
-function beforeProof(on: { message(message: Message): void; closed(description: string, error: ProtocolError | undefined): void }) {
-  const refuse = (_: FrameHeader): never => {
-    throw new ProtocolError('HELLO_EXPECTED', 'data came before the proof');
-  };
-  return {
-    payloadFor: refuse,
-    data: refuse,
-    message: (message: Message) => {
-      if (message.type !== 'refused') on.message(message); // it is the error that the connection ends with
-    },
-    closed: ({ description, error }: { description: string; error?: ProtocolError | undefined }) => on.closed(description, error),
-  };
 }

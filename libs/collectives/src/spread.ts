@@ -14,9 +14,11 @@ export class Spread implements Operation {
   private readonly missing: number[];
 
   constructor(
-    private readonly members: number,
+    members: number,
     private readonly self: number,
     parts: readonly Part[],
+    /** Who gets the parts of this member. Default: all others, beginning behind it. */
+    private readonly receivers: readonly number[] = Array.from({ length: members - 1 }, (_, i) => (self + 1 + i) % members),
   ) {
     this.pieces = parts.flatMap(({ member, values }) =>
       Array.from({ length: Math.ceil(values.length / PIECE_LENGTH) }, (_, i) => ({
@@ -33,8 +35,7 @@ export class Spread implements Operation {
     for (const [chunk, { member, values }] of this.pieces.entries()) {
       if (member !== this.self) continue;
       const bytes = bytesOf(values); // one view for all, so that its checksum is taken once
-      for (let turn = 1; turn < this.members; turn++)
-        send((this.self + turn) % this.members, { type: FrameType.parameters, chunk, nodeLo: 0, nodeHi: 0 }, bytes);
+      for (const receiver of this.receivers) send(receiver, { type: FrameType.parameters, chunk, nodeLo: 0, nodeHi: 0 }, bytes);
     }
   }
 

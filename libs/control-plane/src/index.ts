@@ -2,6 +2,7 @@
 export {
   controlKey,
   PLACEMENT_QUEUE,
+  WORKER_PLACEMENT_QUEUE,
   traceKey,
   tracedRunKey,
   REPORT_STREAM,
@@ -19,6 +20,7 @@ export {
   stepTaskJobId,
   stepTaskJobSchema,
 } from './contract/queues.js';
+export { attemptKey, memberKey, tokenVerifier } from './token-verifier.js';
 export { TOKEN_AUDIENCE, TOKEN_ISSUER, type TokenClaims, tokenClaimsSchema } from './contract/access-tokens.js';
 export {
   type CheckpointRecord,
@@ -42,6 +44,7 @@ export {
   type LeadAnswer,
   leadFieldName,
   leadSchema,
+  memberSeatsSchema,
 } from './contract/control.js';
 export {
   MAX_TRACED_ROUNDS,
@@ -87,7 +90,7 @@ export {
   showsTraining,
 } from './dispatch/journal-intake.js';
 export { resultKeptBy, resultRounds } from './dispatch/kept-result.js';
-export { type JobKind, type PreparedJob, sendOutbox } from './dispatch/outbox.js';
+export { type JobKind, jobKindOf, type PreparedJob, sendOutbox } from './dispatch/outbox.js';
 export { type ConfirmLock, isPlacementWanted, type JobName, jobNameOf, Reconciler, type RunPage } from './dispatch/reconciler.js';
 export { type ReportPorts, ReportReader, type StreamMessage } from './dispatch/report-reader.js';
 export {
@@ -99,6 +102,8 @@ export {
   placesOf,
   priorityOf,
   serverProcesses,
+  workersNeeded,
+  neededOf,
   stepTaskJobOf,
   type StoredAttempt,
   type StoredCoordinator,
@@ -123,7 +128,7 @@ export {
   causeOfComplaint,
   type SeatFailure,
 } from './lifecycle/attempt-end.js';
-export { ackFields, cancelField, claimantOf } from './lifecycle/control-fields.js';
+export { ackFields, cancelField, claimantOf, openIncarnationOf } from './lifecycle/control-fields.js';
 export { DEFAULT_TEAM_SHARE, type FairShares, fairShares, type PlacedRun, PLACES_PER_SERVER } from './lifecycle/fair-share.js';
 export {
   type AttemptOrigin,

@@ -53,7 +53,7 @@ export function redisControlPlane(redis: Redis): ControlPlane {
 }
 
 async function readControl(redis: Redis, runId: string, also: readonly NumberedField[]): Promise<ControlFields> {
-  const names = ['action', 'start', 'workers', 'claims', 'trace', ...also];
+  const names = ['action', 'start', 'workers', 'claims', 'seats', 'trace', ...also];
   const values = await withDeadline('control of a run', DEADLINE_MS, () => redis.hmget(controlKey(runId), ...names));
   return Object.fromEntries(names.flatMap((name, i) => (values[i] ? [[name, values[i]]] : [])));
 }

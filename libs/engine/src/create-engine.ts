@@ -53,7 +53,7 @@ class TfjsEngine implements Engine {
   step({ round, replica, batches, out, onComputed }: StepRequest): Sums {
     const { model, variables } = this;
     this.backend.activate();
-    variables.checkLength(out);
+    const pieces = variables.checked(out);
     variables.restoreState();
     const metricSums = model.zeros();
     let count = 0;
@@ -61,12 +61,12 @@ class TfjsEngine implements Engine {
       model.checkBatch(batch);
       if (batch.count === 0) continue;
       const key = { seed: this.spec.seed, round, replica, microBatch };
-      const sums = model.randomness.during(key, () => inTidy(() => this.microBatch(batch, out, count === 0, onComputed)));
+      const sums = model.randomness.during(key, () => inTidy(() => this.microBatch(batch, pieces, count === 0, onComputed)));
       count += batch.count;
       sums.forEach((sum, i) => (metricSums[i]! += sum));
     }
-    if (count === 0) out.fill(0);
-    else variables.writeState(out, count);
+    if (count === 0) for (const piece of pieces) piece.fill(0);
+    else variables.writeState(pieces, count);
     this.housekeeping.afterStep();
     return { count, metricSums: [...metricSums] };
   }
@@ -87,6 +87,14 @@ class TfjsEngine implements Engine {
     return { count: batch.count, metricSums: [...metricSums] };
   }
 
+  predict(rows: Pick<Batch, 'inputs' | 'count'>, outputs: readonly Float32Array[]): void {
+    const { model, backend } = this;
+    backend.activate();
+    model.checkInputs(rows);
+    this.variables.restoreState();
+    tf.tidy(() => model.outputs(rows).outputs.forEach((values, i) => outputs[i]!.set(backend.memory.values(values))));
+  }
+
   trace(request: StepRequest): { result: Sums; kept: Kept[] } {
     this.backend.activate();
     return traceKept(this.model.layers, () => this.step(request));
@@ -103,7 +111,7 @@ class TfjsEngine implements Engine {
   }
 
   /** Gradients of one micro-batch, copied or added into `out` from where tf.js left them. */
-  private microBatch(batch: Batch, out: Float32Array, isFirst: boolean, onComputed: StepRequest['onComputed']): Float64Array {
+  private microBatch(batch: Batch, out: readonly Float32Array[], isFirst: boolean, onComputed: StepRequest['onComputed']): Float64Array {
     const { model, variables, backend } = this;
     const sums = model.zeros();
     const grads = model.gradients(batch, variables.trainable, (outputs, scoring, logits, mask) => {
@@ -114,7 +122,7 @@ class TfjsEngine implements Engine {
     variables.takeGradients(grads, out, isFirst);
     sums[0]! += this.regularisation(batch.count);
     // A loss may be no number while its slope is one, as that of a logarithm is: such a round must not count.
-    if (!Number.isFinite(sums[0])) out[0] = Number.NaN;
+    if (!Number.isFinite(sums[0])) out[0]![0] = Number.NaN;
     return sums;
   }
 

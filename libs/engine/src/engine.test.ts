@@ -272,6 +272,25 @@ it('never computes with fused multiply-add in a thread that has begun without', 
   await expect(load({ model: 'mlp', engine: 'wasm-relaxed' })).rejects.toThrow(/plain kernels already|no fused multiply-add/);
 });
 
+const withState = sequential(['Dense', { units: 6, batch_input_shape: [null, 784] }], ['BatchNormalization'], ['Dense', { units: 10 }]);
+
+it('takes a flat vector in pieces, wherever it is cut, also inside of a variable: the same bits as in one', async () => {
+  for (const engine of ['wasm', 'cpu'] as const) {
+    const loaded = await load({ model: withState, engine });
+    const rows = batchOf(8);
+    const whole = newOut(loaded);
+    const { totalLength } = loaded.layout;
+    loaded.engine.step({ round: 3, replica: 1, batches: [rows, rows], out: whole });
+    for (const cuts of [[1], [4000, 4001], [totalLength - 3], [1000, 2000, totalLength - 13]]) {
+      const borders = [0, ...cuts, totalLength];
+      const pieces = borders.slice(1).map((end, i) => new Float32Array(end - borders[i]!).fill(Number.NaN));
+      loaded.engine.step({ round: 3, replica: 1, batches: [rows, rows], out: pieces });
+      expect(Buffer.compare(Buffer.concat(pieces.map((piece) => Buffer.from(piece.buffer))), Buffer.from(whole.slice().buffer))).toBe(0);
+    }
+    expect(() => loaded.engine.step({ round: 0, replica: 0, batches: [rows], out: [whole, new Float32Array(1)] })).toThrow(RangeError);
+  }
+});
+
 it('fails loudly when the heap is full, instead of writing over itself', async () => {
   const loaded = await load({ model: 'mlp' });
   loaded.engine.evaluate(batchOf(1));

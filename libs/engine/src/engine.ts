@@ -19,6 +19,9 @@ export interface Batch {
   readonly outputs?: readonly Float32Array[] | undefined;
 }
 
+/** A flat vector in one piece, or in consecutive pieces where one memory does not hold it. Engine webgpu takes pieces in shared memory alone. */
+export type FlatVector = Float32Array | readonly Float32Array[];
+
 export interface StepRequest {
   readonly round: number;
   readonly replica: number;
@@ -28,7 +31,7 @@ export interface StepRequest {
    * Flat in the order of the layout, overwritten whole: the gradient of the SUM over the examples (regularisation counts
    * once per example) in the trainable section, state' × count in the state section.
    */
-  readonly out: Float32Array;
+  readonly out: FlatVector;
   /** Called when the gradients of a micro-batch are computed, and are about to be taken. Engine webgpu does not call it. */
   readonly onComputed?: (() => void) | undefined;
 }
@@ -61,6 +64,12 @@ export interface Engine {
   step(request: StepRequest): Sums;
   /** Scores a batch with the loaded parameters and state; nothing random, nothing changes. */
   evaluate(batch: Batch): Sums;
+  /**
+   * What the model answers for rows, with the loaded parameters and state: row-major, to an array for each output. Nothing random, nothing changes. Engine webgpu
+   * does not have it.
+   * @throws RangeError for inputs that are too short
+   */
+  predict?(rows: Pick<Batch, 'inputs' | 'count'>, outputs: readonly Float32Array[]): void;
   /** A step that also says what it leaves behind, and where that was made: `kept`, most bytes first. The same bits, somewhat slower. */
   trace(request: StepRequest): { readonly result: Sums; readonly kept: readonly Kept[] };
   /** Counts over all engines of this thread: tensors, their bytes, and the backend's values, those without a tensor included. */

@@ -1,6 +1,7 @@
 export type { TrialRequest, TrialResult, TrialRows } from './availability/trial-request.js';
 export { agreesWithWasm, runTrial } from './availability/trial-steps.js';
 export { findAdapterInProcess } from './backends/webgpu/adapter-in-process.js';
+export { startBackend } from './backends/start-backend.js';
 export { createEngine } from './create-engine.js';
 export { describeModel, modelVariables } from './describe/describe.js';
 export { summarizeModel, type ModelSummary } from './describe/summary.js';
@@ -14,3 +15,4 @@ export { createPredictor, type Predictor, type PredictorField, type Scorer } fro
 export { planModel } from './topology/plan-model.js';
 export type { Edge, PlannedLayer, PlannedModel } from './topology/planned-model.js';
 export { collectGarbage } from './training/garbage.js';
+export { withSmallTables } from './topology/tables.js';

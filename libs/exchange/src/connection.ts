@@ -4,7 +4,7 @@
  */
 import type { FrameHeader, Message, ProtocolError } from '@paceline/protocol';
 
-export type TransportKind = 'memory' | 'unix' | 'tcp';
+export type TransportKind = 'memory' | 'unix' | 'tcp' | 'tls';
 
 /** Where received bytes go and who handles them. One receiver per connection. */
 export interface FrameReceiver {
@@ -47,6 +47,8 @@ export interface Connection {
   readonly remote: string;
   /** Bytes handed to `send` and not yet taken by the operating system. */
   readonly queuedBytes: number;
+  /** Bytes handed to the operating system so far, headers included. */
+  readonly sentBytes: number;
   /** Bytes received so far, headers included. It moves while a large frame is on its way: a peer on a slow link is not silent. */
   readonly receivedBytes: number;
   /** The bytes of data payloads among them, also of one that is not whole yet. */

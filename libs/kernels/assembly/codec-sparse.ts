@@ -156,6 +156,8 @@ export function scatter(src: usize, bytes: u32, dst: usize, n: u32): u32 {
       const byte = <u64>load<u8>(at);
       at++;
       distance |= (byte & 127) << shift;
+      // The last digit of more than one is not 0.
+      if (byte == 0 && shift > 0) return 0;
       if (byte < 128) break;
       shift += 7;
     }
@@ -166,6 +168,23 @@ export function scatter(src: usize, bytes: u32, dst: usize, n: u32): u32 {
     next++;
   }
   return <u32>(at == end);
+}
+
+/** 0 in dst where `sent` is not 0. */
+export function clearSent(dst: usize, sent: usize, n: u32): void {
+  const zero = f32x4.splat(0);
+  while (n >= 4) {
+    v128.store(dst, v128.andnot(v128.load(dst), f32x4.ne(v128.load(sent), zero)));
+    dst += 16;
+    sent += 16;
+    n -= 4;
+  }
+  while (n) {
+    if (load<f32>(sent) != 0) store<f32>(dst, 0);
+    dst += 4;
+    sent += 4;
+    n--;
+  }
 }
 
 /** Element of stratum j of k: [j·n/k, (j+1)·n/k), one chosen by the hash. */

@@ -8,6 +8,7 @@
 
 export * from './checksum';
 export { largestMagnitude } from './codec-blocks';
+export * from './codec-checks';
 export * from './codec-dense';
 export * from './codec-sparse';
 export * from './elementwise';

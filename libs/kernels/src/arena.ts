@@ -11,8 +11,8 @@ import { instantiateKernels, type Kernels } from './kernels.js';
 import { webAssembly, type SharedMemory } from './webassembly.js';
 
 const PAGE_BYTES = 65_536;
-/** WebAssembly memories end at 4 GiB; the kernels are compiled for a quarter of that, several arenas hold more. */
-export const ARENA_MAXIMUM_BYTES = 1 << 30;
+/** WebAssembly memories end at 4 GiB. The kernels take all of it but the last page, so that no end of a range is address 0. */
+export const ARENA_MAXIMUM_BYTES = 65_535 * PAGE_BYTES;
 /** Growing by an eighth, at least 1 MiB, keeps the number of grow calls logarithmic. */
 const LEAST_GROWTH_BYTES = 1 << 20;
 /** Before it lies what belongs to the kernels; and so no block has pointer 0. */
@@ -21,7 +21,7 @@ const FIRST_BLOCK = 4 * ALIGNMENT_BYTES;
 export interface ArenaOptions {
   /** Allocated at once; rounded up to 64 KiB. */
   readonly initialBytes: number;
-  /** The arena never grows beyond this; at most 1 GiB. Only address space is reserved. */
+  /** The arena never grows beyond this; at most 4 GiB less a page. Only address space is reserved. */
   readonly maximumBytes: number;
 }
 

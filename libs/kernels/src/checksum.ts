@@ -9,7 +9,7 @@ import { webAssembly } from './webassembly.js';
 
 const PAGE_BYTES = 65_536;
 /** The compiled kernels take no larger memory. */
-const MAXIMUM_PAGES = 16_384;
+const MAXIMUM_PAGES = 65_535;
 const BLOCK_BYTES = 1024;
 /** Up to so many are not summed in blocks. */
 const SHORT_BYTES = 240;
@@ -22,7 +22,7 @@ export function rememberKernels(buffer: ArrayBufferLike, kernels: Pick<Kernels, 
 }
 
 /**
- * Shared memory for so many bytes, whose checksums in this thread need no copy. What follows them belongs to the kernels. Beyond 1 GiB it is a plain one.
+ * Shared memory for so many bytes, whose checksums in this thread need no copy. What follows them belongs to the kernels. Beyond 4 GiB it is a plain one.
  */
 export function sharedBuffer(byteLength: number): SharedArrayBuffer {
   const secretAt = Math.ceil(byteLength / 64) * 64;

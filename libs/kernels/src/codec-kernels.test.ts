@@ -183,6 +183,59 @@ describe('kernels of codecs give the bits of their references', () => {
     );
   });
 
+  it('bytes that nobody has quantized, or made of signs, are told from those that were, by kernel and reference alike', () => {
+    const changes = fc.array(fc.tuple(fc.nat(), fc.integer({ min: 0, max: 255 })), { maxLength: 2 });
+    fc.assert(
+      fc.property(vectors, keys, fc.constantFrom(8, 4, 2), changes, (values, key, bits, changed) => {
+        const x = put(values);
+        for (const [bytes, check] of [
+          [references.quantize(x, bits, key), (of: typeof references | typeof kernels, it: never) => of.isQuantized(it, x.length, bits)],
+          [references.toSigns(x), (of: typeof references | typeof kernels, it: never) => of.isSigns(it, x.length)],
+        ] as const) {
+          arena.bytes(encoded, bytes.length).set(bytes);
+          expect([check(kernels, encoded as never), check(references, bytes as never)]).toEqual([true, true]);
+          for (const [at, value] of changed) bytes[at % bytes.length] = value;
+          arena.bytes(encoded, bytes.length).set(bytes);
+          expect(check(kernels, encoded as never)).toBe(check(references, bytes as never));
+        }
+      }),
+      { numRuns: 200 },
+    );
+  });
+
+  it('refuses a lowest number, padding, a number without a step, a negative step, and a second form of a distance', () => {
+    const n = 10;
+    const quantized = (change: (bytes: Uint8Array) => void): boolean => {
+      const bytes = references.quantize(
+        Float32Array.from({ length: n }, (_, i) => i - 5),
+        8,
+        1,
+      );
+      change(bytes);
+      arena.bytes(encoded, bytes.length).set(bytes);
+      return kernels.isQuantized(encoded, n, 8);
+    };
+    expect(quantized(() => undefined)).toBe(true);
+    expect(quantized((bytes) => (bytes[4] = 0x80))).toBe(false);
+    expect(quantized((bytes) => (bytes[4 + n] = 1))).toBe(false);
+    expect(quantized((bytes) => bytes.fill(0, 0, 4))).toBe(false);
+    expect(quantized((bytes) => (bytes[3]! |= 0x80))).toBe(false);
+    arena.bytes(encoded, 12).set([1, 0, 0, 0, 0, 0, 128, 63, 0x83, 0x00]);
+    expect([kernels.scatter(encoded, 10, decoded, n), references.scatter(arena.bytes(encoded, 10), n)]).toEqual([false, undefined]);
+  });
+
+  it('clears what was sent', () => {
+    forAll((x) => {
+      const sent = x.map((value, i) => (i % 3 === 0 ? value : 0));
+      const got = written(decoded, 4 * x.length, (at) => {
+        arena.f32(at, x.length).set(x);
+        arena.f32(encoded, x.length).set(sent);
+        kernels.clearSent(at, encoded, x.length);
+      });
+      expectSameBits(floatsOf(got), references.clearSent(x, sent));
+    });
+  });
+
   it('elements drawn under a key', () => {
     fc.assert(
       fc.property(vectors, keys, fc.double({ min: 0, max: 1, noNaN: true }), fc.boolean(), (values, key, share, isScaled) => {

@@ -27,6 +27,11 @@ export interface CodecKernels {
   gather(src: number, dst: number, n: number, count: number, bits: number, equal: number): number;
   /** False when the bytes are not what `gather` writes for n elements. */
   scatter(src: number, byteLength: number, dst: number, n: number): boolean;
+  /** 0 in dst where `sent` is not 0. */
+  clearSent(dst: number, sent: number, n: number): void;
+  /** Whether the bytes are what `quantize` may write for n elements: others would be decoded as well. */
+  isQuantized(src: number, n: number, bits: number): boolean;
+  isSigns(src: number, n: number): boolean;
   /** One element of each of k parts of the vector, drawn under the key; `isScaled`: times the elements of its part. 4·k bytes. */
   gatherDrawn(src: number, dst: number, n: number, k: number, key: number, isScaled: boolean): void;
   scatterDrawn(src: number, dst: number, n: number, k: number, key: number): void;

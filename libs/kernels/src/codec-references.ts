@@ -196,6 +196,7 @@ export function scatter(bytes: Uint8Array, n: number): Float32Array | undefined 
       if (at >= bytes.length || digit > 4) return undefined;
       const byte = bytes[at++]!;
       distance += (byte & 127) * 128 ** digit;
+      if (byte === 0 && digit > 0) return undefined;
       if (byte < 128) break;
     }
     next += distance;
@@ -203,6 +204,35 @@ export function scatter(bytes: Uint8Array, n: number): Float32Array | undefined 
     out[next++] = view.getFloat32(4 + 4 * i, true);
   }
   return at === bytes.length ? out : undefined;
+}
+
+export function clearSent(dst: Float32Array, sent: Float32Array): Float32Array {
+  return dst.map((x, i) => (sent[i] === 0 ? x : 0));
+}
+
+/** Positive or +0, or NaN: what encoders write as a step or a magnitude. */
+const isMagnitude = (x: number): boolean => Number.isNaN(x) || x > 0 || Object.is(x, 0);
+
+export function isQuantized(bytes: Uint8Array, n: number, bits: number): boolean {
+  const blocks = Math.ceil(n / CODEC_BLOCK);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const mask = (1 << bits) - 1;
+  const padded = Math.ceil((n * bits) / 128) * (128 / bits);
+  for (let b = 0; b < blocks; b++) if (!isMagnitude(view.getFloat32(4 * b, true))) return false;
+  for (let i = 0; i < padded; i++) {
+    const { byte, shift } = placeOf(i, bits);
+    const q = (bytes[4 * blocks + byte]! >> shift) & mask;
+    const step = view.getFloat32(4 * Math.min(blocks - 1, Math.floor(i / CODEC_BLOCK)), true);
+    if (q === 1 << (bits - 1) || (q !== 0 && (i >= n || !(step > 0 && step < Infinity)))) return false;
+  }
+  return true;
+}
+
+export function isSigns(bytes: Uint8Array, n: number): boolean {
+  const blocks = Math.ceil(n / CODEC_BLOCK);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  for (let b = 0; b < blocks; b++) if (!isMagnitude(view.getFloat32(4 * b, true))) return false;
+  return n % 8 === 0 || bytes[4 * blocks + (n >> 3)]! >> (n & 7) === 0;
 }
 
 function drawn(j: number, n: number, k: number, key: number): number {

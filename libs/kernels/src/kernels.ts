@@ -102,10 +102,12 @@ export interface ChecksumParts extends Pick<Kernels, 'checksum'> {
 }
 
 /** Exports of the module: booleans are integers there, and integers are signed. */
-interface CompiledKernels extends Omit<Kernels, 'allFinite' | 'addFinite' | 'scatter'>, ChecksumParts {
+interface CompiledKernels extends Omit<Kernels, 'allFinite' | 'addFinite' | 'scatter' | 'isQuantized' | 'isSigns'>, ChecksumParts {
   allFinite(src: number, n: number): number;
   addFinite(dst: number, src: number, n: number): number;
   scatter(src: number, byteLength: number, dst: number, n: number): number;
+  isQuantized(src: number, n: number, bits: number): number;
+  isSigns(src: number, n: number): number;
   useSecret(at: number): void;
 }
 
@@ -133,7 +135,7 @@ function instantiate(memory: SharedMemory, secretAt: number): CompiledKernels {
 }
 
 /**
- * Kernels over `memory`, which is shared and at most 1 GiB. They own its first 192 bytes, or those at `secretAt`.
+ * Kernels over `memory`, which is shared and less than 4 GiB. They own its first 192 bytes, or those at `secretAt`.
  * @throws KernelsMissingError when the package was not built
  */
 export function instantiateKernels(memory: SharedMemory, secretAt = 0): Kernels {
@@ -144,6 +146,8 @@ export function instantiateKernels(memory: SharedMemory, secretAt = 0): Kernels 
     allFinite: (src: number, n: number) => kernels.allFinite(src, n) !== 0,
     addFinite: (dst: number, src: number, n: number) => kernels.addFinite(dst, src, n) !== 0,
     checksum: (src: number, byteLength: number) => kernels.checksum(src, byteLength) >>> 0,
+    isQuantized: (src: number, n: number, bits: number) => kernels.isQuantized(src, n, bits) !== 0,
+    isSigns: (src: number, n: number) => kernels.isSigns(src, n) !== 0,
     scatter: (src: number, byteLength: number, dst: number, n: number) => kernels.scatter(src, byteLength, dst, n) !== 0,
   });
 }

@@ -93,6 +93,9 @@ function measured(k: Kernels, n: number, at: readonly number[]): Readonly<Record
     countFrom: { streams: 1, run: () => void k.countFrom(w, n, ONE_BITS) },
     gather: { streams: 1, run: () => void k.gather(w, out, n, percent, k.kthMagnitude(w, n, percent, t), k.equalWanted()) },
     scatter: { streams: 1, run: () => void k.scatter(out, k.gather(w, out, n, 1, ONE_BITS, 1), s, n) },
+    clearSent: { streams: 3, run: () => k.clearSent(out, s, n) },
+    isQuantized: { streams: 0.25, run: () => void (k.quantize(w, out, n, 8, 1), k.isQuantized(out, n, 8)) },
+    isSigns: { streams: 1 / 32, run: () => void k.isSigns(out, n) },
     gatherDrawn: { streams: 0.02, run: () => k.gatherDrawn(w, out, n, percent, 1, true) },
     scatterDrawn: { streams: 1.02, run: () => k.scatterDrawn(out, s, n, percent, 1) },
   };

@@ -10,9 +10,11 @@ export { addMetricSums } from './metrics/metric-sums.js';
 export { ALL_SUMS_MAX, METRICS } from './metrics/metric-table.js';
 export { averageShares, createOptimizer, type Optimizer, type OptimizerUpdate, rateOf } from './optimizers.js';
 export { CounterStream, streamKey } from './random.js';
+export { type RowGroup, rowGroups, workerDescription, type WorkerLayout, workerLayout } from './row-groups.js';
 export { createSchedule, fillPermutation, microBatches, Permutation, permutedIndex, replicaRows, type Schedule } from './sampler.js';
 export { applyAsyncUpdate, type AsyncUpdateOptions, stateChange } from './async-update.js';
-export { maximalNodes, ReductionTree, split, validNode } from './tree.js';
+export { type LocalStep, LocalUpdates } from './local-updates.js';
+export { maximalNodes, type Node, ReductionTree, split, validNode } from './tree.js';
 export { layoutHash } from './layout-hash.js';
 export { judgeTrust } from './trust.js';
 export {

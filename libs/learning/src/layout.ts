@@ -27,6 +27,8 @@ export interface LayoutVariable {
   readonly offset: number;
   /** Elements. */
   readonly length: number;
+  /** It is exchanged by rows; which input of the row format names them. */
+  readonly rows?: { readonly input: number } | undefined;
 }
 
 /** A contiguous part of one section: the unit of transfer, summation and update. */
@@ -37,6 +39,8 @@ export interface Chunk {
   readonly offset: number;
   /** Elements; only the last chunk of a section is shorter than the others. */
   readonly length: number;
+  /** Whole rows of a table that is exchanged by rows: index of the variable. */
+  readonly table?: number;
 }
 
 export interface Layout {
@@ -64,14 +68,14 @@ export function createLayout(description: Pick<ModelDescription, 'variables' | '
   const paths = new Set<string>();
   let trainableLength = 0;
   let offset = 0;
-  for (const { path, shape, section } of description.variables) {
+  for (const { path, shape, section, rows } of description.variables) {
     const field = `variables[${JSON.stringify(path.slice(0, 300))}]`;
     if (paths.has(path)) throw new LearningError('LAYOUT_DUPLICATE', 'this path appears twice', field);
     paths.add(path);
     if (section === 'trainable' && offset > trainableLength)
       throw new LearningError('LAYOUT_ORDER', 'a trainable variable after the state', field);
     const length = elementsOf(shape, field);
-    variables.push({ path, shape: [...shape], section, offset, length });
+    variables.push(Object.assign({ path, shape: [...shape], section, offset, length }, rows && { rows }));
     offset += length;
     if (offset > LIMITS.modelParameters) throw new LearningError('LAYOUT_TOO_LARGE', `more than ${LIMITS.modelParameters} elements`, field);
     if (section === 'trainable') trainableLength = offset;
@@ -82,7 +86,14 @@ export function createLayout(description: Pick<ModelDescription, 'variables' | '
   checkCount('stateCount', description.stateCount, stateLength);
   const chunkFloats = chunkLength(offset);
   const chunks: Chunk[] = [];
-  cut(chunks, 'trainable', 0, trainableLength, chunkFloats);
+  let from = 0;
+  for (const [table, { rows, shape, offset: start, length }] of variables.entries()) {
+    if (!rows) continue;
+    cut(chunks, 'trainable', from, start, chunkFloats);
+    cut(chunks, 'trainable', start, start + length, wholeRows(shape, chunkFloats), table);
+    from = start + length;
+  }
+  cut(chunks, 'trainable', from, trainableLength, chunkFloats);
   cut(chunks, 'state', trainableLength, offset, chunkFloats);
   return { variables, trainableLength, stateLength, totalLength: offset, chunks };
 }
@@ -109,11 +120,15 @@ function checkCount(field: 'parameterCount' | 'stateCount', said: number, counte
   if (said !== counted) throw new LearningError('LAYOUT_COUNT', `${said} is said, the variables have ${counted}`, field);
 }
 
-function cut(chunks: Chunk[], section: Section, from: number, to: number, chunkFloats: number): void {
+function cut(chunks: Chunk[], section: Section, from: number, to: number, chunkFloats: number, table?: number): void {
   for (let offset = from; offset < to; offset += chunkFloats) {
-    chunks.push({ index: chunks.length, section, offset, length: Math.min(chunkFloats, to - offset) });
+    const chunk = { index: chunks.length, section, offset, length: Math.min(chunkFloats, to - offset) };
+    chunks.push(table === undefined ? chunk : { ...chunk, table });
   }
 }
+
+/** Elements of a chunk of a table: no row lies in two. */
+const wholeRows = ([, width = 1]: readonly number[], chunkFloats: number): number => Math.max(1, Math.floor(chunkFloats / width)) * width;
 
 /**
  * Indices of the chunks that server `index` of `servers` owns, ascending: a contiguous, balanced range of the trainable

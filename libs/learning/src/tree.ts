@@ -130,6 +130,14 @@ export class ReductionTree<B> {
     return root.buffer;
   }
 
+  /** The sum of a node, for who adds up a part of the tree; it is the caller's now. Undefined as long as not all of its replicas have come. */
+  take({ lo, hi }: Node): B | undefined {
+    const found = this.arrived.get(lo);
+    if (found?.hi !== hi) return undefined;
+    this.arrived.delete(lo);
+    return found.buffer;
+  }
+
   /** Whether a valid node lies inside one that has come, or is one: `insert` would drop it. */
   covers(node: Node): boolean {
     if (this.state !== 'gathering') return true;

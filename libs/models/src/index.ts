@@ -36,4 +36,5 @@ export {
   type TrainingRecording,
   type UpdatesRecording,
 } from './recording.js';
+export { recordedProgram, type RecordedProgram } from './recorded-program.js';
 export { safetensorsFile, safetensorsTensors, type NamedTensor } from './tensor-file.js';

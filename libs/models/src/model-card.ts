@@ -89,6 +89,12 @@ function validationsMarkdown({ metric, better, best, last }: NonNullable<ModelCa
   ];
 }
 
+/** How the replicas of the run trained by themselves, if they did. */
+const localText = ({ strategy }: ModelCard['spec']): string =>
+  strategy.kind === 'local-update'
+    ? ` in each of ${strategy.localSteps} local steps of a round, outer optimizer ${strategy.outerOptimizer}`
+    : '';
+
 export function cardMarkdown(card: ModelCard): string {
   const { evaluation, dataset, spec } = card;
   const rows: (readonly [string, string])[] = [
@@ -98,7 +104,7 @@ export function cardMarkdown(card: ModelCard): string {
     ['License of the data', plain(dataset.license ?? 'not stated')],
     ['Loss function', spec.loss === undefined ? 'of each output: see the run spec' : code(spec.loss)],
     ['Optimizer', code(JSON.stringify(spec.optimizer))],
-    ['Batch', `${spec.globalBatch} examples over ${spec.replicas} replicas`],
+    ['Batch', `${spec.globalBatch} examples over ${spec.replicas} replicas${localText(spec)}`],
     ['Seed', String(spec.seed)],
     ['Parameters', `${card.parameterCount}, and ${card.stateCount} numbers of state`],
     ['Engine', plain(card.engine ?? 'not stated')],

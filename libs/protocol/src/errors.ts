@@ -23,7 +23,7 @@ export const DATA_PLANE_ERRORS = {
   WRONG_LENGTH: 'The payload length differs from what the layout says for this chunk.',
   BAD_NODE: "The tree node is not part of the reduction tree over the run's replicas.",
   BAD_ROUND: 'The round is too far ahead of this server.',
-  BAD_CODEC: 'The codec is not the one of the run.',
+  BAD_CODEC: 'The codec is not the one that the run has for this chunk.',
   BAD_PAYLOAD: 'The bytes of an encoded chunk are none that its codec writes; the connection is closed, and the worker gives up its seat.',
   BAD_MESSAGE: 'A control message does not fit its schema.',
   SLOW_CONSUMER: 'The peer does not read what it is sent, and the limit of queued bytes is reached.',
@@ -33,9 +33,18 @@ export const DATA_PLANE_ERRORS = {
   NOT_PRIMARY: 'This server stands by for the shard, or is taking it over; try the other address, and this one again a little later.',
   STALE_TERM: 'The frame or the server belongs to an older term: another server has taken over; it can change nothing.',
   RUN_OVER: 'The run is over.',
+  TLS_REQUIRED:
+    'The port takes TLS alone, and the peer spoke without it; start the peer with --tls, or give it PACELINE_TLS_CA, PACELINE_TLS_CERT and PACELINE_TLS_KEY.',
+  TLS_UNEXPECTED: 'One side speaks TLS and the other does not; give both the same setting.',
+  TLS_HANDSHAKE: 'The two sides could not agree on TLS 1.3; run the same release on both, with no proxy between them that ends TLS.',
+  TLS_CERTIFICATE_MISSING: 'The peer shows no certificate; give it one of this CA, with its key.',
+  TLS_CERTIFICATE_EXPIRED: "The peer's certificate has ended or is not valid yet; renew it, and check the clocks of both machines.",
+  TLS_FOREIGN_CA: "The peer's certificate is not issued by the CA of this side; give both sides certificates of one CA.",
+  TLS_WRONG_ROLE: "The peer's certificate is of another stack, or of a role that may not be at this end of the connection.",
 } as const;
 
 export type DataPlaneErrorCode = keyof typeof DATA_PLANE_ERRORS;
+export type TlsErrorCode = Extract<DataPlaneErrorCode, `TLS_${string}`>;
 
 /** Thrown where a peer broke the protocol; the connection is closed with this code, counted, and the process goes on. */
 export class ProtocolError extends Error {

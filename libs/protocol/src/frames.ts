@@ -15,18 +15,21 @@ import { crc32 } from 'node:zlib';
 import { ProtocolError } from './errors.js';
 
 /** Raised when header, messages or their meaning change; both sides must be equal. */
-export const PROTOCOL_VERSION = 6;
+export const PROTOCOL_VERSION = 8;
 export const HEADER_BYTES = 44;
 const MAGIC = 0x4e4c4350;
 
-export const FrameType = { control: 1, gradient: 2, parameters: 3 } as const;
+export const FrameType = { control: 1, gradient: 2, parameters: 3, rows: 4 } as const;
 export type FrameType = (typeof FrameType)[keyof typeof FrameType];
-export const Codec = { none: 0 } as const;
+/** `rows`: of a table that is exchanged by rows. The other numbers are those of libs/codecs. */
+export const Codec = { none: 0, rows: 11 } as const;
 export const FrameFlag = { payloadChecksum: 1 } as const;
 
 /** Bounds of a payload. No control message needs more, and no chunk of a grid: the largest has 1 MiB. */
 export const MAX_CONTROL_BYTES = 1 << 20;
 export const MAX_CHUNK_BYTES = 4 << 20;
+/** Rows of a table, of as many examples as a round has. */
+export const MAX_ROW_BYTES = 64 << 20;
 
 export interface FrameHeader {
   type: FrameType;
@@ -85,10 +88,10 @@ export function decodeHeader(source: Uint8Array, offset = 0): FrameHeader {
   }
   const type = bytes[5]!;
   const length = view.getUint32(32, true);
-  if (type !== FrameType.control && type !== FrameType.gradient && type !== FrameType.parameters) {
+  if (type !== FrameType.control && type !== FrameType.gradient && type !== FrameType.parameters && type !== FrameType.rows) {
     throw new ProtocolError('BAD_FRAME', `unknown frame type ${type}`);
   }
-  const bound = type === FrameType.control ? MAX_CONTROL_BYTES : MAX_CHUNK_BYTES;
+  const bound = type === FrameType.control ? MAX_CONTROL_BYTES : bytes[6] === Codec.rows ? MAX_ROW_BYTES : MAX_CHUNK_BYTES;
   if (length > bound) throw new ProtocolError('BAD_FRAME', `a payload of ${length} bytes is over the bound of ${bound}`);
   return {
     type,

@@ -7,16 +7,26 @@ type Fields = Readonly<Record<string, unknown>>;
 const LARGEST_U32 = 2 ** 32 - 1;
 const LARGEST_COUNT = 2 ** 40;
 
+const TRAFFIC = ['toServersBytes', 'toWorkersBytes', 'denseToServersBytes', 'denseToWorkersBytes'];
+
 const isWhole = (value: unknown, most: number): boolean => Number.isInteger(value) && (value as number) >= 0 && (value as number) <= most;
 
 function hasSums({ sums }: Fields, most: number): boolean {
   return Array.isArray(sums) && sums.length <= most && sums.every((value) => Number.isFinite(value));
 }
 
+function isTraffic(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  const counts = value as Fields;
+  return Object.keys(counts).length === TRAFFIC.length && TRAFFIC.every((name) => isWhole(counts[name], Number.MAX_SAFE_INTEGER));
+}
+
 /** With how many fields it comes, and whether they are as the schema says. Beyond these it goes to the schema. */
 const CHECKS: Readonly<Record<string, (value: Fields, fields: number, mostSums: number) => boolean>> = {
-  heartbeat: ({ progress, rests }, fields) =>
-    isWhole(progress, LARGEST_COUNT) && (fields === 2 || (fields === 3 && typeof rests === 'boolean')),
+  heartbeat: ({ progress, rests, traffic }, fields) =>
+    isWhole(progress, LARGEST_COUNT) &&
+    (fields === 2 || typeof rests === 'boolean') &&
+    (fields <= 3 ? traffic === undefined : fields === 4 && isTraffic(traffic)),
   reduced: ({ round }, fields) => fields === 2 && isWhole(round, LARGEST_U32),
   commit: ({ round, view, term }, fields) =>
     fields === 4 && isWhole(round, LARGEST_U32) && isWhole(view, LARGEST_U32) && isWhole(term, LARGEST_U32),

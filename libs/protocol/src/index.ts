@@ -1,3 +1,4 @@
+export * from './codec-choice.js';
 export * from './errors.js';
 export * from './failure-cause.js';
 export * from './frames.js';

@@ -16,8 +16,10 @@
  *                              replica-complete, scalars
  *   coordinator → server       view, commit, drop, pull, include, decision, tell-again, end
  *   member of a group → another  hello, prove, call, failed, leave
+ *   task of a cluster → another  hello, prove, request, answer
  */
 import { z } from 'zod';
+import { codecSwitchSchema, paceSchema } from './codec-choice.js';
 import { DATA_PLANE_ERRORS, ProtocolError, type DataPlaneErrorCode } from './errors.js';
 import { isFrequent } from './frequent-messages.js';
 
@@ -48,6 +50,9 @@ export const MAX_COURSE_CHARACTERS = 262_144;
 const course = z.string().max(MAX_COURSE_CHARACTERS);
 /** Modes async and ssp: the batch of replica `replica` in round `round` of the schedule. */
 const item = { round: u32, replica: z.int().min(0).max(65_535) };
+
+/** Of a request or an answer: a body as JSON, and the bytes of each part. */
+const contentFields = { body: z.string().max(500_000), parts: z.array(count).max(4096) };
 
 export const membersSchema = z
   .array(z.strictObject({ id, seat: z.int().min(0), incarnation: z.int().min(0), replicas: replicaList }))
@@ -95,6 +100,15 @@ const doneSetSchema = z.strictObject({
   since: u32,
 });
 export type DoneSetMessage = z.output<typeof doneSetSchema>;
+
+/** Bytes on the sockets of a worker, both ways, headers included; and what the same frames would have been without a codec. */
+export const trafficSchema = z.strictObject({
+  toServersBytes: z.int().min(0),
+  toWorkersBytes: z.int().min(0),
+  denseToServersBytes: z.int().min(0),
+  denseToWorkersBytes: z.int().min(0),
+});
+export type TrafficBytes = z.output<typeof trafficSchema>;
 
 export const messageSchema = z.discriminatedUnion('type', [
   /** First frame of the accepting side. HELLO has to repeat it, so a HELLO that was recorded on another connection is worthless. */
@@ -148,7 +162,16 @@ export const messageSchema = z.discriminatedUnion('type', [
    * Membership `view`, in force at once, for `round` (which is still gathered) and later ones. Modes async and ssp: `since` is the term in
    * which this coordinator took over from another. From then on no shard applies a gradient whose parameters were fetched for the former one.
    */
-  z.strictObject({ type: z.literal('view'), view: u32, term: u32, round: u32, members: membersSchema, since: u32.optional() }),
+  z.strictObject({
+    type: z.literal('view'),
+    view: u32,
+    term: u32,
+    round: u32,
+    members: membersSchema,
+    since: u32.optional(),
+    /** With `codec: auto`, once one is picked. */
+    codec: codecSwitchSchema.optional(),
+  }),
   /**
    * Round `round` is committed: generation `round` may go. `view` and `members` hold for the next round. With `checkpoint`, to servers only:
    * take a snapshot of generation `round` + 1 before anything else happens to it, and write it.
@@ -166,6 +189,8 @@ export const messageSchema = z.discriminatedUnion('type', [
     best: z.boolean().optional(),
     /** To workers: the run ends with this round, before its last one. */
     last: z.boolean().optional(),
+    /** With `codec: auto`: in the two rounds before it changes. */
+    codec: codecSwitchSchema.optional(),
   }),
   /** A shard's part of the checkpoint of `generation` is stored. */
   z.strictObject({ type: z.literal('part-written'), generation: u32, file: checkpointPartSchema }),
@@ -217,7 +242,14 @@ export const messageSchema = z.discriminatedUnion('type', [
    * `progress` is a count that moves whenever the compute thread moves. A worker that `rests` computes nothing, has nothing left to send,
    * and was sent nothing since its heartbeat before.
    */
-  z.strictObject({ type: z.literal('heartbeat'), progress: count, rests: z.boolean().optional() }),
+  z.strictObject({
+    type: z.literal('heartbeat'),
+    progress: count,
+    rests: z.boolean().optional(),
+    traffic: trafficSchema.optional(),
+    pace: paceSchema.optional(),
+    echo: u32.optional(),
+  }),
   /** The present round stands still: send everything that belongs to it again. Receivers drop what they have already. */
   z.strictObject({ type: z.literal('tell-again') }),
   /** Ask for one chunk of a generation (a transfer was cut, or the coordinator collects the weights). */
@@ -269,6 +301,18 @@ export const messageSchema = z.discriminatedUnion('type', [
     failures: z
       .array(z.strictObject({ replica: z.int().min(-1), layer: z.string().max(300).optional(), message: z.string().max(2000) }))
       .max(1024),
+  }),
+  /**
+   * Between the tasks of a cluster of the library with parameter servers: asks for something by its name. `body` is JSON that only libs/strategies
+   * reads. Parts of so many bytes follow as parameter frames: `round` is the number, `view` 0, `chunk` counts the pieces of at most 4 MiB.
+   */
+  z.strictObject({ type: z.literal('request'), number: u32, name: z.string().min(1).max(100), ...contentFields }),
+  /** What a request has come to; its parts follow as those of a request, with `view` 1. With `error` it has failed, and has no parts. */
+  z.strictObject({
+    type: z.literal('answer'),
+    number: u32,
+    ...contentFields,
+    error: z.strictObject({ code: z.string().max(100), message: z.string().max(2000) }).optional(),
   }),
   z.strictObject({ type: z.literal('end'), outcome: z.enum(['finished', 'paused', 'cancelled', 'failed']), message: z.string().max(2000) }),
 ]);

@@ -35,6 +35,15 @@ describe('the environment', () => {
     }
   });
 
+  it('reads a link as bytes a second and milliseconds, and refuses what is none', () => {
+    const { PACELINE_LINK } = VARIABLES;
+    const read = (text: string): unknown => readEnvironment({ PACELINE_LINK }, { PACELINE_LINK: text }).PACELINE_LINK;
+    expect(read('20mbit,30ms')).toEqual({ bytesPerSecond: 2.5e6, delayMs: 30 });
+    expect(read('1.5gbit')).toEqual({ bytesPerSecond: 187.5e6, delayMs: 0 });
+    for (const wrong of ['20', '20mbit,30', 'fast', '-1mbit', '7kbit', '1mbit,30s'])
+      expect(() => read(wrong)).toThrow(/PACELINE_LINK: must be like 20mbit,30ms/);
+  });
+
   it('reads a value from the file that NAME_FILE names, and puts a password with any characters into its address', () => {
     const folder = mkdtempSync(join(tmpdir(), 'paceline-environment-'));
     try {

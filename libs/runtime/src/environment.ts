@@ -55,6 +55,17 @@ const byteCount = z
   .regex(/^\d{1,15}$/, 'must be a whole number of bytes, 0 to turn it off')
   .transform(Number);
 const STOP_MS = 'must be a whole number of milliseconds from 5000 to 600000';
+/** `20mbit,30ms`: bits a second and milliseconds, each way. */
+const LINK = /^(\d{1,6}(?:\.\d{1,3})?)(kbit|mbit|gbit)(?:,(\d{1,5})ms)?$/;
+const BITS = { kbit: 1e3, mbit: 1e6, gbit: 1e9 };
+const LEAST_LINK_BYTES = 1e3;
+
+function linkOf(text: string): { readonly bytesPerSecond: number; readonly delayMs: number } | undefined {
+  const [, rate, unit, delay = '0'] = LINK.exec(text) ?? [];
+  const bytesPerSecond = (Number(rate) * BITS[unit as keyof typeof BITS]) / 8;
+  return bytesPerSecond >= LEAST_LINK_BYTES ? { bytesPerSecond, delayMs: Number(delay) } : undefined;
+}
+
 const directory = z.string().refine((value) => !value.includes('\0'), 'must be a path');
 
 /** An address, or a range of them like 10.0.0.0/8. */
@@ -117,7 +128,9 @@ export const VARIABLES = {
   PACELINE_SOCKETS_PER_KEY: wholeNumber.default(50).describe('WebSockets that one api key may have open at one api; 0: any number'),
   PACELINE_SOCKETS_PER_TEAM: wholeNumber.default(200).describe('WebSockets that one team may have open at one api; 0: any number'),
   PACELINE_DASHBOARD_DIR: directory.optional().describe('folder with the built dashboard'),
-  PACELINE_DATA_DIR: directory.describe('folder for weights and datasets'),
+  PACELINE_DATA_DIR: directory.describe(
+    'folder for weights and datasets; a worker without one holds no shards (strategy multi-worker-mirrored)',
+  ),
   PACELINE_CHECKPOINT_STORE: z
     .string()
     .optional()
@@ -143,10 +156,11 @@ export const VARIABLES = {
     .describe('bytes of memory in which a worker keeps rows of a dataset; what is over it is read by position; 0: everything is'),
   PACELINE_DATA_HOST: z
     .string()
-    .min(1)
+    .regex(/^[^\s,]+(,[^\s,]+)*$/, 'must be a name or an address, or several with commas between them and no spaces')
+    .max(255, 'must be at most 255 characters')
     .default('127.0.0.1')
     .describe(
-      'name or address by which workers reach a parameter server; own:NAME is its own among the addresses of NAME, for servers that share a name',
+      'name or address by which workers reach a parameter server, or a worker that holds shards; several with commas between them are tried in their order; own:NAME is its own among the addresses of NAME, for servers that share a name',
     ),
   PACELINE_DATA_BIND: z
     .string()
@@ -168,6 +182,23 @@ export const VARIABLES = {
     .enum(['auto', 'unix', 'tcp'], { error: 'must be auto, unix or tcp' })
     .default('auto')
     .describe('transport of the data plane'),
+  PACELINE_TLS: z
+    .enum(['on', 'off'], { error: 'must be on or off' })
+    .default('off')
+    .describe('whether the local stack encrypts TCP between workers and servers, as --tls does, with certificates of a CA of its own'),
+  PACELINE_TLS_CA: directory
+    .optional()
+    .describe(
+      'file with the CA of all certificates of the data plane, in PEM; with the next two, TCP between workers and servers is encrypted',
+    ),
+  PACELINE_TLS_CERT: directory.optional().describe("file with this process's certificate, in PEM"),
+  PACELINE_TLS_KEY: directory.optional().describe('file with the key of this certificate, in PEM'),
+  PACELINE_LINK: z
+    .string()
+    .refine((text) => linkOf(text) !== undefined, 'must be like 20mbit,30ms: at least 8kbit a second, and milliseconds each way')
+    .transform((text) => linkOf(text)!)
+    .optional()
+    .describe('slows all connections of the data plane of a worker or server down to such a link, for tests: 20mbit,30ms each way'),
   PACELINE_TEAM_ACTIVE_RUNS: wholeNumber
     .default(200)
     .describe('runs of one team that are not over, where the team has no limit of its own (setTeamLimits); 0: no limit'),

@@ -1,3 +1,4 @@
+export { dataAddress } from './data-address.js';
 export { endProcess, isAlive } from './end-process.js';
 export { readEnvironment, VARIABLES } from './environment.js';
 export { EXIT, EXIT_MEANINGS, type ExitName } from './exit-codes.js';
@@ -19,5 +20,6 @@ export { onShutdown, requestShutdown } from './shutdown.js';
 export { type SupervisedService, superviseService } from './supervised-service.js';
 export { superviseChild, type SupervisedChild, type SupervisorEvent } from './supervisor.js';
 export { formerData, userDirectories } from './user-directories.js';
+export { followTlsFiles } from './tls/tls-files.js';
 export { UserError } from './user-error.js';
 export { webgpuPackage } from './webgpu-package.js';

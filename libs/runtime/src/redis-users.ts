@@ -3,9 +3,10 @@
  * of every team, so what it can do with its password is no more than what its work needs.
  *
  *     user     reads and writes                          reads             appends
- *     api      both queues, everything of `paceline:`    -                 -
+ *     api      all queues, everything of `paceline:`    -                 -
  *     ps       the queue of placements                   control hashes    the report stream
- *     worker   the queue of step tasks                   control hashes    the report stream
+ *     worker   the queues of step tasks and of worker    control hashes    the report stream
+ *              placements
  *
  * Nobody of them lists keys, flushes, sees other clients or changes the configuration: that is the user `default`, whose password no
  * process has. Who appends to a stream may shorten it too: reports that were lost are published again. The passwords of the three are made from it, each in one direction, so that changing it changes all.
@@ -32,6 +33,7 @@ const KEYS: Readonly<Record<RedisRole, readonly (readonly [how: 'RW' | 'R' | 'W'
   api: [
     ['RW', 'bull:paceline-placements:*'],
     ['RW', 'bull:paceline-step-tasks:*'],
+    ['RW', 'bull:paceline-worker-placements:*'],
     ['RW', 'paceline:*'],
   ],
   ps: [
@@ -41,6 +43,7 @@ const KEYS: Readonly<Record<RedisRole, readonly (readonly [how: 'RW' | 'R' | 'W'
   ],
   worker: [
     ['RW', 'bull:paceline-step-tasks:*'],
+    ['RW', 'bull:paceline-worker-placements:*'],
     ['R', 'paceline:control:*'],
     ['W', 'paceline:reports'],
   ],

@@ -1,21 +1,24 @@
 import { expect, test } from 'vitest';
-import { CODECS, encodedBits, isEncoded } from './codec-spec.js';
+import { CODECS, dgcDensity, encodedBits, isEncoded } from './codec-spec.js';
 import { comparableConfig } from './comparable-config.js';
 import { parseRunSpec } from './run-spec.js';
-import { gradientVectors, tooLargeFor } from './worker-memory.js';
+import { gradientVectors, workerBytes } from './worker-memory.js';
 
 const issuesOf = (input: object): string[] => {
   const parsed = parseRunSpec(input);
   return parsed.ok ? [] : parsed.issues.map(({ path, message }) => `${path}: ${message}`);
 };
 
-test.each(CODECS)('a run may have the codec %s in every mode', (kind) => {
-  const codec = kind === 'threshold' ? { kind, threshold: 0.001 } : { kind };
-  for (const mode of ['sync', 'async', 'ssp']) expect(issuesOf({ codec, strategy: { kind: 'parameter-server', mode } })).toEqual([]);
-});
+test.each(CODECS.filter((kind) => kind !== 'dgc' && kind !== 'power-sgd' && kind !== 'auto'))(
+  'a run may have the codec %s in every mode',
+  (kind) => {
+    const codec = kind === 'threshold' ? { kind, threshold: 0.001 } : { kind };
+    for (const mode of ['sync', 'async', 'ssp']) expect(issuesOf({ codec, strategy: { kind: 'parameter-server', mode } })).toEqual([]);
+  },
+);
 
 test.each([
-  [{ codec: { kind: 'int8', density: 0.1 } }, /codec\.density: belongs to top-k and random-k; the codec is int8/],
+  [{ codec: { kind: 'int8', density: 0.1 } }, /codec\.density: belongs to top-k, random-k and dgc; the codec is int8/],
   [{ codec: { kind: 'top-k', threshold: 0.1 } }, /codec\.threshold: belongs to the codec threshold/],
   [{ codec: { kind: 'threshold' } }, /codec\.threshold: is needed/],
   [{ codec: { kind: 'top-k', density: 0 } }, /codec\.density/],
@@ -25,6 +28,34 @@ test.each([
   [{ codec: { kind: 'sign', errorFeedback: true }, strategy: { kind: 'parameter-server', backupReplicas: 1 } }, /backupReplicas/],
   [{ codec: { kind: 'sign', errorFeedback: true }, gradient: { nonFinite: 'skip' } }, /nonFinite skip/],
   [{ codec: { kind: 'zip' } }, /codec\.kind/],
+  [{ codec: { kind: 'int8', rank: 2 } }, /codec\.rank: belongs to power-sgd/],
+  [{ codec: { kind: 'power-sgd', errorFeedback: true } }, /codec\.errorFeedback: is part of power-sgd/],
+  [{ codec: { kind: 'power-sgd' }, strategy: { kind: 'parameter-server', mode: 'ssp' } }, /codec\.kind: power-sgd needs mode sync/],
+  [{ codec: { kind: 'auto' }, strategy: { kind: 'parameter-server', mode: 'async' } }, /codec\.kind: auto needs mode sync/],
+  [{ codec: { kind: 'auto' }, strategy: { kind: 'parameter-server', standby: 1 } }, /codec\.kind: auto does not go with standby/],
+  [{ codec: { kind: 'auto', parameters: 'int8' } }, /codec\.parameters: is picked by auto/],
+  [{ codec: { kind: 'auto', errorFeedback: true } }, /codec\.errorFeedback: does not go with auto/],
+  [
+    { codec: { kind: 'dgc' }, optimizer: { name: 'adam' } },
+    /codec\.kind: dgc keeps the momentum at the replicas.*optimizer adam.*take the optimizer sgd/,
+  ],
+  [{ codec: { kind: 'dgc', errorFeedback: true }, optimizer: { name: 'sgd' } }, /codec\.errorFeedback: is part of dgc/],
+  [{ codec: { kind: 'dgc', density: 0.3 }, optimizer: { name: 'sgd' } }, /codec\.density: must be at most 0\.25 with dgc/],
+  [
+    { codec: { kind: 'dgc' }, optimizer: { name: 'sgd' }, strategy: { kind: 'local-update' } },
+    /codec\.kind: dgc does not go with local-update/,
+  ],
+  [
+    { codec: { kind: 'dgc' }, optimizer: { name: 'sgd' }, strategy: { kind: 'parameter-server', mode: 'ssp' } },
+    /codec\.kind: dgc needs mode sync/,
+  ],
+  [
+    { codec: { kind: 'dgc' }, optimizer: { name: 'sgd' }, gradient: { nonFinite: 'skip' } },
+    /codec\.kind: dgc does not go with nonFinite skip/,
+  ],
+  [{ codec: { kind: 'top-k', momentum: 0.5 } }, /codec\.momentum: belongs to dgc; the codec is top-k/],
+  [{ codec: { parameters: 'zip' } }, /codec\.parameters/],
+  [{ codec: { parameters: 'int8' }, strategy: { kind: 'parameter-server', mode: 'async' } }, /codec\.parameters: needs mode sync.*async/],
 ])('%j is refused with its field', (input, why) => {
   expect(issuesOf(input).join('\n')).toMatch(why);
 });
@@ -40,6 +71,27 @@ test('a checkpoint is continued under the codec that it was written with; codec 
   expect(config({ codec: { kind: 'int8' } })).not.toEqual(config({}));
 });
 
+const specOf = (input: object) => {
+  const parsed = parseRunSpec(input);
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.issues));
+  return parsed.spec;
+};
+
+test('dgc goes with sgd; its warm-up falls from a quarter to the density', () => {
+  const codec = { kind: 'dgc', density: 0.01, warmupRounds: 4 } as const;
+  expect(issuesOf({ codec, optimizer: { name: 'sgd' } })).toEqual([]);
+  const shares = [0, 2, 4, 100].map((round) => dgcDensity({ ...codec, errorFeedback: false }, round));
+  expect(shares).toEqual([0.25, 0.05, 0.01, 0.01].map((share) => expect.closeTo(share, 12)));
+});
+
+test('parameters may be encoded without gradients, and that is part of what a checkpoint is continued under', () => {
+  expect(issuesOf({ codec: { parameters: 'bf16' } })).toEqual([]);
+  const config = (codec: object) => JSON.stringify(comparableConfig(specOf({ codec })));
+  expect(config({ parameters: 'bf16' })).not.toBe(config({}));
+  expect(config({ parameters: 'float32' })).toBe(config({}));
+  expect(isEncoded(specOf({ codec: { parameters: 'bf16' } }))).toBe(false);
+});
+
 test('what a worker holds follows from the codec', () => {
   const vectors = (codec: Parameters<typeof encodedBits>[0], replicas = 16) =>
     gradientVectors({ replicas, strategy: { mode: 'sync', backupReplicas: 0 }, codec });
@@ -51,5 +103,5 @@ test('what a worker holds follows from the codec', () => {
   expect(gradientVectors({ ...async, codec: { kind: 'threshold', threshold: 1, errorFeedback: false } })).toBe(4);
   expect(gradientVectors({ ...async, codec: { kind: 'int8', errorFeedback: false } })).toBe(3);
   const large = { replicas: 16, strategy: { mode: 'sync', backupReplicas: 0 }, codec: { kind: 'sign', errorFeedback: true } } as const;
-  expect(tooLargeFor(large, 20_000_000)).toMatch(/all 16 replicas, with the codec sign and error feedback, holds 34 gradients/);
+  expect(workerBytes(large, 20_000_000)).toBe(4 * 20_000_000 * (2 + 2 + 34));
 });

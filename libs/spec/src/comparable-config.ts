@@ -5,7 +5,8 @@
  * It names what it takes instead of what it leaves out, and a test holds every field of the spec to one of the two lists, so
  * that a new field has to be put somewhere.
  */
-import { isEncoded } from './codec-spec.js';
+import { isEncoded, sendsEncodedParameters } from './codec-spec.js';
+import { isSparse } from './embeddings.js';
 import type { RunSpec } from './run-spec.js';
 
 export type ConfigValue = null | boolean | number | string | readonly ConfigValue[] | { readonly [name: string]: ConfigValue };
@@ -32,10 +33,14 @@ export const COMPARABLE_FIELDS = [
   'strategy',
   'gradient',
   'codec',
+  'embeddings',
   'freeze',
   'seed',
   'engine',
 ] as const satisfies readonly (keyof RunSpec)[];
+
+/** Of any kind of strategy. */
+type FieldOf<Strategy> = Strategy extends object ? keyof Strategy : never;
 
 export const COMPARABLE_STRATEGY_FIELDS = [
   'kind',
@@ -45,12 +50,23 @@ export const COMPARABLE_STRATEGY_FIELDS = [
   'stalenessScaledRate',
   'delayCompensation',
   'backupReplicas',
-] as const satisfies readonly (keyof RunSpec['strategy'])[];
+  'localSteps',
+  'outerOptimizer',
+  'outerLearningRate',
+  'outerMomentum',
+  'innerState',
+] as const satisfies readonly FieldOf<RunSpec['strategy']>[];
 
 /** Plain JSON, without undefined members. */
 export function comparableConfig(spec: RunSpec): ComparableConfig {
-  const strategy = Object.fromEntries(COMPARABLE_STRATEGY_FIELDS.map((field) => [field, spec.strategy[field]]));
-  const own: Partial<Record<keyof RunSpec, unknown>> = { strategy, codec: isEncoded(spec) ? spec.codec : undefined };
+  const strategy = Object.fromEntries(
+    COMPARABLE_STRATEGY_FIELDS.map((field) => [field, (spec.strategy as Record<string, unknown>)[field]]),
+  );
+  const own: Partial<Record<keyof RunSpec, unknown>> = {
+    strategy,
+    codec: isEncoded(spec) || sendsEncodedParameters(spec) ? spec.codec : undefined,
+    embeddings: isSparse(spec) ? spec.embeddings : undefined,
+  };
   const fields = Object.fromEntries(COMPARABLE_FIELDS.map((field) => [field, field in own ? own[field] : spec[field]]));
   return JSON.parse(JSON.stringify(fields)) as ComparableConfig;
 }

@@ -8,7 +8,6 @@ export {
   BUILT_IN_DATASETS,
   MODEL_ZOO,
   modelSchema,
-  MODES,
   parseRunSpec,
   roundPlan,
   type RunSpec,
@@ -34,6 +33,18 @@ export { measureParts, METRIC_FORMS } from './metric-forms.js';
 export { MEASURED_NAMES, type MeasuredName, measuredName, METRIC_ALIASES } from './metric-names.js';
 export { learningRateSchema } from './learning-rate.js';
 export { isRateOver, pinDecay, rateFactor, unpinDecay } from './rate-factor.js';
+export { backupReplicasOf, MODES, shardCount, shardHosts, startWorkersOf, type StrategySpec } from './strategy.js';
+export { appliedByServers, localSteps, roundExamples } from './local-update.js';
+export {
+  EMBEDDING_KINDS,
+  type EmbeddingsSpec,
+  EVALUATION_EXAMPLES,
+  heldRows,
+  isSparse,
+  MOST_ROW_BYTES,
+  MOST_TABLE_ROWS,
+  restsWithoutGradient,
+} from './embeddings.js';
 export { camelCase, type ConfigField, fieldsOf } from './config-keys.js';
 export {
   ALLOWED_CELLS,
@@ -58,15 +69,28 @@ export {
   watchedMetric,
   watchIssues,
 } from './validation-rules.js';
-export { CODECS, DEFAULT_DENSITY, isEncoded, type CodecSpec } from './codec-spec.js';
 export {
+  CODECS,
+  DEFAULT_DENSITY,
+  DEFAULT_MOMENTUM,
+  DEFAULT_RANK,
+  dgcDensity,
+  encodedBits,
+  isEncoded,
+  keepsRest,
+  picksCodec,
+  PARAMETER_CODECS,
+  sendsEncodedParameters,
+  type CodecSpec,
+} from './codec-spec.js';
+export {
+  localModelIssue,
   GRADIENT_ARENA_BYTES,
   GRADIENT_ARENA_SLACK_BYTES,
   GRADIENT_ARENA_VECTORS,
   gradientVectors,
-  leastServerBytes,
-  leastWorkerBytes,
-  tooLargeFor,
+  serverBytes,
+  workerBytes,
 } from './worker-memory.js';
 export { batchTooLarge, exampleBytes } from './batch-memory.js';
 export { closest } from './closest.js';

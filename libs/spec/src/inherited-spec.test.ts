@@ -97,3 +97,24 @@ test('other variables are refused with the first that differs', () => {
   ]);
   expect(variableIssues(was, [was[0]!], source, 'X')[0]!.message).toContain('no more variables where that has d/bias [4]');
 });
+
+test('another kind of strategy takes over no field of the kind before it', () => {
+  const strategy = { kind: 'multi-worker-mirrored', workers: 3 };
+  expect(specOf(inheritSpec(source, { strategy })).strategy).toEqual({ ...strategy, mode: 'sync', accumulate: 1, standby: 0 });
+});
+
+test('a checkpoint of local updates goes on with local updates whose outer optimizer has its slots', () => {
+  const local = (fields: object) => specOf(inheritSpec(source, { strategy: { kind: 'local-update', ...fields } }));
+  const [averaged, diloco] = [local({}), local({ outerOptimizer: 'nesterov' })];
+  expect(optimizerIssues(averaged, local({ localSteps: 7, innerState: 'keep' }), 'X')).toEqual([]);
+  expect(optimizerIssues(averaged, diloco, 'X')).toEqual([
+    { path: 'strategy.outerOptimizer', message: expect.stringContaining('is sgd in run X') as string },
+  ]);
+  for (const [was, is] of [
+    [source, diloco],
+    [diloco, source],
+  ] as const)
+    expect(optimizerIssues(was, is, 'X')).toEqual([
+      { path: 'strategy.kind', message: expect.stringContaining('begin with its weights') as string },
+    ]);
+});

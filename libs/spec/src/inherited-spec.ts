@@ -5,6 +5,7 @@
  * the variables of the model, and the slots of the optimizer. Everything else (rates, batch, clipping, length, dataset, seed, mode, engine)
  * says how training goes on from there, and may be another. docs/checkpoints.md has the table.
  */
+import { appliedByServers } from './local-update.js';
 import type { VariableSpec } from './model-description.js';
 import { optimizerSlots } from './optimizer-slots.js';
 import type { SpecIssue } from './plain-issues.js';
@@ -54,9 +55,12 @@ const isObject = (value: unknown): value is Record<string, unknown> => value !==
  */
 export function inheritSpec(source: RunSpec, given: unknown): unknown {
   if (!isObject(given)) return given;
-  // The fields of one optimizer mean nothing to another; that it is another is refused later, in words.
-  const named = isObject(given['optimizer']) ? given['optimizer']['name'] : undefined;
-  const isOther = (group: string): boolean => group === 'optimizer' && named !== undefined && named !== source.optimizer.name;
+  // The fields of one optimizer mean nothing to another; that it is another is refused later, in words. Nor do those of one kind of strategy.
+  const differs = (said: unknown, field: string, own: string): boolean =>
+    isObject(said) && said[field] !== undefined && said[field] !== own;
+  const isOther = (group: string): boolean =>
+    (group === 'optimizer' && differs(given['optimizer'], 'name', source.optimizer.name)) ||
+    (group === 'strategy' && differs(given['strategy'], 'kind', source.strategy.kind));
   const merged = MERGED_GROUPS.filter((group) => isObject(source[group]) && isObject(given[group]) && !isOther(group)).map((group) => {
     const [own, said] = [source[group] as object, given[group] as Record<string, unknown>];
     const replaced = group === 'learningRate' ? replacedRateFields(source.learningRate, said) : [];
@@ -82,11 +86,25 @@ export function inheritedLength(source: RunSpec, round: number, roundsPerEpoch: 
 
 /** Refuses an optimizer whose slots differ from those of the source. */
 export function optimizerIssues(source: RunSpec, spec: RunSpec, runId: string): SpecIssue[] {
-  const [was, is] = [source.optimizer, spec.optimizer];
+  const [from, to] = [source.strategy.kind, spec.strategy.kind];
+  const isLocal = to === 'local-update';
+  if (isLocal !== (from === 'local-update'))
+    return [
+      {
+        path: 'strategy.kind',
+        message: `is ${from} in run ${runId} and cannot become ${to} from its checkpoint, which has the slots of another optimizer: begin with its weights instead (weights.run)`,
+      },
+    ];
+  const [was, is] = [appliedByServers(source).optimizer, appliedByServers(spec).optimizer];
   const [wasSlots, isSlots] = [optimizerSlots(was), optimizerSlots(is)];
   if (wasSlots.join() === isSlots.join()) return [];
   if (was.name !== is.name)
-    return [{ path: 'optimizer.name', message: `is ${was.name} in run ${runId} and cannot become ${is.name}: its slots would not fit` }];
+    return [
+      {
+        path: isLocal ? 'strategy.outerOptimizer' : 'optimizer.name',
+        message: `is ${was.name} in run ${runId} and cannot become ${is.name}: its slots would not fit`,
+      },
+    ];
   const shown = (slots: readonly string[]): string => slots.join(', ') || 'none';
   const differs = (Object.keys(is) as (keyof typeof is)[]).find((field) => field !== 'learningRate' && changesSlots(was, is, field));
   return [

@@ -12,12 +12,13 @@ export const LIMITS = {
   /** Workers remember which they are. */
   heldOutExamples: 10_000_000,
   stalenessBound: 1000,
+  localSteps: 10_000,
   modelLayers: 512,
   /** In one stack of recurrent cells. */
   modelCells: 64,
   modelDepth: 24,
-  /** Parameters and state that a worker can hold with one replica; with more replicas it is less, see worker-memory.ts. */
-  modelParameters: ((1 << 30) - (1 << 20)) / 12,
+  /** Parameters and state: 1 GiB of float32. What the fleet has the memory for may be less, see worker-memory.ts. */
+  modelParameters: 2 ** 28,
   /** Norms and scales by variable travel in control messages. */
   modelVariables: 8192,
   modelTopologyBytes: 1 << 20,

@@ -13,6 +13,8 @@ export interface VariableSpec {
   readonly section: Section;
   /** tf.js initializer by class name and config: the servers compute the initial value as a pure function of (seed, path, index). */
   readonly initializer: { readonly className: string; readonly config: Readonly<Record<string, unknown>> };
+  /** A table that is exchanged by rows: which input of the row format names them. */
+  readonly rows?: { readonly input: number } | undefined;
 }
 
 /** An input or output of a model: its name there, and the shape of one example, e.g. [784] or [28, 28, 1]. */

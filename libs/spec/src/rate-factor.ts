@@ -13,7 +13,7 @@ export interface RateContext {
   readonly totalRounds: number;
 }
 
-/** Factor of the learning rate in a round. @param round from 0 */
+/** Factor of the learning rate in a round. @param round from 0; a fraction is a local step inside of it */
 export type RateFactor = (round: number) => number;
 
 export function rateFactor(spec: LearningRateSpec | undefined, context: RateContext): RateFactor {
@@ -24,7 +24,7 @@ export function rateFactor(spec: LearningRateSpec | undefined, context: RateCont
   const start = spec.warmupStart ?? (spec.scaling === 'none' ? 0 : Math.min(1, 1 / scale));
   const length = decayLength(spec, context);
   return (round) => {
-    if (!Number.isSafeInteger(round) || round < 0) throw new RangeError(`round ${round} is no round`);
+    if (!(round >= 0 && round <= Number.MAX_SAFE_INTEGER)) throw new RangeError(`round ${round} is no round`);
     if (round < warmup) return scale * (start + ((1 - start) * round) / warmup);
     return scale * decayed(spec, round - warmup, length);
   };

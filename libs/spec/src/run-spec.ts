@@ -9,13 +9,16 @@
 import { z } from 'zod';
 import { codecConflicts, codecSchema } from './codec-spec.js';
 import { datasetReferenceSchema, featuresSchema } from './datasets/features.js';
+import { embeddingConflicts, embeddingsSchema } from './embeddings.js';
 import { learningRateSchema } from './learning-rate.js';
 import { LIMITS } from './limits.js';
+import { appliedByServers } from './local-update.js';
 import { inputWithOwnNames, LOSSES, lossOptionsSchema, outputLossSchema } from './losses.js';
 import { MEASURED_NAMES, metricOptionsSchema } from './metric-names.js';
 import { modelTopologySchema } from './model-topology.js';
 import { isLayerwise, optimizerSchema, positiveRate } from './optimizer-spec.js';
 import { plainIssues, type SpecIssue } from './plain-issues.js';
+import { backupReplicasOf, strategyConflicts, strategySchema } from './strategy.js';
 import { earlyStoppingSchema, plateauSchema, validationConflicts, validationSchema } from './validation-schemas.js';
 import { variablePatternsSchema } from './variable-patterns.js';
 
@@ -29,66 +32,12 @@ export const BUILT_IN_DATASETS = ['mnist', 'iris', 'made-up-regression', 'made-u
 export const BACKENDS = ['wasm', 'wasm-relaxed', 'cpu', 'tensorflow', 'webgpu'] as const;
 export type BackendName = (typeof BACKENDS)[number];
 export const ENGINES = [...BACKENDS, 'auto', 'mixed'] as const;
-export const MODES = ['sync', 'async', 'ssp'] as const;
 export const NON_FINITE_POLICIES = ['fail', 'skip', 'rollback'] as const;
 
 export const modelSchema = z.union([
   z.enum(MODEL_ZOO).describe('A model of the built-in zoo.'),
   z.strictObject({
     topology: modelTopologySchema.describe('tf.js Layers topology (the modelTopology of model.json). Nothing in it is executed.'),
-  }),
-]);
-
-export const strategySchema = z.discriminatedUnion('kind', [
-  z.strictObject({
-    kind: z.literal('parameter-server'),
-    mode: z
-      .enum(MODES)
-      .describe(
-        'When gradients are applied: sync applies all replicas at once; async applies each as it comes; ssp is async within a bound on staleness.',
-      )
-      .default('sync'),
-    servers: z.int().min(1).max(LIMITS.servers).describe('Parameter-server processes that share the parameters.').default(1),
-    accumulate: z
-      .int()
-      .min(1)
-      .max(LIMITS.accumulateMicroBatches)
-      .describe('Micro-batches per replica and round; their gradients add up before anything is sent.')
-      .default(1),
-    stalenessBound: z
-      .int()
-      .min(0)
-      .max(LIMITS.stalenessBound)
-      .describe('With mode ssp: rounds that the fastest replica may be ahead of the slowest (Ho et al. 2013).')
-      .default(4),
-    stalenessScaledRate: z
-      .boolean()
-      .describe('With mode async or ssp: divide the step size of an update by 1 + its staleness (Zhang et al. 2016).')
-      .default(false),
-    delayCompensation: z
-      .number()
-      .min(0)
-      .max(10)
-      .describe('With mode async or ssp: lambda of DC-ASGD (Zheng et al. 2017); 0 is off.')
-      .default(0),
-    backupReplicas: z
-      .int()
-      .min(0)
-      .max(LIMITS.replicas - 1)
-      .describe('With mode sync: replicas that a round does not wait for (Chen et al. 2016); above 0 no equal bits are promised.')
-      .default(0),
-    startWorkers: z
-      .int()
-      .min(1)
-      .max(LIMITS.replicas)
-      .describe('With mode sync: workers that must have joined before the first round; at most `replicas`. Left out: one.')
-      .optional(),
-    standby: z
-      .int()
-      .min(0)
-      .max(1)
-      .describe('Standby servers per shard: 1 lets a lost server be replaced without redoing a round.')
-      .default(0),
   }),
 ]);
 
@@ -203,7 +152,7 @@ export const runSpecSchema = z
       .optional(),
     metricOptions: metricOptionsSchema.describe('Options of the metrics.').optional(),
     optimizer: optimizerSchema
-      .describe('The update the servers apply.')
+      .describe('The update that the servers apply; with the strategy local-update, that of each replica in its local steps.')
       .default({ name: 'momentum', learningRate: 0.05, momentum: 0.9, nesterov: false }),
     learningRate: learningRateSchema
       .describe('How the rate of the optimizer scales with the batch, warms up and falls; by the round alone.')
@@ -217,7 +166,12 @@ export const runSpecSchema = z
     reduceLROnPlateau: plateauSchema
       .describe('Lower the learning rate when a validation has not improved for long, as Keras does.')
       .optional(),
-    globalBatch: z.int().min(1).max(LIMITS.globalBatchExamples).describe('Examples per round over all replicas.').default(256),
+    globalBatch: z
+      .int()
+      .min(1)
+      .max(LIMITS.globalBatchExamples)
+      .describe('Examples over all replicas in a round; with local-update in a local step.')
+      .default(256),
     replicas: z
       .int()
       .min(1)
@@ -232,6 +186,7 @@ export const runSpecSchema = z
     strategy: strategySchema.describe('How the run is distributed.').prefault({ kind: 'parameter-server' }),
     gradient: gradientSchema.describe('What is done to the gradient before the update.').prefault({}),
     codec: codecSchema.describe('How gradients travel from workers to servers. Left out: as float32.').optional(),
+    embeddings: embeddingsSchema.describe('How the tables of Embedding layers travel. Left out: whole, as all other variables.').optional(),
     length: lengthSchema.describe('How long to train: epochs or rounds.').default({ epochs: 5 }),
     seed: z
       .int()
@@ -277,8 +232,9 @@ export const runSpecSchema = z
       });
     }
     for (const [field, message] of [
-      ...modeConflicts(spec),
+      ...strategyConflicts(spec),
       ...codecConflicts(spec),
+      ...embeddingConflicts(spec),
       ...optimizerConflicts(spec),
       ...weightConflicts(spec),
       ...validationConflicts(spec),
@@ -294,46 +250,9 @@ function weightConflicts({ weights }: { weights?: z.output<typeof weightsSchema>
   return upload !== undefined && round !== undefined ? [['weights.round', 'belongs to a run: uploaded weights have no rounds']] : [];
 }
 
-/** Options that have no effect, or cannot be kept, in the mode of the run. */
-function modeConflicts({
-  strategy,
-  gradient,
-  replicas,
-}: {
-  strategy: z.output<typeof strategySchema>;
-  gradient: z.output<typeof gradientSchema>;
-  replicas: number;
-}): [field: string, message: string][] {
-  const { mode, stalenessScaledRate, delayCompensation, backupReplicas, standby } = strategy;
-  const conflicts: [string, string][] = [];
-  const needsSync = (field: string, isAsked: boolean): void => {
-    if (isAsked && mode !== 'sync') conflicts.push([field, `needs mode sync; the mode is ${mode}`]);
-  };
-  if (mode === 'sync' && stalenessScaledRate)
-    conflicts.push(['strategy.stalenessScaledRate', 'needs mode async or ssp: a synchronous update is never stale']);
-  if (mode === 'sync' && delayCompensation > 0)
-    conflicts.push(['strategy.delayCompensation', 'needs mode async or ssp: a synchronous update has no delay']);
-  needsSync('strategy.backupReplicas', backupReplicas > 0);
-  needsSync('strategy.startWorkers', strategy.startWorkers !== undefined);
-  if ((strategy.startWorkers ?? 1) > replicas)
-    conflicts.push(['strategy.startWorkers', `must not exceed replicas (${replicas}): a worker without a replica has no seat`]);
-  if (standby > 0 && backupReplicas > 0)
-    conflicts.push([
-      'strategy.standby',
-      'does not go with backupReplicas: what a lost coordinator had decided to leave out of a round is not known to its standby; set one of both to 0',
-    ]);
-  needsSync('gradient.clipNorm', gradient.clipNorm !== undefined);
-  needsSync('gradient.clipGlobalNorm', gradient.clipGlobalNorm !== undefined);
-  if (gradient.clipValue !== undefined && (gradient.clipNorm !== undefined || gradient.clipGlobalNorm !== undefined))
-    conflicts.push(['gradient.clipValue', 'does not go with clipNorm or clipGlobalNorm: give one of the three']);
-  if (backupReplicas >= replicas)
-    conflicts.push(['strategy.backupReplicas', `must be below replicas (${replicas}), so that a round waits for somebody`]);
-  return conflicts;
-}
-
 /** Options that do not go with the optimizer, or that the optimizer does not go with. */
 function optimizerConflicts({
-  strategy: { mode, backupReplicas },
+  strategy,
   gradient,
   optimizer,
   freeze,
@@ -343,6 +262,7 @@ function optimizerConflicts({
   optimizer: z.output<typeof optimizerSchema>;
   freeze?: readonly string[] | undefined;
 }): [field: string, message: string][] {
+  const { mode } = strategy;
   const conflicts: [string, string][] = [];
   if (optimizer.name === 'ftrl' && (freeze?.length ?? 0) > 0 && mode !== 'sync')
     conflicts.push(['freeze', 'needs mode sync with the optimizer ftrl, which makes weights from its sums alone']);
@@ -362,7 +282,7 @@ function optimizerConflicts({
     for (const rule of ['clipNorm', 'clipGlobalNorm', 'clipValue'] as const)
       if (gradient[rule] !== undefined)
         conflicts.push([`gradient.${rule}`, `does not go with ${name}, which scales each variable by norms itself: leave it out`]);
-    if (backupReplicas > 0) conflicts.push(['strategy.backupReplicas', `does not go with ${name}: set it to 0`]);
+    if (backupReplicasOf(strategy) > 0) conflicts.push(['strategy.backupReplicas', `does not go with ${name}: set it to 0`]);
   }
   return conflicts;
 }
@@ -371,14 +291,12 @@ function optimizerConflicts({
  * What the round does with a complete chunk (docs/protocol.md §9): `streaming` applies it at once; `two-phase` first hears of all
  * chunks, because what is done to one depends on the others.
  */
-export function roundPlan({
-  strategy,
-  gradient,
-  optimizer,
-}: Pick<RunSpec, 'strategy' | 'gradient' | 'optimizer'>): 'streaming' | 'two-phase' {
+export function roundPlan(spec: Pick<RunSpec, 'strategy' | 'gradient' | 'optimizer'>): 'streaming' | 'two-phase' {
+  const { strategy } = spec;
+  const { gradient, optimizer } = appliedByServers(spec);
   const dependsOnAll =
     isLayerwise(optimizer) || gradient.clipNorm !== undefined || gradient.clipGlobalNorm !== undefined || gradient.nonFinite === 'skip';
-  return strategy.mode === 'sync' && (dependsOnAll || strategy.backupReplicas > 0) ? 'two-phase' : 'streaming';
+  return strategy.mode === 'sync' && (dependsOnAll || backupReplicasOf(strategy) > 0) ? 'two-phase' : 'streaming';
 }
 
 /** A validated run spec: every default filled in. */

@@ -1,8 +1,11 @@
 import { expect, test } from 'vitest';
-import { LIMITS } from './limits.js';
-import { gradientVectors, largestModel, tooLargeFor } from './worker-memory.js';
+import { gradientVectors, localModelIssue, serverBytes, workerBytes } from './worker-memory.js';
 
-const sync = (replicas: number, backupReplicas = 0) => ({ replicas, strategy: { mode: 'sync' as const, backupReplicas } });
+const sync = (replicas: number, backupReplicas = 0) => ({
+  replicas,
+  strategy: { kind: 'parameter-server' as const, mode: 'sync' as const, backupReplicas, servers: 1 },
+});
+const GIB = 2 ** 30;
 
 test.each([
   [1, 1],
@@ -18,21 +21,49 @@ test.each([
   expect(gradientVectors(sync(replicas))).toBe(vectors);
 });
 
-test('the largest model follows from the arena: replicas, backup replicas and the mode count', () => {
-  expect(largestModel(sync(1))).toBe(89_391_104);
-  expect(largestModel(sync(4))).toBe(89_391_104);
-  expect(largestModel(sync(8))).toBe(67_043_328);
-  expect(largestModel(sync(16, 1))).toBe(16_760_832);
-  expect(largestModel({ replicas: 64, strategy: { mode: 'async', backupReplicas: 0 } })).toBe(89_391_104);
-  expect(LIMITS.modelParameters).toBe(largestModel(sync(1)));
+test('a worker has two generations, the copies of its engine, and the gradients', () => {
+  expect(workerBytes(sync(1), 2 ** 28)).toBe(5 * GIB);
+  expect(workerBytes(sync(8), 2 ** 28)).toBe(8 * GIB);
+  expect(workerBytes(sync(16, 1), 2 ** 28)).toBe(20 * GIB);
+  expect(workerBytes({ replicas: 64, strategy: { mode: 'async', backupReplicas: 0 } }, 2 ** 28)).toBe(6 * GIB);
 });
 
-test('a model that does not fit is refused with the numbers, and with what helps', () => {
-  expect(tooLargeFor(sync(8), 67_043_328)).toBeUndefined();
-  expect(tooLargeFor(sync(8), 70_000_000)).toBe(
-    'has 70000000 parameters (state included); at most 67043328 train here: a worker that has all 8 replicas holds 4 gradients of it at once, ' +
-      'in 1024 MiB with room for 3 at least; use a smaller model, or fewer replicas',
-  );
-  expect(tooLargeFor(sync(1), 200_015_690)).toMatch(/at most 89391104 train here.*use a smaller model$/);
-  expect(tooLargeFor(sync(16, 2), 20_000_000)).toMatch(/with backup replicas, holds 16 gradients/);
+test('a server has two generations, the slots, and what the run keeps beside them', () => {
+  expect(serverBytes(sync(8), 2, 2 ** 28)).toBe(4 * GIB);
+  expect(
+    serverBytes({ replicas: 8, strategy: { kind: 'parameter-server', mode: 'async', backupReplicas: 0, servers: 2 } }, 2, 2 ** 28),
+  ).toBe(1.5 * GIB);
+  expect(serverBytes(sync(8, 2), 0, 2 ** 28)).toBe(10 * GIB);
+  expect(serverBytes({ ...sync(8), earlyStopping: { restoreBest: true } }, 0, 2 ** 28)).toBe(3 * GIB);
+  // A field of another kind says nothing.
+  const mirrored = { kind: 'multi-worker-mirrored', mode: 'sync', workers: 4, servers: 2 } as const;
+  expect(serverBytes({ replicas: 8, strategy: mirrored }, 0, 2 ** 28)).toBe(GIB / 2);
+  const served = { ...sync(8).strategy, workers: 4 };
+  expect(serverBytes({ replicas: 8, strategy: served }, 0, 2 ** 28)).toBe(2 * GIB);
+});
+
+test.each([
+  ['fp16', 1, 1.01],
+  ['bf16', 1, 1.01],
+  ['int8', 0.5, 0.52],
+  ['float32', 0, 0],
+] as const)('a server keeps two generations that are encoded for the workers: %s', (parameters, least, most) => {
+  const codec = { kind: 'none', errorFeedback: false, parameters } as const;
+  const vectors = serverBytes({ ...sync(8), codec }, 0, 2 ** 28) / GIB - 2;
+  expect(vectors).toBeGreaterThanOrEqual(least);
+  expect(vectors).toBeLessThanOrEqual(most);
+});
+
+test('local steps need the weights of a replica and the slots of its optimizer, kept ones two sets for each replica', () => {
+  const spec = (innerState: 'reset' | 'keep') =>
+    ({
+      replicas: 4,
+      strategy: { kind: 'local-update', mode: 'sync', backupReplicas: 0, innerState },
+      optimizer: { name: 'momentum', learningRate: 1, momentum: 0, nesterov: false },
+    }) as const;
+  expect(gradientVectors(spec('reset'))).toBe(3 + 1 + 1);
+  expect(gradientVectors(spec('keep'))).toBe(3 + 1 + 2 * 4);
+  expect(localModelIssue(spec('keep'), 5e7)).toBeUndefined();
+  expect(localModelIssue(spec('keep'), 1e8)).toContain('fewer replicas, innerState reset');
+  expect(localModelIssue({ ...spec('keep'), strategy: { mode: 'sync' } }, 1e9)).toBeUndefined();
 });

@@ -1,66 +1,105 @@
 /**
- * The largest model that a worker can train: its gradients lie in one arena, a WebAssembly memory of at most 1 GiB. A run is refused before
- * it begins when the one worker that may have to hold all of its replicas could not allocate them.
+ * What a run holds of its model in a worker and in a server, in bytes (docs/ARCHITECTURE.md, Memory). A run that nobody has the memory for is refused
+ * before it begins. Batches, what layers keep for the backward pass, and the code of a process come on top.
+ *
+ * A worker is counted with all replicas of the run, because it gets them all when it is the only one that is left. Gradients that it holds at once:
  *
  *   sync                        one vector for each level of the tree in progress: floor(log2 R) + 1
  *   sync, backup replicas       every replica's gradient until the commit: R
- *   with a codec                every replica's gradient as encoded, one that is not yet, and with error feedback two vectors for each replica
+ *   with a codec                every replica's gradient as encoded, one that is not yet, with error feedback two vectors for each replica, with dgc four
+ *   local-update                beside these: the weights of the replica in progress, and the slots of its optimizer; with innerState keep two sets of
+ *                               slots for each replica
  *   async, ssp                  two work items that are pushed and not counted, and one in progress: 3
  */
-import { encodedBits, isEncoded, type CodecSpec } from './codec-spec.js';
+import { encodedBits, encodedParameterBits, isEncoded, keepsRest, picksCodec, type CodecSpec } from './codec-spec.js';
+import { optimizerSlots } from './optimizer-slots.js';
+import type { OptimizerSpec } from './optimizer-spec.js';
 import type { RunSpec } from './run-spec.js';
+import { backupReplicasOf, shardCount } from './strategy.js';
 
+/** The gradients of a large model lie in several arenas, each of which is planned to hold so much. */
 export const GRADIENT_ARENA_BYTES = 1 << 30;
-/** The arena begins with room for so many vectors, and with this much beside them. */
+/** An arena begins with room for so many vectors, and with this much beside them. */
 export const GRADIENT_ARENA_VECTORS = 3;
 export const GRADIENT_ARENA_SLACK_BYTES = 1 << 20;
+/** Parameters and gradients as the engine keeps them. */
+export const ENGINE_VECTORS = 2;
+/** All that a WebAssembly memory holds, less a page. */
+const ONE_ARENA_BYTES = 2 ** 32 - 65_536;
 const FLOAT_BYTES = 4;
 
 interface Distribution extends Pick<RunSpec, 'replicas'> {
-  readonly strategy: Pick<RunSpec['strategy'], 'mode' | 'backupReplicas'>;
+  readonly strategy: {
+    readonly mode: RunSpec['strategy']['mode'];
+    readonly backupReplicas?: number | undefined;
+    readonly kind?: RunSpec['strategy']['kind'];
+    readonly innerState?: 'reset' | 'keep';
+  };
+  readonly optimizer?: OptimizerSpec;
   readonly codec?: CodecSpec | undefined;
 }
 
+interface Served extends Pick<RunSpec, 'replicas'> {
+  readonly strategy: Pick<RunSpec['strategy'], 'mode'> &
+    Parameters<typeof shardCount>[0] & { readonly backupReplicas?: number | undefined };
+  readonly codec?: CodecSpec | undefined;
+  readonly earlyStopping?: { readonly restoreBest?: boolean | undefined } | undefined;
+}
+
+/** Generations of the parameters that worker and server have. */
+export const generationsOf = ({ mode }: Pick<RunSpec['strategy'], 'mode'>): number => (mode === 'sync' ? 2 : 1);
+
+/** Vectors that are kept of a replica: what its last gradient has left, what this one leaves, and with dgc the velocity of both. */
+const restVectors = (codec: CodecSpec): number => (codec.kind === 'dgc' ? 4 : keepsRest(codec) ? 2 : 0);
+
 /** Flat vectors of P + S elements that a worker holds at once when it has all replicas. */
-export function gradientVectors({ replicas, strategy, codec }: Distribution): number {
+export function gradientVectors(spec: Distribution): number {
+  return sentVectors(spec) + localVectors(spec);
+}
+
+/** What local steps need beside the gradient that they end in. */
+function localVectors({ replicas, strategy, optimizer }: Distribution): number {
+  if (strategy.kind !== 'local-update') return 0;
+  const slots = optimizer ? optimizerSlots(optimizer).length : 0;
+  return 1 + slots * (strategy.innerState === 'keep' ? 2 * replicas : 1);
+}
+
+function sentVectors({ replicas, strategy, codec }: Distribution): number {
   const encoded = codec && isEncoded({ codec }) ? encodedBits(codec) / 32 : undefined;
   if (strategy.mode !== 'sync') return encoded === undefined ? 3 : Math.max(3, Math.ceil(1 + 3 * encoded));
-  if (codec && encoded !== undefined) return Math.ceil(1 + replicas * encoded + (codec.errorFeedback ? 2 * replicas : 0));
-  return strategy.backupReplicas > 0 ? replicas : Math.floor(Math.log2(replicas)) + 1;
+  const dense = backupReplicasOf(strategy) > 0 ? replicas : Math.floor(Math.log2(replicas)) + 1;
+  if (!codec || encoded === undefined) return dense;
+  const most = Math.ceil(1 + replicas * encoded + restVectors(codec) * replicas);
+  return picksCodec({ codec }) ? Math.max(dense, most) : most;
 }
 
-/** Parameters and state of the largest model that trains with this distribution. */
-export function largestModel(spec: Distribution): number {
-  const vectors = Math.max(GRADIENT_ARENA_VECTORS, gradientVectors(spec));
-  return Math.floor((GRADIENT_ARENA_BYTES - GRADIENT_ARENA_SLACK_BYTES) / FLOAT_BYTES / vectors);
-}
+/** Of a worker that has all replicas. @param elements parameters and state */
+export const workerBytes = (spec: Distribution, elements: number): number =>
+  FLOAT_BYTES * elements * (generationsOf(spec.strategy) + ENGINE_VECTORS + gradientVectors(spec));
 
 /**
- * Bytes that a process of the run holds of the model at the least, so that one with less can be told before the run begins. A worker has the arena
- * of its gradients, the parameters as they came and those of its engine. A server has of its share the parameters (in mode sync two generations)
- * and the slots of the optimizer. What lies beside them for a while comes on top.
- * @param elements parameters and state
+ * Of one of the run's servers: its share of the parameters and of the optimizer's slots, with backup replicas of every gradient of a round,
+ * and where parameters are encoded for the workers, of two encoded generations.
+ * @param slots of the optimizer, per parameter; @param elements parameters and state
  */
-export const leastWorkerBytes = (elements: number): number => FLOAT_BYTES * elements * (GRADIENT_ARENA_VECTORS + 2);
-export const leastServerBytes = (
-  { mode, servers }: Pick<RunSpec['strategy'], 'mode' | 'servers'>,
-  slots: number,
-  elements: number,
-): number => FLOAT_BYTES * Math.ceil(elements / servers) * ((mode === 'sync' ? 2 : 1) + slots);
+export function serverBytes({ replicas, strategy, earlyStopping, codec }: Served, slots: number, elements: number): number {
+  const best = earlyStopping?.restoreBest ? 1 : 0;
+  const gradients = backupReplicasOf(strategy) > 0 ? replicas : 0;
+  const encoded = (2 * encodedParameterBits({ codec })) / 32;
+  const vectors = generationsOf(strategy) + slots + best + gradients + encoded;
+  return Math.ceil(FLOAT_BYTES * Math.ceil(elements / shardCount(strategy)) * vectors);
+}
 
-/** Why a model does not fit into the workers; undefined when it does. @param elements parameters and state */
-export function tooLargeFor(spec: Distribution, elements: number): string | undefined {
-  const most = largestModel(spec);
+/** Why local steps cannot train a model of this size: the vectors of a worker lie in one arena. @param elements parameters and state */
+export function localModelIssue(spec: Distribution, elements: number): string | undefined {
+  if (spec.strategy.kind !== 'local-update') return undefined;
+  const vectors = Math.max(GRADIENT_ARENA_VECTORS, gradientVectors(spec));
+  const most = Math.floor((ONE_ARENA_BYTES - GRADIENT_ARENA_SLACK_BYTES) / FLOAT_BYTES / vectors);
   if (elements <= most) return undefined;
-  const vectors = gradientVectors(spec);
-  const { replicas, strategy } = spec;
-  const because =
-    strategy.mode !== 'sync'
-      ? `in mode ${strategy.mode} a worker holds ${vectors} gradients of it at once`
-      : `a worker that has all ${replicas} replicas${strategy.backupReplicas > 0 ? ', with backup replicas,' : isEncoded(spec) ? `, with the codec ${spec.codec!.kind}${spec.codec!.errorFeedback ? ' and error feedback' : ''},` : ''} holds ${vectors} gradients of it at once`;
-  const fewer = strategy.mode === 'sync' && vectors > GRADIENT_ARENA_VECTORS ? ', or fewer replicas' : '';
+  const fewer = spec.replicas > 1 ? ', fewer replicas' : '';
+  const reset = spec.strategy.innerState === 'keep' ? ', innerState reset' : '';
   return (
-    `has ${elements} parameters (state included); at most ${most} train here: ${because}, in ${GRADIENT_ARENA_BYTES >> 20} MiB ` +
-    `with room for ${GRADIENT_ARENA_VECTORS} at least; use a smaller model${fewer}`
+    `has ${elements} parameters (state included); at most ${most} train with local-update: a worker holds ${vectors} vectors of that size ` +
+    `(gradients, weights, slots) in 4 GiB; use a smaller model${fewer}${reset}`
   );
 }

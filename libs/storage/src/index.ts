@@ -26,6 +26,7 @@ export {
   predictionsKey,
   predictionsPrefix,
   shardKey,
+  unclaimedWeightsPrefix,
   uploadedWeightsPrefix,
   type CheckpointId,
   type Manifest,

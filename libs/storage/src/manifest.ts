@@ -83,6 +83,8 @@ export const manifestKey = (id: CheckpointId): string => `${checkpointPrefix(id)
 /** Uploaded weights of a team; without a team, of all teams. */
 export const uploadedWeightsPrefix = (team?: string): string => (team === undefined ? 'uploads/' : `uploads/${team}/`);
 export const initialWeightsKey = (run: string): string => `runs/${runId.parse(run)}/initial-weights.safetensors`;
+/** Notes of initial weights whose run is not there yet: what an api leaves that ends between the two. */
+export const unclaimedWeightsPrefix = 'unclaimed-weights/';
 /** Predictions of a result on the evaluation split: made at the first look, and made anew if they are gone. */
 export const predictionsPrefix = (run: string): string => `runs/${runId.parse(run)}/predictions/`;
 export const predictionsKey = (run: string, sha256: string): string => `${predictionsPrefix(run)}${sha256}.json`;

@@ -56,6 +56,9 @@ describe('fit', () => {
     const shared = {
       replicas: 2,
       isShared: true,
+      local: exchange.local,
+      call: () => [],
+      shareValues: (_, values) => values,
       open: (plan) => exchange.open(plan),
       dispose: () => exchange.dispose(),
     } satisfies Exchange;

@@ -5,6 +5,7 @@ export type StrategyErrorCode =
   | 'STRATEGY_BACKEND'
   | 'STRATEGY_DISPOSED'
   | 'STRATEGY_FOREIGN_MODEL'
+  | 'STRATEGY_FUNCTION'
   | 'STRATEGY_CLUSTER'
   | 'STRATEGY_MEMBER'
   | 'STRATEGY_REPLICA'
@@ -50,6 +51,13 @@ export class ForeignModelError extends StrategyError {
   }
 }
 
+/** What `run` is given is no function of a module, or compute threads cannot load it. */
+export class FunctionError extends StrategyError {
+  constructor(message: string) {
+    super('STRATEGY_FUNCTION', message);
+  }
+}
+
 /** A part of the model, of its compilation or of its data that tf.js takes and that is not trained here. `what` names it. */
 export class UnsupportedError extends StrategyError {
   constructor(
@@ -66,23 +74,26 @@ export class BackendError extends StrategyError {
   constructor(backend: string, options?: ErrorOptions) {
     super(
       'STRATEGY_BACKEND',
-      `the tf.js backend ${backend} does not read tensors synchronously: call tf.setBackend('wasm') or tf.setBackend('cpu') before fit; the training itself runs on Paceline's own engine`,
+      `the tf.js backend ${backend} does not read tensors synchronously: call tf.setBackend('wasm') or tf.setBackend('cpu') before fit, evaluate or predict; the model itself runs on Paceline's own engine`,
       options,
     );
   }
 }
 
-/** A replica threw. Parameters, optimizer state and the count of steps are those before the step. */
+/** A replica threw. In a step, parameters, optimizer state and the count of steps are those before it. */
 export class ReplicaError extends StrategyError {
   constructor(
     readonly replica: number,
-    /** Steps of the optimizer before this one. */
-    readonly step: number,
+    /** Steps of the optimizer before this one; undefined in a function that `run` has called. */
+    readonly step: number | undefined,
     /** The layer that threw; undefined outside of all layers. */
     readonly layer: string | undefined,
     reason: string,
   ) {
-    super('STRATEGY_REPLICA', `replica ${replica}, step ${step}${layer === undefined ? '' : `, layer ${layer}`}: ${reason}`);
+    super(
+      'STRATEGY_REPLICA',
+      `replica ${replica}${step === undefined ? '' : `, step ${step}`}${layer === undefined ? '' : `, layer ${layer}`}: ${reason}`,
+    );
   }
 }
 

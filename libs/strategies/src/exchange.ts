@@ -4,6 +4,9 @@
  */
 import type { Layout } from '@paceline/learning';
 import type { ModelDescription, RowFormat } from '@paceline/spec';
+import type { LocalReplicas } from './replicas/distributed-dataset.js';
+import type { Encoded, ReplicaArray } from './replicas/per-replica.js';
+import type { NamedFunction } from './replicas/replica-function.js';
 import type { UpdateRule } from './update-rule.js';
 
 /** What is trained: plain data. */
@@ -48,6 +51,14 @@ export interface StepResult {
   readonly outputs: readonly Float32Array[];
 }
 
+export interface HostRows {
+  readonly count: number;
+  /** One for each input of the format. They are called during the prediction alone. */
+  readonly inputs: readonly Fill[];
+  /** A replica takes at most so many rows through the model at once. */
+  readonly rowsAtOnce: number;
+}
+
 export interface Trainer {
   readonly description: ModelDescription;
   readonly layout: Layout;
@@ -55,7 +66,10 @@ export interface Trainer {
   readonly version: number;
   /** Parameters and state as they are now, in the order of the layout: a view. */
   readonly parameters: Float32Array;
-  /** What the optimizer keeps, by its slots, in the order of the trainable section: views. */
+  /**
+   * What the optimizer keeps, by its slots, in the order of the trainable section: views that may be written to until the next step.
+   * @throws MemberError where processes keep parts of it, and one is gone
+   */
   readonly slots: readonly Float32Array[];
   /** Says that the parameters were written to. */
   touch(): void;
@@ -67,14 +81,32 @@ export interface Trainer {
    * @param rate learning rate
    */
   step(batch: HostBatch, step: number, rate: number): StepResult;
+  /**
+   * What the model answers for rows, as inference computes it: the values of each output. Arrays are valid until the next step or prediction.
+   * @param step from 1: the next one of the optimizer
+   */
+  predict(rows: HostRows, step: number): readonly Float32Array[];
+  /** Where servers have the parameters: the number by which they know the model, when they have what was set here. */
+  serve?(steps: number): number;
+  /** Others have updated the parameters at the servers. @returns the steps of the optimizer so far */
+  takeUp?(): number;
   close(): void;
 }
 
 export interface Exchange {
   readonly replicas: number;
+  readonly local: LocalReplicas;
   /** Other processes train the same models, with the same calls: all must take the same rows. */
   readonly isShared: boolean;
   /** @throws UnsupportedError for a model that the engine does not train */
   open(plan: TrainingPlan): Trainer;
+  /**
+   * Calls a function of a module in the replicas of this process.
+   * @param argsOf the arguments of a replica, from 0 among those of this process
+   * @returns what each replica gave back
+   */
+  call(fn: NamedFunction, argsOf: (replica: number) => readonly Encoded[]): Encoded[];
+  /** @returns the values of the replicas of all processes, for those of this one's */
+  shareValues(what: string, values: readonly ReplicaArray[]): readonly ReplicaArray[];
   dispose(): Promise<void>;
 }

@@ -208,10 +208,11 @@ describe('bits', () => {
       return compiled(net, () => tf.train.adam(0.01));
     });
     const { history } = await model.fit(rows(), oneHot(), { ...QUIET, epochs: 2, batchSize: 17 });
+    const answers = [model.predict(rows()), model.evaluate(rows(), oneHot(), { batchSize: 17 })].flat();
     await of.dispose();
     const hash = createHash('sha256');
-    for (const weight of model.getWeights()) hash.update(weight.dataSync<'float32'>());
-    return { history, weights: hash.digest('hex') };
+    for (const weight of [...model.getWeights(), ...answers]) hash.update(weight.dataSync<'float32'>());
+    return { history, values: hash.digest('hex') };
   };
 
   it('are the same for 1, 2 and 4 threads, and for both strategies', async () => {

@@ -1,8 +1,16 @@
 export {
   type ClusterAddresses,
+  ClusterError,
   type ClusterResolver,
   ClusterSpec,
+  DnsClusterResolver,
+  type DnsOptions,
   GivenResolver,
+  KubernetesClusterResolver,
+  type KubernetesOptions,
+  type Resolved,
+  SlurmClusterResolver,
+  type SlurmOptions,
   type Task,
   type TaskType,
   TfConfigResolver,
@@ -12,6 +20,7 @@ export {
   BackendError,
   ClusterConfigError,
   ForeignModelError,
+  FunctionError,
   MemberError,
   ReplicaError,
   ScopeError,
@@ -20,7 +29,10 @@ export {
   ThreadError,
   UnsupportedError,
 } from './errors.js';
-export { Strategy, type StrategyOptions } from './strategy.js';
+export { PerReplica, ReduceOp } from './replicas/per-replica.js';
+export type { ReplicaContext, ReplicaFunction } from './replicas/replica-function.js';
+export type { BatchSource, DistributedDataset, InputContext } from './replicas/distributed-dataset.js';
+export { type RunStrategy, Strategy, type StrategyOptions } from './strategy.js';
 export {
   CentralStorageStrategy,
   MirroredStrategy,
@@ -28,4 +40,16 @@ export {
   type OneDeviceOptions,
   type ThreadStrategyOptions,
 } from './thread-strategies.js';
-export { MultiWorkerMirroredStrategy, type MultiWorkerOptions } from './multi-worker.js';
+export { LocalUpdateStrategy, type LocalUpdateOptions } from './local-update.js';
+export { type Communication, MultiWorkerMirroredStrategy, type MultiWorkerOptions } from './multi-worker.js';
+export { type ModelCommunication } from './members/group-link.js';
+export {
+  HybridStrategy,
+  type HybridOptions,
+  type ParameterServerOptions,
+  ParameterServerStrategy,
+  type ServerState,
+} from './parameter-server.js';
+export { Server, type ServerOptions } from './servers/server.js';
+export { ClusterCoordinator, type CoordinatorOptions, PerWorkerDataset, RemoteValue } from './coordinator/cluster-coordinator.js';
+export type { ServedParameters, WorkerContext } from './coordinator/worker-context.js';

@@ -3,18 +3,21 @@ import { availableParallelism } from 'node:os';
 import {
   ClusterError,
   groupId,
-  LEAST_SECRET_CHARACTERS,
   memberIndex,
   nodesOf,
   replicasOf,
   TfConfigResolver,
+  TOPOLOGIES,
   type ClusterResolver,
   type MemberAddress,
+  type Timing,
+  type Topology,
 } from '@paceline/collectives';
 import { LIMITS } from '@paceline/spec';
 import { ArgumentError, ClusterConfigError } from './errors.js';
-import { GroupThread } from './members/group-link.js';
-import { Strategy } from './strategy.js';
+import { GroupThread, type ModelCommunication } from './members/group-link.js';
+import { secretOf } from './secret.js';
+import { Strategy, type RunStrategy } from './strategy.js';
 import { countsOf, LONGEST_MS, THREADS_MAX, type ThreadStrategyOptions } from './thread-strategies.js';
 import { ThreadExchange, type ThreadExchangeOptions } from './threads/thread-exchange.js';
 
@@ -29,12 +32,22 @@ export interface MultiWorkerOptions extends ThreadStrategyOptions {
   readonly joinDeadlineMs?: number;
   /** How members reach each other: `auto` takes a Unix socket where both are on one host, else TCP. */
   readonly transport?: 'auto' | 'tcp' | 'unix';
+  /** Address of the interface where this process listens; that of the cluster by default, `0.0.0.0` for all. */
+  readonly listenHost?: string;
+  /** Which way gradients take: `direct` by default; `auto` measures when all have joined. */
+  readonly communication?: Topology | 'auto';
+  /** Names of the hosts of all members, in their order; equal where the host is. By default the hosts of their addresses. */
+  readonly hosts?: readonly string[];
+  /** `sharded`: each process keeps the state of the optimizer for its part of the parameters, and updates that. `replicated` by default. */
+  readonly optimizerSharding?: 'replicated' | 'sharded';
 }
 
 const JOIN_DEADLINE_MS = 300_000;
-const SECRET_VARIABLE = 'PACELINE_CLUSTER_SECRET';
-const TRANSPORTS: readonly unknown[] = ['auto', 'tcp', 'unix'];
-const KNOWN = ['cluster', 'secret', 'threads', 'replicas', 'seed', 'deadlineMs', 'joinDeadlineMs', 'transport'];
+const TRANSPORTS = ['auto', 'tcp', 'unix'] as const;
+const SHARDINGS = ['replicated', 'sharded'] as const;
+const COMMUNICATIONS: readonly (Topology | 'auto')[] = [...TOPOLOGIES, 'auto'];
+const OWN = ['cluster', 'secret', 'joinDeadlineMs', 'transport', 'listenHost', 'communication', 'hosts', 'optimizerSharding'] as const;
+const KNOWN = ['threads', 'replicas', 'seed', 'deadlineMs', ...OWN];
 const NAME = 'MultiWorkerMirroredStrategy';
 
 /**
@@ -44,25 +57,58 @@ const NAME = 'MultiWorkerMirroredStrategy';
 export class MultiWorkerMirroredStrategy extends Strategy {
   /** Type and index of this process's task. */
   readonly task: { readonly type: string; readonly index: number };
+  private readonly processes: number;
+  private readonly group: GroupThread | undefined;
+  private readonly asked: Pick<Communication, 'requested' | 'optimizerSharding'>;
 
   /**
    * @throws ClusterConfigError for a cluster, a task or a secret that has no meaning
    * @throws ArgumentError for an option that has none
    */
   constructor(options: MultiWorkerOptions = {}) {
-    const { exchange, task } = planned(options);
+    const { exchange, task, processes, ...asked } = planned(options);
     super(new ThreadExchange(exchange), options);
+    this.processes = processes;
     this.task = task;
+    this.group = exchange.group;
+    this.asked = asked;
+  }
+
+  /** As many workers as there are processes here. */
+  override toRun(): RunStrategy {
+    return { strategy: { kind: 'multi-worker-mirrored', workers: this.processes }, replicas: this.numReplicasInSync };
+  }
+
+  /** How the processes exchange what they have computed, for the models that have been trained so far, and what was measured for it. */
+  get communication(): Communication {
+    return { ...this.asked, timings: this.group?.timings ?? [], models: [...(this.group?.communications ?? [])] };
   }
 }
 
-function planned(options: MultiWorkerOptions): { exchange: ThreadExchangeOptions; task: MemberAddress['task'] } {
+export interface Communication {
+  readonly requested: Topology | 'auto';
+  readonly optimizerSharding: 'replicated' | 'sharded';
+  /** With `auto`: how long all-reduces took when all had joined. */
+  readonly timings: readonly Timing[];
+  readonly models: readonly ModelCommunication[];
+}
+
+interface Planned extends Pick<Communication, 'requested' | 'optimizerSharding'> {
+  readonly exchange: ThreadExchangeOptions;
+  readonly task: MemberAddress['task'];
+  readonly processes: number;
+}
+
+function planned(options: MultiWorkerOptions): Planned {
   countsOf(options, NAME, KNOWN); // it refuses what is no options at all
   const joinDeadlineMs = joinDeadlineOf(options);
   const found = clusterOf(options);
-  const { members, self } = found ?? { members: [], self: 0 };
+  const { members, self, listenHost } = found ?? { members: [], self: 0, listenHost: undefined };
   const count = Math.max(1, members.length);
-  const { cluster: _cluster, secret: _secret, joinDeadlineMs: _join, transport: _transport, ...known } = options;
+  const requested = oneOf('communication', options.communication ?? 'direct', COMMUNICATIONS);
+  const optimizerSharding = oneOf('optimizerSharding', options.optimizerSharding ?? 'replicated', SHARDINGS);
+  const hosts = hostsOf(options, members);
+  const known = Object.fromEntries(Object.entries(options).filter(([key]) => !(OWN as readonly string[]).includes(key)));
   const counts = countsOf(withDefaults(known, count), NAME, KNOWN);
   const { replicas, deadlineMs } = counts;
   if (replicas < count)
@@ -73,18 +119,23 @@ function planned(options: MultiWorkerOptions): { exchange: ThreadExchangeOptions
   const threads = Math.min(counts.threads, to - from);
   const exchange = { threads, replicas, deadlineMs, updaters: threads, loadsEarly: true };
   const task = members[self]?.task ?? { type: 'worker' as const, index: 0 };
-  if (count === 1) return { exchange, task };
+  const asked = { requested, optimizerSharding, processes: count };
+  if (count === 1) return { exchange, task, ...asked };
   const group = new GroupThread({
     members,
     self,
-    group: groupId([members, replicas, options.seed ?? 0]),
-    secret: secretOf(options),
+    group: groupId([members, replicas, options.seed ?? 0, requested, optimizerSharding, hosts]),
+    secret: secretOf(NAME, options.secret),
     share: { replicas, from, to, nodes: nodesOf(replicas, count, self) },
-    transport: transportOf(options),
+    transport: oneOf('transport', options.transport ?? 'auto', TRANSPORTS),
+    listenHost: listenHostOf(options) ?? listenHost,
+    communication: requested,
+    isSharded: optimizerSharding === 'sharded',
+    hosts,
     joinDeadlineMs,
     deadlineMs,
   });
-  return { exchange: { ...exchange, group }, task };
+  return { exchange: { ...exchange, group }, task, ...asked };
 }
 
 /** Replicas are those of all processes, threads those of this one. */
@@ -107,23 +158,28 @@ function clusterOf({ cluster = new TfConfigResolver() }: MultiWorkerOptions) {
     );
   try {
     const found = cluster.resolve();
-    return found && { members: found.cluster.members, self: memberIndex(found.cluster, found.task) };
+    return found && { members: found.cluster.members, self: memberIndex(found.cluster, found.task), listenHost: found.listenHost };
   } catch (cause) {
     if (cause instanceof ClusterError) throw new ClusterConfigError(cause.message, { cause });
     throw cause;
   }
 }
 
-function secretOf({ secret = process.env[SECRET_VARIABLE] }: MultiWorkerOptions): string {
-  if (typeof secret === 'string' && secret.length >= LEAST_SECRET_CHARACTERS) return secret;
-  throw new ClusterConfigError(
-    `${NAME}: ${secret === undefined ? 'a cluster needs a shared secret' : `the shared secret must be a text of at least ${LEAST_SECRET_CHARACTERS} characters`}: set ${SECRET_VARIABLE}, or the option secret, to the same text in every process (openssl rand -hex 32 makes one)`,
-  );
+function oneOf<T extends string>(option: string, value: T, known: readonly T[]): T {
+  if (known.includes(value)) return value;
+  throw new ArgumentError(`${NAME}: ${option} must be ${known.slice(0, -1).join(', ')} or ${known.at(-1)!}, not ${String(value)}`);
 }
 
-function transportOf({ transport = 'auto' }: MultiWorkerOptions): 'auto' | 'tcp' | 'unix' {
-  if (TRANSPORTS.includes(transport)) return transport;
-  throw new ArgumentError(`${NAME}: transport must be auto, tcp or unix, not ${String(transport)}`);
+function hostsOf({ hosts }: MultiWorkerOptions, members: readonly MemberAddress[]): readonly string[] {
+  if (hosts === undefined) return members.map(({ host }) => host);
+  const isList = Array.isArray(hosts) && hosts.every((host: unknown) => typeof host === 'string');
+  if (isList && hosts.length === Math.max(1, members.length)) return hosts;
+  throw new ArgumentError(`${NAME}: hosts must be a list of names, one for each of the ${members.length} chief and workers in their order`);
+}
+
+function listenHostOf({ listenHost }: MultiWorkerOptions): string | undefined {
+  if (listenHost === undefined || (typeof listenHost === 'string' && listenHost !== '')) return listenHost;
+  throw new ArgumentError(`${NAME}: listenHost must be an address or a name of this machine, such as "0.0.0.0", not ${String(listenHost)}`);
 }
 
 function joinDeadlineOf({ joinDeadlineMs = JOIN_DEADLINE_MS }: MultiWorkerOptions): number {

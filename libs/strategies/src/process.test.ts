@@ -18,7 +18,8 @@ beforeAll(async () => {
 afterAll(() => programs.dispose());
 const run = (source: string) => programs.start(source).ended;
 
-const [, example] = /```js\n([\s\S]*?)```/.exec(readFileSync(join(import.meta.dirname, '../../../docs/library.md'), 'utf8'))!;
+const page = readFileSync(join(import.meta.dirname, '../../../docs/library.md'), 'utf8');
+const [, example] = /```js\n([\s\S]*?)```/.exec(page)!;
 
 it('the example of the page trains, as it is pasted', async () => {
   const { status, output, errors } = await run(example!);
@@ -26,6 +27,37 @@ it('the example of the page trains, as it is pasted', async () => {
   const losses = /loss ([\d. ]+)/.exec(output)![1]!.trim().split(' ').map(Number);
   expect(losses.length).toBe(5);
   expect(losses[4]!).toBeLessThan(losses[0]! / 5);
+});
+
+it('the example of replicas that train alone', async () => {
+  const [, source] = /```js\n([^`]*LocalUpdateStrategy[\s\S]*?)```/.exec(page)!;
+  expect(source!.split('\n').length).toBeLessThanOrEqual(31);
+  const { status, output, errors } = await run(source!);
+  expect(status, errors).toBe(0);
+  const losses = /val_loss ([\d. ]+)/.exec(output)![1]!.trim().split(' ').map(Number);
+  expect(losses.length).toBe(8);
+  expect(losses.at(-1)!).toBeLessThan(losses[0]! / 5);
+});
+
+it('the example of a step of your own trains, as it is pasted', async () => {
+  const [step, train] = [...page.split('## Steps of your own')[1]!.matchAll(/```js\n([\s\S]*?)```/g)].map(([, source]) => source!);
+  for (const source of [step, train]) expect(source!.split('\n').length).toBeLessThanOrEqual(31);
+  programs.write('step.mjs', step!);
+  // The number of cores does not decide how many replicas there are, and which of them have no rows.
+  const few = train!
+    .replaceAll('new MirroredStrategy()', 'new MirroredStrategy({ threads: 1, replicas: 3 })')
+    .replaceAll('[64, 20]', '[2, 20]');
+  expect(few).toContain('replicas: 3');
+  expect(few).toContain('[2, 20]');
+  for (const [source, factor] of [
+    [train!, 20],
+    [few, 2],
+  ] as const) {
+    const { status, output, errors } = await run(source);
+    expect(status, errors).toBe(0);
+    const [first, last] = /loss (\S+) to (\S+)/.exec(output)!.slice(1).map(Number) as [number, number];
+    expect(last, output).toBeLessThan(first / factor);
+  }
 });
 
 it('a program ends by itself without dispose, and with an error of its own', async () => {

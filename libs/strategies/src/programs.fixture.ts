@@ -41,6 +41,11 @@ export class Programs {
     symlinkSync(join(import.meta.dirname, '..'), join(this.folder, 'node_modules/paceline'));
   }
 
+  /** A module beside the programs. */
+  write(name: string, source: string): void {
+    writeFileSync(join(this.folder, name), source);
+  }
+
   start(source: string, env: Readonly<Record<string, string>> = {}): Running {
     const file = join(this.folder, `train-${this.files++}.mjs`);
     writeFileSync(file, source);
@@ -80,11 +85,18 @@ export class Programs {
   }
 }
 
+/** A cluster with these numbers of tasks, on ports of this machine that are free at this moment. */
+export async function freeCluster(counts: Readonly<Record<string, number>>): Promise<Record<string, string[]>> {
+  const all = Object.entries(counts).flatMap(([type, count]) => Array.from({ length: count }, () => ({ type, server: createServer() })));
+  await Promise.all(all.map(({ server }) => new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))));
+  const cluster: Record<string, string[]> = {};
+  for (const { type, server } of all) (cluster[type] ??= []).push(`127.0.0.1:${(server.address() as AddressInfo).port}`);
+  await Promise.all(all.map(({ server }) => new Promise((resolve) => server.close(resolve))));
+  return cluster;
+}
+
 /** A cluster of workers on ports of this machine that are free at this moment, as TF_CONFIG of each. */
 export async function tfConfigs(workers: number): Promise<string[]> {
-  const servers = Array.from({ length: workers }, () => createServer());
-  await Promise.all(servers.map((server) => new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))));
-  const worker = servers.map((server) => `127.0.0.1:${(server.address() as AddressInfo).port}`);
-  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
-  return worker.map((_, index) => JSON.stringify({ cluster: { worker }, task: { type: 'worker', index } }));
+  const { worker } = await freeCluster({ worker: workers });
+  return worker!.map((_, index) => JSON.stringify({ cluster: { worker }, task: { type: 'worker', index } }));
 }

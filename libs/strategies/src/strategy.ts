@@ -2,15 +2,32 @@
  * What all strategies share. A strategy owns what computes, behind `Exchange`, and distributes models that a person builds and compiles with tf.js:
  * those that are compiled while `scope` runs, those that its function returns, and those that are given to `distribute`.
  */
+import type { RunSpecInput } from '@paceline/spec';
 import * as tfl from '@tensorflow/tfjs-layers';
-import { ArgumentError, disposed, ForeignModelError, ScopeError } from './errors.js';
+import { ArgumentError, disposed, ForeignModelError, ScopeError, UnsupportedError } from './errors.js';
 import type { Exchange } from './exchange.js';
 import { DistributedModel } from './model/distributed-model.js';
 import { isModel, type UserModel } from './model/tf-model.js';
+import { gather, reduce, type Share } from './replicas/combine.js';
+import {
+  distributed,
+  distributedFromFunction,
+  type BatchSource,
+  type DistributedDataset,
+  type InputContext,
+} from './replicas/distributed-dataset.js';
+import { encode, joined, PerReplica, type Encoded, type ReduceOp } from './replicas/per-replica.js';
+import { functionOf, type ReplicaFunction } from './replicas/replica-function.js';
 
 export interface StrategyOptions {
   /** Seeds dropout and noise; 0 by default. */
   readonly seed?: number;
+}
+
+/** The strategy of a run, and its replicas. */
+export interface RunStrategy {
+  readonly strategy: NonNullable<RunSpecInput['strategy']>;
+  readonly replicas: number;
 }
 
 /** Which strategy distributes a model. */
@@ -76,15 +93,98 @@ export abstract class Strategy {
     distributed.detach();
   }
 
+  /**
+   * Calls a function of a module in every replica, at the same time, and gives what the replicas gave back: its structure, with `PerReplica` values in
+   * the leaves. Tensors come as tensors of this thread's backend, which the program disposes.
+   * @param args for the function, after its ReplicaContext; where a `PerReplica` stands, each replica gets its own value
+   * @throws FunctionError for a closure, and for what compute threads cannot load
+   * @throws ReplicaError when the function throws in a replica; what replicas keep is as it was left
+   */
+  async run(fn: ReplicaFunction, args: readonly unknown[] = []): Promise<unknown> {
+    this.check();
+    const named = functionOf(fn);
+    if (!Array.isArray(args)) throw new ArgumentError('run takes the arguments of the function as an array');
+    const { from, to } = this.exchange.local;
+    const own = (replica: number) => (value: unknown) => {
+      const { values } = value as PerReplica;
+      if (values.length === to - from) return values[replica];
+      throw new ArgumentError(`run was given a value of ${values.length} replicas, and this process has ${to - from}`);
+    };
+    const encoded = (replica: number): Encoded[] =>
+      args.map((arg, i) => {
+        try {
+          return encode(arg, own(replica), `argument ${i}`);
+        } catch (cause) {
+          if (cause instanceof TypeError) throw new ArgumentError(cause.message);
+          throw cause;
+        }
+      });
+    const all = Array.from({ length: to - from }, (_, replica) => encoded(replica));
+    return joined(this.exchange.call(named, (replica) => all[replica]!));
+  }
+
+  /**
+   * Adds values of the replicas up, or takes their mean.
+   * @param axis of the values that is reduced too; the mean is then over all elements, however many each replica has
+   * @throws ArgumentError for the sum of a value that is no `PerReplica`, and over several processes for its mean too
+   */
+  reduce(op: ReduceOp, value: unknown, axis: number | null = null): unknown {
+    return reduce(op, value, axis, this.combined());
+  }
+
+  /** Joins values of the replicas along an axis. Over several processes, as in reduce, of all replicas: every process calls it. */
+  gather(value: unknown, axis: number): unknown {
+    return gather(value, axis, this.combined());
+  }
+
+  /** The values of the replicas of this process, in their order. tf.distribute calls it experimental_local_results. */
+  localResults(value: unknown): readonly unknown[] {
+    return value instanceof PerReplica ? value.values : [value];
+  }
+
+  /** Cuts each batch of a dataset into parts for the replicas. In several processes all have the same dataset. */
+  distributeDataset(dataset: BatchSource): DistributedDataset {
+    return distributed(dataset, this.exchange.local);
+  }
+
+  /** Each replica takes whole batches, one after the other, of the dataset that the function makes for this process. */
+  distributeDatasetsFromFunction(make: (context: InputContext) => BatchSource | Promise<BatchSource>): DistributedDataset {
+    return distributedFromFunction(make, this.exchange.local);
+  }
+
+  /** @internal What distributes a model of this strategy. */
+  protected distributedModel(model: unknown): DistributedModel | undefined {
+    return isModel(model) ? this.models.get(model) : undefined;
+  }
+
+  /** What this strategy is as a run of the service: `client.train` asks for it. @throws UnsupportedError for one that the service does not have */
+  toRun(): RunStrategy {
+    throw new UnsupportedError(
+      this.constructor.name,
+      "the service has no such strategy: give that of a run, such as { kind: 'parameter-server' }",
+    );
+  }
+
   /** Ends what computes. Models keep their weights and their optimizer state, and are trained by tf.js again. */
   async dispose(): Promise<void> {
     if (this.isDisposed) return;
     this.isDisposed = true;
-    try {
-      for (const model of [...this.models.keys()]) this.release(model);
-    } finally {
-      await this.exchange.dispose();
-    }
+    const faults: unknown[] = [];
+    for (const model of [...this.models.keys()])
+      try {
+        this.release(model);
+      } catch (error) {
+        faults.push(error); // the other models are released all the same
+      }
+    await this.exchange.dispose();
+    if (faults.length > 0) throw faults[0];
+  }
+
+  /** Whose values are combined, and how those of other processes come, if there are any. */
+  private combined(): { readonly replicas: number; readonly share: Share | undefined } {
+    this.check();
+    const { replicas, isShared } = this.exchange;
+    return { replicas, share: isShared ? (what, values) => this.exchange.shareValues(what, values) : undefined };
   }
 
   private check(): void {

@@ -2,7 +2,7 @@
 import { availableParallelism } from 'node:os';
 import { LIMITS } from '@paceline/spec';
 import { ArgumentError } from './errors.js';
-import { Strategy, type StrategyOptions } from './strategy.js';
+import { Strategy, type RunStrategy, type StrategyOptions } from './strategy.js';
 import { ThreadExchange } from './threads/thread-exchange.js';
 
 export interface OneDeviceOptions extends StrategyOptions {
@@ -24,6 +24,8 @@ export interface Counts {
 }
 
 const DEADLINE_MS = 60_000;
+/** A run whose workers are not said takes as many at most as any fleet of several has. */
+const WORKERS_OF_RUN = 2;
 export const THREADS_MAX = 256;
 export const LONGEST_MS = 86_400_000;
 
@@ -33,6 +35,11 @@ export class OneDeviceStrategy extends Strategy {
     const counts = countsOf(options, 'OneDeviceStrategy', ['seed', 'deadlineMs'], { threads: 1, replicas: 1 });
     super(new ThreadExchange({ ...counts, updaters: 1, loadsEarly: true }), options);
   }
+
+  /** One replica, on one worker. */
+  override toRun(): RunStrategy {
+    return { strategy: { kind: 'parameter-server' }, replicas: 1 };
+  }
 }
 
 /** Every thread keeps a copy of the parameters; gradients are summed and applied by all threads together, each its range of chunks. */
@@ -41,6 +48,12 @@ export class MirroredStrategy extends Strategy {
     const counts = countsOf(options, 'MirroredStrategy', ['threads', 'replicas', 'seed', 'deadlineMs']);
     super(new ThreadExchange({ ...counts, updaters: counts.threads, loadsEarly: true }), options);
   }
+
+  /** Workers that hold the parameters themselves: two, or one for one replica. */
+  override toRun(): RunStrategy {
+    const replicas = this.numReplicasInSync;
+    return { strategy: { kind: 'multi-worker-mirrored', workers: Math.min(WORKERS_OF_RUN, replicas) }, replicas };
+  }
 }
 
 /** The parameters have one place, where one thread sums and applies the gradients; every thread loads them from there for each step. */
@@ -48,6 +61,11 @@ export class CentralStorageStrategy extends Strategy {
   constructor(options: ThreadStrategyOptions = {}) {
     const counts = countsOf(options, 'CentralStorageStrategy', ['threads', 'replicas', 'seed', 'deadlineMs']);
     super(new ThreadExchange({ ...counts, updaters: 1, loadsEarly: false }), options);
+  }
+
+  /** One server holds the parameters. */
+  override toRun(): RunStrategy {
+    return { strategy: { kind: 'parameter-server', servers: 1 }, replicas: this.numReplicasInSync };
   }
 }
 

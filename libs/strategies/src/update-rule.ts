@@ -14,6 +14,11 @@ export type UpdateRule =
       readonly centered: boolean;
     };
 
+/** What an average of replicas that train alone does to the common parameters. */
+export type OuterRule =
+  | { readonly name: 'average' }
+  | { readonly name: 'nesterov'; readonly learningRate: number; readonly momentum: number };
+
 /** What the slots of a rule begin with, one number for each. */
 export function initialSlots(rule: UpdateRule): number[] {
   switch (rule.name) {

@@ -39,7 +39,7 @@ import {
   type TraceRequest,
 } from '@paceline/control-plane';
 import { startRedis, type RunningRedis } from '@paceline/runtime';
-import { parseRunSpec, type ModelDescription, type RunSpec, type RunSpecInput } from '@paceline/spec';
+import { parseRunSpec, shardCount, type ModelDescription, type RunSpec, type RunSpecInput } from '@paceline/spec';
 import { Queue } from 'bullmq';
 import { Redis } from 'ioredis';
 import { SignJWT } from 'jose';
@@ -179,8 +179,9 @@ export class DataPlane {
   }
 
   /** Another attempt of the run, from a checkpoint of an earlier one (null: from the beginning), perhaps on another number of servers. */
-  async trainAgain(run: RunView, restore: { attempt: number; round: number } | null, servers = run.spec.strategy.servers): Promise<void> {
-    run.spec = { ...run.spec, strategy: { ...run.spec.strategy, servers } };
+  async trainAgain(run: RunView, restore: { attempt: number; round: number } | null, servers?: number): Promise<void> {
+    const { strategy } = run.spec;
+    if (servers !== undefined && strategy.kind === 'parameter-server') run.spec = { ...run.spec, strategy: { ...strategy, servers } };
     run.attempt++;
     run.entries = [];
     run.servers = [];
@@ -317,7 +318,8 @@ export class DataPlane {
     // The first claim counts; a second server finds itself missing in `start`.
     const place = role === 'standby' ? 'standbys' : 'servers';
     if (!run[place].some((s) => s.index === address.index)) run[place] = [...run[place], address].sort((a, b) => a.index - b.index);
-    const { servers, standby } = run.spec.strategy;
+    const { standby } = run.spec.strategy;
+    const servers = shardCount(run.spec.strategy);
     if (run.servers.length < servers || run.standbys.length < standby * servers) return;
     if (run.leads.length === 0)
       run.leads = run.servers.map(({ index, serverId }) => ({
@@ -350,7 +352,11 @@ export class DataPlane {
   /** Keeps exactly one seat open while the run has fewer than it has replicas. */
   private async keepSeat(run: RunView): Promise<void> {
     const seats = this.seats.get(run.id)!;
-    if (!run.state || !['waiting', 'training', 'evaluating'].includes(run.state.phase) || run.servers.length < run.spec.strategy.servers)
+    if (
+      !run.state ||
+      !['waiting', 'training', 'evaluating'].includes(run.state.phase) ||
+      run.servers.length < shardCount(run.spec.strategy)
+    )
       return;
     const held = run.state.seats;
     if (seats.open && held.some((s) => s.seat === seats.open!.seat && s.incarnation === seats.open!.incarnation)) seats.open = undefined;

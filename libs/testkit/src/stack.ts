@@ -131,7 +131,12 @@ export class Stack {
 
   /** @param env of its environment, beside what it needs */
   async addWorker(env: Readonly<Record<string, string>> = {}): Promise<TestProcess> {
-    const needed = { REDIS_URL: this.redis.urlOf('worker'), PACELINE_TRANSPORT: this.transport };
+    const needed = {
+      REDIS_URL: this.redis.urlOf('worker'),
+      PACELINE_TRANSPORT: this.transport,
+      PACELINE_DATA_DIR: path.join(this.folder, 'data'),
+      PACELINE_SOCKET_DIR: path.join(this.folder, 's'),
+    };
     const worker = await this.launch('worker', Object.assign({ PACELINE_DATA_STORE: this.dataStore }, env, needed));
     this.workers.push(worker);
     return worker;

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
 import { UserError } from '@paceline/runtime';
+import { isDatabaseOutage } from './outage.js';
 import { createSchemaEngine, NO_FILTERS } from './schema-engine.js';
 
 /** The same two levels up from src/database and from dist/database. */
@@ -45,7 +46,7 @@ export function migrationsList(migrations: readonly Migration[]) {
 
 /**
  * @returns names of the migrations that this call applied
- * @throws UserError DATABASE_NEWER when the database was migrated by a newer release, DATABASE_MIGRATION_FAILED
+ * @throws UserError DATABASE_NEWER when the database was migrated by a newer release, DATABASE_MIGRATION_FAILED; an outage as PostgreSQL tells it
  */
 export async function migrate(databaseUrl: string): Promise<string[]> {
   const migrations = readMigrations();
@@ -64,14 +65,14 @@ export async function migrate(databaseUrl: string): Promise<string[]> {
       engine.free();
     }
   } catch (cause) {
-    if (cause instanceof UserError) throw cause;
+    if (cause instanceof UserError || isDatabaseOutage(cause)) throw cause;
     throw new UserError('DATABASE_MIGRATION_FAILED', `The database could not be brought up to date: ${(cause as Error).message}`, {
       hint: 'Nothing of a failed migration stays. Look at the message, then start again; a backup is prudent before a manual change.',
       exit: 'unavailable',
       cause,
     });
   } finally {
-    await client.end(); // frees the lock
+    await client.end().catch(() => undefined); // frees the lock; after an outage there is none
   }
 }
 

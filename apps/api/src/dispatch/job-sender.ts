@@ -1,11 +1,13 @@
 /** The outbox as `sendOutbox` (libs/control-plane) sends it: its rows in PostgreSQL, the queues of BullMQ, payloads with a fresh token. */
 import { Inject, Injectable } from '@nestjs/common';
+import { codecChoiceOf } from '../runs/codec-choice.js';
 import { placementJobOf, priorityOf, sendOutbox, stepTaskJobOf, type PlacementJob, type PreparedJob } from '@paceline/control-plane';
 import type { Logger } from '@paceline/runtime';
-import type { RunSpec } from '@paceline/spec';
+import { shardHosts, type RunSpec } from '@paceline/spec';
 import { BackgroundDatabase } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { LOGGER } from '../logger.js';
+import { specOf } from '../runs/run-row.js';
 import { Queues } from './queues.js';
 import { OpenWork } from './open-work.js';
 import { LIVE_STATUSES, Shares } from './shares.js';
@@ -66,8 +68,15 @@ export class JobSender {
     const { index, role = 'primary' } = payload as { index: number; role?: NonNullable<PlacementJob['role']> };
     const origin = await this.database.attempt.findUnique({ where: { runId_number: { runId: run.id, number: attempt } } });
     if (!origin) return undefined;
-    const token = await this.tokens.sign({ run: run.id, attempt, role: 'server' });
-    return { jobId, payload: placementJobOf(run, origin, { index, role }, token, await this.pinnedFingerprint(run)) };
+    const [fingerprint, codec] = await Promise.all([this.pinnedFingerprint(run), codecChoiceOf(this.database, run)]);
+    const pinned = { ...(fingerprint ? { fingerprint } : {}), ...(codec ? { codec } : {}) };
+    if (shardHosts(specOf(run).strategy) === 'servers') {
+      const token = await this.tokens.sign({ run: run.id, attempt, role: 'server' });
+      return { jobId, payload: placementJobOf(run, origin, { index, role }, token, pinned) };
+    }
+    if (role === 'standby') return undefined; // the worker with the shard before it takes it by itself
+    const { token, ...member } = await this.tokens.ofMembers(run.id, attempt);
+    return { jobId, payload: placementJobOf(run, origin, { index, role }, token, pinned, member) };
   }
 
   private async stepTask({ run, attempt, jobId, payload }: Row): Promise<PreparedJob | undefined> {

@@ -1,5 +1,5 @@
 /**
- * The two BullMQ queues as the api uses them: it adds jobs, looks at them and takes them back; it never processes any. The stalled
+ * The three BullMQ queues as the api uses them: it adds jobs, looks at them and takes them back; it never processes any. The stalled
  * check, which gives jobs of dead workers back to the queue, runs here and nowhere else (docs/protocol.md §19).
  */
 import { Inject, Injectable, type OnModuleDestroy } from '@nestjs/common';
@@ -8,6 +8,8 @@ import {
   priorityOf,
   STEP_TASK_QUEUE,
   withDeadline,
+  jobKindOf,
+  WORKER_PLACEMENT_QUEUE,
   type JobKind,
   type JobState,
   type PreparedJob,
@@ -29,6 +31,12 @@ const JOB_OPTIONS: JobsOptions = {
   removeOnComplete: { age: 3_600, count: 5_000 },
   removeOnFail: { age: 3_600, count: 1_000 },
 };
+/** A worker placement carries the key of its attempt, which every worker can read in the queue: it goes with its completion. What comes twice is settled by claims. */
+const OPTIONS: Readonly<Record<JobKind, JobsOptions>> = {
+  placement: JOB_OPTIONS,
+  'worker-placement': { ...JOB_OPTIONS, removeOnComplete: true, removeOnFail: true },
+  'step-task': JOB_OPTIONS,
+};
 
 @Injectable()
 export class Queues implements OnModuleDestroy {
@@ -40,11 +48,15 @@ export class Queues implements OnModuleDestroy {
     private readonly settings: Settings,
     @Inject(LOGGER) private readonly log: Logger,
   ) {
-    this.queues = { placement: this.queue(PLACEMENT_QUEUE), 'step-task': this.queue(STEP_TASK_QUEUE) };
+    this.queues = {
+      placement: this.queue(PLACEMENT_QUEUE),
+      'worker-placement': this.queue(WORKER_PLACEMENT_QUEUE),
+      'step-task': this.queue(STEP_TASK_QUEUE),
+    };
   }
 
   startStalledChecks(): void {
-    for (const name of [PLACEMENT_QUEUE, STEP_TASK_QUEUE]) {
+    for (const name of [PLACEMENT_QUEUE, WORKER_PLACEMENT_QUEUE, STEP_TASK_QUEUE]) {
       const worker = new Worker(name, null, {
         connection: this.connection(null),
         autorun: false,
@@ -62,15 +74,15 @@ export class Queues implements OnModuleDestroy {
 
   /** Adding an id that is there already changes nothing. @throws RedisUnavailableError */
   async add(jobs: readonly PreparedJob[]): Promise<void> {
-    for (const kind of ['placement', 'step-task'] as const) {
-      const own = jobs.filter(({ payload }) => payload.kind === kind);
+    for (const kind of ['placement', 'worker-placement', 'step-task'] as const) {
+      const own = jobs.filter(({ payload }) => jobKindOf(payload) === kind);
       if (own.length === 0) continue;
       await withDeadline(`add ${own.length} ${kind} jobs`, DEADLINE_MS, () =>
         this.queues[kind].addBulk(
           own.map(({ jobId, payload, priority }) => ({
             name: kind,
             data: payload,
-            opts: { ...JOB_OPTIONS, jobId, ...(priority ? { priority } : {}) },
+            opts: { ...OPTIONS[kind], jobId, ...(priority ? { priority } : {}) },
           })),
         ),
       );

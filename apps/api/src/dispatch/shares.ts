@@ -9,11 +9,12 @@ import {
   seatLimit,
   seatRoom,
   type FairShares,
+  workersNeeded,
   type PlacedRun,
 } from '@paceline/control-plane';
 import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import { Settings } from '../environment.js';
-import { Fleet } from '../fleet/fleet.js';
+import { Fleet, type FleetRole } from '../fleet/fleet.js';
 import { specOf } from '../runs/run-row.js';
 
 export const LIVE_STATUSES = RUN_STATUSES.filter(hasLiveAttempt);
@@ -35,18 +36,52 @@ export class Shares {
     const runs = await this.liveRuns();
     if (runs.every(({ isHolding }) => isHolding))
       return { offered: [], waiting: new Map(), holding: new Set(runs.map(({ runId }) => runId)) };
-    const [members, teams, limited] = await Promise.all([
-      this.fleet.list('server'),
+    const [liveServers, liveWorkers, teams, limited] = await Promise.all([
+      this.live('server'),
+      this.live('worker'),
       this.database.team.count(),
-      this.database.team.findMany({ where: { maxServerPlaces: { not: null } }, select: { id: true, maxServerPlaces: true } }),
+      this.database.team.findMany({
+        where: { OR: [{ maxServerPlaces: { not: null } }, { maxWorkers: { not: null } }] },
+        select: { id: true, maxServerPlaces: true, maxWorkers: true },
+      }),
     ]);
-    const byDefault = (this.settings.teamLimits ?? DEFAULT_TEAM_LIMITS).serverPlaces;
-    const limits = new Map(byDefault === null ? [] : runs.map(({ teamId }) => [teamId, byDefault]));
-    for (const { id, maxServerPlaces } of limited) limits.set(id, maxServerPlaces!);
-    const live = members.filter((row) => this.fleet.isAlive(row) && this.fleet.isCompatible(row)).length;
-    // Before the first server is heard of, jobs for one wait in the queue already.
-    const sharing = { liveServers: Math.max(1, live), teams, teamShare: this.settings.teamShare ?? DEFAULT_TEAM_SHARE, limits };
-    return { ...fairShares(runs, sharing, Date.now()), holding: new Set(runs.flatMap((run) => (run.isHolding ? [run.runId] : []))) };
+    const { serverPlaces, workers } = this.settings.teamLimits ?? DEFAULT_TEAM_LIMITS;
+    const limitsBy = (byDefault: number | null, own: (team: (typeof limited)[number]) => number | null): Map<string, number> => {
+      const limits = new Map(byDefault === null ? [] : runs.map(({ teamId }) => [teamId, byDefault]));
+      for (const team of limited) if (own(team) !== null) limits.set(team.id, own(team)!);
+      return limits;
+    };
+    const teamShare = this.settings.teamShare ?? DEFAULT_TEAM_SHARE;
+    const now = Date.now();
+    // Before the first process is heard of, jobs for one wait in the queue already.
+    const onServers = fairShares(
+      runs.filter(({ isOnWorkers }) => !isOnWorkers),
+      { liveServers: Math.max(1, liveServers), teams, teamShare, limits: limitsBy(serverPlaces, (team) => team.maxServerPlaces) },
+      now,
+    );
+    // A worker holds one run at a time, so their places are few: no share of them is kept for teams that ask for none.
+    const onWorkers = fairShares(
+      runs.filter(({ isOnWorkers }) => isOnWorkers),
+      {
+        liveServers: Math.max(1, liveWorkers),
+        placesPerProcess: 1,
+        teams,
+        teamShare: 1,
+        limits: limitsBy(workers, (team) => team.maxWorkers),
+      },
+      now,
+    );
+    return {
+      offered: [...onServers.offered, ...onWorkers.offered],
+      waiting: new Map([...onServers.waiting, ...onWorkers.waiting]),
+      holding: new Set(runs.flatMap((run) => (run.isHolding ? [run.runId] : []))),
+    };
+  }
+
+  /** Processes that hold shards. */
+  private async live(role: FleetRole): Promise<number> {
+    const { fleet } = this;
+    return (await fleet.list(role)).filter((row) => fleet.isAlive(row) && fleet.isCompatible(row) && fleet.holdsShards(row)).length;
   }
 
   /** By a setting of the installation, whatever its row says. */
@@ -84,7 +119,7 @@ export class Shares {
   }
 
   /** A run holds its places from the moment that the first of its placements is sent. */
-  private async liveRuns(): Promise<PlacedRun[]> {
+  private async liveRuns(): Promise<(PlacedRun & { readonly isOnWorkers: boolean })[]> {
     const [rows, placements] = await Promise.all([
       this.database.run.findMany({
         where: { status: { in: LIVE_STATUSES } },
@@ -99,10 +134,18 @@ export class Shares {
       }),
     ]);
     const unsent = new Set(placements.flatMap(({ runId, attempt, _count }) => (_count.sentAt === 0 ? [`${runId}/${attempt}`] : [])));
+    // Runs without servers have their shards on workers; specs are large, and most runs have servers.
+    const onWorkers = rows.filter(({ serverCount }) => serverCount === 0).map(({ id }) => id);
+    const specs =
+      onWorkers.length === 0
+        ? []
+        : await this.database.run.findMany({ where: { id: { in: onWorkers } }, select: { id: true, spec: true } });
+    const workers = new Map(specs.map((row) => [row.id, workersNeeded(specOf(row))]));
     return rows.map(({ id, teamId, attempt, serverCount, createdAt, statusChangedAt }) => ({
       runId: id,
       teamId,
-      places: serverCount,
+      places: workers.get(id) ?? serverCount,
+      isOnWorkers: serverCount === 0,
       isHolding: !unsent.has(`${id}/${attempt}`),
       createdAtMs: createdAt.getTime(),
       waitsSinceMs: statusChangedAt.getTime(),

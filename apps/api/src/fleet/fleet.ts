@@ -30,8 +30,12 @@ const READ = { worker: readOf('worker'), server: readOf('server') };
 type StoredWorker = Worker & Record<string, unknown>;
 type StoredServer = Server & Record<string, unknown>;
 
-/** Columns of workers that hold JSON. */
-const LISTS: ReadonlySet<string> = new Set(['"engines"', '"devices"']);
+/** Columns of workers, and what is stored where a heartbeat leaves one out. */
+const DEFAULTS: ReadonlyMap<string, string> = new Map([
+  ['"engines"', "'[]'"],
+  ['"devices"', "'[]'"],
+  ['"holdsShards"', 'true'],
+]);
 
 interface Entry {
   row: FleetRow;
@@ -123,6 +127,11 @@ export class Fleet implements OnModuleDestroy {
     return !row.hasLeft && now - row.lastSeenMs <= silenceMs;
   }
 
+  /** A part of a run is placed on it: servers, and workers that say so. */
+  holdsShards({ holdsShards = true }: FleetRow): boolean {
+    return holdsShards;
+  }
+
   isCompatible(row: FleetRow): boolean {
     return row.protocolVersion === PROTOCOL_VERSION;
   }
@@ -187,10 +196,10 @@ export class Fleet implements OnModuleDestroy {
   /** One statement for all; an older heartbeat never overwrites a newer one. */
   private async write(role: FleetRole, rows: readonly FleetRow[]): Promise<void> {
     const table = TABLES[role];
-    const columns = role === 'worker' ? ['"fingerprint"', '"engines"', '"devices"', '"dataStore"'] : [];
+    const columns = role === 'worker' ? ['"fingerprint"', '"engines"', '"devices"', '"dataStore"', '"holdsShards"'] : [];
     const [own, given, replaced] = [
       columns.map((column) => `${column}, `),
-      columns.map((column) => (LISTS.has(column) ? `coalesce(x.${column}, '[]'), ` : `x.${column}, `)),
+      columns.map((column) => (DEFAULTS.has(column) ? `coalesce(x.${column}, ${DEFAULTS.get(column)}), ` : `x.${column}, `)),
       columns.map((column) => `${column} = excluded.${column}, `),
     ].map((texts) => texts.join(''));
     await this.database.statement(
@@ -198,7 +207,7 @@ export class Fleet implements OnModuleDestroy {
       `INSERT INTO "${table}" ("id", "host", "pid", ${own}"version", "protocolVersion", "rssBytes", "memoryBytes", "startedAt", "lastSeenAt", "leftAt", "runId")
        SELECT x."id", x."host", x."pid", ${given}x."version", x."protocolVersion", x."rssBytes", x."memoryBytes", to_timestamp(x."startedAtMs" / 1000.0),
               to_timestamp(x."lastSeenMs" / 1000.0), CASE WHEN x."hasLeft" THEN now() END, x."runId"
-       FROM jsonb_to_recordset($1::jsonb) AS x("id" text, "host" text, "pid" int, "fingerprint" text, "engines" jsonb, "devices" jsonb, "dataStore" text, "version" text, "protocolVersion" int,
+       FROM jsonb_to_recordset($1::jsonb) AS x("id" text, "host" text, "pid" int, "fingerprint" text, "engines" jsonb, "devices" jsonb, "dataStore" text, "holdsShards" boolean, "version" text, "protocolVersion" int,
             "rssBytes" bigint, "memoryBytes" bigint, "startedAtMs" float8, "lastSeenMs" float8, "hasLeft" boolean, "runId" uuid)
        ON CONFLICT ("id") DO UPDATE SET "host" = excluded."host", "pid" = excluded."pid", ${replaced}"version" = excluded."version",
          "protocolVersion" = excluded."protocolVersion", "rssBytes" = excluded."rssBytes", "memoryBytes" = excluded."memoryBytes", "startedAt" = excluded."startedAt",
@@ -222,19 +231,10 @@ export class Fleet implements OnModuleDestroy {
 }
 
 /** Written by heartbeats, which were checked. */
-const engineOf = ({
-  fingerprint,
-  engines,
-  devices,
-  dataStore,
-}: {
-  fingerprint: string | null;
-  engines: unknown;
-  devices: unknown;
-  dataStore: string | null;
-}) => ({
+const engineOf = ({ fingerprint, engines, devices, dataStore, holdsShards }: Worker) => ({
   fingerprint,
   dataStore,
-  engines: engines as EngineRecord[],
-  devices: devices as EngineDeviceRecord[],
+  holdsShards,
+  engines: engines as unknown as EngineRecord[],
+  devices: devices as unknown as EngineDeviceRecord[],
 });

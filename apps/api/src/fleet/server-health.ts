@@ -34,7 +34,9 @@ export class ServerHealthReader {
 
   /** @param placed servers that hold a part of a run @throws when PostgreSQL is away */
   async observe(placed: readonly ServerAddress[]): Promise<ObservedFleet> {
-    const [rows, counts] = await Promise.all([this.fleet.members('server'), this.counts()]);
+    // A shard may be held by a worker.
+    const [ofServers, ofWorkers, counts] = await Promise.all([this.fleet.members('server'), this.fleet.members('worker'), this.counts()]);
+    const rows = [...ofServers, ...ofWorkers];
     const now = Date.now();
     const silent = placed.filter(({ serverId }) => {
       const row = rows.find(({ id }) => id === serverId);
@@ -63,6 +65,7 @@ export class ServerHealthReader {
     const right = alive.worker.filter((row) => this.fleet.isCompatible(row));
     return {
       liveWorkers: right.length,
+      shardWorkers: right.filter((row) => this.fleet.holdsShards(row)).length,
       idleWorkers: right.filter(({ runId }) => runId === null).length,
       liveServers: alive.server.filter((row) => this.fleet.isCompatible(row)).length,
       incompatible: (['worker', 'server'] as const).flatMap((role) =>

@@ -91,10 +91,31 @@ export const Result = body('Result', {
   weightsUrl: text.nullable(),
 });
 
+const trafficBytes = { toServersBytes: int, toWorkersBytes: int, denseToServersBytes: int, denseToWorkersBytes: int };
+export const Traffic = body('Traffic', { ...trafficBytes, workers: z.array(z.object({ workerId: text, ...trafficBytes })) });
+
+export const Codec = body('Codec', {
+  kind: text,
+  parameters: text,
+  fromRound: int,
+  why: text,
+  measured: z.object({
+    stepMs: number,
+    waitMs: number,
+    latencyMs: number,
+    bytesPerSecond: number,
+    denseBytes: number,
+    roundMs: number,
+    expectedMs: number,
+  }),
+});
+
 export const Run = body('Run', {
   ...summary,
   spec: z.unknown().describe('A RunSpec with every default filled in.'),
   ledger: Ledger,
+  traffic: Traffic.nullable(),
+  codec: Codec.nullable().describe('With `codec: auto`: what was picked, and why.'),
   result: Result.nullable(),
 });
 

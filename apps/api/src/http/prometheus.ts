@@ -107,7 +107,7 @@ export class Prometheus {
       into.set(row?.coordinatorAt ? (Date.now() - row.coordinatorAt.getTime()) / 1000 : 0);
     });
     gauge('queue_jobs', 'Jobs by queue and state.', ['queue', 'state'], async (into) => {
-      for (const queue of ['placement', 'step-task'] as const) {
+      for (const queue of ['placement', 'worker-placement', 'step-task'] as const) {
         for (const [state, count] of Object.entries(await this.look(() => queues.counts(queue), {}))) into.set({ queue, state }, count);
       }
     });

@@ -9,7 +9,7 @@ import { Conflict, InvalidInput, LimitReached, NotFound } from '../graphql/resul
 import { OnReplay } from '../graphql/replayed.decorator.js';
 import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import { CreateRun } from '../runs/create-run.js';
-import { progressOf, resultTypeOf } from '../runs/run-row.js';
+import { progressOf, resultTypeOf, trafficOf } from '../runs/run-row.js';
 import { ACTIVE_STATUSES, RUN_MOVES, type ChromeTrace, type RunStatus } from '@paceline/control-plane';
 import { Run } from '../runs/run.types.js';
 import { EXPORT_FORMATS, type ExportFormat } from '@paceline/models';
@@ -210,7 +210,14 @@ export class RunsController {
   }
 
   private async toJson(run: Run): Promise<BodyOf<typeof bodies.Run>> {
-    return { ...summary(run), spec: run.spec, ledger: await this.runs.ledger(run), result: resultTypeOf(run.row) };
+    return {
+      ...summary(run),
+      spec: run.spec,
+      ledger: await this.runs.ledger(run),
+      traffic: trafficOf(run.row),
+      codec: await this.runs.codec(run),
+      result: resultTypeOf(run.row),
+    };
   }
 }
 

@@ -1,10 +1,12 @@
 /** The weights of another run, or of another program, that a new run begins with: which variables are taken, and their file in the store, where the servers look. */
-import { Injectable } from '@nestjs/common';
+import { Inject, Injectable, type OnModuleDestroy, type OnModuleInit } from '@nestjs/common';
 import { StreamCutter, type Bytes } from '@paceline/models';
+import type { Logger } from '@paceline/runtime';
 import { matchesPatterns, type ModelDescription, type RunSpec, type SpecIssue, type VariableSpec } from '@paceline/spec';
-import { initialWeightsKey, safetensorsHeader } from '@paceline/storage';
+import { initialWeightsKey, safetensorsHeader, unclaimedWeightsPrefix } from '@paceline/storage';
 import { Database } from '../database/database.js';
 import { NotFound } from '../graphql/result.types.js';
+import { LOGGER } from '../logger.js';
 import { WITHOUT_MODEL } from '../runs/run-columns.js';
 import { toRun } from '../runs/run-row.js';
 import type { Viewer } from '../teams/authentication.js';
@@ -13,6 +15,9 @@ import { WeightsOfRounds } from './stored-weights.js';
 import { WeightUploads } from './weight-uploads.js';
 
 const ISSUES_SHOWN = 20;
+const HOUR_MS = 3_600_000;
+/** Weights without a run are removed after this: no createRun takes as long. */
+const UNCLAIMED_MS = 24 * HOUR_MS;
 
 type Shaped = Pick<VariableSpec, 'path' | 'shape'>;
 
@@ -26,13 +31,27 @@ export interface WarmStart {
 }
 
 @Injectable()
-export class InitialWeights {
+export class InitialWeights implements OnModuleInit, OnModuleDestroy {
+  private timer: NodeJS.Timeout | undefined;
+
   constructor(
     private readonly database: Database,
     private readonly checkpoints: CheckpointStore,
     private readonly weights: WeightsOfRounds,
     private readonly uploads: WeightUploads,
+    @Inject(LOGGER) private readonly log: Logger,
   ) {}
+
+  onModuleInit(): void {
+    if (!this.checkpoints.isThere) return;
+    this.timer = setInterval(() => {
+      this.sweep().catch((err: Error) => this.log.warn({ err: err.message }, 'initial weights without a run could not be removed'));
+    }, HOUR_MS);
+  }
+
+  onModuleDestroy(): void {
+    clearInterval(this.timer);
+  }
 
   /** What is wrong with it, by the fields of the spec; undefined when the spec names no weights. */
   async prepare(
@@ -78,7 +97,11 @@ export class InitialWeights {
     return chosen({ round: 0, stream: () => found.data() }, variables, model, reinitialize, 'in the upload');
   }
 
-  /** Before the run is there: servers look for it as soon as they are asked. @throws Fault SERVICE_UNAVAILABLE, NOT_FOUND when the weights were removed meanwhile */
+  /**
+   * Before the run is there: servers look for it as soon as they are asked. A note beside it says that the run is not there yet; `claim` removes
+   * it. An api that ends between the two leaves the note, and `sweep` finds the file by it.
+   * @throws Fault SERVICE_UNAVAILABLE, NOT_FOUND when the weights were removed meanwhile
+   */
   async write(runId: string, { stored, variables, taken }: WarmStart): Promise<void> {
     const header = safetensorsHeader(
       variables.filter(({ path }) => taken.has(path)).map(({ path, shape }) => ({ name: path, shape })),
@@ -90,11 +113,32 @@ export class InitialWeights {
       for (const { path, shape } of variables)
         for await (const piece of cutter.take(elementsOf(shape) * 4)) if (taken.has(path)) yield piece;
     }
-    await this.checkpoints.use((store) => store.put(initialWeightsKey(runId), body()));
+    await this.checkpoints.use(async (store) => {
+      await store.put(noteOf(runId), [Buffer.from('{}')]);
+      await store.put(initialWeightsKey(runId), body());
+    });
+  }
+
+  /** The run is there: the file is its own from now on. */
+  async claim(runId: string): Promise<void> {
+    await this.checkpoints.store.remove([noteOf(runId)]);
   }
 
   async remove(runId: string): Promise<void> {
-    if (this.checkpoints.isThere) await this.checkpoints.store.remove([initialWeightsKey(runId)]);
+    if (this.checkpoints.isThere) await this.checkpoints.store.remove([initialWeightsKey(runId), noteOf(runId)]);
+  }
+
+  /** @returns files that were removed: weights that were written a day ago and whose run was never made */
+  async sweep(now = Date.now()): Promise<number> {
+    const { store } = this.checkpoints;
+    const notes = (await store.list(unclaimedWeightsPrefix)).map(({ key }) => key);
+    const old = notes.map(runOfNote).filter((id) => id !== undefined && now - madeAtMs(id) > UNCLAIMED_MS) as string[];
+    const made = await this.database.run.findMany({ where: { id: { in: old } }, select: { id: true } });
+    const kept = new Set(made.map(({ id }) => id));
+    const orphans = old.filter((id) => !kept.has(id));
+    // The note goes last: a sweep that ends early is done again.
+    await store.remove([...orphans.map(initialWeightsKey), ...old.map(noteOf)]);
+    return orphans.length;
   }
 }
 
@@ -111,6 +155,11 @@ export function freezeIssues({ freeze }: Pick<RunSpec, 'freeze'>, { variables }:
     issues.push({ path: 'freeze', message: 'leaves no variable to train' });
   return issues;
 }
+
+const noteOf = (runId: string): string => `${unclaimedWeightsPrefix}${runId}.json`;
+const runOfNote = (key: string): string | undefined => /\/([0-9a-f-]{36})\.json$/.exec(key)?.[1];
+/** The first 48 bits of a UUID of version 7 (RFC 9562). */
+const madeAtMs = (runId: string): number => Number.parseInt(runId.replaceAll('-', '').slice(0, 12), 16);
 
 const shown = (shape: readonly number[]): string => `[${shape.join(', ')}]`;
 const elementsOf = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);

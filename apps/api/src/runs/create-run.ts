@@ -7,7 +7,7 @@ import { Database, type Transaction } from '../database/database.js';
 import { isDatabaseOutage, isPoolFull } from '../database/outage.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { Settings } from '../environment.js';
-import { Fleet } from '../fleet/fleet.js';
+import { Fleet, type FleetRole, type FleetRow } from '../fleet/fleet.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { Conflict, InvalidInput, LimitReached, NotFound } from '../graphql/result.types.js';
 import { IdempotencyKeys, type Remember } from '../idempotency/idempotency-keys.js';
@@ -20,7 +20,7 @@ import { waitingTurns } from '../turns.js';
 import { WITHOUT_MODEL } from './run-columns.js';
 import { toRun } from './run-row.js';
 import { toAttempt } from './runs.js';
-import { serverProcesses, waitingAt, waitsForServers } from '@paceline/control-plane';
+import { neededOf, serverProcesses, waitingAt, waitsForServers, workersNeeded } from '@paceline/control-plane';
 import { PrepareRun, type Prepared, type RunOrigin } from './prepare-run.js';
 import { Run } from './run.types.js';
 import { StatusMoves } from './status-moves.js';
@@ -90,9 +90,7 @@ export class CreateRun {
 
   /** Writes the run, or refuses it. Once it is written nothing here can fail any more. */
   private async store(viewer: Viewer, prepared: Prepared, remember: Remember): Promise<Run | LimitReached | InvalidInput> {
-    const { standby } = prepared.spec.strategy;
-    const reason =
-      this.fleet.waitsFor ?? waitsForServers(await this.fleetCounts(), { serversNeeded: serverProcesses(prepared.spec), standby }, 0);
+    const reason = this.fleet.waitsFor ?? waitsForServers(await this.fleetCounts(), neededOf(prepared.spec), 0);
     const id = uuidv7();
     if (prepared.warmStart) {
       // The file is large: it is not written for a run that is refused. Asked again below, as others may have come meanwhile.
@@ -112,6 +110,7 @@ export class CreateRun {
       });
       isKept = made instanceof Run;
       if (isKept) this.dispatch.wake();
+      if (isKept && prepared.warmStart) await this.initialWeights.claim(id).catch(() => undefined); // the sweep removes the note
       return made;
     } catch (error) {
       // A full pool has begun no transaction.
@@ -120,14 +119,15 @@ export class CreateRun {
       if (made instanceof Run) return made;
       throw error;
     } finally {
-      if (prepared.warmStart && !isKept) await this.initialWeights.remove(id).catch(() => undefined); // what went wrong before is what is said
+      // What went wrong before is what is said; what stays is found by the sweep.
+      if (prepared.warmStart && !isKept) await this.initialWeights.remove(id).catch(() => undefined);
     }
   }
 
   /** Under the lock of the team, which it takes. */
   private async refused(transaction: Transaction, { teamId }: Viewer, { spec, model }: Prepared): Promise<LimitReached | undefined> {
     await lockTeam(transaction, teamId);
-    const asked = { activeRuns: 1, serverPlaces: serverProcesses(spec), parameters: model.parameterCount };
+    const asked = { activeRuns: 1, serverPlaces: serverProcesses(spec), workers: workersNeeded(spec), parameters: model.parameterCount };
     return refusedByLimits(transaction, teamId, this.settings, asked);
   }
 
@@ -148,8 +148,14 @@ export class CreateRun {
   }
 
   private async fleetCounts() {
-    const servers = (await this.fleet.list('server')).filter((row) => this.fleet.isAlive(row) && this.fleet.isCompatible(row));
-    return { liveServers: servers.length };
+    const live = async (role: FleetRole, counts: (row: FleetRow) => boolean = () => true): Promise<number> =>
+      (await this.fleet.list(role)).filter((row) => this.fleet.isAlive(row) && this.fleet.isCompatible(row) && counts(row)).length;
+    const [liveServers, liveWorkers, shardWorkers] = await Promise.all([
+      live('server'),
+      live('worker'),
+      live('worker', (row) => this.fleet.holdsShards(row)),
+    ]);
+    return { liveServers, liveWorkers, shardWorkers };
   }
 
   private async insert(transaction: Transaction, { id, viewer, prepared, reason, remember }: NewRun): Promise<Run> {

@@ -18,23 +18,22 @@ async function said(members: Partial<Record<FleetRole, readonly Member[]>>, inpu
 
 const large = (id: string): Member => ({ id, memoryBytes: 8e9 });
 
-it('refuses what the largest worker or server cannot hold, with the numbers', async () => {
-  expect(
-    await said({
-      worker: [
-        { id: 'w1', memoryBytes: 5e8 },
-        { id: 'w2', memoryBytes: 9e8 },
-      ],
-      server: [large('s')],
-    }),
-  ).toBe(
-    'has 50000000 parameters (state included): a worker holds at least 1000 MB of it, and the largest that is connected (w2 on h) may use 900 MB; ' +
-      'use a smaller model, or connect a worker with more memory',
+it('refuses what the largest worker or server cannot hold, with the numbers and with what helps', async () => {
+  const workers = [
+    { id: 'w1', memoryBytes: 5e8 },
+    { id: 'w2', memoryBytes: 9e8 },
+  ];
+  expect(await said({ worker: workers, server: [large('s')] }, { replicas: 1 })).toBe(
+    'has 50000000 parameters (state included): a worker with its replica needs 1000 MB, the largest that is connected (w2 on h) may use 900 MB; ' +
+      'the server needs 600 MB, the largest that is connected (s on h) may use 8000 MB: connect a worker with more memory, or use a smaller model',
+  );
+  expect(await said({ worker: [{ id: 'w', memoryBytes: 13e8 }] }, { replicas: 8 })).toMatch(
+    /with all 8 replicas needs 1600 MB.*may use 1300 MB; the server needs 600 MB: use at most 3 replicas \(`replicas`\), or connect a worker/,
   );
   const small = { worker: [large('w')], server: [{ id: 's', memoryBytes: 7e8 }] };
   expect(await said(small)).toBeUndefined(); // two generations and a velocity
   expect(await said(small, { optimizer: { name: 'adam' } })).toMatch(
-    /a server holds at least 800 MB.*\(s on h\) may use 700 MB; use more servers/,
+    /the server needs 800 MB.*\(s on h\) may use 700 MB: use 2 servers \(`strategy.servers`\), or connect a server with more memory/,
   );
   expect(await said(small, { optimizer: { name: 'adam' }, strategy: { kind: 'parameter-server', servers: 2 } })).toBeUndefined();
 });

@@ -1,13 +1,20 @@
 /**
- * Whether those who are connected have the memory for a model. Only what no member could hold is refused: what a run needs at the least, beside
- * what the largest one may use. Nobody connected, or one that does not say: nothing is known, and the run waits for whoever comes.
+ * Whether those who are connected have the memory for a model. What the run needs of a worker and of a server is held against the largest of each;
+ * a refusal says all of these numbers, and which change would do. Nobody connected, or one that does not say: nothing is known, and the run waits for
+ * whoever comes.
  */
 import { Injectable } from '@nestjs/common';
 import { createOptimizer } from '@paceline/learning';
-import { leastServerBytes, leastWorkerBytes, type RunSpec, type SpecIssue } from '@paceline/spec';
+import { appliedByServers, LIMITS, serverBytes, shardCount, shardHosts, type RunSpec, type SpecIssue, workerBytes } from '@paceline/spec';
 import { Fleet, type FleetRole } from '../fleet/fleet.js';
 
 const megabytes = (bytes: number): string => `${Math.ceil(bytes / 1e6)} MB`;
+
+interface Member {
+  readonly id: string;
+  readonly host: string;
+  readonly memoryBytes: number;
+}
 
 @Injectable()
 export class FleetMemory {
@@ -15,30 +22,57 @@ export class FleetMemory {
 
   /** @param elements parameters and state of the model */
   async issueOf(spec: RunSpec, elements: number): Promise<SpecIssue | undefined> {
-    const needs: readonly [FleetRole, number, string][] = [
-      ['worker', leastWorkerBytes(elements), 'use a smaller model, or connect a worker with more memory'],
-      [
-        'server',
-        leastServerBytes(spec.strategy, createOptimizer(spec.optimizer).slots.length, elements),
-        'use more servers (`strategy.servers`), or connect one with more memory',
-      ],
+    const slots = createOptimizer(appliedByServers(spec).optimizer).slots.length;
+    const { replicas, strategy } = spec;
+    const ofServer = serverBytes(spec, slots, elements);
+    const holdsShard = shardHosts(strategy) === 'workers';
+    const [worker, server] = [await this.largest('worker'), holdsShard ? undefined : await this.largest('server')];
+    const ofShards = holdsShard ? ofServer * (1 + strategy.standby) : 0; // its own, and the standby of another
+    const ofWorker = workerBytes(spec, elements) + ofShards;
+    const advice = [
+      ...(isShort(worker, ofWorker) ? adviceForWorkers(spec, elements, worker.memoryBytes - ofShards) : []),
+      ...(isShort(server, ofServer) ? adviceForServers(spec, slots, elements, server.memoryBytes) : []),
     ];
-    for (const [role, bytes, advice] of needs) {
-      const most = await this.largest(role);
-      if (most && most.memoryBytes < bytes) {
-        const message =
-          `has ${elements} parameters (state included): a ${role} holds at least ${megabytes(bytes)} of it, and the largest that is connected ` +
-          `(${most.id} on ${most.host}) may use ${megabytes(most.memoryBytes)}; ${advice}`;
-        return { path: 'model', message };
-      }
-    }
-    return undefined;
+    if (advice.length === 0) return undefined;
+    const shards = shardCount(strategy);
+    const needsOfServers = holdsShard
+      ? ''
+      : `; ${shards === 1 ? 'the server' : `each of the ${shards} servers`} needs ${megabytes(ofServer)}${largestOf(server)}`;
+    const message =
+      `has ${elements} parameters (state included): a worker with ${replicas === 1 ? 'its replica' : `all ${replicas} replicas`}` +
+      `${holdsShard ? ' and a shard' : ''} needs ${megabytes(ofWorker)}${largestOf(worker)}${needsOfServers}: ` +
+      [...advice, 'use a smaller model'].join(', or ');
+    return { path: 'model', message };
   }
 
-  private async largest(role: FleetRole): Promise<{ id: string; host: string; memoryBytes: number } | undefined> {
+  private async largest(role: FleetRole): Promise<Member | undefined> {
     const members = (await this.fleet.list(role)).filter((row) => this.fleet.isAlive(row) && this.fleet.isCompatible(row));
     const known = members.flatMap(({ id, host, memoryBytes }) => (memoryBytes === undefined ? [] : [{ id, host, memoryBytes }]));
     if (known.length < members.length) return undefined;
     return known.sort((a, b) => b.memoryBytes - a.memoryBytes)[0];
   }
+}
+
+const isShort = (member: Member | undefined, bytes: number): member is Member => member !== undefined && member.memoryBytes < bytes;
+
+const largestOf = (member: Member | undefined): string =>
+  member ? `, the largest that is connected (${member.id} on ${member.host}) may use ${megabytes(member.memoryBytes)}` : '';
+
+function adviceForWorkers(spec: RunSpec, elements: number, memoryBytes: number): string[] {
+  const advice = ['connect a worker with more memory'];
+  for (let replicas = spec.replicas - 1; replicas >= 1; replicas--) {
+    if (workerBytes(Object.assign({}, spec, { replicas }), elements) > memoryBytes) continue;
+    return [`use at most ${replicas} replica${replicas === 1 ? '' : 's'} (\`replicas\`)`, ...advice];
+  }
+  return advice;
+}
+
+function adviceForServers(spec: RunSpec, slots: number, elements: number, memoryBytes: number): string[] {
+  const advice = ['connect a server with more memory'];
+  for (let servers = shardCount(spec.strategy) + 1; servers <= LIMITS.servers; servers++) {
+    if (serverBytes(Object.assign({}, spec, { strategy: Object.assign({}, spec.strategy, { servers }) }), slots, elements) > memoryBytes)
+      continue;
+    return [`use ${servers} servers (\`strategy.servers\`)`, ...advice];
+  }
+  return advice;
 }

@@ -4,7 +4,7 @@
  * not by the start of the api.
  */
 import { createHash } from 'node:crypto';
-import { matchesPatterns, type ModelDescription, type RowFormat, type RunSpec, type SpecIssue } from '@paceline/spec';
+import { isSparse, matchesPatterns, type ModelDescription, type RowFormat, type RunSpec, type SpecIssue } from '@paceline/spec';
 import { Fault } from '../fault.js';
 
 /** For the building alone. */
@@ -28,8 +28,11 @@ export class ModelDescriptions {
   /** @returns the description, or what is wrong with the model @throws Fault TOO_BUSY */
   of(spec: RunSpec, format: RowFormat, teamId: string): Promise<Described> {
     const { model, loss, lossOptions, losses, lossWeights, lossFromLogits, metrics, metricOptions, engine } = spec;
+    const tables = isSparse(spec) ? [spec.freeze, spec.globalBatch] : null;
     const key = createHash('sha256')
-      .update(JSON.stringify([model, format, loss, losses, lossWeights, lossFromLogits, metrics, engine, lossOptions, metricOptions]))
+      .update(
+        JSON.stringify([model, format, loss, losses, lossWeights, lossFromLogits, metrics, engine, lossOptions, metricOptions, tables]),
+      )
       .digest('hex');
     const known = this.remembered.get(key);
     if (known) return Promise.resolve(known);

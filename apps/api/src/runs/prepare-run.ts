@@ -20,7 +20,9 @@ import {
   type RunData,
   type RunSpec,
   type SpecIssue,
-  tooLargeFor,
+  localModelIssue,
+  localSteps,
+  roundExamples,
 } from '@paceline/spec';
 import { ClusterSpecs } from '../cluster-specs/cluster-specs.js';
 import { Database } from '../database/database.js';
@@ -178,9 +180,9 @@ function pinnedDefaults(spec: RunSpec, { outputs }: ModelDescription, { format }
   return Object.assign({ model: spec.model ?? defaultModel(format) }, loss && { loss });
 }
 
-/** What is wrong with the size of a model. */
+/** What is wrong with the size of a model; that it has too many parameters was found when it was described. */
 function issueOfModel(spec: RunSpec, { parameterCount, stateCount, variables }: ModelDescription): SpecIssue | undefined {
-  const tooLarge = tooLargeFor(spec, parameterCount + stateCount);
+  const tooLarge = localModelIssue(spec, parameterCount + stateCount);
   if (tooLarge) return { path: 'model', message: tooLarge };
   if (variables.length > LIMITS.modelVariables)
     return {
@@ -195,8 +197,8 @@ function augmentationIssues({ augmentation, features }: RunSpec, { format }: Run
   return message === undefined ? [] : [{ path: 'augmentation', message }];
 }
 
-const roundsPerEpochOf = ({ globalBatch, dropRemainder }: RunSpec, { trainExamples }: RunData): number =>
-  dropRemainder ? Math.floor(trainExamples / globalBatch) : Math.ceil(trainExamples / globalBatch);
+const roundsPerEpochOf = (spec: RunSpec, { trainExamples }: RunData): number =>
+  spec.dropRemainder ? Math.floor(trainExamples / roundExamples(spec)) : Math.ceil(trainExamples / roundExamples(spec));
 
 /** Rounds by the schedule, and what makes one impossible. */
 function lengthOf(spec: RunSpec, { data, name }: RunDataset): { roundsPerEpoch: number; totalRounds: number; issues: SpecIssue[] } {
@@ -204,10 +206,20 @@ function lengthOf(spec: RunSpec, { data, name }: RunDataset): { roundsPerEpoch: 
   const roundsPerEpoch = roundsPerEpochOf(spec, data);
   const totalRounds = 'rounds' in length ? length.rounds : length.epochs * roundsPerEpoch;
   const issues: SpecIssue[] = [];
+  const steps = localSteps(spec);
+  const stepsPerEpoch = Math.ceil(data.trainExamples / globalBatch);
+  if (steps > stepsPerEpoch) {
+    issues.push({
+      path: 'strategy.localSteps',
+      message: `a round of ${steps} local steps is longer than an epoch, which has ${stepsPerEpoch} batches of ${globalBatch} examples (${name} has ${data.trainExamples}), and a round ends with its epoch: set localSteps to at most ${stepsPerEpoch}, or a smaller globalBatch`,
+    });
+  } else if (totalRounds * steps > LIMITS.rounds && steps > 1) {
+    issues.push({ path: 'length', message: `${totalRounds * steps} local steps; at most ${LIMITS.rounds} are supported` });
+  }
   if (roundsPerEpoch === 0) {
     issues.push({
       path: 'globalBatch',
-      message: `globalBatch (${globalBatch}) is larger than the ${data.trainExamples} examples of ${name}, and dropRemainder drops the rest: no round is left`,
+      message: `${steps > 1 ? `a round of ${steps} local steps with globalBatch` : 'globalBatch'} (${globalBatch}) is larger than the ${data.trainExamples} examples of ${name}, and dropRemainder drops the rest: no round is left`,
     });
   }
   if (totalRounds > LIMITS.rounds) {

@@ -4,7 +4,7 @@
  * is under way changes nothing. Another team's run is not there.
  */
 import { Injectable } from '@nestjs/common';
-import { isOver, NO_CHECKPOINT, ONLY_BEYOND, requested, type AskedOfRun, type RequestStep } from '@paceline/control-plane';
+import { isOver, NO_CHECKPOINT, ONLY_BEYOND, requested, workersNeeded, type AskedOfRun, type RequestStep } from '@paceline/control-plane';
 import { Database, type Transaction } from '../database/database.js';
 import { DispatchSignal } from '../dispatch/dispatch-signal.js';
 import { Settings } from '../environment.js';
@@ -16,7 +16,7 @@ import { lockTeam, refusedByLimits } from '../teams/team-limits.js';
 import { isUuid } from '../text-input.js';
 import { Attempts } from './attempts.js';
 import { WITHOUT_MODEL, type RunRow } from './run-columns.js';
-import { columnsOf, toRun } from './run-row.js';
+import { columnsOf, specOf, toRun } from './run-row.js';
 import { RunSignals } from './run-signals.js';
 import type { Run } from './run.types.js';
 import { StatusMoves, type LockedRun } from './status-moves.js';
@@ -96,7 +96,7 @@ export class RunRequests {
     if (step.does !== 'begin') return undefined;
     const counts = isOver(row.status) ? { activeRuns: 1, parameters: Number(row.parameterCount) } : { activeRuns: 0, parameters: 0 };
     const serverPlaces = step.run.serverCount ?? row.serverCount;
-    return refusedByLimits(transaction, row.teamId, this.settings, { ...counts, serverPlaces });
+    return refusedByLimits(transaction, row.teamId, this.settings, { ...counts, serverPlaces, workers: workersNeeded(specOf(row)) });
   }
 
   private async carryOut(transaction: Transaction, run: LockedRun, step: RequestStep): Promise<Conflict | InvalidInput | undefined> {

@@ -8,10 +8,11 @@ import {
   type RunChange,
   type RunResult,
 } from '@paceline/control-plane';
-import type { RunSpec } from '@paceline/spec';
+import { roundExamples, type RunSpec } from '@paceline/spec';
 import type { Prisma } from '../generated/prisma/client.js';
 import type { RunRow } from './run-columns.js';
 import { Run, RunProgress, RunResultType } from './run.types.js';
+import type { RunTraffic } from './traffic.types.js';
 
 export const specOf = (row: Pick<RunRow, 'spec'>): RunSpec => row.spec as unknown as RunSpec;
 /** What libs/control-plane has decided, as Prisma takes it: its JSON columns are of no type that we could name there. */
@@ -71,6 +72,12 @@ export function progressOf(row: RunRow): RunProgress {
   };
 }
 
+/** What its coordinator has heard of the bytes on the sockets. */
+export const trafficOf = (row: RunRow): RunTraffic | null => {
+  const { traffic } = coordinatorOf(row) ?? {};
+  return traffic ? { ...traffic, workers: [...traffic.workers] } : null;
+};
+
 /** The round that a run is in, by its result or else by its coordinator. */
 function stateOf(row: RunRow) {
   const coordinator = coordinatorOf(row);
@@ -87,7 +94,7 @@ function speedOf(row: RunRow, speed: number | null, roundsLeft: number): Pick<Ru
   const hasEta = row.status === 'RUNNING' && !coordinatorOf(row)?.waitingFor;
   return {
     examplesPerSecond: isOver(row.status) ? (resultOf(row)?.examplesPerSecond ?? speed) : speed,
-    etaSeconds: !hasEta || !speed ? null : (roundsLeft * specOf(row).globalBatch) / speed,
+    etaSeconds: !hasEta || !speed ? null : (roundsLeft * roundExamples(specOf(row))) / speed,
   };
 }
 
@@ -103,10 +110,10 @@ function seatsOf(row: RunRow): Pick<RunProgress, 'workers' | 'replicas' | 'waiti
 
 /** Examples that rounds 0..rounds-1 have, by the schedule of the spec: whole epochs, then full batches. */
 export function scheduledExamples(row: RunRow, rounds: number): number {
-  const { globalBatch, dropRemainder } = specOf(row);
+  const perRound = roundExamples(specOf(row));
   const perEpoch = Number(row.roundsPerEpoch);
-  const examplesPerEpoch = dropRemainder ? perEpoch * globalBatch : row.trainExamples;
-  return Math.floor(rounds / perEpoch) * examplesPerEpoch + (rounds % perEpoch) * globalBatch;
+  const examplesPerEpoch = specOf(row).dropRemainder ? perEpoch * perRound : row.trainExamples;
+  return Math.floor(rounds / perEpoch) * examplesPerEpoch + (rounds % perEpoch) * perRound;
 }
 
 export function resultTypeOf(row: RunRow): RunResultType | null {

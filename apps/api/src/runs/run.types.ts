@@ -176,7 +176,10 @@ export class StepTask implements Node {
   workerId!: string | null;
 }
 
-@ObjectType('RunServer', { description: 'A part of the parameters in the present attempt, and the server that holds it.' })
+@ObjectType('RunServer', {
+  description:
+    'A part of the parameters in the present attempt, and the server that holds it, or the worker (strategy multi-worker-mirrored).',
+})
 export class RunServerType {
   @Field(() => Int, { description: 'Number of the shard, from 0; the server of 0 is the coordinator.' })
   index!: number;
@@ -184,7 +187,7 @@ export class RunServerType {
   role!: RunServerRole;
   @Field(() => Int, { description: 'Raised by each takeover of a standby inside the attempt; 1 at the start.' })
   term!: number;
-  @Field({ description: 'The parameter server (see `servers`).' })
+  @Field({ description: 'The parameter server (see `servers`) or worker (see `workers`) that holds it.' })
   serverId!: string;
   @Field({ description: 'Where workers reach it, host:port.' })
   address!: string;

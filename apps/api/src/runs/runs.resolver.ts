@@ -13,14 +13,16 @@ import { CurrentViewer } from '../graphql/viewer.decorator.js';
 import { KEY_DESCRIPTION, OnReplay } from '../graphql/replayed.decorator.js';
 import { Subscriptions } from '../graphql/subscriptions.js';
 import type { Viewer } from '../teams/authentication.js';
+import { PickedCodec } from './codec-choice.js';
 import { Courses } from './course.js';
 import { RunCourse } from './course.types.js';
 import { CreateRun } from './create-run.js';
 import { LiveRun } from './live-run.js';
 import { Metrics } from './metrics.js';
-import { progressOf, resultTypeOf } from './run-row.js';
+import { progressOf, resultTypeOf, trafficOf } from './run-row.js';
 import { RunRequests } from './run-requests.js';
 import { RunSpecInput } from './run-spec.input.js';
+import { RunTraffic } from './traffic.types.js';
 import type { RunStatus } from '@paceline/control-plane';
 import {
   CancelRunResult,
@@ -190,6 +192,24 @@ export class RunsResolver {
   @ResolveField(() => RunProgress, { description: 'Where it is.' })
   progress(@Parent() run: Run) {
     return progressOf(run.row);
+  }
+
+  @ResolveField(() => RunTraffic, {
+    nullable: true,
+    description:
+      'Bytes between its workers and servers in the newest attempt, as of the last heartbeats; null before its coordinator has said any.',
+  })
+  traffic(@Parent() run: Run) {
+    return trafficOf(run.row);
+  }
+
+  @ResolveField(() => PickedCodec, {
+    nullable: true,
+    description: 'With `codec: auto`: what was picked, and why; null before that, and where the spec names the codec.',
+    complexity: readCost,
+  })
+  codec(@Parent() run: Run) {
+    return this.runs.codec(run);
   }
 
   @ResolveField(() => RunLedger, { description: 'What was committed, by count.', complexity: readCost })

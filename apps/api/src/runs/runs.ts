@@ -8,6 +8,9 @@ import type { Prisma } from '../generated/prisma/client.js';
 import { encodeCursor, readPage, toConnection, wholeNumberUpTo, type PageArgs } from '../graphql/cursor-pages.js';
 import type { Viewer } from '../teams/authentication.js';
 import { isUuid, storable } from '../text-input.js';
+import type { CodecChoice } from '@paceline/protocol';
+import { picksCodec, type RunSpec } from '@paceline/spec';
+import { codecChoiceOf } from './codec-choice.js';
 import { lineageColumns, readLineage, readWholeLineage } from './stored-lineage.js';
 import { RunReads } from './run-reads.js';
 import { WITHOUT_MODEL, type RunRow } from './run-columns.js';
@@ -173,14 +176,16 @@ export class Runs {
   }
 
   private async readServers({ id: runId, attempt }: Run): Promise<RunServerType[]> {
-    const [rows, started, members] = await Promise.all([
+    const [rows, started, ofServers, ofWorkers] = await Promise.all([
       this.database.runServer.findMany({
         where: { runId, attempt, claimedAt: { not: null }, droppedAt: null },
         orderBy: [{ index: 'asc' }, { role: 'asc' }],
       }),
       this.database.attempt.findUnique({ where: { runId_number: { runId, number: attempt } }, select: { startedAt: true } }),
       this.fleet.members('server'),
+      this.fleet.members('worker'),
     ]);
+    const members = [...ofServers, ...ofWorkers];
     return rows.map(({ index, role, term, serverId, host, port }) => {
       const member = members.find((candidate) => candidate.id === serverId);
       const isLost = member !== undefined && !this.fleet.isAlive(member);
@@ -199,6 +204,10 @@ export class Runs {
    * What was committed along the lineage, counted from ranges of (round, replica) rows, beside what the schedule of the spec gives the
    * rounds from the first to the last of them: a range that is missing or counted twice makes a difference.
    */
+  async codec({ id, spec, created, row }: Run): Promise<CodecChoice | null> {
+    return created || !picksCodec(spec as RunSpec) ? null : this.reads.inTurn(row.teamId, () => codecChoiceOf(this.database, { id, spec }));
+  }
+
   async ledger(run: Run): Promise<RunLedger> {
     return run.created ? NOTHING_COMMITTED : this.reads.inTurn(run.row.teamId, () => this.readLedger(run));
   }

@@ -3,15 +3,7 @@ import { PacelineApiError } from '@paceline/client';
 import type { ModelSummary } from '@paceline/models';
 import { EXIT } from '@paceline/runtime/exit-codes';
 import { UserError } from '@paceline/runtime/user-error';
-import {
-  gradientVectors,
-  GRADIENT_ARENA_SLACK_BYTES,
-  GRADIENT_ARENA_VECTORS,
-  optimizerSlots,
-  parseRunSpec,
-  type RowFormat,
-  type RunSpec,
-} from '@paceline/spec';
+import { appliedByServers, optimizerSlots, parseRunSpec, type RowFormat, type RunSpec, workerBytes } from '@paceline/spec';
 import type { Command } from 'commander';
 import type { Act, CommandContext } from '../command.js';
 import { clean } from '../terminal/clean.js';
@@ -76,7 +68,7 @@ async function showModel({ terminal, connect }: CommandContext, command: Command
 const exact = (value: number): string => value.toLocaleString('en-US');
 const shown = (shape: readonly (number | null)[]): string => `(${shape.map((size) => size ?? 'batch').join(', ')})`;
 
-type Shown = Pick<RunSpec, 'model' | 'freeze' | 'optimizer' | 'replicas' | 'strategy'>;
+type Shown = Pick<RunSpec, 'model' | 'freeze' | 'optimizer' | 'gradient' | 'replicas' | 'strategy'>;
 
 /** With the defaults of a run where the reference is no run. */
 async function specOf(
@@ -141,7 +133,7 @@ async function topologyIn(body: AsyncIterable<Uint8Array>): Promise<RunSpec['mod
 
 interface Memory {
   readonly parameterBytes: number;
-  /** One worker that has all replicas: parameters and gradients, without batches and what layers keep. */
+  /** One worker that has all replicas: parameters and gradients, those of its engine too, without batches and what layers keep. */
   readonly workerBytes: number;
   /** All servers together. */
   readonly serverBytes: number;
@@ -151,15 +143,14 @@ interface Memory {
 
 /** docs/ARCHITECTURE.md, Memory. */
 export function memoryOf(
-  spec: Pick<RunSpec, 'optimizer' | 'replicas' | 'strategy'>,
+  spec: Pick<RunSpec, 'optimizer' | 'gradient' | 'replicas' | 'strategy'>,
   { parameters, state }: Pick<ModelSummary, 'parameters' | 'state'>,
 ): Memory {
   const whole = (parameters + state) * FLOAT_BYTES;
-  const vectors = Math.max(GRADIENT_ARENA_VECTORS, gradientVectors(spec));
-  const optimizerBytes = optimizerSlots(spec.optimizer).length * parameters * FLOAT_BYTES;
+  const optimizerBytes = optimizerSlots(appliedByServers(spec).optimizer).length * parameters * FLOAT_BYTES;
   return {
     parameterBytes: whole,
-    workerBytes: 2 * whole + vectors * whole + GRADIENT_ARENA_SLACK_BYTES,
+    workerBytes: workerBytes(spec, parameters + state),
     serverBytes: 2 * whole + optimizerBytes,
     optimizerBytes,
   };

@@ -48,7 +48,12 @@ export function addStackCommands(program: Command, act: Act): void {
         .argParser(wholeNumber('--workers', 0, 64))
         .default(Math.max(1, Math.min(4, availableParallelism())), 'one per core, at most 4'),
     )
-    .option('--servers <n>', 'parameter-server processes', wholeNumber('--servers', 1, 64), 1)
+    .option(
+      '--servers <n>',
+      'parameter-server processes; runs of strategy multi-worker-mirrored need none',
+      wholeNumber('--servers', 0, 64),
+      1,
+    )
     .option(
       '--port <n>',
       'port of the api and the dashboard; 0 takes a free one, and so does the default when it is taken',
@@ -56,6 +61,7 @@ export function addStackCommands(program: Command, act: Act): void {
       DEFAULT_PORT,
     )
     .option('--host <address>', 'address to listen on; others can reach it with 0.0.0.0', '127.0.0.1')
+    .option('--tls', 'encrypt TCP between workers and servers, with certificates of a CA of its own; PACELINE_TLS=on does the same')
     .action(act(up));
   program
     .command('down')
@@ -64,21 +70,26 @@ export function addStackCommands(program: Command, act: Act): void {
     .action(act(down));
 }
 
+const ENVIRONMENT = {
+  DATABASE_URL: VARIABLES.DATABASE_URL.optional(),
+  REDIS_URL: VARIABLES.REDIS_URL.optional(),
+  PACELINE_TLS: VARIABLES.PACELINE_TLS,
+};
+
 interface UpOptions {
   readonly workers: number;
   readonly servers: number;
   readonly port: number;
   readonly host: string;
+  readonly tls?: boolean;
 }
 
 async function up({ terminal, env, onStack }: CommandContext, command: Command): Promise<number> {
   const options = command.opts<UpOptions>();
   const mayMove = command.getOptionValueSource('port') === 'default';
   const { data: dataDir } = userDirectories(env);
-  const { DATABASE_URL: databaseUrl, REDIS_URL: redisUrl } = readEnvironment(
-    { DATABASE_URL: VARIABLES.DATABASE_URL.optional(), REDIS_URL: VARIABLES.REDIS_URL.optional() },
-    env,
-  );
+  const { DATABASE_URL: databaseUrl, REDIS_URL: redisUrl, PACELINE_TLS } = readEnvironment(ENVIRONMENT, env);
+  const tls = options.tls ?? PACELINE_TLS === 'on';
   makeDataDir(dataDir);
   const lock = lockStack(dataDir);
   let stack: LocalStack | undefined;
@@ -107,6 +118,7 @@ async function up({ terminal, env, onStack }: CommandContext, command: Command):
     const secrets = readSecrets(dataDir);
     return startLocalStack({
       ...options,
+      tls,
       port,
       dataDir,
       temporary: false,
@@ -127,7 +139,7 @@ async function up({ terminal, env, onStack }: CommandContext, command: Command):
       terminal.note(`The administrator key in ${join(dataDir, 'secrets.json')} was revoked and no other was left; it is replaced.`);
     }
     const apiKey = await ensureKey(stack.url, dataDir, env, terminal);
-    lock.update({ url: stack.url, processes: stack.processes() });
+    lock.update({ url: stack.url, processes: stack.processes(), tls });
     announce(stack, apiKey, dataDir, terminal);
     onStack?.(stack);
   } catch (error) {

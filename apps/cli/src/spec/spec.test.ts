@@ -124,6 +124,14 @@ describe('flags', () => {
     });
   });
 
+  it('name a strategy of another kind, and its fields', () => {
+    const given = { 'local-steps': 50, strategy: 'local-update', 'outer-optimizer': 'nesterov', 'outer-learning-rate': 0.5, servers: 2 };
+    expect(parseRunSpec(merged({}, given))).toMatchObject({
+      ok: true,
+      spec: { strategy: { kind: 'local-update', localSteps: 50, outerOptimizer: 'nesterov', outerLearningRate: 0.5, servers: 2 } },
+    });
+  });
+
   it('do not change the file that they are laid over', () => {
     const fromFile = { optimizer: { name: 'adam' } };
     merged(fromFile, { 'learning-rate': 0.2 });

@@ -34,6 +34,7 @@ import {
   type SupervisorEvent,
 } from '@paceline/runtime';
 import { engineVariables } from '@paceline/tensorflow-addon';
+import { keepsCertificates, variablesOf } from './stack-certificates.js';
 
 export interface LocalStackOptions {
   /** Databases, weights and logs are below it. */
@@ -49,6 +50,8 @@ export interface LocalStackOptions {
   readonly redisUrl?: string | undefined;
   readonly tokenSecret: string;
   readonly bootstrapKey: string;
+  /** TCP between workers and servers is encrypted, with certificates of a CA below `dataDir`. */
+  readonly tls?: boolean;
   readonly restart?: RestartPolicy;
   /** Ends it, also while it is still starting: `startLocalStack` then rejects once nothing is left. */
   readonly signal?: AbortSignal;
@@ -75,8 +78,8 @@ export interface LocalStack {
 const READY_DEADLINE_MS = 60_000;
 /** The present round and a last checkpoint of every run have this long when the stack ends. */
 export const LAST_CHECKPOINT_MS = 20_000;
-/** A Unix socket's path has at most 107 bytes; `/ps-xxxxxxxx.sock` needs 17. */
-const LONGEST_SOCKET_DIR = 88;
+/** A Unix socket's path has at most 107 bytes; `/ps-xxxxxxxx.sock` needs 17, `/worker-xxxxxxxx-1.sock` 23. */
+const LONGEST_SOCKET_DIR = 82;
 
 let isBundled = true;
 /** For who changes single files of the processes: `npm run dev`. */
@@ -119,6 +122,7 @@ class Starter {
   #port = 0;
   #madeAdminKey: string | undefined;
   #stopping: Promise<void> | undefined;
+  #renewing: NodeJS.Timeout | undefined;
 
   constructor(private readonly options: LocalStackOptions) {
     for (const app of ['api', 'ps', 'worker']) {
@@ -136,6 +140,7 @@ class Starter {
     const step = options.onStep ?? (() => undefined);
     // An api that is started again must have the address that everybody knows.
     this.#port = options.port === 0 && options.restart ? await findFreePort(options.host) : options.port;
+    if (options.tls) this.#renewing = await keepsCertificates(options.dataDir, step);
     const postgres = this.#postgres(step);
     const redis = this.#redis(step);
     const rest = redis.then(async ({ urlOf }) => {
@@ -189,6 +194,7 @@ class Starter {
   }
 
   async #stop(): Promise<void> {
+    clearInterval(this.#renewing);
     for (const role of ['ps', 'worker', 'api'])
       await Promise.all(this.#children.filter((child) => child.name.startsWith(role)).map((child) => child.stop()));
     await Promise.all(this.#services.map((service) => service.stop()));
@@ -285,10 +291,12 @@ class Starter {
       PACELINE_SOCKET_DIR: this.#socketDir,
       PACELINE_STOP_MS: String(LAST_CHECKPOINT_MS),
       PACELINE_TRANSPORT: transport,
+      ...this.#tlsEnvironment('server'),
     };
   }
 
   #workerEnvironment(redisUrl: string, index: number): NodeJS.ProcessEnv {
+    const { dataDir } = this.options;
     return {
       ...inherited(),
       ...passed(WORKER_LIMITS),
@@ -296,7 +304,16 @@ class Starter {
       REDIS_URL: redisUrl,
       PACELINE_DATA_STORE: dataStoreOf(this.options),
       PACELINE_TRANSPORT: process.env['PACELINE_TRANSPORT'] || 'auto',
+      // For runs whose workers hold the parameters.
+      PACELINE_DATA_DIR: join(dataDir, 'data'),
+      PACELINE_SOCKET_DIR: this.#socketDir,
+      ...this.#tlsEnvironment('worker'),
     };
+  }
+
+  #tlsEnvironment(role: 'server' | 'worker'): NodeJS.ProcessEnv {
+    const { tls, dataDir } = this.options;
+    return tls ? variablesOf(dataDir, role) : {};
   }
 }
 
@@ -355,6 +372,7 @@ const WORKER_LIMITS = [
   'PACELINE_DATA_CACHE',
   'PACELINE_DATA_CACHE_BYTES',
   'PACELINE_DATA_MEMORY_BYTES',
+  'PACELINE_LINK',
 ];
 
 function passed(names: readonly string[]): NodeJS.ProcessEnv {

@@ -10,6 +10,8 @@ interface Told {
   /** Address of the api and the dashboard; null while the stack starts. */
   readonly url: string | null;
   readonly processes: readonly { readonly name: string; readonly pid: number }[];
+  /** TCP between workers and servers is encrypted. */
+  readonly tls?: boolean;
 }
 
 export type StackState = Holder & Told;
@@ -22,7 +24,7 @@ const fileIn = (dataDir: string): string => join(dataDir, 'up.pid.json');
 export const runningStack = (dataDir: string): StackState | undefined => runningHolder<Told>(fileIn(dataDir));
 
 export interface StackLock {
-  update(changes: Partial<Pick<StackState, 'url' | 'processes'>>): void;
+  update(changes: Partial<Pick<StackState, 'url' | 'processes' | 'tls'>>): void;
   release(): void;
 }
 

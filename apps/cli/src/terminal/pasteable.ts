@@ -29,7 +29,7 @@ export const COMMAND_NAMES = [
   ...['train', 'runs', 'run', 'metrics', 'checkpoints', 'weights', 'export', 'evaluate', 'predict', 'trace', 'open'],
   ...['pause', 'resume', 'scale', 'extend', 'cancel'],
   ...['data', 'alias', 'team', 'key'],
-  ...['demo', 'up', 'down', 'logs', 'workers', 'engine', 'doctor', 'verify', 'generate', 'model'],
+  ...['demo', 'up', 'down', 'logs', 'workers', 'server', 'engine', 'doctor', 'verify', 'generate', 'model'],
 ] as const;
 
 const COMMAND = new RegExp(`(?<![\\w./@-])(?:npx )?paceline (?=(?:${COMMAND_NAMES.join('|')}|help)\\b|--)`, 'g');

@@ -6,6 +6,7 @@
  * A narrow terminal loses the bar's length first, then fields from the least wanted on.
  */
 import type { RunSummary } from '@paceline/client';
+import { trafficText } from '../show-traffic.js';
 import { clean } from './clean.js';
 import { count, decimals, duration, fit, percent, widthOf } from './format.js';
 
@@ -20,7 +21,7 @@ export interface ProgressLineOptions {
 }
 
 export function progressLine(
-  run: Pick<RunSummary, 'status' | 'statusReason' | 'progress'>,
+  run: Pick<RunSummary, 'status' | 'statusReason' | 'progress'> & Partial<Pick<RunSummary, 'traffic'>>,
   { width, unicode, typed = (text) => text }: ProgressLineOptions,
 ): string {
   const { progress } = run;
@@ -39,6 +40,7 @@ export function progressLine(
     { text: validated === null ? '' : `val_loss ${decimals(validated, 4)}`, drop: 2 },
     { text: progress.examplesPerSecond === null ? '' : `${count(progress.examplesPerSecond)} examples/s`, drop: 5 },
     { text: progress.etaSeconds === null ? '' : `ETA ${duration(progress.etaSeconds)}`, drop: 3 },
+    { text: run.traffic?.toServersBytes ? trafficText(run.traffic) : '', drop: 7 },
   ].filter((field) => field.text !== '');
   for (;;) {
     const rest = [done, ...fields.map((field) => field.text)].join('  ');

@@ -3,14 +3,16 @@ import { createHash } from 'node:crypto';
 import type { PacelineClient, RunSummary } from '@paceline/client';
 import { UserError } from '@paceline/runtime/user-error';
 import type { TrainingRecording } from '@paceline/models';
-import type { RunSpec, VariableSpec } from '@paceline/spec';
-import { differenceOf, type Difference } from './difference.js';
+import type { RunSpec, RunSpecInput, VariableSpec } from '@paceline/spec';
+import { differenceOf, larger, NONE, type Difference } from './difference.js';
 
 /** Rounds of one query of metrics. */
 const ROUNDS_ASKED = 1000;
 
+export type StrategyInput = NonNullable<RunSpecInput['strategy']>;
+
 export interface TrainingOptions {
-  readonly workers: number;
+  readonly workers?: number | undefined;
   readonly servers: number;
   readonly dataset?: string;
   readonly engine?: string;
@@ -28,16 +30,20 @@ export interface TensorResult extends Difference {
   readonly path: string;
 }
 
-export interface TrainingResult {
+/** What a replay ended with, against what was recorded. */
+export interface Compared {
   readonly ok: boolean;
   readonly steps: number;
   readonly replicas: number;
-  readonly runId: string;
-  readonly weightsSha256: string;
   /** Largest differences of the losses; the absolute and the relative one may come from different steps. */
   readonly loss: Difference & { readonly step: number };
   readonly weights: Difference;
   readonly tensors: readonly TensorResult[];
+}
+
+export interface TrainingResult extends Compared {
+  readonly runId: string;
+  readonly weightsSha256: string;
 }
 
 const refuse = (recording: TrainingRecording, field: string, message: string): never => {
@@ -66,7 +72,7 @@ export async function planTraining(recording: TrainingRecording, options: Traini
     globalBatch: recording.globalBatch,
     replicas: recording.replicas,
     shuffle: false,
-    strategy: { kind: 'parameter-server', servers: options.servers, startWorkers: Math.min(options.workers, recording.replicas) },
+    strategy: { kind: 'parameter-server', servers: options.servers, startWorkers: Math.min(options.workers ?? 1, recording.replicas) },
     length: { rounds: recording.steps },
     checkpoint: { everySeconds: 0 },
     ...(options.engine === undefined ? {} : { engine: options.engine }),
@@ -144,12 +150,16 @@ async function lossOf(recording: TrainingRecording): Promise<{ loss: string; los
   return lossFromLogits === undefined ? { loss: name } : { loss: name, lossFromLogits };
 }
 
-/** Uploads the initial weights and makes the run. @returns its id */
-export async function startTraining(client: PacelineClient, { recording, spec, variables }: PlannedTraining): Promise<string> {
+/** Uploads the initial weights and makes the run. @param strategy of the run, where it is not that of the plan @returns its id */
+export async function startTraining(
+  client: PacelineClient,
+  { recording, spec, variables }: PlannedTraining,
+  strategy: StrategyInput = spec.strategy,
+): Promise<string> {
   const { safetensorsFile } = await import('@paceline/models');
   const file = safetensorsFile(variables.map(({ path, shape }, i) => ({ name: path, shape, values: recording.tensors[i]!.initial })));
   const { sha256 } = await client.models.upload(file);
-  return (await client.createRun({ ...spec, weights: { upload: sha256 } })).id;
+  return (await client.createRun({ ...spec, strategy, weights: { upload: sha256 } })).id;
 }
 
 /** @throws UserError WEIGHTS_DIFFER when what came is not what the run says */
@@ -160,29 +170,33 @@ export async function compareTraining(
   tolerance: number,
 ): Promise<TrainingResult> {
   const losses = await lossesOf(client, run.id, recording.steps);
+  const trained = await weightsOf(client, run);
+  const values = variables.map(({ path }) => trained.get(path) ?? new Float32Array());
+  return { ...compareNumbers(recording, losses, values, tolerance), runId: run.id, weightsSha256: run.result?.weightsSha256 ?? '' };
+}
+
+/** @param weights in the order of the recorded tensors */
+export function compareNumbers(
+  recording: TrainingRecording,
+  losses: readonly (number | undefined)[],
+  weights: readonly Float32Array[],
+  tolerance: number,
+): Compared {
   let step = 0;
-  let loss: Difference = { absolute: 0, relative: 0 };
+  let loss: Difference = NONE;
   for (const [i, recorded] of recording.losses.entries()) {
     const one = differenceOf([losses[i] ?? Number.NaN], [recorded]);
     if (one.relative > loss.relative) step = i + 1;
-    loss = { absolute: Math.max(loss.absolute, one.absolute), relative: Math.max(loss.relative, one.relative) };
+    loss = larger(loss, one);
   }
-  const trained = await weightsOf(client, run);
-  const tensors = recording.tensors.map(({ path, final }, i): TensorResult => {
-    return { path, ...differenceOf(trained.get(variables[i]!.path) ?? [], final) };
-  });
-  const weights = {
-    absolute: Math.max(...tensors.map(({ absolute }) => absolute)),
-    relative: Math.max(...tensors.map(({ relative }) => relative)),
-  };
+  const tensors = recording.tensors.map(({ path, final }, i): TensorResult => ({ path, ...differenceOf(weights[i]!, final) }));
+  const most = tensors.reduce<Difference>(larger, NONE);
   return {
-    ok: loss.relative <= tolerance && weights.relative <= tolerance,
+    ok: loss.relative <= tolerance && most.relative <= tolerance,
     steps: recording.steps,
     replicas: recording.replicas,
-    runId: run.id,
-    weightsSha256: run.result?.weightsSha256 ?? '',
     loss: { ...loss, step },
-    weights,
+    weights: most,
     tensors,
   };
 }

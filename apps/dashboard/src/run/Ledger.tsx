@@ -2,12 +2,13 @@ import type { ReactNode } from 'react';
 import { Card, Facts } from '../components/Card.js';
 import { count } from '../text/format.js';
 import type { RunDetails } from './run-details.js';
+import { trafficText } from './traffic.js';
 
 const FRAMES = 'Old or duplicate parts of gradients, for example when a worker joins or leaves. None was counted.';
 const CONNECTIONS = 'Counted by its first server for all runs: too early, from an older attempt, or without a valid token. None took part.';
 
 /** What was committed, counted by the coordinator from (round, replica) rows, and what was refused. */
-export function Ledger({ run: { ledger, progress, staleness } }: { run: RunDetails }): ReactNode {
+export function Ledger({ run: { ledger, progress, staleness, traffic, codec } }: { run: RunDetails }): ReactNode {
   return (
     <Card title="Ledger">
       <Facts
@@ -19,6 +20,13 @@ export function Ledger({ run: { ledger, progress, staleness } }: { run: RunDetai
           ],
           ...(ledger.droppedExamples > 0 ? [['Dropped examples', count(ledger.droppedExamples)] as const] : []),
           ...(staleness.length > 0 ? [['Staleness of updates', shares(staleness)] as const] : []),
+          ...(codec ? [['Codec', <PickedCodec codec={codec} key="codec" />] as const] : []),
+          ...(traffic
+            ? ([
+                ['Sent to servers', trafficText(traffic.toServersBytes, traffic.denseToServersBytes)],
+                ['Sent to workers', trafficText(traffic.toWorkersBytes, traffic.denseToWorkersBytes)],
+              ] as const)
+            : []),
           ['Refused frames', <Refused number={ledger.refusedFrames} from={FRAMES} key="frames" />],
           ['Refused connections', <Refused number={ledger.refusedConnections} from={CONNECTIONS} key="connections" />],
         ]}
@@ -35,6 +43,16 @@ function shares(updates: readonly number[]): string {
     .filter(([, share]) => share > 0)
     .map(([staleness, share]) => `${staleness}${staleness === updates.length - 1 ? '+' : ''}: ${share} %`)
     .join(', ');
+}
+
+/** What `codec: auto` has picked, and why. */
+function PickedCodec({ codec: { kind, parameters, fromRound, why } }: { codec: NonNullable<RunDetails['codec']> }): ReactNode {
+  return (
+    <>
+      {kind === 'none' ? 'auto: none' : `auto: ${kind}, parameters ${parameters}, from round ${fromRound} on`}
+      <span className="note">{why}</span>
+    </>
+  );
 }
 
 function Of({ part, whole }: { part: number; whole: number }): ReactNode {

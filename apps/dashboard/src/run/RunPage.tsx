@@ -74,7 +74,7 @@ function ShownRun({ run, refresh }: { run: RunDetails; refresh: () => void }): R
         {run.result && <Outcome run={run} result={run.result} measures={measures} course={course} scales={scales} />}
         <ModelDownload run={run} />
         <Workers run={run} />
-        <Servers servers={run.servers} status={run.status} />
+        <Servers servers={run.servers} status={run.status} spec={run.spec} />
         <Attempts run={run} />
         <Checkpoints checkpoints={run.checkpoints} attempts={run.attempt} />
         <Ledger run={run} />

@@ -3,24 +3,29 @@ import { Card } from '../components/Card.js';
 import { isOver } from '../components/status-table.js';
 import { plainText } from '../text/plain-text.js';
 import type { RunDetails } from './run-details.js';
+import { shardsOnWorkers } from './spec-facts.js';
 
 function noteOf({ index, role, term }: RunDetails['servers'][number]): string {
   if (role === 'STANDBY') return 'standby';
   return [index === 0 ? 'coordinator' : '', term > 1 ? `since term ${term}` : ''].filter((text) => text !== '').join(' ');
 }
 
-/** The servers of a run, or those that it had: when it stands still or is over they hold nothing any more. */
-export function Servers({ servers, status }: Pick<RunDetails, 'servers' | 'status'>): ReactNode {
+/** The servers of a run, or the workers that hold its shards; or those that it had: when it stands still or is over they hold nothing any more. */
+export function Servers({ servers, status, spec }: Pick<RunDetails, 'servers' | 'status' | 'spec'>): ReactNode {
+  const isOnWorkers = shardsOnWorkers(spec);
   const over = isOver(status) || status === 'PAUSED' || status === 'RECOVERING';
   return (
-    <Card title="Parameter servers" aside={over && servers.length > 0 && <span className="faint">let go</span>}>
+    <Card
+      title={isOnWorkers ? 'Shards on workers' : 'Parameter servers'}
+      aside={over && servers.length > 0 && <span className="faint">let go</span>}
+    >
       {servers.length === 0 ? (
         <p className="nothing">{over ? 'None had claimed a shard.' : 'None has claimed a shard yet.'}</p>
       ) : (
         <table className="members">
           <thead>
             <tr>
-              <th scope="col">Server</th>
+              <th scope="col">{isOnWorkers ? 'Worker' : 'Server'}</th>
               <th scope="col">Shard</th>
               {!over && <th scope="col">State</th>}
             </tr>

@@ -8,6 +8,7 @@ import { DASH, compact, count, duration, loss, percent, rate } from '../text/for
 import { plainText } from '../text/plain-text.js';
 import type { RunDetails } from './run-details.js';
 import { figureOf, isScaled, mainMeasures, type Measure, type TargetScale } from './measures.js';
+import { stepsText } from './spec-facts.js';
 import { endText, epochText, figuresOf, hasSpeed, isStalled, workersAtWork } from './run-state.js';
 
 /** Figures for the loss and the metrics; further metrics have charts only. */
@@ -23,7 +24,7 @@ export function Summary({ run, measures, scales }: Props): ReactNode {
   const { progress, status } = run;
   const stale = useStale();
   const fraction = progress.totalRounds > 0 ? progress.round / progress.totalRounds : 0;
-  const where = `Round ${count(progress.round)} of ${count(progress.totalRounds)}`;
+  const where = `Round ${count(progress.round)} of ${count(progress.totalRounds)}${stepsText(run.spec)}`;
   return (
     <section className="card summary" aria-label="Progress">
       <div className="summary-line">

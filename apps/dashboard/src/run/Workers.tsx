@@ -6,6 +6,7 @@ import { bytes, count, ranges } from '../text/format.js';
 import { plainText } from '../text/plain-text.js';
 import type { RunDetails } from './run-details.js';
 import { workersAtWork } from './run-state.js';
+import { trafficText } from './traffic.js';
 
 type Seat = RunDetails['stepTasks'][number];
 
@@ -36,7 +37,13 @@ export function Workers({ run }: { run: RunDetails }): ReactNode {
           </thead>
           <tbody>
             {held.map((seat) => (
-              <WorkerLine key={seat.id} seat={seat} worker={seat.worker!} isGone={isGone} />
+              <WorkerLine
+                key={seat.id}
+                seat={seat}
+                worker={seat.worker!}
+                isGone={isGone}
+                traffic={run.traffic?.workers.find(({ workerId }) => workerId === seat.worker!.id)}
+              />
             ))}
           </tbody>
         </table>
@@ -65,9 +72,10 @@ interface LineProps {
   readonly seat: Seat;
   readonly worker: NonNullable<Seat['worker']>;
   readonly isGone: boolean;
+  readonly traffic: NonNullable<RunDetails['traffic']>['workers'][number] | undefined;
 }
 
-function WorkerLine({ seat, worker, isGone }: LineProps): ReactNode {
+function WorkerLine({ seat, worker, isGone, traffic }: LineProps): ReactNode {
   // The fingerprint names the engine first, then everything that its bits depend on.
   const engine = plainText(worker.engine, 300);
   const speeds = worker.engines
@@ -85,6 +93,12 @@ function WorkerLine({ seat, worker, isGone }: LineProps): ReactNode {
           <span className="note" title={engine}>
             {engine.split(';')[0]}
             {speeds && ` (${speeds})`}
+          </span>
+        )}
+        {traffic && (
+          <span className="note">
+            to servers {trafficText(traffic.toServersBytes, traffic.denseToServersBytes)}; to the worker{' '}
+            {trafficText(traffic.toWorkersBytes, traffic.denseToWorkersBytes)}
           </span>
         )}
       </th>

@@ -31,6 +31,21 @@ export const SPEC_DEFAULTS: Json = {
   restarts: 5,
 };
 
+/** Options of a strategy of another kind when only its kind is given. */
+export const STRATEGY_DEFAULTS: Readonly<Record<string, Json>> = {
+  'local-update': {
+    kind: 'local-update',
+    mode: 'sync',
+    servers: 1,
+    accumulate: 1,
+    localSteps: 20,
+    outerOptimizer: 'sgd',
+    innerState: 'reset',
+    backupReplicas: 0,
+    standby: 0,
+  },
+};
+
 /** Options of each optimizer when only its name is given. */
 export const OPTIMIZER_DEFAULTS: Readonly<Record<string, Json>> = {
   sgd: { name: 'sgd', learningRate: 0.1 },

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { MODES, augmentationSchema, learningRateSchema, parseRunSpec } from '@paceline/spec';
 import { parse } from 'yaml';
-import { AUGMENTATION_DEFAULTS, LEARNING_RATE_DEFAULTS, OPTIMIZER_DEFAULTS, SPEC_DEFAULTS } from './spec-defaults.js';
-import { modelName, optimizerName, setFields, specFacts } from './spec-facts.js';
+import { AUGMENTATION_DEFAULTS, LEARNING_RATE_DEFAULTS, OPTIMIZER_DEFAULTS, SPEC_DEFAULTS, STRATEGY_DEFAULTS } from './spec-defaults.js';
+import { modelName, optimizerName, setFields, specFacts, stepsText } from './spec-facts.js';
 import { toYaml } from './yaml.js';
 
 const topology = { class_name: 'Sequential', config: { layers: [{}, {}] } };
@@ -23,6 +23,7 @@ describe('the defaults of the page', () => {
   it('are those of the schema', () => {
     expect(SPEC_DEFAULTS).toEqual(specOf({}));
     for (const name of Object.keys(OPTIMIZER_DEFAULTS)) expect(OPTIMIZER_DEFAULTS[name]).toEqual(specOf({ optimizer: { name } }).optimizer);
+    for (const kind of Object.keys(STRATEGY_DEFAULTS)) expect(STRATEGY_DEFAULTS[kind]).toEqual(specOf({ strategy: { kind } }).strategy);
     expect(LEARNING_RATE_DEFAULTS).toEqual(learningRateSchema.parse({}));
     expect({ ...AUGMENTATION_DEFAULTS, mirror: true }).toEqual(augmentationSchema.parse({ mirror: true }));
   });
@@ -59,6 +60,10 @@ describe('spec facts', () => {
     });
     expect(Object.keys(shown(spec, false)).filter((label) => !/^[A-Z]/.test(label))).toEqual([]);
     expect(shown(specOf({}), true)).toEqual({});
+    const local = specOf({ strategy: { kind: 'local-update', outerOptimizer: 'nesterov' } });
+    expect(shown(local, true)).toEqual({ Strategy: 'local-update', 'Outer optimizer': 'nesterov' });
+    expect([stepsText(local), stepsText(specOf({}))]).toEqual([', 20 local steps each', '']);
+    expect(shown(local, false)).toMatchObject({ 'Local steps per round': '20', 'Inner state': 'reset' });
   });
   it('leaves out what means nothing in the mode of the run', () => {
     const labels = (mode: string) =>
@@ -91,6 +96,8 @@ describe('the spec as a file', () => {
       { optimizer: { name: 'adam' }, gradient: { clipNorm: 1, nonFinite: 'skip' } },
       { optimizer: { name: 'momentum', nesterov: true }, checkpoint: { everyRounds: 10, final: false }, metrics: [] },
       { strategy: { kind: 'parameter-server', mode: 'ssp', stalenessBound: 2 }, augmentation: { mirror: true } },
+      { strategy: { kind: 'local-update' } },
+      { strategy: { kind: 'local-update', localSteps: 7, outerOptimizer: 'momentum', outerMomentum: 0.5 } },
     ];
     for (const input of inputs) {
       const spec = specOf(input);

@@ -3,7 +3,14 @@
  * nothing in the run's mode are left out. The spec comes from the server as JSON; nothing about its shape is taken for granted.
  */
 import { plainText } from '../text/plain-text.js';
-import { AUGMENTATION_DEFAULTS, LEARNING_RATE_DEFAULTS, MODES_OF_FIELD, OPTIMIZER_DEFAULTS, SPEC_DEFAULTS } from './spec-defaults.js';
+import {
+  AUGMENTATION_DEFAULTS,
+  LEARNING_RATE_DEFAULTS,
+  MODES_OF_FIELD,
+  OPTIMIZER_DEFAULTS,
+  SPEC_DEFAULTS,
+  STRATEGY_DEFAULTS,
+} from './spec-defaults.js';
 
 type Json = Readonly<Record<string, unknown>>;
 const isObject = (value: unknown): value is Json => value !== null && typeof value === 'object' && !Array.isArray(value);
@@ -24,6 +31,15 @@ export function optimizerName(spec: unknown): string {
   return [plainText(name, 40), typeof learningRate === 'number' ? String(learningRate) : ''].filter(Boolean).join(' ');
 }
 
+/** Whether the run has no parameter servers: each of its workers holds a shard. */
+export const shardsOnWorkers = (spec: unknown): boolean => object(object(spec)['strategy'])['kind'] === 'multi-worker-mirrored';
+
+/** How long a round is, where it is several steps: ", 20 local steps each" */
+export function stepsText(spec: unknown): string {
+  const { localSteps } = object(object(spec)['strategy']);
+  return typeof localSteps === 'number' && localSteps > 1 ? `, ${localSteps} local steps each` : '';
+}
+
 export const WEIGHTS_LABEL = 'Begins with weights of';
 
 const LABELS: Readonly<Record<string, string>> = {
@@ -35,12 +51,14 @@ const LABELS: Readonly<Record<string, string>> = {
   clipGlobalNorm: 'Clip norm, all',
   standby: 'Standby servers',
   servers: 'Parameter servers',
+  workers: 'Workers with a shard each',
   everyRounds: 'Checkpoint every (rounds)',
   everySeconds: 'Checkpoint every (s)',
   keepLast: 'Checkpoints kept',
   keepBest: 'Keep the best checkpoint',
   final: 'Final checkpoint',
   accumulate: 'Micro-batches per step',
+  localSteps: 'Local steps per round',
   beta1: 'Beta 1',
   beta2: 'Beta 2',
   freeze: 'Frozen variables',
@@ -75,7 +93,7 @@ export function specFacts(spec: unknown): readonly SpecFact[] {
         .map(([field, inner]) => ({
           label: field === 'name' || field === 'kind' ? labelOf(name) : labelOf(field),
           value: written(inner),
-          isSet: !isSame(inner, object(field === 'name' ? SPEC_DEFAULTS[name] : usual)[field]),
+          isSet: !isSame(inner, object(field === 'name' || field === 'kind' ? SPEC_DEFAULTS[name] : usual)[field]),
         }));
     });
 }
@@ -104,7 +122,7 @@ export function setFields(spec: unknown): Json {
     Object.entries(given).flatMap(([name, value]): [string, unknown][] => {
       const usual = defaultOf(name, value);
       if (isSame(value, usual))
-        return name === 'optimizer' && !isSame(value, SPEC_DEFAULTS[name]) ? [[name, { name: object(value)['name'] }]] : [];
+        return isSame(value, SPEC_DEFAULTS[name]) || !TAGS[name] ? [] : [[name, { [TAGS[name]]: object(value)[TAGS[name]] }]];
       if (!OPENED.has(name) || name === 'length' || !isObject(value)) return [[name, value]];
       const named = ['kind', 'name'].filter((field) => field in value);
       const fields = Object.entries(value).filter(([field, inner]) => named.includes(field) || !isSame(inner, object(usual)[field]));
@@ -113,7 +131,11 @@ export function setFields(spec: unknown): Json {
   );
 }
 
+/** The field that tells the members of a group apart. */
+const TAGS: Readonly<Record<string, string>> = { optimizer: 'name', strategy: 'kind' };
+
 function defaultOf(name: string, value: unknown): unknown {
+  if (name === 'strategy') return STRATEGY_DEFAULTS[String(object(value)['kind'])] ?? SPEC_DEFAULTS[name];
   if (name === 'optimizer') return OPTIMIZER_DEFAULTS[String(object(value)['name'])];
   return name === 'augmentation' ? AUGMENTATION_DEFAULTS : SPEC_DEFAULTS[name];
 }

@@ -1,5 +1,5 @@
 /** What a person's request changes in the rows of a run: the table of requests.ts, and whether what is asked for is possible. */
-import { LIMITS, type RunSpec, type SpecIssue } from '@paceline/spec';
+import { LIMITS, shardCount, type RunSpec, type SpecIssue } from '@paceline/spec';
 import { answerRequest, type RunRequest } from '../lifecycle/requests.js';
 import { serverProcesses, type StoredRun } from '../dispatch/rows.js';
 import type { RunChange, StatusMove, StoredEvent } from './moves.js';
@@ -63,12 +63,15 @@ const pause = (to: StatusMove['to'], now: Date): StatusMove =>
     : { to, reason: 'finishes its round, writes a checkpoint and pauses', cause: 'PAUSED', set: { pauseRequestedAt: now } };
 
 function resume(spec: RunSpec, servers: number | undefined, begins: boolean): RequestStep {
-  const isOther = servers !== undefined && servers !== spec.strategy.servers;
+  const { strategy } = spec;
+  if (servers !== undefined && strategy.kind === 'multi-worker-mirrored')
+    return invalid('servers', `the run has none: its ${strategy.workers} workers hold the parameters (${strategy.kind}); leave it out`);
+  const isOther = servers !== undefined && servers !== shardCount(strategy);
   if (isOther && (!Number.isInteger(servers) || servers < 1 || servers > LIMITS.servers))
     return invalid('servers', `must be a whole number from 1 to ${LIMITS.servers}`);
   if (!begins && isOther) return { does: 'refuse', why: 'Pause the run first: a live attempt keeps its number of servers.' };
   if (!begins) return { does: 'nothing' };
-  const other = isOther ? { ...spec, strategy: { ...spec.strategy, servers } } : undefined;
+  const other = isOther ? { ...spec, strategy: { ...strategy, servers } as typeof strategy } : undefined;
   return {
     does: 'begin',
     reason: 'resumed',
@@ -78,7 +81,12 @@ function resume(spec: RunSpec, servers: number | undefined, begins: boolean): Re
 }
 
 function scale({ spec, workersWanted }: AskedRun, workers: number): RequestStep {
-  const { replicas } = spec as RunSpec;
+  const { replicas, strategy } = spec as RunSpec;
+  if (strategy.kind === 'multi-worker-mirrored')
+    return {
+      does: 'refuse',
+      why: `Each of the run's ${strategy.workers} workers holds a part of its parameters (${strategy.kind}), so their number stays.`,
+    };
   if (!Number.isInteger(workers) || workers < 1 || workers > replicas)
     return invalid('workers', `must be from 1 to ${replicas}, the replicas of the run; to let all workers go, pause it`);
   const before = workersWanted ?? replicas;

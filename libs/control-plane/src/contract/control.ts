@@ -22,9 +22,11 @@ export interface ControlFields {
   start?: string;
   /**
    * JSON of `claimsSchema`: whose claims count, while a part finds no server. Who sees another in its place lets go, and is free for
-   * the part that is missing.
+   * the part that is missing. Who holds a part that was made again claims it anew: its first claim came too late and does not count.
    */
   claims?: string;
+  /** JSON of `memberSeatsSchema`: seats that wait for the workers that hold the shards of the run. */
+  seats?: string;
   /** A trace of rounds is wanted of every process of the attempt: JSON of `traceRequestSchema`. */
   trace?: string;
   /** What the arbiter has decided about a shard: JSON of `leadSchema`, under `leadFieldName`. */
@@ -43,7 +45,20 @@ export const claimsSchema = z.object({
       }),
     )
     .max(2_048),
+  /** Parts that were made again and that nobody has claimed since, with the incarnation whose claim counts. */
+  open: z
+    .array(z.object({ index: z.int().min(0), role: z.enum(['primary', 'standby']), incarnation: z.int().min(1) }))
+    .max(2_048)
+    .optional(),
 });
+
+/** Seat i is for the worker with the shard of index i; a higher incarnation asks it once more. */
+export const memberSeatsSchema = z.object({
+  attempt: z.int().min(1),
+  seats: z.array(z.object({ seat: z.int().min(0), incarnation: z.int().min(0), stepTaskId: z.uuid() })).max(1_024),
+});
+
+export type MemberSeats = z.output<typeof memberSeatsSchema>;
 
 export type Claims = z.output<typeof claimsSchema>;
 

@@ -1,10 +1,12 @@
 /**
- * Jobs in the two queues, schema-checked on both sides: a forged or oversized one is refused and counted.
+ * Jobs in the three queues, schema-checked on both sides: a forged or oversized one is refused and counted.
  *
  *   queue  paceline-placements   api → ps       "claim server `index` of this attempt" (short claim jobs)
+ *   queue  paceline-worker-placements   api → worker   the same, of a run whose workers hold the shards: with the shard goes seat `index`
  *   queue  paceline-step-tasks   api → worker   one seat in a run for a slice of 3 s
  */
 import { z } from 'zod';
+import { codecChoiceSchema } from '@paceline/protocol';
 import { type ModelDescription, runSpecSchema, runDataSchema } from '@paceline/spec';
 
 export const uuid = z.uuid();
@@ -31,6 +33,7 @@ const modelDescriptionSchema: z.ZodType<ModelDescription> = z.strictObject({
         shape,
         section: z.enum(['trainable', 'state']),
         initializer: z.strictObject({ className: z.string().max(100), config: z.record(z.string(), z.unknown()) }),
+        rows: z.strictObject({ input: z.int().min(0).max(31) }).optional(),
       }),
     )
     .min(1)
@@ -71,8 +74,12 @@ export const placementJobSchema = z.strictObject({
   role: z.enum(['primary', 'standby']).optional(),
   /** Engine fingerprint of the run's earlier attempts, which this one goes on with (`engine: auto`). */
   fingerprint: z.string().max(300).optional(),
+  /** With `codec: auto`: what an earlier attempt of the run has picked. */
+  codec: codecChoiceSchema.optional(),
   /** Token this server shows to the coordinator (role `server`). */
   token: z.string().max(4096),
+  /** Only where a worker is to hold the shard: what it checks tokens of this attempt with, and the token for its seat (role `worker`). */
+  member: z.strictObject({ tokenKey: z.string().min(32).max(200), seatToken: z.string().max(4096) }).optional(),
 });
 
 export type PlacementJob = z.output<typeof placementJobSchema>;

@@ -1,8 +1,11 @@
 /**
- * Names of everything in Redis: two queues, the report stream, one control hash per run. Redis carries, PostgreSQL remembers:
+ * Names of everything in Redis: three queues, the report stream, one control hash per run. Redis carries, PostgreSQL remembers:
  * every key here may vanish (FLUSHALL), and the reconciler of the api makes it again.
  */
 export const PLACEMENT_QUEUE = 'paceline-placements';
+
+/** Placements of runs whose workers hold the shards themselves. */
+export const WORKER_PLACEMENT_QUEUE = 'paceline-worker-placements';
 
 export const STEP_TASK_QUEUE = 'paceline-step-tasks';
 

@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { uuid, serverAddressSchema } from './queues.js';
 import { tracedProcessSchema } from './traces.js';
-import type { FailureCause } from '@paceline/protocol';
+import { trafficSchema, type FailureCause } from '@paceline/protocol';
 
 /* ---------- reports: ps, worker → api ---------- */
 
@@ -56,6 +56,7 @@ const journalEntrySchema = z.discriminatedUnion('kind', [
       'standby.ready',
       'standby.lost',
       'standby.promoted',
+      'codec.picked',
     ]),
     message: z.string().max(2000),
     data: z.record(z.string(), z.unknown()),
@@ -124,6 +125,8 @@ const fleetMemberSchema = z.strictObject({
   memoryBytes: z.int().min(1).optional(),
   /** Workers only: identity of the data store that it sees; null without one. */
   dataStore: z.string().max(300).nullable().optional(),
+  /** Workers only: it takes placements of runs whose workers hold the shards. Left out: it does. */
+  holdsShards: z.boolean().optional(),
   runId: uuid.nullable(),
 });
 
@@ -232,6 +235,8 @@ export const reportSchema = z.discriminatedUnion('kind', [
       refusedFrames: z.int().min(0),
       refusedConnections: z.int().min(0),
       waitingFor: z.string().max(300).nullable(),
+      /** Bytes on the sockets between workers and servers in this attempt, as the workers have counted them; of the newest workers one by one. */
+      traffic: trafficSchema.extend({ workers: z.array(trafficSchema.extend({ workerId: z.string().max(100) })).max(256) }).optional(),
     }),
   }),
 ]);

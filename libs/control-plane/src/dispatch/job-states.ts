@@ -25,7 +25,8 @@ export class JobStates {
       await confirmLock();
       sightings.set(jobId, await this.look(kind, jobId, now));
     };
-    for (const jobId of placements) await look('placement', jobId);
+    const placement = run.shardHosts === 'workers' ? 'worker-placement' : 'placement';
+    for (const jobId of placements) await look(placement, jobId);
     for (const jobId of seats) await look('step-task', jobId);
     return sightings;
   }

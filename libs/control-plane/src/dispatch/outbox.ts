@@ -7,10 +7,12 @@
  * The payload is put together when it is sent (spec, model, a fresh token), so rows stay small. A placement of a run with several
  * servers waits until as many servers are there, because a server that has claimed its part holds it only for a while.
  */
+import { shardHosts } from '@paceline/spec';
 import { placementJobSchema, stepTaskJobSchema, type PlacementJob, type StepTaskJob } from '../contract/queues.js';
 import { hasLiveAttempt, type RunStatus } from '../lifecycle/run-status.js';
 
-export type JobKind = 'placement' | 'step-task';
+/** A queue each. */
+export type JobKind = 'placement' | 'worker-placement' | 'step-task';
 
 export interface PreparedJob {
   readonly jobId: string;
@@ -56,6 +58,10 @@ export async function sendOutbox<Row extends OutboxRow>(ports: OutboxPorts<Row>)
   await ports.markSent(rows);
   return jobs.length;
 }
+
+/** The queue that a job goes to. */
+export const jobKindOf = (payload: PreparedJob['payload']): JobKind =>
+  payload.kind === 'placement' && shardHosts(payload.spec.strategy) === 'workers' ? 'worker-placement' : payload.kind;
 
 function fits({ jobId, payload }: PreparedJob, { unfit }: Pick<OutboxPorts<OutboxRow>, 'unfit'>): boolean {
   const schema = payload.kind === 'placement' ? placementJobSchema : stepTaskJobSchema;

@@ -68,11 +68,11 @@ function reconciler(failing?: string, outage?: { isNow: boolean }) {
 
 test('an api that has lost the lock in the middle of a tick does nothing more, of no run', async () => {
   const { made, done, removed } = reconciler();
-  await expect(made.tick(confirming(7))).rejects.toThrow(DispatchLockLostError);
-  expect([done, removed]).toEqual([['a write-control'], ['forged', 'forged']]);
+  await expect(made.tick(confirming(12))).rejects.toThrow(DispatchLockLostError);
+  expect([done, removed]).toEqual([['a write-control'], ['forged', 'forged', 'forged']]);
 });
 
-/** The fleet, the run; two jobs that nobody wants, twice each; an action: so many, and then the lock is lost. */
+/** The fleet, the run; three queues with a job that nobody wants, three times each; an action: so many, and then the lock is lost. */
 function confirming(times: number): () => Promise<void> {
   let asked = 0;
   return () => (++asked > times ? Promise.reject(new DispatchLockLostError()) : Promise.resolve());

@@ -120,7 +120,8 @@ export class Reconciler {
     const { ports } = this;
     if (ports.now() - this.sweptAtMs < SWEEP_EVERY_MS) return;
     this.sweptAtMs = ports.now();
-    for (const kind of ['step-task', 'placement'] as const) {
+    for (const kind of ['step-task', 'placement', 'worker-placement'] as const) {
+      await confirmLock();
       for (const id of await ports.waitingIds(kind)) {
         await confirmLock();
         const name = jobNameOf(id);

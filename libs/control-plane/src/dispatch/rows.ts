@@ -2,7 +2,7 @@
  * What is stored of a run, as far as the dispatcher reads it, and what follows from that alone. The api selects these rows from
  * PostgreSQL, the simulator keeps them in memory; both make the same observation, the same places and the same jobs of them.
  */
-import type { ModelDescription, RunData, RunSpec } from '@paceline/spec';
+import { shardCount, shardHosts, type ModelDescription, type RunData, type RunSpec } from '@paceline/spec';
 import { placementJobId, type PlacementJob, type ServerAddress, type StepTaskJob } from '../contract/queues.js';
 import type { ControlFields } from '../contract/control.js';
 import type { CoordinatorState, MeasuresRecord, ValidationRecord } from '../contract/reports.js';
@@ -11,6 +11,7 @@ import type { AttemptOrigin, RestorePoint } from '../lifecycle/lineage.js';
 import type { ObservedRun, ObservedServer, ObservedTask } from '../lifecycle/observed-run.js';
 import type { RunStatus } from '../lifecycle/run-status.js';
 import { shardsOf } from '../lifecycle/shards.js';
+import type { NeededServers } from '../lifecycle/waiting-reason.js';
 
 export interface StoredRun {
   readonly id: string;
@@ -119,8 +120,7 @@ export function observedRunOf(row: StoredRunRows, control: ControlFields, lastSe
     cancelRequestedAtMs: msOf(row.cancelRequestedAt),
     pauseRequestedAtMs: msOf(row.pauseRequestedAt),
     nextAttemptAtMs: msOf(row.nextAttemptAt),
-    serversNeeded: serverProcesses(spec),
-    standby: spec.strategy.standby,
+    ...neededOf(spec),
     replicas: spec.replicas,
     workersWanted: row.workersWanted,
     fromRound: Number(attempt.parentRound ?? 0),
@@ -190,8 +190,23 @@ export const originOf = ({
   parentRound: parentRound === null ? null : Number(parentRound),
 });
 
-/** Server processes that a run needs: one for each shard, and one more for each standby. */
-export const serverProcesses = ({ strategy: { servers, standby } }: Pick<RunSpec, 'strategy'>): number => servers * (1 + standby);
+/** Places of an attempt: one for each shard, and one more for each standby. */
+const placeCount = ({ strategy }: Pick<RunSpec, 'strategy'>): number => shardCount(strategy) * (1 + strategy.standby);
+
+/** What a run asks of the processes that are to hold its shards. */
+export const neededOf = (spec: Pick<RunSpec, 'strategy'>): Required<NeededServers> => ({
+  serversNeeded: placeCount(spec),
+  standby: spec.strategy.standby,
+  shardHosts: shardHosts(spec.strategy),
+});
+
+/** Parameter servers that a run needs: one for each place. None where its workers hold the shards. */
+export const serverProcesses = (spec: Pick<RunSpec, 'strategy'>): number =>
+  shardHosts(spec.strategy) === 'workers' ? 0 : placeCount(spec);
+
+/** Workers that a run needs to begin. */
+export const workersNeeded = ({ strategy }: Pick<RunSpec, 'strategy'>): number =>
+  shardHosts(strategy) === 'workers' ? shardCount(strategy) : 1;
 
 // ---- what an attempt begins with ----
 
@@ -202,9 +217,9 @@ export interface NewPlace {
 }
 
 /** The places of an attempt, and the ids of the placement jobs that offer them. */
-export function placesOf(runId: string, attempt: number, { strategy: { servers, standby } }: Pick<RunSpec, 'strategy'>): NewPlace[] {
-  const roles = standby > 0 ? (['primary', 'standby'] as const) : (['primary'] as const);
-  return Array.from({ length: servers }, (_, index) =>
+export function placesOf(runId: string, attempt: number, { strategy }: Pick<RunSpec, 'strategy'>): NewPlace[] {
+  const roles = strategy.standby > 0 ? (['primary', 'standby'] as const) : (['primary'] as const);
+  return Array.from({ length: shardCount(strategy) }, (_, index) =>
     roles.map((role) => ({ index, role, jobId: placementJobId(runId, attempt, index, 0, role) })),
   ).flat();
 }
@@ -254,7 +269,8 @@ export function placementJobOf(
   attempt: Pick<StoredAttempt, 'number' | 'parentRunId' | 'parentNumber' | 'parentRound'>,
   { index, role }: { readonly index: number; readonly role: 'primary' | 'standby' },
   token: string,
-  fingerprint?: string,
+  { fingerprint, codec }: Pick<PlacementJob, 'fingerprint' | 'codec'> = {},
+  member?: PlacementJob['member'],
 ): PlacementJob {
   const spec = specOf(run);
   return {
@@ -262,14 +278,16 @@ export function placementJobOf(
     runId: run.id,
     attempt: attempt.number,
     index,
-    servers: spec.strategy.servers,
+    servers: shardCount(spec.strategy),
     role,
     spec,
     model: run.model as ModelDescription,
     data: run.data as RunData,
     restore: restoreOf(run.id, attempt),
     ...(fingerprint ? { fingerprint } : {}),
+    ...(codec ? { codec } : {}),
     token,
+    ...(member ? { member } : {}),
   };
 }
 
@@ -284,6 +302,8 @@ export function stepTaskJobOf(
   token: string,
   fingerprint?: string,
 ): StepTaskJob | undefined {
+  // The control hash offers it to the worker that holds the shard.
+  if (shardHosts(specOf(run).strategy) === 'workers') return undefined;
   const shards = shardsOf(places.map((row) => ({ ...placeOf(row), address: addressOf(row) })));
   const servers = shards.flatMap(({ primary }) => primary.address ?? []);
   const standbys = shards.flatMap(({ standby }) => standby?.address ?? []);

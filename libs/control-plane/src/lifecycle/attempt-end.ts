@@ -18,6 +18,7 @@ const OWN_CAUSES = {
   CONFIG_CHANGED: { isRecoverable: false, meaning: 'the checkpoint was trained with another config' },
   COORDINATOR_SILENT: { isRecoverable: true, meaning: 'the coordinator of the attempt no longer reports' },
   INITIAL_WEIGHTS_INVALID: { isRecoverable: false, meaning: 'the weights that the run begins with are missing or do not fit' },
+  NOT_PLACED: { isRecoverable: true, meaning: 'a part of the attempt was taken by no worker, or its seat by none, in time' },
   NO_WORKER_FITS: { isRecoverable: false, meaning: 'every worker that took a seat had to give it up' },
   RESULT_UNREADABLE: { isRecoverable: false, meaning: 'the result of the coordinator does not fit its schema' },
   STORAGE_NOT_SHARED: { isRecoverable: false, meaning: 'the servers of the attempt write their checkpoints to different places' },

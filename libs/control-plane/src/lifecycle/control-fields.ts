@@ -7,6 +7,7 @@ import {
   type Acknowledged,
   type Claims,
   type ControlFields,
+  type MemberSeats,
 } from '../contract/control.js';
 import type { ServerAddress } from '../contract/queues.js';
 import type { Lead } from '../arbiter.js';
@@ -21,19 +22,41 @@ export const cancelField = (attempt: number): string => `${attempt}:cancel`;
 export const pauseField = (attempt: number): string => `${attempt}:pause`;
 export const workersField = (attempt: number, workers: number): string => `${attempt}:${workers}`;
 
-export const claimsField = (attempt: number, claims: Claims['claims']): string => JSON.stringify({ attempt, claims } satisfies Claims);
+export const seatsField = (attempt: number, seats: MemberSeats['seats']): string =>
+  JSON.stringify({ attempt, seats } satisfies MemberSeats);
+
+export const claimsField = (attempt: number, claims: Claims['claims'], open: NonNullable<Claims['open']> = []): string =>
+  JSON.stringify({ attempt, claims, ...(open.length > 0 ? { open } : {}) } satisfies Claims);
+
+interface Part {
+  readonly attempt: number;
+  readonly index: number;
+  readonly role: 'primary' | 'standby';
+  readonly incarnation: number;
+}
 
 /** The server whose claim counts in place of that of this placement, or of a later one; undefined when there is none. */
-export function claimantOf(
-  field: string | undefined,
-  part: { readonly attempt: number; readonly index: number; readonly role: 'primary' | 'standby'; readonly incarnation: number },
-): string | undefined {
+export const claimantOf = (field: string | undefined, part: Part): string | undefined => {
+  const isSame = isOfPart(part);
+  return claimsIn(field, part.attempt)?.claims.find((claim) => isSame(claim) && claim.incarnation >= part.incarnation)?.serverId;
+};
+
+/** The incarnation that a claim of this part has to name, if that is a later one and nobody has claimed it. */
+export const openIncarnationOf = (field: string | undefined, part: Part): number | undefined => {
+  const isSame = isOfPart(part);
+  return claimsIn(field, part.attempt)?.open?.find((open) => isSame(open) && open.incarnation > part.incarnation)?.incarnation;
+};
+
+const isOfPart =
+  (part: Part) =>
+  ({ index, role }: Pick<Part, 'index' | 'role'>): boolean =>
+    index === part.index && role === part.role;
+
+function claimsIn(field: string | undefined, attempt: number): Claims | undefined {
   if (field === undefined) return undefined;
   try {
-    const { attempt, claims } = claimsSchema.parse(JSON.parse(field));
-    if (attempt !== part.attempt) return undefined;
-    return claims.find(({ index, role, incarnation }) => index === part.index && role === part.role && incarnation >= part.incarnation)
-      ?.serverId;
+    const claims = claimsSchema.parse(JSON.parse(field));
+    return claims.attempt === attempt ? claims : undefined;
   } catch {
     return undefined; // written by nobody that we know
   }

@@ -90,3 +90,18 @@ describe('the places of servers', () => {
     expect(fairShares(runs, sharing({ teamShare: 0.1 }), 0).offered).toHaveLength(1);
   });
 });
+
+test('runs whose workers hold the shards are placed as a whole, so that no two of them wait for each other', () => {
+  const gang = (runId: string, places: number, createdAtMs: number): PlacedRun => ({
+    runId,
+    teamId: 'a',
+    places,
+    isHolding: false,
+    createdAtMs,
+    waitsSinceMs: createdAtMs,
+  });
+  const workers = sharing({ liveServers: 3, placesPerProcess: 1, teamShare: 1 });
+  const { offered, waiting } = fairShares([gang('first', 2, 0), gang('second', 2, 1), gang('small', 1, 2)], workers, 1_000);
+  expect(offered).toEqual(['first', 'small']);
+  expect(waiting.get('second')).toMatchObject({ why: 'places', places: 3, held: 3 });
+});

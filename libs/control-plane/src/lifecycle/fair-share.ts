@@ -1,5 +1,5 @@
 /**
- * Who is placed next: the places of all parameter servers are shared by teams, not by runs. Only runs that have a place are sent to the
+ * Who is placed next: the places of all parameter servers (and, for runs whose workers hold the shards, all workers, one place each) are shared by teams, not by runs. Only runs that have a place are sent to the
  * placement queue; all others wait in PostgreSQL, where their order can change.
  *
  *     waiting runs ─ the team that holds fewest places, then the oldest run ─> offered, as long as places are free
@@ -36,7 +36,10 @@ export interface PlacedRun {
 }
 
 export interface Sharing {
+  /** Processes that have places: servers, or workers. */
   readonly liveServers: number;
+  /** Runs that one of them holds at a time. Left out: `PLACES_PER_SERVER`. */
+  readonly placesPerProcess?: number;
   /** Teams that there are, with and without runs. */
   readonly teams: number;
   /** In (0, 1]. */
@@ -73,7 +76,7 @@ interface Team {
 }
 
 export function fairShares(runs: readonly PlacedRun[], sharing: Sharing, now: number): FairShares {
-  const places = sharing.liveServers * PLACES_PER_SERVER;
+  const places = sharing.liveServers * (sharing.placesPerProcess ?? PLACES_PER_SERVER);
   // A run that needs more processes than there are waits for those, and keeps nobody waiting.
   const inLine = runs.filter((run) => !run.isHolding && run.places <= sharing.liveServers);
   const offered = offer(teamsOf(runs, inLine), sharing, places, now);
@@ -130,7 +133,7 @@ function offer(teams: readonly Team[], sharing: Sharing, places: number, now: nu
 function blocks(team: Team, more: number, { limits, teams, teamShare }: Sharing, places: number, held: number): boolean {
   const limit = limits.get(team.id) ?? Infinity;
   const leftByOthers = places - (held - team.held);
-  const share = teams > 1 ? Math.floor(teamShare * leftByOthers) : Infinity;
+  const share = teams > 1 && teamShare < 1 ? Math.floor(teamShare * leftByOthers) : Infinity;
   if (team.held + more > limit) [team.blockedBy, team.most] = ['limit', limit];
   // The first run of a team is never too large for its share.
   else if (team.held > 0 && team.held + more > share) [team.blockedBy, team.most] = ['share', share];

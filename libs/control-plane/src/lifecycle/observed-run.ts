@@ -57,6 +57,8 @@ export interface ObservedRun {
   readonly nextAttemptAtMs: number | null;
   /** Server processes: one for each shard, and one more for each standby. */
   readonly serversNeeded: number;
+  /** Which processes hold the shards; servers where nothing is said. With workers, seat i is for the worker with shard i. */
+  readonly shardHosts?: 'servers' | 'workers';
   /** Standbys of a shard, 0 or 1. */
   readonly standby: number;
   readonly replicas: number;

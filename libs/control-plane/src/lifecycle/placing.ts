@@ -6,7 +6,10 @@
  *        └──────┴────────── made + 1 ─────────────┘
  *
  * A job that came twice makes two servers hold one part, and one of them is missing elsewhere: as long as a part finds no server,
- * the control hash says whose claims count, and the others let go.
+ * the control hash says whose claims count, and the others let go. A claim that comes after its placement was made again does not count:
+ * the control hash says which parts are open, and whoever holds one claims it once more.
+ *
+ * Where workers hold the shards, a worker with one is free for nothing else. So one part that nobody takes ends the attempt, and lets them all go.
  *
  * After the start a lost server ends the attempt: its part of the parameters is gone. Lost is who said goodbye, who is silent,
  * and, sooner, who is silent while nobody listens at its port or a worker cannot reach it. A shard that has a standby is lost
@@ -20,6 +23,11 @@ import { claimsField, saysLead, startField } from './control-fields.js';
 import type { DispatchAction, ObservedFleet, ObservedJob, ObservedRun, ObservedServer } from './observed-run.js';
 import { leadOf, shardsOf } from './shards.js';
 
+/**
+ * Workers that hold shards wait this long for the one that is missing. A worker that sits in another run yields at the end of its slice, when its
+ * round is over.
+ */
+export const PLACED_WITHIN_MS = 120_000;
 /** Heartbeats come every second. */
 export const LOST_AFTER_MS = 5_000;
 export const SUSPECTED_SILENCE_MS = 2_500;
@@ -60,10 +68,15 @@ export function place(run: ObservedRun, fleet: ObservedFleet, jobs: ReadonlyMap<
     return { actions: [action], hasStarted: false };
   }
   const claims = run.servers.flatMap(({ claim }) => (claim && !claim.isLoading ? [claim] : []));
-  if (claims.length < run.serversNeeded) return { actions: [...tellClaims(run, now), ...remake(run, jobs, now)], hasStarted: false };
+  const stray = run.attemptStartedAtMs === null ? strayStandby(run) : undefined;
+  if (stray) return { actions: [stray], hasStarted: false };
+  if (claims.length < run.serversNeeded) {
+    const missing = missingTooLong(run, now);
+    return { actions: missing ? [missing] : [...tellClaims(run, now), ...remake(run, jobs, now)], hasStarted: false };
+  }
   const storages = [...new Set(claims.flatMap(({ storage }) => (storage === null ? [] : [storage])))];
   if (storages.length > 1 && run.attemptStartedAtMs === null) {
-    const message = `its servers would write checkpoints to different places (${storages.slice(0, 4).join(', ')}), so no checkpoint could be complete: give all servers one shared folder or bucket, or ask for one server (strategy.servers: 1)`;
+    const message = `its ${run.shardHosts ?? 'servers'} would write checkpoints to different places (${storages.slice(0, 4).join(', ')}), so no checkpoint could be complete: give all of them one shared folder or bucket, or ask for one (strategy.${run.shardHosts ?? 'servers'}: 1)`;
     return { actions: [{ kind: 'end-attempt', end: { kind: 'failed', cause: 'STORAGE_NOT_SHARED', message } }], hasStarted: false };
   }
   const silent = silentCoordinator(run, fleet, now);
@@ -78,7 +91,7 @@ export function place(run: ObservedRun, fleet: ObservedFleet, jobs: ReadonlyMap<
 /** Placement jobs whose state decides something now. */
 export function placementsInQuestion(run: ObservedRun, now: number): string[] {
   return run.servers
-    .filter((server) => isOverdue(server, now))
+    .filter((server) => hasJob(run, server) && isOverdue(server, now))
     .map(({ index, incarnation, role }) => placementJobId(run.runId, run.attempt, index, incarnation, role));
 }
 
@@ -101,25 +114,60 @@ function lostLeads({ servers, attempt, control }: ObservedRun): DispatchAction[]
 const isOverdue = ({ claim, incarnation, madeAtMs }: ObservedServer, now: number): boolean =>
   claim === null && now - madeAtMs >= Math.min(MAKE_AGAIN_AFTER_MS * 2 ** Math.min(incarnation, 4), MAKE_AGAIN_AT_MOST_MS);
 
+/** A worker that holds a shard takes the standby of the next shard by itself. */
+const hasJob = ({ shardHosts }: ObservedRun, { role }: ObservedServer): boolean => shardHosts !== 'workers' || role === 'primary';
+
 function tellClaims({ servers, attempt, control }: ObservedRun, now: number): DispatchAction[] {
-  if (!servers.some((server) => isOverdue(server, now))) return [];
+  const open = servers.flatMap(({ index, role, incarnation, claim }) =>
+    claim === null && incarnation > 0 ? [{ index, role, incarnation }] : [],
+  );
+  if (open.length === 0 && !servers.some((server) => isOverdue(server, now))) return [];
   const claims = claimsField(
     attempt,
     servers.flatMap(({ index, role, incarnation, claim }) =>
       claim ? [{ index, role, incarnation, serverId: claim.address.serverId }] : [],
     ),
+    open,
   );
   return control.claims === claims ? [] : [{ kind: 'write-control', fields: { claims } }];
 }
 
 function remake(run: ObservedRun, jobs: ReadonlyMap<string, ObservedJob>, now: number): DispatchAction[] {
   return run.servers
-    .filter((server) => isOverdue(server, now))
+    .filter((server) => hasJob(run, server) && isOverdue(server, now))
     .flatMap(({ index, incarnation, role }) => {
       const state = jobs.get(placementJobId(run.runId, run.attempt, index, incarnation, role))?.state;
       if (state !== 'missing' && state !== 'over') return [];
       return [{ kind: 'make-placement-again', index, role, incarnation, serverId: null, why: `its job was ${state}` } as const];
     });
+}
+
+/** Nothing else ends this wait: the workers that have claimed their parts hold them until they hear of a start, or of the end. */
+function missingTooLong(run: ObservedRun, now: number): DispatchAction | undefined {
+  const claimed = run.servers.flatMap(({ claim }) => (claim ? [claim.atMs] : []));
+  if (run.shardHosts !== 'workers' || run.attemptStartedAtMs !== null || claimed.length === 0) return undefined;
+  const missing = run.servers.filter(({ claim }) => claim === null);
+  if (missing.length === 0 || now - Math.max(...claimed) <= PLACED_WITHIN_MS) return undefined;
+  const parts = missing.map(({ index, role }) => `${role === 'standby' ? 'the standby of shard' : 'shard'} ${index}`).join(', ');
+  const message = `no worker has taken ${parts} within ${PLACED_WITHIN_MS / 60_000} minutes; the others are free again`;
+  return { kind: 'end-attempt', end: { kind: 'failed', cause: 'NOT_PLACED', message } };
+}
+
+/** The worker with shard i has the standby of shard i + 1. One that holds the standby alone has lost its shard to another worker. */
+function strayStandby({ shardHosts, servers }: ObservedRun): DispatchAction | undefined {
+  if (shardHosts !== 'workers') return undefined;
+  const primaries = servers.filter(({ role }) => role === 'primary');
+  for (const server of servers) {
+    const { index, role, incarnation, claim } = server;
+    if (role !== 'standby' || !claim) continue;
+    const before = primaries.find((primary) => primary.index === (index + primaries.length - 1) % primaries.length);
+    const { serverId } = claim.address;
+    if (!before?.claim || before.claim.address.serverId === serverId) continue;
+    const why = `${serverId} has the standby of shard ${index}, and not shard ${before.index}`;
+    if (incarnation < MAX_REPLACED) return { kind: 'make-placement-again', index, role, incarnation, serverId, why };
+    return { kind: 'end-attempt', end: { kind: 'failed', cause: 'NOT_PLACED', message: `${why}, as ${incarnation} times before` } };
+  }
+  return undefined;
 }
 
 const replace = ({ server: { index, incarnation, role }, serverId, why }: Lost): DispatchAction => ({
@@ -136,9 +184,13 @@ function lostEnd(run: ObservedRun, { runsOn }: ObservedFleet, { server, serverId
   const isShared = run.attemptStartedAtMs !== null && (runsOn?.get(serverId) ?? 1) > 1;
   const round = run.coordinator?.round ?? run.fromRound;
   const when = run.attemptStartedAtMs === null ? `before the start, as ${server.incarnation} before it` : `in round ${round}`;
-  const message = `parameter server ${server.index} (${serverId}) ${why} ${when}`;
+  const message = `${nameOf(run, server.index)} (${serverId}) ${why} ${when}`;
   return { kind: 'failed', cause, message, ...(isShared ? { isShared } : {}) };
 }
+
+/** For people. */
+const nameOf = ({ shardHosts }: ObservedRun, index: number): string =>
+  shardHosts === 'workers' ? `the worker with shard ${index}` : `parameter server ${index}`;
 
 /** Before the start, any server that is lost; after it, the primary of a shard that nobody takes over. */
 function lostServer(run: ObservedRun, fleet: ObservedFleet, now: number): Lost | undefined {
@@ -173,6 +225,6 @@ function silentCoordinator(run: ObservedRun, fleet: ObservedFleet, now: number):
   if (run.attemptStartedAtMs === null || !fleet.isReliable || fleet.reliableForMs < COORDINATOR_SILENCE_MS) return undefined;
   const heardAtMs = Math.max(run.attemptStartedAtMs, run.coordinator?.atMs ?? 0);
   if (now - heardAtMs <= COORDINATOR_SILENCE_MS) return undefined;
-  const message = `the coordinator (parameter server 0) has not reported for ${Math.round((now - heardAtMs) / 1000)} s`;
+  const message = `the coordinator (${nameOf(run, 0)}) has not reported for ${Math.round((now - heardAtMs) / 1000)} s`;
   return { kind: 'end-attempt', end: { kind: 'failed', cause: 'COORDINATOR_SILENT', message } };
 }

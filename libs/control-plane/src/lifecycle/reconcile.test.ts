@@ -3,7 +3,7 @@ import type { ObservedFleet, ObservedJob, ObservedRun, ServerHealth } from './ob
 import { claimantOf } from './control-fields.js';
 import { LOADING_AT_MOST_MS, MAX_REPLACED } from './placing.js';
 import { complaintCounts, type Place } from './shards.js';
-import { SEATED_WITHIN_MS } from './seating.js';
+import { SEATED_WITHIN_MS } from './seats.js';
 import {
   address,
   beforeStart,

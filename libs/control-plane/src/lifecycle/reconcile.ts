@@ -8,6 +8,7 @@
 import { ackFieldName } from '../contract/control.js';
 import { ackFields, cancelField, pauseField, workersField } from './control-fields.js';
 import type { DispatchAction, ObservedFleet, ObservedJob, ObservedRun } from './observed-run.js';
+import { seatMembers } from './member-seating.js';
 import { place, placementsInQuestion } from './placing.js';
 import { hasLiveAttempt, isOver } from './run-status.js';
 import { seat, seatLimit, seatsInQuestion } from './seating.js';
@@ -25,7 +26,7 @@ const HEARD_WITHIN_MS = 3_500;
 /** The jobs whose states `reconcile` has to be told; all others do not matter now. */
 export function jobsInQuestion(run: ObservedRun, now: number): { placements: string[]; seats: string[] } {
   if (!hasLiveAttempt(run.status) || run.cancelRequestedAtMs !== null) return { placements: [], seats: [] };
-  return { placements: placementsInQuestion(run, now), seats: seatsInQuestion(run) };
+  return { placements: placementsInQuestion(run, now), seats: run.shardHosts === 'workers' ? [] : seatsInQuestion(run) };
 }
 
 export function reconcile(run: ObservedRun, fleet: ObservedFleet, jobs: ReadonlyMap<string, ObservedJob>, now: number): DispatchAction[] {
@@ -40,7 +41,8 @@ export function reconcile(run: ObservedRun, fleet: ObservedFleet, jobs: Readonly
   if (run.status === 'PAUSING') actions.push(...pause(run, now));
   const workers = workersField(run.attempt, seatLimit(run));
   if (run.workersWanted !== null && run.control.workers !== workers) actions.push({ kind: 'write-control', fields: { workers } });
-  if (hasStarted) actions.push(...seat(run, jobs, now, fleet.seatRoom?.get(run.runId)));
+  const isHosting = run.shardHosts === 'workers';
+  if (hasStarted) actions.push(...(isHosting ? seatMembers(run, now) : seat(run, jobs, now, fleet.seatRoom?.get(run.runId))));
   if (actions.some(({ kind }) => kind === 'end-attempt')) return actions;
   return [...actions, ...status(run, fleet, hasStarted, now)];
 }
@@ -81,9 +83,15 @@ function status(run: ObservedRun, fleet: ObservedFleet, hasStarted: boolean, now
     reason === run.statusReason ? [] : [{ kind: 'explain', reason, isWaiting }];
   const noWorker = waitsForWorker(fleet.counts);
   // Just after a start or an outage nobody was heard yet, which does not mean that nobody is there.
-  if (run.status !== 'RUNNING' && fleet.reliableForMs < HEARD_WITHIN_MS && (noWorker || fleet.counts.liveServers === 0)) return [];
+  if (
+    run.status !== 'RUNNING' &&
+    fleet.reliableForMs < HEARD_WITHIN_MS &&
+    (noWorker || (fleet.counts.liveServers === 0 && run.shardHosts !== 'workers'))
+  )
+    return [];
   if (run.status === 'QUEUED') {
-    if (hasStarted && !noWorker) return [{ kind: 'move', to: 'PROVISIONING', reason: ABOUT_TO }];
+    if (hasStarted && !noWorker)
+      return [{ kind: 'move', to: 'PROVISIONING', reason: run.shardHosts === 'workers' ? MEMBERS_START : ABOUT_TO }];
     const claimed = run.servers.filter(({ claim }) => claim !== null).length;
     const loading = run.servers.filter(({ claim }) => claim?.isLoading).map(({ index }) => index);
     return explain(queuedReason(fleet.counts, run, claimed, loading, fleet.waiting?.get(run.runId)) + lineageNote(run));
@@ -95,6 +103,7 @@ function status(run: ObservedRun, fleet: ObservedFleet, hasStarted: boolean, now
   return run.isWaiting ? explain('training goes on', false) : [];
 }
 
+const MEMBERS_START = 'its workers hold their shards and start their engines';
 const ABOUT_TO = 'its servers are set up; a worker is about to take the first seat';
 
 const lineageNote = ({ attempt, fromRound }: ObservedRun): string =>
@@ -102,6 +111,7 @@ const lineageNote = ({ attempt, fromRound }: ObservedRun): string =>
 
 function provisioningReason(run: ObservedRun, { counts, seatRoom }: ObservedFleet, now: number): string {
   if ((run.coordinator?.seats.length ?? 0) > 0) return 'a worker has its seat and loads parameters and data';
+  if (run.shardHosts === 'workers') return MEMBERS_START;
   if (seatRoom?.get(run.runId) === 0) return 'waits for a worker: other runs of the team hold all that its limit allows (workers)';
   if (counts.idleWorkers === 0) return 'waits for a worker: all are busy with other runs';
   const waitedMs = now - (run.attemptStartedAtMs ?? now);

@@ -13,18 +13,10 @@
 import { stepTaskJobId } from '../contract/queues.js';
 import { endOfSeats } from './attempt-end.js';
 import type { DispatchAction, ObservedJob, ObservedRun, ObservedTask } from './observed-run.js';
+import { follow, isEnding, MAX_SEAT_FAILURES, pauseAfterFailures, SEATED_WITHIN_MS, stillOpen } from './seats.js';
 
-/** From taking a job to being seated: a worker gives its engine 60 s to start with its data, and then connects to the servers. */
-export const SEATED_WITHIN_MS = 90_000;
 /** A worker that finished its job is seated or not; the coordinator's next state tells. */
 const STATE_GRACE_MS = 2_500;
-const FIRST_PAUSE_MS = 500;
-const LONGEST_PAUSE_MS = 15_000;
-/** With nobody in a seat, so many failures in a row end the attempt: no worker of the fleet can run it, or its servers are gone. */
-export const MAX_SEAT_FAILURES = 8;
-/** Nobody needs another seat for what is left. */
-const LAST_PHASES: readonly string[] = ['pausing', 'evaluating', 'finished', 'paused', 'cancelled', 'failed'];
-
 export const seatJobId = (run: ObservedRun, { seat, incarnation }: { seat: number; incarnation: number }): string =>
   stepTaskJobId(run.runId, run.attempt, seat, incarnation);
 
@@ -41,8 +33,7 @@ export function seat(run: ObservedRun, jobs: ReadonlyMap<string, ObservedJob>, n
   const open = stillOpen(run);
   const held = run.coordinator?.seats.length ?? 0;
   const close = (task: ObservedTask, why: string) => actions.push({ kind: 'close-seat', task, why });
-  const isEnding = run.status === 'PAUSING' || (run.coordinator !== null && held > 0 && LAST_PHASES.includes(run.coordinator.phase));
-  if (isEnding) {
+  if (isEnding(run)) {
     for (const task of open) close(task, run.status === 'PAUSING' ? 'the run is about to pause' : 'the run is about to end');
     return actions;
   }
@@ -76,30 +67,6 @@ function whyFull(run: ObservedRun, held: number): string {
   return held >= seatLimit(run) ? 'the run has as many workers as it wants' : 'the team has as many workers as its limit allows';
 }
 
-function isHeld({ coordinator }: ObservedRun, { seat: wanted, incarnation }: { seat: number; incarnation: number }): boolean {
-  return coordinator?.seats.some((held) => held.seat === wanted && held.incarnation === incarnation) ?? false;
-}
-
-const stillOpen = (run: ObservedRun): ObservedTask[] => run.openTasks.filter((task) => !isHeld(run, task));
-
-/** Brings the rows to what the coordinator reports. */
-function follow(run: ObservedRun): DispatchAction[] {
-  const { coordinator } = run;
-  if (!coordinator) return [];
-  const actions: DispatchAction[] = [];
-  for (const { seat: number, incarnation, workerId, replicas } of coordinator.seats) {
-    const known = run.heldTasks.find((task) => task.seat === number && task.incarnation === incarnation);
-    if (known && known.workerId === workerId && String(known.replicas) === String(replicas)) continue;
-    actions.push({ kind: 'hold-seat', seat: number, incarnation, workerId, replicas, isNew: !known });
-    if (!known && run.seatFailures > 0) actions.push({ kind: 'forget-seat-failures' });
-  }
-  for (const task of run.heldTasks) {
-    if (!isHeld(run, task) && coordinator.atMs > (task.heldAtMs ?? task.createdAtMs))
-      actions.push({ kind: 'close-seat', task, why: 'its worker left the seat' });
-  }
-  return actions;
-}
-
 /** Why an open task will not lead to a held seat any more. */
 function whyOver(run: ObservedRun, task: ObservedTask, jobs: ReadonlyMap<string, ObservedJob>, now: number): string | undefined {
   if (run.coordinator?.seats.some(({ seat: held }) => held === task.seat)) return 'another worker holds its seat';
@@ -113,8 +80,7 @@ function whyOver(run: ObservedRun, task: ObservedTask, jobs: ReadonlyMap<string,
 /** @param taken seats that workers are about to hold */
 function openSeat(run: ObservedRun, taken: readonly ObservedTask[], now: number): DispatchAction[] {
   const { seatFailures, lastSeatFailureAtMs } = run;
-  const pauseMs = seatFailures === 0 ? 0 : Math.min(FIRST_PAUSE_MS * 2 ** (seatFailures - 1), LONGEST_PAUSE_MS);
-  if (lastSeatFailureAtMs !== null && now - lastSeatFailureAtMs < pauseMs) return [];
+  if (lastSeatFailureAtMs !== null && now - lastSeatFailureAtMs < pauseAfterFailures(seatFailures)) return [];
   const occupied = new Set([...(run.coordinator?.seats ?? []), ...taken].map((each) => each.seat));
   let free = 0;
   while (occupied.has(free)) free++;

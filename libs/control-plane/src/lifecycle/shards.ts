@@ -47,7 +47,7 @@ export function complaintCounts(
   { index, serverId }: { readonly index: number; readonly serverId?: string | undefined },
 ): boolean {
   if (serverId === undefined) return true;
-  if (hasStarted) return shardsOf(places).some(({ primary }) => primary.serverId === serverId);
+  if (hasStarted) return shardsOf(places).some((shard) => shard.index === index && shard.primary.serverId === serverId);
   return places.some((place) => place.index === index && (place.serverId === null || place.serverId === serverId));
 }
 

@@ -74,17 +74,17 @@ const WHAT: Readonly<Record<TeamLimit, string>> = {
 
 const FEWER: Readonly<Record<'serverPlaces' | 'workers', string>> = {
   serverPlaces: 'Ask for fewer (strategy.servers, strategy.standby), or ask the administrator for a larger limit (setTeamLimits).',
-  workers: 'Ask the administrator for a larger limit (setTeamLimits).',
+  workers: 'Ask for fewer (strategy.workers), or ask the administrator for a larger limit (setTeamLimits).',
 };
 
 /**
- * @param asked of a run that is about to be created or to go on; `activeRuns` and `parameters` are 0 for one that counts already
+ * @param asked of a run that is about to be created or to go on, `workers` of one that needs several to begin; `activeRuns` and `parameters` are 0 for one that counts already
  * @returns the first limit that it would pass
  */
 export function exceeded(
   limits: TeamLimits,
   used: Pick<TeamUse, 'activeRuns' | 'parameters'>,
-  asked: { readonly activeRuns: number; readonly serverPlaces: number; readonly parameters: number },
+  asked: { readonly activeRuns: number; readonly serverPlaces: number; readonly parameters: number; readonly workers?: number },
 ): LimitExceeded | undefined {
   const refused = (limit: TeamLimit, inUse: number, more: number, why: string): LimitExceeded | undefined => {
     const most = limits[limit];
@@ -104,7 +104,7 @@ export function exceeded(
     together('activeRuns', used.activeRuns, asked.activeRuns) ??
     together('parameters', used.parameters, asked.parameters) ??
     alone('serverPlaces', asked.serverPlaces) ??
-    alone('workers', 1)
+    alone('workers', asked.workers ?? 1)
   );
 }
 

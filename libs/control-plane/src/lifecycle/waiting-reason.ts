@@ -6,6 +6,8 @@ export interface FleetCounts {
   readonly liveServers: number;
   readonly liveWorkers: number;
   readonly idleWorkers: number;
+  /** Live workers that take placements; all of them where nothing is said. */
+  readonly shardWorkers?: number;
   /** Alive, but of another protocol version. */
   readonly incompatible: readonly { readonly role: 'worker' | 'server'; readonly id: string; readonly protocolVersion: number }[];
 }
@@ -15,18 +17,40 @@ export interface NeededServers {
   /** Processes, standbys among them. */
   readonly serversNeeded: number;
   readonly standby: number;
+  /** Servers where nothing is said. */
+  readonly shardHosts?: 'servers' | 'workers';
 }
 
 const START = 'start one with `paceline up`';
 const plural = (count: number, what: string): string => `${count} ${what}${count === 1 ? '' : 's'}`;
 
+/** A run whose workers hold the shards: the standby of each is on another of them. */
+function waitsForMembers(
+  { liveWorkers = 0, shardWorkers = liveWorkers, incompatible = [] }: Partial<FleetCounts>,
+  { serversNeeded, standby }: NeededServers,
+  claimed: number,
+): string {
+  const needed = serversNeeded / (1 + standby);
+  const what = `waits for ${plural(needed, 'worker')} that hold${needed === 1 ? 's' : ''} the parameters`;
+  if (liveWorkers === 0) return `${what}: ${otherVersion(incompatible, 'worker') ?? `none is connected; ${START}`}`;
+  if (liveWorkers < needed)
+    return `${what}: ${liveWorkers === 1 ? 'only one is' : `only ${liveWorkers} are`} connected; start more, or ask for fewer (strategy.workers)`;
+  if (shardWorkers < needed)
+    return `${what}: ${liveWorkers} are connected, ${shardWorkers} of them with a folder for checkpoints; give the others one (PACELINE_DATA_DIR), or ask for fewer (strategy.workers)`;
+  if (claimed === 0) return `${what}: those that are connected finish other work`;
+  return `${what} to get ready: ${Math.floor(claimed / (1 + standby))} of ${needed} ${claimed === 1 + standby ? 'is' : 'are'}`;
+}
+
 /** @param isStartSaid the reason goes on with what to start */
 export function waitsForServers(
-  { liveServers, incompatible = [] }: Partial<FleetCounts> & { liveServers: number },
-  { serversNeeded: needed, standby }: NeededServers,
+  counts: Partial<FleetCounts> & { liveServers: number },
+  asked: NeededServers,
   claimed: number,
   isStartSaid = false,
 ): string {
+  if (asked.shardHosts === 'workers') return waitsForMembers(counts, asked, claimed);
+  const { liveServers, incompatible = [] } = counts;
+  const { serversNeeded: needed, standby } = asked;
   const shards = plural(needed / (1 + standby), 'parameter server');
   const what = `waits for ${standby === 0 ? shards : `${shards} with a standby each`}`;
   if (liveServers === 0) {
@@ -41,7 +65,8 @@ export function waitsForServers(
 }
 
 /** Why a run has no place on the servers yet. Other teams are counted, never named. */
-export function waitsForPlaces({ serversNeeded, standby }: NeededServers, wait: PlaceWait): string {
+export function waitsForPlaces({ serversNeeded, standby, shardHosts }: NeededServers, wait: PlaceWait): string {
+  if (shardHosts === 'workers') return waitsForFreeWorkers(serversNeeded / (1 + standby), wait);
   const { ahead, places, held, heldByOwnTeam, why, most } = wait;
   const shards = plural(serversNeeded / (1 + standby), 'parameter server');
   const what = `waits for ${standby === 0 ? shards : `${shards} with a standby each`}`;
@@ -56,6 +81,14 @@ export function waitsForPlaces({ serversNeeded, standby }: NeededServers, wait: 
       ? `other runs hold all ${places} places, ${held - heldByOwnTeam} of them of other teams`
       : `${places - held} of ${places} places are free`;
   return `${what}: ${holders}${before('')}`;
+}
+
+function waitsForFreeWorkers(needed: number, { ahead, places, held, heldByOwnTeam, why, most }: PlaceWait): string {
+  const what = `waits for ${plural(needed, 'worker')} that hold${needed === 1 ? 's' : ''} the parameters`;
+  const before = ahead === 0 ? 'it is next' : `${plural(ahead, 'run')} ${ahead === 1 ? 'is' : 'are'} before it`;
+  if (why === 'places') return `${what}: runs that keep their workers to the end hold ${held} of ${places}; ${before}`;
+  const limit = why === 'limit' ? 'its limit allows (workers)' : 'one team may hold while others wait';
+  return `${what}: the team holds ${heldByOwnTeam} of the ${most} that ${limit}; ${before}`;
 }
 
 export function waitsForWorker({ liveWorkers, incompatible }: FleetCounts): string | undefined {
@@ -79,10 +112,13 @@ export function queuedReason(
   loading: readonly number[] = [],
   wait?: PlaceWait,
 ): string {
-  const worker = waitsForWorker(counts);
+  const isHosting = needed.shardHosts === 'workers';
+  const worker = isHosting ? undefined : waitsForWorker(counts);
   const isStartSaid = worker !== undefined && otherVersion(counts.incompatible, 'worker') === undefined;
   let server = claimed < needed.serversNeeded ? waitsForServers(counts, needed, claimed, isStartSaid) : undefined;
-  if (wait && claimed === 0 && counts.liveServers >= needed.serversNeeded) server = waitsForPlaces(needed, wait);
-  if (!server && loading.length > 0) server = `waits for parameter server ${loading.join(', ')} to load the parameters to begin with`;
+  const processes = isHosting ? (counts.shardWorkers ?? counts.liveWorkers) * (1 + needed.standby) : counts.liveServers;
+  if (wait && claimed === 0 && processes >= needed.serversNeeded) server = waitsForPlaces(needed, wait);
+  if (!server && loading.length > 0)
+    server = `waits for ${isHosting ? 'the worker with shard' : 'parameter server'} ${loading.join(', ')} to load the parameters to begin with`;
   return [server, worker].filter((text) => text !== undefined).join('; ') || 'is about to be set up';
 }

@@ -181,7 +181,7 @@ function refuseNullMemory({ wasm }: BackendWasm): void {
     const address = bytes < MAX_ALLOCATION_BYTES ? malloc(bytes) : 0;
     if (address === 0 && bytes > 0) {
       throw new EngineMemoryError(
-        `no ${bytes} bytes are left in the wasm engine's heap of 4 GiB: use a larger \`accumulate\`, a smaller batch or a smaller model`,
+        `no ${bytes} bytes are left in the wasm engine's heap of 4 GiB: use a larger \`accumulate\`, a smaller batch, a smaller model or \`engine: tensorflow\``,
       );
     }
     return address;

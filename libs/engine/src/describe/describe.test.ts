@@ -135,7 +135,7 @@ const REFUSALS: readonly (readonly [string, RunSpecInput['model'], string, strin
   [
     'many large layers',
     sequential(input, ...Array.from({ length: 5 }, () => ['Dense', { units: 12_000 }] as const)),
-    `${L}.2`,
+    `${L}.3`,
     'parameters',
   ],
   ['units -3', sequential(input, ['Dense', { units: -3 }]), `${L}.1.config.units`, 'positive integer'],

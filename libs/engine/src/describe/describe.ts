@@ -5,13 +5,14 @@
  */
 import '@tensorflow/tfjs-backend-cpu';
 import { createInitialValues, LearningError } from '@paceline/learning';
-import { matchesPatterns, type ModelDescription, type RowFormat, type RunSpec, type VariableSpec } from '@paceline/spec';
+import { isSparse, matchesPatterns, type ModelDescription, type RowFormat, type RunSpec, type VariableSpec } from '@paceline/spec';
 import { buildModel, type BuiltModel, type BuiltWeight } from '../model/build-model.js';
 import { bindEnds, endsOfModel } from '../model/ends.js';
 import { freezeOf } from '../topology/frozen-layers.js';
 import { ModelError } from '../errors/model-error.js';
 import { planModel, type ModelPart } from '../topology/plan-model.js';
 import type { PlannedLayer } from '../topology/planned-model.js';
+import { markTables } from '../topology/tables.js';
 import { checkTrainable } from '../model/check-trainable.js';
 
 /**
@@ -22,7 +23,7 @@ import { checkTrainable } from '../model/check-trainable.js';
 export async function describeModel(spec: ModelPart, format: RowFormat): Promise<ModelDescription> {
   const { plan, root } = planModel(spec, format);
   const built = buildModel(plan, root, false);
-  bindEnds(built.model, plan, root, spec, format);
+  const { inputs } = bindEnds(built.model, plan, root, spec, format);
   const trained = built.weights.filter((weight) => weight.trainable);
   if (trained.length === 0) throw new ModelError(root, 'the model has no trainable weights');
   const frozen = freezeOf(plan, undefined);
@@ -31,7 +32,7 @@ export async function describeModel(spec: ModelPart, format: RowFormat): Promise
   checkTrainable(built, root, spec);
   const description = descriptionOf(built);
   checkInitializers(description, built);
-  return description;
+  return isSparse(spec) ? markTables(description, plan, inputs, spec, format) : description;
 }
 
 export function descriptionOf(built: BuiltModel): ModelDescription {

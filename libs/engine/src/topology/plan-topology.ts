@@ -21,7 +21,7 @@ import { configOf, dialectOf, type Dialect } from './settings/dialect.js';
 const LAYER_NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$/;
 const isObject = (value: unknown): value is Record<string, unknown> => value !== null && typeof value === 'object' && !Array.isArray(value);
 
-const snakeCase = (className: string): string =>
+export const snakeCase = (className: string): string =>
   className
     .replace(/(\d)D/g, '$1d')
     .replace(/([a-z0-9])([A-Z])/g, '$1_$2')

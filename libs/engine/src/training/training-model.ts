@@ -92,7 +92,7 @@ export class TrainingModel {
   }
 
   /** [count, ...] of each output, nothing random, and the masks that they come with. */
-  outputs(batch: Batch): { outputs: tf.Tensor[]; masks: OutputMasks } {
+  outputs(batch: Pick<Batch, 'inputs' | 'count'>): { outputs: tf.Tensor[]; masks: OutputMasks } {
     return this.masks.during((masksOf) => {
       const outputs = [this.built.model.apply(this.inputsOf(batch), { training: false }) as tf.Tensor | tf.Tensor[]].flat();
       return { outputs, masks: Object.fromEntries(Object.entries(masksOf()).map(([i, mask]) => [i, mask.clone()])) };
@@ -133,16 +133,12 @@ export class TrainingModel {
    * Everything that can be wrong with a batch is found before tf.js starts: an operation that fails leaves its tape behind.
    * @throws RangeError
    */
-  checkBatch({ inputs, targets, weights, count }: Batch): void {
+  checkBatch(batch: Batch): void {
     const { format } = this;
-    if (!Number.isSafeInteger(count) || count < 0) throw new RangeError(`a batch of ${count} examples`);
-    const check = (what: string, given: Float32Array | undefined, floats: number): void => {
-      if (!given || given.length < floats)
-        throw new RangeError(`a batch of ${count} examples needs ${floats} floats of ${what}, not ${given?.length ?? 0}`);
-    };
-    format.inputs.forEach((field, i) => check(field.name, inputs[i], count * fieldLength(field)));
-    format.targets.forEach((field, i) => check(field.name, targets[i], count * fieldLength(field)));
-    if (format.isWeighted) check('weights', weights, count);
+    const { targets, weights, count } = batch;
+    this.checkInputs(batch);
+    format.targets.forEach((field, i) => checkFloats(count, field.name, targets[i], count * fieldLength(field)));
+    if (format.isWeighted) checkFloats(count, 'weights', weights, count);
     for (const [i, field] of format.targets.entries()) {
       if (field.kind !== 'classes') continue;
       const [perExample, labels] = [fieldLength(field), targets[i]!];
@@ -153,6 +149,12 @@ export class TrainingModel {
           throw new RangeError(`label ${label} of example ${Math.floor(at / perExample)} is not one of the ${field.classes} classes`);
       }
     }
+  }
+
+  /** @throws RangeError */
+  checkInputs({ inputs, count }: Pick<Batch, 'inputs' | 'count'>): void {
+    if (!Number.isSafeInteger(count) || count < 0) throw new RangeError(`a batch of ${count} examples`);
+    this.format.inputs.forEach((field, i) => checkFloats(count, field.name, inputs[i], count * fieldLength(field)));
   }
 
   dispose(): void {
@@ -171,12 +173,17 @@ export class TrainingModel {
     });
   }
 
-  private inputsOf({ inputs, count }: Batch): tf.Tensor | tf.Tensor[] {
+  private inputsOf({ inputs, count }: Pick<Batch, 'inputs' | 'count'>): tf.Tensor | tf.Tensor[] {
     const tensors = this.ends.inputs.map(({ field, length, shape }) =>
       tf.tensor(inputs[field]!.subarray(0, count * length), [count, ...shape]),
     );
     return tensors.length === 1 ? tensors[0]! : tensors;
   }
+}
+
+function checkFloats(count: number, what: string, given: Float32Array | undefined, floats: number): void {
+  if (!given || given.length < floats)
+    throw new RangeError(`a batch of ${count} examples needs ${floats} floats of ${what}, not ${given?.length ?? 0}`);
 }
 
 /** With the values of the mask that the output came with. */

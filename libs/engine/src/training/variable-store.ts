@@ -4,10 +4,36 @@ import { matchesPatterns } from '@paceline/spec';
 import type * as tf from '@tensorflow/tfjs-core';
 import type { BuiltWeight } from '../model/build-model.js';
 import type { TensorMemory } from '../backends/tensor-memory.js';
+import type { FlatVector } from '../engine.js';
 
 interface Placed {
   readonly place: LayoutVariable;
   readonly tensor: tf.Variable;
+}
+
+interface Part {
+  /** Elements of a variable from `from` on, as they lie in one piece of the flat vector. */
+  readonly part: Float32Array;
+  readonly from: number;
+}
+
+/** Where a variable lies in the pieces of a flat vector. */
+function partsOf(pieces: readonly Float32Array[], { offset, length }: Pick<LayoutVariable, 'offset' | 'length'>): Part[] {
+  const parts: Part[] = [];
+  let first = 0;
+  for (const piece of pieces) {
+    const [from, to] = [Math.max(offset, first), Math.min(offset + length, first + piece.length)];
+    if (from < to) parts.push({ part: piece.subarray(from - first, to - first), from: from - offset });
+    first += piece.length;
+  }
+  return parts;
+}
+
+function addTo(parts: readonly Part[], values: Float32Array, isFirst: boolean): void {
+  for (const { part, from } of parts) {
+    if (isFirst) part.set(values.subarray(from, from + part.length));
+    else for (let i = 0; i < part.length; i++) part[i] = part[i]! + values[from + i]!;
+  }
 }
 
 export class VariableStore {
@@ -37,13 +63,17 @@ export class VariableStore {
     return this.placedState().map(({ tensor }) => tensor);
   }
 
-  checkLength(flat: Float32Array): void {
-    if (flat.length !== this.layout.totalLength)
-      throw new RangeError(`the flat vector has ${flat.length} elements, the layout ${this.layout.totalLength}`);
+  /** The pieces of a flat vector. @throws RangeError unless it has the length of the layout */
+  checked(flat: FlatVector): readonly Float32Array[] {
+    const pieces = flat instanceof Float32Array ? [flat] : flat;
+    const elements = pieces.reduce((sum, { length }) => sum + length, 0);
+    if (elements !== this.layout.totalLength)
+      throw new RangeError(`the flat vector has ${elements} elements, the layout ${this.layout.totalLength}`);
+    return pieces;
   }
 
   load(flat: Float32Array): void {
-    this.checkLength(flat);
+    this.checked(flat);
     this.loadedState.set(flat.subarray(this.layout.trainableLength));
     for (const { place, tensor } of this.placed) this.memory.write(tensor, flat.subarray(place.offset, place.offset + place.length));
   }
@@ -56,29 +86,23 @@ export class VariableStore {
   }
 
   /** state' × count, in float32. */
-  writeState(out: Float32Array, count: number): void {
+  writeState(out: readonly Float32Array[], count: number): void {
     for (const { place, tensor } of this.placedState()) {
       const values = this.memory.values(tensor);
-      for (let i = 0; i < place.length; i++) out[place.offset + i] = values[i]! * count;
+      for (const { part, from } of partsOf(out, place)) for (let i = 0; i < part.length; i++) part[i] = values[from + i]! * count;
     }
   }
 
   /** @param isFirst copy; otherwise add to what earlier micro-batches left in `out` */
-  takeGradients(grads: Readonly<Record<string, tf.Tensor>>, out: Float32Array, isFirst: boolean): void {
+  takeGradients(grads: Readonly<Record<string, tf.Tensor>>, out: readonly Float32Array[], isFirst: boolean): void {
     for (const { place, tensor } of this.placed) {
       if (place.section !== 'trainable') break;
       const gradient = grads[tensor.name];
-      if (!gradient) {
-        // It is frozen, or the loss does not depend on it.
-        if (isFirst) out.fill(0, place.offset, place.offset + place.length);
-        continue;
-      }
-      if (isFirst) {
-        this.memory.copyTo(gradient, out.subarray(place.offset, place.offset + place.length));
-        continue;
-      }
-      const values = this.memory.values(gradient);
-      for (let i = 0; i < place.length; i++) out[place.offset + i] = out[place.offset + i]! + values[i]!;
+      const parts = partsOf(out, place);
+      if (gradient && isFirst && parts.length === 1) this.memory.copyTo(gradient, parts[0]!.part);
+      else if (gradient) addTo(parts, this.memory.values(gradient), isFirst);
+      // It is frozen, or the loss does not depend on it.
+      else if (isFirst) for (const { part } of parts) part.fill(0);
     }
   }
 

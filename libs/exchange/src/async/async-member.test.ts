@@ -3,6 +3,7 @@ import { FrameType, type FrameHeader, type Message, type MessageOf } from '@pace
 import type { Connection } from '../connection.js';
 import type { WorkItem } from './done-set.js';
 import { AsyncMember } from './async-member.js';
+import { chunksOf } from '../transfer/chunks.js';
 
 const welcome = (server: number, term: number): MessageOf<'welcome'> => ({
   type: 'welcome',
@@ -72,7 +73,7 @@ function holding() {
   };
   const computed = (): void => {
     member.contribution(0, 0, 1, [1]);
-    member.node({ round: 0, lo: 0, hi: 1, bytes: new Uint8Array(8), release: () => void released++ });
+    member.node({ round: 0, lo: 0, hi: 1, chunk: chunksOf(new Uint8Array(8)), release: () => void released++ });
   };
   return { member, sent, fetches, computes, fetched, computed, released: () => released };
 }

@@ -65,13 +65,13 @@ export class AsyncMember extends WorkerTransfer<AsyncMemberOptions> {
   /** Where a parameter chunk goes. @throws ProtocolError */
   payloadFor(header: FrameHeader): Uint8Array {
     const chunk = this.chunkOf(header);
-    return this.destination(chunk, this.isWanted(header) ? this.options.store : undefined);
+    return this.destination(header, chunk, this.isWanted(header) ? this.options.store : undefined);
   }
 
   /** A whole parameter chunk has come. */
   data(header: FrameHeader): void {
     this.rest.moved();
-    if (!this.wasKept(header) || !this.isWanted(header)) return this.table.take('parametersStale');
+    if (!this.wasKept(header, () => this.options.store) || !this.isWanted(header)) return this.table.take('parametersStale');
     this.table.take('parameters');
     this.have.add(header.chunk);
     if (this.isWhole(this.have)) this.complete();

@@ -4,6 +4,7 @@ import type { ValidationPlan } from './validations.js';
 import type { Journal } from './journal.js';
 import type { LedgerState } from './ledger-state.js';
 import type { Succession } from './succession.js';
+import type { CodecPicker } from './codec-picking.js';
 import type { CheckpointCadence, CompletedCheckpoint } from './checkpoints.js';
 import type { TwoPhaseOptions } from '../sync/agreement.js';
 import type { StallDeadlines } from './stall.js';
@@ -57,6 +58,8 @@ export interface CoordinatorOptions {
   readonly measured?: Measuring;
   /** Mode sync: when the evaluation split is measured while training, and what follows. */
   readonly validation?: ValidationPlan;
+  /** With `codec: auto`. */
+  readonly codec?: CodecPicker | undefined;
   readonly journal: Journal;
   now(): number;
   /** Rounds that are committed in the checkpoint that the attempt begins with; 0 without one. */

@@ -2,7 +2,9 @@
 import type { Message } from '@paceline/protocol';
 import type { FrameNumbers } from '../connection.js';
 import type { AttemptOptions } from './attempt-options.js';
+import { CodecPicking } from './codec-picking.js';
 import { Membership } from './membership.js';
+import { RunTraffic } from './run-traffic.js';
 import { ServerLiveness } from './server-liveness.js';
 import type { AttemptTable, Coordinated } from './work-plan.js';
 
@@ -13,6 +15,8 @@ const AFTER_TRAINING: readonly string[] = ['EVALUATING', 'COLLECTING', 'STOPPING
 export class Attempt {
   readonly members: Membership;
   readonly servers: ServerLiveness;
+  readonly traffic = new RunTraffic();
+  readonly codec: CodecPicking;
   /** Rounds that are done. */
   round: number;
   view = 1;
@@ -32,6 +36,7 @@ export class Attempt {
     const { serverDeadlineMs: silentMs = 10_000, serversDeadlineMs = 30_000, takeoverDeadlineMs: takeoverMs = 300_000 } = options;
     this.term = succession?.term ?? 1;
     this.round = firstRound;
+    this.codec = new CodecPicking(options.codec, options.journal);
     this.members = new Membership(options.replicas, now);
     // A standby that was just promoted has heard from the arbiter. But the previous coordinator may have told the others of the end.
     const completeMs = succession ? Math.min(takeoverMs, SUCCESSOR_WAITS_MS) : serversDeadlineMs;
@@ -56,7 +61,9 @@ export class Attempt {
 
   viewMessage(): Message {
     const { view, term, round, since, members } = this;
-    return { type: 'view', view, term, round, members: members.list(), ...(since === undefined ? {} : { since }) };
+    const { change } = this.codec;
+    const also = { ...(since === undefined ? {} : { since }), ...(change ? { codec: change } : {}) };
+    return { type: 'view', view, term, round, members: members.list(), ...also };
   }
 
   /** Tells all the present view under a higher number. */

@@ -10,17 +10,25 @@ export const bytesOf = (length: number): number => length * Float32Array.BYTES_P
 
 export class Region {
   private references = 1;
-  readonly bytes: Uint8Array;
+  bytes: Uint8Array;
   /** What the last addition has found, of a sum. */
   private isFiniteSum: boolean | undefined;
 
   constructor(
     readonly arena: Arena,
-    readonly pointer: number,
+    public pointer: number,
     /** Float32 elements. */
-    readonly length: number,
+    public length: number,
+    /** Where the block of the arena begins that it lies in. */
+    private block = pointer,
   ) {
     this.bytes = arena.bytes(pointer, bytesOf(length));
+  }
+
+  /** It lies in another block from now on; the former one goes back to the arena. */
+  protected moveTo(pointer: number, length: number): void {
+    this.arena.free(this.block);
+    Object.assign(this, { pointer, length, block: pointer, bytes: this.arena.bytes(pointer, bytesOf(length)), isFiniteSum: undefined });
   }
 
   get floats(): Float32Array {
@@ -50,7 +58,7 @@ export class Region {
 
   release(): void {
     if (this.references <= 0) throw new Error('a region was released twice');
-    if (--this.references === 0) this.arena.free(this.pointer);
+    if (--this.references === 0) this.arena.free(this.block);
   }
 }
 

@@ -46,6 +46,8 @@ export interface LinkOptions<Server extends LinkedServer> {
   /** Opens a connection within its own deadline. It reads nothing before it has its receiver. */
   connect(server: Server): Promise<Connection>;
   hello(): Omit<MessageOf<'hello'>, 'type'>;
+  /** A server has answered HELLO, after so long. */
+  onWelcome?(afterMs: number): void;
   /** Refused, or out of reach: the seat cannot be kept. */
   onGivenUp(code: string, message: string, serverIndex: number): void;
   readonly giveUpMs?: number;
@@ -134,6 +136,7 @@ export class ServerLinks<Server extends LinkedServer> {
         checkAttempt(header, attempt);
         member.hears(server.index, header.term);
         if (message.type === 'welcome') {
+          if (!welcomed) this.options.onWelcome?.(clock.now() - helloAtMs);
           welcomed = true;
           cancelUnanswered();
           member.attach(server.index, connection);
@@ -152,6 +155,7 @@ export class ServerLinks<Server extends LinkedServer> {
         void this.keep(other, held || standsBy ? clock.now() : sinceMs, held ? undefined : description);
       },
     });
+    const helloAtMs = clock.now();
     connection.sendMessage({ type: 'hello', ...this.options.hello() }, { ...member.numbers(), attempt });
   }
 

@@ -4,18 +4,24 @@
  *   set k+1, chunk by chunk ── isWhole ──> takeOver at COMMIT(k): generation k is let go
  *                                            └─> retained: for a checkpoint, or kept as the best, with which the run may end
  */
+import { Codec } from '@paceline/protocol';
 import { releaseRegions, type Region } from '../attempt/regions.js';
+import type { PublishedChunk } from '../transfer/published.js';
 
 export class Generations {
   private readonly following: (Region | undefined)[];
   private best: { readonly number: number; readonly regions: readonly Region[] } = { number: -1, regions: [] };
   private made = 0;
+  /** Encoded chunks of generations k and k+1, by their place, as far as somebody was to have them. */
+  private encoded: [(PublishedChunk | undefined)[], (PublishedChunk | undefined)[]] = [[], []];
 
   /** @param current one region for each chunk of the shard, in their order */
   constructor(
     private current: readonly Region[],
     /** The present generation is that of the round with the same number. */
     public number: number,
+    /** How workers get them; left out: as they are. */
+    private readonly encode?: (generation: number, place: number, values: Region) => PublishedChunk,
   ) {
     this.following = current.map(() => undefined);
   }
@@ -41,6 +47,15 @@ export class Generations {
     return generation === this.number + 1 ? this.following[place] : generation === this.best.number ? this.best.regions[place] : undefined;
   }
 
+  /** The same as workers get it: encoded, where the run does so. Those have only k and k+1. */
+  published(generation: number, place: number): PublishedChunk | undefined {
+    const values = this.find(generation, place);
+    if (!values) return undefined;
+    if (!this.encode) return { codec: Codec.none, region: values, bytes: values.bytes.length };
+    const known = generation === this.number ? this.encoded[0] : generation === this.number + 1 ? this.encoded[1] : undefined;
+    return known && (known[place] ??= this.encode(generation, place, values));
+  }
+
   setNext(place: number, region: Region): void {
     this.following[place] = region;
     this.made++;
@@ -49,9 +64,16 @@ export class Generations {
   takeOver(): void {
     releaseRegions(this.current);
     this.current = this.following.map((region) => region!);
+    for (const old of this.encoded[0]) old?.region.release();
+    this.encoded = [this.encoded[1], []];
     this.following.fill(undefined);
     this.made = 0;
     this.number++;
+  }
+
+  /** The number of the best generation, with which the run may end. */
+  get bestNumber(): number {
+    return this.best.number;
   }
 
   /** All chunks of the present generation, retained for the caller. */
@@ -67,5 +89,6 @@ export class Generations {
 
   letGo(): void {
     for (const region of [...this.best.regions, ...this.following, ...this.current]) region?.release();
+    for (const chunk of this.encoded.flat()) chunk?.region.release();
   }
 }

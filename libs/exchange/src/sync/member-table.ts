@@ -1,5 +1,9 @@
 /** A member's state table, and what it is given. The machine is in member.ts. */
+import type { EncodedParameters } from '../transfer/chunk-frames.js';
 import type { MemberChunk } from '../transfer/chunks.js';
+import type { MemberGroup } from '../transfer/row-pulls.js';
+import type { Rows } from '../transfer/rows.js';
+import type { PaceClock } from './round-pace.js';
 import type { Outcome } from '../attempt/attempt-options.js';
 import type { StateRows } from '../attempt/state-table.js';
 
@@ -81,9 +85,14 @@ export const MEMBER_ROWS = {
 
 /** What the member asks of the compute thread. Results come back through `contribution`, `node`, `evaluated`, `failed`. */
 export interface ComputePort {
-  /** Compute replicas of a round from the generation of the same number; they are new (never asked before in this round). */
-  step(round: number, replicas: readonly number[]): void;
+  /**
+   * Compute replicas of a round from the generation of the same number; they are new (never asked before in this round).
+   * @param codec of the gradients, where the coordinator has picked one
+   */
+  step(round: number, replicas: readonly number[], codec?: string): void;
   evaluate(generation: number, blocks: readonly { from: number; to: number }[]): void;
+  /** Rows of a group that it asked for, of a table that is exchanged by rows. */
+  rows?(generation: number, group: number, rows: Rows): void;
   /** Round numbers below are not needed any more. */
   committed(round: number): void;
 }
@@ -98,10 +107,16 @@ export interface MemberOptions {
   readonly id: string;
   readonly attempt: number;
   readonly chunks: readonly MemberChunk[];
+  /** Tables that are exchanged by rows. */
+  readonly groups?: readonly MemberGroup[] | undefined;
   readonly servers: number;
   readonly totalRounds: number;
   readonly store: GenerationStore;
+  /** Left out: all come as float32. */
+  readonly parameters?: EncodedParameters | undefined;
   readonly compute: ComputePort;
+  /** Its rounds are measured: `codec: auto`. */
+  readonly paceClock?: PaceClock | undefined;
   /** The coordinator ended this member's part. */
   onEnd(outcome: Outcome, message: string): void;
   /** The view gave this member other replicas, or the round moved: for status reports. */

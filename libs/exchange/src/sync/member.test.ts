@@ -3,6 +3,7 @@ import type { Message } from '@paceline/protocol';
 import { FrameType } from '@paceline/protocol';
 import type { Connection } from '../connection.js';
 import { Member } from './member.js';
+import { chunksOf } from '../transfer/chunks.js';
 
 const BYTES = 16;
 
@@ -40,7 +41,7 @@ function setUp(flushes = true) {
   };
   const node = (replica: number) => {
     member.contribution(0, replica, 4, [1, 1]);
-    member.node({ round: 0, lo: replica, hi: replica + 1, bytes: new Uint8Array(BYTES), release: () => undefined });
+    member.node({ round: 0, lo: replica, hi: replica + 1, chunk: chunksOf(new Uint8Array(BYTES)), release: () => undefined });
   };
   member.attach(0, connection);
   member.message(0, {

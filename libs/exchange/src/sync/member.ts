@@ -7,15 +7,28 @@
  * Gradients and generation k are kept until COMMIT(k): a view can hand over more replicas of round k, and a server that
  * reconnects is sent again what its bitmap lacks. The machine owns no socket, no thread and no clock.
  */
-import { ProtocolError, type FrameHeader, type Members, type Message, type MessageOf } from '@paceline/protocol';
+import {
+  Codec,
+  FrameType,
+  ProtocolError,
+  checkAttempt,
+  type CodecSwitch,
+  type FrameHeader,
+  type Members,
+  type Message,
+  type MessageOf,
+} from '@paceline/protocol';
 import { bitsOf } from '../transfer/bitmap.js';
 import { TakenCredits } from '../transfer/credit-window.js';
 import type { GradientNode, MemberChunk } from '../transfer/chunks.js';
+import { RowPulls } from '../transfer/row-pulls.js';
+import type { Rows } from '../transfer/rows.js';
 import { HeldGradient, WorkerTransfer } from '../transfer/worker-transfer.js';
 import type { Outcome } from '../attempt/attempt-options.js';
 import { MEMBER_ROWS, type MemberOptions, type MemberState } from './member-table.js';
 import { StateTable } from '../attempt/state-table.js';
 import { spans } from '../trace/spans.js';
+import { RoundPace } from './round-pace.js';
 
 interface Slot {
   generation: number;
@@ -28,6 +41,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
   private readonly slots: [Slot, Slot];
   private readonly ownedBy: MemberChunk[][];
   private readonly credits = new TakenCredits();
+  private readonly pulls: RowPulls;
   private nodes: HeldGradient[] = [];
   /** What was told to the coordinator in this round: told again after WELCOME, since it may have been lost with a connection. */
   private told: MessageOf<'contribution' | 'evaluated'>[] = [];
@@ -39,30 +53,55 @@ export class Member extends WorkerTransfer<MemberOptions> {
   private roundKnown = false;
   /** The run has ended before its last round. */
   private isTrained = false;
+  /** With `codec: auto`: how its rounds pass, and what the coordinator has picked. */
+  private readonly rate: RoundPace | undefined;
+  private codec: CodecSwitch | undefined;
+  /** What its compute thread had done by the last heartbeat. */
+  private computed = 0;
 
   constructor(options: MemberOptions) {
     super(options);
     const empty = (): Slot => ({ generation: -1, have: new Set() });
     this.slots = [empty(), empty()];
-    this.ownedBy = Array.from({ length: options.servers }, (_, server) => options.chunks.filter((chunk) => chunk.server === server));
+    if (options.paceClock) this.rate = new RoundPace(options.paceClock);
+    const { chunks, groups = [] } = options;
+    const owned = [...chunks, ...groups.map(({ index, server, rows, width }) => ({ index, server, offset: 0, length: rows * width }))];
+    this.ownedBy = Array.from({ length: options.servers }, (_, server) => owned.filter((chunk) => chunk.server === server));
+    const deliver = (generation: number, group: number, rows: Rows): void => options.compute.rows?.(generation, group, rows);
+    this.pulls = new RowPulls(
+      groups,
+      (server) => this.connectionTo(server),
+      () => this.numbers(),
+      deliver,
+    );
   }
 
   /** Where a parameter chunk goes. @throws ProtocolError */
   payloadFor(header: FrameHeader): Uint8Array {
+    if (header.codec === Codec.rows) return this.payloadOfRows(header);
     const chunk = this.chunkOf(header);
     const slot = this.table.state === 'OVER' ? undefined : this.slotFor(header.round);
     // A chunk that is here is in use: the compute thread reads it, and a second copy may yet fail its checksum.
     const isWanted = slot !== undefined && !slot.have.has(chunk.index);
-    return this.destination(chunk, isWanted ? this.options.store.bytes(header.round) : undefined);
+    return this.destination(header, chunk, isWanted ? this.options.store.bytes(header.round) : undefined);
+  }
+
+  private payloadOfRows(header: FrameHeader): Uint8Array {
+    if (header.type !== FrameType.parameters) throw new ProtocolError('BAD_FRAME', `a frame of type ${header.type} from a server`);
+    checkAttempt(header, this.options.attempt);
+    this.rest.moved();
+    this.terms.check(this.pulls.groupOf(header.chunk).server, header.term);
+    return this.pulls.payloadFor(header);
   }
 
   /** A whole parameter chunk has come. */
   data(header: FrameHeader): void {
     this.rest.moved();
     if (this.table.state === 'OVER') return;
+    if (header.codec === Codec.rows) return this.receivedShorter(this.pulls.groupOf(header.chunk).server, this.pulls.data(header) ?? 0);
     const slot = this.slots[header.round & 1]!;
     if (slot.generation !== header.round) return this.table.take('parametersStale');
-    if (!this.wasKept(header)) return this.table.take('parameters');
+    if (!this.wasKept(header, () => this.options.store.bytes(header.round))) return this.table.take('parameters');
     slot.have.add(header.chunk);
     const complete = this.isComplete(this.round);
     this.table.take('parameters', complete && this.roundKnown ? 'READY' : undefined);
@@ -85,6 +124,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
         this.table.take('toldAgain');
         this.tellAgain();
         this.pull();
+        this.pulls.sendAgain();
         return this.sendAgain();
       case 'credit':
         this.table.take('credit');
@@ -95,6 +135,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
       case 'end':
         return this.end(message.outcome, message.message);
       case 'heartbeat':
+        if (message.echo !== undefined) this.rate?.answered(message.echo);
         return;
       default:
         throw new ProtocolError('BAD_MESSAGE', `a server does not send ${message.type} to a worker`);
@@ -112,7 +153,13 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (node.round !== this.round || this.table.state === 'OVER') return node.release();
     this.table.take('node');
     this.nodes.push(new HeldGradient(node, this.options.servers));
+    if (!this.owesNodes()) this.rate?.computed(this.nodes.length, this.asked.size);
     for (const server of this.ownedBy.keys()) this.sendWindow(server);
+  }
+
+  /** It computes from rows of a table that it does not have. */
+  wants(generation: number, group: number, ids: Uint32Array): void {
+    if (generation >= this.round && this.table.state !== 'OVER') this.pulls.ask(generation, group, ids);
   }
 
   evaluated(generation: number, from: number, to: number, examples: number, sums: readonly number[]): void {
@@ -125,8 +172,13 @@ export class Member extends WorkerTransfer<MemberOptions> {
 
   /** A compute thread that owes nothing rests, so that one that hangs between its last contribution and its node is found too. */
   heartbeat(computed: number): void {
+    this.computed = computed;
+    this.beat(computed, this.measuring > 0 || this.owesNodes(), this.codec ? undefined : this.rate);
+  }
+
+  private owesNodes(): boolean {
     const covered = (replica: number): boolean => this.nodes.some(({ node: { lo, hi } }) => lo <= replica && replica < hi);
-    this.beat(computed, this.measuring > 0 || ![...this.asked].every(covered));
+    return ![...this.asked].every(covered);
   }
 
   /** What the member waits for, for deadlines and logs. */
@@ -158,6 +210,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     if (server === 0) this.moveTo(message.round);
     const { round, base, window, applied } = message;
     this.credits.welcome(server, { round, base, window, isApplied: bitsOf(applied) });
+    this.pulls.sendAgain(server);
     if (round > this.round) return;
     if (server === 0) this.tellAgain();
     for (const node of this.nodes) node.next[server] = 0;
@@ -184,6 +237,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
   private onView(message: MessageOf<'view'>): void {
     if (message.view < this.view) return this.table.take('viewOld');
     this.table.take('view');
+    this.codec = message.codec ?? this.codec;
     this.moveTo(message.round);
     this.takeMembers(message.view, message.term, message.members);
     this.start();
@@ -236,8 +290,11 @@ export class Member extends WorkerTransfer<MemberOptions> {
       if (message.members && message.view > this.view) this.takeMembers(message.view, message.term, message.members);
       return this.start();
     }
+    this.codec = message.codec ?? this.codec;
     if (message.last) this.isTrained = true;
     this.moveTo(message.round + 1);
+    // What the last rounds have sent is known before the attempt is over.
+    if (this.isTrained || this.round >= this.options.totalRounds) this.heartbeat(this.computed);
     if (message.members) this.takeMembers(message.view, message.term, message.members);
     this.table.take('commit', this.isComplete(this.round) ? 'READY' : 'SYNCING');
     this.start();
@@ -257,6 +314,7 @@ export class Member extends WorkerTransfer<MemberOptions> {
     this.releaseNodes();
     this.told = [];
     this.asked.clear();
+    this.pulls.moveTo(round);
     this.options.compute.committed(round - 1);
     this.options.onRound?.(round, this.replicas);
   }
@@ -268,7 +326,8 @@ export class Member extends WorkerTransfer<MemberOptions> {
     const fresh = this.replicas.filter((replica) => !this.asked.has(replica));
     if (fresh.length === 0) return;
     for (const replica of fresh) this.asked.add(replica);
-    this.options.compute.step(this.round, fresh);
+    this.rate?.begins(this.round);
+    this.options.compute.step(this.round, fresh, this.codec && this.round >= this.codec.fromRound ? this.codec.kind : undefined);
   }
 
   private onEvaluate({ generation, blocks }: MessageOf<'evaluate'>): void {

@@ -291,7 +291,9 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     const leaving = attendance.leaving();
     const members = this.rebalance(leaving);
     const { view, term } = attempt;
-    const message: MessageOf<'commit'> = { type: 'commit', round: committed, view, term, ...(members ? { members } : {}) };
+    const codec = attempt.codec.committed(committed, attempt.members.live());
+    const also = { ...(members ? { members } : {}), ...(codec ? { codec } : {}) };
+    const message: MessageOf<'commit'> = { type: 'commit', round: committed, view, term, ...also };
     this.table.take('commit');
     const isBest = validations.isBest(round);
     const { course } = validations;

@@ -46,7 +46,9 @@ export class ShardRound {
     },
   ) {
     this.plan = ROUND_PLANS[options.twoPhase ? 'two-phase' : 'streaming'];
-    this.generations = new Generations(options.initial, options.firstRound ?? 0);
+    const { encoder, chunks } = options;
+    const encode = encoder && ((generation: number, place: number, values: Region) => encoder.encode(generation, chunks[place]!, values));
+    this.generations = new Generations(options.initial, options.firstRound ?? 0, encode);
     this.work = new ShardWork(options.slices);
     this.leaves = new Uint32Array(options.replicas);
     this.chunks = options.chunks.map((chunk, place) => ({ ...chunk, place, tree: this.newTree(), sum: undefined }));
@@ -93,6 +95,7 @@ export class ShardRound {
     if (this.chunks.length === 0 && this.table.state === 'DECIDING') this.table.take('decision', 'REDUCED');
     this.table.take('commit', 'GATHERING');
     this.generations.takeOver();
+    this.options.tables?.commit();
     this.decision = undefined;
     for (const chunk of this.chunks) chunk.tree = this.newTree();
     this.leaves.fill(0);
@@ -157,7 +160,17 @@ export class ShardRound {
     const { options, generations, decision, number } = this;
     const present = generations.present(chunk.place);
     let next: Region;
-    if (sum) {
+    if (sum && chunk.rows) {
+      const sinceMs = spans.now();
+      options.tables!.apply(
+        options.tables!.groups.find(({ index }) => index === chunk.index)!,
+        number,
+        sum,
+      );
+      sum.release();
+      next = present.retain();
+      spans.add('update', sinceMs);
+    } else if (sum) {
       const sinceMs = spans.now();
       next = acquireRegion(chunk.arena, chunk.length);
       options.store.update(chunk, number, present, next, sum, decision);

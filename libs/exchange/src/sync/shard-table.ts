@@ -1,6 +1,7 @@
 /** A shard's state table, and what it is given. The machine is in shard.ts. */
 import type { ChunkDecoder } from '../transfer/chunk-frames.js';
 import type { OwnedChunk } from '../transfer/chunks.js';
+import type { ParameterEncoder } from '../transfer/published.js';
 import type { ChunkScalars, RoundDecision } from './agreement.js';
 import type { Region, regionSum } from '../attempt/regions.js';
 import type { CoordinatorPort, ShardHost } from '../attempt/shard-ports.js';
@@ -144,6 +145,28 @@ export interface RoundStore {
   measure?(chunk: OwnedChunk, gradient: Region, params: Region, round: number): Omit<ChunkScalars, 'chunk'>;
 }
 
+/** The rows of a table at this shard, as a chunk of its rounds. */
+export interface TableGroup extends OwnedChunk {
+  readonly rows: { readonly count: number; readonly width: number };
+}
+
+/** Tables that are exchanged by rows: TableStore of libs/hosting. Their chunks are no chunks of a round, their groups are. */
+export interface ShardTables {
+  readonly groups: readonly TableGroup[];
+  /** Makes the rows of generation k+1 from those of k. */
+  apply(group: TableGroup, round: number, sum: Region): void;
+  /** Of generation k, or of k+1, for whom the group is applied. The result is the caller's. */
+  read(group: TableGroup, ids: Uint32Array, isNext: boolean): Float32Array;
+  /** k+1 is the present generation now. */
+  commit(): void;
+  /** A chunk of a table, of the present generation or of the best one; not retained. */
+  find(chunk: number, isBest: boolean): Region | undefined;
+  /** All chunks of the shard in their order, retained: takes over those that are exchanged whole. */
+  whole(others: readonly Region[]): Region[];
+  keepAsBest(): void;
+  letGo(): void;
+}
+
 export interface ShardOptions {
   readonly index: number;
   readonly attempt: number;
@@ -161,10 +184,14 @@ export interface ShardOptions {
   readonly host?: ShardHost;
   readonly coordinator: CoordinatorPort;
   readonly decoder?: ChunkDecoder | undefined;
+  /** How workers get parameters; as float32 where it is left out. Whoever collects the weights always does. */
+  readonly encoder?: ParameterEncoder | undefined;
   /** Bytes of parameters in the queue of one connection; several writes where it is left out. */
   readonly parameterWindowBytes?: number | undefined;
   /** Chunks that a member may send beyond the lowest one that is not complete; all of them where it is left out. */
   readonly gradientWindowChunks?: number | undefined;
+  /** Their groups are the last of `chunks`. */
+  readonly tables?: ShardTables | undefined;
   /** How work on all chunks shares the event loop; without it, it is done in one go. */
   readonly slices?: Slices | undefined;
 }

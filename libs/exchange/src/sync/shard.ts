@@ -20,6 +20,7 @@ import type { Region } from '../attempt/regions.js';
 import type { ReplicationOptions } from '../standby/replication.js';
 import type { ShardMachine } from '../standby/shard-machine.js';
 import { NO_CHUNK, RoundReplication } from './round-replication.js';
+import { RowRequests } from './row-requests.js';
 import { ShardFollower } from './shard-follower.js';
 import { ShardRound, type RoundChunk } from './shard-round.js';
 import { SHARD_ROWS, type ShardOptions, type ShardState } from './shard-table.js';
@@ -45,6 +46,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
   readonly table = new StateTable<ShardState, typeof SHARD_ROWS>('shard', SHARD_ROWS, 'GATHERING');
   private readonly present: ShardRound;
   private readonly window: GrantedWindow;
+  private readonly requests: RowRequests | undefined;
   /** As a primary with a standby. */
   replication: Pick<RoundReplication, 'reduced' | 'holdsBack'> | undefined;
   /** As a standby. */
@@ -57,6 +59,12 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     this.present = new ShardRound(options, this.table, this);
     this.window = new GrantedWindow(options.gradientWindowChunks ?? Math.max(1, options.chunks.length), options.chunks.length);
     this.follower = new ShardFollower(this.present, this.table, options.twoPhase !== undefined);
+    if (options.tables)
+      this.requests = new RowRequests(options.tables, {
+        numbers: () => this.numbers(),
+        isApplied: (group) => this.present.generations.next(this.present.chunkAt(group)!.place) !== undefined,
+        round: () => this.round,
+      });
     this.present.layout();
   }
 
@@ -74,7 +82,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     const outlet = new ParameterOutlet<RoundChunk>({
       connection,
       numbers: () => this.numbers(),
-      find: (generation, { place }) => generations.find(generation, place),
+      find: (generation, { place }) => generations.published(generation, place),
       windowBytes: this.options.parameterWindowBytes,
     });
     const link = this.admit(
@@ -82,8 +90,9 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
       { held: new Map(), outlet, dropped: new Set() },
       { applied, window: this.window.size, base: this.present.base, phase: this.table.state },
     );
-    for (const chunk of chunks) outlet.offer(this.round, chunk);
-    for (const chunk of chunks) if (generations.next(chunk.place)) outlet.offer(this.round + 1, chunk);
+    const whole = chunks.filter(({ rows }) => !rows);
+    for (const chunk of whole) outlet.offer(this.round, chunk);
+    for (const chunk of whole) if (generations.next(chunk.place)) outlet.offer(this.round + 1, chunk);
     this.tellLink(link, true);
     return link;
   }
@@ -94,6 +103,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     if (!state) return;
     for (const { region } of state.held.values()) region.release();
     state.outlet.end();
+    this.requests?.forget(link);
     if (isReplaced) link.connection.close();
     else if (this.table.state !== 'OVER') this.tellLink(link, false);
   }
@@ -103,6 +113,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
    * @throws ProtocolError for everything that a member never sends.
    */
   payloadFor(link: ShardLink, header: FrameHeader): Uint8Array {
+    if (this.requests && header.type === FrameType.rows) return this.requests.payloadFor(link, header);
     const { replicas, isValidNode } = this.options;
     const { round, nodeLo, nodeHi } = header;
     const chunk = this.present.chunkAt(header.chunk);
@@ -129,6 +140,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
 
   /** A whole gradient frame has come. */
   data(link: ShardLink, header: FrameHeader): void {
+    if (header.type === FrameType.rows) return this.table.state === 'OVER' ? undefined : this.requests?.data(link, header);
     const region = link.received();
     const held = this.links.get(link)?.held;
     if (!region || !held || this.table.state === 'OVER' || header.round < this.round) {
@@ -144,8 +156,17 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
 
   onPull(link: ShardLink, generation: number, chunk: number): void {
     if (this.table.state === 'OVER') return;
+    const { tables } = this.options;
+    const ofTable =
+      this.links.get(link)?.outlet && link.streams
+        ? undefined
+        : tables?.find(chunk, generation === this.present.generations.bestNumber && generation !== this.round);
+    if (ofTable) {
+      this.table.take('pull');
+      return this.sendTo(link, { type: FrameType.parameters, round: generation, lo: 0, hi: 0 }, { index: chunk }, ofTable.retain());
+    }
     const pulled = this.present.chunkAt(chunk);
-    if (!pulled) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${chunk}`);
+    if (!pulled || pulled.rows) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${chunk}`);
     this.table.take('pull');
     const outlet = this.links.get(link)?.outlet;
     const region = this.present.generations.find(generation, pulled.place);
@@ -184,6 +205,8 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
   /** False when the coordinator sends no such message to a shard. */
   fromCoordinator(link: ShardLink, message: Message): boolean {
     this.finishWork();
+    // Before the view or commit: chunks that it releases may be encoded.
+    if ((message.type === 'view' || message.type === 'commit') && message.codec) this.options.encoder?.picked?.(message.codec);
     if (message.type === 'view') this.onView(message.view, message.members);
     else if (message.type === 'commit') this.onCommit(message);
     else if (message.type === 'include') this.present.include(message);
@@ -210,8 +233,13 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     const { generations } = this.present;
     if (course !== undefined) this.options.host?.courseDecided((this.course = course));
     if (members) this.takeView(view, members);
-    if (checkpoint) this.options.host?.checkpointWanted(this.round, generations.retained());
-    if (best) generations.keepAsBest();
+    const { tables } = this.options;
+    if (checkpoint) this.options.host?.checkpointWanted(this.round, tables ? tables.whole(generations.retained()) : generations.retained());
+    if (best) {
+      generations.keepAsBest();
+      tables?.keepAsBest();
+    }
+    this.requests?.look();
     this.present.layout();
     this.releaseHeld();
   }
@@ -245,6 +273,7 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
     if (this.table.state === 'OVER') return;
     this.table.take('end', 'OVER');
     this.present.end();
+    this.options.tables?.letGo();
     for (const link of this.links.keys()) this.detach(link);
   }
 
@@ -291,6 +320,8 @@ export class Shard extends ShardTransfer<LinkState, ShardOptions> implements Sha
 
   /** A chunk of generation k+1 is made: to all members. */
   publish(chunk: RoundChunk): void {
+    // It is asked for; and the group counts as applied from now on.
+    if (chunk.rows) return this.requests?.look();
     for (const [{ streams }, { outlet }] of this.links) if (streams) outlet.offer(this.round + 1, chunk);
   }
 

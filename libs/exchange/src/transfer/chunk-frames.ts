@@ -5,10 +5,13 @@
  *
  * Gradients and parameters, all modes, workers, servers, standbys and the collector of weights go through here.
  */
-import { Codec, ProtocolError, checkAttempt, type FrameHeader, type FrameType } from '@paceline/protocol';
+import type { Arena } from '@paceline/kernels';
+import { Codec, FrameType, ProtocolError, checkAttempt, type FrameHeader } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
 import { acquireRegion, bytesOf, type Region } from '../attempt/regions.js';
-import type { OwnedChunk } from './chunks.js';
+import type { ChunkBytes, OwnedChunk } from './chunks.js';
+import type { PublishedChunk } from './published.js';
+import { mostRowBytes, RowsRegion } from './rows.js';
 
 /** Which vector a chunk is of: the sum of the gradients of replicas [lo, hi) in a round, or parameters of a generation. */
 export interface VectorName {
@@ -18,21 +21,24 @@ export interface VectorName {
   readonly hi: number;
 }
 
-/** A chunk as it is sent. */
-export interface ChunkBytes {
-  readonly codec: number;
-  /** They must not change before `onFlushed`, as in Connection.sendData. */
-  readonly bytes: Uint8Array;
-}
-
-/** How the chunks of a run's gradients are encoded, beside those that are sent as they are. */
+/** How the chunks of a run's gradients, or of its parameters, are encoded. */
 export interface ChunkDecoder {
   /** In the header of a frame. */
   readonly codec: number;
-  /** Whether a chunk of n float32 elements can take so many bytes. */
-  isLength(n: number, bytes: number): boolean;
+  /** Others that may come, where the run picks its codec itself. */
+  readonly others?: readonly number[];
+  /** Whether the chunk of this index may come in this codec: state comes as it is, and the others only where their codec leaves some as they are. */
+  takes(chunk: number, codec: number): boolean;
+  /** Whether a chunk of n float32 elements can take so many bytes. @param chunk its index */
+  isLength(n: number, bytes: number, chunk: number, codec: number): boolean;
   /** Decodes `bytes` bytes of the arena into the region. False when nobody encodes so. */
   decode(header: FrameHeader, payload: Region, region: Region): boolean;
+}
+
+/** At a worker: how parameters come that are encoded, and where they are decoded. */
+export interface EncodedParameters {
+  readonly decoder: ChunkDecoder;
+  readonly arena: Arena;
 }
 
 type Send = (to: Connection, numbers: FrameNumbers, vector: VectorName, chunk: number, part: ChunkBytes, onFlushed: () => void) => void;
@@ -41,15 +47,20 @@ export const sendChunk: Send = (to, { attempt, term, view }, { type, round, lo, 
   to.sendData({ type, codec, attempt, term, view, round, nodeLo: lo, nodeHi: hi, chunk }, bytes, onFlushed);
 
 /** Takes over one reference to the region, and lets it go when the bytes have left. */
-export function sendRegion(
+export function sendRegion(to: Connection, numbers: FrameNumbers, vector: VectorName, chunk: number, region: Region): void {
+  sendPublished(to, numbers, vector, chunk, { codec: Codec.none, region, bytes: region.bytes.length });
+}
+
+/** The same of a chunk that may be encoded. */
+export function sendPublished(
   to: Connection,
   numbers: FrameNumbers,
   vector: VectorName,
   chunk: number,
-  region: Region,
+  { codec, region, bytes }: PublishedChunk,
   onFlushed?: () => void,
 ): void {
-  sendChunk(to, numbers, vector, chunk, { codec: Codec.none, bytes: region.bytes }, () => {
+  sendChunk(to, numbers, vector, chunk, { codec, bytes: region.bytes.subarray(0, bytes) }, () => {
     region.release();
     onFlushed?.();
   });
@@ -66,20 +77,36 @@ export function checkChunk<C extends { readonly length: number }>(
   type: FrameType,
   attempt: number,
   chunk: C | undefined,
-  decoder?: Pick<ChunkDecoder, 'codec' | 'isLength'>,
+  decoder?: Pick<ChunkDecoder, 'codec' | 'others' | 'takes' | 'isLength'>,
 ): asserts chunk is C {
   if (header.type !== type) throw new ProtocolError('BAD_FRAME', `a frame of type ${header.type} where only type ${type} is taken`);
   checkAttempt(header, attempt);
   const isEncoded = header.codec !== Codec.none;
-  if (isEncoded && header.codec !== decoder?.codec)
+  if (isEncoded && header.codec !== decoder?.codec && !decoder?.others?.includes(header.codec))
     throw new ProtocolError('BAD_CODEC', `codec ${header.codec} where ${decoder ? `${decoder.codec} or 0` : 'only 0'} is taken`);
   if (!chunk) throw new ProtocolError('UNKNOWN_CHUNK', `chunk ${header.chunk}`);
+  if (decoder && !decoder.takes(header.chunk, header.codec))
+    throw new ProtocolError('BAD_CODEC', `chunk ${header.chunk} in codec ${header.codec}, which the spec of the run does not have for it`);
   if (isEncoded) {
-    if (decoder?.isLength(chunk.length, header.length)) return;
+    if (decoder?.isLength(chunk.length, header.length, header.chunk, header.codec)) return;
     throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk} does not take ${header.length} bytes in codec ${header.codec}`);
   }
   const bytes = bytesOf(chunk.length);
   if (header.length !== bytes) throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk} has ${bytes} bytes, not ${header.length}`);
+}
+
+/** The same of a group of rows, whose length is that of the rows it brings. @throws ProtocolError */
+export function checkRows(
+  header: FrameHeader,
+  attempt: number,
+  { count, width }: { readonly count: number; readonly width: number },
+): void {
+  if (header.type !== FrameType.gradient)
+    throw new ProtocolError('BAD_FRAME', `a frame of type ${header.type} where only gradients are taken`);
+  checkAttempt(header, attempt);
+  if (header.codec !== Codec.rows) throw new ProtocolError('BAD_CODEC', `codec ${header.codec} where rows are taken`);
+  if (header.length > mostRowBytes(count, width))
+    throw new ProtocolError('WRONG_LENGTH', `chunk ${header.chunk} has ${count} rows, not as many as ${header.length} bytes hold`);
 }
 
 let scratch = new Uint8Array(0);
@@ -128,7 +155,8 @@ export class RegionReceiver {
     this.encoded = undefined;
   }
 
-  private decode(payload: Region, header: FrameHeader, { arena, length }: OwnedChunk): Region {
+  private decode(payload: Region, header: FrameHeader, { arena, length, rows }: OwnedChunk): Region {
+    if (rows) return RowsRegion.of(payload, header.length, rows.count, rows.width);
     try {
       const region = acquireRegion(arena, length);
       if (this.decoder!.decode(header, payload, region)) return region;

@@ -7,9 +7,9 @@
  */
 import { FrameType } from '@paceline/protocol';
 import type { Connection, FrameNumbers } from '../connection.js';
-import { bytesOf, type Region } from '../attempt/regions.js';
-import { sendRegion } from './chunk-frames.js';
+import { sendPublished } from './chunk-frames.js';
 import type { OwnedChunk } from './chunks.js';
+import type { PublishedChunk } from './published.js';
 
 /** A few writes: the socket never waits for the next chunk. */
 const WINDOW_BYTES = 8 << 20;
@@ -23,7 +23,7 @@ export interface OutletOptions<C> {
   readonly connection: Connection;
   numbers(): FrameNumbers;
   /** A chunk of a generation, where it is there. */
-  find(generation: number, chunk: C): Region | undefined;
+  find(generation: number, chunk: C): PublishedChunk | undefined;
   /** Bytes in the queue of the connection; one chunk is always sent. */
   readonly windowBytes?: number | undefined;
 }
@@ -57,15 +57,16 @@ export class ParameterOutlet<C extends OwnedChunk> {
     this.isPumping = true;
     const { connection, windowBytes = WINDOW_BYTES } = this.options;
     for (const [key, { generation, chunk }] of this.owed) {
-      const bytes = bytesOf(chunk.length);
+      const found = this.options.find(generation, chunk);
+      const bytes = found?.bytes ?? 0;
       if (this.leavingBytes > 0 && this.leavingBytes + bytes > windowBytes) break;
       this.owed.delete(key);
-      const region = this.options.find(generation, chunk)?.retain();
-      if (!region) continue;
+      if (!found) continue;
+      found.region.retain();
       this.leaving.add(key);
       this.leavingBytes += bytes;
       const vector = { type: FrameType.parameters, round: generation, lo: 0, hi: 0 };
-      sendRegion(connection, this.options.numbers(), vector, chunk.index, region, () => {
+      sendPublished(connection, this.options.numbers(), vector, chunk.index, found, () => {
         this.leaving.delete(key);
         this.leavingBytes -= bytes;
         this.pump();

@@ -9,7 +9,7 @@ import { FrameType, ProtocolError, type FrameHeader, type Members, type MessageO
 import type { Connection, FrameNumbers } from '../connection.js';
 import type { Region } from '../attempt/regions.js';
 import type { CoordinatorPort } from '../attempt/shard-ports.js';
-import { RegionReceiver, checkChunk, sendRegion, type ChunkDecoder, type VectorName } from './chunk-frames.js';
+import { RegionReceiver, checkChunk, checkRows, sendRegion, type ChunkDecoder, type VectorName } from './chunk-frames.js';
 import type { OwnedChunk } from './chunks.js';
 
 /** One connection of a worker (or of the coordinator collecting weights) to a shard. */
@@ -100,12 +100,19 @@ export abstract class ShardTransfer<Held, Options extends ServerOptions> {
 
   /** Before the payload of a gradient frame is read. @throws ProtocolError for what no member sends */
   protected checkGradient<C extends OwnedChunk>({ streams }: ShardLink, header: FrameHeader, chunk: C | undefined): asserts chunk is C {
-    checkChunk(header, FrameType.gradient, this.options.attempt, chunk, this.options.decoder);
+    if (chunk?.rows) checkRows(header, this.options.attempt, chunk.rows);
+    else checkChunk(header, FrameType.gradient, this.options.attempt, chunk, this.options.decoder);
     if (!streams) throw new ProtocolError('NOT_A_MEMBER', 'this connection may only pull');
   }
 
   /** Takes over one reference to the region. @param numbers where they are not those of the shard */
-  protected sendTo({ connection }: ShardLink, vector: VectorName, { index }: OwnedChunk, region: Region, numbers = this.numbers()): void {
+  protected sendTo(
+    { connection }: ShardLink,
+    vector: VectorName,
+    { index }: Pick<OwnedChunk, 'index'>,
+    region: Region,
+    numbers = this.numbers(),
+  ): void {
     sendRegion(connection, numbers, vector, index, region);
   }
 }

@@ -4,6 +4,7 @@ import { FrameType, type FrameHeader } from '@paceline/protocol';
 import type { Connection } from '../connection.js';
 import { acquireRegion } from '../attempt/regions.js';
 import { bitmapOf, bitsOf } from './bitmap.js';
+import { chunksOf } from './chunks.js';
 import { RegionReceiver, checkChunk, sendRegion, type ChunkDecoder } from './chunk-frames.js';
 import { ParameterOutlet } from './parameter-outlet.js';
 import { HeldGradient } from './worker-transfer.js';
@@ -60,6 +61,7 @@ test('an encoded chunk comes into bytes of its length, and is decoded when it is
   let isGood = true;
   const decoder: ChunkDecoder = {
     codec: 5,
+    takes: (index, codec) => index === 3 || codec === 0,
     isLength: (n, bytes) => bytes === n + 1,
     decode: (_header, payload, region) => {
       region.floats.set(payload.bytes.subarray(0, 4));
@@ -70,6 +72,9 @@ test('an encoded chunk comes into bytes of its length, and is decoded when it is
   const check = (change: Partial<FrameHeader>) => () => checkChunk({ ...header, ...change }, FrameType.gradient, 1, chunk, decoder);
   expect(check({})).not.toThrow();
   expect(check({ codec: 0, length: 16 })).not.toThrow();
+  expect(() => checkChunk({ ...header, chunk: 4 }, FrameType.gradient, 1, { ...chunk, index: 4 }, decoder)).toThrow(
+    'BAD_CODEC: chunk 4 in codec 5, which the spec of the run does not have for it',
+  );
   expect(check({ codec: 4 })).toThrow('BAD_CODEC: codec 4 where 5 or 0 is taken');
   expect(check({ length: 16 })).toThrow('WRONG_LENGTH: chunk 3 does not take 16 bytes in codec 5');
   const receiver = new RegionReceiver(decoder);
@@ -88,7 +93,7 @@ test('an encoded chunk comes into bytes of its length, and is decoded when it is
 
 test('the memory of a gradient goes back once, when it is let go and every socket has flushed', () => {
   let released = 0;
-  const gradient = new HeldGradient({ round: 1, lo: 0, hi: 2, bytes: new Uint8Array(8), release: () => void released++ });
+  const gradient = new HeldGradient({ round: 1, lo: 0, hi: 2, chunk: chunksOf(new Uint8Array(8)), release: () => void released++ });
   const { sent, connection } = connectionOf();
   for (let i = 0; i < 2; i++) gradient.send(connection, numbers, { index: 3, offset: 0, length: 2, server: 0 });
   expect(sent).toHaveLength(1);
@@ -116,7 +121,7 @@ test('a peer that reads slowly has a window of chunks in its queue; what it is o
   const outlet = new ParameterOutlet<(typeof chunks)[0]>({
     connection,
     numbers: () => numbers,
-    find: (wanted, { index }) => (wanted === generation ? present.get(index) : undefined),
+    find: (wanted, { index }) => (wanted === generation ? { codec: 0, region: present.get(index)!, bytes: 16 } : undefined),
     windowBytes: 32,
   });
   const on = (): string[] => sent.map(({ header }) => `${(header as FrameHeader).round}/${(header as FrameHeader).chunk}`);

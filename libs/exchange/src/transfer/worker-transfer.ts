@@ -5,23 +5,14 @@
  *   servers ── parameters ──> chunkOf, then `destination` in the flat vector, or scratch
  *   compute thread ── gradient node ──> HeldGradient ── chunk by chunk ──> servers ── let go, and flushed by all sockets ──> released
  */
-import { Codec, FrameType, type FrameHeader, type Members, type Message } from '@paceline/protocol';
+import { Codec, FrameType, type FrameHeader, type Members, type Message, type WorkerPace } from '@paceline/protocol';
 import type { Connection, FrameNumbers, MessagePlace } from '../connection.js';
 import { bytesOf } from '../attempt/regions.js';
 import { ServerTerms } from '../attempt/server-terms.js';
 import { IdleDetector } from '../attempt/stall.js';
-import { checkChunk, scratchOf, sendChunk, type ChunkBytes, type VectorName } from './chunk-frames.js';
-import type { GradientNode, MemberChunk } from './chunks.js';
-
-const partOf = (vector: Uint8Array, { offset, length }: Pick<MemberChunk, 'offset' | 'length'>): Uint8Array =>
-  vector.subarray(bytesOf(offset), bytesOf(offset + length));
-
-/** The bytes of a chunk as they are sent: of the flat vector, or as encoded. */
-function sentPartOf({ bytes, encoded }: GradientNode, chunk: MemberChunk): ChunkBytes {
-  if (!encoded) return { codec: Codec.none, bytes: partOf(bytes, chunk) };
-  const [codec, offset, length] = [encoded.codecs[chunk.index]!, encoded.offsets[chunk.index]!, encoded.lengths[chunk.index]!];
-  return { codec, bytes: bytes.subarray(offset, offset + length) };
-}
+import { RegionReceiver, checkChunk, scratchOf, sendChunk, type EncodedParameters, type VectorName } from './chunk-frames.js';
+import { partOf, type GradientNode, type MemberChunk } from './chunks.js';
+import { WorkerTraffic } from './traffic.js';
 
 /** A gradient that is kept to be sent again. Its memory goes back when it is let go and no socket reads it any more. */
 export class HeldGradient {
@@ -47,17 +38,20 @@ export class HeldGradient {
   /**
    * Sends a chunk of it, unless that waits in the queue already: a connection that holds delivers what it was given.
    * @param isAsked it was delivered and dropped, though its write may not be over here
+   * @returns bytes by which it is shorter than its float32 elements
    */
-  send(to: Connection, numbers: FrameNumbers, chunk: MemberChunk, isAsked = false): void {
+  send(to: Connection, numbers: FrameNumbers, chunk: MemberChunk, isAsked = false): number {
     const { index } = chunk;
     const leaving = this.leavingOver(to);
-    if (leaving.has(index) && !isAsked) return;
+    if (leaving.has(index) && !isAsked) return 0;
     leaving.add(index);
     this.holds++;
-    sendChunk(to, numbers, this.vector, index, sentPartOf(this.node, chunk), () => {
+    const part = this.node.chunk(chunk);
+    sendChunk(to, numbers, this.vector, index, part, () => {
       leaving.delete(index);
       this.letGo();
     });
+    return bytesOf(chunk.length) - part.bytes.length;
   }
 
   private leavingOver(connection: Connection): Set<number> {
@@ -72,18 +66,24 @@ interface WorkerOptions {
   readonly attempt: number;
   readonly servers: number;
   readonly chunks: readonly MemberChunk[];
+  readonly parameters?: EncodedParameters | undefined;
 }
 
 export abstract class WorkerTransfer<Options extends WorkerOptions> {
   abstract readonly table: { take(row: 'staleTerm'): void };
   abstract readonly round: number;
   private readonly connections: (Connection | undefined)[];
+  /** Chunks of tables that are exchanged by rows are not among them. */
+  private readonly byIndex: ReadonlyMap<number, MemberChunk>;
   protected readonly terms: ServerTerms;
   protected readonly rest = new IdleDetector();
+  private readonly traffic = new WorkerTraffic();
   private restBeats = 0;
   replicas: readonly number[] = [];
   /** By the server that sends it: the payload that is coming in goes to its place in the vector, and not to scratch. */
   private readonly isKept: boolean[] = [];
+  /** Of encoded chunks, by the server that sends them. */
+  private readonly receivers: RegionReceiver[];
   /** Seats held in the run, for the fairness rule at the end of a slice. */
   heldSeats = 0;
   view = 0;
@@ -91,7 +91,9 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
   term = 0;
 
   constructor(protected readonly options: Options) {
+    this.byIndex = new Map(options.chunks.map((chunk) => [chunk.index, chunk]));
     this.connections = new Array<Connection | undefined>(options.servers).fill(undefined);
+    this.receivers = Array.from({ length: options.servers }, () => new RegionReceiver(options.parameters?.decoder));
     this.terms = new ServerTerms(options.servers, () => this.table.take('staleTerm'));
   }
 
@@ -101,12 +103,17 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
 
   /** A server has answered HELLO: frames may be sent to it from here on. */
   attach(server: number, connection: Connection): void {
+    const former = this.connections[server];
+    if (former) this.traffic.ended(former);
+    this.receivers[server]!.letGo();
     this.connections[server] = connection;
   }
 
   /** False when another connection has taken its place. */
   detach(server: number, connection: Connection): boolean {
     if (this.connections[server] !== connection) return false;
+    this.traffic.ended(connection);
+    this.receivers[server]!.letGo();
     this.connections[server] = undefined;
     return true;
   }
@@ -129,15 +136,28 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
     this.connections[server]?.sendMessage(message, this.numbers(), place);
   }
 
+  protected connectionTo(server: number): Connection | undefined {
+    return this.connections[server];
+  }
+
+  /** Something has come that is shorter than it would be as a whole. */
+  protected receivedShorter(server: number, bytes: number): void {
+    this.traffic.received(this.connections[server], bytes);
+  }
+
   /**
    * Says that this process lives, and by `progress` that its compute thread moves. A thread that owes nothing is at rest, not stuck: the number
-   * moves for it.
+   * moves for it. The coordinator learns what has passed over the sockets.
    */
-  protected beat(computed: number, isComputing: boolean): void {
+  protected beat(computed: number, isComputing: boolean, measured?: { asks(): number; readonly pace: WorkerPace | undefined }): void {
     if (!isComputing) this.restBeats++;
     const rests = this.rest.rests(isComputing, this.connections);
     const progress = computed + this.restBeats;
-    for (const server of this.connections.keys()) this.send(server, { type: 'heartbeat', progress, rests });
+    const traffic = this.traffic.counts(this.connections);
+    const pace = measured?.pace;
+    const ofCoordinator = { traffic, ...(pace ? { pace } : {}), ...(measured ? { echo: measured.asks() } : {}) };
+    for (const server of this.connections.keys())
+      this.send(server, { type: 'heartbeat', progress, rests, ...(server === 0 ? ofCoordinator : {}) });
   }
 
   protected takeMembers(view: number, term: number, members: Members): void {
@@ -155,8 +175,8 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
 
   /** The chunk of a frame whose payload is about to be read. @throws ProtocolError for what no server sends */
   protected chunkOf(header: FrameHeader): MemberChunk {
-    const chunk = this.options.chunks[header.chunk];
-    checkChunk(header, FrameType.parameters, this.options.attempt, chunk);
+    const chunk = this.byIndex.get(header.chunk);
+    checkChunk(header, FrameType.parameters, this.options.attempt, chunk, this.options.parameters?.decoder);
     this.rest.moved();
     this.terms.check(chunk.server, header.term);
     return chunk;
@@ -167,21 +187,36 @@ export abstract class WorkerTransfer<Options extends WorkerOptions> {
     return have.size === this.options.chunks.length;
   }
 
-  /** Where its payload goes: its part of `vector`, or scratch when it is not wanted. */
-  protected destination(chunk: MemberChunk, vector: Uint8Array | undefined): Uint8Array {
+  /** Where its payload goes: its part of `vector`, the bytes that it is decoded from, or scratch when it is not wanted. */
+  protected destination(header: FrameHeader, chunk: MemberChunk, vector: Uint8Array | undefined): Uint8Array {
+    const { parameters } = this.options;
     this.isKept[chunk.server] = vector !== undefined;
-    return vector ? partOf(vector, chunk) : scratchOf(bytesOf(chunk.length));
+    if (!vector) return scratchOf(header.length);
+    if (header.codec === Codec.none || !parameters) return partOf(vector, chunk);
+    return this.receivers[chunk.server]!.receive(header, { index: chunk.index, length: chunk.length, arena: parameters.arena });
   }
 
-  /** What `destination` has decided about the payload that is whole now: it lies in its place. */
-  protected wasKept({ chunk }: FrameHeader): boolean {
-    return this.isKept[this.options.chunks[chunk]!.server] === true;
+  /**
+   * What `destination` has decided about the payload that is whole now: true when it lies in its place.
+   * @param vector of its generation
+   * @throws ProtocolError BAD_PAYLOAD
+   */
+  protected wasKept({ chunk: index, codec, length }: FrameHeader, vector: () => Uint8Array): boolean {
+    const chunk = this.byIndex.get(index)!;
+    if (codec !== Codec.none) this.traffic.received(this.connections[chunk.server], bytesOf(chunk.length) - length);
+    if (this.isKept[chunk.server] !== true) return false;
+    if (codec === Codec.none) return true;
+    const region = this.receivers[chunk.server]!.received();
+    if (!region) return false;
+    partOf(vector(), chunk).set(region.bytes);
+    region.release();
+    return true;
   }
 
   /** To the server that owns the chunk, where it is connected. */
   protected sendChunk(gradient: HeldGradient, chunk: MemberChunk, isAsked = false): void {
     const connection = this.connections[chunk.server];
     if (!connection?.isOpen) return;
-    gradient.send(connection, this.numbers(), chunk, isAsked);
+    this.traffic.sent(connection, gradient.send(connection, this.numbers(), chunk, isAsked));
   }
 }

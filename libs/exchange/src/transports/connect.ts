@@ -1,13 +1,18 @@
-/** Opens a connection to a server: by its Unix socket on the same host, else by TCP. */
+/** Opens a connection to a server: by its Unix socket on the same host, else by TCP, encrypted where that is set. */
 import { stat } from 'node:fs/promises';
 import { Socket, type SocketConnectOpts } from 'node:net';
+import type { TLSSocket } from 'node:tls';
+import type { TlsErrorCode } from '@paceline/protocol';
 import type { Connection } from '../connection.js';
 import { ConnectError, portFault, unixPathFault } from './errors.js';
 import { FramedConnection } from './framed-connection.js';
 import { resolveOptions, type ConnectionOptions } from './limits.js';
-import { SocketStream, socketReadingInPlace } from './socket-stream.js';
+import { socketReadingInPlace, streamOver, type SocketKind } from './socket-stream.js';
+import { dialFault, dialTls, ReadingGate, refuseServer } from './tls/dial.js';
+import { peerFault } from './tls/peer.js';
 
 export interface ServerAddress {
+  /** Name or address; several with commas between them are tried in their order. */
   readonly host: string;
   readonly port: number;
   /** A path that no other server of any host uses (it holds the server's id): on another host it then does not exist. */
@@ -23,7 +28,7 @@ export interface ConnectOptions extends ConnectionOptions {
 
 /**
  * The connection reads nothing before it has its receiver.
- * @throws ConnectError UNREACHABLE, CONNECT_DEADLINE, BAD_ADDRESS
+ * @throws ConnectError UNREACHABLE, CONNECT_DEADLINE, BAD_ADDRESS, and under TLS those of `peerFault` and `dialFault`
  */
 export async function connect(address: ServerAddress, options: ConnectOptions): Promise<Connection> {
   const deadlineAtMs = performance.now() + options.deadlineMs;
@@ -42,8 +47,26 @@ export async function connect(address: ServerAddress, options: ConnectOptions): 
       if (!(error instanceof ConnectError) || error.code === 'CONNECT_DEADLINE') throw error;
     }
   }
-  const { host, port } = address;
-  return open({ host, port }, 'tcp', `${host}:${port}`, deadlineAtMs, options);
+  return openFirst(address.host.split(','), address.port, deadlineAtMs, options);
+}
+
+/** Each has its part of the time that is left. */
+async function openFirst(hosts: readonly string[], port: number, deadlineAtMs: number, options: ConnectOptions): Promise<Connection> {
+  const troubles: ConnectError[] = [];
+  for (const [i, host] of hosts.entries()) {
+    const nowMs = performance.now();
+    const untilMs = nowMs + (deadlineAtMs - nowMs) / (hosts.length - i);
+    try {
+      return await open({ host, port }, options.tls ? 'tls' : 'tcp', `${host}:${port}`, untilMs, options);
+    } catch (error) {
+      troubles.push(error as ConnectError);
+    }
+  }
+  const [first] = troubles;
+  if (troubles.length === 1) throw first!;
+  // What a peer said about certificates says more than that another address leads nowhere.
+  const { code } = troubles.find((trouble) => trouble.code.startsWith('TLS_')) ?? first!;
+  throw new ConnectError(code, hosts.map((host) => `${host}:${port}`).join(', '), troubles.map(({ message }) => message).join('; '));
 }
 
 async function isSocket(path: string): Promise<boolean> {
@@ -56,8 +79,8 @@ async function isSocket(path: string): Promise<boolean> {
 }
 
 function open(
-  target: SocketConnectOpts,
-  kind: 'unix' | 'tcp',
+  target: { readonly path: string } | { readonly host: string; readonly port: number },
+  kind: SocketKind,
   name: string,
   deadlineAtMs: number,
   options: ConnectOptions,
@@ -66,7 +89,8 @@ function open(
   if (fault) return Promise.reject(new ConnectError('BAD_ADDRESS', name, fault));
   const resolved = resolveOptions(options);
   const connection = new FramedConnection(resolved, { kind: 'dials' });
-  const socket = resolved.directReads ? socketReadingInPlace(connection) : new Socket();
+  const tls = 'path' in target ? undefined : resolved.tls;
+  const gate = tls && resolved.directReads ? new ReadingGate(connection) : undefined;
   return new Promise((resolve, reject) => {
     const leftMs = Math.max(1, deadlineAtMs - performance.now());
     const fail = (error: ConnectError): void => {
@@ -74,25 +98,36 @@ function open(
       socket.destroy();
       reject(error);
     };
-    const onError = (error: Error): void => fail(new ConnectError('UNREACHABLE', name, error.message, { cause: error }));
+    const onError = (error: Error): void => {
+      const said = tls && dialFault(error);
+      fail(new ConnectError((said?.code as TlsErrorCode) ?? 'UNREACHABLE', name, said?.detail ?? error.message, { cause: error }));
+    };
     const timer = setTimeout(() => {
-      fail(
-        new ConnectError(
-          'CONNECT_DEADLINE',
-          name,
-          `no answer within ${options.deadlineMs} ms; is the server running, and is the network path to it open?`,
-        ),
-      );
+      const means = `no answer within ${Math.round(leftMs)} ms; is the server running, and is the network path to it open?`;
+      fail(new ConnectError('CONNECT_DEADLINE', name, means));
     }, leftMs);
-    socket.once('error', onError);
-    socket.once('connect', () => {
+    const onStanding = (): void => {
       clearTimeout(timer);
       socket.off('error', onError);
-      connection.attach(new SocketStream(socket, kind, name, resolved.directReads, connection));
+      const refused = tls && peerFault(socket as TLSSocket, tls);
+      if (refused) {
+        socket.on('error', () => socket.destroy());
+        refuseServer(socket as TLSSocket, refused);
+        return reject(new ConnectError(refused.code as TlsErrorCode, name, `the server: ${refused.detail}`));
+      }
+      connection.attach(streamOver(socket, kind, name, resolved.directReads, connection, resolved.link, gate));
       resolve(connection);
-    });
-    // Nothing may be read before there is a receiver.
-    socket.pause();
-    socket.connect(target);
+    };
+    const socket = tls
+      ? dialTls(target as { host: string; port: number }, tls, gate)
+      : dialPlain(target, resolved.directReads ? socketReadingInPlace(connection) : new Socket());
+    socket.once('error', onError);
+    socket.once(tls ? 'secureConnect' : 'connect', onStanding);
   });
+}
+
+function dialPlain(target: SocketConnectOpts, socket: Socket): Socket {
+  // Nothing may be read before there is a receiver.
+  socket.pause();
+  return socket.connect(target);
 }

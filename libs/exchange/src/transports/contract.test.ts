@@ -4,13 +4,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Arena } from '@paceline/kernels';
 import { FrameType, HEADER_BYTES, ProtocolError, type FrameHeader, type Message } from '@paceline/protocol';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { Connection, ConnectionClosed, FrameReceiver } from '../connection.js';
+import { processClock } from '../clock.js';
 import { connect } from './connect.js';
 import { createCounters } from './counters.js';
 import type { ConnectionOptions } from './limits.js';
+import { Link } from './link.js';
 import { listen } from './listen.js';
 import { memoryPair } from './memory.js';
+import type { TlsSettings } from './tls/identity.js';
+import { StackFixture } from './tls/stack.fixture.js';
 
 const HELLO: Message = {
   type: 'hello',
@@ -99,8 +103,25 @@ interface Pair {
 
 type MakePair = (options?: ConnectionOptions) => Promise<Pair>;
 
-function socketPair(kind: 'unix' | 'tcp', directReads: boolean): MakePair {
+let stack: StackFixture;
+beforeAll(async () => {
+  stack = await StackFixture.make('contract');
+});
+
+function tlsPair(directReads: boolean): MakePair {
+  return socketPair('tcp', directReads, () => ({
+    server: { identity: stack.identity('server'), peers: ['worker'] },
+    worker: { identity: stack.identity('worker'), peers: ['server'] },
+  }));
+}
+
+function socketPair(
+  kind: 'unix' | 'tcp',
+  directReads: boolean,
+  tlsOf?: () => { readonly server: TlsSettings; readonly worker: TlsSettings },
+): MakePair {
   return async (options = {}) => {
+    const tls = tlsOf?.();
     const folder = mkdtempSync(join(tmpdir(), 'paceline-wire-'));
     cleanups.push(() => rmSync(folder, { recursive: true }));
     const farSees = new Recorder();
@@ -111,12 +132,12 @@ function socketPair(kind: 'unix' | 'tcp', directReads: boolean): MakePair {
         far = connection;
         connection.setReceiver(farSees);
       },
-      { directReads, ...options },
+      { directReads, tls: tls?.server, ...options },
     );
     cleanups.push(() => listener.close());
     const near = await connect(
       { host: '127.0.0.1', port: listener.port ?? 0, unixPath: listener.unixPath },
-      { deadlineMs: WAIT_MS, transport: kind, directReads, ...options },
+      { deadlineMs: WAIT_MS, transport: kind, directReads, tls: tls?.worker, ...options },
     );
     const nearSees = new Recorder();
     near.setReceiver(nearSees);
@@ -126,6 +147,12 @@ function socketPair(kind: 'unix' | 'tcp', directReads: boolean): MakePair {
     return { near, far, nearSees, farSees };
   };
 }
+
+/** Fast, so that the tests are: it has to promise what any other connection does. */
+const behindLink =
+  (makePair: MakePair): MakePair =>
+  (options) =>
+    makePair({ ...options, link: new Link({ bytesPerSecond: 2e9, delayMs: 1 }, processClock) });
 
 const memory: MakePair = async (options) => {
   const [near, far] = memoryPair(options);
@@ -153,8 +180,11 @@ describe.each<[string, MakePair]>([
   ['memory', memory],
   ['unix', socketPair('unix', true)],
   ['tcp', socketPair('tcp', true)],
+  ['tls', tlsPair(true)],
   ['unix by data events', socketPair('unix', false)],
   ['tcp by data events', socketPair('tcp', false)],
+  ['tls by data events', tlsPair(false)],
+  ['tcp behind a link', behindLink(socketPair('tcp', true))],
 ])('a connection over %s', (_name, makePair) => {
   it('brings frames and messages in the order they were sent, both ways at once', async () => {
     const pair = await makePair();

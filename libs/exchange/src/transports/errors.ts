@@ -1,6 +1,8 @@
 /** What can go wrong before there is a connection; each says what to do. Errors on a connection are ProtocolErrors. */
 
-export type ConnectErrorCode = 'UNREACHABLE' | 'CONNECT_DEADLINE' | 'BAD_ADDRESS';
+import type { TlsErrorCode } from '@paceline/protocol';
+
+export type ConnectErrorCode = 'UNREACHABLE' | 'CONNECT_DEADLINE' | 'BAD_ADDRESS' | TlsErrorCode;
 
 /** No connection was made to the address. */
 export class ConnectError extends Error {

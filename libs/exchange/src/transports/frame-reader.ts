@@ -31,6 +31,9 @@ export interface FrameSink {
 }
 
 const SCRATCH_BYTES = HEADER_BYTES + 4096;
+/** The first bytes of a peer that speaks TLS. */
+const [TLS_HANDSHAKE, TLS_MAJOR] = [0x16, 0x03];
+const SPEAKS_TLS = 'the peer speaks TLS, and this side does not; start this side with --tls too, or the peer without';
 
 const isChecked = ({ flags }: FrameHeader): boolean => (flags & FrameFlag.payloadChecksum) !== 0;
 
@@ -92,6 +95,8 @@ export class FrameReader {
 
   private parseScratch(): void {
     let position = 0;
+    if (this.helloFirst && this.scratchBytes >= HEADER_BYTES && this.scratch[0] === TLS_HANDSHAKE && this.scratch[1] === TLS_MAJOR)
+      throw new ProtocolError('TLS_UNEXPECTED', SPEAKS_TLS);
     while (!this.stopped && this.scratchBytes - position >= HEADER_BYTES) {
       const header = decodeHeader(this.scratch, position);
       position += HEADER_BYTES;
@@ -147,7 +152,8 @@ export class FrameReader {
     if (header.type !== FrameType.control) return this.sink.data(header, payload);
     const message = decodeMessage(payload);
     if (this.helloFirst) {
-      if (message.type !== 'hello') throw new ProtocolError('HELLO_EXPECTED');
+      // A dialling side that refuses our certificate says so instead.
+      if (message.type !== 'hello' && message.type !== 'refused') throw new ProtocolError('HELLO_EXPECTED');
       this.helloFirst = false;
     }
     this.sink.message(message, header);

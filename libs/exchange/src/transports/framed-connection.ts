@@ -17,7 +17,18 @@
  * A ProtocolError thrown by the receiver refuses the peer. Any other error is a fault of this process: the connection is
  * closed and the error goes on, to be loud.
  */
-import { encodeHeader, FrameFlag, HEADER_BYTES, MAX_CHUNK_BYTES, ProtocolError, type FrameHeader, type Message } from '@paceline/protocol';
+import {
+  encodeHeader,
+  FrameFlag,
+  HEADER_BYTES,
+  MAX_ROW_BYTES,
+  MAX_CHUNK_BYTES,
+  Codec,
+  ProtocolError,
+  type DataPlaneErrorCode,
+  type FrameHeader,
+  type Message,
+} from '@paceline/protocol';
 import type { CancelTimer } from '../clock.js';
 import type { Connection, ConnectionClosed, FrameNumbers, FrameReceiver, MessagePlace, TransportKind } from '../connection.js';
 import type { ByteConsumer, ByteStream } from './byte-stream.js';
@@ -60,7 +71,8 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   private cancelLinger: CancelTimer | undefined;
   /** Why it closed before there was a receiver to tell. */
   private unheard: ConnectionClosed | undefined;
-  private refusedByPeer: ProtocolError | undefined;
+  /** What the peer refused this side with. */
+  refusedByPeer: ProtocolError | undefined;
   /** On the dialling side: what to send when the challenge has come. */
   private held: (() => void)[] | undefined;
   private answer: string | undefined;
@@ -71,6 +83,7 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     this.pump();
   };
   queuedBytes = 0;
+  sentBytes = 0;
   receivedBytes = 0;
   /** In traces. */
   private readonly name = `connection ${++made}`;
@@ -135,8 +148,8 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
   }
 
   sendData(fields: Omit<FrameHeader, 'length' | 'payloadChecksum' | 'flags'>, payload: Uint8Array, onFlushed?: () => void): void {
-    if (payload.length > MAX_CHUNK_BYTES)
-      throw new RangeError(`a payload of ${payload.length} bytes is over the bound of ${MAX_CHUNK_BYTES}`);
+    const bound = fields.codec === Codec.rows ? MAX_ROW_BYTES : MAX_CHUNK_BYTES;
+    if (payload.length > bound) throw new RangeError(`a payload of ${payload.length} bytes is over the bound of ${bound}`);
     if (this.held) return this.hold(() => this.sendData(fields, payload, onFlushed));
     if (this.state !== 'open') {
       if (onFlushed) this.options.clock.soon(onFlushed);
@@ -181,15 +194,13 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     this.options.counters.framesIn++;
     if (this.held && message.type !== 'refused') return this.challenged(message);
     if (!this.receiver) {
+      if (message.type === 'refused') return this.refused(message.code, message.message);
       if (this.greeting.kind === 'accepts') this.greeting.admit();
       if (this.state !== 'open') return;
       if (!this.receiver) throw new Error('a new connection was taken without setting its receiver');
     }
     this.receiver!.message(message, header);
-    if (message.type === 'refused') {
-      this.refusedByPeer = new ProtocolError(message.code, message.message);
-      this.shutDown({ error: this.refusedByPeer, description: `refused by the peer: ${this.refusedByPeer.message}` });
-    }
+    if (message.type === 'refused') this.refused(message.code, message.message);
   }
 
   // What the stream calls.
@@ -222,6 +233,11 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
     this.queue = [];
     this.release(left);
     this.whenGone?.();
+  }
+
+  private refused(code: DataPlaneErrorCode, detail: string): void {
+    this.refusedByPeer = new ProtocolError(code, detail);
+    this.shutDown({ error: this.refusedByPeer, description: `refused by the peer: ${this.refusedByPeer.message}` });
   }
 
   /** Counts what has come. False when nobody reads it any more. */
@@ -295,7 +311,8 @@ export class FramedConnection implements Connection, ByteConsumer, FrameSink {
       return;
     }
     const parts: Uint8Array[] = [];
-    for (const { head, payload, header } of batch) {
+    for (const { head, payload, header, bytes } of batch) {
+      this.sentBytes += bytes;
       if (header) {
         header.payloadChecksum = sendingChecksums.take(payload!);
         encodeHeader(header, head);

@@ -15,7 +15,8 @@ import { ListenError, portFault, unixPathFault } from './errors.js';
 import { FramedConnection } from './framed-connection.js';
 import { resolveOptions, type ConnectionOptions, type ResolvedOptions } from './limits.js';
 import { PendingConnections, sourceOf } from './pending-connections.js';
-import { adoptAccepted, SocketStream } from './socket-stream.js';
+import { adoptAccepted, streamOver, type SocketKind } from './socket-stream.js';
+import { TlsAcceptor } from './tls/accept.js';
 
 export interface ListenAddress {
   readonly unixPath?: string | undefined;
@@ -34,6 +35,8 @@ export interface ListenOptions extends ConnectionOptions {
   readonly maxConnections?: number;
   /** Uniform in [0, 1): which pending connection goes when there are too many. */
   readonly random?: () => number;
+  /** Who was not let in for TLS, or would not have this side: `by` says which. */
+  onTlsRefused?(remote: string, error: ProtocolError, by: 'this side' | 'the peer'): void;
 }
 
 export interface SocketListener extends Listener {
@@ -70,9 +73,10 @@ export async function listen(
   const gate = new ListenerGate(onConnection, options);
   const servers: Server[] = [];
   try {
-    if (port !== undefined) servers.push(await listenTcp(gate, host, port));
-    const chosenPort = port === undefined ? null : (servers[0]!.address() as AddressInfo).port;
+    // The Unix socket first: who finds the port open, and prefers the path, finds that too.
     if (unixPath !== undefined) servers.push(await listenUnix(gate, unixPath));
+    if (port !== undefined) servers.push(await listenTcp(gate, host, port));
+    const chosenPort = port === undefined ? null : (servers.at(-1)!.address() as AddressInfo).port;
     return makeListener(gate, servers, chosenPort === null ? null : host, chosenPort, unixPath ?? null);
   } catch (error) {
     await Promise.all(servers.map(closeServer));
@@ -107,15 +111,24 @@ function makeListener(
   };
 }
 
+/** A connection that has not said hello, or is still in its handshake. */
+interface Pending {
+  readonly isOpen: boolean;
+  close(): void;
+  destroy(): void;
+}
+
 /** Holds the connections of a listener, and lets in those that say hello. */
 class ListenerGate {
-  readonly pending: PendingConnections<FramedConnection>;
+  readonly pending: PendingConnections<Pending>;
   readonly admitted = new Set<FramedConnection>();
   readonly counters: TransportCounters;
   private readonly options: ResolvedOptions;
   private readonly helloDeadlineMs: number;
   private readonly maxPending: number;
   private readonly maxConnections: number;
+  private readonly tls: TlsAcceptor | undefined;
+  private readonly onTlsRefused: NonNullable<ListenOptions['onTlsRefused']>;
   private closing = false;
   private whenEmpty: (() => void) | undefined;
 
@@ -129,15 +142,48 @@ class ListenerGate {
     this.helloDeadlineMs = options.helloDeadlineMs ?? 5000;
     this.maxPending = options.maxPending ?? 256;
     this.maxConnections = options.maxConnections ?? 4096;
+    this.tls = options.tls && new TlsAcceptor(options.tls);
+    this.onTlsRefused = (...refusal) => options.onTlsRefused?.(...refusal);
   }
 
   accept(accepted: Socket, kind: 'unix' | 'tcp', name: string): void {
-    const source = sourceOf(accepted.remoteAddress);
     if (this.closing) {
       accepted.destroy();
       return;
     }
     this.makeRoom();
+    const source = sourceOf(accepted.remoteAddress);
+    if (kind === 'tcp' && this.tls) void this.shake(this.tls, accepted, name, source);
+    else this.greet(accepted, kind, name, source);
+  }
+
+  /** Counts as pending until it is greeted. */
+  private async shake(tls: TlsAcceptor, accepted: Socket, name: string, source: string): Promise<void> {
+    const end = (): void => void accepted.destroy();
+    const pending: Pending = { isOpen: true, close: end, destroy: end };
+    const deadline = setTimeout(end, this.helloDeadlineMs);
+    this.pending.add(pending, source);
+    try {
+      const { socket, fault } = await tls.accept(accepted);
+      this.pending.delete(pending);
+      if (this.closing) return end();
+      const connection = this.greet(socket, 'tls', name, source);
+      if (!fault) return;
+      this.onTlsRefused(name, fault, 'this side');
+      connection.close(fault);
+    } catch (error) {
+      if (!(error instanceof ProtocolError)) throw error;
+      countRefused(this.counters, error.code);
+      this.onTlsRefused(name, error, 'this side');
+    } finally {
+      clearTimeout(deadline);
+      this.pending.delete(pending);
+      this.tellWhenEmpty();
+    }
+  }
+
+  /** From here on the framing has it. */
+  private greet(accepted: Socket, kind: SocketKind, name: string, source: string): FramedConnection {
     const deadline = setTimeout(() => {
       connection.close(new ProtocolError('HELLO_EXPECTED', `no hello within ${this.helloDeadlineMs} ms`));
     }, this.helloDeadlineMs);
@@ -155,12 +201,19 @@ class ListenerGate {
         clearTimeout(deadline);
         this.pending.delete(connection);
         this.admitted.delete(connection);
-        if (this.pending.size + this.admitted.size === 0) this.whenEmpty?.();
+        const said = connection.refusedByPeer;
+        if (said?.code.startsWith('TLS_')) this.onTlsRefused(name, said, 'the peer');
+        this.tellWhenEmpty();
       },
     );
     this.pending.add(connection, source);
     const adopted = this.options.directReads ? adoptAccepted(accepted, connection) : undefined;
-    connection.attach(new SocketStream(adopted ?? accepted, kind, name, adopted !== undefined, connection));
+    connection.attach(streamOver(adopted ?? accepted, kind, name, adopted !== undefined, connection, this.options.link));
+    return connection;
+  }
+
+  private tellWhenEmpty(): void {
+    if (this.pending.size + this.admitted.size === 0) this.whenEmpty?.();
   }
 
   private makeRoom(): void {
@@ -181,6 +234,7 @@ class ListenerGate {
 
   async close(): Promise<void> {
     this.closing = true;
+    this.tls?.close();
     const all = [...this.pending, ...this.admitted];
     if (all.length === 0) return;
     const gone = new Promise<void>((resolve) => (this.whenEmpty = resolve));

@@ -9,18 +9,23 @@
 import { Socket, type OnReadOpts, type SocketConstructorOpts } from 'node:net';
 import type { ByteConsumer, ByteStream } from './byte-stream.js';
 import { KEEP_ALIVE_DELAY_MS } from './limits.js';
+import { LinkedStream, type Link } from './link.js';
+import type { ReadingGate } from './tls/dial.js';
+
+export type SocketKind = 'unix' | 'tcp' | 'tls';
 
 export class SocketStream implements ByteStream {
   private cause: Error | undefined;
 
   constructor(
     private readonly socket: Socket,
-    readonly kind: 'unix' | 'tcp',
+    readonly kind: SocketKind,
     readonly remote: string,
     readonly direct: boolean,
     consumer: ByteConsumer,
+    private readonly gate?: ReadingGate,
   ) {
-    if (kind === 'tcp') {
+    if (kind !== 'unix') {
       socket.setNoDelay(true);
       socket.setKeepAlive(true, KEEP_ALIVE_DELAY_MS);
     }
@@ -45,6 +50,7 @@ export class SocketStream implements ByteStream {
   }
 
   setReading(on: boolean): void {
+    this.gate?.setReading(on);
     if (on) this.socket.resume();
     else this.socket.pause();
   }
@@ -56,6 +62,21 @@ export class SocketStream implements ByteStream {
   destroy(): void {
     this.socket.destroy();
   }
+}
+
+/** The stream of a socket, behind a slow link where there is one. */
+export function streamOver(
+  socket: Socket,
+  kind: SocketKind,
+  remote: string,
+  direct: boolean,
+  consumer: ByteConsumer,
+  link: Link | undefined,
+  gate?: ReadingGate,
+): ByteStream {
+  if (!link) return new SocketStream(socket, kind, remote, direct, consumer, gate);
+  const linked = new LinkedStream(link, consumer);
+  return linked.over(new SocketStream(socket, kind, remote, false, linked));
 }
 
 /** A socket, not yet connected, that reads where `consumer` says. */
@@ -74,6 +95,8 @@ export function socketReadingInPlace(consumer: ByteConsumer, handle?: object): S
 
 interface SocketWithHandle {
   _handle: { useUserBuffer?: unknown } | null;
+  /** Under TLS: the same handle, which the socket frees when it closes. */
+  ssl?: unknown;
 }
 
 /**
@@ -84,7 +107,16 @@ export function adoptAccepted(accepted: Socket, consumer: ByteConsumer): Socket 
   const inner = accepted as unknown as SocketWithHandle;
   const handle = inner._handle;
   if (!handle || typeof handle.useUserBuffer !== 'function') return undefined;
+  const { ssl } = inner;
+  // Bytes that came with the end of the handshake lie in the first socket, which then goes on.
+  if (ssl && accepted.readableLength > 0) return undefined;
   inner._handle = null;
+  if (ssl) {
+    // The new socket frees it.
+    inner.ssl = null;
+    const socket = socketReadingInPlace(consumer, handle);
+    return Object.assign(socket, { ssl });
+  }
   const socket = socketReadingInPlace(consumer, handle);
   // Without its handle the first socket is only an entry in the server's count of connections.
   accepted.destroy();

@@ -2,7 +2,7 @@
 import type { CompletedCheckpoint, Journal } from '@paceline/exchange';
 import type { PlacementJob } from '@paceline/control-plane';
 import { createOptimizer, layoutHash, type Layout, type Schedule } from '@paceline/learning';
-import { comparableConfig } from '@paceline/spec';
+import { appliedByServers, comparableConfig } from '@paceline/spec';
 import { configHash, MANIFEST_VERSION, type CheckpointId, type Checkpoints, type Manifest } from '@paceline/storage';
 
 export interface CheckpointPublisherOptions {
@@ -91,7 +91,7 @@ export class CheckpointPublisher {
     const { job, layout, schedule, nowMs } = this.options;
     const { spec } = job;
     const config = comparableConfig(spec);
-    const optimizer = createOptimizer(spec.optimizer);
+    const optimizer = createOptimizer(appliedByServers(spec).optimizer);
     return {
       version: MANIFEST_VERSION,
       runId: job.runId,

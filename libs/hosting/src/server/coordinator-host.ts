@@ -22,6 +22,7 @@ import type { RunSpec } from '@paceline/spec';
 import type { CheckpointReader, Manifest } from '@paceline/storage';
 import { CheckpointPublisher } from './checkpoint-publisher.js';
 import { WeightsCollector } from './collector.js';
+import { codecPickerOf } from './codec-picker.js';
 import { createCoordinator } from './coordinator-machine.js';
 import { JournalPublisher } from './journal-publisher.js';
 import { measuresOf } from './run-measures.js';
@@ -124,6 +125,7 @@ export class CoordinatorHost implements CoordinatorSurroundings {
       evalExamples: data.evalExamples,
       ...measures,
       journal: this.journal,
+      codec: codecPickerOf(job, layout, () => performance.now()),
       now: () => this.paced.now(),
       stepDeadlineMs: spec.stepDeadlineMs,
       fingerprint: job.fingerprint,
@@ -286,6 +288,7 @@ export class CoordinatorHost implements CoordinatorSurroundings {
       refusedFrames: frames,
       refusedConnections: connections,
       waitingFor: machine.stall.explain(),
+      traffic: machine.attempt.traffic.report(),
     };
   }
 

@@ -2,7 +2,7 @@
 import { Coordinator, Rounds, WorkItems, type CoordinatorOptions } from '@paceline/exchange';
 import type { PlacementJob } from '@paceline/control-plane';
 import { judgeRound, judgeTrust, shardChunks, type Layout } from '@paceline/learning';
-import { isLayerwise, roundPlan, type RunSpec } from '@paceline/spec';
+import { appliedByServers, backupReplicasOf, isLayerwise, roundPlan, startWorkersOf, type RunSpec } from '@paceline/spec';
 
 /** @param common what the coordinators of all modes are given */
 export function createCoordinator(
@@ -10,14 +10,20 @@ export function createCoordinator(
   layout: Layout,
   common: Omit<CoordinatorOptions, 'nonFinite' | 'twoPhase'>,
 ): Coordinator {
-  const { mode, stalenessBound, startWorkers } = spec.strategy;
+  const { strategy } = spec;
   const { nonFinite } = spec.gradient;
   const shards = Array.from({ length: servers }, (_, index) => index).filter((index) => shardChunks(layout, servers, index).length > 0);
-  if (mode === 'sync') {
+  if (strategy.mode === 'sync') {
     const nonFiniteRound = nonFinite === 'rollback' ? 'rollback' : 'fail';
-    const options = { ...common, startWorkers, ...twoPhaseOf(spec, common.schedule, shards.length), nonFinite: nonFiniteRound } as const;
+    const options = {
+      ...common,
+      startWorkers: startWorkersOf(strategy),
+      ...twoPhaseOf(spec, common.schedule, shards.length),
+      nonFinite: nonFiniteRound,
+    } as const;
     return new Coordinator(options, Rounds);
   }
+  const { mode, stalenessBound } = strategy;
   return new Coordinator({ ...common, mode, stalenessBound, nonFinite, shards }, WorkItems);
 }
 
@@ -28,15 +34,16 @@ function twoPhaseOf(
   shards: number,
 ): Pick<CoordinatorOptions, 'twoPhase'> {
   if (roundPlan(spec) === 'streaming') return {};
-  const { clipNorm, clipGlobalNorm, nonFinite } = spec.gradient;
+  const { optimizer, gradient } = appliedByServers(spec);
+  const { clipNorm, clipGlobalNorm, nonFinite } = gradient;
   return {
     twoPhase: {
-      backupReplicas: spec.strategy.backupReplicas,
+      backupReplicas: backupReplicasOf(spec.strategy),
       shards,
       decide: (round, replicas, chunks) => {
         const examples = replicas.reduce((sum, replica) => sum + replicaExamples(round, replica), 0);
-        const { isFinite, scale, variables } = isLayerwise(spec.optimizer)
-          ? judgeTrust(chunks, examples, spec.optimizer)
+        const { isFinite, scale, variables } = isLayerwise(optimizer)
+          ? judgeTrust(chunks, examples, optimizer)
           : judgeRound(chunks, examples, { clipNorm, clipGlobalNorm });
         if (!isFinite && nonFinite !== 'skip') return 'non-finite';
         return { skip: !isFinite, examples, scale, variables: variables.map(([variable, factor]) => [variable, factor]) };

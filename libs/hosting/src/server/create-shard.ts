@@ -1,9 +1,9 @@
 /** The shard of a run by its mode, over the parameters of its store. */
 import {
+  acquireRegion,
   Shard,
   AsyncShard,
   type AsyncUpdate,
-  type ChunkDecoder,
   type CoordinatorPort,
   type ItemStore,
   type OwnedChunk,
@@ -12,11 +12,20 @@ import {
   type ShardMachine,
   type Slices,
 } from '@paceline/exchange';
-import { codecKey, codecOf } from '@paceline/codecs';
 import type { PlacementJob } from '@paceline/control-plane';
-import { LeafReduction, ReductionTree, replicaRows, validNode, type Layout, type Schedule } from '@paceline/learning';
-import { isEncoded, roundPlan, type RunSpec } from '@paceline/spec';
+import { LeafReduction, ReductionTree, replicaRows, rowGroups, validNode, type Layout, type Schedule } from '@paceline/learning';
+import {
+  backupReplicasOf,
+  isEncoded,
+  picksCodec,
+  restsWithoutGradient,
+  roundPlan,
+  sendsEncodedParameters,
+  type RunSpec,
+} from '@paceline/spec';
+import { gradientDecoderOf, parameterEncoderOf } from '../run-codecs.js';
 import type { ParameterStore, StorePlan } from './parameter-store.js';
+import { TableStore } from './table-store.js';
 
 /** Gradients that may wait at a shard for those of slower workers. */
 const WINDOW_BYTES = 256 << 20;
@@ -27,8 +36,7 @@ const WINDOW_BYTES = 256 << 20;
  * @param lengths elements of the chunks of the shard
  */
 export function gradientWindowChunks({ replicas, strategy }: RunSpec, lengths: readonly number[]): number {
-  const { mode, backupReplicas } = strategy;
-  if (mode !== 'sync' || backupReplicas > 0 || lengths.length === 0) return Math.max(1, lengths.length);
+  if (strategy.mode !== 'sync' || backupReplicasOf(strategy) > 0 || lengths.length === 0) return Math.max(1, lengths.length);
   const roundBytes = replicas * 4 * Math.max(...lengths);
   return Math.min(lengths.length, Math.max(1, Math.floor(WINDOW_BYTES / roundBytes)));
 }
@@ -36,18 +44,19 @@ export function gradientWindowChunks({ replicas, strategy }: RunSpec, lengths: r
 /** What the arenas are planned for: every replica's gradient of the chunks in the window. Undefined where `copiesInFlight` has all of them. */
 export function windowOf(spec: RunSpec, layout: Layout, owned: readonly number[]): StorePlan['window'] {
   const { replicas, strategy } = spec;
-  if (strategy.mode !== 'sync' || strategy.backupReplicas > 0) return undefined;
+  if (strategy.mode !== 'sync' || backupReplicasOf(strategy) > 0) return undefined;
   const lengths = owned.map((index) => layout.chunks[index]!.length);
   return { chunks: gradientWindowChunks(spec, lengths), replicas };
 }
 
 /** Gradients of a chunk, and copies of it, that may be kept at once: what the arenas are planned for. */
-export function copiesInFlight({ replicas, strategy, earlyStopping }: RunSpec): number {
-  const { mode, backupReplicas, delayCompensation, standby } = strategy;
+export function copiesInFlight({ replicas, strategy, earlyStopping, codec }: RunSpec): number {
   // What a worker has fetched may wait for the standby, as it may be kept for the delay compensation.
-  if (mode !== 'sync') return replicas * (delayCompensation > 0 || standby > 0 ? 2 : 1) + 2;
-  // Without backup replicas gradients have the memory of the window; a worker that is behind may still read an older generation.
-  return (backupReplicas > 0 ? replicas : 1) + (earlyStopping?.restoreBest ? 1 : 0);
+  if (strategy.mode !== 'sync') return replicas * (strategy.delayCompensation > 0 || strategy.standby > 0 ? 2 : 1) + 2;
+  // Without backup replicas gradients have the memory of the window; a worker that is behind may still read an older generation. Two encoded generations have at most the bytes of one.
+  return (
+    (backupReplicasOf(strategy) > 0 ? replicas : 1) + (earlyStopping?.restoreBest ? 1 : 0) + (sendsEncodedParameters({ codec }) ? 1 : 0)
+  );
 }
 
 /** Rows of (round, replica) by the schedule. */
@@ -75,37 +84,35 @@ export interface ShardServer {
   readonly windows?: Windows | undefined;
 }
 
-/** Decodes what the workers of the run encode; undefined where they send float32. */
-function decoderOf({ codec: wanted, seed }: RunSpec): ChunkDecoder | undefined {
-  const codec = codecOf(wanted);
-  return (
-    codec && {
-      codec: codec.number,
-      isLength: (n, bytes) => codec.isLength(n, bytes),
-      decode: ({ round, nodeLo, chunk, length }, payload, { arena, pointer, length: n }) =>
-        codec.decode(arena, payload.pointer, length, pointer, n, codecKey(seed, round, nodeLo, chunk)),
-    }
-  );
-}
-
-export function createShard(job: PlacementJob, store: ParameterStore, schedule: Schedule, server: ShardServer): ShardMachine {
+export function createShard(
+  job: PlacementJob,
+  layout: Layout,
+  store: ParameterStore,
+  schedule: Schedule,
+  server: ShardServer,
+): ShardMachine {
   const { spec, index, attempt, restore } = job;
   const { replicas, strategy } = spec;
   const { windows, ...ports } = server;
   const start = { chunks: store.chunks, initial: store.initial, firstRound: restore?.round ?? 0 };
-  const common = { index, attempt, ...start, decoder: decoderOf(spec), ...ports };
+  const common = { index, attempt, ...start, decoder: gradientDecoderOf(spec, layout), ...ports };
   if (strategy.mode !== 'sync') {
     const updates = new ItemUpdates(store, examplesOf(schedule, replicas), strategy);
     const plan = { replicas, totalRounds: schedule.totalRounds, replicaExamples: updates.examples };
     return new AsyncShard({ ...common, plan, keepsFetched: strategy.delayCompensation > 0, store: updates });
   }
-  const hasBackups = strategy.backupReplicas > 0;
+  const hasBackups = backupReplicasOf(strategy) > 0;
   const isNode = (lo: number, hi: number): boolean =>
-    hasBackups || isEncoded(spec) ? hi === lo + 1 && hi <= replicas : validNode(replicas, lo, hi);
-  const lengths = store.chunks.map(({ length }) => length);
+    hasBackups || (isEncoded(spec) && !picksCodec(spec)) ? hi === lo + 1 && hi <= replicas : validNode(replicas, lo, hi);
+  const tables = tablesOf(job, layout, store);
+  const parts = tables ? withGroups(store, layout, tables) : start;
+  const lengths = parts.chunks.map((chunk) => ('rows' in chunk && chunk.rows ? 0 : chunk.length));
   return new Shard({
     ...common,
+    ...parts,
+    tables,
     replicas,
+    encoder: parameterEncoderOf(spec, layout, job.codec),
     parameterWindowBytes: windows?.parameterBytes,
     gradientWindowChunks: hasBackups ? undefined : (windows?.gradientChunks ?? gradientWindowChunks(spec, lengths)),
     createReduction: (ops) => (hasBackups ? new LeafReduction(replicas, ops) : new ReductionTree(replicas, ops)),
@@ -115,12 +122,32 @@ export function createShard(job: PlacementJob, store: ParameterStore, schedule: 
   });
 }
 
+function tablesOf({ spec, servers, index }: PlacementJob, layout: Layout, store: ParameterStore): TableStore | undefined {
+  const groups = rowGroups(layout, servers).filter(({ server }) => server === index);
+  if (groups.length === 0) return undefined;
+  const byRows = spec.embeddings?.slots === 'lazy' || restsWithoutGradient(spec.optimizer);
+  return new TableStore(store, layout, groups, byRows);
+}
+
+/** Chunks that are exchanged whole, then the groups, whose generations the tables have. */
+function withGroups(
+  { chunks, initial }: ParameterStore,
+  layout: Layout,
+  { groups }: TableStore,
+): Pick<ParameterStore, 'chunks' | 'initial'> {
+  const isWhole = (i: number): boolean => layout.chunks[chunks[i]!.index]!.table === undefined;
+  const nothing = groups.map(({ arena }) => acquireRegion(arena, 1));
+  return { chunks: [...chunks.filter((_, i) => isWhole(i)), ...groups], initial: [...initial.filter((_, i) => isWhole(i)), ...nothing] };
+}
+
+type StrategyOfItems = Extract<RunSpec['strategy'], { readonly delayCompensation: number }>;
+
 /** Updates of work items, with the examples of each and what the strategy adds to it. */
 class ItemUpdates implements ItemStore {
   constructor(
     private readonly store: ParameterStore,
     readonly examples: (round: number, replica: number) => number,
-    private readonly strategy: RunSpec['strategy'],
+    private readonly strategy: Pick<StrategyOfItems, 'delayCompensation' | 'stalenessScaledRate'>,
   ) {}
 
   update(chunk: OwnedChunk, update: AsyncUpdate, paramIn: Region, paramOut: Region, gradient: Region): void {

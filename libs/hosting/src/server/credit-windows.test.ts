@@ -1,5 +1,5 @@
 /** 64 workers of one replica each and of unlike speed push into one shard: its memory is that of its windows, whoever is ahead. */
-import { Member, Shard, type Connection, type GradientNode } from '@paceline/exchange';
+import { chunksOf, Member, Shard, type Connection, type GradientNode } from '@paceline/exchange';
 import { Arena, type ArenaOptions } from '@paceline/kernels';
 import { ReductionTree, createLayout, validNode, type Layout } from '@paceline/learning';
 import type { FrameHeader, Message } from '@paceline/protocol';
@@ -107,7 +107,7 @@ function play({ chunks, length, windowChunks, createArena }: Setting): Played {
       chunks: layout.chunks.map((chunk) => ({ ...chunk, server: 0 })),
       store: { bytes: (generation) => memory[generation & 1]! },
       compute: {
-        step: (round) => void nodes.push({ round, lo: seat, hi: seat + 1, bytes: gradient, release: () => undefined }),
+        step: (round) => void nodes.push({ round, lo: seat, hi: seat + 1, chunk: chunksOf(gradient), release: () => undefined }),
         evaluate: () => undefined,
         committed: () => undefined,
       },

@@ -20,7 +20,7 @@ import {
 import type { PlacementJob, ServerAddress } from '@paceline/control-plane';
 import { createSchedule, layoutHash, shardChunks, type Layout, type Schedule } from '@paceline/learning';
 import { ProtocolError, type MessageOf } from '@paceline/protocol';
-import { rateFactor } from '@paceline/spec';
+import { appliedByServers, rateFactor, roundExamples } from '@paceline/spec';
 import type { Manifest } from '@paceline/storage';
 import { CheckpointWriter } from './checkpoint-writer.js';
 import { CoordinatorHost, type CoordinatorOwner, type Successor } from './coordinator-host.js';
@@ -89,24 +89,25 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
     this.layoutHash = layoutHash(this.layout);
     this.schedule = createSchedule({
       examples: job.data.trainExamples,
-      globalBatch: spec.globalBatch,
+      globalBatch: roundExamples(spec),
       dropRemainder: spec.dropRemainder,
       length: spec.length,
     });
     const owned = shardChunks(this.layout, job.servers, job.index);
     this.silence = new PeerTimeouts(context.clock, { silentAfterMs: SILENT_AFTER_MS, tickMs: HEARTBEAT_MS });
-    const scheduled = rateFactor(spec.learningRate, { ...this.schedule, globalBatch: spec.globalBatch });
+    const { optimizer, gradient, learningRate } = appliedByServers(spec);
+    const scheduled = rateFactor(learningRate, { ...this.schedule, globalBatch: spec.globalBatch });
     const plan = {
       layout: this.layout,
       owned,
       model: job.model,
-      optimizer: spec.optimizer,
+      optimizer,
       freeze: spec.freeze,
       seed: spec.seed,
       gradientsInFlight: copiesInFlight(spec),
       window: windowOf(spec, this.layout, owned),
       examplesIn: (round: number) => this.schedule.round(round).count,
-      clipValue: spec.gradient.clipValue,
+      clipValue: gradient.clipValue,
       lastRound: this.schedule.totalRounds - 1,
       rateFactor: (round: number) => scheduled(round) * this.decidedRate,
     };
@@ -122,7 +123,7 @@ export class HostedRun implements ShardHost, CoordinatorOwner, PlaceOwner, Worke
     });
     this.hostedPlace = new HostedPlace(this, context);
     const slices: Slices = (next) => callInSlices(next, context, (act) => this.guard(act));
-    this.shard = createShard(job, this.store, this.schedule, {
+    this.shard = createShard(job, this.layout, this.store, this.schedule, {
       host: this,
       coordinator: this.place,
       slices,

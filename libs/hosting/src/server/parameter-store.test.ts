@@ -166,3 +166,23 @@ test('frozen variables keep their bits, moving averages too, also in an update i
     }
   }
 });
+
+test.each([
+  ['sgd', { name: 'sgd', learningRate: 0.5 }, 2],
+  ['adam', ADAM, 4],
+] as const)('rounds of %s use no memory beyond two generations, slots and the gradients in flight', (_, optimizer, vectors) => {
+  const store = storeOf([2048, 4096], 'Zeros', optimizer);
+  let present = [...store.initial];
+  for (let round = 0; round < 5; round++) {
+    const next = store.chunks.map((chunk) => {
+      const gradient = acquireRegion(chunk.arena, chunk.length);
+      const region = acquireRegion(chunk.arena, chunk.length);
+      gradient.release();
+      return region;
+    });
+    for (const region of present) region.release();
+    present = next;
+  }
+  const capacity = [...new Set(store.chunks.map(({ arena }) => arena))].reduce((sum, { bytesCapacity }) => sum + bytesCapacity, 0);
+  expect(capacity).toBeLessThan(1.15 * vectors * 2048 * 4096 * 4);
+});

@@ -141,6 +141,34 @@ export class ParameterStore {
     this.variables.keepFrozen(chunk, paramIn, paramOut);
   }
 
+  /**
+   * The same for some rows of a chunk, in place: neither weights nor slots of the others move. @param gradient of these rows, one behind the other, in
+   * the arena of the chunk; it may be written to
+   */
+  updateRows(
+    chunk: OwnedChunk,
+    round: number,
+    params: Region,
+    rows: { readonly at: Uint32Array; readonly width: number },
+    gradient: Region,
+  ): void {
+    this.preserve(chunk);
+    const { at, width } = rows;
+    const { kernels } = chunk.arena;
+    const gradScale = Math.fround(1 / this.options.examplesIn(round));
+    const rateFactor = this.options.rateFactor?.(round) ?? 1;
+    const { clipValue } = this.options;
+    if (clipValue !== undefined) kernels.clamp(gradient.pointer, gradient.length, clipValue / gradScale);
+    const slots = this.slots.get(chunk.index)!;
+    const common = { count: width, step: round + 1, rateFactor, gradScale };
+    for (const [i, row] of at.entries()) {
+      const bytes = row * width * 4;
+      const param = params.pointer + bytes;
+      const own = { paramIn: param, paramOut: param, grad: gradient.pointer + i * width * 4, slots: slots.map((slot) => slot + bytes) };
+      this.optimizer.apply(kernels, Object.assign(own, common));
+    }
+  }
+
   /** One variable after the other, each by its trust ratio. */
   private updateVariables(chunk: OwnedChunk, whole: OptimizerUpdate, decision: RoundDecision | undefined): void {
     const ratios = new Map(decision?.variables);
@@ -334,18 +362,18 @@ export class ParameterStore {
     const copies = 3 + gradientsInFlight + 2 * this.optimizer.slots.length + (this.optimizer.direction ? 1 : 0);
     let group: number[] = [];
     let planned = 0;
+    let needed = 0;
     let largest = 0;
     const windowBytes = (count: number): number => window.replicas * Math.min(window.chunks, count) * largest;
     const close = () => {
       if (group.length === 0) return;
-      const initialBytes = Math.min(
-        ARENA_MAX_BYTES,
-        Math.ceil(((planned + windowBytes(group.length)) * 0.6) / PAGE_BYTES + 16) * PAGE_BYTES,
-      );
+      // An allocator takes what is unused before what was given back: room that is not needed would become resident all the same.
+      const initialBytes = Math.min(ARENA_MAX_BYTES, Math.ceil(needed / PAGE_BYTES + 16) * PAGE_BYTES);
       const arena = this.options.createArena({ initialBytes, maximumBytes: ARENA_MAX_BYTES });
       for (const index of group) this.chunks.push({ index, length: layout.chunks[index]!.length, arena });
       group = [];
       planned = 0;
+      needed = 0;
     };
     for (const index of owned) {
       const bytes = layout.chunks[index]!.length * 4 * copies;
@@ -353,6 +381,7 @@ export class ParameterStore {
       if (planned + bytes + windowBytes(group.length + 1) > ARENA_PLAN_BYTES) close();
       group.push(index);
       planned += bytes;
+      needed += layout.chunks[index]!.length * 4 * (2 + (layout.chunks[index]!.section === 'state' ? 0 : this.optimizer.slots.length));
       this.sections.set(index, layout.chunks[index]!.section);
     }
     close();

@@ -1,4 +1,3 @@
-import type { Clock } from '@paceline/exchange';
 import {
   LOADING_AT_MOST_MS,
   type ControlFields,
@@ -9,36 +8,10 @@ import {
 } from '@paceline/control-plane';
 import type { Checkpoints } from '@paceline/storage';
 import { expect, test } from 'vitest';
+import { virtualTime } from '../virtual-time.fixture.js';
 import { PlacementLoop, type PlacedRun } from './placement-loop.js';
 
 const address = (index: number) => ({ index, serverId: `ps-${index}`, host: 'h', port: 1, unixPath: null });
-
-function virtualTime(): { clock: Clock; run(forMs: number): Promise<void> } {
-  let nowMs = 0;
-  const timers = new Set<{ atMs: number; act: () => void; everyMs?: number }>();
-  const add = (timer: { atMs: number; act: () => void; everyMs?: number }) => {
-    timers.add(timer);
-    return () => void timers.delete(timer);
-  };
-  const clock: Clock = {
-    now: () => nowMs,
-    after: (ms, act) => add({ atMs: nowMs + ms, act }),
-    every: (ms, act) => add({ atMs: nowMs + ms, act, everyMs: ms }),
-    soon: (act) => queueMicrotask(act),
-  };
-  const run = async (forMs: number): Promise<void> => {
-    for (const untilMs = nowMs + forMs; ;) {
-      await new Promise((resolve) => setImmediate(resolve));
-      const next = [...timers].sort((a, b) => a.atMs - b.atMs)[0];
-      if (!next || next.atMs > untilMs) return;
-      nowMs = next.atMs;
-      if (next.everyMs === undefined) timers.delete(next);
-      else next.atMs += next.everyMs;
-      next.act();
-    }
-  };
-  return { clock, run };
-}
 
 /** One of two servers: it has nothing to load, and waits for the other. */
 function setUp() {
@@ -101,4 +74,56 @@ test('a server that the control plane has forgotten gives its part up', async ()
   await run(2 * LOADING_AT_MOST_MS + 10_000);
   expect(failures()).toEqual(['NOT_STARTED']);
   expect(loop.runs.size).toBe(0);
+});
+
+/** A loop that is handed jobs, and what becomes of them. */
+function handed(stop: () => void) {
+  const { clock, run } = virtualTime();
+  const jobs: HeldJob<PlacementJob>[] = [];
+  const became: string[] = [];
+  const silent = () => undefined;
+  const none = () => Promise.resolve();
+  const hand = (runId: string, attempt: number): void => {
+    const payload = { kind: 'placement', runId, attempt, index: 0, role: 'primary' } as PlacementJob;
+    const say = (what: string) => () => Promise.resolve(Boolean(became.push(`${runId}/${attempt} ${what}`)));
+    jobs.push({ id: 'place', payload, keep: say('kept'), complete: say('completed'), giveBack: say('given back') });
+  };
+  const loop = new PlacementLoop<PlacedRun>({
+    queue: { take: () => Promise.resolve(jobs.shift()), peek: () => Promise.resolve(undefined), close: none },
+    address: { serverId: 'ps-1', host: 'h', port: 1, unixPath: null },
+    context: {
+      serverId: 'ps-1',
+      clock,
+      log: { debug: silent, info: silent, warn: silent, error: silent },
+      controlPlane: { readControl: () => Promise.resolve({}), sendReport: none },
+      checkpoints: { store: { identity: () => Promise.resolve('store') } } as unknown as Checkpoints,
+    },
+    createRun: (job) => ({ job, isOver: false, prepare: none, shutdown: none, flush: none, stop, start: silent, drop: silent }),
+  });
+  loop.start();
+  return { run, loop, hand, became };
+}
+
+test('a job that cannot be taken because something is thrown waits again, for another server', async () => {
+  const { run, hand, became } = handed(() => {
+    throw new Error('the attempt before cannot be stopped');
+  });
+  hand('a', 1);
+  await run(1_000);
+  hand('a', 2);
+  await run(1_000);
+  expect(became).toEqual(['a/1 completed', 'a/2 given back']);
+});
+
+test('the part that was taken last is the last of the parts, though an older attempt of its run was here before another run', async () => {
+  const { run, loop, hand } = handed(() => undefined);
+  for (const [runId, attempt] of [
+    ['a', 1],
+    ['b', 1],
+    ['a', 2],
+  ] as const) {
+    hand(runId, attempt);
+    await run(1_000);
+  }
+  expect([...loop.runs.values()].at(-1)?.job).toMatchObject({ runId: 'a', attempt: 2 });
 });

@@ -13,6 +13,7 @@ import {
   controlFor,
   jobNameOf,
   LOADING_AT_MOST_MS,
+  openIncarnationOf,
   PLACES_PER_SERVER,
   serverAddressSchema,
   type HeldJob,
@@ -45,9 +46,12 @@ interface Readiness {
   readonly standbys?: readonly ServerAddress[];
   readonly cancelled?: boolean;
   readonly claimant?: string | undefined;
+  /** The placement was made again, and nobody has claimed it since. */
+  readonly asked?: number | undefined;
 }
 
-const startSchema = z.object({
+/** The field `start` of the control hash. */
+export const startSchema = z.object({
   attempt: z.int(),
   servers: z.array(serverAddressSchema).min(1),
   standbys: z.array(serverAddressSchema).optional(),
@@ -78,7 +82,7 @@ export class PlacementLoop<R extends PlacedRun> {
   readonly runs = new Map<string, R>();
   /** Highest attempt of a run that began here, over or not. */
   private readonly begun = new Map<string, number>();
-  /** Incarnation of the placement by which a part is held. */
+  /** Incarnation of the placement by which a part is held; a part that no job has asked for has none. */
   private readonly incarnations = new WeakMap<R, number>();
   private cancelTimer: CancelTimer | undefined;
   private stopped = false;
@@ -130,7 +134,7 @@ export class PlacementLoop<R extends PlacedRun> {
         if (!held) break;
         if (this.holdsAnother(held.payload)) others.push(held);
         else {
-          await this.claim(held);
+          await this.settle(held);
           break;
         }
       }
@@ -148,31 +152,39 @@ export class PlacementLoop<R extends PlacedRun> {
     return present.job.index !== index || present.job.role !== role;
   }
 
-  private async claim(held: HeldJob<PlacementJob>): Promise<void> {
+  /** A job that is neither completed nor given back would be held by nobody until its lock ends. */
+  private async settle(held: HeldJob<PlacementJob>): Promise<void> {
+    try {
+      await held.complete(this.claim(held));
+    } catch (error) {
+      this.context.log.error({ err: error as Error, run: held.payload.runId }, 'a placement could not be taken and waits again');
+      await held.giveBack();
+    }
+  }
+
+  /** @returns what became of the job */
+  private claim(held: HeldJob<PlacementJob>): string {
     const job = held.payload;
-    const incarnation = jobNameOf(held.id)?.incarnation ?? 0;
+    const incarnation = jobNameOf(held.id)?.incarnation;
     const present = this.runs.get(job.runId);
     if (present && present.job.attempt === job.attempt && !present.isOver) {
-      this.incarnations.set(present, Math.max(incarnation, this.incarnations.get(present) ?? 0));
-      await held.complete('claimed already');
-      return;
+      if (incarnation !== undefined) this.incarnations.set(present, Math.max(incarnation, this.incarnations.get(present) ?? 0));
+      return 'claimed already';
     }
-    if (Math.max(present?.job.attempt ?? 0, (this.begun.get(job.runId) ?? -1) + 1) > job.attempt) {
-      await held.complete('stale attempt');
-      return;
-    }
+    if (Math.max(present?.job.attempt ?? 0, (this.begun.get(job.runId) ?? -1) + 1) > job.attempt) return 'stale attempt';
     present?.stop(`attempt ${job.attempt} has begun`);
     try {
       const run = this.options.createRun(job, (gone) => this.forget(gone));
+      this.runs.delete(job.runId); // the newest last
       this.runs.set(job.runId, run);
-      this.incarnations.set(run, incarnation);
+      if (incarnation !== undefined) this.incarnations.set(run, incarnation);
       this.context.log.info({ run: job.runId, attempt: job.attempt, index: job.index }, 'placement claimed');
       void this.prepare(run);
     } catch (error) {
       this.context.log.error({ err: error as Error, run: job.runId }, 'a placement failed');
       reportFailed(this.context, job, (error as Error).name, (error as Error).message);
     }
-    await held.complete('claimed');
+    return 'claimed';
   }
 
   private async prepare(run: R): Promise<void> {
@@ -196,7 +208,7 @@ export class PlacementLoop<R extends PlacedRun> {
     let nextClaimMs = -Infinity;
     let saidLoaded = false;
     while (!this.stopped && !run.isOver && this.runs.get(runId) === run) {
-      const { servers, standbys = [], cancelled, claimant } = await this.readStart(run);
+      const { servers, standbys = [], cancelled, claimant, asked } = await this.readStart(run);
       const isLoaded = loaded.since !== undefined;
       // A coordinator that was started says itself that it is cancelled: somebody waits for its word.
       const isAwaited = servers !== undefined && index === 0 && role === 'primary';
@@ -216,17 +228,21 @@ export class PlacementLoop<R extends PlacedRun> {
         );
         return this.drop(run, 'it was not started');
       }
+      if (asked !== undefined) {
+        this.incarnations.set(run, asked);
+        nextClaimMs = -Infinity;
+      }
       if (clock.now() > nextClaimMs || isLoaded !== saidLoaded) {
         nextClaimMs = clock.now() + CLAIM_EVERY_MS;
         saidLoaded = isLoaded;
         const address = { index, ...this.address };
-        const incarnation = this.incarnations.get(run) ?? 0;
+        const incarnation = this.incarnations.get(run);
         const claim = {
           kind: 'server.claimed',
           runId,
           attempt,
           role,
-          incarnation,
+          ...(incarnation === undefined ? {} : { incarnation }),
           address,
           storage,
           ...(isLoaded ? {} : { loading: true }),
@@ -249,9 +265,13 @@ export class PlacementLoop<R extends PlacedRun> {
       const { runId, attempt, index, role = 'primary' } = run.job;
       const { start, action, claims } = await this.context.controlPlane.readControl(runId);
       const parsed = start ? startSchema.safeParse(JSON.parse(start)) : undefined;
+      const incarnation = this.incarnations.get(run);
+      const part = { attempt, index, role, incarnation: incarnation ?? 0 };
       return {
         cancelled: controlFor(action, attempt) === 'cancel',
-        claimant: claimantOf(claims, { attempt, index, role, incarnation: this.incarnations.get(run) ?? 0 }),
+        claimant: claimantOf(claims, part),
+        // A claim without an incarnation counts in any case.
+        asked: incarnation === undefined ? undefined : openIncarnationOf(claims, part),
         ...(parsed?.success && parsed.data.attempt === attempt
           ? { servers: parsed.data.servers, standbys: parsed.data.standbys ?? [] }
           : {}),

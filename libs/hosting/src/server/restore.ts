@@ -1,7 +1,7 @@
 /** Opening the checkpoint that an attempt begins with, and holding it to the run: never another model, never other numbers. */
 import type { PlacementJob } from '@paceline/control-plane';
 import { layoutHash, type Layout } from '@paceline/learning';
-import { comparableConfig, configDifferences, optimizerSlots } from '@paceline/spec';
+import { appliedByServers, comparableConfig, configDifferences, optimizerSlots } from '@paceline/spec';
 import { StorageError, type CheckpointReader, type Checkpoints } from '@paceline/storage';
 
 /** @throws StorageError CHECKPOINT_INVALID, CHECKPOINT_ELSEWHERE, CONFIG_CHANGED, STORE_UNAVAILABLE */
@@ -20,11 +20,9 @@ export async function openCheckpoint(checkpoints: Checkpoints, job: PlacementJob
   // Another run may train on in its own way, as long as the numbers fit (inherited-spec.ts); the run itself goes on as it was.
   if (manifest.runId !== job.runId) {
     // What does not fit this run is no fault of the checkpoint: its own run goes on from it.
-    if (manifest.optimizer.slots.join() !== optimizerSlots(job.spec.optimizer).join())
-      throw new StorageError(
-        'CONFIG_CHANGED',
-        `${place} has the slots of ${manifest.optimizer.name}, which do not fit ${job.spec.optimizer.name}`,
-      );
+    const { optimizer } = appliedByServers(job.spec);
+    if (manifest.optimizer.slots.join() !== optimizerSlots(optimizer).join())
+      throw new StorageError('CONFIG_CHANGED', `${place} has the slots of ${manifest.optimizer.name}, which do not fit ${optimizer.name}`);
     if (manifest.layoutHash !== layoutHash(layout)) throw new StorageError('CONFIG_CHANGED', `${place} has other variables than the model`);
     return reader;
   }

@@ -7,6 +7,7 @@
  */
 import { shouldYield, type Report, type StepTaskJob } from '@paceline/control-plane';
 import type { ControlPlane, HeldJob, JobQueue } from '@paceline/control-plane';
+import { localSteps } from '@paceline/spec';
 
 const IDLE_MS = 100;
 const KEEP_LOCK_MS = 8_000;
@@ -33,8 +34,13 @@ interface Timers {
   every(ms: number, act: () => void): () => void;
 }
 
+/** Of the job that waits first, no more than `shouldYield` looks at. */
+export interface SeatQueue extends Pick<JobQueue<StepTaskJob>, 'take' | 'close'> {
+  peek(): Promise<Pick<StepTaskJob, 'runId' | 'heldSeats'> | undefined>;
+}
+
 export interface SeatLoopOptions<S extends Seat> {
-  readonly queue: JobQueue<StepTaskJob>;
+  readonly queue: SeatQueue;
   readonly controlPlane: Pick<ControlPlane, 'sendReport'>;
   readonly workerId: string;
   readonly clock: Timers;
@@ -76,7 +82,7 @@ export class SeatLoop<S extends Seat> {
     const { queue } = this.options;
     while (!this.stopped) {
       const held = await queue.take().catch(() => undefined); // Redis is away: asked again
-      if (held) await this.sit(held);
+      if (held) await (this.stopped ? held.giveBack() : this.sit(held));
       else await this.pause(IDLE_MS);
     }
   }
@@ -117,7 +123,8 @@ export class SeatLoop<S extends Seat> {
     try {
       const waiting = await this.options.queue.peek();
       if (!shouldYield({ runId: job.runId, heldSeats: seat.heldSeats }, waiting)) return;
-      seat.leave('another run waits for a worker', LEAVE_DEADLINE_MS);
+      // It owes its round to the end, which has so many steps.
+      seat.leave('another run waits for a worker', LEAVE_DEADLINE_MS * localSteps(job.spec));
     } catch (error) {
       this.options.told('unseen', job, { error: error as Error });
     }

@@ -1,4 +1,4 @@
-import { Member, AsyncMember, memoryPair, type Clock, type Connection } from '@paceline/exchange';
+import { chunksOf, Member, AsyncMember, memoryPair, type Clock, type Connection } from '@paceline/exchange';
 import type { ServerAddress, StepTaskJob } from '@paceline/control-plane';
 import { layoutHash, type Layout } from '@paceline/learning';
 import { ProtocolError, type Message } from '@paceline/protocol';
@@ -198,7 +198,7 @@ test('an engine that fails is told to the coordinator, and the seat is given up 
   says().failed('ENGINE_EXITED', 'code 1', 0, -1);
   let released = 0;
   says().contribution(0, 0, 2, [1, 2]);
-  says().node({ round: 0, lo: 0, hi: 1, bytes: new Uint8Array(16), release: () => released++ });
+  says().node({ round: 0, lo: 0, hi: 1, chunk: chunksOf(new Uint8Array(16)), release: () => released++ });
   session.leave('too late', 10);
   await pass(100);
   stopped();

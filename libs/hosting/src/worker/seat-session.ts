@@ -21,12 +21,14 @@ import {
   type GradientNode,
   type MemberChunk,
   type Outcome,
+  type PaceClock,
   type AsyncComputePort,
 } from '@paceline/exchange';
 import type { Seat, SeatEnd } from './seat-loop.js';
 import type { ServerAddress, StepTaskJob } from '@paceline/control-plane';
-import { createSchedule, layoutHash, shardChunks, type Layout } from '@paceline/learning';
-import type { RunSpec } from '@paceline/spec';
+import { createSchedule, layoutHash, rowGroups, shardChunks, workerLayout, type Layout, type WorkerLayout } from '@paceline/learning';
+import { heldRows, picksCodec, roundExamples, type RunSpec } from '@paceline/spec';
+import { parameterDecoderOf } from '../run-codecs.js';
 import type { Log } from '../server/server-context.js';
 
 const HEARTBEAT_MS = 500;
@@ -37,6 +39,8 @@ export interface SeatComputeEvents {
   contribution(round: number, replica: number, examples: number, sums: readonly number[]): void;
   node(node: GradientNode): void;
   evaluated(generation: number, from: number, to: number, examples: number, sums: readonly number[]): void;
+  /** It has to have these rows before it can go on; they come by `rows` of its port. */
+  wants?(generation: number, group: number, ids: Uint32Array): void;
   /** The gradient of a work item has NaN or infinity. */
   nonFinite(round: number, replica: number): void;
   /** @param replica −1 when it was none in particular */
@@ -85,13 +89,15 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
   private readonly timers: CancelTimer[] = [];
   private finish!: (end: SessionEnd) => void;
   private isOver = false;
+  private latencyMs: number | undefined;
 
   constructor(private readonly options: SeatSessionOptions<Compute>) {
     const { job, workerId, compute, clock } = options;
     this.ended = new Promise((resolve) => (this.finish = resolve));
     this.job = job;
     this.compute = compute;
-    this.member = createMember(options, (outcome, message) => this.end({ kind: 'ended', outcome, message }));
+    const paceClock = picksCodec(job.spec) ? { now: () => clock.now(), latencyMs: () => this.latencyMs } : undefined;
+    this.member = createMember(options, (outcome, message) => this.end({ kind: 'ended', outcome, message }), paceClock);
     const hash = layoutHash(options.layout);
     this.links = new ServerLinks({
       servers: job.servers,
@@ -114,6 +120,7 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
         layout: hash,
         ...(options.speed === undefined ? {} : { speed: options.speed }),
       }),
+      onWelcome: (afterMs) => (this.latencyMs = Math.min(this.latencyMs ?? Infinity, afterMs)),
       onGivenUp: (code, message, serverIndex) => this.end({ kind: 'given-up', code, message, serverIndex }),
     });
   }
@@ -147,6 +154,9 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
       contribution: (...args) => member.contribution(...args),
       node: (node) => member.node(node),
       evaluated: (...args) => member.evaluated(...args),
+      wants: (...args) => {
+        if (member instanceof Member) member.wants(...args);
+      },
       nonFinite: (round, replica) => {
         if (member instanceof AsyncMember) member.nonFinite(round, replica);
       },
@@ -170,7 +180,11 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
 }
 
 /** The machine on the worker's side, by the mode of the run. */
-function createMember(options: SeatSessionOptions<SeatCompute>, onEnd: (outcome: Outcome, message: string) => void): Member | AsyncMember {
+function createMember(
+  options: SeatSessionOptions<SeatCompute>,
+  onEnd: (outcome: Outcome, message: string) => void,
+  paceClock: PaceClock | undefined,
+): Member | AsyncMember {
   const { job, workerId, layout, parameters, compute } = options;
   const { attempt, spec } = job;
   const part = {
@@ -180,21 +194,35 @@ function createMember(options: SeatSessionOptions<SeatCompute>, onEnd: (outcome:
     onEnd,
     servers: job.servers.length,
     chunks: memberChunks(layout, job.servers.length),
+    parameters: parameterDecoderOf(spec, layout, job.servers.length),
   };
-  const bytes = layout.totalLength * 4;
+  const worker = seatLayout(job, layout);
+  const bytes = worker.totalLength * 4;
   if (spec.strategy.mode !== 'sync') return new AsyncMember({ ...part, store: new Uint8Array(parameters, 0, bytes) });
   const { totalRounds } = createSchedule({
     examples: job.data.trainExamples,
-    globalBatch: spec.globalBatch,
+    globalBatch: roundExamples(spec),
     dropRemainder: spec.dropRemainder,
     length: spec.length,
   });
   return new Member({
     ...part,
+    ...('dense' in worker && { chunks: denseChunks(worker, part.chunks) }),
+    groups: rowGroups(layout, job.servers.length),
     totalRounds,
+    paceClock,
     store: { bytes: (generation) => new Uint8Array(parameters, (generation & 1) * bytes, bytes) },
   });
 }
+
+/** What lies in the memory of a worker: all of the model, or of tables that are exchanged by rows those that it holds at once. */
+export function seatLayout({ spec, model, data }: Pick<StepTaskJob, 'spec' | 'model' | 'data'>, layout: Layout): Layout | WorkerLayout {
+  if (!layout.variables.some(({ rows }) => rows)) return layout;
+  return workerLayout(layout, (table) => heldRows(spec, data.format, model.variables[table]!));
+}
+
+const denseChunks = ({ dense }: WorkerLayout, all: readonly MemberChunk[]): MemberChunk[] =>
+  dense.map(({ runIndex, offset, length }) => ({ index: runIndex, offset, length, server: all[runIndex]!.server }));
 
 /** Chunks of the flat vector, with the server that owns each. */
 function memberChunks(layout: Layout, servers: number): MemberChunk[] {

@@ -1,15 +1,46 @@
 /** The group thread as the main thread sees it: it is asked synchronously, as compute threads are, because tf.js wants the loss of a batch at once. */
 import { createHash } from 'node:crypto';
 import { MessageChannel, receiveMessageOnPort, Worker, type MessagePort } from 'node:worker_threads';
-import { AllReducePlan, type MemberAddress } from '@paceline/collectives';
+import {
+  AllReducePlan,
+  choose,
+  keepsOrder,
+  rangeOf,
+  type MemberAddress,
+  type Range,
+  type Timing,
+  type Topology,
+} from '@paceline/collectives';
 import { ClusterConfigError, MemberError, ThreadError } from '../errors.js';
 import type { TrainingPlan } from '../exchange.js';
 import { waitFor } from '../threads/cells.js';
-import type { BatchBuffers, FromThread, ModelMemory, Share } from '../threads/protocol.js';
+import { slotRange, type BatchBuffers, type FromThread, type MeetingMemory, type ModelMemory, type Share } from '../threads/protocol.js';
 import { isGone, threadEntry } from '../threads/thread-entry.js';
 import { ANSWERED, GROUP_CELLS, GROUP_ENDED, type FromGroupThread, type GroupInit, type ToGroupThread } from './protocol.js';
+import type { ReplicaArray } from '../replicas/per-replica.js';
 
-export type GroupThreadOptions = Omit<GroupInit, 'cells' | 'port'>;
+export interface GroupThreadOptions extends Omit<GroupInit, 'cells' | 'port' | 'probes'> {
+  readonly communication: Topology | 'auto';
+  /** Each process updates a part of the parameters, and keeps the slots of that part alone. */
+  readonly isSharded: boolean;
+}
+
+/** How the members exchange the vectors of a model. */
+export interface ModelCommunication {
+  /** Models in the order in which they were first trained, from 0. */
+  readonly model: number;
+  readonly topology: Topology;
+  /** Whether the bits of sums depend on the number of replicas alone, and not on how many processes hold them. */
+  readonly keepsOrder: boolean;
+  /** Of the parameters and the state of layers. */
+  readonly bytes: number;
+  /** Memory of this process for slots of the optimizer. */
+  readonly slotBytes: number;
+  /** Memory of this process for what others send. */
+  readonly exchangeBytes: number;
+  /** With `auto`: what an all-reduce was expected to take with each topology. */
+  readonly estimates: readonly { readonly topology: Topology; readonly durationMs: number }[];
+}
 
 export interface OpenedModel {
   readonly model: number;
@@ -18,6 +49,18 @@ export interface OpenedModel {
   readonly trainableLength: number;
   readonly memory: ModelMemory;
   readonly outputs: readonly number[];
+}
+
+export interface Lengths {
+  readonly totalLength: number;
+  readonly trainableLength: number;
+}
+
+export interface Placement {
+  /** Elements that other processes' sums of a vector take. */
+  readonly scratch: number;
+  /** The part of the vector that this process updates, if each has one. */
+  readonly own: Range | undefined;
 }
 
 /** The compute threads, which cannot go on without the group. */
@@ -36,13 +79,23 @@ export class GroupThread {
   private readonly port: MessagePort;
   private readonly collectors: MessagePort[] = [];
   private answers = 0;
+  /** With `auto`. */
+  timings: readonly Timing[] = [];
+  readonly communications: ModelCommunication[] = [];
   private readonly exited: Promise<unknown>;
+
+  /** Which of the processes this one is, and how many there are. */
+  readonly self: number;
+  readonly processes: number;
 
   constructor(private readonly options: GroupThreadOptions) {
     this.share = options.share;
+    this.self = options.self;
+    this.processes = options.members.length;
     const { port1, port2 } = new MessageChannel();
     this.port = port1;
-    const init: GroupInit = { ...options, cells: this.cells.buffer as SharedArrayBuffer, port: port2 };
+    const { communication, isSharded: _, ...given } = options;
+    const init: GroupInit = { ...given, probes: communication === 'auto', cells: this.cells.buffer as SharedArrayBuffer, port: port2 };
     this.worker = new Worker(threadEntry('members/group-thread.js'), { workerData: init, transferList: [port2], execArgv: [] });
     this.worker.unref();
     port1.unref();
@@ -68,10 +121,11 @@ export class GroupThread {
   }
 
   /** All processes open the same model. @throws MemberError */
-  open(pool: Breakable, { plan, outputs, ...model }: OpenedModel): void {
+  open(pool: Breakable, { plan, outputs, ...opened }: OpenedModel): void {
+    const model = { ...opened, topology: this.communications.find((each) => each.model === opened.model)!.topology };
     const digest = createHash('sha256').update(JSON.stringify(plan)).digest('hex').slice(0, 12);
     const text = `model ${model.model} with ${model.totalLength} parameters, optimizer ${plan.rule.name} (${digest})`;
-    this.ask(pool, { kind: 'open', ...model, plan: text, outputs: plan.readsOutputs ? outputs : undefined });
+    this.ask(pool, { kind: 'open', ...model, plan: text, outputs, readsOutputs: plan.readsOutputs });
   }
 
   /** All processes have the same values, in the same order. */
@@ -81,8 +135,13 @@ export class GroupThread {
   }
 
   /** Weights and optimizer state of the first process go to all others. */
-  takeOver(pool: Breakable, model: number, step: number): void {
-    this.ask(pool, { kind: 'take-over', model, step });
+  takeOver(pool: Breakable, model: number, step: number, staged: readonly SharedArrayBuffer[] | undefined): void {
+    this.ask(pool, { kind: 'take-over', model, step, staged });
+  }
+
+  /** Gathers whole slots, of which each process keeps a part: all processes have to ask for it. */
+  slots(pool: Breakable, model: number, step: number, into: readonly SharedArrayBuffer[]): void {
+    this.ask(pool, { kind: 'slots', model, step, into });
   }
 
   useBuffers(pool: Breakable, model: number, buffers: BatchBuffers): void {
@@ -93,10 +152,34 @@ export class GroupThread {
     this.ask(pool, { kind: 'close', model });
   }
 
-  /** Elements that other processes' sums of a vector take. */
-  scratchLength(length: number): number {
-    const { members, self, share } = this.options;
-    return AllReducePlan.scratchLength({ members: members.length, self, replicas: share.replicas, length });
+  /** Where replicas of functions meet. */
+  functions(pool: Breakable, memory: MeetingMemory): void {
+    this.ask(pool, { kind: 'functions', memory });
+  }
+
+  /** The values of the replicas of all processes, in their order, for those of this one's. */
+  shareValues(pool: Breakable, what: string, values: readonly ReplicaArray[]): readonly ReplicaArray[] {
+    return this.ask(pool, { kind: 'share', what, values });
+  }
+
+  /** How a model's vectors are exchanged, and what of them lies where. */
+  place(pool: Breakable, model: number, { totalLength: length, trainableLength }: Lengths, slots: number): Placement {
+    const { members, self, share, hosts, isSharded } = this.options;
+    const { topology, keepsOrder: keeps, estimates } = this.choose(pool, length * 4);
+    const options = { members: members.length, self, replicas: share.replicas, length, topology, hosts, isSharded };
+    const scratch = AllReducePlan.scratchLength(options);
+    const own = isSharded ? rangeOf(length, members.length, self) : undefined;
+    const slotBytes = slots * slotRange(own, trainableLength).length * 4;
+    this.communications.push({ model, topology, keepsOrder: keeps, bytes: length * 4, slotBytes, exchangeBytes: scratch * 4, estimates });
+    return { scratch, own };
+  }
+
+  private choose(pool: Breakable, bytes: number): Pick<ModelCommunication, 'topology' | 'keepsOrder' | 'estimates'> {
+    const { communication, hosts, share } = this.options;
+    if (communication !== 'auto')
+      return { topology: communication, keepsOrder: keepsOrder(communication, hosts, share.replicas), estimates: [] };
+    if (this.timings.length === 0) this.ask(pool, { kind: 'timings' });
+    return choose(this.timings, bytes, hosts, share.replicas);
   }
 
   /** What replicas of other processes failed with in the last step. */
@@ -119,19 +202,24 @@ export class GroupThread {
   }
 
   /** Asks and waits: the thread keeps the deadlines of the group itself. */
-  private ask(pool: Breakable, message: ToGroupThread): void {
+  private ask(pool: Breakable, message: ToGroupThread): readonly ReplicaArray[] {
     this.worker.postMessage(message);
     this.answers++;
     if (!waitFor(this.cells, ANSWERED, this.answers, () => this.isGone)) pool.fail(new ThreadError('the thread of the group has ended'));
-    const [fault] = this.drain().filter(({ kind }) => kind !== 'ok');
+    const answers = this.drain();
+    const [fault] = answers.filter(({ kind }) => kind !== 'ok' && kind !== 'timings');
     if (fault) pool.fail(this.lost ?? new ThreadError(fault.kind === 'failed' || fault.kind === 'fault' ? fault.message : fault.kind));
+    return answers.flatMap((answer) => (answer.kind === 'ok' ? (answer.shared ?? []) : []));
   }
 
   private drain(): FromGroupThread[] {
     const messages: FromGroupThread[] = [];
     for (let next = receiveMessageOnPort(this.port); next; next = receiveMessageOnPort(this.port))
       messages.push(next.message as FromGroupThread);
-    for (const message of messages) this.lost ??= this.errorOf(message);
+    for (const message of messages) {
+      this.lost ??= this.errorOf(message);
+      if (message.kind === 'timings') this.timings = message.timings;
+    }
     return messages;
   }
 

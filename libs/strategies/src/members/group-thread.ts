@@ -10,18 +10,25 @@ import {
   joinGroup,
   MemberLostError,
   memberName,
+  probe,
   processClock,
+  rangeOf,
   replicasOf,
   socketTransport,
   Spread,
   type Failure,
   type Joined,
+  type Operation,
+  type Range,
+  type Timing,
 } from '@paceline/collectives';
 import { Arena } from '@paceline/kernels';
 import { replicaRows } from '@paceline/learning';
-import { FAILED, PROGRESS, REDUCED } from '../threads/cells.js';
-import { COUNT, RATE, ROWS, STEP_NUMBER, type BatchBuffers, type ToGroup } from '../threads/protocol.js';
+import { FAILED, GATHERED, PROGRESS, REDUCED } from '../threads/cells.js';
+import { COUNT, RATE, ROWS, slotRange, STEP_NUMBER, type BatchBuffers, type ToGroup } from '../threads/protocol.js';
 import { ANSWERED, GROUP_ENDED, type FromGroupThread, type GroupInit, type SharedModel, type ToGroupThread } from './protocol.js';
+import type { ReplicaArray } from '../replicas/per-replica.js';
+import { GroupCalls, shared } from './group-calls.js';
 
 const init = workerData as GroupInit;
 const { share, self, members } = init;
@@ -43,28 +50,36 @@ interface Opened {
   /** Sums of this process's nodes. */
   readonly nodes: readonly Float32Array[];
   readonly result: Float32Array;
-  /** Parameters, and slots of the optimizer. */
-  readonly state: readonly Float32Array[];
+  readonly parameters: Float32Array;
+  /** Of the optimizer: of all parameters, or of this process's part. */
+  readonly slots: readonly Float32Array[];
   readonly header: Float64Array;
   readonly losses: Float64Array;
   buffers: BatchBuffers | undefined;
 }
 const models = new Map<number, Opened>();
+const place = { members: members.length, self, share };
+let functions: GroupCalls | undefined;
 
-const joined: Promise<Joined> = joinGroup({
-  self,
-  names: members.map(memberName),
-  group: init.group,
-  secret: init.secret,
-  transport: socketTransport({ members, self, group: init.group, kind: init.transport }),
-  clock: processClock,
-  deadlineMs: init.joinDeadlineMs,
-});
+/** Also what the transport throws is told to whoever asks next. */
+const join = async (): Promise<Joined> =>
+  joinGroup({
+    self,
+    names: members.map(memberName),
+    group: init.group,
+    secret: init.secret,
+    transport: socketTransport({ members, self, group: init.group, kind: init.transport, listenHost: init.listenHost }),
+    clock: processClock,
+    deadlineMs: init.joinDeadlineMs,
+  });
+const joined = join();
+let timings: readonly Timing[] = [];
 let present: { readonly group: Group; readonly sockets: Joined } | undefined;
-const group: Promise<Group> = joined.then((sockets) => {
+const group: Promise<Group> = joined.then(async (sockets) => {
   const names = members.map(memberName);
   const made = new Group({ self, names, links: sockets.links, clock: processClock, deadlineMs: init.deadlineMs });
   present = { group: made, sockets };
+  if (init.probes) timings = await probe(made, self, init.hosts, processClock);
   return made;
 });
 group.catch(() => undefined); // whoever asks next is told
@@ -84,6 +99,9 @@ function opened(shared: SharedModel): Opened {
     self,
     replicas: share.replicas,
     length: totalLength,
+    topology: shared.topology,
+    hosts: init.hosts,
+    isSharded: memory.own !== undefined,
     allocate: (elements) => {
       const at = free;
       free += elements * 4;
@@ -97,14 +115,15 @@ function opened(shared: SharedModel): Opened {
     plan,
     nodes: share.nodes.map(({ lo }) => arena.f32(memory.gradients[lo - share.from]!, totalLength)),
     result: arena.f32(memory.gradients[0]!, totalLength),
-    state: [arena.f32(memory.parameters, totalLength), ...memory.slots.map((pointer) => arena.f32(pointer, trainableLength))],
+    parameters: arena.f32(memory.parameters, totalLength),
+    slots: memory.slots.map((pointer) => arena.f32(pointer, slotRange(memory.own, trainableLength).length)),
     header: new Float64Array(memory.header),
     losses: new Float64Array(memory.losses),
     buffers: undefined,
   };
 }
 
-async function take(message: Exclude<ToGroupThread, { kind: 'start' | 'leave' }>): Promise<void> {
+async function take(message: Exclude<ToGroupThread, { kind: 'start' | 'leave' }>): Promise<readonly ReplicaArray[] | undefined> {
   const all = await group;
   switch (message.kind) {
     case 'open': {
@@ -116,23 +135,79 @@ async function take(message: Exclude<ToGroupThread, { kind: 'start' | 'leave' }>
       await all.run({ what: message.what, operations: [] });
       break;
     case 'take-over': {
-      const { state } = models.get(message.model)!;
-      const operations = state.map((values) => new Spread(members.length, self, [{ member: 0, values }]));
-      await all.run({ what: `the weights of model ${message.model} before step ${message.step}`, operations });
+      const model = models.get(message.model)!;
+      const what = `the weights of model ${message.model} before step ${message.step}`;
+      const isStaged = model.shared.memory.own !== undefined && (await firstHasStaged(all, what, message.staged));
+      const whole = model.shared.memory.own ? [model.parameters] : [model.parameters, ...model.slots];
+      const operations = whole.map((values) => new Spread(members.length, self, [{ member: 0, values }]));
+      await all.run({ what, operations: isStaged ? [...operations, ...slotsOfFirst(model, message.staged)] : operations });
       break;
     }
+    case 'slots': {
+      const what = `reading the optimizer state of model ${message.model} before step ${message.step}, which is in parts (optimizerSharding): every process must read or save it, not one alone`;
+      await all.run({ what, operations: gatheredSlots(models.get(message.model)!, message.into) });
+      break;
+    }
+    case 'timings':
+      say({ kind: 'timings', timings });
+      break;
     case 'buffers':
       models.get(message.model)!.buffers = message.buffers;
       break;
     case 'close':
       models.delete(message.model);
       break;
+    case 'functions':
+      functions = new GroupCalls(place, message.memory);
+      break;
+    case 'share':
+      return shared(all, place, message.what, message.values);
   }
+  return undefined;
+}
+
+/** Where each process keeps a part of the slots: whether the first one may have written to whole ones. */
+async function firstHasStaged(all: Group, what: string, staged: readonly SharedArrayBuffer[] | undefined): Promise<boolean> {
+  const { values } = await all.run({
+    what: `whether there is optimizer state beside ${what}`,
+    values: Uint8Array.of(staged ? 1 : 0),
+    operations: [],
+  });
+  return values[0]![0] === 1;
+}
+
+const slotsOf = ({ shared }: Opened, member: number): Range =>
+  slotRange(rangeOf(shared.totalLength, members.length, member), shared.trainableLength);
+
+/** Each process gets its part of the slots of the first one. */
+function slotsOfFirst(model: Opened, staged: readonly SharedArrayBuffer[] | undefined): Operation[] {
+  return model.slots.flatMap((own, i) => {
+    const whole = self === 0 ? new Float32Array(staged![i]!) : undefined;
+    return members.map((_, member) => {
+      const { offset, length } = slotsOf(model, member);
+      if (member === self && whole) own.set(whole.subarray(offset, offset + length));
+      if (member === 0 || (member !== self && !whole)) return new Spread(members.length, self, []);
+      return new Spread(members.length, self, [{ member: 0, values: whole?.subarray(offset, offset + length) ?? own }], [member]);
+    });
+  });
+}
+
+/** All parts of the slots of all processes. */
+function gatheredSlots(model: Opened, into: readonly SharedArrayBuffer[]): Operation[] {
+  return model.slots.map((own, i) => {
+    const whole = new Float32Array(into[i]!);
+    whole.set(own, slotsOf(model, self).offset);
+    const parts = members.map((_, member) => {
+      const { offset, length } = slotsOf(model, member);
+      return { member, values: whole.subarray(offset, offset + length) };
+    });
+    return new Spread(members.length, self, parts);
+  });
 }
 
 /** The rows of an output that each process has computed. */
 function outputsOf({ shared, buffers, header }: Opened): Spread[] {
-  return (shared.outputs ?? []).map((floats, i) => {
+  return shared.outputs.map((floats, i) => {
     const parts = members.map((_, member) => {
       const { from, to } = replicasOf(share.replicas, members.length, member);
       const [first, end] = [replicaRows(header[COUNT]!, share.replicas, from).from, replicaRows(header[COUNT]!, share.replicas, to - 1).to];
@@ -142,50 +217,105 @@ function outputsOf({ shared, buffers, header }: Opened): Spread[] {
   });
 }
 
-async function reduce(number: number): Promise<void> {
-  const model = models.get(number)!;
-  const { plan, nodes, result, header, losses } = model;
+/** What compute threads of this process failed with in the present step or prediction. */
+function failuresHere(): Failure[] {
   // Threads say what failed before they say that the step's gradients are there, but each on a port of its own.
   for (const port of collectors)
     for (let next = receiveMessageOnPort(port); next; next = receiveMessageOnPort(port))
       pending.push(next.message as (typeof pending)[number]);
-  const failures = pending.splice(0).map(({ replica = -1, layer, message }): Failure => ({
+  return pending.splice(0).map(({ replica = -1, layer, message }): Failure => ({
     replica,
     message: message.slice(0, 2000),
     ...(layer === undefined ? {} : { layer: layer.slice(0, 300) }),
   }));
-  const bytes = (from: number, to: number): Uint8Array => new Uint8Array(losses.buffer as ArrayBuffer, from * 8, (to - from) * 8);
-  const rows = header[ROWS]! === 0 ? '' : `, rows ${header[ROWS]!.toString(16)}`;
-  const all = await group;
-  const { values, failures: failed } = await all.run({
-    what: `step ${header[STEP_NUMBER]} of model ${number}: ${header[COUNT]} examples, rate ${header[RATE]}${rows}`,
-    values: bytes(share.from, share.to).slice(),
-    failures,
-    operations: [plan.reduce(nodes, result), ...outputsOf(model)],
-  });
-  for (const [member, theirs] of values.entries()) {
-    const { from, to } = replicasOf(share.replicas, members.length, member);
-    if (member !== self) bytes(from, to).set(theirs);
-  }
+}
+
+/** Says what replicas of other processes failed with. */
+function note(failed: readonly Failure[]): void {
   if (failed.length === 0) return;
   for (const { replica, layer, message } of failed)
     if (replica < share.from || replica >= share.to) say({ kind: 'failed', message, replica, layer });
   Atomics.store(cells, FAILED, 1);
 }
 
-async function step({ model, steps }: Extract<ToGroup, { kind: 'reduce' }>): Promise<void> {
-  // The group has deadlines of its own: while it waits within them, this process makes progress.
+const rowsOf = ({ header }: Opened): string => (header[ROWS]! === 0 ? '' : `, rows ${header[ROWS]!.toString(16)}`);
+
+/** The rows that each process has predicted go to all. */
+async function predicted(number: number): Promise<void> {
+  const model = models.get(number)!;
+  const { header } = model;
+  const failures = failuresHere();
+  const all = await group;
+  const { failures: failed } = await all.run({
+    what: `a prediction of model ${number} after step ${header[STEP_NUMBER]! - 1}: ${header[COUNT]} examples${rowsOf(model)}`,
+    failures,
+    operations: outputsOf(model),
+  });
+  note(failed);
+}
+
+async function reduce(number: number): Promise<void> {
+  const model = models.get(number)!;
+  const { plan, nodes, result, header, losses } = model;
+  const isSharded = model.shared.memory.own !== undefined;
+  const failures = failuresHere();
+  const bytes = (from: number, to: number): Uint8Array => new Uint8Array(losses.buffer as ArrayBuffer, from * 8, (to - from) * 8);
+  const all = await group;
+  const sums = isSharded ? plan.scatter(nodes, result) : plan.reduce(nodes, result);
+  const { values, failures: failed } = await all.run({
+    what: `step ${header[STEP_NUMBER]} of model ${number}: ${header[COUNT]} examples, rate ${header[RATE]}${rowsOf(model)}`,
+    values: bytes(share.from, share.to).slice(),
+    failures,
+    operations: [sums, ...(model.shared.readsOutputs ? outputsOf(model) : [])],
+  });
+  for (const [member, theirs] of values.entries()) {
+    const { from, to } = replicasOf(share.replicas, members.length, member);
+    if (member !== self) bytes(from, to).set(theirs);
+  }
+  note(failed);
+}
+
+/** What each process has updated goes to all. */
+async function gather(number: number): Promise<void> {
+  const { plan, parameters, header } = models.get(number)!;
+  const all = await group;
+  await all.run({ what: `the parameters of model ${number} after step ${header[STEP_NUMBER]}`, operations: [plan.gather(parameters)] });
+}
+
+/** The group has deadlines of its own: while it waits within them, this process makes progress. */
+async function inProgress(work: () => Promise<void>): Promise<void> {
   const alive = setInterval(() => Atomics.add(cells, PROGRESS, 1), 200);
   try {
-    await reduce(model);
+    await work();
   } catch (error) {
     say(faultOf(error));
     Atomics.store(cells, FAILED, 1);
   } finally {
     clearInterval(alive);
-    Atomics.store(cells, REDUCED, steps);
-    Atomics.notify(cells, REDUCED);
   }
+}
+
+async function meet({ at }: Extract<ToGroup, { kind: 'meet' }>): Promise<void> {
+  let isDecided = false;
+  await inProgress(async () => {
+    const failed = await functions!.meet(await group, at, failuresHere());
+    isDecided = true;
+    for (const { replica, message } of failed) say({ kind: 'failed', message, replica });
+  });
+  if (!isDecided) functions!.giveUp();
+}
+
+const exchanges = {
+  reduce: { exchange: reduce, cell: REDUCED },
+  predicted: { exchange: predicted, cell: REDUCED },
+  gather: { exchange: gather, cell: GATHERED },
+} as const;
+
+async function step({ kind, model, steps }: Extract<ToGroup, { kind: keyof typeof exchanges }>): Promise<void> {
+  const { exchange, cell } = exchanges[kind];
+  await inProgress(() => exchange(model));
+  Atomics.store(cells, cell, steps);
+  Atomics.notify(cells, cell);
 }
 
 async function leave(reason: string): Promise<void> {
@@ -201,14 +331,15 @@ parentPort!.on('message', (message: ToGroupThread) => {
     collectors = message.collectors;
     for (const port of message.collectors)
       port.on('message', (said: ToGroup) => {
-        if (said.kind === 'reduce') void step(said);
-        else pending.push(said);
+        if (said.kind === 'failed') pending.push(said);
+        else if (said.kind === 'meet') void meet(said);
+        else void step(said);
       });
     return undefined;
   }
   return void take(message)
     .then(
-      () => say({ kind: 'ok' }),
+      (values) => say(values ? { kind: 'ok', shared: values } : { kind: 'ok' }),
       (error: unknown) => say(faultOf(error)),
     )
     .then(() => {

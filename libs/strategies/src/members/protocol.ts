@@ -1,7 +1,8 @@
 /** What the main thread says to its group thread, and what that answers. */
-import type { MemberAddress } from '@paceline/collectives';
+import type { MemberAddress, Timing, Topology } from '@paceline/collectives';
 import type { MessagePort } from 'node:worker_threads';
-import type { BatchBuffers, ModelMemory, Share, FromThread } from '../threads/protocol.js';
+import type { BatchBuffers, FromThread, MeetingMemory, ModelMemory, Share } from '../threads/protocol.js';
+import type { ReplicaArray } from '../replicas/per-replica.js';
 
 export interface GroupInit {
   readonly members: readonly MemberAddress[];
@@ -11,6 +12,12 @@ export interface GroupInit {
   readonly secret: string;
   readonly share: Share;
   readonly transport: 'auto' | 'tcp' | 'unix';
+  /** Where this process listens, if not at its address in the cluster. */
+  readonly listenHost: string | undefined;
+  /** Of each member, by names that are equal where the host is. */
+  readonly hosts: readonly string[];
+  /** Topologies are timed when the group has come together. */
+  readonly probes: boolean;
   readonly joinDeadlineMs: number;
   readonly deadlineMs: number;
   /** ANSWERED and ENDED. */
@@ -29,8 +36,11 @@ export interface SharedModel {
   readonly totalLength: number;
   readonly trainableLength: number;
   readonly memory: ModelMemory;
-  /** Float32 per example of each output, if somebody reads them. */
-  readonly outputs: readonly number[] | undefined;
+  readonly topology: Topology;
+  /** Float32 per example of each output. */
+  readonly outputs: readonly number[];
+  /** Whether somebody reads the outputs of a step: metrics do. */
+  readonly readsOutputs: boolean;
 }
 
 export type ToGroupThread =
@@ -38,13 +48,21 @@ export type ToGroupThread =
   | { readonly kind: 'leave'; readonly reason: string }
   | ({ readonly kind: 'open' } & SharedModel)
   | { readonly kind: 'agree'; readonly what: string }
-  | { readonly kind: 'take-over'; readonly model: number; readonly step: number }
+  /** Asks for what was measured. */
+  | { readonly kind: 'timings' }
+  /** `staged`: slots that somebody may have written to, whole ones, where each process keeps a part. */
+  | { readonly kind: 'take-over'; readonly model: number; readonly step: number; readonly staged: readonly SharedArrayBuffer[] | undefined }
+  /** Gathers the parts of all processes. */
+  | { readonly kind: 'slots'; readonly model: number; readonly step: number; readonly into: readonly SharedArrayBuffer[] }
   | { readonly kind: 'buffers'; readonly model: number; readonly buffers: BatchBuffers }
-  | { readonly kind: 'close'; readonly model: number };
+  | { readonly kind: 'close'; readonly model: number }
+  | { readonly kind: 'functions'; readonly memory: MeetingMemory }
+  | { readonly kind: 'share'; readonly what: string; readonly values: readonly ReplicaArray[] };
 
-/** Every message but `start` and `leave` is answered once, by `ok` or by an error; what failed in a step comes before the step is over. */
+/** Every message but `start` and `leave` is answered once, by `ok`, or by an error; timings come before the `ok`; what failed in a step comes before the step is over. */
 export type FromGroupThread =
-  | { readonly kind: 'ok' }
+  | { readonly kind: 'ok'; readonly shared?: readonly ReplicaArray[] }
+  | { readonly kind: 'timings'; readonly timings: readonly Timing[] }
   | { readonly kind: 'cluster'; readonly message: string }
   | { readonly kind: 'lost'; readonly members: readonly number[]; readonly message: string }
   | { readonly kind: 'fault'; readonly message: string }

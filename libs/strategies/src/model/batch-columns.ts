@@ -44,6 +44,23 @@ export class RowTensor {
     };
   }
 
+  /** Rows [from, to). */
+  range(from: number, to: number): Column {
+    const { tensor } = this;
+    const [rows, ...shape] = tensor.shape as [number, ...number[]];
+    const width = tensor.size / rows;
+    const isWhole = from === 0 && to === rows;
+    return {
+      shape: [to - from, ...shape],
+      dtype: tensor.dtype,
+      fill: (into) => {
+        const values = this.values() as Float32Array;
+        into.set(isWhole ? values : values.subarray(from * width, to * width));
+      },
+      tensor: () => (isWhole ? tensor : tfc.slice(tensor, from, to - from)),
+    };
+  }
+
   private gather(rows: ArrayLike<number>, into: Float32Array): void {
     const values = this.values() as Float32Array;
     const width = into.length / rows.length;

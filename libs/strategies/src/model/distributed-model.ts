@@ -1,15 +1,16 @@
 /**
- * A tf.js model whose training is distributed. `fit`, `fitDataset` and `trainOnBatch` of tf.js ask the model for its train function and call it with one
+ * A tf.js model whose training and evaluation are distributed. `fit`, `fitDataset` and `trainOnBatch` of tf.js ask the model for its train function and call it with one
  * batch after the other; this one hands the batch to the trainer of the strategy. Everything else of `fit` is tf.js itself. Only the instance
- * is changed: its train function, `fitLoop`, so that tf.js gathers the numbers of rows instead of rows, and `compile`, so that a model compiled anew
- * stays distributed.
+ * is changed: its train function, `fitLoop`, so that tf.js gathers the numbers of rows instead of rows, what evaluates and predicts (evaluation.ts), and
+ * `compile`, so that a model compiled anew stays distributed.
  */
 import { crc32 } from 'node:zlib';
 import { fillPermutation } from '@paceline/learning';
 import * as tfc from '@tensorflow/tfjs-core';
-import { UnsupportedError } from '../errors.js';
+import { ArgumentError, UnsupportedError } from '../errors.js';
 import type { Exchange, HostBatch, Trainer } from '../exchange.js';
 import { columnOf, filler, RowTensor, type Column } from './batch-columns.js';
+import { Evaluation } from './evaluation.js';
 import { readCompiled, unsupportedPart, type Compiled } from './compiled.js';
 import { measure, type Measured } from './metrics.js';
 import { ruleOf, type TfOptimizer } from './optimizer-fields.js';
@@ -66,10 +67,34 @@ export class DistributedModel {
 
   /** The model is an ordinary one again, with the weights and the optimizer state of now. */
   detach(): void {
-    this.closeSession();
-    delete (this.user as Partial<UserModel>).compile;
-    delete (this.user as Partial<UserModel>).dispose;
-    this.leaveTrained();
+    try {
+      this.closeSession();
+    } finally {
+      delete (this.user as Partial<UserModel>).compile;
+      delete (this.user as Partial<UserModel>).dispose;
+      this.leaveTrained();
+    }
+  }
+
+  /** Where servers have the parameters: the number by which they know the model, and the present rate of its optimizer. */
+  served(): { readonly model: number; readonly rate: number } | undefined {
+    const { trainer, weights, link, optimizer } = this.sessionOf(this.compiledModel());
+    weights.takeUp();
+    const model = trainer.serve?.(link.nextStep() - 1);
+    return model === undefined ? undefined : { model, rate: optimizer.learningRate };
+  }
+
+  /** Others have updated the parameters at the servers. */
+  takeUp(): void {
+    const { trainer, link } = this.sessionOf(this.compiledModel());
+    const steps = trainer.takeUp?.();
+    if (steps !== undefined) link.stepped(steps);
+  }
+
+  private compiledModel(): TfModel {
+    const model = trainedModel(this.user);
+    if (model?.lossFunctions) return model;
+    throw new ArgumentError(`the model ${this.user.name} is not compiled: the servers keep parameters of compiled models`);
   }
 
   /** @throws UnsupportedError for what can be refused before there are rows */
@@ -81,6 +106,7 @@ export class DistributedModel {
     this.leaveTrained();
     this.attachedTo = model;
     model.makeTrainFunction = (): TrainFunction => (data) => this.train(model, data.map(given));
+    this.attachEvaluation(model);
     const fitLoop = model.fitLoop.bind(model);
     model.fitLoop = async (_, data, ...more) => {
       const columns = data.map((tensor) => tensor && new RowTensor(tensor));
@@ -107,6 +133,23 @@ export class DistributedModel {
     };
   }
 
+  private attachEvaluation(model: TfModel): void {
+    const evaluation = new Evaluation(model, (rows) => {
+      const { trainer, weights, link } = this.sessionOf(model);
+      weights.takeUp();
+      return trainer.predict(rows, link.nextStep());
+    });
+    model.makeTestFunction = () => void (model.testFunction = evaluation.test);
+    const [testLoop, predictLoop] = [model.testLoop.bind(model), model.predictLoop.bind(model)];
+    // What tf.js does not take, it refuses itself.
+    model.testLoop = (test, data, batchSize, verbose = 0, steps = undefined) =>
+      verbose > 0 || steps != null ? testLoop(test, data, batchSize, verbose, steps) : evaluation.testAll(data, batchSize);
+    model.predictLoop = (inputs, batchSize, verbose = false) => {
+      const tensors = [inputs].flat();
+      return verbose || tensors[0]!.shape[0] === 0 ? predictLoop(inputs, batchSize, verbose) : evaluation.predictAll(tensors, batchSize);
+    };
+  }
+
   /**
    * Every process must take the same rows, and tf.js shuffles by chance: rows are shuffled here instead, by the seed and the count of epochs.
    * @param more arguments of `fitLoop`; that it shuffles is taken out
@@ -127,6 +170,10 @@ export class DistributedModel {
     const model: Partial<TfModel> | undefined = this.attachedTo;
     delete model?.makeTrainFunction;
     delete model?.fitLoop;
+    delete model?.makeTestFunction;
+    delete model?.testFunction;
+    delete model?.testLoop;
+    delete model?.predictLoop;
     this.attachedTo = undefined;
   }
 
@@ -190,9 +237,12 @@ export class DistributedModel {
     const { session } = this;
     if (!session) return;
     this.session = undefined;
-    session.weights.leave();
-    session.link.leave();
-    session.trainer.close();
+    try {
+      session.weights.leave();
+      session.link.leave();
+    } finally {
+      session.trainer.close();
+    }
   }
 }
 

@@ -41,6 +41,15 @@ const COUNTERS: Readonly<Record<string, Counter>> = {
 const areNames = (metrics: unknown): boolean =>
   Array.isArray(metrics) ? metrics.every((metric) => typeof metric === 'string') : typeof metrics === 'string';
 
+/** A ratio of counts over a batch. */
+const OF_BATCHES: readonly string[] = ['precision'];
+
+/** Whether all metrics are means over rows, as all losses are: then those of several batches are computed at once. */
+export const isByRow = ({ metrics, metricsTensors }: TfModel): boolean =>
+  metricsTensors.length === 0 ||
+  metrics === undefined ||
+  (areNames(metrics) && ![metrics].flat().some((name) => OF_BATCHES.includes(name as string)));
+
 /** In the order of the model's `metricsNames`, without the first, the loss. */
 export function measure(model: TfModel, { count, columns, targets, outputs }: Measured): tfc.Scalar[] {
   const isNamed = areNames(model.metrics);

@@ -5,7 +5,7 @@
  */
 import * as tfc from '@tensorflow/tfjs-core';
 import type * as tfl from '@tensorflow/tfjs-layers';
-import { UnsupportedError } from '../errors.js';
+import { StrategyError, UnsupportedError } from '../errors.js';
 import type { Trainer } from '../exchange.js';
 import type { UpdateRule } from '../update-rule.js';
 import { countedFields, slotFields, type SlotField, type TfOptimizer, type TfSlot } from './optimizer-fields.js';
@@ -31,6 +31,8 @@ export class OptimizerLink {
   private steps = 0;
   /** Steps of which the fields show the values. */
   private shown = -1;
+  /** Steps of which the counted fields do. */
+  private counted = -1;
   private dataIds: readonly (object | undefined)[] = [];
 
   constructor(
@@ -54,18 +56,26 @@ export class OptimizerLink {
     return this.steps + 1;
   }
 
-  /** A step was taken. */
-  stepped(): void {
-    this.steps++;
+  /** A step was taken, or so many have been by now. */
+  stepped(steps = this.steps + 1): void {
+    this.steps = steps;
   }
 
-  /** The optimizer gets the present values, and is an ordinary one again. */
+  /** The optimizer gets the present values, and is an ordinary one again. Where other processes have some of them, and are gone, it keeps those of before. */
   leave(): void {
-    this.show();
-    LINKED.delete(this.optimizer);
-    for (const field of this.names()) {
-      const value = this.held.get(field);
-      Object.defineProperty(this.optimizer, field, { configurable: true, enumerable: true, writable: true, value });
+    try {
+      this.show();
+    } catch (error) {
+      if (!(error instanceof StrategyError)) throw error;
+      const code = 'OPTIMIZER_STATE';
+      process.emitWarning(`the optimizer keeps its state of step ${Math.max(0, this.shown)} of ${this.steps}: ${error.message}`, { code });
+      this.count(Math.max(0, this.shown));
+    } finally {
+      LINKED.delete(this.optimizer);
+      for (const field of this.names()) {
+        const value = this.held.get(field);
+        Object.defineProperty(this.optimizer, field, { configurable: true, enumerable: true, writable: true, value });
+      }
     }
   }
 
@@ -75,11 +85,17 @@ export class OptimizerLink {
 
   private watch(field: string): void {
     this.held.set(field, (this.optimizer as Record<string, unknown>)[field]);
+    const hasSlots = this.fields.some(([name]) => name === field);
     Object.defineProperty(this.optimizer, field, {
       configurable: true,
       enumerable: true,
       get: () => {
-        this.show();
+        // Other processes may have parts of the slots, and of nothing else: counts are shown without asking them.
+        if (hasSlots) this.show();
+        else if (this.isBehind()) {
+          this.count(this.steps);
+          if (field === ITERATIONS) return this.steps;
+        }
         return this.held.get(field);
       },
       set: (value: unknown) => {
@@ -118,27 +134,40 @@ export class OptimizerLink {
         if (variable && !variable.isDisposed && variable.size === length) this.trainer.slots[s]!.set(valuesOf(variable), offset);
       }
     }
-    this.shown = this.steps;
+    this.shown = this.counted = this.steps;
     this.dataIds = this.ids();
+  }
+
+  /** Whether the fields show the values of an earlier step. */
+  private isBehind(): boolean {
+    return this.shown !== this.steps && !this.isForeign();
   }
 
   /** Writes the present values to the fields. */
   private show(): void {
-    if (this.shown === this.steps || this.isForeign()) return;
+    if (!this.isBehind()) return;
+    const values = this.fields.length > 0 ? this.trainer.slots : []; // it may throw: nothing has changed yet
     this.shown = this.steps;
     this.held.set(ITERATIONS, this.steps);
     for (const [s, [field, suffix]] of this.fields.entries()) {
       const slots = this.slotsOf(field);
-      for (const [i, weight] of this.weights.entries()) slots[i] = this.written(slots[i], weight, s, suffix);
+      for (const [i, weight] of this.weights.entries()) slots[i] = this.written(slots[i], weight, values[s]!, suffix);
       this.held.set(field, slots);
     }
-    for (const [field, valueAfter] of countedFields(this.rule))
-      assign(this.held.get(field) as tfc.Variable, [Math.fround(valueAfter(this.steps))], []);
+    this.count(this.steps);
     this.dataIds = this.ids();
   }
 
-  private written(slot: TfSlot | undefined, { name, shape, offset, length }: TrainedWeight, s: number, suffix: string): TfSlot {
-    const values = this.trainer.slots[s]!.slice(offset, offset + length);
+  /** Writes what follows from the number of steps. */
+  private count(steps: number): void {
+    if (this.counted === steps) return;
+    this.counted = steps;
+    for (const [field, valueAfter] of countedFields(this.rule))
+      assign(this.held.get(field) as tfc.Variable, [Math.fround(valueAfter(steps))], []);
+  }
+
+  private written(slot: TfSlot | undefined, { name, shape, offset, length }: TrainedWeight, all: Float32Array, suffix: string): TfSlot {
+    const values = all.slice(offset, offset + length);
     if (slot && !slot.variable.isDisposed) {
       assign(slot.variable, values, shape);
       return slot;

@@ -17,6 +17,12 @@ export interface TfModel {
   readonly optimizer_: tfc.Optimizer | undefined;
   readonly collectedTrainableWeights: readonly tfl.LayerVariable[] | undefined;
   makeTrainFunction(): TrainFunction;
+  /** Sets `testFunction`, which gives the losses and metrics of a batch. */
+  makeTestFunction(): void;
+  testFunction: TrainFunction | undefined;
+  /** Losses and metrics over all rows of `data`, in batches: evaluate, and the validation in fit. */
+  testLoop(test: TrainFunction, data: tfc.Tensor[], batchSize?: number, verbose?: number, steps?: number): tfc.Scalar[];
+  predictLoop(inputs: tfc.Tensor | tfc.Tensor[], batchSize?: number, verbose?: boolean): tfc.Tensor | tfc.Tensor[];
   /** The epochs of fit. `data` are inputs, targets and perhaps weights of all examples; tf.js hands `train` the rows of a batch of each. */
   fitLoop(train: TrainFunction, data: (tfc.Tensor | null)[], ...more: unknown[]): Promise<tfl.History>;
   compile(args: tfl.ModelCompileArgs): void;

@@ -4,22 +4,27 @@
  * | cell | written by | meaning |
  * |---|---|---|
  * | COMMAND | main | commands so far; a compute thread waits for the next |
- * | KIND | main | what the command is: a message to be read from the port, a step, or the end |
- * | MODEL | main | of a step: which model |
- * | ARRIVED | compute threads | arrivals at the middle of a step, when all gradients lie in the arena |
+ * | KIND | main | what the command is: a message to be read from the port, a step, a prediction, or the end |
+ * | MODEL | main | of a step or prediction: which model |
+ * | ARRIVED | compute threads | arrivals at the middle of a step or prediction, when all gradients lie in the arena, or all outputs in their buffers |
  * | SUMMED | compute threads | with other processes: arrivals when this process has added its own replicas up |
- * | REDUCED | group thread | steps of which the sums of all processes are here, or which were left out |
+ * | REDUCED | group thread | steps and predictions of which the sums or rows of all processes are here, or which were left out |
+ * | UPDATED | compute threads | where each process updates a part: arrivals when that of this process is updated |
+ * | GATHERED | group thread | such updates of which the parameters of all processes are here |
+ * | MET | compute threads | arrivals at meetings of the replicas of a function (meeting.ts) |
  * | DONE | compute threads | commands done, over all threads |
  * | PROGRESS | compute threads | rises whenever work has moved on |
- * | FAILED | compute threads, group thread | of the present step: whether a replica threw |
+ * | FAILED | compute threads, group thread | of the present step or prediction: whether a replica threw |
  * | ENDED | compute threads | whether a thread ended |
  *
  * Counters wrap around at 2³², so two of them are compared by the sign of their difference.
  */
-export const [COMMAND, KIND, MODEL, ARRIVED, DONE, PROGRESS, FAILED, ENDED, SUMMED, REDUCED] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
-export const CELLS = 10;
+export const [COMMAND, KIND, MODEL, ARRIVED, DONE, PROGRESS, FAILED, ENDED, SUMMED, REDUCED, UPDATED, GATHERED, MET] = [
+  0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
+];
+export const CELLS = 13;
 
-export const [MESSAGE, STEP, END] = [0, 1, 2];
+export const [MESSAGE, STEP, PREDICT, END] = [0, 1, 2, 3];
 
 /** Looks before a compute thread goes to sleep: waking one up takes longer than most waits inside of a step. The main thread sleeps at once, as it would take a core from them. */
 const SPINS = 1_000;

@@ -3,13 +3,33 @@
  * says only what failed. See cells.ts for who waits for what.
  */
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
-import { ARRIVED, arrive, COMMAND, DONE, END, ENDED, FAILED, KIND, MODEL, PROGRESS, REDUCED, STEP, SUMMED, waitFor } from './cells.js';
+import {
+  ARRIVED,
+  arrive,
+  COMMAND,
+  DONE,
+  END,
+  ENDED,
+  FAILED,
+  GATHERED,
+  KIND,
+  MODEL,
+  PREDICT,
+  PROGRESS,
+  REDUCED,
+  STEP,
+  SUMMED,
+  UPDATED,
+  waitFor,
+} from './cells.js';
 import type { FromThread, ThreadInit, ToGroup, ToThread } from './protocol.js';
+import type { ReplicaFunctions } from './replica-functions.js';
 import type { ReplicaSession } from './replica-session.js';
 
 const { index, threads, cells: memory, port, collect } = workerData as ThreadInit;
 const cells = new Int32Array(memory);
 const models = new Map<number, ReplicaSession>();
+let functions: ReplicaFunctions | undefined;
 const say = (message: FromThread): void => port.postMessage(message);
 const tellGroup = (message: ToGroup): void => collect!.postMessage(message);
 
@@ -22,8 +42,12 @@ process.on('exit', () => {
 
 /** Loaded when it can be told that they are missing. */
 const load = async () => {
-  const [engine, session] = await Promise.all([import('@paceline/engine'), import('./replica-session.js')]);
-  return Object.assign({}, engine, session);
+  const [engine, session, own] = await Promise.all([
+    import('@paceline/engine'),
+    import('./replica-session.js'),
+    import('./replica-functions.js'),
+  ]);
+  return Object.assign({}, engine, session, own);
 };
 let loaded: Awaited<ReturnType<typeof load>> | undefined;
 
@@ -49,6 +73,14 @@ async function take(message: ToThread): Promise<FromThread> {
     case 'freeze':
       models.get(message.model)!.freeze(message.paths);
       break;
+    case 'average':
+      models.get(message.model)!.average();
+      break;
+    case 'load':
+      functions ??= loaded!.ReplicaFunctions.start({ cells, index, threads, tellGroup: collect && tellGroup }, message);
+      return functions.load(message);
+    case 'call':
+      return functions!.call(message);
     case 'close':
       models.get(message.model)?.close();
       models.delete(message.model);
@@ -64,15 +96,20 @@ async function messages(): Promise<void> {
   }
 }
 
-/** @param steps so far, with this one */
-function step(steps: number): ReplicaSession | undefined {
+/**
+ * A step, or a prediction, which ends when all outputs lie in their buffers.
+ * @param steps and predictions so far, with this one
+ * @returns undefined where a replica has failed
+ */
+function compute(kind: number, steps: number): ReplicaSession | undefined {
   const arrivals = Math.imul(steps, threads);
   const session = models.get(Atomics.load(cells, MODEL))!;
   let replica: number | undefined;
   try {
-    session.load();
+    if (kind === PREDICT || !session.isLocal) session.load();
     for (replica of session.replicas) {
-      session.replica(replica);
+      if (kind === STEP) session.replica(replica);
+      else session.predict(replica, () => Atomics.add(cells, PROGRESS, 1));
       Atomics.add(cells, PROGRESS, 1);
     }
   } catch (error) {
@@ -83,20 +120,41 @@ function step(steps: number): ReplicaSession | undefined {
   }
   arrive(cells, ARRIVED, arrivals);
   waitFor(cells, ARRIVED, arrivals);
-  if (collect) reduce(session, steps, arrivals);
+  if (collect) meetOthers(kind, session, steps, arrivals);
   if (Atomics.load(cells, FAILED) === 1) return undefined;
+  if (kind === PREDICT) return session;
+  if (session.isServed) {
+    session.sumNodes();
+    return session;
+  }
   session.updateChunks();
   Atomics.add(cells, PROGRESS, 1);
-  return session;
+  if (session.isSharded) gather();
+  return Atomics.load(cells, FAILED) === 1 ? undefined : session;
 }
 
-/** Has the sums of this process added to those of the others. */
-function reduce(session: ReplicaSession, steps: number, arrivals: number): void {
-  if (Atomics.load(cells, FAILED) === 0) session.sumNodes();
+/** Steps that were not left out, and whose parameters were to be gathered. */
+let gathers = 0;
+
+/** Gets the parameters that other processes have updated. */
+function gather(): void {
+  gathers = (gathers + 1) | 0;
+  const arrivals = Math.imul(gathers, threads);
+  arrive(cells, UPDATED, arrivals);
+  if (index === 0) {
+    waitFor(cells, UPDATED, arrivals);
+    tellGroup({ kind: 'gather', model: Atomics.load(cells, MODEL), steps: gathers });
+  }
+  waitFor(cells, GATHERED, gathers);
+}
+
+/** Has the sums of this process added to those of the others, or gets the rows that they have predicted. */
+function meetOthers(kind: number, session: ReplicaSession, steps: number, arrivals: number): void {
+  if (kind === STEP && Atomics.load(cells, FAILED) === 0) session.sumNodes();
   arrive(cells, SUMMED, arrivals);
   if (index === 0) {
     waitFor(cells, SUMMED, arrivals);
-    tellGroup({ kind: 'reduce', model: Atomics.load(cells, MODEL), steps });
+    tellGroup({ kind: kind === STEP ? 'reduce' : 'predicted', model: Atomics.load(cells, MODEL), steps });
   }
   waitFor(cells, REDUCED, steps);
 }
@@ -109,11 +167,11 @@ async function run(): Promise<void> {
     const kind = Atomics.load(cells, KIND);
     if (kind === END) return;
     const done = Math.imul(command, threads);
-    if (kind === STEP) {
+    if (kind === STEP || kind === PREDICT) {
       steps = (steps + 1) | 0;
-      const session = step(steps);
+      const session = compute(kind, steps);
       arrive(cells, DONE, done);
-      if (!session) continue;
+      if (!session || kind === PREDICT) continue;
       waitFor(cells, DONE, done);
       session.loadEarly();
     } else {

@@ -1,8 +1,11 @@
 /** What the main thread says to its compute threads beside the cells, and what they answer. Plain data and shared memory. */
 import type { SharedMemory } from '@paceline/kernels';
+import type { Range } from '@paceline/collectives';
 import type { ModelDescription } from '@paceline/spec';
 import type { MessagePort } from 'node:worker_threads';
 import type { PlanSpec, TrainingPlan } from '../exchange.js';
+import type { OuterRule } from '../update-rule.js';
+import type { Encoded } from '../replicas/per-replica.js';
 
 export interface ThreadInit {
   readonly index: number;
@@ -10,12 +13,15 @@ export interface ThreadInit {
   readonly cells: SharedArrayBuffer;
   /** Answers go here. */
   readonly port: MessagePort;
-  /** To the group thread, if there is one: failures, and that a step's gradients are there. */
+  /** To the group thread, if there is one: failures, and that a step's gradients or a prediction's rows are there. */
   readonly collect?: MessagePort | undefined;
 }
 
-/** What a compute thread says to the group thread. */
-export type ToGroup = { readonly kind: 'reduce'; readonly model: number; readonly steps: number } | Extract<FromThread, { kind: 'failed' }>;
+/** What a compute thread says to the group thread: add up what all processes have, or give all what each has updated or predicted. */
+export type ToGroup =
+  | { readonly kind: 'reduce' | 'gather' | 'predicted'; readonly model: number; /** So far. */ readonly steps: number }
+  | { readonly kind: 'meet'; readonly at: Met }
+  | Extract<FromThread, { kind: 'failed' }>;
 
 /** Where a batch lies: rows one after the other, in the order of the format; longer than what is used. */
 export interface BatchBuffers {
@@ -25,9 +31,9 @@ export interface BatchBuffers {
   readonly outputs: readonly SharedArrayBuffer[];
 }
 
-/** Numbers of the present step, float64. */
-export const [COUNT, STEP_NUMBER, RATE, VERSION, ROWS] = [0, 1, 2, 3, 4];
-export const HEADER = 5;
+/** Numbers of the present step or prediction, float64. */
+export const [COUNT, STEP_NUMBER, RATE, VERSION, ROWS, ROWS_AT_ONCE, LOCAL_STEP] = [0, 1, 2, 3, 4, 5, 6];
+export const HEADER = 7;
 
 /** Pointers into the arena, and what is shared beside it. */
 export interface ModelMemory {
@@ -36,8 +42,10 @@ export interface ModelMemory {
   readonly parameters: number;
   /** One flat vector for each replica of this process. */
   readonly gradients: readonly number[];
-  /** One vector of the trainable section for each slot of the optimizer. */
+  /** One vector for each slot of the optimizer: of the trainable section, or of its part in `own`. */
   readonly slots: readonly number[];
+  /** Where each process updates a part: the range of this one. */
+  readonly own: Range | undefined;
   /** As many zeros as the largest chunk has elements. */
   readonly zeros: number;
   /** HEADER float64. */
@@ -46,6 +54,24 @@ export interface ModelMemory {
   readonly losses: SharedArrayBuffer;
   /** Where the group thread receives. */
   readonly scratch: number;
+  /** Where replicas train alone between averages. */
+  readonly local?: LocalMemory | undefined;
+}
+
+/** What each replica has of its own. */
+export interface LocalMemory {
+  readonly parameters: readonly number[];
+  /** For each replica one vector of the trainable section for each slot. */
+  readonly slots: readonly (readonly number[])[];
+  /** Of the outer step. */
+  readonly velocity: number;
+}
+
+/** The part of the trainable section that a process keeps slots of. */
+export function slotRange(own: Range | undefined, trainableLength: number): Range {
+  if (!own) return { offset: 0, length: trainableLength };
+  const from = Math.min(own.offset, trainableLength);
+  return { offset: from, length: Math.min(own.offset + own.length, trainableLength) - from };
 }
 
 /** Which replicas this process computes. */
@@ -66,6 +92,10 @@ export interface OpenModel extends TrainingPlan {
   /** Threads that share the sums and the update: the first ones. */
   readonly updaters: number;
   readonly loadsEarly: boolean;
+  /** Where replicas train alone. */
+  readonly outer?: OuterRule | undefined;
+  /** Parameter servers update: a step ends with the sums of this process's nodes. */
+  readonly isServed?: boolean;
 }
 
 export type ToThread =
@@ -73,11 +103,43 @@ export type ToThread =
   | ({ readonly kind: 'open' } & OpenModel)
   | { readonly kind: 'buffers'; readonly model: number; readonly buffers: BatchBuffers }
   | { readonly kind: 'freeze'; readonly model: number; readonly paths: readonly string[] }
-  | { readonly kind: 'close'; readonly model: number };
+  | { readonly kind: 'average'; readonly model: number }
+  | { readonly kind: 'close'; readonly model: number }
+  | ({ readonly kind: 'load'; readonly memory: MeetingMemory; readonly share: Share } & Omit<ReplicaCall, 'args'>)
+  | ({ readonly kind: 'call' } & ReplicaCall);
+
+/** A function of a module of the program, which each replica calls. */
+export interface ReplicaCall {
+  readonly module: string;
+  readonly name: string;
+  /** For each replica of the thread. */
+  readonly args: readonly (readonly Encoded[])[];
+}
+
+/** What the replicas of a process are at, where they are at the same point. */
+export interface Met {
+  readonly kind: number;
+  readonly length: number;
+  readonly form: number;
+  /** Why they cannot go on, where no replica has said it. */
+  readonly reason: string | undefined;
+}
+
+/** What the replicas of functions share (meeting.ts). */
+export interface MeetingMemory {
+  readonly points: SharedArrayBuffer;
+  /** Grows. */
+  readonly values: SharedArrayBuffer;
+}
 
 /** Every thread answers a message once; in a step only those that failed say something. */
 export type FromThread =
-  | { readonly kind: 'ok'; readonly description?: ModelDescription }
+  | {
+      readonly kind: 'ok';
+      readonly description?: ModelDescription;
+      /** Of a call, for each replica of the thread. */
+      readonly results?: readonly Encoded[];
+    }
   | {
       readonly kind: 'failed';
       readonly message: string;
@@ -85,4 +147,6 @@ export type FromThread =
       readonly path?: string | undefined;
       readonly replica?: number;
       readonly layer?: string | undefined;
+      /** A function of the program cannot be loaded. */
+      readonly isFunction?: true;
     };

@@ -10,7 +10,8 @@ import { createEngine, type Batch, type Engine } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
 import { createLayout, replicaRows, shardChunks, split, type Layout } from '@paceline/learning';
 import type { RunSpec } from '@paceline/spec';
-import { COUNT, RATE, STEP_NUMBER, VERSION, type BatchBuffers, type OpenModel } from './protocol.js';
+import { COUNT, LOCAL_STEP, RATE, ROWS_AT_ONCE, slotRange, STEP_NUMBER, VERSION, type BatchBuffers, type OpenModel } from './protocol.js';
+import { LocalUpdates, type UpdatedRange } from './local-updates.js';
 import { updateOf, type Update } from './updates.js';
 import type { PlanSpec } from '../exchange.js';
 
@@ -35,6 +36,8 @@ interface Range {
   readonly length: number;
 }
 
+type Chunk = Layout['chunks'][number];
+
 export class ReplicaSession {
   private readonly header: Float64Array;
   private readonly losses: Float64Array;
@@ -42,7 +45,13 @@ export class ReplicaSession {
   private readonly gradients: readonly Float32Array[];
   private readonly update: Update;
   private buffers: BatchBuffers | undefined;
-  private ownRanges: { readonly chunk: Range; readonly trained: readonly Range[]; readonly isState: boolean }[] = [];
+  private readonly local: LocalUpdates | undefined;
+  /** Where replicas train alone: what each of them updates. */
+  private allRanges: readonly UpdatedRange[] = [];
+  /** What this thread adds up of what this process has. */
+  private chunks: readonly Range[] = [];
+  /** What it updates. */
+  private updates: { readonly chunk: Range; readonly trained: readonly Range[]; readonly isState: boolean }[] = [];
   private loaded = -1;
   /** Replicas of this thread, in order. */
   readonly replicas: readonly number[];
@@ -61,7 +70,9 @@ export class ReplicaSession {
     this.parameters = arena.f32(memory.parameters, layout.totalLength);
     this.gradients = memory.gradients.map((pointer) => arena.f32(pointer, layout.totalLength));
     this.update = updateOf(rule, memory.zeros);
-    const { share } = open;
+    const { share, outer } = open;
+    const lengths = { total: layout.totalLength, trainable: layout.trainableLength };
+    if (outer) this.local = new LocalUpdates(arena, memory, memory.local!, outer, lengths);
     const { from, to } = replicaRows(share.to - share.from, threads, index); // replicas are shared out as rows are
     this.replicas = Array.from({ length: to - from }, (_, i) => share.from + from + i);
     this.freeze([]);
@@ -82,13 +93,53 @@ export class ReplicaSession {
     const { layout } = this;
     const frozen = new Set(paths);
     const kept = layout.variables.filter(({ path, section }) => section === 'trainable' && !frozen.has(path));
-    const { updaters } = this.open;
-    const own = this.index < updaters ? shardChunks(layout, updaters, this.index) : [];
-    this.ownRanges = own.map((index) => {
-      const chunk = layout.chunks[index]!;
+    const { updaters, memory } = this.open;
+    const own = this.index < updaters ? shardChunks(layout, updaters, this.index).map((index) => layout.chunks[index]!) : [];
+    this.chunks = own;
+    const rangesOf = (chunk: Chunk) => {
       const isState = chunk.section === 'state';
       return { chunk, trained: isState ? [chunk] : joined(chunk, kept), isState };
-    });
+    };
+    const parts = memory.own ? layout.chunks.flatMap((chunk) => this.ownPartOf(chunk, memory.own!)) : own;
+    this.updates = this.isServed ? [] : parts.map(rangesOf);
+    if (this.local) this.allRanges = updated(layout.chunks.map(rangesOf));
+  }
+
+  /** Replicas train alone between averages. */
+  get isLocal(): boolean {
+    return this.local !== undefined;
+  }
+
+  /** The means of the replicas become the common parameters, in this thread's chunks. */
+  average(): void {
+    this.local?.average(updated(this.updates));
+    this.loaded = -1;
+  }
+
+  private loadLocal(replica: number): void {
+    const { local } = this;
+    if (!local) return;
+    if (this.header[LOCAL_STEP] === 0) local.begin(replica);
+    this.engine.load(local.parameters(replica));
+    this.loaded = -1;
+  }
+
+  /** Where each process updates a part: threads share that of this one evenly. */
+  private ownPartOf(chunk: Chunk, { offset, length }: Range): Chunk[] {
+    const { updaters } = this.open;
+    const [first, end] = [0, 1].map((i) => offset + Math.floor(((this.index + i) * length) / updaters)) as [number, number];
+    const [from, to] = [Math.max(first, chunk.offset), Math.min(end, chunk.offset + chunk.length)];
+    return this.index < updaters && from < to ? [{ ...chunk, offset: from, length: to - from }] : [];
+  }
+
+  /** Parameter servers update what this process adds up. */
+  get isServed(): boolean {
+    return this.open.isServed === true;
+  }
+
+  /** Each process updates a part of the parameters. */
+  get isSharded(): boolean {
+    return this.open.memory.own !== undefined;
   }
 
   /** The parameters, unless the engine has these already. */
@@ -105,6 +156,7 @@ export class ReplicaSession {
     const { share } = this.open;
     const { from, to } = replicaRows(count, share.replicas, replica);
     const out = this.gradients[replica - share.from]!;
+    this.loadLocal(replica - share.from);
     if (from === to) {
       out.fill(0);
       this.losses[replica] = 0;
@@ -117,6 +169,17 @@ export class ReplicaSession {
       out,
     });
     this.losses[replica] = metricSums[0]!;
+  }
+
+  /** The outputs of the rows of one replica, to their places. */
+  predict(replica: number, moved: () => void): void {
+    const [count, rowsAtOnce] = [this.header[COUNT]!, this.header[ROWS_AT_ONCE]!];
+    const { from, to } = replicaRows(count, this.open.share.replicas, replica);
+    for (let at = from; at < to; at += rowsAtOnce) {
+      const rows = this.rows(at, Math.min(at + rowsAtOnce, to), count);
+      this.engine.predict!(rows, rows.outputs!);
+      moved();
+    }
   }
 
   private rows(from: number, to: number, count: number): Batch {
@@ -136,16 +199,24 @@ export class ReplicaSession {
 
   /** With other processes: adds up the nodes of this one, of this thread's chunks. */
   sumNodes(): void {
-    for (const { chunk } of this.ownRanges) for (const { lo, hi } of this.open.share.nodes) this.sum(chunk, lo, hi);
+    for (const chunk of this.chunks) for (const { lo, hi } of this.open.share.nodes) this.sum(chunk, lo, hi);
   }
 
-  /** The sum over all replicas and the update, of this thread's chunks. */
+  /** The sum over all replicas and the update, of this thread's chunks; or the updates of its replicas, where these train alone. */
   updateChunks(): void {
     const { memory } = this.open;
     const [count, step, rate] = [this.header[COUNT]!, this.header[STEP_NUMBER]!, this.header[RATE]!];
+    if (this.local) {
+      for (const replica of this.replicas) {
+        const { from, to } = replicaRows(count, this.open.share.replicas, replica);
+        if (from < to) this.local.step(replica, this.allRanges, this.update, { count: to - from, step, rate });
+      }
+      return;
+    }
     const gradScale = 1 / count;
     const { kernels } = this.arena;
-    for (const { chunk, trained, isState } of this.ownRanges) {
+    const { offset: slotsFrom } = slotRange(memory.own, this.layout.trainableLength);
+    for (const { chunk, trained, isState } of this.updates) {
       const { share } = this.open;
       const isAlone = share.to - share.from === share.replicas;
       const sum = isAlone ? this.sum(chunk, 0, share.replicas) : memory.gradients[0]! + chunk.offset * 4;
@@ -153,7 +224,7 @@ export class ReplicaSession {
         const [params, grad] = [memory.parameters + offset * 4, sum + (offset - chunk.offset) * 4];
         if (isState) kernels.scaleInto(params, grad, length, gradScale);
         else {
-          const slots = memory.slots.map((pointer) => pointer + offset * 4);
+          const slots = memory.slots.map((pointer) => pointer + (offset - slotsFrom) * 4);
           this.update(this.arena, { params, grad, slots, count: length, step, rate, gradScale });
         }
       }
@@ -182,6 +253,9 @@ export class ReplicaSession {
     this.engine.dispose();
   }
 }
+
+const updated = (chunks: readonly { readonly trained: readonly Range[]; readonly isState: boolean }[]): UpdatedRange[] =>
+  chunks.flatMap(({ trained, isState }) => trained.map(({ offset, length }) => ({ offset, length, isState })));
 
 /** The parts of a chunk that lie in the given variables, neighbours joined. */
 function joined(chunk: Range, variables: readonly Range[]): Range[] {

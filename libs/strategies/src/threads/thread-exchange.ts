@@ -1,23 +1,30 @@
 /** Exchange over the compute threads of this process: all gradients lie in one shared memory, nothing is sent. */
-import { Arena, type SharedMemory } from '@paceline/kernels';
+import { crc32 } from 'node:zlib';
 import { createLayout, type Layout } from '@paceline/learning';
 import { fieldLength, LIMITS, type ModelDescription } from '@paceline/spec';
 import { ArgumentError, ReplicaError, ThreadError, UnsupportedError } from '../errors.js';
-import type { Exchange, HostBatch, StepResult, Trainer, TrainingPlan } from '../exchange.js';
-import { initialSlots } from '../update-rule.js';
+import type { Exchange, HostBatch, HostRows, StepResult, Trainer, TrainingPlan } from '../exchange.js';
+import type { LocalReplicas } from '../replicas/distributed-dataset.js';
+import type { Encoded, ReplicaArray } from '../replicas/per-replica.js';
+import type { NamedFunction } from '../replicas/replica-function.js';
+import { FunctionCalls } from './function-calls.js';
+import { initialSlots, type OuterRule } from '../update-rule.js';
 import type { GroupThread } from '../members/group-link.js';
 import {
   COUNT,
-  HEADER,
+  LOCAL_STEP,
   RATE,
   ROWS,
+  ROWS_AT_ONCE,
   STEP_NUMBER,
   VERSION,
   type BatchBuffers,
   type FromThread,
-  type ModelMemory,
   type Share,
 } from './protocol.js';
+import { PREDICT, STEP } from './cells.js';
+import { placed } from './model-memory.js';
+import { Slots } from './slots.js';
 import { ThreadPool } from './thread-pool.js';
 
 export interface ThreadExchangeOptions {
@@ -30,12 +37,16 @@ export interface ThreadExchangeOptions {
   readonly loadsEarly: boolean;
   /** Other processes that train the same models; `replicas` are those of all. */
   readonly group?: GroupThread;
+  /** Replicas train alone, and are averaged after so many steps. */
+  readonly local?: { readonly steps: number; readonly outer: OuterRule };
 }
 
 export class ThreadExchange implements Exchange {
   readonly replicas: number;
   readonly isShared: boolean;
   private readonly pool: ThreadPool;
+  readonly local: LocalReplicas;
+  private readonly calls: FunctionCalls;
   private models = 0;
 
   constructor(private readonly options: ThreadExchangeOptions) {
@@ -43,6 +54,17 @@ export class ThreadExchange implements Exchange {
     this.replicas = replicas;
     this.isShared = group !== undefined;
     this.pool = new ThreadPool({ threads, deadlineMs, group });
+    const share = shareOf(options);
+    this.local = { replicas, from: share.from, to: share.to, process: group?.self ?? 0, processes: group?.processes ?? 1 };
+    this.calls = new FunctionCalls(this.pool, share, group);
+  }
+
+  call(fn: NamedFunction, argsOf: (replica: number) => readonly Encoded[]): Encoded[] {
+    return this.calls.call(fn, argsOf);
+  }
+
+  shareValues(what: string, values: readonly ReplicaArray[]): readonly ReplicaArray[] {
+    return this.options.group?.shareValues(this.pool, what, values) ?? values;
   }
 
   open(plan: TrainingPlan): Trainer {
@@ -59,11 +81,17 @@ export class ThreadExchange implements Exchange {
   }
 }
 
+const shareOf = ({ group, replicas }: ThreadExchangeOptions): Share =>
+  group?.share ?? { replicas, from: 0, to: replicas, nodes: [{ lo: 0, hi: replicas }] };
+
 class ThreadTrainer implements Trainer {
   readonly layout: Layout;
-  readonly parameters: Float32Array;
-  readonly slots: readonly Float32Array[];
   version = 0;
+  private readonly common: Float32Array;
+  /** Steps that replicas have taken alone since they were averaged. */
+  private alone = 0;
+  private readonly local: ThreadExchangeOptions['local'];
+  private readonly kept: Slots;
   private readonly header: Float64Array;
   private readonly losses: Float64Array;
   private readonly floats: { readonly inputs: number[]; readonly targets: number[]; readonly outputs: number[] };
@@ -81,17 +109,15 @@ class ThreadTrainer implements Trainer {
     private readonly model: number,
   ) {
     this.layout = createLayout(description);
-    const { group } = options;
+    const { group, local } = options;
     this.group = group;
-    const share: Share = group?.share ?? {
-      replicas: options.replicas,
-      from: 0,
-      to: options.replicas,
-      nodes: [{ lo: 0, hi: options.replicas }],
-    };
-    const { arena, memory } = placed(this.layout, share, initialSlots(plan.rule), group?.scratchLength(this.layout.totalLength) ?? 0);
-    this.parameters = arena.f32(memory.parameters, this.layout.totalLength);
-    this.slots = memory.slots.map((pointer) => arena.f32(pointer, this.layout.trainableLength));
+    this.local = local;
+    const share = shareOf(options);
+    const slots = initialSlots(plan.rule);
+    const placement = group?.place(pool, model, this.layout, slots.length);
+    const { arena, memory } = placed(this.layout, { share, slots, placement, isLocal: local !== undefined });
+    this.common = arena.f32(memory.parameters, this.layout.totalLength);
+    this.kept = new Slots(slots, this.layout.trainableLength, memory, arena);
     this.header = new Float64Array(memory.header);
     this.losses = new Float64Array(memory.losses);
     this.floats = {
@@ -100,7 +126,7 @@ class ThreadTrainer implements Trainer {
       outputs: description.outputs.map(fieldLength),
     };
     const { updaters, loadsEarly } = options;
-    const answers = pool.ask({ kind: 'open', ...plan, model, description, memory, updaters, loadsEarly, share });
+    const answers = pool.ask({ kind: 'open', ...plan, model, description, memory, updaters, loadsEarly, share, outer: local?.outer });
     try {
       for (const answer of answers) okOf(answer);
       const { totalLength, trainableLength } = this.layout;
@@ -111,8 +137,25 @@ class ThreadTrainer implements Trainer {
     }
   }
 
+  get parameters(): Float32Array {
+    this.average();
+    return this.common;
+  }
+
+  /** What replicas have learned alone becomes common. */
+  private average(): void {
+    if (this.alone === 0 || !this.pool.isOpen) return;
+    this.alone = 0;
+    this.ask({ kind: 'average', model: this.model });
+  }
+
   touch(): void {
     this.version++;
+  }
+
+  get slots(): readonly Float32Array[] {
+    this.average();
+    return this.kept.whole((into) => this.group!.slots(this.pool, this.model, this.header[STEP_NUMBER]! + 1, into));
   }
 
   freeze(paths: readonly string[]): void {
@@ -123,13 +166,14 @@ class ThreadTrainer implements Trainer {
   step(batch: HostBatch, step: number, rate: number): StepResult {
     const { count } = batch;
     const buffers = this.buffersFor(count);
-    const view = (buffer: SharedArrayBuffer, floats: number): Float32Array => new Float32Array(buffer, 0, count * floats);
-    const [inputs, targets, outputs] = (['inputs', 'targets', 'outputs'] as const).map((kind) =>
-      buffers[kind].map((buffer, i) => view(buffer, this.floats[kind][i]!)),
-    ) as [Float32Array[], Float32Array[], Float32Array[]];
+    const [inputs, targets, outputs] = [
+      this.views('inputs', buffers, count),
+      this.views('targets', buffers, count),
+      this.views('outputs', buffers, count),
+    ];
     batch.inputs.forEach((fill, i) => fill(inputs[i]!));
     batch.targets.forEach((fill, i) => fill(targets[i]!));
-    const weights = view(buffers.weights, 1);
+    const weights = new Float32Array(buffers.weights, 0, count);
     if (batch.weights) batch.weights(weights);
     else weights.fill(1);
     const { header } = this;
@@ -138,12 +182,37 @@ class ThreadTrainer implements Trainer {
     header[RATE] = rate;
     header[ROWS] = batch.rowsDigest ?? 0;
     this.agree(step);
+    this.kept.unstage();
     header[VERSION] = this.version;
-    const failures = this.pool.step(this.model);
+    header[LOCAL_STEP] = this.alone;
+    const failures = this.pool.compute(STEP, this.model);
     if (failures.length > 0) throw replicaError(failures, step - 1);
     this.agreed = ++this.version;
+    if (this.local && ++this.alone === this.local.steps) this.average();
     const loss = this.losses.reduce((sum, value) => sum + value, 0) / count;
     return { loss, targets, outputs };
+  }
+
+  predict({ count, inputs: fills, rowsAtOnce }: HostRows, step: number): Float32Array[] {
+    const buffers = this.buffersFor(count);
+    const inputs = this.views('inputs', buffers, count);
+    fills.forEach((fill, i) => fill(inputs[i]!));
+    const { header } = this;
+    header[COUNT] = count;
+    header[STEP_NUMBER] = step;
+    header[ROWS_AT_ONCE] = rowsAtOnce;
+    // Each process answers for a part of the rows: answers for other rows would not be noticed in them.
+    header[ROWS] = this.group ? inputs.reduce((sum, values) => crc32(new Uint8Array(values.buffer, 0, values.byteLength), sum), 0) : 0;
+    this.agree(step);
+    this.average();
+    header[VERSION] = this.version;
+    const failures = this.pool.compute(PREDICT, this.model);
+    if (failures.length > 0) throw replicaError(failures, step - 1);
+    return this.views('outputs', buffers, count);
+  }
+
+  private views(kind: 'inputs' | 'targets' | 'outputs', buffers: BatchBuffers, count: number): Float32Array[] {
+    return buffers[kind].map((buffer, i) => new Float32Array(buffer, 0, count * this.floats[kind][i]!));
   }
 
   close(): void {
@@ -155,7 +224,7 @@ class ThreadTrainer implements Trainer {
   /** All processes take the weights of the first one, where somebody has set some. */
   private agree(step: number): void {
     if (!this.group || this.agreed === this.version) return;
-    this.group.takeOver(this.pool, this.model, step);
+    this.group.takeOver(this.pool, this.model, step, this.kept.staged());
     this.agreed = ++this.version;
   }
 
@@ -177,42 +246,7 @@ class ThreadTrainer implements Trainer {
   }
 }
 
-const LINE_BYTES = 64;
-const MOST_BYTES = 2 ** 30;
-/** The allocator's own rounding. */
-const SLACK_BYTES = 1 << 16;
-
-/** All of a model in one arena: parameters, slots, a gradient for each replica of this process, and what other processes send. */
-function placed(layout: Layout, share: Share, slots: readonly number[], scratch: number): { arena: Arena; memory: ModelMemory } {
-  const replicas = share.to - share.from;
-  const largest = Math.max(...layout.chunks.map(({ length }) => length));
-  const lengths = [layout.totalLength * (1 + replicas), layout.trainableLength * slots.length, largest, scratch];
-  const bytes = lengths.reduce((sum, length) => sum + length * 4, 0) + LINE_BYTES * (replicas + slots.length + 3) + SLACK_BYTES;
-  if (bytes > MOST_BYTES)
-    throw new UnsupportedError(
-      'the size of the model',
-      `${layout.totalLength} parameters with ${slots.length} slots and ${replicas} replicas take ${Math.ceil(bytes / 2 ** 20)} MiB of shared memory, and a strategy has 1024 MiB: use fewer replicas`,
-    );
-  const arena = Arena.create({ initialBytes: bytes, maximumBytes: MOST_BYTES });
-  const filled = (length: number, value: number): number => {
-    const pointer = arena.alloc(length * 4);
-    arena.kernels.fill(pointer, length, value);
-    return pointer;
-  };
-  const memory = {
-    arena: arena.memory as SharedMemory,
-    parameters: filled(layout.totalLength, 0),
-    gradients: Array.from({ length: replicas }, () => filled(layout.totalLength, 0)),
-    slots: slots.map((value) => filled(layout.trainableLength, value)),
-    zeros: filled(largest, 0),
-    header: new SharedArrayBuffer(HEADER * 8),
-    losses: new SharedArrayBuffer(share.replicas * 8),
-    scratch: scratch > 0 ? filled(scratch, 0) : 0,
-  };
-  return { arena, memory };
-}
-
-function okOf(answer: FromThread | undefined): Extract<FromThread, { kind: 'ok' }> {
+export function okOf(answer: FromThread | undefined): Extract<FromThread, { kind: 'ok' }> {
   if (!answer) throw new ThreadError('a compute thread did not answer');
   if (answer.kind === 'ok') return answer;
   if (answer.path !== undefined) throw new UnsupportedError(answer.path, answer.message);

@@ -5,7 +5,7 @@
 import { MessageChannel, receiveMessageOnPort, Worker, type MessagePort } from 'node:worker_threads';
 import { ClusterConfigError, disposed, MemberError, ThreadError } from '../errors.js';
 import type { GroupThread } from '../members/group-link.js';
-import { CELLS, COMMAND, DONE, END, ENDED, FAILED, KIND, MESSAGE, MODEL, PROGRESS, STEP, waitFor } from './cells.js';
+import { CELLS, COMMAND, DONE, END, ENDED, FAILED, KIND, MESSAGE, MODEL, PREDICT, PROGRESS, STEP, waitFor } from './cells.js';
 import type { FromThread, ThreadInit, ToThread } from './protocol.js';
 import { isGone, threadEntry } from './thread-entry.js';
 
@@ -19,6 +19,14 @@ export interface PoolOptions {
 
 /** tf.js and its wasm module are loaded when a thread starts: longer than a step may take on a busy machine. */
 const LEAST_START_MS = 300_000;
+
+const LOOK_MS = 250;
+
+/** Node 20 has it; the types of ES 2023 have not. */
+async function waitAsync(cells: Int32Array, cell: number, value: number, timeoutMs: number): Promise<void> {
+  type Wait = (cells: Int32Array, cell: number, value: number, timeoutMs: number) => { readonly value: unknown };
+  await (Atomics as unknown as { readonly waitAsync: Wait }).waitAsync(cells, cell, value, timeoutMs).value;
+}
 
 export class ThreadPool {
   readonly threads: number;
@@ -56,18 +64,48 @@ export class ThreadPool {
     return this.answers();
   }
 
-  /** One step of a model; what replicas failed with. */
-  step(model: number): FromThread[] {
+  /** A message to each thread that starts what may take as long as a step, and their answers. */
+  call(messageOf: (thread: number) => ToThread): FromThread[] {
     this.check();
-    Atomics.store(this.cells, FAILED, 0);
-    Atomics.store(this.cells, MODEL, model);
-    this.command(STEP, this.options.deadlineMs);
-    if (Atomics.load(this.cells, FAILED) === 0) return [];
-    const failures = [...this.answers(), ...(this.options.group?.failures() ?? [])];
+    for (const [thread, worker] of this.workers.entries()) worker.postMessage(messageOf(thread));
+    this.command(MESSAGE, this.options.deadlineMs);
+    return [...this.answers(), ...this.failuresElsewhere()];
+  }
+
+  /** What replicas of other processes failed with. @throws when the group is lost */
+  private failuresElsewhere(): FromThread[] {
+    const failures = this.options.group?.failures() ?? [];
     const lost = this.options.group?.lost;
     if (lost) this.break(lost);
     this.check();
     return failures;
+  }
+
+  /** One step or prediction of a model; what replicas failed with. */
+  compute(kind: typeof STEP | typeof PREDICT, model: number): FromThread[] {
+    this.check();
+    Atomics.store(this.cells, FAILED, 0);
+    Atomics.store(this.cells, MODEL, model);
+    this.command(kind, this.options.deadlineMs);
+    if (Atomics.load(this.cells, FAILED) === 0) return [];
+    return [...this.answers(), ...this.failuresElsewhere()];
+  }
+
+  /** As compute, for a thread that must not stand still meanwhile: that of a process which serves a coordinator. */
+  async computeLater(kind: typeof STEP | typeof PREDICT, model: number): Promise<FromThread[]> {
+    this.check();
+    Atomics.store(this.cells, FAILED, 0);
+    Atomics.store(this.cells, MODEL, model);
+    const startMs = performance.now();
+    this.start(kind);
+    const isDone = (): boolean => ((Atomics.load(this.cells, DONE) - Math.imul(this.commands, this.threads)) | 0) >= 0;
+    for (let value = Atomics.load(this.cells, DONE); !isDone(); value = Atomics.load(this.cells, DONE)) {
+      await waitAsync(this.cells, DONE, value, LOOK_MS);
+      this.check();
+      if (performance.now() - startMs > this.options.deadlineMs)
+        this.fail(new ThreadError(`a step took longer than ${this.options.deadlineMs} ms`));
+    }
+    return Atomics.load(this.cells, FAILED) === 0 ? [] : this.answers();
   }
 
   /** Neither disposed nor broken. */

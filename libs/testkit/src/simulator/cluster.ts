@@ -15,7 +15,9 @@ import {
   type AsyncMember,
   type AsyncShard,
 } from '@paceline/exchange';
+import type { GradientEncoder } from '@paceline/codecs';
 import type { HostedRun, Windows } from '@paceline/hosting';
+import type { LocalUpdates } from '@paceline/learning';
 import type { ProtocolError } from '@paceline/protocol';
 import { Checks, type TakenRows } from './checks/checks.js';
 import type { ControlFields, PreparedJob } from '@paceline/control-plane';
@@ -27,13 +29,15 @@ import { Reference } from './checks/reference.js';
 import { SimApi } from './actors/api.js';
 import { SimPostgres, type Rows } from './world/postgres.js';
 import { SimRedis } from './world/redis.js';
-import { SimServer } from './actors/server.js';
+import { SimServer, type ShardHolder } from './actors/server.js';
 import { SharedDisk, type DiskPlant } from './world/disk.js';
 import { SimWorker } from './actors/worker.js';
 import { StoredRun } from './stored/stored-run.js';
 import { AsyncInvariants } from './checks/async-invariants.js';
 import { TinyRun, type RunShape } from './run/tiny-run.js';
 import { Invariants } from './checks/invariants.js';
+import { KeptOfReplicas } from './checks/kept-of-replicas.js';
+import { keepsOfReplicas } from './run/replica-shape.js';
 import { RunInvariants } from './checks/run-invariants.js';
 import { World } from './world/world.js';
 
@@ -46,6 +50,8 @@ export interface Plant {
   asyncMember?(member: AsyncMember, cluster: Cluster): void;
   workItems?(items: WorkItems, cluster: Cluster): void;
   asyncShard?(shard: AsyncShard, cluster: Cluster): void;
+  encoder?(encoder: GradientEncoder, cluster: Cluster): void;
+  local?(updates: LocalUpdates, cluster: Cluster): void;
   readonly disk?: DiskPlant;
   /** Gate and receivers take what is of an older attempt. */
   readonly believesOldAttempts?: boolean;
@@ -97,7 +103,10 @@ export class Cluster {
   readonly runInvariants: RunInvariants;
   /** In modes async and ssp. */
   readonly items: AsyncInvariants | undefined;
-  readonly servers: SimServer[] = [];
+  /** Where replicas keep something between rounds. */
+  readonly kept: KeptOfReplicas | undefined;
+  /** Processes that hold shards: parameter servers, or the workers of a run without. */
+  readonly servers: ShardHolder[] = [];
   readonly workers: SimWorker[] = [];
   readonly apis: SimApi[] = [];
   /** Attempts' parts, dead ones too, until the seed is over. */
@@ -136,6 +145,7 @@ export class Cluster {
     this.disk = new SharedDisk(this);
     this.invariants = new Invariants(this);
     this.runInvariants = new RunInvariants(this);
+    this.kept = keepsOfReplicas(options.shape) ? new KeptOfReplicas(this) : undefined;
     this.items = options.shape.items && new AsyncInvariants(this, options.shape.items);
     if (options.shape.items?.nonFinite === 'fail' && options.shape.items.nanShare > 0) this.mayFail = 'gradients with NaN';
     this.world.afterEvent = () => this.invariants.afterEvent();
@@ -144,7 +154,8 @@ export class Cluster {
     this.control = new Control(this);
     this.control.begin();
     for (let i = 0; i < options.apis; i++) this.startApi();
-    for (let slot = 0; slot < options.shape.servers * (1 + options.shape.standby); slot++) this.startServer(slot);
+    const { servers, standby, isMirrored } = options.shape;
+    for (let slot = 0; slot < servers * (1 + standby) && !isMirrored; slot++) this.startServer(slot);
     for (let i = 0; i < options.workers; i++) this.startWorker();
   }
 
@@ -152,7 +163,7 @@ export class Cluster {
   restartServer(slot: number): void {
     const { world } = this;
     world.schedule(world.random.between(100, 3_000), `server process ${slot} restarts`, () => {
-      if (!this.servers[slot]!.process.isAlive) this.startServer(slot);
+      if (!this.servers[slot]!.process.isAlive) this.startHolder(slot);
     });
   }
 
@@ -174,8 +185,14 @@ export class Cluster {
     return this.apis.filter(({ process }) => process.isAlive);
   }
 
+  private startHolder(slot: number): void {
+    if (this.run.shape.isMirrored) this.startWorker(undefined, slot);
+    else this.startServer(slot);
+  }
+
   startServer(slot: number): SimServer {
-    const server = new SimServer(slot, `server-host-${slot}`, (this.servers[slot]?.generation ?? -1) + 1, this);
+    const before = this.servers[slot] as SimServer | undefined;
+    const server = new SimServer(slot, `server-host-${slot}`, (before?.generation ?? -1) + 1, this);
     this.servers[slot] = server;
     return server;
   }
@@ -187,7 +204,7 @@ export class Cluster {
   }
 
   /** The server process that holds this shard of the newest attempt, as long as it lives. */
-  serverOf(index: number, isStandby = false): SimServer | undefined {
+  serverOf(index: number, isStandby = false): ShardHolder | undefined {
     return this.partOf(index, isStandby)?.server;
   }
 
@@ -203,11 +220,18 @@ export class Cluster {
     return started[0] ?? parts.at(-1);
   }
 
-  startWorker(host?: string): SimWorker {
+  /** @param slot where workers hold the shards: whose successor it is; that of one that has died without it */
+  startWorker(host?: string, slot = this.freeSlot()): SimWorker {
     const number = this.workersMade++;
-    const worker = new SimWorker(`w${number}`, host ?? `worker-host-${number}`, this);
+    const worker = new SimWorker(`w${number}`, host ?? `worker-host-${number}`, this, slot);
     this.workers.push(worker);
+    if (this.run.shape.isMirrored) this.servers[slot] = worker;
     return worker;
+  }
+
+  private freeSlot(): number {
+    const dead = this.servers.findIndex(({ process }) => !process.isAlive);
+    return dead === -1 ? this.servers.length : dead;
   }
 
   liveWorkers(): SimWorker[] {
@@ -220,9 +244,9 @@ export class Cluster {
     return this.reference.holds(round, this.run.layout.chunks[chunk]!, values);
   }
 
-  /** With backup replicas the reference follows the choices of the present attempt: of one that is over, and moves still, it knows none. */
+  /** Where timing chooses what counts, the reference follows the choices of the present attempt: of one that is over, and moves still, it knows none. */
   isFollowed({ attempt }: Pick<Part, 'attempt'>): boolean {
-    return this.run.shape.gradient.backupReplicas === 0 || attempt === this.control.attempt;
+    return (this.run.shape.gradient.backupReplicas === 0 && !this.kept) || attempt === this.control.attempt;
   }
 
   // ---- what the processes tell ----
@@ -250,6 +274,7 @@ export class Cluster {
     const { shard } = part;
     this.hosted.push(part);
     this.tables.push(shard.table);
+    this.kept?.watch(part);
     if (shard instanceof Shard) this.plant?.shard?.(shard, this);
     else this.plant?.asyncShard?.(shard, this);
   }

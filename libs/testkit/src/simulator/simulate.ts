@@ -10,6 +10,7 @@ import { FAULT_KINDS, FAULTS, endFaults, scheduleFaults, type FaultKind, type Fa
 import { STREAMING, randomGradient } from './run/gradient-shape.js';
 import { Random } from './world/random.js';
 import { randomRefinement, randomShape, randomValidation, type RunShape } from './run/tiny-run.js';
+import { keepsOfReplicas, mirrored, randomCodec, withLocalSteps } from './run/replica-shape.js';
 import { randomAsync, type RunMode, type AsyncShape } from './run/async-run.js';
 
 export type CheckMode = 'safety' | 'liveness';
@@ -66,22 +67,7 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
   const random = new Random(options.seed, 1);
   const check = options.check ?? (random.chance(0.6) ? 'liveness' : 'safety');
   const mode = options.mode ?? 'sync';
-  const items = mode === 'sync' ? undefined : { ...randomAsync(options.seed, mode), ...options.items };
-  const drawn = { ...randomShape(random), items, ...options.shape };
-  // From a stream of its own too: seeds with plan streaming stay what they were.
-  const gradient = items ? STREAMING : randomGradient(new Random(options.seed, 2), drawn.replicas);
-  // Modes async and ssp have had standbys only later: their own stream too.
-  const standby = new Random(options.seed, items ? 8 : 6).chance(0.4) ? 1 : 0;
-  // Where the shape is given, so is this.
-  const restarts = options.shape ? undefined : fewRestarts(new Random(options.seed, 7));
-  // And this: where the shape is given, so is it.
-  const isValidated = !items && !options.shape && drawn.evalExamples > 0 && gradient.backupReplicas === 0;
-  const validation = isValidated ? randomValidation(new Random(options.seed, 9)) : undefined;
-  // And this, where no fault is named either: seeds that name theirs stay what they were.
-  const isRefined = !items && !validation && !options.shape && !options.kinds;
-  const optimizer = isRefined ? randomRefinement(new Random(options.seed, 10), drawn.optimizer, gradient) : drawn.optimizer;
-  const whole: RunShape = { gradient, standby, restarts, validation, ...drawn, optimizer };
-  const shape = whole.gradient.backupReplicas > 0 ? { ...whole, standby: 0 as const } : whole;
+  const shape = drawnShape(options, random);
   const cluster = new Cluster(clusterOptions(options, random, shape));
   const plan = faultPlan(options, random);
   options.arrange?.(cluster);
@@ -116,8 +102,40 @@ export async function simulateSeed(options: SeedOptions): Promise<SeedResult> {
     tables: cluster.tables,
     recent: cluster.checks.violation ? cluster.world.recent.slice(-60) : [],
     waitingFor,
-    describe: `${mode}${shape.standby > 0 ? ' with standbys' : ''}${items ? ` ${JSON.stringify(items)}` : ''}: ${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}${shape.optimizer.emaMomentum === undefined ? '' : ' with averages'}, ${JSON.stringify(shape.gradient)}${shape.validation ? `, validation ${JSON.stringify(shape.validation)}` : ''}${shape.restarts === undefined ? '' : `, ${shape.restarts} restarts`}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
+    describe: `${mode}${shape.isMirrored ? ' mirrored' : ''}${shape.standby > 0 ? ' with standbys' : ''}${shape.items ? ` ${JSON.stringify(shape.items)}` : ''}: ${shape.servers} servers, ${cluster.options.workers} workers, R ${shape.replicas}, ${shape.rounds} rounds, ${shape.chunks.length} chunks, ${shape.optimizer.name}${shape.optimizer.emaMomentum === undefined ? '' : ' with averages'}, ${JSON.stringify(shape.gradient)}${shape.codec ? `, codec ${JSON.stringify(shape.codec)}` : ''}${shape.local ? `, local ${JSON.stringify(shape.local)}` : ''}${shape.validation ? `, validation ${JSON.stringify(shape.validation)}` : ''}${shape.restarts === undefined ? '' : `, ${shape.restarts} restarts`}; step ${cluster.stepMs.join('–')} ms; faults every ${Math.round(plan.everyMs)} ms until ${Math.round(plan.untilMs)} ms: ${plan.kinds.join(', ') || 'none'}`,
   };
+}
+
+/** The run of a seed. @param random the stream of its plan, from which it comes first but for the check */
+export function drawnShape(options: SeedOptions, random: Random): RunShape {
+  const { mode = 'sync' } = options;
+  const items = mode === 'sync' ? undefined : { ...randomAsync(options.seed, mode), ...options.items };
+  const drawn = { ...randomShape(random), items, ...options.shape };
+  // From a stream of its own too: seeds with plan streaming stay what they were.
+  const gradient = items ? STREAMING : randomGradient(new Random(options.seed, 2), drawn.replicas);
+  // Modes async and ssp have had standbys only later: their own stream too.
+  const standby = new Random(options.seed, items ? 8 : 6).chance(0.4) ? 1 : 0;
+  // Where the shape is given, so is this.
+  const restarts = options.shape ? undefined : fewRestarts(new Random(options.seed, 7));
+  // And this: where the shape is given, so is it.
+  const isValidated = !items && !options.shape && drawn.evalExamples > 0 && gradient.backupReplicas === 0;
+  const validation = isValidated ? randomValidation(new Random(options.seed, 9)) : undefined;
+  // And this, where no fault is named either: seeds that name theirs stay what they were.
+  const isRefined = !items && !validation && !options.shape && !options.kinds;
+  const optimizer = isRefined ? randomRefinement(new Random(options.seed, 10), drawn.optimizer, gradient) : drawn.optimizer;
+  const plain: RunShape = { gradient, standby, restarts, validation, ...drawn, optimizer };
+  const whole = options.shape || options.kinds ? plain : refined(options.seed, plain);
+  return whole.gradient.backupReplicas > 0 ? { ...whole, standby: 0 } : whole;
+}
+
+/** Codecs and strategies, from streams of their own. */
+function refined(seed: number, plain: RunShape): RunShape {
+  const coded = { ...plain, codec: randomCodec(new Random(seed, 12), plain) };
+  const random = new Random(seed, 13);
+  const kind = plain.items ? 1 : random.float();
+  const shape = kind < 0.15 ? withLocalSteps(random, coded) : kind < 0.35 ? mirrored(coded) : coded;
+  // What is chosen of a round is not known to a validation before it is over.
+  return keepsOfReplicas(shape) ? { ...shape, validation: undefined } : shape;
 }
 
 /** A run that gives up soon has few restarts. */
@@ -153,7 +171,8 @@ function clusterOptions({ seed, workers, apis, stepMs, plant }: SeedOptions, ran
     shape,
     plant,
     apis: apis ?? drawnApis,
-    workers: workers ?? drawn.workers,
+    // Each of them holds a shard.
+    workers: workers ?? Math.max(drawn.workers, shape.isMirrored ? shape.servers : 0),
     stepMs: stepMs ?? drawn.stepMs,
   };
 }

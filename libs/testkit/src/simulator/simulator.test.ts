@@ -1,13 +1,16 @@
 import { readFileSync, readdirSync } from 'node:fs';
+import { keepsRest } from '@paceline/spec';
 import { expect, test } from 'vitest';
 import type { FaultKind } from './faults/faults.js';
 import { STREAMING } from './run/gradient-shape.js';
 import { PLANTED } from './faults/planted.js';
 import { PLANTED_CONTROL } from './faults/control-planted.js';
 import { PLANTED_ASYNC } from './faults/async-planted.js';
+import { PLANTED_REPLICAS } from './faults/replica-planted.js';
+import { Random } from './world/random.js';
 import { REGRESSIONS } from './faults/regressions.js';
 import { OWN_REGRESSIONS } from './faults/regressions-own.js';
-import { simulateSeed } from './simulate.js';
+import { drawnShape, simulateSeed } from './simulate.js';
 import { seeds, swept, type Sweep } from './scenarios/sweep.fixture.js';
 import { NOT_REACHED, RARELY_REACHED, coverage, emptyTally, neverTaken, takenUnreached } from './checks/tally.js';
 
@@ -30,8 +33,8 @@ const VALIDATED = {
 } as const;
 const HELD_OUT = Object.assign({ heldOutExamples: 700 }, VALIDATED);
 const SWEEPS: readonly Sweep[] = [
-  { options: { mode: 'sync' }, least: seeds(48, 640) },
-  { options: { mode: 'sync', check: 'liveness', kinds: ['eat frames'] }, least: seeds(10, 80) },
+  { options: { mode: 'sync' }, least: seeds(32, 640) },
+  { options: { mode: 'sync', check: 'liveness', kinds: ['eat frames'] }, least: seeds(8, 80) },
   { options: { mode: 'sync', check: 'liveness', kinds: ['stop a worker', 'slow a worker'] }, least: seeds(6, 80) },
   { options: Object.assign({ kinds: LOSING_SERVERS }, STANDBYS), least: seeds(8, 160) },
   { options: Object.assign({}, STANDBYS, { kinds: LOSING_SERVERS, shape: { ...STANDBYS.shape, ...VALIDATED } }), least: seeds(3, 80) },
@@ -46,6 +49,22 @@ test('seeds of random faults break no invariant, end, and take every row of ever
   expect(tally.failed.map(({ seed, violation }) => `${seed}: ${violation.invariant}: ${violation.message}`)).toEqual([]);
   expect(neverTaken(tally)).toEqual([]);
   expect(takenUnreached(tally)).toEqual([]);
+});
+
+test('codecs, local steps and shards on workers are drawn, and a residual that moves is lost', async () => {
+  const fired = new Map<string, number>();
+  for (const seed of [1, 2]) {
+    const codec = { kind: 'top-k', density: 0.25, errorFeedback: true } as const;
+    const shape = { codec, replicas: 8, rounds: 9, gradient: STREAMING, validation: undefined };
+    const result = await simulateSeed({ seed, check: 'liveness', kinds: ['kill a worker'], shape });
+    expect(result.violation).toBeUndefined();
+    for (const [what, count] of result.fired) fired.set(what, (fired.get(what) ?? 0) + count);
+  }
+  expect(fired.get('residual lost')).toBeGreaterThan(0);
+  const drawn = Array.from({ length: 40 }, (_, seed) => drawnShape({ seed, mode: 'sync' }, new Random(seed, 1)));
+  expect(drawn.some(({ codec }) => codec !== undefined && keepsRest(codec))).toBe(true);
+  expect(drawn.some(({ codec }) => codec !== undefined && !keepsRest(codec))).toBe(true);
+  expect(drawn.some(({ local }) => local !== undefined) && drawn.some(({ isMirrored }) => isMirrored)).toBe(true);
 });
 
 test('a row that is taken, and is said to be out of reach, is told', () => {
@@ -91,6 +110,7 @@ for (const { name, shownBy, withinSeeds, seed: first = 1, kinds, plant, shape, m
   ...PLANTED,
   ...PLANTED_ASYNC,
   ...PLANTED_CONTROL,
+  ...PLANTED_REPLICAS,
 ])
   test(`planted: ${name} is found within ${withinSeeds} seeds`, { timeout: 180_000 }, async () => {
     for (const seed of [first, ...Array.from({ length: withinSeeds }, (_, i) => i + 1)]) {
@@ -120,7 +140,7 @@ test('the simulator runs the machines that the apps run, and has no state machin
       ),
     );
   // What servers hold of a run, with its machines.
-  for (const part of ['PlacementLoop', 'Gate', 'ParameterStore', 'ServerContext'])
+  for (const part of ['PlacementLoop', 'Gate', 'ParameterStore', 'ServerContext', 'WorkerQueues', 'StandbyQueue'])
     expect([part, imports(simulator, 'hosting').has(part), imports(apps, 'hosting').has(part)]).toEqual([part, true, true]);
   const machines = [
     'Coordinator',

@@ -41,7 +41,7 @@ export class GpuEngine {
 
   async step({ round, replica, batches, out }: StepRequest): Promise<Sums> {
     const { model, variables } = this;
-    variables.checkLength(out);
+    const pieces = variables.checked(out);
     variables.restoreState();
     const metricSums = model.zeros();
     let count = 0;
@@ -50,12 +50,12 @@ export class GpuEngine {
       if (batch.count === 0) continue;
       const key = { seed: this.spec.seed, round, replica, microBatch };
       const isFirst = count === 0;
-      const sums = await this.gpu.checked(() => this.microBatch(key, batch, out, isFirst));
+      const sums = await this.gpu.checked(() => this.microBatch(key, batch, pieces, isFirst));
       count += batch.count;
       sums.forEach((sum, i) => (metricSums[i]! += sum));
     }
-    if (count === 0) out.fill(0);
-    else variables.writeState(out, count);
+    if (count === 0) for (const piece of pieces) piece.fill(0);
+    else variables.writeState(pieces, count);
     this.housekeeping.afterStep();
     return { count, metricSums: [...metricSums] };
   }
@@ -92,7 +92,7 @@ export class GpuEngine {
   }
 
   /** Gradients of one micro-batch, copied or added into `out`; what the state has become can be looked at afterwards. */
-  private microBatch(key: StepKey, batch: Batch, out: Float32Array, isFirst: boolean): Promise<Float64Array> {
+  private microBatch(key: StepKey, batch: Batch, out: readonly Float32Array[], isFirst: boolean): Promise<Float64Array> {
     const { model, variables, gpu } = this;
     const compute = (): Computed => {
       const outputs: tf.Tensor[] = [];
@@ -126,7 +126,7 @@ export class GpuEngine {
           outputs.map((_, i) => logits[i]),
         );
         // WebGPU promises neither NaN nor infinity: the gradient of such a loss may look finite.
-        if (!Number.isFinite(sums[0])) out[0] = Number.NaN;
+        if (!Number.isFinite(sums[0])) out[0]![0] = Number.NaN;
         return sums;
       },
     );

@@ -161,11 +161,12 @@ class ThreadEngine implements Engine {
     this.thread.ref(); // it ends by itself, and its caller's thread not before
   }
 
-  /** A step whose `out` lies in shared memory; copied to the caller's where that does not. */
+  /** A step whose `out` lies in shared memory; copied to the caller's where that does not. Pieces always do. */
   private into<R>({ round, replica, batches, out }: StepRequest, act: (request: StepRequest) => R): R {
-    const shared = isShared(out) ? out : this.staged(out);
+    if (!(out instanceof Float32Array) || isShared(out)) return act({ round, replica, batches: batches.map(posted), out });
+    const shared = this.staged(out);
     const result = act({ round, replica, batches: batches.map(posted), out: shared });
-    if (shared !== out) out.set(shared);
+    out.set(shared);
     return result;
   }
 

@@ -25,6 +25,7 @@ import {
   stepTaskJobId,
   stepTaskJobOf,
   suspectOf,
+  workersNeeded,
   type ControlFields,
   type DispatchAction,
   type ObservedFleet,
@@ -50,6 +51,8 @@ import { addressOf } from '../world/network.js';
 const STALLED_CHECK_EVERY_MS = 5_000;
 /** A server that is silent for so long is looked at: whether somebody listens at its port. */
 const PROBE_AFTER_MS = REFUSED_SILENCE_MS - 200;
+/** Tokens are not signed here. */
+const TOKEN_KEY = 'the key of the tokens of an attempt';
 /** The epoch of the wall clocks of apis. */
 const EPOCH_MS = 1_700_000_000_000;
 
@@ -156,8 +159,11 @@ export class SimApi {
 
   private unsent(): (OutboxRow & { run: RunHead })[] {
     const { rows } = this.cluster.postgres;
+    const { shape, spec } = this.cluster.run;
     const run = rows.runs.get(this.cluster.runId)!;
-    const enough = Math.max(1, this.liveServers().length) >= run.serverCount;
+    // A run without servers waits for as many workers, and is placed as a whole.
+    const needed = shape.isMirrored ? workersNeeded(spec) : run.serverCount;
+    const enough = Math.max(1, this.liveHolders().length) >= needed;
     return rows.outbox
       .values()
       .filter(({ isSent, kind }) => !isSent && (kind !== 'placement' || enough))
@@ -170,7 +176,13 @@ export class SimApi {
     const { shape, model } = this.cluster.run;
     const { id, spec } = rows.runs.get(this.cluster.runId)!;
     const run = { id, spec, model, data: dataOf(shape) };
-    if (place) return { jobId, payload: placementJobOf(run, rows.attempts.get(attempt)!, place, `server/${attempt}`) };
+    // The worker with the shard before it takes a standby by itself.
+    if (shape.isMirrored && place?.role === 'standby') return undefined;
+    const member = shape.isMirrored ? { tokenKey: TOKEN_KEY, seatToken: `worker/${attempt}` } : undefined;
+    if (place) {
+      const job = placementJobOf(run, rows.attempts.get(attempt)!, place, `server/${attempt}`, undefined, member);
+      return { jobId, payload: job };
+    }
     const places = rows.servers.values().filter((server) => server.attempt === attempt && server.claimedAt !== null);
     const job = stepTaskJobOf(run, rows.tasks.get(taskId!) ?? null, places, `worker/${attempt}`);
     return job && { jobId, payload: job, priority: priorityOf(job.heldSeats) };
@@ -264,7 +276,8 @@ export class SimApi {
     return [...this.seen.values()];
   }
 
-  private liveServers(): FleetRow[] {
+  /** Servers; in a run without them, workers: of both, those that hold shards say that they live. */
+  private liveHolders(): FleetRow[] {
     return this.members().filter(({ hasLeft, lastSeenMs }) => !hasLeft && this.wallMs - lastSeenMs <= LOST_AFTER_MS);
   }
 
@@ -283,7 +296,7 @@ export class SimApi {
       isReliable: this.continuity.isReliable(now),
       reliableForMs: this.continuity.forMs(now),
       counts: {
-        liveServers: this.liveServers().length,
+        liveServers: this.cluster.run.shape.isMirrored ? 0 : this.liveHolders().length,
         liveWorkers: live.length,
         idleWorkers: live.filter(({ session }) => !session).length,
         incompatible: [],

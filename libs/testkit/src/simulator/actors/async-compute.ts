@@ -5,9 +5,12 @@ import type { Cluster } from '../cluster.js';
 import { SimCompute } from './compute.js';
 import type { SimWorker } from './worker.js';
 import { isNonFinite } from '../run/async-run.js';
+import { decodedGradient } from '../run/replica-gradient.js';
+import type { ReplicaWork } from './replica-work.js';
 
 export class AsyncCompute extends SimCompute {
   private readonly store: Float32Array;
+  private readonly work: ReplicaWork;
 
   constructor(
     private readonly attempt: number,
@@ -17,6 +20,7 @@ export class AsyncCompute extends SimCompute {
   ) {
     super(worker, cluster);
     this.store = new Float32Array(parameters);
+    this.work = this.workOf(attempt);
   }
 
   override item(item: WorkItem): void {
@@ -33,9 +37,11 @@ export class AsyncCompute extends SimCompute {
       const examples = run.replicaExamples(round, replica);
       const { trainableLength } = run.layout;
       stateChange(out.subarray(trainableLength), weights.subarray(trainableLength), examples);
-      cluster.items!.computed(this.attempt, item, out);
+      cluster.items!.computed(this.attempt, item, decodedGradient(run, round, replica, out));
       this.events.contribution(round, replica, examples, [examples, 0, examples]);
-      this.events.node(this.nodeOf(round, replica, replica + 1, out));
+      const encoded = this.work.encoded(round, replica, out);
+      const plain = this.nodeOf(round, replica, replica + 1, out);
+      this.events.node(encoded ? { ...plain, chunk: encoded.chunk } : plain);
     });
   }
 

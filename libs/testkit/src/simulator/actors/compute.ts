@@ -1,9 +1,10 @@
 /** Engines of simulated workers: each replica takes its time, and what is computed is a few float32. This one is that of mode sync. */
-import type { GradientNode, WorkItem } from '@paceline/exchange';
+import { chunksOf, type GradientNode, type WorkItem } from '@paceline/exchange';
 import type { SeatCompute, SeatComputeEvents } from '@paceline/hosting';
-import { maximalNodes, split } from '@paceline/learning';
+import { LocalUpdates, maximalNodes, split } from '@paceline/learning';
 import type { Cluster } from '../cluster.js';
 import type { SimWorker } from './worker.js';
+import { ReplicaWork } from './replica-work.js';
 
 type Blocks = readonly { readonly from: number; readonly to: number }[];
 
@@ -19,6 +20,17 @@ export abstract class SimCompute implements SeatCompute {
 
   get fingerprint(): string {
     return this.worker.engine.fingerprint;
+  }
+
+  /** What it keeps of its replicas. */
+  protected workOf(attempt: number): ReplicaWork {
+    const { run, kept, plant } = this.cluster;
+    return new ReplicaWork({
+      run,
+      attempt,
+      kept,
+      plant: (made) => (made instanceof LocalUpdates ? plant?.local?.(made, this.cluster) : plant?.encoder?.(made, this.cluster)),
+    });
   }
 
   listen(events: SeatComputeEvents): void {
@@ -61,7 +73,7 @@ export abstract class SimCompute implements SeatCompute {
       round,
       lo,
       hi,
-      bytes: new Uint8Array(sum.buffer),
+      chunk: chunksOf(new Uint8Array(sum.buffer)),
       release: () => {
         this.worker.nodesInUse--;
         // Whoever reads it from here on reads what is no number.
@@ -91,13 +103,16 @@ export class TinyCompute extends SimCompute {
   private readonly queue: (() => void)[] = [];
   private busy = false;
   private committedRound = -1;
+  private readonly work: ReplicaWork;
 
   constructor(
+    private readonly attempt: number,
     worker: SimWorker,
     cluster: Cluster,
     private readonly parameters: ArrayBuffer,
   ) {
     super(worker, cluster);
+    this.work = this.workOf(attempt);
   }
 
   override step(round: number, replicas: readonly number[]): void {
@@ -132,35 +147,51 @@ export class TinyCompute extends SimCompute {
 
   /** Loaded at once, as the thread copies the parameters into the engine before it starts. */
   private weightsOf(generation: number): Float32Array {
+    return this.parametersOf(generation).slice();
+  }
+
+  private parametersOf(generation: number): Float32Array {
     const { totalLength } = this.cluster.run.layout;
-    return new Float32Array(this.parameters, (generation & 1) * totalLength * 4, totalLength).slice();
+    return new Float32Array(this.parameters, (generation & 1) * totalLength * 4, totalLength);
   }
 
   private begin(round: number, replicas: readonly number[]): void {
-    const { shape } = this.cluster.run;
-    const weights = this.weightsOf(round);
-    const nodes =
-      shape.gradient.backupReplicas > 0
-        ? replicas.map((replica) => ({ lo: replica, hi: replica + 1 }))
-        : maximalNodes(shape.replicas, new Set(replicas));
+    const { run } = this.cluster;
+    let weights = this.weightsOf(round);
+    const nodes = this.work.leavesOnly
+      ? replicas.map((replica) => ({ lo: replica, hi: replica + 1 }))
+      : maximalNodes(run.shape.replicas, new Set(replicas));
     const nextNode = (): void => {
       const node = nodes.shift();
-      if (!node) return this.next();
-      this.takeTime(node.hi - node.lo, () => {
+      if (!node || this.committedRound >= round) return this.next();
+      // Local steps begin with what lies in memory then.
+      if (run.shape.local) weights = this.weightsOf(round);
+      this.takeTime((node.hi - node.lo) * run.stepsIn(round), () => {
         if (this.committedRound >= round) return this.next();
-        this.events.node(this.nodeOf(round, node.lo, node.hi, this.add(weights, round, node.lo, node.hi)));
+        this.events.node(this.node(weights, round, node.lo, node.hi));
         nextNode();
       });
     };
     nextNode();
   }
 
+  private node(weights: Float32Array, round: number, lo: number, hi: number): GradientNode {
+    const sum = this.add(weights, round, lo, hi);
+    const encoded = hi - lo === 1 ? this.work.encoded(round, lo, sum) : undefined;
+    if (!encoded) this.cluster.kept?.computed({ attempt: this.attempt, round, lo, hi }, sum);
+    const plain = this.nodeOf(round, lo, hi, sum);
+    if (!encoded) return plain;
+    const release = (): void => {
+      encoded.release();
+      plain.release();
+    };
+    return { ...plain, chunk: encoded.chunk, release };
+  }
+
   private add(weights: Float32Array, round: number, lo: number, hi: number): Float32Array {
-    const { run } = this.cluster;
     if (hi - lo === 1) {
-      const out = new Float32Array(weights.length);
-      run.workerStep(weights, round, lo, out);
-      const examples = run.replicaExamples(round, lo);
+      const out = this.work.gradient(round, lo, weights, () => this.parametersOf(round));
+      const examples = this.cluster.run.replicaExamples(round, lo);
       this.events.contribution(round, lo, examples, [examples, 0, examples]);
       return out;
     }

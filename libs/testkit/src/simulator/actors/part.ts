@@ -4,7 +4,7 @@ import type { HostedRun } from '@paceline/hosting';
 import type { RestorePoint } from '@paceline/control-plane';
 import type { TakenRows } from '../checks/checks.js';
 import { TermFence, type Fenced } from '../checks/fences.js';
-import type { SimServer } from './server.js';
+import type { ShardHolder } from './server.js';
 import type { WatchedStore } from './watched-store.js';
 
 export class Part implements Fenced {
@@ -18,7 +18,7 @@ export class Part implements Fenced {
 
   constructor(
     readonly run: HostedRun,
-    readonly server: SimServer,
+    readonly server: ShardHolder,
   ) {
     const { attempt, index, role, restore } = run.job;
     this.attempt = attempt;

@@ -1,104 +1,116 @@
 /**
- * A parameter server process: the gate and the placement loop of libs/hosting, with the clock, the connections, the disk and the control plane
- * of a simulated process. What apps/ps/src/server-process.ts gives from the real ones.
+ * Processes that hold shards, and parameter servers among them. A place for shards is the gate and the placement loop of libs/hosting, with the clock, the connections, the disk and the control
+ * plane of that process. What apps/ps/src/server-process.ts and apps/worker/src/shard-host.ts give from the real ones.
  */
 import type { CancelTimer, Connection } from '@paceline/exchange';
 import { Gate, HostedRun, PlacementLoop, type HostingObserver, type Log, type ServerContext, type WeightsFile } from '@paceline/hosting';
-import { RedisUnavailableError, type ControlPlane, type PlacementJob, type ServerAddress, type TokenClaims } from '@paceline/control-plane';
+import {
+  RedisUnavailableError,
+  type ControlPlane,
+  type JobQueue,
+  type PlacementJob,
+  type Report,
+  type ServerAddress,
+  type TokenClaims,
+} from '@paceline/control-plane';
 import type { Layout } from '@paceline/learning';
 import { PROTOCOL_VERSION, ProtocolError } from '@paceline/protocol';
 import { StorageError } from '@paceline/storage';
 import type { Cluster } from '../cluster.js';
 import { ServerConnection } from '../checks/fences.js';
 import { addressOf } from '../world/network.js';
-import { Part } from './part.js';
 import { SimProcess } from '../world/process.js';
+import { Part } from './part.js';
 import { WatchedStore } from './watched-store.js';
 
-const HEARTBEAT_MS = 1_000;
 const CONNECT_DEADLINE_MS = 5_000;
 const EXIT_DEADLINE_MS = 5_000;
-const PORT = 4_200;
 /** Any day will do. */
 const WALL_ZERO_MS = 1_800_000_000_000;
 
-export class SimServer {
+/** A process that holds shards: a parameter server, or a worker of a run without servers. */
+export interface ShardHolder {
   readonly process: SimProcess;
+  /** Place in `cluster.servers`; a process that is started again has the same. */
+  readonly slot: number;
+  readonly cluster: Cluster;
+  /** The part that it holds now, or the last one that has not gone yet. */
+  readonly hosted: Part | undefined;
+  /** It was told to end. */
+  readonly isEnding: boolean;
+  /** SIGTERM. */
+  shutdown(): void;
+}
+
+export interface HolderPlaceOptions {
+  readonly port: number;
+  readonly queue: JobQueue<PlacementJob>;
+  /** Opens a connection inside the process; undefined for an address of others. */
+  connectHere?(address: ServerAddress): Connection | undefined;
+  /** The part that it held has gone. */
+  onGone?(job: PlacementJob): void;
+}
+
+/** Says goodbye and ends the process when `stop` has come to its end, or soon without. */
+export function endProcess({ process, cluster }: ShardHolder, stop: () => Promise<void>): void {
+  const exit = (): void => void cluster.world.schedule(0, `${process.name} exits`, () => process.kill());
+  process.after(EXIT_DEADLINE_MS, exit);
+  void stop().then(exit);
+}
+
+export class HolderPlace {
   readonly address: Omit<ServerAddress, 'index'>;
   readonly loop: PlacementLoop<HostedRun>;
-  private readonly controlPlane: ControlPlane;
-  private readonly gate: Gate;
-  private readonly closeListener: () => Promise<void>;
-  private readonly stopBeating: CancelTimer;
-  /** It was told to end. */
-  isEnding = false;
+  readonly gate: Gate;
+  readonly controlPlane: ControlPlane;
+  readonly close: () => Promise<void>;
+  private readonly cluster: Cluster;
+  private readonly process: SimProcess;
   private readonly parts = new Map<HostedRun, Part>();
 
   constructor(
-    /** Place in `cluster.servers`; a process that is started again has the same. */
-    readonly slot: number,
-    host: string,
-    readonly generation: number,
-    readonly cluster: Cluster,
+    readonly holder: ShardHolder,
+    private readonly options: HolderPlaceOptions,
   ) {
-    this.process = new SimProcess(cluster.world, `ps${slot}.${generation}`, host, (error) => cluster.crashed(this.process, error));
-    this.address = { serverId: this.process.name, host, port: PORT + generation, unixPath: null };
-    this.controlPlane = cluster.redis.controlPlane(this.process);
+    const { cluster, process } = holder;
+    const { port, queue, onGone } = options;
+    this.cluster = cluster;
+    this.process = process;
+    this.address = { serverId: process.name, host: process.host, port, unixPath: null };
+    this.controlPlane = cluster.redis.controlPlane(process);
     const context = this.context();
     this.loop = new PlacementLoop<HostedRun>({
-      queue: cluster.redis.queue<PlacementJob>('placement', this.process),
+      queue,
       context,
       address: this.address,
-      createRun: (job, onGone) => new HostedRun(job, context, onGone, this.observer()),
+      createRun: (job, gone) => {
+        const left = (run: HostedRun): void => {
+          gone(run);
+          onGone?.(job);
+        };
+        return new HostedRun(job, context, left, this.observer());
+      },
     });
     this.gate = new Gate(
       (token) => this.claims(token),
       context.log,
       (runId) => this.loop.runs.get(runId),
     );
-    this.closeListener = cluster.network.listen(addressOf(this.address), this.process, (framed) =>
+    this.close = cluster.network.listen(addressOf(this.address), process, (framed) =>
       framed((connection) => this.gate.accept(this.watched(connection))),
     );
-    this.stopBeating = this.process.every(HEARTBEAT_MS, () => this.heartbeat());
-    this.process.run(() => {
-      this.heartbeat();
-      this.loop.start();
-    });
   }
 
-  /** The part that it holds now, or the last one that has not gone yet. */
   get hosted(): Part | undefined {
     const run = this.loop.runs.get(this.cluster.runId);
     return run && this.parts.get(run);
   }
 
-  /** SIGTERM: a last checkpoint within the deadline, then the process ends. */
-  shutdown(): void {
-    const { world } = this.cluster;
-    this.isEnding = true;
-    const exit = (): void => void world.schedule(0, `${this.process.name} exits`, () => this.process.kill());
-    this.process.after(EXIT_DEADLINE_MS, exit);
-    const goodbye = (): Promise<void> => {
-      this.stopBeating();
-      return this.controlPlane.sendReport({ kind: 'goodbye', role: 'server', id: this.process.name }).catch(() => undefined); // Redis is away: the api misses its heartbeats
-    };
-    void this.loop.stop('the server is shutting down').then(goodbye).then(this.closeListener).then(exit);
-  }
-
-  private heartbeat(): void {
-    const { process, cluster } = this;
-    const member = {
-      id: process.name,
-      host: process.host,
-      pid: 1,
-      protocolVersion: PROTOCOL_VERSION,
-      version: '0',
-      startedAtMs: 0,
-      fingerprint: null,
-      rssBytes: 0,
-      runId: this.hosted ? cluster.runId : null,
-    };
-    void this.controlPlane.sendReport({ kind: 'heartbeat', role: 'server', member }).catch(() => undefined); // the next one is newer
+  /** A connection inside the process to whoever is behind this place. */
+  connectHere(): Connection {
+    const [here, there] = this.cluster.network.pair(this.process);
+    this.gate.accept(this.watched(there));
+    return here;
   }
 
   private context(): ServerContext {
@@ -116,8 +128,8 @@ export class SimServer {
       controlPlane: this.controlPlane,
       checkpoints: cluster.disk.checkpointsOf(process),
       weights: { pathOf: () => 'weights', create: () => Promise.resolve(this.weights()) },
-      connectTo: (address) =>
-        network.connect(process, addressOf(address), CONNECT_DEADLINE_MS).then((connection) => this.watched(connection)),
+      connectTo: async (address) =>
+        this.watched(this.options.connectHere?.(address) ?? (await network.connect(process, addressOf(address), CONNECT_DEADLINE_MS))),
       memoryPair: () => network.pair(process).map((end) => this.watched(end)) as [Connection, Connection],
       createStore: (plan) => new WatchedStore(plan, cluster),
       layoutOf: () => cluster.run.layout,
@@ -130,7 +142,7 @@ export class SimServer {
     const { cluster } = this;
     return {
       hosted: (run) => {
-        const part = new Part(run, this);
+        const part = new Part(run, this.holder);
         this.parts.set(run, part);
         cluster.partMade(part);
       },
@@ -200,5 +212,70 @@ export class SimServer {
       },
       abort: () => Promise.resolve(),
     };
+  }
+}
+
+export const HEARTBEAT_MS = 1_000;
+export const PORT = 4_200;
+
+/** What a process that holds shards says of itself. */
+export const heartbeatOf = ({ process, hosted, cluster }: ShardHolder, role: 'server' | 'worker'): Report => ({
+  kind: 'heartbeat',
+  role,
+  member: {
+    id: process.name,
+    host: process.host,
+    pid: 1,
+    protocolVersion: PROTOCOL_VERSION,
+    version: '0',
+    startedAtMs: 0,
+    fingerprint: null,
+    rssBytes: 0,
+    runId: hosted ? cluster.runId : null,
+  },
+});
+
+export class SimServer implements ShardHolder {
+  readonly process: SimProcess;
+  readonly place: HolderPlace;
+  private readonly stopBeating: CancelTimer;
+  isEnding = false;
+
+  constructor(
+    readonly slot: number,
+    host: string,
+    readonly generation: number,
+    readonly cluster: Cluster,
+  ) {
+    this.process = new SimProcess(cluster.world, `ps${slot}.${generation}`, host, (error) => cluster.crashed(this.process, error));
+    this.place = new HolderPlace(this, {
+      port: PORT + generation,
+      queue: cluster.redis.queue<PlacementJob>('placement', this.process),
+    });
+    this.stopBeating = this.process.every(HEARTBEAT_MS, () => this.heartbeat());
+    this.process.run(() => {
+      this.heartbeat();
+      this.place.loop.start();
+    });
+  }
+
+  get hosted(): Part | undefined {
+    return this.place.hosted;
+  }
+
+  /** SIGTERM: a last checkpoint within the deadline, then the process ends. */
+  shutdown(): void {
+    const { place } = this;
+    this.isEnding = true;
+    endProcess(this, async () => {
+      await place.loop.stop('the server is shutting down');
+      this.stopBeating();
+      await place.controlPlane.sendReport({ kind: 'goodbye', role: 'server', id: this.process.name }).catch(() => undefined); // Redis is away: the api misses its heartbeats
+      await place.close();
+    });
+  }
+
+  private heartbeat(): void {
+    void this.place.controlPlane.sendReport(heartbeatOf(this, 'server')).catch(() => undefined); // the next one is newer
   }
 }

@@ -23,12 +23,13 @@ export class WatchedStore extends ParameterStore {
   }
 
   override update(chunk: OwnedChunk, round: number, paramIn: Region, paramOut: Region, gradient: Region, decision?: RoundDecision): void {
-    const { checks, reference, run, invariants } = this.cluster;
+    const { checks, reference, run, invariants, kept } = this.cluster;
     invariants.applied(this.part, chunk.index, round);
+    const isCompared = kept ? kept.applying(this.part, chunk.index, round, gradient) : this.cluster.isFollowed(this.part);
     super.update(chunk, round, paramIn, paramOut, gradient, decision);
     const what = () => `chunk ${chunk.index} of generation ${round + 1} on ${this.part.name}`;
     checks.expect(chunk.arena.kernels.allFinite(paramOut.pointer, chunk.length), 'I8', () => `${what()} has what is no number`);
-    const isRight = !this.cluster.isFollowed(this.part) || reference.holds(round + 1, run.layout.chunks[chunk.index]!, paramOut.floats);
+    const isRight = !isCompared || reference.holds(round + 1, run.layout.chunks[chunk.index]!, paramOut.floats);
     checks.expect(isRight, 'I8', () => `${what()} is not that of the undisturbed run`);
   }
 

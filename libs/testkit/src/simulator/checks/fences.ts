@@ -82,6 +82,9 @@ abstract class TappedConnection implements Connection {
   get queuedBytes() {
     return this.inner.queuedBytes;
   }
+  get sentBytes() {
+    return this.inner.sentBytes;
+  }
   get receivedBytes() {
     return this.inner.receivedBytes;
   }

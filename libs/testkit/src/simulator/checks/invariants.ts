@@ -2,7 +2,7 @@
 import type { AsyncShard, Coordinator, Shard } from '@paceline/exchange';
 import type { PreparedJob } from '@paceline/control-plane';
 import type { Part } from '../actors/part.js';
-import type { SimServer } from '../actors/server.js';
+import type { ShardHolder } from '../actors/server.js';
 import type { Cluster } from '../cluster.js';
 import type { TakenRows } from './checks.js';
 import type { SimProcess } from '../world/process.js';
@@ -23,7 +23,7 @@ export class Invariants {
   private readonly memberRounds = new Map<object, number>();
   private readonly coordinatorRounds = new Map<Coordinator, { round: number; view: number }>();
   private readonly appliedOnce = new Set<string>();
-  private readonly primaries = new Map<string, SimServer>();
+  private readonly primaries = new Map<string, ShardHolder>();
   /** Jobs that were enqueued, by what they ask for, with the id. */
   private readonly enqueuedOnce = new Map<string, string>();
   private unownedSinceMs: number | undefined;

@@ -2,7 +2,7 @@
 import { acquireRegion, type Region, type RoundDecision } from '@paceline/exchange';
 import { ParameterStore } from '@paceline/hosting';
 import { judgeRound, judgeTrust } from '@paceline/learning';
-import { isLayerwise, roundPlan } from '@paceline/spec';
+import { appliedByServers, isLayerwise, roundPlan } from '@paceline/spec';
 import { giveArena, takeArena, type TinyRun } from '../run/tiny-run.js';
 
 export class ReferenceStore extends ParameterStore {
@@ -16,7 +16,7 @@ export class ReferenceStore extends ParameterStore {
       layout,
       model,
       owned: layout.chunks.map(({ index }) => index),
-      optimizer: spec.optimizer,
+      optimizer: appliedByServers(spec).optimizer,
       seed: spec.seed,
       gradientsInFlight: 1,
       examplesIn: (round) => schedule.round(round).count,
@@ -65,12 +65,13 @@ export class ReferenceStore extends ParameterStore {
   }
 
   private decide(round: number, params: readonly Region[], gradients: readonly Region[], examples: number): RoundDecision | undefined {
-    const { spec, shape } = this.run;
+    const { spec } = this.run;
+    const { optimizer, gradient } = appliedByServers(spec);
     if (roundPlan(spec) === 'streaming') return undefined;
     const scalars = this.chunks.map((chunk, i) => ({ chunk: chunk.index, ...this.measure(chunk, gradients[i]!, params[i]!, round) }));
-    const { scale, variables } = isLayerwise(spec.optimizer)
-      ? judgeTrust(scalars, examples, spec.optimizer)
-      : judgeRound(scalars, examples, shape.gradient);
+    const { scale, variables } = isLayerwise(optimizer)
+      ? judgeTrust(scalars, examples, optimizer)
+      : judgeRound(scalars, examples, gradient);
     return { skip: false, examples, scale, variables: variables.map(([variable, factor]) => [variable, factor]) };
   }
 

@@ -3,12 +3,15 @@
  *
  * With backup replicas timing chooses which replicas count, and no bits are promised. Then the loop is told the choice of every round
  * (`fix`), and what is compared is that all chunks, the ledger and every checkpoint follow that one choice. An attempt that begins with a
- * checkpoint chooses anew from there (`restart`).
+ * checkpoint chooses anew from there (`restart`). Where replicas keep something between rounds, what is chosen is the sum of each chunk (`choose`,
+ * kept-of-replicas.ts).
  */
 import { decidedRate, validationPlanOf } from '@paceline/hosting';
 import { split } from '@paceline/learning';
 import { ReferenceStore } from './reference-store.js';
-import type { TinyRun } from '../run/tiny-run.js';
+import { decodedGradient, localGradient, localUpdatesOf, publishedParameters } from '../run/replica-gradient.js';
+import { keepsOfReplicas } from '../run/replica-shape.js';
+import { scratchArena, type TinyRun } from '../run/tiny-run.js';
 
 /** Rows of a block of the evaluation split. */
 const BLOCK = 500;
@@ -26,12 +29,18 @@ export class Reference {
   private readonly all: readonly number[];
   private readonly store: ReferenceStore;
   private readonly plan: ReturnType<typeof validationPlanOf>;
+  private readonly arena = scratchArena();
+  private readonly local: ReturnType<typeof localUpdatesOf>;
+  /** Sums of chunks by round and chunk, with the term of the shard that chose them; undefined where they follow from the run alone. */
+  private readonly sums: Map<string, { readonly sum: Float32Array; readonly term: number }> | undefined;
 
   constructor(private readonly run: TinyRun) {
     const { evalExamples, heldOutExamples } = run.shape;
     this.plan = evalExamples > 0 ? validationPlanOf(run.spec, run.schedule, undefined, heldOutExamples !== undefined) : undefined;
     this.all = Array.from({ length: run.shape.replicas }, (_, replica) => replica);
     this.store = ReferenceStore.of(run);
+    this.local = localUpdatesOf(run, this.arena);
+    this.sums = keepsOfReplicas(run.shape) ? new Map() : undefined;
     this.generations = [{ course: this.plan?.firstCourse, weights: run.initial.slice(), slots: this.store.savedSlots() }];
   }
 
@@ -42,7 +51,7 @@ export class Reference {
 
   /** True when `values` are bit for bit the chunk of generation k. */
   holds(k: number, chunk: { readonly offset: number; readonly length: number }, values: Float32Array): boolean {
-    const expected = this.generation(k);
+    const expected = this.isPartial(k) ? this.next(k - 1).weights : this.generation(k);
     const a = new Uint32Array(expected.buffer, chunk.offset * 4, chunk.length);
     const b = new Uint32Array(values.buffer, values.byteOffset, chunk.length);
     for (let i = 0; i < chunk.length; i++) if (a[i] !== b[i]) return false;
@@ -68,15 +77,16 @@ export class Reference {
 
   /** The loss that a validation of generation k comes to. */
   lossOf(k: number): number {
-    return this.validated(this.generation(k))['loss']!;
+    return this.validated(this.generation(k), k)['loss']!;
   }
 
   /** The loss of generation k on the evaluation split. */
   resultOf(k: number): number {
-    return this.valuesOf(this.generation(k), 0, this.run.shape.evalExamples)['loss']!;
+    return this.valuesOf(publishedParameters(this.run, k, this.generation(k)), 0, this.run.shape.evalExamples)['loss']!;
   }
 
-  private validated(weights: Float32Array): Readonly<Record<string, number>> {
+  private validated(exact: Float32Array, k: number): Readonly<Record<string, number>> {
+    const weights = publishedParameters(this.run, k, exact);
     const { evalExamples, heldOutExamples } = this.run.shape;
     return heldOutExamples === undefined
       ? this.valuesOf(weights, 0, evalExamples)
@@ -94,10 +104,10 @@ export class Reference {
   /** The course after generation k: its validation, where one is due, may change it. */
   private judged(course: string | undefined, k: number, weights: Float32Array): string | undefined {
     if (course === undefined || !(this.plan!.isDue(k) || k === this.run.schedule.totalRounds)) return course;
-    const verdict = this.plan!.judge(course, k, this.validated(weights));
+    const verdict = this.plan!.judge(course, k, this.validated(weights, k));
     const { evalExamples, heldOutExamples } = this.run.shape;
     if (heldOutExamples === undefined || this.plan!.bestOf(verdict.course) !== k) return verdict.course;
-    return this.plan!.withResult(verdict.course, this.valuesOf(weights, 0, evalExamples));
+    return this.plan!.withResult(verdict.course, this.valuesOf(publishedParameters(this.run, k, weights), 0, evalExamples));
   }
 
   /** Examples of a round that are in its update. */
@@ -124,9 +134,35 @@ export class Reference {
 
   /** An attempt begins with `round` committed rounds: what was chosen after them is forgotten. */
   restart(round: number): void {
-    if (this.run.shape.gradient.backupReplicas === 0) return;
+    if (this.run.shape.gradient.backupReplicas === 0 && !this.sums) return;
+    for (const key of this.sums?.keys() ?? []) if (Number(key.split('/')[0]) >= round) this.sums!.delete(key);
     this.generations.length = Math.min(this.generations.length, round + 1);
     for (const k of this.chosen.keys()) if (k >= round) this.chosen.delete(k);
+  }
+
+  /**
+   * A shard applies this sum. What is chosen later in a higher term counts instead: the shard was taken over, and the sum is made once more.
+   * @returns false for that of a lower term, which is nobody's any more
+   */
+  choose(round: number, chunk: number, sum: Float32Array, term: number): boolean {
+    const key = `${round}/${chunk}`;
+    const before = this.sums!.get(key);
+    if (before && before.term > term) return false;
+    this.sums!.set(key, { sum, term });
+    if (before) this.generations.length = Math.min(this.generations.length, round + 1);
+    return true;
+  }
+
+  /** A standby applies what its primary has chosen; where another server has chosen since, it is not compared. */
+  hasChosen(round: number, chunk: number, sum: Float32Array): boolean {
+    const chosen = this.sums!.get(`${round}/${chunk}`)?.sum;
+    return chosen !== undefined && sum.every((value, i) => Object.is(value, chosen[i]));
+  }
+
+  /** Some chunks of the generation are chosen: it is compared chunk by chunk. */
+  private isPartial(k: number): boolean {
+    if (!this.sums || k !== this.generations.length) return false;
+    return this.run.layout.chunks.some(({ index }) => !this.sums!.has(`${k - 1}/${index}`));
   }
 
   private includedIn(round: number): readonly number[] {
@@ -137,14 +173,40 @@ export class Reference {
   }
 
   private advance(): void {
-    const { run } = this;
     const round = this.generations.length - 1;
+    const { course } = this.generations[round]!;
+    const { weights, slots } = this.next(round);
+    this.generations.push({ weights, course: this.judged(course, round + 1, weights), slots });
+  }
+
+  private next(round: number): Pick<Generation, 'weights' | 'slots'> {
+    const { run } = this;
     const { weights, slots, course } = this.generations[round]!;
     const included = this.includedIn(round);
-    const sum = run.isLeftOut(round, included) ? undefined : this.sum(weights, round, new Set(included), 0, run.shape.replicas)!;
+    const sum = run.isLeftOut(round, included) ? undefined : (this.chosenSum(round) ?? this.sumOf(weights, round, included));
     this.store.loadSlots(slots);
     const next = this.store.after(round, weights, sum, this.examplesIn(round), course === undefined ? 1 : decidedRate(course));
-    this.generations.push({ weights: next, course: this.judged(course, round + 1, next), slots: this.store.savedSlots() });
+    return { weights: next, slots: this.store.savedSlots() };
+  }
+
+  /** Zeros where nothing is chosen yet. */
+  private chosenSum(round: number): Float32Array | undefined {
+    if (!this.sums) return undefined;
+    const whole = new Float32Array(this.run.layout.totalLength);
+    for (const { index, offset } of this.run.layout.chunks) whole.set(this.sums.get(`${round}/${index}`)?.sum ?? [], offset);
+    return whole;
+  }
+
+  private sumOf(weights: Float32Array, round: number, included: readonly number[]): Float32Array {
+    return this.sum(publishedParameters(this.run, round, weights), round, new Set(included), 0, this.run.shape.replicas)!;
+  }
+
+  /** What a server has of one replica. */
+  private leaf(weights: Float32Array, round: number, replica: number): Float32Array {
+    const { run, local, arena } = this;
+    const out = local ? localGradient(run, local, arena, { round, replica, start: weights }) : new Float32Array(weights.length);
+    if (!local) run.step(weights, round, replica, out);
+    return decodedGradient(run, round, replica, out);
   }
 
   /** After the run: nothing is asked any more. */
@@ -155,10 +217,7 @@ export class Reference {
   /** By the rule of the reduction tree; a node with one child that counts is that child. */
   private sum(weights: Float32Array, round: number, included: ReadonlySet<number>, lo: number, hi: number): Float32Array | undefined {
     if (hi - lo === 1) {
-      if (!included.has(lo)) return undefined;
-      const out = new Float32Array(weights.length);
-      this.run.step(weights, round, lo, out);
-      return out;
+      return included.has(lo) ? this.leaf(weights, round, lo) : undefined;
     }
     const middle = split(lo, hi);
     const left = this.sum(weights, round, included, lo, middle);

@@ -176,9 +176,11 @@ export const FAULTS = {
   'clock jumps': {
     inject(cluster) {
       const { random } = cluster.world;
-      const process = random.pick([...cluster.liveWorkers(), ...cluster.servers]).process;
+      const { servers } = cluster;
+      const { process } = random.pick([...cluster.liveWorkers(), ...servers]);
       // Before all servers are connected there is one deadline for that, and nobody to be forgiven.
-      if (process.name.startsWith('ps') && cluster.control.coordinatorPart?.coordinator?.phase === 'waiting') return false;
+      if (servers.some((server) => server.process === process) && cluster.control.coordinatorPart?.coordinator?.phase === 'waiting')
+        return false;
       return process.jump(random.pick([500, 2_500, 8_000, 70_000]));
     },
   },

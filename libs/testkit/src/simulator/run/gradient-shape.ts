@@ -11,6 +11,12 @@ export interface GradientShape {
   readonly backupReplicas: number;
 }
 
+export interface LocalShape {
+  readonly localSteps: number;
+  readonly outerOptimizer: 'sgd' | 'momentum' | 'nesterov';
+  readonly innerState: 'reset' | 'keep';
+}
+
 /** Plan streaming. */
 export const STREAMING: GradientShape = { nonFinite: 'fail', backupReplicas: 0 };
 

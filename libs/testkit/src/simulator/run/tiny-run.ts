@@ -15,8 +15,17 @@ import {
   type Optimizer,
   type Schedule,
 } from '@paceline/learning';
-import { runSpecSchema, type ModelDescription, type OptimizerSpec, type RunData, type RunSpec } from '@paceline/spec';
-import type { GradientShape } from './gradient-shape.js';
+import {
+  appliedByServers,
+  runSpecSchema,
+  roundExamples,
+  type CodecSpec,
+  type ModelDescription,
+  type OptimizerSpec,
+  type RunData,
+  type RunSpec,
+} from '@paceline/spec';
+import type { GradientShape, LocalShape } from './gradient-shape.js';
 import type { Random } from '../world/random.js';
 import type { AsyncShape } from './async-run.js';
 
@@ -49,6 +58,11 @@ export interface RunShape {
   readonly validation?: ValidationShape | undefined;
   /** Modes async and ssp; undefined is mode sync. */
   readonly items?: AsyncShape | undefined;
+  readonly codec?: CodecSpec | undefined;
+  /** Strategy local-update. */
+  readonly local?: LocalShape | undefined;
+  /** Strategy multi-worker-mirrored: the workers hold the shards, and there are no servers. */
+  readonly isMirrored?: boolean | undefined;
 }
 
 export interface ValidationShape {
@@ -103,32 +117,35 @@ export function randomShape(random: Random): Omit<RunShape, 'gradient' | 'standb
   };
 }
 
+function strategyOf({ servers, standby, items, gradient, startWorkers, local, isMirrored }: RunShape): object {
+  const { backupReplicas } = gradient;
+  if (isMirrored) return { kind: 'multi-worker-mirrored', workers: servers, standby };
+  const common = { servers, standby, backupReplicas, startWorkers };
+  if (local) return { kind: 'local-update', ...common, ...local };
+  const { mode = 'sync', stalenessBound, delayCompensation, stalenessScaledRate } = items ?? {};
+  return {
+    kind: 'parameter-server',
+    mode,
+    ...common,
+    ...(items && { stalenessBound, delayCompensation, stalenessScaledRate }),
+  };
+}
+
 /** Spec and model as the api would have them, so that servers and workers are given what they are given in production. */
 function specOf(shape: RunShape, stepDeadlineMs: number): RunSpec {
-  const { servers, standby, items, gradient, checkpointEveryRounds, validation } = shape;
-  const { nonFinite, clipNorm, clipGlobalNorm, backupReplicas } = gradient;
+  const { items, gradient, checkpointEveryRounds, validation } = shape;
+  const { nonFinite, clipNorm, clipGlobalNorm } = gradient;
   return runSpecSchema.parse({
     globalBatch: shape.globalBatch,
     replicas: shape.replicas,
     optimizer: shape.optimizer,
     ...(shape.engine && { engine: shape.engine }),
+    ...(shape.codec && { codec: shape.codec }),
     length: { rounds: shape.rounds },
     stepDeadlineMs,
     restarts: shape.restarts ?? RESTARTS,
     seed: 1,
-    strategy: {
-      kind: 'parameter-server',
-      mode: items?.mode ?? 'sync',
-      servers,
-      standby,
-      backupReplicas,
-      startWorkers: shape.startWorkers,
-      ...(items && {
-        stalenessBound: items.stalenessBound,
-        delayCompensation: items.delayCompensation,
-        stalenessScaledRate: items.stalenessScaledRate,
-      }),
-    },
+    strategy: strategyOf(shape),
     gradient: {
       nonFinite: items?.nonFinite ?? nonFinite,
       ...(clipNorm === undefined ? {} : { clipNorm }),
@@ -219,11 +236,23 @@ export class TinyRun {
     createInitialValues(this.model, this.spec.seed).fill(0, this.initial);
     this.schedule = createSchedule({
       examples: shape.examples,
-      globalBatch: shape.globalBatch,
+      globalBatch: roundExamples(this.spec),
       dropRemainder: false,
       length: { rounds: shape.rounds },
     });
-    this.optimizer = createOptimizer(shape.optimizer);
+    this.optimizer = createOptimizer(appliedByServers(this.spec).optimizer);
+  }
+
+  /** Steps of each replica in a round: one, but for local steps, of which the last round of an epoch may have fewer. */
+  stepsIn(round: number): number {
+    const { local, globalBatch } = this.shape;
+    return local ? Math.min(local.localSteps, Math.ceil(this.schedule.round(round).count / globalBatch)) : 1;
+  }
+
+  /** Examples of a replica in one of the steps of a round. */
+  stepExamples(round: number, replica: number, localStep: number): number {
+    const { from, to } = replicaRows(this.replicaExamples(round, replica), this.stepsIn(round), localStep);
+    return to - from;
   }
 
   replicaExamples(round: number, replica: number): number {
@@ -238,9 +267,8 @@ export class TinyRun {
     return [(to - from) * (1 + Math.sin(mix * 3)) + to * 1e-6, to - from, to - from];
   }
 
-  /** The gradient that a worker computes: that of `step`, with its spoiled values. */
-  workerStep(weights: Float32Array, round: number, replica: number, out: Float32Array): void {
-    this.step(weights, round, replica, out);
+  /** Puts what is no number into the gradient that a worker has computed, where that is spoiled. */
+  spoil(round: number, replica: number, out: Float32Array): void {
     const spoiled = this.spoiled.get(`${round}/${replica}`);
     if (spoiled) out[spoiled.element] = spoiled.value;
   }
@@ -252,15 +280,16 @@ export class TinyRun {
   }
 
   /** Sum gradient (and new state times examples) of one replica: a pure function, as docs/protocol.md §7.1 wants it. */
-  step(weights: Float32Array, round: number, replica: number, out: Float32Array): void {
-    const count = this.replicaExamples(round, replica);
+  step(weights: Float32Array, round: number, replica: number, out: Float32Array, localStep = 0): void {
+    const count = this.stepExamples(round, replica, localStep);
+    const number = round * (this.shape.local?.localSteps ?? 1) + localStep;
     let mix = 0;
     for (const weight of weights) mix += weight;
     for (let i = 0; i < out.length; i++)
       out[i] =
         count === 0
           ? 0
-          : Math.fround(Math.sin(i * 0.37 + replica * 1.9 + round * 0.71 + mix * 0.05) * (1 + replica) + weights[i]! * 0.01) * count;
+          : Math.fround(Math.sin(i * 0.37 + replica * 1.9 + number * 0.71 + mix * 0.05) * (1 + replica) + weights[i]! * 0.01) * count;
   }
 }
 
@@ -269,6 +298,15 @@ const arenas: Arena[] = [];
 /** Arenas outlive a seed: instantiating kernels costs more than most runs. */
 export function takeArena(): Arena {
   return arenas.pop() ?? Arena.create({ initialBytes: 1 << 20, maximumBytes: 16 << 20 });
+}
+
+let scratch: Arena | undefined;
+const SCRATCH_BYTES = 8 << 20;
+
+/** For what replicas compute with, which gives nothing back: another one before it is full. */
+export function scratchArena(): Arena {
+  if (!scratch || scratch.bytesInUse > SCRATCH_BYTES) scratch = Arena.create({ initialBytes: 1 << 20, maximumBytes: 4 * SCRATCH_BYTES });
+  return scratch;
 }
 
 /** Only an arena of which nothing is in use may be used again; any other is left to the garbage collector. */

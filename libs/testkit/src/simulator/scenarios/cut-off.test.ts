@@ -5,7 +5,7 @@ import { always, events, later, play, round, when, type Played } from './arrange
 import type { Cluster } from '../cluster.js';
 import { STREAMING } from '../run/gradient-shape.js';
 import type { Part } from '../actors/part.js';
-import { SimServer } from '../actors/server.js';
+import { HolderPlace } from '../actors/server.js';
 
 const shape = {
   servers: 2,
@@ -167,9 +167,9 @@ test('its standby asks, and nobody answers for 400 s: it gives its place up afte
 
 test('while it collects the weights: it gives its file up, and holds nothing any more', async () => {
   const files: string[] = [];
-  const weights = Reflect.get(SimServer.prototype, 'weights') as (this: SimServer) => WeightsFile;
-  const spy = vi.spyOn(SimServer.prototype as unknown as { weights(): WeightsFile }, 'weights').mockImplementation(function (
-    this: SimServer,
+  const weights = Reflect.get(HolderPlace.prototype, 'weights') as (this: HolderPlace) => WeightsFile;
+  const spy = vi.spyOn(HolderPlace.prototype as unknown as { weights(): WeightsFile }, 'weights').mockImplementation(function (
+    this: HolderPlace,
   ) {
     const file = weights.call(this);
     const { isStandby } = this.hosted!;

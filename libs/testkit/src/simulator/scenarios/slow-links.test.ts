@@ -32,12 +32,13 @@ function headersOf(frames: Uint8Array): { header: FrameHeader; end: number }[] {
   return headers;
 }
 
-/** Data frames take so long each, control frames no time. */
+/** The payloads of data frames take so long each; headers and control frames no time, as beside chunks of usual size. */
 function legsOf(frames: Uint8Array, chunkMs: number): Leg[] {
   let atMs = 0;
-  return headersOf(frames).map(({ header: { type }, end }) => {
+  return headersOf(frames).flatMap(({ header: { type, length }, end }) => {
+    const payload = { upTo: end - length, atMs };
     if (type !== FrameType.control) atMs += chunkMs;
-    return { upTo: end, atMs };
+    return [payload, { upTo: end, atMs }];
   });
 }
 

@@ -16,6 +16,7 @@ import {
   placesOf,
   requested,
   resultKeptBy,
+  neededOf,
   serverProcesses,
   waitingAt,
   waitsForServers,
@@ -165,8 +166,7 @@ export class StoredRun {
     this.addEvents([
       { attempt: 1, type: 'run.created', message: `run ${JSON.stringify(spec.name)} was created`, data: from ? { from: { ...from } } : {} },
     ]);
-    const needed = { serversNeeded: this.run.serverCount, standby: spec.strategy.standby };
-    this.move({ to: 'QUEUED', reason: waitsForServers({ liveServers: 0 }, needed, 0) });
+    this.move({ to: 'QUEUED', reason: waitsForServers({ liveServers: 0 }, neededOf(spec), 0) });
   }
 
   /** Reads the rows now; the control hash that they are compared with is read afterwards. */

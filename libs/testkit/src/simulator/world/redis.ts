@@ -12,6 +12,7 @@ import {
   type ControlPlane,
   type HeldJob,
   type JobKind,
+  jobKindOf,
   type JobQueue,
   type JobState,
   type PreparedJob,
@@ -134,7 +135,7 @@ export class SimRedis extends SimStore<RedisSurroundings> {
     return this.call(from, 'add jobs', DEADLINE_MS, () => {
       for (const job of jobs) {
         if (this.jobs.get(job.jobId)) continue;
-        const kind = job.payload.kind;
+        const kind = jobKindOf(job.payload);
         this.jobs.set(job.jobId, { ...job, kind, state: 'waiting', order: this.order++, token: undefined, lockUntilMs: 0 });
         this.around.invariants.enqueued(job);
       }

@@ -5,14 +5,14 @@
  */
 import { lookup } from 'node:dns/promises';
 import { networkInterfaces } from 'node:os';
-import { UserError } from '@paceline/runtime';
+import { UserError } from './user-error.js';
 
 const OWN = 'own:';
 
 export interface DataAddress {
   /** Address to listen on. */
   readonly bind: string;
-  /** Name or address that workers and other servers connect to. */
+  /** Name or address that workers and other servers connect to; several with commas between them are tried in their order. */
   readonly advertise: string;
 }
 
@@ -39,9 +39,16 @@ export const hostNetwork: HostNetwork = {
 /**
  * @param host PACELINE_DATA_HOST
  * @param bind PACELINE_DATA_BIND
- * @throws UserError DATA_HOST_NOT_OWN when the name after `own:` resolves to no address of this machine
+ * @throws UserError DATA_BIND_NEEDED with several hosts and no address to listen on; DATA_HOST_NOT_OWN when the name after `own:` resolves to no address of this machine
  */
 export async function dataAddress(host: string, bind: string | undefined, network: HostNetwork = hostNetwork): Promise<DataAddress> {
+  if (host.includes(',')) {
+    if (bind !== undefined && !host.includes(OWN)) return { bind, advertise: host };
+    throw new UserError('DATA_BIND_NEEDED', `PACELINE_DATA_HOST names several hosts: ${host}.`, {
+      exit: 'configuration',
+      hint: 'Set PACELINE_DATA_BIND to the one address to listen on, 0.0.0.0 for all, and write every host without own: in front of it.',
+    });
+  }
   if (!host.startsWith(OWN)) return { bind: bind ?? host, advertise: host };
   const name = host.slice(OWN.length);
   const [resolved, own] = [await network.resolve(name), new Set(network.own())];

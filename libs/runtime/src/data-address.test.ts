@@ -8,6 +8,9 @@ const network: HostNetwork = {
 
 describe('the address of a server', () => {
   it('is bound and told alike when only the host is set', async () => {
+    const several = '10.0.0.4,training.example.org';
+    expect(await dataAddress(several, '0.0.0.0', network)).toEqual({ bind: '0.0.0.0', advertise: several });
+    await expect(dataAddress(several, undefined, network)).rejects.toMatchObject({ code: 'DATA_BIND_NEEDED' });
     expect(await dataAddress('ps-1', undefined, network)).toEqual({ bind: 'ps-1', advertise: 'ps-1' });
   });
 

@@ -1,0 +1,34 @@
+/** Bytes between the workers and servers of a run, and how many times fewer they are than without a codec. */
+import type { Run, RunSummary } from '@paceline/client';
+import { clean } from './terminal/clean.js';
+import { bytes } from './terminal/format.js';
+
+type Counts = Omit<NonNullable<RunSummary['traffic']>, '__typename'>;
+
+/** From here on a codec is worth a word; headers and control messages alone stay below. */
+const LEAST_TIMES = 1.05;
+
+function amount(sent: number, dense: number): string {
+  const times = sent > 0 ? dense / sent : 1;
+  return times < LEAST_TIMES ? bytes(sent) : `${bytes(sent)} (${times < 10 ? times.toFixed(1) : Math.round(times)}x fewer)`;
+}
+
+/** `12.1 MB (4.0x fewer) to servers, 48.3 MB to workers`. */
+export const trafficText = ({ toServersBytes, toWorkersBytes, denseToServersBytes, denseToWorkersBytes }: Counts): string =>
+  `${amount(toServersBytes, denseToServersBytes)} to servers, ${amount(toWorkersBytes, denseToWorkersBytes)} to workers`;
+
+/** With `codec: auto`: `int8, parameters int8, from round 12 on`, and why. */
+export function printCodec(codec: Run['codec'], line: (name: string, value: string) => void): void {
+  if (!codec) return;
+  const { kind, parameters, fromRound, why } = codec;
+  line('codec', kind === 'none' ? 'auto has picked none' : `auto has picked ${kind}, parameters ${parameters}, from round ${fromRound} on`);
+  line('', clean(why, 1000));
+}
+
+/** The line of the run, and one for each worker where there are several. */
+export function printTraffic(traffic: RunSummary['traffic'] | Run['traffic'], line: (name: string, value: string) => void): void {
+  if (!traffic || traffic.toServersBytes === 0) return;
+  line('network', trafficText(traffic));
+  const workers = 'workers' in traffic ? traffic.workers : [];
+  if (workers.length > 1) for (const { workerId, ...counts } of workers) line('', `${clean(workerId, 60)}: ${trafficText(counts)}`);
+}

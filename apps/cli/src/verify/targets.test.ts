@@ -1,0 +1,63 @@
+/** Which strategies a name stands for, and which recordings they cannot follow. */
+import path from 'node:path';
+import { readRecording, type TrainingRecording } from '@paceline/models';
+import { expect, it } from 'vitest';
+import { programOf } from './library.js';
+import { processesOf, reasonAgainst, strategyOfRun, TARGETS, targetsNamed, type LibraryTarget, type ServiceTarget } from './targets.js';
+import { planTraining } from './training.js';
+
+const file = path.join(import.meta.dirname, '../../../../libs/testkit/golden/mirrored-mlp-sgd.json');
+const recording = (await readRecording(file)) as TrainingRecording;
+const named = (...names: string[]): string[] => targetsNamed(names, undefined).map(({ as, name }) => `${as} ${name}`);
+
+it('a name without a topology is all that library and service have of it, without other modes', () => {
+  expect(named('multi-worker-mirrored')).toEqual([
+    ...['direct', 'ring', 'tree', 'hierarchical'].map((topology) => `library multi-worker-mirrored:${topology}`),
+    'service multi-worker-mirrored',
+  ]);
+  expect(named('parameter-server', 'multi-worker-mirrored:ring', 'parameter-server')).toEqual([
+    'service parameter-server',
+    'library multi-worker-mirrored:ring',
+  ]);
+  expect(targetsNamed(['local-update'], 'library')).toHaveLength(1);
+  expect(() => named('mirored')).toThrow(/--strategy "mirored" is no strategy: there are one-device, mirrored/);
+  expect(() => targetsNamed(['mirrored'], 'service')).toThrow(/no strategy of the service/);
+});
+
+it('what a strategy cannot follow has a reason', async () => {
+  const reasons = async (changes: Partial<TrainingRecording>): Promise<Record<string, string>> => {
+    const plan = await planTraining({ ...recording, ...changes }, { servers: 1 });
+    const program = await programOf(plan);
+    const found: Record<string, string> = {};
+    for (const target of TARGETS) {
+      const reason = reasonAgainst(target, plan, program);
+      if (reason !== undefined) found[`${target.as} ${target.name}`] = reason;
+    }
+    return found;
+  };
+  const modes = ['service parameter-server:async', 'service parameter-server:ssp'];
+  expect(Object.keys(await reasons({}))).toEqual(modes);
+  expect(Object.keys(await reasons({ replicas: 3 }))).toEqual(['library local-update', ...modes, 'service local-update']);
+  const adam = await reasons({ optimizer: { class: 'Adam', config: {} } });
+  expect(Object.keys(adam)).toEqual(['library local-update', ...modes, 'service local-update']);
+  expect(adam['service local-update']).toMatch(/steps of adam alone/);
+  const lion = await reasons({ optimizer: { class: 'Lion', config: {} } });
+  expect(Object.keys(lion)).toHaveLength(8 + 3);
+  expect(lion['library mirrored']).toBe('tf.js has no lion');
+  expect((await reasons({ optimizer: { class: 'SGD', config: { clipnorm: 1 } } }))['library one-device']).toMatch(/do not clip/);
+});
+
+it('a run of local updates takes one step between averages, and keeps the velocity of its replicas', async () => {
+  const local = TARGETS.find(({ as, name }) => as === 'service' && name === 'local-update') as ServiceTarget;
+  const plan = await planTraining({ ...recording, optimizer: { class: 'SGD', config: { momentum: 0.9 } } }, { servers: 1 });
+  expect(strategyOfRun(local, { workers: 3, servers: 2 }, plan)).toEqual({
+    kind: 'local-update',
+    servers: 2,
+    startWorkers: 2,
+    localSteps: 1,
+    outerOptimizer: 'sgd',
+    innerState: 'keep',
+  });
+  const tree = targetsNamed(['multi-worker-mirrored:tree'], 'library')[0] as LibraryTarget;
+  expect([undefined, 3, 8].map((workers) => processesOf(tree, workers, 6))).toEqual([4, 3, 6]);
+});

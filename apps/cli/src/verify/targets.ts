@@ -1,0 +1,123 @@
+/**
+ * What a recorded training is replayed under: the strategies of the library, in processes of this machine, and those of the service, as runs. Names are those
+ * of the run spec and of the library's classes.
+ */
+import { UserError } from '@paceline/runtime/user-error';
+import {
+  RECORDED_TOPOLOGIES,
+  unserved,
+  unservedByLocalSteps,
+  type LibraryStrategy,
+  type RecordedProgram,
+} from '@paceline/strategies/recorded';
+import type { PlannedTraining, StrategyInput } from './training.js';
+
+interface Named {
+  readonly name: string;
+}
+export interface LibraryTarget extends Named {
+  readonly as: 'library';
+  readonly kind: LibraryStrategy['kind'];
+  readonly communication?: LibraryStrategy['communication'];
+}
+export interface ServiceTarget extends Named {
+  readonly as: 'service';
+}
+export type Target = LibraryTarget | ServiceTarget;
+
+const service = (name: string): ServiceTarget => ({ as: 'service', name });
+export const DEFAULT_TARGET = service('parameter-server');
+
+export const TARGETS: readonly Target[] = [
+  { as: 'library', name: 'one-device', kind: 'one-device' },
+  { as: 'library', name: 'mirrored', kind: 'mirrored' },
+  { as: 'library', name: 'central-storage', kind: 'central-storage' },
+  ...RECORDED_TOPOLOGIES.map((communication): LibraryTarget => ({
+    as: 'library',
+    name: `multi-worker-mirrored:${communication}`,
+    kind: 'multi-worker-mirrored',
+    communication,
+  })),
+  { as: 'library', name: 'local-update', kind: 'local-update' },
+  DEFAULT_TARGET,
+  service('parameter-server:async'),
+  service('parameter-server:ssp'),
+  service('multi-worker-mirrored'),
+  service('local-update'),
+];
+
+/** Processes of the library's multi-worker-mirrored where nothing is said: enough for a topology to be one. */
+const PROCESSES = 4;
+const KIND = /^[^:]+/;
+
+/**
+ * Those that are named: a name with a topology or mode is that one, a name without is all that the library and the service have of it, except for modes.
+ * @throws UserError FLAG_INVALID
+ */
+export function targetsNamed(names: readonly string[], as: Target['as'] | undefined): readonly Target[] {
+  const isWanted = (target: Target): boolean => as === undefined || target.as === as;
+  const found = names.flatMap((name) => {
+    const named = TARGETS.filter(
+      (target) => isWanted(target) && (target.name === name || (target.as === 'library' && KIND.exec(target.name)![0] === name)),
+    );
+    if (named.length > 0) return named;
+    const known = [...new Set(TARGETS.filter(isWanted).flatMap((target) => [KIND.exec(target.name)![0], target.name]))];
+    throw new UserError(
+      'FLAG_INVALID',
+      `--strategy ${JSON.stringify(name.slice(0, 60))} is no strategy${as === undefined ? '' : ` of the ${as}`}: there are ${known.join(', ')}.`,
+      { exit: 'usage' },
+    );
+  });
+  return [...new Set(found)];
+}
+
+/** Why a strategy cannot follow the recording; undefined when it can. */
+export function reasonAgainst(
+  target: Target,
+  { spec, recording }: PlannedTraining,
+  program: RecordedProgram | undefined,
+): string | undefined {
+  const { clipNorm, clipGlobalNorm, clipValue } = spec.gradient;
+  const clips = clipNorm !== undefined || clipGlobalNorm !== undefined || clipValue !== undefined;
+  if (target.as === 'library') return unserved(program!, target.kind, clips);
+  switch (target.name) {
+    case 'parameter-server:async':
+    case 'parameter-server:ssp':
+      if (recording.replicas === 1) return 'one replica updates after each step in every mode: replay it as parameter-server';
+      return `the gradients of the ${recording.replicas} replicas are applied one by one, in the order in which they come; the recording adds them up first`;
+    case 'local-update':
+      if (clips) return 'each replica would clip its own gradient; the recording clips their mean';
+      return unservedByLocalSteps({ optimizer: spec.optimizer, globalBatch: recording.globalBatch, replicas: recording.replicas });
+    default:
+      return undefined;
+  }
+}
+
+export const processesOf = (target: LibraryTarget, workers: number | undefined, replicas: number): number =>
+  target.kind === 'multi-worker-mirrored' ? Math.min(workers ?? PROCESSES, replicas) : 1;
+
+/** The strategy of a run. */
+export function strategyOfRun(target: ServiceTarget, { workers, servers }: Sizes, { spec, recording }: PlannedTraining): StrategyInput {
+  const startWorkers = Math.min(workers, recording.replicas);
+  switch (target.name) {
+    case 'multi-worker-mirrored':
+      return { kind: 'multi-worker-mirrored', workers: startWorkers };
+    case 'local-update':
+      // With one step between averages, and slots that stay with their replica, a round is a step of the recording.
+      return {
+        kind: 'local-update',
+        servers,
+        startWorkers,
+        localSteps: 1,
+        outerOptimizer: 'sgd',
+        innerState: spec.optimizer.name === 'sgd' ? 'reset' : 'keep',
+      };
+    default:
+      return { kind: 'parameter-server', servers, startWorkers };
+  }
+}
+
+export interface Sizes {
+  readonly workers: number;
+  readonly servers: number;
+}

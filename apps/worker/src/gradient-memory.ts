@@ -1,0 +1,195 @@
+/**
+ * Where the gradients of a worker lie. A large flat vector does not fit into one WebAssembly memory together with the others that are held at once, so
+ * the vector is cut at chunks into parts, and each part has an arena, in which that part of all vectors lies:
+ *
+ *   arena 0   [ chunks 0..k of vector A | chunks 0..k of vector B | … ]
+ *   arena 1   [ chunks k+1.. of A | chunks k+1.. of B | … ]
+ *
+ * Vectors are added part by part, each inside its arena; elements do not depend on each other, so the cut changes no bit. One thing spans the parts:
+ * the norm that codec.clipNorm bounds is one of the whole vector, added up over its parts in their order. Which parts there are depends on the run alone.
+ * The compute thread allocates, the main thread attaches the arenas and reads (`GradientReader`).
+ */
+import { GradientEncoder, type Codec } from '@paceline/codecs';
+import type { ChunkBytes, MemberChunk } from '@paceline/exchange';
+import { Arena, ARENA_MAXIMUM_BYTES, type SharedMemory } from '@paceline/kernels';
+import type { Layout } from '@paceline/learning';
+import { GRADIENT_ARENA_BYTES, GRADIENT_ARENA_SLACK_BYTES, GRADIENT_ARENA_VECTORS, type CodecSpec } from '@paceline/spec';
+
+const FLOAT_BYTES = Float32Array.BYTES_PER_ELEMENT;
+/** What an allocator rounds blocks up to. */
+const ALIGNMENT_BYTES = 64;
+
+/** A range of the flat vector. Offsets and lengths count float32 elements. */
+export interface PartRange {
+  readonly offset: number;
+  readonly length: number;
+  /** Index of its first chunk in the layout. */
+  readonly firstChunk: number;
+  readonly chunks: number;
+}
+
+/** Where a vector begins in the arena of each part. */
+export type Vector = readonly number[];
+
+/** Chunk `firstChunk + i` of a part: its codec, and where its bytes lie from the part's pointer on. */
+export interface EncodedPart {
+  readonly codecs: Uint8Array;
+  readonly offsets: Uint32Array;
+  readonly lengths: Uint32Array;
+}
+
+export interface EncodedGradient {
+  readonly vector: Vector;
+  readonly parts: readonly EncodedPart[];
+}
+
+/**
+ * Cuts the flat vector so that so many of each part fit into an arena.
+ * @param vectors that are held at once
+ * @param arenaBytes a part of a single chunk may take more
+ */
+export function partsOf({ chunks }: Pick<Layout, 'chunks'>, vectors: number, arenaBytes = GRADIENT_ARENA_BYTES): PartRange[] {
+  const most = (arenaBytes - GRADIENT_ARENA_SLACK_BYTES) / vectors;
+  const parts: PartRange[] = [];
+  let first = 0;
+  for (let end = 1; end <= chunks.length; end++) {
+    const [from, last] = [chunks[first]!, chunks[end - 1]!];
+    const next = chunks[end];
+    if (next && (next.offset + next.length - from.offset) * FLOAT_BYTES + ALIGNMENT_BYTES <= most) continue;
+    parts.push({ offset: from.offset, length: last.offset + last.length - from.offset, firstChunk: first, chunks: end - first });
+    first = end;
+  }
+  return parts;
+}
+
+/** The caller keeps `vector`, which has the residual in it afterwards; the result is the caller's to free. */
+export type Encode = (round: number, replica: number, vector: Vector) => EncodedGradient;
+
+interface EncoderOptions {
+  readonly seed: number;
+  readonly replicas: number;
+  /** Examples of a round, over all replicas. */
+  readonly examplesOf: (round: number) => number;
+}
+
+export class GradientMemory {
+  readonly parts: readonly PartRange[];
+  private readonly arenas: readonly Arena[];
+
+  /** @param vectors that are held at once, at most, by what the run is */
+  constructor(
+    private readonly layout: Layout,
+    vectors: number,
+    arenaBytes?: number,
+  ) {
+    const most = Math.max(GRADIENT_ARENA_VECTORS, vectors);
+    this.parts = partsOf(layout, most, arenaBytes);
+    // A view that changes within a round may ask for more than was planned: only address space is reserved for that.
+    this.arenas = this.parts.map(({ length }) =>
+      Arena.create({
+        initialBytes: length * FLOAT_BYTES * GRADIENT_ARENA_VECTORS + GRADIENT_ARENA_SLACK_BYTES,
+        maximumBytes: ARENA_MAXIMUM_BYTES,
+      }),
+    );
+  }
+
+  /** To be attached by another thread, in the order of the parts. */
+  get memories(): SharedMemory[] {
+    return this.arenas.map(({ memory }) => memory);
+  }
+
+  /** Where all of a vector lies. @throws Error when there are several arenas */
+  get onlyArena(): Arena {
+    const [arena, ...others] = this.arenas;
+    if (!arena || others.length > 0) throw new Error(`vectors lie in ${this.arenas.length} arenas, not in one`);
+    return arena;
+  }
+
+  /** Bytes of all vectors that were allocated and not given back. */
+  get bytesInUse(): number {
+    return this.arenas.reduce((sum, { bytesInUse }) => sum + bytesInUse, 0);
+  }
+
+  /** A flat vector, with whatever was there before. @throws ArenaFullError */
+  alloc(): Vector {
+    const pointers: number[] = [];
+    try {
+      for (const [i, { length }] of this.parts.entries()) pointers.push(this.arenas[i]!.alloc(length * FLOAT_BYTES));
+    } catch (error) {
+      this.free(pointers);
+      throw error;
+    }
+    return pointers;
+  }
+
+  free(vector: Vector): void {
+    for (const [i, pointer] of vector.entries()) this.arenas[i]!.free(pointer);
+  }
+
+  /** Its parts, which lie one behind the other in the flat vector. */
+  pieces(vector: Vector): Float32Array[] {
+    return this.parts.map(({ length }, i) => this.arenas[i]!.f32(vector[i]!, length));
+  }
+
+  /** into += from. */
+  add(into: Vector, from: Vector): void {
+    for (const [i, { length }] of this.parts.entries()) this.arenas[i]!.kernels.add(into[i]!, from[i]!, length);
+  }
+
+  clear(vector: Vector): void {
+    for (const [i, { length }] of this.parts.entries()) this.arenas[i]!.kernels.fill(vector[i]!, length, 0);
+  }
+
+  allFinite(vector: Vector): boolean {
+    return this.parts.every(({ length }, i) => this.arenas[i]!.kernels.allFinite(vector[i]!, length));
+  }
+
+  /** What encodes vectors of this memory, into blocks of it. */
+  encoder(codec: Codec, spec: CodecSpec, { seed, replicas, examplesOf }: EncoderOptions): Encode {
+    const encoders = this.parts.map(({ offset, firstChunk, chunks }, i) => {
+      const own = this.layout.chunks.slice(firstChunk, firstChunk + chunks).map((chunk) => ({
+        index: chunk.index,
+        offset: chunk.offset - offset,
+        length: chunk.length,
+        isEncoded: chunk.section === 'trainable',
+      }));
+      return new GradientEncoder(codec, this.arenas[i]!, own, seed, spec, replicas, examplesOf);
+    });
+    /** The caller keeps `vector`, which has the residual in it afterwards; the result is the caller's to free. */
+    return (round, replica, vector) => {
+      const squares = encoders.reduce((sum, encoder, i) => sum + encoder.sumOfSquares(vector[i]!), 0);
+      const parts = encoders.map((encoder, i) => encoder.encode(round, replica, vector[i]!, squares));
+      return {
+        vector: parts.map(({ pointer }) => pointer),
+        parts: parts.map(({ codecs, offsets, lengths }) => ({ codecs, offsets, lengths })),
+      };
+    };
+  }
+}
+
+/** The vectors as the main thread sees them. */
+export class GradientReader {
+  private readonly arenas: readonly Arena[];
+
+  constructor(
+    memories: readonly SharedMemory[],
+    private readonly parts: readonly PartRange[],
+  ) {
+    this.arenas = memories.map((memory) => Arena.attach(memory));
+  }
+
+  /** A chunk of a vector, as it is or as encoded. */
+  chunk(
+    vector: Vector,
+    encoded: readonly EncodedPart[] | undefined,
+    { index, offset, length }: Pick<MemberChunk, 'index' | 'offset' | 'length'>,
+  ): ChunkBytes {
+    // By its place: chunks of a table that is exchanged by rows are not counted here.
+    const i = this.parts.findIndex((part) => offset < part.offset + part.length);
+    const [arena, part, pointer] = [this.arenas[i]!, this.parts[i]!, vector[i]!];
+    if (!encoded) return { codec: 0, bytes: arena.bytes(pointer + (offset - part.offset) * FLOAT_BYTES, length * FLOAT_BYTES) };
+    const { codecs, offsets, lengths } = encoded[i]!;
+    const at = index - part.firstChunk;
+    return { codec: codecs[at]!, bytes: arena.bytes(pointer + offsets[at]!, lengths[at]!) };
+  }
+}

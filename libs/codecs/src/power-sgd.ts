@@ -1,0 +1,279 @@
+/**
+ * PowerSGD (Vogels, Karimireddy and Jaggi 2019) in one message: each replica sends a low rank of its own gradient.
+ *
+ *   M = gradient + what was left out, a matrix of each variable, as far as it lies in the chunk
+ *   P = M · Q of the round before, its columns made orthonormal          (one step of a power iteration, with a warm start)
+ *   Q = Mᵀ · P                                                           sent: P and Q; decoded: P · Qᵀ; kept: M − P · Qᵀ, and Q
+ *
+ * The paper adds up P over all workers, then Q, because an all-reduce can only add; that takes two exchanges a round. A parameter server decodes what each
+ * replica sends and adds that, so one is enough, and the sum of R replicas has up to R times the rank. Columns are rounded at random to 8 bits each; what that
+ * loses is kept too. Vectors, such as biases, and matrices that would not become half as short, are sent as they are.
+ */
+import { quantizedBytes, type Arena } from '@paceline/kernels';
+import { DEFAULT_RANK, type CodecSpec } from '@paceline/spec';
+import { codecKey, type Codec, type WarmStart } from './codec.js';
+
+const FLOAT_BYTES = 4;
+const BITS = 8;
+const NUMBER = 11;
+/** As in PyTorch's hook: a matrix whose P and Q have more than half of its elements is sent as it is. */
+const LEAST_COMPRESSION = 2;
+
+/** Where chunks and variables lie: a `Layout` of libs/learning. */
+export interface Shapes {
+  readonly variables: readonly { readonly shape: readonly number[]; readonly offset: number; readonly length: number }[];
+  readonly chunks: readonly { readonly offset: number; readonly length: number }[];
+}
+
+/** A part of a chunk: elements of one variable, as rows of so many columns. Of its first row `head` elements are missing, and count as 0. */
+interface Piece {
+  readonly at: number;
+  readonly length: number;
+  readonly columns: number;
+  readonly head: number;
+  readonly rows: number;
+  /** 0: as it is. */
+  readonly rank: number;
+}
+
+function pieceOf(at: number, length: number, columns: number, head: number, wanted: number): Piece {
+  const rows = Math.ceil((head + length) / columns);
+  const rank = Math.min(wanted, rows, columns);
+  const isShorter = columns > 1 && rows > 1 && (rows + columns) * rank * LEAST_COMPRESSION <= length;
+  return { at, length, columns, head, rows, rank: isShorter ? rank : 0 };
+}
+
+/** The last dimension is that of the columns: outputs, of dense layers and convolutions. */
+function piecesOf({ variables, chunks }: Shapes, index: number, rank: number): Piece[] {
+  const chunk = chunks[index];
+  if (!chunk) return [];
+  const end = chunk.offset + chunk.length;
+  return variables.flatMap(({ shape, offset, length }) => {
+    const [from, to] = [Math.max(offset, chunk.offset), Math.min(offset + length, end)];
+    if (from >= to) return [];
+    const columns = shape.length < 2 ? 1 : shape.at(-1)!;
+    return [pieceOf(from - chunk.offset, to - from, columns, (from - offset) % columns, rank)];
+  });
+}
+
+const bytesOf = ({ rank, rows, columns, length }: Piece): number =>
+  rank === 0 ? FLOAT_BYTES * length : rank * (quantizedBytes(rows, BITS) + quantizedBytes(columns, BITS));
+
+export function powerSgd({ rank = DEFAULT_RANK }: CodecSpec, shapes: Shapes | undefined): Codec {
+  const known = new Map<number, Codec>();
+  const of = (index: number): Codec => {
+    const codec = known.get(index) ?? ofPieces(() => piecesOf(shapes!, index, rank), of);
+    known.set(index, codec);
+    return codec;
+  };
+  // Without shapes a chunk is a matrix that is nearly square.
+  const square = (n: number): Piece[] => [pieceOf(0, n, Math.ceil(Math.sqrt(n)), 0, rank)];
+  return ofPieces(square, shapes && of);
+}
+
+function ofPieces(makePieces: (n: number) => Piece[], of: Codec['of']): Codec {
+  let known: readonly Piece[] = [];
+  let knownLength = -1;
+  const pieces = (n: number): readonly Piece[] => {
+    if (n !== knownLength) known = makePieces((knownLength = n));
+    return known;
+  };
+  const bytes = (n: number): number => pieces(n).reduce((sum, piece) => sum + bytesOf(piece), 0);
+  return {
+    number: NUMBER,
+    leavesSome: false,
+    ...(of ? { of } : {}),
+    warmFloats: (n) => pieces(n).reduce((sum, { rank, columns }) => sum + rank * columns, 0),
+    maxBytes: bytes,
+    isLength: (n, length) => length === bytes(n),
+    encode(arena, from, to, n, key, _examples, warm) {
+      const isFinite = arena.kernels.allFinite(from, n);
+      const factors = new Factors(arena, pieces(n));
+      let [at, warmAt] = [to, 0];
+      for (const [i, piece] of pieces(n).entries()) {
+        const source = from + FLOAT_BYTES * piece.at;
+        if (piece.rank === 0) arena.kernels.copy(at, source, piece.length);
+        else factors.encode(piece, source, at, isFinite, codecKey(key, i, 0, 0), warm, warmAt);
+        at += bytesOf(piece);
+        warmAt += piece.rank * piece.columns;
+      }
+      factors.free();
+      return at - to;
+    },
+    decode(arena, from, _bytes, to, n) {
+      const factors = new Factors(arena, pieces(n));
+      let at = from;
+      let isGood = true;
+      for (const piece of pieces(n)) {
+        const target = to + FLOAT_BYTES * piece.at;
+        if (piece.rank === 0) arena.kernels.copy(target, at, piece.length);
+        else isGood &&= factors.decode(piece, at, target);
+        at += bytesOf(piece);
+      }
+      factors.free();
+      return isGood;
+    },
+  };
+}
+
+/** P and Q of a piece, as float32 in the arena, column by column. */
+class Factors {
+  private readonly pointer: number;
+
+  constructor(
+    private readonly arena: Arena,
+    pieces: readonly Piece[],
+  ) {
+    const floats = Math.max(1, ...pieces.map(({ rank, rows, columns }) => rank * (rows + columns)));
+    this.pointer = arena.alloc(FLOAT_BYTES * floats);
+  }
+
+  free(): void {
+    this.arena.free(this.pointer);
+  }
+
+  /** What is not finite in the chunk must not be lost in a part of it that is. */
+  encode(piece: Piece, from: number, to: number, isFinite: boolean, key: number, warm: WarmStart | undefined, warmAt: number): void {
+    const { rows, columns, rank } = piece;
+    const { arena } = this;
+    const [p, q] = this.views(piece);
+    const kept = warm && arena.f32(warm.after + FLOAT_BYTES * warmAt, rank * columns);
+    if (isFinite) {
+      const before = warm?.before === undefined ? undefined : arena.f32(warm.before + FLOAT_BYTES * warmAt, rank * columns);
+      begin(q, columns, rank, before, key);
+      const matrix = arena.f32(from, piece.length);
+      times(matrix, piece, q, p);
+      orthonormal(p, rows, rank);
+    } else p.fill(NaN);
+    let at = to;
+    for (let k = 0; k < rank; k++) at = this.round(this.pointer + FLOAT_BYTES * k * rows, at, rows, codecKey(key, k, 1, 0));
+    // Q is made for P as it is decoded.
+    at = to;
+    for (let k = 0; k < rank; k++) at = this.restore(at, this.pointer + FLOAT_BYTES * k * rows, rows);
+    if (isFinite) {
+      transposedTimes(arena.f32(from, piece.length), piece, p, q);
+      kept?.set(q);
+    } else {
+      q.fill(NaN);
+      kept?.fill(0);
+    }
+    for (let k = 0; k < rank; k++)
+      at = this.round(this.pointer + FLOAT_BYTES * (rank * rows + k * columns), at, columns, codecKey(key, k, 2, 0));
+  }
+
+  decode(piece: Piece, from: number, to: number): boolean {
+    const { rows, columns, rank, length, head } = piece;
+    let at = from;
+    for (const [n, first] of [
+      [rows, 0],
+      [columns, rank * rows],
+    ] as const) {
+      for (let k = 0; k < rank; k++) {
+        if (!this.arena.kernels.isQuantized(at, n, BITS)) return false;
+        at = this.restore(at, this.pointer + FLOAT_BYTES * (first + k * n), n);
+      }
+    }
+    const [p, q] = this.views(piece);
+    const out = this.arena.f32(to, length);
+    for (let row = 0; row < rows; row++) {
+      const [begin, end] = [Math.max(0, row * columns - head), Math.min(length, (row + 1) * columns - head)];
+      const shift = head - row * columns;
+      for (let i = begin; i < end; i++) {
+        let sum = 0;
+        for (let k = 0; k < rank; k++) sum += p[k * rows + row]! * q[k * columns + i + shift]!;
+        out[i] = sum;
+      }
+    }
+    return true;
+  }
+
+  private views({ rows, columns, rank }: Piece): [p: Float32Array, q: Float32Array] {
+    return [this.arena.f32(this.pointer, rank * rows), this.arena.f32(this.pointer + FLOAT_BYTES * rank * rows, rank * columns)];
+  }
+
+  private round(from: number, to: number, n: number, key: number): number {
+    this.arena.kernels.quantize(from, to, n, BITS, key);
+    return to + quantizedBytes(n, BITS);
+  }
+
+  private restore(from: number, to: number, n: number): number {
+    this.arena.kernels.dequantize(from, to, n, BITS);
+    return from + quantizedBytes(n, BITS);
+  }
+}
+
+/** Q of the round before; where there is none, or a column of zeros, numbers that follow from the key. */
+function begin(q: Float32Array, columns: number, rank: number, before: Float32Array | undefined, key: number): void {
+  for (let k = 0; k < rank; k++) {
+    const column = before?.subarray(k * columns, (k + 1) * columns);
+    if (column?.some((value) => value !== 0)) q.set(column, k * columns);
+    else for (let i = 0; i < columns; i++) q[k * columns + i] = codecKey(key, k, i, 3) / 2 ** 31 - 1;
+  }
+}
+
+/** P = M · Q. Sums are float64, as everywhere here, and taken in one order: the same bits on every machine. */
+function times(matrix: Float32Array, { rows, columns, rank, head, length }: Piece, q: Float32Array, p: Float32Array): void {
+  for (let k = 0; k < rank; k++) {
+    for (let row = 0; row < rows; row++) {
+      const [begin, end] = [Math.max(0, row * columns - head), Math.min(length, (row + 1) * columns - head)];
+      const shift = k * columns + head - row * columns;
+      let sum = 0;
+      for (let i = begin; i < end; i++) sum += matrix[i]! * q[i + shift]!;
+      p[k * rows + row] = sum;
+    }
+    scaled(p.subarray(k * rows, (k + 1) * rows));
+  }
+}
+
+/** Q = Mᵀ · P, over the length of each column of P, which rounding has changed. */
+function transposedTimes(matrix: Float32Array, { rows, columns, rank, head, length }: Piece, p: Float32Array, q: Float32Array): void {
+  const sums = new Float64Array(columns);
+  for (let k = 0; k < rank; k++) {
+    sums.fill(0);
+    let square = 0;
+    for (let row = 0; row < rows; row++) {
+      const value = p[k * rows + row]!;
+      square += value * value;
+      if (value === 0) continue;
+      const [begin, end] = [Math.max(0, row * columns - head), Math.min(length, (row + 1) * columns - head)];
+      const shift = head - row * columns;
+      for (let i = begin; i < end; i++) sums[i + shift]! += matrix[i]! * value;
+    }
+    for (let i = 0; i < columns; i++) q[k * columns + i] = square > 0 ? sums[i]! / square : 0;
+  }
+}
+
+/** To a largest magnitude of 1, so that squares neither overflow nor vanish. */
+function scaled(column: Float32Array): void {
+  let largest = 0;
+  for (const value of column) largest = Math.max(largest, Math.abs(value));
+  if (largest > 0) for (let i = 0; i < column.length; i++) column[i] = column[i]! / largest;
+}
+
+/** What a column has left of itself when it lies in the span of those before it: rounding errors, which are no direction. */
+const LEAST_REST = 1e-6;
+
+/** Modified Gram-Schmidt. A column that is a sum of those before it becomes 0. */
+function orthonormal(p: Float32Array, rows: number, rank: number): void {
+  for (let k = 0; k < rank; k++) {
+    const column = p.subarray(k * rows, (k + 1) * rows);
+    const whole = dot(column, column);
+    for (let j = 0; j < k; j++) {
+      const other = p.subarray(j * rows, (j + 1) * rows);
+      const along = dot(column, other);
+      for (let i = 0; i < rows; i++) column[i] = column[i]! - along * other[i]!;
+    }
+    const rest = dot(column, column);
+    if (rest <= whole * LEAST_REST ** 2) column.fill(0);
+    else {
+      const norm = Math.sqrt(rest);
+      for (let i = 0; i < rows; i++) column[i] = column[i]! / norm;
+    }
+  }
+}
+
+function dot(a: Float32Array, b: Float32Array): number {
+  let sum = 0;
+  for (let i = 0; i < a.length; i++) sum += a[i]! * b[i]!;
+  return sum;
+}

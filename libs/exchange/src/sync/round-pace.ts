@@ -1,0 +1,72 @@
+/**
+ * How the rounds of a worker pass, for `codec: auto`:
+ *
+ *   parameters are here ── step ──> its last gradient is computed ── wait: gradients out, update, parameters back ──> parameters are here
+ *
+ * The latency is that of the quickest answer to HELLO or to a heartbeat. The first round is left out: engines warm up in it. Of the others the least counts, which the load of the machine has disturbed the least.
+ */
+import type { WorkerPace } from '@paceline/protocol';
+
+export interface PaceClock {
+  now(): number;
+  /** From HELLO to WELCOME; undefined before it is known. */
+  latencyMs(): number | undefined;
+}
+
+export class RoundPace {
+  private rounds = 0;
+  private stepMs = Infinity;
+  private waitMs = Infinity;
+  private begunAtMs: number | undefined;
+  private computedAtMs: number | undefined;
+  private present = -1;
+  private size = { nodes: 0, replicas: 0 };
+  private isWarm = false;
+  private asked = 0;
+  private askedAtMs = 0;
+  private echoMs = Infinity;
+
+  constructor(private readonly clock: PaceClock) {}
+
+  /** The parameters of the round are here, and it is computed. */
+  begins(round: number): void {
+    if (round === this.present) return;
+    const nowMs = this.clock.now();
+    const [begunMs, computedMs] = [this.begunAtMs, this.computedAtMs];
+    if (begunMs !== undefined && computedMs !== undefined && round === this.present + 1) {
+      if (this.isWarm) {
+        this.stepMs = Math.min(this.stepMs, computedMs - begunMs);
+        this.waitMs = Math.min(this.waitMs, nowMs - computedMs);
+        this.rounds++;
+      }
+      this.isWarm = true;
+    }
+    this.present = round;
+    this.begunAtMs = nowMs;
+    this.computedAtMs = undefined;
+  }
+
+  /** All that it was to compute of the round is there. */
+  computed(nodes: number, replicas: number): void {
+    this.size = { nodes, replicas };
+    this.computedAtMs = this.clock.now();
+  }
+
+  /** A heartbeat goes to the coordinator, which answers it with this number. HELLO alone may be answered late, by a process that is just beginning. */
+  asks(): number {
+    this.askedAtMs = this.clock.now();
+    return ++this.asked;
+  }
+
+  answered(echo: number): void {
+    if (echo === this.asked) this.echoMs = Math.min(this.echoMs, this.clock.now() - this.askedAtMs);
+  }
+
+  get pace(): WorkerPace | undefined {
+    const helloMs = this.clock.latencyMs();
+    const latencyMs = helloMs && Math.min(helloMs, this.echoMs);
+    if (this.rounds === 0 || latencyMs === undefined) return undefined;
+    const { rounds, stepMs, waitMs, size } = this;
+    return { rounds, stepMs, waitMs, latencyMs, ...size };
+  }
+}

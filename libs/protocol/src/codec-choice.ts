@@ -1,0 +1,47 @@
+/** With `codec: auto`: what workers have measured of the first rounds, and the codec that the coordinator has picked. */
+import { z } from 'zod';
+
+const u32 = z
+  .int()
+  .min(0)
+  .max(2 ** 32 - 1);
+const name = z.string().min(1).max(20);
+const positive = z.number().min(0).max(1e15);
+
+/** How the rounds of a worker pass: the least of those that it has measured, which the load of its machine has disturbed the least. */
+export const paceSchema = z.strictObject({
+  /** Rounds that were measured. */
+  rounds: u32,
+  /** From the parameters of a round to the last gradient of the worker. */
+  stepMs: positive,
+  /** From there to the parameters of the next round. */
+  waitMs: positive,
+  /** Of the quickest answer to HELLO or to a heartbeat. */
+  latencyMs: positive,
+  /** Vectors that it has sent in a round, and replicas that it has computed. */
+  nodes: u32,
+  replicas: u32,
+});
+export type WorkerPace = z.output<typeof paceSchema>;
+
+/** The codecs of a run from a round on: of the gradients of that round and the parameters of the generation of that number. */
+export const codecSwitchSchema = z.strictObject({ kind: name, parameters: name, fromRound: u32 });
+export type CodecSwitch = z.output<typeof codecSwitchSchema>;
+
+/** The same with its reasons. It holds for the whole run, in later attempts too. */
+export const codecChoiceSchema = codecSwitchSchema.extend({
+  why: z.string().max(1000),
+  measured: z.strictObject({
+    stepMs: positive,
+    waitMs: positive,
+    latencyMs: positive,
+    bytesPerSecond: positive,
+    denseBytes: positive,
+    /** What a round takes, and is expected to take with the codec. */
+    roundMs: positive,
+    expectedMs: positive,
+  }),
+});
+/** The event of a run that has it as its data. */
+export const CODEC_PICKED = 'codec.picked';
+export type CodecChoice = z.output<typeof codecChoiceSchema>;

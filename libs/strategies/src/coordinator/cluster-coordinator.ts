@@ -1,0 +1,156 @@
+/** Gives functions of modules to the workers of a ParameterServerStrategy: tf.distribute.coordinator.ClusterCoordinator. */
+import { processClock } from '@paceline/collectives';
+import * as tfl from '@tensorflow/tfjs-layers';
+import { ArgumentError, disposed, FunctionError, MemberError, ReplicaError, StrategyError } from '../errors.js';
+import type { ServedStrategy } from '../parameter-server.js';
+import { decode, encode, mapLeaves, type Encoded } from '../replicas/per-replica.js';
+import { functionOf, type NamedFunction, type ReplicaFunction } from '../replicas/replica-function.js';
+import { packed, unpacked, type Argument, type DatasetSource } from '../servers/function-protocol.js';
+import { CODES } from '../servers/messages.js';
+import { CallFailed } from '../servers/server-link.js';
+import { LONGEST_MS } from '../thread-strategies.js';
+import { ClosureQueue, WorkerGone } from './closure-queue.js';
+
+export interface CoordinatorOptions {
+  /** A function that has not ended after so long is given to another worker, in milliseconds; an hour by default. */
+  readonly deadlineMs?: number;
+}
+
+interface Closure extends NamedFunction {
+  readonly args: readonly Argument[];
+}
+
+/** A dataset of every worker's own. */
+export class PerWorkerDataset {
+  /** @internal */
+  constructor(readonly source: DatasetSource) {}
+}
+
+/** What a function will have given back. tf.distribute.coordinator.RemoteValue. */
+export class RemoteValue {
+  /** @internal */
+  constructor(private readonly value: Promise<Encoded>) {}
+
+  /** Tensors are new ones, which the program disposes. @throws the failure of the function */
+  async fetch(): Promise<unknown> {
+    return decode(await this.value);
+  }
+}
+
+const MOST_WAITING = 65_536;
+/** As a round that kills its worker: the function is at fault. */
+const MOST_LOSSES = 5;
+const REVIVE_MS = 500;
+const LONELY_MS = 60_000;
+
+export class ClusterCoordinator {
+  private readonly queue: ClosureQueue<Closure, Encoded>;
+  private readonly deadlineMs: number;
+  /** Models that functions may have updated since they were last taken up. */
+  private readonly given = new Set<tfl.LayersModel>();
+  private datasets = 0;
+
+  /** @param strategy a ParameterServerStrategy or a HybridStrategy, which one coordinator uses */
+  constructor(
+    private readonly strategy: ServedStrategy,
+    { deadlineMs = 3_600_000 }: CoordinatorOptions = {},
+  ) {
+    if (!Number.isInteger(deadlineMs) || deadlineMs < 1 || deadlineMs > LONGEST_MS)
+      throw new ArgumentError(
+        `ClusterCoordinator: deadlineMs must be a whole number of milliseconds from 1 to ${LONGEST_MS}, not ${String(deadlineMs)}`,
+      );
+    this.deadlineMs = deadlineMs;
+    const workers = strategy.workers;
+    this.queue = new ClosureQueue<Closure, Encoded>(
+      {
+        call: (worker, closure) => this.call(worker, workers, closure),
+        revive: (worker) =>
+          strategy.coordinated.revive(worker).then(
+            () => true,
+            () => false,
+          ),
+        after: (ms, act) => processClock.after(ms, act),
+      },
+      { workers, mostWaiting: MOST_WAITING, mostLosses: MOST_LOSSES, reviveMs: REVIVE_MS, lonelyMs: LONELY_MS },
+    );
+    strategy.onDispose(() => this.queue.close(disposed()));
+  }
+
+  /**
+   * Has a worker call a function of a module, with a WorkerContext and these arguments. It does not wait.
+   * @param args data, models of the strategy (the function gets ServedParameters), datasets of createPerWorkerDataset (it gets their iterator)
+   * @throws the first failure of a function since the last one was thrown
+   */
+  schedule(fn: ReplicaFunction, args: readonly unknown[] = []): RemoteValue {
+    this.throwFailure();
+    if (this.queue.isFull) throw new ArgumentError(`schedule: ${MOST_WAITING} functions wait already: await join() before`);
+    const named = functionOf(fn);
+    if (!Array.isArray(args)) throw new ArgumentError('schedule takes the arguments of the function as an array');
+    return new RemoteValue(this.queue.put({ ...named, args: args.map((arg, i) => this.argument(arg, i)) }));
+  }
+
+  /** When all functions have ended. The models have what was learned then. @throws the first failure of a function */
+  async join(): Promise<void> {
+    await this.queue.done();
+    for (const model of this.given) this.strategy.takeUp(model);
+    this.given.clear();
+    this.throwFailure();
+  }
+
+  /** Whether all functions have ended. @throws the first failure of a function */
+  done(): boolean {
+    this.throwFailure();
+    return this.queue.isDone;
+  }
+
+  /** The values of RemoteValue, also in arrays and objects. */
+  async fetch(value: unknown): Promise<unknown> {
+    const values = new Map<RemoteValue, unknown>();
+    mapLeaves(value, (leaf) => (leaf instanceof RemoteValue ? values.set(leaf, undefined) : leaf));
+    for (const remote of values.keys()) values.set(remote, await remote.fetch());
+    return mapLeaves(value, (leaf) => (leaf instanceof RemoteValue ? values.get(leaf) : leaf));
+  }
+
+  /** Each worker makes a dataset of its own, by a function of a module, when a function first asks for it; a worker that is started again makes it anew. */
+  createPerWorkerDataset(fn: ReplicaFunction, args: readonly unknown[] = []): PerWorkerDataset {
+    return new PerWorkerDataset({ ...functionOf(fn), id: this.datasets++, args: args.map((arg, i) => encoded(arg, i)) });
+  }
+
+  private throwFailure(): void {
+    const { failure } = this.queue;
+    this.queue.failure = undefined;
+    if (failure instanceof WorkerGone || failure?.cause instanceof WorkerGone)
+      throw new MemberError([], failure.message, { cause: failure });
+    if (failure) throw failure;
+  }
+
+  private argument(arg: unknown, i: number): Argument {
+    if (arg instanceof PerWorkerDataset) return { kind: 'dataset', dataset: arg.source };
+    if (!(arg instanceof tfl.LayersModel)) return { kind: 'data', value: encoded(arg, i) };
+    this.given.add(arg);
+    return { kind: 'model', ...this.strategy.served(arg) };
+  }
+
+  private async call(worker: number, workers: number, closure: Closure): Promise<Encoded> {
+    try {
+      return unpacked<Encoded>(
+        await this.strategy.coordinated.call(worker, packed({ ...closure, workerIndex: worker, numWorkers: workers }), this.deadlineMs),
+      );
+    } catch (error) {
+      if (!(error instanceof CallFailed)) throw error;
+      if (error.isGone) throw new WorkerGone(error.message);
+      if (error.code === CODES.function) throw new FunctionError(error.message);
+      if (error.code === CODES.replica) throw new ReplicaError(worker, undefined, undefined, error.message);
+      throw new StrategyError('STRATEGY_THREAD', error.message);
+    }
+  }
+}
+
+function encoded(value: unknown, i: number): Encoded {
+  try {
+    return encode(value, undefined, `argument ${i}`);
+  } catch (cause) {
+    if (cause instanceof TypeError) throw new ArgumentError(cause.message);
+    throw cause;
+  }
+}

@@ -1,0 +1,167 @@
+/** Replicas that train alone between averages, against plain models of tf.js that do the same. */
+import * as tf from '@tensorflow/tfjs-core';
+import * as tfl from '@tensorflow/tfjs-layers';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { ArgumentError, ReplicaError, UnsupportedError } from './errors.js';
+import { LocalUpdateStrategy, type LocalUpdateOptions } from './local-update.js';
+import { CLASSES, compiled, EXAMPLES, expectSame, FEATURES, mlp, oneHot, QUIET, rows, weightsOf } from './models.fixture.js';
+import { OneDeviceStrategy } from './thread-strategies.js';
+import type { ThreadPool } from './threads/thread-pool.js';
+
+const BATCH = 16;
+const [REPLICAS, EPOCHS] = [2, 2];
+let strategy: LocalUpdateStrategy;
+beforeAll(async () => {
+  await tf.setBackend('cpu');
+  strategy = new LocalUpdateStrategy({ threads: REPLICAS, localSteps: 3 });
+});
+afterAll(() => strategy.dispose());
+
+const momentum = () => tf.train.momentum(0.1, 0.9);
+const build = () => compiled(mlp(), momentum);
+const args = { ...QUIET, epochs: EPOCHS, batchSize: BATCH };
+const mean = (values: readonly number[][][]): number[][] =>
+  values[0]!.map((of, w) => of.map((_, i) => values.reduce((sum, one) => sum + one[w]![i]!, 0) / values.length));
+
+/** The same with a model of tf.js for each replica. Batches of 16, 16, 16 and 2 rows, in halves. */
+async function simulated(localSteps: number, outer?: { readonly rate: number; readonly momentum: number }): Promise<number[][]> {
+  const models = Array.from({ length: REPLICAS }, build);
+  const shapes = models[0]!.getWeights().map(({ shape }) => shape);
+  const tensors = (values: number[][]) => values.map((of, i) => tf.tensor(of, shapes[i]));
+  const slotsOf = async (model: tfl.Sequential) =>
+    (await model.optimizer.getWeights()).slice(1).map(({ tensor }) => [...tensor.dataSync()]);
+  let common = weightsOf(models[0]!);
+  let velocity = common.map((of) => of.map(() => 0));
+  let alone = 0;
+  const average = async (): Promise<void> => {
+    alone = 0;
+    const reached = mean(models.map(weightsOf));
+    if (outer) {
+      const gradient = common.map((of, w) => of.map((value, i) => value - reached[w]![i]!));
+      velocity = velocity.map((of, w) => of.map((value, i) => outer.momentum * value + gradient[w]![i]!));
+      common = common.map((of, w) => of.map((value, i) => value - outer.rate * (gradient[w]![i]! + outer.momentum * velocity[w]![i]!)));
+    } else common = reached;
+    const slots = mean(await Promise.all(models.map(slotsOf)));
+    for (const model of models) {
+      model.setWeights(tensors(common));
+      const [steps, ...accumulations] = await model.optimizer.getWeights();
+      await model.optimizer.setWeights([
+        steps!,
+        ...accumulations.map(({ name }, i) => ({ name, tensor: tf.tensor(slots[i]!, shapes[i]) })),
+      ]);
+    }
+  };
+  const [xs, ys] = [rows(), oneHot()];
+  for (let step = 0; step < EPOCHS * 4; step++) {
+    const from = (step % 4) * BATCH;
+    const half = Math.min(BATCH, EXAMPLES - from) / 2;
+    for (const [r, model] of models.entries())
+      await model.trainOnBatch(tf.slice(xs, from + r * half, half), tf.slice(ys, from + r * half, half));
+    if (++alone === localSteps) await average();
+  }
+  if (alone > 0) await average();
+  return common;
+}
+const trained = async (of: LocalUpdateStrategy): Promise<number[][]> => {
+  const model = of.scope(build);
+  await model.fit(rows(), oneHot(), args);
+  return weightsOf(model);
+};
+function expectClose(actual: number[][], expected: number[][]): void {
+  for (const [w, of] of expected.entries()) for (const [i, value] of of.entries()) expect(actual[w]![i]).toBeCloseTo(value, 5);
+}
+
+it('averages models and optimizers after their steps, with the same bits on 1 and 2 threads', async () => {
+  const weights = await trained(strategy);
+  expectClose(weights, await simulated(3));
+  const one = new LocalUpdateStrategy({ threads: 1, replicas: REPLICAS, localSteps: 3 });
+  expect(await trained(one)).toEqual(weights);
+  await one.dispose();
+});
+
+it('takes an outer step with Nesterov momentum', async () => {
+  const outer = new LocalUpdateStrategy({
+    threads: REPLICAS,
+    localSteps: 2,
+    outer: 'nesterov',
+    outerLearningRate: 0.5,
+    outerMomentum: 0.8,
+  });
+  const weights = await trained(outer);
+  await outer.dispose();
+  expectClose(weights, await simulated(2, { rate: 0.5, momentum: 0.8 }));
+});
+
+it('with one replica it is an ordinary training, with frozen layers, state and validation', async () => {
+  const made = () => {
+    const kernelInitializer = (seed: number) => tfl.initializers.glorotUniform({ seed });
+    const net = tfl.sequential({
+      layers: [
+        tfl.layers.dense({ units: 8, inputShape: [FEATURES], trainable: false, kernelInitializer: kernelInitializer(1) }),
+        tfl.layers.batchNormalization(),
+        tfl.layers.dense({ units: CLASSES, activation: 'softmax', kernelInitializer: kernelInitializer(2) }),
+      ],
+    });
+    return compiled(net, () => tf.train.adam(0.01));
+  };
+  const fit = async (of: LocalUpdateStrategy | OneDeviceStrategy) => {
+    const model = of.scope(made);
+    const history = await model.fit(rows(), oneHot(), { ...args, validationSplit: 0.2 });
+    await of.dispose();
+    return [history, weightsOf(model)] as const;
+  };
+  const [mine, theirs] = [await fit(new LocalUpdateStrategy({ threads: 1, localSteps: 3 })), await fit(new OneDeviceStrategy())];
+  expectSame(mine[0], theirs[0], 0);
+  expect(mine[1]).toEqual(theirs[1]);
+});
+
+it('averages when it is time, and when somebody looks', async () => {
+  const { pool } = (strategy as unknown as { exchange: { pool: ThreadPool } }).exchange;
+  let averages = 0;
+  const ask = pool.ask.bind(pool);
+  pool.ask = (message, threads) => {
+    if (message.kind === 'average') averages++;
+    return ask(message, threads);
+  };
+  const model = strategy.scope(build);
+  await model.fit(rows(), oneHot(), args);
+  expect(averages).toBe(2);
+  const weights = weightsOf(model);
+  expect(averages).toBe(3);
+  tf.dispose(model.evaluate(rows(), oneHot()));
+  expect(averages).toBe(3);
+  await model.trainOnBatch(rows(), oneHot());
+  tf.dispose(model.predict(rows()));
+  expect(averages).toBe(4);
+  expect(weightsOf(model)).not.toEqual(weights);
+  // A replica that throws has taken no step, nor has any other.
+  const before = weightsOf(model);
+  await model.trainOnBatch(rows(), oneHot());
+  const bad = compiled(mlp(), momentum, { loss: 'sparseCategoricalCrossentropy' });
+  strategy.distribute(bad);
+  const kept = weightsOf(bad);
+  await expect(bad.trainOnBatch(rows(), tf.fill([EXAMPLES, 1], 7))).rejects.toBeInstanceOf(ReplicaError);
+  expect(weightsOf(bad)).toEqual(kept);
+  expect(weightsOf(model)).not.toEqual(before);
+  pool.ask = ask;
+});
+
+it('refuses options and clusters that it does not know', () => {
+  const refused = (options: unknown, message: string) => {
+    expect(() => new LocalUpdateStrategy(options as LocalUpdateOptions)).toThrow(message);
+    expect(() => new LocalUpdateStrategy(options as LocalUpdateOptions)).toThrow(ArgumentError);
+  };
+  refused({ localSteps: 0 }, 'localSteps must be a whole number from 1');
+  refused({ outer: 'adam' }, 'outer must be average or nesterov');
+  refused({ outerMomentum: 0.5 }, "need outer: 'nesterov'");
+  refused({ outer: 'nesterov', outerMomentum: 1 }, 'outerMomentum must be a number from 0 to below 1');
+  refused({ outer: 'nesterov', outerLearningRate: 0 }, 'outerLearningRate must be a number above 0');
+  refused({ cluster: {} }, 'has no option "cluster"');
+  process.env['TF_CONFIG'] = JSON.stringify({ cluster: { worker: ['a:1', 'b:2'] }, task: { type: 'worker', index: 0 } });
+  try {
+    expect(() => new LocalUpdateStrategy()).toThrow(UnsupportedError);
+    expect(() => new LocalUpdateStrategy()).toThrow('TF_CONFIG names 2');
+  } finally {
+    delete process.env['TF_CONFIG'];
+  }
+});

@@ -1,0 +1,95 @@
+/**
+ * What the thread of the group does for functions that run in replicas: it lets all processes decide, where the replicas of this one have come together,
+ * whether they go on, and adds their sums up (threads/meeting.ts). And it gives values of replicas to all processes, for `reduce` and `gather`.
+ */
+import { AllReducePlan, replicasOf, Spread, type Called, type Failure, type Group } from '@paceline/collectives';
+import { DECIDED, DECISION, decisionsAt, ENDED, FAILED_POINT, GIVE_UP, GO_ON, pointInWords, UNEQUAL } from '../threads/meeting.js';
+import type { MeetingMemory, Met, Share } from '../threads/protocol.js';
+import type { ReplicaArray } from '../replicas/per-replica.js';
+
+interface Place {
+  readonly members: number;
+  readonly self: number;
+  readonly share: Share;
+}
+
+export class GroupCalls {
+  private readonly values: SharedArrayBuffer;
+  private readonly decisions: Int32Array;
+  private meetings = 0;
+
+  constructor(
+    private readonly place: Place,
+    memory: MeetingMemory,
+  ) {
+    this.values = memory.values;
+    this.decisions = new Int32Array(memory.points, decisionsAt(place.share.to - place.share.from));
+  }
+
+  /**
+   * One meeting.
+   * @param failures of replicas of this process
+   * @returns those of all processes
+   */
+  async meet(group: Group, at: Met, failures: readonly Failure[]): Promise<readonly Failure[]> {
+    const { share } = this.place;
+    const what = `meeting ${++this.meetings} of functions in replicas`;
+    const own = at.reason === undefined ? failures : [...failures, { replica: share.from, message: at.reason }];
+    const called = await group.run({ what, values: encoded([at.kind, at.length, at.form]), failures: own, operations: [] });
+    const all = called.failures.length > 0 ? called.failures : this.unequal(called);
+    if (all.length === 0 && at.kind !== ENDED && at.kind !== FAILED_POINT) await this.add(group, at.length, what);
+    this.decide(all.length === 0 && at.kind !== FAILED_POINT ? GO_ON : GIVE_UP);
+    return all;
+  }
+
+  /** The group is lost. */
+  giveUp(): void {
+    this.decide(GIVE_UP);
+  }
+
+  /** Where the processes are at different points: the first one, and the first that differs. */
+  private unequal({ values }: Called): Failure[] {
+    const points = values.map((value) => JSON.parse(Buffer.from(value).toString()) as [kind: number, length: number, form: number]);
+    const [first] = points as [[number, number, number]];
+    const other = points.findIndex((point) => String(point) !== String(first));
+    if (other < 0) return [];
+    const { members, share } = this.place;
+    const firstOf = (member: number): number => replicasOf(share.replicas, members, member).from;
+    const told = (member: number): string => `replica ${firstOf(member)} ${pointInWords(points[member]![0], points[member]![1])}`;
+    return [{ replica: firstOf(other), message: `${told(0)}, and ${told(other)}: ${UNEQUAL}` }];
+  }
+
+  private decide(decision: number): void {
+    this.decisions[DECISION] = decision;
+    Atomics.add(this.decisions, DECIDED, 1);
+    Atomics.notify(this.decisions, DECIDED);
+  }
+
+  private async add(group: Group, length: number, what: string): Promise<void> {
+    const { share, members, self } = this.place;
+    const place = (index: number): Float32Array => new Float32Array(this.values, index * length * 4, length);
+    // Copies: what grows cannot be written to a socket.
+    const nodes = share.nodes.map(({ lo }) => place(lo - share.from + 1).slice());
+    const [result] = nodes as [Float32Array];
+    const plan = new AllReducePlan({ members, self, replicas: share.replicas, length });
+    await group.run({ what: `the sums of ${what}`, operations: [plan.reduce(nodes, result)] });
+    place(0).set(result);
+  }
+}
+
+const encoded = (value: unknown): Uint8Array => new Uint8Array(Buffer.from(JSON.stringify(value)));
+
+/** The values of the replicas of all processes, in their order. */
+export async function shared(group: Group, { members, self }: Place, what: string, own: readonly ReplicaArray[]): Promise<ReplicaArray[]> {
+  const { values } = await group.run({ what, values: encoded(own.map(({ shape }) => shape)), operations: [] });
+  const shapes = values.map((value) => JSON.parse(Buffer.from(value).toString()) as number[][]);
+  const arrays = shapes.map((list, member) =>
+    list.map((shape, i) => ({
+      shape,
+      values: member === self ? own[i]!.values : new Float32Array(shape.reduce((product, size) => product * size, 1)),
+    })),
+  );
+  const parts = arrays.flatMap((list, member) => list.map((array) => ({ member, values: array.values })));
+  await group.run({ what: `the values of ${what}`, operations: [new Spread(members, self, parts)] });
+  return arrays.flat();
+}

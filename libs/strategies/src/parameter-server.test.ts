@@ -1,0 +1,288 @@
+/** Parameter servers and workers in processes of their own, which one program after the other coordinates. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { ParameterServerStrategy } from './parameter-server.js';
+import { freeCluster, Programs, type Ended, type Running } from './programs.fixture.js';
+
+const SECRET = { PACELINE_CLUSTER_SECRET: 'a secret of these tests' };
+const SERVE = `
+import { Server } from './node_modules/paceline/dist/servers/server.js';
+const server = await Server.start();
+console.log('serves', server.task.type, server.task.index);
+process.once('SIGTERM', () => void server.close());
+await server.join();
+`;
+/** Has dropout, the state of batch normalisation, an optimizer with slots, metrics, a last batch that is smaller, and initial weights by chance. */
+const BUILD = `
+import { createHash } from 'node:crypto';
+import * as tf from '@tensorflow/tfjs';
+import { ClusterCoordinator, HybridStrategy, MirroredStrategy, ParameterServerStrategy, TfConfigResolver } from 'paceline';
+const examples = 150;
+const xs = tf.tensor2d(Float32Array.from({ length: examples * 8 }, (_, i) => Math.sin(i * 1.7)), [examples, 8]);
+const ys = tf.tensor2d(Float32Array.from({ length: examples }, (_, i) => i % 3), [examples, 1]);
+const seeded = (seed) => tf.initializers.glorotUniform({ seed });
+const build = (optimizer = tf.train.adam(0.01)) => {
+  const net = tf.sequential({
+    layers: [
+      tf.layers.dense({ units: 16, activation: 'relu', inputShape: [8], kernelInitializer: seeded(1) }),
+      tf.layers.batchNormalization(),
+      tf.layers.dropout({ rate: 0.2, name: 'drop' }),
+      tf.layers.dense({ units: 3, activation: 'softmax', kernelInitializer: seeded(2) }),
+    ],
+  });
+  net.compile({ optimizer, loss: 'sparseCategoricalCrossentropy', metrics: ['accuracy'] });
+  return net;
+};
+const fit = (model, more = {}) => model.fit(xs, ys, { epochs: 2, batchSize: 40, verbose: 0, validationSplit: 0.1, shuffle: false, ...more });
+const digest = async (model) => {
+  const hash = createHash('sha256');
+  for (const weight of [...model.getWeights(), ...await model.optimizer.getWeights()]) hash.update(Buffer.from((weight.tensor ?? weight).dataSync().buffer));
+  return hash.digest('hex');
+};
+const say = (value) => console.log(JSON.stringify(value));
+const told = (error) => say({ code: error.code, name: error.constructor.name, message: error.message, members: error.members, replica: error.replica, step: error.step });
+`;
+
+const WORKERS = 2;
+let programs: Programs;
+let cluster: Record<string, string[]>;
+const serving = new Map<string, Running>();
+
+const configOf = (type: string, index: number, of = cluster): string => JSON.stringify({ cluster: of, task: { type, index } });
+const serve = (type: string, index: number): Running => {
+  const running = programs.start(SERVE, { ...SECRET, TF_CONFIG: configOf(type, index) });
+  serving.set(`${type} ${index}`, running);
+  return running;
+};
+
+beforeAll(async () => {
+  programs = new Programs();
+  cluster = await freeCluster({ chief: 1, worker: WORKERS, ps: 2 });
+  const all = [0, 1].map((i) => serve('ps', i)).concat(Array.from({ length: WORKERS }, (_, i) => serve('worker', i)));
+  await Promise.all(all.map(({ said }) => said('serves')));
+});
+afterAll(() => programs.dispose());
+
+/** The first workers of the stack, which begin anew with every coordinator: a cluster of their own needs servers of their own. */
+const coordinate = (source: string): Running => programs.start(source, { ...SECRET, TF_CONFIG: configOf('chief', 0) });
+const lastLine = ({ status, output, errors }: Ended): Record<string, unknown> => {
+  expect(status, errors).toBe(0);
+  return JSON.parse(output.trim().split('\n').at(-1)!) as Record<string, unknown>;
+};
+const result = async (running: Running): Promise<Record<string, unknown>> => lastLine(await running.ended);
+
+interface State {
+  readonly task: { readonly type: string };
+  readonly pid: number;
+  readonly parameterBytes: number;
+  readonly slotBytes: number;
+  readonly sentBytes: number;
+  readonly receivedBytes: number;
+}
+
+const TRAIN = (strategy: string): string => `${BUILD}
+const strategy = ${strategy};
+const model = strategy.scope(() => build());
+const { history } = await fit(model);
+const half = await digest(model);
+const weights = model.getWeights().map((weight) => tf.mul(weight, 0.5));
+model.setWeights(weights);
+model.layers[0].trainable = false;
+model.compile({ optimizer: tf.train.momentum(0.1, 0.9), loss: 'sparseCategoricalCrossentropy' });
+await fit(model);
+const [answers, measured] = [model.predict(xs, { batchSize: 31 }), model.evaluate(xs, ys)];
+const states = strategy.servers?.();
+await strategy.dispose();
+say({ history, half, digest: await digest(model), replicas: strategy.numReplicasInSync, answers: [...answers.dataSync()], measured: [measured].flat().map((value) => value.dataSync()[0]), states, pid: process.pid });
+`;
+
+it('ends with the History and the bits of MirroredStrategy, while parameters and slots live in the servers', async () => {
+  const {
+    states: _,
+    pid: __,
+    ...alone
+  } = await result(programs.start(TRAIN(`new MirroredStrategy({ replicas: ${WORKERS}, threads: 1 })`)));
+  const { states, pid, ...served } = await result(coordinate(TRAIN('new ParameterServerStrategy()')));
+  expect(served).toEqual(alone);
+  const all = states as State[];
+  expect(new Set([...all.map((state) => state.pid), pid]).size).toBe(WORKERS + 3);
+  const total = 8 * 16 + 16 + 4 * 16 + 16 * 3 + 3;
+  const sum = (of: 'parameterBytes' | 'slotBytes', type: string): number =>
+    all.filter(({ task }) => task.type === type).reduce((bytes, state) => bytes + state[of], 0);
+  expect(sum('parameterBytes', 'ps')).toBe(total * 4);
+  expect(sum('slotBytes', 'ps')).toBe((total - 32) * 4);
+  expect(sum('parameterBytes', 'worker') + sum('slotBytes', 'worker')).toBe(0);
+});
+
+it('HybridStrategy has the bits of as many replicas, and sends the sums of each worker once', async () => {
+  const { states: _, pid: __, ...alone } = await result(programs.start(TRAIN('new MirroredStrategy({ replicas: 4, threads: 1 })')));
+  const { states: ___, pid: ____, ...served } = await result(coordinate(TRAIN('new HybridStrategy(undefined, { replicasPerWorker: 2 })')));
+  expect(served).toEqual(alone);
+  const { plain, hybrid, total, hybridRun } = (await result(
+    coordinate(`${BUILD}
+const steps = 8;
+const bytesOf = async (strategy) => {
+  const model = strategy.scope(() => build());
+  await model.trainOnBatch(xs, ys);
+  const sent = () => strategy.servers().map(({ task, sentBytes, receivedBytes }) => task.type === 'ps' ? [sentBytes, receivedBytes] : [0, 0]);
+  const before = sent();
+  for (let i = 0; i < steps; i++) await model.trainOnBatch(xs, ys);
+  const bytes = sent().flatMap((counts, i) => counts.map((count, way) => count - before[i][way]));
+  await strategy.dispose();
+  return bytes.reduce((sum, count) => sum + count, 0) / steps;
+};
+const plain = await bytesOf(new ParameterServerStrategy());
+const hybridRun = new HybridStrategy(undefined, { replicasPerWorker: 2 }).toRun();
+say({ hybridRun, plain: plain / ${WORKERS}, hybrid: await bytesOf(new HybridStrategy(new TfConfigResolver(), { replicasPerWorker: 2 })) / 4, total: ${(8 * 16 + 16 + 4 * 16 + 16 * 3 + 3) * 4} });
+`),
+  )) as Record<string, number>;
+  expect(plain).toBe(2 * total!); // of a replica: its gradient, and the parameters
+  const strategy = { kind: 'parameter-server', servers: cluster['ps']!.length };
+  expect(hybridRun).toEqual({ strategy, replicas: 2 * WORKERS });
+  expect(hybrid).toBe(total); // half of that: two replicas of a worker share both
+});
+
+it('a replica that throws is named, nothing has changed, and training goes on; another secret and another task are refused', async () => {
+  const source = `${BUILD}
+const strategy = new ParameterServerStrategy();
+const model = strategy.scope(() => build());
+await fit(model);
+const before = await digest(model);
+const bad = tf.tensor2d(Float32Array.from({ length: 30 }, (_, i) => (i === 29 ? 7 : 0)), [30, 1]);
+await model.trainOnBatch(tf.slice(xs, 0, 30), bad).catch(told);
+say((await digest(model)) === before);
+const { history } = await fit(model);
+await strategy.run({ module: 'file:///x.mjs', name: 'x' }).catch(told);
+await strategy.dispose();
+await fit(new ParameterServerStrategy(undefined, { secret: 'not the secret of the others' }).scope(() => build())).catch(told);
+`;
+  const { status, output, errors } = await coordinate(source).ended;
+  expect(status, errors).toBe(0);
+  const [replica, isSame, run, secret] = output
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as unknown);
+  expect(replica).toMatchObject({ code: 'STRATEGY_REPLICA', replica: WORKERS - 1, step: 8 });
+  expect(isSame).toBe(true);
+  expect(run).toMatchObject({ code: 'STRATEGY_UNSUPPORTED' });
+  expect(secret).toMatchObject({ code: 'STRATEGY_CLUSTER' });
+  expect((secret as { message: string }).message).toContain('the proof of the shared secret is wrong');
+  const resolver = { resolve: () => undefined };
+  expect(() => new ParameterServerStrategy(resolver)).toThrow('no cluster is given');
+});
+
+it('functions of a coordinator train with the servers; that of a worker which is killed goes to another, and the worker comes back', async () => {
+  programs.write(
+    'functions.mjs',
+    `export function* batches({ tf, workerIndex }, size) {
+  for (let i = workerIndex; ; i += 2) yield i * size;
+}
+export async function train({ tf, state, workerIndex }, model, rows, xs) {
+  const { value: first } = await rows.next();
+  const { 'dense/kernel': kernel, 'dense/bias': bias } = await model.read();
+  const loss = (kernel, bias) => tf.losses.meanSquaredError(tf.sum(xs, 1, true), tf.add(tf.matMul(xs, kernel), bias));
+  const { value, grads: [ofKernel, ofBias] } = tf.valueAndGrads(loss)([kernel, bias]);
+  await model.applyGradients({ 'dense/kernel': ofKernel, 'dense/bias': ofBias });
+  return { loss: value, first, workerIndex, calls: (state.calls = (state.calls ?? 0) + 1) };
+}
+export const waits = async ({ workerIndex }, ms) => { await new Promise((resolve) => setTimeout(resolve, ms)); return [workerIndex, process.pid]; };
+export const fails = () => { throw new Error('no such row'); };
+`,
+  );
+  const source = `${BUILD}
+const strategy = new ParameterServerStrategy();
+const model = strategy.scope(() => {
+  const net = tf.sequential({ layers: [tf.layers.dense({ units: 1, inputShape: [4], name: 'dense' })] });
+  net.compile({ optimizer: tf.train.adam(0.05), loss: 'meanSquaredError' });
+  return net;
+});
+const coordinator = new ClusterCoordinator(strategy);
+const fn = (name) => ({ module: new URL('./functions.mjs', import.meta.url), name });
+const rows = coordinator.createPerWorkerDataset(fn('batches'), [32]);
+const made = tf.randomUniform([32, 4], -1, 1, 'float32', 3);
+const values = [];
+for (let i = 0; i < 200; i++) values.push(coordinator.schedule(fn('train'), [model, rows, made]));
+await coordinator.join();
+const all = await coordinator.fetch(values);
+const [first, last] = [all[0], all.at(-1)].map(({ loss }) => loss.dataSync()[0]);
+const answer = model.predict(tf.ones([1, 4])).dataSync()[0];
+say({ first, last, answer, workers: [...new Set(all.map(({ workerIndex }) => workerIndex))].sort(), iterations: model.optimizer.iterations, steps: (await model.fit(made, tf.sum(made, 1, true), { verbose: 0, epochs: 1 })).history.loss.length });
+coordinator.schedule(fn('fails'));
+await coordinator.join().catch(told);
+const long = [0, 1].map(() => coordinator.schedule(fn('waits'), [3000]));
+console.log('waits');
+say(await coordinator.fetch(long));
+const later = [0, 1].map(() => coordinator.schedule(fn('waits'), [1500]));
+say(await coordinator.fetch(later));
+await strategy.dispose();
+`;
+  const running = coordinate(source);
+  await running.said('waits');
+  const victim = serving.get('worker 1')!;
+  victim.child.kill('SIGKILL');
+  await victim.ended;
+  await serve('worker', 1).said('serves');
+  const { status, output, errors } = await running.ended;
+  expect(status, errors).toBe(0);
+  const [trained, failed, , long, later] = output
+    .trim()
+    .split('\n')
+    .map((line) => (line === 'waits' ? undefined : (JSON.parse(line) as unknown)));
+  const { first, last, answer, ...rest } = trained as Record<string, number>;
+  expect(last!).toBeLessThan(first! / 20);
+  expect(Math.abs(answer! - 4)).toBeLessThan(0.5);
+  expect(rest).toEqual({ workers: [0, 1], iterations: 200, steps: 1 });
+  expect(failed).toMatchObject({ code: 'STRATEGY_REPLICA', message: expect.stringContaining('no such row') as string });
+  expect((long as number[][]).length).toBe(2);
+  expect(new Set((later as number[][]).map(([, pid]) => pid)).size).toBe(2);
+});
+
+it('the examples of the page train, as they are pasted', async () => {
+  const page = readFileSync(join(import.meta.dirname, '../../../docs/library.md'), 'utf8');
+  const [, section] = /\n## Parameter servers\n([\s\S]*?)\n## /.exec(page)!;
+  const [plain, hybrid, functions, scheduled] = [...section!.matchAll(/```js\n([\s\S]*?)```/g)].map(([, source]) => source!);
+  programs.write('functions.mjs', functions!);
+  for (const source of [plain, hybrid, functions, scheduled]) expect(source!.split('\n').length).toBeLessThanOrEqual(31);
+  for (const [source, said] of [
+    [plain, /^ps 1 \d+$/mu],
+    [hybrid, /^replicas 4$/mu],
+    [scheduled, /Tensor/u],
+  ] as const) {
+    const { status, output, errors } = await coordinate(source!).ended;
+    expect(status, errors).toBe(0);
+    expect(output).toMatch(said);
+    const losses = /loss ([\d. to]+)/u
+      .exec(output)![1]!
+      .trim()
+      .split(/[ to]+/u)
+      .map(Number);
+    expect(losses.at(-1)!, output).toBeLessThan(losses[0]! / 4);
+  }
+});
+
+it('a parameter server that is killed is named, and so is a worker', async () => {
+  const source = `${BUILD}
+const strategy = new ParameterServerStrategy(undefined, { deadlineMs: 20000 });
+const model = strategy.scope(() => build());
+const callbacks = { onEpochEnd: (epoch) => epoch === 1 && console.log('trains') };
+await fit(model, { epochs: 1000000, callbacks }).catch(told);
+await model.trainOnBatch(xs, ys).catch(told);
+await strategy.dispose();
+`;
+  for (const [type, index] of [
+    ['worker', 0],
+    ['ps', 1],
+  ] as const) {
+    const running = coordinate(source);
+    await running.said('trains');
+    const victim = serving.get(`${type} ${index}`)!;
+    victim.child.kill('SIGKILL');
+    const { status, output, errors } = await running.ended;
+    expect(status, errors).toBe(0);
+    const lines = output.trim().split('\n').slice(-2);
+    for (const line of lines) expect(JSON.parse(line)).toMatchObject({ code: 'STRATEGY_MEMBER', members: [{ type, index }] });
+    await victim.ended;
+    await serve(type, index).said('serves');
+  }
+});

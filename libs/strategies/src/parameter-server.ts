@@ -1,0 +1,184 @@
+/** The strategies over parameter servers: the program coordinates, workers compute, and the parameters live in processes of their own. */
+import {
+  ClusterError,
+  type ClusterResolver,
+  type MemberAddress,
+  nodesOf,
+  replicasOf,
+  rosterOf,
+  type Roster,
+  TfConfigResolver,
+} from '@paceline/collectives';
+import { LIMITS } from '@paceline/spec';
+import { ArgumentError, ClusterConfigError } from './errors.js';
+import { secretOf } from './secret.js';
+import type { About } from './servers/messages.js';
+import { ServerExchange } from './servers/server-exchange.js';
+import { ServerLink } from './servers/server-link.js';
+import { type RunStrategy, Strategy, type StrategyOptions } from './strategy.js';
+import { LONGEST_MS, THREADS_MAX } from './thread-strategies.js';
+
+export interface ParameterServerOptions extends StrategyOptions {
+  /** What all processes know, and nobody else: who shows it may join. From the environment variable PACELINE_CLUSTER_SECRET by default. */
+  readonly secret?: string;
+  /** A step without progress for so long is given up, in milliseconds; 60,000 by default. */
+  readonly deadlineMs?: number;
+  /** All servers have to be reached within so long, in milliseconds; 300,000 by default. */
+  readonly joinDeadlineMs?: number;
+  /** How processes reach each other: `auto` takes a Unix socket where both are on one host, else TCP. */
+  readonly transport?: 'auto' | 'tcp' | 'unix';
+}
+
+export interface HybridOptions extends ParameterServerOptions {
+  /** Replicas of each worker, each in a compute thread: their gradients are added up before they leave. 2 by default. */
+  readonly replicasPerWorker?: number;
+}
+
+/** A process that serves, as it is now. */
+export interface ServerState extends About {
+  readonly task: { readonly type: string; readonly index: number };
+}
+
+const KNOWN = ['seed', 'secret', 'deadlineMs', 'joinDeadlineMs', 'transport'];
+const TRANSPORTS: readonly unknown[] = ['auto', 'tcp', 'unix'];
+
+/** What a ClusterCoordinator takes. */
+export abstract class ServedStrategy extends Strategy {
+  protected readonly link: ServerLink;
+  readonly workers: number;
+  private readonly serverCount: number;
+  private readonly ending: (() => void)[] = [];
+
+  protected constructor(name: string, resolver: ClusterResolver, options: ParameterServerOptions, replicasPerWorker: number) {
+    const { link, replicas, servers } = linked(name, resolver, options, replicasPerWorker);
+    super(new ServerExchange(name, link, replicas), options);
+    this.link = link;
+    this.workers = replicas / replicasPerWorker;
+    this.serverCount = servers;
+  }
+
+  /** @internal Functions in workers. */
+  get coordinated(): Pick<ServerLink, 'call' | 'revive'> {
+    return this.link;
+  }
+
+  /** @internal How the servers know a model. @throws ArgumentError for a model of somebody else */
+  served(model: unknown): { readonly model: number; readonly rate: number } {
+    const served = this.distributedModel(model)?.served();
+    if (served) return served;
+    throw new ArgumentError('a model among the arguments must be one that this strategy distributes');
+  }
+
+  /** @internal Workers have updated the parameters of a model at the servers. */
+  takeUp(model: unknown): void {
+    this.distributedModel(model)?.takeUp();
+  }
+
+  /** @internal */
+  onDispose(act: () => void): void {
+    this.ending.push(act);
+  }
+
+  /** As many servers as the cluster has. */
+  override toRun(): RunStrategy {
+    return { strategy: { kind: 'parameter-server', servers: this.serverCount }, replicas: this.numReplicasInSync };
+  }
+
+  override async dispose(): Promise<void> {
+    for (const act of this.ending.splice(0)) act();
+    await super.dispose();
+  }
+
+  /** The processes that serve: who they are, what they keep, and what they have sent. */
+  servers(): readonly ServerState[] {
+    const all = this.link.ask({ kind: 'about' }) as readonly { readonly place: number; readonly about: About }[];
+    return all.map(({ place, about }) => ({ task: this.link.taskOf(place), ...about }));
+  }
+}
+
+/**
+ * Parameters and optimizer state live in the parameter servers, each has a range of them; workers compute one replica each. This process has the
+ * program: it gives out the rows of every batch. Servers and workers run `paceline server`.
+ */
+export class ParameterServerStrategy extends ServedStrategy {
+  /**
+   * @throws ClusterConfigError for a cluster, a task or a secret that has no meaning
+   * @throws ArgumentError for an option that has none
+   */
+  constructor(resolver: ClusterResolver = new TfConfigResolver(), options: ParameterServerOptions = {}) {
+    super('ParameterServerStrategy', resolver, checked('ParameterServerStrategy', options, KNOWN), 1);
+  }
+}
+
+/** As ParameterServerStrategy, with several replicas in the threads of each worker: what leaves a worker is the sum of their gradients. */
+export class HybridStrategy extends ServedStrategy {
+  /**
+   * @throws ClusterConfigError for a cluster, a task or a secret that has no meaning
+   * @throws ArgumentError for an option that has none
+   */
+  constructor(resolver: ClusterResolver = new TfConfigResolver(), options: HybridOptions = {}) {
+    const { replicasPerWorker = 2, ...rest } = checked('HybridStrategy', options, [...KNOWN, 'replicasPerWorker']);
+    if (!Number.isInteger(replicasPerWorker) || replicasPerWorker < 1 || replicasPerWorker > THREADS_MAX)
+      throw new ArgumentError(
+        `HybridStrategy: replicasPerWorker must be a whole number from 1 to ${THREADS_MAX}, not ${String(replicasPerWorker)}`,
+      );
+    super('HybridStrategy', resolver, rest, replicasPerWorker);
+  }
+}
+
+function checked<T extends ParameterServerOptions>(name: string, options: T, known: readonly string[]): T {
+  const unknown = Object.keys(options).find((key) => !known.includes(key));
+  if (unknown !== undefined) throw new ArgumentError(`${name}: there is no option ${unknown}; the options are ${known.join(', ')}`);
+  const { seed = 0, transport = 'auto' } = options;
+  if (!Number.isSafeInteger(seed)) throw new ArgumentError(`${name}: seed must be a whole number, not ${String(seed)}`);
+  if (!TRANSPORTS.includes(transport)) throw new ArgumentError(`${name}: transport must be auto, tcp or unix, not ${String(transport)}`);
+  return options;
+}
+
+function linked(name: string, resolver: ClusterResolver, options: ParameterServerOptions, replicasPerWorker: number) {
+  const { roster, workers } = clusterOf(name, resolver);
+  const replicas = workers * replicasPerWorker;
+  if (replicas > LIMITS.replicas)
+    throw new ArgumentError(`${name}: ${replicas} replicas are more than ${LIMITS.replicas}: start fewer workers`);
+  const shares = Array.from({ length: workers }, (_, worker) => ({
+    replicas,
+    ...replicasOf(replicas, workers, worker),
+    nodes: nodesOf(replicas, workers, worker),
+  }));
+  const link = new ServerLink({
+    ...roster,
+    secret: secretOf(name, options.secret),
+    transport: options.transport ?? 'auto',
+    shares,
+    threads: replicasPerWorker,
+    deadlineMs: durationOf(name, 'deadlineMs', options.deadlineMs ?? 60_000),
+    joinDeadlineMs: durationOf(name, 'joinDeadlineMs', options.joinDeadlineMs ?? 300_000),
+  });
+  return { link, replicas, servers: roster.tasks.filter(({ task }) => task.type === 'ps').length };
+}
+
+function durationOf(name: string, option: string, value: number): number {
+  if (Number.isInteger(value) && value >= 1 && value <= LONGEST_MS) return value;
+  throw new ArgumentError(`${name}: ${option} must be a whole number of milliseconds from 1 to ${LONGEST_MS}, not ${String(value)}`);
+}
+
+function clusterOf(name: string, resolver: ClusterResolver): { readonly roster: Roster; readonly workers: number } {
+  if (typeof (resolver as ClusterResolver | null)?.resolve !== 'function')
+    throw new ArgumentError(`${name}: the first argument is a resolver, such as new TfConfigResolver()`);
+  try {
+    const found = resolver.resolve();
+    if (!found) throw new ClusterError('no cluster is given: set TF_CONFIG, with tasks of the types chief, worker and ps');
+    const { cluster, task } = found;
+    if (task.type !== 'chief')
+      throw new ClusterError(
+        `the task of this process is ${task.type} ${task.index}: the program runs as chief, and \`paceline server\` runs workers and parameter servers`,
+      );
+    const roster = rosterOf(cluster);
+    const count = (type: MemberAddress['task']['type']): number => cluster.tasks(type).length;
+    if (count('worker') === 0 || count('ps') === 0) throw new ClusterError('the cluster needs at least one worker and one ps');
+    return { roster, workers: count('worker') };
+  } catch (cause) {
+    if (cause instanceof ClusterError) throw new ClusterConfigError(`${name}: ${cause.message}`, { cause });
+    throw cause;
+  }
+}

@@ -1,0 +1,73 @@
+/**
+ * `@paceline/strategies/recorded`: trainings that TensorFlow has recorded, trained again by the strategies of the library (`paceline verify`). Strategies block
+ * their main thread, so each training has processes of its own. This part loads no tf.js.
+ */
+import { fork, type ChildProcess } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { createServer, type AddressInfo } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import type { RecordedAnswer, RecordedProgram, RecordedResult, RecordedStrategy, RecordedTask } from './protocol.js';
+
+export type { RecordedProgram, RecordedResult } from './protocol.js';
+export { RECORDED_TOPOLOGIES } from './protocol.js';
+export { unserved, unservedByLocalSteps } from './unserved.js';
+
+const ENTRY = fileURLToPath(new URL('recorded-process.js', import.meta.url));
+const NOTHING_HEARD_MS = 60_000;
+const SECRET_BYTES = 32;
+
+export interface LibraryStrategy extends Pick<RecordedStrategy, 'kind' | 'communication'> {
+  /** Of multi-worker-mirrored, at most one per replica; 1 for all others. */
+  readonly processes: number;
+}
+
+/**
+ * Trains the program in processes of this machine, which have ended when it returns.
+ * @returns what each process ended with
+ * @throws Error with what a process says
+ */
+export async function trainInProcesses(
+  program: RecordedProgram,
+  { kind, communication, processes }: LibraryStrategy,
+  { signal, entry = ENTRY }: { readonly signal: AbortSignal; readonly entry?: string },
+): Promise<RecordedResult[]> {
+  const addresses = await freeAddresses(processes);
+  const secret = randomBytes(SECRET_BYTES).toString('hex');
+  // Half of the processes stand for one host, the others for a second one: what is hierarchical has two levels.
+  const hosts = addresses.map((_, i) => (i < Math.ceil(processes / 2) ? 'first' : 'second'));
+  const children: ChildProcess[] = [];
+  const end = (): void => children.forEach((child) => child.kill('SIGKILL'));
+  signal.addEventListener('abort', end);
+  try {
+    const answers = addresses.map((_, index) => {
+      const member = kind === 'multi-worker-mirrored' ? { index, addresses, hosts, secret } : undefined;
+      const child = fork(entry, { serialization: 'advanced', stdio: ['ignore', 'ignore', 'pipe', 'ipc'] });
+      children.push(child);
+      return answerOf(child, { program, strategy: { kind, communication, member }, deadlineMs: NOTHING_HEARD_MS });
+    });
+    return await Promise.all(answers);
+  } finally {
+    signal.removeEventListener('abort', end);
+    end();
+  }
+}
+
+function answerOf(child: ChildProcess, task: RecordedTask): Promise<RecordedResult> {
+  let errors = '';
+  child.stderr!.on('data', (piece: Buffer) => (errors = (errors + piece.toString()).slice(-2000)));
+  return new Promise((done, failed) => {
+    child.once('error', failed);
+    child.once('message', (answer: RecordedAnswer) => (answer.ok ? done(answer.result) : failed(new Error(answer.message))));
+    child.once('exit', (code, ended) => failed(new Error(`a process of the library ended (${code ?? ended}): ${errors.trim()}`)));
+    child.send(task, (error) => error && failed(error));
+  });
+}
+
+/** On ports of this machine that are free at this moment. */
+async function freeAddresses(count: number): Promise<string[]> {
+  const servers = Array.from({ length: count }, () => createServer());
+  await Promise.all(servers.map((server) => new Promise<void>((done) => server.listen(0, '127.0.0.1', done))));
+  const addresses = servers.map((server) => `127.0.0.1:${(server.address() as AddressInfo).port}`);
+  await Promise.all(servers.map((server) => new Promise((done) => server.close(done))));
+  return addresses;
+}

@@ -1,0 +1,34 @@
+/** Which recordings a strategy of the library cannot follow, and why: without loading tf.js. */
+import type { RecordedProgram, RecordedStrategy } from './protocol.js';
+import { optimizerReason } from './optimizer-reason.js';
+
+/** Optimizers whose step is linear in the gradient and in what they keep: a mean of their steps is the step of the mean. */
+const LINEAR: ReadonlySet<string> = new Set(['sgd', 'momentum']);
+
+/** What replicas that take steps alone cannot follow; undefined for what they can. */
+export function unservedByLocalSteps({
+  optimizer,
+  globalBatch,
+  replicas,
+}: Pick<RecordedProgram, 'optimizer' | 'globalBatch' | 'replicas'>): string | undefined {
+  if (!LINEAR.has(optimizer.name) && replicas > 1)
+    return `replicas take their steps of ${optimizer.name} alone, and the mean of such steps is not the step of the mean gradient`;
+  if (globalBatch % replicas !== 0)
+    return `the ${replicas} replicas have different numbers of the ${globalBatch} examples, and their copies are averaged alike`;
+  return undefined;
+}
+
+/** @param clips whether gradients are clipped @returns undefined for what is served */
+export function unserved(
+  program: Pick<RecordedProgram, 'optimizer' | 'globalBatch' | 'replicas' | 'layers'>,
+  kind: RecordedStrategy['kind'],
+  clips: boolean,
+): string | undefined {
+  if (clips) return 'the optimizers of tf.js do not clip gradients';
+  const reason = optimizerReason(program.optimizer);
+  if (reason !== undefined) return reason;
+  if (kind === 'local-update') return unservedByLocalSteps(program);
+  if (kind === 'one-device' && program.replicas > 1 && program.layers.includes('BatchNormalization'))
+    return `its batch normalisation was recorded with ${program.replicas} replicas, each by its own rows; there is one here`;
+  return undefined;
+}

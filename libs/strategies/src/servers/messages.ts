@@ -1,0 +1,137 @@
+/**
+ * What a coordinator, workers and parameter servers ask each other. Bodies are JSON; vectors travel as parts, as little-endian float32.
+ *
+ * | who asks whom | name | body | parts | answer |
+ * |---|---|---|---|---|
+ * | coordinator, all | `begin` | Begin: a new session. What was there before is forgotten | | About |
+ * | coordinator, all | `about` | | | About |
+ * | coordinator, worker | `describe` | | DescribeText | `{ description }` |
+ * | coordinator, worker | `open` | `{ model }` | WorkerPlan as text | |
+ * | coordinator, server | `open` | `{ model, plan: ShardPlan }` | | |
+ * | coordinator, all | `close` | `{ model }` | | |
+ * | coordinator, server | `train` | `{ model, ranges }` | | |
+ * | coordinator, server | `write` | `{ model, steps }` | its range of the parameters, of each slot | `{ generation, steps }` |
+ * | coordinator, worker; server | `read` | `{ model, session }` | | `{ generation, steps }`, its range of the parameters |
+ * | coordinator, server | `slots` | `{ model }` | | its range of each slot |
+ * | coordinator, worker | `step` | Step | rows of the worker: inputs, targets, weights | Stepped, and outputs where they are read |
+ * | coordinator, worker | `predict` | Predict | rows of the worker: inputs | Stepped, outputs |
+ * | worker, server | `sums` | `{ model, session, round, nodes }` | for each node its range of the sum | |
+ * | coordinator, server | `commit` | `{ model }` and Commit | | `{ generation, steps }` |
+ * | coordinator, server | `drop` | `{ model, round }` | | |
+ * | worker, server | `push` | `{ model, session, rate }` | its range of a gradient | `{ generation, steps }` |
+ * | coordinator, worker | `call` | Call | arguments, encoded | the result, encoded |
+ */
+import { TaskError, type Range } from '@paceline/collectives';
+import type { Node } from '@paceline/learning';
+import type { ModelDescription, RowFormat } from '@paceline/spec';
+import type { PlanSpec, TrainingPlan } from '../exchange.js';
+import type { FromThread, Share } from '../threads/protocol.js';
+import type { Commit, ShardPlan } from './served-shard.js';
+
+export interface Begin {
+  /** UUID. Workers name it to the servers, so that those of an earlier coordinator are not heard. */
+  readonly session: string;
+  /** Compute threads of a worker. */
+  readonly threads: number;
+  readonly deadlineMs: number;
+}
+
+/** One of the processes, as `strategy.servers()` gives it to a program. */
+export interface About {
+  readonly pid: number;
+  /** Of parameters and optimizer slots that it keeps for all others. */
+  readonly parameterBytes: number;
+  readonly slotBytes: number;
+  /** Vectors since the session began, to and from the coordinator and the others. */
+  readonly sentBytes: number;
+  readonly receivedBytes: number;
+}
+
+export interface DescribeText {
+  readonly spec: PlanSpec;
+  readonly format: RowFormat;
+}
+
+export interface WorkerPlan extends TrainingPlan {
+  readonly description: ModelDescription;
+  readonly share: Share;
+}
+
+export interface OpenShard {
+  readonly model: number;
+  readonly plan: ShardPlan;
+}
+
+export interface Train {
+  readonly model: number;
+  readonly ranges: readonly Range[];
+}
+
+export interface OfModel {
+  readonly model: number;
+}
+
+export interface OfSession extends OfModel {
+  readonly session: string;
+}
+
+export interface Standing {
+  readonly generation: number;
+  readonly steps: number;
+}
+
+export interface Predict extends OfModel {
+  /** The parameters that count. */
+  readonly generation: number;
+  readonly count: number;
+  readonly step: number;
+  readonly rowsAtOnce: number;
+}
+
+export interface Step extends OfModel, Commit {
+  readonly generation: number;
+  /** Metrics read the outputs. */
+  readonly readsOutputs: boolean;
+}
+
+export interface StepFailure {
+  readonly replica?: number | undefined;
+  readonly layer?: string | undefined;
+  readonly message: string;
+}
+
+export interface Stepped {
+  /** Of the replicas of the worker: the sums over their examples. */
+  readonly losses: readonly number[];
+  readonly failures: readonly StepFailure[];
+}
+
+export interface Sums extends OfSession {
+  readonly round: number;
+  readonly nodes: readonly Node[];
+}
+
+export type CommitShard = OfModel & Commit;
+
+/** Codes of what is answered with an error. */
+export const CODES = {
+  /** The session is over, or has not begun: another coordinator, or this process was started again. */
+  session: 'SESSION',
+  thread: 'THREAD',
+  unsupported: 'UNSUPPORTED',
+  /** A parameter server that a worker cannot reach. */
+  member: 'MEMBER',
+  function: 'FUNCTION',
+  replica: 'REPLICA',
+} as const;
+
+export const textBytes = (value: unknown): Uint8Array => new TextEncoder().encode(JSON.stringify(value));
+export const fromBytes = <T>(bytes: Uint8Array | undefined): T => JSON.parse(new TextDecoder().decode(bytes)) as T;
+export const bytesOf = ({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array => new Uint8Array(buffer, byteOffset, byteLength);
+
+/** What a compute thread answered. @throws TaskError */
+export function answered(answer: FromThread | undefined): Extract<FromThread, { kind: 'ok' }> {
+  if (answer?.kind === 'ok') return answer;
+  if (answer?.path !== undefined) throw new TaskError(CODES.unsupported, JSON.stringify([answer.path, answer.message]));
+  throw new TaskError(CODES.thread, answer?.message ?? 'a compute thread did not answer');
+}

@@ -1,0 +1,149 @@
+/** One model in a worker: its engines in the compute threads, and the memory where rows come and gradients are added up. */
+import { rangeOf } from '@paceline/collectives';
+import { createLayout, replicaRows, type Layout } from '@paceline/learning';
+import { fieldLength } from '@paceline/spec';
+import { PREDICT, STEP } from '../threads/cells.js';
+import { placed } from '../threads/model-memory.js';
+import {
+  COUNT,
+  RATE,
+  ROWS_AT_ONCE,
+  STEP_NUMBER,
+  VERSION,
+  type BatchBuffers,
+  type FromThread,
+  type ModelMemory,
+} from '../threads/protocol.js';
+import type { ThreadPool } from '../threads/thread-pool.js';
+import { answered, bytesOf, type Predict, type Step, type Stepped, type WorkerPlan } from './messages.js';
+
+type Kind = 'inputs' | 'targets' | 'outputs';
+
+export class ServedModel {
+  readonly layout: Layout;
+  /** The parameters that are here. */
+  generation = -1;
+  private readonly parameters: Float32Array;
+  private readonly sums: readonly Float32Array[];
+  private readonly header: Float64Array;
+  private readonly losses: Float64Array;
+  private readonly floats: Readonly<Record<Kind, readonly number[]>>;
+  private buffers: BatchBuffers | undefined;
+  private capacity = 0;
+
+  constructor(
+    private readonly pool: ThreadPool,
+    private readonly model: number,
+    private readonly plan: WorkerPlan,
+    private readonly servers: number,
+  ) {
+    const { description, share, format } = plan;
+    this.layout = createLayout(description);
+    const { arena, memory }: { arena: ReturnType<typeof placed>['arena']; memory: ModelMemory } = placed(this.layout, {
+      share,
+      slots: [],
+      placement: undefined,
+      isLocal: false,
+    });
+    this.parameters = arena.f32(memory.parameters, this.layout.totalLength);
+    this.sums = share.nodes.map(({ lo }) => arena.f32(memory.gradients[lo - share.from]!, this.layout.totalLength));
+    this.header = new Float64Array(memory.header);
+    this.losses = new Float64Array(memory.losses);
+    this.floats = {
+      inputs: format.inputs.map(fieldLength),
+      targets: format.targets.map(fieldLength),
+      outputs: description.outputs.map(fieldLength),
+    };
+    const opened = { ...plan, model, memory, updaters: pool.threads, loadsEarly: false, isServed: true };
+    for (const answer of pool.ask({ kind: 'open', ...opened })) answered(answer);
+  }
+
+  get nodes(): WorkerPlan['share']['nodes'] {
+    return this.plan.share.nodes;
+  }
+
+  /** Where the parameters of each server belong, in a vector of the whole model. */
+  places(vector = this.parameters): Uint8Array[] {
+    return Array.from({ length: this.servers }, (_, server) => bytesOf(this.part(vector, server)));
+  }
+
+  /** The sums of the nodes, of the range of a server. */
+  sumsFor(server: number): Uint8Array[] {
+    return this.sums.map((sum) => bytesOf(this.part(sum, server)));
+  }
+
+  private part(vector: Float32Array, server: number): Float32Array {
+    const { offset, length } = rangeOf(this.layout.totalLength, this.servers, server);
+    return vector.subarray(offset, offset + length);
+  }
+
+  /** @param parts rows of this worker: inputs, targets, weights */
+  async step({ count, step, rate }: Step, parts: readonly Uint8Array[]): Promise<Stepped> {
+    const buffers = this.filled(count, parts, ['inputs', 'targets']);
+    const { from, to } = this.rows(count);
+    new Uint8Array(buffers.weights, from * 4, (to - from) * 4).set(parts.at(-1)!);
+    this.begin(count, step);
+    this.header[RATE] = rate;
+    return this.computed(await this.pool.computeLater(STEP, this.model));
+  }
+
+  /** @param parts rows of this worker: inputs */
+  async predict({ count, step, rowsAtOnce }: Predict, parts: readonly Uint8Array[]): Promise<Stepped> {
+    this.filled(count, parts, ['inputs']);
+    this.begin(count, step);
+    this.header[ROWS_AT_ONCE] = rowsAtOnce;
+    return this.computed(await this.pool.computeLater(PREDICT, this.model));
+  }
+
+  /** The rows of this worker in each output. */
+  outputs(count: number): Uint8Array[] {
+    const { from, to } = this.rows(count);
+    return this.floats.outputs.map((floats, i) => new Uint8Array(this.buffers!.outputs[i]!, from * floats * 4, (to - from) * floats * 4));
+  }
+
+  close(): void {
+    if (this.pool.isOpen) this.pool.ask({ kind: 'close', model: this.model });
+  }
+
+  private rows(count: number): { readonly from: number; readonly to: number } {
+    const { share } = this.plan;
+    return { from: replicaRows(count, share.replicas, share.from).from, to: replicaRows(count, share.replicas, share.to - 1).to };
+  }
+
+  private begin(count: number, step: number): void {
+    this.header[COUNT] = count;
+    this.header[STEP_NUMBER] = step;
+    this.header[VERSION] = this.generation;
+  }
+
+  private computed(answers: readonly FromThread[]): Stepped {
+    const failures = answers.flatMap((answer) => (answer.kind === 'failed' ? [answer] : []));
+    const { from, to } = this.plan.share;
+    return {
+      losses: [...this.losses.subarray(from, to)],
+      failures: failures.map(({ replica, layer, message }) => ({ replica, layer, message: message.slice(0, 2000) })),
+    };
+  }
+
+  private filled(count: number, parts: readonly Uint8Array[], kinds: readonly ('inputs' | 'targets')[]): BatchBuffers {
+    const buffers = this.buffersFor(count);
+    const { from } = this.rows(count);
+    let next = 0;
+    for (const kind of kinds)
+      for (const [i, floats] of this.floats[kind].entries()) {
+        const rows = parts[next++]!;
+        new Uint8Array(buffers[kind][i]!, from * floats * 4, rows.length).set(rows);
+      }
+    return buffers;
+  }
+
+  private buffersFor(count: number): BatchBuffers {
+    if (this.buffers && count <= this.capacity) return this.buffers;
+    this.capacity = count;
+    const shared = (floats: number): SharedArrayBuffer => new SharedArrayBuffer(count * floats * 4);
+    const { inputs, targets, outputs } = this.floats;
+    this.buffers = { inputs: inputs.map(shared), targets: targets.map(shared), weights: shared(1), outputs: outputs.map(shared) };
+    for (const answer of this.pool.ask({ kind: 'buffers', model: this.model, buffers: this.buffers })) answered(answer);
+    return this.buffers;
+  }
+}

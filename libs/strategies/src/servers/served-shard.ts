@@ -1,0 +1,215 @@
+/**
+ * The part of one model that a parameter server keeps: its range of the parameters and of the optimizer's slots. Pure but for the memory.
+ *
+ * | what comes | what happens |
+ * |---|---|
+ * | sums of nodes of a round | they are kept; nothing has changed |
+ * | the round is committed | they are added up in the order of the reduction tree, and update the range: the next generation |
+ * | the round is dropped | they are forgotten, and so are those that come late |
+ * | a gradient without a round | it updates the range at once |
+ */
+import { TreeSum, type Range } from '@paceline/collectives';
+import { Arena, ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
+import type { Node } from '@paceline/learning';
+import { ArgumentError } from '../errors.js';
+import { updateOf, type Update } from '../threads/updates.js';
+import { initialSlots, type UpdateRule } from '../update-rule.js';
+
+export interface ShardPlan {
+  readonly range: Range;
+  readonly trainableLength: number;
+  readonly replicas: number;
+  readonly rule: UpdateRule;
+  /** Nodes of the reduction tree that workers send, of all of them. */
+  readonly nodes: readonly Node[];
+}
+
+export interface Commit {
+  readonly round: number;
+  /** Examples of the batch. */
+  readonly count: number;
+  /** Of the optimizer, from 1. */
+  readonly step: number;
+  readonly rate: number;
+}
+
+/** An update in pieces of so many elements needs no more zeros than that. */
+const BLOCK_LENGTH = 1 << 18;
+const LINE_BYTES = 64;
+
+export class ServedShard {
+  generation = 0;
+  /** Steps of the optimizer so far. */
+  steps = 0;
+  private readonly arena: Arena;
+  private readonly parameters: number;
+  private readonly slots: readonly number[];
+  private readonly gradients: readonly number[];
+  private readonly zeros: number;
+  private readonly update: Update;
+  private trained: readonly Range[] = [];
+  private copy: { readonly generation: number; readonly bytes: Uint8Array } | undefined;
+  /** The round that is gathered, and what has come of it. */
+  private round = -1;
+  private readonly here = new Map<number, Node>();
+  private closedRound = -1;
+
+  constructor(private readonly plan: ShardPlan) {
+    const { range, rule, nodes } = plan;
+    const initial = initialSlots(rule);
+    const vectors = [1, ...initial, ...nodes, 1].length;
+    const bytes = (vectors * range.length + BLOCK_LENGTH) * 4 + (vectors + 1) * LINE_BYTES + (1 << 16);
+    if (bytes > ARENA_MAXIMUM_BYTES)
+      throw new ArgumentError(
+        `${range.length} parameters with ${initial.length} slots are too many for one parameter server: start more of them`,
+      );
+    this.arena = Arena.create({ initialBytes: bytes, maximumBytes: ARENA_MAXIMUM_BYTES });
+    const filled = (length: number, value = 0): number => {
+      const pointer = this.arena.alloc(Math.max(1, length) * 4);
+      this.arena.kernels.fill(pointer, length, value);
+      return pointer;
+    };
+    this.parameters = filled(range.length);
+    this.slots = initial.map((value) => filled(this.trainable.length, value));
+    this.gradients = nodes.map(() => filled(range.length));
+    this.zeros = filled(BLOCK_LENGTH);
+    this.update = updateOf(rule, this.zeros);
+    this.train([{ offset: 0, length: plan.trainableLength }]);
+  }
+
+  /** The part of the range whose parameters are trained, and not the state of layers. */
+  private get trainable(): Range {
+    const { range, trainableLength } = this.plan;
+    const from = Math.min(range.offset, trainableLength);
+    return { offset: from, length: Math.min(range.offset + range.length, trainableLength) - from };
+  }
+
+  get parameterBytes(): number {
+    return this.plan.range.length * 4;
+  }
+
+  get slotBytes(): number {
+    return this.trainable.length * this.slots.length * 4;
+  }
+
+  values(): Float32Array {
+    return this.arena.f32(this.parameters, this.plan.range.length);
+  }
+
+  /** A copy of the parameters, one for all who read this generation: what is sent must not change while it leaves. */
+  published(): Uint8Array {
+    if (this.copy?.generation !== this.generation) {
+      const { buffer } = this.values().slice();
+      this.copy = { generation: this.generation, bytes: new Uint8Array(buffer) };
+    }
+    return this.copy.bytes;
+  }
+
+  slotValues(): Float32Array[] {
+    return this.slots.map((pointer) => this.arena.f32(pointer, this.trainable.length));
+  }
+
+  /** Somebody has written to the whole model. */
+  written(steps: number): void {
+    this.generation++;
+    this.steps = steps;
+  }
+
+  /** Which ranges of the model are trained: all but the frozen ones. */
+  train(ranges: readonly Range[]): void {
+    const { offset: first, length } = this.trainable;
+    this.trained = ranges.flatMap(({ offset, length: width }) => {
+      const [from, to] = [Math.max(offset, first), Math.min(offset + width, first + length)];
+      return from < to ? [{ offset: from, length: to - from }] : [];
+    });
+  }
+
+  /** @returns false where the round is over: nothing is kept */
+  take(round: number, nodes: readonly Node[], values: readonly Uint8Array[]): boolean {
+    if (round <= this.closedRound) return false;
+    if (round > this.round) {
+      this.round = round;
+      this.here.clear();
+    }
+    for (const [i, { lo, hi }] of nodes.entries()) {
+      const place = this.plan.nodes.findIndex((node) => node.lo === lo && node.hi === hi);
+      if (place < 0) throw new ArgumentError(`the sum of the replicas ${lo} to ${hi - 1} is of no worker`);
+      this.write(this.gradients[place]!, values[i]);
+      this.here.set(place, { lo, hi });
+    }
+    return true;
+  }
+
+  private write(pointer: number, values: Uint8Array | undefined): void {
+    const { length } = this.plan.range;
+    if (values?.length !== length * 4) throw new ArgumentError(`${values?.length ?? 0} bytes for ${length} float32`);
+    this.bytes(pointer, length).set(values);
+  }
+
+  private bytes(pointer: number, length: number): Uint8Array {
+    const { buffer, byteOffset } = this.arena.f32(pointer, length);
+    return new Uint8Array(buffer, byteOffset, length * 4);
+  }
+
+  /** @throws ArgumentError where sums are missing */
+  commit({ round, count, step, rate }: Commit): void {
+    const { replicas, nodes } = this.plan;
+    if (round !== this.round || this.here.size !== nodes.length)
+      throw new ArgumentError(`round ${round} cannot be committed: ${this.here.size} of ${nodes.length} sums are here`);
+    this.drop(round);
+    const { kernels } = this.arena;
+    const sum = new TreeSum(
+      replicas,
+      [{ lo: 0, hi: replicas }],
+      (into, from) => kernels.add(into.byteOffset, from.byteOffset, into.length),
+      this.view(0),
+    );
+    const order = nodes.map((node, place) => ({ node, place })).sort((a, b) => a.node.lo - b.node.lo);
+    const whole = order.map(({ node, place }) => sum.insert(0, node, this.view(place))).at(-1)!;
+    this.apply(whole.values.byteOffset, { step, rate, gradScale: 1 / count, isWhole: true });
+  }
+
+  private view(place: number): Float32Array {
+    return this.arena.f32(this.gradients[place]!, this.plan.range.length);
+  }
+
+  /** The round is over. */
+  drop(round: number): void {
+    this.closedRound = Math.max(this.closedRound, round);
+    this.here.clear();
+  }
+
+  /** A gradient that counts at once, as a mean over its examples; the state of layers stays as it is. */
+  push(gradient: Uint8Array, rate: number): void {
+    this.write(this.gradients[0]!, gradient);
+    this.here.clear();
+    this.apply(this.gradients[0]!, { step: this.steps + 1, rate, gradScale: 1, isWhole: false });
+  }
+
+  private apply(
+    sum: number,
+    { step, rate, gradScale, isWhole }: { step: number; rate: number; gradScale: number; isWhole: boolean },
+  ): void {
+    const { range, trainableLength } = this.plan;
+    const { offset: slotsFrom } = this.trainable;
+    for (const { offset, length } of this.trained)
+      for (let at = offset; at < offset + length; at += BLOCK_LENGTH) {
+        const bytes = (at - range.offset) * 4;
+        this.update(this.arena, {
+          params: this.parameters + bytes,
+          grad: sum + bytes,
+          slots: this.slots.map((pointer) => pointer + (at - slotsFrom) * 4),
+          count: Math.min(BLOCK_LENGTH, offset + length - at),
+          step,
+          rate,
+          gradScale,
+        });
+      }
+    const state = Math.max(range.offset, trainableLength);
+    const stateLength = range.offset + range.length - state;
+    const bytes = (state - range.offset) * 4;
+    if (isWhole && stateLength > 0) this.arena.kernels.scaleInto(this.parameters + bytes, sum + bytes, stateLength, gradScale);
+    this.generation++;
+    this.steps = step;
+  }
+}

@@ -1,0 +1,202 @@
+/** Exchange over parameter servers and workers in other processes: this one has the batches, and a copy of the weights while somebody reads them. */
+import { createLayout, type Layout } from '@paceline/learning';
+import { fieldLength, LIMITS, type ModelDescription } from '@paceline/spec';
+import { ArgumentError, ReplicaError, UnsupportedError } from '../errors.js';
+import type { Exchange, HostBatch, HostRows, StepResult, Trainer, TrainingPlan } from '../exchange.js';
+import type { LocalReplicas } from '../replicas/distributed-dataset.js';
+import type { Encoded, ReplicaArray } from '../replicas/per-replica.js';
+import type { BatchBuffers } from '../threads/protocol.js';
+import { initialSlots } from '../update-rule.js';
+import type { OpenServed } from './coordinator.js';
+import type { StepFailure } from './messages.js';
+import type { ServerLink } from './server-link.js';
+
+export class ServerExchange implements Exchange {
+  readonly isShared = false;
+  readonly local: LocalReplicas;
+  private models = 0;
+
+  constructor(
+    private readonly name: string,
+    private readonly link: ServerLink,
+    readonly replicas: number,
+  ) {
+    this.local = { replicas, from: 0, to: replicas, process: 0, processes: 1 };
+  }
+
+  open(plan: TrainingPlan): Trainer {
+    const description = this.link.ask({ kind: 'describe', spec: plan.spec, format: plan.format }) as ModelDescription;
+    return new ServedTrainer(this.link, plan, description, this.models++);
+  }
+
+  call(): Encoded[] {
+    throw new UnsupportedError('run', `${this.name} computes in other processes: give functions of modules to a ClusterCoordinator`);
+  }
+
+  shareValues(_: string, values: readonly ReplicaArray[]): readonly ReplicaArray[] {
+    return values;
+  }
+
+  dispose(): Promise<void> {
+    return this.link.dispose();
+  }
+}
+
+const shared = (floats: number): SharedArrayBuffer => new SharedArrayBuffer(Math.max(1, floats) * 4);
+
+class ServedTrainer implements Trainer {
+  readonly layout: Layout;
+  version = 0;
+  /** The version that the servers have. */
+  private served = -1;
+  /** The version that the copy has. */
+  private copied = 0;
+  private readonly copy: SharedArrayBuffer;
+  /** Whole slots from when somebody reads or writes them until the next step. */
+  private slotCopies: readonly SharedArrayBuffer[] | undefined;
+  private readonly initial: readonly number[];
+  private readonly floats: OpenServed['floats'];
+  private buffers: BatchBuffers | undefined;
+  private capacity = 0;
+  /** Steps of the optimizer that the servers know of. */
+  private steps = 0;
+
+  constructor(
+    private readonly link: ServerLink,
+    plan: TrainingPlan,
+    readonly description: ModelDescription,
+    readonly model: number,
+  ) {
+    this.layout = createLayout(description);
+    const { totalLength, trainableLength } = this.layout;
+    this.copy = shared(totalLength);
+    this.initial = initialSlots(plan.rule);
+    this.floats = {
+      inputs: plan.format.inputs.map(fieldLength),
+      targets: plan.format.targets.map(fieldLength),
+      outputs: description.outputs.map(fieldLength),
+    };
+    link.ask({ kind: 'open', opened: { model, plan, description, totalLength, trainableLength, floats: this.floats } });
+  }
+
+  get parameters(): Float32Array {
+    if (this.copied !== this.version && !this.link.isOpen) this.warnOnce();
+    if (this.copied !== this.version && this.served === this.version && this.link.isOpen) {
+      this.link.ask({ kind: 'read', model: this.model, into: this.copy });
+      this.copied = this.version;
+    }
+    return new Float32Array(this.copy, 0, this.layout.totalLength);
+  }
+
+  /** The servers have what was learned since, and are out of reach. */
+  private warnOnce(): void {
+    this.copied = this.version;
+    process.emitWarning('the weights are those that were read last: the parameter servers are gone', { code: 'WEIGHTS_STATE' });
+  }
+
+  touch(): void {
+    void this.parameters; // what is written next goes on top of the present values
+    this.copied = ++this.version;
+  }
+
+  get slots(): readonly Float32Array[] {
+    if (!this.slotCopies) {
+      const copies = this.initial.map(() => shared(this.layout.trainableLength));
+      if (this.served >= 0) this.link.ask({ kind: 'slots', model: this.model, into: copies });
+      else for (const [i, copy] of copies.entries()) new Float32Array(copy).fill(this.initial[i]!);
+      this.slotCopies = copies;
+    }
+    return this.slotCopies.map((copy) => new Float32Array(copy, 0, this.layout.trainableLength));
+  }
+
+  freeze(paths: readonly string[]): void {
+    const frozen = new Set(paths);
+    const ranges = this.layout.variables.filter(({ path, section }) => section === 'trainable' && !frozen.has(path));
+    this.link.ask({ kind: 'train', model: this.model, ranges: ranges.map(({ offset, length }) => ({ offset, length })) });
+  }
+
+  step(batch: HostBatch, step: number, rate: number): StepResult {
+    const { count } = batch;
+    const buffers = this.buffersFor(count);
+    const [inputs, targets] = [this.views('inputs', buffers, count), this.views('targets', buffers, count)];
+    batch.inputs.forEach((fill, i) => fill(inputs[i]!));
+    batch.targets.forEach((fill, i) => fill(targets[i]!));
+    const weights = new Float32Array(buffers.weights, 0, count);
+    if (batch.weights) batch.weights(weights);
+    else weights.fill(1);
+    this.write(step - 1);
+    const numbers = { model: this.model, generation: this.version, count, step };
+    const { losses, failures } = this.link.ask({ kind: 'step', numbers, rate, buffers }) as Ends;
+    if (failures.length > 0) throw replicaError(failures, step - 1);
+    this.served = ++this.version;
+    this.steps = step;
+    const loss = losses.reduce((sum, value) => sum + value, 0) / count;
+    return { loss, targets, outputs: this.views('outputs', buffers, count) };
+  }
+
+  predict({ count, inputs: fills, rowsAtOnce }: HostRows, step: number): Float32Array[] {
+    const buffers = this.buffersFor(count);
+    const inputs = this.views('inputs', buffers, count);
+    fills.forEach((fill, i) => fill(inputs[i]!));
+    this.write(step - 1);
+    const numbers = { model: this.model, generation: this.version, count, step };
+    const { failures } = this.link.ask({ kind: 'predict', numbers, rowsAtOnce, buffers }) as Ends;
+    if (failures.length > 0) throw replicaError(failures, step - 1);
+    return this.views('outputs', buffers, count);
+  }
+
+  serve(steps: number): number {
+    this.write(steps);
+    return this.model;
+  }
+
+  takeUp(): number {
+    this.served = ++this.version;
+    this.steps = this.link.ask({ kind: 'read', model: this.model, into: this.copy }) as number;
+    this.copied = this.version;
+    this.slotCopies = undefined;
+    return this.steps;
+  }
+
+  close(): void {
+    if (this.link.isOpen) this.link.ask({ kind: 'close', model: this.model });
+  }
+
+  /** What somebody has set goes to the servers; so does optimizer state that somebody may have written to. */
+  private write(steps: number): void {
+    const isWritten = this.served !== this.version;
+    if (!isWritten && !this.slotCopies && steps === this.steps) return;
+    const parameters = this.parameters.buffer as SharedArrayBuffer;
+    void this.slots;
+    this.link.ask({ kind: 'write', model: this.model, steps, parameters, slots: this.slotCopies! });
+    this.slotCopies = undefined;
+    this.steps = steps;
+    if (isWritten) this.served = this.version;
+  }
+
+  private views(kind: 'inputs' | 'targets' | 'outputs', buffers: BatchBuffers, count: number): Float32Array[] {
+    return buffers[kind].map((buffer, i) => new Float32Array(buffer, 0, count * this.floats[kind][i]!));
+  }
+
+  private buffersFor(count: number): BatchBuffers {
+    if (this.buffers && count <= this.capacity) return this.buffers;
+    if (count > LIMITS.globalBatchExamples)
+      throw new ArgumentError(`a batch has ${count} examples; the most is ${LIMITS.globalBatchExamples}: set a smaller batchSize`);
+    this.capacity = count;
+    const all = (widths: readonly number[]): SharedArrayBuffer[] => widths.map((width) => shared(count * width));
+    const { inputs, targets, outputs } = this.floats;
+    this.buffers = { inputs: all(inputs), targets: all(targets), weights: shared(count), outputs: all(outputs) };
+    return this.buffers;
+  }
+}
+
+interface Ends {
+  readonly losses: Float64Array;
+  readonly failures: readonly StepFailure[];
+}
+
+/** The failure of the first replica that failed, so that it is the same in every run. */
+function replicaError(failures: readonly StepFailure[], step: number): ReplicaError {
+  const [first] = [...failures].sort((a, b) => (a.replica ?? -1) - (b.replica ?? -1));
+  return new ReplicaError(first!.replica ?? -1, step, first!.layer, first!.message);
+}

@@ -1,0 +1,214 @@
+/**
+ * A worker: computes what one coordinator asks for, with the parameters of the parameter servers. A step is
+ *
+ *     rows come -> parameters of the generation are read from every server, unless they are here -> gradients, added up inside the process
+ *     -> every server gets its range of the sums -> losses go to the coordinator, which commits the round at the servers
+ */
+import { COORDINATOR, TaskError, type Content, type Handler, type Peer, type Received, type Tasks } from '@paceline/collectives';
+import { UnsupportedError } from '../errors.js';
+import { ThreadPool } from '../threads/thread-pool.js';
+import {
+  CODES,
+  answered,
+  fromBytes,
+  type Begin,
+  type DescribeText,
+  type OfModel,
+  type Predict,
+  type Step,
+  type WorkerPlan,
+} from './messages.js';
+import { FunctionHost } from './function-host.js';
+import { packed, unpacked, type FunctionCall, type ServedValues } from './function-protocol.js';
+import { ServedModel } from './served-model.js';
+
+export interface WorkerHostOptions {
+  readonly tasks: Tasks;
+  /** Places of the parameter servers in the roster, in their order. */
+  readonly servers: readonly number[];
+}
+
+const NO_REQUESTS: Handler = (name) =>
+  Promise.reject(new TaskError('BAD_MESSAGE', `a parameter server asks for nothing, and not for "${name}"`));
+
+export class WorkerHost {
+  private begun: Begin | undefined;
+  private pool: ThreadPool | undefined;
+  private readonly models = new Map<number, ServedModel>();
+  private readonly peers = new Map<number, Promise<Peer>>();
+
+  private functions = this.functionHost();
+
+  constructor(private readonly options: WorkerHostOptions) {}
+
+  handlerOf(from: number): Handler {
+    return async (name, received) => {
+      if (from !== COORDINATOR) throw new TaskError('BAD_MESSAGE', 'a worker is asked by its coordinator alone');
+      try {
+        return await this.asked(name, received);
+      } catch (error) {
+        if (error instanceof UnsupportedError) throw new TaskError(CODES.unsupported, JSON.stringify([error.what, error.reason]));
+        throw error;
+      }
+    };
+  }
+
+  left(from: number): void {
+    if (from === COORDINATOR) this.forget();
+  }
+
+  async close(): Promise<void> {
+    this.forget();
+    await this.pool?.dispose();
+    await this.functions.close();
+    // A server that could not be reached has no connection to close.
+    for (const peer of this.peers.values()) (await peer.catch(() => undefined))?.close('the worker ends');
+  }
+
+  /** Bytes to and from the parameter servers. */
+  async traffic(): Promise<{ readonly sentBytes: number; readonly receivedBytes: number }> {
+    // Nothing went to a server that could not be reached.
+    const peers = await Promise.all([...this.peers.values()].map((peer) => peer.catch(() => undefined)));
+    const sum = (of: 'sentBytes' | 'receivedBytes'): number => peers.reduce((total, peer) => total + (peer?.counters[of] ?? 0), 0);
+    return { sentBytes: sum('sentBytes'), receivedBytes: sum('receivedBytes') };
+  }
+
+  private asked(name: string, { body, parts }: Received): Promise<Content> | Content {
+    switch (name) {
+      case 'begin':
+        return this.begin(body as Begin);
+      case 'describe': {
+        const { spec, format } = fromBytes<DescribeText>(parts[0]);
+        const [answer] = this.threads().ask({ kind: 'describe', spec, format }, 1);
+        return { body: { description: answered(answer).description } };
+      }
+      case 'open': {
+        const { model } = body as OfModel;
+        this.models.set(model, new ServedModel(this.threads(), model, fromBytes<WorkerPlan>(parts[0]), this.options.servers.length));
+        return {};
+      }
+      case 'close':
+        this.models.get((body as OfModel).model)?.close();
+        this.models.delete((body as OfModel).model);
+        return {};
+      case 'step':
+        return this.step(body as Step, parts);
+      case 'call':
+        return this.functions.call(unpacked<FunctionCall>(parts[0])).then((value) => ({ parts: [packed(value)] }));
+      case 'predict':
+        return this.predict(body as Predict, parts);
+      default:
+        throw new TaskError('BAD_MESSAGE', `a worker knows no request "${name}"`);
+    }
+  }
+
+  private async begin(begun: Begin): Promise<Content> {
+    this.forget();
+    await this.functions.close(); // what functions keep is of their coordinator
+    const { threads, deadlineMs } = begun;
+    if (this.begun?.threads !== threads || this.begun.deadlineMs !== deadlineMs || this.pool?.isOpen !== true) {
+      await this.pool?.dispose();
+      this.pool = new ThreadPool({ threads, deadlineMs });
+    }
+    this.begun = begun;
+    return {};
+  }
+
+  private forget(): void {
+    for (const model of this.models.values()) model.close();
+    this.models.clear();
+  }
+
+  private threads(): ThreadPool {
+    if (this.pool?.isOpen) return this.pool;
+    throw new TaskError(CODES.thread, 'the compute threads have ended, or no session has begun');
+  }
+
+  private modelOf({ model }: OfModel): ServedModel {
+    const found = this.models.get(model);
+    if (found) return found;
+    throw new TaskError(CODES.session, `there is no model ${model} at this worker: it was started again`);
+  }
+
+  private async step(step: Step, parts: readonly Uint8Array[]): Promise<Content> {
+    const model = this.modelOf(step);
+    await this.load(model, step);
+    const stepped = await model.step(step, parts);
+    if (stepped.failures.length > 0) return { body: stepped };
+    const { session, deadlineMs } = this.begun!;
+    const { round } = step;
+    await this.atAll((peer, server) =>
+      peer.request(
+        'sums',
+        { body: { model: step.model, session, round, nodes: model.nodes }, parts: model.sumsFor(server) },
+        { deadlineMs },
+      ),
+    );
+    return { body: stepped, parts: step.readsOutputs ? model.outputs(step.count) : [] };
+  }
+
+  private async predict(predict: Predict, parts: readonly Uint8Array[]): Promise<Content> {
+    const model = this.modelOf(predict);
+    await this.load(model, predict);
+    return { body: await model.predict(predict, parts), parts: model.outputs(predict.count) };
+  }
+
+  /** The parameters of a generation, of all servers. */
+  private async load(model: ServedModel, { generation, model: number }: OfModel & { readonly generation: number }): Promise<void> {
+    if (model.generation === generation) return;
+    const { session, deadlineMs } = this.begun!;
+    const places = model.places();
+    model.generation = -1;
+    await this.atAll((peer, server) => peer.request('read', { body: { model: number, session } }, { deadlineMs, into: [places[server]!] }));
+    model.generation = generation;
+  }
+
+  private functionHost(): FunctionHost {
+    return new FunctionHost({
+      read: async (number): Promise<ServedValues> => {
+        const model = this.modelOf({ model: number });
+        const { session, deadlineMs } = this.begun!;
+        const values = new Float32Array(model.layout.totalLength);
+        const places = model.places(values);
+        await this.atAll((peer, server) =>
+          peer.request('read', { body: { model: number, session } }, { deadlineMs, into: [places[server]!] }),
+        );
+        const variables = model.layout.variables.map(({ path, shape, offset, length, section }) => ({
+          path,
+          shape,
+          offset,
+          length,
+          isTrained: section === 'trainable',
+        }));
+        return { variables, values };
+      },
+      push: async (number, rate, gradient) => {
+        const places = this.modelOf({ model: number }).places(gradient);
+        const { session, deadlineMs } = this.begun!;
+        await this.atAll((peer, server) =>
+          peer.request('push', { body: { model: number, session, rate }, parts: [places[server]!] }, { deadlineMs }),
+        );
+      },
+    });
+  }
+
+  /** @throws TaskError MEMBER naming a server that cannot be reached */
+  private async atAll<T>(act: (peer: Peer, server: number) => Promise<T>): Promise<T[]> {
+    const { servers, tasks } = this.options;
+    const all = await Promise.allSettled(servers.map(async (place, server) => act(await this.peer(place), server)));
+    return all.map((result, server) => {
+      if (result.status === 'fulfilled') return result.value;
+      const reason = result.reason as Error;
+      if (reason instanceof TaskError && reason.code !== 'GONE') throw reason;
+      throw new TaskError(CODES.member, JSON.stringify([servers[server], `${tasks.names[servers[server]!]!}: ${reason.message}`]));
+    });
+  }
+
+  private async peer(place: number): Promise<Peer> {
+    const known = this.peers.get(place);
+    if (known && (await known.then((peer) => peer.isOpen).catch(() => false))) return known;
+    const dialled = this.options.tasks.dial(place, this.begun!.deadlineMs, NO_REQUESTS);
+    this.peers.set(place, dialled);
+    return dialled;
+  }
+}

@@ -1,0 +1,69 @@
+/** Where everything of a model lies in the memory that the threads of a process share. */
+import { Arena, type SharedMemory } from '@paceline/kernels';
+import type { Layout } from '@paceline/learning';
+import { UnsupportedError } from '../errors.js';
+import type { Placement } from '../members/group-link.js';
+import { HEADER, slotRange, type ModelMemory, type Share } from './protocol.js';
+
+const LINE_BYTES = 64;
+const MOST_BYTES = 2 ** 30;
+/** The allocator's own rounding. */
+const SLACK_BYTES = 1 << 16;
+
+export interface Placing {
+  readonly share: Share;
+  /** What each slot begins with. */
+  readonly slots: readonly number[];
+  /** With other processes. */
+  readonly placement: Placement | undefined;
+  /** Every replica has parameters and slots of its own. */
+  readonly isLocal: boolean;
+}
+
+/** All of a model in one arena: parameters, slots, a gradient for each replica of this process, and what other processes send. */
+export function placed(layout: Layout, { share, slots, placement, isLocal }: Placing): { arena: Arena; memory: ModelMemory } {
+  const { scratch, own } = placement ?? { scratch: 0, own: undefined };
+  const slotLength = slotRange(own, layout.trainableLength).length;
+  const replicas = share.to - share.from;
+  const largest = Math.max(...layout.chunks.map(({ length }) => length));
+  const alone = isLocal ? replicas : 0;
+  const lengths = [
+    layout.totalLength * (1 + replicas + alone),
+    slotLength * slots.length,
+    layout.trainableLength * (slots.length * alone + (isLocal ? 1 : 0)),
+    largest,
+    scratch,
+  ];
+  const lines = (1 + alone) * (1 + slots.length) + replicas + 4;
+  const bytes = lengths.reduce((sum, length) => sum + length * 4, 0) + LINE_BYTES * lines + SLACK_BYTES;
+  if (bytes > MOST_BYTES)
+    throw new UnsupportedError(
+      'the size of the model',
+      `${layout.totalLength} parameters with ${slots.length} slots and ${replicas} replicas take ${Math.ceil(bytes / 2 ** 20)} MiB of shared memory, and a strategy has 1024 MiB: use fewer replicas`,
+    );
+  const arena = Arena.create({ initialBytes: bytes, maximumBytes: MOST_BYTES });
+  const filled = (length: number, value: number): number => {
+    const pointer = arena.alloc(length * 4);
+    arena.kernels.fill(pointer, length, value);
+    return pointer;
+  };
+  const memory = {
+    arena: arena.memory as SharedMemory,
+    parameters: filled(layout.totalLength, 0),
+    gradients: Array.from({ length: replicas }, () => filled(layout.totalLength, 0)),
+    slots: slots.map((value) => filled(slotLength, value)),
+    own,
+    zeros: filled(largest, 0),
+    header: new SharedArrayBuffer(HEADER * 8),
+    losses: new SharedArrayBuffer(share.replicas * 8),
+    scratch: scratch > 0 ? filled(scratch, 0) : 0,
+    local: isLocal
+      ? {
+          parameters: Array.from({ length: replicas }, () => filled(layout.totalLength, 0)),
+          slots: Array.from({ length: replicas }, () => slots.map((value) => filled(layout.trainableLength, value))),
+          velocity: filled(layout.trainableLength, 0),
+        }
+      : undefined,
+  };
+  return { arena, memory };
+}

@@ -1,0 +1,220 @@
+/**
+ * Runs whose replicas keep something between rounds where they are computed: residuals of a codec, slots of their own optimizer. Which worker computes a
+ * replica decides the bits, so no undisturbed run has them. Instead:
+ *
+ *   - what a worker sends is its gradient and what it left out in the round before, once, in a plain loop (`encoded`)
+ *   - what a shard adds up is what a worker of this attempt has computed for that round and replica (`gathered`)
+ *   - what it applies is the sum of that, and from there on all that follows is compared with it (`Reference.choose`)
+ *
+ * A replica that begins a round with nothing, though rounds of the attempt were before it, has lost what was kept: that is counted.
+ */
+import { codecKey, codecOf, type Codec } from '@paceline/codecs';
+import { Shard, type Region } from '@paceline/exchange';
+import { split } from '@paceline/learning';
+import type { FrameHeader } from '@paceline/protocol';
+import { keepsRest } from '@paceline/spec';
+import { through } from '../run/replica-gradient.js';
+import type { TinyRun } from '../run/tiny-run.js';
+import type { Checks } from './checks.js';
+import type { Reference } from './reference.js';
+
+/** A part of an attempt that a server holds. */
+interface KeptPart {
+  readonly name: string;
+  readonly attempt: number;
+  readonly isStandby: boolean;
+  readonly restore: { readonly round: number } | undefined;
+  readonly shard: object;
+  readonly run: { readonly place: { readonly isPrimary: boolean } };
+}
+
+interface KeptRun {
+  readonly run: TinyRun;
+  readonly checks: Checks;
+  readonly reference: Reference;
+  readonly network: { count(what: string): void };
+  readonly hosted: readonly KeptPart[];
+  isFollowed(part: Pick<KeptPart, 'attempt'>): boolean;
+}
+
+interface Computed {
+  readonly attempt: number;
+  /** Whoever keeps what is kept. */
+  readonly worker: object;
+  readonly round: number;
+  readonly replica: number;
+}
+
+interface Left {
+  readonly rest: Float32Array;
+  readonly velocity: Float32Array;
+}
+
+/** Private parts of a shard that are looked at. */
+interface OpenShard {
+  readonly present: { reduce(header: FrameHeader, region: Region): string | undefined };
+}
+
+export class KeptOfReplicas {
+  private readonly left = new Map<object, Map<string, Left>>();
+  /** Chunks that workers have computed, by attempt, round, node and chunk. */
+  private readonly offers = new Map<string, Float32Array[]>();
+  /** Chunks that a part has gathered, by round, node and chunk. */
+  private readonly gathered = new Map<KeptPart, Map<string, Float32Array>>();
+  private readonly codec: Codec | undefined;
+
+  constructor(private readonly cluster: KeptRun) {
+    this.codec = codecOf(cluster.run.spec.codec);
+  }
+
+  /** A worker has encoded the gradient of a replica. */
+  encoded(computed: Computed, gradient: Float32Array, sent: readonly Uint8Array[], codecs: Uint8Array): void {
+    const { run, checks } = this.cluster;
+    const { attempt, round, replica } = computed;
+    const before = this.before(computed);
+    const after: Left = { rest: new Float32Array(gradient.length), velocity: new Float32Array(gradient.length) };
+    const whole = this.gathers(gradient, round, before, after);
+    const decoded = whole.slice();
+    for (const { index, section, offset, length } of run.layout.chunks) {
+      if (section === 'state') continue;
+      const [from, to] = [offset, offset + length];
+      const key = codecKey(run.spec.seed, round, replica, index);
+      const { values, bytes } = this.roundTrip(whole.subarray(from, to), round, key);
+      const isSame = codecs[index] === (bytes ? this.codec!.number : 0) && (!bytes || Buffer.compare(bytes, sent[index]!) === 0);
+      checks.expect(
+        isSame,
+        'I2',
+        () => `replica ${replica} of round ${round}, chunk ${index}: what is sent is not its gradient and what it left out before, once`,
+      );
+      decoded.set(values, from);
+      this.keep(after, whole, values, from, to, bytes !== undefined);
+    }
+    this.leftBy(computed.worker).set(`${round}/${replica}`, after);
+    this.computed({ attempt, round, lo: replica, hi: replica + 1 }, decoded);
+  }
+
+  /** A worker has computed the sum of some replicas. */
+  computed(node: { readonly attempt: number; readonly round: number; readonly lo: number; readonly hi: number }, sum: Float32Array): void {
+    for (const { index, offset, length } of this.cluster.run.layout.chunks) {
+      const key = `${node.attempt}/${node.round}/${node.lo}-${node.hi}/${index}`;
+      this.offers.set(key, [...(this.offers.get(key) ?? []), sum.slice(offset, offset + length)]);
+    }
+  }
+
+  /** Looks at what the shard of a part takes into its trees. */
+  watch(part: KeptPart): void {
+    if (!(part.shard instanceof Shard)) return;
+    const { present } = part.shard as unknown as OpenShard;
+    const gathered = new Map<string, Float32Array>();
+    this.gathered.set(part, gathered);
+    const reduce = present.reduce.bind(present);
+    present.reduce = (header, region) => {
+      const { round, nodeLo: lo, nodeHi: hi, chunk } = header;
+      const values = region.floats.slice();
+      const key = `${round}/${lo}-${hi}/${chunk}`;
+      const before = gathered.get(key);
+      // Before it is added up: the last one leads to the update at once.
+      gathered.set(key, values);
+      const why = reduce(header, region);
+      if (why === undefined) this.isOffered(part, header, values);
+      else if (before) gathered.set(key, before);
+      else gathered.delete(key);
+      return why;
+    };
+  }
+
+  /** Before a shard applies a sum to a chunk. @returns whether the update is to be compared */
+  applying(part: KeptPart, chunk: number, round: number, gradient: Region): boolean {
+    const { checks, reference, run } = this.cluster;
+    if (!this.cluster.isFollowed(part)) return false;
+    const values = gradient.floats.slice();
+    // A standby that follows has the sum from its primary.
+    if (part.isStandby && !part.run.place.isPrimary) return reference.hasChosen(round, chunk, values);
+    const expected = this.sum(this.gathered.get(part)!, round, chunk, 0, run.shape.replicas);
+    checks.expect(
+      expected !== undefined && isSame(expected, values),
+      'I2',
+      () => `${part.name} applies to chunk ${chunk} in round ${round} what is not the sum of what it was sent`,
+    );
+    return reference.choose(round, chunk, values, (part.shard as Shard).term);
+  }
+
+  private isOffered(part: KeptPart, { round, nodeLo: lo, nodeHi: hi, chunk }: FrameHeader, values: Float32Array): void {
+    const offers = this.offers.get(`${part.attempt}/${round}/${lo}-${hi}/${chunk}`) ?? [];
+    this.cluster.checks.expect(
+      offers.some((offer) => isSame(offer, values)),
+      'I2',
+      () => `${part.name} takes a gradient of replicas ${lo}–${hi - 1} in round ${round}, chunk ${chunk}, that nobody has computed`,
+    );
+  }
+
+  private sum(nodes: ReadonlyMap<string, Float32Array>, round: number, chunk: number, lo: number, hi: number): Float32Array | undefined {
+    const whole = nodes.get(`${round}/${lo}-${hi}/${chunk}`);
+    if (whole || hi - lo === 1) return whole?.slice();
+    const middle = split(lo, hi);
+    const [left, right] = [this.sum(nodes, round, chunk, lo, middle), this.sum(nodes, round, chunk, middle, hi)];
+    if (!left || !right) return undefined;
+    return left.map((value, i) => Math.fround(value + right[i]!));
+  }
+
+  private leftBy(worker: object): Map<string, Left> {
+    let left = this.left.get(worker);
+    if (!left) this.left.set(worker, (left = new Map()));
+    return left;
+  }
+
+  private before({ attempt, worker, round, replica }: Computed): Left | undefined {
+    const before = this.leftBy(worker).get(`${round - 1}/${replica}`);
+    if (!keepsRest(this.cluster.run.spec.codec!)) return undefined;
+    const first = this.cluster.hosted.find((part) => part.attempt === attempt)?.restore?.round ?? 0;
+    if (!before && round > first) this.cluster.network.count('residual lost');
+    return before;
+  }
+
+  /** What is to be encoded: the gradient, with dgc its velocity, and what was left out. */
+  private gathers(gradient: Float32Array, round: number, before: Left | undefined, after: Left): Float32Array {
+    const { layout, schedule, spec } = this.cluster.run;
+    const { trainableLength } = layout;
+    const growth = before ? schedule.round(round).count / schedule.round(round - 1).count : 1;
+    const [ofRest, ofVelocity] = [Math.fround(growth), Math.fround((spec.codec!.momentum ?? 0) * growth)];
+    return gradient.map((value, i) => {
+      if (i >= trainableLength) return value;
+      let whole = value;
+      if (spec.codec!.kind === 'dgc') {
+        if (before) whole = Math.fround(whole + Math.fround(ofVelocity * before.velocity[i]!));
+        after.velocity[i] = whole;
+      }
+      return before ? Math.fround(whole + Math.fround(ofRest * before.rest[i]!)) : whole;
+    });
+  }
+
+  private roundTrip(values: Float32Array, round: number, key: number): { values: Float32Array; bytes: Uint8Array | undefined } {
+    const { schedule, shape } = this.cluster.run;
+    const codec = this.codec!.at?.(round) ?? this.codec!;
+    const examples = schedule.round(round).count / shape.replicas;
+    let bytes: Uint8Array | undefined;
+    const made = through(values, codec.maxBytes(values.length), (arena, from, between, to) => {
+      const length = codec.encode(arena, from, between, values.length, key, examples);
+      if (length === 0) return false;
+      bytes = arena.bytes(between, length).slice();
+      return codec.decode(arena, between, length, to, values.length, key);
+    });
+    return { values: made, bytes };
+  }
+
+  /** Of what is not finite nothing is kept. */
+  private keep({ rest, velocity }: Left, whole: Float32Array, decoded: Float32Array, from: number, to: number, isEncoded: boolean): void {
+    for (let i = from; i < to; i++) {
+      rest[i] = isEncoded ? Math.fround(whole[i]! - decoded[i - from]!) : 0;
+      if (!isEncoded || decoded[i - from] !== 0) velocity[i] = 0;
+    }
+    if (rest.subarray(from, to).every((value) => Number.isFinite(value))) return;
+    rest.fill(0, from, to);
+    velocity.fill(0, from, to);
+  }
+}
+
+function isSame(a: Float32Array, b: Float32Array): boolean {
+  const [x, y] = [new Uint32Array(a.buffer, a.byteOffset, a.length), new Uint32Array(b.buffer, b.byteOffset, b.length)];
+  return x.length === y.length && x.every((value, i) => value === y[i]);
+}

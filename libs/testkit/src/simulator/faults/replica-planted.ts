@@ -1,0 +1,158 @@
+/** Planted mistakes (planted.ts) in codecs, in local steps, and in runs whose workers hold the shards. */
+import type { Region, RoundDecision, OwnedChunk } from '@paceline/exchange';
+import type { ControlFields } from '@paceline/control-plane';
+import { STREAMING } from '../run/gradient-shape.js';
+import type { PlantedBug } from './planted.js';
+
+/** Private parts of the machines that a mistake is put into. */
+interface OpenEncoder {
+  seed: number;
+  readonly residuals: Map<number, { readonly round: number }>;
+  addResidual(round: number, ...rest: readonly unknown[]): unknown;
+}
+interface OpenShard {
+  readonly options: {
+    readonly store: {
+      update(chunk: OwnedChunk, round: number, from: Region, to: Region, gradient: Region, decision?: RoundDecision): void;
+    };
+  };
+}
+interface OpenUpdates {
+  begun(pointers: readonly number[]): { readonly pointers: readonly number[]; readonly steps: number };
+}
+
+const top = { kind: 'top-k', density: 0.25, errorFeedback: true } as const;
+const local = { localSteps: 3, outerOptimizer: 'nesterov', innerState: 'reset' } as const;
+const adam = { name: 'adam', learningRate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 } as const;
+const plain = { gradient: STREAMING, standby: 0, validation: undefined } as const;
+const members = { isMirrored: true, servers: 3, replicas: 4, globalBatch: 12, ...plain } as const;
+
+/** What was left out is taken for that of the round before, though this round has begun with it: it is in what is computed again. */
+const goesOn = (round: number, residuals: OpenEncoder['residuals']): void => {
+  for (const [replica, residual] of residuals) if (residual.round === round) residuals.set(replica, { ...residual, round: round - 1 });
+};
+
+export const PLANTED_REPLICAS: readonly PlantedBug[] = [
+  {
+    name: 'a residual is applied twice',
+    mistake: 'a replica that is computed again in a round is encoded with what its first encoding left out',
+    shownBy: ['I2'],
+    withinSeeds: 40,
+    kinds: ['add a worker', 'a worker leaves', 'stop a worker', 'break a connection'],
+    shape: { ...plain, codec: top, replicas: 8, rounds: 9 },
+    plant: {
+      encoder(encoder) {
+        const machine = encoder as unknown as OpenEncoder;
+        const addResidual = machine.addResidual.bind(encoder);
+        machine.addResidual = (round, ...rest) => {
+          goesOn(round, machine.residuals);
+          return addResidual(round, ...rest);
+        };
+      },
+    },
+  },
+  {
+    name: 'each worker rounds in its own way',
+    mistake: 'random numbers of a codec follow from the worker, in place of the seed of the run',
+    shownBy: ['I8'],
+    withinSeeds: 5,
+    kinds: [],
+    shape: { ...plain, codec: { kind: 'int8', errorFeedback: false } },
+    plant: {
+      encoder(encoder, { workers }) {
+        (encoder as unknown as OpenEncoder).seed = workers.length;
+      },
+    },
+  },
+  {
+    name: 'local steps from a stale base',
+    mistake: 'the local steps of a replica begin with the weights of the generation before',
+    shownBy: ['I8'],
+    withinSeeds: 5,
+    kinds: [],
+    shape: { ...plain, local, optimizer: adam },
+    plant: {
+      local(updates) {
+        const run = updates.run.bind(updates);
+        let before: Float32Array | undefined;
+        let last = -1;
+        let stale: Float32Array | undefined;
+        updates.run = (round, step) => {
+          if (round.round !== last) [stale, before, last] = [before, round.start.slice(), round.round];
+          return run({ ...round, start: stale ?? round.start }, step);
+        };
+      },
+    },
+  },
+  {
+    name: 'slots of a round before',
+    mistake: 'with innerState reset a round begins with the slots that the last one has left',
+    shownBy: ['I8'],
+    withinSeeds: 5,
+    kinds: [],
+    shape: { ...plain, local, optimizer: adam },
+    plant: {
+      local(updates) {
+        const machine = updates as unknown as OpenUpdates;
+        const begun = machine.begun.bind(updates);
+        let isBegun = false;
+        machine.begun = (pointers) => {
+          if (isBegun) return { pointers, steps: 0 };
+          isBegun = true;
+          return begun(pointers);
+        };
+      },
+    },
+  },
+  {
+    name: 'the outer step applied twice',
+    mistake: 'a shard applies the outer optimizer twice in a round',
+    shownBy: ['I2'],
+    withinSeeds: 5,
+    kinds: [],
+    shape: { ...plain, local, optimizer: adam },
+    plant: {
+      shard(shard) {
+        const { store } = (shard as unknown as OpenShard).options;
+        const update = store.update.bind(store);
+        store.update = (chunk, round, from, to, gradient, decision) => {
+          update(chunk, round, from, to, gradient, decision);
+          update(chunk, round, to, to, gradient, decision);
+        };
+      },
+    },
+  },
+  {
+    name: 'a late claim is not asked for again',
+    mistake:
+      'where workers hold the shards, nobody is told that a part was made again before its claim had come: its worker waits for ever',
+    shownBy: ['I9', 'liveness'],
+    withinSeeds: 40,
+    seed: 11,
+    kinds: ['restart Redis', 'partition', 'one-way partition', 'stop an api'],
+    shape: members,
+    plant: {
+      control: (fields: ControlFields) => {
+        if (fields.claims === undefined) return fields;
+        const { open: _, ...claims } = JSON.parse(fields.claims) as { open?: unknown };
+        return { ...fields, claims: JSON.stringify(claims) };
+      },
+    },
+  },
+  {
+    name: 'a seat is taken by whoever holds a shard',
+    mistake: 'the seat of a shard is offered in the control hash with the number of another one',
+    shownBy: ['refusal', 'I9', 'liveness', 'crash'],
+    withinSeeds: 10,
+    kinds: [],
+    shape: members,
+    plant: {
+      control: (fields: ControlFields) => {
+        if (fields.seats === undefined) return fields;
+        const offered = JSON.parse(fields.seats) as { seats: { seat: number }[] };
+        const seats = offered.seats.map((seat) => ({ ...seat, seat: seat.seat === 2 ? 1 : seat.seat }));
+        return { ...fields, seats: JSON.stringify({ ...offered, seats }) };
+      },
+    },
+  },
+];

@@ -1,0 +1,66 @@
+/**
+ * What a simulated run of mode sync does beyond a gradient for each replica: a codec on the way there and back, local steps, shards on the workers. A
+ * seed draws it from streams of its own, so a seed that draws none of it means what it would mean without.
+ */
+import { keepsRest, type CodecSpec } from '@paceline/spec';
+import type { Random } from '../world/random.js';
+import { STREAMING } from './gradient-shape.js';
+import type { RunShape } from './tiny-run.js';
+
+/** Replicas keep something from one round to the next where they are computed: which worker computed them decides the bits. */
+export const keepsOfReplicas = ({ codec, local }: Pick<RunShape, 'codec' | 'local'>): boolean =>
+  (codec !== undefined && keepsRest(codec)) || local?.innerState === 'keep';
+
+/** In a part of the runs. Chunks are short here, so the shares that are sent are large. */
+export function randomCodec(random: Random, { optimizer, gradient, items }: Pick<RunShape, 'optimizer' | 'gradient' | 'items'>) {
+  if (random.chance(0.6)) return undefined;
+  const kind = random.pick(['none', 'fp16', 'bf16', 'int8', 'int4', 'int2', 'sign', 'top-k', 'threshold', 'random-k', 'dgc'] as const);
+  const [wantsFeedback, density] = [random.chance(0.6), random.pick([0.1, 0.25, 0.5])];
+  const parameters = random.pick([undefined, undefined, 'fp16', 'bf16', 'int8'] as const);
+  const mayKeep = !items && gradient.backupReplicas === 0 && gradient.nonFinite !== 'skip';
+  // Replicas that keep something have plan streaming here: what is chosen in one chunk of a round changes no other.
+  const isLayerwise = optimizer.name === 'lamb' || optimizer.name === 'lars';
+  const keeps = mayKeep && !isLayerwise && gradient.clipNorm === undefined && gradient.clipGlobalNorm === undefined;
+  if (kind === 'dgc' && (!keeps || optimizer.name !== 'sgd')) return undefined;
+  return {
+    kind,
+    errorFeedback: wantsFeedback && keeps && kind !== 'none' && kind !== 'dgc',
+    ...(kind === 'threshold' ? { threshold: random.pick([0.1, 0.5, 2]) } : {}),
+    ...(['top-k', 'random-k'].includes(kind) ? { density } : {}),
+    ...(kind === 'dgc' ? { density: Math.min(density, 0.25), warmupRounds: random.pick([0, 3]), momentum: 0.9 } : {}),
+    ...(parameters && !items ? { parameters } : {}),
+  } satisfies CodecSpec;
+}
+
+/** A shape with local steps, and what they go with. */
+export function withLocalSteps(random: Random, shape: RunShape): RunShape {
+  const localSteps = random.int(1, 4);
+  const { optimizer, gradient, codec, validation } = shape;
+  const innerState = random.chance(0.4) && gradient.backupReplicas === 0 ? 'keep' : 'reset';
+  const local = { localSteps, outerOptimizer: random.pick(['sgd', 'momentum', 'nesterov'] as const), innerState } as const;
+  const { emaMomentum: _, emaOverwriteRounds: __, ...inner } = optimizer;
+  const adam = { name: 'adam', learningRate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 } as const;
+  return {
+    ...shape,
+    local,
+    examples: Math.max(shape.examples, shape.globalBatch * localSteps),
+    optimizer: inner.name === 'lamb' || inner.name === 'lars' ? adam : (inner as RunShape['optimizer']),
+    ...(innerState === 'keep' ? { gradient: STREAMING, validation: undefined } : {}),
+    ...(codec?.kind === 'dgc' ? { codec: undefined } : {}),
+    ...(validation && innerState === 'reset' ? { validation: { ...validation, lowersRate: false } } : {}),
+  };
+}
+
+/** The same without parameter servers: its workers hold the shards. */
+export function mirrored(shape: RunShape): RunShape {
+  const { servers, standby, gradient } = shape;
+  return {
+    ...shape,
+    isMirrored: true,
+    replicas: Math.max(shape.replicas, servers),
+    globalBatch: Math.max(shape.globalBatch, servers),
+    standby: servers > 1 ? standby : 0,
+    gradient: { ...gradient, backupReplicas: 0 },
+    startWorkers: undefined,
+  };
+}

@@ -1,0 +1,64 @@
+/** Runs whose workers hold the shards (row 12 of the faults): member k is lost at step j of a round, for all k and all j, with a standby and without. */
+import { expect, test } from 'vitest';
+import type { Cluster } from '../cluster.js';
+import { STREAMING } from '../run/gradient-shape.js';
+import { events, killServer, play, round, sending } from './arranged.fixture.js';
+import { seeds } from './sweep.fixture.js';
+
+const MEMBERS = 3;
+const shape = {
+  isMirrored: true,
+  servers: MEMBERS,
+  chunks: [5, 3, 4].map((length) => ({ length, section: 'trainable' as const })),
+  replicas: 4,
+  rounds: 5,
+  examples: 60,
+  globalBatch: 12,
+  evalExamples: 0,
+  checkpointEveryRounds: 1,
+  gradient: STREAMING,
+} as const;
+/** The round in which it is lost, the second after a checkpoint. */
+const ROUND = 2;
+
+/** The member with shard k is killed at its write number j of the round, before it leaves. @returns false when the round has fewer writes */
+async function killedAt(member: number, step: number, standby: 0 | 1): Promise<boolean> {
+  let writes = 0;
+  let isStruck = false;
+  const options = { seed: 3, check: 'liveness', kinds: [], stepMs: [20, 60], workers: MEMBERS, apis: 1 } as const;
+  const { result, cluster } = await play({ ...options, shape: { ...shape, standby } }, (made: Cluster) =>
+    sending(made, (stream) => {
+      if (isStruck || round(made) !== ROUND || stream.process !== made.serverOf(member)?.process || writes++ < step) return;
+      isStruck = true;
+      made.network.count('kill a worker');
+      made.network.count('kill a server');
+      killServer(made, member);
+    }),
+  );
+  // Nobody hangs: the others form a view without it, or the next attempt begins with the checkpoint. Bits are looked at after every event.
+  expect([member, step, result.outcome]).toEqual([member, step, 'SUCCEEDED']);
+  expect([member, step, result.attempts]).toEqual([member, step, isStruck && standby === 0 ? 2 : 1]);
+  if (isStruck && standby > 0) {
+    const promoted = events(cluster, 'standby.promoted').map(({ data }) => data['server']);
+    expect([member, step, promoted]).toEqual([member, step, [member]]);
+  }
+  return isStruck;
+}
+
+/** Every step in the soak; in the suite every ninth, each member from another one on. */
+const STRIDE = seeds(9, 1);
+
+test.each([
+  ['without standbys', 0],
+  ['with standbys', 1],
+] as const)(
+  '12: member k is killed at step j of a round, %s: the run ends with the same bits',
+  { timeout: 300_000 },
+  async (_, standby) => {
+    for (let member = 0; member < MEMBERS; member++) {
+      let step = (3 * member) % STRIDE;
+      while (await killedAt(member, step, standby)) step += STRIDE;
+      expect(step).toBeGreaterThanOrEqual(STRIDE);
+    }
+  },
+);

@@ -1,0 +1,2 @@
+-- AlterTable
+ALTER TABLE "Worker" ADD COLUMN     "holdsShards" BOOLEAN NOT NULL DEFAULT true;

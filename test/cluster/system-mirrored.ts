@@ -1,0 +1,90 @@
+/**
+ * The whole system, with runs whose workers hold the parameters: no parameter server takes part, and what comes out is what servers and the reference
+ * give. On a stack with two workers.
+ */
+import { readFileSync } from 'node:fs';
+import type { RunSpecInput } from '@paceline/spec';
+import type { Stack } from '@paceline/testkit';
+import { beforeAll, describe, expect, test } from 'vitest';
+import { eventsOf, expectComplete, ofRounds, reference, runOf, typesOf, untilRound } from './whole-runs.js';
+
+const ROUNDS = 40;
+const BY_SERVERS = ofRounds(ROUNDS);
+const byWorkers = (standby = 0): RunSpecInput => ({ ...BY_SERVERS, strategy: { kind: 'multi-worker-mirrored', workers: 2, standby } });
+/** Parameters of the model mlp as float32. */
+const VECTOR_BYTES = 235_146 * 4;
+
+export const mirrored = (given: () => Stack): void => {
+  describe('with shards on the workers', () => {
+    let stack: Stack;
+    beforeAll(async () => {
+      stack = given();
+      await reference(BY_SERVERS);
+    });
+
+    /** What the processes have told of a run, summed: bytes between processes. */
+    function bytesOf(id: string): { processes: number; sent: number; received: number } {
+      const lines = stack.workers.flatMap(({ logFile }) =>
+        readFileSync(logFile, 'utf8')
+          .split('\n')
+          .filter((line) => line.includes('sentBytes')),
+      );
+      const told = lines
+        .map((line) => JSON.parse(line) as { run: string; sentBytes: number; receivedBytes: number })
+        .filter(({ run }) => run === id);
+      const sum = (of: (line: (typeof told)[number]) => number): number => told.reduce((total, line) => total + of(line), 0);
+      return { processes: told.length, sent: sum(({ sentBytes }) => sentBytes), received: sum(({ receivedBytes }) => receivedBytes) };
+    }
+
+    async function killHolderOf(id: string, index: number): Promise<void> {
+      const { servers } = await runOf(stack, id);
+      const { serverId } = servers.find((server) => server.index === index && server.role === 'PRIMARY')!;
+      await stack.end(
+        stack.workers.find(({ ready }) => ready.id === serverId)!,
+        'SIGKILL',
+      );
+    }
+
+    test('two workers reach the weights that servers give, with 2 (n - 1) / n of a vector each way per worker and round', async () => {
+      await stack.haveWorkers(2);
+      const { id } = await stack.client.createRun(byWorkers());
+      expect(await stack.client.scaleRun(id, 1).then(() => 'scaled', String)).toMatch(/2 workers holds a part of its parameters/);
+      await untilRound(stack, id, 2, 60_000, 2);
+      const { servers, stepTasks } = await runOf(stack, id);
+      // Seat i belongs to the worker with shard i.
+      expect(servers.map(({ serverId }) => serverId).sort()).toEqual(stack.workers.map(({ ready }) => ready.id).sort());
+      for (const { seat, worker } of stepTasks.filter(({ state }) => state === 'HELD'))
+        expect(worker?.id).toBe(servers.find(({ index }) => index === seat)?.serverId);
+      await expectComplete(stack, id, BY_SERVERS);
+      await stack.until('what each worker has sent', 5_000, () => Promise.resolve(bytesOf(id).processes === 2));
+      // Two workers, one vector each; the first generation and the last weights travel too, and control messages.
+      const { sent, received } = bytesOf(id);
+      for (const bytes of [sent, received]) {
+        expect(bytes / (ROUNDS * VECTOR_BYTES)).toBeGreaterThan(2);
+        expect(bytes / ((ROUNDS + 2) * VECTOR_BYTES)).toBeLessThan(2.1);
+      }
+    });
+
+    test('with standbys the other ends the run when the worker with the coordinator is SIGKILLed', async () => {
+      await stack.haveWorkers(2);
+      const { id } = await stack.client.createRun(byWorkers(1));
+      await untilRound(stack, id, 8, 60_000, 2);
+      await killHolderOf(id, 0);
+      await expectComplete(stack, id, BY_SERVERS, { metricsHaveGaps: true });
+      expect(typesOf(await eventsOf(stack, id))).toContain('standby.promoted');
+    });
+
+    test('a worker with its shard is SIGKILLed: the next attempt goes on with another worker, to the same weights', async () => {
+      await stack.haveWorkers(2);
+      const { id } = await stack.client.createRun({ ...byWorkers(), checkpoint: { everyRounds: 5 } });
+      await untilRound(stack, id, 7, 60_000, 2);
+      await killHolderOf(id, 1);
+      await stack.until('the reason why it waits', 20_000, async () => {
+        const { statusReason } = await runOf(stack, id);
+        return statusReason?.startsWith('waits for 2 workers that hold the parameters: only one is connected') || { statusReason };
+      });
+      await stack.addWorker();
+      await expectComplete(stack, id, BY_SERVERS, { attempts: 2 });
+    });
+  });
+};
