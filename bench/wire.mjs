@@ -151,7 +151,9 @@ try {
     workerCpuMs: median(runs.map((run) => run.workerCpuMs)),
   }));
   const rows = measured.map((row) => {
-    const raw = measured.find(({ transport, path }) => transport === row.transport && path === 'raw');
+    // TLS goes over TCP.
+    const socket = row.transport === 'tls' ? 'tcp' : row.transport;
+    const raw = measured.find(({ transport, path }) => transport === socket && path === 'raw');
     return raw ? { ...row, ofRaw: row.gigabytesPerSecond / raw.gigabytesPerSecond } : row;
   });
   const peerRows = peers.map(({ script, runs }) => ({ peer: script, gigabytesPerSecond: median(runs), runs }));

@@ -125,7 +125,7 @@ export class CoordinatorHost implements CoordinatorSurroundings {
       evalExamples: data.evalExamples,
       ...measures,
       journal: this.journal,
-      codec: codecPickerOf(job, layout, () => performance.now()),
+      codec: codecPickerOf(job, layout, () => context.clock.now()),
       now: () => this.paced.now(),
       stepDeadlineMs: spec.stepDeadlineMs,
       fingerprint: job.fingerprint,
