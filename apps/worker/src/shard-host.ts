@@ -68,7 +68,7 @@ export class ShardHost {
   private readonly places: Place[] = [];
   /** Counts the bytes of the connections that this process opens. */
   private readonly dialled = createCounters();
-  private readonly counted = { sent: 0, received: 0 };
+  private counted = { sent: 0, received: 0 };
 
   private constructor(private readonly options: ShardHostOptions) {}
 
@@ -159,14 +159,16 @@ export class ShardHost {
       queue,
       context,
       address: { serverId: workerId, host: advertise, port: listener.port!, unixPath: listener.unixPath },
-      createRun: (job, onGone) =>
-        new HostedRun(job, context, (run) => {
+      createRun: (job, onGone) => {
+        if (this.places.every(({ loop: { runs } }) => runs.size === 0)) this.counted = this.passed();
+        return new HostedRun(job, context, (run) => {
           onGone(run);
           this.tellBytes(job);
           if (name !== 'own') return;
           this.dropStandby(job);
           this.options.onGone(job);
-        }),
+        });
+      },
     });
     this.places.push({ listener, gate, loop });
   }
@@ -194,13 +196,17 @@ export class ShardHost {
     };
   }
 
-  /** What has passed between this process and others since the run before. */
+  /** What has passed between this process and others since the placement came, or since the one before it was told. */
   private tellBytes({ runId, attempt, index }: PlacementJob): void {
-    const all = [this.dialled, ...this.places.map(({ listener }) => listener.counters)];
-    const [sent, received] = [all.reduce((sum, { bytesOut }) => sum + bytesOut, 0), all.reduce((sum, { bytesIn }) => sum + bytesIn, 0)];
-    const { log } = this.options;
+    const { sent, received } = this.passed();
     const bytes = { sentBytes: sent - this.counted.sent, receivedBytes: received - this.counted.received };
-    log.info({ run: runId, attempt, index, ...bytes }, 'bytes between this process and others');
-    Object.assign(this.counted, { sent, received });
+    this.options.log.info({ run: runId, attempt, index, ...bytes }, 'bytes between this process and others');
+    this.counted = { sent, received };
+  }
+
+  /** Bytes between this process and others since it began, those of runs with parameter servers too. */
+  private passed(): { sent: number; received: number } {
+    const all = [this.dialled, ...this.places.map(({ listener }) => listener.counters)];
+    return { sent: all.reduce((sum, { bytesOut }) => sum + bytesOut, 0), received: all.reduce((sum, { bytesIn }) => sum + bytesIn, 0) };
   }
 }
