@@ -27,7 +27,7 @@ import {
   replicaRows,
 } from '@paceline/learning';
 import { HEADER_BYTES } from '@paceline/protocol';
-import { appliedByServers, rateFactor, roundExamples } from '@paceline/spec';
+import { appliedByServers, movingRate, rateFactor, roundExamples } from '@paceline/spec';
 import { median } from './median.mjs';
 import { specOf, testErrorPercent } from './test-error.mjs';
 
@@ -88,6 +88,7 @@ async function trained(input, target) {
           optimizer: spec.optimizer,
           clip: {},
           keepsSlots: strategy.innerState === 'keep',
+          movingRate: movingRate(spec),
           localSteps: steps,
           rateFactor: factor,
         })
@@ -223,6 +224,10 @@ const SPARSE = /** @type {const} */ ({ kind: 'top-k', density: 0.02, errorFeedba
 const COMPARED = [
   { what: 'dense, AdamW', input: {} },
   { what: 'local SGD of AdamW, H 50', input: { strategy: { kind: 'local-update', localSteps: 50, innerState: 'keep' } } },
+  {
+    what: 'EASGD, H 50',
+    input: { strategy: { kind: 'local-update', localSteps: 50, outerOptimizer: 'elastic', innerState: 'keep' } },
+  },
   { what: 'DiLoCo, H 50', input: { strategy: { ...DILOCO, localSteps: 50, innerState: 'keep' } } },
   { what: 'DiLoCo, H 50, inner state reset', input: { strategy: { ...DILOCO, localSteps: 50 } } },
   {

@@ -78,9 +78,10 @@ export interface ReferenceResult {
 }
 
 /** What the servers apply once per round, where replicas take local steps. */
-function outerOf({ strategy }: RunSpec): RunSpec['optimizer'] {
+function outerOf({ strategy, replicas }: RunSpec): RunSpec['optimizer'] {
   if (strategy.kind !== 'local-update') throw new Error('no local updates');
-  const { outerOptimizer, outerLearningRate, outerMomentum } = strategy;
+  const { outerOptimizer, outerLearningRate, outerMomentum, movingRate } = strategy;
+  if (outerOptimizer === 'elastic') return { name: 'sgd', learningRate: movingRate === undefined ? 0.9 : movingRate * replicas };
   if (outerOptimizer === 'sgd') return { name: 'sgd', learningRate: outerLearningRate ?? 1 };
   const nesterov = outerOptimizer === 'nesterov';
   return { name: 'momentum', learningRate: outerLearningRate ?? 0.7, momentum: outerMomentum ?? 0.9, nesterov };
@@ -146,11 +147,15 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
 
   /** Steps of each replica so far, and its slots, where it keeps them. */
   const kept = new Map<number, { t: number; readonly own: Slots }>();
+  /** With elastic averaging: the weights that each replica goes on with. */
+  const ownWeights = new Map<number, Float32Array>();
+  const alpha = f(local?.movingRate ?? 0.9 / spec.replicas);
   /** What a replica sends after the local steps of a round: the difference of its weights times its examples. */
   const outerGradient = (rows: Int32Array, epoch: number, round: number, replica: number, steps: number): Float32Array => {
     const inner = (local?.innerState === 'keep' && kept.get(replica)) || { t: 0, own: newSlots() };
     kept.set(replica, inner);
     let at: Float32Array = weights.slice();
+    if (local?.outerOptimizer === 'elastic') at.set(ownWeights.get(replica) ?? []);
     for (let step = 0; step < steps; step++) {
       const part = rows.subarray(Math.floor((step * rows.length) / steps), Math.floor(((step + 1) * rows.length) / steps));
       if (part.length === 0) continue;
@@ -158,6 +163,10 @@ export async function trainReference(spec: RunSpec): Promise<ReferenceResult> {
       const gradient = gradientOf(part, epoch, round * mostSteps + step, replica);
       at = applied(spec.optimizer, ++inner.t, at, gradient, part.length, inner.own);
     }
+    ownWeights.set(
+      replica,
+      at.slice(0, layout.trainableLength).map((w, i) => f(w + f(f(weights[i]! - w) * alpha))),
+    );
     return at.map((w, i) => f((i < layout.trainableLength ? f(weights[i]! - w) : w) * rows.length));
   };
 

@@ -10,7 +10,16 @@ import { spans } from '@paceline/exchange';
 import { ARENA_MAXIMUM_BYTES } from '@paceline/kernels';
 import { seatLayout } from '@paceline/hosting';
 import { createLayout, createSchedule, LocalUpdates, workerDescription } from '@paceline/learning';
-import { backupReplicasOf, CODECS, gradientVectors, rateFactor, roundExamples, type CodecSpec, type RunSpec } from '@paceline/spec';
+import {
+  backupReplicasOf,
+  CODECS,
+  gradientVectors,
+  movingRate,
+  rateFactor,
+  roundExamples,
+  type CodecSpec,
+  type RunSpec,
+} from '@paceline/spec';
 import { BatchLoader } from './batch-loader.js';
 import {
   CELL_COMMITTED,
@@ -151,7 +160,17 @@ function localUpdates({ localSteps, innerState }: Extract<RunSpec['strategy'], {
   const { optimizer, gradient: clip, freeze, learningRate, globalBatch } = spec;
   const factor = rateFactor(learningRate, { globalBatch, ...schedule });
   const keepsSlots = innerState === 'keep';
-  return new LocalUpdates({ arena: gradients.onlyArena, layout, optimizer, clip, freeze, keepsSlots, localSteps, rateFactor: factor });
+  return new LocalUpdates({
+    arena: gradients.onlyArena,
+    layout,
+    optimizer,
+    clip,
+    freeze,
+    keepsSlots,
+    movingRate: movingRate(spec),
+    localSteps,
+    rateFactor: factor,
+  });
 }
 
 let loaded = -1;

@@ -108,6 +108,50 @@ test.each([
   expect(bytesInUse() - before).toBeLessThanOrEqual(64); // the weights
 });
 
+/** What it did before, with the centre where it is: own weights a step of SGD further, then a part of the way to the centre. */
+test('elastic: a replica goes on with its own weights, sends how far they are from the centre, and comes nearer to it', () => {
+  const { run } = harness({ movingRate: 0.25 }, () => 2);
+  const own = START.slice(0, 8);
+  for (let round = 0; round < 3; round++) {
+    const sent = run(round, 0, 1)!;
+    for (const [i, centre] of START.slice(0, 8).entries()) {
+      const reached = 0.9 * own[i]!;
+      expect(sent[i]).toBeCloseTo(2 * (centre - reached), 5);
+      own[i] = reached + 0.25 * (centre - reached);
+    }
+    for (const i of [8, 9]) expect(sent[i]).toBeCloseTo(START[i]! + 1, 5); // state begins with that of the centre
+  }
+});
+
+test('elastic: a replica that is computed twice is the same, one that was elsewhere begins at the centre, slots are kept or not', () => {
+  for (const keepsSlots of [true, false]) {
+    const { run, bytesInUse } = harness({ movingRate: 0.25, optimizer: ADAM, keepsSlots });
+    const first = run(0, 1, 3)!;
+    const second = run(1, 1, 3)!;
+    expect(second).not.toEqual(first);
+    expect(run(1, 1, 3)).toEqual(second);
+    const third = run(2, 1, 3)!;
+    expect(run(4, 1, 3), 'another worker had it in round 3').toEqual(first);
+    expect(run(5, 1, 3)).toEqual(second);
+    expect(run(6, 1, 3)).toEqual(third);
+    const before = bytesInUse();
+    expect(run(7, 1, 3, (localStep) => localStep === 1)).toBeUndefined();
+    for (let round = 8; round < 28; round++) run(round % 7 === 0 ? round + 100 : round, 1, 2);
+    expect(bytesInUse()).toBeLessThanOrEqual(before);
+  }
+});
+
+test('elastic: a replica without examples comes nearer to the centre too, and sends nothing', () => {
+  let count = 2;
+  const { run } = harness({ movingRate: 0.25 }, () => count);
+  run(0, 0, 1);
+  count = 0;
+  expect(run(1, 0, 1)).toEqual(new Float32Array(10));
+  count = 2;
+  const own = 0.75 * (0.75 * 0.9 + 0.25) + 0.25;
+  for (const [i, centre] of START.slice(0, 8).entries()) expect(run(2, 0, 1)![i]).toBeCloseTo(2 * centre * (1 - 0.9 * own), 5);
+});
+
 test('frozen variables stay, weights decay where they are not excluded, and clipping is that of the mean gradient of a step', () => {
   const decaying = { ...SGD, weightDecay: 0.5, weightDecayExclude: ['b/*'] };
   const frozen = harness({ optimizer: decaying, freeze: ['a/*', 'c/*'] }).run(0, 0, 1)!;

@@ -9,7 +9,15 @@
  * k takes those that round k-1 left, so a replica that is computed twice in a round is computed the same. Where another worker computed it in round k-1,
  * nothing is kept here: it begins with new ones.
  *
- * Memory: one vector for the weights and one per slot; where slots are kept, two sets of them per replica instead.
+ * With elastic averaging (EASGD; Zhang, Choromanska and LeCun 2015, in rounds) a replica goes on with weights x of its own, and what it sends is how far they are
+ * from those of the servers, its centre c. After that both are pulled together by the moving rate α, the centre at the servers:
+ *
+ *   x = own weights, c at first;  local steps from x;  out = (c − x) · examples;  x = x + α · (c − x)
+ *
+ * The own weights are kept as slots are: round k takes those that round k-1 left here; without them the replica begins at the centre. State begins with
+ * that of the centre in each round.
+ *
+ * Memory: one vector for the weights and one per slot; where slots are kept, two sets of them per replica instead, and of own weights too.
  */
 import type { Arena } from '@paceline/kernels';
 import { matchesPatterns, type OptimizerSpec } from '@paceline/spec';
@@ -30,6 +38,8 @@ export interface LocalUpdatesOptions {
   readonly freeze?: readonly string[] | undefined;
   /** Whether a replica goes on with the slots of its last round. */
   readonly keepsSlots: boolean;
+  /** Elastic averaging: the part of the way to the centre that a replica goes in a round. Undefined: a replica keeps no weights. */
+  readonly movingRate?: number | undefined;
   /** Local steps of a whole round. */
   readonly localSteps: number;
   /** What the rate is multiplied by; a local step is a fraction of its round. */
@@ -55,9 +65,13 @@ export type LocalStep = (localStep: number, weights: Float32Array, gradient: Flo
 
 interface Slots {
   readonly pointers: readonly number[];
+  /** The own weights of the replica; 0 where it keeps none. */
+  readonly weights: number;
   /** Steps that they have seen: what corrects the means of adam while they are young. */
   readonly steps: number;
 }
+
+type Vectors = Pick<Slots, 'pointers' | 'weights'>;
 
 interface KeptSlots {
   readonly round: number;
@@ -77,7 +91,7 @@ export class LocalUpdates {
   private readonly frozen: readonly Range[];
   private readonly decaying: readonly Range[];
   private weights = 0;
-  private slots: readonly number[] | undefined;
+  private slots: Vectors | undefined;
 
   constructor(private readonly options: LocalUpdatesOptions) {
     const { layout, freeze, optimizer } = options;
@@ -97,7 +111,8 @@ export class LocalUpdates {
     const { totalLength } = layout;
     this.weights ||= arena.alloc(totalLength * FLOAT_BYTES);
     arena.f32(this.weights, totalLength).set(start);
-    const slots = this.beginSlots(round, replica);
+    const slots = this.beginSlots({ round, replica, start });
+    if (slots.weights !== 0) arena.kernels.copy(this.weights, slots.weights, layout.trainableLength);
     let [examples, seen] = [0, slots.steps];
     let isFinite = true;
     for (let local = 0; local < steps; local++) {
@@ -114,8 +129,8 @@ export class LocalUpdates {
       this.keepFrozen(start);
     }
     const kept = this.kept.get(replica);
-    if (kept) this.kept.set(replica, { ...kept, after: { pointers: slots.pointers, steps: seen } });
-    if (isFinite) this.leave(start, out, examples);
+    if (kept) this.kept.set(replica, { ...kept, after: { ...slots, steps: seen } });
+    if (isFinite) this.leave(start, out, examples, slots.weights);
     else {
       this.forget(replica);
       arena.kernels.fill(out, totalLength, NaN); // for the servers to judge, as any other gradient
@@ -171,54 +186,80 @@ export class LocalUpdates {
     for (const { from, to } of this.frozen) weights.set(start.subarray(from, to), from);
   }
 
-  private leave(start: Float32Array, out: number, examples: number): void {
-    const { arena, layout } = this.options;
+  /** @param own where the replica keeps its weights; 0 where it does not */
+  private leave(start: Float32Array, out: number, examples: number, own: number): void {
+    const { arena, layout, movingRate } = this.options;
     const { trainableLength, stateLength, totalLength } = layout;
     const { kernels } = arena;
-    if (examples === 0) return kernels.fill(out, totalLength, 0);
+    if (examples === 0 && own === 0) return kernels.fill(out, totalLength, 0);
     const state = trainableLength * FLOAT_BYTES;
     arena.f32(out, trainableLength).set(start.subarray(0, trainableLength));
     kernels.sgd(out, out, this.weights, trainableLength, 1, 1); // start − weights
+    if (own !== 0) kernels.sgd(this.weights, own, out, trainableLength, movingRate!, -1);
+    if (examples === 0) return kernels.fill(out, totalLength, 0);
     kernels.scaleInto(out, out, trainableLength, examples);
     kernels.scaleInto(out + state, this.weights + state, stateLength, examples);
   }
 
   /** Slots that the round may change. */
-  private beginSlots(round: number, replica: number): Slots {
-    if (!this.options.keepsSlots) return this.begun((this.slots ??= this.allocate()));
+  private beginSlots({ round, replica, start }: Pick<LocalRound, 'round' | 'replica' | 'start'>): Slots {
+    if (!this.keepsAny) return this.begun((this.slots ??= this.allocate()).pointers);
     const last = this.kept.get(replica);
     const isAgain = last?.round === round;
     const before = isAgain ? last.before : last?.round === round - 1 ? last.after : undefined;
-    const unused = isAgain ? last.after : before && last?.before;
+    const unused: Vectors | undefined = isAgain ? last.after : before && last?.before;
     if (last && !isAgain && before === undefined) this.forget(replica);
-    const pointers = unused?.pointers ?? this.allocate();
-    const after = before ? this.copied(before, pointers) : this.begun(pointers);
+    const into = unused ?? this.allocate();
+    const after = before ? this.copied(before, into) : this.begun(into.pointers, into.weights);
+    if (!before && after.weights !== 0) this.centre(after.weights, start);
     this.kept.set(replica, { round, before, after });
     return after;
   }
 
-  private allocate(): readonly number[] {
-    const { arena, layout } = this.options;
-    return this.optimizer.slots.map(() => arena.alloc(layout.trainableLength * FLOAT_BYTES));
+  /** Something of a replica stays here between rounds. */
+  private get keepsAny(): boolean {
+    return this.options.keepsSlots || this.options.movingRate !== undefined;
   }
 
-  private begun(pointers: readonly number[]): Slots {
+  private allocate(): Vectors {
+    const { arena, layout, keepsSlots, movingRate } = this.options;
+    const one = (): number => arena.alloc(layout.trainableLength * FLOAT_BYTES);
+    const allocateSlots = (): readonly number[] => this.optimizer.slots.map(one);
+    // Own weights without own slots: these begin anew in each round, in one place for all replicas.
+    const pointers = keepsSlots || !this.keepsAny ? allocateSlots() : (this.slots ??= { pointers: allocateSlots(), weights: 0 }).pointers;
+    return { pointers, weights: movingRate === undefined ? 0 : one() };
+  }
+
+  /** The replica begins with the weights of the servers. */
+  private centre(own: number, start: Float32Array): void {
+    const { arena, layout } = this.options;
+    arena.f32(own, layout.trainableLength).set(start.subarray(0, layout.trainableLength));
+  }
+
+  private begun(pointers: readonly number[], weights = 0): Slots {
     const { arena, layout } = this.options;
     for (const [i, { initialValue }] of this.optimizer.slots.entries())
       arena.kernels.fill(pointers[i]!, layout.trainableLength, initialValue);
-    return { pointers, steps: 0 };
+    return { pointers, weights, steps: 0 };
   }
 
-  private copied(from: Slots, pointers: readonly number[]): Slots {
-    const { arena, layout } = this.options;
+  private copied(from: Slots, { pointers, weights }: Vectors): Slots {
+    const { arena, layout, keepsSlots } = this.options;
+    if (weights !== 0) arena.kernels.copy(weights, from.weights, layout.trainableLength);
+    if (!keepsSlots) return this.begun(pointers, weights);
     for (const [i, pointer] of pointers.entries()) arena.kernels.copy(pointer, from.pointers[i]!, layout.trainableLength);
-    return { pointers, steps: from.steps };
+    return { pointers, weights, steps: from.steps };
   }
 
   /** What was kept of a replica is of no use: the replica begins anew. */
   private forget(replica: number): void {
     const kept = this.kept.get(replica);
-    for (const pointer of [...(kept?.before?.pointers ?? []), ...(kept?.after.pointers ?? [])]) this.options.arena.free(pointer);
+    const { arena, keepsSlots } = this.options;
+    for (const vectors of [kept?.before, kept?.after]) {
+      if (!vectors) continue;
+      if (keepsSlots) for (const pointer of vectors.pointers) arena.free(pointer);
+      if (vectors.weights !== 0) arena.free(vectors.weights);
+    }
     this.kept.delete(replica);
   }
 }

@@ -83,7 +83,7 @@ export function codecConflicts({
   optimizer,
 }: {
   codec?: CodecSpec | undefined;
-  strategy: { kind?: string; mode: string; backupReplicas?: number | undefined; standby?: number | undefined };
+  strategy: { kind?: string; mode: string; backupReplicas?: number | undefined; standby?: number | undefined; outerOptimizer?: string };
   gradient: { nonFinite: string };
   optimizer: { name: string };
 }): [field: string, message: string][] {
@@ -116,6 +116,11 @@ export function codecConflicts({
       if (codec[option] !== undefined) conflicts.push([`codec.${option}`, `belongs to dgc; the codec is ${kind}: leave it out`]);
   if (!keepsRest(codec)) return conflicts;
   const [field, what] = hasOwnFeedback(kind) ? (['codec.kind', `${kind} `] as const) : (['codec.errorFeedback', ''] as const);
+  if (strategy.outerOptimizer === 'elastic')
+    conflicts.push([
+      field,
+      `${what}does not go with outerOptimizer elastic: what a round leaves out of a difference of weights is in that of the next round anyway, and would count twice; take a codec without error feedback`,
+    ]);
   if (kind === 'none') conflicts.push(['codec.errorFeedback', 'needs a codec that leaves something out; the codec is none']);
   if (strategy.mode !== 'sync')
     conflicts.push([field, `${what}needs mode sync, where a replica has one gradient per round; the mode is ${strategy.mode}`]);

@@ -54,6 +54,7 @@ export const COMPARABLE_STRATEGY_FIELDS = [
   'outerOptimizer',
   'outerLearningRate',
   'outerMomentum',
+  'movingRate',
   'innerState',
 ] as const satisfies readonly FieldOf<RunSpec['strategy']>[];
 

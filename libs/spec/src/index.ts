@@ -34,7 +34,7 @@ export { MEASURED_NAMES, type MeasuredName, measuredName, METRIC_ALIASES } from 
 export { learningRateSchema } from './learning-rate.js';
 export { isRateOver, pinDecay, rateFactor, unpinDecay } from './rate-factor.js';
 export { backupReplicasOf, MODES, shardCount, shardHosts, startWorkersOf, type StrategySpec } from './strategy.js';
-export { appliedByServers, localSteps, roundExamples } from './local-update.js';
+export { appliedByServers, localSteps, movingRate, roundExamples } from './local-update.js';
 export {
   EMBEDDING_KINDS,
   type EmbeddingsSpec,

@@ -10,6 +10,9 @@ interface Distributed {
   readonly strategy: StrategySpec;
 }
 
+/** Of the way to the mean of the replicas, what the servers go in a round of elastic averaging where nothing is said (Zhang et al. 2015, beta). */
+const ELASTIC_SHARE = 0.9;
+
 interface Clipping {
   readonly clipNorm?: number | undefined;
   readonly clipGlobalNorm?: number | undefined;
@@ -30,17 +33,28 @@ export const localSteps = ({ strategy }: Distributed): number => (strategy.kind 
 export const roundExamples = (spec: Distributed & { readonly globalBatch: number }): number => spec.globalBatch * localSteps(spec);
 
 /** What the servers of a run apply to the gradient of a round. */
-export function appliedByServers<NonFinite extends string>(spec: Distributed & Applied<NonFinite>): Applied<NonFinite> {
-  const { strategy, gradient } = spec;
+export function appliedByServers<NonFinite extends string>(
+  spec: Distributed & Applied<NonFinite> & { readonly replicas: number },
+): Applied<NonFinite> {
+  const { strategy, gradient, replicas } = spec;
   if (strategy.kind !== 'local-update') return spec;
-  return { optimizer: outerOptimizer(strategy), gradient: { nonFinite: gradient.nonFinite } };
+  return { optimizer: outerOptimizer(strategy, replicas), gradient: { nonFinite: gradient.nonFinite } };
 }
 
-function outerOptimizer({
-  outerOptimizer: name,
-  outerLearningRate,
-  outerMomentum = 0.9,
-}: Extract<StrategySpec, { kind: 'local-update' }>): OptimizerSpec {
+/**
+ * With elastic averaging (Zhang, Choromanska and LeCun 2015): the part of the difference between a replica and the weights of the servers by which both go
+ * towards each other in a round. Undefined where every replica begins its rounds with the weights of the servers.
+ */
+export function movingRate({ strategy, replicas }: Distributed & { readonly replicas: number }): number | undefined {
+  if (strategy.kind !== 'local-update' || strategy.outerOptimizer !== 'elastic') return undefined;
+  return strategy.movingRate ?? ELASTIC_SHARE / replicas;
+}
+
+function outerOptimizer(strategy: Extract<StrategySpec, { kind: 'local-update' }>, replicas: number): OptimizerSpec {
+  const { outerOptimizer: name, outerLearningRate, outerMomentum = 0.9 } = strategy;
+  // Each replica pulls by its moving rate, so all of them together by so many times that, towards their mean.
+  if (name === 'elastic')
+    return { name: 'sgd', learningRate: strategy.movingRate === undefined ? ELASTIC_SHARE : strategy.movingRate * replicas };
   if (name === 'sgd') return { name, learningRate: outerLearningRate ?? 1 };
   return { name: 'momentum', learningRate: outerLearningRate ?? 0.7, momentum: outerMomentum, nesterov: name === 'nesterov' };
 }

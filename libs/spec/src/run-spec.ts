@@ -291,7 +291,7 @@ function optimizerConflicts({
  * What the round does with a complete chunk (docs/protocol.md §9): `streaming` applies it at once; `two-phase` first hears of all
  * chunks, because what is done to one depends on the others.
  */
-export function roundPlan(spec: Pick<RunSpec, 'strategy' | 'gradient' | 'optimizer'>): 'streaming' | 'two-phase' {
+export function roundPlan(spec: Pick<RunSpec, 'strategy' | 'gradient' | 'optimizer' | 'replicas'>): 'streaming' | 'two-phase' {
   const { strategy } = spec;
   const { gradient, optimizer } = appliedByServers(spec);
   const dependsOnAll =

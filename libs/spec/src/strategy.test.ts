@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { appliedByServers, localSteps, roundExamples } from './local-update.js';
+import { appliedByServers, localSteps, movingRate, roundExamples } from './local-update.js';
 import { parseRunSpec, roundPlan } from './run-spec.js';
 import { shardCount, shardHosts, startWorkersOf } from './strategy.js';
 
@@ -47,6 +47,23 @@ test('local updates: what does not go with them is refused with the reason', () 
   expect(local({ standby: 1, backupReplicas: 1 })).toEqual([expect.stringMatching(/^strategy\.standby: /)]);
 });
 
+test('elastic averaging: what does not go with it is refused with the reason', () => {
+  const elastic = (fields: object, more?: object) => issuesOf({ kind: 'local-update', outerOptimizer: 'elastic', ...fields }, more);
+  expect(elastic({})).toEqual([]);
+  expect(elastic({ movingRate: 0.25, innerState: 'keep' }, { codec: { kind: 'int8' }, replicas: 4 })).toEqual([]);
+  expect(elastic({ movingRate: 1 / 3 }, { replicas: 3 })).toEqual([]);
+  expect(elastic({ movingRate: 0.26 }, { replicas: 4 })).toEqual([
+    expect.stringMatching(/^strategy\.movingRate: .*1 \/ replicas \(0\.25\)/),
+  ]);
+  expect(issuesOf({ kind: 'local-update', movingRate: 0.1 })).toEqual([expect.stringMatching(/^strategy\.movingRate: belongs to elastic/)]);
+  expect(elastic({ outerLearningRate: 1 })).toEqual([expect.stringMatching(/^strategy\.outerLearningRate: follows from movingRate/)]);
+  expect(elastic({ outerMomentum: 0.9 })).toEqual([expect.stringMatching(/^strategy\.outerMomentum: .*is elastic/)]);
+  expect(elastic({ backupReplicas: 1 })).toEqual([expect.stringMatching(/^strategy\.outerOptimizer: .*backupReplicas/)]);
+  expect(elastic({}, { gradient: { nonFinite: 'skip' } })).toEqual([expect.stringMatching(/^strategy\.outerOptimizer: .*nonFinite skip/)]);
+  for (const codec of [{ kind: 'top-k', errorFeedback: true }, { kind: 'power-sgd' }])
+    expect(elastic({}, { codec })).toEqual([expect.stringMatching(/^codec\.(errorFeedback|kind): .*count twice/)]);
+});
+
 test('local updates: the servers apply the outer optimizer to rounds of several batches, and clip nothing', () => {
   const specOf = (strategy: object) => {
     const result = parseRunSpec({ strategy, gradient: { clipGlobalNorm: 1 }, learningRate: { warmupRounds: 3 }, globalBatch: 100 });
@@ -60,6 +77,14 @@ test('local updates: the servers apply the outer optimizer to rounds of several 
   });
   expect([localSteps(diloco), roundExamples(diloco), roundPlan(diloco)]).toEqual([50, 5000, 'streaming']);
   expect(appliedByServers(specOf({ kind: 'local-update' })).optimizer).toEqual({ name: 'sgd', learningRate: 1 });
+  const elastic = { kind: 'local-update', outerOptimizer: 'elastic' };
+  expect(appliedByServers(specOf(elastic)).optimizer).toEqual({ name: 'sgd', learningRate: 0.9 });
+  expect(appliedByServers(specOf({ ...elastic, movingRate: 0.125 })).optimizer).toEqual({ name: 'sgd', learningRate: 0.5 });
+  expect([movingRate(specOf(elastic)), movingRate(specOf({ ...elastic, movingRate: 0.125 })), movingRate(diloco)]).toEqual([
+    0.225,
+    0.125,
+    undefined,
+  ]);
   const plain = specOf({ kind: 'parameter-server' });
   expect(appliedByServers(plain)).toMatchObject({ optimizer: { name: 'momentum' }, learningRate: { warmupRounds: 3 } });
   expect([localSteps(plain), roundExamples(plain), roundPlan(plain)]).toEqual([1, 100, 'two-phase']);

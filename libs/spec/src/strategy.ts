@@ -86,7 +86,7 @@ export const multiWorkerMirroredSchema = z.strictObject({
   standby,
 });
 
-export const OUTER_OPTIMIZERS = ['sgd', 'momentum', 'nesterov'] as const;
+export const OUTER_OPTIMIZERS = ['sgd', 'momentum', 'nesterov', 'elastic'] as const;
 export const INNER_STATES = ['reset', 'keep'] as const;
 
 export const localUpdateSchema = z.strictObject({
@@ -105,7 +105,7 @@ export const localUpdateSchema = z.strictObject({
   outerOptimizer: z
     .enum(OUTER_OPTIMIZERS)
     .describe(
-      'What the servers do with the mean difference of the weights in a round: sgd at rate 1 averages the weights (Stich 2018); nesterov is that of DiLoCo (Douillard et al. 2023).',
+      'What the servers do with the mean difference of the weights in a round: sgd at rate 1 averages the weights (Stich 2018); nesterov is that of DiLoCo (Douillard et al. 2023); with elastic they move towards the mean, and each replica keeps weights of its own (EASGD, Zhang et al. 2015).',
     )
     .default('sgd'),
   outerLearningRate: positiveRate('Step size of the outer optimizer. Left out: 1 with sgd, 0.7 with momentum and nesterov.').optional(),
@@ -114,6 +114,14 @@ export const localUpdateSchema = z.strictObject({
     .min(0)
     .lt(1)
     .describe('With outerOptimizer momentum and nesterov: velocity kept per round. Left out: 0.9.')
+    .optional(),
+  movingRate: z
+    .number()
+    .gt(0)
+    .max(1)
+    .describe(
+      'With outerOptimizer elastic: the part of the difference by which a replica and the weights of the servers go towards each other in a round (alpha of Zhang et al. 2015); at most 1 / `replicas`. Left out: 0.9 / `replicas`.',
+    )
     .optional(),
   innerState: z
     .enum(INNER_STATES)
@@ -182,7 +190,7 @@ function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
     case 'multi-worker-mirrored':
       return mirroredConflicts(strategy, spec);
     case 'local-update':
-      return [...serverConflicts(strategy, spec), ...localConflicts(strategy, spec)];
+      return [...serverConflicts(strategy, spec), ...localConflicts(strategy, spec), ...elasticConflicts(strategy, spec)];
   }
 }
 
@@ -238,8 +246,8 @@ function localConflicts(
   { gradient, optimizer, reduceLROnPlateau }: Conflicting,
 ): Conflict[] {
   const conflicts: Conflict[] = [];
-  if (outerMomentum !== undefined && outerOptimizer === 'sgd')
-    conflicts.push(['strategy.outerMomentum', 'belongs to momentum and nesterov; the outer optimizer is sgd: leave it out']);
+  if (outerMomentum !== undefined && (outerOptimizer === 'sgd' || outerOptimizer === 'elastic'))
+    conflicts.push(['strategy.outerMomentum', `belongs to momentum and nesterov; the outer optimizer is ${outerOptimizer}: leave it out`]);
   if (isLayerwise(optimizer))
     conflicts.push([
       'optimizer.name',
@@ -269,6 +277,37 @@ function localConflicts(
     conflicts.push([
       'strategy.innerState',
       'keep does not go with nonFinite skip: slots that have become NaN in a round that is left out would stay so; set it to reset',
+    ]);
+  return conflicts;
+}
+
+/** Replicas that keep weights of their own need all of their rounds. What they do not go with of codecs: codecConflicts. */
+function elasticConflicts(
+  { outerOptimizer, outerLearningRate, movingRate, backupReplicas }: z.output<typeof localUpdateSchema>,
+  { gradient, replicas }: Conflicting,
+): Conflict[] {
+  const conflicts: Conflict[] = [];
+  if (outerOptimizer !== 'elastic') {
+    if (movingRate !== undefined)
+      conflicts.push(['strategy.movingRate', `belongs to elastic; the outer optimizer is ${outerOptimizer}: leave it out`]);
+    return conflicts;
+  }
+  if (outerLearningRate !== undefined)
+    conflicts.push(['strategy.outerLearningRate', 'follows from movingRate with elastic, as movingRate times replicas: leave it out']);
+  if (movingRate !== undefined && movingRate * replicas > 1 + 1e-9)
+    conflicts.push([
+      'strategy.movingRate',
+      `must be at most 1 / replicas (${1 / replicas}): beyond that the servers would go farther than to the mean of the replicas`,
+    ]);
+  if (backupReplicas > 0)
+    conflicts.push([
+      'strategy.outerOptimizer',
+      'elastic does not go with backupReplicas: a replica that is left out of a round would begin again with the weights of the servers; set it to 0',
+    ]);
+  if (gradient.nonFinite === 'skip')
+    conflicts.push([
+      'strategy.outerOptimizer',
+      'elastic does not go with nonFinite skip: weights of a replica that have become NaN in a round that is left out would stay so; take fail or rollback',
     ]);
   return conflicts;
 }

@@ -63,6 +63,8 @@ test('local steps need the weights of a replica and the slots of its optimizer, 
     }) as const;
   expect(gradientVectors(spec('reset'))).toBe(3 + 1 + 1);
   expect(gradientVectors(spec('keep'))).toBe(3 + 1 + 2 * 4);
+  const elastic = { ...spec('reset'), strategy: { ...spec('reset').strategy, outerOptimizer: 'elastic' } } as const;
+  expect(gradientVectors(elastic)).toBe(3 + 1 + 2 * 4 + 1);
   expect(localModelIssue(spec('keep'), 5e7)).toBeUndefined();
   expect(localModelIssue(spec('keep'), 1e8)).toContain('fewer replicas, innerState reset');
   expect(localModelIssue({ ...spec('keep'), strategy: { mode: 'sync' } }, 1e9)).toBeUndefined();

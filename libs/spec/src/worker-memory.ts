@@ -8,14 +8,14 @@
  *   sync, backup replicas       every replica's gradient until the commit: R
  *   with a codec                every replica's gradient as encoded, one that is not yet, with error feedback two vectors for each replica, with dgc four
  *   local-update                beside these: the weights of the replica in progress, and the slots of its optimizer; with innerState keep two sets of
- *                               slots for each replica
+ *                               slots for each replica, with elastic averaging two sets of weights
  *   async, ssp                  two work items that are pushed and not counted, and one in progress: 3
  */
 import { encodedBits, encodedParameterBits, isEncoded, keepsRest, picksCodec, type CodecSpec } from './codec-spec.js';
 import { optimizerSlots } from './optimizer-slots.js';
 import type { OptimizerSpec } from './optimizer-spec.js';
 import type { RunSpec } from './run-spec.js';
-import { backupReplicasOf, shardCount } from './strategy.js';
+import { backupReplicasOf, shardCount, type OUTER_OPTIMIZERS } from './strategy.js';
 
 /** The gradients of a large model lie in several arenas, each of which is planned to hold so much. */
 export const GRADIENT_ARENA_BYTES = 1 << 30;
@@ -34,6 +34,7 @@ interface Distribution extends Pick<RunSpec, 'replicas'> {
     readonly backupReplicas?: number | undefined;
     readonly kind?: RunSpec['strategy']['kind'];
     readonly innerState?: 'reset' | 'keep';
+    readonly outerOptimizer?: (typeof OUTER_OPTIMIZERS)[number];
   };
   readonly optimizer?: OptimizerSpec;
   readonly codec?: CodecSpec | undefined;
@@ -61,7 +62,8 @@ export function gradientVectors(spec: Distribution): number {
 function localVectors({ replicas, strategy, optimizer }: Distribution): number {
   if (strategy.kind !== 'local-update') return 0;
   const slots = optimizer ? optimizerSlots(optimizer).length : 0;
-  return 1 + slots * (strategy.innerState === 'keep' ? 2 * replicas : 1);
+  const own = strategy.outerOptimizer === 'elastic' ? 2 * replicas : 0;
+  return 1 + own + slots * (strategy.innerState === 'keep' ? 2 * replicas : 1);
 }
 
 function sentVectors({ replicas, strategy, codec }: Distribution): number {

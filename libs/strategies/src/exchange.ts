@@ -43,8 +43,10 @@ export interface HostBatch {
 
 /** Arrays are valid until the next step. */
 export interface StepResult {
-  /** Mean over the examples, with the regularizers. */
+  /** Mean over the examples of these rows, with the regularizers. */
   readonly loss: number;
+  /** Of the batch: all, or those of this process where replicas train alone. */
+  readonly rows: { readonly from: number; readonly to: number };
   /** What was filled in. */
   readonly targets: readonly Float32Array[];
   /** The values of each output of the model, as training computed them. */

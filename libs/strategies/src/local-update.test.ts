@@ -2,7 +2,7 @@
 import * as tf from '@tensorflow/tfjs-core';
 import * as tfl from '@tensorflow/tfjs-layers';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { ArgumentError, ReplicaError, UnsupportedError } from './errors.js';
+import { ArgumentError, ClusterConfigError, ReplicaError } from './errors.js';
 import { LocalUpdateStrategy, type LocalUpdateOptions } from './local-update.js';
 import { CLASSES, compiled, EXAMPLES, expectSame, FEATURES, mlp, oneHot, QUIET, rows, weightsOf } from './models.fixture.js';
 import { OneDeviceStrategy } from './thread-strategies.js';
@@ -92,6 +92,67 @@ it('takes an outer step with Nesterov momentum', async () => {
   expectClose(weights, await simulated(2, { rate: 0.5, momentum: 0.8 }));
 });
 
+/** Plain models of tf.js that go on with their own weights, and a centre. */
+async function simulatedElastic(localSteps: number, rate: number): Promise<number[][]> {
+  const models = Array.from({ length: REPLICAS }, build);
+  const shapes = models[0]!.getWeights().map(({ shape }) => shape);
+  let centre = weightsOf(models[0]!);
+  let alone = 0;
+  const exchange = (): void => {
+    alone = 0;
+    const own = models.map(weightsOf);
+    const reached = mean(own);
+    for (const [r, model] of models.entries())
+      model.setWeights(
+        own[r]!.map((of, w) =>
+          tf.tensor(
+            of.map((value, i) => value + rate * (centre[w]![i]! - value)),
+            shapes[w],
+          ),
+        ),
+      );
+    centre = centre.map((of, w) => of.map((value, i) => value + rate * REPLICAS * (reached[w]![i]! - value)));
+  };
+  const [xs, ys] = [rows(), oneHot()];
+  for (let step = 0; step < EPOCHS * 4; step++) {
+    const from = (step % 4) * BATCH;
+    const half = Math.min(BATCH, EXAMPLES - from) / 2;
+    for (const [r, model] of models.entries())
+      await model.trainOnBatch(tf.slice(xs, from + r * half, half), tf.slice(ys, from + r * half, half));
+    if (++alone === localSteps) exchange();
+  }
+  if (alone > 0) exchange();
+  return centre;
+}
+
+it('elastic: copies keep their weights and optimizers, and are pulled towards the common ones, with equal bits on 1 and 2 threads', async () => {
+  const options = { replicas: REPLICAS, localSteps: 2, outer: 'elastic', movingRate: 0.3 } as const;
+  const [two, one] = [2, 1].map((threads) => new LocalUpdateStrategy({ ...options, threads })) as [
+    LocalUpdateStrategy,
+    LocalUpdateStrategy,
+  ];
+  const weights = await trained(two);
+  expectClose(weights, await simulatedElastic(2, 0.3));
+  expect(await trained(one)).toEqual(weights);
+  await one.dispose();
+  // Weights that are set are those of all copies; the state of the optimizer is shown as the mean of theirs.
+  const model = two.scope(build);
+  await model.fit(rows(), oneHot(), args);
+  const zeros = model.getWeights().map(({ shape }) => tf.zeros(shape));
+  const slots = (await model.optimizer.getWeights()).slice(1).map(({ tensor }) => [...tensor.dataSync()]);
+  expect(slots.flat().some((value) => value !== 0)).toBe(true);
+  model.setWeights(zeros);
+  tf.dispose(model.predict(rows()));
+  expect(
+    weightsOf(model)
+      .flat()
+      .every((value) => value === 0),
+  ).toBe(true);
+  await model.trainOnBatch(rows(), oneHot());
+  expect(Math.max(...weightsOf(model).flat().map(Math.abs))).toBeLessThan(0.5);
+  await two.dispose();
+});
+
 it('with one replica it is an ordinary training, with frozen layers, state and validation', async () => {
   const made = () => {
     const kernelInitializer = (seed: number) => tfl.initializers.glorotUniform({ seed });
@@ -146,21 +207,25 @@ it('averages when it is time, and when somebody looks', async () => {
   pool.ask = ask;
 });
 
-it('refuses options and clusters that it does not know', () => {
+it('refuses options that it does not know, and clusters without a secret, before anything starts', () => {
   const refused = (options: unknown, message: string) => {
     expect(() => new LocalUpdateStrategy(options as LocalUpdateOptions)).toThrow(message);
     expect(() => new LocalUpdateStrategy(options as LocalUpdateOptions)).toThrow(ArgumentError);
   };
   refused({ localSteps: 0 }, 'localSteps must be a whole number from 1');
-  refused({ outer: 'adam' }, 'outer must be average or nesterov');
+  refused({ outer: 'adam' }, 'outer must be average, nesterov or elastic');
+  refused({ movingRate: 0.1 }, "movingRate needs outer: 'elastic'");
+  refused({ outer: 'elastic', threads: 1, replicas: 4, movingRate: 0.26 }, 'at most 1 / replicas (0.25)');
+  refused({ outer: 'elastic', movingRate: 0 }, 'movingRate must be a number above 0');
+  refused({ optimizerSharding: 'sharded' }, 'has no option "optimizerSharding"');
   refused({ outerMomentum: 0.5 }, "need outer: 'nesterov'");
   refused({ outer: 'nesterov', outerMomentum: 1 }, 'outerMomentum must be a number from 0 to below 1');
   refused({ outer: 'nesterov', outerLearningRate: 0 }, 'outerLearningRate must be a number above 0');
-  refused({ cluster: {} }, 'has no option "cluster"');
+  refused({ cluster: {} }, 'cluster takes a resolver');
   process.env['TF_CONFIG'] = JSON.stringify({ cluster: { worker: ['a:1', 'b:2'] }, task: { type: 'worker', index: 0 } });
   try {
-    expect(() => new LocalUpdateStrategy()).toThrow(UnsupportedError);
-    expect(() => new LocalUpdateStrategy()).toThrow('TF_CONFIG names 2');
+    expect(() => new LocalUpdateStrategy({ threads: 1 })).toThrow(ClusterConfigError);
+    expect(() => new LocalUpdateStrategy({ threads: 1 })).toThrow('secret');
   } finally {
     delete process.env['TF_CONFIG'];
   }

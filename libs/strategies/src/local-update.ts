@@ -1,81 +1,110 @@
 /** The strategy whose replicas take several steps alone before their parameters are averaged. */
-import { ArgumentError, UnsupportedError } from './errors.js';
+import { ArgumentError } from './errors.js';
+import type { GroupThread } from './members/group-link.js';
+import { communicationOf, planned, type Communication, type MultiWorkerOptions } from './multi-worker.js';
 import { Strategy, type RunStrategy } from './strategy.js';
-import { countsOf, type ThreadStrategyOptions } from './thread-strategies.js';
 import { ThreadExchange } from './threads/thread-exchange.js';
 import type { OuterRule } from './update-rule.js';
 
-export interface LocalUpdateOptions extends ThreadStrategyOptions {
+export interface LocalUpdateOptions extends Omit<MultiWorkerOptions, 'optimizerSharding'> {
   /** Steps that a replica takes between two averages; 8 by default. */
   readonly localSteps?: number;
   /**
    * What an average does: `average` makes it the common parameters; `nesterov` takes an outer step towards it, with Nesterov momentum (DiLoCo,
-   * arXiv:2311.08105). `average` by default.
+   * arXiv:2311.08105); with `elastic` every copy keeps its parameters, and they and the common ones are pulled towards each other (EASGD,
+   * arXiv:1412.6651). `average` by default.
    */
-  readonly outer?: 'average' | 'nesterov';
+  readonly outer?: 'average' | 'nesterov' | 'elastic';
   /** Of the outer step; 0.7 by default. */
   readonly outerLearningRate?: number;
   /** Of the outer step; 0.9 by default. */
   readonly outerMomentum?: number;
+  /** Of elastic averaging: the part of the way that a copy and the common parameters go towards each other; at most 1 / replicas, and 0.9 / replicas by default. */
+  readonly movingRate?: number;
 }
 
 const NAME = 'LocalUpdateStrategy';
 const LOCAL_STEPS = 8;
 const LOCAL_STEPS_MOST = 1_000_000;
-const OWN = ['localSteps', 'outer', 'outerLearningRate', 'outerMomentum'] as const;
-const KNOWN = ['threads', 'replicas', 'seed', 'deadlineMs', ...OWN];
+const ELASTIC_SHARE = 0.9;
+const OWN = ['localSteps', 'outer', 'outerLearningRate', 'outerMomentum', 'movingRate'];
+const OF_CLUSTER = ['cluster', 'secret', 'joinDeadlineMs', 'transport', 'listenHost', 'communication', 'hosts'];
+const KNOWN = ['threads', 'replicas', 'seed', 'deadlineMs', ...OWN, ...OF_CLUSTER];
 
 /**
  * Every replica takes its rows of each batch and trains a copy of the model by itself, with the model's optimizer. After `localSteps` batches, and whenever the program
- * reads the weights, evaluates or predicts, the copies and the states of their optimizers are averaged.
+ * reads the weights, evaluates or predicts, the copies and the states of their optimizers are averaged. Over several processes nothing is sent in between.
  */
 export class LocalUpdateStrategy extends Strategy {
-  private readonly local: { readonly steps: number; readonly outer: OuterRule };
+  /** Type and index of this process's task. */
+  readonly task: { readonly type: string; readonly index: number };
+  private readonly local: LocalTraining;
+  private readonly group: GroupThread | undefined;
 
-  /** @throws ArgumentError for an option that has no meaning */
+  /**
+   * @throws ArgumentError for an option that has no meaning
+   * @throws ClusterConfigError for a cluster, a task or a secret that has none
+   */
   constructor(options: LocalUpdateOptions = {}) {
-    const counts = countsOf(options, NAME, KNOWN);
-    const { localSteps = LOCAL_STEPS } = options;
-    if (!Number.isInteger(localSteps) || localSteps < 1 || localSteps > LOCAL_STEPS_MOST)
-      throw new ArgumentError(`${NAME}: localSteps must be a whole number from 1 to ${LOCAL_STEPS_MOST}, not ${String(localSteps)}`);
-    const local = { steps: localSteps, outer: outerOf(options) };
-    refuseCluster();
-    super(new ThreadExchange({ ...counts, updaters: counts.threads, loadsEarly: false, local }), options);
+    let local: LocalTraining | undefined;
+    const { exchange, task } = planned(options, NAME, KNOWN, (replicas) => [(local = localOf(options, replicas))]);
+    local ??= localOf(options, exchange.replicas);
+    super(new ThreadExchange(Object.assign({}, exchange, { loadsEarly: false, local })), options);
     this.local = local;
+    this.task = task;
+    this.group = exchange.group;
+  }
+
+  /** How the processes exchange what they have computed, for the models that have been trained so far, and what was measured for it. */
+  get communication(): Omit<Communication, 'optimizerSharding' | 'requested'> {
+    return communicationOf(this.group);
   }
 
   override toRun(): RunStrategy {
     const { steps: localSteps, outer } = this.local;
-    const step =
-      outer.name === 'average'
-        ? { outerOptimizer: 'sgd' as const }
-        : { outerOptimizer: 'nesterov' as const, outerLearningRate: outer.learningRate, outerMomentum: outer.momentum };
-    return { strategy: { kind: 'local-update', localSteps, innerState: 'keep', ...step }, replicas: this.numReplicasInSync };
+    return { strategy: { kind: 'local-update', localSteps, innerState: 'keep', ...outerOfRun(outer) }, replicas: this.numReplicasInSync };
   }
 }
 
-function outerOf({ outer = 'average', outerLearningRate, outerMomentum }: LocalUpdateOptions): OuterRule {
-  if (outer !== 'average' && outer !== 'nesterov')
-    throw new ArgumentError(`${NAME}: outer must be average or nesterov, not ${String(outer)}`);
-  if (outer === 'average' && (outerLearningRate !== undefined || outerMomentum !== undefined))
+interface LocalTraining {
+  readonly steps: number;
+  readonly outer: OuterRule;
+}
+
+function localOf(options: LocalUpdateOptions, replicas: number): LocalTraining {
+  const { localSteps: steps = LOCAL_STEPS } = options;
+  if (!Number.isInteger(steps) || steps < 1 || steps > LOCAL_STEPS_MOST)
+    throw new ArgumentError(`${NAME}: localSteps must be a whole number from 1 to ${LOCAL_STEPS_MOST}, not ${String(steps)}`);
+  return { steps, outer: outerOf(options, replicas) };
+}
+
+function outerOfRun(outer: OuterRule) {
+  switch (outer.name) {
+    case 'average':
+      return { outerOptimizer: 'sgd' as const };
+    case 'nesterov':
+      return { outerOptimizer: 'nesterov' as const, outerLearningRate: outer.learningRate, outerMomentum: outer.momentum };
+    case 'elastic':
+      return { outerOptimizer: 'elastic' as const, movingRate: outer.movingRate };
+  }
+}
+
+function outerOf(options: LocalUpdateOptions, replicas: number): OuterRule {
+  const { outer = 'average', outerLearningRate, outerMomentum, movingRate = ELASTIC_SHARE / replicas } = options;
+  if (outer !== 'average' && outer !== 'nesterov' && outer !== 'elastic')
+    throw new ArgumentError(`${NAME}: outer must be average, nesterov or elastic, not ${String(outer)}`);
+  if (outer !== 'nesterov' && (outerLearningRate !== undefined || outerMomentum !== undefined))
     throw new ArgumentError(`${NAME}: outerLearningRate and outerMomentum need outer: 'nesterov'`);
+  if (outer !== 'elastic' && options.movingRate !== undefined) throw new ArgumentError(`${NAME}: movingRate needs outer: 'elastic'`);
   const { learningRate, momentum } = { learningRate: outerLearningRate ?? 0.7, momentum: outerMomentum ?? 0.9 };
   if (!(Number.isFinite(learningRate) && learningRate > 0))
     throw new ArgumentError(`${NAME}: outerLearningRate must be a number above 0, not ${String(learningRate)}`);
   if (!(momentum >= 0 && momentum < 1))
     throw new ArgumentError(`${NAME}: outerMomentum must be a number from 0 to below 1, not ${String(momentum)}`);
-  return outer === 'average' ? { name: 'average' } : { name: 'nesterov', learningRate, momentum };
-}
-
-/** A cluster would be trained as so many models that know nothing of each other. */
-function refuseCluster(): void {
-  let cluster: unknown;
-  try {
-    ({ cluster } = JSON.parse(process.env['TF_CONFIG'] ?? '{}') as { cluster?: unknown });
-  } catch {
-    return; // it is not for us
-  }
-  const workers = Object.values((cluster ?? {}) as Record<string, unknown>).flat().length;
-  if (workers > 1)
-    throw new UnsupportedError(NAME, `works in one process, and TF_CONFIG names ${workers}: use MultiWorkerMirroredStrategy`);
+  if (!(movingRate > 0 && movingRate * replicas <= 1 + 1e-9))
+    throw new ArgumentError(
+      `${NAME}: movingRate must be a number above 0 and at most 1 / replicas (${1 / replicas}), not ${String(movingRate)}: beyond that the common parameters would go farther than to the mean`,
+    );
+  if (outer === 'average') return { name: 'average' };
+  return outer === 'nesterov' ? { name: 'nesterov', learningRate, momentum } : { name: 'elastic', movingRate };
 }

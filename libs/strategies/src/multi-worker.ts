@@ -47,7 +47,8 @@ const TRANSPORTS = ['auto', 'tcp', 'unix'] as const;
 const SHARDINGS = ['replicated', 'sharded'] as const;
 const COMMUNICATIONS: readonly (Topology | 'auto')[] = [...TOPOLOGIES, 'auto'];
 const OWN = ['cluster', 'secret', 'joinDeadlineMs', 'transport', 'listenHost', 'communication', 'hosts', 'optimizerSharding'] as const;
-const KNOWN = ['threads', 'replicas', 'seed', 'deadlineMs', ...OWN];
+const COUNTED: readonly string[] = ['threads', 'replicas', 'seed', 'deadlineMs'];
+const KNOWN = [...COUNTED, ...OWN];
 const NAME = 'MultiWorkerMirroredStrategy';
 
 /**
@@ -81,7 +82,7 @@ export class MultiWorkerMirroredStrategy extends Strategy {
 
   /** How the processes exchange what they have computed, for the models that have been trained so far, and what was measured for it. */
   get communication(): Communication {
-    return { ...this.asked, timings: this.group?.timings ?? [], models: [...(this.group?.communications ?? [])] };
+    return Object.assign({}, this.asked, communicationOf(this.group));
   }
 }
 
@@ -91,30 +92,49 @@ export interface Communication {
   /** With `auto`: how long all-reduces took when all had joined. */
   readonly timings: readonly Timing[];
   readonly models: readonly ModelCommunication[];
+  /** Bytes of vectors and rows that this process has sent to others so far, without headers. */
+  readonly sentBytes: number;
+  readonly receivedBytes: number;
 }
 
-interface Planned extends Pick<Communication, 'requested' | 'optimizerSharding'> {
+export function communicationOf(group: GroupThread | undefined): Omit<Communication, 'optimizerSharding' | 'requested'> {
+  const { sentBytes, receivedBytes } = group?.traffic ?? { sentBytes: 0, receivedBytes: 0 };
+  return { timings: group?.timings ?? [], models: [...(group?.communications ?? [])], sentBytes, receivedBytes };
+}
+
+/** Where a strategy over several processes is. */
+export interface Planned extends Pick<Communication, 'requested' | 'optimizerSharding'> {
   readonly exchange: ThreadExchangeOptions;
   readonly task: MemberAddress['task'];
   readonly processes: number;
 }
 
-function planned(options: MultiWorkerOptions): Planned {
-  countsOf(options, NAME, KNOWN); // it refuses what is no options at all
-  const joinDeadlineMs = joinDeadlineOf(options);
-  const found = clusterOf(options);
+/**
+ * @param agreed what all processes have to have in common beside the cluster; it may refuse what it is made of, before anything starts
+ * @throws ClusterConfigError, ArgumentError
+ */
+export function planned(
+  options: MultiWorkerOptions,
+  name = NAME,
+  known: readonly string[] = KNOWN,
+  agreed: (replicas: number) => readonly unknown[] = () => [],
+): Planned {
+  countsOf(options, name, known); // it refuses what is no options at all
+  const joinDeadlineMs = joinDeadlineOf(options, name);
+  const found = clusterOf(options, name);
   const { members, self, listenHost } = found ?? { members: [], self: 0, listenHost: undefined };
   const count = Math.max(1, members.length);
-  const requested = oneOf('communication', options.communication ?? 'direct', COMMUNICATIONS);
-  const optimizerSharding = oneOf('optimizerSharding', options.optimizerSharding ?? 'replicated', SHARDINGS);
-  const hosts = hostsOf(options, members);
-  const known = Object.fromEntries(Object.entries(options).filter(([key]) => !(OWN as readonly string[]).includes(key)));
-  const counts = countsOf(withDefaults(known, count), NAME, KNOWN);
+  const requested = oneOf(name, 'communication', options.communication ?? 'direct', COMMUNICATIONS);
+  const optimizerSharding = oneOf(name, 'optimizerSharding', options.optimizerSharding ?? 'replicated', SHARDINGS);
+  const hosts = hostsOf(options, members, name);
+  const counted = Object.fromEntries(Object.entries(options).filter(([key]) => COUNTED.includes(key)));
+  const counts = countsOf(withDefaults(counted, count), name, known);
   const { replicas, deadlineMs } = counts;
   if (replicas < count)
     throw new ArgumentError(
-      `${NAME}: ${replicas} replicas for ${count} processes would leave processes without work: use at least as many`,
+      `${name}: ${replicas} replicas for ${count} processes would leave processes without work: use at least as many`,
     );
+  const common = agreed(replicas);
   const { from, to } = replicasOf(replicas, count, self);
   const threads = Math.min(counts.threads, to - from);
   const exchange = { threads, replicas, deadlineMs, updaters: threads, loadsEarly: true };
@@ -124,11 +144,11 @@ function planned(options: MultiWorkerOptions): Planned {
   const group = new GroupThread({
     members,
     self,
-    group: groupId([members, replicas, options.seed ?? 0, requested, optimizerSharding, hosts]),
-    secret: secretOf(NAME, options.secret),
+    group: groupId([members, replicas, options.seed ?? 0, requested, optimizerSharding, hosts, ...common]),
+    secret: secretOf(name, options.secret),
     share: { replicas, from, to, nodes: nodesOf(replicas, count, self) },
-    transport: oneOf('transport', options.transport ?? 'auto', TRANSPORTS),
-    listenHost: listenHostOf(options) ?? listenHost,
+    transport: oneOf(name, 'transport', options.transport ?? 'auto', TRANSPORTS),
+    listenHost: listenHostOf(options, name) ?? listenHost,
     communication: requested,
     isSharded: optimizerSharding === 'sharded',
     hosts,
@@ -151,10 +171,10 @@ export function withDefaults(
   return { ...options, threads, replicas: replicas ?? threads * processes };
 }
 
-function clusterOf({ cluster = new TfConfigResolver() }: MultiWorkerOptions) {
+function clusterOf({ cluster = new TfConfigResolver() }: MultiWorkerOptions, name: string) {
   if (typeof (cluster as ClusterResolver | null)?.resolve !== 'function')
     throw new ArgumentError(
-      `${NAME}: cluster takes a resolver, such as new GivenResolver({ worker: ['10.0.0.1:4600'] }, { type: 'worker', index: 0 })`,
+      `${name}: cluster takes a resolver, such as new GivenResolver({ worker: ['10.0.0.1:4600'] }, { type: 'worker', index: 0 })`,
     );
   try {
     const found = cluster.resolve();
@@ -165,26 +185,26 @@ function clusterOf({ cluster = new TfConfigResolver() }: MultiWorkerOptions) {
   }
 }
 
-function oneOf<T extends string>(option: string, value: T, known: readonly T[]): T {
+function oneOf<T extends string>(name: string, option: string, value: T, known: readonly T[]): T {
   if (known.includes(value)) return value;
-  throw new ArgumentError(`${NAME}: ${option} must be ${known.slice(0, -1).join(', ')} or ${known.at(-1)!}, not ${String(value)}`);
+  throw new ArgumentError(`${name}: ${option} must be ${known.slice(0, -1).join(', ')} or ${known.at(-1)!}, not ${String(value)}`);
 }
 
-function hostsOf({ hosts }: MultiWorkerOptions, members: readonly MemberAddress[]): readonly string[] {
+function hostsOf({ hosts }: MultiWorkerOptions, members: readonly MemberAddress[], name: string): readonly string[] {
   if (hosts === undefined) return members.map(({ host }) => host);
   const isList = Array.isArray(hosts) && hosts.every((host: unknown) => typeof host === 'string');
   if (isList && hosts.length === Math.max(1, members.length)) return hosts;
-  throw new ArgumentError(`${NAME}: hosts must be a list of names, one for each of the ${members.length} chief and workers in their order`);
+  throw new ArgumentError(`${name}: hosts must be a list of names, one for each of the ${members.length} chief and workers in their order`);
 }
 
-function listenHostOf({ listenHost }: MultiWorkerOptions): string | undefined {
+function listenHostOf({ listenHost }: MultiWorkerOptions, name: string): string | undefined {
   if (listenHost === undefined || (typeof listenHost === 'string' && listenHost !== '')) return listenHost;
-  throw new ArgumentError(`${NAME}: listenHost must be an address or a name of this machine, such as "0.0.0.0", not ${String(listenHost)}`);
+  throw new ArgumentError(`${name}: listenHost must be an address or a name of this machine, such as "0.0.0.0", not ${String(listenHost)}`);
 }
 
-function joinDeadlineOf({ joinDeadlineMs = JOIN_DEADLINE_MS }: MultiWorkerOptions): number {
+function joinDeadlineOf({ joinDeadlineMs = JOIN_DEADLINE_MS }: MultiWorkerOptions, name: string): number {
   if (Number.isInteger(joinDeadlineMs) && joinDeadlineMs >= 1 && joinDeadlineMs <= LONGEST_MS) return joinDeadlineMs;
   throw new ArgumentError(
-    `${NAME}: joinDeadlineMs must be a whole number of milliseconds from 1 to ${LONGEST_MS}, not ${String(joinDeadlineMs)}`,
+    `${name}: joinDeadlineMs must be a whole number of milliseconds from 1 to ${LONGEST_MS}, not ${String(joinDeadlineMs)}`,
   );
 }

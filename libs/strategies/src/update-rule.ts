@@ -17,7 +17,9 @@ export type UpdateRule =
 /** What an average of replicas that train alone does to the common parameters. */
 export type OuterRule =
   | { readonly name: 'average' }
-  | { readonly name: 'nesterov'; readonly learningRate: number; readonly momentum: number };
+  | { readonly name: 'nesterov'; readonly learningRate: number; readonly momentum: number }
+  /** Every replica keeps its parameters: an average pulls these and the common ones towards each other. */
+  | { readonly name: 'elastic'; readonly movingRate: number };
 
 /** What the slots of a rule begin with, one number for each. */
 export function initialSlots(rule: UpdateRule): number[] {

@@ -19,7 +19,7 @@ import { isGone, threadEntry } from '../threads/thread-entry.js';
 import { ANSWERED, GROUP_CELLS, GROUP_ENDED, type FromGroupThread, type GroupInit, type ToGroupThread } from './protocol.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
 
-export interface GroupThreadOptions extends Omit<GroupInit, 'cells' | 'port' | 'probes'> {
+export interface GroupThreadOptions extends Omit<GroupInit, 'cells' | 'traffic' | 'port' | 'probes'> {
   readonly communication: Topology | 'auto';
   /** Each process updates a part of the parameters, and keeps the slots of that part alone. */
   readonly isSharded: boolean;
@@ -75,6 +75,7 @@ export class GroupThread {
   /** Why no step can end any more. */
   lost: Error | undefined;
   private readonly cells = new Int32Array(new SharedArrayBuffer(GROUP_CELLS * 4));
+  private readonly bytes = new Float64Array(new SharedArrayBuffer(2 * 8));
   private readonly worker: Worker;
   private readonly port: MessagePort;
   private readonly collectors: MessagePort[] = [];
@@ -95,7 +96,8 @@ export class GroupThread {
     const { port1, port2 } = new MessageChannel();
     this.port = port1;
     const { communication, isSharded: _, ...given } = options;
-    const init: GroupInit = { ...given, probes: communication === 'auto', cells: this.cells.buffer as SharedArrayBuffer, port: port2 };
+    const [cells, traffic] = [this.cells.buffer as SharedArrayBuffer, this.bytes.buffer as SharedArrayBuffer];
+    const init: GroupInit = { ...given, probes: communication === 'auto', cells, traffic, port: port2 };
     this.worker = new Worker(threadEntry('members/group-thread.js'), { workerData: init, transferList: [port2], execArgv: [] });
     this.worker.unref();
     port1.unref();
@@ -104,6 +106,12 @@ export class GroupThread {
 
   get isGone(): boolean {
     return Atomics.load(this.cells, GROUP_ENDED) === 1 || isGone(this.worker);
+  }
+
+  /** Bytes of data that this process has sent and received, up to the last exchange. */
+  get traffic(): { readonly sentBytes: number; readonly receivedBytes: number } {
+    const [sentBytes, receivedBytes] = this.bytes as unknown as readonly [number, number];
+    return { sentBytes, receivedBytes };
   }
 
   /** A port for one more compute thread, before the start. */
@@ -142,6 +150,11 @@ export class GroupThread {
   /** Gathers whole slots, of which each process keeps a part: all processes have to ask for it. */
   slots(pool: Breakable, model: number, step: number, into: readonly SharedArrayBuffer[]): void {
     this.ask(pool, { kind: 'slots', model, step, into });
+  }
+
+  /** The sum of a vector of all replicas that train alone, of which each process has added up its own. */
+  average(pool: Breakable, model: number, vector: number, step: number): void {
+    this.ask(pool, { kind: 'average', model, vector, step });
   }
 
   useBuffers(pool: Breakable, model: number, buffers: BatchBuffers): void {

@@ -26,6 +26,7 @@ import { Arena } from '@paceline/kernels';
 import { replicaRows } from '@paceline/learning';
 import { FAILED, GATHERED, PROGRESS, REDUCED } from '../threads/cells.js';
 import { COUNT, RATE, ROWS, slotRange, STEP_NUMBER, type BatchBuffers, type ToGroup } from '../threads/protocol.js';
+import { PARAMETERS } from '../threads/local-updates.js';
 import { ANSWERED, GROUP_ENDED, type FromGroupThread, type GroupInit, type SharedModel, type ToGroupThread } from './protocol.js';
 import type { ReplicaArray } from '../replicas/per-replica.js';
 import { GroupCalls, shared } from './group-calls.js';
@@ -33,6 +34,7 @@ import { GroupCalls, shared } from './group-calls.js';
 const init = workerData as GroupInit;
 const { share, self, members } = init;
 const own = new Int32Array(init.cells);
+const traffic = new Float64Array(init.traffic);
 let cells: Int32Array;
 let collectors: readonly MessagePort[] = [];
 /** Failures of the present step in compute threads of this process. */
@@ -146,6 +148,13 @@ async function take(message: Exclude<ToGroupThread, { kind: 'start' | 'leave' }>
     case 'slots': {
       const what = `reading the optimizer state of model ${message.model} before step ${message.step}, which is in parts (optimizerSharding): every process must read or save it, not one alone`;
       await all.run({ what, operations: gatheredSlots(models.get(message.model)!, message.into) });
+      break;
+    }
+    case 'average': {
+      const { plan, nodes, result } = models.get(message.model)!;
+      const of = message.vector === PARAMETERS ? 'the parameters' : `slot ${message.vector - 1} of the optimizer`;
+      const what = `the average of ${of} of model ${message.model} after step ${message.step}: every process must take as many local steps, and read weights and optimizer state in the same places`;
+      await all.run({ what, operations: [plan.reduce(nodes, result)] });
       break;
     }
     case 'timings':
@@ -282,6 +291,13 @@ async function gather(number: number): Promise<void> {
   await all.run({ what: `the parameters of model ${number} after step ${header[STEP_NUMBER]}`, operations: [plan.gather(parameters)] });
 }
 
+/** For whoever counts: before it is said that an exchange is over. */
+function count(): void {
+  if (!present) return;
+  const { sentBytes, receivedBytes } = present.group.counters;
+  traffic.set([sentBytes, receivedBytes]);
+}
+
 /** The group has deadlines of its own: while it waits within them, this process makes progress. */
 async function inProgress(work: () => Promise<void>): Promise<void> {
   const alive = setInterval(() => Atomics.add(cells, PROGRESS, 1), 200);
@@ -292,6 +308,7 @@ async function inProgress(work: () => Promise<void>): Promise<void> {
     Atomics.store(cells, FAILED, 1);
   } finally {
     clearInterval(alive);
+    count();
   }
 }
 
@@ -343,6 +360,7 @@ parentPort!.on('message', (message: ToGroupThread) => {
       (error: unknown) => say(faultOf(error)),
     )
     .then(() => {
+      count();
       Atomics.add(own, ANSWERED, 1);
       Atomics.notify(own, ANSWERED);
     });

@@ -22,6 +22,8 @@ export interface GroupInit {
   readonly deadlineMs: number;
   /** ANSWERED and ENDED. */
   readonly cells: SharedArrayBuffer;
+  /** Float64: bytes sent, and bytes received. */
+  readonly traffic: SharedArrayBuffer;
   readonly port: MessagePort;
 }
 
@@ -54,6 +56,8 @@ export type ToGroupThread =
   | { readonly kind: 'take-over'; readonly model: number; readonly step: number; readonly staged: readonly SharedArrayBuffer[] | undefined }
   /** Gathers the parts of all processes. */
   | { readonly kind: 'slots'; readonly model: number; readonly step: number; readonly into: readonly SharedArrayBuffer[] }
+  /** Adds up a vector of the replicas, which lies where their gradients are. */
+  | { readonly kind: 'average'; readonly model: number; readonly vector: number; readonly step: number }
   | { readonly kind: 'buffers'; readonly model: number; readonly buffers: BatchBuffers }
   | { readonly kind: 'close'; readonly model: number }
   | { readonly kind: 'functions'; readonly memory: MeetingMemory }

@@ -40,6 +40,8 @@ export class DistributedModel {
   private attachedTo: TfModel | undefined;
   /** Epochs of fit so far, with those that a continued training says were before. */
   private epochs = 0;
+  /** What the last batch came to of which this process had a part of the rows. */
+  private measured: readonly number[] | undefined;
 
   constructor(
     private readonly user: UserModel,
@@ -189,7 +191,12 @@ export class DistributedModel {
     const step = link.nextStep();
     const result = trainer.step(batch, step, optimizer.learningRate);
     link.stepped();
-    return [tfc.scalar(result.loss), ...measure(model, { count, columns: targets, targets: result.targets, outputs: result.outputs })];
+    const { rows } = result;
+    // A process whose replicas train alone, and have no row of a small batch, has nothing new to say.
+    if (rows.from === rows.to) return (this.measured ?? [0, ...model.metricsTensors.map(() => 0)]).map((value) => tfc.scalar(value));
+    const measures = measure(model, { rows, columns: targets, targets: result.targets, outputs: result.outputs });
+    if (rows.to - rows.from < count) this.measured = [result.loss, ...measures.map((value) => value.dataSync()[0]!)];
+    return [tfc.scalar(result.loss), ...measures];
   }
 
   /** What a model was compiled to may change between two batches. */

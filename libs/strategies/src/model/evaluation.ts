@@ -128,7 +128,7 @@ export class Evaluation {
         tfc.mean<tfc.Scalar>(loss(targets[i]!.tensor(), this.tensor(i, outputs[i]!, count))),
       );
       const metrics = measure(model, {
-        count,
+        rows: { from: 0, to: count },
         columns: targets.map((target) => ({ target, weights: undefined })),
         targets: targets.map((target) => {
           const into = new Float32Array(target.shape.reduce((product, size) => product * size, 1));

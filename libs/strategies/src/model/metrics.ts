@@ -7,9 +7,11 @@ import type { Column } from './batch-columns.js';
 import type { TfModel } from './tf-model.js';
 
 export interface Measured {
-  readonly count: number;
+  /** Of the batch, those that were measured. */
+  readonly rows: { readonly from: number; readonly to: number };
+  /** Of the whole batch. */
   readonly columns: readonly { readonly target: Column; readonly weights: Column | undefined }[];
-  /** Values of the targets and of the outputs. */
+  /** Values of the targets and of the outputs, of the measured rows. */
   readonly targets: readonly Float32Array[];
   readonly outputs: readonly Float32Array[];
 }
@@ -51,7 +53,9 @@ export const isByRow = ({ metrics, metricsTensors }: TfModel): boolean =>
   (areNames(metrics) && ![metrics].flat().some((name) => OF_BATCHES.includes(name as string)));
 
 /** In the order of the model's `metricsNames`, without the first, the loss. */
-export function measure(model: TfModel, { count, columns, targets, outputs }: Measured): tfc.Scalar[] {
+export function measure(model: TfModel, { rows: { from, to }, columns, targets, outputs }: Measured): tfc.Scalar[] {
+  const count = to - from;
+  const part = (column: Column): tfc.Tensor => (column.shape[0] === count ? column.tensor() : tfc.slice(column.tensor(), from, count));
   const isNamed = areNames(model.metrics);
   const widthOf = (index: number): number => model.outputs[index]!.shape.at(-1) ?? 1;
   return model.metricsTensors.map(([metric, index], i) => {
@@ -62,8 +66,8 @@ export function measure(model: TfModel, { count, columns, targets, outputs }: Me
     return tfc.tidy(() => {
       const [, ...shape] = model.outputs[index]!.shape as number[];
       const { target, weights } = columns[index]!;
-      const measured = metric(target.tensor(), tfc.tensor(output.slice(), [count, ...shape]));
-      return tfc.mean(isLoss && weights ? tfc.mul(measured, weights.tensor()) : measured);
+      const measured = metric(part(target), tfc.tensor(output.slice(), [count, ...shape]));
+      return tfc.mean(isLoss && weights ? tfc.mul(measured, part(weights)) : measured);
     });
   });
 }

@@ -131,7 +131,7 @@ class ServedTrainer implements Trainer {
     this.served = ++this.version;
     this.steps = step;
     const loss = losses.reduce((sum, value) => sum + value, 0) / count;
-    return { loss, targets, outputs: this.views('outputs', buffers, count) };
+    return { loss, rows: { from: 0, to: count }, targets, outputs: this.views('outputs', buffers, count) };
   }
 
   predict({ count, inputs: fills, rowsAtOnce }: HostRows, step: number): Float32Array[] {

@@ -8,7 +8,7 @@
  * | MODEL | main | of a step or prediction: which model |
  * | ARRIVED | compute threads | arrivals at the middle of a step or prediction, when all gradients lie in the arena, or all outputs in their buffers |
  * | SUMMED | compute threads | with other processes: arrivals when this process has added its own replicas up |
- * | REDUCED | group thread | steps and predictions of which the sums or rows of all processes are here, or which were left out |
+ * | REDUCED | group thread | meetings: steps and predictions of which the sums or rows of all processes are here, or which were left out |
  * | UPDATED | compute threads | where each process updates a part: arrivals when that of this process is updated |
  * | GATHERED | group thread | such updates of which the parameters of all processes are here |
  * | MET | compute threads | arrivals at meetings of the replicas of a function (meeting.ts) |

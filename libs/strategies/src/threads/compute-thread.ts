@@ -74,7 +74,7 @@ async function take(message: ToThread): Promise<FromThread> {
       models.get(message.model)!.freeze(message.paths);
       break;
     case 'average':
-      models.get(message.model)!.average();
+      models.get(message.model)!.average(message);
       break;
     case 'load':
       functions ??= loaded!.ReplicaFunctions.start({ cells, index, threads, tellGroup: collect && tellGroup }, message);
@@ -104,6 +104,8 @@ async function messages(): Promise<void> {
 function compute(kind: number, steps: number): ReplicaSession | undefined {
   const arrivals = Math.imul(steps, threads);
   const session = models.get(Atomics.load(cells, MODEL))!;
+  // Replicas that train alone meet those of other processes in averages alone.
+  const meets = collect !== undefined && (kind === PREDICT || !session.isLocal);
   let replica: number | undefined;
   try {
     if (kind === PREDICT || !session.isLocal) session.load();
@@ -115,12 +117,12 @@ function compute(kind: number, steps: number): ReplicaSession | undefined {
   } catch (error) {
     const failure = failed(error, replica);
     say(failure);
-    if (collect) tellGroup(failure);
+    if (meets) tellGroup(failure);
     Atomics.store(cells, FAILED, 1);
   }
   arrive(cells, ARRIVED, arrivals);
   waitFor(cells, ARRIVED, arrivals);
-  if (collect) meetOthers(kind, session, steps, arrivals);
+  if (meets) meetOthers(kind, session);
   if (Atomics.load(cells, FAILED) === 1) return undefined;
   if (kind === PREDICT) return session;
   if (session.isServed) {
@@ -148,8 +150,13 @@ function gather(): void {
   waitFor(cells, GATHERED, gathers);
 }
 
+/** Steps and predictions in which this process has met the others. */
+let meetings = 0;
+
 /** Has the sums of this process added to those of the others, or gets the rows that they have predicted. */
-function meetOthers(kind: number, session: ReplicaSession, steps: number, arrivals: number): void {
+function meetOthers(kind: number, session: ReplicaSession): void {
+  meetings = (meetings + 1) | 0;
+  const [steps, arrivals] = [meetings, Math.imul(meetings, threads)];
   if (kind === STEP && Atomics.load(cells, FAILED) === 0) session.sumNodes();
   arrive(cells, SUMMED, arrivals);
   if (index === 0) {

@@ -4,18 +4,25 @@
  *
  *     common values -> copied by every replica -> local steps, each replica with its own values and gradient -> the mean -> common values
  *
- * Means are sums in the order of the reduction tree, divided at the end.
+ * With elastic averaging (EASGD; Zhang, Choromanska and LeCun, arXiv:1412.6651) every replica keeps its values, and the common ones are their centre: an average
+ * pulls both towards each other, and the slots stay with their replica.
+ *
+ * An average goes vector by vector, the parameters with their state first and then each slot: what the replicas have is copied to where their gradients
+ * are (`collect`) and added up there as these are, over processes too; `take` divides the sum and makes common values of it. So bits are those of the reduction tree, whatever
+ * the number of threads and processes.
  */
 import type { Arena } from '@paceline/kernels';
-import { split } from '@paceline/learning';
 import type { OuterRule } from '../update-rule.js';
 import type { LocalMemory, ModelMemory } from './protocol.js';
 import type { Update } from './updates.js';
 
-/** A part of the flat vector that is trained, or that is state. */
-export interface UpdatedRange {
+interface Range {
   readonly offset: number;
   readonly length: number;
+}
+
+/** A part of the flat vector that is trained, or that is state. */
+export interface UpdatedRange extends Range {
   readonly isState: boolean;
 }
 
@@ -27,6 +34,8 @@ interface LocalStep {
   readonly rate: number;
 }
 
+/** The vectors of an average: this one, with the state, and from 1 on the slots. */
+export const PARAMETERS = 0;
 const FLOAT_BYTES = 4;
 
 export class LocalUpdates {
@@ -36,6 +45,8 @@ export class LocalUpdates {
     private readonly local: LocalMemory,
     private readonly outer: OuterRule,
     private readonly lengths: { readonly total: number; readonly trainable: number },
+    /** Over all processes. */
+    private readonly replicas: number,
   ) {}
 
   /** The replica's own parameters and state. */
@@ -67,44 +78,51 @@ export class LocalUpdates {
     }
   }
 
-  /** The means become the common values; those of the replicas are overwritten. */
-  average(ranges: readonly UpdatedRange[]): void {
-    const { memory, local, outer } = this;
-    const { kernels } = this.arena;
-    for (const { offset, length, isState } of ranges) {
-      const at = (pointer: number): number => pointer + offset * FLOAT_BYTES;
-      const params = at(memory.parameters);
-      const mean = this.mean(local.parameters.map(at), length);
-      if (isState || outer.name === 'average') kernels.copy(params, mean, length);
-      else {
-        kernels.sgd(params, mean, mean, length, 1, 1); // how far the replicas have gone, as a gradient
-        kernels.momentum(params, params, at(local.velocity), mean, length, outer.learningRate, outer.momentum, true, 1);
+  /** Copies a vector of each replica of this process to the place of its gradient. */
+  collect(vector: number, ranges: readonly Range[]): void {
+    const { memory, local, lengths } = this;
+    for (const [r, gradient] of memory.gradients.entries()) {
+      const from = vector === PARAMETERS ? local.parameters[r]! : local.slots[r]![vector - 1]!;
+      for (const { offset, length } of ranges) {
+        const end = vector === PARAMETERS ? lengths.total : lengths.trainable;
+        if (offset < end) this.arena.kernels.copy(gradient + offset * FLOAT_BYTES, from + offset * FLOAT_BYTES, length);
       }
-      if (isState) continue;
-      for (const [s, slot] of memory.slots.entries())
-        kernels.copy(
-          at(slot),
-          this.mean(
-            local.slots.map((slots) => at(slots[s]!)),
-            length,
-          ),
-          length,
-        );
     }
   }
 
-  /** In the first of the vectors. */
-  private mean(vectors: readonly number[], length: number): number {
+  /** Makes common values of the sum over all replicas, which is where the first one's gradient was. */
+  take(vector: number, ranges: readonly UpdatedRange[]): void {
+    const { memory, outer, replicas } = this;
     const { kernels } = this.arena;
-    const add = (lo: number, hi: number): number => {
-      if (hi - lo === 1) return vectors[lo]!;
-      const middle = split(lo, hi);
-      const into = add(lo, middle);
-      kernels.add(into, add(middle, hi), length);
-      return into;
-    };
-    const sum = add(0, vectors.length);
-    if (vectors.length > 1) kernels.scaleInto(sum, sum, length, 1 / vectors.length);
-    return sum;
+    for (const { offset, length, isState } of ranges) {
+      if (isState && vector !== PARAMETERS) continue;
+      const at = (pointer: number): number => pointer + offset * FLOAT_BYTES;
+      const mean = at(memory.gradients[0]!);
+      if (replicas > 1) kernels.scaleInto(mean, mean, length, 1 / replicas);
+      const common = at(vector === PARAMETERS ? memory.parameters : memory.slots[vector - 1]!);
+      if (vector !== PARAMETERS || (isState && outer.name !== 'elastic') || outer.name === 'average') kernels.copy(common, mean, length);
+      else if (outer.name === 'elastic') this.pull(common, mean, { offset, length, isState }, outer.movingRate);
+      else {
+        kernels.sgd(common, mean, mean, length, 1, 1); // how far the replicas have gone, as a gradient
+        kernels.momentum(common, common, at(this.local.velocity), mean, length, outer.learningRate, outer.momentum, true, 1);
+      }
+    }
+  }
+
+  /** x += α · (c − x) for each replica of this process, c += α · n · (mean − c) with the c of before. State is the mean for all. */
+  private pull(centre: number, mean: number, { offset, length, isState }: UpdatedRange, rate: number): void {
+    const { kernels } = this.arena;
+    for (const parameters of this.local.parameters) {
+      const own = parameters + offset * FLOAT_BYTES;
+      if (isState) kernels.copy(own, mean, length);
+      else {
+        const away = this.local.velocity + offset * FLOAT_BYTES; // there is no other use of it here
+        kernels.sgd(own, away, centre, length, 1, 1);
+        kernels.sgd(own, own, away, length, rate, 1);
+      }
+    }
+    if (isState) return kernels.copy(centre, mean, length);
+    kernels.sgd(mean, mean, centre, length, 1, 1);
+    kernels.sgd(centre, centre, mean, length, rate * this.replicas, -1);
   }
 }

@@ -103,7 +103,11 @@ export type ToThread =
   | ({ readonly kind: 'open' } & OpenModel)
   | { readonly kind: 'buffers'; readonly model: number; readonly buffers: BatchBuffers }
   | { readonly kind: 'freeze'; readonly model: number; readonly paths: readonly string[] }
-  | { readonly kind: 'average'; readonly model: number }
+  /**
+   * What replicas that train alone have becomes common, vector by vector (LocalUpdates): `collect` ends with the sums of this process, `take` begins with
+   * those of all.
+   */
+  | { readonly kind: 'average'; readonly model: number; readonly vectors: readonly number[]; readonly part: 'collect' | 'take' | 'all' }
   | { readonly kind: 'close'; readonly model: number }
   | ({ readonly kind: 'load'; readonly memory: MeetingMemory; readonly share: Share } & Omit<ReplicaCall, 'args'>)
   | ({ readonly kind: 'call' } & ReplicaCall);

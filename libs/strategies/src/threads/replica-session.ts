@@ -10,7 +10,18 @@ import { createEngine, type Batch, type Engine } from '@paceline/engine';
 import { Arena } from '@paceline/kernels';
 import { createLayout, replicaRows, shardChunks, split, type Layout } from '@paceline/learning';
 import type { RunSpec } from '@paceline/spec';
-import { COUNT, LOCAL_STEP, RATE, ROWS_AT_ONCE, slotRange, STEP_NUMBER, VERSION, type BatchBuffers, type OpenModel } from './protocol.js';
+import {
+  COUNT,
+  LOCAL_STEP,
+  RATE,
+  ROWS_AT_ONCE,
+  slotRange,
+  STEP_NUMBER,
+  VERSION,
+  type BatchBuffers,
+  type OpenModel,
+  type ToThread,
+} from './protocol.js';
 import { LocalUpdates, type UpdatedRange } from './local-updates.js';
 import { updateOf, type Update } from './updates.js';
 import type { PlanSpec } from '../exchange.js';
@@ -72,7 +83,7 @@ export class ReplicaSession {
     this.update = updateOf(rule, memory.zeros);
     const { share, outer } = open;
     const lengths = { total: layout.totalLength, trainable: layout.trainableLength };
-    if (outer) this.local = new LocalUpdates(arena, memory, memory.local!, outer, lengths);
+    if (outer) this.local = new LocalUpdates(arena, memory, memory.local!, outer, lengths, share.replicas);
     const { from, to } = replicaRows(share.to - share.from, threads, index); // replicas are shared out as rows are
     this.replicas = Array.from({ length: to - from }, (_, i) => share.from + from + i);
     this.freeze([]);
@@ -110,9 +121,17 @@ export class ReplicaSession {
     return this.local !== undefined;
   }
 
-  /** The means of the replicas become the common parameters, in this thread's chunks. */
-  average(): void {
-    this.local?.average(updated(this.updates));
+  /** A part of an average of what the replicas have, in this thread's chunks. */
+  average({ vectors, part }: Pick<Extract<ToThread, { kind: 'average' }>, 'vectors' | 'part'>): void {
+    const { local } = this;
+    if (!local) return;
+    for (const vector of vectors) {
+      if (part !== 'take') {
+        local.collect(vector, this.chunks);
+        this.sumNodes();
+      }
+      if (part !== 'collect') local.take(vector, updated(this.updates));
+    }
     this.loaded = -1;
   }
 
@@ -209,7 +228,7 @@ export class ReplicaSession {
     if (this.local) {
       for (const replica of this.replicas) {
         const { from, to } = replicaRows(count, this.open.share.replicas, replica);
-        if (from < to) this.local.step(replica, this.allRanges, this.update, { count: to - from, step, rate });
+        if (from < to) this.local.step(replica - this.open.share.from, this.allRanges, this.update, { count: to - from, step, rate });
       }
       return;
     }

@@ -1,6 +1,6 @@
 /** Exchange over the compute threads of this process: all gradients lie in one shared memory, nothing is sent. */
 import { crc32 } from 'node:zlib';
-import { createLayout, type Layout } from '@paceline/learning';
+import { createLayout, replicaRows, type Layout } from '@paceline/learning';
 import { fieldLength, LIMITS, type ModelDescription } from '@paceline/spec';
 import { ArgumentError, ReplicaError, ThreadError, UnsupportedError } from '../errors.js';
 import type { Exchange, HostBatch, HostRows, StepResult, Trainer, TrainingPlan } from '../exchange.js';
@@ -23,6 +23,7 @@ import {
   type Share,
 } from './protocol.js';
 import { PREDICT, STEP } from './cells.js';
+import { PARAMETERS } from './local-updates.js';
 import { placed } from './model-memory.js';
 import { Slots } from './slots.js';
 import { ThreadPool } from './thread-pool.js';
@@ -90,8 +91,14 @@ class ThreadTrainer implements Trainer {
   private readonly common: Float32Array;
   /** Steps that replicas have taken alone since they were averaged. */
   private alone = 0;
+  /** Replicas begin the next step with the common values. */
+  private begins = true;
+  /** With elastic averaging slots stay with their replica: whether the common ones are those of an earlier step. */
+  private slotsAreOld = false;
   private readonly local: ThreadExchangeOptions['local'];
   private readonly kept: Slots;
+  private readonly share: Share;
+  private readonly slotCount: number;
   private readonly header: Float64Array;
   private readonly losses: Float64Array;
   private readonly floats: { readonly inputs: number[]; readonly targets: number[]; readonly outputs: number[] };
@@ -113,7 +120,9 @@ class ThreadTrainer implements Trainer {
     this.group = group;
     this.local = local;
     const share = shareOf(options);
+    this.share = share;
     const slots = initialSlots(plan.rule);
+    this.slotCount = slots.length;
     const placement = group?.place(pool, model, this.layout, slots.length);
     const { arena, memory } = placed(this.layout, { share, slots, placement, isLocal: local !== undefined });
     this.common = arena.f32(memory.parameters, this.layout.totalLength);
@@ -142,19 +151,36 @@ class ThreadTrainer implements Trainer {
     return this.common;
   }
 
-  /** What replicas have learned alone becomes common. */
-  private average(): void {
-    if (this.alone === 0 || !this.pool.isOpen) return;
+  /**
+   * What replicas have learned alone becomes common.
+   * @param wantsSlots with elastic averaging common slots are made for whoever reads them
+   */
+  private average(wantsSlots = false): void {
+    if (!this.local || !this.pool.isOpen) return;
+    const isElastic = this.local.outer.name === 'elastic';
+    const slots = Array.from({ length: this.slotCount }, (_, s) => 1 + s);
+    const takesSlots = isElastic ? wantsSlots && this.slotsAreOld : this.alone > 0;
+    const vectors = [...(this.alone > 0 ? [PARAMETERS] : []), ...(takesSlots ? slots : [])];
     this.alone = 0;
-    this.ask({ kind: 'average', model: this.model });
+    if (takesSlots) this.slotsAreOld = false;
+    if (!isElastic) this.begins = true;
+    const { model, group } = this;
+    if (vectors.length === 0) return;
+    if (!group) return this.ask({ kind: 'average', model, vectors, part: 'all' });
+    for (const vector of vectors) {
+      this.ask({ kind: 'average', model, vectors: [vector], part: 'collect' });
+      group.average(this.pool, model, vector, this.header[STEP_NUMBER]!);
+      this.ask({ kind: 'average', model, vectors: [vector], part: 'take' });
+    }
   }
 
   touch(): void {
     this.version++;
+    this.begins = true;
   }
 
   get slots(): readonly Float32Array[] {
-    this.average();
+    this.average(true);
     return this.kept.whole((into) => this.group!.slots(this.pool, this.model, this.header[STEP_NUMBER]! + 1, into));
   }
 
@@ -184,13 +210,27 @@ class ThreadTrainer implements Trainer {
     this.agree(step);
     this.kept.unstage();
     header[VERSION] = this.version;
-    header[LOCAL_STEP] = this.alone;
+    if (this.begins) this.average(true); // slots that nobody has written to stay what they are
+    header[LOCAL_STEP] = this.begins ? 0 : 1;
     const failures = this.pool.compute(STEP, this.model);
     if (failures.length > 0) throw replicaError(failures, step - 1);
     this.agreed = ++this.version;
-    if (this.local && ++this.alone === this.local.steps) this.average();
+    if (this.local) return this.steppedAlone(batch, this.local.steps, buffers);
     const loss = this.losses.reduce((sum, value) => sum + value, 0) / count;
-    return { loss, targets, outputs };
+    return { loss, rows: { from: 0, to: count }, targets, outputs };
+  }
+
+  /** Where replicas train alone nothing is heard of those of other processes: the result is that of the rows of this one's. */
+  private steppedAlone({ count }: HostBatch, localSteps: number, buffers: BatchBuffers): StepResult {
+    this.begins = false;
+    this.slotsAreOld = true;
+    if (++this.alone === localSteps) this.average();
+    const { from, to, replicas } = this.share;
+    const rows = { from: replicaRows(count, replicas, from).from, to: replicaRows(count, replicas, to - 1).to };
+    const sum = this.losses.subarray(from, to).reduce((total, value) => total + value, 0);
+    const own = (kind: 'targets' | 'outputs'): Float32Array[] =>
+      this.views(kind, buffers, rows.to).map((values, i) => values.subarray(rows.from * this.floats[kind][i]!));
+    return { loss: sum / (rows.to - rows.from), rows, targets: own('targets'), outputs: own('outputs') };
   }
 
   predict({ count, inputs: fills, rowsAtOnce }: HostRows, step: number): Float32Array[] {

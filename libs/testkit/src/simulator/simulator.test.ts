@@ -61,6 +61,12 @@ test('codecs, local steps and shards on workers are drawn, and a residual that m
     for (const [what, count] of result.fired) fired.set(what, (fired.get(what) ?? 0) + count);
   }
   expect(fired.get('residual lost')).toBeGreaterThan(0);
+  for (const innerState of ['keep', 'reset'] as const) {
+    const local = { localSteps: 2, outerOptimizer: 'elastic', innerState } as const;
+    const shape = { local, replicas: 6, rounds: 9, gradient: STREAMING, validation: undefined, codec: undefined };
+    const result = await simulateSeed({ seed: 3, mode: 'sync', check: 'liveness', kinds: ['kill a worker'], shape });
+    expect([innerState, result.violation]).toEqual([innerState, undefined]);
+  }
   const drawn = Array.from({ length: 40 }, (_, seed) => drawnShape({ seed, mode: 'sync' }, new Random(seed, 1)));
   expect(drawn.some(({ codec }) => codec !== undefined && keepsRest(codec))).toBe(true);
   expect(drawn.some(({ codec }) => codec !== undefined && !keepsRest(codec))).toBe(true);

@@ -18,7 +18,7 @@ interface OpenShard {
   };
 }
 interface OpenUpdates {
-  begun(pointers: readonly number[]): { readonly pointers: readonly number[]; readonly steps: number };
+  begun(pointers: readonly number[]): { readonly pointers: readonly number[]; readonly weights: number; readonly steps: number };
 }
 
 const top = { kind: 'top-k', density: 0.25, errorFeedback: true } as const;
@@ -97,7 +97,7 @@ export const PLANTED_REPLICAS: readonly PlantedBug[] = [
         const begun = machine.begun.bind(updates);
         let isBegun = false;
         machine.begun = (pointers) => {
-          if (isBegun) return { pointers, steps: 0 };
+          if (isBegun) return { pointers, weights: 0, steps: 0 };
           isBegun = true;
           return begun(pointers);
         };

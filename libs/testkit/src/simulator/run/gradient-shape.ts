@@ -13,7 +13,7 @@ export interface GradientShape {
 
 export interface LocalShape {
   readonly localSteps: number;
-  readonly outerOptimizer: 'sgd' | 'momentum' | 'nesterov';
+  readonly outerOptimizer: 'sgd' | 'momentum' | 'nesterov' | 'elastic';
   readonly innerState: 'reset' | 'keep';
 }
 

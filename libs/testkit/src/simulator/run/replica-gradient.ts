@@ -6,7 +6,7 @@
 import { codecKey, codecOf, parameterCodecOf } from '@paceline/codecs';
 import type { Arena } from '@paceline/kernels';
 import { LocalUpdates } from '@paceline/learning';
-import { rateFactor } from '@paceline/spec';
+import { movingRate, rateFactor } from '@paceline/spec';
 import { scratchArena, type TinyRun } from './tiny-run.js';
 
 const FLOAT_BYTES = 4;
@@ -17,7 +17,18 @@ export function localUpdatesOf({ spec, layout, schedule }: TinyRun, arena: Arena
   if (strategy.kind !== 'local-update') return undefined;
   const { localSteps, innerState } = strategy;
   const factor = rateFactor(learningRate, { globalBatch, ...schedule });
-  return new LocalUpdates({ arena, layout, optimizer, clip, freeze, keepsSlots: innerState === 'keep', localSteps, rateFactor: factor });
+  const keepsSlots = innerState === 'keep';
+  return new LocalUpdates({
+    arena,
+    layout,
+    optimizer,
+    clip,
+    freeze,
+    keepsSlots,
+    movingRate: movingRate(spec),
+    localSteps,
+    rateFactor: factor,
+  });
 }
 
 /** All steps of a replica in a round, from the weights of its generation. @param last called before the last step is over @returns the outer gradient */

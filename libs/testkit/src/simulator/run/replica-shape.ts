@@ -9,7 +9,7 @@ import type { RunShape } from './tiny-run.js';
 
 /** Replicas keep something from one round to the next where they are computed: which worker computed them decides the bits. */
 export const keepsOfReplicas = ({ codec, local }: Pick<RunShape, 'codec' | 'local'>): boolean =>
-  (codec !== undefined && keepsRest(codec)) || local?.innerState === 'keep';
+  (codec !== undefined && keepsRest(codec)) || local?.innerState === 'keep' || local?.outerOptimizer === 'elastic';
 
 /** In a part of the runs. Chunks are short here, so the shares that are sent are large. */
 export function randomCodec(random: Random, { optimizer, gradient, items }: Pick<RunShape, 'optimizer' | 'gradient' | 'items'>) {
@@ -37,7 +37,10 @@ export function withLocalSteps(random: Random, shape: RunShape): RunShape {
   const localSteps = random.int(1, 4);
   const { optimizer, gradient, codec, validation } = shape;
   const innerState = random.chance(0.4) && gradient.backupReplicas === 0 ? 'keep' : 'reset';
-  const local = { localSteps, outerOptimizer: random.pick(['sgd', 'momentum', 'nesterov'] as const), innerState } as const;
+  const drawn = random.pick(['sgd', 'momentum', 'nesterov'] as const);
+  // In half of the runs whose replicas keep slots they keep weights too, and in those alone: this draws no further number.
+  const isElastic = innerState === 'keep' && localSteps % 2 === 0 && (!codec || !keepsRest(codec));
+  const local = { localSteps, outerOptimizer: isElastic ? 'elastic' : drawn, innerState } as const;
   const { emaMomentum: _, emaOverwriteRounds: __, ...inner } = optimizer;
   const adam = { name: 'adam', learningRate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7 } as const;
   return {
