@@ -16,7 +16,7 @@ export interface DnsOptions {
   readonly port: number;
   /** For the name to have all addresses; 300,000 ms by default. */
   readonly deadlineMs?: number;
-  readonly lookUp?: (name: string) => Promise<readonly string[]>;
+  readonly lookUp?: (name: string) => Promise<readonly string[]> | readonly string[];
   /** Addresses of this machine; by default those of its network interfaces. */
   readonly ownAddresses?: readonly string[];
   readonly clock?: Clock;
@@ -24,6 +24,8 @@ export interface DnsOptions {
 
 const DEADLINE_MS = 300_000;
 const RETRY_MS = 1_000;
+/** For one look-up, also where the deadline is nearer. */
+const LEAST_LOOKUP_MS = 1_000;
 
 export class DnsClusterResolver implements ClusterResolver {
   private constructor(private readonly resolved: Resolved) {}
@@ -41,9 +43,9 @@ export class DnsClusterResolver implements ClusterResolver {
       throw new ClusterError(`family must be 4 or 6, not ${String(options.family)}`);
     const sinceMs = clock.now();
     for (;;) {
-      const found = await lookUp(name).then(
+      const found = await answered(async () => lookUp(name), clock, Math.max(LEAST_LOOKUP_MS, sinceMs + deadlineMs - clock.now())).then(
         (addresses): readonly string[] => [...new Set(ofFamily(addresses, options.family))].sort(), // every member takes the same order
-        (error: Error) => error,
+        (error: unknown) => (error instanceof Error ? error : new Error(String(error))),
       );
       if (!(found instanceof Error) && found.length === members) return new DnsClusterResolver(placed(name, found, port, ownAddresses));
       if (clock.now() - sinceMs >= deadlineMs) throw late(options, deadlineMs, found);
@@ -53,6 +55,21 @@ export class DnsClusterResolver implements ClusterResolver {
 
   resolve(): Resolved {
     return this.resolved;
+  }
+}
+
+/** A name server that says nothing does not hold the deadline up. What it says later is heard by nobody. */
+async function answered<T>(ask: () => Promise<T>, clock: Clock, withinMs: number): Promise<T> {
+  const asked = ask();
+  let cancel: (() => void) | undefined;
+  const late = new Promise<never>((_, reject) => {
+    cancel = clock.after(withinMs, () => reject(new Error(`the look-up took longer than ${Math.round(withinMs)} ms`)));
+  });
+  asked.catch(() => undefined);
+  try {
+    return await Promise.race([asked, late]);
+  } finally {
+    cancel?.();
   }
 }
 

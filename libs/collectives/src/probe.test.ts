@@ -38,10 +38,22 @@ it('all members get the times of the slowest', async () => {
   let calls = 0;
   // Member 2 has a clock of its own, in which everything takes longer.
   const slow = { ...processClock, now: () => processClock.now() + ++calls * 10_000 };
-  const tables = await Promise.all(groups.map((group, self) => probe(group, self, hosts, self === 2 ? slow : processClock)));
+  const tables = await Promise.all(groups.map((group, self) => probe(group, self, hosts, 3, self === 2 ? slow : processClock)));
   expect(tables[1]).toEqual(tables[0]);
   expect(tables[2]).toEqual(tables[0]);
   expect(tables[0]!.length).toBe(8);
   for (const { durationMs } of tables[0]!) expect(durationMs).toBeGreaterThanOrEqual(10_000);
   for (const group of groups) group.leave('the test is over');
+});
+
+it('sends what members with these replicas would send: each node by itself', async () => {
+  const sent = async (replicas: number): Promise<number[]> => {
+    const groups = groupsInMemory(2);
+    await Promise.all(groups.map((group, self) => probe(group, self, ['a', 'a'], replicas, processClock)));
+    for (const group of groups) group.leave('the test is over');
+    return groups.map(({ counters }) => counters.sentBytes);
+  };
+  const [one, three] = [await sent(2), await sent(6)];
+  // Three replicas of a member are two nodes of the tree over six: a direct exchange sends both.
+  for (const [i, bytes] of three.entries()) expect(bytes / one[i]!).toBeGreaterThan(1.2);
 });

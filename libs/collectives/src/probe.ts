@@ -40,14 +40,18 @@ export function candidates(hosts: readonly string[]): Topology[] {
   ];
 }
 
-/** Times all candidates. All members of the group call it at the same point. @throws MemberLostError */
-export async function probe(group: Group, self: number, hosts: readonly string[], clock: Clock): Promise<Timing[]> {
+/**
+ * Times all candidates. All members of the group call it at the same point.
+ * @param replicas of all members: where those of a member are several nodes of the reduction tree, it sends each by itself on some of the ways
+ * @throws MemberLostError
+ */
+export async function probe(group: Group, self: number, hosts: readonly string[], replicas: number, clock: Clock): Promise<Timing[]> {
   const timings: Timing[] = [];
   const members = hosts.length;
   for (const topology of candidates(hosts))
     for (const length of LENGTHS) {
-      const plan = new AllReducePlan({ members, self, replicas: members, length, topology, hosts });
-      const vectors = nodesOf(members, members, self).map(() => new Float32Array(length));
+      const plan = new AllReducePlan({ members, self, replicas, length, topology, hosts });
+      const vectors = nodesOf(replicas, members, self).map(() => new Float32Array(length));
       let leastMs = Infinity;
       for (let i = 0; i < REPETITIONS; i++) {
         const sinceMs = clock.now();

@@ -127,9 +127,11 @@ describe('DNS', () => {
   function patient(): Clock {
     let nowMs = 0;
     const after: Clock['after'] = (ms, act) => {
-      nowMs += ms;
-      queueMicrotask(act);
-      return () => undefined;
+      const handle = setImmediate(() => {
+        nowMs += ms;
+        act();
+      });
+      return () => clearImmediate(handle);
     };
     return { ...processClock, now: () => nowMs, after };
   }
@@ -170,6 +172,19 @@ describe('DNS', () => {
     await expect(lookUp([new Error('getaddrinfo ENOTFOUND')])).rejects.toThrow('and getaddrinfo ENOTFOUND');
     await expect(lookUp([['10.0.0.4', '10.0.0.5', '10.0.0.6']])).rejects.toThrow('none of the addresses of tasks.train');
     await expect(lookUp([[]], { members: 0 })).rejects.toMatchObject({ name: 'ClusterError', code: 'STRATEGY_CLUSTER' });
+  });
+
+  it('a look-up that is never answered ends with the deadline, and one that throws is told', async () => {
+    const more = { ownAddresses: ['10.0.0.2'], clock: patient(), deadlineMs: 10_000 };
+    const ask = (given: () => Promise<readonly string[]> | readonly string[]) =>
+      DnsClusterResolver.lookUp({ name: 'tasks.train', members: 1, port: 4600, lookUp: given, ...more });
+    await expect(ask(() => new Promise(() => undefined))).rejects.toThrow(/to have 1 addresses .*the look-up took longer than 10000 ms/);
+    await expect(
+      ask(() => {
+        throw new Error('no such resolver');
+      }),
+    ).rejects.toThrow('no such resolver');
+    expect((await ask(() => ['10.0.0.2'])).resolve().cluster.members).toHaveLength(1);
   });
 
   it('looks names up by the system where no lookup is given', async () => {

@@ -44,6 +44,10 @@ export const throwsBefore = async ({ replicaIdInSyncGroup: id, allReduce }) => {
   await turn();
   return sum;
 };
+export const writes = ({ tf }, { common, floats }, replica) => {
+  floats[0] = 10 + replica;
+  return { sums: tf.sum(common).dataSync()[0], floats };
+};
 export const nothing = () => undefined;
 export const notSent = () => () => 1;
 export const tensors = ({ tf }) => tf.memory().numTensors;
@@ -90,6 +94,19 @@ describe('run', () => {
     expect(first.numbers.map(({ values: [value] }) => value)).toEqual([6, f(0.4)]);
     expect(first.floats.values[3]).toEqual(Float32Array.of(6, 4e8, -4e8));
     expect(mean.values).toEqual([1.5, 1.5, 1.5, 1.5]);
+  });
+
+  it('reads and copies what replicas have in common once, and gives each replica values of its own', async () => {
+    const common = tf.ones([1000]);
+    let reads = 0;
+    const dataSync = common.dataSync.bind(common);
+    common.dataSync = (() => (reads++, dataSync())) as never;
+    const floats = Float32Array.of(1, 2);
+    const result = (await strategy.run(fn('writes'), [{ common, floats }, perReplica((replica) => replica)])) as Record<string, PerReplica>;
+    expect(reads).toBe(1);
+    expect(result['sums']!.values).toEqual([1000, 1000, 1000, 1000]);
+    expect(result['floats']!.values).toEqual([0, 1, 2, 3].map((replica) => Float32Array.of(10 + replica, 2)));
+    expect([...floats]).toEqual([1, 2]);
   });
 
   it('keeps what a replica keeps, and leaves no tensor behind', async () => {
@@ -199,6 +216,43 @@ describe('values of replicas', () => {
       [() => strategy.reduce('sum', new PerReplica(['a'])), 'replicas have a string'],
     ] as const)
       expect(act).toThrow(message);
+  });
+
+  it('sources of datasets are closed when nobody asks for more, and not when they have ended', async () => {
+    const closed: string[] = [];
+    const source = async function* (name: string, batches: number): AsyncGenerator<unknown> {
+      try {
+        for (let i = 0; i < batches; i++) yield await Promise.resolve({ xs: tf.range(0, REPLICAS) });
+      } finally {
+        closed.push(name);
+      }
+    };
+    const before = tf.memory().numTensors;
+    const leaves = async (dataset: AsyncIterable<unknown>, after: number, error?: Error): Promise<void> => {
+      let batches = 0;
+      for await (const _ of dataset)
+        if (++batches === after) {
+          if (error) throw error;
+          break;
+        }
+    };
+    await leaves(strategy.distributeDataset(source('rows', 9)), 1);
+    await leaves(
+      strategy.distributeDatasetsFromFunction(() => source('whole', 9)),
+      1,
+    );
+    expect(closed).toEqual(['rows', 'whole']);
+    const thrown = leaves(strategy.distributeDataset(source('thrown', 9)), 2, new Error('the program fails'));
+    await expect(thrown).rejects.toThrow('the program fails');
+    let returns = 0;
+    const next = (value: unknown, done: boolean) => Promise.resolve({ value, done });
+    const counted = (values: unknown[]) => ({
+      iterator: () => Promise.resolve({ next: () => next(values.shift(), values.length === 0), return: () => returns++ }),
+    });
+    await leaves(strategy.distributeDataset(counted([tf.ones([4])]) as never), 9);
+    expect([closed, returns]).toEqual([['rows', 'whole', 'thrown'], 0]);
+    await expect(leaves(strategy.distributeDataset(counted([7, 8]) as never), 9)).rejects.toBeInstanceOf(ArgumentError);
+    expect([returns, tf.memory().numTensors]).toEqual([1, before]);
   });
 
   it('come of datasets: rows of common batches, or whole batches of a function', async () => {

@@ -377,6 +377,9 @@ describe('refused', () => {
     const wrong = new GivenResolver({ worker }, { type: 'worker', index: 2 });
     expect(() => new MultiWorkerMirroredStrategy({ cluster: wrong })).toThrow('task.index must be a whole number below 2');
     expect(() => new MultiWorkerMirroredStrategy({ cluster: 'TF_CONFIG' as never })).toThrow(ArgumentError);
+    // Nobody awaits it: what it fails with must not end the process either.
+    const promise = Promise.reject(new Error('no such name'));
+    expect(() => new MultiWorkerMirroredStrategy({ cluster: promise as never })).toThrow('the promise of one: await it first');
     expect(() => new MultiWorkerMirroredStrategy({ cluster, worker } as never)).toThrow('has no option "worker"');
   });
 });

@@ -16,6 +16,7 @@ import {
 import { LIMITS } from '@paceline/spec';
 import { ArgumentError, ClusterConfigError } from './errors.js';
 import { GroupThread, type ModelCommunication } from './members/group-link.js';
+import { resolverOf } from './resolved-by.js';
 import { secretOf } from './secret.js';
 import { Strategy, type RunStrategy } from './strategy.js';
 import { countsOf, LONGEST_MS, THREADS_MAX, type ThreadStrategyOptions } from './thread-strategies.js';
@@ -172,12 +173,9 @@ export function withDefaults(
 }
 
 function clusterOf({ cluster = new TfConfigResolver() }: MultiWorkerOptions, name: string) {
-  if (typeof (cluster as ClusterResolver | null)?.resolve !== 'function')
-    throw new ArgumentError(
-      `${name}: cluster takes a resolver, such as new GivenResolver({ worker: ['10.0.0.1:4600'] }, { type: 'worker', index: 0 })`,
-    );
+  const resolver = resolverOf(name, 'cluster takes', cluster);
   try {
-    const found = cluster.resolve();
+    const found = resolver.resolve();
     return found && { members: found.cluster.members, self: memberIndex(found.cluster, found.task), listenHost: found.listenHost };
   } catch (cause) {
     if (cause instanceof ClusterError) throw new ClusterConfigError(cause.message, { cause });

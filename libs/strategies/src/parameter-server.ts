@@ -11,6 +11,7 @@ import {
 } from '@paceline/collectives';
 import { LIMITS } from '@paceline/spec';
 import { ArgumentError, ClusterConfigError } from './errors.js';
+import { resolverOf } from './resolved-by.js';
 import { secretOf } from './secret.js';
 import type { About } from './servers/messages.js';
 import { ServerExchange } from './servers/server-exchange.js';
@@ -162,9 +163,8 @@ function durationOf(name: string, option: string, value: number): number {
   throw new ArgumentError(`${name}: ${option} must be a whole number of milliseconds from 1 to ${LONGEST_MS}, not ${String(value)}`);
 }
 
-function clusterOf(name: string, resolver: ClusterResolver): { readonly roster: Roster; readonly workers: number } {
-  if (typeof (resolver as ClusterResolver | null)?.resolve !== 'function')
-    throw new ArgumentError(`${name}: the first argument is a resolver, such as new TfConfigResolver()`);
+function clusterOf(name: string, given: ClusterResolver): { readonly roster: Roster; readonly workers: number } {
+  const resolver = resolverOf(name, 'the first argument is', given);
   try {
     const found = resolver.resolve();
     if (!found) throw new ClusterError('no cluster is given: set TF_CONFIG, with tasks of the types chief, worker and ps');

@@ -16,7 +16,7 @@ import {
   type DistributedDataset,
   type InputContext,
 } from './replicas/distributed-dataset.js';
-import { encode, joined, PerReplica, type Encoded, type ReduceOp } from './replicas/per-replica.js';
+import { encode, hasPerReplica, inCommon, joined, PerReplica, type Encoded, type ReduceOp } from './replicas/per-replica.js';
 import { functionOf, type ReplicaFunction } from './replicas/replica-function.js';
 
 export interface StrategyOptions {
@@ -110,17 +110,20 @@ export abstract class Strategy {
       if (values.length === to - from) return values[replica];
       throw new ArgumentError(`run was given a value of ${values.length} replicas, and this process has ${to - from}`);
     };
-    const encoded = (replica: number): Encoded[] =>
-      args.map((arg, i) => {
-        try {
-          return encode(arg, own(replica), `argument ${i}`);
-        } catch (cause) {
-          if (cause instanceof TypeError) throw new ArgumentError(cause.message);
-          throw cause;
-        }
-      });
-    const all = Array.from({ length: to - from }, (_, replica) => encoded(replica));
-    return joined(this.exchange.call(named, (replica) => all[replica]!));
+    const encoded = (arg: unknown, i: number, replica: number): Encoded => {
+      try {
+        return encode(arg, own(replica), `argument ${i}`);
+      } catch (cause) {
+        if (cause instanceof TypeError) throw new ArgumentError(cause.message);
+        throw cause;
+      }
+    };
+    const all = args.map((arg, i) => {
+      // What replicas have in common is read and sent once for all of them.
+      if (!hasPerReplica(arg)) return Array<Encoded>(to - from).fill(inCommon(encoded(arg, i, 0)));
+      return Array.from({ length: to - from }, (_, replica) => encoded(arg, i, replica));
+    });
+    return joined(this.exchange.call(named, (replica) => all.map((values) => values[replica]!)));
   }
 
   /**

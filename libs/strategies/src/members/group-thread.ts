@@ -81,7 +81,7 @@ const group: Promise<Group> = joined.then(async (sockets) => {
   const names = members.map(memberName);
   const made = new Group({ self, names, links: sockets.links, clock: processClock, deadlineMs: init.deadlineMs });
   present = { group: made, sockets };
-  if (init.probes) timings = await probe(made, self, init.hosts, processClock);
+  if (init.probes) timings = await probe(made, self, init.hosts, share.replicas, processClock);
   return made;
 });
 group.catch(() => undefined); // whoever asks next is told

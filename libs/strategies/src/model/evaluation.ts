@@ -90,8 +90,9 @@ export class Evaluation {
 
   private answers(rows: readonly RowTensor[], from: number, to: number, batchSize: number): readonly Float32Array[] {
     const answers = new Answers(this.widths, to - from);
-    for (let at = from; at < to; at += this.blockRows) {
-      const end = Math.min(at + this.blockRows, to);
+    const blockRows = Math.max(this.blockRows, batchSize); // a part of a batch would be another way to wake everybody up
+    for (let at = from; at < to; at += blockRows) {
+      const end = Math.min(at + blockRows, to);
       const inputs = this.model.inputs.map(({ name, shape }, i) =>
         filler(rows[i]!.range(at, end), end - at, shape.slice(1) as number[], `input ${name}`),
       );

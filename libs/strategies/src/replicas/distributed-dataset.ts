@@ -15,6 +15,8 @@ export interface LocalReplicas {
 }
 
 interface Iterator<T> {
+  /** Where there is one: nobody asks for more. Generators end in it, and close their files. */
+  return?(): unknown;
   next(): Promise<{ readonly value: T; readonly done?: boolean | undefined }> | { readonly value: T; readonly done?: boolean | undefined };
 }
 
@@ -40,6 +42,29 @@ async function iteratorOf(source: BatchSource): Promise<Iterator<unknown>> {
   const begin = iterator ?? later ?? now;
   if (typeof begin !== 'function') throw new ArgumentError('a dataset is one of tf.data, or gives batches when it is iterated');
   return (await begin.call(source)) as Iterator<unknown>;
+}
+
+/** The source is closed when nobody asks for more: after a `break`, or where what it gave was refused. */
+async function* closing(
+  source: BatchSource,
+  use: (batches: Iterator<unknown>) => AsyncGenerator<unknown, void>,
+): AsyncGenerator<unknown, void> {
+  const batches = await iteratorOf(source);
+  let isOver = false;
+  const watched: Iterator<unknown> = {
+    next: async () => {
+      const wasOver = isOver;
+      isOver = true; // also where it throws: what has failed is closed by itself
+      const result = await batches.next();
+      isOver = wasOver || result.done === true;
+      return result;
+    },
+  };
+  try {
+    yield* use(watched);
+  } finally {
+    if (!isOver) await batches.return?.();
+  }
 }
 
 /** The parts of the replicas are new tensors. @throws ArgumentError */
@@ -79,18 +104,19 @@ export class DistributedDataset implements AsyncIterable<unknown> {
 }
 
 export const distributed = (source: BatchSource, local: LocalReplicas): DistributedDataset =>
-  new DistributedDataset(async function* () {
-    const batches = await iteratorOf(source);
-    for (;;) {
-      const { value, done } = await batches.next();
-      if (value !== null && value !== undefined) {
-        const parts = split(value, local);
-        dispose(value);
-        yield parts;
+  new DistributedDataset(() =>
+    closing(source, async function* (batches) {
+      for (;;) {
+        const { value, done } = await batches.next();
+        if (value !== null && value !== undefined) {
+          const parts = split(value, local);
+          dispose(value);
+          yield parts;
+        }
+        if (done) return;
       }
-      if (done) return;
-    }
-  });
+    }),
+  );
 
 /** Every replica takes a batch of its own. Where the last ones are fewer than replicas, the others get a batch without rows. */
 export function distributedFromFunction(
@@ -106,8 +132,7 @@ export function distributedFromFunction(
       throw new ArgumentError(`a batch of ${globalBatchSize} examples cannot be shared out evenly to ${local.replicas} replicas`);
     },
   };
-  return new DistributedDataset(async function* () {
-    const batches = await iteratorOf(await make(context));
+  const parts = async function* (batches: Iterator<unknown>): AsyncGenerator<unknown, void> {
     for (;;) {
       const own: unknown[] = [];
       while (own.length < local.to - local.from) {
@@ -122,6 +147,9 @@ export function distributedFromFunction(
       yield together(own);
       if (isLast) return;
     }
+  };
+  return new DistributedDataset(async function* () {
+    yield* closing(await make(context), parts);
   });
 }
 

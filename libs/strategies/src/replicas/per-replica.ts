@@ -31,10 +31,44 @@ export function mapLeaves(value: unknown, of: (leaf: unknown, path: string) => u
 
 /** Plain data of a structure, to be posted to a thread: a tensor is its values. */
 export type Encoded =
-  | { readonly kind: 'tensor'; readonly dtype: tfc.DataType; readonly shape: number[]; readonly values: unknown }
+  | { readonly kind: 'tensor'; readonly dtype: tfc.DataType; readonly shape: number[]; readonly values: unknown; readonly isCommon?: true }
   | { readonly kind: 'list'; readonly items: readonly Encoded[] }
   | { readonly kind: 'object'; readonly entries: readonly (readonly [string, Encoded])[] }
-  | { readonly kind: 'value'; readonly value: unknown };
+  | { readonly kind: 'value'; readonly value: unknown; readonly isCommon?: true };
+
+/** Whether a replica has a value of its own somewhere in it. */
+export function hasPerReplica(value: unknown): boolean {
+  let found = false;
+  mapLeaves(value, (leaf) => (found ||= leaf instanceof PerReplica));
+  return found;
+}
+
+/** Numbers in shared memory, which all threads read: they are copied once, however many replicas get them. */
+export function inCommon(encoded: Encoded): Encoded {
+  switch (encoded.kind) {
+    case 'list':
+      return { kind: 'list', items: encoded.items.map(inCommon) };
+    case 'object':
+      return { kind: 'object', entries: encoded.entries.map(([key, item]) => [key, inCommon(item)] as const) };
+    case 'tensor':
+      return isNumbers(encoded.values)
+        ? Object.assign({}, encoded, { values: sharedCopy(encoded.values), isCommon: true as const })
+        : encoded;
+    case 'value':
+      return isNumbers(encoded.value) ? { kind: 'value', value: sharedCopy(encoded.value), isCommon: true } : encoded;
+  }
+}
+
+/** Not what lies in shared memory already: its owner means it to be shared. */
+const isNumbers = (value: unknown): value is Float32Array =>
+  ArrayBuffer.isView(value) && !(value instanceof DataView) && !(value.buffer instanceof SharedArrayBuffer) && !Buffer.isBuffer(value);
+
+function sharedCopy(values: Float32Array): Float32Array {
+  const memory = new SharedArrayBuffer(values.byteLength);
+  const copy = new (values.constructor as Float32ArrayConstructor)(memory, 0, values.length);
+  copy.set(values);
+  return copy as unknown as Float32Array;
+}
 
 /** A part of a larger buffer is copied: posting it would copy all of it. */
 function standalone(values: ArrayBufferView): unknown {
@@ -75,14 +109,18 @@ export function decode(encoded: Encoded, made: (tensor: tfc.Tensor) => void = ()
     case 'object':
       return Object.fromEntries(encoded.entries.map(([key, item]) => [key, decode(item, made)]));
     case 'tensor': {
-      const tensor = tfc.tensor(encoded.values as Float32Array, encoded.shape, encoded.dtype);
+      const tensor = tfc.tensor(own(encoded.values, encoded.isCommon), encoded.shape, encoded.dtype);
       made(tensor);
       return tensor;
     }
     case 'value':
-      return encoded.value;
+      return own(encoded.value, encoded.isCommon);
   }
 }
+
+/** A replica may write to what it is given. */
+const own = (values: unknown, isCommon: true | undefined): Float32Array =>
+  (isCommon ? (values as Float32Array).slice() : values) as Float32Array;
 
 /** What the replicas gave back, as one structure with values per replica in its leaves. Where structures differ, that is a leaf. */
 export function joined(results: readonly Encoded[]): unknown {

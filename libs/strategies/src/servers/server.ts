@@ -12,6 +12,7 @@ import {
   TfConfigResolver,
 } from '@paceline/collectives';
 import { ArgumentError, ClusterConfigError } from '../errors.js';
+import { resolverOf } from '../resolved-by.js';
 import { secretOf } from '../secret.js';
 import type { About } from './messages.js';
 import { ParameterHost } from './parameter-host.js';
@@ -61,7 +62,7 @@ export class Server {
   }
 
   private static async started(resolver: ClusterResolver, options: ServerOptions): Promise<Server> {
-    const found = resolver.resolve();
+    const found = resolverOf(NAME, 'the first argument is', resolver).resolve();
     if (!found) throw new ClusterConfigError(`${NAME}: no cluster is given: set TF_CONFIG to the cluster and the task of this process`);
     const { cluster, task, listenHost } = found;
     if (task.type !== 'ps' && task.type !== 'worker')
