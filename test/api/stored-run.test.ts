@@ -28,6 +28,7 @@ import { CheckpointStore } from '../../apps/api/src/models/checkpoint-store.js';
 import { WeightUploads } from '../../apps/api/src/models/weight-uploads.js';
 import { WeightsOfRounds } from '../../apps/api/src/models/stored-weights.js';
 import { Weights } from '../../apps/api/src/runs/weights.js';
+import { StrategyChoices } from '../../apps/api/src/runs/strategy-choice.js';
 import { JournalStore } from '../../apps/api/src/reports/journal-store.js';
 import { SteadyJournal } from '../../apps/api/src/reports/steady-journal.js';
 import { Attempts } from '../../apps/api/src/runs/attempts.js';
@@ -86,7 +87,15 @@ function wire(databaseUrl: string) {
   const weights = new WeightsOfRounds(database, checkpoints, new Weights(settings));
   const initialWeights = new InitialWeights(database, checkpoints, weights, new WeightUploads(checkpoints, log), log);
   const datasets = new RunDatasets(new Datasets(database), new DataStore(settings, log), fleet);
-  const preparing = new PrepareRun(database, new ClusterSpecs(database, keys), datasets, initialWeights, new FleetMemory(fleet));
+  const strategies = new StrategyChoices(fleet, moves, attempts);
+  const preparing = new PrepareRun(
+    database,
+    new ClusterSpecs(database, keys),
+    datasets,
+    initialWeights,
+    new FleetMemory(fleet),
+    strategies,
+  );
   const shardLeads = new ShardLeads(database, control, moves, signals);
   return {
     database,
@@ -94,7 +103,7 @@ function wire(databaseUrl: string) {
     shardLeads,
     executor: new Executor(database, queues, control, moves, attempts, shardLeads, signals, log),
     reports: new FleetReports(database, fleet, new ServerHealthReader(fleet), attempts, moves, signals, dispatch, log),
-    journal: new JournalStore(database, moves, attempts, signals, new SteadyJournal(database)),
+    journal: new JournalStore(database, moves, attempts, signals, new SteadyJournal(database), strategies),
     requests: new RunRequests(database, keys, moves, attempts, signals, dispatch, settings),
     create: new CreateRun(database, keys, fleet, preparing, moves, dispatch, settings, initialWeights),
   };

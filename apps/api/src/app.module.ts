@@ -68,6 +68,7 @@ import { TargetScales, TargetScalesResolver } from './models/target-scales.js';
 import { Attempts } from './runs/attempts.js';
 import { Courses } from './runs/course.js';
 import { CreateRun } from './runs/create-run.js';
+import { StrategyChoices } from './runs/strategy-choice.js';
 import { LiveRun } from './runs/live-run.js';
 import { Metrics } from './runs/metrics.js';
 import { FleetMemory } from './runs/fleet-memory.js';
@@ -108,6 +109,7 @@ const runs = [
   Attempts,
   Courses,
   CreateRun,
+  StrategyChoices,
   LiveRun,
   Metrics,
   FleetMemory,

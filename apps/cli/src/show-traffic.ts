@@ -17,6 +17,13 @@ function amount(sent: number, dense: number): string {
 export const trafficText = ({ toServersBytes, toWorkersBytes, denseToServersBytes, denseToWorkersBytes }: Counts): string =>
   `${amount(toServersBytes, denseToServersBytes)} to servers, ${amount(toWorkersBytes, denseToWorkersBytes)} to workers`;
 
+/** With `strategy: auto`: what was picked, and why. */
+export function printStrategy(picked: Run['pickedStrategy'], line: (name: string, value: string) => void): void {
+  if (!picked) return;
+  line('strategy', `auto has picked ${clean(picked.kind, 40)}`);
+  line('', clean(picked.why, 2000));
+}
+
 /** With `codec: auto`: `int8, parameters int8, from round 12 on`, and why. */
 export function printCodec(codec: Run['codec'], line: (name: string, value: string) => void): void {
   if (!codec) return;

@@ -1,5 +1,5 @@
 /** The SeatSession of libs/hosting with a compute thread over shared memory, and the real clock and sockets. */
-import { hostname } from 'node:os';
+import { availableParallelism, hostname } from 'node:os';
 import { connect, processClock, type Connection, type Link, type TlsIdentity, type TlsRole } from '@paceline/exchange';
 import { SeatSession, parameterBytes, seatLayout } from '@paceline/hosting';
 import { sharedBuffer } from '@paceline/kernels';
@@ -56,6 +56,7 @@ export async function startSession(
     layout,
     log,
     clock: processClock,
+    cores: availableParallelism(),
     speed: job.spec.engine === 'mixed' ? engine.examplesPerSecond || undefined : undefined,
     connect: (server) =>
       options.connect?.(server, CONNECT_DEADLINE_MS, peer) ??

@@ -65,7 +65,7 @@ async function answered<T>(ask: () => Promise<T>, clock: Clock, withinMs: number
   const late = new Promise<never>((_, reject) => {
     cancel = clock.after(withinMs, () => reject(new Error(`the look-up took longer than ${Math.round(withinMs)} ms`)));
   });
-  asked.catch(() => undefined);
+  asked.catch(() => undefined); // what comes after the deadline has no reader
   try {
     return await Promise.race([asked, late]);
   } finally {

@@ -1,4 +1,4 @@
-/** With `codec: auto`: what workers have measured of the first rounds, and the codec that the coordinator has picked. */
+/** With `codec: auto` and `strategy: auto`: what workers have measured of the first rounds, and what was picked. */
 import { z } from 'zod';
 
 const u32 = z
@@ -21,6 +21,8 @@ export const paceSchema = z.strictObject({
   /** Vectors that it has sent in a round, and replicas that it has computed. */
   nodes: u32,
   replicas: u32,
+  /** That the worker may use. */
+  cores: u32.optional(),
 });
 export type WorkerPace = z.output<typeof paceSchema>;
 
@@ -45,3 +47,18 @@ export const codecChoiceSchema = codecSwitchSchema.extend({
 /** The event of a run that has it as its data. */
 export const CODEC_PICKED = 'codec.picked';
 export type CodecChoice = z.output<typeof codecChoiceSchema>;
+
+/** With `strategy: auto`: what the coordinator has measured, as the data of its event. Who holds the rows of the run picks by it. */
+export const exchangeMeasuresSchema = z.strictObject({
+  stepMs: positive,
+  waitMs: positive,
+  latencyMs: positive,
+  denseBytes: positive,
+  nodes: u32,
+  workers: u32,
+  servers: u32,
+  cores: u32,
+});
+export const STRATEGY_MEASURED = 'strategy.measured';
+/** The event that says what was picked, and why. */
+export const STRATEGY_PICKED = 'strategy.picked';

@@ -132,8 +132,13 @@ export function codecConflicts({
 }
 
 /** What auto picks goes both ways and keeps nothing, so it has no options. */
-function autoConflicts(codec: CodecSpec, { mode, standby = 0 }: { mode: string; standby?: number | undefined }): [string, string][] {
+function autoConflicts(
+  codec: CodecSpec,
+  { kind, mode, standby = 0 }: { kind?: string; mode: string; standby?: number | undefined },
+): [string, string][] {
   const conflicts: [string, string][] = [];
+  if (kind === 'auto')
+    conflicts.push(['codec.kind', 'auto does not go with strategy auto, which measures the same rounds: name the codec, or the strategy']);
   if (mode !== 'sync')
     conflicts.push(['codec.kind', `auto needs mode sync, where all workers change to a codec in one round; the mode is ${mode}`]);
   if (standby > 0)

@@ -58,11 +58,17 @@ export const COMPARABLE_STRATEGY_FIELDS = [
   'innerState',
 ] as const satisfies readonly FieldOf<RunSpec['strategy']>[];
 
+/** Strategies that end with equal bits are one here: a run may go on with another of them. */
+function strategyNumbers(strategy: RunSpec['strategy']): Readonly<Record<string, unknown>> {
+  if (strategy.mode !== 'sync' || strategy.kind === 'local-update') return strategy;
+  const { accumulate, mode } = strategy;
+  return { kind: 'parameter-server', mode, accumulate, backupReplicas: strategy.kind === 'parameter-server' ? strategy.backupReplicas : 0 };
+}
+
 /** Plain JSON, without undefined members. */
 export function comparableConfig(spec: RunSpec): ComparableConfig {
-  const strategy = Object.fromEntries(
-    COMPARABLE_STRATEGY_FIELDS.map((field) => [field, (spec.strategy as Record<string, unknown>)[field]]),
-  );
+  const given = strategyNumbers(spec.strategy);
+  const strategy = Object.fromEntries(COMPARABLE_STRATEGY_FIELDS.map((field) => [field, given[field]]));
   const own: Partial<Record<keyof RunSpec, unknown>> = {
     strategy,
     codec: isEncoded(spec) || sendsEncodedParameters(spec) ? spec.codec : undefined,

@@ -51,7 +51,7 @@ export function embeddingConflicts(spec: Conflicting): [field: string, message: 
     return embeddings.slots === 'lazy' ? [['embeddings.slots', 'lazy needs kind sparse: a dense table moves as a whole']] : [];
   const conflicts: [string, string][] = [];
   const refuse = (field: string, why: string): void => void conflicts.push([field, `${why}; or set embeddings.kind to dense`]);
-  if (strategy.kind !== 'parameter-server')
+  if (strategy.kind !== 'parameter-server' && strategy.kind !== 'auto')
     refuse('strategy.kind', `${strategy.kind} does not go with sparse embeddings: take parameter-server`);
   else if (strategy.mode !== 'sync')
     refuse('strategy.mode', `sparse embeddings need mode sync, where a row has one value in a round; the mode is ${strategy.mode}`);

@@ -34,6 +34,14 @@ export { MEASURED_NAMES, type MeasuredName, measuredName, METRIC_ALIASES } from 
 export { learningRateSchema } from './learning-rate.js';
 export { isRateOver, pinDecay, rateFactor, unpinDecay } from './rate-factor.js';
 export { backupReplicasOf, MODES, shardCount, shardHosts, startWorkersOf, type StrategySpec } from './strategy.js';
+export {
+  onlyStrategy,
+  pickStrategy,
+  picksStrategy,
+  type MeasuredExchange,
+  type PickedStrategy,
+  type PresentFleet,
+} from './auto-strategy.js';
 export { appliedByServers, localSteps, movingRate, roundExamples } from './local-update.js';
 export {
   EMBEDDING_KINDS,

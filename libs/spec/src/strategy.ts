@@ -4,6 +4,7 @@
  *
  *     parameter-server        servers hold the shards, workers compute
  *     multi-worker-mirrored   the workers hold the shards themselves: reduce-scatter to the owner of a range, all-gather of what it has updated
+ *     auto                    parameter servers at first; what the first rounds have measured decides between the two above (auto-strategy.ts)
  *     local-update            servers and workers as above; a round is several steps of each replica by itself, and what they changed is sent
  */
 import { z } from 'zod';
@@ -134,8 +135,17 @@ export const localUpdateSchema = z.strictObject({
   standby,
 });
 
+export const autoSchema = z.strictObject({
+  kind: z.literal('auto'),
+  mode: z.literal('sync').default('sync'),
+  servers,
+  accumulate,
+  startWorkers,
+  standby,
+});
+
 /** A kind that is added here is on every surface. */
-export const STRATEGY_KINDS = [parameterServerSchema, multiWorkerMirroredSchema, localUpdateSchema] as const;
+export const STRATEGY_KINDS = [parameterServerSchema, multiWorkerMirroredSchema, localUpdateSchema, autoSchema] as const;
 
 export const strategySchema = z.discriminatedUnion('kind', STRATEGY_KINDS);
 
@@ -189,6 +199,8 @@ function kindConflicts(strategy: StrategySpec, spec: Conflicting): Conflict[] {
       return [...serverConflicts(strategy, spec), ...modeConflicts(strategy, spec)];
     case 'multi-worker-mirrored':
       return mirroredConflicts(strategy, spec);
+    case 'auto':
+      return serverConflicts(Object.assign({ backupReplicas: 0 }, strategy), spec);
     case 'local-update':
       return [...serverConflicts(strategy, spec), ...localConflicts(strategy, spec), ...elasticConflicts(strategy, spec)];
   }
@@ -208,7 +220,11 @@ function mirroredConflicts(
 
 /** What does not fit the number of replicas, or each other, where servers hold the shards. */
 function serverConflicts(
-  { startWorkers: wanted = 1, backupReplicas: backups, standby: standbys }: Exclude<StrategySpec, { kind: 'multi-worker-mirrored' }>,
+  {
+    startWorkers: wanted = 1,
+    backupReplicas: backups,
+    standby: standbys,
+  }: Pick<z.output<typeof parameterServerSchema>, 'startWorkers' | 'backupReplicas' | 'standby'>,
   { replicas }: Conflicting,
 ): Conflict[] {
   const conflicts: Conflict[] = [];

@@ -116,8 +116,10 @@ export class Stack {
     return (this.api = await this.launch('api', env));
   }
 
-  async addServer(): Promise<TestProcess> {
+  /** @param more of its environment, beside what it needs */
+  async addServer(more: Readonly<Record<string, string>> = {}): Promise<TestProcess> {
     const env = {
+      ...more,
       ...this.secret,
       REDIS_URL: this.redis.urlOf('ps'),
       PACELINE_DATA_DIR: path.join(this.folder, 'data'),

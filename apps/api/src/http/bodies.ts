@@ -110,12 +110,15 @@ export const Codec = body('Codec', {
   }),
 });
 
+export const PickedStrategy = body('PickedStrategy', { kind: text, why: text });
+
 export const Run = body('Run', {
   ...summary,
   spec: z.unknown().describe('A RunSpec with every default filled in.'),
   ledger: Ledger,
   traffic: Traffic.nullable(),
   codec: Codec.nullable().describe('With `codec: auto`: what was picked, and why.'),
+  pickedStrategy: PickedStrategy.nullable().describe('With `strategy: auto`: what was picked, and why.'),
   result: Result.nullable(),
 });
 

@@ -32,6 +32,7 @@ import { BackgroundDatabase, type Transaction } from '../database/database.js';
 import type { Prisma } from '../generated/prisma/client.js';
 import { RunSignals } from '../runs/run-signals.js';
 import { Attempts } from '../runs/attempts.js';
+import { StrategyChoices } from '../runs/strategy-choice.js';
 import { StatusMoves, type LockedRun } from '../runs/status-moves.js';
 import { storable } from '../text-input.js';
 import { SteadyJournal, type Remembered } from './steady-journal.js';
@@ -45,6 +46,7 @@ export class JournalStore {
     private readonly attempts: Attempts,
     private readonly signals: RunSignals,
     private readonly steady: SteadyJournal,
+    private readonly strategies: StrategyChoices,
   ) {}
 
   /** @param streamId of the report in the stream (`ms-n`), which orders the states */
@@ -84,6 +86,7 @@ export class JournalStore {
         ? await this.outcomes(transaction, run, storedSequence, sequence)
         : [];
     await this.followStatus(transaction, run, report.state, entries, outcomes);
+    await this.strategies.heard(transaction, run, entries);
     const { attempt, status, lastMetricSeq } = run;
     // Whether entries beyond a gap are stored is known of a report that has entries.
     const isWhole = status === 'RUNNING' && entries.length > 0 && !hadLater && sequence === entries.at(-1)!.sequence;

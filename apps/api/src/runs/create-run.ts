@@ -24,6 +24,7 @@ import { neededOf, serverProcesses, waitingAt, waitsForServers, workersNeeded } 
 import { PrepareRun, type Prepared, type RunOrigin } from './prepare-run.js';
 import { Run } from './run.types.js';
 import { StatusMoves } from './status-moves.js';
+import { eventOf } from './strategy-choice.js';
 
 export interface CreateRunOptions extends RunOrigin {
   readonly idempotencyKey?: string | null | undefined;
@@ -197,6 +198,7 @@ export class CreateRun {
         data: { apiKeyId: viewer.apiKeyId, ...(from ? { from: { ...from } } : {}) },
         at: new Date(),
       },
+      ...(prepared.picked ? [eventOf(prepared.picked, FIRST_ATTEMPT)] : []),
     ]);
     await this.moves.apply(transaction, locked, { to: 'QUEUED', reason });
     const [row, attempts, statusHistory] = [

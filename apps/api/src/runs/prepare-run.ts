@@ -15,6 +15,7 @@ import {
   validationExamples,
   watchIssues,
   type ModelDescription,
+  type PickedStrategy,
   parseRunSpec,
   pinDecay,
   type RunData,
@@ -34,6 +35,7 @@ import { FleetMemory } from './fleet-memory.js';
 import { findResumePoint, inheritedFrom, lengthened, modelIssues, resumeIssues, type ResumeFrom, type ResumePoint } from './resume-from.js';
 import { RunDatasets, type RunDataset } from './run-dataset.js';
 import { specSizeIssues } from './spec-size.js';
+import { StrategyChoices } from './strategy-choice.js';
 
 /** What a new run takes over beside its spec. */
 export interface RunOrigin {
@@ -52,6 +54,8 @@ export interface Prepared {
   readonly totalRounds: number;
   readonly from: RestorePoint | null;
   readonly warmStart: WarmStart | undefined;
+  /** With `strategy: auto`, where nothing had to be measured: what the spec has now, and why. */
+  readonly picked?: PickedStrategy | undefined;
 }
 
 @Injectable()
@@ -64,6 +68,7 @@ export class PrepareRun {
     private readonly datasets: RunDatasets,
     private readonly initialWeights: InitialWeights,
     private readonly fleetMemory: FleetMemory,
+    private readonly strategies: StrategyChoices,
   ) {}
 
   /** @returns what the run is to be, or what is wrong with it */
@@ -93,7 +98,9 @@ export class PrepareRun {
     requireNone(specSizeIssues(sized));
     if (resume) requireNone(resumeIssues(resume, sized, length));
     const { model, frozen } = accepted(await this.models.of(sized, dataset.data.format, viewer.teamId));
-    const spec = specOf(withFrozen(sized, frozen));
+    const asAsked = specOf(withFrozen(sized, frozen));
+    const picked = await this.strategies.atCreation(asAsked);
+    const spec = picked ? Object.assign({}, asAsked, { strategy: picked.strategy }) : asAsked;
     await this.requireModel(spec, model, dataset.data, resume);
     const warmStart = await this.initialWeights.prepare(viewer, spec, model);
     const learningRate = pinDecay(spec.learningRate, { globalBatch: spec.globalBatch, ...length });
@@ -104,6 +111,7 @@ export class PrepareRun {
       clusterSpecId: clusterSpec?.id ?? null,
       from: resume?.point ?? null,
       warmStart: warmStart && accepted(warmStart),
+      picked,
       ...length,
     };
   }

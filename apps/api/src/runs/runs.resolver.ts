@@ -14,6 +14,7 @@ import { KEY_DESCRIPTION, OnReplay } from '../graphql/replayed.decorator.js';
 import { Subscriptions } from '../graphql/subscriptions.js';
 import type { Viewer } from '../teams/authentication.js';
 import { PickedCodec } from './codec-choice.js';
+import { StrategyChoice } from './strategy-choice.js';
 import { Courses } from './course.js';
 import { RunCourse } from './course.types.js';
 import { CreateRun } from './create-run.js';
@@ -210,6 +211,15 @@ export class RunsResolver {
   })
   codec(@Parent() run: Run) {
     return this.runs.codec(run);
+  }
+
+  @ResolveField(() => StrategyChoice, {
+    nullable: true,
+    description: 'With `strategy: auto`: what was picked, and why; null before that, and where the strategy was named.',
+    complexity: readCost,
+  })
+  pickedStrategy(@Parent() run: Run) {
+    return this.runs.pickedStrategy(run);
   }
 
   @ResolveField(() => RunLedger, { description: 'What was committed, by count.', complexity: readCost })

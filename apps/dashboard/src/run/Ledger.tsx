@@ -8,7 +8,7 @@ const FRAMES = 'Old or duplicate parts of gradients, for example when a worker j
 const CONNECTIONS = 'Counted by its first server for all runs: too early, from an older attempt, or without a valid token. None took part.';
 
 /** What was committed, counted by the coordinator from (round, replica) rows, and what was refused. */
-export function Ledger({ run: { ledger, progress, staleness, traffic, codec } }: { run: RunDetails }): ReactNode {
+export function Ledger({ run: { ledger, progress, staleness, traffic, codec, pickedStrategy } }: { run: RunDetails }): ReactNode {
   return (
     <Card title="Ledger">
       <Facts
@@ -20,6 +20,7 @@ export function Ledger({ run: { ledger, progress, staleness, traffic, codec } }:
           ],
           ...(ledger.droppedExamples > 0 ? [['Dropped examples', count(ledger.droppedExamples)] as const] : []),
           ...(staleness.length > 0 ? [['Staleness of updates', shares(staleness)] as const] : []),
+          ...(pickedStrategy ? [['Strategy', <PickedStrategy picked={pickedStrategy} key="strategy" />] as const] : []),
           ...(codec ? [['Codec', <PickedCodec codec={codec} key="codec" />] as const] : []),
           ...(traffic
             ? ([
@@ -50,6 +51,16 @@ function PickedCodec({ codec: { kind, parameters, fromRound, why } }: { codec: N
   return (
     <>
       {kind === 'none' ? 'auto: none' : `auto: ${kind}, parameters ${parameters}, from round ${fromRound} on`}
+      <span className="note">{why}</span>
+    </>
+  );
+}
+
+/** What `strategy: auto` has picked, and why. */
+function PickedStrategy({ picked: { kind, why } }: { picked: NonNullable<RunDetails['pickedStrategy']> }): ReactNode {
+  return (
+    <>
+      {`auto: ${kind}`}
       <span className="note">{why}</span>
     </>
   );

@@ -44,6 +44,7 @@ export const STRATEGY_DEFAULTS: Readonly<Record<string, Json>> = {
     backupReplicas: 0,
     standby: 0,
   },
+  auto: { kind: 'auto', mode: 'sync', servers: 1, accumulate: 1, standby: 0 },
 };
 
 /** Options of each optimizer when only its name is given. */

@@ -97,6 +97,8 @@ describe('the spec as a file', () => {
       { optimizer: { name: 'momentum', nesterov: true }, checkpoint: { everyRounds: 10, final: false }, metrics: [] },
       { strategy: { kind: 'parameter-server', mode: 'ssp', stalenessBound: 2 }, augmentation: { mirror: true } },
       { strategy: { kind: 'local-update' } },
+      { strategy: { kind: 'auto', servers: 2 } },
+      { strategy: { kind: 'local-update', outerOptimizer: 'elastic', movingRate: 0.1 } },
       { strategy: { kind: 'local-update', localSteps: 7, outerOptimizer: 'momentum', outerMomentum: 0.5 } },
     ];
     for (const input of inputs) {

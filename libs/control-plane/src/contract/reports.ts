@@ -57,6 +57,7 @@ const journalEntrySchema = z.discriminatedUnion('kind', [
       'standby.lost',
       'standby.promoted',
       'codec.picked',
+      'strategy.measured',
     ]),
     message: z.string().max(2000),
     data: z.record(z.string(), z.unknown()),

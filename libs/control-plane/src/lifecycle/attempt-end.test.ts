@@ -17,6 +17,7 @@ const RUN: EndingRun = {
   count: { used: 0, total: 0, bestRound: 0 },
   committedRounds: 10,
 };
+const picked: AttemptEnd = { kind: 'failed', cause: 'STRATEGY_PICKED', message: 'strategy auto has picked another' };
 const lost: AttemptEnd = { kind: 'failed', cause: 'SERVER_LOST', message: 'server 1 is gone' };
 const poison: AttemptEnd = { kind: 'failed', cause: 'POISON_ROUND', message: 'poison' };
 const torn: AttemptEnd = { kind: 'failed', cause: 'CHECKPOINT_INVALID', message: 'torn' };
@@ -53,6 +54,8 @@ describe('after the end of an attempt', () => {
     [{ count: spent, committedRounds: 11 }, lost, 'restart', 'RECOVERING'],
     [{ count: spent }, torn, 'otherCheckpoint', 'RECOVERING'],
     [{ restarts: 0 }, torn, 'otherCheckpoint', 'RECOVERING'],
+    [{ restarts: 0 }, picked, 'otherStrategy', 'RECOVERING'],
+    [{ isCancelWanted: true }, picked, 'cancelled', 'CANCELLED'],
     [{ status: 'RECOVERING' }, lost, 'late', undefined],
     [{ status: 'PAUSED' }, cancelled, 'late', undefined],
     [{ status: 'SUCCEEDED' }, lost, 'late', undefined],
@@ -68,7 +71,7 @@ describe('after the end of an attempt', () => {
     for (const status of RUN_STATUSES)
       for (const isCancelWanted of [false, true])
         for (const restarts of [0, 2])
-          for (const end of [lost, { ...lost, isShared: true }, poison, torn, done, paused, cancelled]) {
+          for (const end of [lost, { ...lost, isShared: true }, poison, torn, picked, done, paused, cancelled]) {
             const after = afterEnd({ ...RUN, status, isCancelWanted, restarts }, end, () => 0.5);
             taken.add(after.row);
             if (after.to === undefined) continue;

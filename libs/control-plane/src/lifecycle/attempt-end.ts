@@ -21,6 +21,7 @@ const OWN_CAUSES = {
   NOT_PLACED: { isRecoverable: true, meaning: 'a part of the attempt was taken by no worker, or its seat by none, in time' },
   NO_WORKER_FITS: { isRecoverable: false, meaning: 'every worker that took a seat had to give it up' },
   RESULT_UNREADABLE: { isRecoverable: false, meaning: 'the result of the coordinator does not fit its schema' },
+  STRATEGY_PICKED: { isRecoverable: true, meaning: 'strategy auto has picked another strategy than the attempt has measured' },
   STORAGE_NOT_SHARED: { isRecoverable: false, meaning: 'the servers of the attempt write their checkpoints to different places' },
 } as const;
 
@@ -65,6 +66,11 @@ export const ATTEMPT_END_ROWS = {
     does: 'marks it; the next attempt takes the one before. Not charged: there are only so many',
     next: 'RECOVERING',
   },
+  otherStrategy: {
+    event: 'strategy auto has picked another strategy',
+    does: 'the next attempt has it. Not charged: a run picks once',
+    next: 'RECOVERING',
+  },
   restart: { event: 'failed, and the restart budget lasts', does: 'charges the budget and waits, longer each time', next: 'RECOVERING' },
   sharedLoss: {
     event: 'lost a server that held parts of other runs too, and the run may restart',
@@ -98,6 +104,8 @@ export function afterEnd(run: EndingRun, end: AttemptEnd, random: () => number):
     return over('pausedWithout', 'PAUSED', `${end.message}; it is paused at its last checkpoint, and rounds after that will be redone`);
   if (end.kind === 'failed' && end.cause === 'CHECKPOINT_INVALID')
     return { row: 'otherCheckpoint', to: 'RECOVERING', reason: end.message, count, restartAfterMs: 0 };
+  if (end.kind === 'failed' && end.cause === 'STRATEGY_PICKED')
+    return { row: 'otherStrategy', to: 'RECOVERING', reason: end.message, count, restartAfterMs: 0 };
   const isShared = end.kind === 'failed' && end.isShared === true;
   const charge = (isShared ? excuseRestart : chargeRestart)(count, run.restarts, run.committedRounds);
   if (!charge.isGranted)

@@ -5,6 +5,7 @@ import type { Journal } from './journal.js';
 import type { LedgerState } from './ledger-state.js';
 import type { Succession } from './succession.js';
 import type { CodecPicker } from './codec-picking.js';
+import type { MeasuredRun } from './exchange-measuring.js';
 import type { CheckpointCadence, CompletedCheckpoint } from './checkpoints.js';
 import type { TwoPhaseOptions } from '../sync/agreement.js';
 import type { StallDeadlines } from './stall.js';
@@ -60,6 +61,8 @@ export interface CoordinatorOptions {
   readonly validation?: ValidationPlan;
   /** With `codec: auto`. */
   readonly codec?: CodecPicker | undefined;
+  /** With `strategy: auto`. */
+  readonly measuredExchange?: MeasuredRun | undefined;
   readonly journal: Journal;
   now(): number;
   /** Rounds that are committed in the checkpoint that the attempt begins with; 0 without one. */

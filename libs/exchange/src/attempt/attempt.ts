@@ -3,6 +3,7 @@ import type { Message } from '@paceline/protocol';
 import type { FrameNumbers } from '../connection.js';
 import type { AttemptOptions } from './attempt-options.js';
 import { CodecPicking } from './codec-picking.js';
+import { ExchangeMeasuring } from './exchange-measuring.js';
 import { Membership } from './membership.js';
 import { RunTraffic } from './run-traffic.js';
 import { ServerLiveness } from './server-liveness.js';
@@ -17,6 +18,7 @@ export class Attempt {
   readonly servers: ServerLiveness;
   readonly traffic = new RunTraffic();
   readonly codec: CodecPicking;
+  readonly measuring: ExchangeMeasuring;
   /** Rounds that are done. */
   round: number;
   view = 1;
@@ -37,6 +39,7 @@ export class Attempt {
     this.term = succession?.term ?? 1;
     this.round = firstRound;
     this.codec = new CodecPicking(options.codec, options.journal);
+    this.measuring = new ExchangeMeasuring(options.measuredExchange, options.journal);
     this.members = new Membership(options.replicas, now);
     // A standby that was just promoted has heard from the arbiter. But the previous coordinator may have told the others of the end.
     const completeMs = succession ? Math.min(takeoverMs, SUCCESSOR_WAITS_MS) : serversDeadlineMs;

@@ -74,7 +74,10 @@ export class Attendance {
   heartbeat(member: Member, { progress, rests = false, traffic, pace, echo }: MessageOf<'heartbeat'>): void {
     if (echo !== undefined)
       member.connection.sendMessage({ type: 'heartbeat', progress: this.attempt.round, echo }, this.attempt.numbers());
-    if (pace) this.attempt.codec.heard(member.id, pace);
+    if (pace) {
+      this.attempt.codec.heard(member.id, pace);
+      this.attempt.measuring.heard(member.id, pace);
+    }
     if (traffic) this.attempt.traffic.heard(member.id, traffic);
     member.rests = rests;
     if (progress === member.progress) return;

@@ -22,7 +22,7 @@ const ROUNDS = 8;
 const MEASURED_MS = 2000;
 const FEWEST_ROUNDS = 2;
 
-const isEnough = ({ rounds, stepMs, waitMs }: WorkerPace): boolean =>
+export const isEnough = ({ rounds, stepMs, waitMs }: WorkerPace): boolean =>
   rounds >= ROUNDS || (rounds >= FEWEST_ROUNDS && rounds * (stepMs + waitMs) >= MEASURED_MS);
 
 export class CodecPicking {

@@ -1,5 +1,5 @@
 /**
- * How the rounds of a worker pass, for `codec: auto`:
+ * How the rounds of a worker pass, for `codec: auto` and `strategy: auto`:
  *
  *   parameters are here ── step ──> its last gradient is computed ── wait: gradients out, update, parameters back ──> parameters are here
  *
@@ -11,6 +11,8 @@ export interface PaceClock {
   now(): number;
   /** From HELLO to WELCOME; undefined before it is known. */
   latencyMs(): number | undefined;
+  /** That this worker may use. */
+  readonly cores?: number | undefined;
 }
 
 export class RoundPace {
@@ -67,6 +69,7 @@ export class RoundPace {
     const latencyMs = helloMs && Math.min(helloMs, this.echoMs);
     if (this.rounds === 0 || latencyMs === undefined) return undefined;
     const { rounds, stepMs, waitMs, size } = this;
-    return { rounds, stepMs, waitMs, latencyMs, ...size };
+    const { cores } = this.clock;
+    return { rounds, stepMs, waitMs, latencyMs, ...size, ...(cores === undefined ? {} : { cores }) };
   }
 }

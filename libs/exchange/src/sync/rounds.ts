@@ -291,6 +291,7 @@ export class Rounds implements WorkPlan, Measurer, CheckpointWaiter, SucceededRo
     const leaving = attendance.leaving();
     const members = this.rebalance(leaving);
     const { view, term } = attempt;
+    attempt.measuring.committed(attempt.members.live());
     const codec = attempt.codec.committed(committed, attempt.members.live());
     const also = { ...(members ? { members } : {}), ...(codec ? { codec } : {}) };
     const message: MessageOf<'commit'> = { type: 'commit', round: committed, view, term, ...also };

@@ -27,7 +27,7 @@ import {
 import type { Seat, SeatEnd } from './seat-loop.js';
 import type { ServerAddress, StepTaskJob } from '@paceline/control-plane';
 import { createSchedule, layoutHash, rowGroups, shardChunks, workerLayout, type Layout, type WorkerLayout } from '@paceline/learning';
-import { heldRows, picksCodec, roundExamples, type RunSpec } from '@paceline/spec';
+import { heldRows, picksCodec, picksStrategy, roundExamples, type RunSpec } from '@paceline/spec';
 import { parameterDecoderOf } from '../run-codecs.js';
 import type { Log } from '../server/server-context.js';
 
@@ -67,6 +67,8 @@ export interface SeatSessionOptions<Compute extends SeatCompute> {
   readonly layout: Layout;
   /** Only with `engine: mixed`: examples per second, as the worker measured. */
   readonly speed?: number | undefined;
+  /** That this process may use; known to whom `strategy: auto` asks. */
+  readonly cores?: number | undefined;
   readonly clock: Clock;
   /** Opens a connection within its own deadline. */
   connect(server: ServerAddress): Promise<Connection>;
@@ -96,7 +98,8 @@ export class SeatSession<Compute extends SeatCompute = SeatCompute> implements S
     this.ended = new Promise((resolve) => (this.finish = resolve));
     this.job = job;
     this.compute = compute;
-    const paceClock = picksCodec(job.spec) ? { now: () => clock.now(), latencyMs: () => this.latencyMs } : undefined;
+    const isMeasured = picksCodec(job.spec) || picksStrategy(job.spec);
+    const paceClock = isMeasured ? { now: () => clock.now(), latencyMs: () => this.latencyMs, cores: options.cores } : undefined;
     this.member = createMember(options, (outcome, message) => this.end({ kind: 'ended', outcome, message }), paceClock);
     const hash = layoutHash(options.layout);
     this.links = new ServerLinks({

@@ -1,0 +1,84 @@
+/**
+ * `strategy: auto`: at the creation of a run, or when its coordinator has told what the first rounds have taken, the strategy is picked and written into the spec
+ * of the run. So later attempts, a resume and runs that begin with its checkpoints have it, and nobody picks again.
+ */
+import { Injectable } from '@nestjs/common';
+import { Field, ObjectType } from '@nestjs/graphql';
+import { hasLiveAttempt, serverProcesses, type JournalEntry } from '@paceline/control-plane';
+import { exchangeMeasuresSchema, STRATEGY_MEASURED, STRATEGY_PICKED } from '@paceline/protocol';
+import { onlyStrategy, pickStrategy, picksStrategy, type PickedStrategy, type RunSpec } from '@paceline/spec';
+import type { Transaction } from '../database/database.js';
+import { Fleet, type FleetRole } from '../fleet/fleet.js';
+import type { Prisma } from '../generated/prisma/client.js';
+import { Attempts } from './attempts.js';
+import { specOf } from './run-row.js';
+import { StatusMoves, type LockedRun } from './status-moves.js';
+
+@ObjectType({ description: 'The strategy that `strategy: auto` has picked. The spec of the run names it too.' })
+export class StrategyChoice {
+  @Field({ description: 'parameter-server or multi-worker-mirrored.' })
+  kind!: string;
+  @Field({ description: 'What was measured, and what was expected of the other one; or why only this one can serve the run.' })
+  why!: string;
+}
+
+const MOST_WHY = 1900;
+
+@Injectable()
+export class StrategyChoices {
+  constructor(
+    private readonly fleet: Fleet,
+    private readonly moves: StatusMoves,
+    private readonly attempts: Attempts,
+  ) {}
+
+  /** Before the run is there: what is picked without a measurement, if anything is. */
+  async atCreation(spec: RunSpec): Promise<PickedStrategy | undefined> {
+    if (!picksStrategy(spec)) return undefined;
+    const [liveServers, shardWorkers] = await Promise.all([this.count('server'), this.count('worker')]);
+    return onlyStrategy(spec, { liveServers, shardWorkers });
+  }
+
+  /** Under the lock of the run: picks by what its coordinator has told, once. Where another strategy is picked the attempt ends. */
+  async heard(transaction: Transaction, run: LockedRun, entries: readonly JournalEntry[]): Promise<void> {
+    const told = entries.find((entry) => entry.kind === 'event' && entry.type === STRATEGY_MEASURED);
+    const measured = told && exchangeMeasuresSchema.safeParse((told as { readonly data: unknown }).data).data;
+    if (!measured || !hasLiveAttempt(run.status)) return;
+    const spec = specOf(await transaction.run.findUniqueOrThrow({ where: { id: run.id }, select: { spec: true } }));
+    if (!picksStrategy(spec)) return;
+    const { strategy, why } = pickStrategy(spec, measured, await this.count('worker'));
+    const picked = Object.assign({}, spec, { strategy });
+    await transaction.run.updateMany({
+      where: { id: run.id },
+      data: { spec: picked as unknown as Prisma.InputJsonObject, serverCount: serverProcesses(picked) },
+    });
+    await this.moves.addEvents(transaction, run, [eventOf({ strategy, why }, run.attempt)]);
+    if (strategy.kind === 'parameter-server') return; // it is what has measured
+    const message = `strategy auto has picked ${strategy.kind}: the next attempt has it`;
+    await this.attempts.end(transaction, run, { kind: 'failed', cause: 'STRATEGY_PICKED', message });
+  }
+
+  /** Live ones that can have a part of a run: servers, and workers that take shards. */
+  private async count(role: FleetRole): Promise<number> {
+    const isThere = (row: Parameters<Fleet['isAlive']>[0]): boolean => this.fleet.isAlive(row) && this.fleet.isCompatible(row);
+    return (await this.fleet.list(role)).filter((row) => isThere(row) && (role === 'server' || this.fleet.holdsShards(row))).length;
+  }
+}
+
+export const eventOf = ({ strategy, why }: PickedStrategy, attempt: number) => ({
+  attempt,
+  type: STRATEGY_PICKED,
+  message: `strategy auto has picked ${strategy.kind}: ${why}`.slice(0, 2000),
+  data: { kind: strategy.kind, why: why.slice(0, MOST_WHY) },
+  at: new Date(),
+});
+
+/** Null where the strategy was named, and before it was picked. */
+export async function strategyChoiceOf(
+  database: { readonly runEvent: Pick<Prisma.TransactionClient['runEvent'], 'findFirst'> },
+  runId: string,
+): Promise<StrategyChoice | null> {
+  const event = await database.runEvent.findFirst({ where: { runId, type: STRATEGY_PICKED }, orderBy: { seq: 'desc' } });
+  const { kind, why } = (event?.data ?? {}) as { readonly kind?: unknown; readonly why?: unknown };
+  return typeof kind === 'string' && typeof why === 'string' ? { kind, why } : null;
+}

@@ -1,0 +1,88 @@
+/** What `strategy: auto` picks, by numbers. */
+import { expect, test } from 'vitest';
+import { onlyStrategy, pickStrategy, picksStrategy, type MeasuredExchange } from './auto-strategy.js';
+import { comparableConfig } from './comparable-config.js';
+import { parseRunSpec, type RunSpec, type RunSpecInput } from './run-spec.js';
+
+function specOf(input: RunSpecInput = {}): RunSpec {
+  const result = parseRunSpec({ strategy: { kind: 'auto' }, replicas: 4, ...input });
+  if (!result.ok) throw new Error(JSON.stringify(result.issues));
+  return result.spec;
+}
+
+/** Two workers and a server, over links of ten megabytes a second: four of a megabyte on that of the server. */
+const SLOW: MeasuredExchange = {
+  stepMs: 50,
+  waitMs: 400,
+  latencyMs: 0,
+  denseBytes: 1e6,
+  nodes: 1,
+  workers: 2,
+  servers: 1,
+  cores: 2,
+};
+
+test.each<[what: string, more: Partial<MeasuredExchange>, shardWorkers: number, picked: string, why: RegExp]>([
+  [
+    'a slow link of the server',
+    {},
+    2,
+    'multi-worker-mirrored',
+    /round takes 450 ms: 50 ms step.*10\.?0* MB\/s.*150 ms are expected.*saves 67 %/,
+  ],
+  ['two servers, which share the load', { servers: 2, waitMs: 200 }, 2, 'multi-worker-mirrored', /saves 40 %/],
+  ['latency alone', { latencyMs: 400 }, 2, 'parameter-server', /wait is work of the processes/],
+  ['a fast link', { waitMs: 4 }, 2, 'parameter-server', /wait is work of the processes/],
+  ['a long step', { stepMs: 5000 }, 2, 'parameter-server', /saves less than 15 % and 3 ms/],
+  ['one core for a worker, where little is saved', { stepMs: 900, cores: 1 }, 2, 'parameter-server', /saves less than 30 %/],
+  ['the same with two cores', { stepMs: 900 }, 2, 'multi-worker-mirrored', /saves 23 %/],
+  ['a worker that takes no shard', {}, 1, 'parameter-server', /1 worker\(s\) of 2 can hold/],
+  ['one worker alone sends nothing then', { workers: 1, waitMs: 200 }, 1, 'multi-worker-mirrored', /for 0\.00 MB.*saves 80 %/],
+])('%s', (_, more, shardWorkers, picked, why) => {
+  const measured = { ...SLOW, ...more };
+  const { strategy, why: said } = pickStrategy(specOf(), measured, shardWorkers);
+  expect(strategy).toMatchObject(
+    picked === 'parameter-server' ? { kind: picked, servers: 1 } : { kind: picked, workers: measured.workers },
+  );
+  expect(said).toMatch(why);
+});
+
+test('what only one strategy can serve, or only one is there for, is picked without a measurement', () => {
+  const all = { liveServers: 1, shardWorkers: 2 };
+  expect(onlyStrategy(specOf(), all)).toBeUndefined();
+  const sparse = onlyStrategy(specOf({ embeddings: { kind: 'sparse' } }), all);
+  expect(sparse).toMatchObject({
+    strategy: { kind: 'parameter-server' },
+    why: expect.stringMatching(/no other .*sparse embeddings/) as string,
+  });
+  const workers = onlyStrategy(specOf({ strategy: { kind: 'auto', accumulate: 2 } }), { liveServers: 0, shardWorkers: 3 });
+  expect(workers).toMatchObject({
+    strategy: { kind: 'multi-worker-mirrored', workers: 3, accumulate: 2 },
+    why: expect.stringContaining('no parameter server') as string,
+  });
+  expect(onlyStrategy(specOf(), { liveServers: 2, shardWorkers: 0 })).toMatchObject({ strategy: { kind: 'parameter-server' } });
+  expect(onlyStrategy(specOf(), { liveServers: 0, shardWorkers: 0 }), 'nobody is there yet').toBeUndefined();
+  expect(onlyStrategy(specOf({ strategy: { kind: 'parameter-server' } }), { liveServers: 0, shardWorkers: 2 })).toBeUndefined();
+  expect([picksStrategy(specOf()), picksStrategy(specOf({ strategy: { kind: 'parameter-server' } }))]).toEqual([true, false]);
+});
+
+test('a checkpoint that was written before the pick is one of what was picked, as the numbers are', () => {
+  const [auto, servers, workers] = (['auto', 'parameter-server', 'multi-worker-mirrored'] as const).map((kind) =>
+    comparableConfig(specOf({ strategy: { kind } })),
+  );
+  expect(auto).toEqual(servers);
+  expect(workers).toEqual(servers);
+  expect(comparableConfig(specOf({ strategy: { kind: 'local-update' } }))).not.toEqual(servers);
+  expect(comparableConfig(specOf({ strategy: { kind: 'parameter-server', mode: 'ssp' } }))).not.toEqual(servers);
+});
+
+test('auto is refused beside what it does not go with', () => {
+  const issues = (input: object): string[] => {
+    const result = parseRunSpec({ replicas: 2, ...input });
+    return result.ok ? [] : result.issues.map(({ path, message }) => `${path}: ${message}`);
+  };
+  expect(issues({ strategy: { kind: 'auto' }, codec: { kind: 'auto' } })).toEqual([expect.stringMatching(/^codec\.kind: .*same rounds/)]);
+  expect(issues({ strategy: { kind: 'auto', startWorkers: 3 } })).toEqual([expect.stringMatching(/^strategy\.startWorkers: /)]);
+  for (const field of [{ workers: 2 }, { stalenessBound: 2 }, { mode: 'async' }])
+    expect(issues({ strategy: { kind: 'auto', ...field } })).toHaveLength(1);
+});

@@ -1,0 +1,68 @@
+/** `strategy: auto` on real processes: the first rounds are measured, another strategy goes on, and the weights are those of every strategy. */
+import type { RunSpecInput } from '@paceline/spec';
+import { Stack } from '@paceline/testkit';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { eventsOf, expectComplete, ofRounds, reference, runOf, untilRound } from './whole-runs.js';
+
+const ROUNDS = 24;
+const SPEC = ofRounds(ROUNDS);
+const auto: RunSpecInput = { ...SPEC, strategy: { kind: 'auto', startWorkers: 2 } };
+/** Two and a half megabytes a second: an exchange takes longer than the steps of a busy machine. */
+const SLOW = { PACELINE_LINK: '20mbit,1ms' };
+
+let stack: Stack;
+beforeAll(async () => {
+  await Promise.all([reference(SPEC), reference(ofRounds(200))]);
+  stack = await Stack.start({ servers: 0, workers: 0, transport: 'tcp' });
+});
+afterAll(() => stack?.stop());
+
+async function pickedOf(id: string): Promise<{ readonly kind: string; readonly why: string }> {
+  const picks = (await eventsOf(stack, id)).filter(({ type }) => type === 'strategy.picked');
+  expect(picks, 'it is picked once').toHaveLength(1);
+  const { pickedStrategy, spec } = await runOf(stack, id);
+  expect(picks[0]!.data).toEqual(pickedStrategy);
+  expect((spec as { strategy: object }).strategy).toMatchObject({ kind: pickedStrategy!.kind });
+  return pickedStrategy!;
+}
+
+test('over a slow link of the server the workers take its shard over, and a later attempt keeps that', async () => {
+  await stack.addServer(SLOW);
+  await stack.addWorker(SLOW);
+  await stack.addWorker(SLOW);
+  const { id } = await stack.client.createRun({ ...auto, checkpoint: { everyRounds: 5 } });
+  await stack.until('the second attempt', 60_000, async () => (await runOf(stack, id)).attempt === 2);
+  const { kind, why } = await pickedOf(id);
+  expect(kind).toBe('multi-worker-mirrored');
+  expect(why).toMatch(/a round takes \d.* step, .* exchange of .* latency, which is .* MB\/s; .*that saves \d\d %$/);
+  const { spec, servers } = await untilRound(stack, id, 7, 90_000, 2);
+  expect((spec as { strategy: object }).strategy).toMatchObject({ workers: 2, mode: 'sync', accumulate: 1 });
+  expect(servers.map(({ serverId }) => serverId).sort()).toEqual(stack.workers.map(({ ready }) => ready.id).sort());
+  const lost = stack.workers.find(({ ready }) => ready.id === servers.find(({ index }) => index === 1)!.serverId)!;
+  await stack.end(lost, 'SIGKILL');
+  await stack.addWorker(SLOW);
+  await expectComplete(stack, id, SPEC, { attempts: 3, deadlineMs: 120_000 });
+  await pickedOf(id);
+}, 300_000);
+
+test('on one machine the run goes on with its server, without another attempt', async () => {
+  for (const member of [...stack.workers, ...stack.servers]) await stack.end(member, 'SIGTERM');
+  await stack.addServer();
+  await stack.haveWorkers(2);
+  const long = ofRounds(200); // fast ones, of which workers tell with their heartbeats
+  const { id } = await stack.client.createRun({ ...long, strategy: auto.strategy });
+  await expectComplete(stack, id, long);
+  const { kind, why } = await pickedOf(id);
+  expect([kind, why]).toEqual(['parameter-server', expect.stringMatching(/work of the processes|saves less than/) as string]);
+}, 180_000);
+
+test('what only one strategy is there for is picked at once, with the reason', async () => {
+  for (const server of [...stack.servers]) await stack.end(server, 'SIGTERM');
+  await stack.until('no server in the api', 30_000, async () => (await stack.client.servers()).every(({ status }) => status === 'LOST'));
+  const { id } = await stack.client.createRun({ ...auto, length: { rounds: 1_000 } });
+  expect(await pickedOf(id)).toMatchObject({
+    kind: 'multi-worker-mirrored',
+    why: expect.stringMatching(/no parameter server is connected/) as string,
+  });
+  await stack.client.cancelRun(id);
+}, 120_000);
