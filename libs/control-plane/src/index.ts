@@ -128,7 +128,7 @@ export {
   causeOfComplaint,
   type SeatFailure,
 } from './lifecycle/attempt-end.js';
-export { ackFields, cancelField, claimantOf, openIncarnationOf } from './lifecycle/control-fields.js';
+export { ackFields, cancelField, claimantOf, isAttemptOver, openIncarnationOf } from './lifecycle/control-fields.js';
 export { DEFAULT_TEAM_SHARE, type FairShares, fairShares, type PlacedRun, PLACES_PER_SERVER } from './lifecycle/fair-share.js';
 export {
   type AttemptOrigin,

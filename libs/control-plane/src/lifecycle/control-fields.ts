@@ -1,4 +1,5 @@
 /** What the control plane writes into a run's control hash. Every field names its attempt, so an older one changes nothing. */
+import { z } from 'zod';
 import {
   ackFieldName,
   ackValue,
@@ -11,6 +12,7 @@ import {
 } from '../contract/control.js';
 import type { ServerAddress } from '../contract/queues.js';
 import type { Lead } from '../arbiter.js';
+import { controlFor } from '../report-stream.js';
 
 export const startField = (attempt: number, servers: readonly ServerAddress[], standbys: readonly ServerAddress[] = []): string =>
   JSON.stringify({ attempt, servers, ...(standbys.length > 0 ? { standbys } : {}) });
@@ -27,6 +29,26 @@ export const seatsField = (attempt: number, seats: MemberSeats['seats']): string
 
 export const claimsField = (attempt: number, claims: Claims['claims'], open: NonNullable<Claims['open']> = []): string =>
   JSON.stringify({ attempt, claims, ...(open.length > 0 ? { open } : {}) } satisfies Claims);
+
+/**
+ * Whether nothing of an attempt goes on: it was cancelled, or a field names a later one. A pause that is taken back at once begins the next attempt before
+ * anybody is told of the end of this one, and Redis may have lost that word. The next attempt writes `start`, or `claims` while it misses a part.
+ */
+export function isAttemptOver({ action, start, claims }: ControlFields, attempt: number): boolean {
+  if (controlFor(action, attempt) === 'cancel') return true;
+  return Number.parseInt(action ?? '', 10) > attempt || [start, claims].some((field) => (attemptIn(field) ?? 0) > attempt);
+}
+
+const ofAttempt = z.object({ attempt: z.int().min(1) });
+
+function attemptIn(field: string | undefined): number | undefined {
+  if (field === undefined) return undefined;
+  try {
+    return ofAttempt.parse(JSON.parse(field)).attempt;
+  } catch {
+    return undefined; // written by nobody that we know
+  }
+}
 
 interface Part {
   readonly attempt: number;

@@ -69,6 +69,27 @@ test('a server that has loaded waits as long as another may load', async () => {
   expect(begun).toEqual(['ps-0', 'ps-1']);
 });
 
+test('a server lets go of a part of an attempt that is over: it was cancelled, or the next one has begun before anybody said so', async () => {
+  const servers = [address(0), address(1)];
+  const words: ControlFields[] = [
+    { action: '1:cancel' },
+    { action: '2:pause' },
+    { start: JSON.stringify({ attempt: 2, servers }) },
+    { claims: JSON.stringify({ attempt: 2, claims: [] }) },
+  ];
+  for (const word of words) {
+    const { run, loop, control, begun } = setUp();
+    control.claims = JSON.stringify({ attempt: 1, claims: [] });
+    control.action = '0:cancel';
+    await run(1_000);
+    expect(loop.runs.size).toBe(1);
+    Object.assign(control, word);
+    await run(1_000);
+    expect(loop.runs.size, JSON.stringify(word)).toBe(0);
+    expect(begun).toEqual([]);
+  }
+});
+
 test('a server that the control plane has forgotten gives its part up', async () => {
   const { run, loop, failures } = setUp();
   await run(2 * LOADING_AT_MOST_MS + 10_000);

@@ -4,13 +4,13 @@
  *   take job → allocate the shard → complete the job → report `server.claimed` with the address, `loading` while the checkpoint is
  *   read, again and again (the report may be lost on its way) until `start` is in the run's control hash (all servers claimed) → connect to the coordinator.
  *
- * A placement whose `start` or `claims` name another server is dropped without a word, so is one of a run that is cancelled; where
+ * A placement whose `start` or `claims` name another server is dropped without a word, so is one of an attempt that is over; where
  * `start` never comes, the attempt has failed. An attempt that has ended here is not begun again by a job that comes twice.
  */
 import type { CancelTimer } from '@paceline/exchange';
 import {
   claimantOf,
-  controlFor,
+  isAttemptOver,
   jobNameOf,
   LOADING_AT_MOST_MS,
   openIncarnationOf,
@@ -44,7 +44,8 @@ const RUN_SHUTDOWN_MS = 3_200;
 interface Readiness {
   readonly servers?: readonly ServerAddress[];
   readonly standbys?: readonly ServerAddress[];
-  readonly cancelled?: boolean;
+  /** Nothing of the attempt goes on. */
+  readonly isOver?: boolean;
   readonly claimant?: string | undefined;
   /** The placement was made again, and nobody has claimed it since. */
   readonly asked?: number | undefined;
@@ -208,11 +209,11 @@ export class PlacementLoop<R extends PlacedRun> {
     let nextClaimMs = -Infinity;
     let saidLoaded = false;
     while (!this.stopped && !run.isOver && this.runs.get(runId) === run) {
-      const { servers, standbys = [], cancelled, claimant, asked } = await this.readStart(run);
+      const { servers, standbys = [], isOver, claimant, asked } = await this.readStart(run);
       const isLoaded = loaded.since !== undefined;
       // A coordinator that was started says itself that it is cancelled: somebody waits for its word.
       const isAwaited = servers !== undefined && index === 0 && role === 'primary';
-      if (cancelled && !isAwaited) return this.drop(run, 'the attempt is over');
+      if (isOver && !isAwaited) return this.drop(run, 'the attempt is over');
       if (claimant !== undefined && claimant !== this.context.serverId) return this.drop(run, `server ${index} was placed on ${claimant}`);
       if (servers) {
         const own = (role === 'standby' ? standbys : servers).find((server) => server.index === index);
@@ -263,12 +264,13 @@ export class PlacementLoop<R extends PlacedRun> {
   private async readStart(run: R): Promise<Readiness> {
     try {
       const { runId, attempt, index, role = 'primary' } = run.job;
-      const { start, action, claims } = await this.context.controlPlane.readControl(runId);
+      const control = await this.context.controlPlane.readControl(runId);
+      const { start, claims } = control;
       const parsed = start ? startSchema.safeParse(JSON.parse(start)) : undefined;
       const incarnation = this.incarnations.get(run);
       const part = { attempt, index, role, incarnation: incarnation ?? 0 };
       return {
-        cancelled: controlFor(action, attempt) === 'cancel',
+        isOver: isAttemptOver(control, attempt),
         claimant: claimantOf(claims, part),
         // A claim without an incarnation counts in any case.
         asked: incarnation === undefined ? undefined : openIncarnationOf(claims, part),

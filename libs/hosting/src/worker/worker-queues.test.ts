@@ -116,6 +116,14 @@ it('takes the shard of the next attempt as soon as its own is over, though that 
   expect((await queues.placements.take())?.payload.attempt).toBe(2);
 });
 
+it('takes the shard of the next attempt when nobody has said that its own is over, as after a pause that was taken back at once', async () => {
+  hosted = placement({ attempt: 1 });
+  control = { claims: JSON.stringify({ attempt: 1, claims: [] }) };
+  expect(await queues.placements.take()).toBeUndefined();
+  control = { claims: JSON.stringify({ attempt: 2, claims: [] }) };
+  expect((await queues.placements.take())?.payload.attempt).toBe(2);
+});
+
 it('yields its seat to a run that waits for workers, and never with a shard', async () => {
   expect(await queues.seats.peek()).toEqual({ runId: RUN, heldSeats: 0 });
   placements.isWaiting = false;

@@ -7,7 +7,7 @@
  * Such a run keeps its workers to its end, because each holds a part of the parameters: they never yield.
  */
 import {
-  controlFor,
+  isAttemptOver,
   memberSeatsSchema,
   type ControlFields,
   type ControlPlane,
@@ -119,7 +119,7 @@ export class WorkerQueues {
 }
 
 /** A shard may look for its coordinator, or ask the arbiter, for minutes after the end of its attempt. */
-const isOver = ({ attempt }: PlacementJob, { action }: ControlFields): boolean => controlFor(action, attempt) === 'cancel';
+const isOver = ({ attempt }: PlacementJob, control: ControlFields): boolean => isAttemptOver(control, attempt);
 
 /** The seat that goes with the shard, as a step task. */
 function stepTaskOf(
