@@ -83,12 +83,19 @@ export function checksumLoad(src: usize): void {
   acc3 = v128.load(src, 48);
 }
 
-/** Each stripe takes the secret from 8 bytes further on. */
+/**
+ * Each stripe takes the secret from 8 bytes further on. A stripe adds its products to the accumulators, and its lanes to those beside them: their sums are swapped
+ * once, at the end, and not stripe by stripe.
+ */
 function stripes(src: usize, key: usize, count: u32): void {
   let a0 = acc0;
   let a1 = acc1;
   let a2 = acc2;
   let a3 = acc3;
+  let s0 = i64x2.splat(0);
+  let s1 = i64x2.splat(0);
+  let s2 = i64x2.splat(0);
+  let s3 = i64x2.splat(0);
   while (count) {
     const d0 = v128.load(src);
     const d1 = v128.load(src, 16);
@@ -98,22 +105,26 @@ function stripes(src: usize, key: usize, count: u32): void {
     const k1 = v128.xor(d1, v128.load(key, 16));
     const k2 = v128.xor(d2, v128.load(key, 32));
     const k3 = v128.xor(d3, v128.load(key, 48));
+    s0 = i64x2.add(s0, d0);
+    s1 = i64x2.add(s1, d1);
+    s2 = i64x2.add(s2, d2);
+    s3 = i64x2.add(s3, d3);
     const low01 = lows(k0, k1);
     const high01 = highs(k0, k1);
     const low23 = lows(k2, k3);
     const high23 = highs(k2, k3);
-    a0 = i64x2.add(a0, i64x2.add(i64x2.extmul_low_i32x4_u(low01, high01), swapped(d0)));
-    a1 = i64x2.add(a1, i64x2.add(i64x2.extmul_high_i32x4_u(low01, high01), swapped(d1)));
-    a2 = i64x2.add(a2, i64x2.add(i64x2.extmul_low_i32x4_u(low23, high23), swapped(d2)));
-    a3 = i64x2.add(a3, i64x2.add(i64x2.extmul_high_i32x4_u(low23, high23), swapped(d3)));
+    a0 = i64x2.add(a0, i64x2.extmul_low_i32x4_u(low01, high01));
+    a1 = i64x2.add(a1, i64x2.extmul_high_i32x4_u(low01, high01));
+    a2 = i64x2.add(a2, i64x2.extmul_low_i32x4_u(low23, high23));
+    a3 = i64x2.add(a3, i64x2.extmul_high_i32x4_u(low23, high23));
     src += STRIPE_BYTES;
     key += 8;
     count--;
   }
-  acc0 = a0;
-  acc1 = a1;
-  acc2 = a2;
-  acc3 = a3;
+  acc0 = i64x2.add(a0, swapped(s0));
+  acc1 = i64x2.add(a1, swapped(s1));
+  acc2 = i64x2.add(a2, swapped(s2));
+  acc3 = i64x2.add(a3, swapped(s3));
 }
 
 function lows(a: v128, b: v128): v128 {

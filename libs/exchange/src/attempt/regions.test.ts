@@ -26,3 +26,11 @@ test('a sum is as its last addition left it: of finite parts it may be too large
   regionSum.add(late, regionOf([1, -Infinity]));
   expect(late.isFinite).toBe(false);
 });
+
+test('the first bytes of a region are one view for all sends, so that their checksum is taken once', () => {
+  const region = regionOf([1, 2, 3, 4]);
+  expect(region.first(16)).toBe(region.bytes);
+  expect(region.first(5)).toBe(region.first(5));
+  expect([...region.first(5)]).toEqual([...region.bytes.slice(0, 5)]);
+  expect(region.first(7)).toHaveLength(7);
+});

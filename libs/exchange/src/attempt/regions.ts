@@ -13,6 +13,7 @@ export class Region {
   bytes: Uint8Array;
   /** What the last addition has found, of a sum. */
   private isFiniteSum: boolean | undefined;
+  private prefix: Uint8Array | undefined;
 
   constructor(
     readonly arena: Arena,
@@ -28,7 +29,21 @@ export class Region {
   /** It lies in another block from now on; the former one goes back to the arena. */
   protected moveTo(pointer: number, length: number): void {
     this.arena.free(this.block);
-    Object.assign(this, { pointer, length, block: pointer, bytes: this.arena.bytes(pointer, bytesOf(length)), isFiniteSum: undefined });
+    Object.assign(this, {
+      pointer,
+      length,
+      block: pointer,
+      bytes: this.arena.bytes(pointer, bytesOf(length)),
+      isFiniteSum: undefined,
+      prefix: undefined,
+    });
+  }
+
+  /** The first bytes of it, for a send: the same view each time, by which the checksum of what goes to several peers is known. */
+  first(byteLength: number): Uint8Array {
+    if (byteLength === this.bytes.length) return this.bytes;
+    if (this.prefix?.length !== byteLength) this.prefix = this.bytes.subarray(0, byteLength);
+    return this.prefix;
   }
 
   get floats(): Float32Array {

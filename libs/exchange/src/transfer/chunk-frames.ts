@@ -60,7 +60,7 @@ export function sendPublished(
   { codec, region, bytes }: PublishedChunk,
   onFlushed?: () => void,
 ): void {
-  sendChunk(to, numbers, vector, chunk, { codec, bytes: region.bytes.subarray(0, bytes) }, () => {
+  sendChunk(to, numbers, vector, chunk, { codec, bytes: region.first(bytes) }, () => {
     region.release();
     onFlushed?.();
   });

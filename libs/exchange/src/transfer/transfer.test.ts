@@ -5,7 +5,7 @@ import type { Connection } from '../connection.js';
 import { acquireRegion } from '../attempt/regions.js';
 import { bitmapOf, bitsOf } from './bitmap.js';
 import { chunksOf } from './chunks.js';
-import { RegionReceiver, checkChunk, sendRegion, type ChunkDecoder } from './chunk-frames.js';
+import { RegionReceiver, checkChunk, sendPublished, sendRegion, type ChunkDecoder } from './chunk-frames.js';
 import { ParameterOutlet } from './parameter-outlet.js';
 import { HeldGradient } from './worker-transfer.js';
 
@@ -30,6 +30,25 @@ test('a chunk of a region is sent as float32 under the name of its vector, and l
   expect([...new Float32Array(bytes.slice().buffer)]).toEqual([1, 2, 3, 4]);
   expect(arena.bytesInUse).toBeGreaterThan(0);
   flushed();
+  expect(arena.bytesInUse).toBe(0);
+});
+
+test('a chunk that goes to several peers is the same payload for each, whole or encoded: its checksum is taken once', () => {
+  for (const bytes of [16, 9]) {
+    const region = acquireRegion(arena, 4);
+    const peers = [connectionOf(), connectionOf()];
+    for (const { connection } of peers)
+      sendPublished(connection, numbers, { type: FrameType.parameters, round: 7, lo: 0, hi: 0 }, 3, {
+        codec: 0,
+        region: region.retain(),
+        bytes,
+      });
+    const [first, second] = peers.map(({ sent }) => sent[0]!.bytes);
+    expect(first).toHaveLength(bytes);
+    expect(second).toBe(first);
+    for (const { sent } of peers) sent[0]!.flushed();
+    region.release();
+  }
   expect(arena.bytesInUse).toBe(0);
 });
 
