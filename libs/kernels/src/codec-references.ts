@@ -27,7 +27,9 @@ const bitsOf = (x: number): number => {
   float[0] = x;
   return word[0]!;
 };
-const magnitudeOf = (x: number): number => bitsOf(x) & 0x7fffffff;
+/** A NaN that JavaScript has read as a number may come back with other bits: what is ordered and copied here stays words. */
+const wordsOf = (src: Float32Array): Uint32Array => new Uint32Array(src.buffer, src.byteOffset, src.length);
+const magnitudeOf = (bits: number): number => bits & 0x7fffffff;
 
 export function largestMagnitude(src: Float32Array): number {
   let most = 0;
@@ -154,18 +156,18 @@ export function fromSigns(bytes: Uint8Array, n: number): Float32Array {
 }
 
 export function kthMagnitude(src: Float32Array, k: number): number {
-  return [...src].map(magnitudeOf).sort((a, b) => b - a)[k - 1]!;
+  return [...wordsOf(src)].map(magnitudeOf).sort((a, b) => b - a)[k - 1]!;
 }
 
 export function countFrom(src: Float32Array, bits: number): number {
-  return src.reduce((count, x) => count + (magnitudeOf(x) >= bits ? 1 : 0), 0);
+  return wordsOf(src).reduce((count, x) => count + (magnitudeOf(x) >= bits ? 1 : 0), 0);
 }
 
 export function gather(src: Float32Array, bits: number, equal: number): Uint8Array {
   const values: number[] = [];
   const distances: number[] = [];
   let next = 0;
-  for (const [i, x] of src.entries()) {
+  for (const [i, x] of wordsOf(src).entries()) {
     const magnitude = magnitudeOf(x);
     if (magnitude < bits || (magnitude === bits && equal-- <= 0)) continue;
     values.push(x);
@@ -176,7 +178,7 @@ export function gather(src: Float32Array, bits: number, equal: number): Uint8Arr
   }
   const out = new Uint8Array(4 + 4 * values.length + distances.length);
   new DataView(out.buffer).setUint32(0, values.length, true);
-  out.set(new Uint8Array(Float32Array.from(values).buffer), 4);
+  out.set(new Uint8Array(Uint32Array.from(values).buffer), 4);
   out.set(distances, 4 + 4 * values.length);
   return out;
 }
